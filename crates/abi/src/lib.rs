@@ -1,0 +1,3 @@
+//! The Linux ABI: error numbers and the kernel-side view of its constants and structures.
+#![no_std]
+pub use linux_raw_sys as raw;

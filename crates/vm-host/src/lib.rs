@@ -1,0 +1,1 @@
+//! The host laboratory for `vm`: simulated CPUs, TLBs and memory.

@@ -1,0 +1,3 @@
+//! The machine-independent virtual memory system.
+#![no_std]
+extern crate alloc;

@@ -1,0 +1,2 @@
+//! Build, run and test Pantala.
+fn main() {}
