@@ -1,0 +1,12 @@
+//! Pure file-system logic: what needs no lock, no page and no process.
+//!
+//! The kernel's VFS, terminal and initramfs code call these modules; they are separate so that
+//! their cases can be tested on the host with plain `cargo test`. Nothing here allocates except
+//! through the caller, and nothing here knows an error number.
+#![cfg_attr(not(test), no_std)]
+
+pub mod cpio;
+pub mod dirent;
+pub mod ldisc;
+pub mod path;
+pub mod perm;
