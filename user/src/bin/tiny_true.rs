@@ -1,0 +1,20 @@
+//! The smallest program that succeeds: no C runtime, no relocation, two instructions' worth of work.
+//!
+//! `vmbench` executes it to measure what exec costs apart from the program's own start-up.
+#![no_std]
+#![no_main]
+#![expect(unsafe_code, reason = "the entry point is assembly")]
+
+core::arch::global_asm!(
+    ".globl _start",
+    "_start:",
+    "mov eax, 231", // exit_group
+    "xor edi, edi",
+    "syscall",
+    "ud2",
+);
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo) -> ! {
+    loop {}
+}

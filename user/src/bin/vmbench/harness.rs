@@ -1,0 +1,291 @@
+//! Runs one case on N workers and collects what they measured.
+//!
+//! Guarantee: the workers of a case are processes, each tied to its own CPU; they start each timed phase
+//! together and stop being timed before anything is torn down. A worker that finds a wrong result makes
+//! the whole case fail, and the others do not hang on it.
+//! Mechanism: one shared anonymous page area holds a barrier and a slot per worker; times are added into
+//! the slot, so that a worker's own children can be timed too.
+//!
+//! Markers for outside observers: a timed phase begins with a store of `case * 2 + 1` and ends with a store of
+//! `case * 2` to the eight bytes at [`MARKER`], a page of its own mapped at that address in every worker.
+
+use std::sync::atomic::Ordering::SeqCst;
+use user::sys::{self, Errno};
+
+/// The address of the marker word (private page, resident before the first phase).
+pub const MARKER: u64 = 0x5a00_0000;
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+
+/// Most timed phases of a case.
+pub const PHASES: usize = 4;
+
+const SLOT: u64 = 512; // bytes; times, counts, state and a message
+const HEADER: u64 = PAGE;
+const ARRIVED: u64 = 0;
+const FAILED: u64 = 64; // own cache line: read in the barrier's loop
+const STATE: u64 = 8 * 2 * PHASES as u64;
+const MEMORY: u64 = STATE + 8;
+const MEMORY_OF: u64 = MEMORY + 8;
+const MESSAGE: u64 = MEMORY_OF + 8;
+
+/// One benchmark.
+pub struct Case {
+    /// The name that `--cases` matches by prefix.
+    pub name: &'static str,
+    /// What one operation is.
+    pub what: &'static str,
+    /// Names of the timed phases, appended to the case's name; the first is often empty.
+    pub phases: &'static [&'static str],
+    /// Run once before the workers are made; the value is handed to each of them.
+    pub prepare: fn(&Plan) -> Result<u64, String>,
+    /// What a worker does.
+    pub work: fn(&mut Worker) -> Result<(), String>,
+}
+
+/// How much to do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Workers of each case.
+    pub workers: usize,
+    /// CPUs they are tied to, in order, reused when there are more workers.
+    pub cpus: Vec<usize>,
+    /// Repetitions in permille of each case's own count.
+    pub permille: u64,
+    /// Processes in a chain.
+    pub chain: u64,
+    /// Processes sharing the region.
+    pub sharers: u64,
+    /// Where files are made.
+    pub dir: String,
+    /// The dynamic program of the exec case.
+    pub dynamic: String,
+    /// Where `tiny-true` and `true-static` lie.
+    pub programs: String,
+}
+
+impl Plan {
+    /// `count` scaled, at least one.
+    pub fn scaled(&self, count: u64) -> u64 {
+        (count * self.permille / 1000).max(1)
+    }
+}
+
+/// One process of a case.
+pub struct Worker {
+    /// 0-based.
+    pub index: usize,
+    /// The plan of the run.
+    pub plan: Plan,
+    /// What `prepare` returned.
+    pub prepared: u64,
+    case: u64,
+    shared: u64,
+    rounds: u64,
+    started: u64,
+}
+
+impl Worker {
+    fn slot(&self) -> u64 {
+        self.shared + HEADER + self.index as u64 * SLOT
+    }
+
+    /// Returns when every worker of the case has come here as often as this one.
+    pub fn barrier(&mut self) {
+        self.rounds += 1;
+        let arrived = sys::atomic(self.shared + ARRIVED);
+        let all = self.rounds * self.plan.workers as u64;
+        arrived.fetch_add(1, SeqCst);
+        let mut spins = 0u32;
+        while arrived.load(SeqCst) < all {
+            if sys::atomic(self.shared + FAILED).load(SeqCst) != 0 {
+                sys::exit(3);
+            }
+            spins += 1;
+            if spins > 200 {
+                nap(50_000);
+            }
+        }
+    }
+
+    /// Begins a timed phase.
+    pub fn start(&mut self) {
+        sys::poke64(MARKER, self.case * 2 + 1);
+        self.started = sys::now_ns();
+    }
+
+    /// Ends a timed phase in which `ops` operations were done.
+    pub fn stop(&mut self, phase: usize, ops: u64) {
+        let ns = sys::now_ns() - self.started;
+        sys::poke64(MARKER, self.case * 2);
+        let slot = self.slot() + phase as u64 * 16;
+        sys::atomic(slot).fetch_add(ns, SeqCst);
+        sys::atomic(slot + 8).fetch_add(ops, SeqCst);
+    }
+
+    /// Records that all workers together took `bytes` of memory for `processes` processes.
+    pub fn memory(&self, bytes: u64, processes: u64) {
+        sys::atomic(self.slot() + MEMORY).store(bytes, SeqCst);
+        sys::atomic(self.slot() + MEMORY_OF).store(processes, SeqCst);
+    }
+
+    fn run(&mut self, case: &Case) -> ! {
+        let result = tie(self).and_then(|()| (case.work)(self));
+        let slot = self.slot();
+        if let Err(message) = &result {
+            for (i, byte) in message
+                .bytes()
+                .take((SLOT - MESSAGE - 1) as usize)
+                .enumerate()
+            {
+                sys::poke(slot + MESSAGE + i as u64, byte);
+            }
+            sys::atomic(self.shared + FAILED).store(1, SeqCst);
+        }
+        sys::atomic(slot + STATE).store(1 + u64::from(result.is_err()), SeqCst);
+        sys::exit(i32::from(result.is_err()))
+    }
+}
+
+fn tie(worker: &Worker) -> Result<(), String> {
+    let cpu = worker.plan.cpus[worker.index % worker.plan.cpus.len()];
+    sys::tie_to_cpu(cpu).map_err(err("sched_setaffinity"))?;
+    let marker = sys::mmap(
+        MARKER,
+        PAGE,
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
+        -1,
+        0,
+    )
+    .map_err(err("mmap of the marker page"))?;
+    sys::poke64(marker, 0);
+    Ok(())
+}
+
+/// Sleeps `ns` nanoseconds, less if a signal comes.
+pub fn nap(ns: u64) {
+    let ts = [ns / 1_000_000_000, ns % 1_000_000_000];
+    let _ = sys::call(libc::SYS_nanosleep, &[ts.as_ptr() as u64, 0]);
+}
+
+/// Turns an errno into a message that names the call.
+pub fn err(what: &'static str) -> impl Fn(Errno) -> String {
+    move |errno| format!("{what}: {}", std::io::Error::from_raw_os_error(errno))
+}
+
+/// One line of results.
+pub struct Outcome {
+    /// Case and phase.
+    pub name: String,
+    /// What one operation is.
+    pub what: &'static str,
+    /// Operations of all workers.
+    pub ops: u64,
+    /// Mean over the workers of time per operation.
+    pub ns_per_op: f64,
+    /// Sum of the workers' rates.
+    pub ops_per_s: f64,
+    /// Bytes for each process, where the case measures memory instead.
+    pub bytes_per_process: Option<u64>,
+}
+
+/// Runs `case`; the outcomes are its phases in order.
+///
+/// # Errors
+/// What the first worker that failed found wrong.
+pub fn run(number: usize, case: &Case, plan: &Plan) -> Result<Vec<Outcome>, String> {
+    let bytes = HEADER + plan.workers as u64 * SLOT;
+    let shared = sys::mmap(
+        0,
+        bytes,
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+        -1,
+        0,
+    )
+    .map_err(err("mmap of the result area"))?;
+    let prepared = (case.prepare)(plan)?;
+    let mut pids = Vec::with_capacity(plan.workers);
+    for index in 0..plan.workers {
+        let (plan, case_id) = (plan.clone(), number as u64 + 1);
+        let mut worker = Worker {
+            index,
+            plan,
+            prepared,
+            case: case_id,
+            shared,
+            rounds: 0,
+            started: 0,
+        };
+        match sys::fork().map_err(err("fork of a worker"))? {
+            0 => worker.run(case),
+            pid => pids.push(pid),
+        }
+    }
+    let mut failed = None;
+    for (index, &pid) in pids.iter().enumerate() {
+        let (_, status) = sys::wait(pid as i64, 0).map_err(err("wait for a worker"))?;
+        let slot = shared + HEADER + index as u64 * SLOT;
+        let state = sys::peek64(slot + STATE);
+        if state == 2 {
+            failed.get_or_insert_with(|| message(slot + MESSAGE));
+        } else if (status != 0 || state != 1) && status != 3 << 8 {
+            sys::atomic(shared + FAILED).store(1, SeqCst);
+            failed.get_or_insert_with(|| format!("worker {index} ended with status {status:#x}"));
+        }
+    }
+    let outcomes = collect(case, plan, shared);
+    let _ = sys::munmap(shared, bytes);
+    failed.map_or(outcomes, Err)
+}
+
+fn message(addr: u64) -> String {
+    let bytes = (addr..addr + SLOT - MESSAGE)
+        .map(sys::peek)
+        .take_while(|&byte| byte != 0);
+    String::from_utf8_lossy(&bytes.collect::<Vec<_>>()).into_owned()
+}
+
+fn collect(case: &Case, plan: &Plan, shared: u64) -> Result<Vec<Outcome>, String> {
+    let slots = || (0..plan.workers as u64).map(|i| shared + HEADER + i * SLOT);
+    let mut outcomes = Vec::new();
+    for (phase, suffix) in case.phases.iter().enumerate() {
+        let (mut ops, mut ns_per_op, mut rate) = (0, 0.0, 0.0);
+        for slot in slots() {
+            let ns = sys::peek64(slot + phase as u64 * 16).max(1) as f64;
+            let done = sys::peek64(slot + phase as u64 * 16 + 8);
+            if done == 0 {
+                return Err(format!("a worker did no operation in phase {phase}"));
+            }
+            ops += done;
+            ns_per_op += ns / done as f64 / plan.workers as f64;
+            rate += done as f64 * 1e9 / ns;
+        }
+        let name = format!("{}{suffix}", case.name);
+        outcomes.push(Outcome {
+            name,
+            what: case.what,
+            ops,
+            ns_per_op,
+            ops_per_s: rate,
+            bytes_per_process: None,
+        });
+    }
+    for slot in slots() {
+        let processes = sys::peek64(slot + MEMORY_OF);
+        if processes > 0 {
+            let each = sys::peek64(slot + MEMORY) / processes;
+            outcomes.push(Outcome {
+                name: format!("{}-memory", case.name),
+                what: "bytes per process",
+                ops: processes,
+                ns_per_op: 0.0,
+                ops_per_s: 0.0,
+                bytes_per_process: Some(each),
+            });
+        }
+    }
+    Ok(outcomes)
+}

@@ -1,0 +1,158 @@
+//! `vmbench`: what faults, mappings, processes and pipes cost.
+//!
+//! Guarantee: each case checks what it computed; a wrong result makes the exit status 1. One line a result, made
+//! of `key=value` words and starting with `vmbench`. The same static binary runs on Linux.
+//! Mechanism: see `harness`; the numbers of repetitions are fixed, so that counting instructions is meaningful.
+
+mod harness;
+mod memory;
+mod pipes;
+mod process;
+
+use harness::{Case, Outcome, Plan};
+use user::sys;
+
+const USAGE: &str = "usage: vmbench [--cases PREFIX,...] [--workers N] [--iters PERMILLE] [--quick] [--table]
+               [--chain PROCESSES] [--sharers PROCESSES] [--dir DIR] [--dynamic PROGRAM] [--programs DIR] [--list]
+
+--workers   processes that do each case at once, tied to one CPU each (default: one for each CPU)
+--iters     repetitions in permille of each case's own (default 1000)
+--quick     the same as --iters 100 --chain 50 --sharers 8
+--table     print for people instead of one parseable line a result";
+
+struct Options {
+    cases: Vec<String>,
+    table: bool,
+    list: bool,
+    plan: Plan,
+}
+
+fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
+    let cpus = sys::cpus();
+    let here = std::env::current_exe()
+        .ok()
+        .and_then(|path| Some(path.parent()?.display().to_string()));
+    let plan = Plan {
+        workers: cpus.len(),
+        cpus,
+        permille: 1000,
+        chain: 500,
+        sharers: 127,
+        dir: "/tmp".into(),
+        dynamic: "/usr/bin/true".into(),
+        programs: here.unwrap_or_else(|| "/usr/bin".into()),
+    };
+    let mut options = Options {
+        cases: Vec::new(),
+        table: false,
+        list: false,
+        plan,
+    };
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or(format!("{arg} wants a value"));
+        let number = |text: String| {
+            text.parse::<u64>()
+                .map_err(|_| format!("{text} is not a number"))
+        };
+        match arg.as_str() {
+            "--cases" => options.cases = value()?.split(',').map(str::to_owned).collect(),
+            "--workers" => options.plan.workers = number(value()?)?.clamp(1, 1024) as usize,
+            "--iters" => options.plan.permille = number(value()?)?,
+            "--chain" => options.plan.chain = number(value()?)?.max(1),
+            "--sharers" => options.plan.sharers = number(value()?)?.max(1),
+            "--dir" => options.plan.dir = value()?,
+            "--dynamic" => options.plan.dynamic = value()?,
+            "--programs" => options.plan.programs = value()?,
+            "--quick" => {
+                (
+                    options.plan.permille,
+                    options.plan.chain,
+                    options.plan.sharers,
+                ) = (100, 50, 8)
+            }
+            "--table" => options.table = true,
+            "--list" => options.list = true,
+            "--help" | "-h" => return Err(USAGE.into()),
+            other => return Err(format!("unknown argument {other}\n{USAGE}")),
+        }
+    }
+    Ok(options)
+}
+
+fn all_cases() -> impl Iterator<Item = (usize, &'static Case)> {
+    memory::CASES
+        .iter()
+        .chain(process::CASES)
+        .chain(pipes::CASES)
+        .enumerate()
+}
+
+fn print(outcome: &Outcome, options: &Options) {
+    let Outcome {
+        name,
+        what,
+        ops,
+        ns_per_op,
+        ops_per_s,
+        bytes_per_process,
+    } = outcome;
+    let workers = options.plan.workers;
+    match (options.table, bytes_per_process) {
+        (true, Some(bytes)) => println!("  {name:<22} {bytes:>12} bytes per process"),
+        (true, None) => println!("  {name:<22} {ns_per_op:>12.0} ns {ops_per_s:>14.0} /s   {what}"),
+        (false, Some(bytes)) => {
+            println!(
+                "vmbench case={name} workers={workers} processes={ops} bytes_per_process={bytes}"
+            );
+        }
+        (false, None) => println!(
+            "vmbench case={name} workers={workers} ops={ops} ns_per_op={ns_per_op:.1} ops_per_s={ops_per_s:.0}"
+        ),
+    }
+}
+
+fn main() {
+    let options = match parse(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(message) => {
+            eprintln!("{message}");
+            sys::exit(2)
+        }
+    };
+    let wanted = |case: &Case| {
+        options.cases.is_empty()
+            || options
+                .cases
+                .iter()
+                .any(|prefix| case.name.starts_with(prefix.as_str()))
+    };
+    let (mut run, mut failed) = (0, 0);
+    if options.table && !options.list {
+        let workers = options.plan.workers;
+        println!(
+            "  {:<22} {:>15} {:>17}   operation ({workers} workers)",
+            "case", "time of one", "all together"
+        );
+    }
+    for (number, case) in all_cases().filter(|(_, case)| wanted(case)) {
+        run += 1;
+        if options.list {
+            println!("{:<16} {}", case.name, case.what);
+            continue;
+        }
+        match harness::run(number, case, &options.plan) {
+            Ok(outcomes) => outcomes.iter().for_each(|outcome| print(outcome, &options)),
+            Err(message) => {
+                failed += 1;
+                println!(
+                    "vmbench case={} workers={} FAILED: {message}",
+                    case.name, options.plan.workers
+                );
+            }
+        }
+    }
+    if !options.list {
+        println!("vmbench: {} cases right, {failed} wrong", run - failed);
+    }
+    sys::exit(i32::from(failed > 0 || run == 0))
+}

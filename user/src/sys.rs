@@ -1,0 +1,265 @@
+//! Raw Linux system calls and raw memory.
+//!
+//! Guarantee: [`call`] passes its arguments to the kernel as they are and returns the kernel's answer,
+//! errno included. [`Mapping`] reads and writes mapped memory by volatile accesses of the size asked for.
+//!
+//! These functions are not `unsafe` to call although a program can destroy itself with them (unmap its
+//! stack, say): the programs here exist to do such things to a kernel. What they keep to instead is
+//! that memory which Rust code owns is never handed to a call that changes its mapping.
+#![expect(
+    unsafe_code,
+    reason = "system calls and mapped memory have no safe form"
+)]
+
+use std::arch::asm;
+
+/// An error number, positive.
+pub type Errno = i32;
+
+/// Makes system call `nr`; missing arguments are zero.
+///
+/// # Errors
+/// The kernel's errno.
+pub fn call(nr: i64, args: &[u64]) -> Result<u64, Errno> {
+    let arg = |i: usize| args.get(i).copied().unwrap_or(0);
+    let ret: i64;
+    // SAFETY: a system call clobbers rax, rcx and r11 only; memory effects are declared by the absence of
+    // `nomem`. What the call does to this process is the caller's affair, see the module's head.
+    unsafe {
+        asm!("syscall", inlateout("rax") nr => ret, in("rdi") arg(0), in("rsi") arg(1), in("rdx") arg(2),
+             in("r10") arg(3), in("r8") arg(4), in("r9") arg(5), lateout("rcx") _, lateout("r11") _);
+    }
+    if (-4095..0).contains(&ret) {
+        Err(-ret as Errno)
+    } else {
+        Ok(ret as u64)
+    }
+}
+
+/// `vfork`, and in the child at once `exit_group(0)`; returns the child's pid.
+///
+/// # Errors
+/// The kernel's errno.
+pub fn vfork_exit() -> Result<u64, Errno> {
+    let ret: i64;
+    // SAFETY: between the two returns of vfork the child touches neither stack nor memory.
+    unsafe {
+        asm!("syscall", "test rax, rax", "jnz 2f", "mov eax, 231", "xor edi, edi", "syscall", "2:",
+             inlateout("rax") libc::SYS_vfork => ret, lateout("rcx") _, lateout("r11") _, out("rdi") _);
+    }
+    if (-4095..0).contains(&ret) {
+        Err(-ret as Errno)
+    } else {
+        Ok(ret as u64)
+    }
+}
+
+/// `vfork`, and in the child `execve(path, argv, envp)`, then `exit_group(127)` if that fails.
+///
+/// # Errors
+/// The errno of vfork.
+pub fn vfork_exec(
+    path: &std::ffi::CStr,
+    argv: &[*const i8],
+    envp: &[*const i8],
+) -> Result<u64, Errno> {
+    let ret: i64;
+    // SAFETY: the child of vfork only makes system calls; all pointers outlive the call.
+    unsafe {
+        asm!("syscall", "test rax, rax", "jnz 2f", "mov eax, 59", "syscall",
+             "mov eax, 231", "mov edi, 127", "syscall", "2:",
+             inlateout("rax") libc::SYS_vfork => ret, in("rdi") path.as_ptr(), in("rsi") argv.as_ptr(),
+             in("rdx") envp.as_ptr(), lateout("rcx") _, lateout("r11") _);
+    }
+    if (-4095..0).contains(&ret) {
+        Err(-ret as Errno)
+    } else {
+        Ok(ret as u64)
+    }
+}
+
+/// Maps memory; the address is a plain number because it may be nonsense.
+///
+/// # Errors
+/// The kernel's errno.
+pub fn mmap(addr: u64, len: u64, prot: i32, flags: i32, fd: i32, off: u64) -> Result<u64, Errno> {
+    call(
+        libc::SYS_mmap,
+        &[addr, len, prot as u64, flags as u64, fd as i64 as u64, off],
+    )
+}
+
+/// Unmaps memory.
+///
+/// # Errors
+/// The kernel's errno.
+pub fn munmap(addr: u64, len: u64) -> Result<u64, Errno> {
+    call(libc::SYS_munmap, &[addr, len])
+}
+
+/// Reads one byte at `addr`; faults as the machine does.
+pub fn peek(addr: u64) -> u8 {
+    // SAFETY: the address is either mapped or meant to fault; no Rust object lives there.
+    unsafe { (addr as *const u8).read_volatile() }
+}
+
+/// Writes one byte at `addr`; faults as the machine does.
+pub fn poke(addr: u64, value: u8) {
+    // SAFETY: as for `peek`.
+    unsafe { (addr as *mut u8).write_volatile(value) }
+}
+
+/// Reads eight bytes at `addr`.
+pub fn peek64(addr: u64) -> u64 {
+    // SAFETY: as for `peek`; the machine allows unaligned reads and callers align.
+    unsafe { (addr as *const u64).read_volatile() }
+}
+
+/// Writes eight bytes at `addr`.
+pub fn poke64(addr: u64, value: u64) {
+    // SAFETY: as for `peek`.
+    unsafe { (addr as *mut u64).write_volatile(value) }
+}
+
+/// An atomic word in shared memory.
+pub fn atomic(addr: u64) -> &'static std::sync::atomic::AtomicU64 {
+    // SAFETY: callers pass an aligned address inside a mapping that they never unmap.
+    unsafe { std::sync::atomic::AtomicU64::from_ptr(addr as *mut u64) }
+}
+
+/// Calls the machine code at `addr` as a function without arguments.
+pub fn jump(addr: u64) -> u64 {
+    // SAFETY: the callers put code there, or mean to fault.
+    unsafe { std::mem::transmute::<usize, extern "C" fn() -> u64>(addr as usize)() }
+}
+
+/// `fork`; 0 in the child.
+///
+/// # Errors
+/// The kernel's errno.
+pub fn fork() -> Result<u64, Errno> {
+    call(libc::SYS_fork, &[])
+}
+
+/// Ends the process without running anything at exit.
+pub fn exit(status: i32) -> ! {
+    loop {
+        let _ = call(libc::SYS_exit_group, &[status as u64]);
+    }
+}
+
+/// Waits for `pid` (-1: any); returns the pid and the raw status word.
+///
+/// # Errors
+/// The kernel's errno; EINTR is retried.
+pub fn wait(pid: i64, options: i32) -> Result<(u64, i32), Errno> {
+    let mut status = 0i32;
+    loop {
+        match call(
+            libc::SYS_wait4,
+            &[pid as u64, &raw mut status as u64, options as u64, 0],
+        ) {
+            Err(libc::EINTR) => {}
+            other => return other.map(|pid| (pid, status)),
+        }
+    }
+}
+
+/// A pipe: read end, write end.
+///
+/// # Errors
+/// The kernel's errno.
+pub fn pipe(flags: i32) -> Result<(i32, i32), Errno> {
+    let mut fds = [0i32; 2];
+    call(libc::SYS_pipe2, &[fds.as_mut_ptr() as u64, flags as u64])?;
+    Ok((fds[0], fds[1]))
+}
+
+/// Reads into `buf`.
+///
+/// # Errors
+/// The kernel's errno.
+pub fn read(fd: i32, buf: &mut [u8]) -> Result<usize, Errno> {
+    call(
+        libc::SYS_read,
+        &[fd as u64, buf.as_mut_ptr() as u64, buf.len() as u64],
+    )
+    .map(|n| n as usize)
+}
+
+/// Writes `buf`.
+///
+/// # Errors
+/// The kernel's errno.
+pub fn write(fd: i32, buf: &[u8]) -> Result<usize, Errno> {
+    call(
+        libc::SYS_write,
+        &[fd as u64, buf.as_ptr() as u64, buf.len() as u64],
+    )
+    .map(|n| n as usize)
+}
+
+/// Closes a descriptor.
+///
+/// # Errors
+/// The kernel's errno.
+pub fn close(fd: i32) -> Result<u64, Errno> {
+    call(libc::SYS_close, &[fd as u64])
+}
+
+/// Opens `path`.
+///
+/// # Errors
+/// The kernel's errno.
+pub fn open(path: &str, flags: i32, mode: u32) -> Result<i32, Errno> {
+    let path = std::ffi::CString::new(path).map_err(|_| libc::EINVAL)?;
+    call(
+        libc::SYS_openat,
+        &[
+            libc::AT_FDCWD as i64 as u64,
+            path.as_ptr() as u64,
+            flags as u64,
+            u64::from(mode),
+        ],
+    )
+    .map(|fd| fd as i32)
+}
+
+/// Nanoseconds of the monotonic clock.
+pub fn now_ns() -> u64 {
+    let mut ts = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the C library's function (it may use the vDSO) with a valid pointer.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut ts) };
+    ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
+}
+
+/// Ties the calling thread to one CPU.
+///
+/// # Errors
+/// The kernel's errno, EINVAL for a CPU that is not there.
+pub fn tie_to_cpu(cpu: usize) -> Result<(), Errno> {
+    let mut set = [0u64; 16];
+    set[cpu / 64] |= 1 << (cpu % 64);
+    call(
+        libc::SYS_sched_setaffinity,
+        &[0, size_of_val(&set) as u64, set.as_ptr() as u64],
+    )
+    .map(drop)
+}
+
+/// The CPUs this process may run on.
+pub fn cpus() -> Vec<usize> {
+    let mut set = [0u64; 128];
+    match call(
+        libc::SYS_sched_getaffinity,
+        &[0, size_of_val(&set) as u64, set.as_mut_ptr() as u64],
+    ) {
+        Ok(_) => (0..set.len() * 64)
+            .filter(|cpu| set[cpu / 64] >> (cpu % 64) & 1 == 1)
+            .collect(),
+        Err(_) => vec![0],
+    }
+}
