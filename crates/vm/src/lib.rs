@@ -1,3 +1,15 @@
 //! The machine-independent virtual memory system.
+//!
+//! Everything hangs off one value that the kernel, or a test, creates: the crate has no statics and knows no
+//! device, no CPU register and no process. What it needs of a machine is the trait [`Machine`].
 #![no_std]
-extern crate alloc;
+extern crate alloc as rust_alloc;
+
+pub mod alloc;
+pub mod machine;
+pub mod page;
+pub mod stats;
+
+pub use alloc::{NoMemory, PageAllocator, Rights};
+pub use machine::Machine;
+pub use page::{Page, PageArray, Pfn};

@@ -1,0 +1,175 @@
+//! The buddy system of one domain.
+//!
+//! Guarantees: a free run of `1 << order` frames is aligned to its size, and two free buddies of one order never stay
+//! apart. Mechanism: each free run's first page has the state `Free` and its order, and is linked into a list; no other
+//! page is `Free`, so handing out a run writes no line but its first page's. Single pages are listed by cache colour.
+
+use super::MAX_ORDER;
+use crate::page::{PageArray, Pfn, State};
+
+/// Lists of single pages. 32 pages span the sets of a 2 MiB 16-way cache.
+pub const COLOURS: u32 = 32;
+const ORDERS: usize = MAX_ORDER as usize + 1;
+
+/// Free runs, linked through their first pages. All of it is guarded by the domain's lock.
+pub struct Buddy {
+    /// Runs of order 1 and more; entry 0 is unused.
+    runs: [Pfn; ORDERS],
+    /// Single pages, by the low bits of the frame number.
+    singles: [Pfn; COLOURS as usize],
+    /// Colours with a page, one bit each.
+    coloured: u32,
+    free: usize,
+}
+
+impl Default for Buddy {
+    fn default() -> Buddy {
+        Buddy::new()
+    }
+}
+
+impl Buddy {
+    /// Without memory.
+    pub const fn new() -> Buddy {
+        Buddy {
+            runs: [Pfn::NONE; ORDERS],
+            singles: [Pfn::NONE; COLOURS as usize],
+            coloured: 0,
+            free: 0,
+        }
+    }
+
+    /// Free frames.
+    pub fn free(&self) -> usize {
+        self.free
+    }
+
+    /// Adds the frames `start..end`, which must exist, in the largest aligned runs.
+    pub fn add_range(&mut self, pages: PageArray, start: Pfn, end: Pfn) {
+        let mut at = start;
+        while at < end {
+            let aligned = at.0.trailing_zeros().min(u32::from(MAX_ORDER));
+            let fits = (end.0 - at.0).ilog2();
+            let order = aligned.min(fits) as u8;
+            self.put(pages, at, order);
+            at = at.add(1 << order);
+        }
+    }
+
+    /// Frees a run and merges it with free buddies. The caller owns all its frames.
+    pub fn put(&mut self, pages: PageArray, pfn: Pfn, order: u8) {
+        debug_assert!(pfn.0.trailing_zeros() >= u32::from(order));
+        self.free += 1 << order;
+        let (mut pfn, mut order) = (pfn, order);
+        while order < MAX_ORDER {
+            let buddy = Pfn(pfn.0 ^ 1 << order);
+            if !self.is_run(pages, pfn, buddy, order) {
+                break;
+            }
+            self.unlink(pages, buddy, order);
+            pfn = Pfn(pfn.0 & buddy.0);
+            order += 1;
+        }
+        self.link(pages, pfn, order);
+    }
+
+    /// Takes a run of `order`, splitting a larger one if need be.
+    pub fn take(&mut self, pages: PageArray, order: u8) -> Option<Pfn> {
+        if order == 0 && self.coloured != 0 {
+            return self.take_single(pages, 0);
+        }
+        let larger =
+            (order.max(1)..=MAX_ORDER).find(|&larger| !self.runs[usize::from(larger)].is_none())?;
+        let pfn = self.runs[usize::from(larger)];
+        self.unlink(pages, pfn, larger);
+        // Keep the low half, give back the high ones.
+        for half in (order..larger).rev() {
+            self.link(pages, pfn.add(1 << half), half);
+        }
+        pages.get(pfn).set_order(order);
+        self.free -= 1 << order;
+        Some(pfn)
+    }
+
+    /// Takes a listed single page of colour `from`, or the next colour that has one.
+    pub fn take_single(&mut self, pages: PageArray, from: u32) -> Option<Pfn> {
+        if self.coloured == 0 {
+            return None;
+        }
+        let from = from % COLOURS;
+        let colour = (from + self.coloured.rotate_right(from).trailing_zeros()) % COLOURS;
+        let pfn = self.singles[colour as usize];
+        self.unlink(pages, pfn, 0);
+        self.free -= 1;
+        Some(pfn)
+    }
+
+    /// Each free run and its order, for the consistency check.
+    pub fn for_each_run(&self, pages: PageArray, mut visit: impl FnMut(Pfn, u8)) {
+        let singles = self.singles.iter().map(|&head| (head, 0));
+        let runs = self
+            .runs
+            .iter()
+            .enumerate()
+            .map(|(order, &head)| (head, order as u8));
+        for (head, order) in singles.chain(runs) {
+            let mut pfn = head;
+            while !pfn.is_none() {
+                visit(pfn, order);
+                pfn = pages.get(pfn).next();
+            }
+        }
+    }
+
+    /// Whether `buddy` starts a free run of `order` in the same domain as `pfn`.
+    fn is_run(&self, pages: PageArray, pfn: Pfn, buddy: Pfn, order: u8) -> bool {
+        // A buddy outside the array ends there; one in another domain is that domain's, whatever its state.
+        buddy.index() < pages.len() && {
+            let page = pages.get(buddy);
+            page.domain() == pages.get(pfn).domain()
+                && page.state() == State::Free
+                && page.order() == order
+        }
+    }
+
+    fn head(&mut self, pfn: Pfn, order: u8) -> &mut Pfn {
+        match order {
+            0 => &mut self.singles[(pfn.0 % COLOURS) as usize],
+            _ => &mut self.runs[usize::from(order)],
+        }
+    }
+
+    fn link(&mut self, pages: PageArray, pfn: Pfn, order: u8) {
+        let page = pages.get(pfn);
+        page.set_order(order);
+        page.set_state(State::Free);
+        let head = self.head(pfn, order);
+        page.set_next(*head);
+        page.set_prev(Pfn::NONE);
+        if !head.is_none() {
+            pages.get(*head).set_prev(pfn);
+        }
+        *head = pfn;
+        if order == 0 {
+            self.coloured |= 1 << (pfn.0 % COLOURS);
+        }
+    }
+
+    fn unlink(&mut self, pages: PageArray, pfn: Pfn, order: u8) {
+        let page = pages.get(pfn);
+        debug_assert!(page.state() == State::Free && page.order() == order);
+        let (next, prev) = (page.next(), page.prev());
+        if !next.is_none() {
+            pages.get(next).set_prev(prev);
+        }
+        if prev.is_none() {
+            *self.head(pfn, order) = next;
+            if order == 0 && next.is_none() {
+                self.coloured &= !(1 << (pfn.0 % COLOURS));
+            }
+        } else {
+            pages.get(prev).set_next(next);
+        }
+        page.set_state(State::Allocated);
+    }
+}

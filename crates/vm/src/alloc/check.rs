@@ -1,0 +1,136 @@
+//! Consistency check: each frame is in exactly one place.
+
+use rust_alloc::vec;
+use rust_alloc::vec::Vec;
+
+use super::{MAX_ORDER, PageAllocator};
+use crate::page::{Pfn, State};
+
+/// Where the free frames are.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Census {
+    /// In free runs of the domains.
+    pub listed: usize,
+    /// In magazines.
+    pub in_magazines: usize,
+    /// Handed out.
+    pub allocated: usize,
+}
+
+/// What is wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Inconsistency {
+    /// A frame is free in two places.
+    Twice(Pfn),
+    /// A free run is not aligned, too large, or not marked as free.
+    BadRun(Pfn),
+    /// A frame lies in the list of another domain.
+    WrongDomain(Pfn),
+    /// A free frame is not hard-busy, or has an identity.
+    InUse(Pfn),
+    /// Two free buddies were not merged.
+    Unmerged(Pfn),
+    /// A domain's count differs from what its lists hold.
+    BadCount(usize),
+}
+
+/// One bit a frame.
+struct Seen(Vec<u64>);
+
+impl Seen {
+    /// Returns whether it had been seen before.
+    fn mark(&mut self, pfn: Pfn) -> bool {
+        let (word, bit) = (pfn.index() / 64, 1 << (pfn.index() % 64));
+        let before = self.0[word] & bit != 0;
+        self.0[word] |= bit;
+        before
+    }
+}
+
+impl PageAllocator {
+    /// Walks every list and magazine and verifies that each free frame is in one place and in the state it must have.
+    /// No CPU may allocate or free meanwhile. Takes the domains' locks one after the other, for long.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Inconsistency`] found.
+    pub fn check(&self) -> Result<Census, Inconsistency> {
+        let mut seen = Seen(vec![0; self.pages.len().div_ceil(64)]);
+        let mut census = Census::default();
+        for domain in 0..self.domains.len() {
+            census.listed += self.check_domain(domain, &mut seen)?;
+        }
+        for pfn in self.cpus.iter().flat_map(|cpu| cpu.iter()) {
+            self.check_frame(pfn, &mut seen)?;
+            if self.pages.get(pfn).state() != State::Allocated {
+                return Err(Inconsistency::InUse(pfn));
+            }
+            census.in_magazines += 1;
+        }
+        census.allocated = self.total - census.listed - census.in_magazines;
+        Ok(census)
+    }
+
+    /// Returns the frames in a domain's free runs.
+    fn check_domain(&self, domain: usize, seen: &mut Seen) -> Result<usize, Inconsistency> {
+        let mut listed = 0;
+        let mut found = Ok(());
+        self.domains[domain].for_each_run(self.pages, |pfn, order| {
+            listed += 1 << order;
+            found = found.and_then(|()| self.check_run(domain, pfn, order, seen));
+        });
+        found?;
+        if listed == self.domains[domain].free() {
+            Ok(listed)
+        } else {
+            Err(Inconsistency::BadCount(domain))
+        }
+    }
+
+    fn check_run(
+        &self,
+        domain: usize,
+        pfn: Pfn,
+        order: u8,
+        seen: &mut Seen,
+    ) -> Result<(), Inconsistency> {
+        let page = self.pages.get(pfn);
+        if order > MAX_ORDER || pfn.0.trailing_zeros() < u32::from(order) {
+            return Err(Inconsistency::BadRun(pfn));
+        }
+        if page.state() != State::Free || page.order() != order {
+            return Err(Inconsistency::BadRun(pfn));
+        }
+        for n in 0..1 << order {
+            let frame = pfn.add(n);
+            self.check_frame(frame, seen)?;
+            if self.pages.get(frame).domain() != domain {
+                return Err(Inconsistency::WrongDomain(frame));
+            }
+            if n != 0 && self.pages.get(frame).state() == State::Free {
+                return Err(Inconsistency::BadRun(frame));
+            }
+        }
+        let buddy = Pfn(pfn.0 ^ 1 << order);
+        let free_buddy = self.pages.find(buddy).is_some_and(|buddy| {
+            buddy.state() == State::Free && buddy.order() == order && buddy.domain() == domain
+        });
+        if order < MAX_ORDER && free_buddy {
+            Err(Inconsistency::Unmerged(pfn))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn check_frame(&self, pfn: Pfn, seen: &mut Seen) -> Result<(), Inconsistency> {
+        let page = self.pages.get(pfn);
+        if seen.mark(pfn) {
+            return Err(Inconsistency::Twice(pfn));
+        }
+        if !page.is_hard_busy() || page.object() != 0 {
+            Err(Inconsistency::InUse(pfn))
+        } else {
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Deliberate failure of allocations, for tests.
+
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Configuration: written by whoever sets it up, read on slow paths only, for an injector in use closes each CPU's gate.
+pub(super) struct Injector {
+    /// Every how many requests one fails; 0 for never.
+    period: AtomicU32,
+}
+
+/// Requests seen by one CPU; written by it, or while the injector is set up.
+#[derive(Default)]
+pub(super) struct InjectorCount(AtomicU32);
+
+impl InjectorCount {
+    pub(super) fn set(&self, count: u32) {
+        self.0.store(count, Relaxed);
+    }
+}
+
+impl Injector {
+    pub(super) const fn new() -> Injector {
+        Injector {
+            period: AtomicU32::new(0),
+        }
+    }
+
+    pub(super) fn set(&self, period: u32) {
+        self.period.store(period, Relaxed);
+    }
+
+    /// Counts a request of the calling CPU and decides its fate.
+    pub(super) fn fails(&self, count: &InjectorCount) -> bool {
+        let period = self.period.load(Relaxed);
+        if period == 0 {
+            return false;
+        }
+        let seen = count.0.load(Relaxed).wrapping_add(1);
+        count.0.store(seen, Relaxed);
+        seen.is_multiple_of(period)
+    }
+}

@@ -1,0 +1,368 @@
+//! Physical page allocation.
+//!
+//! Guarantees: a frame is handed out to one owner at a time, hard-busy, without identity and with undefined contents;
+//! taking or giving a page touches only lines of the calling CPU as long as its magazine lasts; every frame is
+//! accounted for at any time, in a free run, a magazine, or with its owner.
+//!
+//! Mechanism, from the CPU outwards:
+//! - a *magazine* of 64 frame numbers per CPU, used with preemption off ([`magazine`]);
+//! - a [`domain`] of memory per NUMA node: one spin lock over a buddy system whose single pages are kept by cache
+//!   colour. Magazines are filled and emptied in bursts of 32 under one hold of that lock;
+//! - fallback to other domains in order of distance, each with marks below which only the more important requests may
+//!   take from it.
+//!
+//! A CPU gives frames of another domain back to where they came from, so local memory stays local.
+
+pub mod buddy;
+mod check;
+mod domain;
+mod inject;
+mod local;
+mod magazine;
+mod marks;
+
+use rust_alloc::boxed::Box;
+use rust_alloc::vec::Vec;
+
+use self::domain::Domain;
+use self::inject::Injector;
+use self::magazine::{Gate, Magazine};
+
+pub use self::check::{Census, Inconsistency};
+pub use self::local::{CpuPin, PerCpu};
+pub use self::magazine::CpuStats;
+pub use self::marks::{Pressure, Rights};
+
+use crate::Machine;
+use crate::page::{Flags, PageArray, Pfn, State};
+
+/// Highest order of a run: 4 MiB.
+pub const MAX_ORDER: u8 = 10;
+
+/// There is no memory for a request of these rights.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoMemory;
+
+/// Frames that the platform gives to the allocator at boot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FreeRange {
+    /// First frame.
+    pub start: Pfn,
+    /// One beyond the last frame.
+    pub end: Pfn,
+    /// Memory domain of all of them.
+    pub domain: u8,
+}
+
+/// The allocator of physical pages. See the module.
+pub struct PageAllocator {
+    pages: PageArray,
+    /// Const after boot; each domain on lines of its own.
+    domains: Box<[Domain]>,
+    /// For each domain all domains, nearest first. Const.
+    nearest: Box<[Box<[u8]>]>,
+    cpus: PerCpu<Magazine>,
+    injector: Injector,
+    total: usize,
+}
+
+impl PageAllocator {
+    /// Builds the allocator from the frames that are free after boot. Frames of `pages` outside `ranges` stay reserved.
+    ///
+    /// Allocates from the global heap: about 512 bytes per CPU and per domain, nothing that grows with memory.
+    pub fn new<M: Machine>(machine: &M, pages: PageArray, ranges: &[FreeRange]) -> PageAllocator {
+        let ndomains = machine.ndomains();
+        let mut sizes: Vec<usize> = Vec::new();
+        sizes.resize(ndomains, 0);
+        for range in ranges {
+            sizes[usize::from(range.domain)] += (range.end.0 - range.start.0) as usize;
+        }
+        let total = sizes.iter().sum();
+        let allocator = PageAllocator {
+            pages,
+            domains: sizes.iter().map(|&size| Domain::new(size, total)).collect(),
+            nearest: (0..ndomains)
+                .map(|domain| machine.domains_by_distance(domain).into())
+                .collect(),
+            cpus: PerCpu::new(machine.ncpus(), |cpu| {
+                Magazine::new(machine.domain_of(cpu), cpu)
+            }),
+            injector: Injector::new(),
+            total,
+        };
+        for range in ranges {
+            allocator.domains[usize::from(range.domain)].add_range(pages, *range);
+        }
+        allocator
+    }
+
+    /// Takes one page: hard-busy, no identity, state `Allocated`, contents undefined.
+    ///
+    /// # Errors
+    ///
+    /// [`NoMemory`] if every domain is at or below the mark for these rights.
+    #[inline]
+    pub fn alloc(&self, pin: &CpuPin, rights: Rights) -> Result<Pfn, NoMemory> {
+        let cpu = self.cpus.get(pin);
+        if cpu.gate.admits(rights)
+            && let Some(pfn) = cpu.pop()
+        {
+            return Ok(pfn);
+        }
+        self.alloc_slow(cpu, rights)
+    }
+
+    /// Gives a page back. The caller is its only owner: hard-busy, no identity, not wired, no entry maps it.
+    #[inline]
+    pub fn free(&self, pin: &CpuPin, pfn: Pfn) {
+        let page = self.pages.get(pfn);
+        self.assert_freeable(pfn);
+        page.init_flags(State::Allocated, Flags::EMPTY);
+        let cpu = self.cpus.get(pin);
+        if page.domain() != cpu.domain {
+            self.free_remote(cpu, pfn);
+        } else if !cpu.push(pfn) {
+            self.free_slow(cpu, pfn);
+        }
+    }
+
+    /// Gives back many pages: what the magazine does not hold goes to the free lists in bursts.
+    pub fn free_bulk(&self, pin: &CpuPin, pfns: &[Pfn]) {
+        let cpu = self.cpus.get(pin);
+        let mut rest = pfns;
+        while let Some((&pfn, tail)) = rest.split_first() {
+            let page = self.pages.get(pfn);
+            if page.domain() != cpu.domain {
+                break;
+            }
+            self.assert_freeable(pfn);
+            page.init_flags(State::Allocated, Flags::EMPTY);
+            if !cpu.push(pfn) {
+                break;
+            }
+            rest = tail;
+        }
+        for pfn in rest {
+            self.assert_freeable(*pfn);
+            self.pages
+                .get(*pfn)
+                .init_flags(State::Allocated, Flags::EMPTY);
+        }
+        self.put_by_domain(rest);
+    }
+
+    /// Takes an aligned run of `1 << order` pages, hard-busy each; its first page records the order.
+    ///
+    /// # Errors
+    ///
+    /// [`NoMemory`] if no domain has such a run to spare, or if `order` exceeds [`MAX_ORDER`].
+    pub fn alloc_order(&self, pin: &CpuPin, order: u8, rights: Rights) -> Result<Pfn, NoMemory> {
+        if order == 0 {
+            let pfn = self.alloc(pin, rights)?;
+            self.pages.get(pfn).set_order(0);
+            return Ok(pfn);
+        }
+        let cpu = self.cpus.get(pin);
+        if order > MAX_ORDER || self.injected(cpu, rights) {
+            return Err(NoMemory);
+        }
+        for &domain in &self.nearest[cpu.domain] {
+            if let Some(pfn) = self.domains[usize::from(domain)].take_run(self.pages, order, rights)
+            {
+                cpu.count_taken(usize::from(domain), 1 << order);
+                return Ok(pfn);
+            }
+        }
+        Err(NoMemory)
+    }
+
+    /// Gives back a run taken by [`alloc_order`](PageAllocator::alloc_order).
+    pub fn free_order(&self, pin: &CpuPin, pfn: Pfn, order: u8) {
+        if order == 0 {
+            return self.free(pin, pfn);
+        }
+        for n in 0..1 << order {
+            self.assert_freeable(pfn.add(n));
+            self.pages
+                .get(pfn.add(n))
+                .init_flags(State::Allocated, Flags::EMPTY);
+        }
+        self.domains[self.pages.get(pfn).domain()].put_run(self.pages, pfn, order);
+    }
+
+    /// Empties this CPU's magazine into the free lists.
+    pub fn drain(&self, pin: &CpuPin) {
+        let cpu = self.cpus.get(pin);
+        cpu.gate.clear(Gate::DRAIN);
+        self.empty(cpu);
+    }
+
+    /// Asks each CPU to empty its magazine at its next allocation or [`poll`](PageAllocator::poll).
+    pub fn request_drain(&self) {
+        for cpu in self.cpus.iter() {
+            cpu.gate.set(Gate::DRAIN);
+        }
+    }
+
+    /// Does what was asked of this CPU. For the idle loop and the clock tick.
+    #[inline]
+    pub fn poll(&self, pin: &CpuPin) {
+        if self.cpus.get(pin).gate.has(Gate::DRAIN) {
+            self.drain(pin);
+        }
+    }
+
+    /// Makes about every `period`-th request that is not [`Rights::Reserve`] fail, on each CPU by its own count that
+    /// starts from `seed`; 0 switches it off.
+    pub fn set_injector(&self, period: u32, seed: u32) {
+        self.injector.set(period);
+        for cpu in self.cpus.iter() {
+            cpu.injector_count.set(seed);
+            if period == 0 {
+                cpu.gate.clear(Gate::INJECT)
+            } else {
+                cpu.gate.set(Gate::INJECT)
+            }
+        }
+    }
+
+    /// Whether the injector fails a request now; for admission checks made before memory is needed.
+    pub fn inject(&self, pin: &CpuPin) -> bool {
+        self.injected(self.cpus.get(pin), Rights::User)
+    }
+
+    /// All pages.
+    pub fn pages(&self) -> PageArray {
+        self.pages
+    }
+
+    /// Frames that the allocator was given.
+    pub fn total_pages(&self) -> usize {
+        self.total
+    }
+
+    /// Free frames, those in magazines included. Exact while no CPU allocates or frees.
+    pub fn free_pages(&self) -> usize {
+        let listed: usize = self.domains.iter().map(Domain::free).sum();
+        listed + self.cpus.iter().map(Magazine::len).sum::<usize>()
+    }
+
+    /// Free frames and all frames of a domain, magazines left out.
+    pub fn domain_pages(&self, domain: usize) -> (usize, usize) {
+        (self.domains[domain].free(), self.domains[domain].size())
+    }
+
+    /// How short memory is. Reads one line per domain.
+    pub fn pressure(&self) -> Pressure {
+        let free = self.domains.iter().map(Domain::free).sum();
+        let mark = self
+            .domains
+            .iter()
+            .map(|domain| domain.mark(Rights::User))
+            .sum();
+        Pressure::of(free, mark)
+    }
+
+    /// Whether new long-lived objects for users should be refused.
+    pub fn low_memory(&self) -> bool {
+        self.pressure() == Pressure::Severe
+    }
+
+    /// Statistics of one CPU.
+    pub fn cpu_stats(&self, cpu: usize) -> CpuStats {
+        self.cpus.of(cpu).stats()
+    }
+
+    #[cold]
+    fn alloc_slow(&self, cpu: &Magazine, rights: Rights) -> Result<Pfn, NoMemory> {
+        if self.injected(cpu, rights) {
+            return Err(NoMemory);
+        }
+        if cpu.gate.has(Gate::DRAIN) || (cpu.gate.has(Gate::LOW) && rights == Rights::User) {
+            // What more important requests left over is not for users: back to the marks it goes.
+            cpu.gate.clear(Gate::DRAIN);
+            self.empty(cpu);
+        }
+        if let Some(pfn) = cpu.pop() {
+            return Ok(pfn);
+        }
+        // Memory above the marks first, wherever it is; only then the reserves, nearest first.
+        let passes = if rights == Rights::User { 1 } else { 2 };
+        for rights in [Rights::User, rights].into_iter().take(passes) {
+            for &domain in &self.nearest[cpu.domain] {
+                let domain = usize::from(domain);
+                let taken = self.domains[domain].refill(self.pages, cpu, rights);
+                if taken != 0 {
+                    cpu.count_taken(domain, taken);
+                    return cpu.pop().ok_or(NoMemory);
+                }
+            }
+        }
+        // Pages may lie in the magazines of other CPUs.
+        self.request_drain();
+        Err(NoMemory)
+    }
+
+    #[cold]
+    fn free_slow(&self, cpu: &Magazine, pfn: Pfn) {
+        let mut oldest = [Pfn::NONE; magazine::BURST];
+        cpu.take_oldest(&mut oldest);
+        self.domains[cpu.domain].put_pages(self.pages, &oldest);
+        cpu.drains.add(1);
+        let pushed = cpu.push(pfn);
+        debug_assert!(pushed);
+    }
+
+    /// Collects frames of other domains and sends them home in a burst.
+    #[inline(never)]
+    fn free_remote(&self, cpu: &Magazine, pfn: Pfn) {
+        if !cpu.push_remote(pfn) {
+            let mut taken = [Pfn::NONE; magazine::BURST];
+            self.put_by_domain(cpu.take_remote(&mut taken));
+            let pushed = cpu.push_remote(pfn);
+            debug_assert!(pushed);
+        }
+    }
+
+    /// Empties a magazine that belongs to this CPU.
+    fn empty(&self, cpu: &Magazine) {
+        let mut taken = [Pfn::NONE; magazine::CAPACITY];
+        self.put_by_domain(cpu.take_all(&mut taken));
+        let mut taken = [Pfn::NONE; magazine::BURST];
+        self.put_by_domain(cpu.take_remote(&mut taken));
+        cpu.gate.clear(Gate::LOW);
+        cpu.drains.add(1);
+    }
+
+    /// Puts pages on their domains' lists, one hold of a lock for at most a burst of neighbours in the list.
+    fn put_by_domain(&self, pfns: &[Pfn]) {
+        let domain_of = |pfn: &Pfn| self.pages.get(*pfn).domain();
+        for run in pfns.chunk_by(|a, b| domain_of(a) == domain_of(b)) {
+            for burst in run.chunks(magazine::BURST) {
+                self.domains[domain_of(&burst[0])].put_pages(self.pages, burst);
+            }
+        }
+    }
+
+    fn injected(&self, cpu: &Magazine, rights: Rights) -> bool {
+        rights != Rights::Reserve
+            && cpu.gate.has(Gate::INJECT)
+            && self.injector.fails(&cpu.injector_count)
+    }
+
+    /// A page that is freed must have no trace of its last use.
+    #[inline]
+    fn assert_freeable(&self, pfn: Pfn) {
+        if cfg!(debug_assertions) {
+            let page = self.pages.get(pfn);
+            assert!(page.is_hard_busy(), "{pfn:?} freed while not hard-busy");
+            assert!(page.object() == 0, "{pfn:?} freed with an identity");
+            assert!(page.wire_count() == 0, "{pfn:?} freed while wired");
+            let state = page.state();
+            assert!(
+                !matches!(state, State::Free | State::Absent | State::Reserved),
+                "{pfn:?} freed in state {state:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The array of all pages.
+
+use core::mem::size_of;
+
+use crate::page::{Page, Pfn, State};
+
+/// One [`Page`] for each frame number from 0, absent ones included, so that frame → page is one shift.
+#[derive(Clone, Copy)]
+pub struct PageArray {
+    pages: &'static [Page],
+}
+
+impl PageArray {
+    /// Wraps memory that the platform sets aside. All-zero memory is an array of absent frames.
+    pub const fn new(pages: &'static [Page]) -> PageArray {
+        PageArray { pages }
+    }
+
+    /// Marks the frames `start..end` as existing, reserved, in `domain`. At boot, before any other use.
+    pub fn add_range(&self, start: Pfn, end: Pfn, domain: u8) {
+        for page in &self.pages[start.index()..end.index()] {
+            page.exist(domain);
+        }
+    }
+
+    /// One more than the highest frame number.
+    pub fn len(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Whether there are no frames.
+    pub fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    /// The page of a frame number below [`len`](PageArray::len); panics beyond: the number comes from the kernel itself.
+    #[inline]
+    pub fn get(&self, pfn: Pfn) -> &'static Page {
+        &self.pages[pfn.index()]
+    }
+
+    /// The page of any number, `None` if there is no such frame. For numbers from outside: device mappings, user input.
+    pub fn find(&self, pfn: Pfn) -> Option<&'static Page> {
+        self.pages
+            .get(pfn.index())
+            .filter(|page| page.state() != State::Absent)
+    }
+
+    /// The frame number of a page of this array.
+    #[inline]
+    pub fn pfn(&self, page: &Page) -> Pfn {
+        let offset = (page as *const Page).addr() - self.pages.as_ptr().addr();
+        debug_assert!(offset < size_of::<Page>() * self.pages.len());
+        Pfn((offset / size_of::<Page>()) as u32)
+    }
+}

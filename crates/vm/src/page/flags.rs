@@ -1,0 +1,141 @@
+//! Flags and state of a page: one atomic word.
+//!
+//! The low bits are flags that anyone may set or clear atomically; the top four bits are the state, which only the
+//! owner of the frame changes. Setting or clearing reads first, so that a flag that already has its value costs no
+//! write and no line transfer.
+
+use core::ops::BitOr;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+
+use crate::page::Page;
+
+const STATE_SHIFT: u32 = 28;
+const STATE_MASK: u32 = 0xf << STATE_SHIFT;
+
+/// A set of page flags.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flags(u32);
+
+impl Flags {
+    /// No flag.
+    pub const EMPTY: Flags = Flags(0);
+    /// A page-table entry may map the page. Conservative: set before the entry is, cleared by a scan.
+    pub const MAPPED: Flags = Flags(1 << 0);
+    /// More than one entry may map it. Conservative.
+    pub const MULTI: Flags = Flags(1 << 1);
+    /// An entry may map it writable. Conservative.
+    pub const WRITEABLE: Flags = Flags(1 << 2);
+    /// Used since the page daemon last looked.
+    pub const REFERENCED: Flags = Flags(1 << 3);
+    /// Contents differ from the backing store.
+    pub const DIRTY: Flags = Flags(1 << 4);
+    /// Contents are defined.
+    pub const VALID: Flags = Flags(1 << 5);
+
+    /// The flags as bits, without the state.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Whether all of `other` are in this set.
+    pub const fn contains(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether any of `other` is in this set.
+    pub const fn intersects(self, other: Flags) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Both sets, for constants.
+    #[must_use]
+    pub const fn with(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+}
+
+impl BitOr for Flags {
+    type Output = Flags;
+    fn bitor(self, other: Flags) -> Flags {
+        self.with(other)
+    }
+}
+
+/// What a frame is used for. Changed by the frame's owner alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum State {
+    /// There is no such frame.
+    Absent = 0,
+    /// In the allocator's free runs.
+    Free = 1 << STATE_SHIFT,
+    /// Handed out, or waiting in a magazine; no particular use recorded.
+    Allocated = 2 << STATE_SHIFT,
+    /// A page table.
+    Table = 3 << STATE_SHIFT,
+    /// Part of a slab.
+    Slab = 4 << STATE_SHIFT,
+    /// Exists but is not the allocator's: kernel image, boot data, firmware.
+    Reserved = 5 << STATE_SHIFT,
+    /// Page of an anonymous object.
+    Anon = 6 << STATE_SHIFT,
+    /// Page of a file.
+    File = 7 << STATE_SHIFT,
+    /// Kernel use outside the slab: stacks, large buffers.
+    Kernel = 8 << STATE_SHIFT,
+}
+
+impl Page {
+    /// Sets flags; writes only if that changes something. Returns whether it did.
+    pub fn set_flag(&self, flags: Flags) -> bool {
+        self.flags.load(Acquire) & flags.0 != flags.0
+            && self.flags.fetch_or(flags.0, AcqRel) & flags.0 != flags.0
+    }
+
+    /// Clears flags; writes only if that changes something. Returns whether it did, so that exactly one of several
+    /// callers sees a flag go.
+    pub fn clear_flag(&self, flags: Flags) -> bool {
+        self.flags.load(Acquire) & flags.0 != 0
+            && self.flags.fetch_and(!flags.0, AcqRel) & flags.0 != 0
+    }
+
+    /// The flags now.
+    pub fn flags(&self) -> Flags {
+        Flags(self.flags.load(Acquire) & !STATE_MASK)
+    }
+
+    /// Whether all of `flags` are set.
+    pub fn has(&self, flags: Flags) -> bool {
+        self.flags().contains(flags)
+    }
+
+    /// What the frame is used for.
+    pub fn state(&self) -> State {
+        match self.flags.load(Acquire) >> STATE_SHIFT {
+            0 => State::Absent,
+            1 => State::Free,
+            2 => State::Allocated,
+            3 => State::Table,
+            4 => State::Slab,
+            5 => State::Reserved,
+            6 => State::Anon,
+            7 => State::File,
+            _ => State::Kernel,
+        }
+    }
+
+    /// Sets state and flags by one plain store. The caller owns the frame and no entry maps it: a flag that another
+    /// CPU sets meanwhile would be lost.
+    pub fn init_flags(&self, state: State, flags: Flags) {
+        self.flags.store(state as u32 | flags.0, Release);
+    }
+
+    /// Changes the state and keeps the flags. The caller owns the frame.
+    pub fn set_state(&self, state: State) {
+        let change = (self.flags.load(Acquire) & STATE_MASK) ^ state as u32;
+        // Only the owner touches the state bits, so flipping those that differ cannot race with another change.
+        if change != 0 {
+            self.flags.fetch_xor(change, AcqRel);
+        }
+    }
+}

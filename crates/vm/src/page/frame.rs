@@ -1,0 +1,76 @@
+//! Access to the bytes of a frame.
+//!
+//! These functions are safe to call because the rules of [`Page`](crate::page::Page) say who may touch a frame: the
+//! caller owns it (fresh from the allocator), or holds it busy. Bytes that user programs map may change under a reader;
+//! they are plain data without invariants, and the kernel copies before it interprets. Frames that hold typed kernel
+//! data (slabs, stacks, page tables) are never passed here but by their owner.
+
+use core::ptr;
+use core::slice;
+
+use crate::Machine;
+use crate::page::{PAGE_SIZE, Pfn};
+
+/// Fills a frame with zeros. The caller owns the frame.
+#[inline]
+pub fn zero_frame<M: Machine>(machine: &M, pfn: Pfn) {
+    let frame = machine.frame(pfn).as_ptr();
+    // SAFETY: `Machine` gives PAGE_SIZE writable bytes; the caller owns the frame, so no reference to them exists.
+    unsafe { ptr::write_bytes(frame, 0, PAGE_SIZE) }
+}
+
+/// Copies a whole frame. The caller owns `to` and holds `from` busy.
+#[inline]
+pub fn copy_frame<M: Machine>(machine: &M, to: Pfn, from: Pfn) {
+    assert!(to != from);
+    let (to, from) = (machine.frame(to).as_ptr(), machine.frame(from).as_ptr());
+    // SAFETY: two different frames are disjoint and PAGE_SIZE long; `to` is owned, `from` is plain data.
+    unsafe { ptr::copy_nonoverlapping(from, to, PAGE_SIZE) }
+}
+
+/// Copies bytes out of a frame from `offset`. The caller holds it busy.
+pub fn read_frame<M: Machine>(machine: &M, pfn: Pfn, offset: usize, buf: &mut [u8]) {
+    assert!(offset <= PAGE_SIZE && buf.len() <= PAGE_SIZE - offset);
+    let from = machine.frame(pfn).as_ptr().wrapping_add(offset);
+    // SAFETY: the range lies in the frame as asserted; `buf` is exclusively borrowed, so it is no part of the frame.
+    unsafe { ptr::copy_nonoverlapping(from, buf.as_mut_ptr(), buf.len()) }
+}
+
+/// Copies bytes into a frame at `offset`. The caller holds it busy.
+pub fn write_frame<M: Machine>(machine: &M, pfn: Pfn, offset: usize, buf: &[u8]) {
+    assert!(offset <= PAGE_SIZE && buf.len() <= PAGE_SIZE - offset);
+    let to = machine.frame(pfn).as_ptr().wrapping_add(offset);
+    // SAFETY: the range lies in the frame as asserted; nobody holds a reference into it beyond a `with_frame` call,
+    // and those hold the page busy for reading plain data.
+    unsafe { ptr::copy_nonoverlapping(buf.as_ptr(), to, buf.len()) }
+}
+
+/// Lends bytes `offset..offset + len` of a frame. The caller holds it busy; `f` must copy before it interprets, for a
+/// user program that maps the frame may write at the same time.
+pub fn with_frame<M: Machine, R>(
+    machine: &M,
+    pfn: Pfn,
+    offset: usize,
+    len: usize,
+    f: impl FnOnce(&[u8]) -> R,
+) -> R {
+    assert!(offset <= PAGE_SIZE && len <= PAGE_SIZE - offset);
+    let at = machine.frame(pfn).as_ptr().wrapping_add(offset);
+    // SAFETY: the range lies in the frame as asserted and stays mapped; see the module for concurrent writers.
+    f(unsafe { slice::from_raw_parts(at, len) })
+}
+
+/// Lends bytes `offset..offset + len` of a frame for writing. The caller owns it or serialises writers by its busy state
+/// and its object's rules.
+pub fn with_frame_mut<M: Machine, R>(
+    machine: &M,
+    pfn: Pfn,
+    offset: usize,
+    len: usize,
+    f: impl FnOnce(&mut [u8]) -> R,
+) -> R {
+    assert!(offset <= PAGE_SIZE && len <= PAGE_SIZE - offset);
+    let at = machine.frame(pfn).as_ptr().wrapping_add(offset);
+    // SAFETY: as in `with_frame`; other kernel writers are kept out by the caller.
+    f(unsafe { slice::from_raw_parts_mut(at, len) })
+}

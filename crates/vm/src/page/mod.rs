@@ -1,0 +1,246 @@
+//! Frames of physical memory and what the kernel knows of each.
+//!
+//! One [`Page`] describes one frame. It is 64 bytes and one cache line, so that work on two frames shares no line, and
+//! it holds all the state that must be found from a frame number: identity, busy state, flags, wiring, queue
+//! membership and 16 machine-dependent bytes.
+//!
+//! Rules:
+//! - The *identity* (object, index) changes only under hard busy.
+//! - A frame that is free, or that the allocator has just handed out, is hard-busy. So a CPU that follows a stale
+//!   frame number cannot take a free frame, and handing one out needs no atomic operation.
+//! - Memory of `Page`s is never reused for anything else: looking at a stale one is always defined, and telling
+//!   whether it still is the page one looked for is done by [`Page::is`] after busying it.
+#![expect(
+    unsafe_code,
+    reason = "turns frames into byte slices and shares the machine-dependent bytes"
+)]
+
+mod array;
+mod busy;
+mod flags;
+mod frame;
+mod md;
+mod pfn;
+
+use core::mem::{offset_of, size_of};
+
+pub use self::array::PageArray;
+pub use self::busy::Busy;
+pub use self::flags::{Flags, State};
+pub use self::frame::{
+    copy_frame, read_frame, with_frame, with_frame_mut, write_frame, zero_frame,
+};
+pub use self::md::{SLAB_WORDS, TablePart};
+pub use self::pfn::{PAGE_SHIFT, PAGE_SIZE, Pfn};
+
+use crate::page::md::MachineDependent;
+use core::sync::atomic::{
+    AtomicU8, AtomicU32, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+/// What the kernel knows of one frame.
+///
+/// All fields are atomic: a page may be looked at by anyone at any time. Each says who may change it.
+#[repr(C, align(64))]
+pub struct Page {
+    /// Address of the owning object, 0 if none. Changed under hard busy.
+    object: AtomicUsize,
+    /// Page index in the object. Changed under hard busy.
+    index: AtomicU32,
+    /// Busy word, see `busy.rs`.
+    busy: AtomicU32,
+    /// Flags and state, see `flags.rs`.
+    flags: AtomicU32,
+    /// Wirings that keep the page resident.
+    wire_count: AtomicU32,
+    /// Page queue the page is on. Changed under that queue's lock.
+    queue: AtomicU8,
+    /// Free for the owner: size class of a slab, cache colour of a queued page.
+    class: AtomicU8,
+    /// Memory domain. Constant after boot.
+    domain: AtomicU8,
+    /// log2 of the frames in this run; meaningful in its first page. Changed by the allocator, or the run's owner.
+    order: AtomicU8,
+    /// Links of the one list that the page is on. Guarded by that list's lock.
+    next: AtomicU32,
+    prev: AtomicU32,
+    spare: AtomicU32,
+    /// Machine-dependent part: page-table pages, reverse map, slab.
+    md: MachineDependent,
+    spares: [AtomicU32; 2],
+}
+
+/// The layout is part of the design: the first 24 bytes are what a fault reads.
+const _: () = {
+    // Model checkers bring larger atomics; the layout matters only with real ones.
+    if size_of::<AtomicU32>() == 4 && size_of::<AtomicUsize>() == 8 {
+        assert!(size_of::<Page>() == 64 && align_of::<Page>() == 64);
+        assert!(offset_of!(Page, object) == 0);
+        assert!(offset_of!(Page, index) == 8);
+        assert!(offset_of!(Page, busy) == 12);
+        assert!(offset_of!(Page, flags) == 16);
+        assert!(offset_of!(Page, wire_count) == 20);
+        assert!(offset_of!(Page, queue) == 24);
+        assert!(offset_of!(Page, next) == 28);
+        assert!(offset_of!(Page, prev) == 32);
+        assert!(offset_of!(Page, md) == 40);
+        assert!(offset_of!(Page, spares) == 56);
+    }
+};
+
+impl Page {
+    /// A frame that does not exist: the state of all-zero memory.
+    pub const fn absent() -> Page {
+        Page {
+            object: AtomicUsize::new(0),
+            index: AtomicU32::new(0),
+            busy: AtomicU32::new(0),
+            flags: AtomicU32::new(State::Absent as u32),
+            wire_count: AtomicU32::new(0),
+            queue: AtomicU8::new(0),
+            class: AtomicU8::new(0),
+            domain: AtomicU8::new(0),
+            order: AtomicU8::new(0),
+            next: AtomicU32::new(0),
+            prev: AtomicU32::new(0),
+            spare: AtomicU32::new(0),
+            md: MachineDependent::new(),
+            spares: [const { AtomicU32::new(0) }; 2],
+        }
+    }
+
+    /// Gives the page an identity. The caller holds hard busy and the page has none.
+    pub fn set_identity(&self, object: usize, index: u32) {
+        debug_assert!(self.is_hard_busy(), "identity changes under hard busy");
+        debug_assert!(object != 0 && self.object.load(Relaxed) == 0);
+        self.index.store(index, Relaxed);
+        self.object.store(object, Release);
+    }
+
+    /// Takes the identity away. The caller holds hard busy.
+    pub fn clear_identity(&self) {
+        debug_assert!(self.is_hard_busy(), "identity changes under hard busy");
+        self.object.store(0, Release);
+    }
+
+    /// Moves the page to another object. The caller holds hard busy.
+    pub fn move_identity(&self, object: usize, index: u32) {
+        self.clear_identity();
+        self.set_identity(object, index);
+    }
+
+    /// Whether this is page `index` of `object`. Stable while the caller holds any busy; else a hint, to be checked
+    /// again once it does, or after the fence of a PTE claim.
+    pub fn is(&self, object: usize, index: u32) -> bool {
+        self.object.load(Acquire) == object && self.index.load(Relaxed) == index
+    }
+
+    /// Address of the owning object, 0 if none.
+    pub fn object(&self) -> usize {
+        self.object.load(Acquire)
+    }
+
+    /// Page index in the owning object.
+    pub fn index(&self) -> u32 {
+        self.index.load(Relaxed)
+    }
+
+    /// Adds a wiring; returns the count before.
+    pub fn wire(&self) -> u32 {
+        let before = self.wire_count.fetch_add(1, Relaxed);
+        debug_assert!(before != u32::MAX);
+        before
+    }
+
+    /// Removes a wiring; returns the count after.
+    pub fn unwire(&self) -> u32 {
+        let before = self.wire_count.fetch_sub(1, Release);
+        debug_assert!(before != 0, "unwire of a page that is not wired");
+        before - 1
+    }
+
+    /// Number of wirings.
+    pub fn wire_count(&self) -> u32 {
+        self.wire_count.load(Acquire)
+    }
+
+    /// The page queue, 0 if none. Stable under that queue's lock.
+    pub fn queue(&self) -> u8 {
+        self.queue.load(Relaxed)
+    }
+
+    /// Records the page queue. The caller holds the lock of the queue it leaves or enters.
+    pub fn set_queue(&self, queue: u8) {
+        self.queue.store(queue, Relaxed);
+    }
+
+    /// The owner's small number, see the field.
+    pub fn class(&self) -> u8 {
+        self.class.load(Relaxed)
+    }
+
+    /// Sets the owner's small number. The caller owns the page.
+    pub fn set_class(&self, class: u8) {
+        self.class.store(class, Relaxed);
+    }
+
+    /// Memory domain of the frame.
+    pub fn domain(&self) -> usize {
+        usize::from(self.domain.load(Relaxed))
+    }
+
+    /// log2 of the frames in the run that starts here.
+    pub fn order(&self) -> u8 {
+        self.order.load(Relaxed)
+    }
+
+    /// Sets the order of a run. The caller owns the run.
+    pub fn set_order(&self, order: u8) {
+        self.order.store(order, Relaxed);
+    }
+
+    /// Link to the next page of the list that this page is on. Stable under that list's lock.
+    pub fn next(&self) -> Pfn {
+        Pfn(self.next.load(Relaxed))
+    }
+
+    /// Link to the previous page. Stable under the list's lock.
+    pub fn prev(&self) -> Pfn {
+        Pfn(self.prev.load(Relaxed))
+    }
+
+    /// Sets the forward link. The caller holds the list's lock.
+    pub fn set_next(&self, pfn: Pfn) {
+        self.next.store(pfn.0, Relaxed);
+    }
+
+    /// Sets the backward link. The caller holds the list's lock.
+    pub fn set_prev(&self, pfn: Pfn) {
+        self.prev.store(pfn.0, Relaxed);
+    }
+
+    /// The part used while the frame is a page table.
+    pub fn table(&self) -> &TablePart {
+        self.md.table()
+    }
+
+    /// Word `n` of the [`SLAB_WORDS`] that a slab page uses as its map of objects in use.
+    ///
+    /// They overlap the machine-dependent part and the index, so a page with an identity has none.
+    pub fn slab_word(&self, n: usize) -> &AtomicU32 {
+        match n {
+            0..4 => self.md.word(n),
+            4..6 => &self.spares[n - 4],
+            6 => &self.spare,
+            _ => &self.index,
+        }
+    }
+
+    /// Makes an absent frame a reserved one of `domain`. At boot only.
+    pub(crate) fn exist(&self, domain: u8) {
+        self.domain.store(domain, Relaxed);
+        self.busy.store(busy::HARD, Relaxed);
+        self.init_flags(State::Reserved, Flags::EMPTY);
+    }
+}
