@@ -1,2 +1,61 @@
-//! Synchronisation: locks that know their name and rank, epochs, per-CPU data.
+//! Synchronisation: locks that know their name and rank, per-CPU data, epochs and hubs.
+//!
+//! Nothing here has a global lock or a shared counter on its fast path. What the crate needs of
+//! the machine is one trait, [`Platform`]; the binary supplies it with [`platform!`], or the
+//! `host` feature supplies it with std threads.
+//!
+//! Three kinds of context matter:
+//! - *sleeping*: preemption on, nothing but sleeping locks held; [`Mutex`], [`RwLock`],
+//!   [`ByteMutex`] and [`Epoch::synchronize`] need it;
+//! - *pinned*: preemption off, as while a [`CpuPin`] or a spin guard is alive. A pinned section is
+//!   also a read section of every [`Epoch`];
+//! - *interrupts off*: while an [`IrqSpin`] is held.
 #![no_std]
+#![expect(unsafe_code, reason = "locks, epochs and hubs are built from raw memory here, once")]
+
+extern crate alloc;
+#[cfg(feature = "host")]
+extern crate std;
+
+#[macro_use]
+mod shim;
+
+mod byte_mutex;
+mod class;
+mod counter;
+mod epoch;
+mod epoch_ptr;
+mod heap;
+mod hub;
+mod mutex;
+mod once;
+mod pcref;
+mod percpu;
+mod platform;
+mod queue;
+mod rwlock;
+mod spin;
+
+#[cfg(feature = "host")]
+pub mod host;
+
+pub use byte_mutex::{ByteMutex, ByteMutexGuard};
+pub use class::{ClassReport, ClassStats, HeldLocks, LockClass, for_each_class};
+pub use counter::Counter;
+pub use epoch::{Epoch, Retired};
+pub use epoch_ptr::EpochPtr;
+pub use heap::try_box;
+pub use hub::{AttachError, HubRef, HubShard, HubValue, Member, ReplaceError};
+pub use mutex::{Mutex, MutexGuard};
+pub use once::{Lazy, Once};
+pub use pcref::PcRef;
+pub use percpu::{CpuPin, Padded, PerCpu, PerCpuCell, pin};
+pub use platform::{Parker, Platform};
+pub use rwlock::{ReadGuard, RwLock, WriteGuard};
+pub use shim::atomic;
+pub use spin::{IrqSpin, IrqSpinGuard, RawSpin, RawSpinGuard, Spin, SpinGuard};
+
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::platform::symbols;
+}

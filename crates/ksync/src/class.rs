@@ -1,0 +1,279 @@
+//! Lock classes: the name, the rank and the stall account of every lock.
+//!
+//! A lock's class is a type parameter, so a lock word carries no name. A thread may only take a
+//! lock of a rank greater than every one it holds; debug builds check it at each acquisition.
+//! `doc/locks.md` is the table of ranks.
+
+use core::ptr;
+// Bookkeeping, not part of any protocol: plain atomics, unseen by model checkers.
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
+
+use crate::{percpu::Padded, platform};
+
+/// A class of locks; made by [`lock_class!`](crate::lock_class).
+pub trait LockClass: 'static {
+    /// What people see.
+    const NAME: &'static str;
+    /// The place in the order of acquisition.
+    const RANK: u16;
+    /// The account of all locks of the class.
+    fn stats() -> &'static ClassStats;
+}
+
+/// Declares a lock class: `lock_class!(pub PtLock, "page table", rank = 100);`
+#[macro_export]
+macro_rules! lock_class {
+    ($(#[$m:meta])* $v:vis $name:ident, $text:literal, rank = $rank:expr) => {
+        $(#[$m])*
+        #[doc = concat!("Lock class \"", $text, "\".")]
+        $v struct $name;
+        impl $crate::LockClass for $name {
+            const NAME: &'static str = $text;
+            const RANK: u16 = $rank;
+            #[inline(always)]
+            fn stats() -> &'static $crate::ClassStats {
+                static STATS: $crate::ClassStats = $crate::ClassStats::new($text, $rank);
+                &STATS
+            }
+        }
+    };
+    ($(#[$m:meta])* $v:vis $name:ident, $text:literal, rank = $rank:expr;) => {
+        $crate::lock_class!($(#[$m])* $v $name, $text, rank = $rank);
+    };
+}
+
+/// CPUs share a slot modulo this.
+const SLOTS: usize = 16;
+
+/// One slot of a class's account. All fields atomic.
+struct Slot {
+    contended: AtomicU64,
+    stall_ticks: AtomicU64,
+    acquired: AtomicU64,
+}
+
+/// The account of a class: written on contended paths only, in slots spread by CPU.
+pub struct ClassStats {
+    name: &'static str,
+    rank: u16,
+    linked: AtomicBool,
+    /// Next class of the list; written once, before the class is reachable.
+    next: AtomicPtr<ClassStats>,
+    slots: [Padded<Slot>; SLOTS],
+}
+
+/// What readers get of a class.
+#[derive(Clone, Copy, Debug)]
+pub struct ClassReport {
+    /// The class's name.
+    pub name: &'static str,
+    /// The class's rank.
+    pub rank: u16,
+    /// Acquisitions that had to wait.
+    pub contended: u64,
+    /// Platform ticks spent waiting.
+    pub stall_ticks: u64,
+    /// All acquisitions; 0 without the `lock-profile` feature.
+    pub acquired: u64,
+}
+
+/// Classes that have ever been contended, newest first; a list that only grows.
+static CLASSES: AtomicPtr<ClassStats> = AtomicPtr::new(ptr::null_mut());
+
+/// Calls `f` with the account of every class that has been contended (or, with `lock-profile`,
+/// acquired) so far.
+pub fn for_each_class(mut f: impl FnMut(ClassReport)) {
+    let mut at = CLASSES.load(Acquire);
+    // SAFETY: the list holds only `&'static ClassStats`, published with Release.
+    while let Some(class) = unsafe { at.as_ref() } {
+        f(class.report());
+        at = class.next.load(Relaxed);
+    }
+}
+
+impl ClassStats {
+    /// For [`lock_class!`](crate::lock_class).
+    pub const fn new(name: &'static str, rank: u16) -> Self {
+        const EMPTY: Padded<Slot> = Padded(Slot {
+            contended: AtomicU64::new(0),
+            stall_ticks: AtomicU64::new(0),
+            acquired: AtomicU64::new(0),
+        });
+        Self {
+            name,
+            rank,
+            linked: AtomicBool::new(false),
+            next: AtomicPtr::new(ptr::null_mut()),
+            slots: [EMPTY; SLOTS],
+        }
+    }
+
+    /// The class's name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The sums of this moment; not a snapshot across CPUs.
+    pub fn report(&self) -> ClassReport {
+        let sum = |f: fn(&Slot) -> &AtomicU64| self.slots.iter().map(|s| f(s).load(Relaxed)).sum();
+        ClassReport {
+            name: self.name,
+            rank: self.rank,
+            contended: sum(|s| &s.contended),
+            stall_ticks: sum(|s| &s.stall_ticks),
+            acquired: sum(|s| &s.acquired),
+        }
+    }
+
+    /// Books one wait that began at `since`.
+    #[cold]
+    pub(crate) fn stalled(&'static self, exclusive: bool, since: u64) {
+        let ticks = platform::ticks().saturating_sub(since);
+        self.link();
+        let slot = &self.slots[platform::cpu() % SLOTS];
+        slot.contended.fetch_add(1, Relaxed);
+        slot.stall_ticks.fetch_add(ticks, Relaxed);
+        platform::stall(self.name, exclusive, ticks);
+    }
+
+    /// Books an acquisition, where the profile is compiled in.
+    #[inline(always)]
+    pub(crate) fn acquired(&'static self) {
+        #[cfg(feature = "lock-profile")]
+        {
+            self.link();
+            self.slots[platform::cpu() % SLOTS].acquired.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Puts the class on the list, once.
+    fn link(&'static self) {
+        if self.linked.load(Relaxed) || self.linked.swap(true, Relaxed) {
+            return;
+        }
+        let me = ptr::from_ref(self).cast_mut();
+        let mut head = CLASSES.load(Relaxed);
+        loop {
+            self.next.store(head, Relaxed);
+            // Release publishes `next`; the reader's Acquire of the head or of a later head, which
+            // continues this release sequence, pairs with it.
+            match CLASSES.compare_exchange_weak(head, me, Release, Relaxed) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+}
+
+/// Locks a thread can hold at once, in debug builds.
+const DEPTH: usize = 24;
+
+/// The locks a thread holds; one per thread, used in debug builds only.
+///
+/// Touched by the thread itself and by interrupt handlers on top of it, which nest. Entries at and
+/// above `len` are null whenever a handler may run, so that a handler between the two stores of
+/// `push` meets a null entry, and leaves one.
+pub struct HeldLocks {
+    len: AtomicUsize,
+    held: [AtomicPtr<ClassStats>; DEPTH],
+}
+
+impl HeldLocks {
+    /// A thread that holds nothing.
+    pub const fn new() -> Self {
+        const NONE: AtomicPtr<ClassStats> = AtomicPtr::new(ptr::null_mut());
+        Self { len: AtomicUsize::new(0), held: [NONE; DEPTH] }
+    }
+
+    /// Whether no lock is held, as at a thread's end or on the way to user mode.
+    pub fn is_empty(&self) -> bool {
+        self.len.load(Relaxed) == 0
+    }
+
+    /// The held classes, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &'static ClassStats> {
+        // SAFETY: only `&'static ClassStats` are stored.
+        self.held[..self.len.load(Relaxed).min(DEPTH)]
+            .iter()
+            .filter_map(|p| unsafe { p.load(Relaxed).as_ref() })
+    }
+
+    fn check(&self, class: &'static ClassStats, same_allowed: bool) {
+        for held in self.iter() {
+            let fits = held.rank < class.rank || (same_allowed && held.rank == class.rank);
+            assert!(
+                fits,
+                "lock order: taking \"{}\" (rank {}) while holding \"{}\" (rank {})",
+                class.name, class.rank, held.name, held.rank
+            );
+        }
+    }
+
+    fn push(&self, class: &'static ClassStats) {
+        let at = self.len.load(Relaxed);
+        assert!(at < DEPTH, "more than {DEPTH} locks held, last \"{}\"", class.name);
+        self.len.store(at + 1, Relaxed);
+        self.held[at].store(ptr::from_ref(class).cast_mut(), Relaxed);
+    }
+
+    fn remove(&self, class: &'static ClassStats) {
+        let len = self.len.load(Relaxed);
+        let me = ptr::from_ref(class).cast_mut();
+        let found = self.held[..len].iter().rposition(|p| p.load(Relaxed) == me);
+        let at = found.unwrap_or_else(|| panic!("releasing \"{}\", which is not held", class.name));
+        for i in at..len - 1 {
+            self.held[i].store(self.held[i + 1].load(Relaxed), Relaxed);
+        }
+        self.held[len - 1].store(ptr::null_mut(), Relaxed);
+        self.len.store(len - 1, Relaxed);
+    }
+}
+
+impl Default for HeldLocks {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// How an acquisition relates to the locks already held.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Order {
+    /// A greater rank than any held.
+    Ascending,
+    /// A greater or the same rank: pairs ordered by address, say.
+    Nested,
+    /// Any: it does not wait.
+    Try,
+}
+
+/// Checks the rank of a lock about to be taken, and books it as held.
+#[inline(always)]
+pub(crate) fn acquire<C: LockClass>(order: Order) {
+    C::stats().acquired();
+    if cfg!(debug_assertions) {
+        platform::with_held(&mut |held| {
+            if order != Order::Try {
+                held.check(C::stats(), order == Order::Nested);
+            }
+            held.push(C::stats());
+        });
+    }
+}
+
+/// Books a lock as no longer held.
+#[inline(always)]
+pub(crate) fn release<C: LockClass>() {
+    if cfg!(debug_assertions) {
+        platform::with_held(&mut |held| held.remove(C::stats()));
+    }
+}
+
+/// Checks that the caller may sleep for a lock of class `C`.
+#[inline(always)]
+pub(crate) fn may_sleep<C: LockClass>() {
+    debug_assert!(
+        platform::preempt_count() == 0,
+        "taking sleeping lock \"{}\" with preemption off",
+        C::NAME
+    );
+}

@@ -1,0 +1,560 @@
+//! Epochs: memory that lock-free readers may still see is freed after a grace period.
+//!
+//! Quiescent-state based. A read section is any time with preemption off; entering and leaving it
+//! costs nothing more. Each online CPU announces, at a moment when it is in no section, the global
+//! epoch it saw. The global epoch steps from `g` to `g + 1` when every online CPU has announced `g`.
+//! What was retired while the retiring CPU read epoch `s` may be freed once the global epoch is
+//! `s + 3`.
+//!
+//! Why three steps, without a fence in `retire` or in a reader: let CPU R unlink a node and stamp it
+//! `s`. R had announced at most `s` by then (it can announce only what it read, and reads of one word
+//! by one CPU never go back), so its announcement of `s + 1` comes after the unlink, and is a Release
+//! store. Who steps to `s + 2` reads that announcement with Acquire and steps with Release. A CPU X
+//! announces `s + 2` only after it reads `s + 2` with Acquire: from there on X sees the unlink and
+//! cannot reach the node. Sections of X before are over when it announces, by a Release store. The
+//! step to `s + 3` reads all these announcements with Acquire. So whoever sees `s + 3` may free.
+//!
+//! Offline CPUs (idle, or in user mode) are skipped. `online` stores its announcement and then issues a
+//! sequentially consistent fence; `try_advance` issues one before it looks at the CPUs. Either the
+//! step sees the CPU online, or the CPU's later reads see all that preceded the step's fence, the
+//! unlink included.
+
+use alloc::{
+    alloc::{Layout, alloc, dealloc, handle_alloc_error},
+    boxed::Box,
+    sync::Arc,
+};
+use core::{mem, ptr, ptr::NonNull};
+
+use crate::{
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*, fence},
+    lock_class,
+    percpu::{CpuPin, PerCpu, pin},
+    platform,
+    shim::DataCell,
+    spin::RawSpin,
+};
+
+lock_class!(pub(crate) EpochLock, "epoch batch", rank = 252);
+
+/// A CPU's announcement while it is offline. Epochs start above it.
+const OFFLINE: u64 = 0;
+/// How many steps after its stamp a batch may be freed.
+const GRACE: u64 = 3;
+/// Batches by stamp modulo this: the stamps that can be unripe at once are fewer.
+const BAGS: usize = 4;
+
+/// A header inside a block that can be retired without any further memory.
+#[repr(C)]
+pub(crate) struct Link {
+    next: *mut Link,
+    /// Frees the block; called once, after the grace period.
+    run: unsafe fn(*mut Link),
+}
+
+impl Link {
+    pub(crate) const fn new(run: unsafe fn(*mut Link)) -> Self {
+        Self { next: ptr::null_mut(), run }
+    }
+}
+
+/// An object to be dropped after a grace period, without its type.
+pub struct Retired {
+    data: usize,
+    run: unsafe fn(usize),
+}
+
+// SAFETY: every constructor takes only what may be dropped on another thread.
+unsafe impl Send for Retired {}
+
+impl Retired {
+    /// Drops the box.
+    pub fn from_box<T: Send + 'static>(object: Box<T>) -> Self {
+        unsafe fn run<T>(data: usize) {
+            // SAFETY: `data` is the box given up below, and this is called once.
+            drop(unsafe { Box::from_raw(ptr::with_exposed_provenance_mut::<T>(data)) });
+        }
+        Self { data: Box::into_raw(object).expose_provenance(), run: run::<T> }
+    }
+
+    /// Gives back one reference.
+    pub fn from_arc<T: Send + Sync + 'static>(object: Arc<T>) -> Self {
+        unsafe fn run<T>(data: usize) {
+            // SAFETY: `data` is the reference given up below, and this is called once.
+            drop(unsafe { Arc::from_raw(ptr::with_exposed_provenance::<T>(data)) });
+        }
+        Self { data: Arc::into_raw(object).expose_provenance(), run: run::<T> }
+    }
+
+    /// Calls `run(data)`.
+    pub fn from_fn(data: usize, run: fn(usize)) -> Self {
+        Self { data, run }
+    }
+
+    fn run(self) {
+        // SAFETY: the constructors pair `run` with its `data`; `self` is consumed.
+        unsafe { (self.run)(self.data) }
+    }
+}
+
+/// Objects that one chunk holds: about 1 KiB.
+const CHUNK: usize = 61;
+
+/// Room for retired objects that have no header of their own.
+#[repr(C)]
+struct Chunk {
+    link: Link,
+    len: usize,
+    items: [mem::MaybeUninit<Retired>; CHUNK],
+}
+
+impl Chunk {
+    /// `None` where memory is short.
+    fn new() -> Option<NonNull<Chunk>> {
+        // SAFETY: the layout is not of size zero.
+        let chunk = NonNull::new(unsafe { alloc(Layout::new::<Chunk>()) })?.cast::<Chunk>();
+        // SAFETY: fresh memory of the right size and alignment; items need no initial value.
+        unsafe {
+            (&raw mut (*chunk.as_ptr()).link).write(Link::new(Chunk::run));
+            (&raw mut (*chunk.as_ptr()).len).write(0);
+        }
+        Some(chunk)
+    }
+
+    unsafe fn run(link: *mut Link) {
+        let chunk = link.cast::<Chunk>();
+        // SAFETY: the caller passes the chunk's own link, once; its first `len` items are written.
+        unsafe {
+            for i in 0..(*chunk).len {
+                (*chunk).items[i].assume_init_read().run();
+            }
+            Chunk::free(chunk);
+        }
+    }
+
+    unsafe fn free(chunk: *mut Chunk) {
+        // SAFETY: allocated in `new` with this layout, and given up by the caller.
+        unsafe { dealloc(chunk.cast(), Layout::new::<Chunk>()) }
+    }
+
+    /// Whether another object fits.
+    fn has_room(chunk: *mut Chunk) -> bool {
+        // SAFETY: the caller owns the chunk, if there is one.
+        unsafe { !chunk.is_null() && (*chunk).len < CHUNK }
+    }
+}
+
+/// A batch of retired blocks with one stamp.
+struct Bag {
+    stamp: u64,
+    head: *mut Link,
+    tail: *mut Link,
+    /// The chunk of this batch that has room, if one has; it is on the list too.
+    chunk: *mut Chunk,
+}
+
+impl Bag {
+    const EMPTY: Self =
+        Self { stamp: 0, head: ptr::null_mut(), tail: ptr::null_mut(), chunk: ptr::null_mut() };
+
+    fn push(&mut self, link: *mut Link) {
+        // SAFETY: the link is the bag's now; only who owns the bag touches its links.
+        unsafe { (*link).next = self.head };
+        if self.head.is_null() {
+            self.tail = link;
+        }
+        self.head = link;
+    }
+
+    /// Moves all of `other` here.
+    fn append(&mut self, other: Bag) {
+        if other.head.is_null() {
+            return;
+        }
+        // SAFETY: as in `push`.
+        unsafe { (*other.tail).next = self.head };
+        if self.head.is_null() {
+            self.tail = other.tail;
+        }
+        self.head = other.head;
+    }
+
+    fn pop(&mut self) -> Option<*mut Link> {
+        let link = NonNull::new(self.head)?.as_ptr();
+        // SAFETY: as in `push`.
+        self.head = unsafe { (*link).next };
+        Some(link)
+    }
+}
+
+/// What a CPU has retired. Guarded by the CPU's `lock`.
+struct Batches {
+    bags: [Bag; BAGS],
+    /// Past their grace period.
+    ripe: Bag,
+    /// Kept so that a retire always has room for at least this many objects.
+    spare: *mut Chunk,
+}
+
+impl Batches {
+    const fn new() -> Self {
+        Self { bags: [Bag::EMPTY; BAGS], ripe: Bag::EMPTY, spare: ptr::null_mut() }
+    }
+
+    /// The bag for `stamp`; whatever it held before is `BAGS` steps old, and ripe.
+    fn bag(&mut self, stamp: u64) -> &mut Bag {
+        let at = stamp as usize % BAGS;
+        if self.bags[at].stamp < stamp {
+            let old = mem::replace(&mut self.bags[at], Bag { stamp, ..Bag::EMPTY });
+            self.ripe.append(old);
+        }
+        &mut self.bags[at]
+    }
+
+    /// Stores `object`, if there is room in the open chunk or the spare one.
+    fn put(&mut self, stamp: u64, object: Retired) -> Result<(), Retired> {
+        let spare = self.spare;
+        let bag = self.bag(stamp);
+        if !Chunk::has_room(bag.chunk) {
+            if spare.is_null() {
+                return Err(object);
+            }
+            bag.chunk = spare;
+            bag.push(spare.cast());
+            self.spare = ptr::null_mut();
+        }
+        let chunk = self.bag(stamp).chunk;
+        // SAFETY: the chunk belongs to the bag and has room; `bag.push` gave it a valid link.
+        unsafe {
+            (*chunk).items[(*chunk).len].write(object);
+            (*chunk).len += 1;
+        }
+        Ok(())
+    }
+
+    fn collect_ripe(&mut self, global: u64) {
+        for bag in &mut self.bags {
+            if bag.stamp + GRACE <= global {
+                let stamp = bag.stamp;
+                self.ripe.append(mem::replace(bag, Bag { stamp, ..Bag::EMPTY }));
+            }
+        }
+    }
+}
+
+/// One CPU's part of an epoch.
+struct Slot {
+    /// The epoch last announced, or OFFLINE. Atomic; written by its CPU.
+    announced: AtomicU64,
+    /// Retired and not yet freed, in blocks and objects. Atomic.
+    pending: AtomicUsize,
+    lock: RawSpin,
+    /// Guarded by `lock`.
+    batches: DataCell<Batches>,
+}
+
+/// The parts of an [`Epoch`] that outlive it, so that handles stay valid; see [`EpochHandle`].
+pub(crate) struct Shared {
+    global: AtomicU64,
+    /// Set when the `Epoch` is gone: what is retired now is freed at once.
+    closed: AtomicBool,
+    slots: PerCpu<Slot>,
+}
+
+// SAFETY: the batches are touched under their locks, and hold only what may be sent.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+/// A domain of deferred frees over CPUs `0..ncpus`, all online at first.
+///
+/// A CPU that does not run yet, idles or stays in user mode must be [`Epoch::offline`], or announce
+/// [`Epoch::quiescent`] often; no grace period ends without it. Any number of epochs may live side by
+/// side; a pinned section is a section of all of them.
+///
+/// Dropping an `Epoch` frees all that is pending: no CPU may be inside a section then. A few hundred
+/// bytes per CPU stay behind.
+pub struct Epoch {
+    shared: EpochHandle,
+}
+
+/// A copy of the way to an epoch, without a reference count. Valid for ever.
+#[derive(Clone, Copy)]
+pub(crate) struct EpochHandle(&'static Shared);
+
+impl Epoch {
+    /// An epoch over `ncpus` CPUs, all online.
+    pub fn new(ncpus: usize) -> Self {
+        let slots = PerCpu::new(ncpus, |_| Slot {
+            announced: AtomicU64::new(OFFLINE + 1),
+            pending: AtomicUsize::new(0),
+            lock: RawSpin::new(),
+            batches: DataCell::new(Batches::new()),
+        });
+        let global = AtomicU64::new(OFFLINE + 1);
+        let shared = Shared { global, closed: AtomicBool::new(false), slots };
+        Self { shared: EpochHandle(Box::leak(Box::new(shared))) }
+    }
+
+    pub(crate) fn handle(&self) -> EpochHandle {
+        self.shared
+    }
+
+    fn shared(&self) -> &'static Shared {
+        self.shared.0
+    }
+
+    /// How many CPUs the epoch covers.
+    pub fn ncpus(&self) -> usize {
+        self.shared().slots.ncpus()
+    }
+
+    /// Frees `object` after a grace period. It must be unreachable for new readers already.
+    ///
+    /// Needs no memory, but for a chunk for each 61 objects, taken from a spare one that is kept
+    /// ready. Not to be called by interrupt handlers.
+    pub fn retire(&self, pin: &CpuPin, object: Retired) {
+        self.shared().retire(pin, object);
+    }
+
+    /// Announces that this CPU is in no read section. Call it with preemption on but for `pin`, at each
+    /// timer tick, context switch and return to user mode; does nothing if preemption was off before
+    /// `pin`. One load and a compare if the epoch has not moved.
+    #[inline]
+    pub fn quiescent(&self, pin: &mut CpuPin) {
+        let shared = self.shared();
+        let slot = shared.slots.get(pin);
+        let global = shared.global.load(Acquire);
+        let announced = slot.announced.load(Relaxed);
+        if announced != global && announced != OFFLINE && platform::preempt_count() == 1 {
+            // Release: this CPU's sections are over before it says so.
+            slot.announced.store(global, Release);
+        }
+    }
+
+    /// Takes `cpu` into account again. By that CPU itself, before it enters a read section.
+    pub fn online(&self, cpu: usize) {
+        let shared = self.shared();
+        let global = shared.global.load(Acquire);
+        shared.slots.of(cpu).announced.store(global, Release);
+        // Pairs with the fence in `try_advance`; see the module's text.
+        fence(SeqCst);
+    }
+
+    /// Leaves `cpu` out until it is online again: idle, in user mode, or not started. By that CPU
+    /// itself, outside read sections, or by the boot CPU for one that has not started.
+    pub fn offline(&self, cpu: usize) {
+        self.shared().slots.of(cpu).announced.store(OFFLINE, Release);
+    }
+
+    /// Whether `cpu` is taken into account.
+    pub fn is_online(&self, cpu: usize) -> bool {
+        self.shared().slots.of(cpu).announced.load(Relaxed) != OFFLINE
+    }
+
+    /// Tries to step the epoch, and frees what this CPU retired long enough ago. Call it at timer ticks
+    /// and when idle; destructors run with preemption off. Returns whether anything is still pending
+    /// on this CPU.
+    pub fn reclaim(&self, pin: &CpuPin) -> bool {
+        self.shared().reclaim(pin.cpu())
+    }
+
+    /// As `reclaim`, for what another CPU retired.
+    pub fn reclaim_of(&self, _pin: &CpuPin, cpu: usize) -> bool {
+        self.shared().reclaim(cpu)
+    }
+
+    /// Retired and not yet freed objects, over all CPUs.
+    pub fn pending(&self) -> usize {
+        self.shared().slots.iter().map(|s| s.pending.load(Relaxed)).sum()
+    }
+
+    /// The global epoch, for statistics.
+    pub fn current(&self) -> u64 {
+        self.shared().global.load(Relaxed)
+    }
+
+    /// Waits until every read section that was open at the call is over. Sleeping context.
+    pub fn synchronize(&self) {
+        let goal = self.shared().global.load(SeqCst) + GRACE;
+        loop {
+            self.quiescent(&mut pin());
+            self.shared().try_advance();
+            if self.shared().global.load(Acquire) >= goal {
+                return;
+            }
+            platform::doze();
+        }
+    }
+
+    /// Frees everything that any CPU has retired before the call, and what those destructors retire in
+    /// turn. Sleeping context.
+    pub fn drain(&self) {
+        while self.pending() > 0 {
+            self.synchronize();
+            for cpu in 0..self.ncpus() {
+                self.shared().reclaim(cpu);
+            }
+        }
+    }
+}
+
+impl Drop for Epoch {
+    fn drop(&mut self) {
+        let shared = self.shared();
+        shared.closed.store(true, Release);
+        while self.pending() > 0 {
+            for slot in shared.slots.iter() {
+                slot.free_ripe(u64::MAX);
+            }
+        }
+        for slot in shared.slots.iter() {
+            slot.with(|b| {
+                let spare = mem::replace(&mut b.spare, ptr::null_mut());
+                if !spare.is_null() {
+                    // SAFETY: the spare chunk is the slot's own, and empty.
+                    unsafe { Chunk::free(spare) };
+                }
+            });
+        }
+    }
+}
+
+impl EpochHandle {
+    pub(crate) fn ncpus(self) -> usize {
+        self.0.slots.ncpus()
+    }
+
+    /// Frees the block that `link` heads after a grace period; needs no memory.
+    ///
+    /// # Safety
+    /// The block must be valid for `link`'s `run`, unreachable for new readers, and not be used by
+    /// the caller any more.
+    pub(crate) unsafe fn retire_link(self, pin: &CpuPin, link: *mut Link) {
+        let shared = self.0;
+        let slot = shared.slots.get(pin);
+        if shared.closed.load(Acquire) {
+            // SAFETY: no reader is left; the caller gives the block up.
+            return unsafe { ((*link).run)(link) };
+        }
+        slot.count(1);
+        slot.with(|b| b.bag(shared.global.load(Relaxed)).push(link));
+    }
+}
+
+impl Shared {
+    fn retire(&self, pin: &CpuPin, object: Retired) {
+        let slot = self.slots.get(pin);
+        if self.closed.load(Acquire) {
+            return object.run();
+        }
+        slot.count(1);
+        let (mut left, mut wants_spare) = (Some(object), false);
+        while let Some(object) = left.take() {
+            left = slot.with(|b| {
+                // Relaxed is enough: see the module's text on the stamp.
+                let left = b.put(self.global.load(Relaxed), object).err();
+                wants_spare = b.spare.is_null();
+                left
+            });
+            // The chunk is allocated without the lock: the allocator has locks of its own.
+            if wants_spare {
+                match Chunk::new() {
+                    Some(chunk) => slot.give_spare(chunk),
+                    None if left.is_some() => handle_alloc_error(Layout::new::<Chunk>()),
+                    None => {}
+                }
+            }
+        }
+    }
+
+    fn reclaim(&self, cpu: usize) -> bool {
+        let slot = self.slots.of(cpu);
+        if slot.pending.load(Relaxed) == 0 {
+            return false;
+        }
+        self.try_advance();
+        slot.free_ripe(self.global.load(Acquire));
+        slot.pending.load(Relaxed) != 0
+    }
+
+    /// Steps the global epoch if every online CPU has announced it.
+    fn try_advance(&self) -> bool {
+        let global = self.global.load(Relaxed);
+        // Pairs with the fence in `online`; see the module's text.
+        fence(SeqCst);
+        for slot in self.slots.iter() {
+            // Acquire: what that CPU did in its sections is over, here and for who sees the step.
+            let announced = slot.announced.load(Acquire);
+            if announced != OFFLINE && announced < global {
+                return false;
+            }
+        }
+        self.global.compare_exchange(global, global + 1, AcqRel, Relaxed).is_ok()
+    }
+}
+
+impl Slot {
+    fn with<R>(&self, f: impl FnOnce(&mut Batches) -> R) -> R {
+        let _guard = self.lock.lock::<EpochLock>();
+        // SAFETY: the lock is held.
+        f(unsafe { &mut *self.batches.get() })
+    }
+
+    fn count(&self, n: usize) {
+        self.pending.fetch_add(n, Relaxed);
+    }
+
+    fn give_spare(&self, chunk: NonNull<Chunk>) {
+        let refused = self.with(|b| {
+            let wanted = b.spare.is_null();
+            if wanted {
+                b.spare = chunk.as_ptr();
+            }
+            !wanted
+        });
+        if refused {
+            // SAFETY: the chunk is fresh and nobody else's.
+            unsafe { Chunk::free(chunk.as_ptr()) };
+        }
+    }
+
+    /// Frees what is past its grace period in epoch `global`.
+    fn free_ripe(&self, global: u64) {
+        let mut ripe = self.with(|b| {
+            if global == u64::MAX {
+                for bag in &mut b.bags {
+                    let stamp = bag.stamp;
+                    b.ripe.append(mem::replace(bag, Bag { stamp, ..Bag::EMPTY }));
+                }
+            } else {
+                b.collect_ripe(global);
+            }
+            mem::replace(&mut b.ripe, Bag::EMPTY)
+        });
+        while let Some(link) = ripe.pop() {
+            // SAFETY: the link was given up with its block by `retire_link` or is a chunk; its grace
+            // period is over, and it is on no list any more. Read before the block goes.
+            let (run, n) = unsafe { ((*link).run, block_count(link)) };
+            // SAFETY: as above.
+            unsafe { run(link) };
+            self.pending.fetch_sub(n, Relaxed);
+        }
+    }
+}
+
+/// Objects in a block: a chunk's length, else one.
+///
+/// # Safety
+/// `link` is a live block's.
+unsafe fn block_count(link: *mut Link) -> usize {
+    // SAFETY: the caller's.
+    unsafe {
+        if ptr::fn_addr_eq((*link).run, Chunk::run as unsafe fn(*mut Link)) {
+            (*link.cast::<Chunk>()).len
+        } else {
+            1
+        }
+    }
+}
+

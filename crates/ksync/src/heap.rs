@@ -1,0 +1,24 @@
+//! Allocation that can fail.
+
+use alloc::{
+    alloc::{Layout, alloc},
+    boxed::Box,
+};
+
+/// Boxes `value`, or gives it back where memory is short.
+pub fn try_box<T>(value: T) -> Result<Box<T>, T> {
+    let layout = Layout::new::<T>();
+    if layout.size() == 0 {
+        return Ok(Box::new(value));
+    }
+    // SAFETY: the layout is not of size zero.
+    let block = unsafe { alloc(layout) }.cast::<T>();
+    if block.is_null() {
+        return Err(value);
+    }
+    // SAFETY: fresh memory with the layout of `T`, from the allocator that `Box` uses.
+    Ok(unsafe {
+        block.write(value);
+        Box::from_raw(block)
+    })
+}

@@ -1,0 +1,542 @@
+//! Hubs: a value and the set of its members, where membership is the reference.
+//!
+//! A hub is one heap block with a `T` and shards of member nodes. It lives while there are base
+//! references ([`HubRef`]) or members. Attaching or detaching a member takes one shard's spin lock and
+//! writes nothing else that CPUs share: the hub's one count, `live`, holds a unit per base reference
+//! and one per *non-empty shard*, so only a shard's first and last member touch it.
+//!
+//! A hub starts with one inline shard and grows one per CPU when that one is contended. A scan visits
+//! every member that was attached before it began and is not detached: shards are never merged, a
+//! member never moves, and [`Member::replace`] exchanges members in one hold of their lock.
+//!
+//! When the last reference goes, [`HubValue::last`] runs at once, in the context of who dropped it,
+//! with no lock of the hub held. The memory of hubs and members, and their drop, wait for a grace
+//! period, so that lock-free readers may follow them under a pin.
+//!
+//! Ordering of `live`: a decrement is Release and the one that reaches zero fences with Acquire, as in
+//! every reference count. A shard's unit is added under its lock while another reference is held, and
+//! given back after the lock is released by who emptied it; were the shard filled again in between, it
+//! has two units for a moment. A scan may skip a shard whose head it reads as null without the lock:
+//! an attach that happens before the scan is visible to it, and a protocol that races with attaches
+//! needs a full fence on both sides anyway.
+
+use alloc::boxed::Box;
+use core::{
+    cell::Cell,
+    marker::PhantomData,
+    ops::{ControlFlow, Deref},
+    ptr::{self, NonNull},
+};
+
+use crate::{
+    atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*, fence},
+    class::LockClass,
+    epoch::{Epoch, EpochHandle, Link},
+    epoch_ptr::EpochPtr,
+    heap::try_box,
+    lock_class,
+    percpu::{CpuPin, PerCpu, pin},
+    spin::{RawSpin, RawSpinGuard},
+};
+
+lock_class!(
+    /// The default class of hub shards.
+    pub HubShard,
+    "hub shard",
+    rank = 90
+);
+
+/// Contended acquisitions of the inline shard after which a hub grows.
+const GROW_AFTER: u32 = 16;
+
+/// The value of a hub.
+pub trait HubValue: Send + Sync + 'static {
+    /// The last reference is gone: give back what the value owns. Its own drop comes a grace period
+    /// later, for readers under a pin may still look at it.
+    fn last(&self) {}
+}
+
+/// There was no memory for a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttachError;
+
+/// There was no memory to replace a member; everything is given back as it was.
+pub struct ReplaceError<T: HubValue, M: Send + Sync + 'static, C: LockClass, const N: usize> {
+    /// The member, still attached.
+    pub old: Member<T, M, C>,
+    /// The values that were to replace it.
+    pub new: [M; N],
+}
+
+#[repr(C)]
+struct Node<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
+    link: Link,
+    /// Neighbours in the shard; guarded by its lock.
+    next: Cell<*const Node<T, M, C>>,
+    prev: Cell<*const Node<T, M, C>>,
+    /// Const once attached.
+    hub: NonNull<Inner<T, M, C>>,
+    shard: NonNull<Shard<T, M, C>>,
+    value: M,
+}
+
+struct Shard<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
+    lock: RawSpin,
+    /// Times the lock was found held. Atomic, approximate.
+    contended: AtomicU32,
+    /// Written under `lock`, may be read without.
+    head: AtomicPtr<Node<T, M, C>>,
+    class: PhantomData<C>,
+}
+
+#[repr(C)]
+struct Inner<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
+    link: Link,
+    /// Base references plus non-empty shards. Atomic.
+    live: AtomicUsize,
+    epoch: EpochHandle,
+    inline: Shard<T, M, C>,
+    /// Set once, when the hub grows.
+    grown: EpochPtr<PerCpu<Shard<T, M, C>>>,
+    value: T,
+}
+
+// SAFETY: nodes are linked and unlinked under the shard's lock; `M` is shared and dropped anywhere.
+unsafe impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Sync for Shard<T, M, C> {}
+// SAFETY: as above.
+unsafe impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Send for Shard<T, M, C> {}
+
+impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
+    fn new() -> Self {
+        Self {
+            lock: RawSpin::new(),
+            contended: AtomicU32::new(0),
+            head: AtomicPtr::new(ptr::null_mut()),
+            class: PhantomData,
+        }
+    }
+
+    fn lock(&self) -> RawSpinGuard<'_, C> {
+        if self.lock.is_locked() {
+            self.contended.fetch_add(1, Relaxed);
+        }
+        self.lock.lock::<C>()
+    }
+
+    fn head(&self) -> Option<&Node<T, M, C>> {
+        // SAFETY: the caller holds the lock, so that what is on the list stays.
+        unsafe { self.head.load(Relaxed).as_ref() }
+    }
+
+    /// Links `node`; the lock is held.
+    fn link(&self, node: NonNull<Node<T, M, C>>) {
+        let head = self.head.load(Relaxed);
+        // SAFETY: the caller owns the unlinked node, and holds the lock for its neighbour.
+        unsafe {
+            node.as_ref().prev.set(ptr::null());
+            node.as_ref().next.set(head);
+            if let Some(head) = head.as_ref() {
+                head.prev.set(node.as_ptr());
+            }
+        }
+        // Release: a scan that only peeks at the head finds the shard's lock by it, not the node, but
+        // a reader of the node without the lock sees it whole.
+        self.head.store(node.as_ptr(), Release);
+    }
+
+    /// Unlinks `node`; the lock is held. Returns whether the shard is empty now.
+    fn unlink(&self, node: &Node<T, M, C>) -> bool {
+        let (prev, next) = (node.prev.get(), node.next.get());
+        // SAFETY: neighbours on the list are alive while the lock is held.
+        unsafe {
+            match prev.as_ref() {
+                Some(prev) => prev.next.set(next),
+                None => self.head.store(next.cast_mut(), Relaxed),
+            }
+            if let Some(next) = next.as_ref() {
+                next.prev.set(prev);
+            }
+        }
+        self.head.load(Relaxed).is_null()
+    }
+
+    fn scan<B>(&self, visit: &mut impl FnMut(&M) -> ControlFlow<B>) -> ControlFlow<B> {
+        if self.head.load(Relaxed).is_null() {
+            return ControlFlow::Continue(());
+        }
+        let _guard = self.lock();
+        let mut at = self.head();
+        while let Some(node) = at {
+            visit(&node.value)?;
+            // SAFETY: the lock is held.
+            at = unsafe { node.next.get().as_ref() };
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Inner<T, M, C> {
+    /// Takes the memory of a hub whose grace period is over.
+    unsafe fn free(link: *mut Link) {
+        // SAFETY: `link` is the first field of the block, which is a leaked box; called once.
+        drop(unsafe { Box::from_raw(link.cast::<Self>()) });
+    }
+
+    /// The shard that a new member of this CPU goes to.
+    fn choose<'p>(&'p self, pin: &'p CpuPin) -> &'p Shard<T, M, C> {
+        match self.grown.load(pin) {
+            Some(shards) => shards.get(pin),
+            None => &self.inline,
+        }
+    }
+
+    fn shards<'p>(&'p self, pin: &'p CpuPin) -> impl Iterator<Item = &'p Shard<T, M, C>> {
+        let grown = self.grown.load(pin).into_iter().flat_map(PerCpu::iter);
+        core::iter::once(&self.inline).chain(grown)
+    }
+
+    fn grow(&self, pin: &CpuPin) -> Result<(), AttachError> {
+        if self.grown.load(pin).is_some() {
+            return Ok(());
+        }
+        let shards = PerCpu::try_new(self.epoch.ncpus(), |_| Shard::new()).ok_or(AttachError)?;
+        // Somebody else's shards do as well.
+        let _ = self.grown.set_if_none(try_box(shards).map_err(|_| AttachError)?);
+        Ok(())
+    }
+
+    fn scan<B>(&self, mut visit: impl FnMut(&M) -> ControlFlow<B>) -> ControlFlow<B> {
+        self.inline.scan(&mut visit)?;
+        let pin = pin();
+        self.shards(&pin).skip(1).try_for_each(|shard| shard.scan(&mut visit))
+    }
+
+    /// Gives back one unit of `live`; the caller held it.
+    ///
+    /// # Safety
+    /// `hub` is alive by that unit and not used by the caller after.
+    unsafe fn put(hub: NonNull<Self>) {
+        // SAFETY: alive by the caller's unit.
+        let inner = unsafe { hub.as_ref() };
+        if inner.live.fetch_sub(1, Release) != 1 {
+            return;
+        }
+        fence(Acquire);
+        inner.value.last();
+        let (epoch, pin) = (inner.epoch, pin());
+        // SAFETY: no reference is left, so nobody can reach it but readers in sections open now. Not
+        // touched after.
+        unsafe { epoch.retire_link(&pin, hub.as_ptr().cast()) };
+    }
+}
+
+impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Node<T, M, C> {
+    unsafe fn free(link: *mut Link) {
+        // SAFETY: as in `Inner::free`.
+        drop(unsafe { Box::from_raw(link.cast::<Self>()) });
+    }
+
+    /// A node that is not linked yet.
+    fn new(hub: NonNull<Inner<T, M, C>>, value: M) -> Result<NonNull<Self>, M> {
+        let node = try_box(Node {
+            link: Link::new(Self::free),
+            next: Cell::new(ptr::null()),
+            prev: Cell::new(ptr::null()),
+            hub,
+            shard: NonNull::dangling(),
+            value,
+        });
+        match node {
+            Ok(node) => Ok(NonNull::from(Box::leak(node))),
+            Err(node) => Err(node.value),
+        }
+    }
+
+    /// Links a new node into `shard`, whose hub the caller keeps alive.
+    fn attach(mut node: NonNull<Self>, hub: &Inner<T, M, C>, shard: &Shard<T, M, C>) {
+        // SAFETY: not linked yet: the caller's alone.
+        unsafe { node.as_mut().shard = NonNull::from(shard) };
+        let _guard = shard.lock();
+        if shard.head().is_none() {
+            // Relaxed: the caller's own reference keeps the count from zero.
+            hub.live.fetch_add(1, Relaxed);
+        }
+        shard.link(node);
+    }
+}
+
+/// A base reference to a hub: keeps it alive without being a member. Cloning it writes the hub's shared
+/// count.
+pub struct HubRef<T: HubValue, M: Send + Sync + 'static, C: LockClass = HubShard> {
+    inner: NonNull<Inner<T, M, C>>,
+}
+
+// SAFETY: `T` and `M` are shared and dropped on any thread.
+unsafe impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Sync for HubRef<T, M, C> {}
+// SAFETY: as above.
+unsafe impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Send for HubRef<T, M, C> {}
+
+impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> HubRef<T, M, C> {
+    /// A hub without members; its memory goes through `epoch`. Gives `value` back where memory is
+    /// short.
+    pub fn new(epoch: &Epoch, value: T) -> Result<Self, T> {
+        let inner = try_box(Inner {
+            link: Link::new(Inner::<T, M, C>::free),
+            live: AtomicUsize::new(1),
+            epoch: epoch.handle(),
+            inline: Shard::new(),
+            grown: EpochPtr::new(None),
+            value,
+        });
+        match inner {
+            Ok(inner) => Ok(Self { inner: NonNull::from(Box::leak(inner)) }),
+            Err(inner) => Err(inner.into_value()),
+        }
+    }
+
+    fn inner(&self) -> &Inner<T, M, C> {
+        // SAFETY: alive by this reference.
+        unsafe { self.inner.as_ref() }
+    }
+
+    /// Attaches a member, in a shard chosen by CPU.
+    pub fn attach(&self, value: M) -> Result<Member<T, M, C>, AttachError> {
+        attach_chosen(self.inner, value)
+    }
+
+    /// Visits every member, a shard's spin lock at a time, until `visit` breaks.
+    pub fn scan<B>(&self, visit: impl FnMut(&M) -> ControlFlow<B>) -> ControlFlow<B> {
+        self.inner().scan(visit)
+    }
+
+    /// Gives the hub one shard per CPU; members stay where they are.
+    pub fn grow(&self) -> Result<(), AttachError> {
+        self.inner().grow(&pin())
+    }
+
+    /// Whether the hub has one shard per CPU.
+    pub fn is_grown(&self) -> bool {
+        !self.inner().grown.is_none()
+    }
+
+    /// Whether this is the only reference, base or member. Exact if so: nobody else can make one.
+    pub fn is_only(&self) -> bool {
+        self.inner().live.load(Acquire) == 1
+    }
+
+    /// Whether both name one hub.
+    pub fn same(&self, other: &Self) -> bool {
+        self.inner == other.inner
+    }
+}
+
+impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Inner<T, M, C> {
+    fn into_value(self) -> T {
+        self.value
+    }
+}
+
+impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Deref for HubRef<T, M, C> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner().value
+    }
+}
+
+impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Clone for HubRef<T, M, C> {
+    fn clone(&self) -> Self {
+        // Relaxed: `self` keeps the count from zero.
+        self.inner().live.fetch_add(1, Relaxed);
+        Self { inner: self.inner }
+    }
+}
+
+impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Drop for HubRef<T, M, C> {
+    fn drop(&mut self) {
+        // SAFETY: gives back this reference's own unit.
+        unsafe { Inner::put(self.inner) };
+    }
+}
+
+/// Attaches to a hub that the caller keeps alive.
+fn attach_chosen<T: HubValue, M: Send + Sync + 'static, C: LockClass>(
+    hub: NonNull<Inner<T, M, C>>,
+    value: M,
+) -> Result<Member<T, M, C>, AttachError> {
+    let node = Node::new(hub, value).map_err(|_| AttachError)?;
+    // SAFETY: alive by the caller's reference.
+    let inner = unsafe { hub.as_ref() };
+    let pin = pin();
+    Node::attach(node, inner, inner.choose(&pin));
+    if inner.grown.is_none() && inner.inline.contended.load(Relaxed) >= GROW_AFTER {
+        // Without memory it stays as it is.
+        let _ = inner.grow(&pin);
+    }
+    Ok(Member { node })
+}
+
+/// A member of a hub, and by that a reference to it. Dropping it detaches it: the node and its `M` are
+/// freed after a grace period.
+pub struct Member<T: HubValue, M: Send + Sync + 'static, C: LockClass = HubShard> {
+    node: NonNull<Node<T, M, C>>,
+}
+
+// SAFETY: `T` and `M` are shared and dropped on any thread.
+unsafe impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Sync for Member<T, M, C> {}
+// SAFETY: as above.
+unsafe impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Send for Member<T, M, C> {}
+
+impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
+    fn node(&self) -> &Node<T, M, C> {
+        // SAFETY: alive while attached.
+        unsafe { self.node.as_ref() }
+    }
+
+    fn inner(&self) -> &Inner<T, M, C> {
+        // SAFETY: the shard of an attached member keeps the hub alive.
+        unsafe { self.node().hub.as_ref() }
+    }
+
+    fn shard(&self) -> &Shard<T, M, C> {
+        // SAFETY: part of the hub.
+        unsafe { self.node().shard.as_ref() }
+    }
+
+    /// The hub's value.
+    #[inline]
+    pub fn hub(&self) -> &T {
+        &self.inner().value
+    }
+
+    /// The hub's value for the rest of the section, even if the member goes meanwhile.
+    #[inline]
+    pub fn hub_pinned<'p>(&self, _pin: &'p CpuPin) -> &'p T {
+        // SAFETY: attached now, in the section; the hub is freed a grace period after it is not.
+        unsafe { &(*self.node().hub.as_ptr()).value }
+    }
+
+    /// The member's value for the rest of the section, even if the member goes meanwhile.
+    #[inline]
+    pub fn pinned<'p>(&self, _pin: &'p CpuPin) -> &'p M {
+        // SAFETY: attached now, in the section; the node is freed a grace period after it is not.
+        unsafe { &(*self.node.as_ptr()).value }
+    }
+
+    /// A base reference to the hub.
+    pub fn hub_ref(&self) -> HubRef<T, M, C> {
+        self.inner().live.fetch_add(1, Relaxed);
+        HubRef { inner: self.node().hub }
+    }
+
+    /// Whether both are members of one hub.
+    pub fn same_hub(&self, other: &Self) -> bool {
+        self.node().hub == other.node().hub
+    }
+
+    /// Whether the member belongs to `hub`.
+    pub fn is_of(&self, hub: &HubRef<T, M, C>) -> bool {
+        self.node().hub == hub.inner
+    }
+
+    /// Attaches another member in the same shard: a scan sees the two together.
+    pub fn attach_beside(&self, value: M) -> Result<Self, AttachError> {
+        let node = Node::new(self.node().hub, value).map_err(|_| AttachError)?;
+        Node::attach(node, self.inner(), self.shard());
+        Ok(Member { node })
+    }
+
+    /// Attaches another member to the same hub, in a shard chosen anew.
+    pub fn attach_elsewhere(&self, value: M) -> Result<Self, AttachError> {
+        attach_chosen(self.node().hub, value)
+    }
+
+    /// Puts members with the values `new` in this one's place, in one hold of the shard's lock: a scan
+    /// sees either the old one or all the new ones.
+    pub fn replace<const N: usize>(
+        self,
+        new: [M; N],
+    ) -> Result<[Self; N], ReplaceError<T, M, C, N>> {
+        let hub = self.node().hub;
+        let nodes = match new_nodes(hub, new) {
+            Ok(nodes) => nodes,
+            Err(new) => return Err(ReplaceError { old: self, new }),
+        };
+        let shard = self.shard();
+        {
+            let _guard = shard.lock();
+            for mut node in nodes {
+                // SAFETY: not linked yet: this thread's alone.
+                unsafe { node.as_mut().shard = NonNull::from(shard) };
+                shard.link(node);
+            }
+            if N > 0 {
+                shard.unlink(self.node());
+            }
+        }
+        if N > 0 {
+            let (epoch, pin) = (self.inner().epoch, pin());
+            let old = core::mem::ManuallyDrop::new(self);
+            // SAFETY: unlinked, and the only owner is given up here.
+            unsafe { epoch.retire_link(&pin, old.node.as_ptr().cast()) };
+        }
+        Ok(nodes.map(|node| Member { node }))
+    }
+
+    /// Visits every member of the hub; see [`HubRef::scan`].
+    pub fn scan<B>(&self, visit: impl FnMut(&M) -> ControlFlow<B>) -> ControlFlow<B> {
+        self.inner().scan(visit)
+    }
+
+    /// Whether this member is the only reference to the hub. While it is, nobody else can make one:
+    /// exact, as long as this thread does not either.
+    pub fn is_sole(&self) -> bool {
+        let _guard = self.shard().lock();
+        let node = self.node();
+        let alone = node.prev.get().is_null() && node.next.get().is_null();
+        // Acquire: whatever the others did with the hub is over and visible.
+        alone && self.inner().live.load(Acquire) == 1
+    }
+}
+
+/// Nodes for all of `values`, or all of them back.
+fn new_nodes<T: HubValue, M: Send + Sync + 'static, C: LockClass, const N: usize>(
+    hub: NonNull<Inner<T, M, C>>,
+    values: [M; N],
+) -> Result<[NonNull<Node<T, M, C>>; N], [M; N]> {
+    let results = values.map(|value| Node::new(hub, value));
+    if results.iter().all(Result::is_ok) {
+        return Ok(results.map(|r| r.unwrap_or_else(|_| unreachable!("all are nodes"))));
+    }
+    Err(results.map(|result| match result {
+        // SAFETY: made above, never linked.
+        Ok(node) => unsafe { Box::from_raw(node.as_ptr()) }.value,
+        Err(value) => value,
+    }))
+}
+
+impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Deref for Member<T, M, C> {
+    type Target = M;
+    #[inline]
+    fn deref(&self) -> &M {
+        &self.node().value
+    }
+}
+
+impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Drop for Member<T, M, C> {
+    fn drop(&mut self) {
+        let (hub, shard) = (self.node().hub, self.shard());
+        let emptied = {
+            let guard = shard.lock();
+            let emptied = shard.unlink(self.node());
+            let epoch = self.inner().epoch;
+            // SAFETY: unlinked, and the only owner goes with this call.
+            unsafe { epoch.retire_link(guard.pin(), self.node.as_ptr().cast()) };
+            emptied
+        };
+        if emptied {
+            // SAFETY: the shard's unit, which the one who empties it gives back. Nothing of the hub is
+            // used after.
+            unsafe { Inner::put(hub) };
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The sleeping mutex: FIFO, handed from owner to owner.
+//!
+//! One compare-and-swap each way when nobody waits. A thread that finds it held queues itself; the
+//! owner that leaves makes the first of the queue the owner and wakes exactly that one, so there
+//! is no thundering herd and no starvation.
+//!
+//! `state` is FREE, HELD or HELD|WAITERS. WAITERS is set and cleared under the queue's lock, and is
+//! set exactly while the queue is not empty or about to get its first node by the lock's holder.
+//! Only the owner clears HELD, and only from plain HELD: with WAITERS its CAS fails and it hands over.
+
+use core::{
+    marker::PhantomData,
+    ops::{Deref, DerefMut},
+    pin::pin as stack_pin,
+};
+
+use crate::{
+    atomic::{AtomicU32, Ordering::*},
+    class::{self, LockClass, Order},
+    platform,
+    queue::{WaitList, Waiter, Want},
+    shim::DataCell,
+};
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+const WAITERS: u32 = 2;
+
+/// A sleeping, queued mutual exclusion lock with its data.
+pub struct Mutex<T, C> {
+    state: AtomicU32,
+    queue: WaitList,
+    class: PhantomData<C>,
+    data: DataCell<T>,
+}
+
+// SAFETY: the lock lets one thread at a time at the data.
+unsafe impl<T: Send, C> Sync for Mutex<T, C> {}
+// SAFETY: the data goes with it; the class is a name only.
+unsafe impl<T: Send, C> Send for Mutex<T, C> {}
+
+impl<T, C> Mutex<T, C> {
+    const_fn! {
+        /// A free lock around `value`.
+        pub fn new(value: T) -> Self {
+            Self {
+                state: AtomicU32::new(FREE),
+                queue: WaitList::new(),
+                class: PhantomData,
+                data: DataCell::new(value),
+            }
+        }
+    }
+
+    /// The data, when nobody else can have it.
+    pub fn get_mut(&mut self) -> &mut T {
+        // SAFETY: `&mut self`.
+        unsafe { &mut *self.data.get() }
+    }
+
+    /// The data, without the lock.
+    pub fn into_inner(self) -> T {
+        self.data.into_inner()
+    }
+}
+
+impl<T, C: LockClass> Mutex<T, C> {
+    /// Takes the lock; sleeps in the order of arrival if it is held.
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T, C> {
+        self.lock_ordered(Order::Ascending)
+    }
+
+    /// As `lock`, for a lock of a rank that is held already: pairs taken in order of address.
+    #[inline]
+    pub fn lock_nested(&self) -> MutexGuard<'_, T, C> {
+        self.lock_ordered(Order::Nested)
+    }
+
+    #[inline]
+    fn lock_ordered(&self, order: Order) -> MutexGuard<'_, T, C> {
+        class::may_sleep::<C>();
+        class::acquire::<C>(order);
+        if self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
+            self.lock_slow();
+        }
+        MutexGuard { mutex: self, not_send: PhantomData }
+    }
+
+    /// Takes the lock if it is free; never sleeps.
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T, C>> {
+        self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).ok()?;
+        class::acquire::<C>(Order::Try);
+        Some(MutexGuard { mutex: self, not_send: PhantomData })
+    }
+
+    /// Whether somebody holds it now; for assertions.
+    pub fn is_locked(&self) -> bool {
+        self.state.load(Relaxed) != FREE
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_slow(&self) {
+        let since = platform::ticks();
+        let waiter = stack_pin!(Waiter::new(Want::Exclusive, 0));
+        let mut queue = self.queue.lock();
+        let mut state = self.state.load(Relaxed);
+        loop {
+            let (want, free) = match state {
+                FREE => (HELD, true),
+                held => (held | WAITERS, false),
+            };
+            match self.state.compare_exchange_weak(state, want, Acquire, Relaxed) {
+                Ok(_) if free => return,
+                Ok(_) => break,
+                Err(now) => state = now,
+            }
+        }
+        queue.push(waiter.as_ref());
+        drop(queue);
+        waiter.as_ref().wait(C::stats(), since);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unlock_slow(&self) {
+        let pin = crate::pin();
+        let mut queue = self.queue.lock();
+        // Before the grant, while the caller is the owner: lockers need the queue's lock to write the
+        // word, and the new owner may free it or its memory as soon as it is granted.
+        if queue.count(0) == 1 {
+            self.state.store(HELD, Relaxed);
+        }
+        let granted = queue.grant(0);
+        drop(queue);
+        granted.wake(&pin);
+    }
+}
+
+impl<T: Default, C> Default for Mutex<T, C> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+/// Holds a [`Mutex`].
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct MutexGuard<'a, T, C: LockClass> {
+    mutex: &'a Mutex<T, C>,
+    not_send: PhantomData<*mut ()>,
+}
+
+// SAFETY: a shared guard gives `&T` only.
+unsafe impl<T: Sync, C: LockClass> Sync for MutexGuard<'_, T, C> {}
+
+impl<T, C: LockClass> Drop for MutexGuard<'_, T, C> {
+    #[inline]
+    fn drop(&mut self) {
+        class::release::<C>();
+        if self.mutex.state.compare_exchange(HELD, FREE, Release, Relaxed).is_err() {
+            self.mutex.unlock_slow();
+        }
+    }
+}
+
+impl<T, C: LockClass> Deref for MutexGuard<'_, T, C> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is held.
+        unsafe { &*self.mutex.data.get_shared() }
+    }
+}
+
+impl<T, C: LockClass> DerefMut for MutexGuard<'_, T, C> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the lock is held, and the guard borrowed exclusively.
+        unsafe { &mut *self.mutex.data.get() }
+    }
+}

@@ -1,0 +1,113 @@
+//! Values made once.
+
+use core::{cell::UnsafeCell, mem::MaybeUninit, ops::Deref};
+
+use crate::{
+    atomic::{AtomicU8, Ordering::*},
+    platform,
+};
+
+const EMPTY: u8 = 0;
+const BUSY: u8 = 1;
+const READY: u8 = 2;
+
+/// A cell that is set once, then only read.
+///
+/// Ordering: the value is written before the Release store of READY; readers load it with Acquire.
+pub struct Once<T> {
+    state: AtomicU8,
+    value: UnsafeCell<MaybeUninit<T>>,
+}
+
+// SAFETY: one writer before READY, shared readers after; the value may come from another thread.
+unsafe impl<T: Send + Sync> Sync for Once<T> {}
+// SAFETY: the value goes with it.
+unsafe impl<T: Send> Send for Once<T> {}
+
+impl<T> Once<T> {
+    const_fn! {
+        /// An empty cell.
+        pub fn new() -> Self {
+            Self { state: AtomicU8::new(EMPTY), value: UnsafeCell::new(MaybeUninit::uninit()) }
+        }
+    }
+
+    /// The value, if it is there.
+    #[inline]
+    pub fn get(&self) -> Option<&T> {
+        if self.state.load(Acquire) != READY {
+            return None;
+        }
+        // SAFETY: READY means written, for good.
+        Some(unsafe { (*self.value.get()).assume_init_ref() })
+    }
+
+    /// Sets the value; gives it back if there is one or another thread is making one.
+    pub fn set(&self, value: T) -> Result<(), T> {
+        if self.state.compare_exchange(EMPTY, BUSY, Acquire, Relaxed).is_err() {
+            return Err(value);
+        }
+        self.fill(value);
+        Ok(())
+    }
+
+    /// The value, made by `make` if this is the first call; others wait, busily, for it.
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        if self.state.compare_exchange(EMPTY, BUSY, Acquire, Relaxed).is_ok() {
+            self.fill(make());
+        }
+        loop {
+            if let Some(value) = self.get() {
+                return value;
+            }
+            platform::relax();
+        }
+    }
+
+    fn fill(&self, value: T) {
+        // SAFETY: BUSY is this thread's alone, and nobody reads before READY.
+        unsafe { (*self.value.get()).write(value) };
+        self.state.store(READY, Release);
+    }
+}
+
+impl<T> Default for Once<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Drop for Once<T> {
+    fn drop(&mut self) {
+        if self.state.load(Acquire) == READY {
+            // SAFETY: written, and nobody else has it.
+            unsafe { (*self.value.get()).assume_init_drop() };
+        }
+    }
+}
+
+/// A value made at its first use.
+pub struct Lazy<T> {
+    once: Once<T>,
+    make: fn() -> T,
+}
+
+impl<T> Lazy<T> {
+    const_fn! {
+        /// A value that `make` will make.
+        pub fn new(make: fn() -> T) -> Self {
+            Self { once: Once::new(), make }
+        }
+    }
+}
+
+impl<T> Deref for Lazy<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        match self.once.get() {
+            Some(value) => value,
+            None => self.once.get_or_init(self.make),
+        }
+    }
+}

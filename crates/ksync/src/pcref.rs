@@ -1,0 +1,118 @@
+//! A reference count for long-lived objects that many CPUs take and drop all the time.
+//!
+//! While the object lives, a reference is a delta on this CPU's line. `kill` ends that: it switches
+//! to one atomic count, waits a grace period so that no CPU is in the middle of a per-CPU update,
+//! and folds the deltas into the count, which from then on finds zero. Until the fold is done the
+//! count carries BIAS, so that it cannot reach zero early.
+
+use alloc::boxed::Box;
+use core::{marker::PhantomData, ops::Deref, ptr::NonNull};
+
+use crate::{
+    atomic::{AtomicBool, AtomicI64, Ordering::*, fence},
+    epoch::Epoch,
+    percpu::{PerCpu, pin},
+};
+
+const BIAS: i64 = 1 << 62;
+
+struct Inner<T> {
+    /// Set once, by `kill`.
+    killed: AtomicBool,
+    /// References taken less references dropped since `killed`; BIAS until the fold.
+    count: AtomicI64,
+    /// The same before; written by their CPUs alone, with preemption off.
+    deltas: PerCpu<AtomicI64>,
+    value: T,
+}
+
+/// One reference to a `T`. Cloned and dropped without a shared write until [`PcRef::kill`].
+///
+/// Nothing is freed before `kill` is called once.
+pub struct PcRef<T> {
+    inner: NonNull<Inner<T>>,
+    owns: PhantomData<Inner<T>>,
+}
+
+// SAFETY: as for `Arc`.
+unsafe impl<T: Send + Sync> Sync for PcRef<T> {}
+// SAFETY: as for `Arc`.
+unsafe impl<T: Send + Sync> Send for PcRef<T> {}
+
+impl<T: Send + Sync> PcRef<T> {
+    /// The first reference to `value`.
+    pub fn new(ncpus: usize, value: T) -> Self {
+        let inner = Box::new(Inner {
+            killed: AtomicBool::new(false),
+            // One for the reference returned.
+            count: AtomicI64::new(BIAS + 1),
+            deltas: PerCpu::new(ncpus, |_| AtomicI64::new(0)),
+            value,
+        });
+        Self { inner: NonNull::from(Box::leak(inner)), owns: PhantomData }
+    }
+
+    /// Switches to one atomic count, so that the last reference frees the object. Sleeps for a grace
+    /// period of `epoch`; only the first call does anything.
+    pub fn kill(&self, epoch: &Epoch) {
+        let inner = self.inner();
+        if inner.killed.swap(true, AcqRel) {
+            return;
+        }
+        // After it every CPU that updates a delta sees `killed`, and all earlier updates are visible.
+        epoch.synchronize();
+        let sum: i64 = inner.deltas.iter().map(|d| d.load(Relaxed)).sum();
+        // Not the last: `self` is a reference.
+        inner.count.fetch_add(sum - BIAS, AcqRel);
+    }
+
+    /// Whether `kill` was called.
+    pub fn is_killed(&self) -> bool {
+        self.inner().killed.load(Relaxed)
+    }
+}
+
+impl<T> PcRef<T> {
+    fn inner(&self) -> &Inner<T> {
+        // SAFETY: alive while a reference is.
+        unsafe { self.inner.as_ref() }
+    }
+
+    /// Adds `n` references; the new count, where it is exact.
+    fn update(&self, n: i64) -> Option<i64> {
+        let inner = self.inner();
+        let pin = pin();
+        if inner.killed.load(Relaxed) {
+            // Release: the dropper's uses are over; the last dropper fences with Acquire.
+            return Some(inner.count.fetch_add(n, Release) + n);
+        }
+        let delta = inner.deltas.get(&pin);
+        // Not a read-modify-write: this CPU alone writes it, and no interrupt handler does.
+        delta.store(delta.load(Relaxed) + n, Relaxed);
+        None
+    }
+}
+
+impl<T> Clone for PcRef<T> {
+    fn clone(&self) -> Self {
+        self.update(1);
+        Self { inner: self.inner, owns: PhantomData }
+    }
+}
+
+impl<T> Deref for PcRef<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner().value
+    }
+}
+
+impl<T> Drop for PcRef<T> {
+    fn drop(&mut self) {
+        if self.update(-1) == Some(0) {
+            fence(Acquire);
+            // SAFETY: exact count zero: no reference is left.
+            drop(unsafe { Box::from_raw(self.inner.as_ptr()) });
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What the locks need of the machine: one trait, bound at link time.
+//!
+//! The calls go through symbols that [`platform!`](crate::platform) defines, so that the lock code
+//! has no type parameter for the machine and link-time optimisation inlines the calls.
+
+use crate::class::HeldLocks;
+
+/// Names a thread that can be unparked; opaque to this crate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parker(pub usize);
+
+/// The machine, as the locks see it.
+pub trait Platform {
+    /// The CPU that runs the caller. Stable only with preemption off.
+    fn cpu() -> usize;
+    /// Keeps the caller on its CPU and running; nests.
+    fn preempt_disable();
+    /// Undoes one `preempt_disable`. May reschedule when the count reaches 0 and interrupts are on.
+    fn preempt_enable();
+    /// How many `preempt_disable`s are open, for the current thread or interrupt handler.
+    fn preempt_count() -> usize;
+    /// Turns interrupts off and returns what [`Platform::irq_restore`] needs; nests.
+    fn irq_save() -> usize;
+    /// Restores the state that `irq_save` found.
+    fn irq_restore(state: usize);
+    /// A cheap clock, in any steady unit (the TSC).
+    fn ticks() -> u64;
+    /// A hint inside a busy-wait loop.
+    fn relax();
+    /// Gives the CPU away for a short time, in a waiting loop of a sleeping context.
+    fn doze() {
+        Self::relax();
+    }
+    /// The current thread's token.
+    fn parker() -> Parker;
+    /// Sleeps until an [`Platform::unpark`] of this thread; an earlier one counts, at most one of
+    /// them. May return without one.
+    fn park();
+    /// Wakes a thread. Always called with preemption off since before the thread could learn
+    /// that its wait is over: a platform that frees threads after a grace period needs no more
+    /// to keep the token valid.
+    fn unpark(parker: Parker);
+    /// Passes the current thread's list of held locks to `f`; used in debug builds only.
+    fn with_held(f: &mut dyn FnMut(&HeldLocks));
+    /// Told of each wait that has ended for a lock named `name`.
+    fn stall(name: &'static str, exclusive: bool, ticks: u64) {
+        let _ = (name, exclusive, ticks);
+    }
+}
+
+/// The link-time binding; call through the functions of [`crate::platform`].
+#[doc(hidden)]
+pub mod symbols {
+    use super::{HeldLocks, Parker};
+    // SAFETY: `platform!` is the only definer of these names, with these very types.
+    unsafe extern "Rust" {
+        #[link_name = "__pantala_ksync_cpu"]
+        pub safe fn cpu() -> usize;
+        #[link_name = "__pantala_ksync_preempt_disable"]
+        pub safe fn preempt_disable();
+        #[link_name = "__pantala_ksync_preempt_enable"]
+        pub safe fn preempt_enable();
+        #[link_name = "__pantala_ksync_preempt_count"]
+        pub safe fn preempt_count() -> usize;
+        #[link_name = "__pantala_ksync_irq_save"]
+        pub safe fn irq_save() -> usize;
+        #[link_name = "__pantala_ksync_irq_restore"]
+        pub safe fn irq_restore(state: usize);
+        #[link_name = "__pantala_ksync_ticks"]
+        pub safe fn ticks() -> u64;
+        #[link_name = "__pantala_ksync_relax"]
+        pub safe fn relax();
+        #[link_name = "__pantala_ksync_doze"]
+        pub safe fn doze();
+        #[link_name = "__pantala_ksync_parker"]
+        pub safe fn parker() -> Parker;
+        #[link_name = "__pantala_ksync_park"]
+        pub safe fn park();
+        #[link_name = "__pantala_ksync_unpark"]
+        pub safe fn unpark(parker: Parker);
+        #[link_name = "__pantala_ksync_with_held"]
+        pub safe fn with_held(f: &mut dyn FnMut(&HeldLocks));
+        #[link_name = "__pantala_ksync_stall"]
+        pub safe fn stall(name: &'static str, exclusive: bool, ticks: u64);
+    }
+}
+
+pub(crate) use symbols::*;
+
+/// Makes `$t`, a [`Platform`], the machine under this binary's locks. Exactly once per binary, in a
+/// module that may contain unsafe code.
+#[macro_export]
+macro_rules! platform {
+    ($t:ty) => {
+        const _: () = {
+            use $crate::{HeldLocks, Parker, Platform};
+            $crate::__platform_fn!($t, "__pantala_ksync_cpu", cpu() -> usize);
+            $crate::__platform_fn!($t, "__pantala_ksync_preempt_disable", preempt_disable() -> ());
+            $crate::__platform_fn!($t, "__pantala_ksync_preempt_enable", preempt_enable() -> ());
+            $crate::__platform_fn!($t, "__pantala_ksync_preempt_count", preempt_count() -> usize);
+            $crate::__platform_fn!($t, "__pantala_ksync_irq_save", irq_save() -> usize);
+            $crate::__platform_fn!($t, "__pantala_ksync_irq_restore", irq_restore(s: usize) -> ());
+            $crate::__platform_fn!($t, "__pantala_ksync_ticks", ticks() -> u64);
+            $crate::__platform_fn!($t, "__pantala_ksync_relax", relax() -> ());
+            $crate::__platform_fn!($t, "__pantala_ksync_doze", doze() -> ());
+            $crate::__platform_fn!($t, "__pantala_ksync_parker", parker() -> Parker);
+            $crate::__platform_fn!($t, "__pantala_ksync_park", park() -> ());
+            $crate::__platform_fn!($t, "__pantala_ksync_unpark", unpark(p: Parker) -> ());
+            $crate::__platform_fn!($t, "__pantala_ksync_with_held",
+                with_held(f: &mut dyn FnMut(&HeldLocks)) -> ());
+            $crate::__platform_fn!($t, "__pantala_ksync_stall",
+                stall(name: &'static str, exclusive: bool, ticks: u64) -> ());
+        };
+    };
+}
+
+/// One symbol of [`platform!`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __platform_fn {
+    ($t:ty, $symbol:literal, $name:ident($($a:ident: $at:ty),*) -> $r:ty) => {
+        // SAFETY: the name belongs to ksync, and a second definition fails to link.
+        #[unsafe(export_name = $symbol)]
+        #[inline]
+        extern "Rust" fn $name($($a: $at),*) -> $r {
+            <$t as Platform>::$name($($a),*)
+        }
+    };
+}

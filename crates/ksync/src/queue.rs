@@ -1,0 +1,190 @@
+//! The queue of waiters of a sleeping lock: a FIFO of nodes on the waiters' own stacks.
+//!
+//! A lock is handed over, not raced for: who unlocks takes the first waiter off the queue, makes
+//! it the owner, and wakes it alone.
+//!
+//! Ordering: what the unlocker did happens before its Release store to `granted`, which the
+//! waiter's Acquire load reads. After that store the node may be gone, so the token to unpark is
+//! read before it, and the unpark happens with preemption off since before it.
+
+use core::{cell::Cell, marker::PhantomPinned, pin::Pin, ptr};
+
+use crate::{
+    atomic::{AtomicU32, Ordering::*},
+    class::ClassStats,
+    lock_class,
+    percpu::CpuPin,
+    platform::{self, Parker},
+    spin::{RawSpin, RawSpinGuard},
+};
+use crate::shim::DataCell;
+
+lock_class!(pub(crate) WaitListLock, "sleeping lock queue", rank = 250);
+
+/// What a waiter wants of the lock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Want {
+    Shared,
+    Exclusive,
+}
+
+/// One waiting thread, on its stack. Links are guarded by the list's lock.
+pub(crate) struct Waiter {
+    next: Cell<*const Waiter>,
+    parker: Parker,
+    pub(crate) want: Want,
+    /// Which lock, where several share a list.
+    pub(crate) key: usize,
+    granted: AtomicU32,
+    _pinned: PhantomPinned,
+}
+
+impl Waiter {
+    pub(crate) fn new(want: Want, key: usize) -> Self {
+        Self {
+            next: Cell::new(ptr::null()),
+            parker: platform::parker(),
+            want,
+            key,
+            granted: AtomicU32::new(0),
+            _pinned: PhantomPinned,
+        }
+    }
+
+    /// Sleeps until the lock is this thread's, and books the wait that began at `since`.
+    pub(crate) fn wait(self: Pin<&Self>, stats: &'static ClassStats, since: u64) {
+        while self.granted.load(Acquire) == 0 {
+            platform::park();
+        }
+        let _pin = crate::pin();
+        stats.stalled(self.want == Want::Exclusive, since);
+    }
+}
+
+/// A queue of waiters and its spin lock.
+pub(crate) struct WaitList {
+    lock: RawSpin,
+    /// Guarded by `lock`.
+    ends: DataCell<Ends>,
+}
+
+#[derive(Clone, Copy)]
+struct Ends {
+    head: *const Waiter,
+    tail: *const Waiter,
+}
+
+// SAFETY: the nodes are touched under `lock` only, and live until they are granted.
+unsafe impl Sync for WaitList {}
+// SAFETY: as above; a list with waiters cannot move, for they borrow the lock that it is part of.
+unsafe impl Send for WaitList {}
+
+impl WaitList {
+    const_fn! {
+        pub(crate) fn new() -> Self {
+            Self {
+                lock: RawSpin::new(),
+                ends: DataCell::new(Ends { head: ptr::null(), tail: ptr::null() }),
+            }
+        }
+    }
+
+    pub(crate) fn lock(&self) -> WaitListGuard<'_> {
+        WaitListGuard { list: self, _guard: self.lock.lock() }
+    }
+}
+
+/// A locked list.
+pub(crate) struct WaitListGuard<'a> {
+    list: &'a WaitList,
+    _guard: RawSpinGuard<'a, WaitListLock>,
+}
+
+/// A waiter that owns its lock now and is to be woken, once the list is unlocked.
+#[must_use]
+pub(crate) struct Granted(Option<Parker>);
+
+impl Granted {
+    /// Wakes the thread. Preemption must have been off since the grant.
+    pub(crate) fn wake(self, _pin: &CpuPin) {
+        if let Some(parker) = self.0 {
+            platform::unpark(parker);
+        }
+    }
+}
+
+impl WaitListGuard<'_> {
+    fn ends(&self) -> Ends {
+        // SAFETY: the lock is held.
+        unsafe { *self.list.ends.get() }
+    }
+
+    fn set_ends(&mut self, ends: Ends) {
+        // SAFETY: the lock is held.
+        unsafe { *self.list.ends.get() = ends };
+    }
+
+    pub(crate) fn push(&mut self, waiter: Pin<&Waiter>) {
+        let me = ptr::from_ref(waiter.get_ref());
+        let Ends { head, tail } = self.ends();
+        // SAFETY: a node on the list is alive, and the list is locked.
+        match unsafe { tail.as_ref() } {
+            Some(last) => last.next.set(me),
+            None => return self.set_ends(Ends { head: me, tail: me }),
+        }
+        self.set_ends(Ends { head, tail: me });
+    }
+
+    /// The first waiter for `key`.
+    pub(crate) fn first(&self, key: usize) -> Option<Want> {
+        self.iter().find(|w| w.key == key).map(|w| w.want)
+    }
+
+    /// How many wait for `key`.
+    pub(crate) fn count(&self, key: usize) -> usize {
+        self.iter().filter(|w| w.key == key).count()
+    }
+
+    /// How many at the head want the lock shared.
+    pub(crate) fn leading_shared(&self) -> usize {
+        self.iter().take_while(|w| w.want == Want::Shared).count()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Waiter> {
+        // SAFETY: nodes on the list are alive until granted, which needs this lock.
+        let mut at = unsafe { self.ends().head.as_ref() };
+        core::iter::from_fn(move || {
+            let here = at?;
+            // SAFETY: as above.
+            at = unsafe { here.next.get().as_ref() };
+            Some(here)
+        })
+    }
+
+    /// Takes the first waiter for `key` off the list and makes it the owner.
+    pub(crate) fn grant(&mut self, key: usize) -> Granted {
+        let Ends { mut head, mut tail } = self.ends();
+        let (mut prev, mut at) = (ptr::null::<Waiter>(), head);
+        // SAFETY: nodes on the list are alive until granted, which needs this lock.
+        while let Some(waiter) = unsafe { at.as_ref() } {
+            let next = waiter.next.get();
+            if waiter.key != key {
+                (prev, at) = (at, next);
+                continue;
+            }
+            // SAFETY: as above.
+            match unsafe { prev.as_ref() } {
+                Some(prev) => prev.next.set(next),
+                None => head = next,
+            }
+            if next.is_null() {
+                tail = prev;
+            }
+            self.set_ends(Ends { head, tail });
+            let parker = waiter.parker;
+            waiter.granted.store(1, Release);
+            return Granted(Some(parker));
+        }
+        Granted(None)
+    }
+}

@@ -1,0 +1,260 @@
+//! The sleeping reader-writer lock: FIFO, fair to writers.
+//!
+//! `state` counts readers in units of READER, beside WRITER and WAITERS. WAITERS is set under the
+//! queue's lock, and while it is set nobody enters without the queue: a waiting writer is not
+//! overtaken. When the last holder leaves and WAITERS is set, it hands the lock to the head of the
+//! queue: one writer, or all readers up to the next writer.
+//!
+//! With WAITERS set and no holder, only the one thread that found itself the last holder writes
+//! `state`: entering and queueing need the queue's lock, leaving needs a holder.
+
+use core::{
+    marker::PhantomData,
+    ops::{Deref, DerefMut},
+    pin::pin as stack_pin,
+};
+
+use crate::{
+    atomic::{AtomicUsize, Ordering::*},
+    class::{self, LockClass, Order},
+    platform,
+    queue::{WaitList, Waiter, Want},
+    shim::DataCell,
+};
+
+const WRITER: usize = 1;
+const WAITERS: usize = 2;
+const READER: usize = 4;
+
+/// A sleeping, queued lock for one writer or many readers, with its data.
+pub struct RwLock<T, C> {
+    state: AtomicUsize,
+    queue: WaitList,
+    class: PhantomData<C>,
+    data: DataCell<T>,
+}
+
+// SAFETY: one writer, or readers that share `&T`.
+unsafe impl<T: Send + Sync, C> Sync for RwLock<T, C> {}
+// SAFETY: the data goes with it; the class is a name only.
+unsafe impl<T: Send, C> Send for RwLock<T, C> {}
+
+impl<T, C> RwLock<T, C> {
+    const_fn! {
+        /// A free lock around `value`.
+        pub fn new(value: T) -> Self {
+            Self {
+                state: AtomicUsize::new(0),
+                queue: WaitList::new(),
+                class: PhantomData,
+                data: DataCell::new(value),
+            }
+        }
+    }
+
+    /// The data, when nobody else can have it.
+    pub fn get_mut(&mut self) -> &mut T {
+        // SAFETY: `&mut self`.
+        unsafe { &mut *self.data.get() }
+    }
+
+    /// The data, without the lock.
+    pub fn into_inner(self) -> T {
+        self.data.into_inner()
+    }
+}
+
+impl<T, C: LockClass> RwLock<T, C> {
+    /// Takes the lock shared; sleeps behind a writer that holds it or waits for it.
+    #[inline]
+    pub fn read(&self) -> ReadGuard<'_, T, C> {
+        class::may_sleep::<C>();
+        class::acquire::<C>(Order::Ascending);
+        let state = self.state.load(Relaxed);
+        if state & (WRITER | WAITERS) != 0
+            || self.state.compare_exchange(state, state + READER, Acquire, Relaxed).is_err()
+        {
+            self.lock_slow(Want::Shared);
+        }
+        ReadGuard { lock: self, not_send: PhantomData }
+    }
+
+    /// Takes the lock exclusively; sleeps in the order of arrival if it is held.
+    #[inline]
+    pub fn write(&self) -> WriteGuard<'_, T, C> {
+        self.write_ordered(Order::Ascending)
+    }
+
+    /// As `write`, for a lock of a rank that is held already: pairs taken in order of address.
+    #[inline]
+    pub fn write_nested(&self) -> WriteGuard<'_, T, C> {
+        self.write_ordered(Order::Nested)
+    }
+
+    #[inline]
+    fn write_ordered(&self, order: Order) -> WriteGuard<'_, T, C> {
+        class::may_sleep::<C>();
+        class::acquire::<C>(order);
+        if self.state.compare_exchange(0, WRITER, Acquire, Relaxed).is_err() {
+            self.lock_slow(Want::Exclusive);
+        }
+        WriteGuard { lock: self, not_send: PhantomData }
+    }
+
+    /// Takes the lock shared if no writer holds it or waits for it; never sleeps.
+    #[inline]
+    pub fn try_read(&self) -> Option<ReadGuard<'_, T, C>> {
+        let mut state = self.state.load(Relaxed);
+        loop {
+            if state & (WRITER | WAITERS) != 0 {
+                return None;
+            }
+            match self.state.compare_exchange_weak(state, state + READER, Acquire, Relaxed) {
+                Ok(_) => break,
+                Err(now) => state = now,
+            }
+        }
+        class::acquire::<C>(Order::Try);
+        Some(ReadGuard { lock: self, not_send: PhantomData })
+    }
+
+    /// Takes the lock exclusively if it is free; never sleeps.
+    #[inline]
+    pub fn try_write(&self) -> Option<WriteGuard<'_, T, C>> {
+        self.state.compare_exchange(0, WRITER, Acquire, Relaxed).ok()?;
+        class::acquire::<C>(Order::Try);
+        Some(WriteGuard { lock: self, not_send: PhantomData })
+    }
+
+    /// Whether a writer holds it now; for assertions.
+    pub fn is_write_locked(&self) -> bool {
+        self.state.load(Relaxed) & WRITER != 0
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_slow(&self, want: Want) {
+        let since = platform::ticks();
+        let waiter = stack_pin!(Waiter::new(want, 0));
+        let mut queue = self.queue.lock();
+        let mut state = self.state.load(Relaxed);
+        loop {
+            let (next, enters) = match want {
+                Want::Exclusive if state == 0 => (WRITER, true),
+                Want::Shared if state & (WRITER | WAITERS) == 0 => (state + READER, true),
+                _ => (state | WAITERS, false),
+            };
+            match self.state.compare_exchange_weak(state, next, Acquire, Relaxed) {
+                Ok(_) if enters => return,
+                Ok(_) => break,
+                Err(now) => state = now,
+            }
+        }
+        queue.push(waiter.as_ref());
+        drop(queue);
+        waiter.as_ref().wait(C::stats(), since);
+    }
+
+    /// Hands a lock that nobody holds any more, and that has waiters, to the next of them.
+    #[cold]
+    #[inline(never)]
+    fn hand_over(&self) {
+        let pin = crate::pin();
+        let mut queue = self.queue.lock();
+        if queue.first(0) == Some(Want::Exclusive) {
+            let waiters = if queue.count(0) > 1 { WAITERS } else { 0 };
+            self.state.store(WRITER | waiters, Relaxed);
+            let granted = queue.grant(0);
+            drop(queue);
+            granted.wake(&pin);
+            return;
+        }
+        let readers = queue.leading_shared();
+        let waiters = if readers < queue.count(0) { WAITERS } else { 0 };
+        // Before the grants: a granted reader may leave at once.
+        self.state.store(readers * READER | waiters, Relaxed);
+        for _ in 0..readers {
+            queue.grant(0).wake(&pin);
+        }
+    }
+}
+
+impl<T: Default, C> Default for RwLock<T, C> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+/// Holds a [`RwLock`] shared.
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct ReadGuard<'a, T, C: LockClass> {
+    lock: &'a RwLock<T, C>,
+    not_send: PhantomData<*mut ()>,
+}
+
+impl<T, C: LockClass> Drop for ReadGuard<'_, T, C> {
+    #[inline]
+    fn drop(&mut self) {
+        class::release::<C>();
+        // Release: a writer sees this reader gone. Acquire: the last reader, which hands over, passes
+        // on what all earlier readers released.
+        if self.lock.state.fetch_sub(READER, AcqRel) == READER | WAITERS {
+            self.lock.hand_over();
+        }
+    }
+}
+
+impl<T, C: LockClass> Deref for ReadGuard<'_, T, C> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is held shared.
+        unsafe { &*self.lock.data.get_shared() }
+    }
+}
+
+/// Holds a [`RwLock`] exclusively.
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct WriteGuard<'a, T, C: LockClass> {
+    lock: &'a RwLock<T, C>,
+    not_send: PhantomData<*mut ()>,
+}
+
+impl<'a, T, C: LockClass> WriteGuard<'a, T, C> {
+    /// Becomes a reader without letting another writer in between. Waiting readers stay queued until
+    /// the lock is next handed over.
+    pub fn downgrade(self) -> ReadGuard<'a, T, C> {
+        let lock = self.lock;
+        core::mem::forget(self);
+        // WRITER becomes one READER; WAITERS stays as it is.
+        lock.state.fetch_add(READER - WRITER, Release);
+        ReadGuard { lock, not_send: PhantomData }
+    }
+}
+
+impl<T, C: LockClass> Drop for WriteGuard<'_, T, C> {
+    #[inline]
+    fn drop(&mut self) {
+        class::release::<C>();
+        if self.lock.state.compare_exchange(WRITER, 0, Release, Relaxed).is_err() {
+            self.lock.hand_over();
+        }
+    }
+}
+
+impl<T, C: LockClass> Deref for WriteGuard<'_, T, C> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is held exclusively.
+        unsafe { &*self.lock.data.get_shared() }
+    }
+}
+
+impl<T, C: LockClass> DerefMut for WriteGuard<'_, T, C> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the lock is held exclusively, and the guard borrowed so.
+        unsafe { &mut *self.lock.data.get() }
+    }
+}

@@ -1,0 +1,118 @@
+//! The only place that knows of model checkers: `--cfg loom` and `--cfg shuttle` replace the
+//! atomics, the cells and the threads under every lock of this crate, and under `vm`.
+
+/// Atomics: core's, or those of the model checker in use.
+pub mod atomic {
+    #[cfg(not(any(loom, shuttle)))]
+    pub use core::sync::atomic::*;
+    #[cfg(loom)]
+    pub use loom::sync::atomic::*;
+    #[cfg(all(shuttle, not(loom)))]
+    pub use shuttle::sync::atomic::*;
+}
+
+/// Declares a function that is `const`, except under loom, whose atomics have no const `new`.
+#[cfg(not(loom))]
+macro_rules! const_fn {
+    ($(#[$m:meta])* $v:vis fn $($rest:tt)*) => { $(#[$m])* $v const fn $($rest)* };
+}
+/// Declares a function that is `const`, except under loom, whose atomics have no const `new`.
+#[cfg(loom)]
+macro_rules! const_fn {
+    ($(#[$m:meta])* $v:vis fn $($rest:tt)*) => { $(#[$m])* $v fn $($rest)* };
+}
+
+/// Declares a static whose contents the model checker recreates for every execution.
+#[cfg(not(loom))]
+macro_rules! model_static {
+    ($v:vis static $name:ident: $t:ty = $e:expr;) => { $v static $name: $t = $e; };
+}
+/// Declares a static whose contents the model checker recreates for every execution.
+#[cfg(loom)]
+macro_rules! model_static {
+    ($v:vis static $name:ident: $t:ty = $e:expr;) => {
+        loom::lazy_static! { $v static ref $name: $t = $e; }
+    };
+}
+
+/// Buckets of the table of byte-mutex queues; few under a model checker, whose state they are.
+#[cfg(not(loom))]
+pub(crate) const PARK_BUCKETS: usize = 256;
+#[cfg(loom)]
+pub(crate) const PARK_BUCKETS: usize = 1;
+
+/// The data of a lock. Under loom each access is checked against all others for ordering.
+pub(crate) struct DataCell<T>(
+    #[cfg(not(loom))] core::cell::UnsafeCell<T>,
+    #[cfg(loom)] loom::cell::UnsafeCell<T>,
+);
+
+impl<T> DataCell<T> {
+    const_fn! {
+        pub(crate) fn new(value: T) -> Self {
+            #[cfg(not(loom))]
+            return Self(core::cell::UnsafeCell::new(value));
+            #[cfg(loom)]
+            return Self(loom::cell::UnsafeCell::new(value));
+        }
+    }
+
+    /// The data, for an access that may write.
+    #[inline(always)]
+    pub(crate) fn get(&self) -> *mut T {
+        #[cfg(not(loom))]
+        return self.0.get();
+        #[cfg(loom)]
+        return self.0.with_mut(|p| p);
+    }
+
+    /// The data, for an access that only reads.
+    #[inline(always)]
+    pub(crate) fn get_shared(&self) -> *const T {
+        #[cfg(not(loom))]
+        return self.0.get();
+        #[cfg(loom)]
+        return self.0.with(|p| p);
+    }
+
+    pub(crate) fn into_inner(self) -> T {
+        self.0.into_inner()
+    }
+}
+
+/// Adds to a word that only this CPU writes: one instruction on the bare machine, so that an
+/// interrupt handler of the same CPU may add to the same word.
+#[inline(always)]
+pub(crate) fn local_add(word: &atomic::AtomicI64, n: i64) {
+    #[cfg(all(target_os = "none", target_arch = "x86_64"))]
+    // SAFETY: `word` is a valid, aligned, shared-mutable word; an aligned add of eight bytes never
+    // tears for the readers of other CPUs, and no other CPU writes it.
+    unsafe {
+        core::arch::asm!("add qword ptr [{}], {}", in(reg) word.as_ptr(), in(reg) n, options(nostack));
+    }
+    #[cfg(not(all(target_os = "none", target_arch = "x86_64")))]
+    word.fetch_add(n, atomic::Ordering::Relaxed);
+}
+
+/// Threads of the host or of the model checker, for `host` and the tests.
+#[cfg(feature = "host")]
+pub(crate) mod threads {
+    #[cfg(loom)]
+    pub(crate) use loom::{
+        thread::{Thread, current, park, yield_now},
+        thread_local,
+    };
+    #[cfg(all(shuttle, not(loom)))]
+    pub(crate) use shuttle::{
+        thread::{Thread, current, park, yield_now},
+        thread_local,
+    };
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) use std::{
+        thread::{Thread, current, park, yield_now},
+        thread_local,
+    };
+
+    /// Whether threads really run at once, so that one simulated CPU must exclude others.
+    pub(crate) const EXCLUDE: bool = !cfg!(any(loom, shuttle));
+}
