@@ -1,2 +1,174 @@
-//! placeholder
-fn main() {}
+//! `init`: the first process of the image.
+//!
+//! Guarantee: it ends with the status of what it ran, and has waited for every child by then; the kernel
+//! (option `pantala.exit=debug`) or, where it lets programs use ports, this program hands that status to QEMU.
+//! Mechanism: mounts /proc, /sys, /dev and /tmp where they are not there yet, gives the program the
+//! console and a plain environment, and reaps orphans while it runs.
+//!
+//! What is run: the option `pantala.cmd=` of the kernel's command line (with `%XX` for blanks and quotes), handed
+//! to a shell; `pantala.cmd` being `shell` is an interactive one and `tour` or none the tour. Arguments of
+//! init itself, where the kernel passes any, come before all of these.
+
+use std::ffi::CString;
+use std::fs;
+use user::{proc, sys};
+
+/// Mounted in this order; a failure matters only if nothing is there.
+const MOUNTS: [(&str, &str, &str); 6] = [
+    ("proc", "/proc", "/proc/self"),
+    ("sysfs", "/sys", "/sys/devices"),
+    ("devtmpfs", "/dev", "/dev/null"),
+    ("tmpfs", "/tmp", ""),
+    ("tmpfs", "/dev/shm", ""),
+    ("debugfs", "/sys/kernel/debug", ""),
+];
+
+const ENVIRONMENT: [&str; 6] = [
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME=/root",
+    "TERM=linux",
+    "SHELL=/bin/bash",
+    "USER=root",
+    "LANG=C",
+];
+
+/// The port of QEMU's isa-debug-exit device: it exits with twice the value written there plus one.
+const EXIT_PORT: u16 = 0xf4;
+
+fn mount_all() {
+    for (kind, dir, proof) in MOUNTS {
+        let _ = fs::create_dir_all(dir);
+        if !proof.is_empty() && fs::symlink_metadata(proof).is_ok() {
+            continue;
+        }
+        let (kind_c, dir_c) = (CString::new(kind), CString::new(dir));
+        let (Ok(kind_c), Ok(dir_c)) = (kind_c, dir_c) else {
+            continue;
+        };
+        let (kind_p, dir_p) = (kind_c.as_ptr() as u64, dir_c.as_ptr() as u64);
+        let mounted = sys::call(libc::SYS_mount, &[kind_p, dir_p, kind_p, 0, 0]);
+        if let (Err(errno), false) = (mounted, proof.is_empty()) {
+            let reason = std::io::Error::from_raw_os_error(errno);
+            eprintln!("init: cannot mount {kind} on {dir}: {reason}");
+        }
+    }
+}
+
+/// Makes the console descriptors 0, 1 and 2 of this process if the kernel gave none.
+fn open_console() {
+    for fd in 0..3u64 {
+        let missing = sys::call(libc::SYS_fcntl, &[fd, libc::F_GETFD as u64]).is_err();
+        if missing && sys::open("/dev/console", libc::O_RDWR, 0).is_err() {
+            return;
+        }
+    }
+}
+
+/// The program and its arguments.
+fn command() -> Vec<String> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if !args.is_empty() {
+        return args;
+    }
+    let shell = ["/bin/bash", "/bin/sh"]
+        .into_iter()
+        .find(|path| fs::metadata(path).is_ok());
+    let shell = shell.unwrap_or("/bin/busybox").to_owned();
+    let applet = shell.ends_with("busybox").then(|| "sh".to_owned());
+    let shell_with = |rest: &[&str]| {
+        let rest = rest.iter().map(|&s| s.to_owned());
+        std::iter::once(shell.clone())
+            .chain(applet.clone())
+            .chain(rest)
+            .collect::<Vec<_>>()
+    };
+    match proc::boot_option("pantala.cmd").as_deref() {
+        Some("shell") => shell_with(&["-i"]),
+        None | Some("tour") => shell_with(&["/usr/lib/pantala/tour"]),
+        Some(line) => shell_with(&["-c", line]),
+    }
+}
+
+/// In the child: a session with the console as its terminal, then the program.
+fn become_program(words: &[String]) -> ! {
+    let _ = sys::call(libc::SYS_setsid, &[]);
+    let _ = sys::call(libc::SYS_ioctl, &[0, libc::TIOCSCTTY, 0]);
+    let _ = std::env::set_current_dir("/root");
+    let c_strings = |list: &mut dyn Iterator<Item = &str>| {
+        list.filter_map(|s| CString::new(s).ok())
+            .collect::<Vec<_>>()
+    };
+    let argv = c_strings(&mut words.iter().map(String::as_str));
+    let envp = c_strings(&mut ENVIRONMENT.into_iter());
+    let pointers = |list: &[CString]| {
+        list.iter()
+            .map(|s| s.as_ptr())
+            .chain([std::ptr::null()])
+            .collect::<Vec<_>>()
+    };
+    let (argv_p, envp_p) = (pointers(&argv), pointers(&envp));
+    let answer = sys::call(
+        libc::SYS_execve,
+        &[
+            argv[0].as_ptr() as u64,
+            argv_p.as_ptr() as u64,
+            envp_p.as_ptr() as u64,
+        ],
+    );
+    let reason = answer.map_or_else(std::io::Error::from_raw_os_error, |_| unreachable!());
+    eprintln!("init: cannot run {}: {reason}", words[0]);
+    sys::exit(127)
+}
+
+/// Waits until `program` ends, reaping whatever else ends; then ends the rest (as process 1) and reaps that too.
+fn supervise(program: u64, first: bool) -> i32 {
+    let status = loop {
+        match sys::wait(-1, 0) {
+            Ok((pid, status)) if pid == program => break status,
+            Ok(_) => {}
+            Err(errno) => {
+                eprintln!("init: wait4: {}", std::io::Error::from_raw_os_error(errno));
+                return 125;
+            }
+        }
+    };
+    if first {
+        // Only as process 1 are all others its to end.
+        let _ = sys::call(libc::SYS_kill, &[-1i64 as u64, libc::SIGKILL as u64]);
+    }
+    while sys::wait(-1, 0).is_ok() {}
+    if libc::WIFSIGNALED(status) {
+        128 + libc::WTERMSIG(status)
+    } else {
+        libc::WEXITSTATUS(status)
+    }
+}
+
+fn main() {
+    let first = std::process::id() == 1;
+    if first {
+        mount_all();
+        open_console();
+    }
+    let words = command();
+    let status = match sys::fork() {
+        Ok(0) => become_program(&words),
+        Ok(pid) => supervise(pid, first),
+        Err(errno) => {
+            eprintln!("init: fork: {}", std::io::Error::from_raw_os_error(errno));
+            125
+        }
+    };
+    if first {
+        let _ = sys::call(libc::SYS_sync, &[]);
+        if proc::boot_option("pantala.exit").as_deref() == Some("debug") {
+            println!("\ninit exited with status {status}");
+            sys::port_out(EXIT_PORT, status as u8);
+        } else {
+            let power_off = libc::LINUX_REBOOT_CMD_POWER_OFF as u32;
+            let (magic1, magic2) = (0xfee1_deadu64, 672_274_793u64);
+            let _ = sys::call(libc::SYS_reboot, &[magic1, magic2, u64::from(power_off)]);
+        }
+    }
+    sys::exit(status)
+}

@@ -1,20 +1,15 @@
 //! A static glibc program that succeeds: the C runtime's whole start-up and nothing else.
 //!
 //! `vmbench` executes it as the case of an ordinary static binary of several hundred kilobytes.
-#![no_std]
 #![no_main]
-#![expect(unsafe_code, reason = "exporting the C entry point is an unsafe attribute")]
-
-use libc as _; // links the C runtime
+#![expect(
+    unsafe_code,
+    reason = "exporting the C entry point is an unsafe attribute"
+)]
 
 /// The C entry point.
 // SAFETY: the program defines no other `main`, and the signature is the one the C runtime calls.
 #[unsafe(no_mangle)]
 pub extern "C" fn main(_argc: i32, _argv: *const *const u8) -> i32 {
     0
-}
-
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo) -> ! {
-    loop {}
 }

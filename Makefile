@@ -1,0 +1,12 @@
+# Thin: every target is a job of tools/xtask; tools/bootstrap.sh makes sure of a Rust toolchain first.
+# Settings are given as make CPUS=8 MEM=4G run; `make help` lists them.
+
+JOBS := kernel image run shell test mutants clean help
+SETTINGS := CPUS MEM NODES CMD PACKAGES CPU MACHINE APPEND ACCEL TIMEOUT DEBUG GZIP
+export $(SETTINGS)
+
+.PHONY: $(JOBS)
+.DEFAULT_GOAL := help
+
+$(JOBS):
+	@tools/bootstrap.sh $@

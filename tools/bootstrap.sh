@@ -1,0 +1,54 @@
+#!/bin/sh
+# Runs `cargo xtask ARGUMENTS` with a Rust toolchain that can build the kernel, getting one first if need be:
+# rustup's, with the kernel's target added, or Debian's, which builds `core` from its source package.
+set -eu
+cd "$(dirname "$0")/.."
+target=x86_64-unknown-none
+debian_packages="cargo-web rustc-web rust-web-src lld gcc libc6-dev"
+
+# Newest features used are those of this release; older compilers fail in odd places, so ask first.
+new_enough() { # new_enough RUSTC
+    minor=$("$1" --version 2>/dev/null | sed -n 's/^rustc 1\.\([0-9]*\)\..*/\1/p')
+    [ "${minor:-0}" -ge 90 ]
+}
+
+can_build() { # can_build DIRECTORY: cargo and rustc there, with `core` for the target or its source
+    [ -x "$1/cargo" ] && [ -x "$1/rustc" ] && new_enough "$1/rustc" || return 1
+    lib=$("$1/rustc" --print sysroot)/lib/rustlib
+    [ -d "$lib/$target/lib" ] && return 0
+    [ -d "$lib/src/rust/library/core" ] && command -v ld.lld >/dev/null
+}
+
+choose() { # prints the directory of a toolchain that can build
+    for candidate in "$(command -v cargo 2>/dev/null || true)" "$HOME/.cargo/bin/cargo" /usr/bin/cargo; do
+        [ -n "$candidate" ] || continue
+        directory=$(dirname "$candidate")
+        if can_build "$directory"; then echo "$directory"; return 0; fi
+    done
+    return 1
+}
+
+directory=$(choose) || {
+    if command -v rustup >/dev/null; then
+        echo "adding the target $target to the Rust toolchain" >&2
+        rustup target add "$target" >&2 || true
+    fi
+    directory=$(choose)
+} || {
+    as_root=
+    [ "$(id -u)" = 0 ] || { command -v sudo >/dev/null && sudo -n true 2>/dev/null && as_root="sudo -n"; } || {
+        echo "missing: a Rust compiler. Install with: apt-get install $debian_packages" >&2
+        exit 1
+    }
+    echo "installing $debian_packages" >&2
+    export DEBIAN_FRONTEND=noninteractive
+    # shellcheck disable=SC2086 # lists of words
+    { $as_root apt-get -qq install -y --no-install-recommends $debian_packages ||
+        { $as_root apt-get -qq update && $as_root apt-get -qq install -y --no-install-recommends $debian_packages; }; } >/dev/null
+    directory=$(choose) || { echo "the installed Rust compiler cannot build for $target" >&2; exit 1; }
+}
+
+PATH=$directory:$PATH
+export PATH
+[ -d target/debug/.fingerprint ] || echo "building the project's tool, once" >&2
+exec cargo run --quiet --package xtask -- "$@"

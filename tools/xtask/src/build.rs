@@ -1,0 +1,82 @@
+//! Builds the kernel and the programs of the image.
+
+use crate::options::Profile;
+use crate::progress::step;
+use crate::{toolchain, tools};
+use anyhow::{Context, Result};
+use std::fs;
+use std::path::PathBuf;
+
+/// Target of the programs of the image.
+const USER_TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Programs of the image and where they lie in it.
+pub const PROGRAMS: &[(&str, &str)] = &[
+    ("init", "init"),
+    ("vmbench", "usr/bin/vmbench"),
+    ("tiny-true", "usr/bin/tiny-true"),
+    ("true-static", "usr/bin/true-static"),
+];
+
+/// Builds the kernel; the file is `build/pantala`, or `build/pantala-debug`.
+///
+/// # Errors
+/// The build fails.
+pub fn kernel(profile: Profile) -> Result<PathBuf> {
+    tools::need(&[("cc", "gcc")])?;
+    let (flag, dir, name) = match profile {
+        Profile::Release => (Some("--release"), "release", "pantala"),
+        Profile::Debug => (None, "debug", "pantala-debug"),
+    };
+    let step = step(format!("building the kernel ({dir})"));
+    let mut command = toolchain::cargo();
+    command
+        .current_dir(tools::root())
+        .args(["build", "--quiet", "--package", "pantala"])
+        .args(flag);
+    toolchain::for_kernel(&mut command)?;
+    tools::run(&mut command, "the kernel's build")?;
+    drop(step);
+    let built = tools::root()
+        .join("target")
+        .join(toolchain::KERNEL_TARGET)
+        .join(dir)
+        .join("pantala");
+    let wanted = tools::build_dir()?.join(name);
+    fs::copy(&built, &wanted).with_context(|| format!("cannot copy {}", built.display()))?;
+    Ok(wanted)
+}
+
+/// Builds the programs of the image; they lie in the directory that is returned.
+///
+/// # Errors
+/// The build fails.
+pub fn user() -> Result<PathBuf> {
+    tools::need(&[("cc", "gcc")])?;
+    let _step = step("building the image's programs");
+    let dir = tools::root().join("user");
+    let mut command = toolchain::cargo();
+    command
+        .current_dir(&dir)
+        .args(["build", "--quiet", "--release"]);
+    // What the outer cargo exports for this workspace is not meant for that one.
+    command
+        .env_remove("CARGO_TARGET_DIR")
+        .env_remove("RUSTFLAGS");
+    tools::run(&mut command, "the build of the image's programs")?;
+    Ok(dir.join("target").join(USER_TARGET).join("release"))
+}
+
+/// Removes everything that was built; downloaded packages go too.
+///
+/// # Errors
+/// Something cannot be removed.
+pub fn clean() -> Result<()> {
+    for dir in ["build", "user/target", "target"] {
+        let dir = tools::root().join(dir);
+        if dir.exists() {
+            fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
+        }
+    }
+    Ok(())
+}
