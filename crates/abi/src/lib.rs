@@ -1,3 +1,7 @@
 //! The Linux ABI: error numbers and the kernel-side view of its constants and structures.
 #![no_std]
+
+mod errno;
+
+pub use errno::Errno;
 pub use linux_raw_sys as raw;

@@ -49,18 +49,30 @@ impl ByteMutex {
     pub fn lock<C: LockClass>(&self) -> ByteMutexGuard<'_, C> {
         class::may_sleep::<C>();
         class::acquire::<C>(Order::Ascending);
-        if self.byte.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
+        if self
+            .byte
+            .compare_exchange(FREE, HELD, Acquire, Relaxed)
+            .is_err()
+        {
             self.lock_slow::<C>();
         }
-        ByteMutexGuard { lock: self, class: PhantomData }
+        ByteMutexGuard {
+            lock: self,
+            class: PhantomData,
+        }
     }
 
     /// Takes the lock if it is free; never sleeps.
     #[inline]
     pub fn try_lock<C: LockClass>(&self) -> Option<ByteMutexGuard<'_, C>> {
-        self.byte.compare_exchange(FREE, HELD, Acquire, Relaxed).ok()?;
+        self.byte
+            .compare_exchange(FREE, HELD, Acquire, Relaxed)
+            .ok()?;
         class::acquire::<C>(Order::Try);
-        Some(ByteMutexGuard { lock: self, class: PhantomData })
+        Some(ByteMutexGuard {
+            lock: self,
+            class: PhantomData,
+        })
     }
 
     /// Whether somebody holds it now; for assertions.
@@ -87,7 +99,10 @@ impl ByteMutex {
         let mut state = self.byte.load(Relaxed);
         loop {
             let next = if state == FREE { HELD } else { HELD_WAITERS };
-            match self.byte.compare_exchange_weak(state, next, Acquire, Relaxed) {
+            match self
+                .byte
+                .compare_exchange_weak(state, next, Acquire, Relaxed)
+            {
                 Ok(FREE) => return,
                 Ok(_) => break,
                 Err(now) => state = now,
@@ -105,7 +120,7 @@ impl ByteMutex {
         let mut queue = self.bucket().lock();
         let key = self.key();
         // The state is settled before the grant: once granted, the new owner may free the memory.
-        if queue.count(key) == 1 {
+        if !queue.has_second(key) {
             self.byte.store(HELD, Relaxed);
         }
         let granted = queue.grant(key);
@@ -131,7 +146,12 @@ impl<C: LockClass> Drop for ByteMutexGuard<'_, C> {
     #[inline]
     fn drop(&mut self) {
         class::release::<C>();
-        if self.lock.byte.compare_exchange(HELD, FREE, Release, Relaxed).is_err() {
+        if self
+            .lock
+            .byte
+            .compare_exchange(HELD, FREE, Release, Relaxed)
+            .is_err()
+        {
             self.lock.unlock_slow();
         }
     }

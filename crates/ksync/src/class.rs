@@ -52,6 +52,16 @@ struct Slot {
     acquired: AtomicU64,
 }
 
+impl Slot {
+    const fn new() -> Self {
+        Self {
+            contended: AtomicU64::new(0),
+            stall_ticks: AtomicU64::new(0),
+            acquired: AtomicU64::new(0),
+        }
+    }
+}
+
 /// The account of a class: written on contended paths only, in slots spread by CPU.
 pub struct ClassStats {
     name: &'static str,
@@ -94,17 +104,12 @@ pub fn for_each_class(mut f: impl FnMut(ClassReport)) {
 impl ClassStats {
     /// For [`lock_class!`](crate::lock_class).
     pub const fn new(name: &'static str, rank: u16) -> Self {
-        const EMPTY: Padded<Slot> = Padded(Slot {
-            contended: AtomicU64::new(0),
-            stall_ticks: AtomicU64::new(0),
-            acquired: AtomicU64::new(0),
-        });
         Self {
             name,
             rank,
             linked: AtomicBool::new(false),
             next: AtomicPtr::new(ptr::null_mut()),
-            slots: [EMPTY; SLOTS],
+            slots: [const { Padded(Slot::new()) }; SLOTS],
         }
     }
 
@@ -142,7 +147,9 @@ impl ClassStats {
         #[cfg(feature = "lock-profile")]
         {
             self.link();
-            self.slots[platform::cpu() % SLOTS].acquired.fetch_add(1, Relaxed);
+            self.slots[platform::cpu() % SLOTS]
+                .acquired
+                .fetch_add(1, Relaxed);
         }
     }
 
@@ -181,8 +188,10 @@ pub struct HeldLocks {
 impl HeldLocks {
     /// A thread that holds nothing.
     pub const fn new() -> Self {
-        const NONE: AtomicPtr<ClassStats> = AtomicPtr::new(ptr::null_mut());
-        Self { len: AtomicUsize::new(0), held: [NONE; DEPTH] }
+        Self {
+            len: AtomicUsize::new(0),
+            held: [const { AtomicPtr::new(ptr::null_mut()) }; DEPTH],
+        }
     }
 
     /// Whether no lock is held, as at a thread's end or on the way to user mode.
@@ -211,7 +220,11 @@ impl HeldLocks {
 
     fn push(&self, class: &'static ClassStats) {
         let at = self.len.load(Relaxed);
-        assert!(at < DEPTH, "more than {DEPTH} locks held, last \"{}\"", class.name);
+        assert!(
+            at < DEPTH,
+            "more than {DEPTH} locks held, last \"{}\"",
+            class.name
+        );
         self.len.store(at + 1, Relaxed);
         self.held[at].store(ptr::from_ref(class).cast_mut(), Relaxed);
     }

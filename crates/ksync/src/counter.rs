@@ -17,7 +17,9 @@ pub struct Counter {
 impl Counter {
     /// A counter at zero.
     pub fn new(ncpus: usize) -> Self {
-        Self { deltas: PerCpu::new(ncpus, |_| AtomicI64::new(0)) }
+        Self {
+            deltas: PerCpu::new(ncpus, |_| AtomicI64::new(0)),
+        }
     }
 
     /// Adds `n`, which may be negative.
@@ -28,7 +30,9 @@ impl Counter {
 
     /// The sum over all CPUs; a CPU's own delta may be negative.
     pub fn sum(&self) -> i64 {
-        self.deltas.iter().fold(0, |sum, d| sum.wrapping_add(d.load(Relaxed)))
+        self.deltas
+            .iter()
+            .fold(0, |sum, d| sum.wrapping_add(d.load(Relaxed)))
     }
 
     /// What one CPU added.

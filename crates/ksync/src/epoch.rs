@@ -54,7 +54,10 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) const fn new(run: unsafe fn(*mut Link)) -> Self {
-        Self { next: ptr::null_mut(), run }
+        Self {
+            next: ptr::null_mut(),
+            run,
+        }
     }
 }
 
@@ -74,7 +77,10 @@ impl Retired {
             // SAFETY: `data` is the box given up below, and this is called once.
             drop(unsafe { Box::from_raw(ptr::with_exposed_provenance_mut::<T>(data)) });
         }
-        Self { data: Box::into_raw(object).expose_provenance(), run: run::<T> }
+        Self {
+            data: Box::into_raw(object).expose_provenance(),
+            run: run::<T>,
+        }
     }
 
     /// Gives back one reference.
@@ -83,7 +89,10 @@ impl Retired {
             // SAFETY: `data` is the reference given up below, and this is called once.
             drop(unsafe { Arc::from_raw(ptr::with_exposed_provenance::<T>(data)) });
         }
-        Self { data: Arc::into_raw(object).expose_provenance(), run: run::<T> }
+        Self {
+            data: Arc::into_raw(object).expose_provenance(),
+            run: run::<T>,
+        }
     }
 
     /// Calls `run(data)`.
@@ -154,8 +163,12 @@ struct Bag {
 }
 
 impl Bag {
-    const EMPTY: Self =
-        Self { stamp: 0, head: ptr::null_mut(), tail: ptr::null_mut(), chunk: ptr::null_mut() };
+    const EMPTY: Self = Self {
+        stamp: 0,
+        head: ptr::null_mut(),
+        tail: ptr::null_mut(),
+        chunk: ptr::null_mut(),
+    };
 
     fn push(&mut self, link: *mut Link) {
         // SAFETY: the link is the bag's now; only who owns the bag touches its links.
@@ -198,14 +211,24 @@ struct Batches {
 
 impl Batches {
     const fn new() -> Self {
-        Self { bags: [Bag::EMPTY; BAGS], ripe: Bag::EMPTY, spare: ptr::null_mut() }
+        Self {
+            bags: [Bag::EMPTY; BAGS],
+            ripe: Bag::EMPTY,
+            spare: ptr::null_mut(),
+        }
     }
 
     /// The bag for `stamp`; whatever it held before is `BAGS` steps old, and ripe.
     fn bag(&mut self, stamp: u64) -> &mut Bag {
         let at = stamp as usize % BAGS;
         if self.bags[at].stamp < stamp {
-            let old = mem::replace(&mut self.bags[at], Bag { stamp, ..Bag::EMPTY });
+            let old = mem::replace(
+                &mut self.bags[at],
+                Bag {
+                    stamp,
+                    ..Bag::EMPTY
+                },
+            );
             self.ripe.append(old);
         }
         &mut self.bags[at]
@@ -236,7 +259,13 @@ impl Batches {
         for bag in &mut self.bags {
             if bag.stamp + GRACE <= global {
                 let stamp = bag.stamp;
-                self.ripe.append(mem::replace(bag, Bag { stamp, ..Bag::EMPTY }));
+                self.ripe.append(mem::replace(
+                    bag,
+                    Bag {
+                        stamp,
+                        ..Bag::EMPTY
+                    },
+                ));
             }
         }
     }
@@ -292,8 +321,14 @@ impl Epoch {
             batches: DataCell::new(Batches::new()),
         });
         let global = AtomicU64::new(OFFLINE + 1);
-        let shared = Shared { global, closed: AtomicBool::new(false), slots };
-        Self { shared: EpochHandle(Box::leak(Box::new(shared))) }
+        let shared = Shared {
+            global,
+            closed: AtomicBool::new(false),
+            slots,
+        };
+        Self {
+            shared: EpochHandle(Box::leak(Box::new(shared))),
+        }
     }
 
     pub(crate) fn handle(&self) -> EpochHandle {
@@ -344,7 +379,11 @@ impl Epoch {
     /// Leaves `cpu` out until it is online again: idle, in user mode, or not started. By that CPU
     /// itself, outside read sections, or by the boot CPU for one that has not started.
     pub fn offline(&self, cpu: usize) {
-        self.shared().slots.of(cpu).announced.store(OFFLINE, Release);
+        self.shared()
+            .slots
+            .of(cpu)
+            .announced
+            .store(OFFLINE, Release);
     }
 
     /// Whether `cpu` is taken into account.
@@ -366,7 +405,11 @@ impl Epoch {
 
     /// Retired and not yet freed objects, over all CPUs.
     pub fn pending(&self) -> usize {
-        self.shared().slots.iter().map(|s| s.pending.load(Relaxed)).sum()
+        self.shared()
+            .slots
+            .iter()
+            .map(|s| s.pending.load(Relaxed))
+            .sum()
     }
 
     /// The global epoch, for statistics.
@@ -490,7 +533,9 @@ impl Shared {
                 return false;
             }
         }
-        self.global.compare_exchange(global, global + 1, AcqRel, Relaxed).is_ok()
+        self.global
+            .compare_exchange(global, global + 1, AcqRel, Relaxed)
+            .is_ok()
     }
 }
 
@@ -525,7 +570,13 @@ impl Slot {
             if global == u64::MAX {
                 for bag in &mut b.bags {
                     let stamp = bag.stamp;
-                    b.ripe.append(mem::replace(bag, Bag { stamp, ..Bag::EMPTY }));
+                    b.ripe.append(mem::replace(
+                        bag,
+                        Bag {
+                            stamp,
+                            ..Bag::EMPTY
+                        },
+                    ));
                 }
             } else {
                 b.collect_ripe(global);
@@ -557,4 +608,3 @@ unsafe fn block_count(link: *mut Link) -> usize {
         }
     }
 }
-

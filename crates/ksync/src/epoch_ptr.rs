@@ -37,7 +37,10 @@ impl<T: Send + Sync + 'static> EpochPtr<T> {
 
     /// A pointer to `value`.
     pub fn new(value: Option<Box<T>>) -> Self {
-        Self { target: AtomicPtr::new(into_raw(value)), owns: PhantomData }
+        Self {
+            target: AtomicPtr::new(into_raw(value)),
+            owns: PhantomData,
+        }
     }
 
     /// The target of this moment; it stays valid for the section of `pin`.
@@ -65,7 +68,10 @@ impl<T: Send + Sync + 'static> EpochPtr<T> {
     /// Puts `value` in place if there is nothing; gives it back otherwise.
     pub fn set_if_none(&self, value: Box<T>) -> Result<(), Box<T>> {
         let new = Box::into_raw(value);
-        match self.target.compare_exchange(ptr::null_mut(), new, Release, Relaxed) {
+        match self
+            .target
+            .compare_exchange(ptr::null_mut(), new, Release, Relaxed)
+        {
             Ok(_) => Ok(()),
             // SAFETY: not published, still ours.
             Err(_) => Err(unsafe { Box::from_raw(new) }),

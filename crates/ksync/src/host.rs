@@ -129,7 +129,8 @@ impl Platform for Host {
         LOCAL.with(|l| {
             if l.parker.get() == 0 {
                 let thread: &'static threads::Thread = Box::leak(Box::new(threads::current()));
-                l.parker.set(core::ptr::from_ref(thread).expose_provenance());
+                l.parker
+                    .set(core::ptr::from_ref(thread).expose_provenance());
             }
             Parker(l.parker.get())
         })

@@ -201,14 +201,18 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Inner<T, M, C> {
         }
         let shards = PerCpu::try_new(self.epoch.ncpus(), |_| Shard::new()).ok_or(AttachError)?;
         // Somebody else's shards do as well.
-        let _ = self.grown.set_if_none(try_box(shards).map_err(|_| AttachError)?);
+        let _ = self
+            .grown
+            .set_if_none(try_box(shards).map_err(|_| AttachError)?);
         Ok(())
     }
 
     fn scan<B>(&self, mut visit: impl FnMut(&M) -> ControlFlow<B>) -> ControlFlow<B> {
         self.inline.scan(&mut visit)?;
         let pin = pin();
-        self.shards(&pin).skip(1).try_for_each(|shard| shard.scan(&mut visit))
+        self.shards(&pin)
+            .skip(1)
+            .try_for_each(|shard| shard.scan(&mut visit))
     }
 
     /// Gives back one unit of `live`; the caller held it.
@@ -289,7 +293,9 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> HubRef<T, M, C> {
             value,
         });
         match inner {
-            Ok(inner) => Ok(Self { inner: NonNull::from(Box::leak(inner)) }),
+            Ok(inner) => Ok(Self {
+                inner: NonNull::from(Box::leak(inner)),
+            }),
             Err(inner) => Err(inner.into_value()),
         }
     }
@@ -425,7 +431,9 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
     /// A base reference to the hub.
     pub fn hub_ref(&self) -> HubRef<T, M, C> {
         self.inner().live.fetch_add(1, Relaxed);
-        HubRef { inner: self.node().hub }
+        HubRef {
+            inner: self.node().hub,
+        }
     }
 
     /// Whether both are members of one hub.
@@ -498,11 +506,14 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
     }
 }
 
+/// `N` nodes that are not linked yet.
+type NewNodes<T, M, C, const N: usize> = [NonNull<Node<T, M, C>>; N];
+
 /// Nodes for all of `values`, or all of them back.
 fn new_nodes<T: HubValue, M: Send + Sync + 'static, C: LockClass, const N: usize>(
     hub: NonNull<Inner<T, M, C>>,
     values: [M; N],
-) -> Result<[NonNull<Node<T, M, C>>; N], [M; N]> {
+) -> Result<NewNodes<T, M, C, N>, [M; N]> {
     let results = values.map(|value| Node::new(hub, value));
     if results.iter().all(Result::is_ok) {
         return Ok(results.map(|r| r.unwrap_or_else(|_| unreachable!("all are nodes"))));

@@ -11,7 +11,10 @@
 //!   also a read section of every [`Epoch`];
 //! - *interrupts off*: while an [`IrqSpin`] is held.
 #![no_std]
-#![expect(unsafe_code, reason = "locks, epochs and hubs are built from raw memory here, once")]
+#![expect(
+    unsafe_code,
+    reason = "locks, epochs and hubs are built from raw memory here, once"
+)]
 
 extern crate alloc;
 #[cfg(feature = "host")]

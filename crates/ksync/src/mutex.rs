@@ -81,18 +81,30 @@ impl<T, C: LockClass> Mutex<T, C> {
     fn lock_ordered(&self, order: Order) -> MutexGuard<'_, T, C> {
         class::may_sleep::<C>();
         class::acquire::<C>(order);
-        if self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
+        if self
+            .state
+            .compare_exchange(FREE, HELD, Acquire, Relaxed)
+            .is_err()
+        {
             self.lock_slow();
         }
-        MutexGuard { mutex: self, not_send: PhantomData }
+        MutexGuard {
+            mutex: self,
+            not_send: PhantomData,
+        }
     }
 
     /// Takes the lock if it is free; never sleeps.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T, C>> {
-        self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).ok()?;
+        self.state
+            .compare_exchange(FREE, HELD, Acquire, Relaxed)
+            .ok()?;
         class::acquire::<C>(Order::Try);
-        Some(MutexGuard { mutex: self, not_send: PhantomData })
+        Some(MutexGuard {
+            mutex: self,
+            not_send: PhantomData,
+        })
     }
 
     /// Whether somebody holds it now; for assertions.
@@ -112,7 +124,10 @@ impl<T, C: LockClass> Mutex<T, C> {
                 FREE => (HELD, true),
                 held => (held | WAITERS, false),
             };
-            match self.state.compare_exchange_weak(state, want, Acquire, Relaxed) {
+            match self
+                .state
+                .compare_exchange_weak(state, want, Acquire, Relaxed)
+            {
                 Ok(_) if free => return,
                 Ok(_) => break,
                 Err(now) => state = now,
@@ -130,7 +145,7 @@ impl<T, C: LockClass> Mutex<T, C> {
         let mut queue = self.queue.lock();
         // Before the grant, while the caller is the owner: lockers need the queue's lock to write the
         // word, and the new owner may free it or its memory as soon as it is granted.
-        if queue.count(0) == 1 {
+        if !queue.has_second(0) {
             self.state.store(HELD, Relaxed);
         }
         let granted = queue.grant(0);
@@ -159,7 +174,12 @@ impl<T, C: LockClass> Drop for MutexGuard<'_, T, C> {
     #[inline]
     fn drop(&mut self) {
         class::release::<C>();
-        if self.mutex.state.compare_exchange(HELD, FREE, Release, Relaxed).is_err() {
+        if self
+            .mutex
+            .state
+            .compare_exchange(HELD, FREE, Release, Relaxed)
+            .is_err()
+        {
             self.mutex.unlock_slow();
         }
     }

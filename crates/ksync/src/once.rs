@@ -44,7 +44,11 @@ impl<T> Once<T> {
 
     /// Sets the value; gives it back if there is one or another thread is making one.
     pub fn set(&self, value: T) -> Result<(), T> {
-        if self.state.compare_exchange(EMPTY, BUSY, Acquire, Relaxed).is_err() {
+        if self
+            .state
+            .compare_exchange(EMPTY, BUSY, Acquire, Relaxed)
+            .is_err()
+        {
             return Err(value);
         }
         self.fill(value);
@@ -53,7 +57,11 @@ impl<T> Once<T> {
 
     /// The value, made by `make` if this is the first call; others wait, busily, for it.
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
-        if self.state.compare_exchange(EMPTY, BUSY, Acquire, Relaxed).is_ok() {
+        if self
+            .state
+            .compare_exchange(EMPTY, BUSY, Acquire, Relaxed)
+            .is_ok()
+        {
             self.fill(make());
         }
         loop {

@@ -49,7 +49,10 @@ impl<T: Send + Sync> PcRef<T> {
             deltas: PerCpu::new(ncpus, |_| AtomicI64::new(0)),
             value,
         });
-        Self { inner: NonNull::from(Box::leak(inner)), owns: PhantomData }
+        Self {
+            inner: NonNull::from(Box::leak(inner)),
+            owns: PhantomData,
+        }
     }
 
     /// Switches to one atomic count, so that the last reference frees the object. Sleeps for a grace
@@ -96,7 +99,10 @@ impl<T> PcRef<T> {
 impl<T> Clone for PcRef<T> {
     fn clone(&self) -> Self {
         self.update(1);
-        Self { inner: self.inner, owns: PhantomData }
+        Self {
+            inner: self.inner,
+            owns: PhantomData,
+        }
     }
 }
 

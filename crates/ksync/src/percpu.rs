@@ -42,7 +42,9 @@ pub struct CpuPin {
 #[inline(always)]
 pub fn pin() -> CpuPin {
     platform::preempt_disable();
-    CpuPin { _local: PhantomData }
+    CpuPin {
+        _local: PhantomData,
+    }
 }
 
 impl CpuPin {
@@ -69,7 +71,9 @@ pub struct PerCpu<T> {
 impl<T> PerCpu<T> {
     /// Makes the values of CPUs `0..ncpus`.
     pub fn new(ncpus: usize, mut make: impl FnMut(usize) -> T) -> Self {
-        Self { slots: (0..ncpus).map(|cpu| Padded(make(cpu))).collect() }
+        Self {
+            slots: (0..ncpus).map(|cpu| Padded(make(cpu))).collect(),
+        }
     }
 
     /// As `new`, but gives `None` where memory is short.
@@ -77,7 +81,9 @@ impl<T> PerCpu<T> {
         let mut slots = Vec::new();
         slots.try_reserve_exact(ncpus).ok()?;
         slots.extend((0..ncpus).map(|cpu| Padded(make(cpu))));
-        Some(Self { slots: slots.into_boxed_slice() })
+        Some(Self {
+            slots: slots.into_boxed_slice(),
+        })
     }
 
     /// This CPU's value.
@@ -128,8 +134,13 @@ unsafe impl<T: Send> Sync for PerCpuCell<T> {}
 impl<T> PerCpuCell<T> {
     /// Makes the values of CPUs `0..ncpus`.
     pub fn new(ncpus: usize, mut make: impl FnMut(usize) -> T) -> Self {
-        let cell = |cpu| LocalCell { busy: Cell::new(false), value: UnsafeCell::new(make(cpu)) };
-        Self { cells: PerCpu::new(ncpus, cell) }
+        let cell = |cpu| LocalCell {
+            busy: Cell::new(false),
+            value: UnsafeCell::new(make(cpu)),
+        };
+        Self {
+            cells: PerCpu::new(ncpus, cell),
+        }
     }
 
     /// Runs `f` on this CPU's value; `None` if this CPU is in the middle of such a call already.

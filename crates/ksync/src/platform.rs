@@ -94,21 +94,21 @@ macro_rules! platform {
     ($t:ty) => {
         const _: () = {
             use $crate::{HeldLocks, Parker, Platform};
-            $crate::__platform_fn!($t, "__pantala_ksync_cpu", cpu() -> usize);
-            $crate::__platform_fn!($t, "__pantala_ksync_preempt_disable", preempt_disable() -> ());
-            $crate::__platform_fn!($t, "__pantala_ksync_preempt_enable", preempt_enable() -> ());
-            $crate::__platform_fn!($t, "__pantala_ksync_preempt_count", preempt_count() -> usize);
-            $crate::__platform_fn!($t, "__pantala_ksync_irq_save", irq_save() -> usize);
-            $crate::__platform_fn!($t, "__pantala_ksync_irq_restore", irq_restore(s: usize) -> ());
-            $crate::__platform_fn!($t, "__pantala_ksync_ticks", ticks() -> u64);
-            $crate::__platform_fn!($t, "__pantala_ksync_relax", relax() -> ());
-            $crate::__platform_fn!($t, "__pantala_ksync_doze", doze() -> ());
-            $crate::__platform_fn!($t, "__pantala_ksync_parker", parker() -> Parker);
-            $crate::__platform_fn!($t, "__pantala_ksync_park", park() -> ());
-            $crate::__platform_fn!($t, "__pantala_ksync_unpark", unpark(p: Parker) -> ());
-            $crate::__platform_fn!($t, "__pantala_ksync_with_held",
+    $crate::__platform_fn!($t, "__pantala_ksync_cpu", cpu() -> usize);
+    $crate::__platform_fn!($t, "__pantala_ksync_preempt_disable", preempt_disable() -> ());
+    $crate::__platform_fn!($t, "__pantala_ksync_preempt_enable", preempt_enable() -> ());
+    $crate::__platform_fn!($t, "__pantala_ksync_preempt_count", preempt_count() -> usize);
+    $crate::__platform_fn!($t, "__pantala_ksync_irq_save", irq_save() -> usize);
+    $crate::__platform_fn!($t, "__pantala_ksync_irq_restore", irq_restore(s: usize) -> ());
+    $crate::__platform_fn!($t, "__pantala_ksync_ticks", ticks() -> u64);
+    $crate::__platform_fn!($t, "__pantala_ksync_relax", relax() -> ());
+    $crate::__platform_fn!($t, "__pantala_ksync_doze", doze() -> ());
+    $crate::__platform_fn!($t, "__pantala_ksync_parker", parker() -> Parker);
+    $crate::__platform_fn!($t, "__pantala_ksync_park", park() -> ());
+    $crate::__platform_fn!($t, "__pantala_ksync_unpark", unpark(p: Parker) -> ());
+    $crate::__platform_fn!($t, "__pantala_ksync_with_held",
                 with_held(f: &mut dyn FnMut(&HeldLocks)) -> ());
-            $crate::__platform_fn!($t, "__pantala_ksync_stall",
+    $crate::__platform_fn!($t, "__pantala_ksync_stall",
                 stall(name: &'static str, exclusive: bool, ticks: u64) -> ());
         };
     };
@@ -121,7 +121,6 @@ macro_rules! __platform_fn {
     ($t:ty, $symbol:literal, $name:ident($($a:ident: $at:ty),*) -> $r:ty) => {
         // SAFETY: the name belongs to ksync, and a second definition fails to link.
         #[unsafe(export_name = $symbol)]
-        #[inline]
         extern "Rust" fn $name($($a: $at),*) -> $r {
             <$t as Platform>::$name($($a),*)
         }

@@ -9,6 +9,7 @@
 
 use core::{cell::Cell, marker::PhantomPinned, pin::Pin, ptr};
 
+use crate::shim::DataCell;
 use crate::{
     atomic::{AtomicU32, Ordering::*},
     class::ClassStats,
@@ -17,7 +18,6 @@ use crate::{
     platform::{self, Parker},
     spin::{RawSpin, RawSpinGuard},
 };
-use crate::shim::DataCell;
 
 lock_class!(pub(crate) WaitListLock, "sleeping lock queue", rank = 250);
 
@@ -90,7 +90,10 @@ impl WaitList {
     }
 
     pub(crate) fn lock(&self) -> WaitListGuard<'_> {
-        WaitListGuard { list: self, _guard: self.lock.lock() }
+        WaitListGuard {
+            list: self,
+            _guard: self.lock.lock(),
+        }
     }
 }
 
@@ -135,19 +138,21 @@ impl WaitListGuard<'_> {
         self.set_ends(Ends { head, tail: me });
     }
 
-    /// The first waiter for `key`.
-    pub(crate) fn first(&self, key: usize) -> Option<Want> {
-        self.iter().find(|w| w.key == key).map(|w| w.want)
+    /// Whether at least two wait for `key`.
+    pub(crate) fn has_second(&self, key: usize) -> bool {
+        self.iter().filter(|w| w.key == key).nth(1).is_some()
     }
 
-    /// How many wait for `key`.
-    pub(crate) fn count(&self, key: usize) -> usize {
-        self.iter().filter(|w| w.key == key).count()
-    }
-
-    /// How many at the head want the lock shared.
-    pub(crate) fn leading_shared(&self) -> usize {
-        self.iter().take_while(|w| w.want == Want::Shared).count()
+    /// How many at the head want the lock shared, and whether somebody waits behind them.
+    pub(crate) fn leading_shared(&self) -> (usize, bool) {
+        let mut n = 0;
+        for waiter in self.iter() {
+            if waiter.want != Want::Shared {
+                return (n, true);
+            }
+            n += 1;
+        }
+        (n, false)
     }
 
     fn iter(&self) -> impl Iterator<Item = &Waiter> {

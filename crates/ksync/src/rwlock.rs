@@ -72,11 +72,17 @@ impl<T, C: LockClass> RwLock<T, C> {
         class::acquire::<C>(Order::Ascending);
         let state = self.state.load(Relaxed);
         if state & (WRITER | WAITERS) != 0
-            || self.state.compare_exchange(state, state + READER, Acquire, Relaxed).is_err()
+            || self
+                .state
+                .compare_exchange(state, state + READER, Acquire, Relaxed)
+                .is_err()
         {
             self.lock_slow(Want::Shared);
         }
-        ReadGuard { lock: self, not_send: PhantomData }
+        ReadGuard {
+            lock: self,
+            not_send: PhantomData,
+        }
     }
 
     /// Takes the lock exclusively; sleeps in the order of arrival if it is held.
@@ -95,10 +101,17 @@ impl<T, C: LockClass> RwLock<T, C> {
     fn write_ordered(&self, order: Order) -> WriteGuard<'_, T, C> {
         class::may_sleep::<C>();
         class::acquire::<C>(order);
-        if self.state.compare_exchange(0, WRITER, Acquire, Relaxed).is_err() {
+        if self
+            .state
+            .compare_exchange(0, WRITER, Acquire, Relaxed)
+            .is_err()
+        {
             self.lock_slow(Want::Exclusive);
         }
-        WriteGuard { lock: self, not_send: PhantomData }
+        WriteGuard {
+            lock: self,
+            not_send: PhantomData,
+        }
     }
 
     /// Takes the lock shared if no writer holds it or waits for it; never sleeps.
@@ -109,21 +122,32 @@ impl<T, C: LockClass> RwLock<T, C> {
             if state & (WRITER | WAITERS) != 0 {
                 return None;
             }
-            match self.state.compare_exchange_weak(state, state + READER, Acquire, Relaxed) {
+            match self
+                .state
+                .compare_exchange_weak(state, state + READER, Acquire, Relaxed)
+            {
                 Ok(_) => break,
                 Err(now) => state = now,
             }
         }
         class::acquire::<C>(Order::Try);
-        Some(ReadGuard { lock: self, not_send: PhantomData })
+        Some(ReadGuard {
+            lock: self,
+            not_send: PhantomData,
+        })
     }
 
     /// Takes the lock exclusively if it is free; never sleeps.
     #[inline]
     pub fn try_write(&self) -> Option<WriteGuard<'_, T, C>> {
-        self.state.compare_exchange(0, WRITER, Acquire, Relaxed).ok()?;
+        self.state
+            .compare_exchange(0, WRITER, Acquire, Relaxed)
+            .ok()?;
         class::acquire::<C>(Order::Try);
-        Some(WriteGuard { lock: self, not_send: PhantomData })
+        Some(WriteGuard {
+            lock: self,
+            not_send: PhantomData,
+        })
     }
 
     /// Whether a writer holds it now; for assertions.
@@ -144,7 +168,10 @@ impl<T, C: LockClass> RwLock<T, C> {
                 Want::Shared if state & (WRITER | WAITERS) == 0 => (state + READER, true),
                 _ => (state | WAITERS, false),
             };
-            match self.state.compare_exchange_weak(state, next, Acquire, Relaxed) {
+            match self
+                .state
+                .compare_exchange_weak(state, next, Acquire, Relaxed)
+            {
                 Ok(_) if enters => return,
                 Ok(_) => break,
                 Err(now) => state = now,
@@ -161,18 +188,17 @@ impl<T, C: LockClass> RwLock<T, C> {
     fn hand_over(&self) {
         let pin = crate::pin();
         let mut queue = self.queue.lock();
-        if queue.first(0) == Some(Want::Exclusive) {
-            let waiters = if queue.count(0) > 1 { WAITERS } else { 0 };
-            self.state.store(WRITER | waiters, Relaxed);
+        // `state` before the grants: a granted thread may leave at once.
+        let (readers, more) = queue.leading_shared();
+        if readers == 0 {
+            let more = if queue.has_second(0) { WAITERS } else { 0 };
+            self.state.store(WRITER | more, Relaxed);
             let granted = queue.grant(0);
             drop(queue);
-            granted.wake(&pin);
-            return;
+            return granted.wake(&pin);
         }
-        let readers = queue.leading_shared();
-        let waiters = if readers < queue.count(0) { WAITERS } else { 0 };
-        // Before the grants: a granted reader may leave at once.
-        self.state.store(readers * READER | waiters, Relaxed);
+        let more = if more { WAITERS } else { 0 };
+        self.state.store((readers * READER) | more, Relaxed);
         for _ in 0..readers {
             queue.grant(0).wake(&pin);
         }
@@ -228,7 +254,10 @@ impl<'a, T, C: LockClass> WriteGuard<'a, T, C> {
         core::mem::forget(self);
         // WRITER becomes one READER; WAITERS stays as it is.
         lock.state.fetch_add(READER - WRITER, Release);
-        ReadGuard { lock, not_send: PhantomData }
+        ReadGuard {
+            lock,
+            not_send: PhantomData,
+        }
     }
 }
 
@@ -236,7 +265,12 @@ impl<T, C: LockClass> Drop for WriteGuard<'_, T, C> {
     #[inline]
     fn drop(&mut self) {
         class::release::<C>();
-        if self.lock.state.compare_exchange(WRITER, 0, Release, Relaxed).is_err() {
+        if self
+            .lock
+            .state
+            .compare_exchange(WRITER, 0, Release, Relaxed)
+            .is_err()
+        {
             self.lock.hand_over();
         }
     }

@@ -53,7 +53,11 @@ impl RawSpin {
         let pin = pin();
         class::acquire::<C>(order);
         self.acquire(C::stats());
-        RawSpinGuard { lock: self, pin, class: PhantomData }
+        RawSpinGuard {
+            lock: self,
+            pin,
+            class: PhantomData,
+        }
     }
 
     /// Takes the lock if it is free.
@@ -64,7 +68,11 @@ impl RawSpin {
             return None;
         }
         class::acquire::<C>(Order::Try);
-        Some(RawSpinGuard { lock: self, pin, class: PhantomData })
+        Some(RawSpinGuard {
+            lock: self,
+            pin,
+            class: PhantomData,
+        })
     }
 
     /// Whether somebody holds it now; for assertions.
@@ -114,7 +122,11 @@ impl Default for RawSpin {
 
 impl fmt::Debug for RawSpin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_locked() { "RawSpin(held)" } else { "RawSpin(free)" })
+        f.write_str(if self.is_locked() {
+            "RawSpin(held)"
+        } else {
+            "RawSpin(free)"
+        })
     }
 }
 
@@ -180,19 +192,28 @@ impl<T, C: LockClass> Spin<T, C> {
     /// Takes the lock.
     #[inline(always)]
     pub fn lock(&self) -> SpinGuard<'_, T, C> {
-        SpinGuard { raw: self.raw.lock::<C>(), data: &self.data }
+        SpinGuard {
+            raw: self.raw.lock::<C>(),
+            data: &self.data,
+        }
     }
 
     /// As `lock`, for a lock of a rank that is held already: pairs taken in order of address.
     #[inline(always)]
     pub fn lock_nested(&self) -> SpinGuard<'_, T, C> {
-        SpinGuard { raw: self.raw.lock_nested::<C>(), data: &self.data }
+        SpinGuard {
+            raw: self.raw.lock_nested::<C>(),
+            data: &self.data,
+        }
     }
 
     /// Takes the lock if it is free.
     #[inline(always)]
     pub fn try_lock(&self) -> Option<SpinGuard<'_, T, C>> {
-        Some(SpinGuard { raw: self.raw.try_lock::<C>()?, data: &self.data })
+        Some(SpinGuard {
+            raw: self.raw.try_lock::<C>()?,
+            data: &self.data,
+        })
     }
 
     /// Whether somebody holds it now; for assertions.
@@ -270,7 +291,11 @@ impl<T, C: LockClass> IrqSpin<T, C> {
         // asks for meanwhile happens at the end, with interrupts as they were.
         let pin = pin();
         let irq = IrqOff::new();
-        IrqSpinGuard { spin: self.0.lock(), _irq: irq, _pin: pin }
+        IrqSpinGuard {
+            spin: self.0.lock(),
+            _irq: irq,
+            _pin: pin,
+        }
     }
 
     /// As `lock`, for a lock of a rank that is held already: pairs taken in order of address.
@@ -278,7 +303,11 @@ impl<T, C: LockClass> IrqSpin<T, C> {
     pub fn lock_nested(&self) -> IrqSpinGuard<'_, T, C> {
         let pin = pin();
         let irq = IrqOff::new();
-        IrqSpinGuard { spin: self.0.lock_nested(), _irq: irq, _pin: pin }
+        IrqSpinGuard {
+            spin: self.0.lock_nested(),
+            _irq: irq,
+            _pin: pin,
+        }
     }
 
     /// Takes the lock if it is free.
@@ -286,7 +315,11 @@ impl<T, C: LockClass> IrqSpin<T, C> {
     pub fn try_lock(&self) -> Option<IrqSpinGuard<'_, T, C>> {
         let pin = pin();
         let irq = IrqOff::new();
-        Some(IrqSpinGuard { spin: self.0.try_lock()?, _irq: irq, _pin: pin })
+        Some(IrqSpinGuard {
+            spin: self.0.try_lock()?,
+            _irq: irq,
+            _pin: pin,
+        })
     }
 
     /// Whether somebody holds it now; for assertions.
