@@ -8,6 +8,7 @@ extern crate alloc as rust_alloc;
 pub mod alloc;
 pub mod machine;
 pub mod page;
+mod stack;
 pub mod stats;
 
 pub use alloc::{NoMemory, PageAllocator, Rights};

@@ -5,7 +5,7 @@
 //! page is `Free`, so handing out a run writes no line but its first page's. Single pages are listed by cache colour.
 
 use super::MAX_ORDER;
-use crate::page::{PageArray, Pfn, State};
+use crate::page::{Flags, PageArray, PageList, Pfn, State};
 
 /// Lists of single pages. 32 pages span the sets of a 2 MiB 16-way cache.
 pub const COLOURS: u32 = 32;
@@ -14,9 +14,9 @@ const ORDERS: usize = MAX_ORDER as usize + 1;
 /// Free runs, linked through their first pages. All of it is guarded by the domain's lock.
 pub struct Buddy {
     /// Runs of order 1 and more; entry 0 is unused.
-    runs: [Pfn; ORDERS],
+    runs: [PageList; ORDERS],
     /// Single pages, by the low bits of the frame number.
-    singles: [Pfn; COLOURS as usize],
+    singles: [PageList; COLOURS as usize],
     /// Colours with a page, one bit each.
     coloured: u32,
     free: usize,
@@ -32,8 +32,8 @@ impl Buddy {
     /// Without memory.
     pub const fn new() -> Buddy {
         Buddy {
-            runs: [Pfn::NONE; ORDERS],
-            singles: [Pfn::NONE; COLOURS as usize],
+            runs: [const { PageList::new() }; ORDERS],
+            singles: [const { PageList::new() }; COLOURS as usize],
             coloured: 0,
             free: 0,
         }
@@ -78,9 +78,8 @@ impl Buddy {
         if order == 0 && self.coloured != 0 {
             return self.take_single(pages, 0);
         }
-        let larger =
-            (order.max(1)..=MAX_ORDER).find(|&larger| !self.runs[usize::from(larger)].is_none())?;
-        let pfn = self.runs[usize::from(larger)];
+        let (larger, pfn) = (order.max(1)..=MAX_ORDER)
+            .find_map(|larger| Some((larger, self.runs[usize::from(larger)].first()?)))?;
         self.unlink(pages, pfn, larger);
         // Keep the low half, give back the high ones.
         for half in (order..larger).rev() {
@@ -98,7 +97,7 @@ impl Buddy {
         }
         let from = from % COLOURS;
         let colour = (from + self.coloured.rotate_right(from).trailing_zeros()) % COLOURS;
-        let pfn = self.singles[colour as usize];
+        let pfn = self.singles[colour as usize].first()?;
         self.unlink(pages, pfn, 0);
         self.free -= 1;
         Some(pfn)
@@ -106,18 +105,10 @@ impl Buddy {
 
     /// Each free run and its order, for the consistency check.
     pub fn for_each_run(&self, pages: PageArray, mut visit: impl FnMut(Pfn, u8)) {
-        let singles = self.singles.iter().map(|&head| (head, 0));
-        let runs = self
-            .runs
-            .iter()
-            .enumerate()
-            .map(|(order, &head)| (head, order as u8));
-        for (head, order) in singles.chain(runs) {
-            let mut pfn = head;
-            while !pfn.is_none() {
-                visit(pfn, order);
-                pfn = pages.get(pfn).next();
-            }
+        let singles = self.singles.iter().map(|list| (list, 0));
+        let runs = self.runs.iter().zip(0..);
+        for (list, order) in singles.chain(runs) {
+            list.iter(pages).for_each(|pfn| visit(pfn, order));
         }
     }
 
@@ -132,7 +123,7 @@ impl Buddy {
         }
     }
 
-    fn head(&mut self, pfn: Pfn, order: u8) -> &mut Pfn {
+    fn list(&mut self, pfn: Pfn, order: u8) -> &mut PageList {
         match order {
             0 => &mut self.singles[(pfn.0 % COLOURS) as usize],
             _ => &mut self.runs[usize::from(order)],
@@ -142,14 +133,8 @@ impl Buddy {
     fn link(&mut self, pages: PageArray, pfn: Pfn, order: u8) {
         let page = pages.get(pfn);
         page.set_order(order);
-        page.set_state(State::Free);
-        let head = self.head(pfn, order);
-        page.set_next(*head);
-        page.set_prev(Pfn::NONE);
-        if !head.is_none() {
-            pages.get(*head).set_prev(pfn);
-        }
-        *head = pfn;
+        page.init_flags(State::Free, Flags::EMPTY);
+        self.list(pfn, order).push(pages, pfn);
         if order == 0 {
             self.coloured |= 1 << (pfn.0 % COLOURS);
         }
@@ -158,18 +143,11 @@ impl Buddy {
     fn unlink(&mut self, pages: PageArray, pfn: Pfn, order: u8) {
         let page = pages.get(pfn);
         debug_assert!(page.state() == State::Free && page.order() == order);
-        let (next, prev) = (page.next(), page.prev());
-        if !next.is_none() {
-            pages.get(next).set_prev(prev);
+        let list = self.list(pfn, order);
+        list.remove(pages, pfn);
+        if order == 0 && list.is_empty() {
+            self.coloured &= !(1 << (pfn.0 % COLOURS));
         }
-        if prev.is_none() {
-            *self.head(pfn, order) = next;
-            if order == 0 && next.is_none() {
-                self.coloured &= !(1 << (pfn.0 % COLOURS));
-            }
-        } else {
-            pages.get(prev).set_next(next);
-        }
-        page.set_state(State::Allocated);
+        page.init_flags(State::Allocated, Flags::EMPTY);
     }
 }

@@ -11,68 +11,13 @@ use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 use super::Rights;
 use super::inject::InjectorCount;
 use crate::page::Pfn;
+use crate::stack::{PfnWord, Stack};
 use crate::stats::Tally;
 
 /// Frames that a magazine holds.
 pub(super) const CAPACITY: usize = 64;
 /// Frames moved under one hold of a domain's lock.
 pub(super) const BURST: usize = 32;
-
-/// A stack of frame numbers, changed by its CPU alone.
-struct Stack<const N: usize> {
-    len: AtomicU32,
-    slots: [AtomicU32; N],
-}
-
-impl<const N: usize> Stack<N> {
-    const fn new() -> Stack<N> {
-        Stack {
-            len: AtomicU32::new(0),
-            slots: [const { AtomicU32::new(0) }; N],
-        }
-    }
-
-    #[inline]
-    fn len(&self) -> usize {
-        self.len.load(Relaxed) as usize
-    }
-
-    #[inline]
-    fn pop(&self) -> Option<Pfn> {
-        let last = self.len().checked_sub(1)?;
-        self.len.store(last as u32, Relaxed);
-        // The remainder, a mask, spares the bounds check: `last` is below N.
-        Some(Pfn(self.slots[last % N].load(Relaxed)))
-    }
-
-    /// Returns false if full.
-    #[inline]
-    fn push(&self, pfn: Pfn) -> bool {
-        let len = self.len();
-        if len >= N {
-            return false;
-        }
-        self.slots[len].store(pfn.0, Relaxed);
-        self.len.store(len as u32 + 1, Relaxed);
-        true
-    }
-
-    /// Moves all to `to`, which holds N; returns the part filled.
-    fn take_all<'a>(&self, to: &'a mut [Pfn; N]) -> &'a [Pfn] {
-        let len = self.len();
-        for (to, slot) in to.iter_mut().zip(&self.slots[..len]) {
-            *to = Pfn(slot.load(Relaxed));
-        }
-        self.len.store(0, Relaxed);
-        &to[..len]
-    }
-
-    fn iter(&self) -> impl Iterator<Item = Pfn> {
-        self.slots[..self.len()]
-            .iter()
-            .map(|slot| Pfn(slot.load(Relaxed)))
-    }
-}
 
 /// Reasons to leave the warm path, one bit each.
 ///
@@ -122,9 +67,9 @@ pub(super) struct Magazine {
     /// The CPU's own memory domain. Const.
     pub(super) domain: usize,
     /// Frames of the CPU's own domain, or of others if that is exhausted.
-    stack: Stack<CAPACITY>,
+    stack: Stack<PfnWord, CAPACITY>,
     /// Freed frames of other domains, on their way home.
-    remote: Stack<BURST>,
+    remote: Stack<PfnWord, BURST>,
     /// Cache colour at which the next refill starts. Owner.
     pub(super) colour: AtomicU32,
     pub(super) injector_count: InjectorCount,
@@ -169,15 +114,17 @@ impl Magazine {
         self.stack.pop()
     }
 
+    /// Adds a frame of the CPU's own domain; false if the magazine is full.
     #[inline]
     pub(super) fn push(&self, pfn: Pfn) -> bool {
         debug_assert!(self.iter().all(|held| held != pfn), "{pfn:?} freed twice");
-        self.stack.push(pfn)
+        self.stack.push(pfn, CAPACITY)
     }
 
+    /// Adds a frame of another domain; false if there is no room.
     pub(super) fn push_remote(&self, pfn: Pfn) -> bool {
         debug_assert!(self.iter().all(|held| held != pfn), "{pfn:?} freed twice");
-        self.remote.push(pfn)
+        self.remote.push(pfn, BURST)
     }
 
     /// Frames held, those on their way home included.
@@ -185,23 +132,18 @@ impl Magazine {
         self.stack.len() + self.remote.len()
     }
 
-    /// Moves the frames freed longest ago to `to`. The stack is full.
-    pub(super) fn take_oldest(&self, to: &mut [Pfn; BURST]) {
-        debug_assert!(self.stack.len() == CAPACITY);
-        let (oldest, newest) = self.stack.slots.split_at(BURST);
-        for ((to, old), new) in to.iter_mut().zip(oldest).zip(newest) {
-            *to = Pfn(old.load(Relaxed));
-            old.store(new.load(Relaxed), Relaxed);
-        }
-        self.stack.len.store((CAPACITY - BURST) as u32, Relaxed);
+    /// Takes out up to a burst of the frames freed longest ago, and hands them to `f`.
+    pub(super) fn take_oldest(&self, f: impl FnOnce(&[Pfn])) -> usize {
+        let mut taken = [Pfn::NONE; BURST];
+        let taken = self.stack.take_oldest(&mut taken);
+        f(taken);
+        taken.len()
     }
 
-    pub(super) fn take_all<'a>(&self, to: &'a mut [Pfn; CAPACITY]) -> &'a [Pfn] {
-        self.stack.take_all(to)
-    }
-
-    pub(super) fn take_remote<'a>(&self, to: &'a mut [Pfn; BURST]) -> &'a [Pfn] {
-        self.remote.take_all(to)
+    /// Takes out the frames of other domains, and hands them to `f`.
+    pub(super) fn take_remote(&self, f: impl FnOnce(&[Pfn])) {
+        let mut taken = [Pfn::NONE; BURST];
+        f(self.remote.take_oldest(&mut taken));
     }
 
     /// Counts pages taken from a domain.

@@ -305,9 +305,7 @@ impl PageAllocator {
 
     #[cold]
     fn free_slow(&self, cpu: &Magazine, pfn: Pfn) {
-        let mut oldest = [Pfn::NONE; magazine::BURST];
-        cpu.take_oldest(&mut oldest);
-        self.domains[cpu.domain].put_pages(self.pages, &oldest);
+        cpu.take_oldest(|oldest| self.put_by_domain(oldest));
         cpu.drains.add(1);
         let pushed = cpu.push(pfn);
         debug_assert!(pushed);
@@ -317,8 +315,7 @@ impl PageAllocator {
     #[inline(never)]
     fn free_remote(&self, cpu: &Magazine, pfn: Pfn) {
         if !cpu.push_remote(pfn) {
-            let mut taken = [Pfn::NONE; magazine::BURST];
-            self.put_by_domain(cpu.take_remote(&mut taken));
+            cpu.take_remote(|taken| self.put_by_domain(taken));
             let pushed = cpu.push_remote(pfn);
             debug_assert!(pushed);
         }
@@ -326,15 +323,13 @@ impl PageAllocator {
 
     /// Empties a magazine that belongs to this CPU.
     fn empty(&self, cpu: &Magazine) {
-        let mut taken = [Pfn::NONE; magazine::CAPACITY];
-        self.put_by_domain(cpu.take_all(&mut taken));
-        let mut taken = [Pfn::NONE; magazine::BURST];
-        self.put_by_domain(cpu.take_remote(&mut taken));
+        while cpu.take_oldest(|taken| self.put_by_domain(taken)) != 0 {}
+        cpu.take_remote(|taken| self.put_by_domain(taken));
         cpu.gate.clear(Gate::LOW);
         cpu.drains.add(1);
     }
 
-    /// Puts pages on their domains' lists, one hold of a lock for at most a burst of neighbours in the list.
+    /// Puts pages on their domains' lists, at most a burst of neighbours in `pfns` in one hold of a lock.
     fn put_by_domain(&self, pfns: &[Pfn]) {
         let domain_of = |pfn: &Pfn| self.pages.get(*pfn).domain();
         for run in pfns.chunk_by(|a, b| domain_of(a) == domain_of(b)) {

@@ -19,6 +19,7 @@ mod array;
 mod busy;
 mod flags;
 mod frame;
+mod list;
 mod md;
 mod pfn;
 
@@ -30,6 +31,7 @@ pub use self::flags::{Flags, State};
 pub use self::frame::{
     copy_frame, read_frame, with_frame, with_frame_mut, write_frame, zero_frame,
 };
+pub use self::list::PageList;
 pub use self::md::{SLAB_WORDS, TablePart};
 pub use self::pfn::{PAGE_SHIFT, PAGE_SIZE, Pfn};
 
@@ -158,6 +160,11 @@ impl Page {
         let before = self.wire_count.fetch_sub(1, Release);
         debug_assert!(before != 0, "unwire of a page that is not wired");
         before - 1
+    }
+
+    /// Sets the number of wirings. The caller owns the frame.
+    pub(crate) fn set_wire_count(&self, count: u32) {
+        self.wire_count.store(count, Relaxed);
     }
 
     /// Number of wirings.

@@ -1,0 +1,122 @@
+//! Accounting and consistency check of the heap.
+
+use super::class::Class;
+use super::depot::{count_marked, is_marked};
+use super::{Slab, find};
+use crate::page::{PAGE_SIZE, Pfn, State};
+use crate::stats::Tally;
+use crate::{Machine, PageAllocator};
+
+/// What the heap holds.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct HeapUsage {
+    /// Pages of slabs.
+    pub slab_pages: usize,
+    /// Pages of larger objects.
+    pub large_pages: usize,
+    /// Bytes handed out, sizes rounded up to their classes or pages.
+    pub bytes: usize,
+}
+
+/// What is wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HeapFault {
+    /// A slab's count differs from its marks, or it is too large.
+    BadSlab(Pfn),
+    /// A slab with free objects is on no list, or a full one is.
+    BadList(Pfn),
+    /// A depot's totals differ from its slabs': domain, object size.
+    BadDepot(usize, usize),
+    /// A CPU holds an object that is marked free, or that is held twice.
+    BadObject(usize),
+}
+
+impl Slab {
+    /// What is in use. Exact while no CPU uses the heap.
+    pub fn usage(&self) -> HeapUsage {
+        let mut usage = HeapUsage::default();
+        for class in Class::all() {
+            let depots = self.depots.iter().skip(class.index()).step_by(super::CLASSES);
+            let (mut pages, mut objects) = (0, 0);
+            for depot in depots {
+                let depot = depot.lock();
+                pages += depot.pages();
+                objects += depot.in_use();
+            }
+            let cached: usize = self.cpus.iter().map(|cpu| cpu.stacks[class.index()].len()).sum();
+            usage.slab_pages += pages;
+            usage.bytes += objects.saturating_sub(cached) * class.size();
+        }
+        let large = self.cpus.iter().map(|cpu| &cpu.large).map(Tally::get);
+        usage.large_pages = large.fold(0, u64::wrapping_add) as usize;
+        usage.bytes += usage.large_pages * PAGE_SIZE;
+        usage
+    }
+
+    /// Walks all frames, lists and caches and verifies that they agree. Nothing may use the heap meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The first [`HeapFault`] found.
+    pub fn check<M: Machine>(&self, machine: &M, frames: &PageAllocator) -> Result<HeapUsage, HeapFault> {
+        for domain in 0..machine.ndomains() {
+            for class in Class::all() {
+                self.check_depot(frames, domain, class)?;
+            }
+        }
+        for class in Class::all() {
+            self.check_caches(machine, frames, class)?;
+        }
+        Ok(self.usage())
+    }
+
+    fn check_depot(&self, frames: &PageAllocator, domain: usize, class: Class) -> Result<(), HeapFault> {
+        let pages = frames.pages();
+        let depot = self.depot(domain, class).lock();
+        let (mut slab_pages, mut objects, mut with_free) = (0, 0, 0);
+        for n in 0..pages.len() as u32 {
+            let page = pages.get(Pfn(n));
+            let ours = page.state() == State::Slab
+                && page.domain() == domain
+                && usize::from(page.class()) == class.index();
+            if !ours {
+                continue;
+            }
+            slab_pages += 1;
+            if n % (1 << page.order()) != 0 {
+                continue;
+            }
+            let in_use = count_marked(page);
+            let capacity = class.objects(page.order());
+            if in_use != page.wire_count() || in_use as usize > capacity {
+                return Err(HeapFault::BadSlab(Pfn(n)));
+            }
+            objects += in_use as usize;
+            with_free += usize::from((in_use as usize) < capacity);
+        }
+        for slab in depot.with_free(pages) {
+            let page = pages.get(slab);
+            if page.state() != State::Slab || page.wire_count() as usize >= class.objects(page.order()) {
+                return Err(HeapFault::BadList(slab));
+            }
+            // More entries than slabs with free objects means a slab is listed twice.
+            with_free = usize::checked_sub(with_free, 1).ok_or(HeapFault::BadList(slab))?;
+        }
+        if slab_pages != depot.pages() || objects != depot.in_use() || with_free != 0 {
+            return Err(HeapFault::BadDepot(domain, class.size()));
+        }
+        Ok(())
+    }
+
+    fn check_caches<M: Machine>(&self, machine: &M, frames: &PageAllocator, class: Class) -> Result<(), HeapFault> {
+        let cached = || self.cpus.iter().flat_map(|cpu| cpu.stacks[class.index()].iter());
+        for object in cached() {
+            let found = find(machine, frames.pages(), class, object);
+            let marked = is_marked(frames.pages().get(found.slab), found.place);
+            if !marked || cached().filter(|&other| other == object).count() != 1 {
+                return Err(HeapFault::BadObject(object.addr()));
+            }
+        }
+        Ok(())
+    }
+}

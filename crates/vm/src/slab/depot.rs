@@ -1,0 +1,138 @@
+//! The slabs of one size class in one memory domain.
+//!
+//! A slab is an aligned run of pages cut into objects. Which are in use stands in its first page's record, one bit each,
+//! not in the slab: objects carry no header, freed memory is not written, and an object freed twice is noticed. Its
+//! count of objects in use is kept where other pages keep their wirings, for they wire the run.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::class::Class;
+use crate::page::{Page, PageArray, PageList, Pfn, SLAB_WORDS};
+
+/// An object: its slab and its place there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Object {
+    pub(super) slab: Pfn,
+    pub(super) place: u32,
+}
+
+/// See the module. All of it, and the records of its slabs, are guarded by the depot's lock.
+pub(super) struct Depot {
+    /// Slabs with objects both in use and free.
+    partial: PageList,
+    /// One slab without objects in use, kept so that an object that comes and goes costs no run each time.
+    spare: Option<Pfn>,
+    /// Pages of all slabs.
+    pages: usize,
+    /// Objects in use, those in CPUs' caches included.
+    in_use: usize,
+}
+
+impl Depot {
+    pub(super) const fn new() -> Depot {
+        Depot { partial: PageList::new(), spare: None, pages: 0, in_use: 0 }
+    }
+
+    /// Pages of all slabs.
+    pub(super) fn pages(&self) -> usize {
+        self.pages
+    }
+
+    /// Objects that are not free in their slab.
+    pub(super) fn in_use(&self) -> usize {
+        self.in_use
+    }
+
+    /// Adds a new slab, whose pages are prepared, without objects in use.
+    pub(super) fn add(&mut self, pages: PageArray, slab: Pfn) {
+        self.pages += 1 << pages.get(slab).order();
+        self.partial.push(pages, slab);
+    }
+
+    /// Takes up to `wanted` objects.
+    pub(super) fn take(&mut self, pages: PageArray, class: Class, wanted: usize, mut f: impl FnMut(Object)) {
+        let mut left = wanted;
+        while left > 0 {
+            if self.partial.is_empty()
+                && let Some(slab) = self.spare.take()
+            {
+                self.partial.push(pages, slab);
+            }
+            let Some(slab) = self.partial.first() else { break };
+            let page = pages.get(slab);
+            let capacity = class.objects(page.order());
+            let taken = left.min(capacity - page.wire_count() as usize);
+            for _ in 0..taken {
+                f(Object { slab, place: claim(page) });
+            }
+            page.set_wire_count(page.wire_count() + taken as u32);
+            if page.wire_count() as usize == capacity {
+                self.partial.remove(pages, slab);
+            }
+            left -= taken;
+        }
+        self.in_use += wanted - left;
+    }
+
+    /// Puts an object back. Returns a slab that is no longer needed: it is the caller's.
+    pub(super) fn put(&mut self, pages: PageArray, class: Class, object: Object) -> Option<Pfn> {
+        let page = pages.get(object.slab);
+        let was_full = page.wire_count() as usize == class.objects(page.order());
+        unclaim(page, object.place);
+        page.set_wire_count(page.wire_count() - 1);
+        self.in_use -= 1;
+        if page.wire_count() == 0 {
+            if !was_full {
+                self.partial.remove(pages, object.slab);
+            }
+            let surplus = self.spare.replace(object.slab)?;
+            self.pages -= 1 << pages.get(surplus).order();
+            return Some(surplus);
+        }
+        if was_full {
+            self.partial.push(pages, object.slab);
+        }
+        None
+    }
+
+    /// Takes the spare slab out; it is the caller's.
+    pub(super) fn take_spare(&mut self, pages: PageArray) -> Option<Pfn> {
+        let spare = self.spare.take()?;
+        self.pages -= 1 << pages.get(spare).order();
+        Some(spare)
+    }
+
+    /// Slabs with free objects, for the consistency check.
+    pub(super) fn with_free(&self, pages: PageArray) -> impl Iterator<Item = Pfn> {
+        self.partial.iter(pages).chain(self.spare)
+    }
+}
+
+/// Marks the first free object of a slab that has one as in use; returns its place.
+fn claim(page: &Page) -> u32 {
+    for n in 0..SLAB_WORDS {
+        let word = page.slab_word(n).load(Relaxed);
+        if word != u32::MAX {
+            page.slab_word(n).store(word | (word + 1), Relaxed);
+            return 32 * n as u32 + word.trailing_ones();
+        }
+    }
+    unreachable!("a slab that is not full has a free object")
+}
+
+/// Marks an object as free.
+fn unclaim(page: &Page, place: u32) {
+    assert!(is_marked(page, place), "heap object freed twice");
+    let word = page.slab_word(place as usize / 32);
+    word.store(word.load(Relaxed) & !(1 << (place % 32)), Relaxed);
+}
+
+/// Objects marked as in use.
+pub(super) fn count_marked(page: &Page) -> u32 {
+    (0..SLAB_WORDS).map(|n| page.slab_word(n).load(Relaxed).count_ones()).sum()
+}
+
+/// Whether an object is marked as in use.
+pub(super) fn is_marked(page: &Page, place: u32) -> bool {
+    page.slab_word(place as usize / 32).load(Relaxed) & 1 << (place % 32) != 0
+}

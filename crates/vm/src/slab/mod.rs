@@ -1,0 +1,303 @@
+//! The kernel's heap: objects of any size.
+//!
+//! Guarantees: an object is aligned as asked and given to one owner at a time; a warm allocation touches only lines of
+//! the calling CPU and the object; memory comes from the page allocator and returns to it, every page accounted for.
+//!
+//! Mechanism: sizes up to 3072 bytes are rounded up to one of 16 classes; each CPU keeps a few objects of each
+//! ([`Cache`]), exchanged in bursts with the [`depot`] of the class in a memory domain, which cuts them from slabs.
+//! Larger sizes are runs of pages. Small requests may use the last reserve when nothing else is left, so that the kernel's
+//! bounded allocations do not fail while anything else can be given up; large ones fail at the kernel's mark.
+//!
+//! Callable with preemption on or off, not from interrupt handlers.
+
+mod check;
+mod class;
+mod depot;
+
+use core::alloc::Layout;
+use core::array;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
+use rust_alloc::boxed::Box;
+
+use ksync::{CpuPin, Padded, PerCpu, Spin, pin};
+
+use self::class::{CACHE, CLASSES, Class};
+use self::depot::{Depot, Object};
+use crate::page::{Flags, PAGE_SHIFT, PAGE_SIZE, PageArray, Pfn, SLAB_WORDS, State};
+use crate::stack::Stack;
+use crate::stats::Tally;
+use crate::{Machine, PageAllocator, Rights};
+
+pub use self::check::{HeapFault, HeapUsage};
+
+ksync::lock_class!(pub DepotLock, "slab depot", rank = 800);
+
+/// One CPU's objects.
+struct Cache {
+    /// By class; used by the CPU with preemption off.
+    stacks: [Stack<AtomicPtr<u8>, CACHE>; CLASSES],
+    /// Pages of large objects that this CPU allocated, less those that it freed; only the sum over CPUs means much.
+    large: Tally,
+    /// Somebody wants the cache emptied. Set by anyone, cleared by the CPU.
+    drain: AtomicBool,
+}
+
+/// The heap. See the module.
+pub struct Slab {
+    /// By domain, then by class.
+    depots: Box<[Padded<Spin<Depot, DepotLock>>]>,
+    cpus: PerCpu<Cache>,
+}
+
+impl Slab {
+    /// An empty heap. Allocates from the global heap, once: 4.5 KiB per CPU and 2 KiB per memory domain.
+    pub fn new<M: Machine>(machine: &M) -> Slab {
+        Slab {
+            depots: (0..machine.ndomains() * CLASSES).map(|_| Padded(Spin::new(Depot::new()))).collect(),
+            cpus: PerCpu::new(machine.ncpus(), |_| Cache {
+                stacks: array::from_fn(|_| Stack::new()),
+                large: Tally::new(),
+                drain: AtomicBool::new(false),
+            }),
+        }
+    }
+
+    /// Memory for an object, undefined contents; null if there is none.
+    #[inline]
+    pub fn alloc<M: Machine>(&self, machine: &M, frames: &PageAllocator, layout: Layout) -> *mut u8 {
+        let pin = pin();
+        let Some(class) = Class::of(layout) else {
+            return self.alloc_large(machine, frames, &pin, layout);
+        };
+        match self.cpus.get(&pin).stacks[class.index()].pop() {
+            Some(object) => object,
+            None => self.alloc_slow(machine, frames, &pin, class),
+        }
+    }
+
+    /// Takes memory back that [`alloc`](Slab::alloc) gave for the same layout. The caller uses it no longer.
+    #[inline]
+    pub fn dealloc<M: Machine>(&self, machine: &M, frames: &PageAllocator, object: *mut u8, layout: Layout) {
+        let pin = pin();
+        let Some(class) = Class::of(layout) else {
+            return self.free_large(machine, frames, &pin, object, layout);
+        };
+        let stack = &self.cpus.get(&pin).stacks[class.index()];
+        debug_assert!(stack.iter().all(|held| held != object), "heap object {object:?} freed twice");
+        if !stack.push(object, class.cached()) {
+            self.dealloc_slow(machine, frames, &pin, class, object);
+        }
+    }
+
+    /// Whether memory allocated for `layout` also serves `size` bytes of the same alignment, and would be given for
+    /// them: then a reallocation has nothing to do.
+    pub fn same_place(layout: Layout, size: usize) -> bool {
+        let Ok(other) = Layout::from_size_align(size, layout.align()) else { return false };
+        match (Class::of(layout), Class::of(other)) {
+            (Some(class), Some(other)) => class == other,
+            (None, None) => order_of(layout) == order_of(other),
+            _ => false,
+        }
+    }
+
+    /// Gives this CPU's objects and all unused slabs back.
+    pub fn drain<M: Machine>(&self, machine: &M, frames: &PageAllocator, pin: &CpuPin) {
+        let cache = self.cpus.get(pin);
+        cache.drain.store(false, Relaxed);
+        for class in Class::all() {
+            let mut objects = [ptr::null_mut(); CACHE];
+            let objects = cache.stacks[class.index()].take_oldest(&mut objects);
+            self.put(machine, frames, pin, class, objects);
+        }
+        for depot in &self.depots {
+            let spare = depot.lock().take_spare(frames.pages());
+            if let Some(slab) = spare {
+                release_slab(frames, pin, slab);
+            }
+        }
+    }
+
+    /// Asks each CPU to drain at its next [`poll`](Slab::poll).
+    pub fn request_drain(&self) {
+        for cache in self.cpus.iter() {
+            cache.drain.store(true, Relaxed);
+        }
+    }
+
+    /// Does what was asked of this CPU. For the idle loop and the clock tick.
+    #[inline]
+    pub fn poll<M: Machine>(&self, machine: &M, frames: &PageAllocator, pin: &CpuPin) {
+        if self.cpus.get(pin).drain.load(Relaxed) {
+            self.drain(machine, frames, pin);
+        }
+    }
+
+    fn depot(&self, domain: usize, class: Class) -> &Spin<Depot, DepotLock> {
+        &self.depots[domain * CLASSES + class.index()]
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_slow<M: Machine>(
+        &self,
+        machine: &M,
+        frames: &PageAllocator,
+        pin: &CpuPin,
+        class: Class,
+    ) -> *mut u8 {
+        let stack = &self.cpus.get(pin).stacks[class.index()];
+        let wanted = class.cached().div_ceil(2);
+        let near = machine.domain_of(pin.cpu());
+        let refill = |depot: &mut Depot| {
+            depot.take(frames.pages(), class, wanted, |object| {
+                let pushed = stack.push(place(machine, class, object), class.cached());
+                debug_assert!(pushed);
+            });
+        };
+        refill(&mut self.depot(near, class).lock());
+        if stack.len() == 0 {
+            if let Some(slab) = new_slab(frames, pin, class) {
+                let mut depot = self.depot(frames.pages().get(slab).domain(), class).lock();
+                depot.add(frames.pages(), slab);
+                refill(&mut depot);
+            } else {
+                for &domain in machine.domains_by_distance(near) {
+                    if stack.len() == 0 {
+                        refill(&mut self.depot(usize::from(domain), class).lock());
+                    }
+                }
+            }
+        }
+        stack.pop().unwrap_or(ptr::null_mut())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn dealloc_slow<M: Machine>(
+        &self,
+        machine: &M,
+        frames: &PageAllocator,
+        pin: &CpuPin,
+        class: Class,
+        object: *mut u8,
+    ) {
+        let stack = &self.cpus.get(pin).stacks[class.index()];
+        let mut oldest = [ptr::null_mut(); CACHE / 2];
+        let burst = class.cached().div_ceil(2);
+        let oldest = stack.take_oldest(&mut oldest[..burst]);
+        self.put(machine, frames, pin, class, oldest);
+        let pushed = stack.push(object, class.cached());
+        debug_assert!(pushed);
+    }
+
+    /// Brings objects back to their slabs, at most a cache full.
+    fn put<M: Machine>(
+        &self,
+        machine: &M,
+        frames: &PageAllocator,
+        pin: &CpuPin,
+        class: Class,
+        objects: &[*mut u8],
+    ) {
+        let pages = frames.pages();
+        let mut objects = objects.iter().map(|&object| find(machine, pages, class, object)).peekable();
+        while let Some(first) = objects.peek() {
+            let domain = pages.get(first.slab).domain();
+            let mut surplus = [Pfn::NONE; CACHE];
+            let mut surpluses = 0;
+            let mut depot = self.depot(domain, class).lock();
+            while let Some(object) = objects.next_if(|object| pages.get(object.slab).domain() == domain) {
+                if let Some(slab) = depot.put(pages, class, object) {
+                    surplus[surpluses] = slab;
+                    surpluses += 1;
+                }
+            }
+            drop(depot);
+            for &slab in &surplus[..surpluses] {
+                release_slab(frames, pin, slab);
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn alloc_large<M: Machine>(
+        &self,
+        machine: &M,
+        frames: &PageAllocator,
+        pin: &CpuPin,
+        layout: Layout,
+    ) -> *mut u8 {
+        let order = order_of(layout);
+        let run = frames.alloc_order(pin, order, Rights::Kernel);
+        // A single page is a small request, see the module.
+        let run = run.or_else(|error| if order == 0 { frames.alloc(pin, Rights::Reserve) } else { Err(error) });
+        let Ok(run) = run else { return ptr::null_mut() };
+        frames.pages().get(run).init_flags(State::Kernel, Flags::EMPTY);
+        self.cpus.get(pin).large.add(1 << order);
+        machine.frame(run).as_ptr()
+    }
+
+    #[inline(never)]
+    fn free_large<M: Machine>(
+        &self,
+        machine: &M,
+        frames: &PageAllocator,
+        pin: &CpuPin,
+        object: *mut u8,
+        layout: Layout,
+    ) {
+        let order = order_of(layout);
+        let run = machine.frame_of(object).expect("a heap pointer lies in a frame");
+        self.cpus.get(pin).large.add((1u64 << order).wrapping_neg());
+        frames.free_order(pin, run, order);
+    }
+}
+
+/// log2 of the pages of a large object.
+fn order_of(layout: Layout) -> u8 {
+    let bytes = layout.size().max(layout.align()).max(PAGE_SIZE);
+    ((bytes - 1).ilog2() + 1 - PAGE_SHIFT) as u8
+}
+
+/// A run of pages prepared as a slab without objects in use.
+fn new_slab(frames: &PageAllocator, pin: &CpuPin, class: Class) -> Option<Pfn> {
+    // Where memory is short or in pieces, a single page holds at least one object of any class.
+    let tries = [(class.order(), Rights::Kernel), (0, Rights::Kernel), (0, Rights::Reserve)];
+    let (slab, order) = tries
+        .into_iter()
+        .find_map(|(order, rights)| Some((frames.alloc_order(pin, order, rights).ok()?, order)))?;
+    for n in 0..1 << order {
+        let page = frames.pages().get(slab.add(n));
+        page.init_flags(State::Slab, Flags::EMPTY);
+        page.set_class(class.index() as u8);
+        page.set_order(order);
+    }
+    let head = frames.pages().get(slab);
+    (0..SLAB_WORDS).for_each(|n| head.slab_word(n).store(0, Relaxed));
+    Some(slab)
+}
+
+fn release_slab(frames: &PageAllocator, pin: &CpuPin, slab: Pfn) {
+    let order = frames.pages().get(slab).order();
+    frames.free_order(pin, slab, order);
+}
+
+/// The address of an object.
+fn place<M: Machine>(machine: &M, class: Class, object: Object) -> *mut u8 {
+    machine.frame(object.slab).as_ptr().wrapping_add(object.place as usize * class.size())
+}
+
+/// The object at an address.
+fn find<M: Machine>(machine: &M, pages: PageArray, class: Class, object: *mut u8) -> Object {
+    let pfn = machine.frame_of(object).expect("a heap pointer lies in a frame");
+    let page = pages.get(pfn);
+    assert!(
+        page.state() == State::Slab && usize::from(page.class()) == class.index(),
+        "{object:?} freed as an object of {} bytes, which it is not",
+        class.size()
+    );
+    let slab = Pfn(pfn.0 >> page.order() << page.order());
+    let offset = ((pfn.0 - slab.0) as usize * PAGE_SIZE) + object.addr() % PAGE_SIZE;
+    Object { slab, place: (offset / class.size()) as u32 }
+}

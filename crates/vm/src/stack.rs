@@ -1,0 +1,113 @@
+//! Stacks that belong to one CPU.
+
+use core::array;
+use core::ptr;
+use core::sync::atomic::{
+    AtomicPtr, AtomicU32,
+    Ordering::{Relaxed, Release},
+};
+
+use crate::page::Pfn;
+
+/// An atomic word used as plain memory by one CPU.
+pub(crate) trait Word {
+    /// What it holds.
+    type Value: Copy + PartialEq;
+    /// A word of zero.
+    fn zero() -> Self;
+    /// Reads it.
+    fn get(&self) -> Self::Value;
+    /// Writes it.
+    fn put(&self, value: Self::Value);
+}
+
+/// A frame number as such a word.
+pub(crate) struct PfnWord(AtomicU32);
+
+impl Word for PfnWord {
+    type Value = Pfn;
+    fn zero() -> Self {
+        PfnWord(AtomicU32::new(0))
+    }
+    fn get(&self) -> Pfn {
+        Pfn(self.0.load(Relaxed))
+    }
+    fn put(&self, value: Pfn) {
+        self.0.store(value.0, Relaxed);
+    }
+}
+
+impl Word for AtomicPtr<u8> {
+    type Value = *mut u8;
+    fn zero() -> Self {
+        AtomicPtr::new(ptr::null_mut())
+    }
+    fn get(&self) -> *mut u8 {
+        self.load(Relaxed)
+    }
+    fn put(&self, value: *mut u8) {
+        self.store(value, Relaxed);
+    }
+}
+
+/// A stack of at most `N` values, changed by its CPU alone with preemption off: plain loads and stores. Others may read
+/// the length, and the contents while the owner is known to rest.
+pub(crate) struct Stack<W, const N: usize> {
+    len: AtomicU32,
+    slots: [W; N],
+}
+
+impl<W: Word, const N: usize> Stack<W, N> {
+    pub(crate) fn new() -> Stack<W, N> {
+        Stack { len: AtomicU32::new(0), slots: array::from_fn(|_| W::zero()) }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Relaxed) as usize
+    }
+
+    #[inline]
+    pub(crate) fn pop(&self) -> Option<W::Value> {
+        let last = self.len().checked_sub(1)?;
+        self.set_len(last);
+        // The remainder, a mask, spares the bounds check: `last` is below N.
+        Some(self.slots[last % N].get())
+    }
+
+    /// Adds a value unless there are `limit` already, which is at most N. Returns whether it did.
+    #[inline]
+    pub(crate) fn push(&self, value: W::Value, limit: usize) -> bool {
+        let len = self.len();
+        if len >= limit {
+            return false;
+        }
+        self.slots[len % N].put(value);
+        self.set_len(len + 1);
+        true
+    }
+
+    /// Moves the values that have been here longest to `to`, as many as fit; returns them.
+    pub(crate) fn take_oldest<'a>(&self, to: &'a mut [W::Value]) -> &'a [W::Value] {
+        let len = self.len();
+        let taken = len.min(to.len());
+        for (to, slot) in to.iter_mut().zip(&self.slots[..taken]) {
+            *to = slot.get();
+        }
+        for at in taken..len {
+            self.slots[at - taken].put(self.slots[at].get());
+        }
+        self.set_len(len - taken);
+        &to[..taken]
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = W::Value> {
+        self.slots[..self.len()].iter().map(W::get)
+    }
+
+    #[inline]
+    fn set_len(&self, len: usize) {
+        // Release, a plain store here, lets a checker on another CPU see the slots below.
+        self.len.store(len as u32, Release);
+    }
+}
