@@ -8,9 +8,11 @@ extern crate alloc as rust_alloc;
 pub mod alloc;
 pub mod machine;
 pub mod page;
+pub mod slab;
 mod stack;
 pub mod stats;
 
 pub use alloc::{NoMemory, PageAllocator, Rights};
 pub use machine::Machine;
 pub use page::{Page, PageArray, Pfn};
+pub use slab::Slab;

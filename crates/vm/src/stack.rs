@@ -59,7 +59,10 @@ pub(crate) struct Stack<W, const N: usize> {
 
 impl<W: Word, const N: usize> Stack<W, N> {
     pub(crate) fn new() -> Stack<W, N> {
-        Stack { len: AtomicU32::new(0), slots: array::from_fn(|_| W::zero()) }
+        Stack {
+            len: AtomicU32::new(0),
+            slots: array::from_fn(|_| W::zero()),
+        }
     }
 
     #[inline]

@@ -1,9 +1,10 @@
 //! One memory domain: a buddy system behind a lock, and its marks.
 
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use ksync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use ksync::Spin;
 
 use super::buddy::{Buddy, COLOURS};
-use super::local::Spin;
 use super::magazine::{BURST, Gate, Magazine};
 use super::marks::{Marks, Rights};
 use super::{FreeRange, MAX_ORDER};
@@ -14,8 +15,7 @@ const BURST_ORDER: u8 = BURST.ilog2() as u8;
 /// Pages of a refill that may come from below the users' mark.
 const EMERGENCY: usize = 4;
 
-/// Lock class of a domain.
-pub struct DomainLock;
+ksync::lock_class!(pub DomainLock, "memory domain", rank = 130);
 
 /// Memory of one domain. Aligned so that two domains share no line, prefetched pairs included.
 #[repr(align(128))]

@@ -1,6 +1,6 @@
 //! Deliberate failure of allocations, for tests.
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use ksync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Configuration: written by whoever sets it up, read on slow paths only, for an injector in use closes each CPU's gate.
 pub(super) struct Injector {

@@ -52,11 +52,7 @@ impl Marks {
     /// DragonFly; the kernel may use half of it, page tables three quarters.
     pub(super) fn new(size: usize, total: usize) -> Marks {
         let reserve = 64 + total / 200;
-        let share = if total == 0 {
-            0
-        } else {
-            reserve * size / total
-        };
+        let share = (reserve * size).checked_div(total).unwrap_or(0);
         Marks([share, share / 2, share / 4, 0])
     }
 

@@ -17,19 +17,19 @@ pub mod buddy;
 mod check;
 mod domain;
 mod inject;
-mod local;
 mod magazine;
 mod marks;
 
 use rust_alloc::boxed::Box;
-use rust_alloc::vec::Vec;
+use rust_alloc::vec;
+
+use ksync::{CpuPin, PerCpu};
 
 use self::domain::Domain;
 use self::inject::Injector;
 use self::magazine::{Gate, Magazine};
 
 pub use self::check::{Census, Inconsistency};
-pub use self::local::{CpuPin, PerCpu};
 pub use self::magazine::CpuStats;
 pub use self::marks::{Pressure, Rights};
 
@@ -72,8 +72,7 @@ impl PageAllocator {
     /// Allocates from the global heap: about 512 bytes per CPU and per domain, nothing that grows with memory.
     pub fn new<M: Machine>(machine: &M, pages: PageArray, ranges: &[FreeRange]) -> PageAllocator {
         let ndomains = machine.ndomains();
-        let mut sizes: Vec<usize> = Vec::new();
-        sizes.resize(ndomains, 0);
+        let mut sizes = vec![0; ndomains];
         for range in ranges {
             sizes[usize::from(range.domain)] += (range.end.0 - range.start.0) as usize;
         }

@@ -1,6 +1,6 @@
 //! The array of all pages.
 
-use core::mem::size_of;
+use core::mem::{size_of, size_of_val};
 
 use crate::page::{Page, Pfn, State};
 
@@ -50,7 +50,7 @@ impl PageArray {
     #[inline]
     pub fn pfn(&self, page: &Page) -> Pfn {
         let offset = (page as *const Page).addr() - self.pages.as_ptr().addr();
-        debug_assert!(offset < size_of::<Page>() * self.pages.len());
+        debug_assert!(offset < size_of_val(self.pages));
         Pfn((offset / size_of::<Page>()) as u32)
     }
 }

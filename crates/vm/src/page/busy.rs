@@ -8,7 +8,7 @@
 //! This module never sleeps. A caller that must wait marks the page wanted, checks its identity again, and sleeps on a
 //! queue of its own choice; whoever drops the busy state learns that a wake-up is due.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use ksync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::page::Page;
 

@@ -5,7 +5,7 @@
 //! write and no line transfer.
 
 use core::ops::BitOr;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use ksync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use crate::page::Page;
 

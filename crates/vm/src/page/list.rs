@@ -28,7 +28,11 @@ impl PageList {
 
     /// The page added last.
     pub fn first(&self) -> Option<Pfn> {
-        if self.head.is_none() { None } else { Some(self.head) }
+        if self.head.is_none() {
+            None
+        } else {
+            Some(self.head)
+        }
     }
 
     /// Adds a page in front.

@@ -4,7 +4,9 @@
 //! The reverse maps that lock single pages keep their byte mutex here. All views are atomics over the same bytes.
 
 use core::mem::{ManuallyDrop, size_of};
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use ksync::RawSpin;
+use ksync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::page::Pfn;
 
@@ -15,7 +17,7 @@ pub const SLAB_WORDS: usize = 8;
 #[repr(C)]
 pub struct TablePart {
     /// Guards the table's entries.
-    pub lock: AtomicU32,
+    pub lock: RawSpin,
     /// Entries that are not zero. Atomic.
     pub live: AtomicU32,
     parent: AtomicU32,
@@ -24,9 +26,9 @@ pub struct TablePart {
 }
 
 impl TablePart {
-    const fn new() -> TablePart {
+    fn new() -> TablePart {
         TablePart {
-            lock: AtomicU32::new(0),
+            lock: RawSpin::new(),
             live: AtomicU32::new(0),
             parent: AtomicU32::new(0),
             place: AtomicU32::new(0),
@@ -35,7 +37,8 @@ impl TablePart {
 
     /// Prepares the part for a new table: no live entries, not locked. The caller owns the page.
     pub fn init(&self, parent: Pfn, level: u8, slot: u16) {
-        self.lock.store(0, Relaxed);
+        // The first word of a free frame is 0, whatever it was used for: no lock is held, no object in use.
+        debug_assert!(!self.lock.is_locked());
         self.live.store(0, Relaxed);
         self.set_parent(parent);
         self.place
@@ -77,14 +80,14 @@ const _: () = {
 };
 
 impl MachineDependent {
-    pub(super) const fn new() -> MachineDependent {
+    pub(super) fn new() -> MachineDependent {
         MachineDependent {
             table: ManuallyDrop::new(TablePart::new()),
         }
     }
 
     pub(super) fn table(&self) -> &TablePart {
-        // SAFETY: both views consist of 32-bit atomics at the same offsets, for which every bit pattern is valid and
+        // SAFETY: both views consist of 32-bit atomics (a `RawSpin` is one) at the same offsets, for which every bit pattern is valid and
         // shared access is always allowed.
         unsafe { &self.table }
     }

@@ -36,7 +36,7 @@ pub use self::md::{SLAB_WORDS, TablePart};
 pub use self::pfn::{PAGE_SHIFT, PAGE_SIZE, Pfn};
 
 use crate::page::md::MachineDependent;
-use core::sync::atomic::{
+use ksync::atomic::{
     AtomicU8, AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
@@ -93,7 +93,7 @@ const _: () = {
 
 impl Page {
     /// A frame that does not exist: the state of all-zero memory.
-    pub const fn absent() -> Page {
+    pub fn absent() -> Page {
         Page {
             object: AtomicUsize::new(0),
             index: AtomicU32::new(0),
@@ -108,7 +108,7 @@ impl Page {
             prev: AtomicU32::new(0),
             spare: AtomicU32::new(0),
             md: MachineDependent::new(),
-            spares: [const { AtomicU32::new(0) }; 2],
+            spares: [AtomicU32::new(0), AtomicU32::new(0)],
         }
     }
 

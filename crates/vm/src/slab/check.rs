@@ -1,9 +1,9 @@
 //! Accounting and consistency check of the heap.
 
-use super::class::Class;
+use super::class::{CLASSES, Class};
 use super::depot::{count_marked, is_marked};
 use super::{Slab, find};
-use crate::page::{PAGE_SIZE, Pfn, State};
+use crate::page::{PAGE_SIZE, Page, Pfn, State};
 use crate::stats::Tally;
 use crate::{Machine, PageAllocator};
 
@@ -31,19 +31,49 @@ pub enum HeapFault {
     BadObject(usize),
 }
 
+/// What the frames' records say of one depot.
+#[derive(Clone, Copy, Default)]
+struct Found {
+    pages: usize,
+    objects: usize,
+    /// Slabs with free objects.
+    with_free: usize,
+}
+
+impl Found {
+    /// Adds a page of a slab.
+    fn add(&mut self, pfn: Pfn, page: &Page) -> Result<(), HeapFault> {
+        self.pages += 1;
+        if pfn.0.is_multiple_of(1 << page.order()) {
+            let in_use = count_marked(page);
+            let capacity = Class::from_index(page.class()).objects(page.order());
+            if in_use != page.wire_count() || in_use as usize > capacity {
+                return Err(HeapFault::BadSlab(pfn));
+            }
+            self.objects += in_use as usize;
+            self.with_free += usize::from((in_use as usize) < capacity);
+        }
+        Ok(())
+    }
+}
+
 impl Slab {
     /// What is in use. Exact while no CPU uses the heap.
     pub fn usage(&self) -> HeapUsage {
         let mut usage = HeapUsage::default();
         for class in Class::all() {
-            let depots = self.depots.iter().skip(class.index()).step_by(super::CLASSES);
+            let depots = self.depots.iter().skip(class.index()).step_by(CLASSES);
             let (mut pages, mut objects) = (0, 0);
             for depot in depots {
                 let depot = depot.lock();
                 pages += depot.pages();
                 objects += depot.in_use();
             }
-            let cached: usize = self.cpus.iter().map(|cpu| cpu.stacks[class.index()].len()).sum();
+            let cached: usize = self
+                .cpus
+                .iter()
+                .map(|cpu| cpu.stacks[class.index()].len())
+                .sum();
             usage.slab_pages += pages;
             usage.bytes += objects.saturating_sub(cached) * class.size();
         }
@@ -58,11 +88,13 @@ impl Slab {
     /// # Errors
     ///
     /// The first [`HeapFault`] found.
-    pub fn check<M: Machine>(&self, machine: &M, frames: &PageAllocator) -> Result<HeapUsage, HeapFault> {
+    pub fn check<M: Machine>(
+        &self,
+        machine: &M,
+        frames: &PageAllocator,
+    ) -> Result<HeapUsage, HeapFault> {
         for domain in 0..machine.ndomains() {
-            for class in Class::all() {
-                self.check_depot(frames, domain, class)?;
-            }
+            self.check_domain(frames, domain)?;
         }
         for class in Class::all() {
             self.check_caches(machine, frames, class)?;
@@ -70,46 +102,44 @@ impl Slab {
         Ok(self.usage())
     }
 
-    fn check_depot(&self, frames: &PageAllocator, domain: usize, class: Class) -> Result<(), HeapFault> {
+    /// Compares a domain's depots with the frames' records.
+    fn check_domain(&self, frames: &PageAllocator, domain: usize) -> Result<(), HeapFault> {
         let pages = frames.pages();
-        let depot = self.depot(domain, class).lock();
-        let (mut slab_pages, mut objects, mut with_free) = (0, 0, 0);
+        let mut found = [Found::default(); CLASSES];
         for n in 0..pages.len() as u32 {
             let page = pages.get(Pfn(n));
-            let ours = page.state() == State::Slab
-                && page.domain() == domain
-                && usize::from(page.class()) == class.index();
-            if !ours {
-                continue;
+            if page.state() == State::Slab && page.domain() == domain {
+                found[usize::from(page.class())].add(Pfn(n), page)?;
             }
-            slab_pages += 1;
-            if n % (1 << page.order()) != 0 {
-                continue;
-            }
-            let in_use = count_marked(page);
-            let capacity = class.objects(page.order());
-            if in_use != page.wire_count() || in_use as usize > capacity {
-                return Err(HeapFault::BadSlab(Pfn(n)));
-            }
-            objects += in_use as usize;
-            with_free += usize::from((in_use as usize) < capacity);
         }
-        for slab in depot.with_free(pages) {
-            let page = pages.get(slab);
-            if page.state() != State::Slab || page.wire_count() as usize >= class.objects(page.order()) {
-                return Err(HeapFault::BadList(slab));
+        for (class, mut found) in Class::all().zip(found) {
+            let depot = self.depot(domain, class).lock();
+            for slab in depot.with_free(pages) {
+                let page = pages.get(slab);
+                let full = page.wire_count() as usize >= class.objects(page.order());
+                if full || page.state() != State::Slab || found.with_free == 0 {
+                    return Err(HeapFault::BadList(slab));
+                }
+                found.with_free -= 1;
             }
-            // More entries than slabs with free objects means a slab is listed twice.
-            with_free = usize::checked_sub(with_free, 1).ok_or(HeapFault::BadList(slab))?;
-        }
-        if slab_pages != depot.pages() || objects != depot.in_use() || with_free != 0 {
-            return Err(HeapFault::BadDepot(domain, class.size()));
+            if (found.pages, found.objects, found.with_free) != (depot.pages(), depot.in_use(), 0) {
+                return Err(HeapFault::BadDepot(domain, class.size()));
+            }
         }
         Ok(())
     }
 
-    fn check_caches<M: Machine>(&self, machine: &M, frames: &PageAllocator, class: Class) -> Result<(), HeapFault> {
-        let cached = || self.cpus.iter().flat_map(|cpu| cpu.stacks[class.index()].iter());
+    fn check_caches<M: Machine>(
+        &self,
+        machine: &M,
+        frames: &PageAllocator,
+        class: Class,
+    ) -> Result<(), HeapFault> {
+        let cached = || {
+            self.cpus
+                .iter()
+                .flat_map(|cpu| cpu.stacks[class.index()].iter())
+        };
         for object in cached() {
             let found = find(machine, frames.pages(), class, object);
             let marked = is_marked(frames.pages().get(found.slab), found.place);

@@ -17,7 +17,11 @@ const SIZES: [u16; CLASSES] = {
     let mut class = 1;
     while class < CLASSES {
         let base = 16 << ((class - 1) / 2);
-        sizes[class] = if class % 2 == 1 { base + base / 2 } else { 2 * base };
+        sizes[class] = if class % 2 == 1 {
+            base + base / 2
+        } else {
+            2 * base
+        };
         class += 1;
     }
     sizes

@@ -30,7 +30,12 @@ pub(super) struct Depot {
 
 impl Depot {
     pub(super) const fn new() -> Depot {
-        Depot { partial: PageList::new(), spare: None, pages: 0, in_use: 0 }
+        Depot {
+            partial: PageList::new(),
+            spare: None,
+            pages: 0,
+            in_use: 0,
+        }
     }
 
     /// Pages of all slabs.
@@ -50,7 +55,13 @@ impl Depot {
     }
 
     /// Takes up to `wanted` objects.
-    pub(super) fn take(&mut self, pages: PageArray, class: Class, wanted: usize, mut f: impl FnMut(Object)) {
+    pub(super) fn take(
+        &mut self,
+        pages: PageArray,
+        class: Class,
+        wanted: usize,
+        mut f: impl FnMut(Object),
+    ) {
         let mut left = wanted;
         while left > 0 {
             if self.partial.is_empty()
@@ -58,12 +69,17 @@ impl Depot {
             {
                 self.partial.push(pages, slab);
             }
-            let Some(slab) = self.partial.first() else { break };
+            let Some(slab) = self.partial.first() else {
+                break;
+            };
             let page = pages.get(slab);
             let capacity = class.objects(page.order());
             let taken = left.min(capacity - page.wire_count() as usize);
             for _ in 0..taken {
-                f(Object { slab, place: claim(page) });
+                f(Object {
+                    slab,
+                    place: claim(page),
+                });
             }
             page.set_wire_count(page.wire_count() + taken as u32);
             if page.wire_count() as usize == capacity {
@@ -129,7 +145,9 @@ fn unclaim(page: &Page, place: u32) {
 
 /// Objects marked as in use.
 pub(super) fn count_marked(page: &Page) -> u32 {
-    (0..SLAB_WORDS).map(|n| page.slab_word(n).load(Relaxed).count_ones()).sum()
+    (0..SLAB_WORDS)
+        .map(|n| page.slab_word(n).load(Relaxed).count_ones())
+        .sum()
 }
 
 /// Whether an object is marked as in use.

@@ -31,7 +31,7 @@ use crate::{Machine, PageAllocator, Rights};
 
 pub use self::check::{HeapFault, HeapUsage};
 
-ksync::lock_class!(pub DepotLock, "slab depot", rank = 800);
+ksync::lock_class!(pub DepotLock, "slab depot", rank = 120);
 
 /// One CPU's objects.
 struct Cache {
@@ -54,7 +54,9 @@ impl Slab {
     /// An empty heap. Allocates from the global heap, once: 4.5 KiB per CPU and 2 KiB per memory domain.
     pub fn new<M: Machine>(machine: &M) -> Slab {
         Slab {
-            depots: (0..machine.ndomains() * CLASSES).map(|_| Padded(Spin::new(Depot::new()))).collect(),
+            depots: (0..machine.ndomains() * CLASSES)
+                .map(|_| Padded(Spin::new(Depot::new())))
+                .collect(),
             cpus: PerCpu::new(machine.ncpus(), |_| Cache {
                 stacks: array::from_fn(|_| Stack::new()),
                 large: Tally::new(),
@@ -65,7 +67,12 @@ impl Slab {
 
     /// Memory for an object, undefined contents; null if there is none.
     #[inline]
-    pub fn alloc<M: Machine>(&self, machine: &M, frames: &PageAllocator, layout: Layout) -> *mut u8 {
+    pub fn alloc<M: Machine>(
+        &self,
+        machine: &M,
+        frames: &PageAllocator,
+        layout: Layout,
+    ) -> *mut u8 {
         let pin = pin();
         let Some(class) = Class::of(layout) else {
             return self.alloc_large(machine, frames, &pin, layout);
@@ -78,13 +85,22 @@ impl Slab {
 
     /// Takes memory back that [`alloc`](Slab::alloc) gave for the same layout. The caller uses it no longer.
     #[inline]
-    pub fn dealloc<M: Machine>(&self, machine: &M, frames: &PageAllocator, object: *mut u8, layout: Layout) {
+    pub fn dealloc<M: Machine>(
+        &self,
+        machine: &M,
+        frames: &PageAllocator,
+        object: *mut u8,
+        layout: Layout,
+    ) {
         let pin = pin();
         let Some(class) = Class::of(layout) else {
             return self.free_large(machine, frames, &pin, object, layout);
         };
         let stack = &self.cpus.get(&pin).stacks[class.index()];
-        debug_assert!(stack.iter().all(|held| held != object), "heap object {object:?} freed twice");
+        debug_assert!(
+            stack.iter().all(|held| held != object),
+            "heap object {object:?} freed twice"
+        );
         if !stack.push(object, class.cached()) {
             self.dealloc_slow(machine, frames, &pin, class, object);
         }
@@ -93,7 +109,9 @@ impl Slab {
     /// Whether memory allocated for `layout` also serves `size` bytes of the same alignment, and would be given for
     /// them: then a reallocation has nothing to do.
     pub fn same_place(layout: Layout, size: usize) -> bool {
-        let Ok(other) = Layout::from_size_align(size, layout.align()) else { return false };
+        let Ok(other) = Layout::from_size_align(size, layout.align()) else {
+            return false;
+        };
         match (Class::of(layout), Class::of(other)) {
             (Some(class), Some(other)) => class == other,
             (None, None) => order_of(layout) == order_of(other),
@@ -201,13 +219,18 @@ impl Slab {
         objects: &[*mut u8],
     ) {
         let pages = frames.pages();
-        let mut objects = objects.iter().map(|&object| find(machine, pages, class, object)).peekable();
+        let mut objects = objects
+            .iter()
+            .map(|&object| find(machine, pages, class, object))
+            .peekable();
         while let Some(first) = objects.peek() {
             let domain = pages.get(first.slab).domain();
             let mut surplus = [Pfn::NONE; CACHE];
             let mut surpluses = 0;
             let mut depot = self.depot(domain, class).lock();
-            while let Some(object) = objects.next_if(|object| pages.get(object.slab).domain() == domain) {
+            while let Some(object) =
+                objects.next_if(|object| pages.get(object.slab).domain() == domain)
+            {
                 if let Some(slab) = depot.put(pages, class, object) {
                     surplus[surpluses] = slab;
                     surpluses += 1;
@@ -231,9 +254,18 @@ impl Slab {
         let order = order_of(layout);
         let run = frames.alloc_order(pin, order, Rights::Kernel);
         // A single page is a small request, see the module.
-        let run = run.or_else(|error| if order == 0 { frames.alloc(pin, Rights::Reserve) } else { Err(error) });
+        let run = run.or_else(|error| {
+            if order == 0 {
+                frames.alloc(pin, Rights::Reserve)
+            } else {
+                Err(error)
+            }
+        });
         let Ok(run) = run else { return ptr::null_mut() };
-        frames.pages().get(run).init_flags(State::Kernel, Flags::EMPTY);
+        frames
+            .pages()
+            .get(run)
+            .init_flags(State::Kernel, Flags::EMPTY);
         self.cpus.get(pin).large.add(1 << order);
         machine.frame(run).as_ptr()
     }
@@ -248,7 +280,9 @@ impl Slab {
         layout: Layout,
     ) {
         let order = order_of(layout);
-        let run = machine.frame_of(object).expect("a heap pointer lies in a frame");
+        let run = machine
+            .frame_of(object)
+            .expect("a heap pointer lies in a frame");
         self.cpus.get(pin).large.add((1u64 << order).wrapping_neg());
         frames.free_order(pin, run, order);
     }
@@ -263,7 +297,11 @@ fn order_of(layout: Layout) -> u8 {
 /// A run of pages prepared as a slab without objects in use.
 fn new_slab(frames: &PageAllocator, pin: &CpuPin, class: Class) -> Option<Pfn> {
     // Where memory is short or in pieces, a single page holds at least one object of any class.
-    let tries = [(class.order(), Rights::Kernel), (0, Rights::Kernel), (0, Rights::Reserve)];
+    let tries = [
+        (class.order(), Rights::Kernel),
+        (0, Rights::Kernel),
+        (0, Rights::Reserve),
+    ];
     let (slab, order) = tries
         .into_iter()
         .find_map(|(order, rights)| Some((frames.alloc_order(pin, order, rights).ok()?, order)))?;
@@ -285,12 +323,17 @@ fn release_slab(frames: &PageAllocator, pin: &CpuPin, slab: Pfn) {
 
 /// The address of an object.
 fn place<M: Machine>(machine: &M, class: Class, object: Object) -> *mut u8 {
-    machine.frame(object.slab).as_ptr().wrapping_add(object.place as usize * class.size())
+    machine
+        .frame(object.slab)
+        .as_ptr()
+        .wrapping_add(object.place as usize * class.size())
 }
 
 /// The object at an address.
 fn find<M: Machine>(machine: &M, pages: PageArray, class: Class, object: *mut u8) -> Object {
-    let pfn = machine.frame_of(object).expect("a heap pointer lies in a frame");
+    let pfn = machine
+        .frame_of(object)
+        .expect("a heap pointer lies in a frame");
     let page = pages.get(pfn);
     assert!(
         page.state() == State::Slab && usize::from(page.class()) == class.index(),
@@ -299,5 +342,8 @@ fn find<M: Machine>(machine: &M, pages: PageArray, class: Class, object: *mut u8
     );
     let slab = Pfn(pfn.0 >> page.order() << page.order());
     let offset = ((pfn.0 - slab.0) as usize * PAGE_SIZE) + object.addr() % PAGE_SIZE;
-    Object { slab, place: (offset / class.size()) as u32 }
+    Object {
+        slab,
+        place: (offset / class.size()) as u32,
+    }
 }
