@@ -412,9 +412,15 @@ impl Epoch {
             .sum()
     }
 
-    /// The global epoch, for statistics.
+    /// The global epoch. What became unreachable before a CPU reads `s` here may be freed by who reads `s + 3` and
+    /// then issues an acquire fence.
     pub fn current(&self) -> u64 {
         self.shared().global.load(Relaxed)
+    }
+
+    /// Tries to step the epoch: for who keeps retired things by stamps of [`Epoch::current`].
+    pub fn advance(&self) -> bool {
+        self.shared().try_advance()
     }
 
     /// Waits until every read section that was open at the call is over. Sleeping context.

@@ -58,6 +58,12 @@ pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use shim::atomic;
 pub use spin::{IrqSpin, IrqSpinGuard, RawSpin, RawSpinGuard, Spin, SpinGuard};
 
+/// A hint inside a busy-wait loop.
+#[inline(always)]
+pub fn relax() {
+    platform::relax();
+}
+
 #[doc(hidden)]
 pub mod __private {
     pub use crate::platform::symbols;

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use vm::alloc::FreeRange;
 use vm::page::{PAGE_SHIFT, PAGE_SIZE};
-use vm::{Machine, Page, PageAllocator, PageArray, Pfn};
+use vm::{CpuSet, Gather, Machine, Page, PageAllocator, PageArray, Pfn};
 
 /// The first frame that exists.
 pub const FIRST: Pfn = Pfn(16);
@@ -128,4 +128,7 @@ unsafe impl Machine for Arena {
     fn now_ns(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }
+
+    /// Nothing is cached: whoever walks these tables walks them anew.
+    fn flush(&self, _cpus: &CpuSet, _what: &Gather) {}
 }

@@ -6,13 +6,20 @@
 extern crate alloc as rust_alloc;
 
 pub mod alloc;
+pub mod limbo;
 pub mod machine;
 pub mod page;
+pub mod pmap;
 pub mod slab;
 mod stack;
 pub mod stats;
+pub mod tlb;
+mod vm;
 
 pub use alloc::{NoMemory, PageAllocator, Rights};
 pub use machine::Machine;
 pub use page::{Page, PageArray, Pfn};
+pub use pmap::{Pmap, Prot, Pte};
 pub use slab::Slab;
+pub use tlb::{CpuSet, Gather};
+pub use vm::Vm;

@@ -9,7 +9,10 @@
 
 use core::ptr::NonNull;
 
+use ksync::atomic::AtomicU64;
+
 use crate::page::Pfn;
+use crate::tlb::{CpuSet, Gather};
 
 /// A machine: memory frames, CPUs, their distances and a clock.
 ///
@@ -39,4 +42,26 @@ pub unsafe trait Machine: Send + Sync + 'static {
 
     /// Monotonic time in nanoseconds.
     fn now_ns(&self) -> u64;
+
+    /// Invalidates cached translations on each CPU of `cpus`, this one included if it is a member, and returns when all
+    /// have done so: what [`Gather::runs`] names, or everything if the gather [is full](Gather::is_full), after
+    /// loading the root that the pmap which the CPU runs has at that moment ([`Pmap::root_info`]).
+    ///
+    /// Invalidating an address drops the cached upper levels for it as well. It is called with preemption off and
+    /// interrupts on, without locks that an interrupt handler takes; two CPUs may flush each other at once.
+    ///
+    /// A machine also forgets, by itself, the cached translations of an address whose access faulted on that CPU.
+    ///
+    /// [`Pmap::root_info`]: crate::pmap::Pmap::root_info
+    fn flush(&self, cpus: &CpuSet, what: &Gather);
+
+    /// The words of a page table, as atomics.
+    ///
+    /// Machines under a model checker, whose atomics are not plain words, keep them elsewhere.
+    #[inline]
+    fn table_words(&self, pfn: Pfn) -> &[AtomicU64; 512] {
+        // SAFETY: `frame` gives 4096 aligned bytes that live as long as the machine, any of which are valid words;
+        // while the frame is a page table it is accessed as atomics alone.
+        unsafe { self.frame(pfn).cast::<[AtomicU64; 512]>().as_ref() }
+    }
 }

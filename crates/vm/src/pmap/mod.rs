@@ -1,0 +1,224 @@
+//! Page tables of one address space: a cache of its map and objects.
+//!
+//! *Guarantees.*
+//! - A translation is entered only if the caller's check (the map entry's generation, the page's identity) holds at a
+//!   moment when no removal of the range or the page can miss it.
+//! - What [`Pmap::remove_range`], [`Pmap::protect_range`] or a scan took away is unusable on every CPU once the
+//!   gather they filled is finished.
+//! - Any part may be dropped at any moment; the next access faults it in again. No dirty bit is lost.
+//! - Each table page is counted, is freed when it is empty, and is never freed under a walker.
+//! - Switching to a pmap allocates nothing: without tables it runs on one shared empty root.
+//!
+//! *Mechanism.* Real x86-64 tables in real frames. Walks take no lock; they run pinned, and a table page that was
+//! unlinked is freed after a grace period. Filling an empty entry takes the table's lock; emptying one does not, where
+//! the reverse map does it. `doc/vm-pmap.md` draws the protocols as time lines. One concept a file:
+//!
+//! | file | subject |
+//! |---|---|
+//! | [`pte`] | an entry as a value |
+//! | [`table`] | a table page: words, lock, account |
+//! | `walk` | walking, missing tables, unlinking empty ones |
+//! | `enter` | filling entries |
+//! | `range` | removal and protection of address ranges |
+//! | `protect` | write protection high in the tree, and its push-down |
+//! | `scan` | what the reverse map does to single entries |
+//! | `release` | exit, and dropping tables |
+//!
+//! Writability is the AND along the path; nothing trusts a leaf's W alone.
+//!
+//! Not here yet, and not ruled out: leaves above level 1 (nothing produces them, descending code asserts their absence);
+//! tables that several pmaps share (a directory entry would say so, and pruning, push-down and release stop at it);
+//! address-space identifiers ([`RootInfo::generation`] is what a CPU would compare when it switches in).
+
+mod enter;
+mod protect;
+pub mod pte;
+mod range;
+mod release;
+mod scan;
+pub mod table;
+mod walk;
+
+use ksync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
+use ksync::{CpuPin, PerCpu};
+
+pub use self::enter::{EnterError, Entered};
+pub use self::pte::{Prot, Pte};
+pub use self::scan::Scan;
+
+use crate::page::Pfn;
+use crate::stats::Tally;
+use crate::tlb::ActiveSet;
+use crate::{Machine, Vm};
+
+/// First address beyond user space.
+pub const USER_END: u64 = 1 << 47;
+
+/// The page tables of one address space. Usually inside a `Space`.
+pub struct Pmap {
+    /// CPUs that run it. First, with the root behind it: what a switch touches. Atomic, each CPU its own bit.
+    active: ActiveSet,
+    /// Frame of the level-4 table, or [`Pfn::NONE`]. Set from none by the first enter, and back under the root's lock.
+    root: AtomicU32,
+    /// Table pages, the root included. Atomic; changed only when a table comes or goes.
+    tables: AtomicU32,
+    /// Operations that removed something and have not flushed yet. Atomic, see `tlb`.
+    pending: AtomicU32,
+    /// Raised by each flush, before the active set is read. Atomic.
+    generation: AtomicU64,
+}
+
+/// What a CPU needs to run a pmap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RootInfo {
+    /// Frame of the level-4 table.
+    pub root: Pfn,
+    /// Changes whenever translations that a CPU may have kept from an earlier activation became wrong.
+    pub generation: u64,
+}
+
+/// What all pmaps of a [`Vm`] share.
+pub struct Pmaps {
+    /// The root without user entries, whose kernel half every root copies. Const, with its kernel half.
+    empty_root: Pfn,
+    counts: PerCpu<Counts>,
+}
+
+/// Counts of one CPU; it alone adds to them.
+#[derive(Default)]
+pub struct Counts {
+    /// Flushes that interrupted other CPUs.
+    pub sent: Tally,
+    /// CPUs interrupted by them.
+    pub targets: Tally,
+    /// Flushes that no other CPU needed.
+    pub avoided: Tally,
+    /// Table pages made.
+    pub tables_made: Tally,
+    /// Table pages unlinked because they were empty.
+    pub tables_pruned: Tally,
+    /// Entries removed by scans.
+    pub scan_removed: Tally,
+}
+
+impl Pmaps {
+    /// Takes over the template root. `empty_root` is a frame whose words 256.. are the kernel half, complete and
+    /// constant from now on (a kernel that grows fills the level-4 entries before), and whose words ..256 are zero.
+    pub fn new(ncpus: usize, empty_root: Pfn) -> Pmaps {
+        Pmaps {
+            empty_root,
+            counts: PerCpu::new(ncpus, |_| Counts::default()),
+        }
+    }
+
+    /// The root without user entries: for idle CPUs and kernel threads too.
+    pub fn empty_root(&self) -> Pfn {
+        self.empty_root
+    }
+
+    /// This CPU's counts.
+    pub fn counts<'p>(&'p self, pin: &'p CpuPin) -> &'p Counts {
+        self.counts.get(pin)
+    }
+
+    /// The counts of all CPUs.
+    pub fn all_counts(&self) -> impl Iterator<Item = &Counts> {
+        self.counts.iter()
+    }
+}
+
+impl Pmap {
+    /// A pmap without tables. Allocates nothing.
+    pub fn new() -> Pmap {
+        Pmap {
+            active: ActiveSet::default(),
+            root: AtomicU32::new(Pfn::NONE.0),
+            tables: AtomicU32::new(0),
+            pending: AtomicU32::new(0),
+            generation: AtomicU64::new(0),
+        }
+    }
+
+    /// Makes this CPU one that runs the pmap and returns the root to load.
+    ///
+    /// The caller keeps flush requests from being served between this call and the load of the root (interrupts off),
+    /// so that a request to load a new root cannot be overtaken by the older one. It leaves the pmap that it ran before
+    /// after the load.
+    #[inline]
+    pub fn activate<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin) -> RootInfo {
+        self.active.enter(pin.cpu());
+        self.root_info(vm)
+    }
+
+    /// The root to load now: for a CPU that runs the pmap and was asked for a full flush.
+    #[inline]
+    pub fn root_info<M: Machine>(&self, vm: &Vm<M>) -> RootInfo {
+        let generation = self.generation.load(SeqCst);
+        let root = Pfn(self.root.load(SeqCst));
+        RootInfo {
+            root: if root.is_none() {
+                vm.pmaps.empty_root
+            } else {
+                root
+            },
+            generation,
+        }
+    }
+
+    /// Says that this CPU, which has loaded another root, no longer runs the pmap. Without address-space identifiers
+    /// that load has emptied its translation cache.
+    #[inline]
+    pub fn deactivate(&self, pin: &CpuPin) {
+        self.active.leave(pin.cpu());
+    }
+
+    /// The CPUs that run the pmap.
+    pub fn active(&self) -> &ActiveSet {
+        &self.active
+    }
+
+    /// Table pages, the root included. Exact while nobody enters, removes or scans.
+    pub fn tables(&self) -> usize {
+        self.tables.load(Relaxed) as usize
+    }
+
+    /// Whether removed translations may still be cached somewhere. Acquire: pairs with the change of the entry that
+    /// the caller has read.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending.load(Acquire) != 0
+    }
+
+    pub(crate) fn raise_pending(&self) {
+        // The release of each entry change that follows publishes it.
+        self.pending.fetch_add(1, SeqCst);
+    }
+
+    pub(crate) fn lower_pending(&self) {
+        self.pending.fetch_sub(1, Release);
+    }
+
+    pub(crate) fn bump_generation(&self) {
+        self.generation.fetch_add(1, SeqCst);
+    }
+
+    /// The root's frame, if there is one.
+    fn root(&self) -> Option<Pfn> {
+        let root = Pfn(self.root.load(SeqCst));
+        (!root.is_none()).then_some(root)
+    }
+}
+
+impl Default for Pmap {
+    fn default() -> Self {
+        Pmap::new()
+    }
+}
+
+impl Drop for Pmap {
+    fn drop(&mut self) {
+        debug_assert!(self.root().is_none(), "a pmap was dropped with its tables");
+    }
+}

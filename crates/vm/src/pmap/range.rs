@@ -1,0 +1,228 @@
+//! Removal and protection of address ranges.
+//!
+//! The caller has changed the map (or killed the entries) before it comes here. Both walks start with a full fence and
+//! skip what is not there without a lock; see `next_leaf` for why that misses nothing. Ranges are worked off a
+//! level-1 table at a time, pinned for that long.
+
+use core::ops::Range;
+
+use ksync::atomic::{Ordering::SeqCst, fence};
+
+use super::pte::Pte;
+use super::table::{ENTRIES, Table, entry_shift, slot};
+use super::{Pmap, USER_END};
+use crate::page::{PAGE_SIZE, Pfn};
+use crate::tlb::Gather;
+use crate::{Machine, Vm};
+
+/// Bytes under one level-1 table.
+const SPAN: u64 = 1 << entry_shift(2);
+
+/// What becomes of A and D of removed entries.
+trait Harvest {
+    /// Whether they are wanted at all.
+    const WANTED: bool;
+    fn take(&mut self, pfn: Pfn, pte: Pte);
+}
+
+/// Nobody wants them.
+struct Discard;
+
+impl Harvest for Discard {
+    const WANTED: bool = false;
+    fn take(&mut self, _: Pfn, _: Pte) {}
+}
+
+impl<F: FnMut(Pfn, Pte)> Harvest for F {
+    const WANTED: bool = true;
+    fn take(&mut self, pfn: Pfn, pte: Pte) {
+        self(pfn, pte);
+    }
+}
+
+/// Rights that [`Pmap::protect_range`] takes away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Revoke {
+    /// Writing. D stays in the entry until that is removed or scanned.
+    pub write: bool,
+    /// Instruction fetch.
+    pub exec: bool,
+}
+
+impl Pmap {
+    /// Removes all entries in `start..end`, without regard for A and D: for private anonymous memory, and wherever
+    /// pages are marked dirty when they are entered writable.
+    ///
+    /// The entries are gone when this returns, the translations when `gather` is finished.
+    pub fn remove_range<'p, M: Machine>(
+        &'p self,
+        vm: &Vm<M>,
+        start: u64,
+        end: u64,
+        gather: &mut Gather<'p>,
+    ) {
+        self.remove(vm, start..end, gather, false, &mut Discard);
+    }
+
+    /// As [`remove_range`](Pmap::remove_range), and passes each managed entry with A or D set to `on_page`.
+    ///
+    /// While `on_page` runs the entry is busy: a scan for the page waits, so it never sees the entry gone and the page
+    /// not yet marked. `on_page` runs under a spin lock and must only mark the page.
+    pub fn harvest_range<'p, M: Machine>(
+        &'p self,
+        vm: &Vm<M>,
+        start: u64,
+        end: u64,
+        gather: &mut Gather<'p>,
+        mut on_page: impl FnMut(Pfn, Pte),
+    ) {
+        self.remove(vm, start..end, gather, false, &mut on_page);
+    }
+
+    /// As [`harvest_range`](Pmap::harvest_range), but spares wired entries. For dropping tables while the map stays as
+    /// it is: what is lost is faulted in again.
+    pub fn drop_range<'p, M: Machine>(
+        &'p self,
+        vm: &Vm<M>,
+        start: u64,
+        end: u64,
+        gather: &mut Gather<'p>,
+        mut on_page: impl FnMut(Pfn, Pte),
+    ) {
+        self.remove(vm, start..end, gather, true, &mut on_page);
+    }
+
+    fn remove<'p, M: Machine, H: Harvest>(
+        &'p self,
+        vm: &Vm<M>,
+        range: Range<u64>,
+        gather: &mut Gather<'p>,
+        spare_wired: bool,
+        harvest: &mut H,
+    ) {
+        self.for_each_leaf(vm, range, |pin, table, span| {
+            if self.remove_in(table, span.clone(), gather, spare_wired, harvest) {
+                self.prune(vm, pin, span.start, gather);
+            }
+        });
+    }
+
+    /// Removes entries of one table. Returns whether it may be empty now.
+    fn remove_in<'p, H: Harvest>(
+        &'p self,
+        table: Table,
+        span: Range<u64>,
+        gather: &mut Gather<'p>,
+        spare_wired: bool,
+        harvest: &mut H,
+    ) -> bool {
+        let guard = table.lock_leaf();
+        if table.is_dead() {
+            return false;
+        }
+        let first = slot(span.start, 1);
+        let mut removed = 0;
+        table.for_each_locked(first, slots_end(&span), |at, pte| {
+            if spare_wired && pte.any(Pte::WIRED) {
+                return;
+            }
+            gather.record(self, span.start + ((at - first) * PAGE_SIZE) as u64);
+            removed += u32::from(take_out(&table, at, pte, harvest));
+        });
+        let empty = table.shrink(removed);
+        drop(guard);
+        empty || table.live() == 0
+    }
+
+    /// Takes rights away from all entries in `start..end`. Gone for every CPU when `gather` is finished.
+    pub fn protect_range<'p, M: Machine>(
+        &'p self,
+        vm: &Vm<M>,
+        start: u64,
+        end: u64,
+        revoke: Revoke,
+        gather: &mut Gather<'p>,
+    ) {
+        self.for_each_leaf(vm, start..end, |_, table, span| {
+            let _guard = table.lock_leaf();
+            if table.is_dead() {
+                return;
+            }
+            let first = slot(span.start, 1);
+            table.for_each_locked(first, slots_end(&span), |at, pte| {
+                let change =
+                    (revoke.write && pte.is_writable()) || (revoke.exec && pte.is_executable());
+                if change {
+                    gather.record(self, span.start + ((at - first) * PAGE_SIZE) as u64);
+                    restrict(&table, at, pte, revoke);
+                }
+            });
+        });
+    }
+
+    /// Passes the level-1 tables in `range` and the part of the range under each to `visit`, pinned for each anew.
+    fn for_each_leaf<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        range: Range<u64>,
+        mut visit: impl FnMut(&ksync::CpuPin, Table, Range<u64>),
+    ) {
+        debug_assert!(range.start % PAGE_SIZE as u64 == 0 && range.end % PAGE_SIZE as u64 == 0);
+        debug_assert!(range.end <= USER_END);
+        fence(SeqCst);
+        let mut va = range.start;
+        loop {
+            let pin = ksync::pin();
+            let Some((table, at)) = self.next_leaf(vm, &pin, va, range.end) else {
+                return;
+            };
+            let end = ((at | (SPAN - 1)) + 1).min(range.end);
+            visit(&pin, table, at..end);
+            va = end;
+        }
+    }
+}
+
+/// One beyond the last slot of a level-1 table that `span` covers.
+fn slots_end(span: &Range<u64>) -> usize {
+    slot(span.end - PAGE_SIZE as u64, 1) + 1
+}
+
+/// Removes one entry of a locked table. Returns whether there still was one; a scan may have been faster.
+#[inline]
+fn take_out<H: Harvest>(table: &Table, at: usize, mut pte: Pte, harvest: &mut H) -> bool {
+    while !pte.is_empty() {
+        let marks = H::WANTED && pte.is_managed() && pte.any(Pte::A | Pte::D);
+        let next = if marks { pte.busy() } else { Pte::EMPTY };
+        match table.compare_exchange(at, pte, next) {
+            Ok(()) => {
+                if marks {
+                    harvest.take(pte.pfn(), pte);
+                    table.clear(at);
+                }
+                return true;
+            }
+            Err(now) => pte = now,
+        }
+    }
+    false
+}
+
+/// Takes rights from one entry of a locked table; a scan may take the entry out meanwhile.
+fn restrict(table: &Table, at: usize, mut pte: Pte, revoke: Revoke) {
+    while !pte.is_empty() {
+        let mut next = pte;
+        if revoke.write {
+            next = next.without(Pte::W);
+        }
+        if revoke.exec {
+            next = next.with(Pte::NX);
+        }
+        match table.compare_exchange(at, pte, next) {
+            Ok(()) => return,
+            Err(now) => pte = now,
+        }
+    }
+}
+
+const _: () = assert!(SPAN == (ENTRIES * PAGE_SIZE) as u64);

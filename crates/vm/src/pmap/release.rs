@@ -1,0 +1,101 @@
+//! Exit, and dropping tables.
+
+use ksync::atomic::{Ordering::SeqCst, fence};
+
+use super::table::{ENTRIES, Table};
+use super::{Pmap, USER_END};
+use crate::limbo::FrameList;
+use crate::page::Pfn;
+use crate::tlb::{self, Gather};
+use crate::{Machine, Vm};
+
+/// Tables that one grace period is asked for; bounds the work of whoever frees them.
+const BATCH: usize = 128;
+
+impl Pmap {
+    /// Frees all tables without reading the entries of level-1 tables. For exit and exec, when no thread can enter
+    /// anything any more: A and D of what is mapped must not matter (see `remove_range`).
+    ///
+    /// Scans may be under way and walk what is being freed. CPUs that still have the root loaded, such as an idle one,
+    /// are told to load the empty one; if there are none, nobody is interrupted. Preemptible between tables.
+    pub fn release<M: Machine>(&self, vm: &Vm<M>) {
+        self.raise_pending();
+        let root = Pfn(self.root.swap(Pfn::NONE.0, SeqCst));
+        self.bump_generation();
+        fence(SeqCst);
+        let running = self.active.snapshot();
+        if !root.is_none() && !running.is_empty() {
+            tlb::send(vm, &running, &Gather::reload());
+        }
+        self.lower_pending();
+        if root.is_none() {
+            return;
+        }
+        let mut list = FrameList::EMPTY;
+        let mut freed = 0;
+        self.release_below(vm, root, 4, &mut list, &mut freed);
+        vm.retire_frames(&ksync::pin(), list);
+        self.tables.fetch_sub(freed, SeqCst);
+        debug_assert!(
+            self.tables() == 0,
+            "table pages of a released pmap are left over"
+        );
+    }
+
+    /// Marks an unlinked directory dead, so that nobody links to it any more, and collects it and all below.
+    fn release_below<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pfn: Pfn,
+        level: u8,
+        list: &mut FrameList,
+        freed: &mut u32,
+    ) {
+        if level > 1 {
+            let table = Table::at(vm, pfn);
+            let guard = table.lock_directory();
+            table.set_dead();
+            drop(guard);
+            // From here on the entries are constant.
+            let end = if level == 4 { ENTRIES / 2 } else { ENTRIES };
+            let mut at = 0;
+            while let Some(found) = table.next(at, end) {
+                self.release_below(vm, table.get(found).pfn(), level - 1, list, freed);
+                at = found + 1;
+            }
+        }
+        list.push(vm.pages, pfn);
+        *freed += 1;
+        if list.len() >= BATCH {
+            vm.retire_frames(&ksync::pin(), core::mem::replace(list, FrameList::EMPTY));
+        }
+    }
+
+    /// Drops all tables but those of wired entries; A and D of managed entries go to `on_page` as for
+    /// [`harvest_range`](Pmap::harvest_range). The pmap stays usable, by CPUs that run it too, and switching to it
+    /// allocates nothing: without a root it runs on the empty one. For sleepers and `vmchaos`.
+    pub fn drop_tables<M: Machine>(&self, vm: &Vm<M>, on_page: impl FnMut(Pfn, super::Pte)) {
+        let mut gather = Gather::new();
+        self.drop_range(vm, 0, USER_END, &mut gather, on_page);
+        self.drop_root(vm, &mut gather);
+        gather.finish(vm);
+    }
+
+    /// Goes back to the empty root if no table hangs off the root.
+    fn drop_root<'p, M: Machine>(&'p self, vm: &Vm<M>, gather: &mut Gather<'p>) {
+        let pin = ksync::pin();
+        let Some(root) = self.table_at(vm, &pin, 0, 4) else {
+            return;
+        };
+        let guard = root.lock_directory();
+        if root.is_dead() || root.live() != 0 {
+            return;
+        }
+        root.set_dead();
+        gather.record_all(self);
+        self.root.store(Pfn::NONE.0, SeqCst);
+        drop(guard);
+        self.tables.fetch_sub(1, SeqCst);
+        gather.free_later(vm, root.pfn);
+    }
+}

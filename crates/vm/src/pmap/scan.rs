@@ -1,0 +1,155 @@
+//! What the reverse map does to single entries.
+//!
+//! A scan comes from a page, which it holds hard-busy, to an address where the page may be mapped. It takes no lock
+//! and acts by compare-and-swap, on an entry that carries the frame: live ones, and claims of faults on their way. A
+//! busy entry is waited for: its remover is handing A and D to the page, pinned.
+//!
+//! If the pmap has invalidations pending, the address joins the scan's gather whatever its entry looks like, because
+//! a translation that somebody took out, or restricted, may still be cached (see `tlb`). Only one that is settled may
+//! be concluded from.
+
+use ksync::CpuPin;
+use ksync::atomic::{Ordering::SeqCst, fence};
+
+use super::Pmap;
+use super::pte::Pte;
+use super::table::slot;
+use super::walk::Leaf;
+use crate::page::Pfn;
+use crate::tlb::Gather;
+use crate::{Machine, Vm};
+
+/// What a scan found at an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scan {
+    /// The frame is not mapped here.
+    Absent,
+    /// A fault had claimed the slot for the frame; it will start again.
+    Unclaimed,
+    /// The frame was mapped by this entry, which has been acted on. Its A and D are the caller's where the
+    /// operation took them.
+    Found(Pte),
+}
+
+impl Scan {
+    /// The entry, if one was found.
+    pub fn pte(self) -> Option<Pte> {
+        match self {
+            Scan::Found(pte) => Some(pte),
+            _ => None,
+        }
+    }
+}
+
+impl Pmap {
+    /// Takes the entry of `va` out if it maps `pfn`. The caller holds the page hard-busy, has put a full fence
+    /// after that, and keeps it so until `gather` is finished. Marking the page with A and D of the entry is its task.
+    pub fn scan_remove<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        va: u64,
+        pfn: Pfn,
+        gather: &mut Gather<'_>,
+    ) -> Scan {
+        let found = self.scan(vm, pin, va, pfn, gather, |_| Pte::EMPTY);
+        if found != Scan::Absent {
+            vm.pmaps.counts(pin).scan_removed.add(1);
+        }
+        found
+    }
+
+    /// Clears W and D in the entry of `va` if it maps `pfn`: before its contents are written out. Conditions as for
+    /// [`scan_remove`](Pmap::scan_remove).
+    pub fn scan_write_protect<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        va: u64,
+        pfn: Pfn,
+        gather: &mut Gather<'_>,
+    ) -> Scan {
+        self.scan(vm, pin, va, pfn, gather, |pte| {
+            pte.without(Pte::W | Pte::D | Pte::CLAIMED)
+        })
+    }
+
+    /// Clears A in the entry of `va` if it maps `pfn`; returns whether it was set. Nothing is flushed: a CPU that has
+    /// the translation cached may go on using it unnoticed, for a while. The page need not be busy.
+    pub fn scan_test_clear_accessed<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        va: u64,
+        pfn: Pfn,
+    ) -> bool {
+        let Some(Leaf { table, .. }) = self.walk(vm, pin, va) else {
+            return false;
+        };
+        let at = slot(va, 1);
+        let pte = table.get(at);
+        let ours = pte.is_present() && pte.pfn() == pfn && pte.is_accessed();
+        // One attempt: an entry that changes under the hint is in use.
+        ours && (table.compare_exchange(at, pte, pte.without(Pte::A)).is_ok()
+            || table.get(at).pfn() == pfn)
+    }
+
+    /// Replaces the entry by what `change` makes of it, if it is live and carries `pfn`; removes it if it is a claim.
+    fn scan<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        va: u64,
+        pfn: Pfn,
+        gather: &mut Gather<'_>,
+        change: impl Fn(Pte) -> Pte,
+    ) -> Scan {
+        let found = self.scan_entry(vm, pin, va, pfn, change);
+        if matches!(found, Scan::Found(_)) || self.is_pending() {
+            // The entry changed before the active set is read.
+            fence(SeqCst);
+            gather.record_scan(self, va);
+        }
+        found
+    }
+
+    fn scan_entry<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        va: u64,
+        pfn: Pfn,
+        change: impl Fn(Pte) -> Pte,
+    ) -> Scan {
+        let Some(Leaf { table, .. }) = self.walk(vm, pin, va) else {
+            return Scan::Absent;
+        };
+        let at = slot(va, 1);
+        loop {
+            let pte = table.get(at);
+            if pte.is_empty() || pte.pfn() != pfn {
+                return Scan::Absent;
+            }
+            if !pte.is_present() && pte.any(Pte::BUSY) {
+                ksync::relax();
+                continue;
+            }
+            let new = if pte.is_present() {
+                change(pte)
+            } else {
+                Pte::EMPTY
+            };
+            if table.compare_exchange(at, pte, new).is_err() {
+                continue;
+            }
+            if new.is_empty() {
+                table.shrink(1);
+            }
+            return if pte.is_present() {
+                Scan::Found(pte)
+            } else {
+                Scan::Unclaimed
+            };
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! One page-table page: its 512 words, its lock and its account.
+//!
+//! The words lie in the frame, everything else in the frame's [`Page`]:
+//!
+//! - `lock` serialises all changes that turn an empty entry into another, all changes to directory entries, and
+//!   unlinking. Directories come before what they point at.
+//! - `live` counts entries that are not empty, from above: it is raised before an entry is filled and lowered after it
+//!   is emptied, so zero, seen under the lock, means an empty table that stays empty while the lock is held. Scans
+//!   empty entries without the lock, so it is atomic.
+//! - `DEAD`, in the same word, says that the table is unlinked. It is set under the lock; a CPU that took the lock of a
+//!   dead table goes back to the root.
+//! - `groups` has one bit for each eight entries (one cache line). A clear bit means eight empty entries. It is set
+//!   under the lock before an entry of the group is filled, and cleared under the lock by whoever sees all eight empty.
+//!   Walks over ranges look at groups, so a sparse table costs what is in it.
+
+use ksync::atomic::{
+    AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+};
+use ksync::{LockClass, RawSpinGuard, lock_class};
+
+use super::pte::Pte;
+use crate::page::{Page, Pfn, TablePart};
+use crate::{Machine, Vm};
+
+lock_class!(
+    /// Tables of level 2 and above. Held while the lock of a table below is taken; two directories top down.
+    pub DirectoryLock, "page directory", rank = 200
+);
+lock_class!(
+    /// Tables of level 1.
+    pub LeafLock, "page table", rank = 202
+);
+
+/// Entries of a table.
+pub const ENTRIES: usize = 512;
+/// Entries of a group: one cache line.
+const GROUP: usize = 8;
+/// Level of the root.
+pub const ROOT_LEVEL: u8 = 4;
+
+/// log2 of the bytes that one entry of a table of this level covers.
+pub const fn entry_shift(level: u8) -> u32 {
+    12 + 9 * (level as u32 - 1)
+}
+
+/// The entry of `va` in its table of this level.
+#[inline]
+pub const fn slot(va: u64, level: u8) -> usize {
+    (va >> entry_shift(level)) as usize & (ENTRIES - 1)
+}
+
+/// First address that a table of this level around `va` covers.
+pub const fn table_base(va: u64, level: u8) -> u64 {
+    va & !((1 << entry_shift(level + 1)) - 1)
+}
+
+/// A table that somebody keeps allocated: its owner, a pin that found it, or the lock of a table above it.
+#[derive(Clone, Copy)]
+pub struct Table<'a> {
+    /// The frame.
+    pub pfn: Pfn,
+    words: &'a [AtomicU64; ENTRIES],
+    page: &'a Page,
+}
+
+impl<'a> Table<'a> {
+    /// The table in frame `pfn`. The caller picks the lifetime and answers for it: see the type.
+    #[inline]
+    pub(super) fn at<M: Machine>(vm: &'a Vm<M>, pfn: Pfn) -> Table<'a> {
+        Table {
+            pfn,
+            words: vm.machine.table_words(pfn),
+            page: vm.pages.get(pfn),
+        }
+    }
+
+    #[inline]
+    fn part(&self) -> &'a TablePart {
+        self.page.table()
+    }
+
+    /// Makes a frame that the caller owns an empty table.
+    pub(super) fn init(&self) {
+        self.words.iter().for_each(|word| word.store(0, Relaxed));
+        self.part().init();
+    }
+
+    /// Copies the entries of kernel space from the template.
+    pub(super) fn copy_kernel_half(&self, template: &Table) {
+        for (word, from) in self.words.iter().zip(template.words).skip(ENTRIES / 2) {
+            word.store(from.load(Relaxed), Relaxed);
+        }
+    }
+
+    /// Locks a directory that nothing above is locked for.
+    pub fn lock_directory(&self) -> RawSpinGuard<'a, DirectoryLock> {
+        self.part().lock.lock()
+    }
+
+    /// Locks a directory below a locked one.
+    pub fn lock_lower_directory(&self) -> RawSpinGuard<'a, DirectoryLock> {
+        self.part().lock.lock_nested()
+    }
+
+    /// Locks a level-1 table.
+    #[inline]
+    pub fn lock_leaf(&self) -> RawSpinGuard<'a, LeafLock> {
+        self.part().lock.lock()
+    }
+
+    /// The entry now. Sequentially consistent, which costs nothing on x86: a walk that sees a new table sees all that
+    /// preceded its link, even if another CPU linked it.
+    #[inline]
+    pub fn get(&self, slot: usize) -> Pte {
+        Pte(self.words[slot].load(SeqCst))
+    }
+
+    /// Replaces `old` by `new` if it is still there; else what is there.
+    #[inline]
+    pub fn compare_exchange(&self, slot: usize, old: Pte, new: Pte) -> Result<(), Pte> {
+        self.words[slot]
+            .compare_exchange(old.0, new.0, AcqRel, Acquire)
+            .map(drop)
+            .map_err(Pte)
+    }
+
+    /// Fills an empty slot by a plain store. The caller holds the lock and has called [`grow`](Table::grow).
+    ///
+    /// Why no swap: an empty entry can change only under the lock, hardware writes only to present entries, and scans
+    /// only to entries that carry their frame.
+    #[inline]
+    pub fn fill(&self, slot: usize, pte: Pte) {
+        debug_assert!(self.get(slot).is_empty());
+        self.words[slot].store(pte.0, Release);
+    }
+
+    /// As [`fill`](Table::fill), for the link to a new table: a full barrier follows the store.
+    pub fn link(&self, slot: usize, pte: Pte) {
+        debug_assert!(self.get(slot).is_empty());
+        self.words[slot].swap(pte.0, SeqCst);
+    }
+
+    /// Empties a slot that only the caller may change: a busy entry of its own, or a directory entry under the lock.
+    /// [`shrink`](Table::shrink) follows.
+    pub fn clear(&self, slot: usize) {
+        self.words[slot].store(0, Release);
+    }
+
+    /// Takes bits away from an entry, whatever else hardware or a scan does to it. The caller holds the lock.
+    pub fn mask(&self, slot: usize, bits: u64) {
+        self.words[slot].fetch_and(!bits, AcqRel);
+    }
+
+    /// Adds bits to a directory entry. The caller holds the lock.
+    pub fn allow(&self, slot: usize, bits: u64) {
+        self.words[slot].fetch_or(bits, AcqRel);
+    }
+
+    /// Counts one more entry and marks its group. Before the entry is filled, under the lock.
+    #[inline]
+    pub fn grow(&self, slot: usize) {
+        let part = self.part();
+        part.live.fetch_add(1, Relaxed);
+        let groups = part.groups.load(Relaxed);
+        let bit = 1 << (slot / GROUP);
+        if groups & bit == 0 {
+            // A plain store suffices under the lock; ordered before the entry by that one's release.
+            part.groups.store(groups | bit, Release);
+        }
+    }
+
+    /// Counts `n` entries less, after they were emptied. Returns whether the table may be empty: to be checked again
+    /// under the locks by who wants to unlink it.
+    pub fn shrink(&self, n: u32) -> bool {
+        // Release: the emptied entries come before the count, for who finds zero and unlinks.
+        n != 0 && self.part().live.fetch_sub(n, AcqRel) & !TablePart::DEAD == n
+    }
+
+    /// Entries that are not empty, or are about to be filled or have just been emptied.
+    pub fn live(&self) -> usize {
+        (self.part().live.load(Acquire) & !TablePart::DEAD) as usize
+    }
+
+    /// Whether the table is unlinked. Stable under the lock.
+    #[inline]
+    pub fn is_dead(&self) -> bool {
+        self.part().live.load(Relaxed) & TablePart::DEAD != 0
+    }
+
+    /// Marks the table unlinked. The caller holds its lock.
+    pub fn set_dead(&self) {
+        self.part().live.fetch_or(TablePart::DEAD, Relaxed);
+    }
+
+    /// The next slot in `from..to` whose entry is not empty, looked at without the lock.
+    pub fn next(&self, from: usize, to: usize) -> Option<usize> {
+        let groups = self.part().groups.load(SeqCst);
+        let mut at = from;
+        while at < to {
+            let rest = groups >> (at / GROUP);
+            if rest == 0 {
+                return None;
+            }
+            let skip = rest.trailing_zeros() as usize;
+            if skip > 0 {
+                at = (at / GROUP + skip) * GROUP;
+            }
+            let end = (at / GROUP + 1) * GROUP;
+            while at < end.min(to) {
+                if !self.get(at).is_empty() {
+                    return Some(at);
+                }
+                at += 1;
+            }
+        }
+        None
+    }
+
+    /// Passes each entry in `from..to` that is not empty to `visit`, and forgets groups that are empty afterwards.
+    /// The caller holds the lock.
+    pub fn for_each_locked(&self, from: usize, to: usize, mut visit: impl FnMut(usize, Pte)) {
+        let mut groups = self.part().groups.load(Relaxed);
+        let before = groups;
+        let mut at = from;
+        while at < to {
+            let rest = groups >> (at / GROUP);
+            if rest == 0 {
+                break;
+            }
+            let skip = rest.trailing_zeros() as usize;
+            if skip > 0 {
+                at = (at / GROUP + skip) * GROUP;
+                continue;
+            }
+            let group = at / GROUP;
+            while at < to.min((group + 1) * GROUP) {
+                let pte = self.get(at);
+                if !pte.is_empty() {
+                    visit(at, pte);
+                }
+                at += 1;
+            }
+            if (group * GROUP..(group + 1) * GROUP).all(|slot| self.get(slot).is_empty()) {
+                groups &= !(1 << group);
+            }
+        }
+        if groups != before {
+            self.part().groups.store(groups, Release);
+        }
+    }
+}
+
+const _: () = {
+    assert!(DirectoryLock::RANK < LeafLock::RANK);
+    assert!(ENTRIES / GROUP == 64);
+};

@@ -1,0 +1,301 @@
+//! Walking, missing tables, and unlinking empty ones.
+//!
+//! A walk holds no lock. What it finds may be unlinked the next moment; it stays a table until the pin is dropped, and
+//! its lock, once taken, tells whether it is dead.
+
+use ksync::CpuPin;
+use ksync::atomic::{Ordering::SeqCst, fence};
+
+use super::pte::Pte;
+use super::table::{ENTRIES, LeafLock, ROOT_LEVEL, Table, entry_shift, slot};
+use super::{Pmap, USER_END};
+use crate::page::{Flags, Pfn, State};
+use crate::tlb::{self, Gather};
+use crate::{Machine, NoMemory, Rights, Vm};
+
+/// The level-1 table that a walk found.
+pub(super) struct Leaf<'a> {
+    pub table: Table<'a>,
+    /// Whether all levels above allow writing.
+    pub writable: bool,
+}
+
+impl Pmap {
+    /// Walks to the level-1 table of `va`.
+    #[inline]
+    pub(super) fn walk<'a, M: Machine>(
+        &self,
+        vm: &'a Vm<M>,
+        _pin: &'a CpuPin,
+        va: u64,
+    ) -> Option<Leaf<'a>> {
+        debug_assert!(va < USER_END);
+        let mut table = Table::at(vm, self.root()?);
+        let mut path = Pte::W;
+        for level in [4, 3, 2] {
+            let pte = table.get(slot(va, level));
+            if !pte.is_present() {
+                return None;
+            }
+            debug_assert!(!pte.any(Pte::PS), "large leaves are never entered");
+            path &= pte.0;
+            table = Table::at(vm, pte.pfn());
+        }
+        Some(Leaf {
+            table,
+            writable: path != 0,
+        })
+    }
+
+    /// The table of this level around `va`.
+    pub(super) fn table_at<'a, M: Machine>(
+        &self,
+        vm: &'a Vm<M>,
+        _pin: &'a CpuPin,
+        va: u64,
+        level: u8,
+    ) -> Option<Table<'a>> {
+        let mut table = Table::at(vm, self.root()?);
+        for above in (level + 1..=ROOT_LEVEL).rev() {
+            let pte = table.get(slot(va, above));
+            if !pte.is_present() {
+                return None;
+            }
+            table = Table::at(vm, pte.pfn());
+        }
+        Some(table)
+    }
+
+    /// The entry of `va`, with W only if every level allows it; `None` if nothing is present.
+    pub fn lookup<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, va: u64) -> Option<Pte> {
+        let leaf = self.walk(vm, pin, va)?;
+        let pte = leaf.table.get(slot(va, 1));
+        pte.is_present().then(|| {
+            if leaf.writable {
+                pte
+            } else {
+                pte.without(Pte::W)
+            }
+        })
+    }
+
+    /// The level-1 table of `va`, locked and alive, made if it is missing. For a `write`, all levels above allow it.
+    #[inline]
+    pub(super) fn locked_leaf<'a, M: Machine>(
+        &self,
+        vm: &'a Vm<M>,
+        pin: &'a CpuPin,
+        va: u64,
+        write: bool,
+    ) -> Result<(Table<'a>, ksync::RawSpinGuard<'a, LeafLock>), NoMemory> {
+        let mut write = write;
+        loop {
+            match self.walk(vm, pin, va) {
+                None => self.build(vm, pin, va)?,
+                Some(leaf) if write && !leaf.writable => {
+                    self.push_down(vm, pin, va);
+                    // Once is enough: a fork that comes between masks the entry until the next write fault.
+                    write = false;
+                }
+                Some(leaf) => {
+                    let guard = leaf.table.lock_leaf();
+                    if !leaf.table.is_dead() {
+                        return Ok((leaf.table, guard));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes the tables that are missing above the entry of `va`. May leave before it is done, where another CPU
+    /// unlinked what it found; the caller walks again.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn build<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        va: u64,
+    ) -> Result<(), NoMemory> {
+        let root = match self.root() {
+            Some(root) => root,
+            None => self.build_root(vm, pin)?,
+        };
+        let mut table = Table::at(vm, root);
+        for level in [4, 3, 2] {
+            let at = slot(va, level);
+            let mut pte = table.get(at);
+            if !pte.is_present() {
+                let new = alloc_table(vm, pin)?;
+                let guard = table.lock_directory();
+                pte = table.get(at);
+                if table.is_dead() || pte.is_present() {
+                    drop(guard);
+                    free_table(vm, pin, new);
+                    if !pte.is_present() {
+                        return Ok(());
+                    }
+                } else {
+                    pte = Pte::directory(new);
+                    table.grow(at);
+                    table.link(at, pte);
+                    drop(guard);
+                    self.count_made(vm, pin);
+                }
+            }
+            table = Table::at(vm, pte.pfn());
+        }
+        Ok(())
+    }
+
+    /// Gives the pmap a root, and to the CPUs that run it on the empty one.
+    fn build_root<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin) -> Result<Pfn, NoMemory> {
+        let new = alloc_table(vm, pin)?;
+        Table::at(vm, new).copy_kernel_half(&Table::at(vm, vm.pmaps.empty_root));
+        if let Err(now) = self
+            .root
+            .compare_exchange(Pfn::NONE.0, new.0, SeqCst, SeqCst)
+        {
+            free_table(vm, pin, new);
+            return Ok(Pfn(now));
+        }
+        self.count_made(vm, pin);
+        // A CPU that activates either sees the new root, or is seen here: see `ActiveSet::enter`.
+        fence(SeqCst);
+        let running = self.active.snapshot();
+        if !running.is_empty() {
+            tlb::send(vm, &running, &Gather::reload());
+        }
+        Ok(new)
+    }
+
+    fn count_made<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin) {
+        self.tables.fetch_add(1, SeqCst);
+        vm.pmaps.counts(pin).tables_made.add(1);
+    }
+
+    /// The first level-1 table with addresses in `va..end`, and the first of these addresses. Takes no lock.
+    ///
+    /// A table that is linked while this runs may be missed: the link is followed by a full barrier and then the
+    /// caller's check, so a caller that changed what is checked, then put a full fence, then comes here misses only
+    /// tables whose users fail their check.
+    pub(super) fn next_leaf<'a, M: Machine>(
+        &self,
+        vm: &'a Vm<M>,
+        _pin: &'a CpuPin,
+        mut va: u64,
+        end: u64,
+    ) -> Option<(Table<'a>, u64)> {
+        let root = Table::at(vm, self.root()?);
+        let (mut table, mut level) = (root, ROOT_LEVEL);
+        while va < end {
+            let shift = entry_shift(level);
+            let from = slot(va, level);
+            // One beyond the last slot of this table that the range touches.
+            let to = ENTRIES.min(from + (((end - 1) >> shift) - (va >> shift)) as usize + 1);
+            let Some(at) = table.next(from, to) else {
+                if level == ROOT_LEVEL {
+                    return None;
+                }
+                va = (va | ((1 << entry_shift(level + 1)) - 1)) + 1;
+                (table, level) = (root, ROOT_LEVEL);
+                continue;
+            };
+            if at > from {
+                va = ((va >> shift) + (at - from) as u64) << shift;
+            }
+            let pte = table.get(at);
+            if !pte.is_present() {
+                continue;
+            }
+            table = Table::at(vm, pte.pfn());
+            level -= 1;
+            if level == 1 {
+                return Some((table, va));
+            }
+        }
+        None
+    }
+
+    /// Unlinks the tables around `va` that are empty, bottom up, but never the root.
+    #[cold]
+    pub(super) fn prune<'p, M: Machine>(
+        &'p self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        va: u64,
+        gather: &mut Gather<'p>,
+    ) {
+        for level in 2..=ROOT_LEVEL {
+            let Some(parent) = self.table_at(vm, pin, va, level) else {
+                return;
+            };
+            let at = slot(va, level);
+            let upper = parent.lock_directory();
+            let pte = parent.get(at);
+            if parent.is_dead() || !pte.is_present() {
+                return;
+            }
+            let child = Table::at(vm, pte.pfn());
+            if !child.kill_if_empty(level - 1) {
+                return;
+            }
+            gather.record(self, va & !((1 << entry_shift(level)) - 1));
+            parent.clear(at);
+            let go_on = parent.shrink(1);
+            drop(upper);
+            self.tables.fetch_sub(1, SeqCst);
+            vm.pmaps.counts(pin).tables_pruned.add(1);
+            gather.free_later(vm, child.pfn);
+            if !go_on {
+                return;
+            }
+        }
+    }
+
+    /// Entries of all level-1 tables: what is resident, by the tables' own counts. A snapshot while others fault.
+    pub fn resident<M: Machine>(&self, vm: &Vm<M>) -> usize {
+        let (mut pages, mut va) = (0, 0);
+        loop {
+            let pin = ksync::pin();
+            let Some((leaf, at)) = self.next_leaf(vm, &pin, va, USER_END) else {
+                return pages;
+            };
+            pages += leaf.live();
+            va = (at | ((1 << entry_shift(2)) - 1)) + 1;
+        }
+    }
+}
+
+impl Table<'_> {
+    /// Marks the table dead if it is empty. The caller holds the lock of the table above.
+    fn kill_if_empty(&self, level: u8) -> bool {
+        let kill = || {
+            let empty = self.live() == 0 && !self.is_dead();
+            if empty {
+                self.set_dead();
+            }
+            empty
+        };
+        if level == 1 {
+            let _guard = self.lock_leaf();
+            kill()
+        } else {
+            let _guard = self.lock_lower_directory();
+            kill()
+        }
+    }
+}
+
+/// A fresh, empty table that the caller owns.
+pub(super) fn alloc_table<M: Machine>(vm: &Vm<M>, pin: &CpuPin) -> Result<Pfn, NoMemory> {
+    let pfn = vm.alloc.alloc(pin, Rights::Table)?;
+    vm.pages.get(pfn).init_flags(State::Table, Flags::EMPTY);
+    Table::at(vm, pfn).init();
+    Ok(pfn)
+}
+
+/// Gives back a table that was never linked.
+fn free_table<M: Machine>(vm: &Vm<M>, pin: &CpuPin, pfn: Pfn) {
+    vm.alloc.free(pin, pfn);
+}

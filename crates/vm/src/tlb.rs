@@ -1,0 +1,333 @@
+//! Translation caches: which CPUs may hold translations, and what must go.
+//!
+//! *Guarantee.* When [`Gather::finish`] returns, no CPU holds a translation or a paging-structure entry that was
+//! recorded, and only then is memory behind it handed on. One call sends at most one round of interrupts, and none
+//! if no other CPU runs the pmap.
+//!
+//! *Mechanism.* Whoever changes a page-table entry in a way that a stale copy would violate (removal, fewer rights,
+//! another frame) first [records](Gather::record) the address, then changes the entry. At the end the set of CPUs
+//! that run the pmap *now* is read, after a full fence. A CPU that joins the set later has loaded its root after
+//! that, without cached translations:
+//!
+//! ```text
+//!   change entry                         activate: set own bit in the set
+//!   full fence                                     full fence
+//!   read the set  -- sees the bit,                 load root, walk
+//!                    or ...              ... the walk sees the changed entry
+//! ```
+//!
+//! *Pending invalidations.* Between the change and the flush a scan of the reverse map finds the entry gone although
+//! stale translations live on. So the first record raises the pmap's pending count, before the entry changes, and
+//! the flush lowers it. A scan that visits an address of a pmap with pending work records it in its own gather and so
+//! flushes it itself (`Pmap::scan_remove`); nobody waits for anybody.
+
+use core::ops::Range;
+
+use ksync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, SeqCst},
+    fence,
+};
+
+use crate::limbo::FrameList;
+use crate::page::{PAGE_SIZE, Pfn};
+use crate::pmap::Pmap;
+use crate::{Machine, Vm};
+
+/// Most CPUs that the sets hold.
+pub const MAX_CPUS: usize = 256;
+const WORDS: usize = MAX_CPUS / 64;
+
+/// A set of CPUs, by value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CpuSet([u64; WORDS]);
+
+impl CpuSet {
+    /// No CPU.
+    pub const EMPTY: CpuSet = CpuSet([0; WORDS]);
+
+    /// The set of one CPU.
+    pub const fn one(cpu: usize) -> CpuSet {
+        let mut words = [0; WORDS];
+        words[cpu / 64] = 1 << (cpu % 64);
+        CpuSet(words)
+    }
+
+    /// Whether no CPU is in the set.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|&word| word == 0)
+    }
+
+    /// Whether `cpu` is in the set.
+    pub fn contains(&self, cpu: usize) -> bool {
+        self.0[cpu / 64] >> (cpu % 64) & 1 != 0
+    }
+
+    /// Adds `cpu`.
+    pub fn insert(&mut self, cpu: usize) {
+        self.0[cpu / 64] |= 1 << (cpu % 64);
+    }
+
+    /// Takes `cpu` out.
+    pub fn remove(&mut self, cpu: usize) {
+        self.0[cpu / 64] &= !(1 << (cpu % 64));
+    }
+
+    /// Adds all of `other`.
+    pub fn union(&mut self, other: &CpuSet) {
+        for (word, more) in self.0.iter_mut().zip(other.0) {
+            *word |= more;
+        }
+    }
+
+    /// Number of CPUs in the set.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// The CPUs in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = usize> {
+        let words = self.0;
+        (0..WORDS).flat_map(move |n| {
+            let mut rest = words[n];
+            core::iter::from_fn(move || {
+                let bit = rest.trailing_zeros() as usize;
+                rest &= rest.wrapping_sub(1);
+                (bit < 64).then_some(n * 64 + bit)
+            })
+        })
+    }
+}
+
+/// The CPUs that run a pmap now. Each CPU sets and clears its own bit; anyone reads.
+#[derive(Default)]
+pub struct ActiveSet([AtomicU64; WORDS]);
+
+impl ActiveSet {
+    /// Enters `cpu`; a full fence follows, so that what the caller loads next is not older than the entry.
+    pub fn enter(&self, cpu: usize) {
+        self.0[cpu / 64].fetch_or(1 << (cpu % 64), SeqCst);
+        fence(SeqCst);
+    }
+
+    /// Removes `cpu`, which has loaded another root before.
+    pub fn leave(&self, cpu: usize) {
+        self.0[cpu / 64].fetch_and(!(1 << (cpu % 64)), SeqCst);
+    }
+
+    /// Whether `cpu` is in the set.
+    pub fn contains(&self, cpu: usize) -> bool {
+        self.0[cpu / 64].load(Relaxed) >> (cpu % 64) & 1 != 0
+    }
+
+    /// The members. The caller has put a full fence between its changes and this.
+    pub fn snapshot(&self) -> CpuSet {
+        CpuSet(core::array::from_fn(|n| self.0[n].load(Acquire)))
+    }
+}
+
+/// Separate runs of pages that a gather remembers; beyond them it asks for a full flush.
+const RUNS: usize = 8;
+/// Pages beyond which a full flush is cheaper than one instruction each.
+const MAX_PAGES: usize = 32;
+
+/// Collects what must be invalidated, and what may be freed once that is done.
+///
+/// One gather serves one operation: a munmap of any length in one pmap, or a scan of one page in many pmaps. It must
+/// be [finished](Gather::finish); dropping it with work in it is a bug that debug builds report.
+#[must_use = "a gather must be finished"]
+pub struct Gather<'p> {
+    /// The pmap being changed, whose active set is read at the end, or at the next change of pmap.
+    pmap: Option<&'p Pmap>,
+    /// Whether that pmap's pending count was raised by this gather.
+    pending: bool,
+    /// CPUs that ran the pmaps recorded before.
+    cpus: CpuSet,
+    /// Runs of pages: address of the first, number of pages in the low 12 bits.
+    runs: [u64; RUNS],
+    nruns: usize,
+    npages: usize,
+    full: bool,
+    /// Frames that nothing may use before the flush and a grace period are over.
+    frames: FrameList,
+}
+
+impl<'p> Gather<'p> {
+    /// An empty gather.
+    pub const fn new() -> Gather<'p> {
+        Gather {
+            pmap: None,
+            pending: false,
+            cpus: CpuSet::EMPTY,
+            runs: [0; RUNS],
+            nruns: 0,
+            npages: 0,
+            full: false,
+            frames: FrameList::EMPTY,
+        }
+    }
+
+    /// A gather that asks each CPU to load its root anew.
+    pub(crate) const fn reload() -> Gather<'p> {
+        let mut gather = Gather::new();
+        gather.full = true;
+        gather
+    }
+
+    /// Notes that the entry of `va` in `pmap` is about to lose rights or its frame. Call *before* the change.
+    #[inline]
+    pub fn record(&mut self, pmap: &'p Pmap, va: u64) {
+        self.begin(pmap);
+        self.add(va);
+    }
+
+    /// Notes that all of `pmap` is about to lose rights. Call before the change.
+    pub fn record_all(&mut self, pmap: &'p Pmap) {
+        self.begin(pmap);
+        self.full = true;
+    }
+
+    /// As [`record`](Gather::record), for a scan that keeps the page hard-busy until its gather is finished: nobody
+    /// else can draw a wrong conclusion meanwhile, so the pending count stays as it is, and many pmaps may follow
+    /// each other. Each `pmap` needs to live only until the next call or [`leave`](Gather::leave).
+    pub(crate) fn record_scan(&mut self, pmap: &Pmap, va: u64) {
+        debug_assert!(
+            self.pmap.is_none(),
+            "a gather serves a change or a scan, not both"
+        );
+        self.add(va);
+        fence(SeqCst);
+        pmap.bump_generation();
+        self.cpus.union(&pmap.active().snapshot());
+    }
+
+    /// Keeps a frame from being used until the flush and a grace period are over; it then goes to the allocator.
+    /// The caller owns it, and no list holds it.
+    pub fn free_later<M: Machine>(&mut self, vm: &Vm<M>, pfn: Pfn) {
+        self.frames.push(vm.pages, pfn);
+    }
+
+    /// Whether nothing was recorded and nothing waits to be freed.
+    pub fn is_empty(&self) -> bool {
+        self.nothing_to_flush() && self.frames.is_empty()
+    }
+
+    /// Whether everything must go, not only [`runs`](Gather::runs). The CPU then loads the root that the pmap it runs
+    /// has *now*.
+    pub fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// The address ranges to invalidate, unless [`is_full`](Gather::is_full). An address that belongs to another
+    /// pmap than the one the CPU runs is invalidated in vain, never wrongly.
+    pub fn runs(&self) -> impl Iterator<Item = Range<u64>> {
+        let all: &[u64] = if self.full {
+            &[]
+        } else {
+            &self.runs[..self.nruns]
+        };
+        all.iter().map(|run| {
+            let first = run & !(PAGE_SIZE as u64 - 1);
+            first..first + (run & (PAGE_SIZE as u64 - 1)) * PAGE_SIZE as u64
+        })
+    }
+
+    /// Invalidates on every CPU that runs what was recorded, waits for them, and hands on what waited for it.
+    ///
+    /// The caller holds no lock that an interrupt handler takes, and interrupts are on.
+    pub fn finish<M: Machine>(mut self, vm: &Vm<M>) {
+        if !self.nothing_to_flush() {
+            self.flush(vm);
+        }
+        let frames = core::mem::replace(&mut self.frames, FrameList::EMPTY);
+        if !frames.is_empty() {
+            vm.retire_frames(&ksync::pin(), frames);
+        }
+    }
+
+    fn flush<M: Machine>(&mut self, vm: &Vm<M>) {
+        if let Some(pmap) = self.pmap {
+            pmap.bump_generation();
+            fence(SeqCst);
+            self.cpus.union(&pmap.active().snapshot());
+        }
+        send(vm, &self.cpus, self);
+        if let Some(pmap) = self.pmap.take()
+            && self.pending
+        {
+            pmap.lower_pending();
+        }
+        self.pending = false;
+        self.nruns = 0;
+        self.full = false;
+    }
+
+    fn nothing_to_flush(&self) -> bool {
+        self.nruns == 0 && !self.full
+    }
+
+    fn begin(&mut self, pmap: &'p Pmap) {
+        match self.pmap {
+            Some(now) => debug_assert!(core::ptr::eq(now, pmap), "a gather changes one pmap"),
+            None => {
+                debug_assert!(
+                    self.cpus.is_empty(),
+                    "a gather serves a change or a scan, not both"
+                );
+                pmap.raise_pending();
+                self.pmap = Some(pmap);
+                self.pending = true;
+            }
+        }
+    }
+
+    fn add(&mut self, va: u64) {
+        debug_assert!(va % PAGE_SIZE as u64 == 0);
+        if self.full {
+            return;
+        }
+        self.npages += 1;
+        if let Some(last) = self.runs[..self.nruns].last_mut()
+            && (*last & !(PAGE_SIZE as u64 - 1))
+                + (*last & (PAGE_SIZE as u64 - 1)) * PAGE_SIZE as u64
+                == va
+        {
+            *last += 1;
+        } else if self.nruns < RUNS {
+            self.runs[self.nruns] = va | 1;
+            self.nruns += 1;
+        } else {
+            self.full = true;
+        }
+        self.full |= self.npages > MAX_PAGES;
+    }
+}
+
+impl Default for Gather<'_> {
+    fn default() -> Self {
+        Gather::new()
+    }
+}
+
+impl Drop for Gather<'_> {
+    fn drop(&mut self) {
+        debug_assert!(self.is_empty(), "a gather was dropped with work in it");
+    }
+}
+
+/// Runs an invalidation on `cpus` and counts it.
+pub(crate) fn send<M: Machine>(vm: &Vm<M>, cpus: &CpuSet, what: &Gather) {
+    let pin = ksync::pin();
+    let mut others = *cpus;
+    others.remove(pin.cpu());
+    let counts = vm.pmaps.counts(&pin);
+    if others.is_empty() {
+        counts.avoided.add(1);
+    } else {
+        counts.sent.add(1);
+        counts.targets.add(others.len() as u64);
+    }
+    if !cpus.is_empty() {
+        vm.machine.flush(cpus, what);
+    }
+}
