@@ -1,0 +1,209 @@
+//! Process groups and sessions.
+//!
+//! Membership is the reference: a process records the numbers of its group and session and
+//! stands on one of the group's shards; no count is kept.  A group ends when its last member
+//! leaves.  Shard 0 takes whoever joins by setpgid or setsid; a forked child joins the shard of
+//! its CPU, so that forks on several CPUs within one group share no line.
+
+use alloc::boxed::Box;
+use alloc::sync::{Arc, Weak};
+use core::any::Any;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use ksync::{CpuPin, Padded, Spin};
+
+use super::idlist::IdList;
+use super::ids::{self, Id, InGroup};
+use super::lock;
+use super::process::Process;
+
+/// What a session's controlling terminal is to this module.
+pub type Terminal = Arc<dyn Any + Send + Sync>;
+
+/// A session: the groups that share a controlling terminal.
+pub struct Session {
+    id: Id,
+    /// Set by the terminal driver (TIOCSCTTY, open), cleared when the leader exits.
+    terminal: Spin<Option<Terminal>, lock::SessionLock>,
+}
+
+impl Session {
+    /// The number.
+    pub fn sid(&self) -> u32 {
+        self.id.number()
+    }
+
+    /// The controlling terminal, for the terminal driver to downcast.
+    pub fn terminal(&self) -> Option<Terminal> {
+        self.terminal.lock().clone()
+    }
+
+    /// Sets or clears the controlling terminal; returns the old one.
+    pub fn set_terminal(&self, terminal: Option<Terminal>) -> Option<Terminal> {
+        core::mem::replace(&mut *self.terminal.lock(), terminal)
+    }
+}
+
+#[derive(Default)]
+struct Members {
+    list: IdList<InGroup>,
+    /// The group is over: nobody may join.  Set in all shards together.
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Shard {
+    members: Spin<Members, lock::GroupLock>,
+    /// Length of the list; changed under the lock, read by anybody.
+    len: AtomicU32,
+}
+
+/// A process group.
+pub struct Group {
+    pub(super) id: Id,
+    session: Arc<Session>,
+    shards: Box<[Padded<Shard>]>,
+    me: Weak<Group>,
+}
+
+/// Most shards of a group; more CPUs share.
+const MAX_SHARDS: usize = 9;
+
+impl Group {
+    /// A group of number `id`, without members yet, and known by that number.
+    pub(super) fn create(id: Id, session: Arc<Session>) -> Arc<Group> {
+        let shards = (1 + crate::arch::cpu::count()).min(MAX_SHARDS);
+        let group = Arc::new_cyclic(|me| Group {
+            id,
+            session,
+            shards: (0..shards).map(|_| Padded(Shard::default())).collect(),
+            me: me.clone(),
+        });
+        ids::publish_group(&group);
+        group
+    }
+
+    /// A new session of number `id` and its first group.
+    pub(super) fn create_session(id: Id) -> Arc<Group> {
+        let session = Arc::new(Session { id: id.clone(), terminal: Spin::new(None) });
+        Group::create(id, session)
+    }
+
+    /// The number.
+    pub fn pgid(&self) -> u32 {
+        self.id.number()
+    }
+
+    /// The session.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// The shard for a child forked on this CPU.
+    pub(super) fn fork_shard(&self, pin: &CpuPin) -> u32 {
+        match self.shards.len() - 1 {
+            0 => 0,
+            n => 1 + (pin.cpu() % n) as u32,
+        }
+    }
+
+    /// Makes `p`, a member of no group, one of this; false if the group is over.
+    pub(super) fn join(&self, pin: &CpuPin, p: &Process, shard: u32) -> bool {
+        let s = &self.shards[shard as usize];
+        let mut members = s.members.lock();
+        if members.closed {
+            return false;
+        }
+        members.list.push_back(pin, p.pid());
+        s.len.fetch_add(1, Ordering::Relaxed);
+        p.pgid.store(self.pgid(), Ordering::Relaxed);
+        p.sid.store(self.session.sid(), Ordering::Relaxed);
+        p.group_shard.store(shard, Ordering::Relaxed);
+        true
+    }
+
+    /// Takes `p` off, and ends the group with its last member.
+    pub(super) fn leave(&self, pin: &CpuPin, p: &Process) {
+        let s = &self.shards[p.group_shard.load(Ordering::Relaxed) as usize];
+        let mut members = s.members.lock();
+        members.list.remove(pin, p.pid());
+        let left = s.len.fetch_sub(1, Ordering::SeqCst) - 1;
+        drop(members);
+        if left == 0 && self.looks_empty() {
+            self.close();
+        }
+    }
+
+    fn looks_empty(&self) -> bool {
+        self.shards.iter().all(|s| s.len.load(Ordering::SeqCst) == 0)
+    }
+
+    /// Ends the group unless somebody is in it.  Closing shard by shard is enough: one joins only
+    /// while some member is inside, and a member found inside undoes the closing.
+    fn close(&self) {
+        for (i, shard) in self.shards.iter().enumerate() {
+            let mut members = shard.members.lock();
+            if members.closed {
+                // Another last member is closing; it sees all that we saw.
+                drop(members);
+                if i == 0 {
+                    return;
+                }
+                continue;
+            }
+            if !members.list.is_empty() {
+                drop(members);
+                for undo in &self.shards[..i] {
+                    undo.members.lock().closed = false;
+                }
+                return;
+            }
+            members.closed = true;
+        }
+        ids::withdraw_group(self);
+    }
+
+    /// Calls `f` with each member's number until it returns false.  `f` runs under a shard's lock
+    /// and must not take a lock of an outer rank.
+    pub(super) fn each(&self, pin: &CpuPin, mut f: impl FnMut(u32) -> bool) {
+        let mut go_on = true;
+        for shard in &self.shards {
+            if !go_on {
+                return;
+            }
+            if shard.len.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            shard.members.lock().list.each(pin, |id| {
+                go_on = f(id);
+                go_on
+            });
+        }
+    }
+
+    /// Whether no member has a parent outside the group but inside the session: nobody is left
+    /// who could continue its stopped members.  Costs O(members); asked when a process exits
+    /// that was such a parent, and by terminal stops.
+    pub fn is_orphaned(&self) -> bool {
+        let pin = ksync::pin();
+        let mut orphaned = true;
+        self.each(&pin, |id| {
+            if let Some(p) = ids::process(&pin, id)
+                && p.is_alive()
+                && let Some(parent) = ids::process(&pin, p.ppid())
+                && parent.pgid() != self.pgid()
+                && parent.sid() == self.session.sid()
+                && parent.pid() != 1
+            {
+                orphaned = false;
+            }
+            orphaned
+        });
+        orphaned
+    }
+
+    /// The group, held.
+    pub fn held(&self) -> Option<Arc<Group>> {
+        self.me.upgrade()
+    }
+}

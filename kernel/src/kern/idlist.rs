@@ -1,0 +1,160 @@
+//! Lists of threads and processes linked by number.
+//!
+//! Guarantee: insertion and removal allocate nothing, cost O(1) and hold no reference on a
+//! member.  Mechanism: each member embeds an [`IdLinks`] for each list that it can stand on,
+//! and the links are identifiers that [`super::ids`] resolves.  A member must leave its lists
+//! before its number is withdrawn from the table; a list that meets an unknown number would
+//! have lost its tail, so that is asserted in debug builds.
+
+use core::marker::PhantomData;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use ksync::CpuPin;
+
+/// No member.
+pub const NONE: u32 = 0;
+
+/// The links of one member on one list.  Guarded by the lock of the list it stands on.
+pub struct IdLinks {
+    next: AtomicU32,
+    prev: AtomicU32,
+}
+
+impl IdLinks {
+    /// Links that stand on no list.
+    pub const fn new() -> Self {
+        IdLinks { next: AtomicU32::new(NONE), prev: AtomicU32::new(NONE) }
+    }
+
+    /// Whether the member stands on a list.  Exact only under that list's lock.
+    pub fn linked(&self) -> bool {
+        self.next.load(Ordering::Relaxed) != NONE
+    }
+
+    fn get(&self) -> (u32, u32) {
+        (self.next.load(Ordering::Relaxed), self.prev.load(Ordering::Relaxed))
+    }
+
+    fn set(&self, next: u32, prev: u32) {
+        self.next.store(next, Ordering::Relaxed);
+        self.prev.store(prev, Ordering::Relaxed);
+    }
+}
+
+/// What a list is made of: how a number leads to a member's links.
+pub trait Role {
+    /// The links of member `id` on this kind of list.
+    fn links<'p>(pin: &'p CpuPin, id: u32) -> Option<&'p IdLinks>;
+}
+
+/// A circular doubly linked list of members.  Lives inside the lock that guards it.
+pub struct IdList<R> {
+    head: u32,
+    _role: PhantomData<fn(R)>,
+}
+
+impl<R: Role> Default for IdList<R> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<R: Role> IdList<R> {
+    /// An empty list.
+    pub const fn new() -> Self {
+        IdList { head: NONE, _role: PhantomData }
+    }
+
+    /// Whether there is no member.
+    pub fn is_empty(&self) -> bool {
+        self.head == NONE
+    }
+
+    /// The first member's number.
+    pub fn first(&self) -> Option<u32> {
+        (self.head != NONE).then_some(self.head)
+    }
+
+    /// The last member's number.
+    pub fn last(&self, pin: &CpuPin) -> Option<u32> {
+        let head = R::links(pin, self.first()?)?;
+        Some(head.get().1)
+    }
+
+    /// Appends member `id`, which must stand on no list through these links.
+    pub fn push_back(&mut self, pin: &CpuPin, id: u32) {
+        let Some(links) = R::links(pin, id) else {
+            debug_assert!(false, "listing an unpublished number {id}");
+            return;
+        };
+        debug_assert!(!links.linked(), "number {id} is already listed");
+        match R::links(pin, self.head) {
+            Some(head) if self.head != NONE => {
+                let (head_next, tail) = head.get();
+                links.set(self.head, tail);
+                if tail == self.head {
+                    head.set(id, id);
+                } else {
+                    head.set(head_next, id);
+                    if let Some(t) = R::links(pin, tail) {
+                        let (_, p) = t.get();
+                        t.set(id, p);
+                    }
+                }
+            }
+            _ => {
+                links.set(id, id);
+                self.head = id;
+            }
+        }
+    }
+
+    /// Takes member `id` off; nothing happens if it stands on no list.
+    pub fn remove(&mut self, pin: &CpuPin, id: u32) {
+        let Some(links) = R::links(pin, id) else { return };
+        if !links.linked() {
+            return;
+        }
+        let (next, prev) = links.get();
+        links.set(NONE, NONE);
+        if next == id {
+            self.head = NONE;
+            return;
+        }
+        if let Some(p) = R::links(pin, prev) {
+            let (_, pp) = p.get();
+            p.set(next, pp);
+        }
+        if let Some(n) = R::links(pin, next) {
+            let (nn, _) = n.get();
+            n.set(nn, prev);
+        }
+        if self.head == id {
+            self.head = next;
+        }
+    }
+
+    /// Takes the first member off.
+    pub fn pop_front(&mut self, pin: &CpuPin) -> Option<u32> {
+        let id = self.first()?;
+        self.remove(pin, id);
+        Some(id)
+    }
+
+    /// The member after `id`, or `None` after the last.
+    pub fn after(&self, pin: &CpuPin, id: u32) -> Option<u32> {
+        let (next, _) = R::links(pin, id)?.get();
+        (next != NONE && next != self.head).then_some(next)
+    }
+
+    /// Calls `f` with each member's number, first to last, until it returns false.
+    pub fn each(&self, pin: &CpuPin, mut f: impl FnMut(u32) -> bool) {
+        let mut at = self.first();
+        while let Some(id) = at {
+            if !f(id) {
+                return;
+            }
+            at = self.after(pin, id);
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Numbers of threads, processes, process groups and sessions.
+//!
+//! Guarantee: a number is not given out again while a thread, process, group or session bears
+//! it, and looking one up writes nothing and takes no lock.  Mechanism: a three-level radix
+//! table of slots that is only ever extended; a slot points to what bears its number, through
+//! pointers whose old values are freed after a grace period.  Each CPU takes numbers from a
+//! batch of its own, so that fork writes a shared line once in a batch.
+//!
+//! Numbers wrap at a *span* of 32768 that doubles, up to four million, whenever more than a
+//! quarter of it is in use: the table stays as small as the number of live processes allows.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use ksync::{Counter, CpuPin, EpochPtr, Once, PerCpu, Spin};
+
+use super::group::Group;
+use super::idlist::{IdLinks, Role};
+use super::lock;
+use super::process::Process;
+use super::thread::Thread;
+
+/// One more than the largest number (Linux's limit on 64-bit machines).
+pub const ID_LIMIT: u32 = 1 << 22;
+/// Where numbers wrap at first (Linux's default pid_max).
+const FIRST_SPAN: u32 = 1 << 15;
+/// Numbers a CPU takes at a time.
+const BATCH: u32 = 64;
+/// Slots of a leaf: one page.
+const LEAF: usize = 128;
+const MID: usize = 256;
+const TOP: usize = ID_LIMIT as usize / LEAF / MID;
+
+/// What bears a number.
+struct Slot {
+    /// [`Id`] values alive.
+    users: AtomicU32,
+    thread: EpochPtr<Arc<Thread>>,
+    process: EpochPtr<Arc<Process>>,
+    group: EpochPtr<Arc<Group>>,
+}
+
+impl Slot {
+    const VACANT: Slot = Slot {
+        users: AtomicU32::new(0),
+        thread: EpochPtr::empty(),
+        process: EpochPtr::empty(),
+        group: EpochPtr::empty(),
+    };
+
+    /// Takes the number if nobody bears it.
+    fn take(&self) -> bool {
+        self.users.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+}
+
+type Leaf = [Slot; LEAF];
+type Mid = [EpochPtr<Leaf>; MID];
+
+/// A CPU's unused numbers: `next..end`.
+struct Batch {
+    next: u32,
+    end: u32,
+}
+
+struct Ids {
+    top: [EpochPtr<Mid>; TOP],
+    /// Where the next batch begins.
+    cursor: AtomicU32,
+    span: AtomicU32,
+    batches: PerCpu<Spin<Batch, lock::IdTableLock>>,
+    live: Counter,
+}
+
+static IDS: Once<Ids> = Once::new();
+
+/// Sets the table up.  Called once, by the boot CPU, before any thread is made.
+pub(super) fn init(ncpus: usize) {
+    IDS.get_or_init(|| Ids {
+        top: [const { EpochPtr::empty() }; TOP],
+        // 1 is init's, given out by `take`.
+        cursor: AtomicU32::new(0),
+        span: AtomicU32::new(FIRST_SPAN),
+        batches: PerCpu::new(ncpus, |_| Spin::new(Batch { next: 0, end: 0 })),
+        live: Counter::new(ncpus),
+    });
+}
+
+fn ids() -> &'static Ids {
+    IDS.get().expect("the id table is set up before any thread")
+}
+
+impl Ids {
+    fn leaf<'p>(&'p self, pin: &'p CpuPin, id: u32) -> Option<&'p Leaf> {
+        let i = id as usize;
+        let mid = self.top.get(i / (LEAF * MID))?.load(pin)?;
+        mid[i / LEAF % MID].load(pin)
+    }
+
+    #[inline]
+    fn slot<'p>(&'p self, pin: &'p CpuPin, id: u32) -> Option<&'p Slot> {
+        Some(&self.leaf(pin, id)?[id as usize % LEAF])
+    }
+
+    /// Extends the table so that it has a slot for `id`.  Allocates.
+    fn grow(&self, id: u32) {
+        let i = id as usize;
+        let pin = ksync::pin();
+        if self.leaf(&pin, id).is_some() {
+            return;
+        }
+        let top = &self.top[i / (LEAF * MID)];
+        if top.is_none() {
+            // Losing the race to another CPU is as good as winning it.
+            let _ = top.set_if_none(Box::new([const { EpochPtr::empty() }; MID]));
+        }
+        if let Some(mid) = top.load(&pin) {
+            let _ = mid[i / LEAF % MID].set_if_none(Box::new([const { Slot::VACANT }; LEAF]));
+        }
+    }
+
+    /// A batch that no CPU has.
+    fn next_batch(&self) -> Batch {
+        let span = self.span.load(Ordering::Relaxed);
+        let start = self.cursor.fetch_add(BATCH, Ordering::Relaxed) % span;
+        if start == 0 && span < ID_LIMIT && self.live.sum() as u64 > u64::from(span / 4) {
+            // The cursor runs over a power of two, so a doubled span needs no other change.
+            let _ = self.span.compare_exchange(span, span * 2, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        Batch { next: start, end: start + BATCH }
+    }
+}
+
+/// A number that is in use for as long as this value, or a clone of it, lives.
+pub struct Id(u32);
+
+impl Id {
+    /// A number that nobody bears, or `None` when all are in use.
+    pub fn alloc() -> Option<Id> {
+        let ids = ids();
+        let pin = ksync::pin();
+        let mine = ids.batches.get(&pin);
+        let span = ids.span.load(Ordering::Relaxed);
+        let mut tried = 0;
+        loop {
+            let mut batch = mine.lock();
+            if batch.next >= batch.end {
+                *batch = ids.next_batch();
+            }
+            let id = batch.next;
+            batch.next += 1;
+            drop(batch);
+            if id > 1 {
+                ids.grow(id);
+                if ids.slot(&pin, id).is_some_and(Slot::take) {
+                    ids.live.add(&pin, 1);
+                    return Some(Id(id));
+                }
+            }
+            tried += 1;
+            if tried > span.max(FIRST_SPAN) * 2 {
+                return None;
+            }
+        }
+    }
+
+    /// Number 1, for init; `None` if it was taken before.
+    pub(super) fn take_init() -> Option<Id> {
+        let ids = ids();
+        let pin = ksync::pin();
+        ids.grow(1);
+        if !ids.slot(&pin, 1)?.take() {
+            return None;
+        }
+        ids.live.add(&pin, 1);
+        Some(Id(1))
+    }
+
+    /// Number 0 for a CPU's idle thread: stands in no table.
+    pub(super) const fn idle() -> Id {
+        Id(0)
+    }
+
+    /// The number.
+    pub fn number(&self) -> u32 {
+        self.0
+    }
+}
+
+impl Clone for Id {
+    fn clone(&self) -> Id {
+        let pin = ksync::pin();
+        if self.0 != 0
+            && let Some(slot) = ids().slot(&pin, self.0)
+        {
+            slot.users.fetch_add(1, Ordering::Relaxed);
+        }
+        Id(self.0)
+    }
+}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        if self.0 == 0 {
+            return;
+        }
+        let ids = ids();
+        let pin = ksync::pin();
+        if let Some(slot) = ids.slot(&pin, self.0)
+            && slot.users.fetch_sub(1, Ordering::Release) == 1
+        {
+            ids.live.add(&pin, -1);
+        }
+    }
+}
+
+/// The thread of that number.
+#[inline]
+pub fn thread<'p>(pin: &'p CpuPin, tid: u32) -> Option<&'p Arc<Thread>> {
+    ids().slot(pin, tid)?.thread.load(pin)
+}
+
+/// The process of that number, zombies included.
+#[inline]
+pub fn process<'p>(pin: &'p CpuPin, pid: u32) -> Option<&'p Arc<Process>> {
+    ids().slot(pin, pid)?.process.load(pin)
+}
+
+/// The process group of that number.
+#[inline]
+pub fn group<'p>(pin: &'p CpuPin, pgid: u32) -> Option<&'p Arc<Group>> {
+    ids().slot(pin, pgid)?.group.load(pin)
+}
+
+/// The thread of that number, held.
+pub fn find_thread(tid: u32) -> Option<Arc<Thread>> {
+    thread(&ksync::pin(), tid).cloned()
+}
+
+/// The process of that number, held; zombies included.
+pub fn find_process(pid: u32) -> Option<Arc<Process>> {
+    process(&ksync::pin(), pid).cloned()
+}
+
+/// The process group of that number, held.
+pub fn find_group(pgid: u32) -> Option<Arc<Group>> {
+    group(&ksync::pin(), pgid).cloned()
+}
+
+/// Runs `f` on the slot of a number in use.
+fn with_slot(id: &Id, f: impl FnOnce(&Slot, &CpuPin)) {
+    let pin = ksync::pin();
+    if let Some(slot) = ids().slot(&pin, id.0) {
+        f(slot, &pin);
+    }
+}
+
+pub(super) fn publish_thread(thread: &Arc<Thread>) {
+    let node = Box::new(thread.clone());
+    with_slot(&thread.id, |slot, pin| slot.thread.replace(super::epoch(), pin, Some(node)));
+}
+
+pub(super) fn withdraw_thread(thread: &Thread) {
+    with_slot(&thread.id, |slot, pin| slot.thread.replace(super::epoch(), pin, None));
+}
+
+pub(super) fn publish_process(process: &Arc<Process>) {
+    let node = Box::new(process.clone());
+    with_slot(&process.id, |slot, pin| slot.process.replace(super::epoch(), pin, Some(node)));
+}
+
+pub(super) fn withdraw_process(process: &Process) {
+    with_slot(&process.id, |slot, pin| slot.process.replace(super::epoch(), pin, None));
+}
+
+pub(super) fn publish_group(group: &Arc<Group>) {
+    let node = Box::new(group.clone());
+    with_slot(&group.id, |slot, pin| slot.group.replace(super::epoch(), pin, Some(node)));
+}
+
+pub(super) fn withdraw_group(group: &Group) {
+    with_slot(&group.id, |slot, pin| slot.group.replace(super::epoch(), pin, None));
+}
+
+/// Calls `f` with each process from number `from` on, in order, until it returns false.
+///
+/// No lock is held; `f` runs unpinned and may sleep.  Processes that come or go meanwhile may
+/// or may not be seen.
+pub fn each_process(from: u32, mut f: impl FnMut(&Arc<Process>) -> bool) {
+    let ids = ids();
+    let span = ids.span.load(Ordering::Relaxed);
+    let mut id = from.max(1);
+    while id < span {
+        if ids.leaf(&ksync::pin(), id).is_none() {
+            id = (id / LEAF as u32 + 1) * LEAF as u32;
+            continue;
+        }
+        if let Some(p) = find_process(id)
+            && !f(&p)
+        {
+            return;
+        }
+        id += 1;
+    }
+}
+
+/// One more than the largest number that may be given out at present.
+pub fn span() -> u32 {
+    ids().span.load(Ordering::Relaxed)
+}
+
+/// Threads on a run queue.
+pub(super) enum Runnable {}
+
+impl Role for Runnable {
+    fn links<'p>(pin: &'p CpuPin, id: u32) -> Option<&'p IdLinks> {
+        thread(pin, id).map(|t| &t.run_links)
+    }
+}
+
+/// Threads of a process.
+pub(super) enum InProcess {}
+
+impl Role for InProcess {
+    fn links<'p>(pin: &'p CpuPin, id: u32) -> Option<&'p IdLinks> {
+        thread(pin, id).map(|t| &t.group_links)
+    }
+}
+
+/// Children of a process, living or zombies.
+pub(super) enum Sibling {}
+
+impl Role for Sibling {
+    fn links<'p>(pin: &'p CpuPin, id: u32) -> Option<&'p IdLinks> {
+        process(pin, id).map(|p| &p.siblings)
+    }
+}
+
+/// Members of a process group's shard.
+pub(super) enum InGroup {}
+
+impl Role for InGroup {
+    fn links<'p>(pin: &'p CpuPin, id: u32) -> Option<&'p IdLinks> {
+        process(pin, id).map(|p| &p.group_links)
+    }
+}

@@ -1,0 +1,173 @@
+//! The one way to sleep.
+//!
+//! [`park`] runs a *step*, a plain function over a state, until it reports a result.  Function
+//! and state are the whole continuation of the sleeper, so that nothing else of its kernel
+//! stack matters while it sleeps.  A step registers with the queues that it depends on, then
+//! tests; see [`super::wait`] for why no wake-up is lost.
+
+use super::sched;
+use super::thread::SleepKind;
+use super::timer;
+use super::wait::Waiter;
+use super::current;
+
+/// When to give up, in nanoseconds of the monotonic clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deadline {
+    /// Never.
+    Never,
+    /// At this time.
+    At(u64),
+}
+
+impl Deadline {
+    /// `ns` nanoseconds from now.
+    pub fn after(ns: u64) -> Self {
+        Deadline::At(super::time::monotonic_ns().saturating_add(ns))
+    }
+
+    /// At once: the step is tried once and nobody sleeps.
+    pub const fn now() -> Self {
+        Deadline::At(0)
+    }
+
+    /// Nanoseconds left, 0 if the time has come; `None` for never.
+    pub fn left(self) -> Option<u64> {
+        match self {
+            Deadline::Never => None,
+            Deadline::At(t) => Some(t.saturating_sub(super::time::monotonic_ns())),
+        }
+    }
+}
+
+/// What may end a sleep early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interruptible {
+    /// Nothing; for short waits on something that is sure to come.
+    No,
+    /// A signal that kills the thread, and no other.
+    Kill,
+    /// Any signal that the thread does not block or ignore, stop requests included.
+    Yes,
+}
+
+/// What a step says.
+pub enum Step<R> {
+    /// The condition holds; this is the result.
+    Done(R),
+    /// Sleep until a queue that was listened to wakes the thread.
+    Wait,
+}
+
+/// Why a sleep ended without a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParkError {
+    /// The deadline passed.
+    Timeout,
+    /// A signal is pending.
+    Signal,
+}
+
+/// Runs `step` until it is done, sleeping in between.
+///
+/// The step must call [`Waiter::listen`] before it tests its condition, may sleep itself (on a
+/// mutex, on a user page), and is run again after each wake-up and before either error is
+/// returned.  A deadline in the past lets the step run once.  Called with preemption on and no
+/// spin lock held.
+pub fn park<S, R>(
+    state: &mut S,
+    deadline: Deadline,
+    interruptible: Interruptible,
+    step: fn(&mut S, &mut Waiter) -> Step<R>,
+) -> Result<R, ParkError> {
+    let me = current();
+    let mut sleep = Sleep::new(deadline, interruptible);
+    let result = loop {
+        let mut waiter = Waiter::new(me.tid(), me.round.begin());
+        if let Step::Done(result) = step(state, &mut waiter) {
+            break Ok(result);
+        }
+        if let Some(error) = sleep.wait() {
+            // A wake-up that was spent on this round must be looked at.
+            if !me.round.end() {
+                break Err(error);
+            }
+        }
+    };
+    me.round.end();
+    sleep.finish();
+    result
+}
+
+/// The parts of a sleep that do not depend on the step's types, so that they exist once.
+struct Sleep {
+    deadline: Deadline,
+    interruptible: Interruptible,
+    armed: bool,
+}
+
+impl Sleep {
+    fn new(deadline: Deadline, interruptible: Interruptible) -> Self {
+        Sleep { deadline, interruptible, armed: false }
+    }
+
+    /// Why not to sleep (any more).
+    fn over(&self) -> Option<ParkError> {
+        let me = current();
+        let signal = match self.interruptible {
+            Interruptible::No => false,
+            Interruptible::Kill => me.kill_pending(),
+            Interruptible::Yes => me.signal_pending(),
+        };
+        if signal {
+            return Some(ParkError::Signal);
+        }
+        match self.deadline {
+            Deadline::Never => None,
+            Deadline::At(_) if self.armed => (!me.timer.armed()).then_some(ParkError::Timeout),
+            Deadline::At(t) => (t <= super::time::monotonic_ns()).then_some(ParkError::Timeout),
+        }
+    }
+
+    /// Sleeps until the round is notified or there is a reason to give up, which is returned.
+    fn wait(&mut self) -> Option<ParkError> {
+        let me = current();
+        if let Some(error) = self.over() {
+            return Some(error);
+        }
+        if let (Deadline::At(t), false) = (self.deadline, self.armed) {
+            timer::arm_thread(&me, t);
+            self.armed = true;
+        }
+        let kind = match self.interruptible {
+            Interruptible::Yes => SleepKind::Interruptible,
+            Interruptible::No | Interruptible::Kill => SleepKind::Uninterruptible,
+        };
+        loop {
+            me.declare_waiting(kind);
+            if me.round.notified() {
+                me.declare_running();
+                return None;
+            }
+            if let Some(error) = self.over() {
+                me.declare_running();
+                return Some(error);
+            }
+            sched::block();
+        }
+    }
+
+    fn finish(&mut self) {
+        if self.armed {
+            timer::cancel_thread(&current());
+        }
+    }
+}
+
+/// Sleeps until `deadline` or a signal; `Ok` once the deadline has passed.
+pub fn sleep_until(deadline: Deadline, interruptible: Interruptible) -> Result<(), ParkError> {
+    match park(&mut (), deadline, interruptible, |_, _| Step::<()>::Wait) {
+        Err(ParkError::Timeout) | Ok(()) => Ok(()),
+        Err(ParkError::Signal) => Err(ParkError::Signal),
+    }
+}

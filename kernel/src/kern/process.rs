@@ -1,0 +1,507 @@
+//! Processes: thread groups, and their families.
+//!
+//! A process lives in the identifier table from fork until its parent has reaped it.  Its
+//! parent lists it under the parent's *family* lock, on one of two lists: children that live,
+//! and zombies, so that wait4 finds a zombie at once.  Lists link processes by number.
+//!
+//! Reparenting: an exiting process takes its children off its lists in slices, writes their new
+//! parent's number, then lists them there.  In between a child is in *limbo*, on no list; if it
+//! exits meanwhile it finds itself unlisted and leaves the listing, and the notice to the
+//! parent, to whoever moves it.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use ksync::{CpuPin, IrqSpin, Spin};
+
+use super::cred::Cred;
+use super::group::{Group, Session};
+use super::idlist::{IdLinks, IdList};
+use super::ids::{self, Id, InProcess, Sibling};
+use super::lock;
+use super::rlimit::{Limit, Resource, Rlimits};
+use super::signal::{Shared, SharedPending, SigInfo};
+use super::thread::{Comm, Thread};
+use super::timer::TimerNode;
+use super::wait::WaitQueue;
+use crate::fs::{FdTable, FsContext};
+use crate::mm::Space;
+
+/// Where a process is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Life {
+    /// Some thread lives.
+    Alive = 0,
+    /// All threads have gone; its parent may reap it.
+    Zombie = 1,
+    /// Somebody has reaped it.
+    Reaped = 2,
+}
+
+/// A process's children.
+#[derive(Default)]
+pub(super) struct Family {
+    pub living: IdList<Sibling>,
+    pub zombies: IdList<Sibling>,
+    /// The process is gone: nobody may be listed here.
+    pub closed: bool,
+}
+
+/// CPU time and faults of threads that have gone, or of children that were reaped.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Times {
+    /// Nanoseconds in user mode.
+    pub user_ns: u64,
+    /// Nanoseconds in the kernel.
+    pub sys_ns: u64,
+    /// Page faults without I/O.
+    pub minor_faults: u64,
+    /// Page faults with I/O.
+    pub major_faults: u64,
+    /// Switches by sleeping.
+    pub voluntary: u64,
+    /// Switches by preemption.
+    pub involuntary: u64,
+    /// Largest resident set, in KiB.
+    pub max_rss_kib: u64,
+}
+
+impl Times {
+    /// Adds another's.
+    pub fn add(&mut self, o: &Times) {
+        self.user_ns += o.user_ns;
+        self.sys_ns += o.sys_ns;
+        self.minor_faults += o.minor_faults;
+        self.major_faults += o.major_faults;
+        self.voluntary += o.voluntary;
+        self.involuntary += o.involuntary;
+        self.max_rss_kib = self.max_rss_kib.max(o.max_rss_kib);
+    }
+}
+
+/// What execve left for others to read: where the argument strings lie, and what file runs.
+#[derive(Clone, Default)]
+pub struct Program {
+    /// Start and end of the argument strings, in user memory.
+    pub args: (u64, u64),
+    /// Start and end of the environment strings.
+    pub env: (u64, u64),
+    /// Lowest address of the initial stack pointer.
+    pub stack_start: u64,
+    /// Code: start and end.
+    pub code: (u64, u64),
+    /// Initialised data: start and end.
+    pub data: (u64, u64),
+    /// The file, for /proc/PID/exe.
+    pub exe: Option<crate::fs::ExeRef>,
+}
+
+/// The heap that brk(2) grows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Brk {
+    /// Where it begins.
+    pub start: u64,
+    /// Where it ends now.
+    pub end: u64,
+}
+
+pub(super) struct Accounts {
+    pub dead_threads: Times,
+    pub children: Times,
+}
+
+/// Bits of `Process::flags`.
+pub mod flag {
+    /// Orphans below it become its children (PR_SET_CHILD_SUBREAPER).
+    pub const SUBREAPER: u32 = 1;
+    /// Some ancestor was a subreaper when it was forked.
+    pub const HAS_SUBREAPER: u32 = 2;
+    /// execve grants no privilege (PR_SET_NO_NEW_PRIVS).
+    pub const NO_NEW_PRIVS: u32 = 4;
+    /// Cores may be dumped and others may look (PR_SET_DUMPABLE).
+    pub const DUMPABLE: u32 = 8;
+    /// It has called execve since it was forked.
+    pub const EXECED: u32 = 16;
+    /// The kernel's own.
+    pub const KERNEL: u32 = 32;
+    /// PR_SET_KEEPCAPS, remembered only.
+    pub const KEEPCAPS: u32 = 64;
+}
+
+/// A process.
+pub struct Process {
+    /// Const.
+    pub(super) id: Id,
+    /// The parent's number.  Written under the family lock of the old parent.
+    pub(super) ppid: AtomicU32,
+    /// This one's links on its parent's lists; the parent's family lock.
+    pub(super) siblings: IdLinks,
+    pub(super) family: Spin<Family, lock::FamilyLock>,
+    /// Children that have a stop or a continuation to report.  A hint for wait4.
+    pub(super) stop_events: AtomicU32,
+    /// A `Life`.
+    pub(super) life: AtomicU8,
+    /// The wait4 status.  Written before `life` becomes `Zombie`.
+    pub(super) status: AtomicU32,
+    /// The signal that tells the parent, 0 for none.
+    pub(super) exit_signal: AtomicU8,
+    /// The signal that the parent's death sends, 0 for none.
+    pub(super) death_signal: AtomicU8,
+    /// `flag::*`.
+    pub(super) flags: AtomicU32,
+
+    /// Group and session; written under the group's shard lock.
+    pub(super) pgid: AtomicU32,
+    pub(super) sid: AtomicU32,
+    pub(super) group_shard: AtomicU32,
+    pub(super) group_links: IdLinks,
+
+    pub(super) signals: IrqSpin<Shared, lock::SignalLock>,
+    /// Signals sent to the process; bits read without the lock.
+    pub(super) pending: SharedPending,
+    /// Threads that live; the signal lock.
+    pub(super) threads: IrqSpin<IdList<InProcess>, lock::ThreadListLock>,
+    pub(super) thread_count: AtomicU32,
+    /// exit_group or a fatal signal has begun; `status` is final.
+    pub(super) exiting: AtomicBool,
+    /// Where execve waits for the other threads to go, and stopped threads for SIGCONT.
+    pub(super) group_wait: WaitQueue,
+    /// Where wait4 sleeps.
+    pub(super) child_wait: WaitQueue,
+
+    space: Spin<Option<Arc<Space>>, lock::ProcessLock>,
+    files: Spin<Option<Arc<FdTable>>, lock::ProcessLock>,
+    fs: Spin<Option<Arc<FsContext>>, lock::ProcessLock>,
+    cred: Spin<Arc<Cred>, lock::ProcessLock>,
+    limits: Spin<Rlimits, lock::ProcessLock>,
+    program: Spin<Program, lock::ProcessLock>,
+    brk: Spin<Brk, lock::ProcessLock>,
+    pub(super) accounts: Spin<Accounts, lock::ProcessLock>,
+    /// The leader's name, for when it has gone.
+    pub(super) comm: Spin<Comm, lock::ProcessLock>,
+    pub(super) personality: AtomicU32,
+    pub(super) nice: AtomicU8,
+
+    /// ITIMER_REAL: the wheel's lock.
+    pub(super) real_timer: TimerNode,
+    /// Its period in nanoseconds, 0 for once.
+    pub(super) real_interval: AtomicU64,
+    /// A parent that sleeps in vfork until this process execs or exits.
+    pub(super) vfork_done: super::fork::VforkGate,
+    pub(super) start_ns: u64,
+}
+
+/// What a new process begins with.
+pub struct Birth {
+    /// Its number.
+    pub id: Id,
+    /// Its parent's number.
+    pub ppid: u32,
+    /// `flag::*`.
+    pub flags: u32,
+    /// The signal for its parent.
+    pub exit_signal: u8,
+    /// Its signal actions.
+    pub signals: Shared,
+    /// Its address space, none for the kernel's own.
+    pub space: Option<Arc<Space>>,
+    /// Its descriptors.
+    pub files: Option<Arc<FdTable>>,
+    /// Its root and working directory.
+    pub fs: Option<Arc<FsContext>>,
+    /// Who it acts as.
+    pub cred: Cred,
+    /// Its limits.
+    pub limits: Rlimits,
+    /// What it runs.
+    pub program: Program,
+    /// Its heap.
+    pub brk: Brk,
+    /// Its name.
+    pub comm: Comm,
+    /// personality(2).
+    pub personality: u32,
+}
+
+impl Process {
+    pub(super) fn new(b: Birth) -> Arc<Process> {
+        Arc::new(Process {
+            id: b.id,
+            ppid: AtomicU32::new(b.ppid),
+            siblings: IdLinks::new(),
+            family: Spin::new(Family::default()),
+            stop_events: AtomicU32::new(0),
+            life: AtomicU8::new(Life::Alive as u8),
+            status: AtomicU32::new(0),
+            exit_signal: AtomicU8::new(b.exit_signal),
+            death_signal: AtomicU8::new(0),
+            flags: AtomicU32::new(b.flags),
+            pgid: AtomicU32::new(0),
+            sid: AtomicU32::new(0),
+            group_shard: AtomicU32::new(0),
+            group_links: IdLinks::new(),
+            signals: IrqSpin::new(b.signals),
+            pending: SharedPending::new(),
+            threads: IrqSpin::new(IdList::new()),
+            thread_count: AtomicU32::new(0),
+            exiting: AtomicBool::new(false),
+            group_wait: WaitQueue::new(),
+            child_wait: WaitQueue::new(),
+            space: Spin::new(b.space),
+            files: Spin::new(b.files),
+            fs: Spin::new(b.fs),
+            cred: Spin::new(Arc::new(b.cred)),
+            limits: Spin::new(b.limits),
+            program: Spin::new(b.program),
+            brk: Spin::new(b.brk),
+            accounts: Spin::new(Accounts { dead_threads: Times::default(), children: Times::default() }),
+            comm: Spin::new(b.comm),
+            personality: AtomicU32::new(b.personality),
+            nice: AtomicU8::new(20),
+            real_timer: TimerNode::new(),
+            real_interval: AtomicU64::new(0),
+            vfork_done: super::fork::VforkGate::new(),
+            start_ns: super::time::monotonic_ns(),
+        })
+    }
+
+    /// The number, as getpid(2) tells it.
+    pub fn pid(&self) -> u32 {
+        self.id.number()
+    }
+
+    /// The parent's number.
+    pub fn ppid(&self) -> u32 {
+        self.ppid.load(Ordering::Relaxed)
+    }
+
+    /// The process group's number.
+    pub fn pgid(&self) -> u32 {
+        self.pgid.load(Ordering::Relaxed)
+    }
+
+    /// The session's number.
+    pub fn sid(&self) -> u32 {
+        self.sid.load(Ordering::Relaxed)
+    }
+
+    /// The process group, unless the process has just left its last one.
+    pub fn group(&self) -> Option<Arc<Group>> {
+        ids::find_group(self.pgid())
+    }
+
+    /// The session.
+    pub fn session(&self) -> Option<Arc<Session>> {
+        self.group().map(|g| g.session().clone())
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        self.life.load(Ordering::Acquire) == Life::Alive as u8
+    }
+
+    /// Whether all its threads have gone.
+    pub fn is_zombie(&self) -> bool {
+        !self.is_alive()
+    }
+
+    /// Whether it is the kernel's own.
+    pub fn is_kernel(&self) -> bool {
+        self.has(flag::KERNEL)
+    }
+
+    pub(super) fn has(&self, flag: u32) -> bool {
+        self.flags.load(Ordering::Relaxed) & flag != 0
+    }
+
+    pub(super) fn set_flag(&self, flag: u32, on: bool) {
+        if on {
+            self.flags.fetch_or(flag, Ordering::Relaxed);
+        } else {
+            self.flags.fetch_and(!flag, Ordering::Relaxed);
+        }
+    }
+
+    /// The address space; none for kernel processes and zombies.
+    pub fn space(&self) -> Option<Arc<Space>> {
+        self.space.lock().clone()
+    }
+
+    /// Puts another address space in; returns the old one, which the caller drops unlocked.
+    pub(super) fn set_space(&self, space: Option<Arc<Space>>) -> Option<Arc<Space>> {
+        core::mem::replace(&mut *self.space.lock(), space)
+    }
+
+    /// The descriptors; none for kernel processes and zombies.
+    pub fn files(&self) -> Option<Arc<FdTable>> {
+        self.files.lock().clone()
+    }
+
+    /// Puts another descriptor table in; returns the old one, which the caller drops unlocked.
+    pub fn set_files(&self, files: Option<Arc<FdTable>>) -> Option<Arc<FdTable>> {
+        core::mem::replace(&mut *self.files.lock(), files)
+    }
+
+    /// Root, working directory and umask; none for zombies.
+    pub fn fs(&self) -> Option<Arc<FsContext>> {
+        self.fs.lock().clone()
+    }
+
+    /// Puts another context in; returns the old one, which the caller drops unlocked.
+    pub fn set_fs(&self, fs: Option<Arc<FsContext>>) -> Option<Arc<FsContext>> {
+        core::mem::replace(&mut *self.fs.lock(), fs)
+    }
+
+    /// Who the process acts as.
+    pub fn cred(&self) -> Arc<Cred> {
+        self.cred.lock().clone()
+    }
+
+    /// Replaces the credentials.
+    pub fn set_cred(&self, cred: Cred) {
+        let new = Arc::new(cred);
+        let old = core::mem::replace(&mut *self.cred.lock(), new);
+        drop(old);
+    }
+
+    /// A resource limit.
+    pub fn limit(&self, r: Resource) -> Limit {
+        self.limits.lock().get(r)
+    }
+
+    /// The soft value of a resource limit.
+    pub fn rlimit(&self, r: Resource) -> u64 {
+        self.limit(r).soft
+    }
+
+    pub(super) fn with_limits<R>(&self, f: impl FnOnce(&mut Rlimits) -> R) -> R {
+        f(&mut self.limits.lock())
+    }
+
+    /// What execve left to read.
+    pub fn program(&self) -> Program {
+        self.program.lock().clone()
+    }
+
+    /// Stores what execve leaves to read.
+    pub fn set_program(&self, program: Program) {
+        let old = core::mem::replace(&mut *self.program.lock(), program);
+        drop(old);
+    }
+
+    /// The heap's bounds.
+    pub fn brk(&self) -> Brk {
+        *self.brk.lock()
+    }
+
+    /// Stores the heap's bounds.
+    pub fn set_brk(&self, brk: Brk) {
+        *self.brk.lock() = brk;
+    }
+
+    /// The name that ps shows.
+    pub fn comm(&self) -> Comm {
+        match ids::thread(&ksync::pin(), self.pid()) {
+            Some(leader) => leader.comm(),
+            None => *self.comm.lock(),
+        }
+    }
+
+    /// Whether addresses are to be laid out at random (personality ADDR_NO_RANDOMIZE is off).
+    pub fn randomize(&self) -> bool {
+        self.personality.load(Ordering::Relaxed) & 0x004_0000 == 0
+    }
+
+    /// How many threads live.
+    pub fn thread_count(&self) -> u32 {
+        self.thread_count.load(Ordering::Relaxed)
+    }
+
+    /// When it was made, in nanoseconds of the monotonic clock.
+    pub fn start_ns(&self) -> u64 {
+        self.start_ns
+    }
+
+    /// Calls `f` with each living thread's number, without a lock held; threads that come
+    /// or go meanwhile may or may not be seen.
+    pub fn each_thread(&self, mut f: impl FnMut(&Arc<Thread>) -> bool) {
+        let mut at = self.threads.lock().first();
+        while let Some(tid) = at {
+            let Some(t) = ids::find_thread(tid) else { return };
+            if !f(&t) {
+                return;
+            }
+            let pin = ksync::pin();
+            let threads = self.threads.lock();
+            if !t.group_links.linked() {
+                return;
+            }
+            at = threads.after(&pin, tid);
+        }
+    }
+
+    /// Adds a thread that is not running yet.
+    pub(super) fn add_thread(&self, pin: &CpuPin, t: &Thread) {
+        self.threads.lock().push_back(pin, t.tid());
+        self.thread_count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// CPU time and faults of all its threads, the gone included.
+    pub fn times(&self) -> Times {
+        let mut sum = self.accounts.lock().dead_threads;
+        self.each_thread(|t| {
+            sum.add(&t.times());
+            true
+        });
+        if let Some(space) = self.space() {
+            sum.max_rss_kib = sum.max_rss_kib.max(crate::mm::max_rss_kib(&space));
+        }
+        sum
+    }
+
+    /// CPU time and faults of the children that were reaped.
+    pub fn child_times(&self) -> Times {
+        self.accounts.lock().children
+    }
+
+    /// Sends a signal to the process on behalf of the kernel.
+    pub fn signal(&self, info: SigInfo) {
+        super::signal::send_process(self, info);
+    }
+
+    /// The letter of /proc/PID/stat.
+    pub fn state_letter(&self) -> u8 {
+        if self.is_zombie() {
+            return b'Z';
+        }
+        let mut letter = b'Z';
+        self.each_thread(|t| {
+            letter = t.state_letter();
+            letter != b'R'
+        });
+        letter
+    }
+}
+
+impl Thread {
+    /// CPU time and faults so far.  The run time is exact; ticks divide it between user and kernel.
+    pub fn times(&self) -> Times {
+        let total = self.sched.runtime_ns();
+        let u = &self.usage;
+        let user = u64::from(u.user_ticks.load(Ordering::Relaxed));
+        let sys = u64::from(u.sys_ticks.load(Ordering::Relaxed));
+        let user_ns = match user + sys {
+            0 => 0,
+            all => (u128::from(total) * u128::from(user) / u128::from(all)) as u64,
+        };
+        Times {
+            user_ns,
+            sys_ns: total - user_ns,
+            minor_faults: u.minor_faults.load(Ordering::Relaxed),
+            major_faults: u.major_faults.load(Ordering::Relaxed),
+            voluntary: u.voluntary.load(Ordering::Relaxed).into(),
+            involuntary: u.involuntary.load(Ordering::Relaxed).into(),
+            max_rss_kib: 0,
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Keeping all CPUs busy: where a woken thread goes, and what a CPU without work takes.
+
+use core::sync::atomic::Ordering;
+
+use ksync::CpuPin;
+
+use super::super::thread::Thread;
+use super::{bump, cpus, enqueue, load, thread_of};
+use crate::arch;
+
+/// CPUs that a waker looks at for an idle one.  Nearness is by number.
+const NEAR: usize = 16;
+/// Queued threads that a thief looks at for one that may move.
+const STEAL_LOOKS: usize = 8;
+/// A busy CPU compares itself with the others in one of this many ticks.
+const BALANCE_TICKS: u64 = 8;
+
+/// The CPU for a thread that becomes runnable.
+pub fn choose(pin: &CpuPin, t: &Thread) -> usize {
+    let ncpus = cpus().ncpus();
+    let may = t.sched.affinity();
+    let last = t.cpu().min(ncpus - 1);
+    let idle = |cpu: usize| {
+        let c = cpus().of(cpu);
+        c.idle.load(Ordering::Relaxed) && c.len.load(Ordering::Relaxed) == 0
+    };
+    if may.has(last) && idle(last) {
+        return last;
+    }
+    let me = pin.cpu();
+    for step in 1..ncpus.min(NEAR) {
+        let cpu = (last + step) % ncpus;
+        if may.has(cpu) && idle(cpu) {
+            return cpu;
+        }
+    }
+    match (may.has(me), may.has(last)) {
+        (true, true) => if load(me) <= load(last) { me } else { last },
+        (true, false) => me,
+        (false, true) => last,
+        (false, false) => may.first(ncpus).unwrap_or(me),
+    }
+}
+
+/// Takes a thread from the CPU that has most to do, for this one, which is not counted to have
+/// any work if `idle`.  The thread is taken off its queue and has relative virtual time.
+pub fn steal(pin: &CpuPin, idle: bool) -> Option<u32> {
+    let me = pin.cpu();
+    let ncpus = cpus().ncpus();
+    let mut best = (if idle { 0 } else { load(me) + 1 }, me);
+    for step in 1..ncpus {
+        let cpu = (me + step) % ncpus;
+        let c = cpus().of(cpu);
+        let queued = c.len.load(Ordering::Relaxed);
+        let there = if idle { queued } else { load(cpu) };
+        if queued > 0 && there > best.0 {
+            best = (there, cpu);
+        }
+    }
+    let (_, from) = best;
+    if from == me {
+        return None;
+    }
+    let c = cpus().of(from);
+    let mut q = c.queue.try_lock()?;
+    let base = q.base_vt();
+    let tid = q.steal(pin, STEAL_LOOKS, |tid| {
+        thread_of(pin, tid).is_some_and(|t| t.sched.affinity().has(me))
+    })?;
+    c.len.fetch_sub(1, Ordering::SeqCst);
+    drop(q);
+    let t = thread_of(pin, tid)?;
+    t.sched.set_vt(t.sched.vt().saturating_sub(base));
+    bump(&cpus().get(pin).stats.steals, 1);
+    Some(tid)
+}
+
+/// Now and then a busy CPU takes a thread from one that has at least two more.
+pub fn at_tick(pin: &CpuPin, now: u64) {
+    if (now / super::TICK_NS + pin.cpu() as u64) % BALANCE_TICKS != 0 {
+        return;
+    }
+    if let Some(tid) = steal(pin, false)
+        && let Some(t) = thread_of(pin, tid)
+    {
+        enqueue(pin, pin.cpu(), t, false);
+    }
+}
+
+/// A CPU that `t` may run on, this one if possible.
+pub fn allowed(pin: &CpuPin, t: &Thread) -> usize {
+    let me = pin.cpu();
+    if t.sched.affinity().has(me) { me } else { t.sched.affinity().first(arch::cpu::count()).unwrap_or(me) }
+}

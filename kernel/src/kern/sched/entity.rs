@@ -1,0 +1,167 @@
+//! What the scheduler knows of a thread: policy, weight, affinity, virtual time.
+
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use super::CpuMask;
+
+/// Scheduling policies, by Linux's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Policy {
+    /// SCHED_OTHER.
+    Other = 0,
+    /// SCHED_BATCH: never preempts when it wakes.
+    Batch = 3,
+    /// SCHED_IDLE: the least weight.
+    Idle = 5,
+}
+
+/// Weight of nice 0.
+pub const NICE_0_WEIGHT: u64 = 1024;
+
+/// Weights of nice -20..=19: each step is a factor of 1.25, ten per cent of CPU time between two
+/// threads, as setpriority(2) users expect.
+const WEIGHTS: [u32; 40] = weights();
+
+const fn weights() -> [u32; 40] {
+    let mut w = [0u32; 40];
+    let mut x = NICE_0_WEIGHT * 1000;
+    let mut i = 20;
+    while i > 0 {
+        i -= 1;
+        x = x * 5 / 4;
+        w[i] = (x / 1000) as u32;
+    }
+    let mut x = NICE_0_WEIGHT * 1000;
+    let mut i = 20;
+    while i < 40 {
+        w[i] = (x / 1000) as u32;
+        x = x * 4 / 5;
+        i += 1;
+    }
+    w
+}
+
+/// Weight of SCHED_IDLE, below every nice value.
+const IDLE_WEIGHT: u32 = 3;
+
+/// The scheduler's part of a thread.  The virtual time belongs to whoever has the thread: its
+/// CPU while it runs, the queue's lock while it is queued (absolute, in that queue's time),
+/// the waker otherwise (relative to the base of the queue that it left).
+pub struct Entity {
+    vt: AtomicU64,
+    /// When it was given the CPU, or when it gave it up.
+    since: AtomicU64,
+    /// Nanoseconds run in all; written by the CPU that runs it.
+    runtime: AtomicU64,
+    cpu: AtomicU32,
+    weight: AtomicU32,
+    policy: AtomicU8,
+    /// 20 + nice.
+    nice: AtomicU8,
+    affinity: CpuMask,
+}
+
+impl Entity {
+    /// A thread's first state.
+    pub fn new(cpu: usize, nice: i8, policy: Policy, affinity: &CpuMask) -> Self {
+        let e = Entity {
+            vt: AtomicU64::new(0),
+            since: AtomicU64::new(super::super::time::monotonic_ns()),
+            runtime: AtomicU64::new(0),
+            cpu: AtomicU32::new(cpu as u32),
+            weight: AtomicU32::new(NICE_0_WEIGHT as u32),
+            policy: AtomicU8::new(policy as u8),
+            nice: AtomicU8::new((nice + 20) as u8),
+            affinity: affinity.copy(),
+        };
+        e.reweigh();
+        e
+    }
+
+    /// A forked thread's first state: its creator's, with no time run.
+    pub fn forked(&self, cpu: usize) -> Self {
+        Entity::new(cpu, self.nice(), self.policy(), &self.affinity)
+    }
+
+    fn reweigh(&self) {
+        let w = match self.policy() {
+            Policy::Idle => IDLE_WEIGHT,
+            _ => WEIGHTS[usize::from(self.nice.load(Ordering::Relaxed)).min(39)],
+        };
+        self.weight.store(w, Ordering::Relaxed);
+    }
+
+    /// nice(2)'s value.
+    pub fn nice(&self) -> i8 {
+        self.nice.load(Ordering::Relaxed) as i8 - 20
+    }
+
+    /// Sets nice(2)'s value, -20..=19.
+    pub fn set_nice(&self, nice: i8) {
+        self.nice.store((nice.clamp(-20, 19) + 20) as u8, Ordering::Relaxed);
+        self.reweigh();
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> Policy {
+        match self.policy.load(Ordering::Relaxed) {
+            3 => Policy::Batch,
+            5 => Policy::Idle,
+            _ => Policy::Other,
+        }
+    }
+
+    /// Sets the policy.
+    pub fn set_policy(&self, policy: Policy) {
+        self.policy.store(policy as u8, Ordering::Relaxed);
+        self.reweigh();
+    }
+
+    /// The CPUs that it may run on.
+    pub fn affinity(&self) -> &CpuMask {
+        &self.affinity
+    }
+
+    /// The CPU that it runs on, or ran on last.
+    pub fn cpu(&self) -> usize {
+        self.cpu.load(Ordering::Relaxed) as usize
+    }
+
+    pub(super) fn set_cpu(&self, cpu: usize) {
+        self.cpu.store(cpu as u32, Ordering::Relaxed);
+    }
+
+    /// Nanoseconds of CPU time, as of the last switch or tick.
+    pub fn runtime_ns(&self) -> u64 {
+        self.runtime.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn vt(&self) -> u64 {
+        self.vt.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_vt(&self, vt: u64) {
+        self.vt.store(vt, Ordering::Relaxed);
+    }
+
+    pub(super) fn start_running(&self, now: u64) {
+        self.since.store(now, Ordering::Relaxed);
+    }
+
+    /// Charges the running thread for the time since the last charge; returns its virtual time.
+    pub(super) fn charge(&self, now: u64) -> u64 {
+        let ran = now.saturating_sub(self.since.load(Ordering::Relaxed));
+        self.since.store(now, Ordering::Relaxed);
+        self.runtime.store(self.runtime_ns() + ran, Ordering::Relaxed);
+        let weight = u64::from(self.weight.load(Ordering::Relaxed)).max(1);
+        let vt = self.vt() + ran * NICE_0_WEIGHT / weight;
+        self.set_vt(vt);
+        vt
+    }
+
+    /// Nanoseconds since it gave the CPU up.
+    pub(super) fn rested(&self, now: u64) -> u64 {
+        now.saturating_sub(self.since.load(Ordering::Relaxed))
+    }
+}

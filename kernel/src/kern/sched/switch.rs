@@ -1,0 +1,220 @@
+//! Switching from one thread to another.
+//!
+//! [`switch_away`] chooses the next thread and switches; what becomes of the old one is done by
+//! [`finish_switch`] on the new one's stack.  Preemption is off in between, interrupts too.
+
+use core::sync::atomic::Ordering;
+
+use alloc::sync::Arc;
+use ksync::CpuPin;
+
+use super::super::thread::{State, Thread};
+use super::super::{Current, current, epoch, exit, time, timer};
+use super::{Cpu, TICK_NS, balance, bump, cpus, enqueue, queue, thread_of};
+use crate::arch;
+
+/// Why a thread leaves its CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Reason {
+    /// It sleeps, if it is still declared waiting when its registers are saved.
+    Block = 0,
+    /// Another is to run first.
+    Preempt = 1,
+    /// It lets others go first.
+    Yield = 2,
+    /// It ends.
+    Exit = 3,
+    /// It is the idle thread.
+    Idle = 4,
+}
+
+impl Reason {
+    fn from_raw(n: u32) -> Self {
+        [Reason::Block, Reason::Preempt, Reason::Yield, Reason::Exit][n as usize % 4]
+    }
+
+    /// Whether the thread wants to go on running.
+    fn runs_on(self) -> bool {
+        matches!(self, Reason::Preempt | Reason::Yield)
+    }
+}
+
+/// Gives the CPU to the next thread and returns when the caller runs again; at once if nobody
+/// else is to run.  Called with preemption on and no spin lock held.
+pub fn switch_away(why: Reason) {
+    let irq = arch::irq::save();
+    let mut pin = ksync::pin();
+    epoch().quiescent(&mut pin);
+    arch::preempt::clear_need_resched();
+    let c = cpus().get(&pin);
+    let now = time::monotonic_ns();
+    let me = current();
+    if let Some(next) = choose_next(&pin, c, &me, why, now) {
+        switch_to(&pin, c, &me, next, why, now);
+    } else if why == Reason::Block {
+        // Nobody else: the idle thread, unless a wake-up came meanwhile.
+        if me.state.load(Ordering::SeqCst) == State::Waiting as u8 {
+            switch_to_idle(&pin, c, &me, why, now);
+        }
+    } else if why == Reason::Exit {
+        switch_to_idle(&pin, c, &me, why, now);
+    } else if why.runs_on() && !me.sched.affinity().has(pin.cpu()) {
+        switch_to_idle(&pin, c, &me, why, now);
+    }
+    drop(pin);
+    arch::irq::restore(irq);
+}
+
+/// The thread that is to run instead of the current one.
+fn choose_next(pin: &CpuPin, c: &Cpu, me: &Thread, why: Reason, now: u64) -> Option<u32> {
+    let stays = why.runs_on() && me.sched.affinity().has(pin.cpu());
+    let vt = if why == Reason::Idle { 0 } else { me.sched.charge(now) };
+    loop {
+        let mut q = c.queue.lock();
+        if why != Reason::Idle {
+            q.follow(vt);
+        }
+        match q.first() {
+            Some(first) if !stays || why == Reason::Yield || first <= queue::bucket(vt) => {}
+            Some(_) => {
+                drop(q);
+                c.running_vt.store(vt, Ordering::Relaxed);
+                return None;
+            }
+            None => {
+                drop(q);
+                if stays {
+                    c.running_vt.store(vt, Ordering::Relaxed);
+                    return None;
+                }
+                let tid = balance::steal(pin, true)?;
+                let t = thread_of(pin, tid)?;
+                t.sched.set_cpu(pin.cpu());
+                let base = c.queue.lock().base_vt();
+                t.sched.set_vt(base + t.sched.vt());
+                return Some(tid);
+            }
+        }
+        let tid = q.pop(pin);
+        let base = q.base_vt();
+        c.len.fetch_sub(1, Ordering::SeqCst);
+        drop(q);
+        let t = thread_of(pin, tid?)?;
+        if t.sched.affinity().has(pin.cpu()) {
+            return tid;
+        }
+        // Its affinity changed while it was queued.
+        t.sched.set_vt(t.sched.vt().saturating_sub(base));
+        enqueue(pin, balance::allowed(pin, t), t, false);
+    }
+}
+
+fn switch_to(pin: &CpuPin, c: &Cpu, me: &Thread, next: u32, why: Reason, now: u64) {
+    let Some(t) = thread_of(pin, next) else { return };
+    t.sched.start_running(now);
+    c.running_vt.store(t.sched.vt(), Ordering::Relaxed);
+    if c.running.swap(next, Ordering::Relaxed) == 0 {
+        c.idle.store(false, Ordering::Relaxed);
+        timer::set_tick(pin, now + TICK_NS);
+    }
+    leave(pin, c, me, t, why);
+}
+
+fn switch_to_idle(pin: &CpuPin, c: &Cpu, me: &Thread, why: Reason, now: u64) {
+    let Some(idle) = c.idle_thread.get() else { return };
+    idle.sched.start_running(now);
+    c.running.store(0, Ordering::Relaxed);
+    timer::set_tick(pin, u64::MAX);
+    leave(pin, c, me, idle, why);
+}
+
+/// The switch itself.  Returns on `me`'s stack when somebody switches back to it.
+fn leave(_pin: &CpuPin, c: &Cpu, me: &Thread, next: &Thread, why: Reason) {
+    bump(&c.stats.switches, 1);
+    match why {
+        Reason::Block => me.usage.voluntary.fetch_add(1, Ordering::Relaxed),
+        Reason::Preempt => me.usage.involuntary.fetch_add(1, Ordering::Relaxed),
+        _ => 0,
+    };
+    c.leaving.store(me.tid(), Ordering::Relaxed);
+    c.leaving_why.store(why as u32, Ordering::Relaxed);
+    super::super::space::switch(me, next);
+    arch::context::switch_threads(me, next);
+    finish_switch();
+}
+
+/// Settles the thread that this CPU has just left.  On the new thread's stack, interrupts and
+/// preemption off.
+pub fn finish_switch() {
+    let pin = ksync::pin();
+    let c = cpus().get(&pin);
+    let tid = c.leaving.swap(0, Ordering::Relaxed);
+    // The idle thread bears no number and needs no settling.
+    let Some(prev) = thread_of(&pin, tid) else { return };
+    let base = c.queue.lock().base_vt();
+    prev.sched.set_vt(prev.sched.vt().saturating_sub(base));
+    match Reason::from_raw(c.leaving_why.load(Ordering::Relaxed)) {
+        Reason::Exit => exit::bury(&pin, prev),
+        Reason::Block => {
+            // From the exchange on another CPU may run it: it must be the last touch.
+            if prev
+                .state
+                .compare_exchange(State::Waiting as u8, State::Blocked as u8, Ordering::SeqCst, Ordering::Relaxed)
+                .is_err()
+            {
+                enqueue(&pin, balance::allowed(&pin, prev), prev, false);
+            }
+        }
+        Reason::Yield => {
+            // Behind those that wait now.
+            prev.sched.set_vt(prev.sched.vt() + (1 << queue::BUCKET_SHIFT));
+            enqueue(&pin, balance::allowed(&pin, prev), prev, false);
+        }
+        Reason::Preempt | Reason::Idle => enqueue(&pin, balance::allowed(&pin, prev), prev, false),
+    }
+}
+
+/// Makes the caller, on its CPU's first stack, that CPU's idle thread.
+pub fn first_switch(pin: &CpuPin, idle: &Arc<Thread>) {
+    let c = cpus().get(pin);
+    let _ = c.idle_thread.set(idle.clone());
+    idle.state.store(State::Running as u8, Ordering::SeqCst);
+    idle.sched.set_cpu(pin.cpu());
+    arch::context::adopt(idle);
+}
+
+/// The idle thread's life: run what there is, take what others have, halt.
+pub fn idle() -> ! {
+    loop {
+        let irq = arch::irq::save();
+        let mut pin = ksync::pin();
+        let c = cpus().of(pin.cpu());
+        arch::preempt::clear_need_resched();
+        let now = time::monotonic_ns();
+        let me: Current = current();
+        if let Some(next) = choose_next(&pin, c, &me, Reason::Idle, now) {
+            switch_to(&pin, c, &me, next, Reason::Idle, now);
+            drop(pin);
+            arch::irq::restore(irq);
+            continue;
+        }
+        epoch().quiescent(&mut pin);
+        let more = epoch().reclaim(&pin);
+        c.idle.store(true, Ordering::SeqCst);
+        if c.len.load(Ordering::SeqCst) == 0 && !arch::preempt::need_resched() {
+            if more {
+                // Retired memory waits for a grace period: look again soon.
+                timer::set_tick(&pin, now + TICK_NS);
+            } else {
+                epoch().offline(pin.cpu());
+            }
+            arch::cpu::halt_until_interrupt();
+            epoch().online(pin.cpu());
+        }
+        c.idle.store(false, Ordering::Relaxed);
+        bump(&c.stats.idle_ns, time::monotonic_ns().saturating_sub(now));
+        drop(pin);
+        arch::irq::restore(irq);
+    }
+}

@@ -1,0 +1,186 @@
+//! Signal actions of a process, compact: only what differs from the default takes memory.
+
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use ksync::Spin;
+
+use super::super::lock;
+use super::{SigSet, sig};
+
+/// No SIGCHLD when children stop.
+pub const SA_NOCLDSTOP: u64 = 1;
+/// Children leave no zombies.
+pub const SA_NOCLDWAIT: u64 = 2;
+pub(super) const SA_SIGINFO: u64 = 4;
+pub(super) const SA_RESTORER: u64 = 0x0400_0000;
+pub(super) const SA_ONSTACK: u64 = 0x0800_0000;
+pub(super) const SA_RESTART: u64 = 0x1000_0000;
+pub(super) const SA_NODEFER: u64 = 0x4000_0000;
+pub(super) const SA_RESETHAND: u64 = 0x8000_0000;
+
+const SIG_DFL: u64 = 0;
+const SIG_IGN: u64 = 1;
+
+/// The kernel's `struct sigaction`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Action {
+    /// SIG_DFL, SIG_IGN or the handler's address.
+    pub handler: u64,
+    /// `SA_*`.
+    pub flags: u64,
+    /// Where the handler returns to.
+    pub restorer: u64,
+    /// Blocked while the handler runs.
+    pub mask: u64,
+}
+
+/// What a signal does by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// Ends the process.
+    Terminate,
+    /// Ends the process; Linux would write a core file if the limit lets it.
+    Core,
+    /// Stops the process.
+    Stop,
+    /// Nothing.
+    Ignore,
+}
+
+impl Disposition {
+    /// The default of `signal`.
+    pub fn of(signal: u8) -> Self {
+        match signal {
+            sig::CHLD | sig::CONT | sig::URG | sig::WINCH => Disposition::Ignore,
+            sig::STOP | sig::TSTP | sig::TTIN | sig::TTOU => Disposition::Stop,
+            sig::QUIT | sig::ILL | sig::TRAP | sig::ABRT | sig::BUS | sig::FPE | sig::SEGV | sig::XCPU
+            | sig::XFSZ | sig::SYS => Disposition::Core,
+            _ => Disposition::Terminate,
+        }
+    }
+}
+
+/// The actions of all signals.
+pub struct ActionTable {
+    /// Signals with SIG_IGN.  Written under the lock, read by anybody.
+    ignored: AtomicU64,
+    /// Signals with a handler.  Written under the lock, read by anybody.
+    caught: AtomicU64,
+    /// Those that are not plain SIG_DFL.
+    entries: Spin<Vec<(u8, Action)>, lock::ActionLock>,
+}
+
+impl Default for ActionTable {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ActionTable {
+    /// All signals at their defaults.
+    pub const fn new() -> Self {
+        ActionTable { ignored: AtomicU64::new(0), caught: AtomicU64::new(0), entries: Spin::new(Vec::new()) }
+    }
+
+    /// A copy for a forked process.
+    pub fn fork(&self) -> Self {
+        loop {
+            let want = self.entries.lock().len();
+            let mut copy = Vec::with_capacity(want);
+            let entries = self.entries.lock();
+            if entries.len() > want {
+                continue;
+            }
+            copy.extend_from_slice(&entries);
+            return ActionTable {
+                ignored: AtomicU64::new(self.ignored.load(Ordering::Relaxed)),
+                caught: AtomicU64::new(self.caught.load(Ordering::Relaxed)),
+                entries: Spin::new(copy),
+            };
+        }
+    }
+
+    /// A copy for execve: caught signals go back to their defaults, ignored ones stay so.
+    pub fn for_exec(&self) -> Self {
+        let copy = self.fork();
+        copy.entries.lock().retain(|(_, a)| a.handler == SIG_IGN);
+        for (_, a) in copy.entries.lock().iter_mut() {
+            *a = Action { handler: SIG_IGN, ..Action::default() };
+        }
+        copy.caught.store(0, Ordering::Relaxed);
+        copy
+    }
+
+    /// Whether there is nothing for execve to reset.
+    pub fn catches_nothing(&self) -> bool {
+        self.caught.load(Ordering::Relaxed) == 0
+    }
+
+    /// The action of `signal`.
+    pub fn get(&self, signal: u8) -> Action {
+        let entries = self.entries.lock();
+        entries.iter().find(|(s, _)| *s == signal).map_or(Action::default(), |(_, a)| *a)
+    }
+
+    /// Sets the action of `signal`; returns the old one.
+    pub fn set(&self, signal: u8, new: Action) -> Action {
+        // Room first: the allocator is not entered with the lock held.
+        let mut room = Vec::with_capacity(self.entries.lock().len() + 1);
+        let mut entries = self.entries.lock();
+        let at = entries.iter().position(|(s, _)| *s == signal);
+        let old = match at {
+            Some(i) => core::mem::replace(&mut entries[i].1, new),
+            None => {
+                if entries.len() == entries.capacity() {
+                    if entries.len() == room.capacity() {
+                        // Another thread filled the table meanwhile.
+                        drop(entries);
+                        return self.set(signal, new);
+                    }
+                    room.append(&mut entries);
+                    core::mem::swap(&mut *entries, &mut room);
+                }
+                entries.push((signal, new));
+                Action::default()
+            }
+        };
+        let bit = SigSet::one(signal).0;
+        let put = |word: &AtomicU64, on: bool| {
+            let w = word.load(Ordering::Relaxed);
+            word.store(if on { w | bit } else { w & !bit }, Ordering::Relaxed);
+        };
+        put(&self.ignored, new.handler == SIG_IGN);
+        put(&self.caught, new.handler > SIG_IGN);
+        drop(entries);
+        old
+    }
+
+    /// SA_RESETHAND: back to the default, but for the flags.
+    pub(super) fn reset(&self, signal: u8) {
+        let mut action = self.get(signal);
+        action.handler = SIG_DFL;
+        self.set(signal, action);
+    }
+
+    /// Signals with SIG_IGN.
+    pub fn ignored(&self) -> SigSet {
+        SigSet(self.ignored.load(Ordering::Relaxed))
+    }
+
+    /// Signals with a handler.
+    pub fn caught(&self) -> SigSet {
+        SigSet(self.caught.load(Ordering::Relaxed))
+    }
+
+    /// Whether `signal`, if not blocked, would do nothing.
+    pub fn ignores(&self, signal: u8) -> bool {
+        self.ignored().has(signal)
+            || !self.caught().has(signal) && Disposition::of(signal) == Disposition::Ignore
+    }
+
+    /// Whether children are not to become zombies.
+    pub fn discards_children(&self) -> bool {
+        self.ignored().has(sig::CHLD) || self.get(sig::CHLD).flags & SA_NOCLDWAIT != 0
+    }
+}

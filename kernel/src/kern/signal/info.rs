@@ -1,0 +1,118 @@
+//! What is known of a signal besides its number: siginfo_t.
+
+/// Values of `si_code`.
+#[expect(missing_docs, reason = "sigaction(2) explains each")]
+pub mod code {
+    pub const USER: i32 = 0;
+    pub const KERNEL: i32 = 0x80;
+    pub const QUEUE: i32 = -1;
+    pub const TKILL: i32 = -6;
+    pub const SEGV_MAPERR: i32 = 1;
+    pub const SEGV_ACCERR: i32 = 2;
+    pub const BUS_ADRALN: i32 = 1;
+    pub const BUS_ADRERR: i32 = 2;
+    pub const FPE_INTDIV: i32 = 1;
+    pub const FPE_FLTINV: i32 = 7;
+    pub const ILL_ILLOPN: i32 = 2;
+    pub const TRAP_BRKPT: i32 = 1;
+    pub const TRAP_TRACE: i32 = 2;
+    pub const CLD_EXITED: i32 = 1;
+    pub const CLD_KILLED: i32 = 2;
+    pub const CLD_DUMPED: i32 = 3;
+    pub const CLD_STOPPED: i32 = 5;
+    pub const CLD_CONTINUED: i32 = 6;
+}
+
+/// The part that depends on the sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SigFields {
+    /// Nothing.
+    None,
+    /// Sent by a process: its number and real user, and a value (sigqueue) or 0.
+    Sender {
+        /// Process number.
+        pid: u32,
+        /// Real user.
+        uid: u32,
+        /// `si_value`.
+        value: u64,
+    },
+    /// A child changed state.
+    Child {
+        /// The child.
+        pid: u32,
+        /// Its real user.
+        uid: u32,
+        /// Exit code or signal.
+        status: i32,
+        /// Its user time, in clock ticks.
+        utime: u64,
+        /// Its system time, in clock ticks.
+        stime: u64,
+    },
+    /// A fault at an address.
+    Fault {
+        /// The address.
+        addr: u64,
+    },
+}
+
+/// A signal with its information.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SigInfo {
+    /// 1..=64.
+    pub signo: u8,
+    /// `si_code`.
+    pub code: i32,
+    /// The rest.
+    pub fields: SigFields,
+}
+
+impl SigInfo {
+    /// A signal by the kernel.
+    pub const fn kernel(signo: u8) -> Self {
+        SigInfo { signo, code: code::KERNEL, fields: SigFields::None }
+    }
+
+    /// A signal by a process.
+    pub const fn user(signo: u8, code: i32, pid: u32, uid: u32) -> Self {
+        SigInfo { signo, code, fields: SigFields::Sender { pid, uid, value: 0 } }
+    }
+
+    /// A fault.
+    pub const fn fault(signo: u8, code: i32, addr: u64) -> Self {
+        SigInfo { signo, code, fields: SigFields::Fault { addr } }
+    }
+
+    /// The 128 bytes of Linux's siginfo_t.
+    pub fn to_raw(&self) -> [u64; 16] {
+        let mut raw = [0; 16];
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        raw[0] = u64::from(self.signo);
+        raw[1] = u64::from(self.code as u32);
+        match self.fields {
+            SigFields::None => {}
+            SigFields::Sender { pid, uid, value } => {
+                raw[2] = pair(pid, uid);
+                raw[3] = value;
+            }
+            SigFields::Child { pid, uid, status, utime, stime } => {
+                raw[2] = pair(pid, uid);
+                raw[3] = u64::from(status as u32);
+                raw[4] = utime;
+                raw[5] = stime;
+            }
+            SigFields::Fault { addr } => raw[2] = addr,
+        }
+        raw
+    }
+
+    /// What a program passes to rt_sigqueueinfo(2): sender and value are kept.
+    pub fn from_raw(signo: u8, raw: &[u64; 16]) -> Self {
+        SigInfo {
+            signo,
+            code: raw[1] as u32 as i32,
+            fields: SigFields::Sender { pid: raw[2] as u32, uid: (raw[2] >> 32) as u32, value: raw[3] },
+        }
+    }
+}

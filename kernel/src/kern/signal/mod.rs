@@ -1,0 +1,233 @@
+//! Signals.
+//!
+//! A signal is *posted* to a thread or to a process ([`send`]), *taken* by a thread on its way to
+//! user mode or by sigtimedwait ([`deliver`]), and *acted on* by the process's action
+//! ([`action`]).  The process's signal lock orders posting, taking, stopping and changes of
+//! action; whether anything is pending is one look at atomic words.
+
+mod action;
+mod deliver;
+mod frame;
+mod info;
+mod pending;
+mod send;
+mod stop;
+
+use core::sync::atomic::Ordering;
+
+pub use action::{Action, ActionTable, Disposition, SA_NOCLDSTOP, SA_NOCLDWAIT};
+pub use deliver::before_user_return;
+pub(super) use deliver::deliver_fault;
+pub use frame::sigreturn;
+pub use info::{SigFields, SigInfo, code};
+pub use pending::Pending;
+pub use send::{SendError, force, send_process, send_thread, signal_group, signal_pgrp};
+pub(super) use stop::{StopReport, notify_parent_stopped};
+
+use super::thread::{Thread, flag};
+use alloc::sync::Arc;
+
+/// Signals pending for one thread.
+pub type ThreadPending = Pending;
+/// Signals pending for a whole process.
+pub type SharedPending = Pending;
+
+/// Signal numbers.
+#[expect(missing_docs, reason = "signal(7) explains each")]
+pub mod sig {
+    pub const HUP: u8 = 1;
+    pub const INT: u8 = 2;
+    pub const QUIT: u8 = 3;
+    pub const ILL: u8 = 4;
+    pub const TRAP: u8 = 5;
+    pub const ABRT: u8 = 6;
+    pub const BUS: u8 = 7;
+    pub const FPE: u8 = 8;
+    pub const KILL: u8 = 9;
+    pub const SEGV: u8 = 11;
+    pub const PIPE: u8 = 13;
+    pub const ALRM: u8 = 14;
+    pub const TERM: u8 = 15;
+    pub const CHLD: u8 = 17;
+    pub const CONT: u8 = 18;
+    pub const STOP: u8 = 19;
+    pub const TSTP: u8 = 20;
+    pub const TTIN: u8 = 21;
+    pub const TTOU: u8 = 22;
+    pub const URG: u8 = 23;
+    pub const XCPU: u8 = 24;
+    pub const XFSZ: u8 = 25;
+    pub const VTALRM: u8 = 26;
+    pub const PROF: u8 = 27;
+    pub const WINCH: u8 = 28;
+    pub const SYS: u8 = 31;
+    /// The first real-time signal.
+    pub const RTMIN: u8 = 32;
+    /// The last signal.
+    pub const MAX: u8 = 64;
+}
+
+/// A set of signals, bit `n - 1` for signal `n`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SigSet(pub u64);
+
+impl SigSet {
+    /// No signal.
+    pub const EMPTY: SigSet = SigSet(0);
+    /// SIGKILL and SIGSTOP, which can be neither blocked, caught nor ignored.
+    pub const UNMASKABLE: SigSet = SigSet::of(&[sig::KILL, sig::STOP]);
+    /// Signals that stop a process.
+    pub const STOPS: SigSet = SigSet::of(&[sig::STOP, sig::TSTP, sig::TTIN, sig::TTOU]);
+    /// Signals that an instruction of the thread itself causes; taken before others.
+    pub const SYNCHRONOUS: SigSet =
+        SigSet::of(&[sig::SEGV, sig::BUS, sig::ILL, sig::TRAP, sig::FPE, sig::SYS]);
+
+    /// The set of `signals`.
+    pub const fn of(signals: &[u8]) -> SigSet {
+        let mut bits = 0;
+        let mut i = 0;
+        while i < signals.len() {
+            bits |= 1 << (signals[i] - 1);
+            i += 1;
+        }
+        SigSet(bits)
+    }
+
+    /// The set of one signal.
+    pub const fn one(signal: u8) -> SigSet {
+        SigSet(1 << (signal - 1))
+    }
+
+    /// Whether `signal` is in it.
+    pub const fn has(self, signal: u8) -> bool {
+        self.0 & 1 << (signal - 1) != 0
+    }
+}
+
+/// What the signal lock of a process guards.
+pub struct Shared {
+    /// The actions; shared between processes only by CLONE_SIGHAND without CLONE_THREAD.
+    pub(super) actions: Arc<ActionTable>,
+    /// Job control.
+    pub(super) stop: stop::StopState,
+}
+
+impl Shared {
+    /// The state of a process that has `actions` and is not stopped.
+    pub fn new(actions: Arc<ActionTable>) -> Self {
+        Shared { actions, stop: stop::StopState::default() }
+    }
+}
+
+/// sigaltstack(2)'s stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AltStack {
+    /// Lowest address.
+    pub sp: u64,
+    /// Bytes; 0 for none.
+    pub size: u64,
+    /// SS_AUTODISARM or 0.
+    pub flags: u32,
+}
+
+impl AltStack {
+    /// No alternate stack.
+    pub const NONE: AltStack = AltStack { sp: 0, size: 0, flags: 0 };
+
+    /// Whether `sp` lies on it.
+    pub fn contains(&self, sp: u64) -> bool {
+        self.size != 0 && sp > self.sp && sp - self.sp <= self.size
+    }
+}
+
+/// What restart_syscall(2) goes on with.
+#[derive(Clone, Copy, Debug)]
+pub enum RestartBlock {
+    /// Nothing: EINTR.
+    None,
+    /// A sleep until a monotonic time; the time left goes to `rem` if it is cut short again.
+    Sleep {
+        /// Monotonic nanoseconds.
+        until: u64,
+        /// Where the rest is written, 0 for nowhere.
+        rem: u64,
+    },
+    /// A futex wait with a relative timeout.
+    Futex {
+        /// The futex word.
+        addr: u64,
+        /// What it must hold.
+        value: u32,
+        /// Monotonic nanoseconds.
+        until: u64,
+        /// FUTEX_WAIT's bitset.
+        bits: u32,
+        /// Whether other processes use it.
+        shared: bool,
+    },
+    /// A poll with a relative timeout.
+    Poll {
+        /// The descriptors.
+        fds: u64,
+        /// How many.
+        n: u32,
+        /// Monotonic nanoseconds.
+        until: u64,
+    },
+}
+
+impl Thread {
+    /// Whether something wants the thread out of an interruptible sleep.
+    #[inline]
+    pub fn signal_pending(&self) -> bool {
+        let bits = self.pending.bits() | self.process.pending.bits();
+        bits & !self.blocked.load(Ordering::Relaxed) != 0 || self.has(flag::KILLED | flag::ATTENTION)
+    }
+
+    /// Whether the thread is to die.
+    #[inline]
+    pub fn kill_pending(&self) -> bool {
+        self.has(flag::KILLED)
+    }
+
+    /// Replaces the signal mask; SIGKILL and SIGSTOP stay unblocked.  By the thread itself.
+    pub fn set_blocked(&self, set: SigSet) {
+        let guard = self.process.signals.lock();
+        let new = set.0 & !SigSet::UNMASKABLE.0;
+        let old = self.blocked.swap(new, Ordering::SeqCst);
+        drop(guard);
+        // Signals for the process that only this thread would have taken go to another.
+        let lost = self.process.pending.bits() & new & !old;
+        if lost != 0 && self.process.thread_count() > 1 {
+            send::retarget(&self.process, SigSet(lost));
+        }
+    }
+
+    /// Replaces the mask for one call (ppoll, pselect, sigsuspend): the old one comes back when
+    /// the thread returns to user mode, after the handlers of signals that the new one let in.
+    pub fn set_temporary_mask(&self, set: SigSet) {
+        let old = self.blocked.load(Ordering::Relaxed);
+        self.saved_mask.store(old, Ordering::Relaxed);
+        self.set(flag::RESTORE_MASK);
+        self.set_blocked(set);
+    }
+
+    /// Puts the mask of before [`Self::set_temporary_mask`] back at once, for a call that was not
+    /// interrupted.
+    pub fn restore_mask(&self) {
+        if self.has(flag::RESTORE_MASK) {
+            self.clear(flag::RESTORE_MASK);
+            self.set_blocked(SigSet(self.saved_mask.load(Ordering::Relaxed)));
+        }
+    }
+
+    /// Stores what restart_syscall(2) is to go on with.
+    pub fn set_restart(&self, block: RestartBlock) {
+        *self.restart.lock() = block;
+    }
+
+    /// What restart_syscall(2) is to go on with; asked once.
+    pub fn take_restart(&self) -> RestartBlock {
+        core::mem::replace(&mut *self.restart.lock(), RestartBlock::None)
+    }
+}

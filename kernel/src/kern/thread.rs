@@ -1,0 +1,311 @@
+//! Threads: what the scheduler switches between.
+//!
+//! A thread's owner is the identifier table while it lives; everyone else finds it by number
+//! under a pin or holds an `Arc`.  Fields without a lock named are atomic; those marked *own*
+//! are written by the thread itself only.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use ksync::Spin;
+
+use super::idlist::IdLinks;
+use super::ids::Id;
+use super::lock;
+use super::process::Process;
+use super::sched::Entity;
+use super::signal::{AltStack, RestartBlock, SigSet, ThreadPending};
+use super::timer::TimerNode;
+use crate::arch;
+
+/// Where a thread is in its life.  A thread is on a run queue, or on a CPU, exactly while
+/// `Running`, or `Waiting` before the switch away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// On a CPU or on a run queue.
+    Running = 0,
+    /// Still on its CPU, has declared that it will sleep.
+    Waiting = 1,
+    /// Asleep; its context is saved.
+    Blocked = 2,
+    /// Will not run again.
+    Dead = 3,
+}
+
+/// How a sleeping thread is shown to people (`S` or `D`), or stopped (`T`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SleepKind {
+    /// A signal ends it.
+    Interruptible = 0,
+    /// Only its event ends it.
+    Uninterruptible = 1,
+    /// Stopped by job control.
+    Stopped = 2,
+}
+
+/// The number of a thread's waiting round and whether a queue has notified it; see
+/// [`super::wait`].  Bit 0: notified.  The thread advances the rest, wakers set bit 0.
+pub struct Round(AtomicU32);
+
+impl Round {
+    /// Begins a round: all earlier registrations are void.
+    pub fn begin(&self) -> u32 {
+        let next = (self.0.load(Ordering::Relaxed) | 1).wrapping_add(1);
+        self.0.swap(next, Ordering::SeqCst);
+        next
+    }
+
+    /// Ends the round; returns whether it had been notified.
+    pub fn end(&self) -> bool {
+        let next = (self.0.load(Ordering::Relaxed) | 1).wrapping_add(1);
+        self.0.swap(next, Ordering::SeqCst) & 1 != 0
+    }
+
+    /// Whether the present round has been notified.
+    pub fn notified(&self) -> bool {
+        self.0.load(Ordering::SeqCst) & 1 != 0
+    }
+
+    /// Whether `round` goes on and has not been notified.
+    pub fn is(&self, round: u32) -> bool {
+        self.0.load(Ordering::Relaxed) == round
+    }
+
+    /// Notifies `round`; false if it is over or was notified before.
+    pub fn notify(&self, round: u32) -> bool {
+        self.0.compare_exchange(round, round | 1, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// Events counted for one thread.  *Own*, read by anybody.
+#[derive(Default)]
+pub struct Usage {
+    /// Timer ticks that found the thread in user mode.
+    pub user_ticks: AtomicU32,
+    /// Timer ticks that found it in the kernel.
+    pub sys_ticks: AtomicU32,
+    /// Page faults served without I/O.
+    pub minor_faults: AtomicU64,
+    /// Page faults that waited for I/O.
+    pub major_faults: AtomicU64,
+    /// Switches because the thread slept.
+    pub voluntary: AtomicU32,
+    /// Switches because it was preempted.
+    pub involuntary: AtomicU32,
+}
+
+/// A name of at most 15 bytes, NUL-padded.
+pub type Comm = [u8; 16];
+
+/// Cuts `name` to what a [`Comm`] holds.
+pub fn comm_from(name: &[u8]) -> Comm {
+    let mut comm = [0; 16];
+    let n = name.len().min(15);
+    comm[..n].copy_from_slice(&name[..n]);
+    comm
+}
+
+/// What a kernel thread runs.
+pub type KernelEntry = Box<dyn FnOnce() + Send>;
+
+/// A thread.
+pub struct Thread {
+    /// Its number.  Const.
+    pub(super) id: Id,
+    /// Its thread group.  Const.
+    pub(super) process: Arc<Process>,
+    pub(super) state: AtomicU8,
+    sleep: AtomicU8,
+    pub(super) round: Round,
+    /// Set by an unpark, taken by a park (the sleeping locks of `ksync`).
+    token: AtomicBool,
+    /// What the scheduler knows of it.
+    pub(super) sched: Entity,
+    /// On a run queue; that queue's lock.
+    pub(super) run_links: IdLinks,
+    /// On its process's list; the process's signal lock.
+    pub(super) group_links: IdLinks,
+    /// Deadline of the present sleep; the wheel's lock.
+    pub(super) timer: TimerNode,
+    /// Signals held back.  *Own*, but for the process's signal lock held.
+    pub(super) blocked: AtomicU64,
+    /// The mask to return to after sigsuspend, ppoll and pselect.  *Own*.
+    pub(super) saved_mask: AtomicU64,
+    /// Signals sent to this thread alone.
+    pub(super) pending: ThreadPending,
+    /// `flag::*`.
+    pub(super) flags: AtomicU32,
+    pub(super) altstack: Spin<AltStack, lock::ThreadLock>,
+    pub(super) restart: Spin<RestartBlock, lock::ThreadLock>,
+    /// Where exit writes 0 and wakes a futex; 0 for nowhere.  *Own*.
+    pub(super) clear_child_tid: AtomicU64,
+    /// Head of the robust futex list; 0 for none.  *Own*.
+    pub(super) robust_list: AtomicU64,
+    comm: Spin<Comm, lock::ThreadLock>,
+    /// Counted events.
+    pub usage: Usage,
+    /// When it was made, monotonic nanoseconds.  Const.
+    pub(super) start_ns: u64,
+    pub(super) entry: Spin<Option<KernelEntry>, lock::ThreadLock>,
+    /// Registers and stack while not on a CPU.
+    pub(super) machine: arch::context::ThreadState,
+}
+
+/// Bits of `Thread::flags`.
+pub mod flag {
+    /// The thread must exit: its group does, or execve in another thread replaces it.
+    pub const KILLED: u32 = 1;
+    /// `saved_mask` is to be restored.
+    pub const RESTORE_MASK: u32 = 2;
+    /// The thread must look at group stop or other work before it enters user mode.
+    pub const ATTENTION: u32 = 4;
+    /// Runs in the kernel only.
+    pub const KERNEL: u32 = 8;
+}
+
+/// What a new thread begins with.
+pub struct Birth {
+    /// Its number.
+    pub id: Id,
+    /// Its group.
+    pub process: Arc<Process>,
+    /// Its name.
+    pub comm: Comm,
+    /// Signals held back.
+    pub blocked: u64,
+    /// Scheduling state.
+    pub sched: Entity,
+    /// Registers and stack.
+    pub machine: arch::context::ThreadState,
+    /// `flag::*`.
+    pub flags: u32,
+    /// The function of a kernel thread.
+    pub entry: Option<KernelEntry>,
+}
+
+impl Thread {
+    /// A thread that is asleep and on no list; see [`super::fork`] and [`super::kthread`].
+    pub(super) fn new(b: Birth) -> Arc<Thread> {
+        Arc::new(Thread {
+            id: b.id,
+            process: b.process,
+            state: AtomicU8::new(State::Blocked as u8),
+            sleep: AtomicU8::new(SleepKind::Uninterruptible as u8),
+            round: Round(AtomicU32::new(0)),
+            token: AtomicBool::new(false),
+            sched: b.sched,
+            run_links: IdLinks::new(),
+            group_links: IdLinks::new(),
+            timer: TimerNode::new(),
+            blocked: AtomicU64::new(b.blocked),
+            saved_mask: AtomicU64::new(0),
+            pending: ThreadPending::new(),
+            flags: AtomicU32::new(b.flags),
+            altstack: Spin::new(AltStack::NONE),
+            restart: Spin::new(RestartBlock::None),
+            clear_child_tid: AtomicU64::new(0),
+            robust_list: AtomicU64::new(0),
+            comm: Spin::new(b.comm),
+            usage: Usage::default(),
+            start_ns: super::time::monotonic_ns(),
+            entry: Spin::new(b.entry),
+            machine: b.machine,
+        })
+    }
+
+    /// The thread's number, as gettid(2) tells it.
+    pub fn tid(&self) -> u32 {
+        self.id.number()
+    }
+
+    /// The thread group.
+    pub fn process(&self) -> &Arc<Process> {
+        &self.process
+    }
+
+    /// Whether it never enters user mode.
+    pub fn is_kernel(&self) -> bool {
+        self.has(flag::KERNEL)
+    }
+
+    pub(super) fn has(&self, flag: u32) -> bool {
+        self.flags.load(Ordering::SeqCst) & flag != 0
+    }
+
+    pub(super) fn set(&self, flag: u32) {
+        self.flags.fetch_or(flag, Ordering::SeqCst);
+    }
+
+    pub(super) fn clear(&self, flag: u32) {
+        self.flags.fetch_and(!flag, Ordering::SeqCst);
+    }
+
+    /// The name that ps shows.
+    pub fn comm(&self) -> Comm {
+        *self.comm.lock()
+    }
+
+    /// Sets the name.
+    pub fn set_comm(&self, name: &[u8]) {
+        *self.comm.lock() = comm_from(name);
+    }
+
+    /// The signals held back.
+    pub fn blocked(&self) -> SigSet {
+        SigSet(self.blocked.load(Ordering::Relaxed))
+    }
+
+    /// Declares that the thread will sleep unless something wakes it from now on.
+    pub(super) fn declare_waiting(&self, kind: SleepKind) {
+        self.sleep.store(kind as u8, Ordering::Relaxed);
+        self.state.swap(State::Waiting as u8, Ordering::SeqCst);
+    }
+
+    /// Takes the declaration back.
+    pub(super) fn declare_running(&self) {
+        self.state.swap(State::Running as u8, Ordering::SeqCst);
+    }
+
+    /// The letter of /proc/PID/stat.
+    pub fn state_letter(&self) -> u8 {
+        match (self.state.load(Ordering::Relaxed), self.sleep.load(Ordering::Relaxed)) {
+            (s, _) if s == State::Running as u8 => b'R',
+            (s, _) if s == State::Dead as u8 => b'X',
+            (_, k) if k == SleepKind::Interruptible as u8 => b'S',
+            (_, k) if k == SleepKind::Stopped as u8 => b'T',
+            _ => b'D',
+        }
+    }
+
+    /// One sleep of a `ksync` lock: until the token is there, or spuriously.
+    pub(super) fn park_for_token(&self) {
+        if self.token.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        self.declare_waiting(SleepKind::Uninterruptible);
+        if self.token.swap(false, Ordering::SeqCst) {
+            self.declare_running();
+            return;
+        }
+        super::sched::block();
+        self.token.store(false, Ordering::SeqCst);
+    }
+
+    /// Gives the token.
+    pub(super) fn give_token(&self) {
+        self.token.store(true, Ordering::SeqCst);
+    }
+
+    /// The CPU that it runs on, or ran on last.
+    pub fn cpu(&self) -> usize {
+        self.sched.cpu()
+    }
+
+    /// When it was made, in nanoseconds of the monotonic clock.
+    pub fn start_ns(&self) -> u64 {
+        self.start_ns
+    }
+}

@@ -1,0 +1,40 @@
+//! Clocks.
+//!
+//! Monotonic time comes from the machine and never steps.  Real time is monotonic time plus an
+//! offset that clock_settime(2) and settimeofday(2) change.
+
+use core::sync::atomic::{AtomicI64, Ordering};
+
+use crate::arch;
+
+/// Nanoseconds of a second.
+pub const SECOND: u64 = 1_000_000_000;
+
+/// What clock_settime added to the machine's real time, in nanoseconds.  Atomic.
+static STEP: AtomicI64 = AtomicI64::new(0);
+
+/// Nanoseconds since boot.
+#[inline]
+pub fn monotonic_ns() -> u64 {
+    arch::time::now_ns()
+}
+
+fn offset() -> i64 {
+    arch::time::boot_realtime_ns() as i64 + STEP.load(Ordering::Relaxed)
+}
+
+/// Nanoseconds since 1970.
+pub fn realtime_ns() -> u64 {
+    monotonic_ns().saturating_add_signed(offset())
+}
+
+/// Sets real time.
+pub fn set_realtime(ns: u64) {
+    let now = realtime_ns();
+    STEP.fetch_add(ns as i64 - now as i64, Ordering::Relaxed);
+}
+
+/// The monotonic time at which real time will be `ns`, as far as known now; 0 if it is past boot.
+pub fn real_to_monotonic(ns: u64) -> u64 {
+    ns.saturating_add_signed(-offset())
+}
