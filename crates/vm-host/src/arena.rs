@@ -4,27 +4,55 @@
 //! Memory is divided evenly among the domains, CPUs likewise.
 #![expect(unsafe_code, reason = "implements the unsafe trait `Machine`")]
 
-use std::cell::UnsafeCell;
+use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::time::Instant;
 
-use vm::alloc::FreeRange;
+use vm::alloc::{FreeRange, MAX_ORDER};
 use vm::page::{PAGE_SHIFT, PAGE_SIZE};
 use vm::{CpuSet, Gather, Machine, Page, PageAllocator, PageArray, Pfn};
 
 /// The first frame that exists.
 pub const FIRST: Pfn = Pfn(16);
 
-/// One frame of memory.
-#[repr(C, align(4096))]
-struct Frame(UnsafeCell<[u8; PAGE_SIZE]>);
+/// Alignment of the memory: that of the largest run, so that a run's address is as aligned as its frame number.
+const ALIGN: usize = PAGE_SIZE << MAX_ORDER;
+
+/// Zeroed memory for the frames from 0, the absent ones included.
+struct Memory {
+    base: NonNull<u8>,
+    layout: Layout,
+}
 
 // SAFETY: the bytes are only reached through the pointers of `Machine::frame`, whose users keep the rules of `vm::page`.
-unsafe impl Sync for Frame {}
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    fn new(frames: usize) -> Memory {
+        let layout = Layout::from_size_align(frames * PAGE_SIZE, ALIGN)
+            .expect("a sensible number of frames");
+        // SAFETY: the size is not zero, as `FIRST` is not.
+        let base = unsafe { std::alloc::alloc_zeroed(layout) };
+        Memory {
+            base: NonNull::new(base).expect("memory for the arena"),
+            layout,
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new` with this layout; nobody reaches the frames of a machine that is gone.
+        unsafe { std::alloc::dealloc(self.base.as_ptr(), self.layout) };
+    }
+}
 
 /// See the module.
 pub struct Arena {
-    frames: Box<[Frame]>,
+    memory: Memory,
+    frames: usize,
     cpus: usize,
     /// For each domain all domains, nearest first.
     nearest: Vec<Vec<u8>>,
@@ -42,9 +70,8 @@ impl Arena {
             .map(|_| Page::absent())
             .collect();
         let arena = Arena {
-            frames: (0..frames)
-                .map(|_| Frame(UnsafeCell::new([0; PAGE_SIZE])))
-                .collect(),
+            memory: Memory::new(FIRST.index() + frames),
+            frames,
             cpus,
             nearest: (0..domains)
                 .map(|domain| by_distance(domain, domains))
@@ -66,7 +93,7 @@ impl Arena {
     /// All frames, by domain.
     pub fn ranges(&self) -> Vec<FreeRange> {
         let domains = self.nearest.len();
-        let border = |domain: usize| FIRST.add((self.frames.len() * domain / domains) as u32);
+        let border = |domain: usize| FIRST.add((self.frames * domain / domains) as u32);
         (0..domains)
             .map(|domain| FreeRange {
                 start: border(domain),
@@ -88,25 +115,24 @@ fn by_distance(domain: usize, domains: usize) -> Vec<u8> {
     all
 }
 
-// SAFETY: frames are disjoint, adjoining parts of one allocation that lives as long as the arena; the pointers derive
-// from the whole of it, and `UnsafeCell` allows writing through them; `frame_of` inverts the same arithmetic.
+// SAFETY: frames are disjoint, adjoining parts of one allocation that lives as long as the arena; all pointers derive
+// from its base; `frame_of` inverts the same arithmetic.
 unsafe impl Machine for Arena {
     fn frame(&self, pfn: Pfn) -> NonNull<u8> {
-        let n = pfn
-            .0
-            .checked_sub(FIRST.0)
-            .map(|n| n as usize)
-            .filter(|&n| n < self.frames.len());
-        let n = n.unwrap_or_else(|| panic!("no such frame: {pfn:?}"));
-        let base = NonNull::from(&*self.frames).cast::<u8>();
+        assert!(
+            pfn >= FIRST && pfn.index() < FIRST.index() + self.frames,
+            "no such frame: {pfn:?}"
+        );
         // SAFETY: the offset is inside the allocation, as just checked.
-        unsafe { base.add(n << PAGE_SHIFT) }
+        unsafe { self.memory.base.add(pfn.index() << PAGE_SHIFT) }
     }
 
     fn frame_of(&self, address: *const u8) -> Option<Pfn> {
-        let offset = address.addr().checked_sub(self.frames.as_ptr().addr())?;
+        let offset = address.addr().checked_sub(self.memory.base.addr().get())?;
         let n = offset >> PAGE_SHIFT;
-        (n < self.frames.len()).then(|| FIRST.add(n as u32))
+        (FIRST.index()..FIRST.index() + self.frames)
+            .contains(&n)
+            .then_some(Pfn(n as u32))
     }
 
     fn ncpus(&self) -> usize {

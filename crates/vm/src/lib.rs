@@ -4,6 +4,8 @@
 //! device, no CPU register and no process. What it needs of a machine is the trait [`Machine`].
 #![no_std]
 extern crate alloc as rust_alloc;
+#[cfg(test)]
+extern crate std;
 
 pub mod alloc;
 pub mod limbo;

@@ -20,7 +20,9 @@ use crate::tlb::{CpuSet, Gather};
 ///
 /// [`frame`](Machine::frame) must return, for each frame of the [`PageArray`](crate::page::PageArray) that is not
 /// `Absent`, a page-aligned pointer to 4096 bytes that stay readable and writable as long as the machine lives, the
-/// same on each call, disjoint for different frames, and adjoining for adjoining frames, with one provenance. [`frame_of`](Machine::frame_of) must be its inverse.
+/// same on each call, disjoint for different frames, and adjoining for adjoining frames, with one provenance. The
+/// address of a frame is congruent to its physical address modulo 4 MiB, the largest run.
+/// [`frame_of`](Machine::frame_of) must be its inverse.
 pub unsafe trait Machine: Send + Sync + 'static {
     /// The bytes of a frame, through the direct map.
     fn frame(&self, pfn: Pfn) -> NonNull<u8>;

@@ -19,6 +19,8 @@ mod domain;
 mod inject;
 mod magazine;
 mod marks;
+#[cfg(test)]
+mod tests;
 
 use rust_alloc::boxed::Box;
 use rust_alloc::vec;

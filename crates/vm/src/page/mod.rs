@@ -22,6 +22,8 @@ mod frame;
 mod list;
 mod md;
 mod pfn;
+#[cfg(test)]
+mod tests;
 
 use core::mem::{offset_of, size_of};
 

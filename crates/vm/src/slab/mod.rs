@@ -13,6 +13,8 @@
 mod check;
 mod class;
 mod depot;
+#[cfg(test)]
+mod tests;
 
 use core::alloc::Layout;
 use core::array;

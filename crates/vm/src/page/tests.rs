@@ -1,0 +1,207 @@
+use std::vec::Vec;
+
+use super::{Busy, Flags, Page, PageArray, PageList, Pfn, State};
+
+fn pages(count: usize) -> PageArray {
+    let pages: Vec<Page> = (0..count).map(|_| Page::absent()).collect();
+    let pages = PageArray::new(pages.leak());
+    pages.add_range(Pfn(0), Pfn(count as u32), 0);
+    pages
+}
+
+fn idle_page() -> &'static Page {
+    let page = pages(1).get(Pfn(0));
+    assert!(!page.hard_unbusy());
+    page
+}
+
+#[test]
+fn frames_exist_only_where_added() {
+    let records: Vec<Page> = (0..8).map(|_| Page::absent()).collect();
+    let pages = PageArray::new(records.leak());
+    pages.add_range(Pfn(2), Pfn(5), 3);
+    let existing: Vec<u32> = (0..10).filter(|&n| pages.find(Pfn(n)).is_some()).collect();
+    assert_eq!(existing, [2, 3, 4]);
+    assert_eq!(pages.get(Pfn(4)).domain(), 3);
+    assert_eq!(pages.get(Pfn(4)).state(), State::Reserved);
+    assert!(pages.get(Pfn(4)).is_hard_busy());
+    assert_eq!(pages.pfn(pages.get(Pfn(7))), Pfn(7));
+}
+
+#[test]
+fn hard_busy_excludes_all() {
+    let page = idle_page();
+    assert!(page.try_hard_busy());
+    assert!(!page.try_hard_busy());
+    assert!(!page.try_soft_busy());
+    assert!(!page.try_upgrade_busy());
+    assert!(!page.hard_unbusy());
+    assert!(!page.is_hard_busy());
+}
+
+#[test]
+fn soft_busy_is_shared_and_excludes_hard() {
+    let page = idle_page();
+    assert!(page.try_soft_busy() && page.try_soft_busy());
+    assert_eq!(page.soft_count(), 2);
+    assert!(!page.try_hard_busy());
+    assert!(!page.try_upgrade_busy(), "two holders");
+    assert!(!page.soft_unbusy());
+    assert!(page.try_upgrade_busy(), "the only holder");
+    assert!(page.is_hard_busy());
+    assert!(!page.downgrade_busy());
+    assert_eq!(page.soft_count(), 1);
+    assert!(!page.soft_unbusy());
+    assert!(page.try_hard_busy());
+}
+
+#[test]
+fn sleepers_are_reported_once() {
+    let page = idle_page();
+    assert_eq!(page.hard_busy_or_want(), Busy::Taken);
+    assert_eq!(page.hard_busy_or_want(), Busy::Wait);
+    assert_eq!(page.soft_busy_or_want(), Busy::Wait);
+    assert!(page.hard_unbusy(), "somebody waits");
+    assert_eq!(page.soft_busy_or_want(), Busy::Taken);
+    assert_eq!(page.soft_busy_or_want(), Busy::Taken);
+    assert_eq!(page.hard_busy_or_want(), Busy::Wait);
+    assert!(!page.soft_unbusy(), "one soft holder is left");
+    assert!(page.soft_unbusy(), "the last one wakes");
+    assert!(page.try_hard_busy());
+    assert!(!page.hard_unbusy(), "nobody waits any more");
+}
+
+#[test]
+fn wanted_survives_a_change_of_holder() {
+    let page = idle_page();
+    assert!(page.try_soft_busy());
+    assert_eq!(page.hard_busy_or_want(), Busy::Wait);
+    assert!(page.try_upgrade_busy());
+    assert!(
+        page.downgrade_busy(),
+        "the sleeper may run as a soft holder"
+    );
+    assert!(!page.soft_unbusy());
+
+    assert!(page.try_hard_busy());
+    assert_eq!(page.soft_busy_or_want(), Busy::Wait);
+    assert!(page.take_wanted());
+    assert!(page.is_hard_busy());
+    assert!(!page.take_wanted());
+    assert!(!page.hard_unbusy());
+}
+
+#[test]
+fn identity_comes_and_goes() {
+    let page = idle_page();
+    assert!(page.try_hard_busy());
+    assert!(!page.is(0x1000, 7));
+    page.set_identity(0x1000, 7);
+    assert!(page.is(0x1000, 7) && !page.is(0x1000, 8) && !page.is(0x2000, 7));
+    page.move_identity(0x2000, 9);
+    assert!(page.is(0x2000, 9) && !page.is(0x1000, 7));
+    page.clear_identity();
+    assert_eq!(page.object(), 0);
+}
+
+#[test]
+#[should_panic(expected = "identity changes under hard busy")]
+fn identity_needs_hard_busy() {
+    idle_page().set_identity(0x1000, 0);
+}
+
+#[test]
+fn flags_report_changes() {
+    let page = idle_page();
+    page.init_flags(State::Anon, Flags::VALID);
+    assert!(page.set_flag(Flags::DIRTY | Flags::REFERENCED));
+    assert!(!page.set_flag(Flags::DIRTY), "nothing new");
+    assert!(page.has(Flags::VALID | Flags::DIRTY));
+    assert_eq!(page.state(), State::Anon, "flags leave the state alone");
+    assert!(page.clear_flag(Flags::DIRTY | Flags::MAPPED));
+    assert!(!page.clear_flag(Flags::DIRTY | Flags::MAPPED));
+    assert_eq!(page.flags(), Flags::VALID | Flags::REFERENCED);
+    page.set_state(State::File);
+    assert_eq!(page.state(), State::File);
+    assert_eq!(
+        page.flags(),
+        Flags::VALID | Flags::REFERENCED,
+        "the state leaves the flags alone"
+    );
+}
+
+#[test]
+fn every_state_reads_back() {
+    let page = idle_page();
+    let states = [
+        State::Absent,
+        State::Free,
+        State::Allocated,
+        State::Table,
+        State::Slab,
+        State::Reserved,
+        State::Anon,
+        State::File,
+        State::Kernel,
+    ];
+    for from in states {
+        for to in states {
+            page.init_flags(from, Flags::MULTI);
+            page.set_state(to);
+            assert_eq!((page.state(), page.flags()), (to, Flags::MULTI));
+        }
+    }
+}
+
+#[test]
+fn wirings_are_counted() {
+    let page = idle_page();
+    assert_eq!((page.wire(), page.wire()), (0, 1));
+    assert_eq!((page.unwire(), page.unwire()), (1, 0));
+    assert_eq!(page.wire_count(), 0);
+}
+
+#[test]
+fn a_table_knows_its_place() {
+    let page = idle_page();
+    page.table().init(Pfn(77), 3, 511);
+    assert_eq!(
+        (
+            page.table().parent(),
+            page.table().level(),
+            page.table().slot()
+        ),
+        (Pfn(77), 3, 511)
+    );
+    assert!(!page.table().lock.is_locked());
+}
+
+#[test]
+fn slab_words_are_distinct() {
+    use core::sync::atomic::Ordering::Relaxed;
+    let page = idle_page();
+    for n in 0..super::SLAB_WORDS {
+        page.slab_word(n).store(n as u32 + 1, Relaxed);
+    }
+    for n in 0..super::SLAB_WORDS {
+        assert_eq!(page.slab_word(n).load(Relaxed), n as u32 + 1);
+    }
+    assert_eq!(page.object(), 0, "identity checks never see slab words");
+}
+
+#[test]
+fn lists_link_and_unlink_anywhere() {
+    let pages = pages(4);
+    let mut list = PageList::new();
+    (0..4).for_each(|n| list.push(pages, Pfn(n)));
+    let order = |list: &PageList| list.iter(pages).map(|pfn| pfn.0).collect::<Vec<_>>();
+    assert_eq!(order(&list), [3, 2, 1, 0]);
+    list.remove(pages, Pfn(2));
+    assert_eq!(order(&list), [3, 1, 0]);
+    list.remove(pages, Pfn(0));
+    assert_eq!(order(&list), [3, 1]);
+    assert_eq!(list.pop(pages), Some(Pfn(3)));
+    assert_eq!(list.pop(pages), Some(Pfn(1)));
+    assert_eq!(list.pop(pages), None);
+    assert!(list.is_empty());
+}
