@@ -199,8 +199,13 @@ impl<T, C: LockClass> RwLock<T, C> {
         }
         let more = if more { WAITERS } else { 0 };
         self.state.store((readers * READER) | more, Relaxed);
+        drop(queue);
+        // One hold of the queue's lock each, for waking takes the scheduler's locks. Those not granted
+        // yet are counted as readers already, so that nobody else hands over meanwhile, and they stay
+        // at the head.
         for _ in 0..readers {
-            queue.grant(0).wake(&pin);
+            let granted = self.queue.lock().grant(0);
+            granted.wake(&pin);
         }
     }
 }

@@ -1,0 +1,263 @@
+//! Locks on the host: exclusion, order, hand-off, rank checks.
+#![cfg(not(any(loom, shuttle)))]
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+
+use ksync::{ByteMutex, IrqSpin, Lazy, Mutex, Once, RawSpin, RwLock, Spin, host, lock_class};
+
+lock_class!(Low, "test low", rank = 20);
+lock_class!(Mid, "test middle", rank = 90);
+lock_class!(High, "test high", rank = 140);
+
+const THREADS: usize = 4;
+const ROUNDS: usize = 2000;
+
+fn on_cpus(work: impl Fn(usize) + Sync) {
+    thread::scope(|s| {
+        for cpu in 0..THREADS {
+            let work = &work;
+            s.spawn(move || {
+                host::set_cpu(cpu);
+                work(cpu);
+                assert_eq!(host::preempt_count(), 0);
+                assert!(host::holds_nothing());
+            });
+        }
+    });
+}
+
+/// Increments without an atomic read-modify-write, so that a lock that does not exclude loses some.
+fn bump(n: &mut usize) {
+    let seen = *n;
+    std::hint::black_box(&seen);
+    *n = seen + 1;
+}
+
+#[test]
+fn spin_locks_exclude() {
+    let spin = Spin::<_, Mid>::new(0);
+    let irq = IrqSpin::<_, High>::new(0);
+    on_cpus(|_| {
+        for _ in 0..ROUNDS {
+            bump(&mut spin.lock());
+            bump(&mut irq.lock());
+        }
+    });
+    assert_eq!(
+        (spin.into_inner(), irq.into_inner()),
+        (THREADS * ROUNDS, THREADS * ROUNDS)
+    );
+}
+
+#[test]
+fn sleeping_locks_exclude() {
+    let mutex = Mutex::<_, Low>::new(0);
+    let rw = RwLock::<_, Low>::new((0, 0));
+    on_cpus(|cpu| {
+        for i in 0..ROUNDS {
+            bump(&mut mutex.lock());
+            if (i + cpu) % 4 == 0 {
+                let mut both = rw.write();
+                bump(&mut both.0);
+                thread::yield_now();
+                bump(&mut both.1);
+            } else {
+                let both = rw.read();
+                assert_eq!(both.0, both.1);
+            }
+        }
+    });
+    assert_eq!(mutex.into_inner(), THREADS * ROUNDS);
+    assert_eq!(rw.into_inner().0, THREADS * ROUNDS / 4);
+}
+
+#[test]
+fn byte_mutexes_exclude() {
+    struct Small {
+        lock: [ByteMutex; 8],
+        inside: [AtomicUsize; 8],
+    }
+    assert_eq!(size_of::<ByteMutex>(), 1);
+    let small = Small {
+        lock: Default::default(),
+        inside: Default::default(),
+    };
+    on_cpus(|cpu| {
+        for i in 0..ROUNDS {
+            let at = (i * 7 + cpu) % 8;
+            let _guard = small.lock[at].lock::<Low>();
+            assert_eq!(small.inside[at].fetch_add(1, SeqCst), 0);
+            if i % 16 == 0 {
+                thread::yield_now();
+            }
+            small.inside[at].fetch_sub(1, SeqCst);
+        }
+    });
+    assert!(small.lock.iter().all(|l| !l.is_locked()));
+}
+
+#[test]
+fn a_mutex_is_handed_over_in_order_of_arrival() {
+    let mutex = Arc::new(Mutex::<_, Low>::new(Vec::new()));
+    let guard = mutex.lock();
+    let arrived = Arc::new(AtomicUsize::new(0));
+    let threads: Vec<_> = (0..THREADS)
+        .map(|i| {
+            while arrived.load(SeqCst) < i {
+                thread::yield_now();
+            }
+            let (mutex, arrived) = (mutex.clone(), arrived.clone());
+            let thread = thread::spawn(move || {
+                arrived.store(i + 1, SeqCst);
+                mutex.lock().push(i);
+            });
+            thread::sleep(Duration::from_millis(50));
+            thread
+        })
+        .collect();
+    drop(guard);
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    assert_eq!(*mutex.lock(), (0..THREADS).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_waiting_writer_is_not_overtaken() {
+    let rw = Arc::new(RwLock::<_, Low>::new(0));
+    let reader = rw.read();
+    let writer = thread::spawn({
+        let rw = rw.clone();
+        move || *rw.write() += 1
+    });
+    while rw.try_read().is_some() {
+        thread::yield_now();
+    }
+    let late = thread::spawn({
+        let rw = rw.clone();
+        move || *rw.read()
+    });
+    thread::sleep(Duration::from_millis(20));
+    drop(reader);
+    writer.join().unwrap();
+    assert_eq!(late.join().unwrap(), 1);
+}
+
+#[test]
+fn a_downgraded_writer_lets_readers_in() {
+    let rw = RwLock::<_, Low>::new(1);
+    let mut guard = rw.write();
+    *guard = 2;
+    assert!(rw.try_read().is_none());
+    let guard = guard.downgrade();
+    assert_eq!(*rw.try_read().unwrap() + *guard, 4);
+    drop(guard);
+    assert!(rw.try_write().is_some());
+}
+
+#[test]
+fn guards_turn_preemption_and_interrupts_off() {
+    let (spin, irq) = (Spin::<_, Mid>::new(()), IrqSpin::<_, High>::new(()));
+    let a = spin.lock();
+    assert!(host::preempt_count() > 0 && !host::irqs_off());
+    let b = irq.lock();
+    assert!(host::irqs_off());
+    // Out of order.
+    drop(a);
+    assert!(host::preempt_count() > 0 && host::irqs_off());
+    assert!(irq.try_lock().is_none());
+    assert!(host::irqs_off());
+    drop(b);
+    assert!(host::preempt_count() == 0 && !host::irqs_off() && host::holds_nothing());
+}
+
+#[cfg(debug_assertions)]
+fn complaint(f: impl FnOnce() + Send) -> String {
+    // In a thread of its own: what it holds when it panics is lost with it.
+    thread::scope(|s| {
+        let result = s
+            .spawn(move || catch_unwind(AssertUnwindSafe(f)))
+            .join()
+            .unwrap();
+        *result.expect_err("no panic").downcast::<String>().unwrap()
+    })
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn the_order_of_ranks_is_checked() {
+    let (low, mid, raw) = (
+        Mutex::<_, Low>::new(0),
+        Spin::<_, Mid>::new(0),
+        RawSpin::new(),
+    );
+    {
+        let _a = low.lock();
+        let _b = mid.lock();
+        let _c = raw.lock_nested::<Mid>();
+    }
+    let text = complaint(|| {
+        let _b = mid.lock();
+        let _c = raw.lock::<Mid>();
+    });
+    assert!(
+        text.contains("\"test middle\" (rank 90) while holding \"test middle\""),
+        "{text}"
+    );
+    let (high, raw) = (IrqSpin::<_, High>::new(0), RawSpin::new());
+    let text = complaint(|| {
+        let _b = high.lock();
+        let _c = raw.lock::<Mid>();
+    });
+    assert!(
+        text.contains("\"test middle\" (rank 90) while holding \"test high\""),
+        "{text}"
+    );
+    let text = complaint(|| {
+        let _pin = ksync::pin();
+        let _a = low.lock();
+    });
+    assert!(text.contains("\"test low\" with preemption off"), "{text}");
+}
+
+#[test]
+fn stalls_are_booked_by_name() {
+    lock_class!(Busy, "test stalls", rank = 21);
+    let mutex = Arc::new(Mutex::<_, Busy>::new(()));
+    let guard = mutex.lock();
+    let waiter = thread::spawn({
+        let mutex = mutex.clone();
+        move || drop(mutex.lock())
+    });
+    thread::sleep(Duration::from_millis(50));
+    drop(guard);
+    waiter.join().unwrap();
+    let mut found = None;
+    ksync::for_each_class(|c| {
+        if c.name == "test stalls" {
+            assert!(found.replace(c).is_none(), "listed twice");
+        }
+    });
+    let report = found.expect("listed");
+    assert_eq!((report.contended, report.rank), (1, 21));
+    assert!(report.stall_ticks > 1_000_000, "{report:?}");
+}
+
+#[test]
+fn once_runs_once() {
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    static LAZY: Lazy<usize> = Lazy::new(|| RUNS.fetch_add(1, SeqCst) + 41);
+    on_cpus(|_| assert_eq!(*LAZY, 41));
+    assert_eq!(RUNS.load(SeqCst), 1);
+    let once = Once::new();
+    assert!(once.get().is_none());
+    assert_eq!(once.set(String::from("a")), Ok(()));
+    assert_eq!(once.set(String::from("b")), Err(String::from("b")));
+    assert_eq!(once.get_or_init(|| unreachable!()), "a");
+}

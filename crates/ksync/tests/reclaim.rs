@@ -1,0 +1,364 @@
+//! Per-CPU data, epochs, hubs and counts on the host.
+#![cfg(not(any(loom, shuttle)))]
+
+use std::{
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+};
+
+use ksync::{
+    Counter, Epoch, EpochPtr, HubRef, HubValue, Member, PcRef, PerCpu, PerCpuCell, Retired, host,
+    pin,
+};
+
+/// Counts its drops.
+struct Dropped(Arc<AtomicUsize>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// Lets each of the epoch's CPUs announce itself and reclaim, `n` times; leaves the thread on CPU 0.
+fn tick(epoch: &Epoch, n: usize) {
+    for cpu in (0..n).flat_map(|_| (0..epoch.ncpus()).rev()) {
+        host::set_cpu(cpu);
+        epoch.quiescent(&mut pin());
+        epoch.reclaim(&pin());
+    }
+}
+
+#[test]
+fn per_cpu_values_are_apart() {
+    let values = PerCpu::new(3, |cpu| cpu * 10);
+    host::set_cpu(2);
+    assert_eq!(*values.get(&pin()), 20);
+    assert_eq!(values.iter().copied().collect::<Vec<_>>(), [0, 10, 20]);
+    assert!(
+        (values.of(1) as *const usize)
+            .addr()
+            .abs_diff((values.of(0) as *const usize).addr())
+            >= 128
+    );
+    let cells = PerCpuCell::new(3, |_| 0);
+    assert_eq!(
+        cells.with(&pin(), |v| cells
+            .with(&pin(), |_| ())
+            .is_none()
+            .then(|| *v += 1)),
+        Some(Some(()))
+    );
+    host::set_cpu(0);
+    assert_eq!(cells.with(&pin(), |v| *v), Some(0));
+}
+
+#[test]
+fn counters_lose_nothing() {
+    let counter = Counter::new(4);
+    thread::scope(|s| {
+        for i in 0..8 {
+            let counter = &counter;
+            s.spawn(move || {
+                host::set_cpu(i % 4);
+                for _ in 0..1000 {
+                    counter.add(&pin(), 3);
+                    counter.add(&pin(), -1);
+                }
+            });
+        }
+    });
+    assert_eq!(counter.sum(), 16_000);
+}
+
+#[test]
+fn nothing_is_freed_while_a_cpu_stays_in_a_section() {
+    let epoch = Epoch::new(2);
+    let drops = Arc::new(AtomicUsize::new(0));
+    host::set_cpu(0);
+    epoch.retire(&pin(), Retired::from_box(Box::new(Dropped(drops.clone()))));
+    // CPU 1 says nothing.
+    for _ in 0..10 {
+        epoch.quiescent(&mut pin());
+        assert!(epoch.reclaim(&pin()));
+    }
+    assert_eq!((drops.load(SeqCst), epoch.pending()), (0, 1));
+    // It announces, but stays within an outer section: no announcement.
+    host::set_cpu(1);
+    {
+        let _section = pin();
+        for _ in 0..10 {
+            epoch.quiescent(&mut pin());
+            epoch.reclaim_of(&pin(), 0);
+        }
+    }
+    assert_eq!(drops.load(SeqCst), 0);
+    tick(&epoch, 5);
+    assert_eq!((drops.load(SeqCst), epoch.pending()), (1, 0));
+}
+
+#[test]
+fn offline_cpus_hold_nothing_up() {
+    let epoch = Epoch::new(4);
+    (1..4).for_each(|cpu| epoch.offline(cpu));
+    let drops = Arc::new(AtomicUsize::new(0));
+    host::set_cpu(0);
+    for _ in 0..1000 {
+        let dropped = Dropped(drops.clone());
+        epoch.retire(&pin(), Retired::from_arc(Arc::new(dropped)));
+    }
+    epoch.drain();
+    assert_eq!((drops.load(SeqCst), epoch.pending()), (1000, 0));
+    epoch.online(3);
+    assert!(epoch.is_online(3) && !epoch.is_online(2));
+}
+
+#[test]
+fn the_end_of_an_epoch_frees_everything() {
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    let epoch = Epoch::new(2);
+    let drops = Arc::new(AtomicUsize::new(0));
+    for _ in 0..200 {
+        epoch.retire(&pin(), Retired::from_box(Box::new(Dropped(drops.clone()))));
+        epoch.retire(
+            &pin(),
+            Retired::from_fn(1, |n| drop(RUNS.fetch_add(n, SeqCst))),
+        );
+    }
+    drop(epoch);
+    assert_eq!((drops.load(SeqCst), RUNS.load(SeqCst)), (200, 200));
+}
+
+#[test]
+fn readers_never_meet_a_freed_target() {
+    struct Target(AtomicBool);
+    impl Drop for Target {
+        fn drop(&mut self) {
+            self.0.store(false, SeqCst);
+        }
+    }
+    let new = || Some(Box::new(Target(AtomicBool::new(true))));
+    let (epoch, ptr, stop) = (Epoch::new(4), EpochPtr::new(new()), AtomicBool::new(false));
+    thread::scope(|s| {
+        for cpu in 1..4 {
+            let (epoch, ptr, stop) = (&epoch, &ptr, &stop);
+            s.spawn(move || {
+                host::set_cpu(cpu);
+                while !stop.load(SeqCst) {
+                    {
+                        let pin = pin();
+                        let target = ptr.load(&pin).unwrap();
+                        for _ in 0..50 {
+                            assert!(target.0.load(SeqCst));
+                        }
+                    }
+                    epoch.quiescent(&mut pin());
+                    epoch.reclaim(&pin());
+                }
+                epoch.offline(cpu);
+            });
+        }
+        host::set_cpu(0);
+        for _ in 0..3000 {
+            ptr.replace(&epoch, &pin(), new());
+            epoch.quiescent(&mut pin());
+            epoch.reclaim(&pin());
+        }
+        stop.store(true, SeqCst);
+        epoch.drain();
+    });
+    assert_eq!(epoch.pending(), 0);
+}
+
+/// A hub value that counts its last references and its drops.
+struct Value {
+    last: Arc<AtomicUsize>,
+    _dropped: Dropped,
+}
+
+impl HubValue for Value {
+    fn last(&self) {
+        self.last.fetch_add(1, SeqCst);
+    }
+}
+
+struct Fixture {
+    epoch: Epoch,
+    last: Arc<AtomicUsize>,
+    drops: Arc<AtomicUsize>,
+}
+
+impl Fixture {
+    fn new(ncpus: usize) -> Self {
+        Self {
+            epoch: Epoch::new(ncpus),
+            last: Arc::default(),
+            drops: Arc::default(),
+        }
+    }
+
+    fn hub(&self) -> HubRef<Value, usize> {
+        let value = Value {
+            last: self.last.clone(),
+            _dropped: Dropped(self.drops.clone()),
+        };
+        HubRef::new(&self.epoch, value).ok().unwrap()
+    }
+
+    fn counts(&self) -> (usize, usize) {
+        (self.last.load(SeqCst), self.drops.load(SeqCst))
+    }
+}
+
+fn seen(hub: &Member<Value, usize>) -> Vec<usize> {
+    let mut all = Vec::new();
+    let ControlFlow::Continue(()) = hub.scan(|m| -> ControlFlow<()> {
+        all.push(*m);
+        ControlFlow::Continue(())
+    }) else {
+        unreachable!()
+    };
+    all.sort();
+    all
+}
+
+#[test]
+fn members_keep_the_hub_and_the_last_one_ends_it() {
+    let f = Fixture::new(2);
+    let hub = f.hub();
+    assert!(hub.is_only());
+    let a = hub.attach(1).unwrap();
+    assert!(!a.is_sole() && !hub.is_only());
+    drop(hub);
+    assert!(a.is_sole());
+    let b = a.attach_beside(2).unwrap();
+    host::set_cpu(1);
+    let c = b.attach_elsewhere(3).unwrap();
+    assert!(!a.is_sole() && a.same_hub(&c));
+    assert_eq!(seen(&a), [1, 2, 3]);
+    drop(a);
+    assert_eq!(seen(&b), [2, 3]);
+    let [d, e] = b.replace([4, 5]).ok().unwrap();
+    assert_eq!((*d, *e), (4, 5));
+    assert_eq!(seen(&c), [3, 4, 5]);
+    drop((d, e));
+    assert!(c.is_sole());
+    assert_eq!(f.counts(), (0, 0));
+    let pin = pin();
+    let (value, member) = (c.hub_pinned(&pin), c.pinned(&pin));
+    drop(c);
+    // At once, but for the drop: this CPU may still look.
+    assert_eq!(f.counts(), (1, 0));
+    assert_eq!((*member, value.last.load(SeqCst)), (3, 1));
+    drop(pin);
+    tick(&f.epoch, 5);
+    assert_eq!(f.counts(), (1, 1));
+    assert_eq!(f.epoch.pending(), 0);
+}
+
+#[test]
+fn a_grown_hub_is_scanned_whole() {
+    let f = Fixture::new(4);
+    let hub = f.hub();
+    let mut members = vec![hub.attach(100).unwrap()];
+    hub.grow().unwrap();
+    assert!(hub.is_grown());
+    for cpu in 0..4 {
+        host::set_cpu(cpu);
+        members.push(hub.attach(cpu).unwrap());
+    }
+    drop(hub);
+    assert_eq!(seen(&members[0]), [0, 1, 2, 3, 100]);
+    let stopped = members[0].scan(|m| {
+        if *m == 2 {
+            ControlFlow::Break(*m)
+        } else {
+            ControlFlow::Continue(())
+        }
+    });
+    assert_eq!(stopped, ControlFlow::Break(2));
+    members.truncate(1);
+    assert_eq!(seen(&members[0]), [100]);
+    assert!(members[0].is_sole());
+    let back = members[0].hub_ref();
+    members.clear();
+    assert!(back.is_only() && f.counts() == (0, 0));
+    drop(back);
+    assert_eq!(f.counts(), (1, 0));
+    host::set_cpu(0);
+    drop(f.epoch);
+    assert_eq!(f.drops.load(SeqCst), 1);
+}
+
+#[test]
+fn hubs_survive_a_crowd() {
+    let f = Fixture::new(4);
+    let hub = f.hub();
+    thread::scope(|s| {
+        for cpu in 0..4 {
+            let (hub, epoch) = (hub.clone(), &f.epoch);
+            s.spawn(move || {
+                host::set_cpu(cpu);
+                let mut mine: Vec<_> = (0..8).map(|i| hub.attach(cpu * 100 + i).unwrap()).collect();
+                drop(hub);
+                for i in 0..2000 {
+                    let at = i % mine.len();
+                    let old = mine.swap_remove(at);
+                    match i % 3 {
+                        0 => mine.extend(old.replace([cpu * 100 + i % 7]).ok().unwrap()),
+                        1 => mine.push(old.attach_elsewhere(cpu * 100).unwrap()),
+                        _ => mine.push(old.attach_beside(cpu * 100).unwrap()),
+                    }
+                    if i % 200 == 0 {
+                        let own = seen(&mine[0]).iter().filter(|m| **m / 100 == cpu).count();
+                        // The member that `old` was is gone at the end of each round.
+                        assert!(own >= mine.len());
+                    }
+                    epoch.quiescent(&mut pin());
+                    epoch.reclaim(&pin());
+                }
+                drop(mine);
+                epoch.offline(cpu);
+            });
+        }
+        drop(hub);
+    });
+    assert_eq!(f.last.load(SeqCst), 1);
+    f.epoch.drain();
+    assert_eq!((f.counts(), f.epoch.pending()), ((1, 1), 0));
+}
+
+#[test]
+fn per_cpu_references_end_after_kill() {
+    let epoch = Epoch::new(4);
+    let drops = Arc::new(AtomicUsize::new(0));
+    let first = PcRef::new(4, Dropped(drops.clone()));
+    thread::scope(|s| {
+        for cpu in 0..4 {
+            let (mine, epoch) = (first.clone(), &epoch);
+            s.spawn(move || {
+                host::set_cpu(cpu);
+                for _ in 0..5000 {
+                    let more = mine.clone();
+                    drop(more);
+                    epoch.quiescent(&mut pin());
+                }
+                epoch.offline(cpu);
+            });
+        }
+        thread::yield_now();
+        // On whichever CPU this is, another thread may play it too.
+        first.kill(&epoch);
+    });
+    assert!(first.is_killed());
+    assert_eq!(drops.load(SeqCst), 0);
+    let second = first.clone();
+    drop(first);
+    assert_eq!(drops.load(SeqCst), 0);
+    drop(second);
+    assert_eq!(drops.load(SeqCst), 1);
+}
