@@ -21,13 +21,7 @@ const HELD: u8 = 1;
 const HELD_WAITERS: u8 = 2;
 
 model_static! {
-    static BUCKETS: [WaitList; PARK_BUCKETS] = new_buckets();
-}
-
-const_fn! {
-    fn new_buckets() -> [WaitList; PARK_BUCKETS] {
-        [const { WaitList::new() }; PARK_BUCKETS]
-    }
+    static BUCKETS: [WaitList; PARK_BUCKETS] = array_of![WaitList::new(); PARK_BUCKETS];
 }
 
 /// A sleeping mutual exclusion lock of one byte, without data; the class is given at the call.

@@ -198,7 +198,8 @@ impl<T, C: LockClass> RwLock<T, C> {
             return granted.wake(&pin);
         }
         let more = if more { WAITERS } else { 0 };
-        self.state.store((readers * READER) | more, Relaxed);
+        // Release: without WAITERS a new reader enters by this value, and must see the last writer.
+        self.state.store((readers * READER) | more, Release);
         drop(queue);
         // One hold of the queue's lock each, for waking takes the scheduler's locks. Those not granted
         // yet are counted as readers already, so that nobody else hands over meanwhile, and they stay

@@ -25,13 +25,30 @@ macro_rules! const_fn {
 /// Declares a static whose contents the model checker recreates for every execution.
 #[cfg(not(loom))]
 macro_rules! model_static {
-    ($v:vis static $name:ident: $t:ty = $e:expr;) => { $v static $name: $t = $e; };
+    (static $name:ident: $t:ty = $e:expr;) => {
+        static $name: $t = $e;
+    };
 }
 /// Declares a static whose contents the model checker recreates for every execution.
 #[cfg(loom)]
 macro_rules! model_static {
-    ($v:vis static $name:ident: $t:ty = $e:expr;) => {
-        loom::lazy_static! { $v static ref $name: $t = $e; }
+    (static $name:ident: $t:ty = $e:expr;) => {
+        loom::lazy_static! { static ref $name: $t = $e; }
+    };
+}
+
+/// An array of equal values that are not `Copy`.
+#[cfg(not(loom))]
+macro_rules! array_of {
+    ($e:expr; $n:expr) => {
+        [const { $e }; $n]
+    };
+}
+/// An array of equal values that are not `Copy`.
+#[cfg(loom)]
+macro_rules! array_of {
+    ($e:expr; $n:expr) => {
+        core::array::from_fn(|_| $e)
     };
 }
 

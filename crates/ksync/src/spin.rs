@@ -3,8 +3,8 @@
 //! Test-and-test-and-set on one 32-bit word. Not a ticket lock: in a virtual machine the next in
 //! line may not be running, and a ticket lock would make all others wait for it.
 //!
-//! Ordering: the winning swap is Acquire and the unlock is a Release store to the same word, so
-//! what one holder wrote is seen by the next.
+//! Ordering: the winning compare-and-swap is Acquire and the unlock is a Release store to the same
+//! word, so what one holder wrote is seen by the next.
 
 use core::{
     fmt,
@@ -82,14 +82,22 @@ impl RawSpin {
 
     #[inline(always)]
     fn acquire(&self, stats: &'static ClassStats) {
-        if self.word.swap(HELD, Acquire) != FREE {
+        if !self.take() {
             self.acquire_slow(stats);
         }
     }
 
+    /// A compare-and-swap, not a swap: a loser leaves the line alone.
+    #[inline(always)]
+    fn take(&self) -> bool {
+        self.word
+            .compare_exchange(FREE, HELD, Acquire, Relaxed)
+            .is_ok()
+    }
+
     #[inline(always)]
     fn try_acquire(&self) -> bool {
-        self.word.load(Relaxed) == FREE && self.word.swap(HELD, Acquire) == FREE
+        self.word.load(Relaxed) == FREE && self.take()
     }
 
     #[cold]
@@ -101,7 +109,7 @@ impl RawSpin {
             while self.word.load(Relaxed) != FREE {
                 platform::relax();
             }
-            if self.word.swap(HELD, Acquire) == FREE {
+            if self.take() {
                 break;
             }
         }

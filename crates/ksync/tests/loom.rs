@@ -2,6 +2,10 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p ksync --release --test loom`
 #![cfg(loom)]
+#![expect(
+    unsafe_code,
+    reason = "the models watch raw cells, to see races that the locks must prevent"
+)]
 
 use std::ops::ControlFlow;
 
@@ -48,7 +52,7 @@ fn spin_excludes() {
 
 #[test]
 fn mutex_hands_over_to_all() {
-    model(2, || {
+    model(3, || {
         let lock = Arc::new(Mutex::<_, Low>::new(0));
         let others: Vec<_> = (1..3)
             .map(|cpu| {
@@ -78,7 +82,7 @@ fn mutex_is_free_after_the_last_hand_over() {
 
 #[test]
 fn rwlock_excludes_writers_from_readers() {
-    model(2, || {
+    model(3, || {
         let lock = Arc::new(RwLock::<_, Low>::new((0, 0)));
         let reader = spawn(1, {
             let lock = lock.clone();
@@ -107,7 +111,7 @@ fn rwlock_excludes_writers_from_readers() {
 
 #[test]
 fn rwlock_wakes_readers_behind_a_writer() {
-    model(2, || {
+    model(3, || {
         let lock = Arc::new(RwLock::<_, Low>::new(0));
         let guard = lock.write();
         let readers: Vec<_> = (1..3)
@@ -140,7 +144,7 @@ fn byte_mutex_hands_over() {
         // SAFETY: the lock is held; loom checks it.
         small.data[i].with_mut(|n| unsafe { *n += 1 });
     }
-    model(2, || {
+    model(3, || {
         let small = Arc::new(Small {
             locks: [ByteMutex::new(), ByteMutex::new()],
             data: [UnsafeCell::new(0), UnsafeCell::new(0)],
@@ -336,7 +340,7 @@ fn a_scan_never_misses_a_replaced_member() {
         let hub: HubRef<Value, usize> = HubRef::new(&epoch, Value::default()).ok().unwrap();
         let a = hub.attach(3).unwrap();
         let other = spawn(1, move || {
-            drop(a.replace([1, 2]).ok().unwrap().map(std::mem::forget))
+            let _ = a.replace([1, 2]).ok().unwrap().map(std::mem::forget);
         });
         let mut sum = 0;
         let ControlFlow::Continue(()) = hub.scan(|m| -> ControlFlow<()> {
@@ -354,7 +358,7 @@ fn a_scan_never_misses_a_replaced_member() {
 
 #[test]
 fn a_per_cpu_count_ends_once() {
-    model(2, || {
+    model(3, || {
         let (target, alive) = Target::new();
         let epoch = Arc::new(Epoch::new(2));
         let first = PcRef::new(2, target);
