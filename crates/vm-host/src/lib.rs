@@ -1,5 +1,7 @@
 //! The host laboratory for `vm`: simulated CPUs, TLBs and memory.
 
 pub mod arena;
+pub mod mmu;
 
 pub use arena::Arena;
+pub use mmu::{Access, PageFault, Sim};

@@ -176,7 +176,10 @@ impl<M: Machine> Vm<M> {
     /// short. Returns whether any are left.
     #[inline]
     pub fn poll_limbo(&self, pin: &CpuPin) -> bool {
-        self.limbo.cpus.get(pin).frames.load(Relaxed) != 0 && self.free_ripe(pin, pin.cpu()) != 0
+        self.limbo.cpus.get(pin).frames.load(Relaxed) != 0 && {
+            self.free_ripe(pin, pin.cpu());
+            self.limbo.cpus.get(pin).frames.load(Relaxed) != 0
+        }
     }
 
     /// Frees all frames that were retired before the call. Sleeping context.
@@ -189,7 +192,7 @@ impl<M: Machine> Vm<M> {
         }
     }
 
-    /// Frees up to a step's worth of a CPU's ripe frames; returns how many, or the number left if there were none.
+    /// Frees up to [`STEP`] of a CPU's ripe frames; returns how many.
     #[inline(never)]
     fn free_ripe(&self, pin: &CpuPin, cpu: usize) -> usize {
         self.epoch.advance();

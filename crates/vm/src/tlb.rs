@@ -167,13 +167,6 @@ impl<'p> Gather<'p> {
         }
     }
 
-    /// A gather that asks each CPU to load its root anew.
-    pub(crate) const fn reload() -> Gather<'p> {
-        let mut gather = Gather::new();
-        gather.full = true;
-        gather
-    }
-
     /// Notes that the entry of `va` in `pmap` is about to lose rights or its frame. Call *before* the change.
     #[inline]
     pub fn record(&mut self, pmap: &'p Pmap, va: u64) {
@@ -282,7 +275,7 @@ impl<'p> Gather<'p> {
     }
 
     fn add(&mut self, va: u64) {
-        debug_assert!(va % PAGE_SIZE as u64 == 0);
+        debug_assert!(va.is_multiple_of(PAGE_SIZE as u64));
         if self.full {
             return;
         }
@@ -315,8 +308,16 @@ impl Drop for Gather<'_> {
     }
 }
 
+/// Makes `cpus` load the root that their pmap has now.
+pub(crate) fn reload<M: Machine>(vm: &Vm<M>, cpus: &CpuSet) {
+    let mut gather = Gather::new();
+    gather.full = true;
+    send(vm, cpus, &gather);
+    gather.full = false;
+}
+
 /// Runs an invalidation on `cpus` and counts it.
-pub(crate) fn send<M: Machine>(vm: &Vm<M>, cpus: &CpuSet, what: &Gather) {
+fn send<M: Machine>(vm: &Vm<M>, cpus: &CpuSet, what: &Gather) {
     let pin = ksync::pin();
     let mut others = *cpus;
     others.remove(pin.cpu());

@@ -162,18 +162,15 @@ fn wirings_are_counted() {
 }
 
 #[test]
-fn a_table_knows_its_place() {
+fn a_new_table_is_empty_whatever_the_frame_was() {
+    use core::sync::atomic::Ordering::Relaxed;
     let page = idle_page();
-    page.table().init(Pfn(77), 3, 511);
-    assert_eq!(
-        (
-            page.table().parent(),
-            page.table().level(),
-            page.table().slot()
-        ),
-        (Pfn(77), 3, 511)
-    );
-    assert!(!page.table().lock.is_locked());
+    (1..4).for_each(|n| page.slab_word(n).store(u32::MAX, Relaxed));
+    let table = page.table();
+    table.init();
+    assert_eq!(table.live.load(Relaxed), 0);
+    assert_eq!(table.groups.load(Relaxed), 0);
+    assert!(!table.lock.is_locked());
 }
 
 #[test]

@@ -61,6 +61,10 @@ impl Pmap {
     ///
     /// All of [`EnterError`] but `Retry`; nothing has changed then.
     #[inline]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "who, where, what, and what to make sure of"
+    )]
     pub fn enter<'p, M: Machine>(
         &'p self,
         vm: &Vm<M>,

@@ -33,7 +33,7 @@
 mod enter;
 mod protect;
 pub mod pte;
-mod range;
+pub mod range;
 mod release;
 mod scan;
 pub mod table;
@@ -204,8 +204,9 @@ impl Pmap {
         self.generation.fetch_add(1, SeqCst);
     }
 
-    /// The root's frame, if there is one.
-    fn root(&self) -> Option<Pfn> {
+    /// The root's frame, if there is one: else the CPU loads the empty root.
+    #[inline]
+    pub fn root(&self) -> Option<Pfn> {
         let root = Pfn(self.root.load(SeqCst));
         (!root.is_none()).then_some(root)
     }

@@ -167,7 +167,10 @@ impl Pmap {
         range: Range<u64>,
         mut visit: impl FnMut(&ksync::CpuPin, Table, Range<u64>),
     ) {
-        debug_assert!(range.start % PAGE_SIZE as u64 == 0 && range.end % PAGE_SIZE as u64 == 0);
+        debug_assert!(
+            range.start.is_multiple_of(PAGE_SIZE as u64)
+                && range.end.is_multiple_of(PAGE_SIZE as u64)
+        );
         debug_assert!(range.end <= USER_END);
         fence(SeqCst);
         let mut va = range.start;

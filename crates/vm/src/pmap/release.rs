@@ -25,7 +25,7 @@ impl Pmap {
         fence(SeqCst);
         let running = self.active.snapshot();
         if !root.is_none() && !running.is_empty() {
-            tlb::send(vm, &running, &Gather::reload());
+            tlb::reload(vm, &running);
         }
         self.lower_pending();
         if root.is_none() {

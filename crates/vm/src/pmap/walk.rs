@@ -164,7 +164,7 @@ impl Pmap {
         fence(SeqCst);
         let running = self.active.snapshot();
         if !running.is_empty() {
-            tlb::send(vm, &running, &Gather::reload());
+            tlb::reload(vm, &running);
         }
         Ok(new)
     }

@@ -1,0 +1,333 @@
+//! CPUs with translation caches, over the frames of an [`Arena`].
+//!
+//! Each core translates by walking the real page tables in software, keeps what it found, and forgets only what it is
+//! told to forget. It is an adversary: it walks and caches on speculation whenever it is asked to ([`Sim::speculate`]),
+//! keeps upper levels apart from leaves and starts walks from them, and forgets no more than the architecture
+//! demands. So a missing invalidation shows as an access that still succeeds, or reaches a frame with another owner.
+//!
+//! An access and a request to forget exclude each other per core, which stands for the synchronous interrupt.
+#![expect(
+    unsafe_code,
+    reason = "implements the unsafe trait `Machine` and touches simulated memory"
+)]
+
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+
+use ksync::CpuPin;
+use vm::pmap::Pmaps;
+use vm::pmap::table::{ROOT_LEVEL, entry_shift, slot};
+use vm::{CpuSet, Gather, Machine, Pfn, Pmap, Pte, Vm};
+
+use crate::Arena;
+
+/// What a program wants of an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// A load.
+    Read,
+    /// A store.
+    Write,
+    /// An instruction fetch.
+    Fetch,
+}
+
+/// The translation does not allow the access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageFault {
+    /// Whether there was a translation, which forbids the access.
+    pub present: bool,
+}
+
+/// Tells the root that the pmap which a core runs has now.
+pub type RootSource = Box<dyn Fn() -> Pfn + Send>;
+
+/// One core. Guarded by its mutex.
+#[derive(Default)]
+struct Core {
+    /// What it runs: the loaded root, and where to get a newer one.
+    root: Option<Pfn>,
+    source: Option<RootSource>,
+    /// Page address → leaf entry, with W and NX as the whole path says.
+    leaves: HashMap<u64, Pte>,
+    /// Level and address of a table's span → frame of that table, and the rights of the path above.
+    tables: HashMap<(u8, u64), (Pfn, u64)>,
+}
+
+impl Core {
+    fn forget_all(&mut self) {
+        self.leaves.clear();
+        self.tables.clear();
+    }
+
+    /// Forgets a page and the upper levels on its path.
+    fn forget(&mut self, va: u64) {
+        self.leaves.remove(&(va & !0xfff));
+        for level in 1..ROOT_LEVEL {
+            self.tables.remove(&(level, va >> entry_shift(level + 1)));
+        }
+    }
+}
+
+/// A machine whose CPUs translate addresses.
+pub struct Sim {
+    arena: Arena,
+    cores: Box<[Mutex<Core>]>,
+    /// Cores interrupted so far.
+    interrupts: AtomicUsize,
+}
+
+impl Sim {
+    /// A machine of `frames` frames and `cpus` CPUs in `domains` memory domains.
+    pub fn new(frames: usize, cpus: usize, domains: usize) -> Sim {
+        Sim {
+            arena: Arena::new(frames, cpus, domains),
+            cores: (0..cpus).map(|_| Mutex::default()).collect(),
+            interrupts: AtomicUsize::new(0),
+        }
+    }
+
+    /// A VM on this machine, with an empty template root.
+    pub fn into_vm(self) -> Vm<Sim> {
+        let pages = self.arena.pages();
+        let alloc = self.arena.allocator();
+        let ncpus = self.ncpus();
+        let root = alloc
+            .alloc(&ksync::pin(), vm::Rights::Kernel)
+            .expect("memory for the template root");
+        vm::page::zero_frame(&self, root);
+        // A mark in kernel space that every root must carry.
+        self.table_words(root)[511].store(KERNEL_MARK, Relaxed);
+        let epoch = ksync::Epoch::new(ncpus);
+        // CPUs other than the first come online when a thread starts to play them.
+        (1..ncpus).for_each(|cpu| epoch.offline(cpu));
+        Vm {
+            machine: self,
+            pages,
+            alloc,
+            epoch,
+            limbo: vm::limbo::Limbo::new(ncpus),
+            pmaps: Pmaps::new(ncpus, root),
+        }
+    }
+
+    /// Makes this CPU load what `activate` returns; no request to forget comes between. `source` tells the root
+    /// later on.
+    pub fn load(&self, pin: &CpuPin, activate: impl FnOnce() -> Pfn, source: RootSource) {
+        let mut core = self.core(pin.cpu());
+        core.root = Some(activate());
+        core.source = Some(source);
+        core.forget_all();
+    }
+
+    /// Makes this CPU run nothing.
+    pub fn unload(&self, pin: &CpuPin) {
+        let mut core = self.core(pin.cpu());
+        core.root = None;
+        core.source = None;
+        core.forget_all();
+    }
+
+    /// Loads eight bytes as a user program on `cpu`.
+    ///
+    /// # Errors
+    /// The page fault that the program would take.
+    pub fn read(&self, cpu: usize, va: u64) -> Result<u64, PageFault> {
+        self.access(cpu, va, Access::Read, |word| word.load(SeqCst))
+    }
+
+    /// Stores eight bytes as a user program on `cpu`.
+    ///
+    /// # Errors
+    /// The page fault that the program would take.
+    pub fn write(&self, cpu: usize, va: u64, value: u64) -> Result<(), PageFault> {
+        self.access(cpu, va, Access::Write, |word| word.store(value, SeqCst))
+    }
+
+    /// Fetches an instruction as a user program on `cpu`.
+    ///
+    /// # Errors
+    /// The page fault that the program would take.
+    pub fn fetch(&self, cpu: usize, va: u64) -> Result<(), PageFault> {
+        self.access(cpu, va, Access::Fetch, |_| ())
+    }
+
+    /// Lets `cpu` walk and cache `va` for no reason. Sets A at most.
+    pub fn speculate(&self, cpu: usize, va: u64) {
+        let mut core = self.core(cpu);
+        let _ = self.translate(&mut core, va, Access::Read);
+    }
+
+    /// Performs `act` on the word at `va`.
+    ///
+    /// # Errors
+    /// The page fault that the program would take.
+    pub fn access<R>(
+        &self,
+        cpu: usize,
+        va: u64,
+        access: Access,
+        act: impl FnOnce(&AtomicU64) -> R,
+    ) -> Result<R, PageFault> {
+        assert!(va.is_multiple_of(8));
+        let mut core = self.core(cpu);
+        match self.translate(&mut core, va, access) {
+            Ok(pfn) => {
+                let frame = self.frame(pfn).as_ptr();
+                // SAFETY: inside the frame and aligned, as checked; simulated user memory is accessed as atomics, and
+                // the arena lives as long as `self`.
+                Ok(act(unsafe {
+                    AtomicU64::from_ptr(frame.add(va as usize & 0xfff).cast())
+                }))
+            }
+            Err(fault) => {
+                core.forget(va);
+                Err(fault)
+            }
+        }
+    }
+
+    /// Cores interrupted so far.
+    pub fn interrupts(&self) -> usize {
+        self.interrupts.load(Relaxed)
+    }
+
+    fn core(&self, cpu: usize) -> std::sync::MutexGuard<'_, Core> {
+        self.cores[cpu]
+            .lock()
+            .expect("a test failed while it held a core")
+    }
+
+    fn translate(&self, core: &mut Core, va: u64, access: Access) -> Result<Pfn, PageFault> {
+        if let Some(&pte) = core.leaves.get(&(va & !0xfff)) {
+            // A store through an entry without D walks again, to set it.
+            if allows(pte, access)? && (access != Access::Write || pte.is_dirty()) {
+                return Ok(pte.pfn());
+            }
+        }
+        let (mut table, mut level, mut rights) = self.start(core, va)?;
+        while level > 1 {
+            let pte = Pte(self.table_words(table)[slot(va, level)].load(SeqCst));
+            if !pte.is_present() {
+                return Err(PageFault { present: false });
+            }
+            rights &= pte.0;
+            table = pte.pfn();
+            level -= 1;
+            core.tables
+                .insert((level, va >> entry_shift(level + 1)), (table, rights));
+        }
+        let word = &self.table_words(table)[slot(va, 1)];
+        let mut seen = Pte(word.load(SeqCst));
+        loop {
+            if !seen.is_present() {
+                return Err(PageFault { present: false });
+            }
+            let path = if rights & Pte::W == 0 {
+                seen.without(Pte::W)
+            } else {
+                seen
+            };
+            allows(path, access)?;
+            let mark = Pte::A | if access == Access::Write { Pte::D } else { 0 };
+            match word.compare_exchange(seen.0, seen.0 | mark, SeqCst, SeqCst) {
+                Ok(_) => {
+                    core.leaves.insert(va & !0xfff, path.with(mark));
+                    return Ok(seen.pfn());
+                }
+                Err(now) => seen = Pte(now),
+            }
+        }
+    }
+
+    /// Where a walk starts: at the lowest level that is cached.
+    fn start(&self, core: &Core, va: u64) -> Result<(Pfn, u8, u64), PageFault> {
+        for level in 1..ROOT_LEVEL {
+            if let Some(&(table, rights)) = core.tables.get(&(level, va >> entry_shift(level + 1)))
+            {
+                return Ok((table, level, rights));
+            }
+        }
+        core.root
+            .map(|root| (root, ROOT_LEVEL, u64::MAX))
+            .ok_or(PageFault { present: false })
+    }
+}
+
+/// What the template's last entry holds.
+pub const KERNEL_MARK: u64 = 0xdead_0000_0000_0001;
+
+fn allows(pte: Pte, access: Access) -> Result<bool, PageFault> {
+    let fine = match access {
+        Access::Read => true,
+        Access::Write => pte.is_writable(),
+        Access::Fetch => pte.is_executable(),
+    };
+    if fine {
+        Ok(true)
+    } else {
+        Err(PageFault { present: true })
+    }
+}
+
+/// Runs `pmap` on this CPU.
+pub fn run(vm: &Vm<Sim>, pin: &CpuPin, pmap: &std::sync::Arc<Pmap>) {
+    let (empty, later) = (vm.pmaps.empty_root(), pmap.clone());
+    let source = Box::new(move || later.root().unwrap_or(empty));
+    vm.machine.load(pin, || pmap.activate(vm, pin).root, source);
+}
+
+/// Stops running `pmap` on this CPU.
+pub fn stop(vm: &Vm<Sim>, pin: &CpuPin, pmap: &Pmap) {
+    vm.machine.unload(pin);
+    pmap.deactivate(pin);
+}
+
+// SAFETY: the frames are the arena's, which keeps the rules.
+unsafe impl Machine for Sim {
+    fn frame(&self, pfn: Pfn) -> NonNull<u8> {
+        self.arena.frame(pfn)
+    }
+
+    fn frame_of(&self, address: *const u8) -> Option<Pfn> {
+        self.arena.frame_of(address)
+    }
+
+    fn ncpus(&self) -> usize {
+        self.arena.ncpus()
+    }
+
+    fn ndomains(&self) -> usize {
+        self.arena.ndomains()
+    }
+
+    fn domain_of(&self, cpu: usize) -> usize {
+        self.arena.domain_of(cpu)
+    }
+
+    fn domains_by_distance(&self, domain: usize) -> &[u8] {
+        self.arena.domains_by_distance(domain)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.arena.now_ns()
+    }
+
+    fn flush(&self, cpus: &CpuSet, what: &Gather) {
+        for cpu in cpus.iter() {
+            let mut core = self.core(cpu);
+            self.interrupts.fetch_add(1, Relaxed);
+            if what.is_full() {
+                core.forget_all();
+                core.root = core.source.as_ref().map(|source| source());
+            }
+            for run in what.runs() {
+                for va in run.step_by(vm::page::PAGE_SIZE) {
+                    core.forget(va);
+                }
+            }
+        }
+    }
+}
