@@ -52,7 +52,7 @@ fn spin_excludes() {
 
 #[test]
 fn mutex_hands_over_to_all() {
-    model(3, || {
+    model(2, || {
         let lock = Arc::new(Mutex::<_, Low>::new(0));
         let others: Vec<_> = (1..3)
             .map(|cpu| {
@@ -82,7 +82,7 @@ fn mutex_is_free_after_the_last_hand_over() {
 
 #[test]
 fn rwlock_excludes_writers_from_readers() {
-    model(3, || {
+    model(2, || {
         let lock = Arc::new(RwLock::<_, Low>::new((0, 0)));
         let reader = spawn(1, {
             let lock = lock.clone();
@@ -111,7 +111,7 @@ fn rwlock_excludes_writers_from_readers() {
 
 #[test]
 fn rwlock_wakes_readers_behind_a_writer() {
-    model(3, || {
+    model(2, || {
         let lock = Arc::new(RwLock::<_, Low>::new(0));
         let guard = lock.write();
         let readers: Vec<_> = (1..3)
@@ -144,7 +144,7 @@ fn byte_mutex_hands_over() {
         // SAFETY: the lock is held; loom checks it.
         small.data[i].with_mut(|n| unsafe { *n += 1 });
     }
-    model(3, || {
+    model(2, || {
         let small = Arc::new(Small {
             locks: [ByteMutex::new(), ByteMutex::new()],
             data: [UnsafeCell::new(0), UnsafeCell::new(0)],
@@ -358,7 +358,7 @@ fn a_scan_never_misses_a_replaced_member() {
 
 #[test]
 fn a_per_cpu_count_ends_once() {
-    model(3, || {
+    model(2, || {
         let (target, alive) = Target::new();
         let epoch = Arc::new(Epoch::new(2));
         let first = PcRef::new(2, target);
