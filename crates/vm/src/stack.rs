@@ -52,6 +52,7 @@ impl Word for AtomicPtr<u8> {
 
 /// A stack of at most `N` values, changed by its CPU alone with preemption off: plain loads and stores. Others may read
 /// the length, and the contents while the owner is known to rest.
+#[repr(C)]
 pub(crate) struct Stack<W, const N: usize> {
     len: AtomicU32,
     slots: [W; N],

@@ -61,7 +61,9 @@ impl Gate {
     }
 }
 
-/// One CPU's part of the allocator.
+/// One CPU's part of the allocator. The first line, with the top of a stack that is not deep, is all that a warm
+/// request touches.
+#[repr(C)]
 pub(super) struct Magazine {
     pub(super) gate: Gate,
     /// The CPU's own memory domain. Const.

@@ -27,6 +27,20 @@ const SIZES: [u16; CLASSES] = {
     sizes
 };
 
+/// The class of each size, by (size − 1) / 8.
+static BY_SIZE: [u8; MAX_SIZE / 8] = {
+    let mut classes = [0; MAX_SIZE / 8];
+    let (mut class, mut at) = (0, 0);
+    while at < classes.len() {
+        if 8 * (at + 1) > SIZES[class] as usize {
+            class += 1;
+        }
+        classes[at] = class as u8;
+        at += 1;
+    }
+    classes
+};
+
 /// log2 of the pages of a slab: the least that wastes at most an eighth of it.
 const ORDERS: [u8; CLASSES] = {
     let mut orders = [0; CLASSES];
@@ -51,32 +65,17 @@ impl Class {
     /// The smallest class whose objects satisfy `layout`; `None` if it is larger than all.
     ///
     /// A slab starts at a page boundary, so objects are aligned to the largest power of two that divides their size.
+    /// The class of the size, rounded up to a multiple of the alignment, satisfies it: a class is 2ⁿ or 3·2ⁿ bytes, so
+    /// an alignment that does not divide it exceeds 2ⁿ, and no multiple of that lies between it and the class below.
     #[inline]
     pub(super) fn of(layout: Layout) -> Option<Class> {
-        let (size, align) = (layout.size(), layout.align());
-        if size > MAX_SIZE || align > MAX_SIZE {
-            return None;
+        // One less than the rounded size; all ones for no size at all.
+        let below = layout.size().wrapping_sub(1) | (layout.align() - 1);
+        if below < MAX_SIZE {
+            Some(Class(BY_SIZE[below / 8]))
+        } else {
+            None
         }
-        if align <= 8 {
-            return Some(Class::of_size(size));
-        }
-        // An alignment is a power of two: the power-of-two class at or above both fits always, the one half a step
-        // below where its size is a multiple of the alignment.
-        let class = Class::of_size(size.max(align));
-        let fits = class.size().is_multiple_of(align);
-        let class = if fits { class } else { Class(class.0 + 1) };
-        (usize::from(class.0) < CLASSES).then_some(class)
-    }
-
-    #[inline]
-    fn of_size(size: usize) -> Class {
-        if size <= 16 {
-            return Class(0);
-        }
-        let below = size - 1;
-        let log = below.ilog2();
-        let upper_half = below >> (log - 1) & 1;
-        Class((2 * (log - 4) + 1) as u8 + upper_half as u8)
     }
 
     /// All classes.
@@ -87,7 +86,8 @@ impl Class {
     /// As an index below [`CLASSES`].
     #[inline]
     pub(super) fn index(self) -> usize {
-        usize::from(self.0)
+        // The remainder spares bounds checks: a class is below CLASSES.
+        usize::from(self.0) % CLASSES
     }
 
     /// The class of an index.
