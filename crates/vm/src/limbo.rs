@@ -19,7 +19,7 @@ use crate::{Machine, Vm};
 
 lock_class!(
     /// One CPU's limbo; contended only while it is drained.
-    pub LimboLock, "frames in limbo", rank = 206
+    pub LimboLock, "frames in limbo", rank = 118
 );
 
 /// Steps of the epoch after which a stamped frame may be used again.

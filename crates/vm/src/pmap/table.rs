@@ -25,11 +25,11 @@ use crate::{Machine, Vm};
 
 lock_class!(
     /// Tables of level 2 and above. Held while the lock of a table below is taken; two directories top down.
-    pub DirectoryLock, "page directory", rank = 200
+    pub DirectoryLock, "page directory", rank = 100
 );
 lock_class!(
     /// Tables of level 1.
-    pub LeafLock, "page table", rank = 202
+    pub LeafLock, "page table", rank = 102
 );
 
 /// Entries of a table.

@@ -69,7 +69,7 @@ impl Class {
     /// an alignment that does not divide it exceeds 2ⁿ, and no multiple of that lies between it and the class below.
     #[inline]
     pub(super) fn of(layout: Layout) -> Option<Class> {
-        // One less than the rounded size; all ones for no size at all.
+        // One less than the rounded size; all ones for no size at all, which nobody asks for: it gets a page.
         let below = layout.size().wrapping_sub(1) | (layout.align() - 1);
         if below < MAX_SIZE {
             Some(Class(BY_SIZE[below / 8]))
