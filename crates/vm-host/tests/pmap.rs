@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ksync::atomic::{Ordering::SeqCst, fence};
 use vm::page::PAGE_SIZE;
-use vm::pmap::range::Revoke;
+use vm::pmap::Revoke;
 use vm::pmap::{EnterError, Entered, Scan};
 use vm::{Gather, Machine, Pfn, Pmap, Prot, Pte, Rights, Vm};
 use vm_host::mmu::{KERNEL_MARK, run, stop};
@@ -443,6 +443,7 @@ fn a_scan_acts_on_its_own_frame_alone() {
     assert_eq!(lab.vm.machine.read(1, 0), Err(ABSENT));
     assert_eq!(lab.vm.machine.read(1, PAGE), Err(ABSENT));
     assert_eq!(lab.pmap.resident(&lab.vm), 0);
+    assert_eq!(lab.pmap.tables(), 1, "the scan unlinked what it emptied");
     lab.stop_on(1);
     lab.end(&[one, two]);
 }
@@ -490,7 +491,7 @@ fn a_scan_takes_a_claim_and_the_fault_retries() {
         Err(EnterError::Retry)
     );
     assert_eq!(lab.pmap.resident(&lab.vm), 0);
-    // The same for the growth of rights.
+    // The same for the growth of rights: taken by a scan, or refused by the page.
     assert_eq!(
         lab.pmap
             .enter_resident(&lab.vm, &pin, 0, leaf, || true, || true),
@@ -508,6 +509,11 @@ fn a_scan_takes_a_claim_and_the_fault_retries() {
         true
     };
     let leaf = Pte::user(pfn, Prot::WRITE);
+    let refused = lab
+        .pmap
+        .enter_resident(&lab.vm, &pin, 0, leaf, || true, || false);
+    assert_eq!(refused, Err(EnterError::Retry));
+    assert!(!lab.lookup(0).unwrap().is_writable());
     assert_eq!(
         lab.pmap
             .enter_resident(&lab.vm, &pin, 0, leaf, || true, identity),

@@ -11,7 +11,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex};
 
 use vm::page::{Flags, PAGE_SIZE};
-use vm::pmap::range::Revoke;
+use vm::pmap::Revoke;
 use vm::pmap::{EnterError, Scan};
 use vm::{Gather, Pfn, Pmap, Prot, Pte, Rights, Vm};
 use vm_host::mmu::{run, stop};

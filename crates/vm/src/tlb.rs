@@ -200,6 +200,11 @@ impl<'p> Gather<'p> {
         self.frames.push(vm.pages, pfn);
     }
 
+    /// As [`free_later`](Gather::free_later), for a list.
+    pub(crate) fn free_list_later<M: Machine>(&mut self, vm: &Vm<M>, list: FrameList) {
+        self.frames.append(vm.pages, list);
+    }
+
     /// Whether nothing was recorded and nothing waits to be freed.
     pub fn is_empty(&self) -> bool {
         self.nothing_to_flush() && self.frames.is_empty()

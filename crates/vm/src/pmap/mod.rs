@@ -33,7 +33,7 @@
 mod enter;
 mod protect;
 pub mod pte;
-pub mod range;
+mod range;
 mod release;
 mod scan;
 pub mod table;
@@ -45,8 +45,9 @@ use ksync::atomic::{
 };
 use ksync::{CpuPin, PerCpu};
 
-pub use self::enter::{EnterError, Entered};
+pub use self::enter::{AROUND, EnterError, Entered};
 pub use self::pte::{Prot, Pte};
+pub use self::range::Revoke;
 pub use self::scan::Scan;
 
 use crate::page::Pfn;

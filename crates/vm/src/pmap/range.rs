@@ -102,7 +102,11 @@ impl Pmap {
     ) {
         self.for_each_leaf(vm, range, |pin, table, span| {
             if self.remove_in(table, span.clone(), gather, spare_wired, harvest) {
-                self.prune(vm, pin, span.start, gather);
+                let unlinked = self.prune(vm, pin, span.start);
+                if !unlinked.is_empty() {
+                    gather.record(self, span.start);
+                    gather.free_list_later(vm, unlinked);
+                }
             }
         });
     }

@@ -7,14 +7,16 @@
 //! If the pmap has invalidations pending, the address joins the scan's gather whatever its entry looks like, because
 //! a translation that somebody took out, or restricted, may still be cached (see `tlb`). Only one that is settled may
 //! be concluded from.
+//!
+//! A scan that empties a table unlinks it, so that memory pressure takes tables along with their pages.
 
 use ksync::CpuPin;
-use ksync::atomic::{Ordering::SeqCst, fence};
 
 use super::Pmap;
 use super::pte::Pte;
 use super::table::slot;
 use super::walk::Leaf;
+use crate::limbo::FrameList;
 use crate::page::Pfn;
 use crate::tlb::Gather;
 use crate::{Machine, Vm};
@@ -104,15 +106,20 @@ impl Pmap {
         gather: &mut Gather<'_>,
         change: impl Fn(Pte) -> Pte,
     ) -> Scan {
-        let found = self.scan_entry(vm, pin, va, pfn, change);
-        if matches!(found, Scan::Found(_)) || self.is_pending() {
-            // The entry changed before the active set is read.
-            fence(SeqCst);
+        let (found, may_be_empty) = self.scan_entry(vm, pin, va, pfn, change);
+        let unlinked = if may_be_empty {
+            self.prune(vm, pin, va)
+        } else {
+            FrameList::EMPTY
+        };
+        if matches!(found, Scan::Found(_)) || self.is_pending() || !unlinked.is_empty() {
             gather.record_scan(self, va);
+            gather.free_list_later(vm, unlinked);
         }
         found
     }
 
+    /// The entry's part of [`scan`](Pmap::scan); also returns whether the table may be empty now.
     fn scan_entry<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -120,15 +127,15 @@ impl Pmap {
         va: u64,
         pfn: Pfn,
         change: impl Fn(Pte) -> Pte,
-    ) -> Scan {
+    ) -> (Scan, bool) {
         let Some(Leaf { table, .. }) = self.walk(vm, pin, va) else {
-            return Scan::Absent;
+            return (Scan::Absent, false);
         };
         let at = slot(va, 1);
         loop {
             let pte = table.get(at);
             if pte.is_empty() || pte.pfn() != pfn {
-                return Scan::Absent;
+                return (Scan::Absent, false);
             }
             if !pte.is_present() && pte.any(Pte::BUSY) {
                 ksync::relax();
@@ -142,13 +149,12 @@ impl Pmap {
             if table.compare_exchange(at, pte, new).is_err() {
                 continue;
             }
-            if new.is_empty() {
-                table.shrink(1);
-            }
+            let may_be_empty = new.is_empty() && table.shrink(1);
             return if pte.is_present() {
-                Scan::Found(pte)
+                (Scan::Found(pte), may_be_empty)
             } else {
-                Scan::Unclaimed
+                // The fault that claimed the slot is still there and starts again.
+                (Scan::Unclaimed, false)
             };
         }
     }

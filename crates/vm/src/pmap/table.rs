@@ -135,10 +135,16 @@ impl<'a> Table<'a> {
         self.words[slot].store(pte.0, Release);
     }
 
-    /// As [`fill`](Table::fill), for the link to a new table: a full barrier follows the store.
+    /// Counts and fills an empty slot of a directory with the link to a new table. The caller holds the lock.
+    ///
+    /// Sequentially consistent, group and entry: see `next_leaf`.
     pub fn link(&self, slot: usize, pte: Pte) {
         debug_assert!(self.get(slot).is_empty());
-        self.words[slot].swap(pte.0, SeqCst);
+        let part = self.part();
+        part.live.fetch_add(1, Relaxed);
+        let groups = part.groups.load(Relaxed) | 1 << (slot / GROUP);
+        part.groups.store(groups, SeqCst);
+        self.words[slot].store(pte.0, SeqCst);
     }
 
     /// Empties a slot that only the caller may change: a busy entry of its own, or a directory entry under the lock.
@@ -157,7 +163,7 @@ impl<'a> Table<'a> {
         self.words[slot].fetch_or(bits, AcqRel);
     }
 
-    /// Counts one more entry and marks its group. Before the entry is filled, under the lock.
+    /// Counts one more leaf and marks its group. Before the entry is filled, under the lock.
     #[inline]
     pub fn grow(&self, slot: usize) {
         let part = self.part();
@@ -165,8 +171,8 @@ impl<'a> Table<'a> {
         let groups = part.groups.load(Relaxed);
         let bit = 1 << (slot / GROUP);
         if groups & bit == 0 {
-            // A plain store suffices under the lock; ordered before the entry by that one's release.
-            part.groups.store(groups | bit, Release);
+            // Read under the lock alone, so its order against the entry does not matter.
+            part.groups.store(groups | bit, Relaxed);
         }
     }
 

@@ -9,8 +9,9 @@ use ksync::atomic::{Ordering::SeqCst, fence};
 use super::pte::Pte;
 use super::table::{ENTRIES, LeafLock, ROOT_LEVEL, Table, entry_shift, slot};
 use super::{Pmap, USER_END};
+use crate::limbo::FrameList;
 use crate::page::{Flags, Pfn, State};
-use crate::tlb::{self, Gather};
+use crate::tlb;
 use crate::{Machine, NoMemory, Rights, Vm};
 
 /// The level-1 table that a walk found.
@@ -30,19 +31,20 @@ impl Pmap {
         va: u64,
     ) -> Option<Leaf<'a>> {
         debug_assert!(va < USER_END);
-        let mut table = Table::at(vm, self.root()?);
+        let mut pfn = self.root()?;
         let mut path = Pte::W;
         for level in [4, 3, 2] {
-            let pte = table.get(slot(va, level));
+            // Only the words: the page of a directory is of no interest on the way down.
+            let pte = Pte(vm.machine.table_words(pfn)[slot(va, level)].load(SeqCst));
             if !pte.is_present() {
                 return None;
             }
             debug_assert!(!pte.any(Pte::PS), "large leaves are never entered");
             path &= pte.0;
-            table = Table::at(vm, pte.pfn());
+            pfn = pte.pfn();
         }
         Some(Leaf {
-            table,
+            table: Table::at(vm, pfn),
             writable: path != 0,
         })
     }
@@ -137,7 +139,6 @@ impl Pmap {
                     }
                 } else {
                     pte = Pte::directory(new);
-                    table.grow(at);
                     table.link(at, pte);
                     drop(guard);
                     self.count_made(vm, pin);
@@ -217,40 +218,37 @@ impl Pmap {
         None
     }
 
-    /// Unlinks the tables around `va` that are empty, bottom up, but never the root.
+    /// Unlinks the tables around `va` that are empty, bottom up, but never the root. The caller records `va` in a
+    /// gather *after* that, which makes every CPU forget the upper levels on its path, and hands the frames to it.
     #[cold]
-    pub(super) fn prune<'p, M: Machine>(
-        &'p self,
-        vm: &Vm<M>,
-        pin: &CpuPin,
-        va: u64,
-        gather: &mut Gather<'p>,
-    ) {
+    #[must_use = "cached upper levels lead to the frames until they are invalidated"]
+    pub(super) fn prune<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, va: u64) -> FrameList {
+        let mut unlinked = FrameList::EMPTY;
         for level in 2..=ROOT_LEVEL {
             let Some(parent) = self.table_at(vm, pin, va, level) else {
-                return;
+                break;
             };
             let at = slot(va, level);
             let upper = parent.lock_directory();
             let pte = parent.get(at);
             if parent.is_dead() || !pte.is_present() {
-                return;
+                break;
             }
             let child = Table::at(vm, pte.pfn());
             if !child.kill_if_empty(level - 1) {
-                return;
+                break;
             }
-            gather.record(self, va & !((1 << entry_shift(level)) - 1));
             parent.clear(at);
             let go_on = parent.shrink(1);
             drop(upper);
             self.tables.fetch_sub(1, SeqCst);
             vm.pmaps.counts(pin).tables_pruned.add(1);
-            gather.free_later(vm, child.pfn);
+            unlinked.push(vm.pages, child.pfn);
             if !go_on {
-                return;
+                break;
             }
         }
+        unlinked
     }
 
     /// Entries of all level-1 tables: what is resident, by the tables' own counts. A snapshot while others fault.
