@@ -56,14 +56,31 @@ impl Buddy {
         }
     }
 
+    /// Frees single pages. Neighbours in `pfns` that are neighbours in memory, as in a region that is torn down, go in
+    /// as runs: a burst of 32 then costs little more than one page.
+    pub fn put_pages(&mut self, pages: PageArray, pfns: &[Pfn]) {
+        let mut rest = pfns;
+        while let Some(&first) = rest.first() {
+            let len = neighbours(rest);
+            if len == 1 {
+                self.put(pages, first, 0);
+            } else {
+                let start = first.min(rest[len - 1]);
+                self.add_range(pages, start, start.add(len as u32));
+            }
+            rest = &rest[len..];
+        }
+    }
+
     /// Frees a run and merges it with free buddies. The caller owns all its frames.
     pub fn put(&mut self, pages: PageArray, pfn: Pfn, order: u8) {
         debug_assert!(pfn.0.trailing_zeros() >= u32::from(order));
         self.free += 1 << order;
         let (mut pfn, mut order) = (pfn, order);
+        let domain = pages.get(pfn).domain();
         while order < MAX_ORDER {
             let buddy = Pfn(pfn.0 ^ 1 << order);
-            if !self.is_run(pages, pfn, buddy, order) {
+            if !is_run(pages, buddy, order, domain) {
                 break;
             }
             self.unlink(pages, buddy, order);
@@ -112,17 +129,6 @@ impl Buddy {
         }
     }
 
-    /// Whether `buddy` starts a free run of `order` in the same domain as `pfn`.
-    fn is_run(&self, pages: PageArray, pfn: Pfn, buddy: Pfn, order: u8) -> bool {
-        // A buddy outside the array ends there; one in another domain is that domain's, whatever its state.
-        buddy.index() < pages.len() && {
-            let page = pages.get(buddy);
-            page.domain() == pages.get(pfn).domain()
-                && page.state() == State::Free
-                && page.order() == order
-        }
-    }
-
     fn list(&mut self, pfn: Pfn, order: u8) -> &mut PageList {
         match order {
             0 => &mut self.singles[(pfn.0 % COLOURS) as usize],
@@ -150,4 +156,25 @@ impl Buddy {
         }
         page.init_flags(State::Allocated, Flags::EMPTY);
     }
+}
+
+/// Whether `pfn` starts a free run of `order` in `domain`.
+fn is_run(pages: PageArray, pfn: Pfn, order: u8, domain: usize) -> bool {
+    // What lies beyond the array is no run; what is another domain's is not ours, whatever its state.
+    pages.try_get(pfn).is_some_and(|page| {
+        page.state() == State::Free && page.order() == order && page.domain() == domain
+    })
+}
+
+/// How many frame numbers at the front of `pfns`, which is not empty, go up or down by one.
+fn neighbours(pfns: &[Pfn]) -> usize {
+    let Some(second) = pfns.get(1) else { return 1 };
+    let step = second.0.wrapping_sub(pfns[0].0);
+    if step != 1 && step != 1u32.wrapping_neg() {
+        return 1;
+    }
+    1 + pfns
+        .windows(2)
+        .take_while(|pair| pair[1].0.wrapping_sub(pair[0].0) == step)
+        .count()
 }

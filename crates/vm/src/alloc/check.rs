@@ -1,6 +1,5 @@
 //! Consistency check: each frame is in exactly one place.
 
-use rust_alloc::vec;
 use rust_alloc::vec::Vec;
 
 use super::{MAX_ORDER, PageAllocator};
@@ -32,12 +31,21 @@ pub enum Inconsistency {
     Unmerged(Pfn),
     /// A domain's count differs from what its lists hold.
     BadCount(usize),
+    /// No memory for the check itself, which needs a bit for each frame.
+    NoMemory,
 }
 
 /// One bit a frame.
 struct Seen(Vec<u64>);
 
 impl Seen {
+    fn new(frames: usize) -> Option<Seen> {
+        let mut words = Vec::new();
+        words.try_reserve_exact(frames.div_ceil(64)).ok()?;
+        words.resize(frames.div_ceil(64), 0);
+        Some(Seen(words))
+    }
+
     /// Returns whether it had been seen before.
     fn mark(&mut self, pfn: Pfn) -> bool {
         let (word, bit) = (pfn.index() / 64, 1 << (pfn.index() % 64));
@@ -55,7 +63,7 @@ impl PageAllocator {
     ///
     /// The first [`Inconsistency`] found.
     pub fn check(&self) -> Result<Census, Inconsistency> {
-        let mut seen = Seen(vec![0; self.pages.len().div_ceil(64)]);
+        let mut seen = Seen::new(self.pages.len()).ok_or(Inconsistency::NoMemory)?;
         let mut census = Census::default();
         for domain in 0..self.domains.len() {
             census.listed += self.check_domain(domain, &mut seen)?;

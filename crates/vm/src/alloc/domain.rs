@@ -102,9 +102,7 @@ impl Domain {
     pub(super) fn put_pages(&self, pages: PageArray, pfns: &[Pfn]) {
         debug_assert!(pfns.len() <= BURST);
         self.with(|buddy| {
-            for &pfn in pfns {
-                buddy.put(pages, pfn, 0);
-            }
+            buddy.put_pages(pages, pfns);
         });
     }
 

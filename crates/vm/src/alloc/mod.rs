@@ -332,6 +332,12 @@ impl PageAllocator {
 
     /// Puts pages on their domains' lists, at most a burst of neighbours in `pfns` in one hold of a lock.
     fn put_by_domain(&self, pfns: &[Pfn]) {
+        if self.domains.len() == 1 {
+            for burst in pfns.chunks(magazine::BURST) {
+                self.domains[0].put_pages(self.pages, burst);
+            }
+            return;
+        }
         let domain_of = |pfn: &Pfn| self.pages.get(*pfn).domain();
         for run in pfns.chunk_by(|a, b| domain_of(a) == domain_of(b)) {
             for burst in run.chunks(magazine::BURST) {

@@ -57,6 +57,8 @@ enum Op {
     Put(usize),
     /// Puts back the run at this position page by page.
     PutSingly(usize),
+    /// Puts back the frames of two runs in one list, the second downwards, with one frame moved to the end.
+    PutPages(usize, usize, usize),
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -66,6 +68,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => (0..2 * COLOURS).prop_map(Op::TakeColour),
         3 => any::<usize>().prop_map(Op::Put),
         1 => any::<usize>().prop_map(Op::PutSingly),
+        2 => any::<(usize, usize, usize)>().prop_map(|(a, b, moved)| Op::PutPages(a, b, moved)),
     ];
     prop::collection::vec(op, 0..200)
 }
@@ -110,7 +113,17 @@ proptest! {
                     (0..1 << order).for_each(|n| buddy.put(pages, pfn.add(n), 0));
                     free.extend(pfn.0..pfn.0 + (1 << order));
                 }
-                Op::Put(_) | Op::PutSingly(_) => {}
+                Op::PutPages(a, b, moved) if held.len() > 1 => {
+                    let frames = |(pfn, order): (Pfn, u8)| (pfn.0..pfn.0 + (1 << order)).map(Pfn);
+                    let up = frames(held.swap_remove(a % held.len()));
+                    let down = frames(held.swap_remove(b % held.len()));
+                    let mut list: Vec<Pfn> = up.chain(down.rev()).collect();
+                    let moved = list.remove(moved % list.len());
+                    list.push(moved);
+                    buddy.put_pages(pages, &list);
+                    free.extend(list.iter().map(|pfn| pfn.0));
+                }
+                Op::Put(_) | Op::PutSingly(_) | Op::PutPages(..) => {}
             }
             prop_assert_eq!(&free_frames(&buddy, pages), &free);
         }

@@ -39,6 +39,12 @@ impl PageArray {
         &self.pages[pfn.index()]
     }
 
+    /// The page of a frame number, `None` beyond the array.
+    #[inline]
+    pub fn try_get(&self, pfn: Pfn) -> Option<&'static Page> {
+        self.pages.get(pfn.index())
+    }
+
     /// The page of any number, `None` if there is no such frame. For numbers from outside: device mappings, user input.
     pub fn find(&self, pfn: Pfn) -> Option<&'static Page> {
         self.pages

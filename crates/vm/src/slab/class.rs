@@ -57,6 +57,29 @@ const ORDERS: [u8; CLASSES] = {
     orders
 };
 
+/// Objects of a slab of one page, and of a slab of the class's order.
+static CAPACITY: [[u16; CLASSES]; 2] = {
+    let mut capacity = [[0; CLASSES]; 2];
+    let mut class = 0;
+    while class < CLASSES {
+        capacity[0][class] = (PAGE_SIZE / SIZES[class] as usize) as u16;
+        capacity[1][class] = ((PAGE_SIZE << ORDERS[class]) / SIZES[class] as usize) as u16;
+        class += 1;
+    }
+    capacity
+};
+
+/// 2³² divided by each size, rounded up.
+static RECIPROCAL: [u32; CLASSES] = {
+    let mut reciprocal = [0; CLASSES];
+    let mut class = 0;
+    while class < CLASSES {
+        reciprocal[class] = (1u64 << 32).div_ceil(SIZES[class] as u64) as u32;
+        class += 1;
+    }
+    reciprocal
+};
+
 /// A size class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Class(u8);
@@ -107,9 +130,20 @@ impl Class {
         ORDERS[self.index()]
     }
 
-    /// Objects of a slab of `1 << order` pages.
+    /// Objects of a slab of `1 << order` pages: the class's own order, or single pages where memory is short.
     pub(super) fn objects(self, order: u8) -> usize {
-        ((PAGE_SIZE << order) / self.size()).min(MAX_OBJECTS)
+        usize::from(CAPACITY[usize::from(order != 0)][self.index()])
+    }
+
+    /// The place of the object that starts `offset` bytes into its slab.
+    pub(super) fn place(self, offset: usize) -> u32 {
+        // Multiplied by 2³²/size, rounded up: exact, as an offset is below 2¹⁵ and a multiple of the size.
+        let place = (offset as u64 * u64::from(RECIPROCAL[self.index()])) >> 32;
+        assert!(
+            place as usize * self.size() == offset,
+            "no heap object starts here"
+        );
+        place as u32
     }
 
     /// Objects that a CPU keeps: 32, but no more than two pages full.

@@ -346,6 +346,6 @@ fn find<M: Machine>(machine: &M, pages: PageArray, class: Class, object: *mut u8
     let offset = ((pfn.0 - slab.0) as usize * PAGE_SIZE) + object.addr() % PAGE_SIZE;
     Object {
         slab,
-        place: (offset / class.size()) as u32,
+        place: class.place(offset),
     }
 }

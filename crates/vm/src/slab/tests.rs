@@ -60,3 +60,22 @@ fn large_sizes_become_orders() {
     assert_eq!(order(8, 4 * PAGE_SIZE), 2);
     assert_eq!(order(4 << 20, 8), 10);
 }
+
+#[test]
+fn a_place_is_its_offset_divided() {
+    for class in Class::all() {
+        for order in [0, class.order()] {
+            let objects = (PAGE_SIZE << order) / class.size();
+            assert_eq!(class.objects(order), objects);
+            (0..objects)
+                .for_each(|place| assert_eq!(class.place(place * class.size()) as usize, place));
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "no heap object starts here")]
+fn a_pointer_into_an_object_is_noticed() {
+    let class = Class::of(layout(96, 8)).expect("a class");
+    class.place(96 * 5 + 8);
+}
