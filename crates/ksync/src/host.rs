@@ -31,15 +31,21 @@ struct Local {
     parker: Cell<usize>,
 }
 
+impl Local {
+    fn new() -> Self {
+        Self {
+            cpu: Cell::new(0),
+            pinned_on: Cell::new(0),
+            preempt: Cell::new(0),
+            irq_off: Cell::new(0),
+            held: HeldLocks::new(),
+            parker: Cell::new(0),
+        }
+    }
+}
+
 threads::thread_local! {
-    static LOCAL: Local = Local {
-        cpu: Cell::new(0),
-        pinned_on: Cell::new(0),
-        preempt: Cell::new(0),
-        irq_off: Cell::new(0),
-        held: HeldLocks::new(),
-        parker: Cell::new(0),
-    };
+    static LOCAL: Local = Local::new();
 }
 
 /// Makes the current thread play CPU `cpu`.
