@@ -1,9 +1,16 @@
 //! The Pantala kernel.
 #![cfg_attr(target_os = "none", no_std, no_main)]
+#![allow(dead_code, unused_imports, reason = "the parts that use each other are not all here yet")]
+
+#[cfg(target_os = "none")]
+extern crate alloc;
+
+#[cfg(target_os = "none")]
+mod arch;
+#[cfg(target_os = "none")]
+mod kern;
+#[cfg(target_os = "none")]
+mod mm;
+
 #[cfg(not(target_os = "none"))]
 fn main() {}
-#[cfg(target_os = "none")]
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo) -> ! {
-    loop {}
-}

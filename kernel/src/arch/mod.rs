@@ -1,0 +1,5 @@
+//! The machine: the only part of the kernel that touches CPU registers, devices of the platform
+//! and raw memory. Everything above it is safe Rust.
+mod x86_64;
+
+pub use x86_64::*;

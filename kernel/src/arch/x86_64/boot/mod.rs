@@ -1,0 +1,272 @@
+//! From the first Rust instruction to `kmain`.
+//!
+//! Order: console, traps, what the loader says, CPU features, ACPI, memory by node, the real page tables, clocks,
+//! stacks, the other CPUs. After this module has handed over, memory belongs to the allocator and
+//! every CPU has its final stack.
+mod entry;
+mod start_info;
+
+use core::arch::asm;
+use core::mem::size_of;
+use core::ptr;
+
+use start_info::Handover;
+
+use super::frames::{self, EARLY, FrameRange};
+use super::lock::BootLock;
+use super::numa::Numa;
+use super::stack::KernelStack;
+use super::{
+    MAX_CPUS, MAX_NODES, PAGE_SIZE, acpi, apic, console, features, fpu, gdt, idt, ioapic, memory,
+    paging, patch, percpu, pic, power, smp, symbols, time, timer, trap,
+};
+
+/// What boot found out, for `kmain`.
+pub struct BootInfo {
+    /// The kernel command line as given.
+    pub cmdline: &'static [u8],
+    /// Physical start and end of the initial ramdisk. Its memory is in none of the `memory` ranges.
+    pub initrd: Option<(u64, u64)>,
+    /// Free memory, apart from each other, in no order: the caller's from now on.
+    pub memory: &'static [FrameRange],
+    /// One past the highest frame number of RAM.
+    pub max_pfn: u32,
+    /// CPUs that run, numbered from 0.
+    pub ncpus: usize,
+    /// NUMA nodes, numbered from 0.
+    pub nodes: usize,
+    /// Distance from node to node, 10 to itself; the first `nodes` rows and columns count.
+    pub distances: &'static [[u8; MAX_NODES]; MAX_NODES],
+    /// Physical start and end of the kernel image, symbol table included.
+    pub image: (u64, u64),
+    /// TSC ticks a second.
+    pub tsc_hz: u64,
+}
+
+static HANDOVER: BootLock<Handover> = BootLock::new(Handover::empty());
+
+/// First Rust code on the boot CPU, on the boot page tables and stack.
+extern "C" fn start(start_info: u64) -> ! {
+    let area = percpu::boot_area();
+    // SAFETY: the boot CPU's area is static and this CPU is the only one; the tables are as the
+    // kernel needs them.
+    unsafe {
+        percpu::register(area);
+        gdt::load(area);
+        percpu::load(area);
+    }
+    idt::init();
+    idt::load();
+    console::init();
+    let mut handover = HANDOVER.lock();
+    assert!(
+        handover.fill(start_info),
+        "the boot loader passed no memory map"
+    );
+    features::detect();
+    // SAFETY: the boot tables let text be written, and no other CPU runs.
+    unsafe { patch::apply() };
+    features::enable();
+    let rsdp = if handover.rsdp != 0 {
+        handover.rsdp
+    } else {
+        acpi::search_rsdp()
+    };
+    let mut platform = acpi::read(rsdp);
+    power::init(platform.power);
+    let numa = Numa::read(platform.srat, platform.slit);
+    platform.set_nodes(|apic_id| numa.cpu_node(apic_id));
+    let (nodes, distances) = (numa.nodes(), numa.distances());
+    let max_pfn = collect_memory(&handover, &numa);
+    let trampoline = smp::reserve_trampoline();
+    paging::build(direct_map_ranges(&handover), symbols::size())
+        .expect("boot needs memory for its page tables");
+    start_devices(&platform);
+    let cmdline = leak_bytes(handover.cmdline());
+    let initrd = handover.initrd;
+    drop(handover);
+    finish_cpu(area);
+    let ncpus = smp::start_all(&platform, trampoline, max_cpus(cmdline));
+    paging::seal();
+    let top = permanent_stack();
+    let image = memory::image();
+    let distances = leak(distances);
+    let info = BootInfo {
+        cmdline,
+        initrd,
+        memory: leak_free_ranges(),
+        max_pfn,
+        ncpus,
+        nodes,
+        distances,
+        image: (image.start, image.end + symbols::size()),
+        tsc_hz: time::tsc_hz(),
+    };
+    // SAFETY: the boot CPU answers interrupts from now on.
+    unsafe {
+        (*area)
+            .online
+            .store(true, core::sync::atomic::Ordering::Release)
+    };
+    smp::on_final_stack(top, move || crate::kern::upcall::kmain(info))
+}
+
+/// Interrupt controllers and clocks.
+fn start_devices(platform: &acpi::Platform) {
+    pic::mask();
+    apic::map().expect("boot needs memory for device registers");
+    apic::enable();
+    ioapic::init(platform).expect("boot needs memory for device registers");
+    time::init(platform.power.timer);
+    timer::calibrate();
+    fpu::detect();
+}
+
+/// What every CPU does last, once it runs on the real page tables with its area loaded.
+pub(super) fn finish_cpu(area: *mut percpu::CpuArea) {
+    fpu::enable();
+    trap::init_syscall();
+    timer::init();
+    smp::give_stacks(area);
+}
+
+/// Frames of a physical range that lie wholly in it.
+fn whole_frames(start: u64, end: u64) -> (u32, u32) {
+    let page = PAGE_SIZE as u64;
+    (start.div_ceil(page) as u32, (end / page) as u32)
+}
+
+/// Frames of a physical range that it touches.
+fn touched_frames(start: u64, end: u64) -> (u32, u32) {
+    let page = PAGE_SIZE as u64;
+    ((start / page) as u32, end.div_ceil(page) as u32)
+}
+
+/// Gives all RAM that is not in use to the early allocator, and says one past its highest frame.
+fn collect_memory(handover: &Handover, numa: &Numa<'_>) -> u32 {
+    let mut early = EARLY.lock();
+    let mut max_pfn = 0;
+    for entry in handover
+        .memory()
+        .iter()
+        .filter(|entry| entry.kind == start_info::RAM)
+    {
+        let (start, end) = whole_frames(entry.start, entry.start + entry.size);
+        early.add(FrameRange {
+            start,
+            end,
+            node: 0,
+        });
+        max_pfn = max_pfn.max(end);
+    }
+    let image = memory::image();
+    let (start, end) = touched_frames(image.start, image.end + symbols::find());
+    early.reserve(start, end);
+    // The first page, where the BIOS keeps its data.
+    early.reserve(0, 1);
+    if let Some((start, end)) = handover.initrd {
+        let (start, end) = touched_frames(start, end);
+        early.reserve(start, end);
+    }
+    numa.for_each_memory(|start, end, node| {
+        let (start, end) = whole_frames(start, end);
+        early.set_node(start, end, node);
+    });
+    max_pfn
+}
+
+/// What the direct map covers: RAM and ACPI's memory in whole pages, and the first MiB.
+fn direct_map_ranges(handover: &Handover) -> impl Iterator<Item = (u64, u64)> {
+    const FIRST_MIB: u64 = 1 << 20;
+    let wanted = |kind: u32| {
+        matches!(
+            kind,
+            start_info::RAM | start_info::ACPI_TABLES | start_info::ACPI_STORAGE
+        )
+    };
+    let mut covered = FIRST_MIB;
+    core::iter::once((0, FIRST_MIB)).chain(
+        handover
+            .memory()
+            .iter()
+            .filter(move |entry| wanted(entry.kind))
+            .filter_map(move |entry| {
+                let page = PAGE_SIZE as u64;
+                let start = (entry.start / page * page).max(covered);
+                let end = (entry.start + entry.size).next_multiple_of(page);
+                covered = covered.max(end);
+                (start < end).then_some((start, end))
+            }),
+    )
+}
+
+/// The number after `maxcpus=`, where zero, as in Linux, means the boot CPU alone.
+fn max_cpus(cmdline: &[u8]) -> usize {
+    let number = cmdline
+        .split(|byte| byte.is_ascii_whitespace())
+        .filter_map(|word| word.strip_prefix(b"maxcpus="))
+        .next_back()
+        .and_then(|digits| str::from_utf8(digits).ok()?.parse::<usize>().ok());
+    number.unwrap_or(MAX_CPUS).clamp(1, MAX_CPUS)
+}
+
+/// A frame that is kept for good.
+fn boot_frame() -> *mut u8 {
+    let pfn = frames::alloc_zeroed(0).expect("boot needs a few pages of memory");
+    memory::frame(pfn).as_ptr()
+}
+
+fn leak_bytes(bytes: &[u8]) -> &'static [u8] {
+    assert!(bytes.len() <= PAGE_SIZE);
+    let copy = boot_frame();
+    // SAFETY: a fresh frame, at least as long as the bytes, kept for good.
+    unsafe {
+        ptr::copy_nonoverlapping(bytes.as_ptr(), copy, bytes.len());
+        core::slice::from_raw_parts(copy, bytes.len())
+    }
+}
+
+fn leak<T: Copy>(value: T) -> &'static T {
+    const { assert!(size_of::<T>() <= PAGE_SIZE) };
+    let copy = boot_frame().cast::<T>();
+    // SAFETY: a fresh frame, page-aligned and long enough, kept for good.
+    unsafe {
+        copy.write(value);
+        &*copy
+    }
+}
+
+/// Ends early allocation and lists what it left. The list itself takes the last frame.
+fn leak_free_ranges() -> &'static [FrameRange] {
+    const { assert!(frames::MAX_RANGES * size_of::<FrameRange>() <= PAGE_SIZE) };
+    let list = boot_frame().cast::<FrameRange>();
+    let mut count = 0;
+    let early = EARLY.lock().hand_over();
+    for range in early.ranges() {
+        // SAFETY: the frame has room for as many ranges as the allocator can have.
+        unsafe { list.add(count).write(range) };
+        count += 1;
+    }
+    // SAFETY: written above, kept for good.
+    unsafe { core::slice::from_raw_parts(list, count) }
+}
+
+/// Continues in `then` on another stack, never to come back.
+///
+/// # Safety
+/// `top` must be the 16-byte-aligned top of a mapped stack that nobody uses.
+pub(super) unsafe fn switch_stack(top: u64, then: extern "C" fn() -> !) -> ! {
+    // SAFETY: as the caller vouches; the return address of zero ends backtraces.
+    unsafe {
+        asm!("mov rsp, {top}", "xor ebp, ebp", "call {then}", "ud2",
+             top = in(reg) top, then = in(reg) then, options(noreturn));
+    }
+}
+
+/// A stack for the rest of a CPU's life.
+pub(super) fn permanent_stack() -> u64 {
+    let stack = KernelStack::alloc().expect("boot needs memory for stacks");
+    let top = stack.top();
+    core::mem::forget(stack);
+    top
+}

@@ -1,0 +1,138 @@
+//! What the boot loader hands over: memory map, command line, initial ramdisk, RSDP.
+//!
+//! All of it lies in memory that is about to be handed out, so it is copied at once. The loader's
+//! structures are trusted to be where they say, below 4 GiB.
+use super::super::memory;
+
+/// Most entries of the memory map that are taken.
+pub(super) const MAX_ENTRIES: usize = 64;
+/// Longest command line taken, as in Linux.
+pub(super) const MAX_CMDLINE: usize = 2048;
+
+/// Memory types of the map: RAM, ACPI tables, ACPI non-volatile storage; all others are left alone.
+pub(super) const RAM: u32 = 1;
+pub(super) const ACPI_TABLES: u32 = 3;
+pub(super) const ACPI_STORAGE: u32 = 4;
+
+const MAGIC: u32 = 0x336e_c578;
+/// The boot page tables reach this far.
+const REACH: u64 = 1 << 32;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct StartInfo {
+    magic: u32,
+    version: u32,
+    flags: u32,
+    modules: u32,
+    module_list: u64,
+    cmdline: u64,
+    rsdp: u64,
+    memory_map: u64,
+    memory_map_entries: u32,
+    reserved: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Module {
+    address: u64,
+    size: u64,
+    cmdline: u64,
+    reserved: u64,
+}
+
+/// An entry of the memory map.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct MemoryEntry {
+    pub(super) start: u64,
+    pub(super) size: u64,
+    pub(super) kind: u32,
+    reserved: u32,
+}
+
+/// The copy.
+pub(super) struct Handover {
+    entries: [MemoryEntry; MAX_ENTRIES],
+    count: usize,
+    cmdline: [u8; MAX_CMDLINE],
+    cmdline_length: usize,
+    /// Physical range of the initial ramdisk.
+    pub(super) initrd: Option<(u64, u64)>,
+    /// Physical address of the RSDP; zero if not given.
+    pub(super) rsdp: u64,
+}
+
+/// Reads a value of the loader's; `None` beyond the boot tables' reach.
+fn read<T: Copy>(physical: u64) -> Option<T> {
+    if physical == 0 || physical >= REACH - size_of::<T>() as u64 {
+        return None;
+    }
+    // SAFETY: mapped by the boot tables, and every `T` used here is plain integers.
+    Some(unsafe { memory::direct(physical).cast::<T>().read_unaligned() })
+}
+
+impl Handover {
+    /// Nothing handed over: what a static starts as.
+    pub(super) const fn empty() -> Self {
+        Self {
+            entries: [MemoryEntry {
+                start: 0,
+                size: 0,
+                kind: 0,
+                reserved: 0,
+            }; MAX_ENTRIES],
+            count: 0,
+            cmdline: [0; MAX_CMDLINE],
+            cmdline_length: 0,
+            initrd: None,
+            rsdp: 0,
+        }
+    }
+
+    /// Copies the structure at `physical`; false if there is none or it has no memory map.
+    pub(super) fn fill(&mut self, physical: u64) -> bool {
+        let Some(info) = read::<StartInfo>(physical) else {
+            return false;
+        };
+        if info.magic != MAGIC || info.version < 1 {
+            return false;
+        }
+        let step = size_of::<MemoryEntry>() as u64;
+        for i in 0..u64::from(info.memory_map_entries) {
+            if let Some(entry) = read::<MemoryEntry>(info.memory_map + i * step)
+                && self.count < MAX_ENTRIES
+            {
+                self.entries[self.count] = entry;
+                self.count += 1;
+            }
+        }
+        self.entries[..self.count].sort_unstable_by_key(|entry| entry.start);
+        while let Some(byte @ 1..) = read::<u8>(info.cmdline + self.cmdline_length as u64)
+            && info.cmdline != 0
+            && self.cmdline_length < MAX_CMDLINE
+        {
+            self.cmdline[self.cmdline_length] = byte;
+            self.cmdline_length += 1;
+        }
+        if info.modules > 0
+            && let Some(module) = read::<Module>(info.module_list)
+            && module.size > 0
+        {
+            self.initrd = Some((module.address, module.address + module.size));
+        }
+        self.rsdp = info.rsdp;
+        self.count > 0
+    }
+
+    /// The memory map, by start address.
+    pub(super) fn memory(&self) -> &[MemoryEntry] {
+        &self.entries[..self.count]
+    }
+
+    /// The command line.
+    pub(super) fn cmdline(&self) -> &[u8] {
+        &self.cmdline[..self.cmdline_length]
+    }
+}

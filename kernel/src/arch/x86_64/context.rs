@@ -1,0 +1,270 @@
+//! Threads as the CPU sees them: a stack, saved registers, and the switch from one to another.
+use core::arch::naked_asm;
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::fpu::FpuArea;
+pub use super::stack::{KernelStack, NoStack};
+use super::tls::{self, Bases};
+use super::{USER_END, UserFrame, percpu, preempt};
+
+/// Memory for a thread's stack or registers ran out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoThreadMemory;
+
+/// Stack pointer of a thread that runs, and so has no saved registers.
+const RUNNING: u64 = 0;
+
+/// What the machine keeps of a thread that is not running.
+///
+/// The switch writes it, with preemption off on the CPU that the thread leaves or enters; the running thread's
+/// own is touched by that thread only.
+#[derive(Debug)]
+pub struct ThreadState {
+    /// Where the callee-saved registers lie, or [`RUNNING`]: atomic.
+    saved: AtomicU64,
+    /// `None` for a CPU's first thread, which was born on its stack.
+    stack: Option<KernelStack>,
+    user: Option<UnsafeCell<UserState>>,
+}
+
+#[derive(Debug)]
+struct UserState {
+    fpu: FpuArea,
+    bases: Bases,
+}
+
+// SAFETY: `user` is touched as the type's documentation says: by one CPU at a time, handed over by the
+// scheduler's locks.
+unsafe impl Sync for ThreadState {}
+
+impl ThreadState {
+    /// A new thread: the first switch to it enters `entry` on a stack of its own, with interrupts and preemption
+    /// as the switch left them. With `user`, it also has user registers, zero at first.
+    ///
+    /// # Errors
+    /// [`NoThreadMemory`] when memory is short.
+    pub fn new(entry: fn() -> !, user: bool) -> Result<Self, NoThreadMemory> {
+        let stack = KernelStack::alloc().map_err(|_| NoThreadMemory)?;
+        let user = if user {
+            let fpu = FpuArea::new().map_err(|_| NoThreadMemory)?;
+            Some(UnsafeCell::new(UserState {
+                fpu,
+                bases: Bases::default(),
+            }))
+        } else {
+            None
+        };
+        // What `switch_registers` pops: six registers, the last popped being RBP, and an address to return to.
+        // The frame of the user's registers stays free above.
+        let top = stack.top() - size_of::<UserFrame>() as u64;
+        let saved = top - 64;
+        let words: [u64; 8] = [
+            0,
+            0,
+            0,
+            entry as usize as u64,
+            0,
+            0,
+            first_entry as *const () as u64,
+            0,
+        ];
+        // SAFETY: within the new stack, which nobody else uses.
+        unsafe { (saved as *mut [u64; 8]).write(words) };
+        Ok(Self {
+            saved: AtomicU64::new(saved),
+            stack: Some(stack),
+            user,
+        })
+    }
+
+    /// The state of the thread that runs now on this CPU's first stack: its idle thread.
+    pub fn current() -> Self {
+        Self {
+            saved: AtomicU64::new(RUNNING),
+            stack: None,
+            user: None,
+        }
+    }
+
+    /// Top of the thread's stack; `None` for a CPU's first thread.
+    pub fn stack_top(&self) -> Option<u64> {
+        self.stack.as_ref().map(KernelStack::top)
+    }
+
+    /// Whether the thread's registers are saved here, so that it may be switched to or freed.
+    pub fn is_saved(&self) -> bool {
+        self.saved.load(Ordering::Acquire) != RUNNING
+    }
+
+    /// Lets a thread that has not run yet begin with the user registers `frame`, and otherwise with the FPU state
+    /// and bases of the running thread: for fork and clone. Its entry gets at the frame by
+    /// [`enter_user_first`].
+    pub fn inherit(&mut self, frame: &UserFrame) {
+        if let (Some(top), Some(user)) = (self.stack_top(), self.user.as_mut()) {
+            let at = (top - size_of::<UserFrame>() as u64) as *mut UserFrame;
+            // SAFETY: within the thread's own stack, above what `new` wrote; it does not run yet.
+            unsafe { at.write(*frame) };
+            let user = user.get_mut();
+            preempt::disable();
+            user.fpu.save();
+            user.bases = tls::read();
+            preempt::enable();
+        }
+    }
+
+    /// Sets the FS base of a thread that has not run yet; false, and nothing done, if it is no user address.
+    pub fn set_tls(&mut self, fs: u64) -> bool {
+        let user = fs < USER_END;
+        if let (true, Some(state)) = (user, self.user.as_mut()) {
+            state.get_mut().bases.fs = fs;
+        }
+        user
+    }
+
+    /// Gives the running thread the FPU state and bases that a program starts with: for execve. `self` must be
+    /// the running thread's.
+    pub fn reset_user(&self) {
+        if let Some(user) = &self.user {
+            preempt::disable();
+            // SAFETY: the running thread's own state, with preemption off.
+            let user = unsafe { &mut *user.get() };
+            user.fpu.reset();
+            user.fpu.restore();
+            tls::write(tls::read(), Bases::default());
+            preempt::enable();
+        }
+    }
+
+    /// Saves the running thread's FPU state for a signal frame; see [`FpuArea::save_to`]. `put` may fault and
+    /// sleep. `self` must be the running thread's.
+    ///
+    /// # Errors
+    /// The first error of `put`.
+    pub fn save_fpu_to<E>(&self, put: impl FnMut(usize, &[u8]) -> Result<(), E>) -> Result<(), E> {
+        let Some(user) = &self.user else {
+            return Ok(());
+        };
+        // SAFETY: the running thread's own state. If `put` sleeps, the switch saves the same registers to the
+        // same place, for nothing changes them in between.
+        let fpu = unsafe {
+            preempt::disable();
+            (*user.get()).fpu.save();
+            preempt::enable();
+            &(*user.get()).fpu
+        };
+        fpu.save_to(put)
+    }
+
+    /// Loads the running thread's FPU state from a signal frame; see [`FpuArea::load_from`]. `self` must be the
+    /// running thread's.
+    ///
+    /// # Errors
+    /// The first error of `get`, or memory for a copy ran out, by `out_of_memory`.
+    pub fn load_fpu_from<E>(
+        &self,
+        get: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+        out_of_memory: E,
+    ) -> Result<(), E> {
+        let Some(user) = &self.user else {
+            return Ok(());
+        };
+        // A switch during `get` saves the registers over the state, so it fills an area of its own first.
+        let Ok(mut new) = FpuArea::new() else {
+            return Err(out_of_memory);
+        };
+        new.load_from(get)?;
+        preempt::disable();
+        // SAFETY: the running thread's own state, with preemption off.
+        let fpu = unsafe { &mut (*user.get()).fpu };
+        fpu.copy_from(&new);
+        fpu.restore();
+        preempt::enable();
+        Ok(())
+    }
+}
+
+impl Drop for ThreadState {
+    fn drop(&mut self) {
+        // Freeing the stack that the CPU runs on would be the end.
+        assert!(
+            self.is_saved() || self.stack.is_none(),
+            "a running thread's state is dropped"
+        );
+    }
+}
+
+/// Saves the running thread in `prev` and resumes `next`; returns when something switches back to `prev`, maybe on
+/// another CPU. Called with preemption off; interrupts stay as each thread has them.
+///
+/// `prev` must be the running thread's state, and both must outlive their time here. `next` must be saved: a thread
+/// that runs elsewhere makes this panic.
+#[inline]
+pub fn switch(prev: &ThreadState, next: &ThreadState) {
+    let saved = next.saved.swap(RUNNING, Ordering::Acquire);
+    assert!(saved != RUNNING, "switching to a thread that runs");
+    let now = tls::read();
+    if let Some(user) = &prev.user {
+        // SAFETY: the running thread's own state, with preemption off.
+        let user = unsafe { &mut *user.get() };
+        user.fpu.save();
+        user.bases = now;
+    }
+    if let Some(user) = &next.user {
+        // SAFETY: the swap above made this CPU the one that runs `next`.
+        let user = unsafe { &*user.get() };
+        user.fpu.restore();
+        tls::write(now, user.bases);
+    }
+    if let Some(top) = next.stack_top() {
+        percpu::set_kernel_stack(top);
+    }
+    // SAFETY: `saved` is what an earlier switch or `new` left for `next`, now taken. The pointer to
+    // `prev.saved` is written once the registers are on the stack.
+    unsafe { switch_registers(prev.saved.as_ptr(), saved) };
+}
+
+/// # Safety
+/// `next` must be a stack pointer stored by this function or made by [`ThreadState::new`].
+#[unsafe(naked)]
+unsafe extern "C" fn switch_registers(prev: *mut u64, next: u64) {
+    naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        // An aligned store: whoever sees it may resume the thread elsewhere, as all else is written before.
+        "mov [rdi], rsp",
+        "mov rsp, rsi",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+    )
+}
+
+/// Where a new thread's first switch returns to: R12 holds its entry.
+#[unsafe(naked)]
+unsafe extern "C" fn first_entry() {
+    naked_asm!("xor ebp, ebp", "call r12", "ud2")
+}
+
+/// Enters user mode with the registers that [`ThreadState::inherit`] left at the top of the running thread's stack.
+/// `state` must be the running thread's.
+pub fn enter_user_first(state: &ThreadState) -> ! {
+    let top = state
+        .stack_top()
+        .expect("a CPU's first thread has no user mode");
+    let frame = (top - size_of::<UserFrame>() as u64) as *const UserFrame;
+    // SAFETY: within the thread's stack, above everything in use; written by `inherit`, or zero pages, and any
+    // bytes are a valid frame value.
+    let frame = unsafe { *frame };
+    super::trap::enter_user(&frame)
+}
+
+pub use super::trap::enter_user;

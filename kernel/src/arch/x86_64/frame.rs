@@ -1,0 +1,144 @@
+//! The registers that an entry to the kernel saves.
+
+/// The `vector` of a frame that `syscall` made. Chosen outside the CPU's 256 vectors.
+pub const VECTOR_SYSCALL: u64 = 0x100;
+
+/// Kernel code segment.
+pub(super) const KERNEL_CS: u16 = 0x10;
+/// Kernel data segment.
+pub(super) const KERNEL_SS: u16 = 0x18;
+/// User data segment, as Linux programs see it.
+pub(super) const USER_SS: u16 = 0x2b;
+/// User 64-bit code segment, as Linux programs see it.
+pub(super) const USER_CS: u16 = 0x33;
+
+/// Flags that a user may set by sigreturn or ptrace: CF PF AF ZF SF TF DF OF RF AC ID.
+const USER_FLAGS: u64 = 0x0025_0dd5;
+/// IF and the bit that is always one.
+const FIXED_FLAGS: u64 = 0x202;
+
+/// All registers of the interrupted context, in the order of Linux's `pt_regs` with the vector added.
+///
+/// The frame of a thread's user registers lies at the top of its kernel stack. Changing `rip`, `rsp` or a
+/// general register there changes what user mode resumes with; flags go through [`Self::set_flags`], and
+/// the segments cannot be changed, so that the return to user mode cannot fault.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UserFrame {
+    /// R15.
+    pub r15: u64,
+    /// R14.
+    pub r14: u64,
+    /// R13.
+    pub r13: u64,
+    /// R12.
+    pub r12: u64,
+    /// RBP.
+    pub rbp: u64,
+    /// RBX.
+    pub rbx: u64,
+    /// R11.
+    pub r11: u64,
+    /// R10.
+    pub r10: u64,
+    /// R9.
+    pub r9: u64,
+    /// R8.
+    pub r8: u64,
+    /// RAX.
+    pub rax: u64,
+    /// RCX.
+    pub rcx: u64,
+    /// RDX.
+    pub rdx: u64,
+    /// RSI.
+    pub rsi: u64,
+    /// RDI.
+    pub rdi: u64,
+    /// Exception or interrupt vector, or [`VECTOR_SYSCALL`].
+    pub vector: u64,
+    /// The exception's error code (zero if it has none), or the number of the system call.
+    pub error: u64,
+    /// Where the context resumes.
+    pub rip: u64,
+    cs: u64,
+    flags: u64,
+    /// RSP.
+    pub rsp: u64,
+    ss: u64,
+}
+
+const _: () = assert!(size_of::<UserFrame>() == 176);
+
+/// The same registers, seen from an exception handler.
+pub type TrapFrame = UserFrame;
+
+impl UserFrame {
+    /// A frame that starts user code at `rip` with stack `rsp` and all other registers zero.
+    pub fn new_user(rip: u64, rsp: u64) -> Self {
+        Self {
+            rip,
+            rsp,
+            cs: u64::from(USER_CS),
+            ss: u64::from(USER_SS),
+            flags: FIXED_FLAGS,
+            ..Self::default()
+        }
+    }
+
+    /// Number of the system call that made this frame, if one did. A handler may clear the fact with
+    /// [`Self::forget_syscall`].
+    pub fn syscall_number(&self) -> Option<u64> {
+        (self.vector == VECTOR_SYSCALL).then_some(self.error)
+    }
+
+    /// Makes the frame one that no system call made, so that a signal does not restart it.
+    pub fn forget_syscall(&mut self) {
+        self.vector = 0;
+        self.error = u64::MAX;
+    }
+
+    /// The flags register.
+    pub fn flags(&self) -> u64 {
+        self.flags
+    }
+
+    /// Sets the flags a user may choose; the others stay as user mode needs them.
+    pub fn set_flags(&mut self, flags: u64) {
+        self.flags = flags & USER_FLAGS | FIXED_FLAGS;
+    }
+
+    /// Code segment: tells user mode from kernel mode.
+    pub fn cs(&self) -> u64 {
+        self.cs
+    }
+
+    /// Stack segment.
+    pub fn ss(&self) -> u64 {
+        self.ss
+    }
+
+    /// Whether the context was in user mode.
+    #[inline]
+    pub fn from_user(&self) -> bool {
+        self.cs & 3 != 0
+    }
+
+    /// Whether the context had interrupts on.
+    #[inline]
+    pub(super) fn interrupts_on(&self) -> bool {
+        self.flags & 0x200 != 0
+    }
+}
+
+/// Offsets the entry code needs.
+pub(super) mod offset {
+    use super::UserFrame;
+    use core::mem::offset_of;
+    pub(in super::super) const R11: usize = offset_of!(UserFrame, r11);
+    pub(in super::super) const RCX: usize = offset_of!(UserFrame, rcx);
+    pub(in super::super) const RIP: usize = offset_of!(UserFrame, rip);
+    pub(in super::super) const CS: usize = offset_of!(UserFrame, cs);
+    pub(in super::super) const FLAGS: usize = offset_of!(UserFrame, flags);
+    pub(in super::super) const SIZE: usize = size_of::<UserFrame>();
+}

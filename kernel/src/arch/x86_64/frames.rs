@@ -1,0 +1,159 @@
+//! Page frames for the machine's own use: page tables, stacks, per-CPU areas.
+//!
+//! At boot they come from the memory map itself; what is left of it is handed over in
+//! [`super::BootInfo`], and from then on they come from the allocator given to [`set_source`].
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use super::lock::BootLock;
+use super::memory;
+use super::{MAX_NODES, PAGE_SIZE};
+
+/// Free ranges the early allocator can keep apart.
+pub(super) const MAX_RANGES: usize = 128;
+
+/// A range of usable page frames on one node.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FrameRange {
+    /// First frame.
+    pub start: u32,
+    /// One past the last frame.
+    pub end: u32,
+    /// NUMA node.
+    pub node: u32,
+}
+
+/// The early allocator: takes frames off the ends of the free ranges.
+pub(super) struct Early {
+    ranges: [FrameRange; MAX_RANGES],
+    used: usize,
+}
+
+pub(super) static EARLY: BootLock<Early> = BootLock::new(Early::new());
+
+impl Early {
+    const fn new() -> Self {
+        Self {
+            ranges: [FrameRange {
+                start: 0,
+                end: 0,
+                node: 0,
+            }; MAX_RANGES],
+            used: 0,
+        }
+    }
+
+    /// Adds free frames; a range too many is left unused.
+    pub(super) fn add(&mut self, range: FrameRange) {
+        if range.start < range.end && self.used < MAX_RANGES {
+            self.ranges[self.used] = range;
+            self.used += 1;
+        }
+    }
+
+    /// Takes frames `start..end` out of whatever range has them.
+    pub(super) fn reserve(&mut self, start: u32, end: u32) {
+        for i in 0..self.used {
+            let range = self.ranges[i];
+            if end <= range.start || range.end <= start {
+                continue;
+            }
+            self.ranges[i].end = start.max(range.start);
+            self.add(FrameRange {
+                start: end.max(range.start),
+                end: range.end,
+                ..range
+            });
+        }
+    }
+
+    /// Splits every range at `boundary` and gives `start..end` to `node`.
+    pub(super) fn set_node(&mut self, start: u32, end: u32, node: u32) {
+        for boundary in [start, end] {
+            for i in 0..self.used {
+                let range = self.ranges[i];
+                if range.start < boundary && boundary < range.end && self.used < MAX_RANGES {
+                    self.ranges[i].end = boundary;
+                    self.add(FrameRange {
+                        start: boundary,
+                        ..range
+                    });
+                }
+            }
+        }
+        for range in &mut self.ranges[..self.used] {
+            if start <= range.start && range.end <= end {
+                range.node = node;
+            }
+        }
+    }
+
+    /// Takes `count` consecutive frames below frame number `limit`, on `node` if it has them.
+    pub(super) fn take(&mut self, count: u32, node: u32, limit: u32) -> Option<u32> {
+        let fits = |r: &FrameRange| r.end <= limit && r.end - r.start >= count && r.end > 0x100;
+        let ranges = &mut self.ranges[..self.used];
+        let at = ranges
+            .iter()
+            .position(|r| r.node == node && fits(r))
+            .or_else(|| ranges.iter().position(fits))?;
+        ranges[at].end -= count;
+        Some(ranges[at].end)
+    }
+
+    /// The free ranges, in no order.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = FrameRange> {
+        self.ranges[..self.used]
+            .iter()
+            .copied()
+            .filter(|r| r.start < r.end)
+    }
+
+    /// Ends early allocation: what is free now is the caller's.
+    pub(super) fn hand_over(&mut self) -> Self {
+        core::mem::replace(self, Self::new())
+    }
+}
+
+/// Where frames come from once the memory is handed over.
+#[derive(Clone, Copy)]
+pub struct Source {
+    /// Allocates a frame, its contents undefined, if possible on `node`.
+    pub alloc: fn(node: usize) -> Option<u32>,
+    /// Takes a frame back.
+    pub free: fn(u32),
+}
+
+static SOURCE: AtomicPtr<Source> = AtomicPtr::new(ptr::null_mut());
+
+/// Names the allocator that frames come from; called once, at boot.
+pub fn set_source(source: &'static Source) {
+    SOURCE.store(ptr::from_ref(source).cast_mut(), Ordering::Release);
+}
+
+fn source() -> Option<&'static Source> {
+    // SAFETY: only references that live for ever are stored.
+    unsafe { SOURCE.load(Ordering::Acquire).as_ref() }
+}
+
+/// Frames that the boot page tables reach: all of the first 4 GiB.
+const BOOT_LIMIT: u32 = 1 << 20;
+
+/// A frame with all bytes zero; `None` when memory is short.
+pub(super) fn alloc_zeroed(node: usize) -> Option<u32> {
+    let pfn = match source() {
+        Some(source) => (source.alloc)(node)?,
+        None => EARLY
+            .lock()
+            .take(1, node.min(MAX_NODES) as u32, BOOT_LIMIT)?,
+    };
+    // SAFETY: the frame was just allocated, so it is ours, and the direct map covers it.
+    unsafe { ptr::write_bytes(memory::frame(pfn).as_ptr(), 0, PAGE_SIZE) };
+    Some(pfn)
+}
+
+/// Gives a frame of [`alloc_zeroed`] back. Frames of the early allocator are kept for good.
+pub(super) fn free(pfn: u32) {
+    if let Some(source) = source() {
+        (source.free)(pfn);
+    }
+}

@@ -1,0 +1,116 @@
+//! Segment descriptors and the task-state segment of each CPU.
+use core::arch::asm;
+use core::mem::size_of;
+
+use super::frame::{KERNEL_CS, KERNEL_SS};
+use super::percpu::CpuArea;
+
+/// Selector of the task-state segment.
+const TSS_SELECTOR: u16 = 0x40;
+
+/// Interrupt stack table slots (1-based in the CPU's count).
+#[derive(Clone, Copy)]
+pub(super) enum Ist {
+    Nmi = 1,
+    DoubleFault = 2,
+    MachineCheck = 3,
+}
+
+/// The descriptor table: the selectors are those of [`super::frame`].
+#[repr(C, align(8))]
+pub(super) struct Gdt([u64; 10]);
+
+impl Gdt {
+    pub(super) const fn new() -> Self {
+        Self([
+            0,
+            0,
+            0x00af_9b00_0000_ffff, // 0x10 kernel code
+            0x00cf_9300_0000_ffff, // 0x18 kernel data
+            0x00cf_fb00_0000_ffff, // 0x20 user 32-bit code: only a base for sysret
+            0x00cf_f300_0000_ffff, // 0x28 user data
+            0x00af_fb00_0000_ffff, // 0x30 user code
+            0,
+            0, // 0x40 TSS, two slots
+            0,
+        ])
+    }
+}
+
+/// The part of the 64-bit task-state segment that the CPU reads.
+#[repr(C, packed(4))]
+pub(super) struct Tss {
+    reserved: u32,
+    rsp: [u64; 3],
+    reserved_1: u64,
+    ist: [u64; 7],
+    reserved_2: u64,
+    reserved_3: u16,
+    io_map: u16,
+}
+
+const _: () = assert!(size_of::<Tss>() == 104);
+
+impl Tss {
+    pub(super) const fn new() -> Self {
+        Self {
+            reserved: 0,
+            rsp: [0; 3],
+            reserved_1: 0,
+            ist: [0; 7],
+            reserved_2: 0,
+            reserved_3: 0,
+            // Beyond the limit: user mode may touch no port.
+            io_map: size_of::<Tss>() as u16,
+        }
+    }
+
+    pub(super) fn set_kernel_stack(&mut self, top: u64) {
+        self.rsp[0] = top;
+    }
+
+    pub(super) fn set_ist(&mut self, which: Ist, top: u64) {
+        self.ist[which as usize - 1] = top;
+    }
+}
+
+#[repr(C, packed(2))]
+struct Pointer {
+    limit: u16,
+    base: u64,
+}
+
+/// Loads this CPU's descriptor table and task register.
+///
+/// # Safety
+/// `area` must be the registered area of the CPU that runs this, not yet in use otherwise.
+pub(super) unsafe fn load(area: *const CpuArea) {
+    // SAFETY: the caller owns the area; the descriptors are the ones the kernel is written for, and
+    // the segment registers are reloaded from them at once.
+    unsafe {
+        let gdt = (*area).gdt.get();
+        let tss = (*area).tss.get() as u64;
+        let limit = (size_of::<Tss>() - 1) as u64;
+        (*gdt).0[8] = limit | (tss & 0xff_ffff) << 16 | 0x89 << 40 | (tss >> 24 & 0xff) << 56;
+        (*gdt).0[9] = tss >> 32;
+        let pointer = Pointer {
+            limit: (size_of::<Gdt>() - 1) as u16,
+            base: gdt as u64,
+        };
+        asm!(
+            "lgdt [{pointer}]",
+            "push {cs}",
+            "lea {scratch}, [rip + 2f]",
+            "push {scratch}",
+            "retfq",
+            "2:",
+            "mov ss, {ss:e}",
+            "ltr {tss:x}",
+            pointer = in(reg) &raw const pointer,
+            cs = in(reg) u64::from(KERNEL_CS),
+            ss = in(reg) u32::from(KERNEL_SS),
+            tss = in(reg) TSS_SELECTOR,
+            scratch = out(reg) _,
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! Interrupts between CPUs.
+//!
+//! [`call`] runs a function on other CPUs and returns when all have. Each CPU has one request of its own and
+//! a set of CPUs whose requests wait for it. The initiator serves its own set while it waits, so two that
+//! call each other never stand still, whatever their interrupt flags; but it must hold no lock that another
+//! CPU waits for with interrupts off.
+use core::cell::Cell;
+use core::hint::spin_loop;
+use core::ptr;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::trap::{VECTOR_CALL, VECTOR_RESCHEDULE};
+use super::{MAX_CPUS, apic, paging, percpu, preempt, smp};
+
+const WORDS: usize = MAX_CPUS / 64;
+
+/// A CPU's part in calls.
+#[repr(C, align(64))]
+pub(super) struct Mailbox {
+    /// CPUs whose requests wait for this one: atomic, set by them, cleared by this one.
+    incoming: [AtomicU64; WORDS],
+    /// Targets that have not yet done this CPU's request: atomic.
+    pending: AtomicU32,
+    /// This CPU's request; others read it between `incoming` and `pending`.
+    run: Cell<fn(*const ())>,
+    argument: Cell<*const ()>,
+}
+
+impl Mailbox {
+    pub(super) const fn new() -> Self {
+        fn nothing(_: *const ()) {}
+        Self {
+            incoming: [const { AtomicU64::new(0) }; WORDS],
+            pending: AtomicU32::new(0),
+            run: Cell::new(nothing),
+            argument: Cell::new(ptr::null()),
+        }
+    }
+}
+
+/// Asks a CPU to look at its run queue: its `reschedule_ipi` upcall runs soon.
+pub fn reschedule(cpu: usize) {
+    if let Some(area) = percpu::of(cpu) {
+        apic::send_interrupt(area.apic_id, VECTOR_RESCHEDULE);
+    }
+}
+
+/// Runs `run(argument)` on every running CPU that `targets` names, this one included if named, and
+/// returns when all are done. One interrupt goes to each, all at once.
+///
+/// `run` executes with interrupts off and must not call again. Not to be called from an interrupt handler.
+pub fn call<T: Sync>(targets: impl IntoIterator<Item = usize>, argument: &T, run: fn(&T)) {
+    struct Job<'a, T> {
+        argument: &'a T,
+        run: fn(&T),
+    }
+    fn thunk<T>(job: *const ()) {
+        // SAFETY: the initiator keeps the job alive until every target is done.
+        let job = unsafe { &*job.cast::<Job<'_, T>>() };
+        (job.run)(job.argument);
+    }
+    let job = Job { argument, run };
+    preempt::disable();
+    let me = percpu::id() as usize;
+    let mut masks = [0u64; WORDS];
+    let mut here = false;
+    for cpu in targets {
+        if cpu == me {
+            here = true;
+        } else if percpu::of(cpu).is_some_and(|area| area.online.load(Ordering::SeqCst)) {
+            masks[cpu / 64] |= 1 << (cpu % 64);
+        }
+    }
+    post(me, &masks, (&raw const job).cast(), thunk::<T>);
+    if here {
+        let flags = super::irq::save();
+        run(argument);
+        super::irq::restore(flags);
+    }
+    let pending = &percpu::area().mailbox.pending;
+    while pending.load(Ordering::Acquire) != 0 {
+        serve();
+        spin_loop();
+    }
+    preempt::enable();
+}
+
+/// Puts this CPU's request up and interrupts its targets.
+fn post(me: usize, masks: &[u64; WORDS], job: *const (), run: fn(*const ())) {
+    let own = &percpu::area().mailbox;
+    own.run.set(run);
+    own.argument.set(job);
+    own.pending.store(
+        masks.iter().map(|mask| mask.count_ones()).sum(),
+        Ordering::Relaxed,
+    );
+    for (word, &mask) in masks.iter().enumerate() {
+        let mut left = mask;
+        while left != 0 {
+            let cpu = word * 64 + left.trailing_zeros() as usize;
+            left &= left - 1;
+            let Some(area) = percpu::of(cpu) else {
+                continue;
+            };
+            let waiting = area.mailbox.incoming[me / 64].fetch_or(1 << (me % 64), Ordering::SeqCst);
+            // If others of this word wait already, their interrupt is still to come.
+            if waiting == 0 {
+                apic::send_interrupt(area.apic_id, VECTOR_CALL);
+            }
+        }
+    }
+}
+
+/// Does what others ask of this CPU. Called with preemption off.
+pub(super) fn serve() {
+    let flags = super::irq::save();
+    for (word, incoming) in percpu::area().mailbox.incoming.iter().enumerate() {
+        if incoming.load(Ordering::Relaxed) == 0 {
+            continue;
+        }
+        let mut initiators = incoming.swap(0, Ordering::SeqCst);
+        while initiators != 0 {
+            let cpu = word * 64 + initiators.trailing_zeros() as usize;
+            initiators &= initiators - 1;
+            if let Some(area) = percpu::of(cpu) {
+                let mailbox = &area.mailbox;
+                (mailbox.run.get())(mailbox.argument.get());
+                mailbox.pending.fetch_sub(1, Ordering::Release);
+            }
+        }
+    }
+    super::irq::restore(flags);
+}
+
+/// Makes all CPUs forget all translations, global ones too: after kernel mappings went away.
+pub fn flush_kernel() {
+    call(0..smp::count(), &(), |()| paging::flush_all());
+}

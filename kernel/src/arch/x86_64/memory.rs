@@ -1,0 +1,62 @@
+//! Where physical memory is seen: the direct map, and the image's own addresses.
+use core::ptr::NonNull;
+
+use super::PAGE_SIZE;
+
+/// Virtual address of physical address zero.
+pub const DIRECT_MAP: u64 = 0xffff_8880_0000_0000;
+/// Difference between link and load address of the kernel image.
+pub(super) const KERNEL_BASE: u64 = 0xffff_ffff_8000_0000;
+
+unsafe extern "C" {
+    static __image_start: u8;
+    static __text_start: u8;
+    static __text_end: u8;
+    static __rodata_end: u8;
+    static __image_end: u8;
+}
+
+/// Physical bounds of the parts of the image, all multiples of the page size: text, read-only data and
+/// writable data follow one another.
+pub(super) struct Image {
+    pub(super) start: u64,
+    pub(super) text_end: u64,
+    pub(super) rodata_end: u64,
+    pub(super) end: u64,
+}
+
+/// The image as linked; the symbol table behind it is not counted.
+pub(super) fn image() -> Image {
+    let physical = |symbol: *const u8| symbol as u64 - KERNEL_BASE;
+    Image {
+        start: physical(&raw const __image_start),
+        text_end: physical(&raw const __text_end),
+        rodata_end: physical(&raw const __rodata_end),
+        end: physical(&raw const __image_end),
+    }
+}
+
+/// Whether an address lies in the kernel's text.
+pub(super) fn is_text(address: u64) -> bool {
+    (&raw const __text_start as u64..&raw const __text_end as u64).contains(&address)
+}
+
+/// Virtual address, in the direct map, of a physical one.
+#[inline]
+pub fn direct(physical: u64) -> *mut u8 {
+    (DIRECT_MAP + physical) as *mut u8
+}
+
+/// The bytes of a page frame.
+#[inline]
+pub fn frame(pfn: u32) -> NonNull<u8> {
+    let address = DIRECT_MAP + u64::from(pfn) * PAGE_SIZE as u64;
+    // The direct map does not begin at zero.
+    NonNull::new(address as *mut u8).unwrap_or(NonNull::dangling())
+}
+
+/// Physical address behind a pointer into the direct map.
+#[inline]
+pub fn physical(pointer: *const u8) -> u64 {
+    pointer as u64 - DIRECT_MAP
+}

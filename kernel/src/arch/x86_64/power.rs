@@ -1,0 +1,80 @@
+//! Power-off, reboot, and an exit code for the emulator.
+use core::arch::asm;
+
+use super::acpi::Power;
+use super::lock::BootLock;
+use super::{cpu, irq, port, time};
+
+/// Port of QEMU's isa-debug-exit as the tests configure it.
+const DEBUG_EXIT: u16 = 0xf4;
+
+static POWER: BootLock<Option<Power>> = BootLock::new(None);
+
+pub(super) fn init(power: Power) {
+    *POWER.lock() = Some(power);
+}
+
+fn registers() -> Power {
+    (*POWER.lock()).unwrap_or_default()
+}
+
+/// Turns the machine off.
+pub fn off() -> ! {
+    const SLEEP_ENABLE: u16 = 1 << 13;
+    irq::disable();
+    let power = registers();
+    // SAFETY: these ports do nothing but end the machine.
+    unsafe {
+        if power.has_s5 {
+            if let Some(register) = power.sleep_control {
+                const SLEEP_ENABLE_REDUCED: u8 = 1 << 5;
+                port::write_u8(register, power.sleep_type[0] << 2 | SLEEP_ENABLE_REDUCED);
+            }
+            for (register, sleep_type) in power.pm1_control.into_iter().zip(power.sleep_type) {
+                if register != 0 {
+                    let kept = port::read_u16(register) & !(0x7 << 10);
+                    port::write_u16(register, kept | u16::from(sleep_type) << 10 | SLEEP_ENABLE);
+                }
+            }
+        }
+        // Where QEMU and Bochs have the register if ACPI did not say.
+        for register in [0x604, 0xb004] {
+            port::write_u16(register, SLEEP_ENABLE);
+        }
+    }
+    // An emulator ends when it gets round to it.
+    time::spin_ns(2_000_000_000);
+    crate::kprintln!("power off failed; the machine is halted");
+    cpu::stop()
+}
+
+/// Resets the machine.
+pub fn reboot() -> ! {
+    irq::disable();
+    // SAFETY: these ports do nothing but reset the machine.
+    unsafe {
+        if let Some((register, value)) = registers().reset {
+            port::write_u8(register, value);
+            time::spin_ns(10_000_000);
+        }
+        // The chipset's reset control register, then the keyboard controller's pulse.
+        port::write_u8(0xcf9, 0x02);
+        port::write_u8(0xcf9, 0x06);
+        time::spin_ns(10_000_000);
+        port::write_u8(0x64, 0xfe);
+        time::spin_ns(10_000_000);
+        // An exception with no table to handle it resets the CPU.
+        #[repr(C, packed(2))]
+        struct Pointer(u16, u64);
+        let nothing = Pointer(0, 0);
+        asm!("lidt [{}]", "int3", in(reg) &raw const nothing);
+    }
+    cpu::stop()
+}
+
+/// Ends an emulator that has an isa-debug-exit device, with exit status `code * 2 + 1`; without one it has
+/// no effect.
+pub fn debug_exit(code: u8) {
+    // SAFETY: the port ends the emulator, or is not there.
+    unsafe { port::write_u32(DEBUG_EXIT, u32::from(code)) };
+}

@@ -1,0 +1,211 @@
+//! Starting the other CPUs.
+//!
+//! One at a time: INIT, then STARTUP to a real-mode trampoline below 1 MiB, which goes on through the boot
+//! page tables and a stack they share to [`ap_start`]. A CPU that does not come up in time is left out.
+//! Each then waits on its final stack until `kmain` calls [`release_cpus`].
+use core::cell::UnsafeCell;
+use core::convert::Infallible;
+use core::hint::spin_loop;
+use core::mem::size_of;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+
+use super::acpi::{Platform, Processor};
+use super::frames::{self, EARLY};
+use super::gdt::Ist;
+use super::percpu::CpuArea;
+use super::{PAGE_SIZE, apic, boot, features, gdt, idt, memory, paging, percpu, time};
+use crate::kern::upcall;
+
+/// Area of the CPU that is being started.
+static STARTING: AtomicPtr<CpuArea> = AtomicPtr::new(ptr::null_mut());
+/// CPUs that reached their final stacks, the boot CPU not counted.
+static STARTED: AtomicUsize = AtomicUsize::new(0);
+/// Set by [`release_cpus`].
+static RELEASED: AtomicBool = AtomicBool::new(false);
+/// CPUs in the system. Written once at boot.
+static COUNT: AtomicUsize = AtomicUsize::new(1);
+
+/// Number of CPUs that run.
+#[inline]
+pub(super) fn count() -> usize {
+    COUNT.load(Ordering::Relaxed)
+}
+
+/// Takes a page below 1 MiB for the trampoline; its number, or `None` if there is none.
+pub(super) fn reserve_trampoline() -> Option<u8> {
+    /// Video memory begins here.
+    const LOW_END: u32 = 0xa0;
+    let mut early = EARLY.lock();
+    let page = early
+        .ranges()
+        .filter(|r| r.start < LOW_END && r.start > 0)
+        .map(|r| r.start)
+        .min()?;
+    early.reserve(page, page + 1);
+    u8::try_from(page).ok()
+}
+
+/// Starts up to `limit` CPUs, the boot CPU included, and says how many run.
+pub(super) fn start_all(platform: &Platform, trampoline: Option<u8>, limit: usize) -> usize {
+    let boot_id = apic::id();
+    let boot_area = percpu::boot_area();
+    // SAFETY: no other CPU looks at the boot CPU's area yet.
+    unsafe {
+        (*boot_area).apic_id = boot_id;
+        (*boot_area).node = platform
+            .processors()
+            .iter()
+            .find(|p| p.apic_id == boot_id)
+            .map_or(0, |p| p.node);
+    }
+    let mut count = 1;
+    if let Some(page) = trampoline {
+        copy_trampoline(page);
+        for processor in platform
+            .processors()
+            .iter()
+            .filter(|p| p.apic_id != boot_id)
+        {
+            // Without x2APIC mode, interrupts reach ids of eight bits only.
+            let reachable = processor.apic_id < 0xff || features::has(features::X2APIC);
+            if count < limit && reachable && start_one(count, *processor, page) {
+                count += 1;
+            }
+        }
+    }
+    COUNT.store(count, Ordering::Release);
+    count
+}
+
+fn copy_trampoline(page: u8) {
+    unsafe extern "C" {
+        static ap_trampoline: u8;
+        static ap_trampoline_end: u8;
+    }
+    let (start, end) = (&raw const ap_trampoline, &raw const ap_trampoline_end);
+    // SAFETY: the page was reserved for this, and the trampoline is shorter than a page.
+    unsafe {
+        let target = memory::direct(u64::from(page) << 12);
+        ptr::copy_nonoverlapping(start, target, end.offset_from_unsigned(start));
+    }
+}
+
+/// Starts one CPU and waits until it is on its own stack.
+fn start_one(id: usize, processor: Processor, page: u8) -> bool {
+    /// An emulated CPU on a busy host may take long to get its first turn.
+    const TIMEOUT_NS: u64 = 5_000_000_000;
+    let Processor { apic_id, node } = processor;
+    let Some(area) = new_area(id, apic_id, node) else {
+        return false;
+    };
+    let before = STARTED.load(Ordering::Acquire);
+    STARTING.store(area, Ordering::Release);
+    apic::send_init(apic_id);
+    time::spin_ns(10_000_000);
+    for _ in 0..2 {
+        apic::send_startup(apic_id, page);
+        time::spin_ns(200_000);
+        if STARTED.load(Ordering::Acquire) != before {
+            return true;
+        }
+    }
+    let deadline = time::now_ns() + TIMEOUT_NS;
+    while STARTED.load(Ordering::Acquire) == before {
+        if time::now_ns() > deadline {
+            // It must not come up later with the next CPU's area.
+            if STARTING.swap(ptr::null_mut(), Ordering::AcqRel).is_null() {
+                continue;
+            }
+            crate::kprintln!("CPU with APIC id {apic_id} does not start");
+            return false;
+        }
+        spin_loop();
+    }
+    true
+}
+
+/// Memory and stacks of a new CPU.
+fn new_area(id: usize, apic_id: u32, node: u32) -> Option<*mut CpuArea> {
+    const { assert!(size_of::<CpuArea>() <= PAGE_SIZE) };
+    let pfn = frames::alloc_zeroed(node as usize)?;
+    let area = memory::frame(pfn).as_ptr().cast::<CpuArea>();
+    // SAFETY: a fresh frame, large enough, kept for good; its CPU does not run yet.
+    unsafe {
+        area.write(CpuArea::new(id as u32, apic_id, node));
+        percpu::register(area);
+    }
+    give_stacks(area);
+    Some(area)
+}
+
+/// Gives a CPU its exception, interrupt and idle stacks, unless it has them.
+pub(super) fn give_stacks(area: *mut CpuArea) {
+    // SAFETY: called before the CPU uses the stacks, by the one CPU that sets it up.
+    unsafe {
+        if (*area).irq_stack.get() != 0 {
+            return;
+        }
+        (*area).irq_stack.set(boot::permanent_stack());
+        for which in [Ist::Nmi, Ist::DoubleFault, Ist::MachineCheck] {
+            // The word above the frame tells the entry code whose area to load.
+            let slot = boot::permanent_stack() - 16;
+            (slot as *mut *const CpuArea).write(area);
+            (*(*area).tss.get()).set_ist(which, slot);
+        }
+    }
+}
+
+/// First Rust code on another CPU, on the boot page tables and the shared stack.
+pub(super) extern "C" fn ap_start() -> ! {
+    let area = STARTING.swap(ptr::null_mut(), Ordering::AcqRel);
+    if area.is_null() {
+        // Given up on: stay out of the way.
+        loop {
+            // SAFETY: interrupts are off; only a reset ends this.
+            unsafe { core::arch::asm!("cli", "hlt") };
+        }
+    }
+    features::enable();
+    paging::load_kernel_root();
+    // SAFETY: the area was made for this CPU.
+    unsafe {
+        gdt::load(area);
+        percpu::load(area);
+    }
+    idt::load();
+    apic::enable();
+    boot::finish_cpu(area);
+    on_final_stack(boot::permanent_stack(), || {
+        STARTED.fetch_add(1, Ordering::AcqRel);
+        while !RELEASED.load(Ordering::Acquire) {
+            spin_loop();
+        }
+        percpu::area().online.store(true, Ordering::SeqCst);
+        // What changed while this CPU was not told of changes.
+        paging::flush_all();
+        upcall::ap_main(percpu::id() as usize)
+    })
+}
+
+/// Lets the other CPUs enter `ap_main`.
+pub fn release_cpus() {
+    RELEASED.store(true, Ordering::Release);
+}
+
+/// Goes on in `then` on the permanent stack below `top`, which becomes this CPU's first kernel stack.
+pub(super) fn on_final_stack<F: FnOnce() -> Infallible + Send>(top: u64, then: F) -> ! {
+    struct Slot<F>(UnsafeCell<Option<F>>);
+    extern "C" fn run<F: FnOnce() -> Infallible>() -> ! {
+        let slot = percpu::area().scratch.get() as *const Slot<F>;
+        // SAFETY: the scratch word holds the slot that the old stack keeps; nothing else uses either.
+        let then = unsafe { (*(*slot).0.get()).take() };
+        match then.expect("set below")() {}
+    }
+    let slot = Slot(UnsafeCell::new(Some(then)));
+    percpu::set_kernel_stack(top);
+    percpu::area().scratch.set(&raw const slot as u64);
+    // SAFETY: a fresh stack. The old one is not written to until `run` has taken the closure out: the
+    // shared stack passes on only when this CPU has counted itself in.
+    unsafe { boot::switch_stack(top, run::<F>) }
+}

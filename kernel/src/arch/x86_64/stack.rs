@@ -1,0 +1,278 @@
+//! Kernel stacks: mapped in a region of their own, with an unmapped page below each.
+//!
+//! A stack is cached by the CPU that frees it; beyond that, freed stacks gather in a pool, and when the
+//! pool is full half of it is unmapped with a single invalidation for all. The number of a free slot is kept
+//! in the (not present) page-table entry of another's guard page, so the list of free slots costs no memory.
+use core::ptr;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use super::lock::BootLock;
+use super::paging::{self, Kind, STACKS, STACKS_END};
+use super::{PAGE_SIZE, frames, ipi, memory, percpu, preempt};
+
+/// Bytes of a stack.
+pub const STACK_SIZE: usize = if cfg!(debug_assertions) {
+    16 << 10
+} else {
+    8 << 10
+};
+const STACK_PAGES: u64 = (STACK_SIZE / PAGE_SIZE) as u64;
+/// Bytes of address space for a stack: the lower half is the guard.
+const SLOT: u64 = 2 * STACK_SIZE as u64;
+const SLOTS: u32 = ((STACKS_END - STACKS) / SLOT) as u32;
+/// Stacks that a CPU keeps.
+const CACHED: usize = 8;
+/// Stacks that the pool keeps, mapped.
+const POOLED: usize = 64;
+const NO_SLOT: u32 = u32::MAX;
+
+/// Memory for a stack ran out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoStack;
+
+/// A mapped stack, owned; dropping it frees it.
+#[derive(Debug)]
+pub struct KernelStack {
+    slot: u32,
+}
+
+/// Stacks a CPU keeps for itself; touched with preemption off by that CPU only.
+pub(super) struct StackCache {
+    slots: [u32; CACHED],
+    used: usize,
+}
+
+impl StackCache {
+    pub(super) const fn new() -> Self {
+        Self {
+            slots: [0; CACHED],
+            used: 0,
+        }
+    }
+}
+
+struct Pool {
+    /// Mapped stacks nobody uses.
+    mapped: [u32; POOLED],
+    used: usize,
+    /// Head of the list of unmapped slots.
+    free: u32,
+    /// First slot that was never used.
+    next: u32,
+}
+
+static POOL: BootLock<Pool> = BootLock::new(Pool {
+    mapped: [0; POOLED],
+    used: 0,
+    free: NO_SLOT,
+    next: 0,
+});
+/// Frames in stacks, for memory accounting: atomic.
+static FRAMES: AtomicUsize = AtomicUsize::new(0);
+/// Deepest use seen, in bytes: atomic. Debug builds only.
+static HIGH_WATER: AtomicUsize = AtomicUsize::new(0);
+
+fn slot_base(slot: u32) -> u64 {
+    STACKS + u64::from(slot) * SLOT
+}
+
+fn pages(slot: u32) -> impl Iterator<Item = u64> {
+    let bottom = slot_base(slot) + SLOT - STACK_SIZE as u64;
+    (0..STACK_PAGES).map(move |page| bottom + page * PAGE_SIZE as u64)
+}
+
+impl KernelStack {
+    /// Allocates a stack.
+    ///
+    /// # Errors
+    /// [`NoStack`] when memory is short.
+    pub fn alloc() -> Result<Self, NoStack> {
+        preempt::disable();
+        // SAFETY: this CPU's cache, with preemption off.
+        let cache = unsafe { &mut *percpu::area().stacks.get() };
+        let cached = (cache.used > 0).then(|| {
+            cache.used -= 1;
+            cache.slots[cache.used]
+        });
+        preempt::enable();
+        let slot = match cached {
+            Some(slot) => slot,
+            None => from_pool()?,
+        };
+        let stack = Self { slot };
+        if cfg!(debug_assertions) {
+            stack.wipe();
+        }
+        Ok(stack)
+    }
+
+    /// Address one past the highest byte; a multiple of the page size.
+    pub fn top(&self) -> u64 {
+        slot_base(self.slot) + SLOT
+    }
+
+    /// Whether an address lies in the stack.
+    pub fn contains(&self, address: u64) -> bool {
+        (self.top() - STACK_SIZE as u64..self.top()).contains(&address)
+    }
+
+    fn bottom(&self) -> *mut u64 {
+        (self.top() - STACK_SIZE as u64) as *mut u64
+    }
+
+    fn wipe(&self) {
+        // SAFETY: the stack is mapped and nobody runs on it.
+        unsafe { ptr::write_bytes(self.bottom().cast::<u8>(), 0, STACK_SIZE) };
+    }
+
+    /// Bytes that were used since the stack was wiped.
+    fn depth(&self) -> usize {
+        let words = STACK_SIZE / 8;
+        // SAFETY: the stack is mapped and nobody runs on it.
+        let untouched = (0..words)
+            .take_while(|&i| unsafe { *self.bottom().add(i) } == 0)
+            .count();
+        STACK_SIZE - untouched * 8
+    }
+}
+
+impl Drop for KernelStack {
+    fn drop(&mut self) {
+        if cfg!(debug_assertions) {
+            HIGH_WATER.fetch_max(self.depth(), Ordering::Relaxed);
+        }
+        preempt::disable();
+        // SAFETY: this CPU's cache, with preemption off.
+        let cache = unsafe { &mut *percpu::area().stacks.get() };
+        let kept = cache.used < CACHED;
+        if kept {
+            cache.slots[cache.used] = self.slot;
+            cache.used += 1;
+        }
+        preempt::enable();
+        if !kept {
+            to_pool(self.slot);
+        }
+    }
+}
+
+/// A mapped stack from the pool, or a newly mapped one.
+fn from_pool() -> Result<u32, NoStack> {
+    let slot = {
+        let mut pool = POOL.lock();
+        if pool.used > 0 {
+            pool.used -= 1;
+            return Ok(pool.mapped[pool.used]);
+        }
+        if pool.free != NO_SLOT {
+            let slot = pool.free;
+            let guard = paging::kernel_entry(slot_base(slot)).map_err(|_| NoStack)?;
+            pool.free = (guard.load(Ordering::Relaxed) >> 12) as u32;
+            guard.store(0, Ordering::Relaxed);
+            slot
+        } else if pool.next < SLOTS {
+            pool.next += 1;
+            pool.next - 1
+        } else {
+            return Err(NoStack);
+        }
+    };
+    map(slot).inspect_err(|_| retire(&[slot]))?;
+    Ok(slot)
+}
+
+/// Maps all pages of a slot, or leaves none mapped.
+fn map(slot: u32) -> Result<(), NoStack> {
+    for va in pages(slot) {
+        let entry = paging::kernel_entry(va).map_err(|_| NoStack);
+        let frame = frames::alloc_zeroed(0).ok_or(NoStack);
+        match (entry, frame) {
+            (Ok(entry), Ok(pfn)) => {
+                FRAMES.fetch_add(1, Ordering::Relaxed);
+                entry.store(paging::leaf(pfn, Kind::Data), Ordering::Release);
+            }
+            (_, frame) => {
+                if let Ok(pfn) = frame {
+                    frames::free(pfn);
+                }
+                unmap(&[slot]);
+                return Err(NoStack);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Unmaps slots with one invalidation and frees their frames.
+fn unmap(slots: &[u32]) {
+    let clear_and = |mut each: &mut dyn FnMut(&core::sync::atomic::AtomicU64)| {
+        for va in slots.iter().flat_map(|&slot| pages(slot)) {
+            // Tables under these addresses exist, or there is nothing to clear.
+            if let Ok(entry) = paging::kernel_entry(va) {
+                (&mut each)(entry);
+            }
+        }
+    };
+    /// Present bit; a cleared entry keeps its frame number until the invalidation is over.
+    const PRESENT: u64 = 1;
+    clear_and(&mut |entry| {
+        entry.fetch_and(!PRESENT, Ordering::SeqCst);
+    });
+    ipi::flush_kernel();
+    clear_and(&mut |entry| {
+        let old = entry.swap(0, Ordering::Relaxed);
+        if old != 0 {
+            FRAMES.fetch_sub(1, Ordering::Relaxed);
+            frames::free(paging::leaf_frame(old));
+        }
+    });
+}
+
+/// Puts unmapped slots on the free list.
+fn retire(slots: &[u32]) {
+    let mut pool = POOL.lock();
+    for &slot in slots {
+        // The tables exist if the slot was ever mapped; else the slot is lost, which memory hardly allows.
+        if let Ok(guard) = paging::kernel_entry(slot_base(slot)) {
+            guard.store(u64::from(pool.free) << 12, Ordering::Relaxed);
+            pool.free = slot;
+        }
+    }
+}
+
+/// Gives a stack to the pool, and unmaps half of the pool if it is full.
+fn to_pool(slot: u32) {
+    let mut surplus = [0; POOLED / 2];
+    {
+        let mut pool = POOL.lock();
+        if pool.used < POOLED {
+            let at = pool.used;
+            pool.mapped[at] = slot;
+            pool.used += 1;
+            return;
+        }
+        let keep = POOLED - surplus.len();
+        surplus.copy_from_slice(&pool.mapped[keep..]);
+        pool.mapped[keep] = slot;
+        pool.used = keep + 1;
+    }
+    unmap(&surplus);
+    retire(&surplus);
+}
+
+/// Frames that stacks hold now, the cached ones included.
+pub fn frames_in_use() -> usize {
+    FRAMES.load(Ordering::Relaxed)
+}
+
+/// Deepest stack use, in bytes, among stacks freed so far; zero in release builds.
+pub fn high_water() -> usize {
+    HIGH_WATER.load(Ordering::Relaxed)
+}
+
+/// Whether an address lies in the stacks' region and is mapped.
+pub(super) fn is_stack(address: u64) -> bool {
+    (STACKS..STACKS_END).contains(&address) && paging::is_mapped(address)
+}
+
+const _: () = assert!(memory::DIRECT_MAP < STACKS);

@@ -1,0 +1,72 @@
+//! Clocks: nanoseconds since boot from the TSC, and the wall-clock time of boot.
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::calibrate::{self, tsc};
+use super::{percpu, rtc};
+
+/// Nanoseconds per TSC tick, as a 32.32 fixed-point number. Written once at boot.
+static NS_PER_TICK: AtomicU64 = AtomicU64::new(0);
+/// TSC at nanosecond zero. Written once at boot.
+static TSC_AT_ZERO: AtomicU64 = AtomicU64::new(0);
+/// TSC ticks a second. Written once at boot.
+static TSC_HZ: AtomicU64 = AtomicU64::new(0);
+/// Wall-clock nanoseconds since 1970 at nanosecond zero. Written once at boot.
+static REALTIME_AT_ZERO: AtomicU64 = AtomicU64::new(0);
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Starts the clocks.
+pub(super) fn init(pm_timer: u16) {
+    let hz = calibrate::tsc_hz(pm_timer).max(1);
+    TSC_HZ.store(hz, Ordering::Relaxed);
+    let ratio = (u128::from(SECOND) << 32) / u128::from(hz);
+    NS_PER_TICK.store(ratio as u64, Ordering::Relaxed);
+    TSC_AT_ZERO.store(tsc(), Ordering::Relaxed);
+    REALTIME_AT_ZERO.store(rtc::read().saturating_mul(SECOND), Ordering::Relaxed);
+}
+
+/// Nanoseconds since boot. Never steps back on one CPU.
+#[inline]
+pub fn now_ns() -> u64 {
+    let ticks = tsc().wrapping_sub(TSC_AT_ZERO.load(Ordering::Relaxed));
+    // A TSC slightly behind the boot CPU's would wrap around right after boot.
+    let ticks = if ticks > u64::MAX / 2 { 0 } else { ticks };
+    let ns = ((u128::from(ticks) * u128::from(NS_PER_TICK.load(Ordering::Relaxed))) >> 32) as u64;
+    let last = &percpu::area().last_ns;
+    let ns = ns.max(last.get());
+    last.set(ns);
+    ns
+}
+
+/// Nanoseconds since 1970 when [`now_ns`] was zero, as the real-time clock said then (whole seconds).
+pub fn boot_realtime_ns() -> u64 {
+    REALTIME_AT_ZERO.load(Ordering::Relaxed)
+}
+
+/// TSC ticks a second.
+pub fn tsc_hz() -> u64 {
+    TSC_HZ.load(Ordering::Relaxed)
+}
+
+/// The TSC: the cheapest clock there is, for accounting.
+#[inline]
+pub fn ticks() -> u64 {
+    tsc()
+}
+
+/// TSC value at a time of [`now_ns`].
+pub(super) fn tsc_at(ns: u64) -> u64 {
+    let ticks = u128::from(ns) * u128::from(tsc_hz()) / u128::from(SECOND);
+    TSC_AT_ZERO
+        .load(Ordering::Relaxed)
+        .saturating_add(u64::try_from(ticks).unwrap_or(u64::MAX))
+}
+
+/// Waits without giving the CPU away.
+pub(super) fn spin_ns(ns: u64) {
+    let end =
+        tsc().saturating_add((u128::from(ns) * u128::from(tsc_hz()) / u128::from(SECOND)) as u64);
+    while tsc() < end {
+        core::hint::spin_loop();
+    }
+}

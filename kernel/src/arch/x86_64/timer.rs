@@ -1,0 +1,64 @@
+//! The one-shot timer of each CPU.
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::frame::TrapFrame;
+use super::trap::VECTOR_TIMER;
+use super::{apic, calibrate, features, irq, msr, percpu, time};
+
+/// APIC timer ticks a second; zero with TSC deadline. Written once at boot.
+static APIC_HZ: AtomicU64 = AtomicU64::new(0);
+
+/// No deadline.
+pub const NEVER: u64 = u64::MAX;
+
+/// Measures the timer. On the boot CPU.
+pub(super) fn calibrate() {
+    if !features::has(features::TSC_DEADLINE) {
+        APIC_HZ.store(calibrate::apic_timer_hz(time::tsc_hz()), Ordering::Relaxed);
+    }
+}
+
+/// Sets this CPU's timer up, unarmed.
+pub(super) fn init() {
+    apic::timer_init(VECTOR_TIMER);
+}
+
+/// Makes this CPU's timer interrupt at `deadline_ns` on the clock of [`time::now_ns`], at once if that is
+/// past, instead of any earlier deadline set; [`NEVER`] disarms it. It may come early by rounding or
+/// for a deadline beyond the counter's reach: the handler looks at the clock. Called with
+/// preemption off.
+pub fn arm(deadline_ns: u64) {
+    let flags = irq::save();
+    let armed = &percpu::area().armed_ns;
+    if armed.get() != deadline_ns {
+        armed.set(deadline_ns);
+        if features::has(features::TSC_DEADLINE) {
+            // Zero disarms.
+            let tsc = if deadline_ns == NEVER {
+                0
+            } else {
+                time::tsc_at(deadline_ns).max(1)
+            };
+            // SAFETY: CPUID says that the register is there.
+            unsafe { msr::write(msr::TSC_DEADLINE, tsc) };
+        } else {
+            apic::timer_start(count(deadline_ns));
+        }
+    }
+    irq::restore(flags);
+}
+
+fn count(deadline_ns: u64) -> u32 {
+    if deadline_ns == NEVER {
+        return 0;
+    }
+    let left = u128::from(deadline_ns.saturating_sub(time::now_ns()));
+    let ticks = (left * u128::from(APIC_HZ.load(Ordering::Relaxed))).div_ceil(1_000_000_000);
+    ticks.clamp(1, u128::from(u32::MAX)) as u32
+}
+
+/// The timer interrupt.
+pub(super) fn expired(frame: &TrapFrame) {
+    percpu::area().armed_ns.set(NEVER);
+    crate::kern::upcall::timer_expired(frame.from_user());
+}

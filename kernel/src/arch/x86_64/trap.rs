@@ -1,0 +1,168 @@
+//! What the entry code calls: exceptions, interrupts, system calls, and the way back to user mode.
+use core::sync::atomic::Ordering;
+
+use super::frame::{TrapFrame, UserFrame};
+use super::{USER_END, apic, console, entry, ipi, irq, msr, panic, percpu, preempt, timer, user};
+use crate::kern::upcall::{self, Handled};
+
+const GENERAL_PROTECTION: u64 = 13;
+const PAGE_FAULT: u64 = 14;
+const NMI: u64 = 2;
+
+/// Vector of the serial port.
+pub(super) const VECTOR_SERIAL: u8 = 0x30;
+/// Vector of the local APIC timer.
+pub(super) const VECTOR_TIMER: u8 = 0xef;
+/// Vector of [`ipi`]'s function calls.
+pub(super) const VECTOR_CALL: u8 = 0xfc;
+/// Vector of the reschedule request.
+pub(super) const VECTOR_RESCHEDULE: u8 = 0xfd;
+/// Vector of the local APIC's spurious interrupt.
+pub(super) const VECTOR_SPURIOUS: u8 = 0xff;
+
+/// Sets up `syscall` on this CPU.
+pub(super) fn init_syscall() {
+    /// TF IF DF IOPL NT RF AC ID: none of the user's may reach the kernel.
+    const CLEARED: u64 = 0x0025_7700;
+    // SAFETY: every 64-bit CPU has these; the entry code is made for them.
+    unsafe {
+        msr::write(msr::STAR, 0x20 << 48 | 0x10 << 32);
+        msr::write(msr::LSTAR, entry::syscall_address());
+        msr::write(msr::SFMASK, CLEARED);
+    }
+}
+
+/// A system call; interrupts off on entry and exit.
+pub(super) extern "C" fn syscall(frame: &mut UserFrame) {
+    irq::enable();
+    upcall::syscall(frame);
+    irq::disable();
+    leave_to_user(frame);
+}
+
+/// An exception, on the thread's stack.
+pub(super) extern "C" fn exception(frame: &mut TrapFrame) {
+    let from_user = frame.from_user();
+    if frame.vector == PAGE_FAULT {
+        page_fault(frame, from_user);
+    } else if from_user {
+        irq::enable();
+        upcall::user_exception(frame, frame.vector, frame.error);
+    } else if !user::fix_up(frame) {
+        panic::kernel_fault(frame, None);
+    }
+    if from_user {
+        irq::disable();
+        leave_to_user(frame);
+    }
+}
+
+fn page_fault(frame: &mut TrapFrame, from_user: bool) {
+    let address = super::paging::fault_address();
+    let error = frame.error;
+    if from_user {
+        irq::enable();
+        // Whether it was resolved or made into a signal, the thread goes on at its frame.
+        let _: Handled = upcall::page_fault(frame, address, error, true);
+        return;
+    }
+    if address >= USER_END || !user::is_copy(frame.rip) {
+        panic::kernel_fault(frame, Some(address));
+    }
+    if frame.interrupts_on() && preempt::count() == 0 {
+        irq::enable();
+        let handled = upcall::page_fault(frame, address, error, false);
+        irq::disable();
+        if handled == Handled::Resolved {
+            return;
+        }
+    }
+    user::fix_up(frame);
+}
+
+/// An interrupt from user mode, on the thread's stack.
+pub(super) extern "C" fn interrupt_from_user(frame: &mut TrapFrame) {
+    interrupt(frame);
+    leave_to_user(frame);
+}
+
+/// An interrupt; from kernel mode it runs on the interrupt stack.
+pub(super) extern "C" fn interrupt(frame: &mut TrapFrame) {
+    preempt::enter_interrupt();
+    let counts = &percpu::area().irq_counts;
+    // Only this CPU writes its counts.
+    let count = |kind: usize| {
+        counts[kind].store(counts[kind].load(Ordering::Relaxed) + 1, Ordering::Relaxed)
+    };
+    match frame.vector as u8 {
+        VECTOR_TIMER => {
+            count(0);
+            apic::end_of_interrupt();
+            timer::expired(frame);
+        }
+        VECTOR_RESCHEDULE => {
+            count(1);
+            apic::end_of_interrupt();
+            upcall::reschedule_ipi();
+        }
+        VECTOR_CALL => {
+            count(2);
+            apic::end_of_interrupt();
+            ipi::serve();
+        }
+        VECTOR_SERIAL => {
+            count(3);
+            console::receive();
+            apic::end_of_interrupt();
+        }
+        // Spurious interrupts of the APIC and the masked PIC want no acknowledgement.
+        _ => {}
+    }
+    preempt::leave_interrupt();
+}
+
+/// At the end of an interrupt from kernel mode, on the thread's own stack, interrupts off.
+pub(super) extern "C" fn preempt() {
+    upcall::preempt_check();
+}
+
+/// NMI, double fault, machine check.
+pub(super) extern "C" fn paranoid(frame: &mut TrapFrame) {
+    if frame.vector == NMI {
+        panic::on_nmi(frame);
+    } else {
+        panic::kernel_fault(frame, None);
+    }
+}
+
+/// The last step before user mode: pending work, then a check that makes the return itself unable to fault.
+#[inline]
+fn leave_to_user(frame: &mut UserFrame) {
+    upcall::before_user_return(frame);
+    if frame.rip >= USER_END {
+        bad_return_address(frame);
+    }
+}
+
+/// The frame's address is none a user can run at; Linux, too, makes this a general protection fault.
+#[cold]
+fn bad_return_address(frame: &mut UserFrame) {
+    while frame.rip >= USER_END {
+        irq::enable();
+        upcall::user_exception(frame, GENERAL_PROTECTION, 0);
+        irq::disable();
+        upcall::before_user_return(frame);
+    }
+}
+
+/// Enters user mode with the registers of `frame`, as at the end of a system call.
+///
+/// Called on the thread's own kernel stack, preemption allowed.
+pub fn enter_user(frame: &UserFrame) -> ! {
+    let mut frame = *frame;
+    irq::disable();
+    leave_to_user(&mut frame);
+    // SAFETY: interrupts are off, this is kernel mode, and nothing on this stack is used again but
+    // the frame, which no one overwrites before the registers are loaded.
+    unsafe { entry::load_frame(&raw const frame) }
+}

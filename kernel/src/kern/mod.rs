@@ -1,0 +1,2 @@
+//! Processes and threads.
+pub mod upcall;

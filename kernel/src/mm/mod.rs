@@ -1,0 +1,2 @@
+//! Memory management of the kernel.
+mod early;
