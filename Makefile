@@ -2,7 +2,7 @@
 # Settings are given as make CPUS=8 MEM=4G run; `make help` lists them.
 
 JOBS := kernel image run shell test mutants clean help
-SETTINGS := CPUS MEM NODES CMD PACKAGES CPU MACHINE APPEND ACCEL TIMEOUT DEBUG GZIP
+SETTINGS := KERNEL CPUS MEM NODES CMD PACKAGES CPU MACHINE APPEND ACCEL TIMEOUT DEBUG GZIP
 export $(SETTINGS)
 
 .PHONY: $(JOBS)

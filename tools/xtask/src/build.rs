@@ -1,6 +1,6 @@
 //! Builds the kernel and the programs of the image.
 
-use crate::options::Profile;
+use crate::options::{Options, Profile};
 use crate::progress::step;
 use crate::{toolchain, tools};
 use anyhow::{Context, Result};
@@ -45,6 +45,14 @@ pub fn kernel(profile: Profile) -> Result<PathBuf> {
     let wanted = tools::build_dir()?.join(name);
     fs::copy(&built, &wanted).with_context(|| format!("cannot copy {}", built.display()))?;
     Ok(wanted)
+}
+
+/// The kernel file that `options` names, or else the kernel, built.
+///
+/// # Errors
+/// The build fails.
+pub fn kernel_for(options: &Options, profile: Profile) -> Result<PathBuf> {
+    options.kernel.clone().map_or_else(|| kernel(profile), Ok)
 }
 
 /// Builds the programs of the image; they lie in the directory that is returned.

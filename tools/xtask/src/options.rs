@@ -5,6 +5,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use std::env;
+use std::path::PathBuf;
 
 /// Shown by `help` and after a mistake.
 pub const USAGE: &str = "\
@@ -30,6 +31,7 @@ settings (flag, variable, default):
   --cpu MODEL       CPU       max      QEMU's CPU model
   --machine TYPE    MACHINE   q35      pc or q35
   --append OPTIONS  APPEND             further options for the kernel's command line
+  --kernel FILE     KERNEL    built    another kernel, such as a Linux one, to compare with
   --accel KIND      ACCEL     probed   kvm or tcg
   --timeout SECS    TIMEOUT   none     end the machine after so long
   --debug           DEBUG=1            kernel with assertions and lock-rank checks
@@ -110,6 +112,8 @@ pub struct Options {
     pub machine: Machine,
     /// With which kernel.
     pub profile: Profile,
+    /// A kernel to boot instead of ours.
+    pub kernel: Option<PathBuf>,
     /// The command that init runs; none is the tour.
     pub cmd: Option<String>,
     /// Packages besides the default ones.
@@ -134,6 +138,7 @@ impl Options {
             job: Job::Help,
             machine: Machine::default(),
             profile: Profile::Release,
+            kernel: None,
             cmd: None,
             packages: Vec::new(),
             append: String::new(),
@@ -204,6 +209,7 @@ impl Options {
             "cpu" => self.machine.cpu = value.into(),
             "machine" => self.machine.machine = value.into(),
             "accel" => self.machine.accel = Some(value.into()),
+            "kernel" => self.kernel = Some(value.into()),
             "cmd" => self.cmd = Some(value.into()),
             "packages" => self.packages = value.split_whitespace().map(str::to_owned).collect(),
             "append" => self.append = value.into(),

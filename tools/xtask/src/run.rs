@@ -15,7 +15,7 @@ const TIMED_OUT: u8 = 124;
 /// Makes sure of what booting needs and returns the machine's command line.
 fn prepare(options: &Options, serial: Serial, cmd: Option<&str>) -> Result<Command> {
     tools::need(&[("qemu-system-x86_64", "qemu-system-x86")])?;
-    let kernel = build::kernel(options.profile)?;
+    let kernel = build::kernel_for(options, options.profile)?;
     let initrd = image::make(options)?;
     let append = qemu::append(cmd, &options.append);
     eprintln!(

@@ -1,0 +1,262 @@
+//! Runs the boot tests.
+//!
+//! Guarantee: each boot has its own time limit and leaves its console in `build/test/NAME.log`; at most as many
+//! machines run at once as the host has CPUs for, so that one test does not starve another into its limit.
+
+use super::Totals;
+use super::spec::{On, Spec};
+use crate::options::{Options, Profile};
+use crate::progress::{Step, step};
+use crate::qemu::{self, Serial};
+use crate::{build, image, tools};
+use anyhow::{Context, Result, ensure};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+/// What all boots share.
+struct Bench<'a> {
+    kernels: BTreeMap<bool, PathBuf>,
+    images: BTreeMap<Vec<String>, PathBuf>,
+    logs: PathBuf,
+    accel: Option<&'a str>,
+}
+
+/// One boot: a test on one of its machines.
+struct Boot<'a> {
+    spec: &'a Spec,
+    on: &'a On,
+    name: String,
+}
+
+/// Runs the tests that `options` names by the beginning of their names, or all.
+///
+/// # Errors
+/// A description is wrong, no test has that name, or kernel or image cannot be built.
+pub fn run(options: &Options) -> Result<Totals> {
+    tools::need(&[("qemu-system-x86_64", "qemu-system-x86")])?;
+    let specs = chosen(&options.names)?;
+    let boots: Vec<Boot> = specs
+        .iter()
+        .flat_map(|spec| spec.on.iter().map(move |on| (spec, on)))
+        .map(|(spec, on)| Boot {
+            spec,
+            on,
+            name: format!("{}-{}", spec.name, on.label()),
+        })
+        .collect();
+    let bench = prepare(options, &boots)?;
+    let step = step(format!("{} boot tests", boots.len()));
+    Ok(run_all(&bench, &boots, &step))
+}
+
+fn chosen(names: &[String]) -> Result<Vec<Spec>> {
+    let dir = tools::root().join("tests/boot");
+    let mut files = Vec::new();
+    for entry in fs::read_dir(&dir).with_context(|| format!("cannot read {}", dir.display()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|suffix| suffix == "toml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    let specs = files
+        .iter()
+        .map(|path| Spec::read(path))
+        .collect::<Result<Vec<_>>>()?;
+    for name in names {
+        ensure!(
+            specs
+                .iter()
+                .any(|spec| spec.name.starts_with(name.as_str())),
+            "no boot test is named {name}"
+        );
+    }
+    let wanted = |spec: &Spec| {
+        names.is_empty()
+            || names
+                .iter()
+                .any(|name| spec.name.starts_with(name.as_str()))
+    };
+    Ok(specs.into_iter().filter(wanted).collect())
+}
+
+fn prepare<'a>(options: &'a Options, boots: &[Boot]) -> Result<Bench<'a>> {
+    let mut kernels = BTreeMap::new();
+    let mut images = BTreeMap::new();
+    for boot in boots {
+        let debug = boot.on.profile() == Profile::Debug;
+        if let Entry::Vacant(free) = kernels.entry(debug) {
+            free.insert(build::kernel_for(options, boot.on.profile())?);
+        }
+        let packages = boot.spec.packages.clone();
+        if !images.contains_key(&packages) {
+            let made = image::make(&Options {
+                packages: packages.clone(),
+                ..options.clone()
+            })?;
+            // Each set of packages keeps a file of its own while the tests run.
+            let kept = made.with_file_name(format!("test-image-{}.cpio", images.len()));
+            fs::copy(&made, &kept)?;
+            images.insert(packages, kept);
+        }
+    }
+    let logs = tools::build_dir()?.join("test");
+    fs::create_dir_all(&logs)?;
+    Ok(Bench {
+        kernels,
+        images,
+        logs,
+        accel: options.machine.accel.as_deref(),
+    })
+}
+
+/// The host's CPUs, lent to boots.
+struct Cpus {
+    free: Mutex<u32>,
+    given_back: Condvar,
+    all: u32,
+}
+
+impl Cpus {
+    fn take(&self, wanted: u32) -> u32 {
+        let lent = wanted.min(self.all);
+        let mut free = self
+            .free
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        while *free < lent {
+            free = self
+                .given_back
+                .wait(free)
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        *free -= lent;
+        lent
+    }
+
+    fn give(&self, lent: u32) {
+        *self
+            .free
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) += lent;
+        self.given_back.notify_all();
+    }
+}
+
+fn run_all(bench: &Bench, boots: &[Boot], step: &Step) -> Totals {
+    let all = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    let cpus = Cpus {
+        free: Mutex::new(all),
+        given_back: Condvar::new(),
+        all,
+    };
+    let next = Mutex::new(boots.iter());
+    let totals = Mutex::new(Totals::default());
+    let work = || {
+        loop {
+            let taken = next
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .next();
+            let Some(boot) = taken else { return };
+            let lent = cpus.take(boot.on.cpus());
+            step.say(&boot.name);
+            let began = Instant::now();
+            let result = run_one(bench, boot)
+                .map_err(|error| format!("{error:#}"))
+                .and_then(|verdict| verdict);
+            cpus.give(lent);
+            let took = began.elapsed().as_secs_f64();
+            match &result {
+                Ok(()) => step.line(&format!("ok    {} ({took:.1} s)", boot.name)),
+                Err(reason) => step.line(&failure(bench, boot, reason, took)),
+            }
+            totals
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .count(result.is_ok());
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..all.min(2) {
+            scope.spawn(work);
+        }
+    });
+    totals
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn log_path(bench: &Bench, boot: &Boot) -> PathBuf {
+    bench.logs.join(format!("{}.log", boot.name))
+}
+
+/// The report of a failed boot: what it was to make sure of, why it failed, and the console's last lines.
+fn failure(bench: &Bench, boot: &Boot, reason: &str, took: f64) -> String {
+    let log = log_path(bench, boot);
+    let console = read_console(&log) + &read_console(&log.with_extension("qemu"));
+    let lines: Vec<&str> = console.lines().collect();
+    let last = lines[lines.len().saturating_sub(25)..].join("\n  | ");
+    format!(
+        "FAIL  {} ({took:.1} s): {reason}\n  makes sure that: {}\n  console: {}\n  | {last}",
+        boot.name,
+        boot.spec.makes_sure,
+        log.display()
+    )
+}
+
+fn read_console(log: &Path) -> String {
+    fs::read(log).map_or_else(
+        |_| String::new(),
+        |bytes| String::from_utf8_lossy(&bytes).replace('\r', ""),
+    )
+}
+
+/// Boots once and judges what came of it.
+fn run_one(bench: &Bench, boot: &Boot) -> Result<Result<(), String>> {
+    let Boot { spec, on, .. } = boot;
+    let machine = on.machine(bench.accel)?;
+    let options = format!("{} {}", spec.options, on.options());
+    let append = qemu::append(spec.run.as_deref(), options.trim());
+    let kernel = &bench.kernels[&(on.profile() == Profile::Debug)];
+    let mut command = qemu::command(
+        &machine,
+        kernel,
+        &bench.images[&spec.packages],
+        &append,
+        Serial::Output,
+    );
+    let log = log_path(bench, boot);
+    let create = |path: &Path| {
+        fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))
+    };
+    // QEMU's own complaints are kept apart: they are no sign that a guest ran.
+    let complaints = log.with_extension("qemu");
+    let (out, err) = (create(&log)?, create(&complaints)?);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(out)
+        .stderr(err)
+        .spawn()
+        .context("cannot start QEMU")?;
+    let began = Instant::now();
+    let limit = Duration::from_secs(spec.timeout);
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if began.elapsed() > limit {
+            child.kill()?;
+            child.wait()?;
+            return Ok(Err(format!("not over after {} s", spec.timeout)));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let console = read_console(&log);
+    Ok(spec.judge(&console, qemu::init_status(status.code(), &console)))
+}

@@ -1,0 +1,209 @@
+//! Tests that need no machine: format, lints, unit tests, models.
+
+use super::Totals;
+use crate::progress::{Step, step};
+use crate::{toolchain, tools};
+use anyhow::{Context, Result};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Runs all of them; failures are printed as they come.
+///
+/// # Errors
+/// cargo cannot be started.
+pub fn run() -> Result<Totals> {
+    let root = tools::root();
+    let user = root.join("user");
+    let mut totals = Totals::default();
+    checks(&root, &user, &mut totals)?;
+    totals.add(cargo_test(
+        "unit tests",
+        cargo(&root, &["test", "--no-fail-fast"]),
+    )?);
+    totals.add(cargo_test(
+        "unit tests of the image's programs",
+        cargo(&user, &["test", "--no-fail-fast"]),
+    )?);
+    for checker in ["loom", "shuttle"] {
+        totals.add(models(&root, checker)?);
+    }
+    Ok(totals)
+}
+
+fn cargo(dir: &Path, args: &[&str]) -> Command {
+    let mut command = toolchain::cargo();
+    command.current_dir(dir).args(args).stdin(Stdio::null());
+    command
+}
+
+/// Format and lints; each counts as a test. A toolchain without the component (Debian's) leaves them out, and says so.
+fn checks(root: &Path, user: &Path, totals: &mut Totals) -> Result<()> {
+    let mut one = |what: &str, component: &str, mut command: Command| -> Result<()> {
+        let asked = toolchain::cargo().args([component, "--version"]).output();
+        if !asked.is_ok_and(|out| out.status.success()) {
+            println!("left out: {what} (this toolchain has no cargo {component})");
+            return Ok(());
+        }
+        let step = step(what);
+        let out = command
+            .output()
+            .with_context(|| format!("cannot start cargo {component}"))?;
+        report(
+            &step,
+            what,
+            out.status.success(),
+            &[out.stdout, out.stderr].concat(),
+        );
+        totals.count(out.status.success());
+        Ok(())
+    };
+    one("format", "fmt", cargo(root, &["fmt", "--all", "--check"]))?;
+    one(
+        "format of the image's programs",
+        "fmt",
+        cargo(user, &["fmt", "--check"]),
+    )?;
+    let deny = ["--", "-D", "warnings"];
+    let clippy = |dir, args: &[&str]| cargo(dir, &[&["clippy", "--quiet"], args].concat());
+    let mut kernel = clippy(root, &["--package", "pantala"]);
+    toolchain::for_kernel(&mut kernel)?;
+    kernel.args(deny);
+    one(
+        "lints",
+        "clippy",
+        clippy(root, &[&["--all-targets"], &deny[..]].concat()),
+    )?;
+    one("lints of the kernel", "clippy", kernel)?;
+    one(
+        "lints of the image's programs",
+        "clippy",
+        clippy(user, &deny),
+    )
+}
+
+fn report(step: &Step, what: &str, passed: bool, output: &[u8]) {
+    if passed {
+        step.line(&format!("ok    {what}"));
+    } else {
+        step.line(&format!(
+            "{}\nFAIL  {what}",
+            String::from_utf8_lossy(output).trim_end()
+        ));
+    }
+}
+
+/// Runs a `cargo test` and counts what its runners say; a build that fails is one failed test.
+fn cargo_test(what: &str, mut command: Command) -> Result<Totals> {
+    let step = step(what);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("cannot start cargo")?;
+    let stderr = child.stderr.take().context("no pipe")?;
+    let errors = std::thread::spawn(move || {
+        BufReader::new(stderr)
+            .lines()
+            .map_while(Result::ok)
+            .collect::<Vec<_>>()
+    });
+    let (mut totals, mut output) = (Totals::default(), Vec::new());
+    for line in BufReader::new(child.stdout.take().context("no pipe")?)
+        .lines()
+        .map_while(Result::ok)
+    {
+        match parse_result(&line) {
+            Some(counts) => totals.add(counts),
+            None => step.say(line.trim_start_matches("test ")),
+        }
+        output.push(line);
+    }
+    let status = child.wait()?;
+    output.extend(errors.join().unwrap_or_default());
+    if !status.success() && totals.failed == 0 {
+        totals.failed = 1;
+    }
+    let summary = format!("{what}: {} passed, {} failed", totals.passed, totals.failed);
+    report(
+        &step,
+        &summary,
+        status.success(),
+        output.join("\n").as_bytes(),
+    );
+    Ok(totals)
+}
+
+/// `test result: ok. 3 passed; 1 failed; ...`
+fn parse_result(line: &str) -> Option<Totals> {
+    let counts = line.strip_prefix("test result: ")?.split_once(". ")?.1;
+    let number = |suffix: &str| {
+        counts
+            .split("; ")
+            .find_map(|part| part.strip_suffix(suffix)?.trim().parse().ok())
+    };
+    Some(Totals {
+        passed: number("passed")?,
+        failed: number("failed")?,
+    })
+}
+
+/// Tests under a model checker: the files `tests/CHECKER*.rs` of the crates, built with `--cfg CHECKER`.
+fn models(root: &Path, checker: &str) -> Result<Totals> {
+    let mut totals = Totals::default();
+    for (package, test) in model_files(root, checker)? {
+        let mut command = cargo(
+            root,
+            &["test", "--release", "--package", &package, "--test", &test],
+        );
+        command.env("RUSTFLAGS", format!("--cfg {checker} -C debug-assertions"));
+        command.env("CARGO_TARGET_DIR", root.join("target").join(checker));
+        totals.add(cargo_test(&format!("{package}: {test}"), command)?);
+    }
+    Ok(totals)
+}
+
+fn model_files(root: &Path, checker: &str) -> Result<Vec<(String, String)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(root.join("crates"))? {
+        let dir: PathBuf = entry?.path();
+        let Ok(tests) = fs::read_dir(dir.join("tests")) else {
+            continue;
+        };
+        for test in tests {
+            let name = test?.file_name().to_string_lossy().into_owned();
+            if let Some(stem) = name
+                .strip_suffix(".rs")
+                .filter(|stem| stem.starts_with(checker))
+            {
+                let package = dir
+                    .file_name()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned();
+                found.push((package, stem.to_owned()));
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runner_lines_are_counted() {
+        let line = "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s";
+        assert_eq!(
+            parse_result(line),
+            Some(Totals {
+                passed: 12,
+                failed: 3
+            })
+        );
+        assert_eq!(parse_result("test a::b ... ok"), None);
+    }
+}

@@ -1,0 +1,223 @@
+//! The description of a boot test: a TOML file in `tests/boot`, see `doc/testing.md`.
+
+use crate::options::{Machine, Profile, mebibytes};
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use std::path::Path;
+
+/// Never printed by a guest that is well, whatever the test. Matched without regard to case.
+const ALWAYS_FORBIDDEN: &[&str] = &[
+    "kernel panic",
+    "panicked at",
+    "assertion failed",
+    "lock rank",
+    "frames leaked",
+];
+
+/// A file of `tests/boot`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// The file's name without the suffix.
+    #[serde(skip)]
+    pub name: String,
+    /// What the test makes sure of, one sentence.
+    pub makes_sure: String,
+    /// The command that init hands to the shell; none is the tour.
+    pub run: Option<String>,
+    /// The status that init must end with; -1: init does not end (the kernel stops by itself).
+    #[serde(default)]
+    pub status: i32,
+    /// Each must appear on the console.
+    #[serde(default)]
+    pub expect: Vec<String>,
+    /// None may appear on the console, besides those that never may.
+    #[serde(default)]
+    pub forbid: Vec<String>,
+    /// Exceptions to what may never appear.
+    #[serde(default)]
+    pub allow: Vec<String>,
+    /// Options on the kernel's command line.
+    #[serde(default)]
+    pub options: String,
+    /// Packages besides the default ones.
+    #[serde(default)]
+    pub packages: Vec<String>,
+    /// Seconds for one boot.
+    pub timeout: u64,
+    /// The machines it is run on.
+    pub on: Vec<On>,
+}
+
+/// One machine of a test.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct On {
+    cpus: u32,
+    nodes: u32,
+    mem: String,
+    cpu: String,
+    machine: String,
+    debug: bool,
+    options: String,
+}
+
+impl Default for On {
+    fn default() -> Self {
+        On {
+            cpus: 2,
+            nodes: 1,
+            mem: "512M".into(),
+            cpu: "max".into(),
+            machine: "q35".into(),
+            debug: false,
+            options: String::new(),
+        }
+    }
+}
+
+impl On {
+    /// The machine.
+    ///
+    /// # Errors
+    /// The memory is not a size.
+    pub fn machine(&self, accel: Option<&str>) -> Result<Machine> {
+        Ok(Machine {
+            cpus: self.cpus,
+            mem_mib: mebibytes(&self.mem)?,
+            nodes: self.nodes,
+            cpu: self.cpu.clone(),
+            machine: self.machine.clone(),
+            accel: accel.map(str::to_owned),
+        })
+    }
+
+    /// Which build of the kernel.
+    pub fn profile(&self) -> Profile {
+        if self.debug {
+            Profile::Debug
+        } else {
+            Profile::Release
+        }
+    }
+
+    /// CPUs, for sharing the host's among tests.
+    pub fn cpus(&self) -> u32 {
+        self.cpus
+    }
+
+    /// The kernel options of this machine alone.
+    pub fn options(&self) -> &str {
+        &self.options
+    }
+
+    /// What differs from the default machine, as part of a name.
+    pub fn label(&self) -> String {
+        let usual = On::default();
+        let mut parts = vec![format!("{}cpu", self.cpus)];
+        let mut add = |differs: bool, text: String| parts.extend(differs.then_some(text));
+        add(self.nodes != usual.nodes, format!("{}node", self.nodes));
+        add(self.mem != usual.mem, self.mem.clone());
+        add(self.cpu != usual.cpu, self.cpu.clone());
+        add(self.machine != usual.machine, self.machine.clone());
+        add(self.debug, "debug".into());
+        add(
+            !self.options.is_empty(),
+            self.options.replace([' ', '='], "_"),
+        );
+        parts.join("-")
+    }
+}
+
+impl Spec {
+    /// Reads the description at `path`.
+    ///
+    /// # Errors
+    /// It cannot be read or says something that has no meaning.
+    pub fn read(path: &Path) -> Result<Spec> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        Spec::parse(&name, &text).with_context(|| path.display().to_string())
+    }
+
+    fn parse(name: &str, text: &str) -> Result<Spec> {
+        let mut spec: Spec = toml::from_str(text)?;
+        spec.name = name.into();
+        ensure!(!spec.on.is_empty(), "no machine to run on");
+        ensure!(spec.timeout > 0, "a test needs time");
+        for on in &spec.on {
+            ensure!((1..=on.cpus).contains(&on.nodes), "nodes must be 1 to cpus");
+            on.machine(None)?;
+        }
+        Ok(spec)
+    }
+
+    /// What is wrong with a boot that printed `console` and ended with `status` (none: not by init).
+    pub fn judge(&self, console: &str, status: Option<u8>) -> Result<(), String> {
+        let lower = console.to_lowercase();
+        let always = ALWAYS_FORBIDDEN
+            .iter()
+            .filter(|text| !self.allow.iter().any(|allowed| allowed == *text));
+        if let Some(text) = always.copied().find(|text| lower.contains(text)) {
+            return Err(format!("the console has \"{text}\""));
+        }
+        if let Some(text) = self
+            .forbid
+            .iter()
+            .find(|text| console.contains(text.as_str()))
+        {
+            return Err(format!("the console has \"{text}\""));
+        }
+        if let Some(text) = self
+            .expect
+            .iter()
+            .find(|text| !console.contains(text.as_str()))
+        {
+            return Err(format!("the console lacks \"{text}\""));
+        }
+        let wanted = u8::try_from(self.status).ok();
+        match (wanted, status) {
+            (wanted, status) if wanted == status => Ok(()),
+            (_, None) => Err("the machine ended without init having ended".into()),
+            (_, Some(status)) => Err(format!(
+                "init ended with status {status}, not {}",
+                self.status
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "makes_sure = 'it works'\nrun = 'true'\nexpect = ['hello']\ntimeout = 9\n\
+                        [[on]]\ncpus = 4\nnodes = 2\ndebug = true\n[[on]]\ncpu = 'qemu64'\noptions = 'a=b c'\n";
+
+    #[test]
+    fn a_description_names_its_machines() {
+        let spec = Spec::parse("s00", TEXT).unwrap();
+        let labels: Vec<String> = spec.on.iter().map(On::label).collect();
+        assert_eq!(labels, ["4cpu-2node-debug", "2cpu-qemu64-a_b_c"]);
+        assert!(Spec::parse("s", &TEXT.replace("nodes = 2", "nodes = 5")).is_err());
+        assert!(Spec::parse("s", &TEXT.replace("cpus", "cups")).is_err());
+    }
+
+    #[test]
+    fn a_boot_is_judged_by_console_and_status() {
+        let spec = Spec::parse("s00", TEXT).unwrap();
+        assert_eq!(spec.judge("hello", Some(0)), Ok(()));
+        assert!(spec.judge("hello", Some(1)).is_err());
+        assert!(spec.judge("hello", None).is_err());
+        assert!(spec.judge("hell", Some(0)).is_err());
+        assert!(spec.judge("hello Kernel Panic: x", Some(0)).is_err());
+        let stops = Spec {
+            status: -1,
+            allow: vec!["kernel panic".into()],
+            ..spec
+        };
+        assert_eq!(stops.judge("hello kernel panic", None), Ok(()));
+        assert!(stops.judge("hello kernel panic", Some(0)).is_err());
+    }
+}
