@@ -271,3 +271,122 @@ pub fn port_out(port: u16, value: u8) {
         unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack)) };
     }
 }
+
+/// What a handler of a fault saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// SIGSEGV, SIGBUS, ...
+    pub signal: i32,
+    /// `si_code`.
+    pub code: i32,
+    /// `si_addr`.
+    pub addr: u64,
+}
+
+/// Where the handler of `catch` leaves what it saw: an address of shared memory.
+static CAUGHT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+/// The page that `CAUGHT` names, made at the first call. A program calls this early, so that the page does not take
+/// the place of something just unmapped.
+pub fn caught_page() -> u64 {
+    let made = CAUGHT.load(std::sync::atomic::Ordering::Relaxed);
+    if made != 0 {
+        return made;
+    }
+    let (prot, flags) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+    );
+    let page = mmap(0, 4096, prot, flags, -1, 0).expect("a page for the answer");
+    CAUGHT.store(page, std::sync::atomic::Ordering::Relaxed);
+    page
+}
+
+extern "C" fn on_fault(signal: i32, info: *const libc::siginfo_t, _: *const libc::c_void) {
+    let page = CAUGHT.load(std::sync::atomic::Ordering::Relaxed);
+    // SAFETY: the kernel hands a handler with SA_SIGINFO a valid siginfo.
+    let (code, addr) = unsafe { ((*info).si_code, (*info).si_addr() as u64) };
+    poke64(page + 8, code as u64);
+    poke64(page + 16, addr);
+    poke64(page, signal as u64);
+    exit(0)
+}
+
+/// Installs `handler` (a function or a SIG_ constant) for `signal`.
+///
+/// # Errors
+/// The C library's errno.
+pub fn on_signal(signal: i32, handler: usize, flags: i32) -> Result<(), Errno> {
+    // SAFETY: a zeroed sigaction is a valid one; the handlers of these programs only make system calls and
+    // write to memory made for that.
+    let done = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler;
+        action.sa_flags = flags;
+        libc::sigaction(signal, &raw const action, std::ptr::null_mut())
+    };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO))
+    }
+}
+
+/// Gives `signal` its default action again.
+///
+/// # Errors
+/// The C library's errno.
+pub fn default_signal(signal: i32) -> Result<(), Errno> {
+    on_signal(signal, libc::SIG_DFL, 0)
+}
+
+/// Runs `f` in a child process and tells which fault it took first, none if it ran to its end.
+/// A child that dies of a signal without a handler having run is told with code -1.
+pub fn catch<T>(f: impl FnOnce() -> T) -> Option<Fault> {
+    let page = caught_page();
+    poke64(page, 0);
+    let Ok(pid) = fork() else {
+        return Some(Fault {
+            signal: 0,
+            code: -2,
+            addr: 0,
+        });
+    };
+    if pid == 0 {
+        for signal in [
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGFPE,
+            libc::SIGILL,
+            libc::SIGTRAP,
+        ] {
+            let _ = on_signal(signal, on_fault as *const () as usize, libc::SA_SIGINFO);
+        }
+        std::hint::black_box(f());
+        exit(0);
+    }
+    let (_, status) = wait(pid as i64, 0).unwrap_or((0, 0));
+    let signal = peek64(page) as i32;
+    let fault = if signal != 0 {
+        Some(Fault {
+            signal,
+            code: peek64(page + 8) as i32,
+            addr: peek64(page + 16),
+        })
+    } else {
+        (status & 0x7f != 0).then_some(Fault {
+            signal: status & 0x7f,
+            code: -1,
+            addr: 0,
+        })
+    };
+    fault
+}
+
+/// A stat structure of zeroes.
+pub fn zeroed_stat() -> libc::stat {
+    // SAFETY: it is plain integers.
+    unsafe { std::mem::zeroed() }
+}

@@ -14,6 +14,7 @@ const USER_TARGET: &str = "x86_64-unknown-linux-gnu";
 pub const PROGRAMS: &[(&str, &str)] = &[
     ("init", "init"),
     ("vmbench", "usr/bin/vmbench"),
+    ("abitest", "usr/bin/abitest"),
     ("tiny-true", "usr/bin/tiny-true"),
     ("true-static", "usr/bin/true-static"),
 ];

@@ -35,6 +35,14 @@ const ENVIRONMENT: [&str; 6] = [
 /// The port of QEMU's isa-debug-exit device: it exits with twice the value written there plus one.
 const EXIT_PORT: u16 = 0xf4;
 
+/// Names that /dev has by convention and a fresh one may lack.
+const DEV_LINKS: [(&str, &str); 4] = [
+    ("/proc/self/fd", "/dev/fd"),
+    ("/proc/self/fd/0", "/dev/stdin"),
+    ("/proc/self/fd/1", "/dev/stdout"),
+    ("/proc/self/fd/2", "/dev/stderr"),
+];
+
 fn mount_all() {
     for (kind, dir, proof) in MOUNTS {
         let _ = fs::create_dir_all(dir);
@@ -50,6 +58,14 @@ fn mount_all() {
         if let (Err(errno), false) = (mounted, proof.is_empty()) {
             let reason = std::io::Error::from_raw_os_error(errno);
             eprintln!("init: cannot mount {kind} on {dir}: {reason}");
+        }
+    }
+}
+
+fn link_devices() {
+    for (target, link) in DEV_LINKS {
+        if fs::symlink_metadata(link).is_err() {
+            let _ = std::os::unix::fs::symlink(target, link);
         }
     }
 }
@@ -148,6 +164,7 @@ fn main() {
     let first = std::process::id() == 1;
     if first {
         mount_all();
+        link_devices();
         open_console();
     }
     let words = command();
@@ -163,6 +180,8 @@ fn main() {
         let _ = sys::call(libc::SYS_sync, &[]);
         if proc::boot_option("pantala.exit").as_deref() == Some("debug") {
             println!("\ninit exited with status {status}");
+            // Waits until the console has sent everything: the next instruction may be the machine's last.
+            let _ = sys::call(libc::SYS_ioctl, &[1, libc::TCSBRK, 1]);
             sys::port_out(EXIT_PORT, status as u8);
         } else {
             let power_off = libc::LINUX_REBOOT_CMD_POWER_OFF as u32;

@@ -1,0 +1,98 @@
+//! futex wait, wake and bitsets, private and shared.
+
+use crate::harness::*;
+use user::sys;
+
+const PRIVATE: i32 = libc::FUTEX_PRIVATE_FLAG;
+
+fn shared_page() -> Result<u64, i32> {
+    sys::mmap(0, PAGE, RW, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1, 0)
+}
+
+/// A child that waits on `word`, made and asleep (as far as one can tell) when this returns.
+fn sleeper(word: u64, op: i32, bits: u32) -> Result<u64, i32> {
+    let pid = sys::fork()?;
+    if pid == 0 {
+        let answer = sc!(SYS_futex, word, op, 0, 0, 0, bits);
+        sys::exit(i32::from(answer != Ok(0)));
+    }
+    nap_us(30_000);
+    Ok(pid)
+}
+
+tests! { "futex";
+    wait_for_another_value { let word = ok!(anon(1)); fails!(sc!(SYS_futex, word, libc::FUTEX_WAIT | PRIVATE, 1, 0), EAGAIN); }
+    wake_of_nobody { let word = ok!(anon(1)); is!(ok!(sc!(SYS_futex, word, libc::FUTEX_WAKE | PRIVATE, 1)), 0); }
+    wait_times_out {
+        let word = ok!(anon(1));
+        let began = sys::now_ns();
+        fails!(sc!(SYS_futex, word, libc::FUTEX_WAIT | PRIVATE, 0, [0u64, 20_000_000].as_ptr()), ETIMEDOUT);
+        holds!(sys::now_ns() - began >= 20_000_000);
+    }
+    wait_bitset_until_an_absolute_time {
+        let word = ok!(anon(1));
+        let end = sys::now_ns() + 20_000_000;
+        let time = [end / 1_000_000_000, end % 1_000_000_000];
+        fails!(sc!(SYS_futex, word, libc::FUTEX_WAIT_BITSET | PRIVATE, 0, time.as_ptr(), 0, -1i64), ETIMEDOUT);
+        holds!(sys::now_ns() >= end);
+    }
+    shared_wake_across_processes {
+        let word = ok!(shared_page());
+        let pids = [ok!(sleeper(word, libc::FUTEX_WAIT, 0)), ok!(sleeper(word, libc::FUTEX_WAIT, 0))];
+        let woken = std::cell::Cell::new(0);
+        holds!(soon(|| { woken.set(woken.get() + sc!(SYS_futex, word, libc::FUTEX_WAKE, 1).unwrap_or(0)); woken.get() == 2 }));
+        for pid in pids { is!(ok!(sys::wait(pid as i64, 0)), (pid, 0)); }
+    }
+    bitsets_choose_whom_to_wake {
+        let word = ok!(shared_page());
+        let one = ok!(sleeper(word, libc::FUTEX_WAIT_BITSET, 1));
+        is!(ok!(sc!(SYS_futex, word, libc::FUTEX_WAKE_BITSET, 10, 0, 0, 2)), 0);
+        holds!(soon(|| sc!(SYS_futex, word, libc::FUTEX_WAKE_BITSET, 10, 0, 0, 1) == Ok(1)));
+        is!(ok!(sys::wait(one as i64, 0)), (one, 0));
+    }
+    different_mappings_of_one_file_are_one_futex {
+        let fd = file_with(&[0; 4096])?;
+        let first = ok!(sys::mmap(0, PAGE, RW, libc::MAP_SHARED, fd, 0));
+        let second = ok!(sys::mmap(0, PAGE, RW, libc::MAP_SHARED, fd, 0));
+        let pid = ok!(sleeper(first, libc::FUTEX_WAIT, 0));
+        holds!(soon(|| sc!(SYS_futex, second, libc::FUTEX_WAKE, 1) == Ok(1)));
+        is!(ok!(sys::wait(pid as i64, 0)), (pid, 0));
+    }
+    private_futexes_of_two_processes_are_two {
+        let word = ok!(anon(1));
+        let pid = ok!(sleeper(word, libc::FUTEX_WAIT | PRIVATE, 0));
+        is!(ok!(sc!(SYS_futex, word, libc::FUTEX_WAKE | PRIVATE, 10)), 0);
+        ok!(sc!(SYS_kill, pid, libc::SIGKILL));
+        ok!(sys::wait(pid as i64, 0));
+    }
+    a_signal_interrupts {
+        extern "C" fn nothing(_: i32) {}
+        ok!(sys::on_signal(libc::SIGALRM, nothing as *const () as usize, 0));
+        ok!(sc!(SYS_setitimer, libc::ITIMER_REAL, [0u64, 0, 0, 20_000].as_ptr(), 0));
+        let word = ok!(anon(1));
+        fails!(sc!(SYS_futex, word, libc::FUTEX_WAIT | PRIVATE, 0, 0), EINTR);
+    }
+    arguments {
+        let word = ok!(anon(1));
+        fails!(sc!(SYS_futex, word + 1, libc::FUTEX_WAIT | PRIVATE, 0, 0), EINVAL);
+        fails!(sc!(SYS_futex, 8, libc::FUTEX_WAIT | PRIVATE, 0, 0), EFAULT);
+        fails!(sc!(SYS_futex, word, libc::FUTEX_WAIT_BITSET | PRIVATE, 0, 0, 0, 0), EINVAL);
+        fails!(sc!(SYS_futex, word, libc::FUTEX_WAIT | PRIVATE, 0, [0u64, 2_000_000_000].as_ptr()), EINVAL);
+        fails!(sc!(SYS_futex, word, 99, 0, 0), ENOSYS);
+        fails!(sc!(SYS_futex, word, libc::FUTEX_WAIT | PRIVATE, 0, 8), EFAULT);
+    }
+    mutexes_and_conditions_of_threads {
+        let state = std::sync::Arc::new((std::sync::Mutex::new(0), std::sync::Condvar::new()));
+        let threads: Vec<_> = (0..4).map(|i| {
+            let state = state.clone();
+            std::thread::spawn(move || for turn in 0..100 {
+                let mut now = state.0.lock().unwrap();
+                while *now != turn * 4 + i { now = state.1.wait(now).unwrap(); }
+                *now += 1;
+                state.1.notify_all();
+            })
+        }).collect();
+        for thread in threads { holds!(thread.join().is_ok()); }
+        is!(*state.0.lock().unwrap(), 400);
+    }
+}

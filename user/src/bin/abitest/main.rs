@@ -1,0 +1,72 @@
+//! `abitest`: system calls against what their man pages say.
+//!
+//! Guarantee: each test runs in a process of its own with a time limit, so that one that dies or hangs fails alone.
+//! A line for each: `ok NAME`, `skip NAME: REASON` or `FAIL NAME: REASON`; the last is `N passed, N failed`.
+//! Every test also passes on Linux as root, which is how the tests themselves are tested.
+
+#[macro_use]
+mod harness;
+mod dirs;
+mod fault;
+mod files;
+mod futex;
+mod mm;
+mod pipes;
+mod process;
+mod signals;
+mod time;
+
+use harness::{Test, Verdict};
+
+const SUBJECTS: &[&[Test]] = &[
+    mm::TESTS,
+    fault::TESTS,
+    process::TESTS,
+    signals::TESTS,
+    pipes::TESTS,
+    futex::TESTS,
+    files::TESTS,
+    dirs::TESTS,
+    time::TESTS,
+];
+
+fn main() {
+    let prefixes: Vec<String> = std::env::args().skip(1).collect();
+    if prefixes.iter().any(|arg| arg == "--list") {
+        SUBJECTS
+            .iter()
+            .copied()
+            .flatten()
+            .for_each(|test| println!("{}", test.name));
+        return;
+    }
+    let chosen = |test: &&Test| {
+        prefixes.is_empty()
+            || prefixes
+                .iter()
+                .any(|prefix| test.name.starts_with(prefix.as_str()))
+    };
+    user::sys::caught_page();
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for test in SUBJECTS.iter().copied().flatten().filter(chosen) {
+        match harness::run(test) {
+            Verdict::Passed => {
+                passed += 1;
+                println!("ok {}", test.name);
+            }
+            Verdict::Skipped(reason) => {
+                skipped += 1;
+                println!("skip {}: {reason}", test.name);
+            }
+            Verdict::Failed(reason) => {
+                failed += 1;
+                println!("FAIL {}: {reason}", test.name);
+            }
+        }
+    }
+    if skipped > 0 {
+        println!("{skipped} skipped");
+    }
+    println!("{passed} passed, {failed} failed");
+    user::sys::exit(i32::from(failed > 0 || passed == 0));
+}

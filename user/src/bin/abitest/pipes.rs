@@ -1,0 +1,168 @@
+//! Pipes, and waiting on several descriptors.
+
+use crate::harness::*;
+use user::sys;
+
+const NONBLOCK: i32 = libc::O_NONBLOCK;
+
+fn poll(fds: &[(i32, i16)], ms: i32) -> Result<Vec<i16>, i32> {
+    let mut list: Vec<libc::pollfd> = fds
+        .iter()
+        .map(|&(fd, events)| libc::pollfd {
+            fd,
+            events,
+            revents: 0,
+        })
+        .collect();
+    sc!(SYS_poll, list.as_mut_ptr(), list.len(), ms as i64)?;
+    Ok(list.iter().map(|entry| entry.revents).collect())
+}
+
+tests! { "pipe";
+    bytes_come_in_order {
+        let (from, to) = ok!(sys::pipe(0));
+        is!(ok!(sys::write(to, b"hello")), 5);
+        let mut buf = [0; 3];
+        is!(ok!(sys::read(from, &mut buf)), 3);
+        is!(&buf, b"hel");
+        is!(ok!(sys::read(from, &mut buf)), 2);
+    }
+    end_of_file { let (from, to) = ok!(sys::pipe(0)); ok!(sys::close(to)); is!(ok!(sys::read(from, &mut [0])), 0); }
+    write_without_reader {
+        let (from, to) = ok!(sys::pipe(0));
+        ok!(sys::close(from));
+        is!(in_child(|| { let _ = sys::default_signal(libc::SIGPIPE); let _ = sys::write(to, b"x"); 0 })?, libc::SIGPIPE);
+        ok!(sys::on_signal(libc::SIGPIPE, libc::SIG_IGN, 0));
+        fails!(sys::write(to, b"x"), EPIPE);
+    }
+    nonblocking {
+        let (from, to) = ok!(sys::pipe(NONBLOCK));
+        fails!(sys::read(from, &mut [0]), EAGAIN);
+        let chunk = vec![1; 4096];
+        let mut total = 0;
+        let stop = loop { match sys::write(to, &chunk) { Ok(n) => total += n, Err(errno) => break errno } };
+        is!(stop, libc::EAGAIN);
+        is!(total, 65536);
+        is!(ok!(sc!(SYS_fcntl, to, libc::F_GETPIPE_SZ)), 65536);
+    }
+    small_writes_are_atomic {
+        let (from, to) = ok!(sys::pipe(0));
+        for byte in 1..=4u8 {
+            if ok!(sys::fork()) == 0 {
+                for _ in 0..50 { let _ = sys::write(to, &[byte; 1000]); }
+                sys::exit(0);
+            }
+        }
+        ok!(sys::close(to));
+        let (mut all, mut buf) = (Vec::new(), [0; 4096]);
+        while let n @ 1.. = ok!(sys::read(from, &mut buf)) { all.extend_from_slice(&buf[..n]); }
+        is!(all.len(), 200_000);
+        for block in all.chunks(1000) { holds!(block.iter().all(|&b| b == block[0])); }
+    }
+    large_transfers_block_and_resume {
+        let (from, to) = ok!(sys::pipe(0));
+        if ok!(sys::fork()) == 0 {
+            let data: Vec<u8> = (0..300_000u32).map(|i| (i * 7 >> 3) as u8).collect();
+            let _ = sys::close(from);
+            sys::exit(i32::from(sys::write(to, &data) != Ok(data.len())));
+        }
+        ok!(sys::close(to));
+        let (mut all, mut buf) = (Vec::new(), [0; 5000]);
+        while let n @ 1.. = ok!(sys::read(from, &mut buf)) { all.extend_from_slice(&buf[..n]); }
+        is!(all.len(), 300_000);
+        holds!(all.iter().enumerate().all(|(i, &b)| b == (i as u32 * 7 >> 3) as u8));
+        is!(ok!(sys::wait(-1, 0)).1, 0);
+    }
+    pipe2_arguments {
+        let mut fds = [0i32; 2];
+        fails!(sc!(SYS_pipe2, fds.as_mut_ptr(), 0x1234_0000), EINVAL);
+        fails!(sc!(SYS_pipe2, 8, 0), EFAULT);
+        let (from, _) = ok!(sys::pipe(libc::O_CLOEXEC));
+        is!(ok!(sc!(SYS_fcntl, from, libc::F_GETFD)), 1);
+        is!(ok!(sc!(SYS_pipe, fds.as_mut_ptr())), 0);
+    }
+    wrong_end {
+        let (from, to) = ok!(sys::pipe(0));
+        fails!(sys::write(from, b"x"), EBADF);
+        fails!(sys::read(to, &mut [0]), EBADF);
+        fails!(sc!(SYS_lseek, from, 0, 0), ESPIPE);
+        fails!(sc!(SYS_pread64, from, [0u8; 4].as_mut_ptr(), 4, 0), ESPIPE);
+    }
+    sizes {
+        let (_, to) = ok!(sys::pipe(0));
+        let got = ok!(sc!(SYS_fcntl, to, libc::F_SETPIPE_SZ, 100_000));
+        holds!(got >= 100_000);
+        is!(ok!(sc!(SYS_fcntl, to, libc::F_GETPIPE_SZ)), got);
+        ok!(sys::write(to, &vec![0; 50_000]));
+        fails!(sc!(SYS_fcntl, to, libc::F_SETPIPE_SZ, 4096), EBUSY);
+    }
+    fionread {
+        let (from, to) = ok!(sys::pipe(0));
+        ok!(sys::write(to, b"hello"));
+        let mut n = 0i32;
+        ok!(sc!(SYS_ioctl, from, libc::FIONREAD, &raw mut n));
+        is!(n, 5);
+    }
+    named_pipes {
+        let name = format!("{}/fifo", scratch());
+        ok!(sc!(SYS_mknodat, libc::AT_FDCWD, path(&name), libc::S_IFIFO | 0o600, 0));
+        fails!(sys::open(&name, libc::O_WRONLY | NONBLOCK, 0), ENXIO);
+        let from = ok!(sys::open(&name, libc::O_RDONLY | NONBLOCK, 0));
+        let to = ok!(sys::open(&name, libc::O_WRONLY, 0));
+        ok!(sys::write(to, b"x"));
+        is!(ok!(sys::read(from, &mut [0])), 1);
+    }
+    poll_tells_of_bytes_space_and_hangup {
+        let (from, to) = ok!(sys::pipe(0));
+        is!(ok!(poll(&[(from, libc::POLLIN), (to, libc::POLLOUT)], 0)), [0, libc::POLLOUT]);
+        ok!(sys::write(to, b"x"));
+        is!(ok!(poll(&[(from, libc::POLLIN)], 0)), [libc::POLLIN]);
+        ok!(sys::close(to));
+        is!(ok!(poll(&[(from, libc::POLLIN)], 0)), [libc::POLLIN | libc::POLLHUP]);
+        is!(ok!(poll(&[(9999, libc::POLLIN), (-1, libc::POLLIN)], 0)), [libc::POLLNVAL, 0]);
+        fails!(sc!(SYS_poll, 8, 1, 0), EFAULT);
+    }
+    poll_waits_and_times_out {
+        let (from, to) = ok!(sys::pipe(0));
+        let began = sys::now_ns();
+        is!(ok!(poll(&[(from, libc::POLLIN)], 50)), [0]);
+        holds!(sys::now_ns() - began >= 50_000_000);
+        if ok!(sys::fork()) == 0 { nap_us(30_000); let _ = sys::write(to, b"x"); sys::exit(0); }
+        is!(ok!(poll(&[(from, libc::POLLIN)], 10_000)), [libc::POLLIN]);
+    }
+    select_and_pselect {
+        let (from, to) = ok!(sys::pipe(0));
+        let mut set = [0u64; 16];
+        set[from as usize / 64] = 1 << (from % 64);
+        let (ask, time) = (set, [0u64, 10_000]);
+        is!(ok!(sc!(SYS_select, from + 1, set.as_mut_ptr(), 0, 0, time.as_ptr())), 0);
+        is!(set, [0; 16]);
+        ok!(sys::write(to, b"x"));
+        set = ask;
+        is!(ok!(sc!(SYS_pselect6, from + 1, set.as_mut_ptr(), 0, 0, [5u64, 0].as_ptr(), 0)), 1);
+        is!(set, ask);
+        fails!(sc!(SYS_select, -1i64, 0, 0, 0, time.as_ptr()), EINVAL);
+        set = [0; 16];
+        set[0] = 1 << 50;
+        fails!(sc!(SYS_select, 51, set.as_mut_ptr(), 0, 0, time.as_ptr()), EBADF);
+    }
+    ppoll_with_a_mask {
+        let (from, _to) = ok!(sys::pipe(0));
+        let mut list = [libc::pollfd { fd: from, events: libc::POLLIN, revents: 0 }];
+        let (time, mask) = ([0u64, 5_000_000], 0u64);
+        is!(ok!(sc!(SYS_ppoll, list.as_mut_ptr(), 1, time.as_ptr(), &raw const mask, 8)), 0);
+        fails!(sc!(SYS_ppoll, list.as_mut_ptr(), 1, [0u64, 2_000_000_000].as_ptr(), 0, 8), EINVAL);
+    }
+    many_pipes {
+        let limit = [8192u64, 8192];
+        let _ = sc!(SYS_prlimit64, 0, libc::RLIMIT_NOFILE, limit.as_ptr(), 0);
+        let pipes: Vec<(i32, i32)> = (0..2000).map_while(|_| sys::pipe(0).ok()).collect();
+        is!(pipes.len(), 2000);
+        for (i, &(_, to)) in pipes.iter().enumerate() { is!(ok!(sys::write(to, &(i as u32).to_ne_bytes())), 4); }
+        for (i, &(from, _)) in pipes.iter().enumerate() {
+            let mut buf = [0; 4];
+            is!(ok!(sys::read(from, &mut buf)), 4);
+            is!(u32::from_ne_bytes(buf), i as u32);
+        }
+    }
+}

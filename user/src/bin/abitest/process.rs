@@ -1,0 +1,318 @@
+//! fork, clone, vfork, execve, exit, wait4, waitid, identities, limits, process groups.
+
+use crate::harness::*;
+use user::sys;
+
+fn exec(file: &str, args: &[&str]) -> Result<u64, i32> {
+    let list =
+        |words: &mut dyn Iterator<Item = &str>| words.map(path).chain([0]).collect::<Vec<u64>>();
+    let argv = list(&mut std::iter::once(file).chain(args.iter().copied()));
+    sc!(SYS_execve, path(file), argv.as_ptr(), [0u64].as_ptr())
+}
+
+fn script(name: &str, text: &str, mode: u32) -> String {
+    let file = format!("{}/{name}", scratch());
+    let fd = sys::open(&file, libc::O_WRONLY | libc::O_CREAT, mode).unwrap_or(-1);
+    let _ = sys::write(fd, text.as_bytes());
+    let _ = sys::close(fd);
+    file
+}
+
+tests! { "process";
+    exit_status_is_eight_bits {
+        is!(in_child(|| 0)?, 0);
+        is!(in_child(|| 255)?, 0xff00);
+        is!(in_child(|| 0x1234)?, 0x3400);
+    }
+    fork_gives_distinct_pids {
+        let me = ok!(sc!(SYS_getpid));
+        let base = ok!(sys::mmap(0, PAGE, RW, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1, 0));
+        let pid = ok!(sys::fork());
+        if pid == 0 {
+            sys::poke64(base, sc!(SYS_getpid).unwrap_or(0));
+            sys::poke64(base + 8, sc!(SYS_getppid).unwrap_or(0));
+            sys::exit(0);
+        }
+        is!(ok!(sys::wait(pid as i64, 0)), (pid, 0));
+        is!([sys::peek64(base), sys::peek64(base + 8)], [pid, me]);
+    }
+    wait4_without_children { fails!(sys::wait(-1, 0), ECHILD); }
+    wait4_for_a_stranger { fails!(sys::wait(1, 0), ECHILD); }
+    wait4_bad_options { fails!(sys::wait(-1, 0x100), EINVAL); }
+    wait4_wnohang {
+        let (from, to) = ok!(sys::pipe(0));
+        let pid = ok!(sys::fork());
+        if pid == 0 {
+            let _ = sys::close(to);
+            let _ = sys::read(from, &mut [0]);
+            sys::exit(3);
+        }
+        is!(ok!(sys::wait(-1, libc::WNOHANG)).0, 0);
+        ok!(sys::close(to));
+        is!(ok!(sys::wait(-1, 0)), (pid, 3 << 8));
+    }
+    wait4_bad_status_pointer {
+        let pid = ok!(sys::fork());
+        if pid == 0 { sys::exit(0); }
+        fails!(sc!(SYS_wait4, pid, 8, 0, 0), EFAULT);
+    }
+    wait4_by_process_group {
+        let pid = ok!(sys::fork());
+        if pid == 0 { sys::exit(5); }
+        ok!(sc!(SYS_setpgid, pid, pid).or_else(|e| if e == libc::EACCES { Ok(0) } else { Err(e) }));
+        is!(ok!(sys::wait(-(pid as i64), 0)), (pid, 5 << 8));
+    }
+    wait4_tells_the_signal {
+        let pid = ok!(sys::fork());
+        if pid == 0 { loop { nap_us(1_000_000); } }
+        ok!(sc!(SYS_kill, pid, libc::SIGTERM));
+        is!(ok!(sys::wait(pid as i64, 0)), (pid, libc::SIGTERM));
+    }
+    wait4_stop_and_continue {
+        let pid = ok!(sys::fork());
+        if pid == 0 { loop { nap_us(1_000_000); } }
+        ok!(sc!(SYS_kill, pid, libc::SIGSTOP));
+        is!(ok!(sys::wait(pid as i64, libc::WUNTRACED)), (pid, libc::SIGSTOP << 8 | 0x7f));
+        ok!(sc!(SYS_kill, pid, libc::SIGCONT));
+        is!(ok!(sys::wait(pid as i64, libc::WCONTINUED)), (pid, 0xffff));
+        ok!(sc!(SYS_kill, pid, libc::SIGKILL));
+        is!(ok!(sys::wait(pid as i64, 0)), (pid, libc::SIGKILL));
+    }
+    waitid_nowait_and_reap {
+        let pid = ok!(sys::fork());
+        if pid == 0 { sys::exit(9); }
+        let mut info = [0i32; 32];
+        ok!(sc!(SYS_waitid, libc::P_PID, pid, info.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT, 0));
+        // si_signo, si_errno, si_code, then pid, uid and status of SIGCHLD.
+        is!([info[0], info[2], info[4], info[6]], [libc::SIGCHLD, libc::CLD_EXITED, pid as i32, 9]);
+        ok!(sc!(SYS_waitid, libc::P_ALL, 0, info.as_mut_ptr(), libc::WEXITED, 0));
+        fails!(sc!(SYS_waitid, libc::P_ALL, 0, info.as_mut_ptr(), libc::WEXITED, 0), ECHILD);
+    }
+    waitid_arguments {
+        fails!(sc!(SYS_waitid, libc::P_ALL, 0, 0, 0, 0), EINVAL);
+        fails!(sc!(SYS_waitid, 77, 0, 0, libc::WEXITED, 0), EINVAL);
+    }
+    orphans_get_a_new_parent {
+        let (from, to) = ok!(sys::pipe(0));
+        let pid = ok!(sys::fork());
+        if pid == 0 {
+            if sys::fork() == Ok(0) {
+                let old = sc!(SYS_getppid);
+                let moved = soon(|| sc!(SYS_getppid) != old || old == Ok(1));
+                let _ = sys::write(to, &[u8::from(moved)]);
+            }
+            sys::exit(0);
+        }
+        ok!(sys::wait(pid as i64, 0));
+        let mut byte = [9];
+        is!(ok!(sys::read(from, &mut byte)), 1);
+        is!(byte, [1]);
+    }
+    zombies_are_reaped_in_any_order {
+        let pids: Vec<u64> = (0..20).filter_map(|i| match sys::fork() { Ok(0) => sys::exit(i), other => other.ok() }).collect();
+        is!(pids.len(), 20);
+        for (i, &pid) in pids.iter().enumerate().rev() { is!(ok!(sys::wait(pid as i64, 0)), (pid, (i as i32) << 8)); }
+    }
+    vfork_and_exit {
+        let pid = ok!(sys::vfork_exit());
+        is!(ok!(sys::wait(pid as i64, 0)), (pid, 0));
+    }
+    vfork_and_exec {
+        let argv = [c"/bin/sh".as_ptr(), c"-c".as_ptr(), c"exit 6".as_ptr(), std::ptr::null()];
+        let pid = ok!(sys::vfork_exec(c"/bin/sh", &argv, &[std::ptr::null()]));
+        is!(ok!(sys::wait(pid as i64, 0)), (pid, 6 << 8));
+    }
+    clone_bad_flags {
+        let thread = libc::CLONE_THREAD;
+        fails!(sc!(SYS_clone, thread, 0, 0, 0, 0), EINVAL);
+        fails!(sc!(SYS_clone, libc::CLONE_SIGHAND, 0, 0, 0, 0), EINVAL);
+        fails!(sc!(SYS_clone, libc::CLONE_FS | libc::CLONE_NEWNS, 0, 0, 0, 0), EINVAL);
+    }
+    clone_settid_and_cleartid {
+        let base = ok!(sys::mmap(0, PAGE, RW, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1, 0));
+        let flags = libc::CLONE_CHILD_SETTID | libc::CLONE_PARENT_SETTID | libc::SIGCHLD;
+        let pid = ok!(sc!(SYS_clone, flags, 0, base, base + 8, 0));
+        if pid == 0 { sys::exit(i32::from(Ok(sys::peek64(base + 8)) != sc!(SYS_gettid))); }
+        is!(sys::peek64(base), pid);
+        is!(ok!(sys::wait(pid as i64, 0)), (pid, 0));
+    }
+    threads_share_memory_and_end {
+        let total = std::sync::Arc::new(std::sync::Mutex::new(0u64));
+        let threads: Vec<_> = (0..8u64).map(|i| {
+            let total = total.clone();
+            std::thread::spawn(move || for _ in 0..500 { *total.lock().unwrap() += i; })
+        }).collect();
+        for thread in threads { holds!(thread.join().is_ok()); }
+        is!(*total.lock().unwrap(), 28 * 500);
+    }
+    exit_group_ends_all_threads {
+        let status = in_child(|| {
+            std::thread::spawn(|| loop { nap_us(100_000); });
+            std::thread::spawn(|| { nap_us(20_000); sys::exit(8) });
+            loop { nap_us(100_000); }
+        })?;
+        is!(status, 8 << 8);
+    }
+    exec_ends_other_threads {
+        let status = in_child(|| {
+            for _ in 0..3 { std::thread::spawn(|| loop { nap_us(100_000); }); }
+            let _ = exec("/bin/sh", &["-c", "exit 4"]);
+            1
+        })?;
+        is!(status, 4 << 8);
+    }
+    execve_errors {
+        fails!(exec("/nonexistent", &[]), ENOENT);
+        fails!(exec("/nonexistent/x", &[]), ENOENT);
+        fails!(exec("/dev/null/x", &[]), ENOTDIR);
+        fails!(exec("/tmp", &[]), EACCES);
+        fails!(exec("", &[]), ENOENT);
+        fails!(sc!(SYS_execve, 8, 0, 0), EFAULT);
+        fails!(sc!(SYS_execve, path("/bin/sh"), 8, 0), EFAULT);
+        fails!(exec(&"x".repeat(5000), &[]), ENAMETOOLONG);
+        let file = script("noexec", "#!/bin/sh\n", 0o600);
+        fails!(exec(&file, &[]), EACCES);
+        let file = script("garbage", "\x7fELFgarbage", 0o700);
+        fails!(exec(&file, &[]), ENOEXEC);
+        let file = script("empty", "", 0o700);
+        fails!(exec(&file, &[]), ENOEXEC);
+        let file = script("interp", "#!/nonexistent/sh\n", 0o700);
+        fails!(exec(&file, &[]), ENOENT);
+    }
+    execve_arguments_too_long {
+        let huge = "x".repeat(200_000);
+        fails!(exec("/bin/sh", &[&huge]), E2BIG);
+    }
+    execve_script_gets_its_arguments {
+        let file = script("s", "#!/bin/sh -e\n[ \"$1\" = one ] && [ \"$2\" = two ] && exit 11\nexit 1\n", 0o700);
+        is!(in_child(|| { let _ = exec(&file, &["one", "two"]); 99 })?, 11 << 8);
+    }
+    execve_closes_descriptors_on_exec {
+        let keep = ok!(sys::open("/dev/null", libc::O_RDONLY, 0));
+        let gone = ok!(sys::open("/dev/null", libc::O_RDONLY | libc::O_CLOEXEC, 0));
+        let test = format!("[ -e /proc/self/fd/{keep} ] && [ ! -e /proc/self/fd/{gone} ]");
+        is!(in_child(|| { let _ = exec("/bin/sh", &["-c", &test]); 99 })?, 0);
+    }
+    execve_resets_handlers_keeps_ignored {
+        let test = "kill -USR1 $$; kill -USR2 $$; exit 1";
+        let status = in_child(|| {
+            let _ = sys::on_signal(libc::SIGUSR1, libc::SIG_IGN, 0);
+            let _ = sys::on_signal(libc::SIGUSR2, on_nothing as *const () as usize, 0);
+            let _ = exec("/bin/sh", &["-c", test]);
+            99
+        })?;
+        is!(status & 0x7f, libc::SIGUSR2);
+    }
+    getpid_gettid_agree_in_the_first_thread { is!(ok!(sc!(SYS_getpid)), ok!(sc!(SYS_gettid))); }
+    setpgid_and_getpgid {
+        let me = ok!(sc!(SYS_getpid));
+        is!(ok!(sc!(SYS_getpgid, 0)), me);
+        is!(ok!(sc!(SYS_getpgrp)), me);
+        fails!(sc!(SYS_setpgid, 0, -1i64), EINVAL);
+        fails!(sc!(SYS_setpgid, 1, 0), ESRCH | EPERM);
+        fails!(sc!(SYS_getpgid, 3_999_999), ESRCH);
+        fails!(sc!(SYS_setpgid, 0, 3_999_999), EPERM);
+    }
+    setsid_twice {
+        fails!(sc!(SYS_setsid), EPERM);
+        is!(in_child(|| {
+            let first = sc!(SYS_setsid);
+            i32::from(first != sc!(SYS_getpid) || sc!(SYS_setsid) != Err(libc::EPERM) || sc!(SYS_getsid, 0) != first)
+        })?, 0);
+    }
+    setuid_gives_rights_up {
+        is!(in_child(|| {
+            let steps = [
+                sc!(SYS_setresgid, 1000, 1000, 1000).is_ok(),
+                sc!(SYS_setresuid, 1000, 1000, 1000).is_ok(),
+                sc!(SYS_getuid) == Ok(1000),
+                sc!(SYS_geteuid) == Ok(1000),
+                sc!(SYS_getegid) == Ok(1000),
+                sc!(SYS_setuid, 0) == Err(libc::EPERM),
+                sc!(SYS_kill, 1, 0) == Err(libc::EPERM),
+                sys::open("/etc/passwd", libc::O_WRONLY, 0) == Err(libc::EACCES),
+            ];
+            steps.iter().position(|&right| !right).map_or(0, |i| i as i32 + 1)
+        })?, 0);
+    }
+    setgroups_and_getgroups {
+        is!(in_child(|| {
+            let groups = [5u32, 7];
+            let mut got = [0u32; 4];
+            let set = sc!(SYS_setgroups, 2, groups.as_ptr());
+            let right = set == Ok(0) && sc!(SYS_getgroups, 0, 0) == Ok(2)
+                && sc!(SYS_getgroups, 4, got.as_mut_ptr()) == Ok(2) && got[..2] == groups
+                && sc!(SYS_getgroups, 1, got.as_mut_ptr()) == Err(libc::EINVAL);
+            i32::from(!right)
+        })?, 0);
+    }
+    rlimits {
+        let mut old = [0u64; 2];
+        ok!(sc!(SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, old.as_mut_ptr()));
+        let new = [20u64, old[1]];
+        ok!(sc!(SYS_setrlimit, libc::RLIMIT_NOFILE, new.as_ptr()));
+        let mut got = [0u64; 2];
+        ok!(sc!(SYS_getrlimit, libc::RLIMIT_NOFILE, got.as_mut_ptr()));
+        is!(got, new);
+        let fails_with = (0..40).find_map(|_| sys::open("/dev/null", 0, 0).err());
+        is!(fails_with, Some(libc::EMFILE));
+        fails!(sc!(SYS_prlimit64, 0, 99, 0, 0), EINVAL);
+        fails!(sc!(SYS_setrlimit, libc::RLIMIT_NOFILE, [9u64, 3].as_ptr()), EINVAL);
+        fails!(sc!(SYS_getrlimit, libc::RLIMIT_NOFILE, 8), EFAULT);
+    }
+    affinity {
+        let cpus = sys::cpus();
+        holds!(!cpus.is_empty());
+        for &cpu in cpus.iter().take(4) {
+            ok!(sys::tie_to_cpu(cpu));
+            is!(sys::cpus(), [cpu]);
+        }
+        fails!(sc!(SYS_sched_setaffinity, 0, 8, [0u64].as_ptr()), EINVAL);
+        fails!(sc!(SYS_sched_getaffinity, 0, 1, [0u64].as_ptr()), EINVAL);
+        fails!(sc!(SYS_sched_setaffinity, 3_999_999, 8, [1u64].as_ptr()), ESRCH);
+    }
+    prctl_name {
+        ok!(sc!(SYS_prctl, libc::PR_SET_NAME, path("a-name-that-is-too-long")));
+        let mut name = [0u8; 16];
+        ok!(sc!(SYS_prctl, libc::PR_GET_NAME, name.as_mut_ptr()));
+        is!(&name, b"a-name-that-is-\0");
+        fails!(sc!(SYS_prctl, 123_456, 0), EINVAL);
+    }
+    arch_prctl_arguments {
+        fails!(sc!(SYS_arch_prctl, 0x9999, 0), EINVAL);
+        fails!(sc!(SYS_arch_prctl, 0x1002, 0xffff_8000_0000_0000u64), EPERM);
+    }
+    uname_and_sysinfo {
+        let mut name = [0u8; 390];
+        ok!(sc!(SYS_uname, name.as_mut_ptr()));
+        is!(&name[4 * 65..4 * 65 + 7], b"x86_64\0");
+        fails!(sc!(SYS_uname, 8), EFAULT);
+        let mut info = [0u64; 16];
+        ok!(sc!(SYS_sysinfo, info.as_mut_ptr()));
+        holds!(info[4] > 0 && info[5] > 0 && info[5] <= info[4]);
+    }
+    getrusage_and_times {
+        let mut usage = [0u64; 18];
+        ok!(sc!(SYS_getrusage, 0, usage.as_mut_ptr()));
+        fails!(sc!(SYS_getrusage, 99, usage.as_mut_ptr()), EINVAL);
+        ok!(sc!(SYS_times, usage.as_mut_ptr()));
+    }
+    getrandom_and_its_flags {
+        let mut bytes = [0u8; 64];
+        is!(ok!(sc!(SYS_getrandom, bytes.as_mut_ptr(), 64, 0)), 64);
+        holds!(bytes.iter().any(|&b| b != 0));
+        fails!(sc!(SYS_getrandom, bytes.as_mut_ptr(), 64, 0x80), EINVAL);
+        fails!(sc!(SYS_getrandom, 8, 64, 0), EFAULT);
+    }
+    unknown_call { fails!(user::sys::call(999, &[]), ENOSYS); fails!(user::sys::call(-1, &[]), ENOSYS); }
+    sockets_refuse_politely {
+        if let Ok(fd) = sc!(SYS_socket, libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) {
+            let mut address = [0u8; 110];
+            address[0] = 1;
+            address[2..8].copy_from_slice(b"/tmp/x");
+            fails!(sc!(SYS_connect, fd, address.as_ptr(), 110), ENOENT);
+        }
+    }
+}
+
+extern "C" fn on_nothing(_: i32) {}

@@ -1,0 +1,108 @@
+//! Clocks, sleeps and interval timers.
+
+use crate::harness::*;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use user::sys;
+
+static TICKS: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn tick(_: i32) {
+    TICKS.fetch_add(1, SeqCst);
+}
+
+fn clock(id: i32) -> Result<u64, i32> {
+    let mut ts = [0u64; 2];
+    sc!(SYS_clock_gettime, id, ts.as_mut_ptr())?;
+    Ok(ts[0] * 1_000_000_000 + ts[1])
+}
+
+tests! { "time";
+    clocks_advance {
+        for id in [libc::CLOCK_MONOTONIC, libc::CLOCK_REALTIME, libc::CLOCK_BOOTTIME, libc::CLOCK_MONOTONIC_RAW] {
+            let before = ok!(clock(id));
+            nap_us(2000);
+            let after = ok!(clock(id));
+            holds!(after - before >= 2_000_000);
+            holds!(after - before < 5_000_000_000);
+        }
+        ok!(clock(libc::CLOCK_PROCESS_CPUTIME_ID));
+        ok!(clock(libc::CLOCK_THREAD_CPUTIME_ID));
+        ok!(clock(libc::CLOCK_MONOTONIC_COARSE));
+    }
+    monotonic_on_every_cpu {
+        let mut last = 0;
+        for _ in 0..50 {
+            for cpu in sys::cpus() {
+                ok!(sys::tie_to_cpu(cpu));
+                let now = ok!(clock(libc::CLOCK_MONOTONIC));
+                holds!(now >= last);
+                last = now;
+            }
+        }
+    }
+    the_year_is_plausible { holds!(ok!(clock(libc::CLOCK_REALTIME)) / 1_000_000_000 > 1_600_000_000); }
+    clock_arguments {
+        fails!(clock(99), EINVAL);
+        fails!(sc!(SYS_clock_gettime, libc::CLOCK_MONOTONIC, 8), EFAULT);
+        let mut ts = [9u64; 2];
+        ok!(sc!(SYS_clock_getres, libc::CLOCK_MONOTONIC, ts.as_mut_ptr()));
+        is!(ts[0], 0);
+        holds!(ts[1] > 0 && ts[1] < 100_000_000);
+    }
+    gettimeofday_agrees {
+        let mut tv = [0u64; 2];
+        ok!(sc!(SYS_gettimeofday, tv.as_mut_ptr(), 0));
+        let real = ok!(clock(libc::CLOCK_REALTIME));
+        holds!(real / 1_000_000_000 - tv[0] < 5);
+        let seconds = ok!(sc!(SYS_time, 0));
+        holds!(seconds - tv[0] < 5);
+    }
+    sleeps_are_not_short {
+        for ns in [0u64, 1, 100_000, 3_000_000, 20_000_000] {
+            let began = sys::now_ns();
+            ok!(sc!(SYS_nanosleep, [0, ns].as_ptr(), 0));
+            holds!(sys::now_ns() - began >= ns);
+        }
+    }
+    sleep_until {
+        let end = sys::now_ns() + 10_000_000;
+        let time = [end / 1_000_000_000, end % 1_000_000_000];
+        ok!(sc!(SYS_clock_nanosleep, libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, time.as_ptr(), 0));
+        holds!(sys::now_ns() >= end);
+        ok!(sc!(SYS_clock_nanosleep, libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, [1u64, 0].as_ptr(), 0));
+    }
+    sleep_arguments {
+        fails!(sc!(SYS_nanosleep, [0u64, 1_000_000_000].as_ptr(), 0), EINVAL);
+        fails!(sc!(SYS_nanosleep, [-1i64 as u64, 0].as_ptr(), 0), EINVAL);
+        fails!(sc!(SYS_nanosleep, 8, 0), EFAULT);
+        fails!(sc!(SYS_clock_nanosleep, 99, 0, [0u64, 1].as_ptr(), 0), EINVAL);
+    }
+    interval_timer_repeats {
+        ok!(sys::on_signal(libc::SIGALRM, tick as *const () as usize, 0));
+        ok!(sc!(SYS_setitimer, libc::ITIMER_REAL, [0u64, 5000, 0, 5000].as_ptr(), 0));
+        holds!(soon(|| TICKS.load(SeqCst) >= 5));
+        let mut left = [0u64; 4];
+        ok!(sc!(SYS_getitimer, libc::ITIMER_REAL, left.as_mut_ptr()));
+        is!([left[0], left[1], left[2]], [0, 5000, 0]);
+        ok!(sc!(SYS_setitimer, libc::ITIMER_REAL, [0u64; 4].as_ptr(), 0));
+        fails!(sc!(SYS_setitimer, 99, [0u64; 4].as_ptr(), 0), EINVAL);
+        fails!(sc!(SYS_setitimer, libc::ITIMER_REAL, [0u64, 0, 0, 1_000_000].as_ptr(), 0), EINVAL);
+    }
+    alarm_is_replaced {
+        is!(ok!(sc!(SYS_alarm, 100)), 0);
+        holds!(matches!(ok!(sc!(SYS_alarm, 0)), 99 | 100));
+        is!(ok!(sc!(SYS_alarm, 0)), 0);
+        is!(in_child(|| {
+            let _ = sys::default_signal(libc::SIGALRM);
+            let _ = sc!(SYS_setitimer, libc::ITIMER_REAL, [0u64, 0, 0, 1000].as_ptr(), 0);
+            nap_us(5_000_000);
+            0
+        })?, libc::SIGALRM);
+    }
+    cpu_time_counts_work {
+        let before = ok!(clock(libc::CLOCK_PROCESS_CPUTIME_ID));
+        let began = sys::now_ns();
+        while sys::now_ns() - began < 60_000_000 { std::hint::spin_loop(); }
+        holds!(ok!(clock(libc::CLOCK_PROCESS_CPUTIME_ID)) > before);
+    }
+}
