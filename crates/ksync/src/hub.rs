@@ -330,6 +330,23 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> HubRef<T, M, C> {
         self.inner().live.load(Acquire) == 1
     }
 
+    /// The value for the rest of the section, even if this reference goes meanwhile.
+    pub fn pinned<'p>(&self, _pin: &'p CpuPin) -> &'p T {
+        // SAFETY: alive now, in the section; the hub is freed a grace period after it is not.
+        unsafe { &(*self.inner.as_ptr()).value }
+    }
+
+    /// The hub around a value, not owned: the result must not outlive whatever keeps `value` alive.
+    ///
+    /// # Safety
+    /// `value` lies in a hub of this very type.
+    pub unsafe fn around(value: &T) -> core::mem::ManuallyDrop<Self> {
+        let offset = core::mem::offset_of!(Inner<T, M, C>, value);
+        // SAFETY: the value is that field of an `Inner`, so the result is its start.
+        let inner = unsafe { NonNull::from(value).cast::<u8>().sub(offset) };
+        core::mem::ManuallyDrop::new(Self { inner: inner.cast() })
+    }
+
     /// Whether both name one hub.
     pub fn same(&self, other: &Self) -> bool {
         self.inner == other.inner
@@ -393,6 +410,19 @@ unsafe impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Sync for Member
 unsafe impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Send for Member<T, M, C> {}
 
 impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
+    /// Gives the member up as an address, still attached.
+    pub(crate) fn into_raw(self) -> NonNull<()> {
+        core::mem::ManuallyDrop::new(self).node.cast()
+    }
+
+    /// Takes up what `into_raw` gave up.
+    ///
+    /// # Safety
+    /// `raw` comes from `into_raw` of this very type, and only one member made of it is ever dropped.
+    pub(crate) unsafe fn from_raw(raw: NonNull<()>) -> Self {
+        Self { node: raw.cast() }
+    }
+
     fn node(&self) -> &Node<T, M, C> {
         // SAFETY: alive while attached.
         unsafe { self.node.as_ref() }

@@ -30,6 +30,7 @@ mod epoch;
 mod epoch_ptr;
 mod heap;
 mod hub;
+mod member_slot;
 mod mutex;
 mod once;
 mod pcref;
@@ -48,6 +49,7 @@ pub use counter::Counter;
 pub use epoch::{Epoch, Retired};
 pub use epoch_ptr::EpochPtr;
 pub use heap::try_box;
+pub use member_slot::MemberSlot;
 pub use hub::{AttachError, HubRef, HubShard, HubValue, Member, ReplaceError};
 pub use mutex::{Mutex, MutexGuard};
 pub use once::{Lazy, Once};
@@ -67,4 +69,9 @@ pub fn relax() {
 #[doc(hidden)]
 pub mod __private {
     pub use crate::platform::symbols;
+}
+
+/// One step of a wait in a sleeping context: lets others run.
+pub fn doze() {
+    platform::doze();
 }

@@ -17,7 +17,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
 use ksync::CpuPin;
-use vm::pmap::Pmaps;
 use vm::pmap::table::{ROOT_LEVEL, entry_shift, slot};
 use vm::{CpuSet, Gather, Machine, Pfn, Pmap, Pte, Vm};
 
@@ -100,17 +99,10 @@ impl Sim {
         vm::page::zero_frame(&self, root);
         // A mark in kernel space that every root must carry.
         self.table_words(root)[511].store(KERNEL_MARK, Relaxed);
-        let epoch = ksync::Epoch::new(ncpus);
+        let vm = Vm::new(self, pages, alloc, root);
         // CPUs other than the first come online when a thread starts to play them.
-        (1..ncpus).for_each(|cpu| epoch.offline(cpu));
-        Vm {
-            machine: self,
-            pages,
-            alloc,
-            epoch,
-            limbo: vm::limbo::Limbo::new(ncpus),
-            pmaps: Pmaps::new(ncpus, root),
-        }
+        (1..ncpus).for_each(|cpu| vm.epoch.offline(cpu));
+        vm
     }
 
     /// Makes this CPU load what `activate` returns; no request to forget comes between. `source` tells the root

@@ -25,3 +25,61 @@ impl Tally {
         self.0.load(Relaxed)
     }
 }
+
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Counts of one CPU.
+        #[derive(Default)]
+        pub struct VmCounts {
+            $($(#[$doc])* pub $name: Tally,)*
+        }
+
+        /// Sums over CPUs.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        pub struct VmTotals {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl VmTotals {
+            pub(crate) fn sum<'a>(counts: impl Iterator<Item = &'a VmCounts>) -> VmTotals {
+                let mut sum = VmTotals::default();
+                for count in counts {
+                    $(sum.$name += count.$name.get();)*
+                }
+                sum
+            }
+
+            /// Name and value of each.
+            pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+        }
+    };
+}
+
+counts! {
+    /// Faults that made a page of zeroes.
+    zero_fill,
+    /// Faults that entered a page that was there.
+    resident,
+    /// Faults that found the entry there, or gave it more rights.
+    upgraded,
+    /// Pages copied on write.
+    cow_copy,
+    /// Pages moved to the front instead.
+    cow_move,
+    /// Neighbours mapped along with a fault.
+    around,
+    /// Attempts that started again.
+    restarts,
+    /// Spaces copied.
+    forks,
+    /// Write faults that met a shared front layer.
+    shadows,
+    /// Chains folded.
+    collapses,
+    /// Pages scanned by `chaos_scan`.
+    scans,
+    /// Entries removed by those.
+    scan_removed,
+}

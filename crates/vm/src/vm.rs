@@ -1,9 +1,13 @@
 //! The one value that everything hangs off.
 
-use ksync::Epoch;
+use ksync::atomic::{AtomicU64, Ordering::Relaxed};
+use ksync::{Epoch, PerCpu};
 
 use crate::limbo::Limbo;
+use crate::page::Pfn;
 use crate::pmap::Pmaps;
+use crate::rmap;
+use crate::stats::VmCounts;
 use crate::{Machine, PageAllocator, PageArray};
 
 /// The virtual memory system of one machine.
@@ -20,4 +24,48 @@ pub struct Vm<M: Machine> {
     pub limbo: Limbo,
     /// What all pmaps share.
     pub pmaps: Pmaps,
+    /// The reverse map's own state.
+    pub rmap: rmap::Map,
+    /// Counts of each CPU.
+    pub stats: PerCpu<VmCounts>,
+    /// Bytes that a read fault on a file maps at most. Atomic.
+    fault_around: AtomicU64,
+}
+
+/// Linux's default, and the most that one step maps.
+const FAULT_AROUND: u64 = 64 << 10;
+
+impl<M: Machine> Vm<M> {
+    /// Puts the parts together. `empty_root` is as for [`Pmaps::new`].
+    pub fn new(machine: M, pages: PageArray, alloc: PageAllocator, empty_root: Pfn) -> Vm<M> {
+        let ncpus = machine.ncpus();
+        Vm {
+            machine,
+            pages,
+            alloc,
+            epoch: Epoch::new(ncpus),
+            limbo: Limbo::new(ncpus),
+            pmaps: Pmaps::new(ncpus, empty_root),
+            rmap: rmap::Map::default(),
+            stats: PerCpu::new(ncpus, |_| VmCounts::default()),
+            fault_around: AtomicU64::new(FAULT_AROUND),
+        }
+    }
+
+    /// How many bytes around a read fault on a file are mapped, if they are resident.
+    #[inline]
+    pub fn fault_around(&self) -> u64 {
+        self.fault_around.load(Relaxed)
+    }
+
+    /// Sets [`fault_around`](Vm::fault_around): rounded down to a power of two, between one page and 64 KiB.
+    pub fn set_fault_around(&self, bytes: u64) {
+        let bytes = bytes.clamp(1 << crate::page::PAGE_SHIFT, FAULT_AROUND);
+        self.fault_around.store(1 << bytes.ilog2(), Relaxed);
+    }
+
+    /// Counts of all CPUs.
+    pub fn counts(&self) -> crate::stats::VmTotals {
+        crate::stats::VmTotals::sum(self.stats.iter())
+    }
 }

@@ -21,6 +21,7 @@ mod flags;
 mod frame;
 mod list;
 mod md;
+mod owner;
 mod pfn;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ pub use self::frame::{
     copy_frame, read_frame, with_frame, with_frame_mut, write_frame, zero_frame,
 };
 pub use self::list::PageList;
+pub(crate) use self::owner::{hub_of, owner};
 pub use self::md::{SLAB_WORDS, TablePart};
 pub use self::pfn::{PAGE_SHIFT, PAGE_SIZE, Pfn};
 

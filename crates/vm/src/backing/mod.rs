@@ -1,0 +1,292 @@
+//! Layers of a mapping.
+//!
+//! Guarantee: while a page-table entry of a pmap maps a page of an object, the object's hub has a member that leads
+//! from the page's index to the entry's address.
+//!
+//! Mechanism: a [`Backing`] is one layer of one mapping, and its membership in the object's hub is its reference
+//! on the object. Entries that stem from one mapping by clipping share its backings; the extent that a backing announces
+//! may therefore be larger than what is still mapped, never smaller. `uses` counts the chains that hold a backing; the
+//! last one's end detaches it, after its page-table entries are gone.
+
+mod relation;
+
+use ksync::CpuPin;
+use ksync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use rust_alloc::sync::Arc;
+use rust_alloc::vec::Vec;
+
+pub use self::relation::Relation;
+use crate::alloc::NoMemory;
+use crate::object::{Attachment, Object, ObjectRef};
+use crate::pmap::Pmap;
+use crate::{Machine, Vm};
+
+/// What an object's hub knows of a layer: enough to find the page-table entry of an index.
+pub struct Place {
+    pmap: Arc<Pmap>,
+    relation: Relation,
+    start: u64,
+    end: u64,
+}
+
+impl Place {
+    /// The address at which `index` may be mapped.
+    pub fn address(&self, index: u32) -> Option<u64> {
+        let at = self.relation.address(index);
+        (self.start <= at && at < self.end).then_some(at)
+    }
+
+    /// Whose tables.
+    pub fn pmap(&self) -> &Arc<Pmap> {
+        &self.pmap
+    }
+}
+
+/// One layer of one mapping.
+pub struct Backing {
+    relation: Relation,
+    start: u64,
+    end: u64,
+    attachment: Attachment,
+    /// Chains that hold this layer. Guarded by the map's lock.
+    uses: AtomicU32,
+    /// How often `is_own_soon` was asked. Atomic, approximate.
+    asked: AtomicU32,
+    /// `is_own` was true at some moment since the last fork. Atomic.
+    own_hint: AtomicBool,
+}
+
+impl Backing {
+    /// Attaches a layer of `object` for `start..end` of `pmap`.
+    ///
+    /// # Errors
+    /// No memory.
+    pub(crate) fn attach(
+        object: &ObjectRef,
+        pmap: &Arc<Pmap>,
+        relation: Relation,
+        start: u64,
+        end: u64,
+    ) -> Result<Arc<Backing>, NoMemory> {
+        let place = Place { pmap: pmap.clone(), relation, start, end };
+        Ok(Backing::of(object.attach(place)?, relation, start, end))
+    }
+
+    /// Attaches a new anonymous object, for any address of `pmap`, that lives by its attachments alone.
+    ///
+    /// # Errors
+    /// No memory.
+    pub(crate) fn attach_anon<M: Machine>(
+        vm: &Vm<M>,
+        pmap: &Arc<Pmap>,
+        relation: Relation,
+    ) -> Result<Arc<Backing>, NoMemory> {
+        let object = ObjectRef::new_anon(vm)?;
+        // The base reference goes here; an empty object that could not be attached needs no more than that.
+        Backing::attach(&object, pmap, relation, 0, u64::MAX)
+    }
+
+    /// The same layer for `pmap`, `distance` higher. The caller keeps `self` attached meanwhile.
+    ///
+    /// # Errors
+    /// No memory.
+    pub(crate) fn replicate(&self, pmap: &Arc<Pmap>, distance: u64) -> Result<Arc<Backing>, NoMemory> {
+        self.own_hint.store(false, Relaxed);
+        let relation = self.relation.moved(distance);
+        // Where the whole address space is announced it stays so.
+        let (start, end) = if self.is_unbounded() {
+            (self.start, self.end)
+        } else {
+            (self.start.wrapping_add(distance), self.end.wrapping_add(distance))
+        };
+        let place = Place { pmap: pmap.clone(), relation, start, end };
+        Ok(Backing::of(self.attachment.attach(place)?, relation, start, end))
+    }
+
+    fn of(attachment: Attachment, relation: Relation, start: u64, end: u64) -> Arc<Backing> {
+        let (uses, asked, own_hint) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
+        Arc::new(Backing { relation, start, end, attachment, uses, asked, own_hint })
+    }
+
+    /// Whether any address may belong to it: an object made for one range of addresses.
+    pub(crate) fn is_unbounded(&self) -> bool {
+        self.start == 0 && self.end == u64::MAX
+    }
+
+    /// The object; `None` once the layer is detached, which the entry's state tells as well.
+    #[inline(always)]
+    pub fn object<'p>(&self, pin: &'p CpuPin) -> Option<&'p Object> {
+        self.attachment.object(pin)
+    }
+
+    /// A base reference on the object.
+    pub fn object_ref(&self) -> Option<ObjectRef> {
+        self.attachment.object_ref()
+    }
+
+    /// Address ↔ index.
+    #[inline]
+    pub fn relation(&self) -> Relation {
+        self.relation
+    }
+
+    /// The index of `at`.
+    #[inline]
+    pub fn index(&self, at: u64) -> u32 {
+        self.relation.index(at)
+    }
+
+    /// Whether the object is anonymous.
+    pub fn is_anon(&self) -> bool {
+        self.object(&ksync::pin()).is_some_and(Object::is_anon)
+    }
+
+    /// Whether nobody else can see the object's pages: no other attachment, no base reference. Stays true as long as
+    /// the caller holds the map's lock.
+    pub fn is_sole(&self) -> bool {
+        self.attachment.is_sole()
+    }
+
+    /// Whether the layer is anonymous memory that nobody else can see.
+    pub(crate) fn is_own(&self) -> bool {
+        self.is_anon() && self.is_sole()
+    }
+
+    /// As `is_own`, but looks only now and then until it is true: the answer lies on a line that is shared with those
+    /// who share the object, and a fault must not touch that each time.
+    pub(crate) fn is_own_soon(&self) -> bool {
+        if self.own_hint.load(Relaxed) {
+            return true;
+        }
+        let asked = self.asked.load(Relaxed);
+        self.asked.store(asked.wrapping_add(1), Relaxed);
+        if asked % ASK_EVERY != 0 || !self.is_own() {
+            return false;
+        }
+        self.own_hint.store(true, Relaxed);
+        true
+    }
+}
+
+/// See [`Backing::is_own_soon`].
+const ASK_EVERY: u32 = 16;
+
+/// The layers of an entry, front to old. Immutable.
+pub struct Chain {
+    layers: Vec<Arc<Backing>>,
+}
+
+impl Chain {
+    /// A chain of `layers`, which it uses from now on. The map's lock is held, or the map is not published.
+    pub(crate) fn new(layers: Vec<Arc<Backing>>) -> Chain {
+        debug_assert!(!layers.is_empty());
+        for layer in &layers {
+            layer.uses.store(layer.uses.load(Relaxed) + 1, Relaxed);
+        }
+        Chain { layers }
+    }
+
+    /// A chain of one layer.
+    pub(crate) fn of(layer: Arc<Backing>) -> Chain {
+        Chain::new(rust_alloc::vec![layer])
+    }
+
+    /// The same layers once more: for a part of the entry.
+    pub(crate) fn share(&self) -> Chain {
+        Chain::new(self.layers.clone())
+    }
+
+    /// The list of layers, not counted as a use.
+    pub(crate) fn view(&self) -> Chain {
+        Chain { layers: self.layers.clone() }
+    }
+
+    /// With a new front layer.
+    pub(crate) fn shadowed_by(&self, front: Arc<Backing>) -> Chain {
+        let mut layers = Vec::with_capacity(self.layers.len() + 1);
+        layers.push(front);
+        layers.extend(self.layers.iter().cloned());
+        Chain::new(layers)
+    }
+
+    /// All layers.
+    #[inline]
+    pub fn layers(&self) -> &[Arc<Backing>] {
+        &self.layers
+    }
+
+    /// The layer that new private pages go to.
+    #[inline]
+    pub fn front(&self) -> &Arc<Backing> {
+        &self.layers[0]
+    }
+
+    /// The oldest layer, if it is a file.
+    pub fn terminal_file(&self) -> Option<&Arc<Backing>> {
+        self.layers.last().filter(|layer| !layer.is_anon())
+    }
+
+    /// Whether both consist of the very same layers.
+    pub(crate) fn same_layers(&self, other: &Chain) -> bool {
+        self.layers.len() == other.layers.len() && self.layers.iter().zip(&other.layers).all(|(a, b)| Arc::ptr_eq(a, b))
+    }
+
+    /// Ends the use of the layers by an entry that had `start..end` of them and is dead, unmapped and flushed. The
+    /// map's lock is held.
+    ///
+    /// Detaches layers that no chain uses any more, and frees pages that only this range could reach.
+    pub(crate) fn end_use<M: Machine>(&self, vm: &Vm<M>, start: u64, end: u64) {
+        for layer in &self.layers {
+            layer.end_use(vm, Some((start, end)));
+        }
+    }
+
+    /// Ends the use by an entry that now has `successor`, where that has all the layers. The map's lock is held.
+    pub(crate) fn drop_uses(&self, successor: &Chain) {
+        debug_assert!(self.layers.iter().all(|l| successor.layers.iter().any(|other| Arc::ptr_eq(l, other))));
+        for layer in &self.layers {
+            layer.uses.store(layer.uses.load(Relaxed) - 1, Relaxed);
+        }
+    }
+
+    /// Ends the use by an entry whose layers others go on using, or that was never published. The map's lock is
+    /// held.
+    pub(crate) fn end_shared_use<M: Machine>(&self, vm: &Vm<M>) {
+        for layer in &self.layers {
+            layer.end_use(vm, None);
+        }
+    }
+
+    /// As `end_use`, where the range goes on with `kept`.
+    pub(crate) fn end_use_but<M: Machine>(&self, vm: &Vm<M>, kept: &Arc<Backing>, start: u64, end: u64) {
+        for layer in &self.layers {
+            layer.end_use(vm, (!Arc::ptr_eq(layer, kept)).then_some((start, end)));
+        }
+    }
+
+    /// Ends the use by an entry that now has `successor`, and has no page-table entries left of layers that are not
+    /// part of it. The map's lock is held.
+    pub(crate) fn succeeded_by<M: Machine>(&self, vm: &Vm<M>, successor: &Chain, start: u64, end: u64) {
+        for layer in &self.layers {
+            let kept = successor.layers.iter().any(|other| Arc::ptr_eq(layer, other));
+            layer.end_use(vm, (!kept).then_some((start, end)));
+        }
+    }
+}
+
+impl Backing {
+    /// Ends one chain's use; `unreachable` is a range that no other chain of this map reaches.
+    fn end_use<M: Machine>(&self, vm: &Vm<M>, unreachable: Option<(u64, u64)>) {
+        let uses = self.uses.load(Relaxed);
+        debug_assert!(uses > 0, "a layer is used once more than it was taken");
+        self.uses.store(uses - 1, Relaxed);
+        if uses == 1 {
+            self.attachment.detach(vm);
+        } else if let (Some((start, end)), true) = (unreachable, self.is_own()) {
+            let (first, last) = self.relation.indexes(start, end);
+            if let Some(object) = self.object_ref() {
+                object.remove_unmapped(vm, first, last);
+            }
+        }
+    }
+}

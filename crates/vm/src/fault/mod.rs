@@ -1,0 +1,420 @@
+//! Page faults.
+//!
+//! Guarantee: when [`Space::fault`] returns `Ok`, the access was allowed by the map at some moment of the call, and the
+//! page-table entry then held the page that the mapping rules name.
+//!
+//! Mechanism: an attempt runs pinned, looks everything up without a lock, decides, and enters the page under a check
+//! that nothing it relied on has changed. What needs memory for a structure, the map's lock or a wait is done
+//! unpinned, after which the attempt starts again. `doc/vm.md` has the time lines.
+//!
+//! | page found | access | done |
+//! |---|---|---|
+//! | nowhere | any | a page of zeroes goes to the front (a hole of a file: to the file) |
+//! | in front | any | entered; writable if nobody else may see the layer |
+//! | deeper | read | entered read-only, neighbours of a file with it |
+//! | deeper | write | moved to the front if nobody else can see it, else copied |
+//! | front not ours (NEEDS_COPY) | write | a new front layer first (`slow`) |
+
+mod around;
+mod slow;
+
+use ksync::CpuPin;
+
+use crate::alloc::{NoMemory, Rights};
+use crate::backing::Chain;
+use crate::map::{EntryState, MapEntry, Prot};
+use crate::object::{Insert, Object, unbusy};
+use crate::page::{Flags, Page, Pfn, copy_frame};
+use crate::pmap::{self, EnterError, Entered, Pte};
+use crate::rmap::{ReverseMap, mark};
+use crate::space::Space;
+use crate::tlb::Gather;
+use crate::{Machine, Vm};
+
+/// Chains longer than this are folded.
+pub(crate) const MAX_DEPTH: usize = 5;
+
+/// What the program tried to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Load.
+    Read,
+    /// Store, or a load for a store to come.
+    Write,
+    /// Instruction fetch.
+    Exec,
+}
+
+/// Why an access is not possible.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FaultError {
+    /// Nothing is mapped there (SEGV_MAPERR).
+    NotMapped,
+    /// The mapping does not allow it (SEGV_ACCERR).
+    Denied,
+    /// The mapping has no page there: beyond the end of the file (BUS_ADRERR).
+    Bus,
+    /// There is no memory for the page or a table.
+    NoMemory,
+}
+
+impl From<NoMemory> for FaultError {
+    fn from(NoMemory: NoMemory) -> FaultError {
+        FaultError::NoMemory
+    }
+}
+
+/// What an attempt came to.
+pub(crate) enum Step {
+    Done,
+    Fail(FaultError),
+    /// Something changed meanwhile: look again.
+    Again,
+    /// Somebody holds the page: look again in a moment.
+    Busy,
+    /// Not possible while pinned.
+    Slow(Slow),
+}
+
+/// Work that needs the map's lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Slow {
+    /// Nothing is mapped here; perhaps a stack can grow.
+    GrowDown,
+    /// The entry has no object yet.
+    MakeObject,
+    /// The front layer may be seen by others.
+    Shadow,
+    /// The fault is served, but the chain is too long.
+    Collapse,
+}
+
+/// One attempt: what it has found so far.
+struct Attempt<'a, M: Machine> {
+    space: &'a Space,
+    vm: &'a Vm<M>,
+    pin: &'a CpuPin,
+    entry: &'a MapEntry,
+    /// The entry's state before anything else of it was read.
+    state: EntryState,
+    chain: &'a Chain,
+    va: u64,
+    write: bool,
+}
+
+impl Space {
+    /// Makes the page at `va` accessible, or says why not. Sleeping context; may allocate.
+    ///
+    /// # Errors
+    /// See [`FaultError`].
+    pub fn fault<M: Machine>(&self, vm: &Vm<M>, va: u64, access: Access) -> Result<(), FaultError> {
+        let va = va & !0xfff;
+        loop {
+            let pin = ksync::pin();
+            let step = self.attempt(vm, &pin, va, access);
+            match step {
+                Step::Done => return Ok(()),
+                Step::Fail(why) => return Err(why),
+                Step::Again => vm.stats.get(&pin).restarts.add(1),
+                Step::Busy => {
+                    vm.stats.get(&pin).restarts.add(1);
+                    drop(pin);
+                    ksync::doze();
+                }
+                Step::Slow(what) => {
+                    drop(pin);
+                    if self.slow(vm, va, what)? {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn attempt<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, va: u64, access: Access) -> Step {
+        let Some(entry) = self.tree(pin).and_then(|tree| tree.find(va)) else {
+            return Step::Slow(Slow::GrowDown);
+        };
+        let state = entry.state();
+        if state.is_dead() {
+            return Step::Busy;
+        }
+        if !allows(entry.prot(), access) {
+            return Step::Fail(FaultError::Denied);
+        }
+        let Some(chain) = entry.chain(pin) else { return Step::Slow(Slow::MakeObject) };
+        let write = access == Access::Write;
+        if write && state.needs_copy() {
+            return Step::Slow(Slow::Shadow);
+        }
+        let attempt = Attempt { space: self, vm, pin, entry, state, chain, va, write };
+        for (depth, layer) in chain.layers().iter().enumerate() {
+            let Some(object) = layer.object(pin) else { return Step::Again };
+            let index = layer.index(va);
+            if let Some(pfn) = object.lookup(index) {
+                // Pages beyond the end of a file may linger for a moment.
+                if !object.has_index(index) {
+                    return Step::Fail(FaultError::Bus);
+                }
+                let found = Found { depth, object, index, pfn, page: vm.pages.get(pfn) };
+                return if write && depth > 0 { attempt.copy(&found) } else { attempt.resident(&found) };
+            }
+        }
+        attempt.fill()
+    }
+}
+
+/// A page in one of the layers: a hint.
+struct Found<'a> {
+    depth: usize,
+    object: &'a Object,
+    index: u32,
+    pfn: Pfn,
+    page: &'a Page,
+}
+
+impl Found<'_> {
+    /// After a claim: whether the page still is what it was, and the reverse map will find its entry.
+    ///
+    /// The flags lie between two looks at the busy state: a scan that began before the first look has cleared them
+    /// before, one that began after sees them, for setting a flag is a full barrier.
+    #[inline]
+    fn is_still(&self, write: bool) -> bool {
+        let holds = || self.object.holds(self.page, self.index);
+        holds() && (!mark(self.page, write) || holds())
+    }
+}
+
+impl<M: Machine> Attempt<'_, M> {
+    /// Whether everything that was decided on still stands, with a page found, or put, at `depth`: nothing has
+    /// changed the entry, and no layer above has a page. Called under the lock of the page table.
+    #[inline]
+    fn check(&self, depth: usize) -> bool {
+        self.entry.state() == self.state && self.empty_above(self.va, depth)
+    }
+
+    #[inline]
+    fn empty_above(&self, va: u64, depth: usize) -> bool {
+        self.chain.layers()[..depth]
+            .iter()
+            .all(|layer| layer.object(self.pin).is_some_and(|object| object.lookup(layer.index(va)).is_none()))
+    }
+
+    /// Whether no layer but `except` has a page here.
+    fn empty_but(&self, except: usize) -> bool {
+        self.chain.layers().iter().enumerate().all(|(depth, layer)| {
+            depth == except
+                || layer.object(self.pin).is_some_and(|object| object.lookup(layer.index(self.va)).is_none())
+        })
+    }
+
+    fn prot(&self, write: bool) -> pmap::Prot {
+        pmap::Prot { write, exec: self.entry.prot().contains(Prot::EXEC) }
+    }
+
+    /// Whether a page in the front layer may be entered writable. For a file only if the access is a write, so
+    /// that pages that are only read stay clean.
+    fn front_writable(&self, anon: bool) -> bool {
+        self.entry.prot().contains(Prot::WRITE)
+            && !self.state.needs_copy()
+            && (self.write || anon)
+            && (anon || self.entry.is_shared())
+    }
+
+    /// No layer has a page: a new one of zeroes.
+    #[inline]
+    fn fill(&self) -> Step {
+        let layers = self.chain.layers();
+        let last = layers.len() - 1;
+        let Some(bottom) = layers[last].object(self.pin) else { return Step::Again };
+        let index = layers[last].index(self.va);
+        if !bottom.is_anon() && !bottom.has_index(index) {
+            return Step::Fail(FaultError::Bus);
+        }
+        // A hole of a file belongs to the file, unless a private write is about to replace it.
+        let depth = if bottom.is_anon() || self.write { 0 } else { last };
+        let layer = &layers[depth];
+        let Some(object) = layer.object(self.pin) else { return Step::Again };
+        let index = layer.index(self.va);
+        let writable = depth == 0 && self.front_writable(object.is_anon());
+        let pfn = match Object::zero_page(self.vm, self.pin) {
+            Ok(pfn) => pfn,
+            Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
+        };
+        self.vm.stats.get(self.pin).zero_fill.add(1);
+        self.put(object, index, pfn, writable, depth, || last == 0 || self.empty_but(depth))
+    }
+
+    /// The access is a write and the page lies deeper: it comes to the front.
+    #[inline]
+    fn copy(&self, found: &Found<'_>) -> Step {
+        let front = self.chain.front();
+        let Some(object) = front.object(self.pin) else { return Step::Again };
+        let index = front.index(self.va);
+        let step = if found.object.is_anon() && self.chain.layers()[found.depth].is_own_soon() {
+            self.take_over(found, object, index)
+        } else {
+            let pfn = match self.vm.alloc.alloc(self.pin, Rights::User) {
+                Ok(pfn) => pfn,
+                Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
+            };
+            // The source may leave its object meanwhile. Frames of files outlive the pin; anonymous layers behind the
+            // front lose pages only along with a change of state, which the check sees.
+            copy_frame(&self.vm.machine, pfn, found.pfn);
+            self.vm.stats.get(self.pin).cow_copy.add(1);
+            self.put(object, index, pfn, true, 0, || true)
+        };
+        match step {
+            Step::Done if self.chain.layers().len() > MAX_DEPTH => Step::Slow(Slow::Collapse),
+            step => step,
+        }
+    }
+
+    /// Puts a fresh page into `object` and enters it.
+    #[inline]
+    fn put(
+        &self,
+        object: &Object,
+        index: u32,
+        pfn: Pfn,
+        writable: bool,
+        depth: usize,
+        also: impl Fn() -> bool,
+    ) -> Step {
+        let flags = if writable { Flags::MAPPED | Flags::WRITEABLE | Flags::DIRTY } else { Flags::MAPPED };
+        match object.insert(self.vm, self.pin, index, pfn, flags) {
+            Ok(Insert::Done) => {}
+            Ok(Insert::Lost | Insert::Beyond) => return Step::Again,
+            Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
+        }
+        let step = self.enter_busy(object, index, pfn, writable, || self.check(depth) && also());
+        let page = self.vm.pages.get(pfn);
+        if matches!(step, Step::Done) || !object.is_anon() {
+            // A page of a file stays: readers may have seen it.
+            unbusy(self.vm, page);
+        } else {
+            object.take_back(self.vm, self.pin, index, pfn);
+        }
+        step
+    }
+
+    /// Moves a page that nobody else can see to the front, with its frame, and enters it writable.
+    fn take_over(&self, found: &Found<'_>, front: &Object, index: u32) -> Step {
+        if !found.page.try_hard_busy() {
+            return Step::Busy;
+        }
+        let still = found.page.is(found.object.identity(), found.index) && self.check(found.depth);
+        // A fork that comes now inherits both layers, so whoever looks finds the page in one of them.
+        let moved = still
+            && matches!(
+                found.object.move_page(self.vm, self.pin, (found.index, found.pfn), front, index),
+                Ok(true)
+            );
+        let step = if moved {
+            self.vm.stats.get(self.pin).cow_move.add(1);
+            mark(found.page, true);
+            self.enter_busy(front, index, found.pfn, true, || self.check(0))
+        } else {
+            Step::Again
+        };
+        unbusy(self.vm, found.page);
+        step
+    }
+
+    /// Enters a page that the caller holds busy and that is the right one if `check` says so: whatever else is
+    /// there gives way.
+    #[inline]
+    fn enter_busy(&self, object: &Object, index: u32, pfn: Pfn, writable: bool, check: impl Fn() -> bool) -> Step {
+        let mut leaf = Pte::user(pfn, self.prot(writable));
+        if writable {
+            leaf = leaf.dirtied();
+        }
+        self.vm.rmap.enter(object, index, self.space.pmap_arc(), self.va);
+        let mut gather = Gather::new();
+        let mut replace = None;
+        loop {
+            let entered =
+                self.space.pmap().enter(self.vm, self.pin, self.va, leaf, replace, &mut gather, &check);
+            let step = match entered {
+                Ok(_) => Step::Done,
+                Err(EnterError::Occupied(old)) => {
+                    replace = Some(old.pfn());
+                    continue;
+                }
+                Err(EnterError::NoTable(NoMemory)) => Step::Fail(FaultError::NoMemory),
+                Err(EnterError::Stale | EnterError::Retry) => Step::Again,
+            };
+            gather.finish(self.vm);
+            return step;
+        }
+    }
+
+    /// The page is in the front layer, or deeper and the access is no write.
+    #[inline]
+    fn resident(&self, found: &Found<'_>) -> Step {
+        if found.page.is_hard_busy() {
+            return Step::Busy;
+        }
+        let writable = found.depth == 0 && self.front_writable(found.object.is_anon());
+        let mut leaf = Pte::user(found.pfn, self.prot(writable));
+        if self.write {
+            leaf = leaf.dirtied();
+        }
+        self.vm.rmap.enter(found.object, found.index, self.space.pmap_arc(), self.va);
+        let check = || {
+            if writable {
+                // Before an entry that is there gains W.
+                found.page.set_flag(Flags::WRITEABLE | Flags::DIRTY);
+            }
+            self.check(found.depth)
+        };
+        let entered = self.space.pmap().enter_resident(self.vm, self.pin, self.va, leaf, check, || {
+            found.is_still(writable)
+        });
+        let counts = self.vm.stats.get(self.pin);
+        match entered {
+            Ok(Entered::New) => {
+                counts.resident.add(1);
+                if !found.object.is_anon() && !self.write {
+                    self.map_around(found);
+                }
+                Step::Done
+            }
+            Ok(_) => {
+                counts.upgraded.add(1);
+                Step::Done
+            }
+            Err(EnterError::Occupied(_)) if found.depth == 0 => self.displace(found, writable),
+            Err(EnterError::NoTable(NoMemory)) => Step::Fail(FaultError::NoMemory),
+            Err(EnterError::Stale | EnterError::Occupied(_)) => Step::Again,
+            Err(EnterError::Retry) => Step::Busy,
+        }
+    }
+
+    /// The front layer has a page, but the entry maps an older one, as after a collapse.
+    #[cold]
+    fn displace(&self, found: &Found<'_>, writable: bool) -> Step {
+        if !found.page.try_soft_busy() {
+            return Step::Busy;
+        }
+        let step = if found.page.is(found.object.identity(), found.index) {
+            mark(found.page, writable);
+            self.enter_busy(found.object, found.index, found.pfn, writable, || self.check(0))
+        } else {
+            Step::Again
+        };
+        let _woken = found.page.soft_unbusy();
+        step
+    }
+}
+
+/// Whether a protection allows an access. A page that can be written or executed can be read.
+#[inline]
+pub(crate) fn allows(prot: Prot, access: Access) -> bool {
+    match access {
+        Access::Read => !prot.is_none(),
+        Access::Write => prot.contains(Prot::WRITE),
+        Access::Exec => prot.contains(Prot::EXEC),
+    }
+}

@@ -1,0 +1,180 @@
+//! Entries of a map.
+
+use ksync::atomic::{AtomicU32, AtomicU64, Ordering::{Acquire, Relaxed, SeqCst}};
+use ksync::{CpuPin, EpochPtr};
+use rust_alloc::boxed::Box;
+use rust_alloc::sync::Arc;
+
+use crate::backing::Chain;
+use crate::map::{EntryFlags, Extent, Prot};
+use crate::{Machine, Vm};
+
+/// Addresses kept free below a range that grows down.
+pub const GUARD_GAP: u64 = 1 << 20;
+
+const DEAD: u32 = 1 << 31;
+const NEEDS_COPY: u32 = 1 << 30;
+const GENERATION: u32 = NEEDS_COPY - 1;
+
+/// State of an entry as a fault saw it: two of them are equal only if nothing changed that a fault depends on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EntryState(u32);
+
+impl EntryState {
+    /// The entry was replaced or unmapped.
+    pub const fn is_dead(self) -> bool {
+        self.0 & DEAD != 0
+    }
+
+    /// The front layer may be seen by others: a private write needs a new layer first.
+    pub const fn needs_copy(self) -> bool {
+        self.0 & NEEDS_COPY != 0
+    }
+}
+
+/// One mapped range. Bounds, protection and flags never change: a change makes a new entry.
+pub struct MapEntry {
+    start: u64,
+    end: u64,
+    prot: Prot,
+    maxprot: Prot,
+    flags: EntryFlags,
+    /// DEAD, NEEDS_COPY, generation. Changed under the map's lock, before any table is touched; read by faults.
+    state: AtomicU32,
+    /// Collapse has dealt with the addresses below. Guarded by the map's lock.
+    collapsed: AtomicU64,
+    /// The layers, front to old; none before the first fault of anonymous memory. Changed under the map's lock.
+    chain: EpochPtr<Chain>,
+}
+
+impl Extent for MapEntry {
+    fn start(&self) -> u64 {
+        self.start
+    }
+
+    fn end(&self) -> u64 {
+        self.end
+    }
+
+    fn low(&self) -> u64 {
+        if self.flags.contains(EntryFlags::GROWSDOWN) { self.start.saturating_sub(GUARD_GAP) } else { self.start }
+    }
+}
+
+/// What a new entry is to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EntryArgs {
+    /// First address.
+    pub start: u64,
+    /// First address behind.
+    pub end: u64,
+    /// Allowed accesses.
+    pub prot: Prot,
+    /// Accesses that mprotect may allow.
+    pub maxprot: Prot,
+    /// The rest.
+    pub flags: EntryFlags,
+}
+
+impl MapEntry {
+    /// An entry over a chain. The map's lock is held, or the map is not yet published.
+    pub(crate) fn new(args: EntryArgs, chain: Option<Chain>, needs_copy: bool) -> Arc<MapEntry> {
+        debug_assert!(args.start < args.end);
+        Arc::new(MapEntry {
+            start: args.start,
+            end: args.end,
+            prot: args.prot,
+            maxprot: args.maxprot,
+            flags: args.flags,
+            state: AtomicU32::new(if needs_copy { NEEDS_COPY } else { 0 }),
+            collapsed: AtomicU64::new(args.start),
+            chain: EpochPtr::new(chain.map(Box::new)),
+        })
+    }
+
+    /// All constant properties.
+    pub fn args(&self) -> EntryArgs {
+        EntryArgs { start: self.start, end: self.end, prot: self.prot, maxprot: self.maxprot, flags: self.flags }
+    }
+
+    /// Allowed accesses.
+    #[inline]
+    pub fn prot(&self) -> Prot {
+        self.prot
+    }
+
+    /// Accesses that mprotect may allow.
+    pub fn maxprot(&self) -> Prot {
+        self.maxprot
+    }
+
+    /// Flags.
+    #[inline]
+    pub fn flags(&self) -> EntryFlags {
+        self.flags
+    }
+
+    /// Whether writes are seen by others who map the same.
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.flags.contains(EntryFlags::SHARED)
+    }
+
+    /// The state now.
+    #[inline]
+    pub fn state(&self) -> EntryState {
+        EntryState(self.state.load(SeqCst))
+    }
+
+    /// Makes every fault that has seen an earlier state restart. The map's lock is held.
+    pub(crate) fn kill(&self) {
+        self.state.fetch_or(DEAD, SeqCst);
+    }
+
+    /// Sets or clears NEEDS_COPY, with a new generation. The map's lock is held.
+    pub(crate) fn set_needs_copy(&self, needs_copy: bool) {
+        let now = self.state.load(Relaxed);
+        let generation = now.wrapping_add(1) & GENERATION;
+        let flag = if needs_copy { NEEDS_COPY } else { 0 };
+        self.state.store((now & DEAD) | flag | generation, SeqCst);
+    }
+
+    /// The layers. Stable under the map's lock.
+    #[inline]
+    pub(crate) fn chain<'p>(&'p self, pin: &'p CpuPin) -> Option<&'p Chain> {
+        self.chain.load(pin)
+    }
+
+    /// The slot of the chain, for its writer under the map's lock.
+    pub(crate) fn chain_slot(&self) -> &EpochPtr<Chain> {
+        &self.chain
+    }
+
+    /// Gives an entry without a chain, or over, a chain. The map's lock is held.
+    pub(crate) fn set_chain<M: Machine>(&self, vm: &Vm<M>, chain: Option<Chain>) {
+        self.chain.replace(&vm.epoch, &ksync::pin(), chain.map(Box::new));
+    }
+
+    /// Replaces chain `old` by `new`, which keeps the layers that page-table entries still need. The map's lock is held.
+    pub(crate) fn succeed<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, old: &Chain, new: Chain) {
+        old.drop_uses(&new);
+        self.chain.replace(&vm.epoch, pin, Some(Box::new(new)));
+    }
+
+    /// Another entry over the same layers, or a part of them. The map's lock is held.
+    pub(crate) fn part(&self, args: EntryArgs) -> Arc<MapEntry> {
+        let pin = ksync::pin();
+        let chain = self.chain(&pin).map(Chain::share);
+        MapEntry::new(args, chain, self.state().needs_copy())
+    }
+
+    /// How far collapse has come. The map's lock is held.
+    pub(crate) fn collapsed(&self) -> u64 {
+        self.collapsed.load(Acquire)
+    }
+
+    /// Records how far collapse has come. The map's lock is held.
+    pub(crate) fn set_collapsed(&self, va: u64) {
+        self.collapsed.store(va, Relaxed);
+    }
+}

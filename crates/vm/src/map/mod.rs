@@ -1,0 +1,19 @@
+//! The map of an address space: which ranges are mapped, how, and by which layers.
+
+mod entry;
+mod prot;
+mod tree;
+
+use ksync::lock_class;
+
+pub use self::entry::{EntryArgs, EntryState, GUARD_GAP, MapEntry};
+pub use self::prot::{EntryFlags, Prot};
+pub use self::tree::{Extent, Tree};
+
+lock_class!(
+    /// A map's writers: replacement of entries and chains, fork.
+    pub MapLock, "vm map", rank = 60
+);
+
+/// Most entries of a map: Linux's default, so that programs meet the limit they know.
+pub const MAX_ENTRIES: usize = 65530;

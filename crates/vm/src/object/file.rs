@@ -1,0 +1,219 @@
+//! The contents of a file: read, write, truncate, punch.
+//!
+//! Guarantee: a read returns bytes that were in the file at some moment of the call; a truncation leaves no mapping of
+//! what it cut off, and what the file is extended by reads as zeroes.
+//!
+//! Readers copy under a pin and write no shared line: frames that leave a file are freed after a grace period. Writers
+//! keep the page soft-busy, so that it stays in the file while they copy.
+
+use ksync::atomic::{Ordering::SeqCst, fence};
+
+use super::{Insert, Kind, Object, STEP, rest_of_page, unbusy};
+use crate::alloc::NoMemory;
+use crate::page::{Flags, PAGE_SHIFT, PAGE_SIZE, Pfn, with_frame, with_frame_mut};
+use crate::rmap;
+use crate::tlb::Gather;
+use crate::{Machine, Vm};
+
+/// What a hole reads as.
+static ZEROES: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
+
+/// Largest file: 2^32 pages less one.
+pub const MAX_SIZE: u64 = (u32::MAX as u64) << PAGE_SHIFT;
+
+impl Object {
+    /// Reads from `offset` on: calls `copy` with one piece after another until it takes less than it is given, or the
+    /// file ends. Returns the bytes taken.
+    ///
+    /// `copy` runs with preemption off: it must not sleep, and a copy to user memory that faults returns short; the
+    /// caller then touches that memory and goes on from there. For anonymous objects the end is where they end.
+    pub fn read<M: Machine>(&self, vm: &Vm<M>, offset: u64, copy: &mut dyn FnMut(&[u8]) -> usize) -> u64 {
+        let mut at = offset;
+        loop {
+            let size = self.size();
+            if at >= size {
+                break;
+            }
+            let len = rest_of_page(at).min(usize::try_from(size - at).unwrap_or(usize::MAX));
+            let start = at as usize & (PAGE_SIZE - 1);
+            let pin = ksync::pin();
+            let taken = match self.lookup((at >> PAGE_SHIFT) as u32) {
+                // The frame outlives the pin even if it is truncated away meanwhile.
+                Some(pfn) => with_frame(&vm.machine, pfn, start, len, &mut *copy),
+                None => copy(&ZEROES[..len]),
+            };
+            drop(pin);
+            at += taken as u64;
+            if taken < len {
+                break;
+            }
+        }
+        at - offset
+    }
+
+    /// Writes `len` bytes at `offset`: calls `copy` to fill one piece after another until it fills less than it is
+    /// given. Returns the bytes written; the file grows to hold them.
+    ///
+    /// `copy` holds no lock and may sleep or fault. The caller serialises writes beyond the end among
+    /// themselves and with truncation, as files do by a lock of their own.
+    ///
+    /// # Errors
+    /// `NoMemory` if nothing was written for want of memory; a short count if something was.
+    pub fn write<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        offset: u64,
+        len: u64,
+        copy: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> Result<u64, NoMemory> {
+        let end = offset.saturating_add(len).min(MAX_SIZE);
+        let mut at = offset;
+        while at < end {
+            let piece = rest_of_page(at).min((end - at) as usize);
+            let pfn = match self.page_for_write(vm, (at >> PAGE_SHIFT) as u32) {
+                Ok(pfn) => pfn,
+                Err(NoMemory) if at > offset => break,
+                Err(NoMemory) => return Err(NoMemory),
+            };
+            let filled = with_frame_mut(&vm.machine, pfn, at as usize & (PAGE_SIZE - 1), piece, &mut *copy);
+            let _woken = vm.pages.get(pfn).soft_unbusy();
+            at += filled as u64;
+            if filled < piece {
+                break;
+            }
+        }
+        if at > self.size() && at > offset {
+            let _lock = self.lock.lock();
+            if at > self.size() {
+                self.limit.store(at, SeqCst);
+            }
+        }
+        Ok(at - offset)
+    }
+
+    /// The page at `index`, soft-busy; a new one of zeroes where there is none, also beyond the end.
+    fn page_for_write<M: Machine>(&self, vm: &Vm<M>, index: u32) -> Result<Pfn, NoMemory> {
+        loop {
+            let pin = ksync::pin();
+            let Some(pfn) = self.lookup(index) else {
+                let fresh = Object::zero_page(vm, &pin)?;
+                if self.insert_fresh(vm, &pin, index, fresh, Flags::EMPTY, true)? == Insert::Done {
+                    let _woken = vm.pages.get(fresh).downgrade_busy();
+                    return Ok(fresh);
+                }
+                continue;
+            };
+            let page = vm.pages.get(pfn);
+            if page.try_soft_busy() {
+                if page.is(self.identity(), index) {
+                    return Ok(pfn);
+                }
+                let _woken = page.soft_unbusy();
+            }
+            drop(pin);
+            ksync::doze();
+        }
+    }
+
+    /// Makes pages for `offset..offset + len`, and the file at least that long.
+    ///
+    /// # Errors
+    /// No memory; pages made so far stay.
+    pub fn allocate<M: Machine>(&self, vm: &Vm<M>, offset: u64, len: u64, grow: bool) -> Result<(), NoMemory> {
+        let end = offset.saturating_add(len).min(MAX_SIZE);
+        for index in offset >> PAGE_SHIFT..end.div_ceil(PAGE_SIZE as u64) {
+            let pfn = self.page_for_write(vm, index as u32)?;
+            let _woken = vm.pages.get(pfn).soft_unbusy();
+        }
+        let _lock = self.lock.lock();
+        if grow && end > self.size() {
+            self.limit.store(end, SeqCst);
+        }
+        Ok(())
+    }
+
+    /// Sets the size. What lies beyond a smaller one is unmapped everywhere and freed; accesses there end in `Bus`.
+    pub fn truncate<M: Machine>(&self, vm: &Vm<M>, size: u64) {
+        debug_assert!(self.kind == Kind::File);
+        let size = size.min(MAX_SIZE);
+        let _lock = self.lock.lock();
+        let old = self.limit.swap(size, SeqCst);
+        // Pairs with the fence of an insertion.
+        fence(SeqCst);
+        // A write beyond the end may have left pages there, so growing sweeps as well: it is a look at empty slots.
+        let first = size.div_ceil(PAGE_SIZE as u64);
+        if let Ok(first) = u32::try_from(first) {
+            self.remove_mapped(vm, first, u32::MAX);
+        }
+        if size < old {
+            self.zero_part(vm, size, PAGE_SIZE as u64 - 1 - (size + PAGE_SIZE as u64 - 1) % PAGE_SIZE as u64);
+        }
+    }
+
+    /// Makes `offset..offset + len` read as zeroes and frees its whole pages. The size stays.
+    pub fn punch<M: Machine>(&self, vm: &Vm<M>, offset: u64, len: u64) {
+        let end = offset.saturating_add(len).min(MAX_SIZE);
+        if offset >= end {
+            return;
+        }
+        let _lock = self.lock.lock();
+        let (first, behind) = (offset.div_ceil(PAGE_SIZE as u64), end >> PAGE_SHIFT);
+        if first < behind {
+            self.remove_mapped(vm, first as u32, (behind - 1) as u32);
+        }
+        if offset >> PAGE_SHIFT == end >> PAGE_SHIFT {
+            self.zero_part(vm, offset, end - offset);
+        } else {
+            self.zero_part(vm, offset, (first << PAGE_SHIFT) - offset);
+            self.zero_part(vm, behind << PAGE_SHIFT, end - (behind << PAGE_SHIFT));
+        }
+    }
+
+    /// Zeroes `len` bytes at `offset`, all in one page, if the page is resident. `lock` is held.
+    fn zero_part<M: Machine>(&self, vm: &Vm<M>, offset: u64, len: u64) {
+        if len == 0 {
+            return;
+        }
+        if let Some(pfn) = self.busy_page(vm, (offset >> PAGE_SHIFT) as u32) {
+            let start = offset as usize & (PAGE_SIZE - 1);
+            with_frame_mut(&vm.machine, pfn, start, len as usize, |bytes| bytes.fill(0));
+            unbusy(vm, vm.pages.get(pfn));
+        }
+    }
+
+    /// Takes the pages of `first..=last` out, unmaps them everywhere, and frees them after a grace period. One flush
+    /// per step. `lock` is held.
+    fn remove_mapped<M: Machine>(&self, vm: &Vm<M>, first: u32, last: u32) {
+        let mut at = Some(first);
+        while let Some(from) = at {
+            at = self.remove_mapped_step(vm, from, last);
+        }
+    }
+
+    fn remove_mapped_step<M: Machine>(&self, vm: &Vm<M>, from: u32, last: u32) -> Option<u32> {
+        let mut gather = Gather::new();
+        let mut at = from;
+        for _ in 0..STEP {
+            let Some((index, _)) = self.next_resident(at, last) else {
+                gather.finish(vm);
+                return None;
+            };
+            if let Some(pfn) = self.busy_page(vm, index) {
+                let removed = self.slots.remove(index, pfn);
+                debug_assert!(removed, "a hard-busy page left its slot");
+                rmap::remove_all(vm, self, index, pfn, &mut gather);
+                vm.pages.get(pfn).clear_identity();
+                gather.free_later(vm, pfn);
+            }
+            match index.checked_add(1) {
+                Some(next) if next <= last => at = next,
+                _ => {
+                    gather.finish(vm);
+                    return None;
+                }
+            }
+        }
+        gather.finish(vm);
+        Some(at)
+    }
+}

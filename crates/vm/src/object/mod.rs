@@ -1,0 +1,356 @@
+//! Objects: index → page, and who maps them.
+//!
+//! Guarantee: a page in an object's slot carries the object's identity and belongs to it alone; every page-table
+//! entry that maps it is reachable through the object's hub.
+//!
+//! Mechanism: pages are inserted by one compare-and-swap, hard-busy until their inserter is done, and removed by
+//! whoever holds them hard-busy. `limit` is written before pages are swept out, and read after a page was put in: of an
+//! insertion and a sweep one sees the other. An object lives while it has attachments (mappings) or base
+//! references; whoever ends the last one passes `&Vm` and thereby frees the pages.
+
+mod file;
+mod hub;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+use core::any::Any;
+use core::ptr;
+
+use ksync::atomic::{AtomicBool, AtomicU64, Ordering::{Acquire, SeqCst}, fence};
+use ksync::{CpuPin, Mutex, Once, lock_class};
+use rust_alloc::sync::Arc;
+
+pub(crate) use self::hub::Hub;
+pub use self::hub::{Attachment, ObjectRef, ReverseLock};
+use self::slots::Slots;
+use crate::alloc::{NoMemory, Rights};
+use crate::rmap::ReverseMap;
+use crate::page::{Flags, PAGE_SHIFT, PAGE_SIZE, Page, Pfn, State, zero_frame};
+use crate::{Machine, Vm};
+
+lock_class!(
+    /// An object's size and the removal of ranges of its pages.
+    pub ObjectLock, "vm object", rank = 64
+);
+
+/// Pages that one step of a long operation handles: bounds the time with preemption off.
+const STEP: usize = 32;
+
+/// What an object holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Memory without a name.
+    Anon,
+    /// The contents of a file: tmpfs and page cache are one.
+    File,
+}
+
+/// Outcome of putting a page into an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Insert {
+    /// The page is in, hard-busy by the caller.
+    Done,
+    /// Somebody else was faster; the page was freed.
+    Lost,
+    /// The index lies beyond the end (or the object is dying); the page was freed.
+    Beyond,
+}
+
+/// A set of pages with identities. See the module.
+pub struct Object {
+    kind: Kind,
+    /// Bytes that exist. Anonymous objects: everything, or nothing once the object is dying. Atomic; changed
+    /// under `lock`.
+    limit: AtomicU64,
+    slots: Slots,
+    /// The last reference went, and nobody has freed the pages yet. Atomic.
+    orphan: AtomicBool,
+    /// Serialises changes of size and removals of ranges.
+    lock: Mutex<(), ObjectLock>,
+    /// Whatever the owner wants to find again from a mapping. Set once.
+    tag: Once<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Object {
+    fn new(kind: Kind) -> Object {
+        Object {
+            kind,
+            limit: AtomicU64::new(if kind == Kind::Anon { u64::MAX } else { 0 }),
+            slots: Slots::new(),
+            orphan: AtomicBool::new(false),
+            lock: Mutex::new(()),
+            tag: Once::new(),
+        }
+    }
+
+    /// The identity that the object's pages carry.
+    #[inline]
+    pub fn identity(&self) -> usize {
+        ptr::from_ref(self).expose_provenance()
+    }
+
+    /// What it holds.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Whether it is anonymous memory.
+    #[inline]
+    pub fn is_anon(&self) -> bool {
+        self.kind == Kind::Anon
+    }
+
+    /// Bytes in a file; meaningless for anonymous memory.
+    pub fn size(&self) -> u64 {
+        self.limit.load(Acquire)
+    }
+
+    /// Whether a page exists, or may be made, at `index`.
+    #[inline]
+    pub fn has_index(&self, index: u32) -> bool {
+        u64::from(index) << PAGE_SHIFT < self.limit.load(SeqCst)
+    }
+
+    /// Remembers something about the object for [`tag`](Object::tag); the first call counts.
+    pub fn set_tag(&self, tag: Arc<dyn Any + Send + Sync>) {
+        // A second tag is dropped, as documented.
+        drop(self.tag.set(tag));
+    }
+
+    /// What [`set_tag`](Object::set_tag) stored.
+    pub fn tag(&self) -> Option<&Arc<dyn Any + Send + Sync>> {
+        self.tag.get()
+    }
+
+    /// The page at `index`: a hint, until it is busied or claimed and its identity checked.
+    #[inline]
+    pub fn lookup(&self, index: u32) -> Option<Pfn> {
+        self.slots.get(index)
+    }
+
+    /// Whether `page` is still this object's page `index` and nobody is changing that. For a fault's check.
+    #[inline]
+    pub fn holds(&self, page: &Page, index: u32) -> bool {
+        page.is(self.identity(), index) && !page.is_hard_busy()
+    }
+
+    /// The first resident page in `from..=last`: a hint.
+    pub fn next_resident(&self, from: u32, last: u32) -> Option<(u32, Pfn)> {
+        self.slots.next(from, last)
+    }
+
+    /// Number of resident pages, by counting. Takes time proportional to the object.
+    pub fn resident(&self) -> u64 {
+        let (mut count, mut from) = (0, 0);
+        while let Some((index, _)) = self.slots.next(from, u32::MAX) {
+            count += 1;
+            match index.checked_add(1) {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+        count
+    }
+
+    /// Takes a page of zeroes from the allocator.
+    ///
+    /// # Errors
+    /// No memory for users.
+    #[inline]
+    pub(crate) fn zero_page<M: Machine>(vm: &Vm<M>, pin: &CpuPin) -> Result<Pfn, NoMemory> {
+        let pfn = vm.alloc.alloc(pin, Rights::User)?;
+        zero_frame(&vm.machine, pfn);
+        Ok(pfn)
+    }
+
+    /// Puts a fresh page, whose contents are ready, at `index`, with `flags` besides VALID. It stays hard-busy unless freed.
+    ///
+    /// # Errors
+    /// No memory for a node; the page was freed.
+    #[inline]
+    pub(crate) fn insert<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, index: u32, pfn: Pfn, flags: Flags) -> Result<Insert, NoMemory> {
+        self.insert_fresh(vm, pin, index, pfn, flags, false)
+    }
+
+    fn insert_fresh<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        index: u32,
+        pfn: Pfn,
+        flags: Flags,
+        beyond: bool,
+    ) -> Result<Insert, NoMemory> {
+        let page = vm.pages.get(pfn);
+        page.init_flags(if self.is_anon() { State::Anon } else { State::File }, flags.with(Flags::VALID));
+        page.set_identity(self.identity(), index);
+        match self.slots.insert(pin, index, pfn) {
+            Ok(true) => {}
+            Ok(false) => {
+                discard(vm, pin, page, pfn);
+                return Ok(Insert::Lost);
+            }
+            Err(NoMemory) => {
+                discard(vm, pin, page, pfn);
+                return Err(NoMemory);
+            }
+        }
+        // Pairs with the fence of a sweep: either it sees the page, or this sees the limit.
+        fence(SeqCst);
+        if !beyond && !self.has_index(index) {
+            self.take_back(vm, pin, index, pfn);
+            return Ok(Insert::Beyond);
+        }
+        Ok(Insert::Done)
+    }
+
+    /// Takes out a page that the caller holds hard-busy and that nothing maps or reads, and frees it.
+    pub(crate) fn take_back<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, index: u32, pfn: Pfn) {
+        let removed = self.slots.remove(index, pfn);
+        debug_assert!(removed, "a hard-busy page left its slot");
+        discard(vm, pin, vm.pages.get(pfn), pfn);
+    }
+
+    /// Moves a page that the caller holds hard-busy from `index` here to `to_index` of `to`, where it stays busy. Its
+    /// page-table entries stay as they are. False, and nothing done, if that slot is taken.
+    pub(crate) fn move_page<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        (index, pfn): (u32, Pfn),
+        to: &Object,
+        to_index: u32,
+    ) -> Result<bool, NoMemory> {
+        // In at the new place first: who sees the old slot empty finds the new one full.
+        if !to.slots.insert(pin, to_index, pfn)? {
+            return Ok(false);
+        }
+        fence(SeqCst);
+        if !to.has_index(to_index) {
+            let _removed = to.slots.remove(to_index, pfn);
+            return Ok(false);
+        }
+        vm.rmap.moved((self, index), (to, to_index));
+        vm.pages.get(pfn).move_identity(to.identity(), to_index);
+        let removed = self.slots.remove(index, pfn);
+        debug_assert!(removed, "a hard-busy page left its slot");
+        Ok(true)
+    }
+
+    /// Frees the pages of `first..=last`, which nothing maps and no one else can reach. Preemptible.
+    pub(crate) fn remove_unmapped<M: Machine>(&self, vm: &Vm<M>, first: u32, last: u32) {
+        let mut from = first;
+        while let Some(next) = self.remove_step(vm, from, last) {
+            from = next;
+        }
+    }
+
+    /// Frees up to [`STEP`] pages; returns where to go on.
+    fn remove_step<M: Machine>(&self, vm: &Vm<M>, from: u32, last: u32) -> Option<u32> {
+        let pin = ksync::pin();
+        let mut freed = [Pfn::NONE; STEP];
+        let (mut count, mut at, mut more) = (0, from, None);
+        while let Some((index, pfn)) = self.slots.next(at, last) {
+            if count == STEP {
+                more = Some(index);
+                break;
+            }
+            let page = vm.pages.get(pfn);
+            if page.try_hard_busy() {
+                if page.is(self.identity(), index) && self.slots.remove(index, pfn) {
+                    page.clear_identity();
+                    freed[count] = pfn;
+                    count += 1;
+                } else {
+                    unbusy(vm, page);
+                }
+            } else {
+                more = Some(index);
+                break;
+            }
+            match index.checked_add(1) {
+                Some(next) if next <= last => at = next,
+                _ => break,
+            }
+        }
+        vm.alloc.free_bulk(&pin, &freed[..count]);
+        if more.is_some() && count == 0 {
+            // Somebody holds the page for the length of a fault or a scan.
+            drop(pin);
+            ksync::doze();
+        }
+        more
+    }
+
+    /// Frees everything: nothing is attached and no reference is left. Faults that are still under way find the limit.
+    fn die<M: Machine>(&self, vm: &Vm<M>) {
+        self.limit.store(0, SeqCst);
+        fence(SeqCst);
+        self.remove_unmapped(vm, 0, u32::MAX);
+    }
+
+    /// Takes the pages of `first..=last` out, hard-busy and without identity, and passes them to `give`, while the
+    /// caller sees to their page-table entries. Sleeping context.
+    pub(crate) fn take_out<M: Machine>(&self, vm: &Vm<M>, first: u32, last: u32, give: &mut dyn FnMut(Pfn)) {
+        let mut at = first;
+        while let Some((index, _)) = self.slots.next(at, last) {
+            if let Some(pfn) = self.busy_page(vm, index) {
+                let removed = self.slots.remove(index, pfn);
+                debug_assert!(removed, "a hard-busy page left its slot");
+                vm.pages.get(pfn).clear_identity();
+                give(pfn);
+            }
+            match index.checked_add(1) {
+                Some(next) if next <= last => at = next,
+                _ => return,
+            }
+        }
+    }
+
+    /// As `die`, in one go under the caller's pin: if the last two references ended at the same time.
+    fn die_if_last<M: Machine>(&self, vm: &Vm<M>) {
+        if self.orphan.swap(false, SeqCst) {
+            self.die(vm);
+        }
+    }
+
+    /// Hard-busies the page at `index`, waiting for others. `None` if there is none. Sleeping context.
+    pub(crate) fn busy_page<M: Machine>(&self, vm: &Vm<M>, index: u32) -> Option<Pfn> {
+        loop {
+            let pfn = self.slots.get(index)?;
+            let page = vm.pages.get(pfn);
+            if page.try_hard_busy() {
+                if page.is(self.identity(), index) {
+                    return Some(pfn);
+                }
+                unbusy(vm, page);
+            }
+            ksync::doze();
+        }
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        debug_assert!(self.slots.next(0, u32::MAX).is_none(), "an object was dropped with pages in it");
+    }
+}
+
+/// Drops hard busy.
+pub(crate) fn unbusy<M: Machine>(_vm: &Vm<M>, page: &Page) {
+    // Nobody sleeps for a page: holders are pinned or about to finish, so waiters doze and look again.
+    let _woken = page.hard_unbusy();
+}
+
+/// Frees a hard-busy page that no slot holds.
+fn discard<M: Machine>(vm: &Vm<M>, pin: &CpuPin, page: &Page, pfn: Pfn) {
+    page.clear_identity();
+    vm.alloc.free(pin, pfn);
+}
+
+/// Bytes from `offset` to the end of its page.
+const fn rest_of_page(offset: u64) -> usize {
+    PAGE_SIZE - (offset as usize & (PAGE_SIZE - 1))
+}

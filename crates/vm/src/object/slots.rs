@@ -1,0 +1,207 @@
+//! Index → frame number of an object.
+//!
+//! Guarantee: lookups and insertions take no lock and never see a page at a wrong index; a slot changes from empty to
+//! a page, or from a page to empty, by one compare-and-swap.
+//!
+//! Mechanism: the first four slots lie in the object, the others in 64-way nodes. An index belongs to the tree whose
+//! height is its number of base-64 digits, so a growing object adds trees and never moves a node. Nodes are set once
+//! and go with the object: a looker needs no protection beyond the object itself.
+
+use rust_alloc::boxed::Box;
+use rust_alloc::vec::Vec;
+use ksync::{CpuPin, Once};
+use ksync::atomic::{AtomicU32, Ordering::{AcqRel, Acquire, Relaxed, SeqCst}};
+
+use crate::alloc::NoMemory;
+use crate::page::Pfn;
+
+const DIGIT: u32 = 6;
+const FAN: usize = 1 << DIGIT;
+/// Digits of a 32-bit index.
+const HEIGHTS: usize = 6;
+const INLINE: usize = 4;
+const EMPTY: u32 = u32::MAX;
+
+/// Set once. Whoever sets it is pinned, so that others wait for a few instructions at most.
+type Link = Once<Box<Node>>;
+
+enum Node {
+    Inner(Box<[Link]>),
+    Leaf(Box<[AtomicU32]>),
+}
+
+impl Node {
+    fn new(height: usize) -> Result<Node, NoMemory> {
+        Ok(if height == 0 {
+            let mut slots = Vec::new();
+            slots.try_reserve_exact(FAN).map_err(|_| NoMemory)?;
+            slots.resize_with(FAN, || AtomicU32::new(EMPTY));
+            Node::Leaf(slots.into_boxed_slice())
+        } else {
+            let mut slots = Vec::new();
+            slots.try_reserve_exact(FAN).map_err(|_| NoMemory)?;
+            slots.resize_with(FAN, Link::new);
+            Node::Inner(slots.into_boxed_slice())
+        })
+    }
+}
+
+/// The slots of one object.
+pub(super) struct Slots {
+    inline: [AtomicU32; INLINE],
+    roots: [Link; HEIGHTS],
+}
+
+fn height_of(index: u32) -> usize {
+    ((32 - index.leading_zeros()).div_ceil(DIGIT).max(1) - 1) as usize
+}
+
+fn digit(index: u32, height: usize) -> usize {
+    (index >> (DIGIT * height as u32)) as usize & (FAN - 1)
+}
+
+impl Slots {
+    pub(super) fn new() -> Slots {
+        Slots { inline: [const { EMPTY }; INLINE].map(AtomicU32::new), roots: core::array::from_fn(|_| Link::new()) }
+    }
+
+    #[inline]
+    fn slot(&self, index: u32) -> Option<&AtomicU32> {
+        if let Some(slot) = self.inline.get(index as usize) {
+            return Some(slot);
+        }
+        let mut height = height_of(index);
+        let mut node: &Node = self.roots[height].get()?;
+        loop {
+            match node {
+                Node::Leaf(slots) => return slots.get(digit(index, 0)),
+                Node::Inner(nodes) => node = nodes[digit(index, height)].get()?,
+            }
+            height -= 1;
+        }
+    }
+
+    /// The slot of `index`, with the nodes that lead to it made where missing.
+    fn make_slot(&self, pin: &CpuPin, index: u32) -> Result<&AtomicU32, NoMemory> {
+        if let Some(slot) = self.inline.get(index as usize) {
+            return Ok(slot);
+        }
+        let mut height = height_of(index);
+        let mut node = made(pin, &self.roots[height], height)?;
+        loop {
+            match node {
+                Node::Leaf(slots) => return Ok(&slots[digit(index, 0)]),
+                Node::Inner(nodes) => node = made(pin, &nodes[digit(index, height)], height - 1)?,
+            }
+            height -= 1;
+        }
+    }
+
+    /// The page at `index`. A hint until the page is busied and its identity checked.
+    #[inline]
+    pub(super) fn get(&self, index: u32) -> Option<Pfn> {
+        match self.slot(index)?.load(Acquire) {
+            EMPTY => None,
+            n => Some(Pfn(n)),
+        }
+    }
+
+    /// Puts a page into an empty slot; `Ok(false)` if the slot was taken. A full barrier either way.
+    pub(super) fn insert(&self, pin: &CpuPin, index: u32, pfn: Pfn) -> Result<bool, NoMemory> {
+        Ok(self.make_slot(pin, index)?.compare_exchange(EMPTY, pfn.0, SeqCst, Acquire).is_ok())
+    }
+
+    /// Empties the slot if it holds `pfn`.
+    pub(super) fn remove(&self, index: u32, pfn: Pfn) -> bool {
+        self.slot(index).is_some_and(|s| s.compare_exchange(pfn.0, EMPTY, AcqRel, Relaxed).is_ok())
+    }
+
+    /// The first resident index in `from..=last`, with its page.
+    pub(super) fn next(&self, from: u32, last: u32) -> Option<(u32, Pfn)> {
+        let mut at = from;
+        while at <= last {
+            if at < INLINE as u32 {
+                match self.get(at) {
+                    Some(pfn) => return Some((at, pfn)),
+                    None => at += 1,
+                }
+                continue;
+            }
+            let height = height_of(at);
+            match self.roots[height].get().map_or(Err(64_u64.pow(height as u32 + 1)), |n| scan(n, height, at)) {
+                Ok((found, pfn)) if found <= last => return Some((found, pfn)),
+                Err(next) if next <= u64::from(last) => at = next as u32,
+                _ => return None,
+            }
+        }
+        None
+    }
+}
+
+fn made<'a>(_pin: &CpuPin, slot: &'a Link, height: usize) -> Result<&'a Node, NoMemory> {
+    if let Some(node) = slot.get() {
+        return Ok(node);
+    }
+    // Another CPU may be faster; then its node serves.
+    drop(slot.set(Box::new(Node::new(height)?)));
+    loop {
+        if let Some(node) = slot.get() {
+            return Ok(node);
+        }
+        core::hint::spin_loop();
+    }
+}
+
+/// The first page at or after `at` in the subtree that holds `at`, else the first index behind that subtree.
+fn scan(node: &Node, height: usize, at: u32) -> Result<(u32, Pfn), u64> {
+    let span = 1_u64 << (DIGIT * height as u32);
+    let base = u64::from(at) & !(span * FAN as u64 - 1);
+    let mut at = at;
+    for d in digit(at, height)..FAN {
+        let behind = base + (d as u64 + 1) * span;
+        match node {
+            Node::Leaf(slots) => {
+                let n = slots[d].load(Acquire);
+                if n != EMPTY {
+                    return Ok(((base + d as u64) as u32, Pfn(n)));
+                }
+            }
+            Node::Inner(nodes) => {
+                if let Some(found) = nodes[d].get().and_then(|n| scan(n, height - 1, at).ok()) {
+                    return Ok(found);
+                }
+            }
+        }
+        if behind > u64::from(u32::MAX) {
+            return Err(behind);
+        }
+        at = behind as u32;
+    }
+    Err(base + span * FAN as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indexes_of_every_size_are_found_in_order() {
+        let slots = Slots::new();
+        let at = [0, 3, 4, 63, 64, 65, 4095, 4096, 4097, 262_143, 262_144, 1 << 24, 1 << 30, u32::MAX - 1, u32::MAX];
+        for (n, &i) in at.iter().enumerate() {
+            assert!(slots.get(i).is_none());
+            assert!(slots.insert(&ksync::pin(), i, Pfn(n as u32)).unwrap());
+            assert!(!slots.insert(&ksync::pin(), i, Pfn(77)).unwrap());
+            assert_eq!(slots.get(i), Some(Pfn(n as u32)));
+        }
+        let mut from = 0;
+        for (n, &i) in at.iter().enumerate() {
+            assert_eq!(slots.next(from, u32::MAX), Some((i, Pfn(n as u32))));
+            from = i.wrapping_add(1);
+        }
+        assert_eq!(slots.next(66, 4094), None);
+        assert!(!slots.remove(64, Pfn(0)));
+        assert!(slots.remove(64, Pfn(4)));
+        assert_eq!(slots.next(64, u32::MAX), Some((65, Pfn(5))));
+    }
+}

@@ -1,0 +1,255 @@
+//! madvise, msync's part of the map, mlock's flags.
+
+use rust_alloc::sync::Arc;
+
+use super::edit::Locked;
+use super::mmap::range_end;
+use super::{Space, VmError};
+use crate::backing::{Backing, Chain};
+use crate::fault::{Access, FaultError};
+use crate::map::{EntryArgs, EntryFlags, Extent, MapEntry, Prot};
+use crate::tlb::Gather;
+use crate::{Machine, Vm};
+
+/// What a program says about a range. Advice that has no effect here needs no variant: the caller checks the range
+/// by [`Advice::Nothing`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Advice {
+    /// Only check that the range is mapped.
+    Nothing,
+    /// The contents may go now: private memory reads as zeroes, or as its file, next time.
+    DontNeed,
+    /// As `DontNeed`, at leisure; private anonymous memory only.
+    Free,
+    /// Make the pages readable now.
+    PopulateRead,
+    /// Make the pages writable now.
+    PopulateWrite,
+    /// Do not give the range to children.
+    DontFork,
+    /// Give it to them.
+    DoFork,
+    /// Give children zeroes.
+    WipeOnFork,
+    /// Give them copies.
+    KeepOnFork,
+    /// Leave it out of core dumps.
+    DontDump,
+    /// Put it in.
+    DoDump,
+    /// Free the pages of the file itself.
+    Remove,
+}
+
+impl Space {
+    /// Applies advice to a range. Parts that are not mapped are skipped, and reported at the end, as in Linux.
+    ///
+    /// # Errors
+    /// `NotMapped`: parts are not mapped; `Invalid`: alignment, or advice that does not fit the mapping; `Denied`: pages
+    /// cannot be populated under that protection; `NoMemory`.
+    pub fn advise<M: Machine>(&self, vm: &Vm<M>, start: u64, len: u64, advice: Advice) -> Result<(), VmError> {
+        let mut map = self.lock();
+        let end = range_end(&map, start, len)?;
+        let covered = map.covers(start, end) || start == end;
+        match advice {
+            Advice::PopulateRead | Advice::PopulateWrite => {
+                drop(map);
+                return if covered { self.populate_advised(vm, start, end, advice) } else { Err(VmError::NotMapped) };
+            }
+            Advice::DontNeed | Advice::Free => self.discard(vm, &mut map, start, end, advice)?,
+            Advice::Remove => self.remove_file_pages(vm, &map, start, end)?,
+            _ => {
+                if let Some((clear, set)) = flag_change(advice)
+                    && start < end
+                {
+                    Space::change(&mut map, vm, (start, end), |args| EntryArgs {
+                        flags: args.flags.without(clear).with(set),
+                        ..args
+                    })?;
+                    map.merge_at(vm, start);
+                    map.merge_at(vm, end);
+                }
+            }
+        }
+        if covered { Ok(()) } else { Err(VmError::NotMapped) }
+    }
+
+    fn populate_advised<M: Machine>(&self, vm: &Vm<M>, start: u64, end: u64, advice: Advice) -> Result<(), VmError> {
+        let access = if advice == Advice::PopulateRead { Access::Read } else { Access::Write };
+        self.populate(vm, start, end - start, access).map_err(|why| match why {
+            FaultError::NotMapped => VmError::NotMapped,
+            FaultError::Denied | FaultError::Bus => VmError::Denied,
+            FaultError::NoMemory => VmError::NoMemory,
+        })
+    }
+
+    /// Locks a range in memory, or unlocks it. Accounting only as yet: nothing is paged out, so nothing needs to be
+    /// kept.
+    ///
+    /// # Errors
+    /// `NotMapped`, `Invalid`; `NoMemory` if a page cannot be had.
+    pub fn set_locked<M: Machine>(&self, vm: &Vm<M>, start: u64, len: u64, locked: bool) -> Result<(), VmError> {
+        let end = {
+            let mut map = self.lock();
+            let end = range_end(&map, start, len)?;
+            if start == end {
+                return Ok(());
+            }
+            if !map.covers(start, end) {
+                return Err(VmError::NotMapped);
+            }
+            Space::change(&mut map, vm, (start, end), |args| EntryArgs {
+                flags: if locked { args.flags.with(EntryFlags::LOCKED) } else { args.flags.without(EntryFlags::LOCKED) },
+                ..args
+            })?;
+            map.merge_at(vm, start);
+            map.merge_at(vm, end);
+            end
+        };
+        if locked {
+            let mut at = start;
+            while let Some((from, to, prot)) = self.next_range(at, end) {
+                let access = if prot.contains(Prot::WRITE) { Access::Write } else { Access::Read };
+                if self.populate(vm, from, to - from, access) == Err(FaultError::NoMemory) {
+                    return Err(VmError::NoMemory);
+                }
+                at = to;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first mapped range of `start..end` and its protection.
+    fn next_range(&self, start: u64, end: u64) -> Option<(u64, u64, Prot)> {
+        let map = self.lock();
+        let entry = map.tree().first_ending_above(start)?;
+        (start < end && entry.start() < end).then(|| (entry.start().max(start), entry.end().min(end), entry.prot()))
+    }
+
+    /// Throws the contents of a range away.
+    fn discard<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        map: &mut Locked<'_>,
+        start: u64,
+        end: u64,
+        advice: Advice,
+    ) -> Result<(), VmError> {
+        let entries = map.overlapping(start, end);
+        let unfit = |entry: &Arc<MapEntry>| {
+            entry.flags().contains(EntryFlags::LOCKED)
+                || (advice == Advice::Free && (entry.is_shared() || entry.flags().contains(EntryFlags::FILE)))
+        };
+        if entries.iter().any(unfit) {
+            return Err(VmError::Invalid);
+        }
+        for entry in &entries {
+            let (from, to) = (entry.start().max(start), entry.end().min(end));
+            match self.discard_how(entry) {
+                How::Nothing => {}
+                How::Unmap => map.remove_pages(vm, from, to),
+                How::FreePages(layer) => self.free_pages(vm, entry, &layer, from, to),
+                How::Replace => self.replace_fresh(vm, map, from, to)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn discard_how(&self, entry: &MapEntry) -> How {
+        let pin = ksync::pin();
+        let Some(chain) = entry.chain(&pin) else { return How::Nothing };
+        if entry.is_shared() {
+            return How::Unmap;
+        }
+        let front = chain.front();
+        let behind_is_file = match chain.layers() {
+            [one] => one.is_anon(),
+            [_, file] => !file.is_anon(),
+            _ => false,
+        };
+        if chain.layers().len() == 1 && !front.is_anon() {
+            // Nothing private yet.
+            How::Unmap
+        } else if behind_is_file && !entry.state().needs_copy() && front.is_own() {
+            How::FreePages(front.clone())
+        } else {
+            How::Replace
+        }
+    }
+
+    /// Frees the pages of a layer that is ours alone. Frames wait for a grace period, so one flush serves all.
+    fn free_pages<M: Machine>(&self, vm: &Vm<M>, entry: &MapEntry, layer: &Arc<Backing>, start: u64, end: u64) {
+        let Some(object) = layer.object_ref() else { return };
+        // Faults that have found a page already start again.
+        entry.set_needs_copy(false);
+        let mut gather = Gather::new();
+        let (first, last) = layer.relation().indexes(start, end);
+        object.take_out(vm, first, last, &mut |pfn| gather.free_later(vm, pfn));
+        self.pmap().remove_range(vm, start, end, &mut gather);
+        gather.finish(vm);
+        object.release(vm);
+    }
+
+    /// Gives a range the contents it had when it was mapped: zeroes, or its file.
+    pub(super) fn replace_fresh<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        map: &mut Locked<'_>,
+        start: u64,
+        end: u64,
+    ) -> Result<(), VmError> {
+        let edit = map.cut(start, end, |entry, args| {
+            let pin = ksync::pin();
+            let file = entry.chain(&pin).and_then(Chain::terminal_file).cloned();
+            let needs_copy = file.is_some() && !entry.is_shared();
+            Some(MapEntry::new(args, file.map(Chain::of), needs_copy))
+        })?;
+        map.commit(vm, &edit);
+        map.remove_pages(vm, start, end);
+        for entry in &edit.old {
+            entry.end_replaced(vm, entry.start().max(start), entry.end().min(end));
+        }
+        map.merge_at(vm, start);
+        map.merge_at(vm, end);
+        Ok(())
+    }
+
+    /// Frees the pages of the files that a range maps shared and writable.
+    fn remove_file_pages<M: Machine>(&self, vm: &Vm<M>, map: &Locked<'_>, start: u64, end: u64) -> Result<(), VmError> {
+        for entry in map.overlapping(start, end) {
+            if !entry.is_shared() || !entry.prot().contains(Prot::WRITE) {
+                return Err(VmError::Denied);
+            }
+            let layer = {
+                let pin = ksync::pin();
+                entry.chain(&pin).map(|chain| chain.front().clone())
+            };
+            let Some(layer) = layer else { continue };
+            let Some(object) = layer.object_ref() else { continue };
+            let (from, to) = (entry.start().max(start), entry.end().min(end));
+            object.punch(vm, layer.relation().offset(from), to - from);
+            object.release(vm);
+        }
+        Ok(())
+    }
+}
+
+enum How {
+    Nothing,
+    Unmap,
+    FreePages(Arc<Backing>),
+    Replace,
+}
+
+fn flag_change(advice: Advice) -> Option<(EntryFlags, EntryFlags)> {
+    let none = EntryFlags::EMPTY;
+    Some(match advice {
+        Advice::DontFork => (none, EntryFlags::DONTFORK),
+        Advice::DoFork => (EntryFlags::DONTFORK, none),
+        Advice::WipeOnFork => (none, EntryFlags::WIPEONFORK),
+        Advice::KeepOnFork => (EntryFlags::WIPEONFORK, none),
+        Advice::DontDump => (none, EntryFlags::DONTDUMP),
+        Advice::DoDump => (EntryFlags::DONTDUMP, none),
+        _ => return None,
+    })
+}

@@ -1,0 +1,62 @@
+//! Legal havoc: what may happen at any moment, made to happen.
+
+use crate::page::{Flags, Pfn, owner};
+use crate::tlb::Gather;
+use crate::{Machine, Vm};
+use crate::object::unbusy;
+use crate::rmap;
+use crate::space::Space;
+
+/// What [`Vm::chaos_scan`] came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Chaos {
+    /// No such frame, or somebody holds it.
+    Skipped,
+    /// The frame belongs to no object.
+    NoObject,
+    /// The page was removed from so many tables.
+    Removed(usize),
+}
+
+impl<M: Machine> Vm<M> {
+    /// Removes the page in a frame from every page table that maps it. Harmless: the next access faults it in.
+    pub fn chaos_scan(&self, pfn: Pfn) -> Chaos {
+        let Some(page) = self.pages.find(pfn) else { return Chaos::Skipped };
+        let pin = ksync::pin();
+        if page.object() == 0 || !page.try_hard_busy() {
+            return Chaos::Skipped;
+        }
+        let outcome = match owner(page) {
+            None => Chaos::NoObject,
+            Some(object) => {
+                let mut gather = Gather::new();
+                let removed = rmap::remove_all(self, object, page.index(), pfn, &mut gather);
+                gather.finish(self);
+                debug_assert!(!page.flags().intersects(Flags::MAPPED | Flags::MULTI | Flags::WRITEABLE));
+                let counts = self.stats.get(&pin);
+                counts.scans.add(1);
+                counts.scan_removed.add(removed as u64);
+                Chaos::Removed(removed)
+            }
+        };
+        unbusy(self, page);
+        outcome
+    }
+}
+
+impl Space {
+    /// Drops all page tables, but for locked ranges. Harmless likewise. Returns the table pages that went.
+    pub fn chaos_drop_tables<M: Machine>(&self, vm: &Vm<M>) -> usize {
+        let before = self.pmap().tables();
+        self.pmap().drop_tables(vm, |pfn, pte| {
+            let page = vm.pages.get(pfn);
+            if pte.is_dirty() {
+                page.set_flag(Flags::DIRTY);
+            }
+            if pte.is_accessed() {
+                page.set_flag(Flags::REFERENCED);
+            }
+        });
+        before.saturating_sub(self.pmap().tables())
+    }
+}

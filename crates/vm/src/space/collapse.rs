@@ -1,0 +1,150 @@
+//! Folding long chains.
+//!
+//! A chain that fork after fork made longer than five layers is folded: the pages of the anonymous layers behind the
+//! front come to the front, moved where nobody else can see them, else copied; then those layers go. A terminal
+//! file stays where it is, for its pages cost nothing. Never done inside fork; a step is bounded, and the cursor
+//! that it leaves in the entry stays right because layers behind a front are frozen.
+
+use rust_alloc::sync::Arc;
+use rust_alloc::vec::Vec;
+
+use super::Space;
+use super::edit::Locked;
+use crate::alloc::{NoMemory, Rights};
+use crate::backing::{Backing, Chain};
+use crate::fault::MAX_DEPTH;
+use crate::map::{Extent, MapEntry};
+use crate::object::{Insert, unbusy};
+use crate::page::{Flags, PAGE_SIZE, Pfn, copy_frame};
+use crate::tlb::Gather;
+use crate::{Machine, Vm};
+
+/// Addresses that one step looks at.
+const STEP: usize = 256;
+
+impl Space {
+    /// Does bounded work that makes later faults and forks cheaper: one folding step for each entry with a long chain.
+    /// Returns whether there is more to do.
+    pub fn maintain<M: Machine>(&self, vm: &Vm<M>) -> bool {
+        let mut more = false;
+        let mut at = 0;
+        loop {
+            let mut map = self.lock();
+            let Some(entry) = map.tree().first_ending_above(at).cloned() else { return more };
+            at = entry.end();
+            let long = {
+                let pin = ksync::pin();
+                entry.chain(&pin).is_some_and(|chain| chain.layers().len() > MAX_DEPTH)
+            };
+            if long && !entry.is_shared() && !entry.state().needs_copy() {
+                more |= !self.collapse(vm, &mut map, &entry).unwrap_or(true);
+            }
+        }
+    }
+
+    /// One step for an entry whose front is ours. Returns whether the chain is folded.
+    pub(crate) fn collapse<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        _map: &mut Locked<'_>,
+        entry: &MapEntry,
+    ) -> Result<bool, NoMemory> {
+        let chain = {
+            let pin = ksync::pin();
+            entry.chain(&pin).map(Chain::view)
+        };
+        let Some(chain) = chain else { return Ok(true) };
+        let file = chain.terminal_file();
+        let old = &chain.layers()[1..chain.layers().len() - usize::from(file.is_some())];
+        let mut va = entry.collapsed();
+        for _ in 0..STEP {
+            va = match next_page(old, va, entry.end()) {
+                Some(next) => next,
+                None => {
+                    self.drop_layers(vm, entry, &chain, file);
+                    return Ok(true);
+                }
+            };
+            if !bring_forward(vm, chain.front(), old, va)? {
+                // Somebody holds the page: the next step goes on here.
+                break;
+            }
+            va += PAGE_SIZE as u64;
+        }
+        entry.set_collapsed(va);
+        Ok(false)
+    }
+
+    /// Replaces the chain by its front and terminal file.
+    fn drop_layers<M: Machine>(&self, vm: &Vm<M>, entry: &MapEntry, chain: &Chain, file: Option<&Arc<Backing>>) {
+        let mut layers = Vec::with_capacity(2);
+        layers.push(chain.front().clone());
+        layers.extend(file.cloned());
+        let new = Chain::new(layers);
+        let successor = new.view();
+        entry.set_chain(vm, Some(new));
+        // Faults that saw the old chain start again.
+        entry.set_needs_copy(false);
+        let mut gather = Gather::new();
+        self.pmap().remove_range(vm, entry.start(), entry.end(), &mut gather);
+        gather.finish(vm);
+        chain.succeeded_by(vm, &successor, entry.start(), entry.end());
+        vm.stats.get(&ksync::pin()).collapses.add(1);
+        entry.set_collapsed(entry.start());
+    }
+}
+
+/// The first address at or above `va` at which one of the layers has a page.
+fn next_page(layers: &[Arc<Backing>], va: u64, end: u64) -> Option<u64> {
+    if va >= end {
+        return None;
+    }
+    let pin = ksync::pin();
+    let first = |layer: &Arc<Backing>| -> Option<u64> {
+        let object = layer.object(&pin)?;
+        if layer.relation().is_down() {
+            // Indexes fall as addresses rise: such ranges are stacks, and small.
+            return (va..end).step_by(PAGE_SIZE).find(|&at| object.lookup(layer.index(at)).is_some());
+        }
+        let (from, last) = layer.relation().indexes(va, end);
+        object.next_resident(from, last).map(|(index, _)| layer.relation().address(index))
+    };
+    layers.iter().filter_map(first).min()
+}
+
+/// Brings the page that a fault at `va` would find in `old` to the front, unless the front has one. False if it must be
+/// tried again.
+fn bring_forward<M: Machine>(
+    vm: &Vm<M>,
+    front: &Arc<Backing>,
+    old: &[Arc<Backing>],
+    va: u64,
+) -> Result<bool, NoMemory> {
+    let pin = ksync::pin();
+    let to_index = front.index(va);
+    let Some(to) = front.object(&pin) else { return Ok(true) };
+    if to.lookup(to_index).is_some() {
+        return Ok(true);
+    }
+    for layer in old {
+        let Some(from) = layer.object(&pin) else { return Ok(true) };
+        let index = layer.index(va);
+        let Some(pfn) = from.lookup(index) else { continue };
+        let page = vm.pages.get(pfn);
+        if layer.is_own() {
+            if !page.try_hard_busy() {
+                return Ok(false);
+            }
+            let moved = !page.is(from.identity(), index) || from.move_page(vm, &pin, (index, pfn), to, to_index)?;
+            unbusy(vm, page);
+            return Ok(moved);
+        }
+        let copy: Pfn = vm.alloc.alloc(&pin, Rights::User)?;
+        copy_frame(&vm.machine, copy, pfn);
+        if to.insert(vm, &pin, to_index, copy, Flags::DIRTY)? == Insert::Done {
+            unbusy(vm, vm.pages.get(copy));
+        }
+        return Ok(true);
+    }
+    Ok(true)
+}

@@ -1,0 +1,325 @@
+//! Changing the tree of a map.
+//!
+//! Every change has the same three steps: build what is to be there (may fail, changes nothing), [commit](Locked::commit)
+//! it (the old entries die, the new tree is published), and, after the page tables have followed, end the old
+//! entries' use of their layers.
+
+use ksync::MutexGuard;
+use rust_alloc::sync::Arc;
+use rust_alloc::vec::Vec;
+
+use super::{Space, VmError};
+use crate::backing::Chain;
+use crate::map::{EntryArgs, EntryFlags, Extent, MAX_ENTRIES, MapEntry, MapLock, Prot, Tree};
+use crate::rmap::ReverseMap;
+use crate::page::PAGE_SHIFT;
+use crate::tlb::Gather;
+use crate::{Machine, Vm};
+
+/// What the map's lock guards.
+pub(super) struct MapState {
+    tree: Tree<MapEntry>,
+    low: u64,
+    high: u64,
+    mmap_base: u64,
+    /// Pages mapped.
+    pages: u64,
+}
+
+impl MapState {
+    pub(super) fn new(low: u64, high: u64) -> MapState {
+        MapState { tree: Tree::new(), low, high, mmap_base: high, pages: 0 }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tree.is_empty()
+    }
+}
+
+/// A map whose lock is held.
+pub(crate) struct Locked<'s> {
+    space: &'s Space,
+    state: MutexGuard<'s, MapState, MapLock>,
+}
+
+/// A change that is ready to be committed.
+pub(super) struct Edit {
+    start: u64,
+    end: u64,
+    /// The entries that overlap the range.
+    pub(super) old: Vec<Arc<MapEntry>>,
+    /// What stands in their place.
+    new: Vec<Arc<MapEntry>>,
+}
+
+impl<'s> Locked<'s> {
+    pub(super) fn new(space: &'s Space, state: MutexGuard<'s, MapState, MapLock>) -> Locked<'s> {
+        Locked { space, state }
+    }
+
+    pub(crate) fn tree(&self) -> &Tree<MapEntry> {
+        &self.state.tree
+    }
+
+    pub(crate) fn find(&self, va: u64) -> Option<&Arc<MapEntry>> {
+        self.state.tree.find(va)
+    }
+
+    pub(crate) fn low(&self) -> u64 {
+        self.state.low
+    }
+
+    pub(super) fn high(&self) -> u64 {
+        self.state.high
+    }
+
+    pub(super) fn mmap_base(&self) -> u64 {
+        self.state.mmap_base
+    }
+
+    pub(super) fn set_mmap_base(&mut self, base: u64) {
+        self.state.mmap_base = base.clamp(self.state.low, self.state.high);
+    }
+
+    /// Pages mapped.
+    pub(super) fn pages(&self) -> u64 {
+        self.state.pages
+    }
+
+    /// A fresh state with the same bounds, for a child.
+    pub(super) fn empty_like(&self) -> MapState {
+        MapState { tree: Tree::new(), pages: 0, ..*self.state }
+    }
+
+    /// Fills the empty map of a space that nobody else knows.
+    pub(super) fn fill<M: Machine>(&mut self, vm: &Vm<M>, entries: &[Arc<MapEntry>]) {
+        self.state.pages = entries.iter().map(|e| (e.end() - e.start()) >> PAGE_SHIFT).sum();
+        self.set_tree(vm, Tree::from_sorted(entries));
+    }
+
+    fn set_tree<M: Machine>(&mut self, vm: &Vm<M>, tree: Tree<MapEntry>) {
+        self.state.tree = tree.clone();
+        self.space.publish(vm, Some(tree));
+    }
+
+    /// Empties the map. The entries are dead; the caller ends their use of layers.
+    pub(super) fn take_all<M: Machine>(&mut self, vm: &Vm<M>) -> Tree<MapEntry> {
+        let old = core::mem::take(&mut self.state.tree);
+        old.for_overlapping(0, u64::MAX, &mut |entry| {
+            entry.kill();
+            true
+        });
+        self.state.pages = 0;
+        self.space.publish(vm, None);
+        old
+    }
+
+    /// The entries that overlap a range.
+    pub(super) fn overlapping(&self, start: u64, end: u64) -> Vec<Arc<MapEntry>> {
+        let mut found = Vec::new();
+        self.state.tree.for_overlapping(start, end, &mut |entry| {
+            found.push(entry.clone());
+            true
+        });
+        found
+    }
+
+    /// Whether every address of a range is mapped.
+    pub(super) fn covers(&self, start: u64, end: u64) -> bool {
+        let mut at = start;
+        self.state.tree.for_overlapping(start, end, &mut |entry| {
+            let next = entry.start() <= at;
+            at = if next { entry.end() } else { at };
+            next
+        });
+        at >= end
+    }
+
+    /// Whether no address of a range is mapped.
+    pub(super) fn is_free(&self, start: u64, end: u64) -> bool {
+        self.state.tree.first_ending_above(start).is_none_or(|entry| entry.low() >= end)
+    }
+
+    /// Prepares to replace `start..end`: what lies outside stays as it is, clipped; for each part inside `middle` says what
+    /// becomes of it.
+    pub(super) fn cut(
+        &self,
+        start: u64,
+        end: u64,
+        mut middle: impl FnMut(&Arc<MapEntry>, EntryArgs) -> Option<Arc<MapEntry>>,
+    ) -> Result<Edit, VmError> {
+        let old = self.overlapping(start, end);
+        let mut new = Vec::with_capacity(old.len() + 2);
+        if self.state.tree.len() + 2 > MAX_ENTRIES {
+            return Err(VmError::NoMemory);
+        }
+        for entry in &old {
+            let args = entry.args();
+            if args.start < start {
+                new.push(entry.part(EntryArgs { end: start, ..args }));
+            }
+            let inside = EntryArgs { start: args.start.max(start), end: args.end.min(end), ..args };
+            new.extend(middle(entry, inside));
+            if args.end > end {
+                new.push(entry.part(EntryArgs { start: end, ..args }));
+            }
+        }
+        let start = old.first().map_or(start, |e| e.start());
+        let end = old.last().map_or(end, |e| e.end());
+        Ok(Edit { start, end, old, new })
+    }
+
+    /// Makes a change visible: faults that saw the old entries start again.
+    pub(super) fn commit<M: Machine>(&mut self, vm: &Vm<M>, edit: &Edit) {
+        let pages = |entries: &[Arc<MapEntry>]| -> u64 {
+            entries.iter().map(|e| (e.end() - e.start()) >> PAGE_SHIFT).sum()
+        };
+        for entry in &edit.old {
+            entry.kill();
+        }
+        self.state.pages = self.state.pages + pages(&edit.new) - pages(&edit.old);
+        let tree = self.state.tree.replace(edit.start, edit.end, &edit.new);
+        self.set_tree(vm, tree);
+    }
+
+    /// Adds entries, ascending, where nothing is mapped.
+    pub(super) fn insert<M: Machine>(&mut self, vm: &Vm<M>, new: Vec<Arc<MapEntry>>) {
+        if let (Some(first), Some(last)) = (new.first(), new.last()) {
+            let (start, end) = (first.start(), last.end());
+            self.commit(vm, &Edit { start, end, old: Vec::new(), new });
+        }
+    }
+
+    /// Replaces an entry by one with other bounds over the same layers.
+    pub(crate) fn replace_one<M: Machine>(&mut self, vm: &Vm<M>, entry: &Arc<MapEntry>, args: EntryArgs) {
+        let old = rust_alloc::vec![entry.clone()];
+        let new = rust_alloc::vec![entry.part(args)];
+        self.commit(vm, &Edit { start: entry.start(), end: entry.end(), old, new });
+        entry.end_shared(vm);
+    }
+
+    /// Unmaps a range: nothing of it is accessible when this returns. One flush.
+    pub(super) fn unmap<M: Machine>(&mut self, vm: &Vm<M>, start: u64, end: u64) -> Result<(), VmError> {
+        let edit = self.cut(start, end, |_, _| None)?;
+        if edit.old.is_empty() {
+            return Ok(());
+        }
+        self.commit(vm, &edit);
+        self.remove_pages(vm, start, end);
+        for entry in &edit.old {
+            entry.end_part(vm, entry.start().max(start), entry.end().min(end));
+        }
+        Ok(())
+    }
+
+    /// Takes all page-table entries of a range out. The map has changed before.
+    pub(super) fn remove_pages<M: Machine>(&self, vm: &Vm<M>, start: u64, end: u64) {
+        let mut gather = Gather::new();
+        self.space.pmap().remove_range(vm, start, end, &mut gather);
+        gather.finish(vm);
+        vm.rmap.remove(self.space.pmap_arc(), start, end);
+    }
+
+    /// Joins the entries at `at`, if they can be one.
+    pub(super) fn merge_at<M: Machine>(&mut self, vm: &Vm<M>, at: u64) {
+        let (Some(left), Some(right)) = (at.checked_sub(1).and_then(|p| self.find(p)), self.find(at)) else { return };
+        if left.end() != at || right.start() != at {
+            return;
+        }
+        let (left, right) = (left.clone(), right.clone());
+        let Some(donor) = donor(&left, &right) else { return };
+        let args = EntryArgs { start: left.start(), end: right.end(), ..left.args() };
+        let new = rust_alloc::vec![donor.part(args)];
+        let old = rust_alloc::vec![left, right];
+        let edit = Edit { start: args.start, end: args.end, old, new };
+        self.commit(vm, &edit);
+        for entry in &edit.old {
+            entry.end_shared(vm);
+        }
+    }
+}
+
+/// Which of two neighbours has the layers for both, if they can be joined.
+fn donor<'a>(left: &'a Arc<MapEntry>, right: &'a Arc<MapEntry>) -> Option<&'a Arc<MapEntry>> {
+    let (a, b) = (left.args(), right.args());
+    let alike = (a.prot, a.maxprot, a.flags) == (b.prot, b.maxprot, b.flags);
+    if !alike || a.flags.contains(EntryFlags::SPECIAL) || left.state().needs_copy() != right.state().needs_copy() {
+        return None;
+    }
+    let pin = ksync::pin();
+    match (left.chain(&pin), right.chain(&pin)) {
+        (None, None) => Some(left),
+        (Some(x), Some(y)) => x.same_layers(y).then_some(left),
+        (Some(x), None) => can_extend(left, x, b.start, b.end).then_some(left),
+        (None, Some(y)) => can_extend(right, y, a.start, a.end).then_some(right),
+    }
+}
+
+/// Whether an entry's layers can serve `start..end` too: one layer, ours alone, with room for it and nothing in it.
+fn can_extend(entry: &MapEntry, chain: &Chain, start: u64, end: u64) -> bool {
+    let layer = chain.front();
+    let simple = chain.layers().len() == 1 && layer.is_unbounded() && !entry.state().needs_copy();
+    if !simple || entry.is_shared() || !layer.relation().holds(start, end) || !layer.is_own() {
+        return false;
+    }
+    let (first, last) = layer.relation().indexes(start, end);
+    layer.object(&ksync::pin()).is_some_and(|object| object.next_resident(first, last).is_none())
+}
+
+impl MapEntry {
+    /// Ends a dead entry's use of its layers; page-table entries of it are gone.
+    pub(super) fn end_chain<M: Machine>(&self, vm: &Vm<M>) {
+        self.end_part(vm, self.start(), self.end());
+    }
+
+    /// Ends a dead entry's use, of which `start..end` goes on with nothing but a terminal file.
+    pub(super) fn end_replaced<M: Machine>(&self, vm: &Vm<M>, start: u64, end: u64) {
+        self.with_layers(|chain| match chain.terminal_file() {
+            Some(file) => chain.end_use_but(vm, file, start, end),
+            None => chain.end_use(vm, start, end),
+        });
+    }
+
+    /// As `end_chain`, where only `start..end` of it was unmapped and new entries have the rest.
+    pub(super) fn end_part<M: Machine>(&self, vm: &Vm<M>, start: u64, end: u64) {
+        self.with_layers(|chain| chain.end_use(vm, start, end));
+    }
+
+    /// Ends a dead entry's use where new entries use all its layers.
+    pub(super) fn end_shared<M: Machine>(&self, vm: &Vm<M>) {
+        self.with_layers(|chain| chain.end_shared_use(vm));
+    }
+
+    /// Passes a copy of the chain's list of layers to `f`, which may take long: no pin is held.
+    fn with_layers(&self, f: impl FnOnce(&Chain)) {
+        let copy = {
+            let pin = ksync::pin();
+            self.chain(&pin).map(Chain::view)
+        };
+        if let Some(copy) = copy {
+            f(&copy);
+        }
+    }
+}
+
+impl Space {
+    /// Changes protection and flags of a part of entries; what `change` leaves as it is stays.
+    pub(super) fn change<M: Machine>(
+        map: &mut Locked<'_>,
+        vm: &Vm<M>,
+        (start, end): (u64, u64),
+        change: impl Fn(EntryArgs) -> EntryArgs,
+    ) -> Result<Prot, VmError> {
+        let mut kept = Prot::ALL;
+        let edit = map.cut(start, end, |entry, args| {
+            let new = change(args);
+            kept = kept & new.prot;
+            Some(entry.part(new))
+        })?;
+        map.commit(vm, &edit);
+        for entry in &edit.old {
+            entry.end_shared(vm);
+        }
+        Ok(kept)
+    }
+}

@@ -1,0 +1,122 @@
+//! Copies of a space.
+//!
+//! Guarantee: parent and child see what the parent saw at one moment of the call, and private changes of either
+//! thereafter stay its own.
+//!
+//! Mechanism: entries are copied and each layer is attached for the child; no page and no table is. Both sides then need
+//! a new front layer before they write (NEEDS_COPY), and the parent's tables are write-protected at their top, so
+//! the cost does not depend on what is resident.
+
+use rust_alloc::sync::Arc;
+use rust_alloc::vec::Vec;
+
+use super::{Space, VmError};
+use crate::backing::{Backing, Chain};
+use crate::map::{EntryFlags, MapEntry};
+use crate::tlb::Gather;
+use crate::{Machine, Vm};
+
+/// Layers that were copied lately: parts of one mapping share theirs, in the child too.
+const MEMO: usize = 8;
+
+/// The child's copies of layers.
+struct Copies<'a> {
+    child: &'a Space,
+    memo: Vec<(Arc<Backing>, Arc<Backing>)>,
+}
+
+impl Copies<'_> {
+    fn of(&mut self, layer: &Arc<Backing>) -> Result<Arc<Backing>, VmError> {
+        if let Some((_, copy)) = self.memo.iter().find(|(original, _)| Arc::ptr_eq(original, layer)) {
+            return Ok(copy.clone());
+        }
+        let copy = layer.replicate(self.child.pmap_arc(), 0)?;
+        if self.memo.len() == MEMO {
+            self.memo.remove(0);
+        }
+        self.memo.push((layer.clone(), copy.clone()));
+        Ok(copy)
+    }
+
+    fn chain(&mut self, chain: &Chain) -> Result<Chain, VmError> {
+        let mut layers = Vec::with_capacity(chain.layers().len());
+        for layer in chain.layers() {
+            layers.push(self.of(layer)?);
+        }
+        Ok(Chain::new(layers))
+    }
+}
+
+impl Space {
+    /// A copy of the space, for a new process. Ranges marked so are left out or come up empty.
+    ///
+    /// # Errors
+    /// `NoMemory`; the parent is as before, but for copies-on-write it may make in vain.
+    pub fn fork<M: Machine>(&self, vm: &Vm<M>) -> Result<Arc<Space>, VmError> {
+        let map = self.lock();
+        let child = Arc::new(Space::empty(map.empty_like()));
+        child.set_stack_limit(self.stack_limit());
+        let mut entries = Vec::new();
+        entries.try_reserve_exact(map.tree().len()).map_err(|_| VmError::NoMemory)?;
+        let mut copies = Copies { child: &child, memo: Vec::with_capacity(MEMO) };
+        let (mut protect, mut result) = (false, Ok(()));
+        map.tree().for_overlapping(0, u64::MAX, &mut |entry| {
+            match copy_entry(&mut copies, entry, &mut protect) {
+                Ok(copy) => {
+                    entries.extend(copy);
+                    true
+                }
+                Err(why) => {
+                    result = Err(why);
+                    false
+                }
+            }
+        });
+        drop(copies);
+        if protect {
+            let mut gather = Gather::new();
+            self.pmap().write_protect_high(vm, &ksync::pin(), &mut gather);
+            gather.finish(vm);
+        }
+        vm.stats.get(&ksync::pin()).forks.add(1);
+        // The child's lock is of the same class; nobody else knows it.
+        drop(map);
+        child.lock().fill(vm, &entries);
+        match result {
+            Ok(()) => Ok(child),
+            Err(why) => {
+                child.clear(vm);
+                Err(why)
+            }
+        }
+    }
+}
+
+/// The child's entry for one of the parent's, which needs copies from now on if it is private.
+fn copy_entry(
+    copies: &mut Copies<'_>,
+    entry: &Arc<MapEntry>,
+    protect: &mut bool,
+) -> Result<Option<Arc<MapEntry>>, VmError> {
+    let mut args = entry.args();
+    if args.flags.contains(EntryFlags::DONTFORK) {
+        return Ok(None);
+    }
+    // Locks are not inherited.
+    args.flags = args.flags.without(EntryFlags::LOCKED);
+    if args.flags.contains(EntryFlags::WIPEONFORK) {
+        return Ok(Some(MapEntry::new(args, None, false)));
+    }
+    let layers = {
+        let pin = ksync::pin();
+        entry.chain(&pin).map(Chain::view)
+    };
+    let Some(layers) = layers else { return Ok(Some(MapEntry::new(args, None, false))) };
+    let chain = copies.chain(&layers)?;
+    let private = !entry.is_shared();
+    if private && !entry.state().needs_copy() {
+        entry.set_needs_copy(true);
+        *protect = true;
+    }
+    Ok(Some(MapEntry::new(args, Some(chain), private)))
+}

@@ -1,0 +1,254 @@
+//! Looking at a space, and into it, from outside.
+
+use core::any::Any;
+
+use rust_alloc::sync::Arc;
+use rust_alloc::vec::Vec;
+
+use super::mmap::range_end;
+use super::{Space, VmError};
+use crate::fault::{Access, FaultError, allows};
+use crate::map::{EntryArgs, EntryFlags, Extent, MapEntry};
+use crate::object::{Kind, ObjectRef};
+use crate::page::{Flags, PAGE_SHIFT, PAGE_SIZE, Pfn, read_frame, write_frame};
+use crate::{Machine, Vm};
+
+/// What /proc shows of an entry.
+#[derive(Clone)]
+pub struct EntryInfo {
+    /// Bounds, protection, flags.
+    pub args: EntryArgs,
+    /// Byte offset in the file, 0 for anonymous memory.
+    pub offset: u64,
+    /// The file's tag, see [`Object::set_tag`](crate::object::Object::set_tag).
+    pub tag: Option<Arc<dyn Any + Send + Sync>>,
+    /// Layers.
+    pub depth: usize,
+    /// Whether private writes need a new layer first.
+    pub needs_copy: bool,
+}
+
+/// Sizes of a space, in pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Mapped.
+    pub mapped: u64,
+    /// With a page-table entry now.
+    pub resident: u64,
+    /// Private and writable: RLIMIT_DATA's measure.
+    pub data: u64,
+    /// Growing down.
+    pub stack: u64,
+    /// Executable files.
+    pub text: u64,
+    /// Locked.
+    pub locked: u64,
+    /// Page-table pages.
+    pub tables: u64,
+    /// Entries.
+    pub entries: u64,
+}
+
+impl MapEntry {
+    /// The byte offset in its file of an address; `None` for anonymous memory.
+    pub(super) fn file_offset(&self, at: u64) -> Option<u64> {
+        let pin = ksync::pin();
+        let file = self.chain(&pin)?.terminal_file()?;
+        Some(file.relation().offset(at))
+    }
+
+    fn info(&self) -> EntryInfo {
+        let pin = ksync::pin();
+        let chain = self.chain(&pin);
+        let bottom = chain.and_then(|chain| chain.layers().last());
+        let object = bottom.and_then(|layer| layer.object(&pin));
+        EntryInfo {
+            args: self.args(),
+            offset: self.file_offset(self.start()).unwrap_or(0),
+            tag: object.and_then(|object| object.tag()).cloned(),
+            depth: chain.map_or(0, |chain| chain.layers().len()),
+            needs_copy: self.state().needs_copy(),
+        }
+    }
+}
+
+impl Space {
+    /// Calls `f` for each entry, by address, from `from` on, until it returns false. No lock is held meanwhile: what `f`
+    /// sees was true at some moment, and `f` may sleep.
+    pub fn for_each_entry(&self, from: u64, f: &mut dyn FnMut(&EntryInfo) -> bool) {
+        let mut at = from;
+        loop {
+            let info = {
+                let pin = ksync::pin();
+                self.tree(&pin).and_then(|tree| tree.first_ending_above(at)).map(|entry| entry.info())
+            };
+            let Some(info) = info else { return };
+            at = info.args.end;
+            if !f(&info) {
+                return;
+            }
+        }
+    }
+
+    /// The entry that covers `at`.
+    pub fn entry_at(&self, at: u64) -> Option<EntryInfo> {
+        let pin = ksync::pin();
+        self.tree(&pin)?.find(at).map(|entry| entry.info())
+    }
+
+    /// The object that `at` maps, as a base reference to be released, and the byte offset in it. For shared futexes: two
+    /// addresses name the same word if object and offset are the same. `None` for private memory.
+    pub fn shared_object(&self, at: u64) -> Option<(ObjectRef, u64)> {
+        let pin = ksync::pin();
+        let entry = self.tree(&pin)?.find(at)?;
+        let layer = entry.chain(&pin).filter(|_| entry.is_shared())?.front();
+        Some((layer.object_ref()?, layer.relation().offset(at) + (at & (PAGE_SIZE as u64 - 1))))
+    }
+
+    /// Bytes mapped: RLIMIT_AS's measure.
+    pub fn mapped(&self) -> u64 {
+        self.lock().pages() << PAGE_SHIFT
+    }
+
+    /// Sizes. Walks entries and tables.
+    pub fn usage<M: Machine>(&self, vm: &Vm<M>) -> Usage {
+        let map = self.lock();
+        let mut usage = Usage {
+            mapped: map.pages(),
+            resident: self.pmap().resident(vm) as u64,
+            tables: self.pmap().tables() as u64,
+            entries: map.tree().len() as u64,
+            ..Usage::default()
+        };
+        map.tree().for_overlapping(0, u64::MAX, &mut |entry| {
+            let (args, pages) = (entry.args(), (entry.end() - entry.start()) >> PAGE_SHIFT);
+            let is = |flag| args.flags.contains(flag);
+            if is(EntryFlags::GROWSDOWN) || is(EntryFlags::STACK) {
+                usage.stack += pages;
+            } else if !entry.is_shared() && allows(args.prot, Access::Write) {
+                usage.data += pages;
+            } else if is(EntryFlags::FILE) && allows(args.prot, Access::Exec) {
+                usage.text += pages;
+            }
+            if is(EntryFlags::LOCKED) {
+                usage.locked += pages;
+            }
+            true
+        });
+        usage
+    }
+
+    /// Which pages of a range are resident, one byte each: in an object that the range shows, mapped or not.
+    ///
+    /// # Errors
+    /// `NotMapped`: not all of it is mapped; `Invalid`.
+    pub fn resident(&self, start: u64, len: u64, out: &mut Vec<u8>) -> Result<(), VmError> {
+        let map = self.lock();
+        let end = range_end(&map, start, len)?;
+        if start < end && !map.covers(start, end) {
+            return Err(VmError::NotMapped);
+        }
+        out.try_reserve(((end - start) >> PAGE_SHIFT) as usize).map_err(|_| VmError::NoMemory)?;
+        for va in (start..end).step_by(PAGE_SIZE) {
+            let pin = ksync::pin();
+            let chain = map.find(va).and_then(|entry| entry.chain(&pin));
+            let found = chain.is_some_and(|chain| {
+                let has = |layer: &crate::backing::Backing| {
+                    layer.object(&pin).is_some_and(|object| object.lookup(layer.index(va)).is_some())
+                };
+                chain.layers().iter().any(|layer| has(layer))
+            });
+            out.push(u8::from(found));
+        }
+        Ok(())
+    }
+
+    /// Copies bytes out of the space, as far as it is readable; returns how many.
+    ///
+    /// # Errors
+    /// Nothing could be copied: why.
+    pub fn read_at<M: Machine>(&self, vm: &Vm<M>, va: u64, buf: &mut [u8]) -> Result<usize, FaultError> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = va.wrapping_add(done as u64);
+            let offset = at as usize & (PAGE_SIZE - 1);
+            let len = (buf.len() - done).min(PAGE_SIZE - offset);
+            match self.hold(vm, at, Access::Read) {
+                Ok(pfn) => {
+                    read_frame(&vm.machine, pfn, offset, &mut buf[done..done + len]);
+                    let _woken = vm.pages.get(pfn).soft_unbusy();
+                    done += len;
+                }
+                Err(_) if done > 0 => break,
+                Err(why) => return Err(why),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Copies bytes into the space, as far as it is writable; returns how many.
+    ///
+    /// # Errors
+    /// Nothing could be copied: why.
+    pub fn write_at<M: Machine>(&self, vm: &Vm<M>, va: u64, buf: &[u8]) -> Result<usize, FaultError> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = va.wrapping_add(done as u64);
+            let offset = at as usize & (PAGE_SIZE - 1);
+            let len = (buf.len() - done).min(PAGE_SIZE - offset);
+            match self.hold(vm, at, Access::Write) {
+                Ok(pfn) => {
+                    write_frame(&vm.machine, pfn, offset, &buf[done..done + len]);
+                    let page = vm.pages.get(pfn);
+                    page.set_flag(Flags::DIRTY);
+                    let _woken = page.soft_unbusy();
+                    done += len;
+                }
+                Err(_) if done > 0 => break,
+                Err(why) => return Err(why),
+            }
+        }
+        Ok(done)
+    }
+
+    /// The page at `va`, soft-busy, fit for `access`.
+    fn hold<M: Machine>(&self, vm: &Vm<M>, va: u64, access: Access) -> Result<Pfn, FaultError> {
+        loop {
+            if let Some(pfn) = self.try_hold(vm, va, access) {
+                return Ok(pfn);
+            }
+            self.fault(vm, va, access)?;
+        }
+    }
+
+    fn try_hold<M: Machine>(&self, vm: &Vm<M>, va: u64, access: Access) -> Option<Pfn> {
+        let pin = ksync::pin();
+        let entry = self.tree(&pin)?.find(va)?;
+        let state = entry.state();
+        let write = access == Access::Write;
+        if state.is_dead() || !allows(entry.prot(), access) || (write && state.needs_copy()) {
+            return None;
+        }
+        for (depth, layer) in entry.chain(&pin)?.layers().iter().enumerate() {
+            let (object, index) = (layer.object(&pin)?, layer.index(va));
+            let Some(pfn) = object.lookup(index) else { continue };
+            let page = vm.pages.get(pfn);
+            if (write && depth > 0) || !object.has_index(index) || !page.try_soft_busy() {
+                return None;
+            }
+            if page.is(object.identity(), index) && entry.state() == state {
+                return Some(pfn);
+            }
+            let _woken = page.soft_unbusy();
+            return None;
+        }
+        None
+    }
+}
+
+impl EntryInfo {
+    /// Whether the entry shows a file.
+    pub fn kind(&self) -> Kind {
+        if self.args.flags.contains(EntryFlags::FILE) { Kind::File } else { Kind::Anon }
+    }
+}

@@ -1,0 +1,263 @@
+//! Mapping, unmapping, protection, population.
+
+use rust_alloc::sync::Arc;
+use rust_alloc::vec::Vec;
+
+use super::edit::Locked;
+use super::{Space, VmError};
+use crate::backing::{Backing, Chain, Relation};
+use crate::fault::{Access, FaultError};
+use crate::map::{EntryArgs, EntryFlags, Extent, MapEntry, Prot};
+use crate::object::ObjectRef;
+use crate::page::{PAGE_SHIFT, PAGE_SIZE};
+use crate::pmap::Revoke;
+use crate::tlb::Gather;
+use crate::{Machine, Vm};
+
+const MASK: u64 = PAGE_SIZE as u64 - 1;
+/// Mappings of this size and more are placed so that superpages and shared tables are possible.
+const LARGE: u64 = 2 << 20;
+/// Largest range that one anonymous entry covers, so that indexes fit: 4 TiB.
+const CHUNK: u64 = 1 << 42;
+
+/// Where a mapping gets its pages from.
+#[derive(Clone, Copy)]
+pub enum Source<'a> {
+    /// Zeroes.
+    Anon,
+    /// An object, from a byte offset that is a multiple of the page size.
+    Object(&'a ObjectRef, u64),
+}
+
+/// How to place a mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MapFlags {
+    /// At the given address, replacing what is there.
+    pub fixed: bool,
+    /// At the given address, or not at all.
+    pub noreplace: bool,
+    /// With its pages present.
+    pub populate: bool,
+}
+
+/// A mapping to be made.
+#[derive(Clone, Copy)]
+pub struct MapArgs<'a> {
+    /// Wished or required address; 0 for anywhere.
+    pub addr: u64,
+    /// Bytes; rounded up to pages.
+    pub len: u64,
+    /// Allowed accesses.
+    pub prot: Prot,
+    /// Accesses that mprotect may allow later.
+    pub maxprot: Prot,
+    /// What the mapping is like; SHARED among them.
+    pub flags: EntryFlags,
+    /// How to place it.
+    pub place: MapFlags,
+    /// What to map.
+    pub source: Source<'a>,
+}
+
+impl MapArgs<'_> {
+    /// A private anonymous mapping anywhere.
+    pub const fn anon(len: u64, prot: Prot) -> MapArgs<'static> {
+        MapArgs {
+            addr: 0,
+            len,
+            prot,
+            maxprot: Prot::ALL,
+            flags: EntryFlags::EMPTY,
+            place: MapFlags { fixed: false, noreplace: false, populate: false },
+            source: Source::Anon,
+        }
+    }
+}
+
+/// Rounds up to pages; `None` on overflow.
+pub(super) fn round_up(len: u64) -> Option<u64> {
+    Some(len.checked_add(MASK)? & !MASK)
+}
+
+impl Space {
+    /// Maps something; returns the address.
+    ///
+    /// # Errors
+    /// - `Invalid`: no length, an address or offset that is not page-aligned where it must be, beyond user addresses;
+    /// - `Exists`: `noreplace` and the range is taken;
+    /// - `NoMemory`: no room, too many mappings, no memory.
+    pub fn map<M: Machine>(&self, vm: &Vm<M>, args: &MapArgs<'_>) -> Result<u64, VmError> {
+        let len = round_up(args.len).filter(|&len| len > 0).ok_or(VmError::Invalid)?;
+        let at = {
+            let mut map = self.lock();
+            let at = place(&map, args, len)?;
+            if args.place.fixed && !args.place.noreplace {
+                map.unmap(vm, at, at + len)?;
+            }
+            let new = self.build(vm, args, at, len)?;
+            map.insert(vm, new);
+            map.merge_at(vm, at);
+            map.merge_at(vm, at + len);
+            at
+        };
+        if args.place.populate || args.flags.contains(EntryFlags::LOCKED) {
+            // As in Linux, a page that cannot be had now is left to the fault.
+            let access = if args.prot.contains(Prot::WRITE) { Access::Write } else { Access::Read };
+            let _populated = self.populate(vm, at, len, access);
+        }
+        Ok(at)
+    }
+
+    /// The entries of a new mapping.
+    fn build<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        args: &MapArgs<'_>,
+        at: u64,
+        len: u64,
+    ) -> Result<Vec<Arc<MapEntry>>, VmError> {
+        let shared = args.flags.contains(EntryFlags::SHARED);
+        let entry = |start: u64, end: u64| EntryArgs {
+            start,
+            end,
+            prot: args.prot,
+            maxprot: args.maxprot,
+            flags: match args.source {
+                Source::Anon => args.flags,
+                Source::Object(..) => args.flags.with(EntryFlags::FILE),
+            },
+        };
+        let end = at + len;
+        let mut new = Vec::new();
+        match args.source {
+            Source::Object(object, offset) => {
+                let first = offset >> PAGE_SHIFT;
+                if offset & MASK != 0 || first + (len >> PAGE_SHIFT) >= u64::from(u32::MAX) {
+                    return Err(VmError::Invalid);
+                }
+                let layer = Backing::attach(object, self.pmap_arc(), Relation::up(at, first), at, end)?;
+                new.push(MapEntry::new(entry(at, end), Some(Chain::of(layer)), !shared));
+            }
+            Source::Anon => {
+                for start in (at..end).step_by(CHUNK as usize) {
+                    let end = end.min(start + CHUNK);
+                    let chain = if shared {
+                        // Whoever inherits the mapping must find the same object.
+                        Some(Chain::of(Backing::attach_anon(vm, self.pmap_arc(), Relation::up(start, 0))?))
+                    } else {
+                        None
+                    };
+                    new.push(MapEntry::new(entry(start, end), chain, false));
+                }
+            }
+        }
+        Ok(new)
+    }
+
+    /// Removes all mappings in a range. When it returns, nothing of it is accessible.
+    ///
+    /// # Errors
+    /// `Invalid`: not page-aligned, empty, or not user addresses. `NoMemory`: too many mappings after a split.
+    pub fn unmap<M: Machine>(&self, vm: &Vm<M>, start: u64, len: u64) -> Result<(), VmError> {
+        let mut map = self.lock();
+        let end = range_end(&map, start, len)?;
+        if end == start {
+            return Err(VmError::Invalid);
+        }
+        map.unmap(vm, start, end)
+    }
+
+    /// Changes the protection of a range.
+    ///
+    /// # Errors
+    /// `NotMapped`: part of it is not mapped; `Denied`: a mapping does not allow that protection; `Invalid`. Nothing has
+    /// changed then.
+    pub fn protect<M: Machine>(&self, vm: &Vm<M>, start: u64, len: u64, prot: Prot) -> Result<(), VmError> {
+        let mut map = self.lock();
+        let end = range_end(&map, start, len)?;
+        if start == end {
+            return Ok(());
+        }
+        if !map.covers(start, end) {
+            return Err(VmError::NotMapped);
+        }
+        let (mut denied, mut before) = (false, Prot::NONE);
+        map.tree().for_overlapping(start, end, &mut |entry| {
+            denied |= !entry.maxprot().contains(prot);
+            before = before | entry.prot();
+            true
+        });
+        if denied {
+            return Err(VmError::Denied);
+        }
+        Space::change(&mut map, vm, (start, end), |args| EntryArgs { prot, ..args })?;
+        let lost = before.without(prot);
+        if prot.is_none() {
+            map.remove_pages(vm, start, end);
+        } else if !lost.is_none() {
+            let revoke = Revoke { write: lost.contains(Prot::WRITE), exec: lost.contains(Prot::EXEC) };
+            let mut gather = Gather::new();
+            self.pmap().protect_range(vm, start, end, revoke, &mut gather);
+            gather.finish(vm);
+        }
+        map.merge_at(vm, start);
+        map.merge_at(vm, end);
+        Ok(())
+    }
+
+    /// Makes the pages of a range present.
+    ///
+    /// # Errors
+    /// The first page that cannot be had.
+    pub fn populate<M: Machine>(&self, vm: &Vm<M>, start: u64, len: u64, access: Access) -> Result<(), FaultError> {
+        for va in (start & !MASK..start.saturating_add(len)).step_by(PAGE_SIZE) {
+            self.fault(vm, va, access)?;
+        }
+        Ok(())
+    }
+
+    /// Whether `start..start + len` is free, as a program break needs it.
+    pub fn is_free(&self, start: u64, len: u64) -> bool {
+        start.checked_add(len).is_some_and(|end| self.lock().is_free(start, end))
+    }
+}
+
+/// The end of an aligned user range; its length is rounded up.
+pub(super) fn range_end(map: &Locked<'_>, start: u64, len: u64) -> Result<u64, VmError> {
+    let end = round_up(len).and_then(|len| start.checked_add(len)).ok_or(VmError::Invalid)?;
+    if start & MASK != 0 || end > map.high() { Err(VmError::Invalid) } else { Ok(end) }
+}
+
+/// The address for a new mapping of `len` bytes.
+pub(super) fn place(map: &Locked<'_>, args: &MapArgs<'_>, len: u64) -> Result<u64, VmError> {
+    let fits = |at: u64| at >= map.low() && at.checked_add(len).is_some_and(|end| end <= map.high());
+    if args.place.fixed || args.place.noreplace {
+        if args.addr & MASK != 0 {
+            return Err(VmError::Invalid);
+        }
+        if !fits(args.addr) {
+            return Err(VmError::NoMemory);
+        }
+        let free = || map.tree().first_ending_above(args.addr).is_none_or(|e| e.start() >= args.addr + len);
+        return if args.place.noreplace && !free() { Err(VmError::Exists) } else { Ok(args.addr) };
+    }
+    let hint = args.addr & !MASK;
+    if hint != 0 && fits(hint) && map.is_free(hint, hint + len) {
+        return Ok(hint);
+    }
+    let offset = match args.source {
+        Source::Anon => 0,
+        Source::Object(_, offset) => offset,
+    };
+    find_hole(map, len, offset)
+}
+
+/// The highest hole below the base, else anywhere. Large ranges lie congruent with their offset modulo 2 MiB.
+pub(super) fn find_hole(map: &Locked<'_>, len: u64, offset: u64) -> Result<u64, VmError> {
+    let hole = |high: u64, align: u64, phase: u64| map.tree().highest_hole(map.low(), high, len, align, phase);
+    let large = (len >= LARGE).then(|| hole(map.mmap_base(), LARGE, offset & (LARGE - 1))).flatten();
+    large
+        .or_else(|| hole(map.mmap_base(), PAGE_SIZE as u64, 0))
+        .or_else(|| hole(map.high(), PAGE_SIZE as u64, 0))
+        .ok_or(VmError::NoMemory)
+}

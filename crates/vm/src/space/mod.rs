@@ -1,0 +1,160 @@
+//! Address spaces: a map and its page tables.
+//!
+//! One file a group of operations; each takes the map's lock for its whole length, so that two changes of a map
+//! never interleave. Faults take no lock, see [`fault`](crate::fault).
+//!
+//! A space must be [cleared](Space::clear) before it is dropped: it cannot give memory back by itself.
+
+mod advise;
+mod chaos;
+mod collapse;
+mod edit;
+mod fork;
+mod inspect;
+mod mmap;
+mod remap;
+#[cfg(test)]
+mod tests;
+
+use ksync::atomic::{AtomicU64, Ordering::Relaxed};
+use ksync::{CpuPin, EpochPtr, Mutex};
+use rust_alloc::boxed::Box;
+use rust_alloc::sync::Arc;
+
+pub use self::advise::Advice;
+pub(crate) use self::edit::Locked;
+use self::edit::MapState;
+pub use self::inspect::{EntryInfo, Usage};
+pub use self::mmap::{MapArgs, MapFlags, Source};
+pub use self::remap::{RemapArgs, RemapTarget};
+use crate::alloc::NoMemory;
+use crate::map::{MapEntry, MapLock, Tree};
+use crate::page::PAGE_SIZE;
+use crate::pmap::{Pmap, RootInfo, USER_END};
+use crate::{Machine, Vm};
+
+/// Lowest address that may be mapped: Linux's default for `mmap_min_addr`.
+pub const USER_LOW: u64 = 0x1_0000;
+
+/// Why an operation on a space failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VmError {
+    /// No memory, no room in the address space, or too many mappings.
+    NoMemory,
+    /// Part of the range is not mapped.
+    NotMapped,
+    /// A parameter makes no sense.
+    Invalid,
+    /// The range is taken, and may not be replaced.
+    Exists,
+    /// The mapping does not allow it.
+    Denied,
+}
+
+impl From<NoMemory> for VmError {
+    fn from(NoMemory: NoMemory) -> VmError {
+        VmError::NoMemory
+    }
+}
+
+/// An address space. See the module.
+pub struct Space {
+    /// What faults read: a copy of the writers' tree. Changed under `map`.
+    tree: EpochPtr<Tree<MapEntry>>,
+    pmap: Arc<Pmap>,
+    map: Mutex<MapState, MapLock>,
+    /// Most bytes that a range may have that grows down. Atomic.
+    stack_limit: AtomicU64,
+}
+
+impl Space {
+    /// An empty space. New mappings go below `mmap_base` (see [`set_mmap_base`](Space::set_mmap_base)), at first the
+    /// end of user addresses.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn new<M: Machine>(_vm: &Vm<M>) -> Result<Arc<Space>, NoMemory> {
+        Ok(Arc::new(Space::empty(MapState::new(USER_LOW, USER_END - PAGE_SIZE as u64))))
+    }
+
+    fn empty(state: MapState) -> Space {
+        Space {
+            tree: EpochPtr::new(None),
+            pmap: Arc::new(Pmap::new()),
+            map: Mutex::new(state),
+            stack_limit: AtomicU64::new(8 << 20),
+        }
+    }
+
+    /// Below which address mappings without a wish are placed, from the top down.
+    pub fn set_mmap_base(&self, base: u64) {
+        self.lock().set_mmap_base(base);
+    }
+
+    /// RLIMIT_STACK, in bytes, as faults apply it.
+    pub fn set_stack_limit(&self, bytes: u64) {
+        self.stack_limit.store(bytes, Relaxed);
+    }
+
+    pub(crate) fn stack_limit(&self) -> u64 {
+        self.stack_limit.load(Relaxed)
+    }
+
+    /// The page tables.
+    #[inline]
+    pub fn pmap(&self) -> &Pmap {
+        &self.pmap
+    }
+
+    #[inline]
+    pub(crate) fn pmap_arc(&self) -> &Arc<Pmap> {
+        &self.pmap
+    }
+
+    /// The tree that faults read.
+    #[inline]
+    pub(crate) fn tree<'p>(&'p self, pin: &'p CpuPin) -> Option<&'p Tree<MapEntry>> {
+        self.tree.load(pin)
+    }
+
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        Locked::new(self, self.map.lock())
+    }
+
+    /// Makes this CPU one that runs the space; see [`Pmap::activate`].
+    #[inline]
+    pub fn activate<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin) -> RootInfo {
+        self.pmap.activate(vm, pin)
+    }
+
+    /// Says that this CPU, which has loaded another root, no longer runs the space.
+    #[inline]
+    pub fn deactivate(&self, pin: &CpuPin) {
+        self.pmap.deactivate(pin);
+    }
+
+    /// Unmaps everything, for exec and exit: no thread runs in the space or starts to. Preemptible.
+    ///
+    /// Costs no interrupt if no other CPU has the space's root loaded. Entries of shared files need not be read: their
+    /// pages are marked dirty when they are entered writable.
+    pub fn clear<M: Machine>(&self, vm: &Vm<M>) {
+        let mut map = self.lock();
+        let old = map.take_all(vm);
+        self.pmap.release(vm);
+        crate::rmap::ReverseMap::remove(&vm.rmap, &self.pmap, 0, u64::MAX);
+        old.for_overlapping(0, u64::MAX, &mut |entry| {
+            entry.end_chain(vm);
+            true
+        });
+    }
+
+    fn publish<M: Machine>(&self, vm: &Vm<M>, tree: Option<Tree<MapEntry>>) {
+        self.tree.replace(&vm.epoch, &ksync::pin(), tree.map(Box::new));
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        debug_assert!(self.map.get_mut().is_empty(), "a space was dropped with mappings in it");
+    }
+}
