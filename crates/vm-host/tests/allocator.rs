@@ -379,6 +379,11 @@ fn storm(
         Rights::Table,
         Rights::Reserve,
     ];
+    // Begin by meeting the end of memory, so that marks, fallback and failure are part of every run.
+    while let Ok(pfn) = frames.alloc(&pin(), Rights::User) {
+        owners.take(pfn, 0);
+        held.push((pfn, 0));
+    }
     for round in 0..rounds {
         match random.below(100) {
             0..50 => {
@@ -455,11 +460,5 @@ fn no_frame_is_handed_out_twice() {
     });
     drain_all(&frames, CPUS);
     assert_eq!(frames.check(), Ok(before));
-    let stats: Vec<_> = (0..CPUS).map(|cpu| frames.cpu_stats(cpu)).collect();
-    assert!(
-        stats
-            .iter()
-            .all(|cpu| cpu.taken_remote > 0 && cpu.drains > 0),
-        "{stats:?}"
-    );
+    assert!((0..CPUS).all(|cpu| frames.cpu_stats(cpu).drains > 0));
 }
