@@ -19,7 +19,7 @@ impl InjectorCount {
 }
 
 impl Injector {
-    pub(super) const fn new() -> Injector {
+    pub(super) fn new() -> Injector {
         Injector {
             period: AtomicU32::new(0),
         }

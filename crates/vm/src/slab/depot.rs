@@ -90,23 +90,35 @@ impl Depot {
         self.in_use += wanted - left;
     }
 
-    /// Puts an object back. Returns a slab that is no longer needed: it is the caller's.
-    pub(super) fn put(&mut self, pages: PageArray, class: Class, object: Object) -> Option<Pfn> {
-        let page = pages.get(object.slab);
-        let was_full = page.wire_count() as usize == class.objects(page.order());
-        unclaim(page, object.place);
-        page.set_wire_count(page.wire_count() - 1);
-        self.in_use -= 1;
-        if page.wire_count() == 0 {
+    /// Puts objects of one slab back: at least one, as many as `next` gives places. Returns a slab that is no longer
+    /// needed: it is the caller's.
+    pub(super) fn put(
+        &mut self,
+        pages: PageArray,
+        class: Class,
+        slab: Pfn,
+        mut next: impl FnMut() -> Option<u32>,
+    ) -> Option<Pfn> {
+        let page = pages.get(slab);
+        let before = page.wire_count();
+        let mut left = before;
+        while let Some(place) = next() {
+            unclaim(page, place);
+            left -= 1;
+        }
+        page.set_wire_count(left);
+        self.in_use -= (before - left) as usize;
+        let was_full = before as usize == class.objects(page.order());
+        if left == 0 {
             if !was_full {
-                self.partial.remove(pages, object.slab);
+                self.partial.remove(pages, slab);
             }
-            let surplus = self.spare.replace(object.slab)?;
+            let surplus = self.spare.replace(slab)?;
             self.pages -= 1 << pages.get(surplus).order();
             return Some(surplus);
         }
         if was_full {
-            self.partial.push(pages, object.slab);
+            self.partial.push(pages, slab);
         }
         None
     }

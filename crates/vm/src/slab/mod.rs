@@ -230,10 +230,11 @@ impl Slab {
             let mut surplus = [Pfn::NONE; CACHE];
             let mut surpluses = 0;
             let mut depot = self.depot(domain, class).lock();
-            while let Some(object) =
-                objects.next_if(|object| pages.get(object.slab).domain() == domain)
+            while let Some(slab) = objects.peek().map(|object| object.slab)
+                && pages.get(slab).domain() == domain
             {
-                if let Some(slab) = depot.put(pages, class, object) {
+                let next = || Some(objects.next_if(|object| object.slab == slab)?.place);
+                if let Some(slab) = depot.put(pages, class, slab, next) {
                     surplus[surpluses] = slab;
                     surpluses += 1;
                 }
