@@ -13,8 +13,8 @@
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Mutex, RwLock};
 
 use ksync::CpuPin;
 use vm::pmap::table::{ROOT_LEVEL, entry_shift, slot};
@@ -76,7 +76,11 @@ pub struct Sim {
     cores: Box<[Mutex<Core>]>,
     /// Cores interrupted so far.
     interrupts: AtomicUsize,
+    hook: RwLock<Option<Hook>>,
 }
+
+/// What a test does between two steps of a walk.
+pub type Hook = Box<dyn Fn(Pfn) + Send + Sync>;
 
 impl Sim {
     /// A machine of `frames` frames and `cpus` CPUs in `domains` memory domains.
@@ -85,6 +89,7 @@ impl Sim {
             arena: Arena::new(frames, cpus, domains),
             cores: (0..cpus).map(|_| Mutex::default()).collect(),
             interrupts: AtomicUsize::new(0),
+            hook: RwLock::new(None),
         }
     }
 
@@ -98,7 +103,7 @@ impl Sim {
             .expect("memory for the template root");
         vm::page::zero_frame(&self, root);
         // A mark in kernel space that every root must carry.
-        self.table_words(root)[511].store(KERNEL_MARK, Relaxed);
+        self.words(root)[511].store(KERNEL_MARK, Relaxed);
         let vm = Vm::new(self, pages, alloc, root);
         // CPUs other than the first come online when a thread starts to play them.
         (1..ncpus).for_each(|cpu| vm.epoch.offline(cpu));
@@ -181,9 +186,23 @@ impl Sim {
         }
     }
 
+    /// Calls `hook` whenever the VM, not a core, is about to look at a table; on the thread that does.
+    pub fn on_table(&self, hook: Option<Hook>) {
+        *self.hook.write().expect("a hook failed") = hook;
+    }
+
+    /// The root that `cpu` has loaded.
+    pub fn loaded_root(&self, cpu: usize) -> Option<Pfn> {
+        self.core(cpu).root
+    }
+
     /// Cores interrupted so far.
     pub fn interrupts(&self) -> usize {
         self.interrupts.load(Relaxed)
+    }
+
+    fn words(&self, table: Pfn) -> &[AtomicU64; 512] {
+        self.arena.table_words(table)
     }
 
     fn core(&self, cpu: usize) -> std::sync::MutexGuard<'_, Core> {
@@ -201,7 +220,7 @@ impl Sim {
         }
         let (mut table, mut level, mut rights) = self.start(core, va)?;
         while level > 1 {
-            let pte = Pte(self.table_words(table)[slot(va, level)].load(SeqCst));
+            let pte = Pte(self.words(table)[slot(va, level)].load(SeqCst));
             if !pte.is_present() {
                 return Err(PageFault { present: false });
             }
@@ -211,7 +230,7 @@ impl Sim {
             core.tables
                 .insert((level, va >> entry_shift(level + 1)), (table, rights));
         }
-        let word = &self.table_words(table)[slot(va, 1)];
+        let word = &self.words(table)[slot(va, 1)];
         let mut seen = Pte(word.load(SeqCst));
         loop {
             if !seen.is_present() {
@@ -321,5 +340,14 @@ unsafe impl Machine for Sim {
                 }
             }
         }
+    }
+
+    fn table_words(&self, pfn: Pfn) -> &[AtomicU64; 512] {
+        if let Ok(hook) = self.hook.try_read()
+            && let Some(hook) = &*hook
+        {
+            hook(pfn);
+        }
+        self.words(pfn)
     }
 }

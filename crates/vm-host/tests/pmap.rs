@@ -578,6 +578,10 @@ fn dropped_tables_spare_wired_entries_and_lose_no_dirty_bit() {
     lab.pmap.drop_tables(&lab.vm, |_, _| ());
     assert_eq!(lab.pmap.tables(), 0);
     assert_eq!(lab.vm.machine.read(1, 5 * SPAN), Err(ABSENT));
+    assert_eq!(
+        lab.vm.machine.loaded_root(1),
+        Some(lab.vm.pmaps.empty_root())
+    );
     let again = lab.map(0, Prot::WRITE);
     assert!(
         lab.vm.machine.read(1, 0).is_ok(),
@@ -599,12 +603,23 @@ fn release_interrupts_only_who_still_runs_it() {
     lab.pmap.release(&lab.vm);
     assert_eq!(lab.vm.machine.interrupts(), before + 1);
     assert_eq!(lab.vm.machine.read(2, 0), Err(ABSENT));
+    assert_eq!(
+        lab.vm.machine.loaded_root(2),
+        Some(lab.vm.pmaps.empty_root())
+    );
     lab.stop_on(2);
-    let before = lab.vm.machine.interrupts();
-    let again = lab.map(0, Prot::WRITE);
+    assert_eq!(
+        lab.enter(0, Pte::user(pfn, Prot::READ)),
+        Err(EnterError::Stale),
+        "released for good"
+    );
+    lab.end(&[pfn]);
+
+    let lab = Lab::new();
+    let pfn = lab.map(0, Prot::WRITE);
     lab.pmap.release(&lab.vm);
-    assert_eq!(lab.vm.machine.interrupts(), before);
-    lab.end(&[pfn, again]);
+    assert_eq!(lab.vm.machine.interrupts(), 0);
+    lab.end(&[pfn]);
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl Dice {
 
 impl World {
     fn new() -> World {
-        let vm = Sim::new(512, CPUS, 1).into_vm();
+        let vm = Sim::new(4096, CPUS, 1).into_vm();
         // Two level-1 tables side by side, one under another directory, one under another root entry.
         let bases = [0, 512 * PAGE, 1 << 31, 1 << 40];
         let places = (0..PLACES)
@@ -174,10 +174,8 @@ impl World {
         if done == Err(EnterError::Retry) {
             self.claims_lost.fetch_add(1, Relaxed);
         }
-        assert!(
-            !matches!(done, Err(EnterError::NoTable(_) | EnterError::Occupied(_))),
-            "{done:?}"
-        );
+        // Tables may all wait for a grace period: try again later.
+        assert!(!matches!(done, Err(EnterError::Occupied(_))), "{done:?}");
         drop(pin);
         gather.finish(&self.vm);
         true

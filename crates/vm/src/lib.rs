@@ -25,13 +25,13 @@ pub mod tlb;
 mod vm;
 
 pub use alloc::{NoMemory, PageAllocator, Rights};
+pub use fault::{Access, FaultError};
 pub use machine::Machine;
+pub use map::{EntryFlags, Prot as MapProt};
+pub use object::ObjectRef;
 pub use page::{Page, PageArray, Pfn};
 pub use pmap::{Pmap, Prot, Pte};
 pub use slab::Slab;
+pub use space::{Space, VmError};
 pub use tlb::{CpuSet, Gather};
 pub use vm::Vm;
-pub use fault::{Access, FaultError};
-pub use map::{EntryFlags, Prot as MapProt};
-pub use object::ObjectRef;
-pub use space::{Space, VmError};

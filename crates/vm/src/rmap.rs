@@ -69,7 +69,13 @@ impl ReverseMap for ByBacking {
 
 /// Takes every entry of the page out. The caller holds it hard-busy until `gather` is finished, which makes the
 /// translations unusable. Returns how many entries and claims there were.
-pub fn remove_all<M: Machine>(vm: &Vm<M>, object: &Object, index: u32, pfn: Pfn, gather: &mut Gather<'_>) -> usize {
+pub fn remove_all<M: Machine>(
+    vm: &Vm<M>,
+    object: &Object,
+    index: u32,
+    pfn: Pfn,
+    gather: &mut Gather<'_>,
+) -> usize {
     let page = vm.pages.get(pfn);
     debug_assert!(page.is_hard_busy());
     fence(SeqCst);
@@ -87,7 +93,13 @@ pub fn remove_all<M: Machine>(vm: &Vm<M>, object: &Object, index: u32, pfn: Pfn,
 }
 
 /// Makes every entry of the page read-only and takes its dirty bits over. Conditions as for [`remove_all`].
-pub fn write_protect_all<M: Machine>(vm: &Vm<M>, object: &Object, index: u32, pfn: Pfn, gather: &mut Gather<'_>) {
+pub fn write_protect_all<M: Machine>(
+    vm: &Vm<M>,
+    object: &Object,
+    index: u32,
+    pfn: Pfn,
+    gather: &mut Gather<'_>,
+) {
     let page = vm.pages.get(pfn);
     debug_assert!(page.is_hard_busy());
     fence(SeqCst);
@@ -102,7 +114,13 @@ pub fn write_protect_all<M: Machine>(vm: &Vm<M>, object: &Object, index: u32, pf
 
 /// Counts, up to `limit`, the entries through which the page was used since the last call. Conditions as for
 /// [`remove_all`], but nothing is flushed: the answer is an estimate.
-pub fn referenced<M: Machine>(vm: &Vm<M>, object: &Object, index: u32, pfn: Pfn, limit: usize) -> usize {
+pub fn referenced<M: Machine>(
+    vm: &Vm<M>,
+    object: &Object,
+    index: u32,
+    pfn: Pfn,
+    limit: usize,
+) -> usize {
     let page = vm.pages.get(pfn);
     let mut count = usize::from(page.clear_flag(Flags::REFERENCED));
     if page.has(Flags::MAPPED) {
@@ -131,8 +149,16 @@ fn note(page: &Page, found: Scan) {
 /// Records that the page is about to be mapped. Returns whether that changed a flag.
 #[inline]
 pub(crate) fn mark(page: &Page, write: bool) -> bool {
-    let wanted = if write { Flags::WRITEABLE | Flags::DIRTY } else { Flags::EMPTY };
-    let more = if page.has(Flags::MAPPED) { Flags::MULTI } else { Flags::MAPPED };
+    let wanted = if write {
+        Flags::WRITEABLE | Flags::DIRTY
+    } else {
+        Flags::EMPTY
+    };
+    let more = if page.has(Flags::MAPPED) {
+        Flags::MULTI
+    } else {
+        Flags::MAPPED
+    };
     page.set_flag(wanted.with(more))
 }
 
@@ -171,7 +197,10 @@ mod naive {
         fn enter(&self, object: &Object, index: u32, pmap: &Arc<Pmap>, va: u64) {
             let mut lists = self.0.0.lock();
             let places = lists.entry((object.identity(), index)).or_default();
-            if !places.iter().any(|(p, at)| Arc::ptr_eq(p, pmap) && *at == va) {
+            if !places
+                .iter()
+                .any(|(p, at)| Arc::ptr_eq(p, pmap) && *at == va)
+            {
                 places.push((pmap.clone(), va));
             }
         }
@@ -179,7 +208,10 @@ mod naive {
         fn moved(&self, from: (&Object, u32), to: (&Object, u32)) {
             let mut lists = self.0.0.lock();
             if let Some(places) = lists.remove(&(from.0.identity(), from.1)) {
-                lists.entry((to.0.identity(), to.1)).or_default().extend(places);
+                lists
+                    .entry((to.0.identity(), to.1))
+                    .or_default()
+                    .extend(places);
             }
         }
 
@@ -191,7 +223,13 @@ mod naive {
         }
 
         fn scan(&self, object: &Object, index: u32, visit: &mut dyn FnMut(&Pmap, u64)) {
-            let places = self.0.0.lock().get(&(object.identity(), index)).cloned().unwrap_or_default();
+            let places = self
+                .0
+                .0
+                .lock()
+                .get(&(object.identity(), index))
+                .cloned()
+                .unwrap_or_default();
             for (pmap, va) in &places {
                 visit(pmap, *va);
             }

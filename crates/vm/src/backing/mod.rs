@@ -68,7 +68,12 @@ impl Backing {
         start: u64,
         end: u64,
     ) -> Result<Arc<Backing>, NoMemory> {
-        let place = Place { pmap: pmap.clone(), relation, start, end };
+        let place = Place {
+            pmap: pmap.clone(),
+            relation,
+            start,
+            end,
+        };
         Ok(Backing::of(object.attach(place)?, relation, start, end))
     }
 
@@ -90,22 +95,48 @@ impl Backing {
     ///
     /// # Errors
     /// No memory.
-    pub(crate) fn replicate(&self, pmap: &Arc<Pmap>, distance: u64) -> Result<Arc<Backing>, NoMemory> {
+    pub(crate) fn replicate(
+        &self,
+        pmap: &Arc<Pmap>,
+        distance: u64,
+    ) -> Result<Arc<Backing>, NoMemory> {
         self.own_hint.store(false, Relaxed);
         let relation = self.relation.moved(distance);
         // Where the whole address space is announced it stays so.
         let (start, end) = if self.is_unbounded() {
             (self.start, self.end)
         } else {
-            (self.start.wrapping_add(distance), self.end.wrapping_add(distance))
+            (
+                self.start.wrapping_add(distance),
+                self.end.wrapping_add(distance),
+            )
         };
-        let place = Place { pmap: pmap.clone(), relation, start, end };
-        Ok(Backing::of(self.attachment.attach(place)?, relation, start, end))
+        let place = Place {
+            pmap: pmap.clone(),
+            relation,
+            start,
+            end,
+        };
+        Ok(Backing::of(
+            self.attachment.attach(place)?,
+            relation,
+            start,
+            end,
+        ))
     }
 
     fn of(attachment: Attachment, relation: Relation, start: u64, end: u64) -> Arc<Backing> {
-        let (uses, asked, own_hint) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
-        Arc::new(Backing { relation, start, end, attachment, uses, asked, own_hint })
+        let (uses, asked, own_hint) =
+            (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
+        Arc::new(Backing {
+            relation,
+            start,
+            end,
+            attachment,
+            uses,
+            asked,
+            own_hint,
+        })
     }
 
     /// Whether any address may belong to it: an object made for one range of addresses.
@@ -198,7 +229,9 @@ impl Chain {
 
     /// The list of layers, not counted as a use.
     pub(crate) fn view(&self) -> Chain {
-        Chain { layers: self.layers.clone() }
+        Chain {
+            layers: self.layers.clone(),
+        }
     }
 
     /// With a new front layer.
@@ -228,7 +261,12 @@ impl Chain {
 
     /// Whether both consist of the very same layers.
     pub(crate) fn same_layers(&self, other: &Chain) -> bool {
-        self.layers.len() == other.layers.len() && self.layers.iter().zip(&other.layers).all(|(a, b)| Arc::ptr_eq(a, b))
+        self.layers.len() == other.layers.len()
+            && self
+                .layers
+                .iter()
+                .zip(&other.layers)
+                .all(|(a, b)| Arc::ptr_eq(a, b))
     }
 
     /// Ends the use of the layers by an entry that had `start..end` of them and is dead, unmapped and flushed. The
@@ -243,7 +281,11 @@ impl Chain {
 
     /// Ends the use by an entry that now has `successor`, where that has all the layers. The map's lock is held.
     pub(crate) fn drop_uses(&self, successor: &Chain) {
-        debug_assert!(self.layers.iter().all(|l| successor.layers.iter().any(|other| Arc::ptr_eq(l, other))));
+        debug_assert!(
+            self.layers
+                .iter()
+                .all(|l| successor.layers.iter().any(|other| Arc::ptr_eq(l, other)))
+        );
         for layer in &self.layers {
             layer.uses.store(layer.uses.load(Relaxed) - 1, Relaxed);
         }
@@ -258,7 +300,13 @@ impl Chain {
     }
 
     /// As `end_use`, where the range goes on with `kept`.
-    pub(crate) fn end_use_but<M: Machine>(&self, vm: &Vm<M>, kept: &Arc<Backing>, start: u64, end: u64) {
+    pub(crate) fn end_use_but<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        kept: &Arc<Backing>,
+        start: u64,
+        end: u64,
+    ) {
         for layer in &self.layers {
             layer.end_use(vm, (!Arc::ptr_eq(layer, kept)).then_some((start, end)));
         }
@@ -266,9 +314,18 @@ impl Chain {
 
     /// Ends the use by an entry that now has `successor`, and has no page-table entries left of layers that are not
     /// part of it. The map's lock is held.
-    pub(crate) fn succeeded_by<M: Machine>(&self, vm: &Vm<M>, successor: &Chain, start: u64, end: u64) {
+    pub(crate) fn succeeded_by<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        successor: &Chain,
+        start: u64,
+        end: u64,
+    ) {
         for layer in &self.layers {
-            let kept = successor.layers.iter().any(|other| Arc::ptr_eq(layer, other));
+            let kept = successor
+                .layers
+                .iter()
+                .any(|other| Arc::ptr_eq(layer, other));
             layer.end_use(vm, (!kept).then_some((start, end)));
         }
     }

@@ -14,12 +14,18 @@ pub struct Relation {
 impl Relation {
     /// `at` has `index`, higher addresses have higher indexes.
     pub const fn up(at: u64, index: u64) -> Relation {
-        Relation { base: (at >> PAGE_SHIFT).wrapping_sub(index), down: false }
+        Relation {
+            base: (at >> PAGE_SHIFT).wrapping_sub(index),
+            down: false,
+        }
     }
 
     /// The page below `end` has index 0, lower addresses have higher indexes.
     pub const fn down(end: u64) -> Relation {
-        Relation { base: (end >> PAGE_SHIFT) - 1, down: true }
+        Relation {
+            base: (end >> PAGE_SHIFT) - 1,
+            down: true,
+        }
     }
 
     /// Whether indexes fall as addresses rise.
@@ -31,7 +37,12 @@ impl Relation {
     #[must_use]
     pub const fn moved(self, distance: u64) -> Relation {
         // Sign-preserving: the page distance is exact because both ends are page-aligned.
-        Relation { base: self.base.wrapping_add(((distance as i64) >> PAGE_SHIFT) as u64), down: self.down }
+        Relation {
+            base: self
+                .base
+                .wrapping_add(((distance as i64) >> PAGE_SHIFT) as u64),
+            down: self.down,
+        }
     }
 
     /// The index of an address that the mapping may have. Meaningless for others.
@@ -42,7 +53,11 @@ impl Relation {
 
     const fn wide(self, at: u64) -> u64 {
         let page = at >> PAGE_SHIFT;
-        if self.down { self.base.wrapping_sub(page) } else { page.wrapping_sub(self.base) }
+        if self.down {
+            self.base.wrapping_sub(page)
+        } else {
+            page.wrapping_sub(self.base)
+        }
     }
 
     /// Whether every page of `start..end` has an index that an object can hold.
@@ -52,7 +67,11 @@ impl Relation {
 
     /// The address of an index.
     pub const fn address(self, index: u32) -> u64 {
-        let page = if self.down { self.base.wrapping_sub(index as u64) } else { self.base.wrapping_add(index as u64) };
+        let page = if self.down {
+            self.base.wrapping_sub(index as u64)
+        } else {
+            self.base.wrapping_add(index as u64)
+        };
         page << PAGE_SHIFT
     }
 
@@ -74,7 +93,11 @@ mod tests {
 
     #[test]
     fn up_and_down_are_bijections() {
-        for relation in [Relation::up(0x7000_0000, 5), Relation::down(0x7000_8000), Relation::up(0x1000, 900)] {
+        for relation in [
+            Relation::up(0x7000_0000, 5),
+            Relation::down(0x7000_8000),
+            Relation::up(0x1000, 900),
+        ] {
             for at in [0x7000_0000, 0x7000_3000, 0x7000_7000] {
                 assert_eq!(relation.address(relation.index(at)), at);
                 for distance in [0x5000, 0x5000_u64.wrapping_neg()] {

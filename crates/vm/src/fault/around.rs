@@ -27,7 +27,9 @@ impl<M: Machine> Attempt<'_, M> {
         let prot = self.prot(false);
         if rmap::Map::PER_PAGE {
             for va in (0..count).map(va) {
-                self.vm.rmap.enter(found.object, layer.index(va), self.space.pmap_arc(), va);
+                self.vm
+                    .rmap
+                    .enter(found.object, layer.index(va), self.space.pmap_arc(), va);
             }
         }
         let entered = self.space.pmap().enter_around(
@@ -50,7 +52,13 @@ impl<M: Machine> Attempt<'_, M> {
             },
             |n| {
                 let (pfn, index) = (pfns[n].get(), layer.index(va(n)));
-                Found { index, pfn, page: self.vm.pages.get(pfn), ..*found }.is_still(false)
+                Found {
+                    index,
+                    pfn,
+                    page: self.vm.pages.get(pfn),
+                    ..*found
+                }
+                .is_still(false)
             },
         );
         if let Ok(count) = entered {

@@ -143,22 +143,45 @@ impl Space {
         if !allows(entry.prot(), access) {
             return Step::Fail(FaultError::Denied);
         }
-        let Some(chain) = entry.chain(pin) else { return Step::Slow(Slow::MakeObject) };
+        let Some(chain) = entry.chain(pin) else {
+            return Step::Slow(Slow::MakeObject);
+        };
         let write = access == Access::Write;
         if write && state.needs_copy() {
             return Step::Slow(Slow::Shadow);
         }
-        let attempt = Attempt { space: self, vm, pin, entry, state, chain, va, write };
+        let attempt = Attempt {
+            space: self,
+            vm,
+            pin,
+            entry,
+            state,
+            chain,
+            va,
+            write,
+        };
         for (depth, layer) in chain.layers().iter().enumerate() {
-            let Some(object) = layer.object(pin) else { return Step::Again };
+            let Some(object) = layer.object(pin) else {
+                return Step::Again;
+            };
             let index = layer.index(va);
             if let Some(pfn) = object.lookup(index) {
                 // Pages beyond the end of a file may linger for a moment.
                 if !object.has_index(index) {
                     return Step::Fail(FaultError::Bus);
                 }
-                let found = Found { depth, object, index, pfn, page: vm.pages.get(pfn) };
-                return if write && depth > 0 { attempt.copy(&found) } else { attempt.resident(&found) };
+                let found = Found {
+                    depth,
+                    object,
+                    index,
+                    pfn,
+                    page: vm.pages.get(pfn),
+                };
+                return if write && depth > 0 {
+                    attempt.copy(&found)
+                } else {
+                    attempt.resident(&found)
+                };
             }
         }
         attempt.fill()
@@ -196,21 +219,32 @@ impl<M: Machine> Attempt<'_, M> {
 
     #[inline]
     fn empty_above(&self, va: u64, depth: usize) -> bool {
-        self.chain.layers()[..depth]
-            .iter()
-            .all(|layer| layer.object(self.pin).is_some_and(|object| object.lookup(layer.index(va)).is_none()))
+        self.chain.layers()[..depth].iter().all(|layer| {
+            layer
+                .object(self.pin)
+                .is_some_and(|object| object.lookup(layer.index(va)).is_none())
+        })
     }
 
     /// Whether no layer but `except` has a page here.
     fn empty_but(&self, except: usize) -> bool {
-        self.chain.layers().iter().enumerate().all(|(depth, layer)| {
-            depth == except
-                || layer.object(self.pin).is_some_and(|object| object.lookup(layer.index(self.va)).is_none())
-        })
+        self.chain
+            .layers()
+            .iter()
+            .enumerate()
+            .all(|(depth, layer)| {
+                depth == except
+                    || layer
+                        .object(self.pin)
+                        .is_some_and(|object| object.lookup(layer.index(self.va)).is_none())
+            })
     }
 
     fn prot(&self, write: bool) -> pmap::Prot {
-        pmap::Prot { write, exec: self.entry.prot().contains(Prot::EXEC) }
+        pmap::Prot {
+            write,
+            exec: self.entry.prot().contains(Prot::EXEC),
+        }
     }
 
     /// Whether a page in the front layer may be entered writable. For a file only if the access is a write, so
@@ -227,15 +261,23 @@ impl<M: Machine> Attempt<'_, M> {
     fn fill(&self) -> Step {
         let layers = self.chain.layers();
         let last = layers.len() - 1;
-        let Some(bottom) = layers[last].object(self.pin) else { return Step::Again };
+        let Some(bottom) = layers[last].object(self.pin) else {
+            return Step::Again;
+        };
         let index = layers[last].index(self.va);
         if !bottom.is_anon() && !bottom.has_index(index) {
             return Step::Fail(FaultError::Bus);
         }
         // A hole of a file belongs to the file, unless a private write is about to replace it.
-        let depth = if bottom.is_anon() || self.write { 0 } else { last };
+        let depth = if bottom.is_anon() || self.write {
+            0
+        } else {
+            last
+        };
         let layer = &layers[depth];
-        let Some(object) = layer.object(self.pin) else { return Step::Again };
+        let Some(object) = layer.object(self.pin) else {
+            return Step::Again;
+        };
         let index = layer.index(self.va);
         let writable = depth == 0 && self.front_writable(object.is_anon());
         let pfn = match Object::zero_page(self.vm, self.pin) {
@@ -243,14 +285,18 @@ impl<M: Machine> Attempt<'_, M> {
             Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
         };
         self.vm.stats.get(self.pin).zero_fill.add(1);
-        self.put(object, index, pfn, writable, depth, || last == 0 || self.empty_but(depth))
+        self.put(object, index, pfn, writable, depth, || {
+            last == 0 || self.empty_but(depth)
+        })
     }
 
     /// The access is a write and the page lies deeper: it comes to the front.
     #[inline]
     fn copy(&self, found: &Found<'_>) -> Step {
         let front = self.chain.front();
-        let Some(object) = front.object(self.pin) else { return Step::Again };
+        let Some(object) = front.object(self.pin) else {
+            return Step::Again;
+        };
         let index = front.index(self.va);
         let step = if found.object.is_anon() && self.chain.layers()[found.depth].is_own_soon() {
             self.take_over(found, object, index)
@@ -282,7 +328,11 @@ impl<M: Machine> Attempt<'_, M> {
         depth: usize,
         also: impl Fn() -> bool,
     ) -> Step {
-        let flags = if writable { Flags::MAPPED | Flags::WRITEABLE | Flags::DIRTY } else { Flags::MAPPED };
+        let flags = if writable {
+            Flags::MAPPED | Flags::WRITEABLE | Flags::DIRTY
+        } else {
+            Flags::MAPPED
+        };
         match object.insert(self.vm, self.pin, index, pfn, flags) {
             Ok(Insert::Done) => {}
             Ok(Insert::Lost | Insert::Beyond) => return Step::Again,
@@ -308,7 +358,9 @@ impl<M: Machine> Attempt<'_, M> {
         // A fork that comes now inherits both layers, so whoever looks finds the page in one of them.
         let moved = still
             && matches!(
-                found.object.move_page(self.vm, self.pin, (found.index, found.pfn), front, index),
+                found
+                    .object
+                    .move_page(self.vm, self.pin, (found.index, found.pfn), front, index),
                 Ok(true)
             );
         let step = if moved {
@@ -325,17 +377,33 @@ impl<M: Machine> Attempt<'_, M> {
     /// Enters a page that the caller holds busy and that is the right one if `check` says so: whatever else is
     /// there gives way.
     #[inline]
-    fn enter_busy(&self, object: &Object, index: u32, pfn: Pfn, writable: bool, check: impl Fn() -> bool) -> Step {
+    fn enter_busy(
+        &self,
+        object: &Object,
+        index: u32,
+        pfn: Pfn,
+        writable: bool,
+        check: impl Fn() -> bool,
+    ) -> Step {
         let mut leaf = Pte::user(pfn, self.prot(writable));
         if writable {
             leaf = leaf.dirtied();
         }
-        self.vm.rmap.enter(object, index, self.space.pmap_arc(), self.va);
+        self.vm
+            .rmap
+            .enter(object, index, self.space.pmap_arc(), self.va);
         let mut gather = Gather::new();
         let mut replace = None;
         loop {
-            let entered =
-                self.space.pmap().enter(self.vm, self.pin, self.va, leaf, replace, &mut gather, &check);
+            let entered = self.space.pmap().enter(
+                self.vm,
+                self.pin,
+                self.va,
+                leaf,
+                replace,
+                &mut gather,
+                &check,
+            );
             let step = match entered {
                 Ok(_) => Step::Done,
                 Err(EnterError::Occupied(old)) => {
@@ -361,7 +429,9 @@ impl<M: Machine> Attempt<'_, M> {
         if self.write {
             leaf = leaf.dirtied();
         }
-        self.vm.rmap.enter(found.object, found.index, self.space.pmap_arc(), self.va);
+        self.vm
+            .rmap
+            .enter(found.object, found.index, self.space.pmap_arc(), self.va);
         let check = || {
             if writable {
                 // Before an entry that is there gains W.
@@ -369,9 +439,12 @@ impl<M: Machine> Attempt<'_, M> {
             }
             self.check(found.depth)
         };
-        let entered = self.space.pmap().enter_resident(self.vm, self.pin, self.va, leaf, check, || {
-            found.is_still(writable)
-        });
+        let entered =
+            self.space
+                .pmap()
+                .enter_resident(self.vm, self.pin, self.va, leaf, check, || {
+                    found.is_still(writable)
+                });
         let counts = self.vm.stats.get(self.pin);
         match entered {
             Ok(Entered::New) => {
@@ -400,7 +473,9 @@ impl<M: Machine> Attempt<'_, M> {
         }
         let step = if found.page.is(found.object.identity(), found.index) {
             mark(found.page, writable);
-            self.enter_busy(found.object, found.index, found.pfn, writable, || self.check(0))
+            self.enter_busy(found.object, found.index, found.pfn, writable, || {
+                self.check(0)
+            })
         } else {
             Step::Again
         };

@@ -9,7 +9,12 @@ use crate::{Machine, Vm};
 
 impl Space {
     /// Does `what` for the entry at `va`, if it still is to be done. Returns whether the fault is served.
-    pub(super) fn slow<M: Machine>(&self, vm: &Vm<M>, va: u64, what: Slow) -> Result<bool, FaultError> {
+    pub(super) fn slow<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        va: u64,
+        what: Slow,
+    ) -> Result<bool, FaultError> {
         let mut map = self.lock();
         let Some(entry) = map.find(va).cloned() else {
             return self.grow_down(vm, &mut map, va);
@@ -33,7 +38,11 @@ impl Space {
     }
 
     /// Gives an anonymous entry its object.
-    pub(crate) fn make_object<M: Machine>(&self, vm: &Vm<M>, entry: &MapEntry) -> Result<(), NoMemory> {
+    pub(crate) fn make_object<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        entry: &MapEntry,
+    ) -> Result<(), NoMemory> {
         if !entry.chain_slot().is_none() {
             return Ok(());
         }
@@ -70,10 +79,24 @@ impl Space {
     }
 
     /// Extends a range that grows down to `va`.
-    fn grow_down<M: Machine>(&self, vm: &Vm<M>, map: &mut Locked<'_>, va: u64) -> Result<bool, FaultError> {
-        let above = map.tree().first_ending_above(va).filter(|e| e.flags().contains(EntryFlags::GROWSDOWN)).cloned();
-        let Some(entry) = above else { return Err(FaultError::NotMapped) };
-        let below = map.tree().last_starting_below(entry.start()).map_or(0, |e| e.end());
+    fn grow_down<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        map: &mut Locked<'_>,
+        va: u64,
+    ) -> Result<bool, FaultError> {
+        let above = map
+            .tree()
+            .first_ending_above(va)
+            .filter(|e| e.flags().contains(EntryFlags::GROWSDOWN))
+            .cloned();
+        let Some(entry) = above else {
+            return Err(FaultError::NotMapped);
+        };
+        let below = map
+            .tree()
+            .last_starting_below(entry.start())
+            .map_or(0, |e| e.end());
         let too_long = entry.end() - va > self.stack_limit();
         if too_long || va < below.saturating_add(GUARD_GAP) || va < map.low() {
             return Err(FaultError::NotMapped);
@@ -85,9 +108,16 @@ impl Space {
     }
 
     /// Folds a chain by one bounded step; see `collapse.rs`. For chains that are long enough.
-    fn collapse_step<M: Machine>(&self, vm: &Vm<M>, map: &mut Locked<'_>, entry: &MapEntry) -> Result<bool, NoMemory> {
+    fn collapse_step<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        map: &mut Locked<'_>,
+        entry: &MapEntry,
+    ) -> Result<bool, NoMemory> {
         let pin = ksync::pin();
-        let long = entry.chain(&pin).is_some_and(|chain| chain.layers().len() > MAX_DEPTH);
+        let long = entry
+            .chain(&pin)
+            .is_some_and(|chain| chain.layers().len() > MAX_DEPTH);
         drop(pin);
         if !long || entry.state().needs_copy() {
             return Ok(true);

@@ -1,6 +1,9 @@
 //! Entries of a map.
 
-use ksync::atomic::{AtomicU32, AtomicU64, Ordering::{Acquire, Relaxed, SeqCst}};
+use ksync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, SeqCst},
+};
 use ksync::{CpuPin, EpochPtr};
 use rust_alloc::boxed::Box;
 use rust_alloc::sync::Arc;
@@ -57,7 +60,11 @@ impl Extent for MapEntry {
     }
 
     fn low(&self) -> u64 {
-        if self.flags.contains(EntryFlags::GROWSDOWN) { self.start.saturating_sub(GUARD_GAP) } else { self.start }
+        if self.flags.contains(EntryFlags::GROWSDOWN) {
+            self.start.saturating_sub(GUARD_GAP)
+        } else {
+            self.start
+        }
     }
 }
 
@@ -94,7 +101,13 @@ impl MapEntry {
 
     /// All constant properties.
     pub fn args(&self) -> EntryArgs {
-        EntryArgs { start: self.start, end: self.end, prot: self.prot, maxprot: self.maxprot, flags: self.flags }
+        EntryArgs {
+            start: self.start,
+            end: self.end,
+            prot: self.prot,
+            maxprot: self.maxprot,
+            flags: self.flags,
+        }
     }
 
     /// Allowed accesses.
@@ -152,7 +165,8 @@ impl MapEntry {
 
     /// Gives an entry without a chain, or over, a chain. The map's lock is held.
     pub(crate) fn set_chain<M: Machine>(&self, vm: &Vm<M>, chain: Option<Chain>) {
-        self.chain.replace(&vm.epoch, &ksync::pin(), chain.map(Box::new));
+        self.chain
+            .replace(&vm.epoch, &ksync::pin(), chain.map(Box::new));
     }
 
     /// Replaces chain `old` by `new`, which keeps the layers that page-table entries still need. The map's lock is held.

@@ -46,7 +46,9 @@ pub struct Tree<E> {
 
 impl<E> Clone for Tree<E> {
     fn clone(&self) -> Self {
-        Tree { root: self.root.clone() }
+        Tree {
+            root: self.root.clone(),
+        }
     }
 }
 
@@ -58,7 +60,9 @@ impl<E: Extent> Tree<E> {
 
     /// A tree of entries in ascending order.
     pub fn from_sorted(entries: &[Arc<E>]) -> Tree<E> {
-        Tree { root: build(entries) }
+        Tree {
+            root: build(entries),
+        }
     }
 
     /// Number of entries.
@@ -116,7 +120,12 @@ impl<E: Extent> Tree<E> {
     }
 
     /// Calls `f` for each entry that overlaps `start..end`, in order, until it returns false.
-    pub fn for_overlapping<'a>(&'a self, start: u64, end: u64, f: &mut dyn FnMut(&'a Arc<E>) -> bool) {
+    pub fn for_overlapping<'a>(
+        &'a self,
+        start: u64,
+        end: u64,
+        f: &mut dyn FnMut(&'a Arc<E>) -> bool,
+    ) {
         visit(&self.root, start, end, f);
     }
 
@@ -136,7 +145,14 @@ impl<E: Extent> Tree<E> {
     /// The highest `at` such that `at..at + len` is free, lies in `low..high`, and `at % align == phase`.
     ///
     /// `align` is a power of two.
-    pub fn highest_hole(&self, low: u64, high: u64, len: u64, align: u64, phase: u64) -> Option<u64> {
+    pub fn highest_hole(
+        &self,
+        low: u64,
+        high: u64,
+        len: u64,
+        align: u64,
+        phase: u64,
+    ) -> Option<u64> {
         search(&self.root, low, high, &Wanted { len, align, phase })
     }
 }
@@ -167,7 +183,18 @@ fn node<E: Extent>(left: Link<E>, entry: Arc<E>, right: Link<E>) -> Arc<Node<E>>
         count += r.count;
         tallest = tallest.max(r.height);
     }
-    Arc::new(Node { start, end, entry, left, right, height: tallest + 1, low, high, gap, count })
+    Arc::new(Node {
+        start,
+        end,
+        entry,
+        left,
+        right,
+        height: tallest + 1,
+        low,
+        high,
+        gap,
+        count,
+    })
 }
 
 /// Makes a node of subtrees whose heights differ by up to three, and restores balance (difference at most two).
@@ -200,10 +227,16 @@ fn balance<E: Extent>(left: Link<E>, entry: Arc<E>, right: Link<E>) -> Link<E> {
 fn join<E: Extent>(left: Link<E>, entry: Arc<E>, right: Link<E>) -> Link<E> {
     let (hl, hr) = (height(&left), height(&right));
     match (&left, &right) {
-        (Some(l), _) if hl > hr + 2 => {
-            balance(l.left.clone(), l.entry.clone(), join(l.right.clone(), entry, right))
-        }
-        (_, Some(r)) if hr > hl + 2 => balance(join(left, entry, r.left.clone()), r.entry.clone(), r.right.clone()),
+        (Some(l), _) if hl > hr + 2 => balance(
+            l.left.clone(),
+            l.entry.clone(),
+            join(l.right.clone(), entry, right),
+        ),
+        (_, Some(r)) if hr > hl + 2 => balance(
+            join(left, entry, r.left.clone()),
+            r.entry.clone(),
+            r.right.clone(),
+        ),
         _ => Some(node(left, entry, right)),
     }
 }
@@ -258,10 +291,19 @@ fn build<E: Extent>(entries: &[Arc<E>]) -> Link<E> {
         return None;
     }
     let middle = entries.len() / 2;
-    Some(node(build(&entries[..middle]), entries[middle].clone(), build(&entries[middle + 1..])))
+    Some(node(
+        build(&entries[..middle]),
+        entries[middle].clone(),
+        build(&entries[middle + 1..]),
+    ))
 }
 
-fn visit<'a, E>(link: &'a Link<E>, start: u64, end: u64, f: &mut dyn FnMut(&'a Arc<E>) -> bool) -> bool {
+fn visit<'a, E>(
+    link: &'a Link<E>,
+    start: u64,
+    end: u64,
+    f: &mut dyn FnMut(&'a Arc<E>) -> bool,
+) -> bool {
     let Some(n) = link else { return true };
     if n.high <= start {
         return true;
@@ -288,12 +330,18 @@ impl Wanted {
 
 /// Searches the holes of `low..high`, in which `link` holds all entries, from the top.
 fn search<E: Extent>(link: &Link<E>, low: u64, high: u64, wanted: &Wanted) -> Option<u64> {
-    let Some(n) = link else { return wanted.fit(low, high) };
-    let largest = n.gap.max(high.saturating_sub(n.high)).max(n.low.saturating_sub(low));
+    let Some(n) = link else {
+        return wanted.fit(low, high);
+    };
+    let largest = n
+        .gap
+        .max(high.saturating_sub(n.high))
+        .max(n.low.saturating_sub(low));
     if largest < wanted.len {
         return None;
     }
-    search(&n.right, low.max(n.end), high, wanted).or_else(|| search(&n.left, low, high.min(n.entry.low()), wanted))
+    search(&n.right, low.max(n.end), high, wanted)
+        .or_else(|| search(&n.left, low, high.min(n.entry.low()), wanted))
 }
 
 #[cfg(test)]
@@ -339,10 +387,20 @@ mod tests {
             let start = seed % 500;
             let end = start + 1 + (seed >> 20) % 20;
             // Only whole entries are replaced, as the map does it.
-            let covered: Vec<_> = model.iter().copied().filter(|e| e.0 < end && e.1 > start).collect();
-            let (lo, hi) = covered.iter().fold((start, end), |(l, h), e| (l.min(e.0), h.max(e.1)));
+            let covered: Vec<_> = model
+                .iter()
+                .copied()
+                .filter(|e| e.0 < end && e.1 > start)
+                .collect();
+            let (lo, hi) = covered
+                .iter()
+                .fold((start, end), |(l, h), e| (l.min(e.0), h.max(e.1)));
             model.retain(|e| !(e.0 < hi && e.1 > lo));
-            let new: Vec<_> = if seed & 64 == 0 { Vec::new() } else { rust_alloc::vec![(lo, (lo + hi).div_ceil(2)), ((lo + hi).div_ceil(2), hi)] };
+            let new: Vec<_> = if seed & 64 == 0 {
+                Vec::new()
+            } else {
+                rust_alloc::vec![(lo, (lo + hi).div_ceil(2)), ((lo + hi).div_ceil(2), hi)]
+            };
             let new: Vec<_> = new.into_iter().filter(|e| e.0 < e.1).collect();
             let arcs: Vec<_> = new.iter().map(|e| Arc::new(R(e.0, e.1))).collect();
             tree = tree.replace(lo, hi, &arcs);
@@ -351,12 +409,22 @@ mod tests {
             check(&tree.root);
             assert_eq!(list(&tree), model);
             let at = (seed >> 30) % 520;
-            assert_eq!(tree.find(at).map(|e| e.0), model.iter().find(|e| e.0 <= at && at < e.1).map(|e| e.0));
-            assert_eq!(tree.first_ending_above(at).map(|e| e.0), model.iter().find(|e| e.1 > at).map(|e| e.0));
+            assert_eq!(
+                tree.find(at).map(|e| e.0),
+                model.iter().find(|e| e.0 <= at && at < e.1).map(|e| e.0)
+            );
+            assert_eq!(
+                tree.first_ending_above(at).map(|e| e.0),
+                model.iter().find(|e| e.1 > at).map(|e| e.0)
+            );
             let len = 1 + (seed >> 40) % 12;
-            let slow = (0..=520 - len).rev().find(|&a| model.iter().all(|e| e.1 <= a || e.0 >= a + len));
+            let slow = (0..=520 - len)
+                .rev()
+                .find(|&a| model.iter().all(|e| e.1 <= a || e.0 >= a + len));
             assert_eq!(tree.highest_hole(0, 520, len, 1, 0), slow);
-            let slow = (0..=520 - len).rev().find(|&a| a % 8 == 3 && model.iter().all(|e| e.1 <= a || e.0 >= a + len));
+            let slow = (0..=520 - len)
+                .rev()
+                .find(|&a| a % 8 == 3 && model.iter().all(|e| e.1 <= a || e.0 >= a + len));
             assert_eq!(tree.highest_hole(0, 520, len, 8, 3), slow);
         }
     }

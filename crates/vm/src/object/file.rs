@@ -27,7 +27,12 @@ impl Object {
     ///
     /// `copy` runs with preemption off: it must not sleep, and a copy to user memory that faults returns short; the
     /// caller then touches that memory and goes on from there. For anonymous objects the end is where they end.
-    pub fn read<M: Machine>(&self, vm: &Vm<M>, offset: u64, copy: &mut dyn FnMut(&[u8]) -> usize) -> u64 {
+    pub fn read<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        offset: u64,
+        copy: &mut dyn FnMut(&[u8]) -> usize,
+    ) -> u64 {
         let mut at = offset;
         loop {
             let size = self.size();
@@ -75,7 +80,13 @@ impl Object {
                 Err(NoMemory) if at > offset => break,
                 Err(NoMemory) => return Err(NoMemory),
             };
-            let filled = with_frame_mut(&vm.machine, pfn, at as usize & (PAGE_SIZE - 1), piece, &mut *copy);
+            let filled = with_frame_mut(
+                &vm.machine,
+                pfn,
+                at as usize & (PAGE_SIZE - 1),
+                piece,
+                &mut *copy,
+            );
             let _woken = vm.pages.get(pfn).soft_unbusy();
             at += filled as u64;
             if filled < piece {
@@ -119,7 +130,13 @@ impl Object {
     ///
     /// # Errors
     /// No memory; pages made so far stay.
-    pub fn allocate<M: Machine>(&self, vm: &Vm<M>, offset: u64, len: u64, grow: bool) -> Result<(), NoMemory> {
+    pub fn allocate<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        offset: u64,
+        len: u64,
+        grow: bool,
+    ) -> Result<(), NoMemory> {
         let end = offset.saturating_add(len).min(MAX_SIZE);
         for index in offset >> PAGE_SHIFT..end.div_ceil(PAGE_SIZE as u64) {
             let pfn = self.page_for_write(vm, index as u32)?;
@@ -146,7 +163,11 @@ impl Object {
             self.remove_mapped(vm, first, u32::MAX);
         }
         if size < old {
-            self.zero_part(vm, size, PAGE_SIZE as u64 - 1 - (size + PAGE_SIZE as u64 - 1) % PAGE_SIZE as u64);
+            self.zero_part(
+                vm,
+                size,
+                PAGE_SIZE as u64 - 1 - (size + PAGE_SIZE as u64 - 1) % PAGE_SIZE as u64,
+            );
         }
     }
 

@@ -48,7 +48,9 @@ impl ObjectRef {
     }
 
     fn new<M: Machine>(vm: &Vm<M>, kind: Kind) -> Result<ObjectRef, NoMemory> {
-        Hub::new(&vm.epoch, Object::new(kind)).map(ObjectRef).map_err(|_| NoMemory)
+        Hub::new(&vm.epoch, Object::new(kind))
+            .map(ObjectRef)
+            .map_err(|_| NoMemory)
     }
 
     /// Ends this reference; if it was the last, frees the pages.
@@ -71,7 +73,10 @@ impl ObjectRef {
     }
 
     pub(crate) fn attach(&self, place: Place) -> Result<Attachment, NoMemory> {
-        self.0.attach(place).map(Attachment::of).map_err(|_| NoMemory)
+        self.0
+            .attach(place)
+            .map(Attachment::of)
+            .map_err(|_| NoMemory)
     }
 }
 
@@ -106,7 +111,10 @@ impl Attachment {
     pub(crate) fn attach(&self, place: Place) -> Result<Attachment, NoMemory> {
         let pin = ksync::pin();
         let member = self.0.with(&pin, |member| member.attach_elsewhere(place));
-        member.and_then(Result::ok).map(Attachment::of).ok_or(NoMemory)
+        member
+            .and_then(Result::ok)
+            .map(Attachment::of)
+            .ok_or(NoMemory)
     }
 
     /// A base reference.

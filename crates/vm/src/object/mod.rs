@@ -17,7 +17,11 @@ mod tests;
 use core::any::Any;
 use core::ptr;
 
-use ksync::atomic::{AtomicBool, AtomicU64, Ordering::{Acquire, SeqCst}, fence};
+use ksync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, SeqCst},
+    fence,
+};
 use ksync::{CpuPin, Mutex, Once, lock_class};
 use rust_alloc::sync::Arc;
 
@@ -25,8 +29,8 @@ pub(crate) use self::hub::Hub;
 pub use self::hub::{Attachment, ObjectRef, ReverseLock};
 use self::slots::Slots;
 use crate::alloc::{NoMemory, Rights};
-use crate::rmap::ReverseMap;
 use crate::page::{Flags, PAGE_SHIFT, PAGE_SIZE, Page, Pfn, State, zero_frame};
+use crate::rmap::ReverseMap;
 use crate::{Machine, Vm};
 
 lock_class!(
@@ -170,7 +174,14 @@ impl Object {
     /// # Errors
     /// No memory for a node; the page was freed.
     #[inline]
-    pub(crate) fn insert<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, index: u32, pfn: Pfn, flags: Flags) -> Result<Insert, NoMemory> {
+    pub(crate) fn insert<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        index: u32,
+        pfn: Pfn,
+        flags: Flags,
+    ) -> Result<Insert, NoMemory> {
         self.insert_fresh(vm, pin, index, pfn, flags, false)
     }
 
@@ -184,7 +195,14 @@ impl Object {
         beyond: bool,
     ) -> Result<Insert, NoMemory> {
         let page = vm.pages.get(pfn);
-        page.init_flags(if self.is_anon() { State::Anon } else { State::File }, flags.with(Flags::VALID));
+        page.init_flags(
+            if self.is_anon() {
+                State::Anon
+            } else {
+                State::File
+            },
+            flags.with(Flags::VALID),
+        );
         page.set_identity(self.identity(), index);
         match self.slots.insert(pin, index, pfn) {
             Ok(true) => {}
@@ -293,7 +311,13 @@ impl Object {
 
     /// Takes the pages of `first..=last` out, hard-busy and without identity, and passes them to `give`, while the
     /// caller sees to their page-table entries. Sleeping context.
-    pub(crate) fn take_out<M: Machine>(&self, vm: &Vm<M>, first: u32, last: u32, give: &mut dyn FnMut(Pfn)) {
+    pub(crate) fn take_out<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        first: u32,
+        last: u32,
+        give: &mut dyn FnMut(Pfn),
+    ) {
         let mut at = first;
         while let Some((index, _)) = self.slots.next(at, last) {
             if let Some(pfn) = self.busy_page(vm, index) {
@@ -334,7 +358,10 @@ impl Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        debug_assert!(self.slots.next(0, u32::MAX).is_none(), "an object was dropped with pages in it");
+        debug_assert!(
+            self.slots.next(0, u32::MAX).is_none(),
+            "an object was dropped with pages in it"
+        );
     }
 }
 

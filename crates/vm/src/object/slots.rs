@@ -7,10 +7,13 @@
 //! height is its number of base-64 digits, so a growing object adds trees and never moves a node. Nodes are set once
 //! and go with the object: a looker needs no protection beyond the object itself.
 
+use ksync::atomic::{
+    AtomicU32,
+    Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
+};
+use ksync::{CpuPin, Once};
 use rust_alloc::boxed::Box;
 use rust_alloc::vec::Vec;
-use ksync::{CpuPin, Once};
-use ksync::atomic::{AtomicU32, Ordering::{AcqRel, Acquire, Relaxed, SeqCst}};
 
 use crate::alloc::NoMemory;
 use crate::page::Pfn;
@@ -62,7 +65,10 @@ fn digit(index: u32, height: usize) -> usize {
 
 impl Slots {
     pub(super) fn new() -> Slots {
-        Slots { inline: [const { EMPTY }; INLINE].map(AtomicU32::new), roots: core::array::from_fn(|_| Link::new()) }
+        Slots {
+            inline: [const { EMPTY }; INLINE].map(AtomicU32::new),
+            roots: core::array::from_fn(|_| Link::new()),
+        }
     }
 
     #[inline]
@@ -108,12 +114,16 @@ impl Slots {
 
     /// Puts a page into an empty slot; `Ok(false)` if the slot was taken. A full barrier either way.
     pub(super) fn insert(&self, pin: &CpuPin, index: u32, pfn: Pfn) -> Result<bool, NoMemory> {
-        Ok(self.make_slot(pin, index)?.compare_exchange(EMPTY, pfn.0, SeqCst, Acquire).is_ok())
+        Ok(self
+            .make_slot(pin, index)?
+            .compare_exchange(EMPTY, pfn.0, SeqCst, Acquire)
+            .is_ok())
     }
 
     /// Empties the slot if it holds `pfn`.
     pub(super) fn remove(&self, index: u32, pfn: Pfn) -> bool {
-        self.slot(index).is_some_and(|s| s.compare_exchange(pfn.0, EMPTY, AcqRel, Relaxed).is_ok())
+        self.slot(index)
+            .is_some_and(|s| s.compare_exchange(pfn.0, EMPTY, AcqRel, Relaxed).is_ok())
     }
 
     /// The first resident index in `from..=last`, with its page.
@@ -128,7 +138,10 @@ impl Slots {
                 continue;
             }
             let height = height_of(at);
-            match self.roots[height].get().map_or(Err(64_u64.pow(height as u32 + 1)), |n| scan(n, height, at)) {
+            match self.roots[height]
+                .get()
+                .map_or(Err(64_u64.pow(height as u32 + 1)), |n| scan(n, height, at))
+            {
                 Ok((found, pfn)) if found <= last => return Some((found, pfn)),
                 Err(next) if next <= u64::from(last) => at = next as u32,
                 _ => return None,
@@ -187,7 +200,23 @@ mod tests {
     #[test]
     fn indexes_of_every_size_are_found_in_order() {
         let slots = Slots::new();
-        let at = [0, 3, 4, 63, 64, 65, 4095, 4096, 4097, 262_143, 262_144, 1 << 24, 1 << 30, u32::MAX - 1, u32::MAX];
+        let at = [
+            0,
+            3,
+            4,
+            63,
+            64,
+            65,
+            4095,
+            4096,
+            4097,
+            262_143,
+            262_144,
+            1 << 24,
+            1 << 30,
+            u32::MAX - 1,
+            u32::MAX,
+        ];
         for (n, &i) in at.iter().enumerate() {
             assert!(slots.get(i).is_none());
             assert!(slots.insert(&ksync::pin(), i, Pfn(n as u32)).unwrap());

@@ -35,8 +35,8 @@ pub use self::frame::{
     copy_frame, read_frame, with_frame, with_frame_mut, write_frame, zero_frame,
 };
 pub use self::list::PageList;
-pub(crate) use self::owner::{hub_of, owner};
 pub use self::md::{SLAB_WORDS, TablePart};
+pub(crate) use self::owner::{hub_of, owner};
 pub use self::pfn::{PAGE_SHIFT, PAGE_SIZE, Pfn};
 
 use crate::page::md::MachineDependent;

@@ -30,7 +30,7 @@ pub enum Entered {
 pub enum EnterError {
     /// A table page could not be had.
     NoTable(NoMemory),
-    /// The caller's check failed: start again from the map.
+    /// The caller's check failed, or the pmap was released: start again from the map.
     Stale,
     /// Another frame is there.
     Occupied(Pte),

@@ -58,11 +58,15 @@ use crate::{Machine, Vm};
 /// First address beyond user space.
 pub const USER_END: u64 = 1 << 47;
 
+/// In place of a root: released, no tables may come any more. No frame has this number.
+const CLOSED: u32 = Pfn::NONE.0 - 1;
+
 /// The page tables of one address space. Usually inside a `Space`.
 pub struct Pmap {
     /// CPUs that run it. First, with the root behind it: what a switch touches. Atomic, each CPU its own bit.
     active: ActiveSet,
-    /// Frame of the level-4 table, or [`Pfn::NONE`]. Set from none by the first enter, and back under the root's lock.
+    /// Frame of the level-4 table, [`Pfn::NONE`] or [`CLOSED`]. Set from none by the first enter, and back under the
+    /// root's lock; closed for good by a release.
     root: AtomicU32,
     /// Table pages, the root included. Atomic; changed only when a table comes or goes.
     tables: AtomicU32,
@@ -158,13 +162,8 @@ impl Pmap {
     #[inline]
     pub fn root_info<M: Machine>(&self, vm: &Vm<M>) -> RootInfo {
         let generation = self.generation.load(SeqCst);
-        let root = Pfn(self.root.load(SeqCst));
         RootInfo {
-            root: if root.is_none() {
-                vm.pmaps.empty_root
-            } else {
-                root
-            },
+            root: self.root().unwrap_or(vm.pmaps.empty_root),
             generation,
         }
     }
@@ -208,8 +207,8 @@ impl Pmap {
     /// The root's frame, if there is one: else the CPU loads the empty root.
     #[inline]
     pub fn root(&self) -> Option<Pfn> {
-        let root = Pfn(self.root.load(SeqCst));
-        (!root.is_none()).then_some(root)
+        let root = self.root.load(SeqCst);
+        (root < CLOSED).then_some(Pfn(root))
     }
 }
 

@@ -3,7 +3,7 @@
 use ksync::atomic::{Ordering::SeqCst, fence};
 
 use super::table::{ENTRIES, Table};
-use super::{Pmap, USER_END};
+use super::{CLOSED, Pmap, USER_END};
 use crate::limbo::FrameList;
 use crate::page::Pfn;
 use crate::tlb::{self, Gather};
@@ -13,27 +13,29 @@ use crate::{Machine, Vm};
 const BATCH: usize = 128;
 
 impl Pmap {
-    /// Frees all tables without reading the entries of level-1 tables. For exit and exec, when no thread can enter
-    /// anything any more: A and D of what is mapped must not matter (see `remove_range`).
+    /// Frees all tables without reading the entries of level-1 tables, for good: later enters are stale. For exit and
+    /// exec: A and D of what is mapped must not matter (see [`remove_range`](Pmap::remove_range)).
     ///
-    /// Scans may be under way and walk what is being freed. CPUs that still have the root loaded, such as an idle one,
-    /// are told to load the empty one; if there are none, nobody is interrupted. Preemptible between tables.
+    /// Scans, and enters from outside the process, may be under way and walk what is being freed. CPUs that still have
+    /// the root loaded, such as an idle one, are told to load the empty one; if there are none, nobody is interrupted.
+    /// Preemptible between tables.
     pub fn release<M: Machine>(&self, vm: &Vm<M>) {
         self.raise_pending();
-        let root = Pfn(self.root.swap(Pfn::NONE.0, SeqCst));
+        let root = self.root.swap(CLOSED, SeqCst);
         self.bump_generation();
         fence(SeqCst);
         let running = self.active.snapshot();
-        if !root.is_none() && !running.is_empty() {
+        let released = root < CLOSED;
+        if released && !running.is_empty() {
             tlb::reload(vm, &running);
         }
         self.lower_pending();
-        if root.is_none() {
+        if !released {
             return;
         }
         let mut list = FrameList::EMPTY;
         let mut freed = 0;
-        self.release_below(vm, root, 4, &mut list, &mut freed);
+        self.release_below(vm, Pfn(root), 4, &mut list, &mut freed);
         vm.retire_frames(&ksync::pin(), list);
         self.tables.fetch_sub(freed, SeqCst);
         debug_assert!(

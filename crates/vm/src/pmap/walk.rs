@@ -8,7 +8,7 @@ use ksync::atomic::{Ordering::SeqCst, fence};
 
 use super::pte::Pte;
 use super::table::{ENTRIES, LeafLock, ROOT_LEVEL, Table, entry_shift, slot};
-use super::{Pmap, USER_END};
+use super::{CLOSED, EnterError, Pmap, USER_END};
 use crate::limbo::FrameList;
 use crate::page::{Flags, Pfn, State};
 use crate::tlb;
@@ -89,7 +89,7 @@ impl Pmap {
         pin: &'a CpuPin,
         va: u64,
         write: bool,
-    ) -> Result<(Table<'a>, ksync::RawSpinGuard<'a, LeafLock>), NoMemory> {
+    ) -> Result<(Table<'a>, ksync::RawSpinGuard<'a, LeafLock>), EnterError> {
         let mut write = write;
         loop {
             match self.walk(vm, pin, va) {
@@ -118,7 +118,7 @@ impl Pmap {
         vm: &Vm<M>,
         pin: &CpuPin,
         va: u64,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<(), EnterError> {
         let root = match self.root() {
             Some(root) => root,
             None => self.build_root(vm, pin)?,
@@ -149,8 +149,8 @@ impl Pmap {
         Ok(())
     }
 
-    /// Gives the pmap a root, and to the CPUs that run it on the empty one.
-    fn build_root<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin) -> Result<Pfn, NoMemory> {
+    /// Gives the pmap a root, and to the CPUs that run it on the empty one. Stale if it was released.
+    fn build_root<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin) -> Result<Pfn, EnterError> {
         let new = alloc_table(vm, pin)?;
         Table::at(vm, new).copy_kernel_half(&Table::at(vm, vm.pmaps.empty_root));
         if let Err(now) = self
@@ -158,7 +158,11 @@ impl Pmap {
             .compare_exchange(Pfn::NONE.0, new.0, SeqCst, SeqCst)
         {
             free_table(vm, pin, new);
-            return Ok(Pfn(now));
+            return if now == CLOSED {
+                Err(EnterError::Stale)
+            } else {
+                Ok(Pfn(now))
+            };
         }
         self.count_made(vm, pin);
         // A CPU that activates either sees the new root, or is seen here: see `ActiveSet::enter`.

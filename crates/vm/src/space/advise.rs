@@ -47,14 +47,24 @@ impl Space {
     /// # Errors
     /// `NotMapped`: parts are not mapped; `Invalid`: alignment, or advice that does not fit the mapping; `Denied`: pages
     /// cannot be populated under that protection; `NoMemory`.
-    pub fn advise<M: Machine>(&self, vm: &Vm<M>, start: u64, len: u64, advice: Advice) -> Result<(), VmError> {
+    pub fn advise<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        start: u64,
+        len: u64,
+        advice: Advice,
+    ) -> Result<(), VmError> {
         let mut map = self.lock();
         let end = range_end(&map, start, len)?;
         let covered = map.covers(start, end) || start == end;
         match advice {
             Advice::PopulateRead | Advice::PopulateWrite => {
                 drop(map);
-                return if covered { self.populate_advised(vm, start, end, advice) } else { Err(VmError::NotMapped) };
+                return if covered {
+                    self.populate_advised(vm, start, end, advice)
+                } else {
+                    Err(VmError::NotMapped)
+                };
             }
             Advice::DontNeed | Advice::Free => self.discard(vm, &mut map, start, end, advice)?,
             Advice::Remove => self.remove_file_pages(vm, &map, start, end)?,
@@ -71,16 +81,31 @@ impl Space {
                 }
             }
         }
-        if covered { Ok(()) } else { Err(VmError::NotMapped) }
+        if covered {
+            Ok(())
+        } else {
+            Err(VmError::NotMapped)
+        }
     }
 
-    fn populate_advised<M: Machine>(&self, vm: &Vm<M>, start: u64, end: u64, advice: Advice) -> Result<(), VmError> {
-        let access = if advice == Advice::PopulateRead { Access::Read } else { Access::Write };
-        self.populate(vm, start, end - start, access).map_err(|why| match why {
-            FaultError::NotMapped => VmError::NotMapped,
-            FaultError::Denied | FaultError::Bus => VmError::Denied,
-            FaultError::NoMemory => VmError::NoMemory,
-        })
+    fn populate_advised<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        start: u64,
+        end: u64,
+        advice: Advice,
+    ) -> Result<(), VmError> {
+        let access = if advice == Advice::PopulateRead {
+            Access::Read
+        } else {
+            Access::Write
+        };
+        self.populate(vm, start, end - start, access)
+            .map_err(|why| match why {
+                FaultError::NotMapped => VmError::NotMapped,
+                FaultError::Denied | FaultError::Bus => VmError::Denied,
+                FaultError::NoMemory => VmError::NoMemory,
+            })
     }
 
     /// Locks a range in memory, or unlocks it. Accounting only as yet: nothing is paged out, so nothing needs to be
@@ -88,7 +113,13 @@ impl Space {
     ///
     /// # Errors
     /// `NotMapped`, `Invalid`; `NoMemory` if a page cannot be had.
-    pub fn set_locked<M: Machine>(&self, vm: &Vm<M>, start: u64, len: u64, locked: bool) -> Result<(), VmError> {
+    pub fn set_locked<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        start: u64,
+        len: u64,
+        locked: bool,
+    ) -> Result<(), VmError> {
         let end = {
             let mut map = self.lock();
             let end = range_end(&map, start, len)?;
@@ -99,7 +130,11 @@ impl Space {
                 return Err(VmError::NotMapped);
             }
             Space::change(&mut map, vm, (start, end), |args| EntryArgs {
-                flags: if locked { args.flags.with(EntryFlags::LOCKED) } else { args.flags.without(EntryFlags::LOCKED) },
+                flags: if locked {
+                    args.flags.with(EntryFlags::LOCKED)
+                } else {
+                    args.flags.without(EntryFlags::LOCKED)
+                },
                 ..args
             })?;
             map.merge_at(vm, start);
@@ -109,7 +144,11 @@ impl Space {
         if locked {
             let mut at = start;
             while let Some((from, to, prot)) = self.next_range(at, end) {
-                let access = if prot.contains(Prot::WRITE) { Access::Write } else { Access::Read };
+                let access = if prot.contains(Prot::WRITE) {
+                    Access::Write
+                } else {
+                    Access::Read
+                };
                 if self.populate(vm, from, to - from, access) == Err(FaultError::NoMemory) {
                     return Err(VmError::NoMemory);
                 }
@@ -123,7 +162,8 @@ impl Space {
     fn next_range(&self, start: u64, end: u64) -> Option<(u64, u64, Prot)> {
         let map = self.lock();
         let entry = map.tree().first_ending_above(start)?;
-        (start < end && entry.start() < end).then(|| (entry.start().max(start), entry.end().min(end), entry.prot()))
+        (start < end && entry.start() < end)
+            .then(|| (entry.start().max(start), entry.end().min(end), entry.prot()))
     }
 
     /// Throws the contents of a range away.
@@ -138,7 +178,8 @@ impl Space {
         let entries = map.overlapping(start, end);
         let unfit = |entry: &Arc<MapEntry>| {
             entry.flags().contains(EntryFlags::LOCKED)
-                || (advice == Advice::Free && (entry.is_shared() || entry.flags().contains(EntryFlags::FILE)))
+                || (advice == Advice::Free
+                    && (entry.is_shared() || entry.flags().contains(EntryFlags::FILE)))
         };
         if entries.iter().any(unfit) {
             return Err(VmError::Invalid);
@@ -157,7 +198,9 @@ impl Space {
 
     fn discard_how(&self, entry: &MapEntry) -> How {
         let pin = ksync::pin();
-        let Some(chain) = entry.chain(&pin) else { return How::Nothing };
+        let Some(chain) = entry.chain(&pin) else {
+            return How::Nothing;
+        };
         if entry.is_shared() {
             return How::Unmap;
         }
@@ -178,8 +221,17 @@ impl Space {
     }
 
     /// Frees the pages of a layer that is ours alone. Frames wait for a grace period, so one flush serves all.
-    fn free_pages<M: Machine>(&self, vm: &Vm<M>, entry: &MapEntry, layer: &Arc<Backing>, start: u64, end: u64) {
-        let Some(object) = layer.object_ref() else { return };
+    fn free_pages<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        entry: &MapEntry,
+        layer: &Arc<Backing>,
+        start: u64,
+        end: u64,
+    ) {
+        let Some(object) = layer.object_ref() else {
+            return;
+        };
         // Faults that have found a page already start again.
         entry.set_needs_copy(false);
         let mut gather = Gather::new();
@@ -215,7 +267,13 @@ impl Space {
     }
 
     /// Frees the pages of the files that a range maps shared and writable.
-    fn remove_file_pages<M: Machine>(&self, vm: &Vm<M>, map: &Locked<'_>, start: u64, end: u64) -> Result<(), VmError> {
+    fn remove_file_pages<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        map: &Locked<'_>,
+        start: u64,
+        end: u64,
+    ) -> Result<(), VmError> {
         for entry in map.overlapping(start, end) {
             if !entry.is_shared() || !entry.prot().contains(Prot::WRITE) {
                 return Err(VmError::Denied);
@@ -225,7 +283,9 @@ impl Space {
                 entry.chain(&pin).map(|chain| chain.front().clone())
             };
             let Some(layer) = layer else { continue };
-            let Some(object) = layer.object_ref() else { continue };
+            let Some(object) = layer.object_ref() else {
+                continue;
+            };
             let (from, to) = (entry.start().max(start), entry.end().min(end));
             object.punch(vm, layer.relation().offset(from), to - from);
             object.release(vm);

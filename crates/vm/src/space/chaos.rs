@@ -1,11 +1,11 @@
 //! Legal havoc: what may happen at any moment, made to happen.
 
-use crate::page::{Flags, Pfn, owner};
-use crate::tlb::Gather;
-use crate::{Machine, Vm};
 use crate::object::unbusy;
+use crate::page::{Flags, Pfn, owner};
 use crate::rmap;
 use crate::space::Space;
+use crate::tlb::Gather;
+use crate::{Machine, Vm};
 
 /// What [`Vm::chaos_scan`] came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,7 +21,9 @@ pub enum Chaos {
 impl<M: Machine> Vm<M> {
     /// Removes the page in a frame from every page table that maps it. Harmless: the next access faults it in.
     pub fn chaos_scan(&self, pfn: Pfn) -> Chaos {
-        let Some(page) = self.pages.find(pfn) else { return Chaos::Skipped };
+        let Some(page) = self.pages.find(pfn) else {
+            return Chaos::Skipped;
+        };
         let pin = ksync::pin();
         if page.object() == 0 || !page.try_hard_busy() {
             return Chaos::Skipped;
@@ -32,7 +34,11 @@ impl<M: Machine> Vm<M> {
                 let mut gather = Gather::new();
                 let removed = rmap::remove_all(self, object, page.index(), pfn, &mut gather);
                 gather.finish(self);
-                debug_assert!(!page.flags().intersects(Flags::MAPPED | Flags::MULTI | Flags::WRITEABLE));
+                debug_assert!(
+                    !page
+                        .flags()
+                        .intersects(Flags::MAPPED | Flags::MULTI | Flags::WRITEABLE)
+                );
                 let counts = self.stats.get(&pin);
                 counts.scans.add(1);
                 counts.scan_removed.add(removed as u64);

@@ -30,11 +30,15 @@ impl Space {
         let mut at = 0;
         loop {
             let mut map = self.lock();
-            let Some(entry) = map.tree().first_ending_above(at).cloned() else { return more };
+            let Some(entry) = map.tree().first_ending_above(at).cloned() else {
+                return more;
+            };
             at = entry.end();
             let long = {
                 let pin = ksync::pin();
-                entry.chain(&pin).is_some_and(|chain| chain.layers().len() > MAX_DEPTH)
+                entry
+                    .chain(&pin)
+                    .is_some_and(|chain| chain.layers().len() > MAX_DEPTH)
             };
             if long && !entry.is_shared() && !entry.state().needs_copy() {
                 more |= !self.collapse(vm, &mut map, &entry).unwrap_or(true);
@@ -76,7 +80,13 @@ impl Space {
     }
 
     /// Replaces the chain by its front and terminal file.
-    fn drop_layers<M: Machine>(&self, vm: &Vm<M>, entry: &MapEntry, chain: &Chain, file: Option<&Arc<Backing>>) {
+    fn drop_layers<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        entry: &MapEntry,
+        chain: &Chain,
+        file: Option<&Arc<Backing>>,
+    ) {
         let mut layers = Vec::with_capacity(2);
         layers.push(chain.front().clone());
         layers.extend(file.cloned());
@@ -86,7 +96,8 @@ impl Space {
         // Faults that saw the old chain start again.
         entry.set_needs_copy(false);
         let mut gather = Gather::new();
-        self.pmap().remove_range(vm, entry.start(), entry.end(), &mut gather);
+        self.pmap()
+            .remove_range(vm, entry.start(), entry.end(), &mut gather);
         gather.finish(vm);
         chain.succeeded_by(vm, &successor, entry.start(), entry.end());
         vm.stats.get(&ksync::pin()).collapses.add(1);
@@ -104,10 +115,14 @@ fn next_page(layers: &[Arc<Backing>], va: u64, end: u64) -> Option<u64> {
         let object = layer.object(&pin)?;
         if layer.relation().is_down() {
             // Indexes fall as addresses rise: such ranges are stacks, and small.
-            return (va..end).step_by(PAGE_SIZE).find(|&at| object.lookup(layer.index(at)).is_some());
+            return (va..end)
+                .step_by(PAGE_SIZE)
+                .find(|&at| object.lookup(layer.index(at)).is_some());
         }
         let (from, last) = layer.relation().indexes(va, end);
-        object.next_resident(from, last).map(|(index, _)| layer.relation().address(index))
+        object
+            .next_resident(from, last)
+            .map(|(index, _)| layer.relation().address(index))
     };
     layers.iter().filter_map(first).min()
 }
@@ -122,20 +137,27 @@ fn bring_forward<M: Machine>(
 ) -> Result<bool, NoMemory> {
     let pin = ksync::pin();
     let to_index = front.index(va);
-    let Some(to) = front.object(&pin) else { return Ok(true) };
+    let Some(to) = front.object(&pin) else {
+        return Ok(true);
+    };
     if to.lookup(to_index).is_some() {
         return Ok(true);
     }
     for layer in old {
-        let Some(from) = layer.object(&pin) else { return Ok(true) };
+        let Some(from) = layer.object(&pin) else {
+            return Ok(true);
+        };
         let index = layer.index(va);
-        let Some(pfn) = from.lookup(index) else { continue };
+        let Some(pfn) = from.lookup(index) else {
+            continue;
+        };
         let page = vm.pages.get(pfn);
         if layer.is_own() {
             if !page.try_hard_busy() {
                 return Ok(false);
             }
-            let moved = !page.is(from.identity(), index) || from.move_page(vm, &pin, (index, pfn), to, to_index)?;
+            let moved = !page.is(from.identity(), index)
+                || from.move_page(vm, &pin, (index, pfn), to, to_index)?;
             unbusy(vm, page);
             return Ok(moved);
         }

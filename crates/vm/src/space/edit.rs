@@ -11,8 +11,8 @@ use rust_alloc::vec::Vec;
 use super::{Space, VmError};
 use crate::backing::Chain;
 use crate::map::{EntryArgs, EntryFlags, Extent, MAX_ENTRIES, MapEntry, MapLock, Prot, Tree};
-use crate::rmap::ReverseMap;
 use crate::page::PAGE_SHIFT;
+use crate::rmap::ReverseMap;
 use crate::tlb::Gather;
 use crate::{Machine, Vm};
 
@@ -28,7 +28,13 @@ pub(super) struct MapState {
 
 impl MapState {
     pub(super) fn new(low: u64, high: u64) -> MapState {
-        MapState { tree: Tree::new(), low, high, mmap_base: high, pages: 0 }
+        MapState {
+            tree: Tree::new(),
+            low,
+            high,
+            mmap_base: high,
+            pages: 0,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -88,12 +94,19 @@ impl<'s> Locked<'s> {
 
     /// A fresh state with the same bounds, for a child.
     pub(super) fn empty_like(&self) -> MapState {
-        MapState { tree: Tree::new(), pages: 0, ..*self.state }
+        MapState {
+            tree: Tree::new(),
+            pages: 0,
+            ..*self.state
+        }
     }
 
     /// Fills the empty map of a space that nobody else knows.
     pub(super) fn fill<M: Machine>(&mut self, vm: &Vm<M>, entries: &[Arc<MapEntry>]) {
-        self.state.pages = entries.iter().map(|e| (e.end() - e.start()) >> PAGE_SHIFT).sum();
+        self.state.pages = entries
+            .iter()
+            .map(|e| (e.end() - e.start()) >> PAGE_SHIFT)
+            .sum();
         self.set_tree(vm, Tree::from_sorted(entries));
     }
 
@@ -137,7 +150,10 @@ impl<'s> Locked<'s> {
 
     /// Whether no address of a range is mapped.
     pub(super) fn is_free(&self, start: u64, end: u64) -> bool {
-        self.state.tree.first_ending_above(start).is_none_or(|entry| entry.low() >= end)
+        self.state
+            .tree
+            .first_ending_above(start)
+            .is_none_or(|entry| entry.low() >= end)
     }
 
     /// Prepares to replace `start..end`: what lies outside stays as it is, clipped; for each part inside `middle` says what
@@ -158,7 +174,11 @@ impl<'s> Locked<'s> {
             if args.start < start {
                 new.push(entry.part(EntryArgs { end: start, ..args }));
             }
-            let inside = EntryArgs { start: args.start.max(start), end: args.end.min(end), ..args };
+            let inside = EntryArgs {
+                start: args.start.max(start),
+                end: args.end.min(end),
+                ..args
+            };
             new.extend(middle(entry, inside));
             if args.end > end {
                 new.push(entry.part(EntryArgs { start: end, ..args }));
@@ -166,13 +186,21 @@ impl<'s> Locked<'s> {
         }
         let start = old.first().map_or(start, |e| e.start());
         let end = old.last().map_or(end, |e| e.end());
-        Ok(Edit { start, end, old, new })
+        Ok(Edit {
+            start,
+            end,
+            old,
+            new,
+        })
     }
 
     /// Makes a change visible: faults that saw the old entries start again.
     pub(super) fn commit<M: Machine>(&mut self, vm: &Vm<M>, edit: &Edit) {
         let pages = |entries: &[Arc<MapEntry>]| -> u64 {
-            entries.iter().map(|e| (e.end() - e.start()) >> PAGE_SHIFT).sum()
+            entries
+                .iter()
+                .map(|e| (e.end() - e.start()) >> PAGE_SHIFT)
+                .sum()
         };
         for entry in &edit.old {
             entry.kill();
@@ -186,20 +214,46 @@ impl<'s> Locked<'s> {
     pub(super) fn insert<M: Machine>(&mut self, vm: &Vm<M>, new: Vec<Arc<MapEntry>>) {
         if let (Some(first), Some(last)) = (new.first(), new.last()) {
             let (start, end) = (first.start(), last.end());
-            self.commit(vm, &Edit { start, end, old: Vec::new(), new });
+            self.commit(
+                vm,
+                &Edit {
+                    start,
+                    end,
+                    old: Vec::new(),
+                    new,
+                },
+            );
         }
     }
 
     /// Replaces an entry by one with other bounds over the same layers.
-    pub(crate) fn replace_one<M: Machine>(&mut self, vm: &Vm<M>, entry: &Arc<MapEntry>, args: EntryArgs) {
+    pub(crate) fn replace_one<M: Machine>(
+        &mut self,
+        vm: &Vm<M>,
+        entry: &Arc<MapEntry>,
+        args: EntryArgs,
+    ) {
         let old = rust_alloc::vec![entry.clone()];
         let new = rust_alloc::vec![entry.part(args)];
-        self.commit(vm, &Edit { start: entry.start(), end: entry.end(), old, new });
+        self.commit(
+            vm,
+            &Edit {
+                start: entry.start(),
+                end: entry.end(),
+                old,
+                new,
+            },
+        );
         entry.end_shared(vm);
     }
 
     /// Unmaps a range: nothing of it is accessible when this returns. One flush.
-    pub(super) fn unmap<M: Machine>(&mut self, vm: &Vm<M>, start: u64, end: u64) -> Result<(), VmError> {
+    pub(super) fn unmap<M: Machine>(
+        &mut self,
+        vm: &Vm<M>,
+        start: u64,
+        end: u64,
+    ) -> Result<(), VmError> {
         let edit = self.cut(start, end, |_, _| None)?;
         if edit.old.is_empty() {
             return Ok(());
@@ -222,16 +276,31 @@ impl<'s> Locked<'s> {
 
     /// Joins the entries at `at`, if they can be one.
     pub(super) fn merge_at<M: Machine>(&mut self, vm: &Vm<M>, at: u64) {
-        let (Some(left), Some(right)) = (at.checked_sub(1).and_then(|p| self.find(p)), self.find(at)) else { return };
+        let (Some(left), Some(right)) =
+            (at.checked_sub(1).and_then(|p| self.find(p)), self.find(at))
+        else {
+            return;
+        };
         if left.end() != at || right.start() != at {
             return;
         }
         let (left, right) = (left.clone(), right.clone());
-        let Some(donor) = donor(&left, &right) else { return };
-        let args = EntryArgs { start: left.start(), end: right.end(), ..left.args() };
+        let Some(donor) = donor(&left, &right) else {
+            return;
+        };
+        let args = EntryArgs {
+            start: left.start(),
+            end: right.end(),
+            ..left.args()
+        };
         let new = rust_alloc::vec![donor.part(args)];
         let old = rust_alloc::vec![left, right];
-        let edit = Edit { start: args.start, end: args.end, old, new };
+        let edit = Edit {
+            start: args.start,
+            end: args.end,
+            old,
+            new,
+        };
         self.commit(vm, &edit);
         for entry in &edit.old {
             entry.end_shared(vm);
@@ -243,7 +312,10 @@ impl<'s> Locked<'s> {
 fn donor<'a>(left: &'a Arc<MapEntry>, right: &'a Arc<MapEntry>) -> Option<&'a Arc<MapEntry>> {
     let (a, b) = (left.args(), right.args());
     let alike = (a.prot, a.maxprot, a.flags) == (b.prot, b.maxprot, b.flags);
-    if !alike || a.flags.contains(EntryFlags::SPECIAL) || left.state().needs_copy() != right.state().needs_copy() {
+    if !alike
+        || a.flags.contains(EntryFlags::SPECIAL)
+        || left.state().needs_copy() != right.state().needs_copy()
+    {
         return None;
     }
     let pin = ksync::pin();
@@ -263,7 +335,9 @@ fn can_extend(entry: &MapEntry, chain: &Chain, start: u64, end: u64) -> bool {
         return false;
     }
     let (first, last) = layer.relation().indexes(start, end);
-    layer.object(&ksync::pin()).is_some_and(|object| object.next_resident(first, last).is_none())
+    layer
+        .object(&ksync::pin())
+        .is_some_and(|object| object.next_resident(first, last).is_none())
 }
 
 impl MapEntry {

@@ -27,7 +27,11 @@ struct Copies<'a> {
 
 impl Copies<'_> {
     fn of(&mut self, layer: &Arc<Backing>) -> Result<Arc<Backing>, VmError> {
-        if let Some((_, copy)) = self.memo.iter().find(|(original, _)| Arc::ptr_eq(original, layer)) {
+        if let Some((_, copy)) = self
+            .memo
+            .iter()
+            .find(|(original, _)| Arc::ptr_eq(original, layer))
+        {
             return Ok(copy.clone());
         }
         let copy = layer.replicate(self.child.pmap_arc(), 0)?;
@@ -57,11 +61,20 @@ impl Space {
         let child = Arc::new(Space::empty(map.empty_like()));
         child.set_stack_limit(self.stack_limit());
         let mut entries = Vec::new();
-        entries.try_reserve_exact(map.tree().len()).map_err(|_| VmError::NoMemory)?;
-        let mut copies = Copies { child: &child, memo: Vec::with_capacity(MEMO) };
+        entries
+            .try_reserve_exact(map.tree().len())
+            .map_err(|_| VmError::NoMemory)?;
+        let mut copies = Copies {
+            child: &child,
+            memo: Vec::with_capacity(MEMO),
+        };
         let (mut protect, mut result) = (false, Ok(()));
-        map.tree().for_overlapping(0, u64::MAX, &mut |entry| {
-            match copy_entry(&mut copies, entry, &mut protect) {
+        map.tree()
+            .for_overlapping(0, u64::MAX, &mut |entry| match copy_entry(
+                &mut copies,
+                entry,
+                &mut protect,
+            ) {
                 Ok(copy) => {
                     entries.extend(copy);
                     true
@@ -70,12 +83,12 @@ impl Space {
                     result = Err(why);
                     false
                 }
-            }
-        });
+            });
         drop(copies);
         if protect {
             let mut gather = Gather::new();
-            self.pmap().write_protect_high(vm, &ksync::pin(), &mut gather);
+            self.pmap()
+                .write_protect_high(vm, &ksync::pin(), &mut gather);
             gather.finish(vm);
         }
         vm.stats.get(&ksync::pin()).forks.add(1);
@@ -111,7 +124,9 @@ fn copy_entry(
         let pin = ksync::pin();
         entry.chain(&pin).map(Chain::view)
     };
-    let Some(layers) = layers else { return Ok(Some(MapEntry::new(args, None, false))) };
+    let Some(layers) = layers else {
+        return Ok(Some(MapEntry::new(args, None, false)));
+    };
     let chain = copies.chain(&layers)?;
     let private = !entry.is_shared();
     if private && !entry.state().needs_copy() {

@@ -80,7 +80,9 @@ impl Space {
         loop {
             let info = {
                 let pin = ksync::pin();
-                self.tree(&pin).and_then(|tree| tree.first_ending_above(at)).map(|entry| entry.info())
+                self.tree(&pin)
+                    .and_then(|tree| tree.first_ending_above(at))
+                    .map(|entry| entry.info())
             };
             let Some(info) = info else { return };
             at = info.args.end;
@@ -102,7 +104,10 @@ impl Space {
         let pin = ksync::pin();
         let entry = self.tree(&pin)?.find(at)?;
         let layer = entry.chain(&pin).filter(|_| entry.is_shared())?.front();
-        Some((layer.object_ref()?, layer.relation().offset(at) + (at & (PAGE_SIZE as u64 - 1))))
+        Some((
+            layer.object_ref()?,
+            layer.relation().offset(at) + (at & (PAGE_SIZE as u64 - 1)),
+        ))
     }
 
     /// Bytes mapped: RLIMIT_AS's measure.
@@ -148,13 +153,16 @@ impl Space {
         if start < end && !map.covers(start, end) {
             return Err(VmError::NotMapped);
         }
-        out.try_reserve(((end - start) >> PAGE_SHIFT) as usize).map_err(|_| VmError::NoMemory)?;
+        out.try_reserve(((end - start) >> PAGE_SHIFT) as usize)
+            .map_err(|_| VmError::NoMemory)?;
         for va in (start..end).step_by(PAGE_SIZE) {
             let pin = ksync::pin();
             let chain = map.find(va).and_then(|entry| entry.chain(&pin));
             let found = chain.is_some_and(|chain| {
                 let has = |layer: &crate::backing::Backing| {
-                    layer.object(&pin).is_some_and(|object| object.lookup(layer.index(va)).is_some())
+                    layer
+                        .object(&pin)
+                        .is_some_and(|object| object.lookup(layer.index(va)).is_some())
                 };
                 chain.layers().iter().any(|layer| has(layer))
             });
@@ -167,7 +175,12 @@ impl Space {
     ///
     /// # Errors
     /// Nothing could be copied: why.
-    pub fn read_at<M: Machine>(&self, vm: &Vm<M>, va: u64, buf: &mut [u8]) -> Result<usize, FaultError> {
+    pub fn read_at<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        va: u64,
+        buf: &mut [u8],
+    ) -> Result<usize, FaultError> {
         let mut done = 0;
         while done < buf.len() {
             let at = va.wrapping_add(done as u64);
@@ -190,7 +203,12 @@ impl Space {
     ///
     /// # Errors
     /// Nothing could be copied: why.
-    pub fn write_at<M: Machine>(&self, vm: &Vm<M>, va: u64, buf: &[u8]) -> Result<usize, FaultError> {
+    pub fn write_at<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        va: u64,
+        buf: &[u8],
+    ) -> Result<usize, FaultError> {
         let mut done = 0;
         while done < buf.len() {
             let at = va.wrapping_add(done as u64);
@@ -231,7 +249,9 @@ impl Space {
         }
         for (depth, layer) in entry.chain(&pin)?.layers().iter().enumerate() {
             let (object, index) = (layer.object(&pin)?, layer.index(va));
-            let Some(pfn) = object.lookup(index) else { continue };
+            let Some(pfn) = object.lookup(index) else {
+                continue;
+            };
             let page = vm.pages.get(pfn);
             if (write && depth > 0) || !object.has_index(index) || !page.try_soft_busy() {
                 return None;
@@ -249,6 +269,10 @@ impl Space {
 impl EntryInfo {
     /// Whether the entry shows a file.
     pub fn kind(&self) -> Kind {
-        if self.args.flags.contains(EntryFlags::FILE) { Kind::File } else { Kind::Anon }
+        if self.args.flags.contains(EntryFlags::FILE) {
+            Kind::File
+        } else {
+            Kind::Anon
+        }
     }
 }

@@ -68,7 +68,11 @@ impl MapArgs<'_> {
             prot,
             maxprot: Prot::ALL,
             flags: EntryFlags::EMPTY,
-            place: MapFlags { fixed: false, noreplace: false, populate: false },
+            place: MapFlags {
+                fixed: false,
+                noreplace: false,
+                populate: false,
+            },
             source: Source::Anon,
         }
     }
@@ -87,7 +91,9 @@ impl Space {
     /// - `Exists`: `noreplace` and the range is taken;
     /// - `NoMemory`: no room, too many mappings, no memory.
     pub fn map<M: Machine>(&self, vm: &Vm<M>, args: &MapArgs<'_>) -> Result<u64, VmError> {
-        let len = round_up(args.len).filter(|&len| len > 0).ok_or(VmError::Invalid)?;
+        let len = round_up(args.len)
+            .filter(|&len| len > 0)
+            .ok_or(VmError::Invalid)?;
         let at = {
             let mut map = self.lock();
             let at = place(&map, args, len)?;
@@ -102,7 +108,11 @@ impl Space {
         };
         if args.place.populate || args.flags.contains(EntryFlags::LOCKED) {
             // As in Linux, a page that cannot be had now is left to the fault.
-            let access = if args.prot.contains(Prot::WRITE) { Access::Write } else { Access::Read };
+            let access = if args.prot.contains(Prot::WRITE) {
+                Access::Write
+            } else {
+                Access::Read
+            };
             let _populated = self.populate(vm, at, len, access);
         }
         Ok(at)
@@ -135,15 +145,24 @@ impl Space {
                 if offset & MASK != 0 || first + (len >> PAGE_SHIFT) >= u64::from(u32::MAX) {
                     return Err(VmError::Invalid);
                 }
-                let layer = Backing::attach(object, self.pmap_arc(), Relation::up(at, first), at, end)?;
-                new.push(MapEntry::new(entry(at, end), Some(Chain::of(layer)), !shared));
+                let layer =
+                    Backing::attach(object, self.pmap_arc(), Relation::up(at, first), at, end)?;
+                new.push(MapEntry::new(
+                    entry(at, end),
+                    Some(Chain::of(layer)),
+                    !shared,
+                ));
             }
             Source::Anon => {
                 for start in (at..end).step_by(CHUNK as usize) {
                     let end = end.min(start + CHUNK);
                     let chain = if shared {
                         // Whoever inherits the mapping must find the same object.
-                        Some(Chain::of(Backing::attach_anon(vm, self.pmap_arc(), Relation::up(start, 0))?))
+                        Some(Chain::of(Backing::attach_anon(
+                            vm,
+                            self.pmap_arc(),
+                            Relation::up(start, 0),
+                        )?))
                     } else {
                         None
                     };
@@ -172,7 +191,13 @@ impl Space {
     /// # Errors
     /// `NotMapped`: part of it is not mapped; `Denied`: a mapping does not allow that protection; `Invalid`. Nothing has
     /// changed then.
-    pub fn protect<M: Machine>(&self, vm: &Vm<M>, start: u64, len: u64, prot: Prot) -> Result<(), VmError> {
+    pub fn protect<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        start: u64,
+        len: u64,
+        prot: Prot,
+    ) -> Result<(), VmError> {
         let mut map = self.lock();
         let end = range_end(&map, start, len)?;
         if start == end {
@@ -190,14 +215,21 @@ impl Space {
         if denied {
             return Err(VmError::Denied);
         }
-        Space::change(&mut map, vm, (start, end), |args| EntryArgs { prot, ..args })?;
+        Space::change(&mut map, vm, (start, end), |args| EntryArgs {
+            prot,
+            ..args
+        })?;
         let lost = before.without(prot);
         if prot.is_none() {
             map.remove_pages(vm, start, end);
         } else if !lost.is_none() {
-            let revoke = Revoke { write: lost.contains(Prot::WRITE), exec: lost.contains(Prot::EXEC) };
+            let revoke = Revoke {
+                write: lost.contains(Prot::WRITE),
+                exec: lost.contains(Prot::EXEC),
+            };
             let mut gather = Gather::new();
-            self.pmap().protect_range(vm, start, end, revoke, &mut gather);
+            self.pmap()
+                .protect_range(vm, start, end, revoke, &mut gather);
             gather.finish(vm);
         }
         map.merge_at(vm, start);
@@ -209,7 +241,13 @@ impl Space {
     ///
     /// # Errors
     /// The first page that cannot be had.
-    pub fn populate<M: Machine>(&self, vm: &Vm<M>, start: u64, len: u64, access: Access) -> Result<(), FaultError> {
+    pub fn populate<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        start: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<(), FaultError> {
         for va in (start & !MASK..start.saturating_add(len)).step_by(PAGE_SIZE) {
             self.fault(vm, va, access)?;
         }
@@ -218,19 +256,28 @@ impl Space {
 
     /// Whether `start..start + len` is free, as a program break needs it.
     pub fn is_free(&self, start: u64, len: u64) -> bool {
-        start.checked_add(len).is_some_and(|end| self.lock().is_free(start, end))
+        start
+            .checked_add(len)
+            .is_some_and(|end| self.lock().is_free(start, end))
     }
 }
 
 /// The end of an aligned user range; its length is rounded up.
 pub(super) fn range_end(map: &Locked<'_>, start: u64, len: u64) -> Result<u64, VmError> {
-    let end = round_up(len).and_then(|len| start.checked_add(len)).ok_or(VmError::Invalid)?;
-    if start & MASK != 0 || end > map.high() { Err(VmError::Invalid) } else { Ok(end) }
+    let end = round_up(len)
+        .and_then(|len| start.checked_add(len))
+        .ok_or(VmError::Invalid)?;
+    if start & MASK != 0 || end > map.high() {
+        Err(VmError::Invalid)
+    } else {
+        Ok(end)
+    }
 }
 
 /// The address for a new mapping of `len` bytes.
 pub(super) fn place(map: &Locked<'_>, args: &MapArgs<'_>, len: u64) -> Result<u64, VmError> {
-    let fits = |at: u64| at >= map.low() && at.checked_add(len).is_some_and(|end| end <= map.high());
+    let fits =
+        |at: u64| at >= map.low() && at.checked_add(len).is_some_and(|end| end <= map.high());
     if args.place.fixed || args.place.noreplace {
         if args.addr & MASK != 0 {
             return Err(VmError::Invalid);
@@ -238,8 +285,16 @@ pub(super) fn place(map: &Locked<'_>, args: &MapArgs<'_>, len: u64) -> Result<u6
         if !fits(args.addr) {
             return Err(VmError::NoMemory);
         }
-        let free = || map.tree().first_ending_above(args.addr).is_none_or(|e| e.start() >= args.addr + len);
-        return if args.place.noreplace && !free() { Err(VmError::Exists) } else { Ok(args.addr) };
+        let free = || {
+            map.tree()
+                .first_ending_above(args.addr)
+                .is_none_or(|e| e.start() >= args.addr + len)
+        };
+        return if args.place.noreplace && !free() {
+            Err(VmError::Exists)
+        } else {
+            Ok(args.addr)
+        };
     }
     let hint = args.addr & !MASK;
     if hint != 0 && fits(hint) && map.is_free(hint, hint + len) {
@@ -254,8 +309,12 @@ pub(super) fn place(map: &Locked<'_>, args: &MapArgs<'_>, len: u64) -> Result<u6
 
 /// The highest hole below the base, else anywhere. Large ranges lie congruent with their offset modulo 2 MiB.
 pub(super) fn find_hole(map: &Locked<'_>, len: u64, offset: u64) -> Result<u64, VmError> {
-    let hole = |high: u64, align: u64, phase: u64| map.tree().highest_hole(map.low(), high, len, align, phase);
-    let large = (len >= LARGE).then(|| hole(map.mmap_base(), LARGE, offset & (LARGE - 1))).flatten();
+    let hole = |high: u64, align: u64, phase: u64| {
+        map.tree().highest_hole(map.low(), high, len, align, phase)
+    };
+    let large = (len >= LARGE)
+        .then(|| hole(map.mmap_base(), LARGE, offset & (LARGE - 1)))
+        .flatten();
     large
         .or_else(|| hole(map.mmap_base(), PAGE_SIZE as u64, 0))
         .or_else(|| hole(map.high(), PAGE_SIZE as u64, 0))

@@ -74,7 +74,10 @@ impl Space {
     /// # Errors
     /// No memory.
     pub fn new<M: Machine>(_vm: &Vm<M>) -> Result<Arc<Space>, NoMemory> {
-        Ok(Arc::new(Space::empty(MapState::new(USER_LOW, USER_END - PAGE_SIZE as u64))))
+        Ok(Arc::new(Space::empty(MapState::new(
+            USER_LOW,
+            USER_END - PAGE_SIZE as u64,
+        ))))
     }
 
     fn empty(state: MapState) -> Space {
@@ -149,12 +152,16 @@ impl Space {
     }
 
     fn publish<M: Machine>(&self, vm: &Vm<M>, tree: Option<Tree<MapEntry>>) {
-        self.tree.replace(&vm.epoch, &ksync::pin(), tree.map(Box::new));
+        self.tree
+            .replace(&vm.epoch, &ksync::pin(), tree.map(Box::new));
     }
 }
 
 impl Drop for Space {
     fn drop(&mut self) {
-        debug_assert!(self.map.get_mut().is_empty(), "a space was dropped with mappings in it");
+        debug_assert!(
+            self.map.get_mut().is_empty(),
+            "a space was dropped with mappings in it"
+        );
     }
 }

@@ -46,7 +46,9 @@ impl Space {
     pub fn remap<M: Machine>(&self, vm: &Vm<M>, args: &RemapArgs) -> Result<u64, VmError> {
         let mut map = self.lock();
         let old_end = range_end(&map, args.old, args.old_len)?;
-        let new_len = round_up(args.new_len).filter(|&len| len > 0).ok_or(VmError::Invalid)?;
+        let new_len = round_up(args.new_len)
+            .filter(|&len| len > 0)
+            .ok_or(VmError::Invalid)?;
         let old_len = old_end - args.old;
         if old_len == 0 {
             return self.duplicate(vm, &mut map, args, new_len);
@@ -71,7 +73,10 @@ impl Space {
             }
             return Ok(args.old);
         }
-        let grown_end = args.old.checked_add(new_len).filter(|&end| end <= map.high());
+        let grown_end = args
+            .old
+            .checked_add(new_len)
+            .filter(|&end| end <= map.high());
         if let (false, Some(end)) = (args.keep_old, grown_end)
             && self.ends_entry(&map, old_end)
             && map.is_free(old_end, end)
@@ -82,7 +87,9 @@ impl Space {
         if args.target == RemapTarget::Stay {
             return Err(VmError::NoMemory);
         }
-        let offset = map.find(args.old).map_or(0, |entry| entry.file_offset(args.old).unwrap_or(0));
+        let offset = map
+            .find(args.old)
+            .map_or(0, |entry| entry.file_offset(args.old).unwrap_or(0));
         let at = find_hole(&map, new_len, offset)?;
         self.relocate(vm, &mut map, args, old_len, at, new_len)
     }
@@ -101,12 +108,26 @@ impl Space {
     }
 
     /// Maps `start..end`, which is free, as the continuation of the entry that ends at `start`.
-    fn extend<M: Machine>(&self, vm: &Vm<M>, map: &mut Locked<'_>, start: u64, end: u64) -> Result<(), VmError> {
-        let Some(entry) = map.find(start - 1).cloned() else { return Err(VmError::NotMapped) };
-        let args = EntryArgs { start, end, ..entry.args() };
+    fn extend<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        map: &mut Locked<'_>,
+        start: u64,
+        end: u64,
+    ) -> Result<(), VmError> {
+        let Some(entry) = map.find(start - 1).cloned() else {
+            return Err(VmError::NotMapped);
+        };
+        let args = EntryArgs {
+            start,
+            end,
+            ..entry.args()
+        };
         let bottom = {
             let pin = ksync::pin();
-            entry.chain(&pin).map(|chain| chain.layers()[chain.layers().len() - 1].clone())
+            entry
+                .chain(&pin)
+                .map(|chain| chain.layers()[chain.layers().len() - 1].clone())
         };
         // What continues is what everybody shares: a file, or shared memory. Private memory goes on as zeroes.
         let shared = entry.is_shared() || args.flags.contains(EntryFlags::FILE);
@@ -165,11 +186,23 @@ impl Space {
     }
 
     /// As `unmap`; the pages in the range have another attachment, so none is freed that was moved.
-    fn unmap_moved<M: Machine>(&self, vm: &Vm<M>, map: &mut Locked<'_>, start: u64, end: u64) -> Result<(), VmError> {
+    fn unmap_moved<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        map: &mut Locked<'_>,
+        start: u64,
+        end: u64,
+    ) -> Result<(), VmError> {
         map.unmap(vm, start, end)
     }
 
-    fn moved_entry(&self, entry: &MapEntry, start: u64, end: u64, distance: u64) -> Result<Arc<MapEntry>, VmError> {
+    fn moved_entry(
+        &self,
+        entry: &MapEntry,
+        start: u64,
+        end: u64,
+        distance: u64,
+    ) -> Result<Arc<MapEntry>, VmError> {
         let args = entry.args();
         let args = EntryArgs {
             start: args.start.max(start).wrapping_add(distance),
@@ -180,12 +213,18 @@ impl Space {
             let pin = ksync::pin();
             entry.chain(&pin).map(Chain::view)
         };
-        let Some(layers) = layers else { return Ok(MapEntry::new(args, None, false)) };
+        let Some(layers) = layers else {
+            return Ok(MapEntry::new(args, None, false));
+        };
         let mut moved = Vec::with_capacity(layers.layers().len());
         for layer in layers.layers() {
             moved.push(layer.replicate(self.pmap_arc(), distance)?);
         }
-        Ok(MapEntry::new(args, Some(Chain::new(moved)), entry.state().needs_copy()))
+        Ok(MapEntry::new(
+            args,
+            Some(Chain::new(moved)),
+            entry.state().needs_copy(),
+        ))
     }
 
     /// A second mapping of shared memory, from the old address on.
@@ -219,8 +258,15 @@ impl Space {
         let attached = Backing::attach(&object, self.pmap_arc(), relation, at, at + len);
         object.release(vm);
         let chain = Chain::of(attached?);
-        let args = EntryArgs { start: at, end: at + len, ..entry.args() };
-        map.insert(vm, rust_alloc::vec![MapEntry::new(args, Some(chain), false)]);
+        let args = EntryArgs {
+            start: at,
+            end: at + len,
+            ..entry.args()
+        };
+        map.insert(
+            vm,
+            rust_alloc::vec![MapEntry::new(args, Some(chain), false)],
+        );
         Ok(at)
     }
 }

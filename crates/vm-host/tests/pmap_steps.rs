@@ -1,0 +1,367 @@
+//! The pmap's protocols, stopped at the step that matters.
+//!
+//! Each test brings one CPU to the middle of an operation (a check, a callback, a walk) and lets another act there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use vm::page::PAGE_SIZE;
+use vm::pmap::{EnterError, Entered, Revoke, Scan};
+use vm::{Gather, Machine, Pfn, Pmap, Prot, Pte, Rights, Vm};
+use vm_host::mmu::{run, stop};
+use vm_host::{PageFault, Sim};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+const SPAN: u64 = 512 * PAGE;
+const ABSENT: PageFault = PageFault { present: false };
+
+struct Lab {
+    vm: Vm<Sim>,
+    pmap: Arc<Pmap>,
+    free: usize,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let vm = Sim::new(128, 3, 1).into_vm();
+        let free = vm.alloc.free_pages();
+        Lab {
+            vm,
+            pmap: Arc::new(Pmap::new()),
+            free,
+        }
+    }
+
+    fn page(&self) -> Pfn {
+        self.vm.alloc.alloc(&ksync::pin(), Rights::User).unwrap()
+    }
+
+    /// Enters a leaf, with a check that may do anything.
+    fn enter(
+        &self,
+        va: u64,
+        leaf: Pte,
+        check: impl FnOnce() -> bool,
+    ) -> Result<Entered, EnterError> {
+        let mut gather = Gather::new();
+        let done = self
+            .pmap
+            .enter(&self.vm, &ksync::pin(), va, leaf, None, &mut gather, check);
+        gather.finish(&self.vm);
+        done
+    }
+
+    fn map(&self, va: u64) -> Pfn {
+        let pfn = self.page();
+        assert_eq!(
+            self.enter(va, Pte::user(pfn, Prot::WRITE), || true),
+            Ok(Entered::New)
+        );
+        pfn
+    }
+
+    fn gathered<'p>(&'p self, act: impl FnOnce(&mut Gather<'p>)) {
+        let mut gather = Gather::new();
+        act(&mut gather);
+        gather.finish(&self.vm);
+    }
+
+    fn writable(&self, va: u64) -> bool {
+        self.pmap
+            .lookup(&self.vm, &ksync::pin(), va)
+            .is_some_and(Pte::is_writable)
+    }
+
+    /// Plays CPU 1 in a thread while `meanwhile` runs here, and returns when both are over.
+    fn beside(&self, act: impl FnOnce() + Send, meanwhile: impl FnOnce()) {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                ksync::host::set_cpu(1);
+                self.vm.epoch.online(1);
+                act();
+                self.vm.epoch.offline(1);
+            });
+            meanwhile();
+        });
+    }
+
+    fn end(self, held: &[Pfn]) {
+        self.pmap.release(&self.vm);
+        held.iter()
+            .for_each(|&pfn| self.vm.alloc.free(&ksync::pin(), pfn));
+        self.vm.drain_limbo();
+        assert_eq!(self.pmap.tables(), 0);
+        assert_eq!(self.vm.alloc.free_pages(), self.free);
+    }
+}
+
+/// Long enough for the other thread to get as far as it can.
+fn pause() {
+    std::thread::sleep(Duration::from_millis(30));
+}
+
+/// Makes a fault stop in its check until `change` has had time to get as far as it can; returns whether `change` was
+/// still waiting then.
+fn change_during_check(lab: &Lab, va: u64, leaf: Pte, change: impl FnOnce() + Send) -> bool {
+    let (checking, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    let mut waited = false;
+    let act = || {
+        while !checking.load(SeqCst) {
+            std::thread::yield_now();
+        }
+        change();
+        done.store(true, SeqCst);
+    };
+    lab.beside(act, || {
+        let check = || {
+            checking.store(true, SeqCst);
+            pause();
+            waited = !done.load(SeqCst);
+            true
+        };
+        assert_eq!(lab.enter(va, leaf, check), Ok(Entered::New));
+    });
+    waited
+}
+
+#[test]
+fn a_removal_waits_for_a_fault_that_has_checked() {
+    let lab = Lab::new();
+    let (there, late) = (lab.map(0), lab.page());
+    let remove = || lab.gathered(|gather| lab.pmap.remove_range(&lab.vm, 0, SPAN, gather));
+    assert!(change_during_check(
+        &lab,
+        PAGE,
+        Pte::user(late, Prot::WRITE),
+        remove
+    ));
+    assert_eq!(lab.pmap.lookup(&lab.vm, &ksync::pin(), PAGE), None);
+    lab.end(&[there, late]);
+}
+
+#[test]
+fn a_protection_waits_for_a_fault_that_has_checked() {
+    let lab = Lab::new();
+    let (there, late) = (lab.map(0), lab.page());
+    let revoke = Revoke {
+        write: true,
+        exec: false,
+    };
+    let protect =
+        || lab.gathered(|gather| lab.pmap.protect_range(&lab.vm, 0, SPAN, revoke, gather));
+    assert!(change_during_check(
+        &lab,
+        PAGE,
+        Pte::user(late, Prot::WRITE),
+        protect
+    ));
+    assert!(!lab.writable(PAGE));
+    lab.end(&[there, late]);
+}
+
+#[test]
+fn a_push_down_catches_a_fault_that_checked_before_the_fork() {
+    let lab = Lab::new();
+    let (there, late) = (lab.map(0), lab.page());
+    let fork_and_write = || {
+        lab.gathered(|gather| lab.pmap.write_protect_high(&lab.vm, &ksync::pin(), gather));
+        assert_eq!(
+            lab.enter(0, Pte::user(there, Prot::WRITE), || true),
+            Ok(Entered::Upgraded)
+        );
+    };
+    assert!(change_during_check(
+        &lab,
+        PAGE,
+        Pte::user(late, Prot::WRITE),
+        fork_and_write
+    ));
+    assert!(lab.writable(0));
+    assert!(
+        !lab.writable(PAGE),
+        "it was entered writable before the fork, and the fork shares it"
+    );
+    lab.end(&[there, late]);
+}
+
+#[test]
+fn a_scan_waits_until_a_removed_dirty_bit_is_in_the_page() {
+    let lab = Lab::new();
+    run(&lab.vm, &ksync::pin(), &lab.pmap);
+    let pfn = lab.map(0);
+    lab.vm.machine.write(0, 0, 1).unwrap();
+    let (busy, marked, seen) = (
+        AtomicBool::new(false),
+        AtomicBool::new(false),
+        AtomicBool::new(false),
+    );
+    let scan = || {
+        while !busy.load(SeqCst) {
+            std::thread::yield_now();
+        }
+        let mut gather = Gather::new();
+        let found = lab
+            .pmap
+            .scan_remove(&lab.vm, &ksync::pin(), 0, pfn, &mut gather);
+        seen.store(marked.load(SeqCst), SeqCst);
+        gather.finish(&lab.vm);
+        assert_eq!(found, Scan::Absent);
+    };
+    lab.beside(scan, || {
+        lab.gathered(|gather| {
+            lab.pmap
+                .harvest_range(&lab.vm, 0, PAGE, gather, |found, pte| {
+                    assert!(found == pfn && pte.is_dirty());
+                    busy.store(true, SeqCst);
+                    pause();
+                    marked.store(true, SeqCst);
+                });
+        });
+    });
+    assert!(
+        seen.load(SeqCst),
+        "the scan saw neither the entry nor the mark"
+    );
+    stop(&lab.vm, &ksync::pin(), &lab.pmap);
+    lab.end(&[pfn]);
+}
+
+#[test]
+fn an_unlinked_table_stays_while_a_walker_may_be_in_it() {
+    let lab = Lab::new();
+    let pfn = lab.map(0);
+    let (pinned, removed) = (AtomicBool::new(false), AtomicBool::new(false));
+    let walker = || {
+        let _pin = ksync::pin();
+        pinned.store(true, SeqCst);
+        while !removed.load(SeqCst) {
+            std::thread::yield_now();
+        }
+    };
+    lab.beside(walker, || {
+        while !pinned.load(SeqCst) {
+            std::thread::yield_now();
+        }
+        lab.gathered(|gather| lab.pmap.remove_range(&lab.vm, 0, SPAN, gather));
+        for _ in 0..10 {
+            lab.vm.epoch.quiescent(&mut ksync::pin());
+            lab.vm.poll_limbo(&ksync::pin());
+        }
+        assert_eq!(lab.vm.limbo.frames(), 3);
+        removed.store(true, SeqCst);
+    });
+    lab.vm.drain_limbo();
+    assert_eq!(lab.vm.limbo.frames(), 0);
+    lab.end(&[pfn]);
+}
+
+#[test]
+fn an_empty_table_is_forgotten_before_its_frame_is_used_again() {
+    let lab = Lab::new();
+    lab.beside(|| run(&lab.vm, &ksync::pin(), &lab.pmap), || ());
+    let pfn = lab.page();
+    // A fault that had to retry leaves an empty table, which the core caches on speculation.
+    let leaf = Pte::user(pfn, Prot::READ);
+    let refused = lab
+        .pmap
+        .enter_resident(&lab.vm, &ksync::pin(), 0, leaf, || true, || false);
+    assert_eq!(refused, Err(EnterError::Retry));
+    lab.vm.machine.speculate(1, 0);
+    lab.gathered(|gather| lab.pmap.remove_range(&lab.vm, 0, SPAN, gather));
+    assert_eq!(lab.pmap.tables(), 1);
+    lab.vm.drain_limbo();
+    // Whatever the frames hold next, here something that looks like leaves, is not a page table.
+    let mut taken = vec![pfn];
+    while let Ok(frame) = lab.vm.alloc.alloc(&ksync::pin(), Rights::User) {
+        lab.vm.machine.table_words(frame)[0].store(leaf.0, SeqCst);
+        taken.push(frame);
+    }
+    assert_eq!(lab.vm.machine.read(1, 0), Err(ABSENT));
+    lab.beside(|| stop(&lab.vm, &ksync::pin(), &lab.pmap), || ());
+    lab.end(&taken);
+}
+
+/// Stops a fault of CPU 1 at the moment when it looks at table `at`, lets `change` happen, and returns what the fault
+/// came to.
+fn change_during_walk(
+    lab: &Lab,
+    at: Pfn,
+    va: u64,
+    leaf: Pte,
+    change: impl FnOnce(),
+) -> Result<Entered, EnterError> {
+    let steps = Arc::new(AtomicUsize::new(0));
+    let (theirs, ours) = (steps.clone(), steps.clone());
+    lab.vm.machine.on_table(Some(Box::new(move |pfn| {
+        let walker = ksync::pin().cpu() == 1;
+        if walker && pfn == at && theirs.compare_exchange(0, 1, SeqCst, SeqCst).is_ok() {
+            while theirs.load(SeqCst) != 2 {
+                std::thread::yield_now();
+            }
+        }
+    })));
+    let mut done = Ok(Entered::Same);
+    lab.beside(
+        || done = lab.enter(va, leaf, || true),
+        || {
+            while ours.load(SeqCst) != 1 {
+                std::thread::yield_now();
+            }
+            change();
+            ours.store(2, SeqCst);
+        },
+    );
+    lab.vm.machine.on_table(None);
+    done
+}
+
+/// The table that the entry of `va` in `table`, at `level`, leads to.
+fn below(lab: &Lab, table: Pfn, level: u8, va: u64) -> Pfn {
+    Pte(lab.vm.machine.table_words(table)[vm::pmap::table::slot(va, level)].load(SeqCst)).pfn()
+}
+
+/// Unlinks all tables while a fault of CPU 1 looks at the table that `find` picks; the fault must not notice.
+fn walk_starts_again(va: u64, find: impl FnOnce(&Lab, Pfn) -> Pfn) {
+    let lab = Lab::new();
+    let (old, new) = (lab.map(0), lab.page());
+    let directory = below(&lab, below(&lab, lab.pmap.root().unwrap(), 4, 0), 3, 0);
+    let at = find(&lab, directory);
+    let remove = || lab.gathered(|gather| lab.pmap.remove_range(&lab.vm, 0, SPAN, gather));
+    let done = change_during_walk(&lab, at, va, Pte::user(new, Prot::READ), remove);
+    assert_eq!(done, Ok(Entered::New));
+    assert_eq!(
+        lab.pmap.lookup(&lab.vm, &ksync::pin(), va).map(Pte::pfn),
+        Some(new)
+    );
+    assert_eq!(lab.pmap.tables(), 4);
+    lab.end(&[old, new]);
+}
+
+#[test]
+fn a_walk_into_an_unlinked_leaf_table_starts_again() {
+    walk_starts_again(PAGE, |lab, directory| below(lab, directory, 2, 0));
+}
+
+#[test]
+fn a_table_is_not_linked_to_an_unlinked_directory() {
+    walk_starts_again(3 * SPAN, |_, directory| directory);
+}
+
+#[test]
+fn a_fault_from_outside_leaves_nothing_in_a_released_pmap() {
+    let lab = Lab::new();
+    let (old, new) = (lab.map(0), lab.page());
+    let directory = below(&lab, below(&lab, lab.pmap.root().unwrap(), 4, 0), 3, 0);
+    let release = || lab.pmap.release(&lab.vm);
+    let done = change_during_walk(
+        &lab,
+        directory,
+        5 * SPAN,
+        Pte::user(new, Prot::READ),
+        release,
+    );
+    assert_eq!(done, Err(EnterError::Stale));
+    assert_eq!(lab.pmap.tables(), 0);
+    lab.end(&[old, new]);
+}
