@@ -2,6 +2,7 @@
 
 pub mod arena;
 pub mod mmu;
+pub mod program;
 
 pub use arena::Arena;
 pub use mmu::{Access, PageFault, Sim};

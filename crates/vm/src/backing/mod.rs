@@ -191,7 +191,7 @@ impl Backing {
         }
         let asked = self.asked.load(Relaxed);
         self.asked.store(asked.wrapping_add(1), Relaxed);
-        if asked % ASK_EVERY != 0 || !self.is_own() {
+        if !asked.is_multiple_of(ASK_EVERY) || !self.is_own() {
             return false;
         }
         self.own_hint.store(true, Relaxed);

@@ -11,8 +11,6 @@
 mod file;
 mod hub;
 mod slots;
-#[cfg(test)]
-mod tests;
 
 use core::any::Any;
 use core::ptr;

@@ -76,8 +76,7 @@ impl Space {
                         flags: args.flags.without(clear).with(set),
                         ..args
                     })?;
-                    map.merge_at(vm, start);
-                    map.merge_at(vm, end);
+                    map.merge_between(vm, start, end);
                 }
             }
         }
@@ -137,8 +136,7 @@ impl Space {
                 },
                 ..args
             })?;
-            map.merge_at(vm, start);
-            map.merge_at(vm, end);
+            map.merge_between(vm, start, end);
             end
         };
         if locked {
@@ -261,8 +259,7 @@ impl Space {
         for entry in &edit.old {
             entry.end_replaced(vm, entry.start().max(start), entry.end().min(end));
         }
-        map.merge_at(vm, start);
-        map.merge_at(vm, end);
+        map.merge_between(vm, start, end);
         Ok(())
     }
 

@@ -274,8 +274,21 @@ impl<'s> Locked<'s> {
         vm.rmap.remove(self.space.pmap_arc(), start, end);
     }
 
+    /// Joins what can be one at the bounds in `start..=end`.
+    pub(super) fn merge_between<M: Machine>(&mut self, vm: &Vm<M>, start: u64, end: u64) {
+        let mut at = start;
+        while at <= end {
+            self.merge_at(vm, at);
+            match self.find(at) {
+                Some(entry) => at = entry.end(),
+                None => break,
+            }
+        }
+        self.merge_at(vm, end);
+    }
+
     /// Joins the entries at `at`, if they can be one.
-    pub(super) fn merge_at<M: Machine>(&mut self, vm: &Vm<M>, at: u64) {
+    fn merge_at<M: Machine>(&mut self, vm: &Vm<M>, at: u64) {
         let (Some(left), Some(right)) =
             (at.checked_sub(1).and_then(|p| self.find(p)), self.find(at))
         else {

@@ -102,8 +102,7 @@ impl Space {
             }
             let new = self.build(vm, args, at, len)?;
             map.insert(vm, new);
-            map.merge_at(vm, at);
-            map.merge_at(vm, at + len);
+            map.merge_between(vm, at, at + len);
             at
         };
         if args.place.populate || args.flags.contains(EntryFlags::LOCKED) {
@@ -232,8 +231,7 @@ impl Space {
                 .protect_range(vm, start, end, revoke, &mut gather);
             gather.finish(vm);
         }
-        map.merge_at(vm, start);
-        map.merge_at(vm, end);
+        map.merge_between(vm, start, end);
         Ok(())
     }
 

@@ -13,8 +13,6 @@ mod fork;
 mod inspect;
 mod mmap;
 mod remap;
-#[cfg(test)]
-mod tests;
 
 use ksync::atomic::{AtomicU64, Ordering::Relaxed};
 use ksync::{CpuPin, EpochPtr, Mutex};
@@ -22,6 +20,7 @@ use rust_alloc::boxed::Box;
 use rust_alloc::sync::Arc;
 
 pub use self::advise::Advice;
+pub use self::chaos::Chaos;
 pub(crate) use self::edit::Locked;
 use self::edit::MapState;
 pub use self::inspect::{EntryInfo, Usage};

@@ -143,8 +143,7 @@ impl Space {
         };
         let needs_copy = chain.is_some() && !entry.is_shared();
         map.insert(vm, rust_alloc::vec![MapEntry::new(args, chain, needs_copy)]);
-        map.merge_at(vm, start);
-        map.merge_at(vm, end);
+        map.merge_between(vm, start, end);
         Ok(())
     }
 
