@@ -1,7 +1,7 @@
 //! The CPUs, and waiting on one.
 use core::arch::asm;
 
-use super::{percpu, smp};
+use super::{features, percpu, smp};
 
 /// Number of the CPU this runs on; stable only while preemption is off.
 #[inline]
@@ -40,4 +40,22 @@ pub(super) fn stop() -> ! {
 #[inline]
 pub fn relax() {
     core::hint::spin_loop();
+}
+
+/// A random word from the CPU's generator; `None` if it has none or it gives none in a few tries.
+pub fn hardware_random() -> Option<u64> {
+    /// The number of tries that Intel's guide asks for.
+    const TRIES: usize = 10;
+    if !features::has(features::RDRAND) {
+        return None;
+    }
+    (0..TRIES).find_map(|_| {
+        let (value, good): (u64, u8);
+        // SAFETY: CPUID says that the instruction is there; it touches no memory.
+        unsafe {
+            asm!("rdrand {value}", "setc {good}", value = out(reg) value, good = out(reg_byte) good,
+                 options(nomem, nostack));
+        }
+        (good != 0).then_some(value)
+    })
 }

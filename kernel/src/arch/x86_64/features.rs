@@ -31,6 +31,9 @@ pub const PCID: u32 = 1 << 10;
 /// Global pages.
 pub const GLOBAL: u32 = 1 << 11;
 
+/// Random numbers by RDRAND.
+pub const RDRAND: u32 = 1 << 12;
+
 /// Bits of the constants above. Written once by [`detect`].
 static FOUND: AtomicU32 = AtomicU32::new(0);
 
@@ -54,6 +57,7 @@ pub(super) fn detect() {
         note(basic.has_tsc_deadline(), TSC_DEADLINE);
         note(basic.has_xsave(), XSAVE);
         note(basic.has_pge(), GLOBAL);
+        note(basic.has_rdrand(), RDRAND);
         let invpcid = id
             .get_extended_feature_info()
             .is_some_and(|e| e.has_invpcid());

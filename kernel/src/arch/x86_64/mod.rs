@@ -24,6 +24,7 @@ mod ioapic;
 pub mod ipi;
 pub mod irq;
 mod lock;
+pub mod machine;
 pub mod memory;
 pub mod msr;
 mod numa;
@@ -46,7 +47,9 @@ mod trap;
 pub mod user;
 
 pub use boot::BootInfo;
+pub use cpu::hardware_random;
 pub use frame::{TrapFrame, UserFrame};
+pub use machine::KernelMachine;
 pub use smp::release_cpus;
 pub use tls::set_user_tls;
 

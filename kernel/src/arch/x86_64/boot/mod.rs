@@ -11,6 +11,7 @@ use core::mem::size_of;
 use core::ptr;
 
 use start_info::Handover;
+use vm::page::Page;
 
 use super::frames::{self, EARLY, FrameRange};
 use super::lock::BootLock;
@@ -29,6 +30,8 @@ pub struct BootInfo {
     pub initrd: Option<(u64, u64)>,
     /// Free memory, apart from each other, in no order: the caller's from now on.
     pub memory: &'static [FrameRange],
+    /// Memory for the page array: a descriptor for each frame below `max_pfn`, all bytes zero.
+    pub pages: &'static [Page],
     /// One past the highest frame number of RAM.
     pub max_pfn: u32,
     /// CPUs that run, numbered from 0.
@@ -94,6 +97,7 @@ extern "C" fn start(start_info: u64) -> ! {
     let info = BootInfo {
         cmdline,
         initrd,
+        pages: page_array(max_pfn),
         memory: leak_free_ranges(),
         max_pfn,
         ncpus,
@@ -233,6 +237,18 @@ fn leak<T: Copy>(value: T) -> &'static T {
     unsafe {
         copy.write(value);
         &*copy
+    }
+}
+
+/// Takes and zeroes memory for the page array.
+fn page_array(max_pfn: u32) -> &'static [Page] {
+    let frames = (max_pfn as usize * size_of::<Page>()).div_ceil(PAGE_SIZE) as u32;
+    let pfn = EARLY.lock().take(frames, 0, u32::MAX).expect("boot needs memory for the page array");
+    let start = memory::frame(pfn).as_ptr();
+    // SAFETY: the frames are ours, contiguous in the direct map and page-aligned; zeros are a valid `Page`.
+    unsafe {
+        ptr::write_bytes(start, 0, frames as usize * PAGE_SIZE);
+        core::slice::from_raw_parts(start.cast::<Page>(), max_pfn as usize)
     }
 }
 

@@ -1,0 +1,125 @@
+//! This machine, as the VM sees it.
+use core::ops::Range;
+use core::ptr::NonNull;
+
+use vm::page::Pfn;
+use vm::{CpuSet, Gather, Machine};
+
+use super::{BootInfo, MAX_NODES, PAGE_SIZE, cpu, ipi, memory, paging, time};
+
+/// The machine under the VM.
+pub struct KernelMachine {
+    ncpus: usize,
+    nodes: usize,
+    max_pfn: u32,
+    /// For each node, all nodes by distance from it.
+    order: [[u8; MAX_NODES]; MAX_NODES],
+    /// Loads, on the CPU that calls it, the root that its pmap has at that moment.
+    reload_root: fn(),
+}
+
+impl KernelMachine {
+    /// The machine that boot has found. `reload_root` must load, on the calling CPU, the root that the pmap which
+    /// the CPU runs has at that moment; it is called with interrupts off.
+    pub fn new(info: &BootInfo, reload_root: fn()) -> Self {
+        let mut order = [[0; MAX_NODES]; MAX_NODES];
+        for (from, row) in order.iter_mut().enumerate() {
+            for (to, node) in row.iter_mut().enumerate() {
+                *node = to as u8;
+            }
+            // Equal distances: the nodes after this one first, so that neighbours do not all turn to node 0.
+            let rank = |&to: &u8| {
+                let distance = info.distances[from][usize::from(to)];
+                let turn = (usize::from(to) + info.nodes - from.min(info.nodes)) % info.nodes;
+                (usize::from(to) != from, distance, turn)
+            };
+            row[..info.nodes].sort_unstable_by_key(rank);
+        }
+        Self { ncpus: info.ncpus, nodes: info.nodes, max_pfn: info.max_pfn, order, reload_root }
+    }
+}
+
+// SAFETY: the direct map covers all RAM, linearly, from a base that is a multiple of 512 GiB, and is never taken away;
+// `frame_of` is the inverse of `frame`.
+unsafe impl Machine for KernelMachine {
+    #[inline]
+    fn frame(&self, pfn: Pfn) -> NonNull<u8> {
+        memory::frame(pfn.0)
+    }
+
+    #[inline]
+    fn frame_of(&self, address: *const u8) -> Option<Pfn> {
+        let offset = (address as u64).checked_sub(memory::DIRECT_MAP)?;
+        let pfn = offset / PAGE_SIZE as u64;
+        (pfn < u64::from(self.max_pfn)).then_some(Pfn(pfn as u32))
+    }
+
+    #[inline]
+    fn ncpus(&self) -> usize {
+        self.ncpus
+    }
+
+    fn ndomains(&self) -> usize {
+        self.nodes
+    }
+
+    #[inline]
+    fn domain_of(&self, cpu: usize) -> usize {
+        cpu::node(cpu)
+    }
+
+    #[inline]
+    fn domains_by_distance(&self, domain: usize) -> &[u8] {
+        &self.order[domain][..self.nodes]
+    }
+
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        time::now_ns()
+    }
+
+    fn flush(&self, cpus: &CpuSet, what: &Gather<'_>) {
+        let mut work =
+            Flush { reload: self.reload_root, full: what.is_full(), runs: [(0, 0); RUNS], used: 0 };
+        for run in what.runs() {
+            work.add(run);
+        }
+        ipi::call(cpus.iter(), &work, Flush::run);
+    }
+}
+
+/// Runs kept apart in one request; more are flushed as a whole.
+const RUNS: usize = 8;
+
+/// An invalidation, as other CPUs get to see it.
+struct Flush {
+    reload: fn(),
+    full: bool,
+    runs: [(u64, u64); RUNS],
+    used: usize,
+}
+
+impl Flush {
+    fn add(&mut self, run: Range<u64>) {
+        match self.runs.get_mut(self.used) {
+            Some(slot) => {
+                *slot = (run.start, run.end);
+                self.used += 1;
+            }
+            None => self.full = true,
+        }
+    }
+
+    /// Invalidates on this CPU; interrupts off.
+    fn run(&self) {
+        if self.full {
+            (self.reload)();
+            return;
+        }
+        for &(start, end) in &self.runs[..self.used] {
+            for va in (start..end).step_by(PAGE_SIZE) {
+                paging::flush_page(va);
+            }
+        }
+    }
+}
