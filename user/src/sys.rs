@@ -369,7 +369,7 @@ pub fn catch<T>(f: impl FnOnce() -> T) -> Option<Fault> {
     }
     let (_, status) = wait(pid as i64, 0).unwrap_or((0, 0));
     let signal = peek64(page) as i32;
-    let fault = if signal != 0 {
+    if signal != 0 {
         Some(Fault {
             signal,
             code: peek64(page + 8) as i32,
@@ -381,8 +381,7 @@ pub fn catch<T>(f: impl FnOnce() -> T) -> Option<Fault> {
             code: -1,
             addr: 0,
         })
-    };
-    fault
+    }
 }
 
 /// A stat structure of zeroes.

@@ -15,6 +15,10 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("init", "init"),
     ("vmbench", "usr/bin/vmbench"),
     ("abitest", "usr/bin/abitest"),
+    ("abifuzz", "usr/bin/abifuzz"),
+    ("memhog", "usr/bin/memhog"),
+    ("pipes", "usr/bin/pipes"),
+    ("forkbomb", "usr/bin/forkbomb"),
     ("tiny-true", "usr/bin/tiny-true"),
     ("true-static", "usr/bin/true-static"),
 ];

@@ -6,8 +6,8 @@
 //! console and a plain environment, and reaps orphans while it runs.
 //!
 //! What is run: the option `pantala.cmd=` of the kernel's command line (with `%XX` for blanks and quotes), handed
-//! to a shell; `pantala.cmd` being `shell` is an interactive one and `tour` or none the tour. Arguments of
-//! init itself, where the kernel passes any, come before all of these.
+//! to a shell; `pantala.cmd` being `shell` is an interactive one and `tour` or none the tour. Arguments
+//! are ignored: a kernel hands every option that it does not know to init.
 
 use std::ffi::CString;
 use std::fs;
@@ -82,10 +82,6 @@ fn open_console() {
 
 /// The program and its arguments.
 fn command() -> Vec<String> {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    if !args.is_empty() {
-        return args;
-    }
     let shell = ["/bin/bash", "/bin/sh"]
         .into_iter()
         .find(|path| fs::metadata(path).is_ok());

@@ -40,7 +40,10 @@ pub fn unpack(wanted: &[String]) -> Result<Vec<PathBuf>> {
     let step = step("fetching Debian packages");
     let cache = tools::build_dir()?.join("packages");
     fs::create_dir_all(&cache)?;
-    let records = closure(wanted, &step)?;
+    let records = match remembered(&cache, wanted) {
+        Some(records) => records,
+        None => closure(wanted, &step).and_then(|records| remember(&cache, wanted, records))?,
+    };
     let missing: Vec<&Record> = records
         .iter()
         .filter(|record| !unpacked_dir(&cache, record).is_dir())
@@ -54,6 +57,39 @@ pub fn unpack(wanted: &[String]) -> Result<Vec<PathBuf>> {
         .iter()
         .map(|record| unpacked_dir(&cache, record))
         .collect())
+}
+
+/// Where the closure of `wanted` is written down: asking apt takes seconds.
+fn memo(cache: &Path, wanted: &[String]) -> PathBuf {
+    cache.join(format!("{}.closure", wanted.join("_").replace('/', "_")))
+}
+
+/// The closure as written down, unless apt has learnt of packages since.
+fn remembered(cache: &Path, wanted: &[String]) -> Option<Vec<Record>> {
+    let file = memo(cache, wanted);
+    let changed = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
+    if changed(Path::new("/var/lib/apt/lists"))? > changed(&file)? {
+        return None;
+    }
+    let text = fs::read_to_string(file).ok()?;
+    let record = |line: &str| {
+        let (name, file) = line.split_once(' ')?;
+        Some(Record {
+            name: name.into(),
+            file: file.into(),
+            depends: Vec::new(),
+        })
+    };
+    text.lines().map(record).collect()
+}
+
+fn remember(cache: &Path, wanted: &[String], records: Vec<Record>) -> Result<Vec<Record>> {
+    let lines: Vec<String> = records
+        .iter()
+        .map(|record| format!("{} {}\n", record.name, record.file))
+        .collect();
+    fs::write(memo(cache, wanted), lines.concat())?;
+    Ok(records)
 }
 
 fn unpacked_dir(cache: &Path, record: &Record) -> PathBuf {

@@ -300,7 +300,7 @@ tests! { "mm";
     brk_grows_and_shrinks {
         let base = ok!(sc!(SYS_brk, 0));
         holds!(base != 0);
-        let start = (base + PAGE - 1) / PAGE * PAGE;
+        let start = base.next_multiple_of(PAGE);
         is!(ok!(sc!(SYS_brk, start + 4 * PAGE)), start + 4 * PAGE);
         is!(peek(start + 3 * PAGE), 0);
         poke(start + 3 * PAGE, 7);

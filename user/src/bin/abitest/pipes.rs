@@ -62,7 +62,7 @@ tests! { "pipe";
     large_transfers_block_and_resume {
         let (from, to) = ok!(sys::pipe(0));
         if ok!(sys::fork()) == 0 {
-            let data: Vec<u8> = (0..300_000u32).map(|i| (i * 7 >> 3) as u8).collect();
+            let data: Vec<u8> = (0..300_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
             let _ = sys::close(from);
             sys::exit(i32::from(sys::write(to, &data) != Ok(data.len())));
         }
@@ -70,7 +70,7 @@ tests! { "pipe";
         let (mut all, mut buf) = (Vec::new(), [0; 5000]);
         while let n @ 1.. = ok!(sys::read(from, &mut buf)) { all.extend_from_slice(&buf[..n]); }
         is!(all.len(), 300_000);
-        holds!(all.iter().enumerate().all(|(i, &b)| b == (i as u32 * 7 >> 3) as u8));
+        holds!(all.iter().enumerate().all(|(i, &b)| b == ((i as u32 * 7) >> 3) as u8));
         is!(ok!(sys::wait(-1, 0)).1, 0);
     }
     pipe2_arguments {

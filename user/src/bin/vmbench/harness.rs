@@ -275,8 +275,7 @@ fn collect(case: &Case, plan: &Plan, shared: u64) -> Result<Vec<Outcome>, String
     }
     for slot in slots() {
         let processes = sys::peek64(slot + MEMORY_OF);
-        if processes > 0 {
-            let each = sys::peek64(slot + MEMORY) / processes;
+        if let Some(each) = sys::peek64(slot + MEMORY).checked_div(processes) {
             outcomes.push(Outcome {
                 name: format!("{}-memory", case.name),
                 what: "bytes per process",
