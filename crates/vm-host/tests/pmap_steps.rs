@@ -116,7 +116,11 @@ fn change_during_check(lab: &Lab, va: u64, leaf: Pte, change: impl FnOnce() + Se
     lab.beside(act, || {
         let check = || {
             checking.store(true, SeqCst);
-            pause();
+            let mut patience = 200;
+            while patience > 0 && !done.load(SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+                patience -= 1;
+            }
             waited = !done.load(SeqCst);
             true
         };
@@ -282,11 +286,14 @@ fn an_empty_table_is_forgotten_before_its_frame_is_used_again() {
     lab.end(&taken);
 }
 
-/// Stops a fault of CPU 1 at the moment when it looks at table `at`, lets `change` happen, and returns what the fault
+/// Lets a stopped fault go on.
+const GO: usize = 1 << 20;
+
+/// Stops a fault of CPU 1 at its `look`-th look at table `at` (first the walk, then the making of tables), lets `change` happen, and returns what the fault
 /// came to.
 fn change_during_walk(
     lab: &Lab,
-    at: Pfn,
+    (at, look): (Pfn, usize),
     va: u64,
     leaf: Pte,
     change: impl FnOnce(),
@@ -294,9 +301,8 @@ fn change_during_walk(
     let steps = Arc::new(AtomicUsize::new(0));
     let (theirs, ours) = (steps.clone(), steps.clone());
     lab.vm.machine.on_table(Some(Box::new(move |pfn| {
-        let walker = ksync::pin().cpu() == 1;
-        if walker && pfn == at && theirs.compare_exchange(0, 1, SeqCst, SeqCst).is_ok() {
-            while theirs.load(SeqCst) != 2 {
+        if pfn == at && ksync::pin().cpu() == 1 && theirs.fetch_add(1, SeqCst) + 1 == look {
+            while theirs.load(SeqCst) != GO {
                 std::thread::yield_now();
             }
         }
@@ -305,11 +311,11 @@ fn change_during_walk(
     lab.beside(
         || done = lab.enter(va, leaf, || true),
         || {
-            while ours.load(SeqCst) != 1 {
+            while ours.load(SeqCst) != look {
                 std::thread::yield_now();
             }
             change();
-            ours.store(2, SeqCst);
+            ours.store(GO, SeqCst);
         },
     );
     lab.vm.machine.on_table(None);
@@ -322,13 +328,13 @@ fn below(lab: &Lab, table: Pfn, level: u8, va: u64) -> Pfn {
 }
 
 /// Unlinks all tables while a fault of CPU 1 looks at the table that `find` picks; the fault must not notice.
-fn walk_starts_again(va: u64, find: impl FnOnce(&Lab, Pfn) -> Pfn) {
+fn walk_starts_again(va: u64, look: usize, find: impl FnOnce(&Lab, Pfn) -> Pfn) {
     let lab = Lab::new();
     let (old, new) = (lab.map(0), lab.page());
     let directory = below(&lab, below(&lab, lab.pmap.root().unwrap(), 4, 0), 3, 0);
     let at = find(&lab, directory);
     let remove = || lab.gathered(|gather| lab.pmap.remove_range(&lab.vm, 0, SPAN, gather));
-    let done = change_during_walk(&lab, at, va, Pte::user(new, Prot::READ), remove);
+    let done = change_during_walk(&lab, (at, look), va, Pte::user(new, Prot::READ), remove);
     assert_eq!(done, Ok(Entered::New));
     assert_eq!(
         lab.pmap.lookup(&lab.vm, &ksync::pin(), va).map(Pte::pfn),
@@ -340,12 +346,12 @@ fn walk_starts_again(va: u64, find: impl FnOnce(&Lab, Pfn) -> Pfn) {
 
 #[test]
 fn a_walk_into_an_unlinked_leaf_table_starts_again() {
-    walk_starts_again(PAGE, |lab, directory| below(lab, directory, 2, 0));
+    walk_starts_again(PAGE, 1, |lab, directory| below(lab, directory, 2, 0));
 }
 
 #[test]
 fn a_table_is_not_linked_to_an_unlinked_directory() {
-    walk_starts_again(3 * SPAN, |_, directory| directory);
+    walk_starts_again(3 * SPAN, 2, |_, directory| directory);
 }
 
 #[test]
@@ -356,7 +362,7 @@ fn a_fault_from_outside_leaves_nothing_in_a_released_pmap() {
     let release = || lab.pmap.release(&lab.vm);
     let done = change_during_walk(
         &lab,
-        directory,
+        (directory, 2),
         5 * SPAN,
         Pte::user(new, Prot::READ),
         release,

@@ -11,7 +11,7 @@ use core::ptr::NonNull;
 
 use ksync::atomic::AtomicU64;
 
-use crate::page::Pfn;
+use crate::page::{Pfn, copy_frame, zero_frame};
 use crate::tlb::{CpuSet, Gather};
 
 /// A machine: memory frames, CPUs, their distances and a clock.
@@ -56,6 +56,19 @@ pub unsafe trait Machine: Send + Sync + 'static {
     ///
     /// [`Pmap::root_info`]: crate::pmap::Pmap::root_info
     fn flush(&self, cpus: &CpuSet, what: &Gather);
+
+    /// Fills the words of a new page table, in a frame that the caller owns: with a copy of `template`, which does not
+    /// change, or with zeros.
+    #[inline]
+    fn fill_table(&self, pfn: Pfn, template: Option<Pfn>)
+    where
+        Self: Sized,
+    {
+        match template {
+            Some(template) => copy_frame(self, pfn, template),
+            None => zero_frame(self, pfn),
+        }
+    }
 
     /// The words of a page table, as atomics.
     ///

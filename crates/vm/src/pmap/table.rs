@@ -80,17 +80,9 @@ impl<'a> Table<'a> {
         self.page.table()
     }
 
-    /// Makes a frame that the caller owns an empty table.
+    /// Prepares the account of a new table without user entries. The caller owns it.
     pub(super) fn init(&self) {
-        self.words.iter().for_each(|word| word.store(0, Relaxed));
         self.part().init();
-    }
-
-    /// Copies the entries of kernel space from the template.
-    pub(super) fn copy_kernel_half(&self, template: &Table) {
-        for (word, from) in self.words.iter().zip(template.words).skip(ENTRIES / 2) {
-            word.store(from.load(Relaxed), Relaxed);
-        }
     }
 
     /// Locks a directory that nothing above is locked for.

@@ -128,7 +128,7 @@ impl Pmap {
             let at = slot(va, level);
             let mut pte = table.get(at);
             if !pte.is_present() {
-                let new = alloc_table(vm, pin)?;
+                let new = alloc_table(vm, pin, None)?;
                 let guard = table.lock_directory();
                 pte = table.get(at);
                 if table.is_dead() || pte.is_present() {
@@ -151,8 +151,7 @@ impl Pmap {
 
     /// Gives the pmap a root, and to the CPUs that run it on the empty one. Stale if it was released.
     fn build_root<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin) -> Result<Pfn, EnterError> {
-        let new = alloc_table(vm, pin)?;
-        Table::at(vm, new).copy_kernel_half(&Table::at(vm, vm.pmaps.empty_root));
+        let new = alloc_table(vm, pin, Some(vm.pmaps.empty_root))?;
         if let Err(now) = self
             .root
             .compare_exchange(Pfn::NONE.0, new.0, SeqCst, SeqCst)
@@ -289,10 +288,15 @@ impl Table<'_> {
     }
 }
 
-/// A fresh, empty table that the caller owns.
-pub(super) fn alloc_table<M: Machine>(vm: &Vm<M>, pin: &CpuPin) -> Result<Pfn, NoMemory> {
+/// A fresh table that the caller owns: empty, or the copy of the empty root.
+fn alloc_table<M: Machine>(
+    vm: &Vm<M>,
+    pin: &CpuPin,
+    template: Option<Pfn>,
+) -> Result<Pfn, NoMemory> {
     let pfn = vm.alloc.alloc(pin, Rights::Table)?;
     vm.pages.get(pfn).init_flags(State::Table, Flags::EMPTY);
+    vm.machine.fill_table(pfn, template);
     Table::at(vm, pfn).init();
     Ok(pfn)
 }
