@@ -755,3 +755,32 @@ fn populate_makes_pages_present() {
         Err(FaultError::NotMapped)
     );
 }
+
+/// The suite notices a scan that leaves a backing out: the first process keeps a page that was truncated away.
+#[test]
+#[cfg(not(feature = "naive-rmap"))]
+fn a_skipped_backing_is_noticed() {
+    let seen = |blind: u32| {
+        let lab = Lab::new();
+        let file = lab.file(&[1]);
+        let (a, b) = (lab.program(), lab.program());
+        for p in [&a, &b] {
+            p.space
+                .map(&lab.vm, &of(&file, 0, 1, EntryFlags::SHARED))
+                .unwrap();
+            p.run(|p| assert_eq!(p.read(AT), Ok(1)));
+        }
+        lab.vm.rmap.set_blind(blind);
+        file.truncate(&lab.vm, 0);
+        let found = [&a, &b].map(|p| p.run(|p| p.read(AT)));
+        drop((a, b));
+        file.release(&lab.vm);
+        found
+    };
+    assert_eq!(seen(0), [Err(FaultError::Bus); 2]);
+    assert_ne!(
+        seen(2),
+        [Err(FaultError::Bus); 2],
+        "nobody would notice a missing backing"
+    );
+}

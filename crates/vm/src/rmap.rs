@@ -9,7 +9,11 @@
 
 use core::ops::ControlFlow;
 
-use ksync::atomic::{Ordering::SeqCst, fence};
+use ksync::atomic::{
+    AtomicU32,
+    Ordering::{Relaxed, SeqCst},
+    fence,
+};
 use rust_alloc::sync::Arc;
 
 use crate::object::Object;
@@ -43,7 +47,18 @@ pub type Map = naive::ByPage;
 
 /// Finds entries through the backings attached to the object.
 #[derive(Default)]
-pub struct ByBacking;
+pub struct ByBacking {
+    /// Every so many backings one is left out, if not 0: see [`ByBacking::set_blind`]. Atomic.
+    blind: AtomicU32,
+}
+
+impl ByBacking {
+    /// Makes scans leave out every `n`-th backing that they should visit; 0 for none. A fault on purpose, by which tests
+    /// show that they would notice a real one.
+    pub fn set_blind(&self, n: u32) {
+        self.blind.store(n, Relaxed);
+    }
+}
 
 impl ReverseMap for ByBacking {
     const PER_PAGE: bool = false;
@@ -58,9 +73,13 @@ impl ReverseMap for ByBacking {
     fn remove(&self, _: &Arc<Pmap>, _: u64, _: u64) {}
 
     fn scan(&self, object: &Object, index: u32, visit: &mut dyn FnMut(&Pmap, u64)) {
+        let (blind, mut count) = (self.blind.load(Relaxed), 0_u32);
         let _: ControlFlow<()> = hub_of(object).scan(|place| {
             if let Some(va) = place.address(index) {
-                visit(place.pmap(), va);
+                count = count.wrapping_add(1);
+                if blind == 0 || count % blind != 0 {
+                    visit(place.pmap(), va);
+                }
             }
             ControlFlow::Continue(())
         });

@@ -24,6 +24,8 @@ pub(super) struct MapState {
     mmap_base: u64,
     /// Pages mapped.
     pages: u64,
+    /// Cleared: the page tables are gone for good.
+    closed: bool,
 }
 
 impl MapState {
@@ -34,6 +36,7 @@ impl MapState {
             high,
             mmap_base: high,
             pages: 0,
+            closed: false,
         }
     }
 
@@ -87,6 +90,11 @@ impl<'s> Locked<'s> {
         self.state.mmap_base = base.clamp(self.state.low, self.state.high);
     }
 
+    /// Whether the space was cleared: nothing can be mapped any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.state.closed
+    }
+
     /// Pages mapped.
     pub(super) fn pages(&self) -> u64 {
         self.state.pages
@@ -123,6 +131,7 @@ impl<'s> Locked<'s> {
             true
         });
         self.state.pages = 0;
+        self.state.closed = true;
         self.space.publish(vm, None);
         old
     }

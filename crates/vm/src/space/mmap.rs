@@ -87,7 +87,7 @@ impl Space {
     /// Maps something; returns the address.
     ///
     /// # Errors
-    /// - `Invalid`: no length, an address or offset that is not page-aligned where it must be, beyond user addresses;
+    /// - `Invalid`: the space was cleared, no length, an address or offset that is not page-aligned where it must be, beyond user addresses;
     /// - `Exists`: `noreplace` and the range is taken;
     /// - `NoMemory`: no room, too many mappings, no memory.
     pub fn map<M: Machine>(&self, vm: &Vm<M>, args: &MapArgs<'_>) -> Result<u64, VmError> {
@@ -96,6 +96,9 @@ impl Space {
             .ok_or(VmError::Invalid)?;
         let at = {
             let mut map = self.lock();
+            if map.is_closed() {
+                return Err(VmError::Invalid);
+            }
             let at = place(&map, args, len)?;
             if args.place.fixed && !args.place.noreplace {
                 map.unmap(vm, at, at + len)?;

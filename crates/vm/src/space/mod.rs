@@ -135,7 +135,8 @@ impl Space {
         self.pmap.deactivate(pin);
     }
 
-    /// Unmaps everything, for exec and exit: no thread runs in the space or starts to. Preemptible.
+    /// Unmaps everything for good, at exec and exit: no thread runs in the space or starts to, and nothing can be mapped
+    /// in it any more. Preemptible.
     ///
     /// Costs no interrupt if no other CPU has the space's root loaded. Entries of shared files need not be read: their
     /// pages are marked dirty when they are entered writable.
