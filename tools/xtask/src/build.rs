@@ -2,7 +2,7 @@
 
 use crate::options::{Options, Profile};
 use crate::progress::step;
-use crate::{toolchain, tools};
+use crate::{symbols, toolchain, tools};
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::PathBuf;
@@ -49,6 +49,7 @@ pub fn kernel(profile: Profile) -> Result<PathBuf> {
         .join("pantala");
     let wanted = tools::build_dir()?.join(name);
     fs::copy(&built, &wanted).with_context(|| format!("cannot copy {}", built.display()))?;
+    symbols::embed(&wanted)?;
     Ok(wanted)
 }
 

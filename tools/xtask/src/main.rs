@@ -11,6 +11,7 @@ mod options;
 mod progress;
 mod qemu;
 mod run;
+mod symbols;
 mod test;
 mod toolchain;
 mod tools;

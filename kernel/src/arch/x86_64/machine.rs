@@ -35,7 +35,13 @@ impl KernelMachine {
             };
             row[..info.nodes].sort_unstable_by_key(rank);
         }
-        Self { ncpus: info.ncpus, nodes: info.nodes, max_pfn: info.max_pfn, order, reload_root }
+        Self {
+            ncpus: info.ncpus,
+            nodes: info.nodes,
+            max_pfn: info.max_pfn,
+            order,
+            reload_root,
+        }
     }
 }
 
@@ -79,8 +85,12 @@ unsafe impl Machine for KernelMachine {
     }
 
     fn flush(&self, cpus: &CpuSet, what: &Gather<'_>) {
-        let mut work =
-            Flush { reload: self.reload_root, full: what.is_full(), runs: [(0, 0); RUNS], used: 0 };
+        let mut work = Flush {
+            reload: self.reload_root,
+            full: what.is_full(),
+            runs: [(0, 0); RUNS],
+            used: 0,
+        };
         for run in what.runs() {
             work.add(run);
         }

@@ -19,7 +19,7 @@ use super::numa::Numa;
 use super::stack::KernelStack;
 use super::{
     MAX_CPUS, MAX_NODES, PAGE_SIZE, acpi, apic, console, features, fpu, gdt, idt, ioapic, memory,
-    paging, patch, percpu, pic, power, smp, symbols, time, timer, trap,
+    paging, panic, patch, percpu, pic, power, smp, symbols, time, timer, trap,
 };
 
 /// What boot found out, for `kmain`.
@@ -86,10 +86,15 @@ extern "C" fn start(start_info: u64) -> ! {
         .expect("boot needs memory for its page tables");
     start_devices(&platform);
     let cmdline = leak_bytes(handover.cmdline());
+    panic::set_timeout(number_option(cmdline, b"panic").unwrap_or(0));
+    // As in Linux, zero means the boot CPU alone.
+    let max_cpus = number_option(cmdline, b"maxcpus")
+        .unwrap_or(MAX_CPUS)
+        .clamp(1, MAX_CPUS);
     let initrd = handover.initrd;
     drop(handover);
     finish_cpu(area);
-    let ncpus = smp::start_all(&platform, trampoline, max_cpus(cmdline));
+    let ncpus = smp::start_all(&platform, trampoline, max_cpus);
     paging::seal();
     let top = permanent_stack();
     let image = memory::image();
@@ -204,14 +209,13 @@ fn direct_map_ranges(handover: &Handover) -> impl Iterator<Item = (u64, u64)> {
     )
 }
 
-/// The number after `maxcpus=`, where zero, as in Linux, means the boot CPU alone.
-fn max_cpus(cmdline: &[u8]) -> usize {
-    let number = cmdline
+/// The number after the last `name=` of the command line.
+fn number_option<T: core::str::FromStr>(cmdline: &[u8], name: &[u8]) -> Option<T> {
+    cmdline
         .split(|byte| byte.is_ascii_whitespace())
-        .filter_map(|word| word.strip_prefix(b"maxcpus="))
+        .filter_map(|word| word.strip_prefix(name)?.strip_prefix(b"="))
         .next_back()
-        .and_then(|digits| str::from_utf8(digits).ok()?.parse::<usize>().ok());
-    number.unwrap_or(MAX_CPUS).clamp(1, MAX_CPUS)
+        .and_then(|digits| str::from_utf8(digits).ok()?.parse().ok())
 }
 
 /// A frame that is kept for good.
@@ -243,7 +247,10 @@ fn leak<T: Copy>(value: T) -> &'static T {
 /// Takes and zeroes memory for the page array.
 fn page_array(max_pfn: u32) -> &'static [Page] {
     let frames = (max_pfn as usize * size_of::<Page>()).div_ceil(PAGE_SIZE) as u32;
-    let pfn = EARLY.lock().take(frames, 0, u32::MAX).expect("boot needs memory for the page array");
+    let pfn = EARLY
+        .lock()
+        .take(frames, 0, u32::MAX)
+        .expect("boot needs memory for the page array");
     let start = memory::frame(pfn).as_ptr();
     // SAFETY: the frames are ours, contiguous in the direct map and page-aligned; zeros are a valid `Page`.
     unsafe {
