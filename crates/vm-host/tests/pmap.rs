@@ -466,6 +466,11 @@ fn a_scan_flushes_what_a_removal_has_not_yet() {
     scan.finish(&lab.vm);
     assert_eq!(lab.vm.machine.read(1, 0), Err(ABSENT));
     removal.finish(&lab.vm);
+    let mut scan = Gather::new();
+    let _absent = lab
+        .pmap
+        .scan_remove(&lab.vm, &ksync::pin(), 0, pfn, &mut scan);
+    assert!(scan.is_empty(), "nothing is pending any more");
     lab.stop_on(1);
     lab.end(&[pfn]);
 }
