@@ -120,7 +120,7 @@ impl UserFrame {
 
     /// Whether the context was in user mode.
     #[inline]
-    pub fn from_user(&self) -> bool {
+    pub fn in_user_mode(&self) -> bool {
         self.cs & 3 != 0
     }
 

@@ -102,7 +102,7 @@ pub(super) fn on_nmi(frame: &TrapFrame) {
     snapshot.rbp.store(frame.rbp, Ordering::Relaxed);
     snapshot
         .from_user
-        .store(u32::from(frame.from_user()), Ordering::Relaxed);
+        .store(u32::from(frame.in_user_mode()), Ordering::Relaxed);
     snapshot
         .current
         .store(percpu::current() as u64, Ordering::Relaxed);

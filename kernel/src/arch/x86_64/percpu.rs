@@ -34,8 +34,9 @@ pub struct CpuArea {
     current: Cell<*mut ()>,
     /// Top of the stack that interrupts from kernel mode run on. Const once running.
     pub(super) irq_stack: Cell<u64>,
-    /// Latest time given out on this CPU; see [`super::time`].
-    pub(super) last_ns: Cell<u64>,
+    /// Latest time given out on this CPU; see [`super::time`]. Atomic, for a thread may move between reading and
+    /// writing it.
+    pub(super) last_ns: AtomicU64,
     /// APIC timer deadline now armed, in nanoseconds; `u64::MAX` if none.
     pub(super) armed_ns: Cell<u64>,
     /// Local APIC id. Const.
@@ -78,7 +79,7 @@ impl CpuArea {
             scratch: Cell::new(0),
             current: Cell::new(ptr::null_mut()),
             irq_stack: Cell::new(0),
-            last_ns: Cell::new(0),
+            last_ns: AtomicU64::new(0),
             armed_ns: Cell::new(u64::MAX),
             apic_id,
             node,

@@ -4,7 +4,7 @@
 //! pool is full half of it is unmapped with a single invalidation for all. The number of a free slot is kept
 //! in the (not present) page-table entry of another's guard page, so the list of free slots costs no memory.
 use core::ptr;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::lock::BootLock;
 use super::paging::{self, Kind, STACKS, STACKS_END};
@@ -203,23 +203,25 @@ fn map(slot: u32) -> Result<(), NoStack> {
     Ok(())
 }
 
+/// Calls `each` with the entries of all pages of the slots.
+fn for_each_entry(slots: &[u32], each: impl Fn(&AtomicU64)) {
+    for va in slots.iter().flat_map(|&slot| pages(slot)) {
+        // Tables under these addresses exist, or there is nothing mapped.
+        if let Ok(entry) = paging::kernel_entry(va) {
+            each(entry);
+        }
+    }
+}
+
 /// Unmaps slots with one invalidation and frees their frames.
 fn unmap(slots: &[u32]) {
-    let clear_and = |mut each: &mut dyn FnMut(&core::sync::atomic::AtomicU64)| {
-        for va in slots.iter().flat_map(|&slot| pages(slot)) {
-            // Tables under these addresses exist, or there is nothing to clear.
-            if let Ok(entry) = paging::kernel_entry(va) {
-                (&mut each)(entry);
-            }
-        }
-    };
     /// Present bit; a cleared entry keeps its frame number until the invalidation is over.
     const PRESENT: u64 = 1;
-    clear_and(&mut |entry| {
+    for_each_entry(slots, |entry| {
         entry.fetch_and(!PRESENT, Ordering::SeqCst);
     });
     ipi::flush_kernel();
-    clear_and(&mut |entry| {
+    for_each_entry(slots, |entry| {
         let old = entry.swap(0, Ordering::Relaxed);
         if old != 0 {
             FRAMES.fetch_sub(1, Ordering::Relaxed);

@@ -33,8 +33,8 @@ pub fn now_ns() -> u64 {
     let ticks = if ticks > u64::MAX / 2 { 0 } else { ticks };
     let ns = ((u128::from(ticks) * u128::from(NS_PER_TICK.load(Ordering::Relaxed))) >> 32) as u64;
     let last = &percpu::area().last_ns;
-    let ns = ns.max(last.get());
-    last.set(ns);
+    let ns = ns.max(last.load(Ordering::Relaxed));
+    last.store(ns, Ordering::Relaxed);
     ns
 }
 

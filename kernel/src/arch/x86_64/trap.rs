@@ -42,7 +42,7 @@ pub(super) extern "C" fn syscall(frame: &mut UserFrame) {
 
 /// An exception, on the thread's stack.
 pub(super) extern "C" fn exception(frame: &mut TrapFrame) {
-    let from_user = frame.from_user();
+    let from_user = frame.in_user_mode();
     if frame.vector == PAGE_FAULT {
         page_fault(frame, from_user);
     } else if from_user {
