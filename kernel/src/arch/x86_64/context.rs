@@ -248,10 +248,10 @@ unsafe extern "C" fn switch_registers(prev: *mut u64, next: u64) {
     )
 }
 
-/// Where a new thread's first switch returns to: R12 holds its entry.
+/// Where a new thread's first switch returns to: R12 holds its entry. The stack is aligned as a call wants it.
 #[unsafe(naked)]
 unsafe extern "C" fn first_entry() {
-    naked_asm!("xor ebp, ebp", "call r12", "ud2")
+    naked_asm!("xor ebp, ebp", "sub rsp, 8", "call r12", "ud2")
 }
 
 /// Enters user mode with the registers that [`ThreadState::inherit`] left at the top of the running thread's stack.
