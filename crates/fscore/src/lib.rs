@@ -5,8 +5,11 @@
 //! through the caller, and nothing here knows an error number.
 #![cfg_attr(not(test), no_std)]
 
+extern crate alloc;
+
 pub mod cpio;
 pub mod dirent;
+pub mod inflate;
 pub mod ldisc;
 pub mod path;
 pub mod perm;

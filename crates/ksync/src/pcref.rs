@@ -69,6 +69,16 @@ impl<T: Send + Sync> PcRef<T> {
         inner.count.fetch_add(sum - BIAS, AcqRel);
     }
 
+    /// How many references there are: exact if nobody takes or drops one meanwhile, else a hint.
+    pub fn references(&self) -> i64 {
+        let inner = self.inner();
+        let count = inner.count.load(Relaxed);
+        if count < BIAS / 2 {
+            return count;
+        }
+        count - BIAS + inner.deltas.iter().map(|d| d.load(Relaxed)).sum::<i64>()
+    }
+
     /// Whether `kill` was called.
     pub fn is_killed(&self) -> bool {
         self.inner().killed.load(Relaxed)

@@ -1,0 +1,81 @@
+//! null, zero and full.
+
+use vm::ObjectRef;
+
+use crate::fs::error::{FsError, Result};
+use crate::fs::file::{File, FileOps};
+use crate::uio::IoBuf;
+
+/// Reads as empty, swallows what is written.
+pub struct Null;
+
+impl FileOps for Null {
+    fn read(&self, _: &File, _: &mut IoBuf, _: u64) -> Result<usize> {
+        Ok(0)
+    }
+    fn write(&self, _: &File, buf: &mut IoBuf, _: u64) -> Result<usize> {
+        let n = buf.remaining();
+        buf.advance(n);
+        Ok(n)
+    }
+    fn end(&self, _: &File) -> Option<u64> {
+        Some(0)
+    }
+}
+
+static ZEROES: [u8; 4096] = [0; 4096];
+
+fn read_zeroes(buf: &mut IoBuf) -> Result<usize> {
+    let mut done = 0;
+    while buf.remaining() > 0 {
+        match buf.put(&ZEROES) {
+            Ok(n) => done += n,
+            Err(e) if done == 0 => return Err(e.into()),
+            Err(_) => break,
+        }
+        if crate::kern::current().signal_pending() {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+/// Reads as zeroes, swallows what is written.
+pub struct Zero;
+
+impl FileOps for Zero {
+    fn read(&self, _: &File, buf: &mut IoBuf, _: u64) -> Result<usize> {
+        read_zeroes(buf)
+    }
+    fn write(&self, _: &File, buf: &mut IoBuf, _: u64) -> Result<usize> {
+        let n = buf.remaining();
+        buf.advance(n);
+        Ok(n)
+    }
+    fn end(&self, _: &File) -> Option<u64> {
+        Some(0)
+    }
+    /// A mapping of it is anonymous memory, shared if the mapping is shared.
+    fn object(&self, _: &File) -> Result<ObjectRef> {
+        ObjectRef::new_anon(crate::mm::vm()).map_err(|_| FsError::NoMemory)
+    }
+}
+
+/// Reads as zeroes, has never room.
+pub struct Full;
+
+impl FileOps for Full {
+    fn read(&self, _: &File, buf: &mut IoBuf, _: u64) -> Result<usize> {
+        read_zeroes(buf)
+    }
+    fn write(&self, _: &File, buf: &mut IoBuf, _: u64) -> Result<usize> {
+        if buf.remaining() == 0 {
+            Ok(0)
+        } else {
+            Err(FsError::NoSpace)
+        }
+    }
+    fn end(&self, _: &File) -> Option<u64> {
+        Some(0)
+    }
+}

@@ -1,0 +1,164 @@
+//! Open directories: reading their entries.
+
+use alloc::vec::Vec;
+
+use fscore::dirent;
+
+use super::dentry::Listed;
+use super::dynamic::{Dynamic, Entry};
+use super::error::{FsError, Result};
+use super::file::{File, FileOps};
+use super::inode::{Node, mode};
+use super::mount::Path;
+use crate::uio::IoBuf;
+
+/// Entries taken from a directory in one hold of its lock.
+const BATCH: usize = 32;
+/// Bytes of the longest record.
+const RECORD: usize = 280;
+
+/// An open directory; its position is the cookie of the next entry.
+pub struct DirFile;
+
+impl FileOps for DirFile {
+    fn read(&self, _: &File, _: &mut IoBuf, _: u64) -> Result<usize> {
+        Err(FsError::IsDir)
+    }
+
+    fn end(&self, _: &File) -> Option<u64> {
+        Some(0)
+    }
+}
+
+/// Lays a record out: inode, next cookie, type, name.
+pub type Pack = fn(&mut [u8], u64, u64, u8, &[u8]) -> Option<usize>;
+
+/// The records being written to a program's buffer.
+struct Out<'a, 'b> {
+    buf: &'a mut IoBuf<'b>,
+    pack: Pack,
+    done: usize,
+    /// The cookie after the last record written.
+    next: u64,
+    error: Option<FsError>,
+}
+
+impl Out<'_, '_> {
+    /// Writes one record; false if there is no room or the buffer cannot be written.
+    fn put(&mut self, ino: u64, next: u64, kind: u32, name: &[u8]) -> bool {
+        let mut record = [0; RECORD];
+        let Some(len) = (self.pack)(&mut record, ino, next, dirent::type_of(kind), name) else {
+            return false;
+        };
+        if len > self.buf.remaining() {
+            return false;
+        }
+        match self.buf.put(&record[..len]) {
+            Ok(n) if n == len => {
+                self.done += len;
+                self.next = next;
+                true
+            }
+            Ok(_) | Err(_) => {
+                self.error = Some(FsError::Fault);
+                false
+            }
+        }
+    }
+}
+
+/// Reads entries of an open directory into `buf`.
+pub fn read_entries(file: &File, buf: &mut IoBuf, pack: Pack) -> Result<usize> {
+    let path = file.path.as_ref().ok_or(FsError::NotDir)?;
+    if file.is_place() {
+        return Err(FsError::BadFd);
+    }
+    if !path.dentry.inode.is_dir() {
+        return Err(FsError::NotDir);
+    }
+    if path.dentry.is_dead() {
+        return Err(FsError::NotFound);
+    }
+    file.with_pos(|pos| {
+        let mut out = Out {
+            buf,
+            pack,
+            done: 0,
+            next: *pos,
+            error: None,
+        };
+        let full = !dots(path, &mut out);
+        let more = if full {
+            Ok(true)
+        } else {
+            entries(path, &mut out)
+        };
+        *pos = out.next;
+        match (out.done, out.error, more) {
+            (0, Some(e), _) => Err(e),
+            (0, None, Err(e)) => Err(e),
+            // Not even one record fits.
+            (0, None, Ok(true)) => Err(FsError::Invalid),
+            (n, ..) => Ok(n),
+        }
+    })
+}
+
+/// Writes `.` and `..` if they are due; false if the buffer is full.
+fn dots(path: &Path, out: &mut Out) -> bool {
+    let own = path.dentry.inode.ino;
+    if out.next == 0 && !out.put(own, 1, mode::DIR, b".") {
+        return false;
+    }
+    if out.next == 1 {
+        let up = {
+            let pin = ksync::pin();
+            path.dentry.parent(&pin).map_or(own, |p| p.inode.ino)
+        };
+        return out.put(up, 2, mode::DIR, b"..");
+    }
+    true
+}
+
+/// Writes the other entries; true if there was one that did not fit.
+fn entries(path: &Path, out: &mut Out) -> Result<bool> {
+    let inode = &path.dentry.inode;
+    match &inode.node {
+        Node::Dir(dir) => {
+            let mut batch: Vec<Listed> = Vec::new();
+            batch
+                .try_reserve_exact(BATCH)
+                .map_err(|_| FsError::NoMemory)?;
+            loop {
+                batch.clear();
+                dir.list(out.next, &mut batch);
+                if batch.is_empty() {
+                    return Ok(false);
+                }
+                for l in &batch {
+                    let mut name = [0; 256];
+                    let len = {
+                        let pin = ksync::pin();
+                        let n = l.dentry.name(&pin);
+                        name[..n.len()].copy_from_slice(n);
+                        n.len()
+                    };
+                    let node = &l.dentry.inode;
+                    if !out.put(node.ino, l.next, node.kind(), &name[..len]) {
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+        Node::Dynamic(Dynamic::Dir(dir)) => {
+            let mut full = false;
+            let from = out.next;
+            dir.list(inode, from, &mut |e: Entry| {
+                full = !out.put(e.ino, e.next, e.kind, e.name);
+                !full
+            })?;
+            Ok(full)
+        }
+        _ => Err(FsError::NotDir),
+    }
+}

@@ -1,0 +1,91 @@
+//! Files as execve sees them.
+
+use alloc::sync::Arc;
+
+use fscore::perm;
+use vm::ObjectRef;
+
+use super::error::{FsError, Result};
+use super::file::{File, Kind, o};
+use super::inode::mode;
+use super::mount::{Path, flag};
+use super::open;
+use super::walk::{Want, permitted};
+use crate::kern::current;
+use crate::uio::IoBuf;
+
+/// A regular file that may be executed.
+#[derive(Clone)]
+pub struct ExecFile(Arc<File>);
+
+/// What a process keeps of the file that it runs.
+pub type ExeRef = ExecFile;
+
+impl ExecFile {
+    /// Opens a path for execution, relative to the working directory of the current process.
+    pub fn open(path: &[u8]) -> Result<Self> {
+        let process = current().process().clone();
+        let (fs, cred) = (process.fs().ok_or(FsError::NotFound)?, process.cred());
+        let view = fs.view();
+        Self::at(view.walk(&cred)?.find(path, Want::FOLLOW)?)
+    }
+
+    /// Opens a place for execution.
+    pub fn at(path: Path) -> Result<Self> {
+        let cred = current().process().cred();
+        let inode = &path.dentry.inode;
+        if inode.kind() != mode::REG || path.mount.flags() & flag::NOEXEC != 0 {
+            return Err(FsError::Access);
+        }
+        permitted(&cred, inode, perm::EXEC)?;
+        let file = open::open_place(path, o::RDONLY)?;
+        if !matches!(file.kind, Kind::Regular(_)) {
+            return Err(FsError::Access);
+        }
+        Ok(ExecFile(file))
+    }
+
+    /// Reads at `offset`; short only at the end of the file.
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
+        self.0.read_at(&mut IoBuf::Fill(out), offset)
+    }
+
+    /// Bytes in the file.
+    pub fn len(&self) -> u64 {
+        self.0.ops().end(&self.0).unwrap_or(0)
+    }
+
+    /// Whether the file is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The pages, for mapping. They remember which file they are.
+    pub fn object(&self) -> Result<ObjectRef> {
+        self.0.object()
+    }
+
+    /// The open file.
+    pub fn file(&self) -> &Arc<File> {
+        &self.0
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> Option<&Path> {
+        self.0.path.as_ref()
+    }
+
+    /// The user and group that execution gives, for set-user-ID and set-group-ID files on a mount
+    /// that allows it.
+    pub fn set_ids(&self) -> (Option<u32>, Option<u32>) {
+        let Some(path) = self.path().filter(|p| p.mount.flags() & flag::NOSUID == 0) else {
+            return (None, None);
+        };
+        let inode = &path.dentry.inode;
+        let m = inode.mode();
+        let uid = (m & mode::SUID != 0).then(|| inode.uid());
+        // Without group execution the bit means mandatory locking, not execution.
+        let gid = (m & (mode::SGID | 0o010) == mode::SGID | 0o010).then(|| inode.gid());
+        (uid, gid)
+    }
+}

@@ -1,0 +1,333 @@
+//! Open files.
+//!
+//! A [`File`] is what a descriptor refers to: a position, flags, and a way to read and write.
+//! Files are shared by nature (fork, dup, sendmsg), so they are counted by `Arc`; the mount that
+//! they hold is counted per CPU.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use ksync::Mutex;
+use vm::ObjectRef;
+
+use super::dirfile::DirFile;
+use super::error::{FsError, Result};
+use super::inode::{Attr, Inode};
+use super::mount::Path;
+use super::pipe::PipeEnd;
+use super::poll::PollMask;
+use super::regular::Regular;
+use crate::kern::wait::Waiter;
+use crate::uio::IoBuf;
+
+ksync::lock_class!(pub PosLock, "file position", rank = 40);
+
+/// Flags of open(2) and fcntl(2), as x86-64 numbers them.
+pub mod o {
+    #![expect(missing_docs, reason = "the names are those of open(2)")]
+    pub const ACCMODE: u32 = 3;
+    pub const RDONLY: u32 = 0;
+    pub const WRONLY: u32 = 1;
+    pub const RDWR: u32 = 2;
+    pub const CREAT: u32 = 0o100;
+    pub const EXCL: u32 = 0o200;
+    pub const NOCTTY: u32 = 0o400;
+    pub const TRUNC: u32 = 0o1000;
+    pub const APPEND: u32 = 0o2000;
+    pub const NONBLOCK: u32 = 0o4000;
+    pub const DSYNC: u32 = 0o10000;
+    pub const ASYNC: u32 = 0o20000;
+    pub const DIRECT: u32 = 0o40000;
+    pub const LARGEFILE: u32 = 0o100_000;
+    pub const DIRECTORY: u32 = 0o200_000;
+    pub const NOFOLLOW: u32 = 0o400_000;
+    pub const NOATIME: u32 = 0o1_000_000;
+    pub const CLOEXEC: u32 = 0o2_000_000;
+    pub const SYNC: u32 = 0o4_010_000;
+    pub const PATH: u32 = 0o10_000_000;
+    pub const TMPFILE: u32 = 0o20_000_000 | DIRECTORY;
+    /// Flags that F_SETFL may change.
+    pub const SETFL: u32 = APPEND | NONBLOCK | ASYNC | DIRECT | NOATIME;
+    /// Flags that F_GETFL reports.
+    pub const KEPT: u32 = ACCMODE | SETFL | DSYNC | SYNC | LARGEFILE | DIRECTORY | PATH | NOFOLLOW;
+}
+
+/// How a position moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whence {
+    /// From the start.
+    Set,
+    /// From where it is.
+    Cur,
+    /// From the end.
+    End,
+    /// To data at or after the offset.
+    Data,
+    /// To a hole at or after the offset.
+    Hole,
+}
+
+/// What an open file can do. A call that a kind does not have fails as the man page says.
+pub trait FileOps: Send + Sync {
+    /// Reads at `pos` (ignored by streams). Returns the bytes moved; 0 is the end.
+    fn read(&self, _file: &File, _buf: &mut IoBuf, _pos: u64) -> Result<usize> {
+        Err(FsError::Invalid)
+    }
+    /// Writes at `pos` (ignored by streams). Returns the bytes moved.
+    fn write(&self, _file: &File, _buf: &mut IoBuf, _pos: u64) -> Result<usize> {
+        Err(FsError::Invalid)
+    }
+    /// Whether there is a position at all.
+    fn seekable(&self) -> bool {
+        true
+    }
+    /// The end of the file, for `SEEK_END`; `None` where it means nothing.
+    fn end(&self, _file: &File) -> Option<u64> {
+        None
+    }
+    /// What would not block now. Listens first, if asked to.
+    fn poll(&self, _file: &File, _waiter: Option<&mut Waiter>) -> PollMask {
+        PollMask::ALWAYS
+    }
+    /// A device request.
+    fn ioctl(&self, _file: &File, _request: u32, _arg: u64) -> Result<u64> {
+        Err(FsError::NotTty)
+    }
+    /// The object that mmap maps.
+    fn object(&self, _file: &File) -> Result<ObjectRef> {
+        Err(FsError::NoDevice)
+    }
+    /// Attributes, for a file without a name.
+    fn attr(&self) -> Option<Attr> {
+        None
+    }
+    /// What /proc/PID/fd shows for a file without a name.
+    fn label(&self) -> &'static str {
+        "anon_inode:"
+    }
+    /// The last reference goes.
+    fn close(&self, _file: &File) {}
+}
+
+/// What an open file reads and writes.
+pub enum Kind {
+    /// A regular file in memory.
+    Regular(Regular),
+    /// A directory.
+    Dir(DirFile),
+    /// One end of a pipe or both ends of a fifo.
+    Pipe(PipeEnd),
+    /// A device without state of its own.
+    Device(&'static dyn FileOps),
+    /// Anything else.
+    Other(Box<dyn FileOps>),
+    /// Opened with `O_PATH`: names a place and nothing more.
+    Place,
+}
+
+struct NoOps;
+impl FileOps for NoOps {
+    fn read(&self, _: &File, _: &mut IoBuf, _: u64) -> Result<usize> {
+        Err(FsError::BadFd)
+    }
+    fn write(&self, _: &File, _: &mut IoBuf, _: u64) -> Result<usize> {
+        Err(FsError::BadFd)
+    }
+    fn ioctl(&self, _: &File, _: u32, _: u64) -> Result<u64> {
+        Err(FsError::BadFd)
+    }
+}
+
+/// An open file.
+pub struct File {
+    /// Where it is; none for pipes and other nameless files. Const.
+    pub path: Option<Path>,
+    /// What it is. Const.
+    pub kind: Kind,
+    /// Flags of open(2); `SETFL` bits change. Atomic.
+    flags: AtomicU32,
+    /// Where the next read or write begins.
+    pos: Mutex<u64, PosLock>,
+}
+
+impl File {
+    /// Opens.
+    pub fn new(path: Option<Path>, kind: Kind, flags: u32) -> Self {
+        File {
+            path,
+            kind,
+            flags: AtomicU32::new(flags & o::KEPT),
+            pos: Mutex::new(0),
+        }
+    }
+
+    /// The operations of its kind.
+    pub fn ops(&self) -> &dyn FileOps {
+        match &self.kind {
+            Kind::Regular(regular) => regular,
+            Kind::Dir(dir) => dir,
+            Kind::Pipe(end) => end,
+            Kind::Device(ops) => *ops,
+            Kind::Other(ops) => &**ops,
+            Kind::Place => &NoOps,
+        }
+    }
+
+    /// The flags now.
+    pub fn flags(&self) -> u32 {
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    /// Replaces the flags that may change.
+    pub fn set_flags(&self, flags: u32) {
+        let kept = self.flags() & !o::SETFL;
+        self.flags.store(kept | flags & o::SETFL, Ordering::Relaxed);
+    }
+
+    /// Whether reads and writes must not wait.
+    pub fn nonblocking(&self) -> bool {
+        self.flags() & o::NONBLOCK != 0
+    }
+
+    /// Whether it was opened for reading.
+    pub fn readable(&self) -> bool {
+        self.flags() & o::PATH == 0 && matches!(self.flags() & o::ACCMODE, o::RDONLY | o::RDWR)
+    }
+
+    /// Whether it was opened for writing.
+    pub fn writable(&self) -> bool {
+        self.flags() & o::PATH == 0 && matches!(self.flags() & o::ACCMODE, o::WRONLY | o::RDWR)
+    }
+
+    /// Whether it only names a place.
+    pub fn is_place(&self) -> bool {
+        matches!(self.kind, Kind::Place)
+    }
+
+    /// The inode, if it has a name.
+    pub fn inode(&self) -> Option<&Arc<Inode>> {
+        self.path.as_ref().map(|p| &p.dentry.inode)
+    }
+
+    /// The attributes now.
+    pub fn attr(&self) -> Result<Attr> {
+        match self.inode() {
+            Some(inode) => Ok(inode.attr()),
+            None => self.ops().attr().ok_or(FsError::BadFd),
+        }
+    }
+
+    /// Reads from the position on.
+    pub fn read(&self, buf: &mut IoBuf) -> Result<usize> {
+        if !self.readable() {
+            return Err(FsError::BadFd);
+        }
+        let ops = self.ops();
+        if !ops.seekable() {
+            return ops.read(self, buf, 0);
+        }
+        let mut pos = self.pos.lock();
+        let n = ops.read(self, buf, *pos)?;
+        *pos += n as u64;
+        Ok(n)
+    }
+
+    /// Writes from the position on.
+    pub fn write(&self, buf: &mut IoBuf) -> Result<usize> {
+        if !self.writable() {
+            return Err(FsError::BadFd);
+        }
+        let ops = self.ops();
+        if !ops.seekable() {
+            return ops.write(self, buf, 0);
+        }
+        let mut pos = self.pos.lock();
+        let n = ops.write(self, buf, *pos)?;
+        *pos = match (self.flags() & o::APPEND != 0, ops.end(self)) {
+            (true, Some(end)) => end,
+            _ => *pos + n as u64,
+        };
+        Ok(n)
+    }
+
+    /// Reads at a given position.
+    pub fn read_at(&self, buf: &mut IoBuf, pos: u64) -> Result<usize> {
+        if !self.readable() {
+            return Err(FsError::BadFd);
+        }
+        if !self.ops().seekable() {
+            return Err(FsError::NotSeekable);
+        }
+        self.ops().read(self, buf, pos)
+    }
+
+    /// Writes at a given position.
+    pub fn write_at(&self, buf: &mut IoBuf, pos: u64) -> Result<usize> {
+        if !self.writable() {
+            return Err(FsError::BadFd);
+        }
+        if !self.ops().seekable() {
+            return Err(FsError::NotSeekable);
+        }
+        self.ops().write(self, buf, pos)
+    }
+
+    /// Moves the position.
+    pub fn seek(&self, offset: i64, whence: Whence) -> Result<u64> {
+        let ops = self.ops();
+        if self.is_place() {
+            return Err(FsError::BadFd);
+        }
+        if !ops.seekable() {
+            return Err(FsError::NotSeekable);
+        }
+        let mut pos = self.pos.lock();
+        let end = ops.end(self);
+        let base = match whence {
+            Whence::Set => 0,
+            Whence::Cur => *pos,
+            Whence::End => end.ok_or(FsError::Invalid)?,
+            // Every file counts as one run of data with a hole at its end, as seek(2) allows.
+            Whence::Data | Whence::Hole => {
+                let end = end.ok_or(FsError::Invalid)?;
+                let from = u64::try_from(offset).map_err(|_| FsError::NoDevAddr)?;
+                if from >= end {
+                    return Err(FsError::NoDevAddr);
+                }
+                *pos = if whence == Whence::Data { from } else { end };
+                return Ok(*pos);
+            }
+        };
+        let to = base
+            .checked_add_signed(offset)
+            .filter(|&p| p <= i64::MAX as u64);
+        *pos = to.ok_or(if offset < 0 || base > i64::MAX as u64 {
+            FsError::Invalid
+        } else {
+            FsError::Overflow
+        })?;
+        Ok(*pos)
+    }
+
+    /// Calls `f` with the position locked; what it returns is the new position.
+    pub fn with_pos<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R {
+        f(&mut self.pos.lock())
+    }
+
+    /// What would not block now, and waits for it if asked to.
+    pub fn poll(&self, waiter: Option<&mut Waiter>) -> PollMask {
+        self.ops().poll(self, waiter)
+    }
+
+    /// The object that a mapping shows.
+    pub fn object(&self) -> Result<ObjectRef> {
+        self.ops().object(self)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        self.ops().close(self);
+    }
+}

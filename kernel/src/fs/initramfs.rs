@@ -1,0 +1,244 @@
+//! Unpacking the initramfs into the root.
+//!
+//! An image is a sequence of cpio archives, each plain or compressed with gzip, with zero bytes
+//! between them, as Linux takes it. A defect ends the boot with its kind and place; nothing is
+//! half believed.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use fscore::cpio::{self, Header, NAME_LIMIT, Reader, Source};
+use fscore::inflate::{Inflate, is_gzip};
+use fscore::path::PATH_MAX;
+
+use super::context::boot_root;
+use super::error::{FsError, Result};
+use super::inode::{Inode, mode};
+use super::mount::Path;
+use super::tmpfs::{self, What};
+use super::walk::{Last, Walk, child};
+use super::{open, regular};
+use crate::dev;
+use crate::kern::cred::Cred;
+
+/// Why the root could not be set up.
+pub enum UnpackError {
+    /// The archive is defective; the offset is into the image, or into what it decompresses to.
+    Archive {
+        /// The defect.
+        error: cpio::Error,
+        /// Where the compressed stream begins in the image, if it is one.
+        compressed_at: Option<usize>,
+    },
+    /// An entry could not be made.
+    Entry {
+        /// Its name.
+        name: String,
+        /// Why.
+        error: FsError,
+    },
+    /// The file system itself could not be made.
+    Setup(FsError),
+}
+
+impl fmt::Display for UnpackError {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            UnpackError::Archive {
+                error,
+                compressed_at: None,
+            } => {
+                write!(
+                    f,
+                    "initramfs: {} (at byte {})",
+                    error.reason.text(),
+                    error.offset
+                )
+            }
+            UnpackError::Archive {
+                error,
+                compressed_at: Some(at),
+            } => write!(
+                f,
+                "initramfs: {} (at byte {} of the stream compressed at byte {at})",
+                error.reason.text(),
+                error.offset
+            ),
+            UnpackError::Entry { name, error } => {
+                write!(f, "initramfs: cannot make {name}: {error:?}")
+            }
+            UnpackError::Setup(error) => write!(f, "cannot set up the root: {error:?}"),
+        }
+    }
+}
+
+impl fmt::Debug for UnpackError {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Unpacks an image into the root.
+pub fn unpack(image: &[u8]) -> Result<(), UnpackError> {
+    let mut u = Unpacker {
+        links: BTreeMap::new(),
+        cred: Cred::root(),
+    };
+    let mut at = 0;
+    loop {
+        at += image[at..].iter().take_while(|&&b| b == 0).count();
+        let rest = &image[at..];
+        if rest.is_empty() {
+            return Ok(());
+        }
+        if is_gzip(rest) {
+            let mut stream = Inflate::new(rest);
+            u.archives(&mut stream, Some(at))?;
+            at += stream.consumed();
+            continue;
+        }
+        match u.archives(rest, None) {
+            // What follows a plain archive may be a compressed one.
+            Err(UnpackError::Archive { error, .. })
+                if error.reason == cpio::Reason::Magic
+                    && error.offset > 0
+                    && is_gzip(&rest[error.offset as usize..]) =>
+            {
+                at += error.offset as usize;
+            }
+            Err(UnpackError::Archive { error, .. }) => {
+                let offset = error.offset + at as u64;
+                let error = cpio::Error { offset, ..error };
+                return Err(UnpackError::Archive {
+                    error,
+                    compressed_at: None,
+                });
+            }
+            other => return other,
+        }
+    }
+}
+
+struct Unpacker {
+    /// Files with several names, by device and number; forgotten at the end of each archive.
+    links: BTreeMap<(u32, u32, u32), Arc<Inode>>,
+    cred: Cred,
+}
+
+impl Unpacker {
+    fn archives(&mut self, source: impl Source, at: Option<usize>) -> Result<(), UnpackError> {
+        let archive = |error| UnpackError::Archive {
+            error,
+            compressed_at: at,
+        };
+        let mut name: Vec<u8> = vec![0; NAME_LIMIT];
+        let mut reader = Reader::new(source);
+        loop {
+            let Ok(buf) = <&mut [u8; NAME_LIMIT]>::try_from(&mut name[..]) else {
+                return Err(UnpackError::Setup(FsError::Invalid));
+            };
+            let Some((header, len)) = reader.next(buf).map_err(archive)? else {
+                self.links.clear();
+                return Ok(());
+            };
+            let entry = &name[..len];
+            let made = self.entry(&header, entry, &mut reader).map_err(archive)?;
+            made.map_err(|error| UnpackError::Entry {
+                name: String::from_utf8_lossy(entry).into_owned(),
+                error,
+            })?;
+        }
+    }
+
+    /// Makes one entry. The outer error is the archive's, the inner the file system's.
+    fn entry<S: Source>(
+        &mut self,
+        h: &Header,
+        name: &[u8],
+        reader: &mut Reader<S>,
+    ) -> Result<Result<()>, cpio::Error> {
+        let mut text = Vec::new();
+        if h.mode & mode::FMT == mode::LNK {
+            if h.size as usize >= PATH_MAX {
+                return Ok(Err(FsError::NameTooLong));
+            }
+            reader.data(|piece| text.extend_from_slice(piece))?;
+        }
+        let inode = match self.node(h, name, &text) {
+            Ok(Some(inode)) => inode,
+            Ok(None) => return Ok(Ok(())),
+            Err(e) => return Ok(Err(e)),
+        };
+        let mut pos = 0;
+        let written = reader.try_data(|piece| {
+            regular::write_kernel(&inode, pos, piece)?;
+            pos += piece.len() as u64;
+            Ok(())
+        })?;
+        let t = i64::from(h.mtime) * 1_000_000_000;
+        inode.set_owner(Some(h.uid), Some(h.gid));
+        if h.mode & mode::FMT != mode::LNK {
+            inode.set_permissions(h.mode);
+        }
+        inode.set_times(Some(t), Some(t));
+        Ok(written)
+    }
+
+    /// Finds or makes the node of an entry; `None` for one without an effect.
+    fn node(&mut self, h: &Header, name: &[u8], text: &[u8]) -> Result<Option<Arc<Inode>>> {
+        let root = boot_root()?;
+        let walk = Walk {
+            cred: &self.cred,
+            root,
+            base: root,
+        };
+        let (dir, last) = walk.parent(name)?;
+        let name = match last {
+            Last::Name(name, _) => name,
+            Last::Here | Last::Up | Last::Root => {
+                let root = root.dentry.inode.clone();
+                return Ok((h.mode & mode::FMT == mode::DIR).then_some(root));
+            }
+        };
+        let what = match h.mode & mode::FMT {
+            mode::REG => What::File,
+            mode::DIR => What::Dir,
+            mode::LNK => What::Link(text),
+            mode::FIFO => What::Fifo,
+            mode::SOCK => What::Socket,
+            kind @ (mode::CHR | mode::BLK) => What::Device(kind, dev::number(h.rdev.0, h.rdev.1)),
+            _ => return Err(FsError::Invalid),
+        };
+        if let Ok(old) = child(&dir, name) {
+            if old.dentry.inode.is_dir() && matches!(what, What::Dir) {
+                return Ok(Some(old.dentry.inode.clone()));
+            }
+            replace(&walk, &dir, name, old.dentry.inode.is_dir())?;
+        }
+        let key = (h.dev.0, h.dev.1, h.ino);
+        let several = h.nlink > 1 && !matches!(what, What::Dir);
+        if let Some(inode) = self.links.get(&key).filter(|_| several) {
+            tmpfs::link(&self.cred, inode, &dir, name)?;
+            return Ok(Some(inode.clone()));
+        }
+        let dentry = tmpfs::create(&self.cred, &dir, name, &what, h.mode & mode::PERM)?;
+        if several {
+            self.links.insert(key, dentry.inode.clone());
+        }
+        Ok(Some(dentry.inode.clone()))
+    }
+}
+
+/// Removes what a later entry of the same name replaces.
+fn replace(walk: &Walk, dir: &Path, name: &[u8], is_dir: bool) -> Result<()> {
+    let walk = Walk { base: dir, ..*walk };
+    if is_dir {
+        open::rmdir(&walk, name)
+    } else {
+        open::unlink(&walk, name)
+    }
+}

@@ -1,0 +1,404 @@
+//! Inodes: what a file is, apart from its names.
+//!
+//! Attributes are single atomics: a stat reads them without a lock and writes nothing, at the
+//! price that two attributes changed by one operation may be seen apart. Changes that depend on
+//! an attribute (size, link count) are made under [`Inode::lock`] or the directory's lock.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+use ksync::{Mutex, Spin};
+use vm::ObjectRef;
+
+use super::dentry::Dir;
+use super::dynamic::Dynamic;
+use super::error::{FsError, Result};
+use super::pipe::Pipe;
+
+ksync::lock_class!(pub InodeLock, "inode", rank = 50);
+ksync::lock_class!(pub DataLock, "file data", rank = 84);
+ksync::lock_class!(pub FifoLock, "fifo", rank = 51);
+
+/// File type and permission bits, as in `st_mode`.
+pub mod mode {
+    #![expect(missing_docs, reason = "the names are those of inode(7)")]
+    pub const FMT: u32 = 0o170_000;
+    pub const SOCK: u32 = 0o140_000;
+    pub const LNK: u32 = 0o120_000;
+    pub const REG: u32 = 0o100_000;
+    pub const BLK: u32 = 0o060_000;
+    pub const DIR: u32 = 0o040_000;
+    pub const CHR: u32 = 0o020_000;
+    pub const FIFO: u32 = 0o010_000;
+    pub const SUID: u32 = 0o4000;
+    pub const SGID: u32 = 0o2000;
+    pub const STICKY: u32 = 0o1000;
+    pub const PERM: u32 = 0o7777;
+}
+
+/// The largest file: what an object's index reaches.
+pub const MAX_SIZE: u64 = (u32::MAX as u64) << 12;
+/// Up to this size, the blocks of a file are counted; beyond, a file counts as without holes,
+/// because a count takes time in proportion to the file.
+const COUNT_BLOCKS: u64 = 4 << 20;
+
+/// The pages of a regular file, and who needs them besides mappings (which keep them by
+/// themselves): names and open files.
+pub struct Data {
+    /// The pages; gone once there is neither a name nor an open file.
+    object: Option<ObjectRef>,
+    opens: u32,
+}
+
+/// What kind of thing an inode is, with the data of that kind.
+pub enum Node {
+    /// A directory held in memory.
+    Dir(Dir),
+    /// A regular file.
+    File(Spin<Data, DataLock>),
+    /// A symbolic link with its text.
+    Link(Box<[u8]>),
+    /// A named pipe; the pipe exists while somebody has it open.
+    Fifo(Mutex<Option<Arc<Pipe>>, FifoLock>),
+    /// A character or block device.
+    Device,
+    /// A socket's name (a placeholder: nobody can listen yet).
+    Socket,
+    /// A node whose content is made when it is asked for (procfs, sysfs).
+    Dynamic(Dynamic),
+}
+
+/// A file.
+pub struct Inode {
+    /// Number, unique in its file system. Const.
+    pub ino: u64,
+    /// Device number of the file system. Const.
+    pub dev: u64,
+    /// Type bits (const) and permission bits. Atomic.
+    mode: AtomicU32,
+    uid: AtomicU32,
+    gid: AtomicU32,
+    /// Names. Changed under the lock of a directory that holds one, and [`Inode::lock`].
+    nlink: AtomicU32,
+    /// Device that a device node names. Const.
+    pub rdev: u64,
+    /// Bytes of a regular file; changed under [`Inode::lock`].
+    size: AtomicU64,
+    atime: AtomicI64,
+    mtime: AtomicI64,
+    ctime: AtomicI64,
+    /// Serialises writers of the data and of the size.
+    pub lock: Mutex<(), InodeLock>,
+    /// What it is. Const.
+    pub node: Node,
+}
+
+/// Ends a reference on pages; the last one frees them.
+pub fn release(object: Option<ObjectRef>) {
+    if let Some(object) = object {
+        object.release(crate::mm::vm());
+    }
+}
+
+impl Drop for Inode {
+    fn drop(&mut self) {
+        if let Node::File(data) = &mut self.node {
+            release(data.get_mut().object.take());
+        }
+    }
+}
+
+/// What a new inode starts with.
+#[derive(Clone, Copy)]
+pub struct NewInode {
+    /// Number.
+    pub ino: u64,
+    /// File system.
+    pub dev: u64,
+    /// Type and permissions.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device named.
+    pub rdev: u64,
+}
+
+/// A timestamp in nanoseconds since 1970.
+pub type Nanos = i64;
+
+/// The time now, for timestamps.
+pub fn now() -> Nanos {
+    crate::kern::time::realtime_ns() as i64
+}
+
+/// The attributes of an inode at one moment.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the names are those of stat(2)")]
+pub struct Attr {
+    pub ino: u64,
+    pub dev: u64,
+    pub mode: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub rdev: u64,
+    pub size: u64,
+    pub blocks: u64,
+    pub atime: Nanos,
+    pub mtime: Nanos,
+    pub ctime: Nanos,
+}
+
+impl Inode {
+    /// Makes an inode with one link (two for a directory).
+    pub fn new(new: NewInode, node: Node) -> Self {
+        let t = now();
+        let nlink = if new.mode & mode::FMT == mode::DIR {
+            2
+        } else {
+            1
+        };
+        let size = match &node {
+            Node::Link(text) => text.len() as u64,
+            _ => 0,
+        };
+        Inode {
+            ino: new.ino,
+            dev: new.dev,
+            mode: AtomicU32::new(new.mode),
+            uid: AtomicU32::new(new.uid),
+            gid: AtomicU32::new(new.gid),
+            nlink: AtomicU32::new(nlink),
+            rdev: new.rdev,
+            size: AtomicU64::new(size),
+            atime: AtomicI64::new(t),
+            mtime: AtomicI64::new(t),
+            ctime: AtomicI64::new(t),
+            lock: Mutex::new(()),
+            node,
+        }
+    }
+
+    /// Type and permission bits.
+    pub fn mode(&self) -> u32 {
+        self.mode.load(Ordering::Relaxed)
+    }
+
+    /// The type bits.
+    pub fn kind(&self) -> u32 {
+        self.mode() & mode::FMT
+    }
+
+    /// Whether this is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.kind() == mode::DIR
+    }
+
+    /// Owner.
+    pub fn uid(&self) -> u32 {
+        self.uid.load(Ordering::Relaxed)
+    }
+
+    /// Group.
+    pub fn gid(&self) -> u32 {
+        self.gid.load(Ordering::Relaxed)
+    }
+
+    /// Names.
+    pub fn nlink(&self) -> u32 {
+        self.nlink.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of a regular file.
+    pub fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Sets the size; [`Inode::lock`] is held.
+    pub fn set_size_locked(&self, size: u64) {
+        self.size.store(size, Ordering::Release);
+    }
+
+    /// Adds names; the lock of the directory concerned is held.
+    pub fn add_links(&self, n: u32) {
+        self.nlink.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Counts one more name, unless the last has gone or there are `max`.
+    pub fn add_name(&self, max: u32) -> Result<()> {
+        let more = |n| (n > 0 && n < max).then_some(n + 1);
+        match self
+            .nlink
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+        {
+            Ok(_) => Ok(()),
+            Err(0) => Err(FsError::NotFound),
+            Err(_) => Err(FsError::TooManyLinks),
+        }
+    }
+
+    /// Takes names away; the lock of the directory concerned is held.
+    pub fn drop_links(&self, n: u32) {
+        self.nlink.fetch_sub(n, Ordering::Relaxed);
+    }
+
+    /// Replaces the permission bits and stamps the change.
+    pub fn set_permissions(&self, perm: u32) {
+        let fmt = self.kind();
+        self.mode.store(fmt | perm & mode::PERM, Ordering::Relaxed);
+        self.touch_ctime();
+    }
+
+    /// Replaces the owner and the group and stamps the change.
+    pub fn set_owner(&self, uid: Option<u32>, gid: Option<u32>) {
+        if let Some(uid) = uid {
+            self.uid.store(uid, Ordering::Relaxed);
+        }
+        if let Some(gid) = gid {
+            self.gid.store(gid, Ordering::Relaxed);
+        }
+        self.touch_ctime();
+    }
+
+    /// Sets access and modification times.
+    pub fn set_times(&self, atime: Option<Nanos>, mtime: Option<Nanos>) {
+        if let Some(t) = atime {
+            self.atime.store(t, Ordering::Relaxed);
+        }
+        if let Some(t) = mtime {
+            self.mtime.store(t, Ordering::Relaxed);
+        }
+        self.touch_ctime();
+    }
+
+    /// Stamps a change of attributes.
+    pub fn touch_ctime(&self) {
+        self.ctime.store(now(), Ordering::Relaxed);
+    }
+
+    /// Stamps a change of content.
+    pub fn touch_mtime(&self) {
+        let t = now();
+        self.mtime.store(t, Ordering::Relaxed);
+        self.ctime.store(t, Ordering::Relaxed);
+    }
+
+    /// Stamps an access, as a `relatime` mount does: only if the last access is not newer than
+    /// the last change, or a day old. So a file that many read is written at most once.
+    pub fn touch_atime(&self) {
+        const DAY: Nanos = 86_400_000_000_000;
+        let a = self.atime.load(Ordering::Relaxed);
+        let changed = self
+            .mtime
+            .load(Ordering::Relaxed)
+            .max(self.ctime.load(Ordering::Relaxed));
+        if a <= changed {
+            let t = now();
+            // Two stamps of one clock reading would make every later access look stale.
+            self.atime.store(t.max(changed + 1), Ordering::Relaxed);
+        } else {
+            let t = now();
+            if t - a > DAY {
+                self.atime.store(t, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The attributes now.
+    pub fn attr(&self) -> Attr {
+        let size = match &self.node {
+            Node::Dir(dir) => dir.len() as u64 * 20 + 40,
+            _ => self.size(),
+        };
+        let blocks = match &self.node {
+            Node::File(_) if size > COUNT_BLOCKS => size.div_ceil(4096) * 8,
+            Node::File(data) => {
+                let object = data.lock().object.clone();
+                let blocks = object.as_ref().map_or(0, |o| o.resident() * 8);
+                release(object);
+                blocks
+            }
+            _ => 0,
+        };
+        Attr {
+            ino: self.ino,
+            dev: self.dev,
+            mode: self.mode(),
+            nlink: self.nlink(),
+            uid: self.uid(),
+            gid: self.gid(),
+            rdev: self.rdev,
+            size,
+            blocks,
+            atime: self.atime.load(Ordering::Relaxed),
+            mtime: self.mtime.load(Ordering::Relaxed),
+            ctime: self.ctime.load(Ordering::Relaxed),
+        }
+    }
+
+    /// A regular file over `object`.
+    pub fn regular(new: NewInode, object: ObjectRef) -> Self {
+        Inode::new(
+            new,
+            Node::File(Spin::new(Data {
+                object: Some(object),
+                opens: 0,
+            })),
+        )
+    }
+
+    /// Opens a regular file: the pages, for as long as [`Inode::close_data`] is not called.
+    pub fn open_data(&self) -> Result<ObjectRef> {
+        let Node::File(data) = &self.node else {
+            return Err(FsError::Invalid);
+        };
+        let mut data = data.lock();
+        let object = data.object.clone().ok_or(FsError::NotFound)?;
+        data.opens += 1;
+        Ok(object)
+    }
+
+    /// Undoes [`Inode::open_data`]; frees the pages if nobody can reach them any more.
+    pub fn close_data(&self, object: ObjectRef) {
+        if let Node::File(data) = &self.node {
+            let mut data = data.lock();
+            data.opens -= 1;
+            let last = data.opens == 0 && self.nlink() == 0;
+            let own = if last { data.object.take() } else { None };
+            drop(data);
+            release(own);
+        }
+        release(Some(object));
+    }
+
+    /// Frees the pages of a file that has lost its last name, unless it is open. Called where
+    /// the name was removed, so that the work is done there and not in an epoch's reclamation.
+    pub fn unlinked(&self) {
+        if self.nlink() > 0 {
+            return;
+        }
+        if let Node::File(data) = &self.node {
+            let mut data = data.lock();
+            let own = if data.opens == 0 {
+                data.object.take()
+            } else {
+                None
+            };
+            drop(data);
+            release(own);
+        }
+    }
+
+    /// The directory in memory that this inode is.
+    pub fn dir(&self) -> Result<&Dir> {
+        match &self.node {
+            Node::Dir(dir) => Ok(dir),
+            // Directories made on demand take no new names.
+            Node::Dynamic(Dynamic::Dir(_)) => Err(FsError::Perm),
+            _ => Err(FsError::NotDir),
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Mounts: which file system covers which directory.
+//!
+//! The table is one small immutable array behind an [`EpochPtr`]; a lookup that meets a mount
+//! point scans it under its pin and writes nothing. [`TABLE_LOCK`] serialises changes.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use ksync::{CpuPin, EpochPtr, Mutex, PcRef};
+
+use super::dentry::Dentry;
+use super::epoch;
+use super::error::{FsError, Result};
+
+ksync::lock_class!(pub MountLock, "mount table", rank = 42);
+
+/// Mount flags, as mount(2) numbers them.
+pub mod flag {
+    #![expect(missing_docs, reason = "the names are those of mount(2)")]
+    pub const RDONLY: u32 = 1;
+    pub const NOSUID: u32 = 2;
+    pub const NODEV: u32 = 4;
+    pub const NOEXEC: u32 = 8;
+    pub const REMOUNT: u32 = 32;
+    pub const NOATIME: u32 = 1024;
+    pub const NODIRATIME: u32 = 2048;
+    pub const BIND: u32 = 4096;
+    pub const MOVE: u32 = 8192;
+    pub const REC: u32 = 16384;
+    pub const SILENT: u32 = 32768;
+    pub const UNBINDABLE: u32 = 1 << 17;
+    pub const PRIVATE: u32 = 1 << 18;
+    pub const SLAVE: u32 = 1 << 19;
+    pub const SHARED: u32 = 1 << 20;
+    pub const RELATIME: u32 = 1 << 21;
+    pub const STRICTATIME: u32 = 1 << 24;
+    /// Those that stay with the mount.
+    pub const KEPT: u32 = RDONLY | NOSUID | NODEV | NOEXEC | NOATIME | NODIRATIME | RELATIME;
+}
+
+/// The kinds of file systems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FsKind {
+    /// Files in memory.
+    Tmpfs,
+    /// The device nodes, one tree however often it is mounted.
+    Devtmpfs,
+    /// Processes and kernel state.
+    Proc,
+    /// Devices and kernel settings.
+    Sysfs,
+}
+
+impl FsKind {
+    /// The name that mount(2) and /proc/mounts use.
+    pub fn name(self) -> &'static str {
+        match self {
+            FsKind::Tmpfs => "tmpfs",
+            FsKind::Devtmpfs => "devtmpfs",
+            FsKind::Proc => "proc",
+            FsKind::Sysfs => "sysfs",
+        }
+    }
+
+    /// The number that statfs(2) reports.
+    pub fn magic(self) -> u64 {
+        match self {
+            FsKind::Tmpfs | FsKind::Devtmpfs => 0x0102_1994,
+            FsKind::Proc => 0x9fa0,
+            FsKind::Sysfs => 0x6265_6572,
+        }
+    }
+}
+
+/// One file system, however many mounts show it.
+pub struct Super {
+    /// Its kind.
+    pub kind: FsKind,
+    /// Its device number.
+    pub dev: u64,
+    /// Its root.
+    pub root: Arc<Dentry>,
+}
+
+impl Drop for Super {
+    fn drop(&mut self) {
+        tear_down(&self.root);
+    }
+}
+
+/// Frees a tree of directories in memory, leaf by leaf: children hold their parents, so the tree
+/// does not fall by itself, and a recursion could overflow the kernel's stack.
+fn tear_down(root: &Arc<Dentry>) {
+    let mut at = root.clone();
+    loop {
+        if let Some(child) = at.inode.dir().ok().and_then(|d| d.pop()) {
+            at = child;
+            continue;
+        }
+        if Arc::ptr_eq(&at, root) {
+            return;
+        }
+        let pin = ksync::pin();
+        let Some(up) = at.parent(&pin).cloned() else {
+            return;
+        };
+        drop(pin);
+        at = up;
+    }
+}
+
+/// A reference on a mount.
+pub type MountRef = PcRef<Mount>;
+
+/// A file system, or a part of one, at a place in the tree.
+pub struct Mount {
+    /// Number in mountinfo. Const.
+    pub id: u32,
+    /// The file system. Const.
+    pub fs: Arc<Super>,
+    /// What is seen at the mount point. Const.
+    pub root: Arc<Dentry>,
+    /// The mount and directory that it covers; none for the first. Const.
+    pub over: Option<(MountRef, Arc<Dentry>)>,
+    /// What was named as its source. Const.
+    pub source: String,
+    /// Flags. Atomic.
+    flags: AtomicU32,
+}
+
+impl Mount {
+    /// Its flags.
+    pub fn flags(&self) -> u32 {
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing may be written through it.
+    pub fn is_read_only(&self) -> bool {
+        self.flags() & flag::RDONLY != 0
+    }
+}
+
+/// A place in the tree: a dentry, seen through a mount.
+#[derive(Clone)]
+pub struct Path {
+    /// The mount.
+    pub mount: MountRef,
+    /// The name in it.
+    pub dentry: Arc<Dentry>,
+}
+
+impl Path {
+    /// Whether two paths are one place.
+    pub fn is(&self, other: &Path) -> bool {
+        self.mount.id == other.mount.id && Arc::ptr_eq(&self.dentry, &other.dentry)
+    }
+}
+
+struct Table {
+    mounts: Vec<MountRef>,
+}
+
+struct Changes {
+    next_id: u32,
+    next_dev: u64,
+}
+
+/// Serialises changes of the table; guards the numbers given out.
+static TABLE_LOCK: Mutex<Changes, MountLock> = Mutex::new(Changes {
+    next_id: 20,
+    next_dev: 1,
+});
+static TABLE: EpochPtr<Table> = EpochPtr::empty();
+
+/// A device number for a new file system.
+pub fn new_dev() -> u64 {
+    let mut c = TABLE_LOCK.lock();
+    c.next_dev += 1;
+    c.next_dev
+}
+
+/// The mount on top of `dentry` seen through `mount`, if there is one.
+pub fn covering<'p>(pin: &'p CpuPin, mount: &Mount, dentry: &Arc<Dentry>) -> Option<&'p MountRef> {
+    TABLE.load(pin)?.mounts.iter().rev().find(|m| {
+        m.over
+            .as_ref()
+            .is_some_and(|(on, at)| on.id == mount.id && Arc::ptr_eq(at, dentry))
+    })
+}
+
+/// Calls `f` with every mount, in the order in which they were made.
+///
+/// References are taken, so `f` may sleep.
+pub fn for_each(mut f: impl FnMut(&MountRef) -> Result<()>) -> Result<()> {
+    let mut list = Vec::new();
+    let mut room = 16;
+    loop {
+        list.try_reserve_exact(room)
+            .map_err(|_| FsError::NoMemory)?;
+        let pin = ksync::pin();
+        let mounts: &[MountRef] = TABLE.load(&pin).map_or(&[], |t| &t.mounts);
+        if mounts.len() <= list.capacity() {
+            list.extend(mounts.iter().cloned());
+            break;
+        }
+        room = mounts.len() + 4;
+    }
+    list.iter().try_for_each(&mut f)
+}
+
+fn replace(_: &Changes, edit: impl FnOnce(&mut Vec<MountRef>)) -> Result<()> {
+    let pin = ksync::pin();
+    let mut mounts = Vec::new();
+    let old: &[MountRef] = TABLE.load(&pin).map_or(&[], |t| &t.mounts);
+    mounts
+        .try_reserve(old.len() + 1)
+        .map_err(|_| FsError::NoMemory)?;
+    mounts.extend(old.iter().cloned());
+    edit(&mut mounts);
+    TABLE.replace(epoch(), &pin, Some(Box::new(Table { mounts })));
+    Ok(())
+}
+
+/// Most mounts that may exist: the table is scanned, and each holds kernel memory.
+const LIMIT: usize = 1024;
+
+/// Shows `root` of `fs` at `over`.
+pub fn attach(
+    fs: Arc<Super>,
+    root: Arc<Dentry>,
+    over: Option<Path>,
+    source: String,
+    flags: u32,
+) -> Result<MountRef> {
+    let mut c = TABLE_LOCK.lock();
+    let id = c.next_id;
+    c.next_id += 1;
+    let at = over.as_ref().map(|p| p.dentry.clone());
+    let over = over.map(|p| (p.mount, p.dentry));
+    let flags = AtomicU32::new(flags & flag::KEPT);
+    let ncpus = crate::arch::cpu::count();
+    let mount = PcRef::new(
+        ncpus,
+        Mount {
+            id,
+            fs,
+            root,
+            over,
+            source,
+            flags,
+        },
+    );
+    let count = TABLE.load(&ksync::pin()).map_or(0, |t| t.mounts.len());
+    if count >= LIMIT {
+        return Err(FsError::NoSpace);
+    }
+    replace(&c, |m| m.push(mount.clone()))?;
+    if let Some(at) = at {
+        at.set_mountpoint(true);
+    }
+    Ok(mount)
+}
+
+/// Replaces the flags of a mount.
+pub fn remount(mount: &Mount, flags: u32) {
+    mount.flags.store(flags & flag::KEPT, Ordering::Relaxed);
+}
+
+/// Takes a mount out of the tree.
+///
+/// Fails with `Busy` while somebody uses it, unless `detach`: then it, and what is mounted below
+/// it, vanish from the tree now and go when the last user leaves. `held` says how many references
+/// the caller has.
+pub fn detach(mount: &MountRef, held: usize, detach: bool) -> Result<()> {
+    let c = TABLE_LOCK.lock();
+    let Some((on, at)) = &mount.over else {
+        return Err(FsError::Busy);
+    };
+    let listed = TABLE
+        .load(&ksync::pin())
+        .is_some_and(|t| t.mounts.iter().any(|m| m.id == mount.id));
+    if !listed {
+        return Err(FsError::Invalid);
+    }
+    // The table's own reference, and the caller's.
+    if !detach && mount.references() > 1 + held as i64 {
+        return Err(FsError::Busy);
+    }
+    let below = |m: &MountRef| {
+        let mut m = m;
+        loop {
+            if m.id == mount.id {
+                return true;
+            }
+            match &m.over {
+                Some((up, _)) => m = up,
+                None => return false,
+            }
+        }
+    };
+    let mut gone = Vec::new();
+    gone.try_reserve(LIMIT).map_err(|_| FsError::NoMemory)?;
+    replace(&c, |list| {
+        gone.extend(list.iter().filter(|m| below(m)).cloned());
+        list.retain(|m| !below(m));
+    })?;
+    let _ = on;
+    if !covered_elsewhere(&ksync::pin(), at) {
+        at.set_mountpoint(false);
+    }
+    drop(c);
+    // From here on the last user frees the mount.
+    gone.iter().for_each(|m| m.kill(epoch()));
+    Ok(())
+}
+
+/// Whether another mount shows something on the same dentry (through a bind mount).
+fn covered_elsewhere(pin: &CpuPin, at: &Arc<Dentry>) -> bool {
+    TABLE.load(pin).is_some_and(|t| {
+        t.mounts
+            .iter()
+            .any(|m| m.over.as_ref().is_some_and(|(_, d)| Arc::ptr_eq(d, at)))
+    })
+}

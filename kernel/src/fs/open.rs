@@ -1,0 +1,325 @@
+//! Opening: from a path and flags to a [`File`].
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use fscore::path::MAX_LINKS;
+use fscore::perm;
+use ksync::Mutex;
+
+use super::dentry::Dentry;
+use super::dirfile::DirFile;
+use super::dynamic::{DynFile, Dynamic, Text};
+use super::error::{FsError, Result};
+use super::file::{File, FileOps, Kind, o};
+use super::inode::{Inode, Node, mode};
+use super::mount::{Path, flag};
+use super::pipe::{self, Pipe};
+use super::regular::{self, Regular};
+use super::tmpfs::{self, What};
+use super::walk::{Last, Walk, Want, child, may_remove, permitted};
+use crate::uio::IoBuf;
+
+ksync::lock_class!(pub PrintLock, "printed file", rank = 41);
+
+/// The permissions that open flags ask for.
+fn wanted(flags: u32) -> u32 {
+    let mut want = match flags & o::ACCMODE {
+        o::RDONLY => perm::READ,
+        o::WRONLY => perm::WRITE,
+        _ => perm::READ | perm::WRITE,
+    };
+    if flags & o::TRUNC != 0 {
+        want |= perm::WRITE;
+    }
+    want
+}
+
+/// Opens a path. `perm` are the permissions of a new file, the mask applied.
+pub fn open(walk: &Walk, text: &[u8], flags: u32, perm: u32) -> Result<Arc<File>> {
+    let directory = flags & o::DIRECTORY != 0;
+    let follow = flags & o::NOFOLLOW == 0;
+    if flags & o::PATH != 0 {
+        let want = Want { follow, directory };
+        return Ok(Arc::new(File::new(
+            Some(walk.find(text, want)?),
+            Kind::Place,
+            flags,
+        )));
+    }
+    if flags & o::TMPFILE == o::TMPFILE {
+        return open_nameless(walk, text, flags, perm);
+    }
+    if flags & o::CREAT != 0 {
+        return open_or_create(walk, text, flags, perm);
+    }
+    let path = walk.find(text, Want { follow, directory })?;
+    open_checked(walk, path, flags)
+}
+
+/// Checks permissions on a place that exists, and opens it.
+fn open_checked(walk: &Walk, path: Path, flags: u32) -> Result<Arc<File>> {
+    let inode = &path.dentry.inode;
+    let want = wanted(flags);
+    match inode.kind() {
+        mode::LNK => return Err(FsError::Loop),
+        mode::DIR if want & perm::WRITE != 0 => return Err(FsError::IsDir),
+        _ => {}
+    }
+    permitted(walk.cred, inode, want)?;
+    if flags & o::NOATIME != 0 && walk.cred.fsuid != 0 && walk.cred.fsuid != inode.uid() {
+        return Err(FsError::Perm);
+    }
+    let special = matches!(
+        inode.kind(),
+        mode::CHR | mode::BLK | mode::FIFO | mode::SOCK
+    );
+    if want & perm::WRITE != 0 && path.mount.is_read_only() && !special {
+        return Err(FsError::ReadOnly);
+    }
+    if flags & o::TRUNC != 0 && inode.kind() == mode::REG && matches!(inode.node, Node::File(_)) {
+        regular::truncate(inode, 0)?;
+    }
+    open_place(path, flags)
+}
+
+/// Opens with `O_CREAT`: follows links at the last component by hand, because what they name may
+/// not be there yet.
+fn open_or_create(walk: &Walk, text: &[u8], flags: u32, perm: u32) -> Result<Arc<File>> {
+    let mut base: Option<Path> = None;
+    let mut owned: Option<Vec<u8>> = None;
+    for _ in 0..=MAX_LINKS {
+        let text = owned.as_deref().unwrap_or(text);
+        let walk = Walk {
+            base: base.as_ref().unwrap_or(walk.base),
+            ..*walk
+        };
+        let (dir, last) = walk.parent(text)?;
+        let Last::Name(name, slash) = last else {
+            return Err(if flags & o::EXCL != 0 {
+                FsError::Exists
+            } else {
+                FsError::IsDir
+            });
+        };
+        let found = match child(&dir, name) {
+            Ok(found) => found,
+            Err(FsError::NotFound) if slash => return Err(FsError::IsDir),
+            Err(FsError::NotFound) => {
+                match tmpfs::create(walk.cred, &dir, name, &What::File, perm) {
+                    Ok(dentry) => {
+                        // A new file is open to its maker whatever its permissions say.
+                        return open_place(
+                            Path {
+                                mount: dir.mount,
+                                dentry,
+                            },
+                            flags & !o::TRUNC,
+                        );
+                    }
+                    // Somebody else made it first.
+                    Err(FsError::Exists) => continue,
+                    Err(e) => return Err(e),
+                }
+            }
+            Err(e) => return Err(e),
+        };
+        if flags & o::EXCL != 0 {
+            return Err(FsError::Exists);
+        }
+        match &found.dentry.inode.node {
+            Node::Link(to) if flags & o::NOFOLLOW == 0 => {
+                let to = to.to_vec();
+                base = Some(if to.first() == Some(&b'/') {
+                    walk.root.clone()
+                } else {
+                    dir
+                });
+                owned = Some(to);
+            }
+            Node::Dynamic(Dynamic::Link(_)) if flags & o::NOFOLLOW == 0 => {
+                return open_checked(&walk, walk.find(text, Want::FOLLOW)?, flags);
+            }
+            _ if found.dentry.inode.is_dir() => return Err(FsError::IsDir),
+            _ if slash || flags & o::DIRECTORY != 0 => return Err(FsError::NotDir),
+            _ => return open_checked(&walk, found, flags),
+        }
+    }
+    Err(FsError::Loop)
+}
+
+/// Opens with `O_TMPFILE`: a file in a directory's file system without a name.
+fn open_nameless(walk: &Walk, text: &[u8], flags: u32, perm: u32) -> Result<Arc<File>> {
+    if flags & o::ACCMODE == o::RDONLY {
+        return Err(FsError::Invalid);
+    }
+    let dir = walk.find(text, Want::DIRECTORY)?;
+    let parent = &dir.dentry.inode;
+    if !matches!(parent.node, Node::Dir(_)) {
+        return Err(FsError::NotSupported);
+    }
+    permitted(walk.cred, parent, perm::WRITE | perm::EXEC)?;
+    if dir.mount.is_read_only() {
+        return Err(FsError::ReadOnly);
+    }
+    let fresh = tmpfs::Fresh {
+        perm,
+        uid: walk.cred.fsuid,
+        gid: walk.cred.fsgid,
+    };
+    let inode = tmpfs::make(parent.dev, &What::File, fresh)?;
+    let dentry = Dentry::new(Some(dir.dentry.clone()), b"#tmpfile", inode.clone());
+    dentry.bury();
+    let file = open_place(
+        Path {
+            mount: dir.mount,
+            dentry,
+        },
+        flags & !o::TMPFILE,
+    );
+    // From here on the open file alone keeps the data.
+    inode.drop_links(1);
+    inode.unlinked();
+    file
+}
+
+/// Opens a place; permissions have been checked.
+pub fn open_place(path: Path, flags: u32) -> Result<Arc<File>> {
+    crate::mm::admit().map_err(|_| FsError::NoMemory)?;
+    let inode = path.dentry.inode.clone();
+    let kind = match &inode.node {
+        Node::Dir(_) | Node::Dynamic(Dynamic::Dir(_)) => Kind::Dir(DirFile),
+        Node::File(_) => Kind::Regular(Regular::open(&inode)?),
+        Node::Link(_) | Node::Dynamic(Dynamic::Link(_)) => return Err(FsError::Loop),
+        Node::Fifo(slot) => Kind::Pipe(pipe::open_fifo(fifo_pipe(slot)?, flags)?),
+        Node::Socket => return Err(FsError::NoDevAddr),
+        Node::Device => {
+            if path.mount.flags() & flag::NODEV != 0 {
+                return Err(FsError::Access);
+            }
+            crate::dev::open(&inode, flags)?
+        }
+        Node::Dynamic(Dynamic::File(_)) => Kind::Other(Box::new(Printed {
+            inode: inode.clone(),
+            text: Mutex::new(None),
+        })),
+    };
+    Ok(Arc::new(File::new(Some(path), kind, flags)))
+}
+
+/// The pipe behind a fifo: the one that is in use, or a new one.
+fn fifo_pipe(slot: &Mutex<Option<Arc<Pipe>>, super::inode::FifoLock>) -> Result<Arc<Pipe>> {
+    let mut slot = slot.lock();
+    if let Some(pipe) = &*slot {
+        return Ok(pipe.clone());
+    }
+    let pipe = Pipe::create()?;
+    *slot = Some(pipe.clone());
+    Ok(pipe)
+}
+
+/// An open file of procfs or sysfs: its text as it was when it was last read from the start.
+struct Printed {
+    inode: Arc<Inode>,
+    text: Mutex<Option<Vec<u8>>, PrintLock>,
+}
+
+impl Printed {
+    fn content(&self) -> Result<&dyn DynFile> {
+        match &self.inode.node {
+            Node::Dynamic(Dynamic::File(f)) => Ok(&**f),
+            _ => Err(FsError::Invalid),
+        }
+    }
+}
+
+/// Most bytes that a setting takes in one write.
+const STORE_MAX: usize = 4096;
+
+impl FileOps for Printed {
+    fn read(&self, _: &File, buf: &mut IoBuf, pos: u64) -> Result<usize> {
+        let mut text = self.text.lock();
+        if pos == 0 || text.is_none() {
+            *text = None;
+            let mut out = Text::new();
+            self.content()?.print(&mut out)?;
+            *text = Some(out.finish()?);
+        }
+        let bytes = text.as_deref().unwrap_or(&[]);
+        let rest = usize::try_from(pos)
+            .ok()
+            .and_then(|p| bytes.get(p..))
+            .unwrap_or(&[]);
+        Ok(buf.put(rest)?)
+    }
+
+    fn write(&self, _: &File, buf: &mut IoBuf, _: u64) -> Result<usize> {
+        let len = buf.remaining();
+        if len > STORE_MAX {
+            return Err(FsError::Invalid);
+        }
+        let mut data = Vec::new();
+        data.try_reserve_exact(len).map_err(|_| FsError::NoMemory)?;
+        data.resize(len, 0);
+        let n = buf.take(&mut data)?;
+        self.content()?.store(&data[..n])?;
+        Ok(n)
+    }
+
+    fn end(&self, _: &File) -> Option<u64> {
+        Some(0)
+    }
+}
+
+/// Removes a name that is not a directory's.
+pub fn unlink(walk: &Walk, text: &[u8]) -> Result<()> {
+    let (dir, last) = walk.parent(text)?;
+    let (name, slash) = match last {
+        Last::Name(name, slash) => (name, slash),
+        _ => return Err(FsError::IsDir),
+    };
+    writable_dir(&dir)?;
+    let parent = &dir.dentry.inode;
+    let gone = parent.dir()?.remove(&dir.dentry, name, |node| {
+        may_remove(walk.cred, parent, node)?;
+        match (node.is_dir(), slash) {
+            (true, _) => Err(FsError::IsDir),
+            (false, true) => Err(FsError::NotDir),
+            (false, false) => Ok(()),
+        }
+    })?;
+    gone.inode.unlinked();
+    Ok(())
+}
+
+/// Removes an empty directory.
+pub fn rmdir(walk: &Walk, text: &[u8]) -> Result<()> {
+    let (dir, last) = walk.parent(text)?;
+    let name = match last {
+        Last::Name(name, _) => name,
+        Last::Here => return Err(FsError::Invalid),
+        Last::Up => return Err(FsError::NotEmpty),
+        Last::Root => return Err(FsError::Busy),
+    };
+    writable_dir(&dir)?;
+    let parent = &dir.dentry.inode;
+    parent.dir()?.remove(&dir.dentry, name, |node| {
+        may_remove(walk.cred, parent, node)?;
+        if node.is_dir() {
+            Ok(())
+        } else {
+            Err(FsError::NotDir)
+        }
+    })?;
+    Ok(())
+}
+
+/// Fails on a read-only mount.
+pub fn writable_dir(dir: &Path) -> Result<()> {
+    if dir.mount.is_read_only() {
+        Err(FsError::ReadOnly)
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,458 @@
+//! Pipes and fifos.
+//!
+//! A pipe is a byte queue with counts of readers and writers under one sleeping lock, which is
+//! held for one copy at a time and never while somebody waits. A transfer that can proceed touches
+//! no wait queue but to see that it is empty; wakers wake on a change of state only (empty to not
+//! empty, too full for an atomic write to not), one reader or writer at a time, who wakes the
+//! next if something is left for it.
+
+mod cache;
+mod ring;
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use ksync::Mutex;
+
+use self::ring::Ring;
+use super::error::{FsError, Result};
+use super::file::{File, FileOps, Kind, o};
+use super::inode::{Attr, mode, now};
+use super::poll::PollMask;
+use crate::kern::park::{Deadline, Interruptible, Step, park};
+use crate::kern::wait::{WaitQueue, Waiter};
+use crate::uio::IoBuf;
+
+pub use cache::{drain, init};
+pub use ring::PAGE;
+
+ksync::lock_class!(pub PipeLock, "pipe", rank = 54);
+
+/// Writes of at most this many bytes are atomic.
+pub const PIPE_BUF: usize = 4096;
+/// Bytes that a new pipe holds.
+pub const DEFAULT_SIZE: usize = 65536;
+/// Largest size that F_SETPIPE_SZ gives to somebody who is not the superuser. Atomic.
+pub static MAX_SIZE: AtomicU64 = AtomicU64::new(1 << 20);
+/// Largest size at all: Linux's limit.
+const SIZE_LIMIT: usize = 1 << 31;
+
+struct State {
+    ring: Ring,
+    readers: u32,
+    writers: u32,
+    /// Openings so far, for fifos: somebody who waits for the other side must not miss one that
+    /// came and went.
+    reader_opens: u32,
+    writer_opens: u32,
+}
+
+/// A pipe.
+pub struct Pipe {
+    state: Mutex<State, PipeLock>,
+    /// Readers that found nothing, and fifo readers that wait for a writer.
+    readers: WaitQueue,
+    /// Writers that found no room, and fifo writers that wait for a reader.
+    writers: WaitQueue,
+    /// Those who wait for a change without a claim on the bytes.
+    pollers: WaitQueue,
+    /// Inode number of a nameless pipe, made when somebody asks. Atomic.
+    ino: AtomicU64,
+}
+
+impl Pipe {
+    fn new() -> Self {
+        Pipe {
+            state: Mutex::new(State {
+                ring: Ring::new(DEFAULT_SIZE),
+                readers: 0,
+                writers: 0,
+                reader_opens: 0,
+                writer_opens: 0,
+            }),
+            readers: WaitQueue::new(),
+            writers: WaitQueue::new(),
+            pollers: WaitQueue::new(),
+            ino: AtomicU64::new(0),
+        }
+    }
+
+    /// Makes a pipe nobody has open yet; from this CPU's cache if that has one.
+    pub fn create() -> Result<Arc<Pipe>> {
+        cache::get()
+    }
+
+    /// The number that fstat and /proc/PID/fd show.
+    pub fn ino(&self) -> u64 {
+        let ino = self.ino.load(Ordering::Relaxed);
+        if ino != 0 {
+            return ino;
+        }
+        let fresh = super::tmpfs::new_ino();
+        self.ino
+            .compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed)
+            .map_or_else(|now| now, |_| fresh)
+    }
+
+    fn wake_readers(&self) {
+        if !self.readers.is_empty() {
+            self.readers.wake_one();
+        }
+        self.wake_pollers();
+    }
+
+    fn wake_writers(&self) {
+        if !self.writers.is_empty() {
+            self.writers.wake_one();
+        }
+        self.wake_pollers();
+    }
+
+    fn wake_pollers(&self) {
+        if !self.pollers.is_empty() {
+            self.pollers.wake_all();
+        }
+    }
+
+    /// One attempt to read. `None` if the caller must wait.
+    fn try_read(&self, buf: &mut IoBuf) -> Result<Option<usize>> {
+        let mut s = self.state.lock();
+        if s.ring.len() == 0 {
+            return Ok((s.writers == 0).then_some(0));
+        }
+        let tight = s.ring.room() < PIPE_BUF;
+        let n = s.ring.drain(buf)?;
+        let relieved = tight && s.ring.room() >= PIPE_BUF;
+        let more = s.ring.len() > 0;
+        drop(s);
+        if relieved {
+            self.wake_writers();
+        }
+        if more && !self.readers.is_empty() {
+            self.readers.wake_one();
+        }
+        Ok(Some(n))
+    }
+
+    /// One attempt to write. Takes all of a write of at most [`PIPE_BUF`] bytes or nothing.
+    /// `None` if the caller must wait.
+    fn try_write(&self, buf: &mut IoBuf) -> Result<Option<usize>> {
+        let mut s = self.state.lock();
+        if s.readers == 0 {
+            return Err(FsError::BrokenPipe);
+        }
+        let need = if buf.remaining() <= PIPE_BUF {
+            buf.remaining()
+        } else {
+            1
+        };
+        if s.ring.room() < need {
+            return Ok(None);
+        }
+        let empty = s.ring.len() == 0;
+        let n = s.ring.fill(buf)?;
+        let room = s.ring.room() >= PIPE_BUF;
+        drop(s);
+        if empty {
+            self.wake_readers();
+        }
+        if room && !self.writers.is_empty() {
+            self.writers.wake_one();
+        }
+        Ok(Some(n))
+    }
+
+    /// Changes the size, as `F_SETPIPE_SZ`; returns the size given.
+    pub fn resize(&self, bytes: usize, privileged: bool) -> Result<usize> {
+        if bytes > SIZE_LIMIT {
+            return Err(FsError::Invalid);
+        }
+        let size = bytes.max(PAGE).next_power_of_two();
+        let mut s = self.state.lock();
+        let max = MAX_SIZE.load(Ordering::Relaxed) as usize;
+        if size > max && size > s.ring.limit() && !privileged {
+            return Err(FsError::Perm);
+        }
+        s.ring.resize(size)?;
+        drop(s);
+        self.wake_writers();
+        Ok(size)
+    }
+
+    /// The size, as `F_GETPIPE_SZ`.
+    pub fn size(&self) -> usize {
+        self.state.lock().ring.limit()
+    }
+}
+
+/// An open end of a pipe (or, for a fifo opened for both, two).
+pub struct PipeEnd {
+    pipe: Arc<Pipe>,
+    reads: bool,
+    writes: bool,
+}
+
+impl PipeEnd {
+    /// Opens an end.
+    pub fn new(pipe: Arc<Pipe>, reads: bool, writes: bool) -> Self {
+        let mut s = pipe.state.lock();
+        if reads {
+            s.readers += 1;
+            s.reader_opens = s.reader_opens.wrapping_add(1);
+        }
+        if writes {
+            s.writers += 1;
+            s.writer_opens = s.writer_opens.wrapping_add(1);
+        }
+        drop(s);
+        PipeEnd {
+            pipe,
+            reads,
+            writes,
+        }
+    }
+
+    /// The pipe.
+    pub fn pipe(&self) -> &Arc<Pipe> {
+        &self.pipe
+    }
+}
+
+impl Drop for PipeEnd {
+    fn drop(&mut self) {
+        let mut s = self.pipe.state.lock();
+        s.readers -= u32::from(self.reads);
+        s.writers -= u32::from(self.writes);
+        let (readers, writers) = (s.readers, s.writers);
+        if readers == 0 && writers == 0 {
+            // What nobody has read is lost, also in a fifo that is opened again.
+            let limit = s.ring.limit();
+            s.ring.reset(limit);
+        }
+        drop(s);
+        if writers == 0 && self.writes && !self.pipe.readers.is_empty() {
+            self.pipe.readers.wake_all();
+        }
+        if readers == 0 && self.reads && !self.pipe.writers.is_empty() {
+            self.pipe.writers.wake_all();
+        }
+        self.pipe.wake_pollers();
+        if readers == 0 && writers == 0 {
+            cache::put(&mut self.pipe);
+        }
+    }
+}
+
+/// A read or write that may have to wait.
+struct Transfer<'a, 'b, 'c> {
+    pipe: &'a Pipe,
+    buf: &'b mut IoBuf<'c>,
+}
+
+impl Transfer<'_, '_, '_> {
+    fn read_step(&mut self, w: &mut Waiter) -> Step<Result<usize>> {
+        w.listen(&self.pipe.readers);
+        done(self.pipe.try_read(self.buf))
+    }
+
+    fn write_step(&mut self, w: &mut Waiter) -> Step<Result<usize>> {
+        w.listen(&self.pipe.writers);
+        done(self.pipe.try_write(self.buf))
+    }
+}
+
+fn done(tried: Result<Option<usize>>) -> Step<Result<usize>> {
+    match tried {
+        Ok(Some(n)) => Step::Done(Ok(n)),
+        Ok(None) => Step::Wait,
+        Err(e) => Step::Done(Err(e)),
+    }
+}
+
+impl FileOps for PipeEnd {
+    fn read(&self, file: &File, buf: &mut IoBuf, _: u64) -> Result<usize> {
+        if buf.remaining() == 0 {
+            return Ok(0);
+        }
+        if let Some(n) = self.pipe.try_read(buf)? {
+            return Ok(n);
+        }
+        if file.nonblocking() {
+            return Err(FsError::WouldBlock);
+        }
+        let mut t = Transfer {
+            pipe: &self.pipe,
+            buf,
+        };
+        park(&mut t, Deadline::Never, Interruptible::Yes, |t, w| {
+            t.read_step(w)
+        })
+        .unwrap_or(Err(FsError::Interrupted))
+    }
+
+    fn write(&self, file: &File, buf: &mut IoBuf, _: u64) -> Result<usize> {
+        let mut total = 0;
+        while buf.remaining() > 0 {
+            let step = match self.pipe.try_write(buf) {
+                Ok(Some(n)) => Ok(n),
+                Ok(None) if file.nonblocking() => Err(FsError::WouldBlock),
+                Ok(None) => {
+                    let mut t = Transfer {
+                        pipe: &self.pipe,
+                        buf: &mut *buf,
+                    };
+                    park(&mut t, Deadline::Never, Interruptible::Yes, |t, w| {
+                        t.write_step(w)
+                    })
+                    .unwrap_or(Err(FsError::Interrupted))
+                }
+                Err(e) => Err(e),
+            };
+            match step {
+                Ok(n) => total += n,
+                // The signal of a broken pipe is due even if some bytes went through.
+                Err(e) if total == 0 || e == FsError::BrokenPipe => return Err(e),
+                Err(_) => break,
+            }
+        }
+        Ok(total)
+    }
+
+    fn seekable(&self) -> bool {
+        false
+    }
+
+    fn poll(&self, _: &File, waiter: Option<&mut Waiter>) -> PollMask {
+        if let Some(w) = waiter {
+            w.listen(&self.pipe.pollers);
+        }
+        let s = self.pipe.state.lock();
+        let mut mask = PollMask::NONE;
+        if self.reads {
+            if s.ring.len() > 0 {
+                mask |= PollMask::READ;
+            }
+            // A fifo that no writer has opened yet is not at its end.
+            if s.writers == 0 && s.writer_opens > 0 {
+                mask |= PollMask::HUP;
+            }
+        }
+        if self.writes {
+            if s.ring.room() >= PIPE_BUF {
+                mask |= PollMask::WRITE;
+            }
+            if s.readers == 0 {
+                mask |= PollMask::ERR;
+            }
+        }
+        mask
+    }
+
+    fn ioctl(&self, _: &File, request: u32, arg: u64) -> Result<u64> {
+        const FIONREAD: u32 = 0x541b;
+        if request != FIONREAD {
+            return Err(FsError::NotTty);
+        }
+        let n = self.pipe.state.lock().ring.len() as i32;
+        crate::uaccess::UserPtr::<i32>::new(arg).write(&n)?;
+        Ok(0)
+    }
+
+    fn attr(&self) -> Option<Attr> {
+        let t = now();
+        Some(Attr {
+            ino: self.pipe.ino(),
+            dev: 1,
+            mode: mode::FIFO | 0o600,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: t,
+            mtime: t,
+            ctime: t,
+        })
+    }
+
+    fn label(&self) -> &'static str {
+        "pipe:"
+    }
+}
+
+/// Makes a pipe and opens both ends: the reading and the writing file.
+pub fn open_pair(flags: u32) -> Result<(Arc<File>, Arc<File>)> {
+    let pipe = Pipe::create()?;
+    let keep = flags & (o::NONBLOCK | o::DIRECT);
+    let reader = PipeEnd::new(pipe.clone(), true, false);
+    let writer = PipeEnd::new(pipe, false, true);
+    Ok((
+        Arc::new(File::new(None, Kind::Pipe(reader), keep | o::RDONLY)),
+        Arc::new(File::new(None, Kind::Pipe(writer), keep | o::WRONLY)),
+    ))
+}
+
+/// A fifo's opening that waits for the other side.
+struct Opening<'a> {
+    pipe: &'a Pipe,
+    reads: bool,
+    seen: u32,
+}
+
+/// Opens a fifo as fifo(7) says: reading waits for a writer and the other way round.
+pub fn open_fifo(pipe: Arc<Pipe>, flags: u32) -> Result<PipeEnd> {
+    let (reads, writes) = match flags & o::ACCMODE {
+        o::RDONLY => (true, false),
+        o::WRONLY => (false, true),
+        _ => (true, true),
+    };
+    let nonblocking = flags & o::NONBLOCK != 0;
+    let (peers, seen) = {
+        let s = pipe.state.lock();
+        if reads {
+            (s.writers, s.writer_opens)
+        } else {
+            (s.readers, s.reader_opens)
+        }
+    };
+    if !reads && nonblocking && peers == 0 {
+        return Err(FsError::NoDevAddr);
+    }
+    let end = PipeEnd::new(pipe, reads, writes);
+    // Those who wait for this side.
+    if reads {
+        end.pipe.writers.wake_all();
+    }
+    if writes {
+        end.pipe.readers.wake_all();
+    }
+    if reads && writes || nonblocking || peers > 0 {
+        return Ok(end);
+    }
+    let mut opening = Opening {
+        pipe: &end.pipe,
+        reads,
+        seen,
+    };
+    park(&mut opening, Deadline::Never, Interruptible::Yes, |o, w| {
+        w.listen(if o.reads {
+            &o.pipe.readers
+        } else {
+            &o.pipe.writers
+        });
+        let s = o.pipe.state.lock();
+        let opens = if o.reads {
+            s.writer_opens
+        } else {
+            s.reader_opens
+        };
+        if opens == o.seen {
+            Step::Wait
+        } else {
+            Step::Done(())
+        }
+    })
+    .map_err(|_| FsError::Interrupted)?;
+    Ok(end)
+}

@@ -1,0 +1,64 @@
+//! Readiness: which operations would not block.
+
+use core::ops::{BitAnd, BitOr, BitOrAssign};
+
+/// A set of poll(2) events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PollMask(pub u16);
+
+impl PollMask {
+    /// Nothing.
+    pub const NONE: PollMask = PollMask(0);
+    /// There is data to read, or the end.
+    pub const IN: PollMask = PollMask(1);
+    /// There is urgent data.
+    pub const PRI: PollMask = PollMask(2);
+    /// There is room to write.
+    pub const OUT: PollMask = PollMask(4);
+    /// Something failed, or nobody reads.
+    pub const ERR: PollMask = PollMask(8);
+    /// The other side has gone.
+    pub const HUP: PollMask = PollMask(16);
+    /// No such descriptor.
+    pub const NVAL: PollMask = PollMask(32);
+    /// As `IN`, for ordinary data.
+    pub const RDNORM: PollMask = PollMask(64);
+    /// As `OUT`, for ordinary data.
+    pub const WRNORM: PollMask = PollMask(256);
+    /// Readable.
+    pub const READ: PollMask = PollMask(1 | 64);
+    /// Writable.
+    pub const WRITE: PollMask = PollMask(4 | 256);
+    /// Regular files and simple devices never block.
+    pub const ALWAYS: PollMask = PollMask(1 | 64 | 4 | 256);
+
+    /// Whether any event of `other` is in the set.
+    pub fn intersects(self, other: PollMask) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Whether the set is empty.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl BitOr for PollMask {
+    type Output = PollMask;
+    fn bitor(self, o: PollMask) -> PollMask {
+        PollMask(self.0 | o.0)
+    }
+}
+
+impl BitAnd for PollMask {
+    type Output = PollMask;
+    fn bitand(self, o: PollMask) -> PollMask {
+        PollMask(self.0 & o.0)
+    }
+}
+
+impl BitOrAssign for PollMask {
+    fn bitor_assign(&mut self, o: PollMask) {
+        self.0 |= o.0;
+    }
+}

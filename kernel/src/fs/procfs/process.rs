@@ -1,0 +1,732 @@
+//! The directory of a process.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::{digits, maps, number, system};
+use crate::dev::tty;
+use crate::fs::dentry::Dentry;
+use crate::fs::dynamic::{DynDir, DynFile, DynLink, Dynamic, Emit, Entry, Target, Text, ino_below};
+use crate::fs::error::{FsError, Result};
+use crate::fs::file::{File, Kind};
+use crate::fs::inode::{Inode, NewInode, Node, mode};
+use crate::fs::mount::Path;
+use crate::fs::walk::full_name;
+use crate::kern::process::Process;
+use crate::kern::rlimit::{INFINITY, Resource};
+use crate::kern::signal::{self, SigSet, sig};
+use crate::kern::thread::Thread;
+use crate::kern::{CLOCK_TICKS, current, ids};
+use crate::mm;
+use crate::put;
+
+/// Makes the directory of process `p`, or of its thread `id`.
+pub fn directory(dev: u64, root: u64, p: &Arc<Process>, id: u32) -> Arc<Inode> {
+    let mut buf = [0; 10];
+    let ino = ino_below(root, digits(id, &mut buf));
+    Dynamic::Dir(Box::new(Dir {
+        pid: p.pid(),
+        tid: id,
+        thread: false,
+    }))
+    .inode(dev, ino, 0o555, owner(p))
+}
+
+fn owner(p: &Process) -> (u32, u32) {
+    let cred = p.cred();
+    (cred.euid, cred.egid)
+}
+
+fn find(pid: u32) -> Result<Arc<Process>> {
+    ids::find_process(pid).ok_or(FsError::NoProcess)
+}
+
+/// Whether the caller may look into another process: its own user's, or anybody's as root.
+fn may_look(p: &Process) -> Result<()> {
+    let (me, it) = (current().process().cred(), p.cred());
+    let same = [it.uid, it.euid, it.suid].iter().all(|&u| u == me.fsuid);
+    if me.privileged() || same {
+        Ok(())
+    } else {
+        Err(FsError::Access)
+    }
+}
+
+/// Handlers that are none.
+const SIG_DFL: u64 = 0;
+const SIG_IGN: u64 = 1;
+
+type Print = fn(&Arc<Process>, u32, &mut Text) -> Result<()>;
+
+/// What an entry is.
+enum What {
+    File(Print, u32),
+    Link(fn(&Arc<Process>) -> Result<Option<Path>>),
+    Fds,
+    Tasks,
+}
+
+/// The entries of a process; those marked false are not in a thread's directory.
+const ENTRIES: &[(&str, What, bool)] = &[
+    (
+        "cgroup",
+        What::File(|_, _, t| text(t, "0::/\n"), 0o444),
+        true,
+    ),
+    ("cmdline", What::File(cmdline, 0o444), true),
+    ("comm", What::File(comm, 0o444), true),
+    ("cwd", What::Link(cwd), true),
+    ("environ", What::File(environ, 0o400), true),
+    ("exe", What::Link(exe), true),
+    ("fd", What::Fds, true),
+    ("io", What::File(io, 0o400), true),
+    ("limits", What::File(limits, 0o444), true),
+    (
+        "loginuid",
+        What::File(|_, _, t| text(t, "4294967295"), 0o444),
+        true,
+    ),
+    (
+        "maps",
+        What::File(|p, _, t| may_look(p).and_then(|()| maps::maps(p, t)), 0o444),
+        true,
+    ),
+    (
+        "mountinfo",
+        What::File(|_, _, t| system::mountinfo(t), 0o444),
+        true,
+    ),
+    (
+        "mounts",
+        What::File(|_, _, t| system::mounts(t), 0o444),
+        true,
+    ),
+    (
+        "oom_score",
+        What::File(|_, _, t| text(t, "0\n"), 0o444),
+        true,
+    ),
+    (
+        "oom_score_adj",
+        What::File(|_, _, t| text(t, "0\n"), 0o444),
+        true,
+    ),
+    ("root", What::Link(root), true),
+    (
+        "smaps_rollup",
+        What::File(
+            |p, _, t| may_look(p).and_then(|()| maps::rollup(p, t)),
+            0o444,
+        ),
+        true,
+    ),
+    ("stat", What::File(stat, 0o444), true),
+    ("statm", What::File(statm, 0o444), true),
+    ("status", What::File(status, 0o444), true),
+    ("task", What::Tasks, false),
+];
+
+fn text(out: &mut Text, s: &str) -> Result<()> {
+    out.push(s.as_bytes());
+    Ok(())
+}
+
+/// The directory of a process or thread.
+struct Dir {
+    pid: u32,
+    tid: u32,
+    thread: bool,
+}
+
+impl Dir {
+    fn entries(&self) -> impl Iterator<Item = (usize, &'static (&'static str, What, bool))> {
+        let thread = self.thread;
+        ENTRIES
+            .iter()
+            .enumerate()
+            .filter(move |(_, e)| e.2 || !thread)
+    }
+}
+
+impl DynDir for Dir {
+    fn lookup(&self, this: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
+        let p = find(self.pid)?;
+        let (_, (_, what, _)) = self
+            .entries()
+            .find(|(_, e)| e.0.as_bytes() == name)
+            .ok_or(FsError::NotFound)?;
+        let (node, perm) = match what {
+            What::File(print, perm) => {
+                let file = PidFile {
+                    pid: self.pid,
+                    tid: self.tid,
+                    print: *print,
+                };
+                (Dynamic::File(Box::new(file)), *perm)
+            }
+            What::Link(place) => (
+                Dynamic::Link(Box::new(PidLink {
+                    pid: self.pid,
+                    place: *place,
+                })),
+                0o777,
+            ),
+            What::Fds => (Dynamic::Dir(Box::new(Fds(self.pid))), 0o500),
+            What::Tasks => (Dynamic::Dir(Box::new(Tasks(self.pid))), 0o555),
+        };
+        Ok(node.inode(this.dev, ino_below(this.ino, name), perm, owner(&p)))
+    }
+
+    fn list(&self, this: &Inode, from: u64, emit: &mut Emit) -> Result<()> {
+        find(self.pid)?;
+        for (i, (name, what, _)) in self.entries().filter(|(i, _)| *i as u64 + 2 >= from) {
+            let kind = match what {
+                What::File(..) => mode::REG,
+                What::Link(_) => mode::LNK,
+                What::Fds | What::Tasks => mode::DIR,
+            };
+            let name = name.as_bytes();
+            let ino = ino_below(this.ino, name);
+            if !emit(Entry {
+                next: i as u64 + 3,
+                ino,
+                kind,
+                name,
+            }) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+struct PidFile {
+    pid: u32,
+    tid: u32,
+    print: Print,
+}
+
+impl DynFile for PidFile {
+    fn print(&self, out: &mut Text) -> Result<()> {
+        (self.print)(&find(self.pid)?, self.tid, out)
+    }
+}
+
+struct PidLink {
+    pid: u32,
+    place: fn(&Arc<Process>) -> Result<Option<Path>>,
+}
+
+/// Prints a place as the caller sees it.
+fn put_place(out: &mut Text, place: &Path) -> Result<()> {
+    let fs = current().process().fs().ok_or(FsError::NotFound)?;
+    let view = fs.view();
+    let (name, _) = full_name(view.root()?, place)?;
+    out.push(&name);
+    if place.dentry.is_dead() {
+        out.push(b" (deleted)");
+    }
+    Ok(())
+}
+
+impl DynLink for PidLink {
+    fn target(&self) -> Result<Target> {
+        let p = find(self.pid)?;
+        may_look(&p)?;
+        (self.place)(&p)?
+            .map(Target::Place)
+            .ok_or(FsError::NotFound)
+    }
+
+    fn text(&self, out: &mut Text) -> Result<()> {
+        match self.target()? {
+            Target::Place(place) => put_place(out, &place),
+            Target::Text(bytes) => {
+                out.push(&bytes);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn cwd(p: &Arc<Process>) -> Result<Option<Path>> {
+    p.fs().map(|fs| fs.view().cwd().cloned()).transpose()
+}
+
+fn root(p: &Arc<Process>) -> Result<Option<Path>> {
+    p.fs().map(|fs| fs.view().root().cloned()).transpose()
+}
+
+fn exe(p: &Arc<Process>) -> Result<Option<Path>> {
+    Ok(p.program().exe.and_then(|e| e.path().cloned()))
+}
+
+/// The descriptors of a process.
+struct Fds(u32);
+
+impl DynDir for Fds {
+    fn lookup(&self, this: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
+        let p = find(self.0)?;
+        may_look(&p)?;
+        let fd = if name == b"0" {
+            0
+        } else {
+            number(name).ok_or(FsError::NotFound)?
+        };
+        let fd = i32::try_from(fd).map_err(|_| FsError::NotFound)?;
+        let file = p
+            .files()
+            .ok_or(FsError::NotFound)?
+            .get(fd)
+            .map_err(|_| FsError::NotFound)?;
+        let perm =
+            if file.readable() { 0o500 } else { 0 } | if file.writable() { 0o300 } else { 0 };
+        let node = Dynamic::Link(Box::new(FdLink { pid: self.0, fd }));
+        Ok(node.inode(this.dev, ino_below(this.ino, name), perm, owner(&p)))
+    }
+
+    fn list(&self, this: &Inode, from: u64, emit: &mut Emit) -> Result<()> {
+        let p = find(self.0)?;
+        may_look(&p)?;
+        let Some(files) = p.files() else {
+            return Ok(());
+        };
+        let mut at = from as usize - 2;
+        while let Some((fd, file)) = files.next_open(at) {
+            drop(file);
+            let mut buf = [0; 10];
+            let name = digits(fd as u32, &mut buf);
+            let ino = ino_below(this.ino, name);
+            if !emit(Entry {
+                next: fd as u64 + 3,
+                ino,
+                kind: mode::LNK,
+                name,
+            }) {
+                break;
+            }
+            at = fd + 1;
+        }
+        Ok(())
+    }
+}
+
+struct FdLink {
+    pid: u32,
+    fd: i32,
+}
+
+impl FdLink {
+    fn file(&self) -> Result<Arc<File>> {
+        let p = find(self.pid)?;
+        may_look(&p)?;
+        p.files()
+            .ok_or(FsError::NotFound)?
+            .get(self.fd)
+            .map_err(|_| FsError::NotFound)
+    }
+}
+
+impl DynLink for FdLink {
+    fn target(&self) -> Result<Target> {
+        let file = self.file()?;
+        if let Some(path) = &file.path {
+            return Ok(Target::Place(path.clone()));
+        }
+        // A pipe has no name; opening it by this link opens it again, as a fifo.
+        let Kind::Pipe(end) = &file.kind else {
+            return Err(FsError::NoDevAddr);
+        };
+        let new = NewInode {
+            ino: end.pipe().ino(),
+            dev: 1,
+            mode: mode::FIFO | 0o600,
+            uid: current().process().cred().fsuid,
+            gid: current().process().cred().fsgid,
+            rdev: 0,
+        };
+        let slot = ksync::Mutex::new(Some(end.pipe().clone()));
+        let inode = Arc::new(Inode::new(new, Node::Fifo(slot)));
+        let mount = crate::fs::context::boot_root()?.mount.clone();
+        Ok(Target::Place(Path {
+            mount,
+            dentry: Dentry::new(None, b"", inode),
+        }))
+    }
+
+    fn text(&self, out: &mut Text) -> Result<()> {
+        let file = self.file()?;
+        match &file.path {
+            Some(path) => put_place(out, path),
+            None => {
+                let ino = file.attr()?.ino;
+                put!(out, "{}[{ino}]", file.ops().label());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The threads of a process.
+struct Tasks(u32);
+
+impl DynDir for Tasks {
+    fn lookup(&self, this: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
+        let p = find(self.0)?;
+        let tid = number(name).ok_or(FsError::NotFound)?;
+        let t = ids::find_thread(tid).filter(|t| t.process().pid() == self.0);
+        t.ok_or(FsError::NotFound)?;
+        let dir = Dynamic::Dir(Box::new(Dir {
+            pid: self.0,
+            tid,
+            thread: true,
+        }));
+        Ok(dir.inode(this.dev, ino_below(this.ino, name), 0o555, owner(&p)))
+    }
+
+    fn list(&self, this: &Inode, from: u64, emit: &mut Emit) -> Result<()> {
+        let mut tids: Vec<u32> = Vec::new();
+        let mut room = true;
+        find(self.0)?.each_thread(|t| {
+            room = tids.try_reserve(1).is_ok();
+            if room {
+                tids.push(t.tid());
+            }
+            room
+        });
+        if !room {
+            return Err(FsError::NoMemory);
+        }
+        tids.sort_unstable();
+        for tid in tids.into_iter().filter(|&t| u64::from(t) + 2 >= from) {
+            let mut buf = [0; 10];
+            let name = digits(tid, &mut buf);
+            let next = u64::from(tid) + 3;
+            if !emit(Entry {
+                next,
+                ino: ino_below(this.ino, name),
+                kind: mode::DIR,
+                name,
+            }) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Copies a range of a process's memory to `out`, as far as it can be read.
+fn memory(p: &Process, (start, end): (u64, u64), out: &mut Text) {
+    let Some(space) = p.space() else {
+        return;
+    };
+    let mut piece = [0u8; 256];
+    let mut at = start;
+    while at < end {
+        let n = piece.len().min((end - at) as usize);
+        match space.read_at(mm::vm(), at, &mut piece[..n]) {
+            Ok(n) if n > 0 => {
+                out.push(&piece[..n]);
+                at += n as u64;
+            }
+            _ => break,
+        }
+    }
+}
+
+fn cmdline(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
+    memory(p, p.program().args, out);
+    Ok(())
+}
+
+fn environ(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
+    may_look(p)?;
+    memory(p, p.program().env, out);
+    Ok(())
+}
+
+fn name_of(p: &Process, tid: u32) -> [u8; 16] {
+    ids::find_thread(tid).map_or_else(|| p.comm(), |t| t.comm())
+}
+
+fn put_comm(out: &mut Text, comm: &[u8; 16]) {
+    out.push(comm.split(|&b| b == 0).next().unwrap_or(&[]));
+}
+
+fn comm(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
+    put_comm(out, &name_of(p, tid));
+    out.push(b"\n");
+    Ok(())
+}
+
+fn io(_: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
+    for name in [
+        "rchar",
+        "wchar",
+        "syscr",
+        "syscw",
+        "read_bytes",
+        "write_bytes",
+        "cancelled_write_bytes",
+    ] {
+        put!(out, "{name}: 0\n");
+    }
+    Ok(())
+}
+
+fn limits(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
+    const NAMES: [(&str, &str); 16] = [
+        ("Max cpu time", "seconds"),
+        ("Max file size", "bytes"),
+        ("Max data size", "bytes"),
+        ("Max stack size", "bytes"),
+        ("Max core file size", "bytes"),
+        ("Max resident set", "bytes"),
+        ("Max processes", "processes"),
+        ("Max open files", "files"),
+        ("Max locked memory", "bytes"),
+        ("Max address space", "bytes"),
+        ("Max file locks", "locks"),
+        ("Max pending signals", "signals"),
+        ("Max msgqueue size", "bytes"),
+        ("Max nice priority", ""),
+        ("Max realtime priority", ""),
+        ("Max realtime timeout", "us"),
+    ];
+    put!(
+        out,
+        "{:<25} {:<20} {:<20} {:<10}\n",
+        "Limit",
+        "Soft Limit",
+        "Hard Limit",
+        "Units"
+    );
+    for (i, (name, unit)) in NAMES.iter().enumerate() {
+        let Some(resource) = Resource::from_raw(i as u32) else {
+            continue;
+        };
+        let l = p.limit(resource);
+        put!(out, "{name:<25} ");
+        for value in [l.soft, l.hard] {
+            if value == INFINITY {
+                put!(out, "{:<20} ", "unlimited");
+            } else {
+                put!(out, "{value:<20} ");
+            }
+        }
+        put!(out, "{unit:<10}\n");
+    }
+    Ok(())
+}
+
+fn letter(p: &Process, t: Option<&Thread>) -> char {
+    t.map_or_else(|| p.state_letter(), Thread::state_letter) as char
+}
+
+fn stat(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
+    let thread = ids::find_thread(tid);
+    let ticks = |ns: u64| ns / (1_000_000_000 / CLOCK_TICKS);
+    let (times, children) = (p.times(), p.child_times());
+    let usage = p.space().map(|s| s.usage(mm::vm())).unwrap_or_default();
+    let program = p.program();
+    let brk = p.brk();
+    let (tty, front) = tty::shown_to(p);
+    let nice = thread.as_ref().map_or(0, |t| i32::from(t.nice()));
+    put!(out, "{tid} (");
+    put_comm(out, &name_of(p, tid));
+    put!(
+        out,
+        ") {} {} {} {} ",
+        letter(p, thread.as_deref()),
+        p.ppid(),
+        p.pgid(),
+        p.sid()
+    );
+    put!(
+        out,
+        "{tty} {front} 4194304 {} {} ",
+        times.minor_faults,
+        children.minor_faults
+    );
+    put!(out, "{} {} ", times.major_faults, children.major_faults);
+    put!(out, "{} {} ", ticks(times.user_ns), ticks(times.sys_ns));
+    put!(
+        out,
+        "{} {} ",
+        ticks(children.user_ns),
+        ticks(children.sys_ns)
+    );
+    put!(
+        out,
+        "{} {nice} {} 0 {} ",
+        20 + nice,
+        p.thread_count(),
+        ticks(p.start_ns())
+    );
+    put!(
+        out,
+        "{} {} {} ",
+        usage.mapped * 4096,
+        usage.resident,
+        p.rlimit(Resource::Rss)
+    );
+    put!(
+        out,
+        "{} {} {} 0 0 ",
+        program.code.0,
+        program.code.1,
+        program.stack_start
+    );
+    // Signals stand here in an obsolete form; status has them in full.
+    put!(out, "0 0 0 0 0 0 0 17 ");
+    put!(out, "{} 0 0 0 0 0 ", thread.as_ref().map_or(0, |t| t.cpu()));
+    put!(out, "{} {} {} ", program.data.0, program.data.1, brk.start);
+    put!(
+        out,
+        "{} {} {} {} 0\n",
+        program.args.0,
+        program.args.1,
+        program.env.0,
+        program.env.1
+    );
+    Ok(())
+}
+
+fn statm(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
+    let u = p.space().map(|s| s.usage(mm::vm())).unwrap_or_default();
+    put!(
+        out,
+        "{} {} 0 {} 0 {} 0\n",
+        u.mapped,
+        u.resident,
+        u.text,
+        u.data + u.stack
+    );
+    Ok(())
+}
+
+fn status(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
+    let thread = ids::find_thread(tid);
+    let cred = p.cred();
+    let state = letter(p, thread.as_deref());
+    let word = match state {
+        'R' => "running",
+        'S' => "sleeping",
+        'D' => "disk sleep",
+        'T' => "stopped",
+        'Z' => "zombie",
+        _ => "dead",
+    };
+    put!(out, "Name:\t");
+    put_comm(out, &name_of(p, tid));
+    let umask = p.fs().map_or(0, |fs| fs.umask());
+    put!(
+        out,
+        "\nUmask:\t{umask:04o}\nState:\t{state} ({word})\nTgid:\t{}\nNgid:\t0\n",
+        p.pid()
+    );
+    put!(out, "Pid:\t{tid}\nPPid:\t{}\nTracerPid:\t0\n", p.ppid());
+    put!(
+        out,
+        "Uid:\t{}\t{}\t{}\t{}\n",
+        cred.uid,
+        cred.euid,
+        cred.suid,
+        cred.fsuid
+    );
+    put!(
+        out,
+        "Gid:\t{}\t{}\t{}\t{}\n",
+        cred.gid,
+        cred.egid,
+        cred.sgid,
+        cred.fsgid
+    );
+    put!(
+        out,
+        "FDSize:\t{}\nGroups:\t",
+        p.files().map_or(0, |f| f.size())
+    );
+    for g in cred.groups.iter().flat_map(|g| g.iter()) {
+        put!(out, "{g} ");
+    }
+    put!(
+        out,
+        "\nNStgid:\t{}\nNSpid:\t{tid}\nNSpgid:\t{}\nNSsid:\t{}\n",
+        p.pid(),
+        p.pgid(),
+        p.sid()
+    );
+    if let Some(space) = p.space() {
+        let u = space.usage(mm::vm());
+        let peak = mm::max_rss_kib(&space).max(u.resident * 4);
+        for (name, kib) in [
+            ("VmSize", u.mapped * 4),
+            ("VmLck", u.locked * 4),
+            ("VmHWM", peak),
+            ("VmRSS", u.resident * 4),
+            ("VmData", u.data * 4),
+            ("VmStk", u.stack * 4),
+            ("VmExe", u.text * 4),
+            ("VmPTE", u.tables * 4),
+            ("VmSwap", 0),
+        ] {
+            put!(out, "{name}:\t{kib:>8} kB\n");
+        }
+    }
+    put!(out, "Threads:\t{}\n", p.thread_count());
+    signals(p, thread.as_deref(), out);
+    let caps: u64 = if cred.privileged() {
+        0x1ff_ffff_ffff
+    } else {
+        0
+    };
+    put!(
+        out,
+        "CapInh:\t{:016x}\nCapPrm:\t{caps:016x}\nCapEff:\t{caps:016x}\n",
+        0
+    );
+    put!(
+        out,
+        "CapBnd:\t{:016x}\nCapAmb:\t{:016x}\nNoNewPrivs:\t0\nSeccomp:\t0\n",
+        0x1ff_ffff_ffffu64,
+        0
+    );
+    let times = p.times();
+    put!(out, "voluntary_ctxt_switches:\t{}\n", times.voluntary);
+    put!(out, "nonvoluntary_ctxt_switches:\t{}\n", times.involuntary);
+    Ok(())
+}
+
+fn signals(p: &Process, thread: Option<&Thread>, out: &mut Text) {
+    let (mut ignored, mut caught) = (0u64, 0u64);
+    for signo in 1..=sig::MAX {
+        match signal::action(p, signo).handler {
+            SIG_DFL => {}
+            SIG_IGN => ignored |= SigSet::one(signo).0,
+            _ => caught |= SigSet::one(signo).0,
+        }
+    }
+    // Signals of the thread and of the process are shown in one word.
+    let pending = thread.map_or(0, |t| signal::pending(t).0);
+    let blocked = thread.map_or(0, |t| t.blocked().0);
+    put!(
+        out,
+        "SigQ:\t0/{}\nSigPnd:\t{:016x}\n",
+        p.rlimit(Resource::Sigpending),
+        0
+    );
+    put!(out, "ShdPnd:\t{pending:016x}\nSigBlk:\t{blocked:016x}\n");
+    put!(out, "SigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n");
+    let cpus = crate::arch::cpu::count();
+    let mask = if cpus >= 64 {
+        u64::MAX
+    } else {
+        (1 << cpus) - 1
+    };
+    let mask = thread.map_or(mask, |t| t.affinity().words()[0] & mask);
+    put!(out, "Cpus_allowed:\t{mask:x}\nCpus_allowed_list:\t");
+    crate::fs::sysfs::put_list(out, (0..cpus.min(64)).filter(|c| mask >> c & 1 != 0));
+    out.push(b"\nMems_allowed:\t1\nMems_allowed_list:\t0\n");
+}

@@ -1,0 +1,260 @@
+//! Reading and writing regular files in memory: the file's object is its page cache.
+
+use alloc::sync::{Arc, Weak};
+
+use vm::ObjectRef;
+
+use super::dentry::Dentry;
+use super::error::{FsError, Result};
+use super::file::{File, FileOps, o};
+use super::inode::{Inode, MAX_SIZE, mode};
+use super::mount::flag;
+use super::raise;
+use crate::kern::current;
+use crate::kern::rlimit::Resource;
+use crate::kern::signal::sig;
+use crate::mm::vm;
+use crate::uio::IoBuf;
+
+/// What an object remembers of its file, for /proc/PID/maps.
+pub struct FileTag(pub Weak<Dentry>);
+
+/// An open regular file's pages.
+pub struct Regular {
+    /// None only while the file is being closed.
+    object: Option<ObjectRef>,
+    inode: Arc<Inode>,
+}
+
+impl Regular {
+    /// Opens the data of `inode`.
+    pub fn open(inode: &Arc<Inode>) -> Result<Self> {
+        Ok(Regular {
+            object: Some(inode.open_data()?),
+            inode: inode.clone(),
+        })
+    }
+
+    fn pages(&self) -> Result<&ObjectRef> {
+        self.object.as_ref().ok_or(FsError::BadFd)
+    }
+}
+
+impl Drop for Regular {
+    fn drop(&mut self) {
+        if let Some(object) = self.object.take() {
+            self.inode.close_data(object);
+        }
+    }
+}
+
+/// The pages of an open file, held while they are used.
+fn with_pages<R>(inode: &Inode, f: impl FnOnce(&ObjectRef) -> Result<R>) -> Result<R> {
+    let object = inode.open_data()?;
+    let result = f(&object);
+    inode.close_data(object);
+    result
+}
+
+/// Copies from pages to `buf`; ends early at the end of the file.
+fn copy_out(object: &ObjectRef, buf: &mut IoBuf, pos: u64) -> Result<usize> {
+    let mut done = 0;
+    loop {
+        let n = object.read(vm(), pos + done as u64, &mut |bytes| {
+            buf.put(bytes).unwrap_or(0)
+        });
+        done += n as usize;
+        if buf.remaining() == 0 || pos + done as u64 >= object.size() {
+            return Ok(done);
+        }
+        // The copy stopped at a page of the caller's that is not there.
+        if let Err(e) = buf.fault_in(true) {
+            return if done > 0 { Ok(done) } else { Err(e.into()) };
+        }
+    }
+}
+
+/// Copies from `buf` to pages, which are made as needed; [`Inode::lock`] is held.
+fn copy_in(object: &ObjectRef, buf: &mut IoBuf, pos: u64) -> Result<usize> {
+    let mut done = 0;
+    while buf.remaining() > 0 {
+        let len = buf.remaining() as u64;
+        let at = pos + done as u64;
+        let step = object.write(vm(), at, len, &mut |bytes| buf.take(bytes).unwrap_or(0));
+        match step {
+            Ok(n) => {
+                done += n as usize;
+                if n == len {
+                    break;
+                }
+            }
+            Err(_) if done == 0 => return Err(FsError::NoSpace),
+            Err(_) => break,
+        }
+        if let Err(e) = buf.fault_in(false) {
+            return if done > 0 { Ok(done) } else { Err(e.into()) };
+        }
+    }
+    Ok(done)
+}
+
+/// How far the caller may write from `pos` on: the file-size limit of the process.
+///
+/// A write that begins beyond it raises SIGXFSZ and fails.
+fn writable_from(pos: u64, len: usize) -> Result<usize> {
+    let limit = current().process().rlimit(Resource::Fsize);
+    if pos >= limit && len > 0 {
+        raise(sig::XFSZ);
+        return Err(FsError::TooBig);
+    }
+    if pos >= MAX_SIZE {
+        return Err(FsError::TooBig);
+    }
+    let room = limit.min(MAX_SIZE) - pos;
+    Ok(len.min(usize::try_from(room).unwrap_or(usize::MAX)))
+}
+
+/// Takes set-user-ID and set-group-ID away from a file that somebody other than root changes.
+pub fn drop_privileges(inode: &Inode) {
+    let m = inode.mode();
+    if m & (mode::SUID | mode::SGID) == 0 || current().process().cred().fsuid == 0 {
+        return;
+    }
+    let group = if m & 0o010 != 0 { mode::SGID } else { 0 };
+    inode.set_permissions(m & !(mode::SUID | group));
+}
+
+impl FileOps for Regular {
+    fn read(&self, file: &File, buf: &mut IoBuf, pos: u64) -> Result<usize> {
+        let size = self.inode.size();
+        if pos >= size || buf.remaining() == 0 {
+            return Ok(0);
+        }
+        buf.limit(usize::try_from(size - pos).unwrap_or(usize::MAX));
+        let n = copy_out(self.pages()?, buf, pos)?;
+        let quiet = file
+            .path
+            .as_ref()
+            .is_some_and(|p| p.mount.flags() & flag::NOATIME != 0);
+        if !quiet && file.flags() & o::NOATIME == 0 {
+            self.inode.touch_atime();
+        }
+        Ok(n)
+    }
+
+    fn write(&self, file: &File, buf: &mut IoBuf, pos: u64) -> Result<usize> {
+        if buf.remaining() == 0 {
+            return Ok(0);
+        }
+        let _lock = self.inode.lock.lock();
+        let pos = if file.flags() & o::APPEND != 0 {
+            self.inode.size()
+        } else {
+            pos
+        };
+        buf.limit(writable_from(pos, buf.remaining())?);
+        drop_privileges(&self.inode);
+        let n = copy_in(self.pages()?, buf, pos)?;
+        let end = pos + n as u64;
+        if n > 0 && end > self.inode.size() {
+            self.inode.set_size_locked(end);
+        }
+        self.inode.touch_mtime();
+        Ok(n)
+    }
+
+    fn end(&self, _: &File) -> Option<u64> {
+        Some(self.inode.size())
+    }
+
+    fn object(&self, file: &File) -> Result<ObjectRef> {
+        let object = self.pages()?;
+        if object.tag().is_none()
+            && let Some(path) = &file.path
+        {
+            object.set_tag(Arc::new(FileTag(Arc::downgrade(&path.dentry))));
+        }
+        Ok(object.clone())
+    }
+}
+
+/// Sets the size of a regular file.
+pub fn truncate(inode: &Inode, size: u64) -> Result<()> {
+    if size > MAX_SIZE {
+        return Err(FsError::TooBig);
+    }
+    let old = inode.size();
+    if size > old {
+        let limit = current().process().rlimit(Resource::Fsize);
+        if size > limit {
+            raise(sig::XFSZ);
+            return Err(FsError::TooBig);
+        }
+    }
+    with_pages(inode, |object| {
+        let _lock = inode.lock.lock();
+        // A smaller size is seen before the pages go, a larger one after they can come.
+        inode.set_size_locked(size);
+        object.truncate(vm(), size);
+        drop_privileges(inode);
+        inode.touch_mtime();
+        Ok(())
+    })
+}
+
+/// Flags of fallocate(2).
+pub mod fallocate {
+    #![expect(missing_docs, reason = "the names are those of fallocate(2)")]
+    pub const KEEP_SIZE: u32 = 1;
+    pub const PUNCH_HOLE: u32 = 2;
+    pub const ZERO_RANGE: u32 = 16;
+}
+
+/// Makes or removes pages in a range of a regular file.
+pub fn allocate(inode: &Inode, how: u32, offset: u64, len: u64) -> Result<()> {
+    use fallocate::{KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
+    let end = offset
+        .checked_add(len)
+        .filter(|&e| e <= MAX_SIZE)
+        .ok_or(FsError::TooBig)?;
+    let keep = how & KEEP_SIZE != 0;
+    if how & PUNCH_HOLE != 0 && !keep || how & !(KEEP_SIZE | PUNCH_HOLE | ZERO_RANGE) != 0 {
+        return Err(FsError::NotSupported);
+    }
+    if !keep && end > current().process().rlimit(Resource::Fsize) {
+        raise(sig::XFSZ);
+        return Err(FsError::TooBig);
+    }
+    with_pages(inode, |object| {
+        let _lock = inode.lock.lock();
+        if how & (PUNCH_HOLE | ZERO_RANGE) != 0 {
+            object.punch(vm(), offset, len);
+        }
+        if how & PUNCH_HOLE == 0 {
+            object
+                .allocate(vm(), offset, len, !keep)
+                .map_err(|_| FsError::NoSpace)?;
+            if !keep && end > inode.size() {
+                inode.set_size_locked(end);
+            }
+        }
+        drop_privileges(inode);
+        inode.touch_mtime();
+        Ok(())
+    })
+}
+
+/// Writes kernel bytes at `pos` of a regular file that no program has open yet (the initramfs).
+pub fn write_kernel(inode: &Inode, pos: u64, bytes: &[u8]) -> Result<()> {
+    with_pages(inode, |object| {
+        let _lock = inode.lock.lock();
+        let mut buf = IoBuf::Drain(bytes);
+        let n = copy_in(object, &mut buf, pos)?;
+        inode.set_size_locked(inode.size().max(pos + n as u64));
+        if n < bytes.len() {
+            Err(FsError::NoSpace)
+        } else {
+            Ok(())
+        }
+    })
+}

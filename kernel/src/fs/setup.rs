@@ -1,0 +1,129 @@
+//! The tree at boot: root file system, devices, the initramfs, and init's first descriptors.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+
+use super::context::{self, FsContext, boot_root};
+use super::error::{FsError, Result};
+use super::fdtable::FdTable;
+use super::file::o;
+use super::initramfs::{self, UnpackError};
+use super::inode::mode;
+use super::mount::{self, FsKind, Path, Super};
+use super::tmpfs::{self, What};
+use super::walk::{Walk, Want};
+use super::{open, pipe, procfs};
+use crate::boot::Options;
+use crate::dev;
+use crate::kern::cred::Cred;
+use crate::mm::Initrd;
+use ksync::Once;
+
+/// What the first process begins with.
+pub struct Boot {
+    /// The console, three times.
+    pub files: Arc<FdTable>,
+    /// The root, as root and working directory.
+    pub fs: Arc<FsContext>,
+}
+
+/// The device nodes' file system: there is one, whoever mounts it.
+static DEVICES: Once<Arc<Super>> = Once::new();
+
+/// The device nodes' file system.
+pub fn devices() -> Result<Arc<Super>> {
+    DEVICES.get().cloned().ok_or(FsError::NoDevice)
+}
+
+/// Sets everything up: the root with the initramfs's content, and the devices on /dev.
+///
+/// The memory of the ramdisk is given back when it has been unpacked.
+pub fn init(initrd: &Initrd, options: &Options) -> Result<Boot, UnpackError> {
+    let ncpus = crate::arch::cpu::count();
+    tmpfs::init(ncpus);
+    pipe::init(ncpus);
+    dev::random::init(ncpus);
+    procfs::set_command_line(options);
+    let fs = tmpfs::new_super(FsKind::Tmpfs, 0o755).map_err(UnpackError::Setup)?;
+    let root = fs.root.clone();
+    let mount = mount::attach(fs, root.clone(), None, String::from("rootfs"), 0)
+        .map_err(UnpackError::Setup)?;
+    context::set_root(Path {
+        mount,
+        dentry: root,
+    });
+    if let Some(image) = initrd.bytes {
+        initramfs::unpack(image)?;
+        crate::mm::release_initrd();
+    }
+    mount_devices().map_err(UnpackError::Setup)?;
+    let files = first_files().map_err(UnpackError::Setup)?;
+    Ok(Boot {
+        files,
+        fs: FsContext::boot(),
+    })
+}
+
+/// Makes the device nodes and shows them on /dev.
+fn mount_devices() -> Result<()> {
+    let fs = tmpfs::new_super(FsKind::Devtmpfs, 0o755)?;
+    let _ = DEVICES.set(fs.clone());
+    let cred = Cred::root();
+    let root = boot_root()?;
+    match tmpfs::create(&cred, root, b"dev", &What::Dir, 0o755) {
+        Ok(_) | Err(FsError::Exists) => {}
+        Err(e) => return Err(e),
+    }
+    let walk = Walk {
+        cred: &cred,
+        root,
+        base: root,
+    };
+    let over = walk.find(b"/dev", Want::DIRECTORY)?;
+    let top = fs.root.clone();
+    let mount = mount::attach(fs, top.clone(), Some(over), String::from("devtmpfs"), 0)?;
+    let dir = Path { mount, dentry: top };
+    for &(name, number, perm) in dev::NODES {
+        tmpfs::create(
+            &cred,
+            &dir,
+            name.as_bytes(),
+            &What::Device(mode::CHR, number),
+            perm,
+        )?;
+    }
+    for (name, to) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+    ] {
+        tmpfs::create(
+            &cred,
+            &dir,
+            name.as_bytes(),
+            &What::Link(to.as_bytes()),
+            0o777,
+        )?;
+    }
+    tmpfs::create(&cred, &dir, b"shm", &What::Dir, 0o1777)?;
+    Ok(())
+}
+
+/// The descriptors that the first process begins with: the console, three times.
+fn first_files() -> Result<Arc<FdTable>> {
+    let cred = Cred::root();
+    let root = boot_root()?;
+    let walk = Walk {
+        cred: &cred,
+        root,
+        base: root,
+    };
+    // Not as the controlling terminal: that is for init to choose.
+    let console = open::open(&walk, b"/dev/console", o::RDWR | o::NOCTTY, 0)?;
+    let files = FdTable::new();
+    for _ in 0..3 {
+        files.add(console.clone(), false, 0, 3)?;
+    }
+    Ok(files)
+}

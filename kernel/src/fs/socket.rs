@@ -1,0 +1,66 @@
+//! The sockets that there are: local ones that reach nobody.
+//!
+//! Programs of the C library ask a name service through a local socket before they read files; the
+//! answer that sends them to the files is a socket that cannot connect.
+
+use super::error::{FsError, Result};
+use super::file::{File, FileOps};
+use super::inode::{Attr, mode, now};
+use super::poll::PollMask;
+use crate::kern::wait::Waiter;
+use crate::uio::IoBuf;
+
+/// A local socket that is not connected and cannot be.
+pub struct LocalSocket {
+    ino: u64,
+}
+
+impl LocalSocket {
+    /// Makes one.
+    pub fn new() -> Self {
+        LocalSocket {
+            ino: super::tmpfs::new_ino(),
+        }
+    }
+}
+
+impl Default for LocalSocket {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FileOps for LocalSocket {
+    fn read(&self, _: &File, _: &mut IoBuf, _: u64) -> Result<usize> {
+        Err(FsError::Invalid)
+    }
+    fn write(&self, _: &File, _: &mut IoBuf, _: u64) -> Result<usize> {
+        Err(FsError::NotConnected)
+    }
+    fn seekable(&self) -> bool {
+        false
+    }
+    fn poll(&self, _: &File, _: Option<&mut Waiter>) -> PollMask {
+        PollMask::WRITE | PollMask::HUP
+    }
+    fn attr(&self) -> Option<Attr> {
+        let t = now();
+        Some(Attr {
+            ino: self.ino,
+            dev: 1,
+            mode: mode::SOCK | 0o777,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: t,
+            mtime: t,
+            ctime: t,
+        })
+    }
+    fn label(&self) -> &'static str {
+        "socket:"
+    }
+}

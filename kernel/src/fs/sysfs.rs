@@ -1,0 +1,374 @@
+//! sysfs: processors, memory nodes, and the settings of the VM.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use ksync::Once;
+use vm::Machine;
+
+use super::dentry::Dentry;
+use super::dynamic::{DynDir, DynFile, Dynamic, Emit, Entry, Fixed, FixedDir, Text, ino_below};
+use super::error::{FsError, Result};
+use super::inode::{Inode, mode};
+use super::mount::{FsKind, Super, new_dev};
+use crate::arch::cpu;
+use crate::mm;
+use crate::put;
+
+type Tree = &'static [(&'static str, Fixed)];
+
+const ROOT: Tree = &[
+    ("block", Fixed::Dir(&[])),
+    ("bus", Fixed::Dir(&[])),
+    ("class", Fixed::Dir(&[])),
+    ("dev", Fixed::Dir(&[])),
+    ("devices", Fixed::Dir(&[("system", Fixed::Dir(SYSTEM))])),
+    ("fs", Fixed::Dir(&[("cgroup", Fixed::Dir(&[]))])),
+    ("kernel", Fixed::Dir(KERNEL)),
+];
+
+const SYSTEM: Tree = &[
+    (
+        "cpu",
+        Fixed::Made(|| {
+            Box::new(Numbered {
+                fixed: CPUS,
+                name: "cpu",
+                count: cpu::count,
+                entries: CPU,
+            })
+        }),
+    ),
+    (
+        "node",
+        Fixed::Made(|| {
+            Box::new(Numbered {
+                fixed: NODES,
+                name: "node",
+                count: nodes,
+                entries: NODE,
+            })
+        }),
+    ),
+];
+
+const KERNEL: Tree = &[
+    (
+        "debug",
+        Fixed::Dir(&[(
+            "fault_around_bytes",
+            Fixed::Setting(fault_around, set_fault_around),
+        )]),
+    ),
+    (
+        "mm",
+        Fixed::Dir(&[(
+            "transparent_hugepage",
+            Fixed::Dir(&[
+                (
+                    "enabled",
+                    Fixed::File(|t| text(t, "always madvise [never]\n")),
+                ),
+                ("hpage_pmd_size", Fixed::File(|t| text(t, "2097152\n"))),
+            ]),
+        )]),
+    ),
+];
+
+const CPUS: Tree = &[
+    ("isolated", Fixed::File(|t| text(t, "\n"))),
+    ("kernel_max", Fixed::File(|t| text(t, "255\n"))),
+    ("offline", Fixed::File(|t| text(t, "\n"))),
+    ("online", Fixed::File(|t| range(t, cpu::count()))),
+    ("possible", Fixed::File(|t| range(t, cpu::count()))),
+    ("present", Fixed::File(|t| range(t, cpu::count()))),
+];
+
+const NODES: Tree = &[
+    ("has_cpu", Fixed::File(|t| range(t, nodes()))),
+    ("has_memory", Fixed::File(|t| range(t, nodes()))),
+    ("online", Fixed::File(|t| range(t, nodes()))),
+    ("possible", Fixed::File(|t| range(t, nodes()))),
+];
+
+/// What one numbered thing shows: names and printers of its number.
+type Entries = &'static [(&'static str, Files)];
+/// Files of a numbered thing.
+type Files = &'static [(&'static str, fn(usize, &mut Text))];
+
+const CPU: Entries = &[(
+    "topology",
+    &[
+        ("core_cpus_list", |i, t| put!(t, "{i}\n")),
+        ("core_id", |i, t| put!(t, "{i}\n")),
+        ("core_siblings_list", |i, t| put!(t, "{i}\n")),
+        ("physical_package_id", |i, t| put!(t, "{}\n", cpu::node(i))),
+        ("thread_siblings", |i, t| mask(t, core::iter::once(i))),
+        ("thread_siblings_list", |i, t| put!(t, "{i}\n")),
+    ],
+)];
+
+const NODE: Entries = &[(
+    "",
+    &[
+        ("cpulist", |i, t| {
+            put_list(t, (0..cpu::count()).filter(|&c| cpu::node(c) == i));
+            t.push(b"\n");
+        }),
+        ("cpumap", |i, t| {
+            mask(t, (0..cpu::count()).filter(|&c| cpu::node(c) == i))
+        }),
+        ("distance", distance),
+        ("meminfo", node_meminfo),
+    ],
+)];
+
+/// A new sysfs.
+pub fn new_super() -> Result<Arc<Super>> {
+    let dev = new_dev();
+    let root = Dynamic::Dir(Box::new(FixedDir(ROOT))).inode(dev, 1, 0o555, (0, 0));
+    Ok(Arc::new(Super {
+        kind: FsKind::Sysfs,
+        dev,
+        root: Dentry::new(None, b"", root),
+    }))
+}
+
+fn text(out: &mut Text, s: &str) -> Result<()> {
+    out.push(s.as_bytes());
+    Ok(())
+}
+
+fn nodes() -> usize {
+    mm::vm().machine.ndomains()
+}
+
+fn range(out: &mut Text, n: usize) -> Result<()> {
+    put_list(out, 0..n);
+    out.push(b"\n");
+    Ok(())
+}
+
+/// Prints numbers as a list of ranges: `0-3,5`.
+pub fn put_list(out: &mut Text, numbers: impl Iterator<Item = usize>) {
+    let mut open: Option<(usize, usize)> = None;
+    let mut first = true;
+    let mut close = |out: &mut Text, run: Option<(usize, usize)>| {
+        let Some((a, b)) = run else {
+            return;
+        };
+        if !core::mem::take(&mut first) {
+            out.push(b",");
+        }
+        if a == b {
+            put!(out, "{a}");
+        } else {
+            put!(out, "{a}-{b}");
+        }
+    };
+    for n in numbers {
+        open = match open {
+            Some((a, b)) if b + 1 == n => Some((a, n)),
+            run => {
+                close(out, run);
+                Some((n, n))
+            }
+        };
+    }
+    close(out, open);
+}
+
+/// Prints numbers as a mask of words of 32 bits, highest first.
+fn mask(out: &mut Text, numbers: impl Iterator<Item = usize>) {
+    let mut words = [0u32; 8];
+    for n in numbers.filter(|&n| n < 256) {
+        words[n / 32] |= 1 << (n % 32);
+    }
+    let used = cpu::count().div_ceil(32).clamp(1, 8);
+    for (i, w) in words[..used].iter().enumerate().rev() {
+        put!(out, "{w:08x}{}", if i > 0 { "," } else { "\n" });
+    }
+}
+
+/// Distances between nodes, row by row; set at boot if the firmware gave them.
+static DISTANCES: Once<Vec<u8>> = Once::new();
+
+/// Remembers the distances between nodes: `nodes` rows of as many.
+pub fn set_distances(rows: Vec<u8>) {
+    let _ = DISTANCES.set(rows);
+}
+
+/// The distance between two nodes. Without a table from the firmware, ACPI's 10 and 20.
+fn node_distance(from: usize, to: usize) -> u8 {
+    let given = DISTANCES.get().and_then(|d| d.get(from * nodes() + to));
+    given.copied().unwrap_or(if from == to { 10 } else { 20 })
+}
+
+fn distance(node: usize, out: &mut Text) {
+    for other in 0..nodes() {
+        let gap = if other > 0 { " " } else { "" };
+        put!(out, "{gap}{}", node_distance(node, other));
+    }
+    out.push(b"\n");
+}
+
+fn node_meminfo(node: usize, out: &mut Text) {
+    let (total, free) = mm::vm().alloc.domain_pages(node);
+    for (name, pages) in [
+        ("MemTotal:", total),
+        ("MemFree:", free),
+        ("MemUsed:", total - free.min(total)),
+    ] {
+        put!(out, "Node {node} {name:<15} {:>8} kB\n", pages * 4);
+    }
+}
+
+fn fault_around(out: &mut Text) -> Result<()> {
+    put!(out, "{}\n", mm::vm().fault_around());
+    Ok(())
+}
+
+fn set_fault_around(data: &[u8]) -> Result<()> {
+    let text = core::str::from_utf8(data).map_err(|_| FsError::Invalid)?;
+    let bytes: u64 = text.trim().parse().map_err(|_| FsError::Invalid)?;
+    if bytes > 2 << 20 {
+        return Err(FsError::Invalid);
+    }
+    mm::vm().set_fault_around(bytes);
+    Ok(())
+}
+
+/// A directory with fixed names and one directory for each of some numbered things.
+struct Numbered {
+    fixed: Tree,
+    name: &'static str,
+    count: fn() -> usize,
+    entries: Entries,
+}
+
+impl DynDir for Numbered {
+    fn lookup(&self, this: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
+        let digits = name.strip_prefix(self.name.as_bytes()).unwrap_or(b"");
+        let number = core::str::from_utf8(digits)
+            .ok()
+            .and_then(|d| d.parse::<usize>().ok());
+        let canonical = digits == b"0" || !digits.starts_with(b"0");
+        match number.filter(|&n| n < (self.count)() && canonical) {
+            Some(n) => {
+                let dir = match self.entries {
+                    // No directory in between.
+                    [("", files)] => Dynamic::Dir(Box::new(Things { n, files })),
+                    entries => Dynamic::Dir(Box::new(Thing { n, entries })),
+                };
+                Ok(dir.inode(this.dev, ino_below(this.ino, name), 0o555, (0, 0)))
+            }
+            None => FixedDir(self.fixed).lookup(this, name),
+        }
+    }
+
+    fn list(&self, this: &Inode, from: u64, emit: &mut Emit) -> Result<()> {
+        let fixed = self.fixed.len() as u64 + 2;
+        let mut full = false;
+        if from < fixed {
+            FixedDir(self.fixed).list(this, from, &mut |e| {
+                full = !emit(e);
+                !full
+            })?;
+        }
+        for n in from.saturating_sub(fixed) as usize..(self.count)() {
+            let name = format!("{}{n}", self.name);
+            let ino = ino_below(this.ino, name.as_bytes());
+            let next = fixed + n as u64 + 1;
+            if full
+                || !emit(Entry {
+                    next,
+                    ino,
+                    kind: mode::DIR,
+                    name: name.as_bytes(),
+                })
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One numbered thing, with directories.
+struct Thing {
+    n: usize,
+    entries: Entries,
+}
+
+impl DynDir for Thing {
+    fn lookup(&self, this: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
+        let (_, files) = self
+            .entries
+            .iter()
+            .find(|(n, _)| n.as_bytes() == name)
+            .ok_or(FsError::NotFound)?;
+        let dir = Dynamic::Dir(Box::new(Things { n: self.n, files }));
+        Ok(dir.inode(this.dev, ino_below(this.ino, name), 0o555, (0, 0)))
+    }
+
+    fn list(&self, this: &Inode, from: u64, emit: &mut Emit) -> Result<()> {
+        for (i, (name, _)) in self.entries.iter().enumerate().skip(from as usize - 2) {
+            let name = name.as_bytes();
+            let ino = ino_below(this.ino, name);
+            if !emit(Entry {
+                next: i as u64 + 3,
+                ino,
+                kind: mode::DIR,
+                name,
+            }) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The files of one numbered thing.
+struct Things {
+    n: usize,
+    files: Files,
+}
+
+struct ThingFile(usize, fn(usize, &mut Text));
+
+impl DynFile for ThingFile {
+    fn print(&self, out: &mut Text) -> Result<()> {
+        (self.1)(self.0, out);
+        Ok(())
+    }
+}
+
+impl DynDir for Things {
+    fn lookup(&self, this: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
+        let (_, print) = self
+            .files
+            .iter()
+            .find(|(n, _)| n.as_bytes() == name)
+            .ok_or(FsError::NotFound)?;
+        let file = Dynamic::File(Box::new(ThingFile(self.n, *print)));
+        Ok(file.inode(this.dev, ino_below(this.ino, name), 0o444, (0, 0)))
+    }
+
+    fn list(&self, this: &Inode, from: u64, emit: &mut Emit) -> Result<()> {
+        for (i, (name, _)) in self.files.iter().enumerate().skip(from as usize - 2) {
+            let name = name.as_bytes();
+            let ino = ino_below(this.ino, name);
+            if !emit(Entry {
+                next: i as u64 + 3,
+                ino,
+                kind: mode::REG,
+                name,
+            }) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

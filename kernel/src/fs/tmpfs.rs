@@ -1,0 +1,199 @@
+//! Files in memory: making and removing them.
+//!
+//! Directories are [`Dir`]s, file contents are VM objects. There is no size limit per mount; when
+//! memory runs short, creation and writing fail with "no space".
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use fscore::path::PATH_MAX;
+use fscore::perm;
+use ksync::{Mutex, Once, PerCpu};
+use vm::ObjectRef;
+
+use super::dentry::{Dentry, Dir};
+use super::error::{FsError, Result};
+use super::inode::{Inode, NewInode, Node, mode};
+use super::mount::{FsKind, Path, Super, new_dev};
+use super::walk::permitted;
+use crate::kern::cred::Cred;
+
+/// Inode numbers: each CPU counts in steps of the number of CPUs.
+static INODES: Once<PerCpu<AtomicU64>> = Once::new();
+
+/// Sets up the numbers.
+pub fn init(ncpus: usize) {
+    let _ = INODES.set(PerCpu::new(ncpus, |cpu| {
+        AtomicU64::new((cpu + ncpus) as u64 * 2)
+    }));
+}
+
+/// A number that no other inode in memory has.
+pub fn new_ino() -> u64 {
+    let Some(inodes) = INODES.get() else {
+        return 1;
+    };
+    let pin = ksync::pin();
+    // Written by this CPU alone.
+    let mine = inodes.get(&pin);
+    let ino = mine.load(Ordering::Relaxed);
+    mine.store(ino + inodes.ncpus() as u64, Ordering::Relaxed);
+    ino
+}
+
+/// What is to be made.
+pub enum What<'a> {
+    /// An empty regular file.
+    File,
+    /// An empty directory.
+    Dir,
+    /// A symbolic link.
+    Link(&'a [u8]),
+    /// A fifo.
+    Fifo,
+    /// A device node; type bits and device number.
+    Device(u32, u64),
+    /// A socket's name.
+    Socket,
+}
+
+impl What<'_> {
+    fn kind(&self) -> u32 {
+        match self {
+            What::File => mode::REG,
+            What::Dir => mode::DIR,
+            What::Link(_) => mode::LNK,
+            What::Fifo => mode::FIFO,
+            What::Device(kind, _) => *kind,
+            What::Socket => mode::SOCK,
+        }
+    }
+}
+
+/// Owner and permissions of a new file.
+#[derive(Clone, Copy)]
+pub struct Fresh {
+    /// Permission bits, umask applied.
+    pub perm: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// Makes an inode without a name.
+pub fn make(dev: u64, what: &What, fresh: Fresh) -> Result<Arc<Inode>> {
+    crate::mm::admit().map_err(|_| FsError::NoSpace)?;
+    let rdev = if let What::Device(_, rdev) = what {
+        *rdev
+    } else {
+        0
+    };
+    let mode = what.kind() | fresh.perm & mode::PERM;
+    let new = NewInode {
+        ino: new_ino(),
+        dev,
+        mode,
+        uid: fresh.uid,
+        gid: fresh.gid,
+        rdev,
+    };
+    let inode = match what {
+        What::File => {
+            let object = ObjectRef::new_file(crate::mm::vm()).map_err(|_| FsError::NoSpace)?;
+            Inode::regular(new, object)
+        }
+        What::Dir => Inode::new(new, Node::Dir(Dir::new())),
+        What::Link(text) => Inode::new(new, Node::Link(Box::from(*text))),
+        What::Fifo => Inode::new(new, Node::Fifo(Mutex::new(None))),
+        What::Device(..) => Inode::new(new, Node::Device),
+        What::Socket => Inode::new(new, Node::Socket),
+    };
+    Ok(Arc::new(inode))
+}
+
+/// A new, empty file system.
+pub fn new_super(kind: FsKind, perm: u32) -> Result<Arc<Super>> {
+    let dev = new_dev();
+    let root = make(
+        dev,
+        &What::Dir,
+        Fresh {
+            perm,
+            uid: 0,
+            gid: 0,
+        },
+    )?;
+    Ok(Arc::new(Super {
+        kind,
+        dev,
+        root: Dentry::new(None, b"", root),
+    }))
+}
+
+/// Makes a named file in `dir` on behalf of `cred`. `perm` is before the umask is applied.
+pub fn create(cred: &Cred, dir: &Path, name: &[u8], what: &What, perm: u32) -> Result<Arc<Dentry>> {
+    let parent = &dir.dentry.inode;
+    let list = parent.dir()?;
+    list.create(&dir.dentry, name, || {
+        if dir.mount.is_read_only() {
+            return Err(FsError::ReadOnly);
+        }
+        permitted(cred, parent, perm::WRITE | perm::EXEC)?;
+        if let What::Link(text) = what
+            && text.len() >= PATH_MAX
+        {
+            return Err(FsError::NameTooLong);
+        }
+        let (mut perm, mut gid) = (perm, cred.fsgid);
+        // In a set-group-ID directory files get its group, directories the bit as well.
+        if parent.mode() & mode::SGID != 0 {
+            gid = parent.gid();
+            if let What::Dir = what {
+                perm |= mode::SGID;
+            }
+        }
+        make(
+            parent.dev,
+            what,
+            Fresh {
+                perm,
+                uid: cred.fsuid,
+                gid,
+            },
+        )
+    })
+}
+
+/// Most names that one file may have.
+const LINK_MAX: u32 = 1 << 30;
+
+/// Gives a file another name.
+pub fn link(cred: &Cred, inode: &Arc<Inode>, dir: &Path, name: &[u8]) -> Result<()> {
+    let parent = &dir.dentry.inode;
+    if inode.is_dir() {
+        return Err(FsError::Perm);
+    }
+    if inode.dev != parent.dev {
+        return Err(FsError::CrossDevice);
+    }
+    let list = parent.dir()?;
+    let mut counted = false;
+    let made = list.create(&dir.dentry, name, || {
+        if dir.mount.is_read_only() {
+            return Err(FsError::ReadOnly);
+        }
+        permitted(cred, parent, perm::WRITE | perm::EXEC)?;
+        // Counted before the name is there: an unlink meanwhile must not see the last name.
+        inode.add_name(LINK_MAX)?;
+        counted = true;
+        Ok(inode.clone())
+    });
+    if made.is_err() && counted {
+        inode.drop_links(1);
+        inode.unlinked();
+    }
+    inode.touch_ctime();
+    made.map(|_| ())
+}

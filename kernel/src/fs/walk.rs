@@ -1,0 +1,495 @@
+//! Path lookup.
+//!
+//! Guarantee: a lookup through directories in memory takes no lock and no reference and writes
+//! no shared line; it costs a hash and a compare for each component. Mechanism: the walk runs
+//! under one [`CpuPin`] and borrows every dentry on its way from the name tables, whose old
+//! versions an epoch keeps. Where it meets something that must be made on demand (a name in
+//! procfs, a magic link), or too many nested links, it stops with references on where it is and the
+//! text that is left, does the slow step with preemption on, and goes on from there.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use fscore::path::{self, Component, MAX_LINKS, NAME_MAX};
+use fscore::perm::{self, Owner};
+use ksync::CpuPin;
+
+use super::dentry::Dentry;
+use super::dynamic::{Dynamic, Target};
+use super::error::{FsError, Result};
+use super::inode::{Inode, Node, mode};
+use super::mount::{self, MountRef, Path};
+use crate::kern::cred::Cred;
+
+/// What a lookup does at the last component.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Want {
+    /// Follow a symbolic link there.
+    pub follow: bool,
+    /// Fail unless it is a directory.
+    pub directory: bool,
+}
+
+impl Want {
+    /// Follow links.
+    pub const FOLLOW: Want = Want {
+        follow: true,
+        directory: false,
+    };
+    /// Stop at a link.
+    pub const NOFOLLOW: Want = Want {
+        follow: false,
+        directory: false,
+    };
+    /// A directory, through links.
+    pub const DIRECTORY: Want = Want {
+        follow: true,
+        directory: true,
+    };
+}
+
+/// Who looks, and from where.
+pub struct Walk<'a> {
+    /// Credentials for search permission.
+    pub cred: &'a Cred,
+    /// The root of this process.
+    pub root: &'a Path,
+    /// Where a relative path starts.
+    pub base: &'a Path,
+}
+
+/// The last component of a path whose directory has been found.
+pub enum Last<'a> {
+    /// A name, and whether slashes follow it.
+    Name(&'a [u8], bool),
+    /// `.`
+    Here,
+    /// `..`
+    Up,
+    /// The path is the root.
+    Root,
+}
+
+/// Whether `cred` may do `want` (bits of `fscore::perm`) with a file.
+pub fn permitted(cred: &Cred, inode: &Inode, want: u32) -> Result<()> {
+    let owner = Owner {
+        uid: inode.uid(),
+        gid: inode.gid(),
+        mode: inode.mode(),
+        dir: inode.is_dir(),
+    };
+    if perm::allowed(owner, cred.fsuid, |g| in_group(cred, g), want) {
+        Ok(())
+    } else {
+        Err(FsError::Access)
+    }
+}
+
+/// Whether `cred` is in a group.
+pub fn in_group(cred: &Cred, gid: u32) -> bool {
+    cred.fsgid == gid
+        || cred
+            .groups
+            .as_ref()
+            .is_some_and(|g| g.binary_search(&gid).is_ok())
+}
+
+/// Whether `cred` may remove or replace `node` in the directory `dir`.
+pub fn may_remove(cred: &Cred, dir: &Inode, node: &Inode) -> Result<()> {
+    permitted(cred, dir, perm::WRITE | perm::EXEC)?;
+    if perm::sticky_forbids(dir.mode(), dir.uid(), node.uid(), cred.fsuid) {
+        return Err(FsError::Perm);
+    }
+    Ok(())
+}
+
+/// Nested link texts that a walk keeps without memory; deeper ones go the slow way.
+const NEST: usize = 6;
+
+/// Text left to walk, innermost piece last.
+struct Pieces<'p> {
+    text: [&'p [u8]; NEST],
+    len: usize,
+}
+
+impl<'p> Pieces<'p> {
+    fn new(path: &'p [u8]) -> Self {
+        let mut text: [&[u8]; NEST] = [&[]; NEST];
+        text[0] = path;
+        Pieces { text, len: 1 }
+    }
+
+    /// Takes the next component: the name, whether it is the last of all, and whether it is last
+    /// and followed by slashes.
+    fn next(&mut self) -> Option<(&'p [u8], bool, bool)> {
+        while self.len > 0 {
+            let top = &mut self.text[self.len - 1];
+            let Some((name, rest)) = path::next(top) else {
+                self.len -= 1;
+                continue;
+            };
+            *top = rest;
+            let mut slash = false;
+            if path::is_done(rest) {
+                slash = !rest.is_empty();
+                self.len -= 1;
+            }
+            let last = self.text[..self.len].iter().all(|t| path::is_done(t));
+            return Some((name, last, last && slash));
+        }
+        None
+    }
+
+    fn push(&mut self, text: &'p [u8]) -> bool {
+        if self.len == NEST {
+            return false;
+        }
+        self.text[self.len] = text;
+        self.len += 1;
+        true
+    }
+
+    /// The text left, in one piece, after `first`.
+    fn join(&self, first: &[u8]) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        append(&mut out, first)?;
+        for t in self.text[..self.len].iter().rev() {
+            append(&mut out, b"/")?;
+            append(&mut out, t)?;
+        }
+        Ok(out)
+    }
+}
+
+fn append(out: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
+    if out.len() + bytes.len() > 2 * path::PATH_MAX {
+        return Err(FsError::NameTooLong);
+    }
+    out.try_reserve(bytes.len())
+        .map_err(|_| FsError::NoMemory)?;
+    out.extend_from_slice(bytes);
+    Ok(())
+}
+
+/// A borrowed place.
+type Spot<'p> = (&'p MountRef, &'p Arc<Dentry>);
+
+/// How a pinned walk ends.
+enum Stop<'p> {
+    /// At the place wanted.
+    Final(Spot<'p>),
+    /// A name must be looked up on demand in this directory.
+    Child {
+        dir: Path,
+        name: Vec<u8>,
+        rest: Vec<u8>,
+        last: bool,
+        slash: bool,
+    },
+    /// More text than a pinned walk can hold: go on from here.
+    More { at: Path, rest: Vec<u8> },
+}
+
+fn own((mount, dentry): Spot) -> Path {
+    Path {
+        mount: mount.clone(),
+        dentry: dentry.clone(),
+    }
+}
+
+/// Goes up to what is mounted on a place.
+fn cover<'p>(pin: &'p CpuPin, mut at: Spot<'p>) -> Spot<'p> {
+    while at.1.is_mountpoint() {
+        match mount::covering(pin, at.0, at.1) {
+            Some(m) => at = (m, &m.root),
+            None => break,
+        }
+    }
+    at
+}
+
+impl Walk<'_> {
+    fn same(a: Spot, b: &Path) -> bool {
+        a.0.id == b.mount.id && Arc::ptr_eq(a.1, &b.dentry)
+    }
+
+    /// The parent of a place, as `..` finds it.
+    fn up<'p>(&'p self, pin: &'p CpuPin, mut at: Spot<'p>) -> Spot<'p> {
+        loop {
+            if Self::same(at, self.root) {
+                return at;
+            }
+            if Arc::ptr_eq(at.1, &at.0.root) {
+                match &at.0.over {
+                    Some((m, d)) => {
+                        at = (m, d);
+                        continue;
+                    }
+                    None => return at,
+                }
+            }
+            return match at.1.parent(pin) {
+                Some(up) => cover(pin, (at.0, up)),
+                None => at,
+            };
+        }
+    }
+
+    /// Walks as far as it goes without sleeping.
+    fn fast<'p>(
+        &'p self,
+        pin: &'p CpuPin,
+        start: Spot<'p>,
+        text: &'p [u8],
+        want: Want,
+        links: &mut u32,
+    ) -> Result<Stop<'p>> {
+        let mut at = start;
+        let mut pieces = Pieces::new(text);
+        while let Some((name, last, slash)) = pieces.next() {
+            let inode = &at.1.inode;
+            if !inode.is_dir() {
+                return Err(FsError::NotDir);
+            }
+            permitted(self.cred, inode, perm::EXEC)?;
+            match path::classify(name) {
+                Component::Here => continue,
+                Component::Up => {
+                    at = self.up(pin, at);
+                    continue;
+                }
+                Component::Name(_) => {}
+            }
+            if name.len() > NAME_MAX {
+                return Err(FsError::NameTooLong);
+            }
+            let Node::Dir(dir) = &inode.node else {
+                let mut copy = Vec::new();
+                append(&mut copy, name)?;
+                let rest = pieces.join(if slash { b"/." } else { b"" })?;
+                return Ok(Stop::Child {
+                    dir: own(at),
+                    name: copy,
+                    rest,
+                    last,
+                    slash,
+                });
+            };
+            let child = dir.find(pin, name).ok_or(FsError::NotFound)?;
+            let next = cover(pin, (at.0, child));
+            if let Node::Link(target) = &next.1.inode.node
+                && (!last || slash || want.follow)
+            {
+                count_link(links)?;
+                if target.first() == Some(&b'/') {
+                    at = (&self.root.mount, &self.root.dentry);
+                }
+                // A slash after the link must reach the end of its text.
+                if slash && !pieces.push(b"/.") || !pieces.push(target) {
+                    let mut rest = pieces.join(target)?;
+                    append(&mut rest, if slash { b"/." } else { b"" })?;
+                    return Ok(Stop::More { at: own(at), rest });
+                }
+                continue;
+            }
+            if slash && !next.1.inode.is_dir() {
+                return Err(FsError::NotDir);
+            }
+            at = next;
+        }
+        if want.directory && !at.1.inode.is_dir() {
+            return Err(FsError::NotDir);
+        }
+        Ok(Stop::Final(at))
+    }
+
+    /// Resolves `text` and calls `finish` at its end, with preemption off and no reference taken.
+    pub fn resolve<R>(
+        &self,
+        text: &[u8],
+        want: Want,
+        finish: impl FnOnce(&CpuPin, &MountRef, &Arc<Dentry>) -> R,
+    ) -> Result<R> {
+        if text.is_empty() {
+            return Err(FsError::NotFound);
+        }
+        let mut links = 0;
+        let mut owned: Option<(Path, Vec<u8>)> = None;
+        loop {
+            let stop = {
+                let pin = ksync::pin();
+                let (from, text): (&Path, &[u8]) = match &owned {
+                    Some((at, rest)) => (at, rest),
+                    None if text[0] == b'/' => (self.root, text),
+                    None => (self.base, text),
+                };
+                let start = (&from.mount, &from.dentry);
+                match self.fast(&pin, start, text, want, &mut links)? {
+                    Stop::Final((m, d)) => return Ok(finish(&pin, m, d)),
+                    Stop::More { at, rest } => Err((at, rest)),
+                    Stop::Child {
+                        dir,
+                        name,
+                        rest,
+                        last,
+                        slash,
+                    } => Ok((dir, name, rest, last, slash)),
+                }
+            };
+            let (dir, name, rest, last, slash) = match stop {
+                Ok(child) => child,
+                Err(more) => {
+                    owned = Some(more);
+                    continue;
+                }
+            };
+            let at = Path {
+                mount: dir.mount.clone(),
+                dentry: on_demand(&dir.dentry, &name)?,
+            };
+            let follow = !last || slash || want.follow;
+            match &at.dentry.inode.node {
+                Node::Dynamic(Dynamic::Link(link)) if follow => {
+                    count_link(&mut links)?;
+                    match link.target()? {
+                        Target::Place(place) => owned = Some((place, rest)),
+                        Target::Text(mut to) => {
+                            let absolute = to.first() == Some(&b'/');
+                            append(&mut to, &rest)?;
+                            let from = if absolute { self.root.clone() } else { dir };
+                            owned = Some((from, to));
+                        }
+                    }
+                }
+                _ if slash && !at.dentry.inode.is_dir() => return Err(FsError::NotDir),
+                _ if last && want.directory && !at.dentry.inode.is_dir() => {
+                    return Err(FsError::NotDir);
+                }
+                _ if last => return Ok(finish(&ksync::pin(), &at.mount, &at.dentry)),
+                _ => owned = Some((at, rest)),
+            }
+        }
+    }
+
+    /// Resolves `text` to a place and takes a reference.
+    pub fn find(&self, text: &[u8], want: Want) -> Result<Path> {
+        self.resolve(text, want, |_, m, d| own((m, d)))
+    }
+
+    /// Resolves all but the last component.
+    pub fn parent<'t>(&self, text: &'t [u8]) -> Result<(Path, Last<'t>)> {
+        if text.is_empty() {
+            return Err(FsError::NotFound);
+        }
+        let (dir, name, slash) = path::split_last(text);
+        if name.is_empty() {
+            return Ok((self.root.clone(), Last::Root));
+        }
+        if name.len() > NAME_MAX {
+            return Err(FsError::NameTooLong);
+        }
+        let at = match dir {
+            b"" => self.base.clone(),
+            dir => self.find(dir, Want::DIRECTORY)?,
+        };
+        if !at.dentry.inode.is_dir() {
+            return Err(FsError::NotDir);
+        }
+        permitted(self.cred, &at.dentry.inode, perm::EXEC)?;
+        let last = match path::classify(name) {
+            Component::Here => Last::Here,
+            Component::Up => Last::Up,
+            Component::Name(n) => Last::Name(n, slash),
+        };
+        Ok((at, last))
+    }
+}
+
+/// One name in a directory whose path has been found, what is mounted on it included. Does not
+/// follow links.
+pub fn child(dir: &Path, name: &[u8]) -> Result<Path> {
+    if let Node::Dynamic(_) = &dir.dentry.inode.node {
+        return Ok(Path {
+            mount: dir.mount.clone(),
+            dentry: on_demand(&dir.dentry, name)?,
+        });
+    }
+    let pin = ksync::pin();
+    let d = dir
+        .dentry
+        .inode
+        .dir()?
+        .find(&pin, name)
+        .ok_or(FsError::NotFound)?;
+    Ok(own(cover(&pin, (&dir.mount, d))))
+}
+
+fn count_link(links: &mut u32) -> Result<()> {
+    *links += 1;
+    if *links > MAX_LINKS {
+        return Err(FsError::Loop);
+    }
+    Ok(())
+}
+
+/// Makes the dentry of a name in a directory whose entries are made on demand.
+fn on_demand(dir: &Arc<Dentry>, name: &[u8]) -> Result<Arc<Dentry>> {
+    let Node::Dynamic(Dynamic::Dir(content)) = &dir.inode.node else {
+        return Err(FsError::NotDir);
+    };
+    let inode = content.lookup(&dir.inode, name)?;
+    Ok(Dentry::new(Some(dir.clone()), name, inode))
+}
+
+/// The path of a place as seen from `root`, for getcwd and the links of procfs.
+///
+/// Returns the text and whether the place can be reached from `root` at all.
+pub fn full_name(root: &Path, at: &Path) -> Result<(Vec<u8>, bool)> {
+    // Built from the end: components are collected backwards and reversed as bytes.
+    let mut back: Vec<u8> = Vec::new();
+    let pin = ksync::pin();
+    let (mut m, mut d) = (&at.mount, &at.dentry);
+    let mut reached = true;
+    loop {
+        if m.id == root.mount.id && Arc::ptr_eq(d, &root.dentry) {
+            break;
+        }
+        if Arc::ptr_eq(d, &m.root) {
+            match &m.over {
+                Some((up, on)) => {
+                    (m, d) = (up, on);
+                    continue;
+                }
+                None => {
+                    reached = m.id == root.mount.id || Arc::ptr_eq(d, &root.dentry);
+                    break;
+                }
+            }
+        }
+        let name = d.name(&pin);
+        back.try_reserve(name.len() + 1)
+            .map_err(|_| FsError::NoMemory)?;
+        back.extend(name.iter().rev());
+        back.push(b'/');
+        match d.parent(&pin) {
+            Some(up) => d = up,
+            None => {
+                reached = false;
+                break;
+            }
+        }
+    }
+    if back.is_empty() {
+        back.push(b'/');
+    }
+    back.reverse();
+    Ok((back, reached))
+}
+
+/// The type bits that open must not give to somebody who asked for a directory, and so on.
+pub fn check_kind(inode: &Inode, directory: bool) -> Result<()> {
+    if directory && inode.kind() != mode::DIR {
+        return Err(FsError::NotDir);
+    }
+    Ok(())
+}

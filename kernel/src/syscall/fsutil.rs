@@ -1,0 +1,231 @@
+//! What the file calls share: error numbers, paths from user memory, descriptors.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use abi::Errno;
+
+use crate::fs::context::View;
+use crate::fs::error::{FsError, Result};
+use crate::fs::fdtable::FdTable;
+use crate::fs::file::{File, o};
+use crate::fs::mount::Path;
+use crate::fs::walk::{Walk, Want};
+use crate::kern::cred::Cred;
+use crate::kern::current;
+use crate::kern::process::Process;
+use crate::kern::rlimit::Resource;
+use crate::kern::signal::sig;
+use crate::uaccess::{PATH_MAX, StrError, UserFault, UserRange, read_cstr};
+
+impl From<FsError> for Errno {
+    fn from(e: FsError) -> Errno {
+        match e {
+            FsError::NotFound => Errno::ENOENT,
+            FsError::Exists => Errno::EEXIST,
+            FsError::NotDir => Errno::ENOTDIR,
+            FsError::IsDir => Errno::EISDIR,
+            FsError::Access => Errno::EACCES,
+            FsError::Perm => Errno::EPERM,
+            FsError::NameTooLong => Errno::ENAMETOOLONG,
+            FsError::Loop => Errno::ELOOP,
+            FsError::NotEmpty => Errno::ENOTEMPTY,
+            FsError::NoSpace => Errno::ENOSPC,
+            FsError::NoMemory => Errno::ENOMEM,
+            FsError::ReadOnly => Errno::EROFS,
+            FsError::Busy => Errno::EBUSY,
+            FsError::Invalid => Errno::EINVAL,
+            FsError::CrossDevice => Errno::EXDEV,
+            FsError::TooManyLinks => Errno::EMLINK,
+            FsError::Fault => Errno::EFAULT,
+            FsError::BrokenPipe => Errno::EPIPE,
+            FsError::WouldBlock => Errno::EAGAIN,
+            FsError::Interrupted => Errno::ERESTARTSYS,
+            FsError::BadFd => Errno::EBADF,
+            FsError::NotTty => Errno::ENOTTY,
+            FsError::NotSeekable => Errno::ESPIPE,
+            FsError::TooBig => Errno::EFBIG,
+            FsError::NotSupported => Errno::EOPNOTSUPP,
+            FsError::NoDevice => Errno::ENODEV,
+            FsError::NoDevAddr => Errno::ENXIO,
+            FsError::TooManyFiles => Errno::EMFILE,
+            FsError::Overflow => Errno::EOVERFLOW,
+            FsError::Range => Errno::ERANGE,
+            FsError::NoData => Errno::ENODATA,
+            FsError::Io => Errno::EIO,
+            FsError::NoProcess => Errno::ESRCH,
+            FsError::TextBusy => Errno::ETXTBSY,
+            FsError::NotConnected => Errno::ENOTCONN,
+            FsError::NotBlock => Errno::ENOTBLK,
+        }
+    }
+}
+
+/// The errno of a fault.
+pub fn fault(_: UserFault) -> Errno {
+    Errno::EFAULT
+}
+
+/// Values of the `*at` calls.
+pub mod at {
+    #![expect(missing_docs, reason = "the names are those of openat(2)")]
+    pub const FDCWD: i32 = -100;
+    pub const SYMLINK_NOFOLLOW: u32 = 0x100;
+    pub const EACCESS: u32 = 0x200;
+    pub const REMOVEDIR: u32 = 0x200;
+    pub const SYMLINK_FOLLOW: u32 = 0x400;
+    pub const NO_AUTOMOUNT: u32 = 0x800;
+    pub const EMPTY_PATH: u32 = 0x1000;
+    pub const STATX_SYNC: u32 = 0x6000;
+}
+
+/// A path from user memory, without its NUL.
+pub fn user_path(addr: u64) -> Result<Vec<u8>, Errno> {
+    read_cstr(addr, PATH_MAX).map_err(|e| match e {
+        StrError::Fault => Errno::EFAULT,
+        StrError::TooLong => Errno::ENAMETOOLONG,
+        StrError::NoMemory => Errno::ENOMEM,
+    })
+}
+
+/// Who calls, and what he sees.
+pub struct Caller {
+    /// The process.
+    pub process: Arc<Process>,
+    /// Its credentials.
+    pub cred: Arc<Cred>,
+    /// Its root and working directory.
+    pub view: View,
+}
+
+impl Caller {
+    /// The caller of the present call.
+    pub fn now() -> Result<Self> {
+        let process = current().process().clone();
+        let (cred, fs) = (process.cred(), process.fs().ok_or(FsError::NotFound)?);
+        let view = fs.view();
+        Ok(Caller {
+            process,
+            cred,
+            view,
+        })
+    }
+
+    /// The bits that new files do not get.
+    pub fn umask(&self) -> u32 {
+        self.process.fs().map_or(0, |fs| fs.umask())
+    }
+
+    /// Calls `f` with a walk that begins where `dirfd` says and `path` needs it.
+    pub fn walk<R>(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        f: impl FnOnce(&Walk) -> Result<R>,
+    ) -> Result<R> {
+        if dirfd == at::FDCWD || path.first() == Some(&b'/') {
+            return f(&self.view.walk(&self.cred)?);
+        }
+        let file = files()?.get(dirfd)?;
+        let base = file.path.as_ref().ok_or(FsError::NotDir)?;
+        if !base.dentry.inode.is_dir() && !path.is_empty() {
+            return Err(FsError::NotDir);
+        }
+        f(&self.view.walk_from(&self.cred, base)?)
+    }
+
+    /// Finds a place. An empty path means `dirfd` itself if `flags` have `EMPTY_PATH`.
+    pub fn find(&self, dirfd: i32, path: &[u8], flags: u32, want: Want) -> Result<Path> {
+        if path.is_empty() && flags & at::EMPTY_PATH != 0 {
+            if dirfd == at::FDCWD {
+                return self.view.cwd().cloned();
+            }
+            return files()?.get(dirfd)?.path.clone().ok_or(FsError::Invalid);
+        }
+        self.walk(dirfd, path, |w| w.find(path, want))
+    }
+}
+
+/// The caller's descriptors.
+pub fn files() -> Result<Arc<FdTable>> {
+    current().process().files().ok_or(FsError::BadFd)
+}
+
+/// The file of a descriptor.
+pub fn file(fd: i32) -> Result<Arc<File>> {
+    files()?.get(fd)
+}
+
+/// The file of a descriptor that is good for more than naming a place.
+pub fn real_file(fd: i32) -> Result<Arc<File>> {
+    let file = file(fd)?;
+    if file.is_place() {
+        Err(FsError::BadFd)
+    } else {
+        Ok(file)
+    }
+}
+
+/// How many descriptors the caller may have.
+pub fn fd_limit() -> u64 {
+    current().process().rlimit(Resource::Nofile)
+}
+
+/// Gives a file the lowest free descriptor.
+pub fn install(file: Arc<File>, flags: u32) -> Result<u64> {
+    Ok(files()?.add(file, flags & o::CLOEXEC != 0, 0, fd_limit())? as u64)
+}
+
+/// Ends a write: a broken pipe sends its signal.
+pub fn written(result: Result<usize>) -> Result<u64, Errno> {
+    match result {
+        Ok(n) => Ok(n as u64),
+        Err(e) => {
+            if e == FsError::BrokenPipe {
+                crate::fs::raise(sig::PIPE);
+            }
+            Err(e.into())
+        }
+    }
+}
+
+/// Most bytes that one call transfers, as on Linux.
+pub const RW_MAX: usize = 0x7fff_f000;
+/// Most ranges of readv and its kin.
+const IOV_MAX: usize = 1024;
+
+/// A user buffer of a read or write. Fails for a range that is not the user's.
+pub fn user_range(addr: u64, len: u64) -> Result<UserRange, Errno> {
+    let len = usize::try_from(len).map_err(|_| Errno::EINVAL)?;
+    if len > isize::MAX as usize {
+        return Err(Errno::EINVAL);
+    }
+    let range = UserRange::new(addr, len.min(RW_MAX));
+    if range.len > 0 && !range.is_user() {
+        return Err(Errno::EFAULT);
+    }
+    Ok(range)
+}
+
+/// The ranges of readv and its kin.
+pub fn user_ranges(addr: u64, count: u64) -> Result<Vec<UserRange>, Errno> {
+    let count = usize::try_from(count)
+        .ok()
+        .filter(|&n| n <= IOV_MAX)
+        .ok_or(Errno::EINVAL)?;
+    let mut ranges = Vec::new();
+    ranges.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
+    let mut left = RW_MAX;
+    let at = crate::uaccess::UserPtr::<[u64; 2]>::new(addr);
+    for i in 0..count {
+        let [base, len] = at.add(i).read().map_err(fault)?;
+        if len > isize::MAX as u64 {
+            return Err(Errno::EINVAL);
+        }
+        let mut range = user_range(base, len)?;
+        range.len = range.len.min(left);
+        left -= range.len;
+        ranges.push(range);
+    }
+    Ok(ranges)
+}

@@ -1,0 +1,49 @@
+//! ioctl: the requests that every file takes; the rest goes to the file.
+
+use abi::Errno;
+use abi::raw::general as nr;
+
+use super::fsutil::{fault, files, real_file};
+use super::{Args, Handler};
+use crate::fs::file::{Kind, o};
+use crate::uaccess::UserPtr;
+
+/// The calls of this file.
+pub const HANDLERS: &[(u32, Handler)] = &[(nr::__NR_ioctl, ioctl)];
+
+const FIONREAD: u32 = 0x541b;
+const FIONBIO: u32 = 0x5421;
+const FIONCLEX: u32 = 0x5450;
+const FIOCLEX: u32 = 0x5451;
+const FIOASYNC: u32 = 0x5452;
+const FICLONE: u32 = 0x4004_9409;
+const FICLONERANGE: u32 = 0x4020_940d;
+
+fn ioctl(a: &mut Args) -> Result<u64, Errno> {
+    let (fd, request, arg) = (a.int(0), a.uint(1), a.get(2));
+    let f = real_file(fd)?;
+    match request {
+        FIOCLEX | FIONCLEX => files()?.set_cloexec(fd, request == FIOCLEX)?,
+        FIONBIO | FIOASYNC => {
+            let on = UserPtr::<i32>::new(arg).read().map_err(fault)? != 0;
+            let bit = if request == FIONBIO {
+                o::NONBLOCK
+            } else {
+                o::ASYNC
+            };
+            f.set_flags(if on {
+                f.flags() | bit
+            } else {
+                f.flags() & !bit
+            });
+        }
+        FICLONE | FICLONERANGE => return Err(Errno::EOPNOTSUPP),
+        FIONREAD if matches!(f.kind, Kind::Regular(_)) => {
+            let size = f.inode().map_or(0, |i| i.size());
+            let left = size.saturating_sub(f.with_pos(|p| *p)).min(i32::MAX as u64) as i32;
+            UserPtr::<i32>::new(arg).write(&left).map_err(fault)?;
+        }
+        _ => return Ok(f.ops().ioctl(&f, request, arg)?),
+    }
+    Ok(0)
+}

@@ -1,0 +1,616 @@
+//! Calls on names and attributes.
+
+use alloc::sync::Arc;
+
+use abi::Errno;
+use abi::raw::general as nr;
+use fscore::perm;
+
+use super::fsutil::{Caller, at, fault, file, user_path};
+use super::{Args, Handler};
+use crate::fs::dentry::{self, RenameMode, Side};
+use crate::fs::dynamic::{Dynamic, Text};
+use crate::fs::error::FsError;
+use crate::fs::inode::{Attr, Inode, Nanos, Node, mode, now};
+use crate::fs::mount::Path;
+use crate::fs::open::{self, writable_dir};
+use crate::fs::tmpfs::{self, What};
+use crate::fs::walk::{Last, Walk, Want, in_group, may_remove, permitted};
+use crate::kern::cred::Cred;
+use crate::uaccess::UserPtr;
+use crate::uio::IoBuf;
+
+/// The calls of this file.
+pub const HANDLERS: &[(u32, Handler)] = &[
+    (nr::__NR_stat, |a| stat_at(at::FDCWD, a.get(0), a.get(1), 0)),
+    (nr::__NR_lstat, |a| {
+        stat_at(at::FDCWD, a.get(0), a.get(1), at::SYMLINK_NOFOLLOW)
+    }),
+    (nr::__NR_fstat, |a| {
+        let attr = file(a.int(0))?.attr()?;
+        put_stat(a.get(1), &attr)
+    }),
+    (nr::__NR_newfstatat, |a| {
+        stat_at(a.int(0), a.get(1), a.get(2), a.uint(3))
+    }),
+    (nr::__NR_statx, statx),
+    (nr::__NR_access, |a| {
+        access_at(at::FDCWD, a.get(0), a.uint(1), 0)
+    }),
+    (nr::__NR_faccessat, |a| {
+        access_at(a.int(0), a.get(1), a.uint(2), 0)
+    }),
+    (nr::__NR_faccessat2, |a| {
+        access_at(a.int(0), a.get(1), a.uint(2), a.uint(3))
+    }),
+    (nr::__NR_chmod, |a| {
+        chmod_at(at::FDCWD, a.get(0), a.uint(1), 0)
+    }),
+    (nr::__NR_fchmodat, |a| {
+        chmod_at(a.int(0), a.get(1), a.uint(2), 0)
+    }),
+    (nr::__NR_fchmod, |a| {
+        let f = super::fsutil::real_file(a.int(0))?;
+        set_mode(f.path.as_ref(), a.uint(1))
+    }),
+    (nr::__NR_chown, |a| {
+        chown_at(at::FDCWD, a.get(0), a.uint(1), a.uint(2), 0)
+    }),
+    (nr::__NR_lchown, |a| {
+        chown_at(
+            at::FDCWD,
+            a.get(0),
+            a.uint(1),
+            a.uint(2),
+            at::SYMLINK_NOFOLLOW,
+        )
+    }),
+    (nr::__NR_fchownat, |a| {
+        chown_at(a.int(0), a.get(1), a.uint(2), a.uint(3), a.uint(4))
+    }),
+    (nr::__NR_fchown, |a| {
+        let f = super::fsutil::real_file(a.int(0))?;
+        set_owner(f.path.as_ref(), a.uint(1), a.uint(2))
+    }),
+    (nr::__NR_utimensat, utimensat),
+    (nr::__NR_utimes, |a| {
+        times_at(at::FDCWD, a.get(0), a.get(1), 1000)
+    }),
+    (nr::__NR_futimesat, |a| {
+        times_at(a.int(0), a.get(1), a.get(2), 1000)
+    }),
+    (nr::__NR_utime, utime),
+    (nr::__NR_mkdir, |a| mkdir_at(at::FDCWD, a.get(0), a.uint(1))),
+    (nr::__NR_mkdirat, |a| {
+        mkdir_at(a.int(0), a.get(1), a.uint(2))
+    }),
+    (nr::__NR_mknod, |a| {
+        mknod_at(at::FDCWD, a.get(0), a.uint(1), a.get(2))
+    }),
+    (nr::__NR_mknodat, |a| {
+        mknod_at(a.int(0), a.get(1), a.uint(2), a.get(3))
+    }),
+    (nr::__NR_symlink, |a| {
+        symlink_at(a.get(0), at::FDCWD, a.get(1))
+    }),
+    (nr::__NR_symlinkat, |a| {
+        symlink_at(a.get(0), a.int(1), a.get(2))
+    }),
+    (nr::__NR_link, |a| {
+        link_at(at::FDCWD, a.get(0), at::FDCWD, a.get(1), 0)
+    }),
+    (nr::__NR_linkat, |a| {
+        link_at(a.int(0), a.get(1), a.int(2), a.get(3), a.uint(4))
+    }),
+    (nr::__NR_unlink, |a| unlink_at(at::FDCWD, a.get(0), 0)),
+    (nr::__NR_unlinkat, |a| {
+        unlink_at(a.int(0), a.get(1), a.uint(2))
+    }),
+    (nr::__NR_rmdir, |a| {
+        unlink_at(at::FDCWD, a.get(0), at::REMOVEDIR)
+    }),
+    (nr::__NR_rename, |a| {
+        rename_at(at::FDCWD, a.get(0), at::FDCWD, a.get(1), 0)
+    }),
+    (nr::__NR_renameat, |a| {
+        rename_at(a.int(0), a.get(1), a.int(2), a.get(3), 0)
+    }),
+    (nr::__NR_renameat2, |a| {
+        rename_at(a.int(0), a.get(1), a.int(2), a.get(3), a.uint(4))
+    }),
+    (nr::__NR_readlink, |a| {
+        readlink_at(at::FDCWD, a.get(0), a.get(1), a.int(2))
+    }),
+    (nr::__NR_readlinkat, |a| {
+        readlink_at(a.int(0), a.get(1), a.get(2), a.int(3))
+    }),
+];
+
+fn split(t: Nanos) -> (u64, u64) {
+    (
+        t.div_euclid(1_000_000_000) as u64,
+        t.rem_euclid(1_000_000_000) as u64,
+    )
+}
+
+/// Writes struct stat.
+fn put_stat(addr: u64, a: &Attr) -> Result<u64, Errno> {
+    let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    let ((at, atn), (mt, mtn), (ct, ctn)) = (split(a.atime), split(a.mtime), split(a.ctime));
+    let raw: [u64; 18] = [
+        a.dev,
+        a.ino,
+        u64::from(a.nlink),
+        pair(a.mode, a.uid),
+        pair(a.gid, 0),
+        a.rdev,
+        a.size,
+        4096,
+        a.blocks,
+        at,
+        atn,
+        mt,
+        mtn,
+        ct,
+        ctn,
+        0,
+        0,
+        0,
+    ];
+    UserPtr::<[u64; 18]>::new(addr).write(&raw).map_err(fault)?;
+    Ok(0)
+}
+
+/// The attributes that a stat call names, without a reference where that can be.
+fn attr_at(dirfd: i32, path: u64, flags: u32) -> Result<Attr, Errno> {
+    // A null path with AT_EMPTY_PATH means an empty one.
+    let path = if path == 0 && flags & at::EMPTY_PATH != 0 {
+        alloc::vec::Vec::new()
+    } else {
+        user_path(path)?
+    };
+    let caller = Caller::now()?;
+    if path.is_empty() && flags & at::EMPTY_PATH != 0 {
+        if dirfd == at::FDCWD {
+            return Ok(caller.view.cwd()?.dentry.inode.attr());
+        }
+        return Ok(file(dirfd)?.attr()?);
+    }
+    let follow = flags & at::SYMLINK_NOFOLLOW == 0;
+    let want = Want {
+        follow,
+        directory: false,
+    };
+    // Counting the blocks may take a lock, so the inode is held for it.
+    let inode = caller.walk(dirfd, &path, |w| {
+        w.resolve(&path, want, |_, _, d| d.inode.clone())
+    })?;
+    Ok(inode.attr())
+}
+
+fn stat_at(dirfd: i32, path: u64, out: u64, flags: u32) -> Result<u64, Errno> {
+    if flags & !(at::SYMLINK_NOFOLLOW | at::NO_AUTOMOUNT | at::EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    put_stat(out, &attr_at(dirfd, path, flags)?)
+}
+
+fn statx(a: &mut Args) -> Result<u64, Errno> {
+    const BASIC: u32 = 0x7ff;
+    const RESERVED: u32 = 0x8000_0000;
+    let known = at::SYMLINK_NOFOLLOW | at::NO_AUTOMOUNT | at::EMPTY_PATH | at::STATX_SYNC;
+    let (flags, mask) = (a.uint(2), a.uint(3));
+    if flags & !known != 0 || flags & at::STATX_SYNC == at::STATX_SYNC || mask & RESERVED != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let attr = attr_at(a.int(0), a.get(1), flags)?;
+    let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    let mut raw = [0u64; 32];
+    raw[0] = pair(BASIC, 4096);
+    raw[2] = pair(attr.nlink, attr.uid);
+    raw[3] = pair(attr.gid, attr.mode & 0xffff);
+    raw[4] = attr.ino;
+    raw[5] = attr.size;
+    raw[6] = attr.blocks;
+    for (i, t) in [(8, attr.atime), (12, attr.ctime), (14, attr.mtime)] {
+        (raw[i], raw[i + 1]) = split(t);
+    }
+    let dev = |d: u64| pair(crate::dev::major(d), crate::dev::minor(d));
+    raw[16] = dev(attr.rdev);
+    raw[17] = dev(attr.dev);
+    UserPtr::<[u64; 32]>::new(a.get(4))
+        .write(&raw)
+        .map_err(fault)?;
+    Ok(0)
+}
+
+fn access_at(dirfd: i32, path: u64, want: u32, flags: u32) -> Result<u64, Errno> {
+    let known = at::EACCESS | at::SYMLINK_NOFOLLOW | at::EMPTY_PATH;
+    if want & !7 != 0 || flags & !known != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let path = user_path(path)?;
+    let mut caller = Caller::now()?;
+    if flags & at::EACCESS == 0
+        && (caller.cred.uid, caller.cred.gid) != (caller.cred.fsuid, caller.cred.fsgid)
+    {
+        // The question is about the real ids.
+        let mut real = Cred::clone(&caller.cred);
+        (real.fsuid, real.fsgid) = (real.uid, real.gid);
+        caller.cred = Arc::new(real);
+    }
+    let follow = flags & at::SYMLINK_NOFOLLOW == 0;
+    let place = caller.find(
+        dirfd,
+        &path,
+        flags,
+        Want {
+            follow,
+            directory: false,
+        },
+    )?;
+    let inode = &place.dentry.inode;
+    if want & perm::WRITE != 0 && place.mount.is_read_only() && is_data(inode) {
+        return Err(Errno::EROFS);
+    }
+    permitted(&caller.cred, inode, want)?;
+    Ok(0)
+}
+
+/// Whether writing to a node changes its file system.
+fn is_data(inode: &Inode) -> bool {
+    matches!(inode.kind(), mode::REG | mode::DIR | mode::LNK)
+}
+
+fn owner_only(cred: &Cred, place: &Path) -> Result<(), FsError> {
+    if place.mount.is_read_only() {
+        return Err(FsError::ReadOnly);
+    }
+    if cred.fsuid != 0 && cred.fsuid != place.dentry.inode.uid() {
+        return Err(FsError::Perm);
+    }
+    Ok(())
+}
+
+fn set_mode(place: Option<&Path>, perm: u32) -> Result<u64, Errno> {
+    // A nameless file (a pipe) keeps its permissions; nobody can open it by them.
+    let Some(place) = place else {
+        return Ok(0);
+    };
+    let cred = Caller::now()?.cred;
+    owner_only(&cred, place)?;
+    let inode = &place.dentry.inode;
+    let mut perm = perm & mode::PERM;
+    if cred.fsuid != 0 && !in_group(&cred, inode.gid()) && !inode.is_dir() {
+        perm &= !mode::SGID;
+    }
+    inode.set_permissions(perm);
+    Ok(0)
+}
+
+fn chmod_at(dirfd: i32, path: u64, perm: u32, flags: u32) -> Result<u64, Errno> {
+    let path = user_path(path)?;
+    let place = Caller::now()?.find(dirfd, &path, flags, Want::FOLLOW)?;
+    set_mode(Some(&place), perm)
+}
+
+fn set_owner(place: Option<&Path>, uid: u32, gid: u32) -> Result<u64, Errno> {
+    let Some(place) = place else {
+        return Ok(0);
+    };
+    let cred = Caller::now()?.cred;
+    let inode = &place.dentry.inode;
+    if place.mount.is_read_only() {
+        return Err(Errno::EROFS);
+    }
+    let (uid, gid) = (
+        (uid != u32::MAX).then_some(uid),
+        (gid != u32::MAX).then_some(gid),
+    );
+    if cred.fsuid != 0 {
+        // The owner may give the file to a group of his; nobody may give it away.
+        let own = cred.fsuid == inode.uid();
+        let uid_ok = uid.is_none_or(|u| own && u == inode.uid());
+        let gid_ok = gid.is_none_or(|g| own && (g == inode.gid() || in_group(&cred, g)));
+        if !uid_ok || !gid_ok {
+            return Err(Errno::EPERM);
+        }
+    }
+    inode.set_owner(uid, gid);
+    let m = inode.mode();
+    if !inode.is_dir() && m & (mode::SUID | mode::SGID) != 0 {
+        let group = if m & 0o010 != 0 { mode::SGID } else { 0 };
+        inode.set_permissions(m & !(mode::SUID | group));
+    }
+    Ok(0)
+}
+
+fn chown_at(dirfd: i32, path: u64, uid: u32, gid: u32, flags: u32) -> Result<u64, Errno> {
+    if flags & !(at::SYMLINK_NOFOLLOW | at::EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let path = user_path(path)?;
+    let follow = flags & at::SYMLINK_NOFOLLOW == 0;
+    let place = Caller::now()?.find(
+        dirfd,
+        &path,
+        flags,
+        Want {
+            follow,
+            directory: false,
+        },
+    )?;
+    set_owner(Some(&place), uid, gid)
+}
+
+/// A time to be set: none, now, or given.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stamp {
+    Omit,
+    Now,
+    At(Nanos),
+}
+
+fn nanos(sec: i64, nsec: i64) -> Nanos {
+    sec.saturating_mul(1_000_000_000).saturating_add(nsec)
+}
+
+fn set_times(place: &Path, stamps: [Stamp; 2]) -> Result<u64, Errno> {
+    let cred = Caller::now()?.cred;
+    let inode = &place.dentry.inode;
+    if stamps == [Stamp::Omit; 2] {
+        return Ok(0);
+    }
+    if place.mount.is_read_only() {
+        return Err(Errno::EROFS);
+    }
+    let own = cred.fsuid == 0 || cred.fsuid == inode.uid();
+    if stamps == [Stamp::Now; 2] {
+        if !own {
+            permitted(&cred, inode, perm::WRITE)?;
+        }
+    } else if !own {
+        return Err(Errno::EPERM);
+    }
+    let [a, m] = stamps.map(|s| match s {
+        Stamp::Omit => None,
+        Stamp::Now => Some(now()),
+        Stamp::At(t) => Some(t),
+    });
+    inode.set_times(a, m);
+    Ok(0)
+}
+
+fn utimensat(a: &mut Args) -> Result<u64, Errno> {
+    const NOW: i64 = 0x3fff_ffff;
+    const OMIT: i64 = 0x3fff_fffe;
+    let (dirfd, path, times, flags) = (a.int(0), a.get(1), a.get(2), a.uint(3));
+    let mut stamps = [Stamp::Now; 2];
+    if times != 0 {
+        let raw = UserPtr::<[i64; 4]>::new(times).read().map_err(fault)?;
+        for (i, stamp) in stamps.iter_mut().enumerate() {
+            *stamp = match raw[2 * i + 1] {
+                NOW => Stamp::Now,
+                OMIT => Stamp::Omit,
+                n @ 0..=999_999_999 => Stamp::At(nanos(raw[2 * i], n)),
+                _ => return Err(Errno::EINVAL),
+            };
+        }
+    }
+    if flags & !(at::SYMLINK_NOFOLLOW | at::EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if path == 0 {
+        if dirfd == at::FDCWD {
+            return Err(Errno::EFAULT);
+        }
+        let f = super::fsutil::real_file(dirfd)?;
+        return f
+            .path
+            .as_ref()
+            .map_or(Ok(0), |place| set_times(place, stamps));
+    }
+    let path = user_path(path)?;
+    let follow = flags & at::SYMLINK_NOFOLLOW == 0;
+    let place = Caller::now()?.find(
+        dirfd,
+        &path,
+        flags,
+        Want {
+            follow,
+            directory: false,
+        },
+    )?;
+    set_times(&place, stamps)
+}
+
+/// utimes and futimesat: seconds and microseconds.
+fn times_at(dirfd: i32, path: u64, times: u64, scale: i64) -> Result<u64, Errno> {
+    let mut stamps = [Stamp::Now; 2];
+    if times != 0 {
+        let raw = UserPtr::<[i64; 4]>::new(times).read().map_err(fault)?;
+        for (i, stamp) in stamps.iter_mut().enumerate() {
+            if !(0..1_000_000).contains(&raw[2 * i + 1]) {
+                return Err(Errno::EINVAL);
+            }
+            *stamp = Stamp::At(nanos(raw[2 * i], raw[2 * i + 1] * scale));
+        }
+    }
+    let path = user_path(path)?;
+    let place = Caller::now()?.find(dirfd, &path, 0, Want::FOLLOW)?;
+    set_times(&place, stamps)
+}
+
+fn utime(a: &mut Args) -> Result<u64, Errno> {
+    let mut stamps = [Stamp::Now; 2];
+    if a.get(1) != 0 {
+        let raw = UserPtr::<[i64; 2]>::new(a.get(1)).read().map_err(fault)?;
+        stamps = raw.map(|sec| Stamp::At(nanos(sec, 0)));
+    }
+    let path = user_path(a.get(0))?;
+    let place = Caller::now()?.find(at::FDCWD, &path, 0, Want::FOLLOW)?;
+    set_times(&place, stamps)
+}
+
+/// Makes a node at a path whose last component must be free.
+fn make(walk: &Walk, text: &[u8], what: &What, perm: u32) -> Result<(), FsError> {
+    let (dir, last) = walk.parent(text)?;
+    let Last::Name(name, slash) = last else {
+        return Err(FsError::Exists);
+    };
+    if slash && !matches!(what, What::Dir) {
+        let there = dir.dentry.inode.dir()?.get(name).is_some();
+        return Err(if there {
+            FsError::Exists
+        } else {
+            FsError::NotFound
+        });
+    }
+    tmpfs::create(walk.cred, &dir, name, what, perm).map(|_| ())
+}
+
+fn mkdir_at(dirfd: i32, path: u64, perm: u32) -> Result<u64, Errno> {
+    let path = user_path(path)?;
+    let caller = Caller::now()?;
+    let perm = perm & (0o777 | mode::STICKY) & !caller.umask();
+    caller.walk(dirfd, &path, |w| make(w, &path, &What::Dir, perm))?;
+    Ok(0)
+}
+
+fn mknod_at(dirfd: i32, path: u64, bits: u32, rdev: u64) -> Result<u64, Errno> {
+    let path = user_path(path)?;
+    let caller = Caller::now()?;
+    let what = match bits & mode::FMT {
+        0 | mode::REG => What::File,
+        mode::FIFO => What::Fifo,
+        mode::SOCK => What::Socket,
+        kind @ (mode::CHR | mode::BLK) if caller.cred.privileged() => What::Device(kind, rdev),
+        mode::CHR | mode::BLK | mode::DIR => return Err(Errno::EPERM),
+        _ => return Err(Errno::EINVAL),
+    };
+    let perm = bits & mode::PERM & !caller.umask();
+    caller.walk(dirfd, &path, |w| make(w, &path, &what, perm))?;
+    Ok(0)
+}
+
+fn symlink_at(target: u64, dirfd: i32, path: u64) -> Result<u64, Errno> {
+    let (target, path) = (user_path(target)?, user_path(path)?);
+    if target.is_empty() {
+        return Err(Errno::ENOENT);
+    }
+    let caller = Caller::now()?;
+    caller.walk(dirfd, &path, |w| {
+        make(w, &path, &What::Link(&target), 0o777)
+    })?;
+    Ok(0)
+}
+
+fn link_at(from_fd: i32, from: u64, to_fd: i32, to: u64, flags: u32) -> Result<u64, Errno> {
+    if flags & !(at::SYMLINK_FOLLOW | at::EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let (from, to) = (user_path(from)?, user_path(to)?);
+    let caller = Caller::now()?;
+    let follow = flags & at::SYMLINK_FOLLOW != 0;
+    let source = caller.find(
+        from_fd,
+        &from,
+        flags,
+        Want {
+            follow,
+            directory: false,
+        },
+    )?;
+    caller.walk(to_fd, &to, |w| {
+        let (dir, last) = w.parent(&to)?;
+        let Last::Name(name, slash) = last else {
+            return Err(FsError::Exists);
+        };
+        if slash {
+            return Err(FsError::NotFound);
+        }
+        if dir.mount.id != source.mount.id {
+            return Err(FsError::CrossDevice);
+        }
+        tmpfs::link(w.cred, &source.dentry.inode, &dir, name)
+    })?;
+    Ok(0)
+}
+
+fn unlink_at(dirfd: i32, path: u64, flags: u32) -> Result<u64, Errno> {
+    if flags & !at::REMOVEDIR != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let path = user_path(path)?;
+    let caller = Caller::now()?;
+    caller.walk(dirfd, &path, |w| {
+        if flags & at::REMOVEDIR != 0 {
+            open::rmdir(w, &path)
+        } else {
+            open::unlink(w, &path)
+        }
+    })?;
+    Ok(0)
+}
+
+fn rename_at(from_fd: i32, from: u64, to_fd: i32, to: u64, flags: u32) -> Result<u64, Errno> {
+    let how = match flags {
+        0 => RenameMode::Replace,
+        1 => RenameMode::NoReplace,
+        2 => RenameMode::Exchange,
+        _ => return Err(Errno::EINVAL),
+    };
+    let (from, to) = (user_path(from)?, user_path(to)?);
+    let caller = Caller::now()?;
+    let (from_dir, from_last) = caller.walk(from_fd, &from, |w| w.parent(&from))?;
+    let (to_dir, to_last) = caller.walk(to_fd, &to, |w| w.parent(&to))?;
+    let (Last::Name(from_name, from_slash), Last::Name(to_name, to_slash)) = (from_last, to_last)
+    else {
+        return Err(Errno::EBUSY);
+    };
+    if from_dir.mount.id != to_dir.mount.id {
+        return Err(Errno::EXDEV);
+    }
+    writable_dir(&from_dir)?;
+    permitted(&caller.cred, &to_dir.dentry.inode, perm::WRITE | perm::EXEC)?;
+    let gone = dentry::rename(
+        Side {
+            dir: &from_dir.dentry,
+            name: from_name,
+            slash: from_slash,
+        },
+        Side {
+            dir: &to_dir.dentry,
+            name: to_name,
+            slash: to_slash,
+        },
+        how,
+        &|dir, node| may_remove(&caller.cred, dir, node),
+    )?;
+    if let Some(gone) = gone {
+        gone.inode.unlinked();
+    }
+    Ok(0)
+}
+
+fn readlink_at(dirfd: i32, path: u64, out: u64, size: i32) -> Result<u64, Errno> {
+    if size <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    let path = user_path(path)?;
+    let caller = Caller::now()?;
+    let place = caller.find(dirfd, &path, at::EMPTY_PATH, Want::NOFOLLOW)?;
+    if path.is_empty() && place.dentry.inode.kind() != mode::LNK {
+        return Err(Errno::ENOENT);
+    }
+    let mut buf = IoBuf::user(out, size as usize);
+    match &place.dentry.inode.node {
+        Node::Link(text) => Ok(buf.put(text).map_err(fault)? as u64),
+        Node::Dynamic(Dynamic::Link(link)) => {
+            let mut text = Text::new();
+            link.text(&mut text)?;
+            Ok(buf.put(&text.finish()?).map_err(fault)? as u64)
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
