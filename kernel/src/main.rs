@@ -11,8 +11,13 @@ extern crate alloc;
 
 #[cfg(target_os = "none")]
 mod arch;
+// Until memory management and files are there, `kern` in full cannot be: these upcalls bring the
+// machine up alone.
 #[cfg(target_os = "none")]
-mod kern;
+mod kern {
+    #[path = "../bringup.rs"]
+    pub mod upcall;
+}
 #[cfg(target_os = "none")]
 mod mm;
 

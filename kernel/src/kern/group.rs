@@ -207,3 +207,72 @@ impl Group {
         self.me.upgrade()
     }
 }
+
+/// Why a process was not moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupError {
+    /// Not the caller, nor a child of it.
+    NoProcess,
+    /// It leads a session, or is in another, or the group is not in the caller's session.
+    NotPermitted,
+    /// A child that has called execve since.
+    Executed,
+}
+
+/// Moves `p` to `group`; retried by the caller if the group has just ended.
+fn move_to(pin: &CpuPin, p: &Process, group: &Group) -> bool {
+    let old = ids::group(pin, p.pgid());
+    if old.is_some_and(|old| old.pgid() == group.pgid()) {
+        return true;
+    }
+    if let Some(old) = old {
+        old.leave(pin, p);
+    }
+    group.join(pin, p, 0)
+}
+
+/// setpgid(2).
+pub fn setpgid(pid: u32, pgid: u32) -> Result<(), GroupError> {
+    use super::process::flag;
+    let me = super::current_process();
+    let p = ids::find_process(pid).filter(|p| p.is_alive()).ok_or(GroupError::NoProcess)?;
+    if p.pid() != me.pid() {
+        if p.ppid() != me.pid() {
+            return Err(GroupError::NoProcess);
+        }
+        if p.sid() != me.sid() {
+            return Err(GroupError::NotPermitted);
+        }
+        if p.has(flag::EXECED) {
+            return Err(GroupError::Executed);
+        }
+    }
+    if p.sid() == p.pid() {
+        return Err(GroupError::NotPermitted);
+    }
+    let _one_at_a_time = MOVES.lock();
+    let target = match ids::find_group(pgid) {
+        Some(group) if group.session.sid() == me.sid() => group,
+        None if pgid == p.pid() => {
+            let session = p.session().ok_or(GroupError::NoProcess)?;
+            Group::create(p.id.clone(), session)
+        }
+        _ => return Err(GroupError::NotPermitted),
+    };
+    if move_to(&ksync::pin(), &p, &target) { Ok(()) } else { Err(GroupError::NotPermitted) }
+}
+
+/// setsid(2): the new session's number.
+pub fn setsid() -> Result<u32, GroupError> {
+    let me = super::current_process();
+    let _one_at_a_time = MOVES.lock();
+    if ids::find_group(me.pid()).is_some() {
+        return Err(GroupError::NotPermitted);
+    }
+    let group = Group::create_session(me.id.clone());
+    if move_to(&ksync::pin(), &me, &group) { Ok(me.pid()) } else { Err(GroupError::NotPermitted) }
+}
+
+/// Orders changes of group: rare, and of two parties at once (a shell and its child both set
+/// the child's group).
+static MOVES: ksync::Mutex<(), lock::GroupMoveLock> = ksync::Mutex::new(());

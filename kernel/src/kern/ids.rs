@@ -305,6 +305,11 @@ pub fn each_process(from: u32, mut f: impl FnMut(&Arc<Process>) -> bool) {
     }
 }
 
+/// Numbers in use: processes, groups, sessions and further threads.
+pub fn live() -> u64 {
+    ids().live.sum().max(0) as u64
+}
+
 /// One more than the largest number that may be given out at present.
 pub fn span() -> u32 {
     ids().span.load(Ordering::Relaxed)
@@ -344,4 +349,12 @@ impl Role for InGroup {
     fn links<'p>(pin: &'p CpuPin, id: u32) -> Option<&'p IdLinks> {
         process(pin, id).map(|p| &p.group_links)
     }
+}
+
+/// Calls `f` with every process, as [`each_process`] does.
+pub fn for_each_process(f: &mut dyn FnMut(&Arc<Process>)) {
+    each_process(1, |p| {
+        f(p);
+        true
+    });
 }

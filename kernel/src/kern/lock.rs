@@ -1,16 +1,20 @@
 //! The locks of this part of the kernel, outermost first.  `doc/locks.md` explains them.
+//!
+//! Those that interrupts take stand behind all that only threads take.
 
-ksync::lock_class!(pub FamilyLock, "process family", rank = 100);
-ksync::lock_class!(pub GroupLock, "process group members", rank = 104);
-ksync::lock_class!(pub SessionLock, "session", rank = 102);
-ksync::lock_class!(pub IdTableLock, "id table", rank = 106);
-ksync::lock_class!(pub ProcessLock, "process", rank = 108);
-ksync::lock_class!(pub FutexLock, "futex bucket", rank = 110);
-ksync::lock_class!(pub SignalLock, "process signals", rank = 120);
-ksync::lock_class!(pub ActionLock, "signal actions", rank = 122);
-ksync::lock_class!(pub ThreadListLock, "process threads", rank = 121);
-ksync::lock_class!(pub ThreadLock, "thread", rank = 124);
-ksync::lock_class!(pub WaitQueueLock, "wait queue", rank = 130);
-ksync::lock_class!(pub TimerLock, "timer wheel", rank = 136);
-ksync::lock_class!(pub RunQueueLock, "run queue", rank = 140);
-ksync::lock_class!(pub PendingLock, "pending signals", rank = 125);
+ksync::lock_class!(pub GroupMoveLock, "process group change", rank = 12);
+ksync::lock_class!(pub FamilyLock, "process family", rank = 140);
+ksync::lock_class!(pub SessionLock, "session", rank = 141);
+ksync::lock_class!(pub GroupLock, "process group members", rank = 142);
+ksync::lock_class!(pub IdTableLock, "id batch", rank = 143);
+ksync::lock_class!(pub ProcessLock, "process", rank = 144);
+ksync::lock_class!(pub FutexLock, "futex bucket", rank = 145);
+ksync::lock_class!(pub ActionLock, "signal actions", rank = 146);
+ksync::lock_class!(pub ThreadLock, "thread", rank = 147);
+ksync::lock_class!(pub ActiveSpaceLock, "active space", rank = 148);
+ksync::lock_class!(pub SignalLock, "process signals", rank = 150);
+ksync::lock_class!(pub ThreadListLock, "process threads", rank = 151);
+ksync::lock_class!(pub PendingLock, "pending signals", rank = 152);
+ksync::lock_class!(pub WaitQueueLock, "wait queue", rank = 154);
+ksync::lock_class!(pub TimerLock, "timer wheel", rank = 156);
+ksync::lock_class!(pub RunQueueLock, "run queue", rank = 158);

@@ -1,2 +1,60 @@
-//! Processes and threads.
+//! Processes, threads, scheduling, signals, time.
+//!
+//! Where to begin: [`park`] is the one way to sleep and [`wait`] the one way to be woken;
+//! [`sched`] decides who runs; [`thread`] and [`process`] are the objects; [`ids`] finds them by
+//! number without locks.  [`fork`], [`exec`], [`exit`] and [`wait4`] are a process's life.
+//! [`signal`] interrupts it.  [`upcall`] is what the machine layer calls.
+
+pub mod cred;
+pub mod exec;
+pub mod exit;
+pub mod fork;
+pub mod futex;
+pub mod group;
+mod idlist;
+pub mod ids;
+pub mod itimer;
+pub mod kthread;
+mod lock;
+pub mod park;
+pub mod process;
+pub mod rlimit;
+pub mod sched;
+mod selftest;
+mod serial;
+pub mod signal;
+mod space;
+mod start;
+pub mod thread;
+pub mod time;
+pub mod timer;
 pub mod upcall;
+pub mod uts;
+pub mod wait;
+pub mod wait4;
+
+use alloc::sync::Arc;
+
+pub use crate::arch::current::{Current, current};
+pub use process::Process;
+pub use rlimit::Resource;
+pub use thread::Thread;
+
+/// Clock ticks a second, as user programs are told (AT_CLKTCK, times(2), /proc).
+pub const CLOCK_TICKS: u64 = 100;
+
+/// The epoch under which numbers are looked up.
+#[inline]
+pub fn epoch() -> &'static ksync::Epoch {
+    crate::mm::epoch()
+}
+
+/// The process of the calling thread.
+pub fn current_process() -> Arc<Process> {
+    current().process().clone()
+}
+
+/// Init has ended: the machine ends with its status.
+fn init_exited(status: u32) {
+    upcall::init_exited(status)
+}

@@ -9,18 +9,21 @@
 //! exits meanwhile it finds itself unlisted and leaves the listing, and the notice to the
 //! parent, to whoever moves it.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use ksync::{CpuPin, IrqSpin, Spin};
+use ksync::{CpuPin, IrqSpin, Once, Spin};
 
 use super::cred::Cred;
 use super::group::{Group, Session};
 use super::idlist::{IdLinks, IdList};
 use super::ids::{self, Id, InProcess, Sibling};
+use super::itimer::CpuTimers;
 use super::lock;
-use super::rlimit::{Limit, Resource, Rlimits};
+use super::rlimit::{Limit, LimitError, Resource, Rlimits};
 use super::signal::{Shared, SharedPending, SigInfo};
+use super::space::UserSpace;
 use super::thread::{Comm, Thread};
 use super::timer::TimerNode;
 use super::wait::WaitQueue;
@@ -170,7 +173,7 @@ pub struct Process {
     /// Where wait4 sleeps.
     pub(super) child_wait: WaitQueue,
 
-    space: Spin<Option<Arc<Space>>, lock::ProcessLock>,
+    space: Spin<Option<Arc<UserSpace>>, lock::ProcessLock>,
     files: Spin<Option<Arc<FdTable>>, lock::ProcessLock>,
     fs: Spin<Option<Arc<FsContext>>, lock::ProcessLock>,
     cred: Spin<Arc<Cred>, lock::ProcessLock>,
@@ -189,6 +192,12 @@ pub struct Process {
     pub(super) real_interval: AtomicU64,
     /// A parent that sleeps in vfork until this process execs or exits.
     pub(super) vfork_done: super::fork::VforkGate,
+    /// ITIMER_VIRTUAL and ITIMER_PROF, once used.
+    pub(super) cpu_timers: Once<Box<CpuTimers>>,
+    /// Real user, for senders of signals in interrupts.
+    uid: AtomicU32,
+    /// RLIMIT_SIGPENDING, for the same.
+    sigpending: AtomicU32,
     pub(super) start_ns: u64,
 }
 
@@ -205,7 +214,7 @@ pub struct Birth {
     /// Its signal actions.
     pub signals: Shared,
     /// Its address space, none for the kernel's own.
-    pub space: Option<Arc<Space>>,
+    pub space: Option<Arc<UserSpace>>,
     /// Its descriptors.
     pub files: Option<Arc<FdTable>>,
     /// Its root and working directory.
@@ -226,6 +235,8 @@ pub struct Birth {
 
 impl Process {
     pub(super) fn new(b: Birth) -> Arc<Process> {
+        let uid = b.cred.uid;
+        let sigpending = small(b.limits.get(Resource::Sigpending).soft);
         Arc::new(Process {
             id: b.id,
             ppid: AtomicU32::new(b.ppid),
@@ -262,6 +273,9 @@ impl Process {
             real_timer: TimerNode::new(),
             real_interval: AtomicU64::new(0),
             vfork_done: super::fork::VforkGate::new(),
+            cpu_timers: Once::new(),
+            uid: AtomicU32::new(uid),
+            sigpending: AtomicU32::new(sigpending),
             start_ns: super::time::monotonic_ns(),
         })
     }
@@ -322,13 +336,46 @@ impl Process {
         }
     }
 
+    /// Whether a `flag::*` is set.
+    pub fn flag(&self, flag: u32) -> bool {
+        self.has(flag)
+    }
+
+    /// Sets or clears a `flag::*`, for prctl(2).
+    pub fn set_switch(&self, flag: u32, on: bool) {
+        self.set_flag(flag, on);
+    }
+
+    /// The signal that the parent's death sends, 0 for none.
+    pub fn death_signal(&self) -> u8 {
+        self.death_signal.load(Ordering::Relaxed)
+    }
+
+    /// Sets the signal that the parent's death sends.
+    pub fn set_death_signal(&self, signo: u8) {
+        self.death_signal.store(signo, Ordering::Relaxed);
+    }
+
+    /// personality(2): the old value.
+    pub fn personality(&self, new: Option<u32>) -> u32 {
+        match new {
+            Some(new) => self.personality.swap(new, Ordering::Relaxed),
+            None => self.personality.load(Ordering::Relaxed),
+        }
+    }
+
     /// The address space; none for kernel processes and zombies.
     pub fn space(&self) -> Option<Arc<Space>> {
+        self.space.lock().as_ref().map(|s| s.space().clone())
+    }
+
+    /// The use of the address space, to be shared with a new process.
+    pub(super) fn user_space(&self) -> Option<Arc<UserSpace>> {
         self.space.lock().clone()
     }
 
     /// Puts another address space in; returns the old one, which the caller drops unlocked.
-    pub(super) fn set_space(&self, space: Option<Arc<Space>>) -> Option<Arc<Space>> {
+    pub(super) fn set_space(&self, space: Option<Arc<UserSpace>>) -> Option<Arc<UserSpace>> {
         core::mem::replace(&mut *self.space.lock(), space)
     }
 
@@ -359,6 +406,7 @@ impl Process {
 
     /// Replaces the credentials.
     pub fn set_cred(&self, cred: Cred) {
+        self.uid.store(cred.uid, Ordering::Relaxed);
         let new = Arc::new(cred);
         let old = core::mem::replace(&mut *self.cred.lock(), new);
         drop(old);
@@ -374,8 +422,38 @@ impl Process {
         self.limit(r).soft
     }
 
-    pub(super) fn with_limits<R>(&self, f: impl FnOnce(&mut Rlimits) -> R) -> R {
-        f(&mut self.limits.lock())
+    /// An independent copy of all limits.
+    pub(super) fn limits(&self) -> Rlimits {
+        let values = self.limits.lock().values();
+        Rlimits::from_values(values)
+    }
+
+    /// prlimit(2): replaces a limit; returns the old one.
+    pub fn set_limit(&self, r: Resource, new: Limit, privileged: bool) -> Result<Limit, LimitError> {
+        // The first change of a limit needs memory: outside the lock.
+        let mut fresh = Rlimits::own();
+        let mut limits = self.limits.lock();
+        let old = limits.get(r);
+        limits.check(r, new, privileged)?;
+        if limits.is_default() {
+            core::mem::swap(&mut *limits, &mut fresh);
+        }
+        limits.set(r, new);
+        drop(limits);
+        if r == Resource::Sigpending {
+            self.sigpending.store(small(new.soft), Ordering::Relaxed);
+        }
+        Ok(old)
+    }
+
+    /// RLIMIT_SIGPENDING, without a lock.
+    pub(super) fn sigpending_limit(&self) -> u64 {
+        self.sigpending.load(Ordering::Relaxed).into()
+    }
+
+    /// The real user, without a lock.
+    pub fn uid(&self) -> u32 {
+        self.uid.load(Ordering::Relaxed)
     }
 
     /// What execve left to read.
@@ -481,6 +559,11 @@ impl Process {
         });
         letter
     }
+}
+
+/// A limit in 32 bits.
+fn small(n: u64) -> u32 {
+    n.min(u64::from(u32::MAX)) as u32
 }
 
 impl Thread {

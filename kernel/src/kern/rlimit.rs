@@ -95,7 +95,7 @@ const DEFAULT: [Limit; COUNT] = [
 ];
 
 /// The limits of one process.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Rlimits(Option<Box<[Limit; COUNT]>>);
 
 /// Why a limit was not changed.
@@ -130,8 +130,30 @@ impl Rlimits {
         Ok(())
     }
 
-    /// Sets one limit that has been checked.
-    pub fn set(&mut self, r: Resource, new: Limit) {
-        self.0.get_or_insert_with(|| Box::new(DEFAULT))[r as usize] = new;
+    /// Whether the process carries no limits of its own.
+    pub(super) fn is_default(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// The default limits, ready to be changed.
+    pub(super) fn own() -> Self {
+        Rlimits(Some(Box::new(DEFAULT)))
+    }
+
+    /// The limits as values, where they are not the defaults.
+    pub(super) fn values(&self) -> Option<[Limit; COUNT]> {
+        self.0.as_deref().copied()
+    }
+
+    /// Limits of those values.
+    pub(super) fn from_values(values: Option<[Limit; COUNT]>) -> Self {
+        Rlimits(values.map(Box::new))
+    }
+
+    /// Sets one limit that has been checked, of limits that are not the defaults.
+    pub(super) fn set(&mut self, r: Resource, new: Limit) {
+        if let Some(own) = &mut self.0 {
+            own[r as usize] = new;
+        }
     }
 }

@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use ksync::Spin;
+use ksync::{HeldLocks, Spin};
 
 use super::idlist::IdLinks;
 use super::ids::Id;
@@ -149,6 +149,10 @@ pub struct Thread {
     pub usage: Usage,
     /// When it was made, monotonic nanoseconds.  Const.
     pub(super) start_ns: u64,
+    /// The futex bucket that it waits in.  That bucket's lock.
+    pub(super) futex_bucket: AtomicU32,
+    /// Locks held, in debug builds.  *Own*.
+    held: Option<Box<HeldLocks>>,
     pub(super) entry: Spin<Option<KernelEntry>, lock::ThreadLock>,
     /// Registers and stack while not on a CPU.
     pub(super) machine: arch::context::ThreadState,
@@ -211,6 +215,8 @@ impl Thread {
             comm: Spin::new(b.comm),
             usage: Usage::default(),
             start_ns: super::time::monotonic_ns(),
+            futex_bucket: AtomicU32::new(0),
+            held: cfg!(debug_assertions).then(|| Box::new(HeldLocks::new())),
             entry: Spin::new(b.entry),
             machine: b.machine,
         })
@@ -297,6 +303,71 @@ impl Thread {
     /// Gives the token.
     pub(super) fn give_token(&self) {
         self.token.store(true, Ordering::SeqCst);
+    }
+
+    /// The locks that it holds, for the checks of debug builds.
+    pub fn held(&self) -> &HeldLocks {
+        static NONE: HeldLocks = HeldLocks::new();
+        self.held.as_deref().unwrap_or(&NONE)
+    }
+
+    /// Head of the robust futex list, 0 for none.
+    pub fn robust_list(&self) -> u64 {
+        self.robust_list.load(Ordering::Relaxed)
+    }
+
+    /// Where exit writes 0 and wakes a futex, 0 for nowhere.
+    pub fn clear_child_tid(&self) -> u64 {
+        self.clear_child_tid.load(Ordering::Relaxed)
+    }
+
+    /// Sets the head of the robust futex list.  By the thread itself.
+    pub fn set_robust_list(&self, head: u64) {
+        self.robust_list.store(head, Ordering::Relaxed);
+    }
+
+    /// Where exit writes 0 and wakes a futex, 0 for nowhere.  By the thread itself.
+    pub fn set_clear_child_tid(&self, addr: u64) {
+        self.clear_child_tid.store(addr, Ordering::Relaxed);
+    }
+
+    /// Brings the run time up to now.  By the thread itself.
+    pub fn charge_now(&self) {
+        // The tick charges, too.
+        let irq = arch::irq::save();
+        self.sched.charge(super::time::monotonic_ns());
+        arch::irq::restore(irq);
+    }
+
+    /// Whether a temporary signal mask is to be taken back.
+    #[inline]
+    pub fn wants_mask_back(&self) -> bool {
+        self.has(flag::RESTORE_MASK)
+    }
+
+    /// The CPUs that it may run on.
+    pub fn affinity(&self) -> &super::sched::CpuMask {
+        self.sched.affinity()
+    }
+
+    /// Its scheduling policy.
+    pub fn policy(&self) -> super::sched::Policy {
+        self.sched.policy()
+    }
+
+    /// Sets its scheduling policy.
+    pub fn set_policy(&self, policy: super::sched::Policy) {
+        self.sched.set_policy(policy);
+    }
+
+    /// nice(2)'s value.
+    pub fn nice(&self) -> i8 {
+        self.sched.nice()
+    }
+
+    /// Sets nice(2)'s value.
+    pub fn set_nice(&self, nice: i8) {
+        self.sched.set_nice(nice);
     }
 
     /// The CPU that it runs on, or ran on last.

@@ -90,6 +90,8 @@ struct Wheel {
     levels: [Level; LEVELS],
     /// When the scheduler wants its tick; `u64::MAX` for never.
     tick_at: u64,
+    /// What the machine's timer is armed for.
+    armed: u64,
 }
 
 fn shift(level: usize) -> u32 {
@@ -99,7 +101,7 @@ fn shift(level: usize) -> u32 {
 impl Wheel {
     const fn new() -> Self {
         const EMPTY: Level = Level { slots: [const { IdList::new() }; SLOTS], used: 0 };
-        Wheel { now: 0, levels: [EMPTY; LEVELS], tick_at: u64::MAX }
+        Wheel { now: 0, levels: [EMPTY; LEVELS], tick_at: u64::MAX, armed: u64::MAX }
     }
 
     /// The finest place from which `at` is less than a turn away.
@@ -140,6 +142,14 @@ impl Wheel {
         let ahead = used.rotate_right((here % SLOTS as u64) as u32).trailing_zeros();
         let index = here + u64::from(ahead);
         Some(((index % SLOTS as u64) as usize, index << shift))
+    }
+
+    /// Arms the machine for `at` unless it is armed for something earlier.
+    fn arm_for(&mut self, at: u64) {
+        if at < self.armed {
+            self.armed = at;
+            arch::timer::arm(at);
+        }
     }
 
     /// When something is to be done next: a timer of level 0 at its time, an upper slot at its
@@ -225,15 +235,11 @@ fn arm(id: u32, n: &TimerNode, at: u64) {
     n.at.store(at, Ordering::Relaxed);
     n.cpu.store(cpu as u32, Ordering::SeqCst);
     // A wheel that was idle for long lags behind; an empty one may jump.
-    let before = wheel.next(&pin).min(wheel.tick_at);
-    if before == u64::MAX {
+    if wheel.levels.iter().all(|l| l.used == 0) {
         wheel.now = wheel.now.max(time::monotonic_ns().min(at));
     }
     wheel.insert(&pin, id, n);
-    let next = wheel.next(&pin);
-    if next < before {
-        arch::timer::arm(next);
-    }
+    wheel.arm_for(at);
 }
 
 fn cancel(id: u32, n: &TimerNode) -> bool {
@@ -287,12 +293,15 @@ pub(super) fn run(pin: &CpuPin) -> bool {
             ticked = true;
         }
         let next = w.next(pin).min(w.tick_at);
+        w.armed = u64::MAX;
+        if next > now {
+            w.arm_for(next);
+        }
         drop(w);
         for &id in &due[..n] {
             fire(pin, id);
         }
         if next > now {
-            arch::timer::arm(next);
             return ticked;
         }
     }
@@ -312,9 +321,7 @@ fn fire(pin: &CpuPin, id: u32) {
 pub(super) fn set_tick(pin: &CpuPin, at: u64) {
     let mut wheel = wheels().get(pin).lock();
     wheel.tick_at = at;
-    let next = wheel.next(pin).min(at);
-    drop(wheel);
-    arch::timer::arm(next);
+    wheel.arm_for(at);
 }
 
 const _: () = assert!(size_of::<TimerNode>() <= 24 + 8);

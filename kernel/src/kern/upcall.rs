@@ -1,77 +1,178 @@
-//! What the machine calls.
-use core::sync::atomic::{AtomicUsize, Ordering};
+//! What the machine layer calls, and the order in which the kernel starts.
 
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::signal::{self, SigInfo, code, sig};
+use super::{Resource, current, futex, ids, kthread, sched, selftest, space, timer};
 use crate::arch::{self, BootInfo, TrapFrame, UserFrame};
+use crate::kprintln;
 
 /// What became of a page fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handled {
-    /// The access can be tried again, or the user was sent a signal.
+    /// The access can be tried again.
     Resolved,
-    /// The kernel's access fails.
+    /// It cannot; in user mode the thread has a signal pending.
     Unresolved,
 }
 
-static ARRIVED: AtomicUsize = AtomicUsize::new(0);
+/// The other CPUs may look at what the boot CPU has set up.
+static READY: AtomicBool = AtomicBool::new(false);
+/// CPUs in their idle loops.
+static RUNNING: AtomicU32 = AtomicU32::new(0);
 
-/// On CPU 0, interrupts off, on its final stack.
+/// The boot CPU's way into the kernel, on its final stack, interrupts off.
 pub fn kmain(info: BootInfo) -> ! {
-    crate::kprintln!("Pantala on {} CPUs", info.ncpus);
-    for range in info.memory {
-        crate::kprintln!(
-            "node {}: frames {:#x} to {:#x}",
-            range.node,
-            range.start,
-            range.end
-        );
+    let ncpus = info.ncpus;
+    let options = crate::boot::options(info.cmdline);
+    crate::mm::init(&info);
+    ids::init(ncpus);
+    timer::init(ncpus);
+    sched::init(ncpus);
+    space::init(ncpus);
+    futex::init(ncpus);
+    for cpu in 1..ncpus {
+        super::epoch().offline(cpu);
     }
+    enter_scheduler();
+    READY.store(true, Ordering::Release);
     arch::release_cpus();
-    while ARRIVED.load(Ordering::Acquire) + 1 < info.ncpus {
+    let started = kthread::spawn("boot", None, 0, move || boot_thread(info, options));
+    assert!(started.is_ok(), "no memory for the first thread");
+    sched::idle()
+}
+
+/// Another CPU's way into the kernel, on its final stack, interrupts off.
+pub fn ap_main(cpu: usize) -> ! {
+    while !READY.load(Ordering::Acquire) {
         arch::cpu::relax();
     }
-    crate::kprintln!("CPU 0 of {} is up", info.ncpus);
+    super::epoch().online(cpu);
+    enter_scheduler();
+    sched::idle()
+}
+
+/// Makes what runs on this CPU its idle thread.
+fn enter_scheduler() {
+    let pin = ksync::pin();
+    let idle = kthread::idle_thread(pin.cpu());
+    sched::first_switch(&pin, &idle);
+    RUNNING.fetch_add(1, Ordering::SeqCst);
+}
+
+/// The rest of the start, where sleeping is possible.
+fn boot_thread(info: BootInfo, options: crate::boot::Options) {
+    while (RUNNING.load(Ordering::SeqCst) as usize) < info.ncpus {
+        sched::yield_now();
+    }
+    kprintln!("{} CPUs run", info.ncpus);
+    crate::mm::start_daemons(&options);
+    if options.selftest {
+        selftest::run();
+    }
+    super::start::init_process(&info, &options);
+}
+
+/// Init has ended with `status`: the machine goes off, and its host is told.
+pub(super) fn init_exited(status: u32) -> ! {
+    let code = if status & 0x7f == 0 { status >> 8 & 0xff } else { 128 + (status & 0x7f) };
+    kprintln!("init has ended with status {code}");
+    arch::power::debug_exit(code as u8);
     arch::power::off()
 }
 
-/// On every other CPU, interrupts off, on its final stack.
-pub fn ap_main(cpu: usize) -> ! {
-    crate::kprintln!("CPU {cpu} is up");
-    ARRIVED.fetch_add(1, Ordering::Release);
-    loop {
-        arch::cpu::halt_until_interrupt();
+/// A system call.  Interrupts and preemption are on.
+#[inline]
+pub fn syscall(frame: &mut UserFrame) {
+    crate::syscall::dispatch(frame);
+}
+
+/// A page fault at `va`: in user mode, or of a user copy with faults allowed.  Interrupts are on.
+pub fn page_fault(frame: &mut TrapFrame, va: u64, error: u64, from_user: bool) -> Handled {
+    match crate::mm::page_fault(va, error, frame.rsp, from_user) {
+        Ok(()) => Handled::Resolved,
+        Err(fault) => {
+            if from_user {
+                signal::deliver_fault(fault);
+            }
+            Handled::Unresolved
+        }
     }
 }
 
-/// A system call; interrupts on.
-pub fn syscall(frame: &mut UserFrame) {
-    frame.rax = (-38i64).cast_unsigned();
+/// An exception in user mode.  Interrupts are on.
+pub fn user_exception(frame: &mut TrapFrame, vector: u64, _error: u64) {
+    let (signo, code) = match vector {
+        0 => (sig::FPE, code::FPE_INTDIV),
+        1 => (sig::TRAP, code::TRAP_TRACE),
+        3 => (sig::TRAP, code::TRAP_BRKPT),
+        6 => (sig::ILL, code::ILL_ILLOPN),
+        16 | 19 => (sig::FPE, code::FPE_FLTINV),
+        17 => (sig::BUS, code::BUS_ADRALN),
+        // Bound, segment, stack and general protection faults have no address to tell.
+        _ => {
+            signal::deliver_fault(SigInfo::kernel(sig::SEGV));
+            return;
+        }
+    };
+    signal::deliver_fault(SigInfo::fault(signo, code, frame.rip));
 }
 
-/// A page fault on a user address; interrupts on, may sleep.
-pub fn page_fault(_: &mut TrapFrame, _address: u64, _error: u64, _from_user: bool) -> Handled {
-    Handled::Unresolved
+/// The timer's interrupt.  Interrupts are off.
+pub fn timer_expired(from_user: bool) {
+    sched::timer_interrupt(from_user);
 }
 
-/// An exception in user mode; interrupts on, may sleep.
-pub fn user_exception(frame: &mut TrapFrame, vector: u64, error: u64) {
-    panic!(
-        "exception {vector} ({error:#x}) in user mode at {:#x}",
-        frame.rip
-    );
+/// Another CPU asks for a look at the run queue.  Interrupts are off.
+pub fn reschedule_ipi() {
+    sched::reschedule_interrupt();
 }
 
-/// The one-shot timer of this CPU fired; interrupts off, on the interrupt stack.
-pub fn timer_expired(_from_user: bool) {}
+/// The way back to user mode, a quiescent point.  Interrupts are off on entry and on return.
+#[inline]
+pub fn before_user_return(frame: &mut UserFrame) {
+    let me = current();
+    super::epoch().quiescent(&mut ksync::pin());
+    if arch::preempt::need_resched() || me.signal_pending() || me.wants_mask_back() || sched::reclaim_due() {
+        signal::before_user_return(frame);
+    }
+}
 
-/// Another CPU asks this one to look at its run queue; interrupts off, on the interrupt stack.
-pub fn reschedule_ipi() {}
+/// Preemption is possible and wanted.  Interrupts may be on or off, and stay so.
+pub fn preempt_check() {
+    sched::preempt_check();
+}
 
-/// Last thing before user mode; interrupts off on entry and exit.
-pub fn before_user_return(_: &mut UserFrame) {}
+/// A byte from the console.  Interrupts are off.
+pub fn serial_input(byte: u8) {
+    super::serial::received(byte);
+}
 
-/// An interrupt of kernel mode ends while a reschedule is wanted and allowed; interrupts off on entry and exit,
-/// on the thread's stack. Also called, with interrupts on, when preemption comes back on.
-pub fn preempt_check() {}
+/// Sleeps until the calling thread is given the token of `ksync`'s locks.
+pub fn park() {
+    current().park_for_token();
+}
 
-/// A byte from the serial line; interrupts off, on the interrupt stack.
-pub fn serial_input(_: u8) {}
+/// Gives a thread that token.
+pub fn unpark(tid: u32) {
+    let pin = ksync::pin();
+    if let Some(t) = ids::thread(&pin, tid) {
+        t.give_token();
+        sched::wake(&pin, t);
+    }
+}
+
+/// Lets others run for a while, in a loop that waits for a grace period.
+pub fn doze() {
+    if arch::current::try_current().is_some() && arch::preempt::count() == 0 {
+        let soon = super::park::Deadline::after(sched::TICK_NS / 4);
+        let _ = super::park::sleep_until(soon, super::park::Interruptible::No);
+    } else {
+        arch::cpu::relax();
+    }
+}
+
+/// The limit that a page fault on a growing stack must keep.
+pub fn stack_limit() -> u64 {
+    current().process().rlimit(Resource::Stack)
+}

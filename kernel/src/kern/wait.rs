@@ -30,8 +30,8 @@ use super::{ids, lock};
 
 /// A thread's interest: its number and the round that it registered in.  `tid` 0: none.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Registration {
-    tid: u32,
+pub(super) struct Registration {
+    pub tid: u32,
     round: u32,
 }
 
@@ -44,7 +44,7 @@ impl Registration {
     }
 
     /// Tells the thread; false if the registration is void or another queue told it before.
-    fn notify(self, pin: &CpuPin) -> bool {
+    pub fn notify(self, pin: &CpuPin) -> bool {
         match ids::thread(pin, self.tid) {
             Some(t) if t.round.notify(self.round) => {
                 sched::wake(pin, t);
@@ -203,6 +203,11 @@ pub struct Waiter {
 impl Waiter {
     pub(super) fn new(tid: u32, round: u32) -> Self {
         Waiter { me: Registration { tid, round } }
+    }
+
+    /// What a list that is not a wait queue keeps to wake this thread.
+    pub(super) fn registration(&self) -> Registration {
+        self.me
     }
 
     /// Asks to be woken by `queue`.  To be called before the condition is tested.

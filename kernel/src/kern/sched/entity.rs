@@ -150,7 +150,7 @@ impl Entity {
     }
 
     /// Charges the running thread for the time since the last charge; returns its virtual time.
-    pub(super) fn charge(&self, now: u64) -> u64 {
+    pub(in super::super) fn charge(&self, now: u64) -> u64 {
         let ran = now.saturating_sub(self.since.load(Ordering::Relaxed));
         self.since.store(now, Ordering::Relaxed);
         self.runtime.store(self.runtime_ns() + ran, Ordering::Relaxed);

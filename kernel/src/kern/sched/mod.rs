@@ -12,6 +12,7 @@
 
 mod balance;
 mod entity;
+mod loadavg;
 mod mask;
 mod queue;
 mod switch;
@@ -26,8 +27,9 @@ use super::{ids, lock, time, timer};
 use crate::arch;
 
 pub use entity::{Entity, Policy};
+pub use loadavg::load_average;
 pub use mask::CpuMask;
-pub(super) use switch::{Reason, finish_switch, first_switch, idle, switch_away};
+pub(super) use switch::{Reason, first_switch, idle, switch_away, thread_start};
 
 /// Nanoseconds between a busy CPU's ticks, and a thread's slice.
 pub const TICK_NS: u64 = 4_000_000;
@@ -46,6 +48,8 @@ pub(super) struct Cpu {
     /// The thread that the present switch leaves, and why.  Own CPU, preemption off.
     leaving: AtomicU32,
     leaving_why: AtomicU32,
+    /// A tick has passed since retired memory was looked after.  Own CPU.
+    reclaim: AtomicBool,
     /// Its idle thread.  Set once.
     idle_thread: Once<Arc<Thread>>,
     /// Counted events.  Own CPU.
@@ -90,6 +94,7 @@ pub(super) fn init(ncpus: usize) {
             running_vt: AtomicU64::new(0),
             leaving: AtomicU32::new(0),
             leaving_why: AtomicU32::new(0),
+            reclaim: AtomicBool::new(false),
             idle_thread: Once::new(),
             stats: CpuStats::default(),
         })
@@ -153,7 +158,8 @@ fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, woken: bool) {
         q.follow(running_vt);
     }
     t.sched.set_cpu(cpu);
-    let vt = q.push(pin, t.tid(), q.base_vt() + t.sched.vt());
+    let base = q.base_vt();
+    let vt = q.push(pin, t.tid(), base + t.sched.vt());
     t.sched.set_vt(vt);
     c.len.fetch_add(1, Ordering::SeqCst);
     drop(q);
@@ -191,14 +197,34 @@ pub fn preempt_check() {
     }
 }
 
+/// What every interrupt handler here does first: an idle CPU is outside the epoch, and handlers look
+/// things up.
+pub(super) fn interrupt() -> CpuPin {
+    let pin = ksync::pin();
+    if cpus().get(&pin).idle.load(Ordering::Relaxed) {
+        super::epoch().online(pin.cpu());
+    }
+    pin
+}
+
+/// Whether this CPU has retired memory to look after, before it enters user mode.
+#[inline]
+pub(super) fn reclaim_due() -> bool {
+    cpus().get(&ksync::pin()).reclaim.load(Ordering::Relaxed)
+}
+
+/// Frees what this CPU retired long enough ago.  Interrupts are on.
+pub(super) fn reclaim() {
+    let pin = ksync::pin();
+    cpus().get(&pin).reclaim.store(false, Ordering::Relaxed);
+    super::epoch().reclaim(&pin);
+}
+
 /// The timer's interrupt on this CPU.  Interrupts and preemption are off.
 pub(super) fn timer_interrupt(from_user: bool) {
-    let mut pin = ksync::pin();
+    let pin = interrupt();
     if timer::run(&pin) {
         tick(&pin, from_user);
-    }
-    if from_user {
-        super::epoch().quiescent(&mut pin);
     }
 }
 
@@ -225,6 +251,10 @@ fn tick(pin: &CpuPin, from_user: bool) {
     if first.is_some_and(|first| first <= queue::bucket(vt)) {
         arch::preempt::set_need_resched();
     }
+    c.reclaim.store(true, Ordering::Relaxed);
+    if pin.cpu() == 0 {
+        loadavg::sample(now);
+    }
     balance::at_tick(pin, now);
     super::itimer::cpu_tick(&me, from_user, TICK_NS);
     timer::set_tick(pin, now + TICK_NS);
@@ -232,6 +262,7 @@ fn tick(pin: &CpuPin, from_user: bool) {
 
 /// Another CPU asks this one to look at its queue.  Interrupts are off.
 pub(super) fn reschedule_interrupt() {
+    let _pin = interrupt();
     arch::preempt::set_need_resched();
 }
 

@@ -140,7 +140,8 @@ fn leave(_pin: &CpuPin, c: &Cpu, me: &Thread, next: &Thread, why: Reason) {
     c.leaving.store(me.tid(), Ordering::Relaxed);
     c.leaving_why.store(why as u32, Ordering::Relaxed);
     super::super::space::switch(me, next);
-    arch::context::switch_threads(me, next);
+    arch::current::set_current(next);
+    arch::context::switch(&me.machine, &next.machine);
     finish_switch();
 }
 
@@ -175,18 +176,29 @@ pub fn finish_switch() {
     }
 }
 
+/// Where every new thread begins: as the other end of the switch that first chose it.
+pub fn thread_start() -> ! {
+    finish_switch();
+    // The pin that the switch was made under.
+    arch::preempt::enable_no_check();
+    arch::irq::enable();
+    super::super::kthread::run_entry()
+}
+
 /// Makes the caller, on its CPU's first stack, that CPU's idle thread.
 pub fn first_switch(pin: &CpuPin, idle: &Arc<Thread>) {
     let c = cpus().get(pin);
     let _ = c.idle_thread.set(idle.clone());
     idle.state.store(State::Running as u8, Ordering::SeqCst);
     idle.sched.set_cpu(pin.cpu());
-    arch::context::adopt(idle);
+    arch::current::set_current(idle);
 }
 
 /// The idle thread's life: run what there is, take what others have, halt.
 pub fn idle() -> ! {
     loop {
+        // Destructors may wait for other CPUs, so interrupts are on.
+        let more = epoch().reclaim(&ksync::pin());
         let irq = arch::irq::save();
         let mut pin = ksync::pin();
         let c = cpus().of(pin.cpu());
@@ -200,7 +212,6 @@ pub fn idle() -> ! {
             continue;
         }
         epoch().quiescent(&mut pin);
-        let more = epoch().reclaim(&pin);
         c.idle.store(true, Ordering::SeqCst);
         if c.len.load(Ordering::SeqCst) == 0 && !arch::preempt::need_resched() {
             if more {

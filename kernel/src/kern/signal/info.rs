@@ -1,7 +1,8 @@
 //! What is known of a signal besides its number: siginfo_t.
 
 /// Values of `si_code`.
-#[expect(missing_docs, reason = "sigaction(2) explains each")]
+
+#[allow(missing_docs, reason = "sigaction(2) explains each")]
 pub mod code {
     pub const USER: i32 = 0;
     pub const KERNEL: i32 = 0x80;

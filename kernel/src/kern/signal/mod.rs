@@ -21,10 +21,11 @@ pub(super) use deliver::deliver_fault;
 pub use frame::sigreturn;
 pub use info::{SigFields, SigInfo, code};
 pub use pending::Pending;
-pub use send::{SendError, force, send_process, send_thread, signal_group, signal_pgrp};
+pub use send::{SendError, force, kill_process, queue_process, send_process, send_thread, signal_group, signal_pgrp};
 pub(super) use stop::{StopReport, notify_parent_stopped};
 
 use super::thread::{Thread, flag};
+use super::process::Process;
 use alloc::sync::Arc;
 
 /// Signals pending for one thread.
@@ -33,7 +34,8 @@ pub type ThreadPending = Pending;
 pub type SharedPending = Pending;
 
 /// Signal numbers.
-#[expect(missing_docs, reason = "signal(7) explains each")]
+
+#[allow(missing_docs, reason = "signal(7) explains each")]
 pub mod sig {
     pub const HUP: u8 = 1;
     pub const INT: u8 = 2;
@@ -177,6 +179,16 @@ pub enum RestartBlock {
 }
 
 impl Thread {
+    /// sigaltstack(2)'s stack.
+    pub fn altstack(&self) -> AltStack {
+        *self.altstack.lock()
+    }
+
+    /// Sets sigaltstack(2)'s stack.  By the thread itself.
+    pub fn set_altstack(&self, stack: AltStack) {
+        *self.altstack.lock() = stack;
+    }
+
     /// Whether something wants the thread out of an interruptible sleep.
     #[inline]
     pub fn signal_pending(&self) -> bool {
@@ -230,4 +242,41 @@ impl Thread {
     pub fn take_restart(&self) -> RestartBlock {
         core::mem::replace(&mut *self.restart.lock(), RestartBlock::None)
     }
+}
+
+/// The action of `signo`.
+pub fn action(p: &Process, signo: u8) -> Action {
+    let actions = p.signals.lock().actions.clone();
+    actions.get(signo)
+}
+
+/// sigaction(2): sets the action of `signo`; returns the old one.  Pending signals that are
+/// now ignored are forgotten.
+pub fn set_action(p: &Process, signo: u8, new: Action) -> Action {
+    let actions = p.signals.lock().actions.clone();
+    let old = actions.set(signo, new);
+    if actions.ignores(signo) {
+        let set = SigSet::one(signo);
+        p.pending.flush(set);
+        p.each_thread(|t| {
+            t.pending.flush(set);
+            true
+        });
+    }
+    old
+}
+
+/// Signals pending for `t` or for its process.
+pub fn pending(t: &Thread) -> SigSet {
+    SigSet(t.pending.bits() | t.process.pending.bits())
+}
+
+/// Takes a pending signal of `set` for `t`, which is the caller.
+pub fn take(t: &Thread, set: SigSet) -> Option<SigInfo> {
+    t.pending.take(set).or_else(|| t.process.pending.take(set))
+}
+
+/// The words of a `stack_t` for sigaltstack(2), for a thread whose stack pointer is `sp`.
+pub fn altstack_words(stack: &AltStack, sp: u64) -> [u64; 3] {
+    frame::stack_words(stack, sp)
 }

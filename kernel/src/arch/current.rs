@@ -1,0 +1,131 @@
+//! The running thread, and the machine as the locks see it.
+
+#![expect(unsafe_code, reason = "the current thread is a raw pointer of the CPU, typed here")]
+
+use core::marker::PhantomData;
+use core::ops::Deref;
+use core::ptr::NonNull;
+
+use ksync::{HeldLocks, Parker, Platform};
+
+use super::{cpu, irq, percpu, preempt, time};
+use crate::kern::{Thread, upcall};
+
+/// The running thread, as seen by itself.
+///
+/// It can neither be sent away nor outlive the thread's stack, so the thread outlives it.
+#[derive(Clone, Copy)]
+pub struct Current {
+    thread: NonNull<Thread>,
+    /// Belongs to the thread that asked.
+    _local: PhantomData<*mut ()>,
+}
+
+impl Deref for Current {
+    type Target = Thread;
+    #[inline(always)]
+    fn deref(&self) -> &Thread {
+        // SAFETY: the scheduler installs only threads that it keeps alive until after they have left the
+        // CPU for the last time, and a `Current` lives on the stack of its own thread.
+        unsafe { self.thread.as_ref() }
+    }
+}
+
+/// The running thread.  Not to be called before the first one runs on this CPU.
+#[inline(always)]
+pub fn current() -> Current {
+    match NonNull::new(percpu::current().cast::<Thread>()) {
+        Some(thread) => Current { thread, _local: PhantomData },
+        None => no_thread(),
+    }
+}
+
+#[cold]
+fn no_thread() -> ! {
+    panic!("no thread runs on this CPU yet")
+}
+
+/// The running thread, if the CPU has one yet.
+pub fn try_current() -> Option<Current> {
+    NonNull::new(percpu::current().cast::<Thread>()).map(|thread| Current { thread, _local: PhantomData })
+}
+
+/// Makes `thread` the running one.  Called by the scheduler, with preemption off, for a thread that
+/// stays alive until another has run on this CPU.
+#[inline]
+pub fn set_current(thread: &Thread) {
+    percpu::set_current(core::ptr::from_ref(thread).cast_mut().cast());
+}
+
+/// This machine under the locks of `ksync`.
+struct Machine;
+
+/// Locks held before a CPU has a thread.
+static BOOT_HELD: HeldLocks = HeldLocks::new();
+
+impl Platform for Machine {
+    #[inline(always)]
+    fn cpu() -> usize {
+        cpu::id()
+    }
+
+    #[inline(always)]
+    fn preempt_disable() {
+        preempt::disable();
+    }
+
+    #[inline(always)]
+    fn preempt_enable() {
+        preempt::enable();
+    }
+
+    #[inline(always)]
+    fn preempt_count() -> usize {
+        preempt::count() as usize
+    }
+
+    #[inline(always)]
+    fn irq_save() -> usize {
+        irq::save() as usize
+    }
+
+    #[inline(always)]
+    fn irq_restore(state: usize) {
+        irq::restore(state as irq::Flags);
+    }
+
+    #[inline(always)]
+    fn ticks() -> u64 {
+        time::ticks()
+    }
+
+    #[inline(always)]
+    fn relax() {
+        cpu::relax();
+    }
+
+    fn doze() {
+        upcall::doze();
+    }
+
+    fn parker() -> Parker {
+        Parker(current().tid() as usize)
+    }
+
+    fn park() {
+        upcall::park();
+    }
+
+    fn unpark(parker: Parker) {
+        upcall::unpark(parker.0 as u32);
+    }
+
+    fn with_held(f: &mut dyn FnMut(&HeldLocks)) {
+        match try_current() {
+            Some(me) => f(me.held()),
+            None => f(&BOOT_HELD),
+        }
+    }
+}
+
+ksync::platform!(Machine);

@@ -1,0 +1,344 @@
+//! How threads and processes end.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use ksync::CpuPin;
+
+use super::group::Group;
+use super::process::{Life, Process, flag as pflag};
+use super::signal::{self, Disposition, SigFields, SigInfo, code, sig};
+use super::thread::{State, Thread, flag};
+use super::{Current, current, epoch, futex, ids, sched, space, timer, wait4};
+
+/// Children that change parents in one hold of the family lock.
+const SLICE: usize = 32;
+
+/// Makes all threads of `p` die, with the wait4 status `status`; only the first call counts.
+/// Callable from interrupts.
+pub(super) fn begin_group_exit(pin: &CpuPin, p: &Process, status: u32) {
+    let threads = p.threads.lock();
+    if p.exiting.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    p.status.store(status, Ordering::SeqCst);
+    threads.each(pin, |tid| {
+        if let Some(t) = ids::thread(pin, tid) {
+            doom(pin, t);
+        }
+        true
+    });
+}
+
+/// Makes one thread die on its way to user mode.
+pub(super) fn doom(pin: &CpuPin, t: &Thread) {
+    t.set(flag::KILLED);
+    sched::wake(pin, t);
+    sched::poke(pin, t);
+}
+
+/// exit_group(2).
+pub fn exit_group(code: u32) -> ! {
+    begin_group_exit(&ksync::pin(), current().process(), (code & 0xff) << 8);
+    exit_thread(0)
+}
+
+/// Ends the calling thread; `code` counts if it is the last and nothing ended the group before.
+/// Called with interrupts and preemption on and no lock held.
+pub fn exit_thread(code: u32) -> ! {
+    finish_thread(code);
+    loop {
+        sched::switch_away(sched::Reason::Exit);
+    }
+}
+
+/// All of a thread's end that can still sleep, in a frame that is gone at the last switch.
+#[inline(never)]
+fn finish_thread(code: u32) {
+    let me = current();
+    let p = me.process().clone();
+    me.set(flag::KILLED);
+    if !me.is_kernel() {
+        futex::release_robust(&me);
+        clear_child_tid(&me);
+    }
+    timer::cancel_thread(&me);
+    p.accounts.lock().dead_threads.add(&me.times());
+    if me.tid() == p.pid() {
+        *p.comm.lock() = me.comm();
+    }
+    let last = {
+        let pin = ksync::pin();
+        let mut threads = p.threads.lock();
+        threads.remove(&pin, me.tid());
+        let left = p.thread_count.fetch_sub(1, Ordering::SeqCst) - 1;
+        if left == 0 && !p.exiting.swap(true, Ordering::SeqCst) {
+            p.status.store((code & 0xff) << 8, Ordering::SeqCst);
+        }
+        left == 0
+    };
+    if last {
+        finish_process(&p);
+    } else {
+        p.group_wait.wake_all();
+        signal::notify_parent_stopped(&p);
+        space::leave();
+    }
+    me.state.store(State::Dead as u8, Ordering::SeqCst);
+}
+
+fn clear_child_tid(me: &Current) {
+    let addr = me.clear_child_tid.swap(0, Ordering::Relaxed);
+    // Only another user of the memory could look; the last one's word need not be written.
+    if addr != 0 && crate::uaccess::UserPtr::<u32>::new(addr).write(&0).is_ok() {
+        futex::wake_exited(addr);
+    }
+}
+
+/// The last thread has left.
+fn finish_process(p: &Arc<Process>) {
+    timer::cancel_process(p);
+    // Files first: closing may write to user-visible places and wake others early.
+    drop(p.set_files(None));
+    drop(p.set_fs(None));
+    let space = p.set_space(None);
+    if let Some(space) = &space {
+        let rss = crate::mm::max_rss_kib(space.space());
+        let mut accounts = p.accounts.lock();
+        accounts.dead_threads.max_rss_kib = accounts.dead_threads.max_rss_kib.max(rss);
+    }
+    space::leave();
+    drop(space);
+    p.vfork_done.open();
+    p.set_program(Default::default());
+    if p.pid() == 1 {
+        super::init_exited(p.status.load(Ordering::SeqCst));
+    }
+    let group = p.group();
+    let leads_session = p.pid() == p.sid();
+    leave_children(p);
+    if let Some(group) = &group {
+        if leads_session {
+            hang_up(group);
+        }
+        orphan_check_of_own(p, group);
+    }
+    become_zombie(p);
+}
+
+/// A session leader's death takes the terminal from the session.
+fn hang_up(group: &Group) {
+    if let Some(terminal) = group.session().set_terminal(None) {
+        crate::fs::tty::session_leader_exited(&terminal, group.session().sid());
+    }
+}
+
+/// If `p` was what kept its group from being orphaned, stopped members get SIGHUP and SIGCONT.
+fn orphan_check_of_own(p: &Process, group: &Group) {
+    let parent = ids::find_process(p.ppid());
+    let kept = parent.is_some_and(|parent| parent.pgid() != p.pgid() && parent.sid() == p.sid());
+    if kept {
+        p.life.store(Life::Zombie as u8, Ordering::SeqCst);
+        hang_up_if_orphaned(group);
+        p.life.store(Life::Alive as u8, Ordering::SeqCst);
+    }
+}
+
+/// A newly orphaned group with a stopped member gets SIGHUP and SIGCONT.
+fn hang_up_if_orphaned(group: &Group) {
+    if !group.is_orphaned() {
+        return;
+    }
+    let pin = ksync::pin();
+    let mut stopped = false;
+    let mut seen = [0u32; SLICE];
+    let mut n = 0;
+    group.each(&pin, |pid| {
+        seen[n] = pid;
+        n += 1;
+        n < SLICE
+    });
+    for &pid in &seen[..n] {
+        stopped |= ids::process(&pin, pid).is_some_and(|p| p.signals.lock().stop.stopping);
+    }
+    drop(pin);
+    if stopped {
+        signal::signal_pgrp(group.pgid(), sig::HUP);
+        signal::signal_pgrp(group.pgid(), sig::CONT);
+    }
+}
+
+/// The process that takes the orphans of `p`: the nearest subreaper above it, or init.
+fn reaper_of(p: &Process) -> Option<Arc<Process>> {
+    if p.has(pflag::HAS_SUBREAPER) {
+        let mut at = ids::find_process(p.ppid());
+        while let Some(q) = at {
+            if q.pid() <= 1 {
+                break;
+            }
+            if q.has(pflag::SUBREAPER) && q.is_alive() {
+                return Some(q);
+            }
+            at = ids::find_process(q.ppid());
+        }
+    }
+    ids::find_process(1)
+}
+
+/// Gives the children of `p` to its reaper, slice by slice.
+fn leave_children(p: &Arc<Process>) {
+    loop {
+        let mut slice = [0u32; SLICE];
+        let mut n = 0;
+        let reaper;
+        {
+            let pin = ksync::pin();
+            let mut family = p.family.lock();
+            while n < SLICE {
+                let Some(pid) = family.living.pop_front(&pin).or_else(|| family.zombies.pop_front(&pin)) else {
+                    break;
+                };
+                slice[n] = pid;
+                n += 1;
+            }
+            if n == 0 {
+                family.closed = true;
+                return;
+            }
+            // In limbo from here on: on no list, but with the new parent's number.
+            drop(family);
+            reaper = reaper_of(p);
+        }
+        let Some(reaper) = reaper else { return };
+        for &pid in &slice[..n] {
+            if let Some(child) = ids::find_process(pid) {
+                adopt(&reaper, &child, p.pid());
+            }
+        }
+    }
+}
+
+/// Lists `child`, which is in limbo, under `reaper` or, if that is going too, under its reaper.
+fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: u32) {
+    let death_signal = child.death_signal.load(Ordering::Relaxed);
+    if death_signal != 0 && child.ppid() == from {
+        signal::send_process(child, SigInfo::user(death_signal, code::USER, from, 0));
+    }
+    let mut parent = reaper.clone();
+    let zombie = loop {
+        let pin = ksync::pin();
+        let mut family = parent.family.lock();
+        if family.closed {
+            drop(family);
+            drop(pin);
+            match reaper_of(&parent) {
+                Some(next) => parent = next,
+                None => return,
+            }
+            continue;
+        }
+        child.ppid.store(parent.pid(), Ordering::SeqCst);
+        child.exit_signal.store(sig::CHLD, Ordering::SeqCst);
+        let zombie = child.is_zombie();
+        if zombie {
+            family.zombies.push_back(&pin, child.pid());
+        } else {
+            family.living.push_back(&pin, child.pid());
+        }
+        break zombie;
+    };
+    if zombie {
+        notify_parent(child, &parent);
+    }
+    // The child's group may have lost the parent that could have continued it.
+    if !zombie && let Some(group) = child.group() {
+        hang_up_if_orphaned(&group);
+    }
+}
+
+/// The end: `p` goes to its parent's zombies, or at once if the parent does not want to know.
+fn become_zombie(p: &Arc<Process>) {
+    p.life.store(Life::Zombie as u8, Ordering::SeqCst);
+    loop {
+        let Some(parent) = ids::find_process(p.ppid()) else {
+            // A kernel process, or init: nobody waits.
+            wait4::release(p);
+            return;
+        };
+        let pin = ksync::pin();
+        let mut family = parent.family.lock();
+        if p.ppid() != parent.pid() {
+            continue;
+        }
+        if !p.siblings.linked() {
+            // In limbo: whoever moves it sees that it is a zombie.
+            return;
+        }
+        family.living.remove(&pin, p.pid());
+        family.zombies.push_back(&pin, p.pid());
+        drop(family);
+        drop(pin);
+        notify_parent(p, &parent);
+        return;
+    }
+}
+
+/// Tells `parent` of its zombie `p`.
+fn notify_parent(p: &Arc<Process>, parent: &Arc<Process>) {
+    let signo = p.exit_signal.load(Ordering::SeqCst);
+    let actions = parent.signals.lock().actions.clone();
+    let discards = signo == sig::CHLD && actions.discards_children();
+    if signo != 0 && !(discards && actions.ignored().has(sig::CHLD)) {
+        let info = child_info(p, signo);
+        let _ = signal::queue_process(parent, info);
+    }
+    if discards && wait4::take_zombie(parent, p) {
+        wait4::release(p);
+    }
+    parent.child_wait.wake_all();
+}
+
+fn child_info(p: &Process, signo: u8) -> SigInfo {
+    let (code, status) = exit_code(p.status.load(Ordering::SeqCst));
+    let times = p.times();
+    let ticks = |ns: u64| ns / (super::time::SECOND / super::CLOCK_TICKS);
+    let fields = SigFields::Child {
+        pid: p.pid(),
+        uid: p.cred().uid,
+        status,
+        utime: ticks(times.user_ns),
+        stime: ticks(times.sys_ns),
+    };
+    SigInfo { signo, code, fields }
+}
+
+/// The siginfo that waitid(2) gives for a report.
+pub fn child_report(r: &wait4::Report) -> SigInfo {
+    let (code, status) = match r.event {
+        wait4::Event::Exited(status) => exit_code(status),
+        wait4::Event::Stopped(signo) => (code::CLD_STOPPED, i32::from(signo)),
+        wait4::Event::Continued => (code::CLD_CONTINUED, i32::from(sig::CONT)),
+    };
+    let fields = SigFields::Child { pid: r.pid, uid: r.uid, status, utime: 0, stime: 0 };
+    SigInfo { signo: sig::CHLD, code, fields }
+}
+
+/// `si_code` and `si_status` of a wait4 status.
+fn exit_code(status: u32) -> (i32, i32) {
+    match status & 0x7f {
+        0 => (code::CLD_EXITED, (status >> 8 & 0xff) as i32),
+        s => (code::CLD_KILLED, s as i32),
+    }
+}
+
+/// Settles a thread that has left its CPU for the last time.  Interrupts and preemption are off.
+/// Its memory goes after a grace period: others may be looking at it.
+pub(super) fn bury(pin: &CpuPin, t: &Thread) {
+    let _ = (pin, epoch());
+    ids::withdraw_thread(t);
+}
+
+/// Whether the default action of `signo` ends a process.
+pub fn is_fatal(signo: u8) -> bool {
+    matches!(Disposition::of(signo), Disposition::Terminate | Disposition::Core)
+}

@@ -1,0 +1,294 @@
+//! Making threads and processes: clone, fork, vfork.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use abi::raw::general as raw;
+
+use super::ids::{self, Id};
+use super::park::{Deadline, Interruptible, Step, park};
+use super::process::{self, Process, flag as pflag};
+use super::rlimit::Resource;
+use super::signal::{ActionTable, Shared, sig};
+use super::space::UserSpace;
+use super::thread::{self, Thread};
+use super::wait::{WaitQueue, Waiter};
+use super::{current, sched};
+use crate::arch::{UserFrame, context};
+use crate::mm;
+use crate::uaccess::UserPtr;
+
+/// Where a parent sleeps in vfork until the child has its own memory.
+pub struct VforkGate {
+    /// A parent waits.
+    shut: AtomicBool,
+    queue: WaitQueue,
+}
+
+impl VforkGate {
+    pub(super) const fn new() -> Self {
+        VforkGate { shut: AtomicBool::new(false), queue: WaitQueue::new() }
+    }
+
+    /// Lets the parent go on: the child has called execve or ended.
+    pub(super) fn open(&self) {
+        if self.shut.swap(false, Ordering::SeqCst) {
+            self.queue.wake_all();
+        }
+    }
+}
+
+/// Why nothing was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForkError {
+    /// The flags contradict each other.
+    Invalid,
+    /// No number, or too many processes.
+    Again,
+    /// No memory.
+    NoMemory,
+    /// A thread-local storage base that is no user address.
+    NotPermitted,
+}
+
+/// clone(2)'s arguments.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CloneArgs {
+    /// `CLONE_*` without the exit signal.
+    pub flags: u64,
+    /// The signal for the parent, 0 for none.
+    pub exit_signal: u8,
+    /// The child's stack pointer, 0 to keep the parent's.
+    pub stack: u64,
+    /// CLONE_PARENT_SETTID.
+    pub parent_tid: u64,
+    /// CLONE_CHILD_SETTID and CLONE_CHILD_CLEARTID.
+    pub child_tid: u64,
+    /// CLONE_SETTLS.
+    pub tls: u64,
+}
+
+/// Namespaces and other things that are not there.
+const UNSUPPORTED: u64 = (raw::CLONE_NEWNS
+    | raw::CLONE_NEWCGROUP
+    | raw::CLONE_NEWUTS
+    | raw::CLONE_NEWIPC
+    | raw::CLONE_NEWUSER
+    | raw::CLONE_NEWPID
+    | raw::CLONE_NEWNET
+    | raw::CLONE_PIDFD) as u64;
+
+fn check(a: &CloneArgs) -> Result<(), ForkError> {
+    let has = |f: u32| a.flags & u64::from(f) != 0;
+    let bad = has(raw::CLONE_THREAD) && !has(raw::CLONE_SIGHAND)
+        || has(raw::CLONE_SIGHAND) && !has(raw::CLONE_VM)
+        || has(raw::CLONE_FS) && has(raw::CLONE_NEWNS)
+        || a.exit_signal > sig::MAX
+        || a.flags & UNSUPPORTED != 0
+        // Init's children must not have nobody as a parent.
+        || has(raw::CLONE_PARENT) && current().process().pid() == 1;
+    if bad { Err(ForkError::Invalid) } else { Ok(()) }
+}
+
+/// clone(2): returns the new thread's number in the caller.  `frame` is the caller's.
+pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
+    check(args)?;
+    mm::admit().map_err(|_| ForkError::NoMemory)?;
+    let id = Id::alloc().ok_or(ForkError::Again)?;
+    let has = |f: u32| args.flags & u64::from(f) != 0;
+    let me = current();
+    let process = if has(raw::CLONE_THREAD) {
+        me.process().clone()
+    } else {
+        new_process(args, id.clone())?
+    };
+    let new = new_thread(args, frame, id, &process)?;
+    let tid = new.tid();
+    if has(raw::CLONE_PARENT_SETTID) {
+        // The call cannot fail any more; Linux ignores a bad address too.
+        let _ = UserPtr::<u32>::new(args.parent_tid).write(&tid);
+    }
+    if has(raw::CLONE_CHILD_SETTID) {
+        set_child_tid(&process, args, tid);
+    }
+    let gate = has(raw::CLONE_VFORK).then(|| {
+        process.vfork_done.shut.store(true, Ordering::SeqCst);
+        process.clone()
+    });
+    if !publish(args, &process, &new) {
+        return Err(ForkError::Again);
+    }
+    sched::start(&new);
+    drop(new);
+    if let Some(child) = gate {
+        wait_for(child);
+    }
+    Ok(tid)
+}
+
+/// The child's word is written in its own memory, which the caller may not share.
+fn set_child_tid(process: &Process, args: &CloneArgs, tid: u32) {
+    if args.flags & u64::from(raw::CLONE_VM) != 0 {
+        let _ = UserPtr::<u32>::new(args.child_tid).write(&tid);
+    } else if let Some(space) = process.space() {
+        let _ = mm::write_at(&space, args.child_tid, &tid.to_ne_bytes());
+    }
+}
+
+/// vfork(2)'s wait.  Only a deadly signal ends it early.
+fn wait_for(mut child: Arc<Process>) {
+    let _ = park(&mut child, Deadline::Never, Interruptible::Kill, |child, waiter: &mut Waiter| {
+        waiter.listen(&child.vfork_done.queue);
+        if child.vfork_done.shut.load(Ordering::SeqCst) { Step::Wait } else { Step::Done(()) }
+    });
+}
+
+/// A process that shares with, or copies from, the caller's what `args` says.  It stands in no
+/// table yet; dropping it undoes everything.
+fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
+    let has = |f: u32| args.flags & u64::from(f) != 0;
+    let me = current();
+    let p = me.process();
+    check_nproc(p)?;
+    let space = match p.user_space() {
+        None => None,
+        Some(space) if has(raw::CLONE_VM) => Some(space),
+        Some(space) => Some(UserSpace::new(mm::fork(space.space()).map_err(|_| ForkError::NoMemory)?)),
+    };
+    let files = match p.files() {
+        Some(files) if !has(raw::CLONE_FILES) => Some(files.fork().map_err(|_| ForkError::NoMemory)?),
+        shared => shared,
+    };
+    let fs = match p.fs() {
+        Some(fs) if !has(raw::CLONE_FS) => Some(fs.fork()),
+        shared => shared,
+    };
+    let old_actions = p.signals.lock().actions.clone();
+    let actions = if has(raw::CLONE_SIGHAND) { old_actions } else { Arc::new(old_actions.fork()) };
+    let mut flags = pflag::DUMPABLE | p.flags.load(Ordering::Relaxed) & pflag::NO_NEW_PRIVS;
+    if p.has(pflag::SUBREAPER | pflag::HAS_SUBREAPER) {
+        flags |= pflag::HAS_SUBREAPER;
+    }
+    let cred = (*p.cred()).clone();
+    Ok(Process::new(process::Birth {
+        id,
+        ppid: if has(raw::CLONE_PARENT) { p.ppid() } else { p.pid() },
+        flags,
+        exit_signal: args.exit_signal,
+        signals: Shared::new(actions),
+        space,
+        files,
+        fs,
+        cred,
+        limits: p.limits(),
+        program: p.program(),
+        brk: p.brk(),
+        comm: me.comm(),
+        personality: p.personality.load(Ordering::Relaxed),
+    }))
+}
+
+/// RLIMIT_NPROC, against all processes: counting those of one user would need a line that all of
+/// the user's CPUs write.
+fn check_nproc(p: &Process) -> Result<(), ForkError> {
+    let limit = p.rlimit(Resource::Nproc);
+    if limit != u64::MAX && !p.cred().privileged() && ids::live() >= limit {
+        return Err(ForkError::Again);
+    }
+    Ok(())
+}
+
+fn new_thread(args: &CloneArgs, frame: &UserFrame, id: Id, process: &Arc<Process>) -> Result<Arc<Thread>, ForkError> {
+    let has = |f: u32| args.flags & u64::from(f) != 0;
+    let me = current();
+    let mut child_frame = *frame;
+    child_frame.rax = 0;
+    child_frame.forget_syscall();
+    if args.stack != 0 {
+        child_frame.rsp = args.stack;
+    }
+    let mut machine = context::ThreadState::new(sched::thread_start, true).map_err(|_| ForkError::NoMemory)?;
+    machine.inherit(&child_frame);
+    if has(raw::CLONE_SETTLS) && !machine.set_tls(args.tls) {
+        return Err(ForkError::NotPermitted);
+    }
+    let new = Thread::new(thread::Birth {
+        id,
+        process: process.clone(),
+        comm: me.comm(),
+        blocked: me.blocked().0,
+        sched: me.sched.forked(me.cpu()),
+        machine,
+        flags: 0,
+        entry: None,
+    });
+    // A child with its own memory keeps the alternate stack; a thread, which shares it, does not.
+    if !has(raw::CLONE_VM) || has(raw::CLONE_VFORK) {
+        *new.altstack.lock() = *me.altstack.lock();
+    }
+    if has(raw::CLONE_CHILD_CLEARTID) {
+        new.clear_child_tid.store(args.child_tid, Ordering::Relaxed);
+    }
+    Ok(new)
+}
+
+/// Makes a new thread, and its process if that is new, known to all; false if the caller's
+/// process is ending, or its group has.
+fn publish(args: &CloneArgs, process: &Arc<Process>, new: &Arc<Thread>) -> bool {
+    let pin = ksync::pin();
+    ids::publish_thread(new);
+    if args.flags & u64::from(raw::CLONE_THREAD) != 0 {
+        let mut threads = process.threads.lock();
+        let going = process.exiting.load(Ordering::SeqCst);
+        if !going {
+            threads.push_back(&pin, new.tid());
+            process.thread_count.fetch_add(1, Ordering::SeqCst);
+        }
+        drop(threads);
+        if going {
+            ids::withdraw_thread(new);
+        }
+        return !going;
+    }
+    ids::publish_process(process);
+    process.add_thread(&pin, new);
+    join_parents_group(process);
+    list_under_parent(process);
+    true
+}
+
+/// Joins the group that the parent is in now.
+fn join_parents_group(child: &Process) {
+    let pin = ksync::pin();
+    let me = current();
+    loop {
+        // The caller is a member, so the group goes on unless setpgid moves the caller meanwhile.
+        if let Some(group) = ids::group(&pin, me.process().pgid())
+            && group.join(&pin, child, group.fork_shard(&pin))
+        {
+            return;
+        }
+    }
+}
+
+fn list_under_parent(child: &Arc<Process>) {
+    let mut parent = ids::find_process(child.ppid());
+    loop {
+        let Some(p) = parent.clone().or_else(|| ids::find_process(1)) else { return };
+        let pin = ksync::pin();
+        let mut family = p.family.lock();
+        if family.closed {
+            // CLONE_PARENT of a parent that has gone: init takes it.
+            parent = None;
+            continue;
+        }
+        child.ppid.store(p.pid(), Ordering::SeqCst);
+        family.living.push_back(&pin, child.pid());
+        return;
+    }
+}
+
+/// The actions of a process that begins anew.
+pub(super) fn fresh_signals() -> Shared {
+    Shared::new(Arc::new(ActionTable::new()))
+}

@@ -1,0 +1,200 @@
+//! Tests of the scheduler that run at boot, before init, if the command line says `selftest`.
+//!
+//! Each prints one line.  A failure panics: the boot ends with it.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use super::park::{Deadline, Interruptible, ParkError, Step, park, sleep_until};
+use super::wait::{WaitQueue, Waiter};
+use super::{current, kthread, time};
+use crate::arch;
+use crate::kprintln;
+
+/// Runs all of them; returns when all have passed.
+pub(super) fn run() {
+    ping_pong();
+    thundering_herd();
+    sleeps();
+    spread();
+    mutex_contention();
+    kprintln!("selftest: scheduler passed on {} CPUs", arch::cpu::count());
+}
+
+/// A count of threads that have not finished yet, and where to wait for them.
+struct Latch {
+    left: AtomicU32,
+    queue: WaitQueue,
+}
+
+impl Latch {
+    fn new(n: u32) -> Arc<Self> {
+        Arc::new(Latch { left: AtomicU32::new(n), queue: WaitQueue::new() })
+    }
+
+    fn arrive(&self) {
+        if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.queue.wake_all();
+        }
+    }
+
+    fn wait(self: &Arc<Self>, what: &str) {
+        let mut me = self.clone();
+        let end = Deadline::after(60 * time::SECOND);
+        let done = park(&mut me, end, Interruptible::No, |l, waiter: &mut Waiter| {
+            waiter.listen(&l.queue);
+            if l.left.load(Ordering::SeqCst) == 0 { Step::Done(()) } else { Step::Wait }
+        });
+        assert!(done.is_ok(), "selftest: {what} hangs, {} threads left", self.left.load(Ordering::SeqCst));
+    }
+}
+
+fn spawn(name: &str, cpu: Option<usize>, f: impl FnOnce() + Send + 'static) {
+    assert!(kthread::spawn(name, cpu, 0, f).is_ok(), "selftest: no thread");
+}
+
+struct Ball {
+    turn: AtomicU32,
+    queues: [WaitQueue; 2],
+}
+
+/// Pairs of threads hand a token to and fro.
+fn ping_pong() {
+    const ROUNDS: u32 = 2000;
+    let pairs = arch::cpu::count() as u32 * 2;
+    let latch = Latch::new(pairs * 2);
+    let start = time::monotonic_ns();
+    for _ in 0..pairs {
+        let ball = Arc::new(Ball { turn: AtomicU32::new(0), queues: [WaitQueue::new(), WaitQueue::new()] });
+        for side in 0..2u32 {
+            let (ball, latch) = (ball.clone(), latch.clone());
+            spawn("pingpong", None, move || {
+                for round in 0..ROUNDS {
+                    let mut state = (ball.clone(), round * 2 + side, side as usize);
+                    let r = park(&mut state, Deadline::Never, Interruptible::No, |s, w: &mut Waiter| {
+                        w.listen(&s.0.queues[s.2]);
+                        if s.0.turn.load(Ordering::SeqCst) == s.1 { Step::Done(()) } else { Step::Wait }
+                    });
+                    assert!(r.is_ok());
+                    ball.turn.fetch_add(1, Ordering::SeqCst);
+                    ball.queues[1 - side as usize].wake_one();
+                }
+                latch.arrive();
+            });
+        }
+    }
+    latch.wait("ping-pong");
+    let ns = time::monotonic_ns() - start;
+    kprintln!("selftest: ping-pong: {} pairs, {} ns a hand-over", pairs, ns / u64::from(pairs * ROUNDS * 2));
+}
+
+struct Gate {
+    open: AtomicBool,
+    queue: WaitQueue,
+}
+
+/// Many threads wait on one queue; one wake_all releases them all.
+fn thundering_herd() {
+    const N: u32 = 100;
+    let gate = Arc::new(Gate { open: AtomicBool::new(false), queue: WaitQueue::new() });
+    let latch = Latch::new(N);
+    for _ in 0..N {
+        let (mut gate, latch) = (gate.clone(), latch.clone());
+        spawn("herd", None, move || {
+            let r = park(&mut gate, Deadline::Never, Interruptible::No, |g, w: &mut Waiter| {
+                w.listen(&g.queue);
+                if g.open.load(Ordering::SeqCst) { Step::Done(()) } else { Step::Wait }
+            });
+            assert!(r.is_ok());
+            latch.arrive();
+        });
+    }
+    let _ = sleep_until(Deadline::after(time::SECOND / 20), Interruptible::No);
+    gate.open.store(true, Ordering::SeqCst);
+    gate.queue.wake_all();
+    latch.wait("herd");
+    kprintln!("selftest: herd: {} threads released", N);
+}
+
+/// Sleeps last at least as long as asked, and a wait with a deadline times out.
+fn sleeps() {
+    let latch = Latch::new(16);
+    let worst = Arc::new(AtomicU64::new(0));
+    for i in 0..16u64 {
+        let (latch, worst) = (latch.clone(), worst.clone());
+        spawn("sleep", None, move || {
+            for round in 0..4 {
+                let end = time::monotonic_ns() + 1_000_000 * (1 + i * 7 + round * 3) + 12_345;
+                assert!(sleep_until(Deadline::At(end), Interruptible::No).is_ok());
+                let now = time::monotonic_ns();
+                assert!(now >= end, "selftest: woke {} ns early", end - now);
+                worst.fetch_max(now - end, Ordering::Relaxed);
+            }
+            latch.arrive();
+        });
+    }
+    latch.wait("sleeps");
+    let mut none = WaitQueue::new();
+    let r = park(&mut none, Deadline::after(1_000_000), Interruptible::No, |q, w: &mut Waiter| {
+        w.listen(q);
+        Step::<()>::Wait
+    });
+    assert_eq!(r, Err(ParkError::Timeout));
+    kprintln!("selftest: sleeps: latest by {} us", worst.load(Ordering::Relaxed) / 1000);
+}
+
+/// Busy threads use all CPUs, and threads tied to a CPU stay there.
+fn spread() {
+    let n = arch::cpu::count();
+    let seen = Arc::new(AtomicU64::new(0));
+    let latch = Latch::new(n as u32 * 2);
+    for cpu in 0..n {
+        let (s, l) = (seen.clone(), latch.clone());
+        spawn("busy", None, move || {
+            let end = time::monotonic_ns() + time::SECOND / 10;
+            while time::monotonic_ns() < end {
+                s.fetch_or(1 << (ksync::pin().cpu() % 64), Ordering::Relaxed);
+            }
+            l.arrive();
+        });
+        let l = latch.clone();
+        spawn("tied", Some(cpu), move || {
+            for _ in 0..100 {
+                assert_eq!(ksync::pin().cpu(), cpu, "selftest: strayed");
+                super::sched::yield_now();
+            }
+            l.arrive();
+        });
+    }
+    latch.wait("spread");
+    let used = seen.load(Ordering::Relaxed).count_ones();
+    assert!(used as usize == n.min(64), "selftest: busy threads used {used} of {n} CPUs");
+    kprintln!("selftest: spread: all {} CPUs used", n);
+}
+
+ksync::lock_class!(TestLock, "selftest", rank = 10);
+
+/// A sleeping lock keeps a counter right.
+fn mutex_contention() {
+    const ROUNDS: u64 = 500;
+    let n = arch::cpu::count() as u64 * 3;
+    let shared: Arc<ksync::Mutex<u64, TestLock>> = Arc::new(ksync::Mutex::new(0));
+    let latch = Latch::new(n as u32);
+    for _ in 0..n {
+        let (shared, latch) = (shared.clone(), latch.clone());
+        spawn("mutex", None, move || {
+            for i in 0..ROUNDS {
+                let mut count = shared.lock();
+                *count += 1;
+                if i % 16 == 0 {
+                    super::sched::yield_now();
+                }
+            }
+            latch.arrive();
+        });
+    }
+    latch.wait("mutex");
+    assert_eq!(*shared.lock(), n * ROUNDS);
+    assert!(current().held().is_empty());
+    kprintln!("selftest: mutex: {} acquisitions", n * ROUNDS);
+}

@@ -1,0 +1,64 @@
+//! Console input: from the interrupt to the terminal's line discipline.
+//!
+//! The interrupt puts bytes in a ring; a kernel thread takes them out and gives them to the terminal,
+//! which may sleep and send signals to whole groups.
+
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use super::kthread;
+use super::park::{Deadline, Interruptible, Step, park};
+use super::wait::{WaitQueue, Waiter};
+
+const SIZE: u32 = 1024;
+
+/// One producer at a time (the interrupt goes to one CPU), one consumer.
+struct Ring {
+    bytes: [AtomicU8; SIZE as usize],
+    /// Bytes received.  Producer.
+    head: AtomicU32,
+    /// Bytes handed on.  Consumer.
+    tail: AtomicU32,
+    queue: WaitQueue,
+}
+
+static RING: Ring = Ring {
+    bytes: [const { AtomicU8::new(0) }; SIZE as usize],
+    head: AtomicU32::new(0),
+    tail: AtomicU32::new(0),
+    queue: WaitQueue::new(),
+};
+
+/// A byte came.  In the interrupt; a byte that finds the ring full is lost, as on a real line.
+pub(super) fn received(byte: u8) {
+    let _pin = super::sched::interrupt();
+    let head = RING.head.load(Ordering::Relaxed);
+    if head.wrapping_sub(RING.tail.load(Ordering::Acquire)) < SIZE {
+        RING.bytes[(head % SIZE) as usize].store(byte, Ordering::Relaxed);
+        RING.head.store(head.wrapping_add(1), Ordering::SeqCst);
+        RING.queue.wake_one();
+    }
+}
+
+/// Starts the thread that feeds `consume`.
+pub(super) fn start(consume: fn(u8)) {
+    let thread = kthread::spawn("console", None, 0, move || {
+        loop {
+            let byte = park(&mut (), Deadline::Never, Interruptible::No, |(), waiter: &mut Waiter| {
+                waiter.listen(&RING.queue);
+                let tail = RING.tail.load(Ordering::Relaxed);
+                if tail == RING.head.load(Ordering::SeqCst) {
+                    return Step::Wait;
+                }
+                let byte = RING.bytes[(tail % SIZE) as usize].load(Ordering::Relaxed);
+                RING.tail.store(tail.wrapping_add(1), Ordering::Release);
+                Step::Done(byte)
+            });
+            if let Ok(byte) = byte {
+                consume(byte);
+            }
+        }
+    });
+    if thread.is_err() {
+        crate::kprintln!("no memory for the console's thread: no input");
+    }
+}

@@ -1,0 +1,189 @@
+//! Taking signals on the way to user mode.
+
+use alloc::sync::Arc;
+
+use abi::Errno;
+use abi::raw::general as nr;
+
+use super::super::thread::{Thread, flag};
+use super::super::{Current, current, exit, group, sched};
+use super::action::{Action, Disposition, SA_NODEFER, SA_RESETHAND, SA_RESTART};
+use super::{SigInfo, SigSet, frame, sig, stop};
+use crate::arch::{self, UserFrame};
+
+/// What the last call left in the frame, if it asked for a restart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Restart {
+    No,
+    /// ERESTARTSYS: unless the handler lacks SA_RESTART.
+    Sys,
+    /// ERESTARTNOHAND: if no handler runs.
+    NoHandler,
+    /// ERESTART_RESTARTBLOCK: by restart_syscall if no handler runs.
+    Block,
+}
+
+fn wanted(frame: &UserFrame) -> Restart {
+    if frame.syscall_number().is_none() {
+        return Restart::No;
+    }
+    const SYS: u64 = Errno::ERESTARTSYS.as_return();
+    const NO_HANDLER: u64 = Errno::ERESTARTNOHAND.as_return();
+    const BLOCK: u64 = Errno::ERESTART_RESTARTBLOCK.as_return();
+    match frame.rax {
+        SYS => Restart::Sys,
+        NO_HANDLER => Restart::NoHandler,
+        BLOCK => Restart::Block,
+        _ => Restart::No,
+    }
+}
+
+/// Bytes of the `syscall` instruction.
+const SYSCALL_LEN: u64 = 2;
+
+fn restart_with(frame: &mut UserFrame, number: u64) {
+    frame.rax = number;
+    frame.rip -= SYSCALL_LEN;
+    frame.forget_syscall();
+}
+
+/// Does what must be done before a thread enters user mode: dies, stops, gives way, takes
+/// signals, restores a temporary mask.  Called with interrupts off, and returns so, with nothing
+/// left to do that came before interrupts went off for the last time.
+#[cold]
+pub fn before_user_return(frame: &mut UserFrame) {
+    let me = current();
+    loop {
+        if arch::preempt::need_resched() {
+            sched::preempt_check();
+        }
+        if sched::reclaim_due() {
+            arch::irq::enable();
+            sched::reclaim();
+            arch::irq::disable();
+        }
+        if !me.signal_pending() && !me.has(flag::RESTORE_MASK) {
+            return;
+        }
+        arch::irq::enable();
+        let more = work(&me, frame);
+        arch::irq::disable();
+        if !more {
+            return;
+        }
+    }
+}
+
+/// One piece of that work, with interrupts on; false when only the return is left.
+fn work(me: &Current, frame: &mut UserFrame) -> bool {
+    if me.kill_pending() {
+        exit::exit_thread(0);
+    }
+    if me.has(flag::ATTENTION) {
+        stop::stay(me);
+        return true;
+    }
+    take_one(me, frame)
+}
+
+/// Takes a pending signal and acts on it; false if none is left, with the call restarted if it
+/// wanted that.
+fn take_one(me: &Current, frame: &mut UserFrame) -> bool {
+    let open = SigSet(!me.blocked().0);
+    let p = me.process();
+    let info = {
+        let _order = p.signals.lock();
+        me.pending.take(open).or_else(|| p.pending.take(open))
+    };
+    let Some(info) = info else {
+        finish_call(me, frame);
+        return false;
+    };
+    let actions = p.signals.lock().actions.clone();
+    let action = actions.get(info.signo);
+    match action.handler {
+        0 => by_default(me, info),
+        1 => {}
+        _ => {
+            if action.flags & SA_RESETHAND != 0 {
+                actions.reset(info.signo);
+            }
+            run_handler(me, frame, info, &action);
+        }
+    }
+    true
+}
+
+/// No handler runs: restart the call if it wants that, and restore a temporary mask.
+fn finish_call(me: &Thread, frame: &mut UserFrame) {
+    match wanted(frame) {
+        Restart::No => {}
+        Restart::Block => restart_with(frame, u64::from(nr::__NR_restart_syscall)),
+        _ => {
+            let number = frame.syscall_number().unwrap_or(0);
+            restart_with(frame, number);
+        }
+    }
+    me.restore_mask();
+}
+
+fn by_default(me: &Current, info: SigInfo) {
+    let p = me.process();
+    // Nothing kills init but itself: a signal without a handler is ignored, except for its own
+    // faults.
+    if p.pid() == 1 && !SigSet::SYNCHRONOUS.has(info.signo) {
+        return;
+    }
+    match Disposition::of(info.signo) {
+        Disposition::Ignore => {}
+        Disposition::Stop => {
+            let keyboard = info.signo != sig::STOP;
+            if keyboard && p.group().is_none_or(|g: Arc<group::Group>| g.is_orphaned()) {
+                return;
+            }
+            stop::begin(p, info.signo);
+        }
+        Disposition::Terminate | Disposition::Core => {
+            exit::begin_group_exit(&ksync::pin(), p, u32::from(info.signo));
+        }
+    }
+}
+
+fn run_handler(me: &Current, frame: &mut UserFrame, info: SigInfo, action: &Action) {
+    match wanted(frame) {
+        Restart::No => {}
+        Restart::Sys if action.flags & SA_RESTART == 0 => frame.rax = Errno::EINTR.as_return(),
+        Restart::NoHandler | Restart::Block => frame.rax = Errno::EINTR.as_return(),
+        Restart::Sys => {
+            let number = frame.syscall_number().unwrap_or(0);
+            restart_with(frame, number);
+        }
+    }
+    // The handler returns to the mask of before a temporary one.
+    let old_mask = if me.has(flag::RESTORE_MASK) {
+        me.clear(flag::RESTORE_MASK);
+        me.saved_mask.load(core::sync::atomic::Ordering::Relaxed)
+    } else {
+        me.blocked().0
+    };
+    if frame::push(me, frame, &info, action, old_mask).is_err() {
+        // No room for the frame: Linux ends the process with SIGSEGV.
+        let segv = SigInfo::kernel(sig::SEGV);
+        if info.signo == sig::SEGV {
+            exit::begin_group_exit(&ksync::pin(), me.process(), u32::from(sig::SEGV));
+        } else {
+            super::force(me, segv);
+        }
+        return;
+    }
+    let mut mask = me.blocked().0 | action.mask;
+    if action.flags & SA_NODEFER == 0 {
+        mask |= SigSet::one(info.signo).0;
+    }
+    me.set_blocked(SigSet(mask));
+}
+
+/// A fault or exception in user mode becomes a signal for the thread.
+pub(in super::super) fn deliver_fault(info: SigInfo) {
+    super::force(&current(), info);
+}

@@ -1,0 +1,217 @@
+//! Posting signals.
+
+use alloc::sync::Arc;
+
+use ksync::CpuPin;
+
+use super::super::cred::Cred;
+use super::super::group::Group;
+use super::super::process::Process;
+use super::super::thread::{Thread, flag};
+use super::super::{exit, ids, sched};
+use super::{SigInfo, SigSet, sig, stop};
+
+/// Why a signal was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendError {
+    /// Nobody has that number.
+    NoProcess,
+    /// The sender may not signal any of them.
+    NotPermitted,
+    /// The queue of real-time signals is full.
+    Full,
+}
+
+/// Sends `info` to a process.  Callable from interrupts, where information may be lost.
+/// A zombie takes no signal, without an error.
+pub fn send_process(p: &Process, info: SigInfo) {
+    let _ = post(p, None, info);
+}
+
+/// As [`send_process`], in a thread's context: keeps the information, and reports a full queue.
+pub fn queue_process(p: &Process, info: SigInfo) -> Result<(), SendError> {
+    if info.signo != sig::KILL {
+        p.pending.reserve();
+    }
+    post(p, None, info)
+}
+
+/// Sends `info` to one thread.  In a thread's context.
+pub fn send_thread(t: &Thread, info: SigInfo) -> Result<(), SendError> {
+    if info.signo != sig::KILL {
+        t.pending.reserve();
+    }
+    post(&t.process, Some(t), info)
+}
+
+/// Whether the signal would be dropped at once.
+fn dropped(p: &Process, actions_ignore: bool, target: Option<&Thread>, signo: u8, pin: &CpuPin) -> bool {
+    if !actions_ignore || signo == sig::KILL || signo == sig::STOP {
+        return false;
+    }
+    // A blocked signal stays: its action may change before it is unblocked.
+    let blocked = match target {
+        Some(t) => t.blocked().has(signo),
+        None => ids::thread(pin, p.pid()).is_some_and(|t| t.blocked().has(signo)),
+    };
+    !blocked
+}
+
+fn post(p: &Process, target: Option<&Thread>, info: SigInfo) -> Result<(), SendError> {
+    if p.is_kernel() {
+        return Ok(());
+    }
+    let pin = ksync::pin();
+    let signo = info.signo;
+    let limit = p.sigpending_limit();
+    let mut shared = p.signals.lock();
+    if !p.is_alive() {
+        return Ok(());
+    }
+    let mut continued = false;
+    if SigSet::STOPS.has(signo) {
+        flush_all(&pin, p, SigSet::one(sig::CONT));
+    } else if signo == sig::CONT || signo == sig::KILL {
+        if signo == sig::CONT {
+            flush_all(&pin, p, SigSet::STOPS);
+        }
+        continued = stop::resume(&mut shared.stop, signo == sig::CONT);
+    }
+    let result = if dropped(p, shared.actions.ignores(signo), target, signo, &pin) {
+        Ok(())
+    } else {
+        let pending = target.map_or(&p.pending, |t| &t.pending);
+        pending.post(info, limit).map_err(|_| SendError::Full)
+    };
+    drop(shared);
+    if continued {
+        stop::wake_stopped(&pin, p);
+        if signo == sig::CONT {
+            stop::report(&pin, p);
+        }
+    }
+    if signo == sig::KILL {
+        exit::begin_group_exit(&pin, p, u32::from(sig::KILL));
+    } else if result.is_ok() {
+        match target {
+            Some(t) => {
+                nudge(&pin, t, SigSet::one(signo));
+            }
+            None => nudge_any(&pin, p, SigSet::one(signo)),
+        }
+    }
+    result
+}
+
+/// Forgets pending signals of the process and all its threads.
+fn flush_all(pin: &CpuPin, p: &Process, set: SigSet) {
+    p.pending.flush(set);
+    p.threads.lock().each(pin, |tid| {
+        if let Some(t) = ids::thread(pin, tid) {
+            t.pending.flush(set);
+        }
+        true
+    });
+}
+
+/// Makes `t` look at its signals if it lets one of `set` in.
+fn nudge(pin: &CpuPin, t: &Thread, set: SigSet) -> bool {
+    if set.0 & !t.blocked().0 == 0 || t.has(flag::KILLED) {
+        return false;
+    }
+    sched::wake(pin, t);
+    sched::poke(pin, t);
+    true
+}
+
+/// Makes one thread that lets a signal of `set` in look at it: the leader if possible.
+fn nudge_any(pin: &CpuPin, p: &Process, set: SigSet) {
+    if let Some(leader) = ids::thread(pin, p.pid())
+        && nudge(pin, leader, set)
+    {
+        return;
+    }
+    p.threads.lock().each(pin, |tid| {
+        let told = ids::thread(pin, tid).is_some_and(|t| nudge(pin, t, set));
+        !told
+    });
+}
+
+/// Finds another thread for signals of the process that the caller has just blocked.
+pub(super) fn retarget(p: &Process, set: SigSet) {
+    nudge_any(&ksync::pin(), p, set);
+}
+
+/// Makes a thread take a signal that its own instruction caused: if it is blocked or ignored, its
+/// action goes back to the default, so that it ends the process.
+pub fn force(t: &Thread, info: SigInfo) {
+    t.pending.reserve();
+    let bit = SigSet::one(info.signo).0;
+    let actions = t.process.signals.lock().actions.clone();
+    if t.blocked().0 & bit != 0 || actions.ignored().has(info.signo) {
+        actions.reset(info.signo);
+        t.set_blocked(SigSet(t.blocked().0 & !bit));
+    }
+    let _ = post(&t.process, Some(t), info);
+}
+
+/// Sends a signal to each member of a group that `sender` may signal (SIGCONT: also those of the
+/// sender's session).  `info.signo` 0 only checks.
+pub fn signal_group(group: &Group, signo: u8, info: SigInfo, sender: Option<(&Cred, u32)>) -> Result<(), SendError> {
+    // Members are collected slice by slice: posting takes locks that must not nest in the group's.
+    let mut found = false;
+    let mut sent = false;
+    let mut from = 0;
+    loop {
+        let mut slice = [0u32; 32];
+        let mut n = 0;
+        let mut seen = 0;
+        {
+            let pin = ksync::pin();
+            group.each(&pin, |pid| {
+                if seen >= from && n < slice.len() {
+                    slice[n] = pid;
+                    n += 1;
+                }
+                seen += 1;
+                n < slice.len()
+            });
+        }
+        for &pid in &slice[..n] {
+            let Some(p) = ids::find_process(pid) else { continue };
+            found = true;
+            if let Some((cred, sid)) = sender {
+                let allowed = cred.may_signal(&p.cred()) || signo == sig::CONT && p.sid() == sid;
+                if !allowed {
+                    continue;
+                }
+            }
+            sent = true;
+            if signo != 0 {
+                let _ = queue_process(&p, SigInfo { signo, ..info });
+            }
+        }
+        if n < slice.len() {
+            break;
+        }
+        from += n;
+    }
+    match (found, sent) {
+        (false, _) => Err(SendError::NoProcess),
+        (true, false) => Err(SendError::NotPermitted),
+        (true, true) => Ok(()),
+    }
+}
+
+/// Sends a signal by the kernel to each member of a group, by number: for the terminal.
+pub fn signal_pgrp(pgid: u32, signo: u8) {
+    let group: Option<Arc<Group>> = ids::find_group(pgid);
+    if let Some(group) = group {
+        let _ = signal_group(&group, signo, SigInfo::kernel(signo), None);
+    }
+}
+
+/// Ends a process, whatever it does: SIGKILL by the kernel.
+pub fn kill_process(p: &Process) {
+    send_process(p, SigInfo::kernel(sig::KILL));
+}

@@ -1,0 +1,95 @@
+//! Which address space a CPU is in.
+//!
+//! A CPU keeps the space of the last user thread while kernel threads and the idle thread run, so
+//! that going idle and back costs no switch; it lets go of a space when its last thread there
+//! exits or execs.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use ksync::{CpuPin, Once, PerCpu, Spin};
+
+use super::lock;
+use super::thread::Thread;
+use crate::mm::{self, Space};
+
+/// The use of an address space by processes: the last one's end empties it.  CPUs that are still in
+/// the space, and whoever looks at it from outside, hold the [`Space`] alone.
+pub struct UserSpace(Arc<Space>);
+
+impl UserSpace {
+    /// A space with its first user.
+    pub fn new(space: Arc<Space>) -> Arc<Self> {
+        Arc::new(UserSpace(space))
+    }
+
+    /// The space.
+    pub fn space(&self) -> &Arc<Space> {
+        &self.0
+    }
+}
+
+impl Drop for UserSpace {
+    fn drop(&mut self) {
+        mm::clear(&self.0);
+    }
+}
+
+/// The space that a CPU is in.  Own CPU, preemption off.
+struct Active {
+    space: Spin<Option<Arc<Space>>, lock::ActiveSpaceLock>,
+    /// The process whose space it is, to recognise it without the lock; 0 for none.
+    of: AtomicU32,
+}
+
+static ACTIVE: Once<PerCpu<Active>> = Once::new();
+
+pub(super) fn init(ncpus: usize) {
+    ACTIVE.get_or_init(|| {
+        PerCpu::new(ncpus, |_| Active { space: Spin::new(None), of: AtomicU32::new(0) })
+    });
+}
+
+fn active<'p>(pin: &'p CpuPin) -> &'p Active {
+    ACTIVE.get().expect("set up before any thread").get(pin)
+}
+
+/// Enters the space of `next`, which this CPU is about to run.
+pub(super) fn switch(_from: &Thread, next: &Thread) {
+    if next.is_kernel() {
+        return;
+    }
+    let pin = ksync::pin();
+    let a = active(&pin);
+    if a.of.load(Ordering::Relaxed) != next.process.pid() {
+        enter(&pin, a, next.process.pid(), next.process.space());
+    }
+}
+
+fn enter(pin: &CpuPin, a: &Active, pid: u32, space: Option<Arc<Space>>) {
+    let old = a.space.lock().take();
+    let same = match (&old, &space) {
+        (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+        (None, None) => true,
+        _ => false,
+    };
+    if !same {
+        mm::activate(pin, old.as_ref(), space.as_ref());
+    }
+    *a.space.lock() = space;
+    a.of.store(pid, Ordering::Relaxed);
+    // Should this be the last reference, the space has been emptied by its last user already.
+    drop(old);
+}
+
+/// This CPU enters the current thread's present space: after execve replaced it.
+pub(super) fn reenter(t: &Thread) {
+    let pin = ksync::pin();
+    enter(&pin, active(&pin), t.process.pid(), t.process.space());
+}
+
+/// This CPU leaves whatever space it is in, for the kernel's.
+pub(super) fn leave() {
+    let pin = ksync::pin();
+    enter(&pin, active(&pin), 0, None);
+}

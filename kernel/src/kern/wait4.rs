@@ -1,0 +1,252 @@
+//! Waiting for children.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use ksync::CpuPin;
+
+use super::park::{Deadline, Interruptible, ParkError, Step, park};
+use super::process::{Life, Process, Times};
+use super::signal::StopReport;
+use super::wait::Waiter;
+use super::{current, ids};
+
+/// Which children are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// Any.
+    Any,
+    /// The one of this number.
+    Pid(u32),
+    /// Those of this process group.
+    Group(u32),
+}
+
+/// What to report, and how.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Children that have ended.
+    pub exited: bool,
+    /// Children that have stopped.
+    pub stopped: bool,
+    /// Children that were continued.
+    pub continued: bool,
+    /// Leave the report for another wait (WNOWAIT).
+    pub keep: bool,
+    /// Do not sleep.
+    pub no_hang: bool,
+}
+
+/// What a child did.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// It ended, with this wait4 status.
+    Exited(u32),
+    /// It was stopped by this signal.
+    Stopped(u8),
+    /// It was continued.
+    Continued,
+}
+
+/// A child's report.
+#[derive(Clone, Copy, Debug)]
+pub struct Report {
+    /// The child.
+    pub pid: u32,
+    /// Its real user.
+    pub uid: u32,
+    /// What it did.
+    pub event: Event,
+    /// What it used.
+    pub times: Times,
+}
+
+/// Why there is no report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitError {
+    /// No such child.
+    NoChild,
+    /// A signal came.
+    Signal,
+}
+
+struct State {
+    parent: Arc<Process>,
+    who: Who,
+    options: Options,
+}
+
+/// wait4(2) and waitid(2): `None` only with `no_hang`.
+pub fn wait(who: Who, options: Options) -> Result<Option<Report>, WaitError> {
+    let mut state = State { parent: current().process().clone(), who, options };
+    match park(&mut state, Deadline::Never, Interruptible::Yes, step) {
+        Ok(result) => result,
+        Err(ParkError::Signal | ParkError::Timeout) => Err(WaitError::Signal),
+    }
+}
+
+fn step(s: &mut State, waiter: &mut Waiter) -> Step<Result<Option<Report>, WaitError>> {
+    if !s.options.no_hang {
+        waiter.listen(&s.parent.child_wait);
+    }
+    match look(s) {
+        Look::Found(report) => Step::Done(Ok(Some(report))),
+        Look::Nobody => Step::Done(Err(WaitError::NoChild)),
+        Look::NotYet if s.options.no_hang => Step::Done(Ok(None)),
+        Look::NotYet => Step::Wait,
+    }
+}
+
+enum Look {
+    Found(Report),
+    NotYet,
+    Nobody,
+}
+
+fn matches(who: Who, child: &Process) -> bool {
+    match who {
+        Who::Any => true,
+        Who::Pid(pid) => child.pid() == pid,
+        Who::Group(pgid) => child.pgid() == pgid,
+    }
+}
+
+fn look(s: &State) -> Look {
+    let pin = ksync::pin();
+    if let Who::Pid(pid) = s.who {
+        return look_at_one(&pin, s, pid);
+    }
+    let family = s.parent.family.lock();
+    let mut any = false;
+    let mut zombie = None;
+    family.zombies.each(&pin, |pid| {
+        if let Some(c) = ids::process(&pin, pid)
+            && matches(s.who, c)
+        {
+            any = true;
+            if s.options.exited {
+                zombie = Some(c.clone());
+            }
+        }
+        zombie.is_none()
+    });
+    if let Some(child) = zombie {
+        drop(family);
+        return if s.options.keep || take_zombie(&s.parent, &child) {
+            finish(s, &child)
+        } else {
+            // Another thread of this process took it.
+            Look::NotYet
+        };
+    }
+    let stops = (s.options.stopped || s.options.continued) && s.parent.stop_events.load(Ordering::SeqCst) > 0;
+    let mut stopped = None;
+    if stops || !any {
+        family.living.each(&pin, |pid| {
+            if let Some(c) = ids::process(&pin, pid)
+                && matches(s.who, c)
+            {
+                any = true;
+                if stops {
+                    stopped = stop_report(s, c);
+                }
+            }
+            stopped.is_none() && (stops || !any)
+        });
+    }
+    match stopped {
+        Some(report) => Look::Found(report),
+        None if any => Look::NotYet,
+        None => Look::Nobody,
+    }
+}
+
+fn look_at_one(pin: &CpuPin, s: &State, pid: u32) -> Look {
+    let Some(child) = ids::process(pin, pid).cloned() else { return Look::Nobody };
+    if child.ppid() != s.parent.pid() {
+        return Look::Nobody;
+    }
+    if child.is_zombie() {
+        let listed = {
+            let _family = s.parent.family.lock();
+            child.ppid() == s.parent.pid() && child.siblings.linked()
+        };
+        if !listed || !s.options.exited {
+            // On its way onto or off the list, or of no interest.
+            return if child.life.load(Ordering::SeqCst) == Life::Reaped as u8 { Look::Nobody } else { Look::NotYet };
+        }
+        return match s.options.keep || take_zombie(&s.parent, &child) {
+            true => finish(s, &child),
+            false => Look::Nobody,
+        };
+    }
+    match stop_report(s, &child) {
+        Some(report) => Look::Found(report),
+        None => Look::NotYet,
+    }
+}
+
+/// The stop or continuation of `child` that is to be reported now.
+fn stop_report(s: &State, child: &Arc<Process>) -> Option<Report> {
+    let mut shared = child.signals.lock();
+    let event = match shared.stop.report {
+        StopReport::Stopped(signo) if s.options.stopped && all_stopped(child, shared.stop.stopped) => {
+            Event::Stopped(signo)
+        }
+        StopReport::Continued if s.options.continued => Event::Continued,
+        _ => return None,
+    };
+    if !s.options.keep {
+        shared.stop.report = StopReport::None;
+        let _ = s.parent.stop_events.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+    }
+    drop(shared);
+    Some(Report { pid: child.pid(), uid: child.uid(), event, times: Times::default() })
+}
+
+fn all_stopped(child: &Process, stopped: u32) -> bool {
+    stopped >= child.thread_count()
+}
+
+/// Takes `child` off its parent's zombies; true for the one caller who is to reap it.
+pub(super) fn take_zombie(parent: &Process, child: &Process) -> bool {
+    let pin = ksync::pin();
+    let mut family = parent.family.lock();
+    if child.ppid() != parent.pid() || !child.siblings.linked() {
+        return false;
+    }
+    if child.life.swap(Life::Reaped as u8, Ordering::SeqCst) != Life::Zombie as u8 {
+        return false;
+    }
+    family.zombies.remove(&pin, child.pid());
+    true
+}
+
+fn finish(s: &State, child: &Arc<Process>) -> Look {
+    let times = child.times();
+    let report = Report {
+        pid: child.pid(),
+        uid: child.cred().uid,
+        event: Event::Exited(child.status.load(Ordering::SeqCst)),
+        times,
+    };
+    if !s.options.keep {
+        let below = child.child_times();
+        let mut accounts = s.parent.accounts.lock();
+        accounts.children.add(&times);
+        accounts.children.add(&below);
+        drop(accounts);
+        release(child);
+    }
+    Look::Found(report)
+}
+
+/// Takes a reaped process out of its group and the table.
+pub(super) fn release(p: &Process) {
+    let pin = ksync::pin();
+    p.life.store(Life::Reaped as u8, Ordering::SeqCst);
+    if let Some(group) = ids::group(&pin, p.pgid()) {
+        group.leave(&pin, p);
+    }
+    ids::withdraw_process(p);
+}

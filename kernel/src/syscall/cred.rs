@@ -1,0 +1,173 @@
+//! Credentials and capabilities.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use abi::Errno;
+use abi::raw::general as nr;
+
+use super::{Args, Handler};
+use crate::kern::cred::{Cred, NotPermitted};
+use crate::kern::{current, ids};
+use crate::uaccess::UserPtr;
+
+/// The calls of this file.
+pub const HANDLERS: &[(u32, Handler)] = &[
+    (nr::__NR_getuid, |_| Ok(current().process().cred().uid.into())),
+    (nr::__NR_geteuid, |_| Ok(current().process().cred().euid.into())),
+    (nr::__NR_getgid, |_| Ok(current().process().cred().gid.into())),
+    (nr::__NR_getegid, |_| Ok(current().process().cred().egid.into())),
+    (nr::__NR_setuid, |a| change(a, |c, a| c.setuid(a.uint(0)))),
+    (nr::__NR_setgid, |a| change(a, |c, a| c.setgid(a.uint(0)))),
+    (nr::__NR_setreuid, |a| change(a, |c, a| c.setreuid(a.uint(0), a.uint(1)))),
+    (nr::__NR_setregid, |a| change(a, |c, a| c.setregid(a.uint(0), a.uint(1)))),
+    (nr::__NR_setresuid, |a| change(a, |c, a| c.setresuid(a.uint(0), a.uint(1), a.uint(2)))),
+    (nr::__NR_setresgid, |a| change(a, |c, a| c.setresgid(a.uint(0), a.uint(1), a.uint(2)))),
+    (nr::__NR_setfsuid, |a| set_fs(a, Cred::setfsuid)),
+    (nr::__NR_setfsgid, |a| set_fs(a, Cred::setfsgid)),
+    (nr::__NR_getresuid, getresuid),
+    (nr::__NR_getresgid, getresgid),
+    (nr::__NR_getgroups, getgroups),
+    (nr::__NR_setgroups, setgroups),
+    (nr::__NR_capget, capget),
+    (nr::__NR_capset, capset),
+];
+
+impl From<NotPermitted> for Errno {
+    fn from(_: NotPermitted) -> Errno {
+        Errno::EPERM
+    }
+}
+
+/// Applies `f` to the caller's credentials.
+fn change(a: &mut Args, f: impl FnOnce(&mut Cred, &Args) -> Result<(), NotPermitted>) -> Result<u64, Errno> {
+    // (uid_t)-1 alone is no user; the calls that set several take it for "keep".
+    let single = matches!(a.frame.syscall_number(), Some(n) if n == u64::from(nr::__NR_setuid) || n == u64::from(nr::__NR_setgid));
+    if single && a.uint(0) == u32::MAX {
+        return Err(Errno::EINVAL);
+    }
+    let me = current();
+    let mut cred = (*me.process().cred()).clone();
+    f(&mut cred, a)?;
+    me.process().set_cred(cred);
+    Ok(0)
+}
+
+fn set_fs(a: &mut Args, f: fn(&mut Cred, u32) -> u32) -> Result<u64, Errno> {
+    let me = current();
+    let mut cred = (*me.process().cred()).clone();
+    let old = f(&mut cred, a.uint(0));
+    me.process().set_cred(cred);
+    Ok(old.into())
+}
+
+fn put_three(a: &Args, values: [u32; 3]) -> Result<u64, Errno> {
+    for (i, v) in values.iter().enumerate() {
+        UserPtr::<u32>::new(a.get(i)).write(v)?;
+    }
+    Ok(0)
+}
+
+fn getresuid(a: &mut Args) -> Result<u64, Errno> {
+    let c = current().process().cred();
+    put_three(a, [c.uid, c.euid, c.suid])
+}
+
+fn getresgid(a: &mut Args) -> Result<u64, Errno> {
+    let c = current().process().cred();
+    put_three(a, [c.gid, c.egid, c.sgid])
+}
+
+/// Linux's NGROUPS_MAX.
+const GROUPS_MAX: usize = 65536;
+
+fn getgroups(a: &mut Args) -> Result<u64, Errno> {
+    let cred = current().process().cred();
+    let groups = cred.groups();
+    let room = a.int(0);
+    if room < 0 || room > 0 && (room as usize) < groups.len() {
+        return Err(Errno::EINVAL);
+    }
+    if room > 0 {
+        for (i, g) in groups.iter().enumerate() {
+            UserPtr::<u32>::new(a.get(1)).add(i).write(g)?;
+        }
+    }
+    Ok(groups.len() as u64)
+}
+
+fn setgroups(a: &mut Args) -> Result<u64, Errno> {
+    let me = current();
+    let mut cred = (*me.process().cred()).clone();
+    if !cred.privileged() {
+        return Err(Errno::EPERM);
+    }
+    let n = a.size(0);
+    if n > GROUPS_MAX {
+        return Err(Errno::EINVAL);
+    }
+    let mut groups: Vec<u32> = Vec::new();
+    groups.try_reserve_exact(n).map_err(|_| Errno::ENOMEM)?;
+    for i in 0..n {
+        groups.push(UserPtr::<u32>::new(a.get(1)).add(i).read()?);
+    }
+    groups.sort_unstable();
+    cred.groups = (n > 0).then(|| Arc::from(groups));
+    me.process().set_cred(cred);
+    Ok(0)
+}
+
+const CAP_VERSION_1: u32 = 0x1998_0330;
+const CAP_VERSION_2: u32 = 0x2007_1026;
+const CAP_VERSION_3: u32 = 0x2008_0522;
+/// Capabilities 0..=40, Linux's of today.
+const CAP_ALL: u64 = (1 << 41) - 1;
+
+/// Reads the header: 32-bit words of each set, and the process asked for.
+fn cap_header(addr: u64) -> Result<(usize, u32), Errno> {
+    let [version, pid] = UserPtr::<[u32; 2]>::new(addr).read()?;
+    match version {
+        CAP_VERSION_1 => Ok((1, pid)),
+        CAP_VERSION_2 | CAP_VERSION_3 => Ok((2, pid)),
+        _ => {
+            UserPtr::<u32>::new(addr).write(&CAP_VERSION_3)?;
+            Err(Errno::EINVAL)
+        }
+    }
+}
+
+/// All capabilities for the super-user, none for others: what the kernel's checks amount to.
+fn capget(a: &mut Args) -> Result<u64, Errno> {
+    let (words, pid) = match cap_header(a.get(0)) {
+        Err(Errno::EINVAL) if a.get(1) == 0 => return Ok(0),
+        r => r?,
+    };
+    let cred = match pid {
+        0 => current().process().cred(),
+        pid => ids::find_thread(pid).ok_or(Errno::ESRCH)?.process().cred(),
+    };
+    let caps = if cred.privileged() { CAP_ALL } else { 0 };
+    for i in 0..words {
+        let word = (caps >> (32 * i)) as u32;
+        UserPtr::<[u32; 3]>::new(a.get(1)).add(i).write(&[word, word, 0])?;
+    }
+    Ok(0)
+}
+
+/// Sets cannot be changed: asking for what one has is fine, for more is not permitted, and giving up
+/// some changes nothing.
+fn capset(a: &mut Args) -> Result<u64, Errno> {
+    let (words, pid) = cap_header(a.get(0))?;
+    let me = current();
+    if pid != 0 && pid != me.tid() {
+        return Err(Errno::EPERM);
+    }
+    let have = if me.process().cred().privileged() { CAP_ALL } else { 0 };
+    for i in 0..words {
+        let [effective, permitted, _] = UserPtr::<[u32; 3]>::new(a.get(1)).add(i).read()?;
+        if u64::from(effective | permitted) & !(have >> (32 * i)) != 0 {
+            return Err(Errno::EPERM);
+        }
+    }
+    Ok(0)
+}

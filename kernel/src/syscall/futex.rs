@@ -1,0 +1,117 @@
+//! futex(2) and robust lists.
+
+use abi::Errno;
+use abi::raw::general as nr;
+
+use super::time::read_timespec;
+use super::{Args, Handler};
+use crate::kern::futex::{self, FutexError};
+use crate::kern::park::Deadline;
+use crate::kern::signal::RestartBlock;
+use crate::kern::{current, ids, time};
+use crate::uaccess::UserPtr;
+
+/// The calls of this file.
+pub const HANDLERS: &[(u32, Handler)] = &[
+    (nr::__NR_futex, futex),
+    (nr::__NR_set_robust_list, set_robust_list),
+    (nr::__NR_get_robust_list, get_robust_list),
+    (nr::__NR_set_tid_address, set_tid_address),
+];
+
+const PRIVATE: u32 = nr::FUTEX_PRIVATE_FLAG;
+const REALTIME: u32 = nr::FUTEX_CLOCK_REALTIME;
+
+fn futex(a: &mut Args) -> Result<u64, Errno> {
+    let (addr, op, value) = (a.get(0), a.uint(1), a.uint(2));
+    let shared = op & PRIVATE == 0;
+    let command = op & !(PRIVATE | REALTIME);
+    if op & REALTIME != 0 && !matches!(command, nr::FUTEX_WAIT_BITSET | nr::FUTEX_WAIT) {
+        return Err(Errno::ENOSYS);
+    }
+    // FUTEX_WAKE takes a count as an int: zero or less still wakes one, as Linux does.
+    let count = (value as i32).max(1) as u32;
+    match command {
+        nr::FUTEX_WAIT => wait_relative(a, shared, value),
+        nr::FUTEX_WAIT_BITSET => {
+            let deadline = match a.get(3) {
+                0 => Deadline::Never,
+                at => {
+                    let ns = read_timespec(at)?;
+                    Deadline::At(if op & REALTIME != 0 { time::real_to_monotonic(ns) } else { ns })
+                }
+            };
+            futex::wait(addr, shared, value, a.uint(5), deadline)?;
+            Ok(0)
+        }
+        nr::FUTEX_WAKE => Ok(futex::wake(addr, shared, count, futex::ANY)?.into()),
+        nr::FUTEX_WAKE_BITSET => Ok(futex::wake(addr, shared, count, a.uint(5))?.into()),
+        nr::FUTEX_REQUEUE | nr::FUTEX_CMP_REQUEUE => {
+            let (wake, moves) = (a.int(2), a.int(3));
+            if wake < 0 || moves < 0 {
+                return Err(Errno::EINVAL);
+            }
+            let expected = (command == nr::FUTEX_CMP_REQUEUE).then(|| a.uint(5));
+            let (woken, moved) = futex::requeue(addr, a.get(4), shared, wake as u32, moves as u32, expected)?;
+            // Only the comparing form counts those it moved.
+            Ok(u64::from(woken) + if expected.is_some() { u64::from(moved) } else { 0 })
+        }
+        _ => Err(Errno::ENOSYS),
+    }
+}
+
+fn wait_relative(a: &Args, shared: bool, value: u32) -> Result<u64, Errno> {
+    let (addr, at) = (a.get(0), a.get(3));
+    if at == 0 {
+        futex::wait(addr, shared, value, futex::ANY, Deadline::Never)?;
+        return Ok(0);
+    }
+    let until = time::monotonic_ns().saturating_add(read_timespec(at)?);
+    wait_until(addr, shared, value, futex::ANY, until)
+}
+
+/// A wait whose timeout was relative: cut short, it goes on with the time that is left.
+pub fn wait_until(addr: u64, shared: bool, value: u32, bits: u32, until: u64) -> Result<u64, Errno> {
+    match futex::wait(addr, shared, value, bits, Deadline::At(until)) {
+        Err(FutexError::Signal) => {
+            current().set_restart(RestartBlock::Futex { addr, value, until, bits, shared });
+            Err(Errno::ERESTART_RESTARTBLOCK)
+        }
+        r => r.map(|()| 0).map_err(Errno::from),
+    }
+}
+
+/// Bytes of `struct robust_list_head`.
+const HEAD_LEN: u64 = 24;
+
+fn set_robust_list(a: &mut Args) -> Result<u64, Errno> {
+    if a.get(1) != HEAD_LEN {
+        return Err(Errno::EINVAL);
+    }
+    current().set_robust_list(a.get(0));
+    Ok(0)
+}
+
+fn get_robust_list(a: &mut Args) -> Result<u64, Errno> {
+    let me = current();
+    let head = match a.int(0) {
+        0 => me.robust_list(),
+        tid => {
+            let t = ids::find_thread(tid as u32).ok_or(Errno::ESRCH)?;
+            let cred = me.process().cred();
+            if !cred.privileged() && cred.uid != t.process().uid() {
+                return Err(Errno::EPERM);
+            }
+            t.robust_list()
+        }
+    };
+    UserPtr::<u64>::new(a.get(2)).write(&HEAD_LEN)?;
+    UserPtr::<u64>::new(a.get(1)).write(&head)?;
+    Ok(0)
+}
+
+fn set_tid_address(a: &mut Args) -> Result<u64, Errno> {
+    let me = current();
+    me.set_clear_child_tid(a.get(0));
+    Ok(me.tid().into())
+}

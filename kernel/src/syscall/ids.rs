@@ -1,0 +1,75 @@
+//! Numbers of processes, groups and sessions.
+
+use abi::Errno;
+use abi::raw::general as nr;
+
+use super::{Args, Handler};
+use crate::kern::group::GroupError;
+use crate::kern::{current, group, ids};
+
+/// The calls of this file.
+pub const HANDLERS: &[(u32, Handler)] = &[
+    (nr::__NR_getpid, getpid),
+    (nr::__NR_gettid, gettid),
+    (nr::__NR_getppid, getppid),
+    (nr::__NR_getpgrp, getpgrp),
+    (nr::__NR_getpgid, getpgid),
+    (nr::__NR_getsid, getsid),
+    (nr::__NR_setpgid, setpgid),
+    (nr::__NR_setsid, setsid),
+];
+
+fn getpid(_: &mut Args) -> Result<u64, Errno> {
+    Ok(current().process().pid().into())
+}
+
+fn gettid(_: &mut Args) -> Result<u64, Errno> {
+    Ok(current().tid().into())
+}
+
+fn getppid(_: &mut Args) -> Result<u64, Errno> {
+    Ok(current().process().ppid().into())
+}
+
+fn getpgrp(_: &mut Args) -> Result<u64, Errno> {
+    Ok(current().process().pgid().into())
+}
+
+fn getpgid(a: &mut Args) -> Result<u64, Errno> {
+    match a.int(0) {
+        0 => getpgrp(a),
+        pid => ids::find_process(pid as u32).map(|p| p.pgid().into()).ok_or(Errno::ESRCH),
+    }
+}
+
+fn getsid(a: &mut Args) -> Result<u64, Errno> {
+    match a.int(0) {
+        0 => Ok(current().process().sid().into()),
+        pid => ids::find_process(pid as u32).map(|p| p.sid().into()).ok_or(Errno::ESRCH),
+    }
+}
+
+impl From<GroupError> for Errno {
+    fn from(e: GroupError) -> Errno {
+        match e {
+            GroupError::NoProcess => Errno::ESRCH,
+            GroupError::NotPermitted => Errno::EPERM,
+            GroupError::Executed => Errno::EACCES,
+        }
+    }
+}
+
+fn setpgid(a: &mut Args) -> Result<u64, Errno> {
+    let (pid, pgid) = (a.int(0), a.int(1));
+    if pgid < 0 || pid < 0 {
+        return Err(Errno::EINVAL);
+    }
+    let pid = if pid == 0 { current().process().pid() } else { pid as u32 };
+    let pgid = if pgid == 0 { pid } else { pgid as u32 };
+    group::setpgid(pid, pgid)?;
+    Ok(0)
+}
+
+fn setsid(_: &mut Args) -> Result<u64, Errno> {
+    Ok(group::setsid()?.into())
+}

@@ -1,0 +1,535 @@
+//! Processes: creation, execution, waiting, limits, and what the system says of itself.
+
+use alloc::vec::Vec;
+
+use abi::Errno;
+use abi::raw::general as nr;
+use abi::raw::prctl as pr;
+
+use elfload::AuxInfo;
+use elfload::stack::Strings;
+
+use super::time::rusage;
+use super::{Args, Handler};
+use crate::arch::{self, UserFrame};
+use crate::fs::ExecFile;
+use crate::kern::exec::Dying;
+use crate::kern::fork::{self, CloneArgs, ForkError};
+use crate::kern::process::flag;
+use crate::kern::rlimit::{Limit, LimitError, Resource};
+use crate::kern::signal::sig;
+use crate::kern::wait4::{self, Event, Options, WaitError, Who};
+use crate::kern::{current, exec, exit, ids, sched, time, uts};
+use crate::mm;
+use crate::mm::exec::{ExecError, Request};
+use crate::uaccess::{self, StrError, UserPtr};
+
+/// The calls of this file.
+pub const HANDLERS: &[(u32, Handler)] = &[
+    (nr::__NR_clone, clone),
+    (nr::__NR_fork, |a| make(a, 0)),
+    (nr::__NR_vfork, |a| make(a, u64::from(nr::CLONE_VM | nr::CLONE_VFORK))),
+    (nr::__NR_execve, execve),
+    (nr::__NR_exit, |a| exit::exit_thread(a.uint(0) & 0xff)),
+    (nr::__NR_exit_group, |a| exit::exit_group(a.uint(0))),
+    (nr::__NR_wait4, wait4),
+    (nr::__NR_waitid, waitid),
+    (nr::__NR_prlimit64, prlimit64),
+    (nr::__NR_getrlimit, getrlimit),
+    (nr::__NR_setrlimit, setrlimit),
+    (nr::__NR_prctl, prctl),
+    (nr::__NR_arch_prctl, arch_prctl),
+    (nr::__NR_personality, personality),
+    (nr::__NR_uname, uname),
+    (nr::__NR_sysinfo, sysinfo),
+    (nr::__NR_getrandom, getrandom),
+    (nr::__NR_reboot, reboot),
+    (nr::__NR_sethostname, sethostname),
+];
+
+impl From<ForkError> for Errno {
+    fn from(e: ForkError) -> Errno {
+        match e {
+            ForkError::Invalid => Errno::EINVAL,
+            ForkError::Again => Errno::EAGAIN,
+            ForkError::NoMemory => Errno::ENOMEM,
+            ForkError::NotPermitted => Errno::EPERM,
+        }
+    }
+}
+
+fn clone(a: &mut Args) -> Result<u64, Errno> {
+    let flags = a.get(0);
+    let args = CloneArgs {
+        flags: flags & 0xffff_ff00,
+        exit_signal: flags as u8,
+        stack: a.get(1),
+        parent_tid: a.get(2),
+        child_tid: a.get(3),
+        tls: a.get(4),
+    };
+    Ok(fork::clone(&args, a.frame)?.into())
+}
+
+fn make(a: &mut Args, flags: u64) -> Result<u64, Errno> {
+    let args = CloneArgs { flags, exit_signal: sig::CHLD, ..CloneArgs::default() };
+    Ok(fork::clone(&args, a.frame)?.into())
+}
+
+impl From<ExecError> for Errno {
+    fn from(e: ExecError) -> Errno {
+        match e {
+            ExecError::File(e) => e.into(),
+            ExecError::Format(_) | ExecError::Script => Errno::ENOEXEC,
+            ExecError::Loop => Errno::ELOOP,
+            ExecError::BadInterp => Errno::ELIBBAD,
+            ExecError::TooBig => Errno::E2BIG,
+            ExecError::NoMemory | ExecError::Space => Errno::ENOMEM,
+        }
+    }
+}
+
+/// Linux's MAX_ARG_STRLEN: the longest argument.
+const ARG_MAX: usize = 128 << 10;
+/// Least space for arguments and environment, whatever the stack's limit.
+const ARGS_MIN: u64 = 128 << 10;
+/// Most space: three quarters of Linux's default stack.
+const ARGS_MAX: u64 = 6 << 20;
+
+/// Reads a NULL-terminated vector of strings; no vector is an empty one.
+fn read_strings(addr: u64, limit: usize) -> Result<Strings, Errno> {
+    let mut strings = Strings::new();
+    if addr == 0 {
+        return Ok(strings);
+    }
+    for i in 0.. {
+        let at: u64 = UserPtr::new(addr).add(i).read()?;
+        if at == 0 {
+            break;
+        }
+        let s = uaccess::read_cstr(at, ARG_MAX).map_err(|e| match e {
+            StrError::Fault => Errno::EFAULT,
+            StrError::TooLong => Errno::E2BIG,
+            StrError::NoMemory => Errno::ENOMEM,
+        })?;
+        strings.push(&s, limit).map_err(|e| Errno::from(ExecError::from(e)))?;
+    }
+    Ok(strings)
+}
+
+fn execve(a: &mut Args) -> Result<u64, Errno> {
+    let path = uaccess::read_cstr(a.get(0), uaccess::PATH_MAX).map_err(|e| match e {
+        StrError::Fault => Errno::EFAULT,
+        StrError::TooLong => Errno::ENAMETOOLONG,
+        StrError::NoMemory => Errno::ENOMEM,
+    })?;
+    let limit = argument_limit();
+    let mut argv = read_strings(a.get(1), limit)?;
+    let envp = read_strings(a.get(2), limit)?;
+    if argv.count() == 0 {
+        // A program may rely on its own name being there; Linux adds an empty one, too.
+        argv.push(b"", limit).map_err(|e| Errno::from(ExecError::from(e)))?;
+    }
+    let file = ExecFile::open(&path)?;
+    run(file, path, argv, envp, a.frame)?;
+    Ok(0)
+}
+
+fn argument_limit() -> usize {
+    let stack = current().process().rlimit(Resource::Stack);
+    (stack / 4).clamp(ARGS_MIN, ARGS_MAX) as usize
+}
+
+/// Loads and commits to a program; `frame` then holds its first registers.
+fn run(
+    file: ExecFile,
+    path: Vec<u8>,
+    argv: Strings,
+    envp: Strings,
+    frame: &mut UserFrame,
+) -> Result<(), Errno> {
+    let me = current();
+    let p = me.process();
+    let name = path.rsplit(|&b| b == b'/').next().unwrap_or(&path).to_vec();
+    let set_ids = if p.flag(flag::NO_NEW_PRIVS) { (None, None) } else { file.set_ids() };
+    let cred = p.cred();
+    let (euid, egid) = (set_ids.0.unwrap_or(cred.euid), set_ids.1.unwrap_or(cred.egid));
+    let aux = AuxInfo {
+        uid: cred.uid.into(),
+        euid: euid.into(),
+        gid: cred.gid.into(),
+        egid: egid.into(),
+        secure: euid != cred.uid || egid != cred.gid,
+        ..AuxInfo::default()
+    };
+    let limit = argument_limit();
+    let loaded = mm::exec::load(Request {
+        file,
+        name: path,
+        argv,
+        envp,
+        limit,
+        stack_limit: p.rlimit(Resource::Stack),
+        shake: p.randomize(),
+        aux,
+    })?;
+    match exec::commit(loaded, &name, set_ids, frame) {
+        Ok(()) => Ok(()),
+        // The thread dies before it could see this.
+        Err(Dying) => Err(Errno::EINTR),
+    }
+}
+
+/// What Linux gives init before the command line's own.
+const INIT_ENV: [&[u8]; 2] = [b"HOME=/", b"TERM=linux"];
+
+/// Makes the calling thread, which has no memory yet, run init.
+pub fn exec_init(path: &[u8], args: &[Vec<u8>], env: &[Vec<u8>]) -> Result<UserFrame, Errno> {
+    let limit = ARGS_MAX as usize;
+    let gather = |front: &[&[u8]], rest: &[Vec<u8>]| {
+        let mut s = Strings::new();
+        for word in front.iter().copied().chain(rest.iter().map(Vec::as_slice)) {
+            s.push(word, limit).map_err(|e| Errno::from(ExecError::from(e)))?;
+        }
+        Ok::<Strings, Errno>(s)
+    };
+    let mut frame = UserFrame::new_user(0, 0);
+    let envp = gather(&INIT_ENV, env)?;
+    run(ExecFile::open(path)?, path.to_vec(), gather(&[path], args)?, envp, &mut frame)?;
+    Ok(frame)
+}
+
+impl From<WaitError> for Errno {
+    fn from(e: WaitError) -> Errno {
+        match e {
+            WaitError::NoChild => Errno::ECHILD,
+            WaitError::Signal => Errno::ERESTARTSYS,
+        }
+    }
+}
+
+fn status_word(event: &Event) -> u32 {
+    match *event {
+        Event::Exited(status) => status,
+        Event::Stopped(signo) => u32::from(signo) << 8 | 0x7f,
+        Event::Continued => 0xffff,
+    }
+}
+
+/// `__WNOTHREAD`, `__WALL` and `__WCLONE`, which make no difference here.
+const IGNORED_OPTIONS: u32 = 0xe000_0000;
+
+fn wait4(a: &mut Args) -> Result<u64, Errno> {
+    let bits = a.uint(2);
+    if bits & !(nr::WNOHANG | nr::WUNTRACED | nr::WCONTINUED | IGNORED_OPTIONS) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let who = match a.int(0) {
+        i32::MIN => return Err(Errno::ESRCH),
+        -1 => Who::Any,
+        0 => Who::Group(current().process().pgid()),
+        pid @ 1.. => Who::Pid(pid as u32),
+        pgid => Who::Group(pgid.unsigned_abs()),
+    };
+    let options = Options {
+        exited: true,
+        stopped: bits & nr::WUNTRACED != 0,
+        continued: bits & nr::WCONTINUED != 0,
+        keep: false,
+        no_hang: bits & nr::WNOHANG != 0,
+    };
+    let Some(report) = wait4::wait(who, options)? else { return Ok(0) };
+    UserPtr::<u32>::new(a.get(1)).write_if_some(&status_word(&report.event))?;
+    UserPtr::new(a.get(3)).write_if_some(&rusage(&report.times))?;
+    Ok(report.pid.into())
+}
+
+fn waitid(a: &mut Args) -> Result<u64, Errno> {
+    let bits = a.uint(3);
+    let has = |b: u32| bits & b != 0;
+    let known = nr::WNOHANG | nr::WNOWAIT | nr::WEXITED | nr::WSTOPPED | nr::WCONTINUED | IGNORED_OPTIONS;
+    if bits & !known != 0 || !has(nr::WEXITED | nr::WSTOPPED | nr::WCONTINUED) {
+        return Err(Errno::EINVAL);
+    }
+    let id = a.int(1);
+    let who = match a.uint(0) {
+        nr::P_ALL => Who::Any,
+        nr::P_PID if id > 0 => Who::Pid(id as u32),
+        nr::P_PGID if id > 0 => Who::Group(id as u32),
+        nr::P_PGID if id == 0 => Who::Group(current().process().pgid()),
+        _ => return Err(Errno::EINVAL),
+    };
+    let options = Options {
+        exited: has(nr::WEXITED),
+        stopped: has(nr::WSTOPPED),
+        continued: has(nr::WCONTINUED),
+        keep: has(nr::WNOWAIT),
+        no_hang: has(nr::WNOHANG),
+    };
+    let mut raw = [0u64; 16];
+    let report = wait4::wait(who, options)?;
+    if let Some(r) = &report {
+        raw = exit::child_report(r).to_raw();
+        UserPtr::new(a.get(4)).write_if_some(&rusage(&r.times))?;
+    }
+    UserPtr::new(a.get(2)).write_if_some(&raw)?;
+    Ok(0)
+}
+
+impl From<LimitError> for Errno {
+    fn from(e: LimitError) -> Errno {
+        match e {
+            LimitError::Inverted => Errno::EINVAL,
+            LimitError::NotPermitted => Errno::EPERM,
+        }
+    }
+}
+
+fn resource(n: u32) -> Result<Resource, Errno> {
+    Resource::from_raw(n).ok_or(Errno::EINVAL)
+}
+
+fn read_limit(addr: u64) -> Result<Limit, Errno> {
+    let [soft, hard] = UserPtr::new(addr).read()?;
+    Ok(Limit { soft, hard })
+}
+
+fn prlimit64(a: &mut Args) -> Result<u64, Errno> {
+    let r = resource(a.uint(1))?;
+    let me = current();
+    let cred = me.process().cred();
+    let p = match a.int(0) {
+        0 => me.process().clone(),
+        pid => ids::find_process(pid as u32).ok_or(Errno::ESRCH)?,
+    };
+    if p.pid() != me.process().pid() && !cred.privileged() {
+        let t = p.cred();
+        let same = [t.uid, t.euid, t.suid].iter().all(|&u| u == cred.uid)
+            && [t.gid, t.egid, t.sgid].iter().all(|&g| g == cred.gid);
+        if !same {
+            return Err(Errno::EPERM);
+        }
+    }
+    let old = match a.get(2) {
+        0 => p.limit(r),
+        at => p.set_limit(r, read_limit(at)?, cred.privileged())?,
+    };
+    UserPtr::new(a.get(3)).write_if_some(&[old.soft, old.hard])?;
+    Ok(0)
+}
+
+fn getrlimit(a: &mut Args) -> Result<u64, Errno> {
+    let l = current().process().limit(resource(a.uint(0))?);
+    UserPtr::new(a.get(1)).write(&[l.soft, l.hard])?;
+    Ok(0)
+}
+
+fn setrlimit(a: &mut Args) -> Result<u64, Errno> {
+    let r = resource(a.uint(0))?;
+    let me = current();
+    let new = read_limit(a.get(1))?;
+    me.process().set_limit(r, new, me.process().cred().privileged())?;
+    Ok(0)
+}
+
+/// Highest capability that Linux has today.
+const CAP_LAST: u64 = 40;
+
+fn prctl(a: &mut Args) -> Result<u64, Errno> {
+    let me = current();
+    let p = me.process();
+    let on = |name: u32| u64::from(p.flag(name));
+    match a.uint(0) {
+        pr::PR_SET_NAME => {
+            let name = match uaccess::read_cstr(a.get(1), 16) {
+                Ok(name) => name,
+                Err(StrError::TooLong) => UserPtr::<[u8; 15]>::new(a.get(1)).read()?.to_vec(),
+                Err(_) => return Err(Errno::EFAULT),
+            };
+            me.set_comm(&name);
+        }
+        pr::PR_GET_NAME => UserPtr::new(a.get(1)).write(&me.comm())?,
+        pr::PR_SET_PDEATHSIG => {
+            if a.get(1) > u64::from(sig::MAX) {
+                return Err(Errno::EINVAL);
+            }
+            p.set_death_signal(a.get(1) as u8);
+        }
+        pr::PR_GET_PDEATHSIG => UserPtr::<u32>::new(a.get(1)).write(&p.death_signal().into())?,
+        pr::PR_GET_DUMPABLE => return Ok(on(flag::DUMPABLE)),
+        pr::PR_SET_DUMPABLE => set_switch(a, flag::DUMPABLE)?,
+        pr::PR_GET_KEEPCAPS => return Ok(on(flag::KEEPCAPS)),
+        pr::PR_SET_KEEPCAPS => set_switch(a, flag::KEEPCAPS)?,
+        pr::PR_SET_CHILD_SUBREAPER => p.set_switch(flag::SUBREAPER, a.get(1) != 0),
+        pr::PR_GET_CHILD_SUBREAPER => UserPtr::<u32>::new(a.get(1)).write(&(on(flag::SUBREAPER) as u32))?,
+        pr::PR_SET_NO_NEW_PRIVS => {
+            if (a.get(1), a.get(2), a.get(3), a.get(4)) != (1, 0, 0, 0) {
+                return Err(Errno::EINVAL);
+            }
+            p.set_switch(flag::NO_NEW_PRIVS, true);
+        }
+        pr::PR_GET_NO_NEW_PRIVS => {
+            if (a.get(1), a.get(2), a.get(3), a.get(4)) != (0, 0, 0, 0) {
+                return Err(Errno::EINVAL);
+            }
+            return Ok(on(flag::NO_NEW_PRIVS));
+        }
+        pr::PR_CAPBSET_READ => {
+            // The super-user's powers are not divided: nothing is ever dropped from the bounding set.
+            return if a.get(1) <= CAP_LAST { Ok(1) } else { Err(Errno::EINVAL) };
+        }
+        pr::PR_CAP_AMBIENT => return cap_ambient(a),
+        // No secure bit is ever set.
+        pr::PR_GET_SECUREBITS => return Ok(0),
+        pr::PR_GET_TIMERSLACK => return Ok(50_000),
+        pr::PR_SET_TIMERSLACK => {}
+        pr::PR_GET_TID_ADDRESS => UserPtr::<u64>::new(a.get(1)).write(&me.clear_child_tid())?,
+        _ => return Err(Errno::EINVAL),
+    }
+    Ok(0)
+}
+
+fn set_switch(a: &Args, name: u32) -> Result<(), Errno> {
+    match a.get(1) {
+        on @ 0..=1 => {
+            current().process().set_switch(name, on == 1);
+            Ok(())
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// The ambient set is empty and stays so.
+fn cap_ambient(a: &Args) -> Result<u64, Errno> {
+    match (a.uint(1), a.get(2)) {
+        (pr::PR_CAP_AMBIENT_IS_SET, 0..=CAP_LAST) => Ok(0),
+        (pr::PR_CAP_AMBIENT_LOWER, 0..=CAP_LAST) => Ok(0),
+        (pr::PR_CAP_AMBIENT_CLEAR_ALL, 0) => Ok(0),
+        (pr::PR_CAP_AMBIENT_RAISE, 0..=CAP_LAST) => Err(Errno::EPERM),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn arch_prctl(a: &mut Args) -> Result<u64, Errno> {
+    const SET_GS: u32 = 0x1001;
+    const SET_FS: u32 = 0x1002;
+    const GET_FS: u32 = 0x1003;
+    const GET_GS: u32 = 0x1004;
+    let addr = a.get(1);
+    let ok = match a.uint(0) {
+        SET_FS => arch::set_user_tls(addr),
+        SET_GS => arch::tls::set_user_gs(addr),
+        GET_FS => {
+            UserPtr::<u64>::new(addr).write(&arch::tls::user_bases().fs)?;
+            true
+        }
+        GET_GS => {
+            UserPtr::<u64>::new(addr).write(&arch::tls::user_bases().gs)?;
+            true
+        }
+        _ => return Err(Errno::EINVAL),
+    };
+    if ok { Ok(0) } else { Err(Errno::EPERM) }
+}
+
+fn personality(a: &mut Args) -> Result<u64, Errno> {
+    const ASK: u32 = 0xffff_ffff;
+    let me = current();
+    let new = a.uint(0);
+    Ok(me.process().personality((new != ASK).then_some(new)).into())
+}
+
+/// A field of `struct utsname`.
+const FIELD: usize = uts::NAME_MAX + 1;
+
+fn uname(a: &mut Args) -> Result<u64, Errno> {
+    let mut host = [0; uts::NAME_MAX];
+    let len = uts::hostname(&mut host);
+    // Programs take the first field for the interface that they can expect.
+    let names: [&[u8]; 6] = [b"Linux", &host[..len], uts::RELEASE, uts::VERSION, b"x86_64", b"(none)"];
+    for (i, field) in names.iter().enumerate() {
+        let mut bytes = [0u8; FIELD];
+        let n = field.len().min(FIELD - 1);
+        bytes[..n].copy_from_slice(&field[..n]);
+        UserPtr::<[u8; FIELD]>::new(a.get(0)).add(i).write(&bytes)?;
+    }
+    Ok(0)
+}
+
+fn sethostname(a: &mut Args) -> Result<u64, Errno> {
+    if !current().process().cred().privileged() {
+        return Err(Errno::EPERM);
+    }
+    let len = a.size(1);
+    if len > FIELD - 1 {
+        return Err(Errno::EINVAL);
+    }
+    let mut name = [0u8; FIELD - 1];
+    arch::user::copy_in(&mut name[..len], a.get(0))?;
+    uts::set_hostname(&name[..len]);
+    Ok(0)
+}
+
+fn sysinfo(a: &mut Args) -> Result<u64, Errno> {
+    let m = mm::memory();
+    let loads = sched::load_average();
+    let mut words = [0u64; 14];
+    words[0] = time::monotonic_ns() / time::SECOND;
+    for (word, l) in words[1..4].iter_mut().zip(loads) {
+        // 16 bits of fraction.
+        *word = (l << 16) / 1000;
+    }
+    words[4] = m.total;
+    words[5] = m.free;
+    words[6] = m.shared;
+    words[7] = m.buffers;
+    // No swap, no high memory; 64-bit processes in one unit of a byte.
+    words[10] = ids::live().min(u64::from(u16::MAX));
+    words[13] = 1;
+    UserPtr::<[u64; 14]>::new(a.get(0)).write(&words)?;
+    Ok(0)
+}
+
+fn getrandom(a: &mut Args) -> Result<u64, Errno> {
+    const KNOWN: u32 = 7;
+    if a.uint(2) & !KNOWN != 0 || a.uint(2) & 6 == 6 {
+        return Err(Errno::EINVAL);
+    }
+    let len = a.size(1).min(i32::MAX as usize);
+    let mut done = 0;
+    while done < len {
+        let mut chunk = [0u8; 128];
+        let n = chunk.len().min(len - done);
+        mm::fill_random(&mut chunk[..n]);
+        if let Err(e) = arch::user::copy_out(a.get(0).wrapping_add(done as u64), &chunk[..n]) {
+            return if done > 0 { Ok(done as u64) } else { Err(e.into()) };
+        }
+        done += n;
+        if current().signal_pending() && done < len {
+            break;
+        }
+    }
+    Ok(done as u64)
+}
+
+fn reboot(a: &mut Args) -> Result<u64, Errno> {
+    const MAGIC: u32 = 0xfee1_dead;
+    const MAGICS: [u32; 4] = [0x2812_1969, 0x0512_1996, 0x1604_1998, 0x2011_2000];
+    const RESTART: u32 = 0x0123_4567;
+    const HALT: u32 = 0xcdef_0123;
+    const POWER_OFF: u32 = 0x4321_fedc;
+    const CAD_ON: u32 = 0x89ab_cdef;
+    const CAD_OFF: u32 = 0;
+    if !current().process().cred().privileged() {
+        return Err(Errno::EPERM);
+    }
+    if a.uint(0) != MAGIC || !MAGICS.contains(&a.uint(1)) {
+        return Err(Errno::EINVAL);
+    }
+    match a.uint(2) {
+        RESTART => arch::power::reboot(),
+        HALT | POWER_OFF => arch::power::off(),
+        CAD_ON | CAD_OFF => Ok(0),
+        _ => Err(Errno::EINVAL),
+    }
+}

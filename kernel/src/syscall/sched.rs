@@ -1,0 +1,246 @@
+//! Scheduling: priorities, policies, affinity.
+
+use alloc::sync::Arc;
+
+use abi::Errno;
+use abi::raw::general as nr;
+
+use super::{Args, Handler};
+use crate::arch;
+use crate::kern::process::Process;
+use crate::kern::sched::{self, CpuMask, Policy};
+use crate::kern::thread::Thread;
+use crate::kern::{Resource, current, ids};
+use crate::uaccess::UserPtr;
+
+/// The calls of this file.
+pub const HANDLERS: &[(u32, Handler)] = &[
+    (nr::__NR_sched_yield, sched_yield),
+    (nr::__NR_sched_setaffinity, sched_setaffinity),
+    (nr::__NR_sched_getaffinity, sched_getaffinity),
+    (nr::__NR_sched_getscheduler, sched_getscheduler),
+    (nr::__NR_sched_setscheduler, sched_setscheduler),
+    (nr::__NR_sched_getparam, sched_getparam),
+    (nr::__NR_sched_setparam, sched_setparam),
+    (nr::__NR_sched_get_priority_max, |a| priority_limit(a, 99)),
+    (nr::__NR_sched_get_priority_min, |a| priority_limit(a, 1)),
+    (nr::__NR_sched_rr_get_interval, sched_rr_get_interval),
+    (nr::__NR_sched_getattr, sched_getattr),
+    (nr::__NR_getpriority, getpriority),
+    (nr::__NR_setpriority, setpriority),
+    (nr::__NR_getcpu, getcpu),
+];
+
+fn sched_yield(_: &mut Args) -> Result<u64, Errno> {
+    sched::yield_now();
+    Ok(0)
+}
+
+/// The thread of argument `pid`, 0 being the caller.
+fn target(pid: i32) -> Result<Arc<Thread>, Errno> {
+    match pid {
+        ..0 => Err(Errno::EINVAL),
+        0 => ids::find_thread(current().tid()).ok_or(Errno::ESRCH),
+        _ => ids::find_thread(pid as u32).ok_or(Errno::ESRCH),
+    }
+}
+
+/// Whether the caller may change how `p` is scheduled.
+fn may_change(p: &Process) -> Result<(), Errno> {
+    let mine = current().process().cred();
+    let theirs = p.cred();
+    let same = [mine.euid].iter().any(|u| *u == theirs.uid || *u == theirs.euid);
+    if mine.privileged() || same { Ok(()) } else { Err(Errno::EPERM) }
+}
+
+fn sched_setaffinity(a: &mut Args) -> Result<u64, Errno> {
+    let mut words = CpuMask::from_words(Default::default()).words();
+    let len = a.size(1).min(size_of_val(&words));
+    for (i, word) in words.iter_mut().enumerate() {
+        let have = len.saturating_sub(i * 8).min(8);
+        for byte in 0..have {
+            let b: u8 = UserPtr::new(a.get(2)).add(i * 8 + byte).read()?;
+            *word |= u64::from(b) << (8 * byte);
+        }
+    }
+    let t = target(a.int(0))?;
+    may_change(t.process())?;
+    if !sched::set_affinity(&t, &CpuMask::from_words(words)) {
+        return Err(Errno::EINVAL);
+    }
+    if t.tid() == current().tid() {
+        sched::preempt_check();
+    }
+    Ok(0)
+}
+
+fn sched_getaffinity(a: &mut Args) -> Result<u64, Errno> {
+    let ncpus = arch::cpu::count();
+    let len = a.size(1);
+    if len % 8 != 0 || len * 8 < ncpus {
+        return Err(Errno::EINVAL);
+    }
+    let t = target(a.int(0))?;
+    let mut words = t.affinity().words();
+    for (i, word) in words.iter_mut().enumerate() {
+        let present = ncpus.saturating_sub(i * 64).min(64);
+        *word &= if present == 64 { u64::MAX } else { (1 << present) - 1 };
+    }
+    let n = (len / 8).min(words.len());
+    for (i, word) in words[..n].iter().enumerate() {
+        UserPtr::<u64>::new(a.get(2)).add(i).write(word)?;
+    }
+    Ok(n as u64 * 8)
+}
+
+fn policy_number(t: &Thread) -> u64 {
+    t.policy() as u64
+}
+
+fn sched_getscheduler(a: &mut Args) -> Result<u64, Errno> {
+    Ok(policy_number(&*target(a.int(0))?))
+}
+
+const RESET_ON_FORK: u32 = 0x4000_0000;
+
+fn sched_setscheduler(a: &mut Args) -> Result<u64, Errno> {
+    let priority: i32 = UserPtr::new(a.get(2)).read()?;
+    let t = target(a.int(0))?;
+    // There are no real-time policies: they are unknown ones.
+    let policy = match a.uint(1) & !RESET_ON_FORK {
+        0 => Policy::Other,
+        3 => Policy::Batch,
+        5 => Policy::Idle,
+        _ => return Err(Errno::EINVAL),
+    };
+    if priority != 0 {
+        return Err(Errno::EINVAL);
+    }
+    may_change(t.process())?;
+    t.set_policy(policy);
+    Ok(0)
+}
+
+fn sched_getparam(a: &mut Args) -> Result<u64, Errno> {
+    if a.get(1) == 0 {
+        return Err(Errno::EINVAL);
+    }
+    target(a.int(0))?;
+    UserPtr::<i32>::new(a.get(1)).write(&0)?;
+    Ok(0)
+}
+
+fn sched_setparam(a: &mut Args) -> Result<u64, Errno> {
+    if a.get(1) == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let priority: i32 = UserPtr::new(a.get(1)).read()?;
+    target(a.int(0))?;
+    if priority == 0 { Ok(0) } else { Err(Errno::EINVAL) }
+}
+
+fn priority_limit(a: &mut Args, real_time: u64) -> Result<u64, Errno> {
+    match a.uint(0) {
+        0 | 3 | 5 | 6 => Ok(0),
+        1 | 2 => Ok(real_time),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn sched_rr_get_interval(a: &mut Args) -> Result<u64, Errno> {
+    target(a.int(0))?;
+    UserPtr::new(a.get(1)).write(&super::time::timespec(sched::TICK_NS))?;
+    Ok(0)
+}
+
+/// `struct sched_attr` of the first version: 48 bytes.
+fn sched_getattr(a: &mut Args) -> Result<u64, Errno> {
+    const LEN: u64 = 48;
+    if a.get(2) < LEN || a.get(3) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let t = target(a.int(0))?;
+    let nice = t.nice() as i32 as u32;
+    let attr = [LEN | policy_number(&t) << 32, 0, u64::from(nice), 0, 0, 0];
+    UserPtr::new(a.get(1)).write(&attr)?;
+    Ok(0)
+}
+
+/// Calls `f` for each thread that `which` and `who` name; false if there is none.
+fn each(which: u32, who: u32, mut f: impl FnMut(&Thread) -> Result<(), Errno>) -> Result<bool, Errno> {
+    let me = current();
+    let mut found = false;
+    let mut all = |p: &Process| {
+        let mut result = Ok(());
+        p.each_thread(|t| {
+            found = true;
+            result = f(t);
+            result.is_ok()
+        });
+        result
+    };
+    match which {
+        nr::PRIO_PROCESS => {
+            let tid = if who == 0 { me.tid() } else { who };
+            if let Some(t) = ids::find_thread(tid) {
+                found = true;
+                f(&t)?;
+            }
+        }
+        nr::PRIO_PGRP | nr::PRIO_USER => {
+            let who = match (which, who) {
+                (nr::PRIO_PGRP, 0) => me.process().pgid(),
+                (_, 0) => me.process().uid(),
+                (_, who) => who,
+            };
+            let mut result = Ok(());
+            ids::each_process(1, |p| {
+                let named = if which == nr::PRIO_PGRP { p.pgid() == who } else { p.uid() == who };
+                if named && !p.is_kernel() {
+                    result = all(p);
+                }
+                result.is_ok()
+            });
+            result?;
+        }
+        _ => return Err(Errno::EINVAL),
+    }
+    Ok(found)
+}
+
+fn getpriority(a: &mut Args) -> Result<u64, Errno> {
+    let mut best = 0;
+    let found = each(a.uint(0), a.uint(1), |t| {
+        // 1..=40, as the raw call returns it: it cannot be taken for an error.
+        best = best.max((20 - i64::from(t.nice())) as u64);
+        Ok(())
+    })?;
+    if found { Ok(best) } else { Err(Errno::ESRCH) }
+}
+
+fn setpriority(a: &mut Args) -> Result<u64, Errno> {
+    let nice = a.int(2).clamp(-20, 19) as i8;
+    let mine = current().process().cred();
+    let floor = 20 - current().process().rlimit(Resource::Nice).min(40) as i64;
+    let found = each(a.uint(0), a.uint(1), |t| {
+        let theirs = t.process().cred();
+        if !mine.privileged() {
+            if mine.euid != theirs.uid && mine.euid != theirs.euid {
+                return Err(Errno::EPERM);
+            }
+            if nice < t.nice() && i64::from(nice) < floor {
+                return Err(Errno::EACCES);
+            }
+        }
+        t.set_nice(nice);
+        Ok(())
+    })?;
+    if found { Ok(0) } else { Err(Errno::ESRCH) }
+}
+
+fn getcpu(a: &mut Args) -> Result<u64, Errno> {
+    let cpu = ksync::pin().cpu();
+    UserPtr::<u32>::new(a.get(0)).write_if_some(&(cpu as u32))?;
+    UserPtr::<u32>::new(a.get(1)).write_if_some(&(arch::cpu::node(cpu) as u32))?;
+    Ok(0)
+}
