@@ -24,7 +24,7 @@ struct Lab {
 
 impl Lab {
     fn new() -> Lab {
-        let vm = Sim::new(128, 3, 1).into_vm();
+        let vm = Sim::new(400, 3, 1).into_vm();
         let free = vm.alloc.free_pages();
         Lab {
             vm,
@@ -257,6 +257,30 @@ fn an_unlinked_table_stays_while_a_walker_may_be_in_it() {
     });
     lab.vm.drain_limbo();
     assert_eq!(lab.vm.limbo.frames(), 0);
+    lab.end(&[pfn]);
+}
+
+#[test]
+fn limbo_does_not_grow_while_grace_periods_pass() {
+    let lab = Lab::new();
+    let pfn = lab.page();
+    for round in 0..500 {
+        assert_eq!(
+            lab.enter(round * SPAN, Pte::user(pfn, Prot::READ), || true),
+            Ok(Entered::New)
+        );
+        lab.gathered(|gather| {
+            lab.pmap
+                .remove_range(&lab.vm, round * SPAN, (round + 1) * SPAN, gather)
+        });
+        // A context switch, but never a tick: nobody polls.
+        lab.vm.epoch.quiescent(&mut ksync::pin());
+        assert!(
+            lab.vm.limbo.frames() < 256,
+            "{} frames in limbo",
+            lab.vm.limbo.frames()
+        );
+    }
     lab.end(&[pfn]);
 }
 

@@ -29,6 +29,9 @@ const BAGS: usize = 4;
 /// Frames freed in one go, which bounds the time with preemption off.
 const STEP: usize = 32;
 
+/// Such goes that a retire makes at most, beyond what it brings itself.
+const LOOK: usize = 2;
+
 /// A list of frames without memory of its own: each frame's owner is the list's, and it is on no other list.
 #[derive(Debug)]
 pub struct FrameList {
@@ -125,6 +128,8 @@ struct Cpu {
     bags: Spin<Bags, LimboLock>,
     /// Frames in `bags`. Changed under the lock, read by anyone.
     frames: AtomicUsize,
+    /// Number of frames at which a retire looks for ripe ones. Written by its CPU.
+    look_at: AtomicUsize,
 }
 
 /// The limbo of all CPUs.
@@ -142,6 +147,7 @@ impl Limbo {
                     ripe: FrameList::EMPTY,
                 }),
                 frames: AtomicUsize::new(0),
+                look_at: AtomicUsize::new(STEP),
             }),
         }
     }
@@ -162,7 +168,18 @@ impl<M: Machine> Vm<M> {
         // Stamped after they became unreachable, on the CPU that made them so, or after it was synchronised with.
         let stamp = self.epoch.current();
         bags.bag(self.pages, stamp).append(self.pages, list);
-        cpu.frames.fetch_add(more, Relaxed);
+        let frames = cpu.frames.fetch_add(more, Relaxed) + more;
+        drop(bags);
+        // Processes may come and go faster than the clock ticks, so who adds also frees: every so many frames a look,
+        // which may free more than came since the last one.
+        if frames >= cpu.look_at.load(Relaxed) {
+            for _ in 0..=LOOK + more / STEP {
+                if self.free_ripe(pin, pin.cpu()) < STEP {
+                    break;
+                }
+            }
+            cpu.look_at.store(cpu.frames.load(Relaxed) + STEP, Relaxed);
+        }
     }
 
     /// Frees one frame after a grace period; conditions as for [`retire_frames`](Vm::retire_frames).

@@ -180,6 +180,14 @@ impl<'p> Gather<'p> {
         self.full = true;
     }
 
+    /// To be called after the entries of an operation were read: if somebody else has taken translations of `pmap` away
+    /// and not flushed yet, what this operation found empty or restricted may still be in use, so all must go.
+    pub(crate) fn settle(&mut self, pmap: &'p Pmap) {
+        if pmap.pending_beyond(u32::from(self.pending)) {
+            self.record_all(pmap);
+        }
+    }
+
     /// As [`record`](Gather::record), for a scan that keeps the page hard-busy until its gather is finished: nobody
     /// else can draw a wrong conclusion meanwhile, so the pending count stays as it is, and many pmaps may follow
     /// each other. Each `pmap` needs to live only until the next call or [`leave`](Gather::leave).

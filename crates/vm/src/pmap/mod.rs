@@ -185,10 +185,10 @@ impl Pmap {
         self.tables.load(Relaxed) as usize
     }
 
-    /// Whether removed translations may still be cached somewhere. Acquire: pairs with the change of the entry that
-    /// the caller has read.
-    pub(crate) fn is_pending(&self) -> bool {
-        self.pending.load(Acquire) != 0
+    /// Whether more than `own` operations, the caller's, have taken translations away and not flushed yet. Acquire:
+    /// pairs with the change of the entries that the caller has read.
+    pub(crate) fn pending_beyond(&self, own: u32) -> bool {
+        self.pending.load(Acquire) > own
     }
 
     pub(crate) fn raise_pending(&self) {

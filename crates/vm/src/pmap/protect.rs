@@ -29,16 +29,16 @@ impl Pmap {
     ) {
         // A first enter that this misses sees the changed map entries: its new root is followed by a fence, too.
         fence(SeqCst);
-        let Some(root) = self.table_at(vm, pin, 0, ROOT_LEVEL) else {
-            return;
-        };
-        let _guard = root.lock_directory();
-        root.for_each_locked(0, ENTRIES / 2, |at, pte| {
-            if pte.is_writable() {
-                gather.record_all(self);
-                root.mask(at, Pte::W);
-            }
-        });
+        if let Some(root) = self.table_at(vm, pin, 0, ROOT_LEVEL) {
+            let _guard = root.lock_directory();
+            root.for_each_locked(0, ENTRIES / 2, |at, pte| {
+                if pte.is_writable() {
+                    gather.record_all(self);
+                    root.mask(at, Pte::W);
+                }
+            });
+        }
+        gather.settle(self);
     }
 
     /// Moves write protection above `va` down to the leaves beside it.

@@ -109,6 +109,7 @@ impl Pmap {
                 }
             }
         });
+        gather.settle(self);
     }
 
     /// Removes entries of one table. Returns whether it may be empty now.
@@ -162,6 +163,7 @@ impl Pmap {
                 }
             });
         });
+        gather.settle(self);
     }
 
     /// Passes the level-1 tables in `range` and the part of the range under each to `visit`, pinned for each anew.

@@ -4,9 +4,8 @@
 //! and acts by compare-and-swap, on an entry that carries the frame: live ones, and claims of faults on their way. A
 //! busy entry is waited for: its remover is handing A and D to the page, pinned.
 //!
-//! If the pmap has invalidations pending, the address joins the scan's gather whatever its entry looks like, because
-//! a translation that somebody took out, or restricted, may still be cached (see `tlb`). Only one that is settled may
-//! be concluded from.
+//! If the pmap has invalidations pending, the address is flushed whatever its entry looks like, because a translation
+//! that somebody took out, or restricted, may still be cached (see `tlb`).
 //!
 //! A scan that empties a table unlinks it, so that memory pressure takes tables along with their pages.
 
@@ -52,9 +51,9 @@ impl Pmap {
         pin: &CpuPin,
         va: u64,
         pfn: Pfn,
-        gather: &mut Gather<'_>,
+        _gather: &mut Gather<'_>,
     ) -> Scan {
-        let found = self.scan(vm, pin, va, pfn, gather, |_| Pte::EMPTY);
+        let found = self.scan(vm, pin, va, pfn, |_| Pte::EMPTY);
         if found != Scan::Absent {
             vm.pmaps.counts(pin).scan_removed.add(1);
         }
@@ -69,9 +68,9 @@ impl Pmap {
         pin: &CpuPin,
         va: u64,
         pfn: Pfn,
-        gather: &mut Gather<'_>,
+        _gather: &mut Gather<'_>,
     ) -> Scan {
-        self.scan(vm, pin, va, pfn, gather, |pte| {
+        self.scan(vm, pin, va, pfn, |pte| {
             pte.without(Pte::W | Pte::D | Pte::CLAIMED)
         })
     }
@@ -97,25 +96,31 @@ impl Pmap {
     }
 
     /// Replaces the entry by what `change` makes of it, if it is live and carries `pfn`; removes it if it is a claim.
+    ///
+    /// It flushes before it returns, inside the pmap's pending count: a removal of the range that finds the entry gone
+    /// already must not return before no CPU can use it.
     fn scan<M: Machine>(
         &self,
         vm: &Vm<M>,
         pin: &CpuPin,
         va: u64,
         pfn: Pfn,
-        gather: &mut Gather<'_>,
         change: impl Fn(Pte) -> Pte,
     ) -> Scan {
+        self.raise_pending();
         let (found, may_be_empty) = self.scan_entry(vm, pin, va, pfn, change);
         let unlinked = if may_be_empty {
             self.prune(vm, pin, va)
         } else {
             FrameList::EMPTY
         };
-        if matches!(found, Scan::Found(_)) || self.is_pending() || !unlinked.is_empty() {
+        if matches!(found, Scan::Found(_)) || self.pending_beyond(1) || !unlinked.is_empty() {
+            let mut gather = Gather::new();
             gather.record_scan(self, va);
             gather.free_list_later(vm, unlinked);
+            gather.finish(vm);
         }
+        self.lower_pending();
         found
     }
 
