@@ -77,7 +77,7 @@ fn finish_thread(code: u32) {
         }
         left == 0
     };
-    if last {
+    if last && !p.is_kernel() {
         finish_process(&p);
     } else {
         p.group_wait.wake_all();

@@ -125,13 +125,15 @@ impl Group {
     /// Takes `p` off, and ends the group with its last member.
     pub(super) fn leave(&self, pin: &CpuPin, p: &Process) {
         let s = &self.shards[p.group_shard.load(Ordering::Relaxed) as usize];
-        let mut members = s.members.lock();
-        members.list.remove(pin, p.pid());
-        let left = s.len.fetch_sub(1, Ordering::SeqCst) - 1;
-        drop(members);
+        let left = Self::take_off(pin, s, &mut s.members.lock(), p);
         if left == 0 && self.looks_empty() {
             self.close();
         }
+    }
+
+    fn take_off(pin: &CpuPin, s: &Shard, members: &mut Members, p: &Process) -> u32 {
+        members.list.remove(pin, p.pid());
+        s.len.fetch_sub(1, Ordering::SeqCst) - 1
     }
 
     fn looks_empty(&self) -> bool {
@@ -219,16 +221,37 @@ pub enum GroupError {
     Executed,
 }
 
-/// Moves `p` to `group`; retried by the caller if the group has just ended.
+/// Moves `p` to `group`; false, and nothing done, if the group has just ended.  The caller holds
+/// the lock of moves, so no other thread holds two groups' locks.
 fn move_to(pin: &CpuPin, p: &Process, group: &Group) -> bool {
     let old = ids::group(pin, p.pgid());
     if old.is_some_and(|old| old.pgid() == group.pgid()) {
         return true;
     }
-    if let Some(old) = old {
-        old.leave(pin, p);
+    let mut emptied = false;
+    {
+        let to = &group.shards[0];
+        let mut members = to.members.lock();
+        if members.closed {
+            return false;
+        }
+        if let Some(old) = old {
+            let s = &old.shards[p.group_shard.load(Ordering::Relaxed) as usize];
+            emptied = Group::take_off(pin, s, &mut s.members.lock_nested(), p) == 0;
+        }
+        members.list.push_back(pin, p.pid());
+        to.len.fetch_add(1, Ordering::SeqCst);
+        p.pgid.store(group.pgid(), Ordering::Relaxed);
+        p.sid.store(group.session.sid(), Ordering::Relaxed);
+        p.group_shard.store(0, Ordering::Relaxed);
     }
-    group.join(pin, p, 0)
+    if let Some(old) = old
+        && emptied
+        && old.looks_empty()
+    {
+        old.close();
+    }
+    true
 }
 
 /// setpgid(2).
@@ -251,15 +274,21 @@ pub fn setpgid(pid: u32, pgid: u32) -> Result<(), GroupError> {
         return Err(GroupError::NotPermitted);
     }
     let _one_at_a_time = MOVES.lock();
-    let target = match ids::find_group(pgid) {
-        Some(group) if group.session.sid() == me.sid() => group,
-        None if pgid == p.pid() => {
-            let session = p.session().ok_or(GroupError::NoProcess)?;
-            Group::create(p.id.clone(), session)
+    loop {
+        let target = match ids::find_group(pgid) {
+            Some(group) if group.session.sid() == me.sid() => group,
+            None if pgid == p.pid() => {
+                let session = p.session().ok_or(GroupError::NoProcess)?;
+                Group::create(p.id.clone(), session)
+            }
+            _ => return Err(GroupError::NotPermitted),
+        };
+        if move_to(&ksync::pin(), &p, &target) {
+            return Ok(());
         }
-        _ => return Err(GroupError::NotPermitted),
-    };
-    if move_to(&ksync::pin(), &p, &target) { Ok(()) } else { Err(GroupError::NotPermitted) }
+        // The group ends at this moment; soon its number leads nowhere.
+        super::sched::yield_now();
+    }
 }
 
 /// setsid(2): the new session's number.

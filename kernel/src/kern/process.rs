@@ -11,7 +11,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use ksync::{CpuPin, IrqSpin, Once, Spin};
 
@@ -174,6 +174,8 @@ pub struct Process {
     pub(super) child_wait: WaitQueue,
 
     space: Spin<Option<Arc<UserSpace>>, lock::ProcessLock>,
+    /// The space's address.  Written under its lock.
+    space_at: AtomicUsize,
     files: Spin<Option<Arc<FdTable>>, lock::ProcessLock>,
     fs: Spin<Option<Arc<FsContext>>, lock::ProcessLock>,
     cred: Spin<Arc<Cred>, lock::ProcessLock>,
@@ -259,6 +261,7 @@ impl Process {
             exiting: AtomicBool::new(false),
             group_wait: WaitQueue::new(),
             child_wait: WaitQueue::new(),
+            space_at: AtomicUsize::new(space_address(b.space.as_ref())),
             space: Spin::new(b.space),
             files: Spin::new(b.files),
             fs: Spin::new(b.fs),
@@ -376,7 +379,15 @@ impl Process {
 
     /// Puts another address space in; returns the old one, which the caller drops unlocked.
     pub(super) fn set_space(&self, space: Option<Arc<UserSpace>>) -> Option<Arc<UserSpace>> {
-        core::mem::replace(&mut *self.space.lock(), space)
+        let at = space_address(space.as_ref());
+        let mut slot = self.space.lock();
+        self.space_at.store(at, Ordering::Relaxed);
+        core::mem::replace(&mut *slot, space)
+    }
+
+    /// The address of the address space, as its identity; 0 for none.
+    pub(super) fn space_address(&self) -> usize {
+        self.space_at.load(Ordering::Relaxed)
     }
 
     /// The descriptors; none for kernel processes and zombies.
@@ -559,6 +570,10 @@ impl Process {
         });
         letter
     }
+}
+
+fn space_address(space: Option<&Arc<UserSpace>>) -> usize {
+    space.map_or(0, |s| Arc::as_ptr(s.space()) as usize)
 }
 
 /// A limit in 32 bits.

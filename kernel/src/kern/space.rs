@@ -5,7 +5,7 @@
 //! exits or execs.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use ksync::{CpuPin, Once, PerCpu, Spin};
 
@@ -38,15 +38,16 @@ impl Drop for UserSpace {
 /// The space that a CPU is in.  Own CPU, preemption off.
 struct Active {
     space: Spin<Option<Arc<Space>>, lock::ActiveSpaceLock>,
-    /// The process whose space it is, to recognise it without the lock; 0 for none.
-    of: AtomicU32,
+    /// Its address, to recognise it without the lock; 0 for none.  Unambiguous: the CPU holds a
+    /// reference, so nothing else can have that address.
+    at: AtomicUsize,
 }
 
 static ACTIVE: Once<PerCpu<Active>> = Once::new();
 
 pub(super) fn init(ncpus: usize) {
     ACTIVE.get_or_init(|| {
-        PerCpu::new(ncpus, |_| Active { space: Spin::new(None), of: AtomicU32::new(0) })
+        PerCpu::new(ncpus, |_| Active { space: Spin::new(None), at: AtomicUsize::new(0) })
     });
 }
 
@@ -61,12 +62,12 @@ pub(super) fn switch(_from: &Thread, next: &Thread) {
     }
     let pin = ksync::pin();
     let a = active(&pin);
-    if a.of.load(Ordering::Relaxed) != next.process.pid() {
-        enter(&pin, a, next.process.pid(), next.process.space());
+    if a.at.load(Ordering::Relaxed) != next.process.space_address() {
+        enter(&pin, a, next.process.space());
     }
 }
 
-fn enter(pin: &CpuPin, a: &Active, pid: u32, space: Option<Arc<Space>>) {
+fn enter(pin: &CpuPin, a: &Active, space: Option<Arc<Space>>) {
     let old = a.space.lock().take();
     let same = match (&old, &space) {
         (Some(old), Some(new)) => Arc::ptr_eq(old, new),
@@ -76,8 +77,8 @@ fn enter(pin: &CpuPin, a: &Active, pid: u32, space: Option<Arc<Space>>) {
     if !same {
         mm::activate(pin, old.as_ref(), space.as_ref());
     }
+    a.at.store(space.as_ref().map_or(0, |s| Arc::as_ptr(s) as usize), Ordering::Relaxed);
     *a.space.lock() = space;
-    a.of.store(pid, Ordering::Relaxed);
     // Should this be the last reference, the space has been emptied by its last user already.
     drop(old);
 }
@@ -85,11 +86,11 @@ fn enter(pin: &CpuPin, a: &Active, pid: u32, space: Option<Arc<Space>>) {
 /// This CPU enters the current thread's present space: after execve replaced it.
 pub(super) fn reenter(t: &Thread) {
     let pin = ksync::pin();
-    enter(&pin, active(&pin), t.process.pid(), t.process.space());
+    enter(&pin, active(&pin), t.process.space());
 }
 
 /// This CPU leaves whatever space it is in, for the kernel's.
 pub(super) fn leave() {
     let pin = ksync::pin();
-    enter(&pin, active(&pin), 0, None);
+    enter(&pin, active(&pin), None);
 }

@@ -34,7 +34,7 @@ pub enum State {
     Dead = 3,
 }
 
-/// How a sleeping thread is shown to people (`S` or `D`), or stopped (`T`).
+/// How a sleeping thread is shown to people: `S` or `D`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SleepKind {
@@ -42,8 +42,6 @@ pub enum SleepKind {
     Interruptible = 0,
     /// Only its event ends it.
     Uninterruptible = 1,
-    /// Stopped by job control.
-    Stopped = 2,
 }
 
 /// The number of a thread's waiting round and whether a queue has notified it; see
@@ -280,8 +278,9 @@ impl Thread {
         match (self.state.load(Ordering::Relaxed), self.sleep.load(Ordering::Relaxed)) {
             (s, _) if s == State::Running as u8 => b'R',
             (s, _) if s == State::Dead as u8 => b'X',
+            // What a thread sleeps in with a stop asked for is the stop.
+            _ if self.has(flag::ATTENTION) => b'T',
             (_, k) if k == SleepKind::Interruptible as u8 => b'S',
-            (_, k) if k == SleepKind::Stopped as u8 => b'T',
             _ => b'D',
         }
     }

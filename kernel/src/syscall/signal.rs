@@ -138,7 +138,8 @@ fn rt_sigtimedwait(a: &mut Args) -> Result<u64, Errno> {
         }
     });
     me.set_blocked(mask);
-    match result {
+    // The signal that ended the sleep may be one of those waited for.
+    match result.or_else(|e| signal::take(&me, wanted).ok_or(e)) {
         Ok(info) => deliver_to(a, info),
         Err(ParkError::Timeout) => Err(Errno::EAGAIN),
         Err(ParkError::Signal) => Err(Errno::EINTR),

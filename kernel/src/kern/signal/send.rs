@@ -9,7 +9,7 @@ use super::super::group::Group;
 use super::super::process::Process;
 use super::super::thread::{Thread, flag};
 use super::super::{exit, ids, sched};
-use super::{SigInfo, SigSet, sig, stop};
+use super::{SigInfo, SigSet, code, sig, stop};
 
 /// Why a signal was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +57,12 @@ fn dropped(p: &Process, actions_ignore: bool, target: Option<&Thread>, signo: u8
     !blocked
 }
 
+/// Nobody kills or stops init, but the kernel a thread of it that cannot go on.
+fn spared(target: Option<&Thread>, info: &SigInfo) -> bool {
+    let own_fault = target.is_some() && info.code == code::KERNEL;
+    (info.signo == sig::KILL || info.signo == sig::STOP) && !own_fault
+}
+
 fn post(p: &Process, target: Option<&Thread>, info: SigInfo) -> Result<(), SendError> {
     if p.is_kernel() {
         return Ok(());
@@ -65,7 +71,7 @@ fn post(p: &Process, target: Option<&Thread>, info: SigInfo) -> Result<(), SendE
     let signo = info.signo;
     let limit = p.sigpending_limit();
     let mut shared = p.signals.lock();
-    if !p.is_alive() {
+    if !p.is_alive() || p.pid() == 1 && spared(target, &info) {
         return Ok(());
     }
     let mut continued = false;
