@@ -6,14 +6,18 @@
 //! Mechanism: one shared anonymous page area holds a barrier and a slot per worker; times are added into
 //! the slot, so that a worker's own children can be timed too.
 //!
-//! Markers for outside observers: a timed phase begins with a store of `case * 2 + 1` and ends with a store of
-//! `case * 2` to the eight bytes at [`MARKER`], a page of its own mapped at that address in every worker.
+//! Markers for outside observers, who see where a program stores but not what: [`MARKER`] is a page of its own,
+//! mapped at that address in every worker, with eight words for each case (counted from 1). A timed phase
+//! begins with a store to the last of them and ends with one to the word of the phase's number.
+//! Word 0 of the page says that no phase is going on.
 
 use std::sync::atomic::Ordering::SeqCst;
 use user::sys::{self, Errno};
 
-/// The address of the marker word (private page, resident before the first phase).
+/// The address of the marker page (private, resident before the first phase).
 pub const MARKER: u64 = 0x5a00_0000;
+
+const MARKER_WORDS: u64 = 8; // a case's
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
@@ -109,16 +113,20 @@ impl Worker {
         }
     }
 
+    fn mark(&self, word: u64) {
+        sys::poke64(MARKER + 8 * (MARKER_WORDS * self.case + word), 1);
+    }
+
     /// Begins a timed phase.
     pub fn start(&mut self) {
-        sys::poke64(MARKER, self.case * 2 + 1);
+        self.mark(MARKER_WORDS - 1);
         self.started = sys::now_ns();
     }
 
     /// Ends a timed phase in which `ops` operations were done.
     pub fn stop(&mut self, phase: usize, ops: u64) {
         let ns = sys::now_ns() - self.started;
-        sys::poke64(MARKER, self.case * 2);
+        self.mark(phase as u64);
         let slot = self.slot() + phase as u64 * 16;
         sys::atomic(slot).fetch_add(ns, SeqCst);
         sys::atomic(slot + 8).fetch_add(ops, SeqCst);

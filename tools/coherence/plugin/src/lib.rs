@@ -1,0 +1,164 @@
+//! The QEMU plugin: hands executed blocks and memory accesses to the `coherence` library.
+//!
+//! Guarantee: it never disturbs the guest; a mistake in its arguments ends QEMU before the guest starts.
+//! Mechanism: instructions are counted block by block, on entry; on machines of one CPU by an addition that QEMU
+//! compiles into the block. Memory accesses are looked at in transfers mode; in count mode only stores of user
+//! programs are, for the markers. Records are written when QEMU exits.
+//!
+//! Blocks cut short by a fault count whole, so a faulting user program's instructions are over-counted a little;
+//! kernel code faults in user copies alone.
+#![expect(unsafe_code, reason = "QEMU's plugin interface is C")]
+
+mod qemu;
+
+use coherence::cpu::{self, Cpu, Event};
+use coherence::directory::{CPUS, Directory};
+use coherence::insn::{KERNEL, is_repeated_string};
+use coherence::marker::Marker;
+use coherence::nodes::Nodes;
+use coherence::record::Record;
+use coherence::settings::{Mode, Settings};
+use qemu::{Access, Block, Inserted};
+use std::io::Write;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Places written for each phase.
+const TOP: usize = 24;
+
+static CPU: [Cpu; CPUS as usize] = [const { Cpu::new() }; CPUS as usize];
+
+static STATE: OnceLock<State> = OnceLock::new();
+
+/// Whether a benchmark has stored a marker yet: before that, moves are followed but need no place.
+static BEGUN: AtomicBool = AtomicBool::new(false);
+
+struct State {
+    settings: Settings,
+    smp: u32,
+    nodes: Nodes,
+    directory: Directory,
+}
+
+fn state() -> &'static State {
+    STATE.get().expect("set before any callback is registered")
+}
+
+/// Called by QEMU through `qemu::qemu_plugin_install`.
+fn install(smp: u32, args: Vec<String>) -> Result<(), String> {
+    let settings = Settings::parse(args)?;
+    if smp > CPUS {
+        return Err(format!("at most {CPUS} CPUs"));
+    }
+    let bytes = settings.mem_mib << 20;
+    let state = State {
+        smp,
+        nodes: Nodes::new(settings.nodes, u64::from(smp), bytes),
+        // Reported addresses reach beyond the memory's size: see `Nodes::offset_of`, and the hole below 4 GiB.
+        directory: Directory::new(2 * bytes + (4 << 30)),
+        settings,
+    };
+    STATE.set(state).map_err(|_| "loaded twice".to_owned())
+}
+
+/// Plans what QEMU shall report of a new block.
+fn translate(block: &Block) {
+    let state = state();
+    let addr = block.addr();
+    let kernel = addr >= KERNEL;
+    let insns = block.len();
+    let event = match (kernel, insns) {
+        (true, 1) if is_repeated_string(block.bytes(0)) => Event::Repeated,
+        (true, _) => Event::Kernel,
+        (false, _) => Event::User,
+    };
+    if state.smp == 1 {
+        block.add_on_entry(CPU[0].counter(event), insns as u64);
+    } else {
+        block.call_on_entry(Inserted::Block {
+            event: event as usize,
+            insns,
+        });
+    }
+    if let Some(index) = state
+        .settings
+        .watches
+        .iter()
+        .position(|&watch| watch == addr)
+    {
+        block.call_on_entry(Inserted::Watch(index));
+    }
+    if state.settings.mode == Mode::Transfers || !kernel {
+        let stores_only = state.settings.mode == Mode::Count;
+        (0..insns).for_each(|index| block.call_on_access(index, stores_only));
+    }
+}
+
+/// A block is entered.
+fn entered(cpu: u32, what: Inserted) {
+    let cpu = &CPU[cpu as usize % CPU.len()];
+    match what {
+        Inserted::Block { event, insns } => cpu.count_index(event, insns as u64),
+        Inserted::Watch(index) => cpu.watched(index),
+    }
+}
+
+/// An instruction at `pc` has accessed memory.
+fn accessed(cpu: u32, pc: u64, access: &Access) {
+    let state = state();
+    let this = &CPU[cpu as usize % CPU.len()];
+    if pc < KERNEL
+        && access.is_store()
+        && let Some(marker) = Marker::at(access.vaddr)
+    {
+        BEGUN.store(true, Relaxed);
+        this.marker(marker);
+        return;
+    }
+    if state.settings.mode == Mode::Count || !BEGUN.load(Relaxed) {
+        return;
+    }
+    let Some(addr) = access.physical() else {
+        return;
+    };
+    if state.nodes.several() {
+        let node = state.nodes.of_memory(state.nodes.offset_of(addr));
+        let local = node == state.nodes.of_cpu(u64::from(cpu));
+        this.count(if local { Event::Local } else { Event::Remote }, 1);
+    }
+    let (bytes, store) = (access.bytes(), access.is_store());
+    state
+        .directory
+        .access(cpu, addr, bytes, store, |found| this.moved(pc, found));
+}
+
+/// QEMU exits.
+fn finish() {
+    let state = state();
+    let mut lines = Vec::new();
+    for sum in cpu::phases(&CPU, TOP) {
+        lines.push(Record::Phase {
+            case: sum.key.0,
+            phase: sum.key.1,
+            times: sum.times,
+            ns: sum.ns,
+            counts: sum.counts,
+            instructions: sum.instructions,
+            lines: sum.lines,
+        });
+    }
+    for (index, cpu) in CPU.iter().take(state.smp as usize).enumerate() {
+        let node = state.nodes.of_cpu(index as u64);
+        lines.push(Record::Cpu {
+            cpu: index as u32,
+            node,
+            counts: cpu.totals(),
+        });
+    }
+    let text: String = lines.iter().map(|record| record.to_line() + "\n").collect();
+    let written = std::fs::File::create(&state.settings.out)
+        .and_then(|mut file| file.write_all(text.as_bytes()));
+    if let Err(error) = written {
+        eprintln!("coherence: cannot write {}: {error}", state.settings.out);
+    }
+}

@@ -1,0 +1,266 @@
+//! QEMU's plugin interface, as version 1 has it (QEMU 4.2 to 8.2) — declared here because Debian ships no header — and safe
+//! wrappers of the calls that are used.
+//!
+//! Facts relied on: a callback gets the user data that was registered with it; handles of blocks, instructions and
+//! accesses are valid during the callback that gets them.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::marker::PhantomData;
+use std::sync::atomic::AtomicU64;
+
+/// The version of the interface that this file declares.
+#[unsafe(no_mangle)]
+pub static qemu_plugin_version: c_int = 1;
+
+#[repr(C)]
+struct RawBlock(c_void);
+#[repr(C)]
+struct RawInsn(c_void);
+#[repr(C)]
+struct RawPhysical(c_void);
+
+#[repr(C)]
+struct Info {
+    target_name: *const c_char,
+    version_min: c_int,
+    version_cur: c_int,
+    system_emulation: bool,
+    smp_vcpus: c_int,
+    max_vcpus: c_int,
+}
+
+const NO_REGISTERS: c_int = 0;
+const ADD_U64: c_int = 0;
+const STORES: c_int = 2;
+const LOADS_AND_STORES: c_int = 3;
+
+type OnEntry = extern "C" fn(c_uint, *mut c_void);
+type OnAccess = extern "C" fn(c_uint, u32, u64, *mut c_void);
+
+unsafe extern "C" {
+    fn qemu_plugin_register_vcpu_tb_trans_cb(id: u64, cb: extern "C" fn(u64, *mut RawBlock));
+    fn qemu_plugin_register_vcpu_tb_exec_cb(
+        tb: *mut RawBlock,
+        cb: OnEntry,
+        flags: c_int,
+        data: *mut c_void,
+    );
+    fn qemu_plugin_register_vcpu_tb_exec_inline(
+        tb: *mut RawBlock,
+        op: c_int,
+        ptr: *mut c_void,
+        imm: u64,
+    );
+    fn qemu_plugin_register_vcpu_mem_cb(
+        insn: *mut RawInsn,
+        cb: OnAccess,
+        flags: c_int,
+        rw: c_int,
+        data: *mut c_void,
+    );
+    fn qemu_plugin_register_atexit_cb(
+        id: u64,
+        cb: extern "C" fn(u64, *mut c_void),
+        data: *mut c_void,
+    );
+    fn qemu_plugin_tb_n_insns(tb: *const RawBlock) -> usize;
+    fn qemu_plugin_tb_vaddr(tb: *const RawBlock) -> u64;
+    fn qemu_plugin_tb_get_insn(tb: *const RawBlock, index: usize) -> *mut RawInsn;
+    fn qemu_plugin_insn_data(insn: *const RawInsn) -> *const c_void;
+    fn qemu_plugin_insn_size(insn: *const RawInsn) -> usize;
+    fn qemu_plugin_insn_vaddr(insn: *const RawInsn) -> u64;
+    fn qemu_plugin_mem_size_shift(info: u32) -> c_uint;
+    fn qemu_plugin_mem_is_store(info: u32) -> bool;
+    fn qemu_plugin_get_hwaddr(info: u32, vaddr: u64) -> *mut RawPhysical;
+    fn qemu_plugin_hwaddr_is_io(physical: *const RawPhysical) -> bool;
+    fn qemu_plugin_hwaddr_phys_addr(physical: *const RawPhysical) -> u64;
+}
+
+/// What a call inserted at a block's entry is for; travels as the callback's user data.
+#[derive(Clone, Copy)]
+pub enum Inserted {
+    /// Count `insns` of an event.
+    Block {
+        /// The event's number.
+        event: usize,
+        /// Instructions of the block.
+        insns: usize,
+    },
+    /// Count an execution of a watched entry point.
+    Watch(usize),
+}
+
+impl Inserted {
+    fn pack(self) -> *mut c_void {
+        let bits = match self {
+            Inserted::Block { event, insns } => event << 32 | insns,
+            Inserted::Watch(index) => 1 << 63 | index,
+        };
+        std::ptr::without_provenance_mut(bits)
+    }
+
+    fn unpack(data: *mut c_void) -> Inserted {
+        let bits = data.addr();
+        if bits >> 63 == 1 {
+            Inserted::Watch(bits & 0xffff)
+        } else {
+            Inserted::Block {
+                event: bits >> 32,
+                insns: bits & 0xffff_ffff,
+            }
+        }
+    }
+}
+
+/// A block being translated.
+pub struct Block<'a> {
+    raw: *mut RawBlock,
+    _during_callback: PhantomData<&'a ()>,
+}
+
+impl Block<'_> {
+    /// Virtual address of its first instruction.
+    pub fn addr(&self) -> u64 {
+        // SAFETY: `raw` is the handle of the running translation callback.
+        unsafe { qemu_plugin_tb_vaddr(self.raw) }
+    }
+
+    /// Its number of instructions.
+    pub fn len(&self) -> usize {
+        // SAFETY: as in `addr`.
+        unsafe { qemu_plugin_tb_n_insns(self.raw) }
+    }
+
+    fn insn(&self, index: usize) -> *mut RawInsn {
+        assert!(index < self.len());
+        // SAFETY: as in `addr`, and the index is in range.
+        unsafe { qemu_plugin_tb_get_insn(self.raw, index) }
+    }
+
+    /// The bytes of instruction `index`.
+    pub fn bytes(&self, index: usize) -> &[u8] {
+        let insn = self.insn(index);
+        // SAFETY: QEMU keeps the instruction's bytes, as many as it says, until the callback returns; the slice
+        // borrows the block, which does not outlive it.
+        unsafe {
+            std::slice::from_raw_parts(
+                qemu_plugin_insn_data(insn).cast(),
+                qemu_plugin_insn_size(insn),
+            )
+        }
+    }
+
+    /// Has `n` added to `counter` at each entry, without a call and not atomically.
+    pub fn add_on_entry(&self, counter: &'static AtomicU64, n: u64) {
+        // SAFETY: handle as in `addr`; the counter lives for ever and may be written through its pointer. The caller
+        // uses this on machines of one CPU, so that nobody else writes it.
+        unsafe {
+            qemu_plugin_register_vcpu_tb_exec_inline(self.raw, ADD_U64, counter.as_ptr().cast(), n)
+        }
+    }
+
+    /// Has `entered` called at each entry.
+    pub fn call_on_entry(&self, what: Inserted) {
+        // SAFETY: handle as in `addr`; the callback has the type asked for and takes any user data.
+        unsafe {
+            qemu_plugin_register_vcpu_tb_exec_cb(self.raw, on_entry, NO_REGISTERS, what.pack())
+        }
+    }
+
+    /// Has `accessed` called after each memory access of instruction `index`.
+    pub fn call_on_access(&self, index: usize, stores_only: bool) {
+        let insn = self.insn(index);
+        let which = if stores_only {
+            STORES
+        } else {
+            LOADS_AND_STORES
+        };
+        // SAFETY: handles as in `addr`; the callback has the type asked for and takes any user data.
+        unsafe {
+            let pc = std::ptr::without_provenance_mut(qemu_plugin_insn_vaddr(insn) as usize);
+            qemu_plugin_register_vcpu_mem_cb(insn, on_access, NO_REGISTERS, which, pc);
+        }
+    }
+}
+
+/// A memory access that has just been made.
+pub struct Access {
+    info: u32,
+    /// Its virtual address.
+    pub vaddr: u64,
+}
+
+impl Access {
+    /// Whether it was a store.
+    pub fn is_store(&self) -> bool {
+        // SAFETY: the value came with the running access callback.
+        unsafe { qemu_plugin_mem_is_store(self.info) }
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
+        // SAFETY: as in `is_store`.
+        1 << unsafe { qemu_plugin_mem_size_shift(self.info) }
+    }
+
+    /// The physical address, as QEMU reports it; none for devices.
+    pub fn physical(&self) -> Option<u64> {
+        // SAFETY: called during the access callback, as QEMU asks; a null result is not used.
+        unsafe {
+            let physical = qemu_plugin_get_hwaddr(self.info, self.vaddr);
+            if physical.is_null() || qemu_plugin_hwaddr_is_io(physical) {
+                return None;
+            }
+            Some(qemu_plugin_hwaddr_phys_addr(physical))
+        }
+    }
+}
+
+extern "C" fn on_translation(_id: u64, raw: *mut RawBlock) {
+    crate::translate(&Block {
+        raw,
+        _during_callback: PhantomData,
+    });
+}
+
+extern "C" fn on_entry(cpu: c_uint, data: *mut c_void) {
+    crate::entered(cpu, Inserted::unpack(data));
+}
+
+extern "C" fn on_access(cpu: c_uint, info: u32, vaddr: u64, data: *mut c_void) {
+    crate::accessed(cpu, data.addr() as u64, &Access { info, vaddr });
+}
+
+extern "C" fn on_exit(_id: u64, _data: *mut c_void) {
+    crate::finish();
+}
+
+/// Called by QEMU once, before the guest runs; not 0 makes QEMU give up.
+#[unsafe(no_mangle)]
+extern "C" fn qemu_plugin_install(
+    id: u64,
+    info: *const Info,
+    argc: c_int,
+    argv: *const *const c_char,
+) -> c_int {
+    // SAFETY: QEMU passes its description, and `argc` strings that end with a zero byte.
+    let (system, smp, args) = unsafe {
+        let args =
+            (0..argc as usize).map(|i| CStr::from_ptr(*argv.add(i)).to_string_lossy().into_owned());
+        ((*info).system_emulation, (*info).smp_vcpus, args.collect())
+    };
+    if !system {
+        eprintln!("coherence: whole machines only");
+        return 1;
+    }
+    if let Err(error) = crate::install(smp as u32, args) {
+        eprintln!("coherence: {error}");
+        return 1;
+    }
+    // SAFETY: `id` is the one given; the callbacks have the types asked for.
+    unsafe {
+        qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
+        qemu_plugin_register_atexit_cb(id, on_exit, std::ptr::null_mut());
+    }
+    0
+}
