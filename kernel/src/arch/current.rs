@@ -1,6 +1,9 @@
 //! The running thread, and the machine as the locks see it.
 
-#![expect(unsafe_code, reason = "the current thread is a raw pointer of the CPU, typed here")]
+#![expect(
+    unsafe_code,
+    reason = "the current thread is a raw pointer of the CPU, typed here"
+)]
 
 use core::marker::PhantomData;
 use core::ops::Deref;
@@ -35,7 +38,10 @@ impl Deref for Current {
 #[inline(always)]
 pub fn current() -> Current {
     match NonNull::new(percpu::current().cast::<Thread>()) {
-        Some(thread) => Current { thread, _local: PhantomData },
+        Some(thread) => Current {
+            thread,
+            _local: PhantomData,
+        },
         None => no_thread(),
     }
 }
@@ -47,7 +53,10 @@ fn no_thread() -> ! {
 
 /// The running thread, if the CPU has one yet.
 pub fn try_current() -> Option<Current> {
-    NonNull::new(percpu::current().cast::<Thread>()).map(|thread| Current { thread, _local: PhantomData })
+    NonNull::new(percpu::current().cast::<Thread>()).map(|thread| Current {
+        thread,
+        _local: PhantomData,
+    })
 }
 
 /// Makes `thread` the running one.  Called by the scheduler, with preemption off, for a thread that

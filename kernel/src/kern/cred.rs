@@ -38,7 +38,17 @@ const KEEP: u32 = u32::MAX;
 impl Cred {
     /// The super-user's.
     pub const fn root() -> Self {
-        Cred { uid: 0, euid: 0, suid: 0, fsuid: 0, gid: 0, egid: 0, sgid: 0, fsgid: 0, groups: None }
+        Cred {
+            uid: 0,
+            euid: 0,
+            suid: 0,
+            fsuid: 0,
+            gid: 0,
+            egid: 0,
+            sgid: 0,
+            fsgid: 0,
+            groups: None,
+        }
     }
 
     /// Whether the process has the super-user's powers.  There are no finer capabilities.
@@ -64,7 +74,9 @@ impl Cred {
     /// kill(2): whether these credentials may signal a process with `target`.
     pub fn may_signal(&self, target: &Cred) -> bool {
         self.privileged()
-            || [self.uid, self.euid].iter().any(|&u| u == target.uid || u == target.suid)
+            || [self.uid, self.euid]
+                .iter()
+                .any(|&u| u == target.uid || u == target.suid)
     }
 
     fn owns_uid(&self, uid: u32) -> bool {

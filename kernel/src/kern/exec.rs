@@ -6,9 +6,9 @@ use core::sync::atomic::Ordering;
 use super::park::{Deadline, Interruptible, Step, park};
 use super::process::{Brk, Process, Program, flag as pflag};
 use super::signal::{AltStack, RestartBlock};
+use super::space::{self, UserSpace};
 use super::thread::flag;
 use super::wait::Waiter;
-use super::space::{self, UserSpace};
 use super::{Current, current, exit, futex, ids, timer};
 use crate::arch::UserFrame;
 use crate::mm::exec::Loaded;
@@ -21,7 +21,12 @@ pub struct Dying;
 ///
 /// On success nothing of the old program is left but what execve(2) keeps.  On failure the
 /// caller dies on its way to user mode.
-pub fn commit(loaded: Loaded, name: &[u8], set_ids: (Option<u32>, Option<u32>), frame: &mut UserFrame) -> Result<(), Dying> {
+pub fn commit(
+    loaded: Loaded,
+    name: &[u8],
+    set_ids: (Option<u32>, Option<u32>),
+    frame: &mut UserFrame,
+) -> Result<(), Dying> {
     let me = current();
     let p = me.process();
     become_only_thread(&me)?;
@@ -37,7 +42,10 @@ pub fn commit(loaded: Loaded, name: &[u8], set_ids: (Option<u32>, Option<u32>), 
         data: places.data,
         exe: Some(loaded.file),
     });
-    p.set_brk(Brk { start: places.brk, end: places.brk });
+    p.set_brk(Brk {
+        start: places.brk,
+        end: places.brk,
+    });
     let old = p.set_space(Some(UserSpace::new(loaded.space)));
     space::reenter(&me);
     p.vfork_done.open();
@@ -84,7 +92,11 @@ fn close_files(p: &Process) {
 
 fn grant_ids(p: &Process, set_ids: (Option<u32>, Option<u32>)) {
     let mut cred = (*p.cred()).clone();
-    let (uid, gid) = if p.has(pflag::NO_NEW_PRIVS) { (None, None) } else { set_ids };
+    let (uid, gid) = if p.has(pflag::NO_NEW_PRIVS) {
+        (None, None)
+    } else {
+        set_ids
+    };
     let before = (cred.euid, cred.egid);
     cred.exec(uid, gid);
     let gained = (cred.euid, cred.egid) != before;
@@ -114,9 +126,18 @@ fn become_only_thread(me: &Current) -> Result<(), Dying> {
         });
     }
     let mut process = p.clone();
-    park(&mut process, Deadline::Never, Interruptible::Kill, |p, waiter: &mut Waiter| {
-        waiter.listen(&p.group_wait);
-        if p.thread_count() == 1 { Step::Done(()) } else { Step::Wait }
-    })
+    park(
+        &mut process,
+        Deadline::Never,
+        Interruptible::Kill,
+        |p, waiter: &mut Waiter| {
+            waiter.listen(&p.group_wait);
+            if p.thread_count() == 1 {
+                Step::Done(())
+            } else {
+                Step::Wait
+            }
+        },
+    )
     .map_err(|_| Dying)
 }

@@ -195,7 +195,11 @@ fn leave_children(p: &Arc<Process>) {
             let pin = ksync::pin();
             let mut family = p.family.lock();
             while n < SLICE {
-                let Some(pid) = family.living.pop_front(&pin).or_else(|| family.zombies.pop_front(&pin)) else {
+                let Some(pid) = family
+                    .living
+                    .pop_front(&pin)
+                    .or_else(|| family.zombies.pop_front(&pin))
+                else {
                     break;
                 };
                 slice[n] = pid;
@@ -309,7 +313,11 @@ fn child_info(p: &Process, signo: u8) -> SigInfo {
         utime: ticks(times.user_ns),
         stime: ticks(times.sys_ns),
     };
-    SigInfo { signo, code, fields }
+    SigInfo {
+        signo,
+        code,
+        fields,
+    }
 }
 
 /// The siginfo that waitid(2) gives for a report.
@@ -319,8 +327,18 @@ pub fn child_report(r: &wait4::Report) -> SigInfo {
         wait4::Event::Stopped(signo) => (code::CLD_STOPPED, i32::from(signo)),
         wait4::Event::Continued => (code::CLD_CONTINUED, i32::from(sig::CONT)),
     };
-    let fields = SigFields::Child { pid: r.pid, uid: r.uid, status, utime: 0, stime: 0 };
-    SigInfo { signo: sig::CHLD, code, fields }
+    let fields = SigFields::Child {
+        pid: r.pid,
+        uid: r.uid,
+        status,
+        utime: 0,
+        stime: 0,
+    };
+    SigInfo {
+        signo: sig::CHLD,
+        code,
+        fields,
+    }
 }
 
 /// `si_code` and `si_status` of a wait4 status.
@@ -340,5 +358,8 @@ pub(super) fn bury(pin: &CpuPin, t: &Thread) {
 
 /// Whether the default action of `signo` ends a process.
 pub fn is_fatal(signo: u8) -> bool {
-    matches!(Disposition::of(signo), Disposition::Terminate | Disposition::Core)
+    matches!(
+        Disposition::of(signo),
+        Disposition::Terminate | Disposition::Core
+    )
 }

@@ -27,7 +27,10 @@ pub struct VforkGate {
 
 impl VforkGate {
     pub(super) const fn new() -> Self {
-        VforkGate { shut: AtomicBool::new(false), queue: WaitQueue::new() }
+        VforkGate {
+            shut: AtomicBool::new(false),
+            queue: WaitQueue::new(),
+        }
     }
 
     /// Lets the parent go on: the child has called execve or ended.
@@ -137,10 +140,19 @@ fn set_child_tid(process: &Process, args: &CloneArgs, tid: u32) {
 
 /// vfork(2)'s wait.  Only a deadly signal ends it early.
 fn wait_for(mut child: Arc<Process>) {
-    let _ = park(&mut child, Deadline::Never, Interruptible::Kill, |child, waiter: &mut Waiter| {
-        waiter.listen(&child.vfork_done.queue);
-        if child.vfork_done.shut.load(Ordering::SeqCst) { Step::Wait } else { Step::Done(()) }
-    });
+    let _ = park(
+        &mut child,
+        Deadline::Never,
+        Interruptible::Kill,
+        |child, waiter: &mut Waiter| {
+            waiter.listen(&child.vfork_done.queue);
+            if child.vfork_done.shut.load(Ordering::SeqCst) {
+                Step::Wait
+            } else {
+                Step::Done(())
+            }
+        },
+    );
 }
 
 /// A process that shares with, or copies from, the caller's what `args` says.  It stands in no
@@ -153,10 +165,14 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
     let space = match p.user_space() {
         None => None,
         Some(space) if has(raw::CLONE_VM) => Some(space),
-        Some(space) => Some(UserSpace::new(mm::fork(space.space()).map_err(|_| ForkError::NoMemory)?)),
+        Some(space) => Some(UserSpace::new(
+            mm::fork(space.space()).map_err(|_| ForkError::NoMemory)?,
+        )),
     };
     let files = match p.files() {
-        Some(files) if !has(raw::CLONE_FILES) => Some(files.fork().map_err(|_| ForkError::NoMemory)?),
+        Some(files) if !has(raw::CLONE_FILES) => {
+            Some(files.fork().map_err(|_| ForkError::NoMemory)?)
+        }
         shared => shared,
     };
     let fs = match p.fs() {
@@ -164,7 +180,11 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
         shared => shared,
     };
     let old_actions = p.signals.lock().actions.clone();
-    let actions = if has(raw::CLONE_SIGHAND) { old_actions } else { Arc::new(old_actions.fork()) };
+    let actions = if has(raw::CLONE_SIGHAND) {
+        old_actions
+    } else {
+        Arc::new(old_actions.fork())
+    };
     let mut flags = pflag::DUMPABLE | p.flags.load(Ordering::Relaxed) & pflag::NO_NEW_PRIVS;
     if p.has(pflag::SUBREAPER | pflag::HAS_SUBREAPER) {
         flags |= pflag::HAS_SUBREAPER;
@@ -172,7 +192,11 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
     let cred = (*p.cred()).clone();
     Ok(Process::new(process::Birth {
         id,
-        ppid: if has(raw::CLONE_PARENT) { p.ppid() } else { p.pid() },
+        ppid: if has(raw::CLONE_PARENT) {
+            p.ppid()
+        } else {
+            p.pid()
+        },
         flags,
         exit_signal: args.exit_signal,
         signals: Shared::new(actions),
@@ -198,7 +222,12 @@ fn check_nproc(p: &Process) -> Result<(), ForkError> {
     Ok(())
 }
 
-fn new_thread(args: &CloneArgs, frame: &UserFrame, id: Id, process: &Arc<Process>) -> Result<Arc<Thread>, ForkError> {
+fn new_thread(
+    args: &CloneArgs,
+    frame: &UserFrame,
+    id: Id,
+    process: &Arc<Process>,
+) -> Result<Arc<Thread>, ForkError> {
     let has = |f: u32| args.flags & u64::from(f) != 0;
     let me = current();
     let mut child_frame = *frame;
@@ -207,7 +236,8 @@ fn new_thread(args: &CloneArgs, frame: &UserFrame, id: Id, process: &Arc<Process
     if args.stack != 0 {
         child_frame.rsp = args.stack;
     }
-    let mut machine = context::ThreadState::new(sched::thread_start, true).map_err(|_| ForkError::NoMemory)?;
+    let mut machine =
+        context::ThreadState::new(sched::thread_start, true).map_err(|_| ForkError::NoMemory)?;
     machine.inherit(&child_frame);
     if has(raw::CLONE_SETTLS) && !machine.set_tls(args.tls) {
         return Err(ForkError::NotPermitted);
@@ -274,7 +304,9 @@ fn join_parents_group(child: &Process) {
 fn list_under_parent(child: &Arc<Process>) {
     let mut parent = ids::find_process(child.ppid());
     loop {
-        let Some(p) = parent.clone().or_else(|| ids::find_process(1)) else { return };
+        let Some(p) = parent.clone().or_else(|| ids::find_process(1)) else {
+            return;
+        };
         let pin = ksync::pin();
         let mut family = p.family.lock();
         if family.closed {

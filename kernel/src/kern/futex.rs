@@ -64,7 +64,11 @@ static BUCKETS: Once<Buckets> = Once::new();
 
 pub(super) fn init(ncpus: usize) {
     let n = (ncpus * 64).next_power_of_two();
-    BUCKETS.get_or_init(|| (0..n).map(|_| Padded(Spin::new(Bucket::default()))).collect());
+    BUCKETS.get_or_init(|| {
+        (0..n)
+            .map(|_| Padded(Spin::new(Bucket::default())))
+            .collect()
+    });
 }
 
 fn bucket_index(key: &Key) -> usize {
@@ -87,7 +91,10 @@ fn key(addr: u64, shared: bool) -> Result<Key, FutexError> {
     let me = current();
     let space = me.process().space().ok_or(FutexError::Fault)?;
     if !shared {
-        return Ok(Key { base: alloc::sync::Arc::as_ptr(&space) as u64, offset: addr });
+        return Ok(Key {
+            base: alloc::sync::Arc::as_ptr(&space) as u64,
+            offset: addr,
+        });
     }
     // The page must be there for its object to be known.
     UserRange::new(addr, 4).fault_in(false)?;
@@ -104,18 +111,34 @@ struct Wait {
 }
 
 /// FUTEX_WAIT and FUTEX_WAIT_BITSET.
-pub fn wait(addr: u64, shared: bool, value: u32, bits: u32, deadline: Deadline) -> Result<(), FutexError> {
+pub fn wait(
+    addr: u64,
+    shared: bool,
+    value: u32,
+    bits: u32,
+    deadline: Deadline,
+) -> Result<(), FutexError> {
     if bits == 0 {
         return Err(FutexError::Invalid);
     }
-    let mut w = Wait { addr, key: key(addr, shared)?, value, bits, listed: false };
+    let mut w = Wait {
+        addr,
+        key: key(addr, shared)?,
+        value,
+        bits,
+        listed: false,
+    };
     let result = park(&mut w, deadline, Interruptible::Yes, wait_step);
     match result {
         Ok(r) => r,
         Err(e) => {
             // A wake-up may have taken the entry at the last moment: then it counts.
             if unlist(&w.key) {
-                Err(if e == ParkError::Timeout { FutexError::Timeout } else { FutexError::Signal })
+                Err(if e == ParkError::Timeout {
+                    FutexError::Timeout
+                } else {
+                    FutexError::Signal
+                })
             } else {
                 Ok(())
             }
@@ -146,8 +169,14 @@ fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> 
         match user::load_u32(w.addr) {
             Ok(v) if v != w.value => return Step::Done(Err(FutexError::Changed)),
             Ok(_) => {
-                b.waiters.push(Entry { key: w.key, bits: w.bits, who: waiter.registration() });
-                current().futex_bucket.store(bucket_index(&w.key) as u32, Ordering::SeqCst);
+                b.waiters.push(Entry {
+                    key: w.key,
+                    bits: w.bits,
+                    who: waiter.registration(),
+                });
+                current()
+                    .futex_bucket
+                    .store(bucket_index(&w.key) as u32, Ordering::SeqCst);
                 w.listed = true;
                 return Step::Wait;
             }
@@ -290,7 +319,12 @@ fn move_entries(
 ) -> u32 {
     let mut moved = 0;
     let Some(to) = to else {
-        for e in from.waiters.iter_mut().filter(|e| e.key == *keys.0).take(max as usize) {
+        for e in from
+            .waiters
+            .iter_mut()
+            .filter(|e| e.key == *keys.0)
+            .take(max as usize)
+        {
             e.key = *keys.1;
             moved += 1;
         }
@@ -335,7 +369,9 @@ pub(super) fn release_robust(me: &Current) {
     if head == 0 {
         return;
     }
-    let Ok([first, offset, pending]) = UserPtr::<[u64; 3]>::new(head).read() else { return };
+    let Ok([first, offset, pending]) = UserPtr::<[u64; 3]>::new(head).read() else {
+        return;
+    };
     let mut entry = first;
     for _ in 0..ROBUST_LIMIT {
         // Bit 0 marks a priority-inheritance futex, which there are none of.

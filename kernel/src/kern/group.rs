@@ -85,7 +85,10 @@ impl Group {
 
     /// A new session of number `id` and its first group.
     pub(super) fn create_session(id: Id) -> Arc<Group> {
-        let session = Arc::new(Session { id: id.clone(), terminal: Spin::new(None) });
+        let session = Arc::new(Session {
+            id: id.clone(),
+            terminal: Spin::new(None),
+        });
         Group::create(id, session)
     }
 
@@ -137,7 +140,9 @@ impl Group {
     }
 
     fn looks_empty(&self) -> bool {
-        self.shards.iter().all(|s| s.len.load(Ordering::SeqCst) == 0)
+        self.shards
+            .iter()
+            .all(|s| s.len.load(Ordering::SeqCst) == 0)
     }
 
     /// Ends the group unless somebody is in it.  Closing shard by shard is enough: one joins only
@@ -258,7 +263,9 @@ fn move_to(pin: &CpuPin, p: &Process, group: &Group) -> bool {
 pub fn setpgid(pid: u32, pgid: u32) -> Result<(), GroupError> {
     use super::process::flag;
     let me = super::current_process();
-    let p = ids::find_process(pid).filter(|p| p.is_alive()).ok_or(GroupError::NoProcess)?;
+    let p = ids::find_process(pid)
+        .filter(|p| p.is_alive())
+        .ok_or(GroupError::NoProcess)?;
     if p.pid() != me.pid() {
         if p.ppid() != me.pid() {
             return Err(GroupError::NoProcess);
@@ -299,7 +306,11 @@ pub fn setsid() -> Result<u32, GroupError> {
         return Err(GroupError::NotPermitted);
     }
     let group = Group::create_session(me.id.clone());
-    if move_to(&ksync::pin(), &me, &group) { Ok(me.pid()) } else { Err(GroupError::NotPermitted) }
+    if move_to(&ksync::pin(), &me, &group) {
+        Ok(me.pid())
+    } else {
+        Err(GroupError::NotPermitted)
+    }
 }
 
 /// Orders changes of group: rare, and of two parties at once (a shell and its child both set

@@ -23,7 +23,10 @@ pub struct IdLinks {
 impl IdLinks {
     /// Links that stand on no list.
     pub const fn new() -> Self {
-        IdLinks { next: AtomicU32::new(NONE), prev: AtomicU32::new(NONE) }
+        IdLinks {
+            next: AtomicU32::new(NONE),
+            prev: AtomicU32::new(NONE),
+        }
     }
 
     /// Whether the member stands on a list.  Exact only under that list's lock.
@@ -32,7 +35,10 @@ impl IdLinks {
     }
 
     fn get(&self) -> (u32, u32) {
-        (self.next.load(Ordering::Relaxed), self.prev.load(Ordering::Relaxed))
+        (
+            self.next.load(Ordering::Relaxed),
+            self.prev.load(Ordering::Relaxed),
+        )
     }
 
     fn set(&self, next: u32, prev: u32) {
@@ -44,7 +50,7 @@ impl IdLinks {
 /// What a list is made of: how a number leads to a member's links.
 pub trait Role {
     /// The links of member `id` on this kind of list.
-    fn links<'p>(pin: &'p CpuPin, id: u32) -> Option<&'p IdLinks>;
+    fn links(pin: &CpuPin, id: u32) -> Option<&IdLinks>;
 }
 
 /// A circular doubly linked list of members.  Lives inside the lock that guards it.
@@ -62,7 +68,10 @@ impl<R: Role> Default for IdList<R> {
 impl<R: Role> IdList<R> {
     /// An empty list.
     pub const fn new() -> Self {
-        IdList { head: NONE, _role: PhantomData }
+        IdList {
+            head: NONE,
+            _role: PhantomData,
+        }
     }
 
     /// Whether there is no member.
@@ -111,7 +120,9 @@ impl<R: Role> IdList<R> {
 
     /// Takes member `id` off; nothing happens if it stands on no list.
     pub fn remove(&mut self, pin: &CpuPin, id: u32) {
-        let Some(links) = R::links(pin, id) else { return };
+        let Some(links) = R::links(pin, id) else {
+            return;
+        };
         if !links.linked() {
             return;
         }

@@ -42,6 +42,10 @@ struct Slot {
 }
 
 impl Slot {
+    #[expect(
+        clippy::declare_interior_mutable_const,
+        reason = "a pattern for array elements, never used in place"
+    )]
     const VACANT: Slot = Slot {
         users: AtomicU32::new(0),
         thread: EpochPtr::empty(),
@@ -51,7 +55,9 @@ impl Slot {
 
     /// Takes the number if nobody bears it.
     fn take(&self) -> bool {
-        self.users.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        self.users
+            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
     }
 }
 
@@ -126,9 +132,14 @@ impl Ids {
         let start = self.cursor.fetch_add(BATCH, Ordering::Relaxed) % span;
         if start == 0 && span < ID_LIMIT && self.live.sum() as u64 > u64::from(span / 4) {
             // The cursor runs over a power of two, so a doubled span needs no other change.
-            let _ = self.span.compare_exchange(span, span * 2, Ordering::Relaxed, Ordering::Relaxed);
+            let _ =
+                self.span
+                    .compare_exchange(span, span * 2, Ordering::Relaxed, Ordering::Relaxed);
         }
-        Batch { next: start, end: start + BATCH }
+        Batch {
+            next: start,
+            end: start + BATCH,
+        }
     }
 }
 
@@ -217,19 +228,19 @@ impl Drop for Id {
 
 /// The thread of that number.
 #[inline]
-pub fn thread<'p>(pin: &'p CpuPin, tid: u32) -> Option<&'p Arc<Thread>> {
+pub fn thread(pin: &CpuPin, tid: u32) -> Option<&Arc<Thread>> {
     ids().slot(pin, tid)?.thread.load(pin)
 }
 
 /// The process of that number, zombies included.
 #[inline]
-pub fn process<'p>(pin: &'p CpuPin, pid: u32) -> Option<&'p Arc<Process>> {
+pub fn process(pin: &CpuPin, pid: u32) -> Option<&Arc<Process>> {
     ids().slot(pin, pid)?.process.load(pin)
 }
 
 /// The process group of that number.
 #[inline]
-pub fn group<'p>(pin: &'p CpuPin, pgid: u32) -> Option<&'p Arc<Group>> {
+pub fn group(pin: &CpuPin, pgid: u32) -> Option<&Arc<Group>> {
     ids().slot(pin, pgid)?.group.load(pin)
 }
 
@@ -258,29 +269,41 @@ fn with_slot(id: &Id, f: impl FnOnce(&Slot, &CpuPin)) {
 
 pub(super) fn publish_thread(thread: &Arc<Thread>) {
     let node = Box::new(thread.clone());
-    with_slot(&thread.id, |slot, pin| slot.thread.replace(super::epoch(), pin, Some(node)));
+    with_slot(&thread.id, |slot, pin| {
+        slot.thread.replace(super::epoch(), pin, Some(node))
+    });
 }
 
 pub(super) fn withdraw_thread(thread: &Thread) {
-    with_slot(&thread.id, |slot, pin| slot.thread.replace(super::epoch(), pin, None));
+    with_slot(&thread.id, |slot, pin| {
+        slot.thread.replace(super::epoch(), pin, None)
+    });
 }
 
 pub(super) fn publish_process(process: &Arc<Process>) {
     let node = Box::new(process.clone());
-    with_slot(&process.id, |slot, pin| slot.process.replace(super::epoch(), pin, Some(node)));
+    with_slot(&process.id, |slot, pin| {
+        slot.process.replace(super::epoch(), pin, Some(node))
+    });
 }
 
 pub(super) fn withdraw_process(process: &Process) {
-    with_slot(&process.id, |slot, pin| slot.process.replace(super::epoch(), pin, None));
+    with_slot(&process.id, |slot, pin| {
+        slot.process.replace(super::epoch(), pin, None)
+    });
 }
 
 pub(super) fn publish_group(group: &Arc<Group>) {
     let node = Box::new(group.clone());
-    with_slot(&group.id, |slot, pin| slot.group.replace(super::epoch(), pin, Some(node)));
+    with_slot(&group.id, |slot, pin| {
+        slot.group.replace(super::epoch(), pin, Some(node))
+    });
 }
 
 pub(super) fn withdraw_group(group: &Group) {
-    with_slot(&group.id, |slot, pin| slot.group.replace(super::epoch(), pin, None));
+    with_slot(&group.id, |slot, pin| {
+        slot.group.replace(super::epoch(), pin, None)
+    });
 }
 
 /// Calls `f` with each process from number `from` on, in order, until it returns false.
@@ -319,7 +342,7 @@ pub fn span() -> u32 {
 pub(super) enum Runnable {}
 
 impl Role for Runnable {
-    fn links<'p>(pin: &'p CpuPin, id: u32) -> Option<&'p IdLinks> {
+    fn links(pin: &CpuPin, id: u32) -> Option<&IdLinks> {
         thread(pin, id).map(|t| &t.run_links)
     }
 }
@@ -328,7 +351,7 @@ impl Role for Runnable {
 pub(super) enum InProcess {}
 
 impl Role for InProcess {
-    fn links<'p>(pin: &'p CpuPin, id: u32) -> Option<&'p IdLinks> {
+    fn links(pin: &CpuPin, id: u32) -> Option<&IdLinks> {
         thread(pin, id).map(|t| &t.group_links)
     }
 }
@@ -337,7 +360,7 @@ impl Role for InProcess {
 pub(super) enum Sibling {}
 
 impl Role for Sibling {
-    fn links<'p>(pin: &'p CpuPin, id: u32) -> Option<&'p IdLinks> {
+    fn links(pin: &CpuPin, id: u32) -> Option<&IdLinks> {
         process(pin, id).map(|p| &p.siblings)
     }
 }
@@ -346,7 +369,7 @@ impl Role for Sibling {
 pub(super) enum InGroup {}
 
 impl Role for InGroup {
-    fn links<'p>(pin: &'p CpuPin, id: u32) -> Option<&'p IdLinks> {
+    fn links(pin: &CpuPin, id: u32) -> Option<&IdLinks> {
         process(pin, id).map(|p| &p.group_links)
     }
 }

@@ -87,7 +87,9 @@ pub(super) fn expired(p: &Process) {
 
 /// A tick of `ns` found `t` running.  In the timer interrupt.
 pub(super) fn cpu_tick(t: &Thread, user: bool, ns: u64) {
-    let Some(timers) = t.process.cpu_timers.get() else { return };
+    let Some(timers) = t.process.cpu_timers.get() else {
+        return;
+    };
     if user {
         count(t, timers, Which::Virtual, sig::VTALRM, ns);
     }

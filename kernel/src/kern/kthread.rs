@@ -74,7 +74,12 @@ pub fn spawn(
         process: kernel_process().clone(),
         comm: comm_from(name.as_bytes()),
         blocked: u64::MAX,
-        sched: Entity::new(cpu.unwrap_or_else(arch::cpu::id), nice, Policy::Other, &mask),
+        sched: Entity::new(
+            cpu.unwrap_or_else(arch::cpu::id),
+            nice,
+            Policy::Other,
+            &mask,
+        ),
         machine,
         flags: flag::KERNEL,
         entry: Some(Box::new(entry)),

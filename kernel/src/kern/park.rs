@@ -5,11 +5,11 @@
 //! stack matters while it sleeps.  A step registers with the queues that it depends on, then
 //! tests; see [`super::wait`] for why no wake-up is lost.
 
+use super::current;
 use super::sched;
 use super::thread::SleepKind;
 use super::timer;
 use super::wait::Waiter;
-use super::current;
 
 /// When to give up, in nanoseconds of the monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,11 @@ struct Sleep {
 
 impl Sleep {
     fn new(deadline: Deadline, interruptible: Interruptible) -> Self {
-        Sleep { deadline, interruptible, armed: false }
+        Sleep {
+            deadline,
+            interruptible,
+            armed: false,
+        }
     }
 
     /// Why not to sleep (any more).

@@ -269,7 +269,10 @@ impl Process {
             limits: Spin::new(b.limits),
             program: Spin::new(b.program),
             brk: Spin::new(b.brk),
-            accounts: Spin::new(Accounts { dead_threads: Times::default(), children: Times::default() }),
+            accounts: Spin::new(Accounts {
+                dead_threads: Times::default(),
+                children: Times::default(),
+            }),
             comm: Spin::new(b.comm),
             personality: AtomicU32::new(b.personality),
             nice: AtomicU8::new(20),
@@ -440,7 +443,12 @@ impl Process {
     }
 
     /// prlimit(2): replaces a limit; returns the old one.
-    pub fn set_limit(&self, r: Resource, new: Limit, privileged: bool) -> Result<Limit, LimitError> {
+    pub fn set_limit(
+        &self,
+        r: Resource,
+        new: Limit,
+        privileged: bool,
+    ) -> Result<Limit, LimitError> {
         // The first change of a limit needs memory: outside the lock.
         let mut fresh = Rlimits::own();
         let mut limits = self.limits.lock();
@@ -474,8 +482,7 @@ impl Process {
 
     /// Stores what execve leaves to read.
     pub fn set_program(&self, program: Program) {
-        let old = core::mem::replace(&mut *self.program.lock(), program);
-        drop(old);
+        let _old = core::mem::replace(&mut *self.program.lock(), program);
     }
 
     /// The heap's bounds.
@@ -516,7 +523,9 @@ impl Process {
     pub fn each_thread(&self, mut f: impl FnMut(&Arc<Thread>) -> bool) {
         let mut at = self.threads.lock().first();
         while let Some(tid) = at {
-            let Some(t) = ids::find_thread(tid) else { return };
+            let Some(t) = ids::find_thread(tid) else {
+                return;
+            };
             if !f(&t) {
                 return;
             }

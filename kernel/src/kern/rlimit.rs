@@ -53,8 +53,8 @@ impl Resource {
     pub fn from_raw(n: u32) -> Option<Self> {
         use Resource::*;
         [
-            Cpu, Fsize, Data, Stack, Core, Rss, Nproc, Nofile, Memlock, As, Locks, Sigpending, Msgqueue, Nice,
-            Rtprio, Rttime,
+            Cpu, Fsize, Data, Stack, Core, Rss, Nproc, Nofile, Memlock, As, Locks, Sigpending,
+            Msgqueue, Nice, Rtprio, Rttime,
         ]
         .get(n as usize)
         .copied()
@@ -123,7 +123,11 @@ impl Rlimits {
         if new.soft > new.hard {
             return Err(LimitError::Inverted);
         }
-        let ceiling = if r == Resource::Nofile { 1 << 20 } else { INFINITY };
+        let ceiling = if r == Resource::Nofile {
+            1 << 20
+        } else {
+            INFINITY
+        };
         if new.hard > ceiling || new.hard > self.get(r).hard && !privileged {
             return Err(LimitError::NotPermitted);
         }

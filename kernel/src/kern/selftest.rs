@@ -29,7 +29,10 @@ struct Latch {
 
 impl Latch {
     fn new(n: u32) -> Arc<Self> {
-        Arc::new(Latch { left: AtomicU32::new(n), queue: WaitQueue::new() })
+        Arc::new(Latch {
+            left: AtomicU32::new(n),
+            queue: WaitQueue::new(),
+        })
     }
 
     fn arrive(&self) {
@@ -43,14 +46,25 @@ impl Latch {
         let end = Deadline::after(60 * time::SECOND);
         let done = park(&mut me, end, Interruptible::No, |l, waiter: &mut Waiter| {
             waiter.listen(&l.queue);
-            if l.left.load(Ordering::SeqCst) == 0 { Step::Done(()) } else { Step::Wait }
+            if l.left.load(Ordering::SeqCst) == 0 {
+                Step::Done(())
+            } else {
+                Step::Wait
+            }
         });
-        assert!(done.is_ok(), "selftest: {what} hangs, {} threads left", self.left.load(Ordering::SeqCst));
+        assert!(
+            done.is_ok(),
+            "selftest: {what} hangs, {} threads left",
+            self.left.load(Ordering::SeqCst)
+        );
     }
 }
 
 fn spawn(name: &str, cpu: Option<usize>, f: impl FnOnce() + Send + 'static) {
-    assert!(kthread::spawn(name, cpu, 0, f).is_ok(), "selftest: no thread");
+    assert!(
+        kthread::spawn(name, cpu, 0, f).is_ok(),
+        "selftest: no thread"
+    );
 }
 
 struct Ball {
@@ -65,16 +79,28 @@ fn ping_pong() {
     let latch = Latch::new(pairs * 2);
     let start = time::monotonic_ns();
     for _ in 0..pairs {
-        let ball = Arc::new(Ball { turn: AtomicU32::new(0), queues: [WaitQueue::new(), WaitQueue::new()] });
+        let ball = Arc::new(Ball {
+            turn: AtomicU32::new(0),
+            queues: [WaitQueue::new(), WaitQueue::new()],
+        });
         for side in 0..2u32 {
             let (ball, latch) = (ball.clone(), latch.clone());
             spawn("pingpong", None, move || {
                 for round in 0..ROUNDS {
                     let mut state = (ball.clone(), round * 2 + side, side as usize);
-                    let r = park(&mut state, Deadline::Never, Interruptible::No, |s, w: &mut Waiter| {
-                        w.listen(&s.0.queues[s.2]);
-                        if s.0.turn.load(Ordering::SeqCst) == s.1 { Step::Done(()) } else { Step::Wait }
-                    });
+                    let r = park(
+                        &mut state,
+                        Deadline::Never,
+                        Interruptible::No,
+                        |s, w: &mut Waiter| {
+                            w.listen(&s.0.queues[s.2]);
+                            if s.0.turn.load(Ordering::SeqCst) == s.1 {
+                                Step::Done(())
+                            } else {
+                                Step::Wait
+                            }
+                        },
+                    );
                     assert!(r.is_ok());
                     ball.turn.fetch_add(1, Ordering::SeqCst);
                     ball.queues[1 - side as usize].wake_one();
@@ -85,7 +111,11 @@ fn ping_pong() {
     }
     latch.wait("ping-pong");
     let ns = time::monotonic_ns() - start;
-    kprintln!("selftest: ping-pong: {} pairs, {} ns a hand-over", pairs, ns / u64::from(pairs * ROUNDS * 2));
+    kprintln!(
+        "selftest: ping-pong: {} pairs, {} ns a hand-over",
+        pairs,
+        ns / u64::from(pairs * ROUNDS * 2)
+    );
 }
 
 struct Gate {
@@ -96,15 +126,27 @@ struct Gate {
 /// Many threads wait on one queue; one wake_all releases them all.
 fn thundering_herd() {
     const N: u32 = 100;
-    let gate = Arc::new(Gate { open: AtomicBool::new(false), queue: WaitQueue::new() });
+    let gate = Arc::new(Gate {
+        open: AtomicBool::new(false),
+        queue: WaitQueue::new(),
+    });
     let latch = Latch::new(N);
     for _ in 0..N {
         let (mut gate, latch) = (gate.clone(), latch.clone());
         spawn("herd", None, move || {
-            let r = park(&mut gate, Deadline::Never, Interruptible::No, |g, w: &mut Waiter| {
-                w.listen(&g.queue);
-                if g.open.load(Ordering::SeqCst) { Step::Done(()) } else { Step::Wait }
-            });
+            let r = park(
+                &mut gate,
+                Deadline::Never,
+                Interruptible::No,
+                |g, w: &mut Waiter| {
+                    w.listen(&g.queue);
+                    if g.open.load(Ordering::SeqCst) {
+                        Step::Done(())
+                    } else {
+                        Step::Wait
+                    }
+                },
+            );
             assert!(r.is_ok());
             latch.arrive();
         });
@@ -135,12 +177,20 @@ fn sleeps() {
     }
     latch.wait("sleeps");
     let mut none = WaitQueue::new();
-    let r = park(&mut none, Deadline::after(1_000_000), Interruptible::No, |q, w: &mut Waiter| {
-        w.listen(q);
-        Step::<()>::Wait
-    });
+    let r = park(
+        &mut none,
+        Deadline::after(1_000_000),
+        Interruptible::No,
+        |q, w: &mut Waiter| {
+            w.listen(q);
+            Step::<()>::Wait
+        },
+    );
     assert_eq!(r, Err(ParkError::Timeout));
-    kprintln!("selftest: sleeps: latest by {} us", worst.load(Ordering::Relaxed) / 1000);
+    kprintln!(
+        "selftest: sleeps: latest by {} us",
+        worst.load(Ordering::Relaxed) / 1000
+    );
 }
 
 /// Busy threads use all CPUs, and threads tied to a CPU stay there.
@@ -168,7 +218,10 @@ fn spread() {
     }
     latch.wait("spread");
     let used = seen.load(Ordering::Relaxed).count_ones();
-    assert!(used as usize == n.min(64), "selftest: busy threads used {used} of {n} CPUs");
+    assert!(
+        used as usize == n.min(64),
+        "selftest: busy threads used {used} of {n} CPUs"
+    );
     kprintln!("selftest: spread: all {} CPUs used", n);
 }
 

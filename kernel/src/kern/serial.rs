@@ -43,16 +43,21 @@ pub(super) fn received(byte: u8) {
 pub(super) fn start(consume: fn(u8)) {
     let thread = kthread::spawn("console", None, 0, move || {
         loop {
-            let byte = park(&mut (), Deadline::Never, Interruptible::No, |(), waiter: &mut Waiter| {
-                waiter.listen(&RING.queue);
-                let tail = RING.tail.load(Ordering::Relaxed);
-                if tail == RING.head.load(Ordering::SeqCst) {
-                    return Step::Wait;
-                }
-                let byte = RING.bytes[(tail % SIZE) as usize].load(Ordering::Relaxed);
-                RING.tail.store(tail.wrapping_add(1), Ordering::Release);
-                Step::Done(byte)
-            });
+            let byte = park(
+                &mut (),
+                Deadline::Never,
+                Interruptible::No,
+                |(), waiter: &mut Waiter| {
+                    waiter.listen(&RING.queue);
+                    let tail = RING.tail.load(Ordering::Relaxed);
+                    if tail == RING.head.load(Ordering::SeqCst) {
+                        return Step::Wait;
+                    }
+                    let byte = RING.bytes[(tail % SIZE) as usize].load(Ordering::Relaxed);
+                    RING.tail.store(tail.wrapping_add(1), Ordering::Release);
+                    Step::Done(byte)
+                },
+            );
             if let Ok(byte) = byte {
                 consume(byte);
             }

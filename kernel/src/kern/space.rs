@@ -47,11 +47,14 @@ static ACTIVE: Once<PerCpu<Active>> = Once::new();
 
 pub(super) fn init(ncpus: usize) {
     ACTIVE.get_or_init(|| {
-        PerCpu::new(ncpus, |_| Active { space: Spin::new(None), at: AtomicUsize::new(0) })
+        PerCpu::new(ncpus, |_| Active {
+            space: Spin::new(None),
+            at: AtomicUsize::new(0),
+        })
     });
 }
 
-fn active<'p>(pin: &'p CpuPin) -> &'p Active {
+fn active(pin: &CpuPin) -> &Active {
     ACTIVE.get().expect("set up before any thread").get(pin)
 }
 
@@ -77,7 +80,10 @@ fn enter(pin: &CpuPin, a: &Active, space: Option<Arc<Space>>) {
     if !same {
         mm::activate(pin, old.as_ref(), space.as_ref());
     }
-    a.at.store(space.as_ref().map_or(0, |s| Arc::as_ptr(s) as usize), Ordering::Relaxed);
+    a.at.store(
+        space.as_ref().map_or(0, |s| Arc::as_ptr(s) as usize),
+        Ordering::Relaxed,
+    );
     *a.space.lock() = space;
     // Should this be the last reference, the space has been emptied by its last user already.
     drop(old);

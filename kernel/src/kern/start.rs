@@ -9,7 +9,13 @@ use crate::kprintln;
 use crate::mm;
 
 /// Names tried for init, in Linux's order, if the command line names none.
-const INITS: [&[u8]; 5] = [b"/init", b"/sbin/init", b"/etc/init", b"/bin/init", b"/bin/sh"];
+const INITS: [&[u8]; 5] = [
+    b"/init",
+    b"/sbin/init",
+    b"/etc/init",
+    b"/bin/init",
+    b"/bin/sh",
+];
 
 /// Makes the root file system and starts init.  Called by the boot thread.
 pub(super) fn init_process(info: &BootInfo, options: &Options) {
@@ -34,7 +40,11 @@ fn run_init(options: &Options) {
     for path in tried {
         match crate::syscall::proc::exec_init(path, &options.args, &options.env) {
             Ok(frame) => arch::context::enter_user(&frame),
-            Err(e) => kprintln!("{}: {}", alloc::string::String::from_utf8_lossy(path), e.name()),
+            Err(e) => kprintln!(
+                "{}: {}",
+                alloc::string::String::from_utf8_lossy(path),
+                e.name()
+            ),
         }
     }
     panic!("no init could be run; see rdinit= and init=");

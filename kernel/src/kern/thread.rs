@@ -74,7 +74,9 @@ impl Round {
 
     /// Notifies `round`; false if it is over or was notified before.
     pub fn notify(&self, round: u32) -> bool {
-        self.0.compare_exchange(round, round | 1, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        self.0
+            .compare_exchange(round, round | 1, Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok()
     }
 }
 
@@ -275,7 +277,10 @@ impl Thread {
 
     /// The letter of /proc/PID/stat.
     pub fn state_letter(&self) -> u8 {
-        match (self.state.load(Ordering::Relaxed), self.sleep.load(Ordering::Relaxed)) {
+        match (
+            self.state.load(Ordering::Relaxed),
+            self.sleep.load(Ordering::Relaxed),
+        ) {
             (s, _) if s == State::Running as u8 => b'R',
             (s, _) if s == State::Dead as u8 => b'X',
             // What a thread sleeps in with a stop asked for is the stop.

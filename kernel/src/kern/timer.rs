@@ -12,8 +12,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use ksync::{CpuPin, IrqSpin, Once, PerCpu};
 
 use super::idlist::{IdLinks, IdList, Role};
-use super::thread::Thread;
 use super::process::Process;
+use super::thread::Thread;
 use super::{ids, lock, sched, time};
 use crate::arch;
 
@@ -58,13 +58,18 @@ impl TimerNode {
 
     /// Monotonic nanoseconds left; `None` if at rest.
     pub fn left(&self) -> Option<u64> {
-        self.armed().then(|| self.at.load(Ordering::Relaxed).saturating_sub(time::monotonic_ns()).max(1))
+        self.armed().then(|| {
+            self.at
+                .load(Ordering::Relaxed)
+                .saturating_sub(time::monotonic_ns())
+                .max(1)
+        })
     }
 }
 
 enum OnWheel {}
 
-fn node<'p>(pin: &'p CpuPin, id: u32) -> Option<&'p TimerNode> {
+fn node(pin: &CpuPin, id: u32) -> Option<&TimerNode> {
     if id & OF_PROCESS != 0 {
         ids::process(pin, id & !OF_PROCESS).map(|p| &p.real_timer)
     } else {
@@ -73,7 +78,7 @@ fn node<'p>(pin: &'p CpuPin, id: u32) -> Option<&'p TimerNode> {
 }
 
 impl Role for OnWheel {
-    fn links<'p>(pin: &'p CpuPin, id: u32) -> Option<&'p IdLinks> {
+    fn links(pin: &CpuPin, id: u32) -> Option<&IdLinks> {
         node(pin, id).map(|n| &n.links)
     }
 }
@@ -100,15 +105,25 @@ fn shift(level: usize) -> u32 {
 
 impl Wheel {
     const fn new() -> Self {
-        const EMPTY: Level = Level { slots: [const { IdList::new() }; SLOTS], used: 0 };
-        Wheel { now: 0, levels: [EMPTY; LEVELS], tick_at: u64::MAX, armed: u64::MAX }
+        const EMPTY: Level = Level {
+            slots: [const { IdList::new() }; SLOTS],
+            used: 0,
+        };
+        Wheel {
+            now: 0,
+            levels: [EMPTY; LEVELS],
+            tick_at: u64::MAX,
+            armed: u64::MAX,
+        }
     }
 
     /// The finest place from which `at` is less than a turn away.
     fn place(&self, at: u64) -> (usize, usize) {
         let at = at.max(self.now);
         let mut level = 0;
-        while level + 1 < LEVELS && (at >> shift(level)) - (self.now >> shift(level)) >= SLOTS as u64 {
+        while level + 1 < LEVELS
+            && (at >> shift(level)) - (self.now >> shift(level)) >= SLOTS as u64
+        {
             level += 1;
         }
         let shift = shift(level).min(63);
@@ -117,7 +132,8 @@ impl Wheel {
 
     fn insert(&mut self, pin: &CpuPin, id: u32, n: &TimerNode) {
         let (level, slot) = self.place(n.at.load(Ordering::Relaxed));
-        n.place.store((level * SLOTS + slot) as u32, Ordering::Relaxed);
+        n.place
+            .store((level * SLOTS + slot) as u32, Ordering::Relaxed);
         self.levels[level].slots[slot].push_back(pin, id);
         self.levels[level].used |= 1 << slot;
     }
@@ -139,7 +155,9 @@ impl Wheel {
         }
         let shift = shift(level).min(63);
         let here = self.now >> shift;
-        let ahead = used.rotate_right((here % SLOTS as u64) as u32).trailing_zeros();
+        let ahead = used
+            .rotate_right((here % SLOTS as u64) as u32)
+            .trailing_zeros();
         let index = here + u64::from(ahead);
         Some(((index % SLOTS as u64) as usize, index << shift))
     }
@@ -187,12 +205,16 @@ impl Wheel {
             }
             self.now = self.now.max(due);
             for level in (1..LEVELS).rev() {
-                let Some((slot, begin)) = self.first(level) else { continue };
+                let Some((slot, begin)) = self.first(level) else {
+                    continue;
+                };
                 if begin > self.now {
                     continue;
                 }
                 while moved < BATCH {
-                    let Some(id) = self.levels[level].slots[slot].pop_front(pin) else { break };
+                    let Some(id) = self.levels[level].slots[slot].pop_front(pin) else {
+                        break;
+                    };
                     moved += 1;
                     if let Some(n) = node(pin, id) {
                         self.insert(pin, id, n);
@@ -202,7 +224,9 @@ impl Wheel {
                     self.levels[level].used &= !(1 << slot);
                 }
             }
-            let Some((slot, _)) = self.first(0) else { continue };
+            let Some((slot, _)) = self.first(0) else {
+                continue;
+            };
             let mut at = self.levels[0].slots[slot].first();
             while let (Some(id), true) = (at, count < BATCH) {
                 at = self.levels[0].slots[slot].after(pin, id);

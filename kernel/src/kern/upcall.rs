@@ -75,7 +75,11 @@ fn boot_thread(info: BootInfo, options: crate::boot::Options) {
 
 /// Init has ended with `status`: the machine goes off, and its host is told.
 pub(super) fn init_exited(status: u32) -> ! {
-    let code = if status & 0x7f == 0 { status >> 8 & 0xff } else { 128 + (status & 0x7f) };
+    let code = if status & 0x7f == 0 {
+        status >> 8 & 0xff
+    } else {
+        128 + (status & 0x7f)
+    };
     kprintln!("init has ended with status {code}");
     arch::power::debug_exit(code as u8);
     arch::power::off()
@@ -133,7 +137,11 @@ pub fn reschedule_ipi() {
 pub fn before_user_return(frame: &mut UserFrame) {
     let me = current();
     super::epoch().quiescent(&mut ksync::pin());
-    if arch::preempt::need_resched() || me.signal_pending() || me.wants_mask_back() || sched::reclaim_due() {
+    if arch::preempt::need_resched()
+        || me.signal_pending()
+        || me.wants_mask_back()
+        || sched::reclaim_due()
+    {
         signal::before_user_return(frame);
     }
 }

@@ -21,7 +21,10 @@ static HOSTNAME: Spin<Name, lock::ProcessLock> = {
         bytes[i] = name[i];
         i += 1;
     }
-    Spin::new(Name { bytes, len: name.len() })
+    Spin::new(Name {
+        bytes,
+        len: name.len(),
+    })
 };
 
 /// The version of Linux whose interface this is: glibc refuses to start below 3.2, and programs

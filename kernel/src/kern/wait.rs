@@ -58,6 +58,10 @@ impl Registration {
 /// Oldest first: `first`, then `more`.
 struct Registrations {
     first: Registration,
+    #[expect(
+        clippy::box_collection,
+        reason = "one word while at most one thread waits, the common case"
+    )]
     more: Option<Box<VecDeque<Registration>>>,
 }
 
@@ -70,13 +74,19 @@ impl Registrations {
         if self.first == VACANT {
             return None;
         }
-        let next = self.more.as_mut().and_then(|m| m.pop_front()).unwrap_or(VACANT);
+        let next = self
+            .more
+            .as_mut()
+            .and_then(|m| m.pop_front())
+            .unwrap_or(VACANT);
         Some(core::mem::replace(&mut self.first, next))
     }
 
     /// Appends if that needs no memory.
     fn push(&mut self, pin: &CpuPin, r: Registration) -> bool {
-        if self.first == VACANT || self.first.tid == r.tid && self.more.as_ref().is_none_or(|m| m.is_empty()) {
+        if self.first == VACANT
+            || self.first.tid == r.tid && self.more.as_ref().is_none_or(|m| m.is_empty())
+        {
             self.first = r;
             return true;
         }
@@ -123,7 +133,12 @@ const BATCH: usize = 16;
 impl WaitQueue {
     /// A queue without sleepers.
     pub const fn new() -> Self {
-        WaitQueue { list: IrqSpin::new(Registrations { first: VACANT, more: None }) }
+        WaitQueue {
+            list: IrqSpin::new(Registrations {
+                first: VACANT,
+                more: None,
+            }),
+        }
     }
 
     fn add(&self, r: Registration) {
@@ -202,7 +217,9 @@ pub struct Waiter {
 
 impl Waiter {
     pub(super) fn new(tid: u32, round: u32) -> Self {
-        Waiter { me: Registration { tid, round } }
+        Waiter {
+            me: Registration { tid, round },
+        }
     }
 
     /// What a list that is not a wait queue keeps to wake this thread.

@@ -78,7 +78,11 @@ struct State {
 
 /// wait4(2) and waitid(2): `None` only with `no_hang`.
 pub fn wait(who: Who, options: Options) -> Result<Option<Report>, WaitError> {
-    let mut state = State { parent: current().process().clone(), who, options };
+    let mut state = State {
+        parent: current().process().clone(),
+        who,
+        options,
+    };
     match park(&mut state, Deadline::Never, Interruptible::Yes, step) {
         Ok(result) => result,
         Err(ParkError::Signal | ParkError::Timeout) => Err(WaitError::Signal),
@@ -139,7 +143,8 @@ fn look(s: &State) -> Look {
             Look::NotYet
         };
     }
-    let stops = (s.options.stopped || s.options.continued) && s.parent.stop_events.load(Ordering::SeqCst) > 0;
+    let stops = (s.options.stopped || s.options.continued)
+        && s.parent.stop_events.load(Ordering::SeqCst) > 0;
     let mut stopped = None;
     if stops || !any {
         family.living.each(&pin, |pid| {
@@ -162,7 +167,9 @@ fn look(s: &State) -> Look {
 }
 
 fn look_at_one(pin: &CpuPin, s: &State, pid: u32) -> Look {
-    let Some(child) = ids::process(pin, pid).cloned() else { return Look::Nobody };
+    let Some(child) = ids::process(pin, pid).cloned() else {
+        return Look::Nobody;
+    };
     if child.ppid() != s.parent.pid() {
         return Look::Nobody;
     }
@@ -173,7 +180,11 @@ fn look_at_one(pin: &CpuPin, s: &State, pid: u32) -> Look {
         };
         if !listed || !s.options.exited {
             // On its way onto or off the list, or of no interest.
-            return if child.life.load(Ordering::SeqCst) == Life::Reaped as u8 { Look::Nobody } else { Look::NotYet };
+            return if child.life.load(Ordering::SeqCst) == Life::Reaped as u8 {
+                Look::Nobody
+            } else {
+                Look::NotYet
+            };
         }
         return match s.options.keep || take_zombie(&s.parent, &child) {
             true => finish(s, &child),
@@ -190,7 +201,9 @@ fn look_at_one(pin: &CpuPin, s: &State, pid: u32) -> Look {
 fn stop_report(s: &State, child: &Arc<Process>) -> Option<Report> {
     let mut shared = child.signals.lock();
     let event = match shared.stop.report {
-        StopReport::Stopped(signo) if s.options.stopped && all_stopped(child, shared.stop.stopped) => {
+        StopReport::Stopped(signo)
+            if s.options.stopped && all_stopped(child, shared.stop.stopped) =>
+        {
             Event::Stopped(signo)
         }
         StopReport::Continued if s.options.continued => Event::Continued,
@@ -198,10 +211,18 @@ fn stop_report(s: &State, child: &Arc<Process>) -> Option<Report> {
     };
     if !s.options.keep {
         shared.stop.report = StopReport::None;
-        let _ = s.parent.stop_events.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+        let _ = s
+            .parent
+            .stop_events
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
     }
     drop(shared);
-    Some(Report { pid: child.pid(), uid: child.uid(), event, times: Times::default() })
+    Some(Report {
+        pid: child.pid(),
+        uid: child.uid(),
+        event,
+        times: Times::default(),
+    })
 }
 
 fn all_stopped(child: &Process, stopped: u32) -> bool {

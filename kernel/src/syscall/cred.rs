@@ -13,16 +13,32 @@ use crate::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[
-    (nr::__NR_getuid, |_| Ok(current().process().cred().uid.into())),
-    (nr::__NR_geteuid, |_| Ok(current().process().cred().euid.into())),
-    (nr::__NR_getgid, |_| Ok(current().process().cred().gid.into())),
-    (nr::__NR_getegid, |_| Ok(current().process().cred().egid.into())),
+    (nr::__NR_getuid, |_| {
+        Ok(current().process().cred().uid.into())
+    }),
+    (nr::__NR_geteuid, |_| {
+        Ok(current().process().cred().euid.into())
+    }),
+    (nr::__NR_getgid, |_| {
+        Ok(current().process().cred().gid.into())
+    }),
+    (nr::__NR_getegid, |_| {
+        Ok(current().process().cred().egid.into())
+    }),
     (nr::__NR_setuid, |a| change(a, |c, a| c.setuid(a.uint(0)))),
     (nr::__NR_setgid, |a| change(a, |c, a| c.setgid(a.uint(0)))),
-    (nr::__NR_setreuid, |a| change(a, |c, a| c.setreuid(a.uint(0), a.uint(1)))),
-    (nr::__NR_setregid, |a| change(a, |c, a| c.setregid(a.uint(0), a.uint(1)))),
-    (nr::__NR_setresuid, |a| change(a, |c, a| c.setresuid(a.uint(0), a.uint(1), a.uint(2)))),
-    (nr::__NR_setresgid, |a| change(a, |c, a| c.setresgid(a.uint(0), a.uint(1), a.uint(2)))),
+    (nr::__NR_setreuid, |a| {
+        change(a, |c, a| c.setreuid(a.uint(0), a.uint(1)))
+    }),
+    (nr::__NR_setregid, |a| {
+        change(a, |c, a| c.setregid(a.uint(0), a.uint(1)))
+    }),
+    (nr::__NR_setresuid, |a| {
+        change(a, |c, a| c.setresuid(a.uint(0), a.uint(1), a.uint(2)))
+    }),
+    (nr::__NR_setresgid, |a| {
+        change(a, |c, a| c.setresgid(a.uint(0), a.uint(1), a.uint(2)))
+    }),
     (nr::__NR_setfsuid, |a| set_fs(a, Cred::setfsuid)),
     (nr::__NR_setfsgid, |a| set_fs(a, Cred::setfsgid)),
     (nr::__NR_getresuid, getresuid),
@@ -40,7 +56,10 @@ impl From<NotPermitted> for Errno {
 }
 
 /// Applies `f` to the caller's credentials.
-fn change(a: &mut Args, f: impl FnOnce(&mut Cred, &Args) -> Result<(), NotPermitted>) -> Result<u64, Errno> {
+fn change(
+    a: &mut Args,
+    f: impl FnOnce(&mut Cred, &Args) -> Result<(), NotPermitted>,
+) -> Result<u64, Errno> {
     // (uid_t)-1 alone is no user; the calls that set several take it for "keep".
     let single = matches!(a.frame.syscall_number(), Some(n) if n == u64::from(nr::__NR_setuid) || n == u64::from(nr::__NR_setgid));
     if single && a.uint(0) == u32::MAX {
@@ -149,7 +168,9 @@ fn capget(a: &mut Args) -> Result<u64, Errno> {
     let caps = if cred.privileged() { CAP_ALL } else { 0 };
     for i in 0..words {
         let word = (caps >> (32 * i)) as u32;
-        UserPtr::<[u32; 3]>::new(a.get(1)).add(i).write(&[word, word, 0])?;
+        UserPtr::<[u32; 3]>::new(a.get(1))
+            .add(i)
+            .write(&[word, word, 0])?;
     }
     Ok(0)
 }
@@ -162,7 +183,11 @@ fn capset(a: &mut Args) -> Result<u64, Errno> {
     if pid != 0 && pid != me.tid() {
         return Err(Errno::EPERM);
     }
-    let have = if me.process().cred().privileged() { CAP_ALL } else { 0 };
+    let have = if me.process().cred().privileged() {
+        CAP_ALL
+    } else {
+        0
+    };
     for i in 0..words {
         let [effective, permitted, _] = UserPtr::<[u32; 3]>::new(a.get(1)).add(i).read()?;
         if u64::from(effective | permitted) & !(have >> (32 * i)) != 0 {

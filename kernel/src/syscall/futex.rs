@@ -38,7 +38,11 @@ fn futex(a: &mut Args) -> Result<u64, Errno> {
                 0 => Deadline::Never,
                 at => {
                     let ns = read_timespec(at)?;
-                    Deadline::At(if op & REALTIME != 0 { time::real_to_monotonic(ns) } else { ns })
+                    Deadline::At(if op & REALTIME != 0 {
+                        time::real_to_monotonic(ns)
+                    } else {
+                        ns
+                    })
                 }
             };
             futex::wait(addr, shared, value, a.uint(5), deadline)?;
@@ -52,9 +56,15 @@ fn futex(a: &mut Args) -> Result<u64, Errno> {
                 return Err(Errno::EINVAL);
             }
             let expected = (command == nr::FUTEX_CMP_REQUEUE).then(|| a.uint(5));
-            let (woken, moved) = futex::requeue(addr, a.get(4), shared, wake as u32, moves as u32, expected)?;
+            let (woken, moved) =
+                futex::requeue(addr, a.get(4), shared, wake as u32, moves as u32, expected)?;
             // Only the comparing form counts those it moved.
-            Ok(u64::from(woken) + if expected.is_some() { u64::from(moved) } else { 0 })
+            Ok(u64::from(woken)
+                + if expected.is_some() {
+                    u64::from(moved)
+                } else {
+                    0
+                })
         }
         _ => Err(Errno::ENOSYS),
     }
@@ -71,10 +81,22 @@ fn wait_relative(a: &Args, shared: bool, value: u32) -> Result<u64, Errno> {
 }
 
 /// A wait whose timeout was relative: cut short, it goes on with the time that is left.
-pub fn wait_until(addr: u64, shared: bool, value: u32, bits: u32, until: u64) -> Result<u64, Errno> {
+pub fn wait_until(
+    addr: u64,
+    shared: bool,
+    value: u32,
+    bits: u32,
+    until: u64,
+) -> Result<u64, Errno> {
     match futex::wait(addr, shared, value, bits, Deadline::At(until)) {
         Err(FutexError::Signal) => {
-            current().set_restart(RestartBlock::Futex { addr, value, until, bits, shared });
+            current().set_restart(RestartBlock::Futex {
+                addr,
+                value,
+                until,
+                bits,
+                shared,
+            });
             Err(Errno::ERESTART_RESTARTBLOCK)
         }
         r => r.map(|()| 0).map_err(Errno::from),

@@ -38,14 +38,18 @@ fn getpgrp(_: &mut Args) -> Result<u64, Errno> {
 fn getpgid(a: &mut Args) -> Result<u64, Errno> {
     match a.int(0) {
         0 => getpgrp(a),
-        pid => ids::find_process(pid as u32).map(|p| p.pgid().into()).ok_or(Errno::ESRCH),
+        pid => ids::find_process(pid as u32)
+            .map(|p| p.pgid().into())
+            .ok_or(Errno::ESRCH),
     }
 }
 
 fn getsid(a: &mut Args) -> Result<u64, Errno> {
     match a.int(0) {
         0 => Ok(current().process().sid().into()),
-        pid => ids::find_process(pid as u32).map(|p| p.sid().into()).ok_or(Errno::ESRCH),
+        pid => ids::find_process(pid as u32)
+            .map(|p| p.sid().into())
+            .ok_or(Errno::ESRCH),
     }
 }
 
@@ -64,7 +68,11 @@ fn setpgid(a: &mut Args) -> Result<u64, Errno> {
     if pgid < 0 || pid < 0 {
         return Err(Errno::EINVAL);
     }
-    let pid = if pid == 0 { current().process().pid() } else { pid as u32 };
+    let pid = if pid == 0 {
+        current().process().pid()
+    } else {
+        pid as u32
+    };
     let pgid = if pgid == 0 { pid } else { pgid as u32 };
     group::setpgid(pid, pgid)?;
     Ok(0)

@@ -28,7 +28,9 @@ use crate::uaccess::{self, StrError, UserPtr};
 pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_clone, clone),
     (nr::__NR_fork, |a| make(a, 0)),
-    (nr::__NR_vfork, |a| make(a, u64::from(nr::CLONE_VM | nr::CLONE_VFORK))),
+    (nr::__NR_vfork, |a| {
+        make(a, u64::from(nr::CLONE_VM | nr::CLONE_VFORK))
+    }),
     (nr::__NR_execve, execve),
     (nr::__NR_exit, |a| exit::exit_thread(a.uint(0) & 0xff)),
     (nr::__NR_exit_group, |a| exit::exit_group(a.uint(0))),
@@ -72,7 +74,11 @@ fn clone(a: &mut Args) -> Result<u64, Errno> {
 }
 
 fn make(a: &mut Args, flags: u64) -> Result<u64, Errno> {
-    let args = CloneArgs { flags, exit_signal: sig::CHLD, ..CloneArgs::default() };
+    let args = CloneArgs {
+        flags,
+        exit_signal: sig::CHLD,
+        ..CloneArgs::default()
+    };
     Ok(fork::clone(&args, a.frame)?.into())
 }
 
@@ -112,7 +118,9 @@ fn read_strings(addr: u64, limit: usize) -> Result<Strings, Errno> {
             StrError::TooLong => Errno::E2BIG,
             StrError::NoMemory => Errno::ENOMEM,
         })?;
-        strings.push(&s, limit).map_err(|e| Errno::from(ExecError::from(e)))?;
+        strings
+            .push(&s, limit)
+            .map_err(|e| Errno::from(ExecError::from(e)))?;
     }
     Ok(strings)
 }
@@ -128,7 +136,8 @@ fn execve(a: &mut Args) -> Result<u64, Errno> {
     let envp = read_strings(a.get(2), limit)?;
     if argv.count() == 0 {
         // A program may rely on its own name being there; Linux adds an empty one, too.
-        argv.push(b"", limit).map_err(|e| Errno::from(ExecError::from(e)))?;
+        argv.push(b"", limit)
+            .map_err(|e| Errno::from(ExecError::from(e)))?;
     }
     let file = ExecFile::open(&path)?;
     run(file, path, argv, envp, a.frame)?;
@@ -151,15 +160,25 @@ fn run(
     let me = current();
     let p = me.process();
     let name = path.rsplit(|&b| b == b'/').next().unwrap_or(&path).to_vec();
-    let set_ids = if p.flag(flag::NO_NEW_PRIVS) { (None, None) } else { file.set_ids() };
+    let set_ids = if p.flag(flag::NO_NEW_PRIVS) {
+        (None, None)
+    } else {
+        file.set_ids()
+    };
     let cred = p.cred();
-    let (euid, egid) = (set_ids.0.unwrap_or(cred.euid), set_ids.1.unwrap_or(cred.egid));
+    let (euid, egid) = (
+        set_ids.0.unwrap_or(cred.euid),
+        set_ids.1.unwrap_or(cred.egid),
+    );
+    let (hwcap, hwcap2) = arch::hwcap();
     let aux = AuxInfo {
         uid: cred.uid.into(),
         euid: euid.into(),
         gid: cred.gid.into(),
         egid: egid.into(),
         secure: euid != cred.uid || egid != cred.gid,
+        hwcap,
+        hwcap2,
         ..AuxInfo::default()
     };
     let limit = argument_limit();
@@ -189,13 +208,20 @@ pub fn exec_init(path: &[u8], args: &[Vec<u8>], env: &[Vec<u8>]) -> Result<UserF
     let gather = |front: &[&[u8]], rest: &[Vec<u8>]| {
         let mut s = Strings::new();
         for word in front.iter().copied().chain(rest.iter().map(Vec::as_slice)) {
-            s.push(word, limit).map_err(|e| Errno::from(ExecError::from(e)))?;
+            s.push(word, limit)
+                .map_err(|e| Errno::from(ExecError::from(e)))?;
         }
         Ok::<Strings, Errno>(s)
     };
     let mut frame = UserFrame::new_user(0, 0);
     let envp = gather(&INIT_ENV, env)?;
-    run(ExecFile::open(path)?, path.to_vec(), gather(&[path], args)?, envp, &mut frame)?;
+    run(
+        ExecFile::open(path)?,
+        path.to_vec(),
+        gather(&[path], args)?,
+        envp,
+        &mut frame,
+    )?;
     Ok(frame)
 }
 
@@ -238,7 +264,9 @@ fn wait4(a: &mut Args) -> Result<u64, Errno> {
         keep: false,
         no_hang: bits & nr::WNOHANG != 0,
     };
-    let Some(report) = wait4::wait(who, options)? else { return Ok(0) };
+    let Some(report) = wait4::wait(who, options)? else {
+        return Ok(0);
+    };
     UserPtr::<u32>::new(a.get(1)).write_if_some(&status_word(&report.event))?;
     UserPtr::new(a.get(3)).write_if_some(&rusage(&report.times))?;
     Ok(report.pid.into())
@@ -247,7 +275,8 @@ fn wait4(a: &mut Args) -> Result<u64, Errno> {
 fn waitid(a: &mut Args) -> Result<u64, Errno> {
     let bits = a.uint(3);
     let has = |b: u32| bits & b != 0;
-    let known = nr::WNOHANG | nr::WNOWAIT | nr::WEXITED | nr::WSTOPPED | nr::WCONTINUED | IGNORED_OPTIONS;
+    let known =
+        nr::WNOHANG | nr::WNOWAIT | nr::WEXITED | nr::WSTOPPED | nr::WCONTINUED | IGNORED_OPTIONS;
     if bits & !known != 0 || !has(nr::WEXITED | nr::WSTOPPED | nr::WCONTINUED) {
         return Err(Errno::EINVAL);
     }
@@ -328,7 +357,8 @@ fn setrlimit(a: &mut Args) -> Result<u64, Errno> {
     let r = resource(a.uint(0))?;
     let me = current();
     let new = read_limit(a.get(1))?;
-    me.process().set_limit(r, new, me.process().cred().privileged())?;
+    me.process()
+        .set_limit(r, new, me.process().cred().privileged())?;
     Ok(0)
 }
 
@@ -361,7 +391,9 @@ fn prctl(a: &mut Args) -> Result<u64, Errno> {
         pr::PR_GET_KEEPCAPS => return Ok(on(flag::KEEPCAPS)),
         pr::PR_SET_KEEPCAPS => set_switch(a, flag::KEEPCAPS)?,
         pr::PR_SET_CHILD_SUBREAPER => p.set_switch(flag::SUBREAPER, a.get(1) != 0),
-        pr::PR_GET_CHILD_SUBREAPER => UserPtr::<u32>::new(a.get(1)).write(&(on(flag::SUBREAPER) as u32))?,
+        pr::PR_GET_CHILD_SUBREAPER => {
+            UserPtr::<u32>::new(a.get(1)).write(&(on(flag::SUBREAPER) as u32))?
+        }
         pr::PR_SET_NO_NEW_PRIVS => {
             if (a.get(1), a.get(2), a.get(3), a.get(4)) != (1, 0, 0, 0) {
                 return Err(Errno::EINVAL);
@@ -376,7 +408,11 @@ fn prctl(a: &mut Args) -> Result<u64, Errno> {
         }
         pr::PR_CAPBSET_READ => {
             // The super-user's powers are not divided: nothing is ever dropped from the bounding set.
-            return if a.get(1) <= CAP_LAST { Ok(1) } else { Err(Errno::EINVAL) };
+            return if a.get(1) <= CAP_LAST {
+                Ok(1)
+            } else {
+                Err(Errno::EINVAL)
+            };
         }
         pr::PR_CAP_AMBIENT => return cap_ambient(a),
         // No secure bit is ever set.
@@ -446,7 +482,14 @@ fn uname(a: &mut Args) -> Result<u64, Errno> {
     let mut host = [0; uts::NAME_MAX];
     let len = uts::hostname(&mut host);
     // Programs take the first field for the interface that they can expect.
-    let names: [&[u8]; 6] = [b"Linux", &host[..len], uts::RELEASE, uts::VERSION, b"x86_64", b"(none)"];
+    let names: [&[u8]; 6] = [
+        b"Linux",
+        &host[..len],
+        uts::RELEASE,
+        uts::VERSION,
+        b"x86_64",
+        b"(none)",
+    ];
     for (i, field) in names.iter().enumerate() {
         let mut bytes = [0u8; FIELD];
         let n = field.len().min(FIELD - 1);
@@ -502,7 +545,11 @@ fn getrandom(a: &mut Args) -> Result<u64, Errno> {
         let n = chunk.len().min(len - done);
         mm::fill_random(&mut chunk[..n]);
         if let Err(e) = arch::user::copy_out(a.get(0).wrapping_add(done as u64), &chunk[..n]) {
-            return if done > 0 { Ok(done as u64) } else { Err(e.into()) };
+            return if done > 0 {
+                Ok(done as u64)
+            } else {
+                Err(e.into())
+            };
         }
         done += n;
         if current().signal_pending() && done < len {

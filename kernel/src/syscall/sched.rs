@@ -49,8 +49,14 @@ fn target(pid: i32) -> Result<Arc<Thread>, Errno> {
 fn may_change(p: &Process) -> Result<(), Errno> {
     let mine = current().process().cred();
     let theirs = p.cred();
-    let same = [mine.euid].iter().any(|u| *u == theirs.uid || *u == theirs.euid);
-    if mine.privileged() || same { Ok(()) } else { Err(Errno::EPERM) }
+    let same = [mine.euid]
+        .iter()
+        .any(|u| *u == theirs.uid || *u == theirs.euid);
+    if mine.privileged() || same {
+        Ok(())
+    } else {
+        Err(Errno::EPERM)
+    }
 }
 
 fn sched_setaffinity(a: &mut Args) -> Result<u64, Errno> {
@@ -77,14 +83,18 @@ fn sched_setaffinity(a: &mut Args) -> Result<u64, Errno> {
 fn sched_getaffinity(a: &mut Args) -> Result<u64, Errno> {
     let ncpus = arch::cpu::count();
     let len = a.size(1);
-    if len % 8 != 0 || len * 8 < ncpus {
+    if !len.is_multiple_of(8) || len * 8 < ncpus {
         return Err(Errno::EINVAL);
     }
     let t = target(a.int(0))?;
     let mut words = t.affinity().words();
     for (i, word) in words.iter_mut().enumerate() {
         let present = ncpus.saturating_sub(i * 64).min(64);
-        *word &= if present == 64 { u64::MAX } else { (1 << present) - 1 };
+        *word &= if present == 64 {
+            u64::MAX
+        } else {
+            (1 << present) - 1
+        };
     }
     let n = (len / 8).min(words.len());
     for (i, word) in words[..n].iter().enumerate() {
@@ -136,7 +146,11 @@ fn sched_setparam(a: &mut Args) -> Result<u64, Errno> {
     }
     let priority: i32 = UserPtr::new(a.get(1)).read()?;
     target(a.int(0))?;
-    if priority == 0 { Ok(0) } else { Err(Errno::EINVAL) }
+    if priority == 0 {
+        Ok(0)
+    } else {
+        Err(Errno::EINVAL)
+    }
 }
 
 fn priority_limit(a: &mut Args, real_time: u64) -> Result<u64, Errno> {
@@ -167,7 +181,11 @@ fn sched_getattr(a: &mut Args) -> Result<u64, Errno> {
 }
 
 /// Calls `f` for each thread that `which` and `who` name; false if there is none.
-fn each(which: u32, who: u32, mut f: impl FnMut(&Thread) -> Result<(), Errno>) -> Result<bool, Errno> {
+fn each(
+    which: u32,
+    who: u32,
+    mut f: impl FnMut(&Thread) -> Result<(), Errno>,
+) -> Result<bool, Errno> {
     let me = current();
     let mut found = false;
     let mut all = |p: &Process| {
@@ -195,7 +213,11 @@ fn each(which: u32, who: u32, mut f: impl FnMut(&Thread) -> Result<(), Errno>) -
             };
             let mut result = Ok(());
             ids::each_process(1, |p| {
-                let named = if which == nr::PRIO_PGRP { p.pgid() == who } else { p.uid() == who };
+                let named = if which == nr::PRIO_PGRP {
+                    p.pgid() == who
+                } else {
+                    p.uid() == who
+                };
                 if named && !p.is_kernel() {
                     result = all(p);
                 }

@@ -42,7 +42,11 @@ impl From<SendError> for Errno {
 const SET_LEN: u64 = 8;
 
 fn signal_number(n: u32) -> Result<u8, Errno> {
-    if (1..=u32::from(sig::MAX)).contains(&n) { Ok(n as u8) } else { Err(Errno::EINVAL) }
+    if (1..=u32::from(sig::MAX)).contains(&n) {
+        Ok(n as u8)
+    } else {
+        Err(Errno::EINVAL)
+    }
 }
 
 fn rt_sigaction(a: &mut Args) -> Result<u64, Errno> {
@@ -55,7 +59,12 @@ fn rt_sigaction(a: &mut Args) -> Result<u64, Errno> {
         0 => None,
         at => {
             let [handler, flags, restorer, mask]: [u64; 4] = UserPtr::new(at).read()?;
-            Some(Action { handler, flags, restorer, mask: mask & !SigSet::UNMASKABLE.0 })
+            Some(Action {
+                handler,
+                flags,
+                restorer,
+                mask: mask & !SigSet::UNMASKABLE.0,
+            })
         }
     };
     if new.is_some() && SigSet::UNMASKABLE.has(signo) {
@@ -112,7 +121,9 @@ fn pause(_: &mut Args) -> Result<u64, Errno> {
 }
 
 fn sleep_for_signal() -> Result<u64, Errno> {
-    let _ = park(&mut (), Deadline::Never, Interruptible::Yes, |(), _| Step::<()>::Wait);
+    let _ = park(&mut (), Deadline::Never, Interruptible::Yes, |(), _| {
+        Step::<()>::Wait
+    });
     // Only a handler ends the call; anything else begins it anew.
     Err(Errno::ERESTARTNOHAND)
 }
@@ -131,12 +142,15 @@ fn rt_sigtimedwait(a: &mut Args) -> Result<u64, Errno> {
     // The signals waited for end the sleep only while they are not blocked.
     let mask = me.blocked();
     me.set_blocked(SigSet(mask.0 & !wanted.0));
-    let result = park(&mut wanted, deadline, Interruptible::Yes, |set, _| {
-        match signal::take(&current(), *set) {
+    let result = park(
+        &mut wanted,
+        deadline,
+        Interruptible::Yes,
+        |set, _| match signal::take(&current(), *set) {
             Some(info) => Step::Done(info),
             None => Step::Wait,
-        }
-    });
+        },
+    );
     me.set_blocked(mask);
     // The signal that ended the sleep may be one of those waited for.
     match result.or_else(|e| signal::take(&me, wanted).ok_or(e)) {
@@ -178,7 +192,11 @@ fn sigaltstack(a: &mut Args) -> Result<u64, Errno> {
         let new = match flags & !AUTODISARM {
             DISABLE => AltStack::NONE,
             0 | 1 if size < MIN => return Err(Errno::ENOMEM),
-            0 | 1 => AltStack { sp: base, size, flags: flags & AUTODISARM },
+            0 | 1 => AltStack {
+                sp: base,
+                size,
+                flags: flags & AUTODISARM,
+            },
             _ => return Err(Errno::EINVAL),
         };
         me.set_altstack(new);
@@ -221,7 +239,11 @@ fn kill(a: &mut Args) -> Result<u64, Errno> {
         -1 => kill_all(signo, info)?,
         i32::MIN => return Err(Errno::ESRCH),
         _ => {
-            let pgid = if pid == 0 { me.process().pgid() } else { pid.unsigned_abs() };
+            let pgid = if pid == 0 {
+                me.process().pgid()
+            } else {
+                pid.unsigned_abs()
+            };
             let group = ids::find_group(pgid).ok_or(Errno::ESRCH)?;
             let cred = me.process().cred();
             signal::signal_group(&group, signo, info, Some((&cred, me.process().sid())))?;
@@ -257,17 +279,26 @@ fn tkill(a: &mut Args) -> Result<u64, Errno> {
     if a.int(0) <= 0 {
         return Err(Errno::EINVAL);
     }
-    to_thread(None, a.uint(0), a.uint(1), |signo| info_from_me(signo, code::TKILL))
+    to_thread(None, a.uint(0), a.uint(1), |signo| {
+        info_from_me(signo, code::TKILL)
+    })
 }
 
 fn tgkill(a: &mut Args) -> Result<u64, Errno> {
     if a.int(0) <= 0 || a.int(1) <= 0 {
         return Err(Errno::EINVAL);
     }
-    to_thread(Some(a.uint(0)), a.uint(1), a.uint(2), |signo| info_from_me(signo, code::TKILL))
+    to_thread(Some(a.uint(0)), a.uint(1), a.uint(2), |signo| {
+        info_from_me(signo, code::TKILL)
+    })
 }
 
-fn to_thread(tgid: Option<u32>, tid: u32, signo: u32, info: impl FnOnce(u8) -> SigInfo) -> Result<u64, Errno> {
+fn to_thread(
+    tgid: Option<u32>,
+    tid: u32,
+    signo: u32,
+    info: impl FnOnce(u8) -> SigInfo,
+) -> Result<u64, Errno> {
     let signo = signal_or_zero(signo)?;
     let t = ids::find_thread(tid).ok_or(Errno::ESRCH)?;
     if tgid.is_some_and(|g| g != t.process().pid()) {

@@ -37,7 +37,9 @@ pub fn read_timespec(addr: u64) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     // A time beyond what 64 bits of nanoseconds hold never comes.
-    Ok((sec as u64).saturating_mul(SECOND).saturating_add(nsec as u64))
+    Ok((sec as u64)
+        .saturating_mul(SECOND)
+        .saturating_add(nsec as u64))
 }
 
 /// Nanoseconds, as a `struct timespec`.
@@ -59,7 +61,9 @@ fn from_timeval(sec: i64, usec: i64) -> Result<u64, Errno> {
     if sec < 0 || !(0..1_000_000).contains(&usec) {
         return Err(Errno::EINVAL);
     }
-    Ok((sec as u64).saturating_mul(SECOND).saturating_add(usec as u64 * 1000))
+    Ok((sec as u64)
+        .saturating_mul(SECOND)
+        .saturating_add(usec as u64 * 1000))
 }
 
 /// The present time of a clock, in nanoseconds.
@@ -69,9 +73,10 @@ pub fn clock_now(clock: u32) -> Result<u64, Errno> {
         nr::CLOCK_REALTIME | nr::CLOCK_REALTIME_COARSE => time::realtime_ns(),
         // TAI is real time without its offset, as Linux shows it until someone sets that.
         nr::CLOCK_TAI => time::realtime_ns(),
-        nr::CLOCK_MONOTONIC | nr::CLOCK_MONOTONIC_RAW | nr::CLOCK_MONOTONIC_COARSE | nr::CLOCK_BOOTTIME => {
-            time::monotonic_ns()
-        }
+        nr::CLOCK_MONOTONIC
+        | nr::CLOCK_MONOTONIC_RAW
+        | nr::CLOCK_MONOTONIC_COARSE
+        | nr::CLOCK_BOOTTIME => time::monotonic_ns(),
         nr::CLOCK_PROCESS_CPUTIME_ID => {
             me.charge_now();
             let t = me.process().times();
@@ -94,14 +99,25 @@ fn clock_gettime(a: &mut Args) -> Result<u64, Errno> {
 
 fn clock_getres(a: &mut Args) -> Result<u64, Errno> {
     clock_now(a.uint(0))?;
-    let coarse = matches!(a.uint(0), nr::CLOCK_REALTIME_COARSE | nr::CLOCK_MONOTONIC_COARSE);
-    let ns = if coarse { crate::kern::sched::TICK_NS } else { 1 };
+    let coarse = matches!(
+        a.uint(0),
+        nr::CLOCK_REALTIME_COARSE | nr::CLOCK_MONOTONIC_COARSE
+    );
+    let ns = if coarse {
+        crate::kern::sched::TICK_NS
+    } else {
+        1
+    };
     UserPtr::new(a.get(1)).write_if_some(&timespec(ns))?;
     Ok(0)
 }
 
 fn privileged() -> Result<(), Errno> {
-    if current().process().cred().privileged() { Ok(()) } else { Err(Errno::EPERM) }
+    if current().process().cred().privileged() {
+        Ok(())
+    } else {
+        Err(Errno::EPERM)
+    }
 }
 
 fn clock_settime(a: &mut Args) -> Result<u64, Errno> {
@@ -159,7 +175,9 @@ fn clock_nanosleep(a: &mut Args) -> Result<u64, Errno> {
     match clock {
         nr::CLOCK_REALTIME | nr::CLOCK_MONOTONIC | nr::CLOCK_BOOTTIME | nr::CLOCK_TAI => {}
         // Sleeping by CPU time of oneself makes no sense, by that of others is not offered.
-        nr::CLOCK_PROCESS_CPUTIME_ID | nr::CLOCK_MONOTONIC_RAW | nr::CLOCK_REALTIME_COARSE
+        nr::CLOCK_PROCESS_CPUTIME_ID
+        | nr::CLOCK_MONOTONIC_RAW
+        | nr::CLOCK_REALTIME_COARSE
         | nr::CLOCK_MONOTONIC_COARSE => return Err(Errno::EOPNOTSUPP),
         _ => return Err(Errno::EINVAL),
     }
@@ -168,7 +186,11 @@ fn clock_nanosleep(a: &mut Args) -> Result<u64, Errno> {
         return relative_sleep(time::monotonic_ns().saturating_add(ns), a.get(3));
     }
     let real = matches!(clock, nr::CLOCK_REALTIME | nr::CLOCK_TAI);
-    let until = if real { time::real_to_monotonic(ns) } else { ns };
+    let until = if real {
+        time::real_to_monotonic(ns)
+    } else {
+        ns
+    };
     sleep_until(Deadline::At(until), Interruptible::Yes).map_err(|_| Errno::ERESTARTNOHAND)?;
     Ok(0)
 }
@@ -177,9 +199,13 @@ fn restart_syscall(_: &mut Args) -> Result<u64, Errno> {
     match current().take_restart() {
         RestartBlock::None | RestartBlock::Poll { .. } => Err(Errno::EINTR),
         RestartBlock::Sleep { until, rem } => relative_sleep(until, rem),
-        RestartBlock::Futex { addr, value, until, bits, shared } => {
-            super::futex::wait_until(addr, shared, value, bits, until)
-        }
+        RestartBlock::Futex {
+            addr,
+            value,
+            until,
+            bits,
+            shared,
+        } => super::futex::wait_until(addr, shared, value, bits, until),
     }
 }
 
@@ -197,7 +223,11 @@ fn itimerval(s: Setting) -> [i64; 4] {
     let [is, iu] = timeval(s.interval);
     let [vs, vu] = timeval(s.value);
     // A timer that is about to go off is still set.
-    let vu = if s.value > 0 && vs == 0 && vu == 0 { 1 } else { vu };
+    let vu = if s.value > 0 && vs == 0 && vu == 0 {
+        1
+    } else {
+        vu
+    };
     [is, iu, vs, vu]
 }
 
@@ -210,15 +240,25 @@ fn getitimer(a: &mut Args) -> Result<u64, Errno> {
 fn setitimer(a: &mut Args) -> Result<u64, Errno> {
     let which = which(a.uint(0))?;
     // Linux takes no pointer for a setting of zero.
-    let [is, iu, vs, vu] = if a.get(1) == 0 { [0; 4] } else { UserPtr::<[i64; 4]>::new(a.get(1)).read()? };
-    let new = Setting { value: from_timeval(vs, vu)?, interval: from_timeval(is, iu)? };
+    let [is, iu, vs, vu] = if a.get(1) == 0 {
+        [0; 4]
+    } else {
+        UserPtr::<[i64; 4]>::new(a.get(1)).read()?
+    };
+    let new = Setting {
+        value: from_timeval(vs, vu)?,
+        interval: from_timeval(is, iu)?,
+    };
     let old = itimer::set(current().process(), which, new);
     UserPtr::new(a.get(2)).write_if_some(&itimerval(old))?;
     Ok(0)
 }
 
 fn alarm(a: &mut Args) -> Result<u64, Errno> {
-    let new = Setting { value: u64::from(a.uint(0)) * SECOND, interval: 0 };
+    let new = Setting {
+        value: u64::from(a.uint(0)) * SECOND,
+        interval: 0,
+    };
     let old = itimer::set(current().process(), Which::Real, new);
     // Rounded, but never to the zero that means "none was set".
     let seconds = (old.value + SECOND / 2) / SECOND;
@@ -233,7 +273,12 @@ fn times(a: &mut Args) -> Result<u64, Errno> {
     let me = current();
     me.charge_now();
     let (own, children) = (me.process().times(), me.process().child_times());
-    let tms = [ticks(own.user_ns), ticks(own.sys_ns), ticks(children.user_ns), ticks(children.sys_ns)];
+    let tms = [
+        ticks(own.user_ns),
+        ticks(own.sys_ns),
+        ticks(children.user_ns),
+        ticks(children.sys_ns),
+    ];
     UserPtr::new(a.get(0)).write_if_some(&tms)?;
     Ok(ticks(time::monotonic_ns()))
 }

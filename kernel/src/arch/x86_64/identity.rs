@@ -23,3 +23,11 @@ pub fn cpu_signature() -> (u8, u8, u8) {
         (info.family_id(), info.model_id(), info.stepping_id())
     })
 }
+
+/// AT_HWCAP and AT_HWCAP2 as Linux fills them: CPUID leaf 1, EDX, and whether user mode may use the
+/// instructions for FS and GS bases.
+pub fn hwcap() -> (u64, u64) {
+    let bits = raw_cpuid::cpuid!(1).edx;
+    let bases = super::features::has(super::features::FSGSBASE);
+    (u64::from(bits), if bases { 2 } else { 0 })
+}

@@ -35,7 +35,13 @@ pub fn choose(pin: &CpuPin, t: &Thread) -> usize {
         }
     }
     match (may.has(me), may.has(last)) {
-        (true, true) => if load(me) <= load(last) { me } else { last },
+        (true, true) => {
+            if load(me) <= load(last) {
+                me
+            } else {
+                last
+            }
+        }
         (true, false) => me,
         (false, true) => last,
         (false, false) => may.first(ncpus).unwrap_or(me),
@@ -77,7 +83,7 @@ pub fn steal(pin: &CpuPin, idle: bool) -> Option<u32> {
 
 /// Now and then a busy CPU takes a thread from one that has at least two more.
 pub fn at_tick(pin: &CpuPin, now: u64) {
-    if (now / super::TICK_NS + pin.cpu() as u64) % BALANCE_TICKS != 0 {
+    if !(now / super::TICK_NS + pin.cpu() as u64).is_multiple_of(BALANCE_TICKS) {
         return;
     }
     if let Some(tid) = steal(pin, false)
@@ -90,5 +96,9 @@ pub fn at_tick(pin: &CpuPin, now: u64) {
 /// A CPU that `t` may run on, this one if possible.
 pub fn allowed(pin: &CpuPin, t: &Thread) -> usize {
     let me = pin.cpu();
-    if t.sched.affinity().has(me) { me } else { t.sched.affinity().first(arch::cpu::count()).unwrap_or(me) }
+    if t.sched.affinity().has(me) {
+        me
+    } else {
+        t.sched.affinity().first(arch::cpu::count()).unwrap_or(me)
+    }
 }

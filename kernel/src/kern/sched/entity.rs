@@ -99,7 +99,8 @@ impl Entity {
 
     /// Sets nice(2)'s value, -20..=19.
     pub fn set_nice(&self, nice: i8) {
-        self.nice.store((nice.clamp(-20, 19) + 20) as u8, Ordering::Relaxed);
+        self.nice
+            .store((nice.clamp(-20, 19) + 20) as u8, Ordering::Relaxed);
         self.reweigh();
     }
 
@@ -153,7 +154,8 @@ impl Entity {
     pub(in super::super) fn charge(&self, now: u64) -> u64 {
         let ran = now.saturating_sub(self.since.load(Ordering::Relaxed));
         self.since.store(now, Ordering::Relaxed);
-        self.runtime.store(self.runtime_ns() + ran, Ordering::Relaxed);
+        self.runtime
+            .store(self.runtime_ns() + ran, Ordering::Relaxed);
         let weight = u64::from(self.weight.load(Ordering::Relaxed)).max(1);
         let vt = self.vt() + ran * NICE_0_WEIGHT / weight;
         self.set_vt(vt);

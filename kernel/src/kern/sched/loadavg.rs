@@ -23,14 +23,21 @@ static SAMPLED: AtomicU64 = AtomicU64::new(0);
 pub(super) fn sample(now: u64) {
     let due = now / PERIOD;
     let done = SAMPLED.load(Ordering::Relaxed);
-    if due <= done || SAMPLED.compare_exchange(done, due, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+    if due <= done
+        || SAMPLED
+            .compare_exchange(done, due, Ordering::Relaxed, Ordering::Relaxed)
+            .is_err()
+    {
         return;
     }
     let active = u64::from(super::runnable()) * ONE;
     for _ in 0..(due - done).min(MEMORY) {
         for (average, decay) in AVERAGES.iter().zip(DECAY) {
             let old = average.load(Ordering::Relaxed);
-            average.store((old * decay + active * (ONE - decay)) / ONE, Ordering::Relaxed);
+            average.store(
+                (old * decay + active * (ONE - decay)) / ONE,
+                Ordering::Relaxed,
+            );
         }
     }
 }

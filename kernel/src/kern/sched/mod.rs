@@ -102,7 +102,8 @@ pub(super) fn init(ncpus: usize) {
 }
 
 fn cpus() -> &'static PerCpu<Cpu> {
-    CPUS.get().expect("the scheduler is set up before any thread")
+    CPUS.get()
+        .expect("the scheduler is set up before any thread")
 }
 
 /// A CPU's counted events.
@@ -136,7 +137,15 @@ pub fn wake(pin: &CpuPin, t: &Thread) {
         if !asleep && state != State::Waiting as u8 {
             return;
         }
-        if t.state.compare_exchange(state, State::Running as u8, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+        if t.state
+            .compare_exchange(
+                state,
+                State::Running as u8,
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            )
+            .is_ok()
+        {
             if asleep {
                 let cpu = balance::choose(pin, t);
                 let rested = t.sched.rested(time::monotonic_ns());
@@ -165,7 +174,9 @@ fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, woken: bool) {
     drop(q);
     let idle = c.idle.load(Ordering::SeqCst);
     let preempts = running == 0
-        || woken && t.sched.policy() == Policy::Other && queue::bucket(vt) < queue::bucket(running_vt);
+        || woken
+            && t.sched.policy() == Policy::Other
+            && queue::bucket(vt) < queue::bucket(running_vt);
     if cpu == pin.cpu() {
         if preempts {
             arch::preempt::set_need_resched();
@@ -307,6 +318,6 @@ pub fn runnable() -> u32 {
     (0..arch::cpu::count()).map(load).sum()
 }
 
-fn thread_of<'p>(pin: &'p CpuPin, tid: u32) -> Option<&'p Arc<Thread>> {
+fn thread_of(pin: &CpuPin, tid: u32) -> Option<&Arc<Thread>> {
     ids::thread(pin, tid)
 }

@@ -33,7 +33,11 @@ pub fn bucket(vt: u64) -> u64 {
 
 impl Queue {
     pub const fn new() -> Self {
-        Queue { buckets: [const { IdList::new() }; BUCKETS as usize], used: 0, base: 0 }
+        Queue {
+            buckets: [const { IdList::new() }; BUCKETS as usize],
+            used: 0,
+            base: 0,
+        }
     }
 
     /// Virtual time at the queue's base.
@@ -43,7 +47,9 @@ impl Queue {
 
     /// The base follows `vt`, the virtual time of what runs, as far as nobody queued is passed.
     pub fn follow(&mut self, vt: u64) {
-        let target = self.first().map_or(bucket(vt), |first| first.min(bucket(vt)));
+        let target = self
+            .first()
+            .map_or(bucket(vt), |first| first.min(bucket(vt)));
         self.base = self.base.max(target);
     }
 
@@ -52,7 +58,10 @@ impl Queue {
         if self.used == 0 {
             return None;
         }
-        let ahead = self.used.rotate_right((self.base % BUCKETS) as u32).trailing_zeros();
+        let ahead = self
+            .used
+            .rotate_right((self.base % BUCKETS) as u32)
+            .trailing_zeros();
         Some(self.base + u64::from(ahead))
     }
 
@@ -63,7 +72,11 @@ impl Queue {
         let slot = (b % BUCKETS) as usize;
         self.buckets[slot].push_back(pin, tid);
         self.used |= 1 << slot;
-        if b == bucket(vt) { vt } else { b << BUCKET_SHIFT }
+        if b == bucket(vt) {
+            vt
+        } else {
+            b << BUCKET_SHIFT
+        }
     }
 
     /// Takes the thread to run next off.

@@ -52,24 +52,32 @@ pub fn switch_away(why: Reason) {
     let me = current();
     if let Some(next) = choose_next(&pin, c, &me, why, now) {
         switch_to(&pin, c, &me, next, why, now);
-    } else if why == Reason::Block {
-        // Nobody else: the idle thread, unless a wake-up came meanwhile.
-        if me.state.load(Ordering::SeqCst) == State::Waiting as u8 {
-            switch_to_idle(&pin, c, &me, why, now);
-        }
-    } else if why == Reason::Exit {
-        switch_to_idle(&pin, c, &me, why, now);
-    } else if why.runs_on() && !me.sched.affinity().has(pin.cpu()) {
+    } else if must_leave(&pin, &me, why) {
         switch_to_idle(&pin, c, &me, why, now);
     }
     drop(pin);
     arch::irq::restore(irq);
 }
 
+/// Whether the current thread cannot stay, though nobody else is to run.
+fn must_leave(pin: &CpuPin, me: &Thread, why: Reason) -> bool {
+    match why {
+        // A wake-up may have come meanwhile.
+        Reason::Block => me.state.load(Ordering::SeqCst) == State::Waiting as u8,
+        Reason::Exit => true,
+        Reason::Preempt | Reason::Yield => !me.sched.affinity().has(pin.cpu()),
+        Reason::Idle => false,
+    }
+}
+
 /// The thread that is to run instead of the current one.
 fn choose_next(pin: &CpuPin, c: &Cpu, me: &Thread, why: Reason, now: u64) -> Option<u32> {
     let stays = why.runs_on() && me.sched.affinity().has(pin.cpu());
-    let vt = if why == Reason::Idle { 0 } else { me.sched.charge(now) };
+    let vt = if why == Reason::Idle {
+        0
+    } else {
+        me.sched.charge(now)
+    };
     loop {
         let mut q = c.queue.lock();
         if why != Reason::Idle {
@@ -111,7 +119,9 @@ fn choose_next(pin: &CpuPin, c: &Cpu, me: &Thread, why: Reason, now: u64) -> Opt
 }
 
 fn switch_to(pin: &CpuPin, c: &Cpu, me: &Thread, next: u32, why: Reason, now: u64) {
-    let Some(t) = thread_of(pin, next) else { return };
+    let Some(t) = thread_of(pin, next) else {
+        return;
+    };
     t.sched.start_running(now);
     c.running_vt.store(t.sched.vt(), Ordering::Relaxed);
     if c.running.swap(next, Ordering::Relaxed) == 0 {
@@ -122,7 +132,9 @@ fn switch_to(pin: &CpuPin, c: &Cpu, me: &Thread, next: u32, why: Reason, now: u6
 }
 
 fn switch_to_idle(pin: &CpuPin, c: &Cpu, me: &Thread, why: Reason, now: u64) {
-    let Some(idle) = c.idle_thread.get() else { return };
+    let Some(idle) = c.idle_thread.get() else {
+        return;
+    };
     idle.sched.start_running(now);
     c.running.store(0, Ordering::Relaxed);
     timer::set_tick(pin, u64::MAX);
@@ -152,7 +164,9 @@ pub fn finish_switch() {
     let c = cpus().get(&pin);
     let tid = c.leaving.swap(0, Ordering::Relaxed);
     // The idle thread bears no number and needs no settling.
-    let Some(prev) = thread_of(&pin, tid) else { return };
+    let Some(prev) = thread_of(&pin, tid) else {
+        return;
+    };
     let base = c.queue.lock().base_vt();
     prev.sched.set_vt(prev.sched.vt().saturating_sub(base));
     match Reason::from_raw(c.leaving_why.load(Ordering::Relaxed)) {
@@ -161,7 +175,12 @@ pub fn finish_switch() {
             // From the exchange on another CPU may run it: it must be the last touch.
             if prev
                 .state
-                .compare_exchange(State::Waiting as u8, State::Blocked as u8, Ordering::SeqCst, Ordering::Relaxed)
+                .compare_exchange(
+                    State::Waiting as u8,
+                    State::Blocked as u8,
+                    Ordering::SeqCst,
+                    Ordering::Relaxed,
+                )
                 .is_err()
             {
                 enqueue(&pin, balance::allowed(&pin, prev), prev, false);
@@ -169,7 +188,8 @@ pub fn finish_switch() {
         }
         Reason::Yield => {
             // Behind those that wait now.
-            prev.sched.set_vt(prev.sched.vt() + (1 << queue::BUCKET_SHIFT));
+            prev.sched
+                .set_vt(prev.sched.vt() + (1 << queue::BUCKET_SHIFT));
             enqueue(&pin, balance::allowed(&pin, prev), prev, false);
         }
         Reason::Preempt | Reason::Idle => enqueue(&pin, balance::allowed(&pin, prev), prev, false),

@@ -54,8 +54,16 @@ impl Disposition {
         match signal {
             sig::CHLD | sig::CONT | sig::URG | sig::WINCH => Disposition::Ignore,
             sig::STOP | sig::TSTP | sig::TTIN | sig::TTOU => Disposition::Stop,
-            sig::QUIT | sig::ILL | sig::TRAP | sig::ABRT | sig::BUS | sig::FPE | sig::SEGV | sig::XCPU
-            | sig::XFSZ | sig::SYS => Disposition::Core,
+            sig::QUIT
+            | sig::ILL
+            | sig::TRAP
+            | sig::ABRT
+            | sig::BUS
+            | sig::FPE
+            | sig::SEGV
+            | sig::XCPU
+            | sig::XFSZ
+            | sig::SYS => Disposition::Core,
             _ => Disposition::Terminate,
         }
     }
@@ -80,7 +88,11 @@ impl Default for ActionTable {
 impl ActionTable {
     /// All signals at their defaults.
     pub const fn new() -> Self {
-        ActionTable { ignored: AtomicU64::new(0), caught: AtomicU64::new(0), entries: Spin::new(Vec::new()) }
+        ActionTable {
+            ignored: AtomicU64::new(0),
+            caught: AtomicU64::new(0),
+            entries: Spin::new(Vec::new()),
+        }
     }
 
     /// A copy for a forked process.
@@ -106,7 +118,10 @@ impl ActionTable {
         let copy = self.fork();
         copy.entries.lock().retain(|(_, a)| a.handler == SIG_IGN);
         for (_, a) in copy.entries.lock().iter_mut() {
-            *a = Action { handler: SIG_IGN, ..Action::default() };
+            *a = Action {
+                handler: SIG_IGN,
+                ..Action::default()
+            };
         }
         copy.caught.store(0, Ordering::Relaxed);
         copy
@@ -120,7 +135,10 @@ impl ActionTable {
     /// The action of `signal`.
     pub fn get(&self, signal: u8) -> Action {
         let entries = self.entries.lock();
-        entries.iter().find(|(s, _)| *s == signal).map_or(Action::default(), |(_, a)| *a)
+        entries
+            .iter()
+            .find(|(s, _)| *s == signal)
+            .map_or(Action::default(), |(_, a)| *a)
     }
 
     /// Sets the action of `signal`; returns the old one.

@@ -44,8 +44,9 @@ mod uc {
 /// General registers in the order of Linux's sigcontext.
 fn registers(f: &mut UserFrame) -> [&mut u64; 17] {
     [
-        &mut f.r8, &mut f.r9, &mut f.r10, &mut f.r11, &mut f.r12, &mut f.r13, &mut f.r14, &mut f.r15, &mut f.rdi,
-        &mut f.rsi, &mut f.rbp, &mut f.rbx, &mut f.rdx, &mut f.rax, &mut f.rcx, &mut f.rsp, &mut f.rip,
+        &mut f.r8, &mut f.r9, &mut f.r10, &mut f.r11, &mut f.r12, &mut f.r13, &mut f.r14,
+        &mut f.r15, &mut f.rdi, &mut f.rsi, &mut f.rbp, &mut f.rbx, &mut f.rdx, &mut f.rax,
+        &mut f.rcx, &mut f.rsp, &mut f.rip,
     ]
 }
 
@@ -82,7 +83,8 @@ pub(super) fn push(
         // The alternate stack is full.
         return Err(UserFault);
     }
-    me.machine.save_fpu_to(|at, bytes| user::copy_out(fp + at as u64, bytes))?;
+    me.machine
+        .save_fpu_to(|at, bytes| user::copy_out(fp + at as u64, bytes))?;
     write_context(frame, base, fp, old_mask, &stack)?;
     let siginfo = base + 8 + UCONTEXT_WORDS as u64 * 8;
     UserPtr::<[u64; 16]>::new(siginfo).write(&info.to_raw())?;
@@ -136,7 +138,10 @@ pub fn sigreturn(me: &Current, frame: &mut UserFrame) -> Result<(), UserFault> {
     let mut words: [u64; UCONTEXT_WORDS] = UserPtr::new(context).read()?;
     let fp = words[uc::FPSTATE];
     if fp != 0 {
-        me.machine.load_fpu_from(|at, bytes| user::copy_in(bytes, fp.wrapping_add(at as u64)), UserFault)?;
+        me.machine.load_fpu_from(
+            |at, bytes| user::copy_in(bytes, fp.wrapping_add(at as u64)),
+            UserFault,
+        )?;
     }
     for (word, reg) in words[uc::REGS..].iter_mut().zip(registers(frame)) {
         *reg = *word;
@@ -150,7 +155,11 @@ pub fn sigreturn(me: &Current, frame: &mut UserFrame) -> Result<(), UserFault> {
         let stack = if flags & SS_DISABLE != 0 {
             AltStack::NONE
         } else {
-            AltStack { sp, size, flags: flags & SS_AUTODISARM }
+            AltStack {
+                sp,
+                size,
+                flags: flags & SS_AUTODISARM,
+            }
         };
         *me.altstack.lock() = stack;
     }

@@ -1,7 +1,6 @@
 //! What is known of a signal besides its number: siginfo_t.
 
 /// Values of `si_code`.
-
 #[allow(missing_docs, reason = "sigaction(2) explains each")]
 pub mod code {
     pub const USER: i32 = 0;
@@ -72,21 +71,33 @@ pub struct SigInfo {
 impl SigInfo {
     /// A signal by the kernel.
     pub const fn kernel(signo: u8) -> Self {
-        SigInfo { signo, code: code::KERNEL, fields: SigFields::None }
+        SigInfo {
+            signo,
+            code: code::KERNEL,
+            fields: SigFields::None,
+        }
     }
 
     /// A signal by a process.
     pub const fn user(signo: u8, code: i32, pid: u32, uid: u32) -> Self {
-        SigInfo { signo, code, fields: SigFields::Sender { pid, uid, value: 0 } }
+        SigInfo {
+            signo,
+            code,
+            fields: SigFields::Sender { pid, uid, value: 0 },
+        }
     }
 
     /// A fault.
     pub const fn fault(signo: u8, code: i32, addr: u64) -> Self {
-        SigInfo { signo, code, fields: SigFields::Fault { addr } }
+        SigInfo {
+            signo,
+            code,
+            fields: SigFields::Fault { addr },
+        }
     }
 
     /// The 128 bytes of Linux's siginfo_t.
-    pub fn to_raw(&self) -> [u64; 16] {
+    pub fn to_raw(self) -> [u64; 16] {
         let mut raw = [0; 16];
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         raw[0] = u64::from(self.signo);
@@ -97,7 +108,13 @@ impl SigInfo {
                 raw[2] = pair(pid, uid);
                 raw[3] = value;
             }
-            SigFields::Child { pid, uid, status, utime, stime } => {
+            SigFields::Child {
+                pid,
+                uid,
+                status,
+                utime,
+                stime,
+            } => {
                 raw[2] = pair(pid, uid);
                 raw[3] = u64::from(status as u32);
                 raw[4] = utime;
@@ -113,7 +130,11 @@ impl SigInfo {
         SigInfo {
             signo,
             code: raw[1] as u32 as i32,
-            fields: SigFields::Sender { pid: raw[2] as u32, uid: (raw[2] >> 32) as u32, value: raw[3] },
+            fields: SigFields::Sender {
+                pid: raw[2] as u32,
+                uid: (raw[2] >> 32) as u32,
+                value: raw[3],
+            },
         }
     }
 }

@@ -21,11 +21,14 @@ pub(super) use deliver::deliver_fault;
 pub use frame::sigreturn;
 pub use info::{SigFields, SigInfo, code};
 pub use pending::Pending;
-pub use send::{SendError, force, kill_process, queue_process, send_process, send_thread, signal_group, signal_pgrp};
+pub use send::{
+    SendError, force, kill_process, queue_process, send_process, send_thread, signal_group,
+    signal_pgrp,
+};
 pub(super) use stop::{StopReport, notify_parent_stopped};
 
-use super::thread::{Thread, flag};
 use super::process::Process;
+use super::thread::{Thread, flag};
 use alloc::sync::Arc;
 
 /// Signals pending for one thread.
@@ -34,7 +37,6 @@ pub type ThreadPending = Pending;
 pub type SharedPending = Pending;
 
 /// Signal numbers.
-
 #[allow(missing_docs, reason = "signal(7) explains each")]
 pub mod sig {
     pub const HUP: u8 = 1;
@@ -117,7 +119,10 @@ pub struct Shared {
 impl Shared {
     /// The state of a process that has `actions` and is not stopped.
     pub fn new(actions: Arc<ActionTable>) -> Self {
-        Shared { actions, stop: stop::StopState::default() }
+        Shared {
+            actions,
+            stop: stop::StopState::default(),
+        }
     }
 }
 
@@ -134,7 +139,11 @@ pub struct AltStack {
 
 impl AltStack {
     /// No alternate stack.
-    pub const NONE: AltStack = AltStack { sp: 0, size: 0, flags: 0 };
+    pub const NONE: AltStack = AltStack {
+        sp: 0,
+        size: 0,
+        flags: 0,
+    };
 
     /// Whether `sp` lies on it.
     pub fn contains(&self, sp: u64) -> bool {
@@ -193,7 +202,8 @@ impl Thread {
     #[inline]
     pub fn signal_pending(&self) -> bool {
         let bits = self.pending.bits() | self.process.pending.bits();
-        bits & !self.blocked.load(Ordering::Relaxed) != 0 || self.has(flag::KILLED | flag::ATTENTION)
+        bits & !self.blocked.load(Ordering::Relaxed) != 0
+            || self.has(flag::KILLED | flag::ATTENTION)
     }
 
     /// Whether the thread is to die.

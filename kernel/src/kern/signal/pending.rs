@@ -30,7 +30,10 @@ impl Default for Pending {
 impl Pending {
     /// Nothing pending.
     pub const fn new() -> Self {
-        Pending { bits: AtomicU64::new(0), queue: IrqSpin::new(VecDeque::new()) }
+        Pending {
+            bits: AtomicU64::new(0),
+            queue: IrqSpin::new(VecDeque::new()),
+        }
     }
 
     /// The pending signals.
@@ -94,7 +97,9 @@ impl Pending {
         }
         let signo = first.trailing_zeros() as u8 + 1;
         let at = queue.iter().position(|i| i.signo == signo);
-        let info = at.and_then(|i| queue.remove(i)).unwrap_or(SigInfo::kernel(signo));
+        let info = at
+            .and_then(|i| queue.remove(i))
+            .unwrap_or(SigInfo::kernel(signo));
         if !queue.iter().any(|i| i.signo == signo) {
             self.bits.fetch_and(!(1 << (signo - 1)), Ordering::SeqCst);
         }

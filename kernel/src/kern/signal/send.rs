@@ -45,7 +45,13 @@ pub fn send_thread(t: &Thread, info: SigInfo) -> Result<(), SendError> {
 }
 
 /// Whether the signal would be dropped at once.
-fn dropped(p: &Process, actions_ignore: bool, target: Option<&Thread>, signo: u8, pin: &CpuPin) -> bool {
+fn dropped(
+    p: &Process,
+    actions_ignore: bool,
+    target: Option<&Thread>,
+    signo: u8,
+    pin: &CpuPin,
+) -> bool {
     if !actions_ignore || signo == sig::KILL || signo == sig::STOP {
         return false;
     }
@@ -163,7 +169,12 @@ pub fn force(t: &Thread, info: SigInfo) {
 
 /// Sends a signal to each member of a group that `sender` may signal (SIGCONT: also those of the
 /// sender's session).  `info.signo` 0 only checks.
-pub fn signal_group(group: &Group, signo: u8, info: SigInfo, sender: Option<(&Cred, u32)>) -> Result<(), SendError> {
+pub fn signal_group(
+    group: &Group,
+    signo: u8,
+    info: SigInfo,
+    sender: Option<(&Cred, u32)>,
+) -> Result<(), SendError> {
     // Members are collected slice by slice: posting takes locks that must not nest in the group's.
     let mut found = false;
     let mut sent = false;
@@ -184,7 +195,9 @@ pub fn signal_group(group: &Group, signo: u8, info: SigInfo, sender: Option<(&Cr
             });
         }
         for &pid in &slice[..n] {
-            let Some(p) = ids::find_process(pid) else { continue };
+            let Some(p) = ids::find_process(pid) else {
+                continue;
+            };
             found = true;
             if let Some((cred, sid)) = sender {
                 let allowed = cred.may_signal(&p.cred()) || signo == sig::CONT && p.sid() == sid;

@@ -41,7 +41,11 @@ pub(super) fn resume(stop: &mut StopState, report: bool) -> bool {
         return false;
     }
     stop.stopping = false;
-    stop.report = if report { StopReport::Continued } else { StopReport::None };
+    stop.report = if report {
+        StopReport::Continued
+    } else {
+        StopReport::None
+    };
     true
 }
 
@@ -85,34 +89,40 @@ struct Stopped<'a> {
 /// Sleeps while the process is stopped.  Returns at SIGCONT or when the thread is to die.
 pub(super) fn stay(me: &Thread) {
     let mut state = Stopped { me, counted: false };
-    let _ = park(&mut state, Deadline::Never, Interruptible::Kill, |s, waiter: &mut Waiter| {
-        let p = s.me.process();
-        waiter.listen(&p.group_wait);
-        let mut shared = p.signals.lock();
-        if !shared.stop.stopping {
+    let _ = park(
+        &mut state,
+        Deadline::Never,
+        Interruptible::Kill,
+        |s, waiter: &mut Waiter| {
+            let p = s.me.process();
+            waiter.listen(&p.group_wait);
+            let mut shared = p.signals.lock();
+            if !shared.stop.stopping {
+                drop(shared);
+                s.me.clear(flag::ATTENTION);
+                return Step::Done(());
+            }
+            let mut last = false;
+            if !s.counted {
+                s.counted = true;
+                shared.stop.stopped += 1;
+                last = shared.stop.stopped >= p.thread_count();
+            }
             drop(shared);
-            s.me.clear(flag::ATTENTION);
-            return Step::Done(());
-        }
-        let mut last = false;
-        if !s.counted {
-            s.counted = true;
-            shared.stop.stopped += 1;
-            last = shared.stop.stopped >= p.thread_count();
-        }
-        drop(shared);
-        if last {
-            report(&ksync::pin(), p);
-        }
-        Step::Wait
-    });
+            if last {
+                report(&ksync::pin(), p);
+            }
+            Step::Wait
+        },
+    );
 }
 
 /// A thread left the process while it was stopping: perhaps the others have all stopped.
 pub(in super::super) fn notify_parent_stopped(p: &Process) {
     let pin = ksync::pin();
     let shared = p.signals.lock();
-    let all = shared.stop.stopping && shared.stop.stopped >= p.thread_count() && p.thread_count() > 0;
+    let all =
+        shared.stop.stopping && shared.stop.stopped >= p.thread_count() && p.thread_count() > 0;
     drop(shared);
     if all {
         report(&pin, p);
@@ -128,13 +138,28 @@ pub(super) fn report(pin: &CpuPin, p: &Process) {
         StopReport::Stopped(signo) => (code::CLD_STOPPED, i32::from(signo)),
         StopReport::Continued => (code::CLD_CONTINUED, i32::from(sig::CONT)),
     };
-    let Some(parent) = ids::process(pin, p.ppid()) else { return };
+    let Some(parent) = ids::process(pin, p.ppid()) else {
+        return;
+    };
     parent.stop_events.fetch_add(1, Ordering::SeqCst);
     let actions = parent.signals.lock().actions.clone();
     if actions.get(sig::CHLD).flags & SA_NOCLDSTOP == 0 {
         let uid = p.uid();
-        let fields = SigFields::Child { pid: p.pid(), uid, status, utime: 0, stime: 0 };
-        super::send_process(parent, SigInfo { signo: sig::CHLD, code, fields });
+        let fields = SigFields::Child {
+            pid: p.pid(),
+            uid,
+            status,
+            utime: 0,
+            stime: 0,
+        };
+        super::send_process(
+            parent,
+            SigInfo {
+                signo: sig::CHLD,
+                code,
+                fields,
+            },
+        );
     }
     parent.child_wait.wake_all();
 }
