@@ -11,15 +11,22 @@ extern crate alloc;
 
 #[cfg(target_os = "none")]
 mod arch;
-// Until memory management and files are there, `kern` in full cannot be: these upcalls bring the
-// machine up alone.
 #[cfg(target_os = "none")]
-mod kern {
-    #[path = "../bringup.rs"]
-    pub mod upcall;
-}
+mod boot;
+#[cfg(target_os = "none")]
+mod dev;
+#[cfg(target_os = "none")]
+mod fs;
+#[cfg(target_os = "none")]
+mod kern;
 #[cfg(target_os = "none")]
 mod mm;
+#[cfg(target_os = "none")]
+mod syscall;
+#[cfg(target_os = "none")]
+mod uaccess;
+#[cfg(target_os = "none")]
+mod uio;
 
 #[cfg(not(target_os = "none"))]
 fn main() {}

@@ -113,7 +113,10 @@ impl UserRange {
         if self.len == 0 {
             return Ok(());
         }
-        user::probe(self.addr, write)
+        if !user::in_range(self.addr, 1) {
+            return Err(UserFault);
+        }
+        crate::mm::fault_in(self.addr, write)
     }
 }
 
@@ -145,10 +148,9 @@ pub fn read_cstr(addr: u64, max: usize) -> Result<Vec<u8>, StrError> {
         }
         buf.try_reserve_exact(want).map_err(|_| StrError::NoMemory)?;
         buf.resize(have + want, 0);
-        let (got, ended) =
-            user::strncpy_in(&mut buf[have..], addr.wrapping_add(have as u64)).map_err(|_| StrError::Fault)?;
-        buf.truncate(have + got);
-        if ended {
+        let from = addr.wrapping_add(have as u64);
+        if let Some(len) = user::strncpy_in(&mut buf[have..], from).map_err(|_| StrError::Fault)? {
+            buf.truncate(have + len);
             return Ok(buf);
         }
         chunk = (chunk * 2).min(1024);

@@ -96,6 +96,25 @@ impl Strings {
         Ok(())
     }
 
+    /// Puts `front` in the place of the first string, as an interpreter's argument list has it.
+    pub fn replace_first(&mut self, front: &[&[u8]], limit: usize) -> Result<(), StackError> {
+        let mut out = Strings::new();
+        for s in front {
+            out.push(s, limit)?;
+        }
+        let skip = self.bytes.iter().position(|&b| b == 0).map_or(0, |n| n + 1);
+        let rest = &self.bytes[skip..];
+        let count = out.count + self.count.saturating_sub(1);
+        if out.bytes.len() + rest.len() + 8 * count > limit {
+            return Err(StackError::TooBig);
+        }
+        out.bytes.try_reserve(rest.len()).map_err(|_| StackError::NoMemory)?;
+        out.bytes.extend_from_slice(rest);
+        out.count = count;
+        *self = out;
+        Ok(())
+    }
+
     /// How many strings.
     pub fn count(&self) -> usize {
         self.count

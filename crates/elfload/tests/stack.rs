@@ -65,3 +65,15 @@ fn the_limit_counts_pointers() {
     assert!(s.push(b"", 100).is_err());
     assert_eq!(s.count(), 1);
 }
+
+#[test]
+fn a_script_takes_the_first_place() {
+    let mut s = strings(&["./run", "a", "b"]);
+    s.replace_first(&[b"/bin/sh", b"-e", b"./run"], 1 << 20).unwrap();
+    assert_eq!(s.bytes(), b"/bin/sh\0-e\0./run\0a\0b\0");
+    assert_eq!(s.count(), 5);
+    assert!(s.replace_first(&[&[b'x'; 64]], 64).is_err());
+    let mut none = Strings::new();
+    none.replace_first(&[b"/bin/sh"], 64).unwrap();
+    assert_eq!(none.count(), 1);
+}

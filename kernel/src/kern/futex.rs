@@ -62,6 +62,7 @@ struct Bucket {
 type Buckets = Vec<Padded<Spin<Bucket, lock::FutexLock>>>;
 static BUCKETS: Once<Buckets> = Once::new();
 
+#[inline(never)]
 pub(super) fn init(ncpus: usize) {
     let n = (ncpus * 64).next_power_of_two();
     BUCKETS.get_or_init(|| {

@@ -71,7 +71,7 @@ struct Batch {
 }
 
 struct Ids {
-    top: [EpochPtr<Mid>; TOP],
+    top: Box<[EpochPtr<Mid>]>,
     /// Where the next batch begins.
     cursor: AtomicU32,
     span: AtomicU32,
@@ -82,9 +82,10 @@ struct Ids {
 static IDS: Once<Ids> = Once::new();
 
 /// Sets the table up.  Called once, by the boot CPU, before any thread is made.
+#[inline(never)]
 pub(super) fn init(ncpus: usize) {
     IDS.get_or_init(|| Ids {
-        top: [const { EpochPtr::empty() }; TOP],
+        top: (0..TOP).map(|_| EpochPtr::empty()).collect(),
         // 1 is init's, given out by `take`.
         cursor: AtomicU32::new(0),
         span: AtomicU32::new(FIRST_SPAN),
@@ -119,10 +120,10 @@ impl Ids {
         let top = &self.top[i / (LEAF * MID)];
         if top.is_none() {
             // Losing the race to another CPU is as good as winning it.
-            let _ = top.set_if_none(Box::new([const { EpochPtr::empty() }; MID]));
+            let _ = top.set_if_none(on_heap(EpochPtr::empty));
         }
         if let Some(mid) = top.load(&pin) {
-            let _ = mid[i / LEAF % MID].set_if_none(Box::new([const { Slot::VACANT }; LEAF]));
+            let _ = mid[i / LEAF % MID].set_if_none(on_heap(|| Slot::VACANT));
         }
     }
 
@@ -140,6 +141,15 @@ impl Ids {
             next: start,
             end: start + BATCH,
         }
+    }
+}
+
+/// An array made in place: it would not fit a thread's stack.
+fn on_heap<T, const N: usize>(mut make: impl FnMut() -> T) -> Box<[T; N]> {
+    let slice: Box<[T]> = (0..N).map(|_| make()).collect();
+    match slice.try_into() {
+        Ok(array) => array,
+        Err(_) => unreachable!("{N} elements were made"),
     }
 }
 

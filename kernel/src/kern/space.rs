@@ -45,6 +45,7 @@ struct Active {
 
 static ACTIVE: Once<PerCpu<Active>> = Once::new();
 
+#[inline(never)]
 pub(super) fn init(ncpus: usize) {
     ACTIVE.get_or_init(|| {
         PerCpu::new(ncpus, |_| Active {

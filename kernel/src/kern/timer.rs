@@ -244,6 +244,7 @@ impl Wheel {
 
 static WHEELS: Once<PerCpu<IrqSpin<Wheel, lock::TimerLock>>> = Once::new();
 
+#[inline(never)]
 pub(super) fn init(ncpus: usize) {
     WHEELS.get_or_init(|| PerCpu::new(ncpus, |_| IrqSpin::new(Wheel::new())));
 }

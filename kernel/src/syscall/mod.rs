@@ -11,7 +11,25 @@ use abi::Errno;
 
 use crate::arch::UserFrame;
 
+pub mod cred;
+pub mod dir;
+pub mod errno;
+pub mod file;
+pub mod fsutil;
+pub mod futex;
+pub mod ids;
+pub mod ioctl;
 pub mod mm;
+pub mod mount;
+pub mod path;
+pub mod pipe;
+pub mod poll;
+pub mod proc;
+pub mod sched;
+pub mod signal;
+pub mod socket;
+pub mod time;
+pub mod xattr;
 
 /// The arguments of a call: the user's registers as they were at entry.
 pub struct Args<'a> {
@@ -60,7 +78,25 @@ pub type Handler = fn(&mut Args) -> Result<u64, Errno>;
 const TABLE_LEN: usize = 512;
 
 /// Every file's calls; a new subject adds its list here.
-const SUBJECTS: &[&[(u32, Handler)]] = &[mm::HANDLERS];
+const SUBJECTS: &[&[(u32, Handler)]] = &[
+    cred::HANDLERS,
+    dir::HANDLERS,
+    file::HANDLERS,
+    futex::HANDLERS,
+    ids::HANDLERS,
+    ioctl::HANDLERS,
+    mm::HANDLERS,
+    mount::HANDLERS,
+    path::HANDLERS,
+    pipe::HANDLERS,
+    poll::HANDLERS,
+    proc::HANDLERS,
+    sched::HANDLERS,
+    signal::HANDLERS,
+    socket::HANDLERS,
+    time::HANDLERS,
+    xattr::HANDLERS,
+];
 
 static TABLE: [Option<Handler>; TABLE_LEN] = {
     let mut table: [Option<Handler>; TABLE_LEN] = [None; TABLE_LEN];
@@ -94,7 +130,7 @@ pub fn dispatch(frame: &mut UserFrame) {
     };
     frame.rax = match result {
         Ok(value) => value,
-        Err(errno) => (-(errno.raw() as i64)) as u64,
+        Err(errno) => errno.as_return(),
     };
 }
 

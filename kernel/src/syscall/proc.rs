@@ -82,19 +82,6 @@ fn make(a: &mut Args, flags: u64) -> Result<u64, Errno> {
     Ok(fork::clone(&args, a.frame)?.into())
 }
 
-impl From<ExecError> for Errno {
-    fn from(e: ExecError) -> Errno {
-        match e {
-            ExecError::File(e) => e.into(),
-            ExecError::Format(_) | ExecError::Script => Errno::ENOEXEC,
-            ExecError::Loop => Errno::ELOOP,
-            ExecError::BadInterp => Errno::ELIBBAD,
-            ExecError::TooBig => Errno::E2BIG,
-            ExecError::NoMemory | ExecError::Space => Errno::ENOMEM,
-        }
-    }
-}
-
 /// Linux's MAX_ARG_STRLEN: the longest argument.
 const ARG_MAX: usize = 128 << 10;
 /// Least space for arguments and environment, whatever the stack's limit.
@@ -543,7 +530,7 @@ fn getrandom(a: &mut Args) -> Result<u64, Errno> {
     while done < len {
         let mut chunk = [0u8; 128];
         let n = chunk.len().min(len - done);
-        mm::fill_random(&mut chunk[..n]);
+        crate::dev::random::fill(&mut chunk[..n]);
         if let Err(e) = arch::user::copy_out(a.get(0).wrapping_add(done as u64), &chunk[..n]) {
             return if done > 0 {
                 Ok(done as u64)

@@ -75,7 +75,7 @@ impl PageAllocator {
             }
             census.in_magazines += 1;
         }
-        census.allocated = self.total - census.listed - census.in_magazines;
+        census.allocated = self.total_pages() - census.listed - census.in_magazines;
         Ok(census)
     }
 

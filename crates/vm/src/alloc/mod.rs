@@ -25,6 +25,7 @@ mod tests;
 use rust_alloc::boxed::Box;
 use rust_alloc::vec;
 
+use ksync::atomic::{AtomicUsize, Ordering::Relaxed};
 use ksync::{CpuPin, PerCpu};
 
 use self::domain::Domain;
@@ -65,7 +66,8 @@ pub struct PageAllocator {
     nearest: Box<[Box<[u8]>]>,
     cpus: PerCpu<Magazine>,
     injector: Injector,
-    total: usize,
+    /// Frames given so far. Atomic; grows at boot only.
+    total: AtomicUsize,
 }
 
 impl PageAllocator {
@@ -89,7 +91,7 @@ impl PageAllocator {
                 Magazine::new(machine.domain_of(cpu), cpu)
             }),
             injector: Injector::new(),
-            total,
+            total: AtomicUsize::new(total),
         };
         for range in ranges {
             allocator.domains[usize::from(range.domain)].add_range(pages, *range);
@@ -125,6 +127,15 @@ impl PageAllocator {
         } else if !cpu.push(pfn) {
             self.free_slow(cpu, pfn);
         }
+    }
+
+    /// Takes over a frame that boot had reserved and needs no longer, such as the initial RAM disk's. The caller is its
+    /// only owner; the marks stay as they were computed at boot.
+    pub fn adopt(&self, pin: &CpuPin, pfn: Pfn) {
+        debug_assert_eq!(self.pages.get(pfn).state(), State::Reserved);
+        self.pages.get(pfn).init_flags(State::Allocated, Flags::EMPTY);
+        self.total.fetch_add(1, Relaxed);
+        self.free(pin, pfn);
     }
 
     /// Gives back many pages: what the magazine does not hold goes to the free lists in bursts.
@@ -239,7 +250,7 @@ impl PageAllocator {
 
     /// Frames that the allocator was given.
     pub fn total_pages(&self) -> usize {
-        self.total
+        self.total.load(Relaxed)
     }
 
     /// Free frames, those in magazines included. Exact while no CPU allocates or frees.

@@ -14,6 +14,8 @@ pub struct KernelMachine {
     max_pfn: u32,
     /// For each node, all nodes by distance from it.
     order: [[u8; MAX_NODES]; MAX_NODES],
+    /// SLIT's distances, 10 for a node itself.
+    distances: &'static [[u8; MAX_NODES]; MAX_NODES],
     /// Loads, on the CPU that calls it, the root that its pmap has at that moment.
     reload_root: fn(),
 }
@@ -40,8 +42,16 @@ impl KernelMachine {
             nodes: info.nodes,
             max_pfn: info.max_pfn,
             order,
+            distances: info.distances,
             reload_root,
         }
+    }
+}
+
+impl KernelMachine {
+    /// Distance between two nodes, 10 for a node itself.
+    pub fn distance(&self, from: usize, to: usize) -> u8 {
+        self.distances[from][to]
     }
 }
 

@@ -60,3 +60,10 @@ pub fn frame(pfn: u32) -> NonNull<u8> {
 pub fn physical(pointer: *const u8) -> u64 {
     pointer as u64 - DIRECT_MAP
 }
+
+/// The bytes of physical memory that the boot loader filled, the initial RAM disk's: they stay as they are until the
+/// frames are given to the allocator, and nobody reads them then.
+pub fn boot_bytes(start: u64, end: u64) -> &'static [u8] {
+    // SAFETY: the direct map covers the loader's modules, which nobody writes.
+    unsafe { core::slice::from_raw_parts(direct(start), (end - start) as usize) }
+}

@@ -84,6 +84,7 @@ pub(super) fn bump(counter: &AtomicU64, n: u64) {
 
 static CPUS: Once<PerCpu<Cpu>> = Once::new();
 
+#[inline(never)]
 pub(super) fn init(ncpus: usize) {
     CPUS.get_or_init(|| {
         PerCpu::new(ncpus, |_| Cpu {

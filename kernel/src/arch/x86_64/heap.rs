@@ -1,0 +1,105 @@
+//! The global allocator: a run of boot memory first, then the slab heap of the VM.
+//!
+//! What boot allocated is never given back, for it is the machine's own bookkeeping and lives as
+//! long as the machine; a `dealloc` of it is recognised by its address.
+use core::alloc::{GlobalAlloc, Layout};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use vm::slab::Slab;
+
+use crate::mm;
+
+/// The allocator behind `alloc`.
+struct KernelHeap {
+    /// Next free byte of the boot run, its end, and its start.  Atomic; constant once the slab serves.
+    next: AtomicUsize,
+    end: AtomicUsize,
+    start: AtomicUsize,
+    /// Set once, when the slab serves.
+    slab: AtomicBool,
+}
+
+#[global_allocator]
+static HEAP: KernelHeap = KernelHeap {
+    next: AtomicUsize::new(0),
+    end: AtomicUsize::new(0),
+    start: AtomicUsize::new(0),
+    slab: AtomicBool::new(false),
+};
+
+impl KernelHeap {
+    fn boot_alloc(&self, layout: Layout) -> *mut u8 {
+        // One CPU runs at this time.
+        let at = self.next.load(Ordering::Relaxed).next_multiple_of(layout.align());
+        let end = at + layout.size();
+        if at == 0 || end > self.end.load(Ordering::Relaxed) {
+            return ptr::null_mut();
+        }
+        self.next.store(end, Ordering::Relaxed);
+        ptr::with_exposed_provenance_mut(at)
+    }
+
+    fn is_boot(&self, object: *mut u8) -> bool {
+        (self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed)).contains(&object.addr())
+    }
+}
+
+// SAFETY: both sources give disjoint memory of the layout asked for, and take back only their own.
+unsafe impl GlobalAlloc for KernelHeap {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if !self.slab.load(Ordering::Relaxed) {
+            return self.boot_alloc(layout);
+        }
+        let vm = mm::vm();
+        mm::slab().alloc(&vm.machine, &vm.alloc, layout)
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, object: *mut u8, layout: Layout) {
+        if self.is_boot(object) {
+            return;
+        }
+        let vm = mm::vm();
+        mm::slab().dealloc(&vm.machine, &vm.alloc, object, layout);
+    }
+
+    unsafe fn realloc(&self, object: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if !self.is_boot(object) && Slab::same_place(layout, size) {
+            return object;
+        }
+        let Ok(wanted) = Layout::from_size_align(size, layout.align()) else {
+            return ptr::null_mut();
+        };
+        // SAFETY: `wanted` has the old alignment and a size that the caller vouches for.
+        let new = unsafe { self.alloc(wanted) };
+        if !new.is_null() {
+            // SAFETY: two live objects, of at least that many bytes each.
+            unsafe {
+                ptr::copy_nonoverlapping(object, new, layout.size().min(size));
+                self.dealloc(object, layout);
+            }
+        }
+        new
+    }
+}
+
+/// Gives the heap its first memory: `len` bytes of the direct map at `start`.  Once, at boot.
+pub fn give_boot_memory(start: *mut u8, len: usize) {
+    let start = start.expose_provenance();
+    HEAP.start.store(start, Ordering::Relaxed);
+    HEAP.end.store(start + len, Ordering::Relaxed);
+    HEAP.next.store(start, Ordering::Relaxed);
+}
+
+/// From now on the slab serves; what is left of the boot run stays unused.  `mm::vm` and `mm::slab` are set.
+pub fn use_slab() {
+    HEAP.slab.store(true, Ordering::Release);
+}
+
+/// Bytes of the boot run in use, and its size.
+pub fn boot_use() -> (usize, usize) {
+    let start = HEAP.start.load(Ordering::Relaxed);
+    (HEAP.next.load(Ordering::Relaxed) - start, HEAP.end.load(Ordering::Relaxed) - start)
+}

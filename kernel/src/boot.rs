@@ -1,0 +1,102 @@
+//! The command line, read as Linux reads it.
+//!
+//! What the kernel knows it takes; of the rest, `name=value` becomes part of init's environment and
+//! other words become init's arguments, as does everything after `--`.
+
+use alloc::vec::Vec;
+
+use crate::{arch, mm};
+
+/// What the command line asks for.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The whole line.
+    pub cmdline: Vec<u8>,
+    /// `rdinit=` or `init=`: the program to run first.
+    pub init: Option<Vec<u8>>,
+    /// Arguments for init, after its name.
+    pub args: Vec<Vec<u8>>,
+    /// Environment for init.
+    pub env: Vec<Vec<u8>>,
+    /// `selftest`: try the scheduler before init starts.
+    pub selftest: bool,
+    /// `vmchaos`: take translations away at random while everything runs.
+    pub vmchaos: bool,
+    /// `leakcheck`: account for every frame when init ends.
+    pub leakcheck: bool,
+    /// `failalloc=N`: let each Nth allocation that may fail do so, once init runs.
+    pub failalloc: u32,
+    /// `pantala.exit=debug`: report init's status through the emulator's exit device.
+    pub exit_debug: bool,
+}
+
+/// Names that a Linux kernel takes for itself and that mean nothing here, so init must not see them.
+const IGNORED: &[&[u8]] = &[
+    b"console", b"quiet", b"debug", b"loglevel", b"ro", b"rw", b"root", b"rootfstype", b"rootflags",
+    b"rootwait", b"maxcpus", b"nr_cpus", b"nosmp", b"mitigations", b"pti", b"nopti", b"kaslr", b"nokaslr",
+    b"earlyprintk", b"earlycon", b"transparent_hugepage", b"cgroup_disable", b"noapic", b"nolapic",
+    b"acpi", b"pci", b"reboot", b"tsc", b"clocksource", b"lpj", b"initrd", b"BOOT_IMAGE", b"apparmor",
+    b"selinux", b"security", b"nowatchdog", b"isolcpus", b"nohz", b"random.trust_cpu", b"printk.time",
+    b"ignore_loglevel", b"keep_bootcon",
+];
+
+/// Splits the line into words; double quotes keep blanks together.
+fn words(line: &[u8]) -> Vec<Vec<u8>> {
+    let mut out: Vec<Vec<u8>> = Vec::new();
+    let mut word: Option<Vec<u8>> = None;
+    let mut quoted = false;
+    for &b in line {
+        match b {
+            b'"' => {
+                quoted = !quoted;
+                word.get_or_insert_with(Vec::new);
+            }
+            b' ' | b'\t' | b'\n' | 0 if !quoted => out.extend(word.take()),
+            b => word.get_or_insert_with(Vec::new).push(b),
+        }
+    }
+    out.extend(word);
+    out
+}
+
+fn number(value: &[u8]) -> Option<i64> {
+    core::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// Reads the line.  Called before the heap is up only for its raw bytes, so it comes after `mm::init`.
+pub fn options(line: &[u8]) -> Options {
+    let mut o = Options { cmdline: line.to_vec(), ..Options::default() };
+    let mut rdinit = None;
+    let mut rest = false;
+    for word in words(line) {
+        if rest {
+            o.args.push(word);
+            continue;
+        }
+        let split = word.iter().position(|&b| b == b'=');
+        let (name, value) = match split {
+            Some(n) => (&word[..n], Some(&word[n + 1..])),
+            None => (&word[..], None),
+        };
+        match (name, value) {
+            (b"--", None) => rest = true,
+            (b"init", Some(v)) => o.init = Some(v.to_vec()),
+            (b"rdinit", Some(v)) => rdinit = Some(v.to_vec()),
+            (b"selftest", None) => o.selftest = true,
+            (b"vmchaos", None) => o.vmchaos = true,
+            (b"leakcheck", None) => o.leakcheck = true,
+            (b"failalloc", Some(v)) => o.failalloc = number(v).unwrap_or(0).clamp(0, i64::from(u32::MAX)) as u32,
+            (b"norandmaps", None) => mm::no_aslr(),
+            (b"panic", Some(v)) => arch::panic::set_timeout(number(v).unwrap_or(0)),
+            (b"pantala.exit", Some(v)) => o.exit_debug = v == b"debug",
+            (name, _) if IGNORED.contains(&name) => {}
+            // Linux keeps dotted options for modules; init never sees them.
+            (name, _) if name.contains(&b'.') => {}
+            (_, Some(_)) => o.env.push(word),
+            (_, None) => o.args.push(word),
+        }
+    }
+    // An initramfs is what boots here, and there `rdinit=` counts.
+    o.init = rdinit.or(o.init);
+    o
+}

@@ -1,0 +1,353 @@
+//! `execve`'s loader: a new address space from a file, ready to be entered.
+//!
+//! Nothing of the caller changes here.  The new space is complete, stack included, before the
+//! process side commits to it; an error leaves the old program as it was.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use elfload::stack::Strings;
+use elfload::{AuxInfo, ElfError, Header, Image, PAGE, Segment, StackError, StackImage};
+
+use super::layout::Layout;
+use super::vm;
+use crate::fs::{ExecFile, FsError};
+use ::vm::space::{MapArgs, MapFlags, Source};
+use ::vm::{EntryFlags, MapProt as Prot, NoMemory, Space, VmError};
+
+/// Interpreters of interpreters are followed this far (execve(2): ELOOP beyond).
+const DEPTH_MAX: usize = 5;
+/// Stack mapped at the start, beyond the bytes of the first frame; it grows from there.
+const STACK_SLACK: u64 = 128 << 10;
+
+/// Why a program could not be loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExecError {
+    /// The file, or an interpreter, cannot be opened or read.
+    File(FsError),
+    /// Not a format that is known, or a broken one.
+    Format(ElfError),
+    /// A script without a usable interpreter.
+    Script,
+    /// Interpreters nested too deep.
+    Loop,
+    /// The interpreter of a dynamic program is no ELF itself.
+    BadInterp,
+    /// Arguments and environment exceed the limit.
+    TooBig,
+    /// No memory.
+    NoMemory,
+    /// The image does not fit the address space.
+    Space,
+}
+
+impl From<FsError> for ExecError {
+    fn from(e: FsError) -> Self {
+        ExecError::File(e)
+    }
+}
+
+impl From<StackError> for ExecError {
+    fn from(e: StackError) -> Self {
+        match e {
+            StackError::TooBig => ExecError::TooBig,
+            StackError::NoMemory => ExecError::NoMemory,
+        }
+    }
+}
+
+impl From<VmError> for ExecError {
+    fn from(e: VmError) -> Self {
+        match e {
+            VmError::NoMemory => ExecError::NoMemory,
+            _ => ExecError::Space,
+        }
+    }
+}
+
+impl From<NoMemory> for ExecError {
+    fn from(_: NoMemory) -> Self {
+        ExecError::NoMemory
+    }
+}
+
+impl From<ElfError> for ExecError {
+    fn from(e: ElfError) -> Self {
+        match e {
+            ElfError::NoMemory => ExecError::NoMemory,
+            e => ExecError::Format(e),
+        }
+    }
+}
+
+/// What the caller wants run.
+pub struct Request {
+    /// The file, already opened and checked for execute permission.
+    pub file: ExecFile,
+    /// The name it was called by: AT_EXECFN, and a script's argument.
+    pub name: Vec<u8>,
+    /// Arguments; a script's interpreter is put in front.
+    pub argv: Strings,
+    /// Environment.
+    pub envp: Strings,
+    /// Most bytes that both may take.
+    pub limit: usize,
+    /// RLIMIT_STACK, which moves the mappings' base.
+    pub stack_limit: u64,
+    /// Whether this process wants its addresses shaken (personality(2)).
+    pub shake: bool,
+    /// User and group ids for the auxiliary vector, after any set-id bits.
+    pub aux: AuxInfo,
+}
+
+/// A program ready to run.
+pub struct Loaded {
+    /// Its address space.
+    pub space: Arc<Space>,
+    /// The file that runs (the interpreter, for a script): /proc/PID/exe.
+    pub file: ExecFile,
+    /// First instruction: the dynamic linker's, if there is one.
+    pub entry: u64,
+    /// Stack pointer at entry.
+    pub sp: u64,
+    /// What /proc and brk want to know.
+    pub places: Places,
+}
+
+/// Addresses that outlive the loading.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Places {
+    /// First and one-past-last address of code.
+    pub code: (u64, u64),
+    /// First and one-past-last address of initialised data.
+    pub data: (u64, u64),
+    /// Where the heap starts.
+    pub brk: u64,
+    /// The stack pointer at entry.
+    pub stack: u64,
+    /// Argument strings.
+    pub args: (u64, u64),
+    /// Environment strings.
+    pub env: (u64, u64),
+}
+
+/// Builds the address space that `request` describes.
+pub fn load(mut request: Request) -> Result<Loaded, ExecError> {
+    let image = resolve(&mut request)?;
+    let interp = open_interp(&request.file, &image)?;
+    let layout = Layout::choose(random_words(), request.stack_limit, request.shake);
+    let space = Space::new(vm())?;
+    let built = build(&space, &request, &image, interp, &layout);
+    if built.is_err() {
+        space.clear(vm());
+    }
+    let (entry, sp, places) = built?;
+    Ok(Loaded { space, file: request.file, entry, sp, places })
+}
+
+/// Fills the new space; returns entry point, stack pointer and places.
+fn build(
+    space: &Space,
+    request: &Request,
+    image: &Image,
+    interp: Option<(ExecFile, Image)>,
+    layout: &Layout,
+) -> Result<(u64, u64, Places), ExecError> {
+    space.set_mmap_base(layout.mmap_base);
+    space.set_stack_limit(request.stack_limit);
+
+    let base = base_for(image, layout)?;
+    let places = map_image(space, &request.file, image, base)?;
+    let mut aux = request.aux;
+    aux.entry = image.entry.wrapping_add(base);
+    aux.phdr = image.phdr_vaddr.map_or(0, |v| v.wrapping_add(base));
+    aux.phnum = image.phnum as u64;
+    let mut entry = aux.entry;
+    if let Some((file, linker)) = interp {
+        let at = map_linker(space, &file, &linker)?;
+        aux.base = at;
+        entry = linker.entry.wrapping_add(at);
+    }
+    crate::dev::random::fill(&mut aux.random);
+
+    let stack = StackImage::build(layout.stack_top, &request.argv, &request.envp, &request.name, &aux)?;
+    map_stack(space, layout.stack_top, &stack)?;
+    let brk = layout.brk(image.brk().wrapping_add(base));
+    let places = Places { brk, stack: stack.sp, args: stack.args, env: stack.env, ..places };
+    Ok((entry, stack.sp, places))
+}
+
+/// Follows scripts to an ELF file and checks it; `request` then names that file.
+fn resolve(request: &mut Request) -> Result<Image, ExecError> {
+    for _ in 0..DEPTH_MAX {
+        let mut first = [0u8; elfload::script::LINE_MAX];
+        let got = request.file.read_at(0, &mut first)?;
+        let first = &first[..got];
+        match elfload::script::parse(first) {
+            None => return read_image(&request.file, first),
+            Some(None) => return Err(ExecError::Script),
+            Some(Some(script)) => {
+                let name = core::mem::take(&mut request.name);
+                let front: [&[u8]; 3] = [script.interp, script.arg.unwrap_or(&name), &name];
+                let front = if script.arg.is_some() { &front[..] } else { &front[..2] };
+                request.argv.replace_first(front, request.limit)?;
+                request.file = ExecFile::open(script.interp)?;
+                request.name = copy(script.interp)?;
+            }
+        }
+    }
+    Err(ExecError::Loop)
+}
+
+/// Reads and checks the headers; `first` holds the file's first bytes.
+fn read_image(file: &ExecFile, first: &[u8]) -> Result<Image, ExecError> {
+    let header = Header::parse(first)?;
+    let len = file.len();
+    if !header.table_in(len) {
+        return Err(ExecError::Format(ElfError::BadHeaders));
+    }
+    let mut table = zeroed(header.table_len())?;
+    read_exact(file, header.phoff, &mut table)?;
+    Ok(Image::parse(&header, &table, len)?)
+}
+
+/// Opens and checks the dynamic linker, if the image names one.
+fn open_interp(file: &ExecFile, image: &Image) -> Result<Option<(ExecFile, Image)>, ExecError> {
+    let Some((offset, len)) = image.interp else {
+        return Ok(None);
+    };
+    let mut path = zeroed(len)?;
+    read_exact(file, offset, &mut path)?;
+    let linker = ExecFile::open(elfload::image::interp_path(&path)?)?;
+    let mut first = [0u8; elfload::image::HEADER_LEN];
+    let got = linker.read_at(0, &mut first)?;
+    match read_image(&linker, &first[..got]) {
+        Ok(image) => Ok(Some((linker, image))),
+        Err(ExecError::Format(_)) => Err(ExecError::BadInterp),
+        Err(e) => Err(e),
+    }
+}
+
+/// What is added to the image's addresses.
+fn base_for(image: &Image, layout: &Layout) -> Result<u64, ExecError> {
+    let (first, end) = image.extent();
+    if !image.relocatable {
+        return Ok(0);
+    }
+    let base = layout.dyn_base(first, image.align);
+    match base.checked_add(end) {
+        Some(end) if end <= layout.mmap_base => Ok(base),
+        _ => Err(ExecError::Space),
+    }
+}
+
+/// Maps the linker among the ordinary mappings and returns its base.
+fn map_linker(space: &Space, file: &ExecFile, image: &Image) -> Result<u64, ExecError> {
+    let (first, end) = image.extent();
+    let base = if image.relocatable {
+        // Reserve the whole extent first, so that the segments cannot be torn apart.
+        let len = (end - first).next_multiple_of(PAGE);
+        let at = space.map(vm(), &MapArgs::anon(len, Prot::NONE))?;
+        space.unmap(vm(), at, len)?;
+        at - first
+    } else {
+        0
+    };
+    map_image(space, file, image, base)?;
+    Ok(base)
+}
+
+/// Maps all segments at `base` and returns where code and data lie.
+fn map_image(space: &Space, file: &ExecFile, image: &Image, base: u64) -> Result<Places, ExecError> {
+    let mut places = Places::default();
+    for segment in &image.segments {
+        map_segment(space, file, segment, base)?;
+        let start = segment.vaddr + base;
+        let end = start + segment.file_len;
+        if segment.exec {
+            places.code = if places.code == (0, 0) { (start, end) } else { (places.code.0, end) };
+        } else if segment.write {
+            places.data = (start, end);
+        }
+    }
+    Ok(places)
+}
+
+fn map_segment(space: &Space, file: &ExecFile, s: &Segment, base: u64) -> Result<(), ExecError> {
+    let prot = [(s.read, Prot::READ), (s.write, Prot::WRITE), (s.exec, Prot::EXEC)]
+        .into_iter()
+        .fold(Prot::NONE, |all, (on, prot)| if on { all | prot } else { all });
+    let start = s.page_start() + base;
+    let file_end = if s.file_len > 0 { s.file_page_end() + base } else { start };
+    let end = s.page_end() + base;
+    if s.file_len > 0 {
+        let object = file.object()?;
+        let source = Source::Object(&object, s.offset & !(PAGE - 1));
+        let mapped = space.map(vm(), &MapArgs { source, ..fixed(start, file_end, prot) });
+        object.release(vm());
+        mapped?;
+    }
+    if end > file_end {
+        space.map(vm(), &fixed(file_end, end, prot))?;
+    }
+    let zero_from = s.vaddr + s.file_len + base;
+    if s.mem_len > s.file_len && s.file_len > 0 && zero_from < file_end && s.write {
+        // The rest of the last file page belongs to the bss.
+        const ZEROES: [u8; 256] = [0; 256];
+        let mut at = zero_from;
+        while at < file_end {
+            let n = ZEROES.len().min((file_end - at) as usize);
+            write_all(space, at, &ZEROES[..n])?;
+            at += n as u64;
+        }
+    }
+    Ok(())
+}
+
+/// A mapping at exactly `start..end`.
+fn fixed(start: u64, end: u64, prot: Prot) -> MapArgs<'static> {
+    let place = MapFlags { fixed: true, ..MapFlags::default() };
+    MapArgs { addr: start, place, ..MapArgs::anon(end - start, prot) }
+}
+
+fn map_stack(space: &Space, top: u64, image: &StackImage) -> Result<(), ExecError> {
+    let start = (image.sp & !(PAGE - 1)) - STACK_SLACK;
+    let flags = EntryFlags::GROWSDOWN | EntryFlags::STACK;
+    space.map(vm(), &MapArgs { flags, ..fixed(start, top, Prot::READ | Prot::WRITE) })?;
+    write_all(space, image.sp, &image.bytes)
+}
+
+fn write_all(space: &Space, at: u64, bytes: &[u8]) -> Result<(), ExecError> {
+    match space.write_at(vm(), at, bytes) {
+        Ok(n) if n == bytes.len() => Ok(()),
+        Ok(_) => Err(ExecError::Space),
+        Err(_) => Err(ExecError::NoMemory),
+    }
+}
+
+fn zeroed(len: usize) -> Result<Vec<u8>, ExecError> {
+    let mut v = Vec::new();
+    v.try_reserve_exact(len).map_err(|_| ExecError::NoMemory)?;
+    v.resize(len, 0);
+    Ok(v)
+}
+
+fn copy(bytes: &[u8]) -> Result<Vec<u8>, ExecError> {
+    let mut v = zeroed(bytes.len())?;
+    v.copy_from_slice(bytes);
+    Ok(v)
+}
+
+fn read_exact(file: &ExecFile, offset: u64, buf: &mut [u8]) -> Result<(), ExecError> {
+    match file.read_at(offset, buf)? {
+        n if n == buf.len() => Ok(()),
+        _ => Err(ExecError::Format(ElfError::Truncated)),
+    }
+}
+
+/// Four words of randomness for the layout.
+fn random_words() -> [u64; 4] {
+    let mut bytes = [0u8; 32];
+    crate::dev::random::fill(&mut bytes);
+    core::array::from_fn(|i| bytes[8 * i..8 * i + 8].iter().fold(0, |word, &b| word << 8 | u64::from(b)))
+}

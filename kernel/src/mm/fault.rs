@@ -1,0 +1,67 @@
+//! Page faults of programs, and of the kernel's copies to and from them.
+
+use vm::{Access, FaultError};
+
+use super::{oom, vm};
+use crate::arch::user::UserFault;
+use crate::kern::signal::{SigInfo, code, sig};
+use crate::kern::{self, Resource};
+
+/// Bits of the error code that the CPU pushes (Intel SDM vol. 3, "Page-Fault Exceptions").
+mod bit {
+    pub const WRITE: u64 = 1 << 1;
+    pub const FETCH: u64 = 1 << 4;
+}
+
+/// Serves a fault at `va`, or says which signal it earns.
+///
+/// Called with interrupts and preemption on.  `_sp` is the user's stack pointer; a stack grows on
+/// any fault in its reach, as Linux has it since 4.20.
+pub fn page_fault(va: u64, error: u64, _sp: u64, from_user: bool) -> Result<(), SigInfo> {
+    let access = match error {
+        e if e & bit::FETCH != 0 => Access::Exec,
+        e if e & bit::WRITE != 0 => Access::Write,
+        _ => Access::Read,
+    };
+    let me = kern::current();
+    let Some(space) = me.process().space() else {
+        return Err(SigInfo::fault(sig::SEGV, code::SEGV_MAPERR, va));
+    };
+    let mut tries = 0;
+    loop {
+        let failure = match space.fault(vm(), va, access) {
+            Ok(()) => {
+                me.usage.minor_faults.store(
+                    me.usage.minor_faults.load(core::sync::atomic::Ordering::Relaxed) + 1,
+                    core::sync::atomic::Ordering::Relaxed,
+                );
+                return Ok(());
+            }
+            Err(failure) => failure,
+        };
+        return Err(match failure {
+            FaultError::NotMapped => SigInfo::fault(sig::SEGV, code::SEGV_MAPERR, va),
+            FaultError::Denied => SigInfo::fault(sig::SEGV, code::SEGV_ACCERR, va),
+            FaultError::Bus => SigInfo::fault(sig::BUS, code::BUS_ADRERR, va),
+            FaultError::NoMemory if oom::relieve(tries, from_user) => {
+                tries += 1;
+                continue;
+            }
+            FaultError::NoMemory => SigInfo::kernel(sig::KILL),
+        });
+    }
+}
+
+/// Makes a page of the current process reachable for the kernel, which is about to copy with faults off.
+///
+/// # Errors
+/// The program may not access it so.
+pub fn fault_in(va: u64, write: bool) -> Result<(), UserFault> {
+    let error = if write { bit::WRITE } else { 0 };
+    page_fault(va, error, 0, false).map_err(|_| UserFault)
+}
+
+/// The limit that the stack of the current process must keep.
+pub fn stack_limit() -> u64 {
+    kern::current().process().rlimit(Resource::Stack)
+}

@@ -1,0 +1,40 @@
+//! Memory in numbers, for sysinfo, statfs and /proc/meminfo.
+
+use super::{slab, vm};
+use crate::arch::PAGE_SIZE;
+
+/// Sizes of memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Memory {
+    /// Bytes that the kernel manages.
+    pub total: u64,
+    /// Bytes free, caches of free pages included.
+    pub free: u64,
+    /// Bytes in shared objects and tmpfs; not counted yet, so 0.
+    pub shared: u64,
+    /// Bytes in buffers: there are none.
+    pub buffers: u64,
+    /// Pages that the kernel manages.
+    pub total_pages: u64,
+    /// Pages free.
+    pub free_pages: u64,
+    /// Bytes of the kernel heap in use.
+    pub slab: u64,
+}
+
+/// What memory looks like now.
+pub fn memory() -> Memory {
+    let alloc = &vm().alloc;
+    let (total_pages, free_pages) = (alloc.total_pages() as u64, alloc.free_pages() as u64);
+    let heap = slab().usage();
+    let page = PAGE_SIZE as u64;
+    Memory {
+        total: total_pages * page,
+        free: free_pages * page,
+        shared: 0,
+        buffers: 0,
+        total_pages,
+        free_pages,
+        slab: (heap.slab_pages + heap.large_pages) as u64 * page,
+    }
+}

@@ -1,0 +1,115 @@
+//! From the memory that boot found to a working VM.
+
+use alloc::boxed::Box;
+
+use ksync::Once;
+use vm::alloc::FreeRange;
+use vm::{PageAllocator, PageArray, Pfn, Rights, Slab, Vm};
+
+use super::{SLAB, VM};
+use crate::arch::machine::KernelMachine;
+use crate::arch::{self, BootInfo, PAGE_SIZE};
+
+/// Boot memory for each CPU: per-CPU parts of allocator, heap, epoch and statistics.
+const BOOT_HEAP_PER_CPU: usize = 24 << 10;
+/// Boot memory besides.
+const BOOT_HEAP: usize = 128 << 10;
+
+/// Where the initial RAM disk lies; const after [`init`].
+static INITRD: Once<Option<(u64, u64)>> = Once::new();
+
+/// Takes whole frames off the ranges, from the largest, so that small ones stay whole for the allocator.
+fn carve(ranges: &mut [FreeRange], bytes: usize) -> u64 {
+    let frames = bytes.div_ceil(PAGE_SIZE) as u32;
+    let largest = ranges.iter_mut().max_by_key(|r| r.end.0 - r.start.0).expect("boot found memory");
+    assert!(largest.end.0 - largest.start.0 > frames, "too little memory for the kernel's own tables");
+    let start = largest.start;
+    largest.start = Pfn(start.0 + frames);
+    u64::from(start.0) * PAGE_SIZE as u64
+}
+
+/// Sets up frames, allocator, heap and VM.  Once, on the boot CPU, before anything allocates.
+#[inline(never)]
+pub fn init(info: &BootInfo) {
+    // No heap yet: the ranges live on the boot stack, which is larger than a thread's.
+    let mut storage = [FreeRange { start: Pfn(0), end: Pfn(0), domain: 0 }; 64];
+    let count = info.memory.len().min(storage.len());
+    let ranges = &mut storage[..count];
+    for (to, from) in ranges.iter_mut().zip(info.memory) {
+        *to = FreeRange { start: Pfn(from.start), end: Pfn(from.end), domain: from.node as u8 };
+    }
+    let whole: [FreeRange; 64] = core::array::from_fn(|i| {
+        ranges.get(i).copied().unwrap_or(FreeRange { start: Pfn(0), end: Pfn(0), domain: 0 })
+    });
+    let heap_len = (BOOT_HEAP + BOOT_HEAP_PER_CPU * info.ncpus).next_multiple_of(PAGE_SIZE);
+    let heap = carve(ranges, heap_len);
+    arch::heap::give_boot_memory(arch::memory::direct(heap), heap_len);
+
+    let pages = PageArray::new(info.pages);
+    for range in whole[..count].iter().filter(|r| r.start < r.end) {
+        pages.add_range(range.start, range.end, range.domain);
+    }
+    if let Some((start, end)) = info.initrd {
+        let node = arch::cpu::node(0) as u8;
+        pages.add_range(first_frame(start), end_frame(end), node);
+    }
+    INITRD.get_or_init(|| info.initrd);
+    let machine = KernelMachine::new(info, arch::spaces::reload_root);
+    let alloc = PageAllocator::new(&machine, pages, ranges);
+    SLAB.get_or_init(|| Slab::new(&machine));
+    let root = Pfn(arch::paging::kernel_root());
+    let vm: &'static super::Vm = Box::leak(Box::new(Vm::new(machine, pages, alloc, root)));
+    VM.get_or_init(|| vm);
+    arch::heap::use_slab();
+    arch::frames::set_source(&FRAMES);
+}
+
+/// Frames for the machine's own use come from the allocator from now on.
+static FRAMES: arch::frames::Source = arch::frames::Source {
+    alloc: |_node| {
+        let pin = ksync::pin();
+        let vm = super::vm();
+        let pfn = vm.alloc.alloc(&pin, Rights::Kernel).ok()?;
+        vm.pages.get(pfn).set_state(vm::page::State::Reserved);
+        Some(pfn.0)
+    },
+    free: |pfn| {
+        let pin = ksync::pin();
+        let vm = super::vm();
+        vm.pages.get(Pfn(pfn)).set_state(vm::page::State::Allocated);
+        vm.alloc.free(&pin, Pfn(pfn));
+    },
+};
+
+fn first_frame(start: u64) -> Pfn {
+    Pfn((start / PAGE_SIZE as u64) as u32)
+}
+
+fn end_frame(end: u64) -> Pfn {
+    Pfn(end.div_ceil(PAGE_SIZE as u64) as u32)
+}
+
+/// The initial RAM disk.
+pub struct Initrd {
+    /// Its bytes; gone after [`release_initrd`].
+    pub bytes: Option<&'static [u8]>,
+}
+
+/// The initial RAM disk, for unpacking.
+pub fn initrd(info: &BootInfo) -> Initrd {
+    Initrd { bytes: info.initrd.map(|(start, end)| arch::memory::boot_bytes(start, end)) }
+}
+
+/// Gives the frames of the initial RAM disk to the allocator.  Nobody reads it any more.
+pub fn release_initrd() {
+    let Some(Some((start, end))) = INITRD.get() else {
+        return;
+    };
+    let vm = super::vm();
+    // Frames that hold a neighbour's bytes as well stay reserved.
+    let (from, to) = (start.div_ceil(PAGE_SIZE as u64) as u32, (end / PAGE_SIZE as u64) as u32);
+    for pfn in from..to {
+        let pin = ksync::pin();
+        vm.alloc.adopt(&pin, Pfn(pfn));
+    }
+}

@@ -1,0 +1,84 @@
+//! When memory is out: who has to go.
+//!
+//! The process with most resident memory is killed, init last.  Nobody else is disturbed: a fault
+//! that found no memory waits for the victim's memory and tries again.
+
+use ksync::Spin;
+
+use super::vm;
+use crate::kern::park::{Deadline, Interruptible, sleep_until};
+use crate::kern::{self, process::Process};
+use crate::kprintln;
+use alloc::sync::Arc;
+
+ksync::lock_class!(OomLock, "oom", rank = 38);
+
+/// How long a fault waits for memory to come back before it tries again.
+const PAUSE_NS: u64 = 2_000_000;
+/// Tries before a faulting thread gives itself up: some seconds, far longer than any exit takes.
+const TRIES: u32 = 4000;
+
+/// The last victim, until it has gone.
+static VICTIM: Spin<Option<u32>, OomLock> = Spin::new(None);
+
+/// Makes room, or waits for it; false if the caller had better die.
+///
+/// `tries` counts the caller's attempts so far.  A caller in the kernel (`from_user` false) that has
+/// been killed gives up, so that it can leave.
+pub fn relieve(tries: u32, _from_user: bool) -> bool {
+    let me = kern::current();
+    if me.kill_pending() || tries > TRIES {
+        return false;
+    }
+    // Deferred frees first: they may be all that is needed.
+    vm().alloc.request_drain();
+    super::slab().request_drain();
+    if tries > 0 {
+        let pin = ksync::pin();
+        vm().alloc.poll(&pin);
+    }
+    if tries >= 2 && vm().alloc.low_memory() {
+        kill_largest();
+    }
+    if me.kill_pending() {
+        return false;
+    }
+    let _ = sleep_until(Deadline::after(PAUSE_NS), Interruptible::Kill);
+    true
+}
+
+/// Kills the process with most memory, unless an earlier victim is still on its way out.
+fn kill_largest() {
+    {
+        let victim = VICTIM.lock();
+        if let Some(pid) = *victim
+            && kern::ids::find_process(pid).is_some_and(|p| p.space().is_some())
+        {
+            return;
+        }
+    }
+    let mut worst: Option<(u64, Arc<Process>)> = None;
+    kern::ids::each_process(0, |process| {
+        if process.pid() == 1 {
+            return true;
+        }
+        if let Some(space) = process.space() {
+            let pages = space.usage(vm()).resident;
+            if worst.as_ref().is_none_or(|(most, _)| pages > *most) {
+                worst = Some((pages, process.clone()));
+            }
+        }
+        true
+    });
+    let Some((pages, process)) = worst else {
+        return;
+    };
+    *VICTIM.lock() = Some(process.pid());
+    kprintln!(
+        "out of memory: killed process {} ({}), {} KiB resident",
+        process.pid(),
+        alloc::string::String::from_utf8_lossy(process.comm().split(|&b| b == 0).next().unwrap_or(b"?")),
+        pages * 4
+    );
+    kern::signal::send_process(&process, kern::signal::SigInfo::kernel(kern::signal::sig::KILL));
+}

@@ -1,0 +1,63 @@
+//! Address spaces as processes use them.
+
+use alloc::sync::Arc;
+
+use ksync::CpuPin;
+use vm::{Space, VmError};
+
+use super::vm;
+use crate::arch;
+
+/// Which word a futex is, whoever maps it wherever: the object and the offset in it, or the space
+/// and the address for private ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FutexKey {
+    /// Identity of the object, or address of the space.
+    pub base: u64,
+    /// Byte offset in the object, or address.
+    pub offset: u64,
+}
+
+/// The key of a word that several processes may share; a private page's is the space's own.
+pub fn futex_key(space: &Arc<Space>, addr: u64) -> Option<FutexKey> {
+    match space.shared_object(addr) {
+        Some((object, offset)) => {
+            let base = object.identity() as u64;
+            object.release(vm());
+            Some(FutexKey { base, offset })
+        }
+        None => {
+            space.entry_at(addr)?;
+            Some(FutexKey { base: Arc::as_ptr(space) as u64, offset: addr })
+        }
+    }
+}
+
+/// Makes this CPU run `new`, or the kernel alone.  `_old` is what the caller thinks it ran.
+pub fn activate(pin: &CpuPin, _old: Option<&Arc<Space>>, new: Option<&Arc<Space>>) {
+    // What comes back is no last reference: the caller holds `_old` itself.
+    drop(arch::spaces::enter(pin, new.cloned()));
+}
+
+/// Empties a space whose last process has left it.  Sleeps.
+pub fn clear(space: &Arc<Space>) {
+    space.clear(vm());
+}
+
+/// A child's space.
+///
+/// # Errors
+/// No memory.
+pub fn fork(space: &Arc<Space>) -> Result<Arc<Space>, VmError> {
+    space.fork(vm())
+}
+
+/// Writes to a space that need not be this CPU's; true if all went there.
+pub fn write_at(space: &Arc<Space>, addr: u64, bytes: &[u8]) -> bool {
+    matches!(space.write_at(vm(), addr, bytes), Ok(n) if n == bytes.len())
+}
+
+/// Kibibytes resident now: what rusage calls the maximum, for peaks are not recorded.
+pub fn max_rss_kib(space: &Arc<Space>) -> u64 {
+    space.usage(vm()).resident * (arch::PAGE_SIZE as u64 / 1024)
+}

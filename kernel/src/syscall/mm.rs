@@ -1,0 +1,442 @@
+//! Memory calls: mmap(2), munmap(2), mprotect(2), mremap(2), madvise(2), msync(2), mlock(2) and
+//! kin, mincore(2), brk(2).
+//!
+//! This file checks arguments as the man pages say and translates; the work is `vm::Space`'s.
+
+use abi::Errno;
+use abi::raw::general as nr;
+use vm::space::{Advice, MapArgs, MapFlags, RemapArgs, RemapTarget, Source};
+use vm::{Access, EntryFlags, MapProt as Prot, ObjectRef, VmError};
+
+use super::errno::vm as errno;
+use super::{Args, Handler};
+use crate::kern::process::Brk;
+use crate::kern::{self, Process, Resource};
+use crate::mm;
+
+/// The calls of this file.
+pub const HANDLERS: &[(u32, Handler)] = &[
+    (nr::__NR_mmap, mmap),
+    (nr::__NR_munmap, munmap),
+    (nr::__NR_mprotect, mprotect),
+    (nr::__NR_mremap, mremap),
+    (nr::__NR_madvise, madvise),
+    (nr::__NR_msync, msync),
+    (nr::__NR_mlock, mlock),
+    (nr::__NR_mlock2, mlock2),
+    (nr::__NR_munlock, munlock),
+    (nr::__NR_mlockall, mlockall),
+    (nr::__NR_munlockall, munlockall),
+    (nr::__NR_mincore, mincore),
+    (nr::__NR_brk, brk),
+];
+
+const PAGE: u64 = elfload::PAGE;
+const USER_END: u64 = elfload::USER_END;
+
+/// Rounds a length up to pages; `None` where it leaves 64 bits.
+fn pages(len: u64) -> Option<u64> {
+    len.checked_next_multiple_of(PAGE)
+}
+
+/// Checks a range with a page-aligned start; returns the rounded length.  `outside` is what the
+/// call says of a range that leaves user space.
+fn range(start: u64, len: u64, outside: Errno) -> Result<u64, Errno> {
+    if start % PAGE != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let len = pages(len).ok_or(outside)?;
+    match start.checked_add(len) {
+        Some(end) if end <= USER_END => Ok(len),
+        _ => Err(outside),
+    }
+}
+
+fn prot_from(bits: u64) -> Prot {
+    [(nr::PROT_READ, Prot::READ), (nr::PROT_WRITE, Prot::WRITE), (nr::PROT_EXEC, Prot::EXEC)]
+        .into_iter()
+        .filter(|&(bit, _)| bits & u64::from(bit) != 0)
+        .fold(Prot::NONE, |all, (_, prot)| all | prot)
+}
+
+/// Flags that MAP_SHARED_VALIDATE knows.
+const KNOWN_FLAGS: u32 = nr::MAP_TYPE
+    | nr::MAP_FIXED
+    | nr::MAP_FIXED_NOREPLACE
+    | nr::MAP_ANONYMOUS
+    | nr::MAP_GROWSDOWN
+    | nr::MAP_DENYWRITE
+    | nr::MAP_EXECUTABLE
+    | nr::MAP_LOCKED
+    | nr::MAP_NORESERVE
+    | nr::MAP_POPULATE
+    | nr::MAP_NONBLOCK
+    | nr::MAP_STACK
+    | nr::MAP_HUGETLB
+    | nr::MAP_32BIT;
+
+fn mmap(a: &mut Args) -> Result<u64, Errno> {
+    let (len, prot, flags, offset) = (a.get(1), prot_from(a.get(2)), a.get(3) as u32, a.get(5));
+    if offset % PAGE != 0 || len == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let len = pages(len).filter(|&l| l <= USER_END).ok_or(Errno::ENOMEM)?;
+    let shared = match flags & nr::MAP_TYPE {
+        nr::MAP_SHARED => true,
+        nr::MAP_SHARED_VALIDATE if flags & !KNOWN_FLAGS != 0 => return Err(Errno::EOPNOTSUPP),
+        nr::MAP_SHARED_VALIDATE => true,
+        nr::MAP_PRIVATE => false,
+        _ => return Err(Errno::EINVAL),
+    };
+    if flags & nr::MAP_HUGETLB != 0 {
+        // There is no pool of huge pages, so there is never room in it.
+        return Err(Errno::ENOMEM);
+    }
+    let (addr, place) = placement(a.get(0), flags)?;
+    let anonymous = flags & nr::MAP_ANONYMOUS != 0;
+    let (object, maxprot) = if anonymous {
+        (None, Prot::ALL)
+    } else {
+        offset.checked_add(len).ok_or(Errno::EOVERFLOW)?;
+        let (object, max) = file_object(a.int(4), shared, prot)?;
+        (Some(object), max)
+    };
+    let result = admit_map(len, !shared && prot.contains(Prot::WRITE));
+    let source = match &object {
+        Some(object) => Source::Object(object, offset),
+        None => Source::Anon,
+    };
+    let args = MapArgs { addr, len, prot, maxprot, flags: entry_flags(flags, shared), place, source };
+    let at = result.and_then(|()| space()?.map(mm::vm(), &args).map_err(errno));
+    if let Some(object) = object {
+        object.release(mm::vm());
+    }
+    at
+}
+
+/// Checks limits and memory for a new mapping.
+fn admit_map(len: u64, data: bool) -> Result<(), Errno> {
+    charge(&kern::current_process(), len, data)?;
+    Ok(mm::admit()?)
+}
+
+/// Where to map: the address and how binding it is.
+fn placement(addr: u64, flags: u32) -> Result<(u64, MapFlags), Errno> {
+    let noreplace = flags & nr::MAP_FIXED_NOREPLACE != 0;
+    let fixed = flags & nr::MAP_FIXED != 0 || noreplace;
+    let populate = flags & (nr::MAP_POPULATE | nr::MAP_NONBLOCK) == nr::MAP_POPULATE;
+    if fixed && addr % PAGE != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if fixed && addr < vm::space::USER_LOW {
+        // mmap_min_addr: a null pointer stays a fault.
+        return Err(Errno::EPERM);
+    }
+    // A hint is rounded as Linux does: up to the next page, and never below the lowest one.
+    let addr = if fixed || addr == 0 { addr } else { pages(addr).unwrap_or(0).max(vm::space::USER_LOW) };
+    Ok((addr, MapFlags { fixed, noreplace, populate }))
+}
+
+fn entry_flags(flags: u32, shared: bool) -> EntryFlags {
+    let mut out = if shared { EntryFlags::SHARED } else { EntryFlags::EMPTY };
+    let translate = [
+        (nr::MAP_GROWSDOWN, EntryFlags::GROWSDOWN),
+        (nr::MAP_LOCKED, EntryFlags::LOCKED),
+        (nr::MAP_NORESERVE, EntryFlags::NORESERVE),
+    ];
+    for (bit, flag) in translate {
+        if flags & bit != 0 && !(shared && bit == nr::MAP_GROWSDOWN) {
+            out = out | flag;
+        }
+    }
+    out
+}
+
+/// The object behind a descriptor, and what mprotect may later allow of a mapping of it.
+fn file_object(fd: i32, shared: bool, prot: Prot) -> Result<(ObjectRef, Prot), Errno> {
+    let files = kern::current_process().files().ok_or(Errno::EBADF)?;
+    let file = files.get(fd)?;
+    if !file.readable() {
+        return Err(Errno::EACCES);
+    }
+    let may_write = !shared || file.writable();
+    if prot.contains(Prot::WRITE) && !may_write {
+        return Err(Errno::EACCES);
+    }
+    let object = file.object()?;
+    Ok((object, if may_write { Prot::ALL } else { Prot::ALL.without(Prot::WRITE) }))
+}
+
+/// Checks RLIMIT_AS, and RLIMIT_DATA where `data` says that the pages count for it.
+fn charge(process: &Process, len: u64, data: bool) -> Result<(), Errno> {
+    let limit = process.rlimit(Resource::As);
+    let data_limit = process.rlimit(Resource::Data);
+    if limit == u64::MAX && (!data || data_limit == u64::MAX) {
+        return Ok(());
+    }
+    let usage = process.space().ok_or(Errno::ENOMEM)?.usage(mm::vm());
+    let over = |now: u64, limit: u64| now.saturating_add(len) > limit;
+    if over(usage.mapped * PAGE, limit) || data && over(usage.data * PAGE, data_limit) {
+        return Err(Errno::ENOMEM);
+    }
+    Ok(())
+}
+
+fn munmap(a: &mut Args) -> Result<u64, Errno> {
+    let len = range(a.get(0), a.get(1), Errno::EINVAL)?;
+    if len == 0 {
+        return Err(Errno::EINVAL);
+    }
+    space()?.unmap(mm::vm(), a.get(0), len).map_err(errno)?;
+    Ok(0)
+}
+
+/// Bits that mprotect accepts.
+const PROT_BITS: u64 = (nr::PROT_READ | nr::PROT_WRITE | nr::PROT_EXEC | nr::PROT_SEM) as u64;
+
+fn mprotect(a: &mut Args) -> Result<u64, Errno> {
+    let (start, bits) = (a.get(0), a.get(2));
+    let grows = bits & u64::from(nr::PROT_GROWSDOWN | nr::PROT_GROWSUP);
+    if grows == u64::from(nr::PROT_GROWSDOWN | nr::PROT_GROWSUP) {
+        return Err(Errno::EINVAL);
+    }
+    let len = range(start, a.get(1), Errno::ENOMEM)?;
+    if (bits & !u64::from(nr::PROT_GROWSDOWN | nr::PROT_GROWSUP)) & !PROT_BITS != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if len == 0 {
+        return Ok(0);
+    }
+    let space = space()?;
+    let (start, len) = match grows {
+        0 => (start, len),
+        // The change reaches down to the start of a mapping that grows, which glibc uses for
+        // executable stacks; nothing here grows up.
+        _ if grows == u64::from(nr::PROT_GROWSDOWN) => {
+            let entry = space.entry_at(start).ok_or(Errno::ENOMEM)?;
+            if !entry.args.flags.contains(EntryFlags::GROWSDOWN) {
+                return Err(Errno::EINVAL);
+            }
+            (entry.args.start, start + len - entry.args.start)
+        }
+        _ => return Err(Errno::EINVAL),
+    };
+    space.protect(mm::vm(), start, len, prot_from(bits)).map_err(errno)?;
+    Ok(0)
+}
+
+fn mremap(a: &mut Args) -> Result<u64, Errno> {
+    let (old, old_len, new_len, flags, to) = (a.get(0), a.get(1), a.get(2), a.get(3) as u32, a.get(4));
+    let known = nr::MREMAP_MAYMOVE | nr::MREMAP_FIXED | nr::MREMAP_DONTUNMAP;
+    let has = |bit: u32| flags & bit != 0;
+    if flags & !known != 0 || old % PAGE != 0 || new_len == 0 {
+        return Err(Errno::EINVAL);
+    }
+    if (has(nr::MREMAP_FIXED) || has(nr::MREMAP_DONTUNMAP)) && !has(nr::MREMAP_MAYMOVE) {
+        return Err(Errno::EINVAL);
+    }
+    let new_len = pages(new_len).filter(|&l| l <= USER_END).ok_or(Errno::EINVAL)?;
+    let old_len = range(old, old_len, Errno::EFAULT)?;
+    if has(nr::MREMAP_DONTUNMAP) && old_len != new_len {
+        return Err(Errno::EINVAL);
+    }
+    if has(nr::MREMAP_FIXED) {
+        range(to, new_len, Errno::EINVAL)?;
+        if to < old + old_len && old < to + new_len {
+            return Err(Errno::EINVAL);
+        }
+    }
+    let process = kern::current_process();
+    charge(&process, new_len.saturating_sub(old_len), false)?;
+    mm::admit()?;
+    let target = match (has(nr::MREMAP_FIXED), has(nr::MREMAP_MAYMOVE)) {
+        (true, _) => RemapTarget::Fixed(to),
+        (false, true) => RemapTarget::MayMove,
+        (false, false) => RemapTarget::Stay,
+    };
+    let args = RemapArgs { old, old_len, new_len, target, keep_old: has(nr::MREMAP_DONTUNMAP) };
+    process.space().ok_or(Errno::EFAULT)?.remap(mm::vm(), &args).map_err(|e| match e {
+        VmError::NotMapped => Errno::EFAULT,
+        e => errno(e),
+    })
+}
+
+fn advice_from(raw: u32) -> Result<Advice, Errno> {
+    Ok(match raw {
+        nr::MADV_DONTNEED | nr::MADV_DONTNEED_LOCKED => Advice::DontNeed,
+        nr::MADV_FREE => Advice::Free,
+        nr::MADV_DONTFORK => Advice::DontFork,
+        nr::MADV_DOFORK => Advice::DoFork,
+        nr::MADV_WIPEONFORK => Advice::WipeOnFork,
+        nr::MADV_KEEPONFORK => Advice::KeepOnFork,
+        nr::MADV_DONTDUMP => Advice::DontDump,
+        nr::MADV_DODUMP => Advice::DoDump,
+        nr::MADV_REMOVE => Advice::Remove,
+        nr::MADV_POPULATE_READ => Advice::PopulateRead,
+        nr::MADV_POPULATE_WRITE => Advice::PopulateWrite,
+        // Hints about order, cost and page size: right to ignore.
+        nr::MADV_NORMAL
+        | nr::MADV_WILLNEED
+        | nr::MADV_RANDOM
+        | nr::MADV_SEQUENTIAL
+        | nr::MADV_COLD
+        | nr::MADV_PAGEOUT
+        | nr::MADV_HUGEPAGE
+        | nr::MADV_NOHUGEPAGE
+        | nr::MADV_COLLAPSE => Advice::Nothing,
+        // As a Linux without KSM and memory-failure handling.
+        _ => return Err(Errno::EINVAL),
+    })
+}
+
+fn madvise(a: &mut Args) -> Result<u64, Errno> {
+    let advice = advice_from(a.get(2) as u32)?;
+    let start = a.get(0);
+    let len = range(start, a.get(1), Errno::EINVAL)?;
+    if len == 0 {
+        return Ok(0);
+    }
+    space()?.advise(mm::vm(), start, len, advice).map_err(errno)?;
+    Ok(0)
+}
+
+fn msync(a: &mut Args) -> Result<u64, Errno> {
+    let flags = a.get(2) as u32;
+    let both = nr::MS_ASYNC | nr::MS_SYNC;
+    if flags & !(both | nr::MS_INVALIDATE) != 0 || flags & both == both {
+        return Err(Errno::EINVAL);
+    }
+    let len = range(a.get(0), a.get(1), Errno::ENOMEM)?;
+    // Files live in memory alone: what is written is already where readers look.
+    mapped(a.get(0), len)
+}
+
+/// ENOMEM unless all of a range is mapped.
+fn mapped(start: u64, len: u64) -> Result<u64, Errno> {
+    if len > 0 {
+        space()?.advise(mm::vm(), start, len, Advice::Nothing).map_err(errno)?;
+    }
+    Ok(0)
+}
+
+/// The pages of a range, as mlock counts them: whole pages around any bytes.
+fn lock_range(a: &Args) -> Result<(u64, u64), Errno> {
+    let start = a.get(0) & !(PAGE - 1);
+    let len = a.get(1).checked_add(a.get(0) - start).ok_or(Errno::EINVAL)?;
+    Ok((start, range(start, len, Errno::EINVAL)?))
+}
+
+fn lock_pages(a: &Args, populate: bool) -> Result<u64, Errno> {
+    let (start, len) = lock_range(a)?;
+    let process = kern::current_process();
+    let limit = process.rlimit(Resource::Memlock);
+    let space = process.space().ok_or(Errno::ENOMEM)?;
+    if !process.cred().privileged() {
+        if limit == 0 {
+            return Err(Errno::EPERM);
+        }
+        if (space.usage(mm::vm()).locked * PAGE).saturating_add(len) > limit {
+            return Err(Errno::ENOMEM);
+        }
+    }
+    mapped(start, len)?;
+    space.set_locked(mm::vm(), start, len, true).map_err(errno)?;
+    if populate && space.populate(mm::vm(), start, len, Access::Read).is_err() {
+        return Err(Errno::ENOMEM);
+    }
+    Ok(0)
+}
+
+fn mlock(a: &mut Args) -> Result<u64, Errno> {
+    lock_pages(a, true)
+}
+
+fn mlock2(a: &mut Args) -> Result<u64, Errno> {
+    let flags = a.get(2) as u32;
+    if flags & !nr::MLOCK_ONFAULT != 0 {
+        return Err(Errno::EINVAL);
+    }
+    lock_pages(a, flags == 0)
+}
+
+fn munlock(a: &mut Args) -> Result<u64, Errno> {
+    let (start, len) = lock_range(a)?;
+    mapped(start, len)?;
+    space()?.set_locked(mm::vm(), start, len, false).map_err(errno)?;
+    Ok(0)
+}
+
+fn mlockall(a: &mut Args) -> Result<u64, Errno> {
+    let flags = a.get(0) as u32;
+    let known = nr::MCL_CURRENT | nr::MCL_FUTURE | nr::MCL_ONFAULT;
+    if flags == 0 || flags & !known != 0 || flags == nr::MCL_ONFAULT {
+        return Err(Errno::EINVAL);
+    }
+    let process = kern::current_process();
+    if !process.cred().privileged() && process.rlimit(Resource::Memlock) == 0 {
+        return Err(Errno::EPERM);
+    }
+    // Nothing is ever paged out, so all memory is locked in the sense of the call already.
+    Ok(0)
+}
+
+fn munlockall(_: &mut Args) -> Result<u64, Errno> {
+    Ok(0)
+}
+
+fn mincore(a: &mut Args) -> Result<u64, Errno> {
+    let (start, out) = (a.get(0), a.get(2));
+    let len = range(start, a.get(1), Errno::ENOMEM)?;
+    let space = space()?;
+    let mut resident = alloc::vec::Vec::new();
+    // In steps, so that a huge range needs no huge buffer.
+    const STEP: u64 = 512 * PAGE;
+    for at in (start..start + len).step_by(STEP as usize) {
+        resident.clear();
+        let step = STEP.min(start + len - at);
+        space.resident(at, step, &mut resident).map_err(errno)?;
+        crate::arch::user::copy_out(out.wrapping_add((at - start) / PAGE), &resident)?;
+    }
+    Ok(0)
+}
+
+/// brk(2) as the kernel has it: returns the break, moved or not.
+fn brk(a: &mut Args) -> Result<u64, Errno> {
+    let want = a.get(0);
+    let process = kern::current_process();
+    let now = process.brk();
+    Ok(move_break(&process, now, want).unwrap_or(now.end))
+}
+
+fn move_break(process: &Process, now: Brk, want: u64) -> Option<u64> {
+    if want < now.start || want > USER_END {
+        return None;
+    }
+    let limit = process.rlimit(Resource::Data);
+    if limit != u64::MAX && want - now.start > limit {
+        return None;
+    }
+    let (old_end, new_end) = (pages(now.end)?, pages(want)?);
+    let space = process.space()?;
+    if new_end > old_end {
+        charge(process, new_end - old_end, true).ok()?;
+        mm::admit().ok()?;
+        let place = MapFlags { fixed: true, noreplace: true, populate: false };
+        let args = MapArgs {
+            addr: old_end,
+            place,
+            flags: EntryFlags::HEAP,
+            ..MapArgs::anon(new_end - old_end, Prot::READ | Prot::WRITE)
+        };
+        space.map(mm::vm(), &args).ok()?;
+    } else if new_end < old_end {
+        space.unmap(mm::vm(), new_end, old_end - new_end).ok()?;
+    }
+    process.set_brk(Brk { end: want, ..now });
+    Some(want)
+}
+
+fn space() -> Result<alloc::sync::Arc<mm::Space>, Errno> {
+    kern::current_process().space().ok_or(Errno::ENOMEM)
+}
+
