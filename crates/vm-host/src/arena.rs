@@ -49,6 +49,11 @@ impl Drop for Memory {
     }
 }
 
+// SAFETY: `records` is touched in `drop` alone; the rest is shareable by itself.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
 /// See the module.
 pub struct Arena {
     memory: Memory,
@@ -57,18 +62,22 @@ pub struct Arena {
     /// For each domain all domains, nearest first.
     nearest: Vec<Vec<u8>>,
     pages: PageArray,
+    /// What `pages` is made of.
+    records: *mut [Page],
     start: Instant,
 }
 
 impl Arena {
     /// A machine of `frames` frames and `cpus` CPUs in `domains` memory domains; all frames are reserved.
     ///
-    /// The records of the frames are leaked: 64 bytes each, as the VM wants them to live for ever.
+    /// The VM wants the records of the frames to live for ever; they go with the arena, for whoever drops that has
+    /// dropped what used it.
     pub fn new(frames: usize, cpus: usize, domains: usize) -> Arena {
         assert!(domains > 0 && cpus >= domains && frames >= domains);
         let records: Vec<Page> = (0..FIRST.index() + frames)
             .map(|_| Page::absent())
             .collect();
+        let records: *mut [Page] = Box::into_raw(records.into_boxed_slice());
         let arena = Arena {
             memory: Memory::new(FIRST.index() + frames),
             frames,
@@ -76,7 +85,9 @@ impl Arena {
             nearest: (0..domains)
                 .map(|domain| by_distance(domain, domains))
                 .collect(),
-            pages: PageArray::new(records.leak()),
+            // SAFETY: not null, and valid until the arena is dropped: see there.
+            pages: PageArray::new(unsafe { &*records }),
+            records,
             start: Instant::now(),
         };
         for range in arena.ranges() {
@@ -157,4 +168,15 @@ unsafe impl Machine for Arena {
 
     /// Nothing is cached: whoever walks these tables walks them anew.
     fn flush(&self, _cpus: &CpuSet, _what: &Gather) {}
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // A test failed in mid-air: what it left may still look.
+            return;
+        }
+        // SAFETY: made by `Box::into_raw` in `new`; the VM on this arena goes along with it and looks at no record any more.
+        drop(unsafe { Box::from_raw(self.records) });
+    }
 }

@@ -1,8 +1,11 @@
 //! The host laboratory for `vm`: simulated CPUs, TLBs and memory.
 
 pub mod arena;
+pub mod lab;
 pub mod mmu;
+pub mod model;
 pub mod program;
 
 pub use arena::Arena;
+pub use lab::Lab;
 pub use mmu::{Access, PageFault, Sim};

@@ -13,10 +13,11 @@
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Mutex, RwLock};
 
 use ksync::CpuPin;
+use vm::page::State;
 use vm::pmap::table::{ROOT_LEVEL, entry_shift, slot};
 use vm::{CpuSet, Gather, Machine, Pfn, Pmap, Pte, Vm};
 
@@ -77,6 +78,8 @@ pub struct Sim {
     /// Cores interrupted so far.
     interrupts: AtomicUsize,
     hook: RwLock<Option<Hook>>,
+    /// Programs may reach pages of objects only. Atomic.
+    strict: AtomicBool,
 }
 
 /// What a test does between two steps of a walk.
@@ -90,6 +93,7 @@ impl Sim {
             cores: (0..cpus).map(|_| Mutex::default()).collect(),
             interrupts: AtomicUsize::new(0),
             hook: RwLock::new(None),
+            strict: AtomicBool::new(false),
         }
     }
 
@@ -104,6 +108,7 @@ impl Sim {
         vm::page::zero_frame(&self, root);
         // A mark in kernel space that every root must carry.
         self.words(root)[511].store(KERNEL_MARK, Relaxed);
+        pages.get(root).set_state(State::Table);
         let vm = Vm::new(self, pages, alloc, root);
         // CPUs other than the first come online when a thread starts to play them.
         (1..ncpus).for_each(|cpu| vm.epoch.offline(cpu));
@@ -172,6 +177,7 @@ impl Sim {
         let mut core = self.core(cpu);
         match self.translate(&mut core, va, access) {
             Ok(pfn) => {
+                self.assert_reachable(pfn, va);
                 let frame = self.frame(pfn).as_ptr();
                 // SAFETY: inside the frame and aligned, as checked; simulated user memory is accessed as atomics, and
                 // the arena lives as long as `self`.
@@ -191,6 +197,11 @@ impl Sim {
         *self.hook.write().expect("a hook failed") = hook;
     }
 
+    /// From now on a program that reaches a frame which is no page of an object fails the test.
+    pub fn be_strict(&self) {
+        self.strict.store(true, Relaxed);
+    }
+
     /// The root that `cpu` has loaded.
     pub fn loaded_root(&self, cpu: usize) -> Option<Pfn> {
         self.core(cpu).root
@@ -199,6 +210,33 @@ impl Sim {
     /// Cores interrupted so far.
     pub fn interrupts(&self) -> usize {
         self.interrupts.load(Relaxed)
+    }
+
+    /// A program may reach frames that hold pages of programs, also on their way out, but no other: such a frame was
+    /// freed while a translation for it was cached.
+    fn assert_reachable(&self, pfn: Pfn, va: u64) {
+        let page = self.arena.pages().get(pfn);
+        let fine = match page.state() {
+            State::Anon | State::File => true,
+            // Tests of the pmap alone enter frames as they come from the allocator.
+            State::Allocated => !self.strict.load(Relaxed),
+            _ => false,
+        };
+        assert!(
+            fine,
+            "a program at {va:#x} reaches {pfn:?}, which is {:?}",
+            page.state()
+        );
+    }
+
+    /// A table as a walk reads it: a frame that is one, be it unlinked.
+    fn walked(&self, table: Pfn) -> &[AtomicU64; 512] {
+        let state = self.arena.pages().get(table).state();
+        assert!(
+            state == State::Table,
+            "a walk reads {table:?}, which is {state:?}"
+        );
+        self.words(table)
     }
 
     fn words(&self, table: Pfn) -> &[AtomicU64; 512] {
@@ -220,7 +258,7 @@ impl Sim {
         }
         let (mut table, mut level, mut rights) = self.start(core, va)?;
         while level > 1 {
-            let pte = Pte(self.words(table)[slot(va, level)].load(SeqCst));
+            let pte = Pte(self.walked(table)[slot(va, level)].load(SeqCst));
             if !pte.is_present() {
                 return Err(PageFault { present: false });
             }
@@ -230,7 +268,7 @@ impl Sim {
             core.tables
                 .insert((level, va >> entry_shift(level + 1)), (table, rights));
         }
-        let word = &self.words(table)[slot(va, 1)];
+        let word = &self.walked(table)[slot(va, 1)];
         let mut seen = Pte(word.load(SeqCst));
         loop {
             if !seen.is_present() {

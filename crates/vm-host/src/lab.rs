@@ -1,0 +1,141 @@
+//! A VM on simulated CPUs, as tests use it: programs that run in spaces, and the account at the end.
+
+use std::sync::Arc;
+
+use vm::{FaultError, Pfn, Space, Vm};
+
+use crate::{Access, Sim};
+
+/// How often an access may fault before it counts as stuck. Chaos and fellow programs cause some.
+const PATIENCE: usize = 100_000;
+
+/// See the module.
+pub struct Lab {
+    /// The VM.
+    pub vm: Arc<Vm<Sim>>,
+    cpus: usize,
+    /// Frames handed out before the first test.
+    allocated: usize,
+}
+
+impl Lab {
+    /// A machine of `frames` frames and `cpus` CPUs. This thread plays them all until others [`join`](Lab::join).
+    pub fn new(frames: usize, cpus: usize) -> Lab {
+        let vm = Arc::new(Sim::new(frames, cpus, if cpus > 1 { 2 } else { 1 }).into_vm());
+        vm.machine.be_strict();
+        let allocated = vm.alloc.check().expect("a consistent start").allocated;
+        Lab {
+            vm,
+            cpus,
+            allocated,
+        }
+    }
+
+    /// Number of CPUs.
+    pub fn cpus(&self) -> usize {
+        self.cpus
+    }
+
+    /// All CPUs are played by this thread, in turn: it brings them online.
+    pub fn play_all(&self) {
+        (1..self.cpus).for_each(|cpu| self.vm.epoch.online(cpu));
+    }
+
+    /// Makes this thread play `cpu` while `body` runs.
+    pub fn join<R>(&self, cpu: usize, body: impl FnOnce() -> R) -> R {
+        ksync::host::set_cpu(cpu);
+        self.vm.epoch.online(cpu);
+        let result = body();
+        self.vm.epoch.offline(cpu);
+        result
+    }
+
+    /// What a CPU does at a clock tick.
+    pub fn tick(&self) {
+        self.vm.epoch.quiescent(&mut ksync::pin());
+        self.vm.epoch.reclaim(&ksync::pin());
+        self.vm.poll_limbo(&ksync::pin());
+        self.vm.alloc.poll(&ksync::pin());
+    }
+
+    /// Makes the current CPU run `space`.
+    pub fn run(&self, space: &Arc<Space>) {
+        let pin = ksync::pin();
+        let (later, vm, empty) = (
+            space.clone(),
+            Arc::downgrade(&self.vm),
+            self.vm.pmaps.empty_root(),
+        );
+        let source = Box::new(move || {
+            vm.upgrade()
+                .map_or(empty, |vm| later.pmap().root_info(&vm).root)
+        });
+        self.vm
+            .machine
+            .load(&pin, || space.activate(&self.vm, &pin).root, source);
+    }
+
+    /// Makes the current CPU, which runs `space`, run nothing.
+    pub fn stop(&self, space: &Space) {
+        let pin = ksync::pin();
+        self.vm.machine.unload(&pin);
+        space.deactivate(&pin);
+    }
+
+    /// Accesses the word at `va` as the program on `cpu`, which runs `space`, does: page faults are served.
+    ///
+    /// # Errors
+    /// The signal that the program would get, or no memory.
+    pub fn touch<R>(
+        &self,
+        space: &Space,
+        cpu: usize,
+        va: u64,
+        access: Access,
+        mut act: impl FnMut(&std::sync::atomic::AtomicU64) -> R,
+    ) -> Result<R, FaultError> {
+        for _ in 0..PATIENCE {
+            if let Ok(result) = self.vm.machine.access(cpu, va, access, &mut act) {
+                return Ok(result);
+            }
+            space.fault(&self.vm, va, kind(access))?;
+        }
+        panic!("CPU {cpu} faults at {va:#x} for {access:?} for ever");
+    }
+
+    /// A frame of the machine, by a number of any size.
+    pub fn frame(&self, n: usize) -> Pfn {
+        let first = crate::arena::FIRST;
+        first.add((n % (self.vm.pages.len() - first.index())) as u32)
+    }
+
+    /// Checks that everything was given back. Call when all spaces are cleared and all objects released, and this
+    /// thread alone is left.
+    ///
+    /// # Panics
+    /// If a frame is lost, is free twice, or something waits for ever.
+    pub fn finish(&self) {
+        ksync::host::set_cpu(0);
+        self.vm.epoch.online(0);
+        (1..self.cpus).for_each(|cpu| self.vm.epoch.offline(cpu));
+        self.vm.epoch.drain();
+        self.vm.drain_limbo();
+        self.vm.epoch.drain();
+        assert_eq!(self.vm.epoch.pending(), 0, "retired objects wait for ever");
+        assert_eq!(self.vm.limbo.frames(), 0, "frames wait for ever");
+        let census = self.vm.alloc.check().expect("consistent free lists");
+        assert_eq!(
+            census.allocated, self.allocated,
+            "frames were lost, or freed twice"
+        );
+    }
+}
+
+/// The VM's word for an access.
+pub fn kind(access: Access) -> vm::Access {
+    match access {
+        Access::Read => vm::Access::Read,
+        Access::Write => vm::Access::Write,
+        Access::Fetch => vm::Access::Exec,
+    }
+}

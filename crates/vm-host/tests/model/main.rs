@@ -1,0 +1,65 @@
+//! Random operations on spaces, against the reference.
+//!
+//! One thread plays all CPUs in turn, so every run of a seed is the same, and after each operation no CPU may reach what
+//! the operation took away. `PANTALA_CASES` says how many sequences each test tries; failing ones are kept beside this
+//! file in `regressions.txt` and tried first.
+
+mod ops;
+mod play;
+
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+
+use ops::{Mix, Op, op};
+use play::Player;
+
+fn config(cases: u32) -> ProptestConfig {
+    let asked = std::env::var("PANTALA_CASES")
+        .ok()
+        .and_then(|n| n.parse().ok());
+    ProptestConfig {
+        cases: asked.unwrap_or(cases),
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/model/regressions.txt"
+        )))),
+        max_shrink_iters: 4000,
+        ..ProptestConfig::default()
+    }
+}
+
+fn play(ops: &[Op], injector: u32) {
+    let mut player = Player::new(injector);
+    for op in ops {
+        player.play(op);
+    }
+    player.finish();
+}
+
+proptest! {
+    #![proptest_config(config(150))]
+
+    /// Everything at once.
+    #[test]
+    fn spaces_do_what_the_reference_does(ops in prop::collection::vec(op(Mix::All), 1..120)) {
+        play(&ops, 0);
+    }
+
+    /// Few addresses, many forks and stores: deep chains.
+    #[test]
+    fn deep_chains_show_the_right_page(ops in prop::collection::vec(op(Mix::Forks), 1..200)) {
+        play(&ops, 0);
+    }
+
+    /// Mostly files: truncation, holes, private copies.
+    #[test]
+    fn files_and_their_mappings_agree(ops in prop::collection::vec(op(Mix::Files), 1..120)) {
+        play(&ops, 0);
+    }
+
+    /// Allocations fail every now and then; whoever retries gets what is due.
+    #[test]
+    fn failing_allocations_lose_nothing(ops in prop::collection::vec(op(Mix::All), 1..100), period in 3_u32..9) {
+        play(&ops, period);
+    }
+}

@@ -1,0 +1,277 @@
+//! Operations at random.
+
+use proptest::prelude::*;
+use vm::space::Advice;
+
+/// A page that an operation is about: below [`WINDOWS`] a fixed place, else one of the pages that are mapped.
+pub type At = u8;
+
+/// Places of the fixed windows: 0..32 around the border of two tables, 32..48 around that of two root entries, 48..64
+/// for stacks.
+pub const WINDOWS: u8 = 64;
+/// The first place for stacks.
+pub const STACKS: u8 = 48;
+
+/// What a mapping shows.
+#[derive(Clone, Copy, Debug)]
+pub enum What {
+    /// Zeroes.
+    Private,
+    /// Shared zeroes.
+    Shared,
+    /// A file, privately, from a page on.
+    PrivateFile(u8, u8),
+    /// A file, shared.
+    SharedFile(u8, u8),
+}
+
+/// One operation. `space`, `file` and `cpu` are taken modulo what exists.
+#[derive(Clone, Debug)]
+pub enum Op {
+    Map {
+        space: u8,
+        at: At,
+        len: u8,
+        what: What,
+        prot: u8,
+        strict: bool,
+        place: u8,
+        populate: bool,
+    },
+    Stack {
+        space: u8,
+        at: At,
+        len: u8,
+    },
+    Unmap {
+        space: u8,
+        at: At,
+        len: u8,
+    },
+    Protect {
+        space: u8,
+        at: At,
+        len: u8,
+        prot: u8,
+    },
+    Remap {
+        space: u8,
+        at: At,
+        old: u8,
+        new: u8,
+        target: u8,
+        to: At,
+        keep: bool,
+    },
+    Advise {
+        space: u8,
+        at: At,
+        len: u8,
+        advice: Advice,
+    },
+    Lock {
+        space: u8,
+        at: At,
+        len: u8,
+        on: bool,
+    },
+    Fork {
+        space: u8,
+    },
+    Exit {
+        space: u8,
+    },
+    Read {
+        space: u8,
+        cpu: u8,
+        at: At,
+        word: u8,
+    },
+    Write {
+        space: u8,
+        cpu: u8,
+        at: At,
+        word: u8,
+    },
+    Fetch {
+        space: u8,
+        cpu: u8,
+        at: At,
+    },
+    Peek {
+        space: u8,
+        at: At,
+        word: u8,
+    },
+    Poke {
+        space: u8,
+        at: At,
+        word: u8,
+    },
+    ReadFile {
+        file: u8,
+        page: u8,
+        word: u8,
+    },
+    WriteFile {
+        file: u8,
+        page: u8,
+        word: u8,
+    },
+    Truncate {
+        file: u8,
+        eighths: u8,
+    },
+    Punch {
+        file: u8,
+        from: u8,
+        len: u8,
+    },
+    Scan {
+        nth: u16,
+    },
+    ScanAll,
+    Speculate {
+        cpu: u8,
+        at: At,
+    },
+    DropTables {
+        space: u8,
+    },
+    Maintain {
+        space: u8,
+    },
+    Tick,
+    Compare,
+}
+
+/// Which operations are likely.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mix {
+    All,
+    Forks,
+    Files,
+}
+
+fn at(mix: Mix) -> BoxedStrategy<At> {
+    match mix {
+        Mix::Forks => (14_u8..18).boxed(),
+        _ => prop_oneof![3 => 0_u8..STACKS, 1 => STACKS..WINDOWS, 2 => WINDOWS..].boxed(),
+    }
+}
+
+fn len(mix: Mix) -> BoxedStrategy<u8> {
+    if mix == Mix::Forks {
+        (1_u8..4).boxed()
+    } else {
+        prop_oneof![4 => 1_u8..9, 1 => 9_u8..33].boxed()
+    }
+}
+
+fn what(mix: Mix) -> BoxedStrategy<What> {
+    let (private, file) = match mix {
+        Mix::All => (4, 2),
+        Mix::Forks => (4, 1),
+        Mix::Files => (1, 6),
+    };
+    prop_oneof![
+        private => Just(What::Private),
+        1 => Just(What::Shared),
+        file => (any::<u8>(), 0_u8..8).prop_map(|(file, page)| What::PrivateFile(file, page)),
+        file => (any::<u8>(), 0_u8..8).prop_map(|(file, page)| What::SharedFile(file, page)),
+    ]
+    .boxed()
+}
+
+fn advice() -> BoxedStrategy<Advice> {
+    prop_oneof![
+        4 => Just(Advice::DontNeed),
+        2 => Just(Advice::Free),
+        1 => Just(Advice::Nothing),
+        1 => Just(Advice::PopulateRead),
+        1 => Just(Advice::PopulateWrite),
+        1 => Just(Advice::DontFork),
+        1 => Just(Advice::DoFork),
+        1 => Just(Advice::WipeOnFork),
+        1 => Just(Advice::KeepOnFork),
+        1 => Just(Advice::DontDump),
+        2 => Just(Advice::Remove),
+    ]
+    .boxed()
+}
+
+/// Changes of maps.
+fn maps(mix: Mix) -> BoxedStrategy<Op> {
+    let prot = || prop_oneof![3 => Just(3_u8), 1 => 0_u8..8];
+    let s = any::<u8>;
+    prop_oneof![
+        6 => (s(), at(mix), len(mix), what(mix), prot(), prop::bool::weighted(0.1), 0_u8..8, prop::bool::weighted(0.2))
+            .prop_map(|(space, at, len, what, prot, strict, place, populate)| Op::Map {
+                space, at, len, what, prot, strict, place, populate,
+            }),
+        1 => (s(), STACKS + 8..WINDOWS, 1_u8..4).prop_map(|(space, at, len)| Op::Stack { space, at, len }),
+        3 => (s(), at(mix), len(mix)).prop_map(|(space, at, len)| Op::Unmap { space, at, len }),
+        3 => (s(), at(mix), len(mix), prot()).prop_map(|(space, at, len, prot)| Op::Protect { space, at, len, prot }),
+        2 => (s(), at(mix), 0_u8..9, 0_u8..12, 0_u8..4, at(mix), prop::bool::weighted(0.2))
+            .prop_map(|(space, at, old, new, target, to, keep)| Op::Remap { space, at, old, new, target, to, keep }),
+        4 => (s(), at(mix), len(mix), advice()).prop_map(|(space, at, len, advice)| Op::Advise { space, at, len, advice }),
+        1 => (s(), at(mix), len(mix), any::<bool>()).prop_map(|(space, at, len, on)| Op::Lock { space, at, len, on }),
+    ]
+    .boxed()
+}
+
+/// Uses of memory.
+fn uses(mix: Mix) -> BoxedStrategy<Op> {
+    let (s, word) = (any::<u8>, || 0_u8..4);
+    prop_oneof![
+        8 => (s(), s(), at(mix), word()).prop_map(|(space, cpu, at, word)| Op::Read { space, cpu, at, word }),
+        12 => (s(), s(), at(mix), word()).prop_map(|(space, cpu, at, word)| Op::Write { space, cpu, at, word }),
+        1 => (s(), s(), at(mix)).prop_map(|(space, cpu, at)| Op::Fetch { space, cpu, at }),
+        1 => (s(), at(mix), word()).prop_map(|(space, at, word)| Op::Peek { space, at, word }),
+        1 => (s(), at(mix), word()).prop_map(|(space, at, word)| Op::Poke { space, at, word }),
+        2 => (s(), s()).prop_map(|(cpu, at)| Op::Speculate { cpu, at }),
+    ]
+    .boxed()
+}
+
+fn files() -> BoxedStrategy<Op> {
+    let s = any::<u8>;
+    prop_oneof![
+        3 => (s(), 0_u8..16, 0_u8..4).prop_map(|(file, page, word)| Op::WriteFile { file, page, word }),
+        1 => (s(), 0_u8..16, 0_u8..4).prop_map(|(file, page, word)| Op::ReadFile { file, page, word }),
+        2 => (s(), s()).prop_map(|(file, eighths)| Op::Truncate { file, eighths }),
+        1 => (s(), s(), 0_u8..24).prop_map(|(file, from, len)| Op::Punch { file, from, len }),
+    ]
+    .boxed()
+}
+
+/// What happens by itself.
+fn havoc() -> BoxedStrategy<Op> {
+    prop_oneof![
+        3 => any::<u16>().prop_map(|nth| Op::Scan { nth }),
+        1 => Just(Op::ScanAll),
+        1 => any::<u8>().prop_map(|space| Op::DropTables { space }),
+        2 => any::<u8>().prop_map(|space| Op::Maintain { space }),
+        2 => Just(Op::Tick),
+        1 => Just(Op::Compare),
+    ]
+    .boxed()
+}
+
+/// An operation.
+pub fn op(mix: Mix) -> BoxedStrategy<Op> {
+    let (m, u, f, h, forks, exits) = match mix {
+        Mix::All => (8, 16, 2, 4, 2, 1),
+        Mix::Forks => (2, 16, 1, 4, 5, 3),
+        Mix::Files => (6, 16, 8, 3, 1, 1),
+    };
+    prop_oneof![
+        m => maps(mix),
+        u => uses(mix),
+        f => files(),
+        h => havoc(),
+        forks => any::<u8>().prop_map(|space| Op::Fork { space }),
+        exits => any::<u8>().prop_map(|space| Op::Exit { space }),
+    ]
+    .boxed()
+}
