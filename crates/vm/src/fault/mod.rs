@@ -405,7 +405,14 @@ impl<M: Machine> Attempt<'_, M> {
                 &check,
             );
             let step = match entered {
-                Ok(_) => Step::Done,
+                Ok(_) => {
+                    if self.chain.layers().len() > 1 {
+                        // A scan may have taken an older page's entry out and not flushed yet: nobody may read that
+                        // page once this write is seen.
+                        gather.settle(self.space.pmap());
+                    }
+                    Step::Done
+                }
                 Err(EnterError::Occupied(old)) => {
                     replace = Some(old.pfn());
                     continue;

@@ -1,8 +1,10 @@
 //! Legal havoc: what may happen at any moment, made to happen.
 
+use crate::object::Object;
 use crate::object::unbusy;
 use crate::page::{Flags, Pfn, owner};
 use crate::rmap;
+use crate::rmap::ReverseMap;
 use crate::space::Space;
 use crate::tlb::Gather;
 use crate::{Machine, Vm};
@@ -34,11 +36,9 @@ impl<M: Machine> Vm<M> {
                 let mut gather = Gather::new();
                 let removed = rmap::remove_all(self, object, page.index(), pfn, &mut gather);
                 gather.finish(self);
-                debug_assert!(
-                    !page
-                        .flags()
-                        .intersects(Flags::MAPPED | Flags::MULTI | Flags::WRITEABLE)
-                );
+                if cfg!(debug_assertions) {
+                    self.assert_unmapped(object, page.index(), pfn);
+                }
                 let counts = self.stats.get(&pin);
                 counts.scans.add(1);
                 counts.scan_removed.add(removed as u64);
@@ -47,6 +47,18 @@ impl<M: Machine> Vm<M> {
         };
         unbusy(self, page);
         outcome
+    }
+
+    /// Looks once more at every place. The caller holds the page hard-busy since before it removed it; so its flags may
+    /// be set again, by faults that then find it busy, but no entry can come back.
+    fn assert_unmapped(&self, object: &Object, index: u32, pfn: Pfn) {
+        self.rmap.scan(object, index, &mut |pmap, va| {
+            let entry = pmap.lookup(self, &ksync::pin(), va);
+            assert!(
+                entry.is_none_or(|pte| pte.pfn() != pfn),
+                "{pfn:?} is still mapped at {va:#x} after its removal"
+            );
+        });
     }
 }
 
