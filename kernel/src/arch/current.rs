@@ -8,10 +8,11 @@
 use core::marker::PhantomData;
 use core::ops::Deref;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use ksync::{HeldLocks, Parker, Platform};
 
-use super::{cpu, irq, percpu, preempt, time};
+use super::{MAX_CPUS, cpu, irq, percpu, preempt, time};
 use crate::kern::{Thread, upcall};
 
 /// The running thread, as seen by itself.
@@ -64,6 +65,35 @@ pub fn try_current() -> Option<Current> {
 #[inline]
 pub fn set_current(thread: &Thread) {
     percpu::set_current(core::ptr::from_ref(thread).cast_mut().cast());
+}
+
+/// Which CPUs are in an interrupt handler that takes locks.  Own CPU.
+static HANDLING: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
+/// Locks that such a handler holds.  Own CPU.
+static HANDLER_HELD: [HeldLocks; MAX_CPUS] = [const { HeldLocks::new() }; MAX_CPUS];
+
+/// An interrupt handler at work.
+///
+/// Its locks are ordered among themselves.  Those that the interrupted thread holds do not count: a
+/// handler takes only locks that threads take with interrupts off, so none that it waits for is held
+/// below it.
+pub struct Handler {
+    cpu: usize,
+}
+
+impl Handler {
+    /// Called at the beginning, with interrupts off.
+    pub fn begin() -> Self {
+        let cpu = cpu::id();
+        HANDLING[cpu].store(true, Ordering::Relaxed);
+        Handler { cpu }
+    }
+}
+
+impl Drop for Handler {
+    fn drop(&mut self) {
+        HANDLING[self.cpu].store(false, Ordering::Relaxed);
+    }
 }
 
 /// This machine under the locks of `ksync`.
@@ -130,6 +160,10 @@ impl Platform for Machine {
     }
 
     fn with_held(f: &mut dyn FnMut(&HeldLocks)) {
+        let cpu = cpu::id();
+        if HANDLING[cpu].load(Ordering::Relaxed) {
+            return f(&HANDLER_HELD[cpu]);
+        }
         match try_current() {
             Some(me) => f(me.held()),
             None => f(&BOOT_HELD),

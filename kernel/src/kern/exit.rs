@@ -89,10 +89,20 @@ fn finish_thread(code: u32) {
 
 fn clear_child_tid(me: &Current) {
     let addr = me.clear_child_tid.swap(0, Ordering::Relaxed);
-    // Only another user of the memory could look; the last one's word need not be written.
-    if addr != 0 && crate::uaccess::UserPtr::<u32>::new(addr).write(&0).is_ok() {
+    if addr != 0
+        && someone_else_maps(me)
+        && crate::uaccess::UserPtr::<u32>::new(addr).write(&0).is_ok()
+    {
         futex::wake_exited(addr);
     }
+}
+
+/// Whether anybody else could see the memory: its last user's word need not be written, which
+/// would cost most children a copy of a page.
+fn someone_else_maps(me: &Current) -> bool {
+    let p = me.process();
+    // Two: the process's and the one taken here.
+    p.thread_count() > 1 || p.user_space().is_some_and(|s| Arc::strong_count(&s) > 2)
 }
 
 /// The last thread has left.

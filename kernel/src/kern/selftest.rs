@@ -18,6 +18,11 @@ pub(super) fn run() {
     sleeps();
     spread();
     mutex_contention();
+    kprintln!(
+        "selftest: a thread takes {} bytes, a process {}",
+        size_of::<super::Thread>(),
+        size_of::<super::Process>()
+    );
     kprintln!("selftest: scheduler passed on {} CPUs", arch::cpu::count());
 }
 
@@ -201,8 +206,9 @@ fn spread() {
     for cpu in 0..n {
         let (s, l) = (seen.clone(), latch.clone());
         spawn("busy", None, move || {
-            let end = time::monotonic_ns() + time::SECOND / 10;
-            while time::monotonic_ns() < end {
+            let end = time::monotonic_ns() + 10 * time::SECOND;
+            let all = u64::MAX >> (64 - n.min(64));
+            while time::monotonic_ns() < end && s.load(Ordering::Relaxed) != all {
                 s.fetch_or(1 << (ksync::pin().cpu() % 64), Ordering::Relaxed);
             }
             l.arrive();

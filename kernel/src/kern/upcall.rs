@@ -124,11 +124,13 @@ pub fn user_exception(frame: &mut TrapFrame, vector: u64, _error: u64) {
 
 /// The timer's interrupt.  Interrupts are off.
 pub fn timer_expired(from_user: bool) {
+    let _handler = arch::current::Handler::begin();
     sched::timer_interrupt(from_user);
 }
 
 /// Another CPU asks for a look at the run queue.  Interrupts are off.
 pub fn reschedule_ipi() {
+    let _handler = arch::current::Handler::begin();
     sched::reschedule_interrupt();
 }
 
@@ -153,6 +155,7 @@ pub fn preempt_check() {
 
 /// A byte from the console.  Interrupts are off.
 pub fn serial_input(byte: u8) {
+    let _handler = arch::current::Handler::begin();
     super::serial::received(byte);
 }
 

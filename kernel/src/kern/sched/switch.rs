@@ -189,7 +189,7 @@ pub fn finish_switch() {
         Reason::Yield => {
             // Behind those that wait now.
             prev.sched
-                .set_vt(prev.sched.vt() + (1 << queue::BUCKET_SHIFT));
+                .set_vt(prev.sched.vt().max(1 << queue::BUCKET_SHIFT));
             enqueue(&pin, balance::allowed(&pin, prev), prev, false);
         }
         Reason::Preempt | Reason::Idle => enqueue(&pin, balance::allowed(&pin, prev), prev, false),
