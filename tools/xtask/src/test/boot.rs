@@ -4,7 +4,7 @@
 //! machines run at once as the host has CPUs for, so that one test does not starve another into its limit.
 
 use super::Totals;
-use super::spec::{On, Spec};
+use super::spec::{Line, On, Spec};
 use crate::options::{Options, Profile};
 use crate::progress::{Step, step};
 use crate::qemu::{self, Serial};
@@ -13,8 +13,9 @@ use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ChildStdin, Stdio};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -217,6 +218,40 @@ fn read_console(log: &Path) -> String {
     )
 }
 
+/// Types the lines of a test at the console, each once its cue has appeared.
+struct Typist<'a> {
+    lines: std::slice::Iter<'a, Line>,
+    next: Option<&'a Line>,
+    /// Bytes of the console before which cues have been found.
+    heard: usize,
+    keyboard: Option<ChildStdin>,
+}
+
+impl Typist<'_> {
+    fn listen(&mut self, log: &Path) {
+        let Some(keyboard) = &mut self.keyboard else {
+            return;
+        };
+        while let Some(line) = self.next.take().or_else(|| self.lines.next()) {
+            let console = read_console(log);
+            let Some(at) = console
+                .get(self.heard..)
+                .and_then(|rest| rest.find(&line.after))
+            else {
+                self.next = Some(line);
+                return;
+            };
+            self.heard += at + line.after.len();
+            // Like a person: a key in the instant of the prompt may still meet the terminal's old settings.
+            std::thread::sleep(Duration::from_millis(300));
+            // A guest that has gone no longer reads; its console then lacks what the test expects.
+            let _ = keyboard
+                .write_all(line.keys.as_bytes())
+                .and_then(|()| keyboard.flush());
+        }
+    }
+}
+
 /// Boots once and judges what came of it.
 fn run_one(bench: &Bench, boot: &Boot) -> Result<Result<(), String>> {
     let Boot { spec, on, .. } = boot;
@@ -238,15 +273,27 @@ fn run_one(bench: &Bench, boot: &Boot) -> Result<Result<(), String>> {
     // QEMU's own complaints are kept apart: they are no sign that a guest ran.
     let complaints = log.with_extension("qemu");
     let (out, err) = (create(&log)?, create(&complaints)?);
+    let stdin = if spec.talk.is_empty() {
+        Stdio::null()
+    } else {
+        Stdio::piped()
+    };
     let mut child = command
-        .stdin(Stdio::null())
+        .stdin(stdin)
         .stdout(out)
         .stderr(err)
         .spawn()
         .context("cannot start QEMU")?;
     let began = Instant::now();
     let limit = Duration::from_secs(spec.timeout);
+    let mut typist = Typist {
+        lines: spec.talk.iter(),
+        next: None,
+        heard: 0,
+        keyboard: child.stdin.take(),
+    };
     let status = loop {
+        typist.listen(&log);
         if let Some(status) = child.try_wait()? {
             break status;
         }

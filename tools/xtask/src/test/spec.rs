@@ -43,10 +43,23 @@ pub struct Spec {
     /// Packages besides the default ones.
     #[serde(default)]
     pub packages: Vec<String>,
+    /// What a person types, each line after its cue.
+    #[serde(default)]
+    pub talk: Vec<Line>,
     /// Seconds for one boot.
     pub timeout: u64,
     /// The machines it is run on.
     pub on: Vec<On>,
+}
+
+/// Something typed at the console.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Line {
+    /// Typed once this has appeared after the cue before it.
+    pub after: String,
+    /// The keys.
+    pub keys: String,
 }
 
 /// One machine of a test.
