@@ -24,8 +24,8 @@ static RUNNING: AtomicU32 = AtomicU32::new(0);
 /// The boot CPU's way into the kernel, on its final stack, interrupts off.
 pub fn kmain(info: BootInfo) -> ! {
     let ncpus = info.ncpus;
-    let options = crate::boot::options(info.cmdline);
     crate::mm::init(&info);
+    let options = crate::boot::options(info.cmdline);
     ids::init(ncpus);
     timer::init(ncpus);
     sched::init(ncpus);
