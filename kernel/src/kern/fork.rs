@@ -254,7 +254,7 @@ fn new_thread(
     });
     // A child with its own memory keeps the alternate stack; a thread, which shares it, does not.
     if !has(raw::CLONE_VM) || has(raw::CLONE_VFORK) {
-        *new.altstack.lock() = *me.altstack.lock();
+        new.set_altstack(me.altstack());
     }
     if has(raw::CLONE_CHILD_CLEARTID) {
         new.clear_child_tid.store(args.child_tid, Ordering::Relaxed);

@@ -144,7 +144,8 @@ impl ActionTable {
     /// Sets the action of `signal`; returns the old one.
     pub fn set(&self, signal: u8, new: Action) -> Action {
         // Room first: the allocator is not entered with the lock held.
-        let mut room = Vec::with_capacity(self.entries.lock().len() + 1);
+        let len = self.entries.lock().len();
+        let mut room = Vec::with_capacity(len + 1);
         let mut entries = self.entries.lock();
         let at = entries.iter().position(|(s, _)| *s == signal);
         let old = match at {
