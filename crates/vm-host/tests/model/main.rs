@@ -63,3 +63,59 @@ proptest! {
         play(&ops, period);
     }
 }
+
+/// The pages of a stack's unmapped end live on in the object that a child shares.
+#[test]
+fn a_stack_that_grows_again_shows_no_old_page() {
+    let write = |at| Op::Write {
+        space: 0,
+        cpu: 0,
+        at,
+        word: 0,
+    };
+    play(
+        &[
+            Op::Stack {
+                space: 0,
+                at: 56,
+                len: 1,
+            },
+            write(50),
+            Op::Fork { space: 0 },
+            Op::Unmap {
+                space: 0,
+                at: 48,
+                len: 3,
+            },
+            write(48),
+            Op::Compare,
+        ],
+        0,
+    );
+}
+
+/// Below the place where the first write after a fork found the stack's end.
+#[test]
+fn scans_find_what_a_stack_grew_by_after_a_fork() {
+    let write = |at| Op::Write {
+        space: 0,
+        cpu: 0,
+        at,
+        word: 0,
+    };
+    play(
+        &[
+            Op::Stack {
+                space: 0,
+                at: 56,
+                len: 1,
+            },
+            write(56),
+            Op::Fork { space: 0 },
+            write(56),
+            write(50),
+            Op::ScanAll,
+        ],
+        0,
+    );
+}

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use vm::object::ObjectRef;
+use vm::space::Chaos;
 use vm::space::{Advice, MapArgs, MapFlags, RemapArgs, RemapTarget, Source, Space, USER_LOW};
-use vm::{EntryFlags, FaultError, MapProt, VmError};
+use vm::{EntryFlags, FaultError, MapProt, Pfn, VmError};
 use vm_host::lab::kind;
 use vm_host::model::{self, Model, WORDS};
 use vm_host::{Access, Lab};
@@ -241,12 +242,19 @@ impl Player {
                 self.files[f].punch(&self.lab.vm, from, len);
             }
             Op::Scan { nth } => {
-                self.lab.vm.chaos_scan(self.lab.frame(nth.into()));
+                let pfn = self.lab.frame(nth.into());
+                if let Chaos::Removed(_) = self.lab.vm.chaos_scan(pfn) {
+                    assert!(
+                        !self.mapped_frames().contains(&pfn),
+                        "a scan missed a mapping of {pfn:?}"
+                    );
+                }
             }
             Op::ScanAll => {
                 for n in 0..FRAMES {
                     self.lab.vm.chaos_scan(self.lab.frame(n));
                 }
+                assert_eq!(self.mapped_frames(), [], "scans missed mappings");
             }
             Op::Speculate { cpu, at } => {
                 let cpu = usize::from(cpu) % CPUS;
@@ -272,6 +280,27 @@ impl Player {
             Op::Compare => self.compare(),
             _ => unreachable!("played by `act`"),
         }
+    }
+
+    /// The frames that the spaces map now.
+    fn mapped_frames(&self) -> Vec<Pfn> {
+        let pin = ksync::pin();
+        let mut frames = Vec::new();
+        for (space, model) in self.spaces.iter().zip(&self.model.spaces) {
+            let (Some(space), Some(model)) = (space, model) else {
+                continue;
+            };
+            let ptes = model
+                .pages
+                .keys()
+                .map(|at| space.pmap().lookup(&self.lab.vm, &pin, at * PAGE));
+            frames.extend(ptes.flatten().map(|pte| pte.pfn()));
+            assert!(
+                space.pmap().resident(&self.lab.vm) <= model.pages.len(),
+                "more is resident than mapped"
+            );
+        }
+        frames
     }
 
     fn space(&self, space: usize) -> Arc<Space> {

@@ -46,13 +46,7 @@ impl Space {
         if !entry.chain_slot().is_none() {
             return Ok(());
         }
-        // What grows down counts from its top, so that indexes stay small and growth needs no new object.
-        let relation = if entry.flags().contains(EntryFlags::GROWSDOWN) {
-            Relation::down(entry.end())
-        } else {
-            Relation::up(entry.start(), 0)
-        };
-        let layer = Backing::attach_anon(vm, self.pmap_arc(), relation)?;
+        let layer = Backing::attach_anon(vm, self.pmap_arc(), relation(entry))?;
         entry.set_chain(vm, Some(Chain::of(layer)));
         Ok(())
     }
@@ -70,7 +64,7 @@ impl Space {
             entry.set_needs_copy(false);
             return Ok(());
         }
-        let front = Backing::attach_anon(vm, self.pmap_arc(), Relation::up(entry.start(), 0))?;
+        let front = Backing::attach_anon(vm, self.pmap_arc(), relation(entry))?;
         let new = old.shadowed_by(front);
         // The chain before the state: a fault that sees the new state sees the new chain.
         entry.succeed(vm, &pin, old, new);
@@ -97,11 +91,24 @@ impl Space {
             .tree()
             .last_starting_below(entry.start())
             .map_or(0, |e| e.end());
-        let too_long = entry.end() - va > self.stack_limit();
+        let mut top = entry.end();
+        while let Some(next) = map
+            .find(top)
+            .filter(|e| e.flags().contains(EntryFlags::GROWSDOWN))
+        {
+            top = next.end();
+        }
+        let too_long = top - va > self.stack_limit();
         if too_long || va < below.saturating_add(GUARD_GAP) || va < map.low() {
             return Err(FaultError::NotMapped);
         }
         let mut args = entry.args();
+        if !is_fresh(&entry, va) {
+            // Pages of a part that was unmapped are still there, for the sake of another space.
+            (args.start, args.end) = (va, entry.start());
+            map.insert(vm, rust_alloc::vec![MapEntry::new(args, None, false)]);
+            return Ok(false);
+        }
         args.start = va;
         map.replace_one(vm, &entry, args);
         Ok(false)
@@ -124,4 +131,28 @@ impl Space {
         }
         self.collapse(vm, map, entry)
     }
+}
+
+/// Where the addresses of a new anonymous layer lie in its object. What grows down counts from its top, so that
+/// indexes stay small and growth needs no new object.
+fn relation(entry: &MapEntry) -> Relation {
+    if entry.flags().contains(EntryFlags::GROWSDOWN) {
+        Relation::down(entry.end())
+    } else {
+        Relation::up(entry.start(), 0)
+    }
+}
+
+/// Whether no layer of an entry has a page in `va..` up to the entry, and each has room for them.
+fn is_fresh(entry: &MapEntry, va: u64) -> bool {
+    let pin = ksync::pin();
+    let start = entry.start();
+    entry.chain(&pin).is_none_or(|chain| {
+        chain.layers().iter().all(|layer| {
+            let (first, last) = layer.relation().indexes(va, start);
+            let object = layer.object(&pin);
+            layer.relation().holds(va, start)
+                && object.is_some_and(|object| object.next_resident(first, last).is_none())
+        })
+    })
 }

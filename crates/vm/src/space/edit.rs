@@ -220,7 +220,7 @@ impl<'s> Locked<'s> {
     }
 
     /// Adds entries, ascending, where nothing is mapped.
-    pub(super) fn insert<M: Machine>(&mut self, vm: &Vm<M>, new: Vec<Arc<MapEntry>>) {
+    pub(crate) fn insert<M: Machine>(&mut self, vm: &Vm<M>, new: Vec<Arc<MapEntry>>) {
         if let (Some(first), Some(last)) = (new.first(), new.last()) {
             let (start, end) = (first.start(), last.end());
             self.commit(
