@@ -38,12 +38,17 @@ pub trait ReverseMap: Default + Send + Sync + 'static {
     fn scan(&self, object: &Object, index: u32, visit: &mut dyn FnMut(&Pmap, u64));
 }
 
-/// The reverse map in use.
 #[cfg(not(feature = "naive-rmap"))]
-pub type Map = ByBacking;
-/// The reverse map in use.
+type Chosen = ByBacking;
 #[cfg(feature = "naive-rmap")]
-pub type Map = naive::ByPage;
+type Chosen = naive::ByPage;
+
+/// The reverse map in use.
+#[cfg(not(feature = "faulty-rmap"))]
+pub type Map = Chosen;
+/// The reverse map in use.
+#[cfg(feature = "faulty-rmap")]
+pub type Map = faulty::Skipping<Chosen>;
 
 /// Finds entries through the backings attached to the object.
 #[derive(Default)]
@@ -252,6 +257,49 @@ mod naive {
             for (pmap, va) in &places {
                 visit(pmap, *va);
             }
+        }
+    }
+}
+
+#[cfg(feature = "faulty-rmap")]
+mod faulty {
+    //! A reverse map with a hole: shows that the tests would notice one.
+
+    use ksync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    use super::{Arc, Object, Pmap, ReverseMap};
+
+    /// One place in so many is left out.
+    const EVERY: u64 = 7;
+
+    /// Leaves out each [`EVERY`]-th place that `R` would visit.
+    #[derive(Default)]
+    pub struct Skipping<R> {
+        right: R,
+        visits: AtomicU64,
+    }
+
+    impl<R: ReverseMap> ReverseMap for Skipping<R> {
+        const PER_PAGE: bool = R::PER_PAGE;
+
+        fn enter(&self, object: &Object, index: u32, pmap: &Arc<Pmap>, va: u64) {
+            self.right.enter(object, index, pmap, va);
+        }
+
+        fn moved(&self, from: (&Object, u32), to: (&Object, u32)) {
+            self.right.moved(from, to);
+        }
+
+        fn remove(&self, pmap: &Arc<Pmap>, start: u64, end: u64) {
+            self.right.remove(pmap, start, end);
+        }
+
+        fn scan(&self, object: &Object, index: u32, visit: &mut dyn FnMut(&Pmap, u64)) {
+            self.right.scan(object, index, &mut |pmap, va| {
+                if self.visits.fetch_add(1, Relaxed) % EVERY != EVERY - 1 {
+                    visit(pmap, va);
+                }
+            });
         }
     }
 }
