@@ -25,7 +25,7 @@ ksync::lock_class!(pub PosLock, "file position", rank = 40);
 
 /// Flags of open(2) and fcntl(2), as x86-64 numbers them.
 pub mod o {
-    #![expect(missing_docs, reason = "the names are those of open(2)")]
+    //! The names are those of open(2).
     pub const ACCMODE: u32 = 3;
     pub const RDONLY: u32 = 0;
     pub const WRONLY: u32 = 1;

@@ -22,7 +22,7 @@ ksync::lock_class!(pub FifoLock, "fifo", rank = 51);
 
 /// File type and permission bits, as in `st_mode`.
 pub mod mode {
-    #![expect(missing_docs, reason = "the names are those of inode(7)")]
+    //! The names are those of inode(7).
     pub const FMT: u32 = 0o170_000;
     pub const SOCK: u32 = 0o140_000;
     pub const LNK: u32 = 0o120_000;
@@ -136,7 +136,7 @@ pub fn now() -> Nanos {
 
 /// The attributes of an inode at one moment.
 #[derive(Clone, Copy, Debug)]
-#[expect(missing_docs, reason = "the names are those of stat(2)")]
+
 pub struct Attr {
     pub ino: u64,
     pub dev: u64,

@@ -19,7 +19,7 @@ ksync::lock_class!(pub MountLock, "mount table", rank = 42);
 
 /// Mount flags, as mount(2) numbers them.
 pub mod flag {
-    #![expect(missing_docs, reason = "the names are those of mount(2)")]
+    //! The names are those of mount(2).
     pub const RDONLY: u32 = 1;
     pub const NOSUID: u32 = 2;
     pub const NODEV: u32 = 4;

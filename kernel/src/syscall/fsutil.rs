@@ -68,7 +68,7 @@ pub fn fault(_: UserFault) -> Errno {
 
 /// Values of the `*at` calls.
 pub mod at {
-    #![expect(missing_docs, reason = "the names are those of openat(2)")]
+    //! The names are those of openat(2).
     pub const FDCWD: i32 = -100;
     pub const SYMLINK_NOFOLLOW: u32 = 0x100;
     pub const EACCESS: u32 = 0x200;
