@@ -142,6 +142,7 @@ pub fn before_user_return(frame: &mut UserFrame) {
     if arch::preempt::need_resched()
         || me.signal_pending()
         || me.wants_mask_back()
+        || signal::may_want_restart(frame)
         || sched::reclaim_due()
     {
         signal::before_user_return(frame);

@@ -38,6 +38,14 @@ fn wanted(frame: &UserFrame) -> Restart {
     }
 }
 
+/// Whether the frame may hold a call that asks for a restart: the exact test is [`wanted`].
+#[inline]
+pub(in super::super) fn may_want_restart(frame: &UserFrame) -> bool {
+    const FIRST: u64 = Errno::ERESTART_RESTARTBLOCK.as_return();
+    const COUNT: u64 = 516 - 512 + 1;
+    frame.rax.wrapping_sub(FIRST) < COUNT
+}
+
 /// Bytes of the `syscall` instruction.
 const SYSCALL_LEN: u64 = 2;
 
@@ -63,6 +71,8 @@ pub fn before_user_return(frame: &mut UserFrame) {
             arch::irq::disable();
         }
         if !me.signal_pending() && !me.has(flag::RESTORE_MASK) {
+            // Stopped and continued, or the signal went to another thread: no handler runs.
+            finish_call(&me, frame);
             return;
         }
         arch::irq::enable();

@@ -17,7 +17,7 @@ use core::sync::atomic::Ordering;
 
 pub use action::{Action, ActionTable, Disposition, SA_NOCLDSTOP, SA_NOCLDWAIT};
 pub use deliver::before_user_return;
-pub(super) use deliver::deliver_fault;
+pub(super) use deliver::{deliver_fault, may_want_restart};
 pub use frame::sigreturn;
 pub use info::{SigFields, SigInfo, code};
 pub use pending::Pending;
