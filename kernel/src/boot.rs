@@ -32,12 +32,48 @@ pub struct Options {
 
 /// Names that a Linux kernel takes for itself and that mean nothing here, so init must not see them.
 const IGNORED: &[&[u8]] = &[
-    b"console", b"quiet", b"debug", b"loglevel", b"ro", b"rw", b"root", b"rootfstype", b"rootflags",
-    b"rootwait", b"maxcpus", b"nr_cpus", b"nosmp", b"mitigations", b"pti", b"nopti", b"kaslr", b"nokaslr",
-    b"earlyprintk", b"earlycon", b"transparent_hugepage", b"cgroup_disable", b"noapic", b"nolapic",
-    b"acpi", b"pci", b"reboot", b"tsc", b"clocksource", b"lpj", b"initrd", b"BOOT_IMAGE", b"apparmor",
-    b"selinux", b"security", b"nowatchdog", b"isolcpus", b"nohz", b"random.trust_cpu", b"printk.time",
-    b"ignore_loglevel", b"keep_bootcon",
+    b"console",
+    b"quiet",
+    b"debug",
+    b"loglevel",
+    b"ro",
+    b"rw",
+    b"root",
+    b"rootfstype",
+    b"rootflags",
+    b"rootwait",
+    b"maxcpus",
+    b"nr_cpus",
+    b"nosmp",
+    b"mitigations",
+    b"pti",
+    b"nopti",
+    b"kaslr",
+    b"nokaslr",
+    b"earlyprintk",
+    b"earlycon",
+    b"transparent_hugepage",
+    b"cgroup_disable",
+    b"noapic",
+    b"nolapic",
+    b"acpi",
+    b"pci",
+    b"reboot",
+    b"tsc",
+    b"clocksource",
+    b"lpj",
+    b"initrd",
+    b"BOOT_IMAGE",
+    b"apparmor",
+    b"selinux",
+    b"security",
+    b"nowatchdog",
+    b"isolcpus",
+    b"nohz",
+    b"random.trust_cpu",
+    b"printk.time",
+    b"ignore_loglevel",
+    b"keep_bootcon",
 ];
 
 /// Splits the line into words; double quotes keep blanks together.
@@ -65,7 +101,10 @@ fn number(value: &[u8]) -> Option<i64> {
 
 /// Reads the line.  Called before the heap is up only for its raw bytes, so it comes after `mm::init`.
 pub fn options(line: &[u8]) -> Options {
-    let mut o = Options { cmdline: line.to_vec(), ..Options::default() };
+    let mut o = Options {
+        cmdline: line.to_vec(),
+        ..Options::default()
+    };
     let mut rdinit = None;
     let mut rest = false;
     for word in words(line) {
@@ -85,7 +124,9 @@ pub fn options(line: &[u8]) -> Options {
             (b"selftest", None) => o.selftest = true,
             (b"vmchaos", None) => o.vmchaos = true,
             (b"leakcheck", None) => o.leakcheck = true,
-            (b"failalloc", Some(v)) => o.failalloc = number(v).unwrap_or(0).clamp(0, i64::from(u32::MAX)) as u32,
+            (b"failalloc", Some(v)) => {
+                o.failalloc = number(v).unwrap_or(0).clamp(0, i64::from(u32::MAX)) as u32
+            }
             (b"norandmaps", None) => mm::no_aslr(),
             (b"panic", Some(v)) => arch::panic::set_timeout(number(v).unwrap_or(0)),
             (b"pantala.exit", Some(v)) => o.exit_debug = v == b"debug",

@@ -11,8 +11,8 @@ use core::marker::PhantomData;
 
 use zerocopy::{FromBytes, IntoBytes};
 
-pub use crate::arch::user::UserFault;
 use crate::arch::user;
+pub use crate::arch::user::UserFault;
 
 /// One past the highest address that a user program may name.
 pub const USER_END: u64 = 0x0000_7fff_ffff_f000;
@@ -35,7 +35,10 @@ impl<T> Copy for UserPtr<T> {}
 impl<T> UserPtr<T> {
     /// Takes a raw argument for a pointer; nothing is checked.
     pub const fn new(addr: u64) -> Self {
-        UserPtr { addr, _of: PhantomData }
+        UserPtr {
+            addr,
+            _of: PhantomData,
+        }
     }
 
     /// The raw address.
@@ -50,7 +53,10 @@ impl<T> UserPtr<T> {
 
     /// The pointer `n` elements on.  A wrap-around is caught by the copy.
     pub const fn add(self, n: usize) -> Self {
-        UserPtr::new(self.addr.wrapping_add((n as u64).wrapping_mul(size_of::<T>() as u64)))
+        UserPtr::new(
+            self.addr
+                .wrapping_add((n as u64).wrapping_mul(size_of::<T>() as u64)),
+        )
     }
 
     /// The same address as a pointer to something else.
@@ -76,7 +82,11 @@ impl<T: IntoBytes + zerocopy::Immutable> UserPtr<T> {
 
     /// Copies the value out unless the program gave no pointer.
     pub fn write_if_some(self, value: &T) -> Result<(), UserFault> {
-        if self.is_null() { Ok(()) } else { self.write(value) }
+        if self.is_null() {
+            Ok(())
+        } else {
+            self.write(value)
+        }
     }
 }
 
@@ -97,7 +107,9 @@ impl UserRange {
 
     /// Whether the range lies in the user half (it may still be unmapped).
     pub fn is_user(self) -> bool {
-        self.addr.checked_add(self.len as u64).is_some_and(|end| end <= USER_END)
+        self.addr
+            .checked_add(self.len as u64)
+            .is_some_and(|end| end <= USER_END)
     }
 
     /// Drops the first `n` bytes.
@@ -146,7 +158,8 @@ pub fn read_cstr(addr: u64, max: usize) -> Result<Vec<u8>, StrError> {
         if want == 0 {
             return Err(StrError::TooLong);
         }
-        buf.try_reserve_exact(want).map_err(|_| StrError::NoMemory)?;
+        buf.try_reserve_exact(want)
+            .map_err(|_| StrError::NoMemory)?;
         buf.resize(have + want, 0);
         let from = addr.wrapping_add(have as u64);
         if let Some(len) = user::strncpy_in(&mut buf[have..], from).map_err(|_| StrError::Fault)? {

@@ -43,7 +43,11 @@ impl IoBuf<'_> {
         let left = ranges.iter().map(|r| r.len).sum();
         ranges.reverse();
         let head = ranges.pop().unwrap_or(UserRange::new(0, 0));
-        IoBuf::Vector { head, rest: ranges, left }
+        IoBuf::Vector {
+            head,
+            rest: ranges,
+            left,
+        }
     }
 
     /// Bytes still to be moved.

@@ -78,7 +78,12 @@ impl Header {
         if h.e_phentsize as usize != PHDR_LEN || phnum == 0 || phnum > PHDR_MAX {
             return Err(ElfError::BadHeaders);
         }
-        Ok(Header { relocatable: h.e_type == ET_DYN, entry: h.e_entry, phoff: h.e_phoff, phnum })
+        Ok(Header {
+            relocatable: h.e_type == ET_DYN,
+            entry: h.e_entry,
+            phoff: h.e_phoff,
+            phnum,
+        })
     }
 
     /// Bytes of the program header table.
@@ -88,7 +93,9 @@ impl Header {
 
     /// Whether the table lies within a file of `file_len` bytes.
     pub fn table_in(&self, file_len: u64) -> bool {
-        self.phoff.checked_add(self.table_len() as u64).is_some_and(|end| end <= file_len)
+        self.phoff
+            .checked_add(self.table_len() as u64)
+            .is_some_and(|end| end <= file_len)
     }
 }
 
@@ -182,7 +189,10 @@ impl Image {
         match p.p_type {
             PT_LOAD if p.p_memsz > 0 => self.take_load(p, header, file_len),
             PT_INTERP => {
-                let end = p.p_offset.checked_add(p.p_filesz).ok_or(ElfError::Truncated)?;
+                let end = p
+                    .p_offset
+                    .checked_add(p.p_filesz)
+                    .ok_or(ElfError::Truncated)?;
                 if p.p_filesz < 2 || p.p_filesz > INTERP_MAX {
                     return Err(ElfError::BadInterp);
                 }
@@ -204,14 +214,29 @@ impl Image {
         }
     }
 
-    fn take_load(&mut self, p: &ProgramHeader, header: &Header, file_len: u64) -> Result<(), ElfError> {
-        let end = p.p_vaddr.checked_add(p.p_memsz).ok_or(ElfError::BadSegment)?;
-        let file_end = p.p_offset.checked_add(p.p_filesz).ok_or(ElfError::Truncated)?;
+    fn take_load(
+        &mut self,
+        p: &ProgramHeader,
+        header: &Header,
+        file_len: u64,
+    ) -> Result<(), ElfError> {
+        let end = p
+            .p_vaddr
+            .checked_add(p.p_memsz)
+            .ok_or(ElfError::BadSegment)?;
+        let file_end = p
+            .p_offset
+            .checked_add(p.p_filesz)
+            .ok_or(ElfError::Truncated)?;
         if file_end > file_len {
             return Err(ElfError::Truncated);
         }
         // A position-independent image still has its base to come, and that must fit as well.
-        let room = if self.relocatable { USER_END / 2 } else { USER_END };
+        let room = if self.relocatable {
+            USER_END / 2
+        } else {
+            USER_END
+        };
         let congruent = p.p_filesz == 0 || p.p_vaddr % PAGE == p.p_offset % PAGE;
         if end > room || p.p_filesz > p.p_memsz || !congruent {
             return Err(ElfError::BadSegment);
@@ -219,7 +244,11 @@ impl Image {
         if p.p_align > 1 && !p.p_align.is_power_of_two() {
             return Err(ElfError::BadSegment);
         }
-        if self.segments.last().is_some_and(|last| last.vaddr + last.mem_len > p.p_vaddr) {
+        if self
+            .segments
+            .last()
+            .is_some_and(|last| last.vaddr + last.mem_len > p.p_vaddr)
+        {
             return Err(ElfError::Overlap);
         }
         let table = p.p_offset..file_end;
@@ -227,7 +256,9 @@ impl Image {
             self.phdr_vaddr = Some(p.p_vaddr + (header.phoff - p.p_offset));
         }
         self.align = self.align.max(p.p_align.min(1 << 30));
-        self.segments.try_reserve(1).map_err(|_| ElfError::NoMemory)?;
+        self.segments
+            .try_reserve(1)
+            .map_err(|_| ElfError::NoMemory)?;
         self.segments.push(Segment {
             vaddr: p.p_vaddr,
             offset: p.p_offset,

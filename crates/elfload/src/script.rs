@@ -17,10 +17,14 @@ fn blank(b: &u8) -> bool {
 }
 
 fn trim(mut s: &[u8]) -> &[u8] {
-    while let [b, rest @ ..] = s && blank(b) {
+    while let [b, rest @ ..] = s
+        && blank(b)
+    {
         s = rest;
     }
-    while let [rest @ .., b] = s && blank(b) {
+    while let [rest @ .., b] = s
+        && blank(b)
+    {
         s = rest;
     }
     s
@@ -51,10 +55,34 @@ mod tests {
     #[test]
     fn splits_lines() {
         let s = |l| parse(l).unwrap().unwrap();
-        assert_eq!(s(b"#!/bin/sh\necho"), Script { interp: b"/bin/sh", arg: None });
-        assert_eq!(s(b"#! /bin/sh \t\n"), Script { interp: b"/bin/sh", arg: None });
-        assert_eq!(s(b"#!/usr/bin/env  bash -x \n"), Script { interp: b"/usr/bin/env", arg: Some(b"bash -x") });
-        assert_eq!(s(b"#!/bin/sh"), Script { interp: b"/bin/sh", arg: None });
+        assert_eq!(
+            s(b"#!/bin/sh\necho"),
+            Script {
+                interp: b"/bin/sh",
+                arg: None
+            }
+        );
+        assert_eq!(
+            s(b"#! /bin/sh \t\n"),
+            Script {
+                interp: b"/bin/sh",
+                arg: None
+            }
+        );
+        assert_eq!(
+            s(b"#!/usr/bin/env  bash -x \n"),
+            Script {
+                interp: b"/usr/bin/env",
+                arg: Some(b"bash -x")
+            }
+        );
+        assert_eq!(
+            s(b"#!/bin/sh"),
+            Script {
+                interp: b"/bin/sh",
+                arg: None
+            }
+        );
         assert_eq!(parse(b"\x7fELF"), None);
         assert_eq!(parse(b"#"), None);
         assert_eq!(parse(b"#!\n"), Some(None));

@@ -80,7 +80,10 @@ pub struct Strings {
 impl Strings {
     /// None yet.
     pub const fn new() -> Self {
-        Strings { bytes: Vec::new(), count: 0 }
+        Strings {
+            bytes: Vec::new(),
+            count: 0,
+        }
     }
 
     /// Adds one string; `s` has no NUL.
@@ -89,7 +92,9 @@ impl Strings {
         if self.footprint().saturating_add(len + 8) > limit {
             return Err(StackError::TooBig);
         }
-        self.bytes.try_reserve(len).map_err(|_| StackError::NoMemory)?;
+        self.bytes
+            .try_reserve(len)
+            .map_err(|_| StackError::NoMemory)?;
         self.bytes.extend_from_slice(s);
         self.bytes.push(0);
         self.count += 1;
@@ -108,7 +113,9 @@ impl Strings {
         if out.bytes.len() + rest.len() + 8 * count > limit {
             return Err(StackError::TooBig);
         }
-        out.bytes.try_reserve(rest.len()).map_err(|_| StackError::NoMemory)?;
+        out.bytes
+            .try_reserve(rest.len())
+            .map_err(|_| StackError::NoMemory)?;
         out.bytes.extend_from_slice(rest);
         out.count = count;
         *self = out;
@@ -135,7 +142,10 @@ impl Strings {
         (0..self.count).map(move |_| {
             let start = at;
             let rest = &self.bytes[at..];
-            at += rest.iter().position(|&b| b == 0).map_or(rest.len(), |n| n + 1);
+            at += rest
+                .iter()
+                .position(|&b| b == 0)
+                .map_or(rest.len(), |n| n + 1);
             start
         })
     }
@@ -157,7 +167,13 @@ const PLATFORM: &[u8] = b"x86_64\0";
 
 impl StackImage {
     /// Lays out a stack that ends at `top` (exclusive, a multiple of 16).
-    pub fn build(top: u64, argv: &Strings, envp: &Strings, execfn: &[u8], aux: &AuxInfo) -> Result<StackImage, StackError> {
+    pub fn build(
+        top: u64,
+        argv: &Strings,
+        envp: &Strings,
+        execfn: &[u8],
+        aux: &AuxInfo,
+    ) -> Result<StackImage, StackError> {
         // Linux leaves one empty word at the very top.
         let execfn_at = top - 8 - (execfn.len() as u64 + 1);
         let env_at = execfn_at - envp.bytes.len() as u64;
@@ -170,7 +186,9 @@ impl StackImage {
 
         let len = (top - sp) as usize;
         let mut bytes = Vec::new();
-        bytes.try_reserve_exact(len).map_err(|_| StackError::NoMemory)?;
+        bytes
+            .try_reserve_exact(len)
+            .map_err(|_| StackError::NoMemory)?;
         bytes.resize(len, 0);
         let mut at = 0usize;
         let mut word = |value: u64| {
@@ -195,7 +213,12 @@ impl StackImage {
         put(args_at, &argv.bytes);
         put(env_at, &envp.bytes);
         put(execfn_at, execfn);
-        Ok(StackImage { bytes, sp, args: (args_at, env_at), env: (env_at, execfn_at) })
+        Ok(StackImage {
+            bytes,
+            sp,
+            args: (args_at, env_at),
+            env: (env_at, execfn_at),
+        })
     }
 }
 

@@ -14,7 +14,15 @@ struct Ph {
     align: u64,
 }
 
-const LOAD: Ph = Ph { kind: 1, flags: 5, offset: 0, vaddr: 0x400000, filesz: 0x1000, memsz: 0x1000, align: 0x1000 };
+const LOAD: Ph = Ph {
+    kind: 1,
+    flags: 5,
+    offset: 0,
+    vaddr: 0x400000,
+    filesz: 0x1000,
+    memsz: 0x1000,
+    align: 0x1000,
+};
 
 fn file(kind: u16, phs: &[Ph]) -> Vec<u8> {
     let mut f = vec![0u8; HEADER_LEN];
@@ -39,7 +47,9 @@ fn file(kind: u16, phs: &[Ph]) -> Vec<u8> {
 
 fn load(f: &[u8], file_len: u64) -> Result<Image, ElfError> {
     let h = Header::parse(f)?;
-    let table = f.get(HEADER_LEN..HEADER_LEN + h.table_len()).ok_or(ElfError::Truncated)?;
+    let table = f
+        .get(HEADER_LEN..HEADER_LEN + h.table_len())
+        .ok_or(ElfError::Truncated)?;
     Image::parse(&h, table, file_len)
 }
 
@@ -49,7 +59,14 @@ fn verdict(phs: &[Ph]) -> Result<Image, ElfError> {
 
 #[test]
 fn accepts_an_ordinary_file() {
-    let data = Ph { flags: 6, offset: 0x1800, vaddr: 0x402800, filesz: 0x100, memsz: 0x5000, ..LOAD };
+    let data = Ph {
+        flags: 6,
+        offset: 0x1800,
+        vaddr: 0x402800,
+        filesz: 0x100,
+        memsz: 0x5000,
+        ..LOAD
+    };
     let image = verdict(&[LOAD, data]).unwrap();
     assert_eq!(image.segments.len(), 2);
     assert_eq!(image.phdr_vaddr, Some(0x400040));
@@ -62,20 +79,103 @@ fn accepts_an_ordinary_file() {
 #[test]
 fn names_what_is_wrong() {
     let err = |phs: &[Ph]| verdict(phs).map(|_| ()).unwrap_err();
-    assert_eq!(err(&[Ph { filesz: 0x20000, memsz: 0x20000, ..LOAD }]), ElfError::Truncated);
-    assert_eq!(err(&[Ph { offset: u64::MAX - 0xfff, ..LOAD }]), ElfError::Truncated);
-    assert_eq!(err(&[Ph { vaddr: u64::MAX - 0xfff, memsz: 0x2000, ..LOAD }]), ElfError::BadSegment);
-    assert_eq!(err(&[Ph { vaddr: USER_END, ..LOAD }]), ElfError::BadSegment);
-    assert_eq!(err(&[Ph { vaddr: 0x400001, ..LOAD }]), ElfError::BadSegment);
-    assert_eq!(err(&[Ph { memsz: 0x800, ..LOAD }]), ElfError::BadSegment);
+    assert_eq!(
+        err(&[Ph {
+            filesz: 0x20000,
+            memsz: 0x20000,
+            ..LOAD
+        }]),
+        ElfError::Truncated
+    );
+    assert_eq!(
+        err(&[Ph {
+            offset: u64::MAX - 0xfff,
+            ..LOAD
+        }]),
+        ElfError::Truncated
+    );
+    assert_eq!(
+        err(&[Ph {
+            vaddr: u64::MAX - 0xfff,
+            memsz: 0x2000,
+            ..LOAD
+        }]),
+        ElfError::BadSegment
+    );
+    assert_eq!(
+        err(&[Ph {
+            vaddr: USER_END,
+            ..LOAD
+        }]),
+        ElfError::BadSegment
+    );
+    assert_eq!(
+        err(&[Ph {
+            vaddr: 0x400001,
+            ..LOAD
+        }]),
+        ElfError::BadSegment
+    );
+    assert_eq!(
+        err(&[Ph {
+            memsz: 0x800,
+            ..LOAD
+        }]),
+        ElfError::BadSegment
+    );
     assert_eq!(err(&[Ph { align: 3, ..LOAD }]), ElfError::BadSegment);
-    assert_eq!(err(&[LOAD, Ph { vaddr: 0x400000, ..LOAD }]), ElfError::Overlap);
-    assert_eq!(err(&[LOAD, Ph { vaddr: 0x300000, ..LOAD }]), ElfError::Overlap);
+    assert_eq!(
+        err(&[
+            LOAD,
+            Ph {
+                vaddr: 0x400000,
+                ..LOAD
+            }
+        ]),
+        ElfError::Overlap
+    );
+    assert_eq!(
+        err(&[
+            LOAD,
+            Ph {
+                vaddr: 0x300000,
+                ..LOAD
+            }
+        ]),
+        ElfError::Overlap
+    );
     assert_eq!(err(&[Ph { kind: 6, ..LOAD }]), ElfError::Empty);
-    assert_eq!(err(&[LOAD, Ph { kind: 3, filesz: 1, ..LOAD }]), ElfError::BadInterp);
-    assert_eq!(err(&[LOAD, Ph { kind: 3, offset: 0x10000, filesz: 20, ..LOAD }]), ElfError::Truncated);
-    assert_eq!(load(&file(1, &[LOAD]), 0x10000).unwrap_err(), ElfError::Foreign);
-    assert_eq!(load(&file(2, &[]), 0x10000).unwrap_err(), ElfError::BadHeaders);
+    assert_eq!(
+        err(&[
+            LOAD,
+            Ph {
+                kind: 3,
+                filesz: 1,
+                ..LOAD
+            }
+        ]),
+        ElfError::BadInterp
+    );
+    assert_eq!(
+        err(&[
+            LOAD,
+            Ph {
+                kind: 3,
+                offset: 0x10000,
+                filesz: 20,
+                ..LOAD
+            }
+        ]),
+        ElfError::Truncated
+    );
+    assert_eq!(
+        load(&file(1, &[LOAD]), 0x10000).unwrap_err(),
+        ElfError::Foreign
+    );
+    assert_eq!(
+        load(&file(2, &[]), 0x10000).unwrap_err(),
+        ElfError::BadHeaders
+    );
     assert_eq!(load(b"\x7fELF", 4).unwrap_err(), ElfError::NotElf);
     assert_eq!(interp_path(b"/lib/ld.so\0"), Ok(&b"/lib/ld.so"[..]));
     assert_eq!(interp_path(b"\0"), Err(ElfError::BadInterp));

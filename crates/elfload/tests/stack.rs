@@ -3,7 +3,8 @@ use elfload::stack::{AuxInfo, StackImage, Strings, tag};
 
 fn strings(list: &[&str]) -> Strings {
     let mut s = Strings::new();
-    list.iter().for_each(|x| s.push(x.as_bytes(), 1 << 20).unwrap());
+    list.iter()
+        .for_each(|x| s.push(x.as_bytes(), 1 << 20).unwrap());
     s
 }
 
@@ -16,7 +17,11 @@ impl Reader<'_> {
     }
     fn text(&self, addr: u64) -> String {
         let i = (addr - self.0.sp) as usize;
-        self.0.bytes[i..].iter().take_while(|&&b| b != 0).map(|&b| b as char).collect()
+        self.0.bytes[i..]
+            .iter()
+            .take_while(|&&b| b != 0)
+            .map(|&b| b as char)
+            .collect()
     }
 }
 
@@ -24,7 +29,13 @@ impl Reader<'_> {
 fn a_program_finds_everything() {
     let argv = strings(&["prog", "", "two words"]);
     let envp = strings(&["A=1", "HOME=/root"]);
-    let aux = AuxInfo { entry: 0x401000, phdr: 0x400040, phnum: 9, random: [7; 16], ..AuxInfo::default() };
+    let aux = AuxInfo {
+        entry: 0x401000,
+        phdr: 0x400040,
+        phnum: 9,
+        random: [7; 16],
+        ..AuxInfo::default()
+    };
     let top = 0x7fff_ffff_e000;
     let image = StackImage::build(top, &argv, &envp, b"/bin/prog", &aux).unwrap();
     assert_eq!(image.sp % 16, 0);
@@ -55,7 +66,10 @@ fn a_program_finds_everything() {
     assert_eq!(r.text(seen[&tag::EXECFN]), "/bin/prog");
     assert_eq!(r.text(seen[&tag::PLATFORM]), "x86_64");
     assert_eq!(r.word(seen[&tag::RANDOM]), 0x0707_0707_0707_0707);
-    assert_eq!(image.args.1 - image.args.0, "prog\0\0two words\0".len() as u64);
+    assert_eq!(
+        image.args.1 - image.args.0,
+        "prog\0\0two words\0".len() as u64
+    );
 }
 
 #[test]
@@ -69,7 +83,8 @@ fn the_limit_counts_pointers() {
 #[test]
 fn a_script_takes_the_first_place() {
     let mut s = strings(&["./run", "a", "b"]);
-    s.replace_first(&[b"/bin/sh", b"-e", b"./run"], 1 << 20).unwrap();
+    s.replace_first(&[b"/bin/sh", b"-e", b"./run"], 1 << 20)
+        .unwrap();
     assert_eq!(s.bytes(), b"/bin/sh\0-e\0./run\0a\0b\0");
     assert_eq!(s.count(), 5);
     assert!(s.replace_first(&[&[b'x'; 64]], 64).is_err());

@@ -344,7 +344,9 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> HubRef<T, M, C> {
         let offset = core::mem::offset_of!(Inner<T, M, C>, value);
         // SAFETY: the value is that field of an `Inner`, so the result is its start.
         let inner = unsafe { NonNull::from(value).cast::<u8>().sub(offset) };
-        core::mem::ManuallyDrop::new(Self { inner: inner.cast() })
+        core::mem::ManuallyDrop::new(Self {
+            inner: inner.cast(),
+        })
     }
 
     /// Whether both name one hub.

@@ -25,7 +25,10 @@ pub struct MemberSlot<T: HubValue, M: Send + Sync + 'static, C: LockClass = HubS
 impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> MemberSlot<T, M, C> {
     /// A slot that holds `member`.
     pub fn new(member: Member<T, M, C>) -> Self {
-        Self { member: AtomicPtr::new(member.into_raw().as_ptr()), owns: PhantomData }
+        Self {
+            member: AtomicPtr::new(member.into_raw().as_ptr()),
+            owns: PhantomData,
+        }
     }
 
     /// The hub's value, if the member is still attached.

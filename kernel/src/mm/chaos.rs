@@ -82,5 +82,11 @@ fn drop_some_tables(random: u64) {
 /// Prints the counters: what a boot test reads.
 pub fn report() {
     let c: [u64; 4] = core::array::from_fn(|i| COUNTS[i].load(Relaxed));
-    kprintln!("vmchaos: pages={} scanned={} removed={} tables={}", c[0], c[1], c[2], c[3]);
+    kprintln!(
+        "vmchaos: pages={} scanned={} removed={} tables={}",
+        c[0],
+        c[1],
+        c[2],
+        c[3]
+    );
 }

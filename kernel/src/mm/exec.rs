@@ -142,7 +142,13 @@ pub fn load(mut request: Request) -> Result<Loaded, ExecError> {
         space.clear(vm());
     }
     let (entry, sp, places) = built?;
-    Ok(Loaded { space, file: request.file, entry, sp, places })
+    Ok(Loaded {
+        space,
+        file: request.file,
+        entry,
+        sp,
+        places,
+    })
 }
 
 /// Fills the new space; returns entry point, stack pointer and places.
@@ -170,10 +176,22 @@ fn build(
     }
     crate::dev::random::fill(&mut aux.random);
 
-    let stack = StackImage::build(layout.stack_top, &request.argv, &request.envp, &request.name, &aux)?;
+    let stack = StackImage::build(
+        layout.stack_top,
+        &request.argv,
+        &request.envp,
+        &request.name,
+        &aux,
+    )?;
     map_stack(space, layout.stack_top, &stack)?;
     let brk = layout.brk(image.brk().wrapping_add(base));
-    let places = Places { brk, stack: stack.sp, args: stack.args, env: stack.env, ..places };
+    let places = Places {
+        brk,
+        stack: stack.sp,
+        args: stack.args,
+        env: stack.env,
+        ..places
+    };
     Ok((entry, stack.sp, places))
 }
 
@@ -189,7 +207,11 @@ fn resolve(request: &mut Request) -> Result<Image, ExecError> {
             Some(Some(script)) => {
                 let name = core::mem::take(&mut request.name);
                 let front: [&[u8]; 3] = [script.interp, script.arg.unwrap_or(&name), &name];
-                let front = if script.arg.is_some() { &front[..] } else { &front[..2] };
+                let front = if script.arg.is_some() {
+                    &front[..]
+                } else {
+                    &front[..2]
+                };
                 request.argv.replace_first(front, request.limit)?;
                 request.file = ExecFile::open(script.interp)?;
                 request.name = copy(script.interp)?;
@@ -258,14 +280,23 @@ fn map_linker(space: &Space, file: &ExecFile, image: &Image) -> Result<u64, Exec
 }
 
 /// Maps all segments at `base` and returns where code and data lie.
-fn map_image(space: &Space, file: &ExecFile, image: &Image, base: u64) -> Result<Places, ExecError> {
+fn map_image(
+    space: &Space,
+    file: &ExecFile,
+    image: &Image,
+    base: u64,
+) -> Result<Places, ExecError> {
     let mut places = Places::default();
     for segment in &image.segments {
         map_segment(space, file, segment, base)?;
         let start = segment.vaddr + base;
         let end = start + segment.file_len;
         if segment.exec {
-            places.code = if places.code == (0, 0) { (start, end) } else { (places.code.0, end) };
+            places.code = if places.code == (0, 0) {
+                (start, end)
+            } else {
+                (places.code.0, end)
+            };
         } else if segment.write {
             places.data = (start, end);
         }
@@ -274,16 +305,33 @@ fn map_image(space: &Space, file: &ExecFile, image: &Image, base: u64) -> Result
 }
 
 fn map_segment(space: &Space, file: &ExecFile, s: &Segment, base: u64) -> Result<(), ExecError> {
-    let prot = [(s.read, Prot::READ), (s.write, Prot::WRITE), (s.exec, Prot::EXEC)]
-        .into_iter()
-        .fold(Prot::NONE, |all, (on, prot)| if on { all | prot } else { all });
+    let prot = [
+        (s.read, Prot::READ),
+        (s.write, Prot::WRITE),
+        (s.exec, Prot::EXEC),
+    ]
+    .into_iter()
+    .fold(
+        Prot::NONE,
+        |all, (on, prot)| if on { all | prot } else { all },
+    );
     let start = s.page_start() + base;
-    let file_end = if s.file_len > 0 { s.file_page_end() + base } else { start };
+    let file_end = if s.file_len > 0 {
+        s.file_page_end() + base
+    } else {
+        start
+    };
     let end = s.page_end() + base;
     if s.file_len > 0 {
         let object = file.object()?;
         let source = Source::Object(&object, s.offset & !(PAGE - 1));
-        let mapped = space.map(vm(), &MapArgs { source, ..fixed(start, file_end, prot) });
+        let mapped = space.map(
+            vm(),
+            &MapArgs {
+                source,
+                ..fixed(start, file_end, prot)
+            },
+        );
         object.release(vm());
         mapped?;
     }
@@ -306,14 +354,27 @@ fn map_segment(space: &Space, file: &ExecFile, s: &Segment, base: u64) -> Result
 
 /// A mapping at exactly `start..end`.
 fn fixed(start: u64, end: u64, prot: Prot) -> MapArgs<'static> {
-    let place = MapFlags { fixed: true, ..MapFlags::default() };
-    MapArgs { addr: start, place, ..MapArgs::anon(end - start, prot) }
+    let place = MapFlags {
+        fixed: true,
+        ..MapFlags::default()
+    };
+    MapArgs {
+        addr: start,
+        place,
+        ..MapArgs::anon(end - start, prot)
+    }
 }
 
 fn map_stack(space: &Space, top: u64, image: &StackImage) -> Result<(), ExecError> {
     let start = (image.sp & !(PAGE - 1)) - STACK_SLACK;
     let flags = EntryFlags::GROWSDOWN | EntryFlags::STACK;
-    space.map(vm(), &MapArgs { flags, ..fixed(start, top, Prot::READ | Prot::WRITE) })?;
+    space.map(
+        vm(),
+        &MapArgs {
+            flags,
+            ..fixed(start, top, Prot::READ | Prot::WRITE)
+        },
+    )?;
     write_all(space, image.sp, &image.bytes)
 }
 
@@ -349,5 +410,9 @@ fn read_exact(file: &ExecFile, offset: u64, buf: &mut [u8]) -> Result<(), ExecEr
 fn random_words() -> [u64; 4] {
     let mut bytes = [0u8; 32];
     crate::dev::random::fill(&mut bytes);
-    core::array::from_fn(|i| bytes[8 * i..8 * i + 8].iter().fold(0, |word, &b| word << 8 | u64::from(b)))
+    core::array::from_fn(|i| {
+        bytes[8 * i..8 * i + 8]
+            .iter()
+            .fold(0, |word, &b| word << 8 | u64::from(b))
+    })
 }

@@ -32,7 +32,10 @@ pub fn page_fault(va: u64, error: u64, _sp: u64, from_user: bool) -> Result<(), 
         let failure = match space.fault(vm(), va, access) {
             Ok(()) => {
                 me.usage.minor_faults.store(
-                    me.usage.minor_faults.load(core::sync::atomic::Ordering::Relaxed) + 1,
+                    me.usage
+                        .minor_faults
+                        .load(core::sync::atomic::Ordering::Relaxed)
+                        + 1,
                     core::sync::atomic::Ordering::Relaxed,
                 );
                 return Ok(());

@@ -21,8 +21,14 @@ static INITRD: Once<Option<(u64, u64)>> = Once::new();
 /// Takes whole frames off the ranges, from the largest, so that small ones stay whole for the allocator.
 fn carve(ranges: &mut [FreeRange], bytes: usize) -> u64 {
     let frames = bytes.div_ceil(PAGE_SIZE) as u32;
-    let largest = ranges.iter_mut().max_by_key(|r| r.end.0 - r.start.0).expect("boot found memory");
-    assert!(largest.end.0 - largest.start.0 > frames, "too little memory for the kernel's own tables");
+    let largest = ranges
+        .iter_mut()
+        .max_by_key(|r| r.end.0 - r.start.0)
+        .expect("boot found memory");
+    assert!(
+        largest.end.0 - largest.start.0 > frames,
+        "too little memory for the kernel's own tables"
+    );
     let start = largest.start;
     largest.start = Pfn(start.0 + frames);
     u64::from(start.0) * PAGE_SIZE as u64
@@ -32,14 +38,26 @@ fn carve(ranges: &mut [FreeRange], bytes: usize) -> u64 {
 #[inline(never)]
 pub fn init(info: &BootInfo) {
     // No heap yet: the ranges live on the boot stack, which is larger than a thread's.
-    let mut storage = [FreeRange { start: Pfn(0), end: Pfn(0), domain: 0 }; 64];
+    let mut storage = [FreeRange {
+        start: Pfn(0),
+        end: Pfn(0),
+        domain: 0,
+    }; 64];
     let count = info.memory.len().min(storage.len());
     let ranges = &mut storage[..count];
     for (to, from) in ranges.iter_mut().zip(info.memory) {
-        *to = FreeRange { start: Pfn(from.start), end: Pfn(from.end), domain: from.node as u8 };
+        *to = FreeRange {
+            start: Pfn(from.start),
+            end: Pfn(from.end),
+            domain: from.node as u8,
+        };
     }
     let whole: [FreeRange; 64] = core::array::from_fn(|i| {
-        ranges.get(i).copied().unwrap_or(FreeRange { start: Pfn(0), end: Pfn(0), domain: 0 })
+        ranges.get(i).copied().unwrap_or(FreeRange {
+            start: Pfn(0),
+            end: Pfn(0),
+            domain: 0,
+        })
     });
     let heap_len = (BOOT_HEAP + BOOT_HEAP_PER_CPU * info.ncpus).next_multiple_of(PAGE_SIZE);
     let heap = carve(ranges, heap_len);
@@ -97,7 +115,11 @@ pub struct Initrd {
 
 /// The initial RAM disk, for unpacking.
 pub fn initrd(info: &BootInfo) -> Initrd {
-    Initrd { bytes: info.initrd.map(|(start, end)| arch::memory::boot_bytes(start, end)) }
+    Initrd {
+        bytes: info
+            .initrd
+            .map(|(start, end)| arch::memory::boot_bytes(start, end)),
+    }
 }
 
 /// Gives the frames of the initial RAM disk to the allocator.  Nobody reads it any more.
@@ -107,7 +129,10 @@ pub fn release_initrd() {
     };
     let vm = super::vm();
     // Frames that hold a neighbour's bytes as well stay reserved.
-    let (from, to) = (start.div_ceil(PAGE_SIZE as u64) as u32, (end / PAGE_SIZE as u64) as u32);
+    let (from, to) = (
+        start.div_ceil(PAGE_SIZE as u64) as u32,
+        (end / PAGE_SIZE as u64) as u32,
+    );
     for pfn in from..to {
         let pin = ksync::pin();
         vm.alloc.adopt(&pin, Pfn(pfn));

@@ -53,10 +53,14 @@ impl Layout {
         let shake = shake && SHAKE.load(Ordering::Relaxed);
         let pages = |word: u64, range: u64| if shake { word % range * PAGE } else { 0 };
         let stack_top = USER_END - pages(random[0], STACK_RND_PAGES);
-        let gap = stack_limit.saturating_add(256 << 10).clamp(GAP_MIN, GAP_MAX) & !(PAGE - 1);
+        let gap = stack_limit
+            .saturating_add(256 << 10)
+            .clamp(GAP_MIN, GAP_MAX)
+            & !(PAGE - 1);
         // The gap is taken from the highest possible stack, and the stack's own shaking with it.
         let below = USER_END - STACK_RND_PAGES * PAGE;
-        let mmap_base = below.saturating_sub(gap).max(GAP_MIN) - pages(random[1], MAP_RND_PAGES / 16);
+        let mmap_base =
+            below.saturating_sub(gap).max(GAP_MIN) - pages(random[1], MAP_RND_PAGES / 16);
         Layout {
             stack_top,
             mmap_base,

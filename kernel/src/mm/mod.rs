@@ -72,5 +72,9 @@ pub struct NoMemory;
 pub fn admit() -> Result<(), NoMemory> {
     let pin = ksync::pin();
     let alloc = &vm().alloc;
-    if alloc.low_memory() || alloc.inject(&pin) { Err(NoMemory) } else { Ok(()) }
+    if alloc.low_memory() || alloc.inject(&pin) {
+        Err(NoMemory)
+    } else {
+        Ok(())
+    }
 }

@@ -77,8 +77,13 @@ fn kill_largest() {
     kprintln!(
         "out of memory: killed process {} ({}), {} KiB resident",
         process.pid(),
-        alloc::string::String::from_utf8_lossy(process.comm().split(|&b| b == 0).next().unwrap_or(b"?")),
+        alloc::string::String::from_utf8_lossy(
+            process.comm().split(|&b| b == 0).next().unwrap_or(b"?")
+        ),
         pages * 4
     );
-    kern::signal::send_process(&process, kern::signal::SigInfo::kernel(kern::signal::sig::KILL));
+    kern::signal::send_process(
+        &process,
+        kern::signal::SigInfo::kernel(kern::signal::sig::KILL),
+    );
 }

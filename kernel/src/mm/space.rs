@@ -28,7 +28,10 @@ pub fn futex_key(space: &Arc<Space>, addr: u64) -> Option<FutexKey> {
         }
         None => {
             space.entry_at(addr)?;
-            Some(FutexKey { base: Arc::as_ptr(space) as u64, offset: addr })
+            Some(FutexKey {
+                base: Arc::as_ptr(space) as u64,
+                offset: addr,
+            })
         }
     }
 }

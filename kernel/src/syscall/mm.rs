@@ -53,10 +53,14 @@ fn range(start: u64, len: u64, outside: Errno) -> Result<u64, Errno> {
 }
 
 fn prot_from(bits: u64) -> Prot {
-    [(nr::PROT_READ, Prot::READ), (nr::PROT_WRITE, Prot::WRITE), (nr::PROT_EXEC, Prot::EXEC)]
-        .into_iter()
-        .filter(|&(bit, _)| bits & u64::from(bit) != 0)
-        .fold(Prot::NONE, |all, (_, prot)| all | prot)
+    [
+        (nr::PROT_READ, Prot::READ),
+        (nr::PROT_WRITE, Prot::WRITE),
+        (nr::PROT_EXEC, Prot::EXEC),
+    ]
+    .into_iter()
+    .filter(|&(bit, _)| bits & u64::from(bit) != 0)
+    .fold(Prot::NONE, |all, (_, prot)| all | prot)
 }
 
 /// Flags that MAP_SHARED_VALIDATE knows.
@@ -106,7 +110,15 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
         Some(object) => Source::Object(object, offset),
         None => Source::Anon,
     };
-    let args = MapArgs { addr, len, prot, maxprot, flags: entry_flags(flags, shared), place, source };
+    let args = MapArgs {
+        addr,
+        len,
+        prot,
+        maxprot,
+        flags: entry_flags(flags, shared),
+        place,
+        source,
+    };
     let at = result.and_then(|()| space()?.map(mm::vm(), &args).map_err(errno));
     if let Some(object) = object {
         object.release(mm::vm());
@@ -133,12 +145,27 @@ fn placement(addr: u64, flags: u32) -> Result<(u64, MapFlags), Errno> {
         return Err(Errno::EPERM);
     }
     // A hint is rounded as Linux does: up to the next page, and never below the lowest one.
-    let addr = if fixed || addr == 0 { addr } else { pages(addr).unwrap_or(0).max(vm::space::USER_LOW) };
-    Ok((addr, MapFlags { fixed, noreplace, populate }))
+    let addr = if fixed || addr == 0 {
+        addr
+    } else {
+        pages(addr).unwrap_or(0).max(vm::space::USER_LOW)
+    };
+    Ok((
+        addr,
+        MapFlags {
+            fixed,
+            noreplace,
+            populate,
+        },
+    ))
 }
 
 fn entry_flags(flags: u32, shared: bool) -> EntryFlags {
-    let mut out = if shared { EntryFlags::SHARED } else { EntryFlags::EMPTY };
+    let mut out = if shared {
+        EntryFlags::SHARED
+    } else {
+        EntryFlags::EMPTY
+    };
     let translate = [
         (nr::MAP_GROWSDOWN, EntryFlags::GROWSDOWN),
         (nr::MAP_LOCKED, EntryFlags::LOCKED),
@@ -164,7 +191,14 @@ fn file_object(fd: i32, shared: bool, prot: Prot) -> Result<(ObjectRef, Prot), E
         return Err(Errno::EACCES);
     }
     let object = file.object()?;
-    Ok((object, if may_write { Prot::ALL } else { Prot::ALL.without(Prot::WRITE) }))
+    Ok((
+        object,
+        if may_write {
+            Prot::ALL
+        } else {
+            Prot::ALL.without(Prot::WRITE)
+        },
+    ))
 }
 
 /// Checks RLIMIT_AS, and RLIMIT_DATA where `data` says that the pages count for it.
@@ -221,12 +255,15 @@ fn mprotect(a: &mut Args) -> Result<u64, Errno> {
         }
         _ => return Err(Errno::EINVAL),
     };
-    space.protect(mm::vm(), start, len, prot_from(bits)).map_err(errno)?;
+    space
+        .protect(mm::vm(), start, len, prot_from(bits))
+        .map_err(errno)?;
     Ok(0)
 }
 
 fn mremap(a: &mut Args) -> Result<u64, Errno> {
-    let (old, old_len, new_len, flags, to) = (a.get(0), a.get(1), a.get(2), a.get(3) as u32, a.get(4));
+    let (old, old_len, new_len, flags, to) =
+        (a.get(0), a.get(1), a.get(2), a.get(3) as u32, a.get(4));
     let known = nr::MREMAP_MAYMOVE | nr::MREMAP_FIXED | nr::MREMAP_DONTUNMAP;
     let has = |bit: u32| flags & bit != 0;
     if flags & !known != 0 || old % PAGE != 0 || new_len == 0 {
@@ -235,7 +272,9 @@ fn mremap(a: &mut Args) -> Result<u64, Errno> {
     if (has(nr::MREMAP_FIXED) || has(nr::MREMAP_DONTUNMAP)) && !has(nr::MREMAP_MAYMOVE) {
         return Err(Errno::EINVAL);
     }
-    let new_len = pages(new_len).filter(|&l| l <= USER_END).ok_or(Errno::EINVAL)?;
+    let new_len = pages(new_len)
+        .filter(|&l| l <= USER_END)
+        .ok_or(Errno::EINVAL)?;
     let old_len = range(old, old_len, Errno::EFAULT)?;
     if has(nr::MREMAP_DONTUNMAP) && old_len != new_len {
         return Err(Errno::EINVAL);
@@ -254,11 +293,21 @@ fn mremap(a: &mut Args) -> Result<u64, Errno> {
         (false, true) => RemapTarget::MayMove,
         (false, false) => RemapTarget::Stay,
     };
-    let args = RemapArgs { old, old_len, new_len, target, keep_old: has(nr::MREMAP_DONTUNMAP) };
-    process.space().ok_or(Errno::EFAULT)?.remap(mm::vm(), &args).map_err(|e| match e {
-        VmError::NotMapped => Errno::EFAULT,
-        e => errno(e),
-    })
+    let args = RemapArgs {
+        old,
+        old_len,
+        new_len,
+        target,
+        keep_old: has(nr::MREMAP_DONTUNMAP),
+    };
+    process
+        .space()
+        .ok_or(Errno::EFAULT)?
+        .remap(mm::vm(), &args)
+        .map_err(|e| match e {
+            VmError::NotMapped => Errno::EFAULT,
+            e => errno(e),
+        })
 }
 
 fn advice_from(raw: u32) -> Result<Advice, Errno> {
@@ -296,7 +345,9 @@ fn madvise(a: &mut Args) -> Result<u64, Errno> {
     if len == 0 {
         return Ok(0);
     }
-    space()?.advise(mm::vm(), start, len, advice).map_err(errno)?;
+    space()?
+        .advise(mm::vm(), start, len, advice)
+        .map_err(errno)?;
     Ok(0)
 }
 
@@ -314,7 +365,9 @@ fn msync(a: &mut Args) -> Result<u64, Errno> {
 /// ENOMEM unless all of a range is mapped.
 fn mapped(start: u64, len: u64) -> Result<u64, Errno> {
     if len > 0 {
-        space()?.advise(mm::vm(), start, len, Advice::Nothing).map_err(errno)?;
+        space()?
+            .advise(mm::vm(), start, len, Advice::Nothing)
+            .map_err(errno)?;
     }
     Ok(0)
 }
@@ -322,7 +375,10 @@ fn mapped(start: u64, len: u64) -> Result<u64, Errno> {
 /// The pages of a range, as mlock counts them: whole pages around any bytes.
 fn lock_range(a: &Args) -> Result<(u64, u64), Errno> {
     let start = a.get(0) & !(PAGE - 1);
-    let len = a.get(1).checked_add(a.get(0) - start).ok_or(Errno::EINVAL)?;
+    let len = a
+        .get(1)
+        .checked_add(a.get(0) - start)
+        .ok_or(Errno::EINVAL)?;
     Ok((start, range(start, len, Errno::EINVAL)?))
 }
 
@@ -340,7 +396,9 @@ fn lock_pages(a: &Args, populate: bool) -> Result<u64, Errno> {
         }
     }
     mapped(start, len)?;
-    space.set_locked(mm::vm(), start, len, true).map_err(errno)?;
+    space
+        .set_locked(mm::vm(), start, len, true)
+        .map_err(errno)?;
     if populate && space.populate(mm::vm(), start, len, Access::Read).is_err() {
         return Err(Errno::ENOMEM);
     }
@@ -362,7 +420,9 @@ fn mlock2(a: &mut Args) -> Result<u64, Errno> {
 fn munlock(a: &mut Args) -> Result<u64, Errno> {
     let (start, len) = lock_range(a)?;
     mapped(start, len)?;
-    space()?.set_locked(mm::vm(), start, len, false).map_err(errno)?;
+    space()?
+        .set_locked(mm::vm(), start, len, false)
+        .map_err(errno)?;
     Ok(0)
 }
 
@@ -421,7 +481,11 @@ fn move_break(process: &Process, now: Brk, want: u64) -> Option<u64> {
     if new_end > old_end {
         charge(process, new_end - old_end, true).ok()?;
         mm::admit().ok()?;
-        let place = MapFlags { fixed: true, noreplace: true, populate: false };
+        let place = MapFlags {
+            fixed: true,
+            noreplace: true,
+            populate: false,
+        };
         let args = MapArgs {
             addr: old_end,
             place,
@@ -439,4 +503,3 @@ fn move_break(process: &Process, now: Brk, want: u64) -> Option<u64> {
 fn space() -> Result<alloc::sync::Arc<mm::Space>, Errno> {
     kern::current_process().space().ok_or(Errno::ENOMEM)
 }
-

@@ -106,7 +106,10 @@ static TABLE: [Option<Handler>; TABLE_LEN] = {
         let mut i = 0;
         while i < calls.len() {
             let (nr, handler) = calls[i];
-            assert!(table[nr as usize].is_none(), "two handlers for one system call");
+            assert!(
+                table[nr as usize].is_none(),
+                "two handlers for one system call"
+            );
             table[nr as usize] = Some(handler);
             i += 1;
         }
@@ -140,7 +143,9 @@ fn unknown(nr: usize) -> Errno {
         let bit = 1u64 << (nr % 64);
         // Read first: a program that probes in a loop must not write a shared line.
         let word = &LOGGED[nr / 64];
-        if word.load(Ordering::Relaxed) & bit == 0 && word.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        if word.load(Ordering::Relaxed) & bit == 0
+            && word.fetch_or(bit, Ordering::Relaxed) & bit == 0
+        {
             let name = syscalls::Sysno::new(nr).map_or("?", |n| n.name());
             crate::kprintln!("system call {nr} ({name}) is not there: ENOSYS");
         }

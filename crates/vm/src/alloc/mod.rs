@@ -133,7 +133,9 @@ impl PageAllocator {
     /// only owner; the marks stay as they were computed at boot.
     pub fn adopt(&self, pin: &CpuPin, pfn: Pfn) {
         debug_assert_eq!(self.pages.get(pfn).state(), State::Reserved);
-        self.pages.get(pfn).init_flags(State::Allocated, Flags::EMPTY);
+        self.pages
+            .get(pfn)
+            .init_flags(State::Allocated, Flags::EMPTY);
         self.total.fetch_add(1, Relaxed);
         self.free(pin, pfn);
     }

@@ -31,7 +31,10 @@ static HEAP: KernelHeap = KernelHeap {
 impl KernelHeap {
     fn boot_alloc(&self, layout: Layout) -> *mut u8 {
         // One CPU runs at this time.
-        let at = self.next.load(Ordering::Relaxed).next_multiple_of(layout.align());
+        let at = self
+            .next
+            .load(Ordering::Relaxed)
+            .next_multiple_of(layout.align());
         let end = at + layout.size();
         if at == 0 || end > self.end.load(Ordering::Relaxed) {
             return ptr::null_mut();
@@ -41,7 +44,8 @@ impl KernelHeap {
     }
 
     fn is_boot(&self, object: *mut u8) -> bool {
-        (self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed)).contains(&object.addr())
+        (self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed))
+            .contains(&object.addr())
     }
 }
 
@@ -101,5 +105,8 @@ pub fn use_slab() {
 /// Bytes of the boot run in use, and its size.
 pub fn boot_use() -> (usize, usize) {
     let start = HEAP.start.load(Ordering::Relaxed);
-    (HEAP.next.load(Ordering::Relaxed) - start, HEAP.end.load(Ordering::Relaxed) - start)
+    (
+        HEAP.next.load(Ordering::Relaxed) - start,
+        HEAP.end.load(Ordering::Relaxed) - start,
+    )
 }

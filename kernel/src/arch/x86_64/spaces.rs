@@ -13,7 +13,8 @@ use crate::mm::Space;
 struct Running(AtomicPtr<Space>);
 
 /// What each CPU runs: null for the kernel alone.  Holds a reference.
-static RUNNING: [Running; MAX_CPUS] = [const { Running(AtomicPtr::new(ptr::null_mut())) }; MAX_CPUS];
+static RUNNING: [Running; MAX_CPUS] =
+    [const { Running(AtomicPtr::new(ptr::null_mut())) }; MAX_CPUS];
 
 /// Loads the root that the pmap of this CPU's space has now; interrupts off.
 pub fn reload_root() {
