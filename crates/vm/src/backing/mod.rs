@@ -11,7 +11,7 @@
 mod relation;
 
 use ksync::CpuPin;
-use ksync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use ksync::atomic::{AtomicU32, Ordering::Relaxed};
 use rust_alloc::sync::Arc;
 use rust_alloc::vec::Vec;
 
@@ -50,10 +50,8 @@ pub struct Backing {
     attachment: Attachment,
     /// Chains that hold this layer. Guarded by the map's lock.
     uses: AtomicU32,
-    /// How often `is_own_soon` was asked. Atomic, approximate.
+    /// How often `may_ask` was called. Atomic, approximate.
     asked: AtomicU32,
-    /// `is_own` was true at some moment since the last fork. Atomic.
-    own_hint: AtomicBool,
 }
 
 impl Backing {
@@ -100,7 +98,6 @@ impl Backing {
         pmap: &Arc<Pmap>,
         distance: u64,
     ) -> Result<Arc<Backing>, NoMemory> {
-        self.own_hint.store(false, Relaxed);
         let relation = self.relation.moved(distance);
         // Where the whole address space is announced it stays so.
         let (start, end) = if self.is_unbounded() {
@@ -126,8 +123,7 @@ impl Backing {
     }
 
     fn of(attachment: Attachment, relation: Relation, start: u64, end: u64) -> Arc<Backing> {
-        let (uses, asked, own_hint) =
-            (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
+        let (uses, asked) = (AtomicU32::new(0), AtomicU32::new(0));
         Arc::new(Backing {
             relation,
             start,
@@ -135,7 +131,6 @@ impl Backing {
             attachment,
             uses,
             asked,
-            own_hint,
         })
     }
 
@@ -183,23 +178,16 @@ impl Backing {
         self.is_anon() && self.is_sole()
     }
 
-    /// As `is_own`, but looks only now and then until it is true: the answer lies on a line that is shared with those
-    /// who share the object, and a fault must not touch that each time.
-    pub(crate) fn is_own_soon(&self) -> bool {
-        if self.own_hint.load(Relaxed) {
-            return true;
-        }
+    /// Whether it is time to ask `is_own` again: the answer lies on a line that is shared with those who share the
+    /// object, and a fault must not touch that each time.
+    pub(crate) fn may_ask(&self) -> bool {
         let asked = self.asked.load(Relaxed);
         self.asked.store(asked.wrapping_add(1), Relaxed);
-        if !asked.is_multiple_of(ASK_EVERY) || !self.is_own() {
-            return false;
-        }
-        self.own_hint.store(true, Relaxed);
-        true
+        asked.is_multiple_of(ASK_EVERY)
     }
 }
 
-/// See [`Backing::is_own_soon`].
+/// See [`Backing::may_ask`].
 const ASK_EVERY: u32 = 16;
 
 /// The layers of an entry, front to old. Immutable.

@@ -297,24 +297,41 @@ impl<M: Machine> Attempt<'_, M> {
         let Some(object) = front.object(self.pin) else {
             return Step::Again;
         };
+        if found.page.is_hard_busy() {
+            // A page that is being put there may be taken back, and its frame used again.
+            return Step::Busy;
+        }
         let index = front.index(self.va);
-        let step = if found.object.is_anon() && self.chain.layers()[found.depth].is_own_soon() {
+        let step = if found.object.is_anon() && self.is_own(found.depth) {
             self.take_over(found, object, index)
         } else {
             let pfn = match self.vm.alloc.alloc(self.pin, Rights::User) {
                 Ok(pfn) => pfn,
                 Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
             };
-            // The source may leave its object meanwhile. Frames of files outlive the pin; anonymous layers behind the
-            // front lose pages only along with a change of state, which the check sees.
+            // The source may leave its object meanwhile: the check looks again.
             copy_frame(&self.vm.machine, pfn, found.pfn);
             self.vm.stats.get(self.pin).cow_copy.add(1);
-            self.put(object, index, pfn, true, 0, || true)
+            let still = || found.object.holds(found.page, found.index);
+            self.put(object, index, pfn, true, 0, still)
         };
         match step {
             Step::Done if self.chain.layers().len() > MAX_DEPTH => Step::Slow(Slow::Collapse),
             step => step,
         }
+    }
+
+    /// Whether the layer at `depth` is ours alone. It stays so until a fork, which makes the check fail.
+    fn is_own(&self, depth: usize) -> bool {
+        let layer = &self.chain.layers()[depth];
+        if self.entry.knows_own(depth, self.state) {
+            return true;
+        }
+        let own = layer.may_ask() && layer.is_own();
+        if own {
+            self.entry.set_own(depth, self.state);
+        }
+        own
     }
 
     /// Puts a fresh page into `object` and enters it.

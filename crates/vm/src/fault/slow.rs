@@ -68,6 +68,8 @@ impl Space {
         let new = old.shadowed_by(front);
         // The chain before the state: a fault that sees the new state sees the new chain.
         entry.succeed(vm, &pin, old, new);
+        // Folding starts anew: what it brought to the old front is not in this one.
+        entry.set_collapsed(entry.start());
         entry.set_needs_copy(false);
         Ok(())
     }

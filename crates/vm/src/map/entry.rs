@@ -44,6 +44,9 @@ pub struct MapEntry {
     flags: EntryFlags,
     /// DEAD, NEEDS_COPY, generation. Changed under the map's lock, before any table is touched; read by faults.
     state: AtomicU32,
+    /// Depth plus one, and the state, of a layer that was seen to be ours alone. Atomic; a hint that holds only as long
+    /// as the state does.
+    own: AtomicU64,
     /// Collapse has dealt with the addresses below. Guarded by the map's lock.
     collapsed: AtomicU64,
     /// The layers, front to old; none before the first fault of anonymous memory. Changed under the map's lock.
@@ -94,6 +97,7 @@ impl MapEntry {
             maxprot: args.maxprot,
             flags: args.flags,
             state: AtomicU32::new(if needs_copy { NEEDS_COPY } else { 0 }),
+            own: AtomicU64::new(0),
             collapsed: AtomicU64::new(args.start),
             chain: EpochPtr::new(chain.map(Box::new)),
         })
@@ -152,6 +156,17 @@ impl MapEntry {
         self.state.store((now & DEAD) | flag | generation, SeqCst);
     }
 
+    /// Whether the layer at `depth` was seen to be ours alone since the entry has this state. A fork that came between,
+    /// like any change of the chain, has changed the state.
+    pub(crate) fn knows_own(&self, depth: usize, state: EntryState) -> bool {
+        self.own.load(Relaxed) == own_key(depth, state)
+    }
+
+    /// Remembers that it is.
+    pub(crate) fn set_own(&self, depth: usize, state: EntryState) {
+        self.own.store(own_key(depth, state), Relaxed);
+    }
+
     /// The layers. Stable under the map's lock.
     #[inline]
     pub(crate) fn chain<'p>(&'p self, pin: &'p CpuPin) -> Option<&'p Chain> {
@@ -191,4 +206,8 @@ impl MapEntry {
     pub(crate) fn set_collapsed(&self, va: u64) {
         self.collapsed.store(va, Relaxed);
     }
+}
+
+const fn own_key(depth: usize, state: EntryState) -> u64 {
+    (depth as u64 + 1) << 32 | state.0 as u64
 }

@@ -57,7 +57,7 @@ impl ObjectRef {
     pub fn release<M: Machine>(self, vm: &Vm<M>) {
         if self.0.is_only() {
             // Exact: nobody else can attach or refer to it any more. Preemptible.
-            self.0.die(vm);
+            self.0.die(vm, ksync::doze);
             return;
         }
         // Two may end their references at the same time, so look once more, at what a pin keeps from being freed.
@@ -134,7 +134,7 @@ impl Attachment {
         let Some(member) = self.0.take() else { return };
         if member.is_sole() {
             // As in `ObjectRef::release`.
-            member.hub().die(vm);
+            member.hub().die(vm, ksync::doze);
             return;
         }
         let pin = ksync::pin();

@@ -257,14 +257,18 @@ impl Object {
 
     /// Frees the pages of `first..=last`, which nothing maps and no one else can reach. Preemptible.
     pub(crate) fn remove_unmapped<M: Machine>(&self, vm: &Vm<M>, first: u32, last: u32) {
+        self.remove_waiting(vm, first, last, ksync::doze);
+    }
+
+    fn remove_waiting<M: Machine>(&self, vm: &Vm<M>, first: u32, last: u32, wait: fn()) {
         let mut from = first;
-        while let Some(next) = self.remove_step(vm, from, last) {
+        while let Some(next) = self.remove_step(vm, from, last, wait) {
             from = next;
         }
     }
 
     /// Frees up to [`STEP`] pages; returns where to go on.
-    fn remove_step<M: Machine>(&self, vm: &Vm<M>, from: u32, last: u32) -> Option<u32> {
+    fn remove_step<M: Machine>(&self, vm: &Vm<M>, from: u32, last: u32, wait: fn()) -> Option<u32> {
         let pin = ksync::pin();
         let mut freed = [Pfn::NONE; STEP];
         let (mut count, mut at, mut more) = (0, from, None);
@@ -292,19 +296,20 @@ impl Object {
             }
         }
         vm.alloc.free_bulk(&pin, &freed[..count]);
-        if more.is_some() && count == 0 {
+        let stuck = more.is_some() && count == 0;
+        drop(pin);
+        if stuck {
             // Somebody holds the page for the length of a fault or a scan.
-            drop(pin);
-            ksync::doze();
+            wait();
         }
         more
     }
 
     /// Frees everything: nothing is attached and no reference is left. Faults that are still under way find the limit.
-    fn die<M: Machine>(&self, vm: &Vm<M>) {
+    fn die<M: Machine>(&self, vm: &Vm<M>, wait: fn()) {
         self.limit.store(0, SeqCst);
         fence(SeqCst);
-        self.remove_unmapped(vm, 0, u32::MAX);
+        self.remove_waiting(vm, 0, u32::MAX, wait);
     }
 
     /// Takes the pages of `first..=last` out, hard-busy and without identity, and passes them to `give`, while the
@@ -334,7 +339,8 @@ impl Object {
     /// As `die`, in one go under the caller's pin: if the last two references ended at the same time.
     fn die_if_last<M: Machine>(&self, vm: &Vm<M>) {
         if self.orphan.swap(false, SeqCst) {
-            self.die(vm);
+            // Pinned: whoever holds a page is pinned too, on another CPU, or about to be done.
+            self.die(vm, ksync::relax);
         }
     }
 

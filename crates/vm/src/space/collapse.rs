@@ -3,7 +3,7 @@
 //! A chain that fork after fork made longer than five layers is folded: the pages of the anonymous layers behind the
 //! front come to the front, moved where nobody else can see them, else copied; then those layers go. A terminal
 //! file stays where it is, for its pages cost nothing. Never done inside fork; a step is bounded, and the cursor
-//! that it leaves in the entry stays right because layers behind a front are frozen.
+//! that it leaves in the entry stays right until the entry gets another front, for layers behind a front are frozen.
 
 use rust_alloc::sync::Arc;
 use rust_alloc::vec::Vec;
@@ -140,8 +140,9 @@ fn bring_forward<M: Machine>(
     let Some(to) = front.object(&pin) else {
         return Ok(true);
     };
-    if to.lookup(to_index).is_some() {
-        return Ok(true);
+    if let Some(pfn) = to.lookup(to_index) {
+        // A page that a fault has put there may still be taken back, as long as it is busy.
+        return Ok(to.holds(vm.pages.get(pfn), to_index));
     }
     for layer in old {
         let Some(from) = layer.object(&pin) else {
@@ -156,17 +157,21 @@ fn bring_forward<M: Machine>(
             if !page.try_hard_busy() {
                 return Ok(false);
             }
-            let moved = !page.is(from.identity(), index)
-                || from.move_page(vm, &pin, (index, pfn), to, to_index)?;
+            let moved = page.is(from.identity(), index)
+                && from.move_page(vm, &pin, (index, pfn), to, to_index)?;
             unbusy(vm, page);
             return Ok(moved);
         }
+        if !from.holds(page, index) {
+            return Ok(false);
+        }
         let copy: Pfn = vm.alloc.alloc(&pin, Rights::User)?;
         copy_frame(&vm.machine, copy, pfn);
-        if to.insert(vm, &pin, to_index, copy, Flags::DIRTY)? == Insert::Done {
+        let inserted = to.insert(vm, &pin, to_index, copy, Flags::DIRTY)? == Insert::Done;
+        if inserted {
             unbusy(vm, vm.pages.get(copy));
         }
-        return Ok(true);
+        return Ok(inserted);
     }
     Ok(true)
 }
