@@ -386,7 +386,9 @@ impl World {
                     .space
                     .unmap(&self.vm, AT + page * PAGE, pages * PAGE)
                     .unwrap();
-                (page..page + pages).for_each(|p| drop(self.model.programs[now].remove(&p)));
+                (page..page + pages).for_each(|p| {
+                    self.model.programs[now].remove(&p);
+                });
             }
             Op::Protect { page, pages, prot } => self.protect(page, pages, prot),
             Op::Read { page } => {
