@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use ksync::Once;
+use ksync::{Once, Spin};
 use vm::alloc::FreeRange;
 use vm::{PageAllocator, PageArray, Pfn, Rights, Slab, Vm};
 
@@ -34,52 +34,65 @@ fn carve(ranges: &mut [FreeRange], bytes: usize) -> u64 {
     u64::from(start.0) * PAGE_SIZE as u64
 }
 
+ksync::lock_class!(BootRangesLock, "boot ranges", rank = 1);
+
+/// Most ranges of memory that are told apart at boot; more stay unused.
+const RANGES: usize = 64;
+const NO_RANGE: FreeRange = FreeRange {
+    start: Pfn(0),
+    end: Pfn(0),
+    domain: 0,
+};
+/// Free memory while it is handed over.  There is no heap yet, and a thread's stack is too small.
+static FREE: Spin<[FreeRange; RANGES], BootRangesLock> = Spin::new([NO_RANGE; RANGES]);
+
 /// Sets up frames, allocator, heap and VM.  Once, on the boot CPU, before anything allocates.
 #[inline(never)]
 pub fn init(info: &BootInfo) {
-    // No heap yet: the ranges live on the boot stack, which is larger than a thread's.
-    let mut storage = [FreeRange {
-        start: Pfn(0),
-        end: Pfn(0),
-        domain: 0,
-    }; 64];
-    let count = info.memory.len().min(storage.len());
-    let ranges = &mut storage[..count];
-    for (to, from) in ranges.iter_mut().zip(info.memory) {
+    let pages = make_records(info);
+    take_boot_heap(info);
+    INITRD.get_or_init(|| info.initrd);
+    make_vm(info, pages);
+    arch::heap::use_slab();
+    arch::frames::set_source(&FRAMES);
+}
+
+/// Marks the frames that exist, and notes which are free.
+#[inline(never)]
+fn make_records(info: &BootInfo) -> PageArray {
+    let pages = PageArray::new(info.pages);
+    let mut free = FREE.lock();
+    for (to, from) in free.iter_mut().zip(info.memory) {
         *to = FreeRange {
             start: Pfn(from.start),
             end: Pfn(from.end),
             domain: from.node as u8,
         };
-    }
-    let whole: [FreeRange; 64] = core::array::from_fn(|i| {
-        ranges.get(i).copied().unwrap_or(FreeRange {
-            start: Pfn(0),
-            end: Pfn(0),
-            domain: 0,
-        })
-    });
-    let heap_len = (BOOT_HEAP + BOOT_HEAP_PER_CPU * info.ncpus).next_multiple_of(PAGE_SIZE);
-    let heap = carve(ranges, heap_len);
-    arch::heap::give_boot_memory(arch::memory::direct(heap), heap_len);
-
-    let pages = PageArray::new(info.pages);
-    for range in whole[..count].iter().filter(|r| r.start < r.end) {
-        pages.add_range(range.start, range.end, range.domain);
+        pages.add_range(to.start, to.end, to.domain);
     }
     if let Some((start, end)) = info.initrd {
         let node = arch::cpu::node(0) as u8;
         pages.add_range(first_frame(start), end_frame(end), node);
     }
-    INITRD.get_or_init(|| info.initrd);
+    pages
+}
+
+/// Gives the heap its first memory.
+#[inline(never)]
+fn take_boot_heap(info: &BootInfo) {
+    let len = (BOOT_HEAP + BOOT_HEAP_PER_CPU * info.ncpus).next_multiple_of(PAGE_SIZE);
+    let at = carve(&mut FREE.lock()[..], len);
+    arch::heap::give_boot_memory(arch::memory::direct(at), len);
+}
+
+#[inline(never)]
+fn make_vm(info: &BootInfo, pages: PageArray) {
     let machine = KernelMachine::new(info, arch::spaces::reload_root);
-    let alloc = PageAllocator::new(&machine, pages, ranges);
+    let count = info.memory.len().min(RANGES);
+    let alloc = PageAllocator::new(&machine, pages, &FREE.lock()[..count]);
     SLAB.get_or_init(|| Slab::new(&machine));
     let root = Pfn(arch::paging::kernel_root());
-    let vm: &'static super::Vm = Box::leak(Box::new(Vm::new(machine, pages, alloc, root)));
-    VM.get_or_init(|| vm);
-    arch::heap::use_slab();
-    arch::frames::set_source(&FRAMES);
+    VM.get_or_init(|| Box::leak(Box::new(Vm::new(machine, pages, alloc, root))));
 }
 
 /// Frames for the machine's own use come from the allocator from now on.
