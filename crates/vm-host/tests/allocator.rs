@@ -88,6 +88,25 @@ fn every_frame_is_accounted_for() {
 }
 
 #[test]
+fn frames_given_late_are_counted() {
+    let arena = Arena::new(1000, 1, 1);
+    let range = arena.ranges()[0];
+    let early = vm::alloc::FreeRange {
+        end: Pfn(range.end.0 - 10),
+        ..range
+    };
+    let frames = PageAllocator::new(&arena, arena.pages(), &[early]);
+    assert_eq!(frames.domain_pages(0), (990, 990));
+    for n in early.end.0..range.end.0 {
+        on(0, |pin| frames.adopt(pin, Pfn(n)));
+    }
+    drain_all(&frames, 1);
+    assert_eq!((frames.total_pages(), frames.free_pages()), (1000, 1000));
+    assert_eq!(frames.domain_pages(0), (1000, 1000));
+    assert_eq!(frames.check().map(|c| c.allocated), Ok(0));
+}
+
+#[test]
 fn rights_stop_at_their_marks() {
     let arena = Arena::new(20_000, 1, 1);
     let frames = arena.allocator();

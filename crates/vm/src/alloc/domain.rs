@@ -25,8 +25,8 @@ pub(super) struct Domain {
     free: AtomicUsize,
     /// Const.
     marks: Marks,
-    /// Frames given at boot. Const.
-    size: usize,
+    /// Frames given so far. Atomic; grows at boot only.
+    size: AtomicUsize,
 }
 
 impl Domain {
@@ -35,7 +35,7 @@ impl Domain {
             buddy: Spin::new(Buddy::new()),
             free: AtomicUsize::new(0),
             marks: Marks::new(size, total),
-            size,
+            size: AtomicUsize::new(size),
         }
     }
 
@@ -51,7 +51,12 @@ impl Domain {
     }
 
     pub(super) fn size(&self) -> usize {
-        self.size
+        self.size.load(Relaxed)
+    }
+
+    /// Counts a frame that boot gives late.
+    pub(super) fn grow(&self) {
+        self.size.fetch_add(1, Relaxed);
     }
 
     pub(super) fn mark(&self, rights: Rights) -> usize {

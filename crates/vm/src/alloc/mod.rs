@@ -137,6 +137,7 @@ impl PageAllocator {
             .get(pfn)
             .init_flags(State::Allocated, Flags::EMPTY);
         self.total.fetch_add(1, Relaxed);
+        self.domains[self.pages.get(pfn).domain()].grow();
         self.free(pin, pfn);
     }
 
