@@ -68,13 +68,21 @@ fn put(fd: i32, byte: u8) -> Result<(), String> {
 }
 
 /// Relays every byte from `from` to `to`, plus one, until end of file.
-fn relay(from: i32, to: i32) -> ! {
+fn relay(from: i32, to: i32) {
     while let Ok(byte) = get(from) {
         if put(to, byte.wrapping_add(1)).is_err() {
             break;
         }
     }
-    sys::exit(0)
+}
+
+/// A member of a chain: relays until it is killed.  Its neighbour may be killed first, and the end of file that this
+/// makes is no reason to go.
+fn member(from: i32, to: i32) -> ! {
+    relay(from, to);
+    loop {
+        let _ = sys::call(libc::SYS_pause, &[]);
+    }
 }
 
 fn latency(w: &mut Worker) -> Result<(), String> {
@@ -83,6 +91,7 @@ fn latency(w: &mut Worker) -> Result<(), String> {
     if pid == 0 {
         let _ = (sys::close(there.1), sys::close(back.0));
         relay(there.0, back.1);
+        sys::exit(0);
     }
     let _ = (sys::close(there.0), sys::close(back.1));
     w.barrier();
@@ -230,7 +239,7 @@ fn build_flat(length: u64) -> Result<Chain, String> {
         if pid == 0 {
             let _ = sys::call(libc::SYS_setpgid, &[0, group]);
             let _ = (sys::close(first), sys::close(next));
-            relay(from, to);
+            member(from, to);
         }
         // Both sides set it, so that neither a kill nor the next child comes too early.
         let _ = sys::call(
@@ -279,7 +288,7 @@ const BROKEN: u8 = 0x5a;
 fn nested_process(from: i32, end: i32, left: u64) -> ! {
     if left == 1 {
         let _ = put(end, READY);
-        relay(from, end);
+        member(from, end);
     }
     let Ok((next, to)) = sys::pipe(0) else {
         let _ = put(end, BROKEN);
@@ -293,7 +302,7 @@ fn nested_process(from: i32, end: i32, left: u64) -> ! {
         Ok(_) => {
             // `end` stays open: its end of file tells when the whole chain is gone.
             let _ = sys::close(next);
-            relay(from, to)
+            member(from, to)
         }
         Err(_) => {
             let _ = put(end, BROKEN);
