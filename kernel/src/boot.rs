@@ -1,11 +1,11 @@
 //! The command line, read as Linux reads it.
 //!
-//! What the kernel knows it takes; of the rest, `name=value` becomes part of init's environment and
+//! What the kernel knows it takes, some of it before this is called (`panic=`, `pantala.exit=`, `maxcpus=`); of the rest, `name=value` becomes part of init's environment and
 //! other words become init's arguments, as does everything after `--`.
 
 use alloc::vec::Vec;
 
-use crate::{arch, mm};
+use crate::mm;
 
 /// What the command line asks for.
 #[derive(Clone, Debug, Default)]
@@ -26,14 +26,13 @@ pub struct Options {
     pub leakcheck: bool,
     /// `failalloc=N`: let each Nth allocation that may fail do so, once init runs.
     pub failalloc: u32,
-    /// `pantala.exit=debug`: report init's status through the emulator's exit device.
-    pub exit_debug: bool,
 }
 
 /// Names that a Linux kernel takes for itself and that mean nothing here, so init must not see them.
 const IGNORED: &[&[u8]] = &[
     b"console",
     b"quiet",
+    b"panic",
     b"debug",
     b"loglevel",
     b"ro",
@@ -128,8 +127,6 @@ pub fn options(line: &[u8]) -> Options {
                 o.failalloc = number(v).unwrap_or(0).clamp(0, i64::from(u32::MAX)) as u32
             }
             (b"norandmaps", None) => mm::no_aslr(),
-            (b"panic", Some(v)) => arch::panic::set_timeout(number(v).unwrap_or(0)),
-            (b"pantala.exit", Some(v)) => o.exit_debug = v == b"debug",
             (name, _) if IGNORED.contains(&name) => {}
             // Linux keeps dotted options for modules; init never sees them.
             (name, _) if name.contains(&b'.') => {}

@@ -6,7 +6,7 @@ use core::fmt::{self, Write};
 use core::hint::spin_loop;
 
 use super::lock::BootLock;
-use super::port;
+use super::{port, time};
 
 const COM1: u16 = 0x3f8;
 const DATA: u16 = COM1;
@@ -18,6 +18,8 @@ const LINE_STATUS: u16 = COM1 + 5;
 
 const DATA_READY: u8 = 1;
 const TRANSMIT_EMPTY: u8 = 1 << 5;
+/// The shift register has sent its byte, too.
+const ALL_SENT: u8 = 1 << 6;
 
 /// Bytes written in one hold of the lock.
 const CHUNK: usize = 256;
@@ -84,6 +86,16 @@ pub fn write_bytes(bytes: &[u8]) {
         for &byte in chunk {
             uart.put(byte);
         }
+    }
+}
+
+/// Waits until the UART has sent its last byte, but no longer than a second. Takes no lock: for the machine's end.
+pub(super) fn drain() {
+    const PATIENCE_NS: u64 = 1_000_000_000;
+    let deadline = time::now_ns() + PATIENCE_NS;
+    // SAFETY: reading line status has no effect; a missing UART reads as all ones.
+    while unsafe { port::read_u8(LINE_STATUS) } & ALL_SENT == 0 && time::now_ns() < deadline {
+        spin_loop();
     }
 }
 

@@ -55,7 +55,7 @@ fn begin() {
         }
         Err(first) if first == me => {
             console::break_lock();
-            crate::kprintln!("panic: failed while reporting a panic");
+            crate::kprintln!("kernel panic: failed while reporting a panic");
             power::debug_exit(EXIT_CODE);
             cpu::stop();
         }
@@ -116,12 +116,12 @@ pub(super) fn kernel_fault(frame: &TrapFrame, address: Option<u64>) -> ! {
     let name = exception_name(frame.vector);
     match address {
         Some(address) => crate::kprintln!(
-            "panic: {name} at address {address:#x}, error {:#x}, on CPU {}",
+            "kernel panic: {name} at address {address:#x}, error {:#x}, on CPU {}",
             frame.error,
             percpu::id()
         ),
         None => crate::kprintln!(
-            "panic: {name}, error {:#x}, on CPU {}",
+            "kernel panic: {name}, error {:#x}, on CPU {}",
             frame.error,
             percpu::id()
         ),
@@ -234,12 +234,12 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     let message = info.message();
     match info.location() {
         Some(at) => crate::kprintln!(
-            "panic: {message}, at {}:{} on CPU {}",
+            "kernel panic: {message}, at {}:{} on CPU {}",
             at.file(),
             at.line(),
             percpu::id()
         ),
-        None => crate::kprintln!("panic: {message}, on CPU {}", percpu::id()),
+        None => crate::kprintln!("kernel panic: {message}, on CPU {}", percpu::id()),
     }
     crate::kprintln!("backtrace:");
     backtrace::print(backtrace::frame_pointer());

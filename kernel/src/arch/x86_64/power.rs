@@ -1,13 +1,16 @@
 //! Power-off, reboot, and an exit code for the emulator.
 use core::arch::asm;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::acpi::Power;
 use super::lock::BootLock;
-use super::{cpu, irq, port, time};
+use super::{console, cpu, irq, port, time};
 
 /// Port of QEMU's isa-debug-exit as the tests configure it.
 const DEBUG_EXIT: u16 = 0xf4;
 
+/// Whether the command line has `pantala.exit=debug`: atomic.
+static EXIT_WANTED: AtomicBool = AtomicBool::new(false);
 static POWER: BootLock<Option<Power>> = BootLock::new(None);
 
 pub(super) fn init(power: Power) {
@@ -72,9 +75,23 @@ pub fn reboot() -> ! {
     cpu::stop()
 }
 
-/// Ends an emulator that has an isa-debug-exit device, with exit status `code * 2 + 1`; without one it has
-/// no effect.
+/// Lets [`debug_exit`] work, as `pantala.exit=debug` asks.
+pub fn use_debug_exit(wanted: bool) {
+    EXIT_WANTED.store(wanted, Ordering::Relaxed);
+}
+
+/// What [`use_debug_exit`] was told.
+pub fn uses_debug_exit() -> bool {
+    EXIT_WANTED.load(Ordering::Relaxed)
+}
+
+/// Ends an emulator that has an isa-debug-exit device, with exit status `code * 2 + 1`, once the console has sent
+/// what was written to it. Returns where there is no such device, or nobody asked for it.
 pub fn debug_exit(code: u8) {
+    if !uses_debug_exit() {
+        return;
+    }
+    console::drain();
     // SAFETY: the port ends the emulator, or is not there.
     unsafe { port::write_u32(DEBUG_EXIT, u32::from(code)) };
 }

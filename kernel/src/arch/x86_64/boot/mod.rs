@@ -87,6 +87,7 @@ extern "C" fn start(start_info: u64) -> ! {
     start_devices(&platform);
     let cmdline = leak_bytes(handover.cmdline());
     panic::set_timeout(number_option(cmdline, b"panic").unwrap_or(0));
+    power::use_debug_exit(option(cmdline, b"pantala.exit") == Some(b"debug"));
     // As in Linux, zero means the boot CPU alone.
     let max_cpus = number_option(cmdline, b"maxcpus")
         .unwrap_or(MAX_CPUS)
@@ -209,13 +210,17 @@ fn direct_map_ranges(handover: &Handover) -> impl Iterator<Item = (u64, u64)> {
     )
 }
 
-/// The number after the last `name=` of the command line.
-fn number_option<T: core::str::FromStr>(cmdline: &[u8], name: &[u8]) -> Option<T> {
+/// What comes after the last `name=` of the command line.
+fn option<'a>(cmdline: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     cmdline
         .split(|byte| byte.is_ascii_whitespace())
         .filter_map(|word| word.strip_prefix(name)?.strip_prefix(b"="))
         .next_back()
-        .and_then(|digits| str::from_utf8(digits).ok()?.parse().ok())
+}
+
+/// The same where it is a number.
+fn number_option<T: core::str::FromStr>(cmdline: &[u8], name: &[u8]) -> Option<T> {
+    str::from_utf8(option(cmdline, name)?).ok()?.parse().ok()
 }
 
 /// A frame that is kept for good.
