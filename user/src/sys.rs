@@ -264,14 +264,6 @@ pub fn cpus() -> Vec<usize> {
     }
 }
 
-/// Writes `value` to an I/O port if the kernel lets this process do so; nothing happens otherwise.
-pub fn port_out(port: u16, value: u8) {
-    if call(libc::SYS_iopl, &[3]).is_ok() {
-        // SAFETY: the I/O privilege level was just granted; the port belongs to no driver.
-        unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack)) };
-    }
-}
-
 /// What a handler of a fault saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {

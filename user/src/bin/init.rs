@@ -1,7 +1,7 @@
 //! `init`: the first process of the image.
 //!
 //! Guarantee: it ends with the status of what it ran, and has waited for every child by then; the kernel
-//! (option `pantala.exit=debug`) or, where it lets programs use ports, this program hands that status to QEMU.
+//! (option `pantala.exit=debug`) or, where it has /dev/port, this program hands that status to QEMU.
 //! Mechanism: mounts /proc, /sys, /dev and /tmp where they are not there yet, gives the program the
 //! console and a plain environment, and reaps orphans while it runs.
 //!
@@ -11,6 +11,7 @@
 
 use std::ffi::CString;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use user::{proc, sys};
 
 /// Mounted in this order; a failure matters only if nothing is there.
@@ -33,7 +34,7 @@ const ENVIRONMENT: [&str; 6] = [
 ];
 
 /// The port of QEMU's isa-debug-exit device: it exits with twice the value written there plus one.
-const EXIT_PORT: u16 = 0xf4;
+const EXIT_PORT: u64 = 0xf4;
 
 /// Names that /dev has by convention and a fresh one may lack.
 const DEV_LINKS: [(&str, &str); 4] = [
@@ -156,6 +157,14 @@ fn supervise(program: u64, first: bool) -> i32 {
     }
 }
 
+/// Ends the emulator where a kernel gives out I/O ports and knows nothing of `pantala.exit`, as Linux does.
+fn leave_by_port(status: u8) {
+    if let Ok(ports) = fs::OpenOptions::new().write(true).open("/dev/port") {
+        // Where it fails, the machine is still there, and so is the way by this program's own end.
+        let _ = ports.write_at(&[status], EXIT_PORT);
+    }
+}
+
 fn main() {
     let first = std::process::id() == 1;
     if first {
@@ -178,7 +187,7 @@ fn main() {
             println!("\ninit exited with status {status}");
             // Waits until the console has sent everything: the next instruction may be the machine's last.
             let _ = sys::call(libc::SYS_ioctl, &[1, libc::TCSBRK, 1]);
-            sys::port_out(EXIT_PORT, status as u8);
+            leave_by_port(status as u8);
         } else {
             let power_off = libc::LINUX_REBOOT_CMD_POWER_OFF as u32;
             let (magic1, magic2) = (0xfee1_deadu64, 672_274_793u64);
