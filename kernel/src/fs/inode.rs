@@ -339,6 +339,17 @@ impl Inode {
         }
     }
 
+    /// Frames that hold the contents of a regular file. Takes time in proportion to the file.
+    pub fn resident(&self) -> u64 {
+        let Node::File(data) = &self.node else {
+            return 0;
+        };
+        let object = data.lock().object.clone();
+        let frames = object.as_ref().map_or(0, |o| o.resident());
+        release(object);
+        frames
+    }
+
     /// A regular file over `object`.
     pub fn regular(new: NewInode, object: ObjectRef) -> Self {
         Inode::new(

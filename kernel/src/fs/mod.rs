@@ -11,6 +11,7 @@
 //! The order of locks: file position, mount table, renames, directory, inode, fifo, pipe; then
 //! the VM's.
 
+pub mod account;
 pub mod context;
 pub mod dentry;
 pub mod dirfile;

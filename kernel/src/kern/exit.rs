@@ -122,7 +122,7 @@ fn finish_process(p: &Arc<Process>) {
     p.vfork_done.open();
     p.set_program(Default::default());
     if p.pid() == 1 {
-        super::init_exited(p.status.load(Ordering::SeqCst));
+        super::end::init_exited(p, p.status.load(Ordering::SeqCst));
     }
     let group = p.group();
     let leads_session = p.pid() == p.sid();

@@ -338,6 +338,15 @@ pub fn each_process(from: u32, mut f: impl FnMut(&Arc<Process>) -> bool) {
     }
 }
 
+/// Threads that exist, idle ones left out. Takes time in proportion to the table.
+pub fn threads() -> usize {
+    let ids = ids();
+    let pin = ksync::pin();
+    (1..ids.span.load(Ordering::Relaxed))
+        .filter(|&id| thread(&pin, id).is_some())
+        .count()
+}
+
 /// Numbers in use: processes, groups, sessions and further threads.
 pub fn live() -> u64 {
     ids().live.sum().max(0) as u64

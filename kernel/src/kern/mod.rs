@@ -6,6 +6,7 @@
 //! [`signal`] interrupts it.  [`upcall`] is what the machine layer calls.
 
 pub mod cred;
+mod end;
 pub mod exec;
 pub mod exit;
 pub mod fork;
@@ -52,9 +53,4 @@ pub fn epoch() -> &'static ksync::Epoch {
 /// The process of the calling thread.
 pub fn current_process() -> Arc<Process> {
     current().process().clone()
-}
-
-/// Init has ended: the machine ends with its status.
-fn init_exited(status: u32) {
-    upcall::init_exited(status)
 }

@@ -32,6 +32,7 @@ pub(super) fn init_process(info: &BootInfo, options: &Options) {
 
 /// Init's thread, still in the kernel.
 fn run_init(options: &Options) {
+    mm::leak::note_start();
     let named: Option<Vec<u8>> = options.init.clone();
     let tried: Vec<&[u8]> = match &named {
         Some(name) => alloc::vec![name.as_slice()],
@@ -39,7 +40,10 @@ fn run_init(options: &Options) {
     };
     for path in tried {
         match crate::syscall::proc::exec_init(path, &options.args, &options.env) {
-            Ok(frame) => arch::context::enter_user(&frame),
+            Ok(frame) => {
+                mm::fail_allocations(options.failalloc);
+                arch::context::enter_user(&frame)
+            }
             Err(e) => kprintln!(
                 "{}: {}",
                 alloc::string::String::from_utf8_lossy(path),

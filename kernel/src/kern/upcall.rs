@@ -73,23 +73,6 @@ fn boot_thread(info: BootInfo, options: crate::boot::Options) {
     super::start::init_process(&info, &options);
 }
 
-/// Init has ended with `status`, as wait4(2) tells it.
-///
-/// With `pantala.exit=debug` the emulator ends with that status, or the machine is turned off where it has no port for
-/// it. Otherwise it is a panic, as in Linux: an init that means to stop the machine calls reboot(2).
-pub(super) fn init_exited(status: u32) -> ! {
-    let code = if status & 0x7f == 0 {
-        status >> 8 & 0xff
-    } else {
-        128 + (status & 0x7f)
-    };
-    if arch::power::uses_debug_exit() {
-        arch::power::debug_exit(code as u8);
-        arch::power::off();
-    }
-    panic!("Attempted to kill init! exitcode={status:#010x}")
-}
-
 /// A system call.  Interrupts and preemption are on.
 #[inline]
 pub fn syscall(frame: &mut UserFrame) {

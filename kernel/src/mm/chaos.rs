@@ -1,7 +1,7 @@
 //! `vmchaos`: while anything runs, random pages lose all their translations and random spaces their
 //! page tables.  Both are always legal, so no program may notice.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use vm::Pfn;
 use vm::space::Chaos;
@@ -20,15 +20,35 @@ const PAUSE_NS: u64 = 1_000_000;
 /// by the chaos thread.
 static COUNTS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 
+/// What the thread does: nothing, its work, or its last round.
+const OFF: u8 = 0;
+const ON: u8 = 1;
+const ENDING: u8 = 2;
+/// One of these. Atomic: set to `ON` at boot, to `ENDING` by who ends it, to `OFF` by the thread.
+static STATE: AtomicU8 = AtomicU8::new(OFF);
+
 fn bump(i: usize, n: u64) {
     COUNTS[i].fetch_add(n, Relaxed);
 }
 
 /// Starts the thread.
 pub(super) fn start() {
+    STATE.store(ON, SeqCst);
     if kthread::spawn("vmchaos", None, 0, run).is_err() {
+        STATE.store(OFF, SeqCst);
         kprintln!("vmchaos: no memory for its thread");
     }
+}
+
+/// Ends the thread, if it runs, and tells what it did. Sleeps.
+pub fn stop() {
+    if STATE.compare_exchange(ON, ENDING, SeqCst, SeqCst).is_err() {
+        return;
+    }
+    while STATE.load(SeqCst) != OFF {
+        let _ = sleep_until(Deadline::after(PAUSE_NS), Interruptible::No);
+    }
+    report();
 }
 
 fn run() {
@@ -40,7 +60,7 @@ fn run() {
         random ^= random << 17;
         random
     };
-    loop {
+    while STATE.load(SeqCst) == ON {
         for _ in 0..BURST {
             let pfn = Pfn((next() % vm().pages.len() as u64) as u32);
             bump(0, 1);
@@ -52,6 +72,7 @@ fn run() {
         drop_some_tables(next());
         let _ = sleep_until(Deadline::after(PAUSE_NS), Interruptible::No);
     }
+    STATE.store(OFF, SeqCst);
 }
 
 /// Drops the tables of one process.
@@ -80,7 +101,7 @@ fn drop_some_tables(random: u64) {
 }
 
 /// Prints the counters: what a boot test reads.
-pub fn report() {
+fn report() {
     let c: [u64; 4] = core::array::from_fn(|i| COUNTS[i].load(Relaxed));
     kprintln!(
         "vmchaos: pages={} scanned={} removed={} tables={}",

@@ -1,6 +1,7 @@
 //! From the memory that boot found to a working VM.
 
 use alloc::boxed::Box;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use ksync::{Once, Spin};
 use vm::alloc::FreeRange;
@@ -95,6 +96,15 @@ fn make_vm(info: &BootInfo, pages: PageArray) {
     VM.get_or_init(|| Box::leak(Box::new(Vm::new(machine, pages, alloc, root))));
 }
 
+/// Frames that the machine layer has taken from the allocator, for stacks and the kernel's tables. Atomic; changed
+/// only when a stack is mapped or unmapped.
+static MACHINE_FRAMES: AtomicUsize = AtomicUsize::new(0);
+
+/// Frames that the machine layer holds now, those it took at boot before there was an allocator left out.
+pub fn machine_frames() -> usize {
+    MACHINE_FRAMES.load(Ordering::Relaxed)
+}
+
 /// Frames for the machine's own use come from the allocator from now on.
 static FRAMES: arch::frames::Source = arch::frames::Source {
     alloc: |_node| {
@@ -102,12 +112,14 @@ static FRAMES: arch::frames::Source = arch::frames::Source {
         let vm = super::vm();
         let pfn = vm.alloc.alloc(&pin, Rights::Kernel).ok()?;
         vm.pages.get(pfn).set_state(vm::page::State::Reserved);
+        MACHINE_FRAMES.fetch_add(1, Ordering::Relaxed);
         Some(pfn.0)
     },
     free: |pfn| {
         let pin = ksync::pin();
         let vm = super::vm();
         vm.pages.get(Pfn(pfn)).set_state(vm::page::State::Allocated);
+        MACHINE_FRAMES.fetch_sub(1, Ordering::Relaxed);
         vm.alloc.free(&pin, Pfn(pfn));
     },
 };

@@ -4,7 +4,7 @@
 //! found, and turns its answers into what processes see: signals, new programs, the choice of whom
 //! to kill when memory is out.
 
-mod chaos;
+pub mod chaos;
 mod daemon;
 pub mod exec;
 mod fault;
@@ -18,10 +18,10 @@ mod space;
 use ksync::{Epoch, Once};
 use vm::Slab;
 
-pub use self::daemon::start_daemons;
+pub use self::daemon::{fail_allocations, poll, start_daemons};
 pub use self::fault::{fault_in, page_fault};
 pub use self::info::{Memory, memory};
-pub use self::init::{Initrd, init, initrd, release_initrd};
+pub use self::init::{Initrd, init, initrd, machine_frames, release_initrd};
 pub use self::layout::{no_aslr, shakes};
 pub use self::space::{FutexKey, activate, clear, fork, futex_key, max_rss_kib, write_at};
 pub use crate::arch::machine::KernelMachine;

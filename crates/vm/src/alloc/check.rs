@@ -3,7 +3,7 @@
 use rust_alloc::vec::Vec;
 
 use super::{MAX_ORDER, PageAllocator};
-use crate::page::{Pfn, State};
+use crate::page::{Page, Pfn, State};
 
 /// Where the free frames are.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -53,6 +53,10 @@ impl Seen {
         self.0[word] |= bit;
         before
     }
+
+    fn has(&self, pfn: Pfn) -> bool {
+        self.0[pfn.index() / 64] & 1 << (pfn.index() % 64) != 0
+    }
 }
 
 impl PageAllocator {
@@ -63,6 +67,19 @@ impl PageAllocator {
     ///
     /// The first [`Inconsistency`] found.
     pub fn check(&self) -> Result<Census, Inconsistency> {
+        self.check_and_visit(&mut |_, _| ())
+    }
+
+    /// As [`check`](PageAllocator::check); then calls `in_use` with each frame that exists and is not free, for an
+    /// account of who has it.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Inconsistency`] found; nothing is visited then.
+    pub fn check_and_visit(
+        &self,
+        in_use: &mut dyn FnMut(Pfn, &Page),
+    ) -> Result<Census, Inconsistency> {
         let mut seen = Seen::new(self.pages.len()).ok_or(Inconsistency::NoMemory)?;
         let mut census = Census::default();
         for domain in 0..self.domains.len() {
@@ -76,6 +93,12 @@ impl PageAllocator {
             census.in_magazines += 1;
         }
         census.allocated = self.total_pages() - census.listed - census.in_magazines;
+        for pfn in (0..self.pages.len() as u32).map(Pfn) {
+            let page = self.pages.get(pfn);
+            if page.state() != State::Absent && !seen.has(pfn) {
+                in_use(pfn, page);
+            }
+        }
         Ok(census)
     }
 

@@ -265,10 +265,12 @@ impl Slab {
             }
         });
         let Ok(run) = run else { return ptr::null_mut() };
-        frames
-            .pages()
-            .get(run)
-            .init_flags(State::Kernel, Flags::EMPTY);
+        for n in 0..1 << order {
+            frames
+                .pages()
+                .get(run.add(n))
+                .init_flags(State::Kernel, Flags::EMPTY);
+        }
         self.cpus.get(pin).large.add(1 << order);
         machine.frame(run).as_ptr()
     }

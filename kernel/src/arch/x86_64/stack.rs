@@ -4,11 +4,11 @@
 //! pool is full half of it is unmapped with a single invalidation for all. The number of a free slot is kept
 //! in the (not present) page-table entry of another's guard page, so the list of free slots costs no memory.
 use core::ptr;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::lock::BootLock;
 use super::paging::{self, Kind, STACKS, STACKS_END};
-use super::{PAGE_SIZE, frames, ipi, memory, percpu, preempt};
+use super::{PAGE_SIZE, cpu, frames, ipi, memory, percpu, preempt};
 
 /// Bytes of a stack.
 pub const STACK_SIZE: usize = if cfg!(debug_assertions) {
@@ -69,7 +69,11 @@ static POOL: BootLock<Pool> = BootLock::new(Pool {
 });
 /// Frames in stacks, for memory accounting: atomic.
 static FRAMES: AtomicUsize = AtomicUsize::new(0);
-/// Deepest use seen, in bytes: atomic. Debug builds only.
+/// Stacks given away by [`KernelStack::keep`]: atomic; changed at boot.
+static PERMANENT: AtomicUsize = AtomicUsize::new(0);
+/// Stacks are wiped before use, so that their depth can be told afterwards: atomic; written at boot.
+static MEASURED: AtomicBool = AtomicBool::new(cfg!(debug_assertions));
+/// Deepest use seen, in bytes: atomic.
 static HIGH_WATER: AtomicUsize = AtomicUsize::new(0);
 
 fn slot_base(slot: u32) -> u64 {
@@ -100,7 +104,7 @@ impl KernelStack {
             None => from_pool()?,
         };
         let stack = Self { slot };
-        if cfg!(debug_assertions) {
+        if MEASURED.load(Ordering::Relaxed) {
             stack.wipe();
         }
         Ok(stack)
@@ -109,6 +113,14 @@ impl KernelStack {
     /// Address one past the highest byte; a multiple of the page size.
     pub fn top(&self) -> u64 {
         slot_base(self.slot) + SLOT
+    }
+
+    /// Gives the stack away for good; returns its top.
+    pub(super) fn keep(self) -> u64 {
+        PERMANENT.fetch_add(1, Ordering::Relaxed);
+        let top = self.top();
+        core::mem::forget(self);
+        top
     }
 
     /// Whether an address lies in the stack.
@@ -138,7 +150,7 @@ impl KernelStack {
 
 impl Drop for KernelStack {
     fn drop(&mut self) {
-        if cfg!(debug_assertions) {
+        if MEASURED.load(Ordering::Relaxed) {
             HIGH_WATER.fetch_max(self.depth(), Ordering::Relaxed);
         }
         preempt::disable();
@@ -262,12 +274,35 @@ fn to_pool(slot: u32) {
     retire(&surplus);
 }
 
+/// Frames of stacks that nobody uses: in the CPUs' caches and in the pool. Exact while no thread begins or ends.
+pub fn frames_cached() -> usize {
+    let caches = (0..cpu::count()).filter_map(percpu::of);
+    // SAFETY: a plain word that its CPU writes; a value read too early is an old one.
+    let cached: usize = caches
+        .map(|area| unsafe { ptr::addr_of!((*area.stacks.get()).used).read_volatile() })
+        .sum();
+    (cached + POOL.lock().used) * STACK_PAGES as usize
+}
+
+/// Frames of stacks that CPUs keep for good.
+pub fn frames_permanent() -> usize {
+    PERMANENT.load(Ordering::Relaxed) * STACK_PAGES as usize
+}
+
+/// Frames of one stack.
+pub const FRAMES_PER_STACK: usize = STACK_PAGES as usize;
+
 /// Frames that stacks hold now, the cached ones included.
 pub fn frames_in_use() -> usize {
     FRAMES.load(Ordering::Relaxed)
 }
 
-/// Deepest stack use, in bytes, among stacks freed so far; zero in release builds.
+/// Switches the measurement of stacks on. Debug builds always have it.
+pub fn measure() {
+    MEASURED.store(true, Ordering::Relaxed);
+}
+
+/// Deepest stack use, in bytes, among stacks freed so far; zero if they are not [measured](measure).
 pub fn high_water() -> usize {
     HIGH_WATER.load(Ordering::Relaxed)
 }

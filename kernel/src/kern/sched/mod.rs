@@ -225,11 +225,11 @@ pub(super) fn reclaim_due() -> bool {
     cpus().get(&ksync::pin()).reclaim.load(Ordering::Relaxed)
 }
 
-/// Frees what this CPU retired long enough ago.  Interrupts are on.
+/// Frees what this CPU retired long enough ago, and empties its caches if memory is wanted.  Interrupts are on.
 pub(super) fn reclaim() {
     let pin = ksync::pin();
     cpus().get(&pin).reclaim.store(false, Ordering::Relaxed);
-    super::epoch().reclaim(&pin);
+    crate::mm::poll(&pin);
 }
 
 /// The timer's interrupt on this CPU.  Interrupts and preemption are off.

@@ -218,7 +218,7 @@ pub fn first_switch(pin: &CpuPin, idle: &Arc<Thread>) {
 pub fn idle() -> ! {
     loop {
         // Destructors may wait for other CPUs, so interrupts are on.
-        let more = epoch().reclaim(&ksync::pin());
+        let more = crate::mm::poll(&ksync::pin());
         let irq = arch::irq::save();
         let mut pin = ksync::pin();
         let c = cpus().of(pin.cpu());

@@ -25,6 +25,8 @@ struct Bench<'a> {
     images: BTreeMap<Vec<String>, PathBuf>,
     logs: PathBuf,
     accel: Option<&'a str>,
+    /// The kernels are Pantala's.
+    own: bool,
 }
 
 /// One boot: a test on one of its machines.
@@ -113,6 +115,7 @@ fn prepare<'a>(options: &'a Options, boots: &[Boot]) -> Result<Bench<'a>> {
         images,
         logs,
         accel: options.machine.accel.as_deref(),
+        own: options.kernel.is_none(),
     })
 }
 
@@ -256,7 +259,12 @@ impl Typist<'_> {
 fn run_one(bench: &Bench, boot: &Boot) -> Result<Result<(), String>> {
     let Boot { spec, on, .. } = boot;
     let machine = on.machine(bench.accel)?;
-    let options = format!("{} {}", spec.options, on.options());
+    let check = if bench.own && spec.leakcheck {
+        "leakcheck"
+    } else {
+        ""
+    };
+    let options = format!("{check} {} {}", spec.options, on.options());
     let append = qemu::append(spec.run.as_deref(), options.trim());
     let kernel = &bench.kernels[&(on.profile() == Profile::Debug)];
     let mut command = qemu::command(
@@ -305,5 +313,6 @@ fn run_one(bench: &Bench, boot: &Boot) -> Result<Result<(), String>> {
         std::thread::sleep(Duration::from_millis(50));
     };
     let console = read_console(&log);
-    Ok(spec.judge(&console, qemu::init_status(status.code(), &console)))
+    let status = qemu::init_status(status.code(), &console);
+    Ok(spec.judge(&console, status, bench.own))
 }

@@ -43,6 +43,9 @@ pub struct Spec {
     /// Packages besides the default ones.
     #[serde(default)]
     pub packages: Vec<String>,
+    /// Whether the kernel gets as far as init's end, where it accounts for memory and stacks.
+    #[serde(default = "yes")]
+    pub leakcheck: bool,
     /// What a person types, each line after its cue.
     #[serde(default)]
     pub talk: Vec<Line>,
@@ -50,6 +53,10 @@ pub struct Spec {
     pub timeout: u64,
     /// The machines it is run on.
     pub on: Vec<On>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Something typed at the console.
@@ -166,8 +173,9 @@ impl Spec {
         Ok(spec)
     }
 
-    /// What is wrong with a boot that printed `console` and ended with `status` (none: not by init).
-    pub fn judge(&self, console: &str, status: Option<u8>) -> Result<(), String> {
+    /// What is wrong with a boot that printed `console` and ended with `status` (none: not by init). `own`: the kernel is
+    /// Pantala's.
+    pub fn judge(&self, console: &str, status: Option<u8>, own: bool) -> Result<(), String> {
         let lower = console.to_lowercase();
         let always = ALWAYS_FORBIDDEN
             .iter()
@@ -189,6 +197,9 @@ impl Spec {
         {
             return Err(format!("the console lacks \"{text}\""));
         }
+        if own && self.leakcheck {
+            judge_end(console)?;
+        }
         let wanted = u8::try_from(self.status).ok();
         match (wanted, status) {
             (wanted, status) if wanted == status => Ok(()),
@@ -198,6 +209,38 @@ impl Spec {
                 self.status
             )),
         }
+    }
+}
+
+/// What the kernel says when init has ended: that no frame is missing, that its stacks were deep enough, and, if it took
+/// translations away at random, that it really did.
+fn judge_end(console: &str) -> Result<(), String> {
+    const ACCOUNT: &str = "leakcheck: every frame is accounted for";
+    if !console.contains(ACCOUNT) {
+        return Err(format!("the console lacks \"{ACCOUNT}\""));
+    }
+    let after = |label| {
+        console
+            .lines()
+            .find_map(|line| line.trim().strip_prefix(label))
+    };
+    let stacks = after("stacks: ").ok_or("the console lacks the depth of stacks")?;
+    let mut sizes = stacks.split_whitespace().map_while(|word| match word {
+        "of" => Some(None),
+        word => Some(Some(word.parse::<u64>().ok()?)),
+    });
+    match (sizes.next(), sizes.nth(1)) {
+        // An eighth is kept for what no test has met.
+        (Some(Some(used)), Some(Some(size))) if (1..=size / 8 * 7).contains(&used) => {}
+        _ => return Err(format!("stacks are too small: {stacks}")),
+    }
+    let counts = after("vmchaos: ").unwrap_or_default();
+    match counts
+        .split_whitespace()
+        .find(|count| count.ends_with("=0"))
+    {
+        Some(count) => Err(format!("vmchaos did nothing: {count}")),
+        None => Ok(()),
     }
 }
 
@@ -218,19 +261,45 @@ mod tests {
     }
 
     #[test]
-    fn a_boot_is_judged_by_console_and_status() {
+    fn the_kernel_must_account_for_its_memory() {
         let spec = Spec::parse("s00", TEXT).unwrap();
-        assert_eq!(spec.judge("hello", Some(0)), Ok(()));
-        assert!(spec.judge("hello", Some(1)).is_err());
-        assert!(spec.judge("hello", None).is_err());
-        assert!(spec.judge("hell", Some(0)).is_err());
-        assert!(spec.judge("hello Kernel Panic: x", Some(0)).is_err());
+        let end = "hello\nleakcheck: every frame is accounted for\nstacks: 4000 of 8192 bytes used at most\n";
+        assert_eq!(spec.judge(end, Some(0), true), Ok(()));
+        assert!(spec.judge("hello", Some(0), true).is_err());
+        assert!(
+            spec.judge(&end.replace("4000", "7400"), Some(0), true)
+                .is_err()
+        );
+        assert!(
+            spec.judge(&end.replace("4000", "0"), Some(0), true)
+                .is_err()
+        );
+        let chaos = |counts| format!("{end}vmchaos: {counts}\n");
+        assert_eq!(
+            spec.judge(&chaos("pages=1 tables=20"), Some(0), true),
+            Ok(())
+        );
+        assert!(
+            spec.judge(&chaos("pages=1 tables=0"), Some(0), true)
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn a_boot_is_judged_by_console_and_status() {
+        let judge = |spec: &Spec, console: &str, status| spec.judge(console, status, false);
+        let spec = Spec::parse("s00", TEXT).unwrap();
+        assert_eq!(judge(&spec, "hello", Some(0)), Ok(()));
+        assert!(judge(&spec, "hello", Some(1)).is_err());
+        assert!(judge(&spec, "hello", None).is_err());
+        assert!(judge(&spec, "hell", Some(0)).is_err());
+        assert!(judge(&spec, "hello Kernel Panic: x", Some(0)).is_err());
         let stops = Spec {
             status: -1,
             allow: vec!["kernel panic".into()],
             ..spec
         };
-        assert_eq!(stops.judge("hello kernel panic", None), Ok(()));
-        assert!(stops.judge("hello kernel panic", Some(0)).is_err());
+        assert_eq!(judge(&stops, "hello kernel panic", None), Ok(()));
+        assert!(judge(&stops, "hello kernel panic", Some(0)).is_err());
     }
 }

@@ -293,8 +293,7 @@ pub(super) unsafe fn switch_stack(top: u64, then: extern "C" fn() -> !) -> ! {
 
 /// A stack for the rest of a CPU's life.
 pub(super) fn permanent_stack() -> u64 {
-    let stack = KernelStack::alloc().expect("boot needs memory for stacks");
-    let top = stack.top();
-    core::mem::forget(stack);
-    top
+    KernelStack::alloc()
+        .expect("boot needs memory for stacks")
+        .keep()
 }
