@@ -26,10 +26,12 @@ pub enum Event {
     Kernel,
     /// Iterations of the kernel's repeated string instructions.
     Repeated,
-    /// Lines moved here by kernel instructions.
+    /// Lines moved here by the kernel's other instructions.
     KernelMoves,
     /// Those of them that are false sharing.
     KernelFalse,
+    /// Lines moved here by the kernel's repeated string instructions: pages and buffers cleared or copied.
+    BulkMoves,
     /// Lines moved here by user instructions.
     UserMoves,
     /// Those of them that are false sharing.
@@ -134,9 +136,13 @@ impl Cpu {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Books a line that the instruction at `pc` moved here.
-    pub fn moved(&self, pc: u64, found: Move) {
+    /// Books a line that the instruction at `pc`, a repeated `string` instruction or not, moved here.
+    pub fn moved(&self, pc: u64, string: bool, found: Move) {
         let kernel = pc >= crate::insn::KERNEL;
+        if kernel && string {
+            self.count(Event::BulkMoves, 1);
+            return;
+        }
         let (all, falsely) = if kernel {
             (Event::KernelMoves, Event::KernelFalse)
         } else {
@@ -207,6 +213,7 @@ fn counts(from: &Snapshot) -> Counts {
         repeated: of(Event::Repeated),
         kernel_moves: of(Event::KernelMoves),
         kernel_false: of(Event::KernelFalse),
+        bulk_moves: of(Event::BulkMoves),
         user_moves: of(Event::UserMoves),
         user_false: of(Event::UserFalse),
         local: of(Event::Local),
@@ -298,11 +305,12 @@ mod tests {
                 cpu.marker(Marker::Begin(5));
                 cpu.count(Event::Kernel, 7 + index as u64);
                 cpu.watched(1);
-                cpu.moved(KERNEL_PC, a_move(64, true));
-                cpu.moved(0x40_0000, a_move(128, false));
+                cpu.moved(KERNEL_PC, false, a_move(64, true));
+                cpu.moved(0x40_0000, false, a_move(128, false));
+                cpu.moved(KERNEL_PC, true, a_move(192, false));
                 cpu.marker(Marker::End(5, 2));
                 cpu.count(Event::Kernel, 100);
-                cpu.moved(KERNEL_PC, a_move(0, false));
+                cpu.moved(KERNEL_PC, false, a_move(0, false));
             }
         }
         let sums = phases(&cpus, 1);

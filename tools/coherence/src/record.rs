@@ -11,6 +11,7 @@ pub struct Counts {
     pub repeated: u64,
     pub kernel_moves: u64,
     pub kernel_false: u64,
+    pub bulk_moves: u64,
     pub user_moves: u64,
     pub user_false: u64,
     pub local: u64,

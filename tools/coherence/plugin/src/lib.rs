@@ -12,16 +12,16 @@
 mod qemu;
 
 use coherence::cpu::{self, Cpu, Event};
-use coherence::directory::{CPUS, Directory};
+use coherence::directory::{CPUS, Directory, LINE};
 use coherence::insn::{KERNEL, is_repeated_string};
 use coherence::marker::Marker;
 use coherence::nodes::Nodes;
 use coherence::record::Record;
 use coherence::settings::{Mode, Settings};
-use qemu::{Access, Block, Inserted};
+use qemu::{Access, Block, Inserted, Site};
 use std::io::Write;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Places written for each phase.
 const TOP: usize = 24;
@@ -32,6 +32,10 @@ static STATE: OnceLock<State> = OnceLock::new();
 
 /// Whether a benchmark has stored a marker yet: before that, moves are followed but need no place.
 static BEGUN: AtomicBool = AtomicBool::new(false);
+
+/// The lines that each CPU's string instructions last loaded from and stored to.
+static LAST_LINE: [[AtomicU64; 2]; CPUS as usize] =
+    [const { [const { AtomicU64::new(0) }; 2] }; CPUS as usize];
 
 struct State {
     settings: Settings,
@@ -88,9 +92,12 @@ fn translate(block: &Block) {
     {
         block.call_on_entry(Inserted::Watch(index));
     }
-    if state.settings.mode == Mode::Transfers || !kernel {
-        let stores_only = state.settings.mode == Mode::Count;
-        (0..insns).for_each(|index| block.call_on_access(index, stores_only));
+    let every = state.settings.mode == Mode::Transfers;
+    if every || !kernel {
+        for index in 0..insns {
+            let string = is_repeated_string(block.bytes(index));
+            block.call_on_access(index, |pc| Site { pc, string }, !every);
+        }
     }
 }
 
@@ -103,12 +110,13 @@ fn entered(cpu: u32, what: Inserted) {
     }
 }
 
-/// An instruction at `pc` has accessed memory.
-fn accessed(cpu: u32, pc: u64, access: &Access) {
+/// An instruction has accessed memory.
+fn accessed(cpu: u32, site: Site, access: &Access) {
     let state = state();
-    let this = &CPU[cpu as usize % CPU.len()];
-    if pc < KERNEL
-        && access.is_store()
+    let index = cpu as usize % CPU.len();
+    let (this, store) = (&CPU[index], access.is_store());
+    if site.pc < KERNEL
+        && store
         && let Some(marker) = Marker::at(access.vaddr)
     {
         BEGUN.store(true, Relaxed);
@@ -118,6 +126,14 @@ fn accessed(cpu: u32, pc: u64, access: &Access) {
     if state.settings.mode == Mode::Count || !BEGUN.load(Relaxed) {
         return;
     }
+    // A string instruction goes through a line byte by byte: the line is looked up once, as a whole.
+    if site.string {
+        let line = access.vaddr & !(LINE - 1) | u64::from(store);
+        let last = &LAST_LINE[index][usize::from(store)];
+        if last.swap(line, Relaxed) == line {
+            return;
+        }
+    }
     let Some(addr) = access.physical() else {
         return;
     };
@@ -126,10 +142,14 @@ fn accessed(cpu: u32, pc: u64, access: &Access) {
         let local = node == state.nodes.of_cpu(u64::from(cpu));
         this.count(if local { Event::Local } else { Event::Remote }, 1);
     }
-    let (bytes, store) = (access.bytes(), access.is_store());
-    state
-        .directory
-        .access(cpu, addr, bytes, store, |found| this.moved(pc, found));
+    let (addr, bytes) = if site.string {
+        (addr & !(LINE - 1), LINE)
+    } else {
+        (addr, access.bytes())
+    };
+    state.directory.access(cpu, addr, bytes, store, |found| {
+        this.moved(site.pc, site.string, found);
+    });
 }
 
 /// QEMU exits.

@@ -112,6 +112,32 @@ impl Inserted {
     }
 }
 
+/// Where an access is made; travels as the callback's user data.
+#[derive(Clone, Copy)]
+pub struct Site {
+    /// The instruction's virtual address.
+    pub pc: u64,
+    /// It is a repeated string instruction.
+    pub string: bool,
+}
+
+impl Site {
+    /// Bits 48 to 63 of a virtual address are equal: one of them is free to be flipped.
+    const FREE: u32 = 56;
+
+    fn pack(self) -> *mut c_void {
+        let bits = self.pc ^ u64::from(self.string) << Self::FREE;
+        std::ptr::without_provenance_mut(bits as usize)
+    }
+
+    fn unpack(data: *mut c_void) -> Site {
+        let bits = data.addr() as u64;
+        let string = bits >> Self::FREE & 1 != bits >> 63;
+        let pc = bits ^ u64::from(string) << Self::FREE;
+        Site { pc, string }
+    }
+}
+
 /// A block being translated.
 pub struct Block<'a> {
     raw: *mut RawBlock,
@@ -167,8 +193,8 @@ impl Block<'_> {
         }
     }
 
-    /// Has `accessed` called after each memory access of instruction `index`.
-    pub fn call_on_access(&self, index: usize, stores_only: bool) {
+    /// Has `accessed` called after each memory access of instruction `index`, with its place `site`.
+    pub fn call_on_access(&self, index: usize, site: impl FnOnce(u64) -> Site, stores_only: bool) {
         let insn = self.insn(index);
         let which = if stores_only {
             STORES
@@ -177,8 +203,8 @@ impl Block<'_> {
         };
         // SAFETY: handles as in `addr`; the callback has the type asked for and takes any user data.
         unsafe {
-            let pc = std::ptr::without_provenance_mut(qemu_plugin_insn_vaddr(insn) as usize);
-            qemu_plugin_register_vcpu_mem_cb(insn, on_access, NO_REGISTERS, which, pc);
+            let site = site(qemu_plugin_insn_vaddr(insn)).pack();
+            qemu_plugin_register_vcpu_mem_cb(insn, on_access, NO_REGISTERS, which, site);
         }
     }
 }
@@ -228,7 +254,7 @@ extern "C" fn on_entry(cpu: c_uint, data: *mut c_void) {
 }
 
 extern "C" fn on_access(cpu: c_uint, info: u32, vaddr: u64, data: *mut c_void) {
-    crate::accessed(cpu, data.addr() as u64, &Access { info, vaddr });
+    crate::accessed(cpu, Site::unpack(data), &Access { info, vaddr });
 }
 
 extern "C" fn on_exit(_id: u64, _data: *mut c_void) {
