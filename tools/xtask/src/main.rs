@@ -2,8 +2,9 @@
 //!
 //! Guarantee: a missing tool is named with the Debian package that has it; everything made lies under `build/`
 //! and `target/`; the exit status of `run` is that of the guest's init.
-//! One file a job: `build`, `image`, `qemu` (and `kvm`), `run`, `test`.
+//! One file a job: `bench`, `build`, `image`, `qemu` (and `kvm`), `run`, `test`.
 
+mod bench;
 mod build;
 mod image;
 mod kvm;
@@ -50,6 +51,7 @@ fn dispatch(options: &Options) -> anyhow::Result<u8> {
         Job::Test => return test::all(options),
         Job::HostTest => return test::host_only(),
         Job::BootTest => return test::boot_only(options),
+        Job::Bench => return bench::run(options),
         Job::Mutants => return test::mutants(),
         Job::Clean => build::clean()?,
     }

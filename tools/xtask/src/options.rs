@@ -19,6 +19,8 @@ jobs:
   test        host tests, then boot tests
   host-test   host tests alone
   boot-test   boot tests alone; names as further arguments choose among them
+  bench       compare with Linux: table, build/bench/report.html and samples (QUICK=1, ONLY=CASES,
+              BASE=SAMPLES, RUNS=N, LINUX=6.1 or 6.12, THP=never or always)
   mutants     mutation tests of ksync and vm
   clean       remove what was built
 
@@ -58,6 +60,8 @@ pub enum Job {
     HostTest,
     /// Tests in QEMU.
     BootTest,
+    /// Measure beside Linux.
+    Bench,
     /// Mutation tests.
     Mutants,
     /// Remove what was built.
@@ -254,6 +258,7 @@ fn job_named(word: &str) -> Result<Job> {
         "test" => Job::Test,
         "host-test" => Job::HostTest,
         "boot-test" => Job::BootTest,
+        "bench" => Job::Bench,
         "mutants" => Job::Mutants,
         "clean" => Job::Clean,
         _ => bail!("no job is named {word}"),

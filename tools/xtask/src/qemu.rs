@@ -22,6 +22,7 @@ pub enum Serial {
 pub fn accel(machine: &Machine) -> &'static str {
     match machine.accel.as_deref() {
         Some("kvm") => "kvm",
+        Some("tcg-single") => "tcg,thread=single",
         Some(_) => "tcg,thread=multi",
         None if kvm::works() => "kvm",
         None => "tcg,thread=multi",

@@ -1,0 +1,114 @@
+//! `make bench`: Pantala and Linux in the same machine, with the same programs, side by side.
+//!
+//! Guarantee: both kernels get the same QEMU command line but for `-kernel` and the kernel's own options, which are
+//! printed; each figure is the median of its runs and comes with their spread; a case that failed has no figure.
+//! Mechanism: a plan of boots ([`plan`]), each of which runs `vmbench` and yields samples ([`guest`], [`samples`]); the
+//! samples are kept as JSON lines and shown as a table and as a page ([`table`], [`page`]). See `doc/bench.md`.
+
+mod compare;
+mod figures;
+mod guest;
+mod linux;
+mod names;
+mod page;
+mod plan;
+mod samples;
+mod settings;
+mod svg;
+mod symbols;
+mod table;
+mod targets;
+
+use crate::options::{Options, Profile};
+use crate::progress::step;
+use crate::{build, image, tools};
+use anyhow::{Context, Result};
+use figures::Figures;
+use guest::{Guest, Lab};
+use settings::Settings;
+use std::fs;
+use std::path::PathBuf;
+
+/// Runs everything and writes `build/bench/`.
+///
+/// # Errors
+/// Something cannot be built or fetched, or no boot gave any figure.
+pub fn run(options: &Options) -> Result<u8> {
+    let settings = Settings::from_environment()?;
+    tools::need(&[
+        ("qemu-system-x86_64", "qemu-system-x86"),
+        ("nm", "binutils"),
+    ])?;
+    let dir = tools::build_dir()?.join("bench");
+    fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let programs = build::user()?;
+    let mut lab = Lab {
+        initrd: image::make(options)?,
+        plugin: plugin()?,
+        names: names::of(&programs.join("vmbench"))?,
+        dir,
+        guests: Vec::new(),
+    };
+    let linux = linux::guest(&lab, &settings)?;
+    let pantala = pantala(options)?;
+    lab.guests = vec![pantala, linux];
+    for guest in &lab.guests {
+        println!("{}:\n  {}", guest.title, lab.command_line(guest));
+    }
+    let outcome = plan::carry_out(&lab, &settings)?;
+    let samples = lab.dir.join("samples.jsonl");
+    samples::write(&samples, &outcome.samples)?;
+    let figures = Figures::of(&outcome.samples);
+    anyhow::ensure!(
+        !figures.is_empty(),
+        "no run gave a figure:\n{}",
+        outcome.failures.join("\n")
+    );
+    print!("{}", table::render(&figures));
+    if let Some(base) = &settings.base {
+        print!(
+            "{}",
+            compare::render(&figures, &Figures::of(&samples::read(base)?))
+        );
+    }
+    outcome
+        .failures
+        .iter()
+        .for_each(|failure| println!("failed: {failure}"));
+    let report = lab.dir.join("report.html");
+    fs::write(&report, page::render(&lab, &settings, &figures, &outcome))
+        .with_context(|| format!("cannot write {}", report.display()))?;
+    println!(
+        "report: {}\nsamples: {}",
+        report.display(),
+        samples.display()
+    );
+    Ok(u8::from(!outcome.failures.is_empty()))
+}
+
+fn plugin() -> Result<PathBuf> {
+    let _step = step("building the plugin");
+    let mut command = crate::toolchain::cargo();
+    command.current_dir(tools::root()).args([
+        "build",
+        "--quiet",
+        "--release",
+        "--package",
+        "coherence-plugin",
+    ]);
+    tools::run(&mut command, "the plugin's build")?;
+    Ok(tools::root().join("target/release/libcoherence_plugin.so"))
+}
+
+fn pantala(options: &Options) -> Result<Guest> {
+    let kernel = build::kernel_for(options, Profile::Release)?;
+    let symbols = symbols::of_program(&kernel)?;
+    Ok(Guest {
+        system: "pantala",
+        title: "Pantala".into(),
+        watches: symbols.pantala_interrupts()?,
+        symbols,
+        options: options.append.clone(),
+        kernel,
+    })
+}

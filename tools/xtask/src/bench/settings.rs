@@ -1,0 +1,82 @@
+//! What `make bench` is asked for, by variables: QUICK, ONLY, BASE, LINUX, THP, RUNS.
+
+use anyhow::{Context, Result, ensure};
+use std::env;
+use std::path::PathBuf;
+
+/// See the names of the variables.
+pub struct Settings {
+    /// Few cases, few repetitions.
+    pub quick: bool,
+    /// Prefixes of cases; empty is all (or the quick choice).
+    pub only: Vec<String>,
+    /// Samples of an earlier run to compare with.
+    pub base: Option<PathBuf>,
+    /// Linux's version, `6.1` or `6.12`.
+    pub linux: String,
+    /// Linux's transparent huge pages: `never` or `always`.
+    pub thp: String,
+    /// Runs of each kind.
+    pub runs: u32,
+}
+
+/// The cases of a quick run.
+const QUICK_CASES: &str = "null,zfod-touch,file-one-read,cow,mmap,fork,exec-static,chain-flat";
+
+impl Settings {
+    /// Reads the variables.
+    ///
+    /// # Errors
+    /// One of them makes no sense.
+    pub fn from_environment() -> Result<Settings> {
+        let text = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+        let quick = text("QUICK").is_some_and(|value| value != "0");
+        let only = text("ONLY").or(quick.then(|| QUICK_CASES.into()));
+        let runs = text("RUNS")
+            .map(|runs| runs.parse())
+            .transpose()
+            .context("RUNS")?;
+        let thp = text("THP").unwrap_or_else(|| "never".into());
+        ensure!(
+            matches!(&thp[..], "never" | "always" | "madvise"),
+            "THP must be never, madvise or always"
+        );
+        Ok(Settings {
+            quick,
+            only: only
+                .iter()
+                .flat_map(|list| list.split(','))
+                .map(str::to_owned)
+                .collect(),
+            base: text("BASE").map(PathBuf::from),
+            linux: text("LINUX").unwrap_or_else(|| "6.1".into()),
+            thp,
+            runs: runs.unwrap_or(if quick { 1 } else { 3 }).max(1),
+        })
+    }
+
+    /// Numbers of CPUs at which throughput is measured.
+    pub fn cpus(&self) -> &'static [u32] {
+        if self.quick { &[1, 4] } else { &[1, 2, 4, 8] }
+    }
+
+    /// The benchmark's command, with `more` arguments. The null case is always part of it: timer ticks
+    /// are told from it.
+    pub fn command(&self, more: &str) -> String {
+        let scale = if self.quick {
+            "--iters 60 --chain 40 --sharers 6"
+        } else {
+            "--iters 250 --chain 150 --sharers 16"
+        };
+        let mut cases = self.only.clone();
+        if !cases.is_empty() && !cases.iter().any(|case| case == "null") {
+            cases.push("null".into());
+        }
+        let cases = if cases.is_empty() {
+            String::new()
+        } else {
+            format!(" --cases {}", cases.join(","))
+        };
+        format!("vmbench {scale}{cases}{more}")
+    }
+}

@@ -1,0 +1,118 @@
+//! Names of a kernel's functions, from `nm` or from Linux's /proc/kallsyms: the same three columns.
+
+use crate::tools;
+use anyhow::{Context, Result};
+use std::path::Path;
+use std::process::Command;
+
+/// Sorted by address.
+pub struct Symbols(Vec<(u64, String)>);
+
+/// The timer's place among the watched interrupts; the others are those between CPUs.
+pub const TIMER: usize = 0;
+
+/// Pantala's vectors: timer, function call, reschedule (`kernel/src/arch/x86_64/trap.rs`), and bytes of an entry stub.
+const PANTALA_VECTORS: [u64; 3] = [0xef, 0xfc, 0xfd];
+const STUB: u64 = 16;
+
+const LINUX_ENTRIES: [&str; 4] = [
+    "asm_sysvec_apic_timer_interrupt",
+    "asm_sysvec_reschedule_ipi",
+    "asm_sysvec_call_function",
+    "asm_sysvec_call_function_single",
+];
+
+/// The symbols of an ELF file.
+///
+/// # Errors
+/// `nm` fails.
+pub fn of_program(file: &Path) -> Result<Symbols> {
+    Ok(Symbols::parse(&tools::output(
+        Command::new("nm").arg("-C").arg(file),
+        "nm",
+    )?))
+}
+
+impl Symbols {
+    /// Reads lines of address, kind and name.
+    pub fn parse(text: &str) -> Symbols {
+        let one = |line: &str| {
+            let mut words = line.trim().splitn(3, ' ');
+            let addr = u64::from_str_radix(words.next()?, 16).ok()?;
+            let (kind, name) = (words.next()?, words.next()?);
+            let code = matches!(kind, "t" | "T") && addr > 0;
+            code.then(|| (addr, name.split('\t').next().unwrap_or(name).to_owned()))
+        };
+        let mut symbols: Vec<_> = text.lines().filter_map(one).collect();
+        symbols.sort();
+        Symbols(symbols)
+    }
+
+    fn addr(&self, name: &str) -> Option<u64> {
+        self.0
+            .iter()
+            .find(|(_, found)| found == name)
+            .map(|(addr, _)| *addr)
+    }
+
+    /// Entry points of Pantala's interrupts.
+    ///
+    /// # Errors
+    /// The stubs have no symbol.
+    pub fn pantala_interrupts(&self) -> Result<Vec<u64>> {
+        let stubs = self
+            .addr("vector_stubs")
+            .context("the kernel has no symbol vector_stubs")?;
+        Ok(PANTALA_VECTORS
+            .iter()
+            .map(|vector| stubs + vector * STUB)
+            .collect())
+    }
+
+    /// Entry points of Linux's interrupts.
+    ///
+    /// # Errors
+    /// One of them has no symbol.
+    pub fn linux_interrupts(&self) -> Result<Vec<u64>> {
+        let addr = |name: &&str| {
+            self.addr(name)
+                .with_context(|| format!("Linux has no symbol {name}"))
+        };
+        LINUX_ENTRIES.iter().map(addr).collect()
+    }
+
+    /// The function that `addr` lies in.
+    pub fn name(&self, addr: u64) -> String {
+        let after = self.0.partition_point(|(start, _)| *start <= addr);
+        match after.checked_sub(1).map(|index| &self.0[index]) {
+            Some((start, name)) if addr - start < 1 << 20 => short(name),
+            _ => format!("{addr:#x}"),
+        }
+    }
+}
+
+/// A Rust name without its hash and without what makes a line too long.
+fn short(name: &str) -> String {
+    let name = match name.rsplit_once("::h") {
+        Some((path, hash)) if hash.len() == 16 => path,
+        _ => name,
+    };
+    name.chars().take(90).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_the_name_of_the_function_below() {
+        let text = "0000000000000100 a vector\nffffffff80200200 T b::h0123456789abcdef\nffffffff80200100 t a\n\
+                    ffffffff80200180 d data\nffffffff80300000 t c\t[module]\n";
+        let symbols = Symbols::parse(text);
+        assert_eq!(symbols.name(0xffff_ffff_8020_01ff), "a");
+        assert_eq!(symbols.name(0xffff_ffff_8020_0200), "b");
+        assert_eq!(symbols.name(0xffff_ffff_8030_0008), "c");
+        assert_eq!(symbols.name(0x10), "0x10");
+        assert!(symbols.pantala_interrupts().is_err());
+    }
+}
