@@ -381,3 +381,11 @@ pub fn zeroed_stat() -> libc::stat {
     // SAFETY: it is plain integers.
     unsafe { std::mem::zeroed() }
 }
+
+/// Columns of the terminal behind `fd`; `None` if it is none.
+pub fn window_columns(fd: i32) -> Option<usize> {
+    let mut size = [0u16; 4];
+    let at = size.as_mut_ptr().expose_provenance() as u64;
+    call(libc::SYS_ioctl, &[fd as u64, libc::TIOCGWINSZ, at]).ok()?;
+    Some(usize::from(size[1]))
+}

@@ -41,7 +41,8 @@ macro_rules! counts {
         }
 
         impl VmTotals {
-            pub(crate) fn sum<'a>(counts: impl Iterator<Item = &'a VmCounts>) -> VmTotals {
+            /// Adds up the counts of some CPUs.
+            pub fn sum<'a>(counts: impl Iterator<Item = &'a VmCounts>) -> VmTotals {
                 let mut sum = VmTotals::default();
                 for count in counts {
                     $(sum.$name += count.$name.get();)*

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use ksync::{HeldLocks, Parker, Platform};
 
-use super::{MAX_CPUS, cpu, irq, percpu, preempt, time};
+use super::{MAX_CPUS, cpu, irq, percpu, preempt, sample, time};
 use crate::kern::{Thread, upcall};
 
 /// The running thread, as seen by itself.
@@ -157,6 +157,10 @@ impl Platform for Machine {
 
     fn unpark(parker: Parker) {
         upcall::unpark(parker.0 as u32);
+    }
+
+    fn stall(name: &'static str, _exclusive: bool, ticks: u64) {
+        sample::stall(name, ticks);
     }
 
     fn with_held(f: &mut dyn FnMut(&HeldLocks)) {

@@ -17,6 +17,7 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("abitest", "usr/bin/abitest"),
     ("abifuzz", "usr/bin/abifuzz"),
     ("memhog", "usr/bin/memhog"),
+    ("systat", "usr/bin/systat"),
     ("pipes", "usr/bin/pipes"),
     ("forkbomb", "usr/bin/forkbomb"),
     ("tiny-true", "usr/bin/tiny-true"),

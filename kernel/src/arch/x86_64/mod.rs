@@ -39,6 +39,7 @@ pub mod port;
 pub mod power;
 pub mod preempt;
 mod rtc;
+pub mod sample;
 mod smp;
 pub mod spaces;
 pub mod stack;

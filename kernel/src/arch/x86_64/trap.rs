@@ -2,7 +2,9 @@
 use core::sync::atomic::Ordering;
 
 use super::frame::{TrapFrame, UserFrame};
-use super::{USER_END, apic, console, entry, ipi, irq, msr, panic, percpu, preempt, timer, user};
+use super::{
+    USER_END, apic, console, entry, ipi, irq, msr, panic, percpu, preempt, sample, timer, user,
+};
 use crate::kern::upcall::{self, Handled};
 
 const GENERAL_PROTECTION: u64 = 13;
@@ -98,6 +100,7 @@ pub(super) extern "C" fn interrupt(frame: &mut TrapFrame) {
         VECTOR_TIMER => {
             count(0);
             apic::end_of_interrupt();
+            sample::tick(frame);
             timer::expired(frame);
         }
         VECTOR_RESCHEDULE => {

@@ -24,6 +24,7 @@ pub const ROOT: Tree = &[
     ("meminfo", Fixed::File(meminfo)),
     ("mounts", Fixed::Link("self/mounts")),
     ("net", Fixed::Dir(NET)),
+    ("pantala", Fixed::Dir(super::pantala::ROOT)),
     ("partitions", Fixed::File(partitions)),
     ("stat", Fixed::File(stat)),
     ("swaps", Fixed::File(swaps)),

@@ -1,0 +1,87 @@
+//! What each CPU was found doing: the program counter at the last clock tick, and the lock that it last waited for.
+//!
+//! Stores are plain: each CPU writes its own line only, and readers may see values of different moments. A CPU that
+//! stalls does so for long, so that even one sample a tick mostly hits the guilty function.
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::frame::TrapFrame;
+use super::{MAX_CPUS, cpu, memory, symbols};
+
+/// A CPU's sample, on a line of its own.
+#[repr(align(64))]
+struct Slot {
+    /// Where the last tick found the CPU, 0 for user mode.
+    pc: AtomicU64,
+    /// TSC ticks waited for locks.
+    stalled: AtomicU64,
+    /// Name of the lock last waited for, as [`pack`] has it; 0 for none.
+    label: AtomicU64,
+}
+
+static SLOTS: [Slot; MAX_CPUS] = [const {
+    Slot {
+        pc: AtomicU64::new(0),
+        stalled: AtomicU64::new(0),
+        label: AtomicU64::new(0),
+    }
+}; MAX_CPUS];
+
+/// Bits of an address in the kernel image that are not all ones anyway.
+const ADDRESS_BITS: u32 = 48;
+
+/// A name of the image's read-only data in one word, so that a reader never gets half of it.
+fn pack(name: &'static str) -> u64 {
+    let address = name.as_ptr() as u64 & ((1 << ADDRESS_BITS) - 1);
+    address | (name.len().min(0xffff) as u64) << ADDRESS_BITS
+}
+
+fn unpack(word: u64) -> &'static str {
+    if word == 0 {
+        return "";
+    }
+    let address = word | !0 << ADDRESS_BITS;
+    let len = (word >> ADDRESS_BITS) as usize;
+    // SAFETY: only `pack` makes such words, of names that live for ever and lie in the image, whose addresses begin
+    // with ones; names are shorter than 64 KiB.
+    unsafe { str::from_utf8_unchecked(core::slice::from_raw_parts(address as *const u8, len)) }
+}
+
+/// Notes what a clock tick interrupted. Interrupts are off.
+pub(super) fn tick(frame: &TrapFrame) {
+    let pc = if frame.in_user_mode() { 0 } else { frame.rip };
+    SLOTS[cpu::id()].pc.store(pc, Relaxed);
+}
+
+/// Notes that this CPU has waited for a lock.
+pub fn stall(name: &'static str, ticks: u64) {
+    let slot = &SLOTS[cpu::id()];
+    slot.stalled
+        .store(slot.stalled.load(Relaxed) + ticks, Relaxed);
+    slot.label.store(pack(name), Relaxed);
+}
+
+/// What is known of a CPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// Function, as mangled, and offset of the kernel code that the last tick found; `None` in user mode or where
+    /// the image has no symbols.
+    pub function: Option<(&'static str, u64)>,
+    /// Address of that code, 0 for user mode.
+    pub pc: u64,
+    /// TSC ticks waited for locks so far.
+    pub stalled: u64,
+    /// The lock last waited for, empty for none.
+    pub label: &'static str,
+}
+
+/// What is known of `cpu`.
+pub fn of(cpu: usize) -> Option<Sample> {
+    let slot = SLOTS.get(cpu)?;
+    let pc = slot.pc.load(Relaxed);
+    Some(Sample {
+        function: memory::is_text(pc).then(|| symbols::lookup(pc)).flatten(),
+        pc,
+        stalled: slot.stalled.load(Relaxed),
+        label: unpack(slot.label.load(Relaxed)),
+    })
+}
