@@ -62,6 +62,9 @@ pub struct Arena {
     /// For each domain all domains, nearest first.
     nearest: Vec<Vec<u8>>,
     pages: PageArray,
+    /// Words of the frames that are, or were, tables: the model checker's atomics do not fit into frames.
+    #[cfg(shuttle)]
+    tables: Box<[std::sync::OnceLock<Box<[ksync::atomic::AtomicU64; 512]>>]>,
     /// What `pages` is made of.
     records: *mut [Page],
     start: Instant,
@@ -88,6 +91,10 @@ impl Arena {
             // SAFETY: not null, and valid until the arena is dropped: see there.
             pages: PageArray::new(unsafe { &*records }),
             records,
+            #[cfg(shuttle)]
+            tables: (0..FIRST.index() + frames)
+                .map(|_| std::sync::OnceLock::new())
+                .collect(),
             start: Instant::now(),
         };
         for range in arena.ranges() {
@@ -164,6 +171,12 @@ unsafe impl Machine for Arena {
 
     fn now_ns(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
+    }
+
+    #[cfg(shuttle)]
+    fn table_words(&self, pfn: Pfn) -> &[ksync::atomic::AtomicU64; 512] {
+        let zero = |_| ksync::atomic::AtomicU64::new(0);
+        self.tables[pfn.index()].get_or_init(|| Box::new(core::array::from_fn(zero)))
     }
 
     /// Nothing is cached: whoever walks these tables walks them anew.

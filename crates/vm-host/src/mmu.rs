@@ -13,10 +13,15 @@
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Mutex, RwLock};
+#[cfg(not(shuttle))]
+use std::sync::{Mutex, MutexGuard};
 
 use ksync::CpuPin;
+use ksync::atomic::AtomicU64 as Word;
+#[cfg(shuttle)]
+use shuttle::sync::{Mutex, MutexGuard};
 use vm::page::State;
 use vm::pmap::table::{ROOT_LEVEL, entry_shift, slot};
 use vm::{CpuSet, Gather, Machine, Pfn, Pmap, Pte, Vm};
@@ -90,7 +95,7 @@ impl Sim {
     pub fn new(frames: usize, cpus: usize, domains: usize) -> Sim {
         Sim {
             arena: Arena::new(frames, cpus, domains),
-            cores: (0..cpus).map(|_| Mutex::default()).collect(),
+            cores: (0..cpus).map(|_| Mutex::new(Core::default())).collect(),
             interrupts: AtomicUsize::new(0),
             hook: RwLock::new(None),
             strict: AtomicBool::new(false),
@@ -230,7 +235,7 @@ impl Sim {
     }
 
     /// A table as a walk reads it: a frame that is one, be it unlinked.
-    fn walked(&self, table: Pfn) -> &[AtomicU64; 512] {
+    fn walked(&self, table: Pfn) -> &[Word; 512] {
         let state = self.arena.pages().get(table).state();
         assert!(
             state == State::Table,
@@ -239,11 +244,11 @@ impl Sim {
         self.words(table)
     }
 
-    fn words(&self, table: Pfn) -> &[AtomicU64; 512] {
+    fn words(&self, table: Pfn) -> &[Word; 512] {
         self.arena.table_words(table)
     }
 
-    fn core(&self, cpu: usize) -> std::sync::MutexGuard<'_, Core> {
+    fn core(&self, cpu: usize) -> MutexGuard<'_, Core> {
         self.cores[cpu]
             .lock()
             .expect("a test failed while it held a core")
@@ -380,7 +385,7 @@ unsafe impl Machine for Sim {
         }
     }
 
-    fn table_words(&self, pfn: Pfn) -> &[AtomicU64; 512] {
+    fn table_words(&self, pfn: Pfn) -> &[Word; 512] {
         if let Ok(hook) = self.hook.try_read()
             && let Some(hook) = &*hook
         {

@@ -16,7 +16,6 @@ fn config(cases: u32) -> ProptestConfig {
             env!("CARGO_MANIFEST_DIR"),
             "/tests/model/regressions.txt"
         )))),
-        max_shrink_iters: 4000,
         ..ProptestConfig::default()
     }
 }

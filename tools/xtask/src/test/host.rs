@@ -22,6 +22,12 @@ pub fn run() -> Result<Totals> {
         "unit tests",
         cargo(&root, &["test", "--no-fail-fast"]),
     )?);
+    // The laboratory once more on the other reverse map, and on one with a hole, which must be noticed.
+    let lab = ["test", "--no-fail-fast", "--package", "vm-host"];
+    let naive = [&lab[..], &["--features", "naive-rmap"]].concat();
+    totals.add(cargo_test("the naive reverse map", cargo(&root, &naive))?);
+    let faulty = [&lab[..], &["--features", "faulty-rmap", "--test", "model"]].concat();
+    totals.add(cargo_test("a faulty reverse map", cargo(&root, &faulty))?);
     totals.add(cargo_test(
         "unit tests of the image's programs",
         cargo(&user, &["test", "--no-fail-fast"]),
