@@ -61,6 +61,8 @@ pub enum Node {
     Link(Box<[u8]>),
     /// A named pipe; the pipe exists while somebody has it open.
     Fifo(Mutex<Option<Arc<Pipe>>, FifoLock>),
+    /// A pipe without a name, reached through a descriptor that somebody has of it.
+    Pipe(Arc<Pipe>),
     /// A character or block device.
     Device,
     /// A socket's name (a placeholder: nobody can listen yet).

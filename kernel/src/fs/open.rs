@@ -193,6 +193,10 @@ pub fn open_place(path: Path, flags: u32) -> Result<Arc<File>> {
         Node::File(_) => Kind::Regular(Regular::open(&inode)?),
         Node::Link(_) | Node::Dynamic(Dynamic::Link(_)) => return Err(FsError::Loop),
         Node::Fifo(slot) => Kind::Pipe(pipe::open_fifo(fifo_pipe(slot)?, flags)?),
+        Node::Pipe(pipe) => {
+            let end = pipe::reopen(pipe.clone(), flags);
+            return Ok(Arc::new(File::new(None, Kind::Pipe(end), flags)));
+        }
         Node::Socket => return Err(FsError::NoDevAddr),
         Node::Device => {
             if path.mount.flags() & flag::NODEV != 0 {

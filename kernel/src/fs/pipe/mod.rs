@@ -393,6 +393,21 @@ pub fn open_pair(flags: u32) -> Result<(Arc<File>, Arc<File>)> {
     ))
 }
 
+/// Which sides of a pipe open flags ask for: reading, writing.
+fn sides(flags: u32) -> (bool, bool) {
+    match flags & o::ACCMODE {
+        o::RDONLY => (true, false),
+        o::WRONLY => (false, true),
+        _ => (true, true),
+    }
+}
+
+/// Opens a pipe without a name once more. It has been open on both sides, so nobody is waited for.
+pub fn reopen(pipe: Arc<Pipe>, flags: u32) -> PipeEnd {
+    let (reads, writes) = sides(flags);
+    PipeEnd::new(pipe, reads, writes)
+}
+
 /// A fifo's opening that waits for the other side.
 struct Opening<'a> {
     pipe: &'a Pipe,
@@ -402,11 +417,7 @@ struct Opening<'a> {
 
 /// Opens a fifo as fifo(7) says: reading waits for a writer and the other way round.
 pub fn open_fifo(pipe: Arc<Pipe>, flags: u32) -> Result<PipeEnd> {
-    let (reads, writes) = match flags & o::ACCMODE {
-        o::RDONLY => (true, false),
-        o::WRONLY => (false, true),
-        _ => (true, true),
-    };
+    let (reads, writes) = sides(flags);
     let nonblocking = flags & o::NONBLOCK != 0;
     let (peers, seen) = {
         let s = pipe.state.lock();

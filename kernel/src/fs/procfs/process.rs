@@ -334,7 +334,7 @@ impl DynLink for FdLink {
         if let Some(path) = &file.path {
             return Ok(Target::Place(path.clone()));
         }
-        // A pipe has no name; opening it by this link opens it again, as a fifo.
+        // A pipe has no name; opening it by this link opens it again.
         let Kind::Pipe(end) = &file.kind else {
             return Err(FsError::NoDevAddr);
         };
@@ -346,8 +346,7 @@ impl DynLink for FdLink {
             gid: current().process().cred().fsgid,
             rdev: 0,
         };
-        let slot = ksync::Mutex::new(Some(end.pipe().clone()));
-        let inode = Arc::new(Inode::new(new, Node::Fifo(slot)));
+        let inode = Arc::new(Inode::new(new, Node::Pipe(end.pipe().clone())));
         let mount = crate::fs::context::boot_root()?.mount.clone();
         Ok(Target::Place(Path {
             mount,
