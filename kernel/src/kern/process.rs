@@ -19,7 +19,7 @@ use super::cred::Cred;
 use super::group::{Group, Session};
 use super::idlist::{IdLinks, IdList};
 use super::ids::{self, Id, InProcess, Sibling};
-use super::itimer::CpuTimers;
+use super::itimer::{self, CpuTimers};
 use super::lock;
 use super::rlimit::{Limit, LimitError, Resource, Rlimits};
 use super::signal::{Shared, SharedPending, SigInfo};
@@ -239,7 +239,8 @@ impl Process {
     pub(super) fn new(b: Birth) -> Arc<Process> {
         let uid = b.cred.uid;
         let sigpending = small(b.limits.get(Resource::Sigpending).soft);
-        Arc::new(Process {
+        let cpu = b.limits.get(Resource::Cpu);
+        let p = Arc::new(Process {
             id: b.id,
             ppid: AtomicU32::new(b.ppid),
             siblings: IdLinks::new(),
@@ -283,7 +284,9 @@ impl Process {
             uid: AtomicU32::new(uid),
             sigpending: AtomicU32::new(sigpending),
             start_ns: super::time::monotonic_ns(),
-        })
+        });
+        itimer::set_cpu_limit(&p, cpu, 0);
+        p
     }
 
     /// The number, as getpid(2) tells it.
@@ -461,6 +464,10 @@ impl Process {
         drop(limits);
         if r == Resource::Sigpending {
             self.sigpending.store(small(new.soft), Ordering::Relaxed);
+        }
+        if r == Resource::Cpu {
+            let used = self.times();
+            itimer::set_cpu_limit(self, new, used.user_ns + used.sys_ns);
         }
         Ok(old)
     }
