@@ -106,6 +106,8 @@ fn command() -> Vec<String> {
 fn become_program(words: &[String]) -> ! {
     let _ = sys::call(libc::SYS_setsid, &[]);
     let _ = sys::call(libc::SYS_ioctl, &[0, libc::TIOCSCTTY, 0]);
+    // Rust's runtime ignores it, and what is ignored stays so across execve.
+    let _ = sys::default_signal(libc::SIGPIPE);
     let _ = std::env::set_current_dir("/root");
     let c_strings = |list: &mut dyn Iterator<Item = &str>| {
         list.filter_map(|s| CString::new(s).ok())
