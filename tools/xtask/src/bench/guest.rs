@@ -108,7 +108,7 @@ impl Lab {
             let mut plugin = self.plugin.clone().into_os_string();
             plugin.push(format!(
                 ",mode={mode},mem={MEMORY},out={}",
-                self.records(guest).display()
+                self.records(guest, cpus, kind).display()
             ));
             guest
                 .watches
@@ -119,8 +119,14 @@ impl Lab {
         command
     }
 
-    fn records(&self, guest: &Guest) -> PathBuf {
-        self.dir.join(format!("{}.records.jsonl", guest.system))
+    /// What a boot leaves behind is named after it.
+    fn file(&self, guest: &Guest, cpus: u32, kind: Kind, suffix: &str) -> PathBuf {
+        let name = format!("{}-{cpus}-{kind:?}.{suffix}", guest.system);
+        self.dir.join(name.to_lowercase())
+    }
+
+    fn records(&self, guest: &Guest, cpus: u32, kind: Kind) -> PathBuf {
+        self.file(guest, cpus, kind, "records.jsonl")
     }
 
     /// The command line of a boot of two CPUs without plugin, for people.
@@ -152,7 +158,7 @@ impl Lab {
         kind: Kind,
         limit: Duration,
     ) -> Result<Boot> {
-        let records = self.records(guest);
+        let records = self.records(guest, cpus, kind);
         let _ = fs::remove_file(&records);
         let mut command = self.command(guest, cmd, cpus, kind);
         let child = command
@@ -160,9 +166,7 @@ impl Lab {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let (console, timed_out) = watch(child.spawn().context("cannot start QEMU")?, limit)?;
-        let log = self
-            .dir
-            .join(format!("{}-{cpus}-{kind:?}.log", guest.system).to_lowercase());
+        let log = self.file(guest, cpus, kind, "log");
         fs::write(&log, &console)?;
         ensure!(
             !timed_out,
@@ -185,10 +189,17 @@ impl Lab {
                 log.display()
             );
         }
-        let failed = console
+        let mut failed: Vec<String> = console
             .lines()
             .filter(|line| line.contains("FAILED: "))
-            .map(|line| line.trim().to_owned());
+            .map(|line| line.trim().to_owned())
+            .collect();
+        if cmd.starts_with("vmbench") && !console.contains(" cases right, ") {
+            failed.push(format!(
+                "vmbench did not come to its end ({})",
+                log.display()
+            ));
+        }
         Ok(Boot {
             lines: self.names.lines(&console),
             records: if kind == Kind::Rate {
@@ -196,7 +207,7 @@ impl Lab {
             } else {
                 read_records(&records)?
             },
-            failed: failed.collect(),
+            failed,
             console,
         })
     }

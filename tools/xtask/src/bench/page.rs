@@ -17,7 +17,7 @@ td,th{padding:.15em .7em;text-align:right;border-bottom:1px solid #e4e4e4}td:fir
 pre{white-space:pre-wrap;background:#f5f5f5;padding:.7em;font-size:.8em;overflow-wrap:anywhere}
 svg{width:100%;height:auto}svg.panel{width:200px;height:140px;margin:4px}svg text{font:11px system-ui,sans-serif;fill:#333}
 svg text.axis{fill:#777}svg text.name{font-size:12px}.grid{stroke:#ddd}.target{stroke:#111;stroke-width:2}
-.over{color:#b00020;font-weight:600}.ok{color:#0b7a75}.key{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 1em}";
+.over{color:#b00020;font-weight:600}.ok{color:#0b7a75}.nobr{white-space:nowrap}.key{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 1em}";
 
 /// The whole page.
 pub fn render(lab: &Lab, settings: &Settings, figures: &Figures, outcome: &Outcome) -> String {
@@ -30,9 +30,9 @@ pub fn render(lab: &Lab, settings: &Settings, figures: &Figures, outcome: &Outco
         "<p>Same machine (QEMU, emulated), same image, same static benchmark; {} run(s) of each kind, medians, ± half the \
          distance between the extremes.{} Instructions are exact and made with a clock that counts them; \
          operations a second are those of an emulator and say how the kernels compare, not how fast a processor is.\
-         <span class=\"key\" style=\"background:{}\"></span>Pantala \
+         <span class=\"nobr\"><span class=\"key\" style=\"background:{}\"></span>Pantala \
          <span class=\"key\" style=\"background:{}\"></span>Linux \
-         <span class=\"key\" style=\"background:#111;width:.15em\"></span>target</p>",
+         <span class=\"key\" style=\"background:#111;width:.15em\"></span>target</span></p>",
         settings.runs,
         if settings.quick {
             " A quick run: few repetitions."
@@ -62,7 +62,7 @@ pub fn render(lab: &Lab, settings: &Settings, figures: &Figures, outcome: &Outco
     let _ = write!(
         html,
         "<p>In the guest: <code>{}</code></p></html>",
-        escape(&settings.command(""))
+        escape(&settings.command())
     );
     html
 }

@@ -77,7 +77,7 @@ fn steps<'a>(lab: &'a Lab, settings: &Settings) -> Vec<Step<'a>> {
 /// None of a boot's; those are among the failures.
 pub fn carry_out(lab: &Lab, settings: &Settings) -> Result<Outcome> {
     let steps = steps(lab, settings);
-    let limit = Duration::from_secs(if settings.quick { 90 } else { 600 });
+    let limit = Duration::from_secs(if settings.quick { 180 } else { 900 });
     let mut outcome = Outcome::default();
     let bar = bar(steps.len() as u64);
     let began = Instant::now();
@@ -88,13 +88,7 @@ pub fn carry_out(lab: &Lab, settings: &Settings) -> Result<Outcome> {
         )
         .to_lowercase();
         bar.set_message(what.clone());
-        let booted = lab.boot(
-            step.guest,
-            &settings.command(""),
-            step.cpus,
-            step.kind,
-            limit,
-        );
+        let booted = lab.boot(step.guest, &settings.command(), step.cpus, step.kind, limit);
         match booted {
             Ok(boot) => {
                 let more = samples::of(&boot, step.guest.system, step.kind, step.cpus, step.run);
