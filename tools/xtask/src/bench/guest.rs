@@ -4,7 +4,7 @@ use super::names::{Line, Names};
 use super::symbols::Symbols;
 use crate::options::Machine;
 use crate::qemu::{self, Serial};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 use coherence::record::Record;
 use std::ffi::OsString;
 use std::fs;
@@ -61,7 +61,7 @@ pub struct Boot {
     pub lines: Vec<Line>,
     /// The plugin's.
     pub records: Vec<Record>,
-    /// Cases that went wrong, as printed.
+    /// What went wrong.
     pub failed: Vec<String>,
     /// The whole console.
     pub console: String,
@@ -146,10 +146,11 @@ impl Lab {
             .join(" ")
     }
 
-    /// Boots `guest`, runs `cmd` and reads what came of it.
+    /// Boots `guest`, runs `cmd` and reads what came of it. A guest that dies, or is not done within `limit`, yields
+    /// what it had done by then, and a complaint.
     ///
     /// # Errors
-    /// It does not end by itself within `limit`, or ends without having run the command.
+    /// QEMU cannot be started, or the plugin has not written its records.
     pub fn boot(
         &self,
         guest: &Guest,
@@ -168,33 +169,19 @@ impl Lab {
         let (console, timed_out) = watch(child.spawn().context("cannot start QEMU")?, limit)?;
         let log = self.file(guest, cpus, kind, "log");
         fs::write(&log, &console)?;
-        ensure!(
-            !timed_out,
-            "not done after {} s: {}",
-            limit.as_secs(),
-            log.display()
-        );
-        if !console.contains("init exited with status") {
-            let last = console
-                .lines()
-                .rev()
-                .find(|line| !line.trim().is_empty())
-                .unwrap_or("nothing said");
-            bail!(
-                "died: {} ({})",
-                console
-                    .lines()
-                    .find(|line| line.contains("panic"))
-                    .unwrap_or(last),
+        let mut failed = complaints(&console);
+        if timed_out {
+            failed.push(format!(
+                "not done after {} s ({})",
+                limit.as_secs(),
                 log.display()
-            );
-        }
-        let mut failed: Vec<String> = console
-            .lines()
-            .filter(|line| line.contains("FAILED: "))
-            .map(|line| line.trim().to_owned())
-            .collect();
-        if cmd.starts_with("vmbench") && !console.contains(" cases right, ") {
+            ));
+        } else if !console.contains("init exited with status") {
+            let mut said = console.lines().rev().filter(|line| !line.trim().is_empty());
+            let panic = console.lines().find(|line| line.contains("panic: "));
+            let last = panic.or(said.next()).unwrap_or("nothing was said");
+            failed.push(format!("died: {last} ({})", log.display()));
+        } else if cmd.starts_with("vmbench") && !console.contains(" cases right, ") {
             failed.push(format!(
                 "vmbench did not come to its end ({})",
                 log.display()
@@ -211,6 +198,11 @@ impl Lab {
             console,
         })
     }
+}
+
+fn complaints(console: &str) -> Vec<String> {
+    let failed = console.lines().filter(|line| line.contains("FAILED: "));
+    failed.map(|line| line.trim().to_owned()).collect()
 }
 
 fn read_records(file: &Path) -> Result<Vec<Record>> {
@@ -238,7 +230,11 @@ fn watch(mut child: Child, limit: Duration) -> Result<(String, bool)> {
     });
     let timed_out = ended.recv_timeout(limit).is_err();
     if timed_out {
-        child.kill()?;
+        // Asked politely, QEMU lets the plugin write what it has.
+        let _ = Command::new("kill").arg(child.id().to_string()).status();
+        if ended.recv_timeout(Duration::from_secs(20)).is_err() {
+            child.kill()?;
+        }
     }
     child.wait()?;
     let console = reader.join().unwrap_or_default();

@@ -38,6 +38,7 @@ pub fn guest(lab: &Lab, settings: &Settings) -> Result<Guest> {
         // Only the text half, address and name: the console is slow.
         let ask = "sed -nE '/ [tT] [^.]+$/p' /proc/kallsyms";
         let boot = lab.boot(&guest, ask, 1, Kind::Rate, Duration::from_secs(180))?;
+        anyhow::ensure!(boot.failed.is_empty(), "Linux: {}", boot.failed.join("; "));
         fs::write(&file, boot.console)?;
     }
     guest.symbols = Symbols::parse(&fs::read_to_string(&file)?);
