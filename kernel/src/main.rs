@@ -1,10 +1,5 @@
 //! The Pantala kernel.
 #![cfg_attr(target_os = "none", no_std, no_main)]
-#![allow(
-    dead_code,
-    unused_imports,
-    reason = "the parts that use each other are not all here yet"
-)]
 
 #[cfg(target_os = "none")]
 extern crate alloc;

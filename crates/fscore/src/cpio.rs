@@ -54,17 +54,21 @@ pub struct Error {
     pub offset: u64,
 }
 
+/// The input of a [`Source`] is not what its format allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Corrupt;
+
 /// A stream of archive bytes.
 pub trait Source {
     /// The bytes at hand; empty only at the end of the input. `Err` if the input is corrupt.
-    fn fill(&mut self) -> Result<&[u8], ()>;
+    fn fill(&mut self) -> Result<&[u8], Corrupt>;
     /// Consumes `n` of the bytes that `fill` returned.
     fn consume(&mut self, n: usize);
 }
 
 /// A whole archive in memory.
 impl Source for &[u8] {
-    fn fill(&mut self) -> Result<&[u8], ()> {
+    fn fill(&mut self) -> Result<&[u8], Corrupt> {
         Ok(self)
     }
     fn consume(&mut self, n: usize) {
@@ -130,7 +134,7 @@ impl<S: Source> Reader<S> {
     fn exact(&mut self, mut out: &mut [u8]) -> Result<(), Error> {
         while !out.is_empty() {
             let offset = self.offset;
-            let have = self.source.fill().map_err(|()| Error {
+            let have = self.source.fill().map_err(|Corrupt| Error {
                 reason: Reason::Source,
                 offset,
             })?;
@@ -155,7 +159,7 @@ impl<S: Source> Reader<S> {
     fn find_header(&mut self, out: &mut [u8; HEADER]) -> Result<bool, Error> {
         loop {
             let offset = self.offset;
-            let have = self.source.fill().map_err(|()| Error {
+            let have = self.source.fill().map_err(|Corrupt| Error {
                 reason: Reason::Source,
                 offset,
             })?;
@@ -229,7 +233,7 @@ impl<S: Source> Reader<S> {
         }
         while self.data_left > 0 {
             let offset = self.offset;
-            let have = self.source.fill().map_err(|()| Error {
+            let have = self.source.fill().map_err(|Corrupt| Error {
                 reason: Reason::Source,
                 offset,
             })?;

@@ -9,16 +9,12 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::cpio::Source;
+use crate::cpio::{Corrupt, Source};
 
 /// Window: twice the farthest distance, so that output can run ahead of its reader.
 const WINDOW: usize = 1 << 16;
 /// Farthest distance, and most bytes decoded ahead of the reader.
 const AHEAD: usize = 1 << 15;
-
-/// The stream breaks the format's rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Corrupt;
 
 /// A table of codes: entry = symbol << 4 | bits, 0 for an impossible code.
 struct Codes {
@@ -391,9 +387,9 @@ impl<'a> Inflate<'a> {
 }
 
 impl Source for Inflate<'_> {
-    fn fill(&mut self) -> Result<&[u8], ()> {
+    fn fill(&mut self) -> Result<&[u8], Corrupt> {
         if self.taken == self.total {
-            self.advance().map_err(|Corrupt| ())?;
+            self.advance()?;
         }
         let from = self.taken as usize % WINDOW;
         let len = ((self.total - self.taken) as usize).min(WINDOW - from);
@@ -407,7 +403,7 @@ impl Source for Inflate<'_> {
 
 /// So that a reader can be given the stream for a time.
 impl<S: Source> Source for &mut S {
-    fn fill(&mut self) -> Result<&[u8], ()> {
+    fn fill(&mut self) -> Result<&[u8], Corrupt> {
         (**self).fill()
     }
     fn consume(&mut self, n: usize) {
@@ -438,7 +434,7 @@ mod tests {
         out
     }
 
-    fn all(input: &[u8]) -> Result<Vec<u8>, ()> {
+    fn all(input: &[u8]) -> Result<Vec<u8>, Corrupt> {
         let mut z = Inflate::new(input);
         let mut out = Vec::new();
         loop {
@@ -480,7 +476,7 @@ mod tests {
         let mut z = gzip(b"one ", 6);
         z.extend(gzip(b"two", 6));
         let end = z.len();
-        z.extend(b"\0\0070701");
+        z.extend(b"\x00\x00070701");
         assert_eq!(all(&z).unwrap(), b"one two");
         let mut s = Inflate::new(&z);
         while !s.fill().unwrap().is_empty() {

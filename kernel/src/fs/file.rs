@@ -23,9 +23,8 @@ use crate::uio::IoBuf;
 
 ksync::lock_class!(pub PosLock, "file position", rank = 40);
 
-/// Flags of open(2) and fcntl(2), as x86-64 numbers them.
+/// Flags of open(2) and fcntl(2), as x86-64 numbers them; the names are those of open(2).
 pub mod o {
-    //! The names are those of open(2).
     pub const ACCMODE: u32 = 3;
     pub const RDONLY: u32 = 0;
     pub const WRONLY: u32 = 1;

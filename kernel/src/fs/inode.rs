@@ -20,9 +20,8 @@ ksync::lock_class!(pub InodeLock, "inode", rank = 50);
 ksync::lock_class!(pub DataLock, "file data", rank = 84);
 ksync::lock_class!(pub FifoLock, "fifo", rank = 51);
 
-/// File type and permission bits, as in `st_mode`.
+/// File type and permission bits, as in `st_mode`; the names are those of inode(7).
 pub mod mode {
-    //! The names are those of inode(7).
     pub const FMT: u32 = 0o170_000;
     pub const SOCK: u32 = 0o140_000;
     pub const LNK: u32 = 0o120_000;

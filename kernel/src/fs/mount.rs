@@ -17,9 +17,8 @@ use super::error::{FsError, Result};
 
 ksync::lock_class!(pub MountLock, "mount table", rank = 42);
 
-/// Mount flags, as mount(2) numbers them.
+/// Mount flags, as mount(2) numbers them; the names are those of mount(2).
 pub mod flag {
-    //! The names are those of mount(2).
     pub const RDONLY: u32 = 1;
     pub const NOSUID: u32 = 2;
     pub const NODEV: u32 = 4;

@@ -202,9 +202,8 @@ pub fn truncate(inode: &Inode, size: u64) -> Result<()> {
     })
 }
 
-/// Flags of fallocate(2).
+/// Flags of fallocate(2); the names are those of fallocate(2).
 pub mod fallocate {
-    //! The names are those of fallocate(2).
     pub const KEEP_SIZE: u32 = 1;
     pub const PUNCH_HOLE: u32 = 2;
     pub const ZERO_RANGE: u32 = 16;

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use elfload::{PAGE, USER_END};
 
 /// Base of a position-independent program before it is shaken: two thirds of the space.
-const DYN_BASE: u64 = USER_END / 3 * 2 & !(PAGE - 1);
+const DYN_BASE: u64 = (USER_END / 3 * 2) & !(PAGE - 1);
 /// The gap between the stack's top and the mappings is at least this.
 const GAP_MIN: u64 = 128 << 20;
 /// And at most this, however large the stack limit.

@@ -66,9 +66,8 @@ pub fn fault(_: UserFault) -> Errno {
     Errno::EFAULT
 }
 
-/// Values of the `*at` calls.
+/// Values of the `*at` calls; the names are those of openat(2).
 pub mod at {
-    //! The names are those of openat(2).
     pub const FDCWD: i32 = -100;
     pub const SYMLINK_NOFOLLOW: u32 = 0x100;
     pub const EACCESS: u32 = 0x200;

@@ -42,7 +42,7 @@ fn pages(len: u64) -> Option<u64> {
 /// Checks a range with a page-aligned start; returns the rounded length.  `outside` is what the
 /// call says of a range that leaves user space.
 fn range(start: u64, len: u64, outside: Errno) -> Result<u64, Errno> {
-    if start % PAGE != 0 {
+    if !start.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
     }
     let len = pages(len).ok_or(outside)?;
@@ -137,7 +137,7 @@ fn placement(addr: u64, flags: u32) -> Result<(u64, MapFlags), Errno> {
     let noreplace = flags & nr::MAP_FIXED_NOREPLACE != 0;
     let fixed = flags & nr::MAP_FIXED != 0 || noreplace;
     let populate = flags & (nr::MAP_POPULATE | nr::MAP_NONBLOCK) == nr::MAP_POPULATE;
-    if fixed && addr % PAGE != 0 {
+    if fixed && !addr.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
     }
     if fixed && addr < vm::space::USER_LOW {
