@@ -41,11 +41,6 @@ impl<T> UserPtr<T> {
         }
     }
 
-    /// The raw address.
-    pub const fn addr(self) -> u64 {
-        self.addr
-    }
-
     /// Whether the program gave no pointer.
     pub const fn is_null(self) -> bool {
         self.addr == 0
@@ -57,11 +52,6 @@ impl<T> UserPtr<T> {
             self.addr
                 .wrapping_add((n as u64).wrapping_mul(size_of::<T>() as u64)),
         )
-    }
-
-    /// The same address as a pointer to something else.
-    pub const fn cast<U>(self) -> UserPtr<U> {
-        UserPtr::new(self.addr)
     }
 }
 

@@ -49,11 +49,6 @@ impl Text {
         self.bytes.len()
     }
 
-    /// Whether nothing was printed.
-    pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-
     /// Pads with spaces until `column` bytes after `start`.
     pub fn pad(&mut self, start: usize, column: usize) {
         while !self.failed && self.bytes.len() < start + column {

@@ -55,19 +55,9 @@ impl ExecFile {
         self.0.ops().end(&self.0).unwrap_or(0)
     }
 
-    /// Whether the file is empty.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The pages, for mapping. They remember which file they are.
     pub fn object(&self) -> Result<ObjectRef> {
         self.0.object()
-    }
-
-    /// The open file.
-    pub fn file(&self) -> &Arc<File> {
-        &self.0
     }
 
     /// Where it is.

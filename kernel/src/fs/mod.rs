@@ -40,8 +40,7 @@ pub use context::FsContext;
 pub use error::FsError;
 pub use exec::{ExeRef, ExecFile};
 pub use fdtable::FdTable;
-pub use file::File;
-pub use setup::{Boot, init};
+pub use setup::init;
 
 use crate::kern::signal::{self, SigInfo};
 

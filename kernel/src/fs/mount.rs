@@ -28,14 +28,11 @@ pub mod flag {
     pub const NODIRATIME: u32 = 2048;
     pub const BIND: u32 = 4096;
     pub const MOVE: u32 = 8192;
-    pub const REC: u32 = 16384;
-    pub const SILENT: u32 = 32768;
     pub const UNBINDABLE: u32 = 1 << 17;
     pub const PRIVATE: u32 = 1 << 18;
     pub const SLAVE: u32 = 1 << 19;
     pub const SHARED: u32 = 1 << 20;
     pub const RELATIME: u32 = 1 << 21;
-    pub const STRICTATIME: u32 = 1 << 24;
     /// Those that stay with the mount.
     pub const KEPT: u32 = RDONLY | NOSUID | NODEV | NOEXEC | NOATIME | NODIRATIME | RELATIME;
 }

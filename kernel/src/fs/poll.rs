@@ -9,22 +9,14 @@ pub struct PollMask(pub u16);
 impl PollMask {
     /// Nothing.
     pub const NONE: PollMask = PollMask(0);
-    /// There is data to read, or the end.
-    pub const IN: PollMask = PollMask(1);
     /// There is urgent data.
     pub const PRI: PollMask = PollMask(2);
-    /// There is room to write.
-    pub const OUT: PollMask = PollMask(4);
     /// Something failed, or nobody reads.
     pub const ERR: PollMask = PollMask(8);
     /// The other side has gone.
     pub const HUP: PollMask = PollMask(16);
     /// No such descriptor.
     pub const NVAL: PollMask = PollMask(32);
-    /// As `IN`, for ordinary data.
-    pub const RDNORM: PollMask = PollMask(64);
-    /// As `OUT`, for ordinary data.
-    pub const WRNORM: PollMask = PollMask(256);
     /// Readable.
     pub const READ: PollMask = PollMask(1 | 64);
     /// Writable.

@@ -3,9 +3,7 @@
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
-use ksync::Once;
 use vm::Machine;
 
 use super::dentry::Dentry;
@@ -192,24 +190,14 @@ fn mask(out: &mut Text, numbers: impl Iterator<Item = usize>) {
     }
 }
 
-/// Distances between nodes, row by row; set at boot if the firmware gave them.
-static DISTANCES: Once<Vec<u8>> = Once::new();
-
-/// Remembers the distances between nodes: `nodes` rows of as many.
-pub fn set_distances(rows: Vec<u8>) {
-    let _ = DISTANCES.set(rows);
-}
-
-/// The distance between two nodes. Without a table from the firmware, ACPI's 10 and 20.
-fn node_distance(from: usize, to: usize) -> u8 {
-    let given = DISTANCES.get().and_then(|d| d.get(from * nodes() + to));
-    given.copied().unwrap_or(if from == to { 10 } else { 20 })
-}
-
 fn distance(node: usize, out: &mut Text) {
     for other in 0..nodes() {
         let gap = if other > 0 { " " } else { "" };
-        put!(out, "{gap}{}", node_distance(node, other));
+        put!(
+            out,
+            "{gap}{}",
+            crate::mm::vm().machine.distance(node, other)
+        );
     }
     out.push(b"\n");
 }

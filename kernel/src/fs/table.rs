@@ -70,11 +70,6 @@ impl NameTable {
         self.len.load(Ordering::Relaxed) as usize
     }
 
-    /// Whether there are no names.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Finds a name.
     pub fn find<'p>(&'p self, pin: &'p CpuPin, hash: u32, name: &[u8]) -> Option<&'p Arc<Dentry>> {
         let bucket = self.buckets.load(pin)?.slot(hash).load(pin)?;

@@ -17,7 +17,7 @@ use ksync::CpuPin;
 use super::dentry::Dentry;
 use super::dynamic::{Dynamic, Target};
 use super::error::{FsError, Result};
-use super::inode::{Inode, Node, mode};
+use super::inode::{Inode, Node};
 use super::mount::{self, MountRef, Path};
 use crate::kern::cred::Cred;
 
@@ -484,12 +484,4 @@ pub fn full_name(root: &Path, at: &Path) -> Result<(Vec<u8>, bool)> {
     }
     back.reverse();
     Ok((back, reached))
-}
-
-/// The type bits that open must not give to somebody who asked for a directory, and so on.
-pub fn check_kind(inode: &Inode, directory: bool) -> Result<()> {
-    if directory && inode.kind() != mode::DIR {
-        return Err(FsError::NotDir);
-    }
-    Ok(())
 }

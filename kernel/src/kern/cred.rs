@@ -56,16 +56,6 @@ impl Cred {
         self.euid == 0
     }
 
-    /// Whether `gid` is the file-access group or a supplementary one.
-    pub fn in_group(&self, gid: u32) -> bool {
-        self.fsgid == gid || self.groups().binary_search(&gid).is_ok()
-    }
-
-    /// Whether `gid` is the effective group or a supplementary one.
-    pub fn in_egroup(&self, gid: u32) -> bool {
-        self.egid == gid || self.groups().binary_search(&gid).is_ok()
-    }
-
     /// The supplementary groups.
     pub fn groups(&self) -> &[u32] {
         self.groups.as_deref().unwrap_or(&[])

@@ -7,7 +7,7 @@ use ksync::CpuPin;
 
 use super::group::Group;
 use super::process::{Life, Process, flag as pflag};
-use super::signal::{self, Disposition, SigFields, SigInfo, code, sig};
+use super::signal::{self, SigFields, SigInfo, code, sig};
 use super::thread::{State, Thread, flag};
 use super::{Current, current, epoch, futex, ids, sched, space, timer, wait4};
 
@@ -364,12 +364,4 @@ fn exit_code(status: u32) -> (i32, i32) {
 pub(super) fn bury(pin: &CpuPin, t: &Thread) {
     let _ = (pin, epoch());
     ids::withdraw_thread(t);
-}
-
-/// Whether the default action of `signo` ends a process.
-pub fn is_fatal(signo: u8) -> bool {
-    matches!(
-        Disposition::of(signo),
-        Disposition::Terminate | Disposition::Core
-    )
 }

@@ -6,7 +6,7 @@
 //! its CPU, so that forks on several CPUs within one group share no line.
 
 use alloc::boxed::Box;
-use alloc::sync::{Arc, Weak};
+use alloc::sync::Arc;
 use core::any::Any;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -63,7 +63,6 @@ pub struct Group {
     pub(super) id: Id,
     session: Arc<Session>,
     shards: Box<[Padded<Shard>]>,
-    me: Weak<Group>,
 }
 
 /// Most shards of a group; more CPUs share.
@@ -73,11 +72,10 @@ impl Group {
     /// A group of number `id`, without members yet, and known by that number.
     pub(super) fn create(id: Id, session: Arc<Session>) -> Arc<Group> {
         let shards = (1 + crate::arch::cpu::count()).min(MAX_SHARDS);
-        let group = Arc::new_cyclic(|me| Group {
+        let group = Arc::new(Group {
             id,
             session,
             shards: (0..shards).map(|_| Padded(Shard::default())).collect(),
-            me: me.clone(),
         });
         ids::publish_group(&group);
         group
@@ -207,11 +205,6 @@ impl Group {
             orphaned
         });
         orphaned
-    }
-
-    /// The group, held.
-    pub fn held(&self) -> Option<Arc<Group>> {
-        self.me.upgrade()
     }
 }
 

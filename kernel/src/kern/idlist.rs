@@ -84,12 +84,6 @@ impl<R: Role> IdList<R> {
         (self.head != NONE).then_some(self.head)
     }
 
-    /// The last member's number.
-    pub fn last(&self, pin: &CpuPin) -> Option<u32> {
-        let head = R::links(pin, self.first()?)?;
-        Some(head.get().1)
-    }
-
     /// Appends member `id`, which must stand on no list through these links.
     pub fn push_back(&mut self, pin: &CpuPin, id: u32) {
         let Some(links) = R::links(pin, id) else {

@@ -352,11 +352,6 @@ pub fn live() -> u64 {
     ids().live.sum().max(0) as u64
 }
 
-/// One more than the largest number that may be given out at present.
-pub fn span() -> u32 {
-    ids().span.load(Ordering::Relaxed)
-}
-
 /// Threads on a run queue.
 pub(super) enum Runnable {}
 
@@ -391,12 +386,4 @@ impl Role for InGroup {
     fn links(pin: &CpuPin, id: u32) -> Option<&IdLinks> {
         process(pin, id).map(|p| &p.group_links)
     }
-}
-
-/// Calls `f` with every process, as [`each_process`] does.
-pub fn for_each_process(f: &mut dyn FnMut(&Arc<Process>)) {
-    each_process(1, |p| {
-        f(p);
-        true
-    });
 }

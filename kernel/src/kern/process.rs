@@ -22,7 +22,7 @@ use super::ids::{self, Id, InProcess, Sibling};
 use super::itimer::{self, CpuTimers};
 use super::lock;
 use super::rlimit::{Limit, LimitError, Resource, Rlimits};
-use super::signal::{Shared, SharedPending, SigInfo};
+use super::signal::{Shared, SharedPending};
 use super::space::UserSpace;
 use super::thread::{Comm, Thread};
 use super::timer::TimerNode;
@@ -186,7 +186,6 @@ pub struct Process {
     /// The leader's name, for when it has gone.
     pub(super) comm: Spin<Comm, lock::ProcessLock>,
     pub(super) personality: AtomicU32,
-    pub(super) nice: AtomicU8,
 
     /// ITIMER_REAL: the wheel's lock.
     pub(super) real_timer: TimerNode,
@@ -276,7 +275,6 @@ impl Process {
             }),
             comm: Spin::new(b.comm),
             personality: AtomicU32::new(b.personality),
-            nice: AtomicU8::new(20),
             real_timer: TimerNode::new(),
             real_interval: AtomicU64::new(0),
             vfork_done: super::fork::VforkGate::new(),
@@ -567,11 +565,6 @@ impl Process {
     /// CPU time and faults of the children that were reaped.
     pub fn child_times(&self) -> Times {
         self.accounts.lock().children
-    }
-
-    /// Sends a signal to the process on behalf of the kernel.
-    pub fn signal(&self, info: SigInfo) {
-        super::signal::send_process(self, info);
     }
 
     /// The letter of /proc/PID/stat.

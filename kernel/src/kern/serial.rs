@@ -63,7 +63,8 @@ pub(super) fn start(consume: fn(u8)) {
             }
         }
     });
-    if thread.is_err() {
-        crate::kprintln!("no memory for the console's thread: no input");
+    match thread {
+        Ok(_) => crate::arch::console::enable_input(),
+        Err(_) => crate::kprintln!("no memory for the console's thread: no input"),
     }
 }

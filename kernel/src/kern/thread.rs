@@ -147,8 +147,6 @@ pub struct Thread {
     comm: Spin<Comm, lock::ThreadLock>,
     /// Counted events.
     pub usage: Usage,
-    /// When it was made, monotonic nanoseconds.  Const.
-    pub(super) start_ns: u64,
     /// The futex bucket that it waits in.  That bucket's lock.
     pub(super) futex_bucket: AtomicU32,
     /// Locks held, in debug builds.  *Own*.
@@ -214,7 +212,6 @@ impl Thread {
             robust_list: AtomicU64::new(0),
             comm: Spin::new(b.comm),
             usage: Usage::default(),
-            start_ns: super::time::monotonic_ns(),
             futex_bucket: AtomicU32::new(0),
             held: cfg!(debug_assertions).then(|| Box::new(HeldLocks::new())),
             entry: Spin::new(b.entry),
@@ -377,10 +374,5 @@ impl Thread {
     /// The CPU that it runs on, or ran on last.
     pub fn cpu(&self) -> usize {
         self.sched.cpu()
-    }
-
-    /// When it was made, in nanoseconds of the monotonic clock.
-    pub fn start_ns(&self) -> u64 {
-        self.start_ns
     }
 }

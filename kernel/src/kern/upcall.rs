@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::signal::{self, SigInfo, code, sig};
-use super::{Resource, current, futex, ids, kthread, sched, selftest, space, timer};
+use super::{current, futex, ids, kthread, sched, selftest, space, timer};
 use crate::arch::{self, BootInfo, TrapFrame, UserFrame};
 use crate::kprintln;
 
@@ -170,9 +170,4 @@ pub fn doze() {
     } else {
         arch::cpu::relax();
     }
-}
-
-/// The limit that a page fault on a growing stack must keep.
-pub fn stack_limit() -> u64 {
-    current().process().rlimit(Resource::Stack)
 }

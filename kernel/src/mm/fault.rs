@@ -4,8 +4,8 @@ use vm::{Access, FaultError};
 
 use super::{oom, vm};
 use crate::arch::user::UserFault;
+use crate::kern;
 use crate::kern::signal::{SigInfo, code, sig};
-use crate::kern::{self, Resource};
 
 /// Bits of the error code that the CPU pushes (Intel SDM vol. 3, "Page-Fault Exceptions").
 mod bit {
@@ -62,9 +62,4 @@ pub fn page_fault(va: u64, error: u64, _sp: u64, from_user: bool) -> Result<(), 
 pub fn fault_in(va: u64, write: bool) -> Result<(), UserFault> {
     let error = if write { bit::WRITE } else { 0 };
     page_fault(va, error, 0, false).map_err(|_| UserFault)
-}
-
-/// The limit that the stack of the current process must keep.
-pub fn stack_limit() -> u64 {
-    kern::current().process().rlimit(Resource::Stack)
 }

@@ -14,10 +14,6 @@ pub struct Memory {
     pub shared: u64,
     /// Bytes in buffers: there are none.
     pub buffers: u64,
-    /// Pages that the kernel manages.
-    pub total_pages: u64,
-    /// Pages free.
-    pub free_pages: u64,
     /// Bytes of the kernel heap in use.
     pub slab: u64,
 }
@@ -33,8 +29,6 @@ pub fn memory() -> Memory {
         free: free_pages * page,
         shared: 0,
         buffers: 0,
-        total_pages,
-        free_pages,
         slab: (heap.slab_pages + heap.large_pages) as u64 * page,
     }
 }

@@ -116,7 +116,9 @@ pub fn check() -> bool {
     let (census, heap) = match (census, heap) {
         (Ok(census), Ok(heap)) => (census, heap),
         (frames, heap) => {
-            kprintln!("leakcheck: frames leaked: unknown, for the lists are wrong: {frames:?} {heap:?}");
+            kprintln!(
+                "leakcheck: frames leaked: unknown, for the lists are wrong: {frames:?} {heap:?}"
+            );
             return false;
         }
     };
@@ -138,7 +140,12 @@ pub fn check() -> bool {
     for a in &accounts {
         leaked += a.found.abs_diff(a.known);
         if a.found != a.known {
-            kprintln!("leakcheck: {}: {} frames found, {} known to the owner", a.name, a.found, a.known);
+            kprintln!(
+                "leakcheck: {}: {} frames found, {} known to the owner",
+                a.name,
+                a.found,
+                a.known
+            );
         }
     }
     leaked += check_stacks();

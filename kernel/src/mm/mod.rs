@@ -20,7 +20,7 @@ use vm::Slab;
 
 pub use self::daemon::{fail_allocations, poll, start_daemons};
 pub use self::fault::{fault_in, page_fault};
-pub use self::info::{Memory, memory};
+pub use self::info::memory;
 pub use self::init::{Initrd, init, initrd, machine_frames, release_initrd};
 pub use self::layout::{no_aslr, shakes};
 pub use self::space::{FutexKey, activate, clear, fork, futex_key, max_rss_kib, write_at};

@@ -197,7 +197,7 @@ fn clock_nanosleep(a: &mut Args) -> Result<u64, Errno> {
 
 fn restart_syscall(_: &mut Args) -> Result<u64, Errno> {
     match current().take_restart() {
-        RestartBlock::None | RestartBlock::Poll { .. } => Err(Errno::EINTR),
+        RestartBlock::None => Err(Errno::EINTR),
         RestartBlock::Sleep { until, rem } => relative_sleep(until, rem),
         RestartBlock::Futex {
             addr,

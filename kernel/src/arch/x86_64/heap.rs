@@ -101,12 +101,3 @@ pub fn give_boot_memory(start: *mut u8, len: usize) {
 pub fn use_slab() {
     HEAP.slab.store(true, Ordering::Release);
 }
-
-/// Bytes of the boot run in use, and its size.
-pub fn boot_use() -> (usize, usize) {
-    let start = HEAP.start.load(Ordering::Relaxed);
-    (
-        HEAP.next.load(Ordering::Relaxed) - start,
-        HEAP.end.load(Ordering::Relaxed) - start,
-    )
-}

@@ -55,12 +55,6 @@ pub fn frame(pfn: u32) -> NonNull<u8> {
     NonNull::new(address as *mut u8).unwrap_or(NonNull::dangling())
 }
 
-/// Physical address behind a pointer into the direct map.
-#[inline]
-pub fn physical(pointer: *const u8) -> u64 {
-    pointer as u64 - DIRECT_MAP
-}
-
 /// The bytes of physical memory that the boot loader filled, the initial RAM disk's: they stay as they are until the
 /// frames are given to the allocator, and nobody reads them then.
 pub fn boot_bytes(start: u64, end: u64) -> &'static [u8] {

@@ -51,10 +51,8 @@ mod trap;
 pub mod user;
 
 pub use boot::BootInfo;
-pub use cpu::hardware_random;
 pub use frame::{TrapFrame, UserFrame};
-pub use identity::{cpu_model, cpu_signature, cpu_vendor, hwcap};
-pub use machine::KernelMachine;
+pub use identity::hwcap;
 pub use smp::release_cpus;
 pub use tls::set_user_tls;
 

@@ -123,11 +123,6 @@ impl KernelStack {
         top
     }
 
-    /// Whether an address lies in the stack.
-    pub fn contains(&self, address: u64) -> bool {
-        (self.top() - STACK_SIZE as u64..self.top()).contains(&address)
-    }
-
     fn bottom(&self) -> *mut u64 {
         (self.top() - STACK_SIZE as u64) as *mut u64
     }

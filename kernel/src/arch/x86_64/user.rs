@@ -92,30 +92,6 @@ unsafe extern "C" fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
     )
 }
 
-/// Writes zeros; gives the number of bytes not written.
-#[unsafe(naked)]
-unsafe extern "C" fn zero(to: *mut u8, len: usize) -> usize {
-    naked_asm!(
-        stac!(),
-        "xor eax, eax",
-        "mov rcx, rsi",
-        "shr rcx, 3",
-        "and esi, 7",
-        "2: rep stosq",
-        "mov ecx, esi",
-        "3: rep stosb",
-        "mov rax, rcx",
-        clac!(),
-        "ret",
-        "4: lea rcx, [rsi + rcx*8]",
-        "5: mov rax, rcx",
-        clac!(),
-        "ret",
-        on_fault!("2b", "4b"),
-        on_fault!("3b", "5b"),
-    )
-}
-
 /// Whether `len` bytes at `address` lie in the part of the address space that users may have.
 #[inline]
 pub fn in_range(address: u64, len: usize) -> bool {
@@ -171,20 +147,6 @@ pub fn copy_in(to: &mut [u8], from: u64) -> Result<(), UserFault> {
 #[inline]
 pub fn copy_out(to: u64, from: &[u8]) -> Result<(), UserFault> {
     if copy_out_partial(to, from) == from.len() {
-        Ok(())
-    } else {
-        Err(UserFault)
-    }
-}
-
-/// Writes `len` zero bytes to user memory at `to`.
-///
-/// # Errors
-/// [`UserFault`]; part of it may have been written.
-pub fn clear(to: u64, len: usize) -> Result<(), UserFault> {
-    check(to, len)?;
-    // SAFETY: the target is user memory, whose faults `zero` survives.
-    if unsafe { zero(to as *mut u8, len) } == 0 {
         Ok(())
     } else {
         Err(UserFault)
@@ -262,21 +224,6 @@ pub fn load_u32(address: u64) -> Result<u32, UserFault> {
     }
 }
 
-/// Writes an aligned 32-bit word of user memory in one access.
-///
-/// # Errors
-/// [`UserFault`] also if the address is not aligned.
-#[inline]
-pub fn store_u32(address: u64, value: u32) -> Result<(), UserFault> {
-    check_word(address)?;
-    let failed: u32;
-    // SAFETY: writes user memory; a fault ends in `failed`.
-    unsafe {
-        user_instruction!("mov [{at}], {value:e}", failed, value = in(reg) value, at = in(reg) address,);
-    }
-    if failed == 0 { Ok(()) } else { Err(UserFault) }
-}
-
 /// Replaces the aligned 32-bit word of user memory by `new` if it is `old`; gives what it was.
 ///
 /// # Errors
@@ -288,44 +235,6 @@ pub fn atomic_cmpxchg_u32(address: u64, old: u32, new: u32) -> Result<u32, UserF
     unsafe {
         user_instruction!("lock cmpxchg [{at}], {new:e}", failed, new = in(reg) new,
             at = in(reg) address, inout("eax") old => found,);
-    }
-    if failed == 0 {
-        Ok(found)
-    } else {
-        Err(UserFault)
-    }
-}
-
-/// Stores `value` in the aligned 32-bit word of user memory and gives what it was.
-///
-/// # Errors
-/// [`UserFault`] also if the address is not aligned.
-pub fn atomic_swap_u32(address: u64, value: u32) -> Result<u32, UserFault> {
-    check_word(address)?;
-    let (found, failed): (u32, u32);
-    // SAFETY: changes user memory; a fault ends in `failed`.
-    unsafe {
-        user_instruction!("xchg [{at}], {value:e}", failed, value = inout(reg) value => found,
-            at = in(reg) address,);
-    }
-    if failed == 0 {
-        Ok(found)
-    } else {
-        Err(UserFault)
-    }
-}
-
-/// Adds `value` to the aligned 32-bit word of user memory and gives what it was.
-///
-/// # Errors
-/// [`UserFault`] also if the address is not aligned.
-pub fn atomic_add_u32(address: u64, value: u32) -> Result<u32, UserFault> {
-    check_word(address)?;
-    let (found, failed): (u32, u32);
-    // SAFETY: changes user memory; a fault ends in `failed`.
-    unsafe {
-        user_instruction!("lock xadd [{at}], {value:e}", failed, value = inout(reg) value => found,
-            at = in(reg) address,);
     }
     if failed == 0 {
         Ok(found)

@@ -114,15 +114,10 @@ fn loadavg(out: &mut Text) -> Result<()> {
     Ok(())
 }
 
-/// All pages, and those that are free.
-fn memory() -> (u64, u64) {
-    let alloc = &mm::vm().alloc;
-    (alloc.total_pages() as u64, alloc.free_pages() as u64)
-}
-
 fn meminfo(out: &mut Text) -> Result<()> {
-    let (total, free) = memory();
-    let kib = |pages: u64| pages * 4;
+    let memory = mm::memory();
+    let (total, free) = (memory.total, memory.free);
+    let kib = |bytes: u64| bytes / 1024;
     for (name, value) in [
         ("MemTotal:", kib(total)),
         ("MemFree:", kib(free)),
@@ -137,6 +132,7 @@ fn meminfo(out: &mut Text) -> Result<()> {
         ("Dirty:", 0),
         ("Writeback:", 0),
         ("Shmem:", 0),
+        ("Slab:", kib(memory.slab)),
         ("CommitLimit:", kib(total)),
         ("Committed_AS:", kib(total - free.min(total))),
         ("HugePages_Total:", 0),
@@ -246,7 +242,7 @@ fn version(out: &mut Text) -> Result<()> {
 
 fn vmstat(out: &mut Text) -> Result<()> {
     let counts = mm::vm().counts();
-    put!(out, "nr_free_pages {}\n", memory().1);
+    put!(out, "nr_free_pages {}\n", mm::vm().alloc.free_pages());
     put!(
         out,
         "pgfault {}\npgmajfault 0\n",

@@ -5,7 +5,6 @@
 pub mod code {
     pub const USER: i32 = 0;
     pub const KERNEL: i32 = 0x80;
-    pub const QUEUE: i32 = -1;
     pub const TKILL: i32 = -6;
     pub const SEGV_MAPERR: i32 = 1;
     pub const SEGV_ACCERR: i32 = 2;
@@ -18,7 +17,6 @@ pub mod code {
     pub const TRAP_TRACE: i32 = 2;
     pub const CLD_EXITED: i32 = 1;
     pub const CLD_KILLED: i32 = 2;
-    pub const CLD_DUMPED: i32 = 3;
     pub const CLD_STOPPED: i32 = 5;
     pub const CLD_CONTINUED: i32 = 6;
 }

@@ -15,7 +15,7 @@ mod stop;
 
 use core::sync::atomic::Ordering;
 
-pub use action::{Action, ActionTable, Disposition, SA_NOCLDSTOP, SA_NOCLDWAIT};
+pub use action::{Action, ActionTable, SA_NOCLDSTOP};
 pub use deliver::before_user_return;
 pub(super) use deliver::{deliver_fault, may_want_restart};
 pub use frame::sigreturn;
@@ -51,7 +51,6 @@ pub mod sig {
     pub const SEGV: u8 = 11;
     pub const PIPE: u8 = 13;
     pub const ALRM: u8 = 14;
-    pub const TERM: u8 = 15;
     pub const CHLD: u8 = 17;
     pub const CONT: u8 = 18;
     pub const STOP: u8 = 19;
@@ -76,8 +75,6 @@ pub mod sig {
 pub struct SigSet(pub u64);
 
 impl SigSet {
-    /// No signal.
-    pub const EMPTY: SigSet = SigSet(0);
     /// SIGKILL and SIGSTOP, which can be neither blocked, caught nor ignored.
     pub const UNMASKABLE: SigSet = SigSet::of(&[sig::KILL, sig::STOP]);
     /// Signals that stop a process.
@@ -175,15 +172,6 @@ pub enum RestartBlock {
         bits: u32,
         /// Whether other processes use it.
         shared: bool,
-    },
-    /// A poll with a relative timeout.
-    Poll {
-        /// The descriptors.
-        fds: u64,
-        /// How many.
-        n: u32,
-        /// Monotonic nanoseconds.
-        until: u64,
     },
 }
 

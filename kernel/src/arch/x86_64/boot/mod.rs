@@ -40,10 +40,6 @@ pub struct BootInfo {
     pub nodes: usize,
     /// Distance from node to node, 10 to itself; the first `nodes` rows and columns count.
     pub distances: &'static [[u8; MAX_NODES]; MAX_NODES],
-    /// Physical start and end of the kernel image, symbol table included.
-    pub image: (u64, u64),
-    /// TSC ticks a second.
-    pub tsc_hz: u64,
 }
 
 static HANDOVER: BootLock<Handover> = BootLock::new(Handover::empty());
@@ -98,7 +94,6 @@ extern "C" fn start(start_info: u64) -> ! {
     let ncpus = smp::start_all(&platform, trampoline, max_cpus);
     paging::seal();
     let top = permanent_stack();
-    let image = memory::image();
     let distances = leak(distances);
     let info = BootInfo {
         cmdline,
@@ -109,8 +104,6 @@ extern "C" fn start(start_info: u64) -> ! {
         ncpus,
         nodes,
         distances,
-        image: (image.start, image.end + symbols::size()),
-        tsc_hz: time::tsc_hz(),
     };
     // SAFETY: the boot CPU answers interrupts from now on.
     unsafe {
