@@ -135,7 +135,9 @@ impl Object {
     /// Whether `page` is still this object's page `index` and nobody is changing that. For a fault's check.
     #[inline]
     pub fn holds(&self, page: &Page, index: u32) -> bool {
-        page.is(self.identity(), index) && !page.is_hard_busy()
+        // In this order: who makes the page busy after the first look sees the fault's claim. The other way round, a page
+        // could change hands between the looks.
+        !page.is_hard_busy() && page.is(self.identity(), index)
     }
 
     /// The first resident page in `from..=last`: a hint.

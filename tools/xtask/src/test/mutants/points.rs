@@ -102,13 +102,12 @@ pub fn rewrite(file: &str, source: &str, points: &mut Vec<Point>) -> String {
     let mut in_use = false;
     for (n, line) in source.lines().enumerate() {
         let text = line.trim();
-        if text == "#[cfg(test)]"
-            && source
-                .lines()
-                .nth(n + 1)
-                .is_some_and(|next| next.trim_end().ends_with('{'))
-        {
-            // Tests stand at the end of a file.
+        let opens_module = source
+            .lines()
+            .nth(n + 1)
+            .is_some_and(|next| next.starts_with("mod ") && next.trim_end().ends_with('{'));
+        if opens_module && (text == "#[cfg(test)]" || text.starts_with("#[cfg(feature")) {
+            // Tests, and what is not built by default, stand at the end of a file.
             out.extend(source.lines().skip(n).flat_map(|line| [line, "\n"]));
             break;
         }

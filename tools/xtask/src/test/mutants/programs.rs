@@ -31,9 +31,18 @@ pub fn build(dir: &Path) -> Result<Vec<Program>> {
     let mut host = toolchain::cargo();
     host.args(["test", "-p", "ksync", "-p", "vm", "-p", "vm-host"]);
     let mut loom = toolchain::cargo();
-    loom.args(["test", "--release", "-p", "ksync", "--test", "loom"])
-        .env("RUSTFLAGS", "--cfg loom -C debug-assertions")
-        .env("CARGO_TARGET_DIR", dir.join("loom"));
+    loom.args([
+        "test",
+        "--release",
+        "-p",
+        "ksync",
+        "-p",
+        "vm",
+        "--test",
+        "loom",
+    ])
+    .env("RUSTFLAGS", "--cfg loom -C debug-assertions")
+    .env("CARGO_TARGET_DIR", dir.join("loom"));
     host.env("CARGO_TARGET_DIR", dir.join("host"));
     let mut programs = Vec::new();
     for (mut command, model) in [(host, false), (loom, true)] {
