@@ -93,11 +93,17 @@ impl Pmap {
         if root.is_dead() || root.live() != 0 {
             return;
         }
-        root.set_dead();
         gather.record_all(self);
-        self.root.store(Pfn::NONE.0, SeqCst);
-        drop(guard);
+        let unlinked = self
+            .root
+            .compare_exchange(root.pfn.0, Pfn::NONE.0, SeqCst, SeqCst);
+        if unlinked.is_err() {
+            // A release came first; the table is its to free.
+            return;
+        }
+        root.set_dead();
         self.tables.fetch_sub(1, SeqCst);
+        drop(guard);
         gather.free_later(vm, root.pfn);
     }
 }

@@ -140,8 +140,9 @@ impl Pmap {
                 } else {
                     pte = Pte::directory(new);
                     table.link(at, pte);
-                    drop(guard);
+                    // Counted under the lock: a release that finds the table finds it counted.
                     self.count_made(vm, pin);
+                    drop(guard);
                 }
             }
             table = Table::at(vm, pte.pfn());
@@ -152,10 +153,13 @@ impl Pmap {
     /// Gives the pmap a root, and to the CPUs that run it on the empty one. Stale if it was released.
     fn build_root<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin) -> Result<Pfn, EnterError> {
         let new = alloc_table(vm, pin, Some(vm.pmaps.empty_root))?;
+        // Counted before it can be found, and released.
+        self.tables.fetch_add(1, SeqCst);
         if let Err(now) = self
             .root
             .compare_exchange(Pfn::NONE.0, new.0, SeqCst, SeqCst)
         {
+            self.tables.fetch_sub(1, SeqCst);
             free_table(vm, pin, new);
             return if now == CLOSED {
                 Err(EnterError::Stale)
@@ -163,7 +167,7 @@ impl Pmap {
                 Ok(Pfn(now))
             };
         }
-        self.count_made(vm, pin);
+        vm.pmaps.counts(pin).tables_made.add(1);
         // A CPU that activates either sees the new root, or is seen here: see `ActiveSet::enter`.
         fence(SeqCst);
         let running = self.active.snapshot();
@@ -243,8 +247,9 @@ impl Pmap {
             }
             parent.clear(at);
             let go_on = parent.shrink(1);
-            drop(upper);
+            // Under the lock: a release that does not find the table does not find it counted either.
             self.tables.fetch_sub(1, SeqCst);
+            drop(upper);
             vm.pmaps.counts(pin).tables_pruned.add(1);
             unlinked.push(vm.pages, child.pfn);
             if !go_on {
