@@ -1,6 +1,6 @@
 //! When memory is out: who has to go.
 //!
-//! The process with most resident memory is killed, init last.  Nobody else is disturbed: a fault
+//! The process with most memory of its own is killed, init last.  Nobody else is disturbed: a fault
 //! that found no memory waits for the victim's memory and tries again.
 
 use ksync::Spin;
@@ -8,7 +8,7 @@ use ksync::Spin;
 use super::vm;
 use crate::kern::park::{Deadline, Interruptible, sleep_until};
 use crate::kern::{self, process::Process};
-use crate::kprintln;
+use crate::{arch, kprintln};
 use alloc::sync::Arc;
 
 ksync::lock_class!(OomLock, "oom", rank = 38);
@@ -30,12 +30,8 @@ pub fn relieve(tries: u32, _from_user: bool) -> bool {
     if me.kill_pending() || tries > TRIES {
         return false;
     }
-    // Deferred frees first: they may be all that is needed.
-    vm().alloc.request_drain();
-    super::slab().request_drain();
     if tries > 0 {
-        let pin = ksync::pin();
-        vm().alloc.poll(&pin);
+        free_what_waits();
     }
     if tries >= 2 && vm().alloc.low_memory() {
         kill_largest();
@@ -45,6 +41,19 @@ pub fn relieve(tries: u32, _from_user: bool) -> bool {
     }
     let _ = sleep_until(Deadline::after(PAUSE_NS), Interruptible::Kill);
     true
+}
+
+/// Brings back memory that is free but out of reach: deferred frees, and what CPUs have in their caches.
+fn free_what_waits() {
+    vm().alloc.request_drain();
+    super::slab().request_drain();
+    vm().epoch.synchronize();
+    // Each CPU frees and empties its own on its way through the idle loop, or at its next tick.
+    let here = arch::cpu::id();
+    for cpu in (0..arch::cpu::count()).filter(|&cpu| cpu != here) {
+        arch::ipi::reschedule(cpu);
+    }
+    super::poll(&ksync::pin());
 }
 
 /// Kills the process with most memory, unless an earlier victim is still on its way out.
@@ -63,7 +72,8 @@ fn kill_largest() {
             return true;
         }
         if let Some(space) = process.space() {
-            let pages = space.usage(vm()).resident;
+            // Not what is mapped now: page tables may go at any time.
+            let pages = space.anonymous();
             if worst.as_ref().is_none_or(|(most, _)| pages > *most) {
                 worst = Some((pages, process.clone()));
             }
@@ -75,15 +85,23 @@ fn kill_largest() {
     };
     *VICTIM.lock() = Some(process.pid());
     kprintln!(
-        "out of memory: killed process {} ({}), {} KiB resident",
+        "out of memory: killed process {} ({}), {} KiB of its own",
         process.pid(),
         alloc::string::String::from_utf8_lossy(
             process.comm().split(|&b| b == 0).next().unwrap_or(b"?")
         ),
         pages * 4
     );
-    kern::signal::send_process(
-        &process,
-        kern::signal::SigInfo::kernel(kern::signal::sig::KILL),
-    );
+    // Whoever shares the memory, as after vfork, keeps it alive.
+    let space = process.space();
+    kern::ids::each_process(2, |other| {
+        let same = match (&space, other.space()) {
+            (Some(space), Some(other)) => Arc::ptr_eq(space, &other),
+            _ => false,
+        };
+        if same || other.pid() == process.pid() {
+            kern::signal::kill_process(other);
+        }
+        true
+    });
 }

@@ -311,6 +311,35 @@ enum Kind {
     Elf,
 }
 
+/// Times that something is tried again that failed for want of memory, as it may where memory is short, or where the
+/// kernel makes allocations fail.
+const PATIENCE: usize = 200;
+
+/// `fork`, tried again where memory is short.
+fn patient_fork() -> Result<u64, sys::Errno> {
+    let mut result = sys::fork();
+    for _ in 0..PATIENCE {
+        if result != Err(libc::ENOMEM) {
+            break;
+        }
+        result = sys::fork();
+    }
+    result
+}
+
+/// [`healthy`], tried again where memory was short.
+fn healthy_at_last() -> Result<(), String> {
+    let short = format!("errno {}", libc::ENOMEM);
+    let mut result = healthy();
+    for _ in 0..PATIENCE {
+        if !result.as_ref().is_err_and(|reason| reason.ends_with(&short)) {
+            break;
+        }
+        result = healthy();
+    }
+    result
+}
+
 fn main() {
     let (mut seed, mut rounds, mut first, mut count) = (sys::now_ns() % 1_000_000, 40, 0, 2000);
     let (mut kind, mut programs) = (Kind::Any, Vec::new());
@@ -356,7 +385,7 @@ fn main() {
     let made = sys::mmap(0, PAGE, libc::PROT_READ | libc::PROT_WRITE, shared, -1, 0)
         .expect("a shared page");
     for round in first..first + rounds {
-        match sys::fork() {
+        match patient_fork() {
             Ok(0) => {
                 let seed = seed.wrapping_mul(0x1_0000_0001).wrapping_add(round);
                 match kind {
@@ -370,7 +399,7 @@ fn main() {
             Ok(pid) => finish(pid),
             Err(errno) => println!("abifuzz: fork: errno {errno}"),
         }
-        if let Err(reason) = healthy() {
+        if let Err(reason) = healthy_at_last() {
             println!("abifuzz: WRONG after --seed {seed} --round {round}: {reason}");
             sys::exit(1);
         }

@@ -72,6 +72,35 @@ impl MapEntry {
     }
 }
 
+/// Resident pages of a layer of `entry` that are anonymous and in its reach, counted in short pinned sections.
+fn anonymous_pages(entry: &MapEntry, layer: usize) -> u64 {
+    const SECTION: usize = 256;
+    let mut count = 0;
+    let mut from = None;
+    loop {
+        let pin = ksync::pin();
+        let chain = entry.chain(&pin);
+        let Some(layer) = chain.and_then(|chain| chain.layers().get(layer)) else {
+            return count;
+        };
+        let Some(object) = layer.object(&pin).filter(|object| object.is_anon()) else {
+            return count;
+        };
+        let last = layer.index(entry.end() - 1);
+        for _ in 0..SECTION {
+            let at = from.unwrap_or_else(|| layer.index(entry.start()));
+            let Some((index, _)) = object.next_resident(at, last) else {
+                return count;
+            };
+            count += 1;
+            if index >= last {
+                return count;
+            }
+            from = Some(index + 1);
+        }
+    }
+}
+
 impl Space {
     /// Calls `f` for each entry, by address, from `from` on, until it returns false. No lock is held meanwhile: what `f`
     /// sees was true at some moment, and `f` may sleep.
@@ -141,6 +170,23 @@ impl Space {
             true
         });
         usage
+    }
+
+    /// Pages of anonymous memory that the space shows, whether its tables map them at present or not: what its end may
+    /// free. Pages that a fork shares count for each of the two.
+    pub fn anonymous(&self) -> u64 {
+        let map = self.lock();
+        let mut sum = 0;
+        map.tree().for_overlapping(0, u64::MAX, &mut |entry| {
+            let depth = entry
+                .chain(&ksync::pin())
+                .map_or(0, |chain| chain.layers().len());
+            sum += (0..depth)
+                .map(|layer| anonymous_pages(entry, layer))
+                .sum::<u64>();
+            true
+        });
+        sum
     }
 
     /// Which pages of a range are resident, one byte each: in an object that the range shows, mapped or not.
