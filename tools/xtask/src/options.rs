@@ -20,7 +20,7 @@ jobs:
   host-test   host tests alone
   boot-test   boot tests alone; names as further arguments choose among them
   bench       compare with Linux: table, build/bench/report.html and samples (QUICK=1, ONLY=CASES,
-              BASE=SAMPLES, RUNS=N, LINUX=6.1 or 6.12, THP=never or always)
+              BASE=SAMPLES, RUNS=N, KINDS=count,transfers,rate, LINUX=6.1 or 6.12, THP=never or always)
   mutants     mutation tests of ksync and vm
   clean       remove what was built
 

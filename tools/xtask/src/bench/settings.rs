@@ -1,4 +1,4 @@
-//! What `make bench` is asked for, by variables: QUICK, ONLY, BASE, LINUX, THP, RUNS.
+//! What `make bench` is asked for, by variables: QUICK, ONLY, KINDS, BASE, LINUX, THP, RUNS.
 
 use anyhow::{Context, Result, ensure};
 use std::env;
@@ -10,6 +10,8 @@ pub struct Settings {
     pub quick: bool,
     /// Prefixes of cases; empty is all (or the quick choice).
     pub only: Vec<String>,
+    /// Kinds of boots, by prefix: count, transfers, rate; empty is all.
+    pub kinds: Vec<String>,
     /// Samples of an earlier run to compare with.
     pub base: Option<PathBuf>,
     /// Linux's version, `6.1` or `6.12`.
@@ -41,13 +43,14 @@ impl Settings {
             matches!(&thp[..], "never" | "always" | "madvise"),
             "THP must be never, madvise or always"
         );
+        let list = |text: Option<String>| -> Vec<String> {
+            let words = text.iter().flat_map(|list| list.split(','));
+            words.map(str::to_owned).collect()
+        };
         Ok(Settings {
             quick,
-            only: only
-                .iter()
-                .flat_map(|list| list.split(','))
-                .map(str::to_owned)
-                .collect(),
+            kinds: list(text("KINDS")),
+            only: list(only),
             base: text("BASE").map(PathBuf::from),
             linux: text("LINUX").unwrap_or_else(|| "6.1".into()),
             thp,
