@@ -41,6 +41,8 @@ lock_class!(pub(crate) EpochLock, "epoch batch", rank = 252);
 const OFFLINE: u64 = 0;
 /// How many steps after its stamp a batch may be freed.
 const GRACE: u64 = 3;
+/// Retired blocks and objects between hints to reclaim.
+const MANY: usize = 64;
 /// Batches by stamp modulo this: the stamps that can be unripe at once are fewer.
 const BAGS: usize = 4;
 
@@ -398,6 +400,19 @@ impl Epoch {
         self.shared().reclaim(pin.cpu())
     }
 
+    /// As `reclaim`, through as many steps as go at once: all that a grace period has, if no other CPU is in its way.
+    /// `pin` is the only reason for preemption to be off.
+    pub fn reclaim_all(&self, pin: &mut CpuPin) -> bool {
+        for _ in 1..GRACE {
+            self.quiescent(pin);
+            if !self.shared().try_advance() {
+                break;
+            }
+        }
+        self.quiescent(pin);
+        self.reclaim(pin)
+    }
+
     /// As `reclaim`, for what another CPU retired.
     pub fn reclaim_of(&self, _pin: &CpuPin, cpu: usize) -> bool {
         self.shared().reclaim(cpu)
@@ -486,7 +501,7 @@ impl EpochHandle {
             // SAFETY: no reader is left; the caller gives the block up.
             return unsafe { ((*link).run)(link) };
         }
-        slot.count(1);
+        slot.count_one();
         slot.with(|b| b.bag(shared.global.load(Relaxed)).push(link));
     }
 }
@@ -497,7 +512,7 @@ impl Shared {
         if self.closed.load(Acquire) {
             return object.run();
         }
-        slot.count(1);
+        slot.count_one();
         let (mut left, mut wants_spare) = (Some(object), false);
         while let Some(object) = left.take() {
             left = slot.with(|b| {
@@ -552,8 +567,12 @@ impl Slot {
         f(unsafe { &mut *self.batches.get() })
     }
 
-    fn count(&self, n: usize) {
-        self.pending.fetch_add(n, Relaxed);
+    /// Counts one more block or object, and now and then says that there are many.
+    fn count_one(&self) {
+        let before = self.pending.fetch_add(1, Relaxed);
+        if (before + 1).is_multiple_of(MANY) {
+            platform::reclaim_soon();
+        }
     }
 
     fn give_spare(&self, chunk: NonNull<Chunk>) {

@@ -42,6 +42,9 @@ pub trait Platform {
     fn unpark(parker: Parker);
     /// Passes the current thread's list of held locks to `f`; used in debug builds only.
     fn with_held(f: &mut dyn FnMut(&HeldLocks));
+    /// Told now and then that this CPU has retired much: a good time for [`Epoch::reclaim`](crate::Epoch::reclaim) is
+    /// soon. Called with preemption off, perhaps with locks held.
+    fn reclaim_soon() {}
     /// Told of each wait that has ended for a lock named `name`.
     fn stall(name: &'static str, exclusive: bool, ticks: u64) {
         let _ = (name, exclusive, ticks);
@@ -80,6 +83,8 @@ pub mod symbols {
         pub safe fn unpark(parker: Parker);
         #[link_name = "__pantala_ksync_with_held"]
         pub safe fn with_held(f: &mut dyn FnMut(&HeldLocks));
+        #[link_name = "__pantala_ksync_reclaim_soon"]
+        pub safe fn reclaim_soon();
         #[link_name = "__pantala_ksync_stall"]
         pub safe fn stall(name: &'static str, exclusive: bool, ticks: u64);
     }
@@ -108,6 +113,7 @@ macro_rules! platform {
     $crate::__platform_fn!($t, "__pantala_ksync_unpark", unpark(p: Parker) -> ());
     $crate::__platform_fn!($t, "__pantala_ksync_with_held",
                 with_held(f: &mut dyn FnMut(&HeldLocks)) -> ());
+    $crate::__platform_fn!($t, "__pantala_ksync_reclaim_soon", reclaim_soon() -> ());
     $crate::__platform_fn!($t, "__pantala_ksync_stall",
                 stall(name: &'static str, exclusive: bool, ticks: u64) -> ());
         };

@@ -163,6 +163,10 @@ impl Platform for Machine {
         sample::stall(name, ticks);
     }
 
+    fn reclaim_soon() {
+        upcall::reclaim_soon();
+    }
+
     fn with_held(f: &mut dyn FnMut(&HeldLocks)) {
         let cpu = cpu::id();
         if HANDLING[cpu].load(Ordering::Relaxed) {

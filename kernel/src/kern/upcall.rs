@@ -162,6 +162,11 @@ pub fn unpark(tid: u32) {
     }
 }
 
+/// This CPU has retired much memory.
+pub fn reclaim_soon() {
+    sched::reclaim_soon();
+}
+
 /// Lets others run for a while, in a loop that waits for a grace period.
 pub fn doze() {
     if arch::current::try_current().is_some() && arch::preempt::count() == 0 {

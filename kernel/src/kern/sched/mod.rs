@@ -227,9 +227,18 @@ pub(super) fn reclaim_due() -> bool {
 
 /// Frees what this CPU retired long enough ago, and empties its caches if memory is wanted.  Interrupts are on.
 pub(super) fn reclaim() {
-    let pin = ksync::pin();
-    cpus().get(&pin).reclaim.store(false, Ordering::Relaxed);
+    let mut pin = ksync::pin();
+    cpus().of(pin.cpu()).reclaim.store(false, Ordering::Relaxed);
+    super::epoch().reclaim_all(&mut pin);
     crate::mm::poll(&pin);
+}
+
+/// Has this CPU look after retired memory before it next enters user mode.  Preemption is off.
+pub fn reclaim_soon() {
+    if let Some(cpus) = CPUS.get() {
+        let pin = ksync::pin();
+        cpus.get(&pin).reclaim.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The timer's interrupt on this CPU.  Interrupts and preemption are off.
