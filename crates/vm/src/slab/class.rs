@@ -146,14 +146,15 @@ impl Class {
         place as u32
     }
 
-    /// Objects that a CPU keeps: 32, but no more than two pages full.
+    /// Objects that a CPU keeps: 128, but no more than four pages full. What a fork takes and its end gives back fits,
+    /// so that processes which come and go leave the slabs alone.
     #[inline]
     pub(super) fn cached(self) -> usize {
         const CACHED: [u8; CLASSES] = {
             let mut cached = [0; CLASSES];
             let mut class = 0;
             while class < CLASSES {
-                let fit = 2 * PAGE_SIZE / SIZES[class] as usize;
+                let fit = 4 * PAGE_SIZE / SIZES[class] as usize;
                 cached[class] = if fit < CACHE { fit as u8 } else { CACHE as u8 };
                 class += 1;
             }
@@ -161,10 +162,18 @@ impl Class {
         };
         usize::from(CACHED[self.index()])
     }
+
+    /// Objects exchanged with a depot at once: half of what a CPU keeps, but no more than [`BURST`].
+    pub(super) fn burst(self) -> usize {
+        self.cached().div_ceil(2).min(BURST)
+    }
 }
 
 /// Objects of one class that a CPU keeps at most.
-pub(super) const CACHE: usize = 32;
+pub(super) const CACHE: usize = 128;
+
+/// Objects exchanged with a depot at once, at most.
+pub(super) const BURST: usize = 32;
 
 const _: () = {
     let mut class = 0;

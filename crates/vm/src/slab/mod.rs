@@ -17,14 +17,14 @@ mod depot;
 mod tests;
 
 use core::alloc::Layout;
-use core::array;
+use core::ops::Deref;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 use rust_alloc::boxed::Box;
 
 use ksync::{CpuPin, Padded, PerCpu, Spin, pin};
 
-use self::class::{CACHE, CLASSES, Class};
+use self::class::{BURST, CACHE, CLASSES, Class};
 use self::depot::{Depot, Object};
 use crate::page::{Flags, PAGE_SHIFT, PAGE_SIZE, PageArray, Pfn, SLAB_WORDS, State};
 use crate::stack::Stack;
@@ -37,12 +37,33 @@ ksync::lock_class!(pub DepotLock, "slab depot", rank = 120);
 
 /// One CPU's objects.
 struct Cache {
-    /// By class; used by the CPU with preemption off.
-    stacks: [Stack<AtomicPtr<u8>, CACHE>; CLASSES],
+    /// By class; used by the CPU with preemption off. Const, but for what is in the stacks.
+    stacks: Box<[Ready; CLASSES]>,
     /// Pages of large objects that this CPU allocated, less those that it freed; only the sum over CPUs means much.
     large: Tally,
     /// Somebody wants the cache emptied. Set by anyone, cleared by the CPU.
     drain: AtomicBool,
+}
+
+/// The ready objects of one class, on lines of their own.
+#[repr(align(64))]
+struct Ready(Stack<AtomicPtr<u8>, CACHE>);
+
+impl Deref for Ready {
+    type Target = Stack<AtomicPtr<u8>, CACHE>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+/// No objects. Made one by one in their place: all together are too much for a boot stack.
+fn no_objects() -> Box<[Ready; CLASSES]> {
+    let stacks: Box<[Ready]> = (0..CLASSES).map(|_| Ready(Stack::new())).collect();
+    stacks
+        .try_into()
+        .unwrap_or_else(|_| unreachable!("one for each class"))
 }
 
 /// The heap. See the module.
@@ -53,22 +74,29 @@ pub struct Slab {
 }
 
 impl Slab {
-    /// An empty heap. Allocates from the global heap, once: 4.5 KiB per CPU and 2 KiB per memory domain.
+    /// An empty heap. Allocates from the global heap, once: 16 KiB per CPU and 2 KiB per memory domain.
     pub fn new<M: Machine>(machine: &M) -> Slab {
         Slab {
             depots: (0..machine.ndomains() * CLASSES)
                 .map(|_| Padded(Spin::new(Depot::new())))
                 .collect(),
             cpus: PerCpu::new(machine.ncpus(), |_| Cache {
-                stacks: array::from_fn(|_| Stack::new()),
+                stacks: no_objects(),
                 large: Tally::new(),
                 drain: AtomicBool::new(false),
             }),
         }
     }
 
-    /// Memory for an object, undefined contents; null if there is none.
+    /// An object that this CPU has ready, undefined contents; if there is none, [`alloc`](Slab::alloc) may find one.
     #[inline]
+    pub fn alloc_cached(&self, layout: Layout) -> Option<*mut u8> {
+        let pin = pin();
+        let class = Class::of(layout)?;
+        self.cpus.get(&pin).stacks[class.index()].pop()
+    }
+
+    /// Memory for an object, undefined contents; null if there is none.
     pub fn alloc<M: Machine>(
         &self,
         machine: &M,
@@ -85,8 +113,23 @@ impl Slab {
         }
     }
 
-    /// Takes memory back that [`alloc`](Slab::alloc) gave for the same layout. The caller uses it no longer.
+    /// Takes an object back if this CPU has room for it, under the conditions of [`dealloc`](Slab::dealloc), which is
+    /// to be called otherwise. Returns whether it did.
     #[inline]
+    pub fn dealloc_cached(&self, object: *mut u8, layout: Layout) -> bool {
+        let pin = pin();
+        let Some(class) = Class::of(layout) else {
+            return false;
+        };
+        let stack = &self.cpus.get(&pin).stacks[class.index()];
+        debug_assert!(
+            stack.iter().all(|held| held != object),
+            "heap object {object:?} freed twice"
+        );
+        stack.push(object, class.cached())
+    }
+
+    /// Takes memory back that [`alloc`](Slab::alloc) gave for the same layout. The caller uses it no longer.
     pub fn dealloc<M: Machine>(
         &self,
         machine: &M,
@@ -94,17 +137,13 @@ impl Slab {
         object: *mut u8,
         layout: Layout,
     ) {
+        if self.dealloc_cached(object, layout) {
+            return;
+        }
         let pin = pin();
-        let Some(class) = Class::of(layout) else {
-            return self.free_large(machine, frames, &pin, object, layout);
-        };
-        let stack = &self.cpus.get(&pin).stacks[class.index()];
-        debug_assert!(
-            stack.iter().all(|held| held != object),
-            "heap object {object:?} freed twice"
-        );
-        if !stack.push(object, class.cached()) {
-            self.dealloc_slow(machine, frames, &pin, class, object);
+        match Class::of(layout) {
+            Some(class) => self.dealloc_slow(machine, frames, &pin, class, object),
+            None => self.free_large(machine, frames, &pin, object, layout),
         }
     }
 
@@ -126,9 +165,12 @@ impl Slab {
         let cache = self.cpus.get(pin);
         cache.drain.store(false, Relaxed);
         for class in Class::all() {
-            let mut objects = [ptr::null_mut(); CACHE];
-            let objects = cache.stacks[class.index()].take_oldest(&mut objects);
-            self.put(machine, frames, pin, class, objects);
+            let stack = &cache.stacks[class.index()];
+            while stack.len() != 0 {
+                let mut objects = [ptr::null_mut(); BURST];
+                let objects = stack.take_oldest(&mut objects);
+                self.put(machine, frames, pin, class, objects);
+            }
         }
         for depot in &self.depots {
             let spare = depot.lock().take_spare(frames.pages());
@@ -167,7 +209,7 @@ impl Slab {
         class: Class,
     ) -> *mut u8 {
         let stack = &self.cpus.get(pin).stacks[class.index()];
-        let wanted = class.cached().div_ceil(2);
+        let wanted = class.burst();
         let near = machine.domain_of(pin.cpu());
         let refill = |depot: &mut Depot| {
             depot.take(frames.pages(), class, wanted, |object| {
@@ -203,15 +245,14 @@ impl Slab {
         object: *mut u8,
     ) {
         let stack = &self.cpus.get(pin).stacks[class.index()];
-        let mut oldest = [ptr::null_mut(); CACHE / 2];
-        let burst = class.cached().div_ceil(2);
-        let oldest = stack.take_oldest(&mut oldest[..burst]);
+        let mut oldest = [ptr::null_mut(); BURST];
+        let oldest = stack.take_oldest(&mut oldest[..class.burst()]);
         self.put(machine, frames, pin, class, oldest);
         let pushed = stack.push(object, class.cached());
         debug_assert!(pushed);
     }
 
-    /// Brings objects back to their slabs, at most a cache full.
+    /// Brings objects back to their slabs, at most a burst.
     fn put<M: Machine>(
         &self,
         machine: &M,
@@ -227,7 +268,7 @@ impl Slab {
             .peekable();
         while let Some(first) = objects.peek() {
             let domain = pages.get(first.slab).domain();
-            let mut surplus = [Pfn::NONE; CACHE];
+            let mut surplus = [Pfn::NONE; BURST];
             let mut surpluses = 0;
             let mut depot = self.depot(domain, class).lock();
             while let Some(slab) = objects.peek().map(|object| object.slab)

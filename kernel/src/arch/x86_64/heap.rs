@@ -4,7 +4,7 @@
 //! long as the machine; a `dealloc` of it is recognised by its address.
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use vm::slab::Slab;
 
@@ -12,23 +12,25 @@ use crate::mm;
 
 /// The allocator behind `alloc`.
 struct KernelHeap {
-    /// Next free byte of the boot run, its end, and its start.  Atomic; constant once the slab serves.
+    /// Next free byte of the boot run, its length, and its start.  Atomic; constant once the slab serves.
     next: AtomicUsize,
-    end: AtomicUsize,
+    len: AtomicUsize,
     start: AtomicUsize,
-    /// Set once, when the slab serves.
-    slab: AtomicBool,
+    /// Null until the slab serves, then that slab for good.
+    slab: AtomicPtr<Slab>,
 }
 
 #[global_allocator]
 static HEAP: KernelHeap = KernelHeap {
     next: AtomicUsize::new(0),
-    end: AtomicUsize::new(0),
+    len: AtomicUsize::new(0),
     start: AtomicUsize::new(0),
-    slab: AtomicBool::new(false),
+    slab: AtomicPtr::new(ptr::null_mut()),
 };
 
 impl KernelHeap {
+    #[cold]
+    #[inline(never)]
     fn boot_alloc(&self, layout: Layout) -> *mut u8 {
         // One CPU runs at this time.
         let at = self
@@ -36,28 +38,54 @@ impl KernelHeap {
             .load(Ordering::Relaxed)
             .next_multiple_of(layout.align());
         let end = at + layout.size();
-        if at == 0 || end > self.end.load(Ordering::Relaxed) {
+        if at == 0 || end > self.start.load(Ordering::Relaxed) + self.len.load(Ordering::Relaxed) {
             return ptr::null_mut();
         }
         self.next.store(end, Ordering::Relaxed);
         ptr::with_exposed_provenance_mut(at)
     }
 
+    #[inline]
     fn is_boot(&self, object: *mut u8) -> bool {
-        (self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed))
-            .contains(&object.addr())
+        object
+            .addr()
+            .wrapping_sub(self.start.load(Ordering::Relaxed))
+            < self.len.load(Ordering::Relaxed)
     }
+
+    /// The slab, once it serves.
+    #[inline]
+    fn slab(&self) -> Option<&'static Slab> {
+        // SAFETY: null, or the address of a slab that lives for ever.
+        unsafe { self.slab.load(Ordering::Relaxed).as_ref() }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn alloc_cold(slab: &Slab, layout: Layout) -> *mut u8 {
+    let vm = mm::vm();
+    slab.alloc(&vm.machine, &vm.alloc, layout)
+}
+
+#[cold]
+#[inline(never)]
+fn dealloc_cold(slab: &Slab, object: *mut u8, layout: Layout) {
+    let vm = mm::vm();
+    slab.dealloc(&vm.machine, &vm.alloc, object, layout);
 }
 
 // SAFETY: both sources give disjoint memory of the layout asked for, and take back only their own.
 unsafe impl GlobalAlloc for KernelHeap {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if !self.slab.load(Ordering::Relaxed) {
+        let Some(slab) = self.slab() else {
             return self.boot_alloc(layout);
+        };
+        match slab.alloc_cached(layout) {
+            Some(object) => object,
+            None => alloc_cold(slab, layout),
         }
-        let vm = mm::vm();
-        mm::slab().alloc(&vm.machine, &vm.alloc, layout)
     }
 
     #[inline]
@@ -65,8 +93,11 @@ unsafe impl GlobalAlloc for KernelHeap {
         if self.is_boot(object) {
             return;
         }
-        let vm = mm::vm();
-        mm::slab().dealloc(&vm.machine, &vm.alloc, object, layout);
+        if let Some(slab) = self.slab()
+            && !slab.dealloc_cached(object, layout)
+        {
+            dealloc_cold(slab, object, layout);
+        }
     }
 
     unsafe fn realloc(&self, object: *mut u8, layout: Layout, size: usize) -> *mut u8 {
@@ -93,11 +124,12 @@ unsafe impl GlobalAlloc for KernelHeap {
 pub fn give_boot_memory(start: *mut u8, len: usize) {
     let start = start.expose_provenance();
     HEAP.start.store(start, Ordering::Relaxed);
-    HEAP.end.store(start + len, Ordering::Relaxed);
+    HEAP.len.store(len, Ordering::Relaxed);
     HEAP.next.store(start, Ordering::Relaxed);
 }
 
 /// From now on the slab serves; what is left of the boot run stays unused.  `mm::vm` and `mm::slab` are set.
 pub fn use_slab() {
-    HEAP.slab.store(true, Ordering::Release);
+    HEAP.slab
+        .store(ptr::from_ref(mm::slab()).cast_mut(), Ordering::Release);
 }

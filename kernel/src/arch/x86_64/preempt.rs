@@ -15,7 +15,7 @@ const NOT_WANTED: u32 = 1 << 31;
 pub(super) const INITIAL: u32 = NOT_WANTED;
 
 /// Keeps the running thread on its CPU until the matching [`enable`]. Nests.
-#[inline]
+#[inline(always)]
 pub fn disable() {
     // SAFETY: a GS-relative increment of the per-CPU word; it also keeps the compiler from moving
     // memory accesses across.
@@ -23,16 +23,13 @@ pub fn disable() {
 }
 
 /// Ends one [`disable`]; reschedules at once if that was the last one and a reschedule is wanted.
-#[inline]
+#[inline(always)]
 pub fn enable() {
-    let zero: u8;
-    // SAFETY: as in `disable`.
+    // SAFETY: as in `disable`; the label's code is ordinary Rust that the jump leads to with all registers as the block
+    // left them.
     unsafe {
-        asm!("dec dword ptr gs:[{p}]", "setz {z}", p = const PREEMPT, z = out(reg_byte) zero,
-             options(nostack));
-    }
-    if zero != 0 {
-        reschedule();
+        asm!("dec dword ptr gs:[{p}]", "jz {wanted}", p = const PREEMPT,
+             wanted = label { reschedule() }, options(nostack));
     }
 }
 
@@ -45,6 +42,7 @@ pub fn enable_no_check() {
 }
 
 #[cold]
+#[inline(never)]
 fn reschedule() {
     // With interrupts off the caller is not ready to be switched; the next interrupt exit looks again.
     if irq::enabled() {
