@@ -383,7 +383,9 @@ fn a_fault_from_outside_leaves_nothing_in_a_released_pmap() {
     let lab = Lab::new();
     let (old, new) = (lab.map(0), lab.page());
     let directory = below(&lab, below(&lab, lab.pmap.root().unwrap(), 4, 0), 3, 0);
-    let release = || lab.pmap.release(&lab.vm);
+    let release = || {
+        lab.pmap.release(&lab.vm);
+    };
     let done = change_during_walk(
         &lab,
         (directory, 2),

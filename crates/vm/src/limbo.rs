@@ -40,6 +40,12 @@ pub struct FrameList {
     len: usize,
 }
 
+impl Default for FrameList {
+    fn default() -> FrameList {
+        FrameList::EMPTY
+    }
+}
+
 impl FrameList {
     /// No frames.
     pub const EMPTY: FrameList = FrameList {

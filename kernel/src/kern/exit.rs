@@ -112,13 +112,12 @@ fn finish_process(p: &Arc<Process>) {
     drop(p.set_files(None));
     drop(p.set_fs(None));
     let space = p.set_space(None);
-    if let Some(space) = &space {
-        let rss = crate::mm::max_rss_kib(space.space());
+    space::leave();
+    if let Some(space) = space {
+        let rss = space.end();
         let mut accounts = p.accounts.lock();
         accounts.dead_threads.max_rss_kib = accounts.dead_threads.max_rss_kib.max(rss);
     }
-    space::leave();
-    drop(space);
     p.vfork_done.open();
     p.set_program(Default::default());
     if p.pid() == 1 {

@@ -15,23 +15,41 @@ use crate::mm::{self, Space};
 
 /// The use of an address space by processes: the last one's end empties it.  CPUs that are still in
 /// the space, and whoever looks at it from outside, hold the [`Space`] alone.
-pub struct UserSpace(Arc<Space>);
+pub struct UserSpace {
+    space: Arc<Space>,
+    /// It has ended already.
+    ended: bool,
+}
 
 impl UserSpace {
     /// A space with its first user.
     pub fn new(space: Arc<Space>) -> Arc<Self> {
-        Arc::new(UserSpace(space))
+        Arc::new(UserSpace {
+            space,
+            ended: false,
+        })
     }
 
     /// The space.
     pub fn space(&self) -> &Arc<Space> {
-        &self.0
+        &self.space
+    }
+
+    /// Ends one process's use.  If it was the last, the space is emptied: the result is the number
+    /// of kibibytes that were resident then, else 0.
+    pub(super) fn end(self: Arc<Self>) -> u64 {
+        Arc::into_inner(self).map_or(0, |mut last| {
+            last.ended = true;
+            mm::clear(&last.space)
+        })
     }
 }
 
 impl Drop for UserSpace {
     fn drop(&mut self) {
-        mm::clear(&self.0);
+        if !self.ended {
+            mm::clear(&self.space);
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::layout::Layout;
 use super::vm;
 use crate::fs::{ExecFile, FsError};
 use ::vm::space::{MapArgs, MapFlags, Source};
-use ::vm::{EntryFlags, MapProt as Prot, NoMemory, Space, VmError};
+use ::vm::{EntryFlags, MapProt as Prot, NoMemory, ObjectRef, Space, VmError};
 
 /// Interpreters of interpreters are followed this far (execve(2): ELOOP beyond).
 const DEPTH_MAX: usize = 5;
@@ -163,14 +163,20 @@ fn build(
     space.set_stack_limit(request.stack_limit);
 
     let base = base_for(image, layout)?;
-    let places = map_image(space, &request.file, image, base)?;
+    let pages = Pages::of(&request.file)?;
+    let mut plan = Plan::default();
+    let places = plan.image(pages.object(), image, base)?;
     let mut aux = request.aux;
     aux.entry = image.entry.wrapping_add(base);
     aux.phdr = image.phdr_vaddr.map_or(0, |v| v.wrapping_add(base));
     aux.phnum = image.phnum as u64;
     let mut entry = aux.entry;
-    if let Some((file, linker)) = interp {
-        let at = map_linker(space, &file, &linker)?;
+    let linker_pages;
+    if let Some((file, linker)) = &interp {
+        linker_pages = Pages::of(file)?;
+        let (first, end) = image.extent();
+        let at = linker_base(linker, (first + base, end + base), layout)?;
+        plan.image(linker_pages.object(), linker, at)?;
         aux.base = at;
         entry = linker.entry.wrapping_add(at);
     }
@@ -183,7 +189,9 @@ fn build(
         &request.name,
         &aux,
     )?;
-    map_stack(space, layout.stack_top, &stack)?;
+    plan.stack(layout.stack_top, stack.sp)?;
+    plan.carry_out(space)?;
+    write_all(space, stack.sp, &stack.bytes)?;
     let brk = layout.brk(image.brk().wrapping_add(base));
     let places = Places {
         brk,
@@ -263,93 +271,159 @@ fn base_for(image: &Image, layout: &Layout) -> Result<u64, ExecError> {
     }
 }
 
-/// Maps the linker among the ordinary mappings and returns its base.
-fn map_linker(space: &Space, file: &ExecFile, image: &Image) -> Result<u64, ExecError> {
-    let (first, end) = image.extent();
-    let base = if image.relocatable {
-        // Reserve the whole extent first, so that the segments cannot be torn apart.
-        let len = (end - first).next_multiple_of(PAGE);
-        let at = space.map(vm(), &MapArgs::anon(len, Prot::NONE))?;
-        space.unmap(vm(), at, len)?;
-        at - first
-    } else {
-        0
-    };
-    map_image(space, file, image, base)?;
-    Ok(base)
+/// What is added to the linker's addresses, for a program that takes `from..to`: the linker goes where an ordinary
+/// mapping would, or below the program.
+fn linker_base(linker: &Image, (from, to): (u64, u64), layout: &Layout) -> Result<u64, ExecError> {
+    if !linker.relocatable {
+        return Ok(0);
+    }
+    let (first, end) = linker.extent();
+    let len = end - first;
+    let below = |top: u64| top.checked_sub(len);
+    below(layout.mmap_base)
+        .filter(|&at| at >= to || at + len <= from)
+        .or_else(|| below(from))
+        .and_then(|at| at.checked_sub(first))
+        .ok_or(ExecError::Space)
 }
 
-/// Maps all segments at `base` and returns where code and data lie.
-fn map_image(
-    space: &Space,
-    file: &ExecFile,
-    image: &Image,
-    base: u64,
-) -> Result<Places, ExecError> {
-    let mut places = Places::default();
-    for segment in &image.segments {
-        map_segment(space, file, segment, base)?;
-        let start = segment.vaddr + base;
-        let end = start + segment.file_len;
-        if segment.exec {
-            places.code = if places.code == (0, 0) {
-                (start, end)
-            } else {
-                (places.code.0, end)
-            };
-        } else if segment.write {
-            places.data = (start, end);
+/// A file's pages, given back at the end.
+struct Pages(Option<ObjectRef>);
+
+impl Pages {
+    fn of(file: &ExecFile) -> Result<Pages, ExecError> {
+        Ok(Pages(Some(file.object()?)))
+    }
+
+    fn object(&self) -> &ObjectRef {
+        self.0.as_ref().expect("held until dropped")
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        if let Some(object) = self.0.take() {
+            object.release(vm());
         }
     }
-    Ok(places)
 }
 
-fn map_segment(space: &Space, file: &ExecFile, s: &Segment, base: u64) -> Result<(), ExecError> {
-    let prot = [
-        (s.read, Prot::READ),
-        (s.write, Prot::WRITE),
-        (s.exec, Prot::EXEC),
-    ]
-    .into_iter()
-    .fold(
-        Prot::NONE,
-        |all, (on, prot)| if on { all | prot } else { all },
-    );
-    let start = s.page_start() + base;
-    let file_end = if s.file_len > 0 {
-        s.file_page_end() + base
-    } else {
-        start
-    };
-    let end = s.page_end() + base;
-    if s.file_len > 0 {
-        let object = file.object()?;
-        let source = Source::Object(&object, s.offset & !(PAGE - 1));
-        let mapped = space.map(
-            vm(),
-            &MapArgs {
-                source,
-                ..fixed(start, file_end, prot)
-            },
+/// What a new space is to hold, gathered so that its map changes once.
+#[derive(Default)]
+struct Plan<'a> {
+    maps: Vec<MapArgs<'a>>,
+    /// Ranges of file pages that belong to a bss.
+    zero: Vec<(u64, u64)>,
+}
+
+impl<'a> Plan<'a> {
+    /// Adds all segments at `base`; returns where code and data lie.
+    fn image(
+        &mut self,
+        object: &'a ObjectRef,
+        image: &Image,
+        base: u64,
+    ) -> Result<Places, ExecError> {
+        let room = 2 * image.segments.len() + 1;
+        self.maps
+            .try_reserve(room)
+            .map_err(|_| ExecError::NoMemory)?;
+        let mut places = Places::default();
+        for (i, segment) in image.segments.iter().enumerate() {
+            let next = image.segments.get(i + 1).map_or(u64::MAX, |s| s.vaddr);
+            self.segment(object, segment, base, next)?;
+            let start = segment.vaddr + base;
+            let end = start + segment.file_len;
+            if segment.exec {
+                places.code = if places.code == (0, 0) {
+                    (start, end)
+                } else {
+                    (places.code.0, end)
+                };
+            } else if segment.write {
+                places.data = (start, end);
+            }
+        }
+        Ok(places)
+    }
+
+    /// Adds a segment; the next one begins at `next`, before `base` is added.
+    fn segment(
+        &mut self,
+        object: &'a ObjectRef,
+        s: &Segment,
+        base: u64,
+        next: u64,
+    ) -> Result<(), ExecError> {
+        let prot = [
+            (s.read, Prot::READ),
+            (s.write, Prot::WRITE),
+            (s.exec, Prot::EXEC),
+        ]
+        .into_iter()
+        .fold(
+            Prot::NONE,
+            |all, (on, prot)| if on { all | prot } else { all },
         );
-        object.release(vm());
-        mapped?;
-    }
-    if end > file_end {
-        space.map(vm(), &fixed(file_end, end, prot))?;
-    }
-    let zero_from = s.vaddr + s.file_len + base;
-    if s.mem_len > s.file_len && s.file_len > 0 && zero_from < file_end && s.write {
-        // The rest of the last file page belongs to the bss.
-        const ZEROES: [u8; 256] = [0; 256];
-        let mut at = zero_from;
-        while at < file_end {
-            let n = ZEROES.len().min((file_end - at) as usize);
-            write_all(space, at, &ZEROES[..n])?;
-            at += n as u64;
+        let start = s.page_start() + base;
+        let file_end = if s.file_len > 0 {
+            s.file_page_end() + base
+        } else {
+            start
+        };
+        let end = s.page_end() + base;
+        if s.file_len > 0 {
+            self.maps.push(MapArgs {
+                source: Source::Object(object, s.offset & !(PAGE - 1)),
+                ..fixed(start, file_end, prot)
+            });
         }
+        if end > file_end {
+            self.maps.push(fixed(file_end, end, prot));
+        }
+        // The rest of the last file page belongs to the bss.
+        let zero_from = s.vaddr + s.file_len + base;
+        let zero_to = file_end.min(next.saturating_add(base));
+        if s.mem_len > s.file_len && s.file_len > 0 && zero_from < zero_to && s.write {
+            self.zero.try_reserve(1).map_err(|_| ExecError::NoMemory)?;
+            self.zero.push((zero_from, zero_to));
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Adds the stack below `top`, whose first frame begins at `sp`.
+    fn stack(&mut self, top: u64, sp: u64) -> Result<(), ExecError> {
+        let start = (sp & !(PAGE - 1)) - STACK_SLACK;
+        let flags = EntryFlags::GROWSDOWN | EntryFlags::STACK;
+        self.maps.try_reserve(1).map_err(|_| ExecError::NoMemory)?;
+        self.maps.push(MapArgs {
+            flags,
+            ..fixed(start, top, Prot::READ | Prot::WRITE)
+        });
+        Ok(())
+    }
+
+    /// Maps everything and clears what is to be clear.
+    fn carry_out(mut self, space: &Space) -> Result<(), ExecError> {
+        static ZEROES: [u8; PAGE as usize] = [0; PAGE as usize];
+        // Stable: of two segments that share a page the later one wins.
+        self.maps.sort_by_key(|args| args.addr);
+        match space.map_all(vm(), &self.maps) {
+            Err(VmError::Exists) => {
+                for args in &self.maps {
+                    space.map(vm(), args)?;
+                }
+            }
+            other => other?,
+        }
+        for (from, to) in self.zero {
+            for at in (from..to).step_by(ZEROES.len()) {
+                let n = ZEROES.len().min((to - at) as usize);
+                write_all(space, at, &ZEROES[..n])?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A mapping at exactly `start..end`.
@@ -363,19 +437,6 @@ fn fixed(start: u64, end: u64, prot: Prot) -> MapArgs<'static> {
         place,
         ..MapArgs::anon(end - start, prot)
     }
-}
-
-fn map_stack(space: &Space, top: u64, image: &StackImage) -> Result<(), ExecError> {
-    let start = (image.sp & !(PAGE - 1)) - STACK_SLACK;
-    let flags = EntryFlags::GROWSDOWN | EntryFlags::STACK;
-    space.map(
-        vm(),
-        &MapArgs {
-            flags,
-            ..fixed(start, top, Prot::READ | Prot::WRITE)
-        },
-    )?;
-    write_all(space, image.sp, &image.bytes)
 }
 
 fn write_all(space: &Space, at: u64, bytes: &[u8]) -> Result<(), ExecError> {

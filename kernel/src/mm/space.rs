@@ -42,9 +42,10 @@ pub fn activate(pin: &CpuPin, _old: Option<&Arc<Space>>, new: Option<&Arc<Space>
     drop(arch::spaces::enter(pin, new.cloned()));
 }
 
-/// Empties a space whose last process has left it.  Sleeps.
-pub fn clear(space: &Arc<Space>) {
-    space.clear(vm());
+/// Empties a space whose last process has left it, and returns the kibibytes that were resident.
+/// Sleeps.
+pub fn clear(space: &Arc<Space>) -> u64 {
+    space.clear(vm()) * (arch::PAGE_SIZE as u64 / 1024)
 }
 
 /// A child's space.

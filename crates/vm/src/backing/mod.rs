@@ -13,7 +13,7 @@ mod relation;
 use ksync::CpuPin;
 use ksync::atomic::{AtomicU32, Ordering::Relaxed};
 use rust_alloc::sync::Arc;
-use rust_alloc::vec::Vec;
+use smallvec::{SmallVec, smallvec};
 
 pub use self::relation::Relation;
 use crate::alloc::NoMemory;
@@ -162,6 +162,11 @@ impl Backing {
         self.relation.index(at)
     }
 
+    /// Whether several chains of the map hold it. The map's lock is held.
+    pub(crate) fn is_in_several(&self) -> bool {
+        self.uses.load(Relaxed) > 1
+    }
+
     /// Whether the object is anonymous.
     pub fn is_anon(&self) -> bool {
         self.object(&ksync::pin()).is_some_and(Object::is_anon)
@@ -190,14 +195,17 @@ impl Backing {
 /// See [`Backing::may_ask`].
 const ASK_EVERY: u32 = 16;
 
+/// Layers, front to old. As many as a chain usually has at most lie inside it, so that a fork allocates no room for them.
+pub(crate) type Layers = SmallVec<[Arc<Backing>; 5]>;
+
 /// The layers of an entry, front to old. Immutable.
 pub struct Chain {
-    layers: Vec<Arc<Backing>>,
+    layers: Layers,
 }
 
 impl Chain {
     /// A chain of `layers`, which it uses from now on. The map's lock is held, or the map is not published.
-    pub(crate) fn new(layers: Vec<Arc<Backing>>) -> Chain {
+    pub(crate) fn new(layers: Layers) -> Chain {
         debug_assert!(!layers.is_empty());
         for layer in &layers {
             layer.uses.store(layer.uses.load(Relaxed) + 1, Relaxed);
@@ -207,7 +215,7 @@ impl Chain {
 
     /// A chain of one layer.
     pub(crate) fn of(layer: Arc<Backing>) -> Chain {
-        Chain::new(rust_alloc::vec![layer])
+        Chain::new(smallvec![layer])
     }
 
     /// The same layers once more: for a part of the entry.
@@ -224,7 +232,7 @@ impl Chain {
 
     /// With a new front layer.
     pub(crate) fn shadowed_by(&self, front: Arc<Backing>) -> Chain {
-        let mut layers = Vec::with_capacity(self.layers.len() + 1);
+        let mut layers = Layers::with_capacity(self.layers.len() + 1);
         layers.push(front);
         layers.extend(self.layers.iter().cloned());
         Chain::new(layers)
@@ -279,14 +287,6 @@ impl Chain {
         }
     }
 
-    /// Ends the use by an entry whose layers others go on using, or that was never published. The map's lock is
-    /// held.
-    pub(crate) fn end_shared_use<M: Machine>(&self, vm: &Vm<M>) {
-        for layer in &self.layers {
-            layer.end_use(vm, None);
-        }
-    }
-
     /// As `end_use`, where the range goes on with `kept`.
     pub(crate) fn end_use_but<M: Machine>(
         &self,
@@ -320,8 +320,8 @@ impl Chain {
 }
 
 impl Backing {
-    /// Ends one chain's use; `unreachable` is a range that no other chain of this map reaches.
-    fn end_use<M: Machine>(&self, vm: &Vm<M>, unreachable: Option<(u64, u64)>) {
+    /// Ends one chain's use, under the map's lock; `unreachable` is a range that no other chain of this map reaches.
+    pub(crate) fn end_use<M: Machine>(&self, vm: &Vm<M>, unreachable: Option<(u64, u64)>) {
         let uses = self.uses.load(Relaxed);
         debug_assert!(uses > 0, "a layer is used once more than it was taken");
         self.uses.store(uses - 1, Relaxed);

@@ -119,6 +119,11 @@ impl<E: Extent> Tree<E> {
         best
     }
 
+    /// Calls `f` for each entry, in order.
+    pub fn for_each<'a>(&'a self, f: &mut dyn FnMut(&'a Arc<E>)) {
+        visit_all(&self.root, f);
+    }
+
     /// Calls `f` for each entry that overlaps `start..end`, in order, until it returns false.
     pub fn for_overlapping<'a>(
         &'a self,
@@ -296,6 +301,17 @@ fn build<E: Extent>(entries: &[Arc<E>]) -> Link<E> {
         entries[middle].clone(),
         build(&entries[middle + 1..]),
     ))
+}
+
+fn visit_all<'a, E>(link: &'a Link<E>, f: &mut dyn FnMut(&'a Arc<E>)) {
+    let mut link = link;
+    while let Some(node) = link {
+        if node.left.is_some() {
+            visit_all(&node.left, f);
+        }
+        f(&node.entry);
+        link = &node.right;
+    }
 }
 
 fn visit<'a, E>(

@@ -147,15 +147,7 @@ impl Object {
 
     /// Number of resident pages, by counting. Takes time proportional to the object.
     pub fn resident(&self) -> u64 {
-        let (mut count, mut from) = (0, 0);
-        while let Some((index, _)) = self.slots.next(from, u32::MAX) {
-            count += 1;
-            match index.checked_add(1) {
-                Some(next) => from = next,
-                None => break,
-            }
-        }
-        count
+        self.slots.count()
     }
 
     /// Takes a page of zeroes from the allocator.

@@ -126,6 +126,12 @@ impl Slots {
             .is_some_and(|s| s.compare_exchange(pfn.0, EMPTY, AcqRel, Relaxed).is_ok())
     }
 
+    /// Number of pages, counted slot by slot.
+    pub(super) fn count(&self) -> u64 {
+        let roots = self.roots.iter().filter_map(Once::get);
+        count_resident(&self.inline) + roots.map(|node| count(node)).sum::<u64>()
+    }
+
     /// The first resident index in `from..=last`, with its page.
     pub(super) fn next(&self, from: u32, last: u32) -> Option<(u32, Pfn)> {
         let mut at = from;
@@ -162,6 +168,20 @@ fn made<'a>(_pin: &CpuPin, slot: &'a Link, height: usize) -> Result<&'a Node, No
             return Ok(node);
         }
         core::hint::spin_loop();
+    }
+}
+
+fn count_resident(slots: &[AtomicU32]) -> u64 {
+    slots
+        .iter()
+        .map(|s| u64::from(s.load(Relaxed) != EMPTY))
+        .sum()
+}
+
+fn count(node: &Node) -> u64 {
+    match node {
+        Node::Leaf(slots) => count_resident(slots),
+        Node::Inner(nodes) => nodes.iter().filter_map(Once::get).map(|n| count(n)).sum(),
     }
 }
 
@@ -228,6 +248,7 @@ mod tests {
             assert_eq!(slots.next(from, u32::MAX), Some((i, Pfn(n as u32))));
             from = i.wrapping_add(1);
         }
+        assert_eq!(slots.count(), at.len() as u64);
         assert_eq!(slots.next(66, 4094), None);
         assert!(!slots.remove(64, Pfn(0)));
         assert!(slots.remove(64, Pfn(4)));

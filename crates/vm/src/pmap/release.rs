@@ -12,6 +12,17 @@ use crate::{Machine, Vm};
 /// Tables that one grace period is asked for; bounds the work of whoever frees them.
 const BATCH: usize = 128;
 
+/// What a release has collected.
+#[derive(Default)]
+struct Released {
+    /// Frames of tables not yet retired.
+    list: FrameList,
+    /// Tables in all.
+    tables: u32,
+    /// Entries of level-1 tables.
+    entries: usize,
+}
+
 impl Pmap {
     /// Frees all tables without reading the entries of level-1 tables, for good: later enters are stale. For exit and
     /// exec: A and D of what is mapped must not matter (see [`remove_range`](Pmap::remove_range)).
@@ -19,7 +30,9 @@ impl Pmap {
     /// Scans, and enters from outside the process, may be under way and walk what is being freed. CPUs that still have
     /// the root loaded, such as an idle one, are told to load the empty one; if there are none, nobody is interrupted.
     /// Preemptible between tables.
-    pub fn release<M: Machine>(&self, vm: &Vm<M>) {
+    ///
+    /// Returns the number of entries that the level-1 tables had.
+    pub fn release<M: Machine>(&self, vm: &Vm<M>) -> usize {
         self.raise_pending();
         let root = self.root.swap(CLOSED, SeqCst);
         self.bump_generation();
@@ -31,30 +44,25 @@ impl Pmap {
         }
         self.lower_pending();
         if !released {
-            return;
+            return 0;
         }
-        let mut list = FrameList::EMPTY;
-        let mut freed = 0;
-        self.release_below(vm, Pfn(root), 4, &mut list, &mut freed);
-        vm.retire_frames(&ksync::pin(), list);
-        self.tables.fetch_sub(freed, SeqCst);
+        let mut gone = Released::default();
+        self.release_below(vm, Pfn(root), 4, &mut gone);
+        vm.retire_frames(&ksync::pin(), gone.list);
+        self.tables.fetch_sub(gone.tables, SeqCst);
         debug_assert!(
             self.tables() == 0,
             "table pages of a released pmap are left over"
         );
+        gone.entries
     }
 
     /// Marks an unlinked directory dead, so that nobody links to it any more, and collects it and all below.
-    fn release_below<M: Machine>(
-        &self,
-        vm: &Vm<M>,
-        pfn: Pfn,
-        level: u8,
-        list: &mut FrameList,
-        freed: &mut u32,
-    ) {
-        if level > 1 {
-            let table = Table::at(vm, pfn);
+    fn release_below<M: Machine>(&self, vm: &Vm<M>, pfn: Pfn, level: u8, gone: &mut Released) {
+        let table = Table::at(vm, pfn);
+        if level == 1 {
+            gone.entries += table.live();
+        } else {
             let guard = table.lock_directory();
             table.set_dead();
             drop(guard);
@@ -62,14 +70,15 @@ impl Pmap {
             let end = if level == 4 { ENTRIES / 2 } else { ENTRIES };
             let mut at = 0;
             while let Some(found) = table.next(at, end) {
-                self.release_below(vm, table.get(found).pfn(), level - 1, list, freed);
+                self.release_below(vm, table.get(found).pfn(), level - 1, gone);
                 at = found + 1;
             }
         }
-        list.push(vm.pages, pfn);
-        *freed += 1;
-        if list.len() >= BATCH {
-            vm.retire_frames(&ksync::pin(), core::mem::replace(list, FrameList::EMPTY));
+        gone.list.push(vm.pages, pfn);
+        gone.tables += 1;
+        if gone.list.len() >= BATCH {
+            let batch = core::mem::take(&mut gone.list);
+            vm.retire_frames(&ksync::pin(), batch);
         }
     }
 

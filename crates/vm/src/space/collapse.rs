@@ -6,12 +6,11 @@
 //! that it leaves in the entry stays right until the entry gets another front, for layers behind a front are frozen.
 
 use rust_alloc::sync::Arc;
-use rust_alloc::vec::Vec;
 
 use super::Space;
 use super::edit::Locked;
 use crate::alloc::{NoMemory, Rights};
-use crate::backing::{Backing, Chain};
+use crate::backing::{Backing, Chain, Layers};
 use crate::fault::MAX_DEPTH;
 use crate::map::{Extent, MapEntry};
 use crate::object::{Insert, unbusy};
@@ -87,7 +86,7 @@ impl Space {
         chain: &Chain,
         file: Option<&Arc<Backing>>,
     ) {
-        let mut layers = Vec::with_capacity(2);
+        let mut layers = Layers::new();
         layers.push(chain.front().clone());
         layers.extend(file.cloned());
         let new = Chain::new(layers);

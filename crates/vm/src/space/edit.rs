@@ -9,7 +9,7 @@ use rust_alloc::sync::Arc;
 use rust_alloc::vec::Vec;
 
 use super::{Space, VmError};
-use crate::backing::Chain;
+use crate::backing::{Backing, Chain};
 use crate::map::{EntryArgs, EntryFlags, Extent, MAX_ENTRIES, MapEntry, MapLock, Prot, Tree};
 use crate::page::PAGE_SHIFT;
 use crate::rmap::ReverseMap;
@@ -126,10 +126,7 @@ impl<'s> Locked<'s> {
     /// Empties the map. The entries are dead; the caller ends their use of layers.
     pub(super) fn take_all<M: Machine>(&mut self, vm: &Vm<M>) -> Tree<MapEntry> {
         let old = core::mem::take(&mut self.state.tree);
-        old.for_overlapping(0, u64::MAX, &mut |entry| {
-            entry.kill();
-            true
-        });
+        old.for_each(&mut |entry| entry.kill());
         self.state.pages = 0;
         self.state.closed = true;
         self.space.publish(vm, None);
@@ -163,6 +160,14 @@ impl<'s> Locked<'s> {
             .tree
             .first_ending_above(start)
             .is_none_or(|entry| entry.low() >= end)
+    }
+
+    /// As `is_free`, guard gaps left out.
+    pub(super) fn is_unused(&self, start: u64, end: u64) -> bool {
+        self.state
+            .tree
+            .first_ending_above(start)
+            .is_none_or(|entry| entry.start() >= end)
     }
 
     /// Prepares to replace `start..end`: what lies outside stays as it is, clipped; for each part inside `middle` says what
@@ -215,7 +220,11 @@ impl<'s> Locked<'s> {
             entry.kill();
         }
         self.state.pages = self.state.pages + pages(&edit.new) - pages(&edit.old);
-        let tree = self.state.tree.replace(edit.start, edit.end, &edit.new);
+        let tree = if self.state.tree.is_empty() {
+            Tree::from_sorted(&edit.new)
+        } else {
+            self.state.tree.replace(edit.start, edit.end, &edit.new)
+        };
         self.set_tree(vm, tree);
     }
 
@@ -378,12 +387,25 @@ impl MapEntry {
 
     /// As `end_chain`, where only `start..end` of it was unmapped and new entries have the rest.
     pub(super) fn end_part<M: Machine>(&self, vm: &Vm<M>, start: u64, end: u64) {
-        self.with_layers(|chain| chain.end_use(vm, start, end));
+        self.each_layer(|layer| layer.end_use(vm, Some((start, end))));
     }
 
     /// Ends a dead entry's use where new entries use all its layers.
     pub(super) fn end_shared<M: Machine>(&self, vm: &Vm<M>) {
-        self.with_layers(|chain| chain.end_shared_use(vm));
+        self.each_layer(|layer| layer.end_use(vm, None));
+    }
+
+    /// Passes each layer to `f`, which may take long: no pin is held. The map's lock keeps the chain as it is.
+    fn each_layer(&self, f: impl Fn(&Backing)) {
+        let layer = |depth: usize| {
+            let pin = ksync::pin();
+            self.chain(&pin)?.layers().get(depth).cloned()
+        };
+        let mut depth = 0;
+        while let Some(layer) = layer(depth) {
+            f(&layer);
+            depth += 1;
+        }
     }
 
     /// Passes a copy of the chain's list of layers to `f`, which may take long: no pin is held.

@@ -9,9 +9,10 @@
 
 use rust_alloc::sync::Arc;
 use rust_alloc::vec::Vec;
+use smallvec::SmallVec;
 
 use super::{Space, VmError};
-use crate::backing::{Backing, Chain};
+use crate::backing::{Backing, Chain, Layers};
 use crate::map::{EntryFlags, MapEntry};
 use crate::tlb::Gather;
 use crate::{Machine, Vm};
@@ -22,11 +23,14 @@ const MEMO: usize = 8;
 /// The child's copies of layers.
 struct Copies<'a> {
     child: &'a Space,
-    memo: Vec<(Arc<Backing>, Arc<Backing>)>,
+    memo: SmallVec<[(Arc<Backing>, Arc<Backing>); MEMO]>,
 }
 
 impl Copies<'_> {
     fn of(&mut self, layer: &Arc<Backing>) -> Result<Arc<Backing>, VmError> {
+        if !layer.is_in_several() {
+            return Ok(layer.replicate(self.child.pmap_arc(), 0)?);
+        }
         if let Some((_, copy)) = self
             .memo
             .iter()
@@ -43,7 +47,7 @@ impl Copies<'_> {
     }
 
     fn chain(&mut self, chain: &Chain) -> Result<Chain, VmError> {
-        let mut layers = Vec::with_capacity(chain.layers().len());
+        let mut layers = Layers::new();
         for layer in chain.layers() {
             layers.push(self.of(layer)?);
         }
@@ -66,24 +70,17 @@ impl Space {
             .map_err(|_| VmError::NoMemory)?;
         let mut copies = Copies {
             child: &child,
-            memo: Vec::with_capacity(MEMO),
+            memo: SmallVec::new(),
         };
         let (mut protect, mut result) = (false, Ok(()));
-        map.tree()
-            .for_overlapping(0, u64::MAX, &mut |entry| match copy_entry(
-                &mut copies,
-                entry,
-                &mut protect,
-            ) {
-                Ok(copy) => {
-                    entries.extend(copy);
-                    true
+        map.tree().for_each(&mut |entry| {
+            if result.is_ok() {
+                match copy_entry(&mut copies, entry, &mut protect) {
+                    Ok(copy) => entries.extend(copy),
+                    Err(why) => result = Err(why),
                 }
-                Err(why) => {
-                    result = Err(why);
-                    false
-                }
-            });
+            }
+        });
         drop(copies);
         if protect {
             let mut gather = Gather::new();
@@ -120,14 +117,17 @@ fn copy_entry(
     if args.flags.contains(EntryFlags::WIPEONFORK) {
         return Ok(Some(MapEntry::new(args, None, false)));
     }
-    let layers = {
+    let chain = {
+        // The map's lock keeps the chain as it is; nothing here sleeps.
         let pin = ksync::pin();
-        entry.chain(&pin).map(Chain::view)
+        entry
+            .chain(&pin)
+            .map(|layers| copies.chain(layers))
+            .transpose()?
     };
-    let Some(layers) = layers else {
+    let Some(chain) = chain else {
         return Ok(Some(MapEntry::new(args, None, false)));
     };
-    let chain = copies.chain(&layers)?;
     let private = !entry.is_shared();
     if private && !entry.state().needs_copy() {
         entry.set_needs_copy(true);

@@ -120,6 +120,40 @@ impl Space {
         Ok(at)
     }
 
+    /// Maps several things in one change, at the addresses that they name, which ascend. Nothing is replaced, joined or
+    /// made present: for a program that is about to begin.
+    ///
+    /// # Errors
+    /// As for [`map`](Space::map); `Exists` if two of them, or one and an older mapping, overlap or are out of order.
+    /// Nothing was mapped then.
+    pub fn map_all<M: Machine>(&self, vm: &Vm<M>, all: &[MapArgs<'_>]) -> Result<(), VmError> {
+        let mut map = self.lock();
+        if map.is_closed() {
+            return Err(VmError::Invalid);
+        }
+        let mut new = Vec::with_capacity(all.len());
+        let mut above = map.low();
+        for args in all {
+            let len = round_up(args.len)
+                .filter(|&len| len > 0)
+                .ok_or(VmError::Invalid)?;
+            let at = place(&map, args, len)?;
+            if at < above {
+                return Err(VmError::Exists);
+            }
+            above = at + len;
+            new.extend(self.build(vm, args, at, len)?);
+        }
+        let free = new
+            .first()
+            .is_none_or(|first| map.is_unused(first.start(), above));
+        if !free {
+            return Err(VmError::Exists);
+        }
+        map.insert(vm, new);
+        Ok(())
+    }
+
     /// The entries of a new mapping.
     fn build<M: Machine>(
         &self,
@@ -286,12 +320,7 @@ pub(super) fn place(map: &Locked<'_>, args: &MapArgs<'_>, len: u64) -> Result<u6
         if !fits(args.addr) {
             return Err(VmError::NoMemory);
         }
-        let free = || {
-            map.tree()
-                .first_ending_above(args.addr)
-                .is_none_or(|e| e.start() >= args.addr + len)
-        };
-        return if args.place.noreplace && !free() {
+        return if args.place.noreplace && !map.is_unused(args.addr, args.addr + len) {
             Err(VmError::Exists)
         } else {
             Ok(args.addr)

@@ -140,15 +140,15 @@ impl Space {
     ///
     /// Costs no interrupt if no other CPU has the space's root loaded. Entries of shared files need not be read: their
     /// pages are marked dirty when they are entered writable.
-    pub fn clear<M: Machine>(&self, vm: &Vm<M>) {
+    ///
+    /// Returns the number of pages that were resident.
+    pub fn clear<M: Machine>(&self, vm: &Vm<M>) -> u64 {
         let mut map = self.lock();
         let old = map.take_all(vm);
-        self.pmap.release(vm);
+        let resident = self.pmap.release(vm);
         crate::rmap::ReverseMap::remove(&vm.rmap, &self.pmap, 0, u64::MAX);
-        old.for_overlapping(0, u64::MAX, &mut |entry| {
-            entry.end_chain(vm);
-            true
-        });
+        old.for_each(&mut |entry| entry.end_chain(vm));
+        resident as u64
     }
 
     fn publish<M: Machine>(&self, vm: &Vm<M>, tree: Option<Tree<MapEntry>>) {

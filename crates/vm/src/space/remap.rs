@@ -6,7 +6,7 @@ use rust_alloc::vec::Vec;
 use super::edit::Locked;
 use super::mmap::{find_hole, range_end, round_up};
 use super::{Space, VmError};
-use crate::backing::{Backing, Chain, Relation};
+use crate::backing::{Backing, Chain, Layers, Relation};
 use crate::map::{EntryArgs, EntryFlags, Extent, MapEntry};
 use crate::{Machine, Vm};
 
@@ -215,7 +215,7 @@ impl Space {
         let Some(layers) = layers else {
             return Ok(MapEntry::new(args, None, false));
         };
-        let mut moved = Vec::with_capacity(layers.layers().len());
+        let mut moved = Layers::new();
         for layer in layers.layers() {
             moved.push(layer.replicate(self.pmap_arc(), distance)?);
         }
