@@ -58,6 +58,24 @@ struct Shard {
     len: AtomicU32,
 }
 
+/// Members given at once by [`Group::next_slice`].
+const SLICE: usize = 32;
+
+/// How far a walk over a group's members has come.
+#[derive(Default)]
+pub(super) struct Cursor {
+    shard: usize,
+    slice: [u32; SLICE],
+    len: usize,
+}
+
+impl Cursor {
+    /// The members that the last call gave.
+    pub(super) fn members(&self) -> &[u32] {
+        &self.slice[..self.len]
+    }
+}
+
 /// A process group.
 pub struct Group {
     pub(super) id: Id,
@@ -184,6 +202,38 @@ impl Group {
                 go_on
             });
         }
+    }
+
+    /// Takes the next members after those that the last call with `cursor` gave; false when there are no more.  Costs
+    /// what it gives, however large the group is.  A member that joins meanwhile is given too; one may come twice if
+    /// all that the last call gave have left.
+    pub(super) fn next_slice(&self, pin: &CpuPin, cursor: &mut Cursor) -> bool {
+        while let Some(shard) = self.shards.get(cursor.shard) {
+            let members = shard.members.lock();
+            let list = &members.list;
+            let stays = |&&id: &&u32| {
+                ids::process(pin, id).is_some_and(|p| {
+                    p.group_links.linked()
+                        && p.pgid() == self.pgid()
+                        && p.group_shard.load(Ordering::Relaxed) as usize == cursor.shard
+                })
+            };
+            let mut next = match cursor.members().iter().rev().find(stays) {
+                Some(&last) => list.after(pin, last),
+                None => list.first(),
+            };
+            cursor.len = 0;
+            while let (Some(id), true) = (next, cursor.len < SLICE) {
+                cursor.slice[cursor.len] = id;
+                cursor.len += 1;
+                next = list.after(pin, id);
+            }
+            if cursor.len > 0 {
+                return true;
+            }
+            cursor.shard += 1;
+        }
+        false
     }
 
     /// Whether no member has a parent outside the group but inside the session: nobody is left

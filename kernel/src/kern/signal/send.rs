@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use ksync::CpuPin;
 
 use super::super::cred::Cred;
-use super::super::group::Group;
+use super::super::group::{Cursor, Group};
 use super::super::process::Process;
 use super::super::thread::{Thread, flag};
 use super::super::{exit, ids, sched};
@@ -178,23 +178,9 @@ pub fn signal_group(
     // Members are collected slice by slice: posting takes locks that must not nest in the group's.
     let mut found = false;
     let mut sent = false;
-    let mut from = 0;
-    loop {
-        let mut slice = [0u32; 32];
-        let mut n = 0;
-        let mut seen = 0;
-        {
-            let pin = ksync::pin();
-            group.each(&pin, |pid| {
-                if seen >= from && n < slice.len() {
-                    slice[n] = pid;
-                    n += 1;
-                }
-                seen += 1;
-                n < slice.len()
-            });
-        }
-        for &pid in &slice[..n] {
+    let mut cursor = Cursor::default();
+    while group.next_slice(&ksync::pin(), &mut cursor) {
+        for &pid in cursor.members() {
             let Some(p) = ids::find_process(pid) else {
                 continue;
             };
@@ -210,10 +196,6 @@ pub fn signal_group(
                 let _ = queue_process(&p, SigInfo { signo, ..info });
             }
         }
-        if n < slice.len() {
-            break;
-        }
-        from += n;
     }
     match (found, sent) {
         (false, _) => Err(SendError::NoProcess),
