@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use vm::page::Pfn;
 use vm::{CpuSet, Gather, Machine};
 
-use super::{BootInfo, MAX_NODES, PAGE_SIZE, cpu, ipi, memory, paging, time};
+use super::{BootInfo, MAX_NODES, PAGE_SIZE, cpu, ipi, irq, memory, paging, time};
 
 /// The machine under the VM.
 pub struct KernelMachine {
@@ -95,6 +95,17 @@ unsafe impl Machine for KernelMachine {
     }
 
     fn flush(&self, cpus: &CpuSet, what: &Gather<'_>) {
+        // The caller is pinned. Most spaces run on one CPU: that needs no request.
+        if *cpus == CpuSet::one(cpu::id()) {
+            let flags = irq::save();
+            if what.is_full() {
+                (self.reload_root)();
+            } else {
+                what.runs().for_each(flush_pages);
+            }
+            irq::restore(flags);
+            return;
+        }
         let mut work = Flush {
             reload: self.reload_root,
             full: what.is_full(),
@@ -137,9 +148,14 @@ impl Flush {
             return;
         }
         for &(start, end) in &self.runs[..self.used] {
-            for va in (start..end).step_by(PAGE_SIZE) {
-                paging::flush_page(va);
-            }
+            flush_pages(start..end);
         }
+    }
+}
+
+/// Invalidates a range on this CPU.
+fn flush_pages(range: Range<u64>) {
+    for va in range.step_by(PAGE_SIZE) {
+        paging::flush_page(va);
     }
 }
