@@ -1,4 +1,4 @@
-//! Random numbers: one ChaCha generator a CPU, seeded at boot.
+//! Random numbers: one ChaCha8 generator a CPU, seeded at boot.
 //!
 //! Guarantee: output does not tell earlier or later output to somebody who does not know the
 //! state. Each CPU has a generator of its own, so no line is shared; its key is replaced after
@@ -8,7 +8,7 @@
 //! no better than the unpredictability of the boot's timing.
 
 use ksync::{Once, PerCpu, Spin};
-use rand_chacha::ChaCha20Rng;
+use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use crate::fs::error::Result;
@@ -23,7 +23,7 @@ const REKEY: usize = 1024;
 const PIECE: usize = 256;
 
 struct Cpu {
-    rng: ChaCha20Rng,
+    rng: ChaCha8Rng,
     since: usize,
 }
 
@@ -34,7 +34,7 @@ impl Cpu {
         if self.since >= REKEY {
             let mut seed = [0; 32];
             self.rng.fill_bytes(&mut seed);
-            self.rng = ChaCha20Rng::from_seed(seed);
+            self.rng = ChaCha8Rng::from_seed(seed);
             self.since = 0;
         }
     }
@@ -63,12 +63,12 @@ pub fn init(ncpus: usize) {
     for (to, from) in seed.chunks_exact_mut(8).zip(pool) {
         to.copy_from_slice(&from.to_le_bytes());
     }
-    let mut root = ChaCha20Rng::from_seed(seed);
+    let mut root = ChaCha8Rng::from_seed(seed);
     let _ = CPUS.set(PerCpu::new(ncpus, |_| {
         let mut seed = [0; 32];
         root.fill_bytes(&mut seed);
         Spin::new(Cpu {
-            rng: ChaCha20Rng::from_seed(seed),
+            rng: ChaCha8Rng::from_seed(seed),
             since: 0,
         })
     }));
