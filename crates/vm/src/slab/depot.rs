@@ -90,19 +90,19 @@ impl Depot {
         self.in_use += wanted - left;
     }
 
-    /// Puts objects of one slab back: at least one, as many as `next` gives places. Returns a slab that is no longer
+    /// Puts objects of one slab back: at least one, as many as `places` gives. Returns a slab that is no longer
     /// needed: it is the caller's.
     pub(super) fn put(
         &mut self,
         pages: PageArray,
         class: Class,
         slab: Pfn,
-        mut next: impl FnMut() -> Option<u32>,
+        places: impl Iterator<Item = u32>,
     ) -> Option<Pfn> {
         let page = pages.get(slab);
         let before = page.wire_count();
         let mut left = before;
-        while let Some(place) = next() {
+        for place in places {
             unclaim(page, place);
             left -= 1;
         }
@@ -150,9 +150,10 @@ fn claim(page: &Page) -> u32 {
 
 /// Marks an object as free.
 fn unclaim(page: &Page, place: u32) {
-    assert!(is_marked(page, place), "heap object freed twice");
     let word = page.slab_word(place as usize / 32);
-    word.store(word.load(Relaxed) & !(1 << (place % 32)), Relaxed);
+    let (marks, mark) = (word.load(Relaxed), 1 << (place % 32));
+    assert!(marks & mark != 0, "heap object freed twice");
+    word.store(marks & !mark, Relaxed);
 }
 
 /// Objects marked as in use.

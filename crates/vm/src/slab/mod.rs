@@ -262,22 +262,29 @@ impl Slab {
         objects: &[*mut u8],
     ) {
         let pages = frames.pages();
-        let mut objects = objects
-            .iter()
-            .map(|&object| find(machine, pages, class, object))
-            .peekable();
-        while let Some(first) = objects.peek() {
-            let domain = pages.get(first.slab).domain();
+        let mut rest = objects;
+        while let Some(&first) = rest.first() {
+            let mut slab = find(machine, pages, class, first).slab;
+            let domain = pages.get(slab).domain();
             let mut surplus = [Pfn::NONE; BURST];
             let mut surpluses = 0;
             let mut depot = self.depot(domain, class).lock();
-            while let Some(slab) = objects.peek().map(|object| object.slab)
-                && pages.get(slab).domain() == domain
-            {
-                let next = || Some(objects.next_if(|object| object.slab == slab)?.place);
-                if let Some(slab) = depot.put(pages, class, slab, next) {
+            loop {
+                // Neighbours in time are often neighbours in a slab: each slab is looked up once for a run of them.
+                let base = machine.frame(slab).as_ptr().addr();
+                let bytes = PAGE_SIZE << pages.get(slab).order();
+                let inside = |object: &&*mut u8| object.addr().wrapping_sub(base) < bytes;
+                let (here, others) = rest.split_at(rest.iter().take_while(inside).count());
+                let places = here.iter().map(|object| class.place(object.addr() - base));
+                if let Some(slab) = depot.put(pages, class, slab, places) {
                     surplus[surpluses] = slab;
                     surpluses += 1;
+                }
+                rest = others;
+                let Some(&next) = rest.first() else { break };
+                slab = find(machine, pages, class, next).slab;
+                if pages.get(slab).domain() != domain {
+                    break;
                 }
             }
             drop(depot);
