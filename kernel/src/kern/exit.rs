@@ -144,6 +144,9 @@ fn hang_up(group: &Group) {
 
 /// If `p` was what kept its group from being orphaned, stopped members get SIGHUP and SIGCONT.
 fn orphan_check_of_own(p: &Process, group: &Group) {
+    if !group.may_be_stopped() {
+        return;
+    }
     let parent = ids::find_process(p.ppid());
     let kept = parent.is_some_and(|parent| parent.pgid() != p.pgid() && parent.sid() == p.sid());
     if kept {
@@ -155,7 +158,7 @@ fn orphan_check_of_own(p: &Process, group: &Group) {
 
 /// A newly orphaned group with a stopped member gets SIGHUP and SIGCONT.
 fn hang_up_if_orphaned(group: &Group) {
-    if !group.is_orphaned() {
+    if !group.may_be_stopped() || !group.is_orphaned() {
         return;
     }
     let pin = ksync::pin();

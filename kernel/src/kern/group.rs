@@ -8,7 +8,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::any::Any;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use ksync::{CpuPin, Padded, Spin};
 
@@ -81,6 +81,8 @@ pub struct Group {
     pub(super) id: Id,
     session: Arc<Session>,
     shards: Box<[Padded<Shard>]>,
+    /// Some member has stopped, now or before.  Atomic; never taken back.
+    stops: AtomicBool,
 }
 
 /// Most shards of a group; more CPUs share.
@@ -94,6 +96,7 @@ impl Group {
             id,
             session,
             shards: (0..shards).map(|_| Padded(Shard::default())).collect(),
+            stops: AtomicBool::new(false),
         });
         ids::publish_group(&group);
         group
@@ -204,6 +207,18 @@ impl Group {
         }
     }
 
+    /// Notes that a member is about to stop.
+    pub(super) fn note_stop(&self) {
+        if !self.stops.load(Ordering::SeqCst) {
+            self.stops.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether a member may be stopped.  Most groups never see that, and need no search for somebody to continue it.
+    pub(super) fn may_be_stopped(&self) -> bool {
+        self.stops.load(Ordering::SeqCst)
+    }
+
     /// Takes the next members after those that the last call with `cursor` gave; false when there are no more.  Costs
     /// what it gives, however large the group is.  A member that joins meanwhile is given too; one may come twice if
     /// all that the last call gave have left.
@@ -292,6 +307,9 @@ fn move_to(pin: &CpuPin, p: &Process, group: &Group) -> bool {
         p.pgid.store(group.pgid(), Ordering::Relaxed);
         p.sid.store(group.session.sid(), Ordering::Relaxed);
         p.group_shard.store(0, Ordering::Relaxed);
+    }
+    if old.is_some_and(|old| old.may_be_stopped()) {
+        group.note_stop();
     }
     if let Some(old) = old
         && emptied

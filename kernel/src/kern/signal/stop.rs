@@ -68,6 +68,9 @@ pub(super) fn begin(p: &Arc<Process>, signo: u8) {
     if shared.stop.stopping || p.exiting.load(Ordering::Relaxed) {
         return;
     }
+    if let Some(group) = ids::group(&pin, p.pgid()) {
+        group.note_stop();
+    }
     shared.stop.stopping = true;
     shared.stop.stopped = 0;
     shared.stop.report = StopReport::Stopped(signo);
