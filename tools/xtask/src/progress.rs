@@ -2,11 +2,14 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 /// A step that takes a while; it is over when this is dropped.
 pub struct Step {
     bar: Option<ProgressBar>,
+    /// Dropped with the step: whoever says that it goes on ends then.
+    _over: Option<Sender<()>>,
     name: String,
     began: Instant,
 }
@@ -24,11 +27,33 @@ pub fn step(name: impl Into<String>) -> Step {
         bar.enable_steady_tick(Duration::from_millis(120));
         bar
     });
+    let over = bar.is_none().then(|| say_that_it_goes_on(name.clone()));
     Step {
         bar,
+        _over: over,
         name,
         began: Instant::now(),
     }
+}
+
+/// Without a terminal: a line once a step has taken two seconds, and one every minute.
+fn say_that_it_goes_on(name: String) -> Sender<()> {
+    let (sender, over) = mpsc::channel();
+    std::thread::spawn(move || {
+        let goes_on_after = |seconds| {
+            over.recv_timeout(Duration::from_secs(seconds)) == Err(RecvTimeoutError::Timeout)
+        };
+        if goes_on_after(2) {
+            eprintln!("{name} ...");
+        }
+        for minutes in 1.. {
+            if !goes_on_after(60) {
+                return;
+            }
+            eprintln!("{name}: {minutes} min ...");
+        }
+    });
+    sender
 }
 
 impl Step {

@@ -165,6 +165,10 @@ fn models(root: &Path, checker: &str) -> Result<Totals> {
         );
         command.env("RUSTFLAGS", format!("--cfg {checker} -C debug-assertions"));
         command.env("CARGO_TARGET_DIR", root.join("target").join(checker));
+        // Models want optimised code, not the kernel's slow link.
+        command
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
         totals.add(cargo_test(&format!("{package}: {test}"), command)?);
     }
     Ok(totals)
