@@ -69,8 +69,9 @@ pub fn set_current(thread: &Thread) {
 
 /// Which CPUs are in an interrupt handler that takes locks.  Own CPU.
 static HANDLING: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
-/// Locks that such a handler holds.  Own CPU.
-static HANDLER_HELD: [HeldLocks; MAX_CPUS] = [const { HeldLocks::new() }; MAX_CPUS];
+/// Locks that such a handler holds, or the CPU before it has a thread; interrupts are off then, so the two never
+/// meet.  Own CPU.
+static CPU_HELD: [HeldLocks; MAX_CPUS] = [const { HeldLocks::new() }; MAX_CPUS];
 
 /// An interrupt handler at work.
 ///
@@ -98,9 +99,6 @@ impl Drop for Handler {
 
 /// This machine under the locks of `ksync`.
 struct Machine;
-
-/// Locks held before a CPU has a thread.
-static BOOT_HELD: HeldLocks = HeldLocks::new();
 
 impl Platform for Machine {
     #[inline(always)]
@@ -170,11 +168,11 @@ impl Platform for Machine {
     fn with_held(f: &mut dyn FnMut(&HeldLocks)) {
         let cpu = cpu::id();
         if HANDLING[cpu].load(Ordering::Relaxed) {
-            return f(&HANDLER_HELD[cpu]);
+            return f(&CPU_HELD[cpu]);
         }
         match try_current() {
             Some(me) => f(me.held()),
-            None => f(&BOOT_HELD),
+            None => f(&CPU_HELD[cpu]),
         }
     }
 }
