@@ -173,7 +173,7 @@ impl Class {
 pub(super) const CACHE: usize = 128;
 
 /// Objects exchanged with a depot at once, at most.
-pub(super) const BURST: usize = 32;
+pub(super) const BURST: usize = 64;
 
 const _: () = {
     let mut class = 0;

@@ -113,10 +113,17 @@ fn next_page(layers: &[Arc<Backing>], va: u64, end: u64) -> Option<u64> {
     let first = |layer: &Arc<Backing>| -> Option<u64> {
         let object = layer.object(&pin)?;
         if layer.relation().is_down() {
-            // Indexes fall as addresses rise: such ranges are stacks, and small.
-            return (va..end)
-                .step_by(PAGE_SIZE)
-                .find(|&at| object.lookup(layer.index(at)).is_some());
+            // Indexes fall as addresses rise, so the highest is wanted. Such ranges are stacks, and hold little.
+            let (mut from, last) = layer.relation().indexes(va, end);
+            let mut lowest = None;
+            while let Some((index, _)) = object.next_resident(from, last) {
+                lowest = Some(layer.relation().address(index));
+                from = match index.checked_add(1) {
+                    Some(next) if next <= last => next,
+                    _ => break,
+                };
+            }
+            return lowest;
         }
         let (from, last) = layer.relation().indexes(va, end);
         object
