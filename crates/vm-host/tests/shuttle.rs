@@ -189,7 +189,7 @@ fn scans_lose_no_store() {
             for _ in 0..2 {
                 world.scan(&world.file);
             }
-            world.space.chaos_drop_tables(&world.lab.vm);
+            world.space.drop_tables(&world.lab.vm);
         });
         join(adders.into_iter().chain([scanner]));
         assert_eq!(world.word(&world.space), 4);

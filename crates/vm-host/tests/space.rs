@@ -685,7 +685,7 @@ fn havoc_changes_nothing_that_a_program_sees() {
                 assert_eq!(p.read(AT + n * PAGE), Ok(round * 10 + n));
                 assert_eq!(p.read(AT + (16 + n) * PAGE), Ok(round * 20 + n));
             }
-            assert!(p.space.chaos_drop_tables(&lab.vm) > 0);
+            assert!(p.space.drop_tables(&lab.vm) > 0);
             assert_eq!(p.read(AT + 3 * PAGE), Ok(round * 10 + 3));
         }
     });

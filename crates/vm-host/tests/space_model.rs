@@ -438,7 +438,7 @@ impl World {
                 let _ = self.vm.chaos_scan(Pfn(pfn));
             }),
             Op::DropTables => {
-                let _ = self.programs[now].space.chaos_drop_tables(&self.vm);
+                let _ = self.programs[now].space.drop_tables(&self.vm);
             }
             Op::Maintain => {
                 let _ = self.programs[now].space.maintain(&self.vm);

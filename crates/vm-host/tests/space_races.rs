@@ -254,7 +254,7 @@ impl World {
                 }
             }
             if dice.roll(8) == 0 {
-                self.program.space.chaos_drop_tables(&self.vm);
+                self.program.space.drop_tables(&self.vm);
             }
             self.tick();
         }

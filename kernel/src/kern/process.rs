@@ -24,7 +24,7 @@ use super::lock;
 use super::rlimit::{Limit, LimitError, Resource, Rlimits};
 use super::signal::{Shared, SharedPending};
 use super::space::UserSpace;
-use super::thread::{Comm, Thread};
+use super::thread::{Comm, State, Thread};
 use super::timer::TimerNode;
 use super::wait::WaitQueue;
 use crate::fs::{FdTable, FsContext};
@@ -324,6 +324,27 @@ impl Process {
     /// Whether all its threads have gone.
     pub fn is_zombie(&self) -> bool {
         !self.is_alive()
+    }
+
+    /// Whether no thread has run for `ns` nanoseconds. A hint: one may wake at any moment.
+    pub fn sleeps_since(&self, ns: u64) -> bool {
+        let now = super::time::monotonic_ns();
+        let pin = ksync::pin();
+        let sleeps = |tid| {
+            ids::thread(&pin, tid).is_some_and(|t| {
+                t.state.load(Ordering::Relaxed) == State::Blocked as u8 && t.sched.rested(now) >= ns
+            })
+        };
+        // Most have one thread, and a busy one is found so without the lock.
+        if !sleeps(self.pid()) {
+            return false;
+        }
+        let mut all = true;
+        self.threads.lock().each(&pin, |tid| {
+            all = sleeps(tid);
+            all
+        });
+        all
     }
 
     /// Whether it is the kernel's own.

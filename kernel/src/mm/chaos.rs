@@ -96,7 +96,7 @@ fn drop_some_tables(random: u64) {
         at <= chosen
     });
     if let Some(space) = found {
-        bump(3, space.chaos_drop_tables(vm()) as u64);
+        bump(3, space.drop_tables(vm()) as u64);
     }
 }
 

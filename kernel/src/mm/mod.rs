@@ -13,6 +13,7 @@ mod init;
 mod layout;
 pub mod leak;
 mod oom;
+mod sleepers;
 mod space;
 
 use ksync::{Epoch, Once};

@@ -332,7 +332,10 @@ fn healthy_at_last() -> Result<(), String> {
     let short = format!("errno {}", libc::ENOMEM);
     let mut result = healthy();
     for _ in 0..PATIENCE {
-        if !result.as_ref().is_err_and(|reason| reason.ends_with(&short)) {
+        if !result
+            .as_ref()
+            .is_err_and(|reason| reason.ends_with(&short))
+        {
             break;
         }
         result = healthy();

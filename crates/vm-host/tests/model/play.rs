@@ -265,7 +265,7 @@ impl Player {
             }
             Op::DropTables { space } => {
                 let s = self.pick(space);
-                self.space(s).chaos_drop_tables(&self.lab.vm);
+                self.space(s).drop_tables(&self.lab.vm);
             }
             Op::Maintain { space } => {
                 let s = self.pick(space);

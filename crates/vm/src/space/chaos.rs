@@ -63,8 +63,9 @@ impl<M: Machine> Vm<M> {
 }
 
 impl Space {
-    /// Drops all page tables, but for locked ranges. Harmless likewise. Returns the table pages that went.
-    pub fn chaos_drop_tables<M: Machine>(&self, vm: &Vm<M>) -> usize {
+    /// Drops all page tables, but for locked ranges: harmless, and what a long sleeper's are for. Returns the table pages
+    /// that went.
+    pub fn drop_tables<M: Machine>(&self, vm: &Vm<M>) -> usize {
         let before = self.pmap().tables();
         self.pmap().drop_tables(vm, |pfn, pte| {
             let page = vm.pages.get(pfn);

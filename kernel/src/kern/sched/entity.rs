@@ -163,7 +163,7 @@ impl Entity {
     }
 
     /// Nanoseconds since it gave the CPU up.
-    pub(super) fn rested(&self, now: u64) -> u64 {
+    pub(in super::super) fn rested(&self, now: u64) -> u64 {
         now.saturating_sub(self.since.load(Ordering::Relaxed))
     }
 }

@@ -46,6 +46,9 @@ pub const CASES: &[Case] = &[
 /// Rounds that the token makes through a chain.
 const PASSES: u64 = 4;
 
+/// Pause before a chain's memory is measured.
+const SETTLED_NS: u64 = 2_500_000_000;
+
 fn pipe() -> Result<(i32, i32), String> {
     sys::pipe(0).map_err(err("pipe2"))
 }
@@ -186,6 +189,8 @@ fn chain(w: &mut Worker, nested: bool) -> Result<(), String> {
     };
     w.stop(0, length);
     w.barrier();
+    // Memory is measured once the chain has settled: a kernel may take back what long sleepers do not need.
+    nap(SETTLED_NS);
     if let (0, Some(before), Some(after)) = (w.index, free, proc::meminfo("MemFree")) {
         w.memory(before.saturating_sub(after), length * w.plan.workers as u64);
     }

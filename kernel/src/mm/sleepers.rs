@@ -1,0 +1,56 @@
+//! Page tables of processes that sleep.
+//!
+//! Guarantee: a process that has slept for about [`LONG_NS`] and more has no page tables but those of locked memory, whether or
+//! not memory is short; when it wakes it faults in what it touches. Mechanism: a kernel thread looks at a slice of all
+//! processes each [`PAUSE_NS`], so its share of a CPU does not grow with their number. What a CPU still has loaded is left alone,
+//! so nobody is interrupted.
+
+use alloc::sync::Arc;
+
+use super::vm;
+use crate::kern::park::{Deadline, Interruptible, sleep_until};
+use crate::kern::process::Process;
+use crate::kern::{ids, kthread};
+use crate::kprintln;
+
+/// Sleep after which tables go, in nanoseconds.
+const LONG_NS: u64 = 1_000_000_000;
+/// Pause between two slices, in nanoseconds.
+const PAUSE_NS: u64 = 250_000_000;
+/// Processes of a slice.
+const SLICE: usize = 16_384;
+
+/// Starts the thread.
+pub(super) fn start() {
+    if kthread::spawn("sleepers", None, 5, run).is_err() {
+        kprintln!("sleepers: no memory for the thread");
+    }
+}
+
+fn run() {
+    let mut from = 1;
+    loop {
+        let mut left = SLICE;
+        let mut next = 1;
+        ids::each_process(from, |p| {
+            drop_tables_of(p);
+            left -= 1;
+            next = p.pid() + 1;
+            left > 0
+        });
+        from = if left > 0 { 1 } else { next };
+        let _ = sleep_until(Deadline::after(PAUSE_NS), Interruptible::No);
+    }
+}
+
+fn drop_tables_of(p: &Arc<Process>) {
+    if !p.sleeps_since(LONG_NS) {
+        return;
+    }
+    if let Some(space) = p.space()
+        && space.pmap().tables() > 0
+        && space.pmap().active().snapshot().is_empty()
+    {
+        space.drop_tables(vm());
+    }
+}
