@@ -11,5 +11,6 @@ pub mod directory;
 pub mod insn;
 pub mod marker;
 pub mod nodes;
+pub mod profile;
 pub mod record;
 pub mod settings;

@@ -51,6 +51,19 @@ pub enum Record {
         /// Lines moved most often.
         lines: Vec<Spot>,
     },
+    /// A block of kernel instructions that a phase executed.
+    Block {
+        /// The case's number, from 1.
+        case: u16,
+        /// The phase's, from 0.
+        phase: u8,
+        /// Virtual address of its first instruction.
+        addr: u64,
+        /// Its instructions.
+        insns: u32,
+        /// How often it was entered.
+        times: u64,
+    },
     /// One CPU over the whole run.
     Cpu {
         /// Its number.

@@ -7,6 +7,8 @@ pub enum Mode {
     Count,
     /// Instructions and lines moved.
     Transfers,
+    /// Instructions, and the kernel's blocks that execute them; on one CPU.
+    Profile,
 }
 
 /// Everything given.
@@ -45,6 +47,7 @@ impl Settings {
             match (name, value) {
                 ("mode", "count") => settings.mode = Mode::Count,
                 ("mode", "transfers") => settings.mode = Mode::Transfers,
+                ("mode", "profile") => settings.mode = Mode::Profile,
                 ("out", path) => settings.out = path.into(),
                 ("nodes", n) => settings.nodes = n.parse().map_err(bad)?,
                 ("mem", n) => settings.mem_mib = n.parse().map_err(bad)?,

@@ -16,6 +16,7 @@ use coherence::directory::{CPUS, Directory, LINE};
 use coherence::insn::{KERNEL, is_repeated_string};
 use coherence::marker::Marker;
 use coherence::nodes::Nodes;
+use coherence::profile::Profile;
 use coherence::record::Record;
 use coherence::settings::{Mode, Settings};
 use qemu::{Access, Block, Inserted, Site};
@@ -42,6 +43,7 @@ struct State {
     smp: u32,
     nodes: Nodes,
     directory: Directory,
+    profile: Profile,
 }
 
 fn state() -> &'static State {
@@ -54,12 +56,16 @@ fn install(smp: u32, args: Vec<String>) -> Result<(), String> {
     if smp > CPUS {
         return Err(format!("at most {CPUS} CPUs"));
     }
+    if smp > 1 && settings.mode == Mode::Profile {
+        return Err("mode=profile is for machines of one CPU".into());
+    }
     let bytes = settings.mem_mib << 20;
     let state = State {
         smp,
         nodes: Nodes::new(settings.nodes, u64::from(smp), bytes),
         // Reported addresses reach beyond the memory's size: see `Nodes::offset_of`, and the hole below 4 GiB.
         directory: Directory::new(2 * bytes + (4 << 30)),
+        profile: Profile::default(),
         settings,
     };
     STATE.set(state).map_err(|_| "loaded twice".to_owned())
@@ -83,6 +89,9 @@ fn translate(block: &Block) {
             event: event as usize,
             insns,
         });
+    }
+    if state.settings.mode == Mode::Profile && event == Event::Kernel {
+        block.add_on_entry(state.profile.counter((addr, insns as u32)), 1);
     }
     if let Some(index) = state
         .settings
@@ -121,9 +130,12 @@ fn accessed(cpu: u32, site: Site, access: &Access) {
     {
         BEGUN.store(true, Relaxed);
         this.marker(marker);
+        if state.settings.mode == Mode::Profile {
+            state.profile.marker(marker);
+        }
         return;
     }
-    if state.settings.mode == Mode::Count || !BEGUN.load(Relaxed) {
+    if state.settings.mode != Mode::Transfers || !BEGUN.load(Relaxed) {
         return;
     }
     // A string instruction goes through a line byte by byte: the line is looked up once, as a whole.
@@ -174,6 +186,19 @@ fn finish() {
             node,
             counts: cpu.totals(),
         });
+    }
+    for ((case, phase), blocks) in state.profile.phases() {
+        lines.extend(
+            blocks
+                .into_iter()
+                .map(|((addr, insns), times)| Record::Block {
+                    case,
+                    phase,
+                    addr,
+                    insns,
+                    times,
+                }),
+        );
     }
     let text: String = lines.iter().map(|record| record.to_line() + "\n").collect();
     let written = std::fs::File::create(&state.settings.out)

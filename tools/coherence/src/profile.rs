@@ -1,0 +1,111 @@
+//! Where a phase's kernel instructions are executed: how often each translated block ran in it.
+//!
+//! Guarantee: for each phase the executions of every block between its markers, exact as far as blocks run to their end.
+//! Mechanism: each block has a counter of its own, to which the machine adds without a call. A machine of one CPU
+//! is assumed, so that what was counted between two markers is the phase's.
+
+use crate::marker::Marker;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A block: the address of its first instruction, and its number of instructions.
+pub type Block = (u64, u32);
+
+#[derive(Default)]
+struct Tables {
+    counters: HashMap<Block, &'static AtomicU64>,
+    /// The case that is going on, and what the counters were when it began.
+    open: Option<(u16, HashMap<Block, u64>)>,
+    phases: HashMap<(u16, u8), HashMap<Block, u64>>,
+}
+
+/// The blocks of a machine, and what each phase ran of them.
+#[derive(Default)]
+pub struct Profile(Mutex<Tables>);
+
+impl Profile {
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The counter of a block. It lives for ever, as the code that adds to it may.
+    pub fn counter(&self, block: Block) -> &'static AtomicU64 {
+        self.tables()
+            .counters
+            .entry(block)
+            .or_insert_with(|| Box::leak(Box::new(AtomicU64::new(0))))
+    }
+
+    /// Follows a marker.
+    pub fn marker(&self, marker: Marker) {
+        let mut tables = self.tables();
+        let now: HashMap<Block, u64> = tables
+            .counters
+            .iter()
+            .map(|(&block, counter)| (block, counter.load(Relaxed)))
+            .filter(|&(_, count)| count != 0)
+            .collect();
+        match marker {
+            Marker::Begin(case) => tables.open = Some((case, now)),
+            Marker::Reset => tables.open = None,
+            Marker::End(case, phase) => {
+                let Some((_, before)) = tables.open.take().filter(|(began, _)| *began == case)
+                else {
+                    return;
+                };
+                let sums = tables.phases.entry((case, phase)).or_default();
+                for (block, count) in now {
+                    let gained = count - before.get(&block).copied().unwrap_or(0);
+                    if gained != 0 {
+                        *sums.entry(block).or_default() += gained;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Case and phase, and each block that ran in it with its executions, by address.
+    pub fn phases(&self) -> Vec<((u16, u8), Vec<(Block, u64)>)> {
+        let sorted = |blocks: &HashMap<Block, u64>| {
+            let mut blocks: Vec<_> = blocks.iter().map(|(&b, &n)| (b, n)).collect();
+            blocks.sort_unstable();
+            blocks
+        };
+        let tables = self.tables();
+        let mut phases: Vec<_> = tables
+            .phases
+            .iter()
+            .map(|(&key, blocks)| (key, sorted(blocks)))
+            .collect();
+        phases.sort_by_key(|(key, _)| *key);
+        phases
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_gets_the_executions_between_its_markers() {
+        let profile = Profile::default();
+        let run = |block, n| {
+            profile.counter(block).fetch_add(n, Relaxed);
+        };
+        run((16, 3), 5);
+        profile.marker(Marker::Begin(2));
+        run((16, 3), 7);
+        run((8, 1), 1);
+        profile.marker(Marker::End(2, 0));
+        run((8, 1), 100);
+        profile.marker(Marker::Begin(2));
+        run((8, 1), 1);
+        profile.marker(Marker::End(2, 0));
+        profile.marker(Marker::End(2, 1));
+        assert_eq!(
+            profile.phases(),
+            [((2, 0), vec![((8, 1), 2), ((16, 3), 7)])]
+        );
+    }
+}
