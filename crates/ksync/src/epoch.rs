@@ -369,6 +369,20 @@ impl Epoch {
         }
     }
 
+    /// As [`quiescent`](Epoch::quiescent), on the way to user mode: for a caller that has interrupts off, so that it
+    /// stays on its CPU without a pin.
+    #[inline]
+    pub fn quiescent_unpinned(&self) {
+        let shared = self.shared();
+        let slot = shared.slots.of(platform::cpu());
+        let global = shared.global.load(Acquire);
+        let announced = slot.announced.load(Relaxed);
+        if announced != global && announced != OFFLINE && platform::preempt_count() == 0 {
+            // Release: as in `quiescent`.
+            slot.announced.store(global, Release);
+        }
+    }
+
     /// Takes `cpu` into account again. By that CPU itself, before it enters a read section.
     pub fn online(&self, cpu: usize) {
         let shared = self.shared();

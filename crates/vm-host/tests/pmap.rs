@@ -544,7 +544,7 @@ fn fault_around_skips_what_is_taken_and_what_is_gone() {
     let pin = ksync::pin();
     let entered = lab
         .pmap
-        .enter_around(&lab.vm, &pin, 0, 6, || true, leaf, |n| n != 4);
+        .enter_around(&lab.vm, &pin, 0, 6, || true, leaf, |n, _| n != 4);
     assert_eq!(entered, Ok(3));
     let found: Vec<Option<Pfn>> = (0..6).map(|n| lab.lookup(n * PAGE).map(Pte::pfn)).collect();
     let expected = [

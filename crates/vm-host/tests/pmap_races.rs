@@ -159,7 +159,7 @@ impl World {
             }
             1 if !write => {
                 let around = |_: usize| Some(leaf.untouched());
-                let good = |_: usize| !page.is_hard_busy();
+                let good = |_: usize, _: Pfn| !page.is_hard_busy();
                 self.pmap
                     .enter_around(&self.vm, &pin, place.va, 1, check, around, good)
                     .map(drop)

@@ -170,20 +170,26 @@ fn note(page: &Page, found: Scan) {
     }
 }
 
-/// Records that the page is about to be mapped. Returns whether that changed a flag.
-#[inline]
+/// Records that the page is about to be mapped. Returns whether that may have changed a flag.
+#[inline(always)]
 pub(crate) fn mark(page: &Page, write: bool) -> bool {
     let wanted = if write {
         Flags::WRITEABLE | Flags::DIRTY
     } else {
         Flags::EMPTY
     };
-    let more = if page.has(Flags::MAPPED) {
+    let now = page.flags();
+    let more = if now.contains(Flags::MAPPED) {
         Flags::MULTI
     } else {
         Flags::MAPPED
     };
-    page.set_flag(wanted.with(more))
+    let wanted = wanted.with(more);
+    let change = !now.contains(wanted);
+    if change {
+        page.add_flag(wanted);
+    }
+    change
 }
 
 #[cfg(feature = "naive-rmap")]

@@ -5,6 +5,8 @@
     reason = "the current thread is a raw pointer of the CPU, typed here"
 )]
 
+use alloc::sync::Arc;
+use core::cell::RefCell;
 use core::marker::PhantomData;
 use core::ops::Deref;
 use core::ptr::NonNull;
@@ -14,6 +16,7 @@ use ksync::{HeldLocks, Parker, Platform};
 
 use super::{MAX_CPUS, cpu, irq, percpu, preempt, sample, time};
 use crate::kern::{Thread, upcall};
+use crate::mm::Space;
 
 /// The running thread, as seen by itself.
 ///
@@ -32,6 +35,35 @@ impl Deref for Current {
         // SAFETY: the scheduler installs only threads that it keeps alive until after they have left the
         // CPU for the last time, and a `Current` lives on the stack of its own thread.
         unsafe { self.thread.as_ref() }
+    }
+}
+
+/// What one thread alone uses: it is reached through [`Current::own`] only.
+pub struct Own(RefCell<OwnState>);
+
+/// See [`Own`].
+#[derive(Default)]
+pub struct OwnState {
+    /// The address space that the thread was last seen to be in.
+    pub space: Option<Arc<Space>>,
+}
+
+impl Own {
+    /// The state of a new thread.
+    pub const fn new() -> Own {
+        Own(RefCell::new(OwnState { space: None }))
+    }
+}
+
+// SAFETY: the cell is reached through a `Current` alone, which only its own thread has and which cannot be
+// shared with another one; whoever drops the thread is the only user by then.
+unsafe impl Sync for Own where OwnState: Send {}
+
+impl Current {
+    /// The thread's own state.
+    #[inline(always)]
+    pub fn own(&self) -> &RefCell<OwnState> {
+        &self.deref().own.0
     }
 }
 

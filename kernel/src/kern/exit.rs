@@ -84,6 +84,7 @@ fn finish_thread(code: u32) {
         signal::notify_parent_stopped(&p);
         space::leave();
     }
+    space::forget();
     me.state.store(State::Dead as u8, Ordering::SeqCst);
 }
 

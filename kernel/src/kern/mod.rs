@@ -39,6 +39,7 @@ use alloc::sync::Arc;
 pub use crate::arch::current::{Current, current};
 pub use process::Process;
 pub use rlimit::Resource;
+pub use space::with_current as with_space;
 pub use thread::Thread;
 
 /// Clock ticks a second, as user programs are told (AT_CLKTCK, times(2), /proc).

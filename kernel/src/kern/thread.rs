@@ -149,6 +149,8 @@ pub struct Thread {
     pub usage: Usage,
     /// The futex bucket that it waits in.  That bucket's lock.
     pub(super) futex_bucket: AtomicU32,
+    /// What needs no synchronisation at all.  *Own*.
+    pub(crate) own: arch::current::Own,
     /// Locks held, in debug builds.  *Own*.
     held: Option<Box<HeldLocks>>,
     pub(super) entry: Spin<Option<KernelEntry>, lock::ThreadLock>,
@@ -166,6 +168,8 @@ pub mod flag {
     pub const ATTENTION: u32 = 4;
     /// Runs in the kernel only.
     pub const KERNEL: u32 = 8;
+    /// A clock tick has passed: the CPU may have retired memory to look after.
+    pub const RECLAIM: u32 = 16;
 }
 
 /// What a new thread begins with.
@@ -213,6 +217,7 @@ impl Thread {
             comm: Spin::new(b.comm),
             usage: Usage::default(),
             futex_bucket: AtomicU32::new(0),
+            own: arch::current::Own::new(),
             held: cfg!(debug_assertions).then(|| Box::new(HeldLocks::new())),
             entry: Spin::new(b.entry),
             machine: b.machine,
@@ -338,12 +343,6 @@ impl Thread {
         let irq = arch::irq::save();
         self.sched.charge(super::time::monotonic_ns());
         arch::irq::restore(irq);
-    }
-
-    /// Whether a temporary signal mask is to be taken back.
-    #[inline]
-    pub fn wants_mask_back(&self) -> bool {
-        self.has(flag::RESTORE_MASK)
     }
 
     /// The CPUs that it may run on.

@@ -125,14 +125,8 @@ pub fn reschedule_ipi() {
 /// The way back to user mode, a quiescent point.  Interrupts are off on entry and on return.
 #[inline]
 pub fn before_user_return(frame: &mut UserFrame) {
-    let me = current();
-    super::epoch().quiescent(&mut ksync::pin());
-    if arch::preempt::need_resched()
-        || me.signal_pending()
-        || me.wants_mask_back()
-        || signal::may_want_restart(frame)
-        || sched::reclaim_due()
-    {
+    super::epoch().quiescent_unpinned();
+    if arch::preempt::need_resched() || current().has_work() || signal::may_want_restart(frame) {
         signal::before_user_return(frame);
     }
 }

@@ -1,5 +1,7 @@
 //! Page faults of programs, and of the kernel's copies to and from them.
 
+use core::sync::atomic::Ordering;
+
 use vm::{Access, FaultError};
 
 use super::{oom, vm};
@@ -23,31 +25,33 @@ pub fn page_fault(va: u64, error: u64, _sp: u64, from_user: bool) -> Result<(), 
         e if e & bit::WRITE != 0 => Access::Write,
         _ => Access::Read,
     };
-    let me = kern::current();
-    let Some(space) = me.process().space() else {
-        return Err(SigInfo::fault(sig::SEGV, code::SEGV_MAPERR, va));
-    };
-    let mut tries = 0;
+    match kern::with_space(|space| space.fault(vm(), va, access)) {
+        Some(Ok(())) => {
+            let count = &kern::current().usage.minor_faults;
+            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            Ok(())
+        }
+        Some(Err(failure)) => failed(va, access, from_user, failure),
+        None => Err(SigInfo::fault(sig::SEGV, code::SEGV_MAPERR, va)),
+    }
+}
+
+/// What becomes of a fault that was not served: a signal, or another try where memory could be found.
+#[cold]
+#[inline(never)]
+fn failed(va: u64, access: Access, from_user: bool, first: FaultError) -> Result<(), SigInfo> {
+    let (mut tries, mut failure) = (0, first);
     loop {
-        let failure = match space.fault(vm(), va, access) {
-            Ok(()) => {
-                me.usage.minor_faults.store(
-                    me.usage
-                        .minor_faults
-                        .load(core::sync::atomic::Ordering::Relaxed)
-                        + 1,
-                    core::sync::atomic::Ordering::Relaxed,
-                );
-                return Ok(());
-            }
-            Err(failure) => failure,
-        };
         return Err(match failure {
             FaultError::NotMapped => SigInfo::fault(sig::SEGV, code::SEGV_MAPERR, va),
             FaultError::Denied => SigInfo::fault(sig::SEGV, code::SEGV_ACCERR, va),
             FaultError::Bus => SigInfo::fault(sig::BUS, code::BUS_ADRERR, va),
             FaultError::NoMemory if oom::relieve(tries, from_user) => {
                 tries += 1;
+                match kern::with_space(|space| space.fault(vm(), va, access)) {
+                    Some(Err(again)) => failure = again,
+                    _ => return Ok(()),
+                }
                 continue;
             }
             FaultError::NoMemory => SigInfo::kernel(sig::KILL),

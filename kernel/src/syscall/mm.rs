@@ -119,7 +119,7 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
         place,
         source,
     };
-    let at = result.and_then(|()| space()?.map(mm::vm(), &args).map_err(errno));
+    let at = result.and_then(|()| in_space(|space| space.map(mm::vm(), &args)));
     if let Some(object) = object {
         object.release(mm::vm());
     }
@@ -128,7 +128,7 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
 
 /// Checks limits and memory for a new mapping.
 fn admit_map(len: u64, data: bool) -> Result<(), Errno> {
-    charge(&kern::current_process(), len, data)?;
+    charge(kern::current().process(), len, data)?;
     Ok(mm::admit()?)
 }
 
@@ -221,7 +221,7 @@ fn munmap(a: &mut Args) -> Result<u64, Errno> {
     if len == 0 {
         return Err(Errno::EINVAL);
     }
-    space()?.unmap(mm::vm(), a.get(0), len).map_err(errno)?;
+    in_space(|space| space.unmap(mm::vm(), a.get(0), len))?;
     Ok(0)
 }
 
@@ -498,6 +498,13 @@ fn move_break(process: &Process, now: Brk, want: u64) -> Option<u64> {
     }
     process.set_brk(Brk { end: want, ..now });
     Some(want)
+}
+
+/// Does something to the calling thread's space.
+fn in_space<R>(f: impl FnOnce(&mm::Space) -> Result<R, VmError>) -> Result<R, Errno> {
+    kern::with_space(|space| f(space))
+        .ok_or(Errno::ENOMEM)?
+        .map_err(errno)
 }
 
 fn space() -> Result<alloc::sync::Arc<mm::Space>, Errno> {

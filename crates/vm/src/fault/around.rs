@@ -1,10 +1,9 @@
 //! Fault-around: resident neighbours of a file page are mapped along with it.
 
-use core::cell::Cell;
-
 use super::{Attempt, Found};
 use crate::Machine;
-use crate::page::{PAGE_SIZE, Pfn};
+use crate::object::Slot;
+use crate::page::PAGE_SIZE;
 use crate::pmap::{AROUND, Pte};
 use crate::rmap::{self, ReverseMap};
 
@@ -13,23 +12,28 @@ impl<M: Machine> Attempt<'_, M> {
     #[inline(never)]
     pub(super) fn map_around(&self, found: &Found<'_>) {
         let bytes = self.vm.fault_around().min((AROUND * PAGE_SIZE) as u64);
-        if bytes <= PAGE_SIZE as u64 {
-            return;
-        }
         // A power of two no larger than a table's reach, so the window lies under one table.
         let window = self.va & !(bytes - 1);
         let args = self.entry.args();
         let (start, end) = (window.max(args.start), (window + bytes).min(args.end));
         let count = ((end - start) / PAGE_SIZE as u64) as usize;
-        let layer = &self.chain.layers()[found.depth];
-        let pfns = [const { Cell::new(Pfn::NONE) }; AROUND];
+        let object = found.object;
+        // Indexes of a file rise with the addresses.
+        let first = self.chain.layers()[found.depth].index(start);
+        let index = |n: usize| first.wrapping_add(n as u32);
         let va = |n: usize| start + (n * PAGE_SIZE) as u64;
+        // Of this moment: who cuts the file short later finds the claims.
+        let beyond = object.pages();
+        let (mut run, mut run_at): (&[Slot], usize) = (&[], 0);
         let prot = self.prot(false);
         if rmap::Map::PER_PAGE {
             for va in (0..count).map(va) {
-                self.vm
-                    .rmap
-                    .enter(found.object, layer.index(va), self.space.pmap_arc(), va);
+                self.vm.rmap.enter(
+                    object,
+                    self.chain.layers()[found.depth].index(va),
+                    self.space.pmap_arc(),
+                    va,
+                );
             }
         }
         let entered = self.space.pmap().enter_around(
@@ -39,21 +43,16 @@ impl<M: Machine> Attempt<'_, M> {
             count,
             || self.entry.state() == self.state,
             |n| {
-                let index = layer.index(va(n));
-                let pfn = found.object.lookup(index)?;
-                if self.vm.pages.get(pfn).is_hard_busy()
-                    || !found.object.has_index(index)
-                    || !self.empty_above(va(n), found.depth)
-                {
-                    return None;
+                if n - run_at >= run.len() {
+                    (run, run_at) = (object.slots_from(index(n))?, n);
                 }
-                pfns[n].set(pfn);
-                Some(Pte::user(pfn, prot).untouched())
+                let pfn = run.get(n - run_at)?.page()?;
+                let good = u64::from(index(n)) < beyond && self.empty_above(va(n), found.depth);
+                good.then(|| Pte::user(pfn, prot).untouched())
             },
-            |n| {
-                let (pfn, index) = (pfns[n].get(), layer.index(va(n)));
+            |n, pfn| {
                 Found {
-                    index,
+                    index: index(n),
                     pfn,
                     page: self.vm.pages.get(pfn),
                     ..*found

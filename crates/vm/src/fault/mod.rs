@@ -23,8 +23,8 @@ use ksync::CpuPin;
 use crate::alloc::{NoMemory, Rights};
 use crate::backing::Chain;
 use crate::map::{EntryState, MapEntry, Prot};
-use crate::object::{Insert, Object, unbusy};
-use crate::page::{Flags, Page, Pfn, copy_frame};
+use crate::object::{Insert, Object, Slot, unbusy};
+use crate::page::{Flags, PAGE_SIZE, Page, Pfn, copy_frame};
 use crate::pmap::{self, EnterError, Entered, Pte};
 use crate::rmap::{ReverseMap, mark};
 use crate::space::Space;
@@ -112,26 +112,43 @@ impl Space {
         loop {
             let pin = ksync::pin();
             let step = self.attempt(vm, &pin, va, access);
-            match step {
-                Step::Done => return Ok(()),
-                Step::Fail(why) => return Err(why),
-                Step::Again => vm.stats.get(&pin).restarts.add(1),
-                Step::Busy => {
-                    vm.stats.get(&pin).restarts.add(1);
-                    drop(pin);
-                    ksync::doze();
-                }
-                Step::Slow(what) => {
-                    drop(pin);
-                    if self.slow(vm, va, what)? {
-                        return Ok(());
-                    }
-                }
+            if matches!(step, Step::Done) {
+                return Ok(());
+            }
+            if self.go_on(vm, pin, va, step)? {
+                return Ok(());
             }
         }
     }
 
-    #[inline]
+    /// After an attempt that did not serve the fault: whether it is served now. If not, the next attempt may.
+    #[cold]
+    #[inline(never)]
+    fn go_on<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: CpuPin,
+        va: u64,
+        step: Step,
+    ) -> Result<bool, FaultError> {
+        match step {
+            Step::Done => return Ok(true),
+            Step::Fail(why) => return Err(why),
+            Step::Again => vm.stats.get(&pin).restarts.add(1),
+            Step::Busy => {
+                vm.stats.get(&pin).restarts.add(1);
+                drop(pin);
+                ksync::doze();
+            }
+            Step::Slow(what) => {
+                drop(pin);
+                return self.slow(vm, va, what);
+            }
+        }
+        Ok(false)
+    }
+
+    #[inline(always)]
     fn attempt<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, va: u64, access: Access) -> Step {
         let Some(entry) = self.tree(pin).and_then(|tree| tree.find(va)) else {
             return Step::Slow(Slow::GrowDown);
@@ -160,12 +177,14 @@ impl Space {
             va,
             write,
         };
+        let mut front = None;
         for (depth, layer) in chain.layers().iter().enumerate() {
             let Some(object) = layer.object(pin) else {
                 return Step::Again;
             };
             let index = layer.index(va);
-            if let Some(pfn) = object.lookup(index) {
+            let slot = object.slot(index);
+            if let Some(pfn) = slot.and_then(Slot::page) {
                 // Pages beyond the end of a file may linger for a moment.
                 if !object.has_index(index) {
                     return Step::Fail(FaultError::Bus);
@@ -177,15 +196,36 @@ impl Space {
                     pfn,
                     page: vm.pages.get(pfn),
                 };
-                return if write && depth > 0 {
-                    attempt.copy(&found)
+                let Some(front) = front else {
+                    return attempt.resident(&found);
+                };
+                return if write {
+                    attempt.copy(&found, front)
                 } else {
                     attempt.resident(&found)
                 };
             }
+            front.get_or_insert(Place {
+                object,
+                index,
+                slot,
+            });
         }
-        attempt.fill()
+        match front {
+            Some(front) if front.object.is_anon() => attempt.fill(front),
+            Some(front) => attempt.fill_layers(front),
+            None => Step::Again,
+        }
     }
+}
+
+/// Where a page would go: an empty place of a layer.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    object: &'a Object,
+    index: u32,
+    /// Not there yet if it is the first page of its node.
+    slot: Option<&'a Slot>,
 }
 
 /// A page in one of the layers: a hint.
@@ -212,21 +252,23 @@ impl Found<'_> {
 impl<M: Machine> Attempt<'_, M> {
     /// Whether everything that was decided on still stands, with a page found, or put, at `depth`: nothing has
     /// changed the entry, and no layer above has a page. Called under the lock of the page table.
-    #[inline]
+    #[inline(always)]
     fn check(&self, depth: usize) -> bool {
         self.entry.state() == self.state && self.empty_above(self.va, depth)
     }
 
-    #[inline]
+    #[inline(always)]
     fn empty_above(&self, va: u64, depth: usize) -> bool {
-        self.chain.layers()[..depth].iter().all(|layer| {
-            layer
-                .object(self.pin)
-                .is_some_and(|object| object.lookup(layer.index(va)).is_none())
-        })
+        depth == 0
+            || self.chain.layers()[..depth].iter().all(|layer| {
+                layer
+                    .object(self.pin)
+                    .is_some_and(|object| object.lookup(layer.index(va)).is_none())
+            })
     }
 
     /// Whether no layer but `except` has a page here.
+    #[inline(never)]
     fn empty_but(&self, except: usize) -> bool {
         self.chain
             .layers()
@@ -256,9 +298,9 @@ impl<M: Machine> Attempt<'_, M> {
             && (anon || self.entry.is_shared())
     }
 
-    /// No layer has a page: a new one of zeroes.
-    #[inline]
-    fn fill(&self) -> Step {
+    /// No layer has a page, and there are several or the only one is a file.
+    #[inline(never)]
+    fn fill_layers(&self, front: Place<'_>) -> Step {
         let layers = self.chain.layers();
         let last = layers.len() - 1;
         let Some(bottom) = layers[last].object(self.pin) else {
@@ -269,41 +311,50 @@ impl<M: Machine> Attempt<'_, M> {
             return Step::Fail(FaultError::Bus);
         }
         // A hole of a file belongs to the file, unless a private write is about to replace it.
-        let depth = if bottom.is_anon() || self.write {
-            0
+        if bottom.is_anon() || self.write {
+            self.fill_at(front, 0)
         } else {
-            last
-        };
-        let layer = &layers[depth];
-        let Some(object) = layer.object(self.pin) else {
-            return Step::Again;
-        };
-        let index = layer.index(self.va);
-        let writable = depth == 0 && self.front_writable(object.is_anon());
+            let slot = bottom.slot(index);
+            let place = Place {
+                object: bottom,
+                index,
+                slot,
+            };
+            self.fill_at(place, last)
+        }
+    }
+
+    /// No layer has a page: a new one of zeroes, in the front layer of anonymous memory.
+    #[inline(always)]
+    fn fill(&self, front: Place<'_>) -> Step {
+        if self.chain.layers().len() > 1 {
+            return self.fill_layers(front);
+        }
+        self.fill_at(front, 0)
+    }
+
+    #[inline(always)]
+    fn fill_at(&self, place: Place<'_>, depth: usize) -> Step {
+        let writable = depth == 0 && self.front_writable(place.object.is_anon());
         let pfn = match Object::zero_page(self.vm, self.pin) {
             Ok(pfn) => pfn,
             Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
         };
         self.vm.stats.get(self.pin).zero_fill.add(1);
-        self.put(object, index, pfn, writable, depth, || {
-            last == 0 || self.empty_but(depth)
+        self.put(place, pfn, writable, depth, || {
+            self.chain.layers().len() == 1 || self.empty_but(depth)
         })
     }
 
     /// The access is a write and the page lies deeper: it comes to the front.
-    #[inline]
-    fn copy(&self, found: &Found<'_>) -> Step {
-        let front = self.chain.front();
-        let Some(object) = front.object(self.pin) else {
-            return Step::Again;
-        };
+    #[inline(never)]
+    fn copy(&self, found: &Found<'_>, front: Place<'_>) -> Step {
         if found.page.is_hard_busy() {
             // A page that is being put there may be taken back, and its frame used again.
             return Step::Busy;
         }
-        let index = front.index(self.va);
         let step = if found.object.is_anon() && self.is_own(found.depth) {
-            self.take_over(found, object, index)
+            self.take_over(found, front.object, front.index)
         } else {
             let pfn = match self.vm.alloc.alloc(self.pin, Rights::User) {
                 Ok(pfn) => pfn,
@@ -313,7 +364,7 @@ impl<M: Machine> Attempt<'_, M> {
             copy_frame(&self.vm.machine, pfn, found.pfn);
             self.vm.stats.get(self.pin).cow_copy.add(1);
             let still = || found.object.holds(found.page, found.index);
-            self.put(object, index, pfn, true, 0, still)
+            self.put(front, pfn, true, 0, still)
         };
         match step {
             Step::Done if self.chain.layers().len() > MAX_DEPTH => Step::Slow(Slow::Collapse),
@@ -335,11 +386,10 @@ impl<M: Machine> Attempt<'_, M> {
     }
 
     /// Puts a fresh page into `object` and enters it.
-    #[inline]
+    #[inline(always)]
     fn put(
         &self,
-        object: &Object,
-        index: u32,
+        place: Place<'_>,
         pfn: Pfn,
         writable: bool,
         depth: usize,
@@ -350,7 +400,12 @@ impl<M: Machine> Attempt<'_, M> {
         } else {
             Flags::MAPPED
         };
-        match object.insert(self.vm, self.pin, index, pfn, flags) {
+        let Place {
+            object,
+            index,
+            slot,
+        } = place;
+        match object.insert_at(self.vm, self.pin, (index, slot), pfn, flags) {
             Ok(Insert::Done) => {}
             Ok(Insert::Lost | Insert::Beyond) => return Step::Again,
             Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
@@ -367,6 +422,7 @@ impl<M: Machine> Attempt<'_, M> {
     }
 
     /// Moves a page that nobody else can see to the front, with its frame, and enters it writable.
+    #[inline(never)]
     fn take_over(&self, found: &Found<'_>, front: &Object, index: u32) -> Step {
         if !found.page.try_hard_busy() {
             return Step::Busy;
@@ -393,7 +449,7 @@ impl<M: Machine> Attempt<'_, M> {
 
     /// Enters a page that the caller holds busy and that is the right one if `check` says so: whatever else is
     /// there gives way.
-    #[inline]
+    #[inline(always)]
     fn enter_busy(
         &self,
         object: &Object,
@@ -409,6 +465,33 @@ impl<M: Machine> Attempt<'_, M> {
         self.vm
             .rmap
             .enter(object, index, self.space.pmap_arc(), self.va);
+        let pmap = self.space.pmap();
+        // A scan may have taken an older page's entry out and not flushed yet: nobody may read that page once this
+        // write is seen.
+        let settled = || self.chain.layers().len() == 1 || !pmap.pending_beyond(0);
+        match pmap.enter_new(self.vm, self.pin, self.va, leaf, &check) {
+            Ok(_) => {
+                if !settled() {
+                    self.settle();
+                }
+                Step::Done
+            }
+            Err(EnterError::Stale) => Step::Again,
+            Err(_) => self.enter_over(leaf, &check),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settle(&self) {
+        let mut gather = Gather::new();
+        gather.settle(self.space.pmap());
+        gather.finish(self.vm);
+    }
+
+    /// Enters a page that the caller holds busy over whatever is there.
+    #[inline(never)]
+    fn enter_over(&self, leaf: Pte, check: &dyn Fn() -> bool) -> Step {
         let mut gather = Gather::new();
         let mut replace = None;
         loop {
@@ -419,13 +502,11 @@ impl<M: Machine> Attempt<'_, M> {
                 leaf,
                 replace,
                 &mut gather,
-                &check,
+                check,
             );
             let step = match entered {
                 Ok(_) => {
                     if self.chain.layers().len() > 1 {
-                        // A scan may have taken an older page's entry out and not flushed yet: nobody may read that
-                        // page once this write is seen.
                         gather.settle(self.space.pmap());
                     }
                     Step::Done
@@ -443,7 +524,7 @@ impl<M: Machine> Attempt<'_, M> {
     }
 
     /// The page is in the front layer, or deeper and the access is no write.
-    #[inline]
+    #[inline(never)]
     fn resident(&self, found: &Found<'_>) -> Step {
         if found.page.is_hard_busy() {
             return Step::Busy;
@@ -473,7 +554,8 @@ impl<M: Machine> Attempt<'_, M> {
         match entered {
             Ok(Entered::New) => {
                 counts.resident.add(1);
-                if !found.object.is_anon() && !self.write {
+                let around = self.vm.fault_around() > PAGE_SIZE as u64;
+                if around && !found.object.is_anon() && !self.write {
                     self.map_around(found);
                 }
                 Step::Done

@@ -147,6 +147,22 @@ impl<E: Extent> Tree<E> {
         Tree { root }
     }
 
+    /// With an entry more, which overlaps none. Copies one path.
+    #[must_use]
+    pub fn insert(&self, entry: &Arc<E>) -> Tree<E> {
+        Tree {
+            root: insert(&self.root, entry),
+        }
+    }
+
+    /// Without the entry that begins at `start`. Copies one path.
+    #[must_use]
+    pub fn remove(&self, start: u64) -> Tree<E> {
+        Tree {
+            root: remove(&self.root, start),
+        }
+    }
+
     /// The highest `at` such that `at..at + len` is free, lies in `low..high`, and `at % align == phase`.
     ///
     /// `align` is a power of two.
@@ -263,6 +279,28 @@ fn take_first<E: Extent>(n: &Arc<Node<E>>) -> (Arc<E>, Link<E>) {
             let (first, rest) = take_first(l);
             (first, balance(rest, n.entry.clone(), n.right.clone()))
         }
+    }
+}
+
+fn insert<E: Extent>(link: &Link<E>, entry: &Arc<E>) -> Link<E> {
+    let Some(n) = link else {
+        return Some(node(None, entry.clone(), None));
+    };
+    if entry.start() < n.start {
+        balance(insert(&n.left, entry), n.entry.clone(), n.right.clone())
+    } else {
+        balance(n.left.clone(), n.entry.clone(), insert(&n.right, entry))
+    }
+}
+
+fn remove<E: Extent>(link: &Link<E>, start: u64) -> Link<E> {
+    let n = link.as_ref()?;
+    if start < n.start {
+        balance(remove(&n.left, start), n.entry.clone(), n.right.clone())
+    } else if start > n.start {
+        balance(n.left.clone(), n.entry.clone(), remove(&n.right, start))
+    } else {
+        concat(n.left.clone(), n.right.clone())
     }
 }
 
@@ -417,9 +455,17 @@ mod tests {
             } else {
                 rust_alloc::vec![(lo, (lo + hi).div_ceil(2)), ((lo + hi).div_ceil(2), hi)]
             };
-            let new: Vec<_> = new.into_iter().filter(|e| e.0 < e.1).collect();
+            let mut new: Vec<_> = new.into_iter().filter(|e| e.0 < e.1).collect();
+            if seed & 128 == 0 {
+                // One entry only: the path that most changes take.
+                new.truncate(1);
+            }
             let arcs: Vec<_> = new.iter().map(|e| Arc::new(R(e.0, e.1))).collect();
-            tree = tree.replace(lo, hi, &arcs);
+            tree = match (&covered[..], &arcs[..]) {
+                ([], [one]) => tree.insert(one),
+                ([one], []) => tree.remove(one.0),
+                _ => tree.replace(lo, hi, &arcs),
+            };
             model.extend(&new);
             model.sort_unstable();
             check(&tree.root);

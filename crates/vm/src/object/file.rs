@@ -108,7 +108,15 @@ impl Object {
             let pin = ksync::pin();
             let Some(pfn) = self.lookup(index) else {
                 let fresh = Object::zero_page(vm, &pin)?;
-                if self.insert_fresh(vm, &pin, index, fresh, Flags::EMPTY, true)? == Insert::Done {
+                if self.insert_fresh(
+                    vm,
+                    &pin,
+                    (index, self.slot(index)),
+                    fresh,
+                    Flags::EMPTY,
+                    true,
+                )? == Insert::Done
+                {
                     let _woken = vm.pages.get(fresh).downgrade_busy();
                     return Ok(fresh);
                 }

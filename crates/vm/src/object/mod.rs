@@ -25,6 +25,7 @@ use rust_alloc::sync::Arc;
 
 pub(crate) use self::hub::Hub;
 pub use self::hub::{Attachment, ObjectRef, ReverseLock};
+pub(crate) use self::slots::Slot;
 use self::slots::Slots;
 use crate::alloc::{NoMemory, Rights};
 use crate::page::{Flags, PAGE_SHIFT, PAGE_SIZE, Page, Pfn, State, zero_frame};
@@ -115,6 +116,12 @@ impl Object {
         u64::from(index) << PAGE_SHIFT < self.limit.load(SeqCst)
     }
 
+    /// Pages that exist, or may be made: indexes from here on are beyond the end.
+    #[inline]
+    pub(crate) fn pages(&self) -> u64 {
+        self.limit.load(SeqCst).div_ceil(PAGE_SIZE as u64)
+    }
+
     /// Remembers something about the object for [`tag`](Object::tag); the first call counts.
     pub fn set_tag(&self, tag: Arc<dyn Any + Send + Sync>) {
         // A second tag is dropped, as documented.
@@ -130,6 +137,18 @@ impl Object {
     #[inline]
     pub fn lookup(&self, index: u32) -> Option<Pfn> {
         self.slots.get(index)
+    }
+
+    /// The slot of `index`, if there is one yet.
+    #[inline(always)]
+    pub(crate) fn slot(&self, index: u32) -> Option<&Slot> {
+        self.slots.slot(index)
+    }
+
+    /// The slot of `index` and some that follow it, if there are any yet.
+    #[inline(always)]
+    pub(crate) fn slots_from(&self, index: u32) -> Option<&[Slot]> {
+        self.slots.run(index)
     }
 
     /// Whether `page` is still this object's page `index` and nobody is changing that. For a fault's check.
@@ -174,14 +193,28 @@ impl Object {
         pfn: Pfn,
         flags: Flags,
     ) -> Result<Insert, NoMemory> {
-        self.insert_fresh(vm, pin, index, pfn, flags, false)
+        self.insert_fresh(vm, pin, (index, self.slot(index)), pfn, flags, false)
     }
 
+    /// As `insert`, into a slot found before, if there was one.
+    #[inline(always)]
+    pub(crate) fn insert_at<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        place: (u32, Option<&Slot>),
+        pfn: Pfn,
+        flags: Flags,
+    ) -> Result<Insert, NoMemory> {
+        self.insert_fresh(vm, pin, place, pfn, flags, false)
+    }
+
+    #[inline(always)]
     fn insert_fresh<M: Machine>(
         &self,
         vm: &Vm<M>,
         pin: &CpuPin,
-        index: u32,
+        (index, slot): (u32, Option<&Slot>),
         pfn: Pfn,
         flags: Flags,
         beyond: bool,
@@ -196,16 +229,16 @@ impl Object {
             flags.with(Flags::VALID),
         );
         page.set_identity(self.identity(), index);
-        match self.slots.insert(pin, index, pfn) {
-            Ok(true) => {}
-            Ok(false) => {
-                discard(vm, pin, page, pfn);
-                return Ok(Insert::Lost);
-            }
+        let slot = match slot.map_or_else(|| self.slots.make_slot(pin, index), Ok) {
+            Ok(slot) => slot,
             Err(NoMemory) => {
                 discard(vm, pin, page, pfn);
                 return Err(NoMemory);
             }
+        };
+        if !slot.put(pfn) {
+            discard(vm, pin, page, pfn);
+            return Ok(Insert::Lost);
         }
         // Pairs with the fence of a sweep: either it sees the page, or this sees the limit.
         fence(SeqCst);
@@ -217,6 +250,7 @@ impl Object {
     }
 
     /// Takes out a page that the caller holds hard-busy and that nothing maps or reads, and frees it.
+    #[cold]
     pub(crate) fn take_back<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, index: u32, pfn: Pfn) {
         let removed = self.slots.remove(index, pfn);
         debug_assert!(removed, "a hard-busy page left its slot");
@@ -266,26 +300,26 @@ impl Object {
         let pin = ksync::pin();
         let mut freed = [Pfn::NONE; STEP];
         let (mut count, mut at, mut more) = (0, from, None);
-        while let Some((index, pfn)) = self.slots.next(at, last) {
-            if count == STEP {
-                more = Some(index);
-                break;
-            }
-            let page = vm.pages.get(pfn);
-            if page.try_hard_busy() {
-                if page.is(self.identity(), index) && self.slots.remove(index, pfn) {
+        'nodes: while let Some((first, _)) = self.slots.next(at, last) {
+            // Neighbours lie in one node: the tree is walked once for all of them.
+            let run = self.slots.run(first).unwrap_or_default();
+            for (index, slot) in (first..=last).zip(run) {
+                let Some(pfn) = slot.page() else { continue };
+                let page = vm.pages.get(pfn);
+                if count == STEP || !page.try_hard_busy() {
+                    more = Some(index);
+                    break 'nodes;
+                }
+                if page.is(self.identity(), index) && slot.take(pfn) {
                     page.clear_identity();
                     freed[count] = pfn;
                     count += 1;
                 } else {
                     unbusy(vm, page);
                 }
-            } else {
-                more = Some(index);
-                break;
             }
-            match index.checked_add(1) {
-                Some(next) if next <= last => at = next,
+            match first.checked_add(run.len() as u32) {
+                Some(next) if next <= last && next > first => at = next,
                 _ => break,
             }
         }
@@ -364,12 +398,14 @@ impl Drop for Object {
 }
 
 /// Drops hard busy.
+#[inline(always)]
 pub(crate) fn unbusy<M: Machine>(_vm: &Vm<M>, page: &Page) {
     // Nobody sleeps for a page: holders are pinned or about to finish, so waiters doze and look again.
     let _woken = page.hard_unbusy();
 }
 
 /// Frees a hard-busy page that no slot holds.
+#[cold]
 fn discard<M: Machine>(vm: &Vm<M>, pin: &CpuPin, page: &Page, pfn: Pfn) {
     page.clear_identity();
     vm.alloc.free(pin, pfn);

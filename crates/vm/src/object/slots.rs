@@ -26,39 +26,85 @@ const INLINE: usize = 4;
 const EMPTY: u32 = u32::MAX;
 
 /// Set once. Whoever sets it is pinned, so that others wait for a few instructions at most.
-type Link = Once<Box<Node>>;
+type Link = Once<Node>;
 
 enum Node {
-    Inner(Box<[Link]>),
-    Leaf(Box<[AtomicU32]>),
+    Inner(Box<[Link; FAN]>),
+    Leaf(Box<[Slot; FAN]>),
 }
 
 impl Node {
     fn new(height: usize) -> Result<Node, NoMemory> {
         Ok(if height == 0 {
-            let mut slots = Vec::new();
-            slots.try_reserve_exact(FAN).map_err(|_| NoMemory)?;
-            slots.resize_with(FAN, || AtomicU32::new(EMPTY));
-            Node::Leaf(slots.into_boxed_slice())
+            Node::Leaf(filled(Slot::new)?)
         } else {
-            let mut slots = Vec::new();
-            slots.try_reserve_exact(FAN).map_err(|_| NoMemory)?;
-            slots.resize_with(FAN, Link::new);
-            Node::Inner(slots.into_boxed_slice())
+            Node::Inner(filled(Link::new)?)
         })
+    }
+}
+
+/// An array on the heap.
+fn filled<T>(make: fn() -> T) -> Result<Box<[T; FAN]>, NoMemory> {
+    let mut items = Vec::new();
+    items.try_reserve_exact(FAN).map_err(|_| NoMemory)?;
+    items.resize_with(FAN, make);
+    items.into_boxed_slice().try_into().map_err(|_| NoMemory)
+}
+
+/// The place of one page.
+pub(crate) struct Slot(AtomicU32);
+
+impl Slot {
+    fn new() -> Slot {
+        Slot(AtomicU32::new(EMPTY))
+    }
+
+    /// The page in it: a hint, as for [`Object::lookup`](super::Object::lookup).
+    #[inline(always)]
+    pub(crate) fn page(&self) -> Option<Pfn> {
+        match self.0.load(Acquire) {
+            EMPTY => None,
+            n => Some(Pfn(n)),
+        }
+    }
+
+    /// Puts a page in if it is empty. A full barrier either way.
+    #[inline(always)]
+    pub(super) fn put(&self, pfn: Pfn) -> bool {
+        self.0
+            .compare_exchange(EMPTY, pfn.0, SeqCst, Acquire)
+            .is_ok()
+    }
+
+    /// Empties it if it holds `pfn`.
+    #[inline(always)]
+    pub(super) fn take(&self, pfn: Pfn) -> bool {
+        self.0
+            .compare_exchange(pfn.0, EMPTY, AcqRel, Relaxed)
+            .is_ok()
     }
 }
 
 /// The slots of one object.
 pub(super) struct Slots {
-    inline: [AtomicU32; INLINE],
+    inline: [Slot; INLINE],
     roots: [Link; HEIGHTS],
 }
 
+#[inline(always)]
 fn height_of(index: u32) -> usize {
-    ((32 - index.leading_zeros()).div_ceil(DIGIT).max(1) - 1) as usize
+    // Spelt out for the sizes that occur: a division costs more than the rest of a lookup.
+    match index {
+        0..0x40 => 0,
+        0x40..0x1000 => 1,
+        0x1000..0x4_0000 => 2,
+        0x4_0000..0x100_0000 => 3,
+        0x100_0000..0x4000_0000 => 4,
+        _ => 5,
+    }
 }
 
+#[inline(always)]
 fn digit(index: u32, height: usize) -> usize {
     (index >> (DIGIT * height as u32)) as usize & (FAN - 1)
 }
@@ -66,21 +112,28 @@ fn digit(index: u32, height: usize) -> usize {
 impl Slots {
     pub(super) fn new() -> Slots {
         Slots {
-            inline: [const { EMPTY }; INLINE].map(AtomicU32::new),
+            inline: core::array::from_fn(|_| Slot::new()),
             roots: core::array::from_fn(|_| Link::new()),
         }
     }
 
-    #[inline]
-    fn slot(&self, index: u32) -> Option<&AtomicU32> {
-        if let Some(slot) = self.inline.get(index as usize) {
-            return Some(slot);
+    /// The slot of `index`, if the nodes that lead to it are there.
+    #[inline(always)]
+    pub(super) fn slot(&self, index: u32) -> Option<&Slot> {
+        self.run(index)?.first()
+    }
+
+    /// The slot of `index` and those that follow it in its node, if the nodes that lead there are.
+    #[inline(always)]
+    pub(super) fn run(&self, index: u32) -> Option<&[Slot]> {
+        if index < INLINE as u32 {
+            return self.inline.get(index as usize..);
         }
         let mut height = height_of(index);
-        let mut node: &Node = self.roots[height].get()?;
+        let mut node = self.roots[height].get()?;
         loop {
             match node {
-                Node::Leaf(slots) => return slots.get(digit(index, 0)),
+                Node::Leaf(slots) => return slots.get(digit(index, 0)..),
                 Node::Inner(nodes) => node = nodes[digit(index, height)].get()?,
             }
             height -= 1;
@@ -88,7 +141,8 @@ impl Slots {
     }
 
     /// The slot of `index`, with the nodes that lead to it made where missing.
-    fn make_slot(&self, pin: &CpuPin, index: u32) -> Result<&AtomicU32, NoMemory> {
+    #[inline(never)]
+    pub(super) fn make_slot(&self, pin: &CpuPin, index: u32) -> Result<&Slot, NoMemory> {
         if let Some(slot) = self.inline.get(index as usize) {
             return Ok(slot);
         }
@@ -106,24 +160,17 @@ impl Slots {
     /// The page at `index`. A hint until the page is busied and its identity checked.
     #[inline]
     pub(super) fn get(&self, index: u32) -> Option<Pfn> {
-        match self.slot(index)?.load(Acquire) {
-            EMPTY => None,
-            n => Some(Pfn(n)),
-        }
+        self.slot(index)?.page()
     }
 
     /// Puts a page into an empty slot; `Ok(false)` if the slot was taken. A full barrier either way.
     pub(super) fn insert(&self, pin: &CpuPin, index: u32, pfn: Pfn) -> Result<bool, NoMemory> {
-        Ok(self
-            .make_slot(pin, index)?
-            .compare_exchange(EMPTY, pfn.0, SeqCst, Acquire)
-            .is_ok())
+        Ok(self.make_slot(pin, index)?.put(pfn))
     }
 
     /// Empties the slot if it holds `pfn`.
     pub(super) fn remove(&self, index: u32, pfn: Pfn) -> bool {
-        self.slot(index)
-            .is_some_and(|s| s.compare_exchange(pfn.0, EMPTY, AcqRel, Relaxed).is_ok())
+        self.slot(index).is_some_and(|slot| slot.take(pfn))
     }
 
     /// Number of pages, counted slot by slot.
@@ -162,7 +209,7 @@ fn made<'a>(_pin: &CpuPin, slot: &'a Link, height: usize) -> Result<&'a Node, No
         return Ok(node);
     }
     // Another CPU may be faster; then its node serves.
-    drop(slot.set(Box::new(Node::new(height)?)));
+    drop(slot.set(Node::new(height)?));
     loop {
         if let Some(node) = slot.get() {
             return Ok(node);
@@ -171,16 +218,16 @@ fn made<'a>(_pin: &CpuPin, slot: &'a Link, height: usize) -> Result<&'a Node, No
     }
 }
 
-fn count_resident(slots: &[AtomicU32]) -> u64 {
+fn count_resident(slots: &[Slot]) -> u64 {
     slots
         .iter()
-        .map(|s| u64::from(s.load(Relaxed) != EMPTY))
+        .map(|slot| u64::from(slot.page().is_some()))
         .sum()
 }
 
 fn count(node: &Node) -> u64 {
     match node {
-        Node::Leaf(slots) => count_resident(slots),
+        Node::Leaf(slots) => count_resident(&slots[..]),
         Node::Inner(nodes) => nodes.iter().filter_map(Once::get).map(|n| count(n)).sum(),
     }
 }
@@ -194,9 +241,8 @@ fn scan(node: &Node, height: usize, at: u32) -> Result<(u32, Pfn), u64> {
         let behind = base + (d as u64 + 1) * span;
         match node {
             Node::Leaf(slots) => {
-                let n = slots[d].load(Acquire);
-                if n != EMPTY {
-                    return Ok(((base + d as u64) as u32, Pfn(n)));
+                if let Some(pfn) = slots[d].page() {
+                    return Ok(((base + d as u64) as u32, pfn));
                 }
             }
             Node::Inner(nodes) => {

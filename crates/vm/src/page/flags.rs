@@ -92,6 +92,12 @@ impl Page {
             && self.flags.fetch_or(flags.0, AcqRel) & flags.0 != flags.0
     }
 
+    /// Sets flags that the caller has seen not to be set. A full barrier.
+    #[inline]
+    pub(crate) fn add_flag(&self, flags: Flags) {
+        self.flags.fetch_or(flags.0, AcqRel);
+    }
+
     /// Clears flags; writes only if that changes something. Returns whether it did, so that exactly one of several
     /// callers sees a flag go.
     pub fn clear_flag(&self, flags: Flags) -> bool {

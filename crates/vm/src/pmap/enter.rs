@@ -48,6 +48,35 @@ impl From<NoMemory> for EnterError {
 pub const AROUND: usize = 16;
 
 impl Pmap {
+    /// Enters a leaf into an empty slot, for a page that the caller holds busy. `check` is as for
+    /// [`enter`](Pmap::enter), which serves slots that are not empty.
+    ///
+    /// # Errors
+    ///
+    /// All of [`EnterError`] but `Retry`; `Occupied` for any entry that is there. Nothing has changed then.
+    #[inline(always)]
+    pub fn enter_new<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        va: u64,
+        leaf: Pte,
+        check: impl FnOnce() -> bool,
+    ) -> Result<Entered, EnterError> {
+        let (table, _guard) = self.locked_leaf(vm, pin, va, leaf.is_writable())?;
+        if !check() {
+            return Err(EnterError::Stale);
+        }
+        let at = slot(va, 1);
+        let old = table.get(at);
+        if !old.is_empty() {
+            return Err(EnterError::Occupied(old));
+        }
+        table.grow(at);
+        table.fill(at, leaf);
+        Ok(Entered::New)
+    }
+
     /// Enters a leaf for a page that the caller holds busy, so that no scan can be after it.
     ///
     /// `check` runs under the lock of the table, just before the entry is filled: it says whether the map entry still
@@ -184,7 +213,7 @@ impl Pmap {
 
     /// Enters leaves for up to [`AROUND`] neighbouring pages found without locks, in one hold of the table's lock and
     /// with one fence. `leaf(n)` gives the entry for `va + n` pages, if there is a page; occupied slots are left
-    /// alone. `identity(n)` is as for [`enter_resident`](Pmap::enter_resident). The range must lie in one table and
+    /// alone. `identity(n, frame)` is as for [`enter_resident`](Pmap::enter_resident). The range must lie in one table and
     /// its entries are read-only, or else the levels above must have been opened by an enter before. Returns the
     /// number entered.
     ///
@@ -203,7 +232,7 @@ impl Pmap {
         count: usize,
         check: impl FnOnce() -> bool,
         mut leaf: impl FnMut(usize) -> Option<Pte>,
-        mut identity: impl FnMut(usize) -> bool,
+        mut identity: impl FnMut(usize, Pfn) -> bool,
     ) -> Result<usize, EnterError> {
         let first = slot(va, 1);
         debug_assert!(count <= AROUND && first + count <= ENTRIES);
@@ -212,22 +241,26 @@ impl Pmap {
         if !check() {
             return Err(EnterError::Stale);
         }
-        let mut leaves = [Pte::EMPTY; AROUND];
-        for (n, place) in leaves.iter_mut().enumerate().take(count) {
+        // All are counted at once, and those that come to nothing taken back in the end.
+        table.grow_many(first, count);
+        let (mut leaves, mut claimed) = ([(0, Pte::EMPTY); AROUND], 0);
+        for n in 0..count {
             if table.get(first + n).is_empty()
                 && let Some(pte) = leaf(n)
             {
-                claim(&table, first + n, pte);
-                *place = pte;
+                table.fill(first + n, pte.claimed());
+                leaves[claimed % AROUND] = (n, pte);
+                claimed += 1;
             }
         }
         fence(SeqCst);
         let mut entered = 0;
-        for (n, &pte) in leaves.iter().enumerate().take(count) {
-            if !pte.is_empty() && settle(&table, first + n, pte, identity(n)) {
+        for &(n, pte) in &leaves[..claimed.min(AROUND)] {
+            if settle(&table, first + n, pte, identity(n, pte.pfn())) {
                 entered += 1;
             }
         }
+        table.shrink((count - claimed) as u32);
         Ok(entered)
     }
 }

@@ -168,6 +168,20 @@ impl<'a> Table<'a> {
         }
     }
 
+    /// As [`grow`](Table::grow), for `count` neighbours; those that are not filled are to be taken back by
+    /// [`shrink`](Table::shrink).
+    pub fn grow_many(&self, first: usize, count: usize) {
+        debug_assert!(count > 0 && first + count <= ENTRIES);
+        let part = self.part();
+        part.live.fetch_add(count as u32, Relaxed);
+        let (low, high) = (first / GROUP, (first + count - 1) / GROUP);
+        let bits = (!0_u64 << low) & (!0 >> (63 - high));
+        let groups = part.groups.load(Relaxed);
+        if groups & bits != bits {
+            part.groups.store(groups | bits, Relaxed);
+        }
+    }
+
     /// Counts `n` entries less, after they were emptied. Returns whether the table may be empty: to be checked again
     /// under the locks by who wants to unlink it.
     pub fn shrink(&self, n: u32) -> bool {

@@ -23,7 +23,7 @@ pub(super) struct Leaf<'a> {
 
 impl Pmap {
     /// Walks to the level-1 table of `va`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn walk<'a, M: Machine>(
         &self,
         vm: &'a Vm<M>,
@@ -82,8 +82,29 @@ impl Pmap {
     }
 
     /// The level-1 table of `va`, locked and alive, made if it is missing. For a `write`, all levels above allow it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn locked_leaf<'a, M: Machine>(
+        &self,
+        vm: &'a Vm<M>,
+        pin: &'a CpuPin,
+        va: u64,
+        write: bool,
+    ) -> Result<(Table<'a>, ksync::RawSpinGuard<'a, LeafLock>), EnterError> {
+        if let Some(leaf) = self.walk(vm, pin, va)
+            && (leaf.writable || !write)
+        {
+            let guard = leaf.table.lock_leaf();
+            if !leaf.table.is_dead() {
+                return Ok((leaf.table, guard));
+            }
+        }
+        self.locked_leaf_slow(vm, pin, va, write)
+    }
+
+    /// As `locked_leaf`, where a table is missing or protected.
+    #[cold]
+    #[inline(never)]
+    fn locked_leaf_slow<'a, M: Machine>(
         &self,
         vm: &'a Vm<M>,
         pin: &'a CpuPin,

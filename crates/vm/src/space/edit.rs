@@ -179,7 +179,7 @@ impl<'s> Locked<'s> {
         mut middle: impl FnMut(&Arc<MapEntry>, EntryArgs) -> Option<Arc<MapEntry>>,
     ) -> Result<Edit, VmError> {
         let old = self.overlapping(start, end);
-        let mut new = Vec::with_capacity(old.len() + 2);
+        let mut new = Vec::new();
         if self.state.tree.len() + 2 > MAX_ENTRIES {
             return Err(VmError::NoMemory);
         }
@@ -220,10 +220,11 @@ impl<'s> Locked<'s> {
             entry.kill();
         }
         self.state.pages = self.state.pages + pages(&edit.new) - pages(&edit.old);
-        let tree = if self.state.tree.is_empty() {
-            Tree::from_sorted(&edit.new)
-        } else {
-            self.state.tree.replace(edit.start, edit.end, &edit.new)
+        let tree = match (&edit.old[..], &edit.new[..]) {
+            ([], [one]) => self.state.tree.insert(one),
+            ([one], []) => self.state.tree.remove(one.start()),
+            _ if self.state.tree.is_empty() => Tree::from_sorted(&edit.new),
+            _ => self.state.tree.replace(edit.start, edit.end, &edit.new),
         };
         self.set_tree(vm, tree);
     }
@@ -295,7 +296,7 @@ impl<'s> Locked<'s> {
     /// Joins what can be one at the bounds in `start..=end`.
     pub(super) fn merge_between<M: Machine>(&mut self, vm: &Vm<M>, start: u64, end: u64) {
         let mut at = start;
-        while at <= end {
+        while at < end {
             self.merge_at(vm, at);
             match self.find(at) {
                 Some(entry) => at = entry.end(),
@@ -307,18 +308,15 @@ impl<'s> Locked<'s> {
 
     /// Joins the entries at `at`, if they can be one.
     fn merge_at<M: Machine>(&mut self, vm: &Vm<M>, at: u64) {
-        let (Some(left), Some(right)) =
-            (at.checked_sub(1).and_then(|p| self.find(p)), self.find(at))
-        else {
+        let before = at.checked_sub(1).and_then(|p| self.find(p));
+        let Some(left) = before.filter(|left| left.end() == at) else {
             return;
         };
-        if left.end() != at || right.start() != at {
+        let Some(right) = self.find(at) else { return };
+        let Some(donor) = donor(left, right) else {
             return;
-        }
+        };
         let (left, right) = (left.clone(), right.clone());
-        let Some(donor) = donor(&left, &right) else {
-            return;
-        };
         let args = EntryArgs {
             start: left.start(),
             end: right.end(),

@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use alloc::sync::Arc;
 use ksync::{CpuPin, IrqSpin, Once, PerCpu};
 
-use super::thread::{State, Thread};
+use super::thread::{State, Thread, flag};
 use super::{ids, lock, time, timer};
 use crate::arch;
 
@@ -48,8 +48,6 @@ pub(super) struct Cpu {
     /// The thread that the present switch leaves, and why.  Own CPU, preemption off.
     leaving: AtomicU32,
     leaving_why: AtomicU32,
-    /// A tick has passed since retired memory was looked after.  Own CPU.
-    reclaim: AtomicBool,
     /// Its idle thread.  Set once.
     idle_thread: Once<Arc<Thread>>,
     /// Counted events.  Own CPU.
@@ -95,7 +93,6 @@ pub(super) fn init(ncpus: usize) {
             running_vt: AtomicU64::new(0),
             leaving: AtomicU32::new(0),
             leaving_why: AtomicU32::new(0),
-            reclaim: AtomicBool::new(false),
             idle_thread: Once::new(),
             stats: CpuStats::default(),
         })
@@ -219,25 +216,19 @@ pub(super) fn interrupt() -> CpuPin {
     pin
 }
 
-/// Whether this CPU has retired memory to look after, before it enters user mode.
-#[inline]
-pub(super) fn reclaim_due() -> bool {
-    cpus().get(&ksync::pin()).reclaim.load(Ordering::Relaxed)
-}
-
 /// Frees what this CPU retired long enough ago, and empties its caches if memory is wanted.  Interrupts are on.
 pub(super) fn reclaim() {
+    super::current().clear(flag::RECLAIM);
     let mut pin = ksync::pin();
-    cpus().of(pin.cpu()).reclaim.store(false, Ordering::Relaxed);
     super::epoch().reclaim_all(&mut pin);
     crate::mm::poll(&pin);
 }
 
-/// Has this CPU look after retired memory before it next enters user mode.  Preemption is off.
+/// Has the current thread look after this CPU's retired memory before it next enters user mode; the next tick
+/// asks the thread that runs then.
 pub fn reclaim_soon() {
-    if let Some(cpus) = CPUS.get() {
-        let pin = ksync::pin();
-        cpus.get(&pin).reclaim.store(true, Ordering::Relaxed);
+    if let Some(me) = arch::current::try_current() {
+        me.set(flag::RECLAIM);
     }
 }
 
@@ -272,7 +263,7 @@ fn tick(pin: &CpuPin, from_user: bool) {
     if first.is_some_and(|first| first <= queue::bucket(vt)) {
         arch::preempt::set_need_resched();
     }
-    c.reclaim.store(true, Ordering::Relaxed);
+    me.set(flag::RECLAIM);
     if pin.cpu() == 0 {
         loadavg::sample(now);
     }

@@ -65,7 +65,7 @@ pub fn before_user_return(frame: &mut UserFrame) {
         if arch::preempt::need_resched() {
             sched::preempt_check();
         }
-        if sched::reclaim_due() {
+        if me.has(flag::RECLAIM) {
             arch::irq::enable();
             sched::reclaim();
             arch::irq::disable();

@@ -189,9 +189,21 @@ impl Thread {
     /// Whether something wants the thread out of an interruptible sleep.
     #[inline]
     pub fn signal_pending(&self) -> bool {
+        self.unblocked_signal() || self.has(flag::KILLED | flag::ATTENTION)
+    }
+
+    #[inline]
+    fn unblocked_signal(&self) -> bool {
         let bits = self.pending.bits() | self.process.pending.bits();
         bits & !self.blocked.load(Ordering::Relaxed) != 0
-            || self.has(flag::KILLED | flag::ATTENTION)
+    }
+
+    /// Whether something must be done before the thread enters user mode: a superset of
+    /// [`signal_pending`](Thread::signal_pending), and as cheap.
+    #[inline]
+    pub(super) fn has_work(&self) -> bool {
+        self.has(flag::KILLED | flag::ATTENTION | flag::RESTORE_MASK | flag::RECLAIM)
+            || self.unblocked_signal()
     }
 
     /// Whether the thread is to die.
