@@ -144,13 +144,20 @@ impl Group {
         true
     }
 
-    /// Takes `p` off, and ends the group with its last member.
-    pub(super) fn leave(&self, pin: &CpuPin, p: &Process) {
-        let s = &self.shards[p.group_shard.load(Ordering::Relaxed) as usize];
-        let left = Self::take_off(pin, s, &mut s.members.lock(), p);
+    /// Takes `p` off, and ends the group with its last member; false if setpgid has moved `p` since the caller looked.
+    pub(super) fn leave(&self, pin: &CpuPin, p: &Process) -> bool {
+        let shard = p.group_shard.load(Ordering::Relaxed);
+        let s = &self.shards[shard as usize];
+        let mut members = s.members.lock();
+        if p.pgid() != self.pgid() || p.group_shard.load(Ordering::Relaxed) != shard {
+            return false;
+        }
+        let left = Self::take_off(pin, s, &mut members, p);
+        drop(members);
         if left == 0 && self.looks_empty() {
             self.close();
         }
+        true
     }
 
     fn take_off(pin: &CpuPin, s: &Shard, members: &mut Members, p: &Process) -> u32 {
@@ -284,8 +291,8 @@ pub enum GroupError {
     Executed,
 }
 
-/// Moves `p` to `group`; false, and nothing done, if the group has just ended.  The caller holds
-/// the lock of moves, so no other thread holds two groups' locks.
+/// Moves `p` to `group`; false, and nothing done, if the group has just ended or `p` was just reaped.  The caller
+/// holds the lock of moves, so no other thread holds two groups' locks.
 fn move_to(pin: &CpuPin, p: &Process, group: &Group) -> bool {
     let old = ids::group(pin, p.pgid());
     if old.is_some_and(|old| old.pgid() == group.pgid()) {
@@ -300,7 +307,12 @@ fn move_to(pin: &CpuPin, p: &Process, group: &Group) -> bool {
         }
         if let Some(old) = old {
             let s = &old.shards[p.group_shard.load(Ordering::Relaxed) as usize];
-            emptied = Group::take_off(pin, s, &mut s.members.lock_nested(), p) == 0;
+            let mut left = s.members.lock_nested();
+            // Whoever reaps it says so first, and finds it here or there.
+            if p.is_reaped() {
+                return false;
+            }
+            emptied = Group::take_off(pin, s, &mut left, p) == 0;
         }
         members.list.push_back(pin, p.pid());
         to.len.fetch_add(1, Ordering::SeqCst);
@@ -320,13 +332,11 @@ fn move_to(pin: &CpuPin, p: &Process, group: &Group) -> bool {
     true
 }
 
-/// setpgid(2).
+/// setpgid(2). A zombie can still be moved: a shell sets its child's group whether or not the child has ended.
 pub fn setpgid(pid: u32, pgid: u32) -> Result<(), GroupError> {
     use super::process::flag;
     let me = super::current_process();
-    let p = ids::find_process(pid)
-        .filter(|p| p.is_alive())
-        .ok_or(GroupError::NoProcess)?;
+    let p = ids::find_process(pid).ok_or(GroupError::NoProcess)?;
     if p.pid() != me.pid() {
         if p.ppid() != me.pid() {
             return Err(GroupError::NoProcess);
@@ -343,6 +353,9 @@ pub fn setpgid(pid: u32, pgid: u32) -> Result<(), GroupError> {
     }
     let _one_at_a_time = MOVES.lock();
     loop {
+        if p.is_reaped() {
+            return Err(GroupError::NoProcess);
+        }
         let target = match ids::find_group(pgid) {
             Some(group) if group.session.sid() == me.sid() => group,
             None if pgid == p.pid() => {
@@ -354,7 +367,7 @@ pub fn setpgid(pid: u32, pgid: u32) -> Result<(), GroupError> {
         if move_to(&ksync::pin(), &p, &target) {
             return Ok(());
         }
-        // The group ends at this moment; soon its number leads nowhere.
+        // The group ends at this moment, and soon its number leads nowhere; or the process does.
         super::sched::yield_now();
     }
 }

@@ -321,6 +321,11 @@ impl Process {
         self.life.load(Ordering::Acquire) == Life::Alive as u8
     }
 
+    /// Whether its status has been taken: it is about to leave the tables.
+    pub fn is_reaped(&self) -> bool {
+        self.life.load(Ordering::SeqCst) == Life::Reaped as u8
+    }
+
     /// Whether all its threads have gone.
     pub fn is_zombie(&self) -> bool {
         !self.is_alive()

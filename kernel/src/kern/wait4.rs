@@ -266,8 +266,10 @@ fn finish(s: &State, child: &Arc<Process>) -> Look {
 pub(super) fn release(p: &Process) {
     let pin = ksync::pin();
     p.life.store(Life::Reaped as u8, Ordering::SeqCst);
-    if let Some(group) = ids::group(&pin, p.pgid()) {
-        group.leave(&pin, p);
+    while let Some(group) = ids::group(&pin, p.pgid()) {
+        if group.leave(&pin, p) {
+            break;
+        }
     }
     ids::withdraw_process(p);
 }

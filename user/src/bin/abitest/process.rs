@@ -56,6 +56,14 @@ tests! { "process";
         if pid == 0 { sys::exit(0); }
         fails!(sc!(SYS_wait4, pid, 8, 0, 0), EFAULT);
     }
+    setpgid_moves_a_zombie {
+        let pid = ok!(sys::fork());
+        if pid == 0 { sys::exit(6); }
+        ok!(sc!(SYS_waitid, libc::P_PID, pid, 0, libc::WEXITED | libc::WNOWAIT, 0));
+        ok!(sc!(SYS_setpgid, pid, pid));
+        is!(ok!(sys::wait(-(pid as i64), 0)), (pid, 6 << 8));
+        fails!(sc!(SYS_setpgid, pid, pid), ESRCH);
+    }
     wait4_by_process_group {
         let pid = ok!(sys::fork());
         if pid == 0 { sys::exit(5); }
