@@ -147,10 +147,18 @@ impl Unpacker {
             };
             let entry = &name[..len];
             let made = self.entry(&header, entry, &mut reader).map_err(archive)?;
-            made.map_err(|error| UnpackError::Entry {
-                name: String::from_utf8_lossy(entry).into_owned(),
-                error,
-            })?;
+            match made {
+                Ok(()) => {}
+                // As Linux does with a name whose directory the archive does not bring.
+                Err(FsError::NotFound) => {
+                    let name = String::from_utf8_lossy(entry);
+                    crate::kprintln!("initramfs: left out {name}: its directory is not there");
+                }
+                Err(error) => {
+                    let name = String::from_utf8_lossy(entry).into_owned();
+                    return Err(UnpackError::Entry { name, error });
+                }
+            }
         }
     }
 

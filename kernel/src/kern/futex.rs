@@ -281,7 +281,9 @@ pub fn requeue(
     loop {
         let (i, j) = (bucket_index(&kf), bucket_index(&kt));
         let waiting = bucket(i).lock().waiters.len();
-        grow(j, bucket(j).lock().waiters.len() + waiting);
+        let there = bucket(j).lock().waiters.len();
+        // Not before: `grow` takes the lock itself.
+        grow(j, there + waiting);
         let pin = ksync::pin();
         // Lower index first; the second of the same class is nested on purpose.
         let (mut first, mut second) = (bucket(i.min(j)).lock(), None);

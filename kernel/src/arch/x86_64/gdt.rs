@@ -27,7 +27,9 @@ impl Gdt {
             0,
             0x00af_9b00_0000_ffff, // 0x10 kernel code
             0x00cf_9300_0000_ffff, // 0x18 kernel data
-            0x00cf_fb00_0000_ffff, // 0x20 user 32-bit code: only a base for sysret
+            // 0x20, the base that sysret counts from, must stay empty: sysret reads no descriptor, and with 32-bit user
+            // code a program could enter the kernel by the 32-bit `syscall`, for which there is no entry.
+            0,
             0x00cf_f300_0000_ffff, // 0x28 user data
             0x00af_fb00_0000_ffff, // 0x30 user code
             0,

@@ -43,6 +43,16 @@ tests! { "futex";
         holds!(soon(|| { woken.set(woken.get() + sc!(SYS_futex, word, libc::FUTEX_WAKE, 1).unwrap_or(0)); woken.get() == 2 }));
         for pid in pids { is!(ok!(sys::wait(pid as i64, 0)), (pid, 0)); }
     }
+    requeue_wakes_one_and_moves_the_rest {
+        let (from, to) = { let at = ok!(shared_page()); (at, at + 64) };
+        is!(ok!(sc!(SYS_futex, from, libc::FUTEX_CMP_REQUEUE, 1, 1, to, 0)), 0);
+        fails!(sc!(SYS_futex, from, libc::FUTEX_CMP_REQUEUE, 1, 1, to, 5), EAGAIN);
+        let pids = [ok!(sleeper(from, libc::FUTEX_WAIT, 0)), ok!(sleeper(from, libc::FUTEX_WAIT, 0))];
+        let seen = std::cell::Cell::new(0);
+        holds!(soon(|| { seen.set(seen.get() + sc!(SYS_futex, from, libc::FUTEX_CMP_REQUEUE, 1 - seen.get().min(1), 1, to, 0).unwrap_or(0)); seen.get() == 2 }));
+        holds!(soon(|| sc!(SYS_futex, to, libc::FUTEX_WAKE, 1) == Ok(1)));
+        for pid in pids { is!(ok!(sys::wait(pid as i64, 0)), (pid, 0)); }
+    }
     bitsets_choose_whom_to_wake {
         let word = ok!(shared_page());
         let one = ok!(sleeper(word, libc::FUTEX_WAIT_BITSET, 1));
