@@ -375,11 +375,11 @@ impl Model {
         if !allowed {
             return Err(FaultError::Denied);
         }
-        if let (None, Source::File { file, index }) = (page.own, page.source) {
+        if let Source::File { file, index } = page.source {
             if !self.files[file].has(index) {
                 return Err(FaultError::Bus);
             }
-            if access == Access::Write && !page.shared {
+            if access == Access::Write && !page.shared && page.own.is_none() {
                 // From now on the file may change, or shrink, without a trace here.
                 let copy = std::array::from_fn(|word| self.load(space, at, word));
                 self.space(space).pages.get_mut(&at).expect("mapped").own = Some(copy);

@@ -386,6 +386,25 @@ fn truncation_reaches_every_mapping() {
 }
 
 #[test]
+fn truncation_cuts_private_copies_off() {
+    let lab = Lab::new();
+    let file = lab.file(&[1, 2, 3]);
+    let p = lab.program();
+    p.space
+        .map(&lab.vm, &of(&file, 0, 3, EntryFlags::EMPTY))
+        .unwrap();
+    p.run(|p| {
+        (0..3).for_each(|n| p.write(AT + n * PAGE, 30 + n).unwrap());
+        file.truncate(&lab.vm, 2 * PAGE);
+        assert_eq!(p.read(AT + PAGE), Ok(31));
+        assert_eq!(p.read(AT + 2 * PAGE), Err(FaultError::Bus));
+        assert_eq!(p.write(AT + 2 * PAGE, 1), Err(FaultError::Bus));
+    });
+    drop(p);
+    file.release(&lab.vm);
+}
+
+#[test]
 fn a_file_outlives_its_name_while_it_is_mapped() {
     let lab = Lab::new();
     let file = lab.file(&[5]);

@@ -145,15 +145,13 @@ impl Model {
             return Err(FaultError::Denied);
         }
         match cell.what {
-            What::Private {
-                own: Some(word), ..
-            } => Ok(word),
+            // A file that shrinks cuts its private copies off.
             What::Private {
                 file: Some((file, at)),
-                ..
-            }
-            | What::File(file, at) => self.file_word(file, at),
-            What::Private { .. } => Ok(0),
+                own,
+            } => self.file_word(file, at).map(|word| own.unwrap_or(word)),
+            What::File(file, at) => self.file_word(file, at),
+            What::Private { file: None, own } => Ok(own.unwrap_or(0)),
             What::Memory(number, at) => Ok(self.memory.get(&(number, at)).copied().unwrap_or(0)),
         }
     }

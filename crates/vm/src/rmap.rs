@@ -36,6 +36,15 @@ pub trait ReverseMap: Default + Send + Sync + 'static {
     fn remove(&self, pmap: &Arc<Pmap>, start: u64, end: u64);
     /// Calls `visit` for each address at which the page may be mapped.
     fn scan(&self, object: &Object, index: u32, visit: &mut dyn FnMut(&Pmap, u64));
+    /// Calls `visit` for each address at which a mapping shows page `index` of a file, itself or a private copy.
+    fn scan_shown(&self, object: &Object, index: u32, visit: &mut dyn FnMut(&Pmap, u64)) {
+        let _: ControlFlow<()> = hub_of(object).scan(|place| {
+            if let Some(va) = place.address(index) {
+                visit(place.pmap(), va);
+            }
+            ControlFlow::Continue(())
+        });
+    }
 }
 
 #[cfg(not(feature = "naive-rmap"))]
@@ -77,6 +86,10 @@ impl ReverseMap for ByBacking {
     #[inline(always)]
     fn remove(&self, _: &Arc<Pmap>, _: u64, _: u64) {}
 
+    fn scan_shown(&self, object: &Object, index: u32, visit: &mut dyn FnMut(&Pmap, u64)) {
+        self.scan(object, index, visit);
+    }
+
     fn scan(&self, object: &Object, index: u32, visit: &mut dyn FnMut(&Pmap, u64)) {
         let (blind, mut count) = (self.blind.load(Relaxed), 0_u32);
         let _: ControlFlow<()> = hub_of(object).scan(|place| {
@@ -114,6 +127,24 @@ pub fn remove_all<M: Machine>(
         page.clear_flag(Flags::MAPPED | Flags::MULTI | Flags::WRITEABLE);
     }
     removed
+}
+
+/// The index just behind the highest one of a file that any mapping shows.
+pub(crate) fn mapped_end(object: &Object) -> u32 {
+    let mut end = 0;
+    let _: ControlFlow<()> = hub_of(object).scan(|place| {
+        end = end.max(place.index_end());
+        ControlFlow::Continue(())
+    });
+    end
+}
+
+/// Takes out whatever is mapped where mappings show page `index` of a file: private copies, which the page's own scan
+/// does not know. Flushed on return. A page's dirty mark was set when it was mapped writable.
+pub(crate) fn remove_copies<M: Machine>(vm: &Vm<M>, object: &Object, index: u32) {
+    vm.rmap.scan_shown(object, index, &mut |pmap, va| {
+        pmap.scan_remove_any(vm, &ksync::pin(), va);
+    });
 }
 
 /// Makes every entry of the page read-only and takes its dirty bits over. Conditions as for [`remove_all`].
@@ -307,5 +338,8 @@ mod faulty {
                 }
             });
         }
+
+        // Must not repair what a scan has left out.
+        fn scan_shown(&self, _: &Object, _: u32, _: &mut dyn FnMut(&Pmap, u64)) {}
     }
 }

@@ -36,6 +36,15 @@ impl Place {
         (self.start <= at && at < self.end).then_some(at)
     }
 
+    /// The index just behind the highest one that may be mapped here.
+    pub(crate) fn index_end(&self) -> u32 {
+        let (first, last) = (self.start, self.end - 1);
+        self.relation
+            .index(first)
+            .max(self.relation.index(last))
+            .saturating_add(1)
+    }
+
     /// Whose tables.
     pub fn pmap(&self) -> &Arc<Pmap> {
         &self.pmap

@@ -186,7 +186,10 @@ impl Space {
             let slot = object.slot(index);
             if let Some(pfn) = slot.and_then(Slot::page) {
                 // Pages beyond the end of a file may linger for a moment.
-                if !object.has_index(index) {
+                // Private copies stay behind when their file shrinks.
+                if !object.has_index(index)
+                    || depth < chain.layers().len() - 1 && cut_off(chain, pin, va)
+                {
                     return Step::Fail(FaultError::Bus);
                 }
                 let found = Found {
@@ -588,6 +591,14 @@ impl<M: Machine> Attempt<'_, M> {
         let _woken = found.page.soft_unbusy();
         step
     }
+}
+
+/// Whether `va` lies beyond the end of the file that the mapping was made of.
+pub(crate) fn cut_off(chain: &Chain, pin: &CpuPin, va: u64) -> bool {
+    chain.terminal_file().is_some_and(|file| {
+        file.object(pin)
+            .is_some_and(|object| !object.has_index(file.index(va)))
+    })
 }
 
 /// Whether a protection allows an access. A page that can be written or executed can be read.

@@ -157,7 +157,8 @@ impl Object {
         Ok(())
     }
 
-    /// Sets the size. What lies beyond a smaller one is unmapped everywhere and freed; accesses there end in `Bus`.
+    /// Sets the size. What lies beyond a smaller one is unmapped everywhere and freed; accesses there end in `Bus`, also
+    /// where a private mapping has a copy. A private copy whose fault is on its way may stay mapped.
     pub fn truncate<M: Machine>(&self, vm: &Vm<M>, size: u64) {
         debug_assert!(self.kind == Kind::File);
         let size = size.min(MAX_SIZE);
@@ -169,6 +170,11 @@ impl Object {
         let first = size.div_ceil(PAGE_SIZE as u64);
         if let Ok(first) = u32::try_from(first) {
             self.remove_mapped(vm, first, u32::MAX);
+            // Private copies go out of the tables too, and a fault does not bring them back: see `Space::fault`.
+            let behind = old.div_ceil(PAGE_SIZE as u64).min(u64::from(u32::MAX)) as u32;
+            for index in first..rmap::mapped_end(self).min(behind) {
+                rmap::remove_copies(vm, self, index);
+            }
         }
         if size < old {
             self.zero_part(

@@ -53,11 +53,18 @@ impl Pmap {
         pfn: Pfn,
         _gather: &mut Gather<'_>,
     ) -> Scan {
-        let found = self.scan(vm, pin, va, pfn, |_| Pte::EMPTY);
+        let found = self.scan(vm, pin, va, Some(pfn), |_| Pte::EMPTY);
         if found != Scan::Absent {
             vm.pmaps.counts(pin).scan_removed.add(1);
         }
         found
+    }
+
+    /// Takes the entry of `va` out whatever it maps. The pmap being a cache, nothing is lost but the time of a fault.
+    pub(crate) fn scan_remove_any<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, va: u64) {
+        if self.scan(vm, pin, va, None, |_| Pte::EMPTY) != Scan::Absent {
+            vm.pmaps.counts(pin).scan_removed.add(1);
+        }
     }
 
     /// Clears W and D in the entry of `va` if it maps `pfn`: before its contents are written out. Conditions as for
@@ -70,7 +77,7 @@ impl Pmap {
         pfn: Pfn,
         _gather: &mut Gather<'_>,
     ) -> Scan {
-        self.scan(vm, pin, va, pfn, |pte| {
+        self.scan(vm, pin, va, Some(pfn), |pte| {
             pte.without(Pte::W | Pte::D | Pte::CLAIMED)
         })
     }
@@ -95,7 +102,8 @@ impl Pmap {
             || table.get(at).pfn() == pfn)
     }
 
-    /// Replaces the entry by what `change` makes of it, if it is live and carries `pfn`; removes it if it is a claim.
+    /// Replaces the entry by what `change` makes of it, if it is live and carries `pfn`, or any frame if that is `None`;
+    /// removes it if it is a claim.
     ///
     /// It flushes before it returns, inside the pmap's pending count: a removal of the range that finds the entry gone
     /// already must not return before no CPU can use it.
@@ -104,7 +112,7 @@ impl Pmap {
         vm: &Vm<M>,
         pin: &CpuPin,
         va: u64,
-        pfn: Pfn,
+        pfn: Option<Pfn>,
         change: impl Fn(Pte) -> Pte,
     ) -> Scan {
         self.raise_pending();
@@ -130,7 +138,7 @@ impl Pmap {
         vm: &Vm<M>,
         pin: &CpuPin,
         va: u64,
-        pfn: Pfn,
+        pfn: Option<Pfn>,
         change: impl Fn(Pte) -> Pte,
     ) -> (Scan, bool) {
         let Some(Leaf { table, .. }) = self.walk(vm, pin, va) else {
@@ -139,7 +147,7 @@ impl Pmap {
         let at = slot(va, 1);
         loop {
             let pte = table.get(at);
-            if pte.is_empty() || pte.pfn() != pfn {
+            if pte.is_empty() || pfn.is_some_and(|pfn| pte.pfn() != pfn) {
                 return (Scan::Absent, false);
             }
             if !pte.is_present() && pte.any(Pte::BUSY) {

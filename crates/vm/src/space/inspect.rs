@@ -7,7 +7,7 @@ use rust_alloc::vec::Vec;
 
 use super::mmap::range_end;
 use super::{Space, VmError};
-use crate::fault::{Access, FaultError, allows};
+use crate::fault::{Access, FaultError, allows, cut_off};
 use crate::map::{EntryArgs, EntryFlags, Extent, MapEntry};
 use crate::object::{Kind, ObjectRef};
 use crate::page::{Flags, PAGE_SHIFT, PAGE_SIZE, Pfn, read_frame, write_frame};
@@ -293,7 +293,11 @@ impl Space {
         if state.is_dead() || !allows(entry.prot(), access) || (write && state.needs_copy()) {
             return None;
         }
-        for (depth, layer) in entry.chain(&pin)?.layers().iter().enumerate() {
+        let chain = entry.chain(&pin)?;
+        if chain.layers().len() > 1 && cut_off(chain, &pin, va) {
+            return None;
+        }
+        for (depth, layer) in chain.layers().iter().enumerate() {
             let (object, index) = (layer.object(&pin)?, layer.index(va));
             let Some(pfn) = object.lookup(index) else {
                 continue;
