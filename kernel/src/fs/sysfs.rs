@@ -99,14 +99,28 @@ type Files = &'static [(&'static str, fn(usize, &mut Text))];
 const CPU: Entries = &[(
     "topology",
     &[
+        ("core_cpus", |i, t| mask(t, core::iter::once(i))),
         ("core_cpus_list", |i, t| put!(t, "{i}\n")),
         ("core_id", |i, t| put!(t, "{i}\n")),
-        ("core_siblings_list", |i, t| put!(t, "{i}\n")),
+        ("core_siblings", |i, t| mask(t, package(i))),
+        ("core_siblings_list", package_list),
+        ("package_cpus", |i, t| mask(t, package(i))),
+        ("package_cpus_list", package_list),
         ("physical_package_id", |i, t| put!(t, "{}\n", cpu::node(i))),
         ("thread_siblings", |i, t| mask(t, core::iter::once(i))),
         ("thread_siblings_list", |i, t| put!(t, "{i}\n")),
     ],
 )];
+
+/// The CPUs of CPU `i`'s package: a node is taken for one.
+fn package(i: usize) -> impl Iterator<Item = usize> {
+    (0..cpu::count()).filter(move |&c| cpu::node(c) == cpu::node(i))
+}
+
+fn package_list(i: usize, out: &mut Text) {
+    put_list(out, package(i));
+    out.push(b"\n");
+}
 
 const NODE: Entries = &[(
     "",
@@ -203,7 +217,7 @@ fn distance(node: usize, out: &mut Text) {
 }
 
 fn node_meminfo(node: usize, out: &mut Text) {
-    let (total, free) = mm::vm().alloc.domain_pages(node);
+    let (free, total) = mm::vm().alloc.domain_pages(node);
     for (name, pages) in [
         ("MemTotal:", total),
         ("MemFree:", free),

@@ -8,6 +8,7 @@ use abi::raw::general as nr;
 
 use super::fsutil::{Caller, at, fault, file, user_path};
 use super::{Args, Handler};
+use crate::fs::error::FsError;
 use crate::fs::mount::{self, FsKind, Path, flag};
 use crate::fs::walk::Want;
 use crate::fs::{procfs, setup, sysfs, tmpfs};
@@ -169,7 +170,12 @@ fn umount(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::EAGAIN);
     }
     // A working directory in the mount holds it; `place` itself is one more reference.
-    mount::detach(&place.mount, 1, flags & DETACH != 0)?;
+    let detach = || mount::detach(&place.mount, 1, flags & DETACH != 0);
+    if detach() == Err(FsError::Busy) {
+        // Old tables and mounts that have just gone may hold it until readers have left them.
+        crate::fs::epoch().drain();
+        detach()?;
+    }
     Ok(0)
 }
 

@@ -18,6 +18,8 @@ use crate::put;
 pub const ROOT: Tree = &[
     ("cmdline", Fixed::File(cmdline)),
     ("cpuinfo", Fixed::File(cpuinfo)),
+    ("devices", Fixed::File(devices)),
+    ("diskstats", Fixed::File(nothing)),
     ("filesystems", Fixed::File(filesystems)),
     ("interrupts", Fixed::File(interrupts)),
     ("loadavg", Fixed::File(loadavg)),
@@ -60,9 +62,12 @@ fn cpuinfo(out: &mut Text) -> Result<()> {
         put!(out, "\nmodel name\t: ");
         out.push(brand.as_ref().map_or("unknown", |b| b.as_str()).as_bytes());
         put!(out, "\ncpu MHz\t\t: {}.{:03}\n", mhz / 1000, mhz % 1000);
+        // As sysfs has it: a node is a package of cores without siblings.
+        let (node, all) = (cpu::node(i), 0..cpu::count());
+        let cores = all.filter(|&c| cpu::node(c) == node).count();
         put!(
             out,
-            "physical id\t: {i}\nsiblings\t: 1\ncore id\t\t: {i}\ncpu cores\t: 1\n"
+            "physical id\t: {node}\nsiblings\t: {cores}\ncore id\t\t: {i}\ncpu cores\t: {cores}\n"
         );
         put!(
             out,
@@ -73,6 +78,11 @@ fn cpuinfo(out: &mut Text) -> Result<()> {
             " syscall nx lm\naddress sizes\t: 46 bits physical, 48 bits virtual\n\n"
         );
     }
+    Ok(())
+}
+
+fn devices(out: &mut Text) -> Result<()> {
+    out.push(b"Character devices:\n  1 mem\n  4 ttyS\n  5 /dev/tty\n  5 /dev/console\n\nBlock devices:\n");
     Ok(())
 }
 
