@@ -14,6 +14,7 @@ mod dev;
 mod fs;
 #[cfg(target_os = "none")]
 mod kern;
+mod klog;
 #[cfg(target_os = "none")]
 mod mm;
 #[cfg(target_os = "none")]

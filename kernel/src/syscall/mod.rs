@@ -19,6 +19,8 @@ pub mod fsutil;
 pub mod futex;
 pub mod ids;
 pub mod ioctl;
+pub mod klog;
+pub mod mempolicy;
 pub mod mm;
 pub mod mount;
 pub mod path;
@@ -85,6 +87,8 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
     futex::HANDLERS,
     ids::HANDLERS,
     ioctl::HANDLERS,
+    klog::HANDLERS,
+    mempolicy::HANDLERS,
     mm::HANDLERS,
     mount::HANDLERS,
     path::HANDLERS,

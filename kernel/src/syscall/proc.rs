@@ -31,6 +31,7 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_vfork, |a| {
         make(a, u64::from(nr::CLONE_VM | nr::CLONE_VFORK))
     }),
+    (nr::__NR_unshare, unshare),
     (nr::__NR_execve, execve),
     (nr::__NR_exit, |a| exit::exit_thread(a.uint(0) & 0xff)),
     (nr::__NR_exit_group, |a| exit::exit_group(a.uint(0))),
@@ -80,6 +81,35 @@ fn make(a: &mut Args, flags: u64) -> Result<u64, Errno> {
         ..CloneArgs::default()
     };
     Ok(fork::clone(&args, a.frame)?.into())
+}
+
+/// unshare(2) of descriptors and of root, directory and mask. Namespaces there are none, so they are unknown flags, as
+/// on a Linux built without them.
+fn unshare(a: &mut Args) -> Result<u64, Errno> {
+    const ALONE: u64 = (nr::CLONE_THREAD | nr::CLONE_SIGHAND | nr::CLONE_VM) as u64;
+    const FILES: u64 = nr::CLONE_FILES as u64;
+    const FS: u64 = nr::CLONE_FS as u64;
+    let flags = a.get(0);
+    if flags & !(ALONE | FILES | FS | u64::from(nr::CLONE_SYSVSEM)) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let me = current();
+    let p = me.process();
+    // Threads of a process have tables and directories in common here, so none can have its own.
+    if flags & (ALONE | FILES | FS) != 0 && p.thread_count() > 1 {
+        return Err(Errno::EINVAL);
+    }
+    if flags & FILES != 0
+        && let Some(files) = p.files()
+    {
+        drop(p.set_files(Some(files.fork()?)));
+    }
+    if flags & FS != 0
+        && let Some(fs) = p.fs()
+    {
+        drop(p.set_fs(Some(fs.fork())));
+    }
+    Ok(0)
 }
 
 /// Linux's MAX_ARG_STRLEN: the longest argument.

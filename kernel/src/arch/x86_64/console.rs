@@ -113,6 +113,7 @@ struct Line {
 impl Line {
     fn flush(&mut self) {
         write_bytes(&self.bytes[..self.used]);
+        crate::klog::append(&self.bytes[..self.used]);
         self.used = 0;
     }
 
@@ -144,6 +145,7 @@ pub fn print(args: fmt::Arguments<'_>, end: &str) {
         bytes: [0; 160],
         used: 0,
     };
+    crate::klog::begin(time::stamp_ns());
     // Formatting into `Line` cannot fail; a failing `Display` merely cuts its own message short.
     let _ = line.write_fmt(args);
     let _ = line.write_str(end);

@@ -38,6 +38,17 @@ pub fn now_ns() -> u64 {
     ns
 }
 
+/// Nanoseconds since boot for the log: 0 before the clock is known, and at any time of the boot.
+pub(super) fn stamp_ns() -> u64 {
+    match TSC_AT_ZERO.load(Ordering::Relaxed) {
+        0 => 0,
+        zero => {
+            let ticks = tsc().saturating_sub(zero);
+            ((u128::from(ticks) * u128::from(NS_PER_TICK.load(Ordering::Relaxed))) >> 32) as u64
+        }
+    }
+}
+
 /// Nanoseconds since 1970 when [`now_ns`] was zero, as the real-time clock said then (whole seconds).
 pub fn boot_realtime_ns() -> u64 {
     REALTIME_AT_ZERO.load(Ordering::Relaxed)
