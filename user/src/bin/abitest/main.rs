@@ -11,9 +11,11 @@ mod fault;
 mod files;
 mod futex;
 mod mm;
+mod names;
 mod pipes;
 mod process;
 mod signals;
+mod system;
 mod time;
 
 use harness::{Test, Verdict};
@@ -27,6 +29,8 @@ const SUBJECTS: &[&[Test]] = &[
     futex::TESTS,
     files::TESTS,
     dirs::TESTS,
+    names::TESTS,
+    system::TESTS,
     time::TESTS,
 ];
 

@@ -1,0 +1,272 @@
+//! The system and its terminal: mounts, terminal requests, the log, policies.
+
+use crate::harness::*;
+use user::sys;
+
+/// Moves a child into a place of its own and runs `f` there as somebody else.
+fn as_nobody(f: impl FnOnce() -> i32) -> Result<i32, String> {
+    in_child(|| {
+        let _ = sc!(SYS_setresuid, 65534, 65534, 65534);
+        f()
+    })
+}
+
+fn mount(kind: &str, at: &str, flags: u64, options: &str) -> Result<u64, i32> {
+    sc!(
+        SYS_mount,
+        path("none"),
+        path(at),
+        path(kind),
+        flags,
+        path(options)
+    )
+}
+
+fn umount(at: &str, flags: i32) -> Result<u64, i32> {
+    sc!(SYS_umount2, path(at), flags)
+}
+
+/// A directory to mount on, where this process may mount.
+fn mount_point() -> Result<String, String> {
+    // Elsewhere mounts are kept out of other processes' sight; a system without namespaces says no.
+    if sc!(SYS_unshare, libc::CLONE_NEWNS).is_ok() {
+        let private = (libc::MS_REC | libc::MS_PRIVATE) as u64;
+        let _ = sc!(SYS_mount, 0, path("/"), 0, private, 0);
+    }
+    let at = format!("{}/m", scratch());
+    std::fs::create_dir_all(&at).map_err(|e| e.to_string())?;
+    match mount("tmpfs", &at, 0, "") {
+        Ok(_) => Ok(at),
+        Err(libc::EPERM) => Err("skip: no leave to mount".into()),
+        Err(errno) => Err(format!("mount: {}", errno_name(errno))),
+    }
+}
+
+/// A terminal: one of a pair where there are pairs, else the console.
+fn terminal() -> Result<i32, String> {
+    let _ = sys::on_signal(libc::SIGTTOU, libc::SIG_IGN, 0);
+    let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK;
+    if let Ok(master) = sys::open("/dev/ptmx", flags, 0) {
+        let _ = sc!(SYS_ioctl, master, libc::TIOCSPTLCK, &raw const ZERO);
+        if let Ok(fd) = sc!(SYS_ioctl, master, 0x5441, flags) {
+            return Ok(fd as i32);
+        }
+    }
+    sys::open("/dev/console", flags, 0).map_err(|e| format!("skip: no terminal: {}", errno_name(e)))
+}
+
+static ZERO: i32 = 0;
+/// Words of the kernel's termios: four of flags, then the control characters.
+type Termios = [u32; 9];
+
+fn attributes(fd: i32) -> Result<Termios, i32> {
+    let mut buf = [0; 9];
+    sc!(SYS_ioctl, fd, libc::TCGETS, buf.as_mut_ptr())?;
+    Ok(buf)
+}
+
+tests! { "system";
+    mount_shows_and_hides {
+        let at = mount_point()?;
+        std::fs::write(format!("{at}/f"), b"x").map_err(|e| e.to_string())?;
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        holds!(mounts.lines().any(|line| line.split(' ').nth(1) == Some(&at)));
+        ok!(umount(&at, 0));
+        holds!(!std::path::Path::new(&format!("{at}/f")).exists());
+        fails!(umount(&at, 0), EINVAL);
+    }
+    mount_errors {
+        let at = mount_point()?;
+        fails!(mount("nosuchfs", &at, 0, ""), ENODEV);
+        fails!(mount("tmpfs", &format!("{at}/none"), 0, ""), ENOENT);
+        ok!(sys::open(&format!("{at}/f"), libc::O_CREAT | libc::O_WRONLY, 0o600).and_then(sys::close));
+        fails!(mount("tmpfs", &format!("{at}/f"), 0, ""), ENOTDIR);
+        fails!(mount("tmpfs", &at, 0, "mode=9"), EINVAL);
+        fails!(sc!(SYS_mount, 0, 8, 0, 0, 0), EFAULT);
+        fails!(umount(&format!("{at}/none"), 0), ENOENT);
+        fails!(umount(&format!("{at}/f"), 0), EINVAL);
+        fails!(umount(&at, 0x100), EINVAL);
+        fails!(umount(&at, libc::MNT_EXPIRE | libc::MNT_FORCE), EINVAL);
+        is!(as_nobody(|| i32::from(mount("tmpfs", &at, 0, "") != Err(libc::EPERM)))?, 0);
+        is!(as_nobody(|| i32::from(umount(&at, 0) != Err(libc::EPERM)))?, 0);
+        ok!(umount(&at, 0));
+    }
+    a_busy_mount_stays_unless_detached {
+        let at = mount_point()?;
+        let fd = ok!(sys::open(&format!("{at}/f"), libc::O_CREAT | libc::O_RDWR, 0o600));
+        fails!(umount(&at, 0), EBUSY);
+        ok!(umount(&at, libc::MNT_DETACH));
+        is!(ok!(sys::write(fd, b"still there")), 11);
+        holds!(!std::path::Path::new(&format!("{at}/f")).exists());
+    }
+    read_only_mounts {
+        let at = mount_point()?;
+        let create = |name: &str| sys::open(&format!("{at}/{name}"), libc::O_CREAT | libc::O_WRONLY, 0o600);
+        ok!(create("f").and_then(sys::close));
+        ok!(sc!(SYS_mount, 0, path(&at), 0, libc::MS_REMOUNT | libc::MS_RDONLY, 0));
+        fails!(create("g"), EROFS);
+        fails!(create("f"), EROFS);
+        fails!(sc!(SYS_mkdir, path(&format!("{at}/d")), 0o700), EROFS);
+        fails!(sc!(SYS_unlink, path(&format!("{at}/f"))), EROFS);
+        fails!(sc!(SYS_rename, path(&format!("{at}/f")), path(&format!("{at}/h"))), EROFS);
+        fails!(sc!(SYS_chmod, path(&format!("{at}/f")), 0o644), EROFS);
+        fails!(sc!(SYS_truncate, path(&format!("{at}/f")), 0), EROFS);
+        fails!(sc!(SYS_access, path(&format!("{at}/f")), libc::W_OK), EROFS);
+        ok!(sc!(SYS_mount, 0, path(&at), 0, libc::MS_REMOUNT, 0));
+        ok!(create("g").and_then(sys::close));
+        ok!(umount(&at, 0));
+    }
+    bind_mounts_show_the_same_files {
+        let at = mount_point()?;
+        for dir in ["a", "b"] { ok!(sc!(SYS_mkdir, path(&format!("{at}/{dir}")), 0o755)); }
+        ok!(sc!(SYS_mount, path(&format!("{at}/a")), path(&format!("{at}/b")), 0, libc::MS_BIND, 0));
+        std::fs::write(format!("{at}/b/f"), b"same").map_err(|e| e.to_string())?;
+        is!(std::fs::read(format!("{at}/a/f")).unwrap_or_default(), b"same");
+        fails!(sc!(SYS_link, path(&format!("{at}/a/f")), path(&format!("{at}/b/g"))), EXDEV);
+        fails!(sc!(SYS_rename, path(&format!("{at}/a/f")), path(&format!("{at}/b/g"))), EXDEV);
+        fails!(sc!(SYS_rmdir, path(&format!("{at}/b"))), EBUSY);
+        ok!(umount(&format!("{at}/b"), 0));
+        fails!(sc!(SYS_mount, path("/none"), path(&format!("{at}/b")), 0, libc::MS_BIND, 0), ENOENT);
+        ok!(umount(&at, 0));
+    }
+    terminal_attributes {
+        let fd = terminal()?;
+        let old = ok!(attributes(fd));
+        let mut new = old;
+        new[3] ^= libc::ECHO;
+        for request in [libc::TCSETS, libc::TCSETSW, libc::TCSETSF] {
+            ok!(sc!(SYS_ioctl, fd, request, new.as_ptr()));
+            is!(ok!(attributes(fd))[3], new[3]);
+            ok!(sc!(SYS_ioctl, fd, request, old.as_ptr()));
+            is!(ok!(attributes(fd)), old);
+        }
+        fails!(sc!(SYS_ioctl, fd, libc::TCGETS, 8), EFAULT);
+        fails!(sc!(SYS_ioctl, fd, libc::TCSETS, 8), EFAULT);
+        fails!(sc!(SYS_ioctl, fd, 0x54ff, 0), ENOTTY | EINVAL);
+    }
+    terminal_size_and_queues {
+        let fd = terminal()?;
+        let (mut old, mut now) = ([0u16; 4], [0u16; 4]);
+        ok!(sc!(SYS_ioctl, fd, libc::TIOCGWINSZ, old.as_mut_ptr()));
+        ok!(sc!(SYS_ioctl, fd, libc::TIOCSWINSZ, [50u16, 132, 0, 0].as_ptr()));
+        ok!(sc!(SYS_ioctl, fd, libc::TIOCGWINSZ, now.as_mut_ptr()));
+        is!(now, [50, 132, 0, 0]);
+        ok!(sc!(SYS_ioctl, fd, libc::TIOCSWINSZ, old.as_ptr()));
+        let mut n = -1i32;
+        ok!(sc!(SYS_ioctl, fd, libc::FIONREAD, &raw mut n));
+        is!(n, 0);
+        ok!(sc!(SYS_ioctl, fd, libc::TIOCOUTQ, &raw mut n));
+        fails!(sc!(SYS_ioctl, fd, libc::TIOCGWINSZ, 8), EFAULT);
+    }
+    what_is_no_terminal {
+        let file = file_with(b"x")?;
+        let (from, _to) = ok!(sys::pipe(0));
+        for fd in [file, from, ok!(sys::open("/dev/null", 0, 0)), ok!(sys::open("/", 0, 0))] {
+            fails!(attributes(fd), ENOTTY);
+            fails!(sc!(SYS_ioctl, fd, libc::TIOCGWINSZ, [0u16; 4].as_mut_ptr()), ENOTTY);
+            fails!(sc!(SYS_ioctl, fd, libc::TIOCGPGRP, [0i32; 1].as_mut_ptr()), ENOTTY);
+        }
+        fails!(attributes(9999), EBADF);
+    }
+    dev_tty_takes_a_terminal {
+        is!(in_child(|| {
+            let _ = sc!(SYS_setsid);
+            let missing = sys::open("/dev/tty", libc::O_RDWR, 0) == Err(libc::ENXIO);
+            i32::from(!missing)
+        })?, 0);
+    }
+    log_requests {
+        holds!(ok!(sc!(SYS_syslog, 10, 0, 0)) > 0);
+        let mut buf = vec![0u8; 4096];
+        fails!(sc!(SYS_syslog, 3, 0, 100), EINVAL);
+        fails!(sc!(SYS_syslog, 3, buf.as_mut_ptr(), -1i64), EINVAL);
+        is!(ok!(sc!(SYS_syslog, 3, buf.as_mut_ptr(), 0)), 0);
+        fails!(sc!(SYS_syslog, 99, 0, 0), EINVAL);
+        fails!(sc!(SYS_syslog, 8, 0, 99), EINVAL);
+        let n = ok!(sc!(SYS_syslog, 3, buf.as_mut_ptr(), 4096)) as usize;
+        holds!(n > 0 && n <= 4096 && buf[0] == b'<' && buf[n - 1] == b'\n');
+        is!(as_nobody(|| i32::from(sc!(SYS_syslog, 5, 0, 0) != Err(libc::EPERM)))?, 0);
+    }
+    unshare_gives_an_own_table {
+        ok!(sc!(SYS_unshare, 0));
+        let fd = ok!(sys::open("/dev/null", 0, 0));
+        ok!(sc!(SYS_unshare, libc::CLONE_FILES | libc::CLONE_FS));
+        ok!(sc!(SYS_fcntl, fd, libc::F_GETFD));
+        fails!(sc!(SYS_unshare, libc::CLONE_PARENT), EINVAL);
+    }
+    memory_policy {
+        let (mut mode, mut mask) = (9i32, [0u64; 16]);
+        ok!(sc!(SYS_get_mempolicy, &raw mut mode, mask.as_mut_ptr(), 1024, 0, 0));
+        is!((mode, mask[0]), (0, 0));
+        ok!(sc!(SYS_get_mempolicy, &raw mut mode, mask.as_mut_ptr(), 1024, 0, 4));
+        holds!(mask[0] & 1 == 1);
+        fails!(sc!(SYS_get_mempolicy, &raw mut mode, 0, 0, 0, 8), EINVAL);
+        fails!(sc!(SYS_get_mempolicy, &raw mut mode, 0, 0, 4096, 0), EINVAL);
+        fails!(sc!(SYS_get_mempolicy, &raw mut mode, 0, 0, 8, 2), EFAULT);
+        ok!(sc!(SYS_set_mempolicy, 0, 0, 0));
+        fails!(sc!(SYS_set_mempolicy, 0, [1u64].as_ptr(), 65), EINVAL);
+        fails!(sc!(SYS_set_mempolicy, 99, 0, 0), EINVAL);
+    }
+    priorities_of_transfers {
+        ok!(sc!(SYS_ioprio_get, 1, 0));
+        fails!(sc!(SYS_ioprio_get, 99, 0), EINVAL);
+        fails!(sc!(SYS_ioprio_get, 1, 4_000_000), ESRCH);
+    }
+    cpu_time_is_limited {
+        let busy = |limit: [u64; 2]| in_child(|| {
+            let _ = sys::default_signal(libc::SIGXCPU);
+            let _ = sc!(SYS_prlimit64, 0, libc::RLIMIT_CPU, limit.as_ptr(), 0);
+            loop { std::hint::spin_loop(); }
+        });
+        is!(busy([1, 5])? & 0x7f, libc::SIGXCPU);
+        let both = busy([1, 1])? & 0x7f;
+        holds!(both == libc::SIGKILL || both == libc::SIGXCPU);
+    }
+    process_switches {
+        for (set, get) in [(libc::PR_SET_DUMPABLE, libc::PR_GET_DUMPABLE), (libc::PR_SET_KEEPCAPS, libc::PR_GET_KEEPCAPS)] {
+            for on in [0, 1, 0] {
+                ok!(sc!(SYS_prctl, set, on, 0, 0, 0));
+                is!(ok!(sc!(SYS_prctl, get, 0, 0, 0, 0)), on);
+            }
+            fails!(sc!(SYS_prctl, set, 7, 0, 0, 0), EINVAL);
+        }
+        let mut signal = 0i32;
+        ok!(sc!(SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGUSR1, 0, 0, 0));
+        ok!(sc!(SYS_prctl, libc::PR_GET_PDEATHSIG, &raw mut signal, 0, 0, 0));
+        is!(signal, libc::SIGUSR1);
+        fails!(sc!(SYS_prctl, libc::PR_SET_PDEATHSIG, 99, 0, 0, 0), EINVAL);
+        fails!(sc!(SYS_prctl, 9999, 0, 0, 0, 0), EINVAL);
+    }
+    host_name {
+        let nobody = as_nobody(|| i32::from(sc!(SYS_sethostname, path("x"), 1) != Err(libc::EPERM)))?;
+        is!(nobody, 0);
+        fails!(sc!(SYS_sethostname, path("x"), 65), EINVAL);
+        fails!(sc!(SYS_sethostname, 8, 5), EFAULT);
+    }
+    scheduling_policies {
+        is!(ok!(sc!(SYS_sched_getscheduler, 0)), 0);
+        ok!(sc!(SYS_sched_setscheduler, 0, libc::SCHED_BATCH, [0i32].as_ptr()));
+        is!(ok!(sc!(SYS_sched_getscheduler, 0)), libc::SCHED_BATCH as u64);
+        fails!(sc!(SYS_sched_setscheduler, 0, libc::SCHED_OTHER, [5i32].as_ptr()), EINVAL);
+        fails!(sc!(SYS_sched_setscheduler, 0, 99, [0i32].as_ptr()), EINVAL);
+        fails!(sc!(SYS_sched_setscheduler, 0, 0, 8), EFAULT);
+        fails!(sc!(SYS_sched_getscheduler, -1i64), EINVAL);
+        fails!(sc!(SYS_sched_getscheduler, 4_000_000), ESRCH);
+        is!([ok!(sc!(SYS_sched_get_priority_min, 1)), ok!(sc!(SYS_sched_get_priority_max, 1))], [1, 99]);
+        fails!(sc!(SYS_sched_get_priority_max, 99), EINVAL);
+        let (mut cpu, mut node) = (99u32, 99u32);
+        ok!(sc!(SYS_getcpu, &raw mut cpu, &raw mut node, 0));
+        holds!(sys::cpus().contains(&(cpu as usize)) && node < 64);
+    }
+    nice_values {
+        // The kernel's answer is 20 less the nice value.
+        is!(ok!(sc!(SYS_getpriority, 0, 0)), 20);
+        ok!(sc!(SYS_setpriority, 0, 0, 5));
+        is!(ok!(sc!(SYS_getpriority, 0, 0)), 15);
+        ok!(sc!(SYS_setpriority, 0, 0, 100));
+        is!(ok!(sc!(SYS_getpriority, 0, 0)), 1);
+        fails!(sc!(SYS_getpriority, 9, 0), EINVAL);
+        fails!(sc!(SYS_getpriority, 0, 4_000_000), ESRCH);
+        is!(as_nobody(|| i32::from(sc!(SYS_setpriority, 0, 0, 0) != Err(libc::EACCES)))?, 0);
+    }
+}
