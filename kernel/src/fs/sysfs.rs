@@ -55,10 +55,16 @@ const SYSTEM: Tree = &[
 const KERNEL: Tree = &[
     (
         "debug",
-        Fixed::Dir(&[(
-            "fault_around_bytes",
-            Fixed::Setting(fault_around, set_fault_around),
-        )]),
+        Fixed::Dir(&[
+            (
+                "fail_page_alloc",
+                Fixed::Dir(&[("interval", Fixed::Setting(failures, set_failures))]),
+            ),
+            (
+                "fault_around_bytes",
+                Fixed::Setting(fault_around, set_fault_around),
+            ),
+        ]),
     ),
     (
         "mm",
@@ -239,6 +245,17 @@ fn set_fault_around(data: &[u8]) -> Result<()> {
         return Err(FsError::Invalid);
     }
     mm::vm().set_fault_around(bytes);
+    Ok(())
+}
+
+fn failures(out: &mut Text) -> Result<()> {
+    put!(out, "{}\n", mm::vm().alloc.injector_period());
+    Ok(())
+}
+
+fn set_failures(data: &[u8]) -> Result<()> {
+    let text = core::str::from_utf8(data).map_err(|_| FsError::Invalid)?;
+    mm::fail_allocations(text.trim().parse().map_err(|_| FsError::Invalid)?);
     Ok(())
 }
 

@@ -30,6 +30,10 @@ pub fn relieve(tries: u32, _from_user: bool) -> bool {
     if me.kill_pending() || tries > TRIES {
         return false;
     }
+    if tries == 0 && !vm().alloc.low_memory() {
+        // It was not for want of memory, or others have freed some meanwhile.
+        return true;
+    }
     if tries > 0 {
         free_what_waits();
     }

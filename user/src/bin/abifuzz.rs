@@ -8,8 +8,7 @@
 
 use user::sys;
 
-const USAGE: &str =
-    "usage: abifuzz [--seed S] [--rounds N] [--round R] [--calls N] [--each] [--elf]";
+const USAGE: &str = "usage: abifuzz [--seed S] [--rounds N] [--round R] [--calls N] [--failalloc N] [--each] [--elf]";
 
 /// Left out: they end or stop the machine or the caller, set its clock, or load code into the kernel.
 const LEFT_OUT: &[i64] = &[
@@ -248,7 +247,8 @@ fn healthy() -> Result<(), String> {
             let right = (base..base + 64 * PAGE)
                 .step_by(PAGE as usize)
                 .all(|at| sys::peek64(at) == at);
-            let _ = sys::write(to, &[u8::from(right)]);
+            // The parent waits for this byte, whatever memory is like.
+            while sys::write(to, &[u8::from(right)]) == Err(libc::ENOMEM) {}
             sys::exit(17)
         }
         pid => {
@@ -311,6 +311,18 @@ enum Kind {
     Elf,
 }
 
+/// Where the kernel is told how often an allocation is to fail that may; 0 for never.
+const FAILURES: &str = "/sys/kernel/debug/fail_page_alloc/interval";
+
+/// Lets each `interval`-th allocation fail, or none, where the kernel can do that.
+fn fail_allocations(interval: u64) {
+    let text = interval.to_string();
+    let told = (0..PATIENCE).any(|_| std::fs::write(FAILURES, &text).is_ok());
+    if !told && interval > 0 {
+        println!("abifuzz: {FAILURES} is not there");
+    }
+}
+
 /// Times that something is tried again that failed for want of memory, as it may where memory is short, or where the
 /// kernel makes allocations fail.
 const PATIENCE: usize = 200;
@@ -345,7 +357,7 @@ fn healthy_at_last() -> Result<(), String> {
 
 fn main() {
     let (mut seed, mut rounds, mut first, mut count) = (sys::now_ns() % 1_000_000, 40, 0, 2000);
-    let (mut kind, mut programs) = (Kind::Any, Vec::new());
+    let (mut kind, mut programs, mut fail_every) = (Kind::Any, Vec::new(), 0);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
@@ -377,6 +389,7 @@ fn main() {
             "--rounds" => rounds = value,
             "--round" => (first, rounds) = (value, 1),
             "--calls" => count = value,
+            "--failalloc" => fail_every = value,
             _ => {
                 eprintln!("{USAGE}");
                 sys::exit(2)
@@ -387,6 +400,7 @@ fn main() {
     let shared = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
     let made = sys::mmap(0, PAGE, libc::PROT_READ | libc::PROT_WRITE, shared, -1, 0)
         .expect("a shared page");
+    fail_allocations(fail_every);
     for round in first..first + rounds {
         match patient_fork() {
             Ok(0) => {
@@ -407,6 +421,7 @@ fn main() {
             sys::exit(1);
         }
     }
+    fail_allocations(0);
     println!(
         "abifuzz: {} calls made, the kernel is well",
         sys::peek64(made)

@@ -29,6 +29,10 @@ impl Injector {
         self.period.store(period, Relaxed);
     }
 
+    pub(super) fn period(&self) -> u32 {
+        self.period.load(Relaxed)
+    }
+
     /// Counts a request of the calling CPU and decides its fate.
     pub(super) fn fails(&self, count: &InjectorCount) -> bool {
         let period = self.period.load(Relaxed);

@@ -241,6 +241,11 @@ impl PageAllocator {
         }
     }
 
+    /// What [`set_injector`](PageAllocator::set_injector) was told last; 0 for off.
+    pub fn injector_period(&self) -> u32 {
+        self.injector.period()
+    }
+
     /// Whether the injector fails a request now; for admission checks made before memory is needed.
     pub fn inject(&self, pin: &CpuPin) -> bool {
         self.injected(self.cpus.get(pin), Rights::User)

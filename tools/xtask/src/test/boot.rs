@@ -267,14 +267,18 @@ fn run_one(bench: &Bench, boot: &Boot) -> Result<Result<(), String>> {
     let options = format!("{check} {} {}", spec.options, on.options());
     let append = qemu::append(spec.run.as_deref(), options.trim());
     let kernel = &bench.kernels[&(on.profile() == Profile::Debug)];
-    let mut command = qemu::command(
-        &machine,
-        kernel,
-        &bench.images[&spec.packages],
-        &append,
-        Serial::Output,
-    );
     let log = log_path(bench, boot);
+    let mut image = bench.images[&spec.packages].clone();
+    if spec.cut_image > 0 {
+        let whole = image;
+        image = log.with_extension("cpio");
+        fs::copy(&whole, &image)?;
+        fs::File::options()
+            .write(true)
+            .open(&image)?
+            .set_len(spec.cut_image)?;
+    }
+    let mut command = qemu::command(&machine, kernel, &image, &append, Serial::Output);
     let create = |path: &Path| {
         fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))
     };

@@ -40,6 +40,9 @@ pub struct Spec {
     /// Options on the kernel's command line.
     #[serde(default)]
     pub options: String,
+    /// The image's first so many bytes are all that the machine gets; 0: the whole image.
+    #[serde(default)]
+    pub cut_image: u64,
     /// Packages besides the default ones.
     #[serde(default)]
     pub packages: Vec<String>,
