@@ -273,14 +273,19 @@ impl Slab {
                 // Neighbours in time are often neighbours in a slab: each slab is looked up once for a run of them.
                 let base = machine.frame(slab).as_ptr().addr();
                 let bytes = PAGE_SIZE << pages.get(slab).order();
-                let inside = |object: &&*mut u8| object.addr().wrapping_sub(base) < bytes;
-                let (here, others) = rest.split_at(rest.iter().take_while(inside).count());
-                let places = here.iter().map(|object| class.place(object.addr() - base));
+                let mut taken = 0;
+                let places = rest.iter().map_while(|object| {
+                    let offset = object.addr().wrapping_sub(base);
+                    (offset < bytes).then(|| {
+                        taken += 1;
+                        class.place(offset)
+                    })
+                });
                 if let Some(slab) = depot.put(pages, class, slab, places) {
                     surplus[surpluses] = slab;
                     surpluses += 1;
                 }
-                rest = others;
+                rest = &rest[taken..];
                 let Some(&next) = rest.first() else { break };
                 slab = find(machine, pages, class, next).slab;
                 if pages.get(slab).domain() != domain {
