@@ -12,6 +12,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// A block: the address of its first instruction, and its number of instructions.
 pub type Block = (u64, u32);
 
+/// What a phase, named by case and number, ran: each block with its executions.
+pub type PhaseBlocks = ((u16, u8), Vec<(Block, u64)>);
+
 #[derive(Default)]
 struct Tables {
     counters: HashMap<Block, &'static AtomicU64>,
@@ -66,7 +69,7 @@ impl Profile {
     }
 
     /// Case and phase, and each block that ran in it with its executions, by address.
-    pub fn phases(&self) -> Vec<((u16, u8), Vec<(Block, u64)>)> {
+    pub fn phases(&self) -> Vec<PhaseBlocks> {
         let sorted = |blocks: &HashMap<Block, u64>| {
             let mut blocks: Vec<_> = blocks.iter().map(|(&b, &n)| (b, n)).collect();
             blocks.sort_unstable();

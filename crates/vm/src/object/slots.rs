@@ -176,7 +176,7 @@ impl Slots {
     /// Number of pages, counted slot by slot.
     pub(super) fn count(&self) -> u64 {
         let roots = self.roots.iter().filter_map(Once::get);
-        count_resident(&self.inline) + roots.map(|node| count(node)).sum::<u64>()
+        count_resident(&self.inline) + roots.map(count).sum::<u64>()
     }
 
     /// The first resident index in `from..=last`, with its page.
@@ -228,7 +228,7 @@ fn count_resident(slots: &[Slot]) -> u64 {
 fn count(node: &Node) -> u64 {
     match node {
         Node::Leaf(slots) => count_resident(&slots[..]),
-        Node::Inner(nodes) => nodes.iter().filter_map(Once::get).map(|n| count(n)).sum(),
+        Node::Inner(nodes) => nodes.iter().filter_map(Once::get).map(count).sum(),
     }
 }
 
