@@ -16,7 +16,7 @@ use crate::kprintln;
 /// Sleep after which tables go, in nanoseconds.
 const LONG_NS: u64 = 1_000_000_000;
 /// Pause between two slices, in nanoseconds.
-const PAUSE_NS: u64 = 250_000_000;
+const PAUSE_NS: u64 = 500_000_000;
 /// Processes of a slice.
 const SLICE: usize = 16_384;
 
