@@ -104,9 +104,9 @@ fn read_new(out: u64, len: usize) -> Result<u64, Errno> {
             READ_TO.store(from + n, Ordering::Relaxed);
             return Ok(n);
         }
-        match park::sleep_until(Deadline::after(LOOK_NS), Interruptible::Yes) {
-            Err(ParkError::Signal) => return Err(Errno::ERESTARTSYS),
-            _ => {}
+        if park::sleep_until(Deadline::after(LOOK_NS), Interruptible::Yes) == Err(ParkError::Signal)
+        {
+            return Err(Errno::ERESTARTSYS);
         }
     }
 }

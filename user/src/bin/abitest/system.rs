@@ -30,7 +30,7 @@ fn umount(at: &str, flags: i32) -> Result<u64, i32> {
 fn mount_point() -> Result<String, String> {
     // Elsewhere mounts are kept out of other processes' sight; a system without namespaces says no.
     if sc!(SYS_unshare, libc::CLONE_NEWNS).is_ok() {
-        let private = (libc::MS_REC | libc::MS_PRIVATE) as u64;
+        let private = libc::MS_REC | libc::MS_PRIVATE;
         let _ = sc!(SYS_mount, 0, path("/"), 0, private, 0);
     }
     let at = format!("{}/m", scratch());
