@@ -84,7 +84,7 @@ fn sched_setaffinity(a: &mut Args) -> Result<u64, Errno> {
 fn sched_getaffinity(a: &mut Args) -> Result<u64, Errno> {
     let ncpus = arch::cpu::count();
     let len = a.size(1);
-    if !len.is_multiple_of(8) || len * 8 < ncpus {
+    if !len.is_multiple_of(8) || len.saturating_mul(8) < ncpus {
         return Err(Errno::EINVAL);
     }
     let t = target(a.int(0))?;
