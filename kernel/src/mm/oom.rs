@@ -10,13 +10,19 @@ use crate::kern::park::{Deadline, Interruptible, sleep_until};
 use crate::kern::{self, process::Process};
 use crate::{arch, kprintln};
 use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 ksync::lock_class!(OomLock, "oom", rank = 38);
 
-/// How long a fault waits for memory to come back before it tries again.
+/// How long a fault waits for memory to come back before it tries again; doubled with each try, up to [`DOUBLINGS`]
+/// times, so that a thousand who wait leave the CPUs to those who are on their way out.
 const PAUSE_NS: u64 = 2_000_000;
-/// Tries before a faulting thread gives itself up: some seconds, far longer than any exit takes.
-const TRIES: u32 = 4000;
+const DOUBLINGS: u32 = 5;
+/// Tries before a faulting thread gives itself up: some twenty seconds, far longer than any exit takes.
+const TRIES: u32 = 320;
+
+/// Somebody is making room: the others only wait. Atomic.
+static WORKING: AtomicBool = AtomicBool::new(false);
 
 /// The last victim, until it has gone.
 static VICTIM: Spin<Option<u32>, OomLock> = Spin::new(None);
@@ -34,16 +40,18 @@ pub fn relieve(tries: u32, _from_user: bool) -> bool {
         // It was not for want of memory, or others have freed some meanwhile.
         return true;
     }
-    if tries > 0 {
+    if tries > 0 && !WORKING.swap(true, Ordering::Acquire) {
         free_what_waits();
-    }
-    if tries >= 2 && vm().alloc.low_memory() {
-        kill_largest();
+        if tries >= 2 && vm().alloc.low_memory() {
+            kill_largest();
+        }
+        WORKING.store(false, Ordering::Release);
     }
     if me.kill_pending() {
         return false;
     }
-    let _ = sleep_until(Deadline::after(PAUSE_NS), Interruptible::Kill);
+    let pause = PAUSE_NS << tries.min(DOUBLINGS);
+    let _ = sleep_until(Deadline::after(pause), Interruptible::Kill);
     true
 }
 
