@@ -80,8 +80,8 @@ pub fn syscall(frame: &mut UserFrame) {
 }
 
 /// A page fault at `va`: in user mode, or of a user copy with faults allowed.  Interrupts are on.
-pub fn page_fault(frame: &mut TrapFrame, va: u64, error: u64, from_user: bool) -> Handled {
-    match crate::mm::page_fault(va, error, frame.rsp, from_user) {
+pub fn page_fault(va: u64, error: u64, from_user: bool) -> Handled {
+    match crate::mm::page_fault(va, error) {
         Ok(()) => Handled::Resolved,
         Err(fault) => {
             if from_user {

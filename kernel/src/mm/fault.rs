@@ -17,9 +17,9 @@ mod bit {
 
 /// Serves a fault at `va`, or says which signal it earns.
 ///
-/// Called with interrupts and preemption on.  `_sp` is the user's stack pointer; a stack grows on
-/// any fault in its reach, as Linux has it since 4.20.
-pub fn page_fault(va: u64, error: u64, _sp: u64, from_user: bool) -> Result<(), SigInfo> {
+/// Called with interrupts and preemption on.  A stack grows on any fault in its reach, whatever
+/// the stack pointer, as Linux has it since 4.20.
+pub fn page_fault(va: u64, error: u64) -> Result<(), SigInfo> {
     let access = match error {
         e if e & bit::FETCH != 0 => Access::Exec,
         e if e & bit::WRITE != 0 => Access::Write,
@@ -31,7 +31,7 @@ pub fn page_fault(va: u64, error: u64, _sp: u64, from_user: bool) -> Result<(), 
             count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             Ok(())
         }
-        Some(Err(failure)) => failed(va, access, from_user, failure),
+        Some(Err(failure)) => failed(va, access, failure),
         None => Err(SigInfo::fault(sig::SEGV, code::SEGV_MAPERR, va)),
     }
 }
@@ -39,14 +39,14 @@ pub fn page_fault(va: u64, error: u64, _sp: u64, from_user: bool) -> Result<(), 
 /// What becomes of a fault that was not served: a signal, or another try where memory could be found.
 #[cold]
 #[inline(never)]
-fn failed(va: u64, access: Access, from_user: bool, first: FaultError) -> Result<(), SigInfo> {
+fn failed(va: u64, access: Access, first: FaultError) -> Result<(), SigInfo> {
     let (mut tries, mut failure) = (0, first);
     loop {
         return Err(match failure {
             FaultError::NotMapped => SigInfo::fault(sig::SEGV, code::SEGV_MAPERR, va),
             FaultError::Denied => SigInfo::fault(sig::SEGV, code::SEGV_ACCERR, va),
             FaultError::Bus => SigInfo::fault(sig::BUS, code::BUS_ADRERR, va),
-            FaultError::NoMemory if oom::relieve(tries, from_user) => {
+            FaultError::NoMemory if oom::relieve(tries) => {
                 tries += 1;
                 match kern::with_space(|space| space.fault(vm(), va, access)) {
                     Some(Err(again)) => failure = again,
@@ -65,5 +65,5 @@ fn failed(va: u64, access: Access, from_user: bool, first: FaultError) -> Result
 /// The program may not access it so.
 pub fn fault_in(va: u64, write: bool) -> Result<(), UserFault> {
     let error = if write { bit::WRITE } else { 0 };
-    page_fault(va, error, 0, false).map_err(|_| UserFault)
+    page_fault(va, error).map_err(|_| UserFault)
 }

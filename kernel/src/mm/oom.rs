@@ -29,9 +29,9 @@ static VICTIM: Spin<Option<u32>, OomLock> = Spin::new(None);
 
 /// Makes room, or waits for it; false if the caller had better die.
 ///
-/// `tries` counts the caller's attempts so far.  A caller in the kernel (`from_user` false) that has
-/// been killed gives up, so that it can leave.
-pub fn relieve(tries: u32, _from_user: bool) -> bool {
+/// `tries` counts the caller's attempts so far.  A caller that has been killed gives up, so that it
+/// can leave.
+pub fn relieve(tries: u32) -> bool {
     let me = kern::current();
     if me.kill_pending() || tries > TRIES {
         return false;

@@ -65,7 +65,7 @@ fn page_fault(frame: &mut TrapFrame, from_user: bool) {
     if from_user {
         irq::enable();
         // Whether it was resolved or made into a signal, the thread goes on at its frame.
-        let _: Handled = upcall::page_fault(frame, address, error, true);
+        let _: Handled = upcall::page_fault(address, error, true);
         return;
     }
     if address >= USER_END || !user::is_copy(frame.rip) {
@@ -73,7 +73,7 @@ fn page_fault(frame: &mut TrapFrame, from_user: bool) {
     }
     if frame.interrupts_on() && preempt::count() == 0 {
         irq::enable();
-        let handled = upcall::page_fault(frame, address, error, false);
+        let handled = upcall::page_fault(address, error, false);
         irq::disable();
         if handled == Handled::Resolved {
             return;
