@@ -99,6 +99,8 @@ impl Lab {
                 return Ok(result);
             }
             space.fault(&self.vm, va, kind(access))?;
+            // The CPU that is about to take a stale root or entry from this one needs a turn.
+            ksync::relax();
         }
         panic!("CPU {cpu} faults at {va:#x} for {access:?} for ever");
     }

@@ -134,7 +134,12 @@ impl Space {
         match step {
             Step::Done => return Ok(true),
             Step::Fail(why) => return Err(why),
-            Step::Again => vm.stats.get(&pin).restarts.add(1),
+            Step::Again => {
+                vm.stats.get(&pin).restarts.add(1);
+                drop(pin);
+                // Whoever was in the way may need this CPU's line, or its turn.
+                ksync::relax();
+            }
             Step::Busy => {
                 vm.stats.get(&pin).restarts.add(1);
                 drop(pin);

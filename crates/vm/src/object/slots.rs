@@ -214,7 +214,7 @@ fn made<'a>(_pin: &CpuPin, slot: &'a Link, height: usize) -> Result<&'a Node, No
         if let Some(node) = slot.get() {
             return Ok(node);
         }
-        core::hint::spin_loop();
+        ksync::relax();
     }
 }
 

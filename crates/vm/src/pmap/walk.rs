@@ -125,6 +125,9 @@ impl Pmap {
                     if !leaf.table.is_dead() {
                         return Ok((leaf.table, guard));
                     }
+                    // Who killed it is about to unlink it.
+                    drop(guard);
+                    ksync::relax();
                 }
             }
         }
@@ -156,6 +159,7 @@ impl Pmap {
                     drop(guard);
                     free_table(vm, pin, new);
                     if !pte.is_present() {
+                        ksync::relax();
                         return Ok(());
                     }
                 } else {
