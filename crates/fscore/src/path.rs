@@ -31,9 +31,43 @@ pub fn classify(name: &[u8]) -> Component<'_> {
 }
 
 /// Strips leading slashes.
-pub fn trim_start(path: &[u8]) -> &[u8] {
-    let skip = path.iter().take_while(|&&b| b == b'/').count();
-    &path[skip..]
+#[inline]
+pub fn trim_start(mut path: &[u8]) -> &[u8] {
+    while let [b'/', rest @ ..] = path {
+        path = rest;
+    }
+    path
+}
+
+/// Fewer than eight bytes as a word; those of one length differ where the bytes do.
+#[inline]
+fn short_word(bytes: &[u8]) -> u64 {
+    match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        // The two overlap where there are fewer than eight.
+        (Some(&first), Some(&last)) => {
+            u64::from(u32::from_le_bytes(first)) | u64::from(u32::from_le_bytes(last)) << 32
+        }
+        _ => bytes
+            .iter()
+            .fold(0, |word, &byte| word << 8 | u64::from(byte)),
+    }
+}
+
+/// Position of the first slash.
+#[inline]
+fn slash(path: &[u8]) -> Option<usize> {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let (words, tail) = path.as_chunks::<8>();
+    for (n, &word) in words.iter().enumerate() {
+        let zero_at_slash = u64::from_le_bytes(word) ^ (ONES * b'/' as u64);
+        // The lowest bit that is set tells the first byte that is zero; higher ones may be wrong.
+        let found = zero_at_slash.wrapping_sub(ONES) & !zero_at_slash & (ONES << 7);
+        if found != 0 {
+            return Some(n * 8 + found.trailing_zeros() as usize / 8);
+        }
+    }
+    let at = tail.iter().position(|&b| b == b'/')?;
+    Some(words.len() * 8 + at)
 }
 
 /// Splits the next component off a path that may start with slashes.
@@ -45,8 +79,7 @@ pub fn next(path: &[u8]) -> Option<(&[u8], &[u8])> {
     if path.is_empty() {
         return None;
     }
-    let end = path.iter().position(|&b| b == b'/').unwrap_or(path.len());
-    Some((&path[..end], &path[end..]))
+    Some(path.split_at(slash(path).unwrap_or(path.len())))
 }
 
 /// Whether nothing but slashes is left.
@@ -64,16 +97,36 @@ pub fn split_last(path: &[u8]) -> (&[u8], &[u8], bool) {
     (&body[..start], &body[start..], end != path.len())
 }
 
-/// A name's hash, as the directory tables use it (FNV-1a, folded by a final multiply so that the
-/// low bits depend on every byte).
+/// A name's hash, as the directory tables use it: a multiply for each eight bytes, folded so that the low bits depend on
+/// every byte.
+#[inline]
 pub fn hash(name: &[u8]) -> u32 {
-    let mut h: u64 = 0xcbf2_9ce4_8422_2325;
-    for &b in name {
-        h = (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3);
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mix = |h: u64, word: u64| {
+        let h = (h ^ word).wrapping_mul(FACTOR);
+        h ^ h >> 32
+    };
+    let mut h = name.len() as u64;
+    let (words, tail) = name.as_chunks::<8>();
+    for &word in words {
+        h = mix(h, u64::from_le_bytes(word));
     }
-    (h ^ (h >> 32))
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        .wrapping_shr(32) as u32
+    if !tail.is_empty() {
+        h = mix(h, short_word(tail));
+    }
+    (h.wrapping_mul(FACTOR) >> 32) as u32
+}
+
+/// Whether two names are the same, compared by words.
+#[inline]
+pub fn same(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let ((a, a_tail), (b, b_tail)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    let words = |(a, b): (&[u8; 8], &[u8; 8])| u64::from_le_bytes(*a) == u64::from_le_bytes(*b);
+    // Of equal lengths, so the words say it all.
+    a.iter().zip(b).all(words) && short_word(a_tail) == short_word(b_tail)
 }
 
 #[cfg(test)]
@@ -118,5 +171,39 @@ mod tests {
             low.insert(hash(format!("file{i}").as_bytes()) & 1023);
         }
         assert!(low.len() > 550, "only {} of 1024 slots used", low.len());
+    }
+
+    #[test]
+    fn words_find_what_bytes_find() {
+        let text = b"usr/lib/x86_64-linux-gnu/libc.so.6/and-some-more-of-it";
+        for from in 0..text.len() {
+            for to in from..=text.len() {
+                let part = &text[from..to];
+                assert_eq!(slash(part), part.iter().position(|&b| b == b'/'));
+                let copy = part.to_vec();
+                assert!(same(part, &copy) && hash(part) == hash(&copy));
+                for at in 0..part.len() {
+                    let mut other = copy.clone();
+                    other[at] ^= 0x20;
+                    assert!(!same(part, &other), "{part:?} differs at {at}");
+                }
+            }
+        }
+        assert_eq!(slash(b"\xaf\x2e\x30\x2f\x2f"), Some(3));
+        assert_eq!(slash(b"\xaf\x2e\x30\xff\x00\x80\x01\x2f"), Some(7));
+        assert!(!same(b"a", b"ab") && !same(b"a\0", b"a"));
+    }
+
+    #[test]
+    fn hash_tells_short_names_apart() {
+        let mut seen = std::collections::HashSet::new();
+        for len in 0..4_u32 {
+            for n in 0..26_u32.pow(len).min(5000) {
+                let name: Vec<u8> = (0..len)
+                    .map(|i| b'a' + (n / 26_u32.pow(i) % 26) as u8)
+                    .collect();
+                assert!(seen.insert(hash(&name)), "{name:?}");
+            }
+        }
     }
 }

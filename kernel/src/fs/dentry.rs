@@ -14,7 +14,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use fscore::path::hash as name_hash;
+use fscore::path::{self, hash as name_hash};
 use ksync::{CpuPin, EpochPtr, Mutex};
 
 use super::epoch;
@@ -79,7 +79,11 @@ impl Dentry {
 
     /// Whether the dentry bears this name now.
     pub fn is_named(&self, pin: &CpuPin, hash: u32, name: &[u8]) -> bool {
-        self.hash() == hash && self.place.load(pin).is_some_and(|p| *p.name == *name)
+        self.hash() == hash
+            && self
+                .place
+                .load(pin)
+                .is_some_and(|p| path::same(&p.name, name))
     }
 
     /// The name now.
