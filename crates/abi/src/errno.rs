@@ -5,20 +5,22 @@ use core::fmt;
 use crate::raw::errno as values;
 
 /// A Linux error number: 1 to 4095, as a system call returns it negated.
+///
+/// A whole word, so that `Result<u64, Errno>`, which every system call returns, travels in two registers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Errno(u16);
+pub struct Errno(u64);
 
 impl Errno {
     /// The number.
     #[inline]
     pub const fn get(self) -> u16 {
-        self.0
+        self.0 as u16
     }
 
     /// What a system call returns in its result register: the number negated.
     #[inline]
     pub const fn as_return(self) -> u64 {
-        (self.0 as i64).wrapping_neg() as u64
+        self.0.wrapping_neg()
     }
 
     /// Another name for [`Errno::EAGAIN`].
@@ -32,6 +34,8 @@ impl Errno {
     pub const ERESTARTSYS: Self = Self(512);
     /// Kernel-internal: as ERESTARTSYS, but restart only where no handler runs.
     pub const ERESTARTNOHAND: Self = Self(514);
+    /// Kernel-internal: the call begins again with all of the user's registers at hand; never leaves the dispatcher.
+    pub const EWHOLEFRAME: Self = Self(513);
     /// Kernel-internal: as ERESTARTNOHAND, through restart_syscall.
     pub const ERESTART_RESTARTBLOCK: Self = Self(516);
 }
@@ -41,7 +45,7 @@ macro_rules! errnos {
         impl Errno {
             $(
                 #[doc = concat!("`", stringify!($name), "`.")]
-                pub const $name: Self = Self(values::$name as u16);
+                pub const $name: Self = Self(values::$name as u64);
             )*
 
             /// The symbolic name, or `E?` for a number without one.

@@ -46,7 +46,7 @@ pub mod host;
 pub use byte_mutex::{ByteMutex, ByteMutexGuard};
 pub use class::{ClassReport, ClassStats, HeldLocks, LockClass, for_each_class};
 pub use counter::Counter;
-pub use epoch::{Epoch, Retired};
+pub use epoch::{Announcer, Epoch, Retired};
 pub use epoch_ptr::EpochPtr;
 pub use heap::try_box;
 pub use hub::{AttachError, HubRef, HubShard, HubValue, Member, ReplaceError};

@@ -55,6 +55,7 @@ pub fn ap_main(cpu: usize) -> ! {
 /// Makes what runs on this CPU its idle thread.
 fn enter_scheduler() {
     let pin = ksync::pin();
+    arch::cpu::set_announcer(&pin, super::epoch().announcer(pin.cpu()));
     let idle = kthread::idle_thread(pin.cpu());
     sched::first_switch(&pin, &idle);
     RUNNING.fetch_add(1, Ordering::SeqCst);
@@ -73,10 +74,22 @@ fn boot_thread(info: BootInfo, options: crate::boot::Options) {
     super::start::init_process(&info, &options);
 }
 
-/// A system call.  Interrupts and preemption are on.
+/// A system call, with the registers that all calls save; returns what goes to RAX.  Interrupts and preemption are on.
 #[inline]
-pub fn syscall(frame: &mut UserFrame) {
-    crate::syscall::dispatch(frame);
+pub fn syscall(frame: &mut UserFrame) -> u64 {
+    crate::syscall::dispatch(frame)
+}
+
+/// Whether anything is to be done between a system call and user mode.  A quiescent point; interrupts are off.
+#[inline]
+pub fn work_after_syscall(result: u64) -> bool {
+    arch::cpu::quiescent();
+    arch::preempt::need_resched() || current().has_work() || signal::may_want_restart(result)
+}
+
+/// A system call for which there is such work, with the whole frame at hand.  Interrupts and preemption are on.
+pub fn syscall_whole(frame: &mut UserFrame) {
+    crate::syscall::dispatch_whole(frame);
 }
 
 /// A page fault at `va`: in user mode, or of a user copy with faults allowed.  Interrupts are on.
@@ -125,8 +138,9 @@ pub fn reschedule_ipi() {
 /// The way back to user mode, a quiescent point.  Interrupts are off on entry and on return.
 #[inline]
 pub fn before_user_return(frame: &mut UserFrame) {
-    super::epoch().quiescent_unpinned();
-    if arch::preempt::need_resched() || current().has_work() || signal::may_want_restart(frame) {
+    arch::cpu::quiescent();
+    if arch::preempt::need_resched() || current().has_work() || signal::may_want_restart(frame.rax)
+    {
         signal::before_user_return(frame);
     }
 }

@@ -25,8 +25,12 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_getegid, |_| {
         Ok(current().process().cred().egid.into())
     }),
-    (nr::__NR_setuid, |a| change(a, |c, a| c.setuid(a.uint(0)))),
-    (nr::__NR_setgid, |a| change(a, |c, a| c.setgid(a.uint(0)))),
+    (nr::__NR_setuid, |a| {
+        change_one(a, |c, a| c.setuid(a.uint(0)))
+    }),
+    (nr::__NR_setgid, |a| {
+        change_one(a, |c, a| c.setgid(a.uint(0)))
+    }),
     (nr::__NR_setreuid, |a| {
         change(a, |c, a| c.setreuid(a.uint(0), a.uint(1)))
     }),
@@ -60,16 +64,22 @@ fn change(
     a: &mut Args,
     f: impl FnOnce(&mut Cred, &Args) -> Result<(), NotPermitted>,
 ) -> Result<u64, Errno> {
-    // (uid_t)-1 alone is no user; the calls that set several take it for "keep".
-    let single = matches!(a.frame.syscall_number(), Some(n) if n == u64::from(nr::__NR_setuid) || n == u64::from(nr::__NR_setgid));
-    if single && a.uint(0) == u32::MAX {
-        return Err(Errno::EINVAL);
-    }
     let me = current();
     let mut cred = (*me.process().cred()).clone();
     f(&mut cred, a)?;
     me.process().set_cred(cred);
     Ok(0)
+}
+
+/// As [`change`], for a call with one number: (uid_t)-1 alone is no user; the calls that set several take it for "keep".
+fn change_one(
+    a: &mut Args,
+    f: impl FnOnce(&mut Cred, &Args) -> Result<(), NotPermitted>,
+) -> Result<u64, Errno> {
+    match a.uint(0) {
+        u32::MAX => Err(Errno::EINVAL),
+        _ => change(a, f),
+    }
 }
 
 fn set_fs(a: &mut Args, f: fn(&mut Cred, u32) -> u32) -> Result<u64, Errno> {

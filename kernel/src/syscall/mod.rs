@@ -3,7 +3,8 @@
 //! A call is a function from its six arguments to a value or an [`Errno`].  Each subject keeps
 //! its calls in one file and exports them as a list; the lists are joined at compile time into
 //! one table indexed by number.  A number without a handler answers ENOSYS and is logged once,
-//! by name.
+//! by name.  A call saves only the registers that its handler may change; the few that need them all
+//! stand on lists of their own and run in a second step.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,45 +34,8 @@ pub mod socket;
 pub mod time;
 pub mod xattr;
 
-/// The arguments of a call: the user's registers as they were at entry.
-pub struct Args<'a> {
-    /// The frame; fork, execve and sigreturn change it.
-    pub frame: &'a mut UserFrame,
-}
-
-impl Args<'_> {
-    /// Argument `i` of 0..6, in the order of the System V ABI for Linux calls.
-    #[inline(always)]
-    pub fn get(&self, i: usize) -> u64 {
-        let f = &*self.frame;
-        match i {
-            0 => f.rdi,
-            1 => f.rsi,
-            2 => f.rdx,
-            3 => f.r10,
-            4 => f.r8,
-            _ => f.r9,
-        }
-    }
-
-    /// Argument `i` where the ABI has an `int`.
-    #[inline(always)]
-    pub fn int(&self, i: usize) -> i32 {
-        self.get(i) as i32
-    }
-
-    /// Argument `i` where the ABI has an `unsigned int`.
-    #[inline(always)]
-    pub fn uint(&self, i: usize) -> u32 {
-        self.get(i) as u32
-    }
-
-    /// Argument `i` where the ABI has a `size_t`.
-    #[inline(always)]
-    pub fn size(&self, i: usize) -> usize {
-        self.get(i) as usize
-    }
-}
+/// The arguments of a call: the user's registers as they were at entry, as far as a call saves them.
+pub type Args = UserFrame;
 
 /// What carries a call out.
 pub type Handler = fn(&mut Args) -> Result<u64, Errno>;
@@ -102,57 +66,86 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
     xattr::HANDLERS,
 ];
 
-static TABLE: [Option<Handler>; TABLE_LEN] = {
-    let mut table: [Option<Handler>; TABLE_LEN] = [None; TABLE_LEN];
+/// The calls that need the whole frame: [`SUBJECTS`] has them as [`need_whole_frame`].
+const WHOLE_FRAME: &[&[(u32, Handler)]] = &[proc::WHOLE_FRAME, signal::WHOLE_FRAME];
+
+const fn fill(
+    mut table: [Handler; TABLE_LEN],
+    lists: &[&[(u32, Handler)]],
+    instead: Option<Handler>,
+) -> [Handler; TABLE_LEN] {
+    let mut taken = [false; TABLE_LEN];
     let mut s = 0;
-    while s < SUBJECTS.len() {
-        let calls = SUBJECTS[s];
+    while s < lists.len() {
+        let calls = lists[s];
         let mut i = 0;
         while i < calls.len() {
             let (nr, handler) = calls[i];
-            assert!(
-                table[nr as usize].is_none(),
-                "two handlers for one system call"
-            );
-            table[nr as usize] = Some(handler);
+            assert!(!taken[nr as usize], "two handlers for one system call");
+            taken[nr as usize] = true;
+            table[nr as usize] = match instead {
+                Some(instead) => instead,
+                None => handler,
+            };
             i += 1;
         }
         s += 1;
     }
     table
-};
+}
+
+/// What runs with the registers that every call saves.
+static TABLE: [Handler; TABLE_LEN] = fill(
+    fill([unknown; TABLE_LEN], SUBJECTS, None),
+    WHOLE_FRAME,
+    Some(need_whole_frame),
+);
+
+/// What runs with all registers.
+static WHOLE_TABLE: [Handler; TABLE_LEN] = fill([unknown; TABLE_LEN], WHOLE_FRAME, None);
 
 /// Which unknown numbers have been logged: one bit each.  Atomic.
 static LOGGED: [AtomicU64; TABLE_LEN / 64] = [const { AtomicU64::new(0) }; TABLE_LEN / 64];
 
-/// Carries out the call that the frame asks for and stores its result there.
+/// Carries out the call that the frame asks for and returns what the user finds in RAX.
 ///
 /// Called by the entry code on the thread's kernel stack with interrupts on.
 #[inline]
-pub fn dispatch(frame: &mut UserFrame) {
-    let nr = frame.rax as usize;
-    let result = match TABLE.get(nr) {
-        Some(Some(handler)) => handler(&mut Args { frame }),
-        _ => Err(unknown(nr)),
-    };
-    frame.rax = match result {
-        Ok(value) => value,
-        Err(errno) => errno.as_return(),
-    };
+pub fn dispatch(frame: &mut UserFrame) -> u64 {
+    match TABLE.get(frame.error as usize) {
+        Some(handler) => as_return(handler(frame)),
+        None => Errno::ENOSYS.as_return(),
+    }
+}
+
+/// Carries the call out if [`dispatch`] has only found that it needs the whole frame.
+pub fn dispatch_whole(frame: &mut UserFrame) {
+    if frame.rax == Errno::EWHOLEFRAME.as_return()
+        && let Some(handler) = WHOLE_TABLE.get(frame.error as usize)
+    {
+        frame.rax = as_return(handler(frame));
+    }
+}
+
+#[inline(always)]
+fn as_return(result: Result<u64, Errno>) -> u64 {
+    result.unwrap_or_else(Errno::as_return)
+}
+
+/// Stands for a call that needs all registers: the entry code comes back with them.
+fn need_whole_frame(_: &mut Args) -> Result<u64, Errno> {
+    Err(Errno::EWHOLEFRAME)
 }
 
 #[cold]
-fn unknown(nr: usize) -> Errno {
-    if nr < TABLE_LEN {
-        let bit = 1u64 << (nr % 64);
-        // Read first: a program that probes in a loop must not write a shared line.
-        let word = &LOGGED[nr / 64];
-        if word.load(Ordering::Relaxed) & bit == 0
-            && word.fetch_or(bit, Ordering::Relaxed) & bit == 0
-        {
-            let name = syscalls::Sysno::new(nr).map_or("?", |n| n.name());
-            crate::kprintln!("system call {nr} ({name}) is not there: ENOSYS");
-        }
+fn unknown(a: &mut Args) -> Result<u64, Errno> {
+    let nr = a.error as usize;
+    let bit = 1u64 << (nr % 64);
+    // Read first: a program that probes in a loop must not write a shared line.
+    let word = &LOGGED[nr / 64];
+    if word.load(Ordering::Relaxed) & bit == 0 && word.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        let name = syscalls::Sysno::new(nr).map_or("?", |n| n.name());
+        crate::kprintln!("system call {nr} ({name}) is not there: ENOSYS");
     }
-    Errno::ENOSYS
+    Err(Errno::ENOSYS)
 }

@@ -26,13 +26,7 @@ use crate::uaccess::{self, StrError, UserPtr};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[
-    (nr::__NR_clone, clone),
-    (nr::__NR_fork, |a| make(a, 0)),
-    (nr::__NR_vfork, |a| {
-        make(a, u64::from(nr::CLONE_VM | nr::CLONE_VFORK))
-    }),
     (nr::__NR_unshare, unshare),
-    (nr::__NR_execve, execve),
     (nr::__NR_exit, |a| exit::exit_thread(a.uint(0) & 0xff)),
     (nr::__NR_exit_group, |a| exit::exit_group(a.uint(0))),
     (nr::__NR_wait4, wait4),
@@ -48,6 +42,16 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_getrandom, getrandom),
     (nr::__NR_reboot, reboot),
     (nr::__NR_sethostname, sethostname),
+];
+
+/// Those that copy or replace the whole frame.
+pub const WHOLE_FRAME: &[(u32, Handler)] = &[
+    (nr::__NR_clone, clone),
+    (nr::__NR_fork, |a| make(a, 0)),
+    (nr::__NR_vfork, |a| {
+        make(a, u64::from(nr::CLONE_VM | nr::CLONE_VFORK))
+    }),
+    (nr::__NR_execve, execve),
 ];
 
 impl From<ForkError> for Errno {
@@ -71,7 +75,7 @@ fn clone(a: &mut Args) -> Result<u64, Errno> {
         child_tid: a.get(3),
         tls: a.get(4),
     };
-    Ok(fork::clone(&args, a.frame)?.into())
+    Ok(fork::clone(&args, a)?.into())
 }
 
 fn make(a: &mut Args, flags: u64) -> Result<u64, Errno> {
@@ -80,7 +84,7 @@ fn make(a: &mut Args, flags: u64) -> Result<u64, Errno> {
         exit_signal: sig::CHLD,
         ..CloneArgs::default()
     };
-    Ok(fork::clone(&args, a.frame)?.into())
+    Ok(fork::clone(&args, a)?.into())
 }
 
 /// unshare(2) of descriptors and of root, directory and mask. Namespaces there are none, so they are unknown flags, as
@@ -157,7 +161,7 @@ fn execve(a: &mut Args) -> Result<u64, Errno> {
             .map_err(|e| Errno::from(ExecError::from(e)))?;
     }
     let file = ExecFile::open(&path)?;
-    run(file, path, argv, envp, a.frame)?;
+    run(file, path, argv, envp, a)?;
     Ok(0)
 }
 

@@ -20,13 +20,15 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_rt_sigtimedwait, rt_sigtimedwait),
     (nr::__NR_rt_sigqueueinfo, rt_sigqueueinfo),
     (nr::__NR_rt_tgsigqueueinfo, rt_tgsigqueueinfo),
-    (nr::__NR_rt_sigreturn, rt_sigreturn),
     (nr::__NR_sigaltstack, sigaltstack),
     (nr::__NR_kill, kill),
     (nr::__NR_tkill, tkill),
     (nr::__NR_tgkill, tgkill),
     (nr::__NR_pause, pause),
 ];
+
+/// Those that replace the whole frame.
+pub const WHOLE_FRAME: &[(u32, Handler)] = &[(nr::__NR_rt_sigreturn, rt_sigreturn)];
 
 impl From<SendError> for Errno {
     fn from(e: SendError) -> Errno {
@@ -167,11 +169,11 @@ fn deliver_to(a: &Args, info: SigInfo) -> Result<u64, Errno> {
 
 fn rt_sigreturn(a: &mut Args) -> Result<u64, Errno> {
     let me = current();
-    if signal::sigreturn(&me, a.frame).is_err() {
+    if signal::sigreturn(&me, a).is_err() {
         signal::force(&me, SigInfo::kernel(sig::SEGV));
     }
     // The dispatcher stores the result where the interrupted context's RAX belongs.
-    Ok(a.frame.rax)
+    Ok(a.rax)
 }
 
 fn sigaltstack(a: &mut Args) -> Result<u64, Errno> {
@@ -180,7 +182,7 @@ fn sigaltstack(a: &mut Args) -> Result<u64, Errno> {
     /// Linux's MINSIGSTKSZ.
     const MIN: u64 = 2048;
     let me = current();
-    let sp = a.frame.rsp;
+    let sp = a.rsp;
     let old = me.altstack();
     if a.get(0) != 0 {
         let [base, flags, size]: [u64; 3] = UserPtr::new(a.get(0)).read()?;

@@ -1,12 +1,27 @@
 //! The CPUs, and waiting on one.
 use core::arch::asm;
 
+use ksync::{Announcer, CpuPin};
+
 use super::{features, percpu, smp};
 
 /// Number of the CPU this runs on; stable only while preemption is off.
 #[inline]
 pub fn id() -> usize {
     percpu::id() as usize
+}
+
+/// Lets this CPU's [`quiescent`] announce itself by `announcer`, which must be its own.
+pub fn set_announcer(_pin: &CpuPin, announcer: Announcer) {
+    percpu::area().announcer.set(Some(announcer));
+}
+
+/// The way to user mode, where no read section is open. Interrupts are off.
+#[inline(always)]
+pub fn quiescent() {
+    if let Some(announcer) = percpu::area().announcer.get() {
+        announcer.quiescent();
+    }
 }
 
 /// Number of CPUs that run, numbered from 0.

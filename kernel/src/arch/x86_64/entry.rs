@@ -140,36 +140,77 @@ syscall_entry:                      /* interrupts off and flags cleaned by SFMAS
     swapgs
     mov gs:[{SCRATCH}], rsp
     mov rsp, gs:[{KERNEL_STACK}]
-    push 0x2b
-    push qword ptr gs:[{SCRATCH}]
-    push r11
-    push 0x33
-    push rcx
-    push rax
-    push {VECTOR_SYSCALL}
-    "#, push_registers!(), r#"
+    sub rsp, {FRAME}
+    mov [rsp + {FLAGS}], r11
+    mov r11, gs:[{SCRATCH}]
+    mov [rsp + {RSP}], r11
+    mov [rsp + {RIP}], rcx
+    mov [rsp + {ERROR}], rax
+    mov [rsp + {RDI}], rdi
+    mov [rsp + {RSI}], rsi
+    mov [rsp + {RDX}], rdx
+    mov [rsp + {R10}], r10
+    mov [rsp + {R8}], r8
+    mov [rsp + {R9}], r9
     mov rdi, rsp
     call {syscall}
-    /* sysret needs what syscall left: RCX the address, R11 the flags, no single step. */
-    mov rcx, [rsp + {RIP}]
-    cmp rcx, [rsp + {RCX}]
-    jne return_to_user
     mov r11, [rsp + {FLAGS}]
-    cmp r11, [rsp + {R11}]
-    jne return_to_user
-    test r11d, 0x10100
-    jnz return_to_user
-    "#, pop_registers!(), r#"
-    mov rsp, [rsp + 40]
+    test edx, edx
+    jnz syscall_whole
+    test r11d, 0x10100              /* sysret is no way to single-step */
+    jnz syscall_whole
+    mov rcx, [rsp + {RIP}]
+    mov rdi, [rsp + {RDI}]
+    mov rsi, [rsp + {RSI}]
+    mov rdx, [rsp + {RDX}]
+    mov r10, [rsp + {R10}]
+    mov r8, [rsp + {R8}]
+    mov r9, [rsp + {R9}]
+    mov rsp, [rsp + {RSP}]
     swapgs
     sysretq
+
+syscall_whole:                      /* the user's RBX, RBP and R12 to R15 are in the registers still */
+    mov rcx, [rsp + {RIP}]
+    mov [rsp + {RCX}], rcx
+    mov [rsp + {R11}], r11
+    mov [rsp + {RAX}], rax
+    mov [rsp + {RBX}], rbx
+    mov [rsp + {RBP}], rbp
+    mov [rsp + {R12}], r12
+    mov [rsp + {R13}], r13
+    mov [rsp + {R14}], r14
+    mov [rsp + {R15}], r15
+    mov qword ptr [rsp + {SS}], 0x2b
+    mov qword ptr [rsp + {CS}], 0x33
+    mov qword ptr [rsp + {VECTOR}], {VECTOR_SYSCALL}
+    mov rdi, rsp
+    call {whole}
+    jmp return_to_user
     .popsection
     "#,
+    R15 = const offset::R15,
+    R14 = const offset::R14,
+    R13 = const offset::R13,
+    R12 = const offset::R12,
+    RBP = const offset::RBP,
+    RBX = const offset::RBX,
+    R11 = const offset::R11,
+    R10 = const offset::R10,
+    R9 = const offset::R9,
+    R8 = const offset::R8,
+    RAX = const offset::RAX,
+    RCX = const offset::RCX,
+    RDX = const offset::RDX,
+    RSI = const offset::RSI,
+    RDI = const offset::RDI,
+    VECTOR = const offset::VECTOR,
+    ERROR = const offset::ERROR,
+    RIP = const offset::RIP,
     CS = const offset::CS,
     FLAGS = const offset::FLAGS,
-    RIP = const offset::RIP,
-    RCX = const offset::RCX,
-    R11 = const offset::R11,
+    RSP = const offset::RSP,
+    SS = const offset::SS,
     FRAME = const offset::SIZE,
     IRQ_STACK = const percpu::IRQ_STACK,
     KERNEL_STACK = const percpu::KERNEL_STACK,
@@ -182,6 +223,7 @@ syscall_entry:                      /* interrupts off and flags cleaned by SFMAS
     paranoid = sym trap::paranoid,
     preempt = sym trap::preempt,
     syscall = sym trap::syscall,
+    whole = sym trap::syscall_whole,
 );
 
 unsafe extern "C" {

@@ -22,10 +22,14 @@ const FIXED_FLAGS: u64 = 0x202;
 /// The frame of a thread's user registers lies at the top of its kernel stack. Changing `rip`, `rsp` or a
 /// general register there changes what user mode resumes with; flags go through [`Self::set_flags`], and
 /// the segments cannot be changed, so that the return to user mode cannot fault.
+///
+/// A system call saves its arguments, number, `rip`, `rsp` and flags. The rest, which the kernel's own code preserves
+/// or can tell from these, is filled in only for a call that says it needs the whole frame (see
+/// `syscall::WHOLE_FRAME`), and before signals and other work on the way out.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UserFrame {
-    /// R15.
+    /// R15; see [`Self`] for when this and the next five are there.
     pub r15: u64,
     /// R14.
     pub r14: u64,
@@ -86,6 +90,37 @@ impl UserFrame {
         }
     }
 
+    /// Argument `i` of 0..6 of a system call, in the order of the System V ABI for Linux calls.
+    #[inline(always)]
+    pub fn get(&self, i: usize) -> u64 {
+        match i {
+            0 => self.rdi,
+            1 => self.rsi,
+            2 => self.rdx,
+            3 => self.r10,
+            4 => self.r8,
+            _ => self.r9,
+        }
+    }
+
+    /// Argument `i` where the ABI has an `int`.
+    #[inline(always)]
+    pub fn int(&self, i: usize) -> i32 {
+        self.get(i) as i32
+    }
+
+    /// Argument `i` where the ABI has an `unsigned int`.
+    #[inline(always)]
+    pub fn uint(&self, i: usize) -> u32 {
+        self.get(i) as u32
+    }
+
+    /// Argument `i` where the ABI has a `size_t`.
+    #[inline(always)]
+    pub fn size(&self, i: usize) -> usize {
+        self.get(i) as usize
+    }
+
     /// Number of the system call that made this frame, if one did. A handler may clear the fact with
     /// [`Self::forget_syscall`].
     pub fn syscall_number(&self) -> Option<u64> {
@@ -135,10 +170,27 @@ impl UserFrame {
 pub(super) mod offset {
     use super::UserFrame;
     use core::mem::offset_of;
+    pub(in super::super) const R15: usize = offset_of!(UserFrame, r15);
+    pub(in super::super) const R14: usize = offset_of!(UserFrame, r14);
+    pub(in super::super) const R13: usize = offset_of!(UserFrame, r13);
+    pub(in super::super) const R12: usize = offset_of!(UserFrame, r12);
+    pub(in super::super) const RBP: usize = offset_of!(UserFrame, rbp);
+    pub(in super::super) const RBX: usize = offset_of!(UserFrame, rbx);
     pub(in super::super) const R11: usize = offset_of!(UserFrame, r11);
+    pub(in super::super) const R10: usize = offset_of!(UserFrame, r10);
+    pub(in super::super) const R9: usize = offset_of!(UserFrame, r9);
+    pub(in super::super) const R8: usize = offset_of!(UserFrame, r8);
+    pub(in super::super) const RAX: usize = offset_of!(UserFrame, rax);
     pub(in super::super) const RCX: usize = offset_of!(UserFrame, rcx);
+    pub(in super::super) const RDX: usize = offset_of!(UserFrame, rdx);
+    pub(in super::super) const RSI: usize = offset_of!(UserFrame, rsi);
+    pub(in super::super) const RDI: usize = offset_of!(UserFrame, rdi);
+    pub(in super::super) const VECTOR: usize = offset_of!(UserFrame, vector);
+    pub(in super::super) const ERROR: usize = offset_of!(UserFrame, error);
     pub(in super::super) const RIP: usize = offset_of!(UserFrame, rip);
     pub(in super::super) const CS: usize = offset_of!(UserFrame, cs);
     pub(in super::super) const FLAGS: usize = offset_of!(UserFrame, flags);
+    pub(in super::super) const RSP: usize = offset_of!(UserFrame, rsp);
+    pub(in super::super) const SS: usize = offset_of!(UserFrame, ss);
     pub(in super::super) const SIZE: usize = size_of::<UserFrame>();
 }

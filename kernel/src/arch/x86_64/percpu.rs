@@ -11,6 +11,8 @@ use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
+use ksync::Announcer;
+
 use super::gdt::{Gdt, Tss};
 use super::ipi::Mailbox;
 use super::panic::Snapshot;
@@ -34,6 +36,8 @@ pub struct CpuArea {
     current: Cell<*mut ()>,
     /// Top of the stack that interrupts from kernel mode run on. Const once running.
     pub(super) irq_stack: Cell<u64>,
+    /// Tells the kernel's epoch that this CPU reads nothing; set once, before the first thread.
+    pub(super) announcer: Cell<Option<Announcer>>,
     /// Latest time given out on this CPU; see [`super::time`]. Atomic, for a thread may move between reading and
     /// writing it.
     pub(super) last_ns: AtomicU64,
@@ -79,6 +83,7 @@ impl CpuArea {
             scratch: Cell::new(0),
             current: Cell::new(ptr::null_mut()),
             irq_stack: Cell::new(0),
+            announcer: Cell::new(None),
             last_ns: AtomicU64::new(0),
             armed_ns: Cell::new(u64::MAX),
             apic_id,

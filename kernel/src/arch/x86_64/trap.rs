@@ -34,10 +34,31 @@ pub(super) fn init_syscall() {
     }
 }
 
-/// A system call; interrupts off on entry and exit.
-pub(super) extern "C" fn syscall(frame: &mut UserFrame) {
+/// What [`syscall`] tells the entry code, in RAX and RDX.
+#[repr(C)]
+pub(super) struct Done {
+    result: u64,
+    /// Not zero: [`syscall_whole`] is to follow.
+    more: u64,
+}
+
+/// A system call; interrupts off on entry and exit. The frame holds what a call saves; it can be left by `sysret`, for
+/// nobody changes it but [`syscall_whole`], and a `syscall` below [`USER_END`] leaves an address that is canonical.
+pub(super) extern "C" fn syscall(frame: &mut UserFrame) -> Done {
     irq::enable();
-    upcall::syscall(frame);
+    let result = upcall::syscall(frame);
+    irq::disable();
+    Done {
+        result,
+        more: upcall::work_after_syscall(result).into(),
+    }
+}
+
+/// Goes on after [`syscall`] with all registers in the frame: to carry out a call that needs them, or for work before
+/// user mode.
+pub(super) extern "C" fn syscall_whole(frame: &mut UserFrame) {
+    irq::enable();
+    upcall::syscall_whole(frame);
     irq::disable();
     leave_to_user(frame);
 }

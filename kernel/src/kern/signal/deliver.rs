@@ -38,12 +38,13 @@ fn wanted(frame: &UserFrame) -> Restart {
     }
 }
 
-/// Whether the frame may hold a call that asks for a restart: the exact test is [`wanted`].
+/// Whether `result` may be that of a call that asks for a restart, or for the whole frame: the exact test is
+/// [`wanted`].
 #[inline]
-pub(in super::super) fn may_want_restart(frame: &UserFrame) -> bool {
+pub(in super::super) fn may_want_restart(result: u64) -> bool {
     const FIRST: u64 = Errno::ERESTART_RESTARTBLOCK.as_return();
     const COUNT: u64 = 516 - 512 + 1;
-    frame.rax.wrapping_sub(FIRST) < COUNT
+    result.wrapping_sub(FIRST) < COUNT
 }
 
 /// Bytes of the `syscall` instruction.
