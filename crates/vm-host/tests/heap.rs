@@ -43,7 +43,9 @@ impl Heap {
 
     fn alloc(&self, size: usize, align: usize, fill: u8) -> Option<Object> {
         let layout = Layout::from_size_align(size, align).unwrap();
-        let at = self.slab.alloc(&self.arena, &self.frames, layout);
+        let at = self
+            .slab
+            .alloc(&self.arena, &self.frames, layout, Rights::Reserve);
         if at.is_null() {
             return None;
         }

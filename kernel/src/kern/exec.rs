@@ -59,6 +59,7 @@ pub fn commit(
     // For when the leader has gone: a thread that execs keeps its number.
     *p.comm.lock() = me.comm();
     p.set_flag(pflag::EXECED, true);
+    p.found_kin();
     p.set_flag(pflag::KEEPCAPS, false);
     me.machine.reset_user();
     *frame = UserFrame::new_user(loaded.entry, loaded.sp);

@@ -96,10 +96,13 @@ fn check(a: &CloneArgs) -> Result<(), ForkError> {
 /// clone(2): returns the new thread's number in the caller.  `frame` is the caller's.
 pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
     check(args)?;
-    mm::admit().map_err(|_| ForkError::NoMemory)?;
-    let id = Id::alloc().ok_or(ForkError::Again)?;
     let has = |f: u32| args.flags & u64::from(f) != 0;
     let me = current();
+    if mm::is_condemned(me.process().kin()) {
+        return Err(ForkError::Again);
+    }
+    mm::admit_process().map_err(|_| ForkError::NoMemory)?;
+    let id = Id::alloc().ok_or(ForkError::Again)?;
     let process = if has(raw::CLONE_THREAD) {
         me.process().clone()
     } else {
@@ -118,7 +121,8 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
         process.vfork_done.shut.store(true, Ordering::SeqCst);
         process.clone()
     });
-    if !publish(args, &process, &new) {
+    // Who kills a family is not to miss those that are about to be born.
+    if me.kill_pending() || !publish(args, &process, &new) {
         return Err(ForkError::Again);
     }
     sched::start(&new);
@@ -209,6 +213,8 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
         brk: p.brk(),
         comm: me.comm(),
         personality: p.personality.load(Ordering::Relaxed),
+        kin: p.kin(),
+        oom_adj: p.oom_adj(),
     }))
 }
 

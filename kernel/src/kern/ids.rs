@@ -370,6 +370,15 @@ impl Role for InProcess {
     }
 }
 
+/// Threads that wait for memory.
+pub(super) enum Starving {}
+
+impl Role for Starving {
+    fn links(pin: &CpuPin, id: u32) -> Option<&IdLinks> {
+        thread(pin, id).map(|t| &t.memory_links)
+    }
+}
+
 /// Children of a process, living or zombies.
 pub(super) enum Sibling {}
 

@@ -37,6 +37,8 @@ fn bare_process(id: Id) -> Arc<Process> {
         brk: Default::default(),
         comm: comm_from(b"kernel"),
         personality: 0,
+        kin: 0,
+        oom_adj: 0,
     })
 }
 
@@ -126,6 +128,8 @@ pub(super) fn make_init(
         brk: Default::default(),
         comm: comm_from(b"init"),
         personality: 0,
+        kin: 0,
+        oom_adj: 0,
     });
     let machine = context::ThreadState::new(sched::thread_start, true).map_err(|_| NoThread)?;
     let t = Thread::new(thread::Birth {

@@ -12,6 +12,7 @@ ksync::lock_class!(pub FutexLock, "futex bucket", rank = 145);
 ksync::lock_class!(pub ActionLock, "signal actions", rank = 146);
 ksync::lock_class!(pub ThreadLock, "thread", rank = 147);
 ksync::lock_class!(pub ActiveSpaceLock, "active space", rank = 148);
+ksync::lock_class!(pub StarvingLock, "threads without memory", rank = 149);
 ksync::lock_class!(pub SignalLock, "process signals", rank = 150);
 ksync::lock_class!(pub ThreadListLock, "process threads", rank = 151);
 ksync::lock_class!(pub PendingLock, "pending signals", rank = 152);

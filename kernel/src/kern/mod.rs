@@ -26,6 +26,7 @@ mod serial;
 pub mod signal;
 mod space;
 mod start;
+pub mod starving;
 pub mod thread;
 pub mod time;
 pub mod timer;

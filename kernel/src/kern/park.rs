@@ -71,7 +71,7 @@ pub enum ParkError {
 /// Runs `step` until it is done, sleeping in between.
 ///
 /// The step must call [`Waiter::listen`] before it tests its condition, may sleep itself (on a
-/// mutex, on a user page), and is run again after each wake-up and before either error is
+/// mutex, on a user page, for memory), and is run again after each wake-up and before either error is
 /// returned.  A deadline in the past lets the step run once.  Called with preemption on and no
 /// spin lock held.
 pub fn park<S, R>(
@@ -83,9 +83,14 @@ pub fn park<S, R>(
     let me = current();
     let mut sleep = Sleep::new(deadline, interruptible);
     let result = loop {
-        let mut waiter = Waiter::new(me.tid(), me.round.begin());
+        let round = me.round.begin();
+        let mut waiter = Waiter::new(me.tid(), round);
         if let Step::Done(result) = step(state, &mut waiter) {
             break Ok(result);
+        }
+        if !me.round.goes_on(round) {
+            // The step slept in rounds of its own, for memory: its registrations are void.
+            continue;
         }
         if let Some(error) = sleep.wait() {
             // A wake-up that was spent on this round must be looked at.
@@ -116,7 +121,7 @@ impl Sleep {
     }
 
     /// Why not to sleep (any more).
-    fn over(&self) -> Option<ParkError> {
+    fn over(&mut self) -> Option<ParkError> {
         let me = current();
         let signal = match self.interruptible {
             Interruptible::No => false,
@@ -128,8 +133,12 @@ impl Sleep {
         }
         match self.deadline {
             Deadline::Never => None,
-            Deadline::At(_) if self.armed => (!me.timer.armed()).then_some(ParkError::Timeout),
-            Deadline::At(t) => (t <= super::time::monotonic_ns()).then_some(ParkError::Timeout),
+            Deadline::At(_) if self.armed && me.timer.armed() => None,
+            Deadline::At(t) => {
+                // A sleep within the step uses the thread's timer, too.
+                self.armed = false;
+                (t <= super::time::monotonic_ns()).then_some(ParkError::Timeout)
+            }
         }
     }
 
@@ -139,23 +148,27 @@ impl Sleep {
         if let Some(error) = self.over() {
             return Some(error);
         }
-        if let (Deadline::At(t), false) = (self.deadline, self.armed) {
-            timer::arm_thread(&me, t);
-            self.armed = true;
-        }
         let kind = match self.interruptible {
             Interruptible::Yes => SleepKind::Interruptible,
             Interruptible::No | Interruptible::Kill => SleepKind::Uninterruptible,
         };
         loop {
+            if let (Deadline::At(t), false) = (self.deadline, self.armed) {
+                timer::arm_thread(&me, t);
+                self.armed = true;
+            }
             me.declare_waiting(kind);
             if me.round.notified() {
                 me.declare_running();
                 return None;
             }
-            if let Some(error) = self.over() {
+            let over = self.over();
+            if over.is_some() || self.deadline != Deadline::Never && !self.armed {
                 me.declare_running();
-                return Some(error);
+                match over {
+                    Some(error) => return Some(error),
+                    None => continue,
+                }
             }
             sched::block();
         }

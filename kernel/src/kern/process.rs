@@ -11,7 +11,9 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 
 use ksync::{CpuPin, IrqSpin, Once, Spin};
 
@@ -186,6 +188,10 @@ pub struct Process {
     /// The leader's name, for when it has gone.
     pub(super) comm: Spin<Comm, lock::ProcessLock>,
     pub(super) personality: AtomicU32,
+    /// Its family: those who were forked from one execve and have called none since. Atomic; written by execve.
+    kin: AtomicU64,
+    /// /proc/PID/oom_score_adj.  Atomic.
+    oom_adj: AtomicI32,
 
     /// ITIMER_REAL: the wheel's lock.
     pub(super) real_timer: TimerNode,
@@ -232,6 +238,10 @@ pub struct Birth {
     pub comm: Comm,
     /// personality(2).
     pub personality: u32,
+    /// Its family, see [`Process::kin`].
+    pub kin: u64,
+    /// /proc/PID/oom_score_adj.
+    pub oom_adj: i32,
 }
 
 impl Process {
@@ -275,6 +285,8 @@ impl Process {
             }),
             comm: Spin::new(b.comm),
             personality: AtomicU32::new(b.personality),
+            kin: AtomicU64::new(b.kin),
+            oom_adj: AtomicI32::new(b.oom_adj),
             real_timer: TimerNode::new(),
             real_interval: AtomicU64::new(0),
             vfork_done: super::fork::VforkGate::new(),
@@ -537,6 +549,40 @@ impl Process {
     /// Whether addresses are to be laid out at random (personality ADDR_NO_RANDOMIZE is off).
     pub fn randomize(&self) -> bool {
         self.personality.load(Ordering::Relaxed) & 0x004_0000 == 0
+    }
+
+    /// Its family: those who were forked from one execve and have called none since.
+    pub fn kin(&self) -> u64 {
+        self.kin.load(Ordering::Relaxed)
+    }
+
+    /// Whether its family began with it.
+    pub fn is_founder(&self) -> bool {
+        self.kin() % u64::from(ids::ID_LIMIT) == u64::from(self.pid())
+    }
+
+    /// Begins a family: the process runs a new program.
+    pub(super) fn found_kin(&self) {
+        // The number of the process and, above it, the time, for when that number has been given to another.
+        let span = u64::from(ids::ID_LIMIT);
+        let kin = super::time::monotonic_ns() / span * span + u64::from(self.pid());
+        self.kin.store(kin, Ordering::Relaxed);
+    }
+
+    /// /proc/PID/oom_score_adj: thousandths of memory that the memory killer adds to what it costs, from -1000, never, to
+    /// 1000, first.
+    pub fn oom_adj(&self) -> i32 {
+        self.oom_adj.load(Ordering::Relaxed)
+    }
+
+    /// Sets [`oom_adj`](Process::oom_adj).
+    pub fn set_oom_adj(&self, adj: i32) {
+        self.oom_adj.store(adj, Ordering::Relaxed);
+    }
+
+    /// Whether it ends: nothing of it will run in user mode again.
+    pub fn is_ending(&self) -> bool {
+        self.exiting.load(Ordering::Relaxed)
     }
 
     /// How many threads live.

@@ -20,7 +20,8 @@ use super::timer::TimerNode;
 use crate::arch;
 
 /// Where a thread is in its life.  A thread is on a run queue, or on a CPU, exactly while
-/// `Running`, or `Waiting` before the switch away.
+/// `Running`, or `Waiting` before the switch away; a new one is `Running` before it is on a queue, so that
+/// a wake-up, for a kill, does not queue it before its maker does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
@@ -70,6 +71,16 @@ impl Round {
     /// Whether `round` goes on and has not been notified.
     pub fn is(&self, round: u32) -> bool {
         self.0.load(Ordering::Relaxed) == round
+    }
+
+    /// Whether `round` has not ended, notified or not.
+    pub fn goes_on(&self, round: u32) -> bool {
+        self.0.load(Ordering::Relaxed) & !1 == round
+    }
+
+    /// Notifies whatever round goes on now.
+    pub fn notify_present(&self) {
+        self.0.fetch_or(1, Ordering::SeqCst);
     }
 
     /// Notifies `round`; false if it is over or was notified before.
@@ -128,6 +139,8 @@ pub struct Thread {
     pub(super) run_links: IdLinks,
     /// On its process's list; the process's signal lock.
     pub(super) group_links: IdLinks,
+    /// On the list of those who wait for memory; that list's lock.
+    pub(super) memory_links: IdLinks,
     /// Deadline of the present sleep; the wheel's lock.
     pub(super) timer: TimerNode,
     /// Signals held back.  *Own*, but for the process's signal lock held.
@@ -170,6 +183,8 @@ pub mod flag {
     pub const KERNEL: u32 = 8;
     /// A clock tick has passed: the CPU may have retired memory to look after.
     pub const RECLAIM: u32 = 16;
+    /// The thread has used memory from the reserve: it is to wait for more before it enters user mode.
+    pub const INDEBTED: u32 = 32;
 }
 
 /// What a new thread begins with.
@@ -198,13 +213,14 @@ impl Thread {
         Arc::new(Thread {
             id: b.id,
             process: b.process,
-            state: AtomicU8::new(State::Blocked as u8),
+            state: AtomicU8::new(State::Running as u8),
             sleep: AtomicU8::new(SleepKind::Uninterruptible as u8),
             round: Round(AtomicU32::new(0)),
             token: AtomicBool::new(false),
             sched: b.sched,
             run_links: IdLinks::new(),
             group_links: IdLinks::new(),
+            memory_links: IdLinks::new(),
             timer: TimerNode::new(),
             blocked: AtomicU64::new(b.blocked),
             saved_mask: AtomicU64::new(0),
@@ -249,6 +265,11 @@ impl Thread {
 
     pub(super) fn clear(&self, flag: u32) {
         self.flags.fetch_and(!flag, Ordering::SeqCst);
+    }
+
+    /// Makes the thread wait for memory before it enters user mode: it has used some of the reserve.
+    pub fn owe_memory(&self) {
+        self.set(flag::INDEBTED);
     }
 
     /// The name that ps shows.

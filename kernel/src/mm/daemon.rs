@@ -1,6 +1,6 @@
 //! What the VM wants done now and then: polls on each CPU's tick, and the chaos thread.
 
-use super::{chaos, leak, slab, sleepers, vm};
+use super::{chaos, leak, oom, slab, sleepers, vm};
 use crate::boot::Options;
 
 /// Work for a CPU's clock tick or idle loop: frees whose time has come, drains that were asked for.
@@ -17,6 +17,7 @@ pub fn poll(pin: &ksync::CpuPin) -> bool {
 /// Starts what runs in the background, once threads exist.
 pub fn start_daemons(options: &Options) {
     leak::enable(options.leakcheck);
+    oom::start();
     sleepers::start();
     if options.vmchaos {
         chaos::start();

@@ -1,27 +1,51 @@
-//! `forkbomb [SECONDS]`: every process forks as fast as it can, until the time is over or fork fails for good.
+//! `forkbomb [SECONDS [KIB]]`: every process writes KIB kibibytes of its own and forks as fast as it can, until the time is
+//! over, or the system has killed a child of its.
 //!
 //! All of them are one process group, and each ends when the time is over, so that a system that survives is usable after.
+//! Status 0: the time was over; 3: fork was refused at the end; 4: the system has killed children.
 
 use user::sys;
 
+/// Reaps a child that has ended, and says whether it was killed.
+fn reap(options: i32) -> Option<bool> {
+    match sys::wait(-1, options) {
+        Ok((1.., status)) => Some(libc::WIFSIGNALED(status)),
+        _ => None,
+    }
+}
+
 fn main() {
-    let seconds = std::env::args()
-        .nth(1)
-        .and_then(|text| text.parse::<u64>().ok())
-        .unwrap_or(3);
+    let mut args = std::env::args().skip(1).map(|text| text.parse::<u64>());
+    let seconds = args.next().and_then(Result::ok).unwrap_or(3);
+    let bytes = args.next().and_then(Result::ok).unwrap_or(0) << 10;
     let end = sys::now_ns() + seconds * 1_000_000_000;
-    let mut refused = 0u64;
-    while sys::now_ns() < end {
-        match sys::fork() {
-            Ok(0) => refused = 0,
-            Ok(_) => while matches!(sys::wait(-1, libc::WNOHANG), Ok((1.., _))) {},
-            Err(_) => {
-                refused += 1;
-                let ts = [0u64, 1_000_000];
-                let _ = sys::call(libc::SYS_nanosleep, &[ts.as_ptr() as u64, 0]);
+    let (prot, flags) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+    );
+    let base = sys::mmap(0, bytes.max(4096), prot, flags, -1, 0).unwrap_or_default();
+    let (mut refused, mut killed) = (false, false);
+    while sys::now_ns() < end && !killed {
+        let forked = sys::fork();
+        refused = forked.is_err();
+        if refused {
+            let ts = [0u64, 1_000_000];
+            let _ = sys::call(libc::SYS_nanosleep, &[ts.as_ptr() as u64, 0]);
+        }
+        if forked == Ok(0) {
+            (base..base + bytes)
+                .step_by(4096)
+                .for_each(|at| sys::poke64(at, end));
+        } else {
+            while let Some(by_signal) = reap(libc::WNOHANG) {
+                killed |= by_signal;
             }
         }
     }
-    while sys::wait(-1, 0).is_ok() {}
-    sys::exit(i32::from(refused > 0) * 3)
+    while reap(0).is_some() {}
+    sys::exit(match (killed, refused) {
+        (true, _) => 4,
+        (false, true) => 3,
+        (false, false) => 0,
+    })
 }

@@ -283,6 +283,12 @@ impl PageAllocator {
         Pressure::of(free, mark)
     }
 
+    /// Free frames that users may take, magazines left out.
+    pub fn spare_pages(&self) -> usize {
+        let spare = |domain: &Domain| domain.free().saturating_sub(domain.mark(Rights::User));
+        self.domains.iter().map(spare).sum()
+    }
+
     /// Whether new long-lived objects for users should be refused.
     pub fn low_memory(&self) -> bool {
         self.pressure() == Pressure::Severe

@@ -5,7 +5,7 @@
 //!
 //! Mechanism: sizes up to 3072 bytes are rounded up to one of 16 classes; each CPU keeps a few objects of each
 //! ([`Cache`]), exchanged in bursts with the [`depot`] of the class in a memory domain, which cuts them from slabs.
-//! Larger sizes are runs of pages. Small requests may use the last reserve when nothing else is left, so that the kernel's
+//! Larger sizes are runs of pages. Small requests may use the last reserve if their caller asks for it, so that the kernel's
 //! bounded allocations do not fail while anything else can be given up; large ones fail at the kernel's mark.
 //!
 //! Callable with preemption on or off, not from interrupt handlers.
@@ -96,20 +96,22 @@ impl Slab {
         self.cpus.get(&pin).stacks[class.index()].pop()
     }
 
-    /// Memory for an object, undefined contents; null if there is none.
+    /// Memory for an object, undefined contents; null if there is none for these rights, of which
+    /// [`Rights::Reserve`] opens the last pages to small requests.
     pub fn alloc<M: Machine>(
         &self,
         machine: &M,
         frames: &PageAllocator,
         layout: Layout,
+        rights: Rights,
     ) -> *mut u8 {
         let pin = pin();
         let Some(class) = Class::of(layout) else {
-            return self.alloc_large(machine, frames, &pin, layout);
+            return self.alloc_large(machine, frames, &pin, (layout, rights));
         };
         match self.cpus.get(&pin).stacks[class.index()].pop() {
             Some(object) => object,
-            None => self.alloc_slow(machine, frames, &pin, class),
+            None => self.alloc_slow(machine, frames, &pin, (class, rights)),
         }
     }
 
@@ -206,7 +208,7 @@ impl Slab {
         machine: &M,
         frames: &PageAllocator,
         pin: &CpuPin,
-        class: Class,
+        (class, rights): (Class, Rights),
     ) -> *mut u8 {
         let stack = &self.cpus.get(pin).stacks[class.index()];
         let wanted = class.burst();
@@ -219,7 +221,7 @@ impl Slab {
         };
         refill(&mut self.depot(near, class).lock());
         if stack.len() == 0 {
-            if let Some(slab) = new_slab(frames, pin, class) {
+            if let Some(slab) = new_slab(frames, pin, class, rights) {
                 let mut depot = self.depot(frames.pages().get(slab).domain(), class).lock();
                 depot.add(frames.pages(), slab);
                 refill(&mut depot);
@@ -305,19 +307,14 @@ impl Slab {
         machine: &M,
         frames: &PageAllocator,
         pin: &CpuPin,
-        layout: Layout,
+        (layout, rights): (Layout, Rights),
     ) -> *mut u8 {
         let order = order_of(layout);
-        let run = frames.alloc_order(pin, order, Rights::Kernel);
         // A single page is a small request, see the module.
-        let run = run.or_else(|error| {
-            if order == 0 {
-                frames.alloc(pin, Rights::Reserve)
-            } else {
-                Err(error)
-            }
-        });
-        let Ok(run) = run else { return ptr::null_mut() };
+        let rights = if order == 0 { rights } else { Rights::Kernel };
+        let Ok(run) = frames.alloc_order(pin, order, rights) else {
+            return ptr::null_mut();
+        };
         for n in 0..1 << order {
             frames
                 .pages()
@@ -353,13 +350,9 @@ fn order_of(layout: Layout) -> u8 {
 }
 
 /// A run of pages prepared as a slab without objects in use.
-fn new_slab(frames: &PageAllocator, pin: &CpuPin, class: Class) -> Option<Pfn> {
+fn new_slab(frames: &PageAllocator, pin: &CpuPin, class: Class, rights: Rights) -> Option<Pfn> {
     // Where memory is short or in pieces, a single page holds at least one object of any class.
-    let tries = [
-        (class.order(), Rights::Kernel),
-        (0, Rights::Kernel),
-        (0, Rights::Reserve),
-    ];
+    let tries = [(class.order(), Rights::Kernel), (0, rights)];
     let (slab, order) = tries
         .into_iter()
         .find_map(|(order, rights)| Some((frames.alloc_order(pin, order, rights).ok()?, order)))?;

@@ -49,6 +49,17 @@ pub struct Usage {
     pub entries: u64,
 }
 
+/// What a space takes, in pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cost {
+    /// Anonymous memory that nobody else can see: what its end frees.
+    pub own: u64,
+    /// Anonymous memory that a fork shares with others.
+    pub shared: u64,
+    /// Page-table pages.
+    pub tables: u64,
+}
+
 impl MapEntry {
     /// The byte offset in its file of an address; `None` for anonymous memory.
     pub(super) fn file_offset(&self, at: u64) -> Option<u64> {
@@ -72,29 +83,31 @@ impl MapEntry {
     }
 }
 
-/// Resident pages of a layer of `entry` that are anonymous and in its reach, counted in short pinned sections.
-fn anonymous_pages(entry: &MapEntry, layer: usize) -> u64 {
+/// Resident pages of a layer of `entry` that are anonymous and in its reach, counted in short pinned sections, and whether
+/// nobody else can see them.
+fn anonymous_pages(entry: &MapEntry, layer: usize) -> (u64, bool) {
     const SECTION: usize = 256;
-    let mut count = 0;
+    let (mut count, mut own) = (0, true);
     let mut from = None;
     loop {
         let pin = ksync::pin();
         let chain = entry.chain(&pin);
         let Some(layer) = chain.and_then(|chain| chain.layers().get(layer)) else {
-            return count;
+            return (count, own);
         };
         let Some(object) = layer.object(&pin).filter(|object| object.is_anon()) else {
-            return count;
+            return (count, own);
         };
+        own = layer.is_sole();
         let last = layer.index(entry.end() - 1);
         for _ in 0..SECTION {
             let at = from.unwrap_or_else(|| layer.index(entry.start()));
             let Some((index, _)) = object.next_resident(at, last) else {
-                return count;
+                return (count, own);
             };
             count += 1;
             if index >= last {
-                return count;
+                return (count, own);
             }
             from = Some(index + 1);
         }
@@ -172,21 +185,30 @@ impl Space {
         usage
     }
 
-    /// Pages of anonymous memory that the space shows, whether its tables map them at present or not: what its end may
-    /// free. Pages that a fork shares count for each of the two.
-    pub fn anonymous(&self) -> u64 {
-        let map = self.lock();
-        let mut sum = 0;
-        map.tree().for_overlapping(0, u64::MAX, &mut |entry| {
+    /// What the space costs, whether its tables map it at present or not. Takes no lock, so that it can be asked of a space
+    /// whose owner waits for memory in the middle of a change; what changes meanwhile may be missed or counted twice.
+    pub fn cost(&self) -> Cost {
+        let mut cost = Cost {
+            tables: self.pmap().tables() as u64,
+            ..Cost::default()
+        };
+        let mut at = 0;
+        loop {
+            let entry = {
+                let pin = ksync::pin();
+                self.tree(&pin)
+                    .and_then(|tree| tree.first_ending_above(at).cloned())
+            };
+            let Some(entry) = entry else { return cost };
+            at = entry.end();
             let depth = entry
                 .chain(&ksync::pin())
                 .map_or(0, |chain| chain.layers().len());
-            sum += (0..depth)
-                .map(|layer| anonymous_pages(entry, layer))
-                .sum::<u64>();
-            true
-        });
-        sum
+            for layer in 0..depth {
+                let (pages, own) = anonymous_pages(&entry, layer);
+                *if own { &mut cost.own } else { &mut cost.shared } += pages;
+            }
+        }
     }
 
     /// Which pages of a range are resident, one byte each: in an object that the range shows, mapped or not.

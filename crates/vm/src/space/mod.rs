@@ -23,7 +23,7 @@ pub use self::advise::Advice;
 pub use self::chaos::Chaos;
 pub(crate) use self::edit::Locked;
 use self::edit::MapState;
-pub use self::inspect::{EntryInfo, Usage};
+pub use self::inspect::{Cost, EntryInfo, Usage};
 pub use self::mmap::{MapArgs, MapFlags, Source};
 pub use self::remap::{RemapArgs, RemapTarget};
 use crate::alloc::NoMemory;

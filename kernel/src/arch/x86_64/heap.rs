@@ -6,6 +6,7 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+use vm::Rights;
 use vm::slab::Slab;
 
 use crate::mm;
@@ -65,7 +66,13 @@ impl KernelHeap {
 #[inline(never)]
 fn alloc_cold(slab: &Slab, layout: Layout) -> *mut u8 {
     let vm = mm::vm();
-    slab.alloc(&vm.machine, &vm.alloc, layout)
+    let get = |rights| slab.alloc(&vm.machine, &vm.alloc, layout, rights);
+    let object = get(Rights::Kernel);
+    if object.is_null() {
+        mm::last_resort(layout, get)
+    } else {
+        object
+    }
 }
 
 #[cold]

@@ -5,6 +5,7 @@
 //! that has ended answers "no such process" and costs nothing.
 
 mod maps;
+mod oom;
 mod pantala;
 mod process;
 mod settings;

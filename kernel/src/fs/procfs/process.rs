@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{digits, maps, number, system};
+use super::{digits, maps, number, oom, system};
 use crate::dev::tty;
 use crate::fs::dentry::Dentry;
 use crate::fs::dynamic::{DynDir, DynFile, DynLink, Dynamic, Emit, Entry, Target, Text, ino_below};
@@ -43,7 +43,7 @@ fn find(pid: u32) -> Result<Arc<Process>> {
 }
 
 /// Whether the caller may look into another process: its own user's, or anybody's as root.
-fn may_look(p: &Process) -> Result<()> {
+pub(super) fn may_look(p: &Process) -> Result<()> {
     let (me, it) = (current().process().cred(), p.cred());
     let same = [it.uid, it.euid, it.suid].iter().all(|&u| u == me.fsuid);
     if me.privileged() || same {
@@ -58,10 +58,13 @@ const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
 
 type Print = fn(&Arc<Process>, u32, &mut Text) -> Result<()>;
+type Store = fn(&Process, &[u8]) -> Result<()>;
 
 /// What an entry is.
 enum What {
     File(Print, u32),
+    /// A file that takes a value, too.
+    Value(Print, Store),
     Link(fn(&Arc<Process>) -> Result<Option<Path>>),
     Fds,
     Tasks,
@@ -104,12 +107,12 @@ const ENTRIES: &[(&str, What, bool)] = &[
     ),
     (
         "oom_score",
-        What::File(|_, _, t| text(t, "0\n"), 0o444),
+        What::File(|p, _, t| oom::score(p, t), 0o444),
         true,
     ),
     (
         "oom_score_adj",
-        What::File(|_, _, t| text(t, "0\n"), 0o444),
+        What::Value(|p, _, t| oom::adj(p, t), oom::set_adj),
         true,
     ),
     ("root", What::Link(root), true),
@@ -162,8 +165,18 @@ impl DynDir for Dir {
                     pid: self.pid,
                     tid: self.tid,
                     print: *print,
+                    store: None,
                 };
                 (Dynamic::File(Box::new(file)), *perm)
+            }
+            What::Value(print, store) => {
+                let file = PidFile {
+                    pid: self.pid,
+                    tid: self.tid,
+                    print: *print,
+                    store: Some(*store),
+                };
+                (Dynamic::File(Box::new(file)), 0o644)
             }
             What::Link(place) => (
                 Dynamic::Link(Box::new(PidLink {
@@ -182,7 +195,7 @@ impl DynDir for Dir {
         find(self.pid)?;
         for (i, (name, what, _)) in self.entries().filter(|(i, _)| *i as u64 + 2 >= from) {
             let kind = match what {
-                What::File(..) => mode::REG,
+                What::File(..) | What::Value(..) => mode::REG,
                 What::Link(_) => mode::LNK,
                 What::Fds | What::Tasks => mode::DIR,
             };
@@ -205,11 +218,17 @@ struct PidFile {
     pid: u32,
     tid: u32,
     print: Print,
+    store: Option<Store>,
 }
 
 impl DynFile for PidFile {
     fn print(&self, out: &mut Text) -> Result<()> {
         (self.print)(&find(self.pid)?, self.tid, out)
+    }
+
+    fn store(&self, data: &[u8]) -> Result<()> {
+        let store = self.store.ok_or(FsError::Invalid)?;
+        store(&*find(self.pid)?, data)
     }
 }
 

@@ -309,7 +309,6 @@ pub fn set_affinity(t: &Thread, mask: &CpuMask) -> bool {
 pub(super) fn start(t: &Thread) {
     let pin = ksync::pin();
     bump(&my_stats(&pin).forks, 1);
-    t.state.store(State::Running as u8, Ordering::SeqCst);
     let cpu = balance::choose(&pin, t);
     enqueue(&pin, cpu, t, false);
 }

@@ -71,6 +71,12 @@ pub fn before_user_return(frame: &mut UserFrame) {
             sched::reclaim();
             arch::irq::disable();
         }
+        if me.has(flag::INDEBTED) {
+            arch::irq::enable();
+            me.clear(flag::INDEBTED);
+            crate::mm::repay();
+            arch::irq::disable();
+        }
         if !me.signal_pending() && !me.has(flag::RESTORE_MASK) {
             // Stopped and continued, or the signal went to another thread: no handler runs.
             finish_call(&me, frame);

@@ -202,8 +202,9 @@ impl Thread {
     /// [`signal_pending`](Thread::signal_pending), and as cheap.
     #[inline]
     pub(super) fn has_work(&self) -> bool {
-        self.has(flag::KILLED | flag::ATTENTION | flag::RESTORE_MASK | flag::RECLAIM)
-            || self.unblocked_signal()
+        self.has(
+            flag::KILLED | flag::ATTENTION | flag::RESTORE_MASK | flag::RECLAIM | flag::INDEBTED,
+        ) || self.unblocked_signal()
     }
 
     /// Whether the thread is to die.

@@ -1,0 +1,36 @@
+//! What the memory killer thinks of a process, and what it is told to think.
+
+use super::process::may_look;
+use crate::fs::dynamic::Text;
+use crate::fs::error::{FsError, Result};
+use crate::kern::current;
+use crate::kern::process::Process;
+use crate::mm;
+use crate::put;
+
+/// Prints what the process costs, in thousandths of memory.
+pub fn score(p: &Process, out: &mut Text) -> Result<()> {
+    put!(out, "{}\n", mm::oom_score(p));
+    Ok(())
+}
+
+/// Prints what is added to that.
+pub fn adj(p: &Process, out: &mut Text) -> Result<()> {
+    put!(out, "{}\n", p.oom_adj());
+    Ok(())
+}
+
+/// Anybody may make a process of its own a likelier victim; a less likely one only root.
+pub fn set_adj(p: &Process, data: &[u8]) -> Result<()> {
+    let adj = core::str::from_utf8(data)
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .filter(|adj| (-1000..=1000).contains(adj))
+        .ok_or(FsError::Invalid)?;
+    may_look(p)?;
+    if adj < p.oom_adj() && !current().process().cred().privileged() {
+        return Err(FsError::Access);
+    }
+    p.set_oom_adj(adj);
+    Ok(())
+}

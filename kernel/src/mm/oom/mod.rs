@@ -1,0 +1,211 @@
+//! When memory is out: who waits, and who has to go.
+//!
+//! Guarantee: whoever needs memory and may sleep waits for it, without spending any, until it is there or the waiter is
+//! killed; nobody waits for ever. A program that takes all memory is ended, whether it is one large process or a
+//! thousand small ones, and others go on.
+//!
+//! Mechanism: one kernel thread does all the work, so a thousand who wait cost nothing. Asked for, it brings back
+//! what is free but out of reach; if that is not enough it kills ([`victims`]), waits for the dead to free what they had,
+//! wakes as many waiters as that feeds, and looks again. Threads that are killed do not wait but take from the reserve,
+//! and nothing on the way of an exit needs much; whoever else takes from the reserve, because it could not sleep, waits
+//! before it returns to user mode ([`repay`]).
+
+mod victims;
+
+use core::alloc::Layout;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use vm::Rights;
+
+use self::victims::Killer;
+use super::{NoMemory, vm};
+use crate::arch::{self, PAGE_SIZE};
+use crate::kern::park::{Deadline, Interruptible, Step, park, sleep_until};
+use crate::kern::wait::{WaitQueue, Waiter};
+use crate::kern::{self, kthread, starving};
+use crate::kprintln;
+
+pub use self::victims::{is_condemned, score};
+
+/// How long one wait for memory takes at most, in nanoseconds.
+const WAIT_NS: u64 = 500_000_000;
+/// Waits after which a faulting thread gives itself up: some twenty seconds, far longer than any exit takes.
+const FAULT_TRIES: u32 = 40;
+/// Waits after which a thread in the kernel takes from the reserve, and a fork is refused.
+const KERNEL_TRIES: u32 = 6;
+/// Between two tries of an allocation that failed though memory is there, in nanoseconds.
+const PAUSE_NS: u64 = 2_000_000;
+/// Between two looks at how the dying get on, in nanoseconds, and such looks before others have to go as well.
+const LOOK_NS: u64 = 10_000_000;
+const LOOKS: u32 = 60;
+
+/// The thread that works here, 0 before there is one. Written once.
+static KILLER: AtomicU32 = AtomicU32::new(0);
+/// Somebody lacks memory. Set by anyone, cleared by the thread.
+static WANTED: AtomicBool = AtomicBool::new(false);
+/// Where the thread sleeps.
+static WORK: WaitQueue = WaitQueue::new();
+
+/// Starts the thread.
+#[inline(never)]
+pub(super) fn start() {
+    let killer = Killer::new();
+    match kthread::spawn("oom", None, -20, move || run(killer)) {
+        Ok(tid) => KILLER.store(tid, Ordering::Relaxed),
+        Err(_) => kprintln!("oom: no memory for the thread"),
+    }
+}
+
+/// Makes room, or waits for it; false if the caller had better die.
+///
+/// `tries` counts the caller's attempts so far.  A caller that has been killed gives up, so that it
+/// can leave.
+pub fn relieve(tries: u32) -> bool {
+    let me = kern::current();
+    if me.kill_pending() || tries > FAULT_TRIES {
+        return false;
+    }
+    if vm().alloc.low_memory() {
+        ask_and_wait();
+    } else if tries > 0 {
+        // It was not for want of memory, or others have freed some meanwhile.
+        let _ = sleep_until(Deadline::after(PAUSE_NS), Interruptible::Kill);
+    }
+    !me.kill_pending()
+}
+
+/// Waits until there is memory for another process.
+///
+/// # Errors
+/// There is none for a long time, the caller was killed, or the failure injector says so.
+pub fn admit_process() -> Result<(), NoMemory> {
+    for tries in 0.. {
+        if vm().alloc.inject(&ksync::pin()) {
+            return Err(NoMemory);
+        }
+        if !vm().alloc.low_memory() {
+            break;
+        }
+        if tries == KERNEL_TRIES || kern::current().kill_pending() {
+            return Err(NoMemory);
+        }
+        ask_and_wait();
+    }
+    Ok(())
+}
+
+/// Memory for the kernel's heap where there is none above the reserve: waits where that is possible; else, and for those
+/// who are to die, `get` may take the last page. Large requests fail at once.
+pub fn last_resort(layout: Layout, get: impl Fn(Rights) -> *mut u8) -> *mut u8 {
+    if layout.size().max(layout.align()) > PAGE_SIZE {
+        return core::ptr::null_mut();
+    }
+    for _ in 0..KERNEL_TRIES {
+        if !vm().alloc.low_memory() || !may_wait() {
+            break;
+        }
+        ask_and_wait();
+        let object = get(Rights::Kernel);
+        if !object.is_null() {
+            return object;
+        }
+    }
+    if let Some(me) = arch::current::try_current()
+        && vm().alloc.low_memory()
+        && !me.is_kernel()
+    {
+        me.owe_memory();
+    }
+    get(Rights::Reserve)
+}
+
+/// A thread that has taken from the reserve waits here, on its way to user mode, until there is more.
+#[cold]
+pub fn repay() {
+    for _ in 0..KERNEL_TRIES {
+        if !vm().alloc.low_memory() || kern::current().kill_pending() {
+            return;
+        }
+        ask_and_wait();
+    }
+}
+
+/// Whether the caller may sleep for memory: it holds no spin lock, is not about to end, and nobody's end depends on it.
+fn may_wait() -> bool {
+    let killer = KILLER.load(Ordering::Relaxed);
+    arch::preempt::count() == 0
+        && arch::irq::enabled()
+        && killer != 0
+        && arch::current::try_current()
+            .is_some_and(|me| me.tid() != 0 && me.tid() != killer && !me.kill_pending())
+}
+
+fn ask_and_wait() {
+    if !WANTED.swap(true, Ordering::SeqCst) {
+        WORK.wake_one();
+    }
+    starving::wait(WAIT_NS);
+}
+
+/// The thread.
+fn run(mut killer: Killer) {
+    loop {
+        let _ = park(
+            &mut (),
+            Deadline::Never,
+            Interruptible::No,
+            |(), waiter: &mut Waiter| {
+                waiter.listen(&WORK);
+                if WANTED.swap(false, Ordering::SeqCst) {
+                    Step::Done(())
+                } else {
+                    Step::Wait
+                }
+            },
+        );
+        free_what_waits();
+        if vm().alloc.low_memory() {
+            make_room(&mut killer);
+        }
+        feed();
+    }
+}
+
+/// Kills somebody, and waits until that has helped.
+fn make_room(killer: &mut Killer) {
+    let Some(victims) = killer.choose_and_kill() else {
+        // Nobody is left who may be killed, or all are on their way out.
+        let _ = sleep_until(Deadline::after(LOOK_NS), Interruptible::No);
+        return;
+    };
+    for _ in 0..LOOKS {
+        let _ = sleep_until(Deadline::after(LOOK_NS), Interruptible::No);
+        free_what_waits();
+        feed();
+        if victims.are_gone() {
+            break;
+        }
+    }
+    victims.forget();
+}
+
+/// Wakes those whom the memory that is there feeds, a part of it at a time.
+fn feed() {
+    let pages = vm().alloc.spare_pages();
+    if pages > 0 {
+        starving::wake(pages / 16 + 1);
+    }
+}
+
+/// Brings back memory that is free but out of reach: deferred frees, and what CPUs have in their caches.
+fn free_what_waits() {
+    vm().alloc.request_drain();
+    super::slab().request_drain();
+    vm().epoch.synchronize();
+    // Each CPU frees and empties its own on its way through the idle loop, or at its next tick.
+    let here = arch::cpu::id();
+    for cpu in (0..arch::cpu::count()).filter(|&cpu| cpu != here) {
+        arch::ipi::reschedule(cpu);
+    }
+    super::poll(&ksync::pin());
+}
