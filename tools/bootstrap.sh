@@ -42,10 +42,15 @@ directory=$(choose) || {
     }
     echo "installing $debian_packages" >&2
     export DEBIAN_FRONTEND=noninteractive
+    # Fresh lists first: the stable release's own compiler is too old, its security archive's is not.
+    $as_root apt-get -qq update >/dev/null || echo "apt-get update failed; trying the package lists that are here" >&2
     # shellcheck disable=SC2086 # lists of words
-    { $as_root apt-get -qq install -y --no-install-recommends $debian_packages ||
-        { $as_root apt-get -qq update && $as_root apt-get -qq install -y --no-install-recommends $debian_packages; }; } >/dev/null
-    directory=$(choose) || { echo "the installed Rust compiler cannot build for $target" >&2; exit 1; }
+    $as_root apt-get -qq install -y --no-install-recommends $debian_packages >/dev/null
+    directory=$(choose) || {
+        echo "the installed $(/usr/bin/rustc --version || true) cannot build for $target: at least 1.90 is needed, with its source" >&2
+        echo "Debian 12 has it in its security archive (bookworm-security main); or use rustup" >&2
+        exit 1
+    }
 }
 
 PATH=$directory:$PATH
