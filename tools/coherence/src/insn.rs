@@ -17,6 +17,47 @@ pub fn is_repeated_string(bytes: &[u8]) -> bool {
     false
 }
 
+/// What an instruction's memory access is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Anything else.
+    Plain,
+    /// A repeated string instruction.
+    String,
+    /// A read-modify-write that is atomic.
+    Atomic,
+    /// A call, which stores where it is to return to.
+    Call,
+    /// A return, which loads that.
+    Return,
+}
+
+/// The kind of the instruction `bytes`.
+pub fn kind(bytes: &[u8]) -> Kind {
+    if is_repeated_string(bytes) {
+        return Kind::String;
+    }
+    let mut locked = false;
+    for (index, &byte) in bytes.iter().enumerate() {
+        let modrm = bytes.get(index + 1).copied().unwrap_or(0xc0);
+        return match byte {
+            0xf0 => {
+                locked = true;
+                continue;
+            }
+            0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0x40..=0x4f | 0xf2 | 0xf3 => continue,
+            _ if locked => Kind::Atomic,
+            // xchg is atomic without a prefix, if one side is in memory.
+            0x86 | 0x87 if modrm >> 6 != 3 => Kind::Atomic,
+            0xe8 => Kind::Call,
+            0xff if modrm >> 3 & 7 == 2 => Kind::Call,
+            0xc2 | 0xc3 => Kind::Return,
+            _ => Kind::Plain,
+        };
+    }
+    Kind::Plain
+}
+
 /// First address of the kernel's half.
 pub const KERNEL: u64 = 0xffff_8000_0000_0000;
 
@@ -44,6 +85,26 @@ mod tests {
             &[],
         ] {
             assert!(!is_repeated_string(no), "{no:x?}");
+        }
+    }
+
+    #[test]
+    fn kinds_of_instructions() {
+        let kinds: [(&[u8], Kind); 11] = [
+            (&[0xf3, 0x48, 0xab], Kind::String),
+            (&[0xf0, 0x0f, 0xb1, 0x0f], Kind::Atomic), // lock cmpxchg
+            (&[0x65, 0xf0, 0xff, 0x00], Kind::Atomic),
+            (&[0x87, 0x07], Kind::Atomic),      // xchg with memory
+            (&[0x48, 0x87, 0xc3], Kind::Plain), // xchg of registers
+            (&[0xe8, 0, 0, 0, 0], Kind::Call),
+            (&[0x41, 0xff, 0xd3], Kind::Call),       // call r11
+            (&[0xff, 0x15, 0, 0, 0, 0], Kind::Call), // call through memory
+            (&[0xff, 0xe0], Kind::Plain),            // jmp
+            (&[0xf3, 0xc3], Kind::Return),
+            (&[0x48, 0x89, 0x07], Kind::Plain),
+        ];
+        for (bytes, want) in kinds {
+            assert_eq!(kind(bytes), want, "{bytes:x?}");
         }
     }
 }

@@ -14,3 +14,4 @@ pub mod nodes;
 pub mod profile;
 pub mod record;
 pub mod settings;
+pub mod window;

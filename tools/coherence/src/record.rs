@@ -30,6 +30,43 @@ pub struct Spot {
     pub false_sharing: u64,
 }
 
+/// What one CPU did to a line.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Touches {
+    /// Loads.
+    pub loads: u32,
+    /// Stores of plain instructions.
+    pub stores: u32,
+    /// Stores of atomic instructions.
+    pub atomics: u32,
+    /// The first load: its instruction and, outwards, the calls that it was made in.
+    pub load: Vec<u64>,
+    /// The first store of a plain instruction, likewise.
+    pub store: Vec<u64>,
+    /// The first store of an atomic instruction, likewise.
+    pub atomic: Vec<u64>,
+}
+
+impl Touches {
+    /// Whether the line was changed.
+    pub fn wrote(&self) -> bool {
+        self.stores + self.atomics > 0
+    }
+}
+
+/// A line that both CPUs touched and one changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shared {
+    /// Physical address of its first byte.
+    pub line: u64,
+    /// Virtual address of the first access.
+    pub vaddr: u64,
+    /// Words of eight bytes that both accessed, at least one of them changing it; none is false sharing.
+    pub words: u8,
+    /// What each CPU did.
+    pub cpus: [Touches; 2],
+}
+
 /// One line of the plugin's output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
@@ -63,6 +100,25 @@ pub enum Record {
         insns: u32,
         /// How often it was entered.
         times: u64,
+    },
+    /// A window of a case of two operations, one on each of CPUs 0 and 1.
+    Window {
+        /// The case's number.
+        case: u16,
+        /// Whether the operations' results were right.
+        right: bool,
+        /// Timer interrupts within it, both CPUs together.
+        ticks: u64,
+        /// Other interrupts that are watched.
+        interrupts: u64,
+        /// Lines that each CPU's kernel touched.
+        touched: [u64; 2],
+        /// It touched more lines than there is room for.
+        overflow: bool,
+        /// Lines that both touched and one changed; `lines` has the first of them.
+        conflicts: u64,
+        /// Those lines.
+        lines: Vec<Shared>,
     },
     /// One CPU over the whole run.
     Cpu {

@@ -9,6 +9,8 @@ pub enum Mode {
     Transfers,
     /// Instructions, and the kernel's blocks that execute them; on one CPU.
     Profile,
+    /// Lines that two CPUs touch within short windows, see [`crate::window`].
+    Windows,
 }
 
 /// Everything given.
@@ -48,6 +50,7 @@ impl Settings {
                 ("mode", "count") => settings.mode = Mode::Count,
                 ("mode", "transfers") => settings.mode = Mode::Transfers,
                 ("mode", "profile") => settings.mode = Mode::Profile,
+                ("mode", "windows") => settings.mode = Mode::Windows,
                 ("out", path) => settings.out = path.into(),
                 ("nodes", n) => settings.nodes = n.parse().map_err(bad)?,
                 ("mem", n) => settings.mem_mib = n.parse().map_err(bad)?,

@@ -16,6 +16,7 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("vmbench", "usr/bin/vmbench"),
     ("abitest", "usr/bin/abitest"),
     ("abifuzz", "usr/bin/abifuzz"),
+    ("commute", "usr/bin/commute"),
     ("memhog", "usr/bin/memhog"),
     ("systat", "usr/bin/systat"),
     ("pipes", "usr/bin/pipes"),

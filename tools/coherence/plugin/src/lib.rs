@@ -13,16 +13,18 @@ mod qemu;
 
 use coherence::cpu::{self, Cpu, Event};
 use coherence::directory::{CPUS, Directory, LINE};
-use coherence::insn::{KERNEL, is_repeated_string};
+use coherence::insn::{self, KERNEL, Kind, is_repeated_string};
 use coherence::marker::Marker;
 use coherence::nodes::Nodes;
 use coherence::profile::Profile;
 use coherence::record::Record;
 use coherence::settings::{Mode, Settings};
+use coherence::window::{self, Window};
 use qemu::{Access, Block, Inserted, Site};
-use std::io::Write;
-use std::sync::OnceLock;
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Places written for each phase.
 const TOP: usize = 24;
@@ -37,6 +39,15 @@ static BEGUN: AtomicBool = AtomicBool::new(false);
 /// The lines that each CPU's string instructions last loaded from and stored to.
 static LAST_LINE: [[AtomicU64; 2]; CPUS as usize] =
     [const { [const { AtomicU64::new(0) }; 2] }; CPUS as usize];
+
+/// Whether a window is open, for those who need not look further.
+static OPEN: AtomicBool = AtomicBool::new(false);
+
+/// The window, and where its records go.
+static WINDOWS: LazyLock<Mutex<(Window, Option<BufWriter<File>>)>> = LazyLock::new(Mutex::default);
+
+/// The timer's place among the watched entry points.
+const TIMER: usize = 0;
 
 struct State {
     settings: Settings,
@@ -68,6 +79,11 @@ fn install(smp: u32, args: Vec<String>) -> Result<(), String> {
         profile: Profile::default(),
         settings,
     };
+    if state.settings.mode == Mode::Windows {
+        let out = File::create(&state.settings.out)
+            .map_err(|error| format!("cannot write {}: {error}", state.settings.out))?;
+        windows().1 = Some(BufWriter::new(out));
+    }
     STATE.set(state).map_err(|_| "loaded twice".to_owned())
 }
 
@@ -82,7 +98,9 @@ fn translate(block: &Block) {
         (true, _) => Event::Kernel,
         (false, _) => Event::User,
     };
-    if state.smp == 1 {
+    if state.settings.mode == Mode::Windows {
+        // Nothing is counted by blocks.
+    } else if state.smp == 1 {
         block.add_on_entry(CPU[0].counter(event), insns as u64);
     } else {
         block.call_on_entry(Inserted::Block {
@@ -101,11 +119,12 @@ fn translate(block: &Block) {
     {
         block.call_on_entry(Inserted::Watch(index));
     }
-    let every = state.settings.mode == Mode::Transfers;
+    let windows = state.settings.mode == Mode::Windows;
+    let every = windows || state.settings.mode == Mode::Transfers;
     if every || !kernel {
         for index in 0..insns {
-            let string = is_repeated_string(block.bytes(index));
-            block.call_on_access(index, |pc| Site { pc, string }, !every);
+            let kind = insn::kind(block.bytes(index));
+            block.call_on_access(index, |pc| Site { pc, kind }, !every || !kernel && windows);
         }
     }
 }
@@ -115,13 +134,21 @@ fn entered(cpu: u32, what: Inserted) {
     let cpu = &CPU[cpu as usize % CPU.len()];
     match what {
         Inserted::Block { event, insns } => cpu.count_index(event, insns as u64),
-        Inserted::Watch(index) => cpu.watched(index),
+        Inserted::Watch(index) => {
+            cpu.watched(index);
+            if OPEN.load(Relaxed) {
+                windows().0.interrupted(index == TIMER);
+            }
+        }
     }
 }
 
 /// An instruction has accessed memory.
 fn accessed(cpu: u32, site: Site, access: &Access) {
     let state = state();
+    if state.settings.mode == Mode::Windows {
+        return accessed_in_window(cpu, site, access);
+    }
     let index = cpu as usize % CPU.len();
     let (this, store) = (&CPU[index], access.is_store());
     if site.pc < KERNEL
@@ -138,8 +165,9 @@ fn accessed(cpu: u32, site: Site, access: &Access) {
     if state.settings.mode != Mode::Transfers || !BEGUN.load(Relaxed) {
         return;
     }
+    let string = site.kind == Kind::String;
     // A string instruction goes through a line byte by byte: the line is looked up once, as a whole.
-    if site.string {
+    if string {
         let line = access.vaddr & !(LINE - 1) | u64::from(store);
         let last = &LAST_LINE[index][usize::from(store)];
         if last.swap(line, Relaxed) == line {
@@ -154,19 +182,61 @@ fn accessed(cpu: u32, site: Site, access: &Access) {
         let local = node == state.nodes.of_cpu(u64::from(cpu));
         this.count(if local { Event::Local } else { Event::Remote }, 1);
     }
-    let (addr, bytes) = if site.string {
+    let (addr, bytes) = if string {
         (addr & !(LINE - 1), LINE)
     } else {
         (addr, access.bytes())
     };
     state.directory.access(cpu, addr, bytes, store, |found| {
-        this.moved(site.pc, site.string, found);
+        this.moved(site.pc, string, found);
+    });
+}
+
+fn windows() -> MutexGuard<'static, (Window, Option<BufWriter<File>>)> {
+    WINDOWS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An instruction has accessed memory, in windows mode: a user program's stores can be markers, the kernel's accesses
+/// belong to the window that is open.
+fn accessed_in_window(cpu: u32, site: Site, access: &Access) {
+    if site.pc < KERNEL {
+        if let Some(marker) = commute::marker::Marker::at(access.vaddr) {
+            let mut windows = windows();
+            let record = windows.0.marker(marker);
+            OPEN.store(windows.0.is_open(), Relaxed);
+            if let (Some(record), Some(out)) = (record, &mut windows.1) {
+                // A reader follows the file to see how far the machine is.
+                let written = writeln!(out, "{}", record.to_line()).and_then(|()| out.flush());
+                if let Err(error) = written {
+                    eprintln!("coherence: cannot write a window: {error}");
+                }
+            }
+        }
+        return;
+    }
+    if !OPEN.load(Relaxed) {
+        return;
+    }
+    let Some(addr) = access.physical() else {
+        return;
+    };
+    windows().0.access(&window::Access {
+        cpu,
+        pc: site.pc,
+        kind: site.kind,
+        vaddr: access.vaddr,
+        addr,
+        bytes: access.bytes(),
+        store: access.is_store(),
     });
 }
 
 /// QEMU exits.
 fn finish() {
     let state = state();
+    if state.settings.mode == Mode::Windows {
+        return;
+    }
     let mut lines = Vec::new();
     for sum in cpu::phases(&CPU, TOP) {
         lines.push(Record::Phase {

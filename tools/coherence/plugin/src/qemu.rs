@@ -4,6 +4,7 @@
 //! Facts relied on: a callback gets the user data that was registered with it; handles of blocks, instructions and
 //! accesses are valid during the callback that gets them.
 
+use coherence::insn::Kind;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
@@ -117,24 +118,35 @@ impl Inserted {
 pub struct Site {
     /// The instruction's virtual address.
     pub pc: u64,
-    /// It is a repeated string instruction.
-    pub string: bool,
+    /// What kind of instruction it is.
+    pub kind: Kind,
 }
 
 impl Site {
-    /// Bits 48 to 63 of a virtual address are equal: one of them is free to be flipped.
+    /// Bits 48 to 63 of a virtual address are equal: some of them are free to be flipped.
     const FREE: u32 = 56;
+    const KINDS: [Kind; 5] = [
+        Kind::Plain,
+        Kind::String,
+        Kind::Atomic,
+        Kind::Call,
+        Kind::Return,
+    ];
 
     fn pack(self) -> *mut c_void {
-        let bits = self.pc ^ u64::from(self.string) << Self::FREE;
+        let kind = Site::KINDS.iter().position(|&kind| kind == self.kind);
+        let bits = self.pc ^ (kind.unwrap_or(0) as u64) << Self::FREE;
         std::ptr::without_provenance_mut(bits as usize)
     }
 
     fn unpack(data: *mut c_void) -> Site {
         let bits = data.addr() as u64;
-        let string = bits >> Self::FREE & 1 != bits >> 63;
-        let pc = bits ^ u64::from(string) << Self::FREE;
-        Site { pc, string }
+        let plain = if bits >> 63 == 1 { 7 } else { 0 };
+        let kind = (bits >> Self::FREE & 7) ^ plain;
+        Site {
+            pc: bits ^ kind << Self::FREE,
+            kind: Site::KINDS[kind as usize % Site::KINDS.len()],
+        }
     }
 }
 

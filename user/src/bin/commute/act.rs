@@ -1,0 +1,177 @@
+//! What a side does within a window, and what it keeps between rounds.
+
+use crate::board::{Word, word};
+use commute::call::Call;
+use commute::model::Mode;
+use std::sync::atomic::Ordering::SeqCst;
+use user::sys::{self, Errno};
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+
+/// How a variant is done.
+pub struct Op {
+    /// The call.
+    pub call: Call,
+    /// The variant's name.
+    pub name: &'static str,
+    /// Makes the state that it needs and says what to do.
+    pub prepare: fn(&mut Actor) -> Result<Act, String>,
+    /// Checks what came of it and undoes it.
+    pub finish: fn(&mut Actor, Got) -> Result<(), String>,
+}
+
+/// What the call returned; for a load, the byte.
+pub type Got = Result<u64, Errno>;
+
+/// The act itself: all that happens in a window, without any other memory being touched for the first time.
+#[derive(Clone, Copy)]
+pub enum Act {
+    /// A system call.
+    Call(i64, [u64; 6]),
+    /// Loads a byte.
+    Load(u64),
+    /// Stores a byte.
+    Store(u64, u8),
+    /// Makes a child that sleeps until the given descriptor's pipe is closed or written to; the other end is closed in it.
+    Fork(i32, i32),
+    /// Makes a child that ends at once, before its parent goes on.
+    Vfork,
+    /// Lets this side's child go on and waits for its end; the status goes to the address.
+    Release(usize, u64, u64),
+}
+
+impl Act {
+    /// Does it.
+    pub fn carry_out(self) -> Got {
+        match self {
+            Act::Call(number, args) => sys::call(number, &args),
+            Act::Load(addr) => Ok(u64::from(sys::peek(addr))),
+            Act::Store(addr, byte) => {
+                sys::poke(addr, byte);
+                Ok(0)
+            }
+            Act::Fork(read_end, write_end) => match sys::fork() {
+                Ok(0) => sleep_on(read_end, write_end),
+                other => other,
+            },
+            Act::Vfork => sys::vfork_exit(),
+            Act::Release(side, pid, status) => {
+                word(Word::Go(side)).store(1, SeqCst);
+                sys::call(libc::SYS_wait4, &[pid, status, 0, 0])
+            }
+        }
+    }
+}
+
+/// In a child: sleeps until somebody writes to the pipe or nobody can any more.
+pub fn sleep_on(read_end: i32, write_end: i32) -> ! {
+    let _ = sys::close(write_end);
+    let mut byte = [0];
+    while sys::read(read_end, &mut byte) == Err(libc::EINTR) {}
+    sys::exit(0)
+}
+
+/// One side of the pairs of a batch.
+pub struct Actor {
+    /// 0 or 1; also its CPU.
+    pub side: usize,
+    /// How it is related to the other side.
+    pub mode: Mode,
+    /// What `prepare` leaves for `finish`.
+    pub kept: u64,
+    /// A child that `prepare` made.
+    pub child: u64,
+    /// A child that sleeps as long as the batch lasts.
+    pub sleeper: u64,
+    /// A byte that changes from round to round.
+    pub byte: u8,
+}
+
+impl Actor {
+    /// One that has nothing yet.
+    pub fn new(side: usize, mode: Mode) -> Actor {
+        Actor {
+            side,
+            mode,
+            kept: 0,
+            child: 0,
+            sleeper: 0,
+            byte: side as u8 + 1,
+        }
+    }
+
+    /// A page of this side for buffers, resident.
+    pub fn buffer(&self) -> u64 {
+        crate::world::BUFFERS + self.side as u64 * 16 * PAGE
+    }
+
+    /// Another, for texts.
+    pub fn text(&self) -> u64 {
+        self.buffer() + PAGE
+    }
+
+    /// Puts `text` with a zero byte behind it at `slot` of the page for texts; its address.
+    pub fn put(&self, slot: u64, text: &str) -> u64 {
+        let at = self.text() + slot * 256;
+        for (at, byte) in (at..).zip(text.bytes().chain([0])) {
+            sys::poke(at, byte);
+        }
+        at
+    }
+
+    /// Writes to all memory that is written to in a window: a fork may have made it shared.
+    pub fn touch_again(&self) {
+        for page in 0..4 {
+            let at = self.buffer() + page * PAGE;
+            sys::poke(at, sys::peek(at));
+        }
+        let mut stack = [0u8; 3 * PAGE as usize];
+        for byte in stack.iter_mut().step_by(512) {
+            *byte = 1;
+        }
+        std::hint::black_box(&mut stack);
+    }
+
+    /// A byte that differs from the last one.
+    pub fn next_byte(&mut self) -> u8 {
+        self.byte = self.byte.wrapping_add(2).max(1);
+        self.byte
+    }
+}
+
+/// Demands that a call returned `want`.
+///
+/// # Errors
+/// It did not.
+pub fn expect(got: Got, want: Got) -> Result<(), String> {
+    let people = |got: Got| match got {
+        Ok(value) => format!("{value:#x}"),
+        Err(errno) => std::io::Error::from_raw_os_error(errno).to_string(),
+    };
+    if got == want {
+        Ok(())
+    } else {
+        Err(format!("{} instead of {}", people(got), people(want)))
+    }
+}
+
+/// Demands something.
+///
+/// # Errors
+/// It is not so.
+pub fn demand(holds: bool, what: &str) -> Result<(), String> {
+    if holds {
+        Ok(())
+    } else {
+        Err(format!("not so: {what}"))
+    }
+}
+
+/// Names the call that failed while a round was prepared or undone.
+///
+/// # Errors
+/// The call's.
+pub fn must(what: &'static str, got: Got) -> Result<u64, String> {
+    got.map_err(|e| format!("{what}: {}", std::io::Error::from_raw_os_error(e)))
+}
