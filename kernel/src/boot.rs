@@ -73,6 +73,8 @@ const IGNORED: &[&[u8]] = &[
     b"printk.time",
     b"ignore_loglevel",
     b"keep_bootcon",
+    // Taken by the machine layer, before this is read.
+    b"lockprof",
 ];
 
 /// Splits the line into words; double quotes keep blanks together.

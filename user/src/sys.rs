@@ -382,10 +382,10 @@ pub fn zeroed_stat() -> libc::stat {
     unsafe { std::mem::zeroed() }
 }
 
-/// Columns of the terminal behind `fd`; `None` if it is none.
-pub fn window_columns(fd: i32) -> Option<usize> {
+/// Rows and columns of the terminal behind `fd`, 0 where it does not know; `None` if it is none.
+pub fn window_size(fd: i32) -> Option<(usize, usize)> {
     let mut size = [0u16; 4];
     let at = size.as_mut_ptr().expose_provenance() as u64;
     call(libc::SYS_ioctl, &[fd as u64, libc::TIOCGWINSZ, at]).ok()?;
-    Some(usize::from(size[1]))
+    Some((usize::from(size[0]), usize::from(size[1])))
 }

@@ -11,7 +11,7 @@ use core::{marker::PhantomData, pin::pin as stack_pin, ptr};
 use crate::{
     atomic::{AtomicU8, Ordering::*},
     class::{self, LockClass, Order},
-    platform,
+    platform, profile,
     queue::{WaitList, Waiter, Want},
     shim::PARK_BUCKETS,
 };
@@ -50,6 +50,7 @@ impl ByteMutex {
         {
             self.lock_slow::<C>();
         }
+        profile::taken::<C, _>(self, true);
         ByteMutexGuard {
             lock: self,
             class: PhantomData,
@@ -63,6 +64,7 @@ impl ByteMutex {
             .compare_exchange(FREE, HELD, Acquire, Relaxed)
             .ok()?;
         class::acquire::<C>(Order::Try);
+        profile::taken::<C, _>(self, true);
         Some(ByteMutexGuard {
             lock: self,
             class: PhantomData,
@@ -140,6 +142,7 @@ impl<C: LockClass> Drop for ByteMutexGuard<'_, C> {
     #[inline]
     fn drop(&mut self) {
         class::release::<C>();
+        profile::leaving::<C, _>(self.lock);
         if self
             .lock
             .byte

@@ -50,6 +50,7 @@ struct Slot {
     contended: AtomicU64,
     stall_ticks: AtomicU64,
     acquired: AtomicU64,
+    longest_hold: AtomicU64,
 }
 
 impl Slot {
@@ -58,11 +59,13 @@ impl Slot {
             contended: AtomicU64::new(0),
             stall_ticks: AtomicU64::new(0),
             acquired: AtomicU64::new(0),
+            longest_hold: AtomicU64::new(0),
         }
     }
 }
 
-/// The account of a class: written on contended paths only, in slots spread by CPU.
+/// The account of a class: written on contended paths only, unless the [profile](crate::profile) is on; in slots spread
+/// by CPU.
 pub struct ClassStats {
     name: &'static str,
     rank: u16,
@@ -83,14 +86,16 @@ pub struct ClassReport {
     pub contended: u64,
     /// Platform ticks spent waiting.
     pub stall_ticks: u64,
-    /// All acquisitions; 0 without the `lock-profile` feature.
+    /// All acquisitions; 0 without the profile.
     pub acquired: u64,
+    /// Platform ticks that the longest hold took; 0 without the profile.
+    pub longest_hold_ticks: u64,
 }
 
 /// Classes that have ever been contended, newest first; a list that only grows.
 static CLASSES: AtomicPtr<ClassStats> = AtomicPtr::new(ptr::null_mut());
 
-/// Calls `f` with the account of every class that has been contended (or, with `lock-profile`,
+/// Calls `f` with the account of every class that has been contended (or, with the profile on,
 /// acquired) so far.
 pub fn for_each_class(mut f: impl FnMut(ClassReport)) {
     let mut at = CLASSES.load(Acquire);
@@ -120,36 +125,42 @@ impl ClassStats {
 
     /// The sums of this moment; not a snapshot across CPUs.
     pub fn report(&self) -> ClassReport {
-        let sum = |f: fn(&Slot) -> &AtomicU64| self.slots.iter().map(|s| f(s).load(Relaxed)).sum();
+        let each = |f: fn(&Slot) -> &AtomicU64| self.slots.iter().map(move |s| f(s).load(Relaxed));
+        let sum = |f| each(f).sum();
         ClassReport {
             name: self.name,
             rank: self.rank,
             contended: sum(|s| &s.contended),
             stall_ticks: sum(|s| &s.stall_ticks),
             acquired: sum(|s| &s.acquired),
+            longest_hold_ticks: each(|s| &s.longest_hold).max().unwrap_or(0),
         }
     }
 
-    /// Books one wait that began at `since`.
+    /// Books one wait that began at `since` and was spent `asleep` or spinning.
     #[cold]
-    pub(crate) fn stalled(&'static self, exclusive: bool, since: u64) {
+    pub(crate) fn stalled(&'static self, asleep: bool, since: u64) {
         let ticks = platform::ticks().saturating_sub(since);
         self.link();
         let slot = &self.slots[platform::cpu() % SLOTS];
         slot.contended.fetch_add(1, Relaxed);
         slot.stall_ticks.fetch_add(ticks, Relaxed);
-        platform::stall(self.name, exclusive, ticks);
+        platform::stall(self.name, asleep, ticks);
     }
 
-    /// Books an acquisition, where the profile is compiled in.
-    #[inline(always)]
+    /// Books an acquisition; for the profile.
     pub(crate) fn acquired(&'static self) {
-        #[cfg(feature = "lock-profile")]
-        {
-            self.link();
-            self.slots[platform::cpu() % SLOTS]
-                .acquired
-                .fetch_add(1, Relaxed);
+        self.link();
+        self.slots[platform::cpu() % SLOTS]
+            .acquired
+            .fetch_add(1, Relaxed);
+    }
+
+    /// Books a hold of so many ticks; for the profile.
+    pub(crate) fn held(&'static self, ticks: u64) {
+        let longest = &self.slots[platform::cpu() % SLOTS].longest_hold;
+        if longest.load(Relaxed) < ticks {
+            longest.fetch_max(ticks, Relaxed);
         }
     }
 
@@ -262,7 +273,6 @@ pub(crate) enum Order {
 /// Checks the rank of a lock about to be taken, and books it as held.
 #[inline(always)]
 pub(crate) fn acquire<C: LockClass>(order: Order) {
-    C::stats().acquired();
     if cfg!(debug_assertions) {
         platform::with_held(&mut |held| {
             if order != Order::Try {

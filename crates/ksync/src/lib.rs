@@ -36,6 +36,7 @@ mod once;
 mod pcref;
 mod percpu;
 mod platform;
+pub mod profile;
 mod queue;
 mod rwlock;
 mod spin;

@@ -17,7 +17,7 @@ use core::{
 use crate::{
     atomic::{AtomicU32, Ordering::*},
     class::{self, LockClass, Order},
-    platform,
+    platform, profile,
     queue::{WaitList, Waiter, Want},
     shim::DataCell,
 };
@@ -88,6 +88,7 @@ impl<T, C: LockClass> Mutex<T, C> {
         {
             self.lock_slow();
         }
+        profile::taken::<C, _>(&self.state, true);
         MutexGuard {
             mutex: self,
             not_send: PhantomData,
@@ -101,6 +102,7 @@ impl<T, C: LockClass> Mutex<T, C> {
             .compare_exchange(FREE, HELD, Acquire, Relaxed)
             .ok()?;
         class::acquire::<C>(Order::Try);
+        profile::taken::<C, _>(&self.state, true);
         Some(MutexGuard {
             mutex: self,
             not_send: PhantomData,
@@ -174,6 +176,7 @@ impl<T, C: LockClass> Drop for MutexGuard<'_, T, C> {
     #[inline]
     fn drop(&mut self) {
         class::release::<C>();
+        profile::leaving::<C, _>(&self.mutex.state);
         if self
             .mutex
             .state

@@ -45,9 +45,9 @@ pub trait Platform {
     /// Told now and then that this CPU has retired much: a good time for [`Epoch::reclaim`](crate::Epoch::reclaim) is
     /// soon. Called with preemption off, perhaps with locks held.
     fn reclaim_soon() {}
-    /// Told of each wait that has ended for a lock named `name`.
-    fn stall(name: &'static str, exclusive: bool, ticks: u64) {
-        let _ = (name, exclusive, ticks);
+    /// Told of each wait that has ended for a lock named `name`: `ticks` spent asleep, or else spinning.
+    fn stall(name: &'static str, asleep: bool, ticks: u64) {
+        let _ = (name, asleep, ticks);
     }
 }
 
@@ -86,7 +86,7 @@ pub mod symbols {
         #[link_name = "__pantala_ksync_reclaim_soon"]
         pub safe fn reclaim_soon();
         #[link_name = "__pantala_ksync_stall"]
-        pub safe fn stall(name: &'static str, exclusive: bool, ticks: u64);
+        pub safe fn stall(name: &'static str, asleep: bool, ticks: u64);
     }
 }
 
@@ -115,7 +115,7 @@ macro_rules! platform {
                 with_held(f: &mut dyn FnMut(&HeldLocks)) -> ());
     $crate::__platform_fn!($t, "__pantala_ksync_reclaim_soon", reclaim_soon() -> ());
     $crate::__platform_fn!($t, "__pantala_ksync_stall",
-                stall(name: &'static str, exclusive: bool, ticks: u64) -> ());
+                stall(name: &'static str, asleep: bool, ticks: u64) -> ());
         };
     };
 }

@@ -57,7 +57,7 @@ impl Waiter {
             platform::park();
         }
         let _pin = crate::pin();
-        stats.stalled(self.want == Want::Exclusive, since);
+        stats.stalled(true, since);
     }
 }
 

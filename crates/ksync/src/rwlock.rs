@@ -17,7 +17,7 @@ use core::{
 use crate::{
     atomic::{AtomicUsize, Ordering::*},
     class::{self, LockClass, Order},
-    platform,
+    platform, profile,
     queue::{WaitList, Waiter, Want},
     shim::DataCell,
 };
@@ -79,6 +79,7 @@ impl<T, C: LockClass> RwLock<T, C> {
         {
             self.lock_slow(Want::Shared);
         }
+        profile::taken::<C, _>(&self.state, false);
         ReadGuard {
             lock: self,
             not_send: PhantomData,
@@ -108,6 +109,7 @@ impl<T, C: LockClass> RwLock<T, C> {
         {
             self.lock_slow(Want::Exclusive);
         }
+        profile::taken::<C, _>(&self.state, true);
         WriteGuard {
             lock: self,
             not_send: PhantomData,
@@ -131,6 +133,7 @@ impl<T, C: LockClass> RwLock<T, C> {
             }
         }
         class::acquire::<C>(Order::Try);
+        profile::taken::<C, _>(&self.state, false);
         Some(ReadGuard {
             lock: self,
             not_send: PhantomData,
@@ -144,6 +147,7 @@ impl<T, C: LockClass> RwLock<T, C> {
             .compare_exchange(0, WRITER, Acquire, Relaxed)
             .ok()?;
         class::acquire::<C>(Order::Try);
+        profile::taken::<C, _>(&self.state, true);
         Some(WriteGuard {
             lock: self,
             not_send: PhantomData,
@@ -258,6 +262,7 @@ impl<'a, T, C: LockClass> WriteGuard<'a, T, C> {
     pub fn downgrade(self) -> ReadGuard<'a, T, C> {
         let lock = self.lock;
         core::mem::forget(self);
+        profile::leaving::<C, _>(&lock.state);
         // WRITER becomes one READER; WAITERS stays as it is.
         lock.state.fetch_add(READER - WRITER, Release);
         ReadGuard {
@@ -271,6 +276,7 @@ impl<T, C: LockClass> Drop for WriteGuard<'_, T, C> {
     #[inline]
     fn drop(&mut self) {
         class::release::<C>();
+        profile::leaving::<C, _>(&self.lock.state);
         if self
             .lock
             .state

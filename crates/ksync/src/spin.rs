@@ -16,7 +16,7 @@ use crate::{
     atomic::{AtomicU32, Ordering::*},
     class::{self, ClassStats, LockClass, Order},
     percpu::{CpuPin, pin},
-    platform,
+    platform, profile,
     shim::DataCell,
 };
 
@@ -53,6 +53,7 @@ impl RawSpin {
         let pin = pin();
         class::acquire::<C>(order);
         self.acquire(C::stats());
+        profile::taken::<C, _>(self, true);
         RawSpinGuard {
             lock: self,
             pin,
@@ -68,6 +69,7 @@ impl RawSpin {
             return None;
         }
         class::acquire::<C>(Order::Try);
+        profile::taken::<C, _>(self, true);
         Some(RawSpinGuard {
             lock: self,
             pin,
@@ -113,7 +115,7 @@ impl RawSpin {
                 break;
             }
         }
-        stats.stalled(true, since);
+        stats.stalled(false, since);
     }
 
     #[inline(always)]
@@ -158,6 +160,7 @@ impl<C: LockClass> RawSpinGuard<'_, C> {
 impl<C: LockClass> Drop for RawSpinGuard<'_, C> {
     #[inline(always)]
     fn drop(&mut self) {
+        profile::leaving::<C, _>(self.lock);
         self.lock.release();
         class::release::<C>();
     }

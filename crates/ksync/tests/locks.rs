@@ -250,6 +250,39 @@ fn stalls_are_booked_by_name() {
 }
 
 #[test]
+fn the_profile_counts_acquisitions_and_measures_holds() {
+    lock_class!(Held, "test holds", rank = 22);
+    lock_class!(Shared, "test shared holds", rank = 23);
+    ksync::profile::switch(true);
+    let (spin, mutex) = (Spin::<_, Held>::new(0), Mutex::<_, Held>::new(()));
+    for _ in 0..5 {
+        *spin.lock() += 1;
+    }
+    assert!(spin.try_lock().is_some());
+    let held = mutex.lock();
+    assert!(mutex.try_lock().is_none());
+    thread::sleep(Duration::from_millis(20));
+    drop(held);
+    let shared = RwLock::<_, Shared>::new(());
+    drop(shared.read());
+    assert!(shared.try_read().is_some());
+    let writer = shared.write();
+    drop(writer.downgrade());
+    ksync::profile::switch(false);
+    drop(spin.lock());
+    let mut found = Vec::new();
+    ksync::for_each_class(|c| found.extend([c].into_iter().filter(|c| c.name.contains("holds"))));
+    found.sort_by_key(|c| c.rank);
+    let [alone, shared] = found[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!((alone.acquired, shared.acquired), (7, 3));
+    // Host ticks are nanoseconds; the mutex was held for at least twenty milliseconds.
+    assert!(alone.longest_hold_ticks >= 19_000_000, "{alone:?}");
+    assert!(shared.longest_hold_ticks < alone.longest_hold_ticks);
+}
+
+#[test]
 fn once_runs_once() {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
     static LAZY: Lazy<usize> = Lazy::new(|| RUNS.fetch_add(1, SeqCst) + 41);

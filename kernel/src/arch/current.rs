@@ -189,8 +189,8 @@ impl Platform for Machine {
         upcall::unpark(parker.0 as u32);
     }
 
-    fn stall(name: &'static str, _exclusive: bool, ticks: u64) {
-        sample::stall(name, ticks);
+    fn stall(name: &'static str, asleep: bool, ticks: u64) {
+        sample::stall(name, asleep, ticks);
     }
 
     fn reclaim_soon() {

@@ -60,6 +60,7 @@ pub fn commit(
     *p.comm.lock() = me.comm();
     p.set_flag(pflag::EXECED, true);
     p.found_kin();
+    super::sched::count_exec();
     p.set_flag(pflag::KEEPCAPS, false);
     me.machine.reset_user();
     *frame = UserFrame::new_user(loaded.entry, loaded.sp);

@@ -127,6 +127,9 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
     }
     sched::start(&new);
     drop(new);
+    if gate.is_some() {
+        sched::count_vfork();
+    }
     if let Some(child) = gate {
         wait_for(child);
     }

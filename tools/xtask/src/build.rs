@@ -19,6 +19,7 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("commute", "usr/bin/commute"),
     ("memhog", "usr/bin/memhog"),
     ("systat", "usr/bin/systat"),
+    ("counters", "usr/bin/counters"),
     ("pipes", "usr/bin/pipes"),
     ("forkbomb", "usr/bin/forkbomb"),
     ("tiny-true", "usr/bin/tiny-true"),

@@ -92,6 +92,8 @@ pub struct CpuStats {
     pub refills: u64,
     /// Times that pages were brought back.
     pub drains: u64,
+    /// Free pages that the CPU keeps now.
+    pub cached: u64,
 }
 
 impl Magazine {
@@ -169,6 +171,7 @@ impl Magazine {
             taken_remote: self.taken_remote.get(),
             refills: self.refills.get(),
             drains: self.drains.get(),
+            cached: self.len() as u64,
         }
     }
 }

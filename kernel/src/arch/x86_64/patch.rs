@@ -1,8 +1,9 @@
-//! Boot-time patching of `clac` and `stac`.
+//! Boot-time patching: `clac` and `stac`, and the lock profile.
 //!
 //! The entry code and the user copies hold three-byte no-ops where SMAP needs one of the two
 //! instructions; each site's address is recorded in a section. On a CPU with SMAP they are filled in
-//! once, while the boot page tables still let text be written and before other CPUs run.
+//! once, while the boot page tables still let text be written and before other CPUs run. Where `ksync` takes and leaves locks it
+//! holds five-byte no-ops, which become jumps to what counts if the option `lockprof` asks for that.
 use core::ptr;
 use core::slice;
 
@@ -14,6 +15,8 @@ unsafe extern "C" {
     static __clac_sites_end: [u64; 0];
     static __stac_sites_start: [u64; 0];
     static __stac_sites_end: [u64; 0];
+    static __lock_sites_start: [u64; 0];
+    static __lock_sites_end: [u64; 0];
 }
 
 /// A place for `clac`.
@@ -51,6 +54,28 @@ pub(super) unsafe fn apply() {
             (&raw const __stac_sites_end).cast(),
             [0x0f, 0x01, 0xcb],
         );
+    }
+}
+
+/// Turns every no-op of the lock profile into its jump.
+///
+/// # Safety
+/// Text must be writable and no other CPU may run.
+pub(super) unsafe fn profile_locks() {
+    const JUMP: u8 = 0xe9;
+    let start: *const [u64; 2] = (&raw const __lock_sites_start).cast();
+    let end: *const [u64; 2] = (&raw const __lock_sites_end).cast();
+    // SAFETY: the linker script places pairs of addresses between the symbols, of five bytes of text, writable by this
+    // function's contract, and of where they shall jump to.
+    unsafe {
+        for &[site, target] in slice::from_raw_parts(start, end.offset_from_unsigned(start)) {
+            let distance = target.wrapping_sub(site + 5) as u32;
+            (site as *mut u8).write(JUMP);
+            (site as *mut u8)
+                .add(1)
+                .cast::<u32>()
+                .write_unaligned(distance);
+        }
     }
 }
 

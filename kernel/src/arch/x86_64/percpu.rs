@@ -55,6 +55,8 @@ pub struct CpuArea {
     pub(super) snapshot: Snapshot,
     /// Interrupts taken, by kind: written by this CPU, read by all.
     pub(super) irq_counts: [AtomicU64; 4],
+    /// TSC ticks spent in interrupt handlers: written by this CPU, read by all.
+    pub(super) irq_ticks: AtomicU64,
     /// CPU answers interrupts: atomic.
     pub(super) online: AtomicBool,
     pub(super) stacks: UnsafeCell<StackCache>,
@@ -93,6 +95,7 @@ impl CpuArea {
             mailbox: Mailbox::new(),
             snapshot: Snapshot::new(),
             irq_counts: [const { AtomicU64::new(0) }; 4],
+            irq_ticks: AtomicU64::new(0),
             online: AtomicBool::new(false),
             stacks: UnsafeCell::new(StackCache::new()),
         }
@@ -195,6 +198,13 @@ pub fn set_kernel_stack(top: u64) {
     area.kernel_stack.set(top);
     // SAFETY: this CPU's own TSS; the CPU reads it only when a trap from user mode comes.
     unsafe { (*area.tss.get()).set_kernel_stack(top) };
+}
+
+/// Nanoseconds that a CPU has spent in interrupt handlers so far.
+pub fn interrupt_ns(cpu: usize) -> u64 {
+    of(cpu).map_or(0, |area| {
+        super::time::ticks_to_ns(area.irq_ticks.load(Ordering::Relaxed))
+    })
 }
 
 /// Interrupts this CPU took so far: timer, reschedule, call, device.

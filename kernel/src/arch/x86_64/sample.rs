@@ -12,8 +12,10 @@ use super::{MAX_CPUS, cpu, memory, symbols};
 struct Slot {
     /// Where the last tick found the CPU, 0 for user mode.
     pc: AtomicU64,
-    /// TSC ticks waited for locks.
-    stalled: AtomicU64,
+    /// TSC ticks spent spinning for locks.
+    spun: AtomicU64,
+    /// TSC ticks that threads which now run here slept for locks.
+    slept: AtomicU64,
     /// Name of the lock last waited for, as [`pack`] has it; 0 for none.
     label: AtomicU64,
 }
@@ -21,7 +23,8 @@ struct Slot {
 static SLOTS: [Slot; MAX_CPUS] = [const {
     Slot {
         pc: AtomicU64::new(0),
-        stalled: AtomicU64::new(0),
+        spun: AtomicU64::new(0),
+        slept: AtomicU64::new(0),
         label: AtomicU64::new(0),
     }
 }; MAX_CPUS];
@@ -52,11 +55,11 @@ pub(super) fn tick(frame: &TrapFrame) {
     SLOTS[cpu::id()].pc.store(pc, Relaxed);
 }
 
-/// Notes that this CPU has waited for a lock.
-pub fn stall(name: &'static str, ticks: u64) {
+/// Notes that this CPU has spun for a lock, or that its thread has slept for one.
+pub fn stall(name: &'static str, asleep: bool, ticks: u64) {
     let slot = &SLOTS[cpu::id()];
-    slot.stalled
-        .store(slot.stalled.load(Relaxed) + ticks, Relaxed);
+    let waited = if asleep { &slot.slept } else { &slot.spun };
+    waited.store(waited.load(Relaxed) + ticks, Relaxed);
     slot.label.store(pack(name), Relaxed);
 }
 
@@ -68,8 +71,10 @@ pub struct Sample {
     pub function: Option<(&'static str, u64)>,
     /// Address of that code, 0 for user mode.
     pub pc: u64,
-    /// TSC ticks waited for locks so far.
-    pub stalled: u64,
+    /// TSC ticks spent spinning for locks so far.
+    pub spun: u64,
+    /// TSC ticks that threads slept for locks so far.
+    pub slept: u64,
     /// The lock last waited for, empty for none.
     pub label: &'static str,
 }
@@ -81,7 +86,8 @@ pub fn of(cpu: usize) -> Option<Sample> {
     Some(Sample {
         function: memory::is_text(pc).then(|| symbols::lookup(pc)).flatten(),
         pc,
-        stalled: slot.stalled.load(Relaxed),
+        spun: slot.spun.load(Relaxed),
+        slept: slot.slept.load(Relaxed),
         label: unpack(slot.label.load(Relaxed)),
     })
 }

@@ -31,7 +31,7 @@ pub fn now_ns() -> u64 {
     let ticks = tsc().wrapping_sub(TSC_AT_ZERO.load(Ordering::Relaxed));
     // A TSC slightly behind the boot CPU's would wrap around right after boot.
     let ticks = if ticks > u64::MAX / 2 { 0 } else { ticks };
-    let ns = ((u128::from(ticks) * u128::from(NS_PER_TICK.load(Ordering::Relaxed))) >> 32) as u64;
+    let ns = ticks_to_ns(ticks);
     let last = &percpu::area().last_ns;
     let ns = ns.max(last.load(Ordering::Relaxed));
     last.store(ns, Ordering::Relaxed);
@@ -44,7 +44,7 @@ pub(super) fn stamp_ns() -> u64 {
         0 => 0,
         zero => {
             let ticks = tsc().saturating_sub(zero);
-            ((u128::from(ticks) * u128::from(NS_PER_TICK.load(Ordering::Relaxed))) >> 32) as u64
+            ticks_to_ns(ticks)
         }
     }
 }
@@ -63,6 +63,13 @@ pub fn tsc_hz() -> u64 {
 #[inline]
 pub fn ticks() -> u64 {
     tsc()
+}
+
+/// A number of TSC ticks in nanoseconds.
+#[inline]
+pub fn ticks_to_ns(ticks: u64) -> u64 {
+    let ratio = u128::from(NS_PER_TICK.load(Ordering::Relaxed));
+    ((u128::from(ticks) * ratio) >> 32) as u64
 }
 
 /// TSC value at a time of [`now_ns`].

@@ -3,7 +3,8 @@ use core::sync::atomic::Ordering;
 
 use super::frame::{TrapFrame, UserFrame};
 use super::{
-    USER_END, apic, console, entry, ipi, irq, msr, panic, percpu, preempt, sample, timer, user,
+    USER_END, apic, console, entry, ipi, irq, msr, panic, percpu, preempt, sample, time, timer,
+    user,
 };
 use crate::kern::upcall::{self, Handled};
 
@@ -112,7 +113,9 @@ pub(super) extern "C" fn interrupt_from_user(frame: &mut TrapFrame) {
 /// An interrupt; from kernel mode it runs on the interrupt stack.
 pub(super) extern "C" fn interrupt(frame: &mut TrapFrame) {
     preempt::enter_interrupt();
-    let counts = &percpu::area().irq_counts;
+    let began = time::ticks();
+    let area = percpu::area();
+    let counts = &area.irq_counts;
     // Only this CPU writes its counts.
     let count = |kind: usize| {
         counts[kind].store(counts[kind].load(Ordering::Relaxed) + 1, Ordering::Relaxed)
@@ -142,6 +145,9 @@ pub(super) extern "C" fn interrupt(frame: &mut TrapFrame) {
         // Spurious interrupts of the APIC and the masked PIC want no acknowledgement.
         _ => {}
     }
+    // No handler lets another in, so nothing is counted twice.
+    let spent = area.irq_ticks.load(Ordering::Relaxed) + time::ticks().saturating_sub(began);
+    area.irq_ticks.store(spent, Ordering::Relaxed);
     preempt::leave_interrupt();
 }
 

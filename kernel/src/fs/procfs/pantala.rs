@@ -4,6 +4,7 @@
 //! pairs; a reader must accept names that it does not know.
 
 use super::Tree;
+use crate::arch::time::ticks_to_ns;
 use crate::arch::{self, sample};
 use crate::fs::dynamic::{Fixed, Text};
 use crate::fs::error::Result;
@@ -21,107 +22,81 @@ pub const ROOT: Tree = &[
     ("node", Fixed::File(node)),
 ];
 
-/// TSC ticks as nanoseconds.
-fn ticks_to_ns(ticks: u64) -> u64 {
-    let hz = u128::from(arch::time::tsc_hz().max(1));
-    (u128::from(ticks) * 1_000_000_000 / hz) as u64
-}
-
-/// One line a CPU: interrupts, times, scheduling, faults, flushes, pages, the last stall and the last sample.
+/// One line a CPU: interrupts, times, scheduling, faults, flushes, pages, waits for locks and the last sample.
 fn cpu(out: &mut Text) -> Result<()> {
     let vm = mm::vm();
     let mut tables = vm.pmaps.all_counts();
     for n in 0..arch::cpu::count() {
         put!(out, "cpu={n} node={}", arch::cpu::node(n));
-        if let Some([timer, reschedule, call, device]) = arch::percpu::interrupt_counts(n) {
-            put!(
-                out,
-                " timer={timer} reschedule={reschedule} call={call} device={device}"
-            );
-        }
-        if let Some(s) = sched::stats(n) {
-            let get = |count: &core::sync::atomic::AtomicU64| count.load(Relaxed);
-            put!(
-                out,
-                " user_ns={} nice_ns={}",
-                get(&s.user_ns),
-                get(&s.nice_ns)
-            );
-            put!(
-                out,
-                " sys_ns={} idle_ns={}",
-                get(&s.sys_ns),
-                get(&s.idle_ns)
-            );
-            put!(
-                out,
-                " switches={} threads={}",
-                get(&s.switches),
-                get(&s.forks)
-            );
-            put!(out, " steals={} ipis={}", get(&s.steals), get(&s.ipis));
-        }
+        interrupts(out, n);
+        scheduling(out, n);
         for (name, value) in VmTotals::sum(core::iter::once(vm.stats.of(n))).each() {
             put!(out, " {name}={value}");
         }
         if let Some(t) = tables.next() {
-            put!(
-                out,
-                " flush_sent={} flush_targets={}",
-                t.sent.get(),
-                t.targets.get()
-            );
-            put!(
-                out,
-                " flush_avoided={} tables_made={}",
-                t.avoided.get(),
-                t.tables_made.get()
-            );
+            let (sent, targets) = (t.sent.get(), t.targets.get());
+            put!(out, " flush_sent={sent} flush_targets={targets}");
+            let (avoided, made) = (t.avoided.get(), t.tables_made.get());
+            put!(out, " flush_avoided={avoided} tables_made={made}");
         }
         let pages = vm.alloc.cpu_stats(n);
-        put!(
-            out,
-            " pages_local={} pages_remote={}",
-            pages.taken_local,
-            pages.taken_remote
-        );
-        if let Some(s) = sample::of(n) {
-            put!(
-                out,
-                " stall_ns={} lock=\"{}\" pc={:#x}",
-                ticks_to_ns(s.stalled),
-                s.label,
-                s.pc
-            );
-            if let Some((name, offset)) = s.function {
-                put!(
-                    out,
-                    " fn=\"{:#}+{offset:#x}\"",
-                    rustc_demangle::demangle(name)
-                );
-            }
-        }
+        let (local, remote) = (pages.taken_local, pages.taken_remote);
+        put!(out, " pages_local={local} pages_remote={remote}");
+        put!(out, " pages_cached={}", pages.cached);
+        sampled(out, n);
         out.push(b"\n");
     }
     Ok(())
 }
 
-/// One line a lock that anybody has ever waited for.
+fn interrupts(out: &mut Text, cpu: usize) {
+    if let Some([timer, reschedule, call, device]) = arch::percpu::interrupt_counts(cpu) {
+        put!(out, " timer={timer} reschedule={reschedule}");
+        put!(out, " call={call} device={device}");
+    }
+    put!(out, " intr_ns={}", arch::percpu::interrupt_ns(cpu));
+}
+
+fn scheduling(out: &mut Text, cpu: usize) {
+    let Some(s) = sched::stats(cpu) else { return };
+    let counts = [
+        ("user_ns", &s.user_ns),
+        ("nice_ns", &s.nice_ns),
+        ("sys_ns", &s.sys_ns),
+        ("switches", &s.switches),
+        ("threads", &s.forks),
+        ("steals", &s.steals),
+        ("ipis", &s.ipis),
+        ("execs", &s.execs),
+        ("vforks", &s.vforks),
+    ];
+    put!(out, " idle_ns={}", sched::idle_ns(cpu));
+    for (name, count) in counts {
+        put!(out, " {name}={}", count.load(Relaxed));
+    }
+}
+
+fn sampled(out: &mut Text, cpu: usize) {
+    let Some(s) = sample::of(cpu) else { return };
+    let (spun, slept) = (ticks_to_ns(s.spun), ticks_to_ns(s.slept));
+    put!(out, " spin_ns={spun} sleep_ns={slept}");
+    put!(out, " lock=\"{}\" pc={:#x}", s.label, s.pc);
+    if let Some((name, offset)) = s.function {
+        let name = rustc_demangle::demangle(name);
+        put!(out, " fn=\"{name:#}+{offset:#x}\"");
+    }
+}
+
+/// One line a lock that anybody has ever waited for, or taken while the profile was on.
 fn locks(out: &mut Text) -> Result<()> {
     ksync::for_each_class(|c| {
-        put!(
-            out,
-            "name=\"{}\" rank={} contended={}",
-            c.name,
-            c.rank,
-            c.contended
-        );
-        put!(
-            out,
-            " stall_ns={} acquired={}\n",
-            ticks_to_ns(c.stall_ticks),
-            c.acquired
-        );
+        let (name, rank) = (c.name, c.rank);
+        put!(out, "name=\"{name}\" rank={rank}");
+        let (taken, contended) = (c.acquired, c.contended);
+        put!(out, " acquired={taken} contended={contended}");
+        let stalled = ticks_to_ns(c.stall_ticks);
+        let longest = ticks_to_ns(c.longest_hold_ticks);
+        put!(out, " stall_ns={stalled} longest_ns={longest}\n");
     });
     Ok(())
 }

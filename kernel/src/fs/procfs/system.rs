@@ -183,7 +183,7 @@ fn stat(out: &mut Text) -> Result<()> {
                 get(&s.user_ns),
                 get(&s.nice_ns),
                 get(&s.sys_ns),
-                get(&s.idle_ns),
+                sched::idle_ns(i),
             ];
             switches += get(&s.switches);
             forks += get(&s.forks);
@@ -227,8 +227,7 @@ fn stat(out: &mut Text) -> Result<()> {
 fn uptime(out: &mut Text) -> Result<()> {
     let up = time::monotonic_ns() / 10_000_000;
     let idle: u64 = (0..cpu::count())
-        .filter_map(sched::stats)
-        .map(|s| s.idle_ns.load(Ordering::Relaxed) / 10_000_000)
+        .map(|i| sched::idle_ns(i) / 10_000_000)
         .sum();
     put!(
         out,

@@ -65,8 +65,14 @@ pub struct CpuStats {
     pub steals: AtomicU64,
     /// Reschedule interrupts sent.
     pub ipis: AtomicU64,
-    /// Nanoseconds idle.
-    pub idle_ns: AtomicU64,
+    /// Programs begun by execve.
+    pub execs: AtomicU64,
+    /// Children made by vfork, which borrow their parent's space.
+    pub vforks: AtomicU64,
+    /// Nanoseconds idle, interrupts left out, up to the last time that the CPU was; see [`idle_ns`].
+    idle_ns: AtomicU64,
+    /// Since when it idles, 0 if it does not.
+    idle_since: AtomicU64,
     /// Nanoseconds in user mode, by ticks.
     pub user_ns: AtomicU64,
     /// Nanoseconds in user mode at positive nice, by ticks.
@@ -108,6 +114,38 @@ fn cpus() -> &'static PerCpu<Cpu> {
 pub fn stats(cpu: usize) -> Option<&'static CpuStats> {
     let cpus = CPUS.get()?;
     (cpu < cpus.ncpus()).then(|| &cpus.of(cpu).stats)
+}
+
+/// Nanoseconds that a CPU has idled so far, interrupts left out.
+pub fn idle_ns(cpu: usize) -> u64 {
+    let Some(s) = stats(cpu) else { return 0 };
+    loop {
+        // It may go idle, or cease to, between the reads.
+        let since = s.idle_since.load(Ordering::Acquire);
+        let before = s.idle_ns.load(Ordering::Acquire);
+        if s.idle_since.load(Ordering::Acquire) == since {
+            return match since {
+                0 => before,
+                _ => before + time::monotonic_ns().saturating_sub(since),
+            };
+        }
+    }
+}
+
+/// Notes that the current process runs a new program.
+pub(super) fn count_exec() {
+    bump(&my_stats(&ksync::pin()).execs, 1);
+}
+
+/// Notes that a child borrows its parent's space.
+pub(super) fn count_vfork() {
+    bump(&my_stats(&ksync::pin()).vforks, 1);
+}
+
+/// Interrupts another CPU, for it to look at its queue or its thread's flags.
+fn kick(pin: &CpuPin, cpu: usize) {
+    bump(&my_stats(pin).ipis, 1);
+    arch::ipi::reschedule(cpu);
 }
 
 /// Threads that run or wait to run on `cpu`.  A hint.
@@ -180,8 +218,7 @@ fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, woken: bool) {
             arch::preempt::set_need_resched();
         }
     } else if idle || preempts && running != 0 {
-        bump(&my_stats(pin).ipis, 1);
-        arch::ipi::reschedule(cpu);
+        kick(pin, cpu);
     }
 }
 
@@ -282,7 +319,7 @@ pub(super) fn reschedule_interrupt() {
 pub(super) fn poke(pin: &CpuPin, t: &Thread) {
     let cpu = t.cpu();
     if cpu != pin.cpu() && running(cpu) == t.tid() {
-        arch::ipi::reschedule(cpu);
+        kick(pin, cpu);
     }
 }
 
@@ -299,7 +336,7 @@ pub fn set_affinity(t: &Thread, mask: &CpuMask) -> bool {
         if cpu == pin.cpu() {
             arch::preempt::set_need_resched();
         } else {
-            arch::ipi::reschedule(cpu);
+            kick(&pin, cpu);
         }
     }
     true

@@ -233,6 +233,8 @@ pub fn idle() -> ! {
         }
         epoch().quiescent(&mut pin);
         c.idle.store(true, Ordering::SeqCst);
+        let handled = arch::percpu::interrupt_ns(pin.cpu());
+        c.stats.idle_since.store(now, Ordering::Release);
         if c.len.load(Ordering::SeqCst) == 0 && !arch::preempt::need_resched() {
             if more {
                 // Retired memory waits for a grace period: look again soon.
@@ -244,7 +246,11 @@ pub fn idle() -> ! {
             epoch().online(pin.cpu());
         }
         c.idle.store(false, Ordering::Relaxed);
-        bump(&c.stats.idle_ns, time::monotonic_ns().saturating_sub(now));
+        let handled = arch::percpu::interrupt_ns(pin.cpu()) - handled;
+        let idled = time::monotonic_ns().saturating_sub(now + handled);
+        c.stats.idle_since.store(0, Ordering::Release);
+        let sum = c.stats.idle_ns.load(Ordering::Relaxed) + idled;
+        c.stats.idle_ns.store(sum, Ordering::Release);
         drop(pin);
         arch::irq::restore(irq);
     }

@@ -118,6 +118,7 @@ fn add_own(tree: &mut Tree, programs: &Path) -> Result<()> {
         let bytes = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
         tree.file(path, 0o755, bytes);
     }
+    tree.symlink("usr/bin/pcm", "systat");
     let share = tools::root().join("user/share");
     for entry in fs::read_dir(&share).with_context(|| format!("cannot read {}", share.display()))? {
         let entry = entry?;

@@ -77,6 +77,7 @@ pub fn read(name: &str) -> Result<Vec<Line>, String> {
 }
 
 /// All counts of one moment.
+#[derive(Debug)]
 pub struct Snapshot {
     /// When they were read.
     pub at: Instant,
@@ -84,9 +85,24 @@ pub struct Snapshot {
     pub cpus: Vec<Line>,
     /// One line a NUMA node.
     pub nodes: Vec<Line>,
+    /// One line a lock class.
+    pub locks: Vec<Line>,
+    /// The kernel counts acquisitions and measures holds.
+    pub lock_profile: bool,
 }
 
 impl Snapshot {
+    /// What there was at boot: nothing.
+    pub fn boot() -> Snapshot {
+        Snapshot {
+            at: Instant::now(),
+            cpus: Vec::new(),
+            nodes: Vec::new(),
+            locks: Vec::new(),
+            lock_profile: false,
+        }
+    }
+
     /// Reads them.
     ///
     /// # Errors
@@ -96,6 +112,9 @@ impl Snapshot {
             at: Instant::now(),
             cpus: read("cpu")?,
             nodes: read("node")?,
+            locks: read("locks")?,
+            lock_profile: fs::read_to_string("/proc/cmdline")
+                .is_ok_and(|line| line.split_whitespace().any(|word| word == "lockprof")),
         })
     }
 }

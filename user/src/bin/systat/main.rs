@@ -1,9 +1,12 @@
-//! `systat`: what the kernel does, per CPU, as DragonFly's `systat -pv` shows it.
+//! `systat`: what the kernel does, per CPU, as DragonFly's `systat -pv` shows it; `pcm`: where its memory comes from.
 //!
-//! The kernel exports raw counts per CPU; this program takes two snapshots and shows the difference. On a terminal it
-//! refreshes in place until interrupted; otherwise it prints one picture after another.
+//! The kernel exports raw counts per CPU and never sums them; this program takes two snapshots and shows the difference. On
+//! a terminal it refreshes in place until interrupted, within the terminal's width and height; otherwise it prints one
+//! picture after another.
 
 mod counts;
+mod locks;
+mod pcm;
 mod view;
 
 use counts::{Snapshot, Value, read};
@@ -13,28 +16,34 @@ use view::View;
 
 const USAGE: &str = "\
 usage: systat [-pv] [SECONDS]   rates per CPU, refreshed every SECONDS (1)
-       systat --once [SECONDS]  one picture, over SECONDS
+       systat -pcm [SECONDS]    pages taken from the own node and from others, per node; also called pcm
+       systat -locks [SECONDS]  locks, the costliest first: since boot, or refreshed every SECONDS
        systat --json            the raw counts, one JSON object a line
-       systat -locks            every lock that was ever waited for, the costliest first";
+       --once                   with any of the first three: one picture, over SECONDS";
 
-enum Mode {
-    Refresh,
-    Once,
-    Json,
-    Locks,
-}
+/// Makes a picture of what changed between two snapshots, in lines of at most so many columns.
+type Draw = fn(&Snapshot, &Snapshot, usize) -> Vec<String>;
 
 fn main() {
-    let mut mode = Mode::Refresh;
-    let mut seconds = 1.0;
+    let name = std::env::args().next().unwrap_or_default();
+    let mut draw: Draw = if name.ends_with("pcm") {
+        pcm::lines
+    } else {
+        |before, after, width| View::new(before, after).lines(width)
+    };
+    let (mut once, mut raw, mut locks, mut seconds) = (false, false, false, None);
     for arg in std::env::args().skip(1) {
         match &*arg {
             "-pv" => {}
-            "--once" => mode = Mode::Once,
-            "--json" => mode = Mode::Json,
-            "-locks" | "--locks" => mode = Mode::Locks,
+            "-pcm" | "--pcm" => draw = pcm::lines,
+            "-locks" | "--locks" => {
+                draw = locks::lines;
+                locks = true;
+            }
+            "--once" => once = true,
+            "--json" => raw = true,
             text => match text.parse() {
-                Ok(n) if n > 0.0 && n < 1e6 => seconds = n,
+                Ok(n) if n > 0.0 && n < 1e6 => seconds = Some(n),
                 _ => {
                     eprintln!("systat: {text}: what is that?\n{USAGE}");
                     std::process::exit(2);
@@ -42,12 +51,15 @@ fn main() {
             },
         }
     }
-    let pause = Duration::from_secs_f64(seconds);
-    let result = match mode {
-        Mode::Refresh => refresh(pause),
-        Mode::Once => once(pause),
-        Mode::Json => json(),
-        Mode::Locks => locks(),
+    let pause = Duration::from_secs_f64(seconds.unwrap_or(1.0));
+    let result = if raw {
+        json()
+    } else if locks && seconds.is_none() {
+        since_boot(draw)
+    } else if once {
+        one(draw, pause)
+    } else {
+        refresh(draw, pause)
     };
     if let Err(message) = result {
         eprintln!("systat: {message}");
@@ -55,13 +67,20 @@ fn main() {
     }
 }
 
-/// The terminal's columns; a wide window where there is no terminal.
-fn width() -> usize {
-    match user::sys::window_columns(1) {
-        Some(columns) if columns > 0 => columns,
-        _ => 160,
+/// Columns and rows of the terminal that can move its cursor; `None` where there is none.
+fn terminal() -> Option<(usize, usize)> {
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    if dumb || !std::io::stdout().is_terminal() {
+        return None;
     }
+    // A serial line does not know its size; eighty columns fit everywhere.
+    let (rows, columns) = user::sys::window_size(1).unwrap_or((0, 0));
+    let known = |size: usize, usual: usize| if size == 0 { usual } else { size };
+    Some((known(columns, 80), known(rows, 24)))
 }
+
+/// Columns where the output is no terminal: enough for everything.
+const WIDE: usize = 160;
 
 fn show(text: &str) -> Result<(), String> {
     let mut out = std::io::stdout().lock();
@@ -70,33 +89,44 @@ fn show(text: &str) -> Result<(), String> {
         .map_err(|e| format!("standard output: {e}"))
 }
 
-fn picture(before: &Snapshot, after: &Snapshot) -> String {
-    let mut text = View::new(before, after).lines(width()).join("\n");
-    text.push('\n');
-    text
+fn columns() -> usize {
+    terminal().map_or(WIDE, |(columns, _)| columns)
 }
 
-fn once(pause: Duration) -> Result<(), String> {
+fn since_boot(draw: Draw) -> Result<(), String> {
+    let lines = draw(&Snapshot::boot(), &Snapshot::take()?, columns());
+    show(&(lines.join("\n") + "\n"))
+}
+
+fn one(draw: Draw, pause: Duration) -> Result<(), String> {
     let before = Snapshot::take()?;
     std::thread::sleep(pause);
-    show(&picture(&before, &Snapshot::take()?))
+    let lines = draw(&before, &Snapshot::take()?, columns());
+    show(&(lines.join("\n") + "\n"))
 }
 
-fn refresh(pause: Duration) -> Result<(), String> {
-    let on_terminal = std::io::stdout().is_terminal();
+fn refresh(draw: Draw, pause: Duration) -> Result<(), String> {
     let mut before = Snapshot::take()?;
+    if terminal().is_some() {
+        show("\x1b[2J")?;
+    }
     loop {
         std::thread::sleep(pause);
         let after = Snapshot::take()?;
-        let text = picture(&before, &after);
-        if on_terminal {
-            // Home, then each line up to its end, then the rest of the screen: no flicker.
-            show(&format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n")))?;
-        } else {
-            show(&format!("{text}\n"))?;
+        let lines = draw(&before, &after, columns());
+        match terminal() {
+            Some((_, rows)) => show(&in_place(&lines, rows))?,
+            None => show(&(lines.join("\n") + "\n\n"))?,
         }
         before = after;
     }
+}
+
+/// The lines that fit, over what was there: home, each line up to its end, then the rest of the screen. No flicker.
+fn in_place(lines: &[String], rows: usize) -> String {
+    let fit = lines.iter().take(rows.saturating_sub(1).max(1));
+    let body: String = fit.map(|line| format!("{line}\x1b[K\r\n")).collect();
+    format!("\x1b[H{body}\x1b[J")
 }
 
 fn json() -> Result<(), String> {
@@ -119,21 +149,15 @@ fn json() -> Result<(), String> {
     show(&text)
 }
 
-fn locks() -> Result<(), String> {
-    let mut all = read("locks")?;
-    all.sort_by_key(|l| std::cmp::Reverse(l.number("stall_ns")));
-    let mut text = format!(
-        "{:<28} {:>5} {:>10} {:>12}\n",
-        "lock", "rank", "contended", "stalled us"
-    );
-    for l in all {
-        text += &format!(
-            "{:<28} {:>5} {:>10} {:>12}\n",
-            l.word("name"),
-            l.number("rank"),
-            l.number("contended"),
-            l.number("stall_ns") / 1000
-        );
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_picture_never_scrolls_the_screen() {
+        let lines: Vec<String> = (0..100).map(|n| n.to_string()).collect();
+        let text = in_place(&lines, 24);
+        assert_eq!(text.matches('\n').count(), 23);
+        assert!(text.starts_with("\x1b[H0\x1b[K") && text.ends_with("\x1b[J"));
     }
-    show(&text)
 }

@@ -64,7 +64,12 @@ extern "C" fn start(start_info: u64) -> ! {
     );
     features::detect();
     // SAFETY: the boot tables let text be written, and no other CPU runs.
-    unsafe { patch::apply() };
+    unsafe {
+        patch::apply();
+        if has_word(handover.cmdline(), b"lockprof") {
+            patch::profile_locks();
+        }
+    }
     features::enable();
     let rsdp = if handover.rsdp != 0 {
         handover.rsdp
@@ -209,6 +214,13 @@ fn option<'a>(cmdline: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
         .split(|byte| byte.is_ascii_whitespace())
         .filter_map(|word| word.strip_prefix(name)?.strip_prefix(b"="))
         .next_back()
+}
+
+/// Whether the command line has a word.
+fn has_word(cmdline: &[u8], name: &[u8]) -> bool {
+    cmdline
+        .split(|byte| byte.is_ascii_whitespace())
+        .any(|word| word == name)
 }
 
 /// The same where it is a number.
