@@ -100,6 +100,18 @@ impl Early {
         Some(ranges[at].end)
     }
 
+    /// Takes `count` consecutive frames of `node`, the first a multiple of `align`, a power of two.
+    pub(super) fn take_aligned(&mut self, count: u32, node: u32, align: u32) -> Option<u32> {
+        let place = |r: &FrameRange| {
+            let at = r.end.checked_sub(count)? & !(align - 1);
+            (r.node == node && at >= r.start.max(0x100)).then_some(at)
+        };
+        let mut ranges = self.ranges[..self.used].iter();
+        let at = ranges.find_map(place)?;
+        self.reserve(at, at + count);
+        Some(at)
+    }
+
     /// The free ranges, in no order.
     pub(super) fn ranges(&self) -> impl Iterator<Item = FrameRange> {
         self.ranges[..self.used]

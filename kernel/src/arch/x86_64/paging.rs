@@ -5,8 +5,8 @@
 //! that is ever used is filled at boot, so a process's root copies entries 256 to 511 once and is
 //! never touched again for the kernel's sake.
 //!
-//! Layout: direct map at [`memory::DIRECT_MAP`], kernel stacks at [`STACKS`], device registers at [`MMIO`], the
-//! image in the last 2 GiB.
+//! Layout: direct map at [`memory::DIRECT_MAP`], kernel stacks at [`STACKS`], device registers at [`MMIO`], the page array, on
+//! machines of several nodes, at [`PAGES`], the image in the last 2 GiB.
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,6 +18,8 @@ use super::{features, frames};
 pub(super) const STACKS: u64 = 0xffff_c900_0000_0000;
 /// End of the region of kernel stacks.
 pub(super) const STACKS_END: u64 = STACKS + (1 << 39);
+/// Start of the region of the page array where it is not in the direct map: one root entry.
+pub(super) const PAGES: u64 = 0xffff_ea00_0000_0000;
 /// Start of the region of device registers: one root entry.
 const MMIO: u64 = 0xffff_d000_0000_0000;
 
@@ -199,6 +201,15 @@ pub(super) fn seal() {
     for entry in unsafe { &boot_pml4 } {
         entry.store(0, Ordering::Relaxed);
     }
+}
+
+/// Maps a part of the page array, `offset` bytes from its start. At boot, before any other root is made.
+///
+/// # Errors
+/// [`NoTable`] when memory is short.
+pub(super) fn map_pages(offset: u64, pa: u64, len: u64) -> Result<(), NoTable> {
+    let root = ROOT.load(Ordering::Acquire);
+    map_range(root, PAGES + offset, pa, len, Kind::Data)
 }
 
 /// Maps device registers, uncached; they stay mapped.

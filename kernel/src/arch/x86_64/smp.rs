@@ -146,10 +146,11 @@ pub(super) fn give_stacks(area: *mut CpuArea) {
         if (*area).irq_stack.get() != 0 {
             return;
         }
-        (*area).irq_stack.set(boot::permanent_stack());
+        let node = (*area).node;
+        (*area).irq_stack.set(boot::permanent_stack(node));
         for which in [Ist::Nmi, Ist::DoubleFault, Ist::MachineCheck] {
             // The word above the frame tells the entry code whose area to load.
-            let slot = boot::permanent_stack() - 16;
+            let slot = boot::permanent_stack(node) - 16;
             (slot as *mut *const CpuArea).write(area);
             (*(*area).tss.get()).set_ist(which, slot);
         }
@@ -176,7 +177,8 @@ pub(super) extern "C" fn ap_start() -> ! {
     idt::load();
     apic::enable();
     boot::finish_cpu(area);
-    on_final_stack(boot::permanent_stack(), || {
+    let top = boot::permanent_stack(percpu::area().node);
+    on_final_stack(top, || {
         STARTED.fetch_add(1, Ordering::AcqRel);
         while !RELEASED.load(Ordering::Acquire) {
             spin_loop();

@@ -86,12 +86,13 @@ fn pages(slot: u32) -> impl Iterator<Item = u64> {
 }
 
 impl KernelStack {
-    /// Allocates a stack.
+    /// Allocates a stack, on this CPU's node if it is a new one.
     ///
     /// # Errors
     /// [`NoStack`] when memory is short.
     pub fn alloc() -> Result<Self, NoStack> {
         preempt::disable();
+        let node = percpu::area().node as usize;
         // SAFETY: this CPU's cache, with preemption off.
         let cache = unsafe { &mut *percpu::area().stacks.get() };
         let cached = (cache.used > 0).then(|| {
@@ -101,13 +102,25 @@ impl KernelStack {
         preempt::enable();
         let slot = match cached {
             Some(slot) => slot,
-            None => from_pool()?,
+            None => from_pool(node)?,
         };
+        Ok(Self::prepared(slot))
+    }
+
+    /// Allocates a stack, on `node` if it is a new one.
+    ///
+    /// # Errors
+    /// [`NoStack`] when memory is short.
+    pub(super) fn on_node(node: usize) -> Result<Self, NoStack> {
+        from_pool(node).map(Self::prepared)
+    }
+
+    fn prepared(slot: u32) -> Self {
         let stack = Self { slot };
         if MEASURED.load(Ordering::Relaxed) {
             stack.wipe();
         }
-        Ok(stack)
+        stack
     }
 
     /// Address one past the highest byte; a multiple of the page size.
@@ -163,8 +176,8 @@ impl Drop for KernelStack {
     }
 }
 
-/// A mapped stack from the pool, or a newly mapped one.
-fn from_pool() -> Result<u32, NoStack> {
+/// A mapped stack from the pool, or a newly mapped one on `node`.
+fn from_pool(node: usize) -> Result<u32, NoStack> {
     let slot = {
         let mut pool = POOL.lock();
         if pool.used > 0 {
@@ -184,15 +197,15 @@ fn from_pool() -> Result<u32, NoStack> {
             return Err(NoStack);
         }
     };
-    map(slot).inspect_err(|_| retire(&[slot]))?;
+    map(slot, node).inspect_err(|_| retire(&[slot]))?;
     Ok(slot)
 }
 
-/// Maps all pages of a slot, or leaves none mapped.
-fn map(slot: u32) -> Result<(), NoStack> {
+/// Maps all pages of a slot, with memory of `node` if possible, or leaves none mapped.
+fn map(slot: u32, node: usize) -> Result<(), NoStack> {
     for va in pages(slot) {
         let entry = paging::kernel_entry(va).map_err(|_| NoStack);
-        let frame = frames::alloc_zeroed(0).ok_or(NoStack);
+        let frame = frames::alloc_zeroed(node).ok_or(NoStack);
         match (entry, frame) {
             (Ok(entry), Ok(pfn)) => {
                 FRAMES.fetch_add(1, Ordering::Relaxed);

@@ -19,7 +19,8 @@ usage: systat [-pv] [SECONDS]   rates per CPU, refreshed every SECONDS (1)
        systat -pcm [SECONDS]    pages taken from the own node and from others, per node; also called pcm
        systat -locks [SECONDS]  locks, the costliest first: since boot, or refreshed every SECONDS
        systat --json            the raw counts, one JSON object a line
-       --once                   with any of the first three: one picture, over SECONDS";
+       --once                   with any of the first three: one picture, over SECONDS
+       -c COMMAND [ARGUMENT...] with any of the first three: one picture, over the time that COMMAND runs";
 
 /// Makes a picture of what changed between two snapshots, in lines of at most so many columns.
 type Draw = fn(&Snapshot, &Snapshot, usize) -> Vec<String>;
@@ -32,9 +33,12 @@ fn main() {
         |before, after, width| View::new(before, after).lines(width)
     };
     let (mut once, mut raw, mut locks, mut seconds) = (false, false, false, None);
-    for arg in std::env::args().skip(1) {
+    let mut args = std::env::args().skip(1);
+    let mut command = Vec::new();
+    while let Some(arg) = args.next() {
         match &*arg {
             "-pv" => {}
+            "-c" => command.extend(args.by_ref()),
             "-pcm" | "--pcm" => draw = pcm::lines,
             "-locks" | "--locks" => {
                 draw = locks::lines;
@@ -54,6 +58,8 @@ fn main() {
     let pause = Duration::from_secs_f64(seconds.unwrap_or(1.0));
     let result = if raw {
         json()
+    } else if let [program, rest @ ..] = &command[..] {
+        over_command(draw, program, rest)
     } else if locks && seconds.is_none() {
         since_boot(draw)
     } else if once {
@@ -103,6 +109,21 @@ fn one(draw: Draw, pause: Duration) -> Result<(), String> {
     std::thread::sleep(pause);
     let lines = draw(&before, &Snapshot::take()?, columns());
     show(&(lines.join("\n") + "\n"))
+}
+
+fn over_command(draw: Draw, program: &str, arguments: &[String]) -> Result<(), String> {
+    let before = Snapshot::take()?;
+    let status = std::process::Command::new(program)
+        .args(arguments)
+        .status()
+        .map_err(|e| format!("{program}: {e}"))?;
+    let lines = draw(&before, &Snapshot::take()?, columns());
+    show(&(lines.join("\n") + "\n"))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("{program}: {status}"))
+    }
 }
 
 fn refresh(draw: Draw, pause: Duration) -> Result<(), String> {

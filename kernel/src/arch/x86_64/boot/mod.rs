@@ -4,6 +4,7 @@
 //! stacks, the other CPUs. After this module has handed over, memory belongs to the allocator and
 //! every CPU has its final stack.
 mod entry;
+mod page_array;
 mod start_info;
 
 use core::arch::asm;
@@ -98,12 +99,13 @@ extern "C" fn start(start_info: u64) -> ! {
     finish_cpu(area);
     let ncpus = smp::start_all(&platform, trampoline, max_cpus);
     paging::seal();
-    let top = permanent_stack();
+    // SAFETY: the area is this CPU's; its node is constant by now.
+    let top = permanent_stack(unsafe { (*area).node });
     let distances = leak(distances);
     let info = BootInfo {
         cmdline,
         initrd,
-        pages: page_array(max_pfn),
+        pages: page_array::make(max_pfn, nodes),
         memory: leak_free_ranges(),
         max_pfn,
         ncpus,
@@ -254,21 +256,6 @@ fn leak<T: Copy>(value: T) -> &'static T {
     }
 }
 
-/// Takes and zeroes memory for the page array.
-fn page_array(max_pfn: u32) -> &'static [Page] {
-    let frames = (max_pfn as usize * size_of::<Page>()).div_ceil(PAGE_SIZE) as u32;
-    let pfn = EARLY
-        .lock()
-        .take(frames, 0, u32::MAX)
-        .expect("boot needs memory for the page array");
-    let start = memory::frame(pfn).as_ptr();
-    // SAFETY: the frames are ours, contiguous in the direct map and page-aligned; zeros are a valid `Page`.
-    unsafe {
-        ptr::write_bytes(start, 0, frames as usize * PAGE_SIZE);
-        core::slice::from_raw_parts(start.cast::<Page>(), max_pfn as usize)
-    }
-}
-
 /// Ends early allocation and lists what it left. The list itself takes the last frame.
 fn leak_free_ranges() -> &'static [FrameRange] {
     const { assert!(frames::MAX_RANGES * size_of::<FrameRange>() <= PAGE_SIZE) };
@@ -296,9 +283,9 @@ pub(super) unsafe fn switch_stack(top: u64, then: extern "C" fn() -> !) -> ! {
     }
 }
 
-/// A stack for the rest of a CPU's life.
-pub(super) fn permanent_stack() -> u64 {
-    KernelStack::alloc()
+/// A stack for the rest of the life of a CPU of `node`.
+pub(super) fn permanent_stack(node: u32) -> u64 {
+    KernelStack::on_node(node as usize)
         .expect("boot needs memory for stacks")
         .keep()
 }
