@@ -94,7 +94,7 @@ fn translate(block: &Block) {
     let kernel = addr >= KERNEL;
     let insns = block.len();
     let event = match (kernel, insns) {
-        (true, 1) if is_repeated_string(block.bytes(0)) => Event::Repeated,
+        (true, 1) if is_repeated_string(&block.bytes(0)) => Event::Repeated,
         (true, _) => Event::Kernel,
         (false, _) => Event::User,
     };
@@ -123,7 +123,7 @@ fn translate(block: &Block) {
     let every = windows || state.settings.mode == Mode::Transfers;
     if every || !kernel {
         for index in 0..insns {
-            let kind = insn::kind(block.bytes(index));
+            let kind = insn::kind(&block.bytes(index));
             block.call_on_access(index, |pc| Site { pc, kind }, !every || !kernel && windows);
         }
     }

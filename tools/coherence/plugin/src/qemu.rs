@@ -1,17 +1,56 @@
-//! QEMU's plugin interface, as version 1 has it (QEMU 4.2 to 8.2) — declared here because Debian ships no header — and safe
-//! wrappers of the calls that are used.
+//! QEMU's plugin interface — declared here because Debian ships no header — and safe wrappers of the calls that are used.
+//!
+//! Guarantee: one file works with version 1 of the interface (QEMU 4.2 to 8.2) and with later ones (tried: QEMU 10.0).
+//! Mechanism: a QEMU refuses a plugin that names another version, and looks at the name after it has loaded the file: so
+//! the version is set while that happens, by what QEMU offers. Calls that not every version has are looked up.
 //!
 //! Facts relied on: a callback gets the user data that was registered with it; handles of blocks, instructions and
-//! accesses are valid during the callback that gets them.
+//! accesses are valid during the callback that gets them. Version 2 took out additions inserted for all CPUs at
+//! once; version 3 has an instruction's bytes copied instead of lent.
 
 use coherence::insn::Kind;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
-use std::sync::atomic::AtomicU64;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
-/// The version of the interface that this file declares.
+/// The version of the interface that is used; QEMU reads it after it has loaded this file.
 #[unsafe(no_mangle)]
-pub static qemu_plugin_version: c_int = 1;
+pub static qemu_plugin_version: AtomicI32 = AtomicI32::new(1);
+
+/// The newest version that QEMU has; given to `qemu_plugin_install`.
+static CURRENT: AtomicI32 = AtomicI32::new(1);
+
+const LENT_BYTES_UNTIL: c_int = 2;
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static ON_LOAD: extern "C" fn() = on_load;
+
+extern "C" fn on_load() {
+    if lookup(c"qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu").is_some() {
+        qemu_plugin_version.store(2, Relaxed);
+    }
+}
+
+/// A function of the program that has loaded this file.
+fn lookup(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: the name ends with a zero byte; a null handle means the whole program.
+    let found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) };
+    (!found.is_null()).then_some(found)
+}
+
+type Inline = unsafe extern "C" fn(*mut RawBlock, c_int, *mut c_void, u64);
+
+/// Version 1's call that has an addition compiled into a block.
+fn inline() -> Option<Inline> {
+    static FOUND: OnceLock<Option<Inline>> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let found = lookup(c"qemu_plugin_register_vcpu_tb_exec_inline")?;
+        // SAFETY: the function of that name has this type in every version that has it.
+        Some(unsafe { std::mem::transmute::<*mut c_void, Inline>(found) })
+    })
+}
 
 #[repr(C)]
 struct RawBlock(c_void);
@@ -46,12 +85,7 @@ unsafe extern "C" {
         flags: c_int,
         data: *mut c_void,
     );
-    fn qemu_plugin_register_vcpu_tb_exec_inline(
-        tb: *mut RawBlock,
-        op: c_int,
-        ptr: *mut c_void,
-        imm: u64,
-    );
+    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     fn qemu_plugin_register_vcpu_mem_cb(
         insn: *mut RawInsn,
         cb: OnAccess,
@@ -67,7 +101,8 @@ unsafe extern "C" {
     fn qemu_plugin_tb_n_insns(tb: *const RawBlock) -> usize;
     fn qemu_plugin_tb_vaddr(tb: *const RawBlock) -> u64;
     fn qemu_plugin_tb_get_insn(tb: *const RawBlock, index: usize) -> *mut RawInsn;
-    fn qemu_plugin_insn_data(insn: *const RawInsn) -> *const c_void;
+    // Until version 2 it took the instruction alone and returned a pointer: a further argument is harmless to a C function.
+    fn qemu_plugin_insn_data(insn: *const RawInsn, to: *mut c_void, len: usize) -> usize;
     fn qemu_plugin_insn_size(insn: *const RawInsn) -> usize;
     fn qemu_plugin_insn_vaddr(insn: *const RawInsn) -> u64;
     fn qemu_plugin_mem_size_shift(info: u32) -> c_uint;
@@ -150,6 +185,30 @@ impl Site {
     }
 }
 
+/// What is to be added where; lives for ever, as a translated block may.
+struct Addition {
+    counter: &'static AtomicU64,
+    n: u64,
+}
+
+/// Bytes of the longest instruction.
+const LONGEST: usize = 16;
+
+/// An instruction's bytes.
+#[derive(Default)]
+pub struct Bytes {
+    bytes: [u8; LONGEST],
+    len: usize,
+}
+
+impl std::ops::Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
 /// A block being translated.
 pub struct Block<'a> {
     raw: *mut RawBlock,
@@ -176,24 +235,34 @@ impl Block<'_> {
     }
 
     /// The bytes of instruction `index`.
-    pub fn bytes(&self, index: usize) -> &[u8] {
+    pub fn bytes(&self, index: usize) -> Bytes {
         let insn = self.insn(index);
-        // SAFETY: QEMU keeps the instruction's bytes, as many as it says, until the callback returns; the slice
-        // borrows the block, which does not outlive it.
+        let mut bytes = Bytes::default();
+        // SAFETY: handle as in `addr`. Later versions copy as many bytes as there is room for; earlier ones give a pointer
+        // to as many bytes as the size says, which they keep until the callback returns.
         unsafe {
-            std::slice::from_raw_parts(
-                qemu_plugin_insn_data(insn).cast(),
-                qemu_plugin_insn_size(insn),
-            )
+            bytes.len = qemu_plugin_insn_size(insn).min(LONGEST);
+            let got = qemu_plugin_insn_data(insn, bytes.bytes.as_mut_ptr().cast(), bytes.len);
+            if CURRENT.load(Relaxed) <= LENT_BYTES_UNTIL {
+                let from = std::ptr::with_exposed_provenance::<u8>(got);
+                from.copy_to_nonoverlapping(bytes.bytes.as_mut_ptr(), bytes.len);
+            }
         }
+        bytes
     }
 
-    /// Has `n` added to `counter` at each entry, without a call and not atomically.
+    /// Has `n` added to `counter` at each entry, not atomically; without a call where QEMU can.
     pub fn add_on_entry(&self, counter: &'static AtomicU64, n: u64) {
         // SAFETY: handle as in `addr`; the counter lives for ever and may be written through its pointer. The caller
-        // uses this on machines of one CPU, so that nobody else writes it.
+        // uses this on machines of one CPU, so that nobody else writes it. The callback has the type asked for.
         unsafe {
-            qemu_plugin_register_vcpu_tb_exec_inline(self.raw, ADD_U64, counter.as_ptr().cast(), n)
+            if let Some(inline) = inline() {
+                inline(self.raw, ADD_U64, counter.as_ptr().cast(), n);
+            } else {
+                let addition: &'static mut Addition = Box::leak(Box::new(Addition { counter, n }));
+                let data = std::ptr::from_mut(addition).cast();
+                qemu_plugin_register_vcpu_tb_exec_cb(self.raw, on_addition, NO_REGISTERS, data);
+            }
         }
     }
 
@@ -265,6 +334,12 @@ extern "C" fn on_entry(cpu: c_uint, data: *mut c_void) {
     crate::entered(cpu, Inserted::unpack(data));
 }
 
+extern "C" fn on_addition(_cpu: c_uint, data: *mut c_void) {
+    // SAFETY: registered with an addition that lives for ever.
+    let Addition { counter, n } = unsafe { &*data.cast::<Addition>() };
+    counter.store(counter.load(Relaxed) + n, Relaxed);
+}
+
 extern "C" fn on_access(cpu: c_uint, info: u32, vaddr: u64, data: *mut c_void) {
     crate::accessed(cpu, Site::unpack(data), &Access { info, vaddr });
 }
@@ -285,6 +360,7 @@ extern "C" fn qemu_plugin_install(
     let (system, smp, args) = unsafe {
         let args =
             (0..argc as usize).map(|i| CStr::from_ptr(*argv.add(i)).to_string_lossy().into_owned());
+        CURRENT.store((*info).version_cur, Relaxed);
         ((*info).system_emulation, (*info).smp_vcpus, args.collect())
     };
     if !system {
