@@ -236,6 +236,12 @@ pub fn now_ns() -> u64 {
     ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
 }
 
+/// The time-stamp counter.
+pub fn tsc() -> u64 {
+    // SAFETY: every x86-64 CPU has the instruction, and kernels leave it to users.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
 /// Ties the calling thread to one CPU.
 ///
 /// # Errors

@@ -51,6 +51,7 @@ fn dispatch(options: &Options) -> anyhow::Result<u8> {
         Job::Test => return test::all(options),
         Job::HostTest => return test::host_only(),
         Job::BootTest => return test::boot_only(options),
+        Job::Soak => return test::soak(options),
         Job::Bench => return bench::run(options),
         Job::Mutants => return test::mutants(),
         Job::Clean => build::clean()?,

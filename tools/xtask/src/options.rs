@@ -19,6 +19,7 @@ jobs:
   test        host tests, then boot tests
   host-test   host tests alone
   boot-test   boot tests alone; names as further arguments choose among them
+  soak        boot tests that take too long for every day: vmbench at full size on 8 CPUs, again and again
   bench       compare with Linux: table, build/bench/report.html and samples (QUICK=1, ONLY=CASES,
               BASE=SAMPLES, RUNS=N, KINDS=count,transfers,rate, LINUX=6.1 or 6.12, THP=never or always)
   mutants     mutation tests of ksync and vm
@@ -60,6 +61,8 @@ pub enum Job {
     HostTest,
     /// Tests in QEMU.
     BootTest,
+    /// Long tests in QEMU.
+    Soak,
     /// Measure beside Linux.
     Bench,
     /// Mutation tests.
@@ -198,7 +201,7 @@ impl Options {
         }
         self.job = job.unwrap_or(Job::Help);
         ensure!(
-            self.names.is_empty() || self.job == Job::BootTest,
+            self.names.is_empty() || matches!(self.job, Job::BootTest | Job::Soak),
             "unexpected argument {}",
             self.names[0]
         );
@@ -258,6 +261,7 @@ fn job_named(word: &str) -> Result<Job> {
         "test" => Job::Test,
         "host-test" => Job::HostTest,
         "boot-test" => Job::BootTest,
+        "soak" => Job::Soak,
         "bench" => Job::Bench,
         "mutants" => Job::Mutants,
         "clean" => Job::Clean,

@@ -36,13 +36,19 @@ struct Boot<'a> {
     name: String,
 }
 
-/// Runs the tests that `options` names by the beginning of their names, or all.
+/// Where the tests lie that are run every day.
+pub const USUAL: &str = "tests/boot";
+
+/// Where those lie that take long.
+pub const LONG: &str = "tests/soak";
+
+/// Runs the tests in `dir` that `options` names by the beginning of their names, or all.
 ///
 /// # Errors
 /// A description is wrong, no test has that name, or kernel or image cannot be built.
-pub fn run(options: &Options) -> Result<Totals> {
+pub fn run(options: &Options, dir: &str) -> Result<Totals> {
     tools::need(&[("qemu-system-x86_64", "qemu-system-x86")])?;
-    let specs = chosen(&options.names)?;
+    let specs = chosen(&tools::root().join(dir), &options.names)?;
     let boots: Vec<Boot> = specs
         .iter()
         .flat_map(|spec| spec.on.iter().map(move |on| (spec, on)))
@@ -57,10 +63,9 @@ pub fn run(options: &Options) -> Result<Totals> {
     Ok(run_all(&bench, &boots, &step))
 }
 
-fn chosen(names: &[String]) -> Result<Vec<Spec>> {
-    let dir = tools::root().join("tests/boot");
+fn chosen(dir: &Path, names: &[String]) -> Result<Vec<Spec>> {
     let mut files = Vec::new();
-    for entry in fs::read_dir(&dir).with_context(|| format!("cannot read {}", dir.display()))? {
+    for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
         let path = entry?.path();
         if path.extension().is_some_and(|suffix| suffix == "toml") {
             files.push(path);

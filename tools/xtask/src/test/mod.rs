@@ -45,7 +45,7 @@ impl Totals {
 /// Tests could not be run at all.
 pub fn all(options: &Options) -> Result<u8> {
     let mut totals = host::run()?;
-    totals.add(boot::run(options)?);
+    totals.add(boot::run(options, boot::USUAL)?);
     Ok(totals.finish())
 }
 
@@ -62,7 +62,15 @@ pub fn host_only() -> Result<u8> {
 /// # Errors
 /// They could not be run at all.
 pub fn boot_only(options: &Options) -> Result<u8> {
-    Ok(boot::run(options)?.finish())
+    Ok(boot::run(options, boot::USUAL)?.finish())
+}
+
+/// The boot tests that take too long for every day.
+///
+/// # Errors
+/// They could not be run at all.
+pub fn soak(options: &Options) -> Result<u8> {
+    Ok(boot::run(options, boot::LONG)?.finish())
 }
 
 pub use mutants::run as mutants;

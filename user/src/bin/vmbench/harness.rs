@@ -12,6 +12,7 @@
 //! Word 0 of the page says that no phase is going on.
 
 use std::sync::atomic::Ordering::SeqCst;
+use user::proc;
 use user::sys::{self, Errno};
 
 /// The address of the marker page (private, resident before the first phase).
@@ -30,9 +31,12 @@ const HEADER: u64 = PAGE;
 const ARRIVED: u64 = 0;
 const FAILED: u64 = 64; // own cache line: read in the barrier's loop
 const STATE: u64 = 8 * 2 * PHASES as u64;
-const MEMORY: u64 = STATE + 8;
-const MEMORY_OF: u64 = MEMORY + 8;
-const MESSAGE: u64 = MEMORY_OF + 8;
+const MEMORY: u64 = STATE + 8; // bytes and processes of each figure of memory
+const MESSAGE: u64 = MEMORY + 16 * MEMORIES.len() as u64;
+
+/// Figures of memory that a case may have, by what is appended to its name: with everything in use, and after a pause
+/// in which nobody ran.
+const MEMORIES: [&str; 2] = ["-memory", "-idle-memory"];
 
 /// One benchmark.
 pub struct Case {
@@ -132,10 +136,14 @@ impl Worker {
         sys::atomic(slot + 8).fetch_add(ops, SeqCst);
     }
 
-    /// Records that all workers together took `bytes` of memory for `processes` processes.
-    pub fn memory(&self, bytes: u64, processes: u64) {
-        sys::atomic(self.slot() + MEMORY).store(bytes, SeqCst);
-        sys::atomic(self.slot() + MEMORY_OF).store(processes, SeqCst);
+    /// Records, as figure `which` of [`MEMORIES`], that all workers together took for `processes` processes what free
+    /// memory has lost since it was `before`. One worker's figure counts.
+    pub fn memory(&self, which: usize, before: Option<u64>, processes: u64) {
+        if let (0, Some(before), Some(now)) = (self.index, before, proc::meminfo("MemFree")) {
+            let at = self.slot() + MEMORY + 16 * which as u64;
+            sys::atomic(at).store(before.saturating_sub(now), SeqCst);
+            sys::atomic(at + 8).store(processes, SeqCst);
+        }
     }
 
     fn run(&mut self, case: &Case) -> ! {
@@ -281,11 +289,12 @@ fn collect(case: &Case, plan: &Plan, shared: u64) -> Result<Vec<Outcome>, String
             bytes_per_process: None,
         });
     }
-    for slot in slots() {
-        let processes = sys::peek64(slot + MEMORY_OF);
-        if let Some(each) = sys::peek64(slot + MEMORY).checked_div(processes) {
+    let memories = || MEMORIES.iter().zip((MEMORY..).step_by(16));
+    for (slot, (suffix, at)) in slots().flat_map(|slot| memories().map(move |m| (slot, m))) {
+        let processes = sys::peek64(slot + at + 8);
+        if let Some(each) = sys::peek64(slot + at).checked_div(processes) {
             outcomes.push(Outcome {
-                name: format!("{}-memory", case.name),
+                name: format!("{}{suffix}", case.name),
                 what: "bytes per process",
                 ops: processes,
                 ns_per_op: 0.0,

@@ -13,12 +13,13 @@ use harness::{Case, Outcome, Plan};
 use user::sys;
 
 const USAGE: &str = "usage: vmbench [--cases PREFIX,...] [--workers N] [--iters PERMILLE] [--quick] [--table]
-               [--chain PROCESSES] [--sharers PROCESSES] [--dir DIR] [--dynamic PROGRAM] [--programs DIR] [--list]
+               [--chain PROCESSES] [--sharers PROCESSES] [--dir DIR] [--dynamic PROGRAM] [--programs DIR] [--list] [--tsc-khz]
 
 --workers   processes that do each case at once, tied to one CPU each (default: one for each CPU)
 --iters     repetitions in permille of each case's own (default 1000)
 --quick     the same as --iters 100 --chain 50 --sharers 8
---table     print for people instead of one parseable line a result";
+--table     print for people instead of one parseable line a result
+--tsc-khz   print how many thousand times a second this machine's time-stamp counter counts";
 
 struct Options {
     cases: Vec<String>,
@@ -72,6 +73,10 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             }
             "--table" => options.table = true,
             "--list" => options.list = true,
+            "--tsc-khz" => {
+                println!("{}", tsc_khz());
+                sys::exit(0)
+            }
             "--help" | "-h" => return Err(USAGE.into()),
             other => return Err(format!("unknown argument {other}\n{USAGE}")),
         }
@@ -137,6 +142,29 @@ fn run_apart(number: usize, case: &Case, options: &Options) -> bool {
     }
 }
 
+/// How fast the time-stamp counter counts, against the monotonic clock. Each end of the interval is the closest of many
+/// looks at both, so that being interrupted between them does not count.
+fn tsc_khz() -> u64 {
+    let look = |_| {
+        let (before, tsc) = (sys::now_ns(), sys::tsc());
+        let after = sys::now_ns();
+        (after - before, before / 2 + after / 2, tsc)
+    };
+    let closest = || (0..200).map(look).min().unwrap_or_default();
+    let (_, ns, tsc) = closest();
+    harness::nap(500_000_000);
+    let (_, later_ns, later_tsc) = closest();
+    let elapsed = later_ns.saturating_sub(ns).max(1);
+    (later_tsc.saturating_sub(tsc)).saturating_mul(1_000_000) / elapsed
+}
+
+/// Tells the time: whoever sees the line knows how fast this machine's clock is beside its own.
+fn tell_time(options: &Options) {
+    if !options.table && !options.list {
+        println!("vmbench: clock {}", sys::now_ns());
+    }
+}
+
 fn main() {
     let options = match parse(std::env::args().skip(1)) {
         Ok(options) => options,
@@ -160,6 +188,7 @@ fn main() {
             "case", "time of one", "all together"
         );
     }
+    tell_time(&options);
     for (number, case) in all_cases().filter(|(_, case)| wanted(case)) {
         run += 1;
         if options.list {
@@ -168,6 +197,7 @@ fn main() {
         }
         failed += u32::from(!run_apart(number, case, &options));
     }
+    tell_time(&options);
     if !options.list {
         println!("vmbench: {} cases right, {failed} wrong", run - failed);
     }

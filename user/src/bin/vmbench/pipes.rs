@@ -36,7 +36,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "region",
-        what: "process that maps and touches a shared region of 64 MiB",
+        what: "process that touches a shared region of 64 MiB",
         phases: &[""],
         prepare: nothing,
         work: region,
@@ -191,9 +191,7 @@ fn chain(w: &mut Worker, nested: bool) -> Result<(), String> {
     w.barrier();
     // Memory is measured once the chain has settled: a kernel may take back what long sleepers do not need.
     nap(SETTLED_NS);
-    if let (0, Some(before), Some(after)) = (w.index, free, proc::meminfo("MemFree")) {
-        w.memory(before.saturating_sub(after), length * w.plan.workers as u64);
-    }
+    w.memory(0, free, length * w.plan.workers as u64);
     w.barrier();
     w.start();
     for i in 0..PASSES {
@@ -319,7 +317,8 @@ fn nested_process(from: i32, end: i32, left: u64) -> ! {
 /// Bytes of the shared region.
 const REGION: u64 = 64 << 20;
 
-/// Every worker makes a region and `sharers` processes that touch all of it; each is one operation.
+/// Every worker makes a region and `sharers` processes that touch all of it; each is one operation. What the processes
+/// take themselves is in use before the timed phase: the figures of memory are what sharing the region costs.
 fn region(w: &mut Worker) -> Result<(), String> {
     let (prot, flags) = (
         libc::PROT_READ | libc::PROT_WRITE,
@@ -329,31 +328,35 @@ fn region(w: &mut Worker) -> Result<(), String> {
     (base..base + REGION)
         .step_by(4096)
         .for_each(|addr| sys::poke64(addr, addr));
-    let (hold, release) = pipe()?;
-    let (ready, tell) = pipe()?;
+    let [go, done, hold] = [pipe()?, pipe()?, pipe()?];
     w.barrier();
     let sharers = w.plan.sharers;
+    for _ in 0..=sharers {
+        if sys::fork().map_err(err("fork"))? == 0 {
+            let _ = (sys::close(go.1), sys::close(hold.1));
+            share(base, go.0, done.1, hold.0);
+        }
+    }
     // The first process is not counted: what further processes take is the figure.
-    start_sharers(base, 1, (hold, release), tell)?;
-    get(ready)?;
+    put(go.1, 1)?;
+    get(done.0)?;
     w.barrier();
+    nap(SETTLED_NS);
     let free = proc::meminfo("MemFree");
     w.barrier();
     w.start();
-    start_sharers(base, sharers, (hold, release), tell)?;
     for _ in 0..sharers {
-        get(ready)?;
+        put(go.1, 1)?;
+        get(done.0)?;
     }
     w.stop(0, sharers);
     w.barrier();
-    if let (0, Some(before), Some(after)) = (w.index, free, proc::meminfo("MemFree")) {
-        w.memory(
-            before.saturating_sub(after),
-            sharers * w.plan.workers as u64,
-        );
-    }
+    let all = sharers * w.plan.workers as u64;
+    w.memory(0, free, all);
+    nap(SETTLED_NS);
+    w.memory(1, free, all);
     w.barrier();
-    let _ = sys::close(release);
+    let _ = sys::close(hold.1);
     for _ in 0..=sharers {
         let (pid, status) = sys::wait(-1, 0).map_err(err("wait4"))?;
         if status != 0 {
@@ -362,21 +365,16 @@ fn region(w: &mut Worker) -> Result<(), String> {
             ));
         }
     }
-    nap(0);
     sys::munmap(base, REGION).map(drop).map_err(err("munmap"))
 }
 
-fn start_sharers(base: u64, count: u64, hold: (i32, i32), tell: i32) -> Result<(), String> {
-    for _ in 0..count {
-        if sys::fork().map_err(err("fork"))? == 0 {
-            let _ = sys::close(hold.1);
-            let right = (base..base + REGION)
-                .step_by(4096)
-                .all(|addr| sys::peek64(addr) == addr);
-            let told = put(tell, 1).is_ok();
-            let _ = sys::read(hold.0, &mut [0]);
-            sys::exit(i32::from(!(right && told)));
-        }
-    }
-    Ok(())
+/// A sharer: once it may `go` it reads a word of every page, says that it is `done`, and stays until `hold` ends.
+fn share(base: u64, go: i32, done: i32, hold: i32) -> ! {
+    let woken = get(go).is_ok();
+    let right = (base..base + REGION)
+        .step_by(4096)
+        .all(|addr| sys::peek64(addr) == addr);
+    let told = put(done, 1).is_ok();
+    let _ = sys::read(hold, &mut [0]);
+    sys::exit(i32::from(!(woken && right && told)))
 }
