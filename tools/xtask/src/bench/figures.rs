@@ -8,8 +8,27 @@ use std::collections::BTreeMap;
 pub struct Figure {
     /// The middle value.
     pub median: f64,
-    /// Largest less smallest value, as a share of the median; none for a single run.
+    /// How far the run that lies farthest from the median lies from it, as a share of it; none for a single run.
     pub spread: Option<f64>,
+}
+
+/// The spread up to which a metric's figure is to be believed, and the value below which it says "none" however its runs differ.
+pub fn limit(metric: Metric) -> Option<(f64, f64)> {
+    match metric {
+        Metric::Instructions | Metric::Bytes => Some((0.02, 1.0)),
+        Metric::Moves => Some((0.25, 0.1)),
+        _ => None,
+    }
+}
+
+impl Figure {
+    /// Whether its runs lie farther apart than `metric` allows.
+    pub fn strays(&self, metric: Metric) -> bool {
+        let beyond = |(most, none): (f64, f64)| {
+            self.median >= none && self.spread.is_some_and(|spread| spread > most)
+        };
+        limit(metric).is_some_and(beyond)
+    }
 }
 
 type Key = (String, Metric, u32, String);
@@ -96,7 +115,7 @@ fn figure(mut values: Vec<f64>) -> Figure {
     };
     let spread = (values.len() > 1).then(|| {
         if median > 0.0 {
-            (high - low) / median
+            (high - median).max(median - low) / median
         } else {
             0.0
         }
@@ -142,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_in_the_middle_and_the_spread_from_end_to_end() {
-        let figures = Figures::of(&[sample(12.0, 0), sample(8.0, 1), sample(10.0, 2)]);
+    fn the_median_is_in_the_middle_and_the_spread_reaches_the_farthest() {
+        let figures = Figures::of(&[sample(11.0, 0), sample(8.0, 1), sample(10.0, 2)]);
         let figure = figures.get("null", Metric::Rate, 2, "linux").unwrap();
         assert_eq!(
             *figure,
             Figure {
                 median: 10.0,
-                spread: Some(0.4)
+                spread: Some(0.2)
             }
         );
         let figures = Figures::of(&[sample(12.0, 0), sample(8.0, 1)]);
@@ -165,6 +184,16 @@ mod tests {
             (figures.cases(Metric::Rate), figures.cpus(Metric::Rate)),
             (vec!["null"], vec![2])
         );
+    }
+
+    #[test]
+    fn figures_whose_runs_differ_too_much_are_told() {
+        let strays = |median, spread, metric| Figure { median, spread }.strays(metric);
+        assert!(strays(100.0, Some(0.03), Metric::Instructions));
+        assert!(!strays(100.0, Some(0.01), Metric::Instructions));
+        assert!(!strays(100.0, None, Metric::Instructions));
+        assert!(strays(1.0, Some(0.3), Metric::Moves) && !strays(0.01, Some(0.3), Metric::Moves));
+        assert!(!strays(100.0, Some(0.9), Metric::Rate));
     }
 
     #[test]

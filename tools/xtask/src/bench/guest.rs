@@ -12,7 +12,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A kernel to measure.
 pub struct Guest {
@@ -24,6 +24,8 @@ pub struct Guest {
     pub kernel: PathBuf,
     /// Further options on its command line.
     pub options: String,
+    /// Options where the clock runs with the host's.
+    pub clock_options: String,
     /// Names of its functions.
     pub symbols: Symbols,
     /// Entry points of its interrupts, the timer's first (see [`super::symbols::TIMER`]).
@@ -38,6 +40,8 @@ pub struct Lab {
     pub plugin: PathBuf,
     /// Cases.
     pub names: Names,
+    /// What the time-stamp counter counts in a millisecond.
+    pub tsc_khz: u64,
     /// Where files go.
     pub dir: PathBuf,
     /// The kernels.
@@ -53,6 +57,45 @@ pub enum Kind {
     Transfers,
     /// Operations a second, undisturbed.
     Rate,
+    /// Instructions as for `Count`, with a pipe chain of so many processes.
+    Scale(u64),
+}
+
+impl Kind {
+    /// What `KINDS` chooses by, and what files are named after.
+    pub fn name(self) -> String {
+        match self {
+            Kind::Count => "count".into(),
+            Kind::Transfers => "transfers".into(),
+            Kind::Rate => "rate".into(),
+            Kind::Scale(processes) => format!("scale{processes}"),
+        }
+    }
+
+    fn counts_instructions(self) -> bool {
+        matches!(self, Kind::Count | Kind::Scale(_))
+    }
+
+    /// Memory of the machine, in MiB: the largest chains need more than the rest.
+    fn memory(self) -> u64 {
+        if matches!(self, Kind::Scale(_)) {
+            8192
+        } else {
+            1024
+        }
+    }
+}
+
+/// A boot to be made.
+pub struct Trial<'a> {
+    /// What init runs.
+    pub cmd: &'a str,
+    /// CPUs of the machine.
+    pub cpus: u32,
+    /// What is counted.
+    pub kind: Kind,
+    /// Which repetition, from 0.
+    pub run: u32,
 }
 
 /// What a boot yielded.
@@ -65,28 +108,41 @@ pub struct Boot {
     pub failed: Vec<String>,
     /// The whole console.
     pub console: String,
+    /// How many times faster than the host's the guest's clock was while the benchmark ran; 1 if that is not known.
+    pub clock: f64,
 }
 
-/// Memory of every machine, in MiB.
-const MEMORY: u64 = 1024;
-
 fn machine(cpus: u32, kind: Kind) -> Machine {
-    let accel = if kind == Kind::Count {
+    let accel = if kind.counts_instructions() {
         "tcg-single"
     } else {
         "tcg"
     };
     Machine {
         cpus,
-        mem_mib: MEMORY,
+        mem_mib: kind.memory(),
+        // QEMU 10 cannot count instructions with an x2APIC.
+        // Without the promise of fast byte-wise string instructions: emulation goes byte by byte then, and the kernel that
+        // believes it would clear a page in eight times as many steps.
+        cpu: "max,-erms,-fsrm,-x2apic".into(),
         accel: Some(accel.into()),
         ..Machine::default()
     }
 }
 
 impl Lab {
-    fn command(&self, guest: &Guest, cmd: &str, cpus: u32, kind: Kind) -> Command {
-        let append = qemu::append(Some(cmd), &guest.options);
+    fn command(&self, guest: &Guest, trial: &Trial) -> Command {
+        let Trial {
+            cmd,
+            cpus,
+            kind,
+            run,
+        } = *trial;
+        let mut options = guest.options.clone();
+        if !kind.counts_instructions() {
+            options += &guest.clock_options;
+        }
+        let append = qemu::append(Some(cmd), &options);
         let machine = machine(cpus, kind);
         let mut command = qemu::command(
             &machine,
@@ -95,19 +151,23 @@ impl Lab {
             &append,
             Serial::Output,
         );
-        if kind == Kind::Count {
-            // A clock that counts instructions: ticks, and so the counts, come out the same in every run.
-            command.args(["-icount", "shift=0,sleep=off"]);
+        if kind.counts_instructions() {
+            // A clock that counts instructions, and a day and random bits that depend on the number of the run alone: the
+            // counts come out the same when measured again, and runs differ in where things lie by chance.
+            let seed = (run + 1).to_string();
+            command.args(["-icount", "shift=0,sleep=off", "-seed", &seed]);
+            command.args(["-rtc", "base=2026-01-01T00:00:00,clock=vm"]);
         }
         if kind != Kind::Rate {
-            let mode = if kind == Kind::Count {
+            let mode = if kind.counts_instructions() {
                 "count"
             } else {
                 "transfers"
             };
             let mut plugin = self.plugin.clone().into_os_string();
             plugin.push(format!(
-                ",mode={mode},mem={MEMORY},out={}",
+                ",mode={mode},mem={},out={}",
+                kind.memory(),
                 self.records(guest, cpus, kind).display()
             ));
             guest
@@ -121,8 +181,8 @@ impl Lab {
 
     /// What a boot leaves behind is named after it.
     fn file(&self, guest: &Guest, cpus: u32, kind: Kind, suffix: &str) -> PathBuf {
-        let name = format!("{}-{cpus}-{kind:?}.{suffix}", guest.system);
-        self.dir.join(name.to_lowercase())
+        self.dir
+            .join(format!("{}-{cpus}-{}.{suffix}", guest.system, kind.name()))
     }
 
     fn records(&self, guest: &Guest, cpus: u32, kind: Kind) -> PathBuf {
@@ -131,7 +191,13 @@ impl Lab {
 
     /// The command line of a boot of two CPUs without plugin, for people.
     pub fn command_line(&self, guest: &Guest) -> String {
-        let command = self.command(guest, "vmbench", 2, Kind::Rate);
+        let trial = Trial {
+            cmd: "vmbench",
+            cpus: 2,
+            kind: Kind::Rate,
+            run: 0,
+        };
+        let command = self.command(guest, &trial);
         let word = |word: &std::ffi::OsStr| {
             let word = word.to_string_lossy();
             if word.contains(' ') {
@@ -146,27 +212,24 @@ impl Lab {
             .join(" ")
     }
 
-    /// Boots `guest`, runs `cmd` and reads what came of it. A guest that dies, or is not done within `limit`, yields
+    /// Boots `guest`, runs the trial's command and reads what came of it. A guest that dies, or is not done within `limit`, yields
     /// what it had done by then, and a complaint.
     ///
     /// # Errors
     /// QEMU cannot be started, or the plugin has not written its records.
-    pub fn boot(
-        &self,
-        guest: &Guest,
-        cmd: &str,
-        cpus: u32,
-        kind: Kind,
-        limit: Duration,
-    ) -> Result<Boot> {
+    pub fn boot(&self, guest: &Guest, trial: &Trial, limit: Duration) -> Result<Boot> {
+        let Trial {
+            cmd, cpus, kind, ..
+        } = *trial;
         let records = self.records(guest, cpus, kind);
         let _ = fs::remove_file(&records);
-        let mut command = self.command(guest, cmd, cpus, kind);
+        let mut command = self.command(guest, trial);
         let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let (console, timed_out) = watch(child.spawn().context("cannot start QEMU")?, limit)?;
+        let (console, times, timed_out) =
+            watch(child.spawn().context("cannot start QEMU")?, limit)?;
         let log = self.file(guest, cpus, kind, "log");
         fs::write(&log, &console)?;
         let mut failed = complaints(&console);
@@ -195,6 +258,7 @@ impl Lab {
                 read_records(&records)?
             },
             failed,
+            clock: clock(&console, &times),
             console,
         })
     }
@@ -213,8 +277,34 @@ fn read_records(file: &Path) -> Result<Vec<Record>> {
         .collect()
 }
 
-/// Everything that QEMU prints until it ends, and whether it had to be ended.
-fn watch(mut child: Child, limit: Duration) -> Result<(String, bool)> {
+/// How far the console was by when.
+type Times = Vec<(usize, Instant)>;
+
+/// How many times faster than the host's the guest's clock ran between the first and the last time that it told.
+fn clock(console: &str, times: &Times) -> f64 {
+    let told = console
+        .match_indices("vmbench: clock ")
+        .filter_map(|(at, words)| {
+            let digits = console[at + words.len()..].split_whitespace().next()?;
+            let after = times.partition_point(|(len, _)| *len <= at);
+            Some((digits.parse::<f64>().ok()?, times.get(after)?.1))
+        });
+    let told: Vec<(f64, Instant)> = told.collect();
+    let (Some(first), Some(last)) = (told.first(), told.last()) else {
+        return 1.0;
+    };
+    let host = last.1.duration_since(first.1).as_secs_f64();
+    let guest = (last.0 - first.0) / 1e9;
+    // Over less than that the console's own delays would count.
+    if host < 0.5 || guest <= 0.0 {
+        1.0
+    } else {
+        guest / host
+    }
+}
+
+/// Everything that QEMU prints until it ends, when, and whether it had to be ended.
+fn watch(mut child: Child, limit: Duration) -> Result<(String, Times, bool)> {
     let mut out = child.stdout.take().context("QEMU's output is not a pipe")?;
     let mut err = child
         .stderr
@@ -222,11 +312,15 @@ fn watch(mut child: Child, limit: Duration) -> Result<(String, bool)> {
         .context("QEMU's errors are not a pipe")?;
     let (done, ended) = mpsc::channel();
     let reader = std::thread::spawn(move || {
-        let mut console = Vec::new();
-        let _ = out.read_to_end(&mut console);
+        let (mut console, mut times) = (Vec::new(), Vec::new());
+        let mut chunk = [0; 4096];
+        while let Ok(len @ 1..) = out.read(&mut chunk) {
+            console.extend_from_slice(&chunk[..len]);
+            times.push((console.len(), Instant::now()));
+        }
         let _ = err.read_to_end(&mut console);
         let _ = done.send(());
-        console
+        (console, times)
     });
     let timed_out = ended.recv_timeout(limit).is_err();
     if timed_out {
@@ -237,6 +331,22 @@ fn watch(mut child: Child, limit: Duration) -> Result<(String, bool)> {
         }
     }
     child.wait()?;
-    let console = reader.join().unwrap_or_default();
-    Ok((String::from_utf8_lossy(&console).into_owned(), timed_out))
+    let (console, times) = reader.join().unwrap_or_default();
+    let console = String::from_utf8_lossy(&console).into_owned();
+    Ok((console, times, timed_out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_whose_clock_runs_fast_is_found_out() {
+        let console = "boot\nvmbench: clock 1000000000\ncase\nvmbench: clock 9000000000\n";
+        let began = Instant::now();
+        let second = |n| began + Duration::from_secs(n);
+        let times = vec![(4, second(1)), (31, second(2)), (console.len(), second(6))];
+        assert_eq!(clock(console, &times), 2.0);
+        assert_eq!(clock("nothing", &times), 1.0);
+    }
 }

@@ -5,11 +5,13 @@
 //! Mechanism: a plan of boots ([`plan`]), each of which runs `vmbench` and yields samples ([`guest`], [`samples`]); the
 //! samples are kept as JSON lines and shown as a table and as a page ([`table`], [`page`]). See `doc/bench.md`.
 
+mod apt;
 mod compare;
 mod figures;
 mod guest;
 mod linux;
 mod names;
+mod pace;
 mod page;
 mod plan;
 mod samples;
@@ -35,6 +37,7 @@ use std::path::PathBuf;
 /// Something cannot be built or fetched, or no boot gave any figure.
 pub fn run(options: &Options) -> Result<u8> {
     let settings = Settings::from_environment()?;
+    let base = settings.base.as_deref().map(samples::read).transpose()?;
     tools::need(&[
         ("qemu-system-x86_64", "qemu-system-x86"),
         ("nm", "binutils"),
@@ -46,6 +49,7 @@ pub fn run(options: &Options) -> Result<u8> {
         initrd: image::make(options)?,
         plugin: plugin()?,
         names: names::of(&programs.join("vmbench"))?,
+        tsc_khz: names::tsc_khz(&programs.join("vmbench"))?,
         dir,
         guests: Vec::new(),
     };
@@ -65,19 +69,15 @@ pub fn run(options: &Options) -> Result<u8> {
         outcome.failures.join("\n")
     );
     print!("{}", table::render(&figures));
-    if let Some(base) = &settings.base {
-        print!(
-            "{}",
-            compare::render(&figures, &Figures::of(&samples::read(base)?))
-        );
-    }
+    let change = base.map(|base| compare::render(&figures, &Figures::of(&base)));
+    print!("{}", change.as_deref().unwrap_or_default());
     outcome
         .failures
         .iter()
         .for_each(|failure| println!("failed: {failure}"));
     let report = lab.dir.join("report.html");
-    fs::write(&report, page::render(&lab, &settings, &figures, &outcome))
-        .with_context(|| format!("cannot write {}", report.display()))?;
+    let page = page::render(&lab, &settings, &figures, &outcome, change.as_deref());
+    fs::write(&report, page).with_context(|| format!("cannot write {}", report.display()))?;
     println!(
         "report: {}\nsamples: {}",
         report.display(),
@@ -109,6 +109,7 @@ fn pantala(options: &Options) -> Result<Guest> {
         watches: symbols.pantala_interrupts()?,
         symbols,
         options: options.append.clone(),
+        clock_options: String::new(),
         kernel,
     })
 }

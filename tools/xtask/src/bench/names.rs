@@ -1,7 +1,7 @@
 //! Numbers and names of the benchmark's cases, and of their phases as they appear on the console.
 
 use crate::tools;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
@@ -17,6 +17,15 @@ pub fn of(vmbench: &Path) -> Result<Names> {
     let text = tools::output(Command::new(vmbench).arg("--list"), "vmbench --list")?;
     let first = |line: &str| line.split_whitespace().next().map(str::to_owned);
     Ok(Names(text.lines().filter_map(first).collect()))
+}
+
+/// What the time-stamp counter of this machine, and so of the emulated ones, counts in a millisecond.
+///
+/// # Errors
+/// The benchmark cannot be run.
+pub fn tsc_khz(vmbench: &Path) -> Result<u64> {
+    let text = tools::output(Command::new(vmbench).arg("--tsc-khz"), "vmbench --tsc-khz")?;
+    text.trim().parse().context("vmbench --tsc-khz")
 }
 
 /// One line of the benchmark's results.

@@ -5,49 +5,72 @@ use super::guest::Lab;
 use super::plan::{Hot, Outcome};
 use super::samples::Metric;
 use super::settings::Settings;
-use super::svg::{self, COLOURS, Panel, Row, escape};
+use super::svg::{self, Panel, Row, escape};
 use super::table::{self, Section, sections};
 use super::targets;
 use std::fmt::Write;
 
+/// Colours by name, for a light and a dark background; the two systems' differ in lightness, too.
 const STYLE: &str = "
-body{font:15px/1.45 system-ui,sans-serif;max-width:960px;margin:2em auto;padding:0 1em;color:#222;background:#fff}
-h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}table{border-collapse:collapse;font-size:.9em}
-td,th{padding:.15em .7em;text-align:right;border-bottom:1px solid #e4e4e4}td:first-child,th:first-child{text-align:left}
-pre{white-space:pre-wrap;background:#f5f5f5;padding:.7em;font-size:.8em;overflow-wrap:anywhere}
-svg{width:100%;height:auto}svg.panel{width:200px;height:140px;margin:4px}svg text{font:11px system-ui,sans-serif;fill:#333}
-svg text.axis{fill:#777}svg text.name{font-size:12px}.grid{stroke:#ddd}.target{stroke:#111;stroke-width:2}
-.over{color:#b00020;font-weight:600}.ok{color:#0b7a75}.nobr{white-space:nowrap}.key{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 1em}";
+:root{color-scheme:light dark;--ink:#1f2328;--paper:#fff;--faint:#d8dee4;--dim:#59636e;--box:#f3f5f7;--ours:#0b7a75;--theirs:#d08030;
+--mark:#1f2328;--bad:#b00020}
+@media(prefers-color-scheme:dark){:root{--ink:#e6e8ea;--paper:#15181c;--faint:#363c44;--dim:#9aa4af;--box:#21262d;--ours:#2fb5ad;
+--theirs:#d9924a;--mark:#fff;--bad:#ff7b89}}
+body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:2em auto;padding:0 1em;color:var(--ink);background:var(--paper)}
+h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2.4em}table{border-collapse:collapse;font-size:.9em;margin:.6em 0}
+td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid var(--faint);font-variant-numeric:tabular-nums}
+td:first-child,th:first-child,td.text,th.text{text-align:left}th{color:var(--dim);font-weight:600}
+pre{white-space:pre-wrap;background:var(--box);padding:.7em;font-size:.8em;overflow-wrap:anywhere}.wide{overflow-x:auto}
+svg{width:100%;height:auto}svg.panel{width:238px;height:167px;margin:2px}svg text{font:12px system-ui,sans-serif;fill:var(--ink)}
+svg text.axis{font-size:11px;fill:var(--dim)}svg text.name{font-size:13px}.grid{stroke:var(--faint)}.target{stroke:var(--mark);stroke-width:2.5}
+.ours{fill:var(--ours)}.theirs{fill:var(--theirs)}polyline.ours{fill:none;stroke:var(--ours)}polyline.theirs{fill:none;stroke:var(--theirs)}
+.over{color:var(--bad);font-weight:600}.ok{color:var(--ours)}.nobr{white-space:nowrap}
+.key{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 1em}.key.ours{background:var(--ours)}.key.theirs{background:var(--theirs)}
+.key.mark{background:var(--mark);width:.18em}nav a{color:inherit;margin-right:1.2em;white-space:nowrap}";
 
-/// The whole page.
-pub fn render(lab: &Lab, settings: &Settings, figures: &Figures, outcome: &Outcome) -> String {
+/// The whole page; `change` is what a comparison with an earlier run says.
+pub fn render(
+    lab: &Lab,
+    settings: &Settings,
+    figures: &Figures,
+    outcome: &Outcome,
+    change: Option<&str>,
+) -> String {
     let mut html = format!(
-        "<!DOCTYPE html><html lang=\"en\"><meta charset=\"utf-8\"><title>Pantala and Linux</title><style>{STYLE}</style>\
+        "<!DOCTYPE html><html lang=\"en\"><meta charset=\"utf-8\"><title>Pantala and Linux</title>\
+         <meta name=\"viewport\" content=\"width=device-width\"><style>{STYLE}</style>\
          <h1>Pantala and Linux, measured side by side</h1>"
     );
     let _ = write!(
         html,
-        "<p>Same machine (QEMU, emulated), same image, same static benchmark; {} run(s) of each kind, medians, ± half the \
-         distance between the extremes.{} Instructions are exact and made with a clock that counts them; \
+        "<p>Same machine (QEMU, emulated), same image, same static benchmark; {} run(s) of each kind, medians, ± how far \
+         the farthest run lies from the median, with ! where that is more than a figure may stray.{} Instructions are exact and made with a clock that counts them; \
          operations a second are those of an emulator and say how the kernels compare, not how fast a processor is.\
-         <span class=\"nobr\"><span class=\"key\" style=\"background:{}\"></span>Pantala \
-         <span class=\"key\" style=\"background:{}\"></span>Linux \
-         <span class=\"key\" style=\"background:#111;width:.15em\"></span>target</span></p>",
+         <span class=\"nobr\"><span class=\"key ours\"></span>Pantala \
+         <span class=\"key theirs\"></span>Linux \
+         <span class=\"key mark\"></span>must be no more</span></p>",
         settings.runs,
         if settings.quick {
             " A quick run: few repetitions."
         } else {
             ""
-        },
-        COLOURS[0],
-        COLOURS[1]
+        }
     );
     for failure in &outcome.failures {
         let _ = write!(html, "<p class=\"over\">failed: {}</p>", escape(failure));
     }
+    navigation(&mut html, figures);
+    repeatability(&mut html, figures);
     throughput(&mut html, figures);
     for section in sections(figures) {
         part(&mut html, figures, &section);
+    }
+    if let Some(change) = change {
+        let _ = write!(
+            html,
+            "<h2>Compared with the earlier run</h2><pre>{}</pre>",
+            escape(change.trim())
+        );
     }
     functions(&mut html, &outcome.hot);
     html += "<h2>Command lines</h2>";
@@ -62,9 +85,50 @@ pub fn render(lab: &Lab, settings: &Settings, figures: &Figures, outcome: &Outco
     let _ = write!(
         html,
         "<p>In the guest: <code>{}</code></p></html>",
-        escape(&settings.command())
+        escape(&settings.command(super::guest::Kind::Rate))
     );
     html
+}
+
+fn anchor(section: &Section) -> String {
+    format!("{:?}-{}", section.metric, section.cpus).to_lowercase()
+}
+
+fn navigation(html: &mut String, figures: &Figures) {
+    *html += "<nav>";
+    for section in sections(figures) {
+        let title = section.title.split(" an operation").next();
+        let title = title.unwrap_or_default().split(" under ").next();
+        let cpus = if section.metric == Metric::Rate {
+            format!(", {} CPU(s)", section.cpus)
+        } else {
+            String::new()
+        };
+        let (to, title) = (anchor(&section), escape(title.unwrap_or_default()));
+        let _ = write!(html, "<a href=\"#{to}\">{title}{cpus}</a> ");
+    }
+    *html += "</nav>";
+}
+
+fn repeatability(html: &mut String, figures: &Figures) {
+    let (limited, strays) = table::repeatability(figures);
+    if limited == 0 {
+        return;
+    }
+    let _ = write!(
+        html,
+        "<p>{} of {limited} figures of instructions, bytes (limit 2 %) and lines (25 %) repeat within their limit.</p>",
+        limited - strays.len()
+    );
+    if !strays.is_empty() {
+        let lines = strays.iter().map(|stray| escape(stray)).collect::<Vec<_>>();
+        let _ = write!(
+            html,
+            "<details><summary>the {} others</summary><pre>{}</pre></details>",
+            strays.len(),
+            lines.join("\n")
+        );
+    }
 }
 
 fn throughput(html: &mut String, figures: &Figures) {
@@ -90,7 +154,12 @@ fn throughput(html: &mut String, figures: &Figures) {
 
 fn part(html: &mut String, figures: &Figures, section: &Section) {
     let cases = figures.cases(section.metric);
-    let _ = write!(html, "<h2>{}</h2>", escape(&section.title));
+    let _ = write!(
+        html,
+        "<h2 id=\"{}\">{}</h2>",
+        anchor(section),
+        escape(&section.title)
+    );
     if section.metric != Metric::Rate {
         let value = |case: &str, system: &str| {
             Some(
@@ -106,9 +175,13 @@ fn part(html: &mut String, figures: &Figures, section: &Section) {
         };
         *html += &svg::bars(&cases.iter().map(row).collect::<Vec<_>>());
     }
-    *html += "<table><tr><th>case<th>Pantala<th>Linux<th>times better<th>must</tr>";
+    *html +=
+        "<div class=\"wide\"><table><tr><th>case<th>Pantala<th>Linux<th>times better<th>must</tr>";
     for case in cases {
-        let of = |system| table::cell(figures.get(case, section.metric, section.cpus, system));
+        let of = |system| {
+            let figure = figures.get(case, section.metric, section.cpus, system);
+            table::cell(figure, section.metric)
+        };
         let times =
             table::ratio(figures, section, case).map_or("-".into(), |times| format!("{times:.2}"));
         let must = match table::met(figures, section, case) {
@@ -129,7 +202,7 @@ fn part(html: &mut String, figures: &Figures, section: &Section) {
             of("linux")
         );
     }
-    *html += "</table>";
+    *html += "</table></div>";
 }
 
 fn functions(html: &mut String, hot: &[Hot]) {
@@ -137,12 +210,12 @@ fn functions(html: &mut String, hot: &[Hot]) {
         return;
     }
     *html += "<h2>Who moves the lines: functions, with lines an operation (ticks included) and the share that is false sharing</h2>\
-              <table><tr><th>case<th>system<th>function<th>lines<th>false</tr>";
+              <div class=\"wide\"><table><tr><th>case<th class=\"text\">system<th class=\"text\">function<th>lines<th>false</tr>";
     for entry in hot {
         for (name, moves, falsely) in entry.functions.iter().take(5) {
             let _ = write!(
                 html,
-                "<tr><td>{}<td>{}<td>{}<td>{}<td>{:.0}%</tr>",
+                "<tr><td>{}<td class=\"text\">{}<td class=\"text\">{}<td>{}<td>{:.0}%</tr>",
                 escape(&entry.case),
                 entry.system,
                 escape(name),
@@ -151,5 +224,5 @@ fn functions(html: &mut String, hot: &[Hot]) {
             );
         }
     }
-    *html += "</table>";
+    *html += "</table></div>";
 }

@@ -1,13 +1,16 @@
 //! The boots of a run, one after the other, with a bar that tells the time left.
 
-use super::guest::{Guest, Kind, Lab};
+use super::guest::{Boot, Guest, Kind, Lab, Trial};
+use super::pace::{self, Pace};
 use super::samples::{self, Sample};
 use super::settings::Settings;
 use anyhow::Result;
 use coherence::record::{Record, Spot};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use std::fmt::Write;
 use std::io::IsTerminal;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Lines moved are counted on this many CPUs.
 pub const TRANSFER_CPUS: u32 = 4;
@@ -68,13 +71,19 @@ fn steps<'a>(lab: &'a Lab, settings: &Settings) -> Vec<Step<'a>> {
             }));
         }
     }
+    for guest in &lab.guests {
+        let scales = settings.scales().iter();
+        steps.extend(scales.map(|&processes| Step {
+            guest,
+            kind: Kind::Scale(processes),
+            cpus: 1,
+            run: 0,
+        }));
+    }
     let wanted = |step: &Step| {
-        let name = format!("{:?}", step.kind).to_lowercase();
-        settings.kinds.is_empty()
-            || settings
-                .kinds
-                .iter()
-                .any(|kind| name.starts_with(&kind[..]))
+        let name = step.kind.name();
+        let chosen = |kind: &String| name.starts_with(&kind[..]);
+        settings.kinds.is_empty() || settings.kinds.iter().any(chosen)
     };
     steps.retain(wanted);
     steps
@@ -86,38 +95,41 @@ fn steps<'a>(lab: &'a Lab, settings: &Settings) -> Vec<Step<'a>> {
 /// None of a boot's; those are among the failures.
 pub fn carry_out(lab: &Lab, settings: &Settings) -> Result<Outcome> {
     let steps = steps(lab, settings);
-    let limit = Duration::from_secs(if settings.quick { 240 } else { 900 });
+    let limit = Duration::from_secs(if settings.quick { 600 } else { 1800 });
     let mut outcome = Outcome::default();
-    let bar = bar(steps.len() as u64);
-    let began = Instant::now();
+    let weight =
+        |step: &Step| pace::weight(step.guest.system, step.kind, step.cpus, settings.quick);
+    let pace = Arc::new(Mutex::new(Pace::new(steps.iter().map(weight).collect())));
+    let bar = bar(steps.len() as u64, Arc::clone(&pace));
     for (done, step) in steps.iter().enumerate() {
         let what = format!(
-            "{} {:?} on {} CPU(s)",
-            step.guest.system, step.kind, step.cpus
-        )
-        .to_lowercase();
+            "{} {} on {} CPU(s)",
+            step.guest.system,
+            step.kind.name(),
+            step.cpus
+        );
         bar.set_message(what.clone());
-        let booted = lab.boot(step.guest, &settings.command(), step.cpus, step.kind, limit);
-        match booted {
-            Ok(boot) => {
-                let more = samples::of(&boot, step.guest.system, step.kind, step.cpus, step.run);
-                outcome.samples.extend(more);
-                let failed = boot.failed.iter().map(|line| format!("{what}: {line}"));
-                outcome.failures.extend(failed);
-                if step.kind == Kind::Transfers && step.run == 0 {
-                    outcome.hot.extend(hot(step.guest, &boot));
-                }
-            }
+        let cmd = settings.command(step.kind);
+        let trial = Trial {
+            cmd: &cmd,
+            cpus: step.cpus,
+            kind: step.kind,
+            run: step.run,
+        };
+        match lab.boot(step.guest, &trial, limit) {
+            Ok(boot) => outcome.add(step, &what, &boot),
             Err(error) => outcome.failures.push(format!("{what}: {error:#}")),
         }
+        let mut pace = pace.lock().unwrap_or_else(PoisonError::into_inner);
+        pace.step();
         bar.inc(1);
         if bar.is_hidden() {
-            let elapsed = began.elapsed().as_secs_f64();
-            let left = elapsed / (done + 1) as f64 * (steps.len() - done - 1) as f64;
             eprintln!(
-                "[{}/{}] {what}: {elapsed:.0} s gone, about {left:.0} s left",
+                "[{}/{}] {what}: {} gone, about {} left",
                 done + 1,
-                steps.len()
+                steps.len(),
+                pace::people(pace.gone()),
+                pace::people(pace.left())
             );
         }
     }
@@ -125,19 +137,49 @@ pub fn carry_out(lab: &Lab, settings: &Settings) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn bar(len: u64) -> ProgressBar {
+impl Outcome {
+    fn add(&mut self, step: &Step, what: &str, boot: &Boot) {
+        let Step {
+            guest,
+            kind,
+            cpus,
+            run,
+        } = *step;
+        self.samples
+            .extend(samples::of(boot, guest.system, kind, cpus, run));
+        let failed = boot.failed.iter().map(|line| format!("{what}: {line}"));
+        self.failures.extend(failed);
+        if kind == Kind::Transfers && run == 0 {
+            self.hot.extend(hot(guest, boot));
+        }
+    }
+}
+
+fn bar(len: u64, pace: Arc<Mutex<Pace>>) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let style =
-        ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed} gone, {eta} left  {msg}")
+        ProgressStyle::with_template("{bar:30} {pos}/{len}  {gone} gone, about {left} left  {msg}")
             .expect("a constant template");
+    let other = Arc::clone(&pace);
+    let show = move |pace: &Mutex<Pace>, out: &mut dyn Write, which: fn(&Pace) -> Duration| {
+        let time = which(&pace.lock().unwrap_or_else(PoisonError::into_inner));
+        let _ = out.write_str(&pace::people(time));
+    };
+    let style = style
+        .with_key("gone", move |_: &ProgressState, out: &mut dyn Write| {
+            show(&pace, out, Pace::gone)
+        })
+        .with_key("left", move |_: &ProgressState, out: &mut dyn Write| {
+            show(&other, out, Pace::left)
+        });
     let bar = ProgressBar::new(len).with_style(style);
     bar.enable_steady_tick(Duration::from_millis(500));
     bar
 }
 
-fn hot(guest: &Guest, boot: &super::guest::Boot) -> Vec<Hot> {
+fn hot(guest: &Guest, boot: &Boot) -> Vec<Hot> {
     let of = |line: &super::names::Line| {
         let spots = boot.records.iter().find_map(|record| match record {
             Record::Phase {

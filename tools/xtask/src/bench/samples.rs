@@ -53,10 +53,14 @@ pub struct Sample {
 /// The samples of a boot.
 pub fn of(boot: &Boot, system: &str, kind: Kind, cpus: u32, run: u32) -> Vec<Sample> {
     let mut samples = Vec::new();
+    let scale = match kind {
+        Kind::Scale(processes) => format!("-{processes}"),
+        _ => String::new(),
+    };
     let mut add = |case: &str, metric, value| {
         samples.push(Sample {
             system: system.into(),
-            case: case.into(),
+            case: format!("{case}{scale}"),
             metric,
             cpus,
             run,
@@ -84,19 +88,21 @@ pub fn of(boot: &Boot, system: &str, kind: Kind, cpus: u32, run: u32) -> Vec<Sam
     let tick = null.map_or(Tick::default(), |(counts, ns)| Tick::of(counts, *ns));
     for line in &boot.lines {
         if let Some(bytes) = line.bytes {
-            if kind == Kind::Rate {
+            // Where the clock counts instructions, the same sleepers have settled in every run.
+            if matches!(kind, Kind::Count | Kind::Scale(_)) {
                 add(&line.name, Metric::Bytes, bytes);
             }
             continue;
         }
         if kind == Kind::Rate {
-            add(&line.name, Metric::Rate, line.rate);
+            // By the host's clock: a guest's may have been set wrong when it booted on a busy host.
+            add(&line.name, Metric::Rate, line.rate * boot.clock);
         }
         let Some((counts, ns)) = line.key.and_then(|key| phases.get(&key)) else {
             continue;
         };
         let each = |n: f64| n / line.ops.max(1.0);
-        if kind == Kind::Count {
+        if kind != Kind::Transfers {
             add(&line.name, Metric::Instructions, each(counts.kernel as f64));
             continue;
         }

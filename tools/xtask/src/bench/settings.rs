@@ -1,5 +1,6 @@
 //! What `make bench` is asked for, by variables: QUICK, ONLY, KINDS, BASE, LINUX, THP, RUNS.
 
+use super::guest::Kind;
 use anyhow::{Context, Result, ensure};
 use std::env;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ pub struct Settings {
     pub quick: bool,
     /// Prefixes of cases; empty is all (or the quick choice).
     pub only: Vec<String>,
-    /// Kinds of boots, by prefix: count, transfers, rate; empty is all.
+    /// Kinds of boots, by prefix: count, transfers, rate, scale; empty is all.
     pub kinds: Vec<String>,
     /// Samples of an earlier run to compare with.
     pub base: Option<PathBuf>,
@@ -63,14 +64,30 @@ impl Settings {
         if self.quick { &[1, 4] } else { &[1, 2, 4, 8] }
     }
 
-    /// The benchmark's command. The null case is always part of it: timer ticks
+    /// Processes of the chains whose cost must not grow with their number.
+    pub fn scales(&self) -> &'static [u64] {
+        let chains = self.only.is_empty() || self.only.iter().any(|case| case.starts_with("chain"));
+        if self.quick || !chains {
+            &[]
+        } else {
+            &[1000, 10_000, 30_000]
+        }
+    }
+
+    /// The benchmark's command in boots of `kind`. The null case is always part of it: timer ticks
     /// are told from it. The pause is for Linux, which drops what its console has not sent yet when a
     /// session's first process ends.
-    pub fn command(&self) -> String {
-        let scale = if self.quick {
-            "--iters 60 --chain 40 --sharers 6"
-        } else {
-            "--iters 250 --chain 150 --sharers 16"
+    pub fn command(&self, kind: Kind) -> String {
+        let scale = match kind {
+            Kind::Scale(processes) => {
+                return format!(
+                    "vmbench --cases chain-flat --chain {processes}; status=$?; sleep 1; exit $status"
+                );
+            }
+            _ if self.quick => "--iters 60 --chain 40 --sharers 6",
+            // One CPU: chain and sharers as in the targets.
+            Kind::Count => "--iters 1000 --chain 500 --sharers 127",
+            _ => "--iters 250 --chain 150 --sharers 16",
         };
         let mut cases = self.only.clone();
         if !cases.is_empty() && !cases.iter().any(|case| case == "null") {

@@ -3,8 +3,8 @@
 use super::figures::people;
 use std::fmt::Write;
 
-/// Colours of the systems, in the order in which they are drawn.
-pub const COLOURS: [&str; 2] = ["#0b7a75", "#c06014"];
+/// Classes of the systems, by which the page colours them, in the order in which they are drawn.
+const SYSTEMS: [&str; 2] = ["ours", "theirs"];
 
 /// A row of paired bars: a name, and a value for each system.
 pub struct Row {
@@ -83,10 +83,10 @@ pub fn bars(rows: &[Row]) -> String {
             let end = x(*value);
             let _ = write!(
                 svg,
-                "<rect x=\"{LEFT}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{BAR}\" fill=\"{}\"/>\
+                "<rect x=\"{LEFT}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{BAR}\" class=\"{}\"/>\
                  <text class=\"value\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
                 (end - LEFT).max(1.0),
-                COLOURS[which],
+                SYSTEMS[which],
                 end + 4.0,
                 top + 9.5,
                 people(*value)
@@ -153,20 +153,20 @@ fn panel(panel: &Panel) -> String {
             PANEL.1 - 7.0
         );
     }
-    for (line, colour) in panel.lines.iter().zip(COLOURS) {
+    for (line, system) in panel.lines.iter().zip(SYSTEMS) {
         let path: Vec<String> = line
             .iter()
             .map(|&(n, value)| format!("{:.1},{:.1}", x(n), y(value)))
             .collect();
         let _ = write!(
             svg,
-            "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" points=\"{}\"/>",
+            "<polyline class=\"{system}\" stroke-width=\"2\" points=\"{}\"/>",
             path.join(" ")
         );
         for &(n, value) in line {
             let _ = write!(
                 svg,
-                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.6\" fill=\"{colour}\"/>",
+                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.6\" class=\"{system}\"/>",
                 x(n),
                 y(value)
             );

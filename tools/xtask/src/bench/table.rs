@@ -1,6 +1,6 @@
 //! The figures for a terminal.
 
-use super::figures::{Figure, Figures, people};
+use super::figures::{Figure, Figures, limit, people};
 use super::plan::TRANSFER_CPUS;
 use super::samples::Metric;
 use super::targets;
@@ -63,6 +63,12 @@ pub fn sections(figures: &Figures) -> Vec<Section> {
         true,
     );
     add(
+        format!("timer interrupts an operation, {n} CPUs"),
+        Metric::Ticks,
+        n,
+        true,
+    );
+    add(
         "bytes for each process, 1 CPU".into(),
         Metric::Bytes,
         1,
@@ -79,19 +85,43 @@ pub fn sections(figures: &Figures) -> Vec<Section> {
     sections
 }
 
-/// A figure and its spread.
-pub fn cell(figure: Option<&Figure>) -> String {
-    match figure {
-        None => "-".into(),
-        Some(Figure {
-            median,
-            spread: None,
-        }) => people(*median),
-        Some(Figure {
-            median,
-            spread: Some(spread),
-        }) => format!("{} ±{:.0}%", people(*median), spread * 50.0),
+/// A figure and its spread, with an exclamation mark where its runs lie too far apart.
+pub fn cell(figure: Option<&Figure>, metric: Metric) -> String {
+    let Some(figure) = figure else {
+        return "-".into();
+    };
+    let mark = if figure.strays(metric) { "!" } else { "" };
+    match figure.spread {
+        None => people(figure.median),
+        Some(spread) => format!("{} ±{}{mark}", people(figure.median), percent(spread)),
     }
+}
+
+fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent > 0.0 && percent < 1.0 {
+        format!("{percent:.1}%")
+    } else {
+        format!("{percent:.0}%")
+    }
+}
+
+/// How many figures have a spread that is limited, and the names of those beyond it.
+pub fn repeatability(figures: &Figures) -> (usize, Vec<String>) {
+    let mut limited = 0;
+    let mut strays = Vec::new();
+    for ((case, metric, cpus, system), figure) in figures.iter() {
+        if figure.spread.is_some() && limit(*metric).is_some() {
+            limited += 1;
+        }
+        if figure.strays(*metric) {
+            strays.push(format!(
+                "{system} {case}, {metric:?} on {cpus} CPU(s): {}",
+                cell(Some(figure), *metric)
+            ));
+        }
+    }
+    (limited, strays)
 }
 
 /// How many times better Pantala is; none where a figure is missing or Linux's is too small to divide by.
@@ -131,7 +161,10 @@ pub fn render(figures: &Figures) -> String {
             head[0], head[1], head[2], head[3], head[4]
         );
         for case in figures.cases(section.metric) {
-            let of = |system| cell(figures.get(case, section.metric, section.cpus, system));
+            let of = |system| {
+                let figure = figures.get(case, section.metric, section.cpus, system);
+                cell(figure, section.metric)
+            };
             let times =
                 ratio(figures, &section, case).map_or("-".into(), |times| format!("{times:.2}"));
             let must = match met(figures, &section, case) {
@@ -146,6 +179,17 @@ pub fn render(figures: &Figures) -> String {
                 of("linux")
             );
         }
+    }
+    let (limited, strays) = repeatability(figures);
+    if limited > 0 {
+        let _ = writeln!(
+            text,
+            "\n{} of {limited} figures repeat within their limit (instructions and bytes 2 %, lines 25 %, of the median)",
+            limited - strays.len()
+        );
+    }
+    for stray in strays {
+        let _ = writeln!(text, "  ! {stray}");
     }
     text
 }
