@@ -15,6 +15,11 @@ use vm::{CpuSet, Gather, Machine, Page, PageAllocator, PageArray, Pfn};
 /// The first frame that exists.
 pub const FIRST: Pfn = Pfn(16);
 
+/// The first frame of the devices, far beyond the page array.
+pub const DEVICE: Pfn = Pfn(0x000f_0000);
+/// How many frames devices have.
+pub const DEVICE_FRAMES: u32 = 4;
+
 /// Alignment of the memory: that of the largest run, so that a run's address is as aligned as its frame number.
 const ALIGN: usize = PAGE_SIZE << MAX_ORDER;
 
@@ -57,6 +62,8 @@ unsafe impl Sync for Arena {}
 /// See the module.
 pub struct Arena {
     memory: Memory,
+    /// What the frames of devices hold.
+    device: Memory,
     frames: usize,
     cpus: usize,
     /// For each domain all domains, nearest first.
@@ -83,6 +90,7 @@ impl Arena {
         let records: *mut [Page] = Box::into_raw(records.into_boxed_slice());
         let arena = Arena {
             memory: Memory::new(FIRST.index() + frames),
+            device: Memory::new(DEVICE_FRAMES as usize),
             frames,
             cpus,
             nearest: (0..domains)
@@ -106,6 +114,13 @@ impl Arena {
     /// The records of all frames.
     pub fn pages(&self) -> PageArray {
         self.pages
+    }
+
+    /// The bytes of a device's frame; `None` for any other frame.
+    pub fn device(&self, pfn: Pfn) -> Option<NonNull<u8>> {
+        let n = pfn.0.checked_sub(DEVICE.0).filter(|&n| n < DEVICE_FRAMES)?;
+        // SAFETY: the offset is inside the allocation, as just checked.
+        Some(unsafe { self.device.base.add((n as usize) << PAGE_SHIFT) })
     }
 
     /// All frames, by domain.
@@ -171,6 +186,12 @@ unsafe impl Machine for Arena {
 
     fn now_ns(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
+    }
+
+    fn copy_device(&self, to: Pfn, from: Pfn) {
+        let from = self.device(from).expect("a device's frame");
+        // SAFETY: both are whole frames; the caller owns `to`, and programs treat a device's bytes as plain data.
+        unsafe { from.copy_to_nonoverlapping(self.frame(to), PAGE_SIZE) };
     }
 
     #[cfg(shuttle)]

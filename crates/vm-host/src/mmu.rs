@@ -22,11 +22,12 @@ use ksync::CpuPin;
 use ksync::atomic::AtomicU64 as Word;
 #[cfg(shuttle)]
 use shuttle::sync::{Mutex, MutexGuard};
+use vm::object::Cache;
 use vm::page::State;
 use vm::pmap::table::{ROOT_LEVEL, entry_shift, slot};
 use vm::{CpuSet, Gather, Machine, Pfn, Pmap, Pte, Vm};
 
-use crate::Arena;
+use crate::{Arena, arena};
 
 /// What a program wants of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -181,9 +182,8 @@ impl Sim {
         assert!(va.is_multiple_of(8));
         let mut core = self.core(cpu);
         match self.translate(&mut core, va, access) {
-            Ok(pfn) => {
-                self.assert_reachable(pfn, va);
-                let frame = self.frame(pfn).as_ptr();
+            Ok(pte) => {
+                let frame = self.reached(pte, va).as_ptr();
                 // SAFETY: inside the frame and aligned, as checked; simulated user memory is accessed as atomics, and
                 // the arena lives as long as `self`.
                 Ok(act(unsafe {
@@ -217,9 +217,19 @@ impl Sim {
         self.interrupts.load(Relaxed)
     }
 
-    /// A program may reach frames that hold pages of programs, also on their way out, but no other: such a frame was
-    /// freed while a translation for it was cached.
-    fn assert_reachable(&self, pfn: Pfn, va: u64) {
+    /// The bytes that a translation leads to. A program may reach frames that hold pages of programs, also on their way
+    /// out, but no other: such a frame was freed while a translation for it was cached. Devices are reached by
+    /// unmanaged entries of the right memory type.
+    fn reached(&self, pte: Pte, va: u64) -> NonNull<u8> {
+        let pfn = pte.pfn();
+        if let Some(frame) = self.arena.device(pfn) {
+            let cache = pte.0 & (Pte::WT | Pte::CD);
+            assert!(
+                !pte.is_managed() && cache == device_cache(pfn).bits(),
+                "a program at {va:#x} reaches a device through {pte:?}"
+            );
+            return frame;
+        }
         let page = self.arena.pages().get(pfn);
         let fine = match page.state() {
             State::Anon | State::File => true,
@@ -232,6 +242,7 @@ impl Sim {
             "a program at {va:#x} reaches {pfn:?}, which is {:?}",
             page.state()
         );
+        self.frame(pfn)
     }
 
     /// A table as a walk reads it: a frame that is one, be it unlinked.
@@ -254,11 +265,11 @@ impl Sim {
             .expect("a test failed while it held a core")
     }
 
-    fn translate(&self, core: &mut Core, va: u64, access: Access) -> Result<Pfn, PageFault> {
+    fn translate(&self, core: &mut Core, va: u64, access: Access) -> Result<Pte, PageFault> {
         if let Some(&pte) = core.leaves.get(&(va & !0xfff)) {
             // A store through an entry without D walks again, to set it.
             if allows(pte, access)? && (access != Access::Write || pte.is_dirty()) {
-                return Ok(pte.pfn());
+                return Ok(pte);
             }
         }
         let (mut table, mut level, mut rights) = self.start(core, va)?;
@@ -289,7 +300,7 @@ impl Sim {
             match word.compare_exchange(seen.0, seen.0 | mark, SeqCst, SeqCst) {
                 Ok(_) => {
                     core.leaves.insert(va & !0xfff, path.with(mark));
-                    return Ok(seen.pfn());
+                    return Ok(seen);
                 }
                 Err(now) => seen = Pte(now),
             }
@@ -307,6 +318,15 @@ impl Sim {
         core.root
             .map(|root| (root, ROOT_LEVEL, u64::MAX))
             .ok_or(PageFault { present: false })
+    }
+}
+
+/// The memory type that a device's frame must be mapped with.
+pub fn device_cache(pfn: Pfn) -> Cache {
+    match pfn.0.wrapping_sub(arena::DEVICE.0) {
+        0 | 1 => Cache::Uncached,
+        2 => Cache::WriteCombining,
+        _ => Cache::WriteBack,
     }
 }
 
@@ -367,6 +387,10 @@ unsafe impl Machine for Sim {
 
     fn now_ns(&self) -> u64 {
         self.arena.now_ns()
+    }
+
+    fn copy_device(&self, to: Pfn, from: Pfn) {
+        self.arena.copy_device(to, from);
     }
 
     fn flush(&self, cpus: &CpuSet, what: &Gather) {

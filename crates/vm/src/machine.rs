@@ -57,6 +57,9 @@ pub unsafe trait Machine: Send + Sync + 'static {
     /// [`Pmap::root_info`]: crate::pmap::Pmap::root_info
     fn flush(&self, cpus: &CpuSet, what: &Gather);
 
+    /// Copies what the frame of a device holds now to a frame of memory, which the caller owns. Called pinned.
+    fn copy_device(&self, to: Pfn, from: Pfn);
+
     /// Fills the words of a new page table, in a frame that the caller owns: with a copy of `template`, which does not
     /// change, or with zeros.
     #[inline]

@@ -1,5 +1,7 @@
 //! null, zero and full.
 
+use core::ops::Range;
+
 use vm::ObjectRef;
 
 use crate::fs::error::{FsError, Result};
@@ -56,7 +58,7 @@ impl FileOps for Zero {
         Some(0)
     }
     /// A mapping of it is anonymous memory, shared if the mapping is shared.
-    fn object(&self, _: &File) -> Result<ObjectRef> {
+    fn object(&self, _: &File, _: Range<u64>) -> Result<ObjectRef> {
         ObjectRef::new_anon(crate::mm::vm()).map_err(|_| FsError::NoMemory)
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod kmsg;
 pub mod mem;
+pub mod physmem;
 pub mod random;
 pub mod tty;
 
@@ -32,6 +33,7 @@ pub const fn minor(dev: u64) -> u32 {
 
 /// The character devices that exist: name, number, permissions.
 pub const NODES: &[(&str, u64, u32)] = &[
+    ("mem", number(1, 1), 0o640),
     ("null", number(1, 3), 0o666),
     ("zero", number(1, 5), 0o666),
     ("full", number(1, 7), 0o666),
@@ -49,6 +51,10 @@ pub fn open(inode: &Inode, flags: u32) -> Result<Kind> {
         return Err(FsError::NoDevAddr);
     }
     Ok(match (major(inode.rdev), minor(inode.rdev)) {
+        (1, 1) if !crate::kern::current().process().cred().privileged() => {
+            return Err(FsError::Perm);
+        }
+        (1, 1) => Kind::Device(&physmem::PhysicalMemory),
         (1, 3) => Kind::Device(&mem::Null),
         (1, 5) => Kind::Device(&mem::Zero),
         (1, 7) => Kind::Device(&mem::Full),

@@ -57,7 +57,7 @@ impl ExecFile {
 
     /// The pages, for mapping. They remember which file they are.
     pub fn object(&self) -> Result<ObjectRef> {
-        self.0.object()
+        self.0.object(0..self.len().next_multiple_of(4096))
     }
 
     /// Where it is.

@@ -6,6 +6,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use ksync::Mutex;
@@ -93,8 +94,8 @@ pub trait FileOps: Send + Sync {
     fn ioctl(&self, _file: &File, _request: u32, _arg: u64) -> Result<u64> {
         Err(FsError::NotTty)
     }
-    /// The object that mmap maps.
-    fn object(&self, _file: &File) -> Result<ObjectRef> {
+    /// The object that mmap maps, of which it wants the bytes of `_range`, whole pages.
+    fn object(&self, _file: &File, _range: Range<u64>) -> Result<ObjectRef> {
         Err(FsError::NoDevice)
     }
     /// Attributes, for a file without a name.
@@ -319,9 +320,9 @@ impl File {
         self.ops().poll(self, waiter)
     }
 
-    /// The object that a mapping shows.
-    pub fn object(&self) -> Result<ObjectRef> {
-        self.ops().object(self)
+    /// The object that a mapping of a range of pages shows.
+    pub fn object(&self, range: Range<u64>) -> Result<ObjectRef> {
+        self.ops().object(self, range)
     }
 }
 

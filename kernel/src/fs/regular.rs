@@ -1,6 +1,8 @@
 //! Reading and writing regular files in memory: the file's object is its page cache.
 
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use vm::ObjectRef;
 
@@ -167,7 +169,7 @@ impl FileOps for Regular {
         Some(self.inode.size())
     }
 
-    fn object(&self, file: &File) -> Result<ObjectRef> {
+    fn object(&self, file: &File, _: Range<u64>) -> Result<ObjectRef> {
         let object = self.pages()?;
         if object.tag().is_none()
             && let Some(path) = &file.path
@@ -201,6 +203,18 @@ pub fn truncate(inode: &Inode, size: u64) -> Result<()> {
         Ok(())
     })
 }
+
+/// A page to pass bytes through.
+pub fn page_buffer() -> Result<Vec<u8>> {
+    let mut page = Vec::new();
+    page.try_reserve_exact(BUFFER)
+        .map_err(|_| FsError::NoMemory)?;
+    page.resize(BUFFER, 0);
+    Ok(page)
+}
+
+/// Bytes of [`page_buffer`].
+pub const BUFFER: usize = 4096;
 
 /// Flags of fallocate(2); the names are those of fallocate(2).
 pub mod fallocate {

@@ -417,7 +417,7 @@ fn readahead(a: &mut Args) -> Result<u64, Errno> {
 }
 
 /// Bytes that go from file to file in one step.
-const STEP: usize = 4096;
+const STEP: usize = regular::BUFFER;
 
 /// Copies up to `count` bytes from one file to another. `from` and `to` are positions, or none for
 /// the file's own; the given ones move.
@@ -428,10 +428,7 @@ fn splice(
     to: &mut Option<u64>,
     count: usize,
 ) -> Result<usize, FsError> {
-    let mut page = alloc::vec::Vec::new();
-    page.try_reserve_exact(STEP)
-        .map_err(|_| FsError::NoMemory)?;
-    page.resize(STEP, 0);
+    let mut page = regular::page_buffer()?;
     let mut done = 0;
     while done < count {
         let want = STEP.min(count - done);

@@ -101,8 +101,8 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
     let (object, maxprot) = if anonymous {
         (None, Prot::ALL)
     } else {
-        offset.checked_add(len).ok_or(Errno::EOVERFLOW)?;
-        let (object, max) = file_object(a.int(4), shared, prot)?;
+        let end = offset.checked_add(len).ok_or(Errno::EOVERFLOW)?;
+        let (object, max) = file_object(a.int(4), shared, prot, offset..end)?;
         (Some(object), max)
     };
     let result = admit_map(len, !shared && prot.contains(Prot::WRITE));
@@ -180,7 +180,12 @@ fn entry_flags(flags: u32, shared: bool) -> EntryFlags {
 }
 
 /// The object behind a descriptor, and what mprotect may later allow of a mapping of it.
-fn file_object(fd: i32, shared: bool, prot: Prot) -> Result<(ObjectRef, Prot), Errno> {
+fn file_object(
+    fd: i32,
+    shared: bool,
+    prot: Prot,
+    range: core::ops::Range<u64>,
+) -> Result<(ObjectRef, Prot), Errno> {
     let files = kern::current_process().files().ok_or(Errno::EBADF)?;
     let file = files.get(fd)?;
     if !file.readable() {
@@ -190,7 +195,7 @@ fn file_object(fd: i32, shared: bool, prot: Prot) -> Result<(ObjectRef, Prot), E
     if prot.contains(Prot::WRITE) && !may_write {
         return Err(Errno::EACCES);
     }
-    let object = file.object()?;
+    let object = file.object(range)?;
     Ok((
         object,
         if may_write {

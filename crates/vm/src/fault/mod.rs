@@ -13,9 +13,12 @@
 //! | in front | any | entered; writable if nobody else may see the layer |
 //! | deeper | read | entered read-only, neighbours of a file with it |
 //! | deeper | write | moved to the front if nobody else can see it, else copied |
+//! | nowhere, over a device | any but a private write | the device's frame is entered, unmanaged |
+//! | nowhere, over a device | private write | the frame is copied to the front |
 //! | front not ours (NEEDS_COPY) | write | a new front layer first (`slow`) |
 
 mod around;
+mod device;
 mod slow;
 
 use ksync::CpuPin;
@@ -318,6 +321,9 @@ impl<M: Machine> Attempt<'_, M> {
         if !bottom.is_anon() && !bottom.has_index(index) {
             return Step::Fail(FaultError::Bus);
         }
+        if let Some(frames) = bottom.frames() {
+            return self.fill_device(bottom, (index, frames), front);
+        }
         // A hole of a file belongs to the file, unless a private write is about to replace it.
         if bottom.is_anon() || self.write {
             self.fill_at(front, 0)
@@ -473,6 +479,12 @@ impl<M: Machine> Attempt<'_, M> {
         self.vm
             .rmap
             .enter(object, index, self.space.pmap_arc(), self.va);
+        self.enter_leaf(leaf, check)
+    }
+
+    /// Enters a leaf that no scan can be after.
+    #[inline(always)]
+    fn enter_leaf(&self, leaf: Pte, check: impl Fn() -> bool) -> Step {
         let pmap = self.space.pmap();
         // A scan may have taken an older page's entry out and not flushed yet: nobody may read that page once this
         // write is seen.

@@ -78,6 +78,8 @@ impl EntryFlags {
     pub const SPECIAL: EntryFlags = EntryFlags(1 << 9);
     /// The mapping was made of a file or an object that others name: its bottom layer stays.
     pub const FILE: EntryFlags = EntryFlags(1 << 10);
+    /// The mapping was made of a device.
+    pub const DEVICE: EntryFlags = EntryFlags(1 << 11);
 
     /// Whether nothing of `other` is missing.
     pub const fn contains(self, other: EntryFlags) -> bool {

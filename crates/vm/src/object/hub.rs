@@ -5,7 +5,7 @@ use core::ops::Deref;
 use ksync::atomic::Ordering::SeqCst;
 use ksync::{CpuPin, HubRef, HubValue, Member, MemberSlot, lock_class};
 
-use super::{Kind, Object};
+use super::{Frames, Kind, Object};
 use crate::alloc::NoMemory;
 use crate::backing::Place;
 use crate::{Machine, Vm};
@@ -45,6 +45,14 @@ impl ObjectRef {
     /// No memory.
     pub fn new_file<M: Machine>(vm: &Vm<M>) -> Result<ObjectRef, NoMemory> {
         ObjectRef::new(vm, Kind::File)
+    }
+
+    /// A new device of these frames.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn new_device<M: Machine>(vm: &Vm<M>, frames: Frames) -> Result<ObjectRef, NoMemory> {
+        ObjectRef::new(vm, Kind::Device(frames))
     }
 
     fn new<M: Machine>(vm: &Vm<M>, kind: Kind) -> Result<ObjectRef, NoMemory> {

@@ -8,6 +8,7 @@
 //! insertion and a sweep one sees the other. An object lives while it has attachments (mappings) or base
 //! references; whoever ends the last one passes `&Vm` and thereby frees the pages.
 
+mod device;
 mod file;
 mod hub;
 mod slots;
@@ -23,6 +24,7 @@ use ksync::atomic::{
 use ksync::{CpuPin, Mutex, Once, lock_class};
 use rust_alloc::sync::Arc;
 
+pub use self::device::{Cache, Frames};
 pub(crate) use self::hub::Hub;
 pub use self::hub::{Attachment, ObjectRef, ReverseLock};
 pub(crate) use self::slots::Slot;
@@ -47,6 +49,8 @@ pub enum Kind {
     Anon,
     /// The contents of a file: tmpfs and page cache are one.
     File,
+    /// Frames that are no memory: registers, ROM. The object has no pages.
+    Device(Frames),
 }
 
 /// Outcome of putting a page into an object.
@@ -80,7 +84,11 @@ impl Object {
     fn new(kind: Kind) -> Object {
         Object {
             kind,
-            limit: AtomicU64::new(if kind == Kind::Anon { u64::MAX } else { 0 }),
+            limit: AtomicU64::new(match kind {
+                Kind::Anon => u64::MAX,
+                Kind::File => 0,
+                Kind::Device(frames) => frames.bytes(),
+            }),
             slots: Slots::new(),
             orphan: AtomicBool::new(false),
             lock: Mutex::new(()),
@@ -103,6 +111,14 @@ impl Object {
     #[inline]
     pub fn is_anon(&self) -> bool {
         self.kind == Kind::Anon
+    }
+
+    /// The frames of a device.
+    pub fn frames(&self) -> Option<Frames> {
+        match self.kind {
+            Kind::Device(frames) => Some(frames),
+            Kind::Anon | Kind::File => None,
+        }
     }
 
     /// Bytes in a file; meaningless for anonymous memory.

@@ -68,6 +68,7 @@ impl Space {
             }
             Advice::DontNeed | Advice::Free => self.discard(vm, &mut map, start, end, advice)?,
             Advice::Remove => self.remove_file_pages(vm, &map, start, end)?,
+            Advice::DoFork if self.shows_device(&map, start, end) => return Err(VmError::Invalid),
             _ => {
                 if let Some((clear, set)) = flag_change(advice)
                     && start < end
@@ -85,6 +86,16 @@ impl Space {
         } else {
             Err(VmError::NotMapped)
         }
+    }
+
+    /// Whether a device is mapped in a range.
+    pub(super) fn shows_device(&self, map: &Locked<'_>, start: u64, end: u64) -> bool {
+        let mut found = false;
+        map.tree().for_overlapping(start, end, &mut |entry| {
+            found |= entry.flags().contains(EntryFlags::DEVICE);
+            !found
+        });
+        found
     }
 
     fn populate_advised<M: Machine>(
@@ -176,6 +187,7 @@ impl Space {
         let entries = map.overlapping(start, end);
         let unfit = |entry: &Arc<MapEntry>| {
             entry.flags().contains(EntryFlags::LOCKED)
+                || entry.flags().contains(EntryFlags::DEVICE)
                 || (advice == Advice::Free
                     && (entry.is_shared() || entry.flags().contains(EntryFlags::FILE)))
         };

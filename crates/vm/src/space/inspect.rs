@@ -228,9 +228,9 @@ impl Space {
             let chain = map.find(va).and_then(|entry| entry.chain(&pin));
             let found = chain.is_some_and(|chain| {
                 let has = |layer: &crate::backing::Backing| {
-                    layer
-                        .object(&pin)
-                        .is_some_and(|object| object.lookup(layer.index(va)).is_some())
+                    layer.object(&pin).is_some_and(|object| {
+                        object.frames().is_some() || object.lookup(layer.index(va)).is_some()
+                    })
                 };
                 chain.layers().iter().any(|layer| has(layer))
             });
@@ -300,14 +300,20 @@ impl Space {
     /// The page at `va`, soft-busy, fit for `access`.
     fn hold<M: Machine>(&self, vm: &Vm<M>, va: u64, access: Access) -> Result<Pfn, FaultError> {
         loop {
-            if let Some(pfn) = self.try_hold(vm, va, access) {
-                return Ok(pfn);
+            if let Some(held) = self.try_hold(vm, va, access) {
+                return held;
             }
             self.fault(vm, va, access)?;
         }
     }
 
-    fn try_hold<M: Machine>(&self, vm: &Vm<M>, va: u64, access: Access) -> Option<Pfn> {
+    /// `None` if a fault must come first. A device's frames cannot be held: they have no record.
+    fn try_hold<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        va: u64,
+        access: Access,
+    ) -> Option<Result<Pfn, FaultError>> {
         let pin = ksync::pin();
         let entry = self.tree(&pin)?.find(va)?;
         let state = entry.state();
@@ -321,6 +327,9 @@ impl Space {
         }
         for (depth, layer) in chain.layers().iter().enumerate() {
             let (object, index) = (layer.object(&pin)?, layer.index(va));
+            if object.frames().is_some() {
+                return Some(Err(FaultError::Denied));
+            }
             let Some(pfn) = object.lookup(index) else {
                 continue;
             };
@@ -329,7 +338,7 @@ impl Space {
                 return None;
             }
             if page.is(object.identity(), index) && entry.state() == state {
-                return Some(pfn);
+                return Some(Ok(pfn));
             }
             let _woken = page.soft_unbusy();
             return None;

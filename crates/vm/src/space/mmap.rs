@@ -170,6 +170,9 @@ impl Space {
             maxprot: args.maxprot,
             flags: match args.source {
                 Source::Anon => args.flags,
+                Source::Object(object, _) if object.frames().is_some() => {
+                    args.flags.with(EntryFlags::FILE | EntryFlags::DEVICE)
+                }
                 Source::Object(..) => args.flags.with(EntryFlags::FILE),
             },
         };

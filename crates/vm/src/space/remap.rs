@@ -56,6 +56,10 @@ impl Space {
         if !map.covers(args.old, old_end) {
             return Err(VmError::NotMapped);
         }
+        if new_len > old_len && self.shows_device(&map, args.old, old_end) {
+            // As in Linux: what a device shows is what it was asked for.
+            return Err(VmError::NotMapped);
+        }
         if args.keep_old && !self.may_keep(&map, args.old, old_end) {
             return Err(VmError::Invalid);
         }
@@ -235,6 +239,9 @@ impl Space {
         len: u64,
     ) -> Result<u64, VmError> {
         let entry = map.find(args.old).cloned().ok_or(VmError::NotMapped)?;
+        if entry.flags().contains(EntryFlags::DEVICE) {
+            return Err(VmError::NotMapped);
+        }
         if !entry.is_shared() {
             return Err(VmError::Invalid);
         }

@@ -33,14 +33,23 @@ pub const GLOBAL: u32 = 1 << 11;
 
 /// Random numbers by RDRAND.
 pub const RDRAND: u32 = 1 << 12;
+/// Page-attribute table.
+pub const PAT: u32 = 1 << 13;
 
 /// Bits of the constants above. Written once by [`detect`].
 static FOUND: AtomicU32 = AtomicU32::new(0);
+/// Width of physical addresses. Written once by [`detect`].
+static PHYSICAL_BITS: AtomicU32 = AtomicU32::new(36);
 
 /// Whether the CPU has all of `features`.
 #[inline]
 pub fn has(features: u32) -> bool {
     FOUND.load(Ordering::Relaxed) & features == features
+}
+
+/// Bits of a physical address.
+pub fn physical_bits() -> u32 {
+    PHYSICAL_BITS.load(Ordering::Relaxed)
 }
 
 /// Asks the boot CPU; the others are taken to be alike.
@@ -58,6 +67,7 @@ pub(super) fn detect() {
         note(basic.has_xsave(), XSAVE);
         note(basic.has_pge(), GLOBAL);
         note(basic.has_rdrand(), RDRAND);
+        note(basic.has_pat(), PAT);
         let invpcid = id
             .get_extended_feature_info()
             .is_some_and(|e| e.has_invpcid());
@@ -77,7 +87,14 @@ pub(super) fn detect() {
         note(state.has_xsaveopt(), XSAVEOPT);
     }
     FOUND.store(found, Ordering::Relaxed);
+    if let Some(sizes) = id.get_processor_capacity_feature_info() {
+        PHYSICAL_BITS.store(sizes.physical_address_bits().into(), Ordering::Relaxed);
+    }
 }
+
+/// Memory types by the PAT, CD and WT bits of an entry, lowest byte first: write-back, write-combining, uncached unless
+/// the range registers say otherwise, uncached; then, with PAT, write-back, write-protected, as before, write-through.
+const MEMORY_TYPES: u64 = 0x0407_0506_0007_0106;
 
 const EFER_SCE: u64 = 1 << 0;
 const EFER_NXE: u64 = 1 << 11;
@@ -118,6 +135,9 @@ pub(super) fn enable() {
     // SAFETY: every bit was found by CPUID, and the kernel is written for all of them.
     unsafe {
         msr::write(msr::EFER, msr::read(msr::EFER) | efer);
+        if has(PAT) {
+            msr::write(msr::PAT, MEMORY_TYPES);
+        }
         let mut old: u64;
         asm!("mov {}, cr4", out(reg) old, options(nostack, preserves_flags));
         asm!("mov cr4, {}", in(reg) old | cr4, options(nostack, preserves_flags));

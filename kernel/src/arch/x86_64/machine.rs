@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use vm::page::Pfn;
 use vm::{CpuSet, Gather, Machine};
 
-use super::{BootInfo, MAX_NODES, PAGE_SIZE, cpu, ipi, irq, memory, paging, time};
+use super::{BootInfo, MAX_NODES, PAGE_SIZE, cpu, ipi, irq, memory, paging, physical, time};
 
 /// The machine under the VM.
 pub struct KernelMachine {
@@ -92,6 +92,14 @@ unsafe impl Machine for KernelMachine {
     #[inline]
     fn now_ns(&self) -> u64 {
         time::now_ns()
+    }
+
+    fn copy_device(&self, to: Pfn, from: Pfn) {
+        let mut bytes = [0; 256];
+        for offset in (0..PAGE_SIZE).step_by(bytes.len()) {
+            physical::read(from.address() + offset as u64, &mut bytes);
+            vm::page::write_frame(self, to, offset, &bytes);
+        }
     }
 
     fn flush(&self, cpus: &CpuSet, what: &Gather<'_>) {

@@ -34,6 +34,7 @@ pub mod paging;
 pub mod panic;
 mod patch;
 pub mod percpu;
+pub mod physical;
 mod pic;
 pub mod port;
 pub mod power;

@@ -3,6 +3,8 @@ use core::arch::asm;
 
 /// Local APIC base and mode.
 pub const APIC_BASE: u32 = 0x1b;
+/// Page-attribute table.
+pub const PAT: u32 = 0x277;
 /// Deadline of the local APIC timer, in TSC ticks.
 pub const TSC_DEADLINE: u32 = 0x6e0;
 /// First of the x2APIC's registers.

@@ -22,6 +22,8 @@ pub(super) const STACKS_END: u64 = STACKS + (1 << 39);
 pub(super) const PAGES: u64 = 0xffff_ea00_0000_0000;
 /// Start of the region of device registers: one root entry.
 const MMIO: u64 = 0xffff_d000_0000_0000;
+/// Start of the CPUs' windows on physical memory, in the upper half of that entry.
+pub(super) const WINDOWS: u64 = MMIO + (1 << 38);
 
 const PRESENT: u64 = 1 << 0;
 const WRITE: u64 = 1 << 1;

@@ -6,6 +6,7 @@
 
 #[macro_use]
 mod harness;
+mod device;
 mod dirs;
 mod fault;
 mod files;
@@ -28,6 +29,7 @@ const SUBJECTS: &[&[Test]] = &[
     pipes::TESTS,
     futex::TESTS,
     files::TESTS,
+    device::TESTS,
     dirs::TESTS,
     names::TESTS,
     system::TESTS,

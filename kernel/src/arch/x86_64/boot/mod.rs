@@ -20,7 +20,7 @@ use super::numa::Numa;
 use super::stack::KernelStack;
 use super::{
     MAX_CPUS, MAX_NODES, PAGE_SIZE, acpi, apic, console, features, fpu, gdt, idt, ioapic, memory,
-    paging, panic, patch, percpu, pic, power, smp, symbols, time, timer, trap,
+    paging, panic, patch, percpu, physical, pic, power, smp, symbols, time, timer, trap,
 };
 
 /// What boot found out, for `kmain`.
@@ -44,6 +44,18 @@ pub struct BootInfo {
 }
 
 static HANDOVER: BootLock<Handover> = BootLock::new(Handover::empty());
+
+/// The ranges of RAM.
+pub(super) fn ram() -> impl Iterator<Item = (u64, u64)> {
+    let at = |n: usize| {
+        let handover = HANDOVER.lock();
+        let entry = handover.memory().get(n)?;
+        Some((entry.kind, entry.start, entry.start + entry.size))
+    };
+    (0..)
+        .map_while(at)
+        .filter_map(|(kind, start, end)| (kind == start_info::RAM).then_some((start, end)))
+}
 
 /// First Rust code on the boot CPU, on the boot page tables and stack.
 extern "C" fn start(start_info: u64) -> ! {
@@ -125,6 +137,7 @@ extern "C" fn start(start_info: u64) -> ! {
 fn start_devices(platform: &acpi::Platform) {
     pic::mask();
     apic::map().expect("boot needs memory for device registers");
+    physical::init().expect("boot needs memory for device registers");
     apic::enable();
     ioapic::init(platform).expect("boot needs memory for device registers");
     time::init(platform.power.timer);

@@ -1,0 +1,109 @@
+//! Physical memory that is not RAM: registers and ROM.
+//!
+//! Guarantee: [`read`] and [`write`] reach any physical address, uncached, in accesses of four bytes where address and
+//! length allow it; what is at the address decides what comes of it. The caller keeps them off RAM.
+//!
+//! Mechanism: each CPU has a page of kernel addresses that it maps where it wants, preemption off; no other CPU uses it,
+//! so forgetting the translation here is enough.
+use core::sync::atomic::Ordering;
+
+use super::paging::{self, Kind};
+use super::{MAX_CPUS, PAGE_SIZE, boot, cpu, features, preempt};
+
+/// Whether any byte of `first..=last` is RAM, as the boot loader's map says.
+pub fn touches_ram(first: u64, last: u64) -> bool {
+    boot::ram().any(|(start, end)| start <= last && first < end)
+}
+
+/// The first address behind all RAM.
+pub fn ram_end() -> u64 {
+    boot::ram().map(|(_, end)| end).max().unwrap_or(0)
+}
+
+/// Whether the CPU has wires for an address.
+pub fn is_valid(address: u64) -> bool {
+    address >> features::physical_bits() == 0
+}
+
+/// Makes the tables of all windows, so that none is missing later. Once, at boot.
+///
+/// # Errors
+/// Memory for tables ran out.
+pub(super) fn init() -> Result<(), paging::NoTable> {
+    (0..MAX_CPUS).try_for_each(|cpu| paging::kernel_entry(window(cpu)).map(|_| ()))
+}
+
+fn window(cpu: usize) -> u64 {
+    paging::WINDOWS + (cpu * PAGE_SIZE) as u64
+}
+
+/// Calls `f` with this CPU's window on the frame of `address`, at that address.
+fn with_window<R>(address: u64, f: impl FnOnce(*mut u8) -> R) -> Option<R> {
+    if !is_valid(address) {
+        return None;
+    }
+    let pfn = u32::try_from(address / PAGE_SIZE as u64).ok()?;
+    preempt::disable();
+    let at = window(cpu::id());
+    let entry = paging::kernel_entry(at).ok();
+    let result = entry.map(|entry| {
+        entry.store(paging::leaf(pfn, Kind::Device), Ordering::SeqCst);
+        paging::flush_page(at);
+        let result = f((at + address % PAGE_SIZE as u64) as *mut u8);
+        entry.store(0, Ordering::SeqCst);
+        paging::flush_page(at);
+        result
+    });
+    preempt::enable();
+    result
+}
+
+/// Reads bytes that lie in one page; zeroes where there is no such address.
+pub fn read(address: u64, out: &mut [u8]) {
+    assert!(address as usize % PAGE_SIZE + out.len() <= PAGE_SIZE);
+    let done = with_window(address, |at| {
+        let mut n = 0;
+        while n < out.len() {
+            // SAFETY: inside the window's page, which is mapped; what is behind it is plain bytes, not Rust's.
+            unsafe {
+                let from = at.add(n);
+                if out.len() - n >= 4 && from.addr().is_multiple_of(4) {
+                    let word = from.cast::<u32>().read_volatile();
+                    out[n..n + 4].copy_from_slice(&word.to_le_bytes());
+                    n += 4;
+                } else {
+                    out[n] = from.read_volatile();
+                    n += 1;
+                }
+            }
+        }
+    });
+    if done.is_none() {
+        out.fill(0);
+    }
+}
+
+/// Writes bytes that lie in one page.
+pub fn write(address: u64, bytes: &[u8]) {
+    assert!(address as usize % PAGE_SIZE + bytes.len() <= PAGE_SIZE);
+    debug_assert!(!touches_ram(address, address + bytes.len() as u64));
+    let _none = with_window(address, |at| {
+        let mut n = 0;
+        while n < bytes.len() {
+            // SAFETY: as in `read`; the caller keeps away from RAM, so nothing of Rust's changes.
+            unsafe {
+                let to = at.add(n);
+                match bytes[n..].first_chunk::<4>() {
+                    Some(word) if to.addr().is_multiple_of(4) => {
+                        to.cast::<u32>().write_volatile(u32::from_le_bytes(*word));
+                        n += 4;
+                    }
+                    _ => {
+                        to.write_volatile(bytes[n]);
+                        n += 1;
+                    }
+                }
+            }
+        }
+    });
+}

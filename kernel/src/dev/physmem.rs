@@ -1,0 +1,132 @@
+//! mem: physical addresses, for root.
+//!
+//! Guarantee: RAM is never shown, so that nobody can read or change what belongs to the kernel or to others: reading,
+//! writing and mapping it fail with EPERM. What is not RAM, registers and ROM, is read, written and mapped as it is.
+//! This is Linux with strict checks, but for one thing: a mapping of RAM in the first MiB is refused, too.
+//!
+//! Mappings are objects of frames ([`vm::object::Frames`]): uncached, but for the ROM area below 1 MiB when the file was
+//! opened without O_SYNC or O_DSYNC.
+
+use alloc::sync::Arc;
+use core::ops::Range;
+
+use vm::object::{Cache, Frames};
+use vm::{ObjectRef, Pfn};
+
+use crate::arch::PAGE_SIZE;
+use crate::arch::physical;
+use crate::fs::error::{FsError, Result};
+use crate::fs::file::{File, FileOps, o};
+use crate::fs::regular::FileTag;
+use crate::uio::IoBuf;
+
+const PAGE: u64 = PAGE_SIZE as u64;
+const MIB: u64 = 1 << 20;
+/// Where the machine's ROMs begin.
+const ROM: u64 = 0xc_0000;
+
+/// The device.
+pub struct PhysicalMemory;
+
+/// What may be done with a page by read and write.
+#[derive(PartialEq, Eq)]
+enum Rule {
+    /// It is no RAM.
+    Free,
+    /// RAM below 1 MiB: reads as zeroes, swallows writes.
+    Hidden,
+    /// RAM.
+    Refused,
+}
+
+fn rule(page: u64) -> Rule {
+    if !physical::touches_ram(page, page + PAGE - 1) {
+        Rule::Free
+    } else if page < MIB {
+        Rule::Hidden
+    } else {
+        Rule::Refused
+    }
+}
+
+/// Calls `step` with the parts of a transfer that lie in one page each, until it moves less than all of one.
+fn by_pages(
+    buf: &mut IoBuf,
+    pos: u64,
+    mut step: impl FnMut(&mut IoBuf, u64, &mut [u8]) -> Result<usize>,
+) -> Result<usize> {
+    let end = pos.checked_add(buf.remaining() as u64);
+    if end.is_none_or(|end| end > physical::ram_end()) {
+        return Err(FsError::Fault);
+    }
+    let mut bytes = crate::fs::regular::page_buffer()?;
+    let mut done = 0;
+    while buf.remaining() > 0 {
+        let at = pos + done as u64;
+        let len = ((PAGE - at % PAGE) as usize).min(buf.remaining());
+        let moved = match step(buf, at, &mut bytes[..len]) {
+            Err(FsError::Fault) if done > 0 => break,
+            moved => moved?,
+        };
+        done += moved;
+        if moved < len {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+impl FileOps for PhysicalMemory {
+    fn read(&self, _: &File, buf: &mut IoBuf, pos: u64) -> Result<usize> {
+        by_pages(buf, pos, |buf, at, bytes| {
+            match rule(at & !(PAGE - 1)) {
+                Rule::Refused => return Err(FsError::Perm),
+                Rule::Hidden => bytes.fill(0),
+                Rule::Free => physical::read(at, bytes),
+            }
+            Ok(buf.put(bytes)?)
+        })
+    }
+
+    fn write(&self, _: &File, buf: &mut IoBuf, pos: u64) -> Result<usize> {
+        by_pages(buf, pos, |buf, at, bytes| {
+            let rule = rule(at & !(PAGE - 1));
+            if rule == Rule::Refused {
+                return Err(FsError::Perm);
+            }
+            let n = buf.take(bytes)?;
+            if rule == Rule::Free {
+                physical::write(at, &bytes[..n]);
+            }
+            Ok(n)
+        })
+    }
+
+    fn object(&self, file: &File, range: Range<u64>) -> Result<ObjectRef> {
+        if !physical::is_valid(range.end - 1) {
+            return Err(FsError::Invalid);
+        }
+        let frame = |address: u64| u32::try_from(address / PAGE).map_err(|_| FsError::Invalid);
+        let (first, end) = (frame(range.start)?, frame(range.end)?);
+        if physical::touches_ram(range.start, range.end - 1) {
+            return Err(FsError::Perm);
+        }
+        let as_rom = range.start >= ROM && range.end <= MIB && file.flags() & o::SYNC == 0;
+        let frames = Frames {
+            index: first,
+            first: Pfn(first),
+            count: end - first,
+            cache: if as_rom {
+                Cache::WriteBack
+            } else {
+                Cache::Uncached
+            },
+        };
+        let object =
+            ObjectRef::new_device(crate::mm::vm(), frames).map_err(|_| FsError::NoMemory)?;
+        if let Some(path) = &file.path {
+            object.set_tag(Arc::new(FileTag(Arc::downgrade(&path.dentry))));
+        }
+        Ok(object)
+    }
+}
