@@ -95,13 +95,6 @@ impl UserRange {
         UserRange { addr, len }
     }
 
-    /// Whether the range lies in the user half (it may still be unmapped).
-    pub fn is_user(self) -> bool {
-        self.addr
-            .checked_add(self.len as u64)
-            .is_some_and(|end| end <= USER_END)
-    }
-
     /// Drops the first `n` bytes.
     pub fn skip(&mut self, n: usize) {
         let n = n.min(self.len);

@@ -78,6 +78,19 @@ pub fn vfork_exec(
     }
 }
 
+/// setuid(2) as the C library has it: for all threads of the process.
+///
+/// # Errors
+/// The kernel's errno.
+pub fn set_uid_of_all(uid: u32) -> Result<(), Errno> {
+    // SAFETY: changes no memory; needs no state but the C library's own.
+    if unsafe { libc::setuid(uid) } == 0 {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
+    }
+}
+
 /// Maps memory; the address is a plain number because it may be nonsense.
 ///
 /// # Errors

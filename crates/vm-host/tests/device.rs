@@ -156,7 +156,9 @@ fn unmapping_and_protection_reach_the_leaves() {
         p.space.unmap(&lab.vm, AT + PAGE, PAGE).unwrap();
         assert_eq!(p.read(AT + PAGE), Err(FaultError::NotMapped));
         // Dropped tables come back by faults.
-        p.space.pmap().drop_tables(&lab.vm, |_, _| panic!("a device's frame is managed"));
+        p.space
+            .pmap()
+            .drop_tables(&lab.vm, |_, _| panic!("a device's frame is managed"));
         assert_eq!(p.read(AT), Ok(1));
     });
     device.release(&lab.vm);

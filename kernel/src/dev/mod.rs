@@ -51,7 +51,7 @@ pub fn open(inode: &Inode, flags: u32) -> Result<Kind> {
         return Err(FsError::NoDevAddr);
     }
     Ok(match (major(inode.rdev), minor(inode.rdev)) {
-        (1, 1) if !crate::kern::current().process().cred().privileged() => {
+        (1, 1) if !crate::kern::current().cred().privileged() => {
             return Err(FsError::Perm);
         }
         (1, 1) => Kind::Device(&physmem::PhysicalMemory),

@@ -7,14 +7,14 @@ use vm::ObjectRef;
 
 use super::error::{FsError, Result};
 use super::file::{File, Kind, o};
-use super::inode::mode;
+use super::inode::{Node, Use, mode};
 use super::mount::{Path, flag};
-use super::open;
+use super::regular::Regular;
 use super::walk::{Want, permitted};
 use crate::kern::current;
 use crate::uio::IoBuf;
 
-/// A regular file that may be executed.
+/// A regular file that may be executed; nobody can open it for writing meanwhile.
 #[derive(Clone)]
 pub struct ExecFile(Arc<File>);
 
@@ -25,24 +25,26 @@ impl ExecFile {
     /// Opens a path for execution, relative to the working directory of the current process.
     pub fn open(path: &[u8]) -> Result<Self> {
         let process = current().process().clone();
-        let (fs, cred) = (process.fs().ok_or(FsError::NotFound)?, process.cred());
+        let (fs, cred) = (process.fs().ok_or(FsError::NotFound)?, current().cred());
         let view = fs.view();
         Self::at(view.walk(&cred)?.find(path, Want::FOLLOW)?)
     }
 
     /// Opens a place for execution.
     pub fn at(path: Path) -> Result<Self> {
-        let cred = current().process().cred();
+        let cred = current().cred();
         let inode = &path.dentry.inode;
         if inode.kind() != mode::REG || path.mount.flags() & flag::NOEXEC != 0 {
             return Err(FsError::Access);
         }
         permitted(&cred, inode, perm::EXEC)?;
-        let file = open::open_place(path, o::RDONLY)?;
-        if !matches!(file.kind, Kind::Regular(_)) {
+        if !matches!(inode.node, Node::File(_)) {
             return Err(FsError::Access);
         }
-        Ok(ExecFile(file))
+        crate::mm::admit().map_err(|_| FsError::NoMemory)?;
+        let data = Regular::open(inode, Use::Run)?;
+        let file = File::new(Some(path), Kind::Regular(data), o::RDONLY);
+        Ok(ExecFile(Arc::new(file)))
     }
 
     /// Reads at `offset`; short only at the end of the file.

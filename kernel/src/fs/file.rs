@@ -302,11 +302,7 @@ impl File {
         let to = base
             .checked_add_signed(offset)
             .filter(|&p| p <= i64::MAX as u64);
-        *pos = to.ok_or(if offset < 0 || base > i64::MAX as u64 {
-            FsError::Invalid
-        } else {
-            FsError::Overflow
-        })?;
+        *pos = to.ok_or(FsError::Invalid)?;
         Ok(*pos)
     }
 

@@ -48,6 +48,20 @@ pub struct Data {
     /// The pages; gone once there is neither a name nor an open file.
     object: Option<ObjectRef>,
     opens: u32,
+    /// Opens for writing, and by running programs: never both.
+    writers: u32,
+    runners: u32,
+}
+
+/// What the contents of a regular file are opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Use {
+    /// Reading and mapping.
+    Read,
+    /// Writing: not while a program runs from the file.
+    Write,
+    /// To run it: not while somebody may write.
+    Run,
 }
 
 /// What kind of thing an inode is, with the data of that kind.
@@ -358,26 +372,42 @@ impl Inode {
             Node::File(Spin::new(Data {
                 object: Some(object),
                 opens: 0,
+                writers: 0,
+                runners: 0,
             })),
         )
     }
 
     /// Opens a regular file: the pages, for as long as [`Inode::close_data`] is not called.
-    pub fn open_data(&self) -> Result<ObjectRef> {
+    ///
+    /// Fails with `TextBusy` where `Use` says so.
+    pub fn open_data(&self, what: Use) -> Result<ObjectRef> {
         let Node::File(data) = &self.node else {
             return Err(FsError::Invalid);
         };
         let mut data = data.lock();
         let object = data.object.clone().ok_or(FsError::NotFound)?;
+        match what {
+            Use::Read => {}
+            Use::Write if data.runners > 0 => return Err(FsError::TextBusy),
+            Use::Write => data.writers += 1,
+            Use::Run if data.writers > 0 => return Err(FsError::TextBusy),
+            Use::Run => data.runners += 1,
+        }
         data.opens += 1;
         Ok(object)
     }
 
-    /// Undoes [`Inode::open_data`]; frees the pages if nobody can reach them any more.
-    pub fn close_data(&self, object: ObjectRef) {
+    /// Undoes [`Inode::open_data`] with the same `what`; frees the pages if nobody can reach them any more.
+    pub fn close_data(&self, object: ObjectRef, what: Use) {
         if let Node::File(data) = &self.node {
             let mut data = data.lock();
             data.opens -= 1;
+            match what {
+                Use::Read => {}
+                Use::Write => data.writers -= 1,
+                Use::Run => data.runners -= 1,
+            }
             let last = data.opens == 0 && self.nlink() == 0;
             let own = if last { data.object.take() } else { None };
             drop(data);

@@ -13,7 +13,7 @@ use super::dirfile::DirFile;
 use super::dynamic::{DynFile, Dynamic, Text};
 use super::error::{FsError, Result};
 use super::file::{File, FileOps, Kind, o};
-use super::inode::{Inode, Node, mode};
+use super::inode::{Inode, Node, Use, mode};
 use super::mount::{Path, flag};
 use super::pipe::{self, Pipe};
 use super::regular::{self, Regular};
@@ -190,7 +190,13 @@ pub fn open_place(path: Path, flags: u32) -> Result<Arc<File>> {
     let inode = path.dentry.inode.clone();
     let kind = match &inode.node {
         Node::Dir(_) | Node::Dynamic(Dynamic::Dir(_)) => Kind::Dir(DirFile),
-        Node::File(_) => Kind::Regular(Regular::open(&inode)?),
+        Node::File(_) => {
+            let what = match flags & o::ACCMODE {
+                o::RDONLY => Use::Read,
+                _ => Use::Write,
+            };
+            Kind::Regular(Regular::open(&inode, what)?)
+        }
         Node::Link(_) | Node::Dynamic(Dynamic::Link(_)) => return Err(FsError::Loop),
         Node::Fifo(slot) => Kind::Pipe(pipe::open_fifo(fifo_pipe(slot)?, flags)?),
         Node::Pipe(pipe) => {

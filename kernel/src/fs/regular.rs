@@ -9,7 +9,7 @@ use vm::ObjectRef;
 use super::dentry::Dentry;
 use super::error::{FsError, Result};
 use super::file::{File, FileOps, o};
-use super::inode::{Inode, MAX_SIZE, mode};
+use super::inode::{Inode, MAX_SIZE, Use, mode};
 use super::mount::flag;
 use super::raise;
 use crate::kern::current;
@@ -26,14 +26,16 @@ pub struct Regular {
     /// None only while the file is being closed.
     object: Option<ObjectRef>,
     inode: Arc<Inode>,
+    what: Use,
 }
 
 impl Regular {
     /// Opens the data of `inode`.
-    pub fn open(inode: &Arc<Inode>) -> Result<Self> {
+    pub fn open(inode: &Arc<Inode>, what: Use) -> Result<Self> {
         Ok(Regular {
-            object: Some(inode.open_data()?),
+            object: Some(inode.open_data(what)?),
             inode: inode.clone(),
+            what,
         })
     }
 
@@ -45,16 +47,16 @@ impl Regular {
 impl Drop for Regular {
     fn drop(&mut self) {
         if let Some(object) = self.object.take() {
-            self.inode.close_data(object);
+            self.inode.close_data(object, self.what);
         }
     }
 }
 
-/// The pages of an open file, held while they are used.
+/// The pages of a file, held while they are changed.
 fn with_pages<R>(inode: &Inode, f: impl FnOnce(&ObjectRef) -> Result<R>) -> Result<R> {
-    let object = inode.open_data()?;
+    let object = inode.open_data(Use::Write)?;
     let result = f(&object);
-    inode.close_data(object);
+    inode.close_data(object, Use::Write);
     result
 }
 
@@ -119,7 +121,7 @@ fn writable_from(pos: u64, len: usize) -> Result<usize> {
 /// Takes set-user-ID and set-group-ID away from a file that somebody other than root changes.
 pub fn drop_privileges(inode: &Inode) {
     let m = inode.mode();
-    if m & (mode::SUID | mode::SGID) == 0 || current().process().cred().fsuid == 0 {
+    if m & (mode::SUID | mode::SGID) == 0 || current().cred().fsuid == 0 {
         return;
     }
     let group = if m & 0o010 != 0 { mode::SGID } else { 0 };

@@ -53,7 +53,7 @@ pub fn commit(
     drop(old);
     reset_signals(&me, p);
     close_files(p);
-    grant_ids(p, set_ids);
+    grant_ids(&me, set_ids);
     timer::cancel_thread(&me);
     me.set_comm(name);
     // For when the leader has gone: a thread that execs keeps its number.
@@ -92,8 +92,9 @@ fn close_files(p: &Process) {
     files.close_on_exec();
 }
 
-fn grant_ids(p: &Process, set_ids: (Option<u32>, Option<u32>)) {
-    let mut cred = (*p.cred()).clone();
+fn grant_ids(me: &Current, set_ids: (Option<u32>, Option<u32>)) {
+    let p = me.process();
+    let mut cred = (*me.cred()).clone();
     let (uid, gid) = if p.has(pflag::NO_NEW_PRIVS) {
         (None, None)
     } else {
@@ -102,7 +103,7 @@ fn grant_ids(p: &Process, set_ids: (Option<u32>, Option<u32>)) {
     let before = (cred.euid, cred.egid);
     cred.exec(uid, gid);
     let gained = (cred.euid, cred.egid) != before;
-    p.set_cred(cred);
+    me.set_cred(cred);
     p.set_flag(pflag::DUMPABLE, !gained);
     if gained {
         p.death_signal.store(0, Ordering::Relaxed);

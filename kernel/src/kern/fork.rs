@@ -196,7 +196,8 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
     if p.has(pflag::SUBREAPER | pflag::HAS_SUBREAPER) {
         flags |= pflag::HAS_SUBREAPER;
     }
-    let cred = (*p.cred()).clone();
+    // An own copy, so that no count is shared with the parent.
+    let cred = Arc::new((*me.cred()).clone());
     Ok(Process::new(process::Birth {
         id,
         ppid: if has(raw::CLONE_PARENT) {
@@ -225,7 +226,7 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
 /// the user's CPUs write.
 fn check_nproc(p: &Process) -> Result<(), ForkError> {
     let limit = p.rlimit(Resource::Nproc);
-    if limit != u64::MAX && !p.cred().privileged() && ids::live() >= limit {
+    if limit != u64::MAX && !current().cred().privileged() && ids::live() >= limit {
         return Err(ForkError::Again);
     }
     Ok(())
@@ -255,6 +256,11 @@ fn new_thread(
         id,
         process: process.clone(),
         comm: me.comm(),
+        cred: if has(raw::CLONE_THREAD) {
+            me.cred()
+        } else {
+            process.cred()
+        },
         blocked: me.blocked().0,
         sched: me.sched.forked(me.cpu()),
         machine,

@@ -227,7 +227,7 @@ pub struct Birth {
     /// Its root and working directory.
     pub fs: Option<Arc<FsContext>>,
     /// Who it acts as.
-    pub cred: Cred,
+    pub cred: Arc<Cred>,
     /// Its limits.
     pub limits: Rlimits,
     /// What it runs.
@@ -275,7 +275,7 @@ impl Process {
             space: Spin::new(b.space),
             files: Spin::new(b.files),
             fs: Spin::new(b.fs),
-            cred: Spin::new(Arc::new(b.cred)),
+            cred: Spin::new(b.cred),
             limits: Spin::new(b.limits),
             program: Spin::new(b.program),
             brk: Spin::new(b.brk),
@@ -452,15 +452,15 @@ impl Process {
         core::mem::replace(&mut *self.fs.lock(), fs)
     }
 
-    /// Who the process acts as.
+    /// Who the process acts as in the eyes of others: its first thread's credentials.  What a thread may do
+    /// itself its own ones say, [`Thread::cred`].
     pub fn cred(&self) -> Arc<Cred> {
         self.cred.lock().clone()
     }
 
-    /// Replaces the credentials.
-    pub fn set_cred(&self, cred: Cred) {
-        self.uid.store(cred.uid, Ordering::Relaxed);
-        let new = Arc::new(cred);
+    /// Replaces the credentials that others see.
+    pub(super) fn set_cred(&self, new: Arc<Cred>) {
+        self.uid.store(new.uid, Ordering::Relaxed);
         let old = core::mem::replace(&mut *self.cred.lock(), new);
         drop(old);
     }

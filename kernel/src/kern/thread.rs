@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use ksync::{HeldLocks, Spin};
 
+use super::cred::Cred;
 use super::idlist::IdLinks;
 use super::ids::Id;
 use super::lock;
@@ -158,6 +159,8 @@ pub struct Thread {
     /// Head of the robust futex list; 0 for none.  *Own*.
     pub(super) robust_list: AtomicU64,
     comm: Spin<Comm, lock::ThreadLock>,
+    /// Who it acts as.  Replaced by the thread itself.
+    cred: Spin<Arc<Cred>, lock::ThreadLock>,
     /// Counted events.
     pub usage: Usage,
     /// The futex bucket that it waits in.  That bucket's lock.
@@ -195,6 +198,8 @@ pub struct Birth {
     pub process: Arc<Process>,
     /// Its name.
     pub comm: Comm,
+    /// Who it acts as.
+    pub cred: Arc<Cred>,
     /// Signals held back.
     pub blocked: u64,
     /// Scheduling state.
@@ -231,6 +236,7 @@ impl Thread {
             clear_child_tid: AtomicU64::new(0),
             robust_list: AtomicU64::new(0),
             comm: Spin::new(b.comm),
+            cred: Spin::new(b.cred),
             usage: Usage::default(),
             futex_bucket: AtomicU32::new(0),
             own: arch::current::Own::new(),
@@ -280,6 +286,24 @@ impl Thread {
     /// Sets the name.
     pub fn set_comm(&self, name: &[u8]) {
         *self.comm.lock() = comm_from(name);
+    }
+
+    /// Who the thread acts as.
+    pub fn cred(&self) -> Arc<Cred> {
+        self.cred.lock().clone()
+    }
+
+    /// Changes whom the thread acts as.  By the thread itself, so that no change is lost.
+    ///
+    /// Others judge the process by its first thread, or by its only one.
+    pub fn set_cred(&self, cred: Cred) {
+        let new = Arc::new(cred);
+        let old = core::mem::replace(&mut *self.cred.lock(), new.clone());
+        drop(old);
+        let p = &self.process;
+        if self.tid() == p.pid() || p.thread_count() == 1 {
+            p.set_cred(new);
+        }
     }
 
     /// The signals held back.

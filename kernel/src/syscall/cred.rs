@@ -13,18 +13,10 @@ use crate::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[
-    (nr::__NR_getuid, |_| {
-        Ok(current().process().cred().uid.into())
-    }),
-    (nr::__NR_geteuid, |_| {
-        Ok(current().process().cred().euid.into())
-    }),
-    (nr::__NR_getgid, |_| {
-        Ok(current().process().cred().gid.into())
-    }),
-    (nr::__NR_getegid, |_| {
-        Ok(current().process().cred().egid.into())
-    }),
+    (nr::__NR_getuid, |_| Ok(current().cred().uid.into())),
+    (nr::__NR_geteuid, |_| Ok(current().cred().euid.into())),
+    (nr::__NR_getgid, |_| Ok(current().cred().gid.into())),
+    (nr::__NR_getegid, |_| Ok(current().cred().egid.into())),
     (nr::__NR_setuid, |a| {
         change_one(a, |c, a| c.setuid(a.uint(0)))
     }),
@@ -65,9 +57,9 @@ fn change(
     f: impl FnOnce(&mut Cred, &Args) -> Result<(), NotPermitted>,
 ) -> Result<u64, Errno> {
     let me = current();
-    let mut cred = (*me.process().cred()).clone();
+    let mut cred = (*me.cred()).clone();
     f(&mut cred, a)?;
-    me.process().set_cred(cred);
+    me.set_cred(cred);
     Ok(0)
 }
 
@@ -84,9 +76,9 @@ fn change_one(
 
 fn set_fs(a: &mut Args, f: fn(&mut Cred, u32) -> u32) -> Result<u64, Errno> {
     let me = current();
-    let mut cred = (*me.process().cred()).clone();
+    let mut cred = (*me.cred()).clone();
     let old = f(&mut cred, a.uint(0));
-    me.process().set_cred(cred);
+    me.set_cred(cred);
     Ok(old.into())
 }
 
@@ -98,12 +90,12 @@ fn put_three(a: &Args, values: [u32; 3]) -> Result<u64, Errno> {
 }
 
 fn getresuid(a: &mut Args) -> Result<u64, Errno> {
-    let c = current().process().cred();
+    let c = current().cred();
     put_three(a, [c.uid, c.euid, c.suid])
 }
 
 fn getresgid(a: &mut Args) -> Result<u64, Errno> {
-    let c = current().process().cred();
+    let c = current().cred();
     put_three(a, [c.gid, c.egid, c.sgid])
 }
 
@@ -111,7 +103,7 @@ fn getresgid(a: &mut Args) -> Result<u64, Errno> {
 const GROUPS_MAX: usize = 65536;
 
 fn getgroups(a: &mut Args) -> Result<u64, Errno> {
-    let cred = current().process().cred();
+    let cred = current().cred();
     let groups = cred.groups();
     let room = a.int(0);
     if room < 0 || room > 0 && (room as usize) < groups.len() {
@@ -127,7 +119,7 @@ fn getgroups(a: &mut Args) -> Result<u64, Errno> {
 
 fn setgroups(a: &mut Args) -> Result<u64, Errno> {
     let me = current();
-    let mut cred = (*me.process().cred()).clone();
+    let mut cred = (*me.cred()).clone();
     if !cred.privileged() {
         return Err(Errno::EPERM);
     }
@@ -142,7 +134,7 @@ fn setgroups(a: &mut Args) -> Result<u64, Errno> {
     }
     groups.sort_unstable();
     cred.groups = (n > 0).then(|| Arc::from(groups));
-    me.process().set_cred(cred);
+    me.set_cred(cred);
     Ok(0)
 }
 
@@ -172,8 +164,8 @@ fn capget(a: &mut Args) -> Result<u64, Errno> {
         r => r?,
     };
     let cred = match pid {
-        0 => current().process().cred(),
-        pid => ids::find_thread(pid).ok_or(Errno::ESRCH)?.process().cred(),
+        0 => current().cred(),
+        pid => ids::find_thread(pid).ok_or(Errno::ESRCH)?.cred(),
     };
     let caps = if cred.privileged() { CAP_ALL } else { 0 };
     for i in 0..words {
@@ -193,11 +185,7 @@ fn capset(a: &mut Args) -> Result<u64, Errno> {
     if pid != 0 && pid != me.tid() {
         return Err(Errno::EPERM);
     }
-    let have = if me.process().cred().privileged() {
-        CAP_ALL
-    } else {
-        0
-    };
+    let have = if me.cred().privileged() { CAP_ALL } else { 0 };
     for i in 0..words {
         let [effective, permitted, _] = UserPtr::<[u32; 3]>::new(a.get(1)).add(i).read()?;
         if u64::from(effective | permitted) & !(have >> (32 * i)) != 0 {

@@ -11,6 +11,7 @@ use crate::fs::error::FsError;
 use crate::fs::mount::Path;
 use crate::fs::walk::{Want, full_name, permitted};
 use crate::kern::current;
+use crate::uaccess::PATH_MAX;
 use crate::uio::IoBuf;
 
 /// The calls of this file.
@@ -45,6 +46,9 @@ fn getcwd(a: &mut Args) -> Result<u64, Errno> {
     let (name, reached) = full_name(caller.view.root()?, cwd)?;
     let prefix: &[u8] = if reached { b"" } else { b"(unreachable)" };
     let len = prefix.len() + name.len() + 1;
+    if len > PATH_MAX {
+        return Err(Errno::ENAMETOOLONG);
+    }
     if len > size {
         return Err(Errno::ERANGE);
     }

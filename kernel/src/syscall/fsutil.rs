@@ -16,7 +16,7 @@ use crate::kern::current;
 use crate::kern::process::Process;
 use crate::kern::rlimit::Resource;
 use crate::kern::signal::sig;
-use crate::uaccess::{PATH_MAX, StrError, UserFault, UserRange, read_cstr};
+use crate::uaccess::{PATH_MAX, StrError, USER_END, UserFault, UserRange, read_cstr};
 
 impl From<FsError> for Errno {
     fn from(e: FsError) -> Errno {
@@ -101,7 +101,7 @@ impl Caller {
     /// The caller of the present call.
     pub fn now() -> Result<Self> {
         let process = current().process().clone();
-        let (cred, fs) = (process.cred(), process.fs().ok_or(FsError::NotFound)?);
+        let (cred, fs) = (current().cred(), process.fs().ok_or(FsError::NotFound)?);
         let view = fs.view();
         Ok(Caller {
             process,
@@ -195,15 +195,13 @@ const IOV_MAX: usize = 1024;
 
 /// A user buffer of a read or write. Fails for a range that is not the user's.
 pub fn user_range(addr: u64, len: u64) -> Result<UserRange, Errno> {
-    let len = usize::try_from(len).map_err(|_| Errno::EINVAL)?;
-    if len > isize::MAX as usize {
-        return Err(Errno::EINVAL);
-    }
-    let range = UserRange::new(addr, len.min(RW_MAX));
-    if range.len > 0 && !range.is_user() {
+    // As Linux has it, before the length is cut and whatever it is.
+    let end = addr.checked_add(len).filter(|&end| end <= USER_END);
+    if end.is_none() {
         return Err(Errno::EFAULT);
     }
-    Ok(range)
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    Ok(UserRange::new(addr, len.min(RW_MAX)))
 }
 
 /// The ranges of readv and its kin.

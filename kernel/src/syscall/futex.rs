@@ -120,7 +120,7 @@ fn get_robust_list(a: &mut Args) -> Result<u64, Errno> {
         0 => me.robust_list(),
         tid => {
             let t = ids::find_thread(tid as u32).ok_or(Errno::ESRCH)?;
-            let cred = me.process().cred();
+            let cred = me.cred();
             if !cred.privileged() && cred.uid != t.process().uid() {
                 return Err(Errno::EPERM);
             }

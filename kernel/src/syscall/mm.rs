@@ -42,13 +42,19 @@ fn pages(len: u64) -> Option<u64> {
 /// Checks a range with a page-aligned start; returns the rounded length.  `outside` is what the
 /// call says of a range that leaves user space.
 fn range(start: u64, len: u64, outside: Errno) -> Result<u64, Errno> {
+    range_or(start, len, outside, outside)
+}
+
+/// The same, where a range that leaves 64 bits is another mistake, `wraps`.
+fn range_or(start: u64, len: u64, outside: Errno, wraps: Errno) -> Result<u64, Errno> {
     if !start.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
     }
-    let len = pages(len).ok_or(outside)?;
+    let len = pages(len).ok_or(wraps)?;
     match start.checked_add(len) {
-        Some(end) if end <= USER_END => Ok(len),
-        _ => Err(outside),
+        Some(end) if end <= USER_END || len == 0 => Ok(len),
+        Some(_) => Err(outside),
+        None => Err(wraps),
     }
 }
 
@@ -156,6 +162,7 @@ fn placement(addr: u64, flags: u32) -> Result<(u64, MapFlags), Errno> {
             fixed,
             noreplace,
             populate,
+            low: flags & nr::MAP_32BIT != 0,
         },
     ))
 }
@@ -346,7 +353,7 @@ fn advice_from(raw: u32) -> Result<Advice, Errno> {
 fn madvise(a: &mut Args) -> Result<u64, Errno> {
     let advice = advice_from(a.get(2) as u32)?;
     let start = a.get(0);
-    let len = range(start, a.get(1), Errno::EINVAL)?;
+    let len = range_or(start, a.get(1), Errno::ENOMEM, Errno::EINVAL)?;
     if len == 0 {
         return Ok(0);
     }
@@ -384,7 +391,7 @@ fn lock_range(a: &Args) -> Result<(u64, u64), Errno> {
         .get(1)
         .checked_add(a.get(0) - start)
         .ok_or(Errno::EINVAL)?;
-    Ok((start, range(start, len, Errno::EINVAL)?))
+    Ok((start, range_or(start, len, Errno::ENOMEM, Errno::EINVAL)?))
 }
 
 fn lock_pages(a: &Args, populate: bool) -> Result<u64, Errno> {
@@ -392,7 +399,7 @@ fn lock_pages(a: &Args, populate: bool) -> Result<u64, Errno> {
     let process = kern::current_process();
     let limit = process.rlimit(Resource::Memlock);
     let space = process.space().ok_or(Errno::ENOMEM)?;
-    if !process.cred().privileged() {
+    if !kern::current().cred().privileged() {
         if limit == 0 {
             return Err(Errno::EPERM);
         }
@@ -438,7 +445,7 @@ fn mlockall(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let process = kern::current_process();
-    if !process.cred().privileged() && process.rlimit(Resource::Memlock) == 0 {
+    if !kern::current().cred().privileged() && process.rlimit(Resource::Memlock) == 0 {
         return Err(Errno::EPERM);
     }
     // Nothing is ever paged out, so all memory is locked in the sense of the call already.
@@ -489,7 +496,7 @@ fn move_break(process: &Process, now: Brk, want: u64) -> Option<u64> {
         let place = MapFlags {
             fixed: true,
             noreplace: true,
-            populate: false,
+            ..MapFlags::default()
         };
         let args = MapArgs {
             addr: old_end,

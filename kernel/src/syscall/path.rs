@@ -511,9 +511,7 @@ fn link_at(from_fd: i32, from: u64, to_fd: i32, to: u64, flags: u32) -> Result<u
     }
     let (from, to) = (user_path(from)?, user_path(to)?);
     let caller = Caller::now()?;
-    if from.is_empty()
-        && flags & at::EMPTY_PATH != 0
-        && !crate::kern::current().process().cred().privileged()
+    if from.is_empty() && flags & at::EMPTY_PATH != 0 && !crate::kern::current().cred().privileged()
     {
         // A descriptor alone must not give an unreachable file a name again.
         return Err(Errno::ENOENT);

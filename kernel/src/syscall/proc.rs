@@ -186,7 +186,7 @@ fn run(
     } else {
         file.set_ids()
     };
-    let cred = p.cred();
+    let cred = me.cred();
     let (euid, egid) = (
         set_ids.0.unwrap_or(cred.euid),
         set_ids.1.unwrap_or(cred.egid),
@@ -347,7 +347,7 @@ fn read_limit(addr: u64) -> Result<Limit, Errno> {
 fn prlimit64(a: &mut Args) -> Result<u64, Errno> {
     let r = resource(a.uint(1))?;
     let me = current();
-    let cred = me.process().cred();
+    let cred = me.cred();
     let p = match a.int(0) {
         0 => me.process().clone(),
         pid => ids::find_process(pid as u32).ok_or(Errno::ESRCH)?,
@@ -378,8 +378,7 @@ fn setrlimit(a: &mut Args) -> Result<u64, Errno> {
     let r = resource(a.uint(0))?;
     let me = current();
     let new = read_limit(a.get(1))?;
-    me.process()
-        .set_limit(r, new, me.process().cred().privileged())?;
+    me.process().set_limit(r, new, me.cred().privileged())?;
     Ok(0)
 }
 
@@ -521,7 +520,7 @@ fn uname(a: &mut Args) -> Result<u64, Errno> {
 }
 
 fn sethostname(a: &mut Args) -> Result<u64, Errno> {
-    if !current().process().cred().privileged() {
+    if !current().cred().privileged() {
         return Err(Errno::EPERM);
     }
     let len = a.size(1);
@@ -588,7 +587,7 @@ fn reboot(a: &mut Args) -> Result<u64, Errno> {
     const POWER_OFF: u32 = 0x4321_fedc;
     const CAD_ON: u32 = 0x89ab_cdef;
     const CAD_OFF: u32 = 0;
-    if !current().process().cred().privileged() {
+    if !current().cred().privileged() {
         return Err(Errno::EPERM);
     }
     if a.uint(0) != MAGIC || !MAGICS.contains(&a.uint(1)) {

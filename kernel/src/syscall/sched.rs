@@ -48,7 +48,7 @@ fn target(pid: i32) -> Result<Arc<Thread>, Errno> {
 
 /// Whether the caller may change how `p` is scheduled.
 fn may_change(p: &Process) -> Result<(), Errno> {
-    let mine = current().process().cred();
+    let mine = current().cred();
     let theirs = p.cred();
     let same = [mine.euid]
         .iter()
@@ -115,6 +115,9 @@ fn sched_getscheduler(a: &mut Args) -> Result<u64, Errno> {
 const RESET_ON_FORK: u32 = 0x4000_0000;
 
 fn sched_setscheduler(a: &mut Args) -> Result<u64, Errno> {
+    if a.get(2) == 0 {
+        return Err(Errno::EINVAL);
+    }
     let priority: i32 = UserPtr::new(a.get(2)).read()?;
     let t = target(a.int(0))?;
     // There are no real-time policies: they are unknown ones.
@@ -260,7 +263,7 @@ fn getpriority(a: &mut Args) -> Result<u64, Errno> {
 
 fn setpriority(a: &mut Args) -> Result<u64, Errno> {
     let nice = a.int(2).clamp(-20, 19) as i8;
-    let mine = current().process().cred();
+    let mine = current().cred();
     let floor = 20 - current().process().rlimit(Resource::Nice).min(40) as i64;
     let found = each(a.uint(0), a.uint(1), |t| {
         let theirs = t.process().cred();

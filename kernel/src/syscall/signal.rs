@@ -210,8 +210,8 @@ fn sigaltstack(a: &mut Args) -> Result<u64, Errno> {
 /// Whether the caller may signal `p`.
 fn may(p: &Process, signo: u8) -> Result<(), Errno> {
     let me = current();
-    let allowed = me.process().cred().may_signal(&p.cred())
-        || signo == sig::CONT && p.sid() == me.process().sid();
+    let allowed =
+        me.cred().may_signal(&p.cred()) || signo == sig::CONT && p.sid() == me.process().sid();
     if allowed { Ok(()) } else { Err(Errno::EPERM) }
 }
 
@@ -247,7 +247,7 @@ fn kill(a: &mut Args) -> Result<u64, Errno> {
                 pid.unsigned_abs()
             };
             let group = ids::find_group(pgid).ok_or(Errno::ESRCH)?;
-            let cred = me.process().cred();
+            let cred = me.cred();
             signal::signal_group(&group, signo, info, Some((&cred, me.process().sid())))?;
         }
     }

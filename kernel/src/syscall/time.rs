@@ -113,7 +113,7 @@ fn clock_getres(a: &mut Args) -> Result<u64, Errno> {
 }
 
 fn privileged() -> Result<(), Errno> {
-    if current().process().cred().privileged() {
+    if current().cred().privileged() {
         Ok(())
     } else {
         Err(Errno::EPERM)

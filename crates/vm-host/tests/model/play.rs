@@ -387,6 +387,7 @@ impl Player {
                 fixed,
                 noreplace,
                 populate: populate && !self.injected,
+                low: false,
             },
             source: object.as_ref().map_or(Source::Anon, |(object, offset)| {
                 Source::Object(object, *offset)

@@ -17,6 +17,8 @@ use crate::{Machine, Vm};
 const MASK: u64 = PAGE_SIZE as u64 - 1;
 /// Mappings of this size and more are placed so that superpages and shared tables are possible.
 const LARGE: u64 = 2 << 20;
+/// Where [`MapFlags::low`] puts mappings, as Linux does.
+const LOW: core::ops::Range<u64> = 0x4000_0000..0x8000_0000;
 /// Largest range that one anonymous entry covers, so that indexes fit: 4 TiB.
 const CHUNK: u64 = 1 << 42;
 
@@ -38,6 +40,8 @@ pub struct MapFlags {
     pub noreplace: bool,
     /// With its pages present.
     pub populate: bool,
+    /// In the second GiB, unless at a required address: for programs that keep addresses in 31 bits.
+    pub low: bool,
 }
 
 /// A mapping to be made.
@@ -72,6 +76,7 @@ impl MapArgs<'_> {
                 fixed: false,
                 noreplace: false,
                 populate: false,
+                low: false,
             },
             source: Source::Anon,
         }
@@ -330,6 +335,16 @@ pub(super) fn place(map: &Locked<'_>, args: &MapArgs<'_>, len: u64) -> Result<u6
         };
     }
     let hint = args.addr & !MASK;
+    if args.place.low {
+        let at_hint =
+            hint != 0 && fits(hint) && hint + len <= LOW.end && map.is_free(hint, hint + len);
+        let hole = || {
+            map.tree()
+                .highest_hole(LOW.start.max(map.low()), LOW.end, len, PAGE_SIZE as u64, 0)
+        };
+        let at = if at_hint { Some(hint) } else { hole() };
+        return at.ok_or(VmError::NoMemory);
+    }
     if hint != 0 && fits(hint) && map.is_free(hint, hint + len) {
         return Ok(hint);
     }

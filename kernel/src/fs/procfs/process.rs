@@ -44,7 +44,7 @@ fn find(pid: u32) -> Result<Arc<Process>> {
 
 /// Whether the caller may look into another process: its own user's, or anybody's as root.
 pub(super) fn may_look(p: &Process) -> Result<()> {
-    let (me, it) = (current().process().cred(), p.cred());
+    let (me, it) = (current().cred(), p.cred());
     let same = [it.uid, it.euid, it.suid].iter().all(|&u| u == me.fsuid);
     if me.privileged() || same {
         Ok(())
@@ -361,8 +361,8 @@ impl DynLink for FdLink {
             ino: end.pipe().ino(),
             dev: 1,
             mode: mode::FIFO | 0o600,
-            uid: current().process().cred().fsuid,
-            gid: current().process().cred().fsgid,
+            uid: current().cred().fsuid,
+            gid: current().cred().fsgid,
             rdev: 0,
         };
         let inode = Arc::new(Inode::new(new, Node::Pipe(end.pipe().clone())));

@@ -88,6 +88,37 @@ tests! { "file";
         fails!(sc!(SYS_lseek, fd, 0, 99), EINVAL);
         fails!(sc!(SYS_lseek, 9999, 0, 0), EBADF);
     }
+    seeking_out_of_range {
+        let fd = file_with(b"0123456789")?;
+        fails!(sc!(SYS_lseek, fd, i64::MAX, libc::SEEK_CUR), EINVAL | EOVERFLOW);
+        fails!(sc!(SYS_lseek, fd, i64::MAX, libc::SEEK_END), EINVAL | EOVERFLOW);
+        fails!(sc!(SYS_lseek, fd, i64::MIN, libc::SEEK_CUR), EINVAL);
+        is!(ok!(sc!(SYS_lseek, fd, 0, libc::SEEK_CUR)), 10);
+        let (from, _to) = ok!(sys::pipe(0));
+        fails!(sc!(SYS_lseek, from, 0, libc::SEEK_CUR), ESPIPE);
+    }
+    kernel_addresses_and_huge_lengths {
+        const KERNEL: u64 = 0xffff_8880_0000_0000;
+        let fd = file_with(b"x")?;
+        fails!(sc!(SYS_write, fd, KERNEL, 0), EFAULT);
+        fails!(sc!(SYS_read, fd, KERNEL, 0), EFAULT);
+        fails!(sc!(SYS_write, fd, KERNEL, 1), EFAULT);
+        fails!(sc!(SYS_write, fd, [0u8].as_ptr(), u64::MAX), EFAULT);
+        fails!(sc!(SYS_read, fd, [0u8].as_mut_ptr(), u64::MAX), EFAULT);
+        fails!(sc!(SYS_pread64, fd, [0u8].as_mut_ptr(), 1u64 << 63, 0), EFAULT);
+        fails!(sc!(SYS_writev, fd, [[0u64, u64::MAX]].as_ptr(), 1), EINVAL);
+        is!(ok!(sc!(SYS_write, fd, 8, 0)), 0);
+    }
+    setfl_noatime_is_for_the_owner {
+        let fd = file_with(b"x")?;
+        ok!(sc!(SYS_fcntl, fd, libc::F_SETFL, libc::O_NOATIME));
+        ok!(sc!(SYS_fcntl, fd, libc::F_SETFL, 0));
+        is!(in_child(|| {
+            let _ = sc!(SYS_setresuid, 1000, 1000, 1000);
+            let refused = sc!(SYS_fcntl, fd, libc::F_SETFL, libc::O_NOATIME) == Err(libc::EPERM);
+            i32::from(!refused || sc!(SYS_fcntl, fd, libc::F_SETFL, libc::O_APPEND).is_err())
+        })?, 0);
+    }
     holes_read_as_zeroes {
         let fd = file_with(b"a")?;
         ok!(sc!(SYS_pwrite64, fd, c"z".as_ptr(), 1, 100_000));

@@ -6,6 +6,7 @@
 
 #[macro_use]
 mod harness;
+mod creds;
 mod device;
 mod dirs;
 mod fault;
@@ -29,6 +30,7 @@ const SUBJECTS: &[&[Test]] = &[
     pipes::TESTS,
     futex::TESTS,
     files::TESTS,
+    creds::TESTS,
     device::TESTS,
     dirs::TESTS,
     names::TESTS,
@@ -44,6 +46,11 @@ fn main() {
             .copied()
             .flatten()
             .for_each(|test| println!("{}", test.name));
+        return;
+    }
+    if prefixes.iter().any(|arg| arg == "--wait") {
+        // For a test that needs this program to run: until its input ends.
+        let _ = user::sys::read(0, &mut [0]);
         return;
     }
     let chosen = |test: &&Test| {

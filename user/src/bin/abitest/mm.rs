@@ -57,6 +57,27 @@ tests! { "mm";
         let got = ok!(mmap(base + 123, PAGE, RW, ANON, -1, 0));
         is!(got % PAGE, 0);
     }
+    mmap_32bit_keeps_below_two_gib {
+        let at = ok!(mmap(0, 4 * PAGE, RW, ANON | libc::MAP_32BIT, -1, 0));
+        holds!(at >= 1 << 30 && at + 4 * PAGE <= 1 << 31);
+        poke(at, 1);
+        let more = ok!(mmap(1 << 40, PAGE, RW, ANON | libc::MAP_32BIT, -1, 0));
+        holds!(more + PAGE <= 1 << 31);
+        fails!(mmap(0, 1 << 31, libc::PROT_NONE, ANON | libc::MAP_32BIT | libc::MAP_NORESERVE, -1, 0), ENOMEM);
+        let fixed = ok!(mmap(1 << 40, PAGE, RW, ANON | libc::MAP_32BIT | libc::MAP_FIXED, -1, 0));
+        is!(fixed, 1 << 40);
+    }
+    ranges_outside_user_space {
+        const KERNEL: u64 = 0xffff_8880_0000_0000;
+        fails!(sc!(SYS_madvise, KERNEL, PAGE, libc::MADV_NORMAL), ENOMEM);
+        fails!(sc!(SYS_madvise, PAGE, u64::MAX - PAGE, libc::MADV_NORMAL), EINVAL);
+        fails!(sc!(SYS_mlock, KERNEL, PAGE), ENOMEM);
+        fails!(sc!(SYS_munlock, KERNEL, PAGE), ENOMEM);
+        fails!(sc!(SYS_mlock, PAGE, u64::MAX - PAGE), EINVAL);
+        fails!(sc!(SYS_mprotect, KERNEL, PAGE, 0), ENOMEM);
+        fails!(sc!(SYS_msync, KERNEL, PAGE, libc::MS_SYNC), ENOMEM);
+        fails!(munmap(KERNEL, PAGE), EINVAL);
+    }
     mmap_fixed_replaces {
         let base = ok!(anon(3));
         for i in 0..3 { poke(base + i * PAGE, 7); }

@@ -187,6 +187,34 @@ tests! { "process";
         let file = script("interp", "#!/nonexistent/sh\n", 0o700);
         fails!(exec(&file, &[]), ENOENT);
     }
+    execve_of_a_file_open_for_writing {
+        let file = script("busy", "#!/bin/sh\nexit 0\n", 0o700);
+        let fd = ok!(sys::open(&file, libc::O_WRONLY, 0));
+        fails!(exec(&file, &[]), ETXTBSY);
+        ok!(sys::close(fd));
+        is!(in_child(|| { let _ = exec(&file, &[]); 99 })?, 0);
+    }
+    opening_a_running_program_for_writing {
+        let copy = format!("{}/program", scratch());
+        holds!(std::fs::copy("/proc/self/exe", &copy).is_ok());
+        let (from, to) = ok!(sys::pipe(0));
+        let pid = ok!(sys::fork());
+        if pid == 0 {
+            let _ = (sc!(SYS_dup2, from, 0), sys::close(to));
+            let _ = exec(&copy, &["--wait"]);
+            sys::exit(99);
+        }
+        let exe = format!("/proc/{pid}/exe");
+        holds!(soon(|| std::fs::read_link(&exe).is_ok_and(|to| to.ends_with("program"))));
+        fails!(sys::open(&copy, libc::O_WRONLY, 0), ETXTBSY);
+        fails!(sys::open(&copy, libc::O_RDWR, 0), ETXTBSY);
+        fails!(sys::open(&copy, libc::O_RDONLY | libc::O_TRUNC, 0), ETXTBSY);
+        fails!(sc!(SYS_truncate, path(&copy), 0), ETXTBSY);
+        ok!(sys::open(&copy, libc::O_RDONLY, 0));
+        ok!(sys::close(to));
+        is!(ok!(sys::wait(pid as i64, 0)), (pid, 0));
+        ok!(sys::open(&copy, libc::O_WRONLY, 0));
+    }
     execve_arguments_too_long {
         let huge = "x".repeat(200_000);
         fails!(exec("/bin/sh", &[&huge]), E2BIG);
@@ -317,7 +345,7 @@ tests! { "process";
         if let Ok(fd) = sc!(SYS_socket, libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) {
             let mut address = [0u8; 110];
             address[0] = 1;
-            address[2..8].copy_from_slice(b"/tmp/x");
+            address[2..8].copy_from_slice(b"/nope!");
             fails!(sc!(SYS_connect, fd, address.as_ptr(), 110), ENOENT);
         }
     }

@@ -1,0 +1,147 @@
+//! Credentials: user and group identities, thread by thread.
+
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+use crate::harness::*;
+use user::sys;
+
+/// Runs `f` in a second thread while this one lives, and gives what it answers.
+fn elsewhere(f: impl FnOnce() -> u64 + Send + 'static) -> u64 {
+    std::thread::spawn(f).join().unwrap_or(u64::MAX)
+}
+
+fn euid() -> u64 {
+    sc!(SYS_geteuid).unwrap_or(u64::MAX)
+}
+
+/// The first that is not so, counted from one, as an exit status.
+fn first_wrong(steps: &[bool]) -> i32 {
+    steps
+        .iter()
+        .position(|&right| !right)
+        .map_or(0, |i| i as i32 + 1)
+}
+
+fn ids(nr: i64) -> [u32; 3] {
+    let mut ids = [0u32; 3];
+    let base = ids.as_mut_ptr();
+    let at = |n: usize| base.wrapping_add(n) as u64;
+    let _ = sys::call(nr, &[at(0), at(1), at(2)]);
+    ids
+}
+
+tests! { "cred";
+    threads_change_their_own {
+        is!(in_child(|| first_wrong(&[
+            elsewhere(|| { let _ = sc!(SYS_setresuid, 1000, 1000, 1000); euid() }) == 1000,
+            euid() == 0,
+            elsewhere(euid) == 0,
+            sc!(SYS_setresuid, -1i64, 7, -1i64).is_ok(),
+            elsewhere(euid) == 7,
+        ]))?, 0);
+    }
+    rights_are_the_threads_own {
+        let dir = scratch();
+        ok!(sc!(SYS_chmod, path(&dir), 0o700));
+        let name = format!("{dir}/new");
+        is!(in_child(|| {
+            let theirs = name.clone();
+            first_wrong(&[
+                elsewhere(move || {
+                    let _ = (sc!(SYS_setresgid, 1000, 1000, 1000), sc!(SYS_setresuid, 1000, 1000, 1000));
+                    u64::from(sys::open(&theirs, libc::O_CREAT, 0o600) == Err(libc::EACCES))
+                }) == 1,
+                sys::open(&name, libc::O_CREAT, 0o600).is_ok(),
+            ])
+        })?, 0);
+    }
+    others_see_the_first_thread {
+        is!(in_child(|| {
+            let me = sc!(SYS_getpid).unwrap_or(0);
+            let line = |pid: u64| std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default()
+                .lines().find(|l| l.starts_with("Uid:")).map(str::to_owned).unwrap_or_default();
+            let _ = elsewhere(|| sc!(SYS_setresuid, 1000, 1000, 1000).unwrap_or(1));
+            let before = line(me) == "Uid:\t0\t0\t0\t0";
+            let _ = sc!(SYS_setresuid, 1, 2, 3);
+            first_wrong(&[before, line(me) == "Uid:\t1\t2\t3\t2"])
+        })?, 0);
+    }
+    the_c_library_changes_all_threads {
+        static SEEN: AtomicU32 = AtomicU32::new(0);
+        is!(in_child(|| {
+            let other = std::thread::spawn(|| {
+                SEEN.store(1, SeqCst);
+                let reached = soon(|| euid() == 1000);
+                u64::from(reached)
+            });
+            if !soon(|| SEEN.load(SeqCst) == 1) { return 50; }
+            first_wrong(&[sys::set_uid_of_all(1000).is_ok(), euid() == 1000, other.join().unwrap_or(0) == 1])
+        })?, 0);
+    }
+    children_inherit_from_the_thread_that_forks {
+        is!(in_child(|| i32::from(elsewhere(|| {
+            let _ = sc!(SYS_setresuid, 1000, 1000, 1000);
+            let status = in_child(|| first_wrong(&[euid() == 1000, sc!(SYS_setuid, 0) == Err(libc::EPERM)]));
+            u64::from(status == Ok(0))
+        }) != 1))?, 0);
+    }
+    set_and_keep {
+        is!(in_child(|| first_wrong(&[
+            sc!(SYS_setresuid, 1, 2, 3).is_ok(),
+            ids(libc::SYS_getresuid) == [1, 2, 3],
+            sc!(SYS_setresuid, -1i64, 3, -1i64).is_ok(),
+            ids(libc::SYS_getresuid) == [1, 3, 3],
+            sc!(SYS_setresuid, 9, -1i64, -1i64) == Err(libc::EPERM),
+            sc!(SYS_setreuid, 3, 1).is_ok(),
+            ids(libc::SYS_getresuid) == [3, 1, 1],
+            sc!(SYS_setuid, 0) == Err(libc::EPERM),
+            sc!(SYS_setuid, 3).is_ok(),
+            sc!(SYS_setfsuid, 0) == Ok(3),
+            sc!(SYS_setfsuid, -1i64) == Ok(3),
+            sc!(SYS_setgroups, 0, 0) == Err(libc::EPERM),
+            sc!(SYS_setresgid, 5, 5, 5) == Err(libc::EPERM),
+        ]))?, 0);
+        is!(in_child(|| first_wrong(&[
+            sc!(SYS_setresgid, 1, 2, 3).is_ok(),
+            ids(libc::SYS_getresgid) == [1, 2, 3],
+            sc!(SYS_setregid, 2, 1).is_ok(),
+            sc!(SYS_setgid, 9).is_ok(),
+            ids(libc::SYS_getresgid) == [9, 9, 9],
+            sc!(SYS_setfsgid, 4) == Ok(9),
+            sc!(SYS_setfsgid, -1i64) == Ok(4),
+        ]))?, 0);
+        fails!(sc!(SYS_setuid, -1i64), EINVAL);
+        fails!(sc!(SYS_setgid, -1i64), EINVAL);
+        fails!(sc!(SYS_getresuid, 8, 8, 8), EFAULT);
+        fails!(sc!(SYS_getresgid, 8, 8, 8), EFAULT);
+    }
+    groups {
+        fails!(sc!(SYS_setgroups, 65537, 8), EINVAL);
+        fails!(sc!(SYS_setgroups, 1, 8), EFAULT);
+        fails!(sc!(SYS_getgroups, -1i64, 0), EINVAL);
+    }
+    capabilities {
+        let mut header = [0x2008_0522u32, 0];
+        let mut data = [0u32; 6];
+        ok!(sc!(SYS_capget, header.as_mut_ptr(), data.as_mut_ptr()));
+        holds!(data[0] != 0);
+        header[0] = 1;
+        fails!(sc!(SYS_capget, header.as_mut_ptr(), data.as_mut_ptr()), EINVAL);
+        is!(header[0], 0x2008_0522);
+        header[1] = 3_999_999;
+        fails!(sc!(SYS_capget, header.as_mut_ptr(), data.as_mut_ptr()), ESRCH);
+        fails!(sc!(SYS_capget, 8, data.as_mut_ptr()), EFAULT);
+        let mut other = [0x2008_0522u32, 1];
+        fails!(sc!(SYS_capset, other.as_mut_ptr(), data.as_ptr()), EPERM);
+        is!(in_child(|| {
+            let _ = sc!(SYS_setresuid, 1000, 1000, 1000);
+            let mut header = [0x2008_0522u32, 0];
+            let mut got = [0u32; 6];
+            let all = [u32::MAX; 6];
+            first_wrong(&[
+                sc!(SYS_capget, header.as_mut_ptr(), got.as_mut_ptr()).is_ok() && got[0] == 0,
+                sc!(SYS_capset, header.as_mut_ptr(), all.as_ptr()) == Err(libc::EPERM),
+            ])
+        })?, 0);
+    }
+}
