@@ -61,18 +61,11 @@ impl Lab {
     /// Makes the current CPU run `space`.
     pub fn run(&self, space: &Arc<Space>) {
         let pin = ksync::pin();
-        let (later, vm, empty) = (
-            space.clone(),
-            Arc::downgrade(&self.vm),
-            self.vm.pmaps.empty_root(),
-        );
-        let source = Box::new(move || {
-            vm.upgrade()
-                .map_or(empty, |vm| later.pmap().root_info(&vm).root)
-        });
+        let (later, empty) = (space.clone(), self.vm.pmaps.empty_root());
+        let source = Box::new(move || later.pmap().root_info_or(empty));
         self.vm
             .machine
-            .load(&pin, || space.activate(&self.vm, &pin).root, source);
+            .load(&pin, || space.activate(&self.vm, &pin), source);
     }
 
     /// Makes the current CPU, which runs `space`, run nothing.

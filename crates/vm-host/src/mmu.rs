@@ -3,7 +3,7 @@
 //! Each core translates by walking the real page tables in software, keeps what it found, and forgets only what it is
 //! told to forget. It is an adversary: it walks and caches on speculation whenever it is asked to ([`Sim::speculate`]),
 //! keeps upper levels apart from leaves and starts walks from them, and forgets no more than the architecture
-//! demands. So a missing invalidation shows as an access that still succeeds, or reaches a frame with another owner.
+//! demands. It tags what it caches by address-space identifiers, so what it knows of a pmap outlives a switch. So a missing invalidation shows as an access that still succeeds, or reaches a frame with another owner.
 //!
 //! An access and a request to forget exclude each other per core, which stands for the synchronous interrupt.
 #![expect(
@@ -22,8 +22,10 @@ use ksync::CpuPin;
 use ksync::atomic::AtomicU64 as Word;
 #[cfg(shuttle)]
 use shuttle::sync::{Mutex, MutexGuard};
+use vm::asid::{Asids, Duty};
 use vm::object::Cache;
 use vm::page::State;
+use vm::pmap::RootInfo;
 use vm::pmap::table::{ROOT_LEVEL, entry_shift, slot};
 use vm::{CpuSet, Gather, Machine, Pfn, Pmap, Pte, Vm};
 
@@ -47,8 +49,8 @@ pub struct PageFault {
     pub present: bool,
 }
 
-/// Tells the root that the pmap which a core runs has now.
-pub type RootSource = Box<dyn Fn() -> Pfn + Send>;
+/// Tells the root that the pmap which a core runs has now, and its generation.
+pub type RootSource = Box<dyn Fn() -> RootInfo + Send>;
 
 /// One core. Guarded by its mutex.
 #[derive(Default)]
@@ -56,23 +58,52 @@ struct Core {
     /// What it runs: the loaded root, and where to get a newer one.
     root: Option<Pfn>,
     source: Option<RootSource>,
-    /// Page address → leaf entry, with W and NX as the whole path says.
-    leaves: HashMap<u64, Pte>,
-    /// Level and address of a table's span → frame of that table, and the rights of the path above.
-    tables: HashMap<(u8, u64), (Pfn, u64)>,
+    /// Whose identifiers tag what is cached.
+    asids: Asids,
+    /// Identifier and page address → leaf entry, with W and NX as the whole path says.
+    leaves: HashMap<(u16, u64), Pte>,
+    /// Identifier, level and address of a table's span → frame of that table, and the rights of the path above.
+    tables: HashMap<(u16, u8, u64), (Pfn, u64)>,
 }
 
 impl Core {
-    fn forget_all(&mut self) {
-        self.leaves.clear();
-        self.tables.clear();
+    fn asid(&self) -> u16 {
+        self.asids.current()
+    }
+
+    /// Forgets all that one identifier tags.
+    fn forget_all(&mut self, asid: u16) {
+        self.leaves.retain(|&(tag, _), _| tag != asid);
+        self.tables.retain(|&(tag, ..), _| tag != asid);
     }
 
     /// Forgets a page and the upper levels on its path.
     fn forget(&mut self, va: u64) {
-        self.leaves.remove(&(va & !0xfff));
+        let asid = self.asid();
+        self.leaves.remove(&(asid, va & !0xfff));
         for level in 1..ROOT_LEVEL {
-            self.tables.remove(&(level, va >> entry_shift(level + 1)));
+            self.tables
+                .remove(&(asid, level, va >> entry_shift(level + 1)));
+        }
+    }
+
+    /// Does what a request asks.
+    fn answer(&mut self, what: &Gather) {
+        match self.asids.duty(what.target(), what.is_full()) {
+            Duty::Nothing => {}
+            Duty::Pages => {
+                for va in what.runs().flat_map(|run| run.step_by(vm::page::PAGE_SIZE)) {
+                    self.forget(va);
+                }
+            }
+            Duty::All => {
+                let info = self.source.as_ref().map(|source| source());
+                self.forget_all(self.asid());
+                if let Some(info) = info {
+                    self.root = Some(info.root);
+                    self.asids.refreshed(&info);
+                }
+            }
         }
     }
 }
@@ -86,6 +117,8 @@ pub struct Sim {
     hook: RwLock<Option<Hook>>,
     /// Programs may reach pages of objects only. Atomic.
     strict: AtomicBool,
+    /// Switches forget nothing. Atomic.
+    credulous: AtomicBool,
 }
 
 /// What a test does between two steps of a walk.
@@ -100,6 +133,7 @@ impl Sim {
             interrupts: AtomicUsize::new(0),
             hook: RwLock::new(None),
             strict: AtomicBool::new(false),
+            credulous: AtomicBool::new(false),
         }
     }
 
@@ -122,12 +156,22 @@ impl Sim {
     }
 
     /// Makes this CPU load what `activate` returns; no request to forget comes between. `source` tells the root
-    /// later on.
-    pub fn load(&self, pin: &CpuPin, activate: impl FnOnce() -> Pfn, source: RootSource) {
+    /// later on. What the CPU cached when it ran the same pmap before stays, if that has not changed since.
+    pub fn load(&self, pin: &CpuPin, activate: impl FnOnce() -> RootInfo, source: RootSource) {
         let mut core = self.core(pin.cpu());
-        core.root = Some(activate());
+        let info = activate();
+        core.root = Some(info.root);
         core.source = Some(source);
-        core.forget_all();
+        let tag = core.asids.enter(&info);
+        if !tag.keep && !self.credulous.load(Relaxed) {
+            core.forget_all(tag.asid);
+        }
+    }
+
+    /// From now on CPUs that switch keep what they cached, whatever changed meanwhile. A fault on purpose, by which tests
+    /// show that they would notice a real one.
+    pub fn be_credulous(&self) {
+        self.credulous.store(true, Relaxed);
     }
 
     /// Makes this CPU run nothing.
@@ -135,7 +179,7 @@ impl Sim {
         let mut core = self.core(pin.cpu());
         core.root = None;
         core.source = None;
-        core.forget_all();
+        let _empty = core.asids.leave();
     }
 
     /// Loads eight bytes as a user program on `cpu`.
@@ -195,6 +239,12 @@ impl Sim {
                 Err(fault)
             }
         }
+    }
+
+    /// Whether `cpu` has a leaf for `va` cached, of what it runs.
+    pub fn has_cached(&self, cpu: usize, va: u64) -> bool {
+        let core = self.core(cpu);
+        core.leaves.contains_key(&(core.asid(), va & !0xfff))
     }
 
     /// Calls `hook` whenever the VM, not a core, is about to look at a table; on the thread that does.
@@ -266,7 +316,7 @@ impl Sim {
     }
 
     fn translate(&self, core: &mut Core, va: u64, access: Access) -> Result<Pte, PageFault> {
-        if let Some(&pte) = core.leaves.get(&(va & !0xfff)) {
+        if let Some(&pte) = core.leaves.get(&(core.asid(), va & !0xfff)) {
             // A store through an entry without D walks again, to set it.
             if allows(pte, access)? && (access != Access::Write || pte.is_dirty()) {
                 return Ok(pte);
@@ -281,8 +331,8 @@ impl Sim {
             rights &= pte.0;
             table = pte.pfn();
             level -= 1;
-            core.tables
-                .insert((level, va >> entry_shift(level + 1)), (table, rights));
+            let at = (core.asid(), level, va >> entry_shift(level + 1));
+            core.tables.insert(at, (table, rights));
         }
         let word = &self.walked(table)[slot(va, 1)];
         let mut seen = Pte(word.load(SeqCst));
@@ -299,7 +349,8 @@ impl Sim {
             let mark = Pte::A | if access == Access::Write { Pte::D } else { 0 };
             match word.compare_exchange(seen.0, seen.0 | mark, SeqCst, SeqCst) {
                 Ok(_) => {
-                    core.leaves.insert(va & !0xfff, path.with(mark));
+                    core.leaves
+                        .insert((core.asid(), va & !0xfff), path.with(mark));
                     return Ok(seen);
                 }
                 Err(now) => seen = Pte(now),
@@ -310,8 +361,8 @@ impl Sim {
     /// Where a walk starts: at the lowest level that is cached.
     fn start(&self, core: &Core, va: u64) -> Result<(Pfn, u8, u64), PageFault> {
         for level in 1..ROOT_LEVEL {
-            if let Some(&(table, rights)) = core.tables.get(&(level, va >> entry_shift(level + 1)))
-            {
+            let at = (core.asid(), level, va >> entry_shift(level + 1));
+            if let Some(&(table, rights)) = core.tables.get(&at) {
                 return Ok((table, level, rights));
             }
         }
@@ -349,8 +400,8 @@ fn allows(pte: Pte, access: Access) -> Result<bool, PageFault> {
 /// Runs `pmap` on this CPU.
 pub fn run(vm: &Vm<Sim>, pin: &CpuPin, pmap: &std::sync::Arc<Pmap>) {
     let (empty, later) = (vm.pmaps.empty_root(), pmap.clone());
-    let source = Box::new(move || later.root().unwrap_or(empty));
-    vm.machine.load(pin, || pmap.activate(vm, pin).root, source);
+    let source = Box::new(move || later.root_info_or(empty));
+    vm.machine.load(pin, || pmap.activate(vm, pin), source);
 }
 
 /// Stops running `pmap` on this CPU.
@@ -397,15 +448,7 @@ unsafe impl Machine for Sim {
         for cpu in cpus.iter() {
             let mut core = self.core(cpu);
             self.interrupts.fetch_add(1, Relaxed);
-            if what.is_full() {
-                core.forget_all();
-                core.root = core.source.as_ref().map(|source| source());
-            }
-            for run in what.runs() {
-                for va in run.step_by(vm::page::PAGE_SIZE) {
-                    core.forget(va);
-                }
-            }
+            core.answer(what);
         }
     }
 

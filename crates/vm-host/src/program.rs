@@ -43,15 +43,11 @@ impl Program {
     /// Runs the program on the calling CPU.
     pub fn load(&self) {
         let pin = ksync::pin();
-        let (later, vm) = (self.space.clone(), Arc::downgrade(&self.vm));
-        let empty = self.vm.pmaps.empty_root();
-        let source = Box::new(move || {
-            vm.upgrade()
-                .map_or(empty, |vm| later.pmap().root_info(&vm).root)
-        });
+        let (later, empty) = (self.space.clone(), self.vm.pmaps.empty_root());
+        let source = Box::new(move || later.pmap().root_info_or(empty));
         self.vm
             .machine
-            .load(&pin, || self.space.activate(&self.vm, &pin).root, source);
+            .load(&pin, || self.space.activate(&self.vm, &pin), source);
     }
 
     /// Stops running it on the calling CPU.

@@ -8,6 +8,7 @@ extern crate alloc as rust_alloc;
 extern crate std;
 
 pub mod alloc;
+pub mod asid;
 pub mod backing;
 pub mod fault;
 pub mod limbo;

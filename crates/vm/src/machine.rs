@@ -49,6 +49,8 @@ pub unsafe trait Machine: Send + Sync + 'static {
     /// have done so: what [`Gather::runs`] names, or everything if the gather [is full](Gather::is_full), after
     /// loading the root that the pmap which the CPU runs has at that moment ([`Pmap::root_info`]).
     ///
+    /// A machine whose CPUs tag translations asks [`Asids`](crate::asid::Asids) what a request means to each of them.
+    ///
     /// Invalidating an address drops the cached upper levels for it as well. It is called with preemption off and
     /// interrupts on, without locks that an interrupt handler takes; two CPUs may flush each other at once.
     ///

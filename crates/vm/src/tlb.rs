@@ -7,7 +7,7 @@
 //! *Mechanism.* Whoever changes a page-table entry in a way that a stale copy would violate (removal, fewer rights,
 //! another frame) first [records](Gather::record) the address, then changes the entry. At the end the set of CPUs
 //! that run the pmap *now* is read, after a full fence. A CPU that joins the set later has loaded its root after
-//! that, without cached translations:
+//! that, without cached translations, or with those that [`asid`](crate::asid) lets it keep:
 //!
 //! ```text
 //!   change entry                         activate: set own bit in the set
@@ -29,6 +29,7 @@ use ksync::atomic::{
     fence,
 };
 
+use crate::asid::Target;
 use crate::limbo::FrameList;
 use crate::page::{PAGE_SIZE, Pfn};
 use crate::pmap::Pmap;
@@ -148,6 +149,8 @@ pub struct Gather<'p> {
     nruns: usize,
     npages: usize,
     full: bool,
+    /// What the CPUs compare that keep translations of what they do not run. None: each forgets all of what it runs.
+    target: Option<Target>,
     /// Frames that nothing may use before the flush and a grace period are over.
     frames: FrameList,
 }
@@ -163,6 +166,7 @@ impl<'p> Gather<'p> {
             nruns: 0,
             npages: 0,
             full: false,
+            target: None,
             frames: FrameList::EMPTY,
         }
     }
@@ -196,9 +200,11 @@ impl<'p> Gather<'p> {
             self.pmap.is_none(),
             "a gather serves a change or a scan, not both"
         );
+        let first = self.cpus.is_empty() && self.nothing_to_flush();
         self.add(va);
         fence(SeqCst);
-        pmap.bump_generation();
+        let generation = pmap.bump_generation();
+        self.target = first.then(|| pmap.target(generation));
         self.cpus.union(&pmap.active().snapshot());
     }
 
@@ -222,6 +228,11 @@ impl<'p> Gather<'p> {
     /// has *now*.
     pub fn is_full(&self) -> bool {
         self.full
+    }
+
+    /// What [`Asids::duty`](crate::asid::Asids::duty) is to be asked.
+    pub fn target(&self) -> Option<Target> {
+        self.target
     }
 
     /// The address ranges to invalidate, unless [`is_full`](Gather::is_full). An address that belongs to another
@@ -253,7 +264,8 @@ impl<'p> Gather<'p> {
 
     fn flush<M: Machine>(&mut self, vm: &Vm<M>) {
         if let Some(pmap) = self.pmap {
-            pmap.bump_generation();
+            let generation = pmap.bump_generation();
+            self.target = Some(pmap.target(generation));
             fence(SeqCst);
             self.cpus.union(&pmap.active().snapshot());
         }
@@ -266,6 +278,7 @@ impl<'p> Gather<'p> {
         self.pending = false;
         self.nruns = 0;
         self.full = false;
+        self.target = None;
     }
 
     fn nothing_to_flush(&self) -> bool {

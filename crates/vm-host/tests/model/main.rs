@@ -8,6 +8,7 @@
 mod faultless;
 #[cfg(feature = "faulty-rmap")]
 mod faulty;
+mod noticed;
 mod ops;
 mod play;
 
@@ -15,7 +16,10 @@ use ops::Op;
 use play::Player;
 
 fn play(ops: &[Op], injector: u32) {
-    let mut player = Player::new(injector);
+    play_with(Player::new(injector), ops);
+}
+
+fn play_with(mut player: Player, ops: &[Op]) {
     for op in ops {
         player.play(op);
     }

@@ -590,6 +590,11 @@ impl Player {
         self.leave(space, &real);
     }
 
+    /// CPUs that switch keep what they cached, wrongly, from now on.
+    pub fn be_credulous(&self) {
+        self.lab.vm.machine.be_credulous();
+    }
+
     fn leave(&mut self, space: usize, real: &Space) {
         for cpu in 0..CPUS {
             if self.running[cpu] == Some(space) {

@@ -27,8 +27,7 @@
 //! Writability is the AND along the path; nothing trusts a leaf's W alone.
 //!
 //! Not here yet, and not ruled out: leaves above level 1 (nothing produces them, descending code asserts their absence);
-//! tables that several pmaps share (a directory entry would say so, and pruning, push-down and release stop at it);
-//! address-space identifiers ([`RootInfo::generation`] is what a CPU would compare when it switches in).
+//! tables that several pmaps share (a directory entry would say so, and pruning, push-down and release stop at it).
 
 mod enter;
 mod protect;
@@ -50,6 +49,7 @@ pub use self::pte::{Prot, Pte};
 pub use self::range::Revoke;
 pub use self::scan::Scan;
 
+use crate::asid::PmapId;
 use crate::page::Pfn;
 use crate::stats::Tally;
 use crate::tlb::ActiveSet;
@@ -74,6 +74,8 @@ pub struct Pmap {
     pending: AtomicU32,
     /// Raised by each flush, before the active set is read. Atomic.
     generation: AtomicU64,
+    /// By which CPUs know it that kept translations. Set once.
+    id: PmapId,
 }
 
 /// What a CPU needs to run a pmap.
@@ -83,6 +85,8 @@ pub struct RootInfo {
     pub root: Pfn,
     /// Changes whenever translations that a CPU may have kept from an earlier activation became wrong.
     pub generation: u64,
+    /// The pmap's number, never used for another one; 0 if no CPU has run it yet.
+    pub pmap: u64,
 }
 
 /// What all pmaps of a [`Vm`] share.
@@ -107,6 +111,8 @@ pub struct Counts {
     pub tables_pruned: Tally,
     /// Entries removed by scans.
     pub scan_removed: Tally,
+    /// Numbers given to pmaps.
+    pub(crate) numbered: Tally,
 }
 
 impl Pmaps {
@@ -144,6 +150,7 @@ impl Pmap {
             tables: AtomicU32::new(0),
             pending: AtomicU32::new(0),
             generation: AtomicU64::new(0),
+            id: PmapId::default(),
         }
     }
 
@@ -154,6 +161,7 @@ impl Pmap {
     /// after the load.
     #[inline]
     pub fn activate<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin) -> RootInfo {
+        self.id.get_or_give(vm, pin);
         self.active.enter(pin.cpu());
         self.root_info(vm)
     }
@@ -161,15 +169,27 @@ impl Pmap {
     /// The root to load now: for a CPU that runs the pmap and was asked for a full flush.
     #[inline]
     pub fn root_info<M: Machine>(&self, vm: &Vm<M>) -> RootInfo {
+        self.root_info_or(vm.pmaps.empty_root)
+    }
+
+    /// As [`root_info`](Pmap::root_info), where the empty root is known.
+    #[inline]
+    pub fn root_info_or(&self, empty_root: Pfn) -> RootInfo {
+        // Before the root, so that whoever finds a generation finds the root that it came with.
         let generation = self.generation.load(SeqCst);
         RootInfo {
-            root: self.root().unwrap_or(vm.pmaps.empty_root),
+            root: self.root().unwrap_or(empty_root),
             generation,
+            pmap: self.id.get(),
         }
     }
 
+    pub(crate) fn id(&self) -> &PmapId {
+        &self.id
+    }
+
     /// Says that this CPU, which has loaded another root, no longer runs the pmap. Without address-space identifiers
-    /// that load has emptied its translation cache.
+    /// that load has emptied its translation cache; with them, see [`asid`](crate::asid).
     #[inline]
     pub fn deactivate(&self, pin: &CpuPin) {
         self.active.leave(pin.cpu());
@@ -200,8 +220,9 @@ impl Pmap {
         self.pending.fetch_sub(1, Release);
     }
 
-    pub(crate) fn bump_generation(&self) {
-        self.generation.fetch_add(1, SeqCst);
+    /// Raises the generation; returns the new one.
+    pub(crate) fn bump_generation(&self) -> u64 {
+        self.generation.fetch_add(1, SeqCst) + 1
     }
 
     /// The root's frame, if there is one: else the CPU loads the empty root.

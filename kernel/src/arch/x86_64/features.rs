@@ -26,7 +26,7 @@ pub const TSC_DEADLINE: u32 = 1 << 7;
 pub const XSAVE: u32 = 1 << 8;
 /// XSAVEOPT.
 pub const XSAVEOPT: u32 = 1 << 9;
-/// Process-context identifiers, with INVPCID.
+/// Process-context identifiers.
 pub const PCID: u32 = 1 << 10;
 /// Global pages.
 pub const GLOBAL: u32 = 1 << 11;
@@ -35,6 +35,8 @@ pub const GLOBAL: u32 = 1 << 11;
 pub const RDRAND: u32 = 1 << 12;
 /// Page-attribute table.
 pub const PAT: u32 = 1 << 13;
+/// INVPCID.
+pub const INVPCID: u32 = 1 << 14;
 
 /// Bits of the constants above. Written once by [`detect`].
 static FOUND: AtomicU32 = AtomicU32::new(0);
@@ -68,16 +70,15 @@ pub(super) fn detect() {
         note(basic.has_pge(), GLOBAL);
         note(basic.has_rdrand(), RDRAND);
         note(basic.has_pat(), PAT);
-        let invpcid = id
-            .get_extended_feature_info()
-            .is_some_and(|e| e.has_invpcid());
-        note(basic.has_pcid() && invpcid, PCID);
+        // Kernel mappings are global, or each identifier would have its own.
+        note(basic.has_pcid() && basic.has_pge(), PCID);
     }
     if let Some(more) = id.get_extended_feature_info() {
         note(more.has_smep(), SMEP);
         note(more.has_smap(), SMAP);
         note(more.has_umip(), UMIP);
         note(more.has_fsgsbase(), FSGSBASE);
+        note(more.has_invpcid(), INVPCID);
     }
     if let Some(extended) = id.get_extended_processor_and_feature_identifiers() {
         note(extended.has_execute_disable(), NX);
@@ -109,6 +110,7 @@ const CR4_OSFXSR: u64 = 1 << 9;
 const CR4_OSXMMEXCPT: u64 = 1 << 10;
 const CR4_UMIP: u64 = 1 << 11;
 const CR4_FSGSBASE: u64 = 1 << 16;
+const CR4_PCIDE: u64 = 1 << 17;
 const CR4_OSXSAVE: u64 = 1 << 18;
 const CR4_SMEP: u64 = 1 << 20;
 const CR4_SMAP: u64 = 1 << 21;
@@ -126,6 +128,8 @@ pub(super) fn enable() {
     turn_on(GLOBAL, CR4_PGE);
     turn_on(UMIP, CR4_UMIP);
     turn_on(FSGSBASE, CR4_FSGSBASE);
+    // The identifier in CR3 is 0 yet, as turning them on demands.
+    turn_on(PCID, CR4_PCIDE);
     turn_on(XSAVE, CR4_OSXSAVE);
     turn_on(SMEP, CR4_SMEP);
     turn_on(SMAP, CR4_SMAP);

@@ -2,10 +2,13 @@
 use core::ops::Range;
 use core::ptr::NonNull;
 
+use vm::asid::{Duty, Target};
 use vm::page::Pfn;
 use vm::{CpuSet, Gather, Machine};
 
-use super::{BootInfo, MAX_NODES, PAGE_SIZE, cpu, ipi, irq, memory, paging, physical, time};
+use super::{
+    BootInfo, MAX_NODES, PAGE_SIZE, cpu, ipi, irq, memory, paging, physical, spaces, time,
+};
 
 /// The machine under the VM.
 pub struct KernelMachine {
@@ -106,10 +109,10 @@ unsafe impl Machine for KernelMachine {
         // The caller is pinned. Most spaces run on one CPU: that needs no request.
         if *cpus == CpuSet::one(cpu::id()) {
             let flags = irq::save();
-            if what.is_full() {
-                (self.reload_root)();
-            } else {
-                what.runs().for_each(flush_pages);
+            match spaces::duty(what.target(), what.is_full()) {
+                Duty::Nothing => {}
+                Duty::Pages => what.runs().for_each(flush_pages),
+                Duty::All => (self.reload_root)(),
             }
             irq::restore(flags);
             return;
@@ -117,6 +120,7 @@ unsafe impl Machine for KernelMachine {
         let mut work = Flush {
             reload: self.reload_root,
             full: what.is_full(),
+            target: what.target(),
             runs: [(0, 0); RUNS],
             used: 0,
         };
@@ -134,6 +138,7 @@ const RUNS: usize = 8;
 struct Flush {
     reload: fn(),
     full: bool,
+    target: Option<Target>,
     runs: [(u64, u64); RUNS],
     used: usize,
 }
@@ -151,12 +156,14 @@ impl Flush {
 
     /// Invalidates on this CPU; interrupts off.
     fn run(&self) {
-        if self.full {
-            (self.reload)();
-            return;
-        }
-        for &(start, end) in &self.runs[..self.used] {
-            flush_pages(start..end);
+        match spaces::duty(self.target, self.full) {
+            Duty::Nothing => {}
+            Duty::Pages => {
+                for &(start, end) in &self.runs[..self.used] {
+                    flush_pages(start..end);
+                }
+            }
+            Duty::All => (self.reload)(),
         }
     }
 }

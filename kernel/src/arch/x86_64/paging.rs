@@ -10,6 +10,8 @@
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use vm::asid::Tag;
+
 use super::lock::BootLock;
 use super::memory::{self, KERNEL_BASE};
 use super::{features, frames};
@@ -282,6 +284,22 @@ pub fn load_root(pfn: u32) {
     unsafe { write_cr3(u64::from(pfn) << 12) };
 }
 
+/// As [`load_root`], for translations tagged with `tag`, which stay if it says so. Without identifiers in the CPU all
+/// that is not global is forgotten.
+#[inline]
+pub fn load_tagged_root(pfn: u32, tag: Tag) {
+    const KEEP: u64 = 1 << 63;
+    let root = u64::from(pfn) << 12;
+    let value = if features::has(features::PCID) {
+        root | u64::from(tag.asid) | if tag.keep { KEEP } else { 0 }
+    } else {
+        root
+    };
+    // SAFETY: as the function's contract says, the upper half is the kernel's; the identifier has less than 12 bits,
+    // and KEEP stands only where the CPU knows it.
+    unsafe { write_cr3(value) };
+}
+
 /// Frame number of the root table now loaded.
 #[inline]
 pub fn loaded_root() -> u32 {
@@ -319,6 +337,16 @@ pub fn flush_user() {
 pub fn flush_all() {
     if !features::has(features::GLOBAL) {
         flush_user();
+        return;
+    }
+    if features::has(features::INVPCID) {
+        const EVERYTHING: u64 = 2;
+        let nothing = [0u64; 2];
+        // SAFETY: forgetting translations is always allowed; this kind ignores the descriptor.
+        unsafe {
+            asm!("invpcid {}, [{}]", in(reg) EVERYTHING, in(reg) &raw const nothing,
+                 options(nostack, preserves_flags));
+        }
         return;
     }
     const PGE: u64 = 1 << 7;

@@ -4,24 +4,64 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use ksync::CpuPin;
+use vm::asid::{Asids, Duty, Tag, Target};
 
-use super::{MAX_CPUS, cpu, irq, paging};
+use super::{MAX_CPUS, cpu, features, irq, paging};
 use crate::mm::Space;
 
-/// One CPU's address space, on a line of its own: only its CPU writes it.
+/// One CPU's address space, on lines of its own: only its CPU writes them.
 #[repr(align(64))]
-struct Running(AtomicPtr<Space>);
+struct Running {
+    /// Null for the kernel alone.  Holds a reference.
+    space: AtomicPtr<Space>,
+    /// Which translations the CPU has kept of others.
+    asids: Asids,
+}
 
-/// What each CPU runs: null for the kernel alone.  Holds a reference.
-static RUNNING: [Running; MAX_CPUS] =
-    [const { Running(AtomicPtr::new(ptr::null_mut())) }; MAX_CPUS];
+/// What each CPU runs.
+static RUNNING: [Running; MAX_CPUS] = [const {
+    Running {
+        space: AtomicPtr::new(ptr::null_mut()),
+        asids: Asids::new(),
+    }
+}; MAX_CPUS];
+
+/// Whether the books on kept translations are needed. Debug builds keep them on any CPU, so that what they say of flush
+/// requests is tried where no CPU has identifiers.
+#[inline]
+fn tagged() -> bool {
+    cfg!(debug_assertions) || features::has(features::PCID)
+}
+
+/// What a flush request asks of this CPU; interrupts off.
+#[inline]
+pub fn duty(target: Option<Target>, full: bool) -> Duty {
+    if tagged() {
+        RUNNING[cpu::id()].asids.duty(target, full)
+    } else if full {
+        Duty::All
+    } else {
+        Duty::Pages
+    }
+}
 
 /// Loads the root that the pmap of this CPU's space has now; interrupts off.
 pub fn reload_root() {
-    let space = RUNNING[cpu::id()].0.load(Ordering::Relaxed);
+    let running = &RUNNING[cpu::id()];
+    let space = running.space.load(Ordering::Relaxed);
     // SAFETY: the slot holds a reference, which only this CPU gives up, with interrupts off.
     match unsafe { space.as_ref() } {
-        Some(space) => paging::load_root(space.pmap().root_info(crate::mm::vm()).root.0),
+        Some(space) => {
+            let info = space.pmap().root_info(crate::mm::vm());
+            let tag = Tag {
+                asid: running.asids.current(),
+                keep: false,
+            };
+            paging::load_tagged_root(info.root.0, tag);
+            if tagged() {
+                running.asids.refreshed(&info);
+            }
+        }
         None => paging::flush_user(),
     }
 }
@@ -30,16 +70,22 @@ pub fn reload_root() {
 /// reference may be dropped.
 pub fn enter(pin: &CpuPin, next: Option<Arc<Space>>) -> Option<Arc<Space>> {
     let vm = crate::mm::vm();
-    let slot = &RUNNING[pin.cpu()].0;
+    let running = &RUNNING[pin.cpu()];
     // A flush request must not come between the choice of a root and its load.
     let flags = irq::save();
-    let root = match &next {
-        Some(space) => space.pmap().activate(vm, pin).root,
-        None => vm.pmaps.empty_root(),
-    };
-    paging::load_root(root.0);
+    match &next {
+        Some(space) => {
+            let info = space.pmap().activate(vm, pin);
+            if tagged() {
+                paging::load_tagged_root(info.root.0, running.asids.enter(&info));
+            } else {
+                paging::load_root(info.root.0);
+            }
+        }
+        None => paging::load_tagged_root(vm.pmaps.empty_root().0, running.asids.leave()),
+    }
     let new = next.map_or(ptr::null_mut(), |space| Arc::into_raw(space).cast_mut());
-    let old = slot.swap(new, Ordering::Relaxed);
+    let old = running.space.swap(new, Ordering::Relaxed);
     // SAFETY: a non-null slot is a reference that `into_raw` gave up; the swap took it out.
     let old = (!old.is_null()).then(|| unsafe { Arc::from_raw(old) });
     if let Some(old) = &old
