@@ -30,6 +30,7 @@ pub mod starving;
 pub mod thread;
 pub mod time;
 pub mod timer;
+pub mod times;
 pub mod upcall;
 pub mod uts;
 pub mod wait;

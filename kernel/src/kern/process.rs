@@ -28,6 +28,7 @@ use super::signal::{Shared, SharedPending};
 use super::space::UserSpace;
 use super::thread::{Comm, State, Thread};
 use super::timer::TimerNode;
+use super::times::Times;
 use super::wait::WaitQueue;
 use crate::fs::{FdTable, FsContext};
 use crate::mm::Space;
@@ -51,38 +52,6 @@ pub(super) struct Family {
     pub zombies: IdList<Sibling>,
     /// The process is gone: nobody may be listed here.
     pub closed: bool,
-}
-
-/// CPU time and faults of threads that have gone, or of children that were reaped.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Times {
-    /// Nanoseconds in user mode.
-    pub user_ns: u64,
-    /// Nanoseconds in the kernel.
-    pub sys_ns: u64,
-    /// Page faults without I/O.
-    pub minor_faults: u64,
-    /// Page faults with I/O.
-    pub major_faults: u64,
-    /// Switches by sleeping.
-    pub voluntary: u64,
-    /// Switches by preemption.
-    pub involuntary: u64,
-    /// Largest resident set, in KiB.
-    pub max_rss_kib: u64,
-}
-
-impl Times {
-    /// Adds another's.
-    pub fn add(&mut self, o: &Times) {
-        self.user_ns += o.user_ns;
-        self.sys_ns += o.sys_ns;
-        self.minor_faults += o.minor_faults;
-        self.major_faults += o.major_faults;
-        self.voluntary += o.voluntary;
-        self.involuntary += o.involuntary;
-        self.max_rss_kib = self.max_rss_kib.max(o.max_rss_kib);
-    }
 }
 
 /// What execve left for others to read: where the argument strings lie, and what file runs.
@@ -621,24 +590,6 @@ impl Process {
         self.thread_count.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// CPU time and faults of all its threads, the gone included.
-    pub fn times(&self) -> Times {
-        let mut sum = self.accounts.lock().dead_threads;
-        self.each_thread(|t| {
-            sum.add(&t.times());
-            true
-        });
-        if let Some(space) = self.space() {
-            sum.max_rss_kib = sum.max_rss_kib.max(crate::mm::max_rss_kib(&space));
-        }
-        sum
-    }
-
-    /// CPU time and faults of the children that were reaped.
-    pub fn child_times(&self) -> Times {
-        self.accounts.lock().children
-    }
-
     /// The letter of /proc/PID/stat.
     pub fn state_letter(&self) -> u8 {
         if self.is_zombie() {
@@ -660,27 +611,4 @@ fn space_address(space: Option<&Arc<UserSpace>>) -> usize {
 /// A limit in 32 bits.
 fn small(n: u64) -> u32 {
     n.min(u64::from(u32::MAX)) as u32
-}
-
-impl Thread {
-    /// CPU time and faults so far.  The run time is exact; ticks divide it between user and kernel.
-    pub fn times(&self) -> Times {
-        let total = self.sched.runtime_ns();
-        let u = &self.usage;
-        let user = u64::from(u.user_ticks.load(Ordering::Relaxed));
-        let sys = u64::from(u.sys_ticks.load(Ordering::Relaxed));
-        let user_ns = match user + sys {
-            0 => 0,
-            all => (u128::from(total) * u128::from(user) / u128::from(all)) as u64,
-        };
-        Times {
-            user_ns,
-            sys_ns: total - user_ns,
-            minor_faults: u.minor_faults.load(Ordering::Relaxed),
-            major_faults: u.major_faults.load(Ordering::Relaxed),
-            voluntary: u.voluntary.load(Ordering::Relaxed).into(),
-            involuntary: u.involuntary.load(Ordering::Relaxed).into(),
-            max_rss_kib: 0,
-        }
-    }
 }

@@ -6,8 +6,9 @@ use core::sync::atomic::Ordering;
 use ksync::CpuPin;
 
 use super::park::{Deadline, Interruptible, ParkError, Step, park};
-use super::process::{Life, Process, Times};
+use super::process::{Life, Process};
 use super::signal::StopReport;
+use super::times::Times;
 use super::wait::Waiter;
 use super::{current, ids};
 

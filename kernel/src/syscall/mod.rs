@@ -31,6 +31,7 @@ pub mod proc;
 pub mod sched;
 pub mod signal;
 pub mod socket;
+pub mod stat;
 pub mod time;
 pub mod xattr;
 
@@ -62,6 +63,7 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
     sched::HANDLERS,
     signal::HANDLERS,
     socket::HANDLERS,
+    stat::HANDLERS,
     time::HANDLERS,
     xattr::HANDLERS,
 ];

@@ -1,17 +1,15 @@
 //! Calls on names and attributes.
 
-use alloc::sync::Arc;
-
 use abi::Errno;
 use abi::raw::general as nr;
 use fscore::perm;
 
-use super::fsutil::{Caller, at, fault, file, user_path};
+use super::fsutil::{Caller, at, fault, user_path};
 use super::{Args, Handler};
 use crate::fs::dentry::{self, RenameMode, Side};
 use crate::fs::dynamic::{Dynamic, Text};
 use crate::fs::error::FsError;
-use crate::fs::inode::{Attr, Inode, Nanos, Node, mode, now};
+use crate::fs::inode::{Nanos, Node, mode, now};
 use crate::fs::mount::Path;
 use crate::fs::open::{self, writable_dir};
 use crate::fs::tmpfs::{self, What};
@@ -22,27 +20,6 @@ use crate::uio::IoBuf;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[
-    (nr::__NR_stat, |a| stat_at(at::FDCWD, a.get(0), a.get(1), 0)),
-    (nr::__NR_lstat, |a| {
-        stat_at(at::FDCWD, a.get(0), a.get(1), at::SYMLINK_NOFOLLOW)
-    }),
-    (nr::__NR_fstat, |a| {
-        let attr = file(a.int(0))?.attr()?;
-        put_stat(a.get(1), &attr)
-    }),
-    (nr::__NR_newfstatat, |a| {
-        stat_at(a.int(0), a.get(1), a.get(2), a.uint(3))
-    }),
-    (nr::__NR_statx, statx),
-    (nr::__NR_access, |a| {
-        access_at(at::FDCWD, a.get(0), a.uint(1), 0)
-    }),
-    (nr::__NR_faccessat, |a| {
-        access_at(a.int(0), a.get(1), a.uint(2), 0)
-    }),
-    (nr::__NR_faccessat2, |a| {
-        access_at(a.int(0), a.get(1), a.uint(2), a.uint(3))
-    }),
     (nr::__NR_chmod, |a| {
         chmod_at(at::FDCWD, a.get(0), a.uint(1), 0)
     }),
@@ -126,142 +103,6 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     }),
 ];
 
-fn split(t: Nanos) -> (u64, u64) {
-    (
-        t.div_euclid(1_000_000_000) as u64,
-        t.rem_euclid(1_000_000_000) as u64,
-    )
-}
-
-/// Writes struct stat.
-fn put_stat(addr: u64, a: &Attr) -> Result<u64, Errno> {
-    let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-    let ((at, atn), (mt, mtn), (ct, ctn)) = (split(a.atime), split(a.mtime), split(a.ctime));
-    let raw: [u64; 18] = [
-        a.dev,
-        a.ino,
-        u64::from(a.nlink),
-        pair(a.mode, a.uid),
-        pair(a.gid, 0),
-        a.rdev,
-        a.size,
-        4096,
-        a.blocks,
-        at,
-        atn,
-        mt,
-        mtn,
-        ct,
-        ctn,
-        0,
-        0,
-        0,
-    ];
-    UserPtr::<[u64; 18]>::new(addr).write(&raw).map_err(fault)?;
-    Ok(0)
-}
-
-/// The attributes that a stat call names, without a reference where that can be.
-fn attr_at(dirfd: i32, path: u64, flags: u32) -> Result<Attr, Errno> {
-    // A null path with AT_EMPTY_PATH means an empty one.
-    let path = if path == 0 && flags & at::EMPTY_PATH != 0 {
-        alloc::vec::Vec::new()
-    } else {
-        user_path(path)?
-    };
-    let caller = Caller::now()?;
-    if path.is_empty() && flags & at::EMPTY_PATH != 0 {
-        if dirfd == at::FDCWD {
-            return Ok(caller.view.cwd()?.dentry.inode.attr());
-        }
-        return Ok(file(dirfd)?.attr()?);
-    }
-    let follow = flags & at::SYMLINK_NOFOLLOW == 0;
-    let want = Want {
-        follow,
-        directory: false,
-    };
-    // Counting the blocks may take a lock, so the inode is held for it.
-    let inode = caller.walk(dirfd, &path, |w| {
-        w.resolve(&path, want, |_, _, d| d.inode.clone())
-    })?;
-    Ok(inode.attr())
-}
-
-fn stat_at(dirfd: i32, path: u64, out: u64, flags: u32) -> Result<u64, Errno> {
-    if flags & !(at::SYMLINK_NOFOLLOW | at::NO_AUTOMOUNT | at::EMPTY_PATH) != 0 {
-        return Err(Errno::EINVAL);
-    }
-    put_stat(out, &attr_at(dirfd, path, flags)?)
-}
-
-fn statx(a: &mut Args) -> Result<u64, Errno> {
-    const BASIC: u32 = 0x7ff;
-    const RESERVED: u32 = 0x8000_0000;
-    let known = at::SYMLINK_NOFOLLOW | at::NO_AUTOMOUNT | at::EMPTY_PATH | at::STATX_SYNC;
-    let (flags, mask) = (a.uint(2), a.uint(3));
-    if flags & !known != 0 || flags & at::STATX_SYNC == at::STATX_SYNC || mask & RESERVED != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let attr = attr_at(a.int(0), a.get(1), flags)?;
-    let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-    let mut raw = [0u64; 32];
-    raw[0] = pair(BASIC, 4096);
-    raw[2] = pair(attr.nlink, attr.uid);
-    raw[3] = pair(attr.gid, attr.mode & 0xffff);
-    raw[4] = attr.ino;
-    raw[5] = attr.size;
-    raw[6] = attr.blocks;
-    for (i, t) in [(8, attr.atime), (12, attr.ctime), (14, attr.mtime)] {
-        (raw[i], raw[i + 1]) = split(t);
-    }
-    let dev = |d: u64| pair(crate::dev::major(d), crate::dev::minor(d));
-    raw[16] = dev(attr.rdev);
-    raw[17] = dev(attr.dev);
-    UserPtr::<[u64; 32]>::new(a.get(4))
-        .write(&raw)
-        .map_err(fault)?;
-    Ok(0)
-}
-
-fn access_at(dirfd: i32, path: u64, want: u32, flags: u32) -> Result<u64, Errno> {
-    let known = at::EACCESS | at::SYMLINK_NOFOLLOW | at::EMPTY_PATH;
-    if want & !7 != 0 || flags & !known != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let path = user_path(path)?;
-    let mut caller = Caller::now()?;
-    if flags & at::EACCESS == 0
-        && (caller.cred.uid, caller.cred.gid) != (caller.cred.fsuid, caller.cred.fsgid)
-    {
-        // The question is about the real ids.
-        let mut real = Cred::clone(&caller.cred);
-        (real.fsuid, real.fsgid) = (real.uid, real.gid);
-        caller.cred = Arc::new(real);
-    }
-    let follow = flags & at::SYMLINK_NOFOLLOW == 0;
-    let place = caller.find(
-        dirfd,
-        &path,
-        flags,
-        Want {
-            follow,
-            directory: false,
-        },
-    )?;
-    let inode = &place.dentry.inode;
-    if want & perm::WRITE != 0 && place.mount.is_read_only() && is_data(inode) {
-        return Err(Errno::EROFS);
-    }
-    permitted(&caller.cred, inode, want)?;
-    Ok(0)
-}
-
-/// Whether writing to a node changes its file system.
-fn is_data(inode: &Inode) -> bool {
-    matches!(inode.kind(), mode::REG | mode::DIR | mode::LNK)
-}
-
 fn owner_only(cred: &Cred, place: &Path) -> Result<(), FsError> {
     if place.mount.is_read_only() {
         return Err(FsError::ReadOnly);
@@ -325,22 +166,21 @@ fn set_owner(place: Option<&Path>, uid: u32, gid: u32) -> Result<u64, Errno> {
     Ok(0)
 }
 
-fn chown_at(dirfd: i32, path: u64, uid: u32, gid: u32, flags: u32) -> Result<u64, Errno> {
+/// The place whose attributes a call with the flags of fchownat is to change.
+fn place_at(dirfd: i32, path: u64, flags: u32) -> Result<Path, Errno> {
     if flags & !(at::SYMLINK_NOFOLLOW | at::EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
     let path = user_path(path)?;
-    let follow = flags & at::SYMLINK_NOFOLLOW == 0;
-    let place = Caller::now()?.find(
-        dirfd,
-        &path,
-        flags,
-        Want {
-            follow,
-            directory: false,
-        },
-    )?;
-    set_owner(Some(&place), uid, gid)
+    let want = Want {
+        follow: flags & at::SYMLINK_NOFOLLOW == 0,
+        directory: false,
+    };
+    Ok(Caller::now()?.find(dirfd, &path, flags, want)?)
+}
+
+fn chown_at(dirfd: i32, path: u64, uid: u32, gid: u32, flags: u32) -> Result<u64, Errno> {
+    set_owner(Some(&place_at(dirfd, path, flags)?), uid, gid)
 }
 
 /// A time to be set: none, now, or given.
@@ -410,18 +250,7 @@ fn utimensat(a: &mut Args) -> Result<u64, Errno> {
             .as_ref()
             .map_or(Ok(0), |place| set_times(place, stamps));
     }
-    let path = user_path(path)?;
-    let follow = flags & at::SYMLINK_NOFOLLOW == 0;
-    let place = Caller::now()?.find(
-        dirfd,
-        &path,
-        flags,
-        Want {
-            follow,
-            directory: false,
-        },
-    )?;
-    set_times(&place, stamps)
+    set_times(&place_at(dirfd, path, flags)?, stamps)
 }
 
 /// utimes and futimesat: seconds and microseconds.

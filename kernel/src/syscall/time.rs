@@ -6,9 +6,9 @@ use abi::raw::general as nr;
 use super::{Args, Handler};
 use crate::kern::itimer::{self, Setting, Which};
 use crate::kern::park::{Deadline, Interruptible, sleep_until};
-use crate::kern::process::Times;
 use crate::kern::signal::RestartBlock;
 use crate::kern::time::{self, SECOND};
+use crate::kern::times::Times;
 use crate::kern::{CLOCK_TICKS, current, futex};
 use crate::uaccess::UserPtr;
 
