@@ -11,5 +11,6 @@ pub mod cpio;
 pub mod dirent;
 pub mod inflate;
 pub mod ldisc;
+pub mod locks;
 pub mod path;
 pub mod perm;

@@ -77,6 +77,10 @@ pub enum FsError {
     NotConnected,
     /// A device or mount of the wrong kind.
     NotBlock,
+    /// No lock can be had: no memory for it, or nothing to hold it.
+    NoLocks,
+    /// The wait would never end.
+    Deadlock,
 }
 
 impl From<UserFault> for FsError {

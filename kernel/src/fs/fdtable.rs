@@ -6,11 +6,13 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use ksync::Spin;
 
 use super::error::{FsError, Result};
 use super::file::File;
+use super::lock;
 
 ksync::lock_class!(pub FdLock, "descriptors", rank = 87);
 
@@ -85,6 +87,17 @@ impl Table {
 #[derive(Default)]
 pub struct FdTable {
     table: Spin<Table, FdLock>,
+    /// Whether the process ever locked a part of a file. Atomic.
+    locked: AtomicBool,
+}
+
+impl Drop for FdTable {
+    fn drop(&mut self) {
+        if *self.locked.get_mut() {
+            let files = core::mem::take(&mut self.table.get_mut().files);
+            files.iter().flatten().for_each(|file| self.closed(file));
+        }
+    }
 }
 
 impl FdTable {
@@ -116,7 +129,22 @@ impl FdTable {
         copy.first_free = table.first_free.min(copy.files.len());
         Ok(Arc::new(FdTable {
             table: Spin::new(copy),
+            locked: AtomicBool::new(false),
         }))
+    }
+
+    /// Notes that the process may hold locks, which end as it closes descriptors.
+    pub fn note_lock(&self) {
+        self.locked.store(true, Ordering::SeqCst);
+    }
+
+    /// A descriptor of `file` was closed: that ends all locks of the process on it, whatever else is open.
+    fn closed(&self, file: &File) {
+        if self.locked.load(Ordering::SeqCst)
+            && let Some(inode) = file.inode()
+        {
+            lock::release(inode, lock::table_owner(self));
+        }
     }
 
     /// The file of a descriptor.
@@ -175,7 +203,9 @@ impl FdTable {
         table.reach(fd)?;
         let old = table.put(fd, file, cloexec);
         drop(table);
-        drop(old);
+        if let Some(old) = old {
+            self.closed(&old);
+        }
         Ok(to)
     }
 
@@ -190,6 +220,8 @@ impl FdTable {
             .ok_or(FsError::BadFd)?;
         table.set_cloexec(fd, false);
         table.first_free = table.first_free.min(fd);
+        drop(table);
+        self.closed(&file);
         Ok(file)
     }
 

@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use ksync::Mutex;
 use vm::ObjectRef;
@@ -15,6 +15,7 @@ use vm::ObjectRef;
 use super::dirfile::DirFile;
 use super::error::{FsError, Result};
 use super::inode::{Attr, Inode};
+use super::lock;
 use super::mount::Path;
 use super::pipe::PipeEnd;
 use super::poll::PollMask;
@@ -149,6 +150,8 @@ pub struct File {
     flags: AtomicU32,
     /// Where the next read or write begins.
     pos: Mutex<u64, PosLock>,
+    /// Whether it ever held a lock. Atomic.
+    locked: AtomicBool,
 }
 
 impl File {
@@ -159,6 +162,7 @@ impl File {
             kind,
             flags: AtomicU32::new(flags & o::KEPT),
             pos: Mutex::new(0),
+            locked: AtomicBool::new(false),
         }
     }
 
@@ -216,6 +220,11 @@ impl File {
             Some(inode) => Ok(inode.attr()),
             None => self.ops().attr().ok_or(FsError::BadFd),
         }
+    }
+
+    /// Notes that the file may hold locks, which its last descriptor ends.
+    pub fn note_lock(&self) {
+        self.locked.store(true, Ordering::Relaxed);
     }
 
     /// Reads from the position on.
@@ -324,6 +333,11 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
+        if *self.locked.get_mut()
+            && let Some(inode) = self.inode()
+        {
+            lock::release(inode, lock::file_owner(self));
+        }
         self.ops().close(self);
     }
 }

@@ -8,12 +8,13 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-use ksync::{Mutex, Spin};
+use ksync::{Mutex, Once, Spin};
 use vm::ObjectRef;
 
 use super::dentry::Dir;
 use super::dynamic::Dynamic;
 use super::error::{FsError, Result};
+use super::lock::FileLocks;
 use super::pipe::Pipe;
 
 ksync::lock_class!(pub InodeLock, "inode", rank = 50);
@@ -105,6 +106,8 @@ pub struct Inode {
     ctime: AtomicI64,
     /// Serialises writers of the data and of the size.
     pub lock: Mutex<(), InodeLock>,
+    /// Locks of programs, once there was one.
+    pub locks: Once<Box<FileLocks>>,
     /// What it is. Const.
     pub node: Node,
 }
@@ -193,6 +196,7 @@ impl Inode {
             mtime: AtomicI64::new(t),
             ctime: AtomicI64::new(t),
             lock: Mutex::new(()),
+            locks: Once::new(),
             node,
         }
     }

@@ -22,6 +22,7 @@ pub mod fdtable;
 pub mod file;
 pub mod initramfs;
 pub mod inode;
+pub mod lock;
 pub mod mount;
 pub mod open;
 pub mod pipe;

@@ -56,7 +56,6 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_dup2, dup2),
     (nr::__NR_dup3, dup3),
     (nr::__NR_fcntl, fcntl),
-    (nr::__NR_flock, flock),
     (nr::__NR_ftruncate, ftruncate),
     (nr::__NR_truncate, truncate),
     (nr::__NR_fallocate, fallocate),
@@ -306,19 +305,12 @@ fn fcntl(a: &mut Args) -> Result<u64, Errno> {
             let root = current().cred().privileged();
             Ok(end.pipe().resize(arg as u32 as usize, root)? as u64)
         }
-        // No locks yet: a program that asks for one must hear that it has none.
-        nr::F_GETLK | nr::F_SETLK | nr::F_SETLKW => Err(Errno::ENOLCK),
-        _ => Err(Errno::EINVAL),
-    }
-}
-
-fn flock(a: &mut Args) -> Result<u64, Errno> {
-    const NB: u32 = 4;
-    const UN: u32 = 8;
-    real_file(a.int(0))?;
-    match a.uint(1) & !NB {
-        1 | 2 => Err(Errno::ENOLCK),
-        UN => Ok(0),
+        nr::F_GETLK
+        | nr::F_SETLK
+        | nr::F_SETLKW
+        | nr::F_OFD_GETLK
+        | nr::F_OFD_SETLK
+        | nr::F_OFD_SETLKW => super::lock::control(fd, &f, cmd, arg),
         _ => Err(Errno::EINVAL),
     }
 }

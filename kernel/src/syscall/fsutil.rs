@@ -57,6 +57,8 @@ impl From<FsError> for Errno {
             FsError::TextBusy => Errno::ETXTBSY,
             FsError::NotConnected => Errno::ENOTCONN,
             FsError::NotBlock => Errno::ENOTBLK,
+            FsError::NoLocks => Errno::ENOLCK,
+            FsError::Deadlock => Errno::EDEADLK,
         }
     }
 }

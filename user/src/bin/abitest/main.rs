@@ -12,6 +12,7 @@ mod dirs;
 mod fault;
 mod files;
 mod futex;
+mod locks;
 mod mm;
 mod names;
 mod pipes;
@@ -33,6 +34,7 @@ const SUBJECTS: &[&[Test]] = &[
     creds::TESTS,
     device::TESTS,
     dirs::TESTS,
+    locks::TESTS,
     names::TESTS,
     system::TESTS,
     time::TESTS,
