@@ -13,6 +13,7 @@ mod fault;
 mod files;
 mod futex;
 mod locks;
+mod matrix;
 mod mm;
 mod names;
 mod pipes;
@@ -35,6 +36,7 @@ const SUBJECTS: &[&[Test]] = &[
     device::TESTS,
     dirs::TESTS,
     locks::TESTS,
+    matrix::TESTS,
     names::TESTS,
     system::TESTS,
     time::TESTS,
@@ -48,6 +50,10 @@ fn main() {
             .copied()
             .flatten()
             .for_each(|test| println!("{}", test.name));
+        return;
+    }
+    if prefixes.iter().any(|arg| arg == "--matrix") {
+        matrix::print();
         return;
     }
     if prefixes.iter().any(|arg| arg == "--wait") {
