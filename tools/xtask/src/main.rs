@@ -53,6 +53,7 @@ fn dispatch(options: &Options) -> anyhow::Result<u8> {
         Job::BootTest => return test::boot_only(options),
         Job::Soak => return test::soak(options),
         Job::Bench => return bench::run(options),
+        Job::Commute => return bench::commute::run(options),
         Job::Mutants => return test::mutants(),
         Job::Clean => build::clean()?,
     }

@@ -22,6 +22,9 @@ jobs:
   soak        boot tests that take too long for every day: vmbench at full size on 8 CPUs, again and again
   bench       compare with Linux: table, build/bench/report.html and samples (QUICK=1, ONLY=CASES,
               BASE=SAMPLES, RUNS=N, KINDS=count,transfers,rate, LINUX=6.1 or 6.12, THP=never or always)
+  commute     which pairs of commuting operations touch common kernel lines, here and in Linux: table,
+              build/commute/report.html (QUICK=1, ONLY=CALLS or CALL:CALL,
+              EVERY=N: one case in N, 4 if not said; KINDS=pantala or linux)
   mutants     mutation tests of ksync and vm
   clean       remove what was built
 
@@ -65,6 +68,8 @@ pub enum Job {
     Soak,
     /// Measure beside Linux.
     Bench,
+    /// Count the commuting pairs that share no line, beside Linux.
+    Commute,
     /// Mutation tests.
     Mutants,
     /// Remove what was built.
@@ -154,8 +159,8 @@ impl Options {
             names: Vec::new(),
         };
         for name in [
-            "cpus", "mem", "nodes", "cmd", "packages", "cpu", "machine", "append", "accel",
-            "timeout",
+            "cpus", "mem", "nodes", "cmd", "packages", "cpu", "machine", "append", "kernel",
+            "accel", "timeout",
         ] {
             let variable = name.to_uppercase();
             if let Some(value) = env::var(&variable).ok().filter(|value| !value.is_empty()) {
@@ -263,6 +268,7 @@ fn job_named(word: &str) -> Result<Job> {
         "boot-test" => Job::BootTest,
         "soak" => Job::Soak,
         "bench" => Job::Bench,
+        "commute" => Job::Commute,
         "mutants" => Job::Mutants,
         "clean" => Job::Clean,
         _ => bail!("no job is named {word}"),

@@ -59,6 +59,8 @@ pub enum Kind {
     Rate,
     /// Instructions as for `Count`, with a pipe chain of so many processes.
     Scale(u64),
+    /// Lines that two CPUs touch in short windows, with the same clock as `Count`.
+    Windows,
 }
 
 impl Kind {
@@ -69,11 +71,13 @@ impl Kind {
             Kind::Transfers => "transfers".into(),
             Kind::Rate => "rate".into(),
             Kind::Scale(processes) => format!("scale{processes}"),
+            Kind::Windows => "windows".into(),
         }
     }
 
-    fn counts_instructions(self) -> bool {
-        matches!(self, Kind::Count | Kind::Scale(_))
+    /// Whether the machine's clock counts instructions.
+    fn has_counted_clock(self) -> bool {
+        matches!(self, Kind::Count | Kind::Scale(_) | Kind::Windows)
     }
 
     /// Memory of the machine, in MiB: the largest chains need more than the rest.
@@ -113,7 +117,7 @@ pub struct Boot {
 }
 
 fn machine(cpus: u32, kind: Kind) -> Machine {
-    let accel = if kind.counts_instructions() {
+    let accel = if kind.has_counted_clock() {
         "tcg-single"
     } else {
         "tcg"
@@ -139,7 +143,7 @@ impl Lab {
             run,
         } = *trial;
         let mut options = guest.options.clone();
-        if !kind.counts_instructions() {
+        if !kind.has_counted_clock() {
             options += &guest.clock_options;
         }
         let append = qemu::append(Some(cmd), &options);
@@ -151,7 +155,7 @@ impl Lab {
             &append,
             Serial::Output,
         );
-        if kind.counts_instructions() {
+        if kind.has_counted_clock() {
             // A clock that counts instructions, and a day and random bits that depend on the number of the run alone: the
             // counts come out the same when measured again, and runs differ in where things lie by chance.
             let seed = (run + 1).to_string();
@@ -159,10 +163,10 @@ impl Lab {
             command.args(["-rtc", "base=2026-01-01T00:00:00,clock=vm"]);
         }
         if kind != Kind::Rate {
-            let mode = if kind.counts_instructions() {
-                "count"
-            } else {
-                "transfers"
+            let mode = match kind {
+                Kind::Count | Kind::Scale(_) => "count",
+                Kind::Windows => "windows",
+                _ => "transfers",
             };
             let mut plugin = self.plugin.clone().into_os_string();
             plugin.push(format!(
@@ -185,19 +189,27 @@ impl Lab {
             .join(format!("{}-{cpus}-{}.{suffix}", guest.system, kind.name()))
     }
 
-    fn records(&self, guest: &Guest, cpus: u32, kind: Kind) -> PathBuf {
+    /// Where the plugin of a boot writes.
+    pub fn records(&self, guest: &Guest, cpus: u32, kind: Kind) -> PathBuf {
         self.file(guest, cpus, kind, "records.jsonl")
     }
 
     /// The command line of a boot of two CPUs without plugin, for people.
     pub fn command_line(&self, guest: &Guest) -> String {
-        let trial = Trial {
-            cmd: "vmbench",
-            cpus: 2,
-            kind: Kind::Rate,
-            run: 0,
-        };
-        let command = self.command(guest, &trial);
+        self.command_line_of(
+            guest,
+            &Trial {
+                cmd: "vmbench",
+                cpus: 2,
+                kind: Kind::Rate,
+                run: 0,
+            },
+        )
+    }
+
+    /// The command line of a boot, for people.
+    pub fn command_line_of(&self, guest: &Guest, trial: &Trial) -> String {
+        let command = self.command(guest, trial);
         let word = |word: &std::ffi::OsStr| {
             let word = word.to_string_lossy();
             if word.contains(' ') {

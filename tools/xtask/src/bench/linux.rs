@@ -36,11 +36,11 @@ pub fn guest(lab: &Lab, settings: &Settings) -> Result<Guest> {
         symbols: Symbols::parse(""),
         watches: Vec::new(),
     };
-    let file = tree.join("symbols");
+    let file = tree.join("symbols-all");
     if !file.is_file() {
         let _step = step("asking Linux for its symbols");
-        // Only the text half, address and name: the console is slow.
-        let ask = "sed -nE '/ [tT] [^.]+$/p' /proc/kallsyms";
+        // Only what names code and data: the console is slow.
+        let ask = "sed -nE '/ [tTdDbB] [^.]+$/p' /proc/kallsyms";
         let trial = Trial {
             cmd: ask,
             cpus: 1,

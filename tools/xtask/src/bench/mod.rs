@@ -6,6 +6,7 @@
 //! samples are kept as JSON lines and shown as a table and as a page ([`table`], [`page`]). See `doc/bench.md`.
 
 mod apt;
+pub mod commute;
 mod compare;
 mod figures;
 mod guest;
@@ -38,24 +39,7 @@ use std::path::PathBuf;
 pub fn run(options: &Options) -> Result<u8> {
     let settings = Settings::from_environment()?;
     let base = settings.base.as_deref().map(samples::read).transpose()?;
-    tools::need(&[
-        ("qemu-system-x86_64", "qemu-system-x86"),
-        ("nm", "binutils"),
-    ])?;
-    let dir = tools::build_dir()?.join("bench");
-    fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let programs = build::user()?;
-    let mut lab = Lab {
-        initrd: image::make(options)?,
-        plugin: plugin()?,
-        names: names::of(&programs.join("vmbench"))?,
-        tsc_khz: names::tsc_khz(&programs.join("vmbench"))?,
-        dir,
-        guests: Vec::new(),
-    };
-    let linux = linux::guest(&lab, &settings)?;
-    let pantala = pantala(options)?;
-    lab.guests = vec![pantala, linux];
+    let lab = lab(options, &settings)?;
     for guest in &lab.guests {
         println!("{}:\n  {}", guest.title, lab.command_line(guest));
     }
@@ -84,6 +68,28 @@ pub fn run(options: &Options) -> Result<u8> {
         samples.display()
     );
     Ok(u8::from(!outcome.failures.is_empty()))
+}
+
+/// Builds and fetches what boots of both kernels need; files go to `build/bench/`.
+fn lab(options: &Options, settings: &Settings) -> Result<Lab> {
+    tools::need(&[
+        ("qemu-system-x86_64", "qemu-system-x86"),
+        ("nm", "binutils"),
+    ])?;
+    let dir = tools::build_dir()?.join("bench");
+    fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let programs = build::user()?;
+    let mut lab = Lab {
+        initrd: image::make(options)?,
+        plugin: plugin()?,
+        names: names::of(&programs.join("vmbench"))?,
+        tsc_khz: names::tsc_khz(&programs.join("vmbench"))?,
+        dir,
+        guests: Vec::new(),
+    };
+    let linux = linux::guest(&lab, settings)?;
+    lab.guests = vec![pantala(options)?, linux];
+    Ok(lab)
 }
 
 fn plugin() -> Result<PathBuf> {

@@ -27,6 +27,7 @@ pub fn weight(system: &str, kind: Kind, cpus: u32, quick: bool) -> f64 {
     let work = match kind {
         Kind::Count => 20.0,
         Kind::Transfers => 60.0,
+        Kind::Windows => 120.0,
         Kind::Rate => 8.0 + 6.0 * f64::from(cpus),
         Kind::Scale(processes) => processes as f64 / 500.0,
     };

@@ -6,7 +6,10 @@ use std::path::Path;
 use std::process::Command;
 
 /// Sorted by address.
-pub struct Symbols(Vec<(u64, String)>);
+pub struct Symbols {
+    code: Vec<(u64, String)>,
+    data: Vec<(u64, String)>,
+}
 
 /// The timer's place among the watched interrupts; the others are those between CPUs.
 pub const TIMER: usize = 0;
@@ -40,16 +43,33 @@ impl Symbols {
             let mut words = line.trim().splitn(3, ' ');
             let addr = u64::from_str_radix(words.next()?, 16).ok()?;
             let (kind, name) = (words.next()?, words.next()?);
-            let code = matches!(kind, "t" | "T") && addr > 0;
-            code.then(|| (addr, name.split('\t').next().unwrap_or(name).to_owned()))
+            let code = match kind {
+                "t" | "T" => true,
+                "d" | "D" | "b" | "B" => false,
+                _ => return None,
+            };
+            let name = name.split('\t').next().unwrap_or(name).to_owned();
+            (addr > 0).then_some((code, addr, name))
         };
-        let mut symbols: Vec<_> = text.lines().filter_map(one).collect();
-        symbols.sort();
-        Symbols(symbols)
+        let mut symbols = Symbols {
+            code: Vec::new(),
+            data: Vec::new(),
+        };
+        for (code, addr, name) in text.lines().filter_map(one) {
+            let kind = if code {
+                &mut symbols.code
+            } else {
+                &mut symbols.data
+            };
+            kind.push((addr, name));
+        }
+        symbols.code.sort();
+        symbols.data.sort();
+        symbols
     }
 
     fn addr(&self, name: &str) -> Option<u64> {
-        self.0
+        self.code
             .iter()
             .find(|(_, found)| found == name)
             .map(|(addr, _)| *addr)
@@ -83,12 +103,20 @@ impl Symbols {
 
     /// The function that `addr` lies in.
     pub fn name(&self, addr: u64) -> String {
-        let after = self.0.partition_point(|(start, _)| *start <= addr);
-        match after.checked_sub(1).map(|index| &self.0[index]) {
-            Some((start, name)) if addr - start < 1 << 20 => short(name),
-            _ => format!("{addr:#x}"),
-        }
+        below(&self.code, addr).map_or_else(|| format!("{addr:#x}"), |(name, _)| short(name))
     }
+
+    /// The static that `addr` lies in, and where in it.
+    pub fn datum(&self, addr: u64) -> Option<(String, u64)> {
+        below(&self.data, addr).map(|(name, offset)| (short(name), offset))
+    }
+}
+
+/// The nearest symbol at or below `addr`, and the distance; none if that is too far for it to be meant.
+fn below(symbols: &[(u64, String)], addr: u64) -> Option<(&str, u64)> {
+    let after = symbols.partition_point(|(start, _)| *start <= addr);
+    let (start, name) = &symbols[after.checked_sub(1)?];
+    (addr - start < 1 << 20).then_some((name, addr - start))
 }
 
 /// A Rust name without its hash and without what makes a line too long.
@@ -113,6 +141,11 @@ mod tests {
         assert_eq!(symbols.name(0xffff_ffff_8020_0200), "b");
         assert_eq!(symbols.name(0xffff_ffff_8030_0008), "c");
         assert_eq!(symbols.name(0x10), "0x10");
+        assert_eq!(
+            symbols.datum(0xffff_ffff_8020_0184),
+            Some(("data".into(), 4))
+        );
+        assert_eq!(symbols.datum(0xffff_ffff_9020_0184), None);
         assert!(symbols.pantala_interrupts().is_err());
     }
 }

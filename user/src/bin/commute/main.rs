@@ -96,6 +96,26 @@ fn tell_wrong(case: &Case) {
     }
 }
 
+/// Starts the second CPU of a machine that was booted with one (Linux's `maxcpus=1`). An emulator that gives CPUs turns lets
+/// the second one run only if the first one pauses, which the kernel does not while it waits; a process that does, helps.
+fn start_second_cpu() {
+    const SWITCH: &str = "/sys/devices/system/cpu/cpu1/online";
+    if sys::cpus().len() > 1 || std::fs::metadata(SWITCH).is_err() {
+        return;
+    }
+    match sys::fork() {
+        Ok(0) => loop {
+            std::hint::spin_loop();
+        },
+        Ok(pid) => {
+            let _ = std::fs::write(SWITCH, "1");
+            let _ = sys::call(libc::SYS_kill, &[pid, libc::SIGKILL as u64]);
+            let _ = sys::wait(pid as i64, 0);
+        }
+        Err(_) => {}
+    }
+}
+
 fn start(options: &Options) -> Result<usize, String> {
     let cases = options.choice.cases()?;
     if options.list {
@@ -104,6 +124,7 @@ fn start(options: &Options) -> Result<usize, String> {
             .for_each(|case| println!("{} {}", case.number, case.name()));
         return Ok(0);
     }
+    start_second_cpu();
     if sys::cpus().len() < 2 {
         return Err("two CPUs are needed".into());
     }

@@ -1,0 +1,118 @@
+//! `make commute`: which pairs of commuting operations touch a common line of the kernel, in Pantala and in Linux.
+//!
+//! Guarantee: both kernels run the same static program in the same machine; a case counts as free only if its operations
+//! returned what they should and, in every round that no timer tick disturbed, no line was touched by both CPUs and
+//! changed by one. Mechanism: the program `commute` runs the cases of the crate of that name, the plugin's mode `windows`
+//! keeps the lines; [`verdict`] judges, [`culprit`] names lines, [`heat`], [`table`] and [`page`] show. See `doc/commute.md`.
+
+mod culprit;
+mod heat;
+mod page;
+mod plan;
+mod table;
+mod verdict;
+
+use super::guest::Guest;
+use super::settings::Settings;
+use crate::options::Options;
+use anyhow::{Context, Result, ensure};
+use commute::cases::Choice;
+use culprit::Culprit;
+use std::fs;
+use std::io::Write;
+use verdict::Judged;
+
+/// One case in so many is run, and when quick.
+const EVERY: [u16; 2] = [4, 32];
+
+/// What a kernel's run yielded.
+pub struct Outcome<'a> {
+    /// The kernel.
+    pub guest: &'a Guest,
+    /// Each case, judged.
+    pub judged: Vec<Judged>,
+    /// The lines in the way, those of most cases first.
+    pub culprits: Vec<Culprit>,
+    /// What went wrong with the boot as a whole.
+    pub failed: Vec<String>,
+}
+
+/// Runs everything and writes `build/commute/`.
+///
+/// # Errors
+/// Something cannot be built or fetched, or the choice makes no sense.
+pub fn run(options: &Options) -> Result<u8> {
+    let settings = Settings::from_environment()?;
+    let choice = choice(settings.quick)?;
+    let cases = choice.cases().map_err(anyhow::Error::msg)?;
+    ensure!(!cases.is_empty(), "no case is chosen");
+    let mut lab = super::lab(options, &settings)?;
+    lab.dir = crate::tools::build_dir()?.join("commute");
+    fs::create_dir_all(&lab.dir)?;
+    for guest in &mut lab.guests {
+        if guest.system == "linux" {
+            // The program starts the second CPU: see there.
+            guest.options += " maxcpus=1";
+        }
+    }
+    let wanted = |guest: &&Guest| {
+        let kinds = &settings.kinds;
+        kinds.is_empty() || kinds.iter().any(|kind| guest.system.starts_with(&kind[..]))
+    };
+    let guests: Vec<&Guest> = lab.guests.iter().filter(wanted).collect();
+    ensure!(!guests.is_empty(), "KINDS must be pantala or linux");
+    println!("{} cases on each kernel", cases.len());
+    let outcomes = plan::carry_out(&lab, &guests, &choice, &cases)?;
+    for outcome in &outcomes {
+        print!("{}", table::render(outcome));
+    }
+    print!("{}", table::summary(&outcomes));
+    let report = lab.dir.join("report.html");
+    fs::write(&report, page::render(&lab, &outcomes))
+        .with_context(|| format!("cannot write {}", report.display()))?;
+    let raw = lab.dir.join("results.jsonl");
+    write(&raw, &outcomes).with_context(|| format!("cannot write {}", raw.display()))?;
+    println!("report: {}\nresults: {}", report.display(), raw.display());
+    let right = |outcome: &Outcome| {
+        outcome.failed.is_empty() && !outcome.judged.iter().any(Judged::is_wrong)
+    };
+    Ok(u8::from(!outcomes.iter().all(right)))
+}
+
+/// What ONLY, EVERY and QUICK choose.
+fn choice(quick: bool) -> Result<Choice> {
+    let text = |name: &str| std::env::var(name).unwrap_or_default();
+    let only: Vec<String> = text("ONLY")
+        .split(',')
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
+        .collect();
+    let every = match text("EVERY") {
+        number if !number.is_empty() => number.parse().context("EVERY")?,
+        _ if only.is_empty() || quick => EVERY[usize::from(quick)],
+        _ => 1,
+    };
+    Ok(Choice { only, every })
+}
+
+/// Every case with its verdict and the lines in its way, one a line.
+fn write(file: &std::path::Path, outcomes: &[Outcome]) -> Result<()> {
+    let mut out = std::io::BufWriter::new(fs::File::create(file)?);
+    for outcome in outcomes {
+        for judged in &outcome.judged {
+            let lines: Vec<_> = judged
+                .lines
+                .iter()
+                .map(|line| culprit::describe(&outcome.guest.symbols, line))
+                .collect();
+            let record = serde_json::json!({
+                "system": outcome.guest.system,
+                "case": judged.case.name(),
+                "verdict": judged.verdict.name(),
+                "lines": lines,
+            });
+            writeln!(out, "{record}")?;
+        }
+    }
+    Ok(out.flush()?)
+}
