@@ -31,7 +31,7 @@ fn explore(body: fn(&Arc<World>)) {
         let lab = Lab::new(FRAMES, 4);
         lab.vm.set_fault_around(PAGE);
         let space = Space::new(&lab.vm).unwrap();
-        let file = ObjectRef::new_file(&lab.vm).unwrap();
+        let file = ObjectRef::new_file(&lab.vm, None).unwrap();
         let world = Arc::new(World { lab, space, file });
         body(&world);
         let World { lab, space, file } = Arc::into_inner(world).expect("all threads have ended");

@@ -29,7 +29,7 @@ impl Lab {
     }
 
     fn file(&self, words: &[u64]) -> ObjectRef {
-        let file = ObjectRef::new_file(&self.vm).unwrap();
+        let file = ObjectRef::new_file(&self.vm, None).unwrap();
         for (n, word) in words.iter().enumerate() {
             let write = |bytes: &mut [u8]| {
                 bytes.copy_from_slice(&word.to_le_bytes());

@@ -194,7 +194,7 @@ impl World {
     fn new() -> World {
         let vm = Arc::new(Sim::new(FRAMES, 1, 1).into_vm());
         let files = (0..FILES)
-            .map(|_| ObjectRef::new_file(&vm).unwrap())
+            .map(|_| ObjectRef::new_file(&vm, None).unwrap())
             .collect();
         let model = Model {
             programs: vec![BTreeMap::new()],

@@ -70,7 +70,7 @@ impl World {
     fn new() -> World {
         let vm = Arc::new(Sim::new(FRAMES, CPUS, 1).into_vm());
         let program = Program::new(&vm);
-        let file = ObjectRef::new_file(&vm).unwrap();
+        let file = ObjectRef::new_file(&vm, None).unwrap();
         file.truncate(&vm, PAGES * PAGE);
         program
             .space

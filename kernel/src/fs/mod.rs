@@ -28,6 +28,7 @@ pub mod open;
 pub mod pipe;
 pub mod poll;
 pub mod procfs;
+pub mod quota;
 pub mod regular;
 pub mod setup;
 pub mod socket;

@@ -10,10 +10,12 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use ksync::{CpuPin, EpochPtr, Mutex, PcRef};
+use vm::Quota;
 
 use super::dentry::Dentry;
 use super::epoch;
 use super::error::{FsError, Result};
+use super::quota;
 
 ksync::lock_class!(pub MountLock, "mount table", rank = 42);
 
@@ -79,11 +81,35 @@ pub struct Super {
     pub dev: u64,
     /// Its root.
     pub root: Arc<Dentry>,
+    /// What its files may hold; none for what holds nothing, or as much as there is.
+    pub quota: Option<&'static Quota>,
+}
+
+/// Which file system a new file belongs to.
+#[derive(Clone, Copy)]
+pub struct Home {
+    /// Its device number.
+    pub dev: u64,
+    /// What its files are charged to.
+    pub quota: Option<&'static Quota>,
+}
+
+impl Super {
+    /// What new files of it need to know.
+    pub fn home(&self) -> Home {
+        Home {
+            dev: self.dev,
+            quota: self.quota,
+        }
+    }
 }
 
 impl Drop for Super {
     fn drop(&mut self) {
         tear_down(&self.root);
+        if let Some(quota) = self.quota {
+            quota::release(quota);
+        }
     }
 }
 

@@ -168,7 +168,7 @@ fn open_nameless(walk: &Walk, text: &[u8], flags: u32, perm: u32) -> Result<Arc<
         uid: walk.cred.fsuid,
         gid: walk.cred.fsgid,
     };
-    let inode = tmpfs::make(parent.dev, &What::File, fresh)?;
+    let inode = tmpfs::make(dir.mount.fs.home(), &What::File, fresh)?;
     let dentry = Dentry::new(Some(dir.dentry.clone()), b"#tmpfile", inode.clone());
     dentry.bury();
     let file = open_place(

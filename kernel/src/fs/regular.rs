@@ -246,9 +246,16 @@ pub fn allocate(inode: &Inode, how: u32, offset: u64, len: u64) -> Result<()> {
             object.punch(vm(), offset, len);
         }
         if how & PUNCH_HOLE == 0 {
-            object
-                .allocate(vm(), offset, len, !keep)
-                .map_err(|_| FsError::NoSpace)?;
+            let (first, last) = ((offset >> 12) as u32, ((end - 1) >> 12) as u32);
+            let fresh = object.next_resident(first, last).is_none();
+            if object.allocate(vm(), offset, len, !keep).is_err() {
+                if fresh {
+                    // As it was before; where pages lay in between they stay.
+                    let start = u64::from(first) << 12;
+                    object.punch(vm(), start, ((u64::from(last) + 1) << 12) - start);
+                }
+                return Err(FsError::NoSpace);
+            }
             if !keep && end > inode.size() {
                 inode.set_size_locked(end);
             }

@@ -10,9 +10,9 @@ use super::file::o;
 use super::initramfs::{self, UnpackError};
 use super::inode::mode;
 use super::mount::{self, FsKind, Path, Super};
-use super::tmpfs::{self, What};
+use super::tmpfs::{self, Settings, What};
 use super::walk::{Walk, Want};
-use super::{open, pipe, procfs};
+use super::{open, pipe, procfs, quota};
 use crate::boot::Options;
 use crate::dev;
 use crate::kern::cred::Cred;
@@ -44,8 +44,12 @@ pub fn init(initrd: &Initrd, options: &Options) -> Result<Boot, UnpackError> {
     pipe::init(ncpus);
     dev::random::init(ncpus);
     procfs::set_command_line(options);
-    let fs = tmpfs::new_super(FsKind::Tmpfs, 0o755).map_err(UnpackError::Setup)?;
-    let root = fs.root.clone();
+    let fs = tmpfs::new_super(FsKind::Tmpfs, Settings::new(0o755)).map_err(UnpackError::Setup)?;
+    let (root, limit) = (fs.root.clone(), fs.quota);
+    if let Some(limit) = limit {
+        // What the image brings may be more than half of memory.
+        quota::resize(limit, u64::from(u32::MAX)).map_err(UnpackError::Setup)?;
+    }
     let mount = mount::attach(fs, root.clone(), None, String::from("rootfs"), 0)
         .map_err(UnpackError::Setup)?;
     context::set_root(Path {
@@ -55,6 +59,11 @@ pub fn init(initrd: &Initrd, options: &Options) -> Result<Boot, UnpackError> {
     if let Some(image) = initrd.bytes {
         initramfs::unpack(image)?;
         crate::mm::release_initrd();
+    }
+    if let Some(limit) = limit {
+        // Half of what the image has left, and what it takes.
+        quota::resize(limit, quota::default_limit() + limit.used() / 2)
+            .map_err(UnpackError::Setup)?;
     }
     mount_devices().map_err(UnpackError::Setup)?;
     let files = first_files().map_err(UnpackError::Setup)?;
@@ -66,7 +75,7 @@ pub fn init(initrd: &Initrd, options: &Options) -> Result<Boot, UnpackError> {
 
 /// Makes the device nodes and shows them on /dev.
 fn mount_devices() -> Result<()> {
-    let fs = tmpfs::new_super(FsKind::Devtmpfs, 0o755)?;
+    let fs = tmpfs::new_super(FsKind::Devtmpfs, Settings::new(0o755))?;
     let _ = DEVICES.set(fs.clone());
     let cred = Cred::root();
     let root = boot_root()?;

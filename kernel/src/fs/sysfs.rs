@@ -151,6 +151,7 @@ pub fn new_super() -> Result<Arc<Super>> {
         kind: FsKind::Sysfs,
         dev,
         root: Dentry::new(None, b"", root),
+        quota: None,
     }))
 }
 

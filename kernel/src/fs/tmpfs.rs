@@ -1,7 +1,8 @@
 //! Files in memory: making and removing them.
 //!
-//! Directories are [`Dir`]s, file contents are VM objects. There is no size limit per mount; when
-//! memory runs short, creation and writing fail with "no space".
+//! Directories are [`Dir`]s, file contents are VM objects, whose pages are charged to the file system's quota: half of
+//! memory, or what was asked for. Creation and writing fail with "no space" when that is used up, and when
+//! memory runs short.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -15,7 +16,8 @@ use vm::ObjectRef;
 use super::dentry::{Dentry, Dir};
 use super::error::{FsError, Result};
 use super::inode::{Inode, NewInode, Node, mode};
-use super::mount::{FsKind, Path, Super, new_dev};
+use super::mount::{FsKind, Home, Path, Super, new_dev};
+use super::quota;
 use super::walk::permitted;
 use crate::kern::cred::Cred;
 
@@ -83,7 +85,7 @@ pub struct Fresh {
 }
 
 /// Makes an inode without a name.
-pub fn make(dev: u64, what: &What, fresh: Fresh) -> Result<Arc<Inode>> {
+pub fn make(home: Home, what: &What, fresh: Fresh) -> Result<Arc<Inode>> {
     crate::mm::admit().map_err(|_| FsError::NoSpace)?;
     let rdev = if let What::Device(_, rdev) = what {
         *rdev
@@ -93,7 +95,7 @@ pub fn make(dev: u64, what: &What, fresh: Fresh) -> Result<Arc<Inode>> {
     let mode = what.kind() | fresh.perm & mode::PERM;
     let new = NewInode {
         ino: new_ino(),
-        dev,
+        dev: home.dev,
         mode,
         uid: fresh.uid,
         gid: fresh.gid,
@@ -101,7 +103,8 @@ pub fn make(dev: u64, what: &What, fresh: Fresh) -> Result<Arc<Inode>> {
     };
     let inode = match what {
         What::File => {
-            let object = ObjectRef::new_file(crate::mm::vm()).map_err(|_| FsError::NoSpace)?;
+            let object =
+                ObjectRef::new_file(crate::mm::vm(), home.quota).map_err(|_| FsError::NoSpace)?;
             Inode::regular(new, object)
         }
         What::Dir => Inode::new(new, Node::Dir(Dir::new())),
@@ -113,22 +116,41 @@ pub fn make(dev: u64, what: &What, fresh: Fresh) -> Result<Arc<Inode>> {
     Ok(Arc::new(inode))
 }
 
+/// What a new file system begins with.
+#[derive(Clone, Copy)]
+pub struct Settings {
+    /// Owner and permissions of the root.
+    pub root: Fresh,
+    /// Pages that its files may have; none for no limit.
+    pub limit: Option<u64>,
+}
+
+impl Settings {
+    /// Root's, with these permissions, and the usual limit.
+    pub fn new(perm: u32) -> Settings {
+        Settings {
+            root: Fresh {
+                perm,
+                uid: 0,
+                gid: 0,
+            },
+            limit: Some(quota::default_limit()),
+        }
+    }
+}
+
 /// A new, empty file system.
-pub fn new_super(kind: FsKind, perm: u32) -> Result<Arc<Super>> {
+pub fn new_super(kind: FsKind, settings: Settings) -> Result<Arc<Super>> {
     let dev = new_dev();
-    let root = make(
-        dev,
-        &What::Dir,
-        Fresh {
-            perm,
-            uid: 0,
-            gid: 0,
-        },
-    )?;
+    let limit = settings.limit.map(quota::claim).transpose()?;
+    let home = Home { dev, quota: limit };
+    let root = make(home, &What::Dir, settings.root)
+        .inspect_err(|_| limit.into_iter().for_each(quota::release))?;
     Ok(Arc::new(Super {
         kind,
         dev,
         root: Dentry::new(None, b"", root),
+        quota: limit,
     }))
 }
 
@@ -155,7 +177,7 @@ pub fn create(cred: &Cred, dir: &Path, name: &[u8], what: &What, perm: u32) -> R
             }
         }
         make(
-            parent.dev,
+            dir.mount.fs.home(),
             what,
             Fresh {
                 perm,

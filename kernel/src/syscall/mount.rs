@@ -10,8 +10,9 @@ use super::fsutil::{Caller, at, fault, file, user_path};
 use super::{Args, Handler};
 use crate::fs::error::FsError;
 use crate::fs::mount::{self, FsKind, Path, flag};
+use crate::fs::tmpfs::{self, Settings};
 use crate::fs::walk::Want;
-use crate::fs::{procfs, setup, sysfs, tmpfs};
+use crate::fs::{procfs, quota, setup, sysfs};
 use crate::uaccess::UserPtr;
 
 /// The calls of this file.
@@ -38,8 +39,15 @@ fn optional(addr: u64) -> Result<Vec<u8>, Errno> {
     }
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+/// What is shown of a name of at most a page; what is no text is left out.
+fn text(bytes: &[u8]) -> Result<String, Errno> {
+    let mut text = String::new();
+    text.try_reserve_exact(bytes.len())
+        .map_err(|_| Errno::ENOMEM)?;
+    bytes
+        .utf8_chunks()
+        .for_each(|chunk| text.push_str(chunk.valid()));
+    Ok(text)
 }
 
 fn mount(a: &mut Args) -> Result<u64, Errno> {
@@ -73,6 +81,12 @@ fn mount(a: &mut Args) -> Result<u64, Errno> {
         if !is_root(&place) {
             return Err(Errno::EINVAL);
         }
+        if let Some(fs) = Some(&place.mount.fs).filter(|fs| fs.kind == FsKind::Tmpfs) {
+            let settings = tmpfs_settings(&optional(a.get(4))?, None)?;
+            if let (Some(limit), Some(quota)) = (settings.limit, fs.quota) {
+                quota::resize(quota, limit)?;
+            }
+        }
         mount::remount(&place.mount, flags);
         return Ok(0);
     }
@@ -87,14 +101,18 @@ fn mount(a: &mut Args) -> Result<u64, Errno> {
     let over = caller.find(at::FDCWD, &target, 0, want)?;
     let options = optional(a.get(4))?;
     let fs = match &kind[..] {
-        b"tmpfs" | b"ramfs" => tmpfs::new_super(FsKind::Tmpfs, root_mode(&options)?)?,
+        b"tmpfs" => {
+            let usual = Some(quota::default_limit());
+            tmpfs::new_super(FsKind::Tmpfs, tmpfs_settings(&options, usual)?)?
+        }
+        b"ramfs" => tmpfs::new_super(FsKind::Tmpfs, tmpfs_settings(&options, None)?)?,
         b"devtmpfs" => setup::devices()?,
         b"proc" => procfs::new_super()?,
         b"sysfs" => sysfs::new_super()?,
         _ => return Err(Errno::ENODEV),
     };
     let top = fs.root.clone();
-    mount::attach(fs, top, Some(over), text(&source), flags)?;
+    mount::attach(fs, top, Some(over), text(&source)?, flags)?;
     Ok(0)
 }
 
@@ -102,20 +120,41 @@ fn is_root(place: &Path) -> bool {
     alloc::sync::Arc::ptr_eq(&place.mount.root, &place.dentry)
 }
 
-/// The permissions of a new tmpfs's root; other options of tmpfs set limits, which are accepted
-/// and have no effect, for memory is the only limit.
-fn root_mode(options: &[u8]) -> Result<u32, Errno> {
-    let mut mode = 0o1777;
+/// What the options of a tmpfs say; `limit` counts if they name none. Limits of inodes, and options that Linux
+/// has and this kernel has no use for, are accepted and have no effect.
+fn tmpfs_settings(options: &[u8], limit: Option<u64>) -> Result<Settings, Errno> {
+    let mut settings = Settings {
+        limit,
+        ..Settings::new(0o1777)
+    };
+    let number = |value: &[u8], radix| {
+        let digits = core::str::from_utf8(value).map_err(|_| Errno::EINVAL)?;
+        u32::from_str_radix(digits, radix).map_err(|_| Errno::EINVAL)
+    };
     for option in options.split(|&b| b == b',') {
-        if let Some(digits) = option.strip_prefix(b"mode=") {
-            let digits = core::str::from_utf8(digits).map_err(|_| Errno::EINVAL)?;
-            mode = u32::from_str_radix(digits, 8).map_err(|_| Errno::EINVAL)?;
+        let (name, value) = match option.iter().position(|&b| b == b'=') {
+            Some(at) => (&option[..at], &option[at + 1..]),
+            None => (option, &[][..]),
+        };
+        match name {
+            b"mode" => settings.root.perm = number(value, 8)?,
+            b"uid" => settings.root.uid = number(value, 10)?,
+            b"gid" => settings.root.gid = number(value, 10)?,
+            b"size" => settings.limit = Some(quota::parse_size(value).ok_or(Errno::EINVAL)?),
+            b"nr_blocks" => {
+                let blocks = core::str::from_utf8(value).ok();
+                let blocks = blocks.and_then(quota::parse_number);
+                settings.limit = Some(blocks.ok_or(Errno::EINVAL)?);
+            }
+            _ => {}
         }
     }
-    if mode > 0o7777 {
+    // Zero is no limit.
+    settings.limit = settings.limit.filter(|&pages| pages != 0);
+    if settings.root.perm > 0o7777 {
         Err(Errno::EINVAL)
     } else {
-        Ok(mode)
+        Ok(settings)
     }
 }
 
@@ -186,11 +225,10 @@ fn statfs(place: Option<&Path>, out: u64) -> Result<u64, Errno> {
         Some(p) => (p.mount.fs.kind.magic(), p.mount.fs.dev, p.mount.flags()),
         None => (PIPEFS, 1, 0),
     };
-    let (mut blocks, mut free) = (0, 0);
-    if place.is_some_and(|p| matches!(p.mount.fs.kind, FsKind::Tmpfs | FsKind::Devtmpfs)) {
-        let alloc = &crate::mm::vm().alloc;
-        (blocks, free) = (alloc.total_pages() as u64, alloc.free_pages() as u64);
-    }
+    // A file system without a limit has no size, as in Linux.
+    let (blocks, free) = place
+        .and_then(|p| p.mount.fs.quota)
+        .map_or((0, 0), |quota| (quota.limit(), quota.left()));
     const VALID: u64 = 0x20;
     // mount(2) and statfs(2) number these alike, but for relatime.
     let shown = u64::from(flags & (flag::RDONLY | flag::NOSUID | flag::NODEV | flag::NOEXEC));

@@ -86,7 +86,7 @@ impl Player {
         let lab = Lab::new(FRAMES, CPUS);
         lab.play_all();
         let files = (0..FILES)
-            .map(|_| ObjectRef::new_file(&lab.vm).unwrap())
+            .map(|_| ObjectRef::new_file(&lab.vm, None).unwrap())
             .collect();
         let first = fresh(&lab);
         let mut model = Model {

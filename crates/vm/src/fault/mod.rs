@@ -422,6 +422,8 @@ impl<M: Machine> Attempt<'_, M> {
         match object.insert_at(self.vm, self.pin, (index, slot), pfn, flags) {
             Ok(Insert::Done) => {}
             Ok(Insert::Lost | Insert::Beyond) => return Step::Again,
+            // As where a file ends: it cannot have a page there.
+            Err(NoMemory) if object.is_over_quota() => return Step::Fail(FaultError::Bus),
             Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
         }
         let step = self.enter_busy(object, index, pfn, writable, || self.check(depth) && also());

@@ -63,7 +63,7 @@ impl Object {
     /// themselves and with truncation, as files do by a lock of their own.
     ///
     /// # Errors
-    /// `NoMemory` if nothing was written for want of memory; a short count if something was.
+    /// `NoMemory` if nothing was written for want of memory, or of room in the file system; a short count if something was.
     pub fn write<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -137,7 +137,7 @@ impl Object {
     /// Makes pages for `offset..offset + len`, and the file at least that long.
     ///
     /// # Errors
-    /// No memory; pages made so far stay.
+    /// No memory, or the file system is full; pages made so far stay.
     pub fn allocate<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -238,6 +238,7 @@ impl Object {
                 debug_assert!(removed, "a hard-busy page left its slot");
                 rmap::remove_all(vm, self, index, pfn, &mut gather);
                 vm.pages.get(pfn).clear_identity();
+                self.refund(&ksync::pin(), 1);
                 gather.free_later(vm, pfn);
             }
             match index.checked_add(1) {

@@ -5,7 +5,7 @@ use core::ops::Deref;
 use ksync::atomic::Ordering::SeqCst;
 use ksync::{CpuPin, HubRef, HubValue, Member, MemberSlot, lock_class};
 
-use super::{Frames, Kind, Object};
+use super::{Frames, Kind, Object, Quota};
 use crate::alloc::NoMemory;
 use crate::backing::Place;
 use crate::{Machine, Vm};
@@ -36,15 +36,18 @@ impl ObjectRef {
     /// # Errors
     /// No memory.
     pub fn new_anon<M: Machine>(vm: &Vm<M>) -> Result<ObjectRef, NoMemory> {
-        ObjectRef::new(vm, Kind::Anon)
+        ObjectRef::new(vm, Kind::Anon, None)
     }
 
-    /// A new, empty file.
+    /// A new, empty file, whose pages are charged to `quota`.
     ///
     /// # Errors
     /// No memory.
-    pub fn new_file<M: Machine>(vm: &Vm<M>) -> Result<ObjectRef, NoMemory> {
-        ObjectRef::new(vm, Kind::File)
+    pub fn new_file<M: Machine>(
+        vm: &Vm<M>,
+        quota: Option<&'static Quota>,
+    ) -> Result<ObjectRef, NoMemory> {
+        ObjectRef::new(vm, Kind::File, quota)
     }
 
     /// A new device of these frames.
@@ -52,11 +55,15 @@ impl ObjectRef {
     /// # Errors
     /// No memory.
     pub fn new_device<M: Machine>(vm: &Vm<M>, frames: Frames) -> Result<ObjectRef, NoMemory> {
-        ObjectRef::new(vm, Kind::Device(frames))
+        ObjectRef::new(vm, Kind::Device(frames), None)
     }
 
-    fn new<M: Machine>(vm: &Vm<M>, kind: Kind) -> Result<ObjectRef, NoMemory> {
-        Hub::new(&vm.epoch, Object::new(kind))
+    fn new<M: Machine>(
+        vm: &Vm<M>,
+        kind: Kind,
+        quota: Option<&'static Quota>,
+    ) -> Result<ObjectRef, NoMemory> {
+        Hub::new(&vm.epoch, Object::new(kind, quota))
             .map(ObjectRef)
             .map_err(|_| NoMemory)
     }

@@ -11,6 +11,7 @@
 mod device;
 mod file;
 mod hub;
+mod quota;
 mod slots;
 
 use core::any::Any;
@@ -27,9 +28,10 @@ use rust_alloc::sync::Arc;
 pub use self::device::{Cache, Frames};
 pub(crate) use self::hub::Hub;
 pub use self::hub::{Attachment, ObjectRef, ReverseLock};
+pub use self::quota::{InUse, Quota};
 pub(crate) use self::slots::Slot;
 use self::slots::Slots;
-use crate::alloc::{NoMemory, Rights};
+use crate::alloc::{NoMemory, Pressure, Rights};
 use crate::page::{Flags, PAGE_SHIFT, PAGE_SIZE, Page, Pfn, State, zero_frame};
 use crate::rmap::ReverseMap;
 use crate::{Machine, Vm};
@@ -78,10 +80,15 @@ pub struct Object {
     lock: Mutex<(), ObjectLock>,
     /// Whatever the owner wants to find again from a mapping. Set once.
     tag: Once<Arc<dyn Any + Send + Sync>>,
+    /// What its pages are charged to; none for anonymous memory. Const.
+    quota: Option<&'static Quota>,
 }
 
 impl Object {
-    fn new(kind: Kind) -> Object {
+    fn new(kind: Kind, quota: Option<&'static Quota>) -> Object {
+        if let Some(quota) = quota {
+            quota.count_object(1);
+        }
         Object {
             kind,
             limit: AtomicU64::new(match kind {
@@ -93,6 +100,28 @@ impl Object {
             orphan: AtomicBool::new(false),
             lock: Mutex::new(()),
             tag: Once::new(),
+            quota,
+        }
+    }
+
+    /// Whether nothing more fits into the file system of the file.
+    #[cold]
+    pub(crate) fn is_over_quota(&self) -> bool {
+        self.quota.is_some_and(|quota| quota.left() == 0)
+    }
+
+    /// Takes credits for a page where the CPU has none at hand. A write stops before memory is short: the last of it is
+    /// not for files, which nobody can end.
+    #[cold]
+    fn charge<M: Machine>(vm: &Vm<M>, pin: &CpuPin, quota: &Quota, write: bool) -> bool {
+        (!write || vm.alloc.pressure() == Pressure::None) && quota.take_burst(pin)
+    }
+
+    /// Gives the credits of pages back that have left the object.
+    #[inline]
+    fn refund(&self, pin: &CpuPin, pages: usize) {
+        if let Some(quota) = self.quota {
+            quota.give(pin, pages);
         }
     }
 
@@ -199,7 +228,7 @@ impl Object {
     /// Puts a fresh page, whose contents are ready, at `index`, with `flags` besides VALID. It stays hard-busy unless freed.
     ///
     /// # Errors
-    /// No memory for a node; the page was freed.
+    /// No memory for a node, or the file system is full; the page was freed.
     #[inline]
     pub(crate) fn insert<M: Machine>(
         &self,
@@ -236,23 +265,30 @@ impl Object {
         beyond: bool,
     ) -> Result<Insert, NoMemory> {
         let page = vm.pages.get(pfn);
-        page.init_flags(
-            if self.is_anon() {
-                State::Anon
-            } else {
-                State::File
-            },
-            flags.with(Flags::VALID),
-        );
+        let state = if self.is_anon() {
+            State::Anon
+        } else {
+            if let Some(quota) = self.quota
+                && !quota.take(pin)
+                && !Object::charge(vm, pin, quota, beyond)
+            {
+                discard(vm, pin, page, pfn);
+                return Err(NoMemory);
+            }
+            State::File
+        };
+        page.init_flags(state, flags.with(Flags::VALID));
         page.set_identity(self.identity(), index);
         let slot = match slot.map_or_else(|| self.slots.make_slot(pin, index), Ok) {
             Ok(slot) => slot,
             Err(NoMemory) => {
+                self.refund(pin, 1);
                 discard(vm, pin, page, pfn);
                 return Err(NoMemory);
             }
         };
         if !slot.put(pfn) {
+            self.refund(pin, 1);
             discard(vm, pin, page, pfn);
             return Ok(Insert::Lost);
         }
@@ -270,6 +306,7 @@ impl Object {
     pub(crate) fn take_back<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, index: u32, pfn: Pfn) {
         let removed = self.slots.remove(index, pfn);
         debug_assert!(removed, "a hard-busy page left its slot");
+        self.refund(pin, 1);
         discard(vm, pin, vm.pages.get(pfn), pfn);
     }
 
@@ -339,6 +376,7 @@ impl Object {
                 _ => break,
             }
         }
+        self.refund(&pin, count);
         vm.alloc.free_bulk(&pin, &freed[..count]);
         let stuck = more.is_some() && count == 0;
         drop(pin);
@@ -371,6 +409,7 @@ impl Object {
                 let removed = self.slots.remove(index, pfn);
                 debug_assert!(removed, "a hard-busy page left its slot");
                 vm.pages.get(pfn).clear_identity();
+                self.refund(&ksync::pin(), 1);
                 give(pfn);
             }
             match index.checked_add(1) {
@@ -410,6 +449,9 @@ impl Drop for Object {
             self.slots.next(0, u32::MAX).is_none(),
             "an object was dropped with pages in it"
         );
+        if let Some(quota) = self.quota {
+            quota.count_object(-1);
+        }
     }
 }
 

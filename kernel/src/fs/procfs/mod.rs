@@ -44,6 +44,7 @@ pub fn new_super() -> Result<Arc<Super>> {
         kind: FsKind::Proc,
         dev,
         root: Dentry::new(None, b"", root),
+        quota: None,
     }))
 }
 

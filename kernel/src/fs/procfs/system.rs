@@ -9,6 +9,7 @@ use crate::fs::context::boot_root;
 use crate::fs::dynamic::{Fixed, Text};
 use crate::fs::error::Result;
 use crate::fs::mount::{self, MountRef, Path, flag};
+use crate::fs::quota;
 use crate::fs::walk::full_name;
 use crate::kern::{CLOCK_TICKS, current, ids, sched, time, uts};
 use crate::mm;
@@ -342,6 +343,11 @@ pub fn mounts(out: &mut Text) -> Result<()> {
         escaped(out, name);
         put!(out, " {} ", m.fs.kind.name());
         options(out, m.flags());
+        if let Some(quota) = m.fs.quota
+            && quota.limit() != quota::default_limit()
+        {
+            put!(out, ",size={}k", quota.limit() * 4);
+        }
         out.push(b" 0 0\n");
     })
 }

@@ -42,6 +42,21 @@ fn mount_point() -> Result<String, String> {
     }
 }
 
+/// A tmpfs with options, in place of the one that [`mount_point`] makes.
+fn sized(options: &str) -> Result<String, String> {
+    let at = mount_point()?;
+    umount(&at, 0).map_err(|errno| format!("umount: {}", errno_name(errno)))?;
+    mount("tmpfs", &at, 0, options).map_err(|errno| format!("{options}: {}", errno_name(errno)))?;
+    Ok(at)
+}
+
+/// Blocks of a file system: all, and those that are left.
+fn blocks(at: &str) -> Result<(u64, u64), i32> {
+    let mut buf = [0u64; 15];
+    sc!(SYS_statfs, path(at), buf.as_mut_ptr())?;
+    Ok((buf[2], buf[3]))
+}
+
 /// A terminal: one of a pair where there are pairs, else the console.
 fn terminal() -> Result<i32, String> {
     let _ = sys::on_signal(libc::SIGTTOU, libc::SIG_IGN, 0);
@@ -115,6 +130,77 @@ tests! { "system";
         ok!(sc!(SYS_mount, 0, path(&at), 0, libc::MS_REMOUNT, 0));
         ok!(create("g").and_then(sys::close));
         ok!(umount(&at, 0));
+    }
+    tmpfs_holds_what_it_was_given {
+        let at = sized("size=64k,mode=700")?;
+        is!(ok!(blocks(&at)), (16, 16));
+        let file = format!("{at}/f");
+        let fd = ok!(sys::open(&file, libc::O_CREAT | libc::O_RDWR, 0o600));
+        is!(ok!(sys::write(fd, &[1; 100_000])), 65536);
+        is!(ok!(blocks(&at)), (16, 0));
+        fails!(sys::write(fd, b"x"), ENOSPC);
+        fails!(sc!(SYS_fallocate, fd, 0, 65536, 4096), ENOSPC);
+        // A size is not a page; pages that are there can be written again.
+        ok!(sc!(SYS_ftruncate, fd, 1 << 30));
+        is!(ok!(sc!(SYS_pwrite64, fd, b"y".as_ptr(), 1, 100)), 1);
+        fails!(sc!(SYS_pwrite64, fd, b"y".as_ptr(), 1, 1 << 20), ENOSPC);
+        ok!(sc!(SYS_ftruncate, fd, 16384));
+        is!(ok!(blocks(&at)), (16, 12));
+        ok!(sc!(SYS_fallocate, fd, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, 0, 8192));
+        is!(ok!(blocks(&at)), (16, 14));
+        fails!(sc!(SYS_fallocate, fd, libc::FALLOC_FL_KEEP_SIZE, 1 << 20, 1 << 20), ENOSPC);
+        is!(ok!(blocks(&at)), (16, 14));
+        ok!(sys::close(fd));
+        ok!(sc!(SYS_unlink, path(&file)));
+        is!(ok!(blocks(&at)), (16, 16));
+        ok!(umount(&at, 0));
+    }
+    tmpfs_pages_by_fault_count {
+        let at = sized("size=2M")?;
+        let fd = ok!(sys::open(&format!("{at}/f"), libc::O_CREAT | libc::O_RDWR, 0o600));
+        ok!(sc!(SYS_ftruncate, fd, 4 << 20));
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let base = ok!(sys::mmap(0, 4 << 20, prot, libc::MAP_SHARED, fd, 0));
+        (0..512).for_each(|page| sys::poke64(base + page * 4096, page));
+        is!(ok!(blocks(&at)).1, 0);
+        is!(sys::catch(|| sys::poke64(base + (3 << 20), 1)).map(|f| f.signal), Some(libc::SIGBUS));
+        // The pages stay as long as the mapping does.
+        ok!(sys::close(fd));
+        ok!(sc!(SYS_unlink, path(&format!("{at}/f"))));
+        is!(ok!(blocks(&at)).1, 0);
+        ok!(sys::munmap(base, 4 << 20));
+        is!(ok!(blocks(&at)).1, 512);
+        ok!(umount(&at, 0));
+    }
+    tmpfs_sizes {
+        let at = sized("size=1m")?;
+        is!(ok!(blocks(&at)).0, 256);
+        std::fs::write(format!("{at}/f"), [1; 65536]).map_err(|e| e.to_string())?;
+        let resize = |options: &str| {
+            sc!(SYS_mount, 0, path(&at), 0, libc::MS_REMOUNT, path(options))
+        };
+        fails!(resize("size=32k"), EINVAL);
+        ok!(resize("size=128k"));
+        is!(ok!(blocks(&at)), (32, 16));
+        fails!(resize("size=32q"), EINVAL);
+        ok!(umount(&at, 0));
+        for (options, all) in [("nr_blocks=4", 4), ("size=4097", 2), ("size=0", 0)] {
+            ok!(mount("tmpfs", &at, 0, options));
+            is!((options, ok!(blocks(&at)).0), (options, all));
+            ok!(umount(&at, 0));
+        }
+        let mut half = 0;
+        for options in ["size=50%", ""] {
+            ok!(mount("tmpfs", &at, 0, options));
+            let all = ok!(blocks(&at)).0;
+            holds!(half == 0 || all.abs_diff(half) <= 1);
+            half = all;
+            ok!(umount(&at, 0));
+        }
+        holds!(half > 0);
+        for options in ["size=", "size=x", "size=5%%", "nr_blocks=z"] {
+            fails!(mount("tmpfs", &at, 0, options), EINVAL);
+        }
     }
     bind_mounts_show_the_same_files {
         let at = mount_point()?;

@@ -1,0 +1,154 @@
+//! How many pages the files of one file system may have.
+//!
+//! Guarantee: never more than the limit, and no refusal while a page is left. Mechanism: pages that are not in use are
+//! *credits*, each in one place: the common pot, or a CPU's own purse, which takes from the pot and gives to it many at a
+//! time. So files on different CPUs share no line while there is enough; only when the pot is empty the other CPUs'
+//! purses are emptied.
+
+use ksync::atomic::{
+    AtomicI64, AtomicU64,
+    Ordering::{AcqRel, Relaxed},
+};
+use ksync::{Counter, CpuPin, PerCpu};
+
+/// Credits moved between pot and purse.
+const BURST: i64 = 32;
+
+/// The new limit is below what is in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InUse;
+
+/// A limit of pages. See the module.
+pub struct Quota {
+    /// In pages. Atomic; changed by [`resize`](Quota::resize) alone.
+    limit: AtomicU64,
+    /// Credits that no CPU has; below zero for the moment of a resize that loses a race.
+    pot: AtomicI64,
+    /// Credits of each CPU; others take them when the pot is empty.
+    purses: PerCpu<AtomicI64>,
+    /// Objects that refer to it.
+    objects: Counter,
+}
+
+impl Quota {
+    /// A quota of `limit` pages for a machine of `ncpus`.
+    pub fn new(ncpus: usize, limit: u64) -> Quota {
+        Quota {
+            limit: AtomicU64::new(limit),
+            pot: AtomicI64::new(credits(limit)),
+            purses: PerCpu::new(ncpus, |_| AtomicI64::new(0)),
+            objects: Counter::new(ncpus),
+        }
+    }
+
+    /// The limit, in pages.
+    pub fn limit(&self) -> u64 {
+        self.limit.load(Relaxed)
+    }
+
+    /// Pages that are left. Exact while nobody takes or gives.
+    pub fn left(&self) -> u64 {
+        let purses: i64 = self.purses.iter().map(|purse| purse.load(Relaxed)).sum();
+        (self.pot.load(Relaxed) + purses).max(0) as u64
+    }
+
+    /// Pages in use.
+    pub fn used(&self) -> u64 {
+        self.limit().saturating_sub(self.left())
+    }
+
+    /// Objects that refer to it, with or without pages. Exact while none is made or ends.
+    pub fn objects(&self) -> usize {
+        self.objects.sum().max(0) as usize
+    }
+
+    /// Changes the limit. The caller serialises changes.
+    ///
+    /// # Errors
+    /// More is in use; nothing has changed.
+    pub fn resize(&self, limit: u64) -> Result<(), InUse> {
+        self.collect();
+        let change = credits(limit) - credits(self.limit());
+        let enough = |pot: i64| (pot + change >= 0).then_some(pot + change);
+        self.pot
+            .fetch_update(AcqRel, Relaxed, enough)
+            .map_err(|_| InUse)?;
+        self.limit.store(limit, Relaxed);
+        Ok(())
+    }
+
+    /// Takes the credit of one page, if the CPU has one at hand.
+    #[inline]
+    pub(super) fn take(&self, pin: &CpuPin) -> bool {
+        let purse = self.purses.get(pin);
+        purse
+            .fetch_update(AcqRel, Relaxed, |n| (n > 0).then_some(n - 1))
+            .is_ok()
+    }
+
+    /// Takes the credit of one page, wherever it is, and some more for the CPU to have at hand; false if none is left.
+    pub(super) fn take_burst(&self, pin: &CpuPin) -> bool {
+        let burst = |pot: i64| (pot > 0).then(|| pot - pot.min(BURST));
+        let taken = match self.pot.fetch_update(AcqRel, Relaxed, burst) {
+            Ok(pot) => pot.min(BURST),
+            Err(_) => {
+                self.collect();
+                let last = |pot: i64| (pot > 0).then_some(pot - 1);
+                match self.pot.fetch_update(AcqRel, Relaxed, last) {
+                    Ok(_) => 1,
+                    Err(_) => return false,
+                }
+            }
+        };
+        self.purses.get(pin).fetch_add(taken - 1, AcqRel);
+        true
+    }
+
+    /// Gives back the credits of `n` pages.
+    pub(crate) fn give(&self, pin: &CpuPin, n: usize) {
+        let purse = self.purses.get(pin);
+        let now = purse.fetch_add(n as i64, AcqRel) + n as i64;
+        if now > 2 * BURST {
+            let surplus = purse.fetch_update(AcqRel, Relaxed, |n| (n > BURST).then_some(BURST));
+            self.pot.fetch_add(surplus.map_or(0, |n| n - BURST), AcqRel);
+        }
+    }
+
+    /// Counts an object that refers to it, or its end.
+    pub(super) fn count_object(&self, n: i64) {
+        self.objects.add(&ksync::pin(), n);
+    }
+
+    /// Empties all purses into the pot.
+    fn collect(&self) {
+        for purse in self.purses.iter() {
+            let taken = purse.swap(0, AcqRel);
+            self.pot.fetch_add(taken, AcqRel);
+        }
+    }
+}
+
+fn credits(limit: u64) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_come_back_and_the_last_one_can_be_had() {
+        let quota = Quota::new(1, 100);
+        let pin = ksync::pin();
+        let take = || quota.take(&pin) || quota.take_burst(&pin);
+        let taken = (0..200).filter(|_| take()).count();
+        assert_eq!((taken, quota.left(), quota.used()), (100, 0, 100));
+        quota.give(&pin, 70);
+        assert_eq!(quota.used(), 30);
+        assert_eq!(quota.resize(29), Err(InUse));
+        assert_eq!(quota.resize(40), Ok(()));
+        assert_eq!((quota.left(), quota.limit()), (10, 40));
+        let taken = (0..200).filter(|_| take()).count();
+        assert_eq!(taken, 10);
+    }
+}

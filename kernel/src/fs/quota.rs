@@ -1,0 +1,84 @@
+//! How much file systems in memory may hold.
+//!
+//! A quota lives for ever, so that files refer to theirs without counting references; one that no file refers to any
+//! more serves the next file system. So there are as many as file systems with files existed at one time.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use ksync::Spin;
+use vm::Quota;
+
+use super::error::{FsError, Result};
+use crate::arch::{PAGE_SIZE, cpu};
+use crate::mm;
+
+ksync::lock_class!(pub QuotaLock, "file system quotas", rank = 83);
+
+/// All quotas, and whether a file system has them.
+static QUOTAS: Spin<Vec<(&'static Quota, bool)>, QuotaLock> = Spin::new(Vec::new());
+
+/// What a file system may hold if nothing else is said: half of memory, in pages.
+pub fn default_limit() -> u64 {
+    mm::vm().alloc.total_pages() as u64 / 2
+}
+
+/// A quota of `limit` pages for a new file system, which [gives it back](release).
+///
+/// # Errors
+/// No memory.
+pub fn claim(limit: u64) -> Result<&'static Quota> {
+    let mut quotas = QUOTAS.lock();
+    let unused = quotas
+        .iter_mut()
+        .find(|(quota, taken)| !taken && quota.objects() == 0 && quota.resize(limit).is_ok());
+    if let Some((quota, taken)) = unused {
+        *taken = true;
+        return Ok(quota);
+    }
+    quotas.try_reserve(1).map_err(|_| FsError::NoMemory)?;
+    let quota = Box::leak(Box::new(Quota::new(cpu::count(), limit)));
+    quotas.push((quota, true));
+    Ok(quota)
+}
+
+/// The file system has gone, though files of it may still be mapped.
+pub fn release(quota: &'static Quota) {
+    let mut quotas = QUOTAS.lock();
+    if let Some((_, taken)) = quotas.iter_mut().find(|(q, _)| core::ptr::eq(*q, quota)) {
+        *taken = false;
+    }
+}
+
+/// Changes what a file system may hold, in pages.
+///
+/// # Errors
+/// It holds more now.
+pub fn resize(quota: &'static Quota, limit: u64) -> Result<()> {
+    let _serial = QUOTAS.lock();
+    quota.resize(limit).map_err(|_| FsError::Invalid)
+}
+
+/// The pages that the value of `size=` stands for: bytes with a suffix, or a part of memory in per cent. None if it is
+/// neither; zero is no limit.
+pub fn parse_size(value: &[u8]) -> Option<u64> {
+    let value = core::str::from_utf8(value).ok()?;
+    if let Some(percent) = value.strip_suffix('%') {
+        let percent: u64 = percent.parse().ok()?;
+        let pages = mm::vm().alloc.total_pages() as u64;
+        return Some(pages.checked_mul(percent)? / 100);
+    }
+    Some(parse_number(value)?.div_ceil(PAGE_SIZE as u64))
+}
+
+/// A number with a suffix for a power of 1024, as options of mount(2) have it.
+pub fn parse_number(value: &str) -> Option<u64> {
+    let power = value.bytes().last().and_then(|last| {
+        b"kmgtpe"
+            .iter()
+            .position(|&s| s == last.to_ascii_lowercase())
+    });
+    let digits = &value[..value.len() - usize::from(power.is_some())];
+    let shift = power.map_or(0, |power| 10 * (power as u32 + 1));
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
