@@ -4,6 +4,7 @@
 //! immutable once published; a change builds a new one ([`super::process::Process::set_cred`]).
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 /// User and group identities, as credentials(7) names them.
 #[derive(Clone, Debug)]
@@ -25,7 +26,7 @@ pub struct Cred {
     /// Group for file access.
     pub fsgid: u32,
     /// Supplementary groups, sorted.
-    pub groups: Option<Arc<[u32]>>,
+    pub groups: Option<Arc<Vec<u32>>>,
 }
 
 /// A change that the caller may not make.
@@ -58,7 +59,7 @@ impl Cred {
 
     /// The supplementary groups.
     pub fn groups(&self) -> &[u32] {
-        self.groups.as_deref().unwrap_or(&[])
+        self.groups.as_ref().map_or(&[], |groups| &groups[..])
     }
 
     /// kill(2): whether these credentials may signal a process with `target`.

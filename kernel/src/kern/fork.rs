@@ -101,6 +101,7 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
     if mm::is_condemned(me.process().kin()) {
         return Err(ForkError::Again);
     }
+    check_nproc(me.process())?;
     mm::admit_process().map_err(|_| ForkError::NoMemory)?;
     let id = Id::alloc().ok_or(ForkError::Again)?;
     let process = if has(raw::CLONE_THREAD) {
@@ -168,7 +169,6 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
     let has = |f: u32| args.flags & u64::from(f) != 0;
     let me = current();
     let p = me.process();
-    check_nproc(p)?;
     let space = match p.user_space() {
         None => None,
         Some(space) if has(raw::CLONE_VM) => Some(space),
@@ -218,7 +218,7 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
         comm: me.comm(),
         personality: p.personality.load(Ordering::Relaxed),
         kin: p.kin(),
-        oom_adj: p.oom_adj(),
+        oom_adj: (p.oom_adj(), p.oom_adj_min()),
     }))
 }
 

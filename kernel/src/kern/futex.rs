@@ -40,6 +40,8 @@ pub enum FutexError {
     Timeout,
     /// A signal came.
     Signal,
+    /// No memory for the list of waiters.
+    NoMemory,
 }
 
 impl From<UserFault> for FutexError {
@@ -164,7 +166,9 @@ fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> 
         if b.waiters.len() == b.waiters.capacity() {
             let want = (b.waiters.len() * 2).max(4);
             drop(b);
-            grow(bucket_index(&w.key), want);
+            if !grow(bucket_index(&w.key), want) {
+                return Step::Done(Err(FutexError::NoMemory));
+            }
             continue;
         }
         match user::load_u32(w.addr) {
@@ -225,15 +229,19 @@ fn unlist(_key: &Key) -> bool {
     }
 }
 
-/// Makes room in a bucket, outside its lock.
-fn grow(i: usize, want: usize) {
-    let mut bigger = Vec::with_capacity(want);
+/// Makes room in a bucket, outside its lock; false if there is no memory for it.
+fn grow(i: usize, want: usize) -> bool {
+    let mut bigger = Vec::new();
+    if bigger.try_reserve_exact(want).is_err() {
+        return false;
+    }
     let mut b = bucket(i).lock();
     if b.waiters.capacity() < want {
         bigger.append(&mut b.waiters);
         core::mem::swap(&mut b.waiters, &mut bigger);
     }
     drop(b);
+    true
 }
 
 /// FUTEX_WAKE and FUTEX_WAKE_BITSET: wakes up to `count` waiters; returns how many.
@@ -283,7 +291,9 @@ pub fn requeue(
         let waiting = bucket(i).lock().waiters.len();
         let there = bucket(j).lock().waiters.len();
         // Not before: `grow` takes the lock itself.
-        grow(j, there + waiting);
+        if !grow(j, there + waiting) {
+            return Err(FutexError::NoMemory);
+        }
         let pin = ksync::pin();
         // Lower index first; the second of the same class is nested on purpose.
         let (mut first, mut second) = (bucket(i.min(j)).lock(), None);

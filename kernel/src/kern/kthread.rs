@@ -38,7 +38,7 @@ fn bare_process(id: Id) -> Arc<Process> {
         comm: comm_from(b"kernel"),
         personality: 0,
         kin: 0,
-        oom_adj: 0,
+        oom_adj: (0, 0),
     })
 }
 
@@ -131,7 +131,7 @@ pub(super) fn make_init(
         comm: comm_from(b"init"),
         personality: 0,
         kin: 0,
-        oom_adj: 0,
+        oom_adj: (0, 0),
     });
     let machine = context::ThreadState::new(sched::thread_start, true).map_err(|_| NoThread)?;
     let t = Thread::new(thread::Birth {

@@ -68,6 +68,9 @@ pub enum ParkError {
     Signal,
 }
 
+/// How long a thread sleeps that a queue had no room for, in nanoseconds.
+const NAP_NS: u64 = 5_000_000;
+
 /// Runs `step` until it is done, sleeping in between.
 ///
 /// The step must call [`Waiter::listen`] before it tests its condition, may sleep itself (on a
@@ -90,6 +93,9 @@ pub fn park<S, R>(
         }
         if !me.round.goes_on(round) {
             // The step slept in rounds of its own, for memory: its registrations are void.
+            continue;
+        }
+        if waiter.unheard() && !sleep.nap() {
             continue;
         }
         if let Some(error) = sleep.wait() {
@@ -172,6 +178,14 @@ impl Sleep {
             }
             sched::block();
         }
+    }
+
+    /// Sleeps for a short while; whether there is a reason to give up.
+    fn nap(&mut self) -> bool {
+        if self.over().is_none() {
+            let _ = sleep_until(Deadline::after(NAP_NS), self.interruptible);
+        }
+        self.over().is_some()
     }
 
     fn finish(&mut self) {

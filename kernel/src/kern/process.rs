@@ -159,8 +159,9 @@ pub struct Process {
     pub(super) personality: AtomicU32,
     /// Its family: those who were forked from one execve and have called none since. Atomic; written by execve.
     kin: AtomicU64,
-    /// /proc/PID/oom_score_adj.  Atomic.
+    /// /proc/PID/oom_score_adj, and the least that anybody but root may set.  Atomic.
     oom_adj: AtomicI32,
+    oom_adj_min: AtomicI32,
 
     /// ITIMER_REAL: the wheel's lock.
     pub(super) real_timer: TimerNode,
@@ -209,8 +210,8 @@ pub struct Birth {
     pub personality: u32,
     /// Its family, see [`Process::kin`].
     pub kin: u64,
-    /// /proc/PID/oom_score_adj.
-    pub oom_adj: i32,
+    /// /proc/PID/oom_score_adj, and the least that anybody but root may set.
+    pub oom_adj: (i32, i32),
 }
 
 impl Process {
@@ -255,7 +256,8 @@ impl Process {
             comm: Spin::new(b.comm),
             personality: AtomicU32::new(b.personality),
             kin: AtomicU64::new(b.kin),
-            oom_adj: AtomicI32::new(b.oom_adj),
+            oom_adj: AtomicI32::new(b.oom_adj.0),
+            oom_adj_min: AtomicI32::new(b.oom_adj.1),
             real_timer: TimerNode::new(),
             real_interval: AtomicU64::new(0),
             vfork_done: super::fork::VforkGate::new(),
@@ -544,9 +546,17 @@ impl Process {
         self.oom_adj.load(Ordering::Relaxed)
     }
 
-    /// Sets [`oom_adj`](Process::oom_adj).
-    pub fn set_oom_adj(&self, adj: i32) {
+    /// The least [`oom_adj`](Process::oom_adj) that anybody but root may set.
+    pub fn oom_adj_min(&self) -> i32 {
+        self.oom_adj_min.load(Ordering::Relaxed)
+    }
+
+    /// Sets [`oom_adj`](Process::oom_adj), for good if root says so.
+    pub fn set_oom_adj(&self, adj: i32, privileged: bool) {
         self.oom_adj.store(adj, Ordering::Relaxed);
+        if privileged {
+            self.oom_adj_min.store(adj, Ordering::Relaxed);
+        }
     }
 
     /// Whether it ends: nothing of it will run in user mode again.

@@ -141,14 +141,18 @@ impl WaitQueue {
         }
     }
 
-    fn add(&self, r: Registration) {
+    /// Lists a registration; false if there is no memory for that.
+    fn add(&self, r: Registration) -> bool {
         let pin = ksync::pin();
         let mut list = self.list.lock();
         while !list.push(&pin, r) {
             // Grow outside the lock: the allocator must not be entered with interrupts off.
             let want = (list.len() * 2).max(4);
             drop(list);
-            let mut bigger = Box::new(VecDeque::with_capacity(want));
+            let mut bigger = Box::new(VecDeque::new());
+            if bigger.try_reserve_exact(want).is_err() {
+                return false;
+            }
             list = self.list.lock();
             if let Some(old) = &mut list.more {
                 if old.len() >= bigger.capacity() {
@@ -163,6 +167,7 @@ impl WaitQueue {
             drop(old);
             list = self.list.lock();
         }
+        true
     }
 
     /// Wakes the thread that has waited longest and has not been told yet by another queue.
@@ -213,13 +218,21 @@ impl WaitQueue {
 /// May listen to any number of queues; every registration ends with the round.
 pub struct Waiter {
     me: Registration,
+    /// Some queue had no room for it: nobody may wake the thread, so it is to look again by itself.
+    unheard: bool,
 }
 
 impl Waiter {
     pub(super) fn new(tid: u32, round: u32) -> Self {
         Waiter {
             me: Registration { tid, round },
+            unheard: false,
         }
+    }
+
+    /// Whether a queue that was to be listened to had no memory for that.
+    pub(super) fn unheard(&self) -> bool {
+        self.unheard
     }
 
     /// What a list that is not a wait queue keeps to wake this thread.
@@ -228,8 +241,9 @@ impl Waiter {
     }
 
     /// Asks to be woken by `queue`.  To be called before the condition is tested.
-    /// Takes the queue's lock; may allocate.
+    /// Takes the queue's lock; may allocate, and does without where there is no memory: the step is then run again
+    /// after a short while.
     pub fn listen(&mut self, queue: &WaitQueue) {
-        queue.add(self.me);
+        self.unheard |= !queue.add(self.me);
     }
 }

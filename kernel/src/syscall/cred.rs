@@ -133,7 +133,7 @@ fn setgroups(a: &mut Args) -> Result<u64, Errno> {
         groups.push(UserPtr::<u32>::new(a.get(1)).add(i).read()?);
     }
     groups.sort_unstable();
-    cred.groups = (n > 0).then(|| Arc::from(groups));
+    cred.groups = (n > 0).then(|| Arc::new(groups));
     me.set_cred(cred);
     Ok(0)
 }

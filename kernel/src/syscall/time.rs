@@ -318,6 +318,7 @@ impl From<futex::FutexError> for Errno {
             Changed => Errno::EAGAIN,
             Timeout => Errno::ETIMEDOUT,
             Signal => Errno::ERESTARTSYS,
+            NoMemory => Errno::ENOMEM,
         }
     }
 }

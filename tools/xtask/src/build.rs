@@ -20,6 +20,7 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("memhog", "usr/bin/memhog"),
     ("systat", "usr/bin/systat"),
     ("counters", "usr/bin/counters"),
+    ("exhaust", "usr/bin/exhaust"),
     ("pipes", "usr/bin/pipes"),
     ("forkbomb", "usr/bin/forkbomb"),
     ("tiny-true", "usr/bin/tiny-true"),

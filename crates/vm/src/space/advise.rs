@@ -184,7 +184,7 @@ impl Space {
         end: u64,
         advice: Advice,
     ) -> Result<(), VmError> {
-        let entries = map.overlapping(start, end);
+        let entries = map.overlapping(vm, start, end)?;
         let unfit = |entry: &Arc<MapEntry>| {
             entry.flags().contains(EntryFlags::LOCKED)
                 || entry.flags().contains(EntryFlags::DEVICE)
@@ -260,7 +260,7 @@ impl Space {
         start: u64,
         end: u64,
     ) -> Result<(), VmError> {
-        let edit = map.cut(start, end, |entry, args| {
+        let edit = map.cut(vm, (start, end), |entry, args| {
             let pin = ksync::pin();
             let file = entry.chain(&pin).and_then(Chain::terminal_file).cloned();
             let needs_copy = file.is_some() && !entry.is_shared();
@@ -283,7 +283,7 @@ impl Space {
         start: u64,
         end: u64,
     ) -> Result<(), VmError> {
-        for entry in map.overlapping(start, end) {
+        for entry in map.overlapping(vm, start, end)? {
             if !entry.is_shared() || !entry.prot().contains(Prot::WRITE) {
                 return Err(VmError::Denied);
             }

@@ -61,6 +61,16 @@ pub(super) struct Edit {
     new: Vec<Arc<MapEntry>>,
 }
 
+/// Entries that may be copied without a look at how much memory there is.
+const FEW: usize = 64;
+/// Bytes that a copy of an entry takes at most, with its node and its layers, in nearly all cases.
+const ENTRY_BYTES: usize = 1024;
+
+/// Whether there is memory for a copy of `entries` entries: an allocation in the middle of a change cannot be refused.
+pub(super) fn affordable<M: Machine>(vm: &Vm<M>, entries: usize) -> bool {
+    entries <= FEW || vm.alloc.spare_pages() > (entries * ENTRY_BYTES) >> PAGE_SHIFT
+}
+
 impl<'s> Locked<'s> {
     pub(super) fn new(space: &'s Space, state: MutexGuard<'s, MapState, MapLock>) -> Locked<'s> {
         Locked { space, state }
@@ -134,13 +144,41 @@ impl<'s> Locked<'s> {
     }
 
     /// The entries that overlap a range.
-    pub(super) fn overlapping(&self, start: u64, end: u64) -> Vec<Arc<MapEntry>> {
+    ///
+    /// # Errors
+    /// `NoMemory`: there are many, and memory is too short for the list or for a change of all of them.
+    pub(super) fn overlapping<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        start: u64,
+        end: u64,
+    ) -> Result<Vec<Arc<MapEntry>>, VmError> {
         let mut found = Vec::new();
+        let mut room = true;
         self.state.tree.for_overlapping(start, end, &mut |entry| {
-            found.push(entry.clone());
-            true
+            room = found.try_reserve(1).is_ok();
+            if room {
+                found.push(entry.clone());
+            }
+            room
         });
-        found
+        if room && affordable(vm, found.len()) {
+            Ok(found)
+        } else {
+            Err(VmError::NoMemory)
+        }
+    }
+
+    /// Whether there may be another entry.
+    ///
+    /// # Errors
+    /// `NoMemory`: there are as many as there may be.
+    pub(super) fn admit_entry(&self) -> Result<(), VmError> {
+        if self.state.tree.len() < MAX_ENTRIES {
+            Ok(())
+        } else {
+            Err(VmError::NoMemory)
+        }
     }
 
     /// Whether every address of a range is mapped.
@@ -172,17 +210,21 @@ impl<'s> Locked<'s> {
 
     /// Prepares to replace `start..end`: what lies outside stays as it is, clipped; for each part inside `middle` says what
     /// becomes of it.
-    pub(super) fn cut(
+    pub(super) fn cut<M: Machine>(
         &self,
-        start: u64,
-        end: u64,
+        vm: &Vm<M>,
+        (start, end): (u64, u64),
         mut middle: impl FnMut(&Arc<MapEntry>, EntryArgs) -> Option<Arc<MapEntry>>,
     ) -> Result<Edit, VmError> {
-        let old = self.overlapping(start, end);
+        let old = self.overlapping(vm, start, end)?;
         let mut new = Vec::new();
-        if self.state.tree.len() + 2 > MAX_ENTRIES {
+        let clipped = usize::from(old.first().is_some_and(|entry| entry.start() < start))
+            + usize::from(old.last().is_some_and(|entry| entry.end() > end));
+        if clipped > 0 && self.state.tree.len() + clipped > MAX_ENTRIES {
             return Err(VmError::NoMemory);
         }
+        new.try_reserve(old.len() + clipped)
+            .map_err(|_| VmError::NoMemory)?;
         for entry in &old {
             let args = entry.args();
             if args.start < start {
@@ -273,7 +315,7 @@ impl<'s> Locked<'s> {
         start: u64,
         end: u64,
     ) -> Result<(), VmError> {
-        let edit = self.cut(start, end, |_, _| None)?;
+        let edit = self.cut(vm, (start, end), |_, _| None)?;
         if edit.old.is_empty() {
             return Ok(());
         }
@@ -427,7 +469,7 @@ impl Space {
         change: impl Fn(EntryArgs) -> EntryArgs,
     ) -> Result<Prot, VmError> {
         let mut kept = Prot::ALL;
-        let edit = map.cut(start, end, |entry, args| {
+        let edit = map.cut(vm, (start, end), |entry, args| {
             let new = change(args);
             kept = kept & new.prot;
             Some(entry.part(new))

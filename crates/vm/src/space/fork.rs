@@ -11,6 +11,7 @@ use rust_alloc::sync::Arc;
 use rust_alloc::vec::Vec;
 use smallvec::SmallVec;
 
+use super::edit::affordable;
 use super::{Space, VmError};
 use crate::backing::{Backing, Chain, Layers};
 use crate::map::{EntryFlags, MapEntry};
@@ -62,6 +63,9 @@ impl Space {
     /// `NoMemory`; the parent is as before, but for copies-on-write it may make in vain.
     pub fn fork<M: Machine>(&self, vm: &Vm<M>) -> Result<Arc<Space>, VmError> {
         let map = self.lock();
+        if !affordable(vm, map.tree().len()) {
+            return Err(VmError::NoMemory);
+        }
         let child = Arc::new(Space::empty(map.empty_like()));
         child.set_stack_limit(self.stack_limit());
         let mut entries = Vec::new();

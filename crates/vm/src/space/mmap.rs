@@ -104,6 +104,7 @@ impl Space {
             if map.is_closed() {
                 return Err(VmError::Invalid);
             }
+            map.admit_entry()?;
             let at = place(&map, args, len)?;
             if args.place.fixed && !args.place.noreplace {
                 map.unmap(vm, at, at + len)?;
@@ -136,7 +137,8 @@ impl Space {
         if map.is_closed() {
             return Err(VmError::Invalid);
         }
-        let mut new = Vec::with_capacity(all.len());
+        let mut new = Vec::new();
+        new.try_reserve(all.len()).map_err(|_| VmError::NoMemory)?;
         let mut above = map.low();
         for args in all {
             let len = round_up(args.len)

@@ -162,11 +162,15 @@ impl Space {
         at: u64,
         new_len: u64,
     ) -> Result<u64, VmError> {
+        map.admit_entry()?;
         let moved = old_len.min(new_len);
         let (start, end) = (args.old, args.old + moved);
         let distance = at.wrapping_sub(start);
+        let old = map.overlapping(vm, start, end)?;
         let mut new = Vec::new();
-        for entry in map.overlapping(start, end) {
+        new.try_reserve_exact(old.len())
+            .map_err(|_| VmError::NoMemory)?;
+        for entry in old {
             match self.moved_entry(&entry, start, end, distance) {
                 Ok(copy) => new.push(copy),
                 Err(why) => {

@@ -20,7 +20,8 @@ pub fn adj(p: &Process, out: &mut Text) -> Result<()> {
     Ok(())
 }
 
-/// Anybody may make a process of its own a likelier victim; a less likely one only root.
+/// Anybody may make a process of its own a likelier victim, and take that back; a less likely one than root had it, only
+/// root.
 pub fn set_adj(p: &Process, data: &[u8]) -> Result<()> {
     let adj = core::str::from_utf8(data)
         .ok()
@@ -28,9 +29,10 @@ pub fn set_adj(p: &Process, data: &[u8]) -> Result<()> {
         .filter(|adj| (-1000..=1000).contains(adj))
         .ok_or(FsError::Invalid)?;
     may_look(p)?;
-    if adj < p.oom_adj() && !current().process().cred().privileged() {
+    let privileged = current().process().cred().privileged();
+    if adj < p.oom_adj_min() && !privileged {
         return Err(FsError::Access);
     }
-    p.set_oom_adj(adj);
+    p.set_oom_adj(adj, privileged);
     Ok(())
 }

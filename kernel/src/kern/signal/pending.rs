@@ -42,7 +42,7 @@ impl Pending {
         self.bits.load(Ordering::SeqCst)
     }
 
-    /// Makes room for one more entry, so that a `post` in an atomic context can keep it.
+    /// Makes room for one more entry, so that a `post` in an atomic context can keep it, if there is memory.
     /// Allocates.
     pub(super) fn reserve(&self) {
         let queue = self.queue.lock();
@@ -51,7 +51,10 @@ impl Pending {
         }
         let want = (queue.capacity() * 2).max(2);
         drop(queue);
-        let mut bigger = VecDeque::with_capacity(want);
+        let mut bigger = VecDeque::new();
+        if bigger.try_reserve_exact(want).is_err() {
+            return;
+        }
         let mut queue = self.queue.lock();
         if queue.capacity() < want {
             bigger.extend(queue.drain(..));

@@ -340,6 +340,25 @@ tests! { "process";
         fails!(sc!(SYS_getrandom, bytes.as_mut_ptr(), 64, 0x80), EINVAL);
         fails!(sc!(SYS_getrandom, 8, 64, 0), EFAULT);
     }
+    oom_score_adj_is_inherited_and_bounded {
+        let file = "/proc/self/oom_score_adj";
+        let now = || std::fs::read_to_string(file).unwrap_or_default();
+        let set = |adj: &str| std::fs::write(file, adj).map_err(|e| e.raw_os_error().unwrap_or(0));
+        ok!(set("500"));
+        is!(now(), "500\n");
+        is!(in_child(|| i32::from(now() != "500\n"))?, 0);
+        let score: u64 = std::fs::read_to_string("/proc/self/oom_score").unwrap_or_default().trim().parse().unwrap_or(0);
+        holds!(score >= 300);
+        fails!(set("1001"), EINVAL);
+        fails!(set("x"), EINVAL);
+        let as_nobody = in_child(|| {
+            let fd = sys::open(file, libc::O_WRONLY, 0).unwrap_or(-1);
+            let _ = sc!(SYS_setresuid, 65534, 65534, 65534);
+            i32::from(sys::write(fd, b"-1") != Err(libc::EACCES))
+        })?;
+        is!(as_nobody, 0);
+        ok!(set("0"));
+    }
     unknown_call { fails!(user::sys::call(999, &[]), ENOSYS); fails!(user::sys::call(-1, &[]), ENOSYS); }
     sockets_refuse_politely {
         if let Ok(fd) = sc!(SYS_socket, libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) {
