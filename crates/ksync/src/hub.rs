@@ -5,9 +5,12 @@
 //! writes nothing else that CPUs share: the hub's one count, `live`, holds a unit per base reference
 //! and one per *non-empty shard*, so only a shard's first and last member touch it.
 //!
-//! A hub starts with one inline shard and grows one per CPU when that one is contended. A scan visits
-//! every member that was attached before it began and is not detached: shards are never merged, a
-//! member never moves, and [`Member::replace`] exchanges members in one hold of their lock.
+//! A hub starts with one inline shard and grows one per CPU when that one is contended: found locked, or last used by
+//! another CPU. A scan visits
+//! every member that was attached before it began and is not detached: shards are never merged, and
+//! [`Member::replace`] exchanges members in one hold of their lock. A member moves at most once, from the inline shard to
+//! that of a CPU that attaches another one in its name, so that the CPU's shard is not filled and emptied, and `live`
+//! written, each time: scans visit the inline shard first, so they meet the member in one of the two places.
 //!
 //! When the last reference goes, [`HubValue::last`] runs at once, in the context of who dropped it,
 //! with no lock of the hub held. The memory of hubs and members, and their drop, wait for a grace
@@ -46,7 +49,7 @@ lock_class!(
     rank = 90
 );
 
-/// Contended acquisitions of the inline shard after which a hub grows.
+/// Contended acquisitions of the inline shard, and attachments by another CPU than the last, after which a hub grows.
 const GROW_AFTER: u32 = 16;
 
 /// The value of a hub.
@@ -76,14 +79,18 @@ struct Node<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
     prev: Cell<*const Node<T, M, C>>,
     /// Const once attached.
     hub: NonNull<Inner<T, M, C>>,
-    shard: NonNull<Shard<T, M, C>>,
+    /// Where it is linked. Written under the locks of both shards.
+    shard: AtomicPtr<Shard<T, M, C>>,
     value: M,
 }
 
 struct Shard<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
     lock: RawSpin,
-    /// Times the lock was found held. Atomic, approximate.
+    /// Times the lock was found held, or a member was attached by another CPU than the one before. Atomic,
+    /// approximate.
     contended: AtomicU32,
+    /// The CPU that attached last; of the inline shard. Atomic, approximate.
+    last_cpu: AtomicU32,
     /// Written under `lock`, may be read without.
     head: AtomicPtr<Node<T, M, C>>,
     class: PhantomData<C>,
@@ -91,14 +98,21 @@ struct Shard<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
 
 #[repr(C)]
 struct Inner<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
-    link: Link,
-    /// Base references plus non-empty shards. Atomic.
-    live: AtomicUsize,
+    written: Written<T, M, C>,
     epoch: EpochHandle,
-    inline: Shard<T, M, C>,
     /// Set once, when the hub grows.
     grown: EpochPtr<PerCpu<Shard<T, M, C>>>,
     value: T,
+}
+
+/// What attaching and detaching write, on a line apart from what everybody reads.
+#[repr(C, align(64))]
+struct Written<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
+    /// First, so that the block can be retired by it.
+    link: Link,
+    /// Base references plus non-empty shards. Atomic.
+    live: AtomicUsize,
+    inline: Shard<T, M, C>,
 }
 
 // SAFETY: nodes are linked and unlinked under the shard's lock; `M` is shared and dropped anywhere.
@@ -111,6 +125,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
         Self {
             lock: RawSpin::new(),
             contended: AtomicU32::new(0),
+            last_cpu: AtomicU32::new(0),
             head: AtomicPtr::new(ptr::null_mut()),
             class: PhantomData,
         }
@@ -121,6 +136,17 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
             self.contended.fetch_add(1, Relaxed);
         }
         self.lock.lock::<C>()
+    }
+
+    /// Notes that `cpu` has attached a member; returns how contended the shard has been.
+    fn used_by(&self, cpu: usize) -> u32 {
+        let contended = self.contended.load(Relaxed);
+        if self.last_cpu.load(Relaxed) == cpu as u32 {
+            return contended;
+        }
+        self.last_cpu.store(cpu as u32, Relaxed);
+        self.contended.store(contended + 1, Relaxed);
+        contended + 1
     }
 
     fn head(&self) -> Option<&Node<T, M, C>> {
@@ -146,12 +172,18 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
 
     /// Unlinks `node`; the lock is held. Returns whether the shard is empty now.
     fn unlink(&self, node: &Node<T, M, C>) -> bool {
-        let (prev, next) = (node.prev.get(), node.next.get());
+        self.close(node.prev.get(), node.next.get())
+    }
+
+    /// Links two neighbours, or ends of the list, past who was between them; the lock is held. Returns whether the shard
+    /// is empty now.
+    fn close(&self, prev: *const Node<T, M, C>, next: *const Node<T, M, C>) -> bool {
         // SAFETY: neighbours on the list are alive while the lock is held.
         unsafe {
             match prev.as_ref() {
                 Some(prev) => prev.next.set(next),
-                None => self.head.store(next.cast_mut(), Relaxed),
+                // Release: a scan that sees the shard empty sees where its last member has moved.
+                None => self.head.store(next.cast_mut(), Release),
             }
             if let Some(next) = next.as_ref() {
                 next.prev.set(prev);
@@ -161,7 +193,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
     }
 
     fn scan<B>(&self, visit: &mut impl FnMut(&M) -> ControlFlow<B>) -> ControlFlow<B> {
-        if self.head.load(Relaxed).is_null() {
+        if self.head.load(Acquire).is_null() {
             return ControlFlow::Continue(());
         }
         let _guard = self.lock();
@@ -182,17 +214,9 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Inner<T, M, C> {
         drop(unsafe { Box::from_raw(link.cast::<Self>()) });
     }
 
-    /// The shard that a new member of this CPU goes to.
-    fn choose<'p>(&'p self, pin: &'p CpuPin) -> &'p Shard<T, M, C> {
-        match self.grown.load(pin) {
-            Some(shards) => shards.get(pin),
-            None => &self.inline,
-        }
-    }
-
     fn shards<'p>(&'p self, pin: &'p CpuPin) -> impl Iterator<Item = &'p Shard<T, M, C>> {
         let grown = self.grown.load(pin).into_iter().flat_map(PerCpu::iter);
-        core::iter::once(&self.inline).chain(grown)
+        core::iter::once(&self.written.inline).chain(grown)
     }
 
     fn grow(&self, pin: &CpuPin) -> Result<(), AttachError> {
@@ -208,7 +232,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Inner<T, M, C> {
     }
 
     fn scan<B>(&self, mut visit: impl FnMut(&M) -> ControlFlow<B>) -> ControlFlow<B> {
-        self.inline.scan(&mut visit)?;
+        self.written.inline.scan(&mut visit)?;
         let pin = pin();
         self.shards(&pin)
             .skip(1)
@@ -222,7 +246,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Inner<T, M, C> {
     unsafe fn put(hub: NonNull<Self>) {
         // SAFETY: alive by the caller's unit.
         let inner = unsafe { hub.as_ref() };
-        if inner.live.fetch_sub(1, Release) != 1 {
+        if inner.written.live.fetch_sub(1, Release) != 1 {
             return;
         }
         fence(Acquire);
@@ -247,7 +271,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Node<T, M, C> {
             next: Cell::new(ptr::null()),
             prev: Cell::new(ptr::null()),
             hub,
-            shard: NonNull::dangling(),
+            shard: AtomicPtr::new(ptr::null_mut()),
             value,
         });
         match node {
@@ -256,14 +280,18 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Node<T, M, C> {
         }
     }
 
+    fn belong_to(&self, shard: &Shard<T, M, C>) {
+        self.shard.store(ptr::from_ref(shard).cast_mut(), Release);
+    }
+
     /// Links a new node into `shard`, whose hub the caller keeps alive.
-    fn attach(mut node: NonNull<Self>, hub: &Inner<T, M, C>, shard: &Shard<T, M, C>) {
+    fn attach(node: NonNull<Self>, hub: &Inner<T, M, C>, shard: &Shard<T, M, C>) {
         // SAFETY: not linked yet: the caller's alone.
-        unsafe { node.as_mut().shard = NonNull::from(shard) };
+        unsafe { node.as_ref().belong_to(shard) };
         let _guard = shard.lock();
         if shard.head().is_none() {
             // Relaxed: the caller's own reference keeps the count from zero.
-            hub.live.fetch_add(1, Relaxed);
+            hub.written.live.fetch_add(1, Relaxed);
         }
         shard.link(node);
     }
@@ -285,10 +313,12 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> HubRef<T, M, C> {
     /// short.
     pub fn new(epoch: &Epoch, value: T) -> Result<Self, T> {
         let inner = try_box(Inner {
-            link: Link::new(Inner::<T, M, C>::free),
-            live: AtomicUsize::new(1),
+            written: Written {
+                link: Link::new(Inner::<T, M, C>::free),
+                live: AtomicUsize::new(1),
+                inline: Shard::new(),
+            },
             epoch: epoch.handle(),
-            inline: Shard::new(),
             grown: EpochPtr::new(None),
             value,
         });
@@ -327,7 +357,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> HubRef<T, M, C> {
 
     /// Whether this is the only reference, base or member. Exact if so: nobody else can make one.
     pub fn is_only(&self) -> bool {
-        self.inner().live.load(Acquire) == 1
+        self.inner().written.live.load(Acquire) == 1
     }
 
     /// The value for the rest of the section, even if this reference goes meanwhile.
@@ -371,7 +401,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Deref for HubRef<T, M,
 impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Clone for HubRef<T, M, C> {
     fn clone(&self) -> Self {
         // Relaxed: `self` keeps the count from zero.
-        self.inner().live.fetch_add(1, Relaxed);
+        self.inner().written.live.fetch_add(1, Relaxed);
         Self { inner: self.inner }
     }
 }
@@ -392,10 +422,15 @@ fn attach_chosen<T: HubValue, M: Send + Sync + 'static, C: LockClass>(
     // SAFETY: alive by the caller's reference.
     let inner = unsafe { hub.as_ref() };
     let pin = pin();
-    Node::attach(node, inner, inner.choose(&pin));
-    if inner.grown.is_none() && inner.inline.contended.load(Relaxed) >= GROW_AFTER {
-        // Without memory it stays as it is.
-        let _ = inner.grow(&pin);
+    match inner.grown.load(&pin) {
+        Some(shards) => Node::attach(node, inner, shards.get(&pin)),
+        None => {
+            Node::attach(node, inner, &inner.written.inline);
+            if inner.written.inline.used_by(pin.cpu()) >= GROW_AFTER {
+                // Without memory it stays as it is.
+                let _ = inner.grow(&pin);
+            }
+        }
     }
     Ok(Member { node })
 }
@@ -436,8 +471,8 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
     }
 
     fn shard(&self) -> &Shard<T, M, C> {
-        // SAFETY: part of the hub.
-        unsafe { self.node().shard.as_ref() }
+        // SAFETY: part of the hub, since it was attached.
+        unsafe { &*self.node().shard.load(Acquire) }
     }
 
     /// The hub's value.
@@ -462,7 +497,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
 
     /// A base reference to the hub.
     pub fn hub_ref(&self) -> HubRef<T, M, C> {
-        self.inner().live.fetch_add(1, Relaxed);
+        self.inner().written.live.fetch_add(1, Relaxed);
         HubRef {
             inner: self.node().hub,
         }
@@ -485,9 +520,42 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
         Ok(Member { node })
     }
 
-    /// Attaches another member to the same hub, in a shard chosen anew.
+    /// Attaches another member to the same hub, in a shard chosen anew; this one may move there, too. The caller keeps
+    /// others from doing anything with this member but looking at it.
     pub fn attach_elsewhere(&self, value: M) -> Result<Self, AttachError> {
+        self.move_here(&pin());
         attach_chosen(self.node().hub, value)
+    }
+
+    /// Moves the member from the inline shard of a hub that has grown to this CPU's, if nobody holds that.
+    fn move_here(&self, pin: &CpuPin) {
+        let (inner, node) = (self.inner(), self.node());
+        let Some(shards) = inner.grown.load(pin) else {
+            return;
+        };
+        let (from, to) = (self.shard(), shards.get(pin));
+        if !ptr::eq(from, &inner.written.inline) {
+            return;
+        }
+        let emptied = {
+            let _from = from.lock();
+            // Two of one rank: no waiting for the second.
+            let Some(_to) = to.lock.try_lock::<C>() else {
+                return;
+            };
+            if to.head().is_none() {
+                inner.written.live.fetch_add(1, Relaxed);
+            }
+            let (prev, next) = (node.prev.get(), node.next.get());
+            // In at the new place first: who sees the old one empty finds it.
+            node.belong_to(to);
+            to.link(self.node);
+            from.close(prev, next)
+        };
+        if emptied {
+            // SAFETY: the inline shard's unit. The hub lives on by that of the other one, which this member keeps.
+            unsafe { Inner::put(node.hub) };
+        }
     }
 
     /// Puts members with the values `new` in this one's place, in one hold of the shard's lock: a scan
@@ -504,9 +572,9 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
         let shard = self.shard();
         {
             let _guard = shard.lock();
-            for mut node in nodes {
+            for node in nodes {
                 // SAFETY: not linked yet: this thread's alone.
-                unsafe { node.as_mut().shard = NonNull::from(shard) };
+                unsafe { node.as_ref().belong_to(shard) };
                 shard.link(node);
             }
             if N > 0 {
@@ -527,14 +595,28 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
         self.inner().scan(visit)
     }
 
+    /// Locks the shard that the member is in.
+    fn lock_shard(&self) -> RawSpinGuard<'_, C> {
+        loop {
+            let shard = self.shard();
+            let guard = shard.lock();
+            if ptr::eq(shard, self.shard()) {
+                return guard;
+            }
+        }
+    }
+
     /// Whether this member is the only reference to the hub. While it is, nobody else can make one:
     /// exact, as long as this thread does not either.
     pub fn is_sole(&self) -> bool {
-        let _guard = self.shard().lock();
-        let node = self.node();
+        // There is another unit, or was a moment ago: no reason to take the lock.
+        if self.inner().written.live.load(Relaxed) != 1 {
+            return false;
+        }
+        let (_guard, node) = (self.lock_shard(), self.node());
         let alone = node.prev.get().is_null() && node.next.get().is_null();
         // Acquire: whatever the others did with the hub is over and visible.
-        alone && self.inner().live.load(Acquire) == 1
+        alone && self.inner().written.live.load(Acquire) == 1
     }
 }
 

@@ -366,6 +366,32 @@ fn a_scan_never_misses_a_replaced_member() {
 }
 
 #[test]
+fn a_scan_meets_a_member_that_moves() {
+    model(3, || {
+        let epoch = Epoch::new(2);
+        let hub: HubRef<Value, usize> = HubRef::new(&epoch, Value::default()).ok().unwrap();
+        let a = hub.attach(1).unwrap();
+        hub.grow().unwrap();
+        let other = spawn(1, move || {
+            let b = a.attach_elsewhere(0).unwrap();
+            assert!(!a.is_sole());
+            std::mem::forget((a, b));
+        });
+        let mut sum = 0;
+        let ControlFlow::Continue(()) = hub.scan(|m| -> ControlFlow<()> {
+            sum += m;
+            ControlFlow::Continue(())
+        }) else {
+            unreachable!()
+        };
+        assert_eq!(sum, 1);
+        other.join().unwrap();
+        // The members are left attached for good.
+        std::mem::forget(hub);
+    });
+}
+
+#[test]
 fn a_per_cpu_count_ends_once() {
     model(2, || {
         let (target, alive) = Target::new();

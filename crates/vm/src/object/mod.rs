@@ -421,7 +421,8 @@ impl Object {
 
     /// As `die`, in one go under the caller's pin: if the last two references ended at the same time.
     fn die_if_last<M: Machine>(&self, vm: &Vm<M>) {
-        if self.orphan.swap(false, SeqCst) {
+        // A load first: hardly ever, and the line is read by all who share the object.
+        if self.orphan.load(SeqCst) && self.orphan.swap(false, SeqCst) {
             // Pinned: whoever holds a page is pinned too, on another CPU, or about to be done.
             self.die(vm, ksync::relax);
         }
