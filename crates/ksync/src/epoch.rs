@@ -275,8 +275,15 @@ impl Batches {
 
 /// One CPU's part of an epoch.
 struct Slot {
-    /// The epoch last announced, or OFFLINE. Atomic; written by its CPU.
+    /// The epoch last announced, or OFFLINE. Atomic; written by its CPU, read by those that step the epoch: on a line
+    /// of its own.
     announced: AtomicU64,
+    retired: OwnLines,
+}
+
+/// The rest of a [`Slot`], which its CPU alone touches as a rule.
+#[repr(align(64))]
+struct OwnLines {
     /// Retired and not yet freed, in blocks and objects. Atomic.
     pending: AtomicUsize,
     lock: RawSpin,
@@ -318,9 +325,11 @@ impl Epoch {
     pub fn new(ncpus: usize) -> Self {
         let slots = PerCpu::new(ncpus, |_| Slot {
             announced: AtomicU64::new(OFFLINE + 1),
-            pending: AtomicUsize::new(0),
-            lock: RawSpin::new(),
-            batches: DataCell::new(Batches::new()),
+            retired: OwnLines {
+                pending: AtomicUsize::new(0),
+                lock: RawSpin::new(),
+                batches: DataCell::new(Batches::new()),
+            },
         });
         let global = AtomicU64::new(OFFLINE + 1);
         let shared = Shared {
@@ -432,7 +441,7 @@ impl Epoch {
         self.shared()
             .slots
             .iter()
-            .map(|s| s.pending.load(Relaxed))
+            .map(|s| s.retired.pending.load(Relaxed))
             .sum()
     }
 
@@ -572,12 +581,12 @@ impl Shared {
 
     fn reclaim(&self, cpu: usize) -> bool {
         let slot = self.slots.of(cpu);
-        if slot.pending.load(Relaxed) == 0 {
+        if slot.retired.pending.load(Relaxed) == 0 {
             return false;
         }
         self.try_advance();
         slot.free_ripe(self.global.load(Acquire));
-        slot.pending.load(Relaxed) != 0
+        slot.retired.pending.load(Relaxed) != 0
     }
 
     /// Steps the global epoch if every online CPU has announced it.
@@ -600,14 +609,14 @@ impl Shared {
 
 impl Slot {
     fn with<R>(&self, f: impl FnOnce(&mut Batches) -> R) -> R {
-        let _guard = self.lock.lock::<EpochLock>();
+        let _guard = self.retired.lock.lock::<EpochLock>();
         // SAFETY: the lock is held.
-        f(unsafe { &mut *self.batches.get() })
+        f(unsafe { &mut *self.retired.batches.get() })
     }
 
     /// Counts one more block or object, and now and then says that there are many.
     fn count_one(&self) {
-        let before = self.pending.fetch_add(1, Relaxed);
+        let before = self.retired.pending.fetch_add(1, Relaxed);
         if (before + 1).is_multiple_of(MANY) {
             platform::reclaim_soon();
         }
@@ -652,7 +661,7 @@ impl Slot {
             let (run, n) = unsafe { ((*link).run, block_count(link)) };
             // SAFETY: as above.
             unsafe { run(link) };
-            self.pending.fetch_sub(n, Relaxed);
+            self.retired.pending.fetch_sub(n, Relaxed);
         }
     }
 }

@@ -10,7 +10,6 @@ use core::cell::RefCell;
 use core::marker::PhantomData;
 use core::ops::Deref;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, Ordering};
 
 use ksync::{HeldLocks, Parker, Platform};
 
@@ -99,9 +98,7 @@ pub fn set_current(thread: &Thread) {
     percpu::set_current(core::ptr::from_ref(thread).cast_mut().cast());
 }
 
-/// Which CPUs are in an interrupt handler that takes locks.  Own CPU.
-static HANDLING: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
-/// Locks that such a handler holds, or the CPU before it has a thread; interrupts are off then, so the two never
+/// Locks that an interrupt handler holds, or the CPU before it has a thread; interrupts are off then, so the two never
 /// meet.  Own CPU.
 static CPU_HELD: [HeldLocks; MAX_CPUS] = [const { HeldLocks::new() }; MAX_CPUS];
 
@@ -110,22 +107,19 @@ static CPU_HELD: [HeldLocks; MAX_CPUS] = [const { HeldLocks::new() }; MAX_CPUS];
 /// Its locks are ordered among themselves.  Those that the interrupted thread holds do not count: a
 /// handler takes only locks that threads take with interrupts off, so none that it waits for is held
 /// below it.
-pub struct Handler {
-    cpu: usize,
-}
+pub struct Handler(());
 
 impl Handler {
     /// Called at the beginning, with interrupts off.
     pub fn begin() -> Self {
-        let cpu = cpu::id();
-        HANDLING[cpu].store(true, Ordering::Relaxed);
-        Handler { cpu }
+        percpu::set_handling(true);
+        Handler(())
     }
 }
 
 impl Drop for Handler {
     fn drop(&mut self) {
-        HANDLING[self.cpu].store(false, Ordering::Relaxed);
+        percpu::set_handling(false);
     }
 }
 
@@ -199,7 +193,7 @@ impl Platform for Machine {
 
     fn with_held(f: &mut dyn FnMut(&HeldLocks)) {
         let cpu = cpu::id();
-        if HANDLING[cpu].load(Ordering::Relaxed) {
+        if percpu::is_handling() {
             return f(&CPU_HELD[cpu]);
         }
         match try_current() {

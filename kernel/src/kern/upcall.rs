@@ -55,6 +55,7 @@ pub fn ap_main(cpu: usize) -> ! {
 /// Makes what runs on this CPU its idle thread.
 fn enter_scheduler() {
     let pin = ksync::pin();
+    arch::heap::use_own_objects(&pin);
     arch::cpu::set_announcer(&pin, super::epoch().announcer(pin.cpu()));
     let idle = kthread::idle_thread(pin.cpu());
     sched::first_switch(&pin, &idle);

@@ -12,7 +12,7 @@ use crate::arch::machine::KernelMachine;
 use crate::arch::{self, BootInfo, PAGE_SIZE};
 
 /// Boot memory for each CPU: per-CPU parts of allocator, heap, epoch and statistics.
-const BOOT_HEAP_PER_CPU: usize = 24 << 10;
+const BOOT_HEAP_PER_CPU: usize = 28 << 10;
 /// Boot memory besides.
 const BOOT_HEAP: usize = 128 << 10;
 

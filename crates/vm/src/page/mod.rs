@@ -60,7 +60,7 @@ pub struct Page {
     flags: AtomicU32,
     /// Wirings that keep the page resident.
     wire_count: AtomicU32,
-    /// Page queue the page is on. Changed under that queue's lock.
+    /// Page queue the page is on, changed under that queue's lock; the CPU that cut a slab.
     queue: AtomicU8,
     /// Free for the owner: size class of a slab, cache colour of a queued page.
     class: AtomicU8,

@@ -25,7 +25,7 @@ pub enum HeapFault {
     BadSlab(Pfn),
     /// A slab with free objects is on no list, or a full one is.
     BadList(Pfn),
-    /// A depot's totals differ from its slabs': domain, object size.
+    /// A depot's totals differ from its slabs': CPU, object size.
     BadDepot(usize, usize),
     /// A CPU holds an object that is marked free, or that is held twice.
     BadObject(usize),
@@ -93,8 +93,8 @@ impl Slab {
         machine: &M,
         frames: &PageAllocator,
     ) -> Result<HeapUsage, HeapFault> {
-        for domain in 0..machine.ndomains() {
-            self.check_domain(frames, domain)?;
+        for cpu in 0..machine.ncpus() {
+            self.check_depots(frames, cpu)?;
         }
         for class in Class::all() {
             self.check_caches(machine, frames, class)?;
@@ -102,18 +102,18 @@ impl Slab {
         Ok(self.usage())
     }
 
-    /// Compares a domain's depots with the frames' records.
-    fn check_domain(&self, frames: &PageAllocator, domain: usize) -> Result<(), HeapFault> {
+    /// Compares a CPU's depots with the frames' records.
+    fn check_depots(&self, frames: &PageAllocator, cpu: usize) -> Result<(), HeapFault> {
         let pages = frames.pages();
         let mut found = [Found::default(); CLASSES];
         for n in 0..pages.len() as u32 {
             let page = pages.get(Pfn(n));
-            if page.state() == State::Slab && page.domain() == domain {
+            if page.state() == State::Slab && usize::from(page.queue()) == cpu {
                 found[usize::from(page.class())].add(Pfn(n), page)?;
             }
         }
         for (class, mut found) in Class::all().zip(found) {
-            let depot = self.depot(domain, class).lock();
+            let depot = self.depot(cpu, class).lock();
             for slab in depot.with_free(pages) {
                 let page = pages.get(slab);
                 let full = page.wire_count() as usize >= class.objects(page.order());
@@ -123,7 +123,7 @@ impl Slab {
                 found.with_free -= 1;
             }
             if (found.pages, found.objects, found.with_free) != (depot.pages(), depot.in_use(), 0) {
-                return Err(HeapFault::BadDepot(domain, class.size()));
+                return Err(HeapFault::BadDepot(cpu, class.size()));
             }
         }
         Ok(())

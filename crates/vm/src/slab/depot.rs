@@ -1,4 +1,4 @@
-//! The slabs of one size class in one memory domain.
+//! The slabs of one size class that one CPU has cut.
 //!
 //! A slab is an aligned run of pages cut into objects. Which are in use stands in its first page's record, one bit each,
 //! not in the slab: objects carry no header, freed memory is not written, and an object freed twice is noticed. Its

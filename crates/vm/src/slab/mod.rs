@@ -4,11 +4,13 @@
 //! the calling CPU and the object; memory comes from the page allocator and returns to it, every page accounted for.
 //!
 //! Mechanism: sizes up to 3072 bytes are rounded up to one of 16 classes; each CPU keeps a few objects of each
-//! ([`Cache`]), exchanged in bursts with the [`depot`] of the class in a memory domain, which cuts them from slabs.
+//! ([`Cache`]), exchanged in bursts with its [`depot`] of the class, which cuts them from slabs. An object goes back to the
+//! depot that cut it, so that what one CPU takes and gives stays on its lines, however much of it there is.
 //! Larger sizes are runs of pages. Small requests may use the last reserve if their caller asks for it, so that the kernel's
 //! bounded allocations do not fail while anything else can be given up; large ones fail at the kernel's mark.
 //!
-//! Callable with preemption on or off, not from interrupt handlers.
+//! Callable with preemption on or off, not from interrupt handlers. A kernel whose CPUs keep a pointer to their
+//! [`Objects`] asks those first.
 
 mod check;
 mod class;
@@ -58,6 +60,34 @@ impl Deref for Ready {
     }
 }
 
+/// One CPU's ready objects, for that CPU alone.
+#[derive(Clone, Copy)]
+pub struct Objects<'a>(&'a [Ready; CLASSES]);
+
+impl Objects<'_> {
+    /// An object that this CPU has ready, undefined contents; if there is none, [`Slab::alloc`] may find one.
+    #[inline(always)]
+    pub fn alloc(self, _pin: &CpuPin, layout: Layout) -> Option<*mut u8> {
+        let class = Class::of(layout)?;
+        self.0[class.index()].pop()
+    }
+
+    /// Takes an object back if this CPU has room for it, under the conditions of [`Slab::dealloc`], which is to be
+    /// called otherwise. Returns whether it did.
+    #[inline(always)]
+    pub fn dealloc(self, _pin: &CpuPin, object: *mut u8, layout: Layout) -> bool {
+        let Some(class) = Class::of(layout) else {
+            return false;
+        };
+        let stack = &self.0[class.index()];
+        debug_assert!(
+            stack.iter().all(|held| held != object),
+            "heap object {object:?} freed twice"
+        );
+        stack.push(object, class.cached())
+    }
+}
+
 /// No objects. Made one by one in their place: all together are too much for a boot stack.
 fn no_objects() -> Box<[Ready; CLASSES]> {
     let stacks: Box<[Ready]> = (0..CLASSES).map(|_| Ready(Stack::new())).collect();
@@ -68,16 +98,16 @@ fn no_objects() -> Box<[Ready; CLASSES]> {
 
 /// The heap. See the module.
 pub struct Slab {
-    /// By domain, then by class.
+    /// By CPU, then by class.
     depots: Box<[Padded<Spin<Depot, DepotLock>>]>,
     cpus: PerCpu<Cache>,
 }
 
 impl Slab {
-    /// An empty heap. Allocates from the global heap, once: 16 KiB per CPU and 2 KiB per memory domain.
+    /// An empty heap. Allocates from the global heap, once: 18 KiB per CPU.
     pub fn new<M: Machine>(machine: &M) -> Slab {
         Slab {
-            depots: (0..machine.ndomains() * CLASSES)
+            depots: (0..machine.ncpus() * CLASSES)
                 .map(|_| Padded(Spin::new(Depot::new())))
                 .collect(),
             cpus: PerCpu::new(machine.ncpus(), |_| Cache {
@@ -88,12 +118,9 @@ impl Slab {
         }
     }
 
-    /// An object that this CPU has ready, undefined contents; if there is none, [`alloc`](Slab::alloc) may find one.
-    #[inline]
-    pub fn alloc_cached(&self, layout: Layout) -> Option<*mut u8> {
-        let pin = pin();
-        let class = Class::of(layout)?;
-        self.cpus.get(&pin).stacks[class.index()].pop()
+    /// What `cpu` has ready.
+    pub fn objects(&self, cpu: usize) -> Objects<'_> {
+        Objects(&self.cpus.of(cpu).stacks)
     }
 
     /// Memory for an object, undefined contents; null if there is none for these rights, of which
@@ -115,22 +142,6 @@ impl Slab {
         }
     }
 
-    /// Takes an object back if this CPU has room for it, under the conditions of [`dealloc`](Slab::dealloc), which is
-    /// to be called otherwise. Returns whether it did.
-    #[inline]
-    pub fn dealloc_cached(&self, object: *mut u8, layout: Layout) -> bool {
-        let pin = pin();
-        let Some(class) = Class::of(layout) else {
-            return false;
-        };
-        let stack = &self.cpus.get(&pin).stacks[class.index()];
-        debug_assert!(
-            stack.iter().all(|held| held != object),
-            "heap object {object:?} freed twice"
-        );
-        stack.push(object, class.cached())
-    }
-
     /// Takes memory back that [`alloc`](Slab::alloc) gave for the same layout. The caller uses it no longer.
     pub fn dealloc<M: Machine>(
         &self,
@@ -139,10 +150,10 @@ impl Slab {
         object: *mut u8,
         layout: Layout,
     ) {
-        if self.dealloc_cached(object, layout) {
+        let pin = pin();
+        if self.objects(pin.cpu()).dealloc(&pin, object, layout) {
             return;
         }
-        let pin = pin();
         match Class::of(layout) {
             Some(class) => self.dealloc_slow(machine, frames, &pin, class, object),
             None => self.free_large(machine, frames, &pin, object, layout),
@@ -197,8 +208,8 @@ impl Slab {
         }
     }
 
-    fn depot(&self, domain: usize, class: Class) -> &Spin<Depot, DepotLock> {
-        &self.depots[domain * CLASSES + class.index()]
+    fn depot(&self, cpu: usize, class: Class) -> &Spin<Depot, DepotLock> {
+        &self.depots[cpu * CLASSES + class.index()]
     }
 
     #[cold]
@@ -212,23 +223,23 @@ impl Slab {
     ) -> *mut u8 {
         let stack = &self.cpus.get(pin).stacks[class.index()];
         let wanted = class.burst();
-        let near = machine.domain_of(pin.cpu());
         let refill = |depot: &mut Depot| {
             depot.take(frames.pages(), class, wanted, |object| {
                 let pushed = stack.push(place(machine, class, object), class.cached());
                 debug_assert!(pushed);
             });
         };
-        refill(&mut self.depot(near, class).lock());
+        refill(&mut self.depot(pin.cpu(), class).lock());
         if stack.len() == 0 {
             if let Some(slab) = new_slab(frames, pin, class, rights) {
-                let mut depot = self.depot(frames.pages().get(slab).domain(), class).lock();
+                let mut depot = self.depot(pin.cpu(), class).lock();
                 depot.add(frames.pages(), slab);
                 refill(&mut depot);
             } else {
-                for &domain in machine.domains_by_distance(near) {
+                // Out of memory: what other CPUs have cut will do.
+                for cpu in 0..machine.ncpus() {
                     if stack.len() == 0 {
-                        refill(&mut self.depot(usize::from(domain), class).lock());
+                        refill(&mut self.depot(cpu, class).lock());
                     }
                 }
             }
@@ -267,10 +278,10 @@ impl Slab {
         let mut rest = objects;
         while let Some(&first) = rest.first() {
             let mut slab = find(machine, pages, class, first).slab;
-            let domain = pages.get(slab).domain();
+            let cpu = pages.get(slab).queue();
             let mut surplus = [Pfn::NONE; BURST];
             let mut surpluses = 0;
-            let mut depot = self.depot(domain, class).lock();
+            let mut depot = self.depot(usize::from(cpu), class).lock();
             loop {
                 // Neighbours in time are often neighbours in a slab: each slab is looked up once for a run of them.
                 let base = machine.frame(slab).as_ptr().addr();
@@ -290,7 +301,7 @@ impl Slab {
                 rest = &rest[taken..];
                 let Some(&next) = rest.first() else { break };
                 slab = find(machine, pages, class, next).slab;
-                if pages.get(slab).domain() != domain {
+                if pages.get(slab).queue() != cpu {
                     break;
                 }
             }
@@ -360,6 +371,7 @@ fn new_slab(frames: &PageAllocator, pin: &CpuPin, class: Class, rights: Rights) 
         let page = frames.pages().get(slab.add(n));
         page.init_flags(State::Slab, Flags::EMPTY);
         page.set_class(class.index() as u8);
+        page.set_queue(pin.cpu() as u8);
         page.set_order(order);
     }
     let head = frames.pages().get(slab);
@@ -369,6 +381,9 @@ fn new_slab(frames: &PageAllocator, pin: &CpuPin, class: Class, rights: Rights) 
 
 fn release_slab(frames: &PageAllocator, pin: &CpuPin, slab: Pfn) {
     let order = frames.pages().get(slab).order();
+    for n in 0..1 << order {
+        frames.pages().get(slab.add(n)).set_queue(0);
+    }
     frames.free_order(pin, slab, order);
 }
 

@@ -1,5 +1,8 @@
 //! The global allocator: a run of boot memory first, then the slab heap of the VM.
 //!
+//! A CPU takes from, and gives to, the ready objects that its own area points to; only if there are none, or too many,
+//! does it look further.
+//!
 //! What boot allocated is never given back, for it is the machine's own bookkeeping and lives as
 //! long as the machine; a `dealloc` of it is recognised by its address.
 use core::alloc::{GlobalAlloc, Layout};
@@ -9,6 +12,7 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use vm::Rights;
 use vm::slab::Slab;
 
+use super::percpu;
 use crate::mm;
 
 /// The allocator behind `alloc`.
@@ -32,6 +36,29 @@ static HEAP: KernelHeap = KernelHeap {
 impl KernelHeap {
     #[cold]
     #[inline(never)]
+    fn alloc_cold(&self, layout: Layout) -> *mut u8 {
+        let Some(slab) = self.slab() else {
+            return self.boot_alloc(layout);
+        };
+        let vm = mm::vm();
+        let get = |rights| slab.alloc(&vm.machine, &vm.alloc, layout, rights);
+        let object = get(Rights::Kernel);
+        if object.is_null() {
+            mm::last_resort(layout, get)
+        } else {
+            object
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn dealloc_cold(&self, object: *mut u8, layout: Layout) {
+        if let Some(slab) = self.slab() {
+            let vm = mm::vm();
+            slab.dealloc(&vm.machine, &vm.alloc, object, layout);
+        }
+    }
+
     fn boot_alloc(&self, layout: Layout) -> *mut u8 {
         // One CPU runs at this time.
         let at = self
@@ -62,37 +89,18 @@ impl KernelHeap {
     }
 }
 
-#[cold]
-#[inline(never)]
-fn alloc_cold(slab: &Slab, layout: Layout) -> *mut u8 {
-    let vm = mm::vm();
-    let get = |rights| slab.alloc(&vm.machine, &vm.alloc, layout, rights);
-    let object = get(Rights::Kernel);
-    if object.is_null() {
-        mm::last_resort(layout, get)
-    } else {
-        object
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn dealloc_cold(slab: &Slab, object: *mut u8, layout: Layout) {
-    let vm = mm::vm();
-    slab.dealloc(&vm.machine, &vm.alloc, object, layout);
-}
-
 // SAFETY: both sources give disjoint memory of the layout asked for, and take back only their own.
 unsafe impl GlobalAlloc for KernelHeap {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let Some(slab) = self.slab() else {
-            return self.boot_alloc(layout);
-        };
-        match slab.alloc_cached(layout) {
-            Some(object) => object,
-            None => alloc_cold(slab, layout),
+        let pin = ksync::pin();
+        if let Some(ready) = percpu::area().heap.get()
+            && let Some(object) = ready.alloc(&pin, layout)
+        {
+            return object;
         }
+        drop(pin);
+        self.alloc_cold(layout)
     }
 
     #[inline]
@@ -100,11 +108,14 @@ unsafe impl GlobalAlloc for KernelHeap {
         if self.is_boot(object) {
             return;
         }
-        if let Some(slab) = self.slab()
-            && !slab.dealloc_cached(object, layout)
+        let pin = ksync::pin();
+        if let Some(ready) = percpu::area().heap.get()
+            && ready.dealloc(&pin, object, layout)
         {
-            dealloc_cold(slab, object, layout);
+            return;
         }
+        drop(pin);
+        self.dealloc_cold(object, layout);
     }
 
     unsafe fn realloc(&self, object: *mut u8, layout: Layout, size: usize) -> *mut u8 {
@@ -139,4 +150,10 @@ pub fn give_boot_memory(start: *mut u8, len: usize) {
 pub fn use_slab() {
     HEAP.slab
         .store(ptr::from_ref(mm::slab()).cast_mut(), Ordering::Release);
+}
+
+/// Lets this CPU find its ready objects without a search.  Once for each CPU, after [`use_slab`].
+pub fn use_own_objects(pin: &ksync::CpuPin) {
+    let ready = mm::slab().objects(pin.cpu());
+    percpu::area().heap.set(Some(ready));
 }

@@ -12,6 +12,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use ksync::Announcer;
+use vm::slab::Objects;
 
 use super::gdt::{Gdt, Tss};
 use super::ipi::Mailbox;
@@ -38,6 +39,10 @@ pub struct CpuArea {
     pub(super) irq_stack: Cell<u64>,
     /// Tells the kernel's epoch that this CPU reads nothing; set once, before the first thread.
     pub(super) announcer: Cell<Option<Announcer>>,
+    /// Heap objects that this CPU has ready; set once, before the first thread.
+    pub(super) heap: Cell<Option<Objects<'static>>>,
+    /// In an interrupt handler that takes locks.
+    handling: Cell<bool>,
     /// Latest time given out on this CPU; see [`super::time`]. Atomic, for a thread may move between reading and
     /// writing it.
     pub(super) last_ns: AtomicU64,
@@ -86,6 +91,8 @@ impl CpuArea {
             current: Cell::new(ptr::null_mut()),
             irq_stack: Cell::new(0),
             announcer: Cell::new(None),
+            heap: Cell::new(None),
+            handling: Cell::new(false),
             last_ns: AtomicU64::new(0),
             armed_ns: Cell::new(u64::MAX),
             apic_id,
@@ -182,6 +189,17 @@ pub fn current() -> *mut () {
              options(nostack, preserves_flags, pure, readonly));
     }
     current
+}
+
+/// Whether this CPU is in an interrupt handler that takes locks.
+pub fn is_handling() -> bool {
+    area().handling.get()
+}
+
+/// Says whether it is. Called with interrupts off.
+#[inline]
+pub fn set_handling(handling: bool) {
+    area().handling.set(handling);
 }
 
 /// Names the thread that runs from now on. Called with preemption off.
