@@ -540,11 +540,18 @@ fn fault_around_skips_what_is_taken_and_what_is_gone() {
     let lab = Lab::new();
     let there = lab.map(2 * PAGE, Prot::READ);
     let pages: Vec<Pfn> = (0..6).map(|_| lab.page()).collect();
-    let leaf = |n: usize| (n != 3).then(|| Pte::user(pages[n], Prot::READ).untouched());
+    let page = |n: usize| (n != 3).then(|| pages[n]);
     let pin = ksync::pin();
-    let entered = lab
-        .pmap
-        .enter_around(&lab.vm, &pin, 0, 6, || true, leaf, |n, _| n != 4);
+    let entered = lab.pmap.enter_around(
+        &lab.vm,
+        &pin,
+        0,
+        6,
+        Prot::READ,
+        || true,
+        page,
+        |n, _| n != 4,
+    );
     assert_eq!(entered, Ok(3));
     let found: Vec<Option<Pfn>> = (0..6).map(|n| lab.lookup(n * PAGE).map(Pte::pfn)).collect();
     let expected = [

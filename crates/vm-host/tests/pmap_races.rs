@@ -158,10 +158,10 @@ impl World {
                 done
             }
             1 if !write => {
-                let around = |_: usize| Some(leaf.untouched());
+                let around = |_: usize| Some(place.pfn);
                 let good = |_: usize, _: Pfn| !page.is_hard_busy();
                 self.pmap
-                    .enter_around(&self.vm, &pin, place.va, 1, check, around, good)
+                    .enter_around(&self.vm, &pin, place.va, 1, Prot::READ, check, around, good)
                     .map(drop)
             }
             _ => {

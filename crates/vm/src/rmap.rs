@@ -201,22 +201,15 @@ fn note(page: &Page, found: Scan) {
     }
 }
 
-/// Records that the page is about to be mapped. Returns whether that may have changed a flag.
+/// Records that a page that was found, and so may be mapped elsewhere, is about to be mapped. Returns whether that may
+/// have changed a flag: the first one to do this sets all, so that those who share the page write its line once.
 #[inline(always)]
 pub(crate) fn mark(page: &Page, write: bool) -> bool {
-    let wanted = if write {
-        Flags::WRITEABLE | Flags::DIRTY
-    } else {
-        Flags::EMPTY
-    };
-    let now = page.flags();
-    let more = if now.contains(Flags::MAPPED) {
-        Flags::MULTI
-    } else {
-        Flags::MAPPED
-    };
-    let wanted = wanted.with(more);
-    let change = !now.contains(wanted);
+    let mut wanted = Flags::MAPPED | Flags::MULTI;
+    if write {
+        wanted = wanted | Flags::WRITEABLE | Flags::DIRTY;
+    }
+    let change = !page.flags().contains(wanted);
     if change {
         page.add_flag(wanted);
     }

@@ -4,7 +4,7 @@ use super::{Attempt, Found};
 use crate::Machine;
 use crate::object::Slot;
 use crate::page::PAGE_SIZE;
-use crate::pmap::{AROUND, Pte};
+use crate::pmap::AROUND;
 use crate::rmap::{self, ReverseMap};
 
 impl<M: Machine> Attempt<'_, M> {
@@ -25,7 +25,6 @@ impl<M: Machine> Attempt<'_, M> {
         // Of this moment: who cuts the file short later finds the claims.
         let beyond = object.pages();
         let (mut run, mut run_at): (&[Slot], usize) = (&[], 0);
-        let prot = self.prot(false);
         if rmap::Map::PER_PAGE {
             for va in (0..count).map(va) {
                 self.vm.rmap.enter(
@@ -41,6 +40,7 @@ impl<M: Machine> Attempt<'_, M> {
             self.pin,
             start,
             count,
+            self.prot(false),
             || self.entry.state() == self.state,
             |n| {
                 if n - run_at >= run.len() {
@@ -48,7 +48,7 @@ impl<M: Machine> Attempt<'_, M> {
                 }
                 let pfn = run.get(n - run_at)?.page()?;
                 let good = u64::from(index(n)) < beyond && self.empty_above(va(n), found.depth);
-                good.then(|| Pte::user(pfn, prot).untouched())
+                good.then_some(pfn)
             },
             |n, pfn| {
                 Found {

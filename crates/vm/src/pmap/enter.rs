@@ -5,7 +5,7 @@ use ksync::atomic::{Ordering::SeqCst, fence};
 
 use super::pte::Pte;
 use super::table::{ENTRIES, Table, slot};
-use super::{Pmap, USER_END};
+use super::{Pmap, Prot, USER_END};
 use crate::page::{PAGE_SIZE, Pfn};
 use crate::tlb::Gather;
 use crate::{Machine, NoMemory, Vm};
@@ -46,6 +46,8 @@ impl From<NoMemory> for EnterError {
 
 /// Most pages of one [`Pmap::enter_around`].
 pub const AROUND: usize = 16;
+
+const _: () = assert!(AROUND <= u32::BITS as usize);
 
 impl Pmap {
     /// Enters a leaf into an empty slot, for a page that the caller holds busy. `check` is as for
@@ -212,8 +214,8 @@ impl Pmap {
     }
 
     /// Enters leaves for up to [`AROUND`] neighbouring pages found without locks, in one hold of the table's lock and
-    /// with one fence. `leaf(n)` gives the entry for `va + n` pages, if there is a page; occupied slots are left
-    /// alone. `identity(n, frame)` is as for [`enter_resident`](Pmap::enter_resident). The range must lie in one table and
+    /// with one fence. `page(n)` gives the frame for `va + n` pages, if there is one, to be entered with `prot` and not
+    /// marked accessed; occupied slots are left alone. `identity(n, frame)` is as for [`enter_resident`](Pmap::enter_resident). The range must lie in one table and
     /// its entries are read-only, or else the levels above must have been opened by an enter before. Returns the
     /// number entered.
     ///
@@ -230,8 +232,9 @@ impl Pmap {
         pin: &CpuPin,
         va: u64,
         count: usize,
+        prot: Prot,
         check: impl FnOnce() -> bool,
-        mut leaf: impl FnMut(usize) -> Option<Pte>,
+        mut page: impl FnMut(usize) -> Option<Pfn>,
         mut identity: impl FnMut(usize, Pfn) -> bool,
     ) -> Result<usize, EnterError> {
         let first = slot(va, 1);
@@ -243,21 +246,27 @@ impl Pmap {
         }
         // All are counted at once, and those that come to nothing taken back in the end.
         table.grow_many(first, count);
-        let (mut leaves, mut claimed) = ([(0, Pte::EMPTY); AROUND], 0);
+        let leaf = |pfn| Pte::user(pfn, prot).untouched();
+        // One bit for each claim; the frames stand in the claims themselves.
+        let mut claims = 0_u32;
         for n in 0..count {
             if table.get(first + n).is_empty()
-                && let Some(pte) = leaf(n)
+                && let Some(pfn) = page(n)
             {
-                table.fill(first + n, pte.claimed());
-                leaves[claimed % AROUND] = (n, pte);
-                claimed += 1;
+                table.fill(first + n, leaf(pfn).claimed());
+                claims |= 1 << n;
             }
         }
         fence(SeqCst);
-        let mut entered = 0;
-        for &(n, pte) in &leaves[..claimed.min(AROUND)] {
-            if settle(&table, first + n, pte, identity(n, pte.pfn())) {
-                entered += 1;
+        let (claimed, mut entered) = (claims.count_ones() as usize, 0);
+        while claims != 0 {
+            let n = claims.trailing_zeros() as usize;
+            claims &= claims - 1;
+            let claim = table.get(first + n);
+            // A scan that emptied it has counted it.
+            if !claim.is_empty() {
+                let pfn = claim.pfn();
+                entered += usize::from(settle(&table, first + n, leaf(pfn), identity(n, pfn)));
             }
         }
         table.shrink((count - claimed) as u32);
