@@ -133,16 +133,19 @@ pub enum StrError {
 pub fn read_cstr(addr: u64, max: usize) -> Result<Vec<u8>, StrError> {
     // Most strings are short: begin with little and double, so that a path costs one small
     // allocation and not a page.
-    let mut buf: Vec<u8> = Vec::new();
-    let mut chunk = 64usize;
+    const FIRST: usize = 64;
+    let mut buf: Vec<u8> = Vec::with_capacity(FIRST);
+    let mut chunk = FIRST;
     loop {
         let have = buf.len();
         let want = chunk.min(max - have);
         if want == 0 {
             return Err(StrError::TooLong);
         }
-        buf.try_reserve_exact(want)
-            .map_err(|_| StrError::NoMemory)?;
+        if have > 0 {
+            buf.try_reserve_exact(want)
+                .map_err(|_| StrError::NoMemory)?;
+        }
         buf.resize(have + want, 0);
         let from = addr.wrapping_add(have as u64);
         if let Some(len) = user::strncpy_in(&mut buf[have..], from).map_err(|_| StrError::Fault)? {

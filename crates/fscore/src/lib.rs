@@ -7,6 +7,7 @@
 
 extern crate alloc;
 
+pub mod bytes;
 pub mod cpio;
 pub mod dirent;
 pub mod inflate;

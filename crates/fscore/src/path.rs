@@ -3,6 +3,8 @@
 //! A path is bytes without NUL. Empty components and a trailing slash carry meaning only in one
 //! way: a path that ends in a slash must name a directory.
 
+use crate::bytes;
+
 /// Longest path including its terminating NUL.
 pub const PATH_MAX: usize = 4096;
 /// Longest single component.
@@ -53,23 +55,6 @@ fn short_word(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Position of the first slash.
-#[inline]
-fn slash(path: &[u8]) -> Option<usize> {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    let (words, tail) = path.as_chunks::<8>();
-    for (n, &word) in words.iter().enumerate() {
-        let zero_at_slash = u64::from_le_bytes(word) ^ (ONES * b'/' as u64);
-        // The lowest bit that is set tells the first byte that is zero; higher ones may be wrong.
-        let found = zero_at_slash.wrapping_sub(ONES) & !zero_at_slash & (ONES << 7);
-        if found != 0 {
-            return Some(n * 8 + found.trailing_zeros() as usize / 8);
-        }
-    }
-    let at = tail.iter().position(|&b| b == b'/')?;
-    Some(words.len() * 8 + at)
-}
-
 /// Splits the next component off a path that may start with slashes.
 ///
 /// Returns the component and the rest (which starts with a slash if one followed), or `None`
@@ -79,7 +64,7 @@ pub fn next(path: &[u8]) -> Option<(&[u8], &[u8])> {
     if path.is_empty() {
         return None;
     }
-    Some(path.split_at(slash(path).unwrap_or(path.len())))
+    Some(path.split_at(bytes::find(path, b'/').unwrap_or(path.len())))
 }
 
 /// Whether nothing but slashes is left.
@@ -174,12 +159,11 @@ mod tests {
     }
 
     #[test]
-    fn words_find_what_bytes_find() {
+    fn words_say_what_bytes_say() {
         let text = b"usr/lib/x86_64-linux-gnu/libc.so.6/and-some-more-of-it";
         for from in 0..text.len() {
             for to in from..=text.len() {
                 let part = &text[from..to];
-                assert_eq!(slash(part), part.iter().position(|&b| b == b'/'));
                 let copy = part.to_vec();
                 assert!(same(part, &copy) && hash(part) == hash(&copy));
                 for at in 0..part.len() {
@@ -189,8 +173,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(slash(b"\xaf\x2e\x30\x2f\x2f"), Some(3));
-        assert_eq!(slash(b"\xaf\x2e\x30\xff\x00\x80\x01\x2f"), Some(7));
         assert!(!same(b"a", b"ab") && !same(b"a\0", b"a"));
     }
 

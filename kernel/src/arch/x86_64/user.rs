@@ -8,8 +8,10 @@
 //! Mechanism: the few instructions that touch user memory stand in the exception table with the
 //! place to go on at when they fault. The range is checked before, so that they cannot reach kernel memory.
 use core::arch::{asm, naked_asm};
-use core::ffi::CStr;
+
 use core::slice;
+
+use fscore::bytes;
 
 use super::USER_END;
 use super::frame::TrapFrame;
@@ -169,8 +171,8 @@ pub fn strncpy_in(to: &mut [u8], from: u64) -> Result<Option<usize>, UserFault> 
         let end = to.len().min(done + room);
         let piece = &mut to[done..end];
         copy_in(piece, at)?;
-        if let Ok(string) = CStr::from_bytes_until_nul(piece) {
-            return Ok(Some(done + string.count_bytes()));
+        if let Some(len) = bytes::find(piece, 0) {
+            return Ok(Some(done + len));
         }
         done = end;
     }
