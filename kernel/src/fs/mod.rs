@@ -17,6 +17,7 @@ pub mod dentry;
 pub mod dirfile;
 pub mod dynamic;
 pub mod error;
+pub mod eventfd;
 pub mod exec;
 pub mod fdtable;
 pub mod file;

@@ -15,6 +15,7 @@ use crate::arch::UserFrame;
 pub mod cred;
 pub mod dir;
 pub mod errno;
+pub mod eventfd;
 pub mod file;
 pub mod fsutil;
 pub mod futex;
@@ -49,6 +50,7 @@ const TABLE_LEN: usize = 512;
 const SUBJECTS: &[&[(u32, Handler)]] = &[
     cred::HANDLERS,
     dir::HANDLERS,
+    eventfd::HANDLERS,
     file::HANDLERS,
     futex::HANDLERS,
     ids::HANDLERS,

@@ -29,7 +29,7 @@ pub fn set_adj(p: &Process, data: &[u8]) -> Result<()> {
         .filter(|adj| (-1000..=1000).contains(adj))
         .ok_or(FsError::Invalid)?;
     may_look(p)?;
-    let privileged = current().process().cred().privileged();
+    let privileged = current().cred().privileged();
     if adj < p.oom_adj_min() && !privileged {
         return Err(FsError::Access);
     }

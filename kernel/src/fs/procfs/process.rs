@@ -379,7 +379,10 @@ impl DynLink for FdLink {
             Some(path) => put_place(out, path),
             None => {
                 let ino = file.attr()?.ino;
-                put!(out, "{}[{ino}]", file.ops().label());
+                match file.ops().label() {
+                    whole if whole.ends_with(']') => put!(out, "{whole}"),
+                    kind => put!(out, "{kind}[{ino}]"),
+                }
                 Ok(())
             }
         }

@@ -9,6 +9,7 @@ mod harness;
 mod creds;
 mod device;
 mod dirs;
+mod events;
 mod fault;
 mod files;
 mod futex;
@@ -31,6 +32,7 @@ const SUBJECTS: &[&[Test]] = &[
     signals::TESTS,
     pipes::TESTS,
     futex::TESTS,
+    events::TESTS,
     files::TESTS,
     creds::TESTS,
     device::TESTS,

@@ -1,0 +1,169 @@
+//! Event counters: eventfd(2).
+//!
+//! Guarantee: no count is lost; a read takes all of it, or one in semaphore mode, and waits for there to be any; a write
+//! waits for there to be room.
+
+use ksync::Spin;
+
+use super::error::{FsError, Result};
+use super::file::{File, FileOps};
+use super::inode::{Attr, now};
+use super::poll::PollMask;
+use crate::kern::park::{Deadline, Interruptible, Step, park};
+use crate::kern::wait::{WaitQueue, Waiter};
+use crate::uio::IoBuf;
+
+ksync::lock_class!(pub EventLock, "event counter", rank = 85);
+
+/// The largest count.
+const MOST: u64 = u64::MAX - 1;
+/// Bytes of a count, the least that a read or write moves.
+const LEN: usize = 8;
+
+/// A counter.
+pub struct EventCounter {
+    count: Spin<u64, EventLock>,
+    /// A read takes one instead of all. Const.
+    semaphore: bool,
+    readers: WaitQueue,
+    writers: WaitQueue,
+    /// Const.
+    ino: u64,
+}
+
+impl EventCounter {
+    /// A counter that stands at `count`.
+    pub fn new(count: u64, semaphore: bool) -> Self {
+        EventCounter {
+            count: Spin::new(count),
+            semaphore,
+            readers: WaitQueue::new(),
+            writers: WaitQueue::new(),
+            ino: super::tmpfs::new_ino(),
+        }
+    }
+
+    /// What a read gets now, if anything.
+    fn take(&self) -> Option<u64> {
+        let mut count = self.count.lock();
+        if *count == 0 {
+            return None;
+        }
+        let got = if self.semaphore { 1 } else { *count };
+        *count -= got;
+        drop(count);
+        self.writers.wake_all();
+        // In semaphore mode there may be more for others.
+        self.readers.wake_all();
+        Some(got)
+    }
+
+    /// Adds, if there is room.
+    fn add(&self, more: u64) -> bool {
+        let mut count = self.count.lock();
+        let Some(sum) = count.checked_add(more).filter(|&sum| sum <= MOST) else {
+            return false;
+        };
+        *count = sum;
+        drop(count);
+        self.readers.wake_all();
+        true
+    }
+}
+
+impl FileOps for EventCounter {
+    fn read(&self, file: &File, buf: &mut IoBuf, _: u64) -> Result<usize> {
+        if buf.remaining() < LEN {
+            return Err(FsError::Invalid);
+        }
+        let got = match self.take() {
+            Some(got) => got,
+            None if file.nonblocking() => return Err(FsError::WouldBlock),
+            None => {
+                let mut me = self;
+                park(&mut me, Deadline::Never, Interruptible::Yes, |me, w| {
+                    w.listen(&me.readers);
+                    me.take().map_or(Step::Wait, Step::Done)
+                })
+                .map_err(|_| FsError::Interrupted)?
+            }
+        };
+        match buf.put(&got.to_ne_bytes())? {
+            LEN => Ok(LEN),
+            _ => Err(FsError::Fault),
+        }
+    }
+
+    fn write(&self, file: &File, buf: &mut IoBuf, _: u64) -> Result<usize> {
+        if buf.remaining() < LEN {
+            return Err(FsError::Invalid);
+        }
+        let mut bytes = [0; LEN];
+        if buf.take(&mut bytes)? < LEN {
+            return Err(FsError::Fault);
+        }
+        let more = u64::from_ne_bytes(bytes);
+        if more > MOST {
+            return Err(FsError::Invalid);
+        }
+        if self.add(more) {
+            return Ok(LEN);
+        }
+        if file.nonblocking() {
+            return Err(FsError::WouldBlock);
+        }
+        let mut state = (self, more);
+        park(&mut state, Deadline::Never, Interruptible::Yes, |s, w| {
+            w.listen(&s.0.writers);
+            if s.0.add(s.1) {
+                Step::Done(())
+            } else {
+                Step::Wait
+            }
+        })
+        .map_err(|_| FsError::Interrupted)?;
+        Ok(LEN)
+    }
+
+    fn seekable(&self) -> bool {
+        false
+    }
+
+    fn poll(&self, _: &File, waiter: Option<&mut Waiter>) -> PollMask {
+        if let Some(waiter) = waiter {
+            waiter.listen(&self.readers);
+            waiter.listen(&self.writers);
+        }
+        let count = *self.count.lock();
+        let mut ready = PollMask::NONE;
+        if count > 0 {
+            ready |= PollMask::READ;
+        }
+        if count < MOST {
+            ready |= PollMask::WRITE;
+        }
+        ready
+    }
+
+    fn attr(&self) -> Option<Attr> {
+        let t = now();
+        Some(Attr {
+            ino: self.ino,
+            dev: 1,
+            mode: 0o600,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: t,
+            mtime: t,
+            ctime: t,
+        })
+    }
+
+    fn label(&self) -> &'static str {
+        "anon_inode:[eventfd]"
+    }
+}

@@ -1,0 +1,34 @@
+//! eventfd and eventfd2.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use abi::Errno;
+use abi::raw::general as nr;
+
+use super::fsutil::install;
+use super::{Args, Handler};
+use crate::fs::eventfd::EventCounter;
+use crate::fs::file::{File, Kind, o};
+
+/// The calls of this file.
+pub const HANDLERS: &[(u32, Handler)] = &[
+    (nr::__NR_eventfd, |a: &mut Args| make(a.uint(0), 0)),
+    (nr::__NR_eventfd2, |a: &mut Args| make(a.uint(0), a.uint(1))),
+];
+
+const SEMAPHORE: u32 = 1;
+
+fn make(count: u32, flags: u32) -> Result<u64, Errno> {
+    if flags & !(SEMAPHORE | o::CLOEXEC | o::NONBLOCK) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    crate::mm::admit()?;
+    let counter = EventCounter::new(count.into(), flags & SEMAPHORE != 0);
+    let file = File::new(
+        None,
+        Kind::Other(Box::new(counter)),
+        flags & o::NONBLOCK | o::RDWR,
+    );
+    Ok(install(Arc::new(file), flags)?)
+}
