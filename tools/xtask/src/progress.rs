@@ -64,6 +64,11 @@ impl Step {
         }
     }
 
+    /// Whether what is said is seen: on a terminal.
+    pub fn is_shown(&self) -> bool {
+        self.bar.is_some()
+    }
+
     /// Prints a line that stays, above the spinner.
     pub fn line(&self, text: &str) {
         match &self.bar {

@@ -174,7 +174,11 @@ fn models(root: &Path, checker: &str) -> Result<Totals> {
     Ok(totals)
 }
 
-fn model_files(root: &Path, checker: &str) -> Result<Vec<(String, String)>> {
+/// The packages and names of the tests under a model checker.
+///
+/// # Errors
+/// A directory cannot be read.
+pub fn model_files(root: &Path, checker: &str) -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(root.join("crates"))? {
         let dir: PathBuf = entry?.path();

@@ -1,30 +1,58 @@
 //! Mutation tests of `ksync` and `vm`: is each lock, flush, fence and ordering missed by some test?
 //!
 //! All mutants are built at once, into a copy of the tree in `build/mutants`; a number in the environment says which
-//! one a process is. A first run of each test program without a mutant says which points it reaches and how long it
-//! takes; a mutant then meets the programs that reach it, quickest first, until one fails or hangs. Results are kept
-//! by the text of the line, in `build/mutants/results`, so an interrupted run goes on where it was, and only what has
-//! changed is tested again. `ONLY=text` limits the run to points whose name contains the text, `JOBS=n` sets how many
-//! run at once.
+//! one a process is. Each test runs once without a mutant, which says which points it reaches and how long it takes; a
+//! mutant then meets the tests that reach it, each in a process of its own: first the one that killed it last time,
+//! then the others, quickest first, until one fails or does not end.
+//!
+//! Results are kept in `build/mutants/results`. One holds as long as the programs it comes from do: an interrupted run
+//! goes on where it was, and after a change of a test file only what that file decides is tried again.
+//! `ONLY=text` limits the run to points whose name contains the text, `JOBS=n` sets how many run at once.
 
 mod points;
 mod programs;
 mod tree;
+mod trial;
+mod work;
 
-use crate::progress::step;
 use crate::tools;
 use anyhow::Result;
 use points::Point;
-use programs::Program;
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
+use std::hash::{DefaultHasher, Hasher};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use trial::{Program, Trial};
 
 /// Where survivors are explained.
 const EXPLAINED: &str = "doc/testing.md";
+/// What stands in place of a test that killed.
+const SURVIVED: &str = "survived";
+
+/// What became of a mutant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Fate {
+    /// The test that noticed it, or [`SURVIVED`].
+    by: String,
+    /// Of the programs that decided it.
+    hash: u64,
+}
+
+impl Fate {
+    fn survived(&self) -> bool {
+        self.by == SURVIVED
+    }
+
+    /// `hash by key`, with tabs.
+    fn parse(line: &str) -> Option<(String, Self)> {
+        let mut fields = line.splitn(3, '\t');
+        let hash = u64::from_str_radix(fields.next()?, 16).ok()?;
+        let by = fields.next()?.into();
+        Some((fields.next()?.into(), Self { by, hash }))
+    }
+}
 
 /// Runs them; prints the survivors and how many were killed.
 ///
@@ -35,107 +63,115 @@ pub fn run() -> Result<u8> {
     let dir = tools::build_dir()?.join("mutants");
     let points = tree::copy(&root, &dir.join("tree"))?;
     let programs = programs::build(&dir)?;
+    let trials = programs::measure(&dir, &programs)?;
     let only = std::env::var("ONLY").unwrap_or_default();
-    let mut results = known(&dir);
-    let mut open: Vec<&Point> = points
-        .iter()
-        .filter(|p| p.key().contains(&only) && !results.contains_key(&p.key()))
-        .collect();
-    // Every kind has its turn early, so that an interrupted run tells something of each.
-    open.sort_by_key(|point| (point.id * 37) % 101);
-    test(&dir, &programs, &open, &mut results)?;
-    report(&root, &points, &results)
+    let chosen: Vec<&Point> = points.iter().filter(|p| p.key.contains(&only)).collect();
+    let fates = test(&dir, &programs, &trials, &chosen)?;
+    report(&root, &chosen, &fates)
 }
 
-/// The results of earlier runs, by key. What survived is tried again if a test program has changed since.
-fn known(dir: &Path) -> BTreeMap<String, String> {
-    let text = fs::read_to_string(dir.join("results")).unwrap_or_default();
-    text.lines()
-        .filter_map(|line| line.split_once('\t'))
-        .map(|(by, key)| (key.into(), by.into()))
-        .collect()
-}
-
-/// Lets the open mutants meet the programs.
+/// Lets the mutants meet the tests.
 fn test(
     dir: &Path,
     programs: &[Program],
-    open: &[&Point],
-    results: &mut BTreeMap<String, String>,
-) -> Result<()> {
-    let jobs = std::env::var("JOBS").ok().and_then(|n| n.parse().ok());
-    let jobs = jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, usize::from));
-    let step = step("mutants");
-    let file = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(dir.join("results"))?;
-    let shared = Mutex::new((file, results));
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let work = || -> Result<()> {
-        while let Some(point) = open.get(next.fetch_add(1, Relaxed)) {
-            let by = programs::killer(programs, point)?.unwrap_or_else(|| "survived".into());
-            let mut shared = shared
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
-            writeln!(shared.0, "{by}\t{}", point.key())?;
-            if by == "survived" {
-                step.line(&format!(
-                    "survived: {}:{} {}",
-                    point.file,
-                    point.line,
-                    point.key()
-                ));
-            }
-            shared.1.insert(point.key(), by);
-            step.say(&format!(
-                "{} of {}",
-                done.fetch_add(1, Relaxed) + 1,
-                open.len()
-            ));
-        }
-        Ok(())
+    trials: &[Trial],
+    points: &[&Point],
+) -> Result<BTreeMap<String, Fate>> {
+    let path = dir.join("results");
+    let known = fs::read_to_string(&path).unwrap_or_default();
+    let mut fates: BTreeMap<String, Fate> = known.lines().filter_map(Fate::parse).collect();
+    let holds = |point: &Point| {
+        let fate = fates.get(&point.key)?;
+        let hash = if fate.survived() {
+            hash(programs.iter())
+        } else {
+            let killer = trials.iter().find(|trial| trial.name() == fate.by)?;
+            hash([&killer.program])
+        };
+        (hash == fate.hash).then_some(())
     };
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().try_for_each(|worker| {
-            worker
-                .join()
-                .unwrap_or_else(|_| anyhow::bail!("a worker failed"))
-        })
-    })
+    let open: Vec<&Point> = points
+        .iter()
+        .copied()
+        .filter(|point| holds(point).is_none())
+        .collect();
+    let file = Mutex::new(OpenOptions::new().append(true).create(true).open(&path)?);
+    let new = work::all("mutants", &open, |_, point| {
+        let before = fates.get(&point.key).map(|fate| &*fate.by);
+        let killer = killer(trials, point, before)?;
+        let fate = Fate {
+            by: killer.map_or(SURVIVED.into(), Trial::name),
+            hash: killer.map_or_else(|| hash(programs), |trial| hash([&trial.program])),
+        };
+        writeln!(
+            work::locked(&file),
+            "{:x}\t{}\t{}",
+            fate.hash,
+            fate.by,
+            point.key
+        )?;
+        Ok((point.key.clone(), fate))
+    })?;
+    fates.extend(new);
+    let line = |(key, fate): (&String, &Fate)| format!("{:x}\t{}\t{key}\n", fate.hash, fate.by);
+    fs::write(&path, fates.iter().map(line).collect::<String>())?;
+    Ok(fates)
 }
 
-fn report(root: &Path, points: &[Point], results: &BTreeMap<String, String>) -> Result<u8> {
-    let explained = fs::read_to_string(root.join(EXPLAINED)).unwrap_or_default();
-    let (mut killed, mut survived, mut unexplained) = (0, 0, 0);
-    let mut kinds: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-    for point in points {
-        let Some(by) = results.get(&point.key()) else {
-            continue;
-        };
-        let kind = kinds.entry(point.kind.name()).or_default();
-        kind.1 += 1;
-        if by != "survived" {
-            killed += 1;
-            kind.0 += 1;
-            continue;
+fn hash<'a>(programs: impl IntoIterator<Item = &'a Program>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for program in programs {
+        hasher.write_u64(program.hash);
+    }
+    hasher.finish()
+}
+
+/// The first test that notices the mutant; `likely` is tried before all others.
+fn killer<'a>(
+    trials: &'a [Trial],
+    point: &Point,
+    likely: Option<&str>,
+) -> Result<Option<&'a Trial>> {
+    let is_likely = |trial: &&Trial| likely == Some(&*trial.name());
+    let first = trials.iter().filter(is_likely);
+    let others = trials.iter().filter(|trial| !is_likely(trial));
+    for trial in first.chain(others) {
+        if trial.concerns(point) && trial.notices(point)? {
+            return Ok(Some(trial));
         }
-        survived += 1;
-        let told = explained.contains(&point.key());
-        unexplained += usize::from(!told);
-        let mark = if told { "explained" } else { "NOT EXPLAINED" };
-        println!("survived ({mark}): {}", point.key());
     }
-    for (kind, (killed, all)) in kinds {
-        println!("{kind}: {killed} of {all} killed");
+    Ok(None)
+}
+
+fn report(root: &Path, points: &[&Point], fates: &BTreeMap<String, Fate>) -> Result<u8> {
+    let explained = fs::read_to_string(root.join(EXPLAINED)).unwrap_or_default();
+    let (mut killed, mut unexplained) = (0, 0);
+    let mut table: BTreeMap<(&str, &str), (usize, usize)> = BTreeMap::new();
+    for point in points {
+        let survived = fates.get(&point.key).is_none_or(Fate::survived);
+        killed += usize::from(!survived);
+        for kind in [point.kind.name(), "all"] {
+            let row = table.entry((point.part(), kind)).or_default();
+            *row = (row.0 + usize::from(!survived), row.1 + 1);
+        }
+        if survived {
+            let told = explained.contains(&point.key);
+            unexplained += usize::from(!told);
+            let mark = if told { "explained" } else { "NOT EXPLAINED" };
+            println!(
+                "survived ({mark}), {}:{}: {}",
+                point.file, point.line, point.key
+            );
+        }
     }
-    let tried = killed + survived;
+    for ((part, kind), (killed, all)) in table {
+        println!("{part:6} {kind:7} {killed:4} of {all:4} killed");
+    }
+    let (all, survived) = (points.len(), points.len() - killed);
     println!(
-        "{killed} of {tried} mutants killed ({:.1} %), {} not tried",
-        killed as f64 * 100.0 / tried.max(1) as f64,
-        points.len() - tried
+        "{killed} of {all} mutants killed ({:.1} %)",
+        killed as f64 * 100.0 / all.max(1) as f64
     );
     println!("{survived} survived, {unexplained} of them without an explanation in {EXPLAINED}");
-    Ok(u8::from(killed * 100 < tried * 95 || unexplained > 0))
+    Ok(u8::from(killed * 100 < all * 95 || unexplained > 0))
 }

@@ -55,22 +55,14 @@ pub struct Point {
     pub file: String,
     /// Line, from 1.
     pub line: usize,
-    /// The text of the line: what stays the same when lines above are added.
-    pub text: String,
-    /// Which of the points on that line.
-    pub nth: usize,
+    /// What names it across runs, as long as its line stays as it is: the function, the kind and the text of the line.
+    pub key: String,
 }
 
 impl Point {
-    /// What names it across runs, as long as its line stays as it is.
-    pub fn key(&self) -> String {
-        format!(
-            "{} {} {} `{}`",
-            self.file,
-            self.kind.name(),
-            self.nth,
-            self.text
-        )
+    /// The crate it is in.
+    pub fn part(&self) -> &str {
+        self.file.split('/').nth(1).unwrap_or_default()
     }
 }
 
@@ -91,6 +83,7 @@ const RECORDS: [&str; 6] = [
     ".bump_generation(",
 ];
 const STATES: [&str; 3] = [".kill()", ".set_dead()", ".set_needs_copy("];
+const FENCES: [&str; 2] = ["fence(", "ksync::fence_after_rmw("];
 const CALLS: [&str; 2] = ["send(vm, ", "reload(vm, "];
 const ORDERS: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
 
@@ -100,6 +93,7 @@ pub fn rewrite(file: &str, source: &str, points: &mut Vec<Point>) -> String {
     let path = if own { "crate" } else { "ksync" };
     let mut out = String::with_capacity(source.len() * 2);
     let mut in_use = false;
+    let mut function = String::new();
     for (n, line) in source.lines().enumerate() {
         let text = line.trim();
         let opens_module = source
@@ -110,6 +104,9 @@ pub fn rewrite(file: &str, source: &str, points: &mut Vec<Point>) -> String {
             // Tests, and what is not built by default, stand at the end of a file.
             out.extend(source.lines().skip(n).flat_map(|line| [line, "\n"]));
             break;
+        }
+        if let Some(name) = function_name(text) {
+            function = name.into();
         }
         in_use |= text.starts_with("use ") || text.starts_with("pub use ");
         let skip = in_use
@@ -124,8 +121,8 @@ pub fn rewrite(file: &str, source: &str, points: &mut Vec<Point>) -> String {
                 file,
                 path,
                 line: n + 1,
+                function: &function,
                 text,
-                nth: 0,
                 points,
             };
             out.push_str(&place.line(line, own));
@@ -139,23 +136,33 @@ struct Place<'a> {
     file: &'a str,
     path: &'a str,
     line: usize,
+    function: &'a str,
     text: &'a str,
-    nth: usize,
     points: &'a mut Vec<Point>,
 }
 
 impl Place<'_> {
     fn point(&mut self, kind: Kind) -> usize {
         let id = self.points.len() + 1;
+        let name = format!(
+            "{} {} {} `{}`",
+            self.file.trim_start_matches("crates/"),
+            self.function,
+            kind.name(),
+            self.text
+        );
+        let same = self.points.iter().filter(|p| p.key.starts_with(&name));
+        let key = match same.count() {
+            0 => name,
+            n => format!("{name} ({})", n + 1),
+        };
         self.points.push(Point {
             id,
             kind,
             file: self.file.into(),
             line: self.line,
-            text: self.text.into(),
-            nth: self.nth,
+            key,
         });
-        self.nth += 1;
         id
     }
 
@@ -169,7 +176,7 @@ impl Place<'_> {
                 place.path, place.text
             )
         };
-        if is_statement && self.text.starts_with("fence(") {
+        if is_statement && FENCES.iter().any(|call| self.text.starts_with(call)) {
             return guard(self, Kind::Fence);
         }
         if is_statement && CALLS.iter().any(|call| self.text.contains(call)) {
@@ -236,6 +243,16 @@ impl Place<'_> {
         }
         out + rest
     }
+}
+
+/// The name of the function that begins on a line.
+fn function_name(text: &str) -> Option<&str> {
+    let (before, after) = text.split_once("fn ")?;
+    let is_head = before
+        .chars()
+        .all(|c| c.is_alphanumeric() || "() _:".contains(c));
+    let end = after.find(|c: char| !c.is_alphanumeric() && c != '_')?;
+    (is_head && end > 0 && !before.contains("//")).then(|| &after[..end])
 }
 
 /// Whether a line is a whole statement.

@@ -1,59 +1,71 @@
-//! The test programs that mutants meet.
+//! The tests that mutants meet: built once with all mutants inside, and measured without one.
 
-use super::points::{Kind, Point};
+use super::trial::{Program, Trial, list};
+use super::work;
 use crate::progress::step;
+use crate::test::host::model_files;
 use crate::toolchain;
 use anyhow::{Context, Result, bail};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::fs;
+use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-/// A test program.
-pub struct Program {
-    path: PathBuf,
-    /// Whether it is a model: it sees orderings.
-    model: bool,
-    /// How long it takes without a mutant.
-    time: Duration,
-    /// Points that it reaches.
-    reaches: BTreeSet<usize>,
-}
-
-/// Builds all of them and runs each once without a mutant. Quickest first.
+/// Builds them all.
 ///
 /// # Errors
-/// A build, or a program without a mutant, fails.
+/// A build fails.
 pub fn build(dir: &Path) -> Result<Vec<Program>> {
-    let step = step("building the mutants");
+    let step = step("building all mutants at once");
     let tree = dir.join("tree");
-    let mut host = toolchain::cargo();
-    host.args(["test", "-p", "ksync", "-p", "vm", "-p", "vm-host"]);
-    let mut loom = toolchain::cargo();
-    loom.args([
-        "test",
-        "--release",
-        "-p",
-        "ksync",
-        "-p",
-        "vm",
-        "--test",
-        "loom",
-    ])
-    .env("RUSTFLAGS", "--cfg loom -C debug-assertions")
-    .env("CARGO_TARGET_DIR", dir.join("loom"));
-    host.env("CARGO_TARGET_DIR", dir.join("host"));
     let mut programs = Vec::new();
-    for (mut command, model) in [(host, false), (loom, true)] {
-        step.say(if model { "models" } else { "tests" });
-        for path in executables(command.current_dir(&tree))? {
-            step.say(&format!("once without a mutant: {}", path.display()));
-            programs.push(measured(dir, path, model)?);
+    for name in ["host", "loom", "shuttle"] {
+        step.say(name);
+        let mut command = toolchain::cargo();
+        command.current_dir(&tree).arg("test");
+        if name == "host" {
+            command.args([
+                "--package",
+                "ksync",
+                "--package",
+                "vm",
+                "--package",
+                "vm-host",
+            ]);
+        } else {
+            command.arg("--release");
+            for (package, test) in model_files(&tree, name)? {
+                command.args(["--package", &package, "--test", &test]);
+            }
+            command.env("RUSTFLAGS", format!("--cfg {name} -C debug-assertions"));
+        }
+        command
+            .env("CARGO_TARGET_DIR", dir.join(name))
+            // Models want optimised code, not the kernel's slow link.
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "0");
+        for path in executables(&mut command)? {
+            programs.push(program(path, name == "loom")?);
         }
     }
-    programs.sort_by_key(|program| program.time);
     Ok(programs)
+}
+
+fn program(path: PathBuf, model: bool) -> Result<Program> {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&fs::read(&path)?);
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let name = stem.rsplit_once('-').map_or(&*stem, |(name, _)| name);
+    Ok(Program {
+        name: name.into(),
+        hash: hasher.finish(),
+        path,
+        model,
+    })
 }
 
 fn executables(command: &mut Command) -> Result<Vec<PathBuf>> {
@@ -77,77 +89,69 @@ fn executables(command: &mut Command) -> Result<Vec<PathBuf>> {
     Ok(text.lines().filter_map(path).collect())
 }
 
-fn command(path: &Path) -> Command {
-    let mut command = Command::new(path);
-    command
-        .current_dir(path.parent().unwrap_or(Path::new(".")))
-        .env("RUST_BACKTRACE", "0")
-        .env("PROPTEST_MAX_SHRINK_ITERS", "0")
-        .env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    command
-}
-
-fn measured(dir: &Path, path: PathBuf, model: bool) -> Result<Program> {
-    let cover = dir.join("cover");
-    let _absent = fs::remove_file(&cover);
-    let start = Instant::now();
-    let status = command(&path).env("PANTALA_COVER", &cover).status()?;
-    if !status.success() {
-        bail!("{} fails without a mutant", path.display());
-    }
-    let time = start.elapsed();
-    let reached = fs::read_to_string(&cover).unwrap_or_default();
-    let reaches = reached.lines().filter_map(|id| id.parse().ok()).collect();
-    Ok(Program {
-        path,
-        model,
-        time,
-        reaches,
-    })
-}
-
-/// The name of the first program that notices the mutant.
+/// Runs each test without a mutant, unless its program is as it was when it last ran. Quickest first.
 ///
 /// # Errors
-/// A program cannot be started.
-pub fn killer(programs: &[Program], point: &Point) -> Result<Option<String>> {
+/// A test fails.
+pub fn measure(dir: &Path, programs: &[Program]) -> Result<Vec<Trial>> {
+    let file = dir.join("reach");
+    let known = fs::read_to_string(&file).unwrap_or_default();
+    let mut known: BTreeMap<(u64, String), Trial> = known
+        .lines()
+        .filter_map(|line| parse(line, programs))
+        .map(|trial| ((trial.program.hash, trial.test.clone()), trial))
+        .collect();
+    let mut open = Vec::new();
     for program in programs {
-        if !program.reaches.contains(&point.id) || (point.kind == Kind::Order && !program.model) {
-            continue;
-        }
-        let mut child = command(&program.path)
-            .env("PANTALA_MUTANT", point.id.to_string())
-            .spawn()?;
-        // Twice for the machine's other work, and once more for what a mutant may cost.
-        let patience = program.time * 3 + Duration::from_secs(10);
-        if !passes(&mut child, patience)? {
-            let name = program
-                .path
-                .file_stem()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            return Ok(Some(name.split('-').next().unwrap_or_default().into()));
+        for test in list(program)? {
+            if !known.contains_key(&(program.hash, test.clone())) {
+                open.push((program, test));
+            }
         }
     }
-    Ok(None)
+    let new = work::all(
+        "tests without a mutant",
+        &open,
+        |worker, (program, test)| {
+            Trial::measure(program, test, &dir.join(format!("cover{worker}")))
+        },
+    )?;
+    known.extend(
+        new.into_iter()
+            .map(|trial| ((trial.program.hash, trial.test.clone()), trial)),
+    );
+    let mut trials: Vec<Trial> = known.into_values().collect();
+    fs::write(&file, trials.iter().fold(String::new(), line))?;
+    trials.sort_by_key(|trial| (trial.time, trial.name()));
+    Ok(trials)
 }
 
-/// Whether a program succeeds in time.
-fn passes(child: &mut Child, patience: Duration) -> Result<bool> {
-    let start = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status.success());
-        }
-        if start.elapsed() > patience {
-            child.kill()?;
-            child.wait()?;
-            return Ok(false);
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+fn line(mut text: String, trial: &Trial) -> String {
+    let ids: Vec<_> = trial.reaches.iter().map(ToString::to_string).collect();
+    let _infallible = writeln!(
+        text,
+        "{:x}\t{}\t{}\t{}\t{}",
+        trial.program.hash,
+        trial.test,
+        trial.time.as_millis(),
+        trial.panics,
+        ids.join(",")
+    );
+    text
+}
+
+fn parse(line: &str, programs: &[Program]) -> Option<Trial> {
+    let mut fields = line.split('\t');
+    let hash = u64::from_str_radix(fields.next()?, 16).ok()?;
+    Some(Trial {
+        program: programs.iter().find(|p| p.hash == hash)?.clone(),
+        test: fields.next()?.into(),
+        time: Duration::from_millis(fields.next()?.parse().ok()?),
+        panics: fields.next()?.parse().ok()?,
+        reaches: fields
+            .next()?
+            .split(',')
+            .filter_map(|id| id.parse().ok())
+            .collect(),
+    })
 }
