@@ -390,7 +390,9 @@ impl Epoch {
     /// Takes `cpu` into account again. By that CPU itself, before it enters a read section.
     pub fn online(&self, cpu: usize) {
         let shared = self.shared();
-        let global = shared.global.load(Acquire);
+        // Relaxed: the fence below is an acquire fence, too.
+        let global = shared.global.load(Relaxed);
+        // Release: who finds this announcement has not seen that the sections before `offline` are over.
         shared.slots.of(cpu).announced.store(global, Release);
         // Pairs with the fence in `try_advance`; see the module's text.
         fence(SeqCst);
@@ -445,10 +447,10 @@ impl Epoch {
             .sum()
     }
 
-    /// The global epoch. What became unreachable before a CPU reads `s` here may be freed by who reads `s + 3` and
-    /// then issues an acquire fence.
+    /// The global epoch. What became unreachable before a CPU reads `s` here may be freed by who reads `s + 3`.
     pub fn current(&self) -> u64 {
-        self.shared().global.load(Relaxed)
+        // Acquire: all sections that could see it are over for who frees, too.
+        self.shared().global.load(Acquire)
     }
 
     /// Tries to step the epoch: for who keeps retired things by stamps of [`Epoch::current`].
@@ -458,7 +460,8 @@ impl Epoch {
 
     /// Waits until every read section that was open at the call is over. Sleeping context.
     pub fn synchronize(&self) {
-        let goal = self.shared().global.load(SeqCst) + GRACE;
+        // Relaxed is enough, as for a stamp: see the module's text.
+        let goal = self.shared().global.load(Relaxed) + GRACE;
         loop {
             self.quiescent(&mut pin());
             self.shared().try_advance();
@@ -556,9 +559,6 @@ impl EpochHandle {
 impl Shared {
     fn retire(&self, pin: &CpuPin, object: Retired) {
         let slot = self.slots.get(pin);
-        if self.closed.load(Acquire) {
-            return object.run();
-        }
         slot.count_one();
         let (mut left, mut wants_spare) = (Some(object), false);
         while let Some(object) = left.take() {

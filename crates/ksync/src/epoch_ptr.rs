@@ -80,21 +80,21 @@ impl<T: Send + Sync + 'static> EpochPtr<T> {
 
     /// The target, when nobody else can have it.
     pub fn get_mut(&mut self) -> Option<&mut T> {
-        // SAFETY: `&mut self`.
-        unsafe { self.target.load(Acquire).as_mut() }
+        // SAFETY: `&mut self`, which also orders all that came before: Relaxed finds the target whole.
+        unsafe { self.target.load(Relaxed).as_mut() }
     }
 
     /// Takes the target out, when nobody else can have it.
     pub fn take(&mut self) -> Option<Box<T>> {
-        let old = self.target.swap(ptr::null_mut(), Acquire);
-        // SAFETY: `&mut self`: no reader, for `load` borrows the pointer for as long as its result.
+        let old = self.target.swap(ptr::null_mut(), Relaxed);
+        // SAFETY: `&mut self`, as in `get_mut`; no reader, for `load` borrows the pointer for as long as its result.
         (!old.is_null()).then(|| unsafe { Box::from_raw(old) })
     }
 }
 
 impl<T> Drop for EpochPtr<T> {
     fn drop(&mut self) {
-        let target = self.target.load(Acquire);
+        let target = self.target.load(Relaxed);
         if !target.is_null() {
             // SAFETY: as in `take`.
             drop(unsafe { Box::from_raw(target) });

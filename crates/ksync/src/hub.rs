@@ -165,9 +165,8 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
                 head.prev.set(node.as_ptr());
             }
         }
-        // Release: a scan that only peeks at the head finds the shard's lock by it, not the node, but
-        // a reader of the node without the lock sees it whole.
-        self.head.store(node.as_ptr(), Release);
+        // Relaxed: a scan that peeks at the head without the lock learns only whether to take it.
+        self.head.store(node.as_ptr(), Relaxed);
     }
 
     /// Unlinks `node`; the lock is held. Returns whether the shard is empty now.

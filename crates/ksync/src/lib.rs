@@ -58,7 +58,7 @@ pub use pcref::PcRef;
 pub use percpu::{CpuPin, Padded, PerCpu, PerCpuCell, pin};
 pub use platform::{Parker, Platform};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
-pub use shim::atomic;
+pub use shim::{atomic, fence_after_rmw};
 pub use spin::{IrqSpin, IrqSpinGuard, RawSpin, RawSpinGuard, Spin, SpinGuard};
 
 /// A hint inside a busy-wait loop.

@@ -16,7 +16,8 @@ use crate::{
 /// A place for a [`Member`] that is filled when made and emptied once, at any time, by anyone.
 ///
 /// Ordering: the slot is emptied before the member is detached, and hub and member outlive that by a
-/// grace period. So who finds it filled under a pin may use both as long as the pin lasts.
+/// grace period. So who finds it filled under a pin may use both as long as the pin lasts. The member is
+/// in the slot from its first moment, so who has the slot sees the member whole, and Relaxed is enough.
 pub struct MemberSlot<T: HubValue, M: Send + Sync + 'static, C: LockClass = HubShard> {
     member: AtomicPtr<()>,
     owns: PhantomData<Member<T, M, C>>,
@@ -51,7 +52,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> MemberSlot<T, M, C> {
 
     /// Takes the member out.
     pub fn take(&self) -> Option<Member<T, M, C>> {
-        let raw = NonNull::new(self.member.swap(ptr::null_mut(), AcqRel))?;
+        let raw = NonNull::new(self.member.swap(ptr::null_mut(), Relaxed))?;
         // SAFETY: from `into_raw`, and the swap made this call the only owner.
         Some(unsafe { Member::from_raw(raw) })
     }
@@ -60,7 +61,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> MemberSlot<T, M, C> {
     /// use of the result.
     #[inline(always)]
     fn borrow(&self) -> Option<ManuallyDrop<Member<T, M, C>>> {
-        let raw = NonNull::new(self.member.load(Acquire))?;
+        let raw = NonNull::new(self.member.load(Relaxed))?;
         // SAFETY: from `into_raw`; the copy is never dropped.
         Some(ManuallyDrop::new(unsafe { Member::from_raw(raw) }))
     }

@@ -46,7 +46,7 @@ impl<T> Once<T> {
     pub fn set(&self, value: T) -> Result<(), T> {
         if self
             .state
-            .compare_exchange(EMPTY, BUSY, Acquire, Relaxed)
+            .compare_exchange(EMPTY, BUSY, Relaxed, Relaxed)
             .is_err()
         {
             return Err(value);
@@ -59,7 +59,7 @@ impl<T> Once<T> {
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         if self
             .state
-            .compare_exchange(EMPTY, BUSY, Acquire, Relaxed)
+            .compare_exchange(EMPTY, BUSY, Relaxed, Relaxed)
             .is_ok()
         {
             self.fill(make());
@@ -87,7 +87,8 @@ impl<T> Default for Once<T> {
 
 impl<T> Drop for Once<T> {
     fn drop(&mut self) {
-        if self.state.load(Acquire) == READY {
+        // Relaxed: `&mut self` orders all that came before.
+        if self.state.load(Relaxed) == READY {
             // SAFETY: written, and nobody else has it.
             unsafe { (*self.value.get()).assume_init_drop() };
         }

@@ -59,14 +59,15 @@ impl<T: Send + Sync> PcRef<T> {
     /// period of `epoch`; only the first call does anything.
     pub fn kill(&self, epoch: &Epoch) {
         let inner = self.inner();
-        if inner.killed.swap(true, AcqRel) {
+        // Relaxed: the grace period below makes every CPU see it.
+        if inner.killed.swap(true, Relaxed) {
             return;
         }
         // After it every CPU that updates a delta sees `killed`, and all earlier updates are visible.
         epoch.synchronize();
         let sum: i64 = inner.deltas.iter().map(|d| d.load(Relaxed)).sum();
-        // Not the last: `self` is a reference.
-        inner.count.fetch_add(sum - BIAS, AcqRel);
+        // Not the last: `self` is a reference. Its drop, a Release, passes on what the deltas' CPUs did.
+        inner.count.fetch_add(sum - BIAS, Relaxed);
     }
 
     /// How many references there are: exact if nobody takes or drops one meanwhile, else a hint.

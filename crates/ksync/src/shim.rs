@@ -97,6 +97,16 @@ impl<T> DataCell<T> {
     }
 }
 
+/// A full fence after a read-modify-write that precedes it directly: of which the bare machine needs none, for each of
+/// its locked instructions is one. Only the compiler must not reorder.
+#[inline(always)]
+pub fn fence_after_rmw() {
+    #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle))))]
+    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    #[cfg(any(not(target_arch = "x86_64"), loom, shuttle))]
+    atomic::fence(atomic::Ordering::SeqCst);
+}
+
 /// Adds to a word that only this CPU writes: one instruction on the bare machine, so that an
 /// interrupt handler of the same CPU may add to the same word.
 #[inline(always)]

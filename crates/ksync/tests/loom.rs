@@ -7,31 +7,20 @@
     reason = "the models watch raw cells, to see races that the locks must prevent"
 )]
 
+mod model;
+
 use std::ops::ControlFlow;
 
 use ksync::{
-    ByteMutex, Epoch, EpochPtr, HubRef, HubValue, Mutex, PcRef, RwLock, Spin,
+    ByteMutex, Epoch, EpochPtr, HubRef, HubValue, IrqSpin, Mutex, PcRef, RwLock, Spin,
     atomic::{AtomicBool, AtomicUsize, Ordering::*},
-    host, lock_class, pin,
+    lock_class, pin,
 };
-use loom::{cell::UnsafeCell, sync::Arc, thread};
+use loom::{cell::UnsafeCell, sync::Arc};
+use model::{Target, model, spawn};
 
 lock_class!(Low, "model low", rank = 20);
 lock_class!(Mid, "model middle", rank = 90);
-
-fn model(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 20_000;
-    builder.check(f);
-}
-
-fn spawn(cpu: usize, f: impl FnOnce() + 'static) -> thread::JoinHandle<()> {
-    thread::spawn(move || {
-        host::set_cpu(cpu);
-        f();
-    })
-}
 
 #[test]
 fn spin_excludes() {
@@ -47,6 +36,91 @@ fn spin_excludes() {
         }
         other.join().unwrap();
         assert_eq!(*lock.lock(), 2);
+    });
+}
+
+/// Who gets a lock by trying sees what its last holder did, like who waits for it.
+#[test]
+fn a_lock_that_was_tried_for_excludes_too() {
+    fn both<L: Sync + Send + 'static>(lock: L, wait: fn(&L), attempt: fn(&L)) {
+        let lock = std::sync::Arc::new(lock);
+        let other = spawn(1, {
+            let lock = lock.clone();
+            move || wait(&lock)
+        });
+        attempt(&lock);
+        other.join().unwrap();
+    }
+    model(2, || {
+        both(
+            Mutex::<_, Low>::new(0),
+            |l| *l.lock() += 1,
+            |l| l.try_lock().into_iter().for_each(|mut n| *n += 1),
+        );
+    });
+    model(2, || {
+        both(
+            IrqSpin::<_, Mid>::new(0),
+            |l| *l.lock() += 1,
+            |l| l.try_lock().into_iter().for_each(|mut n| *n += 1),
+        );
+    });
+    model(2, || {
+        both(
+            RwLock::<_, Low>::new(0),
+            |l| *l.write() += 1,
+            |l| l.try_write().into_iter().for_each(|mut n| *n += 1),
+        );
+    });
+    model(2, || {
+        both(
+            RwLock::<_, Low>::new(0),
+            |l| *l.write() += 1,
+            |l| l.try_read().into_iter().for_each(|n| assert!(*n < 2)),
+        );
+    });
+    model(2, || {
+        both(
+            RwLock::<_, Low>::new(0),
+            |l| assert!(*l.read() < 2),
+            |l| l.try_write().into_iter().for_each(|mut n| *n += 1),
+        );
+    });
+}
+
+#[test]
+fn a_spin_lock_nested_in_one_of_its_rank_excludes() {
+    model(2, || {
+        let locks = Arc::new((IrqSpin::<_, Mid>::new(0), IrqSpin::<_, Mid>::new(0)));
+        let other = spawn(1, {
+            let locks = locks.clone();
+            move || {
+                let _first = locks.0.lock();
+                *locks.1.lock_nested() += 1;
+            }
+        });
+        *locks.1.lock() += 1;
+        *locks.0.lock() += 1;
+        other.join().unwrap();
+        assert_eq!(*locks.1.lock(), 2);
+    });
+}
+
+#[test]
+fn a_writer_that_turns_reader_lets_readers_see_its_work() {
+    model(2, || {
+        let lock = Arc::new(RwLock::<_, Low>::new(0));
+        let reader = spawn(1, {
+            let lock = lock.clone();
+            move || assert!(*lock.read() < 2)
+        });
+        let mut guard = lock.write();
+        *guard += 1;
+        let guard = guard.downgrade();
+        assert_eq!(*guard, 1);
+        drop(guard);
+        reader.join().unwrap();
+        assert_eq!(*lock.try_write().expect("free"), 1);
     });
 }
 
@@ -129,6 +203,46 @@ fn rwlock_wakes_readers_behind_a_writer() {
 }
 
 #[test]
+fn a_writer_queues_while_readers_are_let_in() {
+    model(2, || {
+        let lock = Arc::new(RwLock::<_, Low>::new(0));
+        let mut guard = lock.write();
+        let reader = spawn(1, {
+            let lock = lock.clone();
+            move || assert!(*lock.read() >= 1)
+        });
+        let writer = spawn(2, {
+            let lock = lock.clone();
+            move || *lock.write() += 1
+        });
+        *guard = 1;
+        drop(guard);
+        reader.join().unwrap();
+        writer.join().unwrap();
+        assert_eq!(*lock.try_write().expect("free"), 2);
+    });
+}
+
+/// Who is granted a lock before it has gone to sleep sees what its last holder did.
+#[test]
+fn who_is_granted_a_lock_while_awake_sees_all() {
+    let mut builder = loom::model::Builder::new();
+    builder.max_branches = 20_000;
+    builder.check(|| {
+        let lock = Arc::new(Mutex::<_, Low>::new(0));
+        let mut guard = lock.lock();
+        let other = spawn(1, {
+            let lock = lock.clone();
+            move || *lock.lock() += 1
+        });
+        *guard += 1;
+        drop(guard);
+        other.join().unwrap();
+        assert_eq!(*lock.try_lock().expect("free"), 2);
+    });
+}
+
+#[test]
 fn byte_mutex_hands_over() {
     struct Small {
         // Two locks in one bucket: the model's table has one.
@@ -157,45 +271,14 @@ fn byte_mutex_hands_over() {
             .collect();
         bump(&small, 0);
         bump(&small, 1);
+        if let Some(_guard) = small.locks[0].try_lock::<Low>() {
+            // SAFETY: as in `bump`.
+            small.data[0].with_mut(|n| unsafe { *n += 1 });
+        }
         others.into_iter().for_each(|t| t.join().unwrap());
         assert!(!small.locks[0].is_locked() && !small.locks[1].is_locked());
     });
 }
-
-/// Its drop makes a reader's later look fail.
-struct Target(
-    std::sync::Arc<std::sync::atomic::AtomicBool>,
-    UnsafeCell<u32>,
-);
-
-impl Target {
-    fn new() -> (Self, std::sync::Arc<std::sync::atomic::AtomicBool>) {
-        let alive = std::sync::Arc::new(true.into());
-        (
-            Self(std::sync::Arc::clone(&alive), UnsafeCell::new(7)),
-            alive,
-        )
-    }
-
-    fn look(&self) {
-        assert!(self.0.load(std::sync::atomic::Ordering::SeqCst), "freed");
-        // SAFETY: only read while alive; loom checks that the drop's write is ordered after.
-        assert_eq!(self.1.with(|v| unsafe { *v }), 7);
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        self.0.store(false, std::sync::atomic::Ordering::SeqCst);
-        // SAFETY: `&mut self`.
-        self.1.with_mut(|v| unsafe { *v = 0 });
-    }
-}
-
-// SAFETY: the cell is written in `drop` only.
-unsafe impl Sync for Target {}
-// SAFETY: as above.
-unsafe impl Send for Target {}
 
 #[test]
 fn epoch_frees_after_readers_left() {
@@ -286,6 +369,8 @@ fn open(value: &Value) {
         !value.closed.load(Relaxed),
         "the hub is gone under a member"
     );
+    // SAFETY: written when all uses are over; loom checks it.
+    assert_eq!(value.used.with(|n| unsafe { *n }), 0);
 }
 
 #[test]
@@ -325,20 +410,82 @@ fn a_sole_member_is_sole() {
         let (a, b) = (hub.attach(1).unwrap(), hub.attach(2).unwrap());
         drop(hub);
         let used = Arc::new(UnsafeCell::new(0));
-        let other = spawn(1, {
+        let owner = spawn(1, {
             let used = used.clone();
+            move || {
+                if a.is_sole() {
+                    // SAFETY: nobody else is left; loom checks it.
+                    used.with_mut(|n| unsafe { *n = 2 });
+                }
+                std::mem::forget(a);
+            }
+        });
+        // SAFETY: the model is that of an owner who writes before it lets go.
+        used.with_mut(|n| unsafe { *n = 1 });
+        drop(b);
+        owner.join().unwrap();
+    });
+}
+
+/// As `a_sole_member_is_sole`, where the other reference is a base one, and for a base reference.
+#[test]
+fn an_only_reference_sees_what_the_others_did() {
+    model(3, || {
+        let epoch = Epoch::new(2);
+        let hub: HubRef<Value, usize> = HubRef::new(&epoch, Value::default()).ok().unwrap();
+        let a = hub.attach(1).unwrap();
+        let used = Arc::new(UnsafeCell::new(0));
+        let other = spawn(1, {
+            let (used, hub) = (used.clone(), hub.clone());
             move || {
                 // SAFETY: the model is that of an owner who writes before it lets go.
                 used.with_mut(|n| unsafe { *n = 1 });
-                drop(b);
+                drop(hub);
             }
         });
+        // Only a look, so that the first count is of all three.
+        let _ = hub.is_only();
+        drop(hub);
         if a.is_sole() {
             // SAFETY: nobody else is left; loom checks it.
             used.with_mut(|n| unsafe { *n = 2 });
         }
         other.join().unwrap();
-        assert!(a.is_sole());
+        let hub = a.hub_ref();
+        let last = spawn(1, {
+            let used = used.clone();
+            move || {
+                // SAFETY: as above.
+                used.with_mut(|n| unsafe { *n = 3 });
+                drop(a);
+            }
+        });
+        if hub.is_only() {
+            // SAFETY: as above.
+            used.with_mut(|n| unsafe { *n = 4 });
+        }
+        last.join().unwrap();
+        assert!(hub.is_only());
+    });
+}
+
+#[test]
+fn attaching_beside_one_that_goes_loses_nobody() {
+    model(3, || {
+        let epoch = Epoch::new(2);
+        let hub: HubRef<Value, usize> = HubRef::new(&epoch, Value::default()).ok().unwrap();
+        let a = hub.attach(1).unwrap();
+        let other = spawn(1, move || drop(a));
+        let b = hub.attach(2).unwrap();
+        other.join().unwrap();
+        let mut seen = Vec::new();
+        let _: ControlFlow<()> = hub.scan(|m| {
+            seen.push(*m);
+            ControlFlow::Continue(())
+        });
+        assert_eq!(seen, [2]);
+        drop(b);
+        assert!(hub.is_only());
     });
 }
 
@@ -348,17 +495,19 @@ fn a_scan_never_misses_a_replaced_member() {
         let epoch = Epoch::new(2);
         let hub: HubRef<Value, usize> = HubRef::new(&epoch, Value::default()).ok().unwrap();
         let a = hub.attach(3).unwrap();
-        let other = spawn(1, move || {
-            let _ = a.replace([1, 2]).ok().unwrap().map(std::mem::forget);
+        let other = spawn(1, {
+            let hub = hub.clone();
+            move || {
+                let mut sum = 0;
+                let _: ControlFlow<()> = hub.scan(|m| {
+                    sum += m;
+                    ControlFlow::Continue(())
+                });
+                assert_eq!(sum, 3);
+                std::mem::forget(hub);
+            }
         });
-        let mut sum = 0;
-        let ControlFlow::Continue(()) = hub.scan(|m| -> ControlFlow<()> {
-            sum += m;
-            ControlFlow::Continue(())
-        }) else {
-            unreachable!()
-        };
-        assert_eq!(sum, 3);
+        let _ = a.replace([1, 2]).ok().unwrap().map(std::mem::forget);
         other.join().unwrap();
         // The two members are left attached for good.
         std::mem::forget(hub);
@@ -404,6 +553,7 @@ fn a_per_cpu_count_ends_once() {
                 drop(mine);
                 more.look();
                 epoch.quiescent(&mut pin());
+                more.look();
                 drop(more);
                 epoch.offline(1);
             }

@@ -1,0 +1,302 @@
+//! Grace periods, epoch pointers and what else is published without a lock: every order that the memory model allows.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p ksync --release --test loom_epoch`
+#![cfg(loom)]
+#![expect(
+    unsafe_code,
+    reason = "the models watch raw cells, to see races that the epochs must prevent"
+)]
+
+mod model;
+
+use ksync::{
+    Epoch, EpochPtr, HubRef, HubValue, MemberSlot, Once,
+    atomic::{AtomicBool, Ordering::*},
+    pin,
+};
+use loom::{cell::UnsafeCell, sync::Arc, thread};
+use model::{Target, model, spawn};
+
+/// One given interleaving, for which every order that the memory model allows is explored. The turns themselves order
+/// nothing: what one step did is visible to the next only by what the code under test does.
+#[derive(Clone, Default)]
+struct Turns(std::sync::Arc<std::sync::atomic::AtomicUsize>);
+
+impl Turns {
+    /// Runs `step` when steps `0..n` are over.
+    fn take<R>(&self, n: usize, step: impl FnOnce() -> R) -> R {
+        while self.0.load(SeqCst) < n {
+            thread::yield_now();
+        }
+        let result = step();
+        self.0.store(n + 1, SeqCst);
+        result
+    }
+
+    /// Explores `f`, all of whose threads take turns.
+    fn model(f: impl Fn(Turns) + Sync + Send + 'static) {
+        model(0, move || f(Turns::default()));
+    }
+}
+
+fn target() -> Box<Target> {
+    Box::new(Target::new().0)
+}
+
+fn look(ptr: &EpochPtr<Target>) {
+    if let Some(target) = ptr.load(&pin()) {
+        target.look();
+    }
+}
+
+#[test]
+fn a_reader_sees_a_new_target_whole() {
+    model(2, || {
+        let epoch = Epoch::new(2);
+        let ptr = Arc::new(EpochPtr::new(Some(target())));
+        let reader = spawn(1, {
+            let ptr = ptr.clone();
+            move || look(&ptr)
+        });
+        ptr.replace(&epoch, &pin(), Some(target()));
+        reader.join().unwrap();
+    });
+    model(2, || {
+        let ptr = Arc::new(EpochPtr::empty());
+        let reader = spawn(1, {
+            let ptr = ptr.clone();
+            move || look(&ptr)
+        });
+        assert!(ptr.set_if_none(target()).is_ok());
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn everybody_sees_what_was_made_once_whole() {
+    model(3, || {
+        let once = Arc::new(Once::new());
+        let other = spawn(1, {
+            let once = once.clone();
+            move || once.get_or_init(|| *target()).look()
+        });
+        if let Some(target) = once.get() {
+            target.look();
+        }
+        once.get_or_init(|| *target()).look();
+        other.join().unwrap();
+    });
+}
+
+/// How a CPU says that it is in no section.
+type Announce = fn(&Epoch);
+
+const ANNOUNCE: [Announce; 3] = [
+    |epoch| epoch.quiescent(&mut pin()),
+    |epoch| {
+        let cpu = pin().cpu();
+        epoch.announcer(cpu).quiescent();
+    },
+    |epoch| {
+        let cpu = pin().cpu();
+        epoch.offline(cpu);
+        epoch.online(cpu);
+    },
+];
+
+/// The earliest free that there can be: the stamp is as old as possible, for the reader's own CPU took the first step
+/// before the unlink, and no other CPU holds the epoch up.
+#[test]
+fn the_earliest_free_comes_after_the_last_look() {
+    for announce in ANNOUNCE {
+        Turns::model(move |turns| {
+            let epoch = Arc::new(Epoch::new(2));
+            let ptr = Arc::new(EpochPtr::new(Some(target())));
+            let reader = spawn(1, {
+                let (turns, epoch, ptr) = (turns.clone(), epoch.clone(), ptr.clone());
+                move || {
+                    let section = turns.take(0, || {
+                        epoch.advance();
+                        announce(&epoch);
+                        pin()
+                    });
+                    let found = turns.take(3, || {
+                        let found = ptr.load(&section);
+                        found.into_iter().for_each(Target::look);
+                        found
+                    });
+                    turns.take(5, || found.into_iter().for_each(Target::look));
+                    drop(section);
+                    turns.take(6, || announce(&epoch));
+                    turns.take(8, || epoch.offline(1));
+                }
+            });
+            turns.take(1, || ptr.replace(&epoch, &pin(), None));
+            turns.take(2, || epoch.quiescent(&mut pin()));
+            turns.take(4, || epoch.reclaim(&pin()));
+            turns.take(7, || {
+                epoch.quiescent(&mut pin());
+                epoch.reclaim(&pin());
+            });
+            reader.join().unwrap();
+        });
+    }
+}
+
+/// What the reader of [`four`] does.
+#[derive(Clone, Copy, PartialEq)]
+enum Reader {
+    /// It finds its target before it announces itself for the last time.
+    Early,
+    /// It looks for one after that.
+    Late,
+    /// It uses what is freed by stamps of the epoch, not by the epoch itself.
+    ByStamp,
+}
+
+/// Four CPUs: one unlinks (0), one takes all steps (1), one reads (2), and one that is offline frees (3). What the reader
+/// learns of the unlink it learns from the steps, and so does who frees learn of the reader.
+fn four(announce: Announce, kind: Reader) {
+    Turns::model(move |turns| {
+        let epoch = Arc::new(Epoch::new(4));
+        epoch.offline(3);
+        let ptr = Arc::new(EpochPtr::new(Some(target())));
+        let stamped = Arc::new(UnsafeCell::new(0));
+        let stamp = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let all = || (turns.clone(), epoch.clone());
+        let (stepper, reader, freer) = (
+            all(),
+            (all(), ptr.clone(), stamped.clone()),
+            (all(), stamped),
+        );
+        let threads = [
+            spawn(1, move || {
+                let (turns, epoch) = stepper;
+                for turn in [1, 4, 7] {
+                    turns.take(turn, || {
+                        epoch.advance();
+                        announce(&epoch);
+                    });
+                }
+            }),
+            spawn(2, move || {
+                let ((turns, epoch), ptr, stamped) = reader;
+                turns.take(2, || announce(&epoch));
+                turns.take(6, || {
+                    match kind {
+                        Reader::Early => look(&ptr),
+                        Reader::Late => {}
+                        // SAFETY: written by who frees, when all uses are over; loom checks it.
+                        Reader::ByStamp => assert_eq!(stamped.with(|n| unsafe { *n }), 0),
+                    }
+                    announce(&epoch);
+                });
+                let section = pin();
+                let found = (kind == Reader::Late).then(|| ptr.load(&section)).flatten();
+                turns.take(9, || found.into_iter().for_each(Target::look));
+            }),
+            spawn(3, {
+                let stamp = stamp.clone();
+                move || {
+                    let ((turns, epoch), stamped) = freer;
+                    turns.take(8, || {
+                        if kind != Reader::ByStamp {
+                            epoch.reclaim_of(&pin(), 0);
+                        } else if epoch.current() >= stamp.load(SeqCst) + 3 {
+                            // SAFETY: as above.
+                            stamped.with_mut(|n| unsafe { *n = 1 });
+                        }
+                    });
+                }
+            }),
+        ];
+        turns.take(0, || {
+            ptr.replace(&epoch, &pin(), None);
+            stamp.store(epoch.current(), SeqCst);
+        });
+        turns.take(3, || announce(&epoch));
+        turns.take(5, || announce(&epoch));
+        threads.into_iter().for_each(|t| t.join().unwrap());
+    });
+}
+
+#[test]
+fn who_announced_twice_since_an_unlink_finds_nothing() {
+    ANNOUNCE
+        .into_iter()
+        .for_each(|announce| four(announce, Reader::Late));
+}
+
+#[test]
+fn who_frees_for_another_cpu_comes_after_all_looks() {
+    ANNOUNCE
+        .into_iter()
+        .for_each(|announce| four(announce, Reader::Early));
+}
+
+#[test]
+fn who_frees_by_stamps_comes_after_all_looks() {
+    ANNOUNCE
+        .into_iter()
+        .for_each(|announce| four(announce, Reader::ByStamp));
+}
+
+#[test]
+fn synchronize_waits_for_open_sections() {
+    model(3, || {
+        let epoch = Arc::new(Epoch::new(2));
+        let open = Arc::new((AtomicBool::new(true), UnsafeCell::new(0)));
+        let reader = spawn(1, {
+            let (epoch, open) = (epoch.clone(), open.clone());
+            move || {
+                for _ in 0..3 {
+                    {
+                        let _section = pin();
+                        if open.0.load(Relaxed) {
+                            // SAFETY: written after all sections that find it open; loom checks it.
+                            assert_eq!(open.1.with(|n| unsafe { *n }), 0);
+                        }
+                    }
+                    // Who waits may go round meanwhile.
+                    thread::yield_now();
+                    thread::yield_now();
+                    epoch.quiescent(&mut pin());
+                    epoch.advance();
+                }
+                epoch.offline(1);
+            }
+        });
+        open.0.store(false, Relaxed);
+        epoch.synchronize();
+        // SAFETY: as above.
+        open.1.with_mut(|n| unsafe { *n = 1 });
+        reader.join().unwrap();
+    });
+}
+
+struct Nothing;
+
+impl HubValue for Nothing {}
+
+/// A member may outlive its epoch, which ends when no CPU is in a section any more: it is freed at once then, after all
+/// that was done in sections.
+#[test]
+fn a_member_that_outlives_its_epoch_goes_after_all_looks() {
+    Turns::model(|turns| {
+        let epoch = Epoch::new(3);
+        let hub: HubRef<Nothing, Target> = HubRef::new(&epoch, Nothing).ok().unwrap();
+        let slot = Arc::new(MemberSlot::new(hub.attach(*target()).ok().unwrap()));
+        drop(hub);
+        let dropper = spawn(2, {
+            let (turns, slot) = (turns.clone(), slot.clone());
+            move || turns.take(2, || drop(slot.take()))
+        });
+        let reader = spawn(1, {
+            let (turns, slot) = (turns.clone(), slot.clone());
+            move || turns.take(0, || slot.value(&pin()).expect("attached").look())
+        });
+        reader.join().unwrap();
+        turns.take(1, || drop(epoch));
+        dropper.join().unwrap();
+    });
+}
