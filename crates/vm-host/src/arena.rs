@@ -70,7 +70,7 @@ pub struct Arena {
     nearest: Vec<Vec<u8>>,
     pages: PageArray,
     /// Words of the frames that are, or were, tables: the model checker's atomics do not fit into frames.
-    #[cfg(shuttle)]
+    #[cfg(any(loom, shuttle))]
     tables: Box<[std::sync::OnceLock<Box<[ksync::atomic::AtomicU64; 512]>>]>,
     /// What `pages` is made of.
     records: *mut [Page],
@@ -99,7 +99,7 @@ impl Arena {
             // SAFETY: not null, and valid until the arena is dropped: see there.
             pages: PageArray::new(unsafe { &*records }),
             records,
-            #[cfg(shuttle)]
+            #[cfg(any(loom, shuttle))]
             tables: (0..FIRST.index() + frames)
                 .map(|_| std::sync::OnceLock::new())
                 .collect(),
@@ -194,7 +194,7 @@ unsafe impl Machine for Arena {
         unsafe { from.copy_to_nonoverlapping(self.frame(to), PAGE_SIZE) };
     }
 
-    #[cfg(shuttle)]
+    #[cfg(any(loom, shuttle))]
     fn table_words(&self, pfn: Pfn) -> &[ksync::atomic::AtomicU64; 512] {
         let zero = |_| ksync::atomic::AtomicU64::new(0);
         self.tables[pfn.index()].get_or_init(|| Box::new(core::array::from_fn(zero)))

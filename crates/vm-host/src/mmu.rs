@@ -15,11 +15,13 @@ use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-#[cfg(not(shuttle))]
+#[cfg(not(any(loom, shuttle)))]
 use std::sync::{Mutex, MutexGuard};
 
 use ksync::CpuPin;
 use ksync::atomic::AtomicU64 as Word;
+#[cfg(loom)]
+use loom::sync::{Mutex, MutexGuard};
 #[cfg(shuttle)]
 use shuttle::sync::{Mutex, MutexGuard};
 use vm::asid::{Asids, Duty};

@@ -7,11 +7,7 @@
 //!
 //! A frame in limbo is free memory that cannot be handed out yet; [`Limbo::frames`] counts them exactly.
 
-use ksync::atomic::{
-    AtomicUsize,
-    Ordering::{Acquire, Relaxed},
-    fence,
-};
+use ksync::atomic::{AtomicUsize, Ordering::Relaxed};
 use ksync::{CpuPin, PerCpu, Spin, lock_class};
 
 use crate::page::{PageArray, Pfn};
@@ -220,8 +216,6 @@ impl<M: Machine> Vm<M> {
     fn free_ripe(&self, pin: &CpuPin, cpu: usize) -> usize {
         self.epoch.advance();
         let now = self.epoch.current();
-        // What the CPUs did before they announced themselves for this epoch has happened before this.
-        fence(Acquire);
         let cpu = self.limbo.cpus.of(cpu);
         let mut freed = [Pfn::NONE; STEP];
         let mut count = 0;

@@ -320,13 +320,10 @@ impl Object {
         to: &Object,
         to_index: u32,
     ) -> Result<bool, NoMemory> {
+        // The caller's attachment keeps `to` alive, and an anonymous object has one size until it dies.
+        debug_assert!(to.is_anon() && to.has_index(to_index));
         // In at the new place first: who sees the old slot empty finds the new one full.
         if !to.slots.insert(pin, to_index, pfn)? {
-            return Ok(false);
-        }
-        fence(SeqCst);
-        if !to.has_index(to_index) {
-            let _removed = to.slots.remove(to_index, pfn);
             return Ok(false);
         }
         vm.rmap.moved((self, index), (to, to_index));

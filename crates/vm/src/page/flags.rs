@@ -96,6 +96,7 @@ impl Page {
     #[inline]
     pub(crate) fn add_flag(&self, flags: Flags) {
         self.flags.fetch_or(flags.0, AcqRel);
+        ksync::fence_after_rmw();
     }
 
     /// Clears flags; writes only if that changes something. Returns whether it did, so that exactly one of several

@@ -16,6 +16,7 @@
 use ksync::atomic::{
     AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+    fence,
 };
 use ksync::{LockClass, RawSpinGuard, lock_class};
 
@@ -129,14 +130,15 @@ impl<'a> Table<'a> {
 
     /// Counts and fills an empty slot of a directory with the link to a new table. The caller holds the lock.
     ///
-    /// Sequentially consistent, group and entry: see `next_leaf`.
+    /// A full fence follows: see `next_leaf`.
     pub fn link(&self, slot: usize, pte: Pte) {
         debug_assert!(self.get(slot).is_empty());
         let part = self.part();
         part.live.fetch_add(1, Relaxed);
         let groups = part.groups.load(Relaxed) | 1 << (slot / GROUP);
-        part.groups.store(groups, SeqCst);
-        self.words[slot].store(pte.0, SeqCst);
+        part.groups.store(groups, Release);
+        self.words[slot].store(pte.0, Release);
+        fence(SeqCst);
     }
 
     /// Empties a slot that only the caller may change: a busy entry of its own, or a directory entry under the lock.

@@ -1,0 +1,476 @@
+//! Two operations at once on the real VM: every interleaving up to a bound on preemptions, every order that the memory
+//! model allows, and every access to what a lock guards checked for being ordered by it.
+//!
+//! What one operation may miss of the other is what the fences and locks of `doc/vm.md` must prevent, so each test says
+//! what must hold when both are over. Frames are few, and the models small: the laboratory's other tests play long.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p vm-host --release --test loom`
+#![cfg(loom)]
+
+use std::sync::Arc;
+
+use vm::object::ObjectRef;
+use vm::space::{Advice, MapArgs, MapFlags, RemapArgs, RemapTarget, Source, Space};
+use vm::{Access, EntryFlags, MapProt, Pte};
+use vm_host::Lab;
+
+const PAGE: u64 = 4096;
+/// Where everything is mapped.
+const AT: u64 = 0x4000_0000;
+/// A free place whose page tables are others from the root on.
+const ELSEWHERE: u64 = 0x7000_0000_0000;
+const FRAMES: usize = 160;
+
+struct World {
+    lab: Lab,
+    space: Arc<Space>,
+    file: ObjectRef,
+}
+
+/// An operation, or a preparation, or a check.
+type Act = fn(&World);
+
+impl World {
+    fn new() -> World {
+        let lab = Lab::new(FRAMES, 2);
+        lab.vm.set_fault_around(PAGE);
+        let space = Space::new(&lab.vm).unwrap();
+        let file = ObjectRef::new_file(&lab.vm).unwrap();
+        World { lab, space, file }
+    }
+
+    fn map_at(&self, addr: u64, shared: bool, source: Source<'_>) {
+        let mut args = MapArgs::anon(2 * PAGE, MapProt::READ | MapProt::WRITE);
+        args.addr = addr;
+        args.place = MapFlags {
+            fixed: true,
+            ..MapFlags::default()
+        };
+        args.source = source;
+        if shared {
+            args.flags = EntryFlags::SHARED;
+        }
+        assert_eq!(self.space.map(&self.lab.vm, &args), Ok(addr));
+    }
+
+    /// Two pages of private memory.
+    fn anon(&self) {
+        self.map_at(AT, false, Source::Anon);
+    }
+
+    /// Two pages of a file with its first page there, mapped shared.
+    fn shared(&self) {
+        self.file.allocate(&self.lab.vm, 0, 2 * PAGE, true).unwrap();
+        self.map_at(AT, true, Source::Object(&self.file, 0));
+    }
+
+    /// Tries to serve a fault; what it says depends on who was first.
+    fn fault(&self, access: Access) {
+        let _either = self.space.fault(&self.lab.vm, AT, access);
+    }
+
+    fn unmap(&self) {
+        self.space.unmap(&self.lab.vm, AT, 2 * PAGE).unwrap();
+    }
+
+    fn protect(&self) {
+        let _either = self.space.protect(&self.lab.vm, AT, PAGE, MapProt::READ);
+    }
+
+    fn entry(&self, space: &Space) -> Option<Pte> {
+        space.pmap().lookup(&self.lab.vm, &ksync::pin(), AT)
+    }
+
+    fn resident(&self) -> usize {
+        self.space.pmap().resident(&self.lab.vm)
+    }
+}
+
+/// Explores `one` and `other` at once, up to so many preemptions, `check`ing what they leave behind; then everything is
+/// given back and every frame accounted for. Each is the first thread once: that of the two which begins is explored
+/// less.
+fn at_once(preemptions: usize, prepare: Act, one: Act, other: Act, check: Act) {
+    explore(preemptions, None, prepare, one, other, check);
+    explore(preemptions, None, prepare, other, one, check);
+}
+
+fn explore(
+    preemptions: usize,
+    executions: Option<usize>,
+    prepare: Act,
+    one: Act,
+    other: Act,
+    check: Act,
+) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 200_000;
+    builder.max_permutations = executions;
+    builder.check(move || {
+        let world = Arc::new(World::new());
+        prepare(&world);
+        let thread = loom::thread::spawn({
+            let world = world.clone();
+            move || world.lab.join(1, || other(&world))
+        });
+        one(&world);
+        thread.join().unwrap();
+        check(&world);
+        let World { lab, space, file } = Arc::into_inner(world).expect("the thread has ended");
+        space.clear(&lab.vm);
+        file.release(&lab.vm);
+        lab.finish();
+    });
+}
+
+#[test]
+fn two_faults_make_one_page() {
+    at_once(
+        2,
+        World::anon,
+        |world| world.fault(Access::Write),
+        |world| world.fault(Access::Write),
+        |world| assert_eq!(world.resident(), 1),
+    );
+}
+
+#[test]
+fn a_fault_beside_munmap_leaves_nothing() {
+    at_once(
+        2,
+        World::anon,
+        World::unmap,
+        |world| world.fault(Access::Write),
+        |world| assert_eq!(world.resident(), 0),
+    );
+}
+
+#[test]
+fn a_fault_beside_mprotect_leaves_nothing_writable() {
+    at_once(
+        2,
+        World::anon,
+        World::protect,
+        |world| world.fault(Access::Write),
+        |world| {
+            let entry = world.entry(&world.space);
+            assert!(entry.is_none_or(|pte| !pte.is_writable()));
+        },
+    );
+}
+
+#[test]
+fn a_fault_beside_truncation_leaves_nothing() {
+    let check: Act = |world| {
+        assert_eq!(world.resident(), 0);
+        assert_eq!(world.file.resident(), 0);
+    };
+    let truncate: Act = |world| world.file.truncate(&world.lab.vm, 0);
+    at_once(
+        2,
+        World::shared,
+        truncate,
+        |world| world.fault(Access::Read),
+        check,
+    );
+    // The same where the page is not there yet.
+    at_once(
+        2,
+        |world| {
+            world.shared();
+            world.file.punch(&world.lab.vm, 0, 2 * PAGE);
+        },
+        truncate,
+        |world| world.fault(Access::Write),
+        check,
+    );
+}
+
+/// What is mapped is the file's page: an entry that a scan missed would show a page that was freed.
+fn shows_no_freed_page(world: &World) {
+    for index in 0..2 {
+        let va = AT + u64::from(index) * PAGE;
+        let entry = world.space.pmap().lookup(&world.lab.vm, &ksync::pin(), va);
+        assert!(entry.is_none_or(|pte| Some(pte.pfn()) == world.file.lookup(index)));
+    }
+}
+
+fn punch(world: &World) {
+    world.file.punch(&world.lab.vm, 0, PAGE);
+}
+
+#[test]
+fn a_fault_beside_a_hole_shows_no_freed_page() {
+    let read: Act = |world| world.fault(Access::Read);
+    at_once(2, World::shared, punch, read, shows_no_freed_page);
+}
+
+#[test]
+fn a_first_write_beside_a_hole_shows_no_freed_page() {
+    let read: Act = |world| {
+        world.shared();
+        world.fault(Access::Read);
+    };
+    let write: Act = |world| world.fault(Access::Write);
+    at_once(1, read, punch, write, shows_no_freed_page);
+}
+
+#[test]
+fn faulting_around_a_hole_shows_no_freed_page() {
+    let around: Act = |world| {
+        world.shared();
+        world.lab.vm.set_fault_around(4 * PAGE);
+    };
+    let read: Act = |world| world.fault(Access::Read);
+    at_once(1, around, punch, read, shows_no_freed_page);
+}
+
+/// Parent and child never share a page that one of them may write.
+#[test]
+fn a_fault_beside_fork_writes_to_no_shared_page() {
+    let fork: Act = |world| {
+        let child = world.space.fork(&world.lab.vm).unwrap();
+        child.fault(&world.lab.vm, AT, Access::Read).unwrap();
+        let (own, seen) = (world.entry(&world.space), world.entry(&child));
+        if let (Some(own), Some(seen)) = (own, seen) {
+            assert!(own.pfn() != seen.pfn() || !own.is_writable());
+        }
+        child.clear(&world.lab.vm);
+    };
+    let write: Act = |world| world.fault(Access::Write);
+    let nothing: Act = |_| ();
+    at_once(1, World::anon, fork, write, nothing);
+    let touched: Act = |world| {
+        world.anon();
+        world.fault(Access::Write);
+    };
+    at_once(2, touched, fork, write, nothing);
+}
+
+#[test]
+fn tables_are_dropped_beside_faults_scans_and_each_other() {
+    let read: Act = |world| {
+        world.shared();
+        world.fault(Access::Read);
+    };
+    let drop_tables: Act = |world| {
+        world.space.drop_tables(&world.lab.vm);
+    };
+    let scan: Act = |world| {
+        if let Some(pfn) = world.file.lookup(0) {
+            world.lab.vm.chaos_scan(pfn);
+        }
+    };
+    let fault: Act = |world| world.fault(Access::Read);
+    let nothing: Act = |_| ();
+    at_once(1, read, drop_tables, fault, |world| {
+        assert!(world.resident() <= 1)
+    });
+    at_once(1, read, drop_tables, drop_tables, |world| {
+        assert_eq!(world.resident(), 0)
+    });
+    at_once(1, read, drop_tables, scan, nothing);
+    at_once(1, read, scan, fault, nothing);
+    let clear: Act = |world| {
+        world.space.clear(&world.lab.vm);
+    };
+    at_once(1, read, clear, scan, nothing);
+    at_once(1, read, clear, fault, nothing);
+}
+
+/// A CPU that begins to run a space is told what to forget, or finds it gone.
+#[test]
+fn a_cpu_that_joins_keeps_nothing_that_is_unmapped() {
+    let run: Act = |world| {
+        world.lab.run(&world.space);
+        world.lab.vm.machine.speculate(1, AT);
+    };
+    let check: Act = |world| {
+        let reached = world
+            .lab
+            .vm
+            .machine
+            .access(1, AT, vm_host::Access::Read, |_| ());
+        assert!(reached.is_err(), "CPU 1 still reaches the page");
+        ksync::host::set_cpu(1);
+        world.lab.stop(&world.space);
+        ksync::host::set_cpu(0);
+    };
+    let read: Act = |world| {
+        world.shared();
+        world.fault(Access::Read);
+    };
+    let truncate: Act = |world| world.file.truncate(&world.lab.vm, 0);
+    explore(2, None, read, World::unmap, run, check);
+    explore(2, None, read, truncate, run, check);
+}
+
+/// The map of a space, and all that hangs off it, is seen as its last change left it.
+#[test]
+fn all_that_looks_at_a_map_looks_in_turn() {
+    // Of a cleared space nothing is left to map into.
+    let map: Act = |world| {
+        let mut args = MapArgs::anon(2 * PAGE, MapProt::READ);
+        args.addr = ELSEWHERE;
+        args.place.fixed = true;
+        let _either = world.space.map(&world.lab.vm, &args);
+    };
+    let mapped: Act = |world| assert!(world.space.mapped() >= 2 * PAGE);
+    let others: [Act; 18] = [
+        |world| {
+            world.space.unmap(&world.lab.vm, AT, PAGE).unwrap();
+        },
+        World::protect,
+        |world| {
+            let args = MapArgs::anon(PAGE, MapProt::READ);
+            world.space.map(&world.lab.vm, &args).unwrap();
+        },
+        |world| {
+            let args = MapArgs::anon(PAGE, MapProt::READ);
+            world.space.map_all(&world.lab.vm, &[args]).unwrap();
+        },
+        |world| {
+            world.space.is_free(ELSEWHERE, PAGE);
+        },
+        |world| world.space.set_mmap_base(0x6000_0000_0000),
+        |world| {
+            world.space.mapped();
+        },
+        |world| {
+            world.space.usage(&world.lab.vm);
+        },
+        |world| {
+            world.space.cost();
+        },
+        |world| {
+            world.space.resident(AT, PAGE, &mut Vec::new()).unwrap();
+        },
+        |world| world.space.for_each_entry(0, &mut |_| true),
+        |world| {
+            world
+                .space
+                .fork(&world.lab.vm)
+                .unwrap()
+                .clear(&world.lab.vm);
+        },
+        |world| {
+            world.space.maintain(&world.lab.vm);
+        },
+        |world| {
+            world
+                .space
+                .advise(&world.lab.vm, AT, PAGE, Advice::DontNeed)
+                .unwrap();
+        },
+        |world| {
+            world
+                .space
+                .advise(&world.lab.vm, AT, PAGE, Advice::DontFork)
+                .unwrap();
+        },
+        |world| {
+            world
+                .space
+                .set_locked(&world.lab.vm, AT, PAGE, true)
+                .unwrap();
+        },
+        |world| {
+            let args = RemapArgs {
+                old: AT,
+                old_len: 2 * PAGE,
+                new_len: 3 * PAGE,
+                target: RemapTarget::MayMove,
+                keep_old: false,
+            };
+            world.space.remap(&world.lab.vm, &args).unwrap();
+        },
+        |world| {
+            world.space.clear(&world.lab.vm);
+        },
+    ];
+    for other in others {
+        let check = if std::ptr::fn_addr_eq(other, others[17]) {
+            (|_| ()) as Act
+        } else {
+            mapped
+        };
+        explore(1, Some(12), World::anon, map, other, check);
+        explore(1, Some(12), World::anon, other, map, check);
+    }
+}
+
+#[test]
+fn a_file_that_two_make_longer_is_as_long_as_both_say() {
+    let check: Act = |world| assert_eq!(world.file.size(), 2 * PAGE);
+    let allocate = |to: Act, other: Act| at_once(2, |_| (), to, other, check);
+    allocate(
+        |world| world.file.allocate(&world.lab.vm, 0, PAGE, true).unwrap(),
+        |world| {
+            world
+                .file
+                .allocate(&world.lab.vm, PAGE, PAGE, true)
+                .unwrap()
+        },
+    );
+    fn write(world: &World, at: u64) {
+        let all = |bytes: &mut [u8]| bytes.len();
+        let written = world.file.write(&world.lab.vm, at, PAGE, &mut { all });
+        assert_eq!(written, Ok(PAGE));
+    }
+    allocate(|world| write(world, 0), |world| write(world, PAGE));
+}
+
+#[test]
+fn frames_and_runs_are_taken_in_turn() {
+    let take: Act = |world| {
+        let pin = ksync::pin();
+        let run = world
+            .lab
+            .vm
+            .alloc
+            .alloc_order(&pin, 2, vm::Rights::Kernel)
+            .unwrap();
+        world.lab.vm.alloc.free_order(&pin, run, 2);
+    };
+    let look: Act = |world| {
+        let _in_motion = world.lab.vm.alloc.check();
+    };
+    let nothing: Act = |_| ();
+    explore(1, Some(20), nothing, take, take, nothing);
+    explore(1, Some(20), nothing, take, look, nothing);
+}
+
+/// Frames that one CPU retires are freed by another.
+#[test]
+fn retired_frames_are_freed_in_turn() {
+    let retire: Act = |world| {
+        world.space.drop_tables(&world.lab.vm);
+        world.lab.vm.epoch.offline(0);
+    };
+    let read: Act = |world| {
+        world.shared();
+        world.fault(Access::Read);
+    };
+    explore(
+        1,
+        Some(40),
+        read,
+        retire,
+        |world| world.lab.vm.drain_limbo(),
+        |_| (),
+    );
+    let before: Act = |world| {
+        world.shared();
+        world.fault(Access::Read);
+        world.space.drop_tables(&world.lab.vm);
+        world.fault(Access::Read);
+    };
+    explore(
+        1,
+        Some(40),
+        before,
+        retire,
+        |world| world.lab.vm.drain_limbo(),
+        |_| (),
+    );
+}
