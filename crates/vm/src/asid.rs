@@ -22,6 +22,9 @@
 //!
 //! Pmaps are known by a number that is never used again, not by their address. Identifier 0 is for the empty root.
 
+// Of one CPU alone: no protocol, and unseen by model checkers.
+use core::sync::atomic::AtomicU64 as LocalU64;
+
 use ksync::CpuPin;
 use ksync::atomic::{
     AtomicU64,
@@ -98,18 +101,18 @@ pub struct Tag {
 /// One identifier of a CPU.
 struct Slot {
     /// The pmap's number, 0 for none.
-    pmap: AtomicU64,
+    pmap: LocalU64,
     /// The generation up to which everything was forgotten that had to be.
-    generation: AtomicU64,
+    generation: LocalU64,
 }
 
 /// The identifiers of one CPU. It alone uses them, with interrupts off.
 pub struct Asids {
     slots: [Slot; ASIDS],
     /// The identifier in use; 0 for the empty root.
-    current: AtomicU64,
+    current: LocalU64,
     /// Which slot is given away next.
-    next: AtomicU64,
+    next: LocalU64,
 }
 
 impl Asids {
@@ -118,12 +121,12 @@ impl Asids {
         Asids {
             slots: [const {
                 Slot {
-                    pmap: AtomicU64::new(0),
-                    generation: AtomicU64::new(0),
+                    pmap: LocalU64::new(0),
+                    generation: LocalU64::new(0),
                 }
             }; ASIDS],
-            current: AtomicU64::new(0),
-            next: AtomicU64::new(0),
+            current: LocalU64::new(0),
+            next: LocalU64::new(0),
         }
     }
 
