@@ -21,7 +21,7 @@ jobs:
   boot-test   boot tests alone; names as further arguments choose among them
   soak        boot tests that take too long for every day: vmbench at full size on 8 CPUs, again and again
   bench       compare with Linux: table, build/bench/report.html and samples (QUICK=1, ONLY=CASES,
-              BASE=SAMPLES, RUNS=N, KINDS=count,transfers,rate, LINUX=6.1 or 6.12, THP=never or always)
+              BASE=SAMPLES, RUNS=N, KINDS=count,transfers,rate,scale, SYSTEMS=pantala, LINUX=6.1 or 6.12, THP=never or always)
   commute     which pairs of commuting operations touch common kernel lines, here and in Linux: table,
               build/commute/report.html (QUICK=1, ONLY=CALLS or CALL:CALL,
               EVERY=N: one case in N, 4 if not said; KINDS=pantala or linux)

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Suites in which older and newer versions lie, whatever release the machine runs.
-const SUITES: [&str; 3] = ["bookworm", "bookworm-backports", "trixie"];
+const SUITES: [&str; 2] = ["bookworm", "bookworm-backports"];
 
 /// apt, with the machine's own sources or with ours.
 pub struct Apt {

@@ -183,6 +183,11 @@ impl Lab {
         command
     }
 
+    /// Where the samples go, all of them after each boot.
+    pub fn samples(&self) -> PathBuf {
+        self.dir.join("samples.jsonl")
+    }
+
     /// What a boot leaves behind is named after it.
     fn file(&self, guest: &Guest, cpus: u32, kind: Kind, suffix: &str) -> PathBuf {
         self.dir

@@ -44,8 +44,6 @@ pub fn run(options: &Options) -> Result<u8> {
         println!("{}:\n  {}", guest.title, lab.command_line(guest));
     }
     let outcome = plan::carry_out(&lab, &settings)?;
-    let samples = lab.dir.join("samples.jsonl");
-    samples::write(&samples, &outcome.samples)?;
     let figures = Figures::of(&outcome.samples);
     anyhow::ensure!(
         !figures.is_empty(),
@@ -65,7 +63,7 @@ pub fn run(options: &Options) -> Result<u8> {
     println!(
         "report: {}\nsamples: {}",
         report.display(),
-        samples.display()
+        lab.samples().display()
     );
     Ok(u8::from(!outcome.failures.is_empty()))
 }

@@ -82,8 +82,10 @@ fn steps<'a>(lab: &'a Lab, settings: &Settings) -> Vec<Step<'a>> {
     }
     let wanted = |step: &Step| {
         let name = step.kind.name();
-        let chosen = |kind: &String| name.starts_with(&kind[..]);
-        settings.kinds.is_empty() || settings.kinds.iter().any(chosen)
+        let kinds = &settings.kinds;
+        let systems = &settings.systems;
+        (kinds.is_empty() || kinds.iter().any(|kind| name.starts_with(&kind[..])))
+            && (systems.is_empty() || systems.iter().any(|system| system == step.guest.system))
     };
     steps.retain(wanted);
     steps
@@ -92,7 +94,7 @@ fn steps<'a>(lab: &'a Lab, settings: &Settings) -> Vec<Step<'a>> {
 /// Boots everything that `settings` ask for. A boot that fails costs its own figures only.
 ///
 /// # Errors
-/// None of a boot's; those are among the failures.
+/// The samples cannot be written. A boot's own errors are among the failures.
 pub fn carry_out(lab: &Lab, settings: &Settings) -> Result<Outcome> {
     let steps = steps(lab, settings);
     let limit = Duration::from_secs(if settings.quick { 600 } else { 1800 });
@@ -120,6 +122,8 @@ pub fn carry_out(lab: &Lab, settings: &Settings) -> Result<Outcome> {
             Ok(boot) => outcome.add(step, &what, &boot),
             Err(error) => outcome.failures.push(format!("{what}: {error:#}")),
         }
+        // What there is by now is not lost if somebody ends the run.
+        samples::write(&lab.samples(), &outcome.samples)?;
         let mut pace = pace.lock().unwrap_or_else(PoisonError::into_inner);
         pace.step();
         bar.inc(1);

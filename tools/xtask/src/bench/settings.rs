@@ -1,4 +1,4 @@
-//! What `make bench` is asked for, by variables: QUICK, ONLY, KINDS, BASE, LINUX, THP, RUNS.
+//! What `make bench` is asked for, by variables: QUICK, ONLY, KINDS, SYSTEMS, BASE, LINUX, THP, RUNS.
 
 use super::guest::Kind;
 use anyhow::{Context, Result, ensure};
@@ -13,6 +13,8 @@ pub struct Settings {
     pub only: Vec<String>,
     /// Kinds of boots, by prefix: count, transfers, rate, scale; empty is all.
     pub kinds: Vec<String>,
+    /// `pantala`, `linux`; empty is both.
+    pub systems: Vec<String>,
     /// Samples of an earlier run to compare with.
     pub base: Option<PathBuf>,
     /// Linux's version, `6.1` or `6.12`.
@@ -51,6 +53,7 @@ impl Settings {
         Ok(Settings {
             quick,
             kinds: list(text("KINDS")),
+            systems: list(text("SYSTEMS")),
             only: list(only),
             base: text("BASE").map(PathBuf::from),
             linux: text("LINUX").unwrap_or_else(|| "6.1".into()),

@@ -81,15 +81,20 @@ pub fn bars(rows: &[Row]) -> String {
                 continue;
             };
             let end = x(*value);
+            let number = people(*value);
+            // Beside the target's mark, not under it.
+            let room = end - 3.0..end + 6.0 + 7.0 * number.len() as f64;
+            let mark = row.target.map(x).filter(|at| room.contains(at));
+            let label = mark.unwrap_or(end) + 4.0;
             let _ = write!(
                 svg,
                 "<rect x=\"{LEFT}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{BAR}\" class=\"{}\"/>\
                  <text class=\"value\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
                 (end - LEFT).max(1.0),
                 SYSTEMS[which],
-                end + 4.0,
+                label,
                 top + 9.5,
-                people(*value)
+                number
             );
         }
         if let Some(target) = row.target {
@@ -198,6 +203,11 @@ mod tests {
         assert_eq!(widths.len(), 3, "{svg}");
         assert!(widths[0] < widths[1] && widths[2] <= 1.0, "{widths:?}");
         assert!(svg.contains("a&lt;b"));
+        let with_mark = Row {
+            target: Some(105.0),
+            ..row("d", [Some(100.0), None])
+        };
+        assert_ne!(bars(&[with_mark]), bars(&[row("d", [Some(100.0), None])]));
         assert!(bars(&[]).contains("No figures"));
     }
 }
