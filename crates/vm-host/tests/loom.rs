@@ -35,7 +35,7 @@ impl World {
         let lab = Lab::new(FRAMES, 2);
         lab.vm.set_fault_around(PAGE);
         let space = Space::new(&lab.vm).unwrap();
-        let file = ObjectRef::new_file(&lab.vm).unwrap();
+        let file = ObjectRef::new_file(&lab.vm, None).unwrap();
         World { lab, space, file }
     }
 

@@ -43,7 +43,7 @@ fn no_page_of_a_long_file_is_reached_after_truncation() {
     const PAGES: u64 = 100;
     let lab = Lab::new(512, 1);
     let space = Space::new(&lab.vm).unwrap();
-    let file = ObjectRef::new_file(&lab.vm).unwrap();
+    let file = ObjectRef::new_file(&lab.vm, None).unwrap();
     file.allocate(&lab.vm, 0, PAGES * PAGE, true).unwrap();
     map(&lab, &space, PAGES, true, Source::Object(&file, 0));
     lab.run(&space);
@@ -129,7 +129,7 @@ fn what_takes_translations_away_changes_the_generation() {
     for (name, act) in acts {
         let lab = Lab::new(256, 1);
         let space = Space::new(&lab.vm).unwrap();
-        let file = ObjectRef::new_file(&lab.vm).unwrap();
+        let file = ObjectRef::new_file(&lab.vm, None).unwrap();
         file.allocate(&lab.vm, 0, 2 * PAGE, true).unwrap();
         map(&lab, &space, 2, true, Source::Object(&file, 0));
         lab.run(&space);
