@@ -62,7 +62,14 @@ pub fn run(options: &Options) -> Result<u8> {
     let guests: Vec<&Guest> = lab.guests.iter().filter(wanted).collect();
     ensure!(!guests.is_empty(), "KINDS must be pantala or linux");
     println!("{} cases on each kernel", cases.len());
-    let outcomes = plan::carry_out(&lab, &guests, &choice, &cases)?;
+    let outcomes = if std::env::var("AGAIN").is_ok_and(|value| value == "1") {
+        let guests = guests.iter().copied();
+        guests
+            .map(|guest| plan::again(&lab, guest, &cases))
+            .collect::<Result<Vec<_>>>()?
+    } else {
+        plan::carry_out(&lab, &guests, &choice, &cases)?
+    };
     for outcome in &outcomes {
         print!("{}", table::render(outcome));
     }

@@ -2,7 +2,8 @@
 
 use super::super::guest::{Guest, Kind, Lab, Trial};
 use super::{Outcome, culprit, verdict};
-use anyhow::Result;
+use anyhow::{Context, Result};
+use coherence::record::Record;
 use commute::cases::{Case, Choice};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fs;
@@ -76,18 +77,45 @@ fn command(choice: &Choice) -> String {
 
 fn one<'a>(lab: &Lab, guest: &'a Guest, command: &str, cases: &[Case]) -> Result<Outcome<'a>> {
     let boot = lab.boot(guest, &trial(command), LIMIT)?;
-    let judged = verdict::judge(cases, &boot.records);
     let mut failed = boot.failed;
     if !boot.console.contains(" cases right, ") {
         failed.push(format!("{}: commute did not come to its end", guest.title));
     }
-    let culprits = culprit::rank(&guest.symbols, &judged);
-    Ok(Outcome {
+    Ok(judged(guest, cases, &boot.records, failed))
+}
+
+/// What the records of an earlier run yield.
+///
+/// # Errors
+/// There are none.
+pub fn again<'a>(lab: &Lab, guest: &'a Guest, cases: &[Case]) -> Result<Outcome<'a>> {
+    let file = lab.records(guest, 2, Kind::Windows);
+    let text = fs::read_to_string(&file).with_context(|| format!("{}", file.display()))?;
+    // The last line may be half written.
+    let records = text
+        .lines()
+        .map_while(|line| Record::from_line(line).ok())
+        .collect::<Vec<_>>();
+    Ok(judged(guest, cases, &records, Vec::new()))
+}
+
+fn judged<'a>(
+    guest: &'a Guest,
+    cases: &[Case],
+    records: &[Record],
+    mut failed: Vec<String>,
+) -> Outcome<'a> {
+    let judged = verdict::judge(cases, records);
+    let missing = cases.len() - judged.len();
+    if missing > 0 {
+        failed.push(format!("{}: {missing} cases were not run", guest.title));
+    }
+    Outcome {
         guest,
+        culprits: culprit::rank(&guest.symbols, &judged),
         judged,
-        culprits,
         failed,
-    })
+    }
 }
 
 /// Follows the plugins' files until the other end of `ended` is gone.
