@@ -62,8 +62,8 @@ pub fn render(lab: &Lab, outcomes: &[Outcome]) -> String {
 }
 
 fn summary(html: &mut String, outcomes: &[Outcome]) {
-    *html += "<table><tr><th class=\"l\">kernel<th>cases<th>free<th>rarely shared<th>conflict<th>of these false sharing\
-              <th>of these atomics only<th>wrong<th>disturbed by ticks</tr>";
+    *html += "<table><tr><th class=\"l\">kernel<th>cases<th>free<th>rarely shared<th>conflict<th>by false sharing alone\
+              <th>by atomics alone<th>wrong<th>disturbed by ticks</tr>";
     for (name, tally) in table::rows(outcomes) {
         let class = if name.starts_with(' ') { "l sub" } else { "l" };
         let share = |some: usize| format!("{:.1} %", tally.percent(some));
