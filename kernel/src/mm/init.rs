@@ -72,10 +72,19 @@ fn make_records(info: &BootInfo) -> PageArray {
         pages.add_range(to.start, to.end, to.domain);
     }
     if let Some((start, end)) = info.initrd {
-        let node = arch::cpu::node(0) as u8;
-        pages.add_range(first_frame(start), end_frame(end), node);
+        let (first, end) = (first_frame(start), end_frame(end));
+        pages.add_range(first, end, neighbours_node(&free[..], first));
     }
     pages
+}
+
+/// The node of frames that boot keeps back: that of the free memory just below, or else of the lowest there is.
+fn neighbours_node(free: &[FreeRange], first: Pfn) -> u8 {
+    let ranges = || free.iter().filter(|r| r.start.0 < r.end.0);
+    let below = ranges().filter(|r| r.end.0 <= first.0);
+    let nearest = below.max_by_key(|r| r.end.0);
+    let nearest = nearest.or_else(|| ranges().min_by_key(|r| r.start.0));
+    nearest.map_or(0, |r| r.domain)
 }
 
 /// Gives the heap its first memory.

@@ -6,8 +6,9 @@
 //! read-modify-write); the tables behind the mutex are touched at markers and moves, which are rare.
 
 use crate::directory::Move;
+use crate::labels::Place;
 use crate::marker::Marker;
-use crate::record::{Counts, Spot};
+use crate::record::{Cause, Counts, Spot};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,6 +41,10 @@ pub enum Event {
     Local,
     /// Accesses to memory of other nodes.
     Remote,
+    /// Those of the local accesses that the kernel made.
+    KernelLocal,
+    /// Those of the remote accesses that the kernel made.
+    KernelRemote,
     /// The first of the watched entry points.
     Watch,
 }
@@ -55,27 +60,36 @@ const PLACES: usize = 65_536;
 struct Places {
     by_pc: HashMap<u64, (u64, u64)>,
     by_line: HashMap<u64, (u64, u64)>,
+    by_cause: HashMap<(u64, Place), (u64, u64)>,
+}
+
+/// Adds to an entry of a table that does not outgrow [`PLACES`].
+fn add<K: Eq + std::hash::Hash>(table: &mut HashMap<K, (u64, u64)>, key: K, count: (u64, u64)) {
+    if table.len() < PLACES || table.contains_key(&key) {
+        let entry = table.entry(key).or_default();
+        *entry = (entry.0 + count.0, entry.1 + count.1);
+    }
 }
 
 impl Places {
-    fn add(&mut self, pc: u64, line: u64, moves: u64, falsely: u64) {
-        for (table, key) in [(&mut self.by_pc, pc), (&mut self.by_line, line)] {
-            if table.len() < PLACES || table.contains_key(&key) {
-                let entry = table.entry(key).or_default();
-                *entry = (entry.0 + moves, entry.1 + falsely);
-            }
+    fn add(&mut self, pc: u64, line: u64, place: Option<Place>, falsely: u64) {
+        add(&mut self.by_pc, pc, (1, falsely));
+        add(&mut self.by_line, line, (1, falsely));
+        if let Some(place) = place {
+            add(&mut self.by_cause, (pc, place), (1, falsely));
         }
     }
 
     fn merge(&mut self, other: &mut Places) {
-        for (mine, theirs) in [
-            (&mut self.by_pc, &mut other.by_pc),
-            (&mut self.by_line, &mut other.by_line),
-        ] {
-            for (key, (moves, falsely)) in theirs.drain() {
-                let entry = mine.entry(key).or_default();
-                *entry = (entry.0 + moves, entry.1 + falsely);
-            }
+        let each = |mine: &mut HashMap<u64, _>, theirs: &mut HashMap<u64, _>| {
+            theirs
+                .drain()
+                .for_each(|(key, count)| add(mine, key, count));
+        };
+        each(&mut self.by_pc, &mut other.by_pc);
+        each(&mut self.by_line, &mut other.by_line);
+        for (key, count) in other.by_cause.drain() {
+            add(&mut self.by_cause, key, count);
         }
     }
 }
@@ -136,8 +150,9 @@ impl Cpu {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Books a line that the instruction at `pc`, a repeated `string` instruction or not, moved here.
-    pub fn moved(&self, pc: u64, string: bool, found: Move) {
+    /// Books a line that the instruction at `pc`, a repeated `string` instruction or not, moved here; `place` is what it
+    /// accessed, where that is known.
+    pub fn moved(&self, pc: u64, string: bool, found: Move, place: Option<Place>) {
         let kernel = pc >= crate::insn::KERNEL;
         if kernel && string {
             self.count(Event::BulkMoves, 1);
@@ -153,9 +168,8 @@ impl Cpu {
         if let Some(tables) = &mut *self.tables()
             && tables.open.is_some()
         {
-            tables
-                .pending
-                .add(pc, found.line, 1, u64::from(found.false_sharing));
+            let falsely = u64::from(found.false_sharing);
+            tables.pending.add(pc, found.line, place, falsely);
         }
     }
 
@@ -218,6 +232,8 @@ fn counts(from: &Snapshot) -> Counts {
         user_false: of(Event::UserFalse),
         local: of(Event::Local),
         remote: of(Event::Remote),
+        kernel_local: of(Event::KernelLocal),
+        kernel_remote: of(Event::KernelRemote),
         watched: from[Event::Watch as usize..].to_vec(),
     }
 }
@@ -236,6 +252,8 @@ pub struct PhaseSum {
     pub instructions: Vec<Spot>,
     /// The lines moved most often, most often first.
     pub lines: Vec<Spot>,
+    /// Who moved what most often, most often first.
+    pub causes: Vec<Cause>,
 }
 
 /// The phases of `cpus`, each with its `top` places.
@@ -265,8 +283,22 @@ pub fn phases(cpus: &[Cpu], top: usize) -> Vec<PhaseSum> {
         ns: phase.ns,
         instructions: most(phase.places.by_pc, top),
         lines: most(phase.places.by_line, top),
+        causes: causes(phase.places.by_cause, 4 * top),
     };
     sums.into_iter().map(finish).collect()
+}
+
+fn causes(table: HashMap<(u64, Place), (u64, u64)>, top: usize) -> Vec<Cause> {
+    let cause = |((pc, place), (moves, false_sharing))| Cause {
+        pc,
+        place,
+        moves,
+        false_sharing,
+    };
+    let mut all: Vec<Cause> = table.into_iter().map(cause).collect();
+    all.sort_by_key(|cause| (std::cmp::Reverse(cause.moves), cause.pc, cause.place));
+    all.truncate(top);
+    all
 }
 
 fn most(table: HashMap<u64, (u64, u64)>, top: usize) -> Vec<Spot> {
@@ -305,12 +337,12 @@ mod tests {
                 cpu.marker(Marker::Begin(5));
                 cpu.count(Event::Kernel, 7 + index as u64);
                 cpu.watched(1);
-                cpu.moved(KERNEL_PC, false, a_move(64, true));
-                cpu.moved(0x40_0000, false, a_move(128, false));
-                cpu.moved(KERNEL_PC, true, a_move(192, false));
+                cpu.moved(KERNEL_PC, false, a_move(64, true), Some(Place::Stack));
+                cpu.moved(0x40_0000, false, a_move(128, false), None);
+                cpu.moved(KERNEL_PC, true, a_move(192, false), None);
                 cpu.marker(Marker::End(5, 2));
                 cpu.count(Event::Kernel, 100);
-                cpu.moved(KERNEL_PC, false, a_move(0, false));
+                cpu.moved(KERNEL_PC, false, a_move(0, false), None);
             }
         }
         let sums = phases(&cpus, 1);
@@ -332,6 +364,13 @@ mod tests {
                 false_sharing: 6
             }]
         );
+        let cause = Cause {
+            pc: KERNEL_PC,
+            place: Place::Stack,
+            moves: 6,
+            false_sharing: 6,
+        };
+        assert_eq!(only.causes, [cause]);
         assert_eq!(cpus[1].totals().kernel, 1000 + 3 * 108);
     }
 

@@ -9,6 +9,7 @@
 pub mod cpu;
 pub mod directory;
 pub mod insn;
+pub mod labels;
 pub mod marker;
 pub mod nodes;
 pub mod profile;

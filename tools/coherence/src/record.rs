@@ -1,5 +1,6 @@
 //! The JSON lines that the plugin writes when the machine ends, one [`Record`] a line.
 
+use crate::labels::{Label, Place};
 use serde::{Deserialize, Serialize};
 
 /// Event counts of a CPU or a phase; see [`crate::cpu::Event`] for each.
@@ -16,6 +17,10 @@ pub struct Counts {
     pub user_false: u64,
     pub local: u64,
     pub remote: u64,
+    #[serde(default)]
+    pub kernel_local: u64,
+    #[serde(default)]
+    pub kernel_remote: u64,
     pub watched: Vec<u64>,
 }
 
@@ -24,6 +29,19 @@ pub struct Counts {
 pub struct Spot {
     /// Virtual address of the instruction, or physical address of the line.
     pub addr: u64,
+    /// Moves.
+    pub moves: u64,
+    /// Those of them that are false sharing.
+    pub false_sharing: u64,
+}
+
+/// Moves by one instruction because of one part of memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cause {
+    /// Virtual address of the instruction.
+    pub pc: u64,
+    /// What it accessed.
+    pub place: Place,
     /// Moves.
     pub moves: u64,
     /// Those of them that are false sharing.
@@ -87,6 +105,16 @@ pub enum Record {
         instructions: Vec<Spot>,
         /// Lines moved most often.
         lines: Vec<Spot>,
+        /// Who moved what most often, where the kernel tells what lies where.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        causes: Vec<Cause>,
+    },
+    /// A label that causes refer to.
+    Label {
+        /// Its number.
+        number: u32,
+        /// What it says.
+        label: Label,
     },
     /// A block of kernel instructions that a phase executed.
     Block {
@@ -168,6 +196,7 @@ mod tests {
                 false_sharing: 1,
             }],
             lines: Vec::new(),
+            causes: Vec::new(),
         };
         let line = record.to_line();
         assert!(

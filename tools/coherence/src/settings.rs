@@ -26,6 +26,8 @@ pub struct Settings {
     pub mem_mib: u64,
     /// Addresses of kernel entry points whose executions are counted, in order.
     pub watches: Vec<u64>,
+    /// Address of the table that a kernel built to tell its heap's labels spells with.
+    pub labels: Option<u64>,
 }
 
 impl Settings {
@@ -40,6 +42,7 @@ impl Settings {
             nodes: 1,
             mem_mib: 1024,
             watches: Vec::new(),
+            labels: None,
         };
         for arg in args {
             let (name, value) = arg
@@ -54,9 +57,14 @@ impl Settings {
                 ("out", path) => settings.out = path.into(),
                 ("nodes", n) => settings.nodes = n.parse().map_err(bad)?,
                 ("mem", n) => settings.mem_mib = n.parse().map_err(bad)?,
-                ("watch", hex) => {
+                ("watch" | "labels", hex) => {
                     let addr = u64::from_str_radix(hex.trim_start_matches("0x"), 16);
-                    settings.watches.push(addr.map_err(bad)?);
+                    let addr = addr.map_err(bad)?;
+                    if name == "watch" {
+                        settings.watches.push(addr);
+                    } else {
+                        settings.labels = Some(addr);
+                    }
                 }
                 _ => return Err(format!("{arg}: no such argument")),
             }

@@ -57,6 +57,38 @@ pub fn kernel(profile: Profile) -> Result<PathBuf> {
     Ok(wanted)
 }
 
+/// Builds the kernel that tells the plugin what its heap holds, with types in its debug information and in its symbols;
+/// the file is `build/pantala-labels`.
+///
+/// # Errors
+/// The build fails.
+pub fn labelled_kernel() -> Result<PathBuf> {
+    tools::need(&[("cc", "gcc")])?;
+    let _step = step("building the kernel with labels");
+    let target = tools::root().join("target/labels");
+    let mut command = toolchain::cargo();
+    command
+        .current_dir(tools::root())
+        .args(["build", "--quiet", "--release", "--package", "pantala"])
+        .args(["--features", "heap-labels"])
+        .env("CARGO_TARGET_DIR", &target)
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "2")
+        // Those of .cargo/config.toml, which the variable replaces, and names that have their types in them.
+        .env(
+            "RUSTFLAGS",
+            "-C relocation-model=static -C force-frame-pointers=yes -C symbol-mangling-version=v0",
+        );
+    toolchain::for_kernel(&mut command)?;
+    tools::run(&mut command, "the kernel's build")?;
+    let built = target
+        .join(toolchain::KERNEL_TARGET)
+        .join("release/pantala");
+    let wanted = tools::build_dir()?.join("pantala-labels");
+    fs::copy(&built, &wanted).with_context(|| format!("cannot copy {}", built.display()))?;
+    symbols::embed(&wanted)?;
+    Ok(wanted)
+}
+
 /// The kernel file that `options` names, or else the kernel, built.
 ///
 /// # Errors

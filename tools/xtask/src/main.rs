@@ -8,6 +8,7 @@ mod bench;
 mod build;
 mod image;
 mod kvm;
+mod observe;
 mod options;
 mod progress;
 mod qemu;
@@ -54,6 +55,8 @@ fn dispatch(options: &Options) -> anyhow::Result<u8> {
         Job::Soak => return test::soak(options),
         Job::Bench => return bench::run(options),
         Job::Commute => return bench::commute::run(options),
+        Job::Pcm => return observe::pcm(options),
+        Job::Moves => return observe::moves(options),
         Job::Mutants => return test::mutants(),
         Job::Clean => build::clean()?,
     }

@@ -25,6 +25,8 @@ jobs:
   commute     which pairs of commuting operations touch common kernel lines, here and in Linux: table,
               build/commute/report.html (QUICK=1, ONLY=CALLS or CALL:CALL,
               EVERY=N: one case in N, 4 if not said; KINDS=pantala or linux)
+  pcm         local and remote memory accesses by node while CMD or a benchmark runs (CPUS=4 NODES=2)
+  moves       what moves between CPUs meanwhile: by whom, of which type, which field
   mutants     mutation tests of ksync and vm
   clean       remove what was built
 
@@ -70,6 +72,10 @@ pub enum Job {
     Bench,
     /// Count the commuting pairs that share no line, beside Linux.
     Commute,
+    /// Count accesses to local and remote memory.
+    Pcm,
+    /// Name what moves between CPUs.
+    Moves,
     /// Mutation tests.
     Mutants,
     /// Remove what was built.
@@ -269,6 +275,8 @@ fn job_named(word: &str) -> Result<Job> {
         "soak" => Job::Soak,
         "bench" => Job::Bench,
         "commute" => Job::Commute,
+        "pcm" => Job::Pcm,
+        "moves" => Job::Moves,
         "mutants" => Job::Mutants,
         "clean" => Job::Clean,
         _ => bail!("no job is named {word}"),

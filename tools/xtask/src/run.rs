@@ -61,7 +61,7 @@ pub fn run(options: &Options) -> Result<u8> {
 }
 
 /// Copies the console to standard output until the machine ends.
-fn watch(mut child: Child, limit: Option<Duration>) -> Result<(Option<i32>, String, bool)> {
+pub fn watch(mut child: Child, limit: Option<Duration>) -> Result<(Option<i32>, String, bool)> {
     let mut pipe = child.stdout.take().context("QEMU's output is not a pipe")?;
     let (done, ended) = mpsc::channel();
     let reader = std::thread::spawn(move || {

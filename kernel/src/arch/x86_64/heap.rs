@@ -87,12 +87,10 @@ impl KernelHeap {
         // SAFETY: null, or the address of a slab that lives for ever.
         unsafe { self.slab.load(Ordering::Relaxed).as_ref() }
     }
-}
 
-// SAFETY: both sources give disjoint memory of the layout asked for, and take back only their own.
-unsafe impl GlobalAlloc for KernelHeap {
-    #[inline]
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+    /// What this CPU has ready, or else the allocator.
+    #[inline(always)]
+    fn give(&self, layout: Layout) -> *mut u8 {
         let pin = ksync::pin();
         if let Some(ready) = percpu::area().heap.get()
             && let Some(object) = ready.alloc(&pin, layout)
@@ -102,12 +100,25 @@ unsafe impl GlobalAlloc for KernelHeap {
         drop(pin);
         self.alloc_cold(layout)
     }
+}
+
+// SAFETY: both sources give disjoint memory of the layout asked for, and take back only their own.
+unsafe impl GlobalAlloc for KernelHeap {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let object = self.give(layout);
+        #[cfg(feature = "heap-labels")]
+        super::heap_labels::made(object, layout.size());
+        object
+    }
 
     #[inline]
     unsafe fn dealloc(&self, object: *mut u8, layout: Layout) {
         if self.is_boot(object) {
             return;
         }
+        #[cfg(feature = "heap-labels")]
+        super::heap_labels::gone(object);
         let pin = ksync::pin();
         if let Some(ready) = percpu::area().heap.get()
             && ready.dealloc(&pin, object, layout)

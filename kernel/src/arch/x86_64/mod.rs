@@ -20,6 +20,8 @@ pub mod frame;
 pub mod frames;
 mod gdt;
 pub mod heap;
+#[cfg(feature = "heap-labels")]
+mod heap_labels;
 mod identity;
 mod idt;
 mod ioapic;

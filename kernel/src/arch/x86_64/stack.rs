@@ -6,6 +6,8 @@
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use ksync::Padded;
+
 use super::lock::BootLock;
 use super::paging::{self, Kind, STACKS, STACKS_END};
 use super::{PAGE_SIZE, cpu, frames, ipi, memory, percpu, preempt};
@@ -67,8 +69,8 @@ static POOL: BootLock<Pool> = BootLock::new(Pool {
     free: NO_SLOT,
     next: 0,
 });
-/// Frames in stacks, for memory accounting: atomic.
-static FRAMES: AtomicUsize = AtomicUsize::new(0);
+/// Frames in stacks, for memory accounting: atomic; away from what every CPU reads all the time.
+static FRAMES: Padded<AtomicUsize> = Padded(AtomicUsize::new(0));
 /// Stacks given away by [`KernelStack::keep`]: atomic; changed at boot.
 static PERMANENT: AtomicUsize = AtomicUsize::new(0);
 /// Stacks are wiped before use, so that their depth can be told afterwards: atomic; written at boot.

@@ -14,6 +14,7 @@ mod qemu;
 use coherence::cpu::{self, Cpu, Event};
 use coherence::directory::{CPUS, Directory, LINE};
 use coherence::insn::{self, KERNEL, Kind, is_repeated_string};
+use coherence::labels::{self, Labels, Teller};
 use coherence::marker::Marker;
 use coherence::nodes::Nodes;
 use coherence::profile::Profile;
@@ -40,6 +41,13 @@ static BEGUN: AtomicBool = AtomicBool::new(false);
 static LAST_LINE: [[AtomicU64; 2]; CPUS as usize] =
     [const { [const { AtomicU64::new(0) }; 2] }; CPUS as usize];
 
+/// What each CPU says of its heap.
+static TELLERS: [Mutex<Teller>; CPUS as usize] =
+    [const { Mutex::new(Teller::new()) }; CPUS as usize];
+
+/// Whether a CPU's next store is to an object that it has told of.
+static TOLD: [AtomicBool; CPUS as usize] = [const { AtomicBool::new(false) }; CPUS as usize];
+
 /// Whether a window is open, for those who need not look further.
 static OPEN: AtomicBool = AtomicBool::new(false);
 
@@ -55,6 +63,7 @@ struct State {
     nodes: Nodes,
     directory: Directory,
     profile: Profile,
+    labels: Labels,
 }
 
 fn state() -> &'static State {
@@ -77,6 +86,7 @@ fn install(smp: u32, args: Vec<String>) -> Result<(), String> {
         // Reported addresses reach beyond the memory's size: see `Nodes::offset_of`, and the hole below 4 GiB.
         directory: Directory::new(2 * bytes + (4 << 30)),
         profile: Profile::default(),
+        labels: Labels::new(2 * bytes + (4 << 30)),
         settings,
     };
     if state.settings.mode == Mode::Windows {
@@ -162,7 +172,13 @@ fn accessed(cpu: u32, site: Site, access: &Access) {
         }
         return;
     }
-    if state.settings.mode != Mode::Transfers || !BEGUN.load(Relaxed) {
+    if state.settings.mode != Mode::Transfers {
+        return;
+    }
+    if site.pc >= KERNEL && store && follow_labels(index, access) {
+        return;
+    }
+    if !BEGUN.load(Relaxed) {
         return;
     }
     let string = site.kind == Kind::String;
@@ -181,15 +197,50 @@ fn accessed(cpu: u32, site: Site, access: &Access) {
         let node = state.nodes.of_memory(state.nodes.offset_of(addr));
         let local = node == state.nodes.of_cpu(u64::from(cpu));
         this.count(if local { Event::Local } else { Event::Remote }, 1);
+        if site.pc >= KERNEL {
+            let event = if local {
+                Event::KernelLocal
+            } else {
+                Event::KernelRemote
+            };
+            this.count(event, 1);
+        }
     }
+    let physical = addr;
     let (addr, bytes) = if string {
         (addr & !(LINE - 1), LINE)
     } else {
         (addr, access.bytes())
     };
     state.directory.access(cpu, addr, bytes, store, |found| {
-        this.moved(site.pc, string, found);
+        let labelled = state.settings.labels.is_some();
+        let place = labelled.then(|| state.labels.place(access.vaddr, physical));
+        this.moved(site.pc, string, found, place);
     });
+}
+
+/// Follows what the kernel tells of its heap; returns whether the store was part of that.
+fn follow_labels(cpu: usize, access: &Access) -> bool {
+    let state = state();
+    let Some(table) = state.settings.labels else {
+        return false;
+    };
+    let offset = access.vaddr.wrapping_sub(table);
+    let spelled = offset < labels::TABLE;
+    if !spelled && !TOLD[cpu].load(Relaxed) {
+        return false;
+    }
+    let mut teller = TELLERS[cpu].lock().unwrap_or_else(PoisonError::into_inner);
+    if spelled {
+        teller.heard(offset);
+        TOLD[cpu].store(offset / 8 == 256, Relaxed);
+    } else {
+        TOLD[cpu].store(false, Relaxed);
+        if let (Some(told), Some(addr)) = (teller.take(), access.physical()) {
+            state.labels.note(addr, told);
+        }
+    }
+    true
 }
 
 fn windows() -> MutexGuard<'static, (Window, Option<BufWriter<File>>)> {
@@ -247,7 +298,12 @@ fn finish() {
             counts: sum.counts,
             instructions: sum.instructions,
             lines: sum.lines,
+            causes: sum.causes,
         });
+    }
+    for (number, label) in state.labels.all().into_iter().enumerate() {
+        let number = number as u32;
+        lines.push(Record::Label { number, label });
     }
     for (index, cpu) in CPU.iter().take(state.smp as usize).enumerate() {
         let node = state.nodes.of_cpu(index as u64);

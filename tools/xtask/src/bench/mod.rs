@@ -90,7 +90,11 @@ fn lab(options: &Options, settings: &Settings) -> Result<Lab> {
     Ok(lab)
 }
 
-fn plugin() -> Result<PathBuf> {
+/// Builds the plugin; returns its file.
+///
+/// # Errors
+/// The build fails.
+pub fn plugin() -> Result<PathBuf> {
     let _step = step("building the plugin");
     let mut command = crate::toolchain::cargo();
     command.current_dir(tools::root()).args([

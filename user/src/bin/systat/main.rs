@@ -92,7 +92,11 @@ fn show(text: &str) -> Result<(), String> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
-        .map_err(|e| format!("standard output: {e}"))
+        .or_else(|e| match e.kind() {
+            // Whoever reads has seen enough.
+            std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+            _ => Err(format!("standard output: {e}")),
+        })
 }
 
 fn columns() -> usize {
