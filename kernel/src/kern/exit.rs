@@ -215,6 +215,9 @@ fn leave_children(p: &Arc<Process>) {
                 else {
                     break;
                 };
+                if let Some(child) = ids::process(&pin, pid) {
+                    child.listed_dead.store(false, Ordering::Relaxed);
+                }
                 slice[n] = pid;
                 n += 1;
             }
@@ -258,6 +261,7 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: u32) {
         child.exit_signal.store(sig::CHLD, Ordering::SeqCst);
         let zombie = child.is_zombie();
         if zombie {
+            child.listed_dead.store(true, Ordering::Relaxed);
             family.zombies.push_back(&pin, child.pid());
         } else {
             family.living.push_back(&pin, child.pid());
@@ -287,10 +291,11 @@ fn become_zombie(p: &Arc<Process>) {
         if p.ppid() != parent.pid() {
             continue;
         }
-        if !p.siblings.linked() {
-            // In limbo: whoever moves it sees that it is a zombie.
+        if !p.siblings.linked() || p.listed_dead.load(Ordering::Relaxed) {
+            // In limbo: whoever moves it sees that it is a zombie; or has seen it.
             return;
         }
+        p.listed_dead.store(true, Ordering::Relaxed);
         family.living.remove(&pin, p.pid());
         family.zombies.push_back(&pin, p.pid());
         drop(family);

@@ -109,6 +109,9 @@ pub struct Process {
     pub(super) id: Id,
     /// The parent's number.  Written under the family lock of the old parent.
     pub(super) ppid: AtomicU32,
+    /// Whether it stands on its parent's list of zombies, and not on that of the living or on none: being a zombie does not
+    /// say so yet. Written under the parent's family lock.
+    pub(super) listed_dead: AtomicBool,
     /// This one's links on its parent's lists; the parent's family lock.
     pub(super) siblings: IdLinks,
     pub(super) family: Spin<Family, lock::FamilyLock>,
@@ -226,6 +229,7 @@ impl Process {
             family: Spin::new(Family::default()),
             stop_events: AtomicU32::new(0),
             life: AtomicU8::new(Life::Alive as u8),
+            listed_dead: AtomicBool::new(false),
             status: AtomicU32::new(0),
             exit_signal: AtomicU8::new(b.exit_signal),
             death_signal: AtomicU8::new(0),

@@ -177,7 +177,7 @@ fn look_at_one(pin: &CpuPin, s: &State, pid: u32) -> Look {
     if child.is_zombie() {
         let listed = {
             let _family = s.parent.family.lock();
-            child.ppid() == s.parent.pid() && child.siblings.linked()
+            child.ppid() == s.parent.pid() && child.listed_dead.load(Ordering::Relaxed)
         };
         if !listed || !s.options.exited {
             // On its way onto or off the list, or of no interest.
@@ -234,13 +234,15 @@ fn all_stopped(child: &Process, stopped: u32) -> bool {
 pub(super) fn take_zombie(parent: &Process, child: &Process) -> bool {
     let pin = ksync::pin();
     let mut family = parent.family.lock();
-    if child.ppid() != parent.pid() || !child.siblings.linked() {
+    if child.ppid() != parent.pid() || !child.listed_dead.load(Ordering::Relaxed) {
+        // A zombie may still stand among the living, or on no list.
         return false;
     }
     if child.life.swap(Life::Reaped as u8, Ordering::SeqCst) != Life::Zombie as u8 {
         return false;
     }
     family.zombies.remove(&pin, child.pid());
+    child.listed_dead.store(false, Ordering::Relaxed);
     true
 }
 
