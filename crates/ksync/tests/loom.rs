@@ -12,7 +12,7 @@ mod model;
 use std::ops::ControlFlow;
 
 use ksync::{
-    ByteMutex, Epoch, EpochPtr, HubRef, HubValue, IrqSpin, Mutex, PcRef, RwLock, Spin,
+    ByteMutex, Epoch, EpochArc, EpochPtr, HubRef, HubValue, IrqSpin, Mutex, PcRef, RwLock, Spin,
     atomic::{AtomicBool, AtomicUsize, Ordering::*},
     lock_class, pin,
 };
@@ -302,6 +302,48 @@ fn epoch_frees_after_readers_left() {
             }
         });
         ptr.replace(&epoch, &pin(), None);
+        for _ in 0..4 {
+            epoch.quiescent(&mut pin());
+            epoch.reclaim(&pin());
+        }
+        reader.join().unwrap();
+        epoch.drain();
+        assert!(!alive.load(std::sync::atomic::Ordering::SeqCst));
+    });
+}
+
+#[test]
+fn a_count_that_moves_is_given_back_after_readers_left() {
+    model(5, || {
+        let (target, alive) = Target::new();
+        let epoch = Arc::new(Epoch::new(2));
+        let places = Arc::new([
+            EpochArc::new(Some(std::sync::Arc::new(target))),
+            EpochArc::empty(),
+        ]);
+        let reader = spawn(1, {
+            let (epoch, places) = (epoch.clone(), places.clone());
+            move || {
+                {
+                    let pin = pin();
+                    for place in &*places {
+                        if let Some(target) = place.load(&pin) {
+                            target.look();
+                        }
+                    }
+                    let count = places[1].get(&pin);
+                    drop(pin);
+                    // A count of one's own needs no pin.
+                    if let Some(target) = count {
+                        target.look();
+                    }
+                }
+                epoch.quiescent(&mut pin());
+                epoch.offline(1);
+            }
+        });
+        places[0].move_to(&places[1], &epoch, &pin());
+        places[1].replace(&epoch, &pin(), None);
         for _ in 0..4 {
             epoch.quiescent(&mut pin());
             epoch.reclaim(&pin());

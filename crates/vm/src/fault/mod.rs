@@ -158,7 +158,7 @@ impl Space {
 
     #[inline(always)]
     fn attempt<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, va: u64, access: Access) -> Step {
-        let Some(entry) = self.tree(pin).and_then(|tree| tree.find(va)) else {
+        let Some(entry) = self.find(pin, va) else {
             return Step::Slow(Slow::GrowDown);
         };
         let state = entry.state();

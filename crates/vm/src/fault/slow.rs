@@ -16,7 +16,7 @@ impl Space {
         what: Slow,
     ) -> Result<bool, FaultError> {
         let mut map = self.lock();
-        let Some(entry) = map.find(va).cloned() else {
+        let Some(entry) = map.find(va) else {
             return self.grow_down(vm, &mut map, va);
         };
         match what {
@@ -84,8 +84,7 @@ impl Space {
         let above = map
             .tree()
             .first_ending_above(va)
-            .filter(|e| e.flags().contains(EntryFlags::GROWSDOWN))
-            .cloned();
+            .filter(|e| e.flags().contains(EntryFlags::GROWSDOWN));
         let Some(entry) = above else {
             return Err(FaultError::NotMapped);
         };
@@ -108,7 +107,7 @@ impl Space {
         if !is_fresh(&entry, va) {
             // Pages of a part that was unmapped are still there, for the sake of another space.
             (args.start, args.end) = (va, entry.start());
-            map.insert(vm, rust_alloc::vec![MapEntry::new(args, None, false)]);
+            map.insert(vm, smallvec::smallvec![MapEntry::new(args, None, false)]);
             return Ok(false);
         }
         args.start = va;

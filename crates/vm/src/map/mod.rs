@@ -1,8 +1,14 @@
 //! The map of an address space: which ranges are mapped, how, and by which layers.
 
 mod entry;
+mod holes;
+mod node;
+mod place;
 mod prot;
 mod tree;
+
+#[cfg(test)]
+mod tests;
 
 use ksync::lock_class;
 

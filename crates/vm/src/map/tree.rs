@@ -1,13 +1,19 @@
-//! The tree of a map: disjoint ranges by address, persistent.
+//! The tree of a map: disjoint ranges by address, read by anyone, changed in place by one writer at a time.
 //!
-//! Guarantee: a tree never changes. Each operation makes a new one that shares what it can with the old, so a reader
-//! that holds a tree sees one consistent state of the whole map for as long as it likes, without a lock.
+//! Guarantee: an entry that [`find`](Tree::find) returns was in the map at some moment of the pinned section, and covers the
+//! address. That it finds none means nothing: only the map's lock, under which everything else here runs, can tell.
 //!
-//! Mechanism: a height-balanced binary tree with path copying. All changes are made of two functions, `split` and
-//! `join` (Adams 1993; Blelloch, Ferizovic and Sun, "Just Join for Parallel Ordered Sets", 2016). Each node
-//! knows the extent of its subtree and the largest hole inside, so that a free range is found in logarithmic time.
+//! Mechanism: a B+-tree of [`Node`]s, whose changes write one leaf as a rule. `doc/vm-map.md` states the protocol, and
+//! numbers the invariants.
 
+use ksync::atomic::{AtomicUsize, Ordering::Relaxed};
+use ksync::{CpuPin, Epoch, EpochArc};
 use rust_alloc::sync::Arc;
+use rust_alloc::vec::Vec;
+use smallvec::SmallVec;
+
+use super::node::{FAN, Node};
+use super::place::{GUARDED, Place, Seat, Spot};
 
 /// What the tree needs to know of its elements.
 pub trait Extent {
@@ -21,481 +27,500 @@ pub trait Extent {
     }
 }
 
-type Link<E> = Option<Arc<Node<E>>>;
+/// Levels beyond which a tree is built anew. Insertions alone reach six with the most entries that a map may have.
+const MAX_HEIGHT: usize = 10;
+/// Entries of a leaf that is built of a list: room for a few more.
+const PACKED: usize = 12;
 
-struct Node<E> {
-    start: u64,
-    end: u64,
-    entry: Arc<E>,
-    left: Link<E>,
-    right: Link<E>,
-    height: u32,
-    /// Lowest guarded address of the subtree.
-    low: u64,
-    /// End of its last entry.
-    high: u64,
-    /// Largest hole between two entries of the subtree.
-    gap: u64,
-    count: usize,
+/// A part of the tree.
+pub(super) enum Branch<E> {
+    /// Entries, by start; `more` is an entry's end, or with [`GUARDED`].
+    Leaf(Node<E>),
+    /// Children, by separator; `more` bounds the holes behind a child's entries.
+    Inner(Node<Branch<E>>),
 }
 
-/// An immutable set of disjoint ranges.
+/// Disjoint ranges by address. One writer at a time: the map's lock.
 pub struct Tree<E> {
-    root: Link<E>,
+    root: EpochArc<Branch<E>>,
+    /// Number of entries. Changed under the lock.
+    len: AtomicUsize,
+    /// Levels. Changed under the lock.
+    height: AtomicUsize,
 }
 
-impl<E> Clone for Tree<E> {
-    fn clone(&self) -> Self {
-        Tree {
-            root: self.root.clone(),
-        }
-    }
-}
-
-impl<E: Extent> Tree<E> {
+/// What changes need: where to retire what is taken out, and a pin.
+type Cx<'a> = (&'a Epoch, &'a CpuPin);
+impl<E: Extent + Send + Sync + 'static> Tree<E> {
     /// The empty tree.
-    pub const fn new() -> Tree<E> {
-        Tree { root: None }
+    pub fn new() -> Tree<E> {
+        Tree {
+            root: EpochArc::empty(),
+            len: AtomicUsize::new(0),
+            height: AtomicUsize::new(0),
+        }
     }
 
-    /// A tree of entries in ascending order.
-    pub fn from_sorted(entries: &[Arc<E>]) -> Tree<E> {
-        Tree {
-            root: build(entries),
-        }
+    /// An entry that covers `at`. Anybody, without the lock: see the module for what none means.
+    #[inline(always)]
+    pub fn find<'p>(&'p self, pin: &'p CpuPin, at: u64) -> Option<&'p E> {
+        let mut branch = self.root.load(pin)?;
+        let leaf = loop {
+            match branch {
+                Branch::Inner(node) => branch = node.load(pin, node.count(at).checked_sub(1)?)?,
+                Branch::Leaf(node) => break node,
+            }
+        };
+        let entry = leaf.load(pin, leaf.count(at).checked_sub(1)?)?;
+        (entry.start() <= at && at < entry.end()).then_some(entry)
     }
 
     /// Number of entries.
     pub fn len(&self) -> usize {
-        self.root.as_ref().map_or(0, |n| n.count)
+        self.len.load(Relaxed)
     }
 
     /// Whether there is no entry.
     pub fn is_empty(&self) -> bool {
-        self.root.is_none()
+        self.len() == 0
     }
 
     /// The entry that covers `at`.
-    #[inline]
-    pub fn find(&self, at: u64) -> Option<&Arc<E>> {
-        let mut link = &self.root;
-        while let Some(node) = link {
-            if at < node.start {
-                link = &node.left;
-            } else if at >= node.end {
-                link = &node.right;
-            } else {
-                return Some(&node.entry);
-            }
-        }
-        None
+    pub fn get(&self, at: u64) -> Option<Arc<E>> {
+        let pin = ksync::pin();
+        let place = self.spot(&pin, at)?.at_or_below(&pin)?;
+        (at < place.end()).then(|| place.entry(&pin)).flatten()
     }
 
-    /// The first entry that ends above `at`.
-    pub fn first_ending_above(&self, at: u64) -> Option<&Arc<E>> {
-        let (mut link, mut best) = (&self.root, None);
-        while let Some(node) = link {
-            if node.end > at {
-                best = Some(&node.entry);
-                link = &node.left;
-            } else {
-                link = &node.right;
-            }
-        }
-        best
+    /// The first entry that ends above `at`. Without the lock a guess, while the tree changes.
+    pub fn first_ending_above(&self, at: u64) -> Option<Arc<E>> {
+        let pin = ksync::pin();
+        let spot = self.spot(&pin, at)?;
+        spot.at_or_below(&pin)
+            .filter(|place| at < place.end())
+            .or_else(|| spot.above(&pin))?
+            .entry(&pin)
     }
 
     /// The last entry that begins below `at`.
-    pub fn last_starting_below(&self, at: u64) -> Option<&Arc<E>> {
-        let (mut link, mut best) = (&self.root, None);
-        while let Some(node) = link {
-            if node.start < at {
-                best = Some(&node.entry);
-                link = &node.right;
-            } else {
-                link = &node.left;
+    pub fn last_starting_below(&self, at: u64) -> Option<Arc<E>> {
+        let pin = ksync::pin();
+        let at = at.checked_sub(1)?;
+        self.spot(&pin, at)?.at_or_below(&pin)?.entry(&pin)
+    }
+
+    /// The entry that is just `start..end`.
+    pub fn exact(&self, start: u64, end: u64) -> Option<Arc<E>> {
+        let pin = ksync::pin();
+        let spot = self.spot(&pin, start)?;
+        let (leaf, rank) = (spot.leaf, spot.count.checked_sub(1)?);
+        let place = Place { leaf, rank };
+        (place.start() == start && place.end() == end)
+            .then(|| place.entry(&pin))
+            .flatten()
+    }
+
+    /// Whether an entry ends at `start`, and whether one begins at `end`, where `start..end` is an entry.
+    pub fn touches(&self, start: u64, end: u64) -> (bool, bool) {
+        let pin = ksync::pin();
+        let Some(spot) = self.spot(&pin, start) else {
+            return (false, false);
+        };
+        let above = spot.above(&pin).is_some_and(|above| above.start() == end);
+        let before = Spot {
+            count: spot.count.saturating_sub(1),
+            ..spot
+        };
+        let below = before.at_or_below(&pin);
+        (below.is_some_and(|below| below.end() == start), above)
+    }
+
+    /// The entries that meet at `at`, if two do.
+    pub fn meeting(&self, at: u64) -> Option<(Arc<E>, Arc<E>)> {
+        let pin = ksync::pin();
+        let spot = self.spot(&pin, at)?;
+        let rank = spot.count.checked_sub(1)?;
+        let right = Place {
+            leaf: spot.leaf,
+            rank,
+        };
+        if right.start() != at {
+            return None;
+        }
+        let before = Spot {
+            count: rank,
+            ..spot
+        };
+        let left = before.at_or_below(&pin).filter(|left| left.end() == at)?;
+        Some((left.entry(&pin)?, right.entry(&pin)?))
+    }
+
+    /// Calls `f` for each entry, in order. Nothing is pinned meanwhile.
+    pub fn for_each(&self, f: &mut dyn FnMut(&Arc<E>)) {
+        self.for_overlapping(0, u64::MAX, &mut |entry| {
+            f(entry);
+            true
+        });
+    }
+
+    /// As `for_each`, for something short: each leaf's entries are passed under one pin.
+    pub fn visit(&self, f: impl Fn(&E)) {
+        let mut next = Some(0);
+        while let Some(at) = next {
+            let pin = ksync::pin();
+            let Some(spot) = self.spot(&pin, at) else {
+                return;
+            };
+            (0..spot.leaf.len())
+                .filter_map(|rank| spot.leaf.load(&pin, rank))
+                .for_each(&f);
+            next = spot.above.map(|(node, rank)| node.key(rank));
+        }
+    }
+
+    /// Calls `f` for each entry that overlaps `start..end`, in order, until it returns false. Nothing is pinned meanwhile.
+    pub fn for_overlapping(&self, start: u64, end: u64, f: &mut dyn FnMut(&Arc<E>) -> bool) {
+        let mut next = Some(start);
+        while let Some(at) = next.filter(|&at| at < end) {
+            let mut some = SmallVec::<[Arc<E>; FAN]>::new();
+            next = self.some(at, end, &mut |entry| some.push(entry));
+            if !some.iter().all(&mut *f) {
+                return;
             }
         }
-        best
     }
 
-    /// Calls `f` for each entry, in order.
-    pub fn for_each<'a>(&'a self, f: &mut dyn FnMut(&'a Arc<E>)) {
-        visit_all(&self.root, f);
+    /// Collects the entries that overlap `start..end`.
+    pub fn collect(&self, start: u64, end: u64, f: &mut impl FnMut(Arc<E>)) {
+        let mut next = Some(start);
+        while let Some(at) = next.filter(|&at| at < end) {
+            next = self.some(at, end, f);
+        }
     }
 
-    /// Calls `f` for each entry that overlaps `start..end`, in order, until it returns false.
-    pub fn for_overlapping<'a>(
-        &'a self,
-        start: u64,
-        end: u64,
-        f: &mut dyn FnMut(&'a Arc<E>) -> bool,
-    ) {
-        visit(&self.root, start, end, f);
-    }
-
-    /// Without the entries that begin in `start..end`, and with `new` (ascending, disjoint from the rest).
-    #[must_use]
-    pub fn replace(&self, start: u64, end: u64, new: &[Arc<E>]) -> Tree<E> {
-        let (left, rest) = split(&self.root, start);
-        let (_, right) = split(&rest, end);
-        let root = match new {
-            [] => concat(left, right),
-            [one] => join(left, one.clone(), right),
-            [first, more @ ..] => concat(join(left, first.clone(), build(more)), right),
+    /// Collects the entries of one leaf that overlap `at..end`, the leaf that of `at`; says where the next leaf begins.
+    fn some(&self, at: u64, end: u64, f: &mut impl FnMut(Arc<E>)) -> Option<u64> {
+        let pin = ksync::pin();
+        let spot = self.spot(&pin, at)?;
+        let covers = |&rank: &usize| {
+            let leaf = spot.leaf;
+            at < Place { leaf, rank }.end()
         };
-        Tree { root }
+        let first = spot.count.checked_sub(1).filter(covers);
+        let first = first.unwrap_or(spot.count);
+        for rank in first..spot.leaf.len() {
+            if spot.leaf.key(rank) >= end {
+                return None;
+            }
+            spot.leaf.get(&pin, rank).into_iter().for_each(&mut *f);
+        }
+        spot.above.map(|(node, rank)| node.key(rank))
     }
 
-    /// With an entry more, which overlaps none. Copies one path.
-    #[must_use]
-    pub fn insert(&self, entry: &Arc<E>) -> Tree<E> {
-        Tree {
-            root: insert(&self.root, entry),
+    pub(super) fn root<'p>(&'p self, pin: &'p CpuPin) -> Option<&'p Branch<E>> {
+        self.root.load(pin)
+    }
+
+    /// Where `at` lies; `None` in an empty tree.
+    pub(super) fn spot<'p>(&'p self, pin: &'p CpuPin, at: u64) -> Option<Spot<'p, E>> {
+        let mut branch = self.root.load(pin)?;
+        let (mut above, mut below) = (None, None);
+        loop {
+            match branch {
+                Branch::Inner(node) => {
+                    let rank = node.count(at).checked_sub(1)?;
+                    if rank + 1 < node.len() {
+                        above = Some((node, rank + 1));
+                    }
+                    if rank > 0 {
+                        below = Some((node, rank - 1));
+                    }
+                    branch = node.load(pin, rank)?;
+                }
+                Branch::Leaf(leaf) => {
+                    let count = leaf.count(at);
+                    return Some(Spot {
+                        leaf,
+                        count,
+                        above,
+                        below,
+                    });
+                }
+            }
         }
     }
 
-    /// Without the entry that begins at `start`. Copies one path.
-    #[must_use]
-    pub fn remove(&self, start: u64) -> Tree<E> {
-        Tree {
-            root: remove(&self.root, start),
+    /// Puts `entries`, ascending, into the tree, which is empty.
+    pub fn fill(&self, epoch: &Epoch, entries: &[Arc<E>]) {
+        let mut height = 1;
+        while PACKED.pow(height) < entries.len() {
+            height += 1;
+        }
+        self.len.store(entries.len(), Relaxed);
+        self.height.store(height as usize, Relaxed);
+        let root = (!entries.is_empty()).then(|| Arc::new(packed(epoch, entries, height)));
+        self.root.replace(epoch, &ksync::pin(), root);
+    }
+
+    /// Adds an entry, which overlaps none.
+    pub fn insert(&self, epoch: &Epoch, entry: Arc<E>) {
+        self.insert_below(epoch, entry, MAX_HEIGHT);
+    }
+
+    /// Adds an entry; a tree that gets more than `limit` levels is built anew.
+    pub(super) fn insert_below(&self, epoch: &Epoch, entry: Arc<E>, limit: usize) {
+        let pin = ksync::pin();
+        let Some(root) = self.root.load(&pin) else {
+            return self.fill(epoch, &[entry]);
+        };
+        self.len.store(self.len() + 1, Relaxed);
+        let at = entry.start();
+        if let Some((key, right)) = grow((epoch, &pin), root, None, entry) {
+            let top = Node::new();
+            if let Some(left) = self.root.get(&pin) {
+                top.insert((epoch, &pin), 0, 0, u64::MAX, left);
+            }
+            top.insert((epoch, &pin), 1, key, u64::MAX, right);
+            let top = Arc::new(Branch::Inner(top));
+            self.root.replace(epoch, &pin, Some(top));
+            let height = self.height.load(Relaxed) + 1;
+            self.height.store(height, Relaxed);
+            drop(pin);
+            if height > limit {
+                self.rebuild(epoch);
+            }
+        }
+        self.note_hole(&ksync::pin(), at);
+    }
+
+    /// Packs the tree. Without memory it stays as it is, until it grows again.
+    fn rebuild(&self, epoch: &Epoch) {
+        let mut entries = Vec::new();
+        if entries.try_reserve_exact(self.len()).is_ok() {
+            self.for_each(&mut |entry| entries.push(entry.clone()));
+            self.fill(epoch, &entries);
         }
     }
 
-    /// The highest `at` such that `at..at + len` is free, lies in `low..high`, and `at % align == phase`.
-    ///
-    /// `align` is a power of two.
-    pub fn highest_hole(
-        &self,
-        low: u64,
-        high: u64,
-        len: u64,
-        align: u64,
-        phase: u64,
-    ) -> Option<u64> {
-        search(&self.root, low, high, &Wanted { len, align, phase })
+    /// Takes the entry that begins at `start` out.
+    pub fn remove(&self, epoch: &Epoch, start: u64) {
+        let pin = ksync::pin();
+        let Some(mut root) = self.root.load(&pin) else {
+            return;
+        };
+        if shrink((epoch, &pin), root, start) == Shrunk::Missing {
+            debug_assert!(false, "no entry begins at {start:#x}");
+            return;
+        }
+        self.len.store(self.len() - 1, Relaxed);
+        while let Branch::Inner(node) = root
+            && node.len() == 1
+            && let Some(only) = node.load(&pin, 0)
+        {
+            self.root.replace(epoch, &pin, node.get(&pin, 0));
+            self.height.store(self.height.load(Relaxed) - 1, Relaxed);
+            root = only;
+        }
+        self.note_hole(&pin, start);
+    }
+
+    /// Puts an entry in the place of the one with the same start: readers see one or the other.
+    pub fn replace(&self, epoch: &Epoch, entry: Arc<E>) {
+        let (pin, start) = (ksync::pin(), entry.start());
+        let Some(spot) = self.spot(&pin, start).filter(|spot| spot.count > 0) else {
+            return;
+        };
+        debug_assert_eq!(spot.leaf.key(spot.count - 1), start);
+        clear_of(spot.above, entry.end());
+        let more = leaf_more(&*entry);
+        spot.leaf
+            .replace((epoch, &pin), spot.count - 1, more, entry);
+        self.note_hole(&pin, start);
+    }
+
+    /// Empties the tree: what was in it is in the result.
+    pub fn take(&self, epoch: &Epoch) -> Tree<E> {
+        let pin = ksync::pin();
+        let old = Tree {
+            root: EpochArc::new(self.root.get(&pin)),
+            len: AtomicUsize::new(self.len()),
+            height: AtomicUsize::new(self.height.load(Relaxed)),
+        };
+        self.root.replace(epoch, &pin, None);
+        self.len.store(0, Relaxed);
+        old
+    }
+
+    /// After a change at `at`: the hole behind the last entry that begins at or below it may be larger than known.
+    fn note_hole(&self, pin: &CpuPin, at: u64) {
+        let Some(mut branch @ Branch::Inner(_)) = self.root.load(pin) else {
+            return;
+        };
+        let Some(spot) = self.spot(pin, at) else {
+            return;
+        };
+        let Some(place) = spot.at_or_below(pin) else {
+            return;
+        };
+        let next = spot.above(pin).map_or(u64::MAX, |above| above.start());
+        let (hole, start) = (next - place.end(), place.start());
+        while let Branch::Inner(node) = branch {
+            let rank = node.count(start) - 1;
+            if node.more(rank) < hole {
+                node.set_more(rank, hole);
+            }
+            match node.load(pin, rank) {
+                Some(child) => branch = child,
+                None => return,
+            }
+        }
     }
 }
 
-impl<E: Extent> Default for Tree<E> {
+impl<E: Extent + Send + Sync + 'static> Default for Tree<E> {
     fn default() -> Self {
         Tree::new()
     }
 }
 
-fn height<E>(link: &Link<E>) -> u32 {
-    link.as_ref().map_or(0, |n| n.height)
+/// What a leaf keeps beside an entry.
+fn leaf_more<E: Extent>(entry: &E) -> u64 {
+    debug_assert!(entry.start() < entry.end() && entry.end() & GUARDED == 0);
+    if entry.low() == entry.start() {
+        entry.end()
+    } else {
+        entry.end() | GUARDED
+    }
 }
 
-fn node<E: Extent>(left: Link<E>, entry: Arc<E>, right: Link<E>) -> Arc<Node<E>> {
-    let (start, end) = (entry.start(), entry.end());
-    let (mut low, mut high, mut gap, mut count) = (entry.low(), end, 0, 1);
-    let mut tallest = 0;
-    if let Some(l) = &left {
-        gap = l.gap.max(low.saturating_sub(l.high));
-        low = l.low;
-        count += l.count;
-        tallest = l.height;
+/// Raises the separator of the subtree above a leaf to `end`, so that it is not inside an entry of the leaf.
+fn clear_of<E: Send + Sync + 'static>(above: Option<Seat<'_, E>>, end: u64) {
+    if let Some((node, rank)) = above
+        && node.key(rank) < end
+    {
+        node.set_key(rank, end);
     }
-    if let Some(r) = &right {
-        gap = gap.max(r.gap).max(r.low.saturating_sub(high));
-        high = r.high;
-        count += r.count;
-        tallest = tallest.max(r.height);
-    }
-    Arc::new(Node {
-        start,
-        end,
-        entry,
-        left,
-        right,
-        height: tallest + 1,
-        low,
-        high,
-        gap,
-        count,
-    })
 }
 
-/// Makes a node of subtrees whose heights differ by up to three, and restores balance (difference at most two).
-fn balance<E: Extent>(left: Link<E>, entry: Arc<E>, right: Link<E>) -> Link<E> {
-    let (hl, hr) = (height(&left), height(&right));
-    match (&left, &right) {
-        (Some(l), _) if hl > hr + 2 => {
-            if let (Some(lr), true) = (&l.right, height(&l.left) < height(&l.right)) {
-                let a = node(l.left.clone(), l.entry.clone(), lr.left.clone());
-                let b = node(lr.right.clone(), entry, right);
-                return Some(node(Some(a), lr.entry.clone(), Some(b)));
-            }
-            let b = node(l.right.clone(), entry, right);
-            Some(node(l.left.clone(), l.entry.clone(), Some(b)))
+/// A branch of `height` levels of entries in ascending order.
+fn packed<E: Extent + Send + Sync + 'static>(
+    epoch: &Epoch,
+    entries: &[Arc<E>],
+    height: u32,
+) -> Branch<E> {
+    let Some(below) = height.checked_sub(1).filter(|&below| below > 0) else {
+        let leaf = Node::new();
+        for (rank, entry) in entries.iter().enumerate() {
+            let cx = (epoch, &ksync::pin());
+            leaf.insert(cx, rank, entry.start(), leaf_more(&**entry), entry.clone());
         }
-        (_, Some(r)) if hr > hl + 2 => {
-            if let (Some(rl), true) = (&r.left, height(&r.right) < height(&r.left)) {
-                let a = node(left, entry, rl.left.clone());
-                let b = node(rl.right.clone(), r.entry.clone(), r.right.clone());
-                return Some(node(Some(a), rl.entry.clone(), Some(b)));
-            }
-            let a = node(left, entry, r.left.clone());
-            Some(node(Some(a), r.entry.clone(), r.right.clone()))
-        }
-        _ => Some(node(left, entry, right)),
-    }
-}
-
-/// One tree of everything left, one entry, everything right.
-fn join<E: Extent>(left: Link<E>, entry: Arc<E>, right: Link<E>) -> Link<E> {
-    let (hl, hr) = (height(&left), height(&right));
-    match (&left, &right) {
-        (Some(l), _) if hl > hr + 2 => balance(
-            l.left.clone(),
-            l.entry.clone(),
-            join(l.right.clone(), entry, right),
-        ),
-        (_, Some(r)) if hr > hl + 2 => balance(
-            join(left, entry, r.left.clone()),
-            r.entry.clone(),
-            r.right.clone(),
-        ),
-        _ => Some(node(left, entry, right)),
-    }
-}
-
-/// One tree of two, all of `left` before all of `right`.
-fn concat<E: Extent>(left: Link<E>, right: Link<E>) -> Link<E> {
-    let Some(r) = &right else { return left };
-    if left.is_none() {
-        return right;
-    }
-    let (first, rest) = take_first(r);
-    join(left, first, rest)
-}
-
-fn take_first<E: Extent>(n: &Arc<Node<E>>) -> (Arc<E>, Link<E>) {
-    match &n.left {
-        None => (n.entry.clone(), n.right.clone()),
-        Some(l) => {
-            let (first, rest) = take_first(l);
-            (first, balance(rest, n.entry.clone(), n.right.clone()))
-        }
-    }
-}
-
-fn insert<E: Extent>(link: &Link<E>, entry: &Arc<E>) -> Link<E> {
-    let Some(n) = link else {
-        return Some(node(None, entry.clone(), None));
+        return Branch::Leaf(leaf);
     };
-    if entry.start() < n.start {
-        balance(insert(&n.left, entry), n.entry.clone(), n.right.clone())
-    } else {
-        balance(n.left.clone(), n.entry.clone(), insert(&n.right, entry))
+    let parts = entries.len().div_ceil(PACKED.pow(below));
+    let inner = Node::new();
+    for (rank, part) in entries.chunks(entries.len().div_ceil(parts)).enumerate() {
+        let key = if rank == 0 { 0 } else { part[0].start() };
+        let child = Arc::new(packed(epoch, part, below));
+        inner.insert((epoch, &ksync::pin()), rank, key, u64::MAX, child);
     }
+    Branch::Inner(inner)
 }
 
-fn remove<E: Extent>(link: &Link<E>, start: u64) -> Link<E> {
-    let n = link.as_ref()?;
-    if start < n.start {
-        balance(remove(&n.left, start), n.entry.clone(), n.right.clone())
-    } else if start > n.start {
-        balance(n.left.clone(), n.entry.clone(), remove(&n.right, start))
-    } else {
-        concat(n.left.clone(), n.right.clone())
-    }
-}
-
-/// The entries that begin below `at`, and the others.
-fn split<E: Extent>(link: &Link<E>, at: u64) -> (Link<E>, Link<E>) {
-    let Some(n) = link else { return (None, None) };
-    if n.low_start() >= at {
-        return (None, link.clone());
-    }
-    if n.high <= at {
-        return (link.clone(), None);
-    }
-    if at <= n.start {
-        let (a, b) = split(&n.left, at);
-        (a, join(b, n.entry.clone(), n.right.clone()))
-    } else {
-        let (a, b) = split(&n.right, at);
-        (join(n.left.clone(), n.entry.clone(), a), b)
-    }
-}
-
-impl<E> Node<E> {
-    /// A lower bound for the first start in the subtree.
-    fn low_start(&self) -> u64 {
-        self.low
-    }
-}
-
-fn build<E: Extent>(entries: &[Arc<E>]) -> Link<E> {
-    if entries.is_empty() {
-        return None;
-    }
-    let middle = entries.len() / 2;
-    Some(node(
-        build(&entries[..middle]),
-        entries[middle].clone(),
-        build(&entries[middle + 1..]),
-    ))
-}
-
-fn visit_all<'a, E>(link: &'a Link<E>, f: &mut dyn FnMut(&'a Arc<E>)) {
-    let mut link = link;
-    while let Some(node) = link {
-        if node.left.is_some() {
-            visit_all(&node.left, f);
+/// Puts an entry into a branch. Returns what split off on its upper side, with its separator.
+fn grow<E: Extent + Send + Sync + 'static>(
+    cx: Cx<'_>,
+    branch: &Branch<E>,
+    above: Option<Seat<'_, E>>,
+    entry: Arc<E>,
+) -> Option<(u64, Arc<Branch<E>>)> {
+    let start = entry.start();
+    match branch {
+        Branch::Leaf(leaf) => {
+            clear_of(above, entry.end());
+            let (rank, more) = (leaf.count(start), leaf_more(&*entry));
+            let right = place(cx, leaf, rank, (start, more), entry)?;
+            Some((right.key(0), Arc::new(Branch::Leaf(right))))
         }
-        f(&node.entry);
-        link = &node.right;
-    }
-}
-
-fn visit<'a, E>(
-    link: &'a Link<E>,
-    start: u64,
-    end: u64,
-    f: &mut dyn FnMut(&'a Arc<E>) -> bool,
-) -> bool {
-    let Some(n) = link else { return true };
-    if n.high <= start {
-        return true;
-    }
-    (n.start <= start || visit(&n.left, start, end, f))
-        && (n.end <= start || n.start >= end || f(&n.entry))
-        && (n.end >= end || visit(&n.right, start, end, f))
-}
-
-struct Wanted {
-    len: u64,
-    align: u64,
-    phase: u64,
-}
-
-impl Wanted {
-    /// The highest fitting place in a free range.
-    fn fit(&self, low: u64, high: u64) -> Option<u64> {
-        let at = high.checked_sub(self.len)?;
-        let at = at.checked_sub(at.wrapping_sub(self.phase) & (self.align - 1))?;
-        (at >= low).then_some(at)
-    }
-}
-
-/// Searches the holes of `low..high`, in which `link` holds all entries, from the top.
-fn search<E: Extent>(link: &Link<E>, low: u64, high: u64, wanted: &Wanted) -> Option<u64> {
-    let Some(n) = link else {
-        return wanted.fit(low, high);
-    };
-    let largest = n
-        .gap
-        .max(high.saturating_sub(n.high))
-        .max(n.low.saturating_sub(low));
-    if largest < wanted.len {
-        return None;
-    }
-    search(&n.right, low.max(n.end), high, wanted)
-        .or_else(|| search(&n.left, low, high.min(n.entry.low()), wanted))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rust_alloc::vec::Vec;
-
-    struct R(u64, u64);
-    impl Extent for R {
-        fn start(&self) -> u64 {
-            self.0
-        }
-        fn end(&self) -> u64 {
-            self.1
-        }
-    }
-
-    fn check(link: &Link<R>) -> u32 {
-        let Some(n) = link else { return 0 };
-        let (l, r) = (check(&n.left), check(&n.right));
-        assert!(l.abs_diff(r) <= 2, "heights {l} and {r}");
-        assert_eq!(n.height, l.max(r) + 1);
-        n.height
-    }
-
-    fn list(t: &Tree<R>) -> Vec<(u64, u64)> {
-        let mut v = Vec::new();
-        t.for_overlapping(0, u64::MAX, &mut |e| {
-            v.push((e.0, e.1));
-            true
-        });
-        v
-    }
-
-    #[test]
-    fn random_replacements_match_a_sorted_list() {
-        let (mut tree, mut model) = (Tree::new(), Vec::<(u64, u64)>::new());
-        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
-        for _ in 0..4000 {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            let start = seed % 500;
-            let end = start + 1 + (seed >> 20) % 20;
-            // Only whole entries are replaced, as the map does it.
-            let covered: Vec<_> = model
-                .iter()
-                .copied()
-                .filter(|e| e.0 < end && e.1 > start)
-                .collect();
-            let (lo, hi) = covered
-                .iter()
-                .fold((start, end), |(l, h), e| (l.min(e.0), h.max(e.1)));
-            model.retain(|e| !(e.0 < hi && e.1 > lo));
-            let new: Vec<_> = if seed & 64 == 0 {
-                Vec::new()
+        Branch::Inner(node) => {
+            let rank = node.count(start) - 1;
+            let above = if rank + 1 < node.len() {
+                Some((node, rank + 1))
             } else {
-                rust_alloc::vec![(lo, (lo + hi).div_ceil(2)), ((lo + hi).div_ceil(2), hi)]
+                above
             };
-            let mut new: Vec<_> = new.into_iter().filter(|e| e.0 < e.1).collect();
-            if seed & 128 == 0 {
-                // One entry only: the path that most changes take.
-                new.truncate(1);
-            }
-            let arcs: Vec<_> = new.iter().map(|e| Arc::new(R(e.0, e.1))).collect();
-            tree = match (&covered[..], &arcs[..]) {
-                ([], [one]) => tree.insert(one),
-                ([one], []) => tree.remove(one.0),
-                _ => tree.replace(lo, hi, &arcs),
-            };
-            model.extend(&new);
-            model.sort_unstable();
-            check(&tree.root);
-            assert_eq!(list(&tree), model);
-            let at = (seed >> 30) % 520;
-            assert_eq!(
-                tree.find(at).map(|e| e.0),
-                model.iter().find(|e| e.0 <= at && at < e.1).map(|e| e.0)
-            );
-            assert_eq!(
-                tree.first_ending_above(at).map(|e| e.0),
-                model.iter().find(|e| e.1 > at).map(|e| e.0)
-            );
-            let len = 1 + (seed >> 40) % 12;
-            let slow = (0..=520 - len)
-                .rev()
-                .find(|&a| model.iter().all(|e| e.1 <= a || e.0 >= a + len));
-            assert_eq!(tree.highest_hole(0, 520, len, 1, 0), slow);
-            let slow = (0..=520 - len)
-                .rev()
-                .find(|&a| a % 8 == 3 && model.iter().all(|e| e.1 <= a || e.0 >= a + len));
-            assert_eq!(tree.highest_hole(0, 520, len, 8, 3), slow);
+            let (key, split) = grow(cx, node.load(cx.1, rank)?, above, entry)?;
+            let more = node.more(rank);
+            let right = place(cx, node, rank + 1, (key, more), split)?;
+            let key = right.key(0);
+            right.set_key(0, 0);
+            Some((key, Arc::new(Branch::Inner(right))))
         }
     }
+}
 
-    #[test]
-    fn an_old_tree_stays_as_it_was() {
-        let old = Tree::new().replace(0, 0, &[Arc::new(R(10, 20)), Arc::new(R(30, 40))]);
-        let new = old.replace(10, 20, &[]);
-        assert_eq!(list(&old), [(10, 20), (30, 40)]);
-        assert_eq!(list(&new), [(30, 40)]);
+/// Puts `target` at `rank` of a node. Returns its upper half if it was full.
+fn place<T: Send + Sync + 'static>(
+    cx: Cx<'_>,
+    node: &Node<T>,
+    rank: usize,
+    (key, more): (u64, u64),
+    target: Arc<T>,
+) -> Option<Node<T>> {
+    if node.len() < FAN {
+        node.insert(cx, rank, key, more, target);
+        return None;
+    }
+    let right = node.split(cx);
+    match rank.checked_sub(node.len() + 1) {
+        // What comes behind the first of the upper half.
+        Some(behind) => right.insert(cx, behind + 1, key, more, target),
+        None => node.insert(cx, rank, key, more, target),
+    }
+    Some(right)
+}
+
+/// What became of a branch.
+#[derive(PartialEq, Eq)]
+enum Shrunk {
+    /// It has no such entry.
+    Missing,
+    /// It has others.
+    Fewer,
+    /// It has none any more.
+    Empty,
+}
+
+/// Takes the entry that begins at `start` out of a branch.
+fn shrink<E: Extent + Send + Sync + 'static>(cx: Cx<'_>, branch: &Branch<E>, start: u64) -> Shrunk {
+    let left = match branch {
+        Branch::Leaf(leaf) => {
+            let Some(rank) = leaf.count(start).checked_sub(1) else {
+                return Shrunk::Missing;
+            };
+            if leaf.key(rank) != start {
+                return Shrunk::Missing;
+            }
+            leaf.remove(cx, rank);
+            leaf.len()
+        }
+        Branch::Inner(node) => {
+            let rank = node.count(start) - 1;
+            let Some(child) = node.load(cx.1, rank) else {
+                return Shrunk::Missing;
+            };
+            match shrink(cx, child, start) {
+                Shrunk::Empty => node.remove(cx, rank),
+                other => return other,
+            }
+            if rank == 0 && node.len() > 0 {
+                node.set_key(0, 0);
+            }
+            node.len()
+        }
+    };
+    if left == 0 {
+        Shrunk::Empty
+    } else {
+        Shrunk::Fewer
     }
 }

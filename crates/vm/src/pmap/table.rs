@@ -221,12 +221,16 @@ impl<'a> Table<'a> {
                 at = (at / GROUP + skip) * GROUP;
             }
             let end = (at / GROUP + 1) * GROUP;
-            while at < end.min(to) {
-                if !self.get(at).is_empty() {
-                    return Some(at);
+            let words = self.words.get(at..end.min(to)).unwrap_or(&[]);
+            // A group that has entries elsewhere only is the usual case of a range that was not touched.
+            let any = words.iter().fold(0, |any, word| any | word.load(SeqCst));
+            if any != 0 {
+                let filled = |word: &AtomicU64| !Pte(word.load(SeqCst)).is_empty();
+                if let Some(skip) = words.iter().position(filled) {
+                    return Some(at + skip);
                 }
-                at += 1;
             }
+            at = end;
         }
         None
     }

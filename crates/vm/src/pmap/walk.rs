@@ -219,19 +219,34 @@ impl Pmap {
         mut va: u64,
         end: u64,
     ) -> Option<(Table<'a>, u64)> {
-        let root = Table::at(vm, self.root()?);
-        let (mut table, mut level) = (root, ROOT_LEVEL);
+        if va >= end {
+            return None;
+        }
+        // As long as one entry covers the range there is nothing to search.
+        let (mut pfn, mut top) = (self.root()?, ROOT_LEVEL);
+        while (va ^ (end - 1)) >> entry_shift(top) == 0 {
+            let pte = Pte(vm.machine.table_words(pfn)[slot(va, top)].load(SeqCst));
+            if !pte.is_present() {
+                return None;
+            }
+            (pfn, top) = (pte.pfn(), top - 1);
+            if top == 1 {
+                return Some((Table::at(vm, pfn), va));
+            }
+        }
+        let root = Table::at(vm, pfn);
+        let (mut table, mut level) = (root, top);
         while va < end {
             let shift = entry_shift(level);
             let from = slot(va, level);
             // One beyond the last slot of this table that the range touches.
             let to = ENTRIES.min(from + (((end - 1) >> shift) - (va >> shift)) as usize + 1);
             let Some(at) = table.next(from, to) else {
-                if level == ROOT_LEVEL {
+                if level == top {
                     return None;
                 }
                 va = (va | ((1 << entry_shift(level + 1)) - 1)) + 1;
-                (table, level) = (root, ROOT_LEVEL);
+                (table, level) = (root, top);
                 continue;
             };
             if at > from {

@@ -266,7 +266,7 @@ impl Space {
             let needs_copy = file.is_some() && !entry.is_shared();
             Some(MapEntry::new(args, file.map(Chain::of), needs_copy))
         })?;
-        map.commit(vm, &edit);
+        map.commit(vm, &edit.old, edit.new);
         map.remove_pages(vm, start, end);
         for entry in &edit.old {
             entry.end_replaced(vm, entry.start().max(start), entry.end().min(end));

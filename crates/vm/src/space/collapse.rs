@@ -29,7 +29,7 @@ impl Space {
         let mut at = 0;
         loop {
             let mut map = self.lock();
-            let Some(entry) = map.tree().first_ending_above(at).cloned() else {
+            let Some(entry) = map.tree().first_ending_above(at) else {
                 return more;
             };
             at = entry.end();

@@ -1,12 +1,12 @@
 //! Changing the tree of a map.
 //!
 //! Every change has the same three steps: build what is to be there (may fail, changes nothing), [commit](Locked::commit)
-//! it (the old entries die, the new tree is published), and, after the page tables have followed, end the old
+//! it (the old entries die and leave the tree, the new ones come), and, after the page tables have followed, end the old
 //! entries' use of their layers.
 
 use ksync::MutexGuard;
 use rust_alloc::sync::Arc;
-use rust_alloc::vec::Vec;
+use smallvec::{SmallVec, smallvec};
 
 use super::{Space, VmError};
 use crate::backing::{Backing, Chain};
@@ -16,9 +16,11 @@ use crate::rmap::ReverseMap;
 use crate::tlb::Gather;
 use crate::{Machine, Vm};
 
-/// What the map's lock guards.
+/// Entries that one change concerns: few, as a rule.
+pub(crate) type Entries = SmallVec<[Arc<MapEntry>; 4]>;
+
+/// What the map's lock guards, besides changes of the tree.
 pub(super) struct MapState {
-    tree: Tree<MapEntry>,
     low: u64,
     high: u64,
     mmap_base: u64,
@@ -31,17 +33,12 @@ pub(super) struct MapState {
 impl MapState {
     pub(super) fn new(low: u64, high: u64) -> MapState {
         MapState {
-            tree: Tree::new(),
             low,
             high,
             mmap_base: high,
             pages: 0,
             closed: false,
         }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.tree.is_empty()
     }
 }
 
@@ -53,12 +50,10 @@ pub(crate) struct Locked<'s> {
 
 /// A change that is ready to be committed.
 pub(super) struct Edit {
-    start: u64,
-    end: u64,
     /// The entries that overlap the range.
-    pub(super) old: Vec<Arc<MapEntry>>,
+    pub(super) old: Entries,
     /// What stands in their place.
-    new: Vec<Arc<MapEntry>>,
+    pub(super) new: Entries,
 }
 
 /// Entries that may be copied without a look at how much memory there is.
@@ -77,11 +72,11 @@ impl<'s> Locked<'s> {
     }
 
     pub(crate) fn tree(&self) -> &Tree<MapEntry> {
-        &self.state.tree
+        &self.space.tree
     }
 
-    pub(crate) fn find(&self, va: u64) -> Option<&Arc<MapEntry>> {
-        self.state.tree.find(va)
+    pub(crate) fn find(&self, va: u64) -> Option<Arc<MapEntry>> {
+        self.tree().get(va)
     }
 
     pub(crate) fn low(&self) -> u64 {
@@ -113,7 +108,6 @@ impl<'s> Locked<'s> {
     /// A fresh state with the same bounds, for a child.
     pub(super) fn empty_like(&self) -> MapState {
         MapState {
-            tree: Tree::new(),
             pages: 0,
             ..*self.state
         }
@@ -125,22 +119,15 @@ impl<'s> Locked<'s> {
             .iter()
             .map(|e| (e.end() - e.start()) >> PAGE_SHIFT)
             .sum();
-        self.set_tree(vm, Tree::from_sorted(entries));
-    }
-
-    fn set_tree<M: Machine>(&mut self, vm: &Vm<M>, tree: Tree<MapEntry>) {
-        self.state.tree = tree.clone();
-        self.space.publish(vm, Some(tree));
+        self.tree().fill(&vm.epoch, entries);
     }
 
     /// Empties the map. The entries are dead; the caller ends their use of layers.
     pub(super) fn take_all<M: Machine>(&mut self, vm: &Vm<M>) -> Tree<MapEntry> {
-        let old = core::mem::take(&mut self.state.tree);
-        old.for_each(&mut |entry| entry.kill());
+        self.tree().visit(|entry| entry.kill());
         self.state.pages = 0;
         self.state.closed = true;
-        self.space.publish(vm, None);
-        old
+        self.tree().take(&vm.epoch)
     }
 
     /// The entries that overlap a range.
@@ -152,15 +139,14 @@ impl<'s> Locked<'s> {
         vm: &Vm<M>,
         start: u64,
         end: u64,
-    ) -> Result<Vec<Arc<MapEntry>>, VmError> {
-        let mut found = Vec::new();
+    ) -> Result<Entries, VmError> {
+        let mut found = Entries::new();
         let mut room = true;
-        self.state.tree.for_overlapping(start, end, &mut |entry| {
-            room = found.try_reserve(1).is_ok();
+        self.tree().collect(start, end, &mut |entry| {
+            room = room && found.try_reserve(1).is_ok();
             if room {
-                found.push(entry.clone());
+                found.push(entry);
             }
-            room
         });
         if room && affordable(vm, found.len()) {
             Ok(found)
@@ -174,7 +160,7 @@ impl<'s> Locked<'s> {
     /// # Errors
     /// `NoMemory`: there are as many as there may be.
     pub(super) fn admit_entry(&self) -> Result<(), VmError> {
-        if self.state.tree.len() < MAX_ENTRIES {
+        if self.tree().len() < MAX_ENTRIES {
             Ok(())
         } else {
             Err(VmError::NoMemory)
@@ -184,7 +170,7 @@ impl<'s> Locked<'s> {
     /// Whether every address of a range is mapped.
     pub(super) fn covers(&self, start: u64, end: u64) -> bool {
         let mut at = start;
-        self.state.tree.for_overlapping(start, end, &mut |entry| {
+        self.tree().for_overlapping(start, end, &mut |entry| {
             let next = entry.start() <= at;
             at = if next { entry.end() } else { at };
             next
@@ -194,16 +180,14 @@ impl<'s> Locked<'s> {
 
     /// Whether no address of a range is mapped.
     pub(super) fn is_free(&self, start: u64, end: u64) -> bool {
-        self.state
-            .tree
+        self.tree()
             .first_ending_above(start)
             .is_none_or(|entry| entry.low() >= end)
     }
 
     /// As `is_free`, guard gaps left out.
     pub(super) fn is_unused(&self, start: u64, end: u64) -> bool {
-        self.state
-            .tree
+        self.tree()
             .first_ending_above(start)
             .is_none_or(|entry| entry.start() >= end)
     }
@@ -217,10 +201,10 @@ impl<'s> Locked<'s> {
         mut middle: impl FnMut(&Arc<MapEntry>, EntryArgs) -> Option<Arc<MapEntry>>,
     ) -> Result<Edit, VmError> {
         let old = self.overlapping(vm, start, end)?;
-        let mut new = Vec::new();
+        let mut new = Entries::new();
         let clipped = usize::from(old.first().is_some_and(|entry| entry.start() < start))
             + usize::from(old.last().is_some_and(|entry| entry.end() > end));
-        if clipped > 0 && self.state.tree.len() + clipped > MAX_ENTRIES {
+        if clipped > 0 && self.tree().len() + clipped > MAX_ENTRIES {
             return Err(VmError::NoMemory);
         }
         new.try_reserve(old.len() + clipped)
@@ -240,51 +224,51 @@ impl<'s> Locked<'s> {
                 new.push(entry.part(EntryArgs { start: end, ..args }));
             }
         }
-        let start = old.first().map_or(start, |e| e.start());
-        let end = old.last().map_or(end, |e| e.end());
-        Ok(Edit {
-            start,
-            end,
-            old,
-            new,
-        })
+        Ok(Edit { old, new })
     }
 
     /// Makes a change visible: faults that saw the old entries start again.
-    pub(super) fn commit<M: Machine>(&mut self, vm: &Vm<M>, edit: &Edit) {
+    pub(super) fn commit<M: Machine>(&mut self, vm: &Vm<M>, old: &Entries, new: Entries) {
+        let (epoch, tree) = (&vm.epoch, &self.space.tree);
         let pages = |entries: &[Arc<MapEntry>]| -> u64 {
             entries
                 .iter()
                 .map(|e| (e.end() - e.start()) >> PAGE_SHIFT)
                 .sum()
         };
-        for entry in &edit.old {
+        for entry in old {
             entry.kill();
         }
-        self.state.pages = self.state.pages + pages(&edit.new) - pages(&edit.old);
-        let tree = match (&edit.old[..], &edit.new[..]) {
-            ([], [one]) => self.state.tree.insert(one),
-            ([one], []) => self.state.tree.remove(one.start()),
-            _ if self.state.tree.is_empty() => Tree::from_sorted(&edit.new),
-            _ => self.state.tree.replace(edit.start, edit.end, &edit.new),
+        self.state.pages = self.state.pages + pages(&new) - pages(old);
+        if tree.is_empty() {
+            return tree.fill(epoch, &new);
+        }
+        let stays = |entry: &MapEntry, among: &Entries| {
+            among
+                .binary_search_by_key(&entry.start(), |other| other.start())
+                .is_ok()
         };
-        self.set_tree(vm, tree);
+        for entry in old.iter().filter(|old| !stays(old, &new)) {
+            tree.remove(epoch, entry.start());
+        }
+        for entry in new {
+            if stays(&entry, old) {
+                tree.replace(epoch, entry);
+            } else {
+                tree.insert(epoch, entry);
+            }
+        }
     }
 
     /// Adds entries, ascending, where nothing is mapped.
-    pub(crate) fn insert<M: Machine>(&mut self, vm: &Vm<M>, new: Vec<Arc<MapEntry>>) {
-        if let (Some(first), Some(last)) = (new.first(), new.last()) {
-            let (start, end) = (first.start(), last.end());
-            self.commit(
-                vm,
-                &Edit {
-                    start,
-                    end,
-                    old: Vec::new(),
-                    new,
-                },
-            );
-        }
+    pub(crate) fn insert<M: Machine>(&mut self, vm: &Vm<M>, new: Entries) {
+        self.commit(vm, &Entries::new(), new);
+    }
+
+    /// Adds an entry where nothing is mapped.
+    pub(super) fn insert_one<M: Machine>(&mut self, vm: &Vm<M>, new: Arc<MapEntry>) {
+        self.state.pages += (new.end() - new.start()) >> PAGE_SHIFT;
+        self.tree().insert(&vm.epoch, new);
     }
 
     /// Replaces an entry by one with other bounds over the same layers.
@@ -294,17 +278,8 @@ impl<'s> Locked<'s> {
         entry: &Arc<MapEntry>,
         args: EntryArgs,
     ) {
-        let old = rust_alloc::vec![entry.clone()];
-        let new = rust_alloc::vec![entry.part(args)];
-        self.commit(
-            vm,
-            &Edit {
-                start: entry.start(),
-                end: entry.end(),
-                old,
-                new,
-            },
-        );
+        let old = smallvec![entry.clone()];
+        self.commit(vm, &old, smallvec![entry.part(args)]);
         entry.end_shared(vm);
     }
 
@@ -315,11 +290,20 @@ impl<'s> Locked<'s> {
         start: u64,
         end: u64,
     ) -> Result<(), VmError> {
+        if let Some(entry) = self.tree().exact(start, end) {
+            // What was mapped in one call, mostly, and needs nothing in its place.
+            entry.kill();
+            self.state.pages -= (end - start) >> PAGE_SHIFT;
+            self.tree().remove(&vm.epoch, start);
+            self.remove_pages(vm, start, end);
+            entry.end_chain(vm);
+            return Ok(());
+        }
         let edit = self.cut(vm, (start, end), |_, _| None)?;
         if edit.old.is_empty() {
             return Ok(());
         }
-        self.commit(vm, &edit);
+        self.commit(vm, &edit.old, edit.new);
         self.remove_pages(vm, start, end);
         for entry in &edit.old {
             entry.end_part(vm, entry.start().max(start), entry.end().min(end));
@@ -348,32 +332,34 @@ impl<'s> Locked<'s> {
         self.merge_at(vm, end);
     }
 
+    /// As `merge_between`, where the range is one entry.
+    pub(super) fn merge_around<M: Machine>(&mut self, vm: &Vm<M>, start: u64, end: u64) {
+        let (below, above) = self.tree().touches(start, end);
+        if above {
+            self.merge_at(vm, end);
+        }
+        if below {
+            self.merge_at(vm, start);
+        }
+    }
+
     /// Joins the entries at `at`, if they can be one.
     fn merge_at<M: Machine>(&mut self, vm: &Vm<M>, at: u64) {
-        let before = at.checked_sub(1).and_then(|p| self.find(p));
-        let Some(left) = before.filter(|left| left.end() == at) else {
+        let Some((left, right)) = self.tree().meeting(at) else {
             return;
         };
-        let Some(right) = self.find(at) else { return };
-        let Some(donor) = donor(left, right) else {
+        let Some(donor) = donor(&left, &right) else {
             return;
         };
-        let (left, right) = (left.clone(), right.clone());
         let args = EntryArgs {
             start: left.start(),
             end: right.end(),
             ..left.args()
         };
-        let new = rust_alloc::vec![donor.part(args)];
-        let old = rust_alloc::vec![left, right];
-        let edit = Edit {
-            start: args.start,
-            end: args.end,
-            old,
-            new,
-        };
-        self.commit(vm, &edit);
-        for entry in &edit.old {
+        let new = smallvec![donor.part(args)];
+        let old: Entries = smallvec![left, right];
+        self.commit(vm, &old, new);
+        for entry in &old {
             entry.end_shared(vm);
         }
     }
@@ -474,7 +460,7 @@ impl Space {
             kept = kept & new.prot;
             Some(entry.part(new))
         })?;
-        map.commit(vm, &edit);
+        map.commit(vm, &edit.old, edit.new);
         for entry in &edit.old {
             entry.end_shared(vm);
         }

@@ -2,6 +2,7 @@
 
 use core::any::Any;
 
+use ksync::CpuPin;
 use rust_alloc::sync::Arc;
 use rust_alloc::vec::Vec;
 
@@ -81,6 +82,15 @@ impl MapEntry {
             needs_copy: self.state().needs_copy(),
         }
     }
+
+    /// See [`Space::shared_object`].
+    fn shared_object(&self, at: u64, pin: &CpuPin) -> Option<(ObjectRef, u64)> {
+        let layer = self.chain(pin).filter(|_| self.is_shared())?.front();
+        Some((
+            layer.object_ref()?,
+            layer.relation().offset(at) + (at & (PAGE_SIZE as u64 - 1)),
+        ))
+    }
 }
 
 /// Resident pages of a layer of `entry` that are anonymous and in its reach, counted in short pinned sections, and whether
@@ -116,17 +126,14 @@ fn anonymous_pages(entry: &MapEntry, layer: usize) -> (u64, bool) {
 
 impl Space {
     /// Calls `f` for each entry, by address, from `from` on, until it returns false. No lock is held meanwhile: what `f`
-    /// sees was true at some moment, and `f` may sleep.
+    /// sees was true at some moment, and `f` may sleep. The lock is taken for a moment for each.
     pub fn for_each_entry(&self, from: u64, f: &mut dyn FnMut(&EntryInfo) -> bool) {
         let mut at = from;
         loop {
-            let info = {
-                let pin = ksync::pin();
-                self.tree(&pin)
-                    .and_then(|tree| tree.first_ending_above(at))
-                    .map(|entry| entry.info())
+            let entry = self.lock().tree().first_ending_above(at);
+            let Some(info) = entry.map(|entry| entry.info()) else {
+                return;
             };
-            let Some(info) = info else { return };
             at = info.args.end;
             if !f(&info) {
                 return;
@@ -136,20 +143,26 @@ impl Space {
 
     /// The entry that covers `at`.
     pub fn entry_at(&self, at: u64) -> Option<EntryInfo> {
-        let pin = ksync::pin();
-        self.tree(&pin)?.find(at).map(|entry| entry.info())
+        {
+            let pin = ksync::pin();
+            if let Some(entry) = self.find(&pin, at) {
+                return Some(entry.info());
+            }
+        }
+        // Perhaps it was on the move.
+        self.lock().find(at).map(|entry| entry.info())
     }
 
     /// The object that `at` maps, as a base reference to be released, and the byte offset in it. For shared futexes: two
     /// addresses name the same word if object and offset are the same. `None` for private memory.
     pub fn shared_object(&self, at: u64) -> Option<(ObjectRef, u64)> {
         let pin = ksync::pin();
-        let entry = self.tree(&pin)?.find(at)?;
-        let layer = entry.chain(&pin).filter(|_| entry.is_shared())?.front();
-        Some((
-            layer.object_ref()?,
-            layer.relation().offset(at) + (at & (PAGE_SIZE as u64 - 1)),
-        ))
+        let Some(entry) = self.find(&pin, at) else {
+            drop(pin);
+            // Perhaps it was on the move.
+            return self.lock().find(at)?.shared_object(at, &ksync::pin());
+        };
+        entry.shared_object(at, &pin)
     }
 
     /// Bytes mapped: RLIMIT_AS's measure.
@@ -194,13 +207,10 @@ impl Space {
         };
         let mut at = 0;
         loop {
-            let entry = {
-                let pin = ksync::pin();
-                self.tree(&pin)
-                    .and_then(|tree| tree.first_ending_above(at).cloned())
+            let Some(entry) = self.tree.first_ending_above(at) else {
+                return cost;
             };
-            let Some(entry) = entry else { return cost };
-            at = entry.end();
+            at = entry.end().max(at + 1);
             let depth = entry
                 .chain(&ksync::pin())
                 .map_or(0, |chain| chain.layers().len());
@@ -225,7 +235,8 @@ impl Space {
             .map_err(|_| VmError::NoMemory)?;
         for va in (start..end).step_by(PAGE_SIZE) {
             let pin = ksync::pin();
-            let chain = map.find(va).and_then(|entry| entry.chain(&pin));
+            let entry = map.find(va);
+            let chain = entry.as_ref().and_then(|entry| entry.chain(&pin));
             let found = chain.is_some_and(|chain| {
                 let has = |layer: &crate::backing::Backing| {
                     layer.object(&pin).is_some_and(|object| {
@@ -315,7 +326,7 @@ impl Space {
         access: Access,
     ) -> Option<Result<Pfn, FaultError>> {
         let pin = ksync::pin();
-        let entry = self.tree(&pin)?.find(va)?;
+        let entry = self.find(&pin, va)?;
         let state = entry.state();
         let write = access == Access::Write;
         if state.is_dead() || !allows(entry.prot(), access) || (write && state.needs_copy()) {

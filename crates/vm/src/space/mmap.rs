@@ -1,9 +1,6 @@
 //! Mapping, unmapping, protection, population.
 
-use rust_alloc::sync::Arc;
-use rust_alloc::vec::Vec;
-
-use super::edit::Locked;
+use super::edit::{Entries, Locked};
 use super::{Space, VmError};
 use crate::backing::{Backing, Chain, Relation};
 use crate::fault::{Access, FaultError};
@@ -83,6 +80,31 @@ impl MapArgs<'_> {
     }
 }
 
+impl MapArgs<'_> {
+    /// What the entry of `start..end` is to be.
+    fn entry(&self, start: u64, end: u64) -> EntryArgs {
+        EntryArgs {
+            start,
+            end,
+            prot: self.prot,
+            maxprot: self.maxprot,
+            flags: match self.source {
+                Source::Anon => self.flags,
+                Source::Object(object, _) if object.frames().is_some() => {
+                    self.flags.with(EntryFlags::FILE | EntryFlags::DEVICE)
+                }
+                Source::Object(..) => self.flags.with(EntryFlags::FILE),
+            },
+        }
+    }
+}
+
+/// Whether a mapping is one entry that needs no layer yet.
+fn is_plain(args: &MapArgs<'_>, len: u64) -> bool {
+    let private = !args.flags.contains(EntryFlags::SHARED);
+    matches!(args.source, Source::Anon) && private && len <= CHUNK
+}
+
 /// Rounds up to pages; `None` on overflow.
 pub(super) fn round_up(len: u64) -> Option<u64> {
     Some(len.checked_add(MASK)? & !MASK)
@@ -109,9 +131,15 @@ impl Space {
             if args.place.fixed && !args.place.noreplace {
                 map.unmap(vm, at, at + len)?;
             }
-            let new = self.build(vm, args, at, len)?;
-            map.insert(vm, new);
-            map.merge_between(vm, at, at + len);
+            if is_plain(args, len) {
+                let entry = MapEntry::new(args.entry(at, at + len), None, false);
+                map.insert_one(vm, entry);
+                map.merge_around(vm, at, at + len);
+            } else {
+                let new = self.build(vm, args, at, len)?;
+                map.insert(vm, new);
+                map.merge_between(vm, at, at + len);
+            }
             at
         };
         if args.place.populate || args.flags.contains(EntryFlags::LOCKED) {
@@ -137,7 +165,7 @@ impl Space {
         if map.is_closed() {
             return Err(VmError::Invalid);
         }
-        let mut new = Vec::new();
+        let mut new = Entries::new();
         new.try_reserve(all.len()).map_err(|_| VmError::NoMemory)?;
         let mut above = map.low();
         for args in all {
@@ -168,23 +196,10 @@ impl Space {
         args: &MapArgs<'_>,
         at: u64,
         len: u64,
-    ) -> Result<Vec<Arc<MapEntry>>, VmError> {
+    ) -> Result<Entries, VmError> {
         let shared = args.flags.contains(EntryFlags::SHARED);
-        let entry = |start: u64, end: u64| EntryArgs {
-            start,
-            end,
-            prot: args.prot,
-            maxprot: args.maxprot,
-            flags: match args.source {
-                Source::Anon => args.flags,
-                Source::Object(object, _) if object.frames().is_some() => {
-                    args.flags.with(EntryFlags::FILE | EntryFlags::DEVICE)
-                }
-                Source::Object(..) => args.flags.with(EntryFlags::FILE),
-            },
-        };
         let end = at + len;
-        let mut new = Vec::new();
+        let mut new = Entries::new();
         match args.source {
             Source::Object(object, offset) => {
                 let first = offset >> PAGE_SHIFT;
@@ -194,7 +209,7 @@ impl Space {
                 let layer =
                     Backing::attach(object, self.pmap_arc(), Relation::up(at, first), at, end)?;
                 new.push(MapEntry::new(
-                    entry(at, end),
+                    args.entry(at, end),
                     Some(Chain::of(layer)),
                     !shared,
                 ));
@@ -212,7 +227,7 @@ impl Space {
                     } else {
                         None
                     };
-                    new.push(MapEntry::new(entry(start, end), chain, false));
+                    new.push(MapEntry::new(args.entry(start, end), chain, false));
                 }
             }
         }

@@ -15,8 +15,7 @@ mod mmap;
 mod remap;
 
 use ksync::atomic::{AtomicU64, Ordering::Relaxed};
-use ksync::{CpuPin, EpochPtr, Mutex};
-use rust_alloc::boxed::Box;
+use ksync::{CpuPin, Mutex};
 use rust_alloc::sync::Arc;
 
 pub use self::advise::Advice;
@@ -58,8 +57,8 @@ impl From<NoMemory> for VmError {
 
 /// An address space. See the module.
 pub struct Space {
-    /// What faults read: a copy of the writers' tree. Changed under `map`.
-    tree: EpochPtr<Tree<MapEntry>>,
+    /// Faults read it at any time. Changed under `map`.
+    tree: Tree<MapEntry>,
     pmap: Arc<Pmap>,
     map: Mutex<MapState, MapLock>,
     /// Most bytes that a range may have that grows down. Atomic.
@@ -81,7 +80,7 @@ impl Space {
 
     fn empty(state: MapState) -> Space {
         Space {
-            tree: EpochPtr::new(None),
+            tree: Tree::new(),
             pmap: Arc::new(Pmap::new()),
             map: Mutex::new(state),
             stack_limit: AtomicU64::new(8 << 20),
@@ -113,10 +112,10 @@ impl Space {
         &self.pmap
     }
 
-    /// The tree that faults read.
-    #[inline]
-    pub(crate) fn tree<'p>(&'p self, pin: &'p CpuPin) -> Option<&'p Tree<MapEntry>> {
-        self.tree.load(pin)
+    /// An entry that covers `va`; see [`Tree::find`] for what none means.
+    #[inline(always)]
+    pub(crate) fn find<'p>(&'p self, pin: &'p CpuPin, va: u64) -> Option<&'p MapEntry> {
+        self.tree.find(pin, va)
     }
 
     pub(crate) fn lock(&self) -> Locked<'_> {
@@ -150,17 +149,12 @@ impl Space {
         old.for_each(&mut |entry| entry.end_chain(vm));
         resident as u64
     }
-
-    fn publish<M: Machine>(&self, vm: &Vm<M>, tree: Option<Tree<MapEntry>>) {
-        self.tree
-            .replace(&vm.epoch, &ksync::pin(), tree.map(Box::new));
-    }
 }
 
 impl Drop for Space {
     fn drop(&mut self) {
         debug_assert!(
-            self.map.get_mut().is_empty(),
+            self.tree.is_empty(),
             "a space was dropped with mappings in it"
         );
     }

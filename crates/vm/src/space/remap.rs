@@ -1,9 +1,9 @@
 //! mremap.
 
 use rust_alloc::sync::Arc;
-use rust_alloc::vec::Vec;
+use smallvec::smallvec;
 
-use super::edit::Locked;
+use super::edit::{Entries, Locked};
 use super::mmap::{find_hole, range_end, round_up};
 use super::{Space, VmError};
 use crate::backing::{Backing, Chain, Layers, Relation};
@@ -119,7 +119,7 @@ impl Space {
         start: u64,
         end: u64,
     ) -> Result<(), VmError> {
-        let Some(entry) = map.find(start - 1).cloned() else {
+        let Some(entry) = map.find(start - 1) else {
             return Err(VmError::NotMapped);
         };
         let args = EntryArgs {
@@ -146,7 +146,7 @@ impl Space {
             _ => None,
         };
         let needs_copy = chain.is_some() && !entry.is_shared();
-        map.insert(vm, rust_alloc::vec![MapEntry::new(args, chain, needs_copy)]);
+        map.insert(vm, smallvec![MapEntry::new(args, chain, needs_copy)]);
         map.merge_between(vm, start, end);
         Ok(())
     }
@@ -167,7 +167,7 @@ impl Space {
         let (start, end) = (args.old, args.old + moved);
         let distance = at.wrapping_sub(start);
         let old = map.overlapping(vm, start, end)?;
-        let mut new = Vec::new();
+        let mut new = Entries::new();
         new.try_reserve_exact(old.len())
             .map_err(|_| VmError::NoMemory)?;
         for entry in old {
@@ -242,7 +242,7 @@ impl Space {
         args: &RemapArgs,
         len: u64,
     ) -> Result<u64, VmError> {
-        let entry = map.find(args.old).cloned().ok_or(VmError::NotMapped)?;
+        let entry = map.find(args.old).ok_or(VmError::NotMapped)?;
         if entry.flags().contains(EntryFlags::DEVICE) {
             return Err(VmError::NotMapped);
         }
@@ -273,10 +273,7 @@ impl Space {
             end: at + len,
             ..entry.args()
         };
-        map.insert(
-            vm,
-            rust_alloc::vec![MapEntry::new(args, Some(chain), false)],
-        );
+        map.insert(vm, smallvec![MapEntry::new(args, Some(chain), false)]);
         Ok(at)
     }
 }

@@ -1,0 +1,169 @@
+//! Where a new range fits.
+//!
+//! A child's bound is at least the largest hole behind one of its entries, up to the next entry, in whichever node that
+//! is, guard gaps not taken off. So a search from the top skips what cannot have a hole that is large enough, and corrects the bound of what it looked
+//! through in vain.
+
+use ksync::CpuPin;
+
+use super::Extent;
+use super::node::Node;
+use super::place::{Place, first};
+use super::tree::{Branch, Tree};
+
+/// A search under way.
+struct Search<'p> {
+    pin: &'p CpuPin,
+    /// Lowest address that will do.
+    low: u64,
+    /// First address that will not.
+    high: u64,
+    /// Where the guard gap of what was looked at last begins, or `high`.
+    upper: u64,
+    /// Where that itself begins.
+    next: Option<u64>,
+    len: u64,
+    align: u64,
+    phase: u64,
+}
+
+impl<E: Extent + Send + Sync + 'static> Tree<E> {
+    /// The highest `at` such that `at..at + len` is free, lies in `low..high`, and `at % align == phase`. Under the lock.
+    ///
+    /// `align` is a power of two.
+    pub fn highest_hole(
+        &self,
+        low: u64,
+        high: u64,
+        len: u64,
+        align: u64,
+        phase: u64,
+    ) -> Option<u64> {
+        let pin = ksync::pin();
+        let root = self.root(&pin);
+        let next = match root {
+            Some(Branch::Inner(_)) => high
+                .checked_sub(1)
+                .and_then(|last| self.spot(&pin, last)?.above(&pin)),
+            _ => None,
+        };
+        let mut search = Search {
+            pin: &pin,
+            low,
+            high,
+            upper: next.map_or(high, |next| next.low(&pin).min(high)),
+            next: None,
+            len,
+            align,
+            phase,
+        };
+        match root {
+            Some(root) => search.branch(root, &mut 0).or_else(|| search.fit(low)),
+            None => search.fit(low),
+        }
+    }
+}
+
+impl<'p> Search<'p> {
+    /// The highest fitting place from `low` to what was looked at.
+    fn fit(&self, low: u64) -> Option<u64> {
+        // Most holes are too small.
+        let at = self.upper.checked_sub(self.len).filter(|&at| at >= low)?;
+        let at = at.checked_sub(at.wrapping_sub(self.phase) & (self.align - 1))?;
+        (at >= low.max(self.low)).then_some(at)
+    }
+
+    /// Looks behind the entries of a branch; `most` becomes a bound on the largest hole.
+    fn branch<E: Extent + Send + Sync + 'static>(
+        &mut self,
+        branch: &'p Branch<E>,
+        most: &mut u64,
+    ) -> Option<u64> {
+        match branch {
+            Branch::Leaf(leaf) => self.leaf(leaf, most),
+            Branch::Inner(node) => self.inner(node, most),
+        }
+    }
+
+    /// How many ranks of a node begin below the limit.
+    fn ranks<T: Send + Sync + 'static>(&self, node: &Node<T>) -> usize {
+        match self.next {
+            Some(_) => node.len(),
+            None => node.count(self.high.saturating_sub(1)),
+        }
+    }
+
+    /// Goes on below an entry.
+    fn pass<E: Extent + Send + Sync + 'static>(&mut self, place: &Place<'p, E>) {
+        self.upper = place.low(self.pin).min(self.high);
+        self.next = Some(place.start());
+    }
+
+    fn leaf<E: Extent + Send + Sync + 'static>(
+        &mut self,
+        leaf: &'p Node<E>,
+        most: &mut u64,
+    ) -> Option<u64> {
+        let ranks = self.ranks(leaf);
+        if self.next.is_none() && ranks < leaf.len() {
+            let above = Place { leaf, rank: ranks };
+            self.upper = above.low(self.pin).min(self.high);
+        }
+        for rank in (0..ranks).rev() {
+            let place = Place { leaf, rank };
+            let end = place.end();
+            if let Some(at) = self.fit(end) {
+                return Some(at);
+            }
+            *most = (*most).max(self.next.map_or(u64::MAX, |next| next - end));
+            self.pass(&place);
+            if self.upper <= self.low {
+                return None;
+            }
+        }
+        None
+    }
+
+    fn inner<E: Extent + Send + Sync + 'static>(
+        &mut self,
+        node: &'p Node<Branch<E>>,
+        most: &mut u64,
+    ) -> Option<u64> {
+        // A child whose entries were not looked at: the first of them is the next limit.
+        let mut skipped = None;
+        for rank in (0..self.ranks(node)).rev() {
+            let bound = node.more(rank);
+            if bound < self.len {
+                *most = (*most).max(bound);
+                skipped = Some(rank);
+                continue;
+            }
+            self.skip(node, skipped.take());
+            let (all, mut seen) = (self.next.is_some(), 0);
+            let found = self.branch(node.load(self.pin, rank)?, &mut seen);
+            if found.is_some() || self.upper <= self.low {
+                return found;
+            }
+            if all {
+                node.set_more(rank, seen);
+            }
+            *most = (*most).max(node.more(rank));
+        }
+        self.skip(node, skipped);
+        None
+    }
+
+    /// Goes on below a child that was skipped.
+    fn skip<E: Extent + Send + Sync + 'static>(
+        &mut self,
+        node: &'p Node<Branch<E>>,
+        skipped: Option<usize>,
+    ) {
+        let first = skipped
+            .and_then(|rank| node.load(self.pin, rank))
+            .and_then(|child| first(child, self.pin));
+        if let Some(first) = first {
+            self.pass(&first);
+        }
+    }
+}

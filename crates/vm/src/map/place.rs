@@ -1,0 +1,103 @@
+//! Places in the tree: where an address lies, and the entries next to it.
+
+use ksync::CpuPin;
+use rust_alloc::sync::Arc;
+
+use super::Extent;
+use super::node::Node;
+use super::tree::Branch;
+
+/// In a leaf's `more`, beside the end: the entry's `low` is not its start.
+pub(super) const GUARDED: u64 = 1;
+
+/// A child that has, or gets, a rank.
+pub(super) type Seat<'p, E> = (&'p Node<Branch<E>>, usize);
+
+/// Where an address lies in the tree.
+pub(super) struct Spot<'p, E> {
+    /// The leaf that has its entry, if one does.
+    pub leaf: &'p Node<E>,
+    /// Entries of the leaf that begin at or below it.
+    pub count: usize,
+    /// The subtree next above the leaf.
+    pub above: Option<Seat<'p, E>>,
+    /// The subtree next below the leaf.
+    pub below: Option<Seat<'p, E>>,
+}
+
+/// An entry's place: its leaf and rank.
+pub(super) struct Place<'p, E> {
+    pub leaf: &'p Node<E>,
+    pub rank: usize,
+}
+
+impl<'p, E: Extent + Send + Sync + 'static> Spot<'p, E> {
+    /// The last entry that begins at or below the address.
+    pub fn at_or_below(&self, pin: &'p CpuPin) -> Option<Place<'p, E>> {
+        if let Some(rank) = self.count.checked_sub(1) {
+            return Some(Place {
+                leaf: self.leaf,
+                rank,
+            });
+        }
+        let (node, rank) = self.below?;
+        let mut branch = node.load(pin, rank)?;
+        loop {
+            match branch {
+                Branch::Inner(node) => branch = node.load(pin, node.len().checked_sub(1)?)?,
+                Branch::Leaf(leaf) => {
+                    let rank = leaf.len().checked_sub(1)?;
+                    return Some(Place { leaf, rank });
+                }
+            }
+        }
+    }
+
+    /// The first entry that begins above the address.
+    pub fn above(&self, pin: &'p CpuPin) -> Option<Place<'p, E>> {
+        if self.count < self.leaf.len() {
+            return Some(Place {
+                leaf: self.leaf,
+                rank: self.count,
+            });
+        }
+        let (node, rank) = self.above?;
+        first(node.load(pin, rank)?, pin)
+    }
+}
+
+/// The first entry of a branch.
+pub(super) fn first<'p, E: Extent + Send + Sync + 'static>(
+    mut branch: &'p Branch<E>,
+    pin: &'p CpuPin,
+) -> Option<Place<'p, E>> {
+    loop {
+        match branch {
+            Branch::Inner(node) => branch = node.load(pin, 0)?,
+            Branch::Leaf(leaf) => return (leaf.len() > 0).then_some(Place { leaf, rank: 0 }),
+        }
+    }
+}
+
+impl<'p, E: Extent + Send + Sync + 'static> Place<'p, E> {
+    pub fn start(&self) -> u64 {
+        self.leaf.key(self.rank)
+    }
+
+    pub fn end(&self) -> u64 {
+        self.leaf.more(self.rank) & !GUARDED
+    }
+
+    /// The lowest guarded address.
+    pub fn low(&self, pin: &CpuPin) -> u64 {
+        let start = self.start();
+        if self.leaf.more(self.rank) & GUARDED == 0 {
+            return start;
+        }
+        self.leaf.load(pin, self.rank).map_or(start, Extent::low)
+    }
+
+    pub fn entry(&self, pin: &CpuPin) -> Option<Arc<E>> {
+        self.leaf.get(pin, self.rank)
+    }
+}
