@@ -258,7 +258,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         }
         self.len.store(entries.len(), Relaxed);
         self.height.store(height as usize, Relaxed);
-        let root = (!entries.is_empty()).then(|| Arc::new(packed(epoch, entries, height)));
+        let root = (!entries.is_empty()).then(|| packed(epoch, entries, height));
         self.root.replace(epoch, &ksync::pin(), root);
     }
 
@@ -403,27 +403,42 @@ fn clear_of<E: Send + Sync + 'static>(above: Option<Seat<'_, E>>, end: u64) {
 }
 
 /// A branch of `height` levels of entries in ascending order.
+///
+/// As in [`grow`], no node lies on the stack while the function calls itself: a kernel's stack is small.
 fn packed<E: Extent + Send + Sync + 'static>(
     epoch: &Epoch,
     entries: &[Arc<E>],
     height: u32,
-) -> Branch<E> {
-    let Some(below) = height.checked_sub(1).filter(|&below| below > 0) else {
-        let leaf = Node::new();
-        for (rank, entry) in entries.iter().enumerate() {
-            let cx = (epoch, &ksync::pin());
-            leaf.insert(cx, rank, entry.start(), leaf_more(&**entry), entry.clone());
+) -> Arc<Branch<E>> {
+    let below = height.saturating_sub(1);
+    let branch = empty(below == 0);
+    match &*branch {
+        Branch::Leaf(leaf) => {
+            for (rank, entry) in entries.iter().enumerate() {
+                let cx = (epoch, &ksync::pin());
+                leaf.insert(cx, rank, entry.start(), leaf_more(&**entry), entry.clone());
+            }
         }
-        return Branch::Leaf(leaf);
-    };
-    let parts = entries.len().div_ceil(PACKED.pow(below));
-    let inner = Node::new();
-    for (rank, part) in entries.chunks(entries.len().div_ceil(parts)).enumerate() {
-        let key = if rank == 0 { 0 } else { part[0].start() };
-        let child = Arc::new(packed(epoch, part, below));
-        inner.insert((epoch, &ksync::pin()), rank, key, u64::MAX, child);
+        Branch::Inner(inner) => {
+            let parts = entries.len().div_ceil(PACKED.pow(below));
+            for (rank, part) in entries.chunks(entries.len().div_ceil(parts)).enumerate() {
+                let key = if rank == 0 { 0 } else { part[0].start() };
+                let child = packed(epoch, part, below);
+                inner.insert((epoch, &ksync::pin()), rank, key, u64::MAX, child);
+            }
+        }
     }
-    Branch::Inner(inner)
+    branch
+}
+
+/// A branch without anything.
+#[inline(never)]
+fn empty<E: Extent + Send + Sync + 'static>(leaf: bool) -> Arc<Branch<E>> {
+    Arc::new(if leaf {
+        Branch::Leaf(Node::new())
+    } else {
+        Branch::Inner(Node::new())
+    })
 }
 
 /// Puts an entry into a branch. Returns what split off on its upper side, with its separator.
@@ -438,8 +453,11 @@ fn grow<E: Extent + Send + Sync + 'static>(
         Branch::Leaf(leaf) => {
             clear_of(above, entry.end());
             let (rank, more) = (leaf.count(start), leaf_more(&*entry));
-            let right = place(cx, leaf, rank, (start, more), entry)?;
-            Some((right.key(0), Arc::new(Branch::Leaf(right))))
+            if leaf.len() < FAN {
+                leaf.insert(cx, rank, start, more, entry);
+                return None;
+            }
+            Some(split_leaf(cx, leaf, rank, (start, more), entry))
         }
         Branch::Inner(node) => {
             let rank = node.count(start) - 1;
@@ -450,33 +468,58 @@ fn grow<E: Extent + Send + Sync + 'static>(
             };
             let (key, split) = grow(cx, node.load(cx.1, rank)?, above, entry)?;
             let more = node.more(rank);
-            let right = place(cx, node, rank + 1, (key, more), split)?;
-            let key = right.key(0);
-            right.set_key(0, 0);
-            Some((key, Arc::new(Branch::Inner(right))))
+            if node.len() < FAN {
+                node.insert(cx, rank + 1, key, more, split);
+                return None;
+            }
+            Some(split_inner(cx, node, rank + 1, (key, more), split))
         }
     }
 }
 
-/// Puts `target` at `rank` of a node. Returns its upper half if it was full.
-fn place<T: Send + Sync + 'static>(
+/// Puts an entry at `rank` of a full leaf. Returns the upper half, with its separator.
+#[inline(never)]
+fn split_leaf<E: Extent + Send + Sync + 'static>(
+    cx: Cx<'_>,
+    leaf: &Node<E>,
+    rank: usize,
+    keyed: (u64, u64),
+    entry: Arc<E>,
+) -> (u64, Arc<Branch<E>>) {
+    let right = split(cx, leaf, rank, keyed, entry);
+    (right.key(0), Arc::new(Branch::Leaf(right)))
+}
+
+/// Puts a branch at `rank` of a full node. Returns the upper half, with its separator.
+#[inline(never)]
+fn split_inner<E: Extent + Send + Sync + 'static>(
+    cx: Cx<'_>,
+    node: &Node<Branch<E>>,
+    rank: usize,
+    keyed: (u64, u64),
+    branch: Arc<Branch<E>>,
+) -> (u64, Arc<Branch<E>>) {
+    let right = split(cx, node, rank, keyed, branch);
+    let key = right.key(0);
+    right.set_key(0, 0);
+    (key, Arc::new(Branch::Inner(right)))
+}
+
+/// Puts `target` at `rank` of a full node. Returns the upper half.
+fn split<T: Send + Sync + 'static>(
     cx: Cx<'_>,
     node: &Node<T>,
     rank: usize,
     (key, more): (u64, u64),
     target: Arc<T>,
-) -> Option<Node<T>> {
-    if node.len() < FAN {
-        node.insert(cx, rank, key, more, target);
-        return None;
-    }
+) -> Node<T> {
     let right = node.split(cx);
     match rank.checked_sub(node.len() + 1) {
         // What comes behind the first of the upper half.
         Some(behind) => right.insert(cx, behind + 1, key, more, target),
         None => node.insert(cx, rank, key, more, target),
     }
-    Some(right)
+    right
 }
 
 /// What became of a branch.
