@@ -274,6 +274,7 @@ fn keys() -> Verdict {
     });
     let line = line.map_err(|e| e.to_string())?;
     exact("keys", line.len() as i64, KEYS)?;
-    // One interrupt may bring several bytes; what the test prints needs none.
-    between("device interrupts", grown.sum(Count::Device), 1, KEYS)
+    // One interrupt may bring several bytes, and a byte two: its own, and that of a FIFO which nobody emptied in time. What
+    // the test prints needs none.
+    between("device interrupts", grown.sum(Count::Device), 1, 2 * KEYS)
 }

@@ -118,6 +118,8 @@ fn resident() -> Verdict {
 }
 
 /// Forks a child that lives until the pipe's write end is closed; its pid and that end.
+///
+/// It sleeps when this returns: its own faults on its way there are not counted with the caller's.
 fn child() -> Result<(u64, i32), String> {
     let error = |e| format!("errno {e}");
     let (from, to) = sys::pipe(0).map_err(error)?;
@@ -128,7 +130,21 @@ fn child() -> Result<(u64, i32), String> {
         sys::exit(0)
     }
     let _ = sys::close(from);
+    while !sleeps(pid)? {
+        std::thread::yield_now();
+    }
     Ok((pid, to))
+}
+
+fn sleeps(pid: u64) -> Result<bool, String> {
+    let path = format!("/proc/{pid}/stat");
+    let stat = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+    // The state follows the name, which may itself hold blanks and brackets.
+    let state = stat
+        .rsplit(')')
+        .next()
+        .and_then(|rest| rest.trim_start().chars().next());
+    Ok(state == Some('S'))
 }
 
 fn end(child: (u64, i32)) -> Verdict {
