@@ -10,7 +10,7 @@
 mod model;
 
 use ksync::{
-    Epoch, EpochPtr, HubRef, HubValue, MemberSlot, Once,
+    Epoch, EpochPtr, EpochRc, HubRef, HubValue, MemberSlot, Once, RcTable,
     atomic::{AtomicBool, Ordering::*},
     pin,
 };
@@ -298,5 +298,89 @@ fn a_member_that_outlives_its_epoch_goes_after_all_looks() {
         reader.join().unwrap();
         turns.take(1, || drop(epoch));
         dropper.join().unwrap();
+    });
+}
+
+ksync::lock_class!(pub TestTable, "test table", rank = 5);
+
+type Table = RcTable<Target, (), TestTable>;
+
+/// A table of one place with something in it, and whether that lives.
+fn table(epoch: &Epoch) -> (Table, std::sync::Arc<std::sync::atomic::AtomicBool>) {
+    let table = Table::new(());
+    let (target, alive) = Target::new();
+    let mut locked = table.lock();
+    locked.grow(epoch, 1).unwrap();
+    locked.put(0, EpochRc::new(epoch, target), false);
+    drop(locked);
+    (table, alive)
+}
+
+#[test]
+fn what_a_reader_finds_in_a_table_lives_while_it_has_it() {
+    model(2, || {
+        let epoch = Arc::new(Epoch::new(2));
+        let (table, alive) = table(&epoch);
+        let table = Arc::new(table);
+        let reader = spawn(1, {
+            let (epoch, table) = (epoch.clone(), table.clone());
+            move || {
+                // The old one, or none: the reference outlives the section.
+                let found = table.get(&pin(), 0);
+                epoch.offline(1);
+                if let Some(found) = found {
+                    found.look();
+                }
+                // Its drop may be the last.
+                epoch.online(1);
+            }
+        });
+        drop(table.lock().take(0));
+        epoch.quiescent(&mut pin());
+        epoch.reclaim(&pin());
+        reader.join().unwrap();
+        assert!(!alive.load(SeqCst), "its last user is gone");
+    });
+}
+
+#[test]
+fn a_reader_finds_something_while_another_takes_its_place() {
+    model(2, || {
+        let epoch = Epoch::new(2);
+        let (table, _) = table(&epoch);
+        let table = Arc::new(table);
+        let reader = spawn(1, {
+            let table = table.clone();
+            move || table.get(&pin(), 0).expect("there always is one").look()
+        });
+        let new = EpochRc::new(&epoch, Target::new().0);
+        drop(table.lock().put(0, new, true));
+        reader.join().unwrap();
+        drop(epoch);
+    });
+}
+
+#[test]
+fn a_reader_of_an_array_that_was_replaced_finds_what_lives() {
+    model(2, || {
+        let epoch = Epoch::new(2);
+        let (table, _) = table(&epoch);
+        let table = Arc::new(table);
+        let reader = spawn(1, {
+            let table = table.clone();
+            move || {
+                if let Some(found) = table.get(&pin(), 0) {
+                    found.look();
+                }
+            }
+        });
+        let mut locked = table.lock();
+        // More than a line of places.
+        locked.grow(&epoch, 6).unwrap();
+        let old = locked.take(0);
+        drop(locked);
+        drop(old);
+        reader.join().unwrap();
+        drop(epoch);
     });
 }

@@ -11,8 +11,8 @@ use std::{
 };
 
 use ksync::{
-    Counter, Epoch, EpochPtr, HubRef, HubValue, Member, PcRef, PerCpu, PerCpuCell, Retired, host,
-    pin,
+    Counter, Epoch, EpochPtr, EpochRc, HubRef, HubValue, Member, PcRef, PerCpu, PerCpuCell,
+    RcTable, Retired, host, pin,
 };
 
 /// Counts its drops.
@@ -363,4 +363,126 @@ fn per_cpu_references_end_after_kill() {
     assert_eq!(drops.load(SeqCst), 0);
     drop(second);
     assert_eq!(drops.load(SeqCst), 1);
+}
+
+ksync::lock_class!(pub TestTable, "test table", rank = 5);
+
+#[test]
+fn the_last_of_counted_references_drops_at_once_and_frees_later() {
+    let epoch = Epoch::new(1);
+    host::set_cpu(0);
+    let drops = Arc::new(AtomicUsize::new(0));
+    let first = EpochRc::new(&epoch, Dropped(drops.clone()));
+    let second = first.clone();
+    assert!(EpochRc::ptr_eq(&first, &second));
+    drop(first);
+    assert_eq!((drops.load(SeqCst), epoch.pending()), (0, 0));
+    drop(second);
+    assert_eq!((drops.load(SeqCst), epoch.pending()), (1, 1));
+    epoch.drain();
+    assert_eq!((drops.load(SeqCst), epoch.pending()), (1, 0));
+}
+
+#[test]
+fn a_table_keeps_what_stands_in_it_while_it_grows() {
+    let epoch = Epoch::new(1);
+    host::set_cpu(0);
+    let drops = Arc::new(AtomicUsize::new(0));
+    let table: RcTable<Dropped, u32, TestTable> = RcTable::new(7);
+    let new = || EpochRc::new(&epoch, Dropped(drops.clone()));
+    assert!(table.get(&pin(), 0).is_none());
+    let mut locked = table.lock();
+    assert!(locked.is_empty() && locked.take(3).is_none() && !locked.is_marked(3));
+    locked.grow(&epoch, 1).unwrap();
+    let (a, b) = (new(), new());
+    assert!(locked.put(0, a.clone(), true).is_none());
+    locked.grow(&epoch, 100).unwrap();
+    assert!(locked.len() >= 100 && locked.has(0) && locked.is_marked(0) && !locked.has(1));
+    assert!(locked.put(99, b.clone(), false).is_none());
+    locked.set_mark(0, false);
+    locked.set_mark(99, true);
+    locked.set_mark(50, true);
+    assert_eq!(
+        [0, 50, 99].map(|i| locked.is_marked(i)),
+        [false, false, true]
+    );
+    *locked += 1;
+    assert_eq!(*locked, 8);
+    let copy = locked.copy(1).unwrap();
+    drop(locked);
+    for table in [&table, &copy] {
+        assert!(
+            table
+                .get(&pin(), 0)
+                .is_some_and(|found| EpochRc::ptr_eq(&found, &a))
+        );
+        assert!(
+            table
+                .get(&pin(), 99)
+                .is_some_and(|found| EpochRc::ptr_eq(&found, &b))
+        );
+        assert!(table.get(&pin(), 50).is_none() && table.get(&pin(), 1 << 20).is_none());
+    }
+    assert!(copy.lock().is_marked(99));
+    drop((a, b));
+    assert!(table.lock().take(99).is_some());
+    assert!(table.get(&pin(), 99).is_none());
+    assert_eq!(drops.load(SeqCst), 0, "the copy has both");
+    let replaced = copy.lock().put(99, new(), false);
+    drop(replaced);
+    assert_eq!(drops.load(SeqCst), 1, "nobody has the one from place 99");
+    drop(table);
+    assert_eq!(drops.load(SeqCst), 1, "the copy still has the first");
+    drop(copy);
+    assert_eq!(drops.load(SeqCst), 3);
+    epoch.drain();
+}
+
+#[test]
+fn a_table_is_read_while_it_changes() {
+    const PLACES: usize = 8;
+    let epoch = Epoch::new(3);
+    let table: RcTable<(usize, Dropped), (), TestTable> = RcTable::new(());
+    let drops = Arc::new(AtomicUsize::new(0));
+    let (done, made) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|s| {
+        for cpu in 0..2 {
+            let (epoch, table, done) = (&epoch, &table, &done);
+            s.spawn(move || {
+                host::set_cpu(cpu);
+                let mut i = cpu;
+                while !done.load(SeqCst) {
+                    i = (i + 1) % PLACES;
+                    let found = table.get(&pin(), i);
+                    epoch.quiescent(&mut pin());
+                    if let Some(found) = found {
+                        assert_eq!(found.0, i);
+                    }
+                    epoch.quiescent(&mut pin());
+                }
+                epoch.offline(cpu);
+            });
+        }
+        host::set_cpu(2);
+        for round in 0..20_000 {
+            let i = round % PLACES;
+            let mut locked = table.lock();
+            locked.grow(&epoch, i + 1).unwrap();
+            let old = if round % 3 == 0 {
+                locked.take(i)
+            } else {
+                made.fetch_add(1, SeqCst);
+                locked.put(i, EpochRc::new(&epoch, (i, Dropped(drops.clone()))), false)
+            };
+            drop(locked);
+            drop(old);
+            epoch.quiescent(&mut pin());
+            epoch.reclaim(&pin());
+        }
+        done.store(true, SeqCst);
+    });
+    drop(table);
+    assert_eq!(drops.load(SeqCst), made.load(SeqCst));
+    epoch.drain();
+    assert_eq!(epoch.pending(), 0);
 }

@@ -14,6 +14,7 @@ use core::ptr::NonNull;
 use ksync::{HeldLocks, Parker, Platform};
 
 use super::{MAX_CPUS, cpu, irq, percpu, preempt, sample, time};
+use crate::fs::{FdTable, FsContext};
 use crate::kern::{Thread, upcall};
 use crate::mm::Space;
 
@@ -45,12 +46,20 @@ pub struct Own(RefCell<OwnState>);
 pub struct OwnState {
     /// The address space that the thread was last seen to be in.
     pub space: Option<Arc<Space>>,
+    /// The descriptors that it used last.
+    pub files: Option<Arc<FdTable>>,
+    /// The directories that it used last.
+    pub fs: Option<Arc<FsContext>>,
 }
 
 impl Own {
     /// The state of a new thread.
     pub const fn new() -> Own {
-        Own(RefCell::new(OwnState { space: None }))
+        Own(RefCell::new(OwnState {
+            space: None,
+            files: None,
+            fs: None,
+        }))
     }
 }
 

@@ -1,22 +1,20 @@
 //! Files as execve sees them.
 
-use alloc::sync::Arc;
-
 use fscore::perm;
 use vm::ObjectRef;
 
 use super::error::{FsError, Result};
-use super::file::{File, Kind, o};
+use super::file::{File, FileRef, Kind, o};
 use super::inode::{Node, Use, mode};
 use super::mount::{Path, flag};
 use super::regular::Regular;
 use super::walk::{Want, permitted};
-use crate::kern::current;
+use crate::kern::{current, with_fs};
 use crate::uio::IoBuf;
 
 /// A regular file that may be executed; nobody can open it for writing meanwhile.
 #[derive(Clone)]
-pub struct ExecFile(Arc<File>);
+pub struct ExecFile(FileRef);
 
 /// What a process keeps of the file that it runs.
 pub type ExeRef = ExecFile;
@@ -24,9 +22,8 @@ pub type ExeRef = ExecFile;
 impl ExecFile {
     /// Opens a path for execution, relative to the working directory of the current process.
     pub fn open(path: &[u8]) -> Result<Self> {
-        let process = current().process().clone();
-        let (fs, cred) = (process.fs().ok_or(FsError::NotFound)?, current().cred());
-        let view = fs.view();
+        let cred = current().cred();
+        let view = with_fs(|fs| fs.view()).ok_or(FsError::NotFound)?;
         Self::at(view.walk(&cred)?.find(path, Want::FOLLOW)?)
     }
 
@@ -43,8 +40,8 @@ impl ExecFile {
         }
         crate::mm::admit().map_err(|_| FsError::NoMemory)?;
         let data = Regular::open(inode, Use::Run)?;
-        let file = File::new(Some(path), Kind::Regular(data), o::RDONLY);
-        Ok(ExecFile(Arc::new(file)))
+        let file = File::open(Some(path), Kind::Regular(data), o::RDONLY);
+        Ok(ExecFile(file))
     }
 
     /// Reads at `offset`; short only at the end of the file.

@@ -1,17 +1,18 @@
 //! Descriptors.
 //!
-//! A table belongs to one process (or to those who share it by `CLONE_FILES`), so its lock and
-//! its lines are private to that process's threads. A lookup takes the lock for the time of one
-//! reference count; the file's own line is the only one that other processes may share.
+//! Guarantee: a lookup takes no lock and writes no line but the count of the file that it finds; calls on
+//! different files of one table meet nowhere. Mechanism: a [`ksync::RcTable`], which is read under a pin and changed
+//! under its lock; a place's mark says that execve closes the descriptor. The last reference to a file, be it
+//! its descriptor's or that of a call which still uses it, closes it at once.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use ksync::Spin;
+use ksync::{RcTable, RcTableGuard};
 
+use super::epoch;
 use super::error::{FsError, Result};
-use super::file::File;
+use super::file::{File, FileRef};
 use super::lock;
 
 ksync::lock_class!(pub FdLock, "descriptors", rank = 87);
@@ -19,118 +20,85 @@ ksync::lock_class!(pub FdLock, "descriptors", rank = 87);
 /// Highest descriptor that any limit allows (Linux's nr_open).
 pub const NR_OPEN: u64 = 1 << 20;
 
+/// What those who change a table keep beside its places.
 #[derive(Default)]
-struct Table {
-    files: Vec<Option<Arc<File>>>,
-    /// Bit per descriptor: closed by execve.
-    cloexec: Vec<u64>,
+struct Search {
     /// No descriptor below this is free.
     first_free: usize,
 }
 
-impl Table {
-    /// Makes room for descriptor `fd`.
-    fn reach(&mut self, fd: usize) -> Result<()> {
-        if fd < self.files.len() {
-            return Ok(());
-        }
-        let want = (fd + 1).next_power_of_two().max(8);
-        let more = want - self.files.len();
-        self.files
-            .try_reserve_exact(more)
-            .map_err(|_| FsError::NoMemory)?;
-        let words = want.div_ceil(64);
-        let add = words.saturating_sub(self.cloexec.len());
-        self.cloexec
-            .try_reserve_exact(add)
-            .map_err(|_| FsError::NoMemory)?;
-        self.files.resize_with(want, || None);
-        self.cloexec.resize(words, 0);
-        Ok(())
-    }
+type Locked<'a> = RcTableGuard<'a, File, Search, FdLock>;
 
-    fn set_cloexec(&mut self, fd: usize, on: bool) {
-        let bit = 1u64 << (fd % 64);
-        if on {
-            self.cloexec[fd / 64] |= bit;
-        } else {
-            self.cloexec[fd / 64] &= !bit;
-        }
-    }
+fn reach(table: &mut Locked, fd: usize) -> Result<()> {
+    table.grow(epoch(), fd + 1).map_err(|_| FsError::NoMemory)
+}
 
-    fn cloexec(&self, fd: usize) -> bool {
-        self.cloexec[fd / 64] >> (fd % 64) & 1 != 0
+/// The lowest free descriptor that is at least `min` and below `limit`; room has been made for it.
+fn free_from(table: &mut Locked, min: usize, limit: u64) -> Result<usize> {
+    let from = min.max(table.first_free);
+    let fd = (from..table.len())
+        .find(|&fd| !table.has(fd))
+        .unwrap_or(table.len().max(from));
+    if fd as u64 >= limit.min(NR_OPEN) {
+        return Err(FsError::TooManyFiles);
     }
+    reach(table, fd)?;
+    if min <= table.first_free {
+        table.first_free = fd + 1;
+    }
+    Ok(fd)
+}
 
-    fn put(&mut self, fd: usize, file: Arc<File>, cloexec: bool) -> Option<Arc<File>> {
-        self.set_cloexec(fd, cloexec);
-        self.files[fd].replace(file)
-    }
-
-    fn free_from(&mut self, min: usize, limit: u64) -> Result<usize> {
-        let from = min.max(self.first_free);
-        let fd = (from..self.files.len())
-            .find(|&fd| self.files[fd].is_none())
-            .unwrap_or(self.files.len().max(from));
-        if fd as u64 >= limit.min(NR_OPEN) {
-            return Err(FsError::TooManyFiles);
-        }
-        self.reach(fd)?;
-        if min <= self.first_free {
-            self.first_free = fd + 1;
-        }
-        Ok(fd)
-    }
+/// The number of a descriptor, as an index.
+fn index(fd: i32) -> Result<usize> {
+    usize::try_from(fd).map_err(|_| FsError::BadFd)
 }
 
 /// A table of descriptors.
-#[derive(Default)]
 pub struct FdTable {
-    table: Spin<Table, FdLock>,
+    table: RcTable<File, Search, FdLock>,
     /// Whether the process ever locked a part of a file. Atomic.
     locked: AtomicBool,
 }
 
 impl Drop for FdTable {
     fn drop(&mut self) {
-        if *self.locked.get_mut() {
-            let files = core::mem::take(&mut self.table.get_mut().files);
-            files.iter().flatten().for_each(|file| self.closed(file));
+        let owner = (*self.locked.get_mut()).then(|| lock::table_owner(self));
+        for file in self.table.drain() {
+            closed(&file, owner);
         }
+    }
+}
+
+/// A descriptor of `file` was closed: that ends all locks of the process `owner` on it, whatever else is open.
+fn closed(file: &File, owner: Option<u64>) {
+    if let (Some(owner), Some(inode)) = (owner, file.inode()) {
+        lock::release(inode, owner);
     }
 }
 
 impl FdTable {
     /// An empty table.
     pub fn new() -> Arc<Self> {
-        Arc::new(Self::default())
+        Self::with(RcTable::new(Search::default()))
+    }
+
+    fn with(table: RcTable<File, Search, FdLock>) -> Arc<Self> {
+        Arc::new(FdTable {
+            table,
+            locked: AtomicBool::new(false),
+        })
     }
 
     /// A copy for a child process. Costs one count for each open file.
     pub fn fork(&self) -> Result<Arc<Self>> {
-        let mut copy = Table::default();
         let table = self.table.lock();
-        let used = table
-            .files
-            .iter()
-            .rposition(Option::is_some)
-            .map_or(0, |i| i + 1);
-        if used > 0 {
-            copy.reach(used - 1)?;
-            for fd in 0..used {
-                if let Some(file) = &table.files[fd] {
-                    copy.files[fd] = Some(file.clone());
-                }
-            }
-            for (to, from) in copy.cloexec.iter_mut().zip(&table.cloexec) {
-                *to = *from;
-            }
-        }
-        copy.first_free = table.first_free.min(copy.files.len());
-        Ok(Arc::new(FdTable {
-            table: Spin::new(copy),
-            locked: AtomicBool::new(false),
-        }))
+        let search = Search {
+            first_free: table.first_free,
+        };
+        let copy = table.copy(search).map_err(|_| FsError::NoMemory)?;
+        drop(table);
+        Ok(Self::with(copy))
     }
 
     /// Notes that the process may hold locks, which end as it closes descriptors.
@@ -138,30 +106,24 @@ impl FdTable {
         self.locked.store(true, Ordering::SeqCst);
     }
 
-    /// A descriptor of `file` was closed: that ends all locks of the process on it, whatever else is open.
     fn closed(&self, file: &File) {
-        if self.locked.load(Ordering::SeqCst)
-            && let Some(inode) = file.inode()
-        {
-            lock::release(inode, lock::table_owner(self));
+        if self.locked.load(Ordering::SeqCst) {
+            closed(file, Some(lock::table_owner(self)));
         }
     }
 
     /// The file of a descriptor.
-    pub fn get(&self, fd: i32) -> Result<Arc<File>> {
-        let fd = usize::try_from(fd).map_err(|_| FsError::BadFd)?;
-        let table = self.table.lock();
-        table
-            .files
-            .get(fd)
-            .and_then(Clone::clone)
+    #[inline]
+    pub fn get(&self, fd: i32) -> Result<FileRef> {
+        self.table
+            .get(&ksync::pin(), index(fd)?)
             .ok_or(FsError::BadFd)
     }
 
     /// Gives a file the lowest free descriptor that is at least `min` and below `limit`.
-    pub fn add(&self, file: Arc<File>, cloexec: bool, min: usize, limit: u64) -> Result<i32> {
+    pub fn add(&self, file: FileRef, cloexec: bool, min: usize, limit: u64) -> Result<i32> {
         let mut table = self.table.lock();
-        let fd = table.free_from(min, limit)?;
+        let fd = free_from(&mut table, min, limit)?;
         table.put(fd, file, cloexec);
         Ok(fd as i32)
     }
@@ -169,21 +131,21 @@ impl FdTable {
     /// Gives two files descriptors, or neither.
     pub fn add_pair(
         &self,
-        a: Arc<File>,
-        b: Arc<File>,
+        a: FileRef,
+        b: FileRef,
         cloexec: bool,
         limit: u64,
     ) -> Result<(i32, i32)> {
         let mut table = self.table.lock();
-        let first = table.free_from(0, limit)?;
+        let first = free_from(&mut table, 0, limit)?;
         table.put(first, a, cloexec);
-        match table.free_from(0, limit) {
+        match free_from(&mut table, 0, limit) {
             Ok(second) => {
                 table.put(second, b, cloexec);
                 Ok((first as i32, second as i32))
             }
             Err(e) => {
-                let undone = table.files[first].take();
+                let undone = table.take(first);
                 table.first_free = table.first_free.min(first);
                 drop(table);
                 drop(undone);
@@ -195,12 +157,12 @@ impl FdTable {
     /// Makes `to` refer to what `from` refers to; what was open there is closed.
     pub fn dup_to(&self, from: i32, to: i32, cloexec: bool, limit: u64) -> Result<i32> {
         let file = self.get(from)?;
-        let fd = usize::try_from(to).map_err(|_| FsError::BadFd)?;
+        let fd = index(to)?;
         if fd as u64 >= limit.min(NR_OPEN) {
             return Err(FsError::BadFd);
         }
         let mut table = self.table.lock();
-        table.reach(fd)?;
+        reach(&mut table, fd)?;
         let old = table.put(fd, file, cloexec);
         drop(table);
         if let Some(old) = old {
@@ -210,15 +172,10 @@ impl FdTable {
     }
 
     /// Takes a descriptor out; the file is closed when the last reference is dropped.
-    pub fn remove(&self, fd: i32) -> Result<Arc<File>> {
-        let fd = usize::try_from(fd).map_err(|_| FsError::BadFd)?;
+    pub fn remove(&self, fd: i32) -> Result<FileRef> {
+        let fd = index(fd)?;
         let mut table = self.table.lock();
-        let file = table
-            .files
-            .get_mut(fd)
-            .and_then(Option::take)
-            .ok_or(FsError::BadFd)?;
-        table.set_cloexec(fd, false);
+        let file = table.take(fd).ok_or(FsError::BadFd)?;
         table.first_free = table.first_free.min(fd);
         drop(table);
         self.closed(&file);
@@ -227,26 +184,29 @@ impl FdTable {
 
     /// Whether execve closes a descriptor.
     pub fn cloexec(&self, fd: i32) -> Result<bool> {
-        self.get(fd)?;
-        Ok(self.table.lock().cloexec(fd as usize))
+        let (fd, table) = (index(fd)?, self.table.lock());
+        if table.has(fd) {
+            Ok(table.is_marked(fd))
+        } else {
+            Err(FsError::BadFd)
+        }
     }
 
     /// Says whether execve closes a descriptor.
     pub fn set_cloexec(&self, fd: i32, on: bool) -> Result<()> {
-        let fd = usize::try_from(fd).map_err(|_| FsError::BadFd)?;
-        let mut table = self.table.lock();
-        if !table.files.get(fd).is_some_and(Option::is_some) {
+        let (fd, mut table) = (index(fd)?, self.table.lock());
+        if !table.has(fd) {
             return Err(FsError::BadFd);
         }
-        table.set_cloexec(fd, on);
+        table.set_mark(fd, on);
         Ok(())
     }
 
     /// The first open descriptor at or above `from`, with its file.
-    pub fn next_open(&self, from: usize) -> Option<(usize, Arc<File>)> {
+    pub fn next_open(&self, from: usize) -> Option<(usize, FileRef)> {
         let table = self.table.lock();
-        let fd = (from..table.files.len()).find(|&fd| table.files[fd].is_some())?;
-        Some((fd, table.files[fd].clone()?))
+        let fd = (from..table.len()).find(|&fd| table.has(fd))?;
+        Some((fd, table.get(fd)?))
     }
 
     /// Closes the descriptors `first..=last`, or marks them to be closed by execve.
@@ -272,8 +232,7 @@ impl FdTable {
         let mut from = 0;
         loop {
             let table = self.table.lock();
-            let due = |fd: &usize| table.files[*fd].is_some() && table.cloexec(*fd);
-            let Some(fd) = (from..table.files.len()).find(due) else {
+            let Some(fd) = (from..table.len()).find(|&fd| table.is_marked(fd)) else {
                 return;
             };
             drop(table);
@@ -284,6 +243,6 @@ impl FdTable {
 
     /// How many descriptors the table has room for (`FDSize` of /proc/PID/status).
     pub fn size(&self) -> usize {
-        self.table.lock().files.len()
+        self.table.lock().len()
     }
 }

@@ -1,7 +1,7 @@
 //! Open files.
 //!
 //! A [`File`] is what a descriptor refers to: a position, flags, and a way to read and write.
-//! Files are shared by nature (fork, dup, sendmsg), so they are counted by `Arc`; the mount that
+//! Files are shared by nature (fork, dup, sendmsg), so they are counted, by [`FileRef`]; the mount that
 //! they hold is counted per CPU.
 
 use alloc::boxed::Box;
@@ -9,10 +9,11 @@ use alloc::sync::Arc;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use ksync::Mutex;
+use ksync::{EpochRc, Mutex};
 use vm::ObjectRef;
 
 use super::dirfile::DirFile;
+use super::epoch;
 use super::error::{FsError, Result};
 use super::inode::{Attr, Inode};
 use super::lock;
@@ -154,16 +155,20 @@ pub struct File {
     locked: AtomicBool,
 }
 
+/// A reference to an open file. The last one closes it, at once.
+pub type FileRef = EpochRc<File>;
+
 impl File {
     /// Opens.
-    pub fn new(path: Option<Path>, kind: Kind, flags: u32) -> Self {
-        File {
+    pub fn open(path: Option<Path>, kind: Kind, flags: u32) -> FileRef {
+        let file = File {
             path,
             kind,
             flags: AtomicU32::new(flags & o::KEPT),
             pos: Mutex::new(0),
             locked: AtomicBool::new(false),
-        }
+        };
+        EpochRc::new(epoch(), file)
     }
 
     /// The operations of its kind.

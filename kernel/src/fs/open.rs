@@ -12,7 +12,7 @@ use super::dentry::Dentry;
 use super::dirfile::DirFile;
 use super::dynamic::{DynFile, Dynamic, Text};
 use super::error::{FsError, Result};
-use super::file::{File, FileOps, Kind, o};
+use super::file::{File, FileOps, FileRef, Kind, o};
 use super::inode::{Inode, Node, Use, mode};
 use super::mount::{Path, flag};
 use super::pipe::{self, Pipe};
@@ -37,16 +37,12 @@ fn wanted(flags: u32) -> u32 {
 }
 
 /// Opens a path. `perm` are the permissions of a new file, the mask applied.
-pub fn open(walk: &Walk, text: &[u8], flags: u32, perm: u32) -> Result<Arc<File>> {
+pub fn open(walk: &Walk, text: &[u8], flags: u32, perm: u32) -> Result<FileRef> {
     let directory = flags & o::DIRECTORY != 0;
     let follow = flags & o::NOFOLLOW == 0;
     if flags & o::PATH != 0 {
         let want = Want { follow, directory };
-        return Ok(Arc::new(File::new(
-            Some(walk.find(text, want)?),
-            Kind::Place,
-            flags,
-        )));
+        return Ok(File::open(Some(walk.find(text, want)?), Kind::Place, flags));
     }
     if flags & o::TMPFILE == o::TMPFILE {
         return open_nameless(walk, text, flags, perm);
@@ -59,7 +55,7 @@ pub fn open(walk: &Walk, text: &[u8], flags: u32, perm: u32) -> Result<Arc<File>
 }
 
 /// Checks permissions on a place that exists, and opens it.
-fn open_checked(walk: &Walk, path: Path, flags: u32) -> Result<Arc<File>> {
+fn open_checked(walk: &Walk, path: Path, flags: u32) -> Result<FileRef> {
     let inode = &path.dentry.inode;
     let want = wanted(flags);
     match inode.kind() {
@@ -86,7 +82,7 @@ fn open_checked(walk: &Walk, path: Path, flags: u32) -> Result<Arc<File>> {
 
 /// Opens with `O_CREAT`: follows links at the last component by hand, because what they name may
 /// not be there yet.
-fn open_or_create(walk: &Walk, text: &[u8], flags: u32, perm: u32) -> Result<Arc<File>> {
+fn open_or_create(walk: &Walk, text: &[u8], flags: u32, perm: u32) -> Result<FileRef> {
     let mut base: Option<Path> = None;
     let mut owned: Option<Vec<u8>> = None;
     for _ in 0..=MAX_LINKS {
@@ -150,7 +146,7 @@ fn open_or_create(walk: &Walk, text: &[u8], flags: u32, perm: u32) -> Result<Arc
 }
 
 /// Opens with `O_TMPFILE`: a file in a directory's file system without a name.
-fn open_nameless(walk: &Walk, text: &[u8], flags: u32, perm: u32) -> Result<Arc<File>> {
+fn open_nameless(walk: &Walk, text: &[u8], flags: u32, perm: u32) -> Result<FileRef> {
     if flags & o::ACCMODE == o::RDONLY {
         return Err(FsError::Invalid);
     }
@@ -185,7 +181,7 @@ fn open_nameless(walk: &Walk, text: &[u8], flags: u32, perm: u32) -> Result<Arc<
 }
 
 /// Opens a place; permissions have been checked.
-pub fn open_place(path: Path, flags: u32) -> Result<Arc<File>> {
+pub fn open_place(path: Path, flags: u32) -> Result<FileRef> {
     crate::mm::admit().map_err(|_| FsError::NoMemory)?;
     let inode = path.dentry.inode.clone();
     let kind = match &inode.node {
@@ -201,7 +197,7 @@ pub fn open_place(path: Path, flags: u32) -> Result<Arc<File>> {
         Node::Fifo(slot) => Kind::Pipe(pipe::open_fifo(fifo_pipe(slot)?, flags)?),
         Node::Pipe(pipe) => {
             let end = pipe::reopen(pipe.clone(), flags);
-            return Ok(Arc::new(File::new(None, Kind::Pipe(end), flags)));
+            return Ok(File::open(None, Kind::Pipe(end), flags));
         }
         Node::Socket => return Err(FsError::NoDevAddr),
         Node::Device => {
@@ -215,7 +211,7 @@ pub fn open_place(path: Path, flags: u32) -> Result<Arc<File>> {
             text: Mutex::new(None),
         })),
     };
-    Ok(Arc::new(File::new(Some(path), kind, flags)))
+    Ok(File::open(Some(path), kind, flags))
 }
 
 /// The pipe behind a fifo: the one that is in use, or a new one.

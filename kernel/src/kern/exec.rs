@@ -9,7 +9,7 @@ use super::signal::{AltStack, RestartBlock};
 use super::space::{self, UserSpace};
 use super::thread::flag;
 use super::wait::Waiter;
-use super::{Current, current, exit, futex, ids, timer};
+use super::{Current, current, exit, futex, ids, kept, timer};
 use crate::arch::UserFrame;
 use crate::mm::exec::Loaded;
 
@@ -80,6 +80,7 @@ fn reset_signals(me: &Current, p: &Process) {
 
 /// Descriptors: an own table, without those marked close-on-exec.
 fn close_files(p: &Process) {
+    kept::forget_files();
     let Some(mut files) = p.files() else { return };
     // Two: the process's and this one.
     if Arc::strong_count(&files) > 2

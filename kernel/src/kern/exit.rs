@@ -9,7 +9,7 @@ use super::group::Group;
 use super::process::{Life, Process, flag as pflag};
 use super::signal::{self, SigFields, SigInfo, code, sig};
 use super::thread::{State, Thread, flag};
-use super::{Current, current, epoch, futex, ids, sched, space, timer, wait4};
+use super::{Current, current, epoch, futex, ids, kept, sched, space, timer, wait4};
 
 /// Children that change parents in one hold of the family lock.
 const SLICE: usize = 32;
@@ -67,6 +67,8 @@ fn finish_thread(code: u32) {
     if me.tid() == p.pid() {
         *p.comm.lock() = me.comm();
     }
+    // Before the last thread ends the process, so that what its files are closed for has happened when it is a zombie.
+    kept::forget_files();
     let last = {
         let pin = ksync::pin();
         let mut threads = p.threads.lock();
@@ -84,7 +86,7 @@ fn finish_thread(code: u32) {
         signal::notify_parent_stopped(&p);
         space::leave();
     }
-    space::forget();
+    kept::forget();
     me.state.store(State::Dead as u8, Ordering::SeqCst);
 }
 

@@ -16,7 +16,7 @@ use ksync::{Once, Padded, Spin};
 
 use super::park::{Deadline, Interruptible, ParkError, Step, park};
 use super::wait::{Registration, Waiter};
-use super::{Current, current, lock};
+use super::{Current, current, kept, lock};
 use crate::arch::user;
 use crate::mm::{self, FutexKey};
 use crate::uaccess::{UserFault, UserPtr, UserRange};
@@ -92,16 +92,17 @@ fn key(addr: u64, shared: bool) -> Result<Key, FutexError> {
         return Err(FutexError::Fault);
     }
     let me = current();
-    let space = me.process().space().ok_or(FutexError::Fault)?;
     if !shared {
-        return Ok(Key {
-            base: alloc::sync::Arc::as_ptr(&space) as u64,
-            offset: addr,
-        });
+        return match me.process().space_address() as u64 {
+            0 => Err(FutexError::Fault),
+            base => Ok(Key { base, offset: addr }),
+        };
     }
     // The page must be there for its object to be known.
     UserRange::new(addr, 4).fault_in(false)?;
-    mm::futex_key(&space, addr).ok_or(FutexError::Fault)
+    kept::with_space(|space| mm::futex_key(space, addr))
+        .flatten()
+        .ok_or(FutexError::Fault)
 }
 
 struct Wait {

@@ -15,6 +15,7 @@ pub mod group;
 mod idlist;
 pub mod ids;
 pub mod itimer;
+mod kept;
 pub mod kthread;
 mod lock;
 pub mod park;
@@ -39,9 +40,9 @@ pub mod wait4;
 use alloc::sync::Arc;
 
 pub use crate::arch::current::{Current, current};
+pub use kept::{forget_files, with_files, with_fs, with_space};
 pub use process::Process;
 pub use rlimit::Resource;
-pub use space::with_current as with_space;
 pub use thread::Thread;
 
 /// Clock ticks a second, as user programs are told (AT_CLKTCK, times(2), /proc).

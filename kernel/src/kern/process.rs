@@ -103,53 +103,77 @@ pub mod flag {
     pub const KEEPCAPS: u32 = 64;
 }
 
+/// A cache line begins here.
+#[repr(align(64))]
+struct NextLine;
+
 /// A process.
+///
+/// What each call and each way to user mode reads comes first, and shares no line with what calls write.
+#[repr(C)]
 pub struct Process {
+    /// Signals sent to the process; bits read without the lock.
+    pub(super) pending: SharedPending,
+    /// The addresses of address space, descriptors and directories, 0 for none.  Written under their locks.
+    space_at: AtomicUsize,
+    files_at: AtomicUsize,
+    fs_at: AtomicUsize,
     /// Const.
     pub(super) id: Id,
     /// The parent's number.  Written under the family lock of the old parent.
     pub(super) ppid: AtomicU32,
-    /// Whether it stands on its parent's list of zombies, and not on that of the living or on none: being a zombie does not
-    /// say so yet. Written under the parent's family lock.
-    pub(super) listed_dead: AtomicBool,
-    /// This one's links on its parent's lists; the parent's family lock.
-    pub(super) siblings: IdLinks,
-    pub(super) family: Spin<Family, lock::FamilyLock>,
-    /// Children that have a stop or a continuation to report.  A hint for wait4.
-    pub(super) stop_events: AtomicU32,
-    /// A `Life`.
-    pub(super) life: AtomicU8,
+    /// `flag::*`.
+    pub(super) flags: AtomicU32,
+    /// Group and session; written under the group's shard lock.
+    pub(super) pgid: AtomicU32,
+    pub(super) sid: AtomicU32,
+    pub(super) personality: AtomicU32,
+    /// Real user, for senders of signals in interrupts.
+    uid: AtomicU32,
+    /// RLIMIT_SIGPENDING, for the same.
+    sigpending: AtomicU32,
+    /// /proc/PID/oom_score_adj, and the least that anybody but root may set.  Atomic.
+    oom_adj: AtomicI32,
+    oom_adj_min: AtomicI32,
     /// The wait4 status.  Written before `life` becomes `Zombie`.
     pub(super) status: AtomicU32,
+    /// Its family: those who were forked from one execve and have called none since. Atomic; written by execve.
+    kin: AtomicU64,
+    pub(super) start_ns: u64,
+    /// ITIMER_VIRTUAL and ITIMER_PROF, once used.
+    pub(super) cpu_timers: Once<Box<CpuTimers>>,
+    /// A `Life`.
+    pub(super) life: AtomicU8,
     /// The signal that tells the parent, 0 for none.
     pub(super) exit_signal: AtomicU8,
     /// The signal that the parent's death sends, 0 for none.
     pub(super) death_signal: AtomicU8,
-    /// `flag::*`.
-    pub(super) flags: AtomicU32,
+    /// exit_group or a fatal signal has begun; `status` is final.
+    pub(super) exiting: AtomicBool,
+    /// Whether it has limits of its own; set under their lock, for good.
+    limits_changed: AtomicBool,
+    /// Whether it stands on its parent's list of zombies, and not on that of the living or on none: being a zombie does not
+    /// say so yet. Written under the parent's family lock.
+    pub(super) listed_dead: AtomicBool,
 
-    /// Group and session; written under the group's shard lock.
-    pub(super) pgid: AtomicU32,
-    pub(super) sid: AtomicU32,
-    pub(super) group_shard: AtomicU32,
+    _written: [NextLine; 0],
+    pub(super) family: Spin<Family, lock::FamilyLock>,
+    /// This one's links on its parent's lists; the parent's family lock.
+    pub(super) siblings: IdLinks,
     pub(super) group_links: IdLinks,
-
+    pub(super) group_shard: AtomicU32,
+    /// Children that have a stop or a continuation to report.  A hint for wait4.
+    pub(super) stop_events: AtomicU32,
     pub(super) signals: IrqSpin<Shared, lock::SignalLock>,
-    /// Signals sent to the process; bits read without the lock.
-    pub(super) pending: SharedPending,
     /// Threads that live; the signal lock.
     pub(super) threads: IrqSpin<IdList<InProcess>, lock::ThreadListLock>,
     pub(super) thread_count: AtomicU32,
-    /// exit_group or a fatal signal has begun; `status` is final.
-    pub(super) exiting: AtomicBool,
     /// Where execve waits for the other threads to go, and stopped threads for SIGCONT.
     pub(super) group_wait: WaitQueue,
     /// Where wait4 sleeps.
     pub(super) child_wait: WaitQueue,
 
     space: Spin<Option<Arc<UserSpace>>, lock::ProcessLock>,
-    /// The space's address.  Written under its lock.
-    space_at: AtomicUsize,
     files: Spin<Option<Arc<FdTable>>, lock::ProcessLock>,
     fs: Spin<Option<Arc<FsContext>>, lock::ProcessLock>,
     cred: Spin<Arc<Cred>, lock::ProcessLock>,
@@ -159,12 +183,6 @@ pub struct Process {
     pub(super) accounts: Spin<Accounts, lock::ProcessLock>,
     /// The leader's name, for when it has gone.
     pub(super) comm: Spin<Comm, lock::ProcessLock>,
-    pub(super) personality: AtomicU32,
-    /// Its family: those who were forked from one execve and have called none since. Atomic; written by execve.
-    kin: AtomicU64,
-    /// /proc/PID/oom_score_adj, and the least that anybody but root may set.  Atomic.
-    oom_adj: AtomicI32,
-    oom_adj_min: AtomicI32,
 
     /// ITIMER_REAL: the wheel's lock.
     pub(super) real_timer: TimerNode,
@@ -172,13 +190,6 @@ pub struct Process {
     pub(super) real_interval: AtomicU64,
     /// A parent that sleeps in vfork until this process execs or exits.
     pub(super) vfork_done: super::fork::VforkGate,
-    /// ITIMER_VIRTUAL and ITIMER_PROF, once used.
-    pub(super) cpu_timers: Once<Box<CpuTimers>>,
-    /// Real user, for senders of signals in interrupts.
-    uid: AtomicU32,
-    /// RLIMIT_SIGPENDING, for the same.
-    sigpending: AtomicU32,
-    pub(super) start_ns: u64,
 }
 
 /// What a new process begins with.
@@ -246,10 +257,14 @@ impl Process {
             group_wait: WaitQueue::new(),
             child_wait: WaitQueue::new(),
             space_at: AtomicUsize::new(space_address(b.space.as_ref())),
+            files_at: AtomicUsize::new(address(b.files.as_ref())),
+            fs_at: AtomicUsize::new(address(b.fs.as_ref())),
+            _written: [],
             space: Spin::new(b.space),
             files: Spin::new(b.files),
             fs: Spin::new(b.fs),
             cred: Spin::new(b.cred),
+            limits_changed: AtomicBool::new(!b.limits.is_default()),
             limits: Spin::new(b.limits),
             program: Spin::new(b.program),
             brk: Spin::new(b.brk),
@@ -413,8 +428,17 @@ impl Process {
     }
 
     /// Puts another descriptor table in; returns the old one, which the caller drops unlocked.
+    /// The calling thread, the only one, has forgotten its own reference (see [`super::kept`]).
     pub fn set_files(&self, files: Option<Arc<FdTable>>) -> Option<Arc<FdTable>> {
-        core::mem::replace(&mut *self.files.lock(), files)
+        let at = address(files.as_ref());
+        let mut slot = self.files.lock();
+        self.files_at.store(at, Ordering::Relaxed);
+        core::mem::replace(&mut *slot, files)
+    }
+
+    /// The address of the descriptors, as their identity; 0 for none.
+    pub(super) fn files_address(&self) -> usize {
+        self.files_at.load(Ordering::Relaxed)
     }
 
     /// Root, working directory and umask; none for zombies.
@@ -423,8 +447,17 @@ impl Process {
     }
 
     /// Puts another context in; returns the old one, which the caller drops unlocked.
+    /// As for [`Process::set_files`].
     pub fn set_fs(&self, fs: Option<Arc<FsContext>>) -> Option<Arc<FsContext>> {
-        core::mem::replace(&mut *self.fs.lock(), fs)
+        let at = address(fs.as_ref());
+        let mut slot = self.fs.lock();
+        self.fs_at.store(at, Ordering::Relaxed);
+        core::mem::replace(&mut *slot, fs)
+    }
+
+    /// The address of the context, as its identity; 0 for none.
+    pub(super) fn fs_address(&self) -> usize {
+        self.fs_at.load(Ordering::Relaxed)
     }
 
     /// Who the process acts as in the eyes of others: its first thread's credentials.  What a thread may do
@@ -440,9 +473,13 @@ impl Process {
         drop(old);
     }
 
-    /// A resource limit.
+    /// A resource limit. Takes a lock only if the process, or one that it descends from, ever changed one.
     pub fn limit(&self, r: Resource) -> Limit {
-        self.limits.lock().get(r)
+        if self.limits_changed.load(Ordering::Acquire) {
+            self.limits.lock().get(r)
+        } else {
+            Rlimits::new().get(r)
+        }
     }
 
     /// The soft value of a resource limit.
@@ -472,6 +509,7 @@ impl Process {
             core::mem::swap(&mut *limits, &mut fresh);
         }
         limits.set(r, new);
+        self.limits_changed.store(true, Ordering::Release);
         drop(limits);
         if r == Resource::Sigpending {
             self.sigpending.store(small(new.soft), Ordering::Relaxed);
@@ -616,6 +654,10 @@ impl Process {
         });
         letter
     }
+}
+
+fn address<T>(what: Option<&Arc<T>>) -> usize {
+    what.map_or(0, |a| Arc::as_ptr(a) as usize)
 }
 
 fn space_address(space: Option<&Arc<UserSpace>>) -> usize {

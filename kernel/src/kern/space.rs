@@ -9,8 +9,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use ksync::{CpuPin, Once, PerCpu, Spin};
 
+use super::lock;
 use super::thread::Thread;
-use super::{current, lock};
 use crate::mm::{self, Space};
 
 /// The use of an address space by processes: the last one's end empties it.  CPUs that are still in
@@ -51,40 +51,6 @@ impl Drop for UserSpace {
             mm::clear(&self.space);
         }
     }
-}
-
-/// Passes the current thread's space to `f`; none for kernel threads and zombies.
-///
-/// Takes no lock and touches no shared line unless the space was replaced since the last time: the thread
-/// keeps a reference of its own, and the space's address tells whether it still is the process's.
-#[inline]
-pub fn with_current<R>(f: impl FnOnce(&Arc<Space>) -> R) -> Option<R> {
-    let me = current();
-    if let Ok(own) = me.own().try_borrow()
-        && let Some(space) = &own.space
-        && Arc::as_ptr(space) as usize == me.process.space_address()
-    {
-        return Some(f(space));
-    }
-    let space = refresh()?;
-    Some(f(&space))
-}
-
-#[cold]
-#[inline(never)]
-fn refresh() -> Option<Arc<Space>> {
-    let me = current();
-    let space = me.process.space();
-    if let Ok(mut own) = me.own().try_borrow_mut() {
-        own.space = space.clone();
-    }
-    space
-}
-
-/// Forgets the space that the current thread keeps a reference to: it is about to exit.
-pub(super) fn forget() {
-    let old = current().own().take();
-    drop(old);
 }
 
 /// The space that a CPU is in.  Own CPU, preemption off.

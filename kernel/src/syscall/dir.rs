@@ -10,7 +10,7 @@ use crate::fs::dirfile::read_entries;
 use crate::fs::error::FsError;
 use crate::fs::mount::Path;
 use crate::fs::walk::{Want, full_name, permitted};
-use crate::kern::current;
+use crate::kern;
 use crate::uaccess::PATH_MAX;
 use crate::uio::IoBuf;
 
@@ -31,8 +31,8 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_fchdir, fchdir),
     (nr::__NR_chroot, chroot),
     (nr::__NR_umask, |a| {
-        let fs = current().process().fs().ok_or(Errno::ENOENT)?;
-        Ok(u64::from(fs.set_umask(a.uint(0))))
+        let old = kern::with_fs(|fs| fs.set_umask(a.uint(0)));
+        Ok(u64::from(old.ok_or(Errno::ENOENT)?))
     }),
 ];
 
@@ -63,8 +63,7 @@ fn getcwd(a: &mut Args) -> Result<u64, Errno> {
 
 fn enter(caller: &Caller, place: Path) -> Result<u64, Errno> {
     permitted(&caller.cred, &place.dentry.inode, perm::EXEC)?;
-    let fs = caller.process.fs().ok_or(Errno::ENOENT)?;
-    fs.set_cwd(place);
+    kern::with_fs(|fs| fs.set_cwd(place)).ok_or(Errno::ENOENT)?;
     Ok(0)
 }
 
@@ -93,6 +92,6 @@ fn chroot(a: &mut Args) -> Result<u64, Errno> {
     if !caller.cred.privileged() {
         return Err(Errno::EPERM);
     }
-    caller.process.fs().ok_or(Errno::ENOENT)?.set_root(place);
+    kern::with_fs(|fs| fs.set_root(place)).ok_or(Errno::ENOENT)?;
     Ok(0)
 }

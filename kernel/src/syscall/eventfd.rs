@@ -1,7 +1,6 @@
 //! eventfd and eventfd2.
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 
 use abi::Errno;
 use abi::raw::general as nr;
@@ -25,10 +24,10 @@ fn make(count: u32, flags: u32) -> Result<u64, Errno> {
     }
     crate::mm::admit()?;
     let counter = EventCounter::new(count.into(), flags & SEMAPHORE != 0);
-    let file = File::new(
+    let file = File::open(
         None,
         Kind::Other(Box::new(counter)),
         flags & o::NONBLOCK | o::RDWR,
     );
-    Ok(install(Arc::new(file), flags)?)
+    Ok(install(file, flags)?)
 }

@@ -6,8 +6,8 @@ use abi::Errno;
 use abi::raw::general as nr;
 
 use super::fsutil::{
-    Caller, at, fault, fd_limit, file, files, install, real_file, user_path, user_range,
-    user_ranges, written,
+    Caller, at, fault, fd_limit, file, install, real_file, user_path, user_range, user_ranges,
+    with_files, written,
 };
 use super::{Args, Handler};
 use crate::fs::error::FsError;
@@ -15,7 +15,7 @@ use crate::fs::fdtable::NR_OPEN;
 use crate::fs::file::{File, Kind, Whence, o};
 use crate::fs::inode::{Node, mode};
 use crate::fs::{open, regular};
-use crate::kern::current;
+use crate::kern::{current, forget_files};
 use crate::uaccess::UserPtr;
 use crate::uio::IoBuf;
 
@@ -135,7 +135,7 @@ fn openat2(a: &mut Args) -> Result<u64, Errno> {
 }
 
 fn close(a: &mut Args) -> Result<u64, Errno> {
-    drop(files()?.remove(a.int(0))?);
+    drop(with_files(|files| files.remove(a.int(0)))?);
     Ok(0)
 }
 
@@ -148,10 +148,17 @@ fn close_range(a: &mut Args) -> Result<u64, Errno> {
     }
     if flags & UNSHARE != 0 {
         let me = current();
-        let own = files()?.fork()?;
-        drop(me.process().set_files(Some(own)));
+        // Threads of a process have one table here, so one of several can have none of its own.
+        if me.process().thread_count() == 1 {
+            let own = with_files(|files| files.fork())?;
+            forget_files();
+            drop(me.process().set_files(Some(own)));
+        }
     }
-    files()?.close_range(first as usize, last as usize, flags & CLOEXEC != 0);
+    with_files(|files| {
+        files.close_range(first as usize, last as usize, flags & CLOEXEC != 0);
+        Ok(())
+    })?;
     Ok(0)
 }
 
@@ -250,7 +257,7 @@ fn dup2(a: &mut Args) -> Result<u64, Errno> {
         file(from)?;
         return Ok(to as u64);
     }
-    Ok(files()?.dup_to(from, to, false, fd_limit())? as u64)
+    Ok(with_files(|files| files.dup_to(from, to, false, fd_limit()))? as u64)
 }
 
 fn dup3(a: &mut Args) -> Result<u64, Errno> {
@@ -258,7 +265,7 @@ fn dup3(a: &mut Args) -> Result<u64, Errno> {
     if from == to || flags & !o::CLOEXEC != 0 {
         return Err(Errno::EINVAL);
     }
-    Ok(files()?.dup_to(from, to, flags != 0, fd_limit())? as u64)
+    Ok(with_files(|files| files.dup_to(from, to, flags != 0, fd_limit()))? as u64)
 }
 
 fn fcntl(a: &mut Args) -> Result<u64, Errno> {
@@ -272,11 +279,11 @@ fn fcntl(a: &mut Args) -> Result<u64, Errno> {
                 return Err(Errno::EINVAL);
             }
             let cloexec = cmd == nr::F_DUPFD_CLOEXEC;
-            return Ok(files()?.add(f, cloexec, min, limit)? as u64);
+            return Ok(with_files(|files| files.add(f, cloexec, min, limit))? as u64);
         }
-        nr::F_GETFD => return Ok(u64::from(files()?.cloexec(fd)?)),
+        nr::F_GETFD => return Ok(u64::from(with_files(|files| files.cloexec(fd))?)),
         nr::F_SETFD => {
-            files()?.set_cloexec(fd, arg & u64::from(nr::FD_CLOEXEC) != 0)?;
+            with_files(|files| files.set_cloexec(fd, arg & u64::from(nr::FD_CLOEXEC) != 0))?;
             return Ok(0);
         }
         nr::F_GETFL => return Ok(u64::from(f.flags())),

@@ -8,14 +8,13 @@ use abi::Errno;
 use crate::fs::context::View;
 use crate::fs::error::{FsError, Result};
 use crate::fs::fdtable::FdTable;
-use crate::fs::file::{File, o};
+use crate::fs::file::{FileRef, o};
 use crate::fs::mount::Path;
 use crate::fs::walk::{Walk, Want};
 use crate::kern::cred::Cred;
-use crate::kern::current;
-use crate::kern::process::Process;
 use crate::kern::rlimit::Resource;
 use crate::kern::signal::sig;
+use crate::kern::{self, current};
 use crate::uaccess::{PATH_MAX, StrError, USER_END, UserFault, UserRange, read_cstr};
 
 impl From<FsError> for Errno {
@@ -91,8 +90,6 @@ pub fn user_path(addr: u64) -> Result<Vec<u8>, Errno> {
 
 /// Who calls, and what he sees.
 pub struct Caller {
-    /// The process.
-    pub process: Arc<Process>,
     /// Its credentials.
     pub cred: Arc<Cred>,
     /// Its root and working directory.
@@ -102,19 +99,16 @@ pub struct Caller {
 impl Caller {
     /// The caller of the present call.
     pub fn now() -> Result<Self> {
-        let process = current().process().clone();
-        let (cred, fs) = (current().cred(), process.fs().ok_or(FsError::NotFound)?);
-        let view = fs.view();
+        let me = current();
         Ok(Caller {
-            process,
-            cred,
-            view,
+            cred: me.cred(),
+            view: kern::with_fs(|fs| fs.view()).ok_or(FsError::NotFound)?,
         })
     }
 
     /// The bits that new files do not get.
     pub fn umask(&self) -> u32 {
-        self.process.fs().map_or(0, |fs| fs.umask())
+        kern::with_fs(|fs| fs.umask()).unwrap_or(0)
     }
 
     /// Calls `f` with a walk that begins where `dirfd` says and `path` needs it.
@@ -127,7 +121,7 @@ impl Caller {
         if dirfd == at::FDCWD || path.first() == Some(&b'/') {
             return f(&self.view.walk(&self.cred)?);
         }
-        let file = files()?.get(dirfd)?;
+        let file = file(dirfd)?;
         let base = file.path.as_ref().ok_or(FsError::NotDir)?;
         if !base.dentry.inode.is_dir() && !path.is_empty() {
             return Err(FsError::NotDir);
@@ -141,24 +135,24 @@ impl Caller {
             if dirfd == at::FDCWD {
                 return self.view.cwd().cloned();
             }
-            return files()?.get(dirfd)?.path.clone().ok_or(FsError::Invalid);
+            return file(dirfd)?.path.clone().ok_or(FsError::Invalid);
         }
         self.walk(dirfd, path, |w| w.find(path, want))
     }
 }
 
-/// The caller's descriptors.
-pub fn files() -> Result<Arc<FdTable>> {
-    current().process().files().ok_or(FsError::BadFd)
+/// Does something with the caller's descriptors.
+pub fn with_files<R>(f: impl FnOnce(&FdTable) -> Result<R>) -> Result<R> {
+    kern::with_files(|files| f(files)).unwrap_or(Err(FsError::BadFd))
 }
 
 /// The file of a descriptor.
-pub fn file(fd: i32) -> Result<Arc<File>> {
-    files()?.get(fd)
+pub fn file(fd: i32) -> Result<FileRef> {
+    with_files(|files| files.get(fd))
 }
 
 /// The file of a descriptor that is good for more than naming a place.
-pub fn real_file(fd: i32) -> Result<Arc<File>> {
+pub fn real_file(fd: i32) -> Result<FileRef> {
     let file = file(fd)?;
     if file.is_place() {
         Err(FsError::BadFd)
@@ -173,8 +167,9 @@ pub fn fd_limit() -> u64 {
 }
 
 /// Gives a file the lowest free descriptor.
-pub fn install(file: Arc<File>, flags: u32) -> Result<u64> {
-    Ok(files()?.add(file, flags & o::CLOEXEC != 0, 0, fd_limit())? as u64)
+pub fn install(file: FileRef, flags: u32) -> Result<u64> {
+    let fd = with_files(|files| files.add(file, flags & o::CLOEXEC != 0, 0, fd_limit()))?;
+    Ok(fd as u64)
 }
 
 /// Ends a write: a broken pipe sends its signal.

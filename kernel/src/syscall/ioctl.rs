@@ -3,7 +3,7 @@
 use abi::Errno;
 use abi::raw::general as nr;
 
-use super::fsutil::{fault, files, real_file};
+use super::fsutil::{fault, real_file, with_files};
 use super::{Args, Handler};
 use crate::fs::file::{Kind, o};
 use crate::uaccess::UserPtr;
@@ -23,7 +23,7 @@ fn ioctl(a: &mut Args) -> Result<u64, Errno> {
     let (fd, request, arg) = (a.int(0), a.uint(1), a.get(2));
     let f = real_file(fd)?;
     match request {
-        FIOCLEX | FIONCLEX => files()?.set_cloexec(fd, request == FIOCLEX)?,
+        FIOCLEX | FIONCLEX => with_files(|files| files.set_cloexec(fd, request == FIOCLEX))?,
         FIONBIO | FIOASYNC => {
             let on = UserPtr::<i32>::new(arg).read().map_err(fault)? != 0;
             let bit = if request == FIONBIO {

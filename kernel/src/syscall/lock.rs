@@ -6,10 +6,10 @@ use abi::Errno;
 use abi::raw::general as nr;
 use fscore::locks::{END, Lock};
 
-use super::fsutil::{fault, files, real_file};
+use super::fsutil::{fault, file as file_of, real_file, with_files};
 use super::{Args, Handler};
 use crate::fs::error::FsError;
-use crate::fs::file::File;
+use crate::fs::file::{File, FileRef};
 use crate::fs::inode::Inode;
 use crate::fs::lock::{self, Family};
 use crate::kern::current;
@@ -86,7 +86,7 @@ fn range(file: &File, raw: &Raw) -> Result<(u64, u64), Errno> {
 }
 
 /// The commands of fcntl(2) about locks, for descriptor `fd`.
-pub fn control(fd: i32, file: &Arc<File>, cmd: u32, at: u64) -> Result<u64, Errno> {
+pub fn control(fd: i32, file: &FileRef, cmd: u32, at: u64) -> Result<u64, Errno> {
     let raw = UserPtr::<Raw>::new(at).read().map_err(fault)?;
     let of_file = matches!(cmd, nr::F_OFD_GETLK | nr::F_OFD_SETLK | nr::F_OFD_SETLKW);
     if of_file && raw[3] as u32 != 0 {
@@ -94,11 +94,13 @@ pub fn control(fd: i32, file: &Arc<File>, cmd: u32, at: u64) -> Result<u64, Errn
     }
     let kind = raw[0] as u16;
     let (start, last) = range(file, &raw)?;
-    let table = files()?;
     let (owner, pid) = if of_file {
         (lock::file_owner(file), -1)
     } else {
-        (lock::table_owner(&table), current().process().pid() as i32)
+        (
+            with_files(|table| Ok(lock::table_owner(table)))?,
+            current().process().pid() as i32,
+        )
     };
     let wanted = Lock {
         owner,
@@ -131,12 +133,15 @@ pub fn control(fd: i32, file: &Arc<File>, cmd: u32, at: u64) -> Result<u64, Errn
     if of_file {
         file.note_lock();
     } else {
-        table.note_lock();
+        with_files(|table| {
+            table.note_lock();
+            Ok(())
+        })?;
     }
     let wait = matches!(cmd, nr::F_SETLKW | nr::F_OFD_SETLKW);
     lock::set(inode, Family::Ranges, wanted, wait, !of_file)?;
     // A close that came between has ended the process's locks before this one was there.
-    if !of_file && !table.get(fd).is_ok_and(|now| Arc::ptr_eq(&now, file)) {
+    if !of_file && !file_of(fd).is_ok_and(|now| FileRef::ptr_eq(&now, file)) {
         lock::unset(inode, Family::Ranges, &wanted)?;
         return Err(Errno::EBADF);
     }

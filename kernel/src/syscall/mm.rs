@@ -193,8 +193,7 @@ fn file_object(
     prot: Prot,
     range: core::ops::Range<u64>,
 ) -> Result<(ObjectRef, Prot), Errno> {
-    let files = kern::current_process().files().ok_or(Errno::EBADF)?;
-    let file = files.get(fd)?;
+    let file = super::fsutil::file(fd)?;
     if !file.readable() {
         return Err(Errno::EACCES);
     }
@@ -253,13 +252,12 @@ fn mprotect(a: &mut Args) -> Result<u64, Errno> {
     if len == 0 {
         return Ok(0);
     }
-    let space = space()?;
     let (start, len) = match grows {
         0 => (start, len),
         // The change reaches down to the start of a mapping that grows, which glibc uses for
         // executable stacks; nothing here grows up.
         _ if grows == u64::from(nr::PROT_GROWSDOWN) => {
-            let entry = space.entry_at(start).ok_or(Errno::ENOMEM)?;
+            let entry = space()?.entry_at(start).ok_or(Errno::ENOMEM)?;
             if !entry.args.flags.contains(EntryFlags::GROWSDOWN) {
                 return Err(Errno::EINVAL);
             }
@@ -267,9 +265,7 @@ fn mprotect(a: &mut Args) -> Result<u64, Errno> {
         }
         _ => return Err(Errno::EINVAL),
     };
-    space
-        .protect(mm::vm(), start, len, prot_from(bits))
-        .map_err(errno)?;
+    in_space(|space| space.protect(mm::vm(), start, len, prot_from(bits)))?;
     Ok(0)
 }
 
@@ -357,9 +353,7 @@ fn madvise(a: &mut Args) -> Result<u64, Errno> {
     if len == 0 {
         return Ok(0);
     }
-    space()?
-        .advise(mm::vm(), start, len, advice)
-        .map_err(errno)?;
+    in_space(|space| space.advise(mm::vm(), start, len, advice))?;
     Ok(0)
 }
 
@@ -377,9 +371,7 @@ fn msync(a: &mut Args) -> Result<u64, Errno> {
 /// ENOMEM unless all of a range is mapped.
 fn mapped(start: u64, len: u64) -> Result<u64, Errno> {
     if len > 0 {
-        space()?
-            .advise(mm::vm(), start, len, Advice::Nothing)
-            .map_err(errno)?;
+        in_space(|space| space.advise(mm::vm(), start, len, Advice::Nothing))?;
     }
     Ok(0)
 }
@@ -475,9 +467,10 @@ fn mincore(a: &mut Args) -> Result<u64, Errno> {
 /// brk(2) as the kernel has it: returns the break, moved or not.
 fn brk(a: &mut Args) -> Result<u64, Errno> {
     let want = a.get(0);
-    let process = kern::current_process();
+    let me = kern::current();
+    let process = me.process();
     let now = process.brk();
-    Ok(move_break(&process, now, want).unwrap_or(now.end))
+    Ok(move_break(process, now, want).unwrap_or(now.end))
 }
 
 fn move_break(process: &Process, now: Brk, want: u64) -> Option<u64> {
@@ -489,7 +482,6 @@ fn move_break(process: &Process, now: Brk, want: u64) -> Option<u64> {
         return None;
     }
     let (old_end, new_end) = (pages(now.end)?, pages(want)?);
-    let space = process.space()?;
     if new_end > old_end {
         charge(process, new_end - old_end, true).ok()?;
         mm::admit().ok()?;
@@ -504,9 +496,9 @@ fn move_break(process: &Process, now: Brk, want: u64) -> Option<u64> {
             flags: EntryFlags::HEAP,
             ..MapArgs::anon(new_end - old_end, Prot::READ | Prot::WRITE)
         };
-        space.map(mm::vm(), &args).ok()?;
+        in_space(|space| space.map(mm::vm(), &args)).ok()?;
     } else if new_end < old_end {
-        space.unmap(mm::vm(), new_end, old_end - new_end).ok()?;
+        in_space(|space| space.unmap(mm::vm(), new_end, old_end - new_end)).ok()?;
     }
     process.set_brk(Brk { end: want, ..now });
     Some(want)

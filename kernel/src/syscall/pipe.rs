@@ -3,7 +3,7 @@
 use abi::Errno;
 use abi::raw::general as nr;
 
-use super::fsutil::{fault, fd_limit, files};
+use super::fsutil::{fault, fd_limit, with_files};
 use super::{Args, Handler};
 use crate::fs::file::o;
 use crate::fs::pipe;
@@ -21,11 +21,11 @@ fn make(out: u64, flags: u32) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let (reader, writer) = pipe::open_pair(flags)?;
-    let files = files()?;
-    let (r, w) = files.add_pair(reader, writer, flags & o::CLOEXEC != 0, fd_limit())?;
+    let (cloexec, limit) = (flags & o::CLOEXEC != 0, fd_limit());
+    let (r, w) = with_files(|files| files.add_pair(reader, writer, cloexec, limit))?;
     if let Err(e) = UserPtr::<[i32; 2]>::new(out).write(&[r, w]) {
-        drop(files.remove(r));
-        drop(files.remove(w));
+        drop(with_files(|files| files.remove(r)));
+        drop(with_files(|files| files.remove(w)));
         return Err(fault(e));
     }
     Ok(0)

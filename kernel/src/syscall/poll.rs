@@ -4,16 +4,15 @@
 //! every file, then looks. The list holds the files, so a descriptor closed meanwhile does no
 //! harm.
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use abi::Errno;
 use abi::raw::general as nr;
 
-use super::fsutil::{fault, fd_limit, files};
+use super::fsutil::{fault, fd_limit, file, with_files};
 use super::{Args, Handler};
 use crate::fs::fdtable::NR_OPEN;
-use crate::fs::file::File;
+use crate::fs::file::FileRef;
 use crate::fs::poll::PollMask;
 use crate::kern::current;
 use crate::kern::park::{Deadline, Interruptible, ParkError, Step, park};
@@ -31,7 +30,7 @@ pub const HANDLERS: &[(u32, Handler)] = &[
 
 /// One file to be looked at.
 struct Item {
-    file: Option<Arc<File>>,
+    file: Option<FileRef>,
     events: PollMask,
     found: PollMask,
 }
@@ -157,12 +156,11 @@ fn poll_list(addr: u64, count: u32, deadline: Deadline) -> Result<u64, Errno> {
     items
         .try_reserve_exact(count as usize)
         .map_err(|_| Errno::ENOMEM)?;
-    let files = files()?;
     for i in 0..count as usize {
         let raw = at.add(i).read().map_err(fault)?;
         let (fd, events) = (raw as i32, PollMask((raw >> 32) as u16));
         // A negative descriptor is an empty place in the list; one that is not open is an event.
-        let file = if fd < 0 { None } else { files.get(fd).ok() };
+        let file = if fd < 0 { None } else { file(fd).ok() };
         let closed = fd >= 0 && file.as_ref().is_none_or(|f| f.is_place());
         let found = if closed {
             PollMask::NVAL
@@ -214,8 +212,8 @@ const SETS: [(PollMask, PollMask); 3] = [
 fn select_sets(a: &Args, deadline: Deadline) -> Result<u64, Errno> {
     let n = usize::try_from(a.int(0)).map_err(|_| Errno::EINVAL)?;
     // Descriptors beyond the table cannot be open; a set may be longer than it.
-    let files = files()?;
-    let n = n.min(files.size().max(1).next_multiple_of(64));
+    let size = with_files(|files| Ok(files.size()))?;
+    let n = n.min(size.max(1).next_multiple_of(64));
     let words = n.div_ceil(64);
     let mut sets: Vec<u64> = Vec::new();
     sets.try_reserve_exact(3 * words)
@@ -247,7 +245,7 @@ fn select_sets(a: &Args, deadline: Deadline) -> Result<u64, Errno> {
         if events.is_empty() {
             continue;
         }
-        let file = files.get(fd as i32)?;
+        let file = file(fd as i32)?;
         items.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
         fds.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
         items.push(Item {

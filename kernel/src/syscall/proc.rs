@@ -19,7 +19,7 @@ use crate::kern::process::flag;
 use crate::kern::rlimit::{Limit, LimitError, Resource};
 use crate::kern::signal::sig;
 use crate::kern::wait4::{self, Event, Options, WaitError, Who};
-use crate::kern::{current, exec, exit, ids, sched, time, uts};
+use crate::kern::{current, exec, exit, forget_files, ids, sched, time, uts};
 use crate::mm;
 use crate::mm::exec::{ExecError, Request};
 use crate::uaccess::{self, StrError, UserPtr};
@@ -102,6 +102,9 @@ fn unshare(a: &mut Args) -> Result<u64, Errno> {
     // Threads of a process have tables and directories in common here, so none can have its own.
     if flags & (ALONE | FILES | FS) != 0 && p.thread_count() > 1 {
         return Err(Errno::EINVAL);
+    }
+    if flags & (FILES | FS) != 0 {
+        forget_files();
     }
     if flags & FILES != 0
         && let Some(files) = p.files()

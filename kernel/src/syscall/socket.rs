@@ -1,7 +1,6 @@
 //! Socket calls: local sockets exist and reach nobody, other families are refused.
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 
 use abi::Errno;
 use abi::raw::general as nr;
@@ -63,7 +62,7 @@ fn socket(a: &mut Args) -> Result<u64, Errno> {
     }
     let flags = a.uint(1) & (o::CLOEXEC | o::NONBLOCK);
     let kind = Kind::Other(Box::new(LocalSocket::new()));
-    let file = Arc::new(File::new(None, kind, o::RDWR | flags & o::NONBLOCK));
+    let file = File::open(None, kind, o::RDWR | flags & o::NONBLOCK);
     Ok(install(file, flags)?)
 }
 

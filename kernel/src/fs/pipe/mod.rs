@@ -16,7 +16,7 @@ use ksync::Mutex;
 
 use self::ring::Ring;
 use super::error::{FsError, Result};
-use super::file::{File, FileOps, Kind, o};
+use super::file::{File, FileOps, FileRef, Kind, o};
 use super::inode::{Attr, mode, now};
 use super::poll::PollMask;
 use crate::kern::park::{Deadline, Interruptible, Step, park};
@@ -382,14 +382,14 @@ impl FileOps for PipeEnd {
 }
 
 /// Makes a pipe and opens both ends: the reading and the writing file.
-pub fn open_pair(flags: u32) -> Result<(Arc<File>, Arc<File>)> {
+pub fn open_pair(flags: u32) -> Result<(FileRef, FileRef)> {
     let pipe = Pipe::create()?;
     let keep = flags & (o::NONBLOCK | o::DIRECT);
     let reader = PipeEnd::new(pipe.clone(), true, false);
     let writer = PipeEnd::new(pipe, false, true);
     Ok((
-        Arc::new(File::new(None, Kind::Pipe(reader), keep | o::RDONLY)),
-        Arc::new(File::new(None, Kind::Pipe(writer), keep | o::WRONLY)),
+        File::open(None, Kind::Pipe(reader), keep | o::RDONLY),
+        File::open(None, Kind::Pipe(writer), keep | o::WRONLY),
     ))
 }
 

@@ -9,7 +9,7 @@ use crate::dev::tty;
 use crate::fs::dentry::Dentry;
 use crate::fs::dynamic::{DynDir, DynFile, DynLink, Dynamic, Emit, Entry, Target, Text, ino_below};
 use crate::fs::error::{FsError, Result};
-use crate::fs::file::{File, Kind};
+use crate::fs::file::{FileRef, Kind};
 use crate::fs::inode::{Inode, NewInode, Node, mode};
 use crate::fs::mount::Path;
 use crate::fs::walk::full_name;
@@ -337,7 +337,7 @@ struct FdLink {
 }
 
 impl FdLink {
-    fn file(&self) -> Result<Arc<File>> {
+    fn file(&self) -> Result<FileRef> {
         let p = find(self.pid)?;
         may_look(&p)?;
         p.files()

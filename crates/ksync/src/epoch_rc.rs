@@ -1,0 +1,177 @@
+//! A counted object that is dropped with its last reference, while its memory outlives it by a grace period.
+//!
+//! Guarantee: who finds the object's address under a pin may try to take a reference; it gets one, or learns that the
+//! last has gone. Mechanism: the count stands outside the object and stays zero once it is. The last reference drops the
+//! object at once, in its own context, and retires the block. So an object whose end others wait for (a pipe's end)
+//! ends when its last user lets go, and not a grace period later, as it would with [`EpochArc`](crate::EpochArc).
+
+use alloc::boxed::Box;
+use core::{
+    fmt,
+    marker::PhantomData,
+    mem::{ManuallyDrop, offset_of},
+    ops::Deref,
+    ptr::NonNull,
+};
+
+use crate::{
+    atomic::{AtomicUsize, Ordering::*, fence},
+    epoch::{Epoch, EpochHandle, Link},
+    percpu::{CpuPin, pin},
+};
+
+#[repr(C)]
+pub(crate) struct Block<T> {
+    /// References; 0 for good when the last has gone.
+    count: AtomicUsize,
+    /// Where the block is retired. Const.
+    epoch: EpochHandle,
+    body: Body<T>,
+}
+
+/// The object, and when that has been dropped the way to the block on the epoch's list.
+#[repr(C)]
+union Body<T> {
+    value: ManuallyDrop<T>,
+    link: ManuallyDrop<Link>,
+}
+
+impl<T> Block<T> {
+    /// Frees the block that `link` stands in.
+    unsafe fn run(link: *mut Link) {
+        // SAFETY: the caller passes the link that `EpochRc::drop` wrote into a block's body, once and after the grace
+        // period; a union drops nothing with its block.
+        unsafe {
+            let block = link.byte_sub(offset_of!(Self, body)).cast::<Self>();
+            drop(Box::from_raw(block));
+        }
+    }
+}
+
+/// One reference to a `T`.
+pub struct EpochRc<T: Send + Sync + 'static> {
+    block: NonNull<Block<T>>,
+    owns: PhantomData<Block<T>>,
+}
+
+// SAFETY: as for `Arc`.
+unsafe impl<T: Send + Sync + 'static> Sync for EpochRc<T> {}
+// SAFETY: as for `Arc`.
+unsafe impl<T: Send + Sync + 'static> Send for EpochRc<T> {}
+
+impl<T: Send + Sync + 'static> EpochRc<T> {
+    /// The first reference to `value`, whose memory `epoch` will free.
+    pub fn new(epoch: &Epoch, value: T) -> Self {
+        let block = Box::new(Block {
+            count: AtomicUsize::new(1),
+            epoch: epoch.handle(),
+            body: Body {
+                value: ManuallyDrop::new(value),
+            },
+        });
+        Self {
+            block: NonNull::from(Box::leak(block)),
+            owns: PhantomData,
+        }
+    }
+
+    /// Whether both refer to one object.
+    pub fn ptr_eq(a: &Self, b: &Self) -> bool {
+        a.block == b.block
+    }
+
+    /// Gives the reference up for its address.
+    pub(crate) fn into_raw(self) -> NonNull<Block<T>> {
+        ManuallyDrop::new(self).block
+    }
+
+    /// Takes a reference back that was given up.
+    ///
+    /// # Safety
+    /// `block` is from `into_raw`, and each is taken back once.
+    pub(crate) unsafe fn from_raw(block: NonNull<Block<T>>) -> Self {
+        Self {
+            block,
+            owns: PhantomData,
+        }
+    }
+
+    /// One more reference, unless the last has gone.
+    ///
+    /// # Safety
+    /// `block` is from `into_raw`, and was found by the section of `_pin` where it is replaced or removed before that
+    /// reference is taken back.
+    pub(crate) unsafe fn try_from_found(block: NonNull<Block<T>>, _pin: &CpuPin) -> Option<Self> {
+        // SAFETY: the block is retired, at the earliest, after its address was removed, and the pin holds off the end of
+        // the grace period.
+        let count = unsafe { &block.as_ref().count };
+        let mut n = count.load(Relaxed);
+        while n != 0 {
+            // Relaxed: the address was read with Acquire, and with it the object whole.
+            match count.compare_exchange_weak(n, n + 1, Relaxed, Relaxed) {
+                // SAFETY: the count above stands for this reference.
+                Ok(_) => return Some(unsafe { Self::from_raw(block) }),
+                Err(now) => n = now,
+            }
+        }
+        None
+    }
+
+    fn block(&self) -> &Block<T> {
+        // SAFETY: alive while a reference is.
+        unsafe { self.block.as_ref() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end(&mut self) {
+        // Acquire: all uses by the references that went before are over.
+        fence(Acquire);
+        let epoch = self.block().epoch;
+        let block = self.block.as_ptr();
+        // SAFETY: the last reference: nobody reads the body again, for a count of zero keeps everybody out. The block is
+        // given up here; `run` fits the link, which stands where the object was.
+        unsafe {
+            ManuallyDrop::drop(&mut (*block).body.value);
+            let link = (&raw mut (*block).body.link).cast::<Link>();
+            link.write(Link::new(Block::<T>::run));
+            epoch.retire_link(&pin(), link);
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> Clone for EpochRc<T> {
+    fn clone(&self) -> Self {
+        // Relaxed: `self` is a reference, so the object stays; the count cannot overflow, as references need memory.
+        self.block().count.fetch_add(1, Relaxed);
+        Self {
+            block: self.block,
+            owns: PhantomData,
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> Deref for EpochRc<T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the body is the object until the last reference has gone.
+        unsafe { &self.block.as_ref().body.value }
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for EpochRc<T> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: this reference's uses are over.
+        if self.block().count.fetch_sub(1, Release) == 1 {
+            self.end();
+        }
+    }
+}
+
+impl<T: Send + Sync + fmt::Debug + 'static> fmt::Debug for EpochRc<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

@@ -1,0 +1,322 @@
+//! A growing table of [`EpochRc`]s, looked up without a lock.
+//!
+//! Guarantee: a lookup takes no lock and writes no line but the count of what it finds. It sees each place as it was
+//! at some moment of the lookup. Mechanism: the places are words, and readers go from the table's array to the word to the
+//! object's count under a pin. Changes are made under the table's lock, which makes growth, the copying of all words into a
+//! larger array, safe: nothing changes meanwhile, and readers of the old array see what the table held then.
+//!
+//! Where a reader finds that the last reference to what a place held has gone, the place or the array has changed since,
+//! and it looks again.
+
+use alloc::alloc::{Layout, alloc, dealloc};
+use core::{
+    marker::PhantomData,
+    mem,
+    ops::{Deref, DerefMut},
+    ptr::{self, NonNull},
+};
+
+use crate::{
+    atomic::{AtomicPtr, Ordering::*},
+    class::LockClass,
+    epoch::{Epoch, Link},
+    epoch_rc::{Block, EpochRc},
+    percpu::CpuPin,
+    platform,
+    spin::{Spin, SpinGuard},
+};
+
+/// A place: nothing, or the address of a block, to which MARK is added.
+type Place<T> = AtomicPtr<Block<T>>;
+
+/// Blocks are aligned to words, so that this bit is free.
+const MARK: usize = 1;
+
+/// The head of an array; `len` places follow it.
+#[repr(C)]
+struct Array<T> {
+    link: Link,
+    len: usize,
+    places: [Place<T>; 0],
+}
+
+/// There is no memory for a larger table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+impl<T> Array<T> {
+    /// Bytes of the smallest array: a cache line. Larger ones double, so that none shares a line with another.
+    const LEAST: usize = 64;
+
+    fn layout(len: usize) -> Option<Layout> {
+        let bytes = len.checked_mul(size_of::<Place<T>>())?;
+        let bytes = bytes.checked_add(size_of::<Self>())?;
+        Layout::from_size_align(bytes, Self::LEAST).ok()
+    }
+
+    /// How many places an array has that is to have at least `len`.
+    fn round(len: usize) -> Option<usize> {
+        let bytes = Self::layout(len)?.size().checked_next_power_of_two()?;
+        Some((bytes.max(Self::LEAST) - size_of::<Self>()) / size_of::<Place<T>>())
+    }
+
+    /// At least `len` places: copies of those of `old`, then empty ones.
+    fn new(len: usize, old: &[Place<T>]) -> Option<NonNull<Self>> {
+        let len = Self::round(len)?;
+        // SAFETY: the layout is not of size zero.
+        let array = NonNull::new(unsafe { alloc(Self::layout(len)?) })?.cast::<Self>();
+        // SAFETY: fresh memory of the right size and alignment.
+        unsafe {
+            (&raw mut (*array.as_ptr()).link).write(Link::new(Self::run));
+            (&raw mut (*array.as_ptr()).len).write(len);
+            let places = (&raw mut (*array.as_ptr()).places).cast::<Place<T>>();
+            for i in 0..len {
+                // Relaxed: the table's lock is held, or nobody else has the old array.
+                let value = old.get(i).map_or(ptr::null_mut(), |p| p.load(Relaxed));
+                places.add(i).write(Place::new(value));
+            }
+        }
+        Some(array)
+    }
+
+    #[inline(always)]
+    fn places(&self) -> &[Place<T>] {
+        // SAFETY: `len` places follow the head, from `new`.
+        unsafe { core::slice::from_raw_parts((&raw const self.places).cast(), self.len) }
+    }
+
+    /// Frees an array, whose words own nothing by now.
+    unsafe fn run(link: *mut Link) {
+        let array = link.cast::<Self>();
+        // SAFETY: the caller passes the array's own link, at its start, once; `round` made `len` what `new` allocated.
+        unsafe {
+            let len = (*array).len;
+            ptr::drop_in_place(ptr::slice_from_raw_parts_mut(
+                (&raw mut (*array).places).cast::<Place<T>>(),
+                len,
+            ));
+            if let Some(layout) = Self::layout(len) {
+                dealloc(array.cast(), layout);
+            }
+        }
+    }
+}
+
+fn mark_bit(on: bool) -> usize {
+    if on { MARK } else { 0 }
+}
+
+fn is_marked<T>(word: *mut Block<T>) -> bool {
+    word.addr() & MARK != 0
+}
+
+fn block<T>(word: *mut Block<T>) -> Option<NonNull<Block<T>>> {
+    NonNull::new(word.map_addr(|a| a & !MARK))
+}
+
+/// A cache line begins here.
+#[repr(align(64))]
+struct NextLine;
+
+/// A table of optional [`EpochRc`]s, each with a mark, and of what `W` adds for those who change it.
+#[repr(C)]
+pub struct RcTable<T: Send + Sync + 'static, W, C: LockClass> {
+    /// The array; none while the table is empty. Replaced under the lock; an array that was replaced is retired.
+    array: AtomicPtr<Array<T>>,
+    owns: PhantomData<EpochRc<T>>,
+    /// What writers change stands on other lines than what readers read.
+    _writers: [NextLine; 0],
+    writer: Spin<W, C>,
+}
+
+// SAFETY: readers get references, which are `Send`; writers are alone by the lock.
+unsafe impl<T: Send + Sync + 'static, W: Send, C: LockClass> Sync for RcTable<T, W, C> {}
+// SAFETY: the references and `W` go with it.
+unsafe impl<T: Send + Sync + 'static, W: Send, C: LockClass> Send for RcTable<T, W, C> {}
+
+impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
+    const_fn! {
+        /// An empty table; it owns no memory.
+        pub fn new(extra: W) -> Self {
+            Self {
+                array: AtomicPtr::new(ptr::null_mut()),
+                owns: PhantomData,
+                _writers: [],
+                writer: Spin::new(extra),
+            }
+        }
+    }
+
+    /// A reference to what stands at place `i`.
+    #[inline]
+    pub fn get(&self, pin: &CpuPin, i: usize) -> Option<EpochRc<T>> {
+        loop {
+            // SAFETY: an array is retired after it was replaced; the pin holds off the end of its grace period.
+            let array = unsafe { self.array.load(Acquire).as_ref()? };
+            // Acquire: the object is whole.
+            let found = block(array.places().get(i)?.load(Acquire))?;
+            // SAFETY: each change of a place is made in the table's present array, and gives the old reference back after
+            // that. What a replaced array holds stood in the table when it was replaced, and whoever comes by it began
+            // before.
+            if let Some(found) = unsafe { EpochRc::try_from_found(found, pin) } {
+                return Some(found);
+            }
+            platform::relax();
+        }
+    }
+
+    /// Locks the table for changes.
+    pub fn lock(&self) -> RcTableGuard<'_, T, W, C> {
+        let writer = self.writer.lock();
+        RcTableGuard {
+            table: self,
+            writer,
+        }
+    }
+
+    /// Empties a table that nobody else uses, from the first place on.
+    pub fn drain(&mut self) -> impl Iterator<Item = EpochRc<T>> {
+        // SAFETY: `&mut self`: no reader is left, and the array is the table's.
+        let array = unsafe { self.array.load(Relaxed).as_ref() };
+        let places = array.map_or(&[][..], Array::places);
+        places.iter().filter_map(|place| {
+            let word = place.swap(ptr::null_mut(), Relaxed);
+            // SAFETY: the swap took the place's reference.
+            block(word).map(|b| unsafe { EpochRc::from_raw(b) })
+        })
+    }
+}
+
+impl<T: Send + Sync + 'static, W, C: LockClass> Drop for RcTable<T, W, C> {
+    fn drop(&mut self) {
+        self.drain().for_each(drop);
+        let array = self.array.load(Relaxed);
+        if !array.is_null() {
+            // SAFETY: `&mut self`: no reader is left, and the words own nothing any more.
+            unsafe { Array::<T>::run(array.cast()) };
+        }
+    }
+}
+
+/// A table, locked for changes.
+pub struct RcTableGuard<'a, T: Send + Sync + 'static, W, C: LockClass> {
+    table: &'a RcTable<T, W, C>,
+    writer: SpinGuard<'a, W, C>,
+}
+
+impl<T: Send + Sync + 'static, W, C: LockClass> RcTableGuard<'_, T, W, C> {
+    fn places(&self) -> &[Place<T>] {
+        // SAFETY: the lock is held: nobody replaces the array. Relaxed: for the same reason.
+        let array = unsafe { self.table.array.load(Relaxed).as_ref() };
+        array.map_or(&[], Array::places)
+    }
+
+    fn word(&self, i: usize) -> *mut Block<T> {
+        let place = self.places().get(i);
+        place.map_or(ptr::null_mut(), |p| p.load(Relaxed))
+    }
+
+    /// How many places there are.
+    pub fn len(&self) -> usize {
+        self.places().len()
+    }
+
+    /// Whether there is no place.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether something stands at place `i`.
+    pub fn has(&self, i: usize) -> bool {
+        !self.word(i).is_null()
+    }
+
+    /// Whether something stands at place `i`, and is marked.
+    pub fn is_marked(&self, i: usize) -> bool {
+        is_marked(self.word(i))
+    }
+
+    /// A reference to what stands at place `i`.
+    pub fn get(&self, i: usize) -> Option<EpochRc<T>> {
+        let found = block(self.word(i))?;
+        // SAFETY: the place has a reference, which nobody takes while the lock is held: it is copied, not used up.
+        let held = mem::ManuallyDrop::new(unsafe { EpochRc::from_raw(found) });
+        Some(EpochRc::clone(&held))
+    }
+
+    /// A table of the same references and marks, with no more room than they need, and `extra`.
+    pub fn copy(&self, extra: W) -> Result<RcTable<T, W, C>, NoRoom> {
+        let copy = RcTable::new(extra);
+        let Some(last) = (0..self.len()).rfind(|&i| self.has(i)) else {
+            return Ok(copy);
+        };
+        let array = Array::new(last + 1, self.places()).ok_or(NoRoom)?;
+        for i in 0..=last {
+            // The copied word's reference.
+            self.get(i).map(EpochRc::into_raw);
+        }
+        // Relaxed: the copy is the caller's alone.
+        copy.array.store(array.as_ptr(), Relaxed);
+        Ok(copy)
+    }
+
+    /// Makes room for at least `len` places. One that is larger than a table needs costs a copy of all places.
+    pub fn grow(&mut self, epoch: &Epoch, len: usize) -> Result<(), NoRoom> {
+        if len <= self.len() {
+            return Ok(());
+        }
+        let new = Array::new(len, self.places()).ok_or(NoRoom)?;
+        let old = self.table.array.swap(new.as_ptr(), AcqRel);
+        if !old.is_null() {
+            // SAFETY: no reader comes by the old array any more, and its words own nothing: the new one's do.
+            unsafe { epoch.handle().retire_link(self.writer.pin(), old.cast()) };
+        }
+        Ok(())
+    }
+
+    /// Puts `new` at place `i`, which there is, marked or not; returns what was there.
+    pub fn put(&mut self, i: usize, new: EpochRc<T>, mark: bool) -> Option<EpochRc<T>> {
+        let word = new.into_raw().as_ptr();
+        self.swap(i, word.map_addr(|a| a | mark_bit(mark)))
+    }
+
+    /// Empties place `i`; returns what was there.
+    pub fn take(&mut self, i: usize) -> Option<EpochRc<T>> {
+        if self.has(i) {
+            self.swap(i, ptr::null_mut())
+        } else {
+            None
+        }
+    }
+
+    fn swap(&mut self, i: usize, word: *mut Block<T>) -> Option<EpochRc<T>> {
+        let place = &self.places()[i];
+        // Not a swap: the lock is held. Release: who finds the object finds it whole.
+        let old = place.load(Relaxed);
+        place.store(word, Release);
+        // SAFETY: the place's reference was replaced, so it is the caller's now.
+        block(old).map(|b| unsafe { EpochRc::from_raw(b) })
+    }
+
+    /// Marks what stands at place `i`, or takes the mark away.
+    pub fn set_mark(&mut self, i: usize, on: bool) {
+        let word = self.word(i);
+        if !word.is_null() {
+            let marked = word.map_addr(|a| a & !MARK | mark_bit(on));
+            self.places()[i].store(marked, Release);
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static, W, C: LockClass> Deref for RcTableGuard<'_, T, W, C> {
+    type Target = W;
+    fn deref(&self) -> &W {
+        &self.writer
+    }
+}
+
+impl<T: Send + Sync + 'static, W, C: LockClass> DerefMut for RcTableGuard<'_, T, W, C> {
+    fn deref_mut(&mut self) -> &mut W {
+        &mut self.writer
+    }
+}
