@@ -21,10 +21,11 @@ jobs:
   boot-test   boot tests alone; names as further arguments choose among them
   soak        boot tests that take too long for every day: vmbench at full size on 8 CPUs, again and again
   bench       compare with Linux: table, build/bench/report.html and samples (QUICK=1, ONLY=CASES,
-              BASE=SAMPLES, RUNS=N, KINDS=count,transfers,rate,scale, SYSTEMS=pantala, LINUX=6.1 or 6.12, THP=never or always)
+              BASE=SAMPLES, RUNS=N, RESUME=1: only what the last run left out, SYSTEMS=pantala or linux,
+              KINDS=count,transfers,rate,scale, LINUX=6.1 or 6.12, THP=never or always)
   commute     which pairs of commuting operations touch common kernel lines, here and in Linux: table,
               build/commute/report.html (QUICK=1, ONLY=CALLS or CALL:CALL,
-              EVERY=N: one case in N, 4 if not said; KINDS=pantala or linux)
+              EVERY=N: one case in N, 4 if not said; SYSTEMS=pantala or linux; AGAIN=1: no run)
   pcm         local and remote memory accesses by node while CMD or a benchmark runs (CPUS=4 NODES=2)
   moves       what moves between CPUs meanwhile: by whom, of which type, which field
   mutants     mutation tests of ksync and vm

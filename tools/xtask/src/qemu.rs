@@ -6,6 +6,8 @@
 
 use crate::kvm;
 use crate::options::Machine;
+use crate::tools;
+use anyhow::{Context, Result};
 use std::path::Path;
 use std::process::Command;
 
@@ -27,6 +29,23 @@ pub fn accel(machine: &Machine) -> &'static str {
         None if kvm::works() => "kvm",
         None => "tcg,thread=multi",
     }
+}
+
+/// The version of QEMU, its first number.
+///
+/// # Errors
+/// QEMU cannot be run, or says no version.
+pub fn version() -> Result<u32> {
+    let text = tools::output(
+        Command::new("qemu-system-x86_64").arg("--version"),
+        "qemu-system-x86_64 --version",
+    )?;
+    major(&text).with_context(|| format!("no version of QEMU in \"{}\"", text.trim()))
+}
+
+fn major(text: &str) -> Option<u32> {
+    let (_, version) = text.split_once(" version ")?;
+    version.split('.').next()?.parse().ok()
 }
 
 /// The command that boots `kernel` with `initrd` and `append` on `machine`.
@@ -183,6 +202,16 @@ mod tests {
             Some(131)
         );
         assert_eq!(init_status(Some(7), "init exited with status 4"), None);
+    }
+
+    #[test]
+    fn the_version_is_that_of_the_emulator() {
+        assert_eq!(
+            major("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg)"),
+            Some(7)
+        );
+        assert_eq!(major("QEMU emulator version 10.0.2"), Some(10));
+        assert_eq!(major("another program"), None);
     }
 
     #[test]

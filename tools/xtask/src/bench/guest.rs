@@ -44,8 +44,24 @@ pub struct Lab {
     pub tsc_khz: u64,
     /// Where files go.
     pub dir: PathBuf,
+    /// The machines' processor, as QEMU takes it.
+    pub cpu: String,
     /// The kernels.
     pub guests: Vec<Guest>,
+    /// Why a kernel that was asked for is not among them.
+    pub missing: Vec<String>,
+}
+
+/// The processor on which `linux` and Pantala run under a QEMU of version `qemu`.
+///
+/// Without the promise of fast byte-wise string instructions: emulation goes byte by byte then, and a kernel that believes
+/// it would clear a page in eight times as many steps. QEMU 10 cannot count instructions with an x2APIC.
+/// Before version 8, QEMU leaves stray flags behind a `cmpxchg16b`; Linux after 6.1 branches on them, and where an interrupt
+/// comes between the two it goes on with the trap flag set, say, and dies.
+pub fn processor(linux: &str, qemu: u32) -> String {
+    let stray_flags = qemu < 8 && linux != "6.1";
+    let without = if stray_flags { ",-cx16" } else { "" };
+    format!("max,-erms,-fsrm,-x2apic{without}")
 }
 
 /// What a boot counts.
@@ -110,13 +126,15 @@ pub struct Boot {
     pub records: Vec<Record>,
     /// What went wrong.
     pub failed: Vec<String>,
+    /// Whether it was not done within its time.
+    pub timed_out: bool,
     /// The whole console.
     pub console: String,
     /// How many times faster than the host's the guest's clock was while the benchmark ran; 1 if that is not known.
     pub clock: f64,
 }
 
-fn machine(cpus: u32, kind: Kind) -> Machine {
+fn machine(cpus: u32, kind: Kind, cpu: &str) -> Machine {
     let accel = if kind.has_counted_clock() {
         "tcg-single"
     } else {
@@ -125,10 +143,7 @@ fn machine(cpus: u32, kind: Kind) -> Machine {
     Machine {
         cpus,
         mem_mib: kind.memory(),
-        // QEMU 10 cannot count instructions with an x2APIC.
-        // Without the promise of fast byte-wise string instructions: emulation goes byte by byte then, and the kernel that
-        // believes it would clear a page in eight times as many steps.
-        cpu: "max,-erms,-fsrm,-x2apic".into(),
+        cpu: cpu.into(),
         accel: Some(accel.into()),
         ..Machine::default()
     }
@@ -147,7 +162,7 @@ impl Lab {
             options += &guest.clock_options;
         }
         let append = qemu::append(Some(cmd), &options);
-        let machine = machine(cpus, kind);
+        let machine = machine(cpus, kind, &self.cpu);
         let mut command = qemu::command(
             &machine,
             &guest.kernel,
@@ -192,6 +207,11 @@ impl Lab {
     fn file(&self, guest: &Guest, cpus: u32, kind: Kind, suffix: &str) -> PathBuf {
         self.dir
             .join(format!("{}-{cpus}-{}.{suffix}", guest.system, kind.name()))
+    }
+
+    /// Where the console of a boot goes.
+    pub fn log(&self, guest: &Guest, cpus: u32, kind: Kind) -> PathBuf {
+        self.file(guest, cpus, kind, "log")
     }
 
     /// Where the plugin of a boot writes.
@@ -247,7 +267,7 @@ impl Lab {
             .stderr(Stdio::piped());
         let (console, times, timed_out) =
             watch(child.spawn().context("cannot start QEMU")?, limit)?;
-        let log = self.file(guest, cpus, kind, "log");
+        let log = self.log(guest, cpus, kind);
         fs::write(&log, &console)?;
         let mut failed = complaints(&console);
         if timed_out {
@@ -257,9 +277,7 @@ impl Lab {
                 log.display()
             ));
         } else if !console.contains("init exited with status") {
-            let mut said = console.lines().rev().filter(|line| !line.trim().is_empty());
-            let panic = console.lines().find(|line| line.contains("panic: "));
-            let last = panic.or(said.next()).unwrap_or("nothing was said");
+            let last = last_words(&console);
             failed.push(format!("died: {last} ({})", log.display()));
         } else if cmd.starts_with("vmbench") && !console.contains(" cases right, ") {
             failed.push(format!(
@@ -275,10 +293,37 @@ impl Lab {
                 read_records(&records)?
             },
             failed,
+            timed_out,
             clock: clock(&console, &times),
             console,
         })
     }
+
+    /// The benchmark's results and the plugin's records of the last boot of that kind, from what it left behind.
+    pub fn left_behind(
+        &self,
+        guest: &Guest,
+        cpus: u32,
+        kind: Kind,
+    ) -> Option<(Vec<Line>, Vec<Record>)> {
+        let console = fs::read(self.log(guest, cpus, kind)).ok()?;
+        let records = read_records(&self.records(guest, cpus, kind)).ok()?;
+        Some((
+            self.names.lines(&String::from_utf8_lossy(&console)),
+            records,
+        ))
+    }
+}
+
+/// How a kernel says why it dies.
+const DEATHS: [&str; 4] = ["panic: ", "PANIC: ", "BUG: ", "Oops: "];
+
+/// The line of `console` that says most of why a machine died.
+fn last_words(console: &str) -> &str {
+    let death = |line: &&str| DEATHS.iter().any(|word| line.contains(word));
+    let mut said = console.lines().rev().filter(|line| !line.trim().is_empty());
+    let words = console.lines().find(death).or(said.next());
+    words.map_or("nothing was said", str::trim)
 }
 
 fn complaints(console: &str) -> Vec<String> {
@@ -356,6 +401,20 @@ fn watch(mut child: Child, limit: Duration) -> Result<(String, Times, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_an_old_qemu_gets_wrong_is_kept_from_a_new_linux() {
+        assert!(processor("6.12", 7).ends_with(",-cx16"));
+        assert_eq!(processor("6.12", 10), processor("6.1", 7));
+    }
+
+    #[test]
+    fn a_death_is_told_by_its_first_cause() {
+        let console = "boot\n[ 1.0] traps: PANIC: double fault\n[ 1.1] Kernel panic - not syncing: x\n[ 1.2] Offset\n\n";
+        assert_eq!(last_words(console), "[ 1.0] traps: PANIC: double fault");
+        assert_eq!(last_words("a\nb\n\n"), "b");
+        assert_eq!(last_words(""), "nothing was said");
+    }
 
     #[test]
     fn a_guest_whose_clock_runs_fast_is_found_out() {

@@ -13,8 +13,9 @@ use std::time::Duration;
 const PACKAGE: &str = "linux-image-cloud-amd64";
 
 /// No mitigations, no page-table isolation, no memory cgroups; the fast clock, which emulation otherwise makes it distrust;
-/// fixed addresses, so that symbols can be named.
-const OPTIONS: &str = "quiet mitigations=off pti=off nokaslr cgroup_disable=memory tsc=reliable";
+/// fixed addresses, so that symbols can be named; no self-tests of ciphers, which 6.12 makes in the background for seconds
+/// after it has booted; the end, not a hung machine, after a mistake.
+const OPTIONS: &str = "quiet mitigations=off pti=off nokaslr cgroup_disable=memory tsc=reliable cryptomgr.notests oops=panic";
 
 /// Fetches the kernel and learns its symbols from one boot; both are kept in `build/bench/`.
 ///

@@ -15,6 +15,7 @@ mod names;
 mod pace;
 mod page;
 mod plan;
+mod resume;
 mod samples;
 mod settings;
 mod svg;
@@ -35,7 +36,7 @@ use std::path::PathBuf;
 /// Runs everything and writes `build/bench/`.
 ///
 /// # Errors
-/// Something cannot be built or fetched, or no boot gave any figure.
+/// Something cannot be built, or no boot gave any figure.
 pub fn run(options: &Options) -> Result<u8> {
     let settings = Settings::from_environment()?;
     let base = settings.base.as_deref().map(samples::read).transpose()?;
@@ -68,7 +69,7 @@ pub fn run(options: &Options) -> Result<u8> {
     Ok(u8::from(!outcome.failures.is_empty()))
 }
 
-/// Builds and fetches what boots of both kernels need; files go to `build/bench/`.
+/// Builds and fetches what boots of the kernels asked for need; files go to `build/bench/`.
 fn lab(options: &Options, settings: &Settings) -> Result<Lab> {
     tools::need(&[
         ("qemu-system-x86_64", "qemu-system-x86"),
@@ -83,10 +84,22 @@ fn lab(options: &Options, settings: &Settings) -> Result<Lab> {
         names: names::of(&programs.join("vmbench"))?,
         tsc_khz: names::tsc_khz(&programs.join("vmbench"))?,
         dir,
+        cpu: guest::processor(&settings.linux, crate::qemu::version()?),
         guests: Vec::new(),
+        missing: Vec::new(),
     };
-    let linux = linux::guest(&lab, settings)?;
-    lab.guests = vec![pantala(options)?, linux];
+    if settings.wants("pantala") {
+        lab.guests.push(pantala(options)?);
+    }
+    if settings.wants("linux") {
+        // Without it, say where there is no network, one kernel's figures are better than none.
+        match linux::guest(&lab, settings) {
+            Ok(linux) => lab.guests.push(linux),
+            Err(error) => lab.missing.push(format!("no Linux: {error:#}")),
+        }
+    }
+    anyhow::ensure!(!lab.guests.is_empty(), lab.missing.join("\n"));
+    lab.missing.iter().for_each(|missing| println!("{missing}"));
     Ok(lab)
 }
 

@@ -1,13 +1,16 @@
 //! The boots of a run, one after the other, with a bar that tells the time left.
 
-use super::guest::{Boot, Guest, Kind, Lab, Trial};
+use super::guest::{Guest, Kind, Lab, Trial};
+use super::names::Line;
 use super::pace::{self, Pace};
+use super::resume::Done;
 use super::samples::{self, Sample};
 use super::settings::Settings;
 use anyhow::Result;
 use coherence::record::{Record, Spot};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use std::fmt::Write;
+use std::fs;
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -43,6 +46,19 @@ struct Step<'a> {
     kind: Kind,
     cpus: u32,
     run: u32,
+}
+
+impl Step<'_> {
+    /// What it is called where it is noted.
+    fn name(&self) -> String {
+        samples::boot_name(self.guest.system, self.kind, self.cpus, self.run)
+    }
+
+    /// What people call it.
+    fn what(&self) -> String {
+        let (kernel, kind) = (self.guest.system, self.kind.name());
+        format!("{kernel} {kind} on {} CPU(s)", self.cpus)
+    }
 }
 
 /// Every boot: the runs of one kind are spread over the whole time, so that a slow minute hits all alike.
@@ -83,44 +99,39 @@ fn steps<'a>(lab: &'a Lab, settings: &Settings) -> Vec<Step<'a>> {
     let wanted = |step: &Step| {
         let name = step.kind.name();
         let kinds = &settings.kinds;
-        let systems = &settings.systems;
-        (kinds.is_empty() || kinds.iter().any(|kind| name.starts_with(&kind[..])))
-            && (systems.is_empty() || systems.iter().any(|system| system == step.guest.system))
+        kinds.is_empty() || kinds.iter().any(|kind| name.starts_with(&kind[..]))
     };
     steps.retain(wanted);
     steps
 }
 
-/// Boots everything that `settings` ask for. A boot that fails costs its own figures only.
+/// Boots everything that `settings` ask for. A boot that fails is made once more, and costs its own figures only.
 ///
 /// # Errors
 /// The samples cannot be written. A boot's own errors are among the failures.
 pub fn carry_out(lab: &Lab, settings: &Settings) -> Result<Outcome> {
-    let steps = steps(lab, settings);
+    let (mut done, samples) = Done::begin(lab, settings)?;
+    let mut outcome = Outcome {
+        samples,
+        failures: lab.missing.clone(),
+        ..Outcome::default()
+    };
+    let mut steps = steps(lab, settings);
+    for step in steps.extract_if(.., |step| done.has(&step.name())) {
+        if let Some((lines, records)) = lab.left_behind(step.guest, step.cpus, step.kind) {
+            outcome.heat(&step, &lines, &records);
+        }
+    }
     let limit = Duration::from_secs(if settings.quick { 600 } else { 1800 });
-    let mut outcome = Outcome::default();
     let weight =
         |step: &Step| pace::weight(step.guest.system, step.kind, step.cpus, settings.quick);
     let pace = Arc::new(Mutex::new(Pace::new(steps.iter().map(weight).collect())));
     let bar = bar(steps.len() as u64, Arc::clone(&pace));
-    for (done, step) in steps.iter().enumerate() {
-        let what = format!(
-            "{} {} on {} CPU(s)",
-            step.guest.system,
-            step.kind.name(),
-            step.cpus
-        );
-        bar.set_message(what.clone());
+    for (number, step) in steps.iter().enumerate() {
+        bar.set_message(step.what());
         let cmd = settings.command(step.kind);
-        let trial = Trial {
-            cmd: &cmd,
-            cpus: step.cpus,
-            kind: step.kind,
-            run: step.run,
-        };
-        match lab.boot(step.guest, &trial, limit) {
-            Ok(boot) => outcome.add(step, &what, &boot),
-            Err(error) => outcome.failures.push(format!("{what}: {error:#}")),
+        if outcome.carry_out(lab, step, &cmd, limit) {
+            done.add(step.name())?;
         }
         // What there is by now is not lost if somebody ends the run.
         samples::write(&lab.samples(), &outcome.samples)?;
@@ -129,9 +140,10 @@ pub fn carry_out(lab: &Lab, settings: &Settings) -> Result<Outcome> {
         bar.inc(1);
         if bar.is_hidden() {
             eprintln!(
-                "[{}/{}] {what}: {} gone, about {} left",
-                done + 1,
+                "[{}/{}] {}: {} gone, about {} left",
+                number + 1,
                 steps.len(),
+                step.what(),
                 pace::people(pace.gone()),
                 pace::people(pace.left())
             );
@@ -142,19 +154,50 @@ pub fn carry_out(lab: &Lab, settings: &Settings) -> Result<Outcome> {
 }
 
 impl Outcome {
-    fn add(&mut self, step: &Step, what: &str, boot: &Boot) {
-        let Step {
+    /// Makes one boot, and once more if it failed before its time was over; returns whether one ended well. The second one's
+    /// figures count; a failure is told in any case, and its console kept.
+    fn carry_out(&mut self, lab: &Lab, step: &Step, cmd: &str, limit: Duration) -> bool {
+        let &Step {
             guest,
             kind,
             cpus,
             run,
-        } = *step;
-        self.samples
-            .extend(samples::of(boot, guest.system, kind, cpus, run));
-        let failed = boot.failed.iter().map(|line| format!("{what}: {line}"));
-        self.failures.extend(failed);
-        if kind == Kind::Transfers && run == 0 {
-            self.hot.extend(hot(guest, boot));
+        } = step;
+        let trial = Trial {
+            cmd,
+            cpus,
+            kind,
+            run,
+        };
+        for again in [false, true] {
+            let boot = match lab.boot(guest, &trial, limit) {
+                Ok(boot) => boot,
+                Err(error) => {
+                    self.failures.push(format!("{}: {error:#}", step.what()));
+                    continue;
+                }
+            };
+            let which = if again { ", the second time" } else { "" };
+            let failed = boot.failed.iter();
+            let failed = failed.map(|line| format!("{}{which}: {line}", step.what()));
+            self.failures.extend(failed);
+            if !boot.failed.is_empty() && !boot.timed_out && !again {
+                let log = lab.log(guest, cpus, kind);
+                let _ = fs::rename(&log, log.with_extension("failed.log"));
+                continue;
+            }
+            let samples = samples::of(&boot, guest.system, kind, cpus, run);
+            self.samples.extend(samples);
+            self.heat(step, &boot.lines, &boot.records);
+            return boot.failed.is_empty();
+        }
+        false
+    }
+
+    /// Keeps where lines moved in a first run.
+    fn heat(&mut self, step: &Step, lines: &[Line], records: &[Record]) {
+        if step.kind == Kind::Transfers && step.run == 0 {
+            self.hot.extend(hot(step.guest, lines, records));
         }
     }
 }
@@ -183,9 +226,9 @@ fn bar(len: u64, pace: Arc<Mutex<Pace>>) -> ProgressBar {
     bar
 }
 
-fn hot(guest: &Guest, boot: &Boot) -> Vec<Hot> {
-    let of = |line: &super::names::Line| {
-        let spots = boot.records.iter().find_map(|record| match record {
+fn hot(guest: &Guest, lines: &[Line], records: &[Record]) -> Vec<Hot> {
+    let of = |line: &Line| {
+        let spots = records.iter().find_map(|record| match record {
             Record::Phase {
                 case,
                 phase,
@@ -202,7 +245,7 @@ fn hot(guest: &Guest, boot: &Boot) -> Vec<Hot> {
             functions,
         })
     };
-    boot.lines
+    lines
         .iter()
         .filter_map(of)
         .filter(|hot| !hot.functions.is_empty())

@@ -50,6 +50,26 @@ pub struct Sample {
     pub value: f64,
 }
 
+impl Sample {
+    /// The boot that it is from, named as [`super::plan`] does.
+    pub fn boot(&self) -> String {
+        let scale = self.case.rsplit_once('-').map(|(_, processes)| processes);
+        let scale = scale.and_then(|processes| processes.parse().ok());
+        let kind = match (self.metric, scale) {
+            (Metric::Rate, _) => Kind::Rate,
+            (Metric::Instructions | Metric::Bytes, None) => Kind::Count,
+            (Metric::Instructions | Metric::Bytes, Some(processes)) => Kind::Scale(processes),
+            _ => Kind::Transfers,
+        };
+        boot_name(&self.system, kind, self.cpus, self.run)
+    }
+}
+
+/// What the boot of one run of a kind is called.
+pub fn boot_name(system: &str, kind: Kind, cpus: u32, run: u32) -> String {
+    format!("{system} {} {cpus} {run}", kind.name())
+}
+
 /// The samples of a boot.
 pub fn of(boot: &Boot, system: &str, kind: Kind, cpus: u32, run: u32) -> Vec<Sample> {
     let mut samples = Vec::new();
@@ -187,4 +207,35 @@ pub fn read(file: &Path) -> Result<Vec<Sample>> {
     text.lines()
         .map(|line| serde_json::from_str(line).with_context(|| format!("{line} is no sample")))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_tells_the_boot_that_it_is_from() {
+        let boot = |case: &str, metric, cpus| {
+            let sample = Sample {
+                system: "linux".into(),
+                case: case.into(),
+                metric,
+                cpus,
+                run: 2,
+                value: 1.0,
+            };
+            sample.boot()
+        };
+        assert_eq!(boot("null", Metric::Rate, 8), "linux rate 8 2");
+        assert_eq!(boot("fork-16m", Metric::Instructions, 1), "linux count 1 2");
+        assert_eq!(
+            boot("chain-flat-kill-1000", Metric::Instructions, 1),
+            "linux scale1000 1 2"
+        );
+        assert_eq!(
+            boot("chain-flat-memory-1000", Metric::Bytes, 1),
+            "linux scale1000 1 2"
+        );
+        assert_eq!(boot("cow", Metric::Ipis, 4), "linux transfers 4 2");
+    }
 }

@@ -1,4 +1,4 @@
-//! What `make bench` is asked for, by variables: QUICK, ONLY, KINDS, SYSTEMS, BASE, LINUX, THP, RUNS.
+//! What `make bench` is asked for, by variables: QUICK, ONLY, KINDS, SYSTEMS, BASE, LINUX, THP, RUNS, RESUME.
 
 use super::guest::Kind;
 use anyhow::{Context, Result, ensure};
@@ -23,7 +23,14 @@ pub struct Settings {
     pub thp: String,
     /// Runs of each kind.
     pub runs: u32,
+    /// Boots of the last run that ended well are not made again.
+    pub resume: bool,
 }
+
+/// Keys of the kernels.
+const SYSTEMS: [&str; 2] = ["pantala", "linux"];
+/// What kinds of boots are chosen by.
+const KINDS: [&str; 4] = ["count", "transfers", "rate", "scale"];
 
 /// The cases of a quick run.
 const QUICK_CASES: &str = "null,zfod-touch,file-one-read,cow,mmap,fork,exec-static,chain-flat";
@@ -35,7 +42,8 @@ impl Settings {
     /// One of them makes no sense.
     pub fn from_environment() -> Result<Settings> {
         let text = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
-        let quick = text("QUICK").is_some_and(|value| value != "0");
+        let set = |name: &str| text(name).is_some_and(|value| value != "0");
+        let quick = set("QUICK");
         let only = text("ONLY").or(quick.then(|| QUICK_CASES.into()));
         let runs = text("RUNS")
             .map(|runs| runs.parse())
@@ -50,16 +58,35 @@ impl Settings {
             let words = text.iter().flat_map(|list| list.split(','));
             words.map(str::to_owned).collect()
         };
+        let (kinds, systems) = (list(text("KINDS")), list(text("SYSTEMS")));
+        let known = |kind: &String| {
+            KINDS
+                .iter()
+                .any(|known| known.starts_with(&kind[..]) || kind.starts_with(known))
+        };
+        ensure!(kinds.iter().all(known), "KINDS are of {}", KINDS.join(","));
+        let known = |system: &String| SYSTEMS.contains(&&system[..]);
+        ensure!(
+            systems.iter().all(known),
+            "SYSTEMS are of {}",
+            SYSTEMS.join(",")
+        );
         Ok(Settings {
             quick,
-            kinds: list(text("KINDS")),
-            systems: list(text("SYSTEMS")),
+            kinds,
+            systems,
+            resume: set("RESUME"),
             only: list(only),
             base: text("BASE").map(PathBuf::from),
             linux: text("LINUX").unwrap_or_else(|| "6.1".into()),
             thp,
             runs: runs.unwrap_or(if quick { 1 } else { 3 }).max(1),
         })
+    }
+
+    /// Whether boots of `system` are asked for.
+    pub fn wants(&self, system: &str) -> bool {
+        self.systems.is_empty() || self.systems.iter().any(|wanted| wanted == system)
     }
 
     /// Numbers of CPUs at which throughput is measured.
