@@ -487,6 +487,12 @@ impl Process {
         self.limit(r).soft
     }
 
+    /// The soft values of several resource limits, of one moment.
+    pub fn rlimits<const N: usize>(&self, which: [Resource; N]) -> [u64; N] {
+        let limits = self.limits.lock();
+        which.map(|r| limits.get(r).soft)
+    }
+
     /// An independent copy of all limits.
     pub(super) fn limits(&self) -> Rlimits {
         let values = self.limits.lock().values();

@@ -214,14 +214,23 @@ fn file_object(
 
 /// Checks RLIMIT_AS, and RLIMIT_DATA where `data` says that the pages count for it.
 fn charge(process: &Process, len: u64, data: bool) -> Result<(), Errno> {
-    let limit = process.rlimit(Resource::As);
-    let data_limit = process.rlimit(Resource::Data);
+    let [limit, data_limit] = process.rlimits([Resource::As, Resource::Data]);
     if limit == u64::MAX && (!data || data_limit == u64::MAX) {
         return Ok(());
     }
+    charge_limited(process, len, (limit, data.then_some(data_limit)))
+}
+
+#[cold]
+fn charge_limited(
+    process: &Process,
+    len: u64,
+    (limit, data_limit): (u64, Option<u64>),
+) -> Result<(), Errno> {
     let usage = process.space().ok_or(Errno::ENOMEM)?.usage(mm::vm());
     let over = |now: u64, limit: u64| now.saturating_add(len) > limit;
-    if over(usage.mapped * PAGE, limit) || data && over(usage.data * PAGE, data_limit) {
+    let data = |limit| over(usage.data * PAGE, limit);
+    if over(usage.mapped * PAGE, limit) || data_limit.is_some_and(data) {
         return Err(Errno::ENOMEM);
     }
     Ok(())

@@ -247,6 +247,7 @@ impl PageAllocator {
     }
 
     /// Whether the injector fails a request now; for admission checks made before memory is needed.
+    #[inline]
     pub fn inject(&self, pin: &CpuPin) -> bool {
         self.injected(self.cpus.get(pin), Rights::User)
     }
@@ -274,12 +275,11 @@ impl PageAllocator {
 
     /// How short memory is. Reads one line per domain.
     pub fn pressure(&self) -> Pressure {
-        let free = self.domains.iter().map(Domain::free).sum();
-        let mark = self
-            .domains
-            .iter()
-            .map(|domain| domain.mark(Rights::User))
-            .sum();
+        let (mut free, mut mark) = (0, 0);
+        for domain in &self.domains {
+            free += domain.free();
+            mark += domain.mark(Rights::User);
+        }
         Pressure::of(free, mark)
     }
 

@@ -8,7 +8,7 @@ use ksync::CpuPin;
 
 use super::Extent;
 use super::node::Node;
-use super::place::{Place, first};
+use super::place::{GUARDED, Place, first};
 use super::tree::{Branch, Tree};
 
 /// A search under way.
@@ -58,17 +58,20 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
             phase,
         };
         match root {
-            Some(root) => search.branch(root, &mut 0).or_else(|| search.fit(low)),
-            None => search.fit(low),
+            Some(root) => search
+                .branch(root, &mut 0)
+                .or_else(|| search.fit(low, search.upper)),
+            None => search.fit(low, search.upper),
         }
     }
 }
 
 impl<'p> Search<'p> {
-    /// The highest fitting place from `low` to what was looked at.
-    fn fit(&self, low: u64) -> Option<u64> {
+    /// The highest fitting place from `low` to `upper`.
+    #[inline(always)]
+    fn fit(&self, low: u64, upper: u64) -> Option<u64> {
         // Most holes are too small.
-        let at = self.upper.checked_sub(self.len).filter(|&at| at >= low)?;
+        let at = upper.checked_sub(self.len).filter(|&at| at >= low)?;
         let at = at.checked_sub(at.wrapping_sub(self.phase) & (self.align - 1))?;
         (at >= low.max(self.low)).then_some(at)
     }
@@ -109,18 +112,26 @@ impl<'p> Search<'p> {
             let above = Place { leaf, rank: ranks };
             self.upper = above.low(self.pin).min(self.high);
         }
-        for rank in (0..ranks).rev() {
-            let place = Place { leaf, rank };
-            let end = place.end();
-            if let Some(at) = self.fit(end) {
+        // In registers: most holes are passed by.
+        let (mut upper, mut next, mut hole) = (self.upper, self.next, *most);
+        for (rank, (start, more)) in (0..ranks).rev().zip(leaf.down_from(ranks)) {
+            let end = more & !GUARDED;
+            if let Some(at) = self.fit(end, upper) {
                 return Some(at);
             }
-            *most = (*most).max(self.next.map_or(u64::MAX, |next| next - end));
-            self.pass(&place);
-            if self.upper <= self.low {
-                return None;
+            hole = hole.max(next.map_or(u64::MAX, |next| next - end));
+            next = Some(start);
+            upper = if more == end {
+                start.min(self.high)
+            } else {
+                let place = Place { leaf, rank };
+                place.low(self.pin).min(self.high)
+            };
+            if upper <= self.low {
+                break;
             }
         }
+        (self.upper, self.next, *most) = (upper, next, hole);
         None
     }
 

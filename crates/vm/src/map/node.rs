@@ -37,29 +37,33 @@ impl Order {
     /// With the first free slot at `rank`, those from there on one rank higher.
     fn insert(self, rank: usize) -> Order {
         let len = self.len();
-        let (slots, slot) = (self.0 >> 4, self.slot(len) as u64);
-        let new = bits(slots, 0, rank, 0)
-            | slot << (4 * rank)
-            | bits(slots, rank, len, rank + 1)
-            | bits(slots, len + 1, FAN, len + 1);
-        Order(new << 4 | (len as u64 + 1))
+        let moving = places(rank, len + 1);
+        Order((self.0 & !moving) | (self.0 & moving) << 4 & moving | at(rank, self.slot(len)))
+            .with_len(len + 1)
     }
 
     /// Without `rank`, whose slot is free.
     fn remove(self, rank: usize) -> Order {
-        let last = self.len() - 1;
-        let (slots, slot) = (self.0 >> 4, self.slot(rank) as u64);
-        let new = bits(slots, 0, rank, 0)
-            | bits(slots, rank + 1, last + 1, rank)
-            | slot << (4 * last)
-            | bits(slots, last + 1, FAN, last + 1);
-        Order(new << 4 | last as u64)
+        let len = self.len();
+        let moving = places(rank, len);
+        Order((self.0 & !moving) | (self.0 & moving) >> 4 & moving | at(len - 1, self.slot(rank)))
+            .with_len(len - 1)
+    }
+
+    fn with_len(self, len: usize) -> Order {
+        Order(self.0 & !15 | len as u64)
     }
 }
 
-/// Places `from..end` of `slots`, moved to begin at `to`.
-fn bits(slots: u64, from: usize, end: usize, to: usize) -> u64 {
-    (slots >> (4 * from) & !(u64::MAX << (4 * (end - from)))) << (4 * to)
+/// `slot` in the place of `rank`.
+fn at(rank: usize, slot: usize) -> u64 {
+    (slot as u64) << (4 * rank + 4)
+}
+
+/// The bits of the ranks `from..end`, of which there is one.
+fn places(from: usize, end: usize) -> u64 {
+    debug_assert!(from < end && end <= FAN);
+    (u64::MAX << (4 * from + 4)) & (u64::MAX >> (60 - 4 * end))
 }
 
 /// See the module. The tree's lock guards all changes.
@@ -124,6 +128,16 @@ impl<T: Send + Sync + 'static> Node<T> {
 
     pub fn more(&self, rank: usize) -> u64 {
         self.more[self.order().slot(rank)].load(Relaxed)
+    }
+
+    /// Key and `more` of the ranks below `count`, the highest first.
+    #[inline(always)]
+    pub fn down_from(&self, count: usize) -> impl Iterator<Item = (u64, u64)> {
+        let order = self.order();
+        (0..count.min(FAN)).rev().map(move |rank| {
+            let more = self.more.get(order.slot(rank));
+            (self.key(rank), more.map_or(0, |more| more.load(Relaxed)))
+        })
     }
 
     pub fn set_more(&self, rank: usize, more: u64) {

@@ -109,32 +109,6 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         self.spot(&pin, at)?.at_or_below(&pin)?.entry(&pin)
     }
 
-    /// The entry that is just `start..end`.
-    pub fn exact(&self, start: u64, end: u64) -> Option<Arc<E>> {
-        let pin = ksync::pin();
-        let spot = self.spot(&pin, start)?;
-        let (leaf, rank) = (spot.leaf, spot.count.checked_sub(1)?);
-        let place = Place { leaf, rank };
-        (place.start() == start && place.end() == end)
-            .then(|| place.entry(&pin))
-            .flatten()
-    }
-
-    /// Whether an entry ends at `start`, and whether one begins at `end`, where `start..end` is an entry.
-    pub fn touches(&self, start: u64, end: u64) -> (bool, bool) {
-        let pin = ksync::pin();
-        let Some(spot) = self.spot(&pin, start) else {
-            return (false, false);
-        };
-        let above = spot.above(&pin).is_some_and(|above| above.start() == end);
-        let before = Spot {
-            count: spot.count.saturating_sub(1),
-            ..spot
-        };
-        let below = before.at_or_below(&pin);
-        (below.is_some_and(|below| below.end() == start), above)
-    }
-
     /// The entries that meet at `at`, if two do.
     pub fn meeting(&self, at: u64) -> Option<(Arc<E>, Arc<E>)> {
         let pin = ksync::pin();
@@ -262,9 +236,31 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         self.root.replace(epoch, &ksync::pin(), root);
     }
 
-    /// Adds an entry, which overlaps none.
-    pub fn insert(&self, epoch: &Epoch, entry: Arc<E>) {
-        self.insert_below(epoch, entry, MAX_HEIGHT);
+    /// Adds an entry, which overlaps none. Returns whether another one ends where it begins, and whether one begins where
+    /// it ends.
+    pub fn insert(&self, epoch: &Epoch, entry: Arc<E>) -> (bool, bool) {
+        let pin = ksync::pin();
+        let (start, end) = (entry.start(), entry.end());
+        let Some(spot) = self.spot(&pin, start) else {
+            self.fill(epoch, &[entry]);
+            return (false, false);
+        };
+        let met = (
+            spot.at_or_below(&pin).is_some_and(|low| low.end() == start),
+            spot.above(&pin).is_some_and(|high| high.start() == end),
+        );
+        if spot.leaf.len() < FAN {
+            self.len.store(self.len() + 1, Relaxed);
+            clear_of(spot.above, end);
+            let more = leaf_more(&*entry);
+            spot.leaf
+                .insert((epoch, &pin), spot.count, start, more, entry);
+            self.note_hole(&pin, start);
+        } else {
+            drop(pin);
+            self.insert_below(epoch, entry, MAX_HEIGHT);
+        }
+        met
     }
 
     /// Adds an entry; a tree that gets more than `limit` levels is built anew.
@@ -305,23 +301,66 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
     /// Takes the entry that begins at `start` out.
     pub fn remove(&self, epoch: &Epoch, start: u64) {
         let pin = ksync::pin();
-        let Some(mut root) = self.root.load(&pin) else {
-            return;
-        };
-        if shrink((epoch, &pin), root, start) == Shrunk::Missing {
+        let Some(place) = self.place_of(&pin, start) else {
             debug_assert!(false, "no entry begins at {start:#x}");
             return;
-        }
+        };
+        self.remove_at(epoch, &pin, &place);
+    }
+
+    /// Takes the entry that is just `start..end` out, if there is one, after `before` was told of it.
+    pub fn remove_exact(
+        &self,
+        epoch: &Epoch,
+        start: u64,
+        end: u64,
+        before: impl FnOnce(&E),
+    ) -> Option<Arc<E>> {
+        let pin = ksync::pin();
+        let place = self.place_of(&pin, start)?;
+        let entry = place.entry(&pin).filter(|_| place.end() == end)?;
+        before(&entry);
+        self.remove_at(epoch, &pin, &place);
+        Some(entry)
+    }
+
+    /// Where the entry is that begins at `start`.
+    fn place_of<'p>(&'p self, pin: &'p CpuPin, start: u64) -> Option<Place<'p, E>> {
+        let spot = self.spot(pin, start)?;
+        let rank = spot.count.checked_sub(1)?;
+        let place = Place {
+            leaf: spot.leaf,
+            rank,
+        };
+        (place.start() == start).then_some(place)
+    }
+
+    fn remove_at(&self, epoch: &Epoch, pin: &CpuPin, place: &Place<'_, E>) {
+        let start = place.start();
         self.len.store(self.len() - 1, Relaxed);
+        if place.leaf.len() > 1 {
+            place.leaf.remove((epoch, pin), place.rank);
+        } else {
+            self.remove_last(epoch, pin, start);
+        }
+        self.note_hole(pin, start);
+    }
+
+    /// Takes an entry out that is the only one of its leaf.
+    #[inline(never)]
+    fn remove_last(&self, epoch: &Epoch, pin: &CpuPin, start: u64) {
+        let Some(mut root) = self.root.load(pin) else {
+            return;
+        };
+        shrink((epoch, pin), root, start);
         while let Branch::Inner(node) = root
             && node.len() == 1
-            && let Some(only) = node.load(&pin, 0)
+            && let Some(only) = node.load(pin, 0)
         {
-            self.root.replace(epoch, &pin, node.get(&pin, 0));
+            self.root.replace(epoch, pin, node.get(pin, 0));
             self.height.store(self.height.load(Relaxed) - 1, Relaxed);
             root = only;
         }
-        self.note_hole(&pin, start);
     }
 
     /// Puts an entry in the place of the one with the same start: readers see one or the other.
@@ -352,8 +391,16 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
     }
 
     /// After a change at `at`: the hole behind the last entry that begins at or below it may be larger than known.
+    #[inline]
     fn note_hole(&self, pin: &CpuPin, at: u64) {
-        let Some(mut branch @ Branch::Inner(_)) = self.root.load(pin) else {
+        if self.height.load(Relaxed) > 1 {
+            self.note_hole_above(pin, at);
+        }
+    }
+
+    #[inline(never)]
+    fn note_hole_above(&self, pin: &CpuPin, at: u64) {
+        let Some(mut branch) = self.root.load(pin) else {
             return;
         };
         let Some(spot) = self.spot(pin, at) else {

@@ -265,10 +265,17 @@ impl<'s> Locked<'s> {
         self.commit(vm, &Entries::new(), new);
     }
 
-    /// Adds an entry where nothing is mapped.
+    /// Adds an entry where nothing is mapped, and joins it with its neighbours where that can be.
     pub(super) fn insert_one<M: Machine>(&mut self, vm: &Vm<M>, new: Arc<MapEntry>) {
-        self.state.pages += (new.end() - new.start()) >> PAGE_SHIFT;
-        self.tree().insert(&vm.epoch, new);
+        let (start, end) = (new.start(), new.end());
+        self.state.pages += (end - start) >> PAGE_SHIFT;
+        let (below, above) = self.tree().insert(&vm.epoch, new);
+        if above {
+            self.merge_at(vm, end);
+        }
+        if below {
+            self.merge_at(vm, start);
+        }
     }
 
     /// Replaces an entry by one with other bounds over the same layers.
@@ -290,11 +297,12 @@ impl<'s> Locked<'s> {
         start: u64,
         end: u64,
     ) -> Result<(), VmError> {
-        if let Some(entry) = self.tree().exact(start, end) {
-            // What was mapped in one call, mostly, and needs nothing in its place.
-            entry.kill();
+        // What was mapped in one call, mostly, and needs nothing in its place.
+        let whole = self
+            .tree()
+            .remove_exact(&vm.epoch, start, end, MapEntry::kill);
+        if let Some(entry) = whole {
             self.state.pages -= (end - start) >> PAGE_SHIFT;
-            self.tree().remove(&vm.epoch, start);
             self.remove_pages(vm, start, end);
             entry.end_chain(vm);
             return Ok(());
@@ -330,17 +338,6 @@ impl<'s> Locked<'s> {
             }
         }
         self.merge_at(vm, end);
-    }
-
-    /// As `merge_between`, where the range is one entry.
-    pub(super) fn merge_around<M: Machine>(&mut self, vm: &Vm<M>, start: u64, end: u64) {
-        let (below, above) = self.tree().touches(start, end);
-        if above {
-            self.merge_at(vm, end);
-        }
-        if below {
-            self.merge_at(vm, start);
-        }
     }
 
     /// Joins the entries at `at`, if they can be one.

@@ -134,7 +134,6 @@ impl Space {
             if is_plain(args, len) {
                 let entry = MapEntry::new(args.entry(at, at + len), None, false);
                 map.insert_one(vm, entry);
-                map.merge_around(vm, at, at + len);
             } else {
                 let new = self.build(vm, args, at, len)?;
                 map.insert(vm, new);
