@@ -119,6 +119,7 @@ fn print(outcome: &Outcome, options: &Options) {
 /// Runs a case in a process of its own, so that what its preparation leaves behind (memory, open files) makes no later
 /// case dearer; whether it was right.
 fn run_apart(number: usize, case: &Case, options: &Options) -> bool {
+    memory::reset_fault_around();
     let report = || match harness::run(number, case, &options.plan) {
         Ok(outcomes) => {
             outcomes.iter().for_each(|outcome| print(outcome, options));

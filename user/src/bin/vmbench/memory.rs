@@ -167,6 +167,13 @@ fn mmap(w: &mut Worker) -> Result<(), String> {
     Ok(())
 }
 
+/// Sets how many bytes a read fault may map around itself to what kernels begin with: a case that sets it leaves no
+/// other figure to those after it.
+pub fn reset_fault_around() {
+    // Without the knob no case has changed it.
+    drop(std::fs::write(KNOB, "65536"));
+}
+
 /// Sets how many bytes a read fault may map around itself; a kernel without the knob keeps its own figure.
 fn set_fault_around(bytes: u64) {
     let text = bytes.to_string();
