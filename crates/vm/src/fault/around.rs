@@ -1,4 +1,4 @@
-//! Fault-around: resident neighbours of a file page are mapped along with it.
+//! Fault-around: resident neighbours of a page of a file, or of shared memory, are mapped along with it.
 
 use super::{Attempt, Found};
 use crate::Machine;
@@ -8,9 +8,14 @@ use crate::pmap::AROUND;
 use crate::rmap::{self, ReverseMap};
 
 impl<M: Machine> Attempt<'_, M> {
-    /// Maps, read-only, the resident pages of the file in the window around the fault.
+    /// Maps the resident pages in the window around the fault: those of a file read-only, those of shared memory, which
+    /// needs no record of what was written, with all rights.
     #[inline(never)]
     pub(super) fn map_around(&self, found: &Found<'_>) {
+        if found.object.is_anon() && !self.entry.is_shared() {
+            // What forks left in common is mostly written next.
+            return;
+        }
         let bytes = self.vm.fault_around().min((AROUND * PAGE_SIZE) as u64);
         // A power of two no larger than a table's reach, so the window lies under one table.
         let window = self.va & !(bytes - 1);
@@ -18,7 +23,9 @@ impl<M: Machine> Attempt<'_, M> {
         let (start, end) = (window.max(args.start), (window + bytes).min(args.end));
         let count = ((end - start) / PAGE_SIZE as u64) as usize;
         let object = found.object;
-        // Indexes of a file rise with the addresses.
+        let writable = found.depth == 0 && object.is_anon() && self.front_writable(true);
+        // Indexes of what is shared rise with the addresses.
+        debug_assert!(!self.chain.layers()[found.depth].relation().is_down());
         let first = self.chain.layers()[found.depth].index(start);
         let index = |n: usize| first.wrapping_add(n as u32);
         let va = |n: usize| start + (n * PAGE_SIZE) as u64;
@@ -40,7 +47,7 @@ impl<M: Machine> Attempt<'_, M> {
             self.pin,
             start,
             count,
-            self.prot(false),
+            self.prot(writable),
             || self.entry.state() == self.state,
             |n| {
                 if n - run_at >= run.len() {
@@ -57,7 +64,7 @@ impl<M: Machine> Attempt<'_, M> {
                     page: self.vm.pages.get(pfn),
                     ..*found
                 }
-                .is_still(false)
+                .is_still(writable)
             },
         );
         if let Ok(count) = entered {

@@ -10,7 +10,7 @@
 //! | page found | access | done |
 //! |---|---|---|
 //! | nowhere | any | a page of zeroes goes to the front (a hole of a file: to the file) |
-//! | in front | any | entered; writable if nobody else may see the layer |
+//! | in front | any | entered; writable if nobody else may see the layer, or it is shared; if shared, a read brings neighbours |
 //! | deeper | read | entered read-only, neighbours of a file with it |
 //! | deeper | write | moved to the front if nobody else can see it, else copied |
 //! | nowhere, over a device | any but a private write | the device's frame is entered, unmanaged |
@@ -576,8 +576,7 @@ impl<M: Machine> Attempt<'_, M> {
         match entered {
             Ok(Entered::New) => {
                 counts.resident.add(1);
-                let around = self.vm.fault_around() > PAGE_SIZE as u64;
-                if around && !found.object.is_anon() && !self.write {
+                if !self.write && self.vm.fault_around() > PAGE_SIZE as u64 {
                     self.map_around(found);
                 }
                 Step::Done
