@@ -236,21 +236,24 @@ fn count(node: &Node) -> u64 {
 fn scan(node: &Node, height: usize, at: u32) -> Result<(u32, Pfn), u64> {
     let span = 1_u64 << (DIGIT * height as u32);
     let base = u64::from(at) & !(span * FAN as u64 - 1);
-    let mut at = at;
-    for d in digit(at, height)..FAN {
-        let behind = base + (d as u64 + 1) * span;
-        match node {
-            Node::Leaf(slots) => {
-                if let Some(pfn) = slots[d].page() {
-                    return Ok(((base + d as u64) as u32, pfn));
-                }
-            }
-            Node::Inner(nodes) => {
-                if let Some(found) = nodes[d].get().and_then(|n| scan(n, height - 1, at).ok()) {
-                    return Ok(found);
-                }
-            }
+    let first = digit(at, height);
+    let nodes = match node {
+        Node::Leaf(slots) => {
+            let resident = |(n, slot): (usize, &Slot)| {
+                let pfn = slot.page()?;
+                Some(((base + (first + n) as u64) as u32, pfn))
+            };
+            let mut from = slots[first..].iter().enumerate();
+            return from.find_map(resident).ok_or(base + FAN as u64);
         }
+        Node::Inner(nodes) => nodes,
+    };
+    let mut at = at;
+    for d in first..FAN {
+        if let Some(found) = nodes[d].get().and_then(|n| scan(n, height - 1, at).ok()) {
+            return Ok(found);
+        }
+        let behind = base + (d as u64 + 1) * span;
         if behind > u64::from(u32::MAX) {
             return Err(behind);
         }

@@ -6,6 +6,7 @@
 //! that it leaves in the entry stays right until the entry gets another front, for layers behind a front are frozen.
 
 use rust_alloc::sync::Arc;
+use smallvec::SmallVec;
 
 use super::Space;
 use super::edit::Locked;
@@ -59,20 +60,26 @@ impl Space {
         let Some(chain) = chain else { return Ok(true) };
         let file = chain.terminal_file();
         let old = &chain.layers()[1..chain.layers().len() - usize::from(file.is_some())];
-        let mut va = entry.collapsed();
+        let (mut va, end) = (entry.collapsed(), entry.end());
+        let heads = old.iter().map(|layer| next_page(layer, va, end));
+        // Each layer's next page; each is asked again only once that was dealt with.
+        let mut heads: SmallVec<[Option<u64>; 8]> = heads.collect();
         for _ in 0..STEP {
-            va = match next_page(old, va, entry.end()) {
-                Some(next) => next,
-                None => {
-                    self.drop_layers(vm, entry, &chain, file);
-                    return Ok(true);
-                }
+            let Some(next) = heads.iter().flatten().copied().min() else {
+                self.drop_layers(vm, entry, &chain, file);
+                return Ok(true);
             };
+            va = next;
             if !bring_forward(vm, chain.front(), old, va)? {
                 // Somebody holds the page: the next step goes on here.
                 break;
             }
             va += PAGE_SIZE as u64;
+            for (head, layer) in heads.iter_mut().zip(old) {
+                if *head == Some(next) {
+                    *head = next_page(layer, va, end);
+                }
+            }
         }
         entry.set_collapsed(va);
         Ok(false)
@@ -104,33 +111,28 @@ impl Space {
     }
 }
 
-/// The first address at or above `va` at which one of the layers has a page.
-fn next_page(layers: &[Arc<Backing>], va: u64, end: u64) -> Option<u64> {
+/// The first address at or above `va` at which the layer has a page.
+fn next_page(layer: &Backing, va: u64, end: u64) -> Option<u64> {
     if va >= end {
         return None;
     }
     let pin = ksync::pin();
-    let first = |layer: &Arc<Backing>| -> Option<u64> {
-        let object = layer.object(&pin)?;
-        if layer.relation().is_down() {
-            // Indexes fall as addresses rise, so the highest is wanted. Such ranges are stacks, and hold little.
-            let (mut from, last) = layer.relation().indexes(va, end);
-            let mut lowest = None;
-            while let Some((index, _)) = object.next_resident(from, last) {
-                lowest = Some(layer.relation().address(index));
-                from = match index.checked_add(1) {
-                    Some(next) if next <= last => next,
-                    _ => break,
-                };
-            }
-            return lowest;
-        }
-        let (from, last) = layer.relation().indexes(va, end);
-        object
-            .next_resident(from, last)
-            .map(|(index, _)| layer.relation().address(index))
-    };
-    layers.iter().filter_map(first).min()
+    let object = layer.object(&pin)?;
+    let (mut from, last) = layer.relation().indexes(va, end);
+    if !layer.relation().is_down() {
+        let (index, _) = object.next_resident(from, last)?;
+        return Some(layer.relation().address(index));
+    }
+    // Indexes fall as addresses rise, so the highest is wanted. Such ranges are stacks, and hold little.
+    let mut lowest = None;
+    while let Some((index, _)) = object.next_resident(from, last) {
+        lowest = Some(layer.relation().address(index));
+        from = match index.checked_add(1) {
+            Some(next) if next <= last => next,
+            _ => break,
+        };
+    }
+    lowest
 }
 
 /// Brings the page that a fault at `va` would find in `old` to the front, unless the front has one. False if it must be
