@@ -3,14 +3,16 @@
 //! Membership is the reference: a process records the numbers of its group and session and
 //! stands on one of the group's shards; no count is kept.  A group ends when its last member
 //! leaves.  Shard 0 takes whoever joins by setpgid or setsid; a forked child joins the shard of
-//! its CPU, so that forks on several CPUs within one group share no line.
+//! its CPU, so that forks on several CPUs within one group share no line.  A move takes the locks
+//! of the two shards that it concerns, and no other.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::any::Any;
+use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use ksync::{CpuPin, Padded, Spin};
+use ksync::{CpuPin, Padded, Spin, SpinGuard};
 
 use super::idlist::IdList;
 use super::ids::{self, Id, InGroup};
@@ -89,8 +91,8 @@ pub struct Group {
 const MAX_SHARDS: usize = 9;
 
 impl Group {
-    /// A group of number `id`, without members yet, and known by that number.
-    pub(super) fn create(id: Id, session: Arc<Session>) -> Arc<Group> {
+    /// A group of number `id`, without members yet, and known by that number; `None` if there is one.
+    pub(super) fn create(id: Id, session: Arc<Session>) -> Option<Arc<Group>> {
         let shards = (1 + crate::arch::cpu::count()).min(MAX_SHARDS);
         let group = Arc::new(Group {
             id,
@@ -98,12 +100,11 @@ impl Group {
             shards: (0..shards).map(|_| Padded(Shard::default())).collect(),
             stops: AtomicBool::new(false),
         });
-        ids::publish_group(&group);
-        group
+        ids::publish_group(&group).then_some(group)
     }
 
-    /// A new session of number `id` and its first group.
-    pub(super) fn create_session(id: Id) -> Arc<Group> {
+    /// A new session of number `id` and its first group; `None` if there is a group of that number.
+    pub(super) fn create_session(id: Id) -> Option<Arc<Group>> {
         let session = Arc::new(Session {
             id: id.clone(),
             terminal: Spin::new(None),
@@ -149,7 +150,7 @@ impl Group {
         let shard = p.group_shard.load(Ordering::Relaxed);
         let s = &self.shards[shard as usize];
         let mut members = s.members.lock();
-        if p.pgid() != self.pgid() || p.group_shard.load(Ordering::Relaxed) != shard {
+        if !self.has(&members, p, shard) {
             return false;
         }
         let left = Self::take_off(pin, s, &mut members, p);
@@ -158,6 +159,12 @@ impl Group {
             self.close();
         }
         true
+    }
+
+    /// Whether `p` is in the shard `index`, whose lock is held. Not if the group has ended: another one may bear its
+    /// number by now.
+    fn has(&self, members: &Members, p: &Process, index: u32) -> bool {
+        !members.closed && p.pgid() == self.pgid() && p.group_shard.load(Ordering::Relaxed) == index
     }
 
     fn take_off(pin: &CpuPin, s: &Shard, members: &mut Members, p: &Process) -> u32 {
@@ -291,45 +298,69 @@ pub enum GroupError {
     Executed,
 }
 
-/// Moves `p` to `group`; false, and nothing done, if the group has just ended or `p` was just reaped.  The caller
-/// holds the lock of moves, so no other thread holds two groups' locks.
-fn move_to(pin: &CpuPin, p: &Process, group: &Group) -> bool {
-    let old = ids::group(pin, p.pgid());
-    if old.is_some_and(|old| old.pgid() == group.pgid()) {
-        return true;
+/// What became of an attempt to move a process.
+enum Moved {
+    /// It is in the group.
+    Done,
+    /// The group has just ended, or somebody else moves the process or has reaped it: look again.
+    Again,
+    /// The caller's condition does not hold.
+    Refused,
+}
+
+/// Moves `p` to `group` if `may`, asked under the locks of both groups, allows it for `p` and its session.
+fn move_to(
+    pin: &CpuPin,
+    p: &Process,
+    group: &Group,
+    may: impl FnOnce(&Process, &Session) -> bool,
+) -> Moved {
+    // Without a group it is on its way from one to another, or reaped.
+    let Some(old) = ids::group(pin, p.pgid()) else {
+        return Moved::Again;
+    };
+    let index = p.group_shard.load(Ordering::Relaxed);
+    let (from, to) = (&*old.shards[index as usize], &*group.shards[0]);
+    if ptr::eq(&**old, group) {
+        return Moved::Done;
     }
-    let mut emptied = false;
-    {
-        let to = &group.shards[0];
-        let mut members = to.members.lock();
-        if members.closed {
-            return false;
+    let emptied = {
+        let (mut left, mut members) = lock_both(from, to);
+        // Whoever reaps it says so first, and finds it here or there.
+        if members.closed || !old.has(&left, p, index) || p.is_reaped() {
+            return Moved::Again;
         }
-        if let Some(old) = old {
-            let s = &old.shards[p.group_shard.load(Ordering::Relaxed) as usize];
-            let mut left = s.members.lock_nested();
-            // Whoever reaps it says so first, and finds it here or there.
-            if p.is_reaped() {
-                return false;
-            }
-            emptied = Group::take_off(pin, s, &mut left, p) == 0;
+        if !may(p, &old.session) {
+            return Moved::Refused;
         }
+        let emptied = Group::take_off(pin, from, &mut left, p) == 0;
         members.list.push_back(pin, p.pid());
         to.len.fetch_add(1, Ordering::SeqCst);
         p.pgid.store(group.pgid(), Ordering::Relaxed);
         p.sid.store(group.session.sid(), Ordering::Relaxed);
         p.group_shard.store(0, Ordering::Relaxed);
-    }
-    if old.is_some_and(|old| old.may_be_stopped()) {
+        emptied
+    };
+    if old.may_be_stopped() {
         group.note_stop();
     }
-    if let Some(old) = old
-        && emptied
-        && old.looks_empty()
-    {
+    if emptied && old.looks_empty() {
         old.close();
     }
-    true
+    Moved::Done
+}
+
+type MembersGuard<'a> = SpinGuard<'a, Members, lock::GroupLock>;
+
+/// Locks two shards of different groups, in order of address.
+fn lock_both<'a>(a: &'a Shard, b: &'a Shard) -> (MembersGuard<'a>, MembersGuard<'a>) {
+    if ptr::from_ref(a) < ptr::from_ref(b) {
+        let first = a.members.lock();
+        (first, b.members.lock_nested())
+    } else {
+        let first = b.members.lock();
+        (a.members.lock_nested(), first)
+    }
 }
 
 /// setpgid(2). A zombie can still be moved: a shell sets its child's group whether or not the child has ended.
@@ -348,26 +379,41 @@ pub fn setpgid(pid: u32, pgid: u32) -> Result<(), GroupError> {
             return Err(GroupError::Executed);
         }
     }
-    if p.sid() == p.pid() {
+    let leads = |p: &Process| p.sid() == p.pid();
+    if leads(&p) {
         return Err(GroupError::NotPermitted);
     }
-    let _one_at_a_time = MOVES.lock();
     loop {
         if p.is_reaped() {
             return Err(GroupError::NoProcess);
         }
-        let target = match ids::find_group(pgid) {
-            Some(group) if group.session.sid() == me.sid() => group,
+        let (target, made) = match ids::find_group(pgid) {
+            Some(group) if group.session.sid() == me.sid() => (group, false),
             None if pgid == p.pid() => {
                 let session = p.session().ok_or(GroupError::NoProcess)?;
-                Group::create(p.id.clone(), session)
+                match Group::create(p.id.clone(), session) {
+                    Some(group) => (group, true),
+                    // A shell and its child both do this: the other was first.
+                    None => continue,
+                }
             }
             _ => return Err(GroupError::NotPermitted),
         };
-        if move_to(&ksync::pin(), &p, &target) {
-            return Ok(());
+        let pin = ksync::pin();
+        let moved = move_to(&pin, &p, &target, |p, session| {
+            !leads(p) && session.sid() == target.session.sid()
+        });
+        if !matches!(moved, Moved::Done) && made && target.looks_empty() {
+            // Nobody else ends a group that nobody was in.
+            target.close();
         }
-        // The group ends at this moment, and soon its number leads nowhere; or the process does.
+        drop(pin);
+        match moved {
+            Moved::Done => return Ok(()),
+            Moved::Refused => return Err(GroupError::NotPermitted),
+            Moved::Again => {}
+        }
+        // What is in the way, a group's end or another move, is soon over.
         super::sched::yield_now();
     }
 }
@@ -375,18 +421,13 @@ pub fn setpgid(pid: u32, pgid: u32) -> Result<(), GroupError> {
 /// setsid(2): the new session's number.
 pub fn setsid() -> Result<u32, GroupError> {
     let me = super::current_process();
-    let _one_at_a_time = MOVES.lock();
-    if ids::find_group(me.pid()).is_some() {
-        return Err(GroupError::NotPermitted);
+    let group = Group::create_session(me.id.clone()).ok_or(GroupError::NotPermitted)?;
+    // Nobody outside the session may join the group, so it lasts until its leader is in.
+    while !matches!(
+        move_to(&ksync::pin(), &me, &group, |_, _| true),
+        Moved::Done
+    ) {
+        super::sched::yield_now();
     }
-    let group = Group::create_session(me.id.clone());
-    if move_to(&ksync::pin(), &me, &group) {
-        Ok(me.pid())
-    } else {
-        Err(GroupError::NotPermitted)
-    }
+    Ok(me.pid())
 }
-
-/// Orders changes of group: rare, and of two parties at once (a shell and its child both set
-/// the child's group).
-static MOVES: ksync::Mutex<(), lock::GroupMoveLock> = ksync::Mutex::new(());

@@ -303,11 +303,12 @@ pub(super) fn withdraw_process(process: &Process) {
     });
 }
 
-pub(super) fn publish_group(group: &Arc<Group>) {
+/// Makes a group known by its number; false if there is one of that number.
+pub(super) fn publish_group(group: &Arc<Group>) -> bool {
     let node = Box::new(group.clone());
-    with_slot(&group.id, |slot, pin| {
-        slot.group.replace(super::epoch(), pin, Some(node))
-    });
+    let (ids, pin) = (ids(), ksync::pin());
+    let slot = ids.slot(&pin, group.id.0);
+    slot.is_some_and(|slot| slot.group.set_if_none(node).is_ok())
 }
 
 pub(super) fn withdraw_group(group: &Group) {

@@ -149,8 +149,9 @@ pub(super) fn make_init(
     ids::publish_thread(&t);
     ids::publish_process(&p);
     p.add_thread(&pin, &t);
-    let group = super::group::Group::create_session(id);
-    group.join(&pin, &p, 0);
+    if let Some(group) = super::group::Group::create_session(id) {
+        group.join(&pin, &p, 0);
+    }
     drop(pin);
     sched::start(&t);
     Ok(())

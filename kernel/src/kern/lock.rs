@@ -2,7 +2,6 @@
 //!
 //! Those that interrupts take stand behind all that only threads take.
 
-ksync::lock_class!(pub GroupMoveLock, "process group change", rank = 12);
 ksync::lock_class!(pub FamilyLock, "process family", rank = 140);
 ksync::lock_class!(pub SessionLock, "session", rank = 141);
 ksync::lock_class!(pub GroupLock, "process group members", rank = 142);

@@ -269,9 +269,13 @@ fn finish(s: &State, child: &Arc<Process>) -> Look {
 pub(super) fn release(p: &Process) {
     let pin = ksync::pin();
     p.life.store(Life::Reaped as u8, Ordering::SeqCst);
-    while let Some(group) = ids::group(&pin, p.pgid()) {
-        if group.leave(&pin, p) {
-            break;
+    loop {
+        let pgid = p.pgid();
+        match ids::group(&pin, pgid) {
+            Some(group) if group.leave(&pin, p) => break,
+            // The group has ended because setpgid has moved this process meanwhile.
+            None if p.pgid() == pgid => break,
+            _ => {}
         }
     }
     ids::withdraw_process(p);

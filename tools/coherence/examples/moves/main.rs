@@ -15,7 +15,7 @@ use std::error::Error;
 use types::Types;
 
 /// Rows shown for each phase.
-const TOP: usize = 40;
+const TOP: usize = 150;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
