@@ -29,7 +29,7 @@ use core::{mem, ptr, ptr::NonNull};
 use crate::{
     atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*, fence},
     lock_class,
-    percpu::{CpuPin, PerCpu, pin},
+    percpu::{CpuPin, Padded, PerCpu, pin},
     platform,
     shim::DataCell,
     spin::RawSpin,
@@ -293,7 +293,8 @@ struct OwnLines {
 
 /// The parts of an [`Epoch`] that outlive it, so that handles stay valid; see [`EpochHandle`].
 pub(crate) struct Shared {
-    global: AtomicU64,
+    /// The global epoch. Away from the rest, which never changes and which everybody reads.
+    global: Padded<AtomicU64>,
     /// Set when the `Epoch` is gone: what is retired now is freed at once.
     closed: AtomicBool,
     slots: PerCpu<Slot>,
@@ -331,7 +332,7 @@ impl Epoch {
                 batches: DataCell::new(Batches::new()),
             },
         });
-        let global = AtomicU64::new(OFFLINE + 1);
+        let global = Padded(AtomicU64::new(OFFLINE + 1));
         let shared = Shared {
             global,
             closed: AtomicBool::new(false),
