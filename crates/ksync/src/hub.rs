@@ -50,7 +50,7 @@ lock_class!(
 );
 
 /// Contended acquisitions of the inline shard, and attachments by another CPU than the last, after which a hub grows.
-const GROW_AFTER: u32 = 16;
+const GROW_AFTER: u32 = 4;
 
 /// The value of a hub.
 pub trait HubValue: Send + Sync + 'static {
