@@ -1,9 +1,8 @@
 //! From the memory that boot found to a working VM.
 
 use alloc::boxed::Box;
-use core::sync::atomic::{AtomicUsize, Ordering};
 
-use ksync::{Once, Spin};
+use ksync::{Counter, CpuPin, Once, Spin};
 use vm::alloc::FreeRange;
 use vm::{PageAllocator, PageArray, Pfn, Rights, Slab, Vm};
 
@@ -55,6 +54,7 @@ pub fn init(info: &BootInfo) {
     INITRD.get_or_init(|| info.initrd);
     make_vm(info, pages);
     arch::heap::use_slab();
+    MACHINE_FRAMES.get_or_init(|| Counter::new(info.ncpus));
     arch::frames::set_source(&FRAMES);
 }
 
@@ -105,13 +105,20 @@ fn make_vm(info: &BootInfo, pages: PageArray) {
     VM.get_or_init(|| Box::leak(Box::new(Vm::new(machine, pages, alloc, root))));
 }
 
-/// Frames that the machine layer has taken from the allocator, for stacks and the kernel's tables. Atomic; changed
-/// only when a stack is mapped or unmapped.
-static MACHINE_FRAMES: AtomicUsize = AtomicUsize::new(0);
+/// Frames that the machine layer has taken from the allocator, for stacks and the kernel's tables. Set at boot.
+static MACHINE_FRAMES: Once<Counter> = Once::new();
+
+fn count_machine_frames(pin: &CpuPin, n: i64) {
+    if let Some(frames) = MACHINE_FRAMES.get() {
+        frames.add(pin, n);
+    }
+}
 
 /// Frames that the machine layer holds now, those it took at boot before there was an allocator left out.
 pub fn machine_frames() -> usize {
-    MACHINE_FRAMES.load(Ordering::Relaxed)
+    MACHINE_FRAMES
+        .get()
+        .map_or(0, |frames| frames.sum() as usize)
 }
 
 /// Frames for the machine's own use come from the allocator from now on.
@@ -121,14 +128,14 @@ static FRAMES: arch::frames::Source = arch::frames::Source {
         let vm = super::vm();
         let pfn = vm.alloc.alloc(&pin, Rights::Kernel).ok()?;
         vm.pages.get(pfn).set_state(vm::page::State::Reserved);
-        MACHINE_FRAMES.fetch_add(1, Ordering::Relaxed);
+        count_machine_frames(&pin, 1);
         Some(pfn.0)
     },
     free: |pfn| {
         let pin = ksync::pin();
         let vm = super::vm();
         vm.pages.get(Pfn(pfn)).set_state(vm::page::State::Allocated);
-        MACHINE_FRAMES.fetch_sub(1, Ordering::Relaxed);
+        count_machine_frames(&pin, -1);
         vm.alloc.free(&pin, Pfn(pfn));
     },
 };

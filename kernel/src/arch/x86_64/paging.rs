@@ -238,10 +238,16 @@ pub(super) fn map_device(pa: u64, len: u64) -> Result<*mut u8, NoTable> {
 /// # Errors
 /// [`NoTable`] when memory is short.
 pub(super) fn kernel_entry(va: u64) -> Result<&'static AtomicU64, NoTable> {
-    let _tables = TABLES.lock();
+    // Tables stay for good, so most need no lock.
+    let is_there = |entry: &AtomicU64| entry.load(Ordering::Acquire) & PRESENT != 0;
+    let mut changes = None;
     let mut at = table(ROOT.load(Ordering::Acquire));
     for upper in (1..4).rev() {
-        at = descend(&at[index(va, upper)])?;
+        let entry = &at[index(va, upper)];
+        if changes.is_none() && !is_there(entry) {
+            changes = Some(TABLES.lock());
+        }
+        at = descend(entry)?;
     }
     Ok(&at[index(va, 0)])
 }

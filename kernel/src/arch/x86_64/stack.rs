@@ -3,10 +3,10 @@
 //! A stack is cached by the CPU that frees it; beyond that, freed stacks gather in a pool, and when the
 //! pool is full half of it is unmapped with a single invalidation for all. The number of a free slot is kept
 //! in the (not present) page-table entry of another's guard page, so the list of free slots costs no memory.
+//! A CPU takes unmapped slots from the pool by the handful, so that most stacks are mapped without a lock, and
+//! what two CPUs map seldom lies in one line of a page table.
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-
-use ksync::Padded;
 
 use super::lock::BootLock;
 use super::paging::{self, Kind, STACKS, STACKS_END};
@@ -24,6 +24,8 @@ const SLOT: u64 = 2 * STACK_SIZE as u64;
 const SLOTS: u32 = ((STACKS_END - STACKS) / SLOT) as u32;
 /// Stacks that a CPU keeps.
 const CACHED: usize = 8;
+/// Unmapped slots that a CPU takes at once.
+const HANDFUL: usize = 8;
 /// Stacks that the pool keeps, mapped.
 const POOLED: usize = 64;
 const NO_SLOT: u32 = u32::MAX;
@@ -42,6 +44,11 @@ pub struct KernelStack {
 pub(super) struct StackCache {
     slots: [u32; CACHED],
     used: usize,
+    /// Slots that are not mapped.
+    bare: [u32; HANDFUL],
+    bare_used: usize,
+    /// Frames that this CPU has mapped in stacks, less those that it has unmapped.
+    frames: isize,
 }
 
 impl StackCache {
@@ -49,8 +56,20 @@ impl StackCache {
         Self {
             slots: [0; CACHED],
             used: 0,
+            bare: [0; HANDFUL],
+            bare_used: 0,
+            frames: 0,
         }
     }
+}
+
+/// Calls `f` with this CPU's cache, preemption off.
+fn with_cache<R>(f: impl FnOnce(&mut StackCache) -> R) -> R {
+    preempt::disable();
+    // SAFETY: this CPU's cache, with preemption off, which no interrupt handler uses; `f` does not come here again.
+    let result = f(unsafe { &mut *percpu::area().stacks.get() });
+    preempt::enable();
+    result
 }
 
 struct Pool {
@@ -69,8 +88,6 @@ static POOL: BootLock<Pool> = BootLock::new(Pool {
     free: NO_SLOT,
     next: 0,
 });
-/// Frames in stacks, for memory accounting: atomic; away from what every CPU reads all the time.
-static FRAMES: Padded<AtomicUsize> = Padded(AtomicUsize::new(0));
 /// Stacks given away by [`KernelStack::keep`]: atomic; changed at boot.
 static PERMANENT: AtomicUsize = AtomicUsize::new(0);
 /// Stacks are wiped before use, so that their depth can be told afterwards: atomic; written at boot.
@@ -93,18 +110,14 @@ impl KernelStack {
     /// # Errors
     /// [`NoStack`] when memory is short.
     pub fn alloc() -> Result<Self, NoStack> {
-        preempt::disable();
-        let node = percpu::area().node as usize;
-        // SAFETY: this CPU's cache, with preemption off.
-        let cache = unsafe { &mut *percpu::area().stacks.get() };
-        let cached = (cache.used > 0).then(|| {
-            cache.used -= 1;
-            cache.slots[cache.used]
+        let cached = with_cache(|cache| {
+            cache.used = cache.used.checked_sub(1)?;
+            Some(cache.slots[cache.used])
         });
-        preempt::enable();
         let slot = match cached {
             Some(slot) => slot,
-            None => from_pool(node)?,
+            // A hint: the thread may be on another node by now.
+            None => from_pool(percpu::area().node as usize)?,
         };
         Ok(Self::prepared(slot))
     }
@@ -163,15 +176,14 @@ impl Drop for KernelStack {
         if MEASURED.load(Ordering::Relaxed) {
             HIGH_WATER.fetch_max(self.depth(), Ordering::Relaxed);
         }
-        preempt::disable();
-        // SAFETY: this CPU's cache, with preemption off.
-        let cache = unsafe { &mut *percpu::area().stacks.get() };
-        let kept = cache.used < CACHED;
-        if kept {
-            cache.slots[cache.used] = self.slot;
-            cache.used += 1;
-        }
-        preempt::enable();
+        let kept = with_cache(|cache| {
+            let kept = cache.used < CACHED;
+            if kept {
+                cache.slots[cache.used] = self.slot;
+                cache.used += 1;
+            }
+            kept
+        });
         if !kept {
             to_pool(self.slot);
         }
@@ -180,27 +192,51 @@ impl Drop for KernelStack {
 
 /// A mapped stack from the pool, or a newly mapped one on `node`.
 fn from_pool(node: usize) -> Result<u32, NoStack> {
-    let slot = {
-        let mut pool = POOL.lock();
-        if pool.used > 0 {
-            pool.used -= 1;
-            return Ok(pool.mapped[pool.used]);
-        }
-        if pool.free != NO_SLOT {
-            let slot = pool.free;
-            let guard = paging::kernel_entry(slot_base(slot)).map_err(|_| NoStack)?;
-            pool.free = (guard.load(Ordering::Relaxed) >> 12) as u32;
-            guard.store(0, Ordering::Relaxed);
+    let bare = with_cache(|cache| {
+        cache.bare_used = cache.bare_used.checked_sub(1)?;
+        Some(cache.bare[cache.bare_used])
+    });
+    let slot = match bare {
+        Some(slot) => slot,
+        None => {
+            let mut pool = POOL.lock();
+            if pool.used > 0 {
+                pool.used -= 1;
+                return Ok(pool.mapped[pool.used]);
+            }
+            let slot = pool.take_bare().ok_or(NoStack)?;
+            // Interrupts are off: this is still the CPU whose cache was empty, or one whose cache may be full.
+            with_cache(|cache| {
+                while cache.bare_used < HANDFUL
+                    && let Some(slot) = pool.take_bare()
+                {
+                    cache.bare[cache.bare_used] = slot;
+                    cache.bare_used += 1;
+                }
+            });
             slot
-        } else if pool.next < SLOTS {
-            pool.next += 1;
-            pool.next - 1
-        } else {
-            return Err(NoStack);
         }
     };
     map(slot, node).inspect_err(|_| retire(&[slot]))?;
     Ok(slot)
+}
+
+impl Pool {
+    /// A slot that is not mapped; `None` if there is none, or no memory to find it.
+    fn take_bare(&mut self) -> Option<u32> {
+        if self.free != NO_SLOT {
+            let slot = self.free;
+            let guard = paging::kernel_entry(slot_base(slot)).ok()?;
+            self.free = (guard.load(Ordering::Relaxed) >> 12) as u32;
+            guard.store(0, Ordering::Relaxed);
+            return Some(slot);
+        }
+        let fresh = self.next;
+        (fresh < SLOTS).then(|| {
+            self.next += 1;
+            fresh
+        })
+    }
 }
 
 /// Maps all pages of a slot, with memory of `node` if possible, or leaves none mapped.
@@ -210,7 +246,7 @@ fn map(slot: u32, node: usize) -> Result<(), NoStack> {
         let frame = frames::alloc_zeroed(node).ok_or(NoStack);
         match (entry, frame) {
             (Ok(entry), Ok(pfn)) => {
-                FRAMES.fetch_add(1, Ordering::Relaxed);
+                with_cache(|cache| cache.frames += 1);
                 entry.store(paging::leaf(pfn, Kind::Data), Ordering::Release);
             }
             (_, frame) => {
@@ -246,7 +282,7 @@ fn unmap(slots: &[u32]) {
     for_each_entry(slots, |entry| {
         let old = entry.swap(0, Ordering::Relaxed);
         if old != 0 {
-            FRAMES.fetch_sub(1, Ordering::Relaxed);
+            with_cache(|cache| cache.frames -= 1);
             frames::free(paging::leaf_frame(old));
         }
     });
@@ -286,12 +322,18 @@ fn to_pool(slot: u32) {
 
 /// Frames of stacks that nobody uses: in the CPUs' caches and in the pool. Exact while no thread begins or ends.
 pub fn frames_cached() -> usize {
-    let caches = (0..cpu::count()).filter_map(percpu::of);
     // SAFETY: a plain word that its CPU writes; a value read too early is an old one.
-    let cached: usize = caches
-        .map(|area| unsafe { ptr::addr_of!((*area.stacks.get()).used).read_volatile() })
+    let cached: usize = caches()
+        .map(|cache| unsafe { ptr::addr_of!((*cache).used).read_volatile() })
         .sum();
     (cached + POOL.lock().used) * STACK_PAGES as usize
+}
+
+/// All CPUs' caches, for a look at their words.
+fn caches() -> impl Iterator<Item = *mut StackCache> {
+    (0..cpu::count())
+        .filter_map(percpu::of)
+        .map(|area| area.stacks.get())
 }
 
 /// Frames of stacks that CPUs keep for good.
@@ -302,9 +344,11 @@ pub fn frames_permanent() -> usize {
 /// Frames of one stack.
 pub const FRAMES_PER_STACK: usize = STACK_PAGES as usize;
 
-/// Frames that stacks hold now, the cached ones included.
+/// Frames that stacks hold now, the cached ones included. Exact while no thread begins or ends.
 pub fn frames_in_use() -> usize {
-    FRAMES.load(Ordering::Relaxed)
+    // SAFETY: as in `frames_cached`.
+    let frames = |cache: *mut StackCache| unsafe { ptr::addr_of!((*cache).frames).read_volatile() };
+    caches().map(frames).sum::<isize>() as usize
 }
 
 /// Switches the measurement of stacks on. Debug builds always have it.
