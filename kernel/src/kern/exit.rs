@@ -126,16 +126,23 @@ fn finish_process(p: &Arc<Process>) {
     if p.pid() == 1 {
         super::end::init_exited(p, p.status.load(Ordering::SeqCst));
     }
-    let group = p.group();
-    let leads_session = p.pid() == p.sid();
+    let group = group_that_notices(p);
     leave_children(p);
     if let Some(group) = &group {
-        if leads_session {
+        if p.pid() == p.sid() {
             hang_up(group);
         }
         orphan_check_of_own(p, group);
     }
     become_zombie(p);
+}
+
+/// The group of a process that ends, if that may mean something to it. Most ends do not: the group's count of
+/// references, which all its members share, is not written.
+fn group_that_notices(p: &Process) -> Option<Arc<Group>> {
+    let pin = ksync::pin();
+    let group = ids::group(&pin, p.pgid())?;
+    (p.pid() == p.sid() || group.may_be_stopped()).then(|| group.clone())
 }
 
 /// A session leader's death takes the terminal from the session.
@@ -274,7 +281,7 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: u32) {
         notify_parent(child, &parent);
     }
     // The child's group may have lost the parent that could have continued it.
-    if !zombie && let Some(group) = child.group() {
+    if !zombie && let Some(group) = group_that_notices(child) {
         hang_up_if_orphaned(&group);
     }
 }
