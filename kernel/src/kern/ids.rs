@@ -11,6 +11,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use ksync::{Counter, CpuPin, EpochPtr, Once, PerCpu, Spin};
@@ -321,7 +322,16 @@ pub(super) fn withdraw_group(group: &Group) {
 ///
 /// No lock is held; `f` runs unpinned and may sleep.  Processes that come or go meanwhile may
 /// or may not be seen.
-pub fn each_process(from: u32, mut f: impl FnMut(&Arc<Process>) -> bool) {
+pub fn each_process(from: u32, f: impl FnMut(&Arc<Process>) -> bool) {
+    each_process_where(from, |_, _| ControlFlow::Continue(true), f);
+}
+
+/// As [`each_process`], for those numbers only for which `wanted`, pinned, says so; it may end the walk, too.
+pub fn each_process_where(
+    from: u32,
+    mut wanted: impl FnMut(&CpuPin, u32) -> ControlFlow<(), bool>,
+    mut f: impl FnMut(&Arc<Process>) -> bool,
+) {
     let ids = ids();
     let span = ids.span.load(Ordering::Relaxed);
     let mut id = from.max(1);
@@ -330,7 +340,11 @@ pub fn each_process(from: u32, mut f: impl FnMut(&Arc<Process>) -> bool) {
             id = (id / LEAF as u32 + 1) * LEAF as u32;
             continue;
         }
-        if let Some(p) = find_process(id)
+        let ControlFlow::Continue(wanted) = wanted(&ksync::pin(), id) else {
+            return;
+        };
+        if wanted
+            && let Some(p) = find_process(id)
             && !f(&p)
         {
             return;

@@ -26,7 +26,7 @@ use super::lock;
 use super::rlimit::{Limit, LimitError, Resource, Rlimits};
 use super::signal::{Shared, SharedPending};
 use super::space::UserSpace;
-use super::thread::{Comm, State, Thread};
+use super::thread::{Comm, Thread};
 use super::timer::TimerNode;
 use super::times::Times;
 use super::wait::WaitQueue;
@@ -337,11 +337,7 @@ impl Process {
     pub fn sleeps_since(&self, ns: u64) -> bool {
         let now = super::time::monotonic_ns();
         let pin = ksync::pin();
-        let sleeps = |tid| {
-            ids::thread(&pin, tid).is_some_and(|t| {
-                t.state.load(Ordering::Relaxed) == State::Blocked as u8 && t.sched.rested(now) >= ns
-            })
-        };
+        let sleeps = |tid| ids::thread(&pin, tid).is_some_and(|t| t.sleeps_since(ns, now));
         // Most have one thread, and a busy one is found so without the lock.
         if !sleeps(self.pid()) {
             return false;

@@ -322,6 +322,11 @@ impl Thread {
         self.state.swap(State::Running as u8, Ordering::SeqCst);
     }
 
+    /// Whether, at the moment `now`, it has not run for `ns` nanoseconds. A hint: it may wake at any moment.
+    pub fn sleeps_since(&self, ns: u64, now: u64) -> bool {
+        self.state.load(Ordering::Relaxed) == State::Blocked as u8 && self.sched.rested(now) >= ns
+    }
+
     /// The letter of /proc/PID/stat.
     pub fn state_letter(&self) -> u8 {
         match (

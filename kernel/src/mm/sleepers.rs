@@ -6,11 +6,14 @@
 //! so nobody is interrupted.
 
 use alloc::sync::Arc;
+use core::ops::ControlFlow;
+
+use ksync::CpuPin;
 
 use super::vm;
 use crate::kern::park::{Deadline, Interruptible, sleep_until};
 use crate::kern::process::Process;
-use crate::kern::{ids, kthread};
+use crate::kern::{ids, kthread, time};
 use crate::kprintln;
 
 /// Sleep after which tables go, in nanoseconds.
@@ -30,15 +33,25 @@ pub(super) fn start() {
 fn run() {
     let mut from = 1;
     loop {
-        let mut left = SLICE;
-        let mut next = 1;
-        ids::each_process(from, |p| {
-            drop_tables_of(p);
+        let (mut left, mut next) = (SLICE, 1);
+        let now = time::monotonic_ns();
+        // Most have not slept for long: a line of their first thread is read, and none is written.
+        let sleeps = |pin: &CpuPin, pid| {
+            let Some(leader) = ids::thread(pin, pid) else {
+                return ControlFlow::Continue(false);
+            };
+            if left == 0 {
+                next = pid;
+                return ControlFlow::Break(());
+            }
             left -= 1;
-            next = p.pid() + 1;
-            left > 0
+            ControlFlow::Continue(leader.sleeps_since(LONG_NS, now))
+        };
+        ids::each_process_where(from, sleeps, |p| {
+            drop_tables_of(p);
+            true
         });
-        from = if left > 0 { 1 } else { next };
+        from = next;
         let _ = sleep_until(Deadline::after(PAUSE_NS), Interruptible::No);
     }
 }
