@@ -4,6 +4,7 @@
 //! made when it is looked up ([`process`]) and holds nothing but the number, so that a process
 //! that has ended answers "no such process" and costs nothing.
 
+mod cpuinfo;
 mod maps;
 mod oom;
 mod pantala;

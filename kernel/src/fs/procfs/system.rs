@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use super::cpuinfo::cpuinfo;
 use super::{COMMAND_LINE, Tree, settings};
 use crate::arch::cpu;
 use crate::fs::context::boot_root;
@@ -50,35 +51,6 @@ fn nothing(_: &mut Text) -> Result<()> {
 fn cmdline(out: &mut Text) -> Result<()> {
     out.push(COMMAND_LINE.get().map_or(&[], |c| c));
     out.push(b"\n");
-    Ok(())
-}
-
-fn cpuinfo(out: &mut Text) -> Result<()> {
-    let mhz = crate::arch::time::tsc_hz() / 1000;
-    let id = raw_cpuid::CpuId::new();
-    let (vendor, brand) = (id.get_vendor_info(), id.get_processor_brand_string());
-    for i in 0..cpu::count() {
-        put!(out, "processor\t: {i}\nvendor_id\t: ");
-        out.push(vendor.as_ref().map_or("unknown", |v| v.as_str()).as_bytes());
-        put!(out, "\nmodel name\t: ");
-        out.push(brand.as_ref().map_or("unknown", |b| b.as_str()).as_bytes());
-        put!(out, "\ncpu MHz\t\t: {}.{:03}\n", mhz / 1000, mhz % 1000);
-        // As sysfs has it: a node is a package of cores without siblings.
-        let (node, all) = (cpu::node(i), 0..cpu::count());
-        let cores = all.filter(|&c| cpu::node(c) == node).count();
-        put!(
-            out,
-            "physical id\t: {node}\nsiblings\t: {cores}\ncore id\t\t: {i}\ncpu cores\t: {cores}\n"
-        );
-        put!(
-            out,
-            "fpu\t\t: yes\nflags\t\t: fpu tsc msr pae cx8 apic sep cmov pat fxsr sse sse2"
-        );
-        put!(
-            out,
-            " syscall nx lm\naddress sizes\t: 46 bits physical, 48 bits virtual\n\n"
-        );
-    }
     Ok(())
 }
 

@@ -323,6 +323,22 @@ tests! { "system";
         fails!(sc!(SYS_prctl, libc::PR_SET_PDEATHSIG, 99, 0, 0, 0), EINVAL);
         fails!(sc!(SYS_prctl, 9999, 0, 0, 0, 0), EINVAL);
     }
+    cpu_flags {
+        // What the CPU says of itself, as far as programs may use it.
+        let info = std::fs::read_to_string("/proc/cpuinfo").map_err(|e| e.to_string())?;
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags\t\t:")).ok_or("no flags")?;
+        macro_rules! agrees {
+            ($($name:literal as $feature:tt),*) => {$(
+                is!(($name, flags.split(' ').any(|flag| flag == $name)), ($name, is_x86_feature_detected!($feature)));
+            )*};
+        }
+        agrees!("sse2" as "sse2", "pni" as "sse3", "ssse3" as "ssse3", "sse4_2" as "sse4.2", "popcnt" as "popcnt",
+                "aes" as "aes", "avx" as "avx", "avx2" as "avx2", "fma" as "fma", "bmi1" as "bmi1", "bmi2" as "bmi2",
+                "adx" as "adx", "rdseed" as "rdseed", "rdrand" as "rdrand", "avx512f" as "avx512f", "xsaveopt" as "xsaveopt");
+        for field in ["cpu family", "model name", "bogomips", "clflush size", "address sizes"] {
+            holds!(info.lines().any(|line| line.starts_with(field) && !line.ends_with(": ")));
+        }
+    }
     host_name {
         let nobody = as_nobody(|| i32::from(sc!(SYS_sethostname, path("x"), 1) != Err(libc::EPERM)))?;
         is!(nobody, 0);
