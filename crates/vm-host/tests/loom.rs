@@ -225,6 +225,31 @@ fn faulting_around_a_hole_shows_no_freed_page() {
     at_once(1, around, punch, read, shows_no_freed_page);
 }
 
+#[test]
+fn a_move_beside_a_hole_shows_no_freed_page() {
+    let read: Act = |world| {
+        world.shared();
+        world.fault(Access::Read);
+    };
+    let carry: Act = |world| {
+        let args = RemapArgs {
+            old: AT,
+            old_len: 2 * PAGE,
+            new_len: 2 * PAGE,
+            target: RemapTarget::Fixed(ELSEWHERE),
+            keep_old: false,
+        };
+        assert_eq!(world.space.remap(&world.lab.vm, &args), Ok(ELSEWHERE));
+    };
+    let check: Act = |world| {
+        let pin = ksync::pin();
+        assert!(world.entry(&world.space).is_none());
+        let entry = world.space.pmap().lookup(&world.lab.vm, &pin, ELSEWHERE);
+        assert!(entry.is_none_or(|pte| Some(pte.pfn()) == world.file.lookup(0)));
+    };
+    at_once(1, read, punch, carry, check);
+}
+
 /// Parent and child never share a page that one of them may write.
 #[test]
 fn a_fault_beside_fork_writes_to_no_shared_page() {

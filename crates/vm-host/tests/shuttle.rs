@@ -9,12 +9,14 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use shuttle::thread::{self, JoinHandle};
 use vm::object::ObjectRef;
-use vm::space::{MapArgs, MapFlags, Source, Space};
+use vm::space::{MapArgs, MapFlags, RemapArgs, RemapTarget, Source, Space};
 use vm::{EntryFlags, FaultError, MapProt};
 use vm_host::{Access, Lab};
 
 const PAGE: u64 = 4096;
 const AT: u64 = 0x4000_0000;
+/// Where mappings are moved to.
+const TO: u64 = 0x5000_0000;
 const FRAMES: usize = 192;
 
 struct World {
@@ -67,11 +69,27 @@ impl World {
     }
 
     fn unreachable(&self, cpu: usize, access: Access) {
-        let reached = self.lab.vm.machine.access(cpu, AT, access, |_| ());
+        self.unreachable_at(AT, cpu, access);
+    }
+
+    fn unreachable_at(&self, va: u64, cpu: usize, access: Access) {
+        let reached = self.lab.vm.machine.access(cpu, va, access, |_| ());
         assert!(
             reached.is_err(),
-            "CPU {cpu} still reaches the page for {access:?}"
+            "CPU {cpu} still reaches the page at {va:#x} for {access:?}"
         );
+    }
+
+    /// Moves the first page.
+    fn carry(&self, old: u64, new: u64) {
+        let args = RemapArgs {
+            old,
+            old_len: PAGE,
+            new_len: PAGE,
+            target: RemapTarget::Fixed(new),
+            keep_old: false,
+        };
+        assert_eq!(self.space.remap(&self.lab.vm, &args), Ok(new));
     }
 
     fn word(&self, space: &Space) -> u64 {
@@ -226,5 +244,62 @@ fn a_child_keeps_what_it_saw() {
         });
         join([worker, forker]);
         assert_eq!(world.word(&world.space), 3);
+    });
+}
+
+#[test]
+fn moves_lose_no_store() {
+    explore(|world| {
+        world.file.allocate(&world.lab.vm, 0, PAGE, true).unwrap();
+        world.map(true, Source::Object(&world.file, 0));
+        let adder = program(world, 1, |world| {
+            for n in 1..=3 {
+                // It is at one of the two places; which, may change between two looks.
+                let mut tries = [AT, TO].into_iter().cycle();
+                let counted = tries.find_map(|at| {
+                    let add = |word: &std::sync::atomic::AtomicU64| word.fetch_add(1, SeqCst) + 1;
+                    match world.lab.touch(&world.space, 1, at, Access::Write, add) {
+                        Err(FaultError::NotMapped) => None,
+                        done => Some(done),
+                    }
+                });
+                assert_eq!(counted, Some(Ok(n)));
+            }
+        });
+        let mover = spawn(world, 2, |world| {
+            world.carry(AT, TO);
+            world.unreachable_at(AT, 1, Access::Read);
+            world.carry(TO, AT);
+            world.unreachable_at(TO, 1, Access::Read);
+        });
+        let scanner = spawn(world, 3, |world| world.scan(&world.file));
+        join([adder, mover, scanner]);
+        assert_eq!(world.word(&world.space), 3);
+        world.scan(&world.file);
+        assert_eq!(
+            world.space.pmap().resident(&world.lab.vm),
+            0,
+            "a scan missed a mapping"
+        );
+    });
+}
+
+#[test]
+fn nothing_is_reached_after_a_move_and_truncation() {
+    explore(|world| {
+        world.file.allocate(&world.lab.vm, 0, PAGE, true).unwrap();
+        world.map(true, Source::Object(&world.file, 0));
+        let mover = program(world, 1, |world| {
+            let _either = world.add(1);
+            world.carry(AT, TO);
+        });
+        let truncater = spawn(world, 2, |world| {
+            world.file.truncate(&world.lab.vm, 0);
+            world.unreachable_at(AT, 1, Access::Read);
+            world.unreachable_at(TO, 1, Access::Read);
+            assert_eq!(world.file.resident(), 0);
+        });
+        join([mover, truncater]);
+        assert_eq!(world.space.pmap().resident(&world.lab.vm), 0);
     });
 }

@@ -18,6 +18,7 @@
 //! | front not ours (NEEDS_COPY) | write | a new front layer first (`slow`) |
 
 mod around;
+mod carry;
 mod device;
 mod slow;
 

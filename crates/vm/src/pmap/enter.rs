@@ -215,9 +215,8 @@ impl Pmap {
 
     /// Enters leaves for up to [`AROUND`] neighbouring pages found without locks, in one hold of the table's lock and
     /// with one fence. `page(n)` gives the frame for `va + n` pages, if there is one, to be entered with `prot` and not
-    /// marked accessed; occupied slots are left alone. `identity(n, frame)` is as for [`enter_resident`](Pmap::enter_resident). The range must lie in one table and
-    /// its entries are read-only, or else the levels above must have been opened by an enter before. Returns the
-    /// number entered.
+    /// marked accessed; occupied slots are left alone. `identity(n, frame)` is as for [`enter_resident`](Pmap::enter_resident).
+    /// The range must lie in one table. Returns the number entered.
     ///
     /// # Errors
     ///
@@ -240,7 +239,7 @@ impl Pmap {
         let first = slot(va, 1);
         debug_assert!(count <= AROUND && first + count <= ENTRIES);
         debug_assert!(va + (count * PAGE_SIZE) as u64 <= USER_END);
-        let (table, _guard) = self.locked_leaf(vm, pin, va, false)?;
+        let (table, _guard) = self.locked_leaf(vm, pin, va, prot.write)?;
         if !check() {
             return Err(EnterError::Stale);
         }

@@ -47,7 +47,9 @@ use ksync::{CpuPin, PerCpu};
 pub use self::enter::{AROUND, EnterError, Entered};
 pub use self::pte::{Prot, Pte};
 pub use self::range::Revoke;
+pub(crate) use self::range::SPAN as TABLE_BYTES;
 pub use self::scan::Scan;
+pub use self::walk::Mapped;
 
 use crate::asid::PmapId;
 use crate::page::Pfn;

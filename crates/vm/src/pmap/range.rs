@@ -16,7 +16,7 @@ use crate::tlb::Gather;
 use crate::{Machine, Vm};
 
 /// Bytes under one level-1 table.
-const SPAN: u64 = 1 << entry_shift(2);
+pub(crate) const SPAN: u64 = 1 << entry_shift(2);
 
 /// What becomes of A and D of removed entries.
 trait Harvest {

@@ -8,9 +8,9 @@ use ksync::atomic::{Ordering::SeqCst, fence};
 
 use super::pte::Pte;
 use super::table::{ENTRIES, LeafLock, ROOT_LEVEL, Table, entry_shift, slot};
-use super::{CLOSED, EnterError, Pmap, USER_END};
+use super::{AROUND, CLOSED, EnterError, Pmap, USER_END};
 use crate::limbo::FrameList;
-use crate::page::{Flags, Pfn, State};
+use crate::page::{Flags, PAGE_SIZE, Pfn, State};
 use crate::tlb;
 use crate::{Machine, NoMemory, Rights, Vm};
 
@@ -265,6 +265,32 @@ impl Pmap {
         None
     }
 
+    /// Where in `va..end` something is mapped first, and what is from there on. A hint: takes no lock.
+    pub fn mapped_from<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        mut va: u64,
+        end: u64,
+    ) -> Option<Mapped> {
+        loop {
+            let (table, at) = self.next_leaf(vm, pin, va, end)?;
+            let from = slot(at, 1);
+            let to = ENTRIES.min(from + ((end - at) / PAGE_SIZE as u64) as usize);
+            if let Some(first) = table.next(from, to) {
+                let pages = AROUND.min(to - first);
+                let present = |n: &usize| table.get(first + n).is_present();
+                let bits = (0..pages).filter(present).map(|n| 1 << n).sum();
+                return Some(Mapped {
+                    va: at + ((first - from) * PAGE_SIZE) as u64,
+                    pages,
+                    bits,
+                });
+            }
+            va = (at | ((1 << entry_shift(2)) - 1)) + 1;
+        }
+    }
+
     /// Unlinks the tables around `va` that are empty, bottom up, but never the root. The caller records `va` in a
     /// gather *after* that, which makes every CPU forget the upper levels on its path, and hands the frames to it.
     #[cold]
@@ -311,6 +337,17 @@ impl Pmap {
             va = (at | ((1 << entry_shift(2)) - 1)) + 1;
         }
     }
+}
+
+/// Some neighbouring pages of which some are mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mapped {
+    /// The first one's address.
+    pub va: u64,
+    /// How many they are: up to [`AROUND`], in one table.
+    pub pages: usize,
+    /// Bit n is set if the one n pages on is mapped.
+    pub bits: u32,
 }
 
 impl Table<'_> {

@@ -151,8 +151,8 @@ impl Space {
         Ok(())
     }
 
-    /// Maps the old range at `at`, which is free, and unmaps it where it was. Pages stay in their objects and are
-    /// faulted in at the new address.
+    /// Maps the old range at `at`, which is free, and unmaps it where it was. Pages stay in their objects; those that are
+    /// mapped are mapped at the new address before they go at the old one.
     fn relocate<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -180,6 +180,7 @@ impl Space {
             }
         }
         map.insert(vm, new);
+        self.carry(vm, start, end, distance);
         if args.keep_old {
             // The old range starts afresh; the pages are the new one's.
             self.replace_fresh(vm, map, start, args.old + old_len)?;

@@ -89,6 +89,13 @@ pub const CASES: &[Case] = &[
         prepare: nothing,
         work: mmap,
     },
+    Case {
+        name: "mremap",
+        what: "page moved and read, of 16 MiB",
+        phases: &[""],
+        prepare: nothing,
+        work: mremap,
+    },
 ];
 
 /// No preparation.
@@ -165,6 +172,34 @@ fn mmap(w: &mut Worker) -> Result<(), String> {
     }
     w.stop(0, ops);
     Ok(())
+}
+
+fn mremap(w: &mut Worker) -> Result<(), String> {
+    let mut base = touched_region(&w.plan)?;
+    w.barrier();
+    for _ in 0..w.plan.scaled(8) {
+        let to = map_anon(REGION)?;
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        w.start();
+        sys::call(libc::SYS_mremap, &[base, REGION, REGION, flags as u64, to])
+            .map_err(err("mremap"))?;
+        let mut wrong = None;
+        for at in (0..REGION).step_by(PAGE as usize) {
+            if sys::peek64(to + at) != base + at {
+                wrong = Some(at);
+            }
+        }
+        w.stop(0, REGION / PAGE);
+        if let Some(at) = wrong {
+            return Err(format!(
+                "the page at {at:#x} reads wrong where it was moved to"
+            ));
+        }
+        touch(to, REGION);
+        base = to;
+    }
+    check_touched(base, REGION)?;
+    unmap(base, REGION)
 }
 
 /// Sets how many bytes a read fault may map around itself to what kernels begin with: a case that sets it leaves no
