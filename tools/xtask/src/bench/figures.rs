@@ -22,6 +22,12 @@ pub fn limit(metric: Metric) -> Option<(f64, f64)> {
 }
 
 impl Figure {
+    /// From as far below the median to as far above it as the farthest run lies; the median alone for a single run.
+    pub fn reach(&self) -> (f64, f64) {
+        let off = self.median * self.spread.unwrap_or(0.0);
+        ((self.median - off).max(0.0), self.median + off)
+    }
+
     /// Whether its runs lie farther apart than `metric` allows.
     pub fn strays(&self, metric: Metric) -> bool {
         let beyond = |(most, none): (f64, f64)| {

@@ -23,7 +23,8 @@ td:first-child,th:first-child,td.text,th.text{text-align:left}th{color:var(--dim
 pre{white-space:pre-wrap;background:var(--box);padding:.7em;font-size:.8em;overflow-wrap:anywhere}.wide{overflow-x:auto}
 svg{width:100%;height:auto}svg.panel{width:238px;height:167px;margin:2px}svg text{font:12px system-ui,sans-serif;fill:var(--ink)}
 svg text.axis{font-size:11px;fill:var(--dim)}svg text.name{font-size:13px}.grid{stroke:var(--faint)}.target{stroke:var(--mark);stroke-width:2.5}
-.ours{fill:var(--ours)}.theirs{fill:var(--theirs)}polyline.ours{fill:none;stroke:var(--ours)}polyline.theirs{fill:none;stroke:var(--theirs)}
+.ours{fill:var(--ours)}.theirs{fill:var(--theirs)}polyline.ours{fill:none}polyline.theirs{fill:none}
+polyline.ours,line.ours{stroke:var(--ours)}polyline.theirs,line.theirs{stroke:var(--theirs)}.spread{stroke:var(--ink)}
 .over{color:var(--bad);font-weight:600}.ok{color:var(--ours)}.nobr{white-space:nowrap}
 .key{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 1em}.key.ours{background:var(--ours)}.key.theirs{background:var(--theirs)}
 .key.mark{background:var(--mark);width:.18em}nav a{color:inherit;margin-right:1.2em;white-space:nowrap}";
@@ -48,7 +49,7 @@ pub fn render(
          operations a second are those of an emulator and say how the kernels compare, not how fast a processor is.\
          <span class=\"nobr\"><span class=\"key ours\"></span>Pantala \
          <span class=\"key theirs\"></span>Linux \
-         <span class=\"key mark\"></span>must be no more</span></p>",
+         <span class=\"key mark\"></span>must be no more</span> (thin lines: spread)</p>",
         settings.runs,
         if settings.quick {
             " A quick run: few repetitions."
@@ -137,7 +138,7 @@ fn throughput(html: &mut String, figures: &Figures) {
         return;
     }
     let line = |case: &str, system: &str| {
-        let at = |&n: &u32| Some((n, figures.get(case, Metric::Rate, n, system)?.median));
+        let at = |&n: &u32| Some((n, figures.get(case, Metric::Rate, n, system)?.clone()));
         cpus.iter().filter_map(at).collect::<Vec<_>>()
     };
     let panel = |case: &&str| Panel {
@@ -147,7 +148,7 @@ fn throughput(html: &mut String, figures: &Figures) {
     let panels: Vec<Panel> = figures.cases(Metric::Rate).iter().map(panel).collect();
     let _ = write!(
         html,
-        "<h2>Operations a second as CPUs are added, all workers together</h2>{}",
+        "<h2>Operations a second (from 0) as CPUs are added (to the right), all workers together</h2>{}",
         svg::panels(&panels)
     );
 }
@@ -162,11 +163,8 @@ fn part(html: &mut String, figures: &Figures, section: &Section) {
     );
     if section.metric != Metric::Rate {
         let value = |case: &str, system: &str| {
-            Some(
-                figures
-                    .get(case, section.metric, section.cpus, system)?
-                    .median,
-            )
+            let figure = figures.get(case, section.metric, section.cpus, system);
+            figure.cloned()
         };
         let row = |case: &&str| Row {
             name: (*case).to_owned(),

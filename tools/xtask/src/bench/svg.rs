@@ -1,6 +1,7 @@
-//! Plots as SVG text: paired bars on a logarithmic axis, and small panels of lines.
+//! Plots as SVG text: paired bars on a logarithmic axis, and small panels of lines. A thin line through the end of a bar, or
+//! through a point, is the spread of its runs.
 
-use super::figures::people;
+use super::figures::{Figure, people};
 use std::fmt::Write;
 
 /// Classes of the systems, by which the page colours them, in the order in which they are drawn.
@@ -11,7 +12,7 @@ pub struct Row {
     /// The case.
     pub name: String,
     /// Pantala's and Linux's value.
-    pub values: [Option<f64>; 2],
+    pub values: [Option<Figure>; 2],
     /// Drawn as a mark on the axis.
     pub target: Option<f64>,
 }
@@ -33,9 +34,13 @@ pub fn escape(text: &str) -> String {
 /// Paired horizontal bars; the axis is logarithmic and begins a power of ten below the smallest value.
 pub fn bars(rows: &[Row]) -> String {
     let values = || {
-        rows.iter()
-            .flat_map(|row| row.values.iter().flatten().chain(&row.target))
-            .copied()
+        rows.iter().flat_map(|row| {
+            row.values
+                .iter()
+                .flatten()
+                .map(|figure| figure.median)
+                .chain(row.target)
+        })
     };
     let smallest = values().filter(|&v| v > 0.0).fold(f64::INFINITY, f64::min);
     if !smallest.is_finite() {
@@ -80,12 +85,13 @@ pub fn bars(rows: &[Row]) -> String {
             let (top, Some(value)) = (y + BAR * which as f64 + which as f64, value) else {
                 continue;
             };
-            let end = x(*value);
-            let number = people(*value);
+            let (low, high) = value.reach();
+            let (low, end, high) = (x(low), x(value.median), x(high));
+            let number = people(value.median);
             // Beside the target's mark, not under it.
-            let room = end - 3.0..end + 6.0 + 7.0 * number.len() as f64;
+            let room = high - 3.0..high + 6.0 + 7.0 * number.len() as f64;
             let mark = row.target.map(x).filter(|at| room.contains(at));
-            let label = mark.unwrap_or(end) + 4.0;
+            let label = mark.unwrap_or(high) + 4.0;
             let _ = write!(
                 svg,
                 "<rect x=\"{LEFT}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{BAR}\" class=\"{}\"/>\
@@ -96,6 +102,13 @@ pub fn bars(rows: &[Row]) -> String {
                 top + 9.5,
                 number
             );
+            if high - low > 2.0 {
+                let middle = top + BAR / 2.0;
+                let _ = write!(
+                    svg,
+                    "<line class=\"spread\" x1=\"{low:.1}\" x2=\"{high:.1}\" y1=\"{middle:.1}\" y2=\"{middle:.1}\"/>"
+                );
+            }
         }
         if let Some(target) = row.target {
             let at = x(target);
@@ -115,7 +128,7 @@ pub struct Panel {
     /// The case.
     pub name: String,
     /// Points (CPUs, value) of each system.
-    pub lines: [Vec<(u32, f64)>; 2],
+    pub lines: [Vec<(u32, Figure)>; 2],
 }
 
 const PANEL: (f64, f64) = (200.0, 140.0);
@@ -127,7 +140,7 @@ pub fn panels(panels: &[Panel]) -> String {
 
 fn panel(panel: &Panel) -> String {
     let points = || panel.lines.iter().flatten();
-    let most = points().map(|point| point.1).fold(0.0, f64::max);
+    let most = points().map(|point| point.1.reach().1).fold(0.0, f64::max);
     let last = f64::from(points().map(|point| point.0).max().unwrap_or(1))
         .log2()
         .max(1.0);
@@ -161,19 +174,22 @@ fn panel(panel: &Panel) -> String {
     for (line, system) in panel.lines.iter().zip(SYSTEMS) {
         let path: Vec<String> = line
             .iter()
-            .map(|&(n, value)| format!("{:.1},{:.1}", x(n), y(value)))
+            .map(|(n, value)| format!("{:.1},{:.1}", x(*n), y(value.median)))
             .collect();
         let _ = write!(
             svg,
             "<polyline class=\"{system}\" stroke-width=\"2\" points=\"{}\"/>",
             path.join(" ")
         );
-        for &(n, value) in line {
+        for (n, value) in line {
+            let (at, (low, high)) = (x(*n), value.reach());
             let _ = write!(
                 svg,
-                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.6\" class=\"{system}\"/>",
-                x(n),
-                y(value)
+                "<line class=\"{system}\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{:.1}\" y2=\"{:.1}\"/>\
+                 <circle cx=\"{at:.1}\" cy=\"{:.1}\" r=\"2.6\" class=\"{system}\"/>",
+                y(low),
+                y(high),
+                y(value.median)
             );
         }
     }
@@ -186,9 +202,13 @@ mod tests {
 
     #[test]
     fn bars_of_larger_values_are_longer_and_missing_ones_absent() {
-        let row = |name: &str, values| Row {
+        let figure = |median| Figure {
+            median,
+            spread: None,
+        };
+        let row = |name: &str, values: [Option<f64>; 2]| Row {
             name: name.into(),
-            values,
+            values: values.map(|value| value.map(figure)),
             target: None,
         };
         let svg = bars(&[
@@ -209,5 +229,9 @@ mod tests {
         };
         assert_ne!(bars(&[with_mark]), bars(&[row("d", [Some(100.0), None])]));
         assert!(bars(&[]).contains("No figures"));
+        assert!(!svg.contains("spread"));
+        let mut wide = row("e", [Some(100.0), None]);
+        wide.values[0].as_mut().unwrap().spread = Some(0.5);
+        assert!(bars(&[wide]).contains("spread"));
     }
 }
