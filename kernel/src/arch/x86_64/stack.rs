@@ -1,8 +1,9 @@
 //! Kernel stacks: mapped in a region of their own, with an unmapped page below each.
 //!
-//! A stack is cached by the CPU that frees it; beyond that, freed stacks gather in a pool, and when the
-//! pool is full half of it is unmapped with a single invalidation for all. The number of a free slot is kept
-//! in the (not present) page-table entry of another's guard page, so the list of free slots costs no memory.
+//! A stack is cached by the CPU that frees it if it lies on that CPU's node; beyond that, freed stacks gather in a pool of
+//! their node, and when a pool is full half of it is unmapped with a single invalidation for all. So a thread's stack is
+//! on the node of the CPU that made the thread, if there was memory. The number of a free slot is kept in
+//! the (not present) page-table entry of another's guard page, so the list of free slots costs no memory.
 //! A CPU takes unmapped slots from the pool by the handful, so that most stacks are mapped without a lock, and
 //! what two CPUs map seldom lies in one line of a page table.
 use core::ptr;
@@ -10,7 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::lock::BootLock;
 use super::paging::{self, Kind, STACKS, STACKS_END};
-use super::{PAGE_SIZE, cpu, frames, ipi, memory, percpu, preempt};
+use super::{MAX_NODES, PAGE_SIZE, cpu, frames, ipi, memory, percpu, preempt};
 
 /// Bytes of a stack.
 pub const STACK_SIZE: usize = if cfg!(debug_assertions) {
@@ -26,7 +27,7 @@ const SLOTS: u32 = ((STACKS_END - STACKS) / SLOT) as u32;
 const CACHED: usize = 8;
 /// Unmapped slots that a CPU takes at once.
 const HANDFUL: usize = 8;
-/// Stacks that the pool keeps, mapped.
+/// Stacks that a node's pool keeps, mapped.
 const POOLED: usize = 64;
 const NO_SLOT: u32 = u32::MAX;
 
@@ -38,6 +39,8 @@ pub struct NoStack;
 #[derive(Debug)]
 pub struct KernelStack {
     slot: u32,
+    /// Whose memory it was to have.
+    node: u32,
 }
 
 /// Stacks a CPU keeps for itself; touched with preemption off by that CPU only.
@@ -72,10 +75,16 @@ fn with_cache<R>(f: impl FnOnce(&mut StackCache) -> R) -> R {
     result
 }
 
-struct Pool {
-    /// Mapped stacks nobody uses.
-    mapped: [u32; POOLED],
+/// Mapped stacks of a node that nobody uses.
+#[derive(Clone, Copy)]
+struct Mapped {
+    slots: [u32; POOLED],
     used: usize,
+}
+
+struct Pool {
+    /// By node.
+    mapped: [Mapped; MAX_NODES],
     /// Head of the list of unmapped slots.
     free: u32,
     /// First slot that was never used.
@@ -83,8 +92,10 @@ struct Pool {
 }
 
 static POOL: BootLock<Pool> = BootLock::new(Pool {
-    mapped: [0; POOLED],
-    used: 0,
+    mapped: [Mapped {
+        slots: [0; POOLED],
+        used: 0,
+    }; MAX_NODES],
     free: NO_SLOT,
     next: 0,
 });
@@ -105,33 +116,33 @@ fn pages(slot: u32) -> impl Iterator<Item = u64> {
 }
 
 impl KernelStack {
-    /// Allocates a stack, on this CPU's node if it is a new one.
+    /// Allocates a stack, on this CPU's node if that has memory.
     ///
     /// # Errors
     /// [`NoStack`] when memory is short.
     pub fn alloc() -> Result<Self, NoStack> {
-        let cached = with_cache(|cache| {
-            cache.used = cache.used.checked_sub(1)?;
-            Some(cache.slots[cache.used])
+        let (node, cached) = with_cache(|cache| {
+            let slots = &cache.slots[..cache.used];
+            cache.used = cache.used.saturating_sub(1);
+            (percpu::area().node, slots.last().copied())
         });
         let slot = match cached {
             Some(slot) => slot,
-            // A hint: the thread may be on another node by now.
-            None => from_pool(percpu::area().node as usize)?,
+            None => from_pool(node)?,
         };
-        Ok(Self::prepared(slot))
+        Ok(Self::prepared(slot, node))
     }
 
-    /// Allocates a stack, on `node` if it is a new one.
+    /// Allocates a stack, on `node` if that has memory.
     ///
     /// # Errors
     /// [`NoStack`] when memory is short.
-    pub(super) fn on_node(node: usize) -> Result<Self, NoStack> {
-        from_pool(node).map(Self::prepared)
+    pub(super) fn on_node(node: u32) -> Result<Self, NoStack> {
+        from_pool(node).map(|slot| Self::prepared(slot, node))
     }
 
-    fn prepared(slot: u32) -> Self {
-        let stack = Self { slot };
+    fn prepared(slot: u32, node: u32) -> Self {
+        let stack = Self { slot, node };
         if MEASURED.load(Ordering::Relaxed) {
             stack.wipe();
         }
@@ -177,7 +188,7 @@ impl Drop for KernelStack {
             HIGH_WATER.fetch_max(self.depth(), Ordering::Relaxed);
         }
         let kept = with_cache(|cache| {
-            let kept = cache.used < CACHED;
+            let kept = cache.used < CACHED && percpu::area().node == self.node;
             if kept {
                 cache.slots[cache.used] = self.slot;
                 cache.used += 1;
@@ -185,13 +196,14 @@ impl Drop for KernelStack {
             kept
         });
         if !kept {
-            to_pool(self.slot);
+            to_pool(self.slot, self.node as usize);
         }
     }
 }
 
-/// A mapped stack from the pool, or a newly mapped one on `node`.
-fn from_pool(node: usize) -> Result<u32, NoStack> {
+/// A mapped stack from the pool of `node`, or a newly mapped one there.
+fn from_pool(node: u32) -> Result<u32, NoStack> {
+    let node = node as usize;
     let bare = with_cache(|cache| {
         cache.bare_used = cache.bare_used.checked_sub(1)?;
         Some(cache.bare[cache.bare_used])
@@ -200,9 +212,10 @@ fn from_pool(node: usize) -> Result<u32, NoStack> {
         Some(slot) => slot,
         None => {
             let mut pool = POOL.lock();
-            if pool.used > 0 {
-                pool.used -= 1;
-                return Ok(pool.mapped[pool.used]);
+            let mapped = &mut pool.mapped[node];
+            if mapped.used > 0 {
+                mapped.used -= 1;
+                return Ok(mapped.slots[mapped.used]);
             }
             let slot = pool.take_bare().ok_or(NoStack)?;
             // Interrupts are off: this is still the CPU whose cache was empty, or one whose cache may be full.
@@ -300,33 +313,34 @@ fn retire(slots: &[u32]) {
     }
 }
 
-/// Gives a stack to the pool, and unmaps half of the pool if it is full.
-fn to_pool(slot: u32) {
+/// Gives a stack to the pool of `node`, and unmaps half of that if it is full.
+fn to_pool(slot: u32, node: usize) {
     let mut surplus = [0; POOLED / 2];
     {
         let mut pool = POOL.lock();
-        if pool.used < POOLED {
-            let at = pool.used;
-            pool.mapped[at] = slot;
-            pool.used += 1;
+        let mapped = &mut pool.mapped[node];
+        if mapped.used < POOLED {
+            mapped.slots[mapped.used] = slot;
+            mapped.used += 1;
             return;
         }
         let keep = POOLED - surplus.len();
-        surplus.copy_from_slice(&pool.mapped[keep..]);
-        pool.mapped[keep] = slot;
-        pool.used = keep + 1;
+        surplus.copy_from_slice(&mapped.slots[keep..]);
+        mapped.slots[keep] = slot;
+        mapped.used = keep + 1;
     }
     unmap(&surplus);
     retire(&surplus);
 }
 
-/// Frames of stacks that nobody uses: in the CPUs' caches and in the pool. Exact while no thread begins or ends.
+/// Frames of stacks that nobody uses: in the CPUs' caches and in the pools. Exact while no thread begins or ends.
 pub fn frames_cached() -> usize {
     // SAFETY: a plain word that its CPU writes; a value read too early is an old one.
     let cached: usize = caches()
         .map(|cache| unsafe { ptr::addr_of!((*cache).used).read_volatile() })
         .sum();
-    (cached + POOL.lock().used) * STACK_PAGES as usize
+    let pooled: usize = POOL.lock().mapped.iter().map(|mapped| mapped.used).sum();
+    (cached + pooled) * STACK_PAGES as usize
 }
 
 /// All CPUs' caches, for a look at their words.

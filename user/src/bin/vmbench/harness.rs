@@ -164,9 +164,14 @@ impl Worker {
     }
 }
 
+/// Ties the calling process to the CPU of worker `index`.
+fn tie_to_cpu_of(plan: &Plan, index: usize) -> Result<(), String> {
+    let cpu = plan.cpus[index % plan.cpus.len()];
+    sys::tie_to_cpu(cpu).map_err(err("sched_setaffinity"))
+}
+
 fn tie(worker: &Worker) -> Result<(), String> {
-    let cpu = worker.plan.cpus[worker.index % worker.plan.cpus.len()];
-    sys::tie_to_cpu(cpu).map_err(err("sched_setaffinity"))?;
+    tie_to_cpu_of(&worker.plan, worker.index)?;
     let marker = sys::mmap(
         MARKER,
         PAGE,
@@ -235,6 +240,8 @@ pub fn run(number: usize, case: &Case, plan: &Plan) -> Result<Vec<Outcome>, Stri
             rounds: 0,
             started: 0,
         };
+        // The worker begins on its CPU, so that what the kernel makes for it lies on that CPU's node.
+        tie_to_cpu_of(&worker.plan, index)?;
         match sys::fork().map_err(err("fork of a worker"))? {
             0 => worker.run(case),
             pid => pids.push(pid),

@@ -298,7 +298,7 @@ pub(super) unsafe fn switch_stack(top: u64, then: extern "C" fn() -> !) -> ! {
 
 /// A stack for the rest of the life of a CPU of `node`.
 pub(super) fn permanent_stack(node: u32) -> u64 {
-    KernelStack::on_node(node as usize)
+    KernelStack::on_node(node)
         .expect("boot needs memory for stacks")
         .keep()
 }
