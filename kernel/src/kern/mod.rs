@@ -20,6 +20,7 @@ pub mod kthread;
 mod lock;
 pub mod park;
 pub mod process;
+mod program;
 pub mod rlimit;
 pub mod sched;
 mod selftest;

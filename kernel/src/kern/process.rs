@@ -11,6 +11,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::mem::offset_of;
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
@@ -23,8 +24,9 @@ use super::idlist::{IdLinks, IdList};
 use super::ids::{self, Id, InProcess, Sibling};
 use super::itimer::{self, CpuTimers};
 use super::lock;
+pub use super::program::{Brk, Program};
 use super::rlimit::{Limit, LimitError, Resource, Rlimits};
-use super::signal::{Shared, SharedPending};
+use super::signal::{Pending, Shared, SharedPending};
 use super::space::UserSpace;
 use super::thread::{Comm, Thread};
 use super::timer::TimerNode;
@@ -54,32 +56,6 @@ pub(super) struct Family {
     pub closed: bool,
 }
 
-/// What execve left for others to read: where the argument strings lie, and what file runs.
-#[derive(Clone, Default)]
-pub struct Program {
-    /// Start and end of the argument strings, in user memory.
-    pub args: (u64, u64),
-    /// Start and end of the environment strings.
-    pub env: (u64, u64),
-    /// Lowest address of the initial stack pointer.
-    pub stack_start: u64,
-    /// Code: start and end.
-    pub code: (u64, u64),
-    /// Initialised data: start and end.
-    pub data: (u64, u64),
-    /// The file, for /proc/PID/exe.
-    pub exe: Option<crate::fs::ExeRef>,
-}
-
-/// The heap that brk(2) grows.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Brk {
-    /// Where it begins.
-    pub start: u64,
-    /// Where it ends now.
-    pub end: u64,
-}
-
 pub(super) struct Accounts {
     pub dead_threads: Times,
     pub children: Times,
@@ -103,17 +79,11 @@ pub mod flag {
     pub const KEEPCAPS: u32 = 64;
 }
 
-/// A cache line begins here.
-#[repr(align(64))]
-struct NextLine;
-
 /// A process.
 ///
 /// What each call and each way to user mode reads comes first, and shares no line with what calls write.
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct Process {
-    /// Signals sent to the process; bits read without the lock.
-    pub(super) pending: SharedPending,
     /// The addresses of address space, descriptors and directories, 0 for none.  Written under their locks.
     space_at: AtomicUsize,
     files_at: AtomicUsize,
@@ -140,6 +110,8 @@ pub struct Process {
     /// Its family: those who were forked from one execve and have called none since. Atomic; written by execve.
     kin: AtomicU64,
     pub(super) start_ns: u64,
+    /// ITIMER_REAL's period in nanoseconds, 0 for once.
+    pub(super) real_interval: AtomicU64,
     /// ITIMER_VIRTUAL and ITIMER_PROF, once used.
     pub(super) cpu_timers: Once<Box<CpuTimers>>,
     /// A `Life`.
@@ -156,7 +128,8 @@ pub struct Process {
     /// say so yet. Written under the parent's family lock.
     pub(super) listed_dead: AtomicBool,
 
-    _written: [NextLine; 0],
+    /// Signals sent to the process; bits read without the lock: they end a line, and what is written begins another.
+    pub(super) pending: SharedPending,
     pub(super) family: Spin<Family, lock::FamilyLock>,
     /// This one's links on its parent's lists; the parent's family lock.
     pub(super) siblings: IdLinks,
@@ -186,11 +159,11 @@ pub struct Process {
 
     /// ITIMER_REAL: the wheel's lock.
     pub(super) real_timer: TimerNode,
-    /// Its period in nanoseconds, 0 for once.
-    pub(super) real_interval: AtomicU64,
     /// A parent that sleeps in vfork until this process execs or exits.
     pub(super) vfork_done: super::fork::VforkGate,
 }
+
+const _: () = assert!((offset_of!(Process, pending) + Pending::BITS_END).is_multiple_of(64));
 
 /// What a new process begins with.
 pub struct Birth {
@@ -259,7 +232,6 @@ impl Process {
             space_at: AtomicUsize::new(space_address(b.space.as_ref())),
             files_at: AtomicUsize::new(address(b.files.as_ref())),
             fs_at: AtomicUsize::new(address(b.fs.as_ref())),
-            _written: [],
             space: Spin::new(b.space),
             files: Spin::new(b.files),
             fs: Spin::new(b.fs),

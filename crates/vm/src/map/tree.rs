@@ -41,6 +41,7 @@ pub(super) enum Branch<E> {
 }
 
 /// Disjoint ranges by address. One writer at a time: the map's lock.
+#[repr(C)]
 pub struct Tree<E> {
     root: EpochArc<Branch<E>>,
     /// Number of entries. Changed under the lock.
@@ -52,6 +53,9 @@ pub struct Tree<E> {
 /// What changes need: where to retire what is taken out, and a pin.
 type Cx<'a> = (&'a Epoch, &'a CpuPin);
 impl<E: Extent + Send + Sync + 'static> Tree<E> {
+    /// How far what readers read reaches.
+    pub const READ_END: usize = core::mem::offset_of!(Self, len);
+
     /// The empty tree.
     pub fn new() -> Tree<E> {
         Tree {

@@ -56,14 +56,22 @@ impl From<NoMemory> for VmError {
 }
 
 /// An address space. See the module.
+///
+/// What faults read ends a cache line, and what changes of the map write begins the next one.
+#[repr(C, align(64))]
 pub struct Space {
-    /// Faults read it at any time. Changed under `map`.
-    tree: Tree<MapEntry>,
-    pmap: Arc<Pmap>,
-    map: Mutex<MapState, MapLock>,
+    _before: [u64; 5],
     /// Most bytes that a range may have that grows down. Atomic.
     stack_limit: AtomicU64,
+    pmap: Arc<Pmap>,
+    /// Faults read it at any time. Changed under `map`.
+    tree: Tree<MapEntry>,
+    map: Mutex<MapState, MapLock>,
 }
+
+#[cfg(not(any(loom, shuttle)))]
+const _: () =
+    assert!((core::mem::offset_of!(Space, tree) + Tree::<MapEntry>::READ_END).is_multiple_of(64));
 
 impl Space {
     /// An empty space. New mappings go below `mmap_base` (see [`set_mmap_base`](Space::set_mmap_base)), at first the
@@ -80,10 +88,11 @@ impl Space {
 
     fn empty(state: MapState) -> Space {
         Space {
-            tree: Tree::new(),
-            pmap: Arc::new(Pmap::new()),
-            map: Mutex::new(state),
+            _before: [0; 5],
             stack_limit: AtomicU64::new(8 << 20),
+            pmap: Arc::new(Pmap::new()),
+            tree: Tree::new(),
+            map: Mutex::new(state),
         }
     }
 

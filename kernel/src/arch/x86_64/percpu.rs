@@ -20,6 +20,10 @@ use super::panic::Snapshot;
 use super::stack::StackCache;
 use super::{MAX_CPUS, msr};
 
+/// A cache line begins here.
+#[repr(align(64))]
+struct NextLine;
+
 /// What the kernel keeps for each CPU.
 #[repr(C, align(64))]
 pub struct CpuArea {
@@ -48,22 +52,24 @@ pub struct CpuArea {
     pub(super) last_ns: AtomicU64,
     /// APIC timer deadline now armed, in nanoseconds; `u64::MAX` if none.
     pub(super) armed_ns: Cell<u64>,
-    /// Local APIC id. Const.
-    pub(super) apic_id: u32,
-    /// NUMA node. Const.
-    pub(super) node: u32,
     pub(super) tss: UnsafeCell<Tss>,
     pub(super) gdt: UnsafeCell<Gdt>,
     /// Written by other CPUs: atomic.
     pub(super) mailbox: Mailbox,
+    _constants: [NextLine; 0],
+    /// Local APIC id. Const; senders of interrupts read it, so it shares no line with what is written.
+    pub(super) apic_id: u32,
+    /// NUMA node. Const.
+    pub(super) node: u32,
+    /// CPU answers interrupts: atomic.
+    pub(super) online: AtomicBool,
     /// What this CPU ran when a panic elsewhere stopped it: atomic.
     pub(super) snapshot: Snapshot,
+    _counts: [NextLine; 0],
     /// Interrupts taken, by kind: written by this CPU, read by all.
     pub(super) irq_counts: [AtomicU64; 4],
     /// TSC ticks spent in interrupt handlers: written by this CPU, read by all.
     pub(super) irq_ticks: AtomicU64,
-    /// CPU answers interrupts: atomic.
-    pub(super) online: AtomicBool,
     pub(super) stacks: UnsafeCell<StackCache>,
 }
 
@@ -95,15 +101,17 @@ impl CpuArea {
             handling: Cell::new(false),
             last_ns: AtomicU64::new(0),
             armed_ns: Cell::new(u64::MAX),
-            apic_id,
-            node,
             tss: UnsafeCell::new(Tss::new()),
             gdt: UnsafeCell::new(Gdt::new()),
             mailbox: Mailbox::new(),
+            _constants: [],
+            apic_id,
+            node,
+            online: AtomicBool::new(false),
             snapshot: Snapshot::new(),
+            _counts: [],
             irq_counts: [const { AtomicU64::new(0) }; 4],
             irq_ticks: AtomicU64::new(0),
-            online: AtomicBool::new(false),
             stacks: UnsafeCell::new(StackCache::new()),
         }
     }

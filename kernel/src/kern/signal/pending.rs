@@ -11,8 +11,9 @@ use super::{SigInfo, SigSet, sig};
 /// A set of pending signals.  A bit says that a signal is pending; the queue has what is known of
 /// it, in order, several entries for a real-time signal.  A bit without an entry stands for
 /// a signal by the kernel without information.
+#[repr(C)]
 pub struct Pending {
-    /// Written under the queue's lock, read by anybody.
+    /// Written under the queue's lock, read by anybody, and on each way to user mode.
     bits: AtomicU64,
     queue: IrqSpin<VecDeque<SigInfo>, lock::PendingLock>,
 }
@@ -28,6 +29,9 @@ impl Default for Pending {
 }
 
 impl Pending {
+    /// How far what is read without the lock reaches.
+    pub const BITS_END: usize = core::mem::offset_of!(Pending, queue);
+
     /// Nothing pending.
     pub const fn new() -> Self {
         Pending {
