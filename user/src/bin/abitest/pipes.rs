@@ -27,6 +27,64 @@ tests! { "pipe";
         is!(&buf, b"hel");
         is!(ok!(sys::read(from, &mut buf)), 2);
     }
+    an_end_lives_while_a_call_uses_it_and_no_longer {
+        let (from, to) = ok!(sys::pipe(0));
+        let reader = std::thread::spawn(move || {
+            let mut buf = [0; 8];
+            sys::read(from, &mut buf)
+        });
+        nap_us(50_000);
+        ok!(sys::close(from));
+        is!(ok!(sys::write(to, b"abc")), 3);
+        is!(reader.join().ok(), Some(Ok(3)));
+        let status = in_child(|| {
+            let _ = sc!(SYS_rt_sigaction, libc::SIGPIPE, [1u64, 0, 0, 0].as_ptr(), 0, 8);
+            i32::from(sys::write(to, b"x") != Err(libc::EPIPE))
+        })?;
+        is!(status, 0);
+    }
+    ends_close_although_other_threads_have_used_the_table {
+        let (from, to) = ok!(sys::pipe(0));
+        let (gate, open) = ok!(sys::pipe(0));
+        let other = std::thread::spawn(move || sys::read(gate, &mut [0]));
+        nap_us(20_000);
+        ok!(sys::close(to));
+        is!(ok!(poll(&[(from, libc::POLLIN)], 0)), [libc::POLLHUP]);
+        ok!(sys::close(open));
+        is!(other.join().ok(), Some(Ok(0)));
+    }
+    exec_and_exit_close_what_other_threads_have_used {
+        let (from, to) = ok!(sys::pipe(libc::O_CLOEXEC));
+        let (gate, open) = ok!(sys::pipe(0));
+        let pid = ok!(sys::fork());
+        if pid == 0 {
+            for _ in 0..2 {
+                std::thread::spawn(move || loop { let _ = sys::write(to, &[]); });
+            }
+            nap_us(20_000);
+            let _ = sys::close(open);
+            let _ = sc!(SYS_dup2, gate, 0);
+            let words = ["sh", "-c", "read line"].map(path);
+            let argv = [words[0], words[1], words[2], 0];
+            let _ = sc!(SYS_execve, path("/bin/sh"), argv.as_ptr(), [0u64].as_ptr());
+            sys::exit(1);
+        }
+        ok!(sys::close(to));
+        // The new program waits for the gate, and has no end of the pipe.
+        is!(ok!(poll(&[(from, libc::POLLIN)], 20_000)), [libc::POLLHUP]);
+        ok!(sys::close(open));
+        ok!(sys::wait(pid as i64, 0));
+        let (from, to) = ok!(sys::pipe(0));
+        let pid = ok!(sys::fork());
+        if pid == 0 {
+            std::thread::spawn(move || loop { let _ = sys::write(to, &[]); });
+            nap_us(20_000);
+            sys::exit(0);
+        }
+        ok!(sys::close(to));
+        ok!(sys::wait(pid as i64, 0));
+        is!(ok!(poll(&[(from, libc::POLLIN)], 0)), [libc::POLLHUP]);
+    }
     end_of_file { let (from, to) = ok!(sys::pipe(0)); ok!(sys::close(to)); is!(ok!(sys::read(from, &mut [0])), 0); }
     write_without_reader {
         let (from, to) = ok!(sys::pipe(0));
