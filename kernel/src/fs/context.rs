@@ -1,10 +1,12 @@
 //! A process's view of the tree: root, working directory, file mode mask.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use ksync::{Once, Spin};
+use ksync::{CpuPin, EpochPtr, Once, Spin};
 
+use super::epoch;
 use super::error::{FsError, Result};
 use super::mount::Path;
 use super::walk::Walk;
@@ -49,92 +51,118 @@ struct Places {
 }
 
 /// Root, working directory and mask; shared by threads (`CLONE_FS`), copied by fork.
+///
+/// Walks begin at the places of the moment, which they borrow under a pin: without a lock and without a count. Places
+/// are replaced together, and the old ones given back after a grace period.
 pub struct FsContext {
-    places: Spin<Places, ContextLock>,
+    /// None: the boot root, twice.
+    places: EpochPtr<Places>,
+    /// Who replaces the places holds it.
+    change: Spin<(), ContextLock>,
     umask: AtomicU32,
 }
 
-/// The places of a process at one moment, for a lookup.
-pub struct View {
-    root: Place,
-    cwd: Place,
+/// Where a walk begins, or turns to for absolute links.
+#[derive(Clone, Copy)]
+pub enum Origin<'a> {
+    /// Here.
+    At(&'a Path),
+    /// At the root that this is at the time.
+    Root(&'a FsContext),
+    /// At the working directory that this is at the time.
+    Cwd(&'a FsContext),
 }
 
-impl View {
-    fn path(place: &Place) -> Result<&Path> {
-        match place {
-            Place::BootRoot => boot_root(),
-            Place::At(path) => Ok(path),
+impl Origin<'_> {
+    /// The place, borrowed.
+    pub fn path<'p>(&'p self, pin: &'p CpuPin) -> Result<&'p Path> {
+        match self {
+            Origin::At(path) => Ok(path),
+            Origin::Root(fs) => fs.place(pin, |places| &places.root),
+            Origin::Cwd(fs) => fs.place(pin, |places| &places.cwd),
         }
     }
 
-    /// The root.
-    pub fn root(&self) -> Result<&Path> {
-        Self::path(&self.root)
-    }
-
-    /// The working directory.
-    pub fn cwd(&self) -> Result<&Path> {
-        Self::path(&self.cwd)
-    }
-
-    /// A walk that begins at the working directory.
-    pub fn walk<'a>(&'a self, cred: &'a Cred) -> Result<Walk<'a>> {
-        Ok(Walk {
-            cred,
-            root: self.root()?,
-            base: self.cwd()?,
-        })
-    }
-
-    /// A walk that begins at `base`.
-    pub fn walk_from<'a>(&'a self, cred: &'a Cred, base: &'a Path) -> Result<Walk<'a>> {
-        Ok(Walk {
-            cred,
-            root: self.root()?,
-            base,
-        })
+    /// The place, with references of its own.
+    pub fn owned(&self) -> Result<Path> {
+        self.path(&ksync::pin()).cloned()
     }
 }
 
 impl FsContext {
+    fn with(places: Option<Places>, umask: u32) -> Arc<Self> {
+        Arc::new(FsContext {
+            places: EpochPtr::new(places.map(Box::new)),
+            change: Spin::new(()),
+            umask: AtomicU32::new(umask),
+        })
+    }
+
     /// The context of the first process: boot root, mask 022.
     pub fn boot() -> Arc<Self> {
-        Arc::new(FsContext {
-            places: Spin::new(Places {
-                root: Place::BootRoot,
-                cwd: Place::BootRoot,
-            }),
-            umask: AtomicU32::new(0o022),
-        })
+        Self::with(None, 0o022)
     }
 
     /// A copy for a child process.
     pub fn fork(&self) -> Arc<Self> {
-        Arc::new(FsContext {
-            places: Spin::new(self.places.lock().clone()),
-            umask: AtomicU32::new(self.umask()),
-        })
+        let places = self.places.load(&ksync::pin()).cloned();
+        Self::with(places, self.umask())
     }
 
-    /// Root and working directory now.
-    pub fn view(&self) -> View {
-        let Places { root, cwd } = self.places.lock().clone();
-        View { root, cwd }
+    fn place<'p>(
+        &'p self,
+        pin: &'p CpuPin,
+        which: impl FnOnce(&'p Places) -> &'p Place,
+    ) -> Result<&'p Path> {
+        match self.places.load(pin).map(which) {
+            None | Some(Place::BootRoot) => boot_root(),
+            Some(Place::At(path)) => Ok(path),
+        }
+    }
+
+    /// A walk that begins at the working directory.
+    pub fn walk<'a>(&'a self, cred: &'a Cred) -> Walk<'a> {
+        self.walk_from(cred, Origin::Cwd(self))
+    }
+
+    /// A walk that begins at `base`.
+    pub fn walk_from<'a>(&'a self, cred: &'a Cred, base: Origin<'a>) -> Walk<'a> {
+        Walk {
+            cred,
+            root: Origin::Root(self),
+            base,
+        }
+    }
+
+    /// The root now.
+    pub fn root(&self) -> Result<Path> {
+        Origin::Root(self).owned()
+    }
+
+    /// The working directory now.
+    pub fn cwd(&self) -> Result<Path> {
+        Origin::Cwd(self).owned()
     }
 
     /// Moves the working directory.
     pub fn set_cwd(&self, to: Path) {
-        let new = Place::of(to);
-        let old = core::mem::replace(&mut self.places.lock().cwd, new);
-        drop(old);
+        self.change(|places| places.cwd = Place::of(to));
     }
 
     /// Moves the root.
     pub fn set_root(&self, to: Path) {
-        let new = Place::of(to);
-        let old = core::mem::replace(&mut self.places.lock().root, new);
-        drop(old);
+        self.change(|places| places.root = Place::of(to));
+    }
+
+    fn change(&self, f: impl FnOnce(&mut Places)) {
+        let guard = self.change.lock();
+        let pin = guard.pin();
+        let mut places = self.places.load(pin).cloned().unwrap_or(Places {
+            root: Place::BootRoot,
+            cwd: Place::BootRoot,
+        });
+        f(&mut places);
+        self.places.replace(epoch(), pin, Some(Box::new(places)));
     }
 
     /// The bits that new files do not get.

@@ -23,8 +23,8 @@ impl ExecFile {
     /// Opens a path for execution, relative to the working directory of the current process.
     pub fn open(path: &[u8]) -> Result<Self> {
         let cred = current().cred();
-        let view = with_fs(|fs| fs.view()).ok_or(FsError::NotFound)?;
-        Self::at(view.walk(&cred)?.find(path, Want::FOLLOW)?)
+        let found = with_fs(|fs| fs.walk(&cred).find(path, Want::FOLLOW));
+        Self::at(found.ok_or(FsError::NotFound)??)
     }
 
     /// Opens a place for execution.

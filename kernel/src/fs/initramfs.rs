@@ -15,7 +15,7 @@ use fscore::cpio::{self, Header, NAME_LIMIT, Reader, Source};
 use fscore::inflate::{Inflate, is_gzip};
 use fscore::path::PATH_MAX;
 
-use super::context::boot_root;
+use super::context::{Origin, boot_root};
 use super::error::{FsError, Result};
 use super::inode::{Inode, mode};
 use super::mount::Path;
@@ -201,8 +201,8 @@ impl Unpacker {
         let root = boot_root()?;
         let walk = Walk {
             cred: &self.cred,
-            root,
-            base: root,
+            root: Origin::At(root),
+            base: Origin::At(root),
         };
         let (dir, last) = walk.parent(name)?;
         let name = match last {
@@ -243,7 +243,10 @@ impl Unpacker {
 
 /// Removes what a later entry of the same name replaces.
 fn replace(walk: &Walk, dir: &Path, name: &[u8], is_dir: bool) -> Result<()> {
-    let walk = Walk { base: dir, ..*walk };
+    let walk = Walk {
+        base: Origin::At(dir),
+        ..*walk
+    };
     if is_dir {
         open::rmdir(&walk, name)
     } else {

@@ -8,6 +8,7 @@ use fscore::path::MAX_LINKS;
 use fscore::perm;
 use ksync::Mutex;
 
+use super::context::Origin;
 use super::dentry::Dentry;
 use super::dirfile::DirFile;
 use super::dynamic::{DynFile, Dynamic, Text};
@@ -88,7 +89,7 @@ fn open_or_create(walk: &Walk, text: &[u8], flags: u32, perm: u32) -> Result<Fil
     for _ in 0..=MAX_LINKS {
         let text = owned.as_deref().unwrap_or(text);
         let walk = Walk {
-            base: base.as_ref().unwrap_or(walk.base),
+            base: base.as_ref().map_or(walk.base, Origin::At),
             ..*walk
         };
         let (dir, last) = walk.parent(text)?;
@@ -128,7 +129,7 @@ fn open_or_create(walk: &Walk, text: &[u8], flags: u32, perm: u32) -> Result<Fil
             Node::Link(to) if flags & o::NOFOLLOW == 0 => {
                 let to = to.to_vec();
                 base = Some(if to.first() == Some(&b'/') {
-                    walk.root.clone()
+                    walk.root.owned()?
                 } else {
                     dir
                 });

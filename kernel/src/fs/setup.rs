@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::sync::Arc;
 
-use super::context::{self, FsContext, boot_root};
+use super::context::{self, FsContext, Origin, boot_root};
 use super::error::{FsError, Result};
 use super::fdtable::FdTable;
 use super::file::o;
@@ -85,8 +85,8 @@ fn mount_devices() -> Result<()> {
     }
     let walk = Walk {
         cred: &cred,
-        root,
-        base: root,
+        root: Origin::At(root),
+        base: Origin::At(root),
     };
     let over = walk.find(b"/dev", Want::DIRECTORY)?;
     let top = fs.root.clone();
@@ -125,8 +125,8 @@ fn first_files() -> Result<Arc<FdTable>> {
     let root = boot_root()?;
     let walk = Walk {
         cred: &cred,
-        root,
-        base: root,
+        root: Origin::At(root),
+        base: Origin::At(root),
     };
     // Not as the controlling terminal: that is for init to choose.
     let console = open::open(&walk, b"/dev/console", o::RDWR | o::NOCTTY, 0)?;

@@ -14,6 +14,7 @@ use fscore::path::{self, Component, MAX_LINKS, NAME_MAX};
 use fscore::perm::{self, Owner};
 use ksync::CpuPin;
 
+use super::context::Origin;
 use super::dentry::Dentry;
 use super::dynamic::{Dynamic, Target};
 use super::error::{FsError, Result};
@@ -53,9 +54,9 @@ pub struct Walk<'a> {
     /// Credentials for search permission.
     pub cred: &'a Cred,
     /// The root of this process.
-    pub root: &'a Path,
+    pub root: Origin<'a>,
     /// Where a relative path starts.
-    pub base: &'a Path,
+    pub base: Origin<'a>,
 }
 
 /// The last component of a path whose directory has been found.
@@ -214,10 +215,11 @@ impl Walk<'_> {
     }
 
     /// The parent of a place, as `..` finds it.
-    fn up<'p>(&'p self, pin: &'p CpuPin, mut at: Spot<'p>) -> Spot<'p> {
+    fn up<'p>(&'p self, pin: &'p CpuPin, mut at: Spot<'p>) -> Result<Spot<'p>> {
+        let root = self.root.path(pin)?;
         loop {
-            if Self::same(at, self.root) {
-                return at;
+            if Self::same(at, root) {
+                return Ok(at);
             }
             if Arc::ptr_eq(at.1, &at.0.root) {
                 match &at.0.over {
@@ -225,13 +227,13 @@ impl Walk<'_> {
                         at = (m, d);
                         continue;
                     }
-                    None => return at,
+                    None => return Ok(at),
                 }
             }
-            return match at.1.parent(pin) {
+            return Ok(match at.1.parent(pin) {
                 Some(up) => cover(pin, (at.0, up)),
                 None => at,
-            };
+            });
         }
     }
 
@@ -255,7 +257,7 @@ impl Walk<'_> {
             match path::classify(name) {
                 Component::Here => continue,
                 Component::Up => {
-                    at = self.up(pin, at);
+                    at = self.up(pin, at)?;
                     continue;
                 }
                 Component::Name(_) => {}
@@ -282,7 +284,8 @@ impl Walk<'_> {
             {
                 count_link(links)?;
                 if target.first() == Some(&b'/') {
-                    at = (&self.root.mount, &self.root.dentry);
+                    let root = self.root.path(pin)?;
+                    at = (&root.mount, &root.dentry);
                 }
                 // A slash after the link must reach the end of its text.
                 if slash && !pieces.push(b"/.") || !pieces.push(target) {
@@ -320,8 +323,8 @@ impl Walk<'_> {
                 let pin = ksync::pin();
                 let (from, text): (&Path, &[u8]) = match &owned {
                     Some((at, rest)) => (at, rest),
-                    None if text[0] == b'/' => (self.root, text),
-                    None => (self.base, text),
+                    None if text[0] == b'/' => (self.root.path(&pin)?, text),
+                    None => (self.base.path(&pin)?, text),
                 };
                 let start = (&from.mount, &from.dentry);
                 match self.fast(&pin, start, text, want, &mut links)? {
@@ -356,7 +359,7 @@ impl Walk<'_> {
                         Target::Text(mut to) => {
                             let absolute = to.first() == Some(&b'/');
                             append(&mut to, &rest)?;
-                            let from = if absolute { self.root.clone() } else { dir };
+                            let from = if absolute { self.root.owned()? } else { dir };
                             owned = Some((from, to));
                         }
                     }
@@ -383,13 +386,13 @@ impl Walk<'_> {
         }
         let (dir, name, slash) = path::split_last(text);
         if name.is_empty() {
-            return Ok((self.root.clone(), Last::Root));
+            return Ok((self.root.owned()?, Last::Root));
         }
         if name.len() > NAME_MAX {
             return Err(FsError::NameTooLong);
         }
         let at = match dir {
-            b"" => self.base.clone(),
+            b"" => self.base.owned()?,
             dir => self.find(dir, Want::DIRECTORY)?,
         };
         if !at.dentry.inode.is_dir() {

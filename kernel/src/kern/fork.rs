@@ -257,7 +257,8 @@ fn new_thread(
         process: process.clone(),
         comm: me.comm(),
         cred: if has(raw::CLONE_THREAD) {
-            me.cred()
+            // A copy, so that threads share no count.
+            Arc::new((*me.cred()).clone())
         } else {
             process.cred()
         },

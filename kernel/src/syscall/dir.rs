@@ -4,7 +4,7 @@ use abi::Errno;
 use abi::raw::general as nr;
 use fscore::{dirent, perm};
 
-use super::fsutil::{Caller, at, fault, file, real_file, user_path, user_range};
+use super::fsutil::{Caller, at, fault, file, fs, real_file, user_path, user_range};
 use super::{Args, Handler};
 use crate::fs::dirfile::read_entries;
 use crate::fs::error::FsError;
@@ -38,12 +38,11 @@ pub const HANDLERS: &[(u32, Handler)] = &[
 
 fn getcwd(a: &mut Args) -> Result<u64, Errno> {
     let (out, size) = (a.get(0), a.size(1));
-    let caller = Caller::now()?;
-    let cwd = caller.view.cwd()?;
+    let (root, cwd) = fs(|fs| Ok((fs.root()?, fs.cwd()?)))?;
     if cwd.dentry.is_dead() {
         return Err(Errno::ENOENT);
     }
-    let (name, reached) = full_name(caller.view.root()?, cwd)?;
+    let (name, reached) = full_name(&root, &cwd)?;
     let prefix: &[u8] = if reached { b"" } else { b"(unreachable)" };
     let len = prefix.len() + name.len() + 1;
     if len > PATH_MAX {
@@ -69,7 +68,7 @@ fn enter(caller: &Caller, place: Path) -> Result<u64, Errno> {
 
 fn chdir(a: &mut Args) -> Result<u64, Errno> {
     let path = user_path(a.get(0))?;
-    let caller = Caller::now()?;
+    let caller = Caller::now();
     let place = caller.find(at::FDCWD, &path, 0, Want::DIRECTORY)?;
     enter(&caller, place)
 }
@@ -81,12 +80,12 @@ fn fchdir(a: &mut Args) -> Result<u64, Errno> {
         .as_ref()
         .filter(|p| p.dentry.inode.is_dir())
         .ok_or(FsError::NotDir)?;
-    enter(&Caller::now()?, place.clone())
+    enter(&Caller::now(), place.clone())
 }
 
 fn chroot(a: &mut Args) -> Result<u64, Errno> {
     let path = user_path(a.get(0))?;
-    let caller = Caller::now()?;
+    let caller = Caller::now();
     let place = caller.find(at::FDCWD, &path, 0, Want::DIRECTORY)?;
     permitted(&caller.cred, &place.dentry.inode, perm::EXEC)?;
     if !caller.cred.privileged() {

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use abi::Errno;
 
-use crate::fs::context::View;
+use crate::fs::context::{FsContext, Origin};
 use crate::fs::error::{FsError, Result};
 use crate::fs::fdtable::FdTable;
 use crate::fs::file::{FileRef, o};
@@ -92,18 +92,14 @@ pub fn user_path(addr: u64) -> Result<Vec<u8>, Errno> {
 pub struct Caller {
     /// Its credentials.
     pub cred: Arc<Cred>,
-    /// Its root and working directory.
-    pub view: View,
 }
 
 impl Caller {
     /// The caller of the present call.
-    pub fn now() -> Result<Self> {
-        let me = current();
-        Ok(Caller {
-            cred: me.cred(),
-            view: kern::with_fs(|fs| fs.view()).ok_or(FsError::NotFound)?,
-        })
+    pub fn now() -> Self {
+        Caller {
+            cred: current().cred(),
+        }
     }
 
     /// The bits that new files do not get.
@@ -119,26 +115,31 @@ impl Caller {
         f: impl FnOnce(&Walk) -> Result<R>,
     ) -> Result<R> {
         if dirfd == at::FDCWD || path.first() == Some(&b'/') {
-            return f(&self.view.walk(&self.cred)?);
+            return fs(|fs| f(&fs.walk(&self.cred)));
         }
         let file = file(dirfd)?;
         let base = file.path.as_ref().ok_or(FsError::NotDir)?;
         if !base.dentry.inode.is_dir() && !path.is_empty() {
             return Err(FsError::NotDir);
         }
-        f(&self.view.walk_from(&self.cred, base)?)
+        fs(|fs| f(&fs.walk_from(&self.cred, Origin::At(base))))
     }
 
     /// Finds a place. An empty path means `dirfd` itself if `flags` have `EMPTY_PATH`.
     pub fn find(&self, dirfd: i32, path: &[u8], flags: u32, want: Want) -> Result<Path> {
         if path.is_empty() && flags & at::EMPTY_PATH != 0 {
             if dirfd == at::FDCWD {
-                return self.view.cwd().cloned();
+                return fs(FsContext::cwd);
             }
             return file(dirfd)?.path.clone().ok_or(FsError::Invalid);
         }
         self.walk(dirfd, path, |w| w.find(path, want))
     }
+}
+
+/// Does something with the caller's root and working directory.
+pub fn fs<R>(f: impl FnOnce(&FsContext) -> Result<R>) -> Result<R> {
+    kern::with_fs(|fs| f(fs)).unwrap_or(Err(FsError::NotFound))
 }
 
 /// Does something with the caller's descriptors.

@@ -118,7 +118,7 @@ fn set_mode(place: Option<&Path>, perm: u32) -> Result<u64, Errno> {
     let Some(place) = place else {
         return Ok(0);
     };
-    let cred = Caller::now()?.cred;
+    let cred = Caller::now().cred;
     owner_only(&cred, place)?;
     let inode = &place.dentry.inode;
     let mut perm = perm & mode::PERM;
@@ -131,7 +131,7 @@ fn set_mode(place: Option<&Path>, perm: u32) -> Result<u64, Errno> {
 
 fn chmod_at(dirfd: i32, path: u64, perm: u32, flags: u32) -> Result<u64, Errno> {
     let path = user_path(path)?;
-    let place = Caller::now()?.find(dirfd, &path, flags, Want::FOLLOW)?;
+    let place = Caller::now().find(dirfd, &path, flags, Want::FOLLOW)?;
     set_mode(Some(&place), perm)
 }
 
@@ -139,7 +139,7 @@ fn set_owner(place: Option<&Path>, uid: u32, gid: u32) -> Result<u64, Errno> {
     let Some(place) = place else {
         return Ok(0);
     };
-    let cred = Caller::now()?.cred;
+    let cred = Caller::now().cred;
     let inode = &place.dentry.inode;
     if place.mount.is_read_only() {
         return Err(Errno::EROFS);
@@ -176,7 +176,7 @@ fn place_at(dirfd: i32, path: u64, flags: u32) -> Result<Path, Errno> {
         follow: flags & at::SYMLINK_NOFOLLOW == 0,
         directory: false,
     };
-    Ok(Caller::now()?.find(dirfd, &path, flags, want)?)
+    Ok(Caller::now().find(dirfd, &path, flags, want)?)
 }
 
 fn chown_at(dirfd: i32, path: u64, uid: u32, gid: u32, flags: u32) -> Result<u64, Errno> {
@@ -196,7 +196,7 @@ fn nanos(sec: i64, nsec: i64) -> Nanos {
 }
 
 fn set_times(place: &Path, stamps: [Stamp; 2]) -> Result<u64, Errno> {
-    let cred = Caller::now()?.cred;
+    let cred = Caller::now().cred;
     let inode = &place.dentry.inode;
     if stamps == [Stamp::Omit; 2] {
         return Ok(0);
@@ -266,7 +266,7 @@ fn times_at(dirfd: i32, path: u64, times: u64, scale: i64) -> Result<u64, Errno>
         }
     }
     let path = user_path(path)?;
-    let place = Caller::now()?.find(dirfd, &path, 0, Want::FOLLOW)?;
+    let place = Caller::now().find(dirfd, &path, 0, Want::FOLLOW)?;
     set_times(&place, stamps)
 }
 
@@ -277,7 +277,7 @@ fn utime(a: &mut Args) -> Result<u64, Errno> {
         stamps = raw.map(|sec| Stamp::At(nanos(sec, 0)));
     }
     let path = user_path(a.get(0))?;
-    let place = Caller::now()?.find(at::FDCWD, &path, 0, Want::FOLLOW)?;
+    let place = Caller::now().find(at::FDCWD, &path, 0, Want::FOLLOW)?;
     set_times(&place, stamps)
 }
 
@@ -300,7 +300,7 @@ fn make(walk: &Walk, text: &[u8], what: &What, perm: u32) -> Result<(), FsError>
 
 fn mkdir_at(dirfd: i32, path: u64, perm: u32) -> Result<u64, Errno> {
     let path = user_path(path)?;
-    let caller = Caller::now()?;
+    let caller = Caller::now();
     let perm = perm & (0o777 | mode::STICKY) & !caller.umask();
     caller.walk(dirfd, &path, |w| make(w, &path, &What::Dir, perm))?;
     Ok(0)
@@ -308,7 +308,7 @@ fn mkdir_at(dirfd: i32, path: u64, perm: u32) -> Result<u64, Errno> {
 
 fn mknod_at(dirfd: i32, path: u64, bits: u32, rdev: u64) -> Result<u64, Errno> {
     let path = user_path(path)?;
-    let caller = Caller::now()?;
+    let caller = Caller::now();
     let what = match bits & mode::FMT {
         0 | mode::REG => What::File,
         mode::FIFO => What::Fifo,
@@ -327,7 +327,7 @@ fn symlink_at(target: u64, dirfd: i32, path: u64) -> Result<u64, Errno> {
     if target.is_empty() {
         return Err(Errno::ENOENT);
     }
-    let caller = Caller::now()?;
+    let caller = Caller::now();
     caller.walk(dirfd, &path, |w| {
         make(w, &path, &What::Link(&target), 0o777)
     })?;
@@ -339,7 +339,7 @@ fn link_at(from_fd: i32, from: u64, to_fd: i32, to: u64, flags: u32) -> Result<u
         return Err(Errno::EINVAL);
     }
     let (from, to) = (user_path(from)?, user_path(to)?);
-    let caller = Caller::now()?;
+    let caller = Caller::now();
     if from.is_empty() && flags & at::EMPTY_PATH != 0 && !crate::kern::current().cred().privileged()
     {
         // A descriptor alone must not give an unreachable file a name again.
@@ -376,7 +376,7 @@ fn unlink_at(dirfd: i32, path: u64, flags: u32) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let path = user_path(path)?;
-    let caller = Caller::now()?;
+    let caller = Caller::now();
     caller.walk(dirfd, &path, |w| {
         if flags & at::REMOVEDIR != 0 {
             open::rmdir(w, &path)
@@ -395,7 +395,7 @@ fn rename_at(from_fd: i32, from: u64, to_fd: i32, to: u64, flags: u32) -> Result
         _ => return Err(Errno::EINVAL),
     };
     let (from, to) = (user_path(from)?, user_path(to)?);
-    let caller = Caller::now()?;
+    let caller = Caller::now();
     let (from_dir, from_last) = caller.walk(from_fd, &from, |w| w.parent(&from))?;
     let (to_dir, to_last) = caller.walk(to_fd, &to, |w| w.parent(&to))?;
     let (Last::Name(from_name, from_slash), Last::Name(to_name, to_slash)) = (from_last, to_last)
@@ -432,7 +432,7 @@ fn readlink_at(dirfd: i32, path: u64, out: u64, size: i32) -> Result<u64, Errno>
         return Err(Errno::EINVAL);
     }
     let path = user_path(path)?;
-    let caller = Caller::now()?;
+    let caller = Caller::now();
     let place = caller.find(dirfd, &path, at::EMPTY_PATH, Want::NOFOLLOW)?;
     if path.is_empty() && place.dentry.inode.kind() != mode::LNK {
         return Err(Errno::ENOENT);

@@ -6,8 +6,9 @@ use abi::Errno;
 use abi::raw::general as nr;
 use fscore::perm;
 
-use super::fsutil::{Caller, at, fault, file, user_path};
+use super::fsutil::{Caller, at, fault, file, fs, user_path};
 use super::{Args, Handler};
+use crate::fs::context::FsContext;
 use crate::fs::inode::{Attr, Inode, Nanos, mode};
 use crate::fs::walk::{Want, permitted};
 use crate::kern::cred::Cred;
@@ -81,10 +82,10 @@ fn attr_at(dirfd: i32, path: u64, flags: u32) -> Result<Attr, Errno> {
     } else {
         user_path(path)?
     };
-    let caller = Caller::now()?;
+    let caller = Caller::now();
     if path.is_empty() && flags & at::EMPTY_PATH != 0 {
         if dirfd == at::FDCWD {
-            return Ok(caller.view.cwd()?.dentry.inode.attr());
+            return Ok(fs(FsContext::cwd)?.dentry.inode.attr());
         }
         return Ok(file(dirfd)?.attr()?);
     }
@@ -142,7 +143,7 @@ fn access_at(dirfd: i32, path: u64, want: u32, flags: u32) -> Result<u64, Errno>
         return Err(Errno::EINVAL);
     }
     let path = user_path(path)?;
-    let mut caller = Caller::now()?;
+    let mut caller = Caller::now();
     if flags & at::EACCESS == 0
         && (caller.cred.uid, caller.cred.gid) != (caller.cred.fsuid, caller.cred.fsgid)
     {

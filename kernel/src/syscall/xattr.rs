@@ -56,7 +56,7 @@ fn check(a: &Args, flags_at: Option<usize>) -> Result<(), Errno> {
 
 fn exists(a: &Args, follow: bool) -> Result<(), Errno> {
     let path = user_path(a.get(0))?;
-    Caller::now()?.find(
+    Caller::now().find(
         at::FDCWD,
         &path,
         0,

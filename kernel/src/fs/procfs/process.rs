@@ -17,7 +17,7 @@ use crate::kern::process::Process;
 use crate::kern::rlimit::{INFINITY, Resource};
 use crate::kern::signal::{self, SigSet, sig};
 use crate::kern::thread::Thread;
-use crate::kern::{CLOCK_TICKS, current, ids};
+use crate::kern::{CLOCK_TICKS, current, ids, with_fs};
 use crate::mm;
 use crate::put;
 
@@ -239,9 +239,8 @@ struct PidLink {
 
 /// Prints a place as the caller sees it.
 fn put_place(out: &mut Text, place: &Path) -> Result<()> {
-    let fs = current().process().fs().ok_or(FsError::NotFound)?;
-    let view = fs.view();
-    let (name, _) = full_name(view.root()?, place)?;
+    let root = with_fs(|fs| fs.root()).ok_or(FsError::NotFound)??;
+    let (name, _) = full_name(&root, place)?;
     out.push(&name);
     if place.dentry.is_dead() {
         out.push(b" (deleted)");
@@ -270,11 +269,11 @@ impl DynLink for PidLink {
 }
 
 fn cwd(p: &Arc<Process>) -> Result<Option<Path>> {
-    p.fs().map(|fs| fs.view().cwd().cloned()).transpose()
+    p.fs().map(|fs| fs.cwd()).transpose()
 }
 
 fn root(p: &Arc<Process>) -> Result<Option<Path>> {
-    p.fs().map(|fs| fs.view().root().cloned()).transpose()
+    p.fs().map(|fs| fs.root()).transpose()
 }
 
 fn exe(p: &Arc<Process>) -> Result<Option<Path>> {

@@ -12,7 +12,7 @@ use crate::fs::error::Result;
 use crate::fs::mount::{self, MountRef, Path, flag};
 use crate::fs::quota;
 use crate::fs::walk::full_name;
-use crate::kern::{CLOCK_TICKS, current, ids, sched, time, uts};
+use crate::kern::{CLOCK_TICKS, ids, sched, time, uts, with_fs};
 use crate::mm;
 use crate::put;
 
@@ -283,18 +283,16 @@ fn options(out: &mut Text, flags: u32) {
 
 /// Calls `f` with every mount and its place as the caller sees it.
 fn each_mount(f: &mut dyn FnMut(&MountRef, &[u8])) -> Result<()> {
-    let fs = current().process().fs();
-    let view = fs.as_ref().map(|fs| fs.view());
-    let root = match &view {
-        Some(view) => view.root()?,
-        None => boot_root()?,
+    let root = match with_fs(|fs| fs.root()) {
+        Some(root) => root?,
+        None => boot_root()?.clone(),
     };
     mount::for_each(|m| {
         let at = Path {
             mount: m.clone(),
             dentry: m.root.clone(),
         };
-        let (name, reached) = full_name(root, &at)?;
+        let (name, reached) = full_name(&root, &at)?;
         if reached {
             f(m, &name);
         }
