@@ -404,41 +404,25 @@ fn a_scan_acts_on_its_own_frame_alone() {
     lab.vm.machine.write(1, PAGE, 6).unwrap();
     fence(SeqCst);
     let pin = ksync::pin();
-    let mut gather = Gather::new();
+    assert_eq!(lab.pmap.scan_remove(&lab.vm, &pin, PAGE, one), Scan::Absent);
     assert_eq!(
-        lab.pmap.scan_remove(&lab.vm, &pin, PAGE, one, &mut gather),
+        lab.pmap.scan_remove(&lab.vm, &pin, 9 * SPAN, one),
         Scan::Absent
     );
-    assert_eq!(
-        lab.pmap
-            .scan_remove(&lab.vm, &pin, 9 * SPAN, one, &mut gather),
-        Scan::Absent
-    );
-    assert!(gather.is_empty());
-    let found = lab
-        .pmap
-        .scan_write_protect(&lab.vm, &pin, 0, one, &mut gather);
+    let found = lab.pmap.scan_write_protect(&lab.vm, &pin, 0, one);
     assert!(found.pte().unwrap().is_dirty());
-    gather.finish(&lab.vm);
     assert_eq!(lab.vm.machine.write(1, 0, 7), Err(FORBIDDEN));
     assert!(!lab.lookup(0).unwrap().is_dirty());
     assert!(lab.pmap.scan_test_clear_accessed(&lab.vm, &pin, 0, one));
     assert!(!lab.pmap.scan_test_clear_accessed(&lab.vm, &pin, 0, one));
     assert!(!lab.pmap.scan_test_clear_accessed(&lab.vm, &pin, PAGE, one));
-    let mut gather = Gather::new();
+    assert!(lab.pmap.scan_remove(&lab.vm, &pin, 0, one).pte().is_some());
     assert!(
         lab.pmap
-            .scan_remove(&lab.vm, &pin, 0, one, &mut gather)
+            .scan_remove(&lab.vm, &pin, PAGE, two)
             .pte()
             .is_some()
     );
-    assert!(
-        lab.pmap
-            .scan_remove(&lab.vm, &pin, PAGE, two, &mut gather)
-            .pte()
-            .is_some()
-    );
-    gather.finish(&lab.vm);
     drop(pin);
     assert_eq!(lab.vm.machine.read(1, 0), Err(ABSENT));
     assert_eq!(lab.vm.machine.read(1, PAGE), Err(ABSENT));
@@ -457,20 +441,19 @@ fn a_scan_flushes_what_a_removal_has_not_yet() {
     let mut removal = Gather::new();
     lab.pmap.remove_range(&lab.vm, 0, PAGE, &mut removal);
     assert_eq!(lab.vm.machine.read(1, 0), Ok(1), "not flushed yet");
-    let mut scan = Gather::new();
     assert_eq!(
-        lab.pmap
-            .scan_remove(&lab.vm, &ksync::pin(), 0, pfn, &mut scan),
+        lab.pmap.scan_remove(&lab.vm, &ksync::pin(), 0, pfn),
         Scan::Absent
     );
-    scan.finish(&lab.vm);
     assert_eq!(lab.vm.machine.read(1, 0), Err(ABSENT));
     removal.finish(&lab.vm);
-    let mut scan = Gather::new();
-    let _absent = lab
-        .pmap
-        .scan_remove(&lab.vm, &ksync::pin(), 0, pfn, &mut scan);
-    assert!(scan.is_empty(), "nothing is pending any more");
+    let sent = lab.vm.machine.interrupts();
+    let _absent = lab.pmap.scan_remove(&lab.vm, &ksync::pin(), 0, pfn);
+    assert_eq!(
+        lab.vm.machine.interrupts(),
+        sent,
+        "nothing is pending any more"
+    );
     lab.stop_on(1);
     lab.end(&[pfn]);
 }
@@ -482,12 +465,7 @@ fn a_scan_takes_a_claim_and_the_fault_retries() {
     let pin = ksync::pin();
     let leaf = Pte::user(pfn, Prot::READ);
     let identity = || {
-        let mut gather = Gather::new();
-        assert_eq!(
-            lab.pmap.scan_remove(&lab.vm, &pin, 0, pfn, &mut gather),
-            Scan::Unclaimed
-        );
-        gather.finish(&lab.vm);
+        assert_eq!(lab.pmap.scan_remove(&lab.vm, &pin, 0, pfn), Scan::Unclaimed);
         true
     };
     assert_eq!(
@@ -503,14 +481,12 @@ fn a_scan_takes_a_claim_and_the_fault_retries() {
         Ok(Entered::New)
     );
     let identity = || {
-        let mut gather = Gather::new();
         assert!(
             lab.pmap
-                .scan_write_protect(&lab.vm, &pin, 0, pfn, &mut gather)
+                .scan_write_protect(&lab.vm, &pin, 0, pfn)
                 .pte()
                 .is_some()
         );
-        gather.finish(&lab.vm);
         true
     };
     let leaf = Pte::user(pfn, Prot::WRITE);

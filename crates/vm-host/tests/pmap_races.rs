@@ -268,19 +268,16 @@ impl World {
             return;
         }
         std::sync::atomic::fence(SeqCst);
-        let mut gather = Gather::new();
         let remove = dice.roll(2) == 0;
         let found = {
             let pin = ksync::pin();
             if remove {
-                self.pmap
-                    .scan_remove(&self.vm, &pin, place.va, place.pfn, &mut gather)
+                self.pmap.scan_remove(&self.vm, &pin, place.va, place.pfn)
             } else {
                 self.pmap
-                    .scan_write_protect(&self.vm, &pin, place.va, place.pfn, &mut gather)
+                    .scan_write_protect(&self.vm, &pin, place.va, place.pfn)
             }
         };
-        gather.finish(&self.vm);
         if found != Scan::Absent {
             self.scans.fetch_add(1, Relaxed);
         }

@@ -6,7 +6,7 @@
 use std::sync::Barrier;
 
 use vm::page::PAGE_SIZE;
-use vm::{Gather, Pfn, Pmap, Prot, Pte, Rights, Vm};
+use vm::{Pfn, Pmap, Prot, Pte, Rights, Vm};
 use vm_host::Sim;
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -79,8 +79,6 @@ fn tables_dropped_during_a_release_are_freed_once() {
 #[test]
 fn tables_emptied_by_a_scan_during_a_release_are_freed_once() {
     against_release(|vm, pmap, pfn| {
-        let mut gather = Gather::new();
-        let _ = pmap.scan_remove(vm, &ksync::pin(), PLACE, pfn, &mut gather);
-        gather.finish(vm);
+        let _ = pmap.scan_remove(vm, &ksync::pin(), PLACE, pfn);
     });
 }

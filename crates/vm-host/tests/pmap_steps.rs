@@ -204,12 +204,8 @@ fn a_scan_waits_until_a_removed_dirty_bit_is_in_the_page() {
         while !busy.load(SeqCst) {
             std::thread::yield_now();
         }
-        let mut gather = Gather::new();
-        let found = lab
-            .pmap
-            .scan_remove(&lab.vm, &ksync::pin(), 0, pfn, &mut gather);
+        let found = lab.pmap.scan_remove(&lab.vm, &ksync::pin(), 0, pfn);
         seen.store(marked.load(SeqCst), SeqCst);
-        gather.finish(&lab.vm);
         assert_eq!(found, Scan::Absent);
     };
     lab.beside(scan, || {
@@ -396,4 +392,39 @@ fn a_fault_from_outside_leaves_nothing_in_a_released_pmap() {
     assert_eq!(done, Err(EnterError::Stale));
     assert_eq!(lab.pmap.tables(), 0);
     lab.end(&[old, new]);
+}
+
+/// Whoever counts what it has not flushed yet takes that back: else all others would flush for it, for ever.
+#[test]
+fn nothing_is_pending_after_an_operation() {
+    type Act = fn(&Lab, Pfn);
+    let acts: [(&str, Act); 5] = [
+        ("a removal", |lab, _| {
+            lab.gathered(|gather| lab.pmap.remove_range(&lab.vm, 0, SPAN, gather));
+        }),
+        ("dropped tables", |lab, _| {
+            lab.pmap.drop_tables(&lab.vm, |_, _| ());
+        }),
+        ("a scan", |lab, pfn| {
+            lab.pmap.scan_remove(&lab.vm, &ksync::pin(), 0, pfn);
+        }),
+        ("a scan in vain", |lab, pfn| {
+            lab.pmap.scan_remove(&lab.vm, &ksync::pin(), PAGE, pfn);
+        }),
+        ("a release", |lab, _| {
+            lab.pmap.release(&lab.vm);
+        }),
+    ];
+    for (name, act) in acts {
+        let lab = Lab::new();
+        let pfn = lab.map(0);
+        act(&lab, pfn);
+        // Changes nothing, but flushes for others.
+        lab.gathered(|gather| {
+            lab.pmap
+                .protect_range(&lab.vm, 0, SPAN, Revoke::default(), gather);
+            assert!(gather.is_empty(), "{name}");
+        });
+        lab.end(&[pfn]);
+    }
 }

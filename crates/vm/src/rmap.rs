@@ -19,7 +19,6 @@ use rust_alloc::sync::Arc;
 use crate::object::Object;
 use crate::page::{Flags, Page, Pfn, hub_of};
 use crate::pmap::{Pmap, Scan};
-use crate::tlb::Gather;
 use crate::{Machine, Vm};
 
 /// What a reverse map is told and asked. Attaching and detaching extents is the hubs' part in every design, for it is
@@ -104,15 +103,9 @@ impl ReverseMap for ByBacking {
     }
 }
 
-/// Takes every entry of the page out. The caller holds it hard-busy until `gather` is finished, which makes the
-/// translations unusable. Returns how many entries and claims there were.
-pub fn remove_all<M: Machine>(
-    vm: &Vm<M>,
-    object: &Object,
-    index: u32,
-    pfn: Pfn,
-    gather: &mut Gather<'_>,
-) -> usize {
+/// Takes every entry of the page out; no translation is usable on return. The caller holds the page hard-busy. Returns
+/// how many entries and claims there were.
+pub fn remove_all<M: Machine>(vm: &Vm<M>, object: &Object, index: u32, pfn: Pfn) -> usize {
     let page = vm.pages.get(pfn);
     debug_assert!(page.is_hard_busy());
     fence(SeqCst);
@@ -120,7 +113,7 @@ pub fn remove_all<M: Machine>(
     if page.has(Flags::MAPPED) {
         vm.rmap.scan(object, index, &mut |pmap, va| {
             let pin = ksync::pin();
-            let found = pmap.scan_remove(vm, &pin, va, pfn, gather);
+            let found = pmap.scan_remove(vm, &pin, va, pfn);
             note(page, found);
             removed += usize::from(found != Scan::Absent);
         });
@@ -148,20 +141,14 @@ pub(crate) fn remove_copies<M: Machine>(vm: &Vm<M>, object: &Object, index: u32)
 }
 
 /// Makes every entry of the page read-only and takes its dirty bits over. Conditions as for [`remove_all`].
-pub fn write_protect_all<M: Machine>(
-    vm: &Vm<M>,
-    object: &Object,
-    index: u32,
-    pfn: Pfn,
-    gather: &mut Gather<'_>,
-) {
+pub fn write_protect_all<M: Machine>(vm: &Vm<M>, object: &Object, index: u32, pfn: Pfn) {
     let page = vm.pages.get(pfn);
     debug_assert!(page.is_hard_busy());
     fence(SeqCst);
     if page.has(Flags::MAPPED) {
         vm.rmap.scan(object, index, &mut |pmap, va| {
             let pin = ksync::pin();
-            note(page, pmap.scan_write_protect(vm, &pin, va, pfn, gather));
+            note(page, pmap.scan_write_protect(vm, &pin, va, pfn));
         });
         page.clear_flag(Flags::WRITEABLE);
     }

@@ -134,7 +134,7 @@ const MAX_PAGES: usize = 32;
 
 /// Collects what must be invalidated, and what may be freed once that is done.
 ///
-/// One gather serves one operation: a munmap of any length in one pmap, or a scan of one page in many pmaps. It must
+/// One gather serves one operation: a munmap of any length in one pmap, or what a scan does at one address. It must
 /// be [finished](Gather::finish); dropping it with work in it is a bug that debug builds report.
 #[must_use = "a gather must be finished"]
 pub struct Gather<'p> {

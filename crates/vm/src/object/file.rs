@@ -10,9 +10,9 @@ use ksync::atomic::{Ordering::SeqCst, fence};
 
 use super::{Insert, Kind, Object, STEP, rest_of_page, unbusy};
 use crate::alloc::NoMemory;
+use crate::limbo::FrameList;
 use crate::page::{Flags, PAGE_SHIFT, PAGE_SIZE, Pfn, with_frame, with_frame_mut};
 use crate::rmap;
-use crate::tlb::Gather;
 use crate::{Machine, Vm};
 
 /// What a hole reads as.
@@ -186,12 +186,13 @@ impl Object {
     }
 
     /// Makes `offset..offset + len` read as zeroes and frees its whole pages. The size stays.
+    ///
+    /// Takes no lock: each page is taken out, or zeroed in part, by whoever has it hard-busy, and whoever comes later finds it gone.
     pub fn punch<M: Machine>(&self, vm: &Vm<M>, offset: u64, len: u64) {
         let end = offset.saturating_add(len).min(MAX_SIZE);
         if offset >= end {
             return;
         }
-        let _lock = self.lock.lock();
         let (first, behind) = (offset.div_ceil(PAGE_SIZE as u64), end >> PAGE_SHIFT);
         if first < behind {
             self.remove_mapped(vm, first as u32, (behind - 1) as u32);
@@ -204,7 +205,7 @@ impl Object {
         }
     }
 
-    /// Zeroes `len` bytes at `offset`, all in one page, if the page is resident. `lock` is held.
+    /// Zeroes `len` bytes at `offset`, all in one page, if the page is resident.
     fn zero_part<M: Machine>(&self, vm: &Vm<M>, offset: u64, len: u64) {
         if len == 0 {
             return;
@@ -216,40 +217,39 @@ impl Object {
         }
     }
 
-    /// Takes the pages of `first..=last` out, unmaps them everywhere, and frees them after a grace period. One flush
-    /// per step. `lock` is held.
+    /// Takes the pages of `first..=last` out, unmaps them everywhere, and frees them after a grace period.
     fn remove_mapped<M: Machine>(&self, vm: &Vm<M>, first: u32, last: u32) {
         let mut at = Some(first);
         while let Some(from) = at {
-            at = self.remove_mapped_step(vm, from, last);
+            let mut gone = FrameList::EMPTY;
+            at = self.take_mapped(vm, from, last, &mut gone);
+            if !gone.is_empty() {
+                vm.retire_frames(&ksync::pin(), gone);
+            }
         }
     }
 
-    fn remove_mapped_step<M: Machine>(&self, vm: &Vm<M>, from: u32, last: u32) -> Option<u32> {
-        let mut gather = Gather::new();
+    /// Takes out and unmaps up to [`STEP`] pages; returns where to go on.
+    fn take_mapped<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        from: u32,
+        last: u32,
+        gone: &mut FrameList,
+    ) -> Option<u32> {
         let mut at = from;
         for _ in 0..STEP {
-            let Some((index, _)) = self.next_resident(at, last) else {
-                gather.finish(vm);
-                return None;
-            };
+            let (index, _) = self.next_resident(at, last)?;
             if let Some(pfn) = self.busy_page(vm, index) {
                 let removed = self.slots.remove(index, pfn);
                 debug_assert!(removed, "a hard-busy page left its slot");
-                rmap::remove_all(vm, self, index, pfn, &mut gather);
+                rmap::remove_all(vm, self, index, pfn);
                 vm.pages.get(pfn).clear_identity();
                 self.refund(&ksync::pin(), 1);
-                gather.free_later(vm, pfn);
+                gone.push(vm.pages, pfn);
             }
-            match index.checked_add(1) {
-                Some(next) if next <= last => at = next,
-                _ => {
-                    gather.finish(vm);
-                    return None;
-                }
-            }
+            at = index.checked_add(1).filter(|&next| next <= last)?;
         }
-        gather.finish(vm);
         Some(at)
     }
 }

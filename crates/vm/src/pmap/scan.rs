@@ -43,16 +43,9 @@ impl Scan {
 }
 
 impl Pmap {
-    /// Takes the entry of `va` out if it maps `pfn`. The caller holds the page hard-busy, has put a full fence
-    /// after that, and keeps it so until `gather` is finished. Marking the page with A and D of the entry is its task.
-    pub fn scan_remove<M: Machine>(
-        &self,
-        vm: &Vm<M>,
-        pin: &CpuPin,
-        va: u64,
-        pfn: Pfn,
-        _gather: &mut Gather<'_>,
-    ) -> Scan {
+    /// Takes the entry of `va` out if it maps `pfn`; no translation is usable on return. The caller holds the page hard-busy
+    /// and has put a full fence after that. Marking the page with A and D of the entry is its task.
+    pub fn scan_remove<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, va: u64, pfn: Pfn) -> Scan {
         let found = self.scan(vm, pin, va, Some(pfn), |_| Pte::EMPTY);
         if found != Scan::Absent {
             vm.pmaps.counts(pin).scan_removed.add(1);
@@ -75,7 +68,6 @@ impl Pmap {
         pin: &CpuPin,
         va: u64,
         pfn: Pfn,
-        _gather: &mut Gather<'_>,
     ) -> Scan {
         self.scan(vm, pin, va, Some(pfn), |pte| {
             pte.without(Pte::W | Pte::D | Pte::CLAIMED)

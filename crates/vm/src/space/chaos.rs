@@ -6,7 +6,6 @@ use crate::page::{Flags, Pfn, owner};
 use crate::rmap;
 use crate::rmap::ReverseMap;
 use crate::space::Space;
-use crate::tlb::Gather;
 use crate::{Machine, Vm};
 
 /// What [`Vm::chaos_scan`] came to.
@@ -33,9 +32,7 @@ impl<M: Machine> Vm<M> {
         let outcome = match owner(page) {
             None => Chaos::NoObject,
             Some(object) => {
-                let mut gather = Gather::new();
-                let removed = rmap::remove_all(self, object, page.index(), pfn, &mut gather);
-                gather.finish(self);
+                let removed = rmap::remove_all(self, object, page.index(), pfn);
                 if cfg!(debug_assertions) {
                     self.assert_unmapped(object, page.index(), pfn);
                 }
