@@ -55,7 +55,7 @@ impl Space {
     fn shadow<M: Machine>(&self, vm: &Vm<M>, entry: &MapEntry) -> Result<(), NoMemory> {
         let pin = ksync::pin();
         let Some(old) = entry.chain(&pin) else {
-            entry.set_needs_copy(false);
+            // Without layers there is nothing to copy: see `MapEntry::new`.
             return Ok(());
         };
         vm.stats.get(&pin).shadows.add(1);

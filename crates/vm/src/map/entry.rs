@@ -87,9 +87,11 @@ pub struct EntryArgs {
 }
 
 impl MapEntry {
-    /// An entry over a chain. The map's lock is held, or the map is not yet published.
+    /// An entry over a chain, whose front others may see if it `needs_copy`. The map's lock is held, or the map is not yet
+    /// published.
     pub(crate) fn new(args: EntryArgs, chain: Option<Chain>, needs_copy: bool) -> Arc<MapEntry> {
         debug_assert!(args.start < args.end);
+        debug_assert!(chain.is_some() || !needs_copy, "what is there to copy?");
         Arc::new(MapEntry {
             start: args.start,
             end: args.end,

@@ -141,21 +141,6 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         });
     }
 
-    /// As `for_each`, for something short: each leaf's entries are passed under one pin.
-    pub fn visit(&self, f: impl Fn(&E)) {
-        let mut next = Some(0);
-        while let Some(at) = next {
-            let pin = ksync::pin();
-            let Some(spot) = self.spot(&pin, at) else {
-                return;
-            };
-            (0..spot.leaf.len())
-                .filter_map(|rank| spot.leaf.load(&pin, rank))
-                .for_each(&f);
-            next = spot.above.map(|(node, rank)| node.key(rank));
-        }
-    }
-
     /// Calls `f` for each entry that overlaps `start..end`, in order, until it returns false. Nothing is pinned meanwhile.
     pub fn for_overlapping(&self, start: u64, end: u64, f: &mut dyn FnMut(&Arc<E>) -> bool) {
         let mut next = Some(start);

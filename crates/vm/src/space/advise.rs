@@ -199,7 +199,7 @@ impl Space {
             match self.discard_how(entry) {
                 How::Nothing => {}
                 How::Unmap => map.remove_pages(vm, from, to),
-                How::FreePages(layer) => self.free_pages(vm, entry, &layer, from, to),
+                How::FreePages(layer) => self.free_pages(vm, &layer, from, to),
                 How::Replace => self.replace_fresh(vm, map, from, to)?,
             }
         }
@@ -231,19 +231,12 @@ impl Space {
     }
 
     /// Frees the pages of a layer that is ours alone. Frames wait for a grace period, so one flush serves all.
-    fn free_pages<M: Machine>(
-        &self,
-        vm: &Vm<M>,
-        entry: &MapEntry,
-        layer: &Arc<Backing>,
-        start: u64,
-        end: u64,
-    ) {
+    fn free_pages<M: Machine>(&self, vm: &Vm<M>, layer: &Arc<Backing>, start: u64, end: u64) {
         let Some(object) = layer.object_ref() else {
             return;
         };
-        // Faults that have found a page already start again.
-        entry.set_needs_copy(false);
+        // A fault that has found a page before needs no sign: it holds the page busy, and is waited for, or looks at the
+        // page's identity once more after its claim.
         let mut gather = Gather::new();
         let (first, last) = layer.relation().indexes(start, end);
         object.take_out(vm, first, last, &mut |pfn| gather.free_later(vm, pfn));

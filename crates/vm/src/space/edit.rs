@@ -30,6 +30,12 @@ pub(super) struct MapState {
     closed: bool,
 }
 
+/// Pages of entries.
+fn pages(entries: &[Arc<MapEntry>]) -> u64 {
+    let of = |entry: &Arc<MapEntry>| (entry.end() - entry.start()) >> PAGE_SHIFT;
+    entries.iter().map(of).sum()
+}
+
 impl MapState {
     pub(super) fn new(low: u64, high: u64) -> MapState {
         MapState {
@@ -71,7 +77,10 @@ impl<'s> Locked<'s> {
         Locked { space, state }
     }
 
+    /// The tree, of which the lock guards changes. Looked at through what else it guards: no code, but models then notice
+    /// whoever comes here without it.
     pub(crate) fn tree(&self) -> &Tree<MapEntry> {
+        let _guarded: &MapState = &self.state;
         &self.space.tree
     }
 
@@ -113,18 +122,11 @@ impl<'s> Locked<'s> {
         }
     }
 
-    /// Fills the empty map of a space that nobody else knows.
-    pub(super) fn fill<M: Machine>(&mut self, vm: &Vm<M>, entries: &[Arc<MapEntry>]) {
-        self.state.pages = entries
-            .iter()
-            .map(|e| (e.end() - e.start()) >> PAGE_SHIFT)
-            .sum();
-        self.tree().fill(&vm.epoch, entries);
-    }
-
-    /// Empties the map. The entries are dead; the caller ends their use of layers.
+    /// Empties the map for good. The caller releases the pmap and then ends the entries' use of layers.
+    ///
+    /// The entries are not marked dead. A fault from outside that has found one before enters its page into a table that the
+    /// release takes along, or finds the pmap released, starts again and finds no entry.
     pub(super) fn take_all<M: Machine>(&mut self, vm: &Vm<M>) -> Tree<MapEntry> {
-        self.tree().visit(|entry| entry.kill());
         self.state.pages = 0;
         self.state.closed = true;
         self.tree().take(&vm.epoch)
@@ -230,12 +232,6 @@ impl<'s> Locked<'s> {
     /// Makes a change visible: faults that saw the old entries start again.
     pub(super) fn commit<M: Machine>(&mut self, vm: &Vm<M>, old: &Entries, new: Entries) {
         let (epoch, tree) = (&vm.epoch, &self.space.tree);
-        let pages = |entries: &[Arc<MapEntry>]| -> u64 {
-            entries
-                .iter()
-                .map(|e| (e.end() - e.start()) >> PAGE_SHIFT)
-                .sum()
-        };
         for entry in old {
             entry.kill();
         }
@@ -444,6 +440,12 @@ impl MapEntry {
 }
 
 impl Space {
+    /// Fills the empty map of a space that nobody else knows yet.
+    pub(super) fn fill<M: Machine>(&mut self, vm: &Vm<M>, entries: &[Arc<MapEntry>]) {
+        self.map.get_mut().pages = pages(entries);
+        self.tree.fill(&vm.epoch, entries);
+    }
+
     /// Changes protection and flags of a part of entries; what `change` leaves as it is stays.
     pub(super) fn change<M: Machine>(
         map: &mut Locked<'_>,

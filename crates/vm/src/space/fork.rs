@@ -66,7 +66,7 @@ impl Space {
         if !affordable(vm, map.tree().len()) {
             return Err(VmError::NoMemory);
         }
-        let child = Arc::new(Space::empty(map.empty_like()));
+        let mut child = Space::empty(map.empty_like());
         child.set_stack_limit(self.stack_limit());
         let mut entries = Vec::new();
         entries
@@ -93,11 +93,10 @@ impl Space {
             gather.finish(vm);
         }
         vm.stats.get(&ksync::pin()).forks.add(1);
-        // The child's lock is of the same class; nobody else knows it.
         drop(map);
-        child.lock().fill(vm, &entries);
+        child.fill(vm, &entries);
         match result {
-            Ok(()) => Ok(child),
+            Ok(()) => Ok(Arc::new(child)),
             Err(why) => {
                 child.clear(vm);
                 Err(why)
