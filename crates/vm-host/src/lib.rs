@@ -1,6 +1,8 @@
 //! The host laboratory for `vm`: simulated CPUs, TLBs and memory.
 
 pub mod arena;
+#[cfg(loom)]
+pub mod explore;
 pub mod lab;
 pub mod mmu;
 pub mod model;

@@ -7,121 +7,9 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p vm-host --release --test loom`
 #![cfg(loom)]
 
-use std::sync::Arc;
-
-use vm::object::ObjectRef;
-use vm::space::{Advice, MapArgs, MapFlags, RemapArgs, RemapTarget, Source, Space};
-use vm::{Access, EntryFlags, MapProt, Pte};
-use vm_host::Lab;
-
-const PAGE: u64 = 4096;
-/// Where everything is mapped.
-const AT: u64 = 0x4000_0000;
-/// A free place whose page tables are others from the root on.
-const ELSEWHERE: u64 = 0x7000_0000_0000;
-const FRAMES: usize = 160;
-
-struct World {
-    lab: Lab,
-    space: Arc<Space>,
-    file: ObjectRef,
-}
-
-/// An operation, or a preparation, or a check.
-type Act = fn(&World);
-
-impl World {
-    fn new() -> World {
-        let lab = Lab::new(FRAMES, 2);
-        lab.vm.set_fault_around(PAGE);
-        let space = Space::new(&lab.vm).unwrap();
-        let file = ObjectRef::new_file(&lab.vm, None).unwrap();
-        World { lab, space, file }
-    }
-
-    fn map_at(&self, addr: u64, shared: bool, source: Source<'_>) {
-        let mut args = MapArgs::anon(2 * PAGE, MapProt::READ | MapProt::WRITE);
-        args.addr = addr;
-        args.place = MapFlags {
-            fixed: true,
-            ..MapFlags::default()
-        };
-        args.source = source;
-        if shared {
-            args.flags = EntryFlags::SHARED;
-        }
-        assert_eq!(self.space.map(&self.lab.vm, &args), Ok(addr));
-    }
-
-    /// Two pages of private memory.
-    fn anon(&self) {
-        self.map_at(AT, false, Source::Anon);
-    }
-
-    /// Two pages of a file with its first page there, mapped shared.
-    fn shared(&self) {
-        self.file.allocate(&self.lab.vm, 0, 2 * PAGE, true).unwrap();
-        self.map_at(AT, true, Source::Object(&self.file, 0));
-    }
-
-    /// Tries to serve a fault; what it says depends on who was first.
-    fn fault(&self, access: Access) {
-        let _either = self.space.fault(&self.lab.vm, AT, access);
-    }
-
-    fn unmap(&self) {
-        self.space.unmap(&self.lab.vm, AT, 2 * PAGE).unwrap();
-    }
-
-    fn protect(&self) {
-        let _either = self.space.protect(&self.lab.vm, AT, PAGE, MapProt::READ);
-    }
-
-    fn entry(&self, space: &Space) -> Option<Pte> {
-        space.pmap().lookup(&self.lab.vm, &ksync::pin(), AT)
-    }
-
-    fn resident(&self) -> usize {
-        self.space.pmap().resident(&self.lab.vm)
-    }
-}
-
-/// Explores `one` and `other` at once, up to so many preemptions, `check`ing what they leave behind; then everything is
-/// given back and every frame accounted for. Each is the first thread once: that of the two which begins is explored
-/// less.
-fn at_once(preemptions: usize, prepare: Act, one: Act, other: Act, check: Act) {
-    explore(preemptions, None, prepare, one, other, check);
-    explore(preemptions, None, prepare, other, one, check);
-}
-
-fn explore(
-    preemptions: usize,
-    executions: Option<usize>,
-    prepare: Act,
-    one: Act,
-    other: Act,
-    check: Act,
-) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 200_000;
-    builder.max_permutations = executions;
-    builder.check(move || {
-        let world = Arc::new(World::new());
-        prepare(&world);
-        let thread = loom::thread::spawn({
-            let world = world.clone();
-            move || world.lab.join(1, || other(&world))
-        });
-        one(&world);
-        thread.join().unwrap();
-        check(&world);
-        let World { lab, space, file } = Arc::into_inner(world).expect("the thread has ended");
-        space.clear(&lab.vm);
-        file.release(&lab.vm);
-        lab.finish();
-    });
-}
+use vm::space::{Advice, MapArgs, RemapArgs, RemapTarget};
+use vm::{Access, MapProt};
+use vm_host::explore::{AT, Act, ELSEWHERE, PAGE, World, at_once, explore};
 
 #[test]
 fn two_faults_make_one_page() {
@@ -341,7 +229,7 @@ fn all_that_looks_at_a_map_looks_in_turn() {
         let _either = world.space.map(&world.lab.vm, &args);
     };
     let mapped: Act = |world| assert!(world.space.mapped() >= 2 * PAGE);
-    let others: [Act; 18] = [
+    let others: [Act; 20] = [
         |world| {
             world.space.unmap(&world.lab.vm, AT, PAGE).unwrap();
         },
@@ -411,6 +299,12 @@ fn all_that_looks_at_a_map_looks_in_turn() {
         },
         |world| {
             world.space.clear(&world.lab.vm);
+        },
+        |world| {
+            world.space.entry_at(ELSEWHERE);
+        },
+        |world| {
+            world.space.shared_object(ELSEWHERE);
         },
     ];
     for other in others {
@@ -490,12 +384,23 @@ fn retired_frames_are_freed_in_turn() {
         world.space.drop_tables(&world.lab.vm);
         world.fault(Access::Read);
     };
-    explore(
-        1,
-        Some(40),
-        before,
-        retire,
-        |world| world.lab.vm.drain_limbo(),
-        |_| (),
-    );
+    let again: Act = |world| {
+        // Whoever drains comes to this CPU's frames between two of these moments.
+        for _ in 0..8 {
+            world.lab.vm.epoch.quiescent(&mut ksync::pin());
+            ksync::relax();
+        }
+        world.space.drop_tables(&world.lab.vm);
+        world.lab.vm.epoch.offline(0);
+    };
+    for retire in [retire, again] {
+        explore(
+            1,
+            Some(40),
+            before,
+            retire,
+            |world| world.lab.vm.drain_limbo(),
+            |_| (),
+        );
+    }
 }

@@ -1,6 +1,7 @@
 //! What operations on a space must do step by step, seen by what they leave behind or count.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use vm::object::ObjectRef;
 use vm::space::{MapArgs, MapFlags, Source, Space};
@@ -143,4 +144,93 @@ fn what_takes_translations_away_changes_the_generation() {
         file.release(&lab.vm);
         lab.finish();
     }
+}
+
+/// Pages that [`forked_often`] touches: more than one step of folding looks at.
+const TOUCHED: u64 = 300;
+/// One among them that it does not.
+const HOLE: u64 = 2;
+
+/// A space forked so often that its chain wants folding, which has begun and is beyond [`HOLE`], and its children.
+fn forked_often(lab: &Lab) -> (Arc<Space>, Vec<Arc<Space>>) {
+    lab.vm.set_fault_around(PAGE);
+    let space = Space::new(&lab.vm).unwrap();
+    map(lab, &space, TOUCHED + 8, false, Source::Anon);
+    lab.run(&space);
+    (0..TOUCHED)
+        .filter(|&page| page != HOLE)
+        .for_each(|page| write(lab, &space, page));
+    let fork = |n| {
+        let child = space.fork(&lab.vm).unwrap();
+        write(lab, &space, TOUCHED + n);
+        child
+    };
+    let children = (0..6).map(fork).collect();
+    assert!(space.maintain(&lab.vm), "one step was enough");
+    (space, children)
+}
+
+fn fold(lab: &Lab, space: &Space) {
+    let before = lab.vm.counts().collapses;
+    while space.maintain(&lab.vm) {}
+    assert_eq!(lab.vm.counts().collapses, before + 1);
+}
+
+fn reads(lab: &Lab, space: &Space, page: u64) {
+    let read = lab.touch(space, 0, AT + page * PAGE, Access::Read, |_| ());
+    assert_eq!(read, Ok(()));
+}
+
+/// The pages of folded layers are others' alone, and may go with them.
+#[test]
+fn no_page_of_a_folded_layer_is_reached() {
+    let lab = Lab::new(2048, 1);
+    let (space, children) = forked_often(&lab);
+    reads(&lab, &space, 0);
+    fold(&lab, &space);
+    for child in children {
+        child.clear(&lab.vm);
+    }
+    reads(&lab, &space, 0);
+    end(&lab, &[&space]);
+}
+
+/// A fault has found a page in a layer, and enters it when the layer has been folded away.
+#[test]
+fn a_fault_that_saw_a_layer_before_it_was_folded_starts_again() {
+    let lab = Lab::new(2048, 2);
+    let (space, children) = forked_often(&lab);
+    // A child that reads where nothing is puts a page of zeroes into the layer that it shares. Folding is beyond it.
+    let hole = AT + HOLE * PAGE;
+    children[5]
+        .fault(&lab.vm, hole, vm::Access::Read)
+        .expect("memory");
+    const SEEN: usize = 1;
+    const FOLDED: usize = 2;
+    let step = Arc::new(AtomicUsize::new(0));
+    let theirs = step.clone();
+    lab.vm.machine.on_table(Some(Box::new(move |_| {
+        if ksync::pin().cpu() == 1 && theirs.compare_exchange(0, SEEN, SeqCst, SeqCst).is_ok() {
+            while theirs.load(SeqCst) != FOLDED {
+                std::thread::yield_now();
+            }
+        }
+    })));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let fault = || space.fault(&lab.vm, hole, vm::Access::Read);
+            assert_eq!(lab.join(1, fault), Ok(()));
+        });
+        while step.load(SeqCst) != SEEN {
+            std::thread::yield_now();
+        }
+        fold(&lab, &space);
+        step.store(FOLDED, SeqCst);
+    });
+    lab.vm.machine.on_table(None);
+    for child in children {
+        child.clear(&lab.vm);
+    }
+    reads(&lab, &space, HOLE);
+    end(&lab, &[&space]);
 }

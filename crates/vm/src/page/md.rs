@@ -3,7 +3,9 @@
 //! What they mean depends on the page's state: a page table's lock and account, or words for a slab's map.
 //! The reverse maps that lock single pages keep their byte mutex here. All views are atomics over the same bytes.
 
-use core::mem::{ManuallyDrop, size_of};
+#[cfg(not(any(loom, shuttle)))]
+use core::mem::ManuallyDrop;
+use core::mem::size_of;
 
 use ksync::RawSpin;
 use ksync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -44,10 +46,19 @@ impl TablePart {
 }
 
 /// See the module.
+#[cfg(not(any(loom, shuttle)))]
 #[repr(C)]
 pub(super) union MachineDependent {
     table: ManuallyDrop<TablePart>,
     words: ManuallyDrop<[AtomicU32; 4]>,
+}
+
+/// See the module. The model checkers' atomics cannot share their bytes; the slab's words, guarded by a lock, need none
+/// of theirs.
+#[cfg(any(loom, shuttle))]
+pub(super) struct MachineDependent {
+    table: TablePart,
+    words: [core::sync::atomic::AtomicU32; SLAB_WORDS],
 }
 
 const _: () = {
@@ -56,6 +67,25 @@ const _: () = {
     }
 };
 
+#[cfg(any(loom, shuttle))]
+impl MachineDependent {
+    pub(super) fn new() -> MachineDependent {
+        MachineDependent {
+            table: TablePart::new(),
+            words: Default::default(),
+        }
+    }
+
+    pub(super) fn table(&self) -> &TablePart {
+        &self.table
+    }
+
+    pub(super) fn word(&self, n: usize) -> &core::sync::atomic::AtomicU32 {
+        &self.words[n]
+    }
+}
+
+#[cfg(not(any(loom, shuttle)))]
 impl MachineDependent {
     pub(super) fn new() -> MachineDependent {
         MachineDependent {

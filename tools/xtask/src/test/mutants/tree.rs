@@ -20,7 +20,7 @@ const LEFT_OUT: [&str; 6] = [
 ];
 
 /// Code of the copy: in this file, after this text (its first occurrence), comes that.
-const HOOKS: [(&str, &str, &str); 6] = [
+const HOOKS: [(&str, &str, &str); 7] = [
     (
         "crates/ksync/src/spin.rs",
         "fn acquire(&self, stats: &'static ClassStats) {",
@@ -52,6 +52,12 @@ const HOOKS: [(&str, &str, &str); 6] = [
         "crates/vm/src/tlb.rs",
         "fn send<M: Machine>(vm: &Vm<M>, cpus: &CpuSet, what: &Gather) {",
         "if ksync::mutant::skip_flush() { return; }",
+    ),
+    (
+        // Not the flush of a gather that had nothing to flush.
+        "crates/vm/src/tlb.rs",
+        "pub(crate) fn reload<M: Machine>(vm: &Vm<M>, cpus: &CpuSet) {",
+        "ksync::mutant::enter_finish();",
     ),
 ];
 

@@ -1,0 +1,212 @@
+//! Two operations at once on the real VM under loom, and the small world that they act on.
+//!
+//! Every interleaving up to a bound on preemptions, every order that the memory model allows, and every access to what a
+//! lock guards checked for being ordered by it.
+
+use std::alloc::Layout;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use vm::object::ObjectRef;
+use vm::space::{MapArgs, MapFlags, Source, Space};
+use vm::{Access, EntryFlags, MapProt, Pfn, Pte, Rights, Slab};
+
+use crate::Lab;
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+/// Where everything is mapped.
+pub const AT: u64 = 0x4000_0000;
+/// A free place whose page tables are others from the root on.
+pub const ELSEWHERE: u64 = 0x7000_0000_0000;
+const FRAMES: usize = 160;
+/// Objects that models take from the heap: a CPU keeps five of them, and brings three at a time.
+const OBJECT: Layout = match Layout::from_size_align(3072, 8) {
+    Ok(layout) => layout,
+    Err(_) => panic!("a valid layout"),
+};
+
+/// A machine of two CPUs, a space and a file.
+pub struct World {
+    /// The machine.
+    pub lab: Lab,
+    /// The space.
+    pub space: Arc<Space>,
+    /// The file, empty at first.
+    pub file: ObjectRef,
+    /// More spaces, to be cleared in the end.
+    pub children: Mutex<Vec<Arc<Space>>>,
+    /// A heap, for models of it.
+    heap: OnceLock<Slab>,
+    /// Frames that nobody is to have.
+    hoard: Mutex<Vec<Pfn>>,
+}
+
+/// An operation, or a preparation, or a check.
+pub type Act = fn(&World);
+
+impl World {
+    fn new() -> World {
+        let lab = Lab::new(FRAMES, 2);
+        lab.vm.set_fault_around(PAGE);
+        let space = Space::new(&lab.vm).unwrap();
+        let file = ObjectRef::new_file(&lab.vm, None).unwrap();
+        World {
+            lab,
+            space,
+            file,
+            children: Mutex::default(),
+            heap: OnceLock::new(),
+            hoard: Mutex::default(),
+        }
+    }
+
+    fn end(self) {
+        let vm = &self.lab.vm;
+        for child in self.children.into_inner().expect("nobody failed") {
+            child.clear(vm);
+        }
+        self.space.clear(vm);
+        self.file.release(vm);
+        for pfn in self.hoard.into_inner().expect("nobody failed") {
+            vm.alloc.free(&ksync::pin(), pfn);
+        }
+        if let Some(heap) = self.heap.get() {
+            for cpu in 0..self.lab.cpus() {
+                ksync::host::set_cpu(cpu);
+                heap.drain(&vm.machine, &vm.alloc, &ksync::pin());
+            }
+        }
+        self.lab.finish();
+    }
+
+    /// A copy of the space, which is cleared in the end.
+    pub fn fork(&self) {
+        let child = self.space.fork(&self.lab.vm).unwrap();
+        self.children.lock().expect("nobody failed").push(child);
+    }
+
+    /// Takes every frame that the kernel may have.
+    pub fn hoard(&self) {
+        let mut hoard = self.hoard.lock().expect("nobody failed");
+        hoard.extend(std::iter::from_fn(|| {
+            self.lab.vm.alloc.alloc(&ksync::pin(), Rights::Kernel).ok()
+        }));
+    }
+
+    /// The heap.
+    pub fn heap(&self) -> &Slab {
+        self.heap.get_or_init(|| Slab::new(&self.lab.vm.machine))
+    }
+
+    /// Takes so many objects from the heap, or what it has.
+    pub fn take(&self, objects: usize) -> Vec<*mut u8> {
+        let vm = &self.lab.vm;
+        let take = || {
+            self.heap()
+                .alloc(&vm.machine, &vm.alloc, OBJECT, Rights::Kernel)
+        };
+        std::iter::repeat_with(take)
+            .take(objects)
+            .filter(|object| !object.is_null())
+            .collect()
+    }
+
+    /// Gives objects back.
+    pub fn give(&self, objects: Vec<*mut u8>) {
+        let vm = &self.lab.vm;
+        for object in objects {
+            self.heap().dealloc(&vm.machine, &vm.alloc, object, OBJECT);
+        }
+    }
+
+    /// Maps two pages at `addr`.
+    pub fn map_at(&self, addr: u64, shared: bool, source: Source<'_>) {
+        let mut args = MapArgs::anon(2 * PAGE, MapProt::READ | MapProt::WRITE);
+        args.addr = addr;
+        args.place = MapFlags {
+            fixed: true,
+            ..MapFlags::default()
+        };
+        args.source = source;
+        if shared {
+            args.flags = EntryFlags::SHARED;
+        }
+        assert_eq!(self.space.map(&self.lab.vm, &args), Ok(addr));
+    }
+
+    /// Two pages of private memory.
+    pub fn anon(&self) {
+        self.map_at(AT, false, Source::Anon);
+    }
+
+    /// Two pages of a file with its first page there, mapped shared.
+    pub fn shared(&self) {
+        self.file.allocate(&self.lab.vm, 0, 2 * PAGE, true).unwrap();
+        self.map_at(AT, true, Source::Object(&self.file, 0));
+    }
+
+    /// Tries to serve a fault; what it says depends on who was first.
+    pub fn fault(&self, access: Access) {
+        self.fault_at(AT, access);
+    }
+
+    /// As `fault`, elsewhere.
+    pub fn fault_at(&self, va: u64, access: Access) {
+        let _either = self.space.fault(&self.lab.vm, va, access);
+    }
+
+    /// Unmaps two pages at [`AT`].
+    pub fn unmap(&self) {
+        self.space.unmap(&self.lab.vm, AT, 2 * PAGE).unwrap();
+    }
+
+    /// Makes one page at [`AT`] read-only.
+    pub fn protect(&self) {
+        let _either = self.space.protect(&self.lab.vm, AT, PAGE, MapProt::READ);
+    }
+
+    /// What `space` has in its tables for [`AT`].
+    pub fn entry(&self, space: &Space) -> Option<Pte> {
+        space.pmap().lookup(&self.lab.vm, &ksync::pin(), AT)
+    }
+
+    /// Entries in the tables.
+    pub fn resident(&self) -> usize {
+        self.space.pmap().resident(&self.lab.vm)
+    }
+}
+
+/// Explores `one` and `other` at once, up to so many preemptions, `check`ing what they leave behind; then everything is
+/// given back and every frame accounted for. Each is the first thread once: that of the two which begins is explored
+/// less.
+pub fn at_once(preemptions: usize, prepare: Act, one: Act, other: Act, check: Act) {
+    explore(preemptions, None, prepare, one, other, check);
+    explore(preemptions, None, prepare, other, one, check);
+}
+
+/// As `at_once`, with `one` as the first thread only, and no more than so many `executions`.
+pub fn explore(
+    preemptions: usize,
+    executions: Option<usize>,
+    prepare: Act,
+    one: Act,
+    other: Act,
+    check: Act,
+) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 200_000;
+    builder.max_permutations = executions;
+    builder.check(move || {
+        let world = Arc::new(World::new());
+        prepare(&world);
+        let thread = loom::thread::spawn({
+            let world = world.clone();
+            move || world.lab.join(1, || other(&world))
+        });
+        one(&world);
+        thread.join().unwrap();
+        check(&world);
+        Arc::into_inner(world).expect("the thread has ended").end();
+    });
+}

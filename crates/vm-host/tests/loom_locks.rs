@@ -1,0 +1,150 @@
+//! What single locks are for: two operations at once on the real VM, of which one needs the lock to keep the other out.
+//!
+//! As `loom.rs`. Locks of page tables guard no data that loom knows of, so these tests look for what goes wrong.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p vm-host --release --test loom_locks`
+#![cfg(loom)]
+
+use vm::space::Source;
+use vm::{Access, Gather, Prot, Pte};
+use vm_host::explore::{AT, Act, PAGE, World, at_once, explore};
+
+/// Bytes under eight tables of level 1, whose entries in the table above share a group.
+const GROUP: u64 = 8 * 512 * PAGE;
+
+fn nothing(_: &World) {}
+
+#[test]
+fn a_file_made_longer_by_two_is_as_long_as_the_longer_says() {
+    let allocate: Act = |world| world.file.allocate(&world.lab.vm, 0, PAGE, true).unwrap();
+    let truncate: Act = |world| world.file.truncate(&world.lab.vm, 2 * PAGE);
+    let check: Act = |world| assert_eq!(world.file.size(), 2 * PAGE);
+    at_once(2, nothing, truncate, allocate, check);
+}
+
+/// A table is not unlinked while a fault that has locked it fills it.
+#[test]
+fn a_fault_beside_a_scan_that_empties_its_table_stays() {
+    let read: Act = |world| {
+        world.shared();
+        world.fault(Access::Read);
+    };
+    let scan: Act = |world| {
+        let pfn = world.file.lookup(0).unwrap();
+        world.lab.vm.chaos_scan(pfn);
+    };
+    let neighbour: Act = |world| world.fault_at(AT + PAGE, Access::Read);
+    let check: Act = |world| assert_eq!(world.resident(), 1);
+    explore(1, None, read, scan, neighbour, check);
+}
+
+fn protect_high(world: &World) {
+    let mut gather = Gather::new();
+    let pmap = world.space.pmap();
+    pmap.write_protect_high(&world.lab.vm, &ksync::pin(), &mut gather);
+    gather.finish(&world.lab.vm);
+}
+
+/// Write protection is moved down and taken off the level above in one go: a fork between the two would lose its own.
+#[test]
+fn protection_that_comes_while_another_is_pushed_down_is_not_forgotten() {
+    let prepare: Act = |world| {
+        world.shared();
+        world.fault_at(AT, Access::Write);
+        world.fault_at(AT + PAGE, Access::Write);
+        protect_high(world);
+    };
+    fn write(world: &World, page: u32) {
+        let (vm, pin) = (&world.lab.vm, ksync::pin());
+        let leaf = Pte::user(world.file.lookup(page).unwrap(), Prot::WRITE);
+        let va = AT + u64::from(page) * PAGE;
+        let check = || true;
+        let done = world
+            .space
+            .pmap()
+            .enter_resident(vm, &pin, va, leaf, check, check);
+        assert!(done.is_ok());
+    }
+    // As a fork does, after which nothing of before may make the neighbour writable.
+    let write_and_protect: Act = |world| {
+        write(world, 1);
+        protect_high(world);
+    };
+    let check: Act = |world| {
+        let pin = ksync::pin();
+        let own = world.space.pmap().lookup(&world.lab.vm, &pin, AT + PAGE);
+        assert!(own.is_some_and(|pte| !pte.is_writable()));
+    };
+    explore(
+        1,
+        None,
+        prepare,
+        |world| write(world, 0),
+        write_and_protect,
+        check,
+    );
+}
+
+/// A table that is linked while protection is pushed down through the table above is found by whoever unmaps.
+#[test]
+fn a_table_made_while_protection_is_pushed_down_is_not_forgotten() {
+    const PRUNED: u64 = AT + GROUP;
+    const NEW: u64 = AT + 2 * GROUP;
+    let prepare: Act = |world| {
+        world.shared();
+        for at in [PRUNED, NEW] {
+            world.map_at(at, true, Source::Object(&world.file, 0));
+        }
+        world.fault_at(AT, Access::Write);
+        world.fault_at(PRUNED, Access::Write);
+        protect_high(world);
+        // Leaves a group without tables, which the push-down strikes off.
+        world.space.unmap(&world.lab.vm, PRUNED, 2 * PAGE).unwrap();
+    };
+    let push_down: Act = |world| world.fault_at(AT, Access::Write);
+    let make: Act = |world| world.fault_at(NEW, Access::Read);
+    let check: Act = |world| {
+        world.space.unmap(&world.lab.vm, NEW, 2 * PAGE).unwrap();
+        let left = world.space.pmap().lookup(&world.lab.vm, &ksync::pin(), NEW);
+        assert_eq!(left, None);
+    };
+    explore(1, None, prepare, push_down, make, check);
+}
+
+/// A CPU's slabs are cut by that CPU alone, but others bring objects back, and drain.
+#[test]
+fn slabs_are_changed_in_turn() {
+    let start: Act = |world| {
+        world.heap();
+    };
+    let take: Act = |world| world.give(world.take(4));
+    let drain: Act = |world| {
+        let vm = &world.lab.vm;
+        world.heap().drain(&vm.machine, &vm.alloc, &ksync::pin());
+    };
+    explore(1, Some(20), start, take, drain, nothing);
+    explore(1, Some(20), start, drain, take, nothing);
+    // CPU 1 has what CPU 0 has cut.
+    let given: Act = |world| {
+        let objects = world.take(3);
+        ksync::host::set_cpu(1);
+        world.give(objects);
+        ksync::host::set_cpu(0);
+    };
+    explore(1, Some(20), given, take, drain, nothing);
+}
+
+/// Without memory a CPU helps itself from what others have cut.
+#[test]
+fn slabs_of_others_are_changed_in_turn() {
+    let hoard: Act = |world| {
+        ksync::host::set_cpu(1);
+        world.give(world.take(1));
+        ksync::host::set_cpu(0);
+        world.hoard();
+    };
+    let take: Act = |world| world.give(world.take(1));
+    let take_more: Act = |world| world.give(world.take(4));
+    explore(1, Some(20), hoard, take, take_more, nothing);
+    explore(1, Some(20), hoard, take_more, take, nothing);
+}
