@@ -111,6 +111,24 @@ fn a_table_made_while_protection_is_pushed_down_is_not_forgotten() {
     explore(1, None, prepare, push_down, make, check);
 }
 
+/// A page that a fault moves to the front is not moved into a layer that has ended.
+#[test]
+fn a_fault_that_moves_a_page_beside_munmap_leaves_nothing() {
+    let prepare: Act = |world| {
+        world.anon();
+        world.fault_at(AT, Access::Write);
+        world.fork();
+        world.fault_at(AT + PAGE, Access::Write);
+        let children = world.children.lock().unwrap().split_off(0);
+        children.iter().for_each(|child| {
+            child.clear(&world.lab.vm);
+        });
+    };
+    let check: Act = |world| assert_eq!(world.resident(), 0);
+    let write: Act = |world| world.fault_at(AT, Access::Write);
+    at_once(1, prepare, World::unmap, write, check);
+}
+
 /// A CPU's slabs are cut by that CPU alone, but others bring objects back, and drain.
 #[test]
 fn slabs_are_changed_in_turn() {

@@ -311,7 +311,7 @@ impl Object {
     }
 
     /// Moves a page that the caller holds hard-busy from `index` here to `to_index` of `to`, where it stays busy. Its
-    /// page-table entries stay as they are. False, and nothing done, if that slot is taken.
+    /// page-table entries stay as they are. False, and nothing done, if that slot is taken or `to` has ended.
     pub(crate) fn move_page<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -320,10 +320,16 @@ impl Object {
         to: &Object,
         to_index: u32,
     ) -> Result<bool, NoMemory> {
-        // The caller's attachment keeps `to` alive, and an anonymous object has one size until it dies.
-        debug_assert!(to.is_anon() && to.has_index(to_index));
+        debug_assert!(to.is_anon());
         // In at the new place first: who sees the old slot empty finds the new one full.
         if !to.slots.insert(pin, to_index, pfn)? {
+            return Ok(false);
+        }
+        // As in an insertion: whoever unmaps the range meanwhile may have ended `to`.
+        ksync::fence_after_rmw();
+        if !to.has_index(to_index) {
+            let removed = to.slots.remove(to_index, pfn);
+            debug_assert!(removed, "a hard-busy page left its slot");
             return Ok(false);
         }
         vm.rmap.moved((self, index), (to, to_index));
