@@ -57,12 +57,13 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
             align,
             phase,
         };
-        match root {
-            Some(root) => search
-                .branch(root, &mut 0)
-                .or_else(|| search.fit(low, search.upper)),
-            None => search.fit(low, search.upper),
-        }
+        let found = match root {
+            // Most trees are one leaf.
+            Some(Branch::Leaf(leaf)) => search.leaf(leaf, &mut 0),
+            Some(Branch::Inner(node)) => search.inner(node, &mut 0),
+            None => None,
+        };
+        found.or_else(|| search.fit(low, search.upper))
     }
 }
 
@@ -74,18 +75,6 @@ impl<'p> Search<'p> {
         let at = upper.checked_sub(self.len).filter(|&at| at >= low)?;
         let at = at.checked_sub(at.wrapping_sub(self.phase) & (self.align - 1))?;
         (at >= low.max(self.low)).then_some(at)
-    }
-
-    /// Looks behind the entries of a branch; `most` becomes a bound on the largest hole.
-    fn branch<E: Extent + Send + Sync + 'static>(
-        &mut self,
-        branch: &'p Branch<E>,
-        most: &mut u64,
-    ) -> Option<u64> {
-        match branch {
-            Branch::Leaf(leaf) => self.leaf(leaf, most),
-            Branch::Inner(node) => self.inner(node, most),
-        }
     }
 
     /// How many ranks of a node begin below the limit.
@@ -102,6 +91,8 @@ impl<'p> Search<'p> {
         self.next = Some(place.start());
     }
 
+    /// Looks behind the entries of a leaf; `most` becomes a bound on the largest hole.
+    #[inline(always)]
     fn leaf<E: Extent + Send + Sync + 'static>(
         &mut self,
         leaf: &'p Node<E>,
@@ -114,7 +105,7 @@ impl<'p> Search<'p> {
         }
         // In registers: most holes are passed by.
         let (mut upper, mut next, mut hole) = (self.upper, self.next, *most);
-        for (rank, (start, more)) in (0..ranks).rev().zip(leaf.down_from(ranks)) {
+        for (rank, start, more) in leaf.down_from(ranks) {
             let end = more & !GUARDED;
             if let Some(at) = self.fit(end, upper) {
                 return Some(at);
@@ -135,6 +126,7 @@ impl<'p> Search<'p> {
         None
     }
 
+    /// As [`leaf`](Search::leaf), for a node that has children.
     fn inner<E: Extent + Send + Sync + 'static>(
         &mut self,
         node: &'p Node<Branch<E>>,
@@ -151,7 +143,10 @@ impl<'p> Search<'p> {
             }
             self.skip(node, skipped.take());
             let (all, mut seen) = (self.next.is_some(), 0);
-            let found = self.branch(node.load(self.pin, rank)?, &mut seen);
+            let found = match node.load(self.pin, rank)? {
+                Branch::Leaf(leaf) => self.leaf(leaf, &mut seen),
+                Branch::Inner(node) => self.inner(node, &mut seen),
+            };
             if found.is_some() || self.upper <= self.low {
                 return found;
             }

@@ -130,13 +130,19 @@ impl<T: Send + Sync + 'static> Node<T> {
         self.more[self.order().slot(rank)].load(Relaxed)
     }
 
-    /// Key and `more` of the ranks below `count`, the highest first.
+    /// The ranks below `count`, each with its key and `more`, the highest first.
     #[inline(always)]
-    pub fn down_from(&self, count: usize) -> impl Iterator<Item = (u64, u64)> {
-        let order = self.order();
+    pub fn down_from(&self, count: usize) -> impl Iterator<Item = (usize, u64, u64)> {
+        // The slot of the next rank in the lowest bits, and the ones below it above.
+        let mut slots = self.order().0.rotate_right(4 * count as u32);
         (0..count.min(FAN)).rev().map(move |rank| {
-            let more = self.more.get(order.slot(rank));
-            (self.key(rank), more.map_or(0, |more| more.load(Relaxed)))
+            let more = self.more.get(slots as usize & 15);
+            slots = slots.rotate_left(4);
+            (
+                rank,
+                self.key(rank),
+                more.map_or(0, |more| more.load(Relaxed)),
+            )
         })
     }
 
