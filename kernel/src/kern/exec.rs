@@ -30,6 +30,9 @@ pub fn commit(
     let me = current();
     let p = me.process();
     become_only_thread(&me)?;
+    // Before anything shows that it has happened: setpgid(2) of the parent fails from here on.
+    p.set_flag(pflag::EXECED, true);
+    p.set_flag(pflag::LOCK_FUTURE | pflag::LOCK_ON_FAULT, false);
     // The old memory's last words: robust futexes, and whoever waits for this thread's number.
     futex::release_robust(&me);
     me.clear_child_tid.store(0, Ordering::Relaxed);
@@ -58,7 +61,6 @@ pub fn commit(
     me.set_comm(name);
     // For when the leader has gone: a thread that execs keeps its number.
     *p.comm.lock() = me.comm();
-    p.set_flag(pflag::EXECED, true);
     p.found_kin();
     super::sched::count_exec();
     p.set_flag(pflag::KEEPCAPS, false);

@@ -253,6 +253,34 @@ pub fn wake(addr: u64, shared: bool, count: u32, bits: u32) -> Result<u32, Futex
     Ok(wake_key(&key(addr, shared)?, count, bits))
 }
 
+/// FUTEX_WAKE_OP: changes the word at `other` by `change`, wakes up to `count` waiters of `addr`, and up to
+/// `other_count` of `other` if `then` holds of what the word was. Returns how many.
+pub fn wake_op(
+    (addr, count): (u64, u32),
+    (other, other_count): (u64, u32),
+    shared: bool,
+    change: impl Fn(u32) -> u32,
+    then: impl Fn(u32) -> bool,
+) -> Result<u32, FutexError> {
+    let (first, second) = (key(addr, shared)?, key(other, shared)?);
+    let old = loop {
+        UserRange::new(other, 4).fault_in(true)?;
+        let Ok(old) = user::load_u32(other) else {
+            continue;
+        };
+        if user::atomic_cmpxchg_u32(other, old, change(old)) == Ok(old) {
+            break old;
+        }
+    };
+    let woken = wake_key(&first, count, ANY);
+    let more = if then(old) {
+        wake_key(&second, other_count, ANY)
+    } else {
+        0
+    };
+    Ok(woken + more)
+}
+
 fn wake_key(key: &Key, count: u32, bits: u32) -> u32 {
     let pin = ksync::pin();
     let mut b = bucket(bucket_index(key)).lock();

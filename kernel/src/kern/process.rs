@@ -77,6 +77,10 @@ pub mod flag {
     pub const KERNEL: u32 = 32;
     /// PR_SET_KEEPCAPS, remembered only.
     pub const KEEPCAPS: u32 = 64;
+    /// New mappings are locked (MCL_FUTURE); ends with the memory.
+    pub const LOCK_FUTURE: u32 = 128;
+    /// Their pages are not made present (MCL_ONFAULT).
+    pub const LOCK_ON_FAULT: u32 = 256;
 }
 
 /// A process.

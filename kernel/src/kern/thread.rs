@@ -405,9 +405,24 @@ impl Thread {
         self.sched.policy()
     }
 
-    /// Sets its scheduling policy.
-    pub fn set_policy(&self, policy: super::sched::Policy) {
-        self.sched.set_policy(policy);
+    /// Whether its children begin without what needs a right.
+    pub fn reset_on_fork(&self) -> bool {
+        self.sched.reset_on_fork()
+    }
+
+    /// Sets its scheduling policy, and whether its children begin without what needs a right.
+    pub fn set_policy(&self, policy: super::sched::Policy, reset_on_fork: bool) {
+        self.sched.set_policy(policy, reset_on_fork);
+    }
+
+    /// Timer slack in nanoseconds.
+    pub fn timer_slack(&self) -> u64 {
+        self.sched.slack().into()
+    }
+
+    /// Sets the timer slack, 0 for the usual one.
+    pub fn set_timer_slack(&self, ns: u64) {
+        self.sched.set_slack(u32::try_from(ns).unwrap_or(u32::MAX));
     }
 
     /// nice(2)'s value.

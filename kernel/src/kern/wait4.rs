@@ -7,7 +7,7 @@ use ksync::CpuPin;
 
 use super::park::{Deadline, Interruptible, ParkError, Step, park};
 use super::process::{Life, Process};
-use super::signal::StopReport;
+use super::signal::{StopReport, sig};
 use super::times::Times;
 use super::wait::Waiter;
 use super::{current, ids};
@@ -23,6 +23,18 @@ pub enum Who {
     Group(u32),
 }
 
+/// Children by the signal that their end sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// SIGCHLD.
+    #[default]
+    Usual,
+    /// Another, or none (`__WCLONE`).
+    Clones,
+    /// Whatever (`__WALL`).
+    All,
+}
+
 /// What to report, and how.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
@@ -36,6 +48,8 @@ pub struct Options {
     pub keep: bool,
     /// Do not sleep.
     pub no_hang: bool,
+    /// Which children count, by the signal that tells of their end.
+    pub kind: Kind,
 }
 
 /// What a child did.
@@ -108,8 +122,12 @@ enum Look {
     Nobody,
 }
 
-fn matches(who: Who, child: &Process) -> bool {
-    match who {
+fn matches(s: &State, child: &Process) -> bool {
+    let usual = child.exit_signal.load(Ordering::SeqCst) == sig::CHLD;
+    if s.options.kind != Kind::All && usual != (s.options.kind == Kind::Usual) {
+        return false;
+    }
+    match s.who {
         Who::Any => true,
         Who::Pid(pid) => child.pid() == pid,
         Who::Group(pgid) => child.pgid() == pgid,
@@ -126,7 +144,7 @@ fn look(s: &State) -> Look {
     let mut zombie = None;
     family.zombies.each(&pin, |pid| {
         if let Some(c) = ids::process(&pin, pid)
-            && matches(s.who, c)
+            && matches(s, c)
         {
             any = true;
             if s.options.exited {
@@ -150,7 +168,7 @@ fn look(s: &State) -> Look {
     if stops || !any {
         family.living.each(&pin, |pid| {
             if let Some(c) = ids::process(&pin, pid)
-                && matches(s.who, c)
+                && matches(s, c)
             {
                 any = true;
                 if stops {
@@ -171,7 +189,7 @@ fn look_at_one(pin: &CpuPin, s: &State, pid: u32) -> Look {
     let Some(child) = ids::process(pin, pid).cloned() else {
         return Look::Nobody;
     };
-    if child.ppid() != s.parent.pid() {
+    if child.ppid() != s.parent.pid() || !matches(s, &child) {
         return Look::Nobody;
     }
     if child.is_zombie() {

@@ -225,11 +225,16 @@ fn vector2(a: &mut Args, out: bool) -> Result<u64, Errno> {
     const HIPRI: u32 = 1;
     const DSYNC: u32 = 2;
     const SYNC: u32 = 4;
-    if a.uint(5) & !(HIPRI | DSYNC | SYNC) != 0 {
+    const APPEND: u32 = 16;
+    let append = a.uint(5) & APPEND != 0;
+    if a.uint(5) & !(HIPRI | DSYNC | SYNC | APPEND) != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
     let f = real_file(a.int(0))?;
-    let pos = if a.get(3) == u64::MAX {
+    let pos = if append && out {
+        // The position counts for nothing, but where it is to be the file's own.
+        Some(f.ops().end(&f).unwrap_or(0))
+    } else if a.get(3) == u64::MAX {
         None
     } else {
         Some(position(a.get(3))?)
@@ -493,6 +498,9 @@ fn sendfile(a: &mut Args) -> Result<u64, Errno> {
     if !input.readable() || !output.writable() {
         return Err(Errno::EBADF);
     }
+    if a.get(2) != 0 && !input.ops().seekable() {
+        return Err(Errno::ESPIPE);
+    }
     let mappable = matches!(
         input.kind,
         Kind::Regular(_) | Kind::Other(_) | Kind::Device(_)
@@ -537,6 +545,9 @@ fn copy_file_range(a: &mut Args) -> Result<u64, Errno> {
         }
     };
     let (mut from, mut to) = (given(from_at)?, given(to_at)?);
+    for pos in [from, to].into_iter().flatten() {
+        pos.checked_add(a.get(4)).ok_or(Errno::EOVERFLOW)?;
+    }
     let count = a.size(4).min(super::fsutil::RW_MAX);
     if let (Some(x), Some(y)) = (input.inode(), output.inode())
         && Arc::ptr_eq(x, y)

@@ -66,8 +66,46 @@ fn futex(a: &mut Args) -> Result<u64, Errno> {
                     0
                 })
         }
+        nr::FUTEX_WAKE_OP => wake_op(a, shared, count),
         _ => Err(Errno::ENOSYS),
     }
+}
+
+/// FUTEX_WAKE_OP: four bits of operation, four of comparison, and a signed operand of twelve for each.
+fn wake_op(a: &Args, shared: bool, count: u32) -> Result<u64, Errno> {
+    let code = a.uint(5);
+    let signed = |bits: u32| ((bits << 20) as i32) >> 20;
+    let (operand, compared) = (signed(code >> 12), signed(code));
+    let operand = if code >> 28 & nr::FUTEX_OP_OPARG_SHIFT != 0 {
+        1u32 << (operand & 31)
+    } else {
+        operand as u32
+    };
+    let (operation, comparison) = (code >> 28 & 7, code >> 24 & 15);
+    if operation > nr::FUTEX_OP_XOR || comparison > nr::FUTEX_OP_CMP_GE {
+        return Err(Errno::ENOSYS);
+    }
+    let change = |old: u32| match operation {
+        nr::FUTEX_OP_SET => operand,
+        nr::FUTEX_OP_ADD => old.wrapping_add(operand),
+        nr::FUTEX_OP_OR => old | operand,
+        nr::FUTEX_OP_ANDN => old & !operand,
+        _ => old ^ operand,
+    };
+    let then = |old: u32| {
+        let order = (old as i32).cmp(&compared);
+        match comparison {
+            nr::FUTEX_OP_CMP_EQ => order.is_eq(),
+            nr::FUTEX_OP_CMP_NE => order.is_ne(),
+            nr::FUTEX_OP_CMP_LT => order.is_lt(),
+            nr::FUTEX_OP_CMP_LE => order.is_le(),
+            nr::FUTEX_OP_CMP_GT => order.is_gt(),
+            _ => order.is_ge(),
+        }
+    };
+    let others = (a.int(3)).max(1) as u32;
+    let woken = futex::wake_op((a.get(0), count), (a.get(4), others), shared, change, then)?;
+    Ok(woken.into())
 }
 
 fn wait_relative(a: &Args, shared: bool, value: u32) -> Result<u64, Errno> {

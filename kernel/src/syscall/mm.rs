@@ -1,15 +1,20 @@
-//! Memory calls: mmap(2), munmap(2), mprotect(2), mremap(2), madvise(2), msync(2), mlock(2) and
-//! kin, mincore(2), brk(2).
+//! Memory calls: mmap(2), munmap(2), mprotect(2), mremap(2), madvise(2), msync(2), mincore(2),
+//! brk(2).
 //!
 //! This file checks arguments as the man pages say and translates; the work is `vm::Space`'s.
 
 use abi::Errno;
 use abi::raw::general as nr;
+use vm::space::EntryInfo;
 use vm::space::{Advice, MapArgs, MapFlags, RemapArgs, RemapTarget, Source};
-use vm::{Access, EntryFlags, MapProt as Prot, ObjectRef, VmError};
+use vm::{EntryFlags, MapProt as Prot, ObjectRef, VmError};
 
 use super::errno::vm as errno;
+use super::fsutil::real_file;
+use super::mlock::{is_locked, lock_by_default, may_lock};
 use super::{Args, Handler};
+use crate::fs::file::File;
+use crate::fs::mount::flag as mount;
 use crate::kern::process::Brk;
 use crate::kern::{self, Process, Resource};
 use crate::mm;
@@ -22,16 +27,11 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_mremap, mremap),
     (nr::__NR_madvise, madvise),
     (nr::__NR_msync, msync),
-    (nr::__NR_mlock, mlock),
-    (nr::__NR_mlock2, mlock2),
-    (nr::__NR_munlock, munlock),
-    (nr::__NR_mlockall, mlockall),
-    (nr::__NR_munlockall, munlockall),
     (nr::__NR_mincore, mincore),
     (nr::__NR_brk, brk),
 ];
 
-const PAGE: u64 = elfload::PAGE;
+pub(super) const PAGE: u64 = elfload::PAGE;
 const USER_END: u64 = elfload::USER_END;
 
 /// Rounds a length up to pages; `None` where it leaves 64 bits.
@@ -46,7 +46,7 @@ fn range(start: u64, len: u64, outside: Errno) -> Result<u64, Errno> {
 }
 
 /// The same, where a range that leaves 64 bits is another mistake, `wraps`.
-fn range_or(start: u64, len: u64, outside: Errno, wraps: Errno) -> Result<u64, Errno> {
+pub(super) fn range_or(start: u64, len: u64, outside: Errno, wraps: Errno) -> Result<u64, Errno> {
     if !start.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
     }
@@ -87,29 +87,42 @@ const KNOWN_FLAGS: u32 = nr::MAP_TYPE
 
 fn mmap(a: &mut Args) -> Result<u64, Errno> {
     let (len, prot, flags, offset) = (a.get(1), prot_from(a.get(2)), a.get(3) as u32, a.get(5));
-    if offset % PAGE != 0 || len == 0 {
+    if offset % PAGE != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let anonymous = flags & nr::MAP_ANONYMOUS != 0;
+    let file = if anonymous {
+        None
+    } else {
+        Some(real_file(a.int(4))?)
+    };
+    if len == 0 {
         return Err(Errno::EINVAL);
     }
     let len = pages(len).filter(|&l| l <= USER_END).ok_or(Errno::ENOMEM)?;
-    let shared = match flags & nr::MAP_TYPE {
-        nr::MAP_SHARED => true,
-        nr::MAP_SHARED_VALIDATE if flags & !KNOWN_FLAGS != 0 => return Err(Errno::EOPNOTSUPP),
-        nr::MAP_SHARED_VALIDATE => true,
-        nr::MAP_PRIVATE => false,
-        _ => return Err(Errno::EINVAL),
-    };
     if flags & nr::MAP_HUGETLB != 0 {
-        // There is no pool of huge pages, so there is never room in it.
-        return Err(Errno::ENOMEM);
+        // No file is of huge pages, and there is no pool of them, so there is never room in it.
+        return Err(if anonymous {
+            Errno::ENOMEM
+        } else {
+            Errno::EINVAL
+        });
     }
-    let (addr, place) = placement(a.get(0), flags)?;
-    let anonymous = flags & nr::MAP_ANONYMOUS != 0;
-    let (object, maxprot) = if anonymous {
-        (None, Prot::ALL)
-    } else {
-        let end = offset.checked_add(len).ok_or(Errno::EOVERFLOW)?;
-        let (object, max) = file_object(a.int(4), shared, prot, offset..end)?;
-        (Some(object), max)
+    let shared = sharing(flags, anonymous)?;
+    let (addr, mut place) = placement(a.get(0), flags)?;
+    let mut kind = entry_flags(flags, shared);
+    lock_by_default(&mut kind, &mut place);
+    if kind.contains(EntryFlags::LOCKED) {
+        may_lock(&*space()?, len, Errno::EAGAIN)?;
+    }
+    let (object, maxprot) = match &file {
+        None => (None, Prot::ALL),
+        Some(file) => {
+            let end = offset.checked_add(len).filter(|&end| end <= FILE_END);
+            let range = offset..end.ok_or(Errno::EOVERFLOW)?;
+            let (object, max) = file_object(file, shared, prot, range)?;
+            (Some(object), max)
+        }
     };
     let result = admit_map(len, !shared && prot.contains(Prot::WRITE));
     let source = match &object {
@@ -121,7 +134,7 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
         len,
         prot,
         maxprot,
-        flags: entry_flags(flags, shared),
+        flags: kind,
         place,
         source,
     };
@@ -130,6 +143,39 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
         object.release(mm::vm());
     }
     at
+}
+
+/// First byte that no file has.
+const FILE_END: u64 = 1 << 63;
+
+/// Whether a mapping with these flags is shared.
+fn sharing(flags: u32, anonymous: bool) -> Result<bool, Errno> {
+    let grows = flags & nr::MAP_GROWSDOWN != 0;
+    match flags & nr::MAP_TYPE {
+        // Only stacks grow, and no stack is shared or a file.
+        nr::MAP_SHARED if grows => Err(Errno::EINVAL),
+        nr::MAP_SHARED => Ok(true),
+        nr::MAP_SHARED_VALIDATE if anonymous => Err(Errno::EINVAL),
+        nr::MAP_SHARED_VALIDATE if flags & !KNOWN_FLAGS != 0 => Err(Errno::EOPNOTSUPP),
+        nr::MAP_SHARED_VALIDATE if grows => Err(Errno::EINVAL),
+        nr::MAP_SHARED_VALIDATE => Ok(true),
+        nr::MAP_PRIVATE if grows && !anonymous => Err(Errno::EINVAL),
+        nr::MAP_PRIVATE => Ok(false),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Whether `test` holds for a mapping in a range.
+fn any_mapping(space: &mm::Space, start: u64, len: u64, test: impl Fn(&EntryInfo) -> bool) -> bool {
+    let mut found = false;
+    space.for_each_entry(start, &mut |entry| {
+        if entry.args.start >= start + len {
+            return false;
+        }
+        found = test(entry);
+        !found
+    });
+    found
 }
 
 /// Checks limits and memory for a new mapping.
@@ -162,6 +208,7 @@ fn placement(addr: u64, flags: u32) -> Result<(u64, MapFlags), Errno> {
             fixed,
             noreplace,
             populate,
+            on_fault: false,
             low: flags & nr::MAP_32BIT != 0,
         },
     ))
@@ -179,21 +226,20 @@ fn entry_flags(flags: u32, shared: bool) -> EntryFlags {
         (nr::MAP_NORESERVE, EntryFlags::NORESERVE),
     ];
     for (bit, flag) in translate {
-        if flags & bit != 0 && !(shared && bit == nr::MAP_GROWSDOWN) {
+        if flags & bit != 0 {
             out = out | flag;
         }
     }
     out
 }
 
-/// The object behind a descriptor, and what mprotect may later allow of a mapping of it.
+/// The object behind a file, and what mprotect may later allow of a mapping of it.
 fn file_object(
-    fd: i32,
+    file: &File,
     shared: bool,
     prot: Prot,
     range: core::ops::Range<u64>,
 ) -> Result<(ObjectRef, Prot), Errno> {
-    let file = super::fsutil::file(fd)?;
     if !file.readable() {
         return Err(Errno::EACCES);
     }
@@ -201,15 +247,21 @@ fn file_object(
     if prot.contains(Prot::WRITE) && !may_write {
         return Err(Errno::EACCES);
     }
+    let noexec = file
+        .path
+        .as_ref()
+        .is_some_and(|place| place.mount.flags() & mount::NOEXEC != 0);
+    if noexec && prot.contains(Prot::EXEC) {
+        return Err(Errno::EPERM);
+    }
     let object = file.object(range)?;
-    Ok((
-        object,
-        if may_write {
-            Prot::ALL
-        } else {
-            Prot::ALL.without(Prot::WRITE)
-        },
-    ))
+    let mut most = Prot::ALL;
+    for (may, what) in [(may_write, Prot::WRITE), (!noexec, Prot::EXEC)] {
+        if !may {
+            most = most.without(what);
+        }
+    }
+    Ok((object, most))
 }
 
 /// Checks RLIMIT_AS, and RLIMIT_DATA where `data` says that the pages count for it.
@@ -303,6 +355,14 @@ fn mremap(a: &mut Args) -> Result<u64, Errno> {
         }
     }
     let process = kern::current_process();
+    let space = process.space().ok_or(Errno::EFAULT)?;
+    let grows = new_len > old_len;
+    if (grows || has(nr::MREMAP_FIXED | nr::MREMAP_DONTUNMAP)) && !alike(&space, old, old_len) {
+        return Err(Errno::EFAULT);
+    }
+    if grows && space.entry_at(old).is_some_and(|entry| is_locked(&entry)) {
+        may_lock(&space, new_len - old_len, Errno::EAGAIN)?;
+    }
     charge(&process, new_len.saturating_sub(old_len), false)?;
     mm::admit()?;
     let target = match (has(nr::MREMAP_FIXED), has(nr::MREMAP_MAYMOVE)) {
@@ -317,19 +377,25 @@ fn mremap(a: &mut Args) -> Result<u64, Errno> {
         target,
         keep_old: has(nr::MREMAP_DONTUNMAP),
     };
-    process
-        .space()
-        .ok_or(Errno::EFAULT)?
-        .remap(mm::vm(), &args)
-        .map_err(|e| match e {
-            VmError::NotMapped => Errno::EFAULT,
-            e => errno(e),
-        })
+    space.remap(mm::vm(), &args).map_err(|e| match e {
+        VmError::NotMapped => Errno::EFAULT,
+        e => errno(e),
+    })
+}
+
+/// Whether a range is of one kind, as one mapping of Linux is.
+fn alike(space: &mm::Space, start: u64, len: u64) -> bool {
+    let Some(first) = space.entry_at(start) else {
+        return true;
+    };
+    let kind = |entry: &EntryInfo| (entry.args.prot, entry.args.flags);
+    !any_mapping(space, start, len, |entry| kind(entry) != kind(&first))
 }
 
 fn advice_from(raw: u32) -> Result<Advice, Errno> {
     Ok(match raw {
-        nr::MADV_DONTNEED | nr::MADV_DONTNEED_LOCKED => Advice::DontNeed,
+        nr::MADV_DONTNEED => Advice::DontNeed,
+        nr::MADV_DONTNEED_LOCKED => Advice::DontNeedLocked,
         nr::MADV_FREE => Advice::Free,
         nr::MADV_DONTFORK => Advice::DontFork,
         nr::MADV_DOFORK => Advice::DoFork,
@@ -362,7 +428,25 @@ fn madvise(a: &mut Args) -> Result<u64, Errno> {
     if len == 0 {
         return Ok(0);
     }
-    in_space(|space| space.advise(mm::vm(), start, len, advice))?;
+    let unfit: Option<fn(&EntryInfo) -> bool> = match a.get(2) as u32 {
+        nr::MADV_COLD | nr::MADV_PAGEOUT => Some(is_locked),
+        nr::MADV_WIPEONFORK => Some(|entry| {
+            let flags = entry.args.flags;
+            flags.contains(EntryFlags::SHARED) || flags.contains(EntryFlags::FILE)
+        }),
+        _ => None,
+    };
+    let populates = matches!(advice, Advice::PopulateRead | Advice::PopulateWrite);
+    kern::with_space(|space| match unfit {
+        Some(unfit) if any_mapping(space, start, len, unfit) => Err(Errno::EINVAL),
+        _ => space
+            .advise(mm::vm(), start, len, advice)
+            .map_err(|e| match e {
+                VmError::Denied if populates => Errno::EFAULT,
+                e => errno(e),
+            }),
+    })
+    .ok_or(Errno::ENOMEM)??;
     Ok(0)
 }
 
@@ -373,87 +457,18 @@ fn msync(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let len = range(a.get(0), a.get(1), Errno::ENOMEM)?;
+    if flags & nr::MS_INVALIDATE != 0 && any_mapping(&*space()?, a.get(0), len, is_locked) {
+        return Err(Errno::EBUSY);
+    }
     // Files live in memory alone: what is written is already where readers look.
     mapped(a.get(0), len)
 }
 
 /// ENOMEM unless all of a range is mapped.
-fn mapped(start: u64, len: u64) -> Result<u64, Errno> {
+pub(super) fn mapped(start: u64, len: u64) -> Result<u64, Errno> {
     if len > 0 {
         in_space(|space| space.advise(mm::vm(), start, len, Advice::Nothing))?;
     }
-    Ok(0)
-}
-
-/// The pages of a range, as mlock counts them: whole pages around any bytes.
-fn lock_range(a: &Args) -> Result<(u64, u64), Errno> {
-    let start = a.get(0) & !(PAGE - 1);
-    let len = a
-        .get(1)
-        .checked_add(a.get(0) - start)
-        .ok_or(Errno::EINVAL)?;
-    Ok((start, range_or(start, len, Errno::ENOMEM, Errno::EINVAL)?))
-}
-
-fn lock_pages(a: &Args, populate: bool) -> Result<u64, Errno> {
-    let (start, len) = lock_range(a)?;
-    let process = kern::current_process();
-    let limit = process.rlimit(Resource::Memlock);
-    let space = process.space().ok_or(Errno::ENOMEM)?;
-    if !kern::current().cred().privileged() {
-        if limit == 0 {
-            return Err(Errno::EPERM);
-        }
-        if (space.usage(mm::vm()).locked * PAGE).saturating_add(len) > limit {
-            return Err(Errno::ENOMEM);
-        }
-    }
-    mapped(start, len)?;
-    space
-        .set_locked(mm::vm(), start, len, true)
-        .map_err(errno)?;
-    if populate && space.populate(mm::vm(), start, len, Access::Read).is_err() {
-        return Err(Errno::ENOMEM);
-    }
-    Ok(0)
-}
-
-fn mlock(a: &mut Args) -> Result<u64, Errno> {
-    lock_pages(a, true)
-}
-
-fn mlock2(a: &mut Args) -> Result<u64, Errno> {
-    let flags = a.get(2) as u32;
-    if flags & !nr::MLOCK_ONFAULT != 0 {
-        return Err(Errno::EINVAL);
-    }
-    lock_pages(a, flags == 0)
-}
-
-fn munlock(a: &mut Args) -> Result<u64, Errno> {
-    let (start, len) = lock_range(a)?;
-    mapped(start, len)?;
-    space()?
-        .set_locked(mm::vm(), start, len, false)
-        .map_err(errno)?;
-    Ok(0)
-}
-
-fn mlockall(a: &mut Args) -> Result<u64, Errno> {
-    let flags = a.get(0) as u32;
-    let known = nr::MCL_CURRENT | nr::MCL_FUTURE | nr::MCL_ONFAULT;
-    if flags == 0 || flags & !known != 0 || flags == nr::MCL_ONFAULT {
-        return Err(Errno::EINVAL);
-    }
-    let process = kern::current_process();
-    if !kern::current().cred().privileged() && process.rlimit(Resource::Memlock) == 0 {
-        return Err(Errno::EPERM);
-    }
-    // Nothing is ever paged out, so all memory is locked in the sense of the call already.
-    Ok(0)
-}
-
-fn munlockall(_: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
@@ -494,15 +509,17 @@ fn move_break(process: &Process, now: Brk, want: u64) -> Option<u64> {
     if new_end > old_end {
         charge(process, new_end - old_end, true).ok()?;
         mm::admit().ok()?;
-        let place = MapFlags {
+        let mut place = MapFlags {
             fixed: true,
             noreplace: true,
             ..MapFlags::default()
         };
+        let mut flags = EntryFlags::HEAP;
+        lock_by_default(&mut flags, &mut place);
         let args = MapArgs {
             addr: old_end,
             place,
-            flags: EntryFlags::HEAP,
+            flags,
             ..MapArgs::anon(new_end - old_end, Prot::READ | Prot::WRITE)
         };
         in_space(|space| space.map(mm::vm(), &args)).ok()?;
@@ -520,6 +537,6 @@ fn in_space<R>(f: impl FnOnce(&mm::Space) -> Result<R, VmError>) -> Result<R, Er
         .map_err(errno)
 }
 
-fn space() -> Result<alloc::sync::Arc<mm::Space>, Errno> {
+pub(super) fn space() -> Result<alloc::sync::Arc<mm::Space>, Errno> {
     kern::current_process().space().ok_or(Errno::ENOMEM)
 }

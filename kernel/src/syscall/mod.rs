@@ -24,6 +24,7 @@ pub mod ioctl;
 pub mod klog;
 pub mod lock;
 pub mod mempolicy;
+pub mod mlock;
 pub mod mm;
 pub mod mount;
 pub mod path;
@@ -58,6 +59,7 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
     klog::HANDLERS,
     lock::HANDLERS,
     mempolicy::HANDLERS,
+    mlock::HANDLERS,
     mm::HANDLERS,
     mount::HANDLERS,
     path::HANDLERS,

@@ -9,10 +9,11 @@ use abi::raw::general as nr;
 use super::fsutil::{Caller, at, fault, file, user_path};
 use super::{Args, Handler};
 use crate::fs::error::FsError;
-use crate::fs::mount::{self, FsKind, Path, flag};
+use crate::fs::mount::{self, FsKind, Mount, Path, flag};
 use crate::fs::tmpfs::{self, Settings};
 use crate::fs::walk::Want;
 use crate::fs::{procfs, quota, setup, sysfs};
+use crate::kern::ids;
 use crate::uaccess::UserPtr;
 
 /// The calls of this file.
@@ -28,7 +29,7 @@ pub const HANDLERS: &[(u32, Handler)] = &[
         let f = file(a.int(0))?;
         statfs(f.path.as_ref(), a.get(1))
     }),
-    (nr::__NR_ustat, |_| Err(Errno::EINVAL)),
+    (nr::__NR_ustat, ustat),
 ];
 
 fn optional(addr: u64) -> Result<Vec<u8>, Errno> {
@@ -87,6 +88,9 @@ fn mount(a: &mut Args) -> Result<u64, Errno> {
                 quota::resize(quota, limit)?;
             }
         }
+        if flags & flag::RDONLY != 0 && is_written(&place.mount) {
+            return Err(Errno::EBUSY);
+        }
         mount::remount(&place.mount, flags);
         return Ok(0);
     }
@@ -114,6 +118,25 @@ fn mount(a: &mut Args) -> Result<u64, Errno> {
     let top = fs.root.clone();
     mount::attach(fs, top, Some(over), text(&source)?, flags)?;
     Ok(0)
+}
+
+/// Whether some process has a file of a mount open for writing. What is opened meanwhile may escape.
+fn is_written(on: &Mount) -> bool {
+    let mut found = false;
+    ids::each_process(1, |p| {
+        let Some(table) = p.files() else { return true };
+        let mut from = 0;
+        while let Some((at, file)) = table.next_open(from) {
+            let here = file
+                .path
+                .as_ref()
+                .is_some_and(|path| path.mount.id == on.id);
+            found |= here && file.writable();
+            from = at + 1;
+        }
+        !found
+    });
+    found
 }
 
 fn is_root(place: &Path) -> bool {
@@ -146,7 +169,8 @@ fn tmpfs_settings(options: &[u8], limit: Option<u64>) -> Result<Settings, Errno>
                 let blocks = blocks.and_then(quota::parse_number);
                 settings.limit = Some(blocks.ok_or(Errno::EINVAL)?);
             }
-            _ => {}
+            b"" | b"nr_inodes" | b"inode32" | b"inode64" | b"huge" | b"mpol" => {}
+            _ => return Err(Errno::EINVAL),
         }
     }
     // Zero is no limit.
@@ -250,5 +274,22 @@ fn statfs(place: Option<&Path>, out: u64) -> Result<u64, Errno> {
         0,
     ];
     UserPtr::<[u64; 15]>::new(out).write(&raw).map_err(fault)?;
+    Ok(0)
+}
+
+/// ustat(2): what is free in the file system of a device number.
+fn ustat(a: &mut Args) -> Result<u64, Errno> {
+    let mut free = None;
+    mount::for_each(|m| {
+        if m.fs.dev == u64::from(a.uint(0)) {
+            free = Some(m.fs.quota.map_or(0, |quota| quota.left()));
+        }
+        Ok(())
+    })?;
+    // Blocks and inodes free, and two names that Linux leaves empty.
+    let raw = [free.ok_or(Errno::EINVAL)?, 0, 0, 0];
+    UserPtr::<[u64; 4]>::new(a.get(1))
+        .write(&raw)
+        .map_err(fault)?;
     Ok(0)
 }

@@ -18,7 +18,7 @@ use crate::kern::fork::{self, CloneArgs, ForkError};
 use crate::kern::process::flag;
 use crate::kern::rlimit::{Limit, LimitError, Resource};
 use crate::kern::signal::sig;
-use crate::kern::wait4::{self, Event, Options, WaitError, Who};
+use crate::kern::wait4::{self, Event, Kind, Options, WaitError, Who};
 use crate::kern::{current, exec, exit, forget_files, ids, sched, time, uts};
 use crate::mm;
 use crate::mm::exec::{ExecError, Request};
@@ -266,12 +266,20 @@ fn status_word(event: &Event) -> u32 {
     }
 }
 
-/// `__WNOTHREAD`, `__WALL` and `__WCLONE`, which make no difference here.
-const IGNORED_OPTIONS: u32 = 0xe000_0000;
+/// `__WNOTHREAD`, which makes no difference (all threads of a process are parents here), `__WALL` and `__WCLONE`.
+const KINDS: u32 = nr::__WNOTHREAD | nr::__WALL | nr::__WCLONE;
+
+fn kind_of(bits: u32) -> Kind {
+    match bits {
+        b if b & nr::__WALL != 0 => Kind::All,
+        b if b & nr::__WCLONE != 0 => Kind::Clones,
+        _ => Kind::Usual,
+    }
+}
 
 fn wait4(a: &mut Args) -> Result<u64, Errno> {
     let bits = a.uint(2);
-    if bits & !(nr::WNOHANG | nr::WUNTRACED | nr::WCONTINUED | IGNORED_OPTIONS) != 0 {
+    if bits & !(nr::WNOHANG | nr::WUNTRACED | nr::WCONTINUED | KINDS) != 0 {
         return Err(Errno::EINVAL);
     }
     let who = match a.int(0) {
@@ -287,6 +295,7 @@ fn wait4(a: &mut Args) -> Result<u64, Errno> {
         continued: bits & nr::WCONTINUED != 0,
         keep: false,
         no_hang: bits & nr::WNOHANG != 0,
+        kind: kind_of(bits),
     };
     let Some(report) = wait4::wait(who, options)? else {
         return Ok(0);
@@ -299,8 +308,7 @@ fn wait4(a: &mut Args) -> Result<u64, Errno> {
 fn waitid(a: &mut Args) -> Result<u64, Errno> {
     let bits = a.uint(3);
     let has = |b: u32| bits & b != 0;
-    let known =
-        nr::WNOHANG | nr::WNOWAIT | nr::WEXITED | nr::WSTOPPED | nr::WCONTINUED | IGNORED_OPTIONS;
+    let known = nr::WNOHANG | nr::WNOWAIT | nr::WEXITED | nr::WSTOPPED | nr::WCONTINUED | KINDS;
     if bits & !known != 0 || !has(nr::WEXITED | nr::WSTOPPED | nr::WCONTINUED) {
         return Err(Errno::EINVAL);
     }
@@ -310,6 +318,8 @@ fn waitid(a: &mut Args) -> Result<u64, Errno> {
         nr::P_PID if id > 0 => Who::Pid(id as u32),
         nr::P_PGID if id > 0 => Who::Group(id as u32),
         nr::P_PGID if id == 0 => Who::Group(current().process().pgid()),
+        // No descriptor is one of a process.
+        nr::P_PIDFD if id >= 0 => return Err(Errno::EBADF),
         _ => return Err(Errno::EINVAL),
     };
     let options = Options {
@@ -318,6 +328,7 @@ fn waitid(a: &mut Args) -> Result<u64, Errno> {
         continued: has(nr::WCONTINUED),
         keep: has(nr::WNOWAIT),
         no_hang: has(nr::WNOHANG),
+        kind: kind_of(bits),
     };
     let mut raw = [0u64; 16];
     let report = wait4::wait(who, options)?;
@@ -437,11 +448,17 @@ fn prctl(a: &mut Args) -> Result<u64, Errno> {
                 Err(Errno::EINVAL)
             };
         }
+        pr::PR_CAPBSET_DROP | pr::PR_SET_SECUREBITS if !me.cred().privileged() => {
+            return Err(Errno::EPERM);
+        }
+        // No filters, and CPU time is counted by ticks' ends alone: the only modes.
+        pr::PR_GET_SECCOMP | pr::PR_GET_TIMING => return Ok(0),
+        pr::PR_SET_TIMING if a.get(1) == 0 => {}
         pr::PR_CAP_AMBIENT => return cap_ambient(a),
         // No secure bit is ever set.
         pr::PR_GET_SECUREBITS => return Ok(0),
-        pr::PR_GET_TIMERSLACK => return Ok(50_000),
-        pr::PR_SET_TIMERSLACK => {}
+        pr::PR_GET_TIMERSLACK => return Ok(me.timer_slack()),
+        pr::PR_SET_TIMERSLACK => me.set_timer_slack(a.get(1)),
         pr::PR_GET_TID_ADDRESS => UserPtr::<u64>::new(a.get(1)).write(&me.clear_child_tid())?,
         _ => return Err(Errno::EINVAL),
     }

@@ -105,7 +105,8 @@ fn sched_getaffinity(a: &mut Args) -> Result<u64, Errno> {
 }
 
 fn policy_number(t: &Thread) -> u64 {
-    t.policy() as u64
+    let reset = if t.reset_on_fork() { RESET_ON_FORK } else { 0 };
+    t.policy() as u64 | u64::from(reset)
 }
 
 fn sched_getscheduler(a: &mut Args) -> Result<u64, Errno> {
@@ -113,6 +114,8 @@ fn sched_getscheduler(a: &mut Args) -> Result<u64, Errno> {
 }
 
 const RESET_ON_FORK: u32 = 0x4000_0000;
+const FIFO: u32 = 1;
+const ROUND_ROBIN: u32 = 2;
 
 fn sched_setscheduler(a: &mut Args) -> Result<u64, Errno> {
     if a.get(2) == 0 {
@@ -120,18 +123,20 @@ fn sched_setscheduler(a: &mut Args) -> Result<u64, Errno> {
     }
     let priority: i32 = UserPtr::new(a.get(2)).read()?;
     let t = target(a.int(0))?;
-    // There are no real-time policies: they are unknown ones.
-    let policy = match a.uint(1) & !RESET_ON_FORK {
-        0 => Policy::Other,
-        3 => Policy::Batch,
-        5 => Policy::Idle,
+    let policy = match (a.uint(1) & !RESET_ON_FORK, priority) {
+        (0, 0) => Policy::Other,
+        (3, 0) => Policy::Batch,
+        (5, 0) => Policy::Idle,
+        // No CPU time is set aside for the real-time policies, so nobody may have one.
+        (FIFO | ROUND_ROBIN, 1..=99) => return Err(Errno::EPERM),
         _ => return Err(Errno::EINVAL),
     };
-    if priority != 0 {
-        return Err(Errno::EINVAL);
-    }
     may_change(t.process())?;
-    t.set_policy(policy);
+    let reset = a.uint(1) & RESET_ON_FORK != 0;
+    if t.reset_on_fork() && !reset && !current().cred().privileged() {
+        return Err(Errno::EPERM);
+    }
+    t.set_policy(policy, reset);
     Ok(0)
 }
 
@@ -149,12 +154,12 @@ fn sched_setparam(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let priority: i32 = UserPtr::new(a.get(1)).read()?;
-    target(a.int(0))?;
-    if priority == 0 {
-        Ok(0)
-    } else {
-        Err(Errno::EINVAL)
+    let t = target(a.int(0))?;
+    if priority != 0 {
+        return Err(Errno::EINVAL);
     }
+    may_change(t.process())?;
+    Ok(0)
 }
 
 fn priority_limit(a: &mut Args, real_time: u64) -> Result<u64, Errno> {
@@ -179,7 +184,9 @@ fn sched_getattr(a: &mut Args) -> Result<u64, Errno> {
     }
     let t = target(a.int(0))?;
     let nice = t.nice() as i32 as u32;
-    let attr = [LEN | policy_number(&t) << 32, 0, u64::from(nice), 0, 0, 0];
+    let reset = u64::from(t.reset_on_fork());
+    let policy = t.policy() as u64;
+    let attr = [LEN | policy << 32, reset, u64::from(nice), 0, 0, 0];
     UserPtr::new(a.get(1)).write(&attr)?;
     Ok(0)
 }

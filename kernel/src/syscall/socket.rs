@@ -5,42 +5,55 @@ use alloc::boxed::Box;
 use abi::Errno;
 use abi::raw::general as nr;
 
+use fscore::perm;
+
 use super::fsutil::{Caller, at, fault, install, real_file};
 use super::{Args, Handler};
-use crate::fs::error::FsError;
-use crate::fs::file::{File, Kind, o};
+use crate::fs::file::{File, FileRef, Kind, o};
 use crate::fs::inode::mode;
 use crate::fs::socket::LocalSocket;
-use crate::fs::walk::Want;
+use crate::fs::walk::{Want, permitted};
+use crate::kern::with_files;
 use crate::uaccess::UserPtr;
 use crate::uio::IoBuf;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_socket, socket),
-    (nr::__NR_socketpair, |a| {
-        family(a.int(0), a.int(1)).and(Err(Errno::EOPNOTSUPP))
-    }),
+    (nr::__NR_socketpair, socketpair),
     (nr::__NR_connect, connect),
-    (nr::__NR_bind, |a| on_socket(a, Errno::EOPNOTSUPP)),
-    (nr::__NR_listen, |a| on_socket(a, Errno::EOPNOTSUPP)),
+    (nr::__NR_bind, |a| {
+        check(a.int(0))?;
+        address(a)?;
+        Err(Errno::EOPNOTSUPP)
+    }),
+    // Nothing is bound.
+    (nr::__NR_listen, |a| on_socket(a, Errno::EINVAL)),
     (nr::__NR_accept, |a| on_socket(a, Errno::EINVAL)),
     (nr::__NR_accept4, |a| on_socket(a, Errno::EINVAL)),
     (nr::__NR_getpeername, |a| on_socket(a, Errno::ENOTCONN)),
     (nr::__NR_getsockname, getsockname),
     (nr::__NR_sendto, |a| on_socket(a, Errno::ENOTCONN)),
     (nr::__NR_recvfrom, |a| on_socket(a, Errno::EINVAL)),
-    (nr::__NR_sendmsg, |a| on_socket(a, Errno::ENOTCONN)),
-    (nr::__NR_recvmsg, |a| on_socket(a, Errno::EINVAL)),
-    (nr::__NR_shutdown, |a| on_socket(a, Errno::ENOTCONN)),
-    (nr::__NR_setsockopt, |a| on_socket(a, Errno::ENOPROTOOPT)),
-    (nr::__NR_getsockopt, |a| on_socket(a, Errno::ENOPROTOOPT)),
+    (nr::__NR_sendmsg, |a| message(a, Errno::ENOTCONN)),
+    (nr::__NR_recvmsg, |a| message(a, Errno::EINVAL)),
+    (nr::__NR_shutdown, |a| {
+        check(a.int(0))?;
+        // What is not connected is shut already.
+        if a.uint(1) <= 2 {
+            Ok(0)
+        } else {
+            Err(Errno::EINVAL)
+        }
+    }),
+    (nr::__NR_setsockopt, setsockopt),
+    (nr::__NR_getsockopt, getsockopt),
 ];
 
 const AF_UNIX: i32 = 1;
 
-/// Checks family and type of a new socket.
-fn family(family: i32, kind: i32) -> Result<(), Errno> {
+/// Checks family, type and protocol of a new socket.
+fn family(family: i32, kind: i32, protocol: i32) -> Result<(), Errno> {
     const STREAM: i32 = 1;
     const DGRAM: i32 = 2;
     const SEQPACKET: i32 = 5;
@@ -49,6 +62,7 @@ fn family(family: i32, kind: i32) -> Result<(), Errno> {
     }
     let flags = (o::CLOEXEC | o::NONBLOCK) as i32;
     match kind & !flags {
+        _ if !matches!(protocol, 0 | 1) => Err(Errno::EPROTONOSUPPORT),
         STREAM | DGRAM | SEQPACKET => Ok(()),
         k if (0..=10).contains(&k) => Err(Errno::ESOCKTNOSUPPORT),
         _ => Err(Errno::EINVAL),
@@ -56,14 +70,14 @@ fn family(family: i32, kind: i32) -> Result<(), Errno> {
 }
 
 fn socket(a: &mut Args) -> Result<u64, Errno> {
-    family(a.int(0), a.int(1))?;
-    if !matches!(a.int(2), 0 | 1) {
-        return Err(Errno::EPROTONOSUPPORT);
-    }
+    family(a.int(0), a.int(1), a.int(2))?;
     let flags = a.uint(1) & (o::CLOEXEC | o::NONBLOCK);
+    Ok(install(new_file(flags), flags)?)
+}
+
+fn new_file(flags: u32) -> FileRef {
     let kind = Kind::Other(Box::new(LocalSocket::new()));
-    let file = File::open(None, kind, o::RDWR | flags & o::NONBLOCK);
-    Ok(install(file, flags)?)
+    File::open(None, kind, o::RDWR | flags & o::NONBLOCK)
 }
 
 /// The file of a descriptor, if it is a socket.
@@ -84,20 +98,23 @@ fn on_socket(a: &mut Args, errno: Errno) -> Result<u64, Errno> {
 /// Longest local address: the family and a path.
 const ADDRESS: usize = 110;
 
-fn connect(a: &mut Args) -> Result<u64, Errno> {
-    check(a.int(0))?;
+/// An address given to a call, and its length.
+fn address(a: &Args) -> Result<([u8; ADDRESS], usize), Errno> {
     let len = a.size(2);
     if !(2..=ADDRESS).contains(&len) {
         return Err(Errno::EINVAL);
     }
     let mut raw = [0; ADDRESS];
-    if IoBuf::user(a.get(1), len)
-        .take(&mut raw[..len])
-        .map_err(fault)?
-        < len
-    {
+    let mut from = IoBuf::user(a.get(1), len);
+    if from.take(&mut raw[..len]).map_err(fault)? < len {
         return Err(Errno::EFAULT);
     }
+    Ok((raw, len))
+}
+
+fn connect(a: &mut Args) -> Result<u64, Errno> {
+    check(a.int(0))?;
+    let (raw, len) = address(a)?;
     if i32::from(u16::from_le_bytes([raw[0], raw[1]])) != AF_UNIX {
         return Err(Errno::EINVAL);
     }
@@ -108,10 +125,52 @@ fn connect(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::ECONNREFUSED);
     }
     let caller = Caller::now();
-    match caller.find(at::FDCWD, path, 0, Want::FOLLOW) {
-        Ok(_) => Err(Errno::ECONNREFUSED),
-        Err(e) => Err(FsError::into(e)),
+    let place = caller.find(at::FDCWD, path, 0, Want::FOLLOW)?;
+    permitted(&caller.cred, &place.dentry.inode, perm::WRITE)?;
+    Err(Errno::ECONNREFUSED)
+}
+
+/// Gives a descriptor back that nobody has been told of.
+fn close(fd: i32) {
+    drop(with_files(|files| files.remove(fd)));
+}
+
+/// socketpair(2) checks all it is given; connected sockets there are none.
+fn socketpair(a: &mut Args) -> Result<u64, Errno> {
+    let (first, second) = (install(new_file(0), 0)?, install(new_file(0), 0));
+    let both = second.map_err(Errno::from).and_then(|second| {
+        let shown = UserPtr::<[u32; 2]>::new(a.get(3)).write(&[first as u32, second as u32]);
+        close(second as i32);
+        shown.map_err(fault)
+    });
+    close(first as i32);
+    both?;
+    family(a.int(0), a.int(1), a.int(2))?;
+    Err(Errno::EOPNOTSUPP)
+}
+
+/// A call with a struct msghdr.
+fn message(a: &mut Args, errno: Errno) -> Result<u64, Errno> {
+    check(a.int(0))?;
+    UserPtr::<[u64; 7]>::new(a.get(1)).read().map_err(fault)?;
+    Err(errno)
+}
+
+fn setsockopt(a: &mut Args) -> Result<u64, Errno> {
+    check(a.int(0))?;
+    if a.int(4) < size_of::<u32>() as i32 {
+        return Err(Errno::EINVAL);
     }
+    UserPtr::<u32>::new(a.get(3)).read().map_err(fault)?;
+    Err(Errno::ENOPROTOOPT)
+}
+
+fn getsockopt(a: &mut Args) -> Result<u64, Errno> {
+    check(a.int(0))?;
+    if UserPtr::<i32>::new(a.get(4)).read().map_err(fault)? < 0 {
+        return Err(Errno::EINVAL);
+    }
+    Err(Errno::ENOPROTOOPT)
 }
 
 fn getsockname(a: &mut Args) -> Result<u64, Errno> {

@@ -10,6 +10,7 @@ use super::fsutil::{Caller, at, fault, file, fs, user_path};
 use super::{Args, Handler};
 use crate::fs::context::FsContext;
 use crate::fs::inode::{Attr, Inode, Nanos, mode};
+use crate::fs::mount::flag as mount;
 use crate::fs::walk::{Want, permitted};
 use crate::kern::cred::Cred;
 use crate::uaccess::UserPtr;
@@ -165,6 +166,10 @@ fn access_at(dirfd: i32, path: u64, want: u32, flags: u32) -> Result<u64, Errno>
     let inode = &place.dentry.inode;
     if want & perm::WRITE != 0 && place.mount.is_read_only() && is_data(inode) {
         return Err(Errno::EROFS);
+    }
+    let noexec = place.mount.flags() & mount::NOEXEC != 0;
+    if want & perm::EXEC != 0 && noexec && inode.kind() == mode::REG {
+        return Err(Errno::EACCES);
     }
     permitted(&caller.cred, inode, want)?;
     Ok(0)

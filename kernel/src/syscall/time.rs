@@ -176,6 +176,7 @@ fn clock_nanosleep(a: &mut Args) -> Result<u64, Errno> {
         nr::CLOCK_REALTIME | nr::CLOCK_MONOTONIC | nr::CLOCK_BOOTTIME | nr::CLOCK_TAI => {}
         // Sleeping by CPU time of oneself makes no sense, by that of others is not offered.
         nr::CLOCK_PROCESS_CPUTIME_ID
+        | nr::CLOCK_THREAD_CPUTIME_ID
         | nr::CLOCK_MONOTONIC_RAW
         | nr::CLOCK_REALTIME_COARSE
         | nr::CLOCK_MONOTONIC_COARSE => return Err(Errno::EOPNOTSUPP),

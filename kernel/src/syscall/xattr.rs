@@ -8,20 +8,21 @@ use abi::raw::general as nr;
 
 use super::fsutil::{Caller, at, real_file, user_path};
 use super::{Args, Handler};
+use crate::fs::mount::Path;
 use crate::fs::walk::Want;
 use crate::uaccess::{StrError, read_cstr};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[
-    (nr::__NR_getxattr, |a| by_path(a, true, None)),
-    (nr::__NR_lgetxattr, |a| by_path(a, false, None)),
-    (nr::__NR_fgetxattr, |a| by_fd(a, None)),
-    (nr::__NR_setxattr, |a| by_path(a, true, Some(4))),
-    (nr::__NR_lsetxattr, |a| by_path(a, false, Some(4))),
-    (nr::__NR_fsetxattr, |a| by_fd(a, Some(4))),
-    (nr::__NR_removexattr, |a| by_path(a, true, None)),
-    (nr::__NR_lremovexattr, |a| by_path(a, false, None)),
-    (nr::__NR_fremovexattr, |a| by_fd(a, None)),
+    (nr::__NR_getxattr, |a| by_path(a, true, Use::Get)),
+    (nr::__NR_lgetxattr, |a| by_path(a, false, Use::Get)),
+    (nr::__NR_fgetxattr, |a| by_fd(a, Use::Get)),
+    (nr::__NR_setxattr, |a| by_path(a, true, Use::Set)),
+    (nr::__NR_lsetxattr, |a| by_path(a, false, Use::Set)),
+    (nr::__NR_fsetxattr, |a| by_fd(a, Use::Set)),
+    (nr::__NR_removexattr, |a| by_path(a, true, Use::Remove)),
+    (nr::__NR_lremovexattr, |a| by_path(a, false, Use::Remove)),
+    (nr::__NR_fremovexattr, |a| by_fd(a, Use::Remove)),
     (nr::__NR_listxattr, |a| list(a, true)),
     (nr::__NR_llistxattr, |a| list(a, false)),
     (nr::__NR_flistxattr, |a| {
@@ -34,7 +35,15 @@ const NAME_MAX: usize = 256;
 /// Largest value.
 const VALUE_MAX: u64 = 65536;
 
-fn check(a: &Args, flags_at: Option<usize>) -> Result<(), Errno> {
+/// What a call does to an attribute.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Get,
+    Set,
+    Remove,
+}
+
+fn check(a: &Args, what: Use) -> Result<(), Errno> {
     let name = read_cstr(a.get(1), NAME_MAX).map_err(|e| match e {
         StrError::Fault => Errno::EFAULT,
         StrError::TooLong => Errno::ERANGE,
@@ -43,8 +52,8 @@ fn check(a: &Args, flags_at: Option<usize>) -> Result<(), Errno> {
     if name.is_empty() {
         return Err(Errno::ERANGE);
     }
-    if let Some(i) = flags_at {
-        if a.uint(i) & !3 != 0 {
+    if what == Use::Set {
+        if a.uint(4) & !3 != 0 {
             return Err(Errno::EINVAL);
         }
         if a.get(3) > VALUE_MAX {
@@ -54,9 +63,17 @@ fn check(a: &Args, flags_at: Option<usize>) -> Result<(), Errno> {
     Ok(())
 }
 
-fn exists(a: &Args, follow: bool) -> Result<(), Errno> {
+/// The answer about a file, for which there is nothing to get or set.
+fn answer(place: Option<&Path>, what: Use) -> Result<u64, Errno> {
+    if what != Use::Get && place.is_some_and(|place| place.mount.is_read_only()) {
+        return Err(Errno::EROFS);
+    }
+    Err(Errno::EOPNOTSUPP)
+}
+
+fn find(a: &Args, follow: bool) -> Result<Path, Errno> {
     let path = user_path(a.get(0))?;
-    Caller::now().find(
+    Ok(Caller::now().find(
         at::FDCWD,
         &path,
         0,
@@ -64,23 +81,20 @@ fn exists(a: &Args, follow: bool) -> Result<(), Errno> {
             follow,
             directory: false,
         },
-    )?;
-    Ok(())
+    )?)
 }
 
-fn by_path(a: &mut Args, follow: bool, flags_at: Option<usize>) -> Result<u64, Errno> {
-    check(a, flags_at)?;
-    exists(a, follow)?;
-    Err(Errno::EOPNOTSUPP)
+fn by_path(a: &mut Args, follow: bool, what: Use) -> Result<u64, Errno> {
+    check(a, what)?;
+    answer(Some(&find(a, follow)?), what)
 }
 
-fn by_fd(a: &mut Args, flags_at: Option<usize>) -> Result<u64, Errno> {
-    check(a, flags_at)?;
-    real_file(a.int(0))?;
-    Err(Errno::EOPNOTSUPP)
+fn by_fd(a: &mut Args, what: Use) -> Result<u64, Errno> {
+    check(a, what)?;
+    answer(real_file(a.int(0))?.path.as_ref(), what)
 }
 
 fn list(a: &mut Args, follow: bool) -> Result<u64, Errno> {
-    exists(a, follow)?;
+    find(a, follow)?;
     Ok(0)
 }

@@ -387,6 +387,7 @@ impl Player {
                 fixed,
                 noreplace,
                 populate: populate && !self.injected,
+                on_fault: false,
                 low: false,
             },
             source: object.as_ref().map_or(Source::Anon, |(object, offset)| {
@@ -535,7 +536,10 @@ impl Player {
         let expected = if self.model.space(s).covers(at, len) {
             (at..at + len)
                 .try_for_each(|n| self.model.access(s, n, access))
-                .map_err(|_| VmError::Denied)
+                .map_err(|why| match why {
+                    FaultError::Bus => VmError::Denied,
+                    _ => VmError::Invalid,
+                })
         } else {
             Err(VmError::NotMapped)
         };

@@ -3,7 +3,7 @@
 use rust_alloc::sync::Arc;
 
 use super::edit::Locked;
-use super::mmap::range_end;
+use super::mmap::{range_end, round_up};
 use super::{Space, VmError};
 use crate::backing::{Backing, Chain};
 use crate::fault::{Access, FaultError};
@@ -19,6 +19,8 @@ pub enum Advice {
     Nothing,
     /// The contents may go now: private memory reads as zeroes, or as its file, next time.
     DontNeed,
+    /// As `DontNeed`, locked pages too.
+    DontNeedLocked,
     /// As `DontNeed`, at leisure; private anonymous memory only.
     Free,
     /// Make the pages readable now.
@@ -45,8 +47,8 @@ impl Space {
     /// Applies advice to a range. Parts that are not mapped are skipped, and reported at the end, as in Linux.
     ///
     /// # Errors
-    /// `NotMapped`: parts are not mapped; `Invalid`: alignment, or advice that does not fit the mapping; `Denied`: pages
-    /// cannot be populated under that protection; `NoMemory`.
+    /// `NotMapped`: parts are not mapped; `Invalid`: alignment, or advice that does not fit the mapping or its
+    /// protection; `Denied`: pages to be populated lie beyond the end of their file; `NoMemory`.
     pub fn advise<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -66,7 +68,9 @@ impl Space {
                     Err(VmError::NotMapped)
                 };
             }
-            Advice::DontNeed | Advice::Free => self.discard(vm, &mut map, start, end, advice)?,
+            Advice::DontNeed | Advice::DontNeedLocked | Advice::Free => {
+                self.discard(vm, &mut map, start, end, advice)?
+            }
             Advice::Remove => self.remove_file_pages(vm, &map, start, end)?,
             Advice::DoFork if self.shows_device(&map, start, end) => return Err(VmError::Invalid),
             _ => {
@@ -113,13 +117,13 @@ impl Space {
         self.populate(vm, start, end - start, access)
             .map_err(|why| match why {
                 FaultError::NotMapped => VmError::NotMapped,
-                FaultError::Denied | FaultError::Bus => VmError::Denied,
+                FaultError::Denied => VmError::Invalid,
+                FaultError::Bus => VmError::Denied,
                 FaultError::NoMemory => VmError::NoMemory,
             })
     }
 
-    /// Locks a range in memory, or unlocks it. Accounting only as yet: nothing is paged out, so nothing needs to be
-    /// kept.
+    /// Locks a range in memory, whose pages it makes present, or unlocks it.
     ///
     /// # Errors
     /// `NotMapped`, `Invalid`; `NoMemory` if a page cannot be had.
@@ -130,28 +134,10 @@ impl Space {
         len: u64,
         locked: bool,
     ) -> Result<(), VmError> {
-        let end = {
-            let mut map = self.lock();
-            let end = range_end(&map, start, len)?;
-            if start == end {
-                return Ok(());
-            }
-            if !map.covers(start, end) {
-                return Err(VmError::NotMapped);
-            }
-            Space::change(&mut map, vm, (start, end), |args| EntryArgs {
-                flags: if locked {
-                    args.flags.with(EntryFlags::LOCKED)
-                } else {
-                    args.flags.without(EntryFlags::LOCKED)
-                },
-                ..args
-            })?;
-            map.merge_between(vm, start, end);
-            end
-        };
+        self.mark_locked(vm, start, len, locked)?;
         if locked {
             let mut at = start;
+            let end = start + round_up(len).ok_or(VmError::Invalid)?;
             while let Some((from, to, prot)) = self.next_range(at, end) {
                 let access = if prot.contains(Prot::WRITE) {
                     Access::Write
@@ -164,6 +150,38 @@ impl Space {
                 at = to;
             }
         }
+        Ok(())
+    }
+
+    /// Notes that a range is locked, or not: its pages are to stay once they are present. Accounting only as yet: nothing
+    /// is paged out, so nothing needs to be kept.
+    ///
+    /// # Errors
+    /// `NotMapped`, `Invalid`, `NoMemory`.
+    pub fn mark_locked<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        start: u64,
+        len: u64,
+        locked: bool,
+    ) -> Result<(), VmError> {
+        let mut map = self.lock();
+        let end = range_end(&map, start, len)?;
+        if start == end {
+            return Ok(());
+        }
+        if !map.covers(start, end) {
+            return Err(VmError::NotMapped);
+        }
+        Space::change(&mut map, vm, (start, end), |args| EntryArgs {
+            flags: if locked {
+                args.flags.with(EntryFlags::LOCKED)
+            } else {
+                args.flags.without(EntryFlags::LOCKED)
+            },
+            ..args
+        })?;
+        map.merge_between(vm, start, end);
         Ok(())
     }
 
@@ -186,7 +204,7 @@ impl Space {
     ) -> Result<(), VmError> {
         let entries = map.overlapping(vm, start, end)?;
         let unfit = |entry: &Arc<MapEntry>| {
-            entry.flags().contains(EntryFlags::LOCKED)
+            (entry.flags().contains(EntryFlags::LOCKED) && advice != Advice::DontNeedLocked)
                 || entry.flags().contains(EntryFlags::DEVICE)
                 || (advice == Advice::Free
                     && (entry.is_shared() || entry.flags().contains(EntryFlags::FILE)))

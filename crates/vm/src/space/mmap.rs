@@ -37,6 +37,8 @@ pub struct MapFlags {
     pub noreplace: bool,
     /// With its pages present.
     pub populate: bool,
+    /// Without its pages present, though it is locked: they stay once they are.
+    pub on_fault: bool,
     /// In the second GiB, unless at a required address: for programs that keep addresses in 31 bits.
     pub low: bool,
 }
@@ -73,6 +75,7 @@ impl MapArgs<'_> {
                 fixed: false,
                 noreplace: false,
                 populate: false,
+                on_fault: false,
                 low: false,
             },
             source: Source::Anon,
@@ -141,7 +144,8 @@ impl Space {
             }
             at
         };
-        if args.place.populate || args.flags.contains(EntryFlags::LOCKED) {
+        let locked = args.flags.contains(EntryFlags::LOCKED) && !args.place.on_fault;
+        if args.place.populate || locked {
             // As in Linux, a page that cannot be had now is left to the fault.
             let access = if args.prot.contains(Prot::WRITE) {
                 Access::Write

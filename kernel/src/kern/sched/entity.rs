@@ -1,6 +1,6 @@
 //! What the scheduler knows of a thread: policy, weight, affinity, virtual time.
 
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::CpuMask;
 
@@ -59,8 +59,15 @@ pub struct Entity {
     policy: AtomicU8,
     /// 20 + nice.
     nice: AtomicU8,
+    /// Children begin without what needs a right (SCHED_RESET_ON_FORK).
+    reset_on_fork: AtomicBool,
+    /// PR_SET_TIMERSLACK's nanoseconds: told, and never used, for timers are exact.
+    slack: AtomicU32,
     affinity: CpuMask,
 }
+
+/// Timer slack of a thread that has not set it.
+const SLACK_NS: u32 = 50_000;
 
 impl Entity {
     /// A thread's first state.
@@ -73,6 +80,8 @@ impl Entity {
             weight: AtomicU32::new(NICE_0_WEIGHT as u32),
             policy: AtomicU8::new(policy as u8),
             nice: AtomicU8::new((nice + 20) as u8),
+            reset_on_fork: AtomicBool::new(false),
+            slack: AtomicU32::new(SLACK_NS),
             affinity: affinity.copy(),
         };
         e.reweigh();
@@ -81,7 +90,30 @@ impl Entity {
 
     /// A forked thread's first state: its creator's, with no time run.
     pub fn forked(&self, cpu: usize) -> Self {
-        Entity::new(cpu, self.nice(), self.policy(), &self.affinity)
+        let nice = if self.reset_on_fork() {
+            self.nice().max(0)
+        } else {
+            self.nice()
+        };
+        let e = Entity::new(cpu, nice, self.policy(), &self.affinity);
+        e.set_slack(self.slack());
+        e
+    }
+
+    /// Whether children begin without what needs a right.
+    pub fn reset_on_fork(&self) -> bool {
+        self.reset_on_fork.load(Ordering::Relaxed)
+    }
+
+    /// Timer slack in nanoseconds.
+    pub fn slack(&self) -> u32 {
+        self.slack.load(Ordering::Relaxed)
+    }
+
+    /// Sets the timer slack, 0 for the usual one.
+    pub fn set_slack(&self, ns: u32) {
+        let ns = if ns == 0 { SLACK_NS } else { ns };
+        self.slack.store(ns, Ordering::Relaxed);
     }
 
     fn reweigh(&self) {
@@ -113,8 +145,9 @@ impl Entity {
         }
     }
 
-    /// Sets the policy.
-    pub fn set_policy(&self, policy: Policy) {
+    /// Sets the policy, and whether children begin without what needs a right.
+    pub fn set_policy(&self, policy: Policy, reset_on_fork: bool) {
+        self.reset_on_fork.store(reset_on_fork, Ordering::Relaxed);
         self.policy.store(policy as u8, Ordering::Relaxed);
         self.reweigh();
     }

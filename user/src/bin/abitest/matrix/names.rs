@@ -1,0 +1,297 @@
+//! Names and attributes: what is not the path's fault.
+
+use super::{BAD, CWD, Here, NONE, apart, limited, long, no_descriptors, nobody};
+use crate::harness::*;
+use user::sys;
+
+/// A directory where a user may do what he likes, but for others' files: sticky, with root's `x`.
+fn sticky(h: &Here) -> Result<(), i32> {
+    sc!(SYS_mkdir, h.p("s"), 0)?;
+    sc!(SYS_chmod, h.p("s"), 0o1777)?;
+    sc!(SYS_mkdir, h.p("s/d"), 0o755)?;
+    sys::close(h.open("s/x", libc::O_CREAT | libc::O_WRONLY)?).map(|_| ())
+}
+
+/// Does something in a child whose working directory has been removed.
+fn in_removed(h: &Here, f: impl FnOnce() -> Result<u64, i32>) -> Result<u64, i32> {
+    apart(|| {
+        sc!(SYS_chdir, h.p("d"))?;
+        sc!(SYS_rmdir, h.p("d"))?;
+        f()
+    })
+}
+
+fn stat_of(h: &Here, name: &str, flags: i32) -> Result<libc::stat, i32> {
+    let mut stat = sys::zeroed_stat();
+    sc!(SYS_newfstatat, h.at, path(name), &raw mut stat, flags)?;
+    Ok(stat)
+}
+
+fn kind(h: &Here, name: &str) -> Result<u32, i32> {
+    Ok(stat_of(h, name, libc::AT_SYMLINK_NOFOLLOW)?.st_mode & libc::S_IFMT)
+}
+
+errnos! {
+    access EACCES |h| sc!(SYS_access, h.p("f"), libc::X_OK);
+    access EINVAL |h| sc!(SYS_access, h.p("f"), 8);
+    access ELOOP |h| sc!(SYS_access, h.p("loop"), 0);
+    access ENOTDIR |h| sc!(SYS_access, h.p("f/x"), 0);
+    access ENAMETOOLONG |_| sc!(SYS_access, long(), 0);
+    access EFAULT |_| sc!(SYS_access, BAD, 0);
+    access EACCES |h| nobody(|| sc!(SYS_access, h.p("f"), libc::R_OK));
+    access EROFS |h| h.mounted(libc::MS_RDONLY, || sc!(SYS_access, h.p("m/f"), libc::W_OK));
+    chdir ENOENT |h| sc!(SYS_chdir, h.p("none"));
+    chdir ENOTDIR |h| sc!(SYS_chdir, h.p("f"));
+    chdir ELOOP |h| sc!(SYS_chdir, h.p("loop"));
+    chdir EFAULT |_| sc!(SYS_chdir, BAD);
+    chdir EACCES |h| nobody(|| sc!(SYS_chdir, h.p("closed")));
+    chmod ELOOP |h| sc!(SYS_chmod, h.p("loop"), 0o600);
+    chmod ENOTDIR |h| sc!(SYS_chmod, h.p("f/x"), 0o600);
+    chmod EFAULT |_| sc!(SYS_chmod, BAD, 0);
+    chmod EPERM |h| nobody(|| sc!(SYS_chmod, h.p("f"), 0o777));
+    chown ENOENT |h| sc!(SYS_chown, h.p("none"), 0, 0);
+    chown EFAULT |_| sc!(SYS_chown, BAD, 0, 0);
+    chown EPERM |h| nobody(|| sc!(SYS_chown, h.p("f"), 65534, -1i64));
+    chroot ENOENT |h| sc!(SYS_chroot, h.p("none"));
+    chroot ENOTDIR |h| sc!(SYS_chroot, h.p("f"));
+    chroot EFAULT |_| sc!(SYS_chroot, BAD);
+    chroot EPERM |h| nobody(|| sc!(SYS_chroot, h.p("d")));
+    creat EISDIR |h| sc!(SYS_creat, h.p("d"), 0o600);
+    creat ENOENT |h| sc!(SYS_creat, h.p("none/x"), 0o600);
+    creat EFAULT |_| sc!(SYS_creat, BAD, 0o600);
+    creat EACCES |h| nobody(|| sc!(SYS_creat, h.p("new"), 0o600));
+    creat EMFILE |h| no_descriptors(|| sc!(SYS_creat, h.p("new"), 0o600));
+    faccessat EBADF |_| sc!(SYS_faccessat, NONE, path("x"), 0);
+    faccessat ENOTDIR |h| sc!(SYS_faccessat, h.fd, path("x"), 0);
+    faccessat EACCES |h| nobody(|| sc!(SYS_faccessat, h.at, path("f"), libc::W_OK));
+    faccessat EINVAL |h| sc!(SYS_faccessat, h.at, path("f"), 8);
+    faccessat2 EINVAL |h| sc!(SYS_faccessat2, CWD, h.p("f"), 0, 0x8000_0000u64);
+    faccessat2 EACCES |h| nobody(|| sc!(SYS_faccessat2, h.at, path("f"), libc::W_OK, libc::AT_EACCESS));
+    fchdir EBADF |_| sc!(SYS_fchdir, NONE);
+    fchdir ENOTDIR |h| sc!(SYS_fchdir, h.fd);
+    fchdir EACCES |h| { let fd = h.open("closed", libc::O_PATH)?; let got = nobody(|| sc!(SYS_fchdir, fd)); sys::close(fd)?; got };
+    fchmodat EBADF |_| sc!(SYS_fchmodat, NONE, path("x"), 0);
+    fchmodat ENOENT |h| sc!(SYS_fchmodat, h.at, path("none"), 0);
+    fchmodat EPERM |h| nobody(|| sc!(SYS_fchmodat, h.at, path("f"), 0o777));
+    fchownat EBADF |_| sc!(SYS_fchownat, NONE, path("x"), 0, 0, 0);
+    fchownat EINVAL |h| sc!(SYS_fchownat, h.at, path("f"), 0, 0, 0x80);
+    fchownat ENOENT |h| sc!(SYS_fchownat, h.at, path("none"), 0, 0, 0);
+    fchownat EPERM |h| nobody(|| sc!(SYS_fchownat, h.at, path("f"), 65534, -1i64, 0));
+    getcwd ERANGE |_| sc!(SYS_getcwd, [0u8; 1].as_mut_ptr(), 1);
+    getcwd EFAULT |_| sc!(SYS_getcwd, BAD, 4096);
+    getcwd ENOENT |h| in_removed(h, || sc!(SYS_getcwd, [0u8; 4096].as_mut_ptr(), 4096));
+    getxattr ENOENT |h| sc!(SYS_getxattr, h.p("none"), path("user.x"), 0, 0);
+    lchown EPERM |h| nobody(|| sc!(SYS_lchown, h.p("loop"), 65534, -1i64));
+    link EEXIST |h| sc!(SYS_link, h.p("f"), h.p("d"));
+    link ENOENT |h| sc!(SYS_link, h.p("none"), h.p("g"));
+    link EPERM |h| sc!(SYS_link, h.p("d"), h.p("g"));
+    link EFAULT |h| sc!(SYS_link, h.p("f"), BAD);
+    link EACCES |h| { sc!(SYS_chmod, h.p("f"), 0o666)?; nobody(|| sc!(SYS_link, h.p("f"), h.p("new"))) };
+    link EXDEV |h| sc!(SYS_link, h.p("f"), path("/dev/abitest"));
+    linkat EINVAL |h| sc!(SYS_linkat, h.at, path("f"), h.at, path("g"), 0x8000);
+    linkat EBADF |_| sc!(SYS_linkat, NONE, path("f"), NONE, path("g"), 0);
+    linkat EEXIST |h| sc!(SYS_linkat, h.at, path("f"), h.at, path("d"), 0);
+    linkat ENOENT |h| nobody(|| sc!(SYS_linkat, h.fd, path(""), h.at, path("new"), libc::AT_EMPTY_PATH));
+    linkat EPERM |h| sc!(SYS_linkat, h.at, path("d"), h.at, path("new"), 0);
+    linkat EXDEV |h| sc!(SYS_linkat, h.at, path("f"), CWD, path("/dev/abitest"), 0);
+    listxattr ENOENT |h| sc!(SYS_listxattr, h.p("none"), 0, 0);
+    lstat ENOENT |h| sc!(SYS_lstat, h.p("none"), 0);
+    lstat EFAULT |h| sc!(SYS_lstat, h.p("f"), BAD);
+    mkdir EEXIST |h| sc!(SYS_mkdir, h.p("d"), 0o700);
+    mkdir ENOENT |h| sc!(SYS_mkdir, h.p("none/x"), 0o700);
+    mkdir ENOTDIR |h| sc!(SYS_mkdir, h.p("f/x"), 0o700);
+    mkdir ENAMETOOLONG |h| sc!(SYS_mkdir, h.p(&"x".repeat(300)), 0o700);
+    mkdir EFAULT |_| sc!(SYS_mkdir, BAD, 0);
+    mkdir EACCES |h| nobody(|| sc!(SYS_mkdir, h.p("new"), 0o700));
+    mkdir ENOENT |h| in_removed(h, || sc!(SYS_mkdir, path("new"), 0o700));
+    mkdirat EBADF |_| sc!(SYS_mkdirat, NONE, path("x"), 0o700);
+    mkdirat ENOTDIR |h| sc!(SYS_mkdirat, h.fd, path("x"), 0o700);
+    mkdirat EEXIST |h| sc!(SYS_mkdirat, h.at, path("d"), 0o700);
+    mknod EEXIST |h| sc!(SYS_mknod, h.p("f"), libc::S_IFREG | 0o600, 0);
+    mknod EINVAL |h| sc!(SYS_mknod, h.p("n"), libc::S_IFLNK | 0o600, 0);
+    mknod EPERM |h| sc!(SYS_mknod, h.p("n"), libc::S_IFDIR | 0o600, 0);
+    mknod EACCES |h| nobody(|| sc!(SYS_mknod, h.p("new"), libc::S_IFIFO | 0o600, 0));
+    mknod EPERM |h| { sticky(h)?; nobody(|| sc!(SYS_mknod, h.p("s/new"), libc::S_IFCHR | 0o600, 0x103)) };
+    mknodat EBADF |_| sc!(SYS_mknodat, NONE, path("x"), libc::S_IFREG, 0);
+    mknodat EEXIST |h| sc!(SYS_mknodat, h.at, path("f"), libc::S_IFIFO | 0o600, 0);
+    mknodat EINVAL |h| sc!(SYS_mknodat, h.at, path("new"), 0o160_600, 0);
+    mknodat EPERM |h| { sticky(h)?; nobody(|| sc!(SYS_mknodat, h.at, path("s/new"), libc::S_IFBLK | 0o600, 0x103)) };
+    newfstatat EBADF |_| sc!(SYS_newfstatat, NONE, path("x"), 0, 0);
+    newfstatat ENOTDIR |h| sc!(SYS_newfstatat, h.fd, path("x"), 0, 0);
+    newfstatat EFAULT |h| sc!(SYS_newfstatat, h.at, path("f"), BAD, 0);
+    newfstatat EINVAL |h| sc!(SYS_newfstatat, h.at, path("f"), [0u64; 18].as_mut_ptr(), 1);
+    open ELOOP |h| sc!(SYS_open, h.p("loop"), 0, 0);
+    open EINVAL |h| sc!(SYS_open, h.p("d"), libc::O_TMPFILE, 0o600);
+    open ENOTDIR |h| sc!(SYS_open, h.p("f"), libc::O_DIRECTORY, 0);
+    open EEXIST |h| sc!(SYS_open, h.p("f"), libc::O_CREAT | libc::O_EXCL, 0o600);
+    open EISDIR |h| sc!(SYS_open, h.p("d"), libc::O_WRONLY, 0);
+    open ENXIO |h| { sc!(SYS_mknod, h.p("fifo"), libc::S_IFIFO | 0o600, 0)?; sc!(SYS_open, h.p("fifo"), libc::O_WRONLY | libc::O_NONBLOCK, 0) };
+    open EACCES |h| nobody(|| sc!(SYS_open, h.p("f"), libc::O_RDONLY, 0));
+    open EACCES |h| nobody(|| sc!(SYS_open, h.p("new"), libc::O_CREAT | libc::O_RDWR, 0o600));
+    open EACCES |h| nobody(|| sc!(SYS_open, h.p("f"), libc::O_RDONLY | libc::O_TRUNC, 0));
+    open EINTR |h| { sc!(SYS_mknod, h.p("fifo"), libc::S_IFIFO | 0o600, 0)?; super::interrupted(|| sc!(SYS_open, h.p("fifo"), libc::O_RDONLY, 0)) };
+    open EINVAL |h| sc!(SYS_open, h.p("d"), libc::O_TMPFILE | libc::O_CREAT | libc::O_RDWR, 0o600);
+    open EISDIR |h| sc!(SYS_open, h.p("d"), libc::O_RDWR | libc::O_CREAT, 0o600);
+    open ELOOP |h| sc!(SYS_open, h.p("link"), libc::O_NOFOLLOW, 0);
+    open EMFILE |h| no_descriptors(|| sc!(SYS_open, h.p("f"), 0, 0));
+    open ENOTDIR |h| sc!(SYS_open, h.p("link"), libc::O_NOFOLLOW | libc::O_DIRECTORY, 0);
+    open ENXIO |h| { sc!(SYS_mknod, h.p("device"), libc::S_IFCHR | 0o600, 0xef_00)?; sc!(SYS_open, h.p("device"), 0, 0) };
+    open ENXIO |h| { sc!(SYS_mknod, h.p("socket"), libc::S_IFSOCK | 0o600, 0)?; sc!(SYS_open, h.p("socket"), 0, 0) };
+    open EOPNOTSUPP |_| sc!(SYS_open, path("/proc"), libc::O_TMPFILE | libc::O_RDWR, 0o600);
+    open EPERM |h| { sc!(SYS_chmod, h.p("f"), 0o644)?; nobody(|| sc!(SYS_open, h.p("f"), libc::O_NOATIME, 0)) };
+    openat EMFILE |h| no_descriptors(|| sc!(SYS_openat, h.at, path("f"), 0, 0));
+    openat2 E2BIG |h| sc!(SYS_openat2, h.at, path("f"), [0u64, 0, 0, 1].as_ptr(), 32);
+    openat2 EFAULT |h| sc!(SYS_openat2, h.at, path("f"), BAD, 24);
+    openat2 EINVAL |h| sc!(SYS_openat2, h.at, path("f"), [0u64; 3].as_ptr(), 23);
+    openat2 EINVAL |h| sc!(SYS_openat2, h.at, path("f"), [1u64 << 40, 0, 0].as_ptr(), 24);
+    openat2 EINVAL |h| sc!(SYS_openat2, h.at, path("f"), [0u64, 0o600, 0].as_ptr(), 24);
+    openat2 EINVAL |h| sc!(SYS_openat2, h.at, path("f"), [libc::O_CREAT as u64, 1 << 20, 0].as_ptr(), 24);
+    openat2 EINVAL |h| sc!(SYS_openat2, h.at, path("f"), [0u64, 0, 1 << 30].as_ptr(), 24);
+    openat2 EMFILE |h| no_descriptors(|| sc!(SYS_openat2, h.at, path("f"), [0u64; 3].as_ptr(), 24));
+    readlink EINVAL |h| sc!(SYS_readlink, h.p("f"), [0u8; 9].as_mut_ptr(), 9);
+    readlink ENOENT |h| sc!(SYS_readlink, h.p("none"), [0u8; 9].as_mut_ptr(), 9);
+    readlink EINVAL |h| sc!(SYS_readlink, h.p("loop"), [0u8; 9].as_mut_ptr(), 0);
+    readlink EFAULT |h| sc!(SYS_readlink, h.p("loop"), BAD, 9);
+    readlinkat EBADF |_| sc!(SYS_readlinkat, NONE, path("x"), [0u8; 9].as_mut_ptr(), 9);
+    readlinkat EFAULT |h| sc!(SYS_readlinkat, h.at, path("loop"), BAD, 9);
+    readlinkat EINVAL |h| sc!(SYS_readlinkat, h.at, path("f"), [0u8; 9].as_mut_ptr(), 9);
+    readlinkat EINVAL |h| sc!(SYS_readlinkat, h.at, path("loop"), [0u8; 9].as_mut_ptr(), -1i64);
+    rename ENOENT |h| sc!(SYS_rename, h.p("none"), h.p("g"));
+    rename EISDIR |h| sc!(SYS_rename, h.p("f"), h.p("d"));
+    rename ENOTDIR |h| sc!(SYS_rename, h.p("d"), h.p("f"));
+    rename ENOTEMPTY |h| sc!(SYS_rename, h.p("d"), h.p("full"));
+    rename EINVAL |h| sc!(SYS_rename, h.p("full"), h.p("full/x/y"));
+    rename EFAULT |h| sc!(SYS_rename, h.p("f"), BAD);
+    rename EACCES |h| nobody(|| sc!(SYS_rename, h.p("f"), h.p("g")));
+    rename EBUSY |h| sc!(SYS_rename, h.p("d/."), h.p("g"));
+    rename EBUSY |h| h.mounted(0, || sc!(SYS_rename, h.p("m"), h.p("g")));
+    rename EPERM |h| { sticky(h)?; nobody(|| sc!(SYS_rename, h.p("s/x"), h.p("s/y"))) };
+    rename EXDEV |h| sc!(SYS_rename, h.p("f"), path("/dev/abitest"));
+    renameat EBADF |_| sc!(SYS_renameat, NONE, path("f"), NONE, path("g"));
+    renameat EISDIR |h| sc!(SYS_renameat, h.at, path("f"), h.at, path("d"));
+    renameat ENOTDIR |h| sc!(SYS_renameat, h.at, path("d"), h.at, path("f"));
+    renameat ENOTEMPTY |h| sc!(SYS_renameat, h.at, path("d"), h.at, path("full"));
+    renameat EXDEV |h| sc!(SYS_renameat, h.at, path("f"), CWD, path("/dev/abitest"));
+    renameat2 EINVAL |h| sc!(SYS_renameat2, h.at, path("f"), h.at, path("g"), 0x80);
+    renameat2 EEXIST |h| sc!(SYS_renameat2, h.at, path("f"), h.at, path("d"), 1);
+    renameat2 EINVAL |h| sc!(SYS_renameat2, h.at, path("f"), h.at, path("g"), libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE);
+    renameat2 EINVAL |h| sc!(SYS_renameat2, h.at, path("full"), h.at, path("full/x"), libc::RENAME_EXCHANGE);
+    renameat2 ENOENT |h| sc!(SYS_renameat2, h.at, path("f"), h.at, path("none"), libc::RENAME_EXCHANGE);
+    rmdir ENOTEMPTY |h| sc!(SYS_rmdir, h.p("full"));
+    rmdir ENOTDIR |h| sc!(SYS_rmdir, h.p("f"));
+    rmdir ENOENT |h| sc!(SYS_rmdir, h.p("none"));
+    rmdir EINVAL |h| sc!(SYS_rmdir, h.p("d/."));
+    rmdir EACCES |h| nobody(|| sc!(SYS_rmdir, h.p("d")));
+    rmdir EBUSY |h| h.mounted(0, || sc!(SYS_rmdir, h.p("m")));
+    rmdir ENOTEMPTY |h| sc!(SYS_rmdir, h.p("full/x/.."));
+    rmdir EPERM |h| { sticky(h)?; nobody(|| sc!(SYS_rmdir, h.p("s/d"))) };
+    stat EFAULT |h| sc!(SYS_stat, h.p("f"), BAD);
+    stat ELOOP |h| sc!(SYS_stat, h.p("loop"), 0);
+    stat ENOTDIR |h| sc!(SYS_stat, h.p("f/x"), 0);
+    stat ENAMETOOLONG |_| sc!(SYS_stat, long(), 0);
+    statfs EFAULT |_| sc!(SYS_statfs, path("/"), BAD);
+    statfs ENOENT |h| sc!(SYS_statfs, h.p("none"), 0);
+    statfs ENOTDIR |h| sc!(SYS_statfs, h.p("f/x"), 0);
+    statfs EFAULT |h| sc!(SYS_statfs, h.p("f"), BAD);
+    statx EINVAL |h| sc!(SYS_statx, h.at, path("f"), 0x4000_0000, 0, BAD);
+    statx EFAULT |h| sc!(SYS_statx, h.at, path("f"), 0, 0x7ff, BAD);
+    statx EINVAL |h| sc!(SYS_statx, h.at, path("f"), 0x6000, 0, [0u64; 32].as_mut_ptr());
+    statx EINVAL |h| sc!(SYS_statx, h.at, path("f"), 0, 0x8000_0000u32, [0u64; 32].as_mut_ptr());
+    symlink EEXIST |h| sc!(SYS_symlink, path("x"), h.p("f"));
+    symlink ENOENT |h| sc!(SYS_symlink, path(""), h.p("s"));
+    symlink ENOTDIR |h| sc!(SYS_symlink, path("x"), h.p("f/s"));
+    symlink EACCES |h| nobody(|| sc!(SYS_symlink, path("x"), h.p("new")));
+    symlink EFAULT |h| sc!(SYS_symlink, BAD, h.p("new"));
+    symlink ENAMETOOLONG |h| sc!(SYS_symlink, path(&"x".repeat(5000)), h.p("new"));
+    symlinkat EBADF |_| sc!(SYS_symlinkat, path("x"), NONE, path("s"));
+    symlinkat EEXIST |h| sc!(SYS_symlinkat, path("x"), h.at, path("f"));
+    symlinkat ENOENT |h| sc!(SYS_symlinkat, path(""), h.at, path("new"));
+    truncate EINVAL |h| sc!(SYS_truncate, h.p("f"), -1i64);
+    truncate EISDIR |h| sc!(SYS_truncate, h.p("d"), 0);
+    truncate ENOTDIR |h| sc!(SYS_truncate, h.p("f/x"), 0);
+    truncate EFAULT |_| sc!(SYS_truncate, BAD, 0);
+    truncate EACCES |h| nobody(|| sc!(SYS_truncate, h.p("f"), 0));
+    truncate EFBIG |h| limited(libc::RLIMIT_FSIZE, 5, || { sys::on_signal(libc::SIGXFSZ, libc::SIG_IGN, 0)?; sc!(SYS_truncate, h.p("f"), 100) });
+    truncate EINVAL |h| { sc!(SYS_mknod, h.p("fifo"), libc::S_IFIFO | 0o600, 0)?; sc!(SYS_truncate, h.p("fifo"), 0) };
+    unlink ENOENT |h| sc!(SYS_unlink, h.p("none"));
+    unlink EISDIR |h| sc!(SYS_unlink, h.p("d"));
+    unlink ENOTDIR |h| sc!(SYS_unlink, h.p("f/x"));
+    unlink EFAULT |_| sc!(SYS_unlink, BAD);
+    unlink EACCES |h| nobody(|| sc!(SYS_unlink, h.p("f")));
+    unlink EPERM |h| { sticky(h)?; nobody(|| sc!(SYS_unlink, h.p("s/x"))) };
+    unlinkat EBADF |_| sc!(SYS_unlinkat, NONE, path("x"), 0);
+    unlinkat EINVAL |h| sc!(SYS_unlinkat, h.at, path("f"), 0x80);
+    unlinkat ENOTDIR |h| sc!(SYS_unlinkat, h.at, path("f"), libc::AT_REMOVEDIR);
+    unlinkat EBUSY |h| h.mounted(0, || sc!(SYS_unlinkat, h.at, path("m"), libc::AT_REMOVEDIR));
+    unlinkat EISDIR |h| sc!(SYS_unlinkat, h.at, path("d"), 0);
+    unlinkat ENOTEMPTY |h| sc!(SYS_unlinkat, h.at, path("full"), libc::AT_REMOVEDIR);
+    unlinkat EPERM |h| { sticky(h)?; nobody(|| sc!(SYS_unlinkat, h.at, path("s/x"), 0)) };
+    utime EACCES |h| nobody(|| sc!(SYS_utime, h.p("f"), 0));
+    utime EFAULT |h| sc!(SYS_utime, h.p("f"), BAD);
+    utime EPERM |h| nobody(|| sc!(SYS_utime, h.p("f"), [0u64; 2].as_ptr()));
+    utimensat EBADF |_| sc!(SYS_utimensat, NONE, path("x"), 0, 0);
+    utimensat ENOENT |h| sc!(SYS_utimensat, h.at, path("none"), 0, 0);
+    utimensat EINVAL |h| sc!(SYS_utimensat, h.at, path("f"), 0, 0x80);
+    utimensat EFAULT |h| sc!(SYS_utimensat, h.at, path("f"), BAD, 0);
+    utimensat EACCES |h| nobody(|| sc!(SYS_utimensat, h.at, path("f"), 0, 0));
+    utimensat EFAULT |_| sc!(SYS_utimensat, CWD, 0, 0, 0);
+    utimensat EINVAL |h| sc!(SYS_utimensat, h.at, path("f"), [0u64, 1 << 40, 0, 0].as_ptr(), 0);
+    utimensat EPERM |h| nobody(|| sc!(SYS_utimensat, h.at, path("f"), [0u64; 4].as_ptr(), 0));
+    utimes EACCES |h| nobody(|| sc!(SYS_utimes, h.p("f"), 0));
+    utimes EFAULT |h| sc!(SYS_utimes, h.p("f"), BAD);
+    utimes EINVAL |h| sc!(SYS_utimes, h.p("f"), [0u64, 1 << 40, 0, 0].as_ptr());
+    utimes EPERM |h| nobody(|| sc!(SYS_utimes, h.p("f"), [0u64; 4].as_ptr()));
+}
+
+flags! {
+    access F_OK |h| sc!(SYS_access, h.p("f"), libc::F_OK);
+    access R_OK |h| sc!(SYS_access, h.p("f"), libc::R_OK);
+    access W_OK |h| sc!(SYS_access, h.p("f"), libc::W_OK);
+    access X_OK |h| sc!(SYS_access, h.p("d"), libc::X_OK);
+    faccessat2 AT_EACCESS |h| sc!(SYS_faccessat2, h.at, path("f"), libc::R_OK, libc::AT_EACCESS);
+    faccessat2 AT_EMPTY_PATH |h| sc!(SYS_faccessat2, h.place, path(""), libc::R_OK, libc::AT_EMPTY_PATH);
+    faccessat2 AT_SYMLINK_NOFOLLOW |h| sc!(SYS_faccessat2, h.at, path("loop"), libc::F_OK, libc::AT_SYMLINK_NOFOLLOW);
+    fchownat AT_EMPTY_PATH |h| { sc!(SYS_fchownat, h.place, path(""), 5, 6, libc::AT_EMPTY_PATH)?; let s = stat_of(h, "f", 0)?; Ok((s.st_uid, s.st_gid) == (5, 6)) };
+    fchownat AT_SYMLINK_NOFOLLOW |h| { sc!(SYS_fchownat, h.at, path("loop"), 5, 6, libc::AT_SYMLINK_NOFOLLOW)?; let s = stat_of(h, "loop", libc::AT_SYMLINK_NOFOLLOW)?; Ok((s.st_uid, s.st_gid) == (5, 6)) };
+    linkat AT_EMPTY_PATH |h| { sc!(SYS_linkat, h.fd, path(""), h.at, path("new"), libc::AT_EMPTY_PATH)?; Ok(kind(h, "new")? == libc::S_IFREG) };
+    linkat AT_SYMLINK_FOLLOW |h| { sc!(SYS_linkat, h.at, path("link"), h.at, path("new"), libc::AT_SYMLINK_FOLLOW)?; sc!(SYS_linkat, h.at, path("link"), h.at, path("same"), 0)?; Ok(kind(h, "new")? == libc::S_IFREG && kind(h, "same")? == libc::S_IFLNK) };
+    mknod S_IFBLK |h| { sc!(SYS_mknod, h.p("new"), libc::S_IFBLK | 0o600, 0x103)?; let s = stat_of(h, "new", 0)?; Ok((s.st_mode, s.st_rdev) == (libc::S_IFBLK | 0o600, 0x103)) };
+    mknod S_IFCHR |h| { sc!(SYS_mknod, h.p("new"), libc::S_IFCHR | 0o600, 0x103)?; let s = stat_of(h, "new", 0)?; Ok((s.st_mode, s.st_rdev) == (libc::S_IFCHR | 0o600, 0x103)) };
+    mknod S_IFIFO |h| { sc!(SYS_mknod, h.p("new"), libc::S_IFIFO | 0o600, 0)?; Ok(kind(h, "new")? == libc::S_IFIFO) };
+    mknod S_IFREG |h| { sc!(SYS_mknod, h.p("new"), 0o600, 0)?; Ok(kind(h, "new")? == libc::S_IFREG) };
+    mknod S_IFSOCK |h| { sc!(SYS_mknod, h.p("new"), libc::S_IFSOCK | 0o600, 0)?; Ok(kind(h, "new")? == libc::S_IFSOCK) };
+    newfstatat AT_EMPTY_PATH |h| { let mut s = sys::zeroed_stat(); sc!(SYS_newfstatat, h.from, path(""), &raw mut s, libc::AT_EMPTY_PATH)?; Ok(s.st_mode & libc::S_IFMT == libc::S_IFIFO) };
+    newfstatat AT_NO_AUTOMOUNT |h| Ok(stat_of(h, "f", libc::AT_NO_AUTOMOUNT)?.st_size == 10);
+    newfstatat AT_SYMLINK_NOFOLLOW |h| Ok(stat_of(h, "link", libc::AT_SYMLINK_NOFOLLOW)?.st_mode & libc::S_IFMT == libc::S_IFLNK);
+    open O_APPEND |h| { let fd = h.open("f", libc::O_WRONLY | libc::O_APPEND)?; sys::write(fd, b"x")?; sys::close(fd)?; Ok(stat_of(h, "f", 0)?.st_size == 11) };
+    open O_CLOEXEC |h| { let fd = h.open("f", libc::O_CLOEXEC)?; Ok(sc!(SYS_fcntl, fd, libc::F_GETFD)? == 1 && sys::close(fd).is_ok()) };
+    open O_CREAT |h| { sys::close(h.open("new", libc::O_CREAT | libc::O_WRONLY)?)?; Ok(kind(h, "new")? == libc::S_IFREG) };
+    open O_DIRECTORY |h| h.open("d", libc::O_DIRECTORY).and_then(sys::close);
+    open O_DSYNC |h| h.open("f", libc::O_RDWR | libc::O_DSYNC).and_then(sys::close);
+    open O_EXCL |h| h.open("new", libc::O_CREAT | libc::O_EXCL | libc::O_RDWR).and_then(sys::close);
+    open O_LARGEFILE |h| h.open("f", 0o100_000).and_then(sys::close);
+    open O_NOATIME |h| h.open("f", libc::O_NOATIME).and_then(sys::close);
+    open O_NOCTTY |h| h.open("f", libc::O_NOCTTY).and_then(sys::close);
+    open O_NOFOLLOW |h| { let fd = h.open("link", libc::O_PATH | libc::O_NOFOLLOW)?; let mut s = sys::zeroed_stat(); sc!(SYS_fstat, fd, &raw mut s)?; sys::close(fd)?; Ok(s.st_mode & libc::S_IFMT == libc::S_IFLNK) };
+    open O_NONBLOCK |h| { sc!(SYS_mknod, h.p("fifo"), libc::S_IFIFO | 0o600, 0)?; h.open("fifo", libc::O_RDONLY | libc::O_NONBLOCK).and_then(sys::close) };
+    open O_PATH |h| { let fd = h.open("f", libc::O_PATH)?; let read = sys::read(fd, &mut [0]); sys::close(fd)?; Ok(read == Err(libc::EBADF)) };
+    open O_SYNC |h| h.open("f", libc::O_RDWR | libc::O_SYNC).and_then(sys::close);
+    open O_TMPFILE |h| { let fd = h.open("d", libc::O_TMPFILE | libc::O_RDWR)?; let mut s = sys::zeroed_stat(); sc!(SYS_fstat, fd, &raw mut s)?; sys::close(fd)?; Ok(s.st_nlink == 0 && s.st_mode & libc::S_IFMT == libc::S_IFREG) };
+    open O_TRUNC |h| { sys::close(h.open("f", libc::O_WRONLY | libc::O_TRUNC)?)?; Ok(stat_of(h, "f", 0)?.st_size == 0) };
+    openat AT_FDCWD |h| apart(|| { sc!(SYS_chdir, h.p("."))?; sc!(SYS_openat, CWD, path("f"), 0, 0) });
+    openat2 FLAGS |h| { let fd = sc!(SYS_openat2, h.at, path("new"), [(libc::O_CREAT | libc::O_RDWR | libc::O_CLOEXEC) as u64, 0o640, 0].as_ptr(), 24)?; Ok(sys::close(fd as i32).is_ok() && kind(h, "new")? == libc::S_IFREG) };
+    renameat2 RENAME_EXCHANGE |h| { sc!(SYS_renameat2, h.at, path("f"), h.at, path("full"), libc::RENAME_EXCHANGE)?; Ok(kind(h, "f")? == libc::S_IFDIR && kind(h, "full")? == libc::S_IFREG) };
+    renameat2 RENAME_NOREPLACE |h| { sc!(SYS_renameat2, h.at, path("f"), h.at, path("new"), libc::RENAME_NOREPLACE)?; Ok(kind(h, "new")? == libc::S_IFREG && kind(h, "f") == Err(libc::ENOENT)) };
+    statx AT_EMPTY_PATH |h| sc!(SYS_statx, h.fd, path(""), libc::AT_EMPTY_PATH, 0x7ff, [0u64; 32].as_mut_ptr());
+    statx AT_NO_AUTOMOUNT |h| sc!(SYS_statx, h.at, path("f"), libc::AT_NO_AUTOMOUNT, 0x7ff, [0u64; 32].as_mut_ptr());
+    statx AT_STATX_DONT_SYNC |h| sc!(SYS_statx, h.at, path("f"), 0x4000, 0x7ff, [0u64; 32].as_mut_ptr());
+    statx AT_STATX_FORCE_SYNC |h| sc!(SYS_statx, h.at, path("f"), 0x2000, 0x7ff, [0u64; 32].as_mut_ptr());
+    statx AT_SYMLINK_NOFOLLOW |h| sc!(SYS_statx, h.at, path("loop"), libc::AT_SYMLINK_NOFOLLOW, 0x7ff, [0u64; 32].as_mut_ptr());
+    statx STATX_BASIC_STATS |h| { let mut raw = [0u32; 64]; sc!(SYS_statx, h.at, path("f"), 0, 0x7ff, raw.as_mut_ptr())?; Ok(raw[0] & 0x7ff == 0x7ff && raw[10] == 10) };
+    umask UMASK |h| apart(|| { sc!(SYS_umask, 0o077)?; sc!(SYS_mkdir, h.p("new"), 0o777)?; Ok(stat_of(h, "new", 0)?.st_mode & 0o777 == 0o700 && sc!(SYS_umask, 0)? == 0o077) });
+    unlinkat AT_REMOVEDIR |h| { sc!(SYS_unlinkat, h.at, path("d"), libc::AT_REMOVEDIR)?; Ok(kind(h, "d") == Err(libc::ENOENT)) };
+    utimensat AT_EMPTY_PATH |h| sc!(SYS_utimensat, h.fd, path(""), 0, libc::AT_EMPTY_PATH);
+    utimensat AT_SYMLINK_NOFOLLOW |h| { sc!(SYS_utimensat, h.at, path("loop"), [5u64, 0, 6, 0].as_ptr(), libc::AT_SYMLINK_NOFOLLOW)?; Ok(stat_of(h, "loop", libc::AT_SYMLINK_NOFOLLOW)?.st_mtime == 6) };
+    utimensat UTIME_NOW |h| { sc!(SYS_utimensat, h.at, path("f"), [5u64, 0, 0, 0x3fff_ffff].as_ptr(), 0)?; let s = stat_of(h, "f", 0)?; Ok(s.st_atime == 5 && s.st_mtime > 1_000_000_000) };
+    utimensat UTIME_OMIT |h| { sc!(SYS_utimensat, h.at, path("f"), [5u64, 0, 5, 0].as_ptr(), 0)?; sc!(SYS_utimensat, h.at, path("f"), [0, 0x3fff_fffe, 7u64, 0].as_ptr(), 0)?; let s = stat_of(h, "f", 0)?; Ok((s.st_atime, s.st_mtime) == (5, 7)) };
+}
