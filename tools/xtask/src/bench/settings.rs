@@ -64,7 +64,11 @@ impl Settings {
                 .iter()
                 .any(|known| known.starts_with(&kind[..]) || kind.starts_with(known))
         };
-        ensure!(kinds.iter().all(known), "KINDS are of {}", KINDS.join(","));
+        ensure!(
+            kinds.iter().all(known),
+            "KINDS are of {}; SYSTEMS chooses kernels",
+            KINDS.join(",")
+        );
         let known = |system: &String| SYSTEMS.contains(&&system[..]);
         ensure!(
             systems.iter().all(known),
