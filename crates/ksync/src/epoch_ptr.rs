@@ -78,6 +78,17 @@ impl<T: Send + Sync + 'static> EpochPtr<T> {
         }
     }
 
+    /// Takes the target out and waits until no reader has it. Sleeps for a grace period.
+    pub fn withdraw(&self, epoch: &Epoch) -> Option<Box<T>> {
+        let old = self.target.swap(ptr::null_mut(), AcqRel);
+        if old.is_null() {
+            return None;
+        }
+        epoch.synchronize();
+        // SAFETY: the swap took the only ownership; sections that could have read the pointer are over.
+        Some(unsafe { Box::from_raw(old) })
+    }
+
     /// The target, when nobody else can have it.
     pub fn get_mut(&mut self) -> Option<&mut T> {
         // SAFETY: `&mut self`, which also orders all that came before: Relaxed finds the target whole.

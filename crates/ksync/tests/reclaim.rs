@@ -335,6 +335,43 @@ fn hubs_survive_a_crowd() {
 }
 
 #[test]
+fn a_withdrawn_target_is_the_callers_alone() {
+    let epoch = Epoch::new(2);
+    let drops = Arc::new(AtomicUsize::new(0));
+    let place = EpochPtr::new(Some(Box::new(Dropped(drops.clone()))));
+    let reads = AtomicUsize::new(0);
+    thread::scope(|s| {
+        s.spawn(|| {
+            host::set_cpu(1);
+            loop {
+                let seen = {
+                    let pin = pin();
+                    let target = place.load(&pin);
+                    // Nobody frees it while it can be read.
+                    assert!(target.is_none_or(|target| target.0.load(SeqCst) == 0));
+                    target.is_some()
+                };
+                reads.fetch_add(1, SeqCst);
+                epoch.quiescent(&mut pin());
+                if !seen {
+                    break;
+                }
+            }
+            epoch.offline(1);
+        });
+        while reads.load(SeqCst) < 10 {
+            thread::yield_now();
+        }
+        host::set_cpu(0);
+        let target = place.withdraw(&epoch).expect("it was there");
+        assert!(place.withdraw(&epoch).is_none());
+        assert_eq!(drops.load(SeqCst), 0);
+        drop(target);
+    });
+    assert_eq!(drops.load(SeqCst), 1);
+}
+
+#[test]
 fn per_cpu_references_end_after_kill() {
     let epoch = Epoch::new(4);
     let drops = Arc::new(AtomicUsize::new(0));

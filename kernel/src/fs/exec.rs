@@ -8,13 +8,29 @@ use super::file::{File, FileRef, Kind, o};
 use super::inode::{Node, Use, mode};
 use super::mount::{Path, flag};
 use super::regular::Regular;
+use super::text::{self, Text};
 use super::walk::{Want, permitted};
 use crate::kern::{current, with_fs};
 use crate::uio::IoBuf;
 
 /// A regular file that may be executed; nobody can open it for writing meanwhile.
 #[derive(Clone)]
-pub struct ExecFile(FileRef);
+pub struct ExecFile(Handle);
+
+#[derive(Clone)]
+enum Handle {
+    Own(FileRef),
+    Kept(Text),
+}
+
+/// Whether the caller may execute what lies there.
+fn executable(path: &Path) -> Result<()> {
+    let inode = &path.dentry.inode;
+    if inode.kind() != mode::REG || path.mount.flags() & flag::NOEXEC != 0 {
+        return Err(FsError::Access);
+    }
+    permitted(&current().cred(), inode, perm::EXEC)
+}
 
 /// What a process keeps of the file that it runs.
 pub type ExeRef = ExecFile;
@@ -23,45 +39,72 @@ impl ExecFile {
     /// Opens a path for execution, relative to the working directory of the current process.
     pub fn open(path: &[u8]) -> Result<Self> {
         let cred = current().cred();
-        let found = with_fs(|fs| fs.walk(&cred).find(path, Want::FOLLOW));
-        Self::at(found.ok_or(FsError::NotFound)??)
+        let found = with_fs(|fs| {
+            fs.walk(&cred)
+                .resolve(path, Want::FOLLOW, |pin, mount, dentry| {
+                    text::find(pin, mount, dentry).ok_or_else(|| Path {
+                        mount: mount.clone(),
+                        dentry: dentry.clone(),
+                    })
+                })
+        });
+        match found.ok_or(FsError::NotFound)?? {
+            Ok(text) => {
+                let file = ExecFile(Handle::Kept(text));
+                executable(file.path().ok_or(FsError::NotFound)?)?;
+                Ok(file)
+            }
+            Err(path) => Self::at(path),
+        }
     }
 
     /// Opens a place for execution.
     pub fn at(path: Path) -> Result<Self> {
-        let cred = current().cred();
+        executable(&path)?;
         let inode = &path.dentry.inode;
-        if inode.kind() != mode::REG || path.mount.flags() & flag::NOEXEC != 0 {
-            return Err(FsError::Access);
-        }
-        permitted(&cred, inode, perm::EXEC)?;
         if !matches!(inode.node, Node::File(_)) {
             return Err(FsError::Access);
         }
         crate::mm::admit().map_err(|_| FsError::NoMemory)?;
         let data = Regular::open(inode, Use::Run)?;
+        let often = inode.is_run_often();
         let file = File::open(Some(path), Kind::Regular(data), o::RDONLY);
-        Ok(ExecFile(file))
+        Ok(ExecFile(if often {
+            Handle::Kept(text::keep(file))
+        } else {
+            Handle::Own(file)
+        }))
+    }
+
+    fn file(&self) -> &File {
+        match &self.0 {
+            Handle::Own(file) => file,
+            Handle::Kept(text) => text,
+        }
     }
 
     /// Reads at `offset`; short only at the end of the file.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.0.read_at(&mut IoBuf::Fill(out), offset)
+        self.file().read_at(&mut IoBuf::Fill(out), offset)
     }
 
     /// Bytes in the file.
     pub fn len(&self) -> u64 {
-        self.0.ops().end(&self.0).unwrap_or(0)
+        let file = self.file();
+        file.ops().end(file).unwrap_or(0)
     }
 
     /// The pages, for mapping. They remember which file they are.
-    pub fn object(&self) -> Result<ObjectRef> {
-        self.0.object(0..self.len().next_multiple_of(4096))
+    pub fn object(&self) -> Result<&ObjectRef> {
+        match &self.file().kind {
+            Kind::Regular(regular) => regular.tagged_pages(self.file()),
+            _ => Err(FsError::NoDevice),
+        }
     }
 
     /// Where it is.
     pub fn path(&self) -> Option<&Path> {
-        self.0.path.as_ref()
+        self.file().path.as_ref()
     }
 
     /// The user and group that execution gives, for set-user-ID and set-group-ID files on a mount

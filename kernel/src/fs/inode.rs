@@ -6,6 +6,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::ptr;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use ksync::{Mutex, Once, Spin};
@@ -16,6 +17,7 @@ use super::dynamic::Dynamic;
 use super::error::{FsError, Result};
 use super::lock::FileLocks;
 use super::pipe::Pipe;
+use super::text;
 
 ksync::lock_class!(pub InodeLock, "inode", rank = 50);
 ksync::lock_class!(pub DataLock, "file data", rank = 84);
@@ -52,6 +54,8 @@ pub struct Data {
     /// Opens for writing, and by running programs: never both.
     writers: u32,
     runners: u32,
+    /// Times it was opened to be run since nothing of it was [kept](super::text).
+    runs: u32,
 }
 
 /// What the contents of a regular file are opened for.
@@ -378,6 +382,7 @@ impl Inode {
                 opens: 0,
                 writers: 0,
                 runners: 0,
+                runs: 0,
             })),
         )
     }
@@ -386,6 +391,15 @@ impl Inode {
     ///
     /// Fails with `TextBusy` where `Use` says so.
     pub fn open_data(&self, what: Use) -> Result<ObjectRef> {
+        loop {
+            match self.try_open_data(what) {
+                Err(FsError::TextBusy) if what == Use::Write && self.forget_text() => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn try_open_data(&self, what: Use) -> Result<ObjectRef> {
         let Node::File(data) = &self.node else {
             return Err(FsError::Invalid);
         };
@@ -396,10 +410,31 @@ impl Inode {
             Use::Write if data.runners > 0 => return Err(FsError::TextBusy),
             Use::Write => data.writers += 1,
             Use::Run if data.writers > 0 => return Err(FsError::TextBusy),
-            Use::Run => data.runners += 1,
+            Use::Run => {
+                data.runners += 1;
+                data.runs += 1;
+            }
         }
         data.opens += 1;
         Ok(object)
+    }
+
+    /// Whether the file, which the caller has opened to run it, has been run often; then the count begins anew.
+    pub fn is_run_often(&self) -> bool {
+        let Node::File(data) = &self.node else {
+            return false;
+        };
+        let mut data = data.lock();
+        let often = data.runs >= text::OFTEN;
+        if often {
+            data.runs = 0;
+        }
+        often
+    }
+
+    /// Closes what is kept of a program that nobody runs; whether there was anything. May sleep.
+    fn forget_text(&self) -> bool {
+        text::forget(|path| ptr::eq(&*path.dentry.inode, self))
     }
 
     /// Undoes [`Inode::open_data`] with the same `what`; frees the pages if nobody can reach them any more.
@@ -423,10 +458,13 @@ impl Inode {
     /// Frees the pages of a file that has lost its last name, unless it is open. Called where
     /// the name was removed, so that the work is done there and not in an epoch's reclamation.
     pub fn unlinked(&self) {
-        if self.nlink() > 0 {
-            return;
-        }
         if let Node::File(data) = &self.node {
+            if data.lock().runners > 0 {
+                self.forget_text();
+            }
+            if self.nlink() > 0 {
+                return;
+            }
             let mut data = data.lock();
             let own = if data.opens == 0 {
                 data.object.take()

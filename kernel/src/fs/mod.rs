@@ -4,6 +4,7 @@
 //!   lead to, [`mount`] which file system is seen where;
 //! - [`open`] makes a [`file::File`] of a place, [`fdtable`] numbers files, [`context`] keeps a
 //!   process's root and working directory;
+//! - [`exec`] opens programs, and [`text`] keeps those that are run often;
 //! - [`tmpfs`] and [`regular`] are files in memory, [`pipe`] pipes, [`dynamic`] the base of
 //!   [`procfs`] and [`sysfs`]; devices are in [`crate::dev`];
 //! - [`initramfs`] fills the root at boot.
@@ -35,6 +36,7 @@ pub mod setup;
 pub mod socket;
 pub mod sysfs;
 pub mod table;
+pub mod text;
 pub mod tmpfs;
 pub mod walk;
 

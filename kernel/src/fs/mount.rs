@@ -16,6 +16,7 @@ use super::dentry::Dentry;
 use super::epoch;
 use super::error::{FsError, Result};
 use super::quota;
+use super::text;
 
 ksync::lock_class!(pub MountLock, "mount table", rank = 42);
 
@@ -307,6 +308,9 @@ pub fn detach(mount: &MountRef, held: usize, detach: bool) -> Result<()> {
     if !listed {
         return Err(FsError::Invalid);
     }
+    if !detach {
+        text::forget(|path| path.mount.id == mount.id);
+    }
     // The table's own reference, and the caller's.
     if !detach && mount.references() > 1 + held as i64 {
         return Err(FsError::Busy);
@@ -336,6 +340,7 @@ pub fn detach(mount: &MountRef, held: usize, detach: bool) -> Result<()> {
     drop(c);
     // From here on the last user frees the mount.
     gone.iter().for_each(|m| m.kill(epoch()));
+    text::forget(|path| path.mount.is_killed());
     Ok(())
 }
 

@@ -39,6 +39,17 @@ impl Regular {
         })
     }
 
+    /// The pages; they remember which file they are.
+    pub fn tagged_pages(&self, file: &File) -> Result<&ObjectRef> {
+        let object = self.pages()?;
+        if object.tag().is_none()
+            && let Some(path) = &file.path
+        {
+            object.set_tag(Arc::new(FileTag(Arc::downgrade(&path.dentry))));
+        }
+        Ok(object)
+    }
+
     fn pages(&self) -> Result<&ObjectRef> {
         self.object.as_ref().ok_or(FsError::BadFd)
     }
@@ -172,13 +183,7 @@ impl FileOps for Regular {
     }
 
     fn object(&self, file: &File, _: Range<u64>) -> Result<ObjectRef> {
-        let object = self.pages()?;
-        if object.tag().is_none()
-            && let Some(path) = &file.path
-        {
-            object.set_tag(Arc::new(FileTag(Arc::downgrade(&path.dentry))));
-        }
-        Ok(object.clone())
+        self.tagged_pages(file).cloned()
     }
 }
 

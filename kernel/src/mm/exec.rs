@@ -163,20 +163,17 @@ fn build(
     space.set_stack_limit(request.stack_limit);
 
     let base = base_for(image, layout)?;
-    let pages = Pages::of(&request.file)?;
     let mut plan = Plan::default();
-    let places = plan.image(pages.object(), image, base)?;
+    let places = plan.image(request.file.object()?, image, base)?;
     let mut aux = request.aux;
     aux.entry = image.entry.wrapping_add(base);
     aux.phdr = image.phdr_vaddr.map_or(0, |v| v.wrapping_add(base));
     aux.phnum = image.phnum as u64;
     let mut entry = aux.entry;
-    let linker_pages;
     if let Some((file, linker)) = &interp {
-        linker_pages = Pages::of(file)?;
         let (first, end) = image.extent();
         let at = linker_base(linker, (first + base, end + base), layout)?;
-        plan.image(linker_pages.object(), linker, at)?;
+        plan.image(file.object()?, linker, at)?;
         aux.base = at;
         entry = linker.entry.wrapping_add(at);
     }
@@ -285,27 +282,6 @@ fn linker_base(linker: &Image, (from, to): (u64, u64), layout: &Layout) -> Resul
         .or_else(|| below(from))
         .and_then(|at| at.checked_sub(first))
         .ok_or(ExecError::Space)
-}
-
-/// A file's pages, given back at the end.
-struct Pages(Option<ObjectRef>);
-
-impl Pages {
-    fn of(file: &ExecFile) -> Result<Pages, ExecError> {
-        Ok(Pages(Some(file.object()?)))
-    }
-
-    fn object(&self) -> &ObjectRef {
-        self.0.as_ref().expect("held until dropped")
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        if let Some(object) = self.0.take() {
-            object.release(vm());
-        }
-    }
 }
 
 /// What a new space is to hold, gathered so that its map changes once.

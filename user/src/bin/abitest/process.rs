@@ -64,6 +64,28 @@ tests! { "process";
         is!(ok!(sys::wait(-(pid as i64), 0)), (pid, 6 << 8));
         fails!(sc!(SYS_setpgid, pid, pid), ESRCH);
     }
+    setpgid_by_parent_and_child_at_once {
+        let sleeper = || -> Result<u64, String> {
+            let pid = ok!(sys::fork());
+            if pid == 0 { loop { nap_us(1_000_000); } }
+            ok!(sc!(SYS_setpgid, pid, pid));
+            Ok(pid)
+        };
+        let groups = [sleeper()?, sleeper()?];
+        let pid = ok!(sys::fork());
+        let moves = |pid: u64| (0..400).all(|i| sc!(SYS_setpgid, pid, groups[i % 2]).is_ok());
+        if pid == 0 { sys::exit(i32::from(!moves(0))); }
+        // The child may end and stays a zombie meanwhile, which can be moved, too.
+        holds!(moves(pid));
+        let last = ok!(sc!(SYS_getpgid, pid));
+        holds!(groups.contains(&last));
+        is!(ok!(sys::wait(pid as i64, 0)), (pid, 0));
+        for group in groups {
+            ok!(sc!(SYS_kill, -(group as i64), libc::SIGKILL));
+            is!(ok!(sys::wait(-(group as i64), 0)), (group, libc::SIGKILL));
+            fails!(sc!(SYS_kill, -(group as i64), 0), ESRCH);
+        }
+    }
     wait4_by_process_group {
         let pid = ok!(sys::fork());
         if pid == 0 { sys::exit(5); }
@@ -197,6 +219,12 @@ tests! { "process";
     opening_a_running_program_for_writing {
         let copy = format!("{}/program", scratch());
         holds!(std::fs::copy("/proc/self/exe", &copy).is_ok());
+        // It may be run so often that the kernel keeps it open.
+        for _ in 0..9 {
+            let null = ok!(sys::open("/dev/null", libc::O_RDONLY, 0));
+            is!(in_child(|| { let _ = sc!(SYS_dup2, null, 0); let _ = exec(&copy, &["--wait"]); 99 })?, 0);
+            ok!(sys::close(null));
+        }
         let (from, to) = ok!(sys::pipe(0));
         let pid = ok!(sys::fork());
         if pid == 0 {
@@ -214,6 +242,24 @@ tests! { "process";
         ok!(sys::close(to));
         is!(ok!(sys::wait(pid as i64, 0)), (pid, 0));
         ok!(sys::open(&copy, libc::O_WRONLY, 0));
+    }
+    a_program_run_often_can_be_written_and_replaced {
+        let (file, new) = (format!("{}/often", scratch()), format!("{}/new", scratch()));
+        for to in [&file, &new] { holds!(std::fs::copy("/proc/self/exe", to).is_ok()); }
+        let null = ok!(sys::open("/dev/null", libc::O_RDONLY, 0));
+        let run = || in_child(|| { let _ = sc!(SYS_dup2, null, 0); let _ = exec(&file, &["--wait"]); 99 });
+        for _ in 0..9 { is!(run()?, 0); }
+        let fd = ok!(sys::open(&file, libc::O_WRONLY | libc::O_APPEND, 0));
+        fails!(exec(&file, &[]), ETXTBSY);
+        ok!(sys::write(fd, b"x"));
+        ok!(sys::close(fd));
+        for _ in 0..9 { is!(run()?, 0); }
+        ok!(sc!(SYS_rename, path(&new), path(&file)));
+        for _ in 0..9 { is!(run()?, 0); }
+        ok!(sc!(SYS_chmod, path(&file), 0o600));
+        fails!(exec(&file, &[]), EACCES);
+        ok!(sc!(SYS_unlink, path(&file)));
+        fails!(exec(&file, &[]), ENOENT);
     }
     execve_arguments_too_long {
         let huge = "x".repeat(200_000);

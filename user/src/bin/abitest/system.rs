@@ -90,6 +90,18 @@ tests! { "system";
         holds!(!std::path::Path::new(&format!("{at}/f")).exists());
         fails!(umount(&at, 0), EINVAL);
     }
+    a_mount_whose_program_was_run_often_is_not_busy {
+        let at = mount_point()?;
+        let program = format!("{at}/program");
+        holds!(std::fs::copy("/bin/sh", &program).is_ok());
+        let shell = || std::process::Command::new(&program).args(["-c", "exit 7"]).status();
+        for _ in 0..9 { is!(shell().map_err(|e| e.to_string())?.code(), Some(7)); }
+        ok!(umount(&at, 0));
+        ok!(mount("tmpfs", &at, 0, ""));
+        holds!(std::fs::copy("/bin/sh", &program).is_ok());
+        for _ in 0..9 { is!(shell().map_err(|e| e.to_string())?.code(), Some(7)); }
+        ok!(umount(&at, libc::MNT_DETACH));
+    }
     mount_errors {
         let at = mount_point()?;
         fails!(mount("nosuchfs", &at, 0, ""), ENODEV);
