@@ -202,6 +202,39 @@ fn memory_comes_from_near_and_goes_back_there() {
 }
 
 #[test]
+fn memory_stays_with_the_cpu_that_used_it_while_there_is_plenty() {
+    // Two blocks of the highest order for each CPU.
+    let arena = Arena::new(4 << MAX_ORDER, 2, 1);
+    let frames = arena.allocator();
+    let take = |cpu, n| -> Vec<Pfn> {
+        on(cpu, |pin| {
+            (0..n)
+                .map(|_| frames.alloc(pin, Rights::User).unwrap())
+                .collect()
+        })
+    };
+    let give = |cpu, pfns: &[Pfn]| {
+        on(cpu, |pin| {
+            pfns.iter().for_each(|&pfn| frames.free(pin, pfn))
+        })
+    };
+    let mine = take(0, 600);
+    give(0, &mine);
+    on(0, |pin| frames.drain(pin));
+    let others = take(1, 600);
+    assert!(others.iter().all(|pfn| !mine.contains(pfn)));
+    // Who frees them does not matter, once they have left its magazine.
+    give(0, &others);
+    on(0, |pin| frames.drain(pin));
+    assert!(take(0, 600).iter().all(|pfn| !others.contains(pfn)));
+    // A CPU that needs more gets it.
+    on(1, |pin| frames.drain(pin));
+    assert!(take_all(&frames, 0, Rights::Reserve).len() > 3 << MAX_ORDER);
+    assert_eq!(frames.free_pages(), 0);
+    assert_eq!(frames.check().map(|c| c.listed), Ok(0));
+}
+
+#[test]
 fn runs_are_aligned_and_merge_again() {
     let arena = Arena::new(8192, 1, 1);
     let frames = arena.allocator();

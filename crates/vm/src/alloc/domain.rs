@@ -1,4 +1,14 @@
-//! One memory domain: a buddy system behind a lock, and its marks.
+//! One memory domain: buddy systems, each behind a lock, and the marks of all together.
+//!
+//! A domain has a part for each of its CPUs: blocks of the highest order go to the parts in turn, and a block's frames never
+//! leave it. A CPU takes from its own part while that has plenty, so frames, and the lines of what was in them, come
+//! back to the CPU that used them last; then from whatever part has plenty. Only when none has does it look at
+//! the sum, which the marks are about, and those who do that take turns.
+//!
+//! A part has plenty if it alone holds more than the users' mark of the whole domain after a burst: taking from it
+//! then keeps the marks, whatever others do at that moment.
+
+use rust_alloc::boxed::Box;
 
 use ksync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -16,13 +26,47 @@ const BURST_ORDER: u8 = BURST.ilog2() as u8;
 const EMERGENCY: usize = 4;
 
 ksync::lock_class!(pub DomainLock, "memory domain", rank = 130);
+ksync::lock_class!(pub ScarceLock, "scarce memory", rank = 129);
+
+/// Most parts of a domain; more CPUs share.
+const MAX_PARTS: usize = 64;
+
+/// What one CPU takes from first. Aligned so that two share no line, prefetched pairs included.
+#[repr(align(128))]
+struct Part {
+    buddy: Spin<Buddy, DomainLock>,
+    /// Copy of the buddy's count, written under the lock, read by anyone.
+    free: AtomicUsize,
+}
+
+impl Part {
+    fn new() -> Part {
+        Part {
+            buddy: Spin::new(Buddy::new()),
+            free: AtomicUsize::new(0),
+        }
+    }
+
+    fn free(&self) -> usize {
+        self.free.load(Relaxed)
+    }
+
+    /// Runs `f` under the lock and publishes the count.
+    fn with<R>(&self, f: impl FnOnce(&mut Buddy) -> R) -> R {
+        let mut buddy = self.buddy.lock();
+        let result = f(&mut buddy);
+        self.free.store(buddy.free(), Relaxed);
+        result
+    }
+}
 
 /// Memory of one domain. Aligned so that two domains share no line, prefetched pairs included.
 #[repr(align(128))]
 pub(super) struct Domain {
-    buddy: Spin<Buddy, DomainLock>,
-    /// Copy of the buddy's count, written under the lock, read by anyone.
-    free: AtomicUsize,
+    /// Const; each on lines of its own.
+    parts: Box<[Part]>,
+    /// Held while pages are taken by what all parts hold together.
+    scarce: Spin<(), ScarceLock>,
     /// Const.
     marks: Marks,
     /// Frames given so far. Atomic; grows at boot only.
@@ -30,10 +74,12 @@ pub(super) struct Domain {
 }
 
 impl Domain {
-    pub(super) fn new(size: usize, total: usize) -> Domain {
+    /// Without memory yet, of which it will have `size` frames, the machine `total`; next to it are `cpus` CPUs.
+    pub(super) fn new(size: usize, total: usize, cpus: usize) -> Domain {
+        let parts = cpus.clamp(1, MAX_PARTS);
         Domain {
-            buddy: Spin::new(Buddy::new()),
-            free: AtomicUsize::new(0),
+            parts: (0..parts).map(|_| Part::new()).collect(),
+            scarce: Spin::new(()),
             marks: Marks::new(size, total),
             size: AtomicUsize::new(size),
         }
@@ -43,11 +89,34 @@ impl Domain {
         for n in range.start.0..range.end.0 {
             pages.get(Pfn(n)).init_flags(State::Allocated, Flags::EMPTY);
         }
-        self.with(|buddy| buddy.add_range(pages, range.start, range.end));
+        let mut at = range.start;
+        while at < range.end {
+            let end = at.block_end().min(range.end);
+            self.part_of(at)
+                .with(|buddy| buddy.add_range(pages, at, end));
+            at = end;
+        }
     }
 
+    /// Free frames; reads a line of each part.
     pub(super) fn free(&self) -> usize {
-        self.free.load(Relaxed)
+        self.parts.iter().map(Part::free).sum()
+    }
+
+    /// Free frames of each part, that of the CPU number `home` of a domain first.
+    pub(super) fn free_by_part(&self, home: usize) -> impl Iterator<Item = usize> {
+        self.parts_from(home).map(Part::free)
+    }
+
+    /// All parts, that of the CPU number `home` of a domain first.
+    fn parts_from(&self, home: usize) -> impl Iterator<Item = &Part> {
+        let (others, first) = self.parts.split_at(home % self.parts.len());
+        first.iter().chain(others)
+    }
+
+    /// The part that a frame belongs to.
+    fn part_of(&self, pfn: Pfn) -> &Part {
+        &self.parts[pfn.block() as usize % self.parts.len()]
     }
 
     pub(super) fn size(&self) -> usize {
@@ -66,61 +135,95 @@ impl Domain {
     /// Fills the empty magazine of the calling CPU with up to a burst of pages; returns how many. The first few may
     /// come from the reserve that `rights` open, the others only from above the users' mark.
     pub(super) fn refill(&self, pages: PageArray, cpu: &Magazine, rights: Rights) -> usize {
-        if self.free() <= self.mark(rights) {
-            return 0;
-        }
-        self.with(|buddy| {
-            let relaxed = buddy.free().saturating_sub(self.mark(Rights::User));
-            let emergency = buddy
-                .free()
-                .saturating_sub(self.mark(rights))
-                .min(EMERGENCY);
-            let wanted = relaxed.max(emergency).min(BURST);
-            if wanted > relaxed {
-                cpu.gate.set(Gate::LOW);
-            }
-            take_burst(buddy, pages, cpu, wanted)
+        self.take_plenty(cpu.home, BURST, |buddy| {
+            Some(take_burst(buddy, pages, cpu, BURST))
+        })
+        .unwrap_or_else(|| self.refill_scarce(pages, cpu, rights))
+    }
+
+    /// Lets `take` have up to `count` frames of a part that has plenty, the one of `home` if it can be; `None` if there is
+    /// none in which it succeeds.
+    fn take_plenty<R>(
+        &self,
+        home: usize,
+        count: usize,
+        mut take: impl FnMut(&mut Buddy) -> Option<R>,
+    ) -> Option<R> {
+        let plenty = self.mark(Rights::User) + count;
+        let mut parts = self.parts_from(home).filter(|part| part.free() > plenty);
+        parts.find_map(|part| {
+            part.with(|buddy| {
+                // Once more, for others may have been faster.
+                (buddy.free() > plenty).then(|| take(buddy)).flatten()
+            })
         })
     }
 
-    /// Takes a run, if that leaves the mark of `rights` intact.
-    pub(super) fn take_run(&self, pages: PageArray, order: u8, rights: Rights) -> Option<Pfn> {
+    /// [`refill`](Domain::refill) by what all parts hold together.
+    fn refill_scarce(&self, pages: PageArray, cpu: &Magazine, rights: Rights) -> usize {
+        if self.free() <= self.mark(rights) {
+            return 0;
+        }
+        let _turn = self.scarce.lock();
+        let free = self.free();
+        let relaxed = free.saturating_sub(self.mark(Rights::User));
+        let emergency = free.saturating_sub(self.mark(rights)).min(EMERGENCY);
+        let wanted = relaxed.max(emergency).min(BURST);
+        if wanted > relaxed {
+            cpu.gate.set(Gate::LOW);
+        }
+        self.parts_from(cpu.home).fold(0, |taken, part| {
+            if taken == wanted || part.free() == 0 {
+                return taken;
+            }
+            taken + part.with(|buddy| take_burst(buddy, pages, cpu, wanted - taken))
+        })
+    }
+
+    /// Takes a run, if that leaves the mark of `rights` intact; of the part of `home` if it can be.
+    pub(super) fn take_run(
+        &self,
+        pages: PageArray,
+        order: u8,
+        rights: Rights,
+        home: usize,
+    ) -> Option<Pfn> {
         debug_assert!(order <= MAX_ORDER);
+        let plenty = self.take_plenty(home, 1 << order, |buddy| buddy.take(pages, order));
+        if plenty.is_some() {
+            return plenty;
+        }
         let needed = self.mark(rights) + (1 << order);
         if self.free() < needed {
             return None;
         }
-        self.with(|buddy| {
-            if buddy.free() < needed {
-                None
-            } else {
-                buddy.take(pages, order)
-            }
-        })
+        let _turn = self.scarce.lock();
+        if self.free() < needed {
+            return None;
+        }
+        self.parts_from(home)
+            .filter(|part| part.free() >= 1 << order)
+            .find_map(|part| part.with(|buddy| buddy.take(pages, order)))
     }
 
     pub(super) fn put_run(&self, pages: PageArray, pfn: Pfn, order: u8) {
-        self.with(|buddy| buddy.put(pages, pfn, order));
+        self.part_of(pfn).with(|buddy| buddy.put(pages, pfn, order));
     }
 
     /// Puts single pages back, all of this domain and at most a burst, to bound the time the lock is held.
     pub(super) fn put_pages(&self, pages: PageArray, pfns: &[Pfn]) {
         debug_assert!(pfns.len() <= BURST);
-        self.with(|buddy| {
-            buddy.put_pages(pages, pfns);
-        });
+        let same_part = |a: &Pfn, b: &Pfn| core::ptr::eq(self.part_of(*a), self.part_of(*b));
+        for run in pfns.chunk_by(same_part) {
+            self.part_of(run[0])
+                .with(|buddy| buddy.put_pages(pages, run));
+        }
     }
 
-    pub(super) fn for_each_run(&self, pages: PageArray, visit: impl FnMut(Pfn, u8)) {
-        self.buddy.lock().for_each_run(pages, visit);
-    }
-
-    /// Runs `f` under the lock and publishes the count.
-    fn with<R>(&self, f: impl FnOnce(&mut Buddy) -> R) -> R {
-        let mut buddy = self.buddy.lock();
-        let result = f(&mut buddy);
-        self.free.store(buddy.free(), Relaxed);
-        result
+    pub(super) fn for_each_run(&self, pages: PageArray, mut visit: impl FnMut(Pfn, u8)) {
+        for part in &self.parts {
+            part.buddy.lock().for_each_run(pages, &mut visit);
+        }
     }
 }
 

@@ -68,6 +68,8 @@ pub(super) struct Magazine {
     pub(super) gate: Gate,
     /// The CPU's own memory domain. Const.
     pub(super) domain: usize,
+    /// Which CPU of that domain it is, and so which part is its own. Const.
+    pub(super) home: usize,
     /// Frames of the CPU's own domain, or of others if that is exhausted.
     stack: Stack<PfnWord, CAPACITY>,
     /// Freed frames of other domains, on their way home.
@@ -97,10 +99,11 @@ pub struct CpuStats {
 }
 
 impl Magazine {
-    pub(super) fn new(domain: usize, cpu: usize) -> Magazine {
+    pub(super) fn new(domain: usize, home: usize, cpu: usize) -> Magazine {
         Magazine {
             gate: Gate(AtomicU8::new(0)),
             domain,
+            home,
             stack: Stack::new(),
             remote: Stack::new(),
             // CPUs start apart, so that they take different single pages of a domain.

@@ -6,8 +6,9 @@
 //!
 //! Mechanism, from the CPU outwards:
 //! - a *magazine* of 64 frame numbers per CPU, used with preemption off ([`magazine`]);
-//! - a [`domain`] of memory per NUMA node: one spin lock over a buddy system whose single pages are kept by cache
-//!   colour. Magazines are filled and emptied in bursts of 32 under one hold of that lock;
+//! - a [`domain`] of memory per NUMA node: for each of its CPUs a part with a spin lock over a buddy system whose
+//!   single pages are kept by cache colour. Magazines are filled and emptied in bursts of 32, from the CPU's own part as
+//!   long as it has plenty, and into those that the frames belong to;
 //! - fallback to other domains in order of distance, each with marks below which only the more important requests may
 //!   take from it.
 //!
@@ -81,14 +82,26 @@ impl PageAllocator {
             sizes[usize::from(range.domain)] += (range.end.0 - range.start.0) as usize;
         }
         let total = sizes.iter().sum();
+        let cpus_before = |domain, end| {
+            (0..end)
+                .filter(|&cpu| machine.domain_of(cpu) == domain)
+                .count()
+        };
         let allocator = PageAllocator {
             pages,
-            domains: sizes.iter().map(|&size| Domain::new(size, total)).collect(),
+            domains: sizes
+                .iter()
+                .enumerate()
+                .map(|(domain, &size)| {
+                    Domain::new(size, total, cpus_before(domain, machine.ncpus()))
+                })
+                .collect(),
             nearest: (0..ndomains)
                 .map(|domain| machine.domains_by_distance(domain).into())
                 .collect(),
             cpus: PerCpu::new(machine.ncpus(), |cpu| {
-                Magazine::new(machine.domain_of(cpu), cpu)
+                let domain = machine.domain_of(cpu);
+                Magazine::new(domain, cpus_before(domain, cpu), cpu)
             }),
             injector: Injector::new(),
             total: AtomicUsize::new(total),
@@ -182,9 +195,10 @@ impl PageAllocator {
             return Err(NoMemory);
         }
         for &domain in &self.nearest[cpu.domain] {
-            if let Some(pfn) = self.domains[usize::from(domain)].take_run(self.pages, order, rights)
-            {
-                cpu.count_taken(usize::from(domain), 1 << order);
+            let domain = usize::from(domain);
+            let run = self.domains[domain].take_run(self.pages, order, rights, cpu.home);
+            if let Some(pfn) = run {
+                cpu.count_taken(domain, 1 << order);
                 return Ok(pfn);
             }
         }
@@ -273,12 +287,23 @@ impl PageAllocator {
         (self.domains[domain].free(), self.domains[domain].size())
     }
 
-    /// How short memory is. Reads one line per domain.
+    /// How short memory is. Looks no further than it must: where there is plenty, at a line of this CPU.
     pub fn pressure(&self) -> Pressure {
-        let (mut free, mut mark) = (0, 0);
-        for domain in &self.domains {
-            free += domain.free();
-            mark += domain.mark(Rights::User);
+        let pin = ksync::pin();
+        let cpu = self.cpus.get(&pin);
+        let nearest = self.nearest[cpu.domain]
+            .iter()
+            .map(|&domain| &self.domains[usize::from(domain)]);
+        let mark = nearest
+            .clone()
+            .map(|domain| domain.mark(Rights::User))
+            .sum();
+        let mut free = 0;
+        for part in nearest.flat_map(|domain| domain.free_by_part(cpu.home)) {
+            free += part;
+            if Pressure::of(free, mark) == Pressure::None {
+                return Pressure::None;
+            }
         }
         Pressure::of(free, mark)
     }

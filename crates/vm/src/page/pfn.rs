@@ -1,5 +1,7 @@
 //! Frame numbers.
 
+use crate::alloc::MAX_ORDER;
+
 /// Bytes in a frame.
 pub const PAGE_SIZE: usize = 4096;
 /// log2 of [`PAGE_SIZE`].
@@ -33,6 +35,16 @@ impl Pfn {
     #[must_use]
     pub const fn add(self, n: u32) -> Pfn {
         Pfn(self.0 + n)
+    }
+
+    /// Number of the block of the allocator's highest order in which the frame lies.
+    pub(crate) const fn block(self) -> u32 {
+        self.0 >> MAX_ORDER
+    }
+
+    /// The frame after that block's last.
+    pub(crate) const fn block_end(self) -> Pfn {
+        Pfn((self.block() + 1) << MAX_ORDER)
     }
 
     /// Whether this is [`Pfn::NONE`].
