@@ -466,7 +466,7 @@ impl Epoch {
         loop {
             self.quiescent(&mut pin());
             self.shared().try_advance();
-            if self.shared().global.load(Acquire) >= goal {
+            if self.current() >= goal {
                 return;
             }
             platform::doze();

@@ -90,7 +90,8 @@ impl<T: Send + Sync + 'static> EpochArc<T> {
 
 impl<T> Drop for EpochArc<T> {
     fn drop(&mut self) {
-        let target = self.target.load(Acquire);
+        // Relaxed: `&mut self` orders all that came before.
+        let target = self.target.load(Relaxed);
         if !target.is_null() {
             // SAFETY: `&mut self`: the place's count is ours, and no reader is left that came by it.
             drop(unsafe { Arc::from_raw(target) });

@@ -148,6 +148,10 @@ impl Platform for Host {
     }
 
     fn unpark(parker: Parker) {
+        if cfg!(loom) {
+            // A wake-up takes its time: the thread may learn otherwise that its wait is over.
+            threads::yield_now();
+        }
         let thread = core::ptr::with_exposed_provenance::<threads::Thread>(parker.0);
         // SAFETY: `parker` is the only maker of tokens here, and leaks what they point to.
         unsafe { &*thread }.unpark();

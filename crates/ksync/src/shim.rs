@@ -7,8 +7,28 @@ pub mod atomic {
     pub use core::sync::atomic::*;
     #[cfg(loom)]
     pub use loom::sync::atomic::*;
+    #[cfg(loom)]
+    pub use loom_fence::fence;
     #[cfg(all(shuttle, not(loom)))]
     pub use shuttle::sync::atomic::*;
+
+    /// loom switches threads at accesses that depend on each other, and takes no fence for one. So each full fence is
+    /// preceded by an access of one word, that every order of the fences is explored. The accesses order nothing which
+    /// the fences do not.
+    #[cfg(loom)]
+    mod loom_fence {
+        use super::{AtomicUsize, Ordering};
+
+        loom::lazy_static! { static ref FENCES: AtomicUsize = AtomicUsize::new(0); }
+
+        /// As `core`'s.
+        pub fn fence(order: Ordering) {
+            if order == Ordering::SeqCst {
+                FENCES.fetch_add(1, Ordering::Relaxed);
+            }
+            loom::sync::atomic::fence(order);
+        }
+    }
 }
 
 /// Declares a function that is `const`, except under loom, whose atomics have no const `new`.

@@ -582,6 +582,30 @@ fn a_scan_meets_a_member_that_moves() {
     });
 }
 
+/// Who looks for a member's shard finds it whole, also where the member has just moved to it.
+#[test]
+fn a_member_that_moves_is_found() {
+    model(3, || {
+        let epoch = Epoch::new(2);
+        let hub: HubRef<Value, usize> = HubRef::new(&epoch, Value::default()).ok().unwrap();
+        let a = std::sync::Arc::new(hub.attach(1).unwrap());
+        let other = spawn(1, {
+            let a = a.clone();
+            move || {
+                hub.grow().unwrap();
+                drop(hub);
+                let b = a.attach_elsewhere(0).unwrap();
+                assert!(!a.is_sole());
+                std::mem::forget(b);
+            }
+        });
+        let _either = a.is_sole();
+        other.join().unwrap();
+        // The members are left attached for good.
+        std::mem::forget(a);
+    });
+}
+
 #[test]
 fn a_per_cpu_count_ends_once() {
     model(2, || {

@@ -10,7 +10,7 @@
 mod model;
 
 use ksync::{
-    Epoch, EpochPtr, EpochRc, HubRef, HubValue, MemberSlot, Once, RcTable,
+    Epoch, EpochArc, EpochPtr, EpochRc, HubRef, HubValue, MemberSlot, Once, PcRef, RcTable,
     atomic::{AtomicBool, Ordering::*},
     pin,
 };
@@ -43,6 +43,10 @@ fn target() -> Box<Target> {
     Box::new(Target::new().0)
 }
 
+fn counted() -> std::sync::Arc<Target> {
+    std::sync::Arc::new(Target::new().0)
+}
+
 fn look(ptr: &EpochPtr<Target>) {
     if let Some(target) = ptr.load(&pin()) {
         target.look();
@@ -70,6 +74,76 @@ fn a_reader_sees_a_new_target_whole() {
         assert!(ptr.set_if_none(target()).is_ok());
         reader.join().unwrap();
     });
+}
+
+#[test]
+fn who_takes_a_count_sees_a_new_target_whole() {
+    model(2, || {
+        let epoch = Epoch::new(2);
+        let place = Arc::new(EpochArc::<Target>::empty());
+        let reader = spawn(1, {
+            let place = place.clone();
+            move || {
+                if let Some(target) = place.get(&pin()) {
+                    target.look();
+                }
+            }
+        });
+        place.replace(&epoch, &pin(), Some(counted()));
+        reader.join().unwrap();
+    });
+}
+
+/// Who moves a target passes on what its maker did.
+#[test]
+fn a_reader_sees_a_target_that_moved_whole() {
+    Turns::model(|turns| {
+        let epoch = Arc::new(Epoch::new(3));
+        let places = Arc::new([EpochArc::empty(), EpochArc::empty()]);
+        let maker = spawn(1, {
+            let (turns, epoch, places) = (turns.clone(), epoch.clone(), places.clone());
+            move || turns.take(0, || places[0].replace(&epoch, &pin(), Some(counted())))
+        });
+        let reader = spawn(2, {
+            let (turns, places) = (turns.clone(), places.clone());
+            move || {
+                turns.take(2, || {
+                    places[1].load(&pin()).into_iter().for_each(Target::look);
+                });
+            }
+        });
+        turns.take(1, || places[0].move_to(&places[1], &epoch, &pin()));
+        maker.join().unwrap();
+        reader.join().unwrap();
+    });
+}
+
+/// Whoever drops the last reference, who ended the per-CPU counting or another: all have looked before.
+#[test]
+fn the_last_of_a_per_cpu_count_comes_after_all_looks() {
+    for (mine_at, first_at) in [(3, 4), (4, 3)] {
+        Turns::model(move |turns| {
+            let epoch = Arc::new(Epoch::new(2));
+            let first = PcRef::new(2, *target());
+            let other = spawn(1, {
+                let (turns, epoch, mine) = (turns.clone(), epoch.clone(), first.clone());
+                move || {
+                    turns.take(0, || epoch.offline(1));
+                    turns.take(2, || epoch.online(1));
+                    turns.take(mine_at, move || {
+                        mine.look();
+                        drop(mine);
+                    });
+                }
+            });
+            turns.take(1, || first.kill(&epoch));
+            turns.take(first_at, move || {
+                first.look();
+                drop(first);
+            });
+            other.join().unwrap();
+        });
+    }
 }
 
 #[test]
@@ -354,7 +428,11 @@ fn a_reader_finds_something_while_another_takes_its_place() {
             move || table.get(&pin(), 0).expect("there always is one").look()
         });
         let new = EpochRc::new(&epoch, Target::new().0);
-        drop(table.lock().put(0, new, true));
+        let mut locked = table.lock();
+        let old = locked.put(0, new, true);
+        locked.set_mark(0, false);
+        drop(locked);
+        drop(old);
         reader.join().unwrap();
         drop(epoch);
     });
