@@ -26,7 +26,6 @@ use core::ops::Range;
 use ksync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, SeqCst},
-    fence,
 };
 
 use crate::asid::Target;
@@ -108,7 +107,7 @@ impl ActiveSet {
     /// Enters `cpu`; a full fence follows, so that what the caller loads next is not older than the entry.
     pub fn enter(&self, cpu: usize) {
         self.0[cpu / 64].fetch_or(1 << (cpu % 64), SeqCst);
-        fence(SeqCst);
+        ksync::fence_after_rmw();
     }
 
     /// Removes `cpu`, which has loaded another root before.
@@ -202,8 +201,8 @@ impl<'p> Gather<'p> {
         );
         let first = self.cpus.is_empty() && self.nothing_to_flush();
         self.add(va);
-        fence(SeqCst);
         let generation = pmap.bump_generation();
+        ksync::fence_after_rmw();
         self.target = first.then(|| pmap.target(generation));
         self.cpus.union(&pmap.active().snapshot());
     }
@@ -265,8 +264,8 @@ impl<'p> Gather<'p> {
     fn flush<M: Machine>(&mut self, vm: &Vm<M>) {
         if let Some(pmap) = self.pmap {
             let generation = pmap.bump_generation();
+            ksync::fence_after_rmw();
             self.target = Some(pmap.target(generation));
-            fence(SeqCst);
             self.cpus.union(&pmap.active().snapshot());
         }
         send(vm, &self.cpus, self);

@@ -6,7 +6,7 @@
 //! Readers copy under a pin and write no shared line: frames that leave a file are freed after a grace period. Writers
 //! keep the page soft-busy, so that it stays in the file while they copy.
 
-use ksync::atomic::{Ordering::SeqCst, fence};
+use ksync::atomic::Ordering::SeqCst;
 
 use super::{Insert, Kind, Object, STEP, rest_of_page, unbusy};
 use crate::alloc::NoMemory;
@@ -165,7 +165,7 @@ impl Object {
         let _lock = self.lock.lock();
         let old = self.limit.swap(size, SeqCst);
         // Pairs with the fence of an insertion.
-        fence(SeqCst);
+        ksync::fence_after_rmw();
         // A write beyond the end may have left pages there, so growing sweeps as well: it is a look at empty slots.
         let first = size.div_ceil(PAGE_SIZE as u64);
         if let Ok(first) = u32::try_from(first) {

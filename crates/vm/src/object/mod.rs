@@ -20,7 +20,6 @@ use core::ptr;
 use ksync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, SeqCst},
-    fence,
 };
 use ksync::{CpuPin, Mutex, Once, lock_class};
 use rust_alloc::sync::Arc;
@@ -293,7 +292,7 @@ impl Object {
             return Ok(Insert::Lost);
         }
         // Pairs with the fence of a sweep: either it sees the page, or this sees the limit.
-        fence(SeqCst);
+        ksync::fence_after_rmw();
         if !beyond && !self.has_index(index) {
             self.take_back(vm, pin, index, pfn);
             return Ok(Insert::Beyond);
@@ -392,8 +391,9 @@ impl Object {
 
     /// Frees everything: nothing is attached and no reference is left. Faults that are still under way find the limit.
     fn die<M: Machine>(&self, vm: &Vm<M>, wait: fn()) {
-        self.limit.store(0, SeqCst);
-        fence(SeqCst);
+        self.limit.swap(0, SeqCst);
+        // Pairs with the fence of an insertion.
+        ksync::fence_after_rmw();
         self.remove_waiting(vm, 0, u32::MAX, wait);
     }
 

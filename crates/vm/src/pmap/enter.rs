@@ -201,9 +201,10 @@ impl Pmap {
                 return Ok(Entered::Same);
             }
             // A scan that withdraws rights may have been here already, so growing needs a claim too, on the live entry.
+            // No fence: a scan swaps the entry as well, whatever it finds in it. A swap before this one says that the page
+            // is busy, for this one has read its result; one after it takes the claim away.
             let claimed = old.with(Pte::CLAIMED);
             if table.compare_exchange(at, old, claimed).is_ok() {
-                fence(SeqCst);
                 return if upgrade(&table, at, claimed, leaf, identity()) {
                     Ok(Entered::Upgraded)
                 } else {

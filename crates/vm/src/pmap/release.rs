@@ -1,6 +1,6 @@
 //! Exit, and dropping tables.
 
-use ksync::atomic::{Ordering::SeqCst, fence};
+use ksync::atomic::Ordering::SeqCst;
 
 use super::table::{ENTRIES, Table};
 use super::{CLOSED, Pmap, USER_END};
@@ -36,7 +36,7 @@ impl Pmap {
         self.raise_pending();
         let root = self.root.swap(CLOSED, SeqCst);
         self.bump_generation();
-        fence(SeqCst);
+        ksync::fence_after_rmw();
         let running = self.active.snapshot();
         let released = root < CLOSED;
         if released && !running.is_empty() {

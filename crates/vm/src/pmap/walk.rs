@@ -4,7 +4,7 @@
 //! its lock, once taken, tells whether it is dead.
 
 use ksync::CpuPin;
-use ksync::atomic::{Ordering::SeqCst, fence};
+use ksync::atomic::Ordering::SeqCst;
 
 use super::pte::Pte;
 use super::table::{ENTRIES, LeafLock, ROOT_LEVEL, Table, entry_shift, slot};
@@ -192,9 +192,9 @@ impl Pmap {
                 Ok(Pfn(now))
             };
         }
-        vm.pmaps.counts(pin).tables_made.add(1);
         // A CPU that activates either sees the new root, or is seen here: see `ActiveSet::enter`.
-        fence(SeqCst);
+        ksync::fence_after_rmw();
+        vm.pmaps.counts(pin).tables_made.add(1);
         let running = self.active.snapshot();
         if !running.is_empty() {
             tlb::reload(vm, &running);
