@@ -7,7 +7,9 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p vm-host --release --test loom`
 #![cfg(loom)]
 
-use vm::space::{Advice, MapArgs, RemapArgs, RemapTarget};
+use vm::object::ObjectRef;
+use vm::page::Flags;
+use vm::space::{Advice, MapArgs, RemapArgs, RemapTarget, Source};
 use vm::{Access, MapProt};
 use vm_host::explore::{AT, Act, ELSEWHERE, PAGE, World, at_once, explore};
 
@@ -87,10 +89,22 @@ fn punch(world: &World) {
     world.file.punch(&world.lab.vm, 0, PAGE);
 }
 
+/// Both pages were mapped for writing before and are in no table now: a fault changes no flag of theirs, which would be a
+/// fence.
+fn mapped_before(world: &World) {
+    world.shared();
+    for va in [AT, AT + PAGE] {
+        let done = world.space.fault(&world.lab.vm, va, Access::Write);
+        assert_eq!(done, Ok(()));
+    }
+    world.space.drop_tables(&world.lab.vm);
+}
+
 #[test]
 fn a_fault_beside_a_hole_shows_no_freed_page() {
     let read: Act = |world| world.fault(Access::Read);
     at_once(2, World::shared, punch, read, shows_no_freed_page);
+    at_once(1, mapped_before, punch, read, shows_no_freed_page);
 }
 
 #[test]
@@ -101,6 +115,56 @@ fn a_first_write_beside_a_hole_shows_no_freed_page() {
     };
     let write: Act = |world| world.fault(Access::Write);
     at_once(1, read, punch, write, shows_no_freed_page);
+    let before: Act = |world| {
+        mapped_before(world);
+        world.fault(Access::Read);
+    };
+    at_once(1, before, punch, write, shows_no_freed_page);
+}
+
+/// Makes the entries of the first page read-only, as one does before it is written out.
+fn write_protect(world: &World) {
+    let vm = &*world.lab.vm;
+    let pfn = world.file.lookup(0).expect("a page");
+    let page = vm.pages.get(pfn);
+    assert!(
+        page.try_hard_busy(),
+        "faults on a page that is there do not hold it"
+    );
+    vm::rmap::write_protect_all(vm, &world.file, 0, pfn);
+    let _woken = page.hard_unbusy();
+}
+
+#[test]
+fn a_write_beside_write_protection_is_noted_or_prevented() {
+    let noted: Act = |world| {
+        let page = world.file.lookup(0).map(|pfn| world.lab.vm.pages.get(pfn));
+        let entry = world.entry(&world.space);
+        let writable = entry.is_some_and(|pte| pte.is_writable());
+        assert!(!writable || page.is_some_and(|page| page.has(Flags::WRITEABLE)));
+    };
+    let write: Act = |world| world.fault(Access::Write);
+    at_once(1, mapped_before, write_protect, write, noted);
+    let read: Act = |world| {
+        mapped_before(world);
+        world.fault(Access::Read);
+    };
+    at_once(1, read, write_protect, write, noted);
+}
+
+/// The last mapping of a file that has no name any more goes while a page is put in.
+#[test]
+fn a_fault_beside_the_end_of_a_file_leaves_no_page() {
+    let nameless: Act = |world| {
+        let vm = &world.lab.vm;
+        let file = ObjectRef::new_file(vm, None).unwrap();
+        file.allocate(vm, 0, 2 * PAGE, true).unwrap();
+        file.punch(vm, 0, 2 * PAGE);
+        world.map_at(AT, true, Source::Object(&file, 0));
+        file.release(vm);
+    };
+    let write: Act = |world| world.fault(Access::Write);
+    at_once(2, nameless, World::unmap, write, |_| ());
 }
 
 #[test]
@@ -111,6 +175,12 @@ fn faulting_around_a_hole_shows_no_freed_page() {
     };
     let read: Act = |world| world.fault(Access::Read);
     at_once(1, around, punch, read, shows_no_freed_page);
+    let before: Act = |world| {
+        mapped_before(world);
+        world.lab.vm.set_fault_around(4 * PAGE);
+    };
+    let punch_beside: Act = |world| world.file.punch(&world.lab.vm, PAGE, PAGE);
+    at_once(1, before, punch_beside, read, shows_no_freed_page);
 }
 
 #[test]
@@ -216,6 +286,33 @@ fn a_cpu_that_joins_keeps_nothing_that_is_unmapped() {
     let truncate: Act = |world| world.file.truncate(&world.lab.vm, 0);
     explore(2, None, read, World::unmap, run, check);
     explore(2, None, read, truncate, run, check);
+    // It has run the space before, and keeps what it found then.
+    let away: Act = |world| {
+        world.shared();
+        world.fault(Access::Read);
+        ksync::host::set_cpu(1);
+        world.lab.run(&world.space);
+        world.lab.vm.machine.speculate(1, AT);
+        world.lab.stop(&world.space);
+        ksync::host::set_cpu(0);
+    };
+    explore(1, None, away, World::unmap, run, check);
+    explore(1, None, away, truncate, run, check);
+}
+
+/// A CPU that begins to run a space without tables is told of the first one, or finds it.
+#[test]
+fn a_cpu_that_joins_learns_of_the_first_table() {
+    let run: Act = |world| world.lab.run(&world.space);
+    let write: Act = |world| world.fault(Access::Write);
+    let check: Act = |world| {
+        let root = world.lab.vm.machine.loaded_root(1);
+        assert_eq!(root, world.space.pmap().root());
+        ksync::host::set_cpu(1);
+        world.lab.stop(&world.space);
+        ksync::host::set_cpu(0);
+    };
+    explore(2, None, World::anon, write, run, check);
 }
 
 /// The map of a space, and all that hangs off it, is seen as its last change left it.
