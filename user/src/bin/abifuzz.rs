@@ -3,7 +3,7 @@
 //! Guarantee: the calls of a run follow from its seed alone, which is printed; `--seed S --round R` repeats one round.
 //! After each round the kernel must still do ordinary things right, or the status is 1.
 //! Mechanism: each round is a child that makes some thousands of calls in a directory and process group of its own; it may
-//! well destroy itself. Calls whose very purpose is to change the whole machine are left out.
+//! well destroy itself. Calls whose very purpose is to change the whole machine are made by a user who may not, or left out.
 //! `--each` gives every system call a round of its own; `--elf` executes damaged programs instead.
 
 use user::sys;
@@ -13,22 +13,15 @@ const USAGE: &str = "usage: abifuzz [--seed S] [--rounds N] [--round R] [--calls
 /// Left out: they end or stop the machine or the caller, set its clock, or load code into the kernel.
 const LEFT_OUT: &[i64] = &[
     libc::SYS_rt_sigreturn, // its own round, below
-    libc::SYS_exit,
-    libc::SYS_exit_group,
     libc::SYS_ptrace,
-    libc::SYS_sched_setparam,
-    libc::SYS_sched_setscheduler,
     libc::SYS_sched_setattr,
     libc::SYS_vhangup,
     libc::SYS_pivot_root,
     libc::SYS_adjtimex,
     libc::SYS_clock_adjtime,
-    libc::SYS_clock_settime,
-    libc::SYS_settimeofday,
     libc::SYS_acct,
     libc::SYS_swapon,
     libc::SYS_swapoff,
-    libc::SYS_reboot,
     libc::SYS_iopl,
     libc::SYS_ioperm,
     libc::SYS_init_module,
@@ -36,6 +29,18 @@ const LEFT_OUT: &[i64] = &[
     libc::SYS_delete_module,
     libc::SYS_kexec_load,
     libc::SYS_kexec_file_load,
+];
+
+/// Made only in rounds of their own: they end the round.
+const ENDS: &[i64] = &[libc::SYS_exit, libc::SYS_exit_group];
+
+/// Made only in rounds of their own, by a user who may not: they would change the whole machine.
+const AS_NOBODY: &[i64] = &[
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_clock_settime,
+    libc::SYS_settimeofday,
+    libc::SYS_reboot,
 ];
 
 /// Calls that make a process: the child ends at once.
@@ -175,11 +180,17 @@ fn calls(seed: u64, count: u64, only: Option<u64>, made: u64) -> ! {
     let _ = sys::on_signal(libc::SIGALRM, on_tick as *const () as usize, 0);
     let every = [0u64, 20_000, 0, 20_000]; // wakes the round from calls that would wait
     let _ = sys::call(libc::SYS_setitimer, &[0, every.as_ptr() as u64, 0]);
+    if only.is_some_and(|nr| AS_NOBODY.contains(&(nr as i64)))
+        && sys::call(libc::SYS_setresuid, &[65534; 3]).is_err()
+    {
+        sys::exit(1);
+    }
     for _ in 0..count {
         let nr = only.unwrap_or_else(|| random.below(LAST)) as i64;
         let mut args = [0u64; 6];
         args.fill_with(|| argument(&mut random, &arena));
-        if LEFT_OUT.contains(&nr) {
+        let alone = ENDS.contains(&nr) || AS_NOBODY.contains(&nr);
+        if LEFT_OUT.contains(&nr) || alone && only.is_none() {
             continue;
         }
         if KILLS.contains(&nr) {
