@@ -259,8 +259,8 @@ fn shootdowns() -> Verdict {
 fn no_shootdowns() -> Verdict {
     let (grown, done) = over(|| map_and_unmap(50));
     done?;
-    exact("shootdowns", grown.sum(Count::FlushSent), 0)?;
-    exact("avoided", grown.sum(Count::FlushAvoided), 50)
+    exact("shootdowns", grown.of(HERE, Count::FlushSent), 0)?;
+    exact("avoided", grown.of(HERE, Count::FlushAvoided), 50)
 }
 
 /// Keys that the test of the serial line asks for.

@@ -1,7 +1,7 @@
 //! Faults by kind, and where pages come from.
 
 use super::counts::{self, Count, Counts};
-use super::{Needs, Test, Verdict, between, exact, over};
+use super::{HERE, Needs, Test, Verdict, between, exact, over};
 use user::sys;
 
 const PAGE: u64 = 4096;
@@ -87,7 +87,7 @@ fn nothing() -> Verdict {
     only(&grown, Count::ZeroFill, 0)?;
     exact("forks", grown.sum(Count::Forks), 0)?;
     exact("execs", grown.sum(Count::Execs), 0)?;
-    exact("shootdowns", grown.sum(Count::FlushSent), 0)
+    exact("shootdowns", grown.of(HERE, Count::FlushSent), 0)
 }
 
 fn zero_fill() -> Verdict {
