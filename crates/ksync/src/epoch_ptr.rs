@@ -80,7 +80,8 @@ impl<T: Send + Sync + 'static> EpochPtr<T> {
 
     /// Takes the target out and waits until no reader has it. Sleeps for a grace period.
     pub fn withdraw(&self, epoch: &Epoch) -> Option<Box<T>> {
-        let old = self.target.swap(ptr::null_mut(), AcqRel);
+        // Relaxed: each try to step the epoch has a fence, which makes what the target's maker did visible.
+        let old = self.target.swap(ptr::null_mut(), Relaxed);
         if old.is_null() {
             return None;
         }

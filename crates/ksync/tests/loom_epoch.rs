@@ -462,3 +462,44 @@ fn a_reader_of_an_array_that_was_replaced_finds_what_lives() {
         drop(epoch);
     });
 }
+
+#[test]
+fn who_changes_a_table_is_alone() {
+    type Counted = RcTable<Target, u32, TestTable>;
+    fn change(epoch: &Epoch, table: &Counted, place: usize) {
+        let mut locked = table.lock();
+        locked.grow(epoch, 2).unwrap();
+        locked.put(place, EpochRc::new(epoch, Target::new().0), false);
+        *locked += 1;
+    }
+    model(2, || {
+        let epoch = Arc::new(Epoch::new(2));
+        let table = Arc::new(Counted::new(0));
+        let other = spawn(1, {
+            let (epoch, table) = (epoch.clone(), table.clone());
+            move || change(&epoch, &table, 1)
+        });
+        change(&epoch, &table, 0);
+        other.join().unwrap();
+        let locked = table.lock();
+        assert_eq!((locked.has(0), locked.has(1), *locked), (true, true, 2));
+    });
+}
+
+#[test]
+fn who_withdraws_a_target_sees_it_whole() {
+    model(2, || {
+        let epoch = Epoch::new(2);
+        // Its maker reads nothing, so no grace period waits for it.
+        epoch.offline(1);
+        let ptr = Arc::new(EpochPtr::new(None));
+        let maker = spawn(1, {
+            let ptr = ptr.clone();
+            move || assert!(ptr.set_if_none(target()).is_ok())
+        });
+        if let Some(found) = ptr.withdraw(&epoch) {
+            found.look();
+        }
+        maker.join().unwrap();
+    });
+}
