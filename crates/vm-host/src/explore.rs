@@ -39,6 +39,8 @@ pub struct World {
     heap: OnceLock<Slab>,
     /// Frames that nobody is to have.
     hoard: Mutex<Vec<Pfn>>,
+    /// Runs that were taken, with their orders; given back in the end.
+    pub runs: Mutex<Vec<(Pfn, u8)>>,
 }
 
 /// An operation, or a preparation, or a check.
@@ -57,6 +59,7 @@ impl World {
             children: Mutex::default(),
             heap: OnceLock::new(),
             hoard: Mutex::default(),
+            runs: Mutex::default(),
         }
     }
 
@@ -69,6 +72,9 @@ impl World {
         self.file.release(vm);
         for pfn in self.hoard.into_inner().expect("nobody failed") {
             vm.alloc.free(&ksync::pin(), pfn);
+        }
+        for (run, order) in self.runs.into_inner().expect("nobody failed") {
+            vm.alloc.free_order(&ksync::pin(), run, order);
         }
         if let Some(heap) = self.heap.get() {
             for cpu in 0..self.lab.cpus() {
@@ -85,12 +91,29 @@ impl World {
         self.children.lock().expect("nobody failed").push(child);
     }
 
-    /// Takes every frame that the kernel may have.
-    pub fn hoard(&self) {
+    /// Takes every frame that `rights` open.
+    pub fn hoard(&self, rights: Rights) {
         let mut hoard = self.hoard.lock().expect("nobody failed");
         hoard.extend(std::iter::from_fn(|| {
-            self.lab.vm.alloc.alloc(&ksync::pin(), Rights::Kernel).ok()
+            self.lab.vm.alloc.alloc(&ksync::pin(), rights).ok()
         }));
+    }
+
+    /// Gives a run of the hoard back to the free lists.
+    pub fn spare(&self, order: u8) {
+        let alloc = &self.lab.vm.alloc;
+        let mut hoard = self.hoard.lock().expect("nobody failed");
+        hoard.sort_by_key(|pfn| pfn.0);
+        let len = 1 << order;
+        let is_run = |run: &[Pfn]| {
+            run[0].0.is_multiple_of(len) && run[0].0 + len - 1 == run[len as usize - 1].0
+        };
+        let at = hoard.windows(len as usize).position(is_run);
+        let at = at.expect("the hoard has a run");
+        for pfn in hoard.drain(at..at + len as usize) {
+            alloc.free(&ksync::pin(), pfn);
+        }
+        alloc.drain(&ksync::pin());
     }
 
     /// The heap.

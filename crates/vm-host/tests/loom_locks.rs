@@ -6,7 +6,7 @@
 #![cfg(loom)]
 
 use vm::space::Source;
-use vm::{Access, Gather, Prot, Pte};
+use vm::{Access, Gather, Prot, Pte, Rights};
 use vm_host::explore::{AT, Act, PAGE, World, at_once, explore};
 
 /// Bytes under eight tables of level 1, whose entries in the table above share a group.
@@ -161,10 +161,49 @@ fn slabs_of_others_are_changed_in_turn() {
         ksync::host::set_cpu(1);
         world.give(world.take(1));
         ksync::host::set_cpu(0);
-        world.hoard();
+        world.hoard(Rights::Kernel);
     };
     let take: Act = |world| world.give(world.take(1));
     let take_more: Act = |world| world.give(world.take(4));
     explore(1, Some(20), hoard, take, take_more, nothing);
     explore(1, Some(20), hoard, take_more, take, nothing);
+}
+
+/// A run of two, and else only what users must leave.
+fn a_last_run(world: &World) {
+    world.hoard(Rights::User);
+    world.spare(1);
+    assert_eq!(world.lab.vm.alloc.spare_pages(), 2);
+}
+
+#[test]
+fn two_who_take_the_last_pages_leave_the_reserve() {
+    let take: Act = |world| {
+        let (alloc, pin) = (&world.lab.vm.alloc, ksync::pin());
+        if let Ok(pfn) = alloc.alloc(&pin, Rights::User) {
+            // It stays in the magazine.
+            alloc.free(&pin, pfn);
+        }
+    };
+    let check: Act = |world| {
+        let alloc = &world.lab.vm.alloc;
+        let listed = alloc.domain_pages(0).0 + alloc.domain_pages(1).0;
+        assert!(alloc.free_pages() - listed <= 2);
+    };
+    at_once(1, a_last_run, take, take, check);
+}
+
+#[test]
+fn two_who_take_the_last_run_leave_the_reserve() {
+    let take: Act = |world| {
+        let taken = world
+            .lab
+            .vm
+            .alloc
+            .alloc_order(&ksync::pin(), 1, Rights::User);
+        let mut runs = world.runs.lock().unwrap();
+        runs.extend(taken.map(|run| (run, 1)));
+    };
+    let check: Act = |world| assert!(world.runs.lock().unwrap().len() <= 1);
+    at_once(1, a_last_run, take, take, check);
 }
