@@ -428,3 +428,21 @@ fn nothing_is_pending_after_an_operation() {
         lab.end(&[pfn]);
     }
 }
+
+/// Who finds an entry gone which another has taken out and not flushed yet may give its address to something else: so it
+/// flushes, too.
+#[test]
+fn who_finds_an_entry_gone_finds_its_translation_gone() {
+    let lab = Lab::new();
+    run(&lab.vm, &ksync::pin(), &lab.pmap);
+    let pfn = lab.map(0);
+    lab.vm.machine.write(0, 0, 1).unwrap();
+    let mut first = Gather::new();
+    lab.pmap.remove_range(&lab.vm, 0, SPAN, &mut first);
+    assert_eq!(lab.vm.machine.write(0, 0, 2), Ok(()), "nobody has flushed");
+    lab.gathered(|gather| lab.pmap.remove_range(&lab.vm, 0, SPAN, gather));
+    assert_eq!(lab.vm.machine.write(0, 0, 3), Err(ABSENT));
+    first.finish(&lab.vm);
+    stop(&lab.vm, &ksync::pin(), &lab.pmap);
+    lab.end(&[pfn]);
+}
