@@ -128,6 +128,17 @@ impl Ids {
         }
     }
 
+    /// Bytes of the table, which never shrinks.
+    fn bytes(&self) -> usize {
+        let pin = ksync::pin();
+        let mids = self.top.iter().filter_map(|mid| mid.load(&pin));
+        mids.map(|mid| {
+            let leaves = mid.iter().filter(|leaf| !leaf.is_none()).count();
+            size_of::<Mid>() + leaves * size_of::<Leaf>()
+        })
+        .sum()
+    }
+
     /// A batch that no CPU has.
     fn next_batch(&self) -> Batch {
         let span = self.span.load(Ordering::Relaxed);
@@ -152,6 +163,11 @@ fn on_heap<T, const N: usize>(mut make: impl FnMut() -> T) -> Box<[T; N]> {
         Ok(array) => array,
         Err(_) => unreachable!("{N} elements were made"),
     }
+}
+
+/// Bytes of the table of numbers: for the books of the heap.
+pub fn table_bytes() -> usize {
+    ids().bytes()
 }
 
 /// A number that is in use for as long as this value, or a clone of it, lives.
