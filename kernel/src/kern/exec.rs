@@ -29,6 +29,8 @@ pub fn commit(
 ) -> Result<(), Dying> {
     let me = current();
     let p = me.process();
+    // A use of its own from here on: should the caller have to die, its end empties the space.
+    let space = UserSpace::new(loaded.space);
     become_only_thread(&me)?;
     // Before anything shows that it has happened: setpgid(2) of the parent fails from here on.
     p.set_flag(pflag::EXECED, true);
@@ -49,7 +51,7 @@ pub fn commit(
         start: places.brk,
         end: places.brk,
     });
-    let old = p.set_space(Some(UserSpace::new(loaded.space)));
+    let old = p.set_space(Some(space));
     space::reenter(&me);
     p.vfork_done.open();
     // Its last user empties it here.

@@ -285,6 +285,32 @@ tests! { "process";
         })?;
         is!(status & 0x7f, libc::SIGUSR2);
     }
+    of_threads_that_exec_at_once_one_wins {
+        // The others have made themselves a new memory by then; the check when all is over tells whether it was given back.
+        for _ in 0..30 {
+            is!(in_child(|| {
+                for _ in 0..3 {
+                    std::thread::spawn(|| exec("/bin/true", &[]));
+                }
+                let _ = exec("/bin/true", &[]);
+                99
+            })?, 0);
+        }
+    }
+    a_program_may_be_killed_while_it_execs {
+        let long = "x".repeat(100_000);
+        for n in 0..60 {
+            let pid = ok!(sys::fork());
+            if pid == 0 {
+                let _ = exec("/bin/true", &[&long, &long]);
+                sys::exit(99);
+            }
+            nap_us(n * 40);
+            ok!(sc!(SYS_kill, pid, libc::SIGKILL));
+            let status = ok!(sys::wait(pid as i64, 0)).1;
+            holds!(status == 0 || status == libc::SIGKILL);
+        }
+    }
     getpid_gettid_agree_in_the_first_thread { is!(ok!(sc!(SYS_getpid)), ok!(sc!(SYS_gettid))); }
     setpgid_and_getpgid {
         let me = ok!(sc!(SYS_getpid));
