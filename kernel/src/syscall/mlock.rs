@@ -128,7 +128,7 @@ fn mlockall(a: &mut Args) -> Result<u64, Errno> {
         space.for_each_entry(0, &mut |entry| {
             let (start, len) = (entry.args.start, entry.args.end - entry.args.start);
             let _ = if on_fault {
-                space.mark_locked(mm::vm(), start, len, true)
+                space.mark_locked(mm::vm(), start, len, true).map(drop)
             } else {
                 space.set_locked(mm::vm(), start, len, true)
             };

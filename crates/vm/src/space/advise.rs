@@ -3,7 +3,7 @@
 use rust_alloc::sync::Arc;
 
 use super::edit::Locked;
-use super::mmap::{range_end, round_up};
+use super::mmap::{mapped_end, range_end};
 use super::{Space, VmError};
 use crate::backing::{Backing, Chain};
 use crate::fault::{Access, FaultError};
@@ -134,10 +134,9 @@ impl Space {
         len: u64,
         locked: bool,
     ) -> Result<(), VmError> {
-        self.mark_locked(vm, start, len, locked)?;
+        let end = self.mark_locked(vm, start, len, locked)?;
         if locked {
             let mut at = start;
-            let end = start + round_up(len).ok_or(VmError::Invalid)?;
             while let Some((from, to, prot)) = self.next_range(at, end) {
                 let access = if prot.contains(Prot::WRITE) {
                     Access::Write
@@ -154,7 +153,7 @@ impl Space {
     }
 
     /// Notes that a range is locked, or not: its pages are to stay once they are present. Accounting only as yet: nothing
-    /// is paged out, so nothing needs to be kept.
+    /// is paged out, so nothing needs to be kept. Returns where the range ends.
     ///
     /// # Errors
     /// `NotMapped`, `Invalid`, `NoMemory`.
@@ -164,14 +163,11 @@ impl Space {
         start: u64,
         len: u64,
         locked: bool,
-    ) -> Result<(), VmError> {
+    ) -> Result<u64, VmError> {
         let mut map = self.lock();
-        let end = range_end(&map, start, len)?;
+        let end = mapped_end(&map, start, len)?;
         if start == end {
-            return Ok(());
-        }
-        if !map.covers(start, end) {
-            return Err(VmError::NotMapped);
+            return Ok(end);
         }
         Space::change(&mut map, vm, (start, end), |args| EntryArgs {
             flags: if locked {
@@ -182,7 +178,7 @@ impl Space {
             ..args
         })?;
         map.merge_between(vm, start, end);
-        Ok(())
+        Ok(end)
     }
 
     /// The first mapped range of `start..end` and its protection.

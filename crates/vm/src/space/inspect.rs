@@ -6,7 +6,7 @@ use ksync::CpuPin;
 use rust_alloc::sync::Arc;
 use rust_alloc::vec::Vec;
 
-use super::mmap::range_end;
+use super::mmap::mapped_end;
 use super::{Space, VmError};
 use crate::fault::{Access, FaultError, allows, cut_off};
 use crate::map::{EntryArgs, EntryFlags, Extent, MapEntry};
@@ -227,10 +227,7 @@ impl Space {
     /// `NotMapped`: not all of it is mapped; `Invalid`.
     pub fn resident(&self, start: u64, len: u64, out: &mut Vec<u8>) -> Result<(), VmError> {
         let map = self.lock();
-        let end = range_end(&map, start, len)?;
-        if start < end && !map.covers(start, end) {
-            return Err(VmError::NotMapped);
-        }
+        let end = mapped_end(&map, start, len)?;
         out.try_reserve(((end - start) >> PAGE_SHIFT) as usize)
             .map_err(|_| VmError::NoMemory)?;
         for va in (start..end).step_by(PAGE_SIZE) {

@@ -263,12 +263,9 @@ impl Space {
         prot: Prot,
     ) -> Result<(), VmError> {
         let mut map = self.lock();
-        let end = range_end(&map, start, len)?;
+        let end = mapped_end(&map, start, len)?;
         if start == end {
             return Ok(());
-        }
-        if !map.covers(start, end) {
-            return Err(VmError::NotMapped);
         }
         let (mut denied, mut before) = (false, Prot::NONE);
         map.tree().for_overlapping(start, end, &mut |entry| {
@@ -334,6 +331,16 @@ pub(super) fn range_end(map: &Locked<'_>, start: u64, len: u64) -> Result<u64, V
         Err(VmError::Invalid)
     } else {
         Ok(end)
+    }
+}
+
+/// As [`range_end`], of a range every address of which is mapped.
+pub(super) fn mapped_end(map: &Locked<'_>, start: u64, len: u64) -> Result<u64, VmError> {
+    let end = range_end(map, start, len)?;
+    if map.covers(start, end) {
+        Ok(end)
+    } else {
+        Err(VmError::NotMapped)
     }
 }
 
