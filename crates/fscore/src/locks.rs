@@ -142,9 +142,17 @@ impl Locks {
     }
 }
 
-/// Who waits for whom, to notice that a wait would never end.
+/// A wait for another owner's lock on a file.
+#[derive(Clone, Copy)]
+struct Wait {
+    waiter: u64,
+    holder: u64,
+    file: u64,
+}
+
+/// Which owners wait for which, to notice that a wait would never end.
 #[derive(Default)]
-pub struct Waits(Vec<(u64, u64)>);
+pub struct Waits(Vec<Wait>);
 
 impl Waits {
     /// Nobody waits.
@@ -152,32 +160,52 @@ impl Waits {
         Waits(Vec::new())
     }
 
-    /// Notes that `waiter` waits for `holder`, unless `holder` waits, through others, for `waiter`: then false.
+    /// Notes that `waiter` waits for a lock of `holder` on `file`, unless `holder` waits, through others, for `waiter`: then false.
     ///
     /// # Errors
     /// [`TooMany`].
-    pub fn add(&mut self, waiter: u64, holder: u64) -> Result<bool, TooMany> {
+    pub fn add(&mut self, waiter: u64, holder: u64, file: u64) -> Result<bool, TooMany> {
         let mut at = holder;
         // As many steps as there are waits, for a circle of others must not hold this up.
         for _ in 0..=self.0.len() {
             if at == waiter {
                 return Ok(false);
             }
-            match self.0.iter().find(|(who, _)| *who == at) {
-                Some(&(_, next)) => at = next,
+            match self.0.iter().find(|wait| wait.waiter == at) {
+                Some(wait) => at = wait.holder,
                 None => break,
             }
         }
         self.0.try_reserve(1).map_err(|_| TooMany)?;
-        self.0.push((waiter, holder));
+        self.0.push(Wait {
+            waiter,
+            holder,
+            file,
+        });
         Ok(true)
     }
 
     /// `waiter` waits no longer.
     pub fn remove(&mut self, waiter: u64) {
-        if let Some(at) = self.0.iter().position(|(who, _)| *who == waiter) {
+        if let Some(at) = self.0.iter().position(|wait| wait.waiter == waiter) {
             self.0.swap_remove(at);
         }
+    }
+
+    /// `holder` has let go of a lock on `file`: what waits for it there is about to look again.
+    pub fn let_go(&mut self, holder: u64, file: u64) {
+        self.0
+            .retain(|wait| (wait.holder, wait.file) != (holder, file));
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
@@ -291,12 +319,23 @@ mod tests {
     #[test]
     fn circles_are_noticed() {
         let mut waits = Waits::new();
-        assert_eq!(waits.add(1, 2), Ok(true));
-        assert_eq!(waits.add(2, 3), Ok(true));
-        assert_eq!(waits.add(3, 1), Ok(false));
-        assert_eq!(waits.add(3, 4), Ok(true));
+        assert_eq!(waits.add(1, 2, 7), Ok(true));
+        assert_eq!(waits.add(2, 3, 7), Ok(true));
+        assert_eq!(waits.add(3, 1, 7), Ok(false));
+        assert_eq!(waits.add(3, 4, 7), Ok(true));
         waits.remove(2);
-        assert_eq!(waits.add(4, 1), Ok(true));
-        assert_eq!(waits.add(5, 5), Ok(false));
+        assert_eq!(waits.add(4, 1, 7), Ok(true));
+        assert_eq!(waits.add(5, 5, 7), Ok(false));
+    }
+
+    #[test]
+    fn a_wait_ends_with_the_lock_it_is_for() {
+        let mut waits = Waits::new();
+        assert_eq!(waits.add(1, 2, 7), Ok(true));
+        waits.let_go(2, 8);
+        assert_eq!(waits.add(2, 1, 7), Ok(false), "it was another file's lock");
+        waits.let_go(2, 7);
+        assert_eq!(waits.add(2, 1, 7), Ok(true), "1 waits for nobody by now");
+        assert_eq!(waits.len(), 1);
     }
 }

@@ -16,18 +16,40 @@ pub struct Owner {
     pub gid: u32,
     /// The twelve mode bits (type bits are ignored).
     pub mode: u32,
-    /// Whether the node is a directory, which decides the superuser's execute right.
+    /// Whether the node is a directory, which decides what [`Powers`] give.
     pub dir: bool,
 }
 
-/// Whether somebody with `uid`, for whom `in_group` answers membership, has all of `want`.
-///
-/// The superuser may read and write anything, search any directory, and execute a file that
-/// somebody may execute.
-pub fn allowed(owner: Owner, uid: u32, in_group: impl FnOnce(u32) -> bool, want: u32) -> bool {
-    if uid == 0 {
-        return want & EXEC == 0 || owner.dir || owner.mode & 0o111 != 0;
+/// What passes by mode bits.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Powers {
+    /// Read, write and search all; execute what somebody may execute (CAP_DAC_OVERRIDE).
+    pub all: bool,
+    /// Read all files and directories, search all directories (CAP_DAC_READ_SEARCH).
+    pub read: bool,
+}
+
+impl Powers {
+    fn allow(self, owner: Owner, want: u32) -> bool {
+        let reads = if owner.dir {
+            want & WRITE == 0
+        } else {
+            want & !READ == 0
+        };
+        let all = owner.dir || want & EXEC == 0 || owner.mode & 0o111 != 0;
+        self.read && reads || self.all && all
     }
+}
+
+/// Whether somebody with `uid`, for whom `in_group` answers membership, has all of `want`, by the mode bits or by
+/// `powers`.
+pub fn allowed(
+    owner: Owner,
+    uid: u32,
+    in_group: impl FnOnce(u32) -> bool,
+    powers: Powers,
+    want: u32,
+) -> bool {
     let shift = if uid == owner.uid {
         6
     } else if in_group(owner.gid) {
@@ -35,12 +57,12 @@ pub fn allowed(owner: Owner, uid: u32, in_group: impl FnOnce(u32) -> bool, want:
     } else {
         0
     };
-    (owner.mode >> shift) & want == want
+    (owner.mode >> shift) & want == want || powers.allow(owner, want)
 }
 
-/// Whether the sticky bit of a directory forbids `uid` to remove a node owned by `node_uid`.
+/// Whether the sticky bit of a directory forbids `uid` to remove a node owned by `node_uid`. CAP_FOWNER passes by it.
 pub fn sticky_forbids(dir_mode: u32, dir_uid: u32, node_uid: u32, uid: u32) -> bool {
-    dir_mode & 0o1000 != 0 && uid != 0 && uid != node_uid && uid != dir_uid
+    dir_mode & 0o1000 != 0 && uid != node_uid && uid != dir_uid
 }
 
 #[cfg(test)]
@@ -56,19 +78,47 @@ mod tests {
         }
     }
 
+    const NONE: Powers = Powers {
+        all: false,
+        read: false,
+    };
+
     #[test]
     fn classes_do_not_add_up() {
         // The owner is judged by the owner bits alone, even where others may do more.
-        assert!(!allowed(o(0o077, false), 10, |_| true, READ));
-        assert!(!allowed(o(0o707, false), 11, |g| g == 20, READ));
-        assert!(allowed(o(0o704, false), 11, |_| false, READ));
+        assert!(!allowed(o(0o077, false), 10, |_| true, NONE, READ));
+        assert!(!allowed(o(0o707, false), 11, |g| g == 20, NONE, READ));
+        assert!(allowed(o(0o704, false), 11, |_| false, NONE, READ));
+        // The super-user's number is a user like others.
+        assert!(!allowed(o(0o770, false), 0, |_| false, NONE, READ));
     }
 
     #[test]
-    fn root_executes_only_what_somebody_may() {
-        assert!(!allowed(o(0o644, false), 0, |_| false, EXEC));
-        assert!(allowed(o(0o645, false), 0, |_| false, EXEC));
-        assert!(allowed(o(0, true), 0, |_| false, EXEC | WRITE | READ));
+    fn overriding_executes_only_what_somebody_may() {
+        let all = Powers {
+            all: true,
+            read: false,
+        };
+        let may = |mode, dir, want| allowed(o(mode, dir), 0, |_| false, all, want);
+        assert!(!may(0o644, false, EXEC));
+        assert!(!may(0o644, false, EXEC | READ));
+        assert!(may(0o645, false, EXEC));
+        assert!(may(0, false, READ | WRITE));
+        assert!(may(0, true, EXEC | WRITE | READ));
+    }
+
+    #[test]
+    fn reading_all_neither_writes_nor_executes() {
+        let read = Powers {
+            all: false,
+            read: true,
+        };
+        let may = |mode, dir, want| allowed(o(mode, dir), 11, |_| false, read, want);
+        assert!(may(0, false, READ));
+        assert!(!may(0o110, false, EXEC));
+        assert!(!may(0, false, READ | WRITE));
+        assert!(may(0, true, READ | EXEC));
+        assert!(!may(0, true, WRITE));
     }
 
     #[test]
@@ -77,6 +127,6 @@ mod tests {
         assert!(!sticky_forbids(0o1777, 0, 6, 6));
         assert!(!sticky_forbids(0o1777, 6, 5, 6));
         assert!(!sticky_forbids(0o777, 0, 5, 6));
-        assert!(!sticky_forbids(0o1777, 1, 5, 0));
+        assert!(sticky_forbids(0o1777, 1, 5, 0));
     }
 }

@@ -1,0 +1,231 @@
+//! Credentials: who a thread acts as, and what that permits.
+//!
+//! Ids and capability sets alone decide here, as credentials(7) and capabilities(7) have it; nothing is looked up and
+//! nothing is locked, so a check is a load and a test of a bit. A set of credentials is a value; the kernel publishes a
+//! new one for each change.
+#![no_std]
+
+extern crate alloc;
+
+mod caps;
+mod exec;
+mod ids;
+#[cfg(test)]
+mod tests;
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+pub use caps::{Cap, CapSet, Caps, SecureBits};
+pub use exec::{AfterExec, SetIds};
+
+/// User and group identities, and the powers beyond them.
+#[derive(Clone, Debug)]
+pub struct Cred {
+    /// Real user.
+    pub uid: u32,
+    /// Effective user.
+    pub euid: u32,
+    /// Saved user.
+    pub suid: u32,
+    /// User for file access.
+    pub fsuid: u32,
+    /// Real group.
+    pub gid: u32,
+    /// Effective group.
+    pub egid: u32,
+    /// Saved group.
+    pub sgid: u32,
+    /// Group for file access.
+    pub fsgid: u32,
+    /// Supplementary groups, sorted.
+    pub groups: Option<Arc<Vec<u32>>>,
+    /// Capabilities.
+    pub caps: Caps,
+    /// What of root's special treatment is off.
+    pub secure_bits: SecureBits,
+    /// Exec gives no privilege, for good (PR_SET_NO_NEW_PRIVS).
+    pub no_new_privs: bool,
+}
+
+/// A change that the caller may not make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotPermitted;
+
+/// Which of its ids a call that looks into another process acts by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LookAs {
+    /// Those for file access, and the effective set: files of /proc.
+    Files,
+    /// The real ones, and the permitted set: system calls.
+    Real,
+}
+
+impl Cred {
+    /// The super-user's.
+    pub const fn root() -> Self {
+        Cred {
+            uid: 0,
+            euid: 0,
+            suid: 0,
+            fsuid: 0,
+            gid: 0,
+            egid: 0,
+            sgid: 0,
+            fsgid: 0,
+            groups: None,
+            caps: Caps::FULL,
+            secure_bits: SecureBits::NONE,
+            no_new_privs: false,
+        }
+    }
+
+    /// Whether `cap` is effective.
+    #[inline]
+    pub fn capable(&self, cap: Cap) -> bool {
+        self.caps.effective.has(cap)
+    }
+
+    fn require(&self, cap: Cap) -> Result<(), NotPermitted> {
+        if self.capable(cap) {
+            Ok(())
+        } else {
+            Err(NotPermitted)
+        }
+    }
+
+    /// The supplementary groups.
+    pub fn groups(&self) -> &[u32] {
+        self.groups.as_ref().map_or(&[], |groups| &groups[..])
+    }
+
+    /// Whether files of group `gid` are of a group of its own.
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.fsgid == gid || self.groups().binary_search(&gid).is_ok()
+    }
+
+    /// kill(2): whether these credentials may signal a process with `target`.
+    pub fn may_signal(&self, target: &Cred) -> bool {
+        [self.uid, self.euid]
+            .iter()
+            .any(|&u| u == target.uid || u == target.suid)
+            || self.capable(Cap::Kill)
+    }
+
+    /// Whether these credentials may look into a process with `target`, as ptrace(2) has it. `dumpable` says whether that
+    /// process's memory may be shown to its own user.
+    pub fn may_look(&self, target: &Cred, dumpable: bool, by: LookAs) -> bool {
+        let (uid, gid, caps) = match by {
+            LookAs::Files => (self.fsuid, self.fsgid, self.caps.effective),
+            LookAs::Real => (self.uid, self.gid, self.caps.permitted),
+        };
+        let same = target.all_are(uid, gid);
+        let within = target.caps.permitted.is_within(caps);
+        same && dumpable && within || self.capable(Cap::SysPtrace)
+    }
+
+    /// Whether all user ids but that for files are `uid`, and all group ids `gid`.
+    pub fn all_are(&self, uid: u32, gid: u32) -> bool {
+        [self.uid, self.euid, self.suid].iter().all(|&u| u == uid)
+            && [self.gid, self.egid, self.sgid].iter().all(|&g| g == gid)
+    }
+
+    /// Whether the memory of a process may hold what `new` must not read: its credentials were these and become those.
+    pub fn exposed_by(&self, new: &Cred) -> bool {
+        let ids = |c: &Cred| (c.euid, c.egid, c.fsuid, c.fsgid);
+        ids(self) != ids(new) || !new.caps.permitted.is_within(self.caps.permitted)
+    }
+
+    /// What access(2) asks about: file access by the real ids.
+    #[must_use]
+    pub fn real(&self) -> Cred {
+        let mut real = self.clone();
+        (real.fsuid, real.fsgid) = (real.uid, real.gid);
+        if !self.secure_bits.has(SecureBits::NO_SETUID_FIXUP) {
+            real.caps.effective = if real.uid == 0 {
+                real.caps.permitted
+            } else {
+                CapSet::EMPTY
+            };
+        }
+        real
+    }
+
+    /// Whether [`Cred::real`] differs from these.
+    pub fn differs_from_real(&self) -> bool {
+        let plain = if self.uid == 0 {
+            self.caps.permitted
+        } else {
+            CapSet::EMPTY
+        };
+        (self.uid, self.gid) != (self.fsuid, self.fsgid)
+            || self.caps.effective != plain && !self.secure_bits.has(SecureBits::NO_SETUID_FIXUP)
+    }
+
+    /// capset(2).
+    pub fn set_caps(
+        &mut self,
+        effective: CapSet,
+        permitted: CapSet,
+        inheritable: CapSet,
+    ) -> Result<(), NotPermitted> {
+        let old = self.caps;
+        let from_permitted = inheritable.is_within(old.inheritable.union(old.permitted));
+        if !(from_permitted || self.capable(Cap::Setpcap))
+            || !inheritable.is_within(old.inheritable.union(old.bounding))
+            || !permitted.is_within(old.permitted)
+            || !effective.is_within(permitted)
+        {
+            return Err(NotPermitted);
+        }
+        self.caps = Caps {
+            inheritable,
+            permitted,
+            effective,
+            ambient: old.ambient.both(permitted).both(inheritable),
+            ..old
+        };
+        Ok(())
+    }
+
+    /// PR_CAPBSET_DROP.
+    pub fn drop_bounding(&mut self, caps: CapSet) -> Result<(), NotPermitted> {
+        self.require(Cap::Setpcap)?;
+        self.caps.bounding = self.caps.bounding.without(caps);
+        Ok(())
+    }
+
+    /// PR_CAP_AMBIENT_RAISE.
+    pub fn raise_ambient(&mut self, caps: CapSet) -> Result<(), NotPermitted> {
+        let c = &mut self.caps;
+        if !caps.is_within(c.permitted.both(c.inheritable))
+            || self.secure_bits.has(SecureBits::NO_AMBIENT_RAISE)
+        {
+            return Err(NotPermitted);
+        }
+        c.ambient = c.ambient.union(caps);
+        Ok(())
+    }
+
+    /// PR_CAP_AMBIENT_LOWER, or CLEAR_ALL with all.
+    pub fn lower_ambient(&mut self, caps: CapSet) {
+        self.caps.ambient = self.caps.ambient.without(caps);
+    }
+
+    /// PR_SET_SECUREBITS.
+    pub fn set_secure_bits(&mut self, bits: u64) -> Result<(), NotPermitted> {
+        let new = self.secure_bits.changed_to(bits).ok_or(NotPermitted)?;
+        self.require(Cap::Setpcap)?;
+        self.secure_bits = new;
+        Ok(())
+    }
+
+    /// PR_SET_KEEPCAPS.
+    pub fn set_keep_caps(&mut self, on: bool) -> Result<(), NotPermitted> {
+        if self.secure_bits.is_locked(SecureBits::KEEP_CAPS) {
+            return Err(NotPermitted);
+        }
+        self.secure_bits = self.secure_bits.with(SecureBits::KEEP_CAPS, on);
+        Ok(())
+    }
+}
