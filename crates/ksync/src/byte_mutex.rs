@@ -12,17 +12,12 @@ use crate::{
     atomic::{AtomicU8, Ordering::*},
     class::{self, LockClass, Order},
     platform, profile,
-    queue::{WaitList, Waiter, Want},
-    shim::PARK_BUCKETS,
+    queue::{WaitList, Waiter, Want, list_of},
 };
 
 const FREE: u8 = 0;
 const HELD: u8 = 1;
 const HELD_WAITERS: u8 = 2;
-
-model_static! {
-    static BUCKETS: [WaitList; PARK_BUCKETS] = array_of![WaitList::new(); PARK_BUCKETS];
-}
 
 /// A sleeping mutual exclusion lock of one byte, without data; the class is given at the call.
 #[repr(transparent)]
@@ -81,9 +76,7 @@ impl ByteMutex {
     }
 
     fn bucket(&self) -> &'static WaitList {
-        // Fibonacci hashing: the high half of the product is well mixed.
-        let hash = (self.key() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        &BUCKETS[hash as usize % PARK_BUCKETS]
+        list_of(self.key())
     }
 
     #[cold]
@@ -106,7 +99,7 @@ impl ByteMutex {
         }
         queue.push(waiter.as_ref());
         drop(queue);
-        waiter.as_ref().wait(C::stats(), since);
+        waiter.as_ref().wait(C::stats(), since, || 0);
     }
 
     #[cold]

@@ -14,6 +14,12 @@
 //! cannot reach the node. Sections of X before are over when it announces, by a Release store. The
 //! step to `s + 3` reads all these announcements with Acquire. So whoever sees `s + 3` may free.
 //!
+//! Each CPU is looked at once for a step, whoever looks: the first that has not announced `g` is remembered, and the next
+//! look begins there. So a step costs as many looks as there are CPUs, and one for each try in vain, not one by each CPU at
+//! each. Who goes on where another stopped reads with Acquire what that one stored with Release, and so sees the
+//! announcements as if it had read them. A CPU that was found offline, comes online and announces `g` would not have held
+//! the step up either; the next one it does.
+//!
 //! Offline CPUs (idle, or in user mode) are skipped. `online` stores its announcement and then issues a
 //! sequentially consistent fence; `try_advance` issues one before it looks at the CPUs. Either the
 //! step sees the CPU online, or the CPU's later reads see all that preceded the step's fence, the
@@ -24,7 +30,7 @@ use alloc::{
     boxed::Box,
     sync::Arc,
 };
-use core::{mem, ptr, ptr::NonNull};
+use core::{cell::Cell, mem, ptr, ptr::NonNull};
 
 use crate::{
     atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*, fence},
@@ -41,23 +47,41 @@ lock_class!(pub(crate) EpochLock, "epoch batch", rank = 252);
 const OFFLINE: u64 = 0;
 /// How many steps after its stamp a batch may be freed.
 const GRACE: u64 = 3;
+/// Bits for the number of a CPU.
+const CPU_BITS: u32 = 16;
 /// Retired blocks and objects between hints to reclaim.
 const MANY: usize = 64;
+/// Objects freed between looks at the clock: reading it costs about as much as freeing a small one.
+const LOOK: usize = 8;
 /// Batches by stamp modulo this: the stamps that can be unripe at once are fewer.
 const BAGS: usize = 4;
 
 /// A header inside a block that can be retired without any further memory.
+///
+/// Readers may hold references that cover the header while it is written, so what is written is a cell's.
 #[repr(C)]
 pub(crate) struct Link {
-    next: *mut Link,
-    /// Frees the block; called once, after the grace period.
-    run: unsafe fn(*mut Link),
+    /// Whose list the block is on touches it.
+    next: Cell<*mut Link>,
+    /// Frees the block, or a part of it; called after the grace period until all is freed. Const.
+    run: unsafe fn(*mut Link) -> Freed,
+}
+
+/// What a call of a block's `run` has freed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Freed {
+    /// The block and what it held: it is not to be touched again.
+    All,
+    /// One of the block's objects; there are more.
+    One,
+    /// A part of the block's object.
+    Part,
 }
 
 impl Link {
-    pub(crate) const fn new(run: unsafe fn(*mut Link)) -> Self {
+    pub(crate) const fn new(run: unsafe fn(*mut Link) -> Freed) -> Self {
         Self {
-            next: ptr::null_mut(),
+            next: Cell::new(ptr::null_mut()),
             run,
         }
     }
@@ -132,15 +156,19 @@ impl Chunk {
         Some(chunk)
     }
 
-    unsafe fn run(link: *mut Link) {
+    /// Drops the last of the objects.
+    unsafe fn run(link: *mut Link) -> Freed {
         let chunk = link.cast::<Chunk>();
-        // SAFETY: the caller passes the chunk's own link, once; its first `len` items are written.
+        // SAFETY: the caller passes the chunk's own link; its first `len` items, of which there is one, are written.
         unsafe {
-            for i in 0..(*chunk).len {
-                (*chunk).items[i].assume_init_read().run();
+            (*chunk).len -= 1;
+            (*chunk).items[(*chunk).len].assume_init_read().run();
+            if (*chunk).len > 0 {
+                return Freed::One;
             }
             Chunk::free(chunk);
         }
+        Freed::All
     }
 
     unsafe fn free(chunk: *mut Chunk) {
@@ -174,7 +202,7 @@ impl Bag {
 
     fn push(&mut self, link: *mut Link) {
         // SAFETY: the link is the bag's now; only who owns the bag touches its links.
-        unsafe { (*link).next = self.head };
+        unsafe { (*link).next.set(self.head) };
         if self.head.is_null() {
             self.tail = link;
         }
@@ -187,7 +215,7 @@ impl Bag {
             return;
         }
         // SAFETY: as in `push`.
-        unsafe { (*other.tail).next = self.head };
+        unsafe { (*other.tail).next.set(self.head) };
         if self.head.is_null() {
             self.tail = other.tail;
         }
@@ -197,7 +225,7 @@ impl Bag {
     fn pop(&mut self) -> Option<*mut Link> {
         let link = NonNull::new(self.head)?.as_ptr();
         // SAFETY: as in `push`.
-        self.head = unsafe { (*link).next };
+        self.head = unsafe { (*link).next.get() };
         Some(link)
     }
 }
@@ -286,6 +314,8 @@ struct Slot {
 struct OwnLines {
     /// Retired and not yet freed, in blocks and objects. Atomic.
     pending: AtomicUsize,
+    /// Freeing stopped at a preemption point: there is more that is ripe. Atomic, a hint.
+    more: AtomicBool,
     lock: RawSpin,
     /// Guarded by `lock`.
     batches: DataCell<Batches>,
@@ -295,8 +325,13 @@ struct OwnLines {
 pub(crate) struct Shared {
     /// The global epoch. Away from the rest, which never changes and which everybody reads.
     global: Padded<AtomicU64>,
+    /// How far the CPUs have been looked at for the next step: the epoch, and in the low bits the first CPU that had not
+    /// announced it. Atomic; written by those that step the epoch.
+    looked: Padded<AtomicU64>,
     /// Set when the `Epoch` is gone: what is retired now is freed at once.
     closed: AtomicBool,
+    /// Ticks of the platform's clock after which freeing stops for a preemption point. Set at the start.
+    step: AtomicU64,
     slots: PerCpu<Slot>,
 }
 
@@ -328,6 +363,7 @@ impl Epoch {
             announced: AtomicU64::new(OFFLINE + 1),
             retired: OwnLines {
                 pending: AtomicUsize::new(0),
+                more: AtomicBool::new(false),
                 lock: RawSpin::new(),
                 batches: DataCell::new(Batches::new()),
             },
@@ -335,7 +371,9 @@ impl Epoch {
         let global = Padded(AtomicU64::new(OFFLINE + 1));
         let shared = Shared {
             global,
+            looked: Padded(AtomicU64::new(0)),
             closed: AtomicBool::new(false),
+            step: AtomicU64::new(u64::MAX),
             slots,
         };
         Self {
@@ -434,6 +472,23 @@ impl Epoch {
         self.reclaim(pin)
     }
 
+    /// Frees more of what `reclaim` has found to be ripe: it stops after some time, and its caller may let the CPU be
+    /// preempted before this goes on. Returns whether there is more still.
+    pub fn reclaim_more(&self, pin: &CpuPin) -> bool {
+        let slot = self.shared().slots.get(pin);
+        // Relaxed: set by this CPU, or the next look finds it.
+        slot.retired.more.load(Relaxed) && {
+            slot.free_ripe(self.current(), self.shared().step.load(Relaxed));
+            slot.retired.more.load(Relaxed)
+        }
+    }
+
+    /// Has freeing stop after `ticks` of the platform's clock, for the callers of [`Epoch::reclaim_more`]. At first it
+    /// stops only at the end.
+    pub fn set_step(&self, ticks: u64) {
+        self.shared().step.store(ticks, Relaxed);
+    }
+
     /// As `reclaim`, for what another CPU retired.
     pub fn reclaim_of(&self, _pin: &CpuPin, cpu: usize) -> bool {
         self.shared().reclaim(cpu)
@@ -480,6 +535,9 @@ impl Epoch {
             self.synchronize();
             for cpu in 0..self.ncpus() {
                 self.shared().reclaim(cpu);
+                while self.shared().slots.of(cpu).retired.more.load(Relaxed) {
+                    self.shared().reclaim(cpu);
+                }
             }
         }
     }
@@ -520,7 +578,7 @@ impl Drop for Epoch {
         shared.closed.store(true, Release);
         while self.pending() > 0 {
             for slot in shared.slots.iter() {
-                slot.free_ripe(u64::MAX);
+                slot.free_ripe(u64::MAX, u64::MAX);
             }
         }
         for slot in shared.slots.iter() {
@@ -550,7 +608,7 @@ impl EpochHandle {
         let slot = shared.slots.get(pin);
         if shared.closed.load(Acquire) {
             // SAFETY: no reader is left; the caller gives the block up.
-            return unsafe { ((*link).run)(link) };
+            return unsafe { while ((*link).run)(link) != Freed::All {} };
         }
         slot.count_one();
         slot.with(|b| b.bag(shared.global.load(Relaxed)).push(link));
@@ -586,7 +644,8 @@ impl Shared {
             return false;
         }
         self.try_advance();
-        slot.free_ripe(self.global.load(Acquire));
+        let step = self.step.load(Relaxed);
+        slot.free_ripe(self.global.load(Acquire), step);
         slot.retired.pending.load(Relaxed) != 0
     }
 
@@ -595,10 +654,22 @@ impl Shared {
         let global = self.global.load(Relaxed);
         // Pairs with the fence in `online`; see the module's text.
         fence(SeqCst);
-        for slot in self.slots.iter() {
+        // Acquire: what those CPUs did in their sections is over, as if looked at here.
+        let looked = self.looked.load(Acquire);
+        let first = if looked >> CPU_BITS == global {
+            looked as usize & ((1 << CPU_BITS) - 1)
+        } else {
+            0
+        };
+        for cpu in first..self.slots.ncpus() {
             // Acquire: what that CPU did in its sections is over, here and for who sees the step.
-            let announced = slot.announced.load(Acquire);
+            let announced = self.slots.of(cpu).announced.load(Acquire);
             if announced != OFFLINE && announced < global {
+                if cpu != first {
+                    let now = global << CPU_BITS | cpu as u64;
+                    // Release: for who goes on from here. Somebody else's look that came first does as well.
+                    let _ = self.looked.compare_exchange(looked, now, Release, Relaxed);
+                }
                 return false;
             }
         }
@@ -637,8 +708,8 @@ impl Slot {
         }
     }
 
-    /// Frees what is past its grace period in epoch `global`.
-    fn free_ripe(&self, global: u64) {
+    /// Frees what is past its grace period in epoch `global`, as far as it gets in about `step` ticks.
+    fn free_ripe(&self, global: u64, step: u64) {
         let mut ripe = self.with(|b| {
             if global == u64::MAX {
                 for bag in &mut b.bags {
@@ -656,28 +727,33 @@ impl Slot {
             }
             mem::replace(&mut b.ripe, Bag::EMPTY)
         });
+        if ripe.head.is_null() {
+            self.retired.more.store(false, Relaxed);
+            return;
+        }
+        let since = platform::ticks();
+        let mut n = 0_usize;
         while let Some(link) = ripe.pop() {
             // SAFETY: the link was given up with its block by `retire_link` or is a chunk; its grace
-            // period is over, and it is on no list any more. Read before the block goes.
-            let (run, n) = unsafe { ((*link).run, block_count(link)) };
-            // SAFETY: as above.
-            unsafe { run(link) };
-            self.retired.pending.fetch_sub(n, Relaxed);
+            // period is over, and it is on no list.
+            let freed = unsafe { ((*link).run)(link) };
+            if freed != Freed::Part {
+                self.retired.pending.fetch_sub(1, Relaxed);
+            }
+            if freed != Freed::All {
+                ripe.push(link);
+            }
+            n += 1;
+            // A part of a large object takes as long as many small ones.
+            let look = freed == Freed::Part || n.is_multiple_of(LOOK);
+            if look && platform::ticks().wrapping_sub(since) >= step {
+                break;
+            }
         }
-    }
-}
-
-/// Objects in a block: a chunk's length, else one.
-///
-/// # Safety
-/// `link` is a live block's.
-unsafe fn block_count(link: *mut Link) -> usize {
-    // SAFETY: the caller's.
-    unsafe {
-        if ptr::fn_addr_eq((*link).run, Chunk::run as unsafe fn(*mut Link)) {
-            (*link.cast::<Chunk>()).len
-        } else {
-            1
+        let more = !ripe.head.is_null();
+        if more {
+            self.with(|b| b.ripe.append(ripe));
         }
+        self.retired.more.store(more, Relaxed);
     }
 }

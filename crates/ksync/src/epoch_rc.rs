@@ -16,7 +16,7 @@ use core::{
 
 use crate::{
     atomic::{AtomicUsize, Ordering::*, fence},
-    epoch::{Epoch, EpochHandle, Link},
+    epoch::{Epoch, EpochHandle, Freed, Link},
     percpu::{CpuPin, pin},
 };
 
@@ -38,13 +38,14 @@ union Body<T> {
 
 impl<T> Block<T> {
     /// Frees the block that `link` stands in.
-    unsafe fn run(link: *mut Link) {
+    unsafe fn run(link: *mut Link) -> Freed {
         // SAFETY: the caller passes the link that `EpochRc::drop` wrote into a block's body, once and after the grace
         // period; a union drops nothing with its block.
         unsafe {
             let block = link.byte_sub(offset_of!(Self, body)).cast::<Self>();
             drop(Box::from_raw(block));
         }
+        Freed::All
     }
 }
 
@@ -103,8 +104,8 @@ impl<T: Send + Sync + 'static> EpochRc<T> {
     /// reference is taken back.
     pub(crate) unsafe fn try_from_found(block: NonNull<Block<T>>, _pin: &CpuPin) -> Option<Self> {
         // SAFETY: the block is retired, at the earliest, after its address was removed, and the pin holds off the end of
-        // the grace period.
-        let count = unsafe { &block.as_ref().count };
+        // the grace period. The reference covers the count alone: the body may be dropped meanwhile.
+        let count = unsafe { &(*block.as_ptr()).count };
         let mut n = count.load(Relaxed);
         while n != 0 {
             // Relaxed: the address was read with Acquire, and with it the object whole.

@@ -17,7 +17,8 @@
 //! period, so that lock-free readers may follow them under a pin.
 //!
 //! Ordering of `live`: a decrement is Release and the one that reaches zero fences with Acquire, as in
-//! every reference count. A shard's unit is added under its lock while another reference is held, and
+//! every reference count. Zero is for good: who comes by a member under a pin alone, while its owner may be detaching it,
+//! adds a unit by compare-and-swap and refuses zero. A shard's unit is added under its lock while another reference is held, and
 //! given back after the lock is released by who emptied it; were the shard filled again in between, it
 //! has two units for a moment. A scan may skip a shard whose head it reads as null without the lock:
 //! an attach that happens before the scan is visible to it, and a protocol that races with attaches
@@ -34,7 +35,7 @@ use core::{
 use crate::{
     atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*, fence},
     class::LockClass,
-    epoch::{Epoch, EpochHandle, Link},
+    epoch::{Epoch, EpochHandle, Freed, Link},
     epoch_ptr::EpochPtr,
     heap::try_box,
     lock_class,
@@ -57,6 +58,12 @@ pub trait HubValue: Send + Sync + 'static {
     /// The last reference is gone: give back what the value owns. Its own drop comes a grace period
     /// later, for readers under a pin may still look at it.
     fn last(&self) {}
+
+    /// Frees a bounded part of what the value owns, before it is dropped; returns whether there is more. Called with
+    /// preemption off, and the CPU may be preempted between two calls.
+    fn free_part(&mut self) -> bool {
+        false
+    }
 }
 
 /// There was no memory for a member.
@@ -208,9 +215,15 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
 
 impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Inner<T, M, C> {
     /// Takes the memory of a hub whose grace period is over.
-    unsafe fn free(link: *mut Link) {
-        // SAFETY: `link` is the first field of the block, which is a leaked box; called once.
-        drop(unsafe { Box::from_raw(link.cast::<Self>()) });
+    unsafe fn free(link: *mut Link) -> Freed {
+        let hub = link.cast::<Self>();
+        // SAFETY: `link` is the first field of the block, which nobody else has.
+        if unsafe { (*hub).value.free_part() } {
+            return Freed::Part;
+        }
+        // SAFETY: the block is a leaked box; it ends once.
+        drop(unsafe { Box::from_raw(hub) });
+        Freed::All
     }
 
     fn shards<'p>(&'p self, pin: &'p CpuPin) -> impl Iterator<Item = &'p Shard<T, M, C>> {
@@ -258,9 +271,10 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Inner<T, M, C> {
 }
 
 impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Node<T, M, C> {
-    unsafe fn free(link: *mut Link) {
+    unsafe fn free(link: *mut Link) -> Freed {
         // SAFETY: as in `Inner::free`.
         drop(unsafe { Box::from_raw(link.cast::<Self>()) });
+        Freed::All
     }
 
     /// A node that is not linked yet.
@@ -354,9 +368,27 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> HubRef<T, M, C> {
         !self.inner().grown.is_none()
     }
 
-    /// Whether this is the only reference, base or member. Exact if so: nobody else can make one.
+    /// Whether this is the only reference, base or member. Nobody else can make one then, but by [`Member::hub_ref`].
     pub fn is_only(&self) -> bool {
         self.inner().written.live.load(Acquire) == 1
+    }
+
+    /// Ends this reference, unless it is the only one: then it comes back, so that what the value owns can be given back
+    /// while the hub is alive. Of all that end at the same time exactly one, the last, gets it back.
+    pub fn end_unless_only(self) -> Result<(), Self> {
+        let live = &self.inner().written.live;
+        let mut units = live.load(Acquire);
+        while units != 1 {
+            // Release as in `put`; Acquire for who finds that the others have gone.
+            match live.compare_exchange_weak(units, units - 1, Release, Acquire) {
+                Ok(_) => {
+                    core::mem::forget(self);
+                    return Ok(());
+                }
+                Err(now) => units = now,
+            }
+        }
+        Err(self)
     }
 
     /// The value for the rest of the section, even if this reference goes meanwhile.
@@ -494,12 +526,46 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
         unsafe { &(*self.node.as_ptr()).value }
     }
 
-    /// A base reference to the hub.
-    pub fn hub_ref(&self) -> HubRef<T, M, C> {
-        self.inner().written.live.fetch_add(1, Relaxed);
-        HubRef {
-            inner: self.node().hub,
+    /// A base reference to the hub; `None` if its last reference has gone. An attached member always gets one. Who came by
+    /// the member under a pin, and does not keep its owner from detaching it, may find the hub ended.
+    pub fn hub_ref(&self) -> Option<HubRef<T, M, C>> {
+        let live = &self.inner().written.live;
+        let mut units = live.load(Relaxed);
+        while units != 0 {
+            // Relaxed: the member was read from where its maker put it, and with it the hub. Zero is for good.
+            match live.compare_exchange_weak(units, units + 1, Relaxed, Relaxed) {
+                Ok(_) => {
+                    return Some(HubRef {
+                        inner: self.node().hub,
+                    });
+                }
+                Err(now) => units = now,
+            }
         }
+        None
+    }
+
+    /// Detaches the member. If it was the last of its shard, the shard's reference is the caller's to end.
+    pub fn detach(self) -> Option<HubRef<T, M, C>> {
+        let member = core::mem::ManuallyDrop::new(self);
+        let inner = member.node().hub;
+        // SAFETY: not used as a member after.
+        unsafe { member.leave() }.then(|| HubRef { inner })
+    }
+
+    /// Takes the member out of its shard and retires it; returns whether the shard is empty now, and its unit of `live`
+    /// the caller's.
+    ///
+    /// # Safety
+    /// The member is not used after.
+    unsafe fn leave(&self) -> bool {
+        let shard = self.shard();
+        let guard = shard.lock();
+        let emptied = shard.unlink(self.node());
+        let epoch = self.inner().epoch;
+        // SAFETY: unlinked, and the only owner goes with this call.
+        unsafe { epoch.retire_link(guard.pin(), self.node.as_ptr().cast()) };
+        emptied
     }
 
     /// Whether both are members of one hub.
@@ -605,8 +671,8 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
         }
     }
 
-    /// Whether this member is the only reference to the hub. While it is, nobody else can make one:
-    /// exact, as long as this thread does not either.
+    /// Whether this member is the only reference to the hub. While it is, nobody else can make one, but by
+    /// [`hub_ref`](Member::hub_ref) of this member, and nobody else can attach.
     pub fn is_sole(&self) -> bool {
         // There is another unit, or was a moment ago: no reason to take the lock.
         if self.inner().written.live.load(Relaxed) != 1 {
@@ -648,16 +714,9 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Deref for Member<T, M,
 
 impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Drop for Member<T, M, C> {
     fn drop(&mut self) {
-        let (hub, shard) = (self.node().hub, self.shard());
-        let emptied = {
-            let guard = shard.lock();
-            let emptied = shard.unlink(self.node());
-            let epoch = self.inner().epoch;
-            // SAFETY: unlinked, and the only owner goes with this call.
-            unsafe { epoch.retire_link(guard.pin(), self.node.as_ptr().cast()) };
-            emptied
-        };
-        if emptied {
+        let hub = self.node().hub;
+        // SAFETY: this is the member's end.
+        if unsafe { self.leave() } {
             // SAFETY: the shard's unit, which the one who empties it gives back. Nothing of the hub is
             // used after.
             unsafe { Inner::put(hub) };

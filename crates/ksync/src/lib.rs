@@ -23,6 +23,7 @@ extern crate std;
 #[macro_use]
 mod shim;
 
+mod address_wait;
 mod byte_mutex;
 mod class;
 mod counter;
@@ -32,6 +33,7 @@ mod epoch_ptr;
 mod epoch_rc;
 mod heap;
 mod hub;
+mod keyed_queue;
 mod member_slot;
 mod mutex;
 mod once;
@@ -43,10 +45,12 @@ mod queue;
 mod rc_table;
 mod rwlock;
 mod spin;
+mod wait;
 
 #[cfg(feature = "host")]
 pub mod host;
 
+pub use address_wait::{sleep_on, wake_all};
 pub use byte_mutex::{ByteMutex, ByteMutexGuard};
 pub use class::{ClassReport, ClassStats, HeldLocks, LockClass, for_each_class};
 pub use counter::Counter;
@@ -56,6 +60,7 @@ pub use epoch_ptr::EpochPtr;
 pub use epoch_rc::EpochRc;
 pub use heap::try_box;
 pub use hub::{AttachError, HubRef, HubShard, HubValue, Member, ReplaceError};
+pub use keyed_queue::{KeyedQueue, Slot, Visit, Walk};
 pub use member_slot::MemberSlot;
 pub use mutex::{Mutex, MutexGuard};
 pub use once::{Lazy, Once};
@@ -66,6 +71,7 @@ pub use rc_table::{NoRoom, RcTable, RcTableGuard};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use shim::{atomic, fence_after_rmw};
 pub use spin::{IrqSpin, IrqSpinGuard, RawSpin, RawSpinGuard, Spin, SpinGuard};
+pub use wait::{Registration, Round, Run, RunState, Sleepers, WaitQueue};
 
 /// A hint inside a busy-wait loop.
 #[inline(always)]

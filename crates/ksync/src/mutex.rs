@@ -4,9 +4,10 @@
 //! owner that leaves makes the first of the queue the owner and wakes exactly that one, so there
 //! is no thundering herd and no starvation.
 //!
-//! `state` is FREE, HELD or HELD|WAITERS. WAITERS is set and cleared under the queue's lock, and is
+//! `state` is FREE, HELD or HELD|WAITERS; beside HELD stands the number of the holding thread, for the watchdog. WAITERS is
+//! set and cleared under the queue's lock, and is
 //! set exactly while the queue is not empty or about to get its first node by the lock's holder.
-//! Only the owner clears HELD, and only from plain HELD: with WAITERS its CAS fails and it hands over.
+//! Only the owner clears HELD, and only without WAITERS: with it its CAS fails and it hands over.
 
 use core::{
     marker::PhantomData,
@@ -25,6 +26,14 @@ use crate::{
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 const WAITERS: u32 = 2;
+/// Bits below the holder's number.
+const HOLDER: u32 = 2;
+
+/// The word of a mutex that `thread` holds and nobody waits for.
+#[inline(always)]
+fn held_by(thread: u32) -> u32 {
+    HELD | thread << HOLDER
+}
 
 /// A sleeping, queued mutual exclusion lock with its data.
 pub struct Mutex<T, C> {
@@ -81,16 +90,18 @@ impl<T, C: LockClass> Mutex<T, C> {
     fn lock_ordered(&self, order: Order) -> MutexGuard<'_, T, C> {
         class::may_sleep::<C>();
         class::acquire::<C>(order);
+        let held = held_by(platform::thread());
         if self
             .state
-            .compare_exchange(FREE, HELD, Acquire, Relaxed)
+            .compare_exchange(FREE, held, Acquire, Relaxed)
             .is_err()
         {
-            self.lock_slow();
+            self.lock_slow(held);
         }
         profile::taken::<C, _>(&self.state, true);
         MutexGuard {
             mutex: self,
+            held,
             not_send: PhantomData,
         }
     }
@@ -98,13 +109,15 @@ impl<T, C: LockClass> Mutex<T, C> {
     /// Takes the lock if it is free; never sleeps.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T, C>> {
+        let held = held_by(platform::thread());
         self.state
-            .compare_exchange(FREE, HELD, Acquire, Relaxed)
+            .compare_exchange(FREE, held, Acquire, Relaxed)
             .ok()?;
         class::acquire::<C>(Order::Try);
         profile::taken::<C, _>(&self.state, true);
         Some(MutexGuard {
             mutex: self,
+            held,
             not_send: PhantomData,
         })
     }
@@ -116,14 +129,14 @@ impl<T, C: LockClass> Mutex<T, C> {
 
     #[cold]
     #[inline(never)]
-    fn lock_slow(&self) {
+    fn lock_slow(&self, mine: u32) {
         let since = platform::ticks();
         let waiter = stack_pin!(Waiter::new(Want::Exclusive, 0));
         let mut queue = self.queue.lock();
         let mut state = self.state.load(Relaxed);
         loop {
             let (want, free) = match state {
-                FREE => (HELD, true),
+                FREE => (mine, true),
                 held => (held | WAITERS, false),
             };
             match self
@@ -137,7 +150,8 @@ impl<T, C: LockClass> Mutex<T, C> {
         }
         queue.push(waiter.as_ref());
         drop(queue);
-        waiter.as_ref().wait(C::stats(), since);
+        let holder = || self.state.load(Relaxed) >> HOLDER;
+        waiter.as_ref().wait(C::stats(), since, holder);
     }
 
     #[cold]
@@ -147,9 +161,10 @@ impl<T, C: LockClass> Mutex<T, C> {
         let mut queue = self.queue.lock();
         // Before the grant, while the caller is the owner: lockers need the queue's lock to write the
         // word, and the new owner may free it or its memory as soon as it is granted.
-        if !queue.has_second(0) {
-            self.state.store(HELD, Relaxed);
-        }
+        // There is a first one: WAITERS was set.
+        let next = held_by(queue.first(0));
+        let more = if queue.has_second(0) { WAITERS } else { 0 };
+        self.state.store(next | more, Relaxed);
         let granted = queue.grant(0);
         drop(queue);
         granted.wake(&pin);
@@ -166,6 +181,8 @@ impl<T: Default, C> Default for Mutex<T, C> {
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct MutexGuard<'a, T, C: LockClass> {
     mutex: &'a Mutex<T, C>,
+    /// The word while nobody waits. Const.
+    held: u32,
     not_send: PhantomData<*mut ()>,
 }
 
@@ -180,7 +197,7 @@ impl<T, C: LockClass> Drop for MutexGuard<'_, T, C> {
         if self
             .mutex
             .state
-            .compare_exchange(HELD, FREE, Release, Relaxed)
+            .compare_exchange(self.held, FREE, Release, Relaxed)
             .is_err()
         {
             self.mutex.unlock_slow();

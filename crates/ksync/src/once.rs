@@ -72,6 +72,26 @@ impl<T> Once<T> {
         }
     }
 
+    /// Takes the value out, when nobody else can have it.
+    pub fn take(&mut self) -> Option<T> {
+        // Relaxed: `&mut self` orders all that came before.
+        if self.state.load(Relaxed) != READY {
+            return None;
+        }
+        self.state.store(EMPTY, Relaxed);
+        // SAFETY: written, and with EMPTY not read again.
+        Some(unsafe { (*self.value.get()).assume_init_read() })
+    }
+
+    /// The value, when nobody else can have it.
+    pub fn get_mut(&mut self) -> Option<&mut T> {
+        if self.state.load(Relaxed) != READY {
+            return None;
+        }
+        // SAFETY: written; `&mut self`.
+        Some(unsafe { (*self.value.get()).assume_init_mut() })
+    }
+
     fn fill(&self, value: T) {
         // SAFETY: BUSY is this thread's alone, and nobody reads before READY.
         unsafe { (*self.value.get()).write(value) };

@@ -45,6 +45,24 @@ pub trait Platform {
     /// Told now and then that this CPU has retired much: a good time for [`Epoch::reclaim`](crate::Epoch::reclaim) is
     /// soon. Called with preemption off, perhaps with locks held.
     fn reclaim_soon() {}
+    /// A number that names the current thread to people; 30 bits of it are kept.
+    fn thread() -> u32 {
+        0
+    }
+    /// Told that the CPU begins to spin for a lock named `name` that CPU `holder` holds, and now and then while it goes on.
+    /// [`Platform::stall`] ends it.
+    fn spins(name: &'static str, holder: usize) {
+        let _ = (name, holder);
+    }
+    /// Told that the current thread begins to sleep for a lock, at `ticks`; or that it has the lock: 0.
+    fn sleeps_for_lock(ticks: u64) {
+        let _ = ticks;
+    }
+    /// Told that a thread which sleeps since `ticks` for a lock named `name` was unparked, but not for that: it still waits
+    /// for the thread `holder`, 0 if that is not known. May print; called without locks.
+    fn still_waits(name: &'static str, holder: u32, ticks: u64) {
+        let _ = (name, holder, ticks);
+    }
     /// Told of each wait that has ended for a lock named `name`: `ticks` spent asleep, or else spinning.
     fn stall(name: &'static str, asleep: bool, ticks: u64) {
         let _ = (name, asleep, ticks);
@@ -85,6 +103,14 @@ pub mod symbols {
         pub safe fn with_held(f: &mut dyn FnMut(&HeldLocks));
         #[link_name = "__pantala_ksync_reclaim_soon"]
         pub safe fn reclaim_soon();
+        #[link_name = "__pantala_ksync_thread"]
+        pub safe fn thread() -> u32;
+        #[link_name = "__pantala_ksync_spins"]
+        pub safe fn spins(name: &'static str, holder: usize);
+        #[link_name = "__pantala_ksync_sleeps_for_lock"]
+        pub safe fn sleeps_for_lock(ticks: u64);
+        #[link_name = "__pantala_ksync_still_waits"]
+        pub safe fn still_waits(name: &'static str, holder: u32, ticks: u64);
         #[link_name = "__pantala_ksync_stall"]
         pub safe fn stall(name: &'static str, asleep: bool, ticks: u64);
     }
@@ -114,6 +140,12 @@ macro_rules! platform {
     $crate::__platform_fn!($t, "__pantala_ksync_with_held",
                 with_held(f: &mut dyn FnMut(&HeldLocks)) -> ());
     $crate::__platform_fn!($t, "__pantala_ksync_reclaim_soon", reclaim_soon() -> ());
+    $crate::__platform_fn!($t, "__pantala_ksync_thread", thread() -> u32);
+    $crate::__platform_fn!($t, "__pantala_ksync_spins",
+                spins(name: &'static str, holder: usize) -> ());
+    $crate::__platform_fn!($t, "__pantala_ksync_sleeps_for_lock", sleeps_for_lock(ticks: u64) -> ());
+    $crate::__platform_fn!($t, "__pantala_ksync_still_waits",
+                still_waits(name: &'static str, holder: u32, ticks: u64) -> ());
     $crate::__platform_fn!($t, "__pantala_ksync_stall",
                 stall(name: &'static str, asleep: bool, ticks: u64) -> ());
         };

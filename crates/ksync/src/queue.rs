@@ -9,7 +9,7 @@
 
 use core::{cell::Cell, marker::PhantomPinned, pin::Pin, ptr};
 
-use crate::shim::DataCell;
+use crate::shim::{DataCell, PARK_BUCKETS};
 use crate::{
     atomic::{AtomicU32, Ordering::*},
     class::ClassStats,
@@ -32,6 +32,8 @@ pub(crate) enum Want {
 pub(crate) struct Waiter {
     next: Cell<*const Waiter>,
     parker: Parker,
+    /// The thread's number, for people.
+    thread: u32,
     pub(crate) want: Want,
     /// Which lock, where several share a list.
     pub(crate) key: usize,
@@ -44,6 +46,7 @@ impl Waiter {
         Self {
             next: Cell::new(ptr::null()),
             parker: platform::parker(),
+            thread: platform::thread(),
             want,
             key,
             granted: AtomicU32::new(0),
@@ -51,11 +54,24 @@ impl Waiter {
         }
     }
 
-    /// Sleeps until the lock is this thread's, and books the wait that began at `since`.
-    pub(crate) fn wait(self: Pin<&Self>, stats: &'static ClassStats, since: u64) {
+    /// Sleeps until the lock is this thread's, and books the wait that began at `since`. A watchdog that finds the wait
+    /// long unparks the thread, which then reports what `holder` says: here the lock cannot go away meanwhile.
+    pub(crate) fn wait(
+        self: Pin<&Self>,
+        stats: &'static ClassStats,
+        since: u64,
+        holder: impl Fn() -> u32,
+    ) {
+        platform::sleeps_for_lock(since);
+        let mut parked = false;
         while self.granted.load(Acquire) == 0 {
+            if parked {
+                platform::still_waits(stats.name(), holder(), since);
+            }
             platform::park();
+            parked = true;
         }
+        platform::sleeps_for_lock(0);
         let _pin = crate::pin();
         stats.stalled(true, since);
     }
@@ -97,6 +113,17 @@ impl WaitList {
     }
 }
 
+model_static! {
+    static BUCKETS: [WaitList; PARK_BUCKETS] = array_of![WaitList::new(); PARK_BUCKETS];
+}
+
+/// The list of those that wait for something at `address` which has no list of its own.
+pub(crate) fn list_of(address: usize) -> &'static WaitList {
+    // Fibonacci hashing: the high half of the product is well mixed.
+    let hash = (address as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    &BUCKETS[hash as usize % PARK_BUCKETS]
+}
+
 /// A locked list.
 pub(crate) struct WaitListGuard<'a> {
     list: &'a WaitList,
@@ -108,6 +135,11 @@ pub(crate) struct WaitListGuard<'a> {
 pub(crate) struct Granted(Option<Parker>);
 
 impl Granted {
+    /// Whether nobody waited.
+    pub(crate) fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Wakes the thread. Preemption must have been off since the grant.
     pub(crate) fn wake(self, _pin: &CpuPin) {
         if let Some(parker) = self.0 {
@@ -136,6 +168,11 @@ impl WaitListGuard<'_> {
             None => return self.set_ends(Ends { head: me, tail: me }),
         }
         self.set_ends(Ends { head, tail: me });
+    }
+
+    /// The number of the first thread that waits for `key`.
+    pub(crate) fn first(&self, key: usize) -> u32 {
+        self.iter().find(|w| w.key == key).map_or(0, |w| w.thread)
     }
 
     /// Whether at least two wait for `key`.

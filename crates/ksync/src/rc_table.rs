@@ -19,7 +19,7 @@ use core::{
 use crate::{
     atomic::{AtomicPtr, Ordering::*},
     class::LockClass,
-    epoch::{Epoch, Link},
+    epoch::{Epoch, Freed, Link},
     epoch_rc::{Block, EpochRc},
     percpu::CpuPin,
     platform,
@@ -79,14 +79,21 @@ impl<T> Array<T> {
         Some(array)
     }
 
+    /// The places of an array, if there is one. They lie behind the head, so they are not reached by a reference to that.
+    ///
+    /// # Safety
+    /// `array` is null, or comes from `new` and is not freed while the result is in use.
     #[inline(always)]
-    fn places(&self) -> &[Place<T>] {
-        // SAFETY: `len` places follow the head, from `new`.
-        unsafe { core::slice::from_raw_parts((&raw const self.places).cast(), self.len) }
+    unsafe fn places<'a>(array: *mut Self) -> &'a [Place<T>] {
+        if array.is_null() {
+            return &[];
+        }
+        // SAFETY: the caller's; `len` places follow the head, from `new`.
+        unsafe { core::slice::from_raw_parts((&raw const (*array).places).cast(), (*array).len) }
     }
 
     /// Frees an array, whose words own nothing by now.
-    unsafe fn run(link: *mut Link) {
+    unsafe fn run(link: *mut Link) -> Freed {
         let array = link.cast::<Self>();
         // SAFETY: the caller passes the array's own link, at its start, once; `round` made `len` what `new` allocated.
         unsafe {
@@ -99,6 +106,7 @@ impl<T> Array<T> {
                 dealloc(array.cast(), layout);
             }
         }
+        Freed::All
     }
 }
 
@@ -152,9 +160,9 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
     pub fn get(&self, pin: &CpuPin, i: usize) -> Option<EpochRc<T>> {
         loop {
             // SAFETY: an array is retired after it was replaced; the pin holds off the end of its grace period.
-            let array = unsafe { self.array.load(Acquire).as_ref()? };
+            let places = unsafe { Array::places(self.array.load(Acquire)) };
             // Acquire: the object is whole.
-            let found = block(array.places().get(i)?.load(Acquire))?;
+            let found = block(places.get(i)?.load(Acquire))?;
             // SAFETY: each change of a place is made in the table's present array, and gives the old reference back after
             // that. What a replaced array holds stood in the table when it was replaced, and whoever comes by it began
             // before.
@@ -177,8 +185,7 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
     /// Empties a table that nobody else uses, from the first place on.
     pub fn drain(&mut self) -> impl Iterator<Item = EpochRc<T>> {
         // SAFETY: `&mut self`: no reader is left, and the array is the table's.
-        let array = unsafe { self.array.load(Relaxed).as_ref() };
-        let places = array.map_or(&[][..], Array::places);
+        let places = unsafe { Array::places(self.array.load(Relaxed)) };
         places.iter().filter_map(|place| {
             let word = place.swap(ptr::null_mut(), Relaxed);
             // SAFETY: the swap took the place's reference.
@@ -207,8 +214,7 @@ pub struct RcTableGuard<'a, T: Send + Sync + 'static, W, C: LockClass> {
 impl<T: Send + Sync + 'static, W, C: LockClass> RcTableGuard<'_, T, W, C> {
     fn places(&self) -> &[Place<T>] {
         // SAFETY: the lock is held: nobody replaces the array. Relaxed: for the same reason.
-        let array = unsafe { self.table.array.load(Relaxed).as_ref() };
-        array.map_or(&[], Array::places)
+        unsafe { Array::places(self.table.array.load(Relaxed)) }
     }
 
     fn word(&self, i: usize) -> *mut Block<T> {

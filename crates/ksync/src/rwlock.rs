@@ -183,7 +183,7 @@ impl<T, C: LockClass> RwLock<T, C> {
         }
         queue.push(waiter.as_ref());
         drop(queue);
-        waiter.as_ref().wait(C::stats(), since);
+        waiter.as_ref().wait(C::stats(), since, || 0);
     }
 
     /// Hands a lock that nobody holds any more, and that has waiters, to the next of them.

@@ -1,6 +1,7 @@
 //! Spin locks: for sections of a few dozen instructions that never sleep.
 //!
-//! Test-and-test-and-set on one 32-bit word. Not a ticket lock: in a virtual machine the next in
+//! Test-and-test-and-set on one 32-bit word, which holds the number of the holder's CPU and one, so that a CPU that waits
+//! for long can say for which. Not a ticket lock: in a virtual machine the next in
 //! line may not be running, and a ticket lock would make all others wait for it.
 //!
 //! Ordering: the winning compare-and-swap is Acquire and the unlock is a Release store to the same
@@ -21,7 +22,8 @@ use crate::{
 };
 
 const FREE: u32 = 0;
-const HELD: u32 = 1;
+/// Looks at a held word between two reports of the wait.
+const REPORT_EVERY: u32 = 1 << 16;
 
 /// A spin lock of four bytes without data; the class is given at the call.
 pub struct RawSpin {
@@ -89,11 +91,12 @@ impl RawSpin {
         }
     }
 
-    /// A compare-and-swap, not a swap: a loser leaves the line alone.
+    /// A compare-and-swap, not a swap: a loser leaves the line alone. Preemption is off.
     #[inline(always)]
     fn take(&self) -> bool {
+        let held = platform::cpu() as u32 + 1;
         self.word
-            .compare_exchange(FREE, HELD, Acquire, Relaxed)
+            .compare_exchange(FREE, held, Acquire, Relaxed)
             .is_ok()
     }
 
@@ -106,9 +109,18 @@ impl RawSpin {
     #[inline(never)]
     fn acquire_slow(&self, stats: &'static ClassStats) {
         let since = platform::ticks();
+        let mut looks = 0u32;
         loop {
-            // Only read while it is held, so that the line stays shared among those who wait.
-            while self.word.load(Relaxed) != FREE {
+            // Only read while it is held, so that the line stays shared among the CPUs that wait.
+            loop {
+                let word = self.word.load(Relaxed);
+                if word == FREE {
+                    break;
+                }
+                if looks.is_multiple_of(REPORT_EVERY) {
+                    platform::spins(stats.name(), word as usize - 1);
+                }
+                looks = looks.wrapping_add(1);
                 platform::relax();
             }
             if self.take() {

@@ -12,7 +12,8 @@ mod model;
 use std::ops::ControlFlow;
 
 use ksync::{
-    ByteMutex, Epoch, EpochArc, EpochPtr, HubRef, HubValue, IrqSpin, Mutex, PcRef, RwLock, Spin,
+    ByteMutex, Epoch, EpochArc, EpochPtr, HubRef, HubValue, IrqSpin, Member, MemberSlot, Mutex,
+    PcRef, RwLock, Spin,
     atomic::{AtomicBool, AtomicUsize, Ordering::*},
     lock_class, pin,
 };
@@ -493,7 +494,7 @@ fn an_only_reference_sees_what_the_others_did() {
             used.with_mut(|n| unsafe { *n = 2 });
         }
         other.join().unwrap();
-        let hub = a.hub_ref();
+        let hub = a.hub_ref().unwrap();
         let last = spawn(1, {
             let used = used.clone();
             move || {
@@ -508,6 +509,63 @@ fn an_only_reference_sees_what_the_others_did() {
         }
         last.join().unwrap();
         assert!(hub.is_only());
+    });
+}
+
+/// Who comes by a member under a pin alone gets a reference, or learns that the last has gone: the end comes once.
+#[test]
+fn a_reference_made_beside_the_end_does_not_end_the_hub_again() {
+    model(2, || {
+        let epoch = std::sync::Arc::new(Epoch::new(3));
+        let hub: HubRef<Value, usize> = HubRef::new(&epoch, Value::default()).ok().unwrap();
+        let slot = Arc::new(MemberSlot::new(hub.attach(1).unwrap()));
+        drop(hub);
+        let readers = [1, 2].map(|cpu| {
+            let slot = slot.clone();
+            spawn(cpu, move || {
+                let pin = pin();
+                if let Some(hub) = slot.with(&pin, Member::hub_ref).flatten() {
+                    open(&hub);
+                }
+            })
+        });
+        drop(slot.take());
+        for reader in readers {
+            reader.join().unwrap();
+        }
+        assert_eq!(epoch.pending(), 2, "one member and one hub, retired once");
+    });
+}
+
+/// Of references that end at the same time one, and only one, is told that it is the last.
+#[test]
+fn one_of_the_last_references_sees_to_the_end() {
+    model(2, || {
+        let epoch = Epoch::new(3);
+        let hub: HubRef<Value, usize> = HubRef::new(&epoch, Value::default()).ok().unwrap();
+        let member = hub.attach(1).unwrap();
+        let ends = Arc::new(UnsafeCell::new(0));
+        let end = |ends: Arc<UnsafeCell<i32>>| {
+            move |hub: HubRef<Value, usize>| {
+                if let Err(last) = hub.end_unless_only() {
+                    assert_eq!(last.last.load(Relaxed), 0, "alive until it is dropped");
+                    // SAFETY: only the last gets here; loom checks that the others are done.
+                    ends.with_mut(|n| unsafe { *n += 1 });
+                }
+            }
+        };
+        let (first, second) = (end(ends.clone()), end(ends.clone()));
+        let other = hub.clone();
+        let threads = [
+            spawn(1, move || first(other)),
+            spawn(2, move || member.detach().into_iter().for_each(second)),
+        ];
+        end(ends.clone())(hub);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        // SAFETY: the others have ended.
+        assert_eq!(ends.with(|n| unsafe { *n }), 1);
     });
 }
 

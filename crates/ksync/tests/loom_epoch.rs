@@ -315,6 +315,54 @@ fn who_frees_by_stamps_comes_after_all_looks() {
         .for_each(|announce| four(announce, Reader::ByStamp));
 }
 
+/// Four CPUs: one unlinks (0), one reads (1), one looks whether the last step can be made and finds that it has to wait for
+/// the other (2), which goes on from there, makes the step and frees (3): what it knows of the reader's announcement it
+/// knows from the look that was given up.
+#[test]
+fn who_goes_on_with_a_look_comes_after_all_looks_at_the_target() {
+    for announce in ANNOUNCE {
+        Turns::model(move |turns| {
+            let epoch = Arc::new(Epoch::new(4));
+            let ptr = Arc::new(EpochPtr::new(Some(target())));
+            let all = || (turns.clone(), epoch.clone());
+            let (reader, stepper, freer) = ((all(), ptr.clone()), all(), all());
+            let threads = [
+                spawn(1, move || {
+                    let ((turns, epoch), ptr) = reader;
+                    turns.take(2, || announce(&epoch));
+                    turns.take(7, || {
+                        look(&ptr);
+                        announce(&epoch);
+                    });
+                }),
+                spawn(2, move || {
+                    let (turns, epoch) = stepper;
+                    for turn in [1, 5] {
+                        turns.take(turn, || {
+                            epoch.advance();
+                            announce(&epoch);
+                        });
+                    }
+                    // CPU 3 is missing.
+                    turns.take(8, || epoch.advance());
+                }),
+                spawn(3, move || {
+                    let (turns, epoch) = freer;
+                    turns.take(4, || announce(&epoch));
+                    turns.take(9, || {
+                        announce(&epoch);
+                        epoch.reclaim_of(&pin(), 0);
+                    });
+                }),
+            ];
+            turns.take(0, || ptr.replace(&epoch, &pin(), None));
+            turns.take(3, || announce(&epoch));
+            turns.take(6, || announce(&epoch));
+            threads.into_iter().for_each(|t| t.join().unwrap());
+        });
+    }
+}
+
 #[test]
 fn synchronize_waits_for_open_sections() {
     model(3, || {

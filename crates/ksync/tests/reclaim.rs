@@ -15,6 +15,11 @@ use ksync::{
     RcTable, Retired, host, pin,
 };
 
+/// Rounds of a test, fewer under an interpreter.
+const fn rounds(n: usize) -> usize {
+    if cfg!(miri) { n / 50 } else { n }
+}
+
 /// Counts its drops.
 struct Dropped(Arc<AtomicUsize>);
 
@@ -65,14 +70,14 @@ fn counters_lose_nothing() {
             let counter = &counter;
             s.spawn(move || {
                 host::set_cpu(i % 4);
-                for _ in 0..1000 {
+                for _ in 0..rounds(1000) {
                     counter.add(&pin(), 3);
                     counter.add(&pin(), -1);
                 }
             });
         }
     });
-    assert_eq!(counter.sum(), 16_000);
+    assert_eq!(counter.sum(), 16 * rounds(1000) as i64);
 }
 
 #[test]
@@ -107,12 +112,12 @@ fn offline_cpus_hold_nothing_up() {
     (1..4).for_each(|cpu| epoch.offline(cpu));
     let drops = Arc::new(AtomicUsize::new(0));
     host::set_cpu(0);
-    for _ in 0..1000 {
+    for _ in 0..rounds(1000) {
         let dropped = Dropped(drops.clone());
         epoch.retire(&pin(), Retired::from_arc(Arc::new(dropped)));
     }
     epoch.drain();
-    assert_eq!((drops.load(SeqCst), epoch.pending()), (1000, 0));
+    assert_eq!((drops.load(SeqCst), epoch.pending()), (rounds(1000), 0));
     epoch.online(3);
     assert!(epoch.is_online(3) && !epoch.is_online(2));
 }
@@ -165,7 +170,7 @@ fn readers_never_meet_a_freed_target() {
             });
         }
         host::set_cpu(0);
-        for _ in 0..3000 {
+        for _ in 0..rounds(3000) {
             ptr.replace(&epoch, &pin(), new());
             epoch.quiescent(&mut pin());
             epoch.reclaim(&pin());
@@ -228,6 +233,62 @@ fn seen(hub: &Member<Value, usize>) -> Vec<usize> {
     all
 }
 
+/// Each step takes an announcement of every CPU, also of those that were looked at for the step before.
+#[test]
+fn no_step_is_made_without_an_announcement() {
+    let epoch = Epoch::new(3);
+    let announce = |cpu| {
+        host::set_cpu(cpu);
+        epoch.quiescent(&mut pin());
+    };
+    assert!(epoch.advance());
+    for _ in 0..3 {
+        announce(0);
+        announce(1);
+        assert!(!epoch.advance() && !epoch.advance(), "CPU 2 is missing");
+        announce(2);
+        assert!(epoch.advance());
+        announce(2);
+        assert!(!epoch.advance(), "CPUs 0 and 1 are missing");
+        announce(0);
+        announce(1);
+        assert!(epoch.advance());
+    }
+    epoch.offline(2);
+    announce(0);
+    assert!(!epoch.advance(), "CPU 1 is missing");
+    announce(1);
+    assert!(epoch.advance());
+    host::set_cpu(0);
+}
+
+/// Freeing much leaves preemption off for a while only, whoever asks for it.
+#[test]
+fn freeing_stops_for_a_preemption_point() {
+    const MANY: usize = 200;
+    host::set_cpu(0);
+    let epoch = Epoch::new(1);
+    epoch.set_step(0);
+    let drops = Arc::new(AtomicUsize::new(0));
+    for _ in 0..MANY {
+        epoch.retire(&pin(), Retired::from_box(Box::new(Dropped(drops.clone()))));
+    }
+    let mut before = 0;
+    let mut check = || {
+        let now = drops.load(SeqCst);
+        assert!(now - before <= 8, "{} at once", now - before);
+        assert_eq!(epoch.pending(), MANY - now);
+        before = now;
+    };
+    epoch.reclaim_all(&mut pin());
+    check();
+    while epoch.reclaim_more(&pin()) {
+        check();
+    }
+    check();
+    assert_eq!(before, MANY, "all were past their grace period");
+}
+
 #[test]
 fn members_keep_the_hub_and_the_last_one_ends_it() {
     let f = Fixture::new(2);
@@ -242,6 +303,9 @@ fn members_keep_the_hub_and_the_last_one_ends_it() {
     let c = b.attach_elsewhere(3).unwrap();
     assert!(!a.is_sole() && a.same_hub(&c));
     assert_eq!(seen(&a), [1, 2, 3]);
+    let d = c.attach_beside(4).unwrap();
+    assert!(d.detach().is_none(), "the shard has others");
+    assert_eq!(f.counts(), (0, 0));
     drop(a);
     assert_eq!(seen(&b), [2, 3]);
     let [d, e] = b.replace([4, 5]).ok().unwrap();
@@ -286,7 +350,7 @@ fn a_grown_hub_is_scanned_whole() {
     members.truncate(1);
     assert_eq!(seen(&members[0]), [100]);
     assert!(members[0].is_sole());
-    let back = members[0].hub_ref();
+    let back = members[0].hub_ref().unwrap();
     members.clear();
     assert!(back.is_only() && f.counts() == (0, 0));
     drop(back);
@@ -307,7 +371,7 @@ fn hubs_survive_a_crowd() {
                 host::set_cpu(cpu);
                 let mut mine: Vec<_> = (0..8).map(|i| hub.attach(cpu * 100 + i).unwrap()).collect();
                 drop(hub);
-                for i in 0..2000 {
+                for i in 0..rounds(2000) {
                     let at = i % mine.len();
                     let old = mine.swap_remove(at);
                     match i % 3 {
@@ -381,7 +445,7 @@ fn per_cpu_references_end_after_kill() {
             let (mine, epoch) = (first.clone(), &epoch);
             s.spawn(move || {
                 host::set_cpu(cpu);
-                for _ in 0..5000 {
+                for _ in 0..rounds(5000) {
                     let more = mine.clone();
                     drop(more);
                     epoch.quiescent(&mut pin());
@@ -501,7 +565,7 @@ fn a_table_is_read_while_it_changes() {
             });
         }
         host::set_cpu(2);
-        for round in 0..20_000 {
+        for round in 0..rounds(20_000) {
             let i = round % PLACES;
             let mut locked = table.lock();
             locked.grow(&epoch, i + 1).unwrap();

@@ -1,0 +1,240 @@
+//! Every interleaving of sleepers and wakers.
+//!
+//! The words of a thread and the queue are the kernel's own; the scheduler is played: a thread whose context is saved
+//! stands still until the waker that is to queue it has done so.  After a lost wake-up it stands still for ever, which
+//! loom reports as too many steps.
+#![cfg(loom)]
+#![expect(
+    unsafe_code,
+    reason = "the models watch raw cells, to see what a wake-up must make visible"
+)]
+
+#[expect(dead_code, reason = "other models watch targets")]
+mod model;
+
+use ksync::{
+    CpuPin, Registration, Round, RunState, Sleepers, WaitQueue,
+    atomic::{AtomicBool, AtomicU32, Ordering::*},
+    lock_class, pin,
+};
+use loom::{cell::UnsafeCell, thread};
+use model::{model, spawn};
+
+lock_class!(QueueLock, "model wait queue", rank = 100);
+
+type Queue = WaitQueue<Threads, QueueLock>;
+
+/// A thread as wakers know it.
+struct Sleeper {
+    round: Round,
+    state: RunState,
+    queued: AtomicBool,
+    /// Written by the CPU that it leaves, read by the one that it is queued on.
+    context: UnsafeCell<u32>,
+}
+
+impl Sleeper {
+    fn new() -> Self {
+        Sleeper {
+            round: Round::after(0),
+            state: RunState::new(),
+            queued: AtomicBool::new(false),
+            context: UnsafeCell::new(0),
+        }
+    }
+
+    /// Leaves the CPU, if still declared waiting when the context is saved; returns when queued.
+    fn block(&self) {
+        // SAFETY: the thread is on its CPU; loom checks that who queues it comes after.
+        self.context.with_mut(|c| unsafe { *c += 1 });
+        if self.state.settle() {
+            while !self.queued.load(Acquire) {
+                thread::yield_now();
+            }
+            self.queued.store(false, Relaxed);
+        }
+    }
+
+    /// One sleep in a round; the wake-up may be spurious.
+    fn sleep(&self) {
+        self.state.declare_waiting();
+        if self.round.notified() {
+            self.state.declare_running();
+        } else {
+            self.block();
+        }
+    }
+
+    fn wake(&self) {
+        if self.state.wake() {
+            // SAFETY: saved before the thread was `Blocked`; loom checks it.
+            self.context.with(|c| assert!(unsafe { *c } > 0));
+            assert!(!self.queued.swap(true, Release), "queued twice");
+        }
+    }
+}
+
+struct World {
+    sleepers: [Sleeper; 2],
+    queue: Queue,
+    tokens: AtomicU32,
+    /// Written by a waker before it notifies, read by the sleeper after.
+    word: UnsafeCell<u32>,
+}
+
+// SAFETY: the cells are accessed in an order that the protocol makes; loom checks it.
+unsafe impl Sync for World {}
+// SAFETY: as above.
+unsafe impl Send for World {}
+
+loom::lazy_static! {
+    static ref WORLD: World = World {
+        sleepers: [Sleeper::new(), Sleeper::new()],
+        queue: Queue::new(),
+        tokens: AtomicU32::new(0),
+        word: UnsafeCell::new(0),
+    };
+}
+
+enum Threads {}
+
+impl Sleepers for Threads {
+    fn round(_: &CpuPin, tid: u32) -> Option<&Round> {
+        Some(&WORLD.sleepers[tid as usize - 1].round)
+    }
+
+    fn wake(_: &CpuPin, tid: u32) {
+        WORLD.sleepers[tid as usize - 1].wake();
+    }
+}
+
+fn write_word() {
+    // SAFETY: before the wake-up that makes it visible; loom checks it.
+    WORLD.word.with_mut(|w| unsafe { *w = 5 });
+}
+
+fn read_word() {
+    // SAFETY: after that wake-up.
+    WORLD.word.with(|w| assert_eq!(unsafe { *w }, 5));
+}
+
+/// Takes a token if there is one.
+fn take_token() -> bool {
+    WORLD
+        .tokens
+        .fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1))
+        .is_ok()
+}
+
+/// Sleeps until it has taken a token.
+fn wait_for_token(tid: u32) {
+    let me = &WORLD.sleepers[tid as usize - 1];
+    loop {
+        let round = me.round.begin();
+        assert!(WORLD.queue.add(Registration::new(tid, round)));
+        if take_token() {
+            me.round.end();
+            return;
+        }
+        me.sleep();
+    }
+}
+
+fn give_token() {
+    WORLD.tokens.fetch_add(1, Relaxed);
+    WORLD.queue.wake_one();
+}
+
+#[test]
+fn a_wake_up_reaches_who_is_about_to_sleep() {
+    model(3, || {
+        let sleeper = spawn(1, || wait_for_token(1));
+        give_token();
+        sleeper.join().unwrap();
+    });
+}
+
+#[test]
+fn two_wake_ups_reach_two_sleepers() {
+    model(1, || {
+        let sleepers = [1, 2].map(|tid| spawn(tid as usize, move || wait_for_token(tid)));
+        give_token();
+        give_token();
+        sleepers.into_iter().for_each(|s| s.join().unwrap());
+    });
+}
+
+/// Who gives up has to look whether a wake-up was spent on it.
+#[test]
+fn who_gives_up_passes_a_wake_up_on() {
+    model(1, || {
+        let quitter = spawn(1, || {
+            let me = &WORLD.sleepers[0];
+            let round = me.round.begin();
+            assert!(WORLD.queue.add(Registration::new(1, round)));
+            if me.round.end() {
+                WORLD.queue.wake_one();
+            }
+        });
+        let sleeper = spawn(2, || wait_for_token(2));
+        give_token();
+        quitter.join().unwrap();
+        sleeper.join().unwrap();
+    });
+}
+
+/// What a waker did before is seen by who was woken, and by who finds at the end of its round that it was.
+#[test]
+fn a_wake_up_makes_visible_what_came_before() {
+    fn both(wake: fn(u64)) {
+        model(3, move || {
+            let round = WORLD.sleepers[0].round.begin();
+            let waker = spawn(1, move || {
+                write_word();
+                wake(round);
+                WORLD.sleepers[0].wake();
+            });
+            while !WORLD.sleepers[0].round.notified() {
+                WORLD.sleepers[0].sleep();
+            }
+            read_word();
+            waker.join().unwrap();
+        });
+        model(3, move || {
+            let round = WORLD.sleepers[0].round.begin();
+            let waker = spawn(1, move || {
+                write_word();
+                wake(round);
+            });
+            if WORLD.sleepers[0].round.end() {
+                read_word();
+            }
+            waker.join().unwrap();
+        });
+    }
+    both(|round| {
+        assert!(WORLD.sleepers[0].round.notify(round) || !WORLD.sleepers[0].round.goes_on(round))
+    });
+    both(|_| WORLD.sleepers[0].round.notify_present());
+}
+
+/// Wakers that come for different reasons queue a thread once.
+#[test]
+fn two_wakers_queue_a_thread_once() {
+    model(2, || {
+        let me = &WORLD.sleepers[0];
+        me.round.begin();
+        let wakers = [1, 2].map(|cpu| {
+            spawn(cpu, || {
+                let _pin = pin();
+                WORLD.sleepers[0].round.notify_present();
+                WORLD.sleepers[0].wake();
+            })
+        });
+        while !me.round.notified() {
+            me.sleep();
+        }
+        wakers.into_iter().for_each(|w| w.join().unwrap());
+        assert!(!me.queued.load(Relaxed), "queued while it runs");
+    });
+}
