@@ -6,6 +6,10 @@
 //! demands. It tags what it caches by address-space identifiers, so what it knows of a pmap outlives a switch. So a missing invalidation shows as an access that still succeeds, or reaches a frame with another owner.
 //!
 //! An access and a request to forget exclude each other per core, which stands for the synchronous interrupt.
+//!
+//! Cores that run one pmap must agree: whatever a core caches for an address leads to the frame that all of them have cached for
+//! it, or the test fails on the spot ([`Coherence`]). So each test that makes a program's threads share memory is one of
+//! coherence, too.
 #![expect(
     unsafe_code,
     reason = "implements the unsafe trait `Machine` and touches simulated memory"
@@ -13,8 +17,8 @@
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, RwLock};
 #[cfg(not(any(loom, shuttle)))]
 use std::sync::{Mutex, MutexGuard};
 
@@ -66,6 +70,50 @@ struct Core {
     leaves: HashMap<(u16, u64), Pte>,
     /// Identifier, level and address of a table's span → frame of that table, and the rights of the path above.
     tables: HashMap<(u16, u8, u64), (Pfn, u64)>,
+    /// Its number, and that of the pmap that it runs.
+    cpu: usize,
+    pmap: u64,
+    /// What all cores have cached.
+    coherence: Arc<Coherence>,
+}
+
+/// The frames that cores have cached for the addresses of the pmaps that they run now. A core that runs another pmap has no say: it
+/// compares generations when it comes back.
+#[derive(Default)]
+struct Coherence(std::sync::Mutex<Cached>);
+
+/// Pmap and page address → core and frame.
+type Cached = HashMap<(u64, u64), Vec<(usize, Pfn)>>;
+
+impl Coherence {
+    /// # Panics
+    /// If another core has another frame cached there.
+    fn add(&self, pmap: u64, va: u64, cpu: usize, pfn: Pfn) {
+        let mut cached = self.0.lock().expect("no test has failed");
+        let all = cached.entry((pmap, va)).or_default();
+        all.retain(|&(other, _)| other != cpu);
+        let differs = all.iter().find(|&&(_, other)| other != pfn).copied();
+        all.push((cpu, pfn));
+        drop(cached);
+        if let Some((other, frame)) = differs {
+            panic!(
+                "CPU {cpu} reaches {pfn:?} at {va:#x}, where CPU {other} still reaches {frame:?}"
+            );
+        }
+    }
+
+    fn remove(&self, pmap: u64, va: u64, cpu: usize) {
+        // After a failure only the failure counts.
+        let Ok(mut cached) = self.0.lock() else {
+            return;
+        };
+        if let Some(all) = cached.get_mut(&(pmap, va)) {
+            all.retain(|&(other, _)| other != cpu);
+            if all.is_empty() {
+                cached.remove(&(pmap, va));
+            }
+        }
+    }
 }
 
 impl Core {
@@ -75,13 +123,33 @@ impl Core {
 
     /// Forgets all that one identifier tags.
     fn forget_all(&mut self, asid: u16) {
+        if asid == self.asid() {
+            self.leave();
+        }
         self.leaves.retain(|&(tag, _), _| tag != asid);
         self.tables.retain(|&(tag, ..), _| tag != asid);
+    }
+
+    /// Has no say any more.
+    fn leave(&self) {
+        let asid = self.asid();
+        for &(_, va) in self.leaves.keys().filter(|(tag, _)| *tag == asid) {
+            self.coherence.remove(self.pmap, va, self.cpu);
+        }
+    }
+
+    /// Has a say with what it kept.
+    fn come_back(&self) {
+        let asid = self.asid();
+        for (&(_, va), pte) in self.leaves.iter().filter(|((tag, _), _)| *tag == asid) {
+            self.coherence.add(self.pmap, va, self.cpu, pte.pfn());
+        }
     }
 
     /// Forgets a page and the upper levels on its path.
     fn forget(&mut self, va: u64) {
         let asid = self.asid();
+        self.coherence.remove(self.pmap, va & !0xfff, self.cpu);
         self.leaves.remove(&(asid, va & !0xfff));
         for level in 1..ROOT_LEVEL {
             self.tables
@@ -117,6 +185,7 @@ pub struct Sim {
     /// Cores interrupted so far.
     interrupts: AtomicUsize,
     hook: RwLock<Option<Hook>>,
+    flush_hook: RwLock<Option<FlushHook>>,
     /// Programs may reach pages of objects only. Atomic.
     strict: AtomicBool,
     /// Switches forget nothing. Atomic.
@@ -126,14 +195,27 @@ pub struct Sim {
 /// What a test does between two steps of a walk.
 pub type Hook = Box<dyn Fn(Pfn) + Send + Sync>;
 
+/// What a test does between a change of tables and the flush.
+pub type FlushHook = Arc<dyn Fn() + Send + Sync>;
+
 impl Sim {
     /// A machine of `frames` frames and `cpus` CPUs in `domains` memory domains.
     pub fn new(frames: usize, cpus: usize, domains: usize) -> Sim {
+        let coherence = Arc::<Coherence>::default();
         Sim {
             arena: Arena::new(frames, cpus, domains),
-            cores: (0..cpus).map(|_| Mutex::new(Core::default())).collect(),
+            cores: (0..cpus)
+                .map(|cpu| {
+                    Mutex::new(Core {
+                        cpu,
+                        coherence: coherence.clone(),
+                        ..Core::default()
+                    })
+                })
+                .collect(),
             interrupts: AtomicUsize::new(0),
             hook: RwLock::new(None),
+            flush_hook: RwLock::new(None),
             strict: AtomicBool::new(false),
             credulous: AtomicBool::new(false),
         }
@@ -161,13 +243,16 @@ impl Sim {
     /// later on. What the CPU cached when it ran the same pmap before stays, if that has not changed since.
     pub fn load(&self, pin: &CpuPin, activate: impl FnOnce() -> RootInfo, source: RootSource) {
         let mut core = self.core(pin.cpu());
+        core.leave();
         let info = activate();
         core.root = Some(info.root);
         core.source = Some(source);
+        core.pmap = info.pmap;
         let tag = core.asids.enter(&info);
         if !tag.keep && !self.credulous.load(Relaxed) {
             core.forget_all(tag.asid);
         }
+        core.come_back();
     }
 
     /// From now on CPUs that switch keep what they cached, whatever changed meanwhile. A fault on purpose, by which tests
@@ -179,6 +264,7 @@ impl Sim {
     /// Makes this CPU run nothing.
     pub fn unload(&self, pin: &CpuPin) {
         let mut core = self.core(pin.cpu());
+        core.leave();
         core.root = None;
         core.source = None;
         let _empty = core.asids.leave();
@@ -252,6 +338,11 @@ impl Sim {
     /// Calls `hook` whenever the VM, not a core, is about to look at a table; on the thread that does.
     pub fn on_table(&self, hook: Option<Hook>) {
         *self.hook.write().expect("a hook failed") = hook;
+    }
+
+    /// Calls `hook` whenever the VM is about to flush, on the thread that does; the hook may itself make the VM flush.
+    pub fn on_flush(&self, hook: Option<FlushHook>) {
+        *self.flush_hook.write().expect("a hook failed") = hook;
     }
 
     /// From now on a program that reaches a frame which is no page of an object fails the test.
@@ -351,6 +442,8 @@ impl Sim {
             let mark = Pte::A | if access == Access::Write { Pte::D } else { 0 };
             match word.compare_exchange(seen.0, seen.0 | mark, SeqCst, SeqCst) {
                 Ok(_) => {
+                    core.coherence
+                        .add(core.pmap, va & !0xfff, core.cpu, seen.pfn());
                     core.leaves
                         .insert((core.asid(), va & !0xfff), path.with(mark));
                     return Ok(seen);
@@ -447,6 +540,14 @@ unsafe impl Machine for Sim {
     }
 
     fn flush(&self, cpus: &CpuSet, what: &Gather) {
+        let hook = self
+            .flush_hook
+            .try_read()
+            .ok()
+            .and_then(|hook| hook.clone());
+        if let Some(hook) = hook {
+            hook();
+        }
         for cpu in cpus.iter() {
             let mut core = self.core(cpu);
             self.interrupts.fetch_add(1, Relaxed);

@@ -62,7 +62,7 @@ pub struct Page {
     pub own: Option<Contents>,
 }
 
-/// A file, or shared memory, which has no size.
+/// A file, or shared memory, whose size never changes.
 #[derive(Clone, Default, Debug)]
 pub struct File {
     /// Bytes.
@@ -250,10 +250,6 @@ impl Space {
         if !self.covers(old, old_len) {
             return Err(VmError::NotMapped);
         }
-        let mut range = self.pages.range(old..old + old_len);
-        if args.keep_old && range.any(|(_, page)| page.shared || page.named) {
-            return Err(VmError::Invalid);
-        }
         if let RemapTarget::Fixed(at) = args.target {
             let at = at / PAGE;
             let apart = at + new_len <= old || old + old_len <= at;
@@ -289,10 +285,10 @@ impl Model {
         self.spaces[space].as_mut().expect("a living space")
     }
 
-    /// Shared memory without a name. Returns the number of the file that stands for it.
-    pub fn new_shared(&mut self) -> usize {
+    /// So many pages of shared memory without a name. Returns the number of the file that stands for it.
+    pub fn new_shared(&mut self, pages: u64) -> usize {
         self.files.push(File {
-            size: u64::MAX,
+            size: pages * PAGE,
             pages: BTreeMap::new(),
         });
         self.files.len() - 1

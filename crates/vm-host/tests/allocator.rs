@@ -7,7 +7,7 @@ use std::thread;
 use ksync::host::set_cpu;
 use ksync::pin;
 use vm::alloc::{Census, Inconsistency, MAX_ORDER, Pressure};
-use vm::page::{Flags, State};
+use vm::page::{Flags, HardBusy, State};
 use vm::{NoMemory, PageAllocator, Pfn, Rights};
 use vm_host::Arena;
 
@@ -367,7 +367,7 @@ fn the_check_finds_what_is_wrong() {
         frames.check()
     };
     assert!(broken(&|_, _| ()).is_ok());
-    let unbusied = broken(&|frames, pfn| assert!(!frames.pages().get(pfn).hard_unbusy()));
+    let unbusied = broken(&|frames, pfn| drop(HardBusy::of_fresh(frames.pages().get(pfn))));
     assert!(matches!(unbusied, Err(Inconsistency::InUse(_))));
     let owned = broken(&|frames, pfn| frames.pages().get(pfn).set_identity(4096, 0));
     assert!(matches!(owned, Err(Inconsistency::InUse(_))));

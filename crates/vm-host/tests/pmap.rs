@@ -41,12 +41,7 @@ impl Lab {
     }
 
     fn enter(&self, va: u64, pte: Pte) -> Result<Entered, EnterError> {
-        let mut gather = Gather::new();
-        let done = self
-            .pmap
-            .enter(&self.vm, &ksync::pin(), va, pte, None, &mut gather, || true);
-        gather.finish(&self.vm);
-        done
+        self.pmap.enter(&self.vm, &ksync::pin(), va, pte, || true)
     }
 
     fn map(&self, va: u64, prot: Prot) -> Pfn {
@@ -184,12 +179,9 @@ fn entries_allow_what_they_say() {
 fn a_failed_check_changes_nothing() {
     let lab = Lab::new();
     let pfn = lab.page();
-    let mut gather = Gather::new();
     let pin = ksync::pin();
     let leaf = Pte::user(pfn, Prot::READ);
-    let done = lab
-        .pmap
-        .enter(&lab.vm, &pin, 0x5000, leaf, None, &mut gather, || false);
+    let done = lab.pmap.enter(&lab.vm, &pin, 0x5000, leaf, || false);
     assert_eq!(done, Err(EnterError::Stale));
     let done = lab
         .pmap
@@ -200,7 +192,6 @@ fn a_failed_check_changes_nothing() {
         .enter_resident(&lab.vm, &pin, 0x5000, leaf, || true, || false);
     assert_eq!(done, Err(EnterError::Retry));
     drop(pin);
-    gather.finish(&lab.vm);
     assert_eq!(lab.lookup(0x5000), None);
     assert_eq!(lab.pmap.resident(&lab.vm), 0);
     lab.end(&[pfn]);
@@ -213,19 +204,11 @@ fn copy_on_write_replaces_and_flushes_every_cpu() {
     lab.run_on(1);
     let (old, new) = (lab.map(0x3000, Prot::READ), lab.page());
     let word = lab.vm.machine.read(1, 0x3000).unwrap();
-    let mut gather = Gather::new();
     let leaf = Pte::user(new, Prot::WRITE);
-    let done = lab.pmap.enter(
-        &lab.vm,
-        &ksync::pin(),
-        0x3000,
-        leaf,
-        Some(old),
-        &mut gather,
-        || true,
-    );
+    let done = lab
+        .pmap
+        .enter_over(&lab.vm, &ksync::pin(), 0x3000, leaf, || true);
     assert!(matches!(done, Ok(Entered::Replaced(pte)) if pte.pfn() == old && pte.is_accessed()));
-    gather.finish(&lab.vm);
     lab.vm.machine.write(0, 0x3000, word + 1).unwrap();
     assert_eq!(lab.vm.machine.read(1, 0x3000), Ok(word + 1));
     assert_eq!(lab.pmap.resident(&lab.vm), 1);

@@ -10,7 +10,7 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Mutex};
 
-use vm::page::{Flags, PAGE_SIZE};
+use vm::page::{Flags, HardBusy, PAGE_SIZE};
 use vm::pmap::Revoke;
 use vm::pmap::{EnterError, Scan};
 use vm::{Gather, Pfn, Pmap, Prot, Pte, Rights, Vm};
@@ -147,16 +147,11 @@ impl World {
         let leaf = Pte::user(place.pfn, Prot { write, exec: false });
         let page = self.vm.pages.get(place.pfn);
         let check = || place.state.load(SeqCst) == state;
-        let mut gather = Gather::new();
         let done = match dice.roll(3) {
-            0 if page.try_soft_busy() => {
-                let done = self
-                    .pmap
-                    .enter(&self.vm, &pin, place.va, leaf, None, &mut gather, check)
-                    .map(drop);
-                let _nobody_sleeps = page.soft_unbusy();
-                done
-            }
+            0 if let Some(_busy) = page.try_soft_busy() => self
+                .pmap
+                .enter(&self.vm, &pin, place.va, leaf, check)
+                .map(drop),
             1 if !write => {
                 let around = |_: usize| Some(place.pfn);
                 let good = |_: usize, _: Pfn| !page.is_hard_busy();
@@ -177,7 +172,6 @@ impl World {
         // Tables may all wait for a grace period: try again later.
         assert!(!matches!(done, Err(EnterError::Occupied(_))), "{done:?}");
         drop(pin);
-        gather.finish(&self.vm);
         true
     }
 
@@ -264,9 +258,9 @@ impl World {
     fn scanner(&self, dice: &mut Dice) {
         let place = &self.places[dice.roll(PLACES)];
         let page = self.vm.pages.get(place.pfn);
-        if !page.try_hard_busy() {
+        let Some(_busy) = page.try_hard_busy() else {
             return;
-        }
+        };
         std::sync::atomic::fence(SeqCst);
         let remove = dice.roll(2) == 0;
         let found = {
@@ -287,7 +281,6 @@ impl World {
         if page.clear_flag(Flags::DIRTY) || dirty {
             place.copy.store(self.contents(place), SeqCst);
         }
-        let _nobody_sleeps = page.hard_unbusy();
     }
 
     fn dropper(&self, dice: &mut Dice) {
@@ -371,7 +364,7 @@ fn user_page(vm: &Vm<Sim>, n: usize) -> Pfn {
     vm::page::zero_frame(&vm.machine, pfn);
     let page = vm.pages.get(pfn);
     page.set_identity(0x1000, n as u32);
-    let _nobody_sleeps = page.hard_unbusy();
+    drop(HardBusy::of_fresh(page));
     pfn
 }
 

@@ -3,9 +3,9 @@
 //! A process exits while another thread drops the tables of its space, or scans a page that it maps: each table must be
 //! freed once, by one of them, and the counts must be exact when the release returns.
 
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 
-use vm::page::PAGE_SIZE;
+use vm::page::{HardBusy, PAGE_SIZE};
 use vm::{Pfn, Pmap, Prot, Pte, Rights, Vm};
 use vm_host::Sim;
 
@@ -19,13 +19,13 @@ fn user_page(vm: &Vm<Sim>) -> Pfn {
     vm::page::zero_frame(&vm.machine, pfn);
     let page = vm.pages.get(pfn);
     page.set_identity(0x1000, 0);
-    let _nobody_sleeps = page.hard_unbusy();
+    drop(HardBusy::of_fresh(page));
     pfn
 }
 
 /// A pmap that maps the page at [`PLACE`].
-fn pmap_with(vm: &Vm<Sim>, pfn: Pfn) -> Pmap {
-    let pmap = Pmap::new();
+fn pmap_with(vm: &Vm<Sim>, pfn: Pfn) -> Arc<Pmap> {
+    let pmap = Arc::new(Pmap::new());
     let leaf = Pte::user(
         pfn,
         Prot {
@@ -39,7 +39,7 @@ fn pmap_with(vm: &Vm<Sim>, pfn: Pfn) -> Pmap {
 }
 
 /// Plays `other` against a release, many times; every frame must come back.
-fn against_release(other: impl Fn(&Vm<Sim>, &Pmap, Pfn) + Sync) {
+fn against_release(other: impl Fn(&Vm<Sim>, &Arc<Pmap>, Pfn) + Sync) {
     let vm = Sim::new(1024, 2, 1).into_vm();
     let pfn = user_page(&vm);
     let free = vm.alloc.free_pages();

@@ -42,14 +42,9 @@ impl Lab {
         &self,
         va: u64,
         leaf: Pte,
-        check: impl FnOnce() -> bool,
+        check: impl FnMut() -> bool,
     ) -> Result<Entered, EnterError> {
-        let mut gather = Gather::new();
-        let done = self
-            .pmap
-            .enter(&self.vm, &ksync::pin(), va, leaf, None, &mut gather, check);
-        gather.finish(&self.vm);
-        done
+        self.pmap.enter(&self.vm, &ksync::pin(), va, leaf, check)
     }
 
     fn map(&self, va: u64) -> Pfn {

@@ -5,19 +5,19 @@
 #![cfg(shuttle)]
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use shuttle::thread::{self, JoinHandle};
 use vm::object::ObjectRef;
 use vm::space::{MapArgs, MapFlags, RemapArgs, RemapTarget, Source, Space};
-use vm::{EntryFlags, FaultError, MapProt};
+use vm::{EntryFlags, FaultError, Gather, MapProt};
 use vm_host::{Access, Lab};
 
 const PAGE: u64 = 4096;
 const AT: u64 = 0x4000_0000;
 /// Where mappings are moved to.
 const TO: u64 = 0x5000_0000;
-const FRAMES: usize = 192;
+const FRAMES: usize = 256;
 
 struct World {
     lab: Lab,
@@ -30,7 +30,7 @@ fn explore(body: fn(&Arc<World>)) {
     let asked = std::env::var("PANTALA_SCHEDULES").ok();
     let schedules = asked.and_then(|n| n.parse().ok()).unwrap_or(60);
     let run = move || {
-        let lab = Lab::new(FRAMES, 4);
+        let lab = Lab::new(FRAMES, 5);
         lab.vm.set_fault_around(PAGE);
         let space = Space::new(&lab.vm).unwrap();
         let file = ObjectRef::new_file(&lab.vm, None).unwrap();
@@ -93,8 +93,12 @@ impl World {
     }
 
     fn word(&self, space: &Space) -> u64 {
+        self.word_at(space, AT)
+    }
+
+    fn word_at(&self, space: &Space, va: u64) -> u64 {
         let mut bytes = [0; 8];
-        assert_eq!(space.read_at(&self.lab.vm, AT, &mut bytes), Ok(8));
+        assert_eq!(space.read_at(&self.lab.vm, va, &mut bytes), Ok(8));
         u64::from_le_bytes(bytes)
     }
 
@@ -188,6 +192,31 @@ fn nothing_is_reached_after_truncation() {
             assert_eq!(world.file.resident(), 0);
         });
         join([worker, truncater]);
+    });
+}
+
+/// Keys of shared futexes are taken under a pin, without the map's lock, while the last mapping of the memory goes.
+#[test]
+fn keys_taken_beside_munmap_end_the_memory_once() {
+    explore(|world| {
+        world.map(true, Source::Anon);
+        assert_eq!(
+            world.space.fault(&world.lab.vm, AT, vm::Access::Write),
+            Ok(())
+        );
+        let keys = [1, 2].map(|cpu| {
+            spawn(world, cpu, |world| {
+                for _ in 0..2 {
+                    if let Some((object, _)) = world.space.shared_object(AT) {
+                        object.release(&world.lab.vm);
+                    }
+                }
+            })
+        });
+        let unmapper = spawn(world, 3, |world| {
+            assert_eq!(world.space.unmap(&world.lab.vm, AT, 2 * PAGE), Ok(()));
+        });
+        join(keys.into_iter().chain([unmapper]));
     });
 }
 
@@ -301,5 +330,336 @@ fn nothing_is_reached_after_a_move_and_truncation() {
         });
         join([mover, truncater]);
         assert_eq!(world.space.pmap().resident(&world.lab.vm), 0);
+    });
+}
+
+/// Rounds of one schedule: what is looked for takes two switches, each at one of a few instructions.
+const ROUNDS: usize = 12;
+/// What no reader of the file may see.
+const SECRET: u64 = 0x5ec2_e700;
+
+/// A fault puts a page into a hole of a file, finds that the file was cut off meanwhile, and takes the page out again. A
+/// reader that has found the page copies from its frame under a pin alone; whoever gets the frame next may have stored by then.
+#[test]
+fn a_reader_sees_no_frame_of_another_space() {
+    explore(|world| {
+        let file = world.file.clone();
+        file.truncate(&world.lab.vm, PAGE);
+        world.map(true, Source::Object(&world.file, 0));
+        let other = Space::new(&world.lab.vm).unwrap();
+        let word = SECRET.to_le_bytes();
+        let at = other
+            .map(
+                &world.lab.vm,
+                &MapArgs::anon(ROUNDS as u64 * PAGE, MapProt::ALL),
+            )
+            .unwrap();
+        // The tables are there, so that the next frame is a page's.
+        other.write_at(&world.lab.vm, at, &word).unwrap();
+        let done = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let faulter = spawn(world, 1, {
+            let (other, done) = (other.clone(), done.clone());
+            move |world| {
+                for round in 1..ROUNDS {
+                    let faulted = world.space.fault(&world.lab.vm, AT, vm::Access::Read);
+                    assert!(matches!(faulted, Ok(()) | Err(FaultError::Bus)));
+                    let page = at + round as u64 * PAGE;
+                    other.write_at(&world.lab.vm, page, &word).unwrap();
+                    done.store(round, SeqCst);
+                }
+            }
+        });
+        let truncater = spawn(world, 2, |world| {
+            for _ in 1..ROUNDS {
+                world.file.truncate(&world.lab.vm, 0);
+                world.file.truncate(&world.lab.vm, PAGE);
+            }
+        });
+        let reader = spawn(world, 3, {
+            let done = done.clone();
+            move |world| {
+                while done.load(SeqCst) < ROUNDS - 1 {
+                    world.file.read(&world.lab.vm, 0, &mut |bytes| {
+                        let start = bytes.as_ptr();
+                        if vm::Machine::frame_of(&world.lab.vm.machine, start).is_none() {
+                            // A hole.
+                            return bytes.len();
+                        }
+                        // Time for the others, but for those who wait for this section to end.
+                        let round = done.load(SeqCst);
+                        for _ in 0..400 {
+                            if done.load(SeqCst) > round {
+                                break;
+                            }
+                            thread::yield_now();
+                        }
+                        let seen = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+                        assert_eq!(seen, 0, "a reader of a file saw another space's word");
+                        bytes.len()
+                    });
+                    thread::yield_now();
+                }
+            }
+        });
+        join([faulter, truncater, reader]);
+        other.clear(&world.lab.vm);
+        file.release(&world.lab.vm);
+    });
+}
+
+/// Parent and child write, move apart and end, while the background frees what neither reaches and a fork takes a third view.
+#[test]
+fn the_background_frees_nothing_that_is_reached() {
+    explore(|world| {
+        world.map(false, Source::Anon);
+        world.lab.join(1, || {
+            for (page, word) in [(0, 10_u64), (1, 20)] {
+                let at = AT + page * PAGE;
+                let bytes = word.to_le_bytes();
+                assert_eq!(world.space.write_at(&world.lab.vm, at, &bytes), Ok(8));
+            }
+        });
+        let word = |world: &World, space: &Space, page: u64| {
+            let mut bytes = [0; 8];
+            let at = AT + page * PAGE;
+            assert_eq!(space.read_at(&world.lab.vm, at, &mut bytes), Ok(8));
+            u64::from_le_bytes(bytes)
+        };
+        let child = world.space.fork(&world.lab.vm).unwrap();
+        let parent = program(world, 1, move |world| {
+            for n in 11..=12 {
+                assert_eq!(world.add(1), Ok(n));
+                assert_eq!(word(world, &world.space, 1), 20);
+            }
+        });
+        let other = spawn(world, 2, move |world| {
+            assert_eq!(word(world, &child, 0), 10);
+            let write = child.write_at(&world.lab.vm, AT + PAGE, &21_u64.to_le_bytes());
+            assert_eq!(write, Ok(8));
+            assert_eq!((word(world, &child, 0), word(world, &child, 1)), (10, 21));
+            assert_eq!(child.unmap(&world.lab.vm, AT, PAGE), Ok(()));
+            assert_eq!(word(world, &child, 1), 21);
+            child.clear(&world.lab.vm);
+        });
+        let background = spawn(world, 3, move |world| {
+            world.lab.vm.tend();
+            let third = world.space.fork(&world.lab.vm).unwrap();
+            let seen = word(world, &third, 0);
+            assert!((10..=12).contains(&seen), "a page is gone: {seen}");
+            world.lab.vm.tend();
+            assert_eq!((word(world, &third, 0), word(world, &third, 1)), (seen, 20));
+            third.clear(&world.lab.vm);
+            world.lab.vm.tend();
+        });
+        join([parent, other, background]);
+        assert_eq!(word(world, &world.space, 0), 12);
+        assert_eq!(word(world, &world.space, 1), 20);
+        // All is quiet, and what is left is what can be read.
+        world.lab.vm.tend();
+        world.lab.vm.tend();
+        assert_eq!(world.space.cost().own, 2);
+    });
+}
+
+/// A word of the first page for each CPU, and the last value that each has stored there, after the store.
+struct Words {
+    world: Arc<World>,
+    stored: [AtomicU64; 4],
+    /// Whether contents may be thrown away.
+    discards: bool,
+}
+
+/// What a CPU has seen: values of other CPUs' words that are gone.
+type Lost = [u64; 4];
+
+impl Words {
+    fn va(cpu: usize) -> u64 {
+        AT + 64 * cpu as u64
+    }
+
+    /// A CPU stores to its word and looks at the others'.
+    fn play(&self, cpu: usize, with: &[usize]) {
+        let mut lost = Lost::default();
+        for n in 1..=2 {
+            let store = |word: &AtomicU64| word.store(n, SeqCst);
+            let space = &self.world.space;
+            let done = self
+                .world
+                .lab
+                .touch(space, cpu, Words::va(cpu), Access::Write, store);
+            assert_eq!(done, Ok(()));
+            self.stored[cpu].store(n, SeqCst);
+            with.iter()
+                .for_each(|&other| self.look(cpu, other, &mut lost));
+        }
+        with.iter()
+            .for_each(|&other| self.look(cpu, other, &mut lost));
+    }
+
+    /// A CPU looks at all words and stores to its own, whenever it can without a fault: what it may write, others see.
+    fn be_eager(&self, cpu: usize) {
+        let mut n = 1;
+        for _ in 0..64 {
+            let store = |word: &AtomicU64| word.store(n, SeqCst);
+            let machine = &self.world.lab.vm.machine;
+            if machine
+                .access(cpu, Words::va(cpu), Access::Write, store)
+                .is_ok()
+            {
+                self.stored[cpu].store(n, SeqCst);
+                n += 1;
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// What was stored before the look is seen, or what was stored since; or, if it was thrown away, nothing, and it stays gone.
+    fn look(&self, cpu: usize, other: usize, lost: &mut Lost) {
+        let before = self.stored[other].load(SeqCst);
+        let load = |word: &AtomicU64| word.load(SeqCst);
+        let space = &self.world.space;
+        let seen = self
+            .world
+            .lab
+            .touch(space, cpu, Words::va(other), Access::Read, load);
+        let seen = seen.expect("memory");
+        let after = self.stored[other].load(SeqCst) + 1;
+        let fresh = (before..=after).contains(&seen);
+        let gone = self.discards && seen == 0;
+        assert!(
+            (fresh || gone) && (seen == 0 || seen > lost[other]),
+            "CPU {cpu} reads {seen} where CPU {other} has stored {before}, after it was {lost:?}"
+        );
+        if gone {
+            lost[other] = lost[other].max(before);
+        }
+    }
+}
+
+/// CPU 1 stores to a page, CPU 2 looks at what it and CPU 3 store, through what it has cached, CPU 3 stores through whatever
+/// entry it finds. Meanwhile another one does `other`.
+fn stores_are_seen(world: &Arc<World>, discards: bool, other: fn(&World)) {
+    let words = Arc::new(Words {
+        world: world.clone(),
+        stored: Default::default(),
+        discards,
+    });
+    let players: [fn(&Words); 3] = [
+        |words| words.play(1, &[2, 3]),
+        |words| words.play(2, &[1, 3]),
+        |words| words.be_eager(3),
+    ];
+    let mut cpu = 0;
+    let players = players.map(|play| {
+        cpu += 1;
+        let words = words.clone();
+        program(world, cpu, move |world| {
+            world.lab.vm.machine.speculate(cpu, AT);
+            play(&words);
+        })
+    });
+    let other = spawn(world, 4, other);
+    join(players.into_iter().chain([other]));
+}
+
+fn touched(world: &World, access: vm::Access) {
+    assert_eq!(world.space.fault(&world.lab.vm, AT, access), Ok(()));
+}
+
+#[test]
+fn a_store_beside_a_fork_is_seen_by_all() {
+    explore(|world| {
+        world.map(false, Source::Anon);
+        touched(world, vm::Access::Write);
+        let first = world.space.fork(&world.lab.vm).unwrap();
+        stores_are_seen(world, false, |world| {
+            let child = world.space.fork(&world.lab.vm).unwrap();
+            let words = || [1, 2].map(|cpu| world.word_at(&child, Words::va(cpu)));
+            let before = words();
+            thread::yield_now();
+            assert_eq!(words(), before, "a child saw a later store");
+            child.clear(&world.lab.vm);
+        });
+        assert_eq!(world.word_at(&first, Words::va(1)), 0);
+        first.clear(&world.lab.vm);
+    });
+}
+
+#[test]
+fn a_store_beside_scans_is_seen_by_all() {
+    explore(|world| {
+        world.file.allocate(&world.lab.vm, 0, PAGE, true).unwrap();
+        world.map(false, Source::Object(&world.file, 0));
+        touched(world, vm::Access::Read);
+        stores_are_seen(world, false, |world| {
+            world.scan(&world.file);
+            let mut gather = Gather::new();
+            let pmap = world.space.pmap();
+            pmap.remove_range(&world.lab.vm, AT, AT + PAGE, &mut gather);
+            gather.finish(&world.lab.vm);
+        });
+    });
+}
+
+#[test]
+fn a_store_beside_a_hole_is_seen_by_all() {
+    explore(|world| {
+        world.file.allocate(&world.lab.vm, 0, PAGE, true).unwrap();
+        world.map(true, Source::Object(&world.file, 0));
+        touched(world, vm::Access::Read);
+        stores_are_seen(world, true, |world| {
+            world.file.punch(&world.lab.vm, 0, PAGE);
+        });
+    });
+}
+
+#[test]
+fn a_store_beside_a_discard_is_seen_by_all() {
+    explore(|world| {
+        world.map(false, Source::Anon);
+        touched(world, vm::Access::Write);
+        stores_are_seen(world, true, |world| {
+            let done = world
+                .space
+                .advise(&world.lab.vm, AT, PAGE, vm::space::Advice::DontNeed);
+            assert_eq!(done, Ok(()));
+        });
+    });
+}
+
+/// The kernel's stores are the parent's alone, once there is a child; its CPUs see them.
+#[test]
+fn a_child_sees_no_later_store_of_the_kernel() {
+    explore(|world| {
+        world.map(false, Source::Anon);
+        touched(world, vm::Access::Write);
+        let stored = Arc::new(AtomicU64::new(0));
+        let writer = spawn(world, 1, {
+            let stored = stored.clone();
+            move |world| {
+                for n in 1..=3_u64 {
+                    let done = world.space.write_at(&world.lab.vm, AT, &n.to_le_bytes());
+                    assert_eq!(done, Ok(8));
+                    stored.store(n, SeqCst);
+                }
+            }
+        });
+        let reader = program(world, 2, move |world| {
+            for _ in 0..2 {
+                let before = stored.load(SeqCst);
+                let load = |word: &AtomicU64| word.load(SeqCst);
+                let seen = world.lab.touch(&world.space, 2, AT, Access::Read, load);
+                assert!(seen.expect("memory") >= before);
+            }
+        });
+        let forker = spawn(world, 3, |world| {
+            let child = world.space.fork(&world.lab.vm).unwrap();
+            let before = world.word(&child);
+            thread::yield_now();
+            assert_eq!(world.word(&child), before, "a child saw a later store");
+            child.clear(&world.lab.vm);
+        });
+        join([writer, reader, forker]);
+        assert_eq!(world.word(&world.space), 3);
     });
 }

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use ksync::LockClass;
 use vm::object::ObjectRef;
-use vm::space::{Advice, MapArgs, MapFlags, RemapArgs, RemapTarget, Source};
+use vm::page::BusyPage;
+use vm::space::{Advice, COPY_DEPTH, MapArgs, MapFlags, RemapArgs, RemapTarget, Source, Space};
 use vm::{Access, EntryFlags, FaultError, MapProt, Vm, VmError};
 use vm_host::Sim;
 use vm_host::program::{Program, check_frames};
@@ -93,6 +95,41 @@ fn of(file: &ObjectRef, first: u64, pages: u64, flags: EntryFlags) -> MapArgs<'_
         source: Source::Object(file, first * PAGE),
         ..fixed(pages)
     }
+}
+
+/// A fault on a page that somebody holds sleeps until that is over, and is woken: it neither spins nor waits for a clock.
+#[test]
+fn a_fault_on_a_page_in_use_is_woken() {
+    let lab = Lab::new();
+    let file = lab.file(&[1, 2]);
+    let space = Space::new(&lab.vm).unwrap();
+    let mut args = fixed(2);
+    args.flags = EntryFlags::SHARED;
+    args.source = Source::Object(&file, 0);
+    space.map(&lab.vm, &args).unwrap();
+    let page = lab.vm.pages.get(file.lookup(0).unwrap());
+    let restarts = || lab.vm.counts().restarts;
+    let waits = BusyPage::stats();
+    let (before, asleep) = (restarts(), waits.report().contended);
+    std::thread::scope(|scope| {
+        let busy = page.try_hard_busy().expect("nobody holds it");
+        let fault = scope.spawn(|| {
+            ksync::host::set_cpu(1);
+            space.fault(&lab.vm, AT, Access::Write)
+        });
+        while restarts() == before {
+            std::thread::yield_now();
+        }
+        // Long enough for thousands of attempts.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(restarts(), before + 1, "the fault sleeps");
+        drop(busy);
+        assert_eq!(fault.join().unwrap(), Ok(()));
+    });
+    assert!(restarts() <= before + 2, "the fault was woken once");
+    assert!(waits.report().contended > asleep);
+    space.clear(&lab.vm);
+    file.release(&lab.vm);
 }
 
 #[test]
@@ -249,7 +286,7 @@ fn long_chains_are_folded() {
     let mut line = vec![lab.program()];
     line[0].space.map(&lab.vm, &fixed(20)).unwrap();
     line[0].run(|p| (0..20).for_each(|n| p.write(AT + n * PAGE, n).unwrap()));
-    for generation in 1..12 {
+    for generation in 1..19 {
         let child = line.last().unwrap().fork().unwrap();
         child.run(|c| {
             c.write(AT + generation * PAGE, 1000 + generation).unwrap();
@@ -267,10 +304,19 @@ fn long_chains_are_folded() {
             });
         });
         let depth = child.space.entry_at(AT).unwrap().depth;
-        assert!(depth <= 6, "generation {generation} has {depth} layers");
+        assert!(
+            depth <= COPY_DEPTH + 1,
+            "generation {generation} has {depth} layers"
+        );
         line.push(child);
     }
-    assert!(lab.vm.counts().collapses > 0);
+    let counts = lab.vm.counts();
+    assert!(counts.collapses > 0 && counts.fold_copy > 0);
+    // Each writes another page, so few of the layers may go for nothing.
+    assert!(
+        counts.fold_copy < 20,
+        "one or two old pages for each generation beyond the twelfth"
+    );
     for (generation, p) in line.iter().enumerate() {
         p.run(|p| assert_eq!(p.read(AT + 19 * PAGE), Ok(19), "generation {generation}"));
     }
@@ -603,6 +649,42 @@ fn stacks_grow_down_to_their_limit() {
         assert_eq!((c.read(AT + PAGE), c.read(AT - 62 * PAGE)), (Ok(1), Ok(3)));
     });
     p.run(|p| assert_eq!(p.read(AT - 5 * PAGE), Ok(2)));
+}
+
+/// What a stack's old layers get from relatives, where it was unmapped and grew again, is not for it to see.
+#[test]
+fn a_stack_grows_over_no_layer_that_others_fill() {
+    let lab = Lab::new();
+    let p = lab.program();
+    let flags = EntryFlags::GROWSDOWN | EntryFlags::STACK;
+    p.space
+        .map(&lab.vm, &MapArgs { flags, ..fixed(8) })
+        .unwrap();
+    // Counted from the top.
+    let at = |page: u64| AT + (7 - page) * PAGE;
+    let write = |p: &Program, page| p.run(|p| p.write(at(page), 10 + page).unwrap());
+    write(&p, 0);
+    write(&p, 5);
+    let mut others = Vec::new();
+    for page in [1, 2, 3, 0] {
+        others.push(p.fork().unwrap());
+        write(&p, page);
+    }
+    let child = p.fork().unwrap();
+    others.clear();
+    write(&child, 7);
+    p.space.unmap(&lab.vm, AT, 4 * PAGE).unwrap();
+    write(&p, 0);
+    // The oldest layer is shadowed in what is left of the stack, and leaves it.
+    drop(p.fork().unwrap());
+    assert_eq!(p.space.entry_at(at(0)).unwrap().depth, 4);
+    p.run(|p| p.read(at(6)).unwrap());
+    // In the child it shows a page, which comes to a layer that both share.
+    let before = child.space.entry_at(at(0)).unwrap().depth;
+    child.space.maintain(&lab.vm);
+    assert_eq!(child.space.entry_at(at(0)).unwrap().depth, before - 1);
+    p.run(|p| assert_eq!(p.read(at(5)), Ok(0)));
+    child.run(|c| assert_eq!((c.read(at(5)), c.read(at(0))), (Ok(15), Ok(10))));
 }
 
 #[test]

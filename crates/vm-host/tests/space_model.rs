@@ -440,6 +440,7 @@ impl World {
             }
             Op::Maintain => {
                 let _ = self.programs[now].space.maintain(&self.vm);
+                self.vm.tend();
             }
             Op::Reclaim => {
                 self.vm.epoch.drain();

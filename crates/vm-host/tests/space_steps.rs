@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use vm::object::ObjectRef;
-use vm::space::{MapArgs, MapFlags, Source, Space};
+use vm::space::{COPY_DEPTH, MapArgs, MapFlags, Source, Space};
 use vm::{EntryFlags, MapProt};
 use vm_host::{Access, Lab};
 
@@ -146,33 +146,35 @@ fn what_takes_translations_away_changes_the_generation() {
     }
 }
 
-/// Pages that [`forked_often`] touches: more than one step of folding looks at.
+/// Pages that the first layer of [`forked_often`] has.
 const TOUCHED: u64 = 300;
-/// One among them that it does not.
+/// One among them that it has not.
 const HOLE: u64 = 2;
 
-/// A space forked so often that its chain wants folding, which has begun and is beyond [`HOLE`], and its children.
+/// A space forked so often that the next fork folds its chain, and its children. The layer that goes then is the oldest
+/// but one, of which the second child is the only other user.
 fn forked_often(lab: &Lab) -> (Arc<Space>, Vec<Arc<Space>>) {
     lab.vm.set_fault_around(PAGE);
     let space = Space::new(&lab.vm).unwrap();
-    map(lab, &space, TOUCHED + 8, false, Source::Anon);
+    map(lab, &space, TOUCHED + 32, false, Source::Anon);
     lab.run(&space);
     (0..TOUCHED)
         .filter(|&page| page != HOLE)
         .for_each(|page| write(lab, &space, page));
-    let fork = |n| {
+    let fork = |n: u64| {
         let child = space.fork(&lab.vm).unwrap();
-        write(lab, &space, TOUCHED + n);
+        // Nothing is shadowed, and the first layer has one page, so that it stays the smallest with another one.
+        (0..=n.min(1)).for_each(|k| write(lab, &space, TOUCHED + 2 * n + k));
         child
     };
-    let children = (0..6).map(fork).collect();
-    assert!(space.maintain(&lab.vm), "one step was enough");
+    let children = (0..COPY_DEPTH as u64).map(fork).collect();
+    assert_eq!(lab.vm.counts().collapses, 0);
     (space, children)
 }
 
 fn fold(lab: &Lab, space: &Space) {
     let before = lab.vm.counts().collapses;
-    while space.maintain(&lab.vm) {}
+    space.fork(&lab.vm).unwrap().clear(&lab.vm);
     assert_eq!(lab.vm.counts().collapses, before + 1);
 }
 
@@ -186,13 +188,87 @@ fn reads(lab: &Lab, space: &Space, page: u64) {
 fn no_page_of_a_folded_layer_is_reached() {
     let lab = Lab::new(2048, 1);
     let (space, children) = forked_often(&lab);
-    reads(&lab, &space, 0);
+    reads(&lab, &space, TOUCHED);
     fold(&lab, &space);
     for child in children {
         child.clear(&lab.vm);
     }
-    reads(&lab, &space, 0);
+    reads(&lab, &space, TOUCHED);
     end(&lab, &[&space]);
+}
+
+/// Folding brings pages up into layers that relatives share, where their tables map the older ones.
+#[test]
+fn a_fault_finds_the_page_that_a_relative_brought_up() {
+    let lab = Lab::new(2048, 1);
+    let (space, children) = forked_often(&lab);
+    let (child, at) = (&children[5], AT + TOUCHED * PAGE);
+    let mapped = || {
+        child
+            .fault(&lab.vm, at, vm::Access::Read)
+            .expect("it is mapped");
+        let entry = child.pmap().lookup(&lab.vm, &ksync::pin(), at);
+        entry.expect("a fault enters a page").pfn()
+    };
+    let before = mapped();
+    fold(&lab, &space);
+    assert_ne!(before, mapped(), "the layer that was there goes unused");
+    for child in children {
+        child.clear(&lab.vm);
+    }
+    end(&lab, &[&space]);
+}
+
+/// Lets `act` happen while a fault on CPU 1 is about to look at a page table.
+fn beside_fault(lab: &Lab, space: &Space, va: u64, access: vm::Access, act: impl FnOnce()) {
+    const SEEN: usize = 1;
+    const DONE: usize = 2;
+    let step = Arc::new(AtomicUsize::new(0));
+    let theirs = step.clone();
+    lab.vm.machine.on_table(Some(Box::new(move |_| {
+        if ksync::pin().cpu() == 1 && theirs.compare_exchange(0, SEEN, SeqCst, SeqCst).is_ok() {
+            while theirs.load(SeqCst) != DONE {
+                std::thread::yield_now();
+            }
+        }
+    })));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let fault = || space.fault(&lab.vm, va, access);
+            assert_eq!(lab.join(1, fault), Ok(()));
+        });
+        while step.load(SeqCst) != SEEN {
+            std::thread::yield_now();
+        }
+        act();
+        step.store(DONE, SeqCst);
+    });
+    lab.vm.machine.on_table(None);
+}
+
+/// A fault has put a copy in front, and takes it back as its entry has changed.
+#[test]
+fn a_page_on_its_way_to_the_front_shadows_nothing() {
+    let lab = Lab::new(512, 2);
+    let space = Space::new(&lab.vm).unwrap();
+    map(&lab, &space, 16, false, Source::Anon);
+    lab.run(&space);
+    let value = |word: &std::sync::atomic::AtomicU64| word.swap(7, SeqCst);
+    let swap = |access| lab.touch(&space, 0, AT, access, value);
+    assert_eq!(swap(Access::Write), Ok(0));
+    let fork = |n| {
+        let child = space.fork(&lab.vm).unwrap();
+        write(&lab, &space, n);
+        child
+    };
+    let mut spaces: Vec<Arc<Space>> = (1..6).map(fork).collect();
+    beside_fault(&lab, &space, AT, vm::Access::Write, || {
+        // Others are folded as they can be; the layer of this page cannot.
+        space.maintain(&lab.vm);
+    });
+    assert_eq!(swap(Access::Write), Ok(7));
+    spaces.insert(0, space);
+    end(&lab, &spaces.iter().collect::<Vec<_>>());
 }
 
 /// A fault has found a page in a layer, and enters it when the layer has been folded away.
@@ -200,34 +276,12 @@ fn no_page_of_a_folded_layer_is_reached() {
 fn a_fault_that_saw_a_layer_before_it_was_folded_starts_again() {
     let lab = Lab::new(2048, 2);
     let (space, children) = forked_often(&lab);
-    // A child that reads where nothing is puts a page of zeroes into the layer that it shares. Folding is beyond it.
+    // A child that reads where nothing is puts a page of zeroes into the layer that it shares.
     let hole = AT + HOLE * PAGE;
-    children[5]
+    children[1]
         .fault(&lab.vm, hole, vm::Access::Read)
         .expect("memory");
-    const SEEN: usize = 1;
-    const FOLDED: usize = 2;
-    let step = Arc::new(AtomicUsize::new(0));
-    let theirs = step.clone();
-    lab.vm.machine.on_table(Some(Box::new(move |_| {
-        if ksync::pin().cpu() == 1 && theirs.compare_exchange(0, SEEN, SeqCst, SeqCst).is_ok() {
-            while theirs.load(SeqCst) != FOLDED {
-                std::thread::yield_now();
-            }
-        }
-    })));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let fault = || space.fault(&lab.vm, hole, vm::Access::Read);
-            assert_eq!(lab.join(1, fault), Ok(()));
-        });
-        while step.load(SeqCst) != SEEN {
-            std::thread::yield_now();
-        }
-        fold(&lab, &space);
-        step.store(FOLDED, SeqCst);
-    });
-    lab.vm.machine.on_table(None);
+    beside_fault(&lab, &space, hole, vm::Access::Read, || fold(&lab, &space));
     for child in children {
         child.clear(&lab.vm);
     }

@@ -162,33 +162,40 @@ impl Limbo {
 
 impl<M: Machine> Vm<M> {
     /// Frees frames after a grace period. They are unreachable for new readers, hard-busy, without identity; no
-    /// translation for them is cached.
-    pub fn retire_frames(&self, pin: &CpuPin, list: FrameList) {
-        let cpu = self.limbo.cpus.get(pin);
+    /// translation for them is cached. Where much is freed, the caller may be preempted between its parts.
+    pub fn retire_frames(&self, list: FrameList) {
         let more = list.len();
-        let mut bags = cpu.bags.lock();
-        // Stamped after they became unreachable, on the CPU that made them so, or after it was synchronised with.
-        let stamp = self.epoch.current();
-        bags.bag(self.pages, stamp).append(self.pages, list);
-        let frames = cpu.frames.fetch_add(more, Relaxed) + more;
-        drop(bags);
+        {
+            let pin = ksync::pin();
+            let cpu = self.limbo.cpus.get(&pin);
+            let mut bags = cpu.bags.lock();
+            // Stamped after they became unreachable, on the CPU that made them so, or after it was synchronised with.
+            let stamp = self.epoch.current();
+            bags.bag(self.pages, stamp).append(self.pages, list);
+            let frames = cpu.frames.fetch_add(more, Relaxed) + more;
+            drop(bags);
+            if frames < cpu.look_at.load(Relaxed) {
+                return;
+            }
+        }
         // Processes may come and go faster than the clock ticks, so who adds also frees: every so many frames a look,
         // which may free more than came since the last one.
-        if frames >= cpu.look_at.load(Relaxed) {
-            for _ in 0..=LOOK + more / STEP {
-                if self.free_ripe(pin, pin.cpu()) < STEP {
-                    break;
-                }
+        for _ in 0..=LOOK + more / STEP {
+            let pin = ksync::pin();
+            if self.free_ripe(&pin, pin.cpu()) < STEP {
+                break;
             }
-            cpu.look_at.store(cpu.frames.load(Relaxed) + STEP, Relaxed);
         }
+        let pin = ksync::pin();
+        let cpu = self.limbo.cpus.get(&pin);
+        cpu.look_at.store(cpu.frames.load(Relaxed) + STEP, Relaxed);
     }
 
     /// Frees one frame after a grace period; conditions as for [`retire_frames`](Vm::retire_frames).
-    pub fn retire_frame(&self, pin: &CpuPin, pfn: Pfn) {
+    pub fn retire_frame(&self, pfn: Pfn) {
         let mut list = FrameList::EMPTY;
         list.push(self.pages, pfn);
-        self.retire_frames(pin, list);
+        self.retire_frames(list);
     }
 
     /// Frees some of this CPU's frames whose time has come. For the clock tick, the idle loop, and where memory is

@@ -15,11 +15,37 @@ use ksync::atomic::{
     fence,
 };
 use rust_alloc::sync::Arc;
+use smallvec::SmallVec;
 
+use crate::backing::Place;
 use crate::object::Object;
-use crate::page::{Flags, Page, Pfn, hub_of};
+use crate::page::{Flags, HardBusy, Page, Pfn, hub_of};
 use crate::pmap::{Pmap, Scan};
+use crate::tlb::ScanGather;
 use crate::{Machine, Vm};
+
+/// What a scan's visitor says of an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Visit {
+    /// The entry stays, or there was none: the next address.
+    Keep,
+    /// The entry is gone: a record of it may go, too.
+    Gone,
+    /// The scan is over.
+    Stop,
+}
+
+impl Visit {
+    fn flow(self) -> ControlFlow<()> {
+        match self {
+            Visit::Keep | Visit::Gone => ControlFlow::Continue(()),
+            Visit::Stop => ControlFlow::Break(()),
+        }
+    }
+}
+
+/// What visits the places of pages: a page's number among those scanned, and the address where it may be mapped.
+pub type Visitor<'v> = dyn FnMut(usize, &Arc<Pmap>, u64) -> Visit + 'v;
 
 /// What a reverse map is told and asked. Attaching and detaching extents is the hubs' part in every design, for it is
 /// the reference on the object too.
@@ -33,16 +59,14 @@ pub trait ReverseMap: Default + Send + Sync + 'static {
     fn moved(&self, from: (&Object, u32), to: (&Object, u32));
     /// The entries of `start..end` are gone.
     fn remove(&self, pmap: &Arc<Pmap>, start: u64, end: u64);
-    /// Calls `visit` for each address at which the page may be mapped.
-    fn scan(&self, object: &Object, index: u32, visit: &mut dyn FnMut(&Pmap, u64));
-    /// Calls `visit` for each address at which a mapping shows page `index` of a file, itself or a private copy.
-    fn scan_shown(&self, object: &Object, index: u32, visit: &mut dyn FnMut(&Pmap, u64)) {
-        let _: ControlFlow<()> = hub_of(object).scan(|place| {
-            if let Some(va) = place.address(index) {
-                visit(place.pmap(), va);
-            }
-            ControlFlow::Continue(())
-        });
+    /// Calls `visit` for each address at which one of the pages may be mapped, those of one mapping together, until it says that the
+    /// scan is over. Locks of the map are held meanwhile. Returns whether all were visited.
+    fn scan(&self, object: &Object, indexes: &[u32], visit: &mut Visitor<'_>) -> bool;
+    /// Calls `visit` for each mapping of a file, which shows its pages or private copies of them; as [`scan`](ReverseMap::scan).
+    fn scan_shown(&self, object: &Object, visit: &mut dyn FnMut(&Place) -> Visit) -> bool {
+        hub_of(object)
+            .scan(|place| visit(place).flow())
+            .is_continue()
     }
 }
 
@@ -85,21 +109,43 @@ impl ReverseMap for ByBacking {
     #[inline(always)]
     fn remove(&self, _: &Arc<Pmap>, _: u64, _: u64) {}
 
-    fn scan_shown(&self, object: &Object, index: u32, visit: &mut dyn FnMut(&Pmap, u64)) {
-        self.scan(object, index, visit);
+    fn scan_shown(&self, object: &Object, visit: &mut dyn FnMut(&Place) -> Visit) -> bool {
+        let mut blind = self.blindness();
+        hub_of(object)
+            .scan(|place| {
+                if blind() {
+                    return ControlFlow::Continue(());
+                }
+                visit(place).flow()
+            })
+            .is_continue()
     }
 
-    fn scan(&self, object: &Object, index: u32, visit: &mut dyn FnMut(&Pmap, u64)) {
-        let (blind, mut count) = (self.blind.load(Relaxed), 0_u32);
-        let _: ControlFlow<()> = hub_of(object).scan(|place| {
-            if let Some(va) = place.address(index) {
-                count = count.wrapping_add(1);
-                if blind == 0 || count % blind != 0 {
-                    visit(place.pmap(), va);
+    fn scan(&self, object: &Object, indexes: &[u32], visit: &mut Visitor<'_>) -> bool {
+        let mut blind = self.blindness();
+        hub_of(object)
+            .scan(|place| {
+                for (n, &index) in indexes.iter().enumerate() {
+                    if let Some(va) = place.address(index)
+                        && !blind()
+                    {
+                        visit(n, place.pmap(), va).flow()?;
+                    }
                 }
-            }
-            ControlFlow::Continue(())
-        });
+                ControlFlow::Continue(())
+            })
+            .is_continue()
+    }
+}
+
+impl ByBacking {
+    /// Whether a place is to be left out, asked for each.
+    fn blindness(&self) -> impl FnMut() -> bool {
+        let (blind, mut count) = (self.blind.load(Relaxed), 0_u32);
+        move || {
+            count = count.wrapping_add(1);
+            blind != 0 && count.is_multiple_of(blind)
+        }
     }
 }
 
@@ -107,19 +153,88 @@ impl ReverseMap for ByBacking {
 /// how many entries and claims there were.
 pub fn remove_all<M: Machine>(vm: &Vm<M>, object: &Object, index: u32, pfn: Pfn) -> usize {
     let page = vm.pages.get(pfn);
-    debug_assert!(page.is_hard_busy());
-    fence(SeqCst);
-    let mut removed = 0;
-    if page.has(Flags::MAPPED) {
-        vm.rmap.scan(object, index, &mut |pmap, va| {
-            let pin = ksync::pin();
-            let found = pmap.scan_remove(vm, &pin, va, pfn);
+    debug_assert!(page.index() == index);
+    remove_each(vm, object, core::iter::once(page)).removed
+}
+
+/// What a removal of pages came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Removal {
+    /// Entries and claims that there were.
+    pub(crate) removed: usize,
+    /// Addresses looked at.
+    pub(crate) visits: usize,
+}
+
+/// As [`remove_all`], for a few pages, all of which the caller holds hard-busy, with one flush.
+pub(crate) fn remove_pages<M: Machine>(
+    vm: &Vm<M>,
+    object: &Object,
+    pages: &[HardBusy<'_>],
+) -> Removal {
+    remove_each(vm, object, pages.iter().map(HardBusy::page))
+}
+
+fn remove_each<'a, M: Machine>(
+    vm: &Vm<M>,
+    object: &Object,
+    pages: impl Iterator<Item = &'a Page> + Clone,
+) -> Removal {
+    let mut done = Removal::default();
+    scan_mapped(
+        vm,
+        object,
+        pages.clone(),
+        |gather, (page, pfn), pmap, va| {
+            let found = pmap.gather_remove(vm, &ksync::pin(), va, pfn, gather);
             note(page, found);
-            removed += usize::from(found != Scan::Absent);
-        });
-        page.clear_flag(Flags::MAPPED | Flags::MULTI | Flags::WRITEABLE);
+            done.visits += 1;
+            if found == Scan::Absent {
+                return Visit::Keep;
+            }
+            done.removed += 1;
+            Visit::Gone
+        },
+    );
+    for page in pages {
+        if page.has(Flags::MAPPED) {
+            page.clear_flag(Flags::MAPPED | Flags::MULTI | Flags::WRITEABLE);
+        }
     }
-    removed
+    done
+}
+
+/// Visits every address at which the pages, which the caller holds hard-busy, may be mapped, and flushes once: when no lock
+/// is held. Without memory to note down what is to be flushed it goes on in the same way after a flush.
+fn scan_mapped<'a, M: Machine>(
+    vm: &Vm<M>,
+    object: &Object,
+    pages: impl Iterator<Item = &'a Page>,
+    mut visit: impl FnMut(&mut ScanGather, (&Page, Pfn), &Arc<Pmap>, u64) -> Visit,
+) {
+    fence(SeqCst);
+    let mut mapped: SmallVec<[&Page; 32]> = SmallVec::new();
+    mapped.extend(pages.filter(|page| {
+        debug_assert!(page.is_hard_busy());
+        page.has(Flags::MAPPED)
+    }));
+    let indexes: SmallVec<[u32; 32]> = mapped.iter().map(|page| page.index()).collect();
+    if mapped.is_empty() {
+        return;
+    }
+    loop {
+        let mut gather = ScanGather::new();
+        let all = vm.rmap.scan(object, &indexes, &mut |n, pmap, va| {
+            if !gather.has_room() {
+                return Visit::Stop;
+            }
+            visit(&mut gather, (mapped[n], vm.pages.pfn(mapped[n])), pmap, va)
+        });
+        gather.finish(vm);
+        if all {
+            return;
+        }
+    }
 }
 
 /// The index just behind the highest one of a file that any mapping shows.
@@ -132,26 +247,53 @@ pub(crate) fn mapped_end(object: &Object) -> u32 {
     end
 }
 
-/// Takes out whatever is mapped where mappings show page `index` of a file: private copies, which the page's own scan
-/// does not know. Flushed on return. A page's dirty mark was set when it was mapped writable.
-pub(crate) fn remove_copies<M: Machine>(vm: &Vm<M>, object: &Object, index: u32) {
-    vm.rmap.scan_shown(object, index, &mut |pmap, va| {
-        pmap.scan_remove_any(vm, &ksync::pin(), va);
-    });
+/// Pages of each mapping that one step of [`remove_copies`] looks at.
+const COPIES: u32 = 64;
+
+/// Takes out whatever is mapped where mappings show the pages `first..behind` of a file: private copies, which the pages' own scans
+/// do not know. Flushed on return. A page's dirty mark was set when it was mapped writable.
+///
+/// A step is a pass over the mappings and a flush. What none of them has in its tables costs no step.
+pub(crate) fn remove_copies<M: Machine>(vm: &Vm<M>, object: &Object, first: u32, behind: u32) {
+    let mut at = first;
+    while at < behind {
+        let end = at.saturating_add(COPIES).min(behind);
+        let (mut gather, mut next) = (ScanGather::new(), behind);
+        let all = vm.rmap.scan_shown(object, &mut |place| {
+            if !gather.has_room() {
+                return Visit::Stop;
+            }
+            let pmap = place.pmap();
+            pmap.gather_remove_range(vm, place.addresses(at, end), &mut gather);
+            let rest = place.addresses(end, behind);
+            let found = pmap.mapped_from(vm, &ksync::pin(), rest.start, rest.end);
+            if let Some(run) = found {
+                next = next.min(place.index(run.va));
+            }
+            Visit::Gone
+        });
+        gather.finish(vm);
+        at = if all { next } else { at };
+    }
 }
 
 /// Makes every entry of the page read-only and takes its dirty bits over. Conditions as for [`remove_all`].
 pub fn write_protect_all<M: Machine>(vm: &Vm<M>, object: &Object, index: u32, pfn: Pfn) {
     let page = vm.pages.get(pfn);
-    debug_assert!(page.is_hard_busy());
-    fence(SeqCst);
-    if page.has(Flags::MAPPED) {
-        vm.rmap.scan(object, index, &mut |pmap, va| {
-            let pin = ksync::pin();
-            note(page, pmap.scan_write_protect(vm, &pin, va, pfn));
-        });
-        page.clear_flag(Flags::WRITEABLE);
-    }
+    debug_assert!(page.index() == index);
+    scan_mapped(
+        vm,
+        object,
+        core::iter::once(page),
+        |gather, (page, pfn), pmap, va| {
+            note(
+                page,
+                pmap.gather_write_protect(vm, &ksync::pin(), va, pfn, gather),
+            );
+            Visit::Keep
+        },
+    );
+    page.clear_flag(Flags::WRITEABLE);
 }
 
 /// Counts, up to `limit`, the entries through which the page was used since the last call. Conditions as for
@@ -165,11 +307,14 @@ pub fn referenced<M: Machine>(
 ) -> usize {
     let page = vm.pages.get(pfn);
     let mut count = usize::from(page.clear_flag(Flags::REFERENCED));
-    if page.has(Flags::MAPPED) {
-        vm.rmap.scan(object, index, &mut |pmap, va| {
+    if page.has(Flags::MAPPED) && count < limit {
+        let _all = vm.rmap.scan(object, &[index], &mut |_, pmap, va| {
+            let pin = ksync::pin();
+            count += usize::from(pmap.scan_test_clear_accessed(vm, &pin, va, pfn));
             if count < limit {
-                let pin = ksync::pin();
-                count += usize::from(pmap.scan_test_clear_accessed(vm, &pin, va, pfn));
+                Visit::Keep
+            } else {
+                Visit::Stop
             }
         });
     }
@@ -211,7 +356,7 @@ mod naive {
     use rust_alloc::collections::BTreeMap;
     use rust_alloc::vec::Vec;
 
-    use super::{Arc, Object, Pmap, ReverseMap};
+    use super::{Arc, Object, Pmap, ReverseMap, Visit, Visitor};
 
     lock_class!(
         /// The one lock of the naive reverse map.
@@ -263,17 +408,18 @@ mod naive {
             });
         }
 
-        fn scan(&self, object: &Object, index: u32, visit: &mut dyn FnMut(&Pmap, u64)) {
-            let places = self
-                .0
-                .0
-                .lock()
-                .get(&(object.identity(), index))
-                .cloned()
-                .unwrap_or_default();
-            for (pmap, va) in &places {
-                visit(pmap, *va);
-            }
+        // Records outlive their entries, so nothing is to be done where one is gone.
+        fn scan(&self, object: &Object, indexes: &[u32], visit: &mut Visitor<'_>) -> bool {
+            let places = |index| {
+                let lists = self.0.0.lock();
+                lists.get(&(object.identity(), index)).cloned()
+            };
+            indexes.iter().enumerate().all(|(n, &index)| {
+                let places = places(index).unwrap_or_default();
+                places
+                    .iter()
+                    .all(|(pmap, va)| visit(n, pmap, *va) != Visit::Stop)
+            })
         }
     }
 }
@@ -284,7 +430,7 @@ mod faulty {
 
     use ksync::atomic::{AtomicU64, Ordering::Relaxed};
 
-    use super::{Arc, Object, Pmap, ReverseMap};
+    use super::{Arc, Object, Place, Pmap, ReverseMap, Visit, Visitor};
 
     /// One place in so many is left out.
     const EVERY: u64 = 7;
@@ -311,15 +457,18 @@ mod faulty {
             self.right.remove(pmap, start, end);
         }
 
-        fn scan(&self, object: &Object, index: u32, visit: &mut dyn FnMut(&Pmap, u64)) {
-            self.right.scan(object, index, &mut |pmap, va| {
-                if self.visits.fetch_add(1, Relaxed) % EVERY != EVERY - 1 {
-                    visit(pmap, va);
+        fn scan(&self, object: &Object, indexes: &[u32], visit: &mut Visitor<'_>) -> bool {
+            self.right.scan(object, indexes, &mut |n, pmap, va| {
+                if self.visits.fetch_add(1, Relaxed) % EVERY == EVERY - 1 {
+                    return Visit::Keep;
                 }
-            });
+                visit(n, pmap, va)
+            })
         }
 
         // Must not repair what a scan has left out.
-        fn scan_shown(&self, _: &Object, _: u32, _: &mut dyn FnMut(&Pmap, u64)) {}
+        fn scan_shown(&self, _: &Object, _: &mut dyn FnMut(&Place) -> Visit) -> bool {
+            true
+        }
     }
 }

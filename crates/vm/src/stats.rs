@@ -77,10 +77,14 @@ counts! {
     forks,
     /// Write faults that met a shared front layer.
     shadows,
-    /// Chains folded.
+    /// Layers that left a chain by folding.
     collapses,
+    /// Pages copied for that.
+    fold_copy,
     /// Pages scanned by `chaos_scan`.
     scans,
     /// Entries removed by those.
     scan_removed,
+    /// Pages freed that no mapping reached any more.
+    swept,
 }

@@ -16,12 +16,15 @@
 //!                    or ...              ... the walk sees the changed entry
 //! ```
 //!
-//! *Pending invalidations.* Between the change and the flush a scan of the reverse map finds the entry gone although
-//! stale translations live on. So the first record raises the pmap's pending count, before the entry changes, and
-//! the flush lowers it. A scan that visits an address of a pmap with pending work records it in its own gather and so
-//! flushes it itself (`Pmap::scan_remove`); nobody waits for anybody.
+//! *Pending invalidations.* Between the change and the flush others find the entry gone, or restricted, although stale
+//! translations live on. So the first record lists the operation's range in the pmap, before the entry changes, and the
+//! flush takes it out. Whoever reads an entry in a listed range flushes itself; nobody waits for anybody: see
+//! `doc/vm-pmap.md`.
 
 use core::ops::Range;
+
+use rust_alloc::sync::Arc;
+use smallvec::SmallVec;
 
 use ksync::atomic::{
     AtomicU64,
@@ -31,7 +34,7 @@ use ksync::atomic::{
 use crate::asid::Target;
 use crate::limbo::FrameList;
 use crate::page::{PAGE_SIZE, Pfn};
-use crate::pmap::Pmap;
+use crate::pmap::{Listed, Loss, Pmap};
 use crate::{Machine, Vm};
 
 /// Most CPUs that the sets hold.
@@ -133,16 +136,16 @@ const MAX_PAGES: usize = 32;
 
 /// Collects what must be invalidated, and what may be freed once that is done.
 ///
-/// One gather serves one operation: a munmap of any length in one pmap, or what a scan does at one address. It must
-/// be [finished](Gather::finish); dropping it with work in it is a bug that debug builds report.
+/// One gather serves one operation in one pmap: a munmap of any length, say. It must be [finished](Gather::finish); dropping it with work in it is a bug that debug builds report.
 #[must_use = "a gather must be finished"]
 pub struct Gather<'p> {
     /// The pmap being changed, whose active set is read at the end, or at the next change of pmap.
     pmap: Option<&'p Pmap>,
-    /// Whether that pmap's pending count was raised by this gather.
-    pending: bool,
-    /// CPUs that ran the pmaps recorded before.
-    cpus: CpuSet,
+    /// What the operation looks at, and what it takes away where it finds something.
+    range: Range<u64>,
+    loss: Loss,
+    /// The operation in that pmap's list, once it takes something away.
+    listed: Option<Listed>,
     /// Runs of pages: address of the first, number of pages in the low 12 bits.
     runs: [u64; RUNS],
     nruns: usize,
@@ -159,8 +162,9 @@ impl<'p> Gather<'p> {
     pub const fn new() -> Gather<'p> {
         Gather {
             pmap: None,
-            pending: false,
-            cpus: CpuSet::EMPTY,
+            range: 0..0,
+            loss: Loss::Rights,
+            listed: None,
             runs: [0; RUNS],
             nruns: 0,
             npages: 0,
@@ -170,41 +174,40 @@ impl<'p> Gather<'p> {
         }
     }
 
-    /// Notes that the entry of `va` in `pmap` is about to lose rights or its frame. Call *before* the change.
+    /// Begins an operation that looks at `range` of `pmap` and takes so much away where it finds something.
+    pub(crate) fn over(&mut self, pmap: &'p Pmap, range: Range<u64>, loss: Loss) {
+        debug_assert!(
+            self.pmap.is_none_or(|now| core::ptr::eq(now, pmap)),
+            "a gather changes one pmap"
+        );
+        match &self.listed {
+            Some(listed) => pmap.widen_pending(listed, &range, loss),
+            None => (self.range, self.loss) = (range, loss),
+        }
+        self.pmap = Some(pmap);
+    }
+
+    /// Notes that the entry of `va` in `pmap` is about to lose rights or its frame. Call *before* the change, in the operation's
+    /// range.
     #[inline]
-    pub fn record(&mut self, pmap: &'p Pmap, va: u64) {
+    pub(crate) fn record(&mut self, pmap: &Pmap, va: u64) {
         self.begin(pmap);
         self.add(va);
     }
 
     /// Notes that all of `pmap` is about to lose rights. Call before the change.
-    pub fn record_all(&mut self, pmap: &'p Pmap) {
+    pub(crate) fn record_all(&mut self, pmap: &Pmap) {
         self.begin(pmap);
         self.full = true;
     }
 
-    /// To be called after the entries of an operation were read: if somebody else has taken translations of `pmap` away
+    /// To be called after the entries of `range` were read: if somebody else has taken translations there away
     /// and not flushed yet, what this operation found empty or restricted may still be in use, so all must go.
-    pub(crate) fn settle(&mut self, pmap: &'p Pmap) {
-        if pmap.pending_beyond(u32::from(self.pending)) {
-            self.record_all(pmap);
+    pub(crate) fn settle(&mut self, pmap: &'p Pmap, range: &Range<u64>) {
+        if pmap.is_pending(self.listed.as_ref(), range, Loss::Rights) {
+            self.pmap = Some(pmap);
+            self.full = true;
         }
-    }
-
-    /// As [`record`](Gather::record), for a scan that keeps the page hard-busy until its gather is finished: nobody
-    /// else can draw a wrong conclusion meanwhile, so the pending count stays as it is, and many pmaps may follow
-    /// each other. Each `pmap` needs to live only until the next call or [`leave`](Gather::leave).
-    pub(crate) fn record_scan(&mut self, pmap: &Pmap, va: u64) {
-        debug_assert!(
-            self.pmap.is_none(),
-            "a gather serves a change or a scan, not both"
-        );
-        let first = self.cpus.is_empty() && self.nothing_to_flush();
-        self.add(va);
-        let generation = pmap.bump_generation();
-        ksync::fence_after_rmw();
-        self.target = first.then(|| pmap.target(generation));
-        self.cpus.union(&pmap.active().snapshot());
     }
 
     /// Keeps a frame from being used until the flush and a grace period are over; it then goes to the allocator.
@@ -257,25 +260,27 @@ impl<'p> Gather<'p> {
         }
         let frames = core::mem::replace(&mut self.frames, FrameList::EMPTY);
         if !frames.is_empty() {
-            vm.retire_frames(&ksync::pin(), frames);
+            vm.retire_frames(frames);
         }
     }
 
     fn flush<M: Machine>(&mut self, vm: &Vm<M>) {
+        let mut cpus = CpuSet::EMPTY;
         if let Some(pmap) = self.pmap {
-            let generation = pmap.bump_generation();
-            ksync::fence_after_rmw();
+            let generation;
+            (generation, cpus) = pmap.leave_behind();
             self.target = Some(pmap.target(generation));
-            self.cpus.union(&pmap.active().snapshot());
         }
-        send(vm, &self.cpus, self);
-        if let Some(pmap) = self.pmap.take()
-            && self.pending
-        {
-            pmap.lower_pending();
+        send(vm, &cpus, self);
+        if let (Some(pmap), Some(listed)) = (self.pmap, self.listed.take()) {
+            pmap.lower_pending(listed);
         }
-        self.pending = false;
+        self.reset();
+    }
+
+    fn reset(&mut self) {
         self.nruns = 0;
+        self.npages = 0;
         self.full = false;
         self.target = None;
     }
@@ -284,18 +289,13 @@ impl<'p> Gather<'p> {
         self.nruns == 0 && !self.full
     }
 
-    fn begin(&mut self, pmap: &'p Pmap) {
-        match self.pmap {
-            Some(now) => debug_assert!(core::ptr::eq(now, pmap), "a gather changes one pmap"),
-            None => {
-                debug_assert!(
-                    self.cpus.is_empty(),
-                    "a gather serves a change or a scan, not both"
-                );
-                pmap.raise_pending();
-                self.pmap = Some(pmap);
-                self.pending = true;
-            }
+    fn begin(&mut self, pmap: &Pmap) {
+        debug_assert!(
+            self.pmap.is_some_and(|now| core::ptr::eq(now, pmap)),
+            "a gather changes one pmap, and was told which"
+        );
+        if self.listed.is_none() {
+            self.listed = Some(pmap.raise_pending(&self.range, self.loss));
         }
     }
 
@@ -330,6 +330,123 @@ impl Default for Gather<'_> {
 impl Drop for Gather<'_> {
     fn drop(&mut self) {
         debug_assert!(self.is_empty(), "a gather was dropped with work in it");
+    }
+}
+
+impl Pmap {
+    /// After its entries were changed: those CPUs that run the pmap now and may hold translations of what was there. Others find by the
+    /// new generation, which comes first, that theirs are old.
+    fn leave_behind(&self) -> (u64, CpuSet) {
+        let generation = self.bump_generation();
+        ksync::fence_after_rmw();
+        (generation, self.active().snapshot())
+    }
+}
+
+/// Invalidates a page of `pmap`, of which others may have taken translations away. The caller holds no lock.
+pub(crate) fn flush_page<M: Machine>(vm: &Vm<M>, pmap: &Pmap, va: u64) {
+    let mut gather = Gather::new();
+    gather.pmap = Some(pmap);
+    gather.add(va);
+    gather.finish(vm);
+}
+
+/// Collects what a scan changes in many pmaps: one flush for all of them.
+///
+/// It must be [finished](ScanGather::finish) before the scan's pages are let go, and with no lock held.
+#[must_use = "a gather must be finished"]
+pub(crate) struct ScanGather {
+    /// The pmaps that the scan changed, and its place in their lists.
+    changed: SmallVec<[(Arc<Pmap>, Listed); 4]>,
+    /// Pmaps in which others have a flush due, which this one does as well.
+    joined: usize,
+    /// CPUs that ran those.
+    cpus: CpuSet,
+    /// What the last of those was asked to forget.
+    target: Option<Target>,
+    /// Addresses and frames. It belongs to no pmap.
+    what: Gather<'static>,
+}
+
+impl ScanGather {
+    /// An empty one.
+    pub(crate) fn new() -> ScanGather {
+        ScanGather {
+            changed: SmallVec::new(),
+            joined: 0,
+            cpus: CpuSet::EMPTY,
+            target: None,
+            what: Gather::new(),
+        }
+    }
+
+    /// Whether a change in one more pmap can be noted. In an empty one it can.
+    pub(crate) fn has_room(&mut self) -> bool {
+        self.changed.len() < self.changed.capacity() || self.changed.try_reserve(1).is_ok()
+    }
+
+    /// Notes that the entry of `va` is about to lose rights or its frame. Call *before* the change, where there
+    /// [is room](ScanGather::has_room).
+    pub(crate) fn record(&mut self, pmap: &Arc<Pmap>, va: u64, loss: Loss) {
+        let page = va..va + PAGE_SIZE as u64;
+        match self.changed.last() {
+            Some((last, listed)) if Arc::ptr_eq(last, pmap) => {
+                pmap.widen_pending(listed, &page, loss);
+            }
+            _ => self
+                .changed
+                .push((pmap.clone(), pmap.raise_pending(&page, loss))),
+        }
+        self.what.add(va);
+    }
+
+    /// To be called after the entries of `range` were found absent: if somebody else has taken translations there away and not
+    /// flushed yet, they must go before the scan's pages do.
+    pub(crate) fn settle(&mut self, pmap: &Arc<Pmap>, range: &Range<u64>) {
+        let own = self
+            .changed
+            .last()
+            .filter(|(last, _)| Arc::ptr_eq(last, pmap));
+        if pmap.is_pending(own.map(|(_, listed)| listed), range, Loss::Rights) {
+            let (generation, cpus) = pmap.leave_behind();
+            self.cpus.union(&cpus);
+            self.joined += 1;
+            self.target = Some(pmap.target(generation));
+            if range.end - range.start == PAGE_SIZE as u64 {
+                self.what.add(range.start);
+            } else {
+                self.what.full = true;
+            }
+        }
+    }
+
+    /// As [`Gather::free_later`], for a list.
+    pub(crate) fn free_list_later<M: Machine>(&mut self, vm: &Vm<M>, list: FrameList) {
+        self.what.free_list_later(vm, list);
+    }
+
+    /// Invalidates on every CPU that runs what was recorded, waits for them, and hands on what waited for it.
+    pub(crate) fn finish<M: Machine>(mut self, vm: &Vm<M>) {
+        if !self.what.nothing_to_flush() {
+            self.flush(vm);
+        }
+        self.what.finish(vm);
+    }
+
+    fn flush<M: Machine>(&mut self, vm: &Vm<M>) {
+        for (pmap, _) in &self.changed {
+            let (generation, cpus) = pmap.leave_behind();
+            self.cpus.union(&cpus);
+            self.target = Some(pmap.target(generation));
+        }
+        // A request names one pmap. One for several names none: each CPU forgets all of what it runs.
+        let one = self.changed.len() + self.joined == 1;
+        self.what.target = self.target.filter(|_| one);
+        send(vm, &self.cpus, &self.what);
+        for (pmap, listed) in self.changed.drain(..) {
+            pmap.lower_pending(listed);
+        }
+        self.what.reset();
     }
 }
 

@@ -7,6 +7,7 @@ use crate::limbo::Limbo;
 use crate::page::Pfn;
 use crate::pmap::Pmaps;
 use crate::rmap;
+use crate::space::background::Background;
 use crate::stats::VmCounts;
 use crate::{Machine, PageAllocator, PageArray};
 
@@ -28,6 +29,8 @@ pub struct Vm<M: Machine> {
     pub rmap: rmap::Map,
     /// Counts of each CPU.
     pub stats: PerCpu<VmCounts>,
+    /// Spaces that wait for work in the background.
+    pub(crate) background: Background,
     /// Bytes that a read fault on a file maps at most. Atomic.
     fault_around: AtomicU64,
 }
@@ -48,6 +51,7 @@ impl<M: Machine> Vm<M> {
             pmaps: Pmaps::new(ncpus, empty_root),
             rmap: rmap::Map::default(),
             stats: PerCpu::new(ncpus, |_| VmCounts::default()),
+            background: Background::new(ncpus),
             fault_around: AtomicU64::new(FAULT_AROUND),
         }
     }

@@ -9,6 +9,7 @@
 use ksync::atomic::{AtomicU64, Ordering::*, fence};
 use loom::{sync::Arc, thread};
 use vm::Page;
+use vm::page::{HardBusy, Wanted};
 use vm::tlb::ActiveSet;
 
 const OBJECT: usize = 0x1000;
@@ -25,9 +26,9 @@ struct World {
 /// A page of an object that nobody holds.
 fn world() -> Arc<World> {
     let page = Page::absent();
-    assert!(page.is_hard_busy() || page.try_hard_busy());
+    let busy = page.try_hard_busy().expect("nobody holds it");
     page.set_identity(OBJECT, INDEX);
-    let _nobody_waits = page.hard_unbusy();
+    drop(busy);
     Arc::new(World {
         page,
         pte: AtomicU64::new(EMPTY),
@@ -46,12 +47,13 @@ impl World {
     }
 
     /// A scan, which keeps the page busy.
-    fn scan(&self) {
-        assert!(self.page.try_hard_busy(), "nobody else holds it");
+    fn scan(&self) -> HardBusy<'_> {
+        let busy = self.page.try_hard_busy().expect("nobody else holds it");
         fence(SeqCst);
         if self.pte.load(Acquire) != EMPTY {
             self.pte.swap(EMPTY, AcqRel);
         }
+        busy
     }
 }
 
@@ -65,7 +67,7 @@ fn a_claim_and_a_scan_see_each_other() {
     loom::model(|| {
         let world = world();
         let fault = fault_beside(&world);
-        world.scan();
+        let _busy = world.scan();
         fault.join().unwrap();
         assert_eq!(
             world.pte.load(SeqCst),
@@ -80,10 +82,10 @@ fn a_page_that_changed_hands_is_not_entered() {
     loom::model(|| {
         let world = world();
         let fault = fault_beside(&world);
-        world.scan();
+        let busy = world.scan();
         world.page.clear_identity();
         world.page.set_identity(OBJECT + 64, INDEX);
-        let _nobody_waits = world.page.hard_unbusy();
+        drop(busy);
         // A fault that came before the scan was undone by it; one that came after saw the new identity.
         fault.join().unwrap();
         assert_eq!(world.pte.load(SeqCst), EMPTY, "a stranger's page is mapped");
@@ -110,6 +112,62 @@ fn a_cpu_that_joins_is_flushed_or_sees_the_change() {
             flushed || cached == EMPTY,
             "a CPU keeps what nobody tells it to forget"
         );
+    });
+}
+
+/// Waits as an operation does that found the page in the slot `pte`, until it gets a soft busy or the page has gone.
+fn wait_for(world: &World) {
+    while world.pte.load(Acquire) == LEAF && world.page.try_soft_busy().is_none() {
+        let still = || world.pte.load(Acquire) == LEAF;
+        if world.page.want(Wanted::Soft, still) {
+            world.page.wait();
+        }
+    }
+}
+
+/// A page in a slot, held by this thread, and two threads that wait for it. loom fails where all threads sleep.
+fn waited_for(end: fn(&World, HardBusy<'_>)) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(move || {
+        let world = world();
+        let busy = world.page.try_hard_busy().expect("nobody holds it");
+        world.pte.store(LEAF, Release);
+        let waiters = [1, 2].map(|cpu| {
+            let world = world.clone();
+            thread::spawn(move || {
+                ksync::host::set_cpu(cpu);
+                wait_for(&world);
+            })
+        });
+        end(&world, busy);
+        for waiter in waiters {
+            waiter.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn the_end_of_a_busy_state_wakes_all_that_wait() {
+    waited_for(|_, busy| drop(busy));
+}
+
+#[test]
+fn a_page_that_goes_to_the_allocator_wakes_all_that_wait() {
+    waited_for(|world, busy| {
+        assert_eq!(world.pte.swap(EMPTY, AcqRel), LEAF);
+        busy.into_free();
+    });
+}
+
+/// The page was taken for the next one's before a waiter slept.
+#[test]
+fn a_busy_state_that_follows_at_once_wakes_all_that_wait() {
+    waited_for(|world, busy| {
+        drop(busy);
+        let again = world.page.try_hard_busy();
+        world.pte.swap(EMPTY, AcqRel);
+        again.into_iter().for_each(HardBusy::into_free);
     });
 }
 

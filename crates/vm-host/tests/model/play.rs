@@ -15,10 +15,10 @@ use crate::ops::{At, Op, STACKS, WINDOWS, What};
 
 const PAGE: u64 = 4096;
 const CPUS: usize = 3;
-const FRAMES: usize = 2048;
+const FRAMES: usize = 4096;
 const FILES: usize = 3;
 /// Most spaces at a time, and most pages that one may map.
-const MAX_SPACES: usize = 4;
+const MAX_SPACES: usize = 8;
 const MAX_PAGES: usize = 160;
 /// First page numbers of the windows.
 const TABLES: u64 = (128 << 9) - 16;
@@ -270,6 +270,7 @@ impl Player {
             Op::Maintain { space } => {
                 let s = self.pick(space);
                 self.space(s).maintain(&self.lab.vm);
+                self.lab.vm.tend();
             }
             Op::Tick => {
                 for cpu in 0..CPUS {
@@ -410,7 +411,7 @@ impl Player {
         let source = match (file, shared) {
             (Some((file, index)), _) => model::Source::File { file, index },
             (None, true) => model::Source::File {
-                file: self.model.new_shared(),
+                file: self.model.new_shared(len),
                 index: 0,
             },
             (None, false) => model::Source::Zero,

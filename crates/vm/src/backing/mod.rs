@@ -10,14 +10,17 @@
 
 mod relation;
 
+use core::ops::Range;
+
 use ksync::CpuPin;
-use ksync::atomic::{AtomicU32, Ordering::Relaxed};
+use ksync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use rust_alloc::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 pub use self::relation::Relation;
 use crate::alloc::NoMemory;
-use crate::object::{Attachment, Object, ObjectRef};
+use crate::object::{Attachment, Next, Object, ObjectRef, Swept};
+use crate::page::PAGE_SIZE;
 use crate::pmap::Pmap;
 use crate::{Machine, Vm};
 
@@ -34,6 +37,27 @@ impl Place {
     pub fn address(&self, index: u32) -> Option<u64> {
         let at = self.relation.address(index);
         (self.start <= at && at < self.end).then_some(at)
+    }
+
+    /// Address ↔ index.
+    pub(crate) fn relation(&self) -> Relation {
+        self.relation
+    }
+
+    /// The index of an address.
+    pub(crate) fn index(&self, at: u64) -> u32 {
+        self.relation.index(at)
+    }
+
+    /// The addresses at which pages `first..behind` of a file may be mapped.
+    pub(crate) fn addresses(&self, first: u32, behind: u32) -> Range<u64> {
+        debug_assert!(!self.relation.is_down(), "files do not grow down");
+        let from = first.max(self.relation.index(self.start));
+        let to = behind.min(self.index_end());
+        if from >= to {
+            return 0..0;
+        }
+        self.relation.address(from)..self.relation.address(to - 1) + PAGE_SIZE as u64
     }
 
     /// The index just behind the highest one that may be mapped here.
@@ -61,7 +85,14 @@ pub struct Backing {
     uses: AtomicU32,
     /// How often `may_ask` was called. Atomic, approximate.
     asked: AtomicU32,
+    /// Where folding last found a page that younger layers do not shadow: a hint. Guarded by the map's lock.
+    fold_hint: AtomicU32,
+    /// Pages of the object when they were counted, and one more, or 0. Guarded by the map's lock.
+    counted: AtomicU32,
 }
+
+/// The layer has no object any more.
+pub(crate) struct Detached;
 
 impl Backing {
     /// Attaches a layer of `object` for `start..end` of `pmap`.
@@ -84,7 +115,7 @@ impl Backing {
         Ok(Backing::of(object.attach(place)?, relation, start, end))
     }
 
-    /// Attaches a new anonymous object, for any address of `pmap`, that lives by its attachments alone.
+    /// Attaches a new object of private memory, for any address of `pmap`, that lives by its attachments alone.
     ///
     /// # Errors
     /// No memory.
@@ -93,7 +124,27 @@ impl Backing {
         pmap: &Arc<Pmap>,
         relation: Relation,
     ) -> Result<Arc<Backing>, NoMemory> {
-        let object = ObjectRef::new_anon(vm)?;
+        Backing::attach_new(ObjectRef::new_anon(vm)?, pmap, relation)
+    }
+
+    /// As `attach_anon`, of `bytes` of shared memory.
+    ///
+    /// # Errors
+    /// No memory.
+    pub(crate) fn attach_shared<M: Machine>(
+        vm: &Vm<M>,
+        pmap: &Arc<Pmap>,
+        relation: Relation,
+        bytes: u64,
+    ) -> Result<Arc<Backing>, NoMemory> {
+        Backing::attach_new(ObjectRef::new_shared(vm, bytes)?, pmap, relation)
+    }
+
+    fn attach_new(
+        object: ObjectRef,
+        pmap: &Arc<Pmap>,
+        relation: Relation,
+    ) -> Result<Arc<Backing>, NoMemory> {
         // The base reference goes here; an empty object that could not be attached needs no more than that.
         Backing::attach(&object, pmap, relation, 0, u64::MAX)
     }
@@ -123,23 +174,24 @@ impl Backing {
             start,
             end,
         };
-        Ok(Backing::of(
-            self.attachment.attach(place)?,
-            relation,
-            start,
-            end,
-        ))
+        let copy = Backing::of(self.attachment.attach(place)?, relation, start, end);
+        // What folding has found out holds for the copy, whose chain is the same.
+        copy.fold_hint.store(self.fold_hint(), Relaxed);
+        copy.counted.store(self.counted.load(Relaxed), Relaxed);
+        Ok(copy)
     }
 
     fn of(attachment: Attachment, relation: Relation, start: u64, end: u64) -> Arc<Backing> {
-        let (uses, asked) = (AtomicU32::new(0), AtomicU32::new(0));
+        let zero = AtomicU32::new;
         Arc::new(Backing {
             relation,
             start,
             end,
             attachment,
-            uses,
-            asked,
+            uses: zero(0),
+            asked: zero(0),
+            fold_hint: zero(0),
+            counted: zero(0),
         })
     }
 
@@ -157,6 +209,28 @@ impl Backing {
     /// A base reference on the object.
     pub fn object_ref(&self) -> Option<ObjectRef> {
         self.attachment.object_ref()
+    }
+
+    /// The first page of the object in `first..=last`; an error if the layer is detached. Nothing is pinned meanwhile.
+    pub(crate) fn next_resident(&self, first: u32, last: u32) -> Result<Option<u32>, Detached> {
+        let mut at = first;
+        loop {
+            let pin = ksync::pin();
+            match self
+                .object(&pin)
+                .ok_or(Detached)?
+                .next_resident_step(at, last)
+            {
+                Next::Page(index, _) => return Ok(Some(index)),
+                Next::Unseen(next) => at = next,
+                Next::End => return Ok(None),
+            }
+        }
+    }
+
+    /// Whether the layer is attached, and its object has no page in `first..=last`.
+    pub(crate) fn is_empty(&self, first: u32, last: u32) -> bool {
+        matches!(self.next_resident(first, last), Ok(None))
     }
 
     /// Address ↔ index.
@@ -187,9 +261,15 @@ impl Backing {
         self.attachment.is_sole()
     }
 
-    /// Whether the layer is anonymous memory that nobody else can see.
+    /// Whether the layer is private memory that nobody else can see.
     pub(crate) fn is_own(&self) -> bool {
-        self.is_anon() && self.is_sole()
+        self.is_private() && self.is_sole()
+    }
+
+    /// Whether the object is private memory, of which mappings can only lose parts. What is shared can be mapped again
+    /// from any part of it that is still mapped.
+    fn is_private(&self) -> bool {
+        self.object(&ksync::pin()).is_some_and(Object::is_private)
     }
 
     /// Whether it is time to ask `is_own` again: the answer lies on a line that is shared with those who share the
@@ -201,15 +281,53 @@ impl Backing {
     }
 }
 
+impl Backing {
+    /// The index from which on folding looks for a page that is not shadowed. The map's lock is held.
+    pub(crate) fn fold_hint(&self) -> u32 {
+        self.fold_hint.load(Relaxed)
+    }
+
+    /// Records that. The map's lock is held.
+    pub(crate) fn set_fold_hint(&self, index: u32) {
+        self.fold_hint.store(index, Relaxed);
+    }
+
+    /// Pages of the object, as they were counted once. The map's lock is held.
+    pub(crate) fn counted(&self) -> Option<u64> {
+        self.counted.load(Relaxed).checked_sub(1).map(u64::from)
+    }
+
+    /// Records them. The map's lock is held.
+    pub(crate) fn set_counted(&self, pages: u64) {
+        let counted = u32::try_from(pages).unwrap_or(u32::MAX).saturating_add(1);
+        self.counted.store(counted, Relaxed);
+    }
+
+    /// Counts a page more, if they are counted. The map's lock is held.
+    pub(crate) fn count_another(&self) {
+        if let Some(pages) = self.counted() {
+            self.set_counted(pages + 1);
+        }
+    }
+}
+
 /// See [`Backing::may_ask`].
 const ASK_EVERY: u32 = 16;
 
 /// Layers, front to old. As many as a chain usually has at most lie inside it, so that a fork allocates no room for them.
 pub(crate) type Layers = SmallVec<[Arc<Backing>; 5]>;
 
-/// The layers of an entry, front to old. Immutable.
+const fn own_key(depth: usize, state: u32) -> u64 {
+    (depth as u64 + 1) << 32 | state as u64
+}
+
+/// The layers of an entry, front to old. Immutable but for a hint.
 pub struct Chain {
     layers: Layers,
+    /// Depth plus one of a layer that was seen to be ours alone, and the entry's state then. Atomic; a hint that holds only as
+    /// long as the state does. It stands here, for another chain has other layers at the same depths, and a fault may have
+    /// seen the new chain with the state from before.
+    own: AtomicU64,
 }
 
 impl Chain {
@@ -219,7 +337,21 @@ impl Chain {
         for layer in &layers {
             layer.uses.store(layer.uses.load(Relaxed) + 1, Relaxed);
         }
-        Chain { layers }
+        Chain {
+            layers,
+            own: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether the layer at `depth` was seen to be ours alone since the entry has `state`. A fork that came between has
+    /// changed the state.
+    pub(crate) fn knows_own(&self, depth: usize, state: u32) -> bool {
+        self.own.load(Relaxed) == own_key(depth, state)
+    }
+
+    /// Remembers that it is.
+    pub(crate) fn set_own(&self, depth: usize, state: u32) {
+        self.own.store(own_key(depth, state), Relaxed);
     }
 
     /// A chain of one layer.
@@ -236,6 +368,7 @@ impl Chain {
     pub(crate) fn view(&self) -> Chain {
         Chain {
             layers: self.layers.clone(),
+            own: AtomicU64::new(0),
         }
     }
 
@@ -335,12 +468,28 @@ impl Backing {
         debug_assert!(uses > 0, "a layer is used once more than it was taken");
         self.uses.store(uses - 1, Relaxed);
         if uses == 1 {
-            self.attachment.detach(vm);
-        } else if let (Some((start, end)), true) = (unreachable, self.is_own()) {
-            let (first, last) = self.relation.indexes(start, end);
-            if let Some(object) = self.object_ref() {
+            self.attachment.detach(vm, unreachable.is_some());
+        } else if let Some((start, end)) = unreachable {
+            if !self.is_own() {
+                self.attachment.leave_pages(vm);
+            } else if let Some(object) = self.object_ref() {
+                let (first, last) = self.relation.indexes(start, end);
                 object.remove_unmapped(vm, first, last);
             }
+        }
+    }
+
+    /// Records how it stands with pages of the object that may be unreachable, unless the layer is detached.
+    pub(crate) fn set_swept(&self, how: Swept) {
+        if let Some(object) = self.object(&ksync::pin()) {
+            object.set_swept(how);
+        }
+    }
+
+    /// The object, which was swept in part while one space had it, is shared now.
+    pub(crate) fn sweep_is_shared(&self) {
+        if let Some(object) = self.object(&ksync::pin()) {
+            object.sweep_is_shared();
         }
     }
 }

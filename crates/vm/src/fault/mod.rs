@@ -27,12 +27,11 @@ use ksync::CpuPin;
 use crate::alloc::{NoMemory, Rights};
 use crate::backing::Chain;
 use crate::map::{EntryState, MapEntry, Prot};
-use crate::object::{Insert, Object, Slot, unbusy};
-use crate::page::{Flags, PAGE_SIZE, Page, Pfn, copy_frame};
+use crate::object::{Insert, Object, Slot};
+use crate::page::{Flags, PAGE_SIZE, Page, Pfn, Wanted, copy_frame};
 use crate::pmap::{self, EnterError, Entered, Pte};
 use crate::rmap::{ReverseMap, mark};
 use crate::space::Space;
-use crate::tlb::Gather;
 use crate::{Machine, Vm};
 
 /// Chains longer than this are folded.
@@ -74,8 +73,10 @@ pub(crate) enum Step {
     Fail(FaultError),
     /// Something changed meanwhile: look again.
     Again,
-    /// Somebody holds the page: look again in a moment.
-    Busy,
+    /// Somebody holds this page, which is marked as wanted: wait, and look again.
+    Busy(Pfn),
+    /// The entry is being replaced, under the map's lock: look again after that.
+    Replaced,
     /// Not possible while pinned.
     Slow(Slow),
 }
@@ -144,10 +145,15 @@ impl Space {
                 // Whoever was in the way may need this CPU's line, or its turn.
                 ksync::relax();
             }
-            Step::Busy => {
+            Step::Busy(pfn) => {
                 vm.stats.get(&pin).restarts.add(1);
                 drop(pin);
-                ksync::doze();
+                vm.pages.get(pfn).wait();
+            }
+            Step::Replaced => {
+                vm.stats.get(&pin).restarts.add(1);
+                drop(pin);
+                drop(self.lock());
             }
             Step::Slow(what) => {
                 drop(pin);
@@ -164,7 +170,7 @@ impl Space {
         };
         let state = entry.state();
         if state.is_dead() {
-            return Step::Busy;
+            return Step::Replaced;
         }
         if !allows(entry.prot(), access) {
             return Step::Fail(FaultError::Denied);
@@ -258,6 +264,16 @@ impl Found<'_> {
     fn is_still(&self, write: bool) -> bool {
         let holds = || self.object.holds(self.page, self.index);
         holds() && (!mark(self.page, write) || holds())
+    }
+
+    /// Somebody holds the page: what to do, where `what` would do.
+    #[cold]
+    fn busy(&self, what: Wanted) -> Step {
+        if self.object.want(self.index, self.pfn, self.page, what) {
+            Step::Busy(self.pfn)
+        } else {
+            Step::Again
+        }
     }
 }
 
@@ -366,7 +382,7 @@ impl<M: Machine> Attempt<'_, M> {
     fn copy(&self, found: &Found<'_>, front: Place<'_>) -> Step {
         if found.page.is_hard_busy() {
             // A page that is being put there may be taken back, and its frame used again.
-            return Step::Busy;
+            return found.busy(Wanted::Soft);
         }
         let step = if found.object.is_anon() && self.is_own(found.depth) {
             self.take_over(found, front.object, front.index)
@@ -379,10 +395,21 @@ impl<M: Machine> Attempt<'_, M> {
             copy_frame(&self.vm.machine, pfn, found.pfn);
             self.vm.stats.get(self.pin).cow_copy.add(1);
             let still = || found.object.holds(found.page, found.index);
-            self.put(front, pfn, true, 0, still)
+            let step = self.put(front, pfn, true, 0, still);
+            if matches!(step, Step::Done) && found.object.is_private() {
+                // Perhaps nobody else sees the original.
+                found
+                    .object
+                    .leave_page(self.vm, self.pin, self.space.pmap_arc());
+            }
+            step
         };
         match step {
-            Step::Done if self.chain.layers().len() > MAX_DEPTH => Step::Slow(Slow::Collapse),
+            Step::Done
+                if self.chain.layers().len() > MAX_DEPTH && self.entry.may_fold(self.state) =>
+            {
+                Step::Slow(Slow::Collapse)
+            }
             step => step,
         }
     }
@@ -390,12 +417,12 @@ impl<M: Machine> Attempt<'_, M> {
     /// Whether the layer at `depth` is ours alone. It stays so until a fork, which makes the check fail.
     fn is_own(&self, depth: usize) -> bool {
         let layer = &self.chain.layers()[depth];
-        if self.entry.knows_own(depth, self.state) {
+        if self.chain.knows_own(depth, self.state.bits()) {
             return true;
         }
         let own = layer.may_ask() && layer.is_own();
         if own {
-            self.entry.set_own(depth, self.state);
+            self.chain.set_own(depth, self.state.bits());
         }
         own
     }
@@ -420,20 +447,24 @@ impl<M: Machine> Attempt<'_, M> {
             index,
             slot,
         } = place;
-        match object.insert_at(self.vm, self.pin, (index, slot), pfn, flags) {
-            Ok(Insert::Done) => {}
+        let busy = match object.insert_at(self.vm, self.pin, (index, slot), pfn, flags) {
+            Ok(Insert::Done(busy)) => busy,
+            // It is no file, whose end is looked at before, and it is not dying.
+            Ok(Insert::Beyond) if object.is_anon() && object.size() != 0 => {
+                return Step::Fail(FaultError::Bus);
+            }
             Ok(Insert::Lost | Insert::Beyond) => return Step::Again,
             // As where a file ends: it cannot have a page there.
             Err(NoMemory) if object.is_over_quota() => return Step::Fail(FaultError::Bus),
             Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
+        };
+        if writable && !object.is_anon() {
+            object.note_store(self.vm);
         }
         let step = self.enter_busy(object, index, pfn, writable, || self.check(depth) && also());
-        let page = self.vm.pages.get(pfn);
-        if matches!(step, Step::Done) || !object.is_anon() {
-            // A page of a file stays: readers may have seen it.
-            unbusy(self.vm, page);
-        } else {
-            object.take_back(self.vm, self.pin, index, pfn);
+        // A page of a file stays: readers may have seen it.
+        if !matches!(step, Step::Done) && object.is_anon() {
+            object.take_back(self.vm, self.pin, index, (pfn, busy));
         }
         step
     }
@@ -441,27 +472,29 @@ impl<M: Machine> Attempt<'_, M> {
     /// Moves a page that nobody else can see to the front, with its frame, and enters it writable.
     #[inline(never)]
     fn take_over(&self, found: &Found<'_>, front: &Object, index: u32) -> Step {
-        if !found.page.try_hard_busy() {
-            return Step::Busy;
-        }
+        let Some(busy) = found.page.try_hard_busy() else {
+            return found.busy(Wanted::Free);
+        };
         let still = found.page.is(found.object.identity(), found.index) && self.check(found.depth);
         // A fork that comes now inherits both layers, so whoever looks finds the page in one of them.
         let moved = still
             && matches!(
-                found
-                    .object
-                    .move_page(self.vm, self.pin, (found.index, found.pfn), front, index),
+                found.object.move_page(
+                    self.vm,
+                    self.pin,
+                    (found.index, found.pfn, &busy),
+                    front,
+                    index
+                ),
                 Ok(true)
             );
-        let step = if moved {
+        if moved {
             self.vm.stats.get(self.pin).cow_move.add(1);
             mark(found.page, true);
             self.enter_busy(front, index, found.pfn, true, || self.check(0))
         } else {
             Step::Again
-        };
-        unbusy(self.vm, found.page);
-        step
+        }
     }
 
     /// Enters a page that the caller holds busy and that is the right one if `check` says so: whatever else is
@@ -488,61 +521,25 @@ impl<M: Machine> Attempt<'_, M> {
     /// Enters a leaf that no scan can be after.
     #[inline(always)]
     fn enter_leaf(&self, leaf: Pte, check: impl Fn() -> bool) -> Step {
-        let pmap = self.space.pmap();
-        // A scan may have taken an older page's entry out and not flushed yet: nobody may read that page once this
-        // write is seen.
-        let settled = || self.chain.layers().len() == 1 || !pmap.pending_beyond(0);
-        match pmap.enter_new(self.vm, self.pin, self.va, leaf, &check) {
-            Ok(_) => {
-                if !settled() {
-                    self.settle();
-                }
-                Step::Done
-            }
+        match self
+            .space
+            .pmap()
+            .enter_new(self.vm, self.pin, self.va, leaf, &check)
+        {
+            Ok(_) => Step::Done,
             Err(EnterError::Stale) => Step::Again,
             Err(_) => self.enter_over(leaf, &check),
         }
     }
 
-    #[cold]
-    #[inline(never)]
-    fn settle(&self) {
-        let mut gather = Gather::new();
-        gather.settle(self.space.pmap());
-        gather.finish(self.vm);
-    }
-
-    /// Enters a page that the caller holds busy over whatever is there.
+    /// Enters a page that the caller holds busy over whatever is there, or was there a moment ago.
     #[inline(never)]
     fn enter_over(&self, leaf: Pte, check: &dyn Fn() -> bool) -> Step {
-        let mut gather = Gather::new();
-        let mut replace = None;
-        loop {
-            let entered = self.space.pmap().enter(
-                self.vm,
-                self.pin,
-                self.va,
-                leaf,
-                replace,
-                &mut gather,
-                check,
-            );
-            let step = match entered {
-                Ok(_) => {
-                    if self.chain.layers().len() > 1 {
-                        gather.settle(self.space.pmap());
-                    }
-                    Step::Done
-                }
-                Err(EnterError::Occupied(old)) => {
-                    replace = Some(old.pfn());
-                    continue;
-                }
-                Err(EnterError::NoTable(NoMemory)) => Step::Fail(FaultError::NoMemory),
-                Err(EnterError::Stale | EnterError::Retry) => Step::Again,
-            };
-            gather.finish(self.vm);
-            return step;
+        let pmap = self.space.pmap();
+        match pmap.enter_over(self.vm, self.pin, self.va, leaf, check) {
+            Ok(_) => Step::Done,
+            Err(EnterError::NoTable(NoMemory)) => Step::Fail(FaultError::NoMemory),
+            Err(_) => Step::Again,
         }
     }
 
@@ -550,9 +547,12 @@ impl<M: Machine> Attempt<'_, M> {
     #[inline(never)]
     fn resident(&self, found: &Found<'_>) -> Step {
         if found.page.is_hard_busy() {
-            return Step::Busy;
+            return found.busy(Wanted::Soft);
         }
         let writable = found.depth == 0 && self.front_writable(found.object.is_anon());
+        if writable && !found.object.is_anon() {
+            found.object.note_store(self.vm);
+        }
         let mut leaf = Pte::user(found.pfn, self.prot(writable));
         if self.write {
             leaf = leaf.dirtied();
@@ -560,19 +560,10 @@ impl<M: Machine> Attempt<'_, M> {
         self.vm
             .rmap
             .enter(found.object, found.index, self.space.pmap_arc(), self.va);
-        let check = || {
-            if writable {
-                // Before an entry that is there gains W.
-                found.page.set_flag(Flags::WRITEABLE | Flags::DIRTY);
-            }
-            self.check(found.depth)
+        let entered = match self.enter_found(found, leaf, writable, false) {
+            Err(EnterError::FlushDue) => self.enter_flushed(found, leaf, writable),
+            entered => entered,
         };
-        let entered =
-            self.space
-                .pmap()
-                .enter_resident(self.vm, self.pin, self.va, leaf, check, || {
-                    found.is_still(writable)
-                });
         let counts = self.vm.stats.get(self.pin);
         match entered {
             Ok(Entered::New) => {
@@ -586,29 +577,63 @@ impl<M: Machine> Attempt<'_, M> {
                 counts.upgraded.add(1);
                 Step::Done
             }
-            Err(EnterError::Occupied(_)) if found.depth == 0 => self.displace(found, writable),
+            Err(EnterError::Occupied(_)) if found.object.is_anon() => {
+                self.displace(found, writable)
+            }
             Err(EnterError::NoTable(NoMemory)) => Step::Fail(FaultError::NoMemory),
-            Err(EnterError::Stale | EnterError::Occupied(_)) => Step::Again,
-            Err(EnterError::Retry) => Step::Busy,
+            Err(EnterError::Retry) => found.busy(Wanted::Soft),
+            Err(_) => Step::Again,
         }
     }
 
-    /// The front layer has a page, but the entry maps an older one, as after a collapse.
+    /// Enters a page that was found.
+    #[inline(always)]
+    fn enter_found(
+        &self,
+        found: &Found<'_>,
+        leaf: Pte,
+        writable: bool,
+        flushed: bool,
+    ) -> Result<Entered, EnterError> {
+        let check = || {
+            if writable {
+                // Before an entry that is there gains W.
+                found.page.set_flag(Flags::WRITEABLE | Flags::DIRTY);
+            }
+            self.check(found.depth)
+        };
+        let still = || found.is_still(writable);
+        let pmap = self.space.pmap();
+        pmap.try_resident(self.vm, self.pin, self.va, leaf, flushed, check, still)
+    }
+
+    /// Enters a page that was found where a flush is due. Apart, so that other faults do not carry it along.
+    #[cold]
+    #[inline(never)]
+    fn enter_flushed(
+        &self,
+        found: &Found<'_>,
+        leaf: Pte,
+        writable: bool,
+    ) -> Result<Entered, EnterError> {
+        self.space.pmap().flush_page(self.vm, self.va);
+        self.enter_found(found, leaf, writable, true)
+    }
+
+    /// The layer has a page, but the entry maps an older one: folding has brought it up.
     #[cold]
     fn displace(&self, found: &Found<'_>, writable: bool) -> Step {
-        if !found.page.try_soft_busy() {
-            return Step::Busy;
-        }
-        let step = if found.page.is(found.object.identity(), found.index) {
+        let Some(_busy) = found.page.try_soft_busy() else {
+            return found.busy(Wanted::Soft);
+        };
+        if found.page.is(found.object.identity(), found.index) {
             mark(found.page, writable);
             self.enter_busy(found.object, found.index, found.pfn, writable, || {
-                self.check(0)
+                self.check(found.depth)
             })
         } else {
             Step::Again
-        };
-        let _woken = found.page.soft_unbusy();
-        step
+        }
     }
 }
 

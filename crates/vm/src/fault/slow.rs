@@ -1,10 +1,10 @@
 //! The part of faults that needs the map's lock.
 
-use super::{FaultError, MAX_DEPTH, Slow};
+use super::{FaultError, Slow};
 use crate::alloc::NoMemory;
 use crate::backing::{Backing, Chain, Relation};
 use crate::map::{EntryFlags, Extent, GUARD_GAP, MapEntry};
-use crate::space::{Locked, Space};
+use crate::space::{Effort, Locked, Space};
 use crate::{Machine, Vm};
 
 impl Space {
@@ -30,7 +30,7 @@ impl Space {
             }
             Slow::Collapse => {
                 // Without memory the chain stays long; the fault itself is served.
-                let _folded = self.collapse_step(vm, &mut map, &entry);
+                let _more = self.fold(vm, &entry, Effort::Step);
                 return Ok(true);
             }
         }
@@ -68,8 +68,6 @@ impl Space {
         let new = old.shadowed_by(front);
         // The chain before the state: a fault that sees the new state sees the new chain.
         entry.succeed(vm, &pin, old, new);
-        // Folding starts anew: what it brought to the old front is not in this one.
-        entry.set_collapsed(entry.start());
         entry.set_needs_copy(false);
         Ok(())
     }
@@ -114,24 +112,6 @@ impl Space {
         map.replace_one(vm, &entry, args);
         Ok(false)
     }
-
-    /// Folds a chain by one bounded step; see `collapse.rs`. For chains that are long enough.
-    fn collapse_step<M: Machine>(
-        &self,
-        vm: &Vm<M>,
-        map: &mut Locked<'_>,
-        entry: &MapEntry,
-    ) -> Result<bool, NoMemory> {
-        let pin = ksync::pin();
-        let long = entry
-            .chain(&pin)
-            .is_some_and(|chain| chain.layers().len() > MAX_DEPTH);
-        drop(pin);
-        if !long || entry.state().needs_copy() {
-            return Ok(true);
-        }
-        self.collapse(vm, map, entry)
-    }
 }
 
 /// Where the addresses of a new anonymous layer lie in its object. What grows down counts from its top, so that
@@ -144,16 +124,22 @@ fn relation(entry: &MapEntry) -> Relation {
     }
 }
 
-/// Whether no layer of an entry has a page in `va..` up to the entry, and each has room for them.
+/// Whether no layer of an entry has a page in `va..` up to the entry, nor gets one from others, and each has room for them.
+///
+/// Folding brings pages up into layers that it shares, for those who can see them: where a layer's range was not
+/// mapped here, that is no page of ours.
 fn is_fresh(entry: &MapEntry, va: u64) -> bool {
-    let pin = ksync::pin();
     let start = entry.start();
-    entry.chain(&pin).is_none_or(|chain| {
+    let chain = {
+        let pin = ksync::pin();
+        entry.chain(&pin).map(Chain::view)
+    };
+    chain.is_none_or(|chain| {
         chain.layers().iter().all(|layer| {
             let (first, last) = layer.relation().indexes(va, start);
-            let object = layer.object(&pin);
             layer.relation().holds(va, start)
-                && object.is_some_and(|object| object.next_resident(first, last).is_none())
+                && (!layer.is_anon() || layer.is_sole())
+                && layer.is_empty(first, last)
         })
     })
 }

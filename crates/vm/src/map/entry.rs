@@ -2,7 +2,7 @@
 
 use ksync::atomic::{
     AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed, SeqCst},
+    Ordering::{Relaxed, SeqCst},
 };
 use ksync::{CpuPin, EpochPtr};
 use rust_alloc::boxed::Box;
@@ -24,6 +24,11 @@ const GENERATION: u32 = NEEDS_COPY - 1;
 pub struct EntryState(u32);
 
 impl EntryState {
+    /// As a number.
+    pub(crate) fn bits(self) -> u32 {
+        self.0
+    }
+
     /// The entry was replaced or unmapped.
     pub const fn is_dead(self) -> bool {
         self.0 & DEAD != 0
@@ -44,11 +49,9 @@ pub struct MapEntry {
     flags: EntryFlags,
     /// DEAD, NEEDS_COPY, generation. Changed under the map's lock, before any table is touched; read by faults.
     state: AtomicU32,
-    /// Depth plus one, and the state, of a layer that was seen to be ours alone. Atomic; a hint that holds only as long
-    /// as the state does.
-    own: AtomicU64,
-    /// Collapse has dealt with the addresses below. Guarded by the map's lock.
-    collapsed: AtomicU64,
+    /// The state in which folding found nothing more to do, and one more in the upper half; how often that was asked.
+    /// Atomic, approximate.
+    folded: AtomicU64,
     /// The layers, front to old; none before the first fault of anonymous memory. Changed under the map's lock.
     chain: EpochPtr<Chain>,
 }
@@ -99,8 +102,7 @@ impl MapEntry {
             maxprot: args.maxprot,
             flags: args.flags,
             state: AtomicU32::new(if needs_copy { NEEDS_COPY } else { 0 }),
-            own: AtomicU64::new(0),
-            collapsed: AtomicU64::new(args.start),
+            folded: AtomicU64::new(0),
             chain: EpochPtr::new(chain.map(Box::new)),
         })
     }
@@ -158,15 +160,9 @@ impl MapEntry {
         self.state.store((now & DEAD) | flag | generation, SeqCst);
     }
 
-    /// Whether the layer at `depth` was seen to be ours alone since the entry has this state. A fork that came between,
-    /// like any change of the chain, has changed the state.
-    pub(crate) fn knows_own(&self, depth: usize, state: EntryState) -> bool {
-        self.own.load(Relaxed) == own_key(depth, state)
-    }
-
-    /// Remembers that it is.
-    pub(crate) fn set_own(&self, depth: usize, state: EntryState) {
-        self.own.store(own_key(depth, state), Relaxed);
+    /// A new generation; else all is as before. The map's lock is held.
+    pub(crate) fn renew(&self) {
+        self.set_needs_copy(self.state().needs_copy());
     }
 
     /// The layers. Stable under the map's lock.
@@ -199,17 +195,26 @@ impl MapEntry {
         MapEntry::new(args, chain, self.state().needs_copy())
     }
 
-    /// How far collapse has come. The map's lock is held.
-    pub(crate) fn collapsed(&self) -> u64 {
-        self.collapsed.load(Acquire)
+    /// Whether it is time to try to fold the chain, which is long: not since it was last in vain, but now and then, for
+    /// those who share layers go without a sign.
+    pub(crate) fn may_fold(&self, state: EntryState) -> bool {
+        let folded = self.folded.load(Relaxed);
+        if folded >> 32 != u64::from(state.0) + 1 {
+            return true;
+        }
+        self.folded.store(
+            folded & !u64::from(u32::MAX) | (folded + 1) & (FOLD_EVERY - 1),
+            Relaxed,
+        );
+        folded & (FOLD_EVERY - 1) == FOLD_EVERY - 1
     }
 
-    /// Records how far collapse has come. The map's lock is held.
-    pub(crate) fn set_collapsed(&self, va: u64) {
-        self.collapsed.store(va, Relaxed);
+    /// Records that folding has nothing more to do. The map's lock is held.
+    pub(crate) fn set_folded(&self) {
+        let state = u64::from(self.state.load(Relaxed)) + 1;
+        self.folded.store(state << 32, Relaxed);
     }
 }
 
-const fn own_key(depth: usize, state: EntryState) -> u64 {
-    (depth as u64 + 1) << 32 | state.0 as u64
-}
+/// See [`MapEntry::may_fold`].
+const FOLD_EVERY: u64 = 64;

@@ -114,6 +114,11 @@ impl<T: Send + Sync + 'static> Node<T> {
         self.targets.get(self.order().slot(rank))?.load(pin)
     }
 
+    /// All places for targets.
+    pub fn targets(&self) -> &[EpochArc<T>] {
+        &self.targets
+    }
+
     pub fn get(&self, pin: &CpuPin, rank: usize) -> Option<Arc<T>> {
         self.targets.get(self.order().slot(rank))?.get(pin)
     }

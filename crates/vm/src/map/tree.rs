@@ -29,6 +29,8 @@ pub trait Extent {
 
 /// Levels beyond which a tree is built anew. Insertions alone reach six with the most entries that a map may have.
 const MAX_HEIGHT: usize = 10;
+/// Levels of a tree that may be freed in one go.
+const SMALL: usize = 2;
 /// Entries of a leaf that is built of a list: room for a few more.
 const PACKED: usize = 12;
 
@@ -48,6 +50,22 @@ pub struct Tree<E> {
     len: AtomicUsize,
     /// Levels. Changed under the lock.
     height: AtomicUsize,
+}
+
+/// Retires what hangs below an inner branch at `height`, one child at a time.
+fn retire_below<E: Send + Sync + 'static>(branch: &Branch<E>, epoch: &Epoch, height: usize) {
+    let Branch::Inner(node) = branch else { return };
+    for target in node.targets() {
+        let child = if height > 2 {
+            target.get(&ksync::pin())
+        } else {
+            None
+        };
+        if let Some(child) = child {
+            retire_below(&child, epoch, height - 1);
+        }
+        target.replace(epoch, &ksync::pin(), None);
+    }
 }
 
 /// What changes need: where to retire what is taken out, and a pin.
@@ -219,10 +237,12 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         while PACKED.pow(height) < entries.len() {
             height += 1;
         }
+        let old = self.take(epoch);
         self.len.store(entries.len(), Relaxed);
         self.height.store(height as usize, Relaxed);
         let root = (!entries.is_empty()).then(|| packed(epoch, entries, height));
         self.root.replace(epoch, &ksync::pin(), root);
+        old.end(epoch);
     }
 
     /// Adds an entry, which overlaps none. Returns whether another one ends where it begins, and whether one begins where
@@ -377,6 +397,19 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         self.root.replace(epoch, &pin, None);
         self.len.store(0, Relaxed);
         old
+    }
+
+    /// Ends a tree that was taken out of a map. A large one is retired leaf by leaf, for a whole one would be freed in one
+    /// go. Readers that are still in it find none from then on, which means nothing.
+    pub fn end(self, epoch: &Epoch) {
+        let height = self.height.load(Relaxed);
+        if height <= SMALL {
+            return;
+        }
+        let root = self.root.get(&ksync::pin());
+        if let Some(root) = root {
+            retire_below(&root, epoch, height);
+        }
     }
 
     /// After a change at `at`: the hole behind the last entry that begins at or below it may be larger than known.

@@ -6,17 +6,26 @@
 //! Readers copy under a pin and write no shared line: frames that leave a file are freed after a grace period. Writers
 //! keep the page soft-busy, so that it stays in the file while they copy.
 
-use ksync::atomic::Ordering::SeqCst;
+use ksync::atomic::Ordering::{Relaxed, SeqCst};
+use smallvec::SmallVec;
 
-use super::{Insert, Kind, Object, STEP, rest_of_page, unbusy};
+use super::{Held, Insert, Kind, Object, STEP, rest_of_page};
 use crate::alloc::NoMemory;
 use crate::limbo::FrameList;
-use crate::page::{Flags, PAGE_SHIFT, PAGE_SIZE, Pfn, with_frame, with_frame_mut};
+use crate::page::{
+    Flags, HardBusy, PAGE_SHIFT, PAGE_SIZE, Pfn, SoftBusy, Wanted, with_frame, with_frame_mut,
+};
 use crate::rmap;
 use crate::{Machine, Vm};
 
+/// Nanoseconds within which stores through mappings count as one: who store at the same time write one line rarely.
+const STORES_NS: u64 = 4_000_000;
+
 /// What a hole reads as.
 static ZEROES: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
+
+/// Addresses at which one removal looks, about: where many map a file, fewer pages go at once. Bounds the time with preemption off.
+const VISITS: usize = 2048;
 
 /// Largest file: 2^32 pages less one.
 pub const MAX_SIZE: u64 = (u32::MAX as u64) << PAGE_SHIFT;
@@ -75,8 +84,8 @@ impl Object {
         let mut at = offset;
         while at < end {
             let piece = rest_of_page(at).min((end - at) as usize);
-            let pfn = match self.page_for_write(vm, (at >> PAGE_SHIFT) as u32) {
-                Ok(pfn) => pfn,
+            let (pfn, busy) = match self.page_for_write(vm, (at >> PAGE_SHIFT) as u32) {
+                Ok(held) => held,
                 Err(NoMemory) if at > offset => break,
                 Err(NoMemory) => return Err(NoMemory),
             };
@@ -87,7 +96,7 @@ impl Object {
                 piece,
                 &mut *copy,
             );
-            let _woken = vm.pages.get(pfn).soft_unbusy();
+            drop(busy);
             at += filled as u64;
             if filled < piece {
                 break;
@@ -102,35 +111,55 @@ impl Object {
         Ok(at - offset)
     }
 
+    /// Notes that a page of the file is being made writable in a shared mapping.
+    #[inline(always)]
+    pub(crate) fn note_store<M: Machine>(&self, vm: &Vm<M>) {
+        let now = vm.machine.now_ns().max(1);
+        if now.wrapping_sub(self.stored.load(Relaxed)) > STORES_NS {
+            self.stored.store(now, Relaxed);
+        }
+    }
+
+    /// When a mapping was stored to last, by the machine's clock, if that was after the last call: the fault counts by
+    /// which a page becomes writable, as in Linux, not each store.
+    pub fn take_stored(&self) -> Option<u64> {
+        // A look first: asking is frequent, and stores are rare.
+        let stored = self.stored.load(Relaxed) != 0;
+        stored
+            .then(|| self.stored.swap(0, Relaxed))
+            .filter(|&at| at != 0)
+    }
+
     /// The page at `index`, soft-busy; a new one of zeroes where there is none, also beyond the end.
-    fn page_for_write<M: Machine>(&self, vm: &Vm<M>, index: u32) -> Result<Pfn, NoMemory> {
+    fn page_for_write<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        index: u32,
+    ) -> Result<(Pfn, SoftBusy<'static>), NoMemory> {
         loop {
             let pin = ksync::pin();
             let Some(pfn) = self.lookup(index) else {
                 let fresh = Object::zero_page(vm, &pin)?;
-                if self.insert_fresh(
-                    vm,
-                    &pin,
-                    (index, self.slot(index)),
-                    fresh,
-                    Flags::EMPTY,
-                    true,
-                )? == Insert::Done
+                let place = (index, self.slot(index));
+                if let Insert::Done(busy) =
+                    self.insert_fresh(vm, &pin, place, fresh, Flags::EMPTY, true)?
                 {
-                    let _woken = vm.pages.get(fresh).downgrade_busy();
-                    return Ok(fresh);
+                    return Ok((fresh, busy.downgrade()));
                 }
                 continue;
             };
             let page = vm.pages.get(pfn);
-            if page.try_soft_busy() {
-                if page.is(self.identity(), index) {
-                    return Ok(pfn);
-                }
-                let _woken = page.soft_unbusy();
+            let held = page.try_soft_busy();
+            if let Some(busy) = held
+                && page.is(self.identity(), index)
+            {
+                return Ok((pfn, busy));
             }
+            let wait = self.want(index, pfn, page, Wanted::Soft);
             drop(pin);
-            ksync::doze();
+            if wait {
+                page.wait();
+            }
         }
     }
 
@@ -147,8 +176,8 @@ impl Object {
     ) -> Result<(), NoMemory> {
         let end = offset.saturating_add(len).min(MAX_SIZE);
         for index in offset >> PAGE_SHIFT..end.div_ceil(PAGE_SIZE as u64) {
-            let pfn = self.page_for_write(vm, index as u32)?;
-            let _woken = vm.pages.get(pfn).soft_unbusy();
+            let (_, busy) = self.page_for_write(vm, index as u32)?;
+            drop(busy);
         }
         let _lock = self.lock.lock();
         if grow && end > self.size() {
@@ -172,9 +201,7 @@ impl Object {
             self.remove_mapped(vm, first, u32::MAX);
             // Private copies go out of the tables too, and a fault does not bring them back: see `Space::fault`.
             let behind = old.div_ceil(PAGE_SIZE as u64).min(u64::from(u32::MAX)) as u32;
-            for index in first..rmap::mapped_end(self).min(behind) {
-                rmap::remove_copies(vm, self, index);
-            }
+            rmap::remove_copies(vm, self, first, rmap::mapped_end(self).min(behind));
         }
         if size < old {
             self.zero_part(
@@ -210,46 +237,70 @@ impl Object {
         if len == 0 {
             return;
         }
-        if let Some(pfn) = self.busy_page(vm, (offset >> PAGE_SHIFT) as u32) {
+        if let Some((pfn, _busy)) = self.busy_page(vm, (offset >> PAGE_SHIFT) as u32) {
             let start = offset as usize & (PAGE_SIZE - 1);
             with_frame_mut(&vm.machine, pfn, start, len as usize, |bytes| bytes.fill(0));
-            unbusy(vm, vm.pages.get(pfn));
         }
     }
 
-    /// Takes the pages of `first..=last` out, unmaps them everywhere, and frees them after a grace period.
+    /// Unmaps the pages of `first..=last` everywhere, takes them out, and frees them after a grace period.
     fn remove_mapped<M: Machine>(&self, vm: &Vm<M>, first: u32, last: u32) {
-        let mut at = Some(first);
+        let (mut at, mut step) = (Some(first), 1);
         while let Some(from) = at {
             let mut gone = FrameList::EMPTY;
-            at = self.take_mapped(vm, from, last, &mut gone);
+            at = self.take_mapped(vm, from, last, &mut step, &mut gone);
             if !gone.is_empty() {
-                vm.retire_frames(&ksync::pin(), gone);
+                vm.retire_frames(gone);
             }
         }
     }
 
-    /// Takes out and unmaps up to [`STEP`] pages; returns where to go on.
+    /// Unmaps and takes out up to `step` pages, with one flush; returns where to go on, and with which step.
+    ///
+    /// A page leaves its slot after its translations are gone: no other page comes to an address before that.
     fn take_mapped<M: Machine>(
         &self,
         vm: &Vm<M>,
         from: u32,
         last: u32,
+        step: &mut usize,
         gone: &mut FrameList,
     ) -> Option<u32> {
-        let mut at = from;
-        for _ in 0..STEP {
-            let (index, _) = self.next_resident(at, last)?;
-            if let Some(pfn) = self.busy_page(vm, index) {
-                let removed = self.slots.remove(index, pfn);
-                debug_assert!(removed, "a hard-busy page left its slot");
-                rmap::remove_all(vm, self, index, pfn);
-                vm.pages.get(pfn).clear_identity();
-                self.refund(&ksync::pin(), 1);
-                gone.push(vm.pages, pfn);
-            }
-            at = index.checked_add(1).filter(|&next| next <= last)?;
+        let mut pages: SmallVec<[HardBusy<'static>; STEP]> = SmallVec::new();
+        let mut at = Some(from);
+        while let Some(next) = at
+            && pages.len() < *step
+        {
+            let Some((index, _)) = self.next_resident(next, last) else {
+                at = None;
+                break;
+            };
+            at = Some(index);
+            // Whoever holds one page may wait for another, so none is waited for while some are held.
+            let page = if pages.is_empty() {
+                self.busy_page(vm, index)
+            } else {
+                match self.try_busy_page(vm, index) {
+                    Err(Held(_)) => break,
+                    Ok(page) => page,
+                }
+            };
+            pages.extend(page.map(|(_, busy)| busy));
+            at = index.checked_add(1).filter(|&next| next <= last);
         }
-        Some(at)
+        if pages.is_empty() {
+            return at;
+        }
+        let removal = rmap::remove_pages(vm, self, &pages);
+        *step = (VISITS * pages.len() / removal.visits.max(1)).clamp(1, STEP);
+        for busy in pages {
+            let (index, pfn) = (busy.page().index(), vm.pages.pfn(busy.page()));
+            let removed = self.slots.remove(index, pfn);
+            debug_assert!(removed, "a hard-busy page left its slot");
+            busy.into_free();
+            self.refund(&ksync::pin(), 1);
+            gone.push(vm.pages, pfn);
+        }
+        at
     }
 }

@@ -1,13 +1,13 @@
 //! References on an object: base references and attachments.
 
-use core::ops::Deref;
+use core::ops::{ControlFlow, Deref};
 
-use ksync::atomic::Ordering::SeqCst;
 use ksync::{CpuPin, HubRef, HubValue, Member, MemberSlot, lock_class};
 
-use super::{Frames, Kind, Object, Quota};
+use super::{Frames, Kind, Object, Quota, Swept};
 use crate::alloc::NoMemory;
 use crate::backing::Place;
+use crate::page::hub_of;
 use crate::{Machine, Vm};
 
 lock_class!(
@@ -16,8 +16,8 @@ lock_class!(
 );
 
 impl HubValue for Object {
-    fn last(&self) {
-        self.orphan.store(true, SeqCst);
+    fn free_part(&mut self) -> bool {
+        self.slots.free_part()
     }
 }
 
@@ -31,12 +31,20 @@ pub(crate) type Hub = HubRef<Object, Place, ReverseLock>;
 pub struct ObjectRef(Hub);
 
 impl ObjectRef {
-    /// A new object of anonymous memory.
+    /// A new object of private memory.
     ///
     /// # Errors
     /// No memory.
     pub fn new_anon<M: Machine>(vm: &Vm<M>) -> Result<ObjectRef, NoMemory> {
         ObjectRef::new(vm, Kind::Anon, None)
+    }
+
+    /// A new object of `bytes` of memory that mappings share.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn new_shared<M: Machine>(vm: &Vm<M>, bytes: u64) -> Result<ObjectRef, NoMemory> {
+        ObjectRef::new(vm, Kind::Shared(bytes), None)
     }
 
     /// A new, empty file, whose pages are charged to `quota`.
@@ -70,16 +78,7 @@ impl ObjectRef {
 
     /// Ends this reference; if it was the last, frees the pages.
     pub fn release<M: Machine>(self, vm: &Vm<M>) {
-        if self.0.is_only() {
-            // Exact: nobody else can attach or refer to it any more. Preemptible.
-            self.0.die(vm, ksync::doze);
-            return;
-        }
-        // Two may end their references at the same time, so look once more, at what a pin keeps from being freed.
-        let pin = ksync::pin();
-        let object = self.0.pinned(&pin);
-        drop(self.0);
-        object.die_if_last(vm);
+        end(vm, self.0);
     }
 
     /// Whether both name one object.
@@ -108,6 +107,15 @@ impl Deref for ObjectRef {
     }
 }
 
+/// Ends a reference; if it was the last, frees the pages before: preemptible, for the object lives by the reference
+/// meanwhile. A reference that somebody makes under a pin then, by [`Attachment::object_ref`], is to an object that has
+/// ended, and finds no pages when it goes.
+fn end<M: Machine>(vm: &Vm<M>, hub: Hub) {
+    if let Err(last) = hub.end_unless_only() {
+        last.die(vm);
+    }
+}
+
 /// A layer's membership in its object's hub, which is its reference.
 pub struct Attachment(MemberSlot<Object, Place, ReverseLock>);
 
@@ -132,10 +140,11 @@ impl Attachment {
             .ok_or(NoMemory)
     }
 
-    /// A base reference.
+    /// A base reference; `None` if the layer is detached. Who does not hold the map's lock may get one to an object that
+    /// has ended: it has an identity, but no pages and no room for any.
     pub(crate) fn object_ref(&self) -> Option<ObjectRef> {
         let pin = ksync::pin();
-        self.0.with(&pin, |member| ObjectRef(member.hub_ref()))
+        self.0.with(&pin, Member::hub_ref).flatten().map(ObjectRef)
     }
 
     /// See [`Backing::is_sole`](crate::backing::Backing::is_sole).
@@ -145,16 +154,34 @@ impl Attachment {
     }
 
     /// Ends the attachment; if it was the last reference, frees the pages. Its page-table entries are gone and flushed.
-    pub(crate) fn detach<M: Machine>(&self, vm: &Vm<M>) {
-        let Some(member) = self.0.take() else { return };
-        if member.is_sole() {
-            // As in `ObjectRef::release`.
-            member.hub().die(vm, ksync::doze);
-            return;
-        }
+    /// `unmapped` says that a mapping ends here, and not its whole space.
+    pub(crate) fn detach<M: Machine>(&self, vm: &Vm<M>, unmapped: bool) {
         let pin = ksync::pin();
-        let object = member.hub_pinned(&pin);
-        drop(member);
-        object.die_if_last(vm);
+        let (object, member) = (self.0.hub(&pin), self.0.take());
+        let hub = member.and_then(Member::detach);
+        if let Some(object) = object.filter(|object| object.is_private())
+            && !hub.as_ref().is_some_and(Hub::is_only)
+            && (unmapped || !object.is_swept(Swept::Whole))
+        {
+            // What it alone reached, or others had left before, is for nobody now.
+            let other = hub_of(object).scan(|place| ControlFlow::Break(place.pmap().clone()));
+            if let ControlFlow::Break(pmap) = other {
+                object.leave_page(vm, &pin, &pmap);
+            }
+        }
+        drop(pin);
+        if let Some(hub) = hub {
+            end(vm, hub);
+        }
+    }
+
+    /// Private memory in a range that was unmapped stays, for the sake of other attachments: perhaps for none.
+    pub(crate) fn leave_pages<M: Machine>(&self, vm: &Vm<M>) {
+        let pin = ksync::pin();
+        let pmap = self.0.with(&pin, |member| member.pmap().clone());
+        let object = self.0.hub(&pin).filter(|object| object.is_private());
+        if let (Some(object), Some(pmap)) = (object, pmap) {
+            object.leave_page(vm, &pin, &pmap);
+        }
     }
 }

@@ -18,7 +18,7 @@ use core::any::Any;
 use core::ptr;
 
 use ksync::atomic::{
-    AtomicBool, AtomicU64,
+    AtomicU8, AtomicU64,
     Ordering::{Acquire, SeqCst},
 };
 use ksync::{CpuPin, Mutex, Once, lock_class};
@@ -28,11 +28,13 @@ pub use self::device::{Cache, Frames};
 pub(crate) use self::hub::Hub;
 pub use self::hub::{Attachment, ObjectRef, ReverseLock};
 pub use self::quota::{InUse, Quota};
-pub(crate) use self::slots::Slot;
 use self::slots::Slots;
+pub(crate) use self::slots::{Next, Slot};
 use crate::alloc::{NoMemory, Pressure, Rights};
-use crate::page::{Flags, PAGE_SHIFT, PAGE_SIZE, Page, Pfn, State, zero_frame};
-use crate::rmap::ReverseMap;
+use crate::limbo::FrameList;
+use crate::page::{Flags, HardBusy, PAGE_SHIFT, PAGE_SIZE, Page, Pfn, State, Wanted, zero_frame};
+use crate::pmap::Pmap;
+use crate::rmap::{self, ReverseMap};
 use crate::{Machine, Vm};
 
 lock_class!(
@@ -46,8 +48,10 @@ const STEP: usize = 32;
 /// What an object holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Memory without a name.
+    /// Private memory without a name.
     Anon,
+    /// Memory without a name that mappings share. It has so many bytes, and keeps its pages whatever of it is mapped.
+    Shared(u64),
     /// The contents of a file: tmpfs and page cache are one.
     File,
     /// Frames that are no memory: registers, ROM. The object has no pages.
@@ -55,32 +59,48 @@ pub enum Kind {
 }
 
 /// Outcome of putting a page into an object.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Insert {
     /// The page is in, hard-busy by the caller.
-    Done,
+    Done(HardBusy<'static>),
     /// Somebody else was faster; the page was freed.
     Lost,
     /// The index lies beyond the end (or the object is dying); the page was freed.
     Beyond,
 }
 
+/// Whether pages of private memory may have become unreachable. See `space/sweep.rs`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Swept {
+    /// They may, since it was swept.
+    No,
+    /// They may, once an attachment has ended: when it was swept it was shared, and pages stayed that not all reached.
+    Shared,
+    /// No page is unreachable, nor will be by the end of an attachment.
+    Whole,
+}
+
+/// Somebody holds the page, or held it a moment ago.
+struct Held(Pfn);
+
 /// A set of pages with identities. See the module.
 pub struct Object {
     kind: Kind,
-    /// Bytes that exist. Anonymous objects: everything, or nothing once the object is dying. Atomic; changed
-    /// under `lock`.
+    /// Bytes that exist. Private memory: everything. Nothing once the object is dying. Atomic; changed under `lock`.
     limit: AtomicU64,
+    /// Whether pages of private memory may have become unreachable since it was swept: a [`Swept`]. Atomic.
+    swept: AtomicU8,
     slots: Slots,
-    /// The last reference went, and nobody has freed the pages yet. Atomic.
-    orphan: AtomicBool,
     /// Serialises changes of size and removals of ranges.
     lock: Mutex<(), ObjectLock>,
     /// Whatever the owner wants to find again from a mapping. Set once.
     tag: Once<Arc<dyn Any + Send + Sync>>,
     /// What its pages are charged to; none for anonymous memory. Const.
     quota: Option<&'static Quota>,
+    /// When a mapping of the file got the right to store last, by the machine's clock; 0 for never, or since taken.
+    /// Atomic.
+    stored: AtomicU64,
 }
 
 impl Object {
@@ -92,14 +112,16 @@ impl Object {
             kind,
             limit: AtomicU64::new(match kind {
                 Kind::Anon => u64::MAX,
+                Kind::Shared(bytes) => bytes,
                 Kind::File => 0,
                 Kind::Device(frames) => frames.bytes(),
             }),
+            swept: AtomicU8::new(Swept::Whole as u8),
             slots: Slots::new(),
-            orphan: AtomicBool::new(false),
             lock: Mutex::new(()),
             tag: Once::new(),
             quota,
+            stored: AtomicU64::new(0),
         }
     }
 
@@ -138,6 +160,11 @@ impl Object {
     /// Whether it is anonymous memory.
     #[inline]
     pub fn is_anon(&self) -> bool {
+        matches!(self.kind, Kind::Anon | Kind::Shared(_))
+    }
+
+    /// Whether it is private memory.
+    pub(crate) fn is_private(&self) -> bool {
         self.kind == Kind::Anon
     }
 
@@ -145,11 +172,11 @@ impl Object {
     pub fn frames(&self) -> Option<Frames> {
         match self.kind {
             Kind::Device(frames) => Some(frames),
-            Kind::Anon | Kind::File => None,
+            Kind::Anon | Kind::Shared(_) | Kind::File => None,
         }
     }
 
-    /// Bytes in a file; meaningless for anonymous memory.
+    /// Bytes in a file, or of shared memory; meaningless for private memory.
     pub fn size(&self) -> u64 {
         self.limit.load(Acquire)
     }
@@ -208,6 +235,32 @@ impl Object {
         self.slots.next(from, last)
     }
 
+    /// Counts some of the pages from an index on; where to go on, if there is more.
+    pub(crate) fn count_some(&self, from: u32) -> (u64, Option<u32>) {
+        self.slots.count_some(from)
+    }
+
+    /// The first index of `from..=last` without a page: a hint. Takes time proportional to the pages before it; may be
+    /// preempted meanwhile.
+    pub fn next_hole(&self, from: u32, last: u32) -> Option<u32> {
+        let mut at = from;
+        while at <= last {
+            // Neighbours lie in one node: the tree is walked once for all of them.
+            let run = self.slots.run(at).unwrap_or_default();
+            let full = run.iter().take_while(|slot| slot.page().is_some()).count();
+            at = at.checked_add(full as u32)?;
+            if full < run.len() || run.is_empty() {
+                break;
+            }
+        }
+        (at <= last).then_some(at)
+    }
+
+    /// As `next_resident`, as far as one may look with preemption off.
+    pub(crate) fn next_resident_step(&self, from: u32, last: u32) -> Next {
+        self.slots.next_step(from, last)
+    }
+
     /// Number of resident pages, by counting. Takes time proportional to the object.
     pub fn resident(&self) -> u64 {
         self.slots.count()
@@ -264,6 +317,7 @@ impl Object {
         beyond: bool,
     ) -> Result<Insert, NoMemory> {
         let page = vm.pages.get(pfn);
+        let busy = HardBusy::of_fresh(page);
         let state = if self.is_anon() {
             State::Anon
         } else {
@@ -271,7 +325,7 @@ impl Object {
                 && !quota.take(pin)
                 && !Object::charge(vm, pin, quota, beyond)
             {
-                discard(vm, pin, page, pfn);
+                discard(vm, pin, busy, pfn);
                 return Err(NoMemory);
             }
             State::File
@@ -282,40 +336,52 @@ impl Object {
             Ok(slot) => slot,
             Err(NoMemory) => {
                 self.refund(pin, 1);
-                discard(vm, pin, page, pfn);
+                discard(vm, pin, busy, pfn);
                 return Err(NoMemory);
             }
         };
         if !slot.put(pfn) {
             self.refund(pin, 1);
-            discard(vm, pin, page, pfn);
+            discard(vm, pin, busy, pfn);
             return Ok(Insert::Lost);
         }
         // Pairs with the fence of a sweep: either it sees the page, or this sees the limit.
         ksync::fence_after_rmw();
         if !beyond && !self.has_index(index) {
-            self.take_back(vm, pin, index, pfn);
+            self.take_back(vm, pin, index, (pfn, busy));
             return Ok(Insert::Beyond);
         }
-        Ok(Insert::Done)
+        Ok(Insert::Done(busy))
     }
 
-    /// Takes out a page that the caller holds hard-busy and that nothing maps or reads, and frees it.
+    /// Takes out a page that the caller holds hard-busy and that nothing maps, and frees it: at once if the object is
+    /// private memory, which nobody reads without holding the page. Readers of a file have only a pin.
     #[cold]
-    pub(crate) fn take_back<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, index: u32, pfn: Pfn) {
+    pub(crate) fn take_back<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        index: u32,
+        (pfn, busy): (Pfn, HardBusy<'_>),
+    ) {
         let removed = self.slots.remove(index, pfn);
         debug_assert!(removed, "a hard-busy page left its slot");
         self.refund(pin, 1);
-        discard(vm, pin, vm.pages.get(pfn), pfn);
+        if self.is_private() {
+            discard(vm, pin, busy, pfn);
+        } else {
+            busy.into_free();
+            vm.retire_frame(pfn);
+        }
     }
 
-    /// Moves a page that the caller holds hard-busy from `index` here to `to_index` of `to`, where it stays busy. Its
+    /// Moves the page that the caller holds hard-busy from `index` here to `to_index` of `to`, where it stays busy. Its
     /// page-table entries stay as they are. False, and nothing done, if that slot is taken or `to` has ended.
     pub(crate) fn move_page<M: Machine>(
         &self,
         vm: &Vm<M>,
         pin: &CpuPin,
-        (index, pfn): (u32, Pfn),
+        (index, pfn, busy): (u32, Pfn, &HardBusy<'_>),
         to: &Object,
         to_index: u32,
     ) -> Result<bool, NoMemory> {
@@ -332,7 +398,7 @@ impl Object {
             return Ok(false);
         }
         vm.rmap.moved((self, index), (to, to_index));
-        vm.pages.get(pfn).move_identity(to.identity(), to_index);
+        busy.page().move_identity(to.identity(), to_index);
         let removed = self.slots.remove(index, pfn);
         debug_assert!(removed, "a hard-busy page left its slot");
         Ok(true)
@@ -340,37 +406,44 @@ impl Object {
 
     /// Frees the pages of `first..=last`, which nothing maps and no one else can reach. Preemptible.
     pub(crate) fn remove_unmapped<M: Machine>(&self, vm: &Vm<M>, first: u32, last: u32) {
-        self.remove_waiting(vm, first, last, ksync::doze);
-    }
-
-    fn remove_waiting<M: Machine>(&self, vm: &Vm<M>, first: u32, last: u32, wait: fn()) {
         let mut from = first;
-        while let Some(next) = self.remove_step(vm, from, last, wait) {
+        while let Some(next) = self.remove_step(vm, from, last) {
             from = next;
         }
     }
 
     /// Frees up to [`STEP`] pages; returns where to go on.
-    fn remove_step<M: Machine>(&self, vm: &Vm<M>, from: u32, last: u32, wait: fn()) -> Option<u32> {
+    fn remove_step<M: Machine>(&self, vm: &Vm<M>, from: u32, last: u32) -> Option<u32> {
         let pin = ksync::pin();
         let mut freed = [Pfn::NONE; STEP];
         let (mut count, mut at, mut more) = (0, from, None);
-        'nodes: while let Some((first, _)) = self.slots.next(at, last) {
+        let mut in_the_way = None;
+        'nodes: loop {
+            let first = match self.slots.next_step(at, last) {
+                Next::Page(first, _) => first,
+                Next::Unseen(next) => {
+                    more = Some(next);
+                    break;
+                }
+                Next::End => break,
+            };
             // Neighbours lie in one node: the tree is walked once for all of them.
             let run = self.slots.run(first).unwrap_or_default();
             for (index, slot) in (first..=last).zip(run) {
                 let Some(pfn) = slot.page() else { continue };
                 let page = vm.pages.get(pfn);
-                if count == STEP || !page.try_hard_busy() {
+                let busy = (count < STEP).then(|| page.try_hard_busy()).flatten();
+                let Some(busy) = busy else {
                     more = Some(index);
+                    // Somebody holds the page for the length of a fault or a scan.
+                    let stuck = count == 0 && self.want(index, pfn, page, Wanted::Free);
+                    in_the_way = stuck.then_some(page);
                     break 'nodes;
-                }
+                };
                 if page.is(self.identity(), index) && slot.take(pfn) {
-                    page.clear_identity();
+                    busy.into_free();
                     freed[count] = pfn;
                     count += 1;
-                } else {
-                    unbusy(vm, page);
                 }
             }
             match first.checked_add(run.len() as u32) {
@@ -380,21 +453,73 @@ impl Object {
         }
         self.refund(&pin, count);
         vm.alloc.free_bulk(&pin, &freed[..count]);
-        let stuck = more.is_some() && count == 0;
         drop(pin);
-        if stuck {
-            // Somebody holds the page for the length of a fault or a scan.
-            wait();
+        if let Some(page) = in_the_way {
+            page.wait();
         }
         more
     }
 
-    /// Frees everything: nothing is attached and no reference is left. Faults that are still under way find the limit.
-    fn die<M: Machine>(&self, vm: &Vm<M>, wait: fn()) {
+    /// Frees everything: nothing is attached, and the caller's reference is the last but for those that
+    /// [`end`](hub::end) tells of. Faults that are still under way find the limit.
+    fn die<M: Machine>(&self, vm: &Vm<M>) {
         self.limit.swap(0, SeqCst);
         // Pairs with the fence of an insertion.
         ksync::fence_after_rmw();
-        self.remove_waiting(vm, 0, u32::MAX, wait);
+        self.remove_unmapped(vm, 0, u32::MAX);
+    }
+
+    /// How it stands with pages that may have become unreachable.
+    pub(crate) fn is_swept(&self, how: Swept) -> bool {
+        self.swept.load(SeqCst) == how as u8
+    }
+
+    /// Says how it stands. A full barrier, if that is a change.
+    pub(crate) fn set_swept(&self, how: Swept) {
+        if !self.is_swept(how) {
+            self.swept.swap(how as u8, SeqCst);
+            ksync::fence_after_rmw();
+        }
+    }
+
+    /// As `set_swept(Shared)`, where a mark that says more stays.
+    pub(crate) fn sweep_is_shared(&self) {
+        let (whole, shared) = (Swept::Whole as u8, Swept::Shared as u8);
+        // Failing is staying as it is.
+        let _changed = self.swept.compare_exchange(whole, shared, SeqCst, SeqCst);
+    }
+
+    /// A page of it may have become unreachable through `pmap`. What did that came before a full barrier, or happens under
+    /// the map's lock.
+    #[inline]
+    pub(crate) fn leave_page<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, pmap: &Arc<Pmap>) {
+        debug_assert!(self.is_private());
+        self.set_swept(Swept::No);
+        vm.queue(pin, pmap);
+    }
+
+    /// Takes out the page at `index`, which no mapping reaches any more, with what tables still have of it, and adds its
+    /// frame to `gone`. False if somebody holds it.
+    pub(crate) fn remove_hidden<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        index: u32,
+        pfn: Pfn,
+        gone: &mut FrameList,
+    ) -> bool {
+        let Some(busy) = vm.pages.get(pfn).try_hard_busy() else {
+            return false;
+        };
+        if !busy.page().is(self.identity(), index) {
+            return false;
+        }
+        let removed = self.slots.remove(index, pfn);
+        debug_assert!(removed, "a hard-busy page left its slot");
+        // Folding copies pages to the front without a look at the tables.
+        rmap::remove_all(vm, self, index, pfn);
+        busy.into_free();
+        gone.push(vm.pages, pfn);
+        true
     }
 
     /// Takes the pages of `first..=last` out, hard-busy and without identity, and passes them to `give`, while the
@@ -408,10 +533,10 @@ impl Object {
     ) {
         let mut at = first;
         while let Some((index, _)) = self.slots.next(at, last) {
-            if let Some(pfn) = self.busy_page(vm, index) {
+            if let Some((pfn, busy)) = self.busy_page(vm, index) {
                 let removed = self.slots.remove(index, pfn);
                 debug_assert!(removed, "a hard-busy page left its slot");
-                vm.pages.get(pfn).clear_identity();
+                busy.into_free();
                 self.refund(&ksync::pin(), 1);
                 give(pfn);
             }
@@ -422,27 +547,45 @@ impl Object {
         }
     }
 
-    /// As `die`, in one go under the caller's pin: if the last two references ended at the same time.
-    fn die_if_last<M: Machine>(&self, vm: &Vm<M>) {
-        // A load first: hardly ever, and the line is read by all who share the object.
-        if self.orphan.load(SeqCst) && self.orphan.swap(false, SeqCst) {
-            // Pinned: whoever holds a page is pinned too, on another CPU, or about to be done.
-            self.die(vm, ksync::relax);
-        }
+    /// Says that `page`, found at `index`, is wanted; true if somebody is in the way, so that one may
+    /// [`wait`](Page::wait) for it. The page is looked for again, for its frame may have gone to the allocator.
+    pub(crate) fn want(&self, index: u32, pfn: Pfn, page: &Page, what: Wanted) -> bool {
+        page.want(what, || self.slots.get(index) == Some(pfn))
     }
 
     /// Hard-busies the page at `index`, waiting for others. `None` if there is none. Sleeping context.
-    pub(crate) fn busy_page<M: Machine>(&self, vm: &Vm<M>, index: u32) -> Option<Pfn> {
+    pub(crate) fn busy_page<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        index: u32,
+    ) -> Option<(Pfn, HardBusy<'static>)> {
         loop {
-            let pfn = self.slots.get(index)?;
+            let pfn = match self.try_busy_page(vm, index) {
+                Ok(page) => return page,
+                Err(Held(pfn)) => pfn,
+            };
             let page = vm.pages.get(pfn);
-            if page.try_hard_busy() {
-                if page.is(self.identity(), index) {
-                    return Some(pfn);
-                }
-                unbusy(vm, page);
+            if self.want(index, pfn, page, Wanted::Free) {
+                page.wait();
             }
-            ksync::doze();
+        }
+    }
+
+    /// As `busy_page`, without waiting.
+    fn try_busy_page<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        index: u32,
+    ) -> Result<Option<(Pfn, HardBusy<'static>)>, Held> {
+        let Some(pfn) = self.slots.get(index) else {
+            return Ok(None);
+        };
+        let page = vm.pages.get(pfn);
+        let busy = page.try_hard_busy().ok_or(Held(pfn))?;
+        if page.is(self.identity(), index) {
+            Ok(Some((pfn, busy)))
+        } else {
+            Err(Held(pfn))
         }
     }
 }
@@ -459,17 +602,10 @@ impl Drop for Object {
     }
 }
 
-/// Drops hard busy.
-#[inline(always)]
-pub(crate) fn unbusy<M: Machine>(_vm: &Vm<M>, page: &Page) {
-    // Nobody sleeps for a page: holders are pinned or about to finish, so waiters doze and look again.
-    let _woken = page.hard_unbusy();
-}
-
 /// Frees a hard-busy page that no slot holds.
 #[cold]
-fn discard<M: Machine>(vm: &Vm<M>, pin: &CpuPin, page: &Page, pfn: Pfn) {
-    page.clear_identity();
+fn discard<M: Machine>(vm: &Vm<M>, pin: &CpuPin, busy: HardBusy<'_>, pfn: Pfn) {
+    busy.into_free();
     vm.alloc.free(pin, pfn);
 }
 

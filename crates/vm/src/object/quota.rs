@@ -1,6 +1,6 @@
-//! How many pages the files of one file system may have.
+//! How many pages the files of one file system may have, or how many files there may be.
 //!
-//! Guarantee: never more than the limit, and no refusal while a page is left. Mechanism: pages that are not in use are
+//! Guarantee: never more than the limit, and no refusal while a unit is left. Mechanism: units that are not in use are
 //! *credits*, each in one place: the common pot, or a CPU's own purse, which takes from the pot and gives to it many at a
 //! time. So files on different CPUs share no line while there is enough; only when the pot is empty the other CPUs'
 //! purses are emptied.
@@ -18,7 +18,7 @@ const BURST: i64 = 32;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InUse;
 
-/// A limit of pages. See the module.
+/// A limit of pages, or of files. See the module.
 pub struct Quota {
     /// In pages. Atomic; changed by [`resize`](Quota::resize) alone.
     limit: AtomicU64,
@@ -77,6 +77,11 @@ impl Quota {
         Ok(())
     }
 
+    /// Takes the credit of one unit, wherever it is; false if none is left.
+    pub fn charge(&self, pin: &CpuPin) -> bool {
+        self.take(pin) || self.take_burst(pin)
+    }
+
     /// Takes the credit of one page, if the CPU has one at hand.
     #[inline]
     pub(super) fn take(&self, pin: &CpuPin) -> bool {
@@ -104,8 +109,8 @@ impl Quota {
         true
     }
 
-    /// Gives back the credits of `n` pages.
-    pub(crate) fn give(&self, pin: &CpuPin, n: usize) {
+    /// Gives back the credits of `n` units.
+    pub fn give(&self, pin: &CpuPin, n: usize) {
         let purse = self.purses.get(pin);
         let now = purse.fetch_add(n as i64, AcqRel) + n as i64;
         if now > 2 * BURST {

@@ -25,6 +25,20 @@ const HEIGHTS: usize = 6;
 const INLINE: usize = 4;
 const EMPTY: u32 = u32::MAX;
 
+/// Leaves that one step of a walk looks at, or of the end of an object frees: bounds the time with preemption off.
+const STEP: usize = 128;
+
+/// What a step of a walk over the resident pages came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// The next page.
+    Page(u32, Pfn),
+    /// None so far; go on here.
+    Unseen(u32),
+    /// There is none.
+    End,
+}
+
 /// Set once. Whoever sets it is pinned, so that others wait for a few instructions at most.
 type Link = Once<Node>;
 
@@ -179,28 +193,59 @@ impl Slots {
         count_resident(&self.inline) + roots.map(count).sum::<u64>()
     }
 
-    /// The first resident index in `from..=last`, with its page.
+    /// Counts the pages of one node from `from` on; where to go on, if there is more.
+    pub(super) fn count_some(&self, from: u32) -> (u64, Option<u32>) {
+        let first = match self.next_step(from, u32::MAX) {
+            Next::Page(first, _) => first,
+            Next::Unseen(next) => return (0, Some(next)),
+            Next::End => return (0, None),
+        };
+        let run = self.run(first).unwrap_or_default();
+        (count_resident(run), first.checked_add(run.len() as u32))
+    }
+
+    /// The first resident index in `from..=last`, with its page. Takes as long as there are nodes without pages.
     pub(super) fn next(&self, from: u32, last: u32) -> Option<(u32, Pfn)> {
         let mut at = from;
+        loop {
+            match self.next_step(at, last) {
+                Next::Page(index, pfn) => return Some((index, pfn)),
+                Next::Unseen(next) => at = next,
+                Next::End => return None,
+            }
+        }
+    }
+
+    /// As `next`, over so many nodes as one may look at with preemption off.
+    pub(super) fn next_step(&self, from: u32, last: u32) -> Next {
+        let (mut at, mut leaves) = (from, STEP);
         while at <= last {
             if at < INLINE as u32 {
                 match self.get(at) {
-                    Some(pfn) => return Some((at, pfn)),
+                    Some(pfn) => return Next::Page(at, pfn),
                     None => at += 1,
                 }
                 continue;
             }
             let height = height_of(at);
-            match self.roots[height]
-                .get()
-                .map_or(Err(64_u64.pow(height as u32 + 1)), |n| scan(n, height, at))
-            {
-                Ok((found, pfn)) if found <= last => return Some((found, pfn)),
+            let behind = Err(64_u64.pow(height as u32 + 1));
+            let root = self.roots[height].get();
+            match root.map_or(behind, |n| scan(n, height, at, &mut leaves)) {
+                Ok((found, pfn)) if found <= last => return Next::Page(found, pfn),
                 Err(next) if next <= u64::from(last) => at = next as u32,
-                _ => return None,
+                _ => return Next::End,
+            }
+            if leaves == 0 {
+                return Next::Unseen(at);
             }
         }
-        None
+        Next::End
+    }
+
+    /// Frees some of the nodes, when nobody looks any more; returns whether there are others.
+    pub(super) fn free_part(&mut self) -> bool {
+        let mut leaves = STEP;
+        self.roots.iter_mut().any(|root| !free(root, &mut leaves))
     }
 }
 
@@ -232,8 +277,33 @@ fn count(node: &Node) -> u64 {
     }
 }
 
-/// The first page at or after `at` in the subtree that holds `at`, else the first index behind that subtree.
-fn scan(node: &Node, height: usize, at: u32) -> Result<(u32, Pfn), u64> {
+/// Frees a subtree, as far as `leaves` reaches; returns whether all of it is gone.
+fn free(link: &mut Link, leaves: &mut usize) -> bool {
+    if *leaves == 0 {
+        return link.get().is_none();
+    }
+    match link.get_mut() {
+        Some(Node::Inner(nodes)) => {
+            if !nodes.iter_mut().all(|node| free(node, leaves)) {
+                return false;
+            }
+        }
+        Some(Node::Leaf(slots)) => {
+            debug_assert!(
+                count_resident(&slots[..]) == 0,
+                "an object ends with pages in it"
+            );
+            *leaves -= 1;
+        }
+        None => return true,
+    }
+    drop(link.take());
+    true
+}
+
+/// The first page at or after `at` in the subtree that holds `at`, else the first index behind what was looked at: that
+/// subtree, or a part of it if `leaves` are used up.
+fn scan(node: &Node, height: usize, at: u32, leaves: &mut usize) -> Result<(u32, Pfn), u64> {
     let span = 1_u64 << (DIGIT * height as u32);
     let base = u64::from(at) & !(span * FAN as u64 - 1);
     let first = digit(at, height);
@@ -243,6 +313,7 @@ fn scan(node: &Node, height: usize, at: u32) -> Result<(u32, Pfn), u64> {
                 let pfn = slot.page()?;
                 Some(((base + (first + n) as u64) as u32, pfn))
             };
+            *leaves -= 1;
             let mut from = slots[first..].iter().enumerate();
             return from.find_map(resident).ok_or(base + FAN as u64);
         }
@@ -250,10 +321,14 @@ fn scan(node: &Node, height: usize, at: u32) -> Result<(u32, Pfn), u64> {
     };
     let mut at = at;
     for d in first..FAN {
-        if let Some(found) = nodes[d].get().and_then(|n| scan(n, height - 1, at).ok()) {
+        let below = nodes[d].get().map(|n| scan(n, height - 1, at, leaves));
+        if let Some(Ok(found)) = below {
             return Ok(found);
         }
         let behind = base + (d as u64 + 1) * span;
+        if *leaves == 0 {
+            return below.unwrap_or(Err(behind));
+        }
         if behind > u64::from(u32::MAX) {
             return Err(behind);
         }
@@ -302,5 +377,39 @@ mod tests {
         assert!(!slots.remove(64, Pfn(0)));
         assert!(slots.remove(64, Pfn(4)));
         assert_eq!(slots.next(64, u32::MAX), Some((65, Pfn(5))));
+    }
+
+    /// Pages come and go, their nodes stay: a walk over these takes steps, and so does their end.
+    #[test]
+    fn a_walk_over_empty_nodes_takes_steps() {
+        let mut slots = Slots::new();
+        let (nodes, last) = (10 * STEP as u32, 0x10_0000);
+        for node in 1..=nodes {
+            assert!(
+                slots
+                    .insert(&ksync::pin(), node << DIGIT, Pfn(node))
+                    .unwrap()
+            );
+            assert!(slots.remove(node << DIGIT, Pfn(node)));
+        }
+        assert!(slots.insert(&ksync::pin(), last, Pfn(1)).unwrap());
+        let (mut at, mut steps) = (0, 1);
+        let found = loop {
+            match slots.next_step(at, u32::MAX) {
+                Next::Unseen(next) => {
+                    assert!(
+                        next > at && next - at <= (STEP as u32 + 2) << DIGIT,
+                        "{at} {next}"
+                    );
+                    (at, steps) = (next, steps + 1);
+                }
+                found => break found,
+            }
+        };
+        assert_eq!((found, steps), (Next::Page(last, Pfn(1)), 11));
+        assert_eq!(slots.next(0, last - 1), None);
+        assert!(slots.remove(last, Pfn(1)));
+        let parts = 1 + std::iter::from_fn(|| slots.free_part().then_some(())).count();
+        assert_eq!((parts, slots.next(0, u32::MAX)), (11, None));
     }
 }

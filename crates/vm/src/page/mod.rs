@@ -29,7 +29,7 @@ mod tests;
 use core::mem::{offset_of, size_of};
 
 pub use self::array::PageArray;
-pub use self::busy::Busy;
+pub use self::busy::{BusyPage, HardBusy, SoftBusy, Wanted};
 pub use self::flags::{Flags, State};
 pub use self::frame::{
     copy_frame, read_frame, with_frame, with_frame_mut, write_frame, zero_frame,

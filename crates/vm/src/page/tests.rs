@@ -1,6 +1,6 @@
 use std::vec::Vec;
 
-use super::{Busy, Flags, Page, PageArray, PageList, Pfn, State};
+use super::{Flags, HardBusy, Page, PageArray, PageList, Pfn, State, Wanted};
 
 fn pages(count: usize) -> PageArray {
     let pages: Vec<Page> = (0..count).map(|_| Page::absent()).collect();
@@ -11,7 +11,7 @@ fn pages(count: usize) -> PageArray {
 
 fn idle_page() -> &'static Page {
     let page = pages(1).get(Pfn(0));
-    assert!(!page.hard_unbusy());
+    drop(HardBusy::of_fresh(page));
     page
 }
 
@@ -31,77 +31,83 @@ fn frames_exist_only_where_added() {
 #[test]
 fn hard_busy_excludes_all() {
     let page = idle_page();
-    assert!(page.try_hard_busy());
-    assert!(!page.try_hard_busy());
-    assert!(!page.try_soft_busy());
+    let held = page.try_hard_busy().unwrap();
+    assert!(page.try_hard_busy().is_none());
+    assert!(page.try_soft_busy().is_none());
     assert!(!page.try_upgrade_busy());
-    assert!(!page.hard_unbusy());
+    assert!(page.is_hard_busy(), "who was refused changes nothing");
+    drop(held);
     assert!(!page.is_hard_busy());
 }
 
 #[test]
 fn soft_busy_is_shared_and_excludes_hard() {
     let page = idle_page();
-    assert!(page.try_soft_busy() && page.try_soft_busy());
+    let (one, other) = (page.try_soft_busy().unwrap(), page.try_soft_busy().unwrap());
     assert_eq!(page.soft_count(), 2);
-    assert!(!page.try_hard_busy());
-    assert!(!page.try_upgrade_busy(), "two holders");
-    assert!(!page.soft_unbusy());
-    assert!(page.try_upgrade_busy(), "the only holder");
+    assert!(page.try_hard_busy().is_none());
+    let one = one.try_upgrade().err().expect("two holders");
+    assert_eq!(page.soft_count(), 2);
+    drop(other);
+    let held = one.try_upgrade().ok().expect("the only holder");
     assert!(page.is_hard_busy());
-    assert!(!page.downgrade_busy());
-    assert_eq!(page.soft_count(), 1);
-    assert!(!page.soft_unbusy());
-    assert!(page.try_hard_busy());
+    let one = held.downgrade();
+    assert_eq!((page.soft_count(), page.is_hard_busy()), (1, false));
+    drop(one);
+    assert!(page.try_hard_busy().is_some());
 }
 
 #[test]
-fn sleepers_are_reported_once() {
+fn waiters_are_reported_once() {
     let page = idle_page();
-    assert_eq!(page.hard_busy_or_want(), Busy::Taken);
-    assert_eq!(page.hard_busy_or_want(), Busy::Wait);
-    assert_eq!(page.soft_busy_or_want(), Busy::Wait);
+    let wanted = |what| page.want(what, || true);
+    assert!(!wanted(Wanted::Free), "nobody is in the way");
+    assert!(page.take_hard_busy());
+    assert!(wanted(Wanted::Free) && wanted(Wanted::Soft));
     assert!(page.hard_unbusy(), "somebody waits");
-    assert_eq!(page.soft_busy_or_want(), Busy::Taken);
-    assert_eq!(page.soft_busy_or_want(), Busy::Taken);
-    assert_eq!(page.hard_busy_or_want(), Busy::Wait);
+    assert!(page.take_soft_busy() && page.take_soft_busy());
+    assert!(!wanted(Wanted::Soft), "soft holders are not in its way");
+    assert!(wanted(Wanted::Free));
     assert!(!page.soft_unbusy(), "one soft holder is left");
     assert!(page.soft_unbusy(), "the last one wakes");
-    assert!(page.try_hard_busy());
+    assert!(page.take_hard_busy());
     assert!(!page.hard_unbusy(), "nobody waits any more");
 }
 
 #[test]
-fn wanted_survives_a_change_of_holder() {
+fn a_mark_survives_a_change_of_holder_and_goes_with_its_page() {
     let page = idle_page();
-    assert!(page.try_soft_busy());
-    assert_eq!(page.hard_busy_or_want(), Busy::Wait);
+    assert!(page.take_soft_busy());
+    assert!(page.want(Wanted::Free, || true));
     assert!(page.try_upgrade_busy());
-    assert!(
-        page.downgrade_busy(),
-        "the sleeper may run as a soft holder"
-    );
+    assert!(page.downgrade_busy(), "the waiter may run as a soft holder");
     assert!(!page.soft_unbusy());
 
-    assert!(page.try_hard_busy());
-    assert_eq!(page.soft_busy_or_want(), Busy::Wait);
-    assert!(page.take_wanted());
+    assert!(page.take_hard_busy());
+    assert!(!page.want(Wanted::Soft, || false), "it is elsewhere by now");
+    assert!(!page.hard_unbusy(), "who gave up left no mark");
+
+    let held = page.try_hard_busy().unwrap();
+    assert!(page.want(Wanted::Soft, || true));
+    held.into_free();
+    // Returns at once: the page is free, and its mark gone.
+    page.wait();
     assert!(page.is_hard_busy());
-    assert!(!page.take_wanted());
     assert!(!page.hard_unbusy());
 }
 
 #[test]
 fn identity_comes_and_goes() {
     let page = idle_page();
-    assert!(page.try_hard_busy());
+    let held = page.try_hard_busy().unwrap();
     assert!(!page.is(0x1000, 7));
     page.set_identity(0x1000, 7);
     assert!(page.is(0x1000, 7) && !page.is(0x1000, 8) && !page.is(0x2000, 7));
     page.move_identity(0x2000, 9);
     assert!(page.is(0x2000, 9) && !page.is(0x1000, 7));
-    page.clear_identity();
+    held.into_free();
     assert_eq!(page.object(), 0);
+    assert!(page.is_hard_busy(), "as every free frame is");
 }
 
 #[test]

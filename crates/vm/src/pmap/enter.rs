@@ -5,9 +5,9 @@ use ksync::atomic::{Ordering::SeqCst, fence};
 
 use super::pte::Pte;
 use super::table::{ENTRIES, Table, slot};
-use super::{Pmap, Prot, USER_END};
+use super::{Loss, Pmap, Prot, USER_END};
 use crate::page::{PAGE_SIZE, Pfn};
-use crate::tlb::Gather;
+use crate::tlb::{self, Gather};
 use crate::{Machine, NoMemory, Vm};
 
 /// What an enter did.
@@ -20,8 +20,7 @@ pub enum Entered {
     /// The frame was there with fewer rights. No other CPU needs a flush: rights only grew, and a CPU that still has
     /// fewer faults once and forgets them.
     Upgraded,
-    /// The frame to be replaced was there, as this entry, whose A and D are now the caller's. Its address is in the
-    /// gather.
+    /// Another frame was there, as this entry, whose A and D are now the caller's. Its translations are gone.
     Replaced(Pte),
 }
 
@@ -34,6 +33,8 @@ pub enum EnterError {
     Stale,
     /// Another frame is there.
     Occupied(Pte),
+    /// Another frame was there, and a CPU may still use it.
+    FlushDue,
     /// The page is being taken away, or is not what it was: look it up again.
     Retry,
 }
@@ -55,7 +56,8 @@ impl Pmap {
     ///
     /// # Errors
     ///
-    /// All of [`EnterError`] but `Retry`; `Occupied` for any entry that is there. Nothing has changed then.
+    /// All of [`EnterError`] but `Retry`; `Occupied` for any entry that is there, `FlushDue` where another frame's translation
+    /// may be left. Nothing has changed then.
     #[inline(always)]
     pub fn enter_new<M: Machine>(
         &self,
@@ -74,6 +76,9 @@ impl Pmap {
         if !old.is_empty() {
             return Err(EnterError::Occupied(old));
         }
+        if self.is_frame_due(va, va + PAGE_SIZE as u64) {
+            return Err(EnterError::FlushDue);
+        }
         table.grow(at);
         table.fill(at, leaf);
         Ok(Entered::New)
@@ -83,78 +88,98 @@ impl Pmap {
     ///
     /// `check` runs under the lock of the table, just before the entry is filled: it says whether the map entry still
     /// is as the caller saw it, by a sequentially consistent load. Whoever changes a map entry does so before it
-    /// touches tables, so either `check` fails or the change finds the new leaf.
+    /// touches tables, so either `check` fails or the change finds the new leaf. It may run several times.
     ///
-    /// `replace` names a frame whose entry may be replaced (copy-on-write); its address goes to `gather`, and its page
-    /// must not be reused before that is finished.
+    /// No other frame's translation is left at `va` when the entry is filled. The flush that this may take is made without a lock.
     ///
     /// # Errors
     ///
-    /// All of [`EnterError`] but `Retry`; nothing has changed then.
-    #[inline]
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "who, where, what, and what to make sure of"
-    )]
-    pub fn enter<'p, M: Machine>(
-        &'p self,
+    /// All of [`EnterError`] but `Retry` and `FlushDue`; nothing has changed then.
+    pub fn enter<M: Machine>(
+        &self,
         vm: &Vm<M>,
         pin: &CpuPin,
         va: u64,
         leaf: Pte,
-        replace: Option<Pfn>,
-        gather: &mut Gather<'p>,
-        check: impl FnOnce() -> bool,
+        mut check: impl FnMut() -> bool,
     ) -> Result<Entered, EnterError> {
-        let (table, _guard) = self.locked_leaf(vm, pin, va, leaf.is_writable())?;
-        if !check() {
-            return Err(EnterError::Stale);
-        }
-        let at = slot(va, 1);
-        if table.get(at).is_empty() {
-            table.grow(at);
-            table.fill(at, leaf);
-            return Ok(Entered::New);
-        }
-        self.enter_occupied(table, va, leaf, replace, gather)
+        self.enter_flushed(vm, pin, va, leaf, false, &mut check)
     }
 
-    /// The rest of `enter`, for a slot that was not empty. The table is locked.
-    #[inline(never)]
-    fn enter_occupied<'p>(
-        &'p self,
-        table: Table,
+    /// As [`enter`](Pmap::enter); another frame's entry gives way, and is gone for every CPU before the new one comes. Its page must
+    /// not be reused before this returns.
+    ///
+    /// # Errors
+    ///
+    /// All of [`EnterError`] but `Retry`, `FlushDue` and `Occupied`; another frame's entry may be gone then.
+    pub fn enter_over<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
         va: u64,
         leaf: Pte,
-        replace: Option<Pfn>,
-        gather: &mut Gather<'p>,
+        mut check: impl FnMut() -> bool,
     ) -> Result<Entered, EnterError> {
-        let at = slot(va, 1);
+        self.enter_flushed(vm, pin, va, leaf, true, &mut check)
+    }
+
+    /// Enters a leaf where no other frame's translation is left, if need be after a flush.
+    ///
+    /// A flush counts for the next hold of the lock alone: what was taken out before it is gone everywhere, and between the two
+    /// holds nothing but this leaf's frame can have come to the address, or `check` fails.
+    #[inline(never)]
+    fn enter_flushed<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        va: u64,
+        leaf: Pte,
+        over: bool,
+        check: &mut dyn FnMut() -> bool,
+    ) -> Result<Entered, EnterError> {
+        let (at, end) = (slot(va, 1), va + PAGE_SIZE as u64);
+        let (mut flushed, mut replaced) = (false, None);
         loop {
+            let (table, guard) = self.locked_leaf(vm, pin, va, leaf.is_writable())?;
+            if !check() {
+                return Err(EnterError::Stale);
+            }
             let old = table.get(at);
             debug_assert!(
                 old.is_empty() || old.is_present(),
                 "claimed and busy entries live under the lock"
             );
-            let (new, done) = if old.is_empty() {
-                // A scan took it out meanwhile.
-                table.grow(at);
-                table.fill(at, leaf);
-                return Ok(Entered::New);
+            if old.is_empty() {
+                if flushed || !self.is_frame_due(va, end) {
+                    table.grow(at);
+                    table.fill(at, leaf);
+                    return Ok(replaced.map_or(Entered::New, Entered::Replaced));
+                }
+                drop(guard);
+                tlb::flush_page(vm, self, va);
+                flushed = true;
             } else if old.pfn() == leaf.pfn() {
                 let merged = merge(old, leaf);
                 if merged == old {
                     return Ok(Entered::Same);
                 }
-                (merged, Entered::Upgraded)
-            } else if Some(old.pfn()) == replace {
+                if table.compare_exchange(at, old, merged).is_ok() {
+                    return Ok(Entered::Upgraded);
+                }
+            } else if over {
+                let mut gather = Gather::new();
+                gather.over(self, va..end, Loss::Frames);
                 gather.record(self, va);
-                (leaf, Entered::Replaced(old))
+                let taken = table.take(at);
+                if !taken.is_empty() {
+                    table.shrink(1);
+                    replaced = Some(taken);
+                }
+                drop(guard);
+                gather.finish(vm);
+                flushed = true;
             } else {
                 return Err(EnterError::Occupied(old));
-            };
-            if table.compare_exchange(at, old, new).is_ok() {
-                return Ok(done);
             }
         }
     }
@@ -163,17 +188,51 @@ impl Pmap {
     ///
     /// The slot is claimed, then `identity` says whether the page still is what it was and is not hard-busy. A scan
     /// makes the page hard-busy before it visits the slot, with a full fence between, as there is one here: one of the two
-    /// sees the other. `check` is as for [`enter`](Pmap::enter).
+    /// sees the other. `check` is as for [`enter`](Pmap::enter), and so is what is promised of other frames' translations: a page with the
+    /// same identity before and after a flush has had it all the time, for the caller is pinned.
     ///
     /// # Errors
     ///
-    /// All of [`EnterError`]; nothing has changed then.
+    /// All of [`EnterError`] but `FlushDue`; nothing has changed then.
     pub fn enter_resident<M: Machine>(
         &self,
         vm: &Vm<M>,
         pin: &CpuPin,
         va: u64,
         leaf: Pte,
+        mut check: impl FnMut() -> bool,
+        mut identity: impl FnMut() -> bool,
+    ) -> Result<Entered, EnterError> {
+        match self.try_resident(vm, pin, va, leaf, false, &mut check, &mut identity) {
+            Err(EnterError::FlushDue) => {
+                self.flush_page(vm, va);
+                self.try_resident(vm, pin, va, leaf, true, check, identity)
+            }
+            entered => entered,
+        }
+    }
+
+    /// Flushes a page of which others may have taken translations away. The caller holds no lock.
+    pub(crate) fn flush_page<M: Machine>(&self, vm: &Vm<M>, va: u64) {
+        tlb::flush_page(vm, self, va);
+    }
+
+    /// As `enter_resident`, in one hold of the table's lock: where a flush is due and was not made just before, nothing is done.
+    ///
+    /// # Errors
+    /// All of [`EnterError`].
+    #[inline(always)]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "those of enter_resident, and whether it has flushed"
+    )]
+    pub(crate) fn try_resident<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        va: u64,
+        leaf: Pte,
+        flushed: bool,
         check: impl FnOnce() -> bool,
         identity: impl FnOnce() -> bool,
     ) -> Result<Entered, EnterError> {
@@ -185,6 +244,9 @@ impl Pmap {
         loop {
             let old = table.get(at);
             if old.is_empty() {
+                if !flushed && self.is_frame_due(va, va + PAGE_SIZE as u64) {
+                    return Err(EnterError::FlushDue);
+                }
                 claim(&table, at, leaf);
                 fence(SeqCst);
                 return if settle(&table, at, leaf, identity()) {
@@ -216,7 +278,7 @@ impl Pmap {
 
     /// Enters leaves for up to [`AROUND`] neighbouring pages found without locks, in one hold of the table's lock and
     /// with one fence. `page(n)` gives the frame for `va + n` pages, if there is one, to be entered with `prot` and not
-    /// marked accessed; occupied slots are left alone. `identity(n, frame)` is as for [`enter_resident`](Pmap::enter_resident).
+    /// marked accessed; occupied slots are left alone, and all are where another frame's translation may be left. `identity(n, frame)` is as for [`enter_resident`](Pmap::enter_resident).
     /// The range must lie in one table. Returns the number entered.
     ///
     /// # Errors
@@ -258,6 +320,7 @@ impl Pmap {
             }
         }
         fence(SeqCst);
+        let due = self.is_frame_due(va, va + (count * PAGE_SIZE) as u64);
         let (claimed, mut entered) = (claims.count_ones() as usize, 0);
         while claims != 0 {
             let n = claims.trailing_zeros() as usize;
@@ -266,7 +329,12 @@ impl Pmap {
             // A scan that emptied it has counted it.
             if !claim.is_empty() {
                 let pfn = claim.pfn();
-                entered += usize::from(settle(&table, first + n, leaf(pfn), identity(n, pfn)));
+                entered += usize::from(settle(
+                    &table,
+                    first + n,
+                    leaf(pfn),
+                    !due && identity(n, pfn),
+                ));
             }
         }
         table.shrink((count - claimed) as u32);

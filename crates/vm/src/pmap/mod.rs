@@ -19,6 +19,7 @@
 //! | [`table`] | a table page: words, lock, account |
 //! | `walk` | walking, missing tables, unlinking empty ones |
 //! | `enter` | filling entries |
+//! | `pending` | flushes that are due |
 //! | `range` | removal and protection of address ranges |
 //! | `protect` | write protection high in the tree, and its push-down |
 //! | `scan` | what the reverse map does to single entries |
@@ -30,6 +31,7 @@
 //! tables that several pmaps share (a directory entry would say so, and pruning, push-down and release stop at it).
 
 mod enter;
+mod pending;
 mod protect;
 pub mod pte;
 mod range;
@@ -38,13 +40,17 @@ mod scan;
 pub mod table;
 mod walk;
 
+use core::ops::Range;
+
 use ksync::atomic::{
     AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    Ordering::{Relaxed, SeqCst},
 };
 use ksync::{CpuPin, PerCpu};
 
 pub use self::enter::{AROUND, EnterError, Entered};
+use self::pending::Pending;
+pub(crate) use self::pending::{Listed, Loss};
 pub use self::pte::{Prot, Pte};
 pub use self::range::Revoke;
 pub(crate) use self::range::SPAN as TABLE_BYTES;
@@ -53,6 +59,7 @@ pub use self::walk::Mapped;
 
 use crate::asid::PmapId;
 use crate::page::Pfn;
+use crate::space::background::Waiting;
 use crate::stats::Tally;
 use crate::tlb::ActiveSet;
 use crate::{Machine, Vm};
@@ -64,21 +71,40 @@ pub const USER_END: u64 = 1 << 47;
 const CLOSED: u32 = Pfn::NONE.0 - 1;
 
 /// The page tables of one address space. Usually inside a `Space`.
+///
+/// Each group of fields has a cache line of its own: what switches and flushes write, what removals and scans write, and what every
+/// fault reads.
+#[repr(C, align(64))]
 pub struct Pmap {
-    /// CPUs that run it. First, with the root behind it: what a switch touches. Atomic, each CPU its own bit.
+    /// CPUs that run it. Atomic, each CPU its own bit.
     active: ActiveSet,
+    /// Raised by each flush, before the active set is read. Atomic.
+    generation: AtomicU64,
+    /// Table pages, the root included. Atomic; changed only when a table comes or goes.
+    tables: AtomicU32,
+    /// Operations that took something away and have not flushed yet. Atomic.
+    pending: Pending,
+    lookup: Lookup,
+    /// Its space's place among those that wait for the background.
+    waiting: Waiting,
+}
+
+/// What walks and switches read, and hardly anything writes.
+#[repr(C, align(64))]
+struct Lookup {
     /// Frame of the level-4 table, [`Pfn::NONE`] or [`CLOSED`]. Set from none by the first enter, and back under the
     /// root's lock; closed for good by a release.
     root: AtomicU32,
-    /// Table pages, the root included. Atomic; changed only when a table comes or goes.
-    tables: AtomicU32,
-    /// Operations that removed something and have not flushed yet. Atomic, see `tlb`.
-    pending: AtomicU32,
-    /// Raised by each flush, before the active set is read. Atomic.
-    generation: AtomicU64,
     /// By which CPUs know it that kept translations. Set once.
     id: PmapId,
 }
+
+#[cfg(not(any(loom, shuttle)))]
+const _: () = {
+    use core::mem::{offset_of, size_of};
+    assert!(offset_of!(Pmap, pending) == 64 && offset_of!(Pmap, lookup) == 128);
+    assert!(size_of::<Pending>() == 64 && size_of::<Lookup>() == 64);
+};
 
 /// What a CPU needs to run a pmap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -111,6 +137,8 @@ pub struct Counts {
     pub tables_made: Tally,
     /// Table pages unlinked because they were empty.
     pub tables_pruned: Tally,
+    /// Addresses that scans looked at.
+    pub scan_visits: Tally,
     /// Entries removed by scans.
     pub scan_removed: Tally,
     /// Numbers given to pmaps.
@@ -148,12 +176,19 @@ impl Pmap {
     pub fn new() -> Pmap {
         Pmap {
             active: ActiveSet::default(),
-            root: AtomicU32::new(Pfn::NONE.0),
-            tables: AtomicU32::new(0),
-            pending: AtomicU32::new(0),
             generation: AtomicU64::new(0),
-            id: PmapId::default(),
+            tables: AtomicU32::new(0),
+            pending: Pending::default(),
+            lookup: Lookup {
+                root: AtomicU32::new(Pfn::NONE.0),
+                id: PmapId::default(),
+            },
+            waiting: Waiting::default(),
         }
+    }
+
+    pub(crate) fn waiting(&self) -> &Waiting {
+        &self.waiting
     }
 
     /// Makes this CPU one that runs the pmap and returns the root to load.
@@ -163,7 +198,7 @@ impl Pmap {
     /// after the load.
     #[inline]
     pub fn activate<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin) -> RootInfo {
-        self.id.get_or_give(vm, pin);
+        self.lookup.id.get_or_give(vm, pin);
         self.active.enter(pin.cpu());
         self.root_info(vm)
     }
@@ -182,12 +217,12 @@ impl Pmap {
         RootInfo {
             root: self.root().unwrap_or(empty_root),
             generation,
-            pmap: self.id.get(),
+            pmap: self.lookup.id.get(),
         }
     }
 
     pub(crate) fn id(&self) -> &PmapId {
-        &self.id
+        &self.lookup.id
     }
 
     /// Says that this CPU, which has loaded another root, no longer runs the pmap. Without address-space identifiers
@@ -207,19 +242,32 @@ impl Pmap {
         self.tables.load(Relaxed) as usize
     }
 
-    /// Whether more than `own` operations, the caller's, have taken translations away and not flushed yet. Acquire:
-    /// pairs with the change of the entries that the caller has read.
-    pub(crate) fn pending_beyond(&self, own: u32) -> bool {
-        self.pending.load(Acquire) > own
+    /// Whether another operation than `own`, the caller's, has taken as much away from a part of `range` and not flushed yet. To be
+    /// asked after the entries were read.
+    #[inline(always)]
+    pub(crate) fn is_pending(&self, own: Option<&Listed>, range: &Range<u64>, loss: Loss) -> bool {
+        self.pending.overlaps(own, range, loss)
     }
 
-    pub(crate) fn raise_pending(&self) {
-        // The release of each entry change that follows publishes it.
-        self.pending.fetch_add(1, SeqCst);
+    /// Whether a CPU may still use another frame at an empty entry of `start..end`. The lock of its table is held.
+    #[inline(always)]
+    fn is_frame_due(&self, start: u64, end: u64) -> bool {
+        self.is_pending(None, &(start..end), Loss::Frames)
     }
 
-    pub(crate) fn lower_pending(&self) {
-        self.pending.fetch_sub(1, Release);
+    /// Lists an operation that is about to take something away from `range`.
+    pub(crate) fn raise_pending(&self, range: &Range<u64>, loss: Loss) -> Listed {
+        self.pending.raise(range, loss)
+    }
+
+    /// Makes a listed operation one on `range` as well.
+    pub(crate) fn widen_pending(&self, listed: &Listed, range: &Range<u64>, loss: Loss) {
+        self.pending.widen(listed, range, loss);
+    }
+
+    /// Takes an operation, which has flushed, out of the list.
+    pub(crate) fn lower_pending(&self, listed: Listed) {
+        self.pending.lower(listed);
     }
 
     /// Raises the generation; returns the new one.
@@ -230,7 +278,7 @@ impl Pmap {
     /// The root's frame, if there is one: else the CPU loads the empty root.
     #[inline]
     pub fn root(&self) -> Option<Pfn> {
-        let root = self.root.load(SeqCst);
+        let root = self.lookup.root.load(SeqCst);
         (root < CLOSED).then_some(Pfn(root))
     }
 }

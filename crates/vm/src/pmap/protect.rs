@@ -12,9 +12,9 @@
 use ksync::CpuPin;
 use ksync::atomic::{Ordering::SeqCst, fence};
 
-use super::Pmap;
 use super::pte::Pte;
 use super::table::{ENTRIES, ROOT_LEVEL, Table, slot};
+use super::{Loss, Pmap, USER_END};
 use crate::tlb::Gather;
 use crate::{Machine, Vm};
 
@@ -29,6 +29,8 @@ impl Pmap {
     ) {
         // A first enter that this misses sees the changed map entries: its new root is followed by a fence, too.
         fence(SeqCst);
+        let all = 0..USER_END;
+        gather.over(self, all.clone(), Loss::Rights);
         if let Some(root) = self.table_at(vm, pin, 0, ROOT_LEVEL) {
             let _guard = root.lock_directory();
             root.for_each_locked(0, ENTRIES / 2, |at, pte| {
@@ -38,7 +40,7 @@ impl Pmap {
                 }
             });
         }
-        gather.settle(self);
+        gather.settle(self, &all);
     }
 
     /// Moves write protection above `va` down to the leaves beside it.

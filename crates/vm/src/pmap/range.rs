@@ -10,7 +10,7 @@ use ksync::atomic::{Ordering::SeqCst, fence};
 
 use super::pte::Pte;
 use super::table::{ENTRIES, Table, entry_shift, slot};
-use super::{Pmap, USER_END};
+use super::{Loss, Pmap, USER_END};
 use crate::page::{PAGE_SIZE, Pfn};
 use crate::tlb::Gather;
 use crate::{Machine, Vm};
@@ -100,7 +100,11 @@ impl Pmap {
         spare_wired: bool,
         harvest: &mut H,
     ) {
-        self.for_each_leaf(vm, range, |pin, table, span| {
+        if range.is_empty() {
+            return;
+        }
+        gather.over(self, range.clone(), Loss::Frames);
+        self.for_each_leaf(vm, range.clone(), |pin, table, span| {
             if self.remove_in(table, span.clone(), gather, spare_wired, harvest) {
                 let unlinked = self.prune(vm, pin, span.start);
                 if !unlinked.is_empty() {
@@ -109,7 +113,7 @@ impl Pmap {
                 }
             }
         });
-        gather.settle(self);
+        gather.settle(self, &range);
     }
 
     /// Removes entries of one table. Returns whether it may be empty now.
@@ -148,6 +152,10 @@ impl Pmap {
         revoke: Revoke,
         gather: &mut Gather<'p>,
     ) {
+        if start >= end {
+            return;
+        }
+        gather.over(self, start..end, Loss::Rights);
         self.for_each_leaf(vm, start..end, |_, table, span| {
             let _guard = table.lock_leaf();
             if table.is_dead() {
@@ -163,7 +171,7 @@ impl Pmap {
                 }
             });
         });
-        gather.settle(self);
+        gather.settle(self, &(start..end));
     }
 
     /// Passes the level-1 tables in `range` and the part of the range under each to `visit`, pinned for each anew.

@@ -3,7 +3,7 @@
 use ksync::atomic::Ordering::SeqCst;
 
 use super::table::{ENTRIES, Table};
-use super::{CLOSED, Pmap, USER_END};
+use super::{CLOSED, Loss, Pmap, USER_END};
 use crate::limbo::FrameList;
 use crate::page::Pfn;
 use crate::tlb::{self, Gather};
@@ -33,8 +33,8 @@ impl Pmap {
     ///
     /// Returns the number of entries that the level-1 tables had.
     pub fn release<M: Machine>(&self, vm: &Vm<M>) -> usize {
-        self.raise_pending();
-        let root = self.root.swap(CLOSED, SeqCst);
+        let listed = self.raise_pending(&(0..USER_END), Loss::Frames);
+        let root = self.lookup.root.swap(CLOSED, SeqCst);
         self.bump_generation();
         ksync::fence_after_rmw();
         let running = self.active.snapshot();
@@ -42,13 +42,13 @@ impl Pmap {
         if released && !running.is_empty() {
             tlb::reload(vm, &running);
         }
-        self.lower_pending();
+        self.lower_pending(listed);
         if !released {
             return 0;
         }
         let mut gone = Released::default();
         self.release_below(vm, Pfn(root), 4, &mut gone);
-        vm.retire_frames(&ksync::pin(), gone.list);
+        vm.retire_frames(gone.list);
         self.tables.fetch_sub(gone.tables, SeqCst);
         debug_assert!(
             self.tables() == 0,
@@ -78,7 +78,7 @@ impl Pmap {
         gone.tables += 1;
         if gone.list.len() >= BATCH {
             let batch = core::mem::take(&mut gone.list);
-            vm.retire_frames(&ksync::pin(), batch);
+            vm.retire_frames(batch);
         }
     }
 
@@ -102,8 +102,10 @@ impl Pmap {
         if root.is_dead() || root.live() != 0 {
             return;
         }
+        gather.over(self, 0..USER_END, Loss::Frames);
         gather.record_all(self);
         let unlinked = self
+            .lookup
             .root
             .compare_exchange(root.pfn.0, Pfn::NONE.0, SeqCst, SeqCst);
         if unlinked.is_err() {

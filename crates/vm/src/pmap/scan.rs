@@ -4,20 +4,23 @@
 //! and acts by compare-and-swap, on an entry that carries the frame: live ones, and claims of faults on their way. A
 //! busy entry is waited for: its remover is handing A and D to the page, pinned.
 //!
-//! If the pmap has invalidations pending, the address is flushed whatever its entry looks like, because a translation
-//! that somebody took out, or restricted, may still be cached (see `tlb`).
+//! What a scan changes is flushed when its gather is finished, for all pmaps at once. Where the entry is not the frame's and
+//! another operation's flush of the address is due, that flush is the scan's as well, because a translation that was taken
+//! out, or restricted, may still be cached. A pmap that does not map the page is not written to.
 //!
 //! A scan that empties a table unlinks it, so that memory pressure takes tables along with their pages.
 
-use ksync::CpuPin;
+use core::ops::Range;
 
-use super::Pmap;
+use ksync::CpuPin;
+use rust_alloc::sync::Arc;
+
 use super::pte::Pte;
 use super::table::slot;
 use super::walk::Leaf;
-use crate::limbo::FrameList;
-use crate::page::Pfn;
-use crate::tlb::Gather;
+use super::{Loss, Pmap};
+use crate::page::{PAGE_SIZE, Pfn};
+use crate::tlb::ScanGather;
 use crate::{Machine, Vm};
 
 /// What a scan found at an address.
@@ -45,31 +48,84 @@ impl Scan {
 impl Pmap {
     /// Takes the entry of `va` out if it maps `pfn`; no translation is usable on return. The caller holds the page hard-busy
     /// and has put a full fence after that. Marking the page with A and D of the entry is its task.
-    pub fn scan_remove<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, va: u64, pfn: Pfn) -> Scan {
-        let found = self.scan(vm, pin, va, Some(pfn), |_| Pte::EMPTY);
+    pub fn scan_remove<M: Machine>(
+        self: &Arc<Pmap>,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        va: u64,
+        pfn: Pfn,
+    ) -> Scan {
+        let mut gather = ScanGather::new();
+        let found = self.gather_remove(vm, pin, va, pfn, &mut gather);
+        gather.finish(vm);
+        found
+    }
+
+    /// As [`scan_remove`](Pmap::scan_remove), but translations are usable until `gather`, which has room, is finished.
+    pub(crate) fn gather_remove<M: Machine>(
+        self: &Arc<Pmap>,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        va: u64,
+        pfn: Pfn,
+        gather: &mut ScanGather,
+    ) -> Scan {
+        let found = self.scan(vm, pin, va, Some(pfn), Loss::Frames, gather, |_| Pte::EMPTY);
         if found != Scan::Absent {
             vm.pmaps.counts(pin).scan_removed.add(1);
         }
         found
     }
 
-    /// Takes the entry of `va` out whatever it maps. The pmap being a cache, nothing is lost but the time of a fault.
-    pub(crate) fn scan_remove_any<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, va: u64) {
-        if self.scan(vm, pin, va, None, |_| Pte::EMPTY) != Scan::Absent {
-            vm.pmaps.counts(pin).scan_removed.add(1);
+    /// Takes all entries of `range` out, whatever they map. The pmap being a cache, nothing is lost but the time of faults.
+    /// Translations are usable until `gather`, which has room, is finished.
+    pub(crate) fn gather_remove_range<M: Machine>(
+        self: &Arc<Pmap>,
+        vm: &Vm<M>,
+        range: Range<u64>,
+        gather: &mut ScanGather,
+    ) {
+        let pin = ksync::pin();
+        let mut va = range.start;
+        while let Some(run) = self.mapped_from(vm, &pin, va, range.end) {
+            for n in 0..run.pages {
+                let at = run.va + (n * PAGE_SIZE) as u64;
+                if self.scan(vm, &pin, at, None, Loss::Frames, gather, |_| Pte::EMPTY)
+                    != Scan::Absent
+                {
+                    vm.pmaps.counts(&pin).scan_removed.add(1);
+                }
+            }
+            va = run.va + (run.pages * PAGE_SIZE) as u64;
         }
+        gather.settle(self, &range);
     }
 
     /// Clears W and D in the entry of `va` if it maps `pfn`: before its contents are written out. Conditions as for
     /// [`scan_remove`](Pmap::scan_remove).
     pub fn scan_write_protect<M: Machine>(
-        &self,
+        self: &Arc<Pmap>,
         vm: &Vm<M>,
         pin: &CpuPin,
         va: u64,
         pfn: Pfn,
     ) -> Scan {
-        self.scan(vm, pin, va, Some(pfn), |pte| {
+        let mut gather = ScanGather::new();
+        let found = self.gather_write_protect(vm, pin, va, pfn, &mut gather);
+        gather.finish(vm);
+        found
+    }
+
+    /// As [`scan_write_protect`](Pmap::scan_write_protect), but the rights are usable until `gather`, which has room, is finished.
+    pub(crate) fn gather_write_protect<M: Machine>(
+        self: &Arc<Pmap>,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        va: u64,
+        pfn: Pfn,
+        gather: &mut ScanGather,
+    ) -> Scan {
+        self.scan(vm, pin, va, Some(pfn), Loss::Rights, gather, |pte| {
             pte.without(Pte::W | Pte::D | Pte::CLAIMED)
         })
     }
@@ -83,6 +139,7 @@ impl Pmap {
         va: u64,
         pfn: Pfn,
     ) -> bool {
+        vm.pmaps.counts(pin).scan_visits.add(1);
         let Some(Leaf { table, .. }) = self.walk(vm, pin, va) else {
             return false;
         };
@@ -95,58 +152,44 @@ impl Pmap {
     }
 
     /// Replaces the entry by what `change` makes of it, if it is live and carries `pfn`, or any frame if that is `None`;
-    /// removes it if it is a claim.
-    ///
-    /// It flushes before it returns, inside the pmap's pending count: a removal of the range that finds the entry gone
-    /// already must not return before no CPU can use it.
+    /// removes it if it is a claim. What that takes away is in `gather`, and in the pmap's list until that is finished: a removal of
+    /// the range that finds the entry gone already must not return before no CPU can use it.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "where, what, and what becomes of it"
+    )]
     fn scan<M: Machine>(
-        &self,
+        self: &Arc<Pmap>,
         vm: &Vm<M>,
         pin: &CpuPin,
         va: u64,
         pfn: Option<Pfn>,
+        loss: Loss,
+        gather: &mut ScanGather,
         change: impl Fn(Pte) -> Pte,
     ) -> Scan {
-        self.raise_pending();
-        let (found, may_be_empty) = self.scan_entry(vm, pin, va, pfn, change);
-        let unlinked = if may_be_empty {
-            self.prune(vm, pin, va)
-        } else {
-            FrameList::EMPTY
-        };
-        if matches!(found, Scan::Found(_)) || self.pending_beyond(1) || !unlinked.is_empty() {
-            let mut gather = Gather::new();
-            gather.record_scan(self, va);
-            gather.free_list_later(vm, unlinked);
-            gather.finish(vm);
-        }
-        self.lower_pending();
-        found
-    }
-
-    /// The entry's part of [`scan`](Pmap::scan); also returns whether the table may be empty now.
-    fn scan_entry<M: Machine>(
-        &self,
-        vm: &Vm<M>,
-        pin: &CpuPin,
-        va: u64,
-        pfn: Option<Pfn>,
-        change: impl Fn(Pte) -> Pte,
-    ) -> (Scan, bool) {
+        vm.pmaps.counts(pin).scan_visits.add(1);
         let Some(Leaf { table, .. }) = self.walk(vm, pin, va) else {
-            return (Scan::Absent, false);
+            gather.settle(self, &(va..va + PAGE_SIZE as u64));
+            return Scan::Absent;
         };
         let at = slot(va, 1);
+        let mut recorded = false;
         loop {
             let pte = table.get(at);
             if pte.is_empty() || pfn.is_some_and(|pfn| pte.pfn() != pfn) {
-                return (Scan::Absent, false);
+                gather.settle(self, &(va..va + PAGE_SIZE as u64));
+                return Scan::Absent;
             }
             if !pte.is_present() && pte.any(Pte::BUSY) {
                 ksync::relax();
                 continue;
             }
             let new = if pte.is_present() {
+                if !recorded {
+                    gather.record(self, va, loss);
+                    recorded = true;
+                }
                 change(pte)
             } else {
                 Pte::EMPTY
@@ -155,12 +198,16 @@ impl Pmap {
                 continue;
             }
             let may_be_empty = new.is_empty() && table.shrink(1);
-            return if pte.is_present() {
-                (Scan::Found(pte), may_be_empty)
-            } else {
+            if !pte.is_present() {
                 // The fault that claimed the slot is still there and starts again.
-                (Scan::Unclaimed, false)
-            };
+                gather.settle(self, &(va..va + PAGE_SIZE as u64));
+                return Scan::Unclaimed;
+            }
+            if may_be_empty {
+                let unlinked = self.prune(vm, pin, va);
+                gather.free_list_later(vm, unlinked);
+            }
+            return Scan::Found(pte);
         }
     }
 }

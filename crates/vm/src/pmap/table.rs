@@ -147,6 +147,12 @@ impl<'a> Table<'a> {
         self.words[slot].store(0, Release);
     }
 
+    /// Empties a slot and returns what was there, if a scan was not faster. The caller holds the lock, and calls
+    /// [`shrink`](Table::shrink) where something was.
+    pub fn take(&self, slot: usize) -> Pte {
+        Pte(self.words[slot].swap(0, AcqRel))
+    }
+
     /// Takes bits away from an entry, whatever else hardware or a scan does to it. The caller holds the lock.
     pub fn mask(&self, slot: usize, bits: u64) {
         self.words[slot].fetch_and(!bits, AcqRel);

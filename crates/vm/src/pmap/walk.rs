@@ -181,6 +181,7 @@ impl Pmap {
         // Counted before it can be found, and released.
         self.tables.fetch_add(1, SeqCst);
         if let Err(now) = self
+            .lookup
             .root
             .compare_exchange(Pfn::NONE.0, new.0, SeqCst, SeqCst)
         {

@@ -1,6 +1,7 @@
 //! madvise, msync's part of the map, mlock's flags.
 
 use rust_alloc::sync::Arc;
+use rust_alloc::vec::Vec;
 
 use super::edit::Locked;
 use super::mmap::{mapped_end, range_end};
@@ -8,6 +9,7 @@ use super::{Space, VmError};
 use crate::backing::{Backing, Chain};
 use crate::fault::{Access, FaultError};
 use crate::map::{EntryArgs, EntryFlags, Extent, MapEntry, Prot};
+use crate::object::ObjectRef;
 use crate::tlb::Gather;
 use crate::{Machine, Vm};
 
@@ -71,7 +73,7 @@ impl Space {
             Advice::DontNeed | Advice::DontNeedLocked | Advice::Free => {
                 self.discard(vm, &mut map, start, end, advice)?
             }
-            Advice::Remove => self.remove_file_pages(vm, &map, start, end)?,
+            Advice::Remove => remove_file_pages(vm, map, start, end)?,
             Advice::DoFork if self.shows_device(&map, start, end) => return Err(VmError::Invalid),
             _ => {
                 if let Some((clear, set)) = flag_change(advice)
@@ -213,7 +215,11 @@ impl Space {
             match self.discard_how(entry) {
                 How::Nothing => {}
                 How::Unmap => map.remove_pages(vm, from, to),
-                How::FreePages(layer) => self.free_pages(vm, &layer, from, to),
+                How::FreePages(layer) => {
+                    // A fault that found the file's page starts again: the front may have had one meanwhile.
+                    entry.renew();
+                    self.free_pages(vm, &layer, from, to);
+                }
                 How::Replace => self.replace_fresh(vm, map, from, to)?,
             }
         }
@@ -259,7 +265,7 @@ impl Space {
         object.release(vm);
     }
 
-    /// Gives a range the contents it had when it was mapped: zeroes, or its file.
+    /// Gives a range the contents it had when it was mapped: zeroes, or its file. What is shared keeps its own.
     pub(super) fn replace_fresh<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -268,46 +274,73 @@ impl Space {
         end: u64,
     ) -> Result<(), VmError> {
         let edit = map.cut(vm, (start, end), |entry, args| {
+            if entry.is_shared() {
+                return Some(entry.part(args));
+            }
             let pin = ksync::pin();
             let file = entry.chain(&pin).and_then(Chain::terminal_file).cloned();
-            let needs_copy = file.is_some() && !entry.is_shared();
+            let needs_copy = file.is_some();
             Some(MapEntry::new(args, file.map(Chain::of), needs_copy))
         })?;
         map.commit(vm, &edit.old, edit.new);
         map.remove_pages(vm, start, end);
         for entry in &edit.old {
-            entry.end_replaced(vm, entry.start().max(start), entry.end().min(end));
+            if entry.is_shared() {
+                entry.end_shared(vm);
+            } else {
+                entry.end_replaced(vm, entry.start().max(start), entry.end().min(end));
+            }
         }
         map.merge_between(vm, start, end);
         Ok(())
     }
+}
 
-    /// Frees the pages of the files that a range maps shared and writable.
-    fn remove_file_pages<M: Machine>(
-        &self,
-        vm: &Vm<M>,
-        map: &Locked<'_>,
-        start: u64,
-        end: u64,
-    ) -> Result<(), VmError> {
-        for entry in map.overlapping(vm, start, end)? {
-            if !entry.is_shared() || !entry.prot().contains(Prot::WRITE) {
-                return Err(VmError::Denied);
-            }
-            let layer = {
-                let pin = ksync::pin();
-                entry.chain(&pin).map(|chain| chain.front().clone())
-            };
-            let Some(layer) = layer else { continue };
-            let Some(object) = layer.object_ref() else {
-                continue;
-            };
-            let (from, to) = (entry.start().max(start), entry.end().min(end));
-            object.punch(vm, layer.relation().offset(from), to - from);
-            object.release(vm);
-        }
-        Ok(())
+/// A range of a file.
+type FileRange = (ObjectRef, u64, u64);
+
+/// Frees the pages of the files that a range maps shared and writable. The map is unlocked before: whoever writes to the file
+/// holds its page and may fault on this very map.
+fn remove_file_pages<M: Machine>(
+    vm: &Vm<M>,
+    map: Locked<'_>,
+    start: u64,
+    end: u64,
+) -> Result<(), VmError> {
+    let mut ranges = Vec::new();
+    let result = file_ranges(vm, &map, (start, end), &mut ranges);
+    drop(map);
+    for (object, from, len) in ranges {
+        object.punch(vm, from, len);
+        object.release(vm);
     }
+    result
+}
+
+/// Collects the parts of files that a range maps, up to the first that may not be written to.
+fn file_ranges<M: Machine>(
+    vm: &Vm<M>,
+    map: &Locked<'_>,
+    (start, end): (u64, u64),
+    ranges: &mut Vec<FileRange>,
+) -> Result<(), VmError> {
+    for entry in map.overlapping(vm, start, end)? {
+        if !entry.is_shared() || !entry.prot().contains(Prot::WRITE) {
+            return Err(VmError::Denied);
+        }
+        ranges.try_reserve(1).map_err(|_| VmError::NoMemory)?;
+        let layer = {
+            let pin = ksync::pin();
+            entry.chain(&pin).map(|chain| chain.front().clone())
+        };
+        let Some(layer) = layer else { continue };
+        let Some(object) = layer.object_ref() else {
+            continue;
+        };
+        let (from, to) = (entry.start().max(start), entry.end().min(end));
+        ranges.push((object, layer.relation().offset(from), to - from));
+    }
+    Ok(())
 }
 
 enum How {

@@ -1,10 +1,8 @@
 //! Legal havoc: what may happen at any moment, made to happen.
 
 use crate::object::Object;
-use crate::object::unbusy;
 use crate::page::{Flags, Pfn, owner};
-use crate::rmap;
-use crate::rmap::ReverseMap;
+use crate::rmap::{self, ReverseMap, Visit};
 use crate::space::Space;
 use crate::{Machine, Vm};
 
@@ -26,9 +24,12 @@ impl<M: Machine> Vm<M> {
             return Chaos::Skipped;
         };
         let pin = ksync::pin();
-        if page.object() == 0 || !page.try_hard_busy() {
+        if page.object() == 0 {
             return Chaos::Skipped;
         }
+        let Some(busy) = page.try_hard_busy() else {
+            return Chaos::Skipped;
+        };
         let outcome = match owner(page) {
             None => Chaos::NoObject,
             Some(object) => {
@@ -42,19 +43,20 @@ impl<M: Machine> Vm<M> {
                 Chaos::Removed(removed)
             }
         };
-        unbusy(self, page);
+        drop(busy);
         outcome
     }
 
     /// Looks once more at every place. The caller holds the page hard-busy since before it removed it; so its flags may
     /// be set again, by faults that then find it busy, but no entry can come back.
     fn assert_unmapped(&self, object: &Object, index: u32, pfn: Pfn) {
-        self.rmap.scan(object, index, &mut |pmap, va| {
+        let _all = self.rmap.scan(object, &[index], &mut |_, pmap, va| {
             let entry = pmap.lookup(self, &ksync::pin(), va);
             assert!(
                 entry.is_none_or(|pte| pte.pfn() != pfn),
                 "{pfn:?} is still mapped at {va:#x} after its removal"
             );
+            Visit::Keep
         });
     }
 }

@@ -385,15 +385,19 @@ fn can_extend(entry: &MapEntry, chain: &Chain, start: u64, end: u64) -> bool {
         return false;
     }
     let (first, last) = layer.relation().indexes(start, end);
-    layer
-        .object(&ksync::pin())
-        .is_some_and(|object| object.next_resident(first, last).is_none())
+    layer.is_empty(first, last)
 }
 
 impl MapEntry {
     /// Ends a dead entry's use of its layers; page-table entries of it are gone.
     pub(super) fn end_chain<M: Machine>(&self, vm: &Vm<M>) {
         self.end_part(vm, self.start(), self.end());
+    }
+
+    /// Ends the use of an entry that goes with its whole space.
+    pub(super) fn end_for_good<M: Machine>(&self, vm: &Vm<M>) {
+        // No range of it needs to be freed for itself.
+        self.end_shared(vm);
     }
 
     /// Ends a dead entry's use, of which `start..end` goes on with nothing but a terminal file.

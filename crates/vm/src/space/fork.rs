@@ -11,8 +11,9 @@ use rust_alloc::sync::Arc;
 use rust_alloc::vec::Vec;
 use smallvec::SmallVec;
 
+use super::collapse::FORK_DEPTH;
 use super::edit::affordable;
-use super::{Space, VmError};
+use super::{Effort, Space, VmError};
 use crate::backing::{Backing, Chain, Layers};
 use crate::map::{EntryFlags, MapEntry};
 use crate::tlb::Gather;
@@ -48,7 +49,7 @@ impl Copies<'_> {
     }
 
     fn chain(&mut self, chain: &Chain) -> Result<Chain, VmError> {
-        let mut layers = Layers::new();
+        let mut layers = Layers::with_capacity(chain.layers().len());
         for layer in chain.layers() {
             layers.push(self.of(layer)?);
         }
@@ -79,7 +80,7 @@ impl Space {
         let (mut protect, mut result) = (false, Ok(()));
         map.tree().for_each(&mut |entry| {
             if result.is_ok() {
-                match copy_entry(&mut copies, entry, &mut protect) {
+                match copy_entry(vm, self, &mut copies, entry, &mut protect) {
                     Ok(copy) => entries.extend(copy),
                     Err(why) => result = Err(why),
                 }
@@ -96,7 +97,7 @@ impl Space {
         drop(map);
         child.fill(vm, &entries);
         match result {
-            Ok(()) => Ok(Arc::new(child)),
+            Ok(()) => Ok(child.complete()),
             Err(why) => {
                 child.clear(vm);
                 Err(why)
@@ -106,27 +107,39 @@ impl Space {
 }
 
 /// The child's entry for one of the parent's, which needs copies from now on if it is private.
-fn copy_entry(
+fn copy_entry<M: Machine>(
+    vm: &Vm<M>,
+    parent: &Space,
     copies: &mut Copies<'_>,
     entry: &Arc<MapEntry>,
     protect: &mut bool,
 ) -> Result<Option<Arc<MapEntry>>, VmError> {
     let mut args = entry.args();
-    if args.flags.contains(EntryFlags::DONTFORK) {
+    let (left_out, empty) = (EntryFlags::DONTFORK, EntryFlags::WIPEONFORK);
+    if args.flags.contains(left_out) || args.flags.contains(empty) {
+        leave_out(entry);
+    }
+    if args.flags.contains(left_out) {
         return Ok(None);
     }
     // Locks are not inherited.
     args.flags = args.flags.without(EntryFlags::LOCKED);
-    if args.flags.contains(EntryFlags::WIPEONFORK) {
+    if args.flags.contains(empty) {
         return Ok(Some(MapEntry::new(args, None, false)));
     }
     let chain = {
         // The map's lock keeps the chain as it is; nothing here sleeps.
-        let pin = ksync::pin();
-        entry
-            .chain(&pin)
-            .map(|layers| copies.chain(layers))
-            .transpose()?
+        let mut pin = ksync::pin();
+        let mut chain = entry.chain(&pin);
+        if chain.is_some_and(|chain| chain.layers().len() > FORK_DEPTH) {
+            drop(pin);
+            if parent.fold(vm, entry, Effort::Bound).is_err() && entry.is_full() {
+                return Err(VmError::NoMemory);
+            }
+            pin = ksync::pin();
+            chain = entry.chain(&pin);
+        }
+        chain.map(|layers| copies.chain(layers)).transpose()?
     };
     let Some(chain) = chain else {
         return Ok(Some(MapEntry::new(args, None, false)));
@@ -137,4 +150,14 @@ fn copy_entry(
         *protect = true;
     }
     Ok(Some(MapEntry::new(args, Some(chain), private)))
+}
+
+/// The child gets no part of what an entry maps, but perhaps other parts of the same layers: when the parent ends, this one is
+/// unreachable.
+fn leave_out(entry: &MapEntry) {
+    let pin = ksync::pin();
+    if let Some(chain) = entry.chain(&pin) {
+        let partly = chain.layers().iter().filter(|layer| layer.is_in_several());
+        partly.for_each(|layer| layer.sweep_is_shared());
+    }
 }

@@ -10,8 +10,8 @@ use super::mmap::mapped_end;
 use super::{Space, VmError};
 use crate::fault::{Access, FaultError, allows, cut_off};
 use crate::map::{EntryArgs, EntryFlags, Extent, MapEntry};
-use crate::object::{Kind, ObjectRef};
-use crate::page::{Flags, PAGE_SHIFT, PAGE_SIZE, Pfn, read_frame, write_frame};
+use crate::object::{Kind, Next, ObjectRef};
+use crate::page::{Flags, PAGE_SHIFT, PAGE_SIZE, Pfn, SoftBusy, read_frame, write_frame};
 use crate::{Machine, Vm};
 
 /// What /proc shows of an entry.
@@ -112,8 +112,13 @@ fn anonymous_pages(entry: &MapEntry, layer: usize) -> (u64, bool) {
         let last = layer.index(entry.end() - 1);
         for _ in 0..SECTION {
             let at = from.unwrap_or_else(|| layer.index(entry.start()));
-            let Some((index, _)) = object.next_resident(at, last) else {
-                return (count, own);
+            let index = match object.next_resident_step(at, last) {
+                Next::Page(index, _) => index,
+                Next::Unseen(next) => {
+                    from = Some(next);
+                    break;
+                }
+                Next::End => return (count, own),
             };
             count += 1;
             if index >= last {
@@ -156,13 +161,19 @@ impl Space {
     /// The object that `at` maps, as a base reference to be released, and the byte offset in it. For shared futexes: two
     /// addresses name the same word if object and offset are the same. `None` for private memory.
     pub fn shared_object(&self, at: u64) -> Option<(ObjectRef, u64)> {
-        let pin = ksync::pin();
-        let Some(entry) = self.find(&pin, at) else {
-            drop(pin);
-            // Perhaps it was on the move.
-            return self.lock().find(at)?.shared_object(at, &ksync::pin());
-        };
-        entry.shared_object(at, &pin)
+        {
+            let pin = ksync::pin();
+            if let Some(entry) = self.find(&pin, at) {
+                if !entry.is_shared() {
+                    return None;
+                }
+                if let Some(found) = entry.shared_object(at, &pin) {
+                    return Some(found);
+                }
+            }
+        }
+        // Perhaps it was on the move, or about to go.
+        self.lock().find(at)?.shared_object(at, &ksync::pin())
     }
 
     /// Bytes mapped: RLIMIT_AS's measure.
@@ -240,7 +251,9 @@ impl Space {
                         object.frames().is_some() || object.lookup(layer.index(va)).is_some()
                     })
                 };
-                chain.layers().iter().any(|layer| has(layer))
+                // A private copy stays behind when its file shrinks, for nobody.
+                let reached = chain.layers().len() == 1 || !cut_off(chain, &pin, va);
+                reached && chain.layers().iter().any(|layer| has(layer))
             });
             out.push(u8::from(found));
         }
@@ -263,9 +276,8 @@ impl Space {
             let offset = at as usize & (PAGE_SIZE - 1);
             let len = (buf.len() - done).min(PAGE_SIZE - offset);
             match self.hold(vm, at, Access::Read) {
-                Ok(pfn) => {
+                Ok((pfn, _busy)) => {
                     read_frame(&vm.machine, pfn, offset, &mut buf[done..done + len]);
-                    let _woken = vm.pages.get(pfn).soft_unbusy();
                     done += len;
                 }
                 Err(_) if done > 0 => break,
@@ -288,16 +300,9 @@ impl Space {
         let mut done = 0;
         while done < buf.len() {
             let at = va.wrapping_add(done as u64);
-            let offset = at as usize & (PAGE_SIZE - 1);
-            let len = (buf.len() - done).min(PAGE_SIZE - offset);
-            match self.hold(vm, at, Access::Write) {
-                Ok(pfn) => {
-                    write_frame(&vm.machine, pfn, offset, &buf[done..done + len]);
-                    let page = vm.pages.get(pfn);
-                    page.set_flag(Flags::DIRTY);
-                    let _woken = page.soft_unbusy();
-                    done += len;
-                }
+            let len = (buf.len() - done).min(PAGE_SIZE - (at as usize & (PAGE_SIZE - 1)));
+            match self.write_piece(vm, at, &buf[done..done + len]) {
+                Ok(()) => done += len,
                 Err(_) if done > 0 => break,
                 Err(why) => return Err(why),
             }
@@ -305,8 +310,29 @@ impl Space {
         Ok(done)
     }
 
+    /// Copies bytes into one page of the space.
+    ///
+    /// The map's lock keeps forks away, after which a child would see the store, and changes of the mapping. While the page is held
+    /// and the live entry carries its frame, no CPU reads another one at the address.
+    fn write_piece<M: Machine>(&self, vm: &Vm<M>, va: u64, bytes: &[u8]) -> Result<(), FaultError> {
+        loop {
+            let map = self.lock();
+            if let Some(held) = self.try_hold(vm, va, Access::Write) {
+                let (pfn, busy) = held?;
+                let entry = self.pmap().lookup(vm, &ksync::pin(), va);
+                if entry.is_some_and(|pte| pte.pfn() == pfn) {
+                    write_frame(&vm.machine, pfn, va as usize & (PAGE_SIZE - 1), bytes);
+                    busy.page().set_flag(Flags::DIRTY);
+                    return Ok(());
+                }
+            }
+            drop(map);
+            self.fault(vm, va, Access::Write)?;
+        }
+    }
+
     /// The page at `va`, soft-busy, fit for `access`.
-    fn hold<M: Machine>(&self, vm: &Vm<M>, va: u64, access: Access) -> Result<Pfn, FaultError> {
+    fn hold<M: Machine>(&self, vm: &Vm<M>, va: u64, access: Access) -> Result<Held, FaultError> {
         loop {
             if let Some(held) = self.try_hold(vm, va, access) {
                 return held;
@@ -321,7 +347,7 @@ impl Space {
         vm: &Vm<M>,
         va: u64,
         access: Access,
-    ) -> Option<Result<Pfn, FaultError>> {
+    ) -> Option<Result<Held, FaultError>> {
         let pin = ksync::pin();
         let entry = self.find(&pin, va)?;
         let state = entry.state();
@@ -342,18 +368,19 @@ impl Space {
                 continue;
             };
             let page = vm.pages.get(pfn);
-            if (write && depth > 0) || !object.has_index(index) || !page.try_soft_busy() {
+            if (write && depth > 0) || !object.has_index(index) {
                 return None;
             }
-            if page.is(object.identity(), index) && entry.state() == state {
-                return Some(Ok(pfn));
-            }
-            let _woken = page.soft_unbusy();
-            return None;
+            let busy = page.try_soft_busy()?;
+            let still = page.is(object.identity(), index) && entry.state() == state;
+            return still.then_some(Ok((pfn, busy)));
         }
         None
     }
 }
+
+/// A page that is kept where it is.
+type Held = (Pfn, SoftBusy<'static>);
 
 impl EntryInfo {
     /// Whether the entry shows a file.

@@ -222,10 +222,11 @@ impl Space {
                     let end = end.min(start + CHUNK);
                     let chain = if shared {
                         // Whoever inherits the mapping must find the same object.
-                        Some(Chain::of(Backing::attach_anon(
+                        Some(Chain::of(Backing::attach_shared(
                             vm,
                             self.pmap_arc(),
                             Relation::up(start, 0),
+                            end - start,
                         )?))
                     } else {
                         None

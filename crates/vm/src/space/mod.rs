@@ -6,6 +6,7 @@
 //! A space must be [cleared](Space::clear) before it is dropped: it cannot give memory back by itself.
 
 mod advise;
+pub(crate) mod background;
 mod chaos;
 mod collapse;
 mod edit;
@@ -13,6 +14,7 @@ mod fork;
 mod inspect;
 mod mmap;
 mod remap;
+mod sweep;
 
 use ksync::atomic::{AtomicU64, Ordering::Relaxed};
 use ksync::{CpuPin, Mutex};
@@ -20,6 +22,8 @@ use rust_alloc::sync::Arc;
 
 pub use self::advise::Advice;
 pub use self::chaos::Chaos;
+pub(crate) use self::collapse::Effort;
+pub use self::collapse::{COPY_DEPTH, HARD_DEPTH};
 pub(crate) use self::edit::Locked;
 use self::edit::MapState;
 pub use self::inspect::{Cost, EntryInfo, Usage};
@@ -80,10 +84,15 @@ impl Space {
     /// # Errors
     /// No memory.
     pub fn new<M: Machine>(_vm: &Vm<M>) -> Result<Arc<Space>, NoMemory> {
-        Ok(Arc::new(Space::empty(MapState::new(
-            USER_LOW,
-            USER_END - PAGE_SIZE as u64,
-        ))))
+        let state = MapState::new(USER_LOW, USER_END - PAGE_SIZE as u64);
+        Ok(Space::empty(state).complete())
+    }
+
+    /// The space, complete, so that others may look at it.
+    fn complete(self) -> Arc<Space> {
+        let space = Arc::new(self);
+        space.pmap.waiting().belong_to(&space);
+        space
     }
 
     fn empty(state: MapState) -> Space {
@@ -155,7 +164,8 @@ impl Space {
         let old = map.take_all(vm);
         let resident = self.pmap.release(vm);
         crate::rmap::ReverseMap::remove(&vm.rmap, &self.pmap, 0, u64::MAX);
-        old.for_each(&mut |entry| entry.end_chain(vm));
+        old.for_each(&mut |entry| entry.end_for_good(vm));
+        old.end(&vm.epoch);
         resident as u64
     }
 }

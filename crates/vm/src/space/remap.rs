@@ -32,7 +32,7 @@ pub struct RemapArgs {
     pub new_len: u64,
     /// Where it may go.
     pub target: RemapTarget,
-    /// Leave the old range mapped, and empty.
+    /// Leave the old range mapped. Where it is private it is as when it was first mapped.
     pub keep_old: bool,
 }
 
@@ -41,7 +41,7 @@ impl Space {
     ///
     /// # Errors
     /// - `NotMapped`: the old range is not mapped throughout;
-    /// - `Invalid`: alignment, overlap of a fixed target, or `keep_old` for anything but private anonymous memory;
+    /// - `Invalid`: alignment, overlap of a fixed target, or `keep_old` for a device;
     /// - `NoMemory`: it cannot grow where it is and may not move, or no room.
     pub fn remap<M: Machine>(&self, vm: &Vm<M>, args: &RemapArgs) -> Result<u64, VmError> {
         let mut map = self.lock();
@@ -60,7 +60,7 @@ impl Space {
             // As in Linux: what a device shows is what it was asked for.
             return Err(VmError::NotMapped);
         }
-        if args.keep_old && !self.may_keep(&map, args.old, old_end) {
+        if args.keep_old && self.shows_device(&map, args.old, old_end) {
             return Err(VmError::Invalid);
         }
         if let RemapTarget::Fixed(at) = args.target {
@@ -96,15 +96,6 @@ impl Space {
             .map_or(0, |entry| entry.file_offset(args.old).unwrap_or(0));
         let at = find_hole(&map, new_len, offset)?;
         self.relocate(vm, &mut map, args, old_len, at, new_len)
-    }
-
-    fn may_keep(&self, map: &Locked<'_>, start: u64, end: u64) -> bool {
-        let mut may = true;
-        map.tree().for_overlapping(start, end, &mut |entry| {
-            may &= !entry.is_shared() && !entry.flags().contains(EntryFlags::FILE);
-            may
-        });
-        may
     }
 
     fn ends_entry(&self, map: &Locked<'_>, at: u64) -> bool {
@@ -182,7 +173,7 @@ impl Space {
         map.insert(vm, new);
         self.carry(vm, start, end, distance);
         if args.keep_old {
-            // The old range starts afresh; the pages are the new one's.
+            // What is private starts afresh; the pages are the new range's.
             self.replace_fresh(vm, map, start, args.old + old_len)?;
         } else {
             self.unmap_moved(vm, map, start, args.old + old_len)?;

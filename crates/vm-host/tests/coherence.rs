@@ -1,0 +1,690 @@
+//! What one CPU of a program stores, all its CPUs see.
+//!
+//! The laboratory's cores fail a test in which two of them, running one space, have different frames cached for an address. These tests
+//! bring that about where it could come: they stop an operation between its change of the tables and its flush, and let other CPUs
+//! act there. What costs a flush, and what must not, is counted.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use vm::object::ObjectRef;
+use vm::page::Flags;
+use vm::pmap::Revoke;
+use vm::space::{Advice, COPY_DEPTH, MapArgs, MapFlags, Source, Space};
+use vm::{EntryFlags, Gather, MapProt, rmap};
+use vm_host::{Access, Lab};
+
+const PAGE: u64 = 4096;
+const AT: u64 = 0x4000_0000;
+/// Another range, under other tables.
+const FAR: u64 = 0x7000_0000_0000;
+/// CPUs that run the space; another one plays what comes from outside.
+const CPUS: usize = 4;
+
+/// What a CPU does beside a flush.
+type Act = fn(&World);
+
+struct World {
+    lab: Lab,
+    space: Arc<Space>,
+    file: ObjectRef,
+    /// Operations of other CPUs that a flush of the test's has started.
+    others: Mutex<Vec<JoinHandle<()>>>,
+    flushes: AtomicUsize,
+}
+
+fn world(frames: usize) -> Arc<World> {
+    let lab = Lab::new(frames, CPUS);
+    lab.vm.set_fault_around(PAGE);
+    let space = Space::new(&lab.vm).unwrap();
+    let file = ObjectRef::new_file(&lab.vm, None).unwrap();
+    World::of(lab, space, file)
+}
+
+fn map_into(lab: &Lab, space: &Space, at: (u64, u64), shared: bool, source: Source<'_>) {
+    let mut args = MapArgs::anon(at.1 * PAGE, MapProt::READ | MapProt::WRITE);
+    args.addr = at.0;
+    args.place = MapFlags {
+        fixed: true,
+        ..MapFlags::default()
+    };
+    args.source = source;
+    if shared {
+        args.flags = EntryFlags::SHARED;
+    }
+    assert_eq!(space.map(&lab.vm, &args), Ok(at.0));
+}
+
+impl World {
+    fn of(lab: Lab, space: Arc<Space>, file: ObjectRef) -> Arc<World> {
+        Arc::new(World {
+            lab,
+            space,
+            file,
+            others: Mutex::default(),
+            flushes: AtomicUsize::new(0),
+        })
+    }
+
+    fn map(&self, addr: u64, pages: u64, shared: bool, source: Source<'_>) {
+        map_into(&self.lab, &self.space, (addr, pages), shared, source);
+    }
+
+    /// A file of `pages` pages with a 1 in each, mapped.
+    fn map_file(&self, pages: u64, shared: bool) {
+        (0..pages).for_each(|page| self.write_file(page, 1));
+        self.map(AT, pages, shared, Source::Object(&self.file, 0));
+    }
+
+    fn write_file(&self, page: u64, value: u64) {
+        let mut fill = |piece: &mut [u8]| {
+            piece.copy_from_slice(&value.to_le_bytes());
+            piece.len()
+        };
+        let written = self.file.write(&self.lab.vm, page * PAGE, 8, &mut fill);
+        assert_eq!(written, Ok(8));
+    }
+
+    /// All CPUs run the space; this thread plays CPU 0.
+    fn run(&self) {
+        self.lab.play_all();
+        for cpu in (0..CPUS).rev() {
+            ksync::host::set_cpu(cpu);
+            self.lab.run(&self.space);
+        }
+    }
+
+    fn read(&self, cpu: usize, va: u64) -> u64 {
+        let word = |word: &std::sync::atomic::AtomicU64| word.load(SeqCst);
+        let read = self.lab.touch(&self.space, cpu, va, Access::Read, word);
+        read.expect("memory")
+    }
+
+    fn write(&self, cpu: usize, va: u64, value: u64) {
+        let word = |word: &std::sync::atomic::AtomicU64| word.store(value, SeqCst);
+        let written = self.lab.touch(&self.space, cpu, va, Access::Write, word);
+        written.expect("memory");
+    }
+
+    /// Loads and stores without serving a fault.
+    fn tries(&self, cpu: usize, va: u64) {
+        let _read = self.lab.vm.machine.read(cpu, va);
+        let _written = self.lab.vm.machine.write(cpu, va, 1000 + cpu as u64);
+    }
+
+    /// At the first flush from now on, between change and flush, `cpu` acts; at the second one the next of `acts`, and so on. One that
+    /// waits for who flushes goes on beside that.
+    fn at_flush(self: &Arc<World>, acts: &[(usize, Act)]) {
+        let (weak, acts) = (Arc::downgrade(self), acts.to_vec());
+        self.flushes.store(0, SeqCst);
+        let hook = move || {
+            let Some(world) = weak.upgrade() else { return };
+            let n = world.flushes.fetch_add(1, SeqCst);
+            let Some(&(cpu, act)) = acts.get(n) else {
+                return;
+            };
+            let theirs = world.clone();
+            let thread = std::thread::spawn(move || {
+                ksync::host::set_cpu(cpu);
+                act(&theirs);
+            });
+            let mut patience = 100;
+            while patience > 0 && !thread.is_finished() {
+                std::thread::sleep(Duration::from_millis(1));
+                patience -= 1;
+            }
+            world.others.lock().expect("nobody failed").push(thread);
+        };
+        self.lab.vm.machine.on_flush(Some(Arc::new(hook)));
+    }
+
+    /// Waits for what the flushes started. There were that many at least.
+    fn others_end(&self, flushes: usize) {
+        self.lab.vm.machine.on_flush(None);
+        let others = std::mem::take(&mut *self.others.lock().expect("nobody failed"));
+        assert!(!others.is_empty(), "nothing happened beside a flush");
+        others
+            .into_iter()
+            .for_each(|thread| thread.join().expect("coherence"));
+        assert!(self.flushes.load(SeqCst) >= flushes);
+    }
+
+    /// All CPUs read the same; then it is over.
+    fn end(self: Arc<World>, pages: u64, children: Vec<Arc<Space>>) {
+        for va in (0..pages).map(|page| AT + page * PAGE) {
+            let all: Vec<u64> = (0..CPUS).map(|cpu| self.read(cpu, va)).collect();
+            assert!(all.iter().all(|&word| word == all[0]), "{all:?}");
+        }
+        let World {
+            lab, space, file, ..
+        } = Arc::into_inner(self).expect("all threads have ended");
+        for cpu in (0..CPUS).rev() {
+            ksync::host::set_cpu(cpu);
+            lab.stop(&space);
+        }
+        for child in children {
+            child.clear(&lab.vm);
+        }
+        space.clear(&lab.vm);
+        file.release(&lab.vm);
+        lab.finish();
+    }
+
+    /// Interrupts that `act` costs.
+    fn interrupts(&self, act: impl FnOnce(&World)) -> usize {
+        let before = self.lab.vm.machine.interrupts();
+        act(self);
+        self.lab.vm.machine.interrupts() - before
+    }
+
+    /// Rounds of flushes, with or without interrupts, and addresses that scans look at, during `act`.
+    fn rounds_and_visits(&self, act: impl FnOnce(&World)) -> (u64, u64) {
+        let count = || {
+            let counts = self.lab.vm.pmaps.all_counts();
+            counts.fold((0, 0), |(rounds, visits), c| {
+                let more = c.sent.get() + c.avoided.get();
+                (rounds + more, visits + c.scan_visits.get())
+            })
+        };
+        let before = count();
+        act(self);
+        let after = count();
+        (after.0 - before.0, after.1 - before.1)
+    }
+}
+
+/// A page of private memory that a child shares, and that CPU 1 has cached.
+fn forked(world: &World) -> Arc<Space> {
+    world.map(AT, 2, false, Source::Anon);
+    world.run();
+    world.write(0, AT, 1);
+    let child = world.space.fork(&world.lab.vm).unwrap();
+    assert_eq!(world.read(1, AT), 1);
+    child
+}
+
+#[test]
+fn nobody_writes_a_copy_while_another_reads_the_original() {
+    let world = world(256);
+    let child = forked(&world);
+    world.at_flush(&[(2, |world| world.tries(2, AT))]);
+    world.write(0, AT, 2);
+    world.others_end(1);
+    assert_eq!(world.read(1, AT), 2);
+    let mut word = [0; 8];
+    assert_eq!(child.read_at(&world.lab.vm, AT, &mut word), Ok(8));
+    assert_eq!(u64::from_le_bytes(word), 1);
+    world.end(2, vec![child]);
+}
+
+/// The original is in no table any more, but in a CPU's cache, when the copy comes.
+#[test]
+fn nobody_writes_a_copy_where_an_entry_has_just_gone() {
+    let world = world(256);
+    let child = forked(&world);
+    // Beside the flush of the removal CPU 2 copies, and beside the copy's own CPU 3 looks.
+    world.at_flush(&[
+        (2, |world| world.write(2, AT, 2)),
+        (3, |world| world.tries(3, AT)),
+    ]);
+    let mut gather = Gather::new();
+    let pmap = world.space.pmap();
+    pmap.remove_range(&world.lab.vm, AT, AT + PAGE, &mut gather);
+    gather.finish(&world.lab.vm);
+    world.others_end(2);
+    assert_eq!(world.read(1, AT), 2);
+    world.end(2, vec![child]);
+}
+
+fn discard(world: &World) {
+    let done = world
+        .space
+        .advise(&world.lab.vm, AT, PAGE, Advice::DontNeed);
+    assert_eq!(done, Ok(()));
+}
+
+#[test]
+fn nobody_writes_a_page_of_zeroes_while_another_reads_what_was_discarded() {
+    let world = world(256);
+    world.map(AT, 2, false, Source::Anon);
+    world.run();
+    world.write(0, AT, 1);
+    assert_eq!(world.read(1, AT), 1);
+    world.at_flush(&[(2, |world| {
+        world.write(2, AT, 2);
+        assert_eq!(world.read(1, AT), 2);
+    })]);
+    discard(&world);
+    world.others_end(2);
+    world.end(2, Vec::new());
+}
+
+/// What is below a discarded copy is entered by a fault there, and by one beside it.
+#[test]
+fn nobody_reads_a_file_while_another_reads_the_copy_that_was_discarded() {
+    for around in [PAGE, 4 * PAGE] {
+        let world = world(256);
+        world.lab.vm.set_fault_around(around);
+        world.map_file(4, false);
+        world.run();
+        world.write(0, AT, 2);
+        assert_eq!(world.read(1, AT), 2);
+        let act: Act = if around == PAGE {
+            |world| assert_eq!(world.read(2, AT), 1)
+        } else {
+            |world| {
+                assert_eq!(world.read(2, AT + 2 * PAGE), 1);
+                world.tries(2, AT);
+            }
+        };
+        world.at_flush(&[(2, act)]);
+        discard(&world);
+        world.others_end(1);
+        assert_eq!(world.read(1, AT), 1);
+        world.end(4, Vec::new());
+    }
+}
+
+#[test]
+fn nobody_writes_a_page_of_zeroes_while_another_reads_what_was_in_the_hole() {
+    let acts: [Act; 2] = [
+        |world| world.write(2, AT, 2),
+        |world| {
+            world.write_file(0, 2);
+            assert_eq!(
+                world.read(1, AT),
+                2,
+                "a file's reader sees what was written"
+            );
+        },
+    ];
+    for act in acts {
+        let world = world(256);
+        world.map_file(2, true);
+        world.run();
+        assert_eq!(world.read(1, AT), 1);
+        world.at_flush(&[(2, act)]);
+        world.file.punch(&world.lab.vm, 0, PAGE);
+        world.others_end(1);
+        world.end(2, Vec::new());
+    }
+}
+
+/// Pages that the first layer of [`half_folded`] has: so many that it stays.
+const TOUCHED: u64 = 300;
+/// A page of the second one.
+const BROUGHT: u64 = AT + TOUCHED * PAGE;
+
+/// A parent's folding has brought a page up into the layer that is in front for a child, whose tables still map the one that it is
+/// a copy of. All others are gone, so the layer is the child's own. CPU 1 has the older page cached.
+fn half_folded() -> Arc<World> {
+    let lab = Lab::new(4096, CPUS);
+    lab.vm.set_fault_around(PAGE);
+    let file = ObjectRef::new_file(&lab.vm, None).unwrap();
+    let parent = Space::new(&lab.vm).unwrap();
+    let write = |page| {
+        let done = parent.fault(&lab.vm, AT + page * PAGE, vm::Access::Write);
+        assert_eq!(done, Ok(()));
+    };
+    map_into(&lab, &parent, (AT, TOUCHED + 32), false, Source::Anon);
+    (0..TOUCHED).for_each(write);
+    let fork = |n: u64| {
+        let child = parent.fork(&lab.vm).unwrap();
+        (0..=n.min(1)).for_each(|k| write(TOUCHED + 2 * n + k));
+        child
+    };
+    let mut others: Vec<_> = (0..COPY_DEPTH as u64).map(fork).collect();
+    let space = others.remove(2);
+    let mapped = || space.pmap().lookup(&lab.vm, &ksync::pin(), BROUGHT);
+    let read = space.fault(&lab.vm, BROUGHT, vm::Access::Read);
+    assert_eq!(read, Ok(()));
+    let before = mapped();
+    others.push(parent.fork(&lab.vm).unwrap());
+    assert_eq!(lab.vm.counts().collapses, 1);
+    assert_eq!(mapped(), before, "folding has changed another's tables");
+    for other in others.iter().chain([&parent]) {
+        other.clear(&lab.vm);
+    }
+    let world = World::of(lab, space, file);
+    world.run();
+    assert_eq!(world.read(1, BROUGHT), 0);
+    world
+}
+
+#[test]
+fn nobody_writes_what_folding_brought_while_another_reads_the_original() {
+    let world = half_folded();
+    world.at_flush(&[(2, |world| world.tries(2, BROUGHT))]);
+    world.write(0, BROUGHT, 2);
+    world.others_end(1);
+    assert_eq!(world.read(1, BROUGHT), 2);
+    world.end(1, Vec::new());
+}
+
+#[test]
+fn the_kernel_writes_to_what_the_program_reads() {
+    let world = half_folded();
+    // Another page is written first: the layer is the program's own then, and no fault comes before the store.
+    world.write(0, BROUGHT + 20 * PAGE, 1);
+    let done = world
+        .space
+        .write_at(&world.lab.vm, BROUGHT, &2_u64.to_le_bytes());
+    assert_eq!(done, Ok(8));
+    assert_eq!(world.read(1, BROUGHT), 2);
+    world.end(1, Vec::new());
+}
+
+#[test]
+fn more_rights_for_the_same_frame_cost_no_flush() {
+    let world = world(256);
+    world.map_file(2, true);
+    world.run();
+    (0..CPUS).for_each(|cpu| assert_eq!(world.read(cpu, AT), 1));
+    let cost = world.interrupts(|world| world.write(0, AT, 2));
+    assert_eq!(cost, 0);
+    world.end(2, Vec::new());
+}
+
+/// While a flush is due for one range, faults elsewhere cost none.
+#[test]
+fn a_flush_that_is_due_elsewhere_costs_nothing() {
+    type Lose = for<'p> fn(&'p World, &mut Gather<'p>);
+    let elsewhere: [Lose; 3] = [
+        |world, gather| {
+            let pmap = world.space.pmap();
+            pmap.remove_range(&world.lab.vm, FAR, FAR + 4 * PAGE, gather);
+        },
+        // What takes rights away leaves each address its frame.
+        |world, gather| {
+            let pmap = world.space.pmap();
+            pmap.write_protect_high(&world.lab.vm, &ksync::pin(), gather);
+        },
+        |world, gather| {
+            let revoke = Revoke {
+                write: true,
+                exec: false,
+            };
+            let (pmap, end) = (world.space.pmap(), FAR + 4 * PAGE);
+            pmap.protect_range(&world.lab.vm, AT, end, revoke, gather);
+        },
+    ];
+    for lose in elsewhere {
+        let world = world(512);
+        world.map(AT, 64, false, Source::Anon);
+        world.map(FAR, 4, false, Source::Anon);
+        world.run();
+        (0..32).for_each(|page| world.write(0, AT + page * PAGE, 1));
+        (0..4).for_each(|page| world.write(0, FAR + page * PAGE, 1));
+        let child = world.space.fork(&world.lab.vm).unwrap();
+        let (mut fork, mut gather) = (Some(child), Gather::new());
+        // The front layer is there: the faults below have two layers, and nothing to flush.
+        world.write(0, AT + 63 * PAGE, 1);
+        world
+            .space
+            .pmap()
+            .remove_range(&world.lab.vm, AT, AT + 32 * PAGE, &mut gather);
+        gather.finish(&world.lab.vm);
+        let mut gather = Gather::new();
+        lose(&world, &mut gather);
+        assert!(!gather.is_empty());
+        let cost = world.interrupts(|world| {
+            (0..16).for_each(|page| world.write(0, AT + page * PAGE, 2));
+            (16..32).for_each(|page| assert_eq!(world.read(0, AT + page * PAGE), 1));
+            (32..48).for_each(|page| world.write(0, AT + page * PAGE, 2));
+        });
+        assert_eq!(cost, 0, "faults interrupt CPUs for what is due elsewhere");
+        gather.finish(&world.lab.vm);
+        world.end(1, fork.take().into_iter().collect());
+    }
+}
+
+/// Nor does it cost those who unmap or protect another range.
+#[test]
+fn a_removal_beside_one_that_is_due_flushes_its_own_alone() {
+    let world = world(256);
+    world.map(AT, 4, false, Source::Anon);
+    world.map(FAR, 4, false, Source::Anon);
+    world.run();
+    world.write(0, FAR, 1);
+    let mut gather = Gather::new();
+    let pmap = world.space.pmap();
+    pmap.remove_range(&world.lab.vm, FAR, FAR + PAGE, &mut gather);
+    let unmap = |world: &World, at| world.space.unmap(&world.lab.vm, at, PAGE).unwrap();
+    assert_eq!(world.interrupts(|world| unmap(world, AT + PAGE)), 0);
+    assert_eq!(world.interrupts(|world| unmap(world, FAR)), CPUS);
+    gather.finish(&world.lab.vm);
+    world.end(1, Vec::new());
+}
+
+const MAPPERS: usize = 40;
+/// Places at which a scan looks for a page that [`MAPPERS`] have mapped, and the space of the test's CPUs has not: extents announce
+/// what may be mapped, a list of pages what was.
+const PLACES: u64 = MAPPERS as u64 + !cfg!(feature = "naive-rmap") as u64;
+
+/// A file that many spaces map, and each has its pages in its tables.
+fn mapped_by_many(world: &World, pages: u64, shared: bool, access: Access) -> Vec<Arc<Space>> {
+    world.map_file(pages, shared);
+    world.run();
+    let mapper = |_| {
+        let space = Space::new(&world.lab.vm).unwrap();
+        let source = Source::Object(&world.file, 0);
+        map_into(&world.lab, &space, (AT, pages), shared, source);
+        space
+    };
+    let spaces: Vec<_> = (0..MAPPERS).map(mapper).collect();
+    for (space, page) in spaces.iter().flat_map(|s| (0..pages).map(move |n| (s, n))) {
+        let done = space.fault(&world.lab.vm, AT + page * PAGE, vm_host::lab::kind(access));
+        assert_eq!(done, Ok(()));
+    }
+    spaces
+}
+
+fn end_all(world: Arc<World>, spaces: Vec<Arc<Space>>) {
+    for space in &spaces {
+        assert_eq!(space.pmap().resident(&world.lab.vm), 0, "a scan missed one");
+    }
+    world.end(0, spaces);
+}
+
+#[test]
+fn a_page_of_many_mappers_goes_with_one_flush() {
+    let world = world(1024);
+    let spaces = mapped_by_many(&world, 1, true, Access::Write);
+    let pfn = world.file.lookup(0).expect("a page");
+    let (rounds, visits) = world.rounds_and_visits(|world| {
+        assert_eq!(
+            world.lab.vm.chaos_scan(pfn),
+            vm::space::Chaos::Removed(MAPPERS)
+        );
+    });
+    assert_eq!((rounds, visits), (1, PLACES));
+    end_all(world, spaces);
+}
+
+/// One request for CPUs that run different spaces names none of them.
+#[test]
+fn a_page_goes_from_every_space_that_runs() {
+    let world = world(512);
+    let spaces = mapped_by_many(&world, 1, true, Access::Write);
+    let other = &spaces[0];
+    ksync::host::set_cpu(2);
+    world.lab.stop(&world.space);
+    world.lab.run(other);
+    ksync::host::set_cpu(0);
+    assert_eq!(world.read(1, AT), 1);
+    assert_eq!(world.lab.vm.machine.read(2, AT), Ok(1));
+    world
+        .lab
+        .vm
+        .chaos_scan(world.file.lookup(0).expect("a page"));
+    for cpu in [1, 2] {
+        let reached = world.lab.vm.machine.read(cpu, AT);
+        assert!(reached.is_err(), "CPU {cpu} still reaches the page");
+    }
+    ksync::host::set_cpu(2);
+    world.lab.stop(other);
+    world.lab.run(&world.space);
+    ksync::host::set_cpu(0);
+    end_all(world, spaces);
+}
+
+/// A writer holds a page of a file and faults on another one of it, which a hole is about to take.
+#[test]
+fn a_hole_waits_for_no_page_while_it_holds_others() {
+    let world = world(512);
+    world.map_file(8, true);
+    world.run();
+    let theirs = world.clone();
+    let (holds, punched) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (tell, hear) = (holds.clone(), punched.clone());
+    let writer = std::thread::spawn(move || {
+        ksync::host::set_cpu(2);
+        let mut fill = |piece: &mut [u8]| {
+            tell.store(1, SeqCst);
+            // The first page goes by itself, and then some at once.
+            while theirs.file.lookup(0).is_some() {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(hear.load(SeqCst), 0, "the page was not held");
+            theirs.write(2, AT + 3 * PAGE, 5);
+            piece.len()
+        };
+        let written = theirs.file.write(&theirs.lab.vm, 4 * PAGE, 8, &mut fill);
+        assert_eq!(written, Ok(8));
+    });
+    while holds.load(SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    world.file.punch(&world.lab.vm, 0, 8 * PAGE);
+    punched.store(1, SeqCst);
+    writer.join().expect("both have ended");
+    world.end(8, Vec::new());
+}
+
+/// A writer holds the file's page while it faults on the very map of which the hole is part.
+#[test]
+fn a_hole_by_its_mapping_leaves_the_map_to_a_writer() {
+    let world = world(512);
+    world.map_file(2, true);
+    world.map(FAR, 1, false, Source::Anon);
+    world.run();
+    let (holds, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (theirs, tell, done) = (world.clone(), holds.clone(), ended.clone());
+    let writer = std::thread::spawn(move || {
+        ksync::host::set_cpu(2);
+        let mut fill = |piece: &mut [u8]| {
+            tell.store(1, SeqCst);
+            // The hole waits for this page by now.
+            std::thread::sleep(Duration::from_millis(50));
+            theirs
+                .space
+                .fault(&theirs.lab.vm, FAR, vm::Access::Write)
+                .expect("mapped");
+            piece.len()
+        };
+        let written = theirs.file.write(&theirs.lab.vm, 0, 8, &mut fill);
+        assert_eq!(written, Ok(8));
+        done.fetch_add(1, SeqCst);
+    });
+    let (mine, hears, done) = (world.clone(), holds, ended.clone());
+    let puncher = std::thread::spawn(move || {
+        ksync::host::set_cpu(1);
+        while hears.load(SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let punched = mine
+            .space
+            .advise(&mine.lab.vm, AT, 2 * PAGE, Advice::Remove);
+        assert_eq!(punched, Ok(()));
+        done.fetch_add(1, SeqCst);
+    });
+    let both = (0..2000).any(|_| {
+        std::thread::sleep(Duration::from_millis(5));
+        ended.load(SeqCst) == 2
+    });
+    assert!(both, "the writer and the hole wait for each other");
+    for thread in [writer, puncher] {
+        thread.join().expect("both have ended");
+    }
+    world.end(2, Vec::new());
+}
+
+#[test]
+fn write_protection_of_a_page_of_many_mappers_takes_one_flush() {
+    let world = world(1024);
+    let spaces = mapped_by_many(&world, 1, true, Access::Write);
+    let pfn = world.file.lookup(0).expect("a page");
+    let (rounds, _) = world.rounds_and_visits(|world| {
+        let busy = world.lab.vm.pages.get(pfn).try_hard_busy().expect("idle");
+        rmap::write_protect_all(&world.lab.vm, &world.file, 0, pfn);
+        drop(busy);
+    });
+    assert_eq!(rounds, 1);
+    let pin = ksync::pin();
+    for space in &spaces {
+        let entry = space
+            .pmap()
+            .lookup(&world.lab.vm, &pin, AT)
+            .expect("mapped");
+        assert!(!entry.is_writable() && !entry.is_dirty());
+    }
+    drop(pin);
+    world.file.truncate(&world.lab.vm, 0);
+    end_all(world, spaces);
+}
+
+/// Pages go in slices; what the file does not have costs nothing, and neither do mappers of what is not mapped.
+#[test]
+fn truncation_flushes_once_a_slice() {
+    let world = world(4096);
+    let spaces = mapped_by_many(&world, 64, true, Access::Read);
+    let (rounds, visits) = world.rounds_and_visits(|world| world.file.truncate(&world.lab.vm, 0));
+    assert_eq!(visits, PLACES * 64, "each place is looked at once");
+    assert!(rounds <= 4, "{rounds} rounds for 64 pages");
+    // Absent pages, as many mappers.
+    world.file.truncate(&world.lab.vm, 1 << 30);
+    world.write_file(0, 1);
+    let (rounds, visits) =
+        world.rounds_and_visits(|world| world.file.truncate(&world.lab.vm, PAGE));
+    assert_eq!((rounds, visits), (0, 0));
+    end_all(world, spaces);
+}
+
+#[test]
+fn private_copies_behind_the_end_go_with_few_flushes() {
+    let world = world(8192);
+    let spaces = mapped_by_many(&world, 100, false, Access::Write);
+    world.write(0, AT + 99 * PAGE, 1);
+    assert_eq!(world.read(1, AT + 99 * PAGE), 1);
+    let (rounds, _) = world.rounds_and_visits(|world| world.file.truncate(&world.lab.vm, 0));
+    assert!(rounds <= 6, "{rounds} rounds for 100 pages");
+    let reached = world.lab.vm.machine.read(1, AT + 99 * PAGE);
+    assert!(reached.is_err(), "a copy behind the end is still reached");
+    end_all(world, spaces);
+}
+
+#[test]
+fn a_count_of_references_stops_at_its_limit() {
+    let world = world(1024);
+    let spaces = mapped_by_many(&world, 1, true, Access::Read);
+    let vm = &world.lab.vm;
+    let pfn = world.file.lookup(0).expect("a page");
+    let busy = vm.pages.get(pfn).try_hard_busy().expect("idle");
+    let _referenced = vm.pages.get(pfn).clear_flag(Flags::REFERENCED);
+    let (_, visits) = world.rounds_and_visits(|_| {
+        assert_eq!(rmap::referenced(vm, &world.file, 0, pfn, 3), 3);
+    });
+    // The space of the test's own CPUs does not have the page in its tables, and may come first.
+    assert!((3..=4).contains(&visits), "{visits} visits for three");
+    assert_eq!(
+        rmap::referenced(vm, &world.file, 0, pfn, MAPPERS),
+        MAPPERS - 3
+    );
+    assert_eq!(rmap::referenced(vm, &world.file, 0, pfn, MAPPERS), 0);
+    drop(busy);
+    world.file.truncate(vm, 0);
+    end_all(world, spaces);
+}

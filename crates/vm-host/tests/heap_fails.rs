@@ -1,0 +1,310 @@
+//! The heap refuses the n-th block that an operation asks for, for each n: nothing is lost, and no page stays busy.
+//!
+//! Blocks that the VM can do without are refused: the nodes of an object's index, and objects themselves. Entries, chains
+//! and layers are small, few for each operation, and never refused: a kernel keeps a reserve for such.
+#![cfg(not(any(loom, shuttle)))]
+#![expect(unsafe_code, reason = "implements the unsafe trait `GlobalAlloc`")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use vm::object::ObjectRef;
+use vm::page::State;
+use vm::space::{Advice, MapArgs, MapFlags, Source, Space};
+use vm::{EntryFlags, MapProt, Pfn};
+use vm_host::{Access, Lab};
+
+const PAGE: u64 = 4096;
+const AT: u64 = 0x4000_0000;
+/// Layouts that can be learnt.
+const KINDS: usize = 8;
+
+struct Heap;
+
+#[global_allocator]
+static HEAP: Heap = Heap;
+
+thread_local! {
+    /// What of this thread's requests is noted as one that may be refused.
+    static LEARNS: Cell<bool> = const { Cell::new(false) };
+    static KNOWN: Cell<[(usize, usize); KINDS]> = const { Cell::new([(0, 0); KINDS]) };
+    /// How many requests more until one is refused; 0 for never.
+    static LEFT: Cell<u32> = const { Cell::new(0) };
+}
+
+fn refuses(layout: Layout) -> bool {
+    let kind = (layout.size(), layout.align());
+    let mut known = KNOWN.get();
+    if LEARNS.get() && !known.contains(&kind) {
+        if let Some(free) = known.iter_mut().find(|kind| kind.0 == 0) {
+            *free = kind;
+        }
+        KNOWN.set(known);
+    }
+    let left = LEFT.get();
+    if left == 0 || !known.contains(&kind) {
+        return false;
+    }
+    LEFT.set(left - 1);
+    left == 1
+}
+
+// SAFETY: the system's allocator, or a refusal.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if refuses(layout) {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: the caller's conditions are the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: all blocks are the system's.
+        unsafe { System.dealloc(block, layout) };
+    }
+}
+
+/// Notes what `act` asks for.
+fn learn<R>(act: impl FnOnce() -> R) -> R {
+    LEARNS.set(true);
+    let result = act();
+    LEARNS.set(false);
+    result
+}
+
+struct World {
+    lab: Lab,
+    file: ObjectRef,
+    space: Arc<Space>,
+    relatives: Vec<Arc<Space>>,
+}
+
+fn args(at: u64, pages: u64, source: Source<'_>) -> MapArgs<'_> {
+    let mut args = MapArgs::anon(pages * PAGE, MapProt::READ | MapProt::WRITE);
+    args.addr = at;
+    args.place = MapFlags {
+        fixed: true,
+        ..MapFlags::default()
+    };
+    args.source = source;
+    args
+}
+
+impl World {
+    fn new() -> World {
+        let lab = Lab::new(1024, 1);
+        let file = learn(|| ObjectRef::new_file(&lab.vm, None).unwrap());
+        // A leaf, and a node above leaves.
+        learn(|| file.allocate(&lab.vm, 9 * PAGE, PAGE, true).unwrap());
+        learn(|| file.allocate(&lab.vm, 100 * PAGE, PAGE, true).unwrap());
+        file.truncate(&lab.vm, 0);
+        file.truncate(&lab.vm, 400 * PAGE);
+        let space = Space::new(&lab.vm).unwrap();
+        space
+            .map(&lab.vm, &args(AT, 1000, Source::Anon))
+            .expect("memory");
+        lab.run(&space);
+        World {
+            lab,
+            file,
+            space,
+            relatives: Vec::new(),
+        }
+    }
+
+    fn write(&self, page: u64, value: u64) {
+        let store = |word: &AtomicU64| word.store(value, Relaxed);
+        let va = AT + page * PAGE;
+        let done = self.lab.touch(&self.space, 0, va, Access::Write, store);
+        assert_eq!(done, Ok(()));
+    }
+
+    fn read(&self, page: u64) -> u64 {
+        let va = AT + page * PAGE;
+        let load = |word: &AtomicU64| word.load(Relaxed);
+        let seen = self.lab.touch(&self.space, 0, va, Access::Read, load);
+        seen.expect("it is mapped")
+    }
+
+    fn fork(&mut self) {
+        let child = self.space.fork(&self.lab.vm).expect("memory");
+        self.relatives.push(child);
+    }
+
+    /// Six layers, each with a page of its own; the oldest with some, far from each other.
+    fn layers(&mut self) {
+        for page in [5, 70, 140, 300] {
+            self.write(page, page);
+        }
+        for n in 1..6 {
+            self.fork();
+            self.write(70 * n + 1, n);
+        }
+    }
+
+    fn bury(&mut self) {
+        for relative in self.relatives.drain(..) {
+            relative.clear(&self.lab.vm);
+        }
+    }
+
+    fn holds_all(&self) {
+        for page in [5, 70, 140, 300] {
+            assert_eq!(self.read(page), page);
+        }
+        (1..6).for_each(|n| assert_eq!(self.read(70 * n + 1), n));
+    }
+
+    /// No page of an object is busy while nothing goes on.
+    fn is_idle(&self) {
+        for n in 0..self.lab.vm.pages.len() as u32 {
+            let page = self.lab.vm.pages.get(Pfn(n));
+            if matches!(page.state(), State::Anon | State::File) && page.object() != 0 {
+                let busy = (page.is_hard_busy(), page.soft_count());
+                assert_eq!(busy, (false, 0), "page {} of an object", page.index());
+            }
+        }
+    }
+
+    fn end(mut self) {
+        self.lab.stop(&self.space);
+        self.bury();
+        self.space.clear(&self.lab.vm);
+        self.file.release(&self.lab.vm);
+        self.lab.finish();
+    }
+}
+
+/// Runs `act` after `prepare`, once for each block that it asks for, which is refused, and then with none refused. `act` is
+/// made once more after a refusal. Returns how often it was refused.
+fn at_every_point(
+    prepare: impl Fn(&mut World),
+    act: impl Fn(&World) -> bool,
+    check: impl Fn(&World),
+) -> u32 {
+    for n in 1.. {
+        let mut world = World::new();
+        prepare(&mut world);
+        LEFT.set(n);
+        let served = act(&world);
+        let refused = LEFT.replace(0) == 0;
+        world.is_idle();
+        assert!(served || refused, "it fails by itself");
+        assert!(served || act(&world), "it fails for ever");
+        world.is_idle();
+        check(&world);
+        world.end();
+        if !refused {
+            return n - 1;
+        }
+    }
+    unreachable!("an operation asks for ever more")
+}
+
+/// The page is on its way from one layer to another when there is no node for it.
+#[test]
+fn folding_leaves_no_page_busy() {
+    let alone = |world: &mut World| {
+        world.layers();
+        world.bury();
+    };
+    let fold = |world: &World| {
+        while world.space.maintain(&world.lab.vm) {}
+        world.space.entry_at(AT).unwrap().depth < 6
+    };
+    let refused = at_every_point(alone, fold, World::holds_all);
+    assert!(refused >= 1, "refused {refused} times");
+}
+
+#[test]
+fn forks_that_fold_leave_no_page_busy() {
+    let deep = |world: &mut World| {
+        world.layers();
+        for n in 6..13 {
+            world.fork();
+            world.write(70 * n + 1, n);
+        }
+    };
+    let fork = |world: &World| {
+        let child = world.space.fork(&world.lab.vm);
+        child.map(|child| child.clear(&world.lab.vm)).is_ok()
+    };
+    let refused = at_every_point(deep, fork, World::holds_all);
+    assert!(refused >= 1, "refused {refused} times");
+}
+
+#[test]
+fn faults_leave_no_page_busy() {
+    let fault = |page: u64| {
+        move |world: &World| {
+            let at = AT + page * PAGE;
+            world
+                .space
+                .fault(&world.lab.vm, at, vm::Access::Write)
+                .is_ok()
+        }
+    };
+    // A new page, a copy, and one that is moved to the front; the first write after a fork makes an object.
+    let refused = [
+        at_every_point(World::layers, fault(200), World::holds_all),
+        at_every_point(World::layers, fault(300), World::holds_all),
+        at_every_point(
+            |world| {
+                world.layers();
+                world.bury();
+            },
+            fault(300),
+            World::holds_all,
+        ),
+        at_every_point(
+            |world| {
+                world.layers();
+                world.fork();
+            },
+            fault(300),
+            World::holds_all,
+        ),
+    ];
+    assert!(refused.iter().all(|&n| n > 0), "refused {refused:?} times");
+}
+
+#[test]
+fn files_and_their_mappings_leave_no_page_busy() {
+    const TO: u64 = AT + (1 << 30);
+    let map = |world: &mut World, flags| {
+        let mut args = args(TO, 400, Source::Object(&world.file, 0));
+        args.flags = flags;
+        world.space.map(&world.lab.vm, &args).expect("memory");
+    };
+    let fault = |world: &World| {
+        let at = TO + 300 * PAGE;
+        world
+            .space
+            .fault(&world.lab.vm, at, vm::Access::Write)
+            .is_ok()
+    };
+    let shared = at_every_point(|w| map(w, EntryFlags::SHARED), fault, |_| ());
+    let private = at_every_point(|w| map(w, EntryFlags::EMPTY), fault, |_| ());
+    let write = |world: &World| {
+        let mut zeroes = |bytes: &mut [u8]| bytes.len();
+        let done = world
+            .file
+            .write(&world.lab.vm, 200 * PAGE, 3 * PAGE, &mut zeroes);
+        done == Ok(3 * PAGE)
+    };
+    let written = at_every_point(|_| (), write, |_| ());
+    let populate = |world: &World| {
+        let advice = Advice::PopulateWrite;
+        let range = (AT + 60 * PAGE, 10 * PAGE);
+        world
+            .space
+            .advise(&world.lab.vm, range.0, range.1, advice)
+            .is_ok()
+    };
+    let populated = at_every_point(|_| (), populate, |_| ());
+    let refused = [shared, private, written, populated];
+    assert!(refused.iter().all(|&n| n > 0), "refused {refused:?} times");
+}

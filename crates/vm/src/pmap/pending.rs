@@ -1,0 +1,214 @@
+//! Flushes that are due.
+//!
+//! *Guarantee.* An operation that finds an entry emptied, or restricted, while a CPU may still use what the entry was, finds the
+//! entry's address in the list of its pmap. What is in the list for another address troubles nobody.
+//!
+//! *Mechanism.* Whoever takes something away lists its range before it changes the first entry and unlists it after its
+//! flush. The change of the entry is a release and its sight an acquire, so a listed range is seen, or the flush is over. Most
+//! ask when nothing is listed, which one load tells. The list has seven places; operations that find none are counted apart
+//! and overlap everything. `doc/vm-pmap.md` tells who asks and what for.
+
+use core::ops::Range;
+
+use ksync::atomic::{
+    AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+};
+
+use crate::page::PAGE_SHIFT;
+
+/// Places in the list: with the count, a cache line.
+const PLACES: usize = 7;
+
+/// What an operation takes away before its flush.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Loss {
+    /// Rights: the translations that are left lead to the right frames.
+    Rights,
+    /// Frames: another frame may come to the address.
+    Frames,
+}
+
+/// An operation in the list, until [`Pending::lower`].
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Listed(u8);
+
+/// [`Listed`] among those without a place.
+const UNPLACED: u8 = PLACES as u8;
+
+impl Listed {
+    /// What it adds to the count.
+    fn weight(&self) -> u64 {
+        if self.0 == UNPLACED {
+            ONE | ONE_UNPLACED
+        } else {
+            ONE
+        }
+    }
+}
+
+/// The count's unit: an operation.
+const ONE: u64 = 1;
+/// The unit of its upper half: an operation without a place.
+const ONE_UNPLACED: u64 = 1 << 32;
+
+/// Operations between change and flush.
+#[derive(Default)]
+#[repr(C, align(64))]
+pub(crate) struct Pending {
+    /// Operations, and in the upper half those among them without a place. Atomic.
+    count: AtomicU64,
+    /// Ranges, encoded; 0 for a free place. Atomic; a place is taken by whoever finds it free, and its own from then on.
+    places: [AtomicU64; PLACES],
+}
+
+impl Pending {
+    /// Lists an operation on a range. The entry changes that follow publish it.
+    pub(crate) fn raise(&self, range: &Range<u64>, loss: Loss) -> Listed {
+        let word = encode(range, loss);
+        let take = |place: &AtomicU64| {
+            place.load(Relaxed) == 0 && place.compare_exchange(0, word, AcqRel, Relaxed).is_ok()
+        };
+        let listed = Listed(self.places.iter().position(take).unwrap_or(PLACES) as u8);
+        self.count.fetch_add(listed.weight(), SeqCst);
+        listed
+    }
+
+    /// Makes a listed operation one on `range` as well.
+    pub(crate) fn widen(&self, listed: &Listed, range: &Range<u64>, loss: Loss) {
+        if let Some(place) = self.places.get(usize::from(listed.0)) {
+            let (now, before) = decode(place.load(Relaxed));
+            let hull = now.start.min(range.start)..now.end.max(range.end);
+            if hull != now || loss > before {
+                place.store(encode(&hull, loss.max(before)), Release);
+            }
+        }
+    }
+
+    /// Takes an operation, which has flushed, out of the list.
+    pub(crate) fn lower(&self, listed: Listed) {
+        if let Some(place) = self.places.get(usize::from(listed.0)) {
+            place.store(0, Release);
+        }
+        self.count.fetch_sub(listed.weight(), Release);
+    }
+
+    /// Whether an operation other than `own` is between change and flush of at least this loss in a part of `range`. To be asked
+    /// after the entries were read.
+    #[inline(always)]
+    pub(crate) fn overlaps(&self, own: Option<&Listed>, range: &Range<u64>, loss: Loss) -> bool {
+        let count = self.count.load(Acquire);
+        count != own.map_or(0, Listed::weight) && self.search(count, own, range, loss)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn search(&self, count: u64, own: Option<&Listed>, range: &Range<u64>, loss: Loss) -> bool {
+        let own_place = own.map_or(PLACES, |listed| usize::from(listed.0));
+        if count / ONE_UNPLACED > own.map_or(0, Listed::weight) / ONE_UNPLACED {
+            return true;
+        }
+        self.places.iter().enumerate().any(|(n, place)| {
+            let word = place.load(Acquire);
+            if word == 0 || n == own_place {
+                return false;
+            }
+            let (listed, takes) = decode(word);
+            takes >= loss && listed.start < range.end && range.start < listed.end
+        })
+    }
+}
+
+const START_BITS: u32 = 35;
+const LEN_BITS: u32 = 23;
+const FRAMES: u64 = 1 << (START_BITS + LEN_BITS);
+const SCALE_SHIFT: u32 = START_BITS + LEN_BITS + 1;
+
+/// A range in a word that is not 0: its first page, its length in units of 2^scale pages, rounded up, the scale, and the loss.
+fn encode(range: &Range<u64>, loss: Loss) -> u64 {
+    debug_assert!(range.start < range.end && range.end <= 1 << (START_BITS + PAGE_SHIFT));
+    let start = range.start >> PAGE_SHIFT;
+    let pages = ((range.end - 1) >> PAGE_SHIFT) + 1 - start;
+    // One bit is left over, so that rounding up does not carry out of the field.
+    let scale = (u64::BITS - pages.leading_zeros()).saturating_sub(LEN_BITS - 1);
+    let len = pages.div_ceil(1 << scale);
+    let frames = if loss == Loss::Frames { FRAMES } else { 0 };
+    start | len << START_BITS | frames | u64::from(scale) << SCALE_SHIFT
+}
+
+/// A range that holds the encoded one, and the loss.
+fn decode(word: u64) -> (Range<u64>, Loss) {
+    let start = word & ((1 << START_BITS) - 1);
+    let len = (word >> START_BITS) & ((1 << LEN_BITS) - 1);
+    let end = start + (len << (word >> SCALE_SHIFT));
+    let loss = if word & FRAMES == 0 {
+        Loss::Rights
+    } else {
+        Loss::Frames
+    };
+    (start << PAGE_SHIFT..end << PAGE_SHIFT, loss)
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::pmap::USER_END;
+
+    const PAGE: u64 = 1 << PAGE_SHIFT;
+
+    fn page(n: u64) -> Range<u64> {
+        n * PAGE..(n + 1) * PAGE
+    }
+
+    #[test]
+    fn a_range_is_never_encoded_as_a_smaller_one() {
+        let ends = [1, 2, 511, 1 << 22, (1 << 22) + 1, (1 << 30) - 1, 1 << 35];
+        for (start, pages) in ends.iter().flat_map(|&n| [(0, n), (5, n), (1 << 34, n)]) {
+            let end = (start + pages).min(1 << 35);
+            let range = start * PAGE..end * PAGE;
+            for loss in [Loss::Rights, Loss::Frames] {
+                let (got, takes) = decode(encode(&range, loss));
+                assert_eq!((got.start, takes), (range.start, loss));
+                assert!(got.end >= range.end, "{range:x?} became {got:x?}");
+                let slack = (end - start) >> (LEN_BITS - 2);
+                assert!(got.end <= range.end + slack * PAGE, "{got:x?}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_overlaps_and_loses_as_much_counts() {
+        let pending = Pending::default();
+        let ask = |n, loss| pending.overlaps(None, &page(n), loss);
+        assert!(!ask(3, Loss::Rights));
+        let rights = pending.raise(&(2 * PAGE..4 * PAGE), Loss::Rights);
+        assert!(ask(2, Loss::Rights) && ask(3, Loss::Rights));
+        assert!(!ask(1, Loss::Rights) && !ask(4, Loss::Rights));
+        assert!(!ask(3, Loss::Frames));
+        assert!(!pending.overlaps(Some(&rights), &page(3), Loss::Rights));
+        pending.widen(&rights, &page(6), Loss::Frames);
+        assert!(ask(6, Loss::Frames) && ask(2, Loss::Frames) && !ask(7, Loss::Rights));
+        pending.lower(rights);
+        assert!(!ask(3, Loss::Rights));
+    }
+
+    #[test]
+    fn what_finds_no_place_overlaps_everything() {
+        let pending = Pending::default();
+        let placed: rust_alloc::vec::Vec<Listed> = (0..PLACES as u64)
+            .map(|n| pending.raise(&page(n), Loss::Rights))
+            .collect();
+        let far = USER_END - PAGE..USER_END;
+        assert!(!pending.overlaps(None, &far, Loss::Rights));
+        let unplaced = pending.raise(&page(100), Loss::Rights);
+        assert!(pending.overlaps(None, &far, Loss::Frames));
+        assert!(!pending.overlaps(Some(&unplaced), &far, Loss::Rights));
+        assert!(pending.overlaps(Some(&unplaced), &page(1), Loss::Rights));
+        assert!(pending.overlaps(Some(&placed[1]), &page(1), Loss::Rights));
+        pending.lower(unplaced);
+        assert!(!pending.overlaps(Some(&placed[1]), &page(1), Loss::Rights));
+        placed.into_iter().for_each(|listed| pending.lower(listed));
+        assert!(!pending.overlaps(None, &(0..USER_END), Loss::Rights));
+    }
+}
