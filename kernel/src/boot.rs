@@ -24,6 +24,11 @@ pub struct Options {
     pub vmchaos: bool,
     /// `leakcheck`: account for every frame when init ends.
     pub leakcheck: bool,
+    /// `watchdog_thresh=SECONDS`: how long a CPU may have interrupts off; 0 for no watchdog. A sleep for a lock may take
+    /// three times that.
+    pub watchdog_seconds: u32,
+    /// `sections`: let the timer interrupt often, to find long sections without preemption.
+    pub sections: bool,
     /// `failalloc=N`: let each Nth allocation that may fail do so, once init runs.
     pub failalloc: u32,
 }
@@ -104,6 +109,7 @@ fn number(value: &[u8]) -> Option<i64> {
 pub fn options(line: &[u8]) -> Options {
     let mut o = Options {
         cmdline: line.to_vec(),
+        watchdog_seconds: 10,
         ..Options::default()
     };
     let mut rdinit = None;
@@ -125,8 +131,12 @@ pub fn options(line: &[u8]) -> Options {
             (b"selftest", None) => o.selftest = true,
             (b"vmchaos", None) => o.vmchaos = true,
             (b"leakcheck", None) => o.leakcheck = true,
+            (b"sections", None) => o.sections = true,
             (b"failalloc", Some(v)) => {
                 o.failalloc = number(v).unwrap_or(0).clamp(0, i64::from(u32::MAX)) as u32
+            }
+            (b"watchdog_thresh", Some(v)) => {
+                o.watchdog_seconds = number(v).unwrap_or(10).clamp(0, 60) as u32
             }
             (b"norandmaps", None) => mm::no_aslr(),
             (name, _) if IGNORED.contains(&name) => {}

@@ -11,6 +11,8 @@
     reason = "system calls and mapped memory have no safe form"
 )]
 
+pub mod access;
+
 use std::arch::asm;
 
 /// An error number, positive.
@@ -407,4 +409,10 @@ pub fn window_size(fd: i32) -> Option<(usize, usize)> {
     let at = size.as_mut_ptr().expose_provenance() as u64;
     call(libc::SYS_ioctl, &[fd as u64, libc::TIOCGWINSZ, at]).ok()?;
     Some((usize::from(size[0]), usize::from(size[1])))
+}
+
+/// An entry of the auxiliary vector, 0 if there is none.
+pub fn auxval(kind: u64) -> u64 {
+    // SAFETY: reads what the kernel put on the first stack.
+    unsafe { libc::getauxval(kind) }
 }

@@ -192,6 +192,23 @@ impl Platform for Machine {
         upcall::unpark(parker.0 as u32);
     }
 
+    #[inline(always)]
+    fn thread() -> u32 {
+        try_current().map_or(0, |me| me.tid())
+    }
+
+    fn spins(name: &'static str, holder: usize) {
+        sample::spins(name, holder);
+    }
+
+    fn sleeps_for_lock(ticks: u64) {
+        upcall::sleeps_for_lock(ticks);
+    }
+
+    fn still_waits(name: &'static str, holder: u32, ticks: u64) {
+        upcall::still_waits(name, holder, ticks);
+    }
+
     fn stall(name: &'static str, asleep: bool, ticks: u64) {
         sample::stall(name, asleep, ticks);
     }

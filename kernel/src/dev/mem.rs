@@ -57,9 +57,9 @@ impl FileOps for Zero {
     fn end(&self, _: &File) -> Option<u64> {
         Some(0)
     }
-    /// A mapping of it is anonymous memory, shared if the mapping is shared.
-    fn object(&self, _: &File, _: Range<u64>) -> Result<ObjectRef> {
-        ObjectRef::new_anon(crate::mm::vm()).map_err(|_| FsError::NoMemory)
+    /// What a mapping and its heirs share; a private mapping is mere memory.
+    fn object(&self, _: &File, range: Range<u64>) -> Result<ObjectRef> {
+        ObjectRef::new_shared(crate::mm::vm(), range.end).map_err(|_| FsError::NoMemory)
     }
 }
 

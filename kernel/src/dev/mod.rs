@@ -1,7 +1,6 @@
 //! Devices: what device nodes open.
 //!
-//! A device is found by its number. Simple ones are stateless and shared by all openers; the
-//! terminal keeps its state in [`tty`].
+//! A device is found by its number. Simple ones are stateless and shared by all openers; [`tty`] has the terminals.
 
 pub mod kmsg;
 pub mod mem;
@@ -10,8 +9,10 @@ pub mod random;
 pub mod tty;
 
 use crate::fs::error::{FsError, Result};
-use crate::fs::file::Kind;
+use crate::fs::file::{Kind, o};
 use crate::fs::inode::{Inode, mode};
+use crate::kern::cred::Cap;
+use crate::klog;
 
 /// Builds a device number from major and minor, as makedev(3) does.
 pub const fn number(major: u32, minor: u32) -> u64 {
@@ -50,8 +51,9 @@ pub fn open(inode: &Inode, flags: u32) -> Result<Kind> {
     if inode.kind() == mode::BLK {
         return Err(FsError::NoDevAddr);
     }
+    let cred = || crate::kern::current().cred();
     Ok(match (major(inode.rdev), minor(inode.rdev)) {
-        (1, 1) if !crate::kern::current().cred().privileged() => {
+        (1, 1) if !cred().capable(Cap::SysRawio) => {
             return Err(FsError::Perm);
         }
         (1, 1) => Kind::Device(&physmem::PhysicalMemory),
@@ -59,9 +61,13 @@ pub fn open(inode: &Inode, flags: u32) -> Result<Kind> {
         (1, 5) => Kind::Device(&mem::Zero),
         (1, 7) => Kind::Device(&mem::Full),
         (1, 8 | 9) => Kind::Device(&random::Random),
+        (1, 11) if flags & o::ACCMODE != o::WRONLY && !klog::may_use(&cred(), true) => {
+            return Err(FsError::Perm);
+        }
         (1, 11) => Kind::Device(&kmsg::Kmsg),
-        (5, 0) => tty::open_own()?,
-        (5, 1) | (4, 64) => tty::open_console(flags),
+        (5, 0) => tty::console::open_own()?,
+        (5, 1) => tty::console::open_console(),
+        (4, 64) => tty::console::open_line(flags),
         _ => return Err(FsError::NoDevAddr),
     })
 }

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use ksync::{CpuPin, EpochPtr, Once, Spin};
 
@@ -50,7 +50,7 @@ struct Places {
     cwd: Place,
 }
 
-/// Root, working directory and mask; shared by threads (`CLONE_FS`), copied by fork.
+/// Root, working directory and mask; shared by threads and with `CLONE_FS` by processes, copied by fork.
 ///
 /// Walks begin at the places of the moment, which they borrow under a pin: without a lock and without a count. Places
 /// are replaced together, and the old ones given back after a grace period.
@@ -60,6 +60,49 @@ pub struct FsContext {
     /// Who replaces the places holds it.
     change: Spin<(), ContextLock>,
     umask: AtomicU32,
+    /// Processes that use it, and from bit 32 on the calls of execve that rely on there being one. Atomic.
+    uses: AtomicU64,
+}
+
+/// The use of a context by a process.
+///
+/// A program that gets privileges finds files by its context, so no process without them may change it: execve gives
+/// none where a context is shared, and none comes to be shared while execve relies on that.
+pub struct FsUse(Arc<FsContext>);
+
+/// A context is not shared as long as this exists. Whoever has it uses the context.
+pub struct Unshared(Arc<FsContext>);
+
+/// One call of execve in `uses`.
+const EXEC: u64 = 1 << 32;
+
+impl FsUse {
+    /// The context.
+    pub fn context(&self) -> &Arc<FsContext> {
+        &self.0
+    }
+
+    /// A use of the same context by another process; none while execve relies on there being one.
+    pub fn share(&self) -> Option<FsUse> {
+        let more = |uses| (uses < EXEC).then_some(uses + 1);
+        self.0
+            .uses
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
+            .ok()?;
+        Some(FsUse(self.0.clone()))
+    }
+}
+
+impl Drop for FsUse {
+    fn drop(&mut self) {
+        self.0.uses.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Drop for Unshared {
+    fn drop(&mut self) {
+        self.0.uses.fetch_sub(EXEC, Ordering::AcqRel);
+    }
 }
 
 /// Where a walk begins, or turns to for absolute links.
@@ -90,21 +133,31 @@ impl Origin<'_> {
 }
 
 impl FsContext {
-    fn with(places: Option<Places>, umask: u32) -> Arc<Self> {
-        Arc::new(FsContext {
+    fn with(places: Option<Places>, umask: u32) -> FsUse {
+        FsUse(Arc::new(FsContext {
             places: EpochPtr::new(places.map(Box::new)),
             change: Spin::new(()),
             umask: AtomicU32::new(umask),
-        })
+            uses: AtomicU64::new(1),
+        }))
+    }
+
+    /// Keeps other processes from using it, for a process that does; none if another one uses it already.
+    pub fn keep_unshared(self: &Arc<Self>) -> Option<Unshared> {
+        let one = |uses| (uses % EXEC == 1).then_some(uses + EXEC);
+        self.uses
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, one)
+            .ok()?;
+        Some(Unshared(self.clone()))
     }
 
     /// The context of the first process: boot root, mask 022.
-    pub fn boot() -> Arc<Self> {
+    pub fn boot() -> FsUse {
         Self::with(None, 0o022)
     }
 
     /// A copy for a child process.
-    pub fn fork(&self) -> Arc<Self> {
+    pub fn fork(&self) -> FsUse {
         let places = self.places.load(&ksync::pin()).cloned();
         Self::with(places, self.umask())
     }

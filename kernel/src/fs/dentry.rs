@@ -334,7 +334,7 @@ fn retire_target(dentry: &Arc<Dentry>) -> Result<()> {
         list.dead = true;
         inode.drop_links(2);
     } else {
-        inode.drop_links(1);
+        inode.drop_name();
     }
     inode.touch_ctime();
     dentry.flags.fetch_or(DEAD, Ordering::Release);
@@ -362,8 +362,25 @@ pub struct Side<'a> {
     pub slash: bool,
 }
 
-/// Checks that rename asks of its caller: may `node` leave or be replaced in `dir`?
-pub type MayRemove<'a> = dyn Fn(&Inode, &Inode) -> Result<()> + 'a;
+/// A step of a rename, which the caller may forbid.
+pub enum RenameStep<'a> {
+    /// `node` leaves `dir`, or is replaced there: by a directory, or as one, if `as_dir`.
+    Remove {
+        /// The directory.
+        dir: &'a Inode,
+        /// What it holds.
+        node: &'a Inode,
+        /// The kind that is expected.
+        as_dir: bool,
+    },
+    /// A name that was not there comes to this directory.
+    Add(&'a Inode),
+    /// This directory gets another parent, which changes its `..`.
+    Reparent(&'a Inode),
+}
+
+/// Whether a step may be made.
+pub type MayRename<'a> = dyn Fn(RenameStep) -> Result<()> + 'a;
 
 /// A rename in progress: both directories' lists are locked.
 struct Rename<'a> {
@@ -373,7 +390,7 @@ struct Rename<'a> {
     to_dir: &'a Dir,
     /// List of the first directory, and of the second if it is another.
     lists: (&'a mut DirList, Option<&'a mut DirList>),
-    may: &'a MayRemove<'a>,
+    may: &'a MayRename<'a>,
 }
 
 /// Renames within one file system of directories in memory.
@@ -384,7 +401,7 @@ pub fn rename(
     from: Side,
     to: Side,
     mode: RenameMode,
-    may: &MayRemove,
+    may: &MayRename,
 ) -> Result<Option<Arc<Dentry>>> {
     let (from_dir, to_dir) = (from.dir.inode.dir()?, to.dir.inode.dir()?);
     if Arc::ptr_eq(from.dir, to.dir) {
@@ -429,52 +446,97 @@ impl Rename<'_> {
         let src = self.from_dir.get(self.from.name).ok_or(FsError::NotFound)?;
         let dst = self.to_dir.get(self.to.name);
         let exchange = mode == RenameMode::Exchange;
-        if (self.from.slash || self.to.slash && !exchange) && !src.inode.is_dir() {
-            return Err(FsError::NotDir);
+        self.check_names(&src, dst.as_ref(), mode)?;
+        // Two names of one file: nothing happens, and nobody needs a right to it.
+        if dst
+            .as_ref()
+            .is_some_and(|dst| Arc::ptr_eq(&dst.inode, &src.inode))
+        {
+            return Ok(None);
         }
-        // A directory cannot go below itself.
-        if src.inode.is_dir() && self.to.dir.is_within(&src) {
-            return Err(FsError::Invalid);
-        }
-        (self.may)(&self.from.dir.inode, &src.inode)?;
-        if src.is_mountpoint() {
+        self.check_rights(&src.inode, dst.as_ref().map(|dst| &*dst.inode), exchange)?;
+        if src.is_mountpoint() || dst.as_ref().is_some_and(|dst| dst.is_mountpoint()) {
             return Err(FsError::Busy);
         }
         match dst {
-            Some(_) if mode == RenameMode::NoReplace => Err(FsError::Exists),
-            None if exchange => Err(FsError::NotFound),
             Some(dst) if exchange => {
-                self.exchange(&src, &dst)?;
+                self.exchange(&src, &dst);
                 Ok(None)
             }
-            // Two names of one file: nothing happens.
-            Some(dst) if Arc::ptr_eq(&dst.inode, &src.inode) => Ok(None),
             dst => {
-                if let Some(dst) = &dst {
-                    self.retire(&src, dst)?;
-                }
-                self.to_dir.table.reserve()?;
+                // Before the name that is replaced goes: from there on nothing can fail.
+                self.to_dir.table.reserve(name_hash(self.to.name))?;
+                dst.as_ref().map_or(Ok(()), retire_target)?;
                 self.shift(&src, dst.as_ref());
                 Ok(dst)
             }
         }
     }
 
-    /// Checks that `dst` may be replaced by `src`, and takes its link away.
-    fn retire(&self, src: &Arc<Dentry>, dst: &Arc<Dentry>) -> Result<()> {
-        if self.from.dir.is_within(dst) {
-            return Err(FsError::NotEmpty);
-        }
-        (self.may)(&self.to.dir.inode, &dst.inode)?;
-        match (src.inode.is_dir(), dst.inode.is_dir()) {
-            (true, false) => return Err(FsError::NotDir),
-            (false, true) => return Err(FsError::IsDir),
+    /// What is wrong with the names, whoever asks.
+    fn check_names(
+        &self,
+        src: &Arc<Dentry>,
+        dst: Option<&Arc<Dentry>>,
+        mode: RenameMode,
+    ) -> Result<()> {
+        let exchange = mode == RenameMode::Exchange;
+        match dst {
+            Some(_) if mode == RenameMode::NoReplace => return Err(FsError::Exists),
+            None if exchange => return Err(FsError::NotFound),
+            Some(dst) if exchange && self.to.slash && !dst.inode.is_dir() => {
+                return Err(FsError::NotDir);
+            }
             _ => {}
         }
-        if dst.is_mountpoint() {
-            return Err(FsError::Busy);
+        if (self.from.slash || self.to.slash && !exchange) && !src.inode.is_dir() {
+            return Err(FsError::NotDir);
         }
-        retire_target(dst)
+        if self.is_in_one() {
+            return Ok(());
+        }
+        // A directory cannot go below itself, nor take the place of what it lies in.
+        if src.inode.is_dir() && self.to.dir.is_within(src) {
+            return Err(FsError::Invalid);
+        }
+        match dst {
+            Some(dst) if self.from.dir.is_within(dst) && exchange => Err(FsError::Invalid),
+            Some(dst) if self.from.dir.is_within(dst) => Err(FsError::NotEmpty),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the caller may do it, in the order in which Linux asks.
+    fn check_rights(&self, src: &Inode, dst: Option<&Inode>, exchange: bool) -> Result<()> {
+        let (from, to) = (&self.from.dir.inode, &self.to.dir.inode);
+        (self.may)(RenameStep::Remove {
+            dir: from,
+            node: src,
+            as_dir: src.is_dir(),
+        })?;
+        (self.may)(match dst {
+            None => RenameStep::Add(to),
+            Some(dst) => RenameStep::Remove {
+                dir: to,
+                node: dst,
+                as_dir: if exchange { dst.is_dir() } else { src.is_dir() },
+            },
+        })?;
+        if self.is_in_one() {
+            return Ok(());
+        }
+        if src.is_dir() {
+            (self.may)(RenameStep::Reparent(src))?;
+        }
+        match dst {
+            Some(dst) if exchange && dst.is_dir() => (self.may)(RenameStep::Reparent(dst)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether both names are in one directory.
+    fn is_in_one(&self) -> bool {
+        self.lists.1.is_none()
     }
 
     /// The list of the second directory.
@@ -490,8 +552,8 @@ impl Rename<'_> {
         let old_hash = src.hash();
         src.move_to(self.to.dir, self.to.name);
         self.to_dir.table.install(src, dst);
-        let same = self.lists.1.is_none();
-        if !(same && self.to_dir.table.same_bucket(old_hash, src.hash())) {
+        let same = self.is_in_one();
+        if !(same && self.to_dir.table.same_leaf(old_hash, src.hash())) {
             self.from_dir.table.uninstall(old_hash, src);
         }
         self.from_dir.table.add_len(-1);
@@ -514,26 +576,13 @@ impl Rename<'_> {
         to.touch_mtime();
     }
 
-    /// Swaps two names.
-    fn exchange(&mut self, src: &Arc<Dentry>, dst: &Arc<Dentry>) -> Result<()> {
-        (self.may)(&self.to.dir.inode, &dst.inode)?;
-        if Arc::ptr_eq(src, dst) {
-            return Ok(());
-        }
-        if self.from.slash && !src.inode.is_dir() || self.to.slash && !dst.inode.is_dir() {
-            return Err(FsError::NotDir);
-        }
-        if dst.inode.is_dir() && self.from.dir.is_within(dst) {
-            return Err(FsError::Invalid);
-        }
-        if dst.is_mountpoint() {
-            return Err(FsError::Busy);
-        }
+    /// Swaps two names. Cannot fail.
+    fn exchange(&mut self, src: &Arc<Dentry>, dst: &Arc<Dentry>) {
         let (src_hash, dst_hash) = (src.hash(), dst.hash());
-        let same = self.lists.1.is_none();
+        let same = self.is_in_one();
         src.move_to(self.to.dir, self.to.name);
         dst.move_to(self.from.dir, self.from.name);
-        if !(same && self.from_dir.table.same_bucket(src_hash, dst_hash)) {
+        if !(same && self.from_dir.table.same_leaf(src_hash, dst_hash)) {
             self.to_dir.table.uninstall(dst_hash, dst);
             self.to_dir.table.install(src, None);
             self.from_dir.table.uninstall(src_hash, src);
@@ -561,6 +610,5 @@ impl Rename<'_> {
         dst.inode.touch_ctime();
         from.touch_mtime();
         to.touch_mtime();
-        Ok(())
     }
 }

@@ -103,12 +103,20 @@ pub trait DynDir: Send + Sync {
     fn lookup(&self, this: &Inode, name: &[u8]) -> Result<Arc<Inode>>;
     /// Lists entries from cookie `from` (at least 2) on until `emit` says stop.
     fn list(&self, this: &Inode, from: u64, emit: &mut Emit) -> Result<()>;
+    /// Whether the caller may do with it what its mode bits forbid.
+    fn is_callers(&self) -> bool {
+        false
+    }
 }
 
 /// A file made on demand.
 pub trait DynFile: Send + Sync {
     /// Prints it.
     fn print(&self, out: &mut Text) -> Result<()>;
+    /// Opens it with the flags of open(2): what an open file prints and takes instead, where that is settled now.
+    fn open(&self, _flags: u32) -> Result<Option<Box<dyn DynFile>>> {
+        Ok(None)
+    }
     /// Takes what a program writes, in one piece.
     fn store(&self, _data: &[u8]) -> Result<()> {
         Err(FsError::Invalid)
@@ -157,6 +165,7 @@ impl Dynamic {
             uid,
             gid,
             rdev: 0,
+            charge: None,
         };
         Arc::new(Inode::new(new, Node::Dynamic(self)))
     }
@@ -166,8 +175,12 @@ impl Dynamic {
 pub enum Fixed {
     /// A directory with its entries.
     Dir(&'static [(&'static str, Fixed)]),
+    /// One into which the superuser alone may look.
+    Private(&'static [(&'static str, Fixed)]),
     /// A read-only file.
     File(Print),
+    /// A read-only file that shows each opener what it may see.
+    Judged(fn() -> Print),
     /// A file that the superuser may write.
     Setting(Print, Store),
     /// A link with a fixed text.
@@ -189,6 +202,17 @@ impl DynFile for FixedFile {
     }
     fn store(&self, data: &[u8]) -> Result<()> {
         self.1.map_or(Err(FsError::Invalid), |store| store(data))
+    }
+}
+
+struct JudgedFile(fn() -> Print);
+
+impl DynFile for JudgedFile {
+    fn print(&self, out: &mut Text) -> Result<()> {
+        (self.0)()(out)
+    }
+    fn open(&self, _: u32) -> Result<Option<Box<dyn DynFile>>> {
+        Ok(Some(Box::new(FixedFile((self.0)(), None))))
     }
 }
 
@@ -216,8 +240,8 @@ pub fn ino_below(dir: u64, name: &[u8]) -> u64 {
 impl Fixed {
     fn kind(&self) -> u32 {
         match self {
-            Fixed::Dir(_) | Fixed::Made(_) => mode::DIR,
-            Fixed::File(_) | Fixed::Setting(..) => mode::REG,
+            Fixed::Dir(_) | Fixed::Private(_) | Fixed::Made(_) => mode::DIR,
+            Fixed::File(_) | Fixed::Judged(_) | Fixed::Setting(..) => mode::REG,
             Fixed::Link(_) => mode::LNK,
         }
     }
@@ -225,8 +249,10 @@ impl Fixed {
     fn inode(&self, this: &Inode, name: &[u8]) -> Arc<Inode> {
         let (node, perm) = match self {
             Fixed::Dir(entries) => (Dynamic::Dir(Box::new(FixedDir(entries))), 0o555),
+            Fixed::Private(entries) => (Dynamic::Dir(Box::new(FixedDir(entries))), 0o700),
             Fixed::Made(make) => (Dynamic::Dir(make()), 0o555),
             Fixed::File(print) => (Dynamic::File(Box::new(FixedFile(*print, None))), 0o444),
+            Fixed::Judged(open) => (Dynamic::File(Box::new(JudgedFile(*open))), 0o444),
             Fixed::Setting(print, store) => (
                 Dynamic::File(Box::new(FixedFile(*print, Some(*store)))),
                 0o644,

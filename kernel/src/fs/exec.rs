@@ -10,6 +10,7 @@ use super::mount::{Path, flag};
 use super::regular::Regular;
 use super::text::{self, Text};
 use super::walk::{Want, permitted};
+use crate::kern::cred::SetIds;
 use crate::kern::{current, with_fs};
 use crate::uio::IoBuf;
 
@@ -102,6 +103,12 @@ impl ExecFile {
         }
     }
 
+    /// Whether the caller may read it.
+    pub fn is_readable(&self) -> bool {
+        self.path()
+            .is_none_or(|path| permitted(&current().cred(), &path.dentry.inode, perm::READ).is_ok())
+    }
+
     /// Where it is.
     pub fn path(&self) -> Option<&Path> {
         self.file().path.as_ref()
@@ -109,15 +116,20 @@ impl ExecFile {
 
     /// The user and group that execution gives, for set-user-ID and set-group-ID files on a mount
     /// that allows it.
-    pub fn set_ids(&self) -> (Option<u32>, Option<u32>) {
+    pub fn set_ids(&self) -> SetIds {
         let Some(path) = self.path().filter(|p| p.mount.flags() & flag::NOSUID == 0) else {
-            return (None, None);
+            return SetIds::default();
         };
         let inode = &path.dentry.inode;
+        if inode.mode() & (mode::SUID | mode::SGID) == 0 {
+            return SetIds::default();
+        }
+        // Bits and owner of one moment: a change of owner takes the bits away under this lock.
+        let _lock = inode.lock.lock();
         let m = inode.mode();
         let uid = (m & mode::SUID != 0).then(|| inode.uid());
         // Without group execution the bit means mandatory locking, not execution.
         let gid = (m & (mode::SGID | 0o010) == mode::SGID | 0o010).then(|| inode.gid());
-        (uid, gid)
+        SetIds { uid, gid }
     }
 }

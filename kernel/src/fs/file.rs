@@ -88,6 +88,11 @@ pub trait FileOps: Send + Sync {
     fn end(&self, _file: &File) -> Option<u64> {
         None
     }
+    /// Where data begin, or else a hole, at or after `from`, which lies before the end. A kind that does not say counts as
+    /// one run of data with a hole at its end, as seek(2) allows.
+    fn next_run(&self, from: u64, end: u64, data: bool) -> Result<u64> {
+        Ok(if data { from } else { end })
+    }
     /// What would not block now. Listens first, if asked to.
     fn poll(&self, _file: &File, _waiter: Option<&mut Waiter>) -> PollMask {
         PollMask::ALWAYS
@@ -242,6 +247,7 @@ impl File {
             return ops.read(self, buf, 0);
         }
         let mut pos = self.pos.lock();
+        check_end(*pos, buf)?;
         let n = ops.read(self, buf, *pos)?;
         *pos += n as u64;
         Ok(n)
@@ -257,6 +263,7 @@ impl File {
             return ops.write(self, buf, 0);
         }
         let mut pos = self.pos.lock();
+        check_end(*pos, buf)?;
         let n = ops.write(self, buf, *pos)?;
         *pos = match (self.flags() & o::APPEND != 0, ops.end(self)) {
             (true, Some(end)) => end,
@@ -273,6 +280,7 @@ impl File {
         if !self.ops().seekable() {
             return Err(FsError::NotSeekable);
         }
+        check_end(pos, buf)?;
         self.ops().read(self, buf, pos)
     }
 
@@ -284,6 +292,7 @@ impl File {
         if !self.ops().seekable() {
             return Err(FsError::NotSeekable);
         }
+        check_end(pos, buf)?;
         self.ops().write(self, buf, pos)
     }
 
@@ -302,14 +311,13 @@ impl File {
             Whence::Set => 0,
             Whence::Cur => *pos,
             Whence::End => end.ok_or(FsError::Invalid)?,
-            // Every file counts as one run of data with a hole at its end, as seek(2) allows.
             Whence::Data | Whence::Hole => {
                 let end = end.ok_or(FsError::Invalid)?;
                 let from = u64::try_from(offset).map_err(|_| FsError::NoDevAddr)?;
                 if from >= end {
                     return Err(FsError::NoDevAddr);
                 }
-                *pos = if whence == Whence::Data { from } else { end };
+                *pos = ops.next_run(from, end, whence == Whence::Data)?;
                 return Ok(*pos);
             }
         };
@@ -333,6 +341,15 @@ impl File {
     /// The object that a mapping of a range of pages shows.
     pub fn object(&self, range: Range<u64>) -> Result<ObjectRef> {
         self.ops().object(self, range)
+    }
+}
+
+/// Fails if what is to be read or written from `pos` on would end where no position is.
+fn check_end(pos: u64, buf: &IoBuf) -> Result<()> {
+    if pos + buf.remaining() as u64 > i64::MAX as u64 {
+        Err(FsError::Invalid)
+    } else {
+        Ok(())
     }
 }
 

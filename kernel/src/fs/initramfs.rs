@@ -19,6 +19,7 @@ use super::context::{Origin, boot_root};
 use super::error::{FsError, Result};
 use super::inode::{Inode, mode};
 use super::mount::Path;
+use super::setattr::NewMode;
 use super::tmpfs::{self, What};
 use super::walk::{Last, Walk, child};
 use super::{open, regular};
@@ -230,10 +231,10 @@ impl Unpacker {
         let key = (h.dev.0, h.dev.1, h.ino);
         let several = h.nlink > 1 && !matches!(what, What::Dir);
         if let Some(inode) = self.links.get(&key).filter(|_| several) {
-            tmpfs::link(&self.cred, inode, &dir, name)?;
+            tmpfs::link(&self.cred, inode, &dir, name, true)?;
             return Ok(Some(inode.clone()));
         }
-        let dentry = tmpfs::create(&self.cred, &dir, name, &what, h.mode & mode::PERM)?;
+        let dentry = tmpfs::create(&self.cred, &dir, name, &what, NewMode::exact(h.mode))?;
         if several {
             self.links.insert(key, dentry.inode.clone());
         }

@@ -10,7 +10,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use ksync::{Mutex, Once, Spin};
-use vm::ObjectRef;
+use vm::{ObjectRef, Quota};
 
 use super::dentry::Dir;
 use super::dynamic::Dynamic;
@@ -18,6 +18,7 @@ use super::error::{FsError, Result};
 use super::lock::FileLocks;
 use super::pipe::Pipe;
 use super::text;
+use crate::kern::time::monotonic_to_real;
 
 ksync::lock_class!(pub InodeLock, "inode", rank = 50);
 ksync::lock_class!(pub DataLock, "file data", rank = 84);
@@ -41,9 +42,9 @@ pub mod mode {
 
 /// The largest file: what an object's index reaches.
 pub const MAX_SIZE: u64 = (u32::MAX as u64) << 12;
-/// Up to this size, the blocks of a file are counted; beyond, a file counts as without holes,
-/// because a count takes time in proportion to the file.
-const COUNT_BLOCKS: u64 = 4 << 20;
+
+/// In the count of names: there is none yet, and there may be one.
+const LINKABLE: u32 = 1 << 31;
 
 /// The pages of a regular file, and who needs them besides mappings (which keep them by
 /// themselves): names and open files.
@@ -99,10 +100,12 @@ pub struct Inode {
     mode: AtomicU32,
     uid: AtomicU32,
     gid: AtomicU32,
-    /// Names. Changed under the lock of a directory that holds one, and [`Inode::lock`].
+    /// Names, or [`LINKABLE`]. Atomic; falls only under the lock of a directory that holds one.
     nlink: AtomicU32,
     /// Device that a device node names. Const.
     pub rdev: u64,
+    /// See [`NewInode::charge`]. Const.
+    charge: Option<&'static Quota>,
     /// Bytes of a regular file; changed under [`Inode::lock`].
     size: AtomicU64,
     atime: AtomicI64,
@@ -128,6 +131,7 @@ impl Drop for Inode {
         if let Node::File(data) = &mut self.node {
             release(data.get_mut().object.take());
         }
+        self.refund();
     }
 }
 
@@ -146,6 +150,9 @@ pub struct NewInode {
     pub gid: u32,
     /// Device named.
     pub rdev: u64,
+    /// What it and its names are charged to: one unit for it with its first name, which the caller has taken, and one
+    /// for each further name.
+    pub charge: Option<&'static Quota>,
 }
 
 /// A timestamp in nanoseconds since 1970.
@@ -195,6 +202,7 @@ impl Inode {
             gid: AtomicU32::new(new.gid),
             nlink: AtomicU32::new(nlink),
             rdev: new.rdev,
+            charge: new.charge,
             size: AtomicU64::new(size),
             atime: AtomicI64::new(t),
             mtime: AtomicI64::new(t),
@@ -232,7 +240,7 @@ impl Inode {
 
     /// Names.
     pub fn nlink(&self) -> u32 {
-        self.nlink.load(Ordering::Relaxed)
+        self.nlink.load(Ordering::Relaxed) & !LINKABLE
     }
 
     /// Bytes of a regular file.
@@ -250,17 +258,71 @@ impl Inode {
         self.nlink.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Counts one more name, unless the last has gone or there are `max`.
-    pub fn add_name(&self, max: u32) -> Result<()> {
-        let more = |n| (n > 0 && n < max).then_some(n + 1);
+    /// Counts and charges one more name, unless the last has gone or there are `max`. Tells whether it is the first.
+    pub fn add_name(&self, max: u32) -> Result<bool> {
+        let first = self.count_name(max)?;
+        let paid = |quota: &Quota| quota.charge(&ksync::pin());
+        if !first && !self.charge.is_none_or(paid) {
+            self.drop_links(1);
+            self.unlinked();
+            return Err(FsError::NoSpace);
+        }
+        Ok(first)
+    }
+
+    fn count_name(&self, max: u32) -> Result<bool> {
+        // A file without a name goes with its last descriptor, which looks at the names under this lock.
+        let data = if let Node::File(data) = &self.node {
+            Some(data.lock())
+        } else {
+            None
+        };
+        let gone = data.as_ref().is_some_and(|data| data.object.is_none());
+        let more = |n| match n {
+            LINKABLE if !gone => Some(1),
+            0 | LINKABLE => None,
+            n => (n < max).then_some(n + 1),
+        };
         match self
             .nlink
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
         {
-            Ok(_) => Ok(()),
-            Err(0) => Err(FsError::NotFound),
+            Ok(old) => Ok(old == LINKABLE),
+            Err(0 | LINKABLE) => Err(FsError::NotFound),
             Err(_) => Err(FsError::TooManyLinks),
         }
+    }
+
+    /// Undoes [`add_name`](Inode::add_name), which told `first`.
+    pub fn take_back_name(&self, first: bool) {
+        if first {
+            self.nlink.store(LINKABLE, Ordering::Relaxed);
+        } else {
+            self.drop_name();
+        }
+        self.unlinked();
+    }
+
+    /// Gives back what one name, or the file itself, was charged.
+    fn refund(&self) {
+        if let Some(quota) = self.charge {
+            quota.give(&ksync::pin(), 1);
+        }
+    }
+
+    /// Takes the name of a file away that is no directory; the lock of the directory that held it is held.
+    pub fn drop_name(&self) {
+        let names = self.nlink.fetch_sub(1, Ordering::Relaxed);
+        // The last one is charged with the file, which may still be open.
+        if names > 1 {
+            self.refund();
+        }
+    }
+
+    /// Makes a new inode one without a name; `linkable` says whether it may get one.
+    pub fn set_nameless(&self, linkable: bool) {
+        let links = if linkable { LINKABLE } else { 0 };
+        self.nlink.store(links, Ordering::Relaxed);
     }
 
     /// Takes names away; the lock of the directory concerned is held.
@@ -288,6 +350,7 @@ impl Inode {
 
     /// Sets access and modification times.
     pub fn set_times(&self, atime: Option<Nanos>, mtime: Option<Nanos>) {
+        self.stamp_stores();
         if let Some(t) = atime {
             self.atime.store(t, Ordering::Relaxed);
         }
@@ -299,7 +362,22 @@ impl Inode {
 
     /// Stamps a change of attributes.
     pub fn touch_ctime(&self) {
+        self.stamp_stores();
         self.ctime.store(now(), Ordering::Relaxed);
+    }
+
+    /// Stamps what was stored through mappings of a regular file since the last stamp. The VM records when; it is looked
+    /// at before the times are shown, and before something else sets them.
+    fn stamp_stores(&self) {
+        let Node::File(data) = &self.node else { return };
+        let stored = data.lock().object.as_ref().and_then(|o| o.take_stored());
+        let Some(stored) = stored else { return };
+        let t = monotonic_to_real(stored) as i64;
+        // A later write has stamped more.
+        if t > self.ctime.load(Ordering::Relaxed) {
+            self.mtime.store(t, Ordering::Relaxed);
+            self.ctime.store(t, Ordering::Relaxed);
+        }
     }
 
     /// Stamps a change of content.
@@ -321,29 +399,26 @@ impl Inode {
         if a <= changed {
             let t = now();
             // Two stamps of one clock reading would make every later access look stale.
-            self.atime.store(t.max(changed + 1), Ordering::Relaxed);
+            self.atime
+                .store(t.max(changed.saturating_add(1)), Ordering::Relaxed);
         } else {
             let t = now();
-            if t - a > DAY {
+            if t.saturating_sub(a) > DAY {
                 self.atime.store(t, Ordering::Relaxed);
             }
         }
     }
 
-    /// The attributes now.
+    /// The attributes now. The blocks of a file are counted, in time proportional to its pages: a count kept at hand
+    /// would be a word that all who write or map the file write. May be preempted meanwhile.
     pub fn attr(&self) -> Attr {
+        self.stamp_stores();
         let size = match &self.node {
             Node::Dir(dir) => dir.len() as u64 * 20 + 40,
             _ => self.size(),
         };
         let blocks = match &self.node {
-            Node::File(_) if size > COUNT_BLOCKS => size.div_ceil(4096) * 8,
-            Node::File(data) => {
-                let object = data.lock().object.clone();
-                let blocks = object.as_ref().map_or(0, |o| o.resident() * 8);
-                release(object);
-                blocks
-            }
+            Node::File(_) => self.resident() * 8,
             _ => 0,
         };
         Attr {

@@ -10,6 +10,7 @@
 
 use alloc::boxed::Box;
 use core::ptr;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use fscore::locks::{END, Lock, Locks, TooMany, Waits};
 use ksync::Spin;
@@ -47,6 +48,20 @@ struct Lists {
     whole: Locks,
 }
 
+impl FileLocks {
+    /// What tells it from others while it is waited for.
+    fn id(&self) -> u64 {
+        ptr::from_ref(self).addr() as u64
+    }
+
+    /// The owner's locks have changed, under the lock of the lists: what waited for one of them looks again.
+    fn let_go(&self, owner: u64) {
+        if WAITING.load(Ordering::Relaxed) != 0 {
+            with_waits(|waits| waits.let_go(owner, self.id()));
+        }
+    }
+}
+
 impl Lists {
     fn of(&mut self, family: Family) -> &mut Locks {
         match family {
@@ -56,8 +71,19 @@ impl Lists {
     }
 }
 
-/// Which processes wait for which, for ranges of processes. Touched only by who has to wait.
+/// Which processes wait for which, for ranges of processes. A wait is noted, and taken back, under the lock of the file's
+/// lists, so what it says is true whenever those are unlocked. Taken only while some process waits.
 static WAITS: Spin<Waits, WaitsLock> = Spin::new(Waits::new());
+/// How many waits there are. Written under the lock of [`WAITS`]; of a file's waits one learns under the lock of its lists.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+/// Changes the waits.
+fn with_waits<R>(change: impl FnOnce(&mut Waits) -> R) -> R {
+    let mut waits = WAITS.lock();
+    let result = change(&mut waits);
+    WAITING.store(waits.len(), Ordering::Relaxed);
+    result
+}
 
 impl From<TooMany> for FsError {
     fn from(TooMany: TooMany) -> FsError {
@@ -89,37 +115,43 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Grants the lock, or says whose is in the way.
-    fn try_once(&mut self) -> Result<Option<u64>> {
+    /// Grants the lock, or notes the wait for what is in the way if it is to `wait`. Returns whether it is granted.
+    fn try_once(&mut self, wait: bool) -> Result<bool> {
         let mut lists = self.locks.lists.lock();
         let list = lists.of(self.family);
+        let owner = self.wanted.owner;
         if let Some(held) = list.conflict(&self.wanted) {
-            return Ok(Some(held.owner));
+            let holder = held.owner;
+            if wait && self.may_circle {
+                let file = self.locks.id();
+                let alright = with_waits(|waits| {
+                    waits.remove(owner);
+                    waits.add(owner, holder, file)
+                })?;
+                if !alright {
+                    return Err(FsError::Deadlock);
+                }
+            }
+            return Ok(false);
         }
         list.grant(self.wanted)?;
-        drop(lists);
+        if wait && self.may_circle {
+            with_waits(|waits| waits.remove(owner));
+        }
         // What it replaced may have kept others out.
+        self.locks.let_go(owner);
+        drop(lists);
         self.locks.waiters.wake_all();
-        Ok(None)
+        Ok(true)
     }
 
     fn step(&mut self, waiter: &mut Waiter) -> Step<Result<()>> {
         waiter.listen(&self.locks.waiters);
-        let holder = match self.try_once() {
-            Ok(None) => return Step::Done(Ok(())),
-            Ok(Some(holder)) => holder,
-            Err(e) => return Step::Done(Err(e)),
-        };
-        if self.may_circle {
-            let mut waits = WAITS.lock();
-            waits.remove(self.wanted.owner);
-            match waits.add(self.wanted.owner, holder) {
-                Ok(true) => {}
-                Ok(false) => return Step::Done(Err(FsError::Deadlock)),
-                Err(e) => return Step::Done(Err(e.into())),
-            }
+        match self.try_once(true) {
+            Ok(true) => Step::Done(Ok(())),
+            Ok(false) => Step::Wait,
+            Err(e) => Step::Done(Err(e)),
         }
-        Step::Wait
     }
 }
 
@@ -140,10 +172,11 @@ pub fn set(
         wanted,
         may_circle,
     };
-    match request.try_once()? {
-        None => return Ok(()),
-        Some(_) if !wait => return Err(FsError::WouldBlock),
-        Some(_) => {}
+    if request.try_once(false)? {
+        return Ok(());
+    }
+    if !wait {
+        return Err(FsError::WouldBlock);
     }
     let ended = park(
         &mut request,
@@ -151,8 +184,8 @@ pub fn set(
         Interruptible::Yes,
         |request, waiter| request.step(waiter),
     );
-    if may_circle {
-        WAITS.lock().remove(wanted.owner);
+    if may_circle && !matches!(ended, Ok(Ok(()))) {
+        with_waits(|waits| waits.remove(wanted.owner));
     }
     ended.unwrap_or(Err(FsError::Interrupted))
 }
@@ -162,7 +195,13 @@ pub fn unset(inode: &Inode, family: Family, range: &Lock) -> Result<()> {
     let Some(locks) = inode.locks.get() else {
         return Ok(());
     };
-    if locks.lists.lock().of(family).release(range)? {
+    let mut lists = locks.lists.lock();
+    let released = lists.of(family).release(range)?;
+    if released {
+        locks.let_go(range.owner);
+    }
+    drop(lists);
+    if released {
         locks.waiters.wake_all();
     }
     Ok(())
@@ -182,6 +221,7 @@ pub fn release(inode: &Inode, owner: u64) {
     let mut lists = locks.lists.lock();
     let ranges = lists.ranges.release_all(owner);
     let whole = lists.whole.release_all(owner);
+    locks.let_go(owner);
     drop(lists);
     if ranges || whole {
         locks.waiters.wake_all();

@@ -7,6 +7,7 @@
 //! - [`exec`] opens programs, and [`text`] keeps those that are run often;
 //! - [`tmpfs`] and [`regular`] are files in memory, [`pipe`] pipes, [`dynamic`] the base of
 //!   [`procfs`] and [`sysfs`]; devices are in [`crate::dev`];
+//! - [`setattr`] changes owners and permissions, [`protect`] says what others may lay for somebody;
 //! - [`initramfs`] fills the root at boot.
 //!
 //! The order of locks: file position, mount table, renames, directory, inode, fifo, pipe; then
@@ -30,8 +31,10 @@ pub mod open;
 pub mod pipe;
 pub mod poll;
 pub mod procfs;
+pub mod protect;
 pub mod quota;
 pub mod regular;
+pub mod setattr;
 pub mod setup;
 pub mod socket;
 pub mod sysfs;
@@ -40,8 +43,7 @@ pub mod text;
 pub mod tmpfs;
 pub mod walk;
 
-pub use crate::dev::tty;
-pub use context::FsContext;
+pub use context::{FsContext, FsUse};
 pub use error::FsError;
 pub use exec::{ExeRef, ExecFile};
 pub use fdtable::FdTable;

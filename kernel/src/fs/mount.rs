@@ -84,6 +84,8 @@ pub struct Super {
     pub root: Arc<Dentry>,
     /// What its files may hold; none for what holds nothing, or as much as there is.
     pub quota: Option<&'static Quota>,
+    /// How many files and further names it may have; none for as many as there is memory for.
+    pub inodes: Option<&'static Quota>,
 }
 
 /// Which file system a new file belongs to.
@@ -91,8 +93,10 @@ pub struct Super {
 pub struct Home {
     /// Its device number.
     pub dev: u64,
-    /// What its files are charged to.
+    /// What the pages of its files are charged to.
     pub quota: Option<&'static Quota>,
+    /// What its files and their names are charged to.
+    pub inodes: Option<&'static Quota>,
 }
 
 impl Super {
@@ -101,6 +105,7 @@ impl Super {
         Home {
             dev: self.dev,
             quota: self.quota,
+            inodes: self.inodes,
         }
     }
 }
@@ -108,7 +113,7 @@ impl Super {
 impl Drop for Super {
     fn drop(&mut self) {
         tear_down(&self.root);
-        if let Some(quota) = self.quota {
+        for quota in [self.quota, self.inodes].into_iter().flatten() {
             quota::release(quota);
         }
     }

@@ -9,7 +9,6 @@ use fscore::perm;
 use ksync::Mutex;
 
 use super::context::Origin;
-use super::dentry::Dentry;
 use super::dirfile::DirFile;
 use super::dynamic::{DynFile, Dynamic, Text};
 use super::error::{FsError, Result};
@@ -17,9 +16,11 @@ use super::file::{File, FileOps, FileRef, Kind, o};
 use super::inode::{Inode, Node, Use, mode};
 use super::mount::{Path, flag};
 use super::pipe::{self, Pipe};
+use super::protect;
 use super::regular::{self, Regular};
+use super::setattr::NewMode;
 use super::tmpfs::{self, What};
-use super::walk::{Last, Walk, Want, child, may_remove, permitted};
+use super::walk::{Last, Walk, Want, child, may_remove, owns, permitted};
 use crate::uio::IoBuf;
 
 ksync::lock_class!(pub PrintLock, "printed file", rank = 41);
@@ -37,8 +38,8 @@ fn wanted(flags: u32) -> u32 {
     want
 }
 
-/// Opens a path. `perm` are the permissions of a new file, the mask applied.
-pub fn open(walk: &Walk, text: &[u8], flags: u32, perm: u32) -> Result<FileRef> {
+/// Opens a path. `new` are the permissions of a new file.
+pub fn open(walk: &Walk, text: &[u8], flags: u32, new: NewMode) -> Result<FileRef> {
     let directory = flags & o::DIRECTORY != 0;
     let follow = flags & o::NOFOLLOW == 0;
     if flags & o::PATH != 0 {
@@ -46,10 +47,10 @@ pub fn open(walk: &Walk, text: &[u8], flags: u32, perm: u32) -> Result<FileRef> 
         return Ok(File::open(Some(walk.find(text, want)?), Kind::Place, flags));
     }
     if flags & o::TMPFILE == o::TMPFILE {
-        return open_nameless(walk, text, flags, perm);
+        return open_nameless(walk, text, flags, new);
     }
     if flags & o::CREAT != 0 {
-        return open_or_create(walk, text, flags, perm);
+        return open_or_create(walk, text, flags, new);
     }
     let path = walk.find(text, Want { follow, directory })?;
     open_checked(walk, path, flags)
@@ -65,7 +66,7 @@ fn open_checked(walk: &Walk, path: Path, flags: u32) -> Result<FileRef> {
         _ => {}
     }
     permitted(walk.cred, inode, want)?;
-    if flags & o::NOATIME != 0 && walk.cred.fsuid != 0 && walk.cred.fsuid != inode.uid() {
+    if flags & o::NOATIME != 0 && !owns(walk.cred, inode) {
         return Err(FsError::Perm);
     }
     let special = matches!(
@@ -83,7 +84,7 @@ fn open_checked(walk: &Walk, path: Path, flags: u32) -> Result<FileRef> {
 
 /// Opens with `O_CREAT`: follows links at the last component by hand, because what they name may
 /// not be there yet.
-fn open_or_create(walk: &Walk, text: &[u8], flags: u32, perm: u32) -> Result<FileRef> {
+fn open_or_create(walk: &Walk, text: &[u8], flags: u32, new: NewMode) -> Result<FileRef> {
     let mut base: Option<Path> = None;
     let mut owned: Option<Vec<u8>> = None;
     for _ in 0..=MAX_LINKS {
@@ -100,11 +101,13 @@ fn open_or_create(walk: &Walk, text: &[u8], flags: u32, perm: u32) -> Result<Fil
                 FsError::IsDir
             });
         };
+        if slash {
+            return Err(FsError::IsDir);
+        }
         let found = match child(&dir, name) {
             Ok(found) => found,
-            Err(FsError::NotFound) if slash => return Err(FsError::IsDir),
             Err(FsError::NotFound) => {
-                match tmpfs::create(walk.cred, &dir, name, &What::File, perm) {
+                match tmpfs::create(walk.cred, &dir, name, &What::File, new) {
                     Ok(dentry) => {
                         // A new file is open to its maker whatever its permissions say.
                         return open_place(
@@ -125,8 +128,10 @@ fn open_or_create(walk: &Walk, text: &[u8], flags: u32, perm: u32) -> Result<Fil
         if flags & o::EXCL != 0 {
             return Err(FsError::Exists);
         }
-        match &found.dentry.inode.node {
+        let (parent, inode) = (&dir.dentry.inode, &found.dentry.inode);
+        match &inode.node {
             Node::Link(to) if flags & o::NOFOLLOW == 0 => {
+                protect::may_follow(walk.cred, parent, inode)?;
                 let to = to.to_vec();
                 base = Some(if to.first() == Some(&b'/') {
                     walk.root.owned()?
@@ -134,51 +139,31 @@ fn open_or_create(walk: &Walk, text: &[u8], flags: u32, perm: u32) -> Result<Fil
                     dir
                 });
                 owned = Some(to);
+                continue;
             }
             Node::Dynamic(Dynamic::Link(_)) if flags & o::NOFOLLOW == 0 => {
                 return open_checked(&walk, walk.find(text, Want::FOLLOW)?, flags);
             }
-            _ if found.dentry.inode.is_dir() => return Err(FsError::IsDir),
-            _ if slash || flags & o::DIRECTORY != 0 => return Err(FsError::NotDir),
-            _ => return open_checked(&walk, found, flags),
+            _ if inode.is_dir() => return Err(FsError::IsDir),
+            _ => protect::may_create_over(walk.cred, parent, inode)?,
         }
+        return if flags & o::DIRECTORY != 0 {
+            Err(FsError::NotDir)
+        } else {
+            open_checked(&walk, found, flags)
+        };
     }
     Err(FsError::Loop)
 }
 
 /// Opens with `O_TMPFILE`: a file in a directory's file system without a name.
-fn open_nameless(walk: &Walk, text: &[u8], flags: u32, perm: u32) -> Result<FileRef> {
+fn open_nameless(walk: &Walk, text: &[u8], flags: u32, new: NewMode) -> Result<FileRef> {
     if flags & o::ACCMODE == o::RDONLY {
         return Err(FsError::Invalid);
     }
     let dir = walk.find(text, Want::DIRECTORY)?;
-    let parent = &dir.dentry.inode;
-    if !matches!(parent.node, Node::Dir(_)) {
-        return Err(FsError::NotSupported);
-    }
-    permitted(walk.cred, parent, perm::WRITE | perm::EXEC)?;
-    if dir.mount.is_read_only() {
-        return Err(FsError::ReadOnly);
-    }
-    let fresh = tmpfs::Fresh {
-        perm,
-        uid: walk.cred.fsuid,
-        gid: walk.cred.fsgid,
-    };
-    let inode = tmpfs::make(dir.mount.fs.home(), &What::File, fresh)?;
-    let dentry = Dentry::new(Some(dir.dentry.clone()), b"#tmpfile", inode.clone());
-    dentry.bury();
-    let file = open_place(
-        Path {
-            mount: dir.mount,
-            dentry,
-        },
-        flags & !o::TMPFILE,
-    );
-    // From here on the open file alone keeps the data.
-    inode.drop_links(1);
-    inode.unlinked();
-    file
+    let place = tmpfs::create_nameless(walk.cred, &dir, new, flags & o::EXCL != 0)?;
+    open_place(place, flags & !o::TMPFILE)
 }
 
 /// Opens a place; permissions have been checked.
@@ -207,8 +192,9 @@ pub fn open_place(path: Path, flags: u32) -> Result<FileRef> {
             }
             crate::dev::open(&inode, flags)?
         }
-        Node::Dynamic(Dynamic::File(_)) => Kind::Other(Box::new(Printed {
+        Node::Dynamic(Dynamic::File(f)) => Kind::Other(Box::new(Printed {
             inode: inode.clone(),
+            own: f.open(flags)?,
             text: Mutex::new(None),
         })),
     };
@@ -229,13 +215,16 @@ fn fifo_pipe(slot: &Mutex<Option<Arc<Pipe>>, super::inode::FifoLock>) -> Result<
 /// An open file of procfs or sysfs: its text as it was when it was last read from the start.
 struct Printed {
     inode: Arc<Inode>,
+    /// What it prints and takes, if that was settled when it was opened.
+    own: Option<Box<dyn DynFile>>,
     text: Mutex<Option<Vec<u8>>, PrintLock>,
 }
 
 impl Printed {
     fn content(&self) -> Result<&dyn DynFile> {
-        match &self.inode.node {
-            Node::Dynamic(Dynamic::File(f)) => Ok(&**f),
+        match (&self.own, &self.inode.node) {
+            (Some(own), _) => Ok(&**own),
+            (None, Node::Dynamic(Dynamic::File(f))) => Ok(&**f),
             _ => Err(FsError::Invalid),
         }
     }
@@ -288,14 +277,13 @@ pub fn unlink(walk: &Walk, text: &[u8]) -> Result<()> {
     };
     writable_dir(&dir)?;
     let parent = &dir.dentry.inode;
-    let gone = parent.dir()?.remove(&dir.dentry, name, |node| {
-        may_remove(walk.cred, parent, node)?;
-        match (node.is_dir(), slash) {
-            (true, _) => Err(FsError::IsDir),
-            (false, true) => Err(FsError::NotDir),
-            (false, false) => Ok(()),
-        }
-    })?;
+    let gone = parent
+        .dir()?
+        .remove(&dir.dentry, name, |node| match slash {
+            true if node.is_dir() => Err(FsError::IsDir),
+            true => Err(FsError::NotDir),
+            false => may_remove(walk.cred, parent, node, false),
+        })?;
     gone.inode.unlinked();
     Ok(())
 }
@@ -312,12 +300,7 @@ pub fn rmdir(walk: &Walk, text: &[u8]) -> Result<()> {
     writable_dir(&dir)?;
     let parent = &dir.dentry.inode;
     parent.dir()?.remove(&dir.dentry, name, |node| {
-        may_remove(walk.cred, parent, node)?;
-        if node.is_dir() {
-            Ok(())
-        } else {
-            Err(FsError::NotDir)
-        }
+        may_remove(walk.cred, parent, node, true)
     })?;
     Ok(())
 }

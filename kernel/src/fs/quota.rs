@@ -18,12 +18,17 @@ ksync::lock_class!(pub QuotaLock, "file system quotas", rank = 83);
 /// All quotas, and whether a file system has them.
 static QUOTAS: Spin<Vec<(&'static Quota, bool)>, QuotaLock> = Spin::new(Vec::new());
 
-/// What a file system may hold if nothing else is said: half of memory, in pages.
+/// What a file system may hold if nothing else is said: pages for half of memory, and as many files.
 pub fn default_limit() -> u64 {
     mm::vm().alloc.total_pages() as u64 / 2
 }
 
-/// A quota of `limit` pages for a new file system, which [gives it back](release).
+/// Whether no file is charged to a quota.
+fn is_idle(quota: &Quota) -> bool {
+    quota.objects() == 0 && quota.used() == 0
+}
+
+/// A quota of `limit` pages, or files, for a new file system, which [gives it back](release).
 ///
 /// # Errors
 /// No memory.
@@ -31,7 +36,7 @@ pub fn claim(limit: u64) -> Result<&'static Quota> {
     let mut quotas = QUOTAS.lock();
     let unused = quotas
         .iter_mut()
-        .find(|(quota, taken)| !taken && quota.objects() == 0 && quota.resize(limit).is_ok());
+        .find(|(quota, taken)| !taken && is_idle(quota) && quota.resize(limit).is_ok());
     if let Some((quota, taken)) = unused {
         *taken = true;
         return Ok(quota);
@@ -50,7 +55,7 @@ pub fn release(quota: &'static Quota) {
     }
 }
 
-/// Changes what a file system may hold, in pages.
+/// Changes what a file system may hold, in pages or files.
 ///
 /// # Errors
 /// It holds more now.

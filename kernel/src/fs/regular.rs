@@ -9,9 +9,10 @@ use vm::ObjectRef;
 use super::dentry::Dentry;
 use super::error::{FsError, Result};
 use super::file::{File, FileOps, o};
-use super::inode::{Inode, MAX_SIZE, Use, mode};
+use super::inode::{Inode, MAX_SIZE, Use};
 use super::mount::flag;
 use super::raise;
+use super::setattr::drop_privileges;
 use crate::kern::current;
 use crate::kern::rlimit::Resource;
 use crate::kern::signal::sig;
@@ -129,16 +130,6 @@ fn writable_from(pos: u64, len: usize) -> Result<usize> {
     Ok(len.min(usize::try_from(room).unwrap_or(usize::MAX)))
 }
 
-/// Takes set-user-ID and set-group-ID away from a file that somebody other than root changes.
-pub fn drop_privileges(inode: &Inode) {
-    let m = inode.mode();
-    if m & (mode::SUID | mode::SGID) == 0 || current().cred().fsuid == 0 {
-        return;
-    }
-    let group = if m & 0o010 != 0 { mode::SGID } else { 0 };
-    inode.set_permissions(m & !(mode::SUID | group));
-}
-
 impl FileOps for Regular {
     fn read(&self, file: &File, buf: &mut IoBuf, pos: u64) -> Result<usize> {
         let size = self.inode.size();
@@ -180,6 +171,20 @@ impl FileOps for Regular {
 
     fn end(&self, _: &File) -> Option<u64> {
         Some(self.inode.size())
+    }
+
+    fn next_run(&self, from: u64, end: u64, data: bool) -> Result<u64> {
+        let (first, last) = ((from >> 12) as u32, ((end - 1) >> 12) as u32);
+        let object = self.pages()?;
+        if data {
+            // No more of it: as behind the end.
+            let (index, _) = object
+                .next_resident(first, last)
+                .ok_or(FsError::NoDevAddr)?;
+            return Ok(from.max(u64::from(index) << 12));
+        }
+        let hole = object.next_hole(first, last);
+        Ok(hole.map_or(end, |index| from.max(u64::from(index) << 12)))
     }
 
     fn object(&self, file: &File, _: Range<u64>) -> Result<ObjectRef> {

@@ -3,13 +3,14 @@
 use alloc::string::String;
 use alloc::sync::Arc;
 
-use super::context::{self, FsContext, Origin, boot_root};
+use super::context::{self, FsContext, FsUse, Origin, boot_root};
 use super::error::{FsError, Result};
 use super::fdtable::FdTable;
 use super::file::o;
 use super::initramfs::{self, UnpackError};
 use super::inode::mode;
 use super::mount::{self, FsKind, Path, Super};
+use super::setattr::NewMode;
 use super::tmpfs::{self, Settings, What};
 use super::walk::{Walk, Want};
 use super::{open, pipe, procfs, quota};
@@ -24,7 +25,7 @@ pub struct Boot {
     /// The console, three times.
     pub files: Arc<FdTable>,
     /// The root, as root and working directory.
-    pub fs: Arc<FsContext>,
+    pub fs: FsUse,
 }
 
 /// The device nodes' file system: there is one, whoever mounts it.
@@ -45,8 +46,8 @@ pub fn init(initrd: &Initrd, options: &Options) -> Result<Boot, UnpackError> {
     dev::random::init(ncpus);
     procfs::set_command_line(options);
     let fs = tmpfs::new_super(FsKind::Tmpfs, Settings::new(0o755)).map_err(UnpackError::Setup)?;
-    let (root, limit) = (fs.root.clone(), fs.quota);
-    if let Some(limit) = limit {
+    let (root, limits) = (fs.root.clone(), [fs.quota, fs.inodes]);
+    for limit in limits.into_iter().flatten() {
         // What the image brings may be more than half of memory.
         quota::resize(limit, u64::from(u32::MAX)).map_err(UnpackError::Setup)?;
     }
@@ -60,7 +61,7 @@ pub fn init(initrd: &Initrd, options: &Options) -> Result<Boot, UnpackError> {
         initramfs::unpack(image)?;
         crate::mm::release_initrd();
     }
-    if let Some(limit) = limit {
+    for limit in limits.into_iter().flatten() {
         // Half of what the image has left, and what it takes.
         quota::resize(limit, quota::default_limit() + limit.used() / 2)
             .map_err(UnpackError::Setup)?;
@@ -79,7 +80,7 @@ fn mount_devices() -> Result<()> {
     let _ = DEVICES.set(fs.clone());
     let cred = Cred::root();
     let root = boot_root()?;
-    match tmpfs::create(&cred, root, b"dev", &What::Dir, 0o755) {
+    match tmpfs::create(&cred, root, b"dev", &What::Dir, NewMode::exact(0o755)) {
         Ok(_) | Err(FsError::Exists) => {}
         Err(e) => return Err(e),
     }
@@ -98,7 +99,7 @@ fn mount_devices() -> Result<()> {
             &dir,
             name.as_bytes(),
             &What::Device(mode::CHR, number),
-            perm,
+            NewMode::exact(perm),
         )?;
     }
     for (name, to) in [
@@ -112,10 +113,10 @@ fn mount_devices() -> Result<()> {
             &dir,
             name.as_bytes(),
             &What::Link(to.as_bytes()),
-            0o777,
+            NewMode::exact(0o777),
         )?;
     }
-    tmpfs::create(&cred, &dir, b"shm", &What::Dir, 0o1777)?;
+    tmpfs::create(&cred, &dir, b"shm", &What::Dir, NewMode::exact(0o1777))?;
     Ok(())
 }
 
@@ -129,7 +130,12 @@ fn first_files() -> Result<Arc<FdTable>> {
         base: Origin::At(root),
     };
     // Not as the controlling terminal: that is for init to choose.
-    let console = open::open(&walk, b"/dev/console", o::RDWR | o::NOCTTY, 0)?;
+    let console = open::open(
+        &walk,
+        b"/dev/console",
+        o::RDWR | o::NOCTTY,
+        NewMode::exact(0),
+    )?;
     let files = FdTable::new();
     for _ in 0..3 {
         files.add(console.clone(), false, 0, 3)?;

@@ -55,7 +55,7 @@ const SYSTEM: Tree = &[
 const KERNEL: Tree = &[
     (
         "debug",
-        Fixed::Dir(&[
+        Fixed::Private(&[
             (
                 "fail_page_alloc",
                 Fixed::Dir(&[("interval", Fixed::Setting(failures, set_failures))]),
@@ -152,6 +152,7 @@ pub fn new_super() -> Result<Arc<Super>> {
         dev,
         root: Dentry::new(None, b"", root),
         quota: None,
+        inodes: None,
     }))
 }
 

@@ -1,13 +1,22 @@
 //! The name table of one directory: name → [`Dentry`], looked up without writing anything.
 //!
 //! Guarantee: a lookup under a [`CpuPin`] sees each name either before or after a change, never
-//! neither, and touches only memory that it reads. Mechanism: buckets are small immutable arrays
-//! behind [`EpochPtr`]s; a writer, alone by the directory's lock, replaces a bucket (or, to grow,
-//! the whole array of buckets) and retires the old one.
+//! neither, and touches only memory that it reads. A change takes time with the logarithm of the
+//! number of names: it has preemption off for a handful of small allocations, however large the
+//! directory is.
+//!
+//! Mechanism: a tree by the bits of the name's hash. A leaf is a small immutable array of dentries
+//! behind an [`EpochPtr`]; a writer, alone by the directory's lock, replaces it and retires the old
+//! one. A leaf that is full becomes a fork of sixteen leaves, by the next four bits; a fork that
+//! has become empty goes. Nothing is ever rebuilt as a whole.
+//!
+//! Rejected: an array of buckets that doubles. Its array is one allocation, which ends where the
+//! heap's largest ends, and all names move in one section with preemption off.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use ksync::{CpuPin, EpochPtr};
@@ -16,36 +25,60 @@ use super::dentry::Dentry;
 use super::epoch;
 use super::error::{FsError, Result};
 
-/// Buckets of a directory's first table.
-const FIRST: usize = 4;
-/// Names a bucket holds on average before the table doubles.
-const LOAD: usize = 3;
+/// Bits of the hash that choose a way at a fork.
+const BITS: u32 = 4;
+const FAN: usize = 1 << BITS;
+/// Forks on the way to a leaf whose names share all bits of their hash.
+const LEVELS: usize = (u32::BITS / BITS) as usize;
+/// Names that a leaf holds before it becomes a fork.
+const MOST: usize = 6;
 
-/// One bucket: the dentries whose hash falls here.
-struct Bucket(Box<[Arc<Dentry>]>);
+type Link = EpochPtr<Node>;
 
-struct Buckets {
-    slots: Box<[EpochPtr<Bucket>]>,
+enum Node {
+    /// At least one name.
+    Leaf(Box<[Arc<Dentry>]>),
+    Fork(Fork),
 }
 
-impl Buckets {
-    fn with(n: usize) -> Result<Self> {
-        let mut slots = Vec::new();
-        slots.try_reserve_exact(n).map_err(|_| FsError::NoMemory)?;
-        slots.resize_with(n, EpochPtr::empty);
-        Ok(Buckets {
-            slots: slots.into_boxed_slice(),
-        })
-    }
+struct Fork {
+    /// One for each value of the bits.
+    ways: Box<[Link]>,
+    /// Ways that lead somewhere. Written under the directory's lock, at least one.
+    used: AtomicU32,
+}
 
-    fn slot(&self, hash: u32) -> &EpochPtr<Bucket> {
-        &self.slots[hash as usize & (self.slots.len() - 1)]
+impl Fork {
+    fn count(&self, delta: i32) -> u32 {
+        let used = self.used.load(Ordering::Relaxed);
+        let used = used.wrapping_add_signed(delta);
+        self.used.store(used, Ordering::Relaxed);
+        used
     }
+}
+
+/// The way that a hash takes at a fork.
+fn way(hash: u32, level: usize) -> usize {
+    (hash >> (BITS * level as u32)) as usize & (FAN - 1)
+}
+
+fn leaf(names: Vec<Arc<Dentry>>) -> Option<Box<Node>> {
+    (!names.is_empty()).then(|| Box::new(Node::Leaf(names.into_boxed_slice())))
+}
+
+/// The way to the leaf of a hash.
+struct Trail<'p> {
+    /// Forks passed, and the link that led to each.
+    forks: [Option<(&'p Link, &'p Fork)>; LEVELS],
+    level: usize,
+    /// The link of the leaf.
+    link: &'p Link,
+    names: &'p [Arc<Dentry>],
 }
 
 /// The table. Changes need the directory's lock.
 pub struct NameTable {
-    buckets: EpochPtr<Buckets>,
+    root: Link,
     /// Names. Written under the directory's lock.
     len: AtomicU32,
 }
@@ -60,7 +93,7 @@ impl NameTable {
     /// An empty table; it owns no memory.
     pub const fn new() -> Self {
         NameTable {
-            buckets: EpochPtr::empty(),
+            root: EpochPtr::empty(),
             len: AtomicU32::new(0),
         }
     }
@@ -72,36 +105,94 @@ impl NameTable {
 
     /// Finds a name.
     pub fn find<'p>(&'p self, pin: &'p CpuPin, hash: u32, name: &[u8]) -> Option<&'p Arc<Dentry>> {
-        let bucket = self.buckets.load(pin)?.slot(hash).load(pin)?;
-        bucket.0.iter().find(|d| d.is_named(pin, hash, name))
+        let mut node = self.root.load(pin)?;
+        let mut bits = hash;
+        loop {
+            match node {
+                Node::Leaf(names) => return names.iter().find(|d| d.is_named(pin, hash, name)),
+                Node::Fork(fork) => node = fork.ways[bits as usize & (FAN - 1)].load(pin)?,
+            }
+            bits >>= BITS;
+        }
     }
 
-    /// Replaces the bucket of `hash` by one without `gone` and with `new`, in one step for
+    fn trail<'p>(&'p self, pin: &'p CpuPin, hash: u32) -> Trail<'p> {
+        let mut trail = Trail {
+            forks: [None; LEVELS],
+            level: 0,
+            link: &self.root,
+            names: &[],
+        };
+        while let Some(node) = trail.link.load(pin) {
+            match node {
+                Node::Leaf(names) => {
+                    trail.names = names;
+                    break;
+                }
+                Node::Fork(fork) => {
+                    trail.forks[trail.level] = Some((trail.link, fork));
+                    trail.link = &fork.ways[way(hash, trail.level)];
+                    trail.level += 1;
+                }
+            }
+        }
+        trail
+    }
+
+    /// Replaces the leaf of `hash` by one without `gone` and with `new`, in one step for
     /// readers. The directory's lock is held.
     fn edit(&self, hash: u32, gone: &[&Arc<Dentry>], new: Option<&Arc<Dentry>>) {
         let pin = ksync::pin();
-        let Some(buckets) = self.buckets.load(&pin) else {
-            return;
-        };
-        let slot = buckets.slot(hash);
-        let old: &[Arc<Dentry>] = slot.load(&pin).map_or(&[], |b| &b.0);
-        // Small by the table's load, so the reserve behind the kernel heap may pay for it.
-        let list: Vec<Arc<Dentry>> = old
+        let trail = self.trail(&pin, hash);
+        // Small by the size of a leaf, so the reserve behind the kernel heap may pay for it.
+        let names: Vec<Arc<Dentry>> = trail
+            .names
             .iter()
             .filter(|d| !gone.iter().any(|g| Arc::ptr_eq(g, d)))
             .chain(new)
             .cloned()
             .collect();
-        let fresh = (!list.is_empty()).then(|| Box::new(Bucket(list.into_boxed_slice())));
-        slot.replace(epoch(), &pin, fresh);
+        let change = i32::from(!names.is_empty()) - i32::from(!trail.names.is_empty());
+        trail.link.replace(epoch(), &pin, leaf(names));
+        if change == 0 {
+            return;
+        }
+        // Forks that lead nowhere any more go, up to one that does.
+        for (link, fork) in trail.forks[..trail.level].iter().rev().flatten() {
+            if fork.count(change) > 0 {
+                return;
+            }
+            link.replace(epoch(), &pin, None);
+        }
     }
 
-    /// Makes room for one more name. The directory's lock is held.
-    pub fn reserve(&self) -> Result<()> {
-        self.grow()
+    /// Makes room for one more name with this hash. The directory's lock is held.
+    pub fn reserve(&self, hash: u32) -> Result<()> {
+        loop {
+            let pin = ksync::pin();
+            let trail = self.trail(&pin, hash);
+            if trail.names.len() < MOST || trail.level == LEVELS {
+                return Ok(());
+            }
+            let mut lists: [Vec<Arc<Dentry>>; FAN] = Default::default();
+            for name in trail.names {
+                let list = &mut lists[way(name.hash(), trail.level)];
+                list.try_reserve(1).map_err(|_| FsError::NoMemory)?;
+                list.push(name.clone());
+            }
+            let used = lists.iter().filter(|list| !list.is_empty()).count();
+            let mut ways = Vec::new();
+            ways.try_reserve_exact(FAN).map_err(|_| FsError::NoMemory)?;
+            ways.extend(lists.into_iter().map(|list| EpochPtr::new(leaf(list))));
+            let fork = Node::Fork(Fork {
+                ways: ways.into_boxed_slice(),
+                used: AtomicU32::new(used as u32),
+            });
+            trail.link.replace(epoch(), &pin, Some(Box::new(fork)));
+        }
     }
 
-    /// Puts a dentry into the bucket of its name, in place of `old` of the same name. Room has
+    /// Puts a dentry into the leaf of its name, in place of `old` of the same name. Room has
     /// been reserved; the directory's lock is held. The count is the caller's.
     pub fn install(&self, new: &Arc<Dentry>, old: Option<&Arc<Dentry>>) {
         match old {
@@ -110,18 +201,16 @@ impl NameTable {
         }
     }
 
-    /// Takes a dentry out of the bucket of `hash`. The directory's lock is held. The count is
+    /// Takes a dentry out of the leaf of `hash`. The directory's lock is held. The count is
     /// the caller's.
     pub fn uninstall(&self, hash: u32, dentry: &Arc<Dentry>) {
         self.edit(hash, &[dentry], None);
     }
 
-    /// Whether two hashes share a bucket. The directory's lock is held.
-    pub fn same_bucket(&self, a: u32, b: u32) -> bool {
+    /// Whether two hashes share a leaf. The directory's lock is held.
+    pub fn same_leaf(&self, a: u32, b: u32) -> bool {
         let pin = ksync::pin();
-        self.buckets
-            .load(&pin)
-            .is_some_and(|t| (a ^ b) as usize & (t.slots.len() - 1) == 0)
+        ptr::eq(self.trail(&pin, a).link, self.trail(&pin, b).link)
     }
 
     /// Changes the count of names. The directory's lock is held.
@@ -134,7 +223,7 @@ impl NameTable {
 
     /// Adds a dentry. The directory's lock is held and the name is free.
     pub fn insert(&self, dentry: &Arc<Dentry>) -> Result<()> {
-        self.reserve()?;
+        self.reserve(dentry.hash())?;
         self.install(dentry, None);
         self.add_len(1);
         Ok(())
@@ -144,41 +233,5 @@ impl NameTable {
     pub fn remove(&self, dentry: &Arc<Dentry>) {
         self.uninstall(dentry.hash(), dentry);
         self.add_len(-1);
-    }
-
-    /// Doubles the table when it is full (or makes the first).
-    fn grow(&self) -> Result<()> {
-        let pin = ksync::pin();
-        let len = self.len();
-        let old = self.buckets.load(&pin);
-        let have = old.map_or(0, |b| b.slots.len());
-        if len < have * LOAD {
-            return Ok(());
-        }
-        let fresh = Buckets::with((have * 2).max(FIRST))?;
-        let mut lists: Vec<Vec<Arc<Dentry>>> = Vec::new();
-        lists
-            .try_reserve_exact(fresh.slots.len())
-            .map_err(|_| FsError::NoMemory)?;
-        lists.resize_with(fresh.slots.len(), Vec::new);
-        let mask = fresh.slots.len() - 1;
-        for slot in old.iter().flat_map(|b| b.slots.iter()) {
-            for d in slot.load(&pin).iter().flat_map(|b| b.0.iter()) {
-                let list = &mut lists[d.hash() as usize & mask];
-                list.try_reserve(1).map_err(|_| FsError::NoMemory)?;
-                list.push(d.clone());
-            }
-        }
-        for (slot, list) in fresh.slots.iter().zip(lists) {
-            if !list.is_empty() {
-                slot.replace(
-                    epoch(),
-                    &pin,
-                    Some(Box::new(Bucket(list.into_boxed_slice()))),
-                );
-            }
-        }
-        self.buckets.replace(epoch(), &pin, Some(Box::new(fresh)));
-        Ok(())
     }
 }

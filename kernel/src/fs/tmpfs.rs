@@ -1,7 +1,7 @@
 //! Files in memory: making and removing them.
 //!
 //! Directories are [`Dir`]s, file contents are VM objects, whose pages are charged to the file system's quota: half of
-//! memory, or what was asked for. Creation and writing fail with "no space" when that is used up, and when
+//! memory, or what was asked for. As many files, and further names of files, may there be. Creation and writing fail with "no space" when that is used up, and when
 //! memory runs short.
 
 use alloc::boxed::Box;
@@ -11,13 +11,15 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use fscore::path::PATH_MAX;
 use fscore::perm;
 use ksync::{Mutex, Once, PerCpu};
-use vm::ObjectRef;
+use vm::{ObjectRef, Quota};
 
 use super::dentry::{Dentry, Dir};
 use super::error::{FsError, Result};
 use super::inode::{Inode, NewInode, Node, mode};
 use super::mount::{FsKind, Home, Path, Super, new_dev};
+use super::protect;
 use super::quota;
+use super::setattr::NewMode;
 use super::walk::permitted;
 use crate::kern::cred::Cred;
 
@@ -84,8 +86,20 @@ pub struct Fresh {
     pub gid: u32,
 }
 
+impl Fresh {
+    /// Those of a node that `cred` makes in the directory `parent`.
+    fn inherit(cred: &Cred, parent: &Inode, what: &What, mode: NewMode) -> Fresh {
+        let (gid, perm) = mode.inherit(cred, parent, matches!(what, What::Dir));
+        Fresh {
+            perm,
+            uid: cred.fsuid,
+            gid,
+        }
+    }
+}
+
 /// Makes an inode without a name.
-pub fn make(home: Home, what: &What, fresh: Fresh) -> Result<Arc<Inode>> {
+fn make(home: Home, what: &What, fresh: Fresh) -> Result<Arc<Inode>> {
     crate::mm::admit().map_err(|_| FsError::NoSpace)?;
     let rdev = if let What::Device(_, rdev) = what {
         *rdev
@@ -100,13 +114,21 @@ pub fn make(home: Home, what: &What, fresh: Fresh) -> Result<Arc<Inode>> {
         uid: fresh.uid,
         gid: fresh.gid,
         rdev,
+        charge: home.inodes,
     };
+    if !home.inodes.is_none_or(|quota| quota.charge(&ksync::pin())) {
+        return Err(FsError::NoSpace);
+    }
     let inode = match what {
-        What::File => {
-            let object =
-                ObjectRef::new_file(crate::mm::vm(), home.quota).map_err(|_| FsError::NoSpace)?;
-            Inode::regular(new, object)
-        }
+        What::File => match ObjectRef::new_file(crate::mm::vm(), home.quota) {
+            Ok(object) => Inode::regular(new, object),
+            Err(_) => {
+                home.inodes
+                    .into_iter()
+                    .for_each(|quota| quota.give(&ksync::pin(), 1));
+                return Err(FsError::NoSpace);
+            }
+        },
         What::Dir => Inode::new(new, Node::Dir(Dir::new())),
         What::Link(text) => Inode::new(new, Node::Link(Box::from(*text))),
         What::Fifo => Inode::new(new, Node::Fifo(Mutex::new(None))),
@@ -123,10 +145,12 @@ pub struct Settings {
     pub root: Fresh,
     /// Pages that its files may have; none for no limit.
     pub limit: Option<u64>,
+    /// Files, and further names of files, that it may have; none for no limit.
+    pub inodes: Option<u64>,
 }
 
 impl Settings {
-    /// Root's, with these permissions, and the usual limit.
+    /// Root's, with these permissions, and the usual limits.
     pub fn new(perm: u32) -> Settings {
         Settings {
             root: Fresh {
@@ -135,6 +159,7 @@ impl Settings {
                 gid: 0,
             },
             limit: Some(quota::default_limit()),
+            inodes: Some(quota::default_limit()),
         }
     }
 }
@@ -142,20 +167,32 @@ impl Settings {
 /// A new, empty file system.
 pub fn new_super(kind: FsKind, settings: Settings) -> Result<Arc<Super>> {
     let dev = new_dev();
-    let limit = settings.limit.map(quota::claim).transpose()?;
-    let home = Home { dev, quota: limit };
-    let root = make(home, &What::Dir, settings.root)
-        .inspect_err(|_| limit.into_iter().for_each(quota::release))?;
+    let claim = |limit: Option<u64>| limit.map(quota::claim).transpose();
+    let quota = claim(settings.limit)?;
+    let give_back = |quota: Option<&'static Quota>| quota.into_iter().for_each(quota::release);
+    let inodes = claim(settings.inodes).inspect_err(|_| give_back(quota))?;
+    let home = Home { dev, quota, inodes };
+    let root = make(home, &What::Dir, settings.root).inspect_err(|_| {
+        give_back(quota);
+        give_back(inodes);
+    })?;
     Ok(Arc::new(Super {
         kind,
         dev,
         root: Dentry::new(None, b"", root),
-        quota: limit,
+        quota,
+        inodes,
     }))
 }
 
-/// Makes a named file in `dir` on behalf of `cred`. `perm` is before the umask is applied.
-pub fn create(cred: &Cred, dir: &Path, name: &[u8], what: &What, perm: u32) -> Result<Arc<Dentry>> {
+/// Makes a named file in `dir` on behalf of `cred`.
+pub fn create(
+    cred: &Cred,
+    dir: &Path,
+    name: &[u8],
+    what: &What,
+    mode: NewMode,
+) -> Result<Arc<Dentry>> {
     let parent = &dir.dentry.inode;
     let list = parent.dir()?;
     list.create(&dir.dentry, name, || {
@@ -168,54 +205,70 @@ pub fn create(cred: &Cred, dir: &Path, name: &[u8], what: &What, perm: u32) -> R
         {
             return Err(FsError::NameTooLong);
         }
-        let (mut perm, mut gid) = (perm, cred.fsgid);
-        // In a set-group-ID directory files get its group, directories the bit as well.
-        if parent.mode() & mode::SGID != 0 {
-            gid = parent.gid();
-            if let What::Dir = what {
-                perm |= mode::SGID;
-            }
-        }
         make(
             dir.mount.fs.home(),
             what,
-            Fresh {
-                perm,
-                uid: cred.fsuid,
-                gid,
-            },
+            Fresh::inherit(cred, parent, what, mode),
         )
+    })
+}
+
+/// Makes a file without a name, which can get one unless `exclusive`, in the file system of `dir`. It lasts as long as
+/// somebody has it open.
+pub fn create_nameless(cred: &Cred, dir: &Path, mode: NewMode, exclusive: bool) -> Result<Path> {
+    let parent = &dir.dentry.inode;
+    if !matches!(parent.node, Node::Dir(_)) {
+        return Err(FsError::NotSupported);
+    }
+    if dir.mount.is_read_only() {
+        return Err(FsError::ReadOnly);
+    }
+    permitted(cred, parent, perm::WRITE | perm::EXEC)?;
+    let fresh = Fresh::inherit(cred, parent, &What::File, mode);
+    let inode = make(dir.mount.fs.home(), &What::File, fresh)?;
+    inode.set_nameless(!exclusive);
+    let dentry = Dentry::new(Some(dir.dentry.clone()), b"#tmpfile", inode);
+    dentry.bury();
+    Ok(Path {
+        mount: dir.mount.clone(),
+        dentry,
     })
 }
 
 /// Most names that one file may have.
 const LINK_MAX: u32 = 1 << 30;
 
-/// Gives a file another name.
-pub fn link(cred: &Cred, inode: &Arc<Inode>, dir: &Path, name: &[u8]) -> Result<()> {
+/// Gives a file another name; `same_mount` says whether the path to it led through the mount of `dir`.
+pub fn link(
+    cred: &Cred,
+    inode: &Arc<Inode>,
+    dir: &Path,
+    name: &[u8],
+    same_mount: bool,
+) -> Result<()> {
     let parent = &dir.dentry.inode;
-    if inode.is_dir() {
-        return Err(FsError::Perm);
-    }
-    if inode.dev != parent.dev {
-        return Err(FsError::CrossDevice);
-    }
     let list = parent.dir()?;
-    let mut counted = false;
+    let mut first = None;
     let made = list.create(&dir.dentry, name, || {
         if dir.mount.is_read_only() {
             return Err(FsError::ReadOnly);
         }
+        if !same_mount || inode.dev != parent.dev {
+            return Err(FsError::CrossDevice);
+        }
+        protect::may_link(cred, inode)?;
         permitted(cred, parent, perm::WRITE | perm::EXEC)?;
+        if inode.is_dir() {
+            return Err(FsError::Perm);
+        }
         // Counted before the name is there: an unlink meanwhile must not see the last name.
-        inode.add_name(LINK_MAX)?;
-        counted = true;
+        first = Some(inode.add_name(LINK_MAX)?);
         Ok(inode.clone())
     });
-    if made.is_err() && counted {
-        inode.drop_links(1);
-        inode.unlinked();
+    match (&made, first) {
+        (Ok(_), _) => inode.touch_ctime(),
+        (Err(_), Some(first)) => inode.take_back_name(first),
+        (Err(_), None) => {}
     }
-    inode.touch_ctime();
     made.map(|_| ())
 }

@@ -11,16 +11,17 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use fscore::path::{self, Component, MAX_LINKS, NAME_MAX};
-use fscore::perm::{self, Owner};
+use fscore::perm::{self, Owner, Powers};
 use ksync::CpuPin;
 
 use super::context::Origin;
-use super::dentry::Dentry;
+use super::dentry::{Dentry, RenameStep};
 use super::dynamic::{Dynamic, Target};
 use super::error::{FsError, Result};
 use super::inode::{Inode, Node};
 use super::mount::{self, MountRef, Path};
-use crate::kern::cred::Cred;
+use super::protect;
+use crate::kern::cred::{Cap, Cred};
 
 /// What a lookup does at the last component.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,6 +48,15 @@ impl Want {
         follow: true,
         directory: true,
     };
+}
+
+/// What a lookup is after, and how far it has come.
+struct Aim {
+    want: Want,
+    /// Links followed.
+    links: u32,
+    /// The text is all of the path: a link at its end is not one in the middle.
+    whole: bool,
 }
 
 /// Who looks, and from where.
@@ -79,29 +89,46 @@ pub fn permitted(cred: &Cred, inode: &Inode, want: u32) -> Result<()> {
         mode: inode.mode(),
         dir: inode.is_dir(),
     };
-    if perm::allowed(owner, cred.fsuid, |g| in_group(cred, g), want) {
-        Ok(())
-    } else {
-        Err(FsError::Access)
+    let powers = Powers {
+        all: cred.capable(Cap::DacOverride),
+        read: cred.capable(Cap::DacReadSearch),
+    };
+    if perm::allowed(owner, cred.fsuid, |g| cred.in_group(g), powers, want) {
+        return Ok(());
+    }
+    match &inode.node {
+        Node::Dynamic(Dynamic::Dir(dir)) if dir.is_callers() => Ok(()),
+        _ => Err(FsError::Access),
     }
 }
 
-/// Whether `cred` is in a group.
-pub fn in_group(cred: &Cred, gid: u32) -> bool {
-    cred.fsgid == gid
-        || cred
-            .groups
-            .as_ref()
-            .is_some_and(|g| g.binary_search(&gid).is_ok())
+/// Whether `cred` may do with a file what only its owner may.
+pub fn owns(cred: &Cred, inode: &Inode) -> bool {
+    cred.fsuid == inode.uid() || cred.capable(Cap::Fowner)
 }
 
-/// Whether `cred` may remove or replace `node` in the directory `dir`.
-pub fn may_remove(cred: &Cred, dir: &Inode, node: &Inode) -> Result<()> {
+/// Whether `cred` may remove `node` from the directory `dir`, or replace it there; by a directory, or as one, if `as_dir`.
+pub fn may_remove(cred: &Cred, dir: &Inode, node: &Inode, as_dir: bool) -> Result<()> {
     permitted(cred, dir, perm::WRITE | perm::EXEC)?;
-    if perm::sticky_forbids(dir.mode(), dir.uid(), node.uid(), cred.fsuid) {
+    if perm::sticky_forbids(dir.mode(), dir.uid(), node.uid(), cred.fsuid)
+        && !cred.capable(Cap::Fowner)
+    {
         return Err(FsError::Perm);
     }
-    Ok(())
+    match (as_dir, node.is_dir()) {
+        (true, false) => Err(FsError::NotDir),
+        (false, true) => Err(FsError::IsDir),
+        _ => Ok(()),
+    }
+}
+
+/// Whether `cred` may make one step of a rename.
+pub fn may_rename(cred: &Cred, step: RenameStep) -> Result<()> {
+    match step {
+        RenameStep::Remove { dir, node, as_dir } => may_remove(cred, dir, node, as_dir),
+        RenameStep::Add(dir) => permitted(cred, dir, perm::WRITE | perm::EXEC),
+        RenameStep::Reparent(node) => permitted(cred, node, perm::WRITE),
+    }
 }
 
 /// Nested link texts that a walk keeps without memory; deeper ones go the slow way.
@@ -243,8 +270,7 @@ impl Walk<'_> {
         pin: &'p CpuPin,
         start: Spot<'p>,
         text: &'p [u8],
-        want: Want,
-        links: &mut u32,
+        aim: &mut Aim,
     ) -> Result<Stop<'p>> {
         let mut at = start;
         let mut pieces = Pieces::new(text);
@@ -280,17 +306,22 @@ impl Walk<'_> {
             let child = dir.find(pin, name).ok_or(FsError::NotFound)?;
             let next = cover(pin, (at.0, child));
             if let Node::Link(target) = &next.1.inode.node
-                && (!last || slash || want.follow)
+                && (!last || slash || aim.want.follow)
             {
-                count_link(links)?;
+                count_link(&mut aim.links)?;
+                if last && aim.whole {
+                    protect::may_follow(self.cred, inode, &next.1.inode)?;
+                }
+                if slash {
+                    // It must lead to a directory, through whatever other links.
+                    aim.want = Want::DIRECTORY;
+                }
                 if target.first() == Some(&b'/') {
                     let root = self.root.path(pin)?;
                     at = (&root.mount, &root.dentry);
                 }
-                // A slash after the link must reach the end of its text.
-                if slash && !pieces.push(b"/.") || !pieces.push(target) {
-                    let mut rest = pieces.join(target)?;
-                    append(&mut rest, if slash { b"/." } else { b"" })?;
+                if !pieces.push(target) {
+                    let rest = pieces.join(target)?;
                     return Ok(Stop::More { at: own(at), rest });
                 }
                 continue;
@@ -300,7 +331,7 @@ impl Walk<'_> {
             }
             at = next;
         }
-        if want.directory && !at.1.inode.is_dir() {
+        if aim.want.directory && !at.1.inode.is_dir() {
             return Err(FsError::NotDir);
         }
         Ok(Stop::Final(at))
@@ -313,10 +344,23 @@ impl Walk<'_> {
         want: Want,
         finish: impl FnOnce(&CpuPin, &MountRef, &Arc<Dentry>) -> R,
     ) -> Result<R> {
+        let aim = Aim {
+            want,
+            links: 0,
+            whole: true,
+        };
+        self.resolve_to(text, aim, finish)
+    }
+
+    fn resolve_to<R>(
+        &self,
+        text: &[u8],
+        mut aim: Aim,
+        finish: impl FnOnce(&CpuPin, &MountRef, &Arc<Dentry>) -> R,
+    ) -> Result<R> {
         if text.is_empty() {
             return Err(FsError::NotFound);
         }
-        let mut links = 0;
         let mut owned: Option<(Path, Vec<u8>)> = None;
         loop {
             let stop = {
@@ -327,7 +371,7 @@ impl Walk<'_> {
                     None => (self.base.path(&pin)?, text),
                 };
                 let start = (&from.mount, &from.dentry);
-                match self.fast(&pin, start, text, want, &mut links)? {
+                match self.fast(&pin, start, text, &mut aim)? {
                     Stop::Final((m, d)) => return Ok(finish(&pin, m, d)),
                     Stop::More { at, rest } => Err((at, rest)),
                     Stop::Child {
@@ -350,10 +394,10 @@ impl Walk<'_> {
                 mount: dir.mount.clone(),
                 dentry: on_demand(&dir.dentry, &name)?,
             };
-            let follow = !last || slash || want.follow;
+            let follow = !last || slash || aim.want.follow;
             match &at.dentry.inode.node {
                 Node::Dynamic(Dynamic::Link(link)) if follow => {
-                    count_link(&mut links)?;
+                    count_link(&mut aim.links)?;
                     match link.target()? {
                         Target::Place(place) => owned = Some((place, rest)),
                         Target::Text(mut to) => {
@@ -365,7 +409,7 @@ impl Walk<'_> {
                     }
                 }
                 _ if slash && !at.dentry.inode.is_dir() => return Err(FsError::NotDir),
-                _ if last && want.directory && !at.dentry.inode.is_dir() => {
+                _ if last && aim.want.directory && !at.dentry.inode.is_dir() => {
                     return Err(FsError::NotDir);
                 }
                 _ if last => return Ok(finish(&ksync::pin(), &at.mount, &at.dentry)),
@@ -393,7 +437,14 @@ impl Walk<'_> {
         }
         let at = match dir {
             b"" => self.base.owned()?,
-            dir => self.find(dir, Want::DIRECTORY)?,
+            dir => {
+                let aim = Aim {
+                    want: Want::DIRECTORY,
+                    links: 0,
+                    whole: false,
+                };
+                self.resolve_to(dir, aim, |_, m, d| own((m, d)))?
+            }
         };
         if !at.dentry.inode.is_dir() {
             return Err(FsError::NotDir);

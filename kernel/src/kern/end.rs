@@ -79,6 +79,8 @@ fn settle() {
     on_each_cpu(space::leave);
     crate::fs::pipe::drain();
     let vm = mm::vm();
+    // Spaces that wait for the background have ended.
+    vm.tend();
     // What is freed frees more in turn.
     while vm.epoch.pending() != 0 || vm.limbo.frames() != 0 {
         vm.epoch.drain();

@@ -3,72 +3,121 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
+use super::cred::AfterExec;
+use super::look::NewProgram;
 use super::park::{Deadline, Interruptible, Step, park};
-use super::process::{Brk, Process, Program, flag as pflag};
-use super::signal::{AltStack, RestartBlock};
+use super::process::{Brk, Process, Program, flag as pflag, personality};
+use super::rlimit::{Limit, Resource};
+use super::signal::{AltStack, RestartBlock, sig};
 use super::space::{self, UserSpace};
 use super::thread::flag;
 use super::wait::Waiter;
 use super::{Current, current, exit, futex, ids, kept, timer};
 use crate::arch::UserFrame;
+use crate::fs::FsError;
 use crate::mm::exec::Loaded;
 
-/// The caller is to die: another thread ends the process or calls execve itself.
+/// Why a program that has been loaded does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dying;
+pub enum ExecFailed {
+    /// The caller is to die on its way to user mode: another thread ends the process or calls execve itself, or nothing
+    /// is left of the old program to go back to.
+    Dying,
+    /// No memory; nothing has changed.
+    NoMemory,
+}
 
 /// Makes the current process run `loaded`, under `name`, with `frame` as its first registers.
 ///
-/// On success nothing of the old program is left but what execve(2) keeps.  On failure the
-/// caller dies on its way to user mode.
+/// On success nothing of the old program is left but what execve(2) keeps.
 pub fn commit(
     loaded: Loaded,
     name: &[u8],
-    set_ids: (Option<u32>, Option<u32>),
+    mut after: AfterExec,
     frame: &mut UserFrame,
-) -> Result<(), Dying> {
+) -> Result<(), ExecFailed> {
     let me = current();
     let p = me.process();
     // A use of its own from here on: should the caller have to die, its end empties the space.
     let space = UserSpace::new(loaded.space);
+    let was_alone = p.thread_count() == 1;
     become_only_thread(&me)?;
+    own_files(p).map_err(|_| {
+        if was_alone {
+            return ExecFailed::NoMemory;
+        }
+        exit::begin_group_exit(&ksync::pin(), p, u32::from(sig::SEGV));
+        ExecFailed::Dying
+    })?;
     // Before anything shows that it has happened: setpgid(2) of the parent fails from here on.
     p.set_flag(pflag::EXECED, true);
     p.set_flag(pflag::LOCK_FUTURE | pflag::LOCK_ON_FAULT, false);
     // The old memory's last words: robust futexes, and whoever waits for this thread's number.
     futex::release_robust(&me);
     me.clear_child_tid.store(0, Ordering::Relaxed);
+    if after.plain_layout {
+        p.clear_personality(personality::CLEARED_BY_PRIVILEGE);
+    }
+    if after.secure {
+        limit_stack(p);
+    }
+    // What the caller could not read it must not read as memory.
+    after.dumpable &= loaded.readable;
     let places = loaded.places;
-    p.set_program(Program {
-        args: places.args,
-        env: places.env,
-        stack_start: places.stack,
-        code: places.code,
-        data: places.data,
-        exe: Some(loaded.file),
-    });
-    p.set_brk(Brk {
-        start: places.brk,
-        end: places.brk,
-    });
-    let old = p.set_space(Some(space));
+    let old = p.become_program(
+        &me,
+        NewProgram {
+            space,
+            program: Program {
+                args: places.args,
+                env: places.env,
+                stack_start: places.stack,
+                code: places.code,
+                data: places.data,
+                exe: Some(loaded.file),
+            },
+            brk: Brk {
+                start: places.brk,
+                end: places.brk,
+            },
+            after,
+        },
+    );
     space::reenter(&me);
     p.vfork_done.open();
     // Its last user empties it here.
     drop(old);
     reset_signals(&me, p);
-    close_files(p);
-    grant_ids(&me, set_ids);
+    if let Some(files) = p.files() {
+        files.close_on_exec();
+    }
     timer::cancel_thread(&me);
     me.set_comm(name);
     // For when the leader has gone: a thread that execs keeps its number.
     *p.comm.lock() = me.comm();
     p.found_kin();
+    reset_exit_signal(p);
     super::sched::count_exec();
-    p.set_flag(pflag::KEEPCAPS, false);
     me.machine.reset_user();
     *frame = UserFrame::new_user(loaded.entry, loaded.sp);
     Ok(())
+}
+
+/// The program begun here is not answerable for what the last one asked for: its end is told by SIGCHLD, and the ends of
+/// children that the last one made are, too.
+fn reset_exit_signal(p: &Process) {
+    p.exit_signal.store(sig::CHLD, Ordering::SeqCst);
+    p.exec_id.fetch_add(1, Ordering::SeqCst);
+}
+
+/// The stack's limit of a program with privileges, whatever its caller has chosen: at most Linux's default.
+pub const PRIVILEGED_STACK: u64 = 8 << 20;
+
+fn limit_stack(p: &Process) {
+    let now = p.limit(Resource::Stack);
+    let soft = now.soft.min(PRIVILEGED_STACK);
+    // Less is always allowed.
+    let _ = p.set_limit(Resource::Stack, Limit { soft, ..now }, false);
 }
 
 fn reset_signals(me: &Current, p: &Process) {
@@ -82,47 +131,28 @@ fn reset_signals(me: &Current, p: &Process) {
     me.set_restart(RestartBlock::None);
 }
 
-/// Descriptors: an own table, without those marked close-on-exec.
-fn close_files(p: &Process) {
+/// Gives the process a table of descriptors of its own: another process could change what the new program has open.
+/// Called by its only thread.
+fn own_files(p: &Process) -> Result<(), FsError> {
     kept::forget_files();
-    let Some(mut files) = p.files() else { return };
-    // Two: the process's and this one.
-    if Arc::strong_count(&files) > 2
-        && let Ok(own) = files.fork()
-    {
-        let shared = p.set_files(Some(own.clone()));
-        drop(shared);
-        files = own;
-    }
-    files.close_on_exec();
-}
-
-fn grant_ids(me: &Current, set_ids: (Option<u32>, Option<u32>)) {
-    let p = me.process();
-    let mut cred = (*me.cred()).clone();
-    let (uid, gid) = if p.has(pflag::NO_NEW_PRIVS) {
-        (None, None)
-    } else {
-        set_ids
+    let Some(files) = p.files() else {
+        return Ok(());
     };
-    let before = (cred.euid, cred.egid);
-    cred.exec(uid, gid);
-    let gained = (cred.euid, cred.egid) != before;
-    me.set_cred(cred);
-    p.set_flag(pflag::DUMPABLE, !gained);
-    if gained {
-        p.death_signal.store(0, Ordering::Relaxed);
+    // Two: the process's and this one.
+    if Arc::strong_count(&files) > 2 {
+        drop(p.set_files(Some(files.fork()?)));
     }
+    Ok(())
 }
 
 /// Kills all other threads of the process and waits until they have gone.
-fn become_only_thread(me: &Current) -> Result<(), Dying> {
+fn become_only_thread(me: &Current) -> Result<(), ExecFailed> {
     let p = me.process();
     {
         let pin = ksync::pin();
         let threads = p.threads.lock();
         if p.exiting.load(Ordering::SeqCst) || me.has(flag::KILLED) {
-            return Err(Dying);
+            return Err(ExecFailed::Dying);
         }
         threads.each(&pin, |tid| {
             if tid != me.tid()
@@ -147,5 +177,5 @@ fn become_only_thread(me: &Current) -> Result<(), Dying> {
             }
         },
     )
-    .map_err(|_| Dying)
+    .map_err(|_| ExecFailed::Dying)
 }

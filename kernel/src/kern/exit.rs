@@ -8,8 +8,8 @@ use ksync::CpuPin;
 use super::group::Group;
 use super::process::{Life, Process, flag as pflag};
 use super::signal::{self, SigFields, SigInfo, code, sig};
-use super::thread::{State, Thread, flag};
-use super::{Current, current, epoch, futex, ids, kept, sched, space, timer, wait4};
+use super::thread::{Thread, flag};
+use super::{Current, current, epoch, futex, ids, itimer, kept, sched, space, timer, wait4};
 
 /// Children that change parents in one hold of the family lock.
 const SLICE: usize = 32;
@@ -57,11 +57,12 @@ pub fn exit_thread(code: u32) -> ! {
 fn finish_thread(code: u32) {
     let me = current();
     let p = me.process().clone();
-    me.set(flag::KILLED);
     if !me.is_kernel() {
+        // Unless it is killed it waits for memory here, as in user mode: others wait for these words.
         futex::release_robust(&me);
         clear_child_tid(&me);
     }
+    me.set(flag::KILLED);
     timer::cancel_thread(&me);
     p.accounts.lock().dead_threads.add(&me.times());
     if me.tid() == p.pid() {
@@ -87,7 +88,7 @@ fn finish_thread(code: u32) {
         space::leave();
     }
     kept::forget();
-    me.state.store(State::Dead as u8, Ordering::SeqCst);
+    me.state.declare_dead();
 }
 
 fn clear_child_tid(me: &Current) {
@@ -110,7 +111,7 @@ fn someone_else_maps(me: &Current) -> bool {
 
 /// The last thread has left.
 fn finish_process(p: &Arc<Process>) {
-    timer::cancel_process(p);
+    itimer::end(p);
     // Files first: closing may write to user-visible places and wake others early.
     drop(p.set_files(None));
     drop(p.set_fs(None));
@@ -122,7 +123,7 @@ fn finish_process(p: &Arc<Process>) {
         accounts.dead_threads.max_rss_kib = accounts.dead_threads.max_rss_kib.max(rss);
     }
     p.vfork_done.open();
-    p.set_program(Default::default());
+    p.forget_program();
     if p.pid() == 1 {
         super::end::init_exited(p, p.status.load(Ordering::SeqCst));
     }
@@ -147,8 +148,8 @@ fn group_that_notices(p: &Process) -> Option<Arc<Group>> {
 
 /// A session leader's death takes the terminal from the session.
 fn hang_up(group: &Group) {
-    if let Some(terminal) = group.session().set_terminal(None) {
-        crate::fs::tty::session_leader_exited(&terminal, group.session().sid());
+    if let Some(terminal) = group.session().terminal() {
+        terminal.leader_exited(group.session());
     }
 }
 
@@ -185,8 +186,8 @@ fn hang_up_if_orphaned(group: &Group) {
     }
     drop(pin);
     if stopped {
-        signal::signal_pgrp(group.pgid(), sig::HUP);
-        signal::signal_pgrp(group.pgid(), sig::CONT);
+        signal::signal_whole_group(group, sig::HUP);
+        signal::signal_whole_group(group, sig::CONT);
     }
 }
 
@@ -278,7 +279,9 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: u32) {
         break zombie;
     };
     if zombie {
-        notify_parent(child, &parent);
+        let notice = Notice::of(child, &parent);
+        let taken = notice.discards && wait4::take_zombie(&parent, child);
+        notify_parent(child, &parent, &notice, taken);
     }
     // The child's group may have lost the parent that could have continued it.
     if !zombie && let Some(group) = group_that_notices(child) {
@@ -295,6 +298,7 @@ fn become_zombie(p: &Arc<Process>) {
             wait4::release(p);
             return;
         };
+        let notice = Notice::of(p, &parent);
         let pin = ksync::pin();
         let mut family = parent.family.lock();
         if p.ppid() != parent.pid() {
@@ -307,26 +311,57 @@ fn become_zombie(p: &Arc<Process>) {
         p.listed_dead.store(true, Ordering::Relaxed);
         family.living.remove(&pin, p.pid());
         family.zombies.push_back(&pin, p.pid());
+        // In the same hold of the lock: a parent that wants no zombies must not find one.
+        let taken = notice.discards && wait4::take_listed(&pin, &mut family, p);
         drop(family);
         drop(pin);
-        notify_parent(p, &parent);
+        notify_parent(p, &parent, &notice, taken);
         return;
     }
 }
 
-/// Tells `parent` of its zombie `p`.
-fn notify_parent(p: &Arc<Process>, parent: &Arc<Process>) {
-    let signo = p.exit_signal.load(Ordering::SeqCst);
-    let actions = parent.signals.lock().actions.clone();
-    let discards = signo == sig::CHLD && actions.discards_children();
-    if signo != 0 && !(discards && actions.ignored().has(sig::CHLD)) {
-        let info = child_info(p, signo);
+/// What a parent wants to learn of a child's end.
+struct Notice {
+    /// The signal, 0 for none.
+    signo: u8,
+    /// It wants no zombie.
+    discards: bool,
+}
+
+impl Notice {
+    fn of(p: &Process, parent: &Process) -> Notice {
+        let signo = exit_signal(p, parent);
+        let actions = parent.signals.lock().actions.clone();
+        let discards = signo == sig::CHLD && actions.discards_children();
+        let ignored = discards && actions.ignored().has(sig::CHLD);
+        Notice {
+            signo: if ignored { 0 } else { signo },
+            discards,
+        }
+    }
+}
+
+/// Tells `parent` of its zombie `p`, which is reaped if it was `taken` off the list.
+fn notify_parent(p: &Arc<Process>, parent: &Arc<Process>, notice: &Notice, taken: bool) {
+    if notice.signo != 0 {
+        let info = child_info(p, notice.signo);
         let _ = signal::queue_process(parent, info);
     }
-    if discards && wait4::take_zombie(parent, p) {
+    if taken {
         wait4::release(p);
     }
     parent.child_wait.wake_all();
+}
+
+/// The signal that tells `parent` of the end of `p`. One that is not the usual was agreed with the program that the parent ran
+/// then: another, which may have more rights, is not sent it.
+fn exit_signal(p: &Process, parent: &Process) -> u8 {
+    let knew = p.parent_exec_id.load(Ordering::Relaxed);
+    if knew == parent.exec_id.load(Ordering::SeqCst) {
+        p.exit_signal.load(Ordering::SeqCst)
+    } else {
+        sig::CHLD
+    }
 }
 
 fn child_info(p: &Process, signo: u8) -> SigInfo {

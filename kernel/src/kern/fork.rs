@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use abi::raw::general as raw;
 
+use super::cred::{Cap, Cred};
 use super::ids::{self, Id};
 use super::park::{Deadline, Interruptible, Step, park};
 use super::process::{self, Process, flag as pflag};
@@ -182,9 +183,11 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
         }
         shared => shared,
     };
-    let fs = match p.fs() {
-        Some(fs) if !has(raw::CLONE_FS) => Some(fs.fork()),
-        shared => shared,
+    let fs = if has(raw::CLONE_FS) {
+        let shared = p.share_fs();
+        shared.map(|fs| fs.ok_or(ForkError::Again)).transpose()?
+    } else {
+        p.fs().map(|fs| fs.fork())
     };
     let old_actions = p.signals.lock().actions.clone();
     let actions = if has(raw::CLONE_SIGHAND) {
@@ -192,28 +195,30 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
     } else {
         Arc::new(old_actions.fork())
     };
-    let mut flags = pflag::DUMPABLE | p.flags.load(Ordering::Relaxed) & pflag::NO_NEW_PRIVS;
+    let mut flags = p.flags.load(Ordering::Relaxed) & pflag::DUMPABLE;
     if p.has(pflag::SUBREAPER | pflag::HAS_SUBREAPER) {
         flags |= pflag::HAS_SUBREAPER;
     }
+    let program = p.program.lock().clone();
     // An own copy, so that no count is shared with the parent.
     let cred = Arc::new((*me.cred()).clone());
     Ok(Process::new(process::Birth {
         id,
-        ppid: if has(raw::CLONE_PARENT) {
-            p.ppid()
-        } else {
-            p.pid()
-        },
+        // With CLONE_PARENT both are settled when the parent lists the child.
+        ppid: p.pid(),
         flags,
         exit_signal: args.exit_signal,
+        exec_ids: {
+            let own = p.exec_id.load(Ordering::Relaxed);
+            (own, own)
+        },
         signals: Shared::new(actions),
         space,
         files,
         fs,
         cred,
         limits: p.limits(),
-        program: p.program(),
+        program,
         brk: p.brk(),
         comm: me.comm(),
         personality: p.personality.load(Ordering::Relaxed),
@@ -226,7 +231,8 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
 /// the user's CPUs write.
 fn check_nproc(p: &Process) -> Result<(), ForkError> {
     let limit = p.rlimit(Resource::Nproc);
-    if limit != u64::MAX && !current().cred().privileged() && ids::live() >= limit {
+    let beyond = |cred: &Cred| cred.capable(Cap::SysResource) || cred.capable(Cap::SysAdmin);
+    if limit != u64::MAX && ids::live() >= limit && !beyond(&current().cred()) {
         return Err(ForkError::Again);
     }
     Ok(())
@@ -299,7 +305,11 @@ fn publish(args: &CloneArgs, process: &Arc<Process>, new: &Arc<Thread>) -> bool 
     ids::publish_process(process);
     process.add_thread(&pin, new);
     join_parents_group(process);
-    list_under_parent(process);
+    if args.flags & u64::from(raw::CLONE_PARENT) != 0 {
+        list_as_sibling(process);
+    } else {
+        list_as_child(process);
+    }
     true
 }
 
@@ -317,20 +327,48 @@ fn join_parents_group(child: &Process) {
     }
 }
 
-fn list_under_parent(child: &Arc<Process>) {
-    let mut parent = ids::find_process(child.ppid());
+fn list_as_child(child: &Process) {
+    let pin = ksync::pin();
+    let me = current();
+    let mut family = me.process().family.lock();
+    family.living.push_back(&pin, child.pid());
+}
+
+/// CLONE_PARENT: the child gets the caller's parent, and is as strange to it as the caller is: it is told of the child's end
+/// as of the caller's.
+fn list_as_sibling(child: &Process) {
+    let me = current();
+    let me = me.process();
+    let init = ids::find_process(1);
+    let mut orphaned = false;
     loop {
-        let Some(p) = parent.clone().or_else(|| ids::find_process(1)) else {
+        let parent = match orphaned {
+            false => ids::find_process(me.ppid()),
+            true => init.clone(),
+        };
+        let Some(parent) = parent.or_else(|| init.clone()) else {
             return;
         };
         let pin = ksync::pin();
-        let mut family = p.family.lock();
+        let mut family = parent.family.lock();
         if family.closed {
-            // CLONE_PARENT of a parent that has gone: init takes it.
-            parent = None;
+            // The parent is ending, and who is to adopt the caller has not done so yet.
+            orphaned = true;
             continue;
         }
-        child.ppid.store(p.pid(), Ordering::SeqCst);
+        if orphaned {
+            child.exit_signal.store(sig::CHLD, Ordering::SeqCst);
+        } else if me.ppid() != parent.pid() {
+            // The caller has been adopted; its old parent's number may be another's by now.
+            continue;
+        } else {
+            // Adoption changes the caller's under this lock, too.
+            let signo = me.exit_signal.load(Ordering::SeqCst);
+            child.exit_signal.store(signo, Ordering::SeqCst);
+        }
+        let strange = me.parent_exec_id.load(Ordering::Relaxed);
+        child.parent_exec_id.store(strange, Ordering::Relaxed);
+        child.ppid.store(parent.pid(), Ordering::SeqCst);
         family.living.push_back(&pin, child.pid());
         return;
     }

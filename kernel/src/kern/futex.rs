@@ -2,9 +2,12 @@
 //!
 //! A word is named by a [`Key`]: for a private futex the address space and the address, for a
 //! shared one the memory object and the offset.  Keys hash to buckets with a lock each.  A
-//! waiter stands in its bucket's list with its key and bitset; a waker takes it off and notifies its waiting
-//! round.  The bucket's lock is held while the word is read and the waiter listed, and by wakers, who
+//! waiter stands in its bucket's queue with its key and bitset; a waker takes it off and notifies its waiting
+//! round.  The bucket's lock is held while the word is read and the waiter queued, and by wakers, who
 //! come after the word was changed: so no wake-up is lost.
+//!
+//! However many wait, a bucket's lock is held for a bounded time: a waiter is taken off in O(1), and wakers and those who
+//! move waiters go through the queue in steps ([`KeyedQueue`]), between which they let go of the lock.
 //!
 //! The word is read under the lock with faults off; where its page is not there, the page is
 //! brought in outside and everything begins anew.
@@ -12,10 +15,10 @@
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use ksync::{Once, Padded, Spin};
+use ksync::{KeyedQueue, Once, Padded, Registration, Spin, Visit, Walk};
 
 use super::park::{Deadline, Interruptible, ParkError, Step, park};
-use super::wait::{Registration, Waiter};
+use super::wait::{Threads, Waiter};
 use super::{Current, current, kept, lock};
 use crate::arch::user;
 use crate::mm::{self, FutexKey};
@@ -56,13 +59,15 @@ struct Entry {
     who: Registration,
 }
 
-#[derive(Default)]
-struct Bucket {
-    waiters: Vec<Entry>,
-}
+type Bucket = KeyedQueue<Entry>;
 
 type Buckets = Vec<Padded<Spin<Bucket, lock::FutexLock>>>;
 static BUCKETS: Once<Buckets> = Once::new();
+
+/// Waiters looked at in one hold of a bucket's lock, and how many of them are woken or moved.
+const LOOKS: usize = 1024;
+const WAKES: usize = 32;
+const MOVES: usize = 512;
 
 #[inline(never)]
 pub(super) fn init(ncpus: usize) {
@@ -74,14 +79,27 @@ pub(super) fn init(ncpus: usize) {
     });
 }
 
+fn buckets() -> &'static Buckets {
+    BUCKETS.get().expect("set up before any thread")
+}
+
 fn bucket_index(key: &Key) -> usize {
-    let n = BUCKETS.get().map_or(1, |b| b.len());
     let mixed = (key.base ^ key.offset.rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> 40) as usize & (n - 1)
+    (mixed >> 40) as usize & (buckets().len() - 1)
 }
 
 fn bucket(i: usize) -> &'static Spin<Bucket, lock::FutexLock> {
-    &BUCKETS.get().expect("set up before any thread")[i].0
+    &buckets()[i].0
+}
+
+/// Bits of a place that are its slot: a bucket takes as many waiters as that, 2^26 at 64 buckets.
+fn slot_bits() -> u32 {
+    u32::BITS - buckets().len().trailing_zeros()
+}
+
+/// Bucket and slot as [`super::Thread::futex_place`] has them.
+fn place(bucket: usize, slot: u32) -> u32 {
+    (bucket as u32) << slot_bits() | slot
 }
 
 fn key(addr: u64, shared: bool) -> Result<Key, FutexError> {
@@ -137,7 +155,7 @@ pub fn wait(
         Ok(r) => r,
         Err(e) => {
             // A wake-up may have taken the entry at the last moment: then it counts.
-            if unlist(&w.key) {
+            if unlist() {
                 Err(if e == ParkError::Timeout {
                     FutexError::Timeout
                 } else {
@@ -151,23 +169,25 @@ pub fn wait(
 }
 
 fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> {
+    let me = current();
+    if w.listed {
+        // A waker takes entries off, whatever key they were moved to.
+        let (mut b, slot) = lock_mine(&me);
+        return match b.get_mut(slot).filter(|e| e.who.tid() == me.tid()) {
+            Some(e) => {
+                e.who = waiter.registration();
+                Step::Wait
+            }
+            None => Step::Done(Ok(())),
+        };
+    }
+    let i = bucket_index(&w.key);
     loop {
-        let mut b = lock_of_mine(w);
-        let tid = waiter.registration().tid;
-        if w.listed {
-            // A waker takes entries off, whatever key they were moved to.
-            return match b.waiters.iter_mut().find(|e| e.who.tid == tid) {
-                Some(e) => {
-                    e.who = waiter.registration();
-                    Step::Wait
-                }
-                None => Step::Done(Ok(())),
-            };
-        }
-        if b.waiters.len() == b.waiters.capacity() {
-            let want = (b.waiters.len() * 2).max(4);
+        let mut b = bucket(i).lock();
+        if b.room() == 0 {
+            let want = b.len() * 2;
             drop(b);
-            if !grow(bucket_index(&w.key), want) {
+            if !grow(i, want) {
                 return Step::Done(Err(FutexError::NoMemory));
             }
             continue;
@@ -175,14 +195,12 @@ fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> 
         match user::load_u32(w.addr) {
             Ok(v) if v != w.value => return Step::Done(Err(FutexError::Changed)),
             Ok(_) => {
-                b.waiters.push(Entry {
+                let slot = b.push_back(Entry {
                     key: w.key,
                     bits: w.bits,
                     who: waiter.registration(),
                 });
-                current()
-                    .futex_bucket
-                    .store(bucket_index(&w.key) as u32, Ordering::SeqCst);
+                me.futex_place.store(place(i, slot), Ordering::Relaxed);
                 w.listed = true;
                 return Step::Wait;
             }
@@ -198,50 +216,47 @@ fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> 
 
 type BucketGuard = ksync::SpinGuard<'static, Bucket, lock::FutexLock>;
 
-/// The bucket that the calling thread's entry is in: requeueing may have moved it.
-fn lock_of_mine(w: &Wait) -> BucketGuard {
-    if !w.listed {
-        return bucket(bucket_index(&w.key)).lock();
-    }
-    lock_present()
-}
-
-fn lock_present() -> BucketGuard {
-    let me = current();
+/// Locks the bucket that the calling thread's entry is in, or was: requeueing may have moved it.
+fn lock_mine(me: &Current) -> (BucketGuard, u32) {
     loop {
-        let i = me.futex_bucket.load(Ordering::SeqCst);
-        let b = bucket(i as usize).lock();
-        if me.futex_bucket.load(Ordering::SeqCst) == i {
-            return b;
+        let place = me.futex_place.load(Ordering::Relaxed);
+        let b = bucket((place >> slot_bits()) as usize).lock();
+        if me.futex_place.load(Ordering::Relaxed) == place {
+            return (b, place & ((1 << slot_bits()) - 1));
         }
     }
 }
 
 /// Takes the calling thread's entry off; false if a waker did before.
-fn unlist(_key: &Key) -> bool {
-    let tid = current().tid();
-    let mut b = lock_present();
-    match b.waiters.iter().position(|e| e.who.tid == tid) {
-        Some(i) => {
-            b.waiters.remove(i);
-            true
-        }
-        None => false,
+fn unlist() -> bool {
+    let me = current();
+    let (mut b, slot) = lock_mine(&me);
+    let listed = b.get_mut(slot).is_some_and(|e| e.who.tid() == me.tid());
+    if listed {
+        b.remove(slot);
     }
+    unlock(b);
+    listed
 }
 
-/// Makes room in a bucket, outside its lock; false if there is no memory for it.
+/// Gives back what memory an emptied bucket does not need.
+fn unlock(mut b: BucketGuard) {
+    let spare = b.spare();
+    drop(b);
+    drop(spare);
+}
+
+/// Makes a bucket fit for so many waiters, outside its lock; false if there is no memory for that, or it takes no more.
 fn grow(i: usize, want: usize) -> bool {
     let mut bigger = Vec::new();
-    if bigger.try_reserve_exact(want).is_err() {
+    if want > 1 << slot_bits() {
         return false;
     }
-    let mut b = bucket(i).lock();
-    if b.waiters.capacity() < want {
-        bigger.append(&mut b.waiters);
-        core::mem::swap(&mut b.waiters, &mut bigger);
+    if bigger.try_reserve_exact(want.max(4)).is_err() {
+        return false;
     }
-    drop(b);
+    let spare = bucket(i).lock().grow(bigger);
+    drop(spare);
     true
 }
 
@@ -282,30 +297,61 @@ pub fn wake_op(
 }
 
 fn wake_key(key: &Key, count: u32, bits: u32) -> u32 {
-    let pin = ksync::pin();
-    let mut b = bucket(bucket_index(key)).lock();
-    wake_locked(&pin, &mut b, key, count, bits)
+    let mut woken = 0;
+    let walk = bucket(bucket_index(key)).lock().begin();
+    wake_rest(walk, key, bits, (count, &mut woken));
+    woken
 }
 
-fn wake_locked(pin: &ksync::CpuPin, b: &mut Bucket, key: &Key, count: u32, bits: u32) -> u32 {
-    let mut woken = 0;
-    let mut i = 0;
-    while i < b.waiters.len() && woken < count {
-        let e = &b.waiters[i];
-        if e.key == *key && e.bits & bits != 0 {
-            let e = b.waiters.remove(i);
-            // Between two rounds the thread finds its entry gone without being notified.
-            e.who.notify(pin);
-            woken += 1;
-        } else {
-            i += 1;
+/// Goes on with a walk that wakes waiters until `count` have been.
+fn wake_rest(mut walk: Walk, key: &Key, bits: u32, (count, woken): (u32, &mut u32)) {
+    loop {
+        let pin = ksync::pin();
+        let mut b = bucket(bucket_index(key)).lock();
+        let more = wake_some(&pin, &mut b, &mut walk, key, bits, (count, woken));
+        unlock(b);
+        if !more {
+            return;
         }
     }
-    woken
+}
+
+/// One step of a walk that wakes waiters until `count` have been; whether there is more to do.
+fn wake_some(
+    pin: &ksync::CpuPin,
+    b: &mut Bucket,
+    walk: &mut Walk,
+    key: &Key,
+    bits: u32,
+    (count, woken): (u32, &mut u32),
+) -> bool {
+    let left = (count - *woken) as usize;
+    let mut here = 0;
+    let visit = |e: &mut Entry| {
+        if here == left {
+            return Visit::Stop;
+        }
+        if e.key != *key || e.bits & bits == 0 {
+            return Visit::Keep;
+        }
+        if here == WAKES {
+            return Visit::Pause;
+        }
+        here += 1;
+        Visit::Take
+    };
+    b.walk(walk, LOOKS, visit, |e| {
+        // Between two rounds the thread finds its entry gone without being notified.
+        e.who.notify::<Threads>(pin);
+        *woken += 1;
+    })
 }
 
 /// FUTEX_REQUEUE and FUTEX_CMP_REQUEUE: wakes up to `wake` waiters of `from` and makes up to `move_max`
 /// others wait for `to`, if `from` holds `expected`.  Returns how many were woken or moved.
+///
+/// The others are moved first.  Where that takes more than one hold of the locks, those to be woken wait until it is done:
+/// what they do may be to wake who waits for `to`.
 pub fn requeue(
     from: u64,
     to: u64,
@@ -315,13 +361,14 @@ pub fn requeue(
     expected: Option<u32>,
 ) -> Result<(u32, u32), FutexError> {
     let (kf, kt) = (key(from, shared)?, key(to, shared)?);
+    let (i, j) = (bucket_index(&kf), bucket_index(&kt));
+    let mut moving: Option<Moving> = None;
     loop {
-        let (i, j) = (bucket_index(&kf), bucket_index(&kt));
-        let waiting = bucket(i).lock().waiters.len();
-        let there = bucket(j).lock().waiters.len();
+        let waiting = bucket(i).lock().len().min(MOVES);
+        let there = bucket(j).lock().len();
         // Not before: `grow` takes the lock itself.
-        if !grow(j, there + waiting) {
-            return Err(FutexError::NoMemory);
+        if i != j && bucket(j).lock().room() < waiting && !grow(j, there + waiting.max(there)) {
+            break;
         }
         let pin = ksync::pin();
         // Lower index first; the second of the same class is nested on purpose.
@@ -334,7 +381,9 @@ pub fn requeue(
             Some(s) if i < j => (&mut first, Some(s)),
             Some(s) => (s, Some(&mut first)),
         };
-        if let Some(v) = expected {
+        if moving.is_none()
+            && let Some(v) = expected
+        {
             match user::load_u32(from) {
                 Ok(now) if now == v => {}
                 Ok(_) => return Err(FutexError::Changed),
@@ -345,49 +394,83 @@ pub fn requeue(
                 }
             }
         }
-        let woken = wake_locked(&pin, bf, &kf, wake, ANY);
-        let moved = move_entries(&pin, bf, bt, (&kf, &kt), move_max, j);
-        return Ok((woken, moved));
-    }
-}
-
-fn move_entries(
-    pin: &ksync::CpuPin,
-    from: &mut Bucket,
-    to: Option<&mut Bucket>,
-    keys: (&Key, &Key),
-    max: u32,
-    to_index: usize,
-) -> u32 {
-    let mut moved = 0;
-    let Some(to) = to else {
-        for e in from
-            .waiters
-            .iter_mut()
-            .filter(|e| e.key == *keys.0)
-            .take(max as usize)
-        {
-            e.key = *keys.1;
-            moved += 1;
-        }
-        return moved;
-    };
-    let mut i = 0;
-    // Room was made for all that waited then; who came since stays for the next call.
-    while i < from.waiters.len() && moved < max && to.waiters.len() < to.waiters.capacity() {
-        if from.waiters[i].key != *keys.0 {
-            i += 1;
+        let m = moving.get_or_insert_with(|| Moving {
+            walk: bf.begin(),
+            skipped: 0,
+            moved: 0,
+        });
+        let more = m.step(&pin, bf, bt, (&kf, &kt, j), (wake, move_max));
+        if more {
             continue;
         }
-        let mut e = from.waiters.remove(i);
-        e.key = *keys.1;
-        if let Some(t) = super::ids::thread(pin, e.who.tid) {
-            t.futex_bucket.store(to_index as u32, Ordering::SeqCst);
+        // Most often all is done in this hold, and nobody sees it half done.
+        let (mut woken, mut walk, moved) = (0, bf.begin(), m.moved);
+        let more = wake_some(&pin, bf, &mut walk, &kf, ANY, (wake, &mut woken));
+        drop((second, first, pin));
+        if more {
+            wake_rest(walk, &kf, ANY, (wake, &mut woken));
         }
-        to.waiters.push(e);
-        moved += 1;
+        return Ok((woken, moved));
     }
-    moved
+    // No memory to move more: what has been done counts.
+    let m = moving.ok_or(FutexError::NoMemory)?;
+    bucket(i).lock().end(m.walk);
+    Ok((wake_key(&kf, wake, ANY), m.moved))
+}
+
+/// Waiters on their way from one word to another.
+struct Moving {
+    walk: Walk,
+    /// Those left behind to be woken.
+    skipped: u32,
+    moved: u32,
+}
+
+impl Moving {
+    /// Moves some, with both buckets locked; whether there is more to do.
+    fn step(
+        &mut self,
+        pin: &ksync::CpuPin,
+        from: &mut Bucket,
+        to: Option<&mut Bucket>,
+        (kf, kt, to_index): (&Key, &Key, usize),
+        (skip, max): (u32, u32),
+    ) -> bool {
+        let room = to.as_ref().map_or(MOVES, |to| to.room().min(MOVES));
+        let mut here = 0;
+        let (skipped, moved) = (&mut self.skipped, &mut self.moved);
+        let other = to.is_some();
+        let visit = |e: &mut Entry| {
+            if *moved == max {
+                return Visit::Stop;
+            }
+            if e.key != *kf {
+                return Visit::Keep;
+            }
+            if *skipped < skip {
+                *skipped += 1;
+                return Visit::Keep;
+            }
+            if here == room {
+                return Visit::Pause;
+            }
+            here += 1;
+            *moved += 1;
+            e.key = *kt;
+            if other { Visit::Take } else { Visit::Keep }
+        };
+        let mut to = to;
+        from.walk(&mut self.walk, LOOKS, visit, |e| {
+            let Some(to) = &mut to else { return };
+            let tid = e.who.tid();
+            let slot = to.push_back(e);
+            // It leaves the bucket before its number ends.
+            if let Some(t) = super::ids::thread(pin, tid) {
+                t.futex_place
+                    .store(place(to_index, slot), Ordering::Relaxed);
+            }
+        })
+    }
 }
 
 /// The kernel cleared a thread's number at its exit: whoever joins it is woken.

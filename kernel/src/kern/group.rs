@@ -19,14 +19,23 @@ use super::ids::{self, Id, InGroup};
 use super::lock;
 use super::process::Process;
 
-/// What a session's controlling terminal is to this module.
-pub type Terminal = Arc<dyn Any + Send + Sync>;
+/// What a session's controlling terminal is to it.
+pub trait Terminal: Any + Send + Sync {
+    /// The device number.
+    fn number(&self) -> u64;
+    /// The number of the group in front, 0 for none.
+    fn foreground(&self) -> u32;
+    /// The leader of `session` has exited: the terminal hangs up if it still controls that session. May sleep.
+    fn leader_exited(&self, session: &Session);
+    /// Hangs up, as vhangup(2). May sleep.
+    fn hang_up(&self);
+}
 
 /// A session: the groups that share a controlling terminal.
 pub struct Session {
     id: Id,
     /// Set by the terminal driver (TIOCSCTTY, open), cleared when the leader exits.
-    terminal: Spin<Option<Terminal>, lock::SessionLock>,
+    terminal: Spin<Option<Arc<dyn Terminal>>, lock::SessionLock>,
 }
 
 impl Session {
@@ -35,13 +44,18 @@ impl Session {
         self.id.number()
     }
 
-    /// The controlling terminal, for the terminal driver to downcast.
-    pub fn terminal(&self) -> Option<Terminal> {
+    /// What keeps the number from being given out again.
+    pub fn id(&self) -> &Id {
+        &self.id
+    }
+
+    /// The controlling terminal.
+    pub fn terminal(&self) -> Option<Arc<dyn Terminal>> {
         self.terminal.lock().clone()
     }
 
     /// Sets or clears the controlling terminal; returns the old one.
-    pub fn set_terminal(&self, terminal: Option<Terminal>) -> Option<Terminal> {
+    pub fn set_terminal(&self, terminal: Option<Arc<dyn Terminal>>) -> Option<Arc<dyn Terminal>> {
         core::mem::replace(&mut *self.terminal.lock(), terminal)
     }
 }
@@ -115,6 +129,11 @@ impl Group {
     /// The number.
     pub fn pgid(&self) -> u32 {
         self.id.number()
+    }
+
+    /// What keeps the number from being given out again.
+    pub fn id(&self) -> &Id {
+        &self.id
     }
 
     /// The session.

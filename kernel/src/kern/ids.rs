@@ -14,7 +14,7 @@ use alloc::sync::Arc;
 use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use ksync::{Counter, CpuPin, EpochPtr, Once, PerCpu, Spin};
+use ksync::{Counter, CpuPin, EpochPtr, Once, PerCpu, Round, Spin};
 
 use super::group::Group;
 use super::idlist::{IdLinks, Role};
@@ -37,6 +37,8 @@ const TOP: usize = ID_LIMIT as usize / LEAF / MID;
 struct Slot {
     /// [`Id`] values alive.
     users: AtomicU32,
+    /// Where the waiting rounds of the next thread of this number begin; see [`Round::after`].  Written by the last one's end.
+    rounds: AtomicU32,
     thread: EpochPtr<Arc<Thread>>,
     process: EpochPtr<Arc<Process>>,
     group: EpochPtr<Arc<Group>>,
@@ -49,6 +51,7 @@ impl Slot {
     )]
     const VACANT: Slot = Slot {
         users: AtomicU32::new(0),
+        rounds: AtomicU32::new(0),
         thread: EpochPtr::empty(),
         process: EpochPtr::empty(),
         group: EpochPtr::empty(),
@@ -286,12 +289,21 @@ pub fn find_group(pgid: u32) -> Option<Arc<Group>> {
     group(&ksync::pin(), pgid).cloned()
 }
 
-/// Runs `f` on the slot of a number in use.
+/// Runs `f` on the slot of a number in use, other than the idle threads'.
 fn with_slot(id: &Id, f: impl FnOnce(&Slot, &CpuPin)) {
     let pin = ksync::pin();
-    if let Some(slot) = ids().slot(&pin, id.0) {
+    if id.0 != 0
+        && let Some(slot) = ids().slot(&pin, id.0)
+    {
         f(slot, &pin);
     }
+}
+
+/// The waiting rounds of a new thread of that number: none that an earlier one had.
+pub(super) fn rounds(id: &Id) -> Round {
+    let mut left = 0;
+    with_slot(id, |slot, _| left = slot.rounds.load(Ordering::Relaxed));
+    Round::after(left)
 }
 
 pub(super) fn publish_thread(thread: &Arc<Thread>) {
@@ -301,8 +313,11 @@ pub(super) fn publish_thread(thread: &Arc<Thread>) {
     });
 }
 
+/// Takes a thread that will not wait any more out of the table.
 pub(super) fn withdraw_thread(thread: &Thread) {
     with_slot(&thread.id, |slot, pin| {
+        // The number is given out again only after the thread is freed.
+        slot.rounds.store(thread.round.heir(), Ordering::Relaxed);
         slot.thread.replace(super::epoch(), pin, None)
     });
 }

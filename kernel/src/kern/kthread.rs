@@ -27,6 +27,7 @@ fn bare_process(id: Id) -> Arc<Process> {
         ppid: 0,
         flags: pflag::KERNEL,
         exit_signal: 0,
+        exec_ids: (0, 0),
         signals: fork::fresh_signals(),
         space: None,
         files: None,
@@ -111,7 +112,7 @@ pub(super) fn run_entry() -> ! {
 /// Process 1, not running yet: it stands in the table, leads a session, and has no memory.
 pub(super) fn make_init(
     files: Arc<crate::fs::FdTable>,
-    fs: Arc<crate::fs::FsContext>,
+    fs: crate::fs::FsUse,
     entry: impl FnOnce() + Send + 'static,
 ) -> Result<(), NoThread> {
     let id = Id::take_init().ok_or(NoThread)?;
@@ -120,6 +121,7 @@ pub(super) fn make_init(
         ppid: 0,
         flags: pflag::DUMPABLE,
         exit_signal: 0,
+        exec_ids: (0, 0),
         signals: fork::fresh_signals(),
         space: None,
         files: Some(files),

@@ -18,6 +18,7 @@ pub mod itimer;
 mod kept;
 pub mod kthread;
 mod lock;
+pub mod look;
 pub mod park;
 pub mod process;
 mod program;
@@ -37,6 +38,7 @@ pub mod upcall;
 pub mod uts;
 pub mod wait;
 pub mod wait4;
+mod watchdog;
 
 use alloc::sync::Arc;
 

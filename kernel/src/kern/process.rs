@@ -22,7 +22,7 @@ use super::cred::Cred;
 use super::group::{Group, Session};
 use super::idlist::{IdLinks, IdList};
 use super::ids::{self, Id, InProcess, Sibling};
-use super::itimer::{self, CpuTimers};
+use super::itimer::{self, CpuTimers, RealSlot};
 use super::lock;
 pub use super::program::{Brk, Program};
 use super::rlimit::{Limit, LimitError, Resource, Rlimits};
@@ -32,7 +32,7 @@ use super::thread::{Comm, Thread};
 use super::timer::TimerNode;
 use super::times::Times;
 use super::wait::WaitQueue;
-use crate::fs::{FdTable, FsContext};
+use crate::fs::{FdTable, FsContext, FsUse};
 use crate::mm::Space;
 
 /// Where a process is in its life.
@@ -67,20 +67,27 @@ pub mod flag {
     pub const SUBREAPER: u32 = 1;
     /// Some ancestor was a subreaper when it was forked.
     pub const HAS_SUBREAPER: u32 = 2;
-    /// execve grants no privilege (PR_SET_NO_NEW_PRIVS).
-    pub const NO_NEW_PRIVS: u32 = 4;
     /// Cores may be dumped and others may look (PR_SET_DUMPABLE).
     pub const DUMPABLE: u32 = 8;
     /// It has called execve since it was forked.
     pub const EXECED: u32 = 16;
     /// The kernel's own.
     pub const KERNEL: u32 = 32;
-    /// PR_SET_KEEPCAPS, remembered only.
-    pub const KEEPCAPS: u32 = 64;
     /// New mappings are locked (MCL_FUTURE); ends with the memory.
     pub const LOCK_FUTURE: u32 = 128;
     /// Their pages are not made present (MCL_ONFAULT).
     pub const LOCK_ON_FAULT: u32 = 256;
+}
+
+/// Bits of personality(2); the names are Linux's.
+pub mod personality {
+    pub const ADDR_NO_RANDOMIZE: u32 = 0x004_0000;
+    pub const MMAP_PAGE_ZERO: u32 = 0x010_0000;
+    pub const ADDR_COMPAT_LAYOUT: u32 = 0x020_0000;
+    pub const READ_IMPLIES_EXEC: u32 = 0x040_0000;
+    /// What a program with privileges does not inherit.
+    pub const CLEARED_BY_PRIVILEGE: u32 =
+        ADDR_NO_RANDOMIZE | MMAP_PAGE_ZERO | ADDR_COMPAT_LAYOUT | READ_IMPLIES_EXEC;
 }
 
 /// A process.
@@ -89,7 +96,7 @@ pub mod flag {
 #[repr(C, align(64))]
 pub struct Process {
     /// The addresses of address space, descriptors and directories, 0 for none.  Written under their locks.
-    space_at: AtomicUsize,
+    pub(super) space_at: AtomicUsize,
     files_at: AtomicUsize,
     fs_at: AtomicUsize,
     /// Const.
@@ -103,7 +110,7 @@ pub struct Process {
     pub(super) sid: AtomicU32,
     pub(super) personality: AtomicU32,
     /// Real user, for senders of signals in interrupts.
-    uid: AtomicU32,
+    pub(super) uid: AtomicU32,
     /// RLIMIT_SIGPENDING, for the same.
     sigpending: AtomicU32,
     /// /proc/PID/oom_score_adj, and the least that anybody but root may set.  Atomic.
@@ -114,14 +121,16 @@ pub struct Process {
     /// Its family: those who were forked from one execve and have called none since. Atomic; written by execve.
     kin: AtomicU64,
     pub(super) start_ns: u64,
-    /// ITIMER_REAL's period in nanoseconds, 0 for once.
-    pub(super) real_interval: AtomicU64,
     /// ITIMER_VIRTUAL and ITIMER_PROF, once used.
     pub(super) cpu_timers: Once<Box<CpuTimers>>,
     /// A `Life`.
     pub(super) life: AtomicU8,
     /// The signal that tells the parent, 0 for none.
     pub(super) exit_signal: AtomicU8,
+    /// How many programs it and those it descends from have begun; and how many its parent had when it was forked, in
+    /// whose eyes another program may not be told of its end by any signal.  Written by execve; const.
+    pub(super) exec_id: AtomicU32,
+    pub(super) parent_exec_id: AtomicU32,
     /// The signal that the parent's death sends, 0 for none.
     pub(super) death_signal: AtomicU8,
     /// exit_group or a fatal signal has begun; `status` is final.
@@ -150,23 +159,27 @@ pub struct Process {
     /// Where wait4 sleeps.
     pub(super) child_wait: WaitQueue,
 
-    space: Spin<Option<Arc<UserSpace>>, lock::ProcessLock>,
+    /// Its lock also makes one step of what execve changes for others to see, see [`super::look`].
+    pub(super) space: Spin<Option<Arc<UserSpace>>, lock::ProcessLock>,
     files: Spin<Option<Arc<FdTable>>, lock::ProcessLock>,
-    fs: Spin<Option<Arc<FsContext>>, lock::ProcessLock>,
-    cred: Spin<Arc<Cred>, lock::ProcessLock>,
+    fs: Spin<Option<FsUse>, lock::ProcessLock>,
+    pub(super) cred: Spin<Arc<Cred>, lock::ProcessLock>,
     limits: Spin<Rlimits, lock::ProcessLock>,
-    program: Spin<Program, lock::ProcessLock>,
-    brk: Spin<Brk, lock::ProcessLock>,
+    pub(super) program: Spin<Program, lock::ProcessLock>,
+    pub(super) brk: Spin<Brk, lock::ProcessLock>,
     pub(super) accounts: Spin<Accounts, lock::ProcessLock>,
     /// The leader's name, for when it has gone.
     pub(super) comm: Spin<Comm, lock::ProcessLock>,
 
-    /// ITIMER_REAL: the wheel's lock.
-    pub(super) real_timer: TimerNode,
+    /// ITIMER_REAL's place: the wheel's lock, and to arm it the timer's.
+    pub(super) real_node: TimerNode,
     /// A parent that sleeps in vfork until this process execs or exits.
     pub(super) vfork_done: super::fork::VforkGate,
+    pub(super) real_timer: IrqSpin<RealSlot, lock::RealTimerLock>,
 }
 
+/// With the counts of an `Arc` it just fits its size class.
+const _: () = assert!(size_of::<Process>() <= 704);
 const _: () = assert!((offset_of!(Process, pending) + Pending::BITS_END).is_multiple_of(64));
 
 /// What a new process begins with.
@@ -179,6 +192,8 @@ pub struct Birth {
     pub flags: u32,
     /// The signal for its parent.
     pub exit_signal: u8,
+    /// Programs begun by it and those it descends from, and by its parent.
+    pub exec_ids: (u32, u32),
     /// Its signal actions.
     pub signals: Shared,
     /// Its address space, none for the kernel's own.
@@ -186,7 +201,7 @@ pub struct Birth {
     /// Its descriptors.
     pub files: Option<Arc<FdTable>>,
     /// Its root and working directory.
-    pub fs: Option<Arc<FsContext>>,
+    pub fs: Option<FsUse>,
     /// Who it acts as.
     pub cred: Arc<Cred>,
     /// Its limits.
@@ -220,6 +235,8 @@ impl Process {
             listed_dead: AtomicBool::new(false),
             status: AtomicU32::new(0),
             exit_signal: AtomicU8::new(b.exit_signal),
+            exec_id: AtomicU32::new(b.exec_ids.0),
+            parent_exec_id: AtomicU32::new(b.exec_ids.1),
             death_signal: AtomicU8::new(0),
             flags: AtomicU32::new(b.flags),
             pgid: AtomicU32::new(0),
@@ -233,9 +250,9 @@ impl Process {
             exiting: AtomicBool::new(false),
             group_wait: WaitQueue::new(),
             child_wait: WaitQueue::new(),
-            space_at: AtomicUsize::new(space_address(b.space.as_ref())),
+            space_at: AtomicUsize::new(address_of(b.space.as_ref())),
             files_at: AtomicUsize::new(address(b.files.as_ref())),
-            fs_at: AtomicUsize::new(address(b.fs.as_ref())),
+            fs_at: AtomicUsize::new(address(b.fs.as_ref().map(FsUse::context))),
             space: Spin::new(b.space),
             files: Spin::new(b.files),
             fs: Spin::new(b.fs),
@@ -253,8 +270,8 @@ impl Process {
             kin: AtomicU64::new(b.kin),
             oom_adj: AtomicI32::new(b.oom_adj.0),
             oom_adj_min: AtomicI32::new(b.oom_adj.1),
-            real_timer: TimerNode::new(),
-            real_interval: AtomicU64::new(0),
+            real_timer: IrqSpin::new(RealSlot::OFF),
+            real_node: TimerNode::new(),
             vfork_done: super::fork::VforkGate::new(),
             cpu_timers: Once::new(),
             uid: AtomicU32::new(uid),
@@ -371,6 +388,11 @@ impl Process {
         }
     }
 
+    /// Clears bits of what personality(2) has set.
+    pub(super) fn clear_personality(&self, bits: u32) {
+        self.personality.fetch_and(!bits, Ordering::Relaxed);
+    }
+
     /// The address space; none for kernel processes and zombies.
     pub fn space(&self) -> Option<Arc<Space>> {
         self.space.lock().as_ref().map(|s| s.space().clone())
@@ -383,7 +405,7 @@ impl Process {
 
     /// Puts another address space in; returns the old one, which the caller drops unlocked.
     pub(super) fn set_space(&self, space: Option<Arc<UserSpace>>) -> Option<Arc<UserSpace>> {
-        let at = space_address(space.as_ref());
+        let at = address_of(space.as_ref());
         let mut slot = self.space.lock();
         self.space_at.store(at, Ordering::Relaxed);
         core::mem::replace(&mut *slot, space)
@@ -415,13 +437,18 @@ impl Process {
 
     /// Root, working directory and umask; none for zombies.
     pub fn fs(&self) -> Option<Arc<FsContext>> {
-        self.fs.lock().clone()
+        self.fs.lock().as_ref().map(|fs| fs.context().clone())
+    }
+
+    /// A use of the context for another process; `None` inside while execve keeps it unshared.
+    pub(super) fn share_fs(&self) -> Option<Option<FsUse>> {
+        self.fs.lock().as_ref().map(FsUse::share)
     }
 
     /// Puts another context in; returns the old one, which the caller drops unlocked.
     /// As for [`Process::set_files`].
-    pub fn set_fs(&self, fs: Option<Arc<FsContext>>) -> Option<Arc<FsContext>> {
-        let at = address(fs.as_ref());
+    pub fn set_fs(&self, fs: Option<FsUse>) -> Option<FsUse> {
+        let at = address(fs.as_ref().map(FsUse::context));
         let mut slot = self.fs.lock();
         self.fs_at.store(at, Ordering::Relaxed);
         core::mem::replace(&mut *slot, fs)
@@ -509,13 +536,9 @@ impl Process {
         self.uid.load(Ordering::Relaxed)
     }
 
-    /// What execve left to read.
-    pub fn program(&self) -> Program {
-        self.program.lock().clone()
-    }
-
-    /// Stores what execve leaves to read.
-    pub fn set_program(&self, program: Program) {
+    /// Forgets what execve left to read.
+    pub(super) fn forget_program(&self) {
+        let program = Program::default();
         let _old = core::mem::replace(&mut *self.program.lock(), program);
     }
 
@@ -539,7 +562,7 @@ impl Process {
 
     /// Whether addresses are to be laid out at random (personality ADDR_NO_RANDOMIZE is off).
     pub fn randomize(&self) -> bool {
-        self.personality.load(Ordering::Relaxed) & 0x004_0000 == 0
+        self.personality.load(Ordering::Relaxed) & personality::ADDR_NO_RANDOMIZE == 0
     }
 
     /// Its family: those who were forked from one execve and have called none since.
@@ -638,7 +661,7 @@ fn address<T>(what: Option<&Arc<T>>) -> usize {
     what.map_or(0, |a| Arc::as_ptr(a) as usize)
 }
 
-fn space_address(space: Option<&Arc<UserSpace>>) -> usize {
+pub(super) fn address_of(space: Option<&Arc<UserSpace>>) -> usize {
     space.map_or(0, |s| Arc::as_ptr(s.space()) as usize)
 }
 

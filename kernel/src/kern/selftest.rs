@@ -18,6 +18,7 @@ pub(super) fn run() {
     sleeps();
     spread();
     mutex_contention();
+    watchdog();
     kprintln!(
         "selftest: a thread takes {} bytes, a process {}",
         size_of::<super::Thread>(),
@@ -256,4 +257,81 @@ fn mutex_contention() {
     assert_eq!(*shared.lock(), n * ROUNDS);
     assert!(current().held().is_empty());
     kprintln!("selftest: mutex: {} acquisitions", n * ROUNDS);
+}
+
+ksync::lock_class!(StuckLock, "selftest stuck", rank = 159);
+ksync::lock_class!(SlowLock, "selftest slow", rank = 30);
+
+/// A CPU that keeps interrupts off, one that spins for its lock, and a thread that sleeps for a lock, each for longer than
+/// the watchdog allows. Only where it allows little: the boot option `watchdog_thresh=1`.
+fn watchdog() {
+    let Some(limit) = super::watchdog::limit_ns().filter(|&ns| ns <= time::SECOND) else {
+        return;
+    };
+    let ncpus = arch::cpu::count();
+    let before = super::watchdog::reports();
+    keep_interrupts_off(ncpus, before);
+    let stuck = super::watchdog::reports();
+    assert!(ncpus == 1 || stuck > before, "selftest: no report of a CPU");
+    keep_lock(limit, stuck);
+    assert!(
+        super::watchdog::reports() > stuck,
+        "selftest: no report of a lock"
+    );
+    kprintln!("selftest: the watchdog saw what it should");
+}
+
+/// Longest wait for a report, in nanoseconds: a host that is busy elsewhere delays them.
+const REPORT_PATIENCE_NS: u64 = 40 * time::SECOND;
+
+/// Keeps interrupts off on CPU 1 under a lock that CPU 2 wants, until the watchdog has reported more than `before` things.
+/// CPU 0 has the watch; where there is one CPU alone, nothing is kept off.
+fn keep_interrupts_off(ncpus: usize, before: u64) {
+    static STUCK: ksync::IrqSpin<(), StuckLock> = ksync::IrqSpin::new(());
+    static HELD: AtomicBool = AtomicBool::new(false);
+    let latch = Latch::new(2);
+    let [holder, waiter] = [1, 2].map(|cpu| cpu.min(ncpus - 1));
+    let arrival = latch.clone();
+    spawn("stuck", Some(holder), move || {
+        let held = STUCK.lock();
+        HELD.store(true, Ordering::Release);
+        let deadline = time::monotonic_ns() + REPORT_PATIENCE_NS;
+        while ncpus > 1 && super::watchdog::reports() == before && time::monotonic_ns() < deadline {
+            arch::time::spin_ns(time::SECOND / 1000);
+        }
+        drop(held);
+        arrival.arrive();
+    });
+    let arrival = latch.clone();
+    spawn("stuck", Some(waiter), move || {
+        while !HELD.load(Ordering::Acquire) {
+            super::sched::yield_now();
+        }
+        drop(STUCK.lock());
+        arrival.arrive();
+    });
+    latch.wait("a CPU that kept interrupts off");
+}
+
+/// Keeps a sleeping lock that another thread wants until the watchdog has reported more than `before` things.
+fn keep_lock(limit: u64, before: u64) {
+    static SLOW: ksync::Mutex<(), SlowLock> = ksync::Mutex::new(());
+    let latch = Latch::new(2);
+    for first in [true, false] {
+        let latch = latch.clone();
+        spawn("slow", None, move || {
+            let _ = sleep_until(
+                Deadline::after(if first { 1 } else { limit / 4 }),
+                Interruptible::No,
+            );
+            let held = SLOW.lock();
+            let deadline = time::monotonic_ns() + REPORT_PATIENCE_NS;
+            while first && super::watchdog::reports() == before && time::monotonic_ns() < deadline {
+                let _ = sleep_until(Deadline::after(limit / 10), Interruptible::No);
+            }
+            drop(held);
+            latch.arrive();
+        });
+    }
+    latch.wait("a lock that was held for long");
 }

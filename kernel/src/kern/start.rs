@@ -8,6 +8,9 @@ use crate::boot::Options;
 use crate::kprintln;
 use crate::mm;
 
+/// Nanoseconds between the timer's interrupts with the option `sections`.
+const SECTIONS_NS: u64 = 50_000;
+
 /// Names tried for init, in Linux's order, if the command line names none.
 const INITS: [&[u8]; 5] = [
     b"/init",
@@ -23,7 +26,7 @@ pub(super) fn init_process(info: &BootInfo, options: &Options) {
         Ok(boot) => boot,
         Err(e) => panic!("no root file system: {e:?}"),
     };
-    serial::start(crate::fs::tty::input);
+    serial::start(crate::dev::tty::console::input);
     let options = options.clone();
     if kthread::make_init(boot.files, boot.fs, move || run_init(&options)).is_err() {
         panic!("no memory for init");
@@ -42,6 +45,9 @@ fn run_init(options: &Options) {
         match crate::syscall::proc::exec_init(path, &options.args, &options.env) {
             Ok(frame) => {
                 mm::fail_allocations(options.failalloc);
+                if options.sections {
+                    super::timer::probe_every(SECTIONS_NS);
+                }
                 arch::context::enter_user(&frame)
             }
             Err(e) => kprintln!(

@@ -8,33 +8,17 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use ksync::{HeldLocks, Spin};
+use ksync::{HeldLocks, Round, Run, RunState, Spin};
 
 use super::cred::Cred;
 use super::idlist::IdLinks;
-use super::ids::Id;
+use super::ids::{self, Id};
 use super::lock;
 use super::process::Process;
 use super::sched::Entity;
 use super::signal::{AltStack, RestartBlock, SigSet, ThreadPending};
 use super::timer::TimerNode;
 use crate::arch;
-
-/// Where a thread is in its life.  A thread is on a run queue, or on a CPU, exactly while
-/// `Running`, or `Waiting` before the switch away; a new one is `Running` before it is on a queue, so that
-/// a wake-up, for a kill, does not queue it before its maker does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum State {
-    /// On a CPU or on a run queue.
-    Running = 0,
-    /// Still on its CPU, has declared that it will sleep.
-    Waiting = 1,
-    /// Asleep; its context is saved.
-    Blocked = 2,
-    /// Will not run again.
-    Dead = 3,
-}
 
 /// How a sleeping thread is shown to people: `S` or `D`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,52 +28,6 @@ pub enum SleepKind {
     Interruptible = 0,
     /// Only its event ends it.
     Uninterruptible = 1,
-}
-
-/// The number of a thread's waiting round and whether a queue has notified it; see
-/// [`super::wait`].  Bit 0: notified.  The thread advances the rest, wakers set bit 0.
-pub struct Round(AtomicU32);
-
-impl Round {
-    /// Begins a round: all earlier registrations are void.
-    pub fn begin(&self) -> u32 {
-        let next = (self.0.load(Ordering::Relaxed) | 1).wrapping_add(1);
-        self.0.swap(next, Ordering::SeqCst);
-        next
-    }
-
-    /// Ends the round; returns whether it had been notified.
-    pub fn end(&self) -> bool {
-        let next = (self.0.load(Ordering::Relaxed) | 1).wrapping_add(1);
-        self.0.swap(next, Ordering::SeqCst) & 1 != 0
-    }
-
-    /// Whether the present round has been notified.
-    pub fn notified(&self) -> bool {
-        self.0.load(Ordering::SeqCst) & 1 != 0
-    }
-
-    /// Whether `round` goes on and has not been notified.
-    pub fn is(&self, round: u32) -> bool {
-        self.0.load(Ordering::Relaxed) == round
-    }
-
-    /// Whether `round` has not ended, notified or not.
-    pub fn goes_on(&self, round: u32) -> bool {
-        self.0.load(Ordering::Relaxed) & !1 == round
-    }
-
-    /// Notifies whatever round goes on now.
-    pub fn notify_present(&self) {
-        self.0.fetch_or(1, Ordering::SeqCst);
-    }
-
-    /// Notifies `round`; false if it is over or was notified before.
-    pub fn notify(&self, round: u32) -> bool {
-        self.0
-            .compare_exchange(round, round | 1, Ordering::SeqCst, Ordering::Relaxed)
-            .is_ok()
-    }
 }
 
 /// Events counted for one thread.  *Own*, read by anybody.
@@ -129,11 +67,15 @@ pub struct Thread {
     pub(super) id: Id,
     /// Its thread group.  Const.
     pub(super) process: Arc<Process>,
-    pub(super) state: AtomicU8,
+    /// A thread is on a run queue, or on a CPU, exactly while `Running`, or `Waiting` before the switch away; a new one is
+    /// `Running` before it is on a queue, so that a wake-up, for a kill, does not queue it before its maker does.
+    pub(super) state: RunState,
     sleep: AtomicU8,
     pub(super) round: Round,
     /// Set by an unpark, taken by a park (the sleeping locks of `ksync`).
     token: AtomicBool,
+    /// When its sleep for such a lock began, in ticks; 0 while there is none. Atomic, for the watchdog.
+    pub(super) sleeps_for_lock: AtomicU64,
     /// What the scheduler knows of it.
     pub(super) sched: Entity,
     /// On a run queue; that queue's lock.
@@ -146,7 +88,7 @@ pub struct Thread {
     pub(super) timer: TimerNode,
     /// Signals held back.  *Own*, but for the process's signal lock held.
     pub(super) blocked: AtomicU64,
-    /// The mask to return to after sigsuspend, ppoll and pselect.  *Own*.
+    /// The mask to return to after sigsuspend, ppoll, pselect and sigtimedwait.  *Own*; for the last as `blocked`.
     pub(super) saved_mask: AtomicU64,
     /// Signals sent to this thread alone.
     pub(super) pending: ThreadPending,
@@ -163,8 +105,8 @@ pub struct Thread {
     cred: Spin<Arc<Cred>, lock::ThreadLock>,
     /// Counted events.
     pub usage: Usage,
-    /// The futex bucket that it waits in.  That bucket's lock.
-    pub(super) futex_bucket: AtomicU32,
+    /// Where it waits for a futex: the bucket, and the slot in it.  That bucket's lock; left as it is when it waits no more.
+    pub(super) futex_place: AtomicU32,
     /// What needs no synchronisation at all.  *Own*.
     pub(crate) own: arch::current::Own,
     /// Locks held, in debug builds.  *Own*.
@@ -180,6 +122,8 @@ pub mod flag {
     pub const KILLED: u32 = 1;
     /// `saved_mask` is to be restored.
     pub const RESTORE_MASK: u32 = 2;
+    /// Sleeps in sigtimedwait: what `saved_mask` holds back is kept, though it is let through.  As `Thread::blocked`.
+    pub const SIGWAIT: u32 = 64;
     /// The thread must look at group stop or other work before it enters user mode.
     pub const ATTENTION: u32 = 4;
     /// Runs in the kernel only.
@@ -216,12 +160,13 @@ impl Thread {
     /// A thread that is asleep and on no list; see [`super::fork`] and [`super::kthread`].
     pub(super) fn new(b: Birth) -> Arc<Thread> {
         Arc::new(Thread {
-            id: b.id,
             process: b.process,
-            state: AtomicU8::new(State::Running as u8),
+            state: RunState::new(),
             sleep: AtomicU8::new(SleepKind::Uninterruptible as u8),
-            round: Round(AtomicU32::new(0)),
+            round: ids::rounds(&b.id),
+            id: b.id,
             token: AtomicBool::new(false),
+            sleeps_for_lock: AtomicU64::new(0),
             sched: b.sched,
             run_links: IdLinks::new(),
             group_links: IdLinks::new(),
@@ -238,7 +183,7 @@ impl Thread {
             comm: Spin::new(b.comm),
             cred: Spin::new(b.cred),
             usage: Usage::default(),
-            futex_bucket: AtomicU32::new(0),
+            futex_place: AtomicU32::new(0),
             own: arch::current::Own::new(),
             held: cfg!(debug_assertions).then(|| Box::new(HeldLocks::new())),
             entry: Spin::new(b.entry),
@@ -293,13 +238,21 @@ impl Thread {
         self.cred.lock().clone()
     }
 
+    /// Replaces the credentials of the thread alone; returns the old ones, which the caller drops unlocked.
+    pub(super) fn replace_cred(&self, new: Arc<Cred>) -> Arc<Cred> {
+        core::mem::replace(&mut *self.cred.lock(), new)
+    }
+
     /// Changes whom the thread acts as.  By the thread itself, so that no change is lost.
     ///
     /// Others judge the process by its first thread, or by its only one.
     pub fn set_cred(&self, cred: Cred) {
+        if self.cred().exposed_by(&cred) {
+            // First: who may look by the new ones finds that it must not.
+            self.process.hide();
+        }
         let new = Arc::new(cred);
-        let old = core::mem::replace(&mut *self.cred.lock(), new.clone());
-        drop(old);
+        drop(self.replace_cred(new.clone()));
         let p = &self.process;
         if self.tid() == p.pid() || p.thread_count() == 1 {
             p.set_cred(new);
@@ -314,27 +267,24 @@ impl Thread {
     /// Declares that the thread will sleep unless something wakes it from now on.
     pub(super) fn declare_waiting(&self, kind: SleepKind) {
         self.sleep.store(kind as u8, Ordering::Relaxed);
-        self.state.swap(State::Waiting as u8, Ordering::SeqCst);
+        self.state.declare_waiting();
     }
 
     /// Takes the declaration back.
     pub(super) fn declare_running(&self) {
-        self.state.swap(State::Running as u8, Ordering::SeqCst);
+        self.state.declare_running();
     }
 
     /// Whether, at the moment `now`, it has not run for `ns` nanoseconds. A hint: it may wake at any moment.
     pub fn sleeps_since(&self, ns: u64, now: u64) -> bool {
-        self.state.load(Ordering::Relaxed) == State::Blocked as u8 && self.sched.rested(now) >= ns
+        self.state.get() == Run::Blocked && self.sched.rested(now) >= ns
     }
 
     /// The letter of /proc/PID/stat.
     pub fn state_letter(&self) -> u8 {
-        match (
-            self.state.load(Ordering::Relaxed),
-            self.sleep.load(Ordering::Relaxed),
-        ) {
-            (s, _) if s == State::Running as u8 => b'R',
-            (s, _) if s == State::Dead as u8 => b'X',
+        match (self.state.get(), self.sleep.load(Ordering::Relaxed)) {
+            (Run::Running, _) => b'R',
+            (Run::Dead, _) => b'X',
             // What a thread sleeps in with a stop asked for is the stop.
             _ if self.has(flag::ATTENTION) => b'T',
             (_, k) if k == SleepKind::Interruptible as u8 => b'S',
@@ -358,7 +308,7 @@ impl Thread {
 
     /// Gives the token.
     pub(super) fn give_token(&self) {
-        self.token.store(true, Ordering::SeqCst);
+        self.token.swap(true, Ordering::SeqCst);
     }
 
     /// The locks that it holds, for the checks of debug builds.

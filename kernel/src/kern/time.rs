@@ -34,6 +34,11 @@ pub fn set_realtime(ns: u64) {
     STEP.fetch_add(ns as i64 - now as i64, Ordering::Relaxed);
 }
 
+/// The real time, as far as known now, at which monotonic time was `ns`.
+pub fn monotonic_to_real(ns: u64) -> u64 {
+    ns.saturating_add_signed(offset())
+}
+
 /// The monotonic time at which real time will be `ns`, as far as known now; 0 if it is past boot.
 pub fn real_to_monotonic(ns: u64) -> u64 {
     ns.saturating_add_signed(-offset())

@@ -56,6 +56,11 @@ impl TimerNode {
         self.cpu.load(Ordering::SeqCst) != NOWHERE
     }
 
+    /// When it is to go off, or was, in monotonic nanoseconds.
+    pub fn at(&self) -> u64 {
+        self.at.load(Ordering::Relaxed)
+    }
+
     /// Monotonic nanoseconds left; `None` if at rest.
     pub fn left(&self) -> Option<u64> {
         self.armed().then(|| {
@@ -71,7 +76,7 @@ enum OnWheel {}
 
 fn node(pin: &CpuPin, id: u32) -> Option<&TimerNode> {
     if id & OF_PROCESS != 0 {
-        ids::process(pin, id & !OF_PROCESS).map(|p| &p.real_timer)
+        ids::process(pin, id & !OF_PROCESS).map(|p| &p.real_node)
     } else {
         ids::thread(pin, id).map(|t| &t.timer)
     }
@@ -254,6 +259,7 @@ fn wheels() -> &'static PerCpu<IrqSpin<Wheel, lock::TimerLock>> {
 }
 
 fn arm(id: u32, n: &TimerNode, at: u64) {
+    debug_assert!(!n.armed(), "arming a timer that is armed");
     let pin = ksync::pin();
     let cpu = pin.cpu();
     let mut wheel = wheels().get(&pin).lock();
@@ -283,8 +289,9 @@ fn cancel(id: u32, n: &TimerNode) -> bool {
     }
 }
 
-/// Arms the thread's own timer: it is woken at `at`.  The timer must be at rest.
+/// Arms the calling thread's own timer: it is woken at `at`, and not at what an outer sleep had set.
 pub(super) fn arm_thread(t: &Thread, at: u64) {
+    cancel_thread(t);
     arm(t.tid(), &t.timer, at);
 }
 
@@ -293,14 +300,30 @@ pub(super) fn cancel_thread(t: &Thread) {
     cancel(t.tid(), &t.timer);
 }
 
-/// Arms the process's ITIMER_REAL for `at`.  The timer must be at rest.
+/// Arms the process's ITIMER_REAL for `at`.  The timer must be at rest; its lock is held.
 pub(super) fn arm_process(p: &Process, at: u64) {
-    arm(p.pid() | OF_PROCESS, &p.real_timer, at);
+    arm(p.pid() | OF_PROCESS, &p.real_node, at);
 }
 
-/// Puts the process's ITIMER_REAL to rest.
+/// Puts the process's ITIMER_REAL to rest; its lock is held.
 pub(super) fn cancel_process(p: &Process) {
-    cancel(p.pid() | OF_PROCESS, &p.real_timer);
+    cancel(p.pid() | OF_PROCESS, &p.real_node);
+}
+
+/// Nanoseconds between interrupts that look for sections without preemption; 0 for none but those that are due anyway.
+/// Atomic, set at boot.
+static PROBE_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Has each CPU's timer interrupt at least every `ns` nanoseconds from its next interrupt on.
+pub fn probe_every(ns: u64) {
+    PROBE_NS.store(ns, Ordering::Relaxed);
+}
+
+fn probe_after(now: u64) -> u64 {
+    match PROBE_NS.load(Ordering::Relaxed) {
+        0 => u64::MAX,
+        ns => now + ns,
+    }
 }
 
 /// Carries out what is due on this CPU and arms the machine for what comes next.  Called by the
@@ -317,7 +340,7 @@ pub(super) fn run(pin: &CpuPin) -> bool {
             w.tick_at = u64::MAX;
             ticked = true;
         }
-        let next = w.next(pin).min(w.tick_at);
+        let next = w.next(pin).min(w.tick_at).min(probe_after(now));
         w.armed = u64::MAX;
         if next > now {
             w.arm_for(next);

@@ -69,6 +69,7 @@ fn boot_thread(info: BootInfo, options: crate::boot::Options) {
     }
     kprintln!("{} CPUs run", info.ncpus);
     crate::mm::start_daemons(&options);
+    super::watchdog::start(options.watchdog_seconds);
     if options.selftest {
         selftest::run();
     }
@@ -169,6 +170,16 @@ pub fn unpark(tid: u32) {
         t.give_token();
         sched::wake(&pin, t);
     }
+}
+
+/// The calling thread begins to sleep for one of `ksync`'s locks, at `ticks`, or has it: 0.
+pub fn sleeps_for_lock(ticks: u64) {
+    super::watchdog::sleeps_for_lock(ticks);
+}
+
+/// The calling thread was unparked, and still waits since `ticks` for the lock `name`, which thread `holder` has.
+pub fn still_waits(name: &'static str, holder: u32, ticks: u64) {
+    super::watchdog::still_waits(name, holder, ticks);
 }
 
 /// This CPU has retired much memory.

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use ksync::CpuPin;
 
 use super::park::{Deadline, Interruptible, ParkError, Step, park};
-use super::process::{Life, Process};
+use super::process::{Family, Life, Process};
 use super::signal::{StopReport, sig};
 use super::times::Times;
 use super::wait::Waiter;
@@ -110,6 +110,8 @@ fn step(s: &mut State, waiter: &mut Waiter) -> Step<Result<Option<Report>, WaitE
     }
     match look(s) {
         Look::Found(report) => Step::Done(Ok(Some(report))),
+        // Here nothing is pinned: what a living child has used is asked of its memory, which may sleep.
+        Look::Lives(child, event) => Step::Done(Ok(Some(report(&child, event)))),
         Look::Nobody => Step::Done(Err(WaitError::NoChild)),
         Look::NotYet if s.options.no_hang => Step::Done(Ok(None)),
         Look::NotYet => Step::Wait,
@@ -118,6 +120,7 @@ fn step(s: &mut State, waiter: &mut Waiter) -> Step<Result<Option<Report>, WaitE
 
 enum Look {
     Found(Report),
+    Lives(Arc<Process>, Event),
     NotYet,
     Nobody,
 }
@@ -172,14 +175,15 @@ fn look(s: &State) -> Look {
             {
                 any = true;
                 if stops {
-                    stopped = stop_report(s, c);
+                    stopped = stop_event(s, c).map(|event| (c.clone(), event));
                 }
             }
             stopped.is_none() && (stops || !any)
         });
     }
+    drop(family);
     match stopped {
-        Some(report) => Look::Found(report),
+        Some((child, event)) => Look::Lives(child, event),
         None if any => Look::NotYet,
         None => Look::Nobody,
     }
@@ -210,14 +214,26 @@ fn look_at_one(pin: &CpuPin, s: &State, pid: u32) -> Look {
             false => Look::Nobody,
         };
     }
-    match stop_report(s, &child) {
-        Some(report) => Look::Found(report),
+    match stop_event(s, &child) {
+        Some(event) => Look::Lives(child, event),
         None => Look::NotYet,
     }
 }
 
+/// What is told of `child`: with what it has used, and the children that it has waited for.
+fn report(child: &Process, event: Event) -> Report {
+    let mut times = child.times();
+    times.add(&child.child_times());
+    Report {
+        pid: child.pid(),
+        uid: child.uid(),
+        event,
+        times,
+    }
+}
+
 /// The stop or continuation of `child` that is to be reported now.
-fn stop_report(s: &State, child: &Arc<Process>) -> Option<Report> {
+fn stop_event(s: &State, child: &Process) -> Option<Event> {
     let mut shared = child.signals.lock();
     let event = match shared.stop.report {
         StopReport::Stopped(signo)
@@ -235,13 +251,7 @@ fn stop_report(s: &State, child: &Arc<Process>) -> Option<Report> {
             .stop_events
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
     }
-    drop(shared);
-    Some(Report {
-        pid: child.pid(),
-        uid: child.uid(),
-        event,
-        times: Times::default(),
-    })
+    Some(event)
 }
 
 fn all_stopped(child: &Process, stopped: u32) -> bool {
@@ -256,28 +266,23 @@ pub(super) fn take_zombie(parent: &Process, child: &Process) -> bool {
         // A zombie may still stand among the living, or on no list.
         return false;
     }
+    take_listed(&pin, &mut family, child)
+}
+
+/// As `take_zombie`, of a zombie on the list of `family`, whose lock is held.
+pub(super) fn take_listed(pin: &CpuPin, family: &mut Family, child: &Process) -> bool {
     if child.life.swap(Life::Reaped as u8, Ordering::SeqCst) != Life::Zombie as u8 {
         return false;
     }
-    family.zombies.remove(&pin, child.pid());
+    family.zombies.remove(pin, child.pid());
     child.listed_dead.store(false, Ordering::Relaxed);
     true
 }
 
 fn finish(s: &State, child: &Arc<Process>) -> Look {
-    let times = child.times();
-    let report = Report {
-        pid: child.pid(),
-        uid: child.cred().uid,
-        event: Event::Exited(child.status.load(Ordering::SeqCst)),
-        times,
-    };
+    let report = report(child, Event::Exited(child.status.load(Ordering::SeqCst)));
     if !s.options.keep {
-        let below = child.child_times();
-        let mut accounts = s.parent.accounts.lock();
-        accounts.children.add(&times);
-        accounts.children.add(&below);
-        drop(accounts);
+        s.parent.accounts.lock().children.add(&report.times);
         release(child);
     }
     Look::Found(report)

@@ -92,6 +92,16 @@ pub struct Request {
     pub envp: Strings,
     /// Most bytes that both may take.
     pub limit: usize,
+}
+
+/// A program that has been found.
+pub struct Found {
+    request: Request,
+    image: Image,
+}
+
+/// How a program is to be loaded, which depends on the file found.
+pub struct Manner {
     /// RLIMIT_STACK, which moves the mappings' base.
     pub stack_limit: u64,
     /// Whether this process wants its addresses shaken (personality(2)).
@@ -106,6 +116,8 @@ pub struct Loaded {
     pub space: Arc<Space>,
     /// The file that runs (the interpreter, for a script): /proc/PID/exe.
     pub file: ExecFile,
+    /// The caller may read that file and the dynamic linker.
+    pub readable: bool,
     /// First instruction: the dynamic linker's, if there is one.
     pub entry: u64,
     /// Stack pointer at entry.
@@ -131,41 +143,58 @@ pub struct Places {
     pub env: (u64, u64),
 }
 
-/// Builds the address space that `request` describes.
-pub fn load(mut request: Request) -> Result<Loaded, ExecError> {
+/// Finds the ELF file that `request` comes down to, through the interpreters of scripts.
+pub fn find(mut request: Request) -> Result<Found, ExecError> {
     let image = resolve(&mut request)?;
-    let interp = open_interp(&request.file, &image)?;
-    let layout = Layout::choose(random_words(), request.stack_limit, request.shake);
-    let space = Space::new(vm())?;
-    let built = build(&space, &request, &image, interp, &layout);
-    if built.is_err() {
-        space.clear(vm());
+    Ok(Found { request, image })
+}
+
+impl Found {
+    /// The file that is going to run. What it is permitted to do, its own bits say: a script's do not count, for what the
+    /// interpreter opens later need not be the script that was looked at.
+    pub fn file(&self) -> &ExecFile {
+        &self.request.file
     }
-    let (entry, sp, places) = built?;
-    Ok(Loaded {
-        space,
-        file: request.file,
-        entry,
-        sp,
-        places,
-    })
+
+    /// Builds the address space.
+    pub fn load(self, manner: &Manner) -> Result<Loaded, ExecError> {
+        let Found { request, image } = self;
+        let interp = open_interp(&request.file, &image)?;
+        let readable = request.file.is_readable()
+            && interp.as_ref().is_none_or(|(file, _)| file.is_readable());
+        let layout = Layout::choose(random_words(), manner.stack_limit, manner.shake);
+        let space = Space::new(vm())?;
+        let built = build(&space, &request, manner, (&image, interp), &layout);
+        if built.is_err() {
+            space.clear(vm());
+        }
+        let (entry, sp, places) = built?;
+        Ok(Loaded {
+            space,
+            file: request.file,
+            readable,
+            entry,
+            sp,
+            places,
+        })
+    }
 }
 
 /// Fills the new space; returns entry point, stack pointer and places.
 fn build(
     space: &Space,
     request: &Request,
-    image: &Image,
-    interp: Option<(ExecFile, Image)>,
+    manner: &Manner,
+    (image, interp): (&Image, Option<(ExecFile, Image)>),
     layout: &Layout,
 ) -> Result<(u64, u64, Places), ExecError> {
     space.set_mmap_base(layout.mmap_base);
-    space.set_stack_limit(request.stack_limit);
+    space.set_stack_limit(manner.stack_limit);
 
     let base = base_for(image, layout)?;
     let mut plan = Plan::default();
     let places = plan.image(request.file.object()?, image, base)?;
-    let mut aux = request.aux;
+    let mut aux = manner.aux;
     aux.entry = image.entry.wrapping_add(base);
     aux.phdr = image.phdr_vaddr.map_or(0, |v| v.wrapping_add(base));
     aux.phnum = image.phnum as u64;

@@ -4,6 +4,7 @@
 //! found, and turns its answers into what processes see: signals, new programs, the choice of whom
 //! to kill when memory is out.
 
+mod background;
 pub mod chaos;
 mod daemon;
 pub mod exec;
@@ -19,7 +20,7 @@ mod space;
 use ksync::{Epoch, Once};
 use vm::Slab;
 
-pub use self::daemon::{fail_allocations, poll, start_daemons};
+pub use self::daemon::{fail_allocations, poll, poll_more, start_daemons};
 pub use self::fault::{fault_in, page_fault};
 pub use self::info::memory;
 pub use self::init::{Initrd, init, initrd, machine_frames, release_initrd};

@@ -1,4 +1,4 @@
-//! Page tables of processes that sleep.
+//! Page tables, and long chains, of processes that sleep.
 //!
 //! Guarantee: a process that has slept for about [`LONG_NS`] and more has no page tables but those of locked memory, whether or
 //! not memory is short; when it wakes it faults in what it touches. Mechanism: a kernel thread looks at a slice of all
@@ -65,5 +65,7 @@ fn drop_tables_of(p: &Arc<Process>) {
         && space.pmap().active().snapshot().is_empty()
     {
         space.drop_tables(vm());
+        // Its relatives may have gone, and what it alone is left with needs fewer layers.
+        while space.maintain(vm()) && p.sleeps_since(LONG_NS) {}
     }
 }

@@ -7,7 +7,7 @@ use abi::Errno;
 use abi::raw::general as nr;
 
 use super::{Args, Handler};
-use crate::kern::cred::{Cred, NotPermitted};
+use crate::kern::cred::{Cap, CapSet, Cred, NotPermitted};
 use crate::kern::{current, ids};
 use crate::uaccess::UserPtr;
 
@@ -24,16 +24,16 @@ pub const HANDLERS: &[(u32, Handler)] = &[
         change_one(a, |c, a| c.setgid(a.uint(0)))
     }),
     (nr::__NR_setreuid, |a| {
-        change(a, |c, a| c.setreuid(a.uint(0), a.uint(1)))
+        change(|c| c.setreuid(a.uint(0), a.uint(1)))
     }),
     (nr::__NR_setregid, |a| {
-        change(a, |c, a| c.setregid(a.uint(0), a.uint(1)))
+        change(|c| c.setregid(a.uint(0), a.uint(1)))
     }),
     (nr::__NR_setresuid, |a| {
-        change(a, |c, a| c.setresuid(a.uint(0), a.uint(1), a.uint(2)))
+        change(|c| c.setresuid(a.uint(0), a.uint(1), a.uint(2)))
     }),
     (nr::__NR_setresgid, |a| {
-        change(a, |c, a| c.setresgid(a.uint(0), a.uint(1), a.uint(2)))
+        change(|c| c.setresgid(a.uint(0), a.uint(1), a.uint(2)))
     }),
     (nr::__NR_setfsuid, |a| set_fs(a, Cred::setfsuid)),
     (nr::__NR_setfsgid, |a| set_fs(a, Cred::setfsgid)),
@@ -45,20 +45,25 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_capset, capset),
 ];
 
-impl From<NotPermitted> for Errno {
-    fn from(_: NotPermitted) -> Errno {
-        Errno::EPERM
+/// What a call says to those who may not.
+pub(super) fn not_permitted(_: NotPermitted) -> Errno {
+    Errno::EPERM
+}
+
+/// Fails unless `cap` is effective.
+pub(super) fn require(cred: &Cred, cap: Cap) -> Result<(), Errno> {
+    if cred.capable(cap) {
+        Ok(())
+    } else {
+        Err(Errno::EPERM)
     }
 }
 
 /// Applies `f` to the caller's credentials.
-fn change(
-    a: &mut Args,
-    f: impl FnOnce(&mut Cred, &Args) -> Result<(), NotPermitted>,
-) -> Result<u64, Errno> {
+pub(super) fn change(f: impl FnOnce(&mut Cred) -> Result<(), NotPermitted>) -> Result<u64, Errno> {
     let me = current();
     let mut cred = (*me.cred()).clone();
-    f(&mut cred, a)?;
+    f(&mut cred).map_err(not_permitted)?;
     me.set_cred(cred);
     Ok(0)
 }
@@ -70,7 +75,7 @@ fn change_one(
 ) -> Result<u64, Errno> {
     match a.uint(0) {
         u32::MAX => Err(Errno::EINVAL),
-        _ => change(a, f),
+        _ => change(|c| f(c, a)),
     }
 }
 
@@ -120,9 +125,7 @@ fn getgroups(a: &mut Args) -> Result<u64, Errno> {
 fn setgroups(a: &mut Args) -> Result<u64, Errno> {
     let me = current();
     let mut cred = (*me.cred()).clone();
-    if !cred.privileged() {
-        return Err(Errno::EPERM);
-    }
+    require(&cred, Cap::Setgid)?;
     let n = a.size(0);
     if n > GROUPS_MAX {
         return Err(Errno::EINVAL);
@@ -141,9 +144,6 @@ fn setgroups(a: &mut Args) -> Result<u64, Errno> {
 const CAP_VERSION_1: u32 = 0x1998_0330;
 const CAP_VERSION_2: u32 = 0x2007_1026;
 const CAP_VERSION_3: u32 = 0x2008_0522;
-/// Capabilities 0..=40, Linux's of today.
-const CAP_ALL: u64 = (1 << 41) - 1;
-
 /// Reads the header: 32-bit words of each set, and the process asked for.
 fn cap_header(addr: u64) -> Result<(usize, u32), Errno> {
     let [version, pid] = UserPtr::<[u32; 2]>::new(addr).read()?;
@@ -157,40 +157,41 @@ fn cap_header(addr: u64) -> Result<(usize, u32), Errno> {
     }
 }
 
-/// All capabilities for the super-user, none for others: what the kernel's checks amount to.
 fn capget(a: &mut Args) -> Result<u64, Errno> {
     let (words, pid) = match cap_header(a.get(0)) {
-        Err(Errno::EINVAL) if a.get(1) == 0 => return Ok(0),
+        Ok(_) | Err(Errno::EINVAL) if a.get(1) == 0 => return Ok(0),
         r => r?,
     };
     let cred = match pid {
         0 => current().cred(),
+        pid if pid as i32 <= 0 => return Err(Errno::EINVAL),
         pid => ids::find_thread(pid).ok_or(Errno::ESRCH)?.cred(),
     };
-    let caps = if cred.privileged() { CAP_ALL } else { 0 };
+    let sets = [
+        cred.caps.effective,
+        cred.caps.permitted,
+        cred.caps.inheritable,
+    ];
     for i in 0..words {
-        let word = (caps >> (32 * i)) as u32;
         UserPtr::<[u32; 3]>::new(a.get(1))
             .add(i)
-            .write(&[word, word, 0])?;
+            .write(&sets.map(|set| (set.bits() >> (32 * i)) as u32))?;
     }
     Ok(0)
 }
 
-/// Sets cannot be changed: asking for what one has is fine, for more is not permitted, and giving up
-/// some changes nothing.
 fn capset(a: &mut Args) -> Result<u64, Errno> {
     let (words, pid) = cap_header(a.get(0))?;
-    let me = current();
-    if pid != 0 && pid != me.tid() {
+    if pid != 0 && pid != current().tid() {
         return Err(Errno::EPERM);
     }
-    let have = if me.cred().privileged() { CAP_ALL } else { 0 };
+    let mut sets = [0u64; 3];
     for i in 0..words {
-        let [effective, permitted, _] = UserPtr::<[u32; 3]>::new(a.get(1)).add(i).read()?;
-        if u64::from(effective | permitted) & !(have >> (32 * i)) != 0 {
-            return Err(Errno::EPERM);
+        let part = UserPtr::<[u32; 3]>::new(a.get(1)).add(i).read()?;
+        for (set, word) in sets.iter_mut().zip(part) {
+            *set |= u64::from(word) << (32 * i);
         }
     }
-    Ok(0)
+    let [effective, permitted, inheritable] = sets.map(CapSet::from_bits);
+    change(|c| c.set_caps(effective, permitted, inheritable))
 }

@@ -4,6 +4,7 @@ use abi::Errno;
 use abi::raw::general as nr;
 use fscore::{dirent, perm};
 
+use super::cred::require;
 use super::fsutil::{Caller, at, fault, file, fs, real_file, user_path, user_range};
 use super::{Args, Handler};
 use crate::fs::dirfile::read_entries;
@@ -11,6 +12,7 @@ use crate::fs::error::FsError;
 use crate::fs::mount::Path;
 use crate::fs::walk::{Want, full_name, permitted};
 use crate::kern;
+use crate::kern::cred::Cap;
 use crate::uaccess::PATH_MAX;
 use crate::uio::IoBuf;
 
@@ -88,9 +90,7 @@ fn chroot(a: &mut Args) -> Result<u64, Errno> {
     let caller = Caller::now();
     let place = caller.find(at::FDCWD, &path, 0, Want::DIRECTORY)?;
     permitted(&caller.cred, &place.dentry.inode, perm::EXEC)?;
-    if !caller.cred.privileged() {
-        return Err(Errno::EPERM);
-    }
+    require(&caller.cred, Cap::SysChroot)?;
     kern::with_fs(|fs| fs.set_root(place)).ok_or(Errno::ENOENT)?;
     Ok(0)
 }

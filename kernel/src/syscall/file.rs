@@ -14,7 +14,9 @@ use crate::fs::error::FsError;
 use crate::fs::fdtable::NR_OPEN;
 use crate::fs::file::{File, Kind, Whence, o};
 use crate::fs::inode::{Node, mode};
+use crate::fs::walk::owns;
 use crate::fs::{open, regular};
+use crate::kern::cred::Cap;
 use crate::kern::{current, forget_files};
 use crate::uaccess::UserPtr;
 use crate::uio::IoBuf;
@@ -102,12 +104,16 @@ fn open_at(dirfd: i32, path: u64, flags: u32, perm: u32) -> Result<u64, Errno> {
     if flags & o::ACCMODE == o::ACCMODE {
         return Err(Errno::EINVAL);
     }
+    // What a process of 64 bits opens may be large, and F_GETFL says so.
+    if flags & o::PATH == 0 {
+        flags |= o::LARGEFILE;
+    }
     if flags & o::EXCL != 0 && flags & o::CREAT != 0 {
         flags |= o::NOFOLLOW;
     }
     let caller = Caller::now();
-    let perm = perm & mode::PERM & !caller.umask();
-    let opened = caller.walk(dirfd, &path, |w| open::open(w, &path, flags, perm))?;
+    let new = caller.new_mode(perm);
+    let opened = caller.walk(dirfd, &path, |w| open::open(w, &path, flags, new))?;
     Ok(install(opened, flags)?)
 }
 
@@ -298,11 +304,11 @@ fn fcntl(a: &mut Args) -> Result<u64, Errno> {
     match cmd {
         nr::F_SETFL => {
             let quieter = arg as u32 & !f.flags() & o::NOATIME != 0;
-            if quieter && let Some(inode) = f.inode() {
-                let cred = current().cred();
-                if cred.fsuid != 0 && cred.fsuid != inode.uid() {
-                    return Err(Errno::EPERM);
-                }
+            if quieter
+                && let Some(inode) = f.inode()
+                && !owns(&current().cred(), inode)
+            {
+                return Err(Errno::EPERM);
             }
             f.set_flags(arg as u32);
             Ok(0)
@@ -314,8 +320,8 @@ fn fcntl(a: &mut Args) -> Result<u64, Errno> {
             if cmd == nr::F_GETPIPE_SZ {
                 return Ok(end.pipe().size() as u64);
             }
-            let root = current().cred().privileged();
-            Ok(end.pipe().resize(arg as u32 as usize, root)? as u64)
+            let beyond = current().cred().capable(Cap::SysResource);
+            Ok(end.pipe().resize(arg as u32 as usize, beyond)? as u64)
         }
         nr::F_GETLK
         | nr::F_SETLK

@@ -10,6 +10,7 @@ use crate::fs::error::{FsError, Result};
 use crate::fs::fdtable::FdTable;
 use crate::fs::file::{FileRef, o};
 use crate::fs::mount::Path;
+use crate::fs::setattr::NewMode;
 use crate::fs::walk::{Walk, Want};
 use crate::kern::cred::Cred;
 use crate::kern::rlimit::Resource;
@@ -102,9 +103,12 @@ impl Caller {
         }
     }
 
-    /// The bits that new files do not get.
-    pub fn umask(&self) -> u32 {
-        kern::with_fs(|fs| fs.umask()).unwrap_or(0)
+    /// The permissions of a new file that is to have `perm`.
+    pub fn new_mode(&self, perm: u32) -> NewMode {
+        NewMode {
+            perm,
+            umask: kern::with_fs(|fs| fs.umask()).unwrap_or(0),
+        }
     }
 
     /// Calls `f` with a walk that begins where `dirfd` says and `path` needs it.

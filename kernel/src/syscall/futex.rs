@@ -3,8 +3,10 @@
 use abi::Errno;
 use abi::raw::general as nr;
 
+use super::cred::not_permitted;
 use super::time::read_timespec;
 use super::{Args, Handler};
+use crate::kern::cred::LookAs;
 use crate::kern::futex::{self, FutexError};
 use crate::kern::park::Deadline;
 use crate::kern::signal::RestartBlock;
@@ -158,10 +160,9 @@ fn get_robust_list(a: &mut Args) -> Result<u64, Errno> {
         0 => me.robust_list(),
         tid => {
             let t = ids::find_thread(tid as u32).ok_or(Errno::ESRCH)?;
-            let cred = me.cred();
-            if !cred.privileged() && cred.uid != t.process().uid() {
-                return Err(Errno::EPERM);
-            }
+            t.process()
+                .image_shown(Some(&t), LookAs::Real)
+                .map_err(not_permitted)?;
             t.robust_list()
         }
     };

@@ -1,9 +1,10 @@
-//! Numbers of processes, groups and sessions.
+//! Numbers of processes, groups and sessions; hanging up a session's terminal.
 
 use abi::Errno;
 use abi::raw::general as nr;
 
 use super::{Args, Handler};
+use crate::kern::cred::Cap;
 use crate::kern::group::GroupError;
 use crate::kern::{current, group, ids};
 
@@ -17,6 +18,7 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_getsid, getsid),
     (nr::__NR_setpgid, setpgid),
     (nr::__NR_setsid, setsid),
+    (nr::__NR_vhangup, vhangup),
 ];
 
 fn getpid(_: &mut Args) -> Result<u64, Errno> {
@@ -80,4 +82,16 @@ fn setpgid(a: &mut Args) -> Result<u64, Errno> {
 
 fn setsid(_: &mut Args) -> Result<u64, Errno> {
     Ok(group::setsid()?.into())
+}
+
+fn vhangup(_: &mut Args) -> Result<u64, Errno> {
+    let me = current();
+    let p = me.process();
+    if !me.cred().capable(Cap::SysTtyConfig) {
+        return Err(Errno::EPERM);
+    }
+    if let Some(terminal) = p.session().and_then(|session| session.terminal()) {
+        terminal.hang_up();
+    }
+    Ok(0)
 }

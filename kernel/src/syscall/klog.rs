@@ -33,8 +33,7 @@ static CLEARED_TO: AtomicU64 = AtomicU64::new(0);
 
 fn syslog(a: &mut Args) -> Result<u64, Errno> {
     let (what, out, len) = (a.uint(0), a.get(1), a.int(2));
-    let open_to_all = matches!(what, READ_ALL | SIZE_BUFFER);
-    if !open_to_all && !current().cred().privileged() {
+    if !klog::may_use(&current().cred(), matches!(what, READ_ALL | SIZE_BUFFER)) {
         return Err(Errno::EPERM);
     }
     match what {

@@ -11,6 +11,7 @@ use vm::{Access, EntryFlags};
 use super::errno::vm as errno;
 use super::mm::{PAGE, mapped, range_or, space};
 use super::{Args, Handler};
+use crate::kern::cred::Cap;
 use crate::kern::process::flag;
 use crate::kern::{self, Resource};
 use crate::mm;
@@ -37,7 +38,7 @@ pub(super) fn lock_by_default(kind: &mut EntryFlags, place: &mut MapFlags) {
 /// Checks that the caller may lock `len` more bytes; `too_many` is what the call says where that exceeds the limit.
 pub(super) fn may_lock(space: &mm::Space, len: u64, too_many: Errno) -> Result<(), Errno> {
     let me = kern::current();
-    if me.cred().privileged() {
+    if me.cred().capable(Cap::IpcLock) {
         return Ok(());
     }
     let limit = me.process().rlimit(Resource::Memlock);
@@ -114,7 +115,7 @@ fn mlockall(a: &mut Args) -> Result<u64, Errno> {
     }
     let (process, space) = (kern::current_process(), space()?);
     let (now, on_fault) = (flags & nr::MCL_CURRENT != 0, flags & nr::MCL_ONFAULT != 0);
-    if !kern::current().cred().privileged() {
+    if !kern::current().cred().capable(Cap::IpcLock) {
         match process.rlimit(Resource::Memlock) {
             0 => return Err(Errno::EPERM),
             limit if now && space.mapped() > limit => return Err(Errno::ENOMEM),

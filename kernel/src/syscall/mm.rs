@@ -121,7 +121,13 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
             let end = offset.checked_add(len).filter(|&end| end <= FILE_END);
             let range = offset..end.ok_or(Errno::EOVERFLOW)?;
             let (object, max) = file_object(file, shared, prot, range)?;
-            (Some(object), max)
+            if !shared && matches!(object.kind(), vm::object::Kind::Shared(_)) {
+                // There is nothing to share: private memory, which may grow.
+                object.release(mm::vm());
+                (None, max)
+            } else {
+                (Some(object), max)
+            }
         }
     };
     let result = admit_map(len, !shared && prot.contains(Prot::WRITE));
@@ -344,7 +350,7 @@ fn mremap(a: &mut Args) -> Result<u64, Errno> {
     let new_len = pages(new_len)
         .filter(|&l| l <= USER_END)
         .ok_or(Errno::EINVAL)?;
-    let old_len = range(old, old_len, Errno::EFAULT)?;
+    let mut old_len = range(old, old_len, Errno::EFAULT)?;
     if has(nr::MREMAP_DONTUNMAP) && old_len != new_len {
         return Err(Errno::EINVAL);
     }
@@ -356,6 +362,21 @@ fn mremap(a: &mut Args) -> Result<u64, Errno> {
     }
     let process = kern::current_process();
     let space = process.space().ok_or(Errno::EFAULT)?;
+    if new_len <= old_len {
+        // What is cut off goes first, whatever lies there; only what is left, where it moves, must be of one kind.
+        if space.entry_at(old).is_none() {
+            return Err(Errno::EFAULT);
+        }
+        if new_len < old_len {
+            space
+                .unmap(mm::vm(), old + new_len, old_len - new_len)
+                .map_err(errno)?;
+            old_len = new_len;
+        }
+        if !has(nr::MREMAP_FIXED) && !has(nr::MREMAP_DONTUNMAP) {
+            return Ok(old);
+        }
+    }
     let grows = new_len > old_len;
     if (grows || has(nr::MREMAP_FIXED | nr::MREMAP_DONTUNMAP)) && !alike(&space, old, old_len) {
         return Err(Errno::EFAULT);

@@ -30,6 +30,7 @@ pub mod mount;
 pub mod path;
 pub mod pipe;
 pub mod poll;
+pub mod prctl;
 pub mod proc;
 pub mod sched;
 pub mod signal;
@@ -65,6 +66,7 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
     path::HANDLERS,
     pipe::HANDLERS,
     poll::HANDLERS,
+    prctl::HANDLERS,
     proc::HANDLERS,
     sched::HANDLERS,
     signal::HANDLERS,

@@ -6,6 +6,9 @@ use alloc::vec::Vec;
 use abi::Errno;
 use abi::raw::general as nr;
 
+use super::cred::require;
+use vm::Quota;
+
 use super::fsutil::{Caller, at, fault, file, user_path};
 use super::{Args, Handler};
 use crate::fs::error::FsError;
@@ -13,6 +16,7 @@ use crate::fs::mount::{self, FsKind, Mount, Path, flag};
 use crate::fs::tmpfs::{self, Settings};
 use crate::fs::walk::Want;
 use crate::fs::{procfs, quota, setup, sysfs};
+use crate::kern::cred::Cap;
 use crate::kern::ids;
 use crate::uaccess::UserPtr;
 
@@ -59,9 +63,7 @@ fn mount(a: &mut Args) -> Result<u64, Errno> {
     }
     let target = user_path(a.get(1))?;
     let caller = Caller::now();
-    if !caller.cred.privileged() {
-        return Err(Errno::EPERM);
-    }
+    require(&caller.cred, Cap::SysAdmin)?;
     let want = if flags & flag::BIND != 0 {
         Want::FOLLOW
     } else {
@@ -84,9 +86,7 @@ fn mount(a: &mut Args) -> Result<u64, Errno> {
         }
         if let Some(fs) = Some(&place.mount.fs).filter(|fs| fs.kind == FsKind::Tmpfs) {
             let settings = tmpfs_settings(&optional(a.get(4))?, None)?;
-            if let (Some(limit), Some(quota)) = (settings.limit, fs.quota) {
-                quota::resize(quota, limit)?;
-            }
+            resize(fs.quota, settings.limit, fs.inodes, settings.inodes)?;
         }
         if flags & flag::RDONLY != 0 && is_written(&place.mount) {
             return Err(Errno::EBUSY);
@@ -143,16 +143,44 @@ fn is_root(place: &Path) -> bool {
     alloc::sync::Arc::ptr_eq(&place.mount.root, &place.dentry)
 }
 
-/// What the options of a tmpfs say; `limit` counts if they name none. Limits of inodes, and options that Linux
-/// has and this kernel has no use for, are accepted and have no effect.
+/// Changes the limits of a file system that are given: both or none.
+fn resize(
+    pages: Option<&'static Quota>,
+    page_limit: Option<u64>,
+    inodes: Option<&'static Quota>,
+    inode_limit: Option<u64>,
+) -> Result<(), FsError> {
+    let before = pages.map(Quota::limit);
+    if let (Some(pages), Some(limit)) = (pages, page_limit) {
+        quota::resize(pages, limit)?;
+    }
+    if let (Some(inodes), Some(limit)) = (inodes, inode_limit)
+        && let Err(error) = quota::resize(inodes, limit)
+    {
+        if let (Some(pages), Some(before)) = (pages, before) {
+            // Refused if more has come into use meanwhile; then the new limit stays.
+            let _ = quota::resize(pages, before);
+        }
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// What the options of a tmpfs say; `limit` counts, for pages and for files, where they name none. Options that Linux
+/// has and this kernel has no use for are accepted and have no effect.
 fn tmpfs_settings(options: &[u8], limit: Option<u64>) -> Result<Settings, Errno> {
     let mut settings = Settings {
         limit,
+        inodes: limit,
         ..Settings::new(0o1777)
     };
     let number = |value: &[u8], radix| {
         let digits = core::str::from_utf8(value).map_err(|_| Errno::EINVAL)?;
         u32::from_str_radix(digits, radix).map_err(|_| Errno::EINVAL)
+    };
+    let suffixed = |value: &[u8]| {
+        let text = core::str::from_utf8(value).ok();
+        text.and_then(quota::parse_number).ok_or(Errno::EINVAL)
     };
     for option in options.split(|&b| b == b',') {
         let (name, value) = match option.iter().position(|&b| b == b'=') {
@@ -164,17 +192,15 @@ fn tmpfs_settings(options: &[u8], limit: Option<u64>) -> Result<Settings, Errno>
             b"uid" => settings.root.uid = number(value, 10)?,
             b"gid" => settings.root.gid = number(value, 10)?,
             b"size" => settings.limit = Some(quota::parse_size(value).ok_or(Errno::EINVAL)?),
-            b"nr_blocks" => {
-                let blocks = core::str::from_utf8(value).ok();
-                let blocks = blocks.and_then(quota::parse_number);
-                settings.limit = Some(blocks.ok_or(Errno::EINVAL)?);
-            }
-            b"" | b"nr_inodes" | b"inode32" | b"inode64" | b"huge" | b"mpol" => {}
+            b"nr_blocks" => settings.limit = Some(suffixed(value)?),
+            b"nr_inodes" => settings.inodes = Some(suffixed(value)?),
+            b"" | b"inode32" | b"inode64" | b"huge" | b"mpol" => {}
             _ => return Err(Errno::EINVAL),
         }
     }
     // Zero is no limit.
     settings.limit = settings.limit.filter(|&pages| pages != 0);
+    settings.inodes = settings.inodes.filter(|&files| files != 0);
     if settings.root.perm > 0o7777 {
         Err(Errno::EINVAL)
     } else {
@@ -212,9 +238,7 @@ fn umount(a: &mut Args) -> Result<u64, Errno> {
     }
     let path = user_path(a.get(0))?;
     let caller = Caller::now();
-    if !caller.cred.privileged() {
-        return Err(Errno::EPERM);
-    }
+    require(&caller.cred, Cap::SysAdmin)?;
     let follow = flags & NOFOLLOW == 0;
     let place = caller.find(
         at::FDCWD,
@@ -253,6 +277,9 @@ fn statfs(place: Option<&Path>, out: u64) -> Result<u64, Errno> {
     let (blocks, free) = place
         .and_then(|p| p.mount.fs.quota)
         .map_or((0, 0), |quota| (quota.limit(), quota.left()));
+    let (files, files_free) = place
+        .and_then(|p| p.mount.fs.inodes)
+        .map_or((0, 0), |quota| (quota.limit(), quota.left()));
     const VALID: u64 = 0x20;
     // mount(2) and statfs(2) number these alike, but for relatime.
     let shown = u64::from(flags & (flag::RDONLY | flag::NOSUID | flag::NODEV | flag::NOEXEC));
@@ -262,8 +289,8 @@ fn statfs(place: Option<&Path>, out: u64) -> Result<u64, Errno> {
         blocks,
         free,
         free,
-        0,
-        0,
+        files,
+        files_free,
         dev,
         255,
         4096,
@@ -282,12 +309,13 @@ fn ustat(a: &mut Args) -> Result<u64, Errno> {
     let mut free = None;
     mount::for_each(|m| {
         if m.fs.dev == u64::from(a.uint(0)) {
-            free = Some(m.fs.quota.map_or(0, |quota| quota.left()));
+            free = Some([m.fs.quota, m.fs.inodes].map(|quota| quota.map_or(0, Quota::left)));
         }
         Ok(())
     })?;
     // Blocks and inodes free, and two names that Linux leaves empty.
-    let raw = [free.ok_or(Errno::EINVAL)?, 0, 0, 0];
+    let [blocks, inodes] = free.ok_or(Errno::EINVAL)?;
+    let raw = [blocks, inodes, 0, 0];
     UserPtr::<[u64; 4]>::new(a.get(1))
         .write(&raw)
         .map_err(fault)?;

@@ -12,9 +12,10 @@ use crate::fs::error::FsError;
 use crate::fs::inode::{Nanos, Node, mode, now};
 use crate::fs::mount::Path;
 use crate::fs::open::{self, writable_dir};
+use crate::fs::setattr::{self, NewMode};
 use crate::fs::tmpfs::{self, What};
-use crate::fs::walk::{Last, Walk, Want, in_group, may_remove, permitted};
-use crate::kern::cred::Cred;
+use crate::fs::walk::{Last, Walk, Want, may_rename, owns, permitted};
+use crate::kern::cred::Cap;
 use crate::uaccess::UserPtr;
 use crate::uio::IoBuf;
 
@@ -103,29 +104,13 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     }),
 ];
 
-fn owner_only(cred: &Cred, place: &Path) -> Result<(), FsError> {
-    if place.mount.is_read_only() {
-        return Err(FsError::ReadOnly);
-    }
-    if cred.fsuid != 0 && cred.fsuid != place.dentry.inode.uid() {
-        return Err(FsError::Perm);
-    }
-    Ok(())
-}
-
 fn set_mode(place: Option<&Path>, perm: u32) -> Result<u64, Errno> {
     // A nameless file (a pipe) keeps its permissions; nobody can open it by them.
     let Some(place) = place else {
         return Ok(0);
     };
-    let cred = Caller::now().cred;
-    owner_only(&cred, place)?;
-    let inode = &place.dentry.inode;
-    let mut perm = perm & mode::PERM;
-    if cred.fsuid != 0 && !in_group(&cred, inode.gid()) && !inode.is_dir() {
-        perm &= !mode::SGID;
-    }
-    inode.set_permissions(perm);
+    writable_dir(place)?;
+    setattr::chmod(&Caller::now().cred, &place.dentry.inode, perm)?;
     Ok(0)
 }
 
@@ -139,30 +124,10 @@ fn set_owner(place: Option<&Path>, uid: u32, gid: u32) -> Result<u64, Errno> {
     let Some(place) = place else {
         return Ok(0);
     };
+    writable_dir(place)?;
+    let given = |id: u32| (id != u32::MAX).then_some(id);
     let cred = Caller::now().cred;
-    let inode = &place.dentry.inode;
-    if place.mount.is_read_only() {
-        return Err(Errno::EROFS);
-    }
-    let (uid, gid) = (
-        (uid != u32::MAX).then_some(uid),
-        (gid != u32::MAX).then_some(gid),
-    );
-    if cred.fsuid != 0 {
-        // The owner may give the file to a group of his; nobody may give it away.
-        let own = cred.fsuid == inode.uid();
-        let uid_ok = uid.is_none_or(|u| own && u == inode.uid());
-        let gid_ok = gid.is_none_or(|g| own && (g == inode.gid() || in_group(&cred, g)));
-        if !uid_ok || !gid_ok {
-            return Err(Errno::EPERM);
-        }
-    }
-    inode.set_owner(uid, gid);
-    let m = inode.mode();
-    if !inode.is_dir() && m & (mode::SUID | mode::SGID) != 0 {
-        let group = if m & 0o010 != 0 { mode::SGID } else { 0 };
-        inode.set_permissions(m & !(mode::SUID | group));
-    }
+    setattr::chown(&cred, &place.dentry.inode, given(uid), given(gid))?;
     Ok(0)
 }
 
@@ -183,12 +148,13 @@ fn chown_at(dirfd: i32, path: u64, uid: u32, gid: u32, flags: u32) -> Result<u64
     set_owner(Some(&place_at(dirfd, path, flags)?), uid, gid)
 }
 
-/// A time to be set: none, now, or given.
+/// A time to be set: none, now, given, or one that is no time, which matters only once the file is found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stamp {
     Omit,
     Now,
     At(Nanos),
+    Invalid,
 }
 
 fn nanos(sec: i64, nsec: i64) -> Nanos {
@@ -198,13 +164,11 @@ fn nanos(sec: i64, nsec: i64) -> Nanos {
 fn set_times(place: &Path, stamps: [Stamp; 2]) -> Result<u64, Errno> {
     let cred = Caller::now().cred;
     let inode = &place.dentry.inode;
-    if stamps == [Stamp::Omit; 2] {
-        return Ok(0);
+    if stamps.contains(&Stamp::Invalid) {
+        return Err(Errno::EINVAL);
     }
-    if place.mount.is_read_only() {
-        return Err(Errno::EROFS);
-    }
-    let own = cred.fsuid == 0 || cred.fsuid == inode.uid();
+    writable_dir(place)?;
+    let own = owns(&cred, inode);
     if stamps == [Stamp::Now; 2] {
         if !own {
             permitted(&cred, inode, perm::WRITE)?;
@@ -212,9 +176,10 @@ fn set_times(place: &Path, stamps: [Stamp; 2]) -> Result<u64, Errno> {
     } else if !own {
         return Err(Errno::EPERM);
     }
+    let present = now();
     let [a, m] = stamps.map(|s| match s {
-        Stamp::Omit => None,
-        Stamp::Now => Some(now()),
+        Stamp::Omit | Stamp::Invalid => None,
+        Stamp::Now => Some(present),
         Stamp::At(t) => Some(t),
     });
     inode.set_times(a, m);
@@ -233,24 +198,32 @@ fn utimensat(a: &mut Args) -> Result<u64, Errno> {
                 NOW => Stamp::Now,
                 OMIT => Stamp::Omit,
                 n @ 0..=999_999_999 => Stamp::At(nanos(raw[2 * i], n)),
-                _ => return Err(Errno::EINVAL),
+                _ => Stamp::Invalid,
             };
         }
     }
+    if stamps == [Stamp::Omit; 2] {
+        // Nothing is looked at, not even the path.
+        return Ok(0);
+    }
+    stamp_at(dirfd, path, stamps, flags)
+}
+
+/// Sets the times of what a path names, or a descriptor without one.
+fn stamp_at(dirfd: i32, path: u64, stamps: [Stamp; 2], flags: u32) -> Result<u64, Errno> {
     if flags & !(at::SYMLINK_NOFOLLOW | at::EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
-    if path == 0 {
-        if dirfd == at::FDCWD {
-            return Err(Errno::EFAULT);
-        }
-        let f = super::fsutil::real_file(dirfd)?;
-        return f
-            .path
-            .as_ref()
-            .map_or(Ok(0), |place| set_times(place, stamps));
+    if path != 0 || dirfd == at::FDCWD {
+        return set_times(&place_at(dirfd, path, flags)?, stamps);
     }
-    set_times(&place_at(dirfd, path, flags)?, stamps)
+    if flags != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let f = super::fsutil::real_file(dirfd)?;
+    f.path
+        .as_ref()
+        .map_or(Ok(0), |place| set_times(place, stamps))
 }
 
 /// utimes and futimesat: seconds and microseconds.
@@ -265,9 +238,7 @@ fn times_at(dirfd: i32, path: u64, times: u64, scale: i64) -> Result<u64, Errno>
             *stamp = Stamp::At(nanos(raw[2 * i], raw[2 * i + 1] * scale));
         }
     }
-    let path = user_path(path)?;
-    let place = Caller::now().find(dirfd, &path, 0, Want::FOLLOW)?;
-    set_times(&place, stamps)
+    stamp_at(dirfd, path, stamps, 0)
 }
 
 fn utime(a: &mut Args) -> Result<u64, Errno> {
@@ -281,28 +252,30 @@ fn utime(a: &mut Args) -> Result<u64, Errno> {
     set_times(&place, stamps)
 }
 
+/// Fails if slashes follow a name that is to be made, and not for a directory.
+fn no_slash(dir: &Path, name: &[u8], slash: bool) -> Result<(), FsError> {
+    match slash {
+        false => Ok(()),
+        true if dir.dentry.inode.dir()?.get(name).is_some() => Err(FsError::Exists),
+        true => Err(FsError::NotFound),
+    }
+}
+
 /// Makes a node at a path whose last component must be free.
-fn make(walk: &Walk, text: &[u8], what: &What, perm: u32) -> Result<(), FsError> {
+fn make(walk: &Walk, text: &[u8], what: &What, new: NewMode) -> Result<(), FsError> {
     let (dir, last) = walk.parent(text)?;
     let Last::Name(name, slash) = last else {
         return Err(FsError::Exists);
     };
-    if slash && !matches!(what, What::Dir) {
-        let there = dir.dentry.inode.dir()?.get(name).is_some();
-        return Err(if there {
-            FsError::Exists
-        } else {
-            FsError::NotFound
-        });
-    }
-    tmpfs::create(walk.cred, &dir, name, what, perm).map(|_| ())
+    no_slash(&dir, name, slash && !matches!(what, What::Dir))?;
+    tmpfs::create(walk.cred, &dir, name, what, new).map(|_| ())
 }
 
 fn mkdir_at(dirfd: i32, path: u64, perm: u32) -> Result<u64, Errno> {
     let path = user_path(path)?;
     let caller = Caller::now();
-    let perm = perm & (0o777 | mode::STICKY) & !caller.umask();
-    caller.walk(dirfd, &path, |w| make(w, &path, &What::Dir, perm))?;
+    let new = caller.new_mode(perm & (0o777 | mode::STICKY));
+    caller.walk(dirfd, &path, |w| make(w, &path, &What::Dir, new))?;
     Ok(0)
 }
 
@@ -313,12 +286,14 @@ fn mknod_at(dirfd: i32, path: u64, bits: u32, rdev: u64) -> Result<u64, Errno> {
         0 | mode::REG => What::File,
         mode::FIFO => What::Fifo,
         mode::SOCK => What::Socket,
-        kind @ (mode::CHR | mode::BLK) if caller.cred.privileged() => What::Device(kind, rdev),
+        kind @ (mode::CHR | mode::BLK) if caller.cred.capable(Cap::Mknod) => {
+            What::Device(kind, rdev)
+        }
         mode::CHR | mode::BLK | mode::DIR => return Err(Errno::EPERM),
         _ => return Err(Errno::EINVAL),
     };
-    let perm = bits & mode::PERM & !caller.umask();
-    caller.walk(dirfd, &path, |w| make(w, &path, &what, perm))?;
+    let new = caller.new_mode(bits);
+    caller.walk(dirfd, &path, |w| make(w, &path, &what, new))?;
     Ok(0)
 }
 
@@ -329,7 +304,7 @@ fn symlink_at(target: u64, dirfd: i32, path: u64) -> Result<u64, Errno> {
     }
     let caller = Caller::now();
     caller.walk(dirfd, &path, |w| {
-        make(w, &path, &What::Link(&target), 0o777)
+        make(w, &path, &What::Link(&target), NewMode::exact(0o777))
     })?;
     Ok(0)
 }
@@ -340,8 +315,7 @@ fn link_at(from_fd: i32, from: u64, to_fd: i32, to: u64, flags: u32) -> Result<u
     }
     let (from, to) = (user_path(from)?, user_path(to)?);
     let caller = Caller::now();
-    if from.is_empty() && flags & at::EMPTY_PATH != 0 && !crate::kern::current().cred().privileged()
-    {
+    if from.is_empty() && flags & at::EMPTY_PATH != 0 && !caller.cred.capable(Cap::DacReadSearch) {
         // A descriptor alone must not give an unreachable file a name again.
         return Err(Errno::ENOENT);
     }
@@ -360,13 +334,9 @@ fn link_at(from_fd: i32, from: u64, to_fd: i32, to: u64, flags: u32) -> Result<u
         let Last::Name(name, slash) = last else {
             return Err(FsError::Exists);
         };
-        if slash {
-            return Err(FsError::NotFound);
-        }
-        if dir.mount.id != source.mount.id {
-            return Err(FsError::CrossDevice);
-        }
-        tmpfs::link(w.cred, &source.dentry.inode, &dir, name)
+        no_slash(&dir, name, slash)?;
+        let same = dir.mount.id == source.mount.id;
+        tmpfs::link(w.cred, &source.dentry.inode, &dir, name, same)
     })?;
     Ok(0)
 }
@@ -398,15 +368,18 @@ fn rename_at(from_fd: i32, from: u64, to_fd: i32, to: u64, flags: u32) -> Result
     let caller = Caller::now();
     let (from_dir, from_last) = caller.walk(from_fd, &from, |w| w.parent(&from))?;
     let (to_dir, to_last) = caller.walk(to_fd, &to, |w| w.parent(&to))?;
-    let (Last::Name(from_name, from_slash), Last::Name(to_name, to_slash)) = (from_last, to_last)
-    else {
-        return Err(Errno::EBUSY);
-    };
     if from_dir.mount.id != to_dir.mount.id {
         return Err(Errno::EXDEV);
     }
+    let Last::Name(from_name, from_slash) = from_last else {
+        return Err(Errno::EBUSY);
+    };
+    let (to_name, to_slash) = match to_last {
+        Last::Name(name, slash) => (name, slash),
+        _ if how == RenameMode::NoReplace => return Err(Errno::EEXIST),
+        _ => return Err(Errno::EBUSY),
+    };
     writable_dir(&from_dir)?;
-    permitted(&caller.cred, &to_dir.dentry.inode, perm::WRITE | perm::EXEC)?;
     let gone = dentry::rename(
         Side {
             dir: &from_dir.dentry,
@@ -419,7 +392,7 @@ fn rename_at(from_fd: i32, from: u64, to_fd: i32, to: u64, flags: u32) -> Result
             slash: to_slash,
         },
         how,
-        &|dir, node| may_remove(&caller.cred, dir, node),
+        &|step| may_rename(&caller.cred, step),
     )?;
     if let Some(gone) = gone {
         gone.inode.unlinked();

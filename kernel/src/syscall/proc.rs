@@ -4,24 +4,24 @@ use alloc::vec::Vec;
 
 use abi::Errno;
 use abi::raw::general as nr;
-use abi::raw::prctl as pr;
 
 use elfload::AuxInfo;
 use elfload::stack::Strings;
 
+use super::cred::require;
 use super::time::rusage;
 use super::{Args, Handler};
 use crate::arch::{self, UserFrame};
 use crate::fs::ExecFile;
-use crate::kern::exec::Dying;
+use crate::kern::cred::Cap;
+use crate::kern::exec::{ExecFailed, PRIVILEGED_STACK};
 use crate::kern::fork::{self, CloneArgs, ForkError};
-use crate::kern::process::flag;
 use crate::kern::rlimit::{Limit, LimitError, Resource};
 use crate::kern::signal::sig;
 use crate::kern::wait4::{self, Event, Kind, Options, WaitError, Who};
-use crate::kern::{current, exec, exit, forget_files, ids, sched, time, uts};
+use crate::kern::{current, exec, exit, forget_files, ids, sched, time, uts, with_fs};
 use crate::mm;
-use crate::mm::exec::{ExecError, Request};
+use crate::mm::exec::{ExecError, Manner, Request};
 use crate::uaccess::{self, StrError, UserPtr};
 
 /// The calls of this file.
@@ -34,7 +34,6 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_prlimit64, prlimit64),
     (nr::__NR_getrlimit, getrlimit),
     (nr::__NR_setrlimit, setrlimit),
-    (nr::__NR_prctl, prctl),
     (nr::__NR_arch_prctl, arch_prctl),
     (nr::__NR_personality, personality),
     (nr::__NR_uname, uname),
@@ -184,42 +183,45 @@ fn run(
     let me = current();
     let p = me.process();
     let name = path.rsplit(|&b| b == b'/').next().unwrap_or(&path).to_vec();
-    let set_ids = if p.flag(flag::NO_NEW_PRIVS) {
-        (None, None)
-    } else {
-        file.set_ids()
-    };
-    let cred = me.cred();
-    let (euid, egid) = (
-        set_ids.0.unwrap_or(cred.euid),
-        set_ids.1.unwrap_or(cred.egid),
-    );
-    let (hwcap, hwcap2) = arch::hwcap();
-    let aux = AuxInfo {
-        uid: cred.uid.into(),
-        euid: euid.into(),
-        gid: cred.gid.into(),
-        egid: egid.into(),
-        secure: euid != cred.uid || egid != cred.gid,
-        hwcap,
-        hwcap2,
-        ..AuxInfo::default()
-    };
-    let limit = argument_limit();
-    let loaded = mm::exec::load(Request {
+    let found = mm::exec::find(Request {
         file,
         name: path,
         argv,
         envp,
-        limit,
-        stack_limit: p.rlimit(Resource::Stack),
-        shake: p.randomize(),
+        limit: argument_limit(),
+    })?;
+    // Until the program runs.
+    let mut unshared = None;
+    let after = me.cred().after_exec(found.file().set_ids(), || {
+        unshared = with_fs(|fs| fs.keep_unshared()).flatten();
+        unshared.is_none()
+    });
+    let (hwcap, hwcap2) = arch::hwcap();
+    let aux = AuxInfo {
+        uid: after.cred.uid.into(),
+        euid: after.cred.euid.into(),
+        gid: after.cred.gid.into(),
+        egid: after.cred.egid.into(),
+        secure: after.secure,
+        hwcap,
+        hwcap2,
+        ..AuxInfo::default()
+    };
+    let stack = p.rlimit(Resource::Stack);
+    let loaded = found.load(&Manner {
+        stack_limit: if after.secure {
+            stack.min(PRIVILEGED_STACK)
+        } else {
+            stack
+        },
+        shake: after.plain_layout || p.randomize(),
         aux,
     })?;
-    match exec::commit(loaded, &name, set_ids, frame) {
+    match exec::commit(loaded, &name, after, frame) {
         Ok(()) => Ok(()),
+        Err(ExecFailed::NoMemory) => Err(Errno::ENOMEM),
         // The thread dies before it could see this.
-        Err(Dying) => Err(Errno::EINTR),
+        Err(ExecFailed::Dying) => Err(Errno::EINTR),
     }
 }
 
@@ -366,17 +368,12 @@ fn prlimit64(a: &mut Args) -> Result<u64, Errno> {
         0 => me.process().clone(),
         pid => ids::find_process(pid as u32).ok_or(Errno::ESRCH)?,
     };
-    if p.pid() != me.process().pid() && !cred.privileged() {
-        let t = p.cred();
-        let same = [t.uid, t.euid, t.suid].iter().all(|&u| u == cred.uid)
-            && [t.gid, t.egid, t.sgid].iter().all(|&g| g == cred.gid);
-        if !same {
-            return Err(Errno::EPERM);
-        }
+    if p.pid() != me.process().pid() && !p.cred().all_are(cred.uid, cred.gid) {
+        require(&cred, Cap::SysResource)?;
     }
     let old = match a.get(2) {
         0 => p.limit(r),
-        at => p.set_limit(r, read_limit(at)?, cred.privileged())?,
+        at => p.set_limit(r, read_limit(at)?, cred.capable(Cap::SysResource))?,
     };
     UserPtr::new(a.get(3)).write_if_some(&[old.soft, old.hard])?;
     Ok(0)
@@ -392,98 +389,9 @@ fn setrlimit(a: &mut Args) -> Result<u64, Errno> {
     let r = resource(a.uint(0))?;
     let me = current();
     let new = read_limit(a.get(1))?;
-    me.process().set_limit(r, new, me.cred().privileged())?;
+    me.process()
+        .set_limit(r, new, me.cred().capable(Cap::SysResource))?;
     Ok(0)
-}
-
-/// Highest capability that Linux has today.
-const CAP_LAST: u64 = 40;
-
-fn prctl(a: &mut Args) -> Result<u64, Errno> {
-    let me = current();
-    let p = me.process();
-    let on = |name: u32| u64::from(p.flag(name));
-    match a.uint(0) {
-        pr::PR_SET_NAME => {
-            let name = match uaccess::read_cstr(a.get(1), 16) {
-                Ok(name) => name,
-                Err(StrError::TooLong) => UserPtr::<[u8; 15]>::new(a.get(1)).read()?.to_vec(),
-                Err(_) => return Err(Errno::EFAULT),
-            };
-            me.set_comm(&name);
-        }
-        pr::PR_GET_NAME => UserPtr::new(a.get(1)).write(&me.comm())?,
-        pr::PR_SET_PDEATHSIG => {
-            if a.get(1) > u64::from(sig::MAX) {
-                return Err(Errno::EINVAL);
-            }
-            p.set_death_signal(a.get(1) as u8);
-        }
-        pr::PR_GET_PDEATHSIG => UserPtr::<u32>::new(a.get(1)).write(&p.death_signal().into())?,
-        pr::PR_GET_DUMPABLE => return Ok(on(flag::DUMPABLE)),
-        pr::PR_SET_DUMPABLE => set_switch(a, flag::DUMPABLE)?,
-        pr::PR_GET_KEEPCAPS => return Ok(on(flag::KEEPCAPS)),
-        pr::PR_SET_KEEPCAPS => set_switch(a, flag::KEEPCAPS)?,
-        pr::PR_SET_CHILD_SUBREAPER => p.set_switch(flag::SUBREAPER, a.get(1) != 0),
-        pr::PR_GET_CHILD_SUBREAPER => {
-            UserPtr::<u32>::new(a.get(1)).write(&(on(flag::SUBREAPER) as u32))?
-        }
-        pr::PR_SET_NO_NEW_PRIVS => {
-            if (a.get(1), a.get(2), a.get(3), a.get(4)) != (1, 0, 0, 0) {
-                return Err(Errno::EINVAL);
-            }
-            p.set_switch(flag::NO_NEW_PRIVS, true);
-        }
-        pr::PR_GET_NO_NEW_PRIVS => {
-            if (a.get(1), a.get(2), a.get(3), a.get(4)) != (0, 0, 0, 0) {
-                return Err(Errno::EINVAL);
-            }
-            return Ok(on(flag::NO_NEW_PRIVS));
-        }
-        pr::PR_CAPBSET_READ => {
-            // The super-user's powers are not divided: nothing is ever dropped from the bounding set.
-            return if a.get(1) <= CAP_LAST {
-                Ok(1)
-            } else {
-                Err(Errno::EINVAL)
-            };
-        }
-        pr::PR_CAPBSET_DROP | pr::PR_SET_SECUREBITS if !me.cred().privileged() => {
-            return Err(Errno::EPERM);
-        }
-        // No filters, and CPU time is counted by ticks' ends alone: the only modes.
-        pr::PR_GET_SECCOMP | pr::PR_GET_TIMING => return Ok(0),
-        pr::PR_SET_TIMING if a.get(1) == 0 => {}
-        pr::PR_CAP_AMBIENT => return cap_ambient(a),
-        // No secure bit is ever set.
-        pr::PR_GET_SECUREBITS => return Ok(0),
-        pr::PR_GET_TIMERSLACK => return Ok(me.timer_slack()),
-        pr::PR_SET_TIMERSLACK => me.set_timer_slack(a.get(1)),
-        pr::PR_GET_TID_ADDRESS => UserPtr::<u64>::new(a.get(1)).write(&me.clear_child_tid())?,
-        _ => return Err(Errno::EINVAL),
-    }
-    Ok(0)
-}
-
-fn set_switch(a: &Args, name: u32) -> Result<(), Errno> {
-    match a.get(1) {
-        on @ 0..=1 => {
-            current().process().set_switch(name, on == 1);
-            Ok(())
-        }
-        _ => Err(Errno::EINVAL),
-    }
-}
-
-/// The ambient set is empty and stays so.
-fn cap_ambient(a: &Args) -> Result<u64, Errno> {
-    match (a.uint(1), a.get(2)) {
-        (pr::PR_CAP_AMBIENT_IS_SET, 0..=CAP_LAST) => Ok(0),
-        (pr::PR_CAP_AMBIENT_LOWER, 0..=CAP_LAST) => Ok(0),
-        (pr::PR_CAP_AMBIENT_CLEAR_ALL, 0) => Ok(0),
-        (pr::PR_CAP_AMBIENT_RAISE, 0..=CAP_LAST) => Err(Errno::EPERM),
-        _ => Err(Errno::EINVAL),
-    }
 }
 
 fn arch_prctl(a: &mut Args) -> Result<u64, Errno> {
@@ -540,9 +448,7 @@ fn uname(a: &mut Args) -> Result<u64, Errno> {
 }
 
 fn sethostname(a: &mut Args) -> Result<u64, Errno> {
-    if !current().cred().privileged() {
-        return Err(Errno::EPERM);
-    }
+    require(&current().cred(), Cap::SysAdmin)?;
     let len = a.size(1);
     if len > FIELD - 1 {
         return Err(Errno::EINVAL);
@@ -607,9 +513,7 @@ fn reboot(a: &mut Args) -> Result<u64, Errno> {
     const POWER_OFF: u32 = 0x4321_fedc;
     const CAD_ON: u32 = 0x89ab_cdef;
     const CAD_OFF: u32 = 0;
-    if !current().cred().privileged() {
-        return Err(Errno::EPERM);
-    }
+    require(&current().cred(), Cap::SysBoot)?;
     if a.uint(0) != MAGIC || !MAGICS.contains(&a.uint(1)) {
         return Err(Errno::EINVAL);
     }

@@ -7,6 +7,7 @@ use abi::raw::general as nr;
 
 use super::{Args, Handler};
 use crate::arch;
+use crate::kern::cred::Cap;
 use crate::kern::process::Process;
 use crate::kern::sched::{self, CpuMask, Policy};
 use crate::kern::thread::Thread;
@@ -46,14 +47,16 @@ fn target(pid: i32) -> Result<Arc<Thread>, Errno> {
     }
 }
 
+/// As [`target`], for the calls that find no thread by a negative number instead of refusing it.
+fn target_or_none(pid: i32) -> Result<Arc<Thread>, Errno> {
+    target(pid).map_err(|_| Errno::ESRCH)
+}
+
 /// Whether the caller may change how `p` is scheduled.
 fn may_change(p: &Process) -> Result<(), Errno> {
     let mine = current().cred();
     let theirs = p.cred();
-    let same = [mine.euid]
-        .iter()
-        .any(|u| *u == theirs.uid || *u == theirs.euid);
-    if mine.privileged() || same {
+    if mine.euid == theirs.uid || mine.euid == theirs.euid || mine.capable(Cap::SysNice) {
         Ok(())
     } else {
         Err(Errno::EPERM)
@@ -70,7 +73,7 @@ fn sched_setaffinity(a: &mut Args) -> Result<u64, Errno> {
             *word |= u64::from(b) << (8 * byte);
         }
     }
-    let t = target(a.int(0))?;
+    let t = target_or_none(a.int(0))?;
     may_change(t.process())?;
     if !sched::set_affinity(&t, &CpuMask::from_words(words)) {
         return Err(Errno::EINVAL);
@@ -87,7 +90,7 @@ fn sched_getaffinity(a: &mut Args) -> Result<u64, Errno> {
     if !len.is_multiple_of(8) || len.saturating_mul(8) < ncpus {
         return Err(Errno::EINVAL);
     }
-    let t = target(a.int(0))?;
+    let t = target_or_none(a.int(0))?;
     let mut words = t.affinity().words();
     for (i, word) in words.iter_mut().enumerate() {
         let present = ncpus.saturating_sub(i * 64).min(64);
@@ -133,7 +136,7 @@ fn sched_setscheduler(a: &mut Args) -> Result<u64, Errno> {
     };
     may_change(t.process())?;
     let reset = a.uint(1) & RESET_ON_FORK != 0;
-    if t.reset_on_fork() && !reset && !current().cred().privileged() {
+    if t.reset_on_fork() && !reset && !current().cred().capable(Cap::SysNice) {
         return Err(Errno::EPERM);
     }
     t.set_policy(policy, reset);
@@ -274,7 +277,7 @@ fn setpriority(a: &mut Args) -> Result<u64, Errno> {
     let floor = 20 - current().process().rlimit(Resource::Nice).min(40) as i64;
     let found = each(a.uint(0), a.uint(1), |t| {
         let theirs = t.process().cred();
-        if !mine.privileged() {
+        if !mine.capable(Cap::SysNice) {
             if mine.euid != theirs.uid && mine.euid != theirs.euid {
                 return Err(Errno::EPERM);
             }

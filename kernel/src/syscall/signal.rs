@@ -1,5 +1,7 @@
 //! Signals.
 
+use alloc::sync::Arc;
+
 use abi::Errno;
 use abi::raw::general as nr;
 
@@ -141,9 +143,11 @@ fn rt_sigtimedwait(a: &mut Args) -> Result<u64, Errno> {
     };
     let mut wanted = SigSet(set & !SigSet::UNMASKABLE.0);
     let me = current();
+    if let Some(info) = signal::take(&me, wanted) {
+        return deliver_to(a, info);
+    }
     // The signals waited for end the sleep only while they are not blocked.
-    let mask = me.blocked();
-    me.set_blocked(SigSet(mask.0 & !wanted.0));
+    me.begin_sigwait(wanted);
     let result = park(
         &mut wanted,
         deadline,
@@ -153,7 +157,7 @@ fn rt_sigtimedwait(a: &mut Args) -> Result<u64, Errno> {
             None => Step::Wait,
         },
     );
-    me.set_blocked(mask);
+    me.end_sigwait();
     // The signal that ended the sleep may be one of those waited for.
     match result.or_else(|e| signal::take(&me, wanted).ok_or(e)) {
         Ok(info) => deliver_to(a, info),
@@ -225,6 +229,13 @@ fn info_from_me(signo: u8, code: i32) -> SigInfo {
     SigInfo::user(signo.max(1), code, p.process().pid(), p.process().uid())
 }
 
+/// The process that a number leads to: its own, or that of any of its threads.
+fn process_of(number: u32) -> Result<Arc<Process>, Errno> {
+    ids::find_process(number)
+        .or_else(|| ids::find_thread(number).map(|t| t.process().clone()))
+        .ok_or(Errno::ESRCH)
+}
+
 fn kill(a: &mut Args) -> Result<u64, Errno> {
     let pid = a.int(0);
     let signo = signal_or_zero(a.uint(1))?;
@@ -232,7 +243,7 @@ fn kill(a: &mut Args) -> Result<u64, Errno> {
     let me = current();
     match pid {
         1.. => {
-            let p = ids::find_process(pid as u32).ok_or(Errno::ESRCH)?;
+            let p = process_of(pid as u32)?;
             may(&p, signo)?;
             if signo != 0 {
                 signal::queue_process(&p, info)?;
@@ -313,7 +324,7 @@ fn to_thread(
     Ok(0)
 }
 
-/// The information that a program gives: it may not pose as the kernel or as kill(2).
+/// The information that a program gives: it may not pose as the kernel or as kill(2), but to the calling thread.
 fn user_info(addr: u64, signo: u8, to_self: bool) -> Result<SigInfo, Errno> {
     let info = SigInfo::from_raw(signo.max(1), &UserPtr::new(addr).read()?);
     if (info.code >= 0 || info.code == code::TKILL) && !to_self {
@@ -324,9 +335,9 @@ fn user_info(addr: u64, signo: u8, to_self: bool) -> Result<SigInfo, Errno> {
 
 fn rt_sigqueueinfo(a: &mut Args) -> Result<u64, Errno> {
     let signo = signal_or_zero(a.uint(1))?;
-    let own = a.uint(0) == current().process().pid();
+    let own = a.uint(0) == current().tid();
     let info = user_info(a.get(2), signo, own)?;
-    let p = ids::find_process(a.uint(0)).ok_or(Errno::ESRCH)?;
+    let p = process_of(a.uint(0))?;
     may(&p, signo)?;
     if signo != 0 {
         signal::queue_process(&p, info)?;
@@ -339,7 +350,7 @@ fn rt_tgsigqueueinfo(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let signo = signal_or_zero(a.uint(2))?;
-    let own = a.uint(0) == current().process().pid();
+    let own = a.uint(1) == current().tid();
     let info = user_info(a.get(3), signo, own)?;
     to_thread(Some(a.uint(0)), a.uint(1), a.uint(2), |_| info)
 }

@@ -12,7 +12,6 @@ use crate::fs::context::FsContext;
 use crate::fs::inode::{Attr, Inode, Nanos, mode};
 use crate::fs::mount::flag as mount;
 use crate::fs::walk::{Want, permitted};
-use crate::kern::cred::Cred;
 use crate::uaccess::UserPtr;
 
 /// The calls of this file.
@@ -145,13 +144,9 @@ fn access_at(dirfd: i32, path: u64, want: u32, flags: u32) -> Result<u64, Errno>
     }
     let path = user_path(path)?;
     let mut caller = Caller::now();
-    if flags & at::EACCESS == 0
-        && (caller.cred.uid, caller.cred.gid) != (caller.cred.fsuid, caller.cred.fsgid)
-    {
+    if flags & at::EACCESS == 0 && caller.cred.differs_from_real() {
         // The question is about the real ids.
-        let mut real = Cred::clone(&caller.cred);
-        (real.fsuid, real.fsgid) = (real.uid, real.gid);
-        caller.cred = Arc::new(real);
+        caller.cred = Arc::new(caller.cred.real());
     }
     let follow = flags & at::SYMLINK_NOFOLLOW == 0;
     let place = caller.find(

@@ -3,7 +3,9 @@
 use abi::Errno;
 use abi::raw::general as nr;
 
+use super::cred::require;
 use super::{Args, Handler};
+use crate::kern::cred::Cap;
 use crate::kern::itimer::{self, Setting, Which};
 use crate::kern::park::{Deadline, Interruptible, sleep_until};
 use crate::kern::signal::RestartBlock;
@@ -112,23 +114,26 @@ fn clock_getres(a: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
-fn privileged() -> Result<(), Errno> {
-    if current().cred().privileged() {
-        Ok(())
-    } else {
-        Err(Errno::EPERM)
-    }
-}
-
 fn clock_settime(a: &mut Args) -> Result<u64, Errno> {
     clock_now(a.uint(0))?;
     let to = read_timespec(a.get(1))?;
     if a.uint(0) != nr::CLOCK_REALTIME {
         return Err(Errno::EINVAL);
     }
-    privileged()?;
-    time::set_realtime(to);
+    require(&current().cred(), Cap::SysTime)?;
+    set_realtime(to)?;
     Ok(0)
+}
+
+/// Sets real time to what leaves thirty years until 64 bits of nanoseconds end, and to none before the machine was started.
+fn set_realtime(to: u64) -> Result<(), Errno> {
+    const END: u64 = i64::MAX as u64 / SECOND;
+    const UPTIME_MAX: u64 = 30 * 365 * 24 * 3600;
+    if to / SECOND > END - UPTIME_MAX || to < time::monotonic_ns() {
+        return Err(Errno::EINVAL);
+    }
+    time::set_realtime(to);
+    Ok(())
 }
 
 fn gettimeofday(a: &mut Args) -> Result<u64, Errno> {
@@ -140,8 +145,8 @@ fn gettimeofday(a: &mut Args) -> Result<u64, Errno> {
 fn settimeofday(a: &mut Args) -> Result<u64, Errno> {
     if a.get(0) != 0 {
         let to = read_timeval(a.get(0))?;
-        privileged()?;
-        time::set_realtime(to);
+        require(&current().cred(), Cap::SysTime)?;
+        set_realtime(to)?;
     }
     Ok(0)
 }

@@ -2,7 +2,8 @@
 //!
 //! - `threads`: as many as RLIMIT_NPROC lets somebody who is not root have, here 300 beyond those there are;
 //! - `maps`: mappings that cannot be merged, then changes and removes them all in one call;
-//! - `files`: descriptors, up to RLIMIT_NOFILE.
+//! - `files`: descriptors, up to RLIMIT_NOFILE;
+//! - `names`: of one directory, up to `nr_inodes` of a file system of its own; then finds, lists and removes them.
 //!
 //! A line for each; status 0 if each was refused with the errno of its man page, and not too early.
 
@@ -85,6 +86,48 @@ fn files() -> Outcome {
     Ok((all.len(), refused))
 }
 
+/// Names of one directory: more than one array of them could hold.
+fn names() -> Outcome {
+    const LIMIT: u64 = 200_000;
+    let text = |text: String| std::ffi::CString::new(text).map_err(|_| libc::EINVAL);
+    let (dir, kind) = (text("/tmp/exhaust".into())?, text("tmpfs".into())?);
+    let options = text(format!("nr_inodes={LIMIT}"))?;
+    let at = |s: &std::ffi::CStr| s.as_ptr() as u64;
+    let _ = sys::call(libc::SYS_mkdir, &[at(&dir), 0o700]);
+    sys::call(
+        libc::SYS_mount,
+        &[at(&kind), at(&dir), at(&kind), 0, at(&options)],
+    )?;
+    sys::call(libc::SYS_chdir, &[at(&dir)])?;
+    let first = text("first".into())?;
+    sys::call(
+        libc::SYS_mknod,
+        &[at(&first), u64::from(libc::S_IFREG | 0o600), 0],
+    )?;
+    let mut had = 1;
+    let refused = loop {
+        let name = text(format!("n{had}"))?;
+        match sys::call(libc::SYS_link, &[at(&first), at(&name)]) {
+            Ok(_) => had += 1,
+            Err(errno) => break errno,
+        }
+    };
+    let listed = std::fs::read_dir(".").map_or(0, Iterator::count);
+    for n in 1..had {
+        let name = text(format!("n{n}"))?;
+        sys::call(libc::SYS_unlink, &[at(&name)])?;
+    }
+    let left = std::fs::read_dir(".").map_or(0, Iterator::count);
+    // Root's directory and the first file are left.
+    let mut room = [0u64; 15];
+    sys::call(libc::SYS_statfs, &[at(&dir), room.as_mut_ptr() as u64])?;
+    let root = text("/".into())?;
+    sys::call(libc::SYS_chdir, &[at(&root)])?;
+    sys::call(libc::SYS_umount2, &[at(&dir), 0])?;
+    let right = listed == had && left == 1 && room[6] == LIMIT - 2;
+    Ok((if right { had } else { 0 }, refused))
+}
+
 /// Runs `try_it` in a child each time, and says whether it had as many as it should.
 fn check(times: u32, name: &str, try_it: fn() -> Outcome, least: usize, errno: Errno) -> bool {
     let page = sys::caught_page();
@@ -111,6 +154,7 @@ fn main() {
         "threads" => check(2, "threads", threads, 200, libc::EAGAIN),
         "maps" => check(1, "mappings", maps, 60_000, libc::ENOMEM),
         "files" => check(2, "files", files, 4900, libc::EMFILE),
+        "names" => check(1, "names", names, 199_999, libc::ENOSPC),
         _ => false,
     });
     sys::exit(i32::from(!right))

@@ -102,10 +102,25 @@ fn command() -> Vec<String> {
     }
 }
 
-/// In the child: a session with the console as its terminal, then the program.
+/// Makes the line behind the console the terminal of the caller's session, and its descriptors 0, 1 and 2, as getty does:
+/// when the session ends, the terminal hangs up, and what the session leaves behind has lost it.
+fn take_terminal() {
+    let console = proc::boot_option("console").unwrap_or_else(|| "ttyS0".to_owned());
+    let name = console.split(',').next().unwrap_or_default();
+    let Ok(line) = sys::open(&format!("/dev/{name}"), libc::O_RDWR, 0) else {
+        let _ = sys::call(libc::SYS_ioctl, &[0, libc::TIOCSCTTY, 0]);
+        return;
+    };
+    for fd in 0..3 {
+        let _ = sys::call(libc::SYS_dup2, &[line as u64, fd]);
+    }
+    let _ = sys::close(line);
+}
+
+/// In the child: a session with the console's line as its terminal, then the program.
 fn become_program(words: &[String]) -> ! {
     let _ = sys::call(libc::SYS_setsid, &[]);
-    let _ = sys::call(libc::SYS_ioctl, &[0, libc::TIOCSCTTY, 0]);
+    take_terminal();
     // Rust's runtime ignores it, and what is ignored stays so across execve.
     let _ = sys::default_signal(libc::SIGPIPE);
     let _ = std::env::set_current_dir("/root");

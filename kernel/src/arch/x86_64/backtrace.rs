@@ -28,23 +28,27 @@ pub(super) fn print_address(address: u64) {
     }
 }
 
-/// Prints the return addresses that a chain of frame pointers leads to. Follows it only through mapped kernel
-/// stacks and upwards, so that a broken chain ends the backtrace and nothing worse.
-pub(super) fn print(mut rbp: u64) {
+/// Passes the return addresses that a chain of frame pointers leads to to `f`, innermost first, until it returns false.
+/// Follows the chain only through mapped kernel stacks and upwards, so that a broken one ends the walk and nothing worse.
+pub(super) fn walk(mut rbp: u64, mut f: impl FnMut(u64) -> bool) {
     for _ in 0..DEPTH {
         if !rbp.is_multiple_of(8) || !stack::is_stack(rbp) || !stack::is_stack(rbp + 15) {
             return;
         }
         // SAFETY: both words are mapped memory of a stack; a value torn by a running CPU is checked like any.
         let (next, address) = unsafe { (*(rbp as *const u64), *((rbp + 8) as *const u64)) };
-        if !memory::is_text(address) {
-            return;
-        }
         // The call is just before the address it returns to, maybe in another function.
-        print_address(address - 1);
-        if next <= rbp {
+        if !memory::is_text(address) || !f(address - 1) || next <= rbp {
             return;
         }
         rbp = next;
     }
+}
+
+/// Prints the return addresses that a chain of frame pointers leads to.
+pub(super) fn print(rbp: u64) {
+    walk(rbp, |address| {
+        print_address(address);
+        true
+    });
 }

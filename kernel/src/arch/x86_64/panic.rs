@@ -1,30 +1,9 @@
 //! The end: a message, the registers, a backtrace, what each CPU ran; then stop or reset as `panic=` says.
 use core::panic::PanicInfo;
-use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use super::frame::TrapFrame;
-use super::{apic, backtrace, console, cpu, irq, paging, percpu, power, smp, time};
-
-/// What a CPU ran when it was stopped; written by its NMI handler: atomic.
-pub(super) struct Snapshot {
-    taken: AtomicU32,
-    rip: AtomicU64,
-    rbp: AtomicU64,
-    from_user: AtomicU32,
-    current: AtomicU64,
-}
-
-impl Snapshot {
-    pub(super) const fn new() -> Self {
-        Self {
-            taken: AtomicU32::new(0),
-            rip: AtomicU64::new(0),
-            rbp: AtomicU64::new(0),
-            from_user: AtomicU32::new(0),
-            current: AtomicU64::new(0),
-        }
-    }
-}
+use super::{backtrace, console, cpu, irq, paging, percpu, power, snapshot, time};
 
 const NOBODY: u32 = u32::MAX;
 /// The CPU that panics, or [`NOBODY`].
@@ -50,7 +29,7 @@ fn begin() {
     let me = percpu::id();
     match PANICKING.compare_exchange(NOBODY, me, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
-            stop_others();
+            snapshot::ask_others();
             console::break_lock();
         }
         Err(first) if first == me => {
@@ -66,48 +45,17 @@ fn begin() {
     }
 }
 
-fn others() -> impl Iterator<Item = &'static percpu::CpuArea> {
-    let me = percpu::id();
-    (0..smp::count())
-        .filter_map(percpu::of)
-        .filter(move |area| area.id != me)
-}
-
-fn stop_others() {
-    const PATIENCE_NS: u64 = 1_000_000_000;
-    for area in others() {
-        apic::send_nmi(area.apic_id);
-    }
-    let deadline = time::now_ns() + PATIENCE_NS;
-    while others().any(|area| area.snapshot.taken.load(Ordering::Acquire) == 0) {
-        if time::now_ns() > deadline {
-            return;
-        }
-        cpu::relax();
-    }
-}
-
-/// A non-maskable interrupt: the panicking CPU's, or the hardware's, which is only reported.
+/// A non-maskable interrupt: a CPU that panics, or asks what this one does; or the hardware's, which is only reported.
 pub(super) fn on_nmi(frame: &TrapFrame) {
     let panicking = PANICKING.load(Ordering::Acquire);
+    let asked = snapshot::answer(frame);
     if panicking == NOBODY {
-        crate::kprintln!("NMI on CPU {} at {:#x}", percpu::id(), frame.rip);
-        return;
+        if !asked {
+            crate::kprintln!("NMI on CPU {} at {:#x}", percpu::id(), frame.rip);
+        }
+    } else if panicking != percpu::id() {
+        cpu::stop();
     }
-    if panicking == percpu::id() {
-        return;
-    }
-    let snapshot = &percpu::area().snapshot;
-    snapshot.rip.store(frame.rip, Ordering::Relaxed);
-    snapshot.rbp.store(frame.rbp, Ordering::Relaxed);
-    snapshot
-        .from_user
-        .store(u32::from(frame.in_user_mode()), Ordering::Relaxed);
-    snapshot
-        .current
-        .store(percpu::current() as u64, Ordering::Relaxed);
-    snapshot.taken.store(1, Ordering::Release);
-    cpu::stop();
 }
 
 /// An exception in the kernel that nothing can resolve.
@@ -195,25 +143,7 @@ fn print_registers(f: &TrapFrame) {
 
 /// What the other CPUs ran, then the end as configured.
 fn end() -> ! {
-    for area in others() {
-        let snapshot = &area.snapshot;
-        if snapshot.taken.load(Ordering::Acquire) == 0 {
-            crate::kprintln!("CPU {} does not answer", area.id);
-            continue;
-        }
-        let rip = snapshot.rip.load(Ordering::Relaxed);
-        let mode = if snapshot.from_user.load(Ordering::Relaxed) != 0 {
-            "user mode"
-        } else {
-            "the kernel"
-        };
-        let current = snapshot.current.load(Ordering::Relaxed);
-        crate::kprintln!("CPU {} ran in {mode}, thread {current:#x}:", area.id);
-        backtrace::print_address(rip);
-        if snapshot.from_user.load(Ordering::Relaxed) == 0 {
-            backtrace::print(snapshot.rbp.load(Ordering::Relaxed));
-        }
-    }
+    snapshot::print_others(|_| ());
     power::debug_exit(EXIT_CODE);
     let seconds = timeout();
     if seconds == 0 {

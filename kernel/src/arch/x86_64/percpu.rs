@@ -16,7 +16,7 @@ use vm::slab::Objects;
 
 use super::gdt::{Gdt, Tss};
 use super::ipi::Mailbox;
-use super::panic::Snapshot;
+use super::snapshot::Snapshot;
 use super::stack::StackCache;
 use super::{MAX_CPUS, msr};
 

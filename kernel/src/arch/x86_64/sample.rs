@@ -18,6 +18,10 @@ struct Slot {
     slept: AtomicU64,
     /// Name of the lock last waited for, as [`pack`] has it; 0 for none.
     label: AtomicU64,
+    /// Name of the spin lock being waited for, as [`pack`] has it; 0 for none.
+    spinning: AtomicU64,
+    /// The CPU that held it when the waiting CPU looked last.
+    holder: AtomicU64,
 }
 
 static SLOTS: [Slot; MAX_CPUS] = [const {
@@ -26,6 +30,8 @@ static SLOTS: [Slot; MAX_CPUS] = [const {
         spun: AtomicU64::new(0),
         slept: AtomicU64::new(0),
         label: AtomicU64::new(0),
+        spinning: AtomicU64::new(0),
+        holder: AtomicU64::new(0),
     }
 }; MAX_CPUS];
 
@@ -55,12 +61,34 @@ pub(super) fn tick(frame: &TrapFrame) {
     SLOTS[cpu::id()].pc.store(pc, Relaxed);
 }
 
+/// Notes that this CPU spins for a lock that CPU `holder` holds.
+pub fn spins(name: &'static str, holder: usize) {
+    let slot = &SLOTS[cpu::id()];
+    slot.holder.store(holder as u64, Relaxed);
+    slot.spinning.store(pack(name), Relaxed);
+}
+
+/// The spin lock that `cpu` waits for, and the CPU that held it when it looked last.
+pub(super) fn spinning(cpu: usize) -> Option<(&'static str, u64)> {
+    let slot = SLOTS.get(cpu)?;
+    let name = unpack(slot.spinning.load(Relaxed));
+    (!name.is_empty()).then(|| (name, slot.holder.load(Relaxed)))
+}
+
+/// Where the last tick found this CPU.
+pub(super) fn pc() -> u64 {
+    SLOTS[cpu::id()].pc.load(Relaxed)
+}
+
 /// Notes that this CPU has spun for a lock, or that its thread has slept for one.
 pub fn stall(name: &'static str, asleep: bool, ticks: u64) {
     let slot = &SLOTS[cpu::id()];
     let waited = if asleep { &slot.slept } else { &slot.spun };
     waited.store(waited.load(Relaxed) + ticks, Relaxed);
     slot.label.store(pack(name), Relaxed);
+    if !asleep {
+        slot.spinning.store(0, Relaxed);
+    }
 }
 
 /// What is known of a CPU.

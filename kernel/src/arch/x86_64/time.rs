@@ -81,7 +81,7 @@ pub(super) fn tsc_at(ns: u64) -> u64 {
 }
 
 /// Waits without giving the CPU away.
-pub(super) fn spin_ns(ns: u64) {
+pub fn spin_ns(ns: u64) {
     let end =
         tsc().saturating_add((u128::from(ns) * u128::from(tsc_hz()) / u128::from(SECOND)) as u64);
     while tsc() < end {

@@ -1,7 +1,5 @@
 //! maps and smaps_rollup: what an address space shows.
 
-use alloc::sync::Arc;
-
 use vm::map::{EntryFlags, Prot};
 
 use crate::fs::context::boot_root;
@@ -11,7 +9,7 @@ use crate::fs::mount::{self, Path};
 use crate::fs::regular::FileTag;
 use crate::fs::walk::full_name;
 use crate::kern::current;
-use crate::kern::process::Process;
+use crate::kern::look::Image;
 use crate::mm;
 use crate::put;
 
@@ -48,11 +46,11 @@ fn put_name(out: &mut Text, tag: &FileTag) -> u64 {
 }
 
 /// maps.
-pub fn maps(p: &Arc<Process>, out: &mut Text) -> Result<()> {
-    let Some(space) = p.space() else {
+pub fn maps(image: &Image, out: &mut Text) -> Result<()> {
+    let Some(space) = &image.space else {
         return Ok(());
     };
-    let brk = p.brk();
+    let brk = image.brk;
     space.for_each_entry(0, &mut |e| {
         let start = out.len();
         let has = |prot, c: char| if e.args.prot.contains(prot) { c } else { '-' };
@@ -94,8 +92,8 @@ pub fn maps(p: &Arc<Process>, out: &mut Text) -> Result<()> {
 }
 
 /// smaps_rollup: the sums, of which only the resident size is known.
-pub fn rollup(p: &Arc<Process>, out: &mut Text) -> Result<()> {
-    let Some(space) = p.space() else {
+pub fn rollup(image: &Image, out: &mut Text) -> Result<()> {
+    let Some(space) = &image.space else {
         return Ok(());
     };
     let u = space.usage(mm::vm());

@@ -5,7 +5,9 @@
 //! that has ended answers "no such process" and costs nothing.
 
 mod cpuinfo;
+mod links;
 mod maps;
+mod memory;
 mod oom;
 mod pantala;
 mod process;
@@ -46,6 +48,7 @@ pub fn new_super() -> Result<Arc<Super>> {
         dev,
         root: Dentry::new(None, b"", root),
         quota: None,
+        inodes: None,
     }))
 }
 

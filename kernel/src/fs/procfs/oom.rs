@@ -1,8 +1,8 @@
 //! What the memory killer thinks of a process, and what it is told to think.
 
-use super::process::may_look;
 use crate::fs::dynamic::Text;
 use crate::fs::error::{FsError, Result};
+use crate::kern::cred::Cap;
 use crate::kern::current;
 use crate::kern::process::Process;
 use crate::mm;
@@ -28,8 +28,7 @@ pub fn set_adj(p: &Process, data: &[u8]) -> Result<()> {
         .and_then(|text| text.trim().parse().ok())
         .filter(|adj| (-1000..=1000).contains(adj))
         .ok_or(FsError::Invalid)?;
-    may_look(p)?;
-    let privileged = current().cred().privileged();
+    let privileged = current().cred().capable(Cap::SysResource);
     if adj < p.oom_adj_min() && !privileged {
         return Err(FsError::Access);
     }

@@ -6,9 +6,10 @@
 use super::Tree;
 use crate::arch::time::ticks_to_ns;
 use crate::arch::{self, sample};
-use crate::fs::dynamic::{Fixed, Text};
+use crate::fs::dynamic::{Fixed, Print, Text};
 use crate::fs::error::Result;
-use crate::kern::sched;
+use crate::kern::cred::Cap;
+use crate::kern::{current, sched};
 use crate::mm;
 use crate::put;
 use core::sync::atomic::Ordering::Relaxed;
@@ -17,13 +18,23 @@ use vm::stats::VmTotals;
 
 /// The directory's files.
 pub const ROOT: Tree = &[
-    ("cpu", Fixed::File(cpu)),
+    ("cpu", Fixed::Judged(cpu_file)),
     ("locks", Fixed::File(locks)),
     ("node", Fixed::File(node)),
+    ("sections", Fixed::File(sections)),
 ];
 
+/// Addresses of the kernel, and what it does there, are for those who may read its log.
+fn cpu_file() -> Print {
+    if current().cred().capable(Cap::Syslog) {
+        |out| cpu(out, true)
+    } else {
+        |out| cpu(out, false)
+    }
+}
+
 /// One line a CPU: interrupts, times, scheduling, faults, flushes, pages, waits for locks and the last sample.
-fn cpu(out: &mut Text) -> Result<()> {
+fn cpu(out: &mut Text, addresses: bool) -> Result<()> {
     let vm = mm::vm();
     let mut tables = vm.pmaps.all_counts();
     for n in 0..arch::cpu::count() {
@@ -43,7 +54,7 @@ fn cpu(out: &mut Text) -> Result<()> {
         let (local, remote) = (pages.taken_local, pages.taken_remote);
         put!(out, " pages_local={local} pages_remote={remote}");
         put!(out, " pages_cached={}", pages.cached);
-        sampled(out, n);
+        sampled(out, n, addresses);
         out.push(b"\n");
     }
     Ok(())
@@ -76,11 +87,15 @@ fn scheduling(out: &mut Text, cpu: usize) {
     }
 }
 
-fn sampled(out: &mut Text, cpu: usize) {
+fn sampled(out: &mut Text, cpu: usize, addresses: bool) {
     let Some(s) = sample::of(cpu) else { return };
     let (spun, slept) = (ticks_to_ns(s.spun), ticks_to_ns(s.slept));
     put!(out, " spin_ns={spun} sleep_ns={slept}");
-    put!(out, " lock=\"{}\" pc={:#x}", s.label, s.pc);
+    put!(out, " lock=\"{}\"", s.label);
+    if !addresses {
+        return;
+    }
+    put!(out, " pc={:#x}", s.pc);
     if let Some((name, offset)) = s.function {
         let name = rustc_demangle::demangle(name);
         put!(out, " fn=\"{name:#}+{offset:#x}\"");
@@ -98,6 +113,22 @@ fn locks(out: &mut Text) -> Result<()> {
         let longest = ticks_to_ns(c.longest_hold_ticks);
         put!(out, " stall_ns={stalled} longest_ns={longest}\n");
     });
+    Ok(())
+}
+
+/// One line a CPU: the longest time that preemption was off, and where; known from the timer's interrupt on.
+fn sections(out: &mut Text) -> Result<()> {
+    for n in 0..arch::cpu::count() {
+        let Some((ticks, function)) = arch::sections::longest(n) else {
+            continue;
+        };
+        put!(out, "cpu={n} ticks={ticks}");
+        if let Some((name, offset)) = function {
+            let name = rustc_demangle::demangle(name);
+            put!(out, " fn=\"{name:#}+{offset:#x}\"");
+        }
+        out.push(b"\n");
+    }
     Ok(())
 }
 

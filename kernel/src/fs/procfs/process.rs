@@ -4,20 +4,17 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{digits, maps, number, oom, system};
-use crate::dev::tty;
-use crate::fs::dentry::Dentry;
-use crate::fs::dynamic::{DynDir, DynFile, DynLink, Dynamic, Emit, Entry, Target, Text, ino_below};
+use super::{digits, links, maps, memory, number, oom, system};
+use crate::fs::dynamic::{DynDir, DynFile, Dynamic, Emit, Entry, Text, ino_below};
 use crate::fs::error::{FsError, Result};
-use crate::fs::file::{FileRef, Kind};
-use crate::fs::inode::{Inode, NewInode, Node, mode};
-use crate::fs::mount::Path;
-use crate::fs::walk::full_name;
+use crate::fs::inode::{Inode, mode};
+use crate::kern::cred::LookAs;
+use crate::kern::look::Image;
 use crate::kern::process::Process;
 use crate::kern::rlimit::{INFINITY, Resource};
 use crate::kern::signal::{self, SigSet, sig};
 use crate::kern::thread::Thread;
-use crate::kern::{CLOCK_TICKS, current, ids, with_fs};
+use crate::kern::{CLOCK_TICKS, ids};
 use crate::mm;
 use crate::put;
 
@@ -30,27 +27,35 @@ pub fn directory(dev: u64, root: u64, p: &Arc<Process>, id: u32) -> Arc<Inode> {
         tid: id,
         thread: false,
     }))
-    .inode(dev, ino, 0o555, owner(p))
+    .inode(
+        dev,
+        ino,
+        0o555,
+        p.shown_owner(thread(p, id).as_deref(), true),
+    )
 }
 
-fn owner(p: &Process) -> (u32, u32) {
-    let cred = p.cred();
-    (cred.euid, cred.egid)
+/// The thread whose credentials count, where that is not the leader. Its number may be another process's by now.
+fn thread(p: &Process, tid: u32) -> Option<Arc<Thread>> {
+    if tid == p.pid() {
+        return None;
+    }
+    ids::find_thread(tid).filter(|t| core::ptr::eq(&**t.process(), p))
 }
 
-fn find(pid: u32) -> Result<Arc<Process>> {
+/// The owner of what is no directory that everybody may list.
+pub(super) fn owner(p: &Process, tid: u32) -> (u32, u32) {
+    p.shown_owner(thread(p, tid).as_deref(), false)
+}
+
+pub(super) fn find(pid: u32) -> Result<Arc<Process>> {
     ids::find_process(pid).ok_or(FsError::NoProcess)
 }
 
-/// Whether the caller may look into another process: its own user's, or anybody's as root.
-pub(super) fn may_look(p: &Process) -> Result<()> {
-    let (me, it) = (current().cred(), p.cred());
-    let same = [it.uid, it.euid, it.suid].iter().all(|&u| u == me.fsuid);
-    if me.privileged() || same {
-        Ok(())
-    } else {
-        Err(FsError::Access)
-    }
+/// Looks into another process, or one of its threads, if the caller may.
+pub(super) fn look(p: &Process, tid: u32) -> Result<Image> {
+    p.image_shown(thread(p, tid).as_deref(), LookAs::Files)
+        .map_err(|_| FsError::Access)
 }
 
 /// Handlers that are none.
@@ -65,7 +70,9 @@ enum What {
     File(Print, u32),
     /// A file that takes a value, too.
     Value(Print, Store),
-    Link(fn(&Arc<Process>) -> Result<Option<Path>>),
+    /// A file about the memory, which the opener must be allowed to see.
+    Memory(memory::Print, u32),
+    Link(links::Place),
     Fds,
     Tasks,
 }
@@ -77,11 +84,11 @@ const ENTRIES: &[(&str, What, bool)] = &[
         What::File(|_, _, t| text(t, "0::/\n"), 0o444),
         true,
     ),
-    ("cmdline", What::File(cmdline, 0o444), true),
+    ("cmdline", What::File(memory::cmdline, 0o444), true),
     ("comm", What::File(comm, 0o444), true),
-    ("cwd", What::Link(cwd), true),
-    ("environ", What::File(environ, 0o400), true),
-    ("exe", What::Link(exe), true),
+    ("cwd", What::Link(links::cwd), true),
+    ("environ", What::Memory(memory::environ, 0o400), true),
+    ("exe", What::Link(links::exe), true),
     ("fd", What::Fds, true),
     ("io", What::File(io, 0o400), true),
     ("limits", What::File(limits, 0o444), true),
@@ -90,11 +97,7 @@ const ENTRIES: &[(&str, What, bool)] = &[
         What::File(|_, _, t| text(t, "4294967295"), 0o444),
         true,
     ),
-    (
-        "maps",
-        What::File(|p, _, t| may_look(p).and_then(|()| maps::maps(p, t)), 0o444),
-        true,
-    ),
+    ("maps", What::Memory(maps::maps, 0o444), true),
     (
         "mountinfo",
         What::File(|_, _, t| system::mountinfo(t), 0o444),
@@ -115,15 +118,8 @@ const ENTRIES: &[(&str, What, bool)] = &[
         What::Value(|p, _, t| oom::adj(p, t), oom::set_adj),
         true,
     ),
-    ("root", What::Link(root), true),
-    (
-        "smaps_rollup",
-        What::File(
-            |p, _, t| may_look(p).and_then(|()| maps::rollup(p, t)),
-            0o444,
-        ),
-        true,
-    ),
+    ("root", What::Link(links::root), true),
+    ("smaps_rollup", What::Memory(maps::rollup, 0o444), true),
     ("stat", What::File(stat, 0o444), true),
     ("statm", What::File(statm, 0o444), true),
     ("status", What::File(status, 0o444), true),
@@ -178,24 +174,40 @@ impl DynDir for Dir {
                 };
                 (Dynamic::File(Box::new(file)), 0o644)
             }
-            What::Link(place) => (
-                Dynamic::Link(Box::new(PidLink {
+            What::Memory(print, perm) => (
+                Dynamic::File(Box::new(memory::MemoryFile {
                     pid: self.pid,
+                    tid: self.tid,
+                    print: *print,
+                })),
+                *perm,
+            ),
+            What::Link(place) => (
+                Dynamic::Link(Box::new(links::PidLink {
+                    pid: self.pid,
+                    tid: self.tid,
                     place: *place,
                 })),
                 0o777,
             ),
-            What::Fds => (Dynamic::Dir(Box::new(Fds(self.pid))), 0o500),
+            What::Fds => (
+                Dynamic::Dir(Box::new(links::Fds {
+                    pid: self.pid,
+                    tid: self.tid,
+                })),
+                0o500,
+            ),
             What::Tasks => (Dynamic::Dir(Box::new(Tasks(self.pid))), 0o555),
         };
-        Ok(node.inode(this.dev, ino_below(this.ino, name), perm, owner(&p)))
+        let owner = p.shown_owner(thread(&p, self.tid).as_deref(), perm == 0o555);
+        Ok(node.inode(this.dev, ino_below(this.ino, name), perm, owner))
     }
 
     fn list(&self, this: &Inode, from: u64, emit: &mut Emit) -> Result<()> {
         find(self.pid)?;
         for (i, (name, what, _)) in self.entries().filter(|(i, _)| *i as u64 + 2 >= from) {
             let kind = match what {
-                What::File(..) | What::Value(..) => mode::REG,
+                What::File(..) | What::Value(..) | What::Memory(..) => mode::REG,
                 What::Link(_) => mode::LNK,
                 What::Fds | What::Tasks => mode::DIR,
             };
@@ -232,162 +244,6 @@ impl DynFile for PidFile {
     }
 }
 
-struct PidLink {
-    pid: u32,
-    place: fn(&Arc<Process>) -> Result<Option<Path>>,
-}
-
-/// Prints a place as the caller sees it.
-fn put_place(out: &mut Text, place: &Path) -> Result<()> {
-    let root = with_fs(|fs| fs.root()).ok_or(FsError::NotFound)??;
-    let (name, _) = full_name(&root, place)?;
-    out.push(&name);
-    if place.dentry.is_dead() {
-        out.push(b" (deleted)");
-    }
-    Ok(())
-}
-
-impl DynLink for PidLink {
-    fn target(&self) -> Result<Target> {
-        let p = find(self.pid)?;
-        may_look(&p)?;
-        (self.place)(&p)?
-            .map(Target::Place)
-            .ok_or(FsError::NotFound)
-    }
-
-    fn text(&self, out: &mut Text) -> Result<()> {
-        match self.target()? {
-            Target::Place(place) => put_place(out, &place),
-            Target::Text(bytes) => {
-                out.push(&bytes);
-                Ok(())
-            }
-        }
-    }
-}
-
-fn cwd(p: &Arc<Process>) -> Result<Option<Path>> {
-    p.fs().map(|fs| fs.cwd()).transpose()
-}
-
-fn root(p: &Arc<Process>) -> Result<Option<Path>> {
-    p.fs().map(|fs| fs.root()).transpose()
-}
-
-fn exe(p: &Arc<Process>) -> Result<Option<Path>> {
-    Ok(p.program().exe.and_then(|e| e.path().cloned()))
-}
-
-/// The descriptors of a process.
-struct Fds(u32);
-
-impl DynDir for Fds {
-    fn lookup(&self, this: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
-        let p = find(self.0)?;
-        may_look(&p)?;
-        let fd = if name == b"0" {
-            0
-        } else {
-            number(name).ok_or(FsError::NotFound)?
-        };
-        let fd = i32::try_from(fd).map_err(|_| FsError::NotFound)?;
-        let file = p
-            .files()
-            .ok_or(FsError::NotFound)?
-            .get(fd)
-            .map_err(|_| FsError::NotFound)?;
-        let perm =
-            if file.readable() { 0o500 } else { 0 } | if file.writable() { 0o300 } else { 0 };
-        let node = Dynamic::Link(Box::new(FdLink { pid: self.0, fd }));
-        Ok(node.inode(this.dev, ino_below(this.ino, name), perm, owner(&p)))
-    }
-
-    fn list(&self, this: &Inode, from: u64, emit: &mut Emit) -> Result<()> {
-        let p = find(self.0)?;
-        may_look(&p)?;
-        let Some(files) = p.files() else {
-            return Ok(());
-        };
-        let mut at = from as usize - 2;
-        while let Some((fd, file)) = files.next_open(at) {
-            drop(file);
-            let mut buf = [0; 10];
-            let name = digits(fd as u32, &mut buf);
-            let ino = ino_below(this.ino, name);
-            if !emit(Entry {
-                next: fd as u64 + 3,
-                ino,
-                kind: mode::LNK,
-                name,
-            }) {
-                break;
-            }
-            at = fd + 1;
-        }
-        Ok(())
-    }
-}
-
-struct FdLink {
-    pid: u32,
-    fd: i32,
-}
-
-impl FdLink {
-    fn file(&self) -> Result<FileRef> {
-        let p = find(self.pid)?;
-        may_look(&p)?;
-        p.files()
-            .ok_or(FsError::NotFound)?
-            .get(self.fd)
-            .map_err(|_| FsError::NotFound)
-    }
-}
-
-impl DynLink for FdLink {
-    fn target(&self) -> Result<Target> {
-        let file = self.file()?;
-        if let Some(path) = &file.path {
-            return Ok(Target::Place(path.clone()));
-        }
-        // A pipe has no name; opening it by this link opens it again.
-        let Kind::Pipe(end) = &file.kind else {
-            return Err(FsError::NoDevAddr);
-        };
-        let new = NewInode {
-            ino: end.pipe().ino(),
-            dev: 1,
-            mode: mode::FIFO | 0o600,
-            uid: current().cred().fsuid,
-            gid: current().cred().fsgid,
-            rdev: 0,
-        };
-        let inode = Arc::new(Inode::new(new, Node::Pipe(end.pipe().clone())));
-        let mount = crate::fs::context::boot_root()?.mount.clone();
-        Ok(Target::Place(Path {
-            mount,
-            dentry: Dentry::new(None, b"", inode),
-        }))
-    }
-
-    fn text(&self, out: &mut Text) -> Result<()> {
-        let file = self.file()?;
-        match &file.path {
-            Some(path) => put_place(out, path),
-            None => {
-                let ino = file.attr()?.ino;
-                match file.ops().label() {
-                    whole if whole.ends_with(']') => put!(out, "{whole}"),
-                    kind => put!(out, "{kind}[{ino}]"),
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
 /// The threads of a process.
 struct Tasks(u32);
 
@@ -402,7 +258,8 @@ impl DynDir for Tasks {
             tid,
             thread: true,
         }));
-        Ok(dir.inode(this.dev, ino_below(this.ino, name), 0o555, owner(&p)))
+        let owner = p.shown_owner(thread(&p, tid).as_deref(), true);
+        Ok(dir.inode(this.dev, ino_below(this.ino, name), 0o555, owner))
     }
 
     fn list(&self, this: &Inode, from: u64, emit: &mut Emit) -> Result<()> {
@@ -436,36 +293,6 @@ impl DynDir for Tasks {
     }
 }
 
-/// Copies a range of a process's memory to `out`, as far as it can be read.
-fn memory(p: &Process, (start, end): (u64, u64), out: &mut Text) {
-    let Some(space) = p.space() else {
-        return;
-    };
-    let mut piece = [0u8; 256];
-    let mut at = start;
-    while at < end {
-        let n = piece.len().min((end - at) as usize);
-        match space.read_at(mm::vm(), at, &mut piece[..n]) {
-            Ok(n) if n > 0 => {
-                out.push(&piece[..n]);
-                at += n as u64;
-            }
-            _ => break,
-        }
-    }
-}
-
-fn cmdline(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
-    memory(p, p.program().args, out);
-    Ok(())
-}
-
-fn environ(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
-    may_look(p)?;
-    memory(p, p.program().env, out);
-    Ok(())
-}
-
 fn name_of(p: &Process, tid: u32) -> [u8; 16] {
     ids::find_thread(tid).map_or_else(|| p.comm(), |t| t.comm())
 }
@@ -480,7 +307,8 @@ fn comm(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
     Ok(())
 }
 
-fn io(_: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
+fn io(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
+    look(p, tid)?;
     for name in [
         "rchar",
         "wchar",
@@ -548,10 +376,19 @@ fn stat(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
     let thread = ids::find_thread(tid);
     let ticks = |ns: u64| ns / (1_000_000_000 / CLOCK_TICKS);
     let (times, children) = (p.times(), p.child_times());
-    let usage = p.space().map(|s| s.usage(mm::vm())).unwrap_or_default();
-    let program = p.program();
-    let brk = p.brk();
-    let (tty, front) = tty::shown_to(p);
+    let shown = look(p, tid);
+    let permitted = shown.is_ok();
+    let Image {
+        space,
+        program,
+        brk,
+    } = shown.unwrap_or_else(|_| p.image());
+    let usage = space
+        .as_ref()
+        .map(|s| s.usage(mm::vm()))
+        .unwrap_or_default();
+    let terminal = p.session().and_then(|session| session.terminal());
+    let (tty, front) = terminal.map_or((0, -1), |t| (t.number(), i64::from(t.foreground())));
     let nice = thread.as_ref().map_or(0, |t| i32::from(t.nice()));
     put!(out, "{tid} (");
     put_comm(out, &name_of(p, tid));
@@ -591,25 +428,30 @@ fn stat(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
         usage.resident,
         p.rlimit(Resource::Rss)
     );
-    put!(
-        out,
-        "{} {} {} 0 0 ",
-        program.code.0,
-        program.code.1,
-        program.stack_start
-    );
+    // Where things lie is nobody else's business. Of code it shows whether there is any.
+    let code = match (permitted, space) {
+        (true, _) => program.code,
+        (false, Some(_)) => (1, 1),
+        (false, None) => (0, 0),
+    };
+    let only = |address: u64| if permitted { address } else { 0 };
+    let stack = only(program.stack_start);
+    put!(out, "{} {} {stack} 0 0 ", code.0, code.1);
     // Signals stand here in an obsolete form; status has them in full.
     put!(out, "0 0 0 0 0 0 0 17 ");
     put!(out, "{} 0 0 0 0 0 ", thread.as_ref().map_or(0, |t| t.cpu()));
-    put!(out, "{} {} {} ", program.data.0, program.data.1, brk.start);
-    put!(
-        out,
-        "{} {} {} {} 0\n",
+    for address in [
+        program.data.0,
+        program.data.1,
+        brk.start,
         program.args.0,
         program.args.1,
         program.env.0,
-        program.env.1
-    );
+        program.env.1,
+    ] {
+        put!(out, "{} ", only(address));
+    }
+    out.push(b"0\n");
     Ok(())
 }
 
@@ -628,7 +470,7 @@ fn statm(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
 
 fn status(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
     let thread = ids::find_thread(tid);
-    let cred = p.cred();
+    let cred = thread.as_ref().map_or_else(|| p.cred(), |t| t.cred());
     let state = letter(p, thread.as_deref());
     let word = match state {
         'R' => "running",
@@ -668,12 +510,13 @@ fn status(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
         "FDSize:\t{}\nGroups:\t",
         p.files().map_or(0, |f| f.size())
     );
-    for g in cred.groups.iter().flat_map(|g| g.iter()) {
-        put!(out, "{g} ");
+    for (i, g) in cred.groups().iter().enumerate() {
+        put!(out, "{}{g}", if i > 0 { " " } else { "" });
     }
+    // Linux has a space at the end, of an empty list too.
     put!(
         out,
-        "\nNStgid:\t{}\nNSpid:\t{tid}\nNSpgid:\t{}\nNSsid:\t{}\n",
+        " \nNStgid:\t{}\nNSpid:\t{tid}\nNSpgid:\t{}\nNSsid:\t{}\n",
         p.pid(),
         p.pgid(),
         p.sid()
@@ -697,21 +540,19 @@ fn status(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
     }
     put!(out, "Threads:\t{}\n", p.thread_count());
     signals(p, thread.as_deref(), out);
-    let caps: u64 = if cred.privileged() {
-        0x1ff_ffff_ffff
-    } else {
-        0
-    };
+    for (name, set) in [
+        ("Inh", cred.caps.inheritable),
+        ("Prm", cred.caps.permitted),
+        ("Eff", cred.caps.effective),
+        ("Bnd", cred.caps.bounding),
+        ("Amb", cred.caps.ambient),
+    ] {
+        put!(out, "Cap{name}:\t{:016x}\n", set.bits());
+    }
     put!(
         out,
-        "CapInh:\t{:016x}\nCapPrm:\t{caps:016x}\nCapEff:\t{caps:016x}\n",
-        0
-    );
-    put!(
-        out,
-        "CapBnd:\t{:016x}\nCapAmb:\t{:016x}\nNoNewPrivs:\t0\nSeccomp:\t0\n",
-        0x1ff_ffff_ffffu64,
-        0
+        "NoNewPrivs:\t{}\nSeccomp:\t0\n",
+        u8::from(cred.no_new_privs)
     );
     let times = p.times();
     put!(out, "voluntary_ctxt_switches:\t{}\n", times.voluntary);

@@ -8,8 +8,10 @@ use super::Tree;
 use crate::dev::random;
 use crate::fs::dynamic::{Fixed, Text};
 use crate::fs::error::{FsError, Result};
-use crate::fs::pipe;
-use crate::kern::{ids, uts};
+use crate::fs::{pipe, protect};
+use crate::kern::cred::Cap;
+use crate::kern::{current, ids, uts};
+use crate::klog;
 use crate::put;
 
 /// The tree.
@@ -26,11 +28,43 @@ const FS: Tree = &[
         Fixed::File(|t| line(t, crate::fs::fdtable::NR_OPEN)),
     ),
     ("pipe-max-size", Fixed::Setting(pipe_max, set_pipe_max)),
+    (
+        "protected_fifos",
+        Fixed::Setting(
+            |t| line(t, protect::FIFOS.get()),
+            |data| protect::FIFOS.set(parse(data)?),
+        ),
+    ),
+    (
+        "protected_hardlinks",
+        Fixed::Setting(
+            |t| line(t, protect::HARDLINKS.get()),
+            |data| protect::HARDLINKS.set(parse(data)?),
+        ),
+    ),
+    (
+        "protected_regular",
+        Fixed::Setting(
+            |t| line(t, protect::REGULAR.get()),
+            |data| protect::REGULAR.set(parse(data)?),
+        ),
+    ),
+    (
+        "protected_symlinks",
+        Fixed::Setting(
+            |t| line(t, protect::SYMLINKS.get()),
+            |data| protect::SYMLINKS.set(parse(data)?),
+        ),
+    ),
 ];
 
 const KERNEL: Tree = &[
     ("cap_last_cap", Fixed::File(|t| line(t, 40))),
     ("core_pattern", Fixed::File(|t| text(t, "core"))),
+    (
+        "dmesg_restrict",
+        Fixed::Setting(dmesg_restrict, set_dmesg_restrict),
+    ),
     ("hostname", Fixed::File(hostname)),
     ("ngroups_max", Fixed::File(|t| line(t, 65536))),
     ("osrelease", Fixed::File(|t| bytes(t, uts::RELEASE))),
@@ -100,6 +134,22 @@ fn set_pipe_max(data: &[u8]) -> Result<()> {
     }
     let bytes = bytes.max(pipe::PAGE as u64).next_power_of_two();
     pipe::MAX_SIZE.store(bytes, Ordering::Relaxed);
+    Ok(())
+}
+
+fn dmesg_restrict(out: &mut Text) -> Result<()> {
+    line(out, klog::RESTRICTED.load(Ordering::Relaxed).into())
+}
+
+fn set_dmesg_restrict(data: &[u8]) -> Result<()> {
+    if !current().cred().capable(Cap::SysAdmin) {
+        return Err(FsError::Perm);
+    }
+    let on = match parse(data)? {
+        on @ 0..=1 => on == 1,
+        _ => return Err(FsError::Invalid),
+    };
+    klog::RESTRICTED.store(on, Ordering::Relaxed);
     Ok(())
 }
 

@@ -184,7 +184,7 @@ fn stat(out: &mut Text) -> Result<()> {
             r[3]
         );
     }
-    let boot = (time::realtime_ns() - time::monotonic_ns()) / 1_000_000_000;
+    let boot = time::realtime_ns().saturating_sub(time::monotonic_ns()) / 1_000_000_000;
     put!(
         out,
         "intr 0\nctxt {switches}\nbtime {boot}\nprocesses {forks}\n"
@@ -317,6 +317,11 @@ pub fn mounts(out: &mut Text) -> Result<()> {
             && quota.limit() != quota::default_limit()
         {
             put!(out, ",size={}k", quota.limit() * 4);
+        }
+        if let Some(inodes) = m.fs.inodes
+            && inodes.limit() != quota::default_limit()
+        {
+            put!(out, ",nr_inodes={}", inodes.limit());
         }
         out.push(b" 0 0\n");
     })

@@ -63,6 +63,8 @@ pub struct Entity {
     reset_on_fork: AtomicBool,
     /// PR_SET_TIMERSLACK's nanoseconds: told, and never used, for timers are exact.
     slack: AtomicU32,
+    /// What they are again if 0 is set: its creator's.  Const.
+    usual_slack: u32,
     affinity: CpuMask,
 }
 
@@ -82,6 +84,7 @@ impl Entity {
             nice: AtomicU8::new((nice + 20) as u8),
             reset_on_fork: AtomicBool::new(false),
             slack: AtomicU32::new(SLACK_NS),
+            usual_slack: SLACK_NS,
             affinity: affinity.copy(),
         };
         e.reweigh();
@@ -95,8 +98,9 @@ impl Entity {
         } else {
             self.nice()
         };
-        let e = Entity::new(cpu, nice, self.policy(), &self.affinity);
-        e.set_slack(self.slack());
+        let mut e = Entity::new(cpu, nice, self.policy(), &self.affinity);
+        e.slack = AtomicU32::new(self.slack());
+        e.usual_slack = self.slack();
         e
     }
 
@@ -112,7 +116,7 @@ impl Entity {
 
     /// Sets the timer slack, 0 for the usual one.
     pub fn set_slack(&self, ns: u32) {
-        let ns = if ns == 0 { SLACK_NS } else { ns };
+        let ns = if ns == 0 { self.usual_slack } else { ns };
         self.slack.store(ns, Ordering::Relaxed);
     }
 

@@ -20,9 +20,9 @@ mod switch;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use alloc::sync::Arc;
-use ksync::{CpuPin, IrqSpin, Once, PerCpu};
+use ksync::{CpuPin, IrqSpin, Once, PerCpu, Run};
 
-use super::thread::{State, Thread, flag};
+use super::thread::{Thread, flag};
 use super::{ids, lock, time, timer};
 use crate::arch;
 
@@ -165,31 +165,14 @@ pub(super) fn my_stats(pin: &CpuPin) -> &'static CpuStats {
 }
 
 /// Makes a thread that sleeps, or is about to, run.  Does nothing to one that runs.
-/// Callable from interrupts and with spin locks of ranks below the run queues' held.
+/// Callable from interrupts and with spin locks of ranks below the run queues' held; what the thread is to find has been
+/// made visible by a read-modify-write, or under a lock that it takes.
 pub fn wake(pin: &CpuPin, t: &Thread) {
-    loop {
-        let state = t.state.load(Ordering::SeqCst);
-        let asleep = state == State::Blocked as u8;
-        if !asleep && state != State::Waiting as u8 {
-            return;
-        }
-        if t.state
-            .compare_exchange(
-                state,
-                State::Running as u8,
-                Ordering::SeqCst,
-                Ordering::Relaxed,
-            )
-            .is_ok()
-        {
-            if asleep {
-                let cpu = balance::choose(pin, t);
-                let rested = t.sched.rested(time::monotonic_ns());
-                t.sched.set_vt(t.sched.vt().saturating_sub(rested));
-                enqueue(pin, cpu, t, true);
-            }
-            return;
-        }
+    if t.state.wake() {
+        let cpu = balance::choose(pin, t);
+        let rested = t.sched.rested(time::monotonic_ns());
+        t.sched.set_vt(t.sched.vt().saturating_sub(rested));
+        enqueue(pin, cpu, t, true);
     }
 }
 
@@ -225,7 +208,7 @@ fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, woken: bool) {
 /// Sleeps if the current thread is still declared waiting; returns when it runs again.
 pub(super) fn block() {
     let me = super::current();
-    if me.state.load(Ordering::SeqCst) == State::Waiting as u8 {
+    if me.state.get() == Run::Waiting {
         switch_away(Reason::Block);
     }
 }
@@ -239,6 +222,7 @@ pub fn yield_now() {
 /// preemption on, when preemption is enabled again, and before user mode.
 pub fn preempt_check() {
     if arch::preempt::need_resched() && arch::preempt::count() == 0 {
+        arch::sections::ended();
         switch_away(Reason::Preempt);
     }
 }
@@ -259,6 +243,8 @@ pub(super) fn reclaim() {
     let mut pin = ksync::pin();
     super::epoch().reclaim_all(&mut pin);
     crate::mm::poll(&pin);
+    drop(pin);
+    crate::mm::poll_more();
 }
 
 /// Has the current thread look after this CPU's retired memory before it next enters user mode; the next tick
@@ -271,7 +257,12 @@ pub fn reclaim_soon() {
 
 /// The timer's interrupt on this CPU.  Interrupts and preemption are off.
 pub(super) fn timer_interrupt(from_user: bool) {
+    // One level is the interrupt's own.
+    let pinned = !from_user && arch::preempt::count() > 1;
     let pin = interrupt();
+    if pinned && cpus().get(&pin).running.load(Ordering::Relaxed) != 0 {
+        arch::sections::found();
+    }
     if timer::run(&pin) {
         tick(&pin, from_user);
     }

@@ -6,9 +6,9 @@
 use core::sync::atomic::Ordering;
 
 use alloc::sync::Arc;
-use ksync::CpuPin;
+use ksync::{CpuPin, Run};
 
-use super::super::thread::{State, Thread};
+use super::super::thread::Thread;
 use super::super::{Current, current, epoch, exit, time, timer};
 use super::{Cpu, TICK_NS, balance, bump, cpus, enqueue, queue, thread_of};
 use crate::arch;
@@ -46,7 +46,10 @@ pub fn switch_away(why: Reason) {
     let irq = arch::irq::save();
     let mut pin = ksync::pin();
     epoch().quiescent(&mut pin);
-    arch::preempt::clear_need_resched();
+    if arch::preempt::need_resched() {
+        arch::sections::ended();
+        arch::preempt::clear_need_resched();
+    }
     let c = cpus().get(&pin);
     let now = time::monotonic_ns();
     let me = current();
@@ -63,7 +66,7 @@ pub fn switch_away(why: Reason) {
 fn must_leave(pin: &CpuPin, me: &Thread, why: Reason) -> bool {
     match why {
         // A wake-up may have come meanwhile.
-        Reason::Block => me.state.load(Ordering::SeqCst) == State::Waiting as u8,
+        Reason::Block => me.state.get() == Run::Waiting,
         Reason::Exit => true,
         Reason::Preempt | Reason::Yield => !me.sched.affinity().has(pin.cpu()),
         Reason::Idle => false,
@@ -173,16 +176,7 @@ pub fn finish_switch() {
         Reason::Exit => exit::bury(&pin, prev),
         Reason::Block => {
             // From the exchange on another CPU may run it: it must be the last touch.
-            if prev
-                .state
-                .compare_exchange(
-                    State::Waiting as u8,
-                    State::Blocked as u8,
-                    Ordering::SeqCst,
-                    Ordering::Relaxed,
-                )
-                .is_err()
-            {
+            if !prev.state.settle() {
                 enqueue(&pin, balance::allowed(&pin, prev), prev, false);
             }
         }
@@ -209,7 +203,6 @@ pub fn thread_start() -> ! {
 pub fn first_switch(pin: &CpuPin, idle: &Arc<Thread>) {
     let c = cpus().get(pin);
     let _ = c.idle_thread.set(idle.clone());
-    idle.state.store(State::Running as u8, Ordering::SeqCst);
     idle.sched.set_cpu(pin.cpu());
     arch::current::set_current(idle);
 }
@@ -219,6 +212,7 @@ pub fn idle() -> ! {
     loop {
         // Destructors may wait for other CPUs, so interrupts are on.
         let more = crate::mm::poll(&ksync::pin());
+        crate::mm::poll_more();
         let irq = arch::irq::save();
         let mut pin = ksync::pin();
         let c = cpus().of(pin.cpu());

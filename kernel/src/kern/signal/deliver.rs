@@ -108,11 +108,7 @@ fn work(me: &Current, frame: &mut UserFrame) -> bool {
 fn take_one(me: &Current, frame: &mut UserFrame) -> bool {
     let open = SigSet(!me.blocked().0);
     let p = me.process();
-    let info = {
-        let _order = p.signals.lock();
-        me.pending.take(open).or_else(|| p.pending.take(open))
-    };
-    let Some(info) = info else {
+    let Some(info) = super::take(me, open) else {
         finish_call(me, frame);
         return false;
     };

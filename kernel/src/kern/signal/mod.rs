@@ -23,10 +23,11 @@ pub use info::{SigFields, SigInfo, code};
 pub use pending::Pending;
 pub use send::{
     SendError, force, kill_process, queue_process, send_process, send_thread, signal_group,
-    signal_pgrp,
+    signal_whole_group,
 };
 pub(super) use stop::{StopReport, notify_parent_stopped};
 
+use super::itimer;
 use super::process::Process;
 use super::thread::{Thread, flag};
 use alloc::sync::Arc;
@@ -215,9 +216,41 @@ impl Thread {
 
     /// Replaces the signal mask; SIGKILL and SIGSTOP stay unblocked.  By the thread itself.
     pub fn set_blocked(&self, set: SigSet) {
+        self.replace_mask(set, None);
+    }
+
+    /// Lets the signals of `set` end a sleep, for sigtimedwait: they are kept as if they were held back still, whatever
+    /// their actions.  By the thread itself; [`Self::end_sigwait`] ends it.
+    pub fn begin_sigwait(&self, set: SigSet) {
+        let old = self.blocked();
+        self.replace_mask(SigSet(old.0 & !set.0), Some(old));
+    }
+
+    /// Holds back again what was held back before [`Self::begin_sigwait`].
+    pub fn end_sigwait(&self) {
+        self.set_blocked(SigSet(self.saved_mask.load(Ordering::Relaxed)));
+    }
+
+    /// Whether a signal is not dropped even if its action is to ignore it.  Exact under the process's signal lock.
+    fn keeps(&self, signo: u8) -> bool {
+        let waits = self.has(flag::SIGWAIT);
+        self.blocked().has(signo)
+            || waits && SigSet(self.saved_mask.load(Ordering::Relaxed)).has(signo)
+    }
+
+    /// `held_back` is what stays held back in sigtimedwait.
+    fn replace_mask(&self, set: SigSet, held_back: Option<SigSet>) {
         let guard = self.process.signals.lock();
         let new = set.0 & !SigSet::UNMASKABLE.0;
         let old = self.blocked.swap(new, Ordering::SeqCst);
+        match held_back {
+            Some(mask) => {
+                self.saved_mask.store(mask.0, Ordering::Relaxed);
+                self.set(flag::SIGWAIT);
+            }
+            None if self.has(flag::SIGWAIT) => self.clear(flag::SIGWAIT),
+            None => {}
+        }
         drop(guard);
         // Signals for the process that only this thread would have taken go to another.
         let lost = self.process.pending.bits() & new & !old;
@@ -284,7 +317,13 @@ pub fn pending(t: &Thread) -> SigSet {
 
 /// Takes a pending signal of `set` for `t`, which is the caller.
 pub fn take(t: &Thread, set: SigSet) -> Option<SigInfo> {
-    t.pending.take(set).or_else(|| t.process.pending.take(set))
+    let order = t.process.signals.lock();
+    let info = t.pending.take(set).or_else(|| t.process.pending.take(set));
+    drop(order);
+    if info.is_some_and(|info| info.signo == sig::ALRM) {
+        itimer::taken(&t.process);
+    }
+    info
 }
 
 /// The words of a `stack_t` for sigaltstack(2), for a thread whose stack pointer is `sp`.

@@ -1,7 +1,5 @@
 //! Posting signals.
 
-use alloc::sync::Arc;
-
 use ksync::CpuPin;
 
 use super::super::cred::Cred;
@@ -56,11 +54,11 @@ fn dropped(
         return false;
     }
     // A blocked signal stays: its action may change before it is unblocked.
-    let blocked = match target {
-        Some(t) => t.blocked().has(signo),
-        None => ids::thread(pin, p.pid()).is_some_and(|t| t.blocked().has(signo)),
+    let kept = match target {
+        Some(t) => t.keeps(signo),
+        None => ids::thread(pin, p.pid()).is_some_and(|t| t.keeps(signo)),
     };
-    !blocked
+    !kept
 }
 
 /// Nobody kills or stops init, but the kernel a thread of it that cannot go on.
@@ -184,6 +182,10 @@ pub fn signal_group(
             let Some(p) = ids::find_process(pid) else {
                 continue;
             };
+            // The number may have been given to another since.
+            if p.pgid() != group.pgid() {
+                continue;
+            }
             found = true;
             if let Some((cred, sid)) = sender {
                 let allowed = cred.may_signal(&p.cred()) || signo == sig::CONT && p.sid() == sid;
@@ -204,12 +206,10 @@ pub fn signal_group(
     }
 }
 
-/// Sends a signal by the kernel to each member of a group, by number: for the terminal.
-pub fn signal_pgrp(pgid: u32, signo: u8) {
-    let group: Option<Arc<Group>> = ids::find_group(pgid);
-    if let Some(group) = group {
-        let _ = signal_group(&group, signo, SigInfo::kernel(signo), None);
-    }
+/// Sends a signal by the kernel to each member of a group.
+pub fn signal_whole_group(group: &Group, signo: u8) {
+    // A group that has just lost its last member needs no signal.
+    let _ = signal_group(group, signo, SigInfo::kernel(signo), None);
 }
 
 /// Ends a process, whatever it does: SIGKILL by the kernel.

@@ -23,6 +23,13 @@ fn as_stat(words: &[u64; 18]) -> libc::stat {
     stat
 }
 
+/// When the contents were changed last, and when anything of the file was, in seconds and nanoseconds.
+fn stamps(fd: i32) -> Result<[(u64, u64); 2], i32> {
+    let mut words = [0u64; 18];
+    sc!(SYS_fstat, fd, words.as_mut_ptr())?;
+    Ok([(words[11], words[12]), (words[13], words[14])])
+}
+
 fn contents(fd: i32) -> Vec<u8> {
     let mut bytes = vec![0; 1 << 20];
     let n = sc!(SYS_pread64, fd, bytes.as_mut_ptr(), bytes.len(), 0).unwrap_or(0);
@@ -260,7 +267,43 @@ tests! { "file";
         is!((ok!(stat(fd)).st_atime, ok!(stat(fd)).st_mtime), (1000, 2000));
         fails!(sc!(SYS_chmod, path("/nonexistent"), 0), ENOENT);
         fails!(sc!(SYS_fchmod, 9999, 0), EBADF);
-        fails!(sc!(SYS_utimensat, libc::AT_FDCWD, path(&name), [0u64, 2_000_000_000, 0, 0].as_ptr(), 0), EINVAL);
+        let wrong = [0u64, 2_000_000_000, 0, 0];
+        fails!(sc!(SYS_utimensat, libc::AT_FDCWD, path(&name), wrong.as_ptr(), 0), EINVAL);
+        fails!(sc!(SYS_utimensat, libc::AT_FDCWD, path("/nonexistent"), wrong.as_ptr(), 0), ENOENT);
+        holds!(ok!(sc!(SYS_fcntl, fd, libc::F_GETFL)) & 0o100_000 != 0);
+    }
+    stores_through_a_shared_mapping_stamp_the_file {
+        let fd = file_with(&[0; 4 * 4096])?;
+        let pause = || std::thread::sleep(std::time::Duration::from_millis(30));
+        let made = ok!(stamps(fd));
+        let private = ok!(sys::mmap(0, PAGE, RW, libc::MAP_PRIVATE, fd, 0));
+        let at = ok!(sys::mmap(0, 4 * PAGE, RW, libc::MAP_SHARED, fd, 0));
+        pause();
+        sys::poke(private, 1);
+        is!(ok!(stamps(fd)), made);
+        sys::poke(at, 1);
+        let stored = ok!(stamps(fd));
+        holds!(stored[0] > made[0] && stored[1] > made[1]);
+        pause();
+        // Looking takes no time for the store's.
+        is!(sys::peek(at), 1);
+        is!(ok!(stamps(fd)), stored);
+        sys::poke(at + PAGE, 1);
+        pause();
+        let older = ok!(stamps(fd));
+        pause();
+        is!(ok!(stamps(fd)), older);
+        holds!(older[0] > stored[0]);
+        // What is set afterwards stays, and what is stored after that counts again.
+        sys::poke(at + 2 * PAGE, 1);
+        ok!(sc!(SYS_utimensat, fd, 0, [1000u64, 0, 2000, 0].as_ptr(), 0));
+        is!(ok!(stamps(fd))[0], (2000, 0));
+        sys::poke(at + 3 * PAGE, 1);
+        pause();
+        // A change of mode is no store.
+        ok!(sc!(SYS_fchmod, fd, 0o600));
+        let [modified, changed] = ok!(stamps(fd));
+        holds!(modified > older[0] && modified < changed);
     }
     permissions_bind_others {
         let dir = scratch();

@@ -60,6 +60,28 @@ tests! { "futex";
         holds!(soon(|| sc!(SYS_futex, word, libc::FUTEX_WAKE_BITSET, 10, 0, 0, 1) == Ok(1)));
         is!(ok!(sys::wait(one as i64, 0)), (one, 0));
     }
+    many_waiters_are_woken_and_moved {
+        const MANY: u64 = 120;
+        let (from, to) = { let at = ok!(anon(1)); (at, at + 64) };
+        let threads: Vec<_> = (0..MANY).map(|i| std::thread::spawn(move || {
+            // Each third gives up after a while, wherever it stands then.
+            let short = [0u64, 150_000_000];
+            let time = if i % 3 == 0 { short.as_ptr() as u64 } else { 0 };
+            sc!(SYS_futex, from, libc::FUTEX_WAIT | PRIVATE, 0, time)
+        })).collect();
+        // Some are moved while others still come, give up or are woken.
+        let woken = std::cell::Cell::new(0);
+        let over = || {
+            let _ = sc!(SYS_futex, from, libc::FUTEX_CMP_REQUEUE | PRIVATE, 0, 1000, to, 0);
+            woken.set(woken.get() + sc!(SYS_futex, to, libc::FUTEX_WAKE | PRIVATE, 7).unwrap_or(0));
+            threads.iter().all(|thread| thread.is_finished())
+        };
+        holds!(soon(over) || soon(over) || soon(over));
+        let answers: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        let ends = |wanted| answers.iter().filter(|&answer| matches!(answer, Ok(end) if *end == wanted)).count() as u64;
+        is!(ends(Ok(0)) + ends(Err(libc::ETIMEDOUT)), MANY);
+        is!(ends(Ok(0)), woken.get());
+    }
     different_mappings_of_one_file_are_one_futex {
         let fd = file_with(&[0; 4096])?;
         let first = ok!(sys::mmap(0, PAGE, RW, libc::MAP_SHARED, fd, 0));

@@ -14,14 +14,18 @@ mod fault;
 mod files;
 mod futex;
 mod locks;
+mod look;
 mod matrix;
 mod mm;
 mod names;
 mod pipes;
+mod privileges;
 mod process;
+mod rights;
 mod signals;
 mod system;
 mod time;
+mod tmpfs;
 
 use harness::{Test, Verdict};
 
@@ -38,10 +42,14 @@ const SUBJECTS: &[&[Test]] = &[
     device::TESTS,
     dirs::TESTS,
     locks::TESTS,
+    look::TESTS,
     matrix::TESTS,
     names::TESTS,
+    privileges::TESTS,
+    rights::TESTS,
     system::TESTS,
     time::TESTS,
+    tmpfs::TESTS,
 ];
 
 fn main() {
@@ -56,6 +64,11 @@ fn main() {
     }
     if prefixes.iter().any(|arg| arg == "--matrix") {
         matrix::print();
+        return;
+    }
+    // As a script's interpreter it has the script's name for an argument.
+    if prefixes.iter().any(|arg| arg.ends_with("--tell")) {
+        privileges::tell();
         return;
     }
     if prefixes.iter().any(|arg| arg == "--wait") {

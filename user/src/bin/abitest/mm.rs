@@ -6,6 +6,96 @@ use user::sys::{self, mmap, munmap, peek, peek64, poke, poke64};
 /// No user address, whether page tables have four levels or five.
 const USER_END: u64 = 0x00ff_ffff_ffff_f000;
 
+/// Four pages of shared memory with a word in each.
+fn shared_words() -> Result<u64, i32> {
+    let base = mmap(
+        0,
+        4 * PAGE,
+        RW,
+        libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+        -1,
+        0,
+    )?;
+    for n in 0..4 {
+        poke64(base + n * PAGE, 20 + n);
+    }
+    Ok(base)
+}
+
+/// Pages of free memory.
+fn free_pages() -> Result<u64, String> {
+    let text = std::fs::read_to_string("/proc/meminfo").map_err(|e| e.to_string())?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemFree:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.map(|kib| kib / 4)
+        .ok_or_else(|| "no MemFree in /proc/meminfo".into())
+}
+
+fn words(base: u64) -> [u64; 4] {
+    [0, 1, 2, 3].map(|n| peek64(base + n * PAGE))
+}
+
+/// What the tests of free memory take, a half of it, and what else may come and go meanwhile: Linux counts no page as free that a
+/// CPU keeps at hand.
+const FEW_MIB: u64 = 24 << 20;
+const HALF: u64 = FEW_MIB / 2;
+const SLACK: u64 = 7 << 20;
+
+/// Private memory with a seven in each page.
+fn filled(bytes: u64) -> Result<u64, i32> {
+    let base = anon(bytes / PAGE)?;
+    poke_bytes(base, bytes, 7);
+    Ok(base)
+}
+
+fn poke_bytes(base: u64, bytes: u64, value: u8) {
+    for page in (base..base + bytes).step_by(PAGE as usize) {
+        poke(page, value);
+    }
+}
+
+fn poke_all(base: u64, value: u8) {
+    poke_bytes(base, FEW_MIB, value);
+}
+
+/// Bytes of free memory.
+fn free_memory() -> Result<u64, i32> {
+    let text = std::fs::read_to_string("/proc/meminfo").map_err(|_| libc::EIO)?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemFree:"));
+    let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.map(|kib| kib << 10).ok_or(libc::EIO)
+}
+
+/// Whether something holds in time. Two seconds are promised; a machine that shares its CPUs with others gets twice that.
+fn in_time(holds: impl Fn() -> bool) -> bool {
+    soon(&holds) || soon(&holds)
+}
+
+/// A child that waits for a signal once it has done something.
+fn sleeper_that(act: impl FnOnce()) -> Result<i32, i32> {
+    let (from, to) = sys::pipe(0)?;
+    let child = sys::fork()?;
+    if child == 0 {
+        act();
+        let _ = sys::write(to, b".");
+        loop {
+            let _ = sc!(SYS_pause);
+        }
+    }
+    sc!(SYS_read, from, [0u8; 1].as_mut_ptr(), 1)?;
+    Ok(child as i32)
+}
+
+fn sleeper() -> Result<i32, i32> {
+    sleeper_that(|| ())
+}
+
+/// Ends a child.
+fn ended(child: i32) -> Result<u64, i32> {
+    sc!(SYS_kill, child, libc::SIGKILL)?;
+    sc!(SYS_wait4, child, 0, 0, 0)
+}
+
 tests! { "mm";
     mmap_gives_zeroed_pages {
         let base = ok!(anon(16));
@@ -237,6 +327,15 @@ tests! { "mm";
         is!(ok!(sc!(SYS_mremap, base, 4 * PAGE, PAGE, 0, 0)), base);
         is!(peek(base), 5);
         is!(ok!(mmap(base + PAGE, 3 * PAGE, RW, ANON | libc::MAP_FIXED_NOREPLACE, -1, 0)), base + PAGE);
+        // What is cut off may have a gap, and differ from what stays.
+        ok!(sc!(SYS_munmap, base + 2 * PAGE, PAGE));
+        ok!(sc!(SYS_mprotect, base + 3 * PAGE, PAGE, libc::PROT_READ));
+        is!(ok!(sc!(SYS_mremap, base, 4 * PAGE, PAGE, 0, 0)), base);
+        is!(peek(base), 5);
+        is!(ok!(sc!(SYS_mremap, base, 4 * PAGE, 4 * PAGE, 0, 0)), base);
+        is!(ok!(mmap(base + PAGE, 3 * PAGE, RW, ANON | libc::MAP_FIXED_NOREPLACE, -1, 0)), base + PAGE);
+        ok!(munmap(base, 4 * PAGE));
+        fails!(sc!(SYS_mremap, base, 2 * PAGE, PAGE, 0, 0), EFAULT);
     }
     mremap_fixed {
         let (from, to) = (ok!(anon(2)), ok!(anon(4)));
@@ -264,6 +363,103 @@ tests! { "mm";
         let copy = ok!(sc!(SYS_mremap, base, 0, PAGE, libc::MREMAP_MAYMOVE, 0));
         poke(copy, 6);
         is!(peek(base), 6);
+    }
+    mremap_grows_shared_memory_back {
+        let base = ok!(shared_words());
+        ok!(sc!(SYS_mremap, base, 4 * PAGE, 2 * PAGE, 0, 0));
+        is!(ok!(sc!(SYS_mremap, base, 2 * PAGE, 4 * PAGE, 0, 0)), base);
+        is!(words(base), [20, 21, 22, 23]);
+        // Once more, to another place.
+        ok!(munmap(base + PAGE, 3 * PAGE));
+        let moved = ok!(sc!(SYS_mremap, base, PAGE, 4 * PAGE, libc::MREMAP_MAYMOVE, 0));
+        is!(words(moved), [20, 21, 22, 23]);
+    }
+    mremap_with_old_size_zero_shows_what_was_unmapped {
+        let base = ok!(shared_words());
+        ok!(munmap(base + 2 * PAGE, 2 * PAGE));
+        let second = ok!(sc!(SYS_mremap, base, 0, 4 * PAGE, libc::MREMAP_MAYMOVE, 0));
+        is!(words(second), [20, 21, 22, 23]);
+        ok!(munmap(base, 2 * PAGE));
+        ok!(munmap(second + PAGE, 3 * PAGE));
+        let (third, flags) = (ok!(anon(4)), libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
+        is!(ok!(sc!(SYS_mremap, second, 0, 4 * PAGE, flags, third)), third);
+        is!(words(third), [20, 21, 22, 23]);
+    }
+    mremap_moves_a_part_of_shared_memory_that_grows_there {
+        let (base, to) = (ok!(shared_words()), ok!(anon(4)));
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        is!(ok!(sc!(SYS_mremap, base, PAGE, PAGE, flags, to)), to);
+        ok!(munmap(base + PAGE, 3 * PAGE));
+        ok!(munmap(to + PAGE, 3 * PAGE));
+        is!(ok!(sc!(SYS_mremap, to, PAGE, 4 * PAGE, 0, 0)), to);
+        is!(words(to), [20, 21, 22, 23]);
+    }
+    mremap_dontunmap_shows_shared_memory_twice {
+        let base = ok!(shared_words());
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP;
+        let second = ok!(sc!(SYS_mremap, base, 4 * PAGE, 4 * PAGE, flags, 0));
+        is!(words(second), [20, 21, 22, 23]);
+        is!(words(base), [20, 21, 22, 23]);
+        poke64(base + PAGE, 9);
+        is!(peek64(second + PAGE), 9);
+        let private = ok!(mmap(0, PAGE, RW, libc::MAP_PRIVATE, file_with(&[7; 4096])?, 0));
+        poke(private, 8);
+        let second = ok!(sc!(SYS_mremap, private, PAGE, PAGE, flags, 0));
+        is!([peek(private), peek(second)], [7, 8]);
+    }
+    shared_memory_keeps_its_size {
+        let base = ok!(shared_words());
+        let grown = ok!(sc!(SYS_mremap, base, 4 * PAGE, 6 * PAGE, libc::MREMAP_MAYMOVE, 0));
+        is!(words(grown), [20, 21, 22, 23]);
+        // What lies beyond is there for nobody, the kernel included.
+        let zero = ok!(sys::open("/dev/zero", libc::O_RDONLY, 0));
+        fails!(sc!(SYS_read, zero, grown + 4 * PAGE, 8), EFAULT);
+        let of_zero = ok!(mmap(0, 2 * PAGE, RW, libc::MAP_PRIVATE, zero, 0));
+        let grown = ok!(sc!(SYS_mremap, of_zero, 2 * PAGE, 4 * PAGE, libc::MREMAP_MAYMOVE, 0));
+        is!(peek64(grown + 3 * PAGE), 0);
+    }
+    shared_memory_outlives_what_is_mapped_of_it {
+        let zero = ok!(sys::open("/dev/zero", libc::O_RDWR, 0));
+        let base = ok!(mmap(0, 4 * PAGE, RW, libc::MAP_SHARED, zero, 0));
+        for n in 0..4 { poke64(base + n * PAGE, 20 + n); }
+        ok!(munmap(base + PAGE, 3 * PAGE));
+        is!(ok!(sc!(SYS_mremap, base, PAGE, 4 * PAGE, 0, 0)), base);
+        is!(words(base), [20, 21, 22, 23]);
+        ok!(sc!(SYS_madvise, base + PAGE, 2 * PAGE, libc::MADV_REMOVE));
+        is!(words(base), [20, 0, 0, 23]);
+    }
+    memory_that_parent_and_child_left_is_free_again {
+        // The parent unmaps half of it and writes the other half; then the child ends.
+        let base = ok!(filled(FEW_MIB));
+        let before = ok!(free_memory());
+        let child = ok!(sleeper());
+        ok!(munmap(base, HALF));
+        for page in (base + HALF..base + 2 * HALF).step_by(PAGE as usize) { poke(page, 8); }
+        holds!(ok!(free_memory()) < before - HALF / 2);
+        ok!(ended(child));
+        is!(in_time(|| free_memory().is_ok_and(|free| free > before + HALF - SLACK)), true);
+        is!([peek(base + HALF), peek(base + 2 * HALF - PAGE)], [8, 8]);
+    }
+    memory_that_both_have_written_anew_is_free_again {
+        let base = ok!(filled(FEW_MIB));
+        let before = ok!(free_memory());
+        let child = ok!(sleeper_that(|| poke_all(base, 9)));
+        poke_all(base, 8);
+        // Each has a copy; what they had in common is for nobody.
+        is!(in_time(|| free_memory().is_ok_and(|free| free > before - FEW_MIB - SLACK && free < before - FEW_MIB + SLACK)), true);
+        ok!(ended(child));
+        is!(in_time(|| free_memory().is_ok_and(|free| free > before - SLACK)), true);
+        is!([peek(base), peek(base + FEW_MIB - PAGE)], [8, 8]);
+    }
+    memory_that_was_moved_and_unmapped_is_free_again {
+        let (base, to) = (ok!(filled(FEW_MIB)), ok!(anon(HALF / PAGE)));
+        let before = ok!(free_memory());
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        is!(ok!(sc!(SYS_mremap, base + HALF, HALF, HALF, flags, to)), to);
+        is!(peek(to), 7);
+        ok!(munmap(to, HALF));
+        is!(in_time(|| free_memory().is_ok_and(|free| free > before + HALF - SLACK)), true);
+        is!(peek(base + HALF - PAGE), 7);
     }
     madvise_dontneed_zeroes_private_memory {
         let base = ok!(anon(4));
@@ -369,6 +565,64 @@ tests! { "mm";
         is!(ok!(sc!(SYS_read, zero, base, 64 * PAGE)), 64 * PAGE);
         let fd = file_with(&[])?;
         is!(ok!(sc!(SYS_write, fd, ok!(anon(64)), 64 * PAGE)), 64 * PAGE);
+    }
+    mincore_of_locked_pages_of_a_file {
+        let fd = file_with(&[1; 8192])?;
+        ok!(sc!(SYS_ftruncate, fd, 4 * PAGE));
+        for sharing in [libc::MAP_PRIVATE, libc::MAP_SHARED] {
+            for prot in [RW, libc::PROT_READ] {
+                let base = ok!(mmap(0, 4 * PAGE, prot, sharing, fd, 0));
+                ok!(sc!(SYS_mlock, base, 4 * PAGE));
+                let mut map = [9u8; 4];
+                ok!(sc!(SYS_mincore, base, 4 * PAGE, map.as_mut_ptr()));
+                is!(map.map(|byte| byte & 1), [1; 4]);
+                ok!(sc!(SYS_munlock, base, 4 * PAGE));
+                ok!(sc!(SYS_mincore, base, 4 * PAGE, map.as_mut_ptr()));
+                is!(map.map(|byte| byte & 1), [1; 4]);
+                ok!(munmap(base, 4 * PAGE));
+            }
+        }
+        // The file shrinks beneath copies that are locked.
+        let base = ok!(mmap(0, 4 * PAGE, RW, libc::MAP_PRIVATE, fd, 0));
+        ok!(sc!(SYS_mlock, base, 4 * PAGE));
+        ok!(sc!(SYS_ftruncate, fd, PAGE));
+        let mut map = [9u8; 4];
+        ok!(sc!(SYS_mincore, base, 4 * PAGE, map.as_mut_ptr()));
+        is!(map.map(|byte| byte & 1), [1, 0, 0, 0]);
+        ok!(sc!(SYS_ftruncate, fd, 4 * PAGE));
+        ok!(sc!(SYS_mincore, base, 4 * PAGE, map.as_mut_ptr()));
+        is!(map[0] & 1, 1);
+    }
+    a_forking_server_keeps_what_its_children_read {
+        // A server that rewrites a little of its memory between any two forks, and whose children all live.
+        const COLD: u64 = 2048;
+        const HOT: u64 = 32;
+        const CHILDREN: u64 = 300;
+        /// What a child may take besides, in pages: its stack, its page tables, what the kernel keeps of it.
+        const EACH: u64 = 96;
+        let base = ok!(anon(COLD + HOT));
+        let hot = base + COLD / 2 * PAGE;
+        (0..COLD + HOT).for_each(|n| poke64(base + n * PAGE, n));
+        let ((hold, let_go), (told, tell)) = (ok!(sys::pipe(0)), ok!(sys::pipe(0)));
+        let before = free_pages()?;
+        for n in 0..CHILDREN {
+            if ok!(sys::fork()) == 0 {
+                poke64(base, n);
+                let _parent_reads = sys::write(tell, &[1]);
+                let _ = sys::close(let_go);
+                let _until_the_end = sys::read(hold, &mut [0]);
+                let mine = (0..HOT).all(|page| peek64(hot + page * PAGE) == n << 16 | page);
+                let cold = (1..COLD / 2).all(|page| peek64(base + page * PAGE) == page);
+                sys::exit(i32::from(n > 0 && !mine || !cold || peek64(base) != n));
+            }
+            is!(ok!(sys::read(told, &mut [0])), 1);
+            (0..HOT).for_each(|page| poke64(hot + page * PAGE, (n + 1) << 16 | page));
+        }
+        let used = before.saturating_sub(free_pages()?);
+        ok!(sys::close(let_go));
+        for _ in 0..CHILDREN { is!(ok!(sys::wait(-1, 0)).1, 0); }
+        let bound = CHILDREN * (HOT + 1 + EACH);
+        if used > bound { return Err(format!("{used} pages are used, and {bound} are enough")); }
     }
     mincore_or_enosys {
         let base = ok!(anon(2));

@@ -18,6 +18,24 @@ fn script(name: &str, text: &str, mode: u32) -> String {
     file
 }
 
+/// Forks a child that reads a byte from `from` and exits with what it got.
+fn reader(from: i32, to: i32) -> Result<u64, i32> {
+    match sys::fork()? {
+        0 => {
+            let _ = sys::close(to);
+            let got = sys::read(from, &mut [0]);
+            sys::exit(got.unwrap_or(99) as i32)
+        }
+        pid => Ok(pid),
+    }
+}
+
+/// Uses up a number for a thread, without making one: its thread-local storage cannot be where it is to be.
+fn burn_number() {
+    let flags = libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD | libc::CLONE_SETTLS;
+    let _ = sc!(SYS_clone, flags, 0, 0, 0, 1u64 << 63);
+}
+
 tests! { "process";
     exit_status_is_eight_bits {
         is!(in_child(|| 0)?, 0);
@@ -35,6 +53,32 @@ tests! { "process";
         }
         is!(ok!(sys::wait(pid as i64, 0)), (pid, 0));
         is!([sys::peek64(base), sys::peek64(base + 8)], [pid, me]);
+    }
+    a_number_that_comes_back_inherits_no_wait {
+        // Readers die asleep. Threads that get their numbers sleep elsewhere; what a writer wakes is a living reader.
+        const READERS: usize = 32;
+        ok!(sys::tie_to_cpu(sys::cpus()[0]));
+        let (pipe, other) = (ok!(sys::pipe(0)), ok!(sys::pipe(0)));
+        let mut dead = Vec::new();
+        for _ in 0..READERS { dead.push(ok!(reader(pipe.0, pipe.1))); }
+        nap_us(20_000);
+        for &pid in &dead { ok!(sc!(SYS_kill, pid, libc::SIGKILL)); }
+        for &pid in &dead { is!(ok!(sys::wait(pid as i64, 0)), (pid, libc::SIGKILL)); }
+        // Numbers wrap at a power of two, 32768 or more.
+        for _ in 0..32_768 - 4 * READERS { burn_number(); }
+        let mut heirs = Vec::new();
+        for _ in 0..8 * READERS {
+            let pid = ok!(reader(other.0, other.1));
+            if dead.contains(&pid) { heirs.push(pid); continue; }
+            ok!(sc!(SYS_kill, pid, libc::SIGKILL));
+            ok!(sys::wait(pid as i64, 0));
+        }
+        let living = ok!(reader(pipe.0, pipe.1));
+        nap_us(20_000);
+        ok!(sys::write(pipe.1, &[1]));
+        holds!(soon(|| sys::wait(living as i64, libc::WNOHANG) == Ok((living, 1 << 8))));
+        ok!(sys::close(other.1));
+        for pid in heirs { is!(ok!(sys::wait(pid as i64, 0)), (pid, 0)); }
     }
     wait4_without_children { fails!(sys::wait(-1, 0), ECHILD); }
     wait4_for_a_stranger { fails!(sys::wait(1, 0), ECHILD); }
@@ -190,6 +234,108 @@ tests! { "process";
             1
         })?;
         is!(status, 4 << 8);
+    }
+    execve_makes_the_usual_signal_tell_of_the_end {
+        let both = 1u64 << (libc::SIGUSR1 - 1) | 1 << (libc::SIGCHLD - 1);
+        ok!(sc!(SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const both, 0, 8));
+        let pid = ok!(sc!(SYS_clone, libc::SIGUSR1, 0, 0, 0, 0));
+        if pid == 0 {
+            let _ = exec("/bin/sh", &["-c", "exit 3"]);
+            sys::exit(99);
+        }
+        // One that is told of otherwise would need __WCLONE.
+        is!(ok!(sc!(SYS_waitid, libc::P_PID, pid, 0, libc::WEXITED | libc::__WALL, 0)), 0);
+        let mut pending = 0u64;
+        ok!(sc!(SYS_rt_sigpending, &raw mut pending, 8));
+        is!(pending, 1 << (libc::SIGCHLD - 1));
+    }
+    a_program_gets_no_signal_that_the_one_before_agreed_to {
+        // A child is made that tells of its end by SIGUSR1, then its parent begins another program.
+        let pipes = [ok!(sys::pipe(libc::O_CLOEXEC)), ok!(sys::pipe(libc::O_CLOEXEC)), ok!(sys::pipe(0))];
+        let [go, gone, input] = pipes;
+        let pid = ok!(sys::fork());
+        if pid == 0 {
+            if sc!(SYS_clone, libc::SIGUSR1, 0, 0, 0, 0) == Ok(0) {
+                // Until the program has begun: the end of `go` that it had is closed then.
+                let _ = sys::close(go.1);
+                let _ = sys::read(go.0, &mut [0]);
+                nap_us(5000);
+                sys::exit(0);
+            }
+            let _ = sc!(SYS_dup2, input.0, 0);
+            let _ = sys::close(input.1);
+            let _ = exec("/proc/self/exe", &["--wait"]);
+            sys::exit(99);
+        }
+        for end in [go.1, gone.1, input.0] { ok!(sys::close(end)); }
+        is!(ok!(sys::read(gone.0, &mut [0])), 0);
+        nap_us(20_000);
+        ok!(sys::close(input.1));
+        is!(ok!(sys::wait(pid as i64, 0)), (pid, 0));
+    }
+    a_sibling_is_told_of_as_its_maker_is {
+        let all = !0u64;
+        ok!(sc!(SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const all, 0, 8));
+        let pid = ok!(sys::fork());
+        if pid == 0 {
+            match sc!(SYS_clone, libc::CLONE_PARENT | libc::SIGUSR1, 0, 0, 0, 0) {
+                Ok(0) => sys::exit(5),
+                other => sys::exit(i32::from(other.is_err())),
+            }
+        }
+        is!(ok!(sys::wait(pid as i64, 0)), (pid, 0));
+        is!(ok!(sys::wait(-1, 0)).1, 5 << 8);
+        let mut pending = 0u64;
+        ok!(sc!(SYS_rt_sigpending, &raw mut pending, 8));
+        is!(pending, 1 << (libc::SIGCHLD - 1));
+        // Not even by one that nobody can hold back.
+        let status = in_child(|| {
+            let maker = sys::fork();
+            if maker == Ok(0) {
+                if sc!(SYS_clone, libc::CLONE_PARENT | libc::SIGKILL, 0, 0, 0, 0) == Ok(0) { sys::exit(0); }
+                sys::exit(0);
+            }
+            i32::from(sys::wait(-1, 0).is_err() || sys::wait(-1, 0).is_err())
+        })?;
+        is!(status, 0);
+    }
+    rusage_has_the_children_that_were_waited_for {
+        let pid = ok!(sys::fork());
+        if pid == 0 {
+            let burnt = in_child(|| {
+                let mut ts = [0u64; 2];
+                while ts[0] == 0 && ts[1] < 120_000_000 {
+                    let _ = sc!(SYS_clock_gettime, libc::CLOCK_PROCESS_CPUTIME_ID, ts.as_mut_ptr());
+                }
+                0
+            });
+            sys::exit(i32::from(burnt != Ok(0)));
+        }
+        let mut usage = [0u64; 18];
+        let us = |usage: &[u64; 18]| (usage[0] + usage[2]) * 1_000_000 + usage[1] + usage[3];
+        let mut status = 9i32;
+        is!(ok!(sc!(SYS_wait4, pid, &raw mut status, 0, usage.as_mut_ptr())), pid);
+        is!(status, 0);
+        holds!(us(&usage) >= 100_000);
+        ok!(sc!(SYS_getrusage, libc::RUSAGE_CHILDREN, usage.as_mut_ptr()));
+        holds!(us(&usage) >= 100_000);
+        holds!(us(&usage) < 5_000_000);
+    }
+    timer_slack_is_inherited {
+        let slack = || sc!(SYS_prctl, libc::PR_GET_TIMERSLACK, 0, 0, 0, 0);
+        let set = |ns: u64| sc!(SYS_prctl, libc::PR_SET_TIMERSLACK, ns, 0, 0, 0);
+        let usual = ok!(slack());
+        ok!(set(123_456));
+        is!(in_child(|| {
+            let mut wrong = i32::from(slack() != Ok(123_456));
+            // What the maker had is the usual one here.
+            let _ = set(99);
+            wrong += i32::from(slack() != Ok(99)) * 2;
+            let _ = set(0);
+            wrong + i32::from(slack() != Ok(123_456)) * 4
+        })?, 0);
+        ok!(set(0));
+        is!(ok!(slack()), usual);
     }
     execve_errors {
         fails!(exec("/nonexistent", &[]), ENOENT);

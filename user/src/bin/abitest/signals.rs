@@ -212,6 +212,48 @@ tests! { "signal";
         ok!(kill_me(libc::SIGUSR1));
         is!(ok!(sc!(SYS_rt_sigtimedwait, &raw const set, 0, short.as_ptr(), 8)), libc::SIGUSR1 as u64);
     }
+    sigtimedwait_gets_what_would_be_ignored {
+        // SIGUSR1 is ignored on demand, the others by default; all are held back but while the thread sleeps.
+        ok!(sys::on_signal(libc::SIGUSR1, libc::SIG_IGN, 0));
+        for signal in [libc::SIGCHLD, libc::SIGWINCH, libc::SIGCONT, libc::SIGUSR1] {
+            ok!(mask(libc::SIG_BLOCK, &[signal]));
+            let pid = ok!(later(30, signal));
+            let (set, long) = (1u64 << (signal - 1), [5u64, 0]);
+            is!(ok!(sc!(SYS_rt_sigtimedwait, &raw const set, 0, long.as_ptr(), 8)), signal as u64);
+            ok!(sys::wait(pid as i64, 0));
+            is!(ok!(mask(libc::SIG_UNBLOCK, &[signal])) & set, set);
+            // Outside of the wait it is dropped.
+            ok!(kill_me(signal));
+            ok!(mask(libc::SIG_BLOCK, &[signal]));
+            fails!(sc!(SYS_rt_sigtimedwait, &raw const set, 0, [0u64, 1000].as_ptr(), 8), EAGAIN);
+        }
+    }
+    a_thread_number_stands_for_its_process {
+        ok!(handle(libc::SIGUSR1, 0));
+        let (from, to) = ok!(sys::pipe(0));
+        let tid = std::sync::Arc::new(AtomicU64::new(0));
+        let its = tid.clone();
+        let thread = std::thread::spawn(move || {
+            its.store(sc!(SYS_gettid).unwrap_or(0), SeqCst);
+            while sys::read(from, &mut [0]).is_err() {}
+        });
+        holds!(soon(|| tid.load(SeqCst) != 0));
+        let tid = tid.load(SeqCst);
+        ok!(sc!(SYS_kill, tid, 0));
+        ok!(sc!(SYS_kill, tid, libc::SIGUSR1));
+        holds!(soon(|| COUNT.load(SeqCst) == 1));
+        let mut info = [0i32; 32];
+        (info[0], info[2]) = (libc::SIGUSR1, -1); // SI_QUEUE
+        ok!(sc!(SYS_rt_sigqueueinfo, tid, libc::SIGUSR1, info.as_ptr()));
+        holds!(soon(|| COUNT.load(SeqCst) == 2));
+        // Only to itself may a thread say that the kernel or kill(2) sent it.
+        info[2] = 0;
+        fails!(sc!(SYS_rt_sigqueueinfo, tid, libc::SIGUSR1, info.as_ptr()), EPERM);
+        ok!(sc!(SYS_rt_sigqueueinfo, ok!(sc!(SYS_gettid)), libc::SIGUSR1, info.as_ptr()));
+        holds!(soon(|| COUNT.load(SeqCst) == 3));
+        ok!(sys::close(to));
+        holds!(thread.join().is_ok());
+    }
     kill_arguments {
         fails!(kill_me(65), EINVAL);
         fails!(kill_me(-1), EINVAL);

@@ -88,6 +88,81 @@ tests! { "time";
         fails!(sc!(SYS_setitimer, 99, [0u64; 4].as_ptr(), 0), EINVAL);
         fails!(sc!(SYS_setitimer, libc::ITIMER_REAL, [0u64, 0, 0, 1_000_000].as_ptr(), 0), EINVAL);
     }
+    interval_timer_is_set_by_all_threads {
+        ok!(sys::on_signal(libc::SIGALRM, tick as *const () as usize, libc::SA_RESTART));
+        let threads: Vec<_> = (0..4u64).map(|i| std::thread::spawn(move || for turn in 0..5000u64 {
+            let us = (turn * 7 + i * 13) % 60;
+            let _ = sc!(SYS_setitimer, libc::ITIMER_REAL, [0, us % 40, 0, us].as_ptr(), 0);
+        })).collect();
+        for thread in threads { holds!(thread.join().is_ok()); }
+        ok!(sc!(SYS_setitimer, libc::ITIMER_REAL, [0u64; 4].as_ptr(), 0));
+        // Set to nothing, it does not go off any more.
+        nap_us(2000);
+        let before = TICKS.load(SeqCst);
+        nap_us(10_000);
+        is!(TICKS.load(SeqCst), before);
+        ok!(sc!(SYS_setitimer, libc::ITIMER_REAL, [0u64, 0, 0, 3000].as_ptr(), 0));
+        holds!(soon(|| TICKS.load(SeqCst) == before + 1));
+    }
+    interval_timer_starts_again_when_its_signal_is_taken {
+        ok!(sys::on_signal(libc::SIGALRM, tick as *const () as usize, 0));
+        let alarm = 1u64 << (libc::SIGALRM - 1);
+        ok!(sc!(SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const alarm, 0, 8));
+        ok!(sc!(SYS_setitimer, libc::ITIMER_REAL, [0u64, 1000, 0, 1000].as_ptr(), 0));
+        nap_us(20_000);
+        let mut left = [9u64; 4];
+        ok!(sc!(SYS_getitimer, libc::ITIMER_REAL, left.as_mut_ptr()));
+        is!(left, [0, 1000, 0, 0]);
+        is!(TICKS.load(SeqCst), 0);
+        ok!(sc!(SYS_rt_sigprocmask, libc::SIG_UNBLOCK, &raw const alarm, 0, 8));
+        holds!(soon(|| TICKS.load(SeqCst) >= 3));
+    }
+    short_interval_timers_leave_the_cpus_to_others {
+        ok!(sys::default_signal(libc::SIGALRM));
+        let alarm = 1u64 << (libc::SIGALRM - 1);
+        ok!(sc!(SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const alarm, 0, 8));
+        ok!(sys::tie_to_cpu(sys::cpus()[0]));
+        let mut pids = Vec::new();
+        for _ in 0..100 {
+            let pid = ok!(sys::fork());
+            if pid == 0 {
+                let _ = sc!(SYS_setitimer, libc::ITIMER_REAL, [0u64, 1, 0, 1].as_ptr(), 0);
+                loop { nap_us(1_000_000); }
+            }
+            pids.push(pid);
+        }
+        let began = sys::now_ns();
+        for _ in 0..20 { nap_us(1000); }
+        holds!(sys::now_ns() - began < 5_000_000_000);
+        for pid in pids {
+            ok!(sc!(SYS_kill, pid, libc::SIGKILL));
+            is!(ok!(sys::wait(pid as i64, 0)), (pid, libc::SIGKILL));
+        }
+    }
+    the_longest_times {
+        const LAST: u64 = i64::MAX as u64;
+        let fd = file_with(b"x")?;
+        for end in [LAST, i64::MIN as u64] {
+            ok!(sc!(SYS_utimensat, fd, 0, [end, 0, end, 0].as_ptr(), 0));
+            is!(ok!(sc!(SYS_pread64, fd, [0u8; 1].as_mut_ptr(), 1, 0)), 1);
+            ok!(sc!(SYS_fstat, fd, [0u64; 32].as_mut_ptr()));
+        }
+        fails!(sc!(SYS_clock_settime, libc::CLOCK_REALTIME, [LAST, 0].as_ptr()), EINVAL);
+        fails!(sc!(SYS_clock_settime, libc::CLOCK_REALTIME, [0u64, 0].as_ptr()), EINVAL);
+        ok!(sys::on_signal(libc::SIGALRM, tick as *const () as usize, 0));
+        let soon = || sc!(SYS_setitimer, libc::ITIMER_REAL, [0u64, 0, 0, 5000].as_ptr(), 0);
+        ok!(soon());
+        fails!(sc!(SYS_nanosleep, [LAST, 0].as_ptr(), 0), EINTR);
+        for clock in [libc::CLOCK_REALTIME, libc::CLOCK_MONOTONIC] {
+            ok!(soon());
+            fails!(sc!(SYS_clock_nanosleep, clock, libc::TIMER_ABSTIME, [LAST, 999_999_999].as_ptr(), 0), EINTR);
+        }
+        ok!(soon());
+        let word = ok!(anon(1));
+        fails!(sc!(SYS_futex, word, libc::FUTEX_WAIT, 0, [LAST, 0].as_ptr()), EINTR);
+        ok!(sc!(SYS_setitimer, libc::ITIMER_REAL, [LAST, 0, LAST, 0].as_ptr(), 0));
+        ok!(sc!(SYS_setitimer, libc::ITIMER_REAL, [0u64; 4].as_ptr(), 0));
+    }
     alarm_is_replaced {
         is!(ok!(sc!(SYS_alarm, 100)), 0);
         holds!(matches!(ok!(sc!(SYS_alarm, 0)), 99 | 100));

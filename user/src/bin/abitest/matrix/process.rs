@@ -212,6 +212,7 @@ errnos! {
     sched_get_priority_min EINVAL |_| sc!(SYS_sched_get_priority_min, 99);
     sched_getaffinity EFAULT |_| sc!(SYS_sched_getaffinity, 0, 1024, BAD);
     sched_getaffinity EINVAL |_| sc!(SYS_sched_getaffinity, 0, 7, BAD);
+    sched_getaffinity ESRCH |_| sc!(SYS_sched_getaffinity, -1i64, 1024, [0u64; 128].as_mut_ptr());
     sched_getaffinity ESRCH |_| sc!(SYS_sched_getaffinity, NOBODY, 1024, [0u64; 128].as_mut_ptr());
     sched_getattr EFAULT |_| sc!(SYS_sched_getattr, 0, BAD, 48, 0);
     sched_getattr EINVAL |_| sc!(SYS_sched_getattr, 0, [0u64; 7].as_mut_ptr(), 47, 0);
@@ -226,6 +227,7 @@ errnos! {
     sched_rr_get_interval ESRCH |_| sc!(SYS_sched_rr_get_interval, NOBODY, 0);
     sched_rr_get_interval EFAULT |_| sc!(SYS_sched_rr_get_interval, 0, BAD);
     sched_rr_get_interval EINVAL |_| sc!(SYS_sched_rr_get_interval, -1i64, [0u64; 2].as_mut_ptr());
+    sched_setaffinity ESRCH |_| sc!(SYS_sched_setaffinity, -1i64, 8, [1u64].as_ptr());
     sched_setaffinity ESRCH |_| sc!(SYS_sched_setaffinity, NOBODY, 8, [1u64].as_ptr());
     sched_setaffinity EFAULT |_| sc!(SYS_sched_setaffinity, 0, 8, BAD);
     sched_setaffinity EINVAL |_| sc!(SYS_sched_setaffinity, 0, 8, [0u64].as_ptr());

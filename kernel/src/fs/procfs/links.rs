@@ -1,0 +1,197 @@
+//! The links of a process: its directories, the file that it runs, its descriptors.
+//!
+//! Guarantee: only those who may look into the process see where one leads, or follow it. They are judged each time.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use super::process::{find, look, owner};
+use super::{digits, number};
+use crate::fs::dentry::Dentry;
+use crate::fs::dynamic::{DynDir, DynLink, Dynamic, Emit, Entry, Target, Text, ino_below};
+use crate::fs::error::{FsError, Result};
+use crate::fs::file::{FileRef, Kind};
+use crate::fs::inode::{Inode, NewInode, Node, mode};
+use crate::fs::mount::Path;
+use crate::fs::walk::full_name;
+use crate::kern::look::Image;
+use crate::kern::process::Process;
+use crate::kern::{current, with_fs};
+use crate::put;
+
+/// Where a link leads in a process that may be looked at.
+pub type Place = fn(&Process, Image) -> Result<Option<Path>>;
+
+pub struct PidLink {
+    pub pid: u32,
+    pub tid: u32,
+    pub place: Place,
+}
+
+/// Prints a place as the caller sees it.
+fn put_place(out: &mut Text, place: &Path) -> Result<()> {
+    let root = with_fs(|fs| fs.root()).ok_or(FsError::NotFound)??;
+    let (name, _) = full_name(&root, place)?;
+    out.push(&name);
+    if place.dentry.is_dead() {
+        out.push(b" (deleted)");
+    }
+    Ok(())
+}
+
+impl DynLink for PidLink {
+    fn target(&self) -> Result<Target> {
+        let p = find(self.pid)?;
+        (self.place)(&p, look(&p, self.tid)?)?
+            .map(Target::Place)
+            .ok_or(FsError::NotFound)
+    }
+
+    fn text(&self, out: &mut Text) -> Result<()> {
+        match self.target()? {
+            Target::Place(place) => put_place(out, &place),
+            Target::Text(bytes) => {
+                out.push(&bytes);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The working directory.
+pub fn cwd(p: &Process, _: Image) -> Result<Option<Path>> {
+    p.fs().map(|fs| fs.cwd()).transpose()
+}
+
+/// The root directory.
+pub fn root(p: &Process, _: Image) -> Result<Option<Path>> {
+    p.fs().map(|fs| fs.root()).transpose()
+}
+
+/// The file that runs.
+pub fn exe(_: &Process, image: Image) -> Result<Option<Path>> {
+    Ok(image.program.exe.and_then(|e| e.path().cloned()))
+}
+
+/// The descriptors of a process.
+pub struct Fds {
+    pub pid: u32,
+    pub tid: u32,
+}
+
+impl DynDir for Fds {
+    fn lookup(&self, this: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
+        let p = find(self.pid)?;
+        look(&p, self.tid)?;
+        let fd = if name == b"0" {
+            0
+        } else {
+            number(name).ok_or(FsError::NotFound)?
+        };
+        let fd = i32::try_from(fd).map_err(|_| FsError::NotFound)?;
+        let file = p
+            .files()
+            .ok_or(FsError::NotFound)?
+            .get(fd)
+            .map_err(|_| FsError::NotFound)?;
+        let perm =
+            if file.readable() { 0o500 } else { 0 } | if file.writable() { 0o300 } else { 0 };
+        let node = Dynamic::Link(Box::new(FdLink {
+            pid: self.pid,
+            tid: self.tid,
+            fd,
+        }));
+        let owner = owner(&p, self.tid);
+        Ok(node.inode(this.dev, ino_below(this.ino, name), perm, owner))
+    }
+
+    /// A process may see what it has open, whoever owns its files.
+    fn is_callers(&self) -> bool {
+        current().process().pid() == self.pid
+    }
+
+    fn list(&self, this: &Inode, from: u64, emit: &mut Emit) -> Result<()> {
+        let p = find(self.pid)?;
+        look(&p, self.tid)?;
+        let Some(files) = p.files() else {
+            return Ok(());
+        };
+        let mut at = from as usize - 2;
+        while let Some((fd, file)) = files.next_open(at) {
+            drop(file);
+            let mut buf = [0; 10];
+            let name = digits(fd as u32, &mut buf);
+            let ino = ino_below(this.ino, name);
+            if !emit(Entry {
+                next: fd as u64 + 3,
+                ino,
+                kind: mode::LNK,
+                name,
+            }) {
+                break;
+            }
+            at = fd + 1;
+        }
+        Ok(())
+    }
+}
+
+struct FdLink {
+    pid: u32,
+    tid: u32,
+    fd: i32,
+}
+
+impl FdLink {
+    fn file(&self) -> Result<FileRef> {
+        let p = find(self.pid)?;
+        look(&p, self.tid)?;
+        p.files()
+            .ok_or(FsError::NotFound)?
+            .get(self.fd)
+            .map_err(|_| FsError::NotFound)
+    }
+}
+
+impl DynLink for FdLink {
+    fn target(&self) -> Result<Target> {
+        let file = self.file()?;
+        if let Some(path) = &file.path {
+            return Ok(Target::Place(path.clone()));
+        }
+        // A pipe has no name; opening it by this link opens it again.
+        let Kind::Pipe(end) = &file.kind else {
+            return Err(FsError::NoDevAddr);
+        };
+        let new = NewInode {
+            ino: end.pipe().ino(),
+            dev: 1,
+            mode: mode::FIFO | 0o600,
+            uid: current().cred().fsuid,
+            gid: current().cred().fsgid,
+            rdev: 0,
+            charge: None,
+        };
+        let inode = Arc::new(Inode::new(new, Node::Pipe(end.pipe().clone())));
+        let mount = crate::fs::context::boot_root()?.mount.clone();
+        Ok(Target::Place(Path {
+            mount,
+            dentry: Dentry::new(None, b"", inode),
+        }))
+    }
+
+    fn text(&self, out: &mut Text) -> Result<()> {
+        let file = self.file()?;
+        match &file.path {
+            Some(path) => put_place(out, path),
+            None => {
+                let ino = file.attr()?.ino;
+                match file.ops().label() {
+                    whole if whole.ends_with(']') => put!(out, "{whole}"),
+                    kind => put!(out, "{kind}[{ino}]"),
+                }
+                Ok(())
+            }
+        }
+    }
+}

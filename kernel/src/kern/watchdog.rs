@@ -1,0 +1,205 @@
+//! The watchdog: reports CPUs and locks that stand still.
+//!
+//! Guarantee: a CPU that takes no interrupt for [`limit`](start) seconds while another one runs, and a thread that sleeps three
+//! times that long for one of `ksync`'s locks, are reported on the console, with what every CPU does, the lock and its holder.
+//! The report names a cause; nothing is mended.
+//!
+//! Mechanism: kernel threads on the first two CPUs look every fifth of the limit. A CPU whose count of interrupts has not grown is
+//! asked for one, which an idle CPU takes, too; what the others do is asked by a non-maskable interrupt. Threads are
+//! looked through only while some thread sleeps for a lock at all. The sleeper itself prints what it waits for: the
+//! watchdog only unparks it, so nothing is read of a lock that may be gone. On one CPU only locks are watched.
+
+use alloc::vec::Vec;
+use core::ops::ControlFlow;
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use ksync::{Counter, Once};
+
+use super::park::{Deadline, Interruptible, sleep_until};
+use super::thread::Comm;
+use super::{current, ids, kthread, sched, time, upcall};
+use crate::arch;
+use crate::kprintln;
+
+/// What the watchdog was started with.
+struct Limits {
+    /// Nanoseconds that a CPU may go without an interrupt.
+    cpu_ns: u64,
+    /// Nanoseconds that a sleep for a lock may take.
+    lock_ns: u64,
+    /// Sleeps for locks under way.
+    sleeping: Counter,
+    /// CPUs found standing still, and sleeps found too long: counted each time, once the report is printed.
+    reports: AtomicU64,
+}
+
+static LIMITS: Once<Limits> = Once::new();
+
+/// Starts the watchdog with a limit of `seconds` for CPUs; 0 for none. Once, after the scheduler.
+pub(super) fn start(seconds: u32) {
+    if seconds == 0 {
+        return;
+    }
+    let ncpus = arch::cpu::count();
+    let cpu_ns = u64::from(seconds) * time::SECOND;
+    LIMITS.get_or_init(|| Limits {
+        cpu_ns,
+        lock_ns: 3 * cpu_ns,
+        sleeping: Counter::new(ncpus),
+        reports: AtomicU64::new(0),
+    });
+    // Either watches the CPU of the other one, so both cannot stand still unseen unless all do.
+    for cpu in 0..ncpus.min(2) {
+        if kthread::spawn("watchdog", Some(cpu), 0, move || watch(cpu)).is_err() {
+            kprintln!("watchdog: no memory for the thread");
+        }
+    }
+}
+
+/// Nanoseconds that a CPU may go without an interrupt, if there is a watchdog.
+pub(super) fn limit_ns() -> Option<u64> {
+    LIMITS.get().map(|limits| limits.cpu_ns)
+}
+
+/// Things that the watchdog has reported so far: their text is out.
+pub(super) fn reports() -> u64 {
+    LIMITS
+        .get()
+        .map_or(0, |limits| limits.reports.load(Acquire))
+}
+
+/// What is known of a CPU's interrupts.
+#[derive(Clone, Copy, Default)]
+struct Heard {
+    count: u64,
+    /// When the count was found changed.
+    since_ns: u64,
+}
+
+fn watch(here: usize) {
+    let Some(limits) = LIMITS.get() else { return };
+    let now = time::monotonic_ns();
+    let mut heard: Vec<Heard> = (0..arch::cpu::count())
+        .map(|_| Heard {
+            count: 0,
+            since_ns: now,
+        })
+        .collect();
+    loop {
+        let _ = sleep_until(Deadline::after(limits.cpu_ns / 5), Interruptible::No);
+        // The second one is there for the CPU of the first.
+        let watched = if here == 0 { 0..heard.len() } else { 0..1 };
+        for cpu in watched.filter(|&cpu| cpu != here) {
+            look_at(limits, cpu, &mut heard[cpu]);
+        }
+        if here == 0 && limits.sleeping.sum() > 0 {
+            look_at_sleepers(limits);
+        }
+    }
+}
+
+fn look_at(limits: &Limits, cpu: usize, heard: &mut Heard) {
+    let now = time::monotonic_ns();
+    let count = arch::percpu::interrupt_counts(cpu).map_or(0, |counts| counts.iter().sum());
+    if count != heard.count {
+        *heard = Heard {
+            count,
+            since_ns: now,
+        };
+        return;
+    }
+    arch::ipi::reschedule(cpu);
+    let silent = now.saturating_sub(heard.since_ns);
+    if silent >= limits.cpu_ns {
+        kprintln!(
+            "watchdog: CPU {cpu} has taken no interrupt for {} s",
+            silent / time::SECOND
+        );
+        heard.since_ns = now;
+        report(limits);
+    }
+}
+
+/// Has each thread that sleeps too long for a lock report that.
+fn look_at_sleepers(limits: &Limits) {
+    let now = arch::time::ticks();
+    let overdue = |pin: &ksync::CpuPin, id| {
+        if let Some(t) = ids::thread(pin, id) {
+            let since = t.sleeps_for_lock.load(Relaxed);
+            let slept = arch::time::ticks_to_ns(now.saturating_sub(since));
+            if since != 0 && slept > limits.lock_ns {
+                upcall::unpark(id);
+            }
+        }
+        ControlFlow::Continue(false)
+    };
+    ids::each_process_where(1, overdue, |_| true);
+}
+
+/// The calling thread begins to sleep for a lock, at `ticks`, or has it: 0.
+pub(super) fn sleeps_for_lock(ticks: u64) {
+    let Some(limits) = LIMITS.get() else { return };
+    let me = current();
+    let was = me.sleeps_for_lock.load(Relaxed);
+    if was == 0 && ticks == 0 {
+        // Asleep since before the watchdog.
+        return;
+    }
+    me.sleeps_for_lock.store(ticks, Relaxed);
+    limits
+        .sleeping
+        .add(&ksync::pin(), if ticks == 0 { -1 } else { 1 });
+}
+
+/// The calling thread still sleeps for the lock `name`, since `ticks`; thread `holder` has it, if not 0.
+pub(super) fn still_waits(name: &'static str, holder: u32, ticks: u64) {
+    let Some(limits) = LIMITS.get() else { return };
+    let ns = arch::time::ticks_to_ns(arch::time::ticks().saturating_sub(ticks));
+    if ns <= limits.lock_ns {
+        return;
+    }
+    let me = current();
+    // The next report is due after as long again.
+    me.sleeps_for_lock.store(arch::time::ticks(), Relaxed);
+    kprintln!(
+        "watchdog: thread {} ({}) has slept {} s for lock \"{name}\"",
+        me.tid(),
+        name_of(&me.comm()),
+        ns / time::SECOND
+    );
+    match (holder != 0).then(|| ids::find_thread(holder)).flatten() {
+        Some(t) => kprintln!(
+            "watchdog: held by thread {holder} ({}), {} on CPU {}",
+            name_of(&t.comm()),
+            t.state_letter() as char,
+            t.cpu()
+        ),
+        None => kprintln!("watchdog: its holder is not known"),
+    }
+    report(limits);
+}
+
+fn name_of(comm: &Comm) -> &str {
+    let len = comm.iter().position(|&b| b == 0).unwrap_or(comm.len());
+    core::str::from_utf8(&comm[..len]).unwrap_or("?")
+}
+
+/// Prints what every CPU does, and in debug builds which locks its thread holds.
+fn report(limits: &Limits) {
+    arch::snapshot::report(|cpu| {
+        let tid = sched::running(cpu);
+        match ids::find_thread(tid) {
+            Some(t) => {
+                kprintln!("  thread {tid} ({})", name_of(&t.comm()));
+                for class in t.held().iter() {
+                    kprintln!("  holds \"{}\"", class.name());
+                }
+            }
+            None => kprintln!("  idle"),
+        }
+    });
+    limits.reports.fetch_add(1, Release);
+}

@@ -1,0 +1,29 @@
+//! The VM's work in the background.
+//!
+//! Guarantee: private memory that no mapping reaches any more is free two seconds after the operation that made it so, as long
+//! as two rounds take less than half of that. Mechanism: a kernel thread calls [`Vm::tend`](vm::Vm::tend) and pauses for
+//! [`PAUSE_NS`], or for as long as that took; with nothing to do it takes a lock of each CPU that nobody else wants.
+
+use super::vm;
+use crate::kern::park::{Deadline, Interruptible, sleep_until};
+use crate::kern::{kthread, time};
+use crate::kprintln;
+
+/// Pause between two rounds, in nanoseconds.
+const PAUSE_NS: u64 = 400_000_000;
+/// Starts the thread.
+pub(super) fn start() {
+    if kthread::spawn("background", None, 0, run).is_err() {
+        kprintln!("background: no memory for the thread");
+    }
+}
+
+fn run() {
+    loop {
+        let began = time::monotonic_ns();
+        vm().tend();
+        // So it takes half of one CPU at most.
+        let took = time::monotonic_ns() - began;
+        let _ = sleep_until(Deadline::after(PAUSE_NS.max(took)), Interruptible::No);
+    }
+}

@@ -1,0 +1,333 @@
+//! What one process sees of another, and what of the kernel.
+
+use std::os::unix::fs::MetadataExt;
+
+use crate::harness::*;
+use crate::privileges::{
+    USER, as_child, become_user, become_user_with, cap, drop_caps, exec, first_wrong, program,
+};
+use user::sys;
+
+/// A child that prepares itself and sleeps, or ends with the test.
+fn sleeper(prepare: impl FnOnce() -> Result<u64, i32>) -> Result<u64, String> {
+    let (from, to) = ok!(sys::pipe(0));
+    let pid = ok!(sys::fork());
+    if pid == 0 {
+        let fine = prepare().is_ok();
+        let _ = sys::write(to, &[u8::from(fine)]);
+        loop {
+            nap_us(1_000_000);
+        }
+    }
+    let mut fine = [0];
+    ok!(sys::read(from, &mut fine));
+    is!(fine, [1]);
+    ok!(sys::close(from));
+    ok!(sys::close(to));
+    Ok(pid)
+}
+
+/// What only those may read who may look into a process.
+const FILES: [&str; 4] = ["maps", "smaps_rollup", "environ", "io"];
+const LINKS: [&str; 3] = ["exe", "cwd", "root"];
+
+fn link(name: &str) -> Result<u64, i32> {
+    let mut target = [0u8; 256];
+    sc!(SYS_readlink, path(name), target.as_mut_ptr(), target.len())
+}
+
+/// The first bytes of a file.
+fn head(name: &str) -> Result<Vec<u8>, i32> {
+    let fd = sys::open(name, libc::O_RDONLY, 0)?;
+    let mut bytes = vec![0; 4096];
+    let got = sys::read(fd, &mut bytes);
+    let _ = sys::close(fd);
+    bytes.truncate(got?);
+    Ok(bytes)
+}
+
+/// The numbers of /proc/PID/stat that follow the name, the state being the third.
+fn stat(pid: u64) -> Vec<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let rest = text.rsplit(')').next().unwrap_or_default();
+    rest.split_whitespace()
+        .map(|word| word.parse().unwrap_or(0))
+        .collect()
+}
+
+/// Addresses in it: code, stack, and data, heap, arguments, environment.
+fn addresses(pid: u64) -> (Vec<u64>, Vec<u64>) {
+    let all = stat(pid);
+    let field = |n: usize| all.get(n - 3).copied().unwrap_or(9);
+    (
+        vec![field(26), field(27)],
+        [28, 45, 46, 47, 48, 49, 50, 51].map(field).to_vec(),
+    )
+}
+
+/// Whether the caller may look into a process in every way, or in none: the first way that is otherwise, as an exit
+/// status.
+fn looks(pid: u64, may: bool) -> i32 {
+    let at = |name: &str| format!("/proc/{pid}/{name}");
+    let right = |answer: Result<(), i32>| match answer {
+        Ok(()) => may,
+        Err(errno) => !may && errno == libc::EACCES,
+    };
+    let mut steps: Vec<bool> = FILES
+        .iter()
+        .map(|name| right(head(&at(name)).map(|_| ())))
+        .collect();
+    steps.extend(LINKS.iter().map(|name| right(link(&at(name)).map(|_| ()))));
+    steps.push(right(link(&at("fd/0")).map(|_| ())));
+    steps.push(right(
+        std::fs::read_dir(at("fd"))
+            .map(|_| ())
+            .map_err(|_| libc::EACCES),
+    ));
+    let (code, rest) = addresses(pid);
+    steps.push((code == [1, 1]) != may);
+    steps.push(rest.iter().all(|&address| address == 0) != may);
+    // Everybody sees that much.
+    steps.push(head(&at("status")).is_ok() && head(&at("statm")).is_ok());
+    steps.push(head(&at("cmdline")).is_ok() && head(&at("comm")).is_ok());
+    first_wrong(&steps)
+}
+
+fn robust(pid: u64) -> Result<u64, i32> {
+    let mut head = [0u64; 2];
+    let base = head.as_mut_ptr();
+    sc!(SYS_get_robust_list, pid, base, base.wrapping_add(1))
+}
+
+fn as_exit(status: i32) -> Result<u64, i32> {
+    if status == 0 { Ok(0) } else { Err(status) }
+}
+
+/// Looks from a child that has prepared itself.
+fn look_as(prepare: impl FnOnce() -> Result<u64, i32>, pid: u64, may: bool) -> Result<u64, i32> {
+    as_child(prepare, || as_exit(looks(pid, may)))
+}
+
+fn dumpable(on: u64) -> Result<u64, i32> {
+    sc!(SYS_prctl, libc::PR_SET_DUMPABLE, on)
+}
+
+fn visible_user() -> Result<u64, i32> {
+    become_user()?;
+    dumpable(1)
+}
+
+/// The owner of a file in the directory of a process.
+fn owner(pid: u64, name: &str) -> u32 {
+    std::fs::symlink_metadata(format!("/proc/{pid}/{name}")).map_or(9, |m| m.uid())
+}
+
+/// Whether text has a number that is an address of the kernel's.
+fn has_kernel_address(text: &[u8]) -> bool {
+    // Above are small negative numbers and masks.
+    let kernel = 0xffff_8000_0000_0000..0xffff_ffff_ff00_0000;
+    text.split(|b| !b.is_ascii_hexdigit())
+        .filter(|word| word.len() == 16)
+        .filter_map(|word| u64::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok())
+        .any(|number| kernel.contains(&number))
+}
+
+/// Files below a directory, links not followed.
+fn files_below(dir: &std::path::Path, depth: u32, visit: &mut impl FnMut(&std::path::Path)) {
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        // Processes have their own test.
+        if name
+            .to_string_lossy()
+            .starts_with(|c: char| c.is_ascii_digit())
+            && depth == 0
+        {
+            continue;
+        }
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && depth < 4 => files_below(&entry.path(), depth + 1, visit),
+            Ok(kind) if kind.is_file() => visit(&entry.path()),
+            _ => {}
+        }
+    }
+}
+
+tests! { "look";
+    a_user_sees_its_own_processes_and_root_all {
+        let (roots, users) = (sleeper(|| Ok(0))?, sleeper(visible_user)?);
+        is!(look_as(|| Ok(0), roots, true), Ok(0));
+        is!(look_as(|| Ok(0), users, true), Ok(0));
+        is!(look_as(visible_user, users, true), Ok(0));
+        is!(look_as(visible_user, roots, false), Ok(0));
+        is!(as_child(visible_user, || robust(users)), Ok(0));
+        is!(as_child(visible_user, || robust(roots)), Err(libc::EPERM));
+        // All groups and all three users must be the same.
+        for change in [
+            || sc!(SYS_setresgid, USER, USER, 7),
+            || sc!(SYS_setresgid, USER, 7, USER),
+            || sc!(SYS_setresgid, 7, USER, USER),
+        ] {
+            let other = sleeper(|| { change()?; sc!(SYS_setresuid, USER, USER, USER)?; dumpable(1) })?;
+            // Where the directory of descriptors has the same owner it may be listed.
+            is!(as_child(visible_user, || link(&format!("/proc/{other}/exe"))), Err(libc::EACCES));
+            is!(as_child(visible_user, || head(&format!("/proc/{other}/maps")).map(|_| 0)), Err(libc::EACCES));
+        }
+        for ids in [[USER, USER, 7], [USER, 7, USER], [7, USER, USER]] {
+            let other = sleeper(|| { sc!(SYS_setresgid, USER, USER, USER)?; sc!(SYS_setresuid, ids[0], ids[1], ids[2])?; dumpable(1) })?;
+            is!(as_child(visible_user, || link(&format!("/proc/{other}/exe"))), Err(libc::EACCES));
+            is!(as_child(visible_user, || head(&format!("/proc/{other}/maps")).map(|_| 0)), Err(libc::EACCES));
+        }
+    }
+    hidden_memory_is_shown_to_root_alone {
+        let hidden = sleeper(|| { become_user()?; dumpable(0) })?;
+        is!(look_as(visible_user, hidden, false), Ok(0));
+        is!(look_as(|| Ok(0), hidden, true), Ok(0));
+        is!(look_as(|| drop_caps(&[cap::SYS_PTRACE]), hidden, false).is_err(), true);
+        is!(as_child(|| drop_caps(&[cap::SYS_PTRACE]), || head(&format!("/proc/{hidden}/maps")).map(|_| 0)), Err(libc::EACCES));
+        is!(as_child(|| drop_caps(&[cap::SYS_PTRACE]), || robust(hidden)), Err(libc::EPERM));
+        // Its files are root's, but what everybody may list.
+        is!((owner(hidden, "maps"), owner(hidden, "fd"), owner(hidden, "exe"), owner(hidden, "status")), (0, 0, 0, 0));
+        is!((owner(hidden, ""), owner(hidden, "task")), (USER, USER));
+        let shown = sleeper(visible_user)?;
+        is!((owner(shown, "maps"), owner(shown, "fd"), owner(shown, "exe"), owner(shown, "")), (USER, USER, USER, USER));
+    }
+    what_is_hidden_is_hidden_from_its_own_files_alone {
+        // It may look into itself, as far as root's files let it.
+        is!(as_child(become_user, || {
+            let own = |name: &str| format!("/proc/self/{name}");
+            let (code, rest) = addresses(sc!(SYS_getpid)?);
+            as_exit(first_wrong(&[
+                head(&own("maps")).is_ok(),
+                head(&own("environ")) == Err(libc::EACCES),
+                link(&own("exe")).is_ok(),
+                std::fs::read_dir(own("fd")).is_ok_and(|fds| fds.count() > 2),
+                link(&own("fd/0")).is_ok(),
+                code[0] > 1 && rest[0] != 0,
+            ]))
+        }), Ok(0));
+    }
+    more_power_is_not_shown_to_less {
+        let strong = sleeper(|| become_user_with(&[cap::KILL]))?;
+        let maps = format!("/proc/{strong}/maps");
+        is!(look_as(visible_user, strong, false).is_err(), true);
+        is!(as_child(visible_user, || head(&maps).map(|_| 0)), Err(libc::EACCES));
+        is!(look_as(|| become_user_with(&[cap::KILL]), strong, true), Ok(0));
+        // Files are judged by what is effective, calls by what is permitted.
+        let idle = || { become_user_with(&[cap::KILL])?; let set = [0u32, 1 << cap::KILL, 0, 0, 0, 0]; sc!(SYS_capset, [0x2008_0522u32, 0].as_ptr(), set.as_ptr()) };
+        is!(as_child(idle, || head(&maps).map(|_| 0)), Err(libc::EACCES));
+        is!(as_child(idle, || robust(strong)), Ok(0));
+        // And files by the user for files.
+        let filed = || { sc!(SYS_setresgid, USER, USER, USER)?; sc!(SYS_setresuid, 0, USER, 0)?; dumpable(1) };
+        let users = sleeper(visible_user)?;
+        is!(as_child(filed, || head(&format!("/proc/{users}/maps")).map(|_| 0)), Ok(0));
+        is!(as_child(filed, || robust(users)), Err(libc::EPERM));
+        // One that may look at all processes.
+        is!(look_as(|| become_user_with(&[cap::SYS_PTRACE, cap::DAC_READ_SEARCH]), strong, true), Ok(0));
+    }
+    an_open_file_does_not_show_the_next_program {
+        let root = program("root", 0o4755, 0)?;
+        is!(as_child(visible_user, || {
+            let (gate, open) = sys::pipe(0)?;
+            let (done, ready) = sys::pipe(libc::O_CLOEXEC)?;
+            let pid = sys::fork()?;
+            if pid == 0 {
+                sys::close(done)?;
+                sc!(SYS_dup2, gate, 0)?;
+                sys::read(gate, &mut [0])?;
+                sys::exit(exec(&root, "--wait"));
+            }
+            sys::close(ready)?;
+            let at = |name: &str| format!("/proc/{pid}/{name}");
+            let maps = sys::open(&at("maps"), libc::O_RDONLY, 0)?;
+            let seen = sys::open(&at("maps"), libc::O_RDONLY, 0)?;
+            let environ = sys::open(&at("environ"), libc::O_RDONLY, 0)?;
+            let mut bytes = [0; 4096];
+            let before = sys::read(seen, &mut bytes)? > 100;
+            let shown = looks(pid, true);
+            sys::write(open, b"x")?;
+            // Both ends of the pipe have gone: it runs the new program.
+            let ran = sys::read(done, &mut bytes) == Ok(0);
+            let steps = [
+                before && shown == 0,
+                ran,
+                sys::read(maps, &mut bytes) == Ok(0),
+                sys::read(environ, &mut bytes) == Ok(0),
+                sc!(SYS_pread64, seen, bytes.as_mut_ptr(), bytes.len(), 0) == Ok(0),
+                looks(pid, false) == 0,
+                sc!(SYS_kill, pid, 0) == Ok(0),
+            ];
+            as_exit(first_wrong(&steps))
+        }), Ok(0));
+    }
+    threads_are_judged_by_their_own_users {
+        let (from, to) = ok!(sys::pipe(0));
+        let pid = ok!(sys::fork());
+        if pid == 0 {
+            std::thread::spawn(move || {
+                let fine = visible_user().is_ok();
+                let tid = sc!(SYS_gettid).unwrap_or(0);
+                let _ = sys::write(to, &if fine { tid } else { 0 }.to_ne_bytes());
+                loop { nap_us(1_000_000) }
+            });
+            loop { nap_us(1_000_000) }
+        }
+        let mut tid = [0; 8];
+        ok!(sys::read(from, &mut tid));
+        let tid = u64::from_ne_bytes(tid);
+        holds!(tid > 0);
+        is!(as_child(visible_user, || link(&format!("/proc/{pid}/task/{tid}/exe")).map(|_| 0)), Ok(0));
+        is!(as_child(visible_user, || link(&format!("/proc/{pid}/exe"))), Err(libc::EACCES));
+        is!((owner(pid, &format!("task/{tid}/maps")), owner(pid, "maps")), (USER, 0));
+    }
+    kernel_addresses_are_for_root {
+        is!(as_child(visible_user, || {
+            let mut wrong = 0;
+            let mut visit = |name: &std::path::Path| {
+                let Ok(fd) = sys::open(&name.to_string_lossy(), libc::O_RDONLY | libc::O_NONBLOCK, 0) else { return };
+                let mut bytes = vec![0; 16384];
+                let got = sys::read(fd, &mut bytes).unwrap_or(0);
+                let _ = sys::close(fd);
+                if has_kernel_address(&bytes[..got]) {
+                    println!("{} tells an address", name.display());
+                    wrong += 1;
+                }
+            };
+            files_below(std::path::Path::new("/proc"), 0, &mut visit);
+            files_below(std::path::Path::new("/sys/kernel"), 1, &mut visit);
+            as_exit(wrong)
+        }), Ok(0));
+        // Nor may others look into what is for debugging.
+        is!(as_child(visible_user, || std::fs::read_dir("/sys/kernel/debug").map(|_| 0).map_err(|e| e.raw_os_error().unwrap_or(0))), Err(libc::EACCES));
+    }
+    the_log_is_for_those_with_the_right {
+        const READ_ALL: u64 = 3;
+        const CLEAR: u64 = 5;
+        const SIZE: u64 = 10;
+        let restrict = |on: &str| std::fs::write("/proc/sys/kernel/dmesg_restrict", on).map(|()| 0).map_err(|e| e.raw_os_error().unwrap_or(0));
+        let read = || { let mut text = [0u8; 64]; sc!(SYS_syslog, READ_ALL, text.as_mut_ptr(), text.len()).map(|_| 0) };
+        let device = |flags: i32| sys::open("/dev/kmsg", flags | libc::O_NONBLOCK, 0).map(|_| 0);
+        is!(std::fs::read_to_string("/proc/sys/kernel/dmesg_restrict").ok(), Some("1\n".to_owned()));
+        is!(as_child(become_user, read), Err(libc::EPERM));
+        is!(as_child(become_user, || sc!(SYS_syslog, SIZE, 0, 0).map(|_| 0)), Err(libc::EPERM));
+        is!(as_child(become_user, || device(libc::O_RDONLY)), Err(libc::EPERM));
+        is!(as_child(become_user, || device(libc::O_WRONLY)), Err(libc::EACCES));
+        is!(as_child(|| become_user_with(&[cap::SYSLOG]), read), Ok(0));
+        is!(as_child(|| become_user_with(&[cap::SYS_ADMIN]), read), Ok(0));
+        is!(as_child(|| drop_caps(&[cap::SYSLOG, cap::SYS_ADMIN]), || device(libc::O_WRONLY)), Ok(0));
+        is!(as_child(|| drop_caps(&[cap::SYSLOG, cap::SYS_ADMIN]), || device(libc::O_RDWR)), Err(libc::EPERM));
+        is!(as_child(|| drop_caps(&[cap::SYS_ADMIN]), || restrict("0")), Err(libc::EPERM));
+        ok!(restrict("0"));
+        let open = [
+            as_child(become_user, read),
+            as_child(become_user, || sc!(SYS_syslog, SIZE, 0, 0).map(|_| 0)),
+            as_child(become_user, || device(libc::O_RDONLY)),
+            as_child(become_user, || sc!(SYS_syslog, CLEAR, 0, 0)),
+        ];
+        ok!(restrict("1"));
+        is!(open, [Ok(0), Ok(0), Ok(0), Err(libc::EPERM)]);
+        is!(restrict("2"), Err(libc::EINVAL));
+    }
+}

@@ -1,0 +1,206 @@
+//! Files in memory: what they take, where they have holes, and how many there may be.
+
+use crate::harness::*;
+use user::sys;
+
+const CWD: i32 = libc::AT_FDCWD;
+const MIB: u64 = 1 << 20;
+const TIB: u64 = 1 << 40;
+
+fn seek(fd: i32, to: u64, whence: i32) -> Result<u64, i32> {
+    sc!(SYS_lseek, fd, to, whence)
+}
+
+fn put(fd: i32, at: u64) -> Result<u64, i32> {
+    sc!(SYS_pwrite64, fd, b"x".as_ptr(), 1, at)
+}
+
+fn blocks(fd: i32) -> i64 {
+    let mut stat = sys::zeroed_stat();
+    let _ = sc!(SYS_fstat, fd, &raw mut stat);
+    stat.st_blocks
+}
+
+/// Runs `f` in a directory that is a file system of its own, with these options.
+fn mounted(options: &str, f: impl FnOnce(&str) -> Result<(), String>) -> Result<(), String> {
+    let dir = scratch();
+    let kind = path("tmpfs");
+    ok!(sc!(SYS_mount, kind, path(&dir), kind, 0, path(options)));
+    let result = f(&dir);
+    ok!(sc!(SYS_umount2, path(&dir), libc::MNT_DETACH));
+    result
+}
+
+/// Files that there may be, and how many more.
+fn files(dir: &str) -> [u64; 2] {
+    let mut raw = [0u64; 15];
+    let _ = sc!(SYS_statfs, path(dir), raw.as_mut_ptr());
+    [raw[5], raw[6]]
+}
+
+fn make(name: &str) -> Result<u64, i32> {
+    sc!(SYS_mknod, path(name), libc::S_IFREG | 0o600, 0)
+}
+
+tests! { "tmpfs";
+    a_hole_takes_no_blocks {
+        let fd = file_with(b"")?;
+        is!(blocks(fd), 0);
+        ok!(put(fd, 5 * MIB));
+        is!(blocks(fd), 8);
+        ok!(put(fd, 300 * MIB));
+        ok!(put(fd, 0));
+        is!(blocks(fd), 24);
+        ok!(sc!(SYS_ftruncate, fd, TIB));
+        is!(blocks(fd), 24);
+        ok!(put(fd, TIB - 1));
+        is!(blocks(fd), 32);
+        ok!(sc!(SYS_ftruncate, fd, 6 * MIB));
+        is!(blocks(fd), 16);
+        let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        ok!(sc!(SYS_fallocate, fd, punch, 0, 5 * MIB));
+        is!(blocks(fd), 8);
+        let whole = file_with(&vec![1; 5 * MIB as usize])?;
+        is!(blocks(whole), 5 * 2048);
+    }
+    data_and_holes_are_found {
+        let fd = file_with(b"")?;
+        let (data, hole) = (libc::SEEK_DATA, libc::SEEK_HOLE);
+        fails!(seek(fd, 0, data), ENXIO);
+        fails!(seek(fd, 0, hole), ENXIO);
+        ok!(put(fd, 5 * MIB));
+        is!(ok!(seek(fd, 0, data)), 5 * MIB);
+        is!(ok!(seek(fd, 0, libc::SEEK_CUR)), 5 * MIB);
+        is!(ok!(seek(fd, 0, hole)), 0);
+        is!(ok!(seek(fd, 77, hole)), 77);
+        is!(ok!(seek(fd, 5 * MIB - 1, hole)), 5 * MIB - 1);
+        is!(ok!(seek(fd, 5 * MIB, hole)), 5 * MIB + 1);
+        is!(ok!(seek(fd, 5 * MIB, data)), 5 * MIB);
+        fails!(seek(fd, 5 * MIB + 1, data), ENXIO);
+        fails!(seek(fd, 5 * MIB + 1, hole), ENXIO);
+        fails!(seek(fd, u64::MAX, data), ENXIO);
+        // Pages 1280 and 1281, and one far away, in a longer file.
+        ok!(put(fd, 5 * MIB + 4096));
+        ok!(put(fd, TIB));
+        ok!(sc!(SYS_ftruncate, fd, TIB + MIB));
+        is!(ok!(seek(fd, 5 * MIB + 5, data)), 5 * MIB + 5);
+        is!(ok!(seek(fd, 5 * MIB + 5, hole)), 5 * MIB + 8192);
+        is!(ok!(seek(fd, 5 * MIB + 8192, data)), TIB);
+        is!(ok!(seek(fd, TIB, hole)), TIB + 4096);
+        is!(ok!(seek(fd, TIB + 5000, hole)), TIB + 5000);
+        fails!(seek(fd, TIB + 4096, data), ENXIO);
+        // Many full nodes of the index in a row.
+        let full = file_with(&vec![1; MIB as usize])?;
+        is!(ok!(seek(full, 1, hole)), MIB);
+        ok!(sc!(SYS_ftruncate, full, 2 * MIB));
+        is!(ok!(seek(full, 1, hole)), MIB);
+        let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        ok!(sc!(SYS_fallocate, full, punch, 64 * 4096, 4096));
+        is!(ok!(seek(full, 1, hole)), 64 * 4096);
+        is!(ok!(seek(full, 64 * 4096 + 1, data)), 65 * 4096);
+    }
+    positions_end_where_they_fit {
+        let fd = file_with(b"0123456789")?;
+        let (end, buf) = (i64::MAX as u64, [0u8; 8].as_mut_ptr());
+        fails!(sc!(SYS_pwrite64, fd, buf, 1, end), EINVAL);
+        fails!(sc!(SYS_pwrite64, fd, buf, 8, end - 7), EINVAL);
+        fails!(sc!(SYS_pread64, fd, buf, 1, end), EINVAL);
+        is!(ok!(sc!(SYS_pread64, fd, buf, 7, end - 7)), 0);
+        is!(ok!(sc!(SYS_pwrite64, fd, buf, 0, end)), 0);
+        let both = [[buf as u64, 4], [buf as u64, 4]];
+        fails!(sc!(SYS_pwritev, fd, both.as_ptr(), 2, end - 7, 0), EINVAL);
+        is!(ok!(sc!(SYS_preadv, fd, both.as_ptr(), 2, end - 8, 0)), 0);
+        is!(ok!(seek(fd, end, libc::SEEK_SET)), end);
+        fails!(sys::read(fd, &mut [0]), EINVAL);
+        fails!(sys::write(fd, &[0]), EINVAL);
+    }
+    files_and_names_are_counted {
+        mounted("size=64k,nr_inodes=6", |dir| {
+            let at = |name: &str| format!("{dir}/{name}");
+            is!(files(dir), [6, 5]);
+            ok!(make(&at("a")));
+            ok!(sc!(SYS_mkdir, path(&at("d")), 0o700));
+            ok!(sc!(SYS_symlink, path("a"), path(&at("l"))));
+            ok!(sc!(SYS_link, path(&at("a")), path(&at("b"))));
+            is!(files(dir), [6, 1]);
+            ok!(sc!(SYS_link, path(&at("a")), path(&at("c"))));
+            is!(files(dir), [6, 0]);
+            fails!(make(&at("x")), ENOSPC);
+            fails!(sc!(SYS_link, path(&at("a")), path(&at("x"))), ENOSPC);
+            fails!(sc!(SYS_mkdir, path(&at("x")), 0o700), ENOSPC);
+            fails!(sc!(SYS_symlink, path("a"), path(&at("x"))), ENOSPC);
+            fails!(sys::open(dir, libc::O_TMPFILE | libc::O_RDWR, 0o600), ENOSPC);
+            // A name that is replaced gives way.
+            ok!(sc!(SYS_rename, path(&at("l")), path(&at("c"))));
+            is!(files(dir), [6, 1]);
+            ok!(sc!(SYS_unlink, path(&at("a"))));
+            is!(files(dir), [6, 2]);
+            // The last name goes, and the file with its last descriptor.
+            let fd = ok!(sys::open(&at("b"), libc::O_RDONLY, 0));
+            ok!(sc!(SYS_unlink, path(&at("b"))));
+            is!(files(dir), [6, 2]);
+            ok!(sys::close(fd));
+            holds!(soon(|| files(dir) == [6, 3]));
+            let fd = ok!(sys::open(dir, libc::O_TMPFILE | libc::O_RDWR, 0o600));
+            is!(files(dir), [6, 2]);
+            let from = path(&format!("/proc/self/fd/{fd}"));
+            ok!(sc!(SYS_linkat, CWD, from, CWD, path(&at("n")), libc::AT_SYMLINK_FOLLOW));
+            is!(files(dir), [6, 2]);
+            ok!(sys::close(fd));
+            ok!(sc!(SYS_unlink, path(&at("n"))));
+            ok!(sc!(SYS_unlink, path(&at("c"))));
+            ok!(sc!(SYS_rmdir, path(&at("d"))));
+            holds!(soon(|| files(dir) == [6, 5]));
+            Ok(())
+        })?;
+    }
+    the_number_of_files_changes_by_remounting {
+        mounted("nr_inodes=1k", |dir| {
+            let set = |options: &str| sc!(SYS_mount, 0, path(dir), 0, libc::MS_REMOUNT, path(options));
+            is!(files(dir), [1024, 1023]);
+            for name in ["a", "b", "c"] { ok!(make(&format!("{dir}/{name}"))); }
+            fails!(set("nr_inodes=3"), EINVAL);
+            fails!(set("size=128k,nr_inodes=3"), EINVAL);
+            fails!(set("nr_inodes=x"), EINVAL);
+            is!(files(dir), [1024, 1020]);
+            ok!(set("nr_inodes=4"));
+            is!(files(dir), [4, 0]);
+            fails!(make(&format!("{dir}/d")), ENOSPC);
+            ok!(set("nr_inodes=5"));
+            ok!(make(&format!("{dir}/d")));
+            let shown = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
+            holds!(shown.lines().any(|line| line.contains(dir) && line.contains("nr_inodes=5")));
+            Ok(())
+        })?;
+        mounted("nr_inodes=0", |dir| {
+            is!(files(dir), [0, 0]);
+            ok!(make(&format!("{dir}/a")));
+            Ok(())
+        })?;
+        mounted("", |dir| {
+            let mut raw = [0u64; 15];
+            ok!(sc!(SYS_statfs, path(dir), raw.as_mut_ptr()));
+            // Half of memory in pages, and as many files.
+            is!(raw[5], raw[2]);
+            Ok(())
+        })?;
+    }
+    names_in_a_directory_of_all_sizes {
+        let dir = scratch();
+        let name = |n: u32| format!("{dir}/{}", n.wrapping_mul(2_654_435_761));
+        let mut most = 0;
+        for (up, down) in [(7, 0), (40, 5), (700, 300), (3000, 0)] {
+            for n in most..up { ok!(make(&name(n))); }
+            for n in 0..up + 3 { is!((n, std::fs::symlink_metadata(name(n)).is_ok()), (n, n < up)); }
+            // A name that moves within the directory is found by the new one alone.
+            for n in (0..up).step_by(7) {
+                ok!(sc!(SYS_rename, path(&name(n)), path(&name(n + 1_000_000))));
+                holds!(std::fs::symlink_metadata(name(n)).is_err());
+                ok!(sc!(SYS_renameat2, CWD, path(&name(n + 1_000_000)), CWD, path(&name(n)), libc::RENAME_NOREPLACE));
+            }
+            for n in down..up { ok!(sc!(SYS_unlink, path(&name(n)))); }
+            most = down;
+            is!(std::fs::read_dir(&dir).map_or(0, Iterator::count), down as usize);
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! `terminals`: what becomes of a terminal when the session that it controls ends.
+//!
+//! 1. What a session leaves behind reads end of file and cannot write; the next login gets every key.
+//! 2. The number of the group in front names no other group once that one is gone.
+//!
+//! Runs as root with the line of the console (`/dev/ttyS0`), on Linux as well; types nothing itself: the test types
+//! `open sesame` when asked. A line for each part on the console; status 0 if all is right.
+
+use std::sync::atomic::Ordering::SeqCst;
+use user::sys::{self, Errno};
+
+const LINE: &str = "/dev/ttyS0";
+const NEW_SESSION: &str = "a session of its own";
+
+/// Words that the processes share.
+#[derive(Clone, Copy)]
+struct Shared(u64);
+
+impl Shared {
+    const FRONT: usize = 0;
+    const DONE: usize = 1;
+    const STOLEN: usize = 2;
+    const WRONG: usize = 3;
+    const END: usize = 4;
+    const REUSED: usize = 5;
+
+    fn new() -> Result<Shared, Errno> {
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        sys::mmap(0, 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0).map(Shared)
+    }
+
+    fn get(self, word: usize) -> u64 {
+        sys::atomic(self.0 + word as u64 * 8).load(SeqCst)
+    }
+
+    fn set(self, word: usize, value: u64) {
+        sys::atomic(self.0 + word as u64 * 8).store(value, SeqCst);
+    }
+
+    fn add(self, word: usize, value: u64) {
+        sys::atomic(self.0 + word as u64 * 8).fetch_add(value, SeqCst);
+    }
+
+    /// Waits for a word that is not zero, ten seconds at most.
+    fn wait(self, word: usize) -> bool {
+        (0..1000).any(|_| {
+            pause(10);
+            self.get(word) != 0
+        })
+    }
+}
+
+fn pause(milliseconds: u64) {
+    std::thread::sleep(std::time::Duration::from_millis(milliseconds));
+}
+
+fn ioctl(fd: i32, request: u64, arg: u64) -> Result<u64, Errno> {
+    sys::call(libc::SYS_ioctl, &[fd as u64, request, arg])
+}
+
+/// Runs `f` in a child and returns its number.
+fn child(f: impl FnOnce() -> i32) -> Result<u64, Errno> {
+    match sys::fork()? {
+        0 => sys::exit(f()),
+        pid => Ok(pid),
+    }
+}
+
+/// A session of its own, which has the line.
+fn log_in(steal: bool) -> Result<i32, Errno> {
+    sys::call(libc::SYS_setsid, &[])?;
+    if !steal {
+        return sys::open(LINE, libc::O_RDWR, 0);
+    }
+    let line = sys::open(LINE, libc::O_RDWR | libc::O_NOCTTY, 0)?;
+    ioctl(line, libc::TIOCSCTTY, 1)?;
+    Ok(line)
+}
+
+static HANGUPS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+extern "C" fn on_hangup(_: i32) {
+    HANGUPS.fetch_add(1, SeqCst);
+}
+
+/// Reads past interruptions.
+fn read(fd: i32, buf: &mut [u8]) -> Result<usize, Errno> {
+    loop {
+        match sys::read(fd, buf) {
+            Err(libc::EINTR) => {}
+            result => return result,
+        }
+    }
+}
+
+/// The group in front when its session's leader ends, in the middle of a read.
+fn left_behind(line: i32, shared: Shared) -> i32 {
+    let _ = sys::call(libc::SYS_setpgid, &[0, 0]);
+    let _ = sys::on_signal(libc::SIGHUP, on_hangup as *const () as usize, 0);
+    shared.wait(Shared::FRONT);
+    let mut buf = [0u8; 64];
+    let mut answers = vec![("a read in progress", read(line, &mut buf) == Ok(0))];
+    let mut n = 0i32;
+    let arg = &raw mut n as u64;
+    let mut termios = [0u64; 8];
+    answers.push(("another read", read(line, &mut buf) == Ok(0)));
+    answers.push(("a write", sys::write(line, b"x") == Err(libc::EIO)));
+    let attributes = ioctl(line, libc::TCGETS, termios.as_mut_ptr() as u64);
+    answers.push(("TCGETS", attributes == Err(libc::EIO)));
+    answers.push((
+        "TIOCGPGRP",
+        ioctl(line, libc::TIOCGPGRP, arg) == Err(libc::EIO),
+    ));
+    answers.push((
+        "TIOCSPGRP",
+        ioctl(line, libc::TIOCSPGRP, arg) == Err(libc::ENOTTY),
+    ));
+    answers.push((
+        "TIOCSCTTY",
+        ioctl(line, libc::TIOCSCTTY, 0) == Err(libc::EIO),
+    ));
+    let no_terminal = sys::open("/dev/tty", libc::O_RDWR, 0) == Err(libc::ENXIO);
+    answers.push(("/dev/tty", no_terminal));
+    let mut poll = libc::pollfd {
+        fd: line,
+        events: libc::POLLIN | libc::POLLOUT,
+        revents: 0,
+    };
+    let ready = sys::call(libc::SYS_poll, &[&raw mut poll as u64, 1, 0]);
+    let all = libc::POLLIN | libc::POLLOUT | libc::POLLERR | libc::POLLHUP;
+    answers.push(("poll", ready == Ok(1) && poll.revents == all));
+    answers.push(("SIGHUP", HANGUPS.load(SeqCst) == 1));
+    for (what, right) in answers {
+        if !right {
+            println!("terminals: left behind: {what} is wrong");
+            shared.add(Shared::WRONG, 1);
+        }
+    }
+    shared.set(Shared::DONE, 1);
+    while shared.get(Shared::END) == 0 {
+        shared.add(Shared::STOLEN, read(line, &mut buf).unwrap_or(0) as u64);
+        pause(1);
+    }
+    0
+}
+
+/// A leader that puts a child in front and ends.
+fn first_login(shared: Shared) -> Result<i32, Errno> {
+    let line = log_in(true)?;
+    let front = child(|| left_behind(line, shared))?;
+    let _ = sys::call(libc::SYS_setpgid, &[front, front]);
+    let group = front as i32;
+    ioctl(line, libc::TIOCSPGRP, &raw const group as u64)?;
+    shared.set(Shared::FRONT, 1);
+    // Time to begin the read.
+    pause(300);
+    Ok(0)
+}
+
+/// The next leader, which gets every key.
+fn second_login() -> Result<i32, Errno> {
+    let line = log_in(false)?;
+    let (mut sid, mut front) = (0i32, 0i32);
+    ioctl(line, libc::TIOCGSID, &raw mut sid as u64)?;
+    ioctl(line, libc::TIOCGPGRP, &raw mut front as u64)?;
+    let me = std::process::id() as i32;
+    if (sid, front) != (me, me) {
+        println!("terminals: {me} got the line for session {sid} with {front} in front");
+        return Ok(1);
+    }
+    sys::write(line, b"the word: ")?;
+    let mut buf = [0u8; 64];
+    let n = read(line, &mut buf)?;
+    Ok(i32::from(&buf[..n] != b"open sesame\n"))
+}
+
+/// Puts a group in front, lets it end, and makes processes until one has its number or numbers have come round. Then ends.
+fn third_login(shared: Shared) -> Result<i32, Errno> {
+    let line = log_in(false)?;
+    let (from, to) = sys::pipe(0)?;
+    let group = child(|| {
+        let _ = sys::close(to);
+        let _ = sys::read(from, &mut [0]);
+        0
+    })?;
+    sys::call(libc::SYS_setpgid, &[group, group])?;
+    let number = group as i32;
+    ioctl(line, libc::TIOCSPGRP, &raw const number as u64)?;
+    let _ = sys::close(to);
+    sys::wait(group as i64, 0)?;
+    let (mut last, mut wrapped) = (group, false);
+    loop {
+        // Numbers are given out in batches by each CPU, so they rise only roughly; far from the one there is no need of memory.
+        let pid = if last < group && group - last < 500 {
+            child(|| take_if(group, shared))?
+        } else {
+            sys::vfork_exit()?
+        };
+        if pid == group {
+            shared.wait(Shared::REUSED);
+            return Ok(0);
+        }
+        sys::wait(pid as i64, 0)?;
+        wrapped |= pid < last;
+        last = pid;
+        if wrapped && pid > group + 1000 {
+            return Ok(0);
+        }
+    }
+}
+
+/// In a child: if its number is `number` it goes far from the terminal and lives on.
+fn take_if(number: u64, shared: Shared) -> i32 {
+    if u64::from(std::process::id()) == number {
+        let _ = sys::call(libc::SYS_setsid, &[]);
+        shared.set(Shared::REUSED, 1);
+        shared.wait(Shared::END);
+    }
+    0
+}
+
+/// Status of a child that has ended, or what ended it.
+fn status_of(pid: u64) -> Result<i32, Errno> {
+    let (_, status) = sys::wait(pid as i64, 0)?;
+    Ok(status)
+}
+
+fn report(what: &str, right: bool) -> bool {
+    println!(
+        "terminals: {what}: {}",
+        if right { "right" } else { "WRONG" }
+    );
+    right
+}
+
+/// All parts, in a session that has no terminal.
+fn all() -> Result<bool, Errno> {
+    sys::call(libc::SYS_setsid, &[])?;
+    let console = sys::open("/dev/console", libc::O_WRONLY, 0)?;
+    for fd in [1, 2] {
+        sys::call(libc::SYS_dup2, &[console as u64, fd])?;
+    }
+    sys::call(libc::SYS_prctl, &[libc::PR_SET_CHILD_SUBREAPER as u64, 1])?;
+    let run = |part: &dyn Fn() -> Result<i32, Errno>| {
+        let pid = child(|| {
+            part().unwrap_or_else(|errno| {
+                println!("terminals: errno {errno} in {NEW_SESSION}");
+                1
+            })
+        })?;
+        status_of(pid)
+    };
+    let shared = Shared::new()?;
+    let mut right = run(&|| first_login(shared))? == 0;
+    right &= shared.wait(Shared::DONE) && shared.get(Shared::WRONG) == 0;
+    let mut all = report("the end of a session", right);
+    let right = run(&second_login)? == 0 && shared.get(Shared::STOLEN) == 0;
+    all &= report("the next login's keys", right);
+    shared.set(Shared::END, 1);
+    sys::wait(-1, 0)?;
+
+    let shared = Shared::new()?;
+    let right = run(&|| third_login(shared))? == 0;
+    let reused = shared.get(Shared::REUSED) == 1;
+    shared.set(Shared::END, 1);
+    // The process that got the number, if one did, must end by itself.
+    let right = right && (!reused || status_of(u64::MAX)? == 0);
+    all &= report("the number of the group in front", right);
+    Ok(all)
+}
+
+fn main() {
+    let status = child(|| match all() {
+        Ok(all) => i32::from(!all),
+        Err(errno) => {
+            println!("terminals: errno {errno}");
+            1
+        }
+    });
+    let status = status.and_then(status_of);
+    std::process::exit(i32::from(status != Ok(0)));
+}
