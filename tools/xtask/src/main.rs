@@ -2,10 +2,11 @@
 //!
 //! Guarantee: a missing tool is named with the Debian package that has it; everything made lies under `build/`
 //! and `target/`; the exit status of `run` is that of the guest's init.
-//! One file a job: `bench`, `build`, `image`, `qemu` (and `kvm`), `run`, `test`.
+//! One file a job: `bench`, `build`, `diff`, `image`, `qemu` (and `kvm`), `run`, `test`.
 
 mod bench;
 mod build;
+mod diff;
 mod image;
 mod kvm;
 mod observe;
@@ -55,8 +56,11 @@ fn dispatch(options: &Options) -> anyhow::Result<u8> {
         Job::Soak => return test::soak(options),
         Job::Bench => return bench::run(options),
         Job::Commute => return bench::commute::run(options),
+        Job::Diff => return diff::run(options),
+        Job::DiffTest => return test::diff_only(options),
         Job::Pcm => return observe::pcm(options),
         Job::Moves => return observe::moves(options),
+        Job::Miri => return test::miri(),
         Job::Mutants => return test::mutants(),
         Job::Clean => build::clean()?,
     }

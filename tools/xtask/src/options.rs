@@ -16,7 +16,7 @@ jobs:
   image       make an initramfs from Debian packages: build/initramfs.cpio
   run         boot, run CMD or the tour, power off; the status is that of CMD
   shell       boot to an interactive shell (Ctrl-A X leaves, Ctrl-A C is QEMU's monitor)
-  test        host tests, then boot tests
+  test        host tests, boot tests, and a comparison with Linux's answers
   host-test   host tests alone
   boot-test   boot tests alone; names as further arguments choose among them
   soak        boot tests that take too long for every day: vmbench at full size on 8 CPUs, again and again
@@ -26,8 +26,12 @@ jobs:
   commute     which pairs of commuting operations touch common kernel lines, here and in Linux: table,
               build/commute/report.html (QUICK=1, ONLY=CALLS or CALL:CALL,
               EVERY=N: one case in N, 4 if not said; SYSTEMS=pantala or linux; AGAIN=1: no run)
+  diff        random programs of system calls on Linux and here, results compared (MINUTES=10, SEED=N;
+              SEED=N KEEP=STEPS: one program; ANSWERS=1: keep Linux's answers for the tests)
+  diff-test   the comparison with Linux's answers alone
   pcm         local and remote memory accesses by node while CMD or a benchmark runs (CPUS=4 NODES=2)
   moves       what moves between CPUs meanwhile: by whom, of which type, which field
+  miri        tests of ksync and vm under an interpreter that checks the language's rules
   mutants     mutation tests of ksync and vm
   clean       remove what was built
 
@@ -73,10 +77,16 @@ pub enum Job {
     Bench,
     /// Count the commuting pairs that share no line, beside Linux.
     Commute,
+    /// Compare with Linux.
+    Diff,
+    /// Compare with Linux's answers.
+    DiffTest,
     /// Count accesses to local and remote memory.
     Pcm,
     /// Name what moves between CPUs.
     Moves,
+    /// Tests under Miri.
+    Miri,
     /// Mutation tests.
     Mutants,
     /// Remove what was built.
@@ -276,8 +286,11 @@ fn job_named(word: &str) -> Result<Job> {
         "soak" => Job::Soak,
         "bench" => Job::Bench,
         "commute" => Job::Commute,
+        "diff" => Job::Diff,
+        "diff-test" => Job::DiffTest,
         "pcm" => Job::Pcm,
         "moves" => Job::Moves,
+        "miri" => Job::Miri,
         "mutants" => Job::Mutants,
         "clean" => Job::Clean,
         _ => bail!("no job is named {word}"),

@@ -24,7 +24,7 @@ pub enum Serial {
 pub fn accel(machine: &Machine) -> &'static str {
     match machine.accel.as_deref() {
         Some("kvm") => "kvm",
-        Some("tcg-single") => "tcg,thread=single",
+        Some("tcg-single" | "icount") => "tcg,thread=single",
         Some(_) => "tcg,thread=multi",
         None if kvm::works() => "kvm",
         None => "tcg,thread=multi",
@@ -57,6 +57,9 @@ pub fn command(
     serial: Serial,
 ) -> Command {
     let mut command = Command::new("qemu-system-x86_64");
+    if machine.accel.as_deref() == Some("icount") {
+        command.args(["-icount", "shift=0,sleep=off"]);
+    }
     command.args([
         "-machine",
         &machine.machine,

@@ -15,22 +15,45 @@ const PACKAGE: &str = "linux-image-cloud-amd64";
 /// No mitigations, no page-table isolation, no memory cgroups; the fast clock, which emulation otherwise makes it distrust;
 /// fixed addresses, so that symbols can be named; no self-tests of ciphers, which 6.12 makes in the background for seconds
 /// after it has booted; the end, not a hung machine, after a mistake.
-const OPTIONS: &str = "quiet mitigations=off pti=off nokaslr cgroup_disable=memory tsc=reliable cryptomgr.notests oops=panic";
+pub const OPTIONS: &str = "quiet mitigations=off pti=off nokaslr cgroup_disable=memory tsc=reliable cryptomgr.notests oops=panic";
+
+/// A kernel that has been fetched.
+pub struct Found {
+    /// The name for people.
+    pub title: String,
+    /// Its files.
+    pub tree: PathBuf,
+    /// The kernel among them.
+    pub file: PathBuf,
+}
+
+/// Fetches the newest kernel of series `wanted`; files go to `dir`.
+///
+/// # Errors
+/// apt does not know the version or cannot fetch it.
+pub fn kernel(dir: &Path, wanted: &str) -> Result<Found> {
+    let Offer { version, apt } = apt::find(PACKAGE, wanted, dir)?;
+    let depends = apt.depends(PACKAGE, &version)?;
+    let package = apt::kernel_among(&depends)?;
+    let tree = dir.join(format!("{package}_{version}"));
+    apt.unpack(package, &version, &tree)?;
+    Ok(Found {
+        title: format!("Linux {version} ({package})"),
+        file: kernel_in(&tree)?,
+        tree,
+    })
+}
 
 /// Fetches the kernel and learns its symbols from one boot; both are kept in `build/bench/`.
 ///
 /// # Errors
 /// apt does not know the version or cannot fetch it, or the kernel does not boot.
 pub fn guest(lab: &Lab, settings: &Settings) -> Result<Guest> {
-    let Offer { version, apt } = apt::find(PACKAGE, &settings.linux, &lab.dir)?;
-    let depends = apt.depends(PACKAGE, &version)?;
-    let package = apt::kernel_among(&depends)?;
-    let tree = lab.dir.join(format!("{package}_{version}"));
-    apt.unpack(package, &version, &tree)?;
+    let Found { title, tree, file } = kernel(&lab.dir, &settings.linux)?;
     let mut guest = Guest {
         system: "linux",
-        title: format!("Linux {version} ({package})"),
-        kernel: kernel_in(&tree)?,
+        title,
+        kernel: file,
         options: format!("{OPTIONS} transparent_hugepage={}", settings.thp),
         // It would measure that at boot, wrongly where the host is busy, and have too many or too few ticks.
         clock_options: format!(" tsc_early_khz={}", lab.tsc_khz),

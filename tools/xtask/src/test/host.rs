@@ -101,7 +101,7 @@ fn report(step: &Step, what: &str, passed: bool, output: &[u8]) {
 }
 
 /// Runs a `cargo test` and counts what its runners say; a build that fails is one failed test.
-fn cargo_test(what: &str, mut command: Command) -> Result<Totals> {
+pub(super) fn cargo_test(what: &str, mut command: Command) -> Result<Totals> {
     let step = step(what);
     let mut child = command
         .stdout(Stdio::piped())

@@ -1,10 +1,11 @@
-//! Runs the tests: those of the host, then those in QEMU.
+//! Runs the tests: those of the host, those in QEMU, and a comparison with Linux's answers.
 //!
 //! Guarantee: every test that was chosen is counted once, as passed or failed; the last line of output is
 //! `N passed, N failed`, and the status is 0 only if none failed and at least one ran.
 
 mod boot;
 mod host;
+mod miri;
 mod mutants;
 mod spec;
 
@@ -46,6 +47,17 @@ impl Totals {
 pub fn all(options: &Options) -> Result<u8> {
     let mut totals = host::run()?;
     totals.add(boot::run(options, boot::USUAL)?);
+    totals.count(crate::diff::test(options)?);
+    Ok(totals.finish())
+}
+
+/// The comparison with Linux's answers alone.
+///
+/// # Errors
+/// It could not be run at all.
+pub fn diff_only(options: &Options) -> Result<u8> {
+    let mut totals = Totals::default();
+    totals.count(crate::diff::test(options)?);
     Ok(totals.finish())
 }
 
@@ -73,4 +85,5 @@ pub fn soak(options: &Options) -> Result<u8> {
     Ok(boot::run(options, boot::LONG)?.finish())
 }
 
+pub use miri::run as miri;
 pub use mutants::run as mutants;

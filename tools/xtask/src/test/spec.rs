@@ -82,6 +82,8 @@ pub struct On {
     cpu: String,
     machine: String,
     debug: bool,
+    /// The clock counts instructions, a nanosecond each.
+    icount: bool,
     options: String,
 }
 
@@ -94,6 +96,7 @@ impl Default for On {
             cpu: "max".into(),
             machine: "q35".into(),
             debug: false,
+            icount: false,
             options: String::new(),
         }
     }
@@ -111,7 +114,7 @@ impl On {
             nodes: self.nodes,
             cpu: self.cpu.clone(),
             machine: self.machine.clone(),
-            accel: accel.map(str::to_owned),
+            accel: self.icount.then_some("icount").or(accel).map(str::to_owned),
         })
     }
 
@@ -144,6 +147,7 @@ impl On {
         add(self.cpu != usual.cpu, self.cpu.clone());
         add(self.machine != usual.machine, self.machine.clone());
         add(self.debug, "debug".into());
+        add(self.icount, "icount".into());
         add(
             !self.options.is_empty(),
             self.options.replace([' ', '='], "_"),

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | lock | `.lock()` and its kin | holds nothing |
 //! | flush | `.finish(..)`, `send(..)`, `reload(..)` | invalidates nothing |
-//! | record | `.record(..)`, `.record_all(..)`, `.record_scan(..)`, pending counts, generations | leaves it out |
+//! | record | `.record(..)`, `.record_all(..)`, `.settle(..)`, pending counts, generations | leaves it out |
 //! | state | `.kill()`, `.set_dead()`, `.set_needs_copy(..)` | leaves it out |
 //! | fence | `fence(..)` | leaves it out |
 //! | order | `Acquire`, `Release`, `AcqRel`, `SeqCst` in `ksync` | relaxed, where loom can see it |
@@ -77,7 +77,7 @@ const LOCKS: [&str; 6] = [
 const RECORDS: [&str; 6] = [
     ".record(",
     ".record_all(",
-    ".record_scan(",
+    ".settle(",
     ".raise_pending(",
     ".lower_pending(",
     ".bump_generation(",

@@ -35,7 +35,7 @@ const HOOKS: [(&str, &str, &str); 7] = [
         "crates/ksync/src/mutex.rs",
         "class::acquire::<C>(order);",
         "if crate::mutant::skip_lock(core::ptr::from_ref(self).addr()) {
-            return MutexGuard { mutex: self, not_send: PhantomData };
+            return MutexGuard { mutex: self, held: 0, not_send: PhantomData };
         }",
     ),
     (
