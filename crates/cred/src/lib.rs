@@ -1,12 +1,13 @@
 //! Credentials: who a thread acts as, and what that permits.
 //!
-//! Ids and capability sets alone decide here, as credentials(7) and capabilities(7) have it; nothing is looked up and
-//! nothing is locked, so a check is a load and a test of a bit. A set of credentials is a value; the kernel publishes a
+//! Ids and capability sets alone decide what is permitted, as credentials(7) and capabilities(7) have it; nothing is looked up
+//! and nothing is locked, so a check is a load and a test of a bit. A set of credentials is a value; the kernel publishes a
 //! new one for each change.
 #![no_std]
 
 extern crate alloc;
 
+mod account;
 mod caps;
 mod exec;
 mod ids;
@@ -16,6 +17,7 @@ mod tests;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+pub use account::{Account, Charge, MemoryCharge, Payer};
 pub use caps::{Cap, CapSet, Caps, SecureBits};
 pub use exec::{AfterExec, SetIds};
 
@@ -46,6 +48,8 @@ pub struct Cred {
     pub secure_bits: SecureBits,
     /// Exec gives no privilege, for good (PR_SET_NO_NEW_PRIVS).
     pub no_new_privs: bool,
+    /// What the kernel makes for a thread with these is charged to: the account of the real user.
+    pub payer: Payer,
 }
 
 /// A change that the caller may not make.
@@ -77,7 +81,13 @@ impl Cred {
             caps: Caps::FULL,
             secure_bits: SecureBits::NONE,
             no_new_privs: false,
+            payer: Payer::NOBODY,
         }
+    }
+
+    /// Whether the limits on what one user may hold are none for these.
+    pub fn beyond_user_limits(&self) -> bool {
+        self.capable(Cap::SysResource) || self.capable(Cap::SysAdmin)
     }
 
     /// Whether `cap` is effective.

@@ -45,6 +45,7 @@ mod queue;
 mod rc_table;
 mod rwlock;
 mod spin;
+mod tally;
 mod wait;
 
 #[cfg(feature = "host")]
@@ -71,6 +72,7 @@ pub use rc_table::{NoRoom, RcTable, RcTableGuard};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use shim::{atomic, fence_after_rmw};
 pub use spin::{IrqSpin, IrqSpinGuard, RawSpin, RawSpinGuard, Spin, SpinGuard};
+pub use tally::Tally;
 pub use wait::{Registration, Round, Run, RunState, Sleepers, WaitQueue};
 
 /// A hint inside a busy-wait loop.

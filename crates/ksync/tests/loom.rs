@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 
 use ksync::{
     ByteMutex, Epoch, EpochArc, EpochPtr, HubRef, HubValue, IrqSpin, Member, MemberSlot, Mutex,
-    PcRef, RwLock, Spin,
+    PcRef, RwLock, Spin, Tally,
     atomic::{AtomicBool, AtomicUsize, Ordering::*},
     lock_class, pin,
 };
@@ -687,5 +687,64 @@ fn a_per_cpu_count_ends_once() {
         drop(first);
         other.join().unwrap();
         assert!(!alive.load(std::sync::atomic::Ordering::SeqCst));
+    });
+}
+
+/// Two CPUs want the last unit: one gets it at most.
+#[test]
+fn a_limit_holds_for_two_who_charge_at_once() {
+    fn take(tally: &Tally<1>) -> bool {
+        let pin = pin();
+        tally.charge(&pin, 0, 1);
+        let over = tally.is_over(0, 1);
+        if over {
+            tally.give_back(&pin, 0, 1);
+        }
+        !over
+    }
+    for batch in [1, 2] {
+        model(3, move || {
+            let tally = Arc::new(Tally::<1>::new(2, [batch]));
+            let theirs = Arc::new(AtomicBool::new(false));
+            let other = spawn(1, {
+                let (tally, theirs) = (tally.clone(), theirs.clone());
+                move || theirs.store(take(&tally), Relaxed)
+            });
+            let mine = take(&tally);
+            other.join().unwrap();
+            let theirs = theirs.load(Relaxed);
+            assert!(!(mine && theirs), "both have the last one");
+            let had = i64::from(mine) + i64::from(theirs);
+            assert_eq!(tally.outstanding(0), had);
+        });
+    }
+}
+
+/// A unit goes from CPU to CPU: charged on one, another one charged on the other before the first is given back there.
+#[test]
+fn what_is_always_charged_never_looks_settled() {
+    model(3, || {
+        let tally = Arc::new(Tally::<1>::new(3, [i64::MAX]));
+        let handed = Arc::new(AtomicBool::new(false));
+        tally.charge(&pin(), 0, 1);
+        let keeper = spawn(1, {
+            let (tally, handed) = (tally.clone(), handed.clone());
+            move || {
+                tally.charge(&pin(), 0, 1);
+                handed.store(true, Release);
+            }
+        });
+        let returner = spawn(2, {
+            let (tally, handed) = (tally.clone(), handed.clone());
+            move || {
+                if handed.load(Acquire) {
+                    tally.give_back(&pin(), 0, 1);
+                }
+            }
+        });
+        assert!(!tally.is_settled());
+        keeper.join().unwrap();
+        returner.join().unwrap();
+        assert!(!tally.is_settled());
     });
 }

@@ -3,4 +3,6 @@
 //! Each thread owns its copy, so fork touches no counter that others touch.  The set is immutable once published; a
 //! change builds a new one ([`super::thread::Thread::set_cred`]).
 
-pub use ::cred::{AfterExec, Cap, CapSet, Cred, LookAs, NotPermitted, SecureBits, SetIds};
+pub use ::cred::{
+    Account, AfterExec, Cap, CapSet, Charge, Cred, LookAs, NotPermitted, Payer, SecureBits, SetIds,
+};

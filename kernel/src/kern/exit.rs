@@ -9,7 +9,9 @@ use super::group::Group;
 use super::process::{Life, Process, flag as pflag};
 use super::signal::{self, SigFields, SigInfo, code, sig};
 use super::thread::{Thread, flag};
-use super::{Current, current, epoch, futex, ids, itimer, kept, sched, space, timer, wait4};
+use super::{
+    Current, account, current, epoch, futex, ids, itimer, kept, sched, space, timer, wait4,
+};
 
 /// Children that change parents in one hold of the family lock.
 const SLICE: usize = 32;
@@ -80,6 +82,7 @@ fn finish_thread(code: u32) {
         }
         left == 0
     };
+    account::thread_ends(&me, &p, last);
     if last && !p.is_kernel() {
         finish_process(&p);
     } else {

@@ -5,11 +5,10 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use abi::raw::general as raw;
 
-use super::cred::{Cap, Cred};
+use super::account::ThreadCharge;
 use super::ids::{self, Id};
 use super::park::{Deadline, Interruptible, Step, park};
 use super::process::{self, Process, flag as pflag};
-use super::rlimit::Resource;
 use super::signal::{ActionTable, Shared, sig};
 use super::space::UserSpace;
 use super::thread::{self, Thread};
@@ -102,7 +101,12 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
     if mm::is_condemned(me.process().kin()) {
         return Err(ForkError::Again);
     }
-    check_nproc(me.process())?;
+    let charge = ThreadCharge::new(&me, me.process()).ok_or(ForkError::Again)?;
+    let crowded = me.has(thread::flag::CROWDED);
+    if crowded {
+        // The child asks again at its execve.
+        me.clear(thread::flag::CROWDED);
+    }
     mm::admit_process().map_err(|_| ForkError::NoMemory)?;
     let id = Id::alloc().ok_or(ForkError::Again)?;
     let process = if has(raw::CLONE_THREAD) {
@@ -110,7 +114,7 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
     } else {
         new_process(args, id.clone())?
     };
-    let new = new_thread(args, frame, id, &process)?;
+    let new = new_thread(args, frame, id, &process, crowded)?;
     let tid = new.tid();
     if has(raw::CLONE_PARENT_SETTID) {
         // The call cannot fail any more; Linux ignores a bad address too.
@@ -127,6 +131,7 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
     if me.kill_pending() || !publish(args, &process, &new) {
         return Err(ForkError::Again);
     }
+    charge.keep();
     sched::start(&new);
     drop(new);
     if gate.is_some() {
@@ -227,22 +232,12 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
     }))
 }
 
-/// RLIMIT_NPROC, against all processes: counting those of one user would need a line that all of
-/// the user's CPUs write.
-fn check_nproc(p: &Process) -> Result<(), ForkError> {
-    let limit = p.rlimit(Resource::Nproc);
-    let beyond = |cred: &Cred| cred.capable(Cap::SysResource) || cred.capable(Cap::SysAdmin);
-    if limit != u64::MAX && ids::live() >= limit && !beyond(&current().cred()) {
-        return Err(ForkError::Again);
-    }
-    Ok(())
-}
-
 fn new_thread(
     args: &CloneArgs,
     frame: &UserFrame,
     id: Id,
     process: &Arc<Process>,
+    crowded: bool,
 ) -> Result<Arc<Thread>, ForkError> {
     let has = |f: u32| args.flags & u64::from(f) != 0;
     let me = current();
@@ -271,7 +266,7 @@ fn new_thread(
         blocked: me.blocked().0,
         sched: me.sched.forked(me.cpu()),
         machine,
-        flags: 0,
+        flags: if crowded { thread::flag::CROWDED } else { 0 },
         entry: None,
     });
     // A child with its own memory keeps the alternate stack; a thread, which shares it, does not.

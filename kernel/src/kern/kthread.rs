@@ -11,7 +11,7 @@ use super::process::{self, Process, flag as pflag};
 use super::rlimit::Rlimits;
 use super::sched::{CpuMask, Entity, Policy};
 use super::thread::{self, Thread, comm_from, flag};
-use super::{current, exit, fork, sched};
+use super::{account, current, exit, fork, sched};
 use crate::arch::{self, context};
 
 /// The process that all kernel threads belong to.
@@ -126,7 +126,10 @@ pub(super) fn make_init(
         space: None,
         files: Some(files),
         fs: Some(fs),
-        cred: Arc::new(Cred::root()),
+        cred: Arc::new(Cred {
+            payer: account::of_thread(0).map_err(|_| NoThread)?,
+            ..Cred::root()
+        }),
         limits: Rlimits::new(),
         program: Default::default(),
         brk: Default::default(),

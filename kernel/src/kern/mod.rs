@@ -5,6 +5,7 @@
 //! number without locks.  [`fork`], [`exec`], [`exit`] and [`wait4`] are a process's life.
 //! [`signal`] interrupts it.  [`upcall`] is what the machine layer calls.
 
+pub mod account;
 pub mod cred;
 mod end;
 pub mod exec;

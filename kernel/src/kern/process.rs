@@ -18,7 +18,7 @@ use core::sync::atomic::{
 
 use ksync::{CpuPin, IrqSpin, Once, Spin};
 
-use super::cred::Cred;
+use super::cred::{Cred, Payer};
 use super::group::{Group, Session};
 use super::idlist::{IdLinks, IdList};
 use super::ids::{self, Id, InProcess, Sibling};
@@ -463,6 +463,11 @@ impl Process {
     /// itself its own ones say, [`Thread::cred`].
     pub fn cred(&self) -> Arc<Cred> {
         self.cred.lock().clone()
+    }
+
+    /// Who pays for the process itself, from its last thread's end on.
+    pub(super) fn payer(&self) -> Payer {
+        self.cred.lock().payer
     }
 
     /// Replaces the credentials that others see.

@@ -10,7 +10,8 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use ksync::{HeldLocks, Round, Run, RunState, Spin};
 
-use super::cred::Cred;
+use super::account;
+use super::cred::{Charge, Cred, Payer};
 use super::idlist::IdLinks;
 use super::ids::{self, Id};
 use super::lock;
@@ -19,6 +20,7 @@ use super::sched::Entity;
 use super::signal::{AltStack, RestartBlock, SigSet, ThreadPending};
 use super::timer::TimerNode;
 use crate::arch;
+use crate::mm::NoMemory;
 
 /// How a sleeping thread is shown to people: `S` or `D`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +134,8 @@ pub mod flag {
     pub const RECLAIM: u32 = 16;
     /// The thread has used memory from the reserve: it is to wait for more before it enters user mode.
     pub const INDEBTED: u32 = 32;
+    /// It has become a thread of a user who had more than RLIMIT_NPROC; see [`super::super::account`].  *Own*.
+    pub const CROWDED: u32 = 128;
 }
 
 /// What a new thread begins with.
@@ -238,6 +242,12 @@ impl Thread {
         self.cred.lock().clone()
     }
 
+    /// Who pays for what the kernel makes for it.
+    #[inline]
+    pub fn payer(&self) -> Payer {
+        self.cred.lock().payer
+    }
+
     /// Replaces the credentials of the thread alone; returns the old ones, which the caller drops unlocked.
     pub(super) fn replace_cred(&self, new: Arc<Cred>) -> Arc<Cred> {
         core::mem::replace(&mut *self.cred.lock(), new)
@@ -246,8 +256,17 @@ impl Thread {
     /// Changes whom the thread acts as.  By the thread itself, so that no change is lost.
     ///
     /// Others judge the process by its first thread, or by its only one.
-    pub fn set_cred(&self, cred: Cred) {
-        if self.cred().exposed_by(&cred) {
+    ///
+    /// # Errors
+    /// No memory for an account of the new real user; nothing has changed.
+    pub fn set_cred(&self, mut cred: Cred) -> Result<(), NoMemory> {
+        let old = self.cred();
+        let moves = old.uid != cred.uid;
+        if moves {
+            cred.payer = account::of_thread(cred.uid)?;
+            account::note_crowd(self, cred.payer);
+        }
+        if old.exposed_by(&cred) {
             // First: who may look by the new ones finds that it must not.
             self.process.hide();
         }
@@ -257,6 +276,10 @@ impl Thread {
         if self.tid() == p.pid() || p.thread_count() == 1 {
             p.set_cred(new);
         }
+        if moves {
+            old.payer.give_back(Charge::Threads, 1);
+        }
+        Ok(())
     }
 
     /// The signals held back.

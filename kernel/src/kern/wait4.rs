@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 
 use ksync::CpuPin;
 
+use super::cred::Charge;
 use super::park::{Deadline, Interruptible, ParkError, Step, park};
 use super::process::{Family, Life, Process};
 use super::signal::{StopReport, sig};
@@ -302,4 +303,5 @@ pub(super) fn release(p: &Process) {
         }
     }
     ids::withdraw_process(p);
+    p.payer().give_back(Charge::Threads, 1);
 }

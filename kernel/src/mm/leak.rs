@@ -162,7 +162,8 @@ pub fn check() -> bool {
     );
     // Names made since, numbers of processes and the like may have taken this much; what leaks for each process or
     // file of a test is more.
-    let explained = HEAP_SLACK + files.names * NAME_BYTES + kern::ids::table_bytes();
+    let tables = kern::ids::table_bytes() + kern::account::table_bytes();
+    let explained = HEAP_SLACK + files.names * NAME_BYTES + tables;
     if heap.bytes > began + explained {
         kprintln!("frames leaked: the heap has grown and nobody knows why");
         return false;

@@ -64,7 +64,7 @@ pub(super) fn change(f: impl FnOnce(&mut Cred) -> Result<(), NotPermitted>) -> R
     let me = current();
     let mut cred = (*me.cred()).clone();
     f(&mut cred).map_err(not_permitted)?;
-    me.set_cred(cred);
+    me.set_cred(cred).map_err(|_| Errno::EAGAIN)?;
     Ok(0)
 }
 
@@ -83,7 +83,7 @@ fn set_fs(a: &mut Args, f: fn(&mut Cred, u32) -> u32) -> Result<u64, Errno> {
     let me = current();
     let mut cred = (*me.cred()).clone();
     let old = f(&mut cred, a.uint(0));
-    me.set_cred(cred);
+    me.set_cred(cred).map_err(|_| Errno::EAGAIN)?;
     Ok(old.into())
 }
 
@@ -137,7 +137,7 @@ fn setgroups(a: &mut Args) -> Result<u64, Errno> {
     }
     groups.sort_unstable();
     cred.groups = (n > 0).then(|| Arc::new(groups));
-    me.set_cred(cred);
+    me.set_cred(cred).map_err(|_| Errno::EAGAIN)?;
     Ok(0)
 }
 

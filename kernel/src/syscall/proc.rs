@@ -13,6 +13,7 @@ use super::time::rusage;
 use super::{Args, Handler};
 use crate::arch::{self, UserFrame};
 use crate::fs::ExecFile;
+use crate::kern::account;
 use crate::kern::cred::Cap;
 use crate::kern::exec::{ExecFailed, PRIVILEGED_STACK};
 use crate::kern::fork::{self, CloneArgs, ForkError};
@@ -154,6 +155,9 @@ fn execve(a: &mut Args) -> Result<u64, Errno> {
         StrError::TooLong => Errno::ENAMETOOLONG,
         StrError::NoMemory => Errno::ENOMEM,
     })?;
+    if !account::may_exec(&current()) {
+        return Err(Errno::EAGAIN);
+    }
     let limit = argument_limit();
     let mut argv = read_strings(a.get(1), limit)?;
     let envp = read_strings(a.get(2), limit)?;

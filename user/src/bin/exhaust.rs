@@ -1,6 +1,6 @@
 //! `exhaust WHAT...`: asks for more of something until it is refused, and gives all back; threads and files twice.
 //!
-//! - `threads`: as many as RLIMIT_NPROC lets somebody who is not root have, here 300 beyond those there are;
+//! - `threads`: as many as RLIMIT_NPROC lets a user who is not root have, here 300 and some;
 //! - `maps`: mappings that cannot be merged, then changes and removes them all in one call;
 //! - `files`: descriptors, up to RLIMIT_NOFILE;
 //! - `names`: of one directory, up to `nr_inodes` of a file system of its own; then finds, lists and removes them.

@@ -8,8 +8,8 @@ use crate::arch::time::ticks_to_ns;
 use crate::arch::{self, sample};
 use crate::fs::dynamic::{Fixed, Print, Text};
 use crate::fs::error::Result;
-use crate::kern::cred::Cap;
-use crate::kern::{current, sched};
+use crate::kern::cred::{Cap, Charge};
+use crate::kern::{account, current, sched};
 use crate::mm;
 use crate::put;
 use core::sync::atomic::Ordering::Relaxed;
@@ -18,11 +18,36 @@ use vm::stats::VmTotals;
 
 /// The directory's files.
 pub const ROOT: Tree = &[
+    ("accounts", Fixed::File(accounts)),
     ("cpu", Fixed::Judged(cpu_file)),
     ("locks", Fixed::File(locks)),
     ("node", Fixed::File(node)),
     ("sections", Fixed::File(sections)),
 ];
+
+/// One line a user for whom the kernel holds something, for the user and for the administrator.
+fn accounts(out: &mut Text) -> Result<()> {
+    let cred = current().cred();
+    let all = cred.capable(Cap::SysAdmin);
+    account::each(|a| {
+        let [threads, memory, pipe_pages, locks] = [
+            Charge::Threads,
+            Charge::Memory,
+            Charge::PipePages,
+            Charge::Locks,
+        ]
+        .map(|what| a.held(what));
+        let used = threads + memory + pipe_pages + locks != 0;
+        if used && (all || a.uid() == cred.uid) {
+            put!(out, "user={} threads={threads}", a.uid());
+            put!(
+                out,
+                " memory={memory} pipe_pages={pipe_pages} locks={locks}\n"
+            );
+        }
+    });
+    Ok(())
+}
 
 /// Addresses of the kernel, and what it does there, are for those who may read its log.
 fn cpu_file() -> Print {

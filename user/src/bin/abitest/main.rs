@@ -6,6 +6,7 @@
 
 #[macro_use]
 mod harness;
+mod accounts;
 mod creds;
 mod device;
 mod dirs;
@@ -38,6 +39,7 @@ const SUBJECTS: &[&[Test]] = &[
     futex::TESTS,
     events::TESTS,
     files::TESTS,
+    accounts::TESTS,
     creds::TESTS,
     device::TESTS,
     dirs::TESTS,

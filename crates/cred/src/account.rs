@@ -1,0 +1,221 @@
+//! Accounts: what the kernel holds because of somebody.
+//!
+//! Guarantee: what is charged to an account is given back to the same one, by whomever and on whatever CPU; neither
+//! writes a line that CPUs share, but for one in a batch. Amounts are sums of per-CPU deltas ([`Tally`]); a limit is looked
+//! at in that way, too.
+//!
+//! Credentials have the account of their real user by a plain reference. An account is never freed, so nobody counts
+//! references to it: what is charged to it keeps it in use, and every thread is charged to its own. One that nothing is
+//! charged to serves the next user.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use ksync::Tally;
+
+/// What is charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Charge {
+    /// Threads, and processes that nobody has waited for yet. First: without a thread nothing new is charged.
+    Threads,
+    /// Bytes of the kernel's memory, in objects of the kinds that the kernel's documentation lists.
+    Memory,
+    /// Pages that pipes may hold.
+    PipePages,
+    /// Locks on files.
+    Locks,
+}
+
+/// How far a CPU's balance moves before others are told; memory has no limit.
+const BATCHES: [i64; 4] = [8, i64::MAX, 64, 64];
+
+/// An account.
+pub struct Account {
+    /// Atomic; changed only while nothing is charged.
+    uid: AtomicU32,
+    tally: Tally<4>,
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Account({})", self.uid())
+    }
+}
+
+impl Account {
+    /// The account of user `uid`.
+    pub fn new(ncpus: usize, uid: u32) -> Self {
+        Account {
+            uid: AtomicU32::new(uid),
+            tally: Tally::new(ncpus, BATCHES),
+        }
+    }
+
+    /// Whose it is.
+    pub fn uid(&self) -> u32 {
+        self.uid.load(Relaxed)
+    }
+
+    /// What is charged: not less than it was at some moment of the call. Takes time in proportion to the CPUs.
+    pub fn held(&self, kind: Charge) -> u64 {
+        self.tally.outstanding(kind as usize).max(0) as u64
+    }
+
+    /// Makes it the account of user `uid` if nothing is charged to it; no thread gets it meanwhile. Says whether it did.
+    pub fn reuse(&self, uid: u32) -> bool {
+        let unused = self.tally.is_settled();
+        if unused {
+            self.uid.store(uid, Relaxed);
+        }
+        unused
+    }
+}
+
+/// The account to which something is charged, or none, for what the kernel holds for itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Payer(Option<&'static Account>);
+
+impl Payer {
+    /// Nobody: the kernel itself.
+    pub const NOBODY: Payer = Payer(None);
+
+    /// An account.
+    pub const fn new(account: &'static Account) -> Payer {
+        Payer(Some(account))
+    }
+
+    /// The account.
+    pub fn account(self) -> Option<&'static Account> {
+        self.0
+    }
+
+    /// Whether the two are one.
+    pub fn is(self, other: Payer) -> bool {
+        match (self.0, other.0) {
+            (Some(a), Some(b)) => core::ptr::eq(a, b),
+            (a, b) => a.is_none() && b.is_none(),
+        }
+    }
+
+    /// Whether what it pays for is limited: the super-user's is not.
+    #[inline]
+    pub fn is_limited(self) -> bool {
+        self.0.is_some_and(|account| account.uid() != 0)
+    }
+
+    /// Charges `n`, whatever limit there is.
+    #[inline]
+    pub fn charge(self, kind: Charge, n: usize) {
+        if let Some(account) = self.0 {
+            account.tally.charge(&ksync::pin(), kind as usize, n as i64);
+        }
+    }
+
+    /// Gives `n` back.
+    #[inline]
+    pub fn give_back(self, kind: Charge, n: usize) {
+        if let Some(account) = self.0 {
+            account
+                .tally
+                .give_back(&ksync::pin(), kind as usize, n as i64);
+        }
+    }
+
+    /// Whether more than `limit` is charged, with what the caller has charged before it asks.
+    #[inline]
+    pub fn is_over(self, kind: Charge, limit: u64) -> bool {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        limit != i64::MAX
+            && self
+                .0
+                .is_some_and(|account| account.tally.is_over(kind as usize, limit))
+    }
+}
+
+/// Memory that is charged for as long as this lives.
+#[derive(Debug)]
+pub struct MemoryCharge {
+    payer: Payer,
+    bytes: u32,
+}
+
+impl MemoryCharge {
+    /// Nothing, to nobody.
+    pub const NONE: MemoryCharge = MemoryCharge {
+        payer: Payer::NOBODY,
+        bytes: 0,
+    };
+
+    /// Charges `bytes`.
+    pub fn new(payer: Payer, bytes: usize) -> MemoryCharge {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        payer.charge(Charge::Memory, bytes as usize);
+        MemoryCharge { payer, bytes }
+    }
+
+    /// Changes how much is charged, to the same account.
+    pub fn resize(&mut self, bytes: usize) {
+        *self = MemoryCharge::new(self.payer, bytes);
+    }
+
+    /// How much is charged.
+    pub fn bytes(&self) -> usize {
+        self.bytes as usize
+    }
+}
+
+impl Drop for MemoryCharge {
+    fn drop(&mut self) {
+        self.payer.give_back(Charge::Memory, self.bytes as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::boxed::Box;
+
+    fn account(uid: u32) -> &'static Account {
+        Box::leak(Box::new(Account::new(2, uid)))
+    }
+
+    #[test]
+    fn memory_is_given_back_to_who_was_charged() {
+        let (a, b) = (account(1000), account(1001));
+        let mut charge = MemoryCharge::new(Payer::new(a), 100);
+        let other = MemoryCharge::new(Payer::new(b), 7);
+        charge.resize(300);
+        assert_eq!((a.held(Charge::Memory), b.held(Charge::Memory)), (300, 7));
+        drop(charge);
+        assert_eq!((a.held(Charge::Memory), other.bytes()), (0, 7));
+        assert_eq!((a.held(Charge::Threads), a.held(Charge::Locks)), (0, 0));
+    }
+
+    #[test]
+    fn an_account_in_use_stays_its_users() {
+        let account = account(1000);
+        let payer = Payer::new(account);
+        payer.charge(Charge::Threads, 1);
+        assert!(!account.reuse(1001));
+        payer.charge(Charge::Locks, 1);
+        payer.give_back(Charge::Threads, 1);
+        assert!(!account.reuse(1001), "something of it is left");
+        payer.give_back(Charge::Locks, 1);
+        assert!(account.reuse(1001));
+        assert_eq!(account.uid(), 1001);
+    }
+
+    #[test]
+    fn limits_are_for_users_with_an_account() {
+        let payer = Payer::new(account(1000));
+        payer.charge(Charge::Locks, 3);
+        assert!(payer.is_over(Charge::Locks, 2));
+        assert!(!payer.is_over(Charge::Locks, 3));
+        assert!(!payer.is_over(Charge::Locks, u64::MAX));
+        assert!(!Payer::NOBODY.is_over(Charge::Locks, 0));
+        assert!(payer.is_limited() && !Payer::NOBODY.is_limited());
+        assert!(!Payer::new(account(0)).is_limited());
+        assert!(payer.is(payer) && !payer.is(Payer::NOBODY));
+    }
+}
