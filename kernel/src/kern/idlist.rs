@@ -146,6 +146,13 @@ impl<R: Role> IdList<R> {
         Some(id)
     }
 
+    /// Makes the first member the last.
+    pub fn rotate(&mut self, pin: &CpuPin) {
+        if let Some(links) = R::links(pin, self.head) {
+            self.head = links.get().0;
+        }
+    }
+
     /// The member after `id`, or `None` after the last.
     pub fn after(&self, pin: &CpuPin, id: u32) -> Option<u32> {
         let (next, _) = R::links(pin, id)?.get();

@@ -6,6 +6,11 @@
 //! gets to its slot it moves down, and in the lowest level the machine's timer is armed for the
 //! earliest exact time in the slot.  Lists link by number, so a timer is a field of the
 //! thread or process that it belongs to.
+//!
+//! However many timers share a slot or a moment, the work of one hold of the wheel's lock is bounded, and so is that of one
+//! interrupt.  Each slot of the lowest level knows a time before which none of its timers is due.  Once that time comes,
+//! the slot is gone through once, a few timers at a time; those that are not due yet go to the list's end, and give the
+//! slot its next such time.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -28,6 +33,8 @@ const OF_PROCESS: u32 = 1 << 31;
 const NOWHERE: u32 = u32::MAX;
 /// Timers handled in one hold of the wheel's lock.
 const BATCH: usize = 16;
+/// Timers handled in one interrupt, from which on the rest waits for another one.
+const ENOUGH: usize = 128;
 
 /// A timer, part of what it belongs to.
 pub struct TimerNode {
@@ -94,10 +101,31 @@ struct Level {
     used: u64,
 }
 
+/// What is known of a slot of the lowest level besides its list.
+#[derive(Clone, Copy)]
+struct Known {
+    /// None of the timers is due before; `u64::MAX` if there is none.
+    earliest: u64,
+    /// How many timers there are.
+    count: u32,
+}
+
+/// A slot of the lowest level is being gone through.
+struct Sweep {
+    slot: usize,
+    /// Timers that may not have been looked at, from the list's head on.
+    left: u32,
+    /// None of the others is due before.
+    earliest: u64,
+}
+
 struct Wheel {
     /// Time up to which slots have been emptied, in nanoseconds.
     now: u64,
     levels: [Level; LEVELS],
+    /// Of the slots of the lowest level.
+    known: [Known; SLOTS],
+    sweep: Option<Sweep>,
     /// When the scheduler wants its tick; `u64::MAX` for never.
     tick_at: u64,
     /// What the machine's timer is armed for.
@@ -117,6 +145,11 @@ impl Wheel {
         Wheel {
             now: 0,
             levels: [EMPTY; LEVELS],
+            known: [Known {
+                earliest: u64::MAX,
+                count: 0,
+            }; SLOTS],
+            sweep: None,
             tick_at: u64::MAX,
             armed: u64::MAX,
         }
@@ -136,19 +169,39 @@ impl Wheel {
     }
 
     fn insert(&mut self, pin: &CpuPin, id: u32, n: &TimerNode) {
-        let (level, slot) = self.place(n.at.load(Ordering::Relaxed));
+        let at = n.at.load(Ordering::Relaxed);
+        let (level, slot) = self.place(at);
         n.place
             .store((level * SLOTS + slot) as u32, Ordering::Relaxed);
         self.levels[level].slots[slot].push_back(pin, id);
         self.levels[level].used |= 1 << slot;
+        if level == 0 {
+            let known = &mut self.known[slot];
+            known.count += 1;
+            known.earliest = known.earliest.min(at);
+            // The sweep does not come to the list's new end.
+            if let Some(sweep) = self.sweep.as_mut().filter(|sweep| sweep.slot == slot) {
+                sweep.earliest = sweep.earliest.min(at);
+            }
+        }
     }
 
     fn remove(&mut self, pin: &CpuPin, id: u32, n: &TimerNode) {
         let place = n.place.load(Ordering::Relaxed) as usize;
-        let level = &mut self.levels[place / SLOTS];
-        level.slots[place % SLOTS].remove(pin, id);
-        if level.slots[place % SLOTS].is_empty() {
-            level.used &= !(1 << (place % SLOTS));
+        let (level, slot) = (place / SLOTS, place % SLOTS);
+        let list = &mut self.levels[level].slots[slot];
+        list.remove(pin, id);
+        let empty = list.is_empty();
+        if empty {
+            self.levels[level].used &= !(1 << slot);
+        }
+        if level == 0 {
+            let known = &mut self.known[slot];
+            known.count -= 1;
+            if empty {
+                known.earliest = u64::MAX;
+                self.sweep.take_if(|sweep| sweep.slot == slot);
+            }
         }
     }
 
@@ -175,17 +228,12 @@ impl Wheel {
         }
     }
 
-    /// When something is to be done next: a timer of level 0 at its time, an upper slot at its
+    /// When something is to be done next: a slot of level 0 at its earliest time, an upper slot at its
     /// beginning.
-    fn next(&self, pin: &CpuPin) -> u64 {
+    fn next(&self) -> u64 {
         let mut next = u64::MAX;
         if let Some((slot, _)) = self.first(0) {
-            self.levels[0].slots[slot].each(pin, |id| {
-                if let Some(n) = node(pin, id) {
-                    next = next.min(n.at.load(Ordering::Relaxed));
-                }
-                true
-            });
+            next = self.known[slot].earliest;
         }
         for level in 1..LEVELS {
             if let Some((_, begin)) = self.first(level) {
@@ -195,54 +243,103 @@ impl Wheel {
         next
     }
 
-    /// Takes off up to a batch of timers whose time has come by `now`, moving others down as
-    /// their slots are reached.  A full batch means: call again.
-    fn expire(&mut self, pin: &CpuPin, now: u64, out: &mut [u32; BATCH]) -> usize {
-        let mut count = 0;
+    /// Moves up to `room` timers down from upper slots whose time has come; returns how many.
+    fn lower(&mut self, pin: &CpuPin, room: usize) -> usize {
         let mut moved = 0;
-        loop {
-            let due = self.next(pin);
-            if due > now || count == BATCH || moved == BATCH {
-                if due > now {
-                    self.now = self.now.max(now);
-                }
-                return count;
-            }
-            self.now = self.now.max(due);
-            for level in (1..LEVELS).rev() {
-                let Some((slot, begin)) = self.first(level) else {
-                    continue;
-                };
-                if begin > self.now {
-                    continue;
-                }
-                while moved < BATCH {
-                    let Some(id) = self.levels[level].slots[slot].pop_front(pin) else {
-                        break;
-                    };
-                    moved += 1;
-                    if let Some(n) = node(pin, id) {
-                        self.insert(pin, id, n);
-                    }
-                }
-                if self.levels[level].slots[slot].is_empty() {
-                    self.levels[level].used &= !(1 << slot);
-                }
-            }
-            let Some((slot, _)) = self.first(0) else {
+        for level in (1..LEVELS).rev() {
+            let Some((slot, begin)) = self.first(level) else {
                 continue;
             };
-            let mut at = self.levels[0].slots[slot].first();
-            while let (Some(id), true) = (at, count < BATCH) {
-                at = self.levels[0].slots[slot].after(pin, id);
-                let Some(n) = node(pin, id) else { break };
-                if n.at.load(Ordering::Relaxed) <= now {
-                    self.remove(pin, id, n);
-                    n.cpu.store(NOWHERE, Ordering::SeqCst);
-                    out[count] = id;
-                    count += 1;
+            if begin > self.now {
+                continue;
+            }
+            while moved < room {
+                let Some(id) = self.levels[level].slots[slot].pop_front(pin) else {
+                    break;
+                };
+                moved += 1;
+                if let Some(n) = node(pin, id) {
+                    self.insert(pin, id, n);
                 }
             }
+            if self.levels[level].slots[slot].is_empty() {
+                self.levels[level].used &= !(1 << slot);
+            }
+        }
+        moved
+    }
+
+    /// Looks at up to `room` timers of the first slot of level 0; returns how many.  Those due by `now` are taken off and
+    /// go to `out` from `*taken` on.
+    fn look(
+        &mut self,
+        pin: &CpuPin,
+        now: u64,
+        room: usize,
+        out: &mut [u32; BATCH],
+        taken: &mut usize,
+    ) -> usize {
+        let Some((slot, _)) = self.first(0) else {
+            return 0;
+        };
+        let known = self.known[slot];
+        if known.earliest > now {
+            return 0;
+        }
+        let mut sweep = match self.sweep.take() {
+            Some(sweep) if sweep.slot == slot => sweep,
+            // One of another slot begins again when its turn comes.
+            _ => Sweep {
+                slot,
+                left: known.count,
+                earliest: u64::MAX,
+            },
+        };
+        let mut looked = 0;
+        while looked < room && sweep.left > 0 {
+            let list = &mut self.levels[0].slots[slot];
+            let Some(id) = list.first() else { break };
+            looked += 1;
+            sweep.left -= 1;
+            let Some(n) = node(pin, id) else { break };
+            let at = n.at.load(Ordering::Relaxed);
+            if at > now {
+                list.rotate(pin);
+                sweep.earliest = sweep.earliest.min(at);
+                continue;
+            }
+            self.remove(pin, id, n);
+            n.cpu.store(NOWHERE, Ordering::SeqCst);
+            out[*taken] = id;
+            *taken += 1;
+        }
+        if self.known[slot].count == 0 {
+            return looked;
+        }
+        if sweep.left > 0 {
+            self.sweep = Some(sweep);
+        } else {
+            self.known[slot].earliest = sweep.earliest;
+        }
+        looked
+    }
+
+    /// Takes off timers whose time has come by `now`, moving others down as their slots are reached.  Returns how many it
+    /// took and how many it touched.  It stops when it has touched a batch: then call again.
+    fn expire(&mut self, pin: &CpuPin, now: u64, out: &mut [u32; BATCH]) -> (usize, usize) {
+        let (mut taken, mut touched) = (0, 0);
+        loop {
+            let due = self.next();
+            if due > now {
+                self.now = self.now.max(now);
+                return (taken, touched);
+            }
+            if touched >= BATCH {
+                return (taken, touched);
+            }
+            self.now = self.now.max(due);
+            touched += self.lower(pin, BATCH - touched);
+            touched += self.look(pin, now, BATCH - touched, out, &mut taken);
         }
     }
 }
@@ -328,25 +425,34 @@ fn probe_after(now: u64) -> u64 {
 
 /// Carries out what is due on this CPU and arms the machine for what comes next.  Called by the
 /// timer interrupt, with interrupts off.  Returns whether the scheduler's tick was due.
+///
+/// After [`ENOUGH`] timers it leaves the rest to another interrupt, which comes after as much time as this one took: what
+/// else the CPU does gets half of it.
 pub(super) fn run(pin: &CpuPin) -> bool {
     let wheel = wheels().get(pin);
     let mut ticked = false;
+    let begun = time::monotonic_ns();
+    let mut touched = 0;
     loop {
         let mut due = [0; BATCH];
         let now = time::monotonic_ns();
         let mut w = wheel.lock();
-        let n = w.expire(pin, now, &mut due);
+        let (taken, more) = w.expire(pin, now, &mut due);
+        touched += more;
         if w.tick_at <= now {
             w.tick_at = u64::MAX;
             ticked = true;
         }
-        let next = w.next(pin).min(w.tick_at).min(probe_after(now));
+        let mut next = w.next().min(w.tick_at).min(probe_after(now));
+        if touched >= ENOUGH {
+            next = next.max(now + (now - begun).max(1));
+        }
         w.armed = u64::MAX;
         if next > now {
             w.arm_for(next);
         }
         drop(w);
-        for &id in &due[..n] {
+        for &id in &due[..taken] {
             fire(pin, id);
         }
         if next > now {

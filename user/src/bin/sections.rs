@@ -1,5 +1,5 @@
-//! `sections [LIMIT]`: makes the kernel free much at once, in each way that a program can, and shows the longest time that
-//! preemption was off then, in ticks of the time-stamp counter, and in which function.
+//! `sections [LIMIT]`: gives the kernel much to free or to wake at once, in each way that a program can, and shows the longest
+//! time that preemption was off then, in ticks of the time-stamp counter, and in which function.
 //!
 //! Needs a Pantala kernel, booted with `sections`. Status 1: a CPU went over LIMIT.
 
@@ -14,6 +14,8 @@ const PAGE: u64 = 4096;
 const ENTRIES: u64 = 60_000;
 /// Nodes of a file's index, of 64 pages each.
 const NODES: u64 = 20_000;
+/// Sleepers that wake at one moment.
+const SLEEPERS: u64 = 30_000;
 /// Pages of a big process.
 const PAGES: u64 = 24 * 1024;
 
@@ -96,6 +98,37 @@ fn big_kill() -> Result<(), Errno> {
     sys::call(libc::SYS_kill, &[me, libc::SIGKILL as u64]).map(drop)
 }
 
+/// Many processes sleep until one moment.
+fn sleepers() -> Result<(), Errno> {
+    sleep_until(|_| 0)
+}
+
+/// As many, each until a nanosecond of its own, close together.
+fn sleepers_apart() -> Result<(), Errno> {
+    sleep_until(|n| n as i64)
+}
+
+fn sleep_until(after: impl Fn(u64) -> i64) -> Result<(), Errno> {
+    // Long enough to make them all, by the clock that counts instructions.
+    let second = sys::now_ns() / 1_000_000_000 + 4;
+    let times: Vec<_> = (0..SLEEPERS)
+        .map(|n| libc::timespec {
+            tv_sec: second as i64,
+            tv_nsec: after(n),
+        })
+        .collect();
+    for at in times.leak() {
+        sys::clone_asleep(at)?;
+    }
+    if sys::now_ns() / 1_000_000_000 >= second {
+        return Err(libc::ETIME);
+    }
+    for _ in 0..SLEEPERS {
+        sys::wait(-1, 0)?;
+    }
+    Ok(())
+}
+
 /// The longest section of any CPU, and what the kernel says of it.
 fn longest() -> (u64, String) {
     let text = std::fs::read_to_string("/proc/pantala/sections").unwrap_or_default();
@@ -115,13 +148,15 @@ fn longest() -> (u64, String) {
 
 fn main() {
     type Case = (&'static str, fn() -> Result<(), Errno>);
-    const CASES: [Case; 6] = [
+    const CASES: [Case; 8] = [
         ("exit with many entries", entries),
         ("munmap of many entries", entries_at_once),
         ("file with empty nodes", nodes),
         ("big exit", big_exit),
         ("big munmap", big_munmap),
         ("big kill", big_kill),
+        ("sleepers until one moment", sleepers),
+        ("sleepers until moments close together", sleepers_apart),
     ];
     let limit = std::env::args().nth(1).and_then(|text| text.parse().ok());
     let mut failed = false;

@@ -5,6 +5,8 @@
 //! section costs nothing unless a timer interrupt meets it, and is known from that interrupt on: all that last longer than
 //! the time between two interrupts are. The option `sections` has the timer interrupt every 50 µs for it.
 //!
+//! What the timer's interrupt itself takes counts, too, under the name of its handler.
+//!
 //! Each CPU writes its own line only; readers may see values of different moments.
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -45,13 +47,21 @@ pub fn found() {
 pub fn ended() {
     let slot = &SLOTS[cpu::id()];
     let since = slot.since.swap(0, Relaxed);
-    if since == 0 {
-        return;
+    if since != 0 {
+        note(slot, since, slot.pc.load(Relaxed));
     }
+}
+
+/// Notes that a handler of interrupts, which is at `pc`, has run since `since`. Interrupts are off.
+pub fn handled(since: u64, pc: usize) {
+    note(&SLOTS[cpu::id()], since, pc as u64);
+}
+
+fn note(slot: &Slot, since: u64, pc: u64) {
     let ticks = time::ticks().saturating_sub(since);
     if ticks > slot.longest.load(Relaxed) {
         slot.longest.store(ticks, Relaxed);
-        slot.longest_pc.store(slot.pc.load(Relaxed), Relaxed);
+        slot.longest_pc.store(pc, Relaxed);
     }
 }
 

@@ -257,6 +257,7 @@ pub fn reclaim_soon() {
 
 /// The timer's interrupt on this CPU.  Interrupts and preemption are off.
 pub(super) fn timer_interrupt(from_user: bool) {
+    let begun = arch::time::ticks();
     // One level is the interrupt's own.
     let pinned = !from_user && arch::preempt::count() > 1;
     let pin = interrupt();
@@ -266,6 +267,7 @@ pub(super) fn timer_interrupt(from_user: bool) {
     if timer::run(&pin) {
         tick(&pin, from_user);
     }
+    arch::sections::handled(begun, timer_interrupt as *const () as usize);
 }
 
 fn tick(pin: &CpuPin, from_user: bool) {
