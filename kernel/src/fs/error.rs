@@ -61,6 +61,8 @@ pub enum FsError {
     NoDevAddr,
     /// The table of descriptors is full.
     TooManyFiles,
+    /// The user's pipes may hold no more pages.
+    TooManyPipes,
     /// A value does not fit.
     Overflow,
     /// The result does not fit in the caller's buffer.

@@ -182,7 +182,7 @@ pub fn open_place(path: Path, flags: u32) -> Result<FileRef> {
         Node::Link(_) | Node::Dynamic(Dynamic::Link(_)) => return Err(FsError::Loop),
         Node::Fifo(slot) => Kind::Pipe(pipe::open_fifo(fifo_pipe(slot)?, flags)?),
         Node::Pipe(pipe) => {
-            let end = pipe::reopen(pipe.clone(), flags);
+            let end = pipe::reopen(pipe.clone(), flags)?;
             return Ok(File::open(None, Kind::Pipe(end), flags));
         }
         Node::Socket => return Err(FsError::NoDevAddr),

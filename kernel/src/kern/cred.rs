@@ -4,5 +4,6 @@
 //! change builds a new one ([`super::thread::Thread::set_cred`]).
 
 pub use ::cred::{
-    Account, AfterExec, Cap, CapSet, Charge, Cred, LookAs, NotPermitted, Payer, SecureBits, SetIds,
+    Account, AfterExec, Cap, CapSet, Charge, Cred, LookAs, MemoryCharge, NotPermitted, Payer,
+    SecureBits, SetIds,
 };

@@ -49,6 +49,7 @@ impl From<FsError> for Errno {
             FsError::NoDevice => Errno::ENODEV,
             FsError::NoDevAddr => Errno::ENXIO,
             FsError::TooManyFiles => Errno::EMFILE,
+            FsError::TooManyPipes => Errno::ENFILE,
             FsError::Overflow => Errno::EOVERFLOW,
             FsError::Range => Errno::ERANGE,
             FsError::NoData => Errno::ENODATA,

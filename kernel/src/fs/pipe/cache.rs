@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 use ksync::{Mutex, Once, PerCpu, Spin};
 
-use super::{DEFAULT_SIZE, Pipe};
+use super::Pipe;
 use crate::fs::error::{FsError, Result};
 
 ksync::lock_class!(pub CacheLock, "pipe cache", rank = 85);
@@ -66,7 +66,6 @@ pub(super) fn put(pipe: &mut Arc<Pipe>) {
     let mine = cpus.of(cpu);
     if mine.spare.lock().len() < LIMIT {
         let s = inner.state.get_mut();
-        s.ring.reset(DEFAULT_SIZE);
         (s.reader_opens, s.writer_opens) = (0, 0);
         *inner.ino.get_mut() = 0;
         let keep = pipe.clone();

@@ -7,6 +7,7 @@
 //! next if something is left for it.
 
 mod cache;
+mod limits;
 mod ring;
 
 use alloc::sync::Arc;
@@ -14,6 +15,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use ksync::Mutex;
 
+use self::limits::Room;
 use self::ring::Ring;
 use super::error::{FsError, Result};
 use super::file::{File, FileOps, FileRef, Kind, o};
@@ -24,6 +26,7 @@ use crate::kern::wait::{WaitQueue, Waiter};
 use crate::uio::IoBuf;
 
 pub use cache::{drain, init};
+pub use limits::{MAX_SIZE, USER_HARD, USER_SOFT};
 pub use ring::PAGE;
 
 ksync::lock_class!(pub PipeLock, "pipe", rank = 54);
@@ -32,13 +35,16 @@ ksync::lock_class!(pub PipeLock, "pipe", rank = 54);
 pub const PIPE_BUF: usize = 4096;
 /// Bytes that a new pipe holds.
 pub const DEFAULT_SIZE: usize = 65536;
-/// Largest size that F_SETPIPE_SZ gives to somebody who is not the superuser. Atomic.
-pub static MAX_SIZE: AtomicU64 = AtomicU64::new(1 << 20);
 /// Largest size at all: Linux's limit.
 const SIZE_LIMIT: usize = 1 << 31;
 
+/// Bytes of a pipe and its two open files, without what it holds.
+const OBJECTS: usize = size_of::<Pipe>() + 2 * size_of::<File>();
+
 struct State {
     ring: Ring,
+    /// What is charged for it, while somebody has it open.
+    room: Room,
     readers: u32,
     writers: u32,
     /// Openings so far, for fifos: somebody who waits for the other side must not miss one that
@@ -65,6 +71,7 @@ impl Pipe {
         Pipe {
             state: Mutex::new(State {
                 ring: Ring::new(DEFAULT_SIZE),
+                room: Room::NONE,
                 readers: 0,
                 writers: 0,
                 reader_opens: 0,
@@ -163,17 +170,18 @@ impl Pipe {
     }
 
     /// Changes the size, as `F_SETPIPE_SZ`; returns the size given.
-    pub fn resize(&self, bytes: usize, privileged: bool) -> Result<usize> {
+    pub fn resize(&self, bytes: usize) -> Result<usize> {
         if bytes > SIZE_LIMIT {
             return Err(FsError::Invalid);
         }
         let size = bytes.max(PAGE).next_power_of_two();
         let mut s = self.state.lock();
-        let max = MAX_SIZE.load(Ordering::Relaxed) as usize;
-        if size > max && size > s.ring.limit() && !privileged {
-            return Err(FsError::Perm);
+        let before = s.room.pages;
+        s.room.resize(size / PAGE)?;
+        if let Err(e) = s.ring.resize(size) {
+            s.room.restore(before);
+            return Err(e);
         }
-        s.ring.resize(size)?;
         drop(s);
         self.wake_writers();
         Ok(size)
@@ -193,9 +201,17 @@ pub struct PipeEnd {
 }
 
 impl PipeEnd {
-    /// Opens an end.
-    pub fn new(pipe: Arc<Pipe>, reads: bool, writes: bool) -> Self {
+    /// Opens an end. Who opens the first pays for the pipe.
+    ///
+    /// # Errors
+    /// `TooManyPipes`.
+    pub fn new(pipe: Arc<Pipe>, reads: bool, writes: bool) -> Result<Self> {
         let mut s = pipe.state.lock();
+        if s.readers == 0 && s.writers == 0 {
+            let room = Room::new().ok_or(FsError::TooManyPipes)?;
+            s.ring.begin(room.payer, OBJECTS, room.pages * PAGE);
+            s.room = room;
+        }
         if reads {
             s.readers += 1;
             s.reader_opens = s.reader_opens.wrapping_add(1);
@@ -205,11 +221,11 @@ impl PipeEnd {
             s.writer_opens = s.writer_opens.wrapping_add(1);
         }
         drop(s);
-        PipeEnd {
+        Ok(PipeEnd {
             pipe,
             reads,
             writes,
-        }
+        })
     }
 
     /// The pipe.
@@ -226,8 +242,8 @@ impl Drop for PipeEnd {
         let (readers, writers) = (s.readers, s.writers);
         if readers == 0 && writers == 0 {
             // What nobody has read is lost, also in a fifo that is opened again.
-            let limit = s.ring.limit();
-            s.ring.reset(limit);
+            s.ring.reset(DEFAULT_SIZE);
+            core::mem::replace(&mut s.room, Room::NONE).end();
         }
         drop(s);
         if writers == 0 && self.writes && !self.pipe.readers.is_empty() {
@@ -385,8 +401,8 @@ impl FileOps for PipeEnd {
 pub fn open_pair(flags: u32) -> Result<(FileRef, FileRef)> {
     let pipe = Pipe::create()?;
     let keep = flags & (o::NONBLOCK | o::DIRECT);
-    let reader = PipeEnd::new(pipe.clone(), true, false);
-    let writer = PipeEnd::new(pipe, false, true);
+    let reader = PipeEnd::new(pipe.clone(), true, false)?;
+    let writer = PipeEnd::new(pipe, false, true)?;
     Ok((
         File::open(None, Kind::Pipe(reader), keep | o::RDONLY),
         File::open(None, Kind::Pipe(writer), keep | o::WRONLY),
@@ -403,7 +419,7 @@ fn sides(flags: u32) -> (bool, bool) {
 }
 
 /// Opens a pipe without a name once more. It has been open on both sides, so nobody is waited for.
-pub fn reopen(pipe: Arc<Pipe>, flags: u32) -> PipeEnd {
+pub fn reopen(pipe: Arc<Pipe>, flags: u32) -> Result<PipeEnd> {
     let (reads, writes) = sides(flags);
     PipeEnd::new(pipe, reads, writes)
 }
@@ -430,7 +446,11 @@ pub fn open_fifo(pipe: Arc<Pipe>, flags: u32) -> Result<PipeEnd> {
     if !reads && nonblocking && peers == 0 {
         return Err(FsError::NoDevAddr);
     }
-    let end = PipeEnd::new(pipe, reads, writes);
+    // To a fifo the limit of pipes is like memory's.
+    let end = PipeEnd::new(pipe, reads, writes).map_err(|e| match e {
+        FsError::TooManyPipes => FsError::NoMemory,
+        e => e,
+    })?;
     // Those who wait for this side.
     if reads {
         end.pipe.writers.wake_all();

@@ -9,6 +9,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::fs::error::{FsError, Result};
+use crate::kern::cred::{MemoryCharge, Payer};
 use crate::uio::IoBuf;
 
 /// Bytes of the first buffer.
@@ -34,6 +35,10 @@ pub struct Ring {
     len: usize,
     /// Most bytes held; a whole number of pages.
     limit: usize,
+    /// Bytes of the buffers, and of the list of pages.
+    held: usize,
+    /// Those and what is around them, charged while somebody has the pipe open.
+    charge: MemoryCharge,
 }
 
 fn buffer(bytes: usize) -> Result<Box<[u8]>> {
@@ -49,7 +54,21 @@ impl Ring {
             read: 0,
             len: 0,
             limit,
+            held: 0,
+            charge: MemoryCharge::NONE,
         }
+    }
+
+    /// `payer` pays for the ring from now on, and for `more` bytes around it.
+    pub fn begin(&mut self, payer: Payer, more: usize, limit: usize) {
+        self.charge = MemoryCharge::new(payer, more + self.held);
+        self.limit = limit;
+    }
+
+    /// The buffers and the list are of so many bytes from now on; somebody has the pipe open.
+    fn hold(&mut self, bytes: usize) {
+        self.charge.resize(self.charge.bytes() - self.held + bytes);
+        self.held = bytes;
     }
 
     /// Bytes held.
@@ -67,13 +86,15 @@ impl Ring {
         self.limit
     }
 
-    /// Forgets the content and everything but a small buffer.
+    /// Forgets the content and everything but a small buffer, for which nobody pays.
     pub fn reset(&mut self, limit: usize) {
+        self.charge = MemoryCharge::NONE;
         self.read = 0;
         self.len = 0;
         self.limit = limit;
         if let Store::Pages(_) = self.store {
             self.store = Store::None;
+            self.held = 0;
         }
     }
 
@@ -81,6 +102,7 @@ impl Ring {
     pub fn release(&mut self) {
         self.reset(self.limit);
         self.store = Store::None;
+        self.held = 0;
     }
 
     /// Moves to pages. Needs memory for the list and for what is held.
@@ -102,6 +124,8 @@ impl Ring {
             page[at % PAGE..at % PAGE + n].copy_from_slice(&piece[..n]);
             moved += n;
         }
+        let list = pages.len() * size_of::<Option<Box<[u8]>>>();
+        self.hold(list + self.len.div_ceil(PAGE) * PAGE);
         self.store = Store::Pages(pages);
         self.read = 0;
         self.limit = limit;
@@ -148,6 +172,7 @@ impl Ring {
             Store::None if want <= SMALL => {
                 self.store = Store::Small(buffer(SMALL)?);
                 self.read = 0;
+                self.hold(SMALL);
             }
             Store::None => self.promote(self.limit)?,
             Store::Small(b) if self.len + want > b.len() => self.promote(self.limit)?,
@@ -158,6 +183,7 @@ impl Ring {
             let slot = &mut p[at / PAGE];
             if slot.is_none() {
                 *slot = Some(buffer(PAGE)?);
+                self.hold(self.held + PAGE);
             }
         }
         Ok(())
@@ -233,7 +259,11 @@ impl Ring {
                 self.read %= p.len() * PAGE;
                 if self.len == 0 {
                     self.read = 0;
-                    p.iter_mut().skip(KEEP).for_each(|slot| *slot = None);
+                    let spare = p.iter_mut().skip(KEEP);
+                    let freed = spare.filter_map(Option::take).count();
+                    if freed > 0 {
+                        self.hold(self.held - freed * PAGE);
+                    }
                 }
             }
         }

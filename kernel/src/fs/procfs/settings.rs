@@ -29,6 +29,20 @@ const FS: Tree = &[
     ),
     ("pipe-max-size", Fixed::Setting(pipe_max, set_pipe_max)),
     (
+        "pipe-user-pages-hard",
+        Fixed::Setting(
+            |t| line(t, pipe::USER_HARD.load(Ordering::Relaxed)),
+            |data| set(&pipe::USER_HARD, data),
+        ),
+    ),
+    (
+        "pipe-user-pages-soft",
+        Fixed::Setting(
+            |t| line(t, pipe::USER_SOFT.load(Ordering::Relaxed)),
+            |data| set(&pipe::USER_SOFT, data),
+        ),
+    ),
+    (
         "protected_fifos",
         Fixed::Setting(
             |t| line(t, protect::FIFOS.get()),
@@ -121,6 +135,11 @@ fn text(out: &mut Text, value: &str) -> Result<()> {
 pub fn parse(data: &[u8]) -> Result<u64> {
     let text = core::str::from_utf8(data).map_err(|_| FsError::Invalid)?;
     text.trim().parse().map_err(|_| FsError::Invalid)
+}
+
+fn set(value: &AtomicU64, data: &[u8]) -> Result<()> {
+    value.store(parse(data)?, Ordering::Relaxed);
+    Ok(())
 }
 
 fn pipe_max(out: &mut Text) -> Result<()> {

@@ -13,6 +13,7 @@ mod uid {
     pub const THREADS: u32 = 42_005;
     pub const BELOW: u32 = 42_006;
     pub const MOVES: u32 = 42_007;
+    pub const PIPES: u32 = 42_008;
 }
 
 /// Sets RLIMIT_NPROC.
@@ -77,6 +78,43 @@ fn exec_true() -> Result<u64, i32> {
 const THREAD: i32 =
     libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
 const AGAIN: Result<u64, i32> = Err(libc::EAGAIN);
+
+type Pipe = Result<(i32, i32), i32>;
+
+fn size(pipe: Pipe) -> Result<u64, i32> {
+    sc!(SYS_fcntl, pipe?.0, libc::F_GETPIPE_SZ)
+}
+
+fn resize(pipe: Pipe, bytes: u64) -> Result<u64, i32> {
+    sc!(SYS_fcntl, pipe?.1, libc::F_SETPIPE_SZ, bytes)
+}
+
+fn close(pipe: Pipe) {
+    if let Ok((from, to)) = pipe {
+        let _ = (sys::close(from), sys::close(to));
+    }
+}
+
+/// Runs `f` while settings of /proc/sys/fs have these values.
+fn with_settings<T>(
+    settings: &[(&str, u64)],
+    f: impl FnOnce() -> Result<T, String>,
+) -> Result<T, String> {
+    let at = |name: &str| format!("/proc/sys/fs/{name}");
+    let mut old = Vec::new();
+    for (name, value) in settings {
+        let before = std::fs::read_to_string(at(name)).map_err(|e| format!("{name}: {e}"))?;
+        if let Err(e) = std::fs::write(at(name), value.to_string()) {
+            return Err(format!("skip: {name}: {e}"));
+        }
+        old.push((name, before));
+    }
+    let result = f();
+    for (name, before) in old {
+        std::fs::write(at(name), before).map_err(|e| format!("{name}: {e}"))?;
+    }
+    result
+}
 
 tests! { "accounts";
     processes_count_until_they_have_been_waited_for {
@@ -224,5 +262,91 @@ tests! { "accounts";
             });
             first_wrong(&[stopped, status == Ok(0), end(other)])
         })?, 0);
+    }
+    pipes_beyond_the_soft_limit_are_small {
+        let status = with_settings(&[("pipe-user-pages-soft", 64)], || in_child(|| {
+            let started = become_uid(uid::PIPES);
+            let full: Vec<_> = (0..4).map(|_| sys::pipe(libc::O_NONBLOCK)).collect();
+            let usual = full.iter().all(|&pipe| size(pipe) == Ok(65536));
+            let small = sys::pipe(libc::O_NONBLOCK);
+            let least = size(small) == Ok(8192) && size(sys::pipe(0)) == Ok(8192);
+            let holds = small.is_ok_and(|(_, to)| {
+                (0..2).all(|_| sys::write(to, &[1; 4096]) == Ok(4096)) && sys::write(to, &[1]) == Err(libc::EAGAIN)
+            });
+            let no_more = resize(small, 16384) == Err(libc::EPERM) && size(small) == Ok(8192);
+            let less = resize(full[0], 4096) == Ok(4096) && resize(full[1], 4096) == Ok(4096);
+            // 4 pages and 34 others are the user's by now.
+            let room = size(sys::pipe(0)) == Ok(65536) && size(sys::pipe(0)) == Ok(8192);
+            let sums = resize(full[0], 8192) == Ok(8192) && resize(full[0], 1 << 20) == Err(libc::EPERM);
+            for pipe in full { close(pipe); }
+            let after = size(sys::pipe(0)) == Ok(65536);
+            first_wrong(&[started, usual, least, holds, no_more, less, room, sums, after])
+        }));
+        is!(status?, 0);
+    }
+    nobody_without_privileges_makes_pipes_beyond_the_hard_limit {
+        let settings = [("pipe-user-pages-soft", 0), ("pipe-user-pages-hard", 80)];
+        let status = with_settings(&settings, || in_child(|| {
+            let root = (0..8).all(|_| size(sys::pipe(0)) == Ok(65536));
+            let started = become_uid(uid::PIPES);
+            let full: Vec<_> = (0..5).map(|_| sys::pipe(0)).collect();
+            let usual = full.iter().all(|&pipe| size(pipe) == Ok(65536));
+            let refused = sys::pipe(0) == Err(libc::ENFILE);
+            let no_more = resize(full[0], 1 << 17) == Err(libc::EPERM);
+            let less = resize(full[0], 4096) == Ok(4096);
+            let still = sys::pipe(0) == Err(libc::ENFILE);
+            close(full[1]);
+            let room = size(sys::pipe(0)) == Ok(65536);
+            first_wrong(&[root, started, usual, refused, no_more, less, still, room])
+        }));
+        is!(status?, 0);
+    }
+    a_pipe_is_its_makers_whoever_has_it {
+        let settings = [("pipe-user-pages-soft", 32)];
+        let status = with_settings(&settings, || in_child(|| {
+            let (a, b) = (sys::pipe(0), sys::pipe(0));
+            let started = become_uid(uid::PIPES);
+            // Root's two count for root alone.
+            let own = sys::pipe(0);
+            let usual = size(own) == Ok(65536);
+            let roots = resize(a, 1 << 17) == Ok(1 << 17) || resize(a, 1 << 17) == Err(libc::EPERM);
+            let second = size(sys::pipe(0)) == Ok(65536) && size(sys::pipe(0)) == Ok(8192);
+            let kept = size(b) == Ok(65536);
+            first_wrong(&[started, usual, roots, second, kept])
+        }));
+        is!(status?, 0);
+    }
+    new_pipes_are_not_larger_than_the_largest_size {
+        let status = with_settings(&[("pipe-max-size", 16384)], || in_child(|| {
+            let started = become_uid(uid::PIPES);
+            let pipe = sys::pipe(0);
+            let small = size(pipe) == Ok(16384) && resize(pipe, 32768) == Err(libc::EPERM);
+            first_wrong(&[started, small, resize(pipe, 5000) == Ok(8192), resize(pipe, 0) == Ok(4096)])
+        }));
+        is!(status?, 0);
+    }
+    a_fifo_counts_from_its_first_opening_to_its_last_close {
+        let dir = scratch();
+        let name = format!("{dir}/fifo");
+        ok!(sc!(SYS_chmod, path(&dir), 0o777));
+        ok!(sc!(SYS_mknod, path(&name), libc::S_IFIFO | 0o666, 0));
+        ok!(sc!(SYS_chmod, path(&name), 0o666));
+        let status = with_settings(&[("pipe-user-pages-soft", 16)], || in_child(|| {
+            let started = become_uid(uid::PIPES);
+            let mut steps = vec![started];
+            for _ in 0..3 {
+                let fifo = sys::open(&name, libc::O_RDWR, 0);
+                steps.push(size(fifo.map(|fd| (fd, fd))) == Ok(65536));
+                let pipe = sys::pipe(0);
+                steps.push(size(pipe) == Ok(8192));
+                close(pipe);
+                steps.push(fifo.is_ok_and(|fd| sys::close(fd).is_ok()));
+                let pipe = sys::pipe(0);
+                steps.push(size(pipe) == Ok(65536));
+                close(pipe);
+            }
+            first_wrong(&steps)
+        }));
+        is!(status?, 0);
     }
 }
