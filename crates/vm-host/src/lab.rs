@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vm::{FaultError, Pfn, Space, Vm};
+use vm::{FaultError, Pfn, Space, Tuning, Vm};
 
 use crate::{Access, Sim};
 
@@ -21,7 +21,14 @@ pub struct Lab {
 impl Lab {
     /// A machine of `frames` frames and `cpus` CPUs. This thread plays them all until others [`join`](Lab::join).
     pub fn new(frames: usize, cpus: usize) -> Lab {
-        let vm = Arc::new(Sim::new(frames, cpus, if cpus > 1 { 2 } else { 1 }).into_vm());
+        Lab::tuned(frames, cpus, Tuning::DEFAULT)
+    }
+
+    /// As `new`, with other bounds.
+    pub fn tuned(frames: usize, cpus: usize, tuning: Tuning) -> Lab {
+        let mut vm = Sim::new(frames, cpus, if cpus > 1 { 2 } else { 1 }).into_vm();
+        vm.tune(tuning);
+        let vm = Arc::new(vm);
         vm.machine.be_strict();
         let allocated = vm.alloc.check().expect("a consistent start").allocated;
         Lab {

@@ -7,6 +7,8 @@ pub mod lab;
 pub mod mmu;
 pub mod model;
 pub mod program;
+#[cfg(shuttle)]
+pub mod schedules;
 
 pub use arena::Arena;
 pub use lab::Lab;

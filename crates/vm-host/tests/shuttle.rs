@@ -7,129 +7,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use shuttle::thread::{self, JoinHandle};
-use vm::object::ObjectRef;
-use vm::space::{MapArgs, MapFlags, RemapArgs, RemapTarget, Source, Space};
-use vm::{EntryFlags, FaultError, Gather, MapProt};
-use vm_host::{Access, Lab};
-
-const PAGE: u64 = 4096;
-const AT: u64 = 0x4000_0000;
-/// Where mappings are moved to.
-const TO: u64 = 0x5000_0000;
-const FRAMES: usize = 256;
-
-struct World {
-    lab: Lab,
-    space: Arc<Space>,
-    file: ObjectRef,
-}
-
-/// Tries random schedules, then ones with few switches at odd places.
-fn explore(body: fn(&Arc<World>)) {
-    let asked = std::env::var("PANTALA_SCHEDULES").ok();
-    let schedules = asked.and_then(|n| n.parse().ok()).unwrap_or(60);
-    let run = move || {
-        let lab = Lab::new(FRAMES, 5);
-        lab.vm.set_fault_around(PAGE);
-        let space = Space::new(&lab.vm).unwrap();
-        let file = ObjectRef::new_file(&lab.vm, None).unwrap();
-        let world = Arc::new(World { lab, space, file });
-        body(&world);
-        let World { lab, space, file } = Arc::into_inner(world).expect("all threads have ended");
-        space.clear(&lab.vm);
-        file.release(&lab.vm);
-        lab.finish();
-    };
-    shuttle::check_random(run, schedules);
-    shuttle::check_pct(run, schedules, 3);
-}
-
-impl World {
-    fn map(&self, shared: bool, source: Source<'_>) {
-        let mut args = MapArgs::anon(2 * PAGE, MapProt::READ | MapProt::WRITE);
-        args.addr = AT;
-        args.place = MapFlags {
-            fixed: true,
-            ..MapFlags::default()
-        };
-        args.source = source;
-        args.flags = if shared {
-            EntryFlags::SHARED
-        } else {
-            EntryFlags::EMPTY
-        };
-        assert_eq!(self.space.map(&self.lab.vm, &args), Ok(AT));
-    }
-
-    fn add(&self, cpu: usize) -> Result<u64, FaultError> {
-        self.lab.touch(&self.space, cpu, AT, Access::Write, |word| {
-            word.fetch_add(1, SeqCst) + 1
-        })
-    }
-
-    fn unreachable(&self, cpu: usize, access: Access) {
-        self.unreachable_at(AT, cpu, access);
-    }
-
-    fn unreachable_at(&self, va: u64, cpu: usize, access: Access) {
-        let reached = self.lab.vm.machine.access(cpu, va, access, |_| ());
-        assert!(
-            reached.is_err(),
-            "CPU {cpu} still reaches the page at {va:#x} for {access:?}"
-        );
-    }
-
-    /// Moves the first page.
-    fn carry(&self, old: u64, new: u64) {
-        let args = RemapArgs {
-            old,
-            old_len: PAGE,
-            new_len: PAGE,
-            target: RemapTarget::Fixed(new),
-            keep_old: false,
-        };
-        assert_eq!(self.space.remap(&self.lab.vm, &args), Ok(new));
-    }
-
-    fn word(&self, space: &Space) -> u64 {
-        self.word_at(space, AT)
-    }
-
-    fn word_at(&self, space: &Space, va: u64) -> u64 {
-        let mut bytes = [0; 8];
-        assert_eq!(space.read_at(&self.lab.vm, va, &mut bytes), Ok(8));
-        u64::from_le_bytes(bytes)
-    }
-
-    fn scan(&self, object: &ObjectRef) {
-        if let Some(pfn) = object.lookup(0) {
-            self.lab.vm.chaos_scan(pfn);
-        }
-    }
-}
-
-/// A program on `cpu`, which runs the space meanwhile.
-fn program(
-    world: &Arc<World>,
-    cpu: usize,
-    body: impl Fn(&World) + Send + 'static,
-) -> JoinHandle<()> {
-    spawn(world, cpu, move |world| {
-        world.lab.run(&world.space);
-        body(world);
-        world.lab.stop(&world.space);
-    })
-}
-
-fn spawn(world: &Arc<World>, cpu: usize, body: impl Fn(&World) + Send + 'static) -> JoinHandle<()> {
-    let world = world.clone();
-    thread::spawn(move || world.lab.join(cpu, || body(&world)))
-}
-
-fn join(all: impl IntoIterator<Item = JoinHandle<()>>) {
-    all.into_iter().for_each(|thread| thread.join().unwrap());
-}
+use shuttle::thread;
+use vm::space::{MapArgs, Source, Space};
+use vm::{FaultError, Gather, MapProt};
+use vm_host::Access;
+use vm_host::schedules::{AT, PAGE, TO, World, explore, join, program, spawn};
 
 #[test]
 fn nothing_is_reached_after_munmap() {
@@ -562,15 +444,11 @@ fn stores_are_seen(world: &Arc<World>, discards: bool, other: fn(&World)) {
     join(players.into_iter().chain([other]));
 }
 
-fn touched(world: &World, access: vm::Access) {
-    assert_eq!(world.space.fault(&world.lab.vm, AT, access), Ok(()));
-}
-
 #[test]
 fn a_store_beside_a_fork_is_seen_by_all() {
     explore(|world| {
         world.map(false, Source::Anon);
-        touched(world, vm::Access::Write);
+        world.touched(vm::Access::Write);
         let first = world.space.fork(&world.lab.vm).unwrap();
         stores_are_seen(world, false, |world| {
             let child = world.space.fork(&world.lab.vm).unwrap();
@@ -590,7 +468,7 @@ fn a_store_beside_scans_is_seen_by_all() {
     explore(|world| {
         world.file.allocate(&world.lab.vm, 0, PAGE, true).unwrap();
         world.map(false, Source::Object(&world.file, 0));
-        touched(world, vm::Access::Read);
+        world.touched(vm::Access::Read);
         stores_are_seen(world, false, |world| {
             world.scan(&world.file);
             let mut gather = Gather::new();
@@ -606,7 +484,7 @@ fn a_store_beside_a_hole_is_seen_by_all() {
     explore(|world| {
         world.file.allocate(&world.lab.vm, 0, PAGE, true).unwrap();
         world.map(true, Source::Object(&world.file, 0));
-        touched(world, vm::Access::Read);
+        world.touched(vm::Access::Read);
         stores_are_seen(world, true, |world| {
             world.file.punch(&world.lab.vm, 0, PAGE);
         });
@@ -617,7 +495,7 @@ fn a_store_beside_a_hole_is_seen_by_all() {
 fn a_store_beside_a_discard_is_seen_by_all() {
     explore(|world| {
         world.map(false, Source::Anon);
-        touched(world, vm::Access::Write);
+        world.touched(vm::Access::Write);
         stores_are_seen(world, true, |world| {
             let done = world
                 .space
@@ -632,7 +510,7 @@ fn a_store_beside_a_discard_is_seen_by_all() {
 fn a_child_sees_no_later_store_of_the_kernel() {
     explore(|world| {
         world.map(false, Source::Anon);
-        touched(world, vm::Access::Write);
+        world.touched(vm::Access::Write);
         let stored = Arc::new(AtomicU64::new(0));
         let writer = spawn(world, 1, {
             let stored = stored.clone();

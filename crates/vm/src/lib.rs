@@ -23,6 +23,7 @@ pub mod space;
 mod stack;
 pub mod stats;
 pub mod tlb;
+mod tuning;
 mod vm;
 
 pub use alloc::{NoMemory, PageAllocator, Rights};
@@ -35,4 +36,5 @@ pub use pmap::{Pmap, Prot, Pte};
 pub use slab::Slab;
 pub use space::{Space, VmError};
 pub use tlb::{CpuSet, Gather};
+pub use tuning::Tuning;
 pub use vm::Vm;

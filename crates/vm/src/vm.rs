@@ -9,7 +9,7 @@ use crate::pmap::Pmaps;
 use crate::rmap;
 use crate::space::background::Background;
 use crate::stats::VmCounts;
-use crate::{Machine, PageAllocator, PageArray};
+use crate::{Machine, PageAllocator, PageArray, Tuning};
 
 /// The virtual memory system of one machine.
 pub struct Vm<M: Machine> {
@@ -31,6 +31,8 @@ pub struct Vm<M: Machine> {
     pub stats: PerCpu<VmCounts>,
     /// Spaces that wait for work in the background.
     pub(crate) background: Background,
+    /// Bounds and frequencies. Const.
+    pub(crate) tuning: Tuning,
     /// Bytes that a read fault on a file maps at most. Atomic.
     fault_around: AtomicU64,
 }
@@ -52,8 +54,15 @@ impl<M: Machine> Vm<M> {
             rmap: rmap::Map::default(),
             stats: PerCpu::new(ncpus, |_| VmCounts::default()),
             background: Background::new(ncpus),
+            tuning: Tuning::DEFAULT,
             fault_around: AtomicU64::new(FAULT_AROUND),
         }
+    }
+
+    /// Sets other bounds, before anything runs.
+    pub fn tune(&mut self, tuning: Tuning) {
+        debug_assert!(tuning.ask_every.is_power_of_two() && tuning.fold_every.is_power_of_two());
+        self.tuning = tuning;
     }
 
     /// How many bytes around a read fault on a file are mapped, if they are resident.

@@ -274,10 +274,10 @@ impl Backing {
 
     /// Whether it is time to ask `is_own` again: the answer lies on a line that is shared with those who share the
     /// object, and a fault must not touch that each time.
-    pub(crate) fn may_ask(&self) -> bool {
+    pub(crate) fn may_ask<M: Machine>(&self, vm: &Vm<M>) -> bool {
         let asked = self.asked.load(Relaxed);
         self.asked.store(asked.wrapping_add(1), Relaxed);
-        asked.is_multiple_of(ASK_EVERY)
+        asked & (vm.tuning.ask_every - 1) == 0
     }
 }
 
@@ -310,9 +310,6 @@ impl Backing {
         }
     }
 }
-
-/// See [`Backing::may_ask`].
-const ASK_EVERY: u32 = 16;
 
 /// Layers, front to old. As many as a chain usually has at most lie inside it, so that a fork allocates no room for them.
 pub(crate) type Layers = SmallVec<[Arc<Backing>; 5]>;
@@ -410,9 +407,10 @@ impl Chain {
     /// Ends the use of the layers by an entry that had `start..end` of them and is dead, unmapped and flushed. The
     /// map's lock is held.
     ///
-    /// Detaches layers that no chain uses any more, and frees pages that only this range could reach.
+    /// Detaches layers that no chain uses any more, and frees pages that only this range could reach. From old to front, as faults
+    /// move pages: one on its way is met where it was, busy, or where it comes to.
     pub(crate) fn end_use<M: Machine>(&self, vm: &Vm<M>, start: u64, end: u64) {
-        for layer in &self.layers {
+        for layer in self.layers.iter().rev() {
             layer.end_use(vm, Some((start, end)));
         }
     }
@@ -437,7 +435,7 @@ impl Chain {
         start: u64,
         end: u64,
     ) {
-        for layer in &self.layers {
+        for layer in self.layers.iter().rev() {
             layer.end_use(vm, (!Arc::ptr_eq(layer, kept)).then_some((start, end)));
         }
     }
@@ -451,7 +449,7 @@ impl Chain {
         start: u64,
         end: u64,
     ) {
-        for layer in &self.layers {
+        for layer in self.layers.iter().rev() {
             let kept = successor
                 .layers
                 .iter()
@@ -486,10 +484,17 @@ impl Backing {
         }
     }
 
-    /// The object, which was swept in part while one space had it, is shared now.
+    /// The object was swept from end to end while this space alone had it. A mark that was made meanwhile stays.
+    pub(crate) fn sweep_was_whole(&self) {
+        if let Some(object) = self.object(&ksync::pin()) {
+            object.change_swept(Swept::Shared, Swept::Whole);
+        }
+    }
+
+    /// A part of the object was left out of a fork: it may become unreachable by the end of an attachment.
     pub(crate) fn sweep_is_shared(&self) {
         if let Some(object) = self.object(&ksync::pin()) {
-            object.sweep_is_shared();
+            object.change_swept(Swept::Whole, Swept::Shared);
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::page::PAGE_SHIFT;
 
 /// How the addresses of a mapping relate to the indexes of an object: index and page number add, or differ, by a
 /// constant.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Relation {
     base: u64,
     /// Indexes count from the top of the mapping downwards: for ranges that grow down.

@@ -34,9 +34,6 @@ use crate::rmap::{ReverseMap, mark};
 use crate::space::Space;
 use crate::{Machine, Vm};
 
-/// Chains longer than this are folded.
-pub(crate) const MAX_DEPTH: usize = 5;
-
 /// What the program tried to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
@@ -406,7 +403,8 @@ impl<M: Machine> Attempt<'_, M> {
         };
         match step {
             Step::Done
-                if self.chain.layers().len() > MAX_DEPTH && self.entry.may_fold(self.state) =>
+                if self.chain.layers().len() > self.vm.tuning.fault_depth
+                    && self.entry.may_fold(self.vm, self.state) =>
             {
                 Step::Slow(Slow::Collapse)
             }
@@ -420,7 +418,7 @@ impl<M: Machine> Attempt<'_, M> {
         if self.chain.knows_own(depth, self.state.bits()) {
             return true;
         }
-        let own = layer.may_ask() && layer.is_own();
+        let own = layer.may_ask(self.vm) && layer.is_own();
         if own {
             self.chain.set_own(depth, self.state.bits());
         }
@@ -491,7 +489,12 @@ impl<M: Machine> Attempt<'_, M> {
         if moved {
             self.vm.stats.get(self.pin).cow_move.add(1);
             mark(found.page, true);
-            self.enter_busy(front, index, found.pfn, true, || self.check(0))
+            let step = self.enter_busy(front, index, found.pfn, true, || self.check(0));
+            if !matches!(step, Step::Done) {
+                // What has changed the entry may have looked for pages in front before.
+                front.leave_page(self.vm, self.pin, self.space.pmap_arc());
+            }
+            step
         } else {
             Step::Again
         }

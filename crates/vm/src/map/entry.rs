@@ -197,16 +197,15 @@ impl MapEntry {
 
     /// Whether it is time to try to fold the chain, which is long: not since it was last in vain, but now and then, for
     /// those who share layers go without a sign.
-    pub(crate) fn may_fold(&self, state: EntryState) -> bool {
+    pub(crate) fn may_fold<M: Machine>(&self, vm: &Vm<M>, state: EntryState) -> bool {
+        let last = u64::from(vm.tuning.fold_every) - 1;
         let folded = self.folded.load(Relaxed);
         if folded >> 32 != u64::from(state.0) + 1 {
             return true;
         }
-        self.folded.store(
-            folded & !u64::from(u32::MAX) | (folded + 1) & (FOLD_EVERY - 1),
-            Relaxed,
-        );
-        folded & (FOLD_EVERY - 1) == FOLD_EVERY - 1
+        self.folded
+            .store(folded & !u64::from(u32::MAX) | (folded + 1) & last, Relaxed);
+        folded & last == last
     }
 
     /// Records that folding has nothing more to do. The map's lock is held.
@@ -215,6 +214,3 @@ impl MapEntry {
         self.folded.store(state << 32, Relaxed);
     }
 }
-
-/// See [`MapEntry::may_fold`].
-const FOLD_EVERY: u64 = 64;

@@ -482,11 +482,12 @@ impl Object {
         }
     }
 
-    /// As `set_swept(Shared)`, where a mark that says more stays.
-    pub(crate) fn sweep_is_shared(&self) {
-        let (whole, shared) = (Swept::Whole as u8, Swept::Shared as u8);
+    /// Says how it stands, if it stood so before.
+    pub(crate) fn change_swept(&self, from: Swept, to: Swept) {
         // Failing is staying as it is.
-        let _changed = self.swept.compare_exchange(whole, shared, SeqCst, SeqCst);
+        let _changed = self
+            .swept
+            .compare_exchange(from as u8, to as u8, SeqCst, SeqCst);
     }
 
     /// A page of it may have become unreachable through `pmap`. What did that came before a full barrier, or happens under

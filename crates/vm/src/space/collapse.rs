@@ -21,23 +21,17 @@ use smallvec::SmallVec;
 use super::Space;
 use crate::alloc::{NoMemory, Rights};
 use crate::backing::{Backing, Chain, Layers};
-use crate::fault::MAX_DEPTH;
 use crate::map::{Extent, MapEntry};
-use crate::object::{Insert, Object};
+use crate::object::{Insert, Next, Object};
 use crate::page::{Flags, PAGE_SIZE, Pfn, copy_frame};
 use crate::tlb::Gather;
-use crate::{Machine, Vm};
+use crate::{Machine, Tuning, Vm};
 
-/// Layers of a chain from which on folding may cost copies. A shared page of memory is copied once for each time that
-/// the layer it is in grows by a factor, and the fewer layers there may be, the smaller that is.
-pub const COPY_DEPTH: usize = 12;
+/// See [`Tuning::copy_depth`].
+pub const COPY_DEPTH: usize = Tuning::DEFAULT.copy_depth;
 
-/// Layers of a chain beyond which a fork folds it, down to what a fault would. Faults that copy keep most chains below; a fork
-/// looks at several layers at once, for what it looks at it pays for in each child of a deep family.
-pub(crate) const FORK_DEPTH: usize = 8;
-
-/// No chain is longer, whatever happens.
-pub const HARD_DEPTH: usize = 16;
+/// See [`Tuning::hard_depth`].
+pub const HARD_DEPTH: usize = Tuning::DEFAULT.hard_depth;
 
 /// A layer of our own is brought up without need if it has at most so many times the pages of the layer that takes them.
 const MOVE_RATIO: u64 = 4;
@@ -101,7 +95,8 @@ impl Space {
                 let pin = ksync::pin();
                 entry.chain(&pin).map(Chain::view)
             };
-            let Some(chain) = chain.filter(|chain| chain.layers().len() > MAX_DEPTH) else {
+            let Some(chain) = chain.filter(|chain| chain.layers().len() > vm.tuning.fault_depth)
+            else {
                 return Ok(false);
             };
             let fold = Fold {
@@ -188,14 +183,15 @@ impl Space {
 /// First and last index of the next pages of a layer that lie close to each other.
 fn resident_run(layer: &Backing, from: u32, last: u32) -> Option<(u32, u32)> {
     const GAP: u32 = 8;
+    let first = layer.next_resident(from, last).ok().flatten()?;
     let pin = ksync::pin();
     let object = layer.object(&pin)?;
-    let (first, _) = object.next_resident(from, last)?;
     let mut end = first;
     for _ in 0..STEP {
         let Some(next) = end.checked_add(1).filter(|&next| next <= last) else {
             break;
         };
+        // A gap lies in two nodes at most.
         match object.next_resident(next, end.saturating_add(GAP).min(last)) {
             Some((index, _)) => end = index,
             None => break,
@@ -262,7 +258,8 @@ impl<M: Machine> Fold<'_, M> {
     /// The front takes none: faults fill it.
     fn choose(&self) -> Option<usize> {
         let layers = self.chain.layers();
-        let copies = self.effort == Effort::Bound && layers.len() > COPY_DEPTH;
+        let depth = self.vm.tuning.copy_depth;
+        let copies = self.effort == Effort::Bound && layers.len() > depth;
         let mut best: Option<(usize, u64, u64)> = None;
         let Range { start, end } = self.old();
         for (at, layer) in layers.iter().enumerate().take(end).skip(start + 1) {
@@ -345,9 +342,13 @@ impl<M: Machine> Fold<'_, M> {
         let (_, last) = self.indexes(layer);
         let own = task.bring && layer.is_own();
         for _ in 0..SECTION {
-            let next = (*from <= last).then(|| object.next_resident(*from, last));
-            let Some((index, pfn)) = next.flatten() else {
-                return Ok(Some(Look::Shadowed));
+            let (index, pfn) = match object.next_resident_step(*from, last) {
+                Next::Page(index, pfn) => (index, pfn),
+                Next::Unseen(next) => {
+                    *from = next;
+                    return Ok(None);
+                }
+                Next::End => return Ok(Some(Look::Shadowed)),
             };
             *from = index;
             let look = match self.above(pin, task, layer.relation().address(index)) {
@@ -432,9 +433,9 @@ impl<M: Machine> Fold<'_, M> {
 
 impl MapEntry {
     /// Whether the chain has so many layers that it may not get another one.
-    pub(super) fn is_full(&self) -> bool {
+    pub(super) fn is_full<M: Machine>(&self, vm: &Vm<M>) -> bool {
         let pin = ksync::pin();
         self.chain(&pin)
-            .is_some_and(|chain| chain.layers().len() >= HARD_DEPTH)
+            .is_some_and(|chain| chain.layers().len() >= vm.tuning.hard_depth)
     }
 }

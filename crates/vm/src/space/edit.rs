@@ -419,16 +419,21 @@ impl MapEntry {
     }
 
     /// Passes each layer to `f`, which may take long: no pin is held. The map's lock keeps the chain as it is.
+    ///
+    /// From old to front, as faults move pages: one on its way is met where it was, busy, or where it comes to.
     fn each_layer(&self, f: impl Fn(&Backing)) {
         let layer = |depth: usize| {
             let pin = ksync::pin();
             self.chain(&pin)?.layers().get(depth).cloned()
         };
-        let mut depth = 0;
-        while let Some(layer) = layer(depth) {
-            f(&layer);
-            depth += 1;
-        }
+        let layers = {
+            let pin = ksync::pin();
+            self.chain(&pin).map_or(0, |chain| chain.layers().len())
+        };
+        (0..layers)
+            .rev()
+            .filter_map(layer)
+            .for_each(|layer| f(&layer));
     }
 
     /// Passes a copy of the chain's list of layers to `f`, which may take long: no pin is held.

@@ -11,7 +11,6 @@ use rust_alloc::sync::Arc;
 use rust_alloc::vec::Vec;
 use smallvec::SmallVec;
 
-use super::collapse::FORK_DEPTH;
 use super::edit::affordable;
 use super::{Effort, Space, VmError};
 use crate::backing::{Backing, Chain, Layers};
@@ -131,9 +130,9 @@ fn copy_entry<M: Machine>(
         // The map's lock keeps the chain as it is; nothing here sleeps.
         let mut pin = ksync::pin();
         let mut chain = entry.chain(&pin);
-        if chain.is_some_and(|chain| chain.layers().len() > FORK_DEPTH) {
+        if chain.is_some_and(|chain| chain.layers().len() > vm.tuning.fork_depth) {
             drop(pin);
-            if parent.fold(vm, entry, Effort::Bound).is_err() && entry.is_full() {
+            if parent.fold(vm, entry, Effort::Bound).is_err() && entry.is_full(vm) {
                 return Err(VmError::NoMemory);
             }
             pin = ksync::pin();

@@ -23,7 +23,7 @@ use super::edit::Locked;
 use crate::backing::{Backing, Layers, Place, Relation};
 use crate::limbo::FrameList;
 use crate::map::Extent;
-use crate::object::{Object, Swept};
+use crate::object::{Next, Object, Swept};
 use crate::page::hub_of;
 use crate::pmap::USER_END;
 use crate::{Machine, Vm};
@@ -33,8 +33,6 @@ use crate::{Machine, Vm};
 const SPACES: usize = 15;
 /// Attachments of an object that a sweep looks at.
 const ATTACHMENTS: usize = 512;
-/// Looks of one slice, during which the maps stay locked: pages times attachments.
-const LOOKS: usize = 512;
 /// Objects that a space's sweep remembers, so that entries which share layers have them swept once.
 const MEMO: usize = 16;
 
@@ -48,6 +46,17 @@ enum Slice {
     Later,
     /// So many share the object that a later call will hardly do better; what ends their sharing queues a space again.
     Never,
+}
+
+/// How far a sweep has come.
+#[derive(Default)]
+struct State {
+    /// The index where its next slice begins.
+    from: u32,
+    /// A page was in the way of a clear answer.
+    unclear: bool,
+    /// Another space had the object attached during one of its slices.
+    shared: bool,
 }
 
 /// A page, as the chains of one attachment see it.
@@ -66,6 +75,11 @@ struct View<'s> {
 }
 
 impl View<'_> {
+    /// Another attachment with the same one sees the same.
+    fn key(&self) -> (usize, Relation) {
+        (ptr::from_ref(self.space).addr(), self.relation)
+    }
+
     /// Whether a fault here finds page `index` of `object`.
     fn sight<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, object: &Object, index: u32) -> Sight {
         let va = self.relation.address(index);
@@ -133,19 +147,16 @@ impl Space {
 
     /// Sweeps one object, in slices; no lock is held between two of them. Returns whether to look again.
     fn sweep_layer<M: Machine>(&self, vm: &Vm<M>, layer: &Arc<Backing>) -> bool {
-        let (mut from, mut unclear) = (0, false);
+        let mut state = State::default();
         loop {
-            let again = match self.sweep_slice(vm, layer, from, &mut unclear) {
+            let again = match self.sweep_slice(vm, layer, &mut state) {
                 Slice::More(next) => {
-                    from = next;
+                    state.from = next;
                     continue;
                 }
-                Slice::Done => unclear,
+                Slice::Done => state.unclear,
                 Slice::Later => true,
-                Slice::Never => {
-                    layer.sweep_is_shared();
-                    false
-                }
+                Slice::Never => false,
             };
             if again {
                 layer.set_swept(Swept::No);
@@ -154,13 +165,7 @@ impl Space {
         }
     }
 
-    fn sweep_slice<M: Machine>(
-        &self,
-        vm: &Vm<M>,
-        layer: &Backing,
-        from: u32,
-        unclear: &mut bool,
-    ) -> Slice {
+    fn sweep_slice<M: Machine>(&self, vm: &Vm<M>, layer: &Backing, state: &mut State) -> Slice {
         let _own = self.lock();
         let (mut others, mut locked, mut views) = (Vec::new(), Vec::new(), Vec::new());
         if let Some(slice) = self.find_others(layer, &mut others) {
@@ -179,18 +184,17 @@ impl Space {
         if !self.find_views(layer, &others, &mut views) {
             return Slice::Later;
         }
-        if from > 0 {
-            // A mark that was made since the first slice stays.
-            if !others.is_empty() {
-                layer.sweep_is_shared();
-            }
-        } else if others.is_empty() {
-            // Before anything is looked at: what happens from now on marks it anew.
-            layer.set_swept(Swept::Whole);
-        } else {
+        state.shared |= !others.is_empty();
+        if state.from == 0 {
+            // Before anything is looked at: what happens from now on marks it anew. Between two slices the space may fork and end, so
+            // until the last page was looked at the end of an attachment leaves pages to those that remain.
             layer.set_swept(Swept::Shared);
         }
-        sweep_pages(vm, layer, from, &views, unclear)
+        let slice = sweep_pages(vm, layer, &views, state);
+        if matches!(slice, Slice::Done) && !state.shared {
+            layer.sweep_was_whole();
+        }
+        slice
     }
 
     /// The other spaces that have the layer's object attached, or why there is nothing to be done.
@@ -245,13 +249,16 @@ impl Space {
             let Some(space) = space.filter(|_| views.len() < ATTACHMENTS) else {
                 return ControlFlow::Break(());
             };
-            let relation = place.relation();
-            let same = |view: &View<'_>| ptr::eq(view.space, space) && view.relation == relation;
-            if !views.iter().any(same) {
-                views.push(View { space, relation });
-            }
+            views.push(View {
+                space,
+                relation: place.relation(),
+            });
             ControlFlow::Continue(())
         });
+        drop(pin);
+        // The same are looked for here, and not in the square of their number under a shard's lock.
+        views.sort_unstable_by_key(View::key);
+        views.dedup_by_key(|view| view.key());
         found.is_continue()
     }
 
@@ -260,22 +267,31 @@ impl Space {
     }
 }
 
-/// Looks at some pages of the layer's object from index `from` on and frees those that no view reaches.
+/// Looks at some pages of the layer's object and frees those that no view reaches.
 fn sweep_pages<M: Machine>(
     vm: &Vm<M>,
     layer: &Backing,
-    from: u32,
     views: &[View<'_>],
-    unclear: &mut bool,
+    state: &mut State,
 ) -> Slice {
-    let (mut at, mut gone) = (Some(from), FrameList::EMPTY);
-    for _ in 0..(LOOKS / views.len().max(1)).max(1) {
+    let (mut at, mut gone) = (Some(state.from), FrameList::EMPTY);
+    for _ in 0..(vm.tuning.sweep_looks / views.len().max(1)).max(1) {
         // A new one for each page: it may be looked up in many maps.
         let pin = ksync::pin();
-        let found = at.and_then(|at| layer.object(&pin)?.next_resident(at, u32::MAX));
-        let (Some(object), Some((index, pfn))) = (layer.object(&pin), found) else {
+        let Some((from, object)) = at.zip(layer.object(&pin)) else {
             at = None;
             break;
+        };
+        let (index, pfn) = match object.next_resident_step(from, u32::MAX) {
+            Next::Page(index, pfn) => (index, pfn),
+            Next::Unseen(next) => {
+                at = Some(next);
+                continue;
+            }
+            Next::End => {
+                at = None;
+                break;
+            }
         };
         at = index.checked_add(1);
         let mut sight = Sight::Hidden;
@@ -288,7 +304,7 @@ fn sweep_pages<M: Machine>(
                 }
             }
         }
-        *unclear |= match sight {
+        state.unclear |= match sight {
             Sight::Reached => false,
             Sight::Unclear => true,
             Sight::Hidden => !object.remove_hidden(vm, index, pfn, &mut gone),

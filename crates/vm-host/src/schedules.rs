@@ -1,0 +1,253 @@
+//! The real VM under shuttle: a world that threads play in, and the schedules in which they do.
+//!
+//! A switch is possible at every atomic access. [`explore`] tries schedules at random. [`stop_everywhere`] tries, one after the other, all
+//! those in which one thread is stopped once, wherever that may be, while the others go as far as they can without it: what an
+//! operation must withstand between two of its steps.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
+
+use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
+use shuttle::thread::{self, JoinHandle};
+use shuttle::{Config, Runner};
+use vm::object::ObjectRef;
+use vm::space::{MapArgs, MapFlags, RemapArgs, RemapTarget, Source, Space};
+use vm::{EntryFlags, FaultError, MapProt, Tuning};
+
+use crate::{Access, Lab};
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+/// Where everything is mapped.
+pub const AT: u64 = 0x4000_0000;
+/// Where mappings are moved to.
+pub const TO: u64 = 0x5000_0000;
+const FRAMES: usize = 256;
+/// CPUs, with that of the thread which prepares and checks.
+const CPUS: usize = 5;
+
+/// A machine, a space and a file.
+pub struct World {
+    /// The machine.
+    pub lab: Lab,
+    /// The space.
+    pub space: Arc<Space>,
+    /// The file, empty at first.
+    pub file: ObjectRef,
+}
+
+/// What a schedule runs. It spawns the threads, and joins them.
+pub type Body = fn(&Arc<World>);
+
+fn run(body: Body, tuning: Tuning) {
+    let lab = Lab::tuned(FRAMES, CPUS, tuning);
+    lab.vm.set_fault_around(PAGE);
+    let space = Space::new(&lab.vm).unwrap();
+    let file = ObjectRef::new_file(&lab.vm, None).unwrap();
+    let world = Arc::new(World { lab, space, file });
+    body(&world);
+    let World { lab, space, file } = Arc::into_inner(world).expect("all threads have ended");
+    space.clear(&lab.vm);
+    file.release(&lab.vm);
+    lab.finish();
+}
+
+/// Tries random schedules, then ones with few switches at odd places. `PANTALA_SCHEDULES` says how many.
+pub fn explore(body: Body) {
+    let asked = std::env::var("PANTALA_SCHEDULES").ok();
+    let schedules = asked.and_then(|n| n.parse().ok()).unwrap_or(60);
+    let run = move || run(body, Tuning::DEFAULT);
+    shuttle::check_random(run, schedules);
+    shuttle::check_pct(run, schedules, 3);
+}
+
+/// Tries each schedule in which the first thread that `body` spawns is stopped once. How many there were.
+pub fn stop_everywhere(body: Body) -> usize {
+    let scheduler = OneStop::default();
+    let place = scheduler.place.clone();
+    let tried = Runner::new(scheduler, Config::new()).run(move || run(body, Tuning::SMALL));
+    assert!(*place.lock().unwrap() > 0, "the first thread has no step");
+    tried
+}
+
+/// Task 1 is stopped at a place, which is one step further in each execution.
+#[derive(Default)]
+struct OneStop {
+    /// Steps after which task 1 is stopped.
+    place: Arc<Mutex<usize>>,
+    /// Steps that it has made.
+    steps: usize,
+}
+
+impl Scheduler for OneStop {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        let mut place = self.place.lock().unwrap();
+        // It has ended before: it was stopped everywhere.
+        if self.steps < *place {
+            return None;
+        }
+        *place += 1;
+        self.steps = 0;
+        Some(Schedule::new(*place as u64))
+    }
+
+    fn next_task(
+        &mut self,
+        runnable: &[&Task],
+        current: Option<TaskId>,
+        yields: bool,
+    ) -> Option<TaskId> {
+        let stopped = self.steps >= *self.place.lock().unwrap();
+        let rank = |task: TaskId| match usize::from(task) {
+            0 => 0,
+            1 if stopped => usize::MAX,
+            n => n,
+        };
+        // Who spins waits for another one.
+        let spins = |task: TaskId| yields && current == Some(task);
+        let next = runnable
+            .iter()
+            .map(|task| task.id())
+            .min_by_key(|&task| (spins(task), rank(task)))?;
+        self.steps += usize::from(usize::from(next) == 1);
+        Some(next)
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        0
+    }
+}
+
+impl World {
+    /// Maps two pages at [`AT`].
+    pub fn map(&self, shared: bool, source: Source<'_>) {
+        self.map_pages(2, shared, source);
+    }
+
+    /// Maps `pages` pages at [`AT`].
+    pub fn map_pages(&self, pages: u64, shared: bool, source: Source<'_>) {
+        let mut args = MapArgs::anon(pages * PAGE, MapProt::READ | MapProt::WRITE);
+        args.addr = AT;
+        args.place = MapFlags {
+            fixed: true,
+            ..MapFlags::default()
+        };
+        args.source = source;
+        args.flags = if shared {
+            EntryFlags::SHARED
+        } else {
+            EntryFlags::EMPTY
+        };
+        assert_eq!(self.space.map(&self.lab.vm, &args), Ok(AT));
+    }
+
+    /// A program's addition to the word at [`AT`].
+    ///
+    /// # Errors
+    /// The signal that the program would get.
+    pub fn add(&self, cpu: usize) -> Result<u64, FaultError> {
+        self.lab.touch(&self.space, cpu, AT, Access::Write, |word| {
+            word.fetch_add(1, SeqCst) + 1
+        })
+    }
+
+    /// The program must not reach the page at [`AT`] by what its CPU has cached, or walks.
+    pub fn unreachable(&self, cpu: usize, access: Access) {
+        self.unreachable_at(AT, cpu, access);
+    }
+
+    /// As `unreachable`, elsewhere.
+    pub fn unreachable_at(&self, va: u64, cpu: usize, access: Access) {
+        let reached = self.lab.vm.machine.access(cpu, va, access, |_| ());
+        assert!(
+            reached.is_err(),
+            "CPU {cpu} still reaches the page at {va:#x} for {access:?}"
+        );
+    }
+
+    /// Moves one page.
+    pub fn carry(&self, old: u64, new: u64) {
+        let args = RemapArgs {
+            old,
+            old_len: PAGE,
+            new_len: PAGE,
+            target: RemapTarget::Fixed(new),
+            keep_old: false,
+        };
+        assert_eq!(self.space.remap(&self.lab.vm, &args), Ok(new));
+    }
+
+    /// Takes the first page of an object out of all tables.
+    pub fn scan(&self, object: &ObjectRef) {
+        if let Some(pfn) = object.lookup(0) {
+            self.lab.vm.chaos_scan(pfn);
+        }
+    }
+
+    /// What the kernel reads at [`AT`] of a space.
+    pub fn word(&self, space: &Space) -> u64 {
+        self.word_at(space, AT)
+    }
+
+    /// What the kernel reads in a space.
+    pub fn word_at(&self, space: &Space, va: u64) -> u64 {
+        let mut bytes = [0; 8];
+        assert_eq!(space.read_at(&self.lab.vm, va, &mut bytes), Ok(8));
+        u64::from_le_bytes(bytes)
+    }
+
+    /// The kernel writes a word to a space.
+    pub fn set_word_at(&self, space: &Space, va: u64, word: u64) {
+        let written = space.write_at(&self.lab.vm, va, &word.to_le_bytes());
+        assert_eq!(written, Ok(8));
+    }
+
+    /// A page fault of the space that is served.
+    pub fn touched(&self, access: vm::Access) {
+        assert_eq!(self.space.fault(&self.lab.vm, AT, access), Ok(()));
+    }
+
+    /// Pages of private memory.
+    pub fn private_pages(&self) -> usize {
+        self.lab.vm.epoch.drain();
+        self.lab.vm.drain_limbo();
+        let mut pages = 0;
+        let count = &mut |_, page: &vm::Page| {
+            pages += usize::from(page.state() == vm::page::State::Anon);
+        };
+        self.lab
+            .vm
+            .alloc
+            .check_and_visit(count)
+            .expect("consistent lists");
+        pages
+    }
+}
+
+/// A program on `cpu`, which runs the space meanwhile.
+pub fn program(
+    world: &Arc<World>,
+    cpu: usize,
+    body: impl Fn(&World) + Send + 'static,
+) -> JoinHandle<()> {
+    spawn(world, cpu, move |world| {
+        world.lab.run(&world.space);
+        body(world);
+        world.lab.stop(&world.space);
+    })
+}
+
+/// A thread that plays `cpu`.
+pub fn spawn(
+    world: &Arc<World>,
+    cpu: usize,
+    body: impl Fn(&World) + Send + 'static,
+) -> JoinHandle<()> {
+    let world = world.clone();
+    thread::spawn(move || world.lab.join(cpu, || body(&world)))
+}
+
+/// Waits for threads.
+pub fn join(all: impl IntoIterator<Item = JoinHandle<()>>) {
+    all.into_iter().for_each(|thread| thread.join().unwrap());
+}

@@ -1,0 +1,161 @@
+//! Operations that are stopped once, at each of their steps in turn, while others go on.
+//!
+//! `RUSTFLAGS="--cfg shuttle" cargo test -p vm-host --release --test shuttle_stops`
+#![cfg(shuttle)]
+
+use std::sync::{Arc, Mutex};
+
+use vm::Access;
+use vm::space::{Source, Space};
+use vm_host::schedules::{AT, PAGE, World, join, spawn, stop_everywhere};
+
+/// Two pages of private memory with a word in the first, under a front layer of the space's own: whoever shared it has ended, so that a
+/// write moves the page to the front.
+fn left_alone(world: &World) {
+    world.map(false, Source::Anon);
+    world.set_word_at(&world.space, AT, 7);
+    let child = world.space.fork(&world.lab.vm).unwrap();
+    world.set_word_at(&world.space, AT + PAGE, 8);
+    child.clear(&world.lab.vm);
+}
+
+fn moves(world: &World) {
+    let _either = world.space.fault(&world.lab.vm, AT, Access::Write);
+}
+
+#[test]
+fn munmap_frees_a_page_that_a_fault_moves() {
+    let tried = stop_everywhere(|world| {
+        left_alone(world);
+        let fault = spawn(world, 1, moves);
+        let unmapper = spawn(world, 2, |world| {
+            assert_eq!(world.space.unmap(&world.lab.vm, AT, PAGE), Ok(()));
+        });
+        join([fault, unmapper]);
+        assert_eq!(world.private_pages(), 1, "a page that nothing maps");
+    });
+    println!("{tried} schedules");
+}
+
+/// While a fault is on its way its page becomes unreachable, and the background has looked where it comes to.
+#[test]
+fn a_page_that_is_moved_for_nobody_is_freed_in_the_background() {
+    stop_everywhere(|world| {
+        left_alone(world);
+        let fault = spawn(world, 1, moves);
+        let others = spawn(world, 2, |world| {
+            let child = world.space.fork(&world.lab.vm).unwrap();
+            for space in [&world.space, &child] {
+                assert_eq!(space.unmap(&world.lab.vm, AT, PAGE), Ok(()));
+            }
+            child.clear(&world.lab.vm);
+            tend(world);
+        });
+        join([fault, others]);
+        tend(world);
+        assert_eq!(world.private_pages(), 1, "a page that nothing maps");
+    });
+}
+
+/// Two turns of the background.
+fn tend(world: &World) {
+    world.lab.vm.tend();
+    world.lab.vm.tend();
+}
+
+/// Between two slices of a sweep the space forks and ends: what the sweep has not looked at is its child's.
+#[test]
+fn what_a_sweep_has_not_seen_goes_although_its_space_has_ended() {
+    stop_everywhere(|world| {
+        world.map_pages(6, false, Source::Anon);
+        (0..6).for_each(|n| world.set_word_at(&world.space, AT + n * PAGE, n));
+        let child = world.space.fork(&world.lab.vm).unwrap();
+        let unmapped = world.space.unmap(&world.lab.vm, AT + 3 * PAGE, 3 * PAGE);
+        assert_eq!(unmapped, Ok(()));
+        child.clear(&world.lab.vm);
+        let sweep = spawn(world, 1, |world| world.lab.vm.tend());
+        let third = Arc::new(Mutex::new(None));
+        let forker = spawn(world, 2, {
+            let third = third.clone();
+            move |world| {
+                *third.lock().unwrap() = Some(world.space.fork(&world.lab.vm).unwrap());
+                world.space.clear(&world.lab.vm);
+            }
+        });
+        join([sweep, forker]);
+        tend(world);
+        assert_eq!(world.private_pages(), 3, "pages that nothing maps");
+        let third = third.lock().unwrap().take().expect("a fork");
+        (0..3).for_each(|n| assert_eq!(world.word_at(&third, AT + n * PAGE), n));
+        third.clear(&world.lab.vm);
+    });
+}
+
+/// The pages of [`knows_its_own`]: one of the oldest layer; those of the next one, too many to be moved up; the one of the layer above.
+const OLDEST: u64 = 0;
+const OWN: std::ops::Range<u64> = 1..8;
+const LAST: u64 = 8;
+
+fn set(world: &World, page: u64, word: u64) {
+    world.set_word_at(&world.space, AT + page * PAGE, word);
+}
+
+/// A space over layers [front, empty, its own, shared]; and who shares the fourth.
+fn knows_its_own(world: &World) -> Arc<Space> {
+    let (vm, space) = (&world.lab.vm, &world.space);
+    world.map_pages(12, false, Source::Anon);
+    set(world, OLDEST, 10);
+    [10, 11].into_iter().for_each(|page| set(world, page, page));
+    let sharer = space.fork(vm).unwrap();
+    OWN.for_each(|page| set(world, page, page));
+    let second = space.fork(vm).unwrap();
+    set(world, LAST, LAST);
+    let third = space.fork(vm).unwrap();
+    set(world, 11, 12);
+    second.clear(vm);
+    third.clear(vm);
+    // Faults that copy ask whether a layer is their own, and move its page. Each second one tries to fold.
+    let moved = vm.counts().cow_move;
+    [1, 2, LAST].into_iter().for_each(|page| set(world, page, page));
+    assert_eq!(vm.counts().cow_move, moved + 3);
+    assert_eq!(vm.counts().collapses, 0);
+    sharer
+}
+
+/// A fault that moves a page of the space's own layer, and finds that the one above has no page left.
+fn folds(world: &World) {
+    set(world, 3, 3);
+}
+
+/// One that copies the page of the oldest layer.
+fn copies(world: &World) {
+    world.touched(Access::Write);
+}
+
+fn keeps(world: &World, sharer: Arc<Space>) {
+    assert_eq!(world.lab.vm.counts().collapses, 1);
+    assert_eq!(
+        world.word(&sharer),
+        10,
+        "a page was taken from who shares it"
+    );
+    sharer.clear(&world.lab.vm);
+    for (page, word) in [(OLDEST, 10), (1, 1), (2, 2), (LAST, LAST)] {
+        assert_eq!(world.word_at(&world.space, AT + page * PAGE), word);
+    }
+}
+
+/// What a fault knows of the layer at a depth holds for no other chain.
+#[test]
+fn a_layer_that_folding_brings_to_a_depth_is_not_taken_for_its_own() {
+    stop_everywhere(|world| {
+        let sharer = knows_its_own(world);
+        join([spawn(world, 1, folds), spawn(world, 2, copies)]);
+        keeps(world, sharer);
+    });
+    stop_everywhere(|world| {
+        let sharer = knows_its_own(world);
+        join([spawn(world, 1, copies), spawn(world, 2, folds)]);
+        keeps(world, sharer);
+    });
+}
