@@ -32,6 +32,10 @@ thread_local! {
     static KNOWN: Cell<[(usize, usize); KINDS]> = const { Cell::new([(0, 0); KINDS]) };
     /// How many requests more until one is refused; 0 for never.
     static LEFT: Cell<u32> = const { Cell::new(0) };
+    /// All that may be refused is.
+    static REFUSES: Cell<bool> = const { Cell::new(false) };
+    /// Requests with preemption off, as under a spin lock.
+    static PINNED: Cell<usize> = const { Cell::new(0) };
 }
 
 fn refuses(layout: Layout) -> bool {
@@ -42,6 +46,9 @@ fn refuses(layout: Layout) -> bool {
             *free = kind;
         }
         KNOWN.set(known);
+    }
+    if REFUSES.get() {
+        return known.contains(&kind);
     }
     let left = LEFT.get();
     if left == 0 || !known.contains(&kind) {
@@ -54,6 +61,9 @@ fn refuses(layout: Layout) -> bool {
 // SAFETY: the system's allocator, or a refusal.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if LEARNS.get() && ksync::host::preempt_count() > 0 {
+            PINNED.set(PINNED.get() + 1);
+        }
         if refuses(layout) {
             return std::ptr::null_mut();
         }
@@ -307,4 +317,64 @@ fn files_and_their_mappings_leave_no_page_busy() {
     let populated = at_every_point(|_| (), populate, |_| ());
     let refused = [shared, private, written, populated];
     assert!(refused.iter().all(|&n| n > 0), "refused {refused:?} times");
+}
+
+/// Spaces that have a page of a file in their tables, writable: more than a scan notes without memory.
+fn mapped_by_many(world: &mut World) -> Vec<Arc<Space>> {
+    let mut args = args(AT, 4, Source::Object(&world.file, 0));
+    args.flags = EntryFlags::SHARED;
+    let mapper = |_| {
+        let space = Space::new(&world.lab.vm).expect("memory");
+        space.map(&world.lab.vm, &args).expect("memory");
+        space
+    };
+    let spaces: Vec<_> = (0..40).map(mapper).collect();
+    write_all(world, &spaces);
+    spaces
+}
+
+fn write_all(world: &World, spaces: &[Arc<Space>]) {
+    for space in spaces {
+        let done = space.fault(&world.lab.vm, AT, vm::Access::Write);
+        assert_eq!(done, Ok(()));
+    }
+}
+
+fn write_protect(world: &World) {
+    let vm = &world.lab.vm;
+    let pfn = world.file.lookup(0).expect("a page");
+    let busy = vm.pages.get(pfn).try_hard_busy().expect("nobody holds it");
+    vm::rmap::write_protect_all(vm, &world.file, 0, pfn);
+    drop(busy);
+}
+
+fn writable(world: &World, spaces: &[Arc<Space>]) -> usize {
+    let entry = |space: &Arc<Space>| space.pmap().lookup(&world.lab.vm, &ksync::pin(), AT);
+    let entries = spaces.iter().filter_map(entry);
+    entries.filter(|entry| entry.is_writable()).count()
+}
+
+/// A scan notes down what is to be flushed, before it takes the locks of a reverse map; with no memory for that it does some at a time.
+#[test]
+fn scans_of_many_mappers_end_without_memory() {
+    let mut world = World::new();
+    let spaces = mapped_by_many(&mut world);
+    PINNED.set(0);
+    learn(|| write_protect(&world));
+    assert_eq!(PINNED.get(), 0, "memory was asked for under a lock");
+    assert_eq!(writable(&world, &spaces), 0);
+    write_all(&world, &spaces);
+    assert_eq!(writable(&world, &spaces), spaces.len());
+    REFUSES.set(true);
+    write_protect(&world);
+    assert_eq!(writable(&world, &spaces), 0);
+    write_all(&world, &spaces);
+    let pfn = world.file.lookup(0).expect("a page");
+    let removed = world.lab.vm.chaos_scan(pfn);
+    REFUSES.set(false);
+    assert_eq!(removed, vm::space::Chaos::Removed(spaces.len()));
+    for space in spaces {
+        space.clear(&world.lab.vm);
+    }
+    world.end();
 }

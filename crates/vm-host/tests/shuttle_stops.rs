@@ -116,7 +116,9 @@ fn knows_its_own(world: &World) -> Arc<Space> {
     third.clear(vm);
     // Faults that copy ask whether a layer is their own, and move its page. Each second one tries to fold.
     let moved = vm.counts().cow_move;
-    [1, 2, LAST].into_iter().for_each(|page| set(world, page, page));
+    [1, 2, LAST]
+        .into_iter()
+        .for_each(|page| set(world, page, page));
     assert_eq!(vm.counts().cow_move, moved + 3);
     assert_eq!(vm.counts().collapses, 0);
     sharer

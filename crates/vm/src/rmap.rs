@@ -205,7 +205,8 @@ fn remove_each<'a, M: Machine>(
 }
 
 /// Visits every address at which the pages, which the caller holds hard-busy, may be mapped, and flushes once: when no lock
-/// is held. Without memory to note down what is to be flushed it goes on in the same way after a flush.
+/// is held. Without room to note down what is to be flushed it begins again after a flush: `visit` then finds nothing more to change
+/// at the first places, and gets further.
 fn scan_mapped<'a, M: Machine>(
     vm: &Vm<M>,
     object: &Object,
@@ -222,8 +223,12 @@ fn scan_mapped<'a, M: Machine>(
     if mapped.is_empty() {
         return;
     }
+    let mut many = mapped.iter().any(|page| page.has(Flags::MULTI));
     loop {
         let mut gather = ScanGather::new();
+        if many {
+            gather.make_room(mappings(object, mapped.len()));
+        }
         let all = vm.rmap.scan(object, &indexes, &mut |n, pmap, va| {
             if !gather.has_room() {
                 return Visit::Stop;
@@ -234,7 +239,19 @@ fn scan_mapped<'a, M: Machine>(
         if all {
             return;
         }
+        many = true;
     }
+}
+
+/// How many pmaps a scan for so many pages may visit, one after the other.
+fn mappings(object: &Object, pages: usize) -> usize {
+    let mut places = 0;
+    let _: ControlFlow<()> = hub_of(object).scan(|_| {
+        places += 1;
+        ControlFlow::Continue(())
+    });
+    // Lists of pages lead to the same pmap again for each page.
+    places * if Map::PER_PAGE { pages } else { 1 }
 }
 
 /// The index just behind the highest one of a file that any mapping shows.
@@ -259,6 +276,7 @@ pub(crate) fn remove_copies<M: Machine>(vm: &Vm<M>, object: &Object, first: u32,
     while at < behind {
         let end = at.saturating_add(COPIES).min(behind);
         let (mut gather, mut next) = (ScanGather::new(), behind);
+        gather.make_room(mappings(object, 1));
         let all = vm.rmap.scan_shown(object, &mut |place| {
             if !gather.has_room() {
                 return Visit::Stop;

@@ -380,9 +380,15 @@ impl ScanGather {
         }
     }
 
+    /// Makes room for so many pmaps, if there is memory: before the scan takes a lock.
+    pub(crate) fn make_room(&mut self, pmaps: usize) {
+        // Without it there is room for a few.
+        let _more = self.changed.try_reserve_exact(pmaps);
+    }
+
     /// Whether a change in one more pmap can be noted. In an empty one it can.
-    pub(crate) fn has_room(&mut self) -> bool {
-        self.changed.len() < self.changed.capacity() || self.changed.try_reserve(1).is_ok()
+    pub(crate) fn has_room(&self) -> bool {
+        self.changed.len() < self.changed.capacity()
     }
 
     /// Notes that the entry of `va` is about to lose rights or its frame. Call *before* the change, where there

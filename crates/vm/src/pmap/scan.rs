@@ -30,7 +30,7 @@ pub enum Scan {
     Absent,
     /// A fault had claimed the slot for the frame; it will start again.
     Unclaimed,
-    /// The frame was mapped by this entry, which has been acted on. Its A and D are the caller's where the
+    /// The frame was mapped by this entry, which has been acted on, or was as it is to be. Its A and D are the caller's where the
     /// operation took them.
     Found(Pte),
 }
@@ -45,6 +45,14 @@ impl Scan {
     }
 }
 
+/// A scan of one address, with a flush of its own.
+fn gathered<M: Machine>(vm: &Vm<M>, scan: impl FnOnce(&mut ScanGather) -> Scan) -> Scan {
+    let mut gather = ScanGather::new();
+    let found = scan(&mut gather);
+    gather.finish(vm);
+    found
+}
+
 impl Pmap {
     /// Takes the entry of `va` out if it maps `pfn`; no translation is usable on return. The caller holds the page hard-busy
     /// and has put a full fence after that. Marking the page with A and D of the entry is its task.
@@ -55,10 +63,7 @@ impl Pmap {
         va: u64,
         pfn: Pfn,
     ) -> Scan {
-        let mut gather = ScanGather::new();
-        let found = self.gather_remove(vm, pin, va, pfn, &mut gather);
-        gather.finish(vm);
-        found
+        gathered(vm, |gather| self.gather_remove(vm, pin, va, pfn, gather))
     }
 
     /// As [`scan_remove`](Pmap::scan_remove), but translations are usable until `gather`, which has room, is finished.
@@ -110,10 +115,9 @@ impl Pmap {
         va: u64,
         pfn: Pfn,
     ) -> Scan {
-        let mut gather = ScanGather::new();
-        let found = self.gather_write_protect(vm, pin, va, pfn, &mut gather);
-        gather.finish(vm);
-        found
+        gathered(vm, |gather| {
+            self.gather_write_protect(vm, pin, va, pfn, gather)
+        })
     }
 
     /// As [`scan_write_protect`](Pmap::scan_write_protect), but the rights are usable until `gather`, which has room, is finished.
@@ -186,14 +190,19 @@ impl Pmap {
                 continue;
             }
             let new = if pte.is_present() {
-                if !recorded {
-                    gather.record(self, va, loss);
-                    recorded = true;
-                }
                 change(pte)
             } else {
                 Pte::EMPTY
             };
+            if new == pte {
+                // As it is to be: a scan that begins again has come by.
+                gather.settle(self, &(va..va + PAGE_SIZE as u64));
+                return Scan::Found(pte);
+            }
+            if pte.is_present() && !recorded {
+                gather.record(self, va, loss);
+                recorded = true;
+            }
             if table.compare_exchange(at, pte, new).is_err() {
                 continue;
             }
