@@ -19,7 +19,8 @@ jobs:
   test        host tests, boot tests, and a comparison with Linux's answers
   host-test   host tests alone
   boot-test   boot tests alone; names as further arguments choose among them
-  soak        boot tests that take too long for every day: vmbench at full size on 8 CPUs, again and again
+  soak        storms for MINUTES (60) of the guest's clock on 4 CPUs, release and debug; and vmbench at full size on 8
+              CPUs, five times; names as further arguments choose among them
   bench       compare with Linux: table, build/bench/report.html and samples (QUICK=1, ONLY=CASES,
               BASE=SAMPLES, RUNS=N, RESUME=1: only what the last run left out, SYSTEMS=pantala or linux,
               KINDS=count,transfers,rate,scale, LINUX=6.1 or 6.12, THP=never or always)
@@ -49,6 +50,16 @@ settings (flag, variable, default):
   --timeout SECS    TIMEOUT   none     end the machine after so long
   --debug           DEBUG=1            kernel with assertions and lock-rank checks
   --gzip            GZIP=1             compress the initramfs";
+
+/// The number in variable `name`, if it is set and not empty.
+///
+/// # Errors
+/// It is no number.
+pub fn number(name: &str) -> Result<Option<u64>> {
+    let text = env::var(name).ok().filter(|text| !text.is_empty());
+    text.map(|text| text.parse().with_context(|| format!("{name}={text}")))
+        .transpose()
+}
 
 /// One job of this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

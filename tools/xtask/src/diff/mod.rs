@@ -11,7 +11,7 @@ mod session;
 mod shrink;
 
 use crate::bench::{guest, linux};
-use crate::options::{Machine, Options};
+use crate::options::{Machine, Options, number};
 use crate::progress::{Step, step};
 use crate::{build, image, qemu, tools};
 use anyhow::{Context, Result};
@@ -35,12 +35,6 @@ const ENOUGH: usize = 20;
 struct Pair {
     linux: Player,
     pantala: Player,
-}
-
-fn number(name: &str) -> Result<Option<u64>> {
-    let text = env::var(name).ok().filter(|text| !text.is_empty());
-    text.map(|text| text.parse().with_context(|| format!("{name}={text}")))
-        .transpose()
 }
 
 fn machine() -> Result<Machine> {

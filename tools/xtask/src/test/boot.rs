@@ -5,7 +5,7 @@
 
 use super::Totals;
 use super::spec::{Line, On, Spec};
-use crate::options::{Options, Profile};
+use crate::options::{Options, Profile, number};
 use crate::progress::{Step, step};
 use crate::qemu::{self, Serial};
 use crate::{build, image, tools};
@@ -48,7 +48,9 @@ pub const LONG: &str = "tests/soak";
 /// A description is wrong, no test has that name, or kernel or image cannot be built.
 pub fn run(options: &Options, dir: &str) -> Result<Totals> {
     tools::need(&[("qemu-system-x86_64", "qemu-system-x86")])?;
-    let specs = chosen(&tools::root().join(dir), &options.names)?;
+    let mut specs = chosen(&tools::root().join(dir), &options.names)?;
+    let minutes = number("MINUTES")?.unwrap_or(60);
+    specs.iter_mut().for_each(|spec| spec.last(minutes));
     let boots: Vec<Boot> = specs
         .iter()
         .flat_map(|spec| spec.on.iter().map(move |on| (spec, on)))
