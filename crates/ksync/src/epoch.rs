@@ -51,8 +51,10 @@ const GRACE: u64 = 3;
 const CPU_BITS: u32 = 16;
 /// Retired blocks and objects between hints to reclaim.
 const MANY: usize = 64;
-/// Objects freed between looks at the clock: reading it costs about as much as freeing a small one.
+/// Objects freed between looks at the clock, at most: reading it costs about as much as freeing a small one.
 const LOOK: usize = 8;
+/// Objects of a chunk that are freed in one call.
+const BATCH: usize = 4;
 /// Batches by stamp modulo this: the stamps that can be unripe at once are fewer.
 const BAGS: usize = 4;
 
@@ -70,12 +72,10 @@ pub(crate) struct Link {
 /// What a call of a block's `run` has freed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Freed {
-    /// The block and what it held: it is not to be touched again.
-    All,
-    /// One of the block's objects; there are more.
-    One,
-    /// A part of the block's object.
-    Part,
+    /// The block with its last so many objects: it is not to be touched again.
+    All(usize),
+    /// So many of the block's objects; there are more. None: a part of one.
+    Some(usize),
 }
 
 impl Link {
@@ -156,19 +156,24 @@ impl Chunk {
         Some(chunk)
     }
 
-    /// Drops the last of the objects.
+    /// Drops some of the objects, the last ones.
     unsafe fn run(link: *mut Link) -> Freed {
         let chunk = link.cast::<Chunk>();
         // SAFETY: the caller passes the chunk's own link; its first `len` items, of which there is one, are written.
         unsafe {
-            (*chunk).len -= 1;
-            (*chunk).items[(*chunk).len].assume_init_read().run();
-            if (*chunk).len > 0 {
-                return Freed::One;
+            let items = (&raw const (*chunk).items).cast::<Retired>();
+            let end = (*chunk).len;
+            let rest = end.saturating_sub(BATCH);
+            (*chunk).len = rest;
+            for at in (rest..end).rev() {
+                items.add(at).read().run();
+            }
+            if rest > 0 {
+                return Freed::Some(BATCH);
             }
             Chunk::free(chunk);
+            Freed::All(end)
         }
-        Freed::All
     }
 
     unsafe fn free(chunk: *mut Chunk) {
@@ -608,7 +613,7 @@ impl EpochHandle {
         let slot = shared.slots.get(pin);
         if shared.closed.load(Acquire) {
             // SAFETY: no reader is left; the caller gives the block up.
-            return unsafe { while ((*link).run)(link) != Freed::All {} };
+            return unsafe { while let Freed::Some(_) = ((*link).run)(link) {} };
         }
         slot.count_one();
         slot.with(|b| b.bag(shared.global.load(Relaxed)).push(link));
@@ -732,24 +737,29 @@ impl Slot {
             return;
         }
         let since = platform::ticks();
-        let mut n = 0_usize;
+        let (mut freed_all, mut unseen) = (0, 0);
         while let Some(link) = ripe.pop() {
             // SAFETY: the link was given up with its block by `retire_link` or is a chunk; its grace
             // period is over, and it is on no list.
             let freed = unsafe { ((*link).run)(link) };
-            if freed != Freed::Part {
-                self.retired.pending.fetch_sub(1, Relaxed);
-            }
-            if freed != Freed::All {
-                ripe.push(link);
-            }
-            n += 1;
+            let objects = match freed {
+                Freed::All(objects) => objects,
+                Freed::Some(objects) => {
+                    ripe.push(link);
+                    objects
+                }
+            };
+            freed_all += objects;
+            unseen += objects;
             // A part of a large object takes as long as many small ones.
-            let look = freed == Freed::Part || n.is_multiple_of(LOOK);
-            if look && platform::ticks().wrapping_sub(since) >= step {
-                break;
+            if objects == 0 || unseen > LOOK - BATCH {
+                unseen = 0;
+                if platform::ticks().wrapping_sub(since) >= step {
+                    break;
+                }
             }
         }
+        self.retired.pending.fetch_sub(freed_all, Relaxed);
         let more = !ripe.head.is_null();
         if more {
             self.with(|b| b.ripe.append(ripe));

@@ -45,7 +45,7 @@ impl<T> Block<T> {
             let block = link.byte_sub(offset_of!(Self, body)).cast::<Self>();
             drop(Box::from_raw(block));
         }
-        Freed::All
+        Freed::All(1)
     }
 }
 

@@ -219,11 +219,11 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Inner<T, M, C> {
         let hub = link.cast::<Self>();
         // SAFETY: `link` is the first field of the block, which nobody else has.
         if unsafe { (*hub).value.free_part() } {
-            return Freed::Part;
+            return Freed::Some(0);
         }
         // SAFETY: the block is a leaked box; it ends once.
         drop(unsafe { Box::from_raw(hub) });
-        Freed::All
+        Freed::All(1)
     }
 
     fn shards<'p>(&'p self, pin: &'p CpuPin) -> impl Iterator<Item = &'p Shard<T, M, C>> {
@@ -274,7 +274,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Node<T, M, C> {
     unsafe fn free(link: *mut Link) -> Freed {
         // SAFETY: as in `Inner::free`.
         drop(unsafe { Box::from_raw(link.cast::<Self>()) });
-        Freed::All
+        Freed::All(1)
     }
 
     /// A node that is not linked yet.

@@ -106,7 +106,7 @@ impl<T> Array<T> {
                 dealloc(array.cast(), layout);
             }
         }
-        Freed::All
+        Freed::All(1)
     }
 }
 

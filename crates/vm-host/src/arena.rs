@@ -184,7 +184,7 @@ unsafe impl Machine for Arena {
         &self.nearest[domain]
     }
 
-    fn now_ns(&self) -> u64 {
+    fn ticks(&self) -> u64 {
         // A model must run alike each time.
         if cfg!(any(loom, shuttle)) {
             return 0;

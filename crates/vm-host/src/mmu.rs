@@ -531,8 +531,8 @@ unsafe impl Machine for Sim {
         self.arena.domains_by_distance(domain)
     }
 
-    fn now_ns(&self) -> u64 {
-        self.arena.now_ns()
+    fn ticks(&self) -> u64 {
+        self.arena.ticks()
     }
 
     fn copy_device(&self, to: Pfn, from: Pfn) {

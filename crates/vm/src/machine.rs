@@ -42,8 +42,8 @@ pub unsafe trait Machine: Send + Sync + 'static {
     /// All domains in order of distance from `domain`, itself first.
     fn domains_by_distance(&self, domain: usize) -> &[u8];
 
-    /// Monotonic time in nanoseconds.
-    fn now_ns(&self) -> u64;
+    /// A clock that is cheap to read and goes forward, by its own unit: a thousandth of a microsecond or somewhat less.
+    fn ticks(&self) -> u64;
 
     /// Invalidates cached translations on each CPU of `cpus`, this one included if it is a member, and returns when all
     /// have done so: what [`Gather::runs`] names, or everything if the gather [is full](Gather::is_full), after

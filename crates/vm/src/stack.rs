@@ -91,17 +91,20 @@ impl<W: Word, const N: usize> Stack<W, N> {
         true
     }
 
-    /// Moves the values that have been here longest to `to`, as many as fit; returns them.
+    /// Moves the values that have been here longest to `to`, as many as fit; returns them. The newest close the gap, in their order:
+    /// to move down all that are left would cost more than a warm cache gains.
     pub(crate) fn take_oldest<'a>(&self, to: &'a mut [W::Value]) -> &'a [W::Value] {
         let len = self.len();
         let taken = len.min(to.len());
         for (to, slot) in to.iter_mut().zip(&self.slots[..taken]) {
             *to = slot.get();
         }
-        for at in taken..len {
-            self.slots[at - taken].put(self.slots[at].get());
+        let left = len - taken;
+        let movers = left.min(taken);
+        for at in 0..movers {
+            self.slots[at].put(self.slots[len - movers + at].get());
         }
-        self.set_len(len - taken);
+        self.set_len(left);
         &to[..taken]
     }
 

@@ -130,9 +130,9 @@ impl ActiveSet {
 }
 
 /// Separate runs of pages that a gather remembers; beyond them it asks for a full flush.
-const RUNS: usize = 8;
+const RUNS: usize = 6;
 /// Pages beyond which a full flush is cheaper than one instruction each.
-const MAX_PAGES: usize = 32;
+const MAX_PAGES: u16 = 32;
 
 /// Collects what must be invalidated, and what may be freed once that is done.
 ///
@@ -148,8 +148,8 @@ pub struct Gather<'p> {
     listed: Option<Listed>,
     /// Runs of pages: address of the first, number of pages in the low 12 bits.
     runs: [u64; RUNS],
-    nruns: usize,
-    npages: usize,
+    nruns: u16,
+    npages: u16,
     full: bool,
     /// What the CPUs compare that keep translations of what they do not run. None: each forgets all of what it runs.
     target: Option<Target>,
@@ -243,7 +243,7 @@ impl<'p> Gather<'p> {
         let all: &[u64] = if self.full {
             &[]
         } else {
-            &self.runs[..self.nruns]
+            &self.runs[..usize::from(self.nruns)]
         };
         all.iter().map(|run| {
             let first = run & !(PAGE_SIZE as u64 - 1);
@@ -305,14 +305,14 @@ impl<'p> Gather<'p> {
             return;
         }
         self.npages += 1;
-        if let Some(last) = self.runs[..self.nruns].last_mut()
+        if let Some(last) = self.runs[..usize::from(self.nruns)].last_mut()
             && (*last & !(PAGE_SIZE as u64 - 1))
                 + (*last & (PAGE_SIZE as u64 - 1)) * PAGE_SIZE as u64
                 == va
         {
             *last += 1;
-        } else if self.nruns < RUNS {
-            self.runs[self.nruns] = va | 1;
+        } else if let Some(next) = self.runs.get_mut(usize::from(self.nruns)) {
+            *next = va | 1;
             self.nruns += 1;
         } else {
             self.full = true;

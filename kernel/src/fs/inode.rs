@@ -18,6 +18,7 @@ use super::error::{FsError, Result};
 use super::lock::FileLocks;
 use super::pipe::Pipe;
 use super::text;
+use crate::arch;
 use crate::kern::time::monotonic_to_real;
 
 ksync::lock_class!(pub InodeLock, "inode", rank = 50);
@@ -372,7 +373,7 @@ impl Inode {
         let Node::File(data) = &self.node else { return };
         let stored = data.lock().object.as_ref().and_then(|o| o.take_stored());
         let Some(stored) = stored else { return };
-        let t = monotonic_to_real(stored) as i64;
+        let t = monotonic_to_real(arch::time::ns_at(stored)) as i64;
         // A later write has stamped more.
         if t > self.ctime.load(Ordering::Relaxed) {
             self.mtime.store(t, Ordering::Relaxed);

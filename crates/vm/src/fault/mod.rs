@@ -563,7 +563,16 @@ impl<M: Machine> Attempt<'_, M> {
         self.vm
             .rmap
             .enter(found.object, found.index, self.space.pmap_arc(), self.va);
-        let entered = match self.enter_found(found, leaf, writable, false) {
+        let entered = self.space.pmap().try_resident(
+            self.vm,
+            self.pin,
+            self.va,
+            leaf,
+            false,
+            || self.is_right(found, writable),
+            || found.is_still(writable),
+        );
+        let entered = match entered {
             Err(EnterError::FlushDue) => self.enter_flushed(found, leaf, writable),
             entered => entered,
         };
@@ -589,25 +598,14 @@ impl<M: Machine> Attempt<'_, M> {
         }
     }
 
-    /// Enters a page that was found.
+    /// The check for a page that was found.
     #[inline(always)]
-    fn enter_found(
-        &self,
-        found: &Found<'_>,
-        leaf: Pte,
-        writable: bool,
-        flushed: bool,
-    ) -> Result<Entered, EnterError> {
-        let check = || {
-            if writable {
-                // Before an entry that is there gains W.
-                found.page.set_flag(Flags::WRITEABLE | Flags::DIRTY);
-            }
-            self.check(found.depth)
-        };
-        let still = || found.is_still(writable);
-        let pmap = self.space.pmap();
-        pmap.try_resident(self.vm, self.pin, self.va, leaf, flushed, check, still)
+    fn is_right(&self, found: &Found<'_>, writable: bool) -> bool {
+        if writable {
+            // Before an entry that is there gains W.
+            found.page.set_flag(Flags::WRITEABLE | Flags::DIRTY);
+        }
+        self.check(found.depth)
     }
 
     /// Enters a page that was found where a flush is due. Apart, so that other faults do not carry it along.
@@ -619,8 +617,14 @@ impl<M: Machine> Attempt<'_, M> {
         leaf: Pte,
         writable: bool,
     ) -> Result<Entered, EnterError> {
-        self.space.pmap().flush_page(self.vm, self.va);
-        self.enter_found(found, leaf, writable, true)
+        self.space.pmap().enter_resident(
+            self.vm,
+            self.pin,
+            self.va,
+            leaf,
+            || self.is_right(found, writable),
+            || found.is_still(writable),
+        )
     }
 
     /// The layer has a page, but the entry maps an older one: folding has brought it up.

@@ -18,8 +18,9 @@ use crate::page::{
 use crate::rmap;
 use crate::{Machine, Vm};
 
-/// Nanoseconds within which stores through mappings count as one: who store at the same time write one line rarely.
-const STORES_NS: u64 = 4_000_000;
+/// Ticks within which stores through mappings count as one, a few milliseconds: CPUs that store at the same time write one
+/// line rarely.
+const STORES_TICKS: u64 = 8_000_000;
 
 /// What a hole reads as.
 static ZEROES: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
@@ -114,13 +115,13 @@ impl Object {
     /// Notes that a page of the file is being made writable in a shared mapping.
     #[inline(always)]
     pub(crate) fn note_store<M: Machine>(&self, vm: &Vm<M>) {
-        let now = vm.machine.now_ns().max(1);
-        if now.wrapping_sub(self.stored.load(Relaxed)) > STORES_NS {
+        let now = vm.machine.ticks() | 1;
+        if now.wrapping_sub(self.stored.load(Relaxed)) > STORES_TICKS {
             self.stored.store(now, Relaxed);
         }
     }
 
-    /// When a mapping was stored to last, by the machine's clock, if that was after the last call: the fault counts by
+    /// When a mapping was stored to last, in ticks of the machine's clock, if that was after the last call: the fault counts by
     /// which a page becomes writable, as in Linux, not each store.
     pub fn take_stored(&self) -> Option<u64> {
         // A look first: asking is frequent, and stores are rare.

@@ -76,6 +76,7 @@ impl Pending {
     }
 
     /// Makes a listed operation one on `range` as well.
+    #[cold]
     pub(crate) fn widen(&self, listed: &Listed, range: &Range<u64>, loss: Loss) {
         if let Some(place) = self.places.get(usize::from(listed.0)) {
             let (now, before) = decode(place.load(Relaxed));

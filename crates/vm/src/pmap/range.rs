@@ -105,10 +105,11 @@ impl Pmap {
         }
         gather.over(self, range.clone(), Loss::Frames);
         self.for_each_leaf(vm, range.clone(), |pin, table, span| {
-            if self.remove_in(table, span.clone(), gather, spare_wired, harvest) {
-                let unlinked = self.prune(vm, pin, span.start);
+            let start = span.start;
+            if self.remove_in(table, span, gather, spare_wired, harvest) {
+                let unlinked = self.prune(vm, pin, start);
                 if !unlinked.is_empty() {
-                    gather.record(self, span.start);
+                    gather.record(self, start);
                     gather.free_list_later(vm, unlinked);
                 }
             }
@@ -116,7 +117,9 @@ impl Pmap {
         gather.settle(self, &range);
     }
 
-    /// Removes entries of one table. Returns whether it may be empty now.
+    /// Removes entries of one table. Returns whether it may be empty now. Apart, so that ranges that nobody has touched do not
+    /// carry it along.
+    #[inline(never)]
     fn remove_in<'p, H: Harvest>(
         &'p self,
         table: Table,

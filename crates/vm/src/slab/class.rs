@@ -146,7 +146,7 @@ impl Class {
         place as u32
     }
 
-    /// Objects that a CPU keeps: 128, but no more than four pages full. What a fork takes and its end gives back fits,
+    /// Objects that a CPU keeps: 252, but no more than six pages full. What a few forks take and their ends give back fits,
     /// so that processes which come and go leave the slabs alone.
     #[inline]
     pub(super) fn cached(self) -> usize {
@@ -154,7 +154,7 @@ impl Class {
             let mut cached = [0; CLASSES];
             let mut class = 0;
             while class < CLASSES {
-                let fit = 4 * PAGE_SIZE / SIZES[class] as usize;
+                let fit = 6 * PAGE_SIZE / SIZES[class] as usize;
                 cached[class] = if fit < CACHE { fit as u8 } else { CACHE as u8 };
                 class += 1;
             }
@@ -170,7 +170,7 @@ impl Class {
 }
 
 /// Objects of one class that a CPU keeps at most.
-pub(super) const CACHE: usize = 128;
+pub(super) const CACHE: usize = 252;
 
 /// Objects exchanged with a depot at once, at most.
 pub(super) const BURST: usize = 64;

@@ -93,8 +93,8 @@ unsafe impl Machine for KernelMachine {
     }
 
     #[inline]
-    fn now_ns(&self) -> u64 {
-        time::now_ns()
+    fn ticks(&self) -> u64 {
+        time::ticks()
     }
 
     fn copy_device(&self, to: Pfn, from: Pfn) {

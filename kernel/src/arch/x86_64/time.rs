@@ -28,14 +28,19 @@ pub(super) fn init(pm_timer: u16) {
 /// Nanoseconds since boot. Never steps back on one CPU.
 #[inline]
 pub fn now_ns() -> u64 {
-    let ticks = tsc().wrapping_sub(TSC_AT_ZERO.load(Ordering::Relaxed));
-    // A TSC slightly behind the boot CPU's would wrap around right after boot.
-    let ticks = if ticks > u64::MAX / 2 { 0 } else { ticks };
-    let ns = ticks_to_ns(ticks);
+    let ns = ns_at(tsc());
     let last = &percpu::area().last_ns;
     let ns = ns.max(last.load(Ordering::Relaxed));
     last.store(ns, Ordering::Relaxed);
     ns
+}
+
+/// The time of [`now_ns`] when [`ticks`] was `tsc`.
+#[inline]
+pub fn ns_at(tsc: u64) -> u64 {
+    let ticks = tsc.wrapping_sub(TSC_AT_ZERO.load(Ordering::Relaxed));
+    // A TSC slightly behind the boot CPU's would wrap around right after boot.
+    ticks_to_ns(if ticks > u64::MAX / 2 { 0 } else { ticks })
 }
 
 /// Nanoseconds since boot for the log: 0 before the clock is known, and at any time of the boot.
