@@ -46,19 +46,21 @@ pub fn found() {
 /// Notes that preemption is possible. Called where that is so on this CPU, and a reschedule is wanted.
 pub fn ended() {
     let slot = &SLOTS[cpu::id()];
+    // First: from here on the thread may be preempted, and go on much later.
+    let now = time::ticks();
     let since = slot.since.swap(0, Relaxed);
     if since != 0 {
-        note(slot, since, slot.pc.load(Relaxed));
+        note(slot, now.saturating_sub(since), slot.pc.load(Relaxed));
     }
 }
 
 /// Notes that a handler of interrupts, which is at `pc`, has run since `since`. Interrupts are off.
 pub fn handled(since: u64, pc: usize) {
-    note(&SLOTS[cpu::id()], since, pc as u64);
+    let ticks = time::ticks().saturating_sub(since);
+    note(&SLOTS[cpu::id()], ticks, pc as u64);
 }
 
-fn note(slot: &Slot, since: u64, pc: u64) {
-    let ticks = time::ticks().saturating_sub(since);
+fn note(slot: &Slot, ticks: u64, pc: u64) {
     if ticks > slot.longest.load(Relaxed) {
         slot.longest.store(ticks, Relaxed);
         slot.longest_pc.store(pc, Relaxed);
