@@ -20,6 +20,7 @@ use ksync::{CpuPin, EpochPtr, Mutex};
 use super::epoch;
 use super::error::{FsError, Result};
 use super::inode::Inode;
+use super::leftover;
 use super::table::NameTable;
 
 ksync::lock_class!(pub RenameLock, "directory renames", rank = 43);
@@ -133,31 +134,53 @@ impl Dentry {
 
     /// Whether `self` is `other` or lies below it. [`RENAME`] is held, so the answer stays true.
     fn is_within(self: &Arc<Self>, other: &Arc<Dentry>) -> bool {
-        let pin = ksync::pin();
-        let mut at = self;
+        let mut held: Option<Arc<Dentry>> = None;
         loop {
-            if Arc::ptr_eq(at, other) {
-                return true;
+            let pin = ksync::pin();
+            let mut at = held.as_ref().unwrap_or(self);
+            for _ in 0..STEPS {
+                if Arc::ptr_eq(at, other) {
+                    return true;
+                }
+                match at.parent(&pin) {
+                    Some(up) => at = up,
+                    None => return false,
+                }
             }
-            match at.parent(&pin) {
-                Some(up) => at = up,
-                None => return false,
-            }
+            let next = at.clone();
+            drop(pin);
+            held = Some(next);
         }
     }
 }
 
+/// Steps up a tree between points where preemption is possible: directories may lie as deep as there is memory for.
+pub const STEPS: usize = 256;
+
 impl Drop for Dentry {
-    /// Drops a chain of dead parents one by one: a recursion could overflow the kernel's stack.
     fn drop(&mut self) {
-        let mut next = self.place.take().and_then(|p| p.parent);
-        while let Some(parent) = next {
-            next = match Arc::into_inner(parent) {
-                Some(mut last) => last.place.take().and_then(|p| p.parent),
-                None => None,
-            };
+        let parent = self.place.take().and_then(|p| p.parent);
+        if let Some(rest) = end_chain(parent, leftover::AT_ONCE) {
+            leftover::leave_chain(rest);
         }
     }
+}
+
+/// Gives a reference back, and if it was the last one that on the parent, and so on, up to `most` of them; returns the next one.
+/// One by one: a recursion could overflow the kernel's stack.
+pub fn end_chain(mut next: Option<Arc<Dentry>>, most: usize) -> Option<Arc<Dentry>> {
+    let mut count = 0;
+    while let Some(parent) = next {
+        if count == most {
+            return Some(parent);
+        }
+        count += 1;
+        next = match Arc::into_inner(parent) {
+            Some(mut last) => last.place.take().and_then(|p| p.parent),
+            None => None,
+        };
+    }
+    None
 }
 
 /// Cookies of the entries that every directory has: `.` is 0, `..` is 1.

@@ -7,6 +7,7 @@
 //! - [`exec`] opens programs, and [`text`] keeps those that are run often;
 //! - [`tmpfs`] and [`regular`] are files in memory, [`pipe`] pipes, [`dynamic`] the base of
 //!   [`procfs`] and [`sysfs`]; devices are in [`crate::dev`];
+//! - [`leftover`] is what is too much to free at once;
 //! - [`setattr`] changes owners and permissions, [`protect`] says what others may lay for somebody;
 //! - [`initramfs`] fills the root at boot.
 //!
@@ -25,6 +26,7 @@ pub mod fdtable;
 pub mod file;
 pub mod initramfs;
 pub mod inode;
+pub mod leftover;
 pub mod lock;
 pub mod mount;
 pub mod open;

@@ -15,6 +15,7 @@ use vm::Quota;
 use super::dentry::Dentry;
 use super::epoch;
 use super::error::{FsError, Result};
+use super::leftover;
 use super::quota;
 use super::text;
 
@@ -112,31 +113,46 @@ impl Super {
 
 impl Drop for Super {
     fn drop(&mut self) {
-        tear_down(&self.root);
-        for quota in [self.quota, self.inodes].into_iter().flatten() {
-            quota::release(quota);
+        let mut tree = Tree {
+            root: self.root.clone(),
+            at: self.root.clone(),
+            quotas: [self.quota, self.inodes],
+        };
+        if !tree.fall(leftover::AT_ONCE) {
+            leftover::leave_tree(tree);
         }
     }
 }
 
-/// Frees a tree of directories in memory, leaf by leaf: children hold their parents, so the tree
-/// does not fall by itself, and a recursion could overflow the kernel's stack.
-fn tear_down(root: &Arc<Dentry>) {
-    let mut at = root.clone();
-    loop {
-        if let Some(child) = at.inode.dir().ok().and_then(|d| d.pop()) {
-            at = child;
-            continue;
+/// A file system that ends.
+pub struct Tree {
+    root: Arc<Dentry>,
+    /// The directory that is to lose its children next.
+    at: Arc<Dentry>,
+    quotas: [Option<&'static Quota>; 2],
+}
+
+impl Tree {
+    /// Frees directories in memory, leaf by leaf, in up to `most` steps: children hold their parents, so the tree does not
+    /// fall by itself, and a recursion could overflow the kernel's stack. Tells whether all of it is gone, quotas included.
+    pub fn fall(&mut self, most: usize) -> bool {
+        for _ in 0..most {
+            if let Some(child) = self.at.inode.dir().ok().and_then(|d| d.pop()) {
+                self.at = child;
+                continue;
+            }
+            let pin = ksync::pin();
+            let up = self.at.parent(&pin).cloned();
+            drop(pin);
+            match up {
+                Some(up) if !Arc::ptr_eq(&self.at, &self.root) => self.at = up,
+                _ => {
+                    self.quotas.into_iter().flatten().for_each(quota::release);
+                    return true;
+                }
+            }
         }
-        if Arc::ptr_eq(&at, root) {
-            return;
-        }
-        let pin = ksync::pin();
-        let Some(up) = at.parent(&pin).cloned() else {
-            return;
-        };
-        drop(pin);
-        at = up;
+        false
     }
 }
 

@@ -497,7 +497,7 @@ fn on_demand(dir: &Arc<Dentry>, name: &[u8]) -> Result<Arc<Dentry>> {
 
 /// The path of a place as seen from `root`, for getcwd and the links of procfs.
 ///
-/// Returns the text and whether the place can be reached from `root` at all.
+/// Returns the text and whether the place can be reached from `root` at all. Fails with `NameTooLong` if no call would take it.
 pub fn full_name(root: &Path, at: &Path) -> Result<(Vec<u8>, bool)> {
     // Built from the end: components are collected backwards and reversed as bytes.
     let mut back: Vec<u8> = Vec::new();
@@ -521,6 +521,10 @@ pub fn full_name(root: &Path, at: &Path) -> Result<(Vec<u8>, bool)> {
             }
         }
         let name = d.name(&pin);
+        // What bounds the walk, too, however deep directories lie.
+        if back.len() + name.len() + 1 >= path::PATH_MAX {
+            return Err(FsError::NameTooLong);
+        }
         back.try_reserve(name.len() + 1)
             .map_err(|_| FsError::NoMemory)?;
         back.extend(name.iter().rev());

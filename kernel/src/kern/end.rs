@@ -82,7 +82,7 @@ fn settle() {
     // Spaces that wait for the background have ended.
     vm.tend();
     // What is freed frees more in turn.
-    while vm.epoch.pending() != 0 || vm.limbo.frames() != 0 {
+    while vm.epoch.pending() != 0 || vm.limbo.frames() != 0 || crate::fs::leftover::finish() {
         vm.epoch.drain();
         vm.drain_limbo();
     }

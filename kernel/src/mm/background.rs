@@ -1,4 +1,4 @@
-//! The VM's work in the background.
+//! The VM's work in the background, and what file systems leave to it.
 //!
 //! Guarantee: private memory that no mapping reaches any more is free two seconds after the operation that made it so, as long
 //! as two rounds take less than half of that. Mechanism: a kernel thread calls [`Vm::tend`](vm::Vm::tend) and pauses for
@@ -22,6 +22,7 @@ fn run() {
     loop {
         let began = time::monotonic_ns();
         vm().tend();
+        crate::fs::leftover::finish();
         // So it takes half of one CPU at most.
         let took = time::monotonic_ns() - began;
         let _ = sleep_until(Deadline::after(PAUSE_NS.max(took)), Interruptible::No);

@@ -1,8 +1,9 @@
-//! `sections [LIMIT]`: gives the kernel much to free or to wake at once, in each way that a program can, and shows the longest
+//! `sections [LIMIT [PREFIX]]`: gives the kernel much to free or to wake at once, in each way that a program can, and shows the longest
 //! time that preemption was off then, in ticks of the time-stamp counter, and in which function.
 //!
 //! Needs a Pantala kernel, booted with `sections`. Status 1: a CPU went over LIMIT.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -16,6 +17,8 @@ const ENTRIES: u64 = 60_000;
 const NODES: u64 = 20_000;
 /// Sleepers that wake at one moment.
 const SLEEPERS: u64 = 30_000;
+/// Directories, each in the one before.
+const DEPTH: u64 = 100_000;
 /// Pages of a big process.
 const PAGES: u64 = 24 * 1024;
 
@@ -129,6 +132,102 @@ fn sleep_until(after: impl Fn(u64) -> i64) -> Result<(), Errno> {
     Ok(())
 }
 
+fn at(call: i64, dir: i32, name: &CStr, flags: i32) -> Result<u64, Errno> {
+    let args = [dir as u64, name.as_ptr() as u64, flags as u64, 0o755];
+    sys::call(call, &args)
+}
+
+fn below(dir: i32, name: &CStr) -> Result<i32, Errno> {
+    at(
+        libc::SYS_openat,
+        dir,
+        name,
+        libc::O_PATH | libc::O_DIRECTORY,
+    )
+    .map(|fd| fd as i32)
+}
+
+fn free_names(of: i32) -> Result<u64, Errno> {
+    let mut fs = [0u64; 15];
+    sys::call(libc::SYS_fstatfs, &[of as u64, fs.as_mut_ptr() as u64])?;
+    Ok(fs[6])
+}
+
+/// A user's directories lie very deep: names are moved there, and all are removed while the deepest is in use.
+fn deep() -> Result<(), Errno> {
+    const DIR: &CStr = c"d";
+    let top = sys::open("/tmp", libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
+    let before = free_names(top)?;
+    sys::call(libc::SYS_setuid, &[1000])?;
+    let mut lowest = top;
+    for _ in 0..DEPTH {
+        at(libc::SYS_mkdirat, lowest, DIR, 0o755)?;
+        let next = below(lowest, DIR)?;
+        if lowest != top {
+            sys::close(lowest)?;
+        }
+        lowest = next;
+    }
+    sys::call(libc::SYS_fchdir, &[lowest as u64])?;
+    let mut name = [0u8; 8192];
+    let got = sys::call(
+        libc::SYS_getcwd,
+        &[name.as_mut_ptr() as u64, name.len() as u64],
+    );
+    // A directory from one to another, and back.
+    at(libc::SYS_mkdirat, lowest, c"one", 0o755)?;
+    at(libc::SYS_mkdirat, lowest, c"two", 0o755)?;
+    let two = below(lowest, c"two")?;
+    let moved = [(lowest, two), (two, lowest)].map(|(from, to)| {
+        let name = c"one".as_ptr() as u64;
+        sys::call(libc::SYS_renameat, &[from as u64, name, to as u64, name])
+    });
+    sys::close(two)?;
+    for name in [c"one", c"two"] {
+        at(libc::SYS_unlinkat, lowest, name, libc::AT_REMOVEDIR)?;
+    }
+    let mut at_now = below(lowest, c"..")?;
+    for _ in 0..DEPTH {
+        at(libc::SYS_unlinkat, at_now, DIR, libc::AT_REMOVEDIR)?;
+        let up = below(at_now, c"..")?;
+        sys::close(at_now)?;
+        at_now = up;
+    }
+    // Only its end ends the others.
+    sys::call(libc::SYS_chdir, &[c"/".as_ptr() as u64])?;
+    sys::close(lowest)?;
+    let begun = sys::now_ns();
+    while free_names(top)? < before {
+        if sys::now_ns() - begun > 2_000_000_000 {
+            return Err(libc::ETIME);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    match (got, moved) {
+        (Err(libc::ENAMETOOLONG), [Ok(_), Ok(_)]) => Ok(()),
+        _ => Err(libc::EPROTO),
+    }
+}
+
+/// A file system with many directories, all in each other, is unmounted.
+fn unmounted() -> Result<(), Errno> {
+    const DIR: &CStr = c"d";
+    let tmpfs = c"tmpfs".as_ptr() as u64;
+    let on = c"/tmp/sections".as_ptr() as u64;
+    sys::call(libc::SYS_mkdir, &[on, 0o755])?;
+    sys::call(libc::SYS_mount, &[tmpfs, on, tmpfs, 0, 0])?;
+    let mut lowest = sys::open("/tmp/sections", libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
+    for _ in 0..DEPTH / 4 {
+        at(libc::SYS_mkdirat, lowest, DIR, 0o755)?;
+        let next = below(lowest, DIR)?;
+        sys::close(lowest)?;
+        lowest = next;
+    }
+    sys::close(lowest)?;
+    sys::call(libc::SYS_umount2, &[on, 0])?;
+    sys::call(libc::SYS_rmdir, &[on]).map(drop)
+}
+
 /// The longest section of any CPU, and what the kernel says of it.
 fn longest() -> (u64, String) {
     let text = std::fs::read_to_string("/proc/pantala/sections").unwrap_or_default();
@@ -148,22 +247,28 @@ fn longest() -> (u64, String) {
 
 fn main() {
     type Case = (&'static str, fn() -> Result<(), Errno>);
-    const CASES: [Case; 8] = [
+    const CASES: [Case; 10] = [
         ("exit with many entries", entries),
         ("munmap of many entries", entries_at_once),
         ("file with empty nodes", nodes),
         ("big exit", big_exit),
         ("big munmap", big_munmap),
         ("big kill", big_kill),
+        ("directories in each other", deep),
+        ("file system with such directories", unmounted),
         ("sleepers until one moment", sleepers),
         ("sleepers until moments close together", sleepers_apart),
     ];
     let limit = std::env::args().nth(1).and_then(|text| text.parse().ok());
+    let only = std::env::args().nth(2).unwrap_or_default();
     let mut failed = false;
     for (name, case) in CASES {
+        if !name.starts_with(&only) {
+            continue;
+        }
         let done = child(case);
-        // What was given up is freed after grace periods.
-        std::thread::sleep(Duration::from_millis(200));
+        // What was given up is freed after grace periods, or in the background.
+        std::thread::sleep(Duration::from_millis(600));
         let (ticks, line) = longest();
         println!("sections: {name}: {done:?}, so far {line}");
         failed |= done.is_err() || ticks > limit.unwrap_or(u64::MAX);

@@ -8,7 +8,7 @@ use super::{COMMAND_LINE, Tree, settings};
 use crate::arch::cpu;
 use crate::fs::context::boot_root;
 use crate::fs::dynamic::{Fixed, Text};
-use crate::fs::error::Result;
+use crate::fs::error::{FsError, Result};
 use crate::fs::mount::{self, MountRef, Path, flag};
 use crate::fs::quota;
 use crate::fs::walk::full_name;
@@ -281,7 +281,7 @@ fn options(out: &mut Text, flags: u32) {
     }
 }
 
-/// Calls `f` with every mount and its place as the caller sees it.
+/// Calls `f` with every mount and its place as the caller sees it. One whose name is longer than a path may be is not shown.
 fn each_mount(f: &mut dyn FnMut(&MountRef, &[u8])) -> Result<()> {
     let root = match with_fs(|fs| fs.root()) {
         Some(root) => root?,
@@ -292,9 +292,10 @@ fn each_mount(f: &mut dyn FnMut(&MountRef, &[u8])) -> Result<()> {
             mount: m.clone(),
             dentry: m.root.clone(),
         };
-        let (name, reached) = full_name(&root, &at)?;
-        if reached {
-            f(m, &name);
+        match full_name(&root, &at) {
+            Ok((name, true)) => f(m, &name),
+            Ok((_, false)) | Err(FsError::NameTooLong) => {}
+            Err(error) => return Err(error),
         }
         Ok(())
     })
