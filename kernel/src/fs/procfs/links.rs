@@ -5,7 +5,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use super::process::{find, look, owner};
+use super::process::{Whom, look, owner};
 use super::{digits, number};
 use crate::fs::dentry::Dentry;
 use crate::fs::dynamic::{DynDir, DynLink, Dynamic, Emit, Entry, Target, Text, ino_below};
@@ -23,8 +23,7 @@ use crate::put;
 pub type Place = fn(&Process, Image) -> Result<Option<Path>>;
 
 pub struct PidLink {
-    pub pid: u32,
-    pub tid: u32,
+    pub whom: Whom,
     pub place: Place,
 }
 
@@ -41,8 +40,8 @@ fn put_place(out: &mut Text, place: &Path) -> Result<()> {
 
 impl DynLink for PidLink {
     fn target(&self) -> Result<Target> {
-        let p = find(self.pid)?;
-        (self.place)(&p, look(&p, self.tid)?)?
+        let p = self.whom.find()?;
+        (self.place)(&p, look(&p, self.whom.tid)?)?
             .map(Target::Place)
             .ok_or(FsError::NotFound)
     }
@@ -74,15 +73,12 @@ pub fn exe(_: &Process, image: Image) -> Result<Option<Path>> {
 }
 
 /// The descriptors of a process.
-pub struct Fds {
-    pub pid: u32,
-    pub tid: u32,
-}
+pub struct Fds(pub Whom);
 
 impl DynDir for Fds {
     fn lookup(&self, this: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
-        let p = find(self.pid)?;
-        look(&p, self.tid)?;
+        let p = self.0.find_dir()?;
+        look(&p, self.0.tid)?;
         let fd = if name == b"0" {
             0
         } else {
@@ -97,22 +93,21 @@ impl DynDir for Fds {
         let perm =
             if file.readable() { 0o500 } else { 0 } | if file.writable() { 0o300 } else { 0 };
         let node = Dynamic::Link(Box::new(FdLink {
-            pid: self.pid,
-            tid: self.tid,
+            whom: self.0.clone(),
             fd,
         }));
-        let owner = owner(&p, self.tid);
+        let owner = owner(&p, self.0.tid);
         Ok(node.inode(this.dev, ino_below(this.ino, name), perm, owner))
     }
 
     /// A process may see what it has open, whoever owns its files.
     fn is_callers(&self) -> bool {
-        current().process().pid() == self.pid
+        self.0.is_callers()
     }
 
     fn list(&self, this: &Inode, from: u64, emit: &mut Emit) -> Result<()> {
-        let p = find(self.pid)?;
-        look(&p, self.tid)?;
+        let p = self.0.find_dir()?;
+        look(&p, self.0.tid)?;
         let Some(files) = p.files() else {
             return Ok(());
         };
@@ -137,15 +132,14 @@ impl DynDir for Fds {
 }
 
 struct FdLink {
-    pid: u32,
-    tid: u32,
+    whom: Whom,
     fd: i32,
 }
 
 impl FdLink {
     fn file(&self) -> Result<FileRef> {
-        let p = find(self.pid)?;
-        look(&p, self.tid)?;
+        let p = self.whom.find()?;
+        look(&p, self.whom.tid)?;
         p.files()
             .ok_or(FsError::NotFound)?
             .get(self.fd)

@@ -6,7 +6,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use super::process::{find, look};
+use super::process::{Whom, look};
 use crate::fs::dynamic::{DynFile, Text};
 use crate::fs::error::Result;
 use crate::kern::look::Image;
@@ -18,22 +18,21 @@ pub type Print = fn(&Image, &mut Text) -> Result<()>;
 
 /// Such a file.
 pub struct MemoryFile {
-    pub pid: u32,
-    pub tid: u32,
+    pub whom: Whom,
     pub print: Print,
 }
 
 /// An open one.
 struct Open {
-    pid: u32,
+    whom: Whom,
     image: Image,
     print: Print,
 }
 
 impl MemoryFile {
     fn shown(&self) -> Result<Image> {
-        let p = find(self.pid)?;
-        look(&p, self.tid).or_else(|denied| {
+        let p = self.whom.find()?;
+        look(&p, self.whom.tid).or_else(|denied| {
             // Where there is no memory there is nothing to hide.
             let image = p.image();
             image.space.is_none().then_some(image).ok_or(denied)
@@ -51,7 +50,7 @@ impl DynFile for MemoryFile {
         // Else the file could not be written as long as this is open.
         image.program.exe = None;
         Ok(Some(Box::new(Open {
-            pid: self.pid,
+            whom: self.whom.clone(),
             image,
             print: self.print,
         })))
@@ -62,7 +61,7 @@ impl DynFile for Open {
     fn print(&self, out: &mut Text) -> Result<()> {
         let address = |image: &Image| image.space.as_ref().map(Arc::as_ptr);
         // What has changed since, of the same memory.
-        match find(self.pid).map(|p| p.image()) {
+        match self.whom.find().map(|p| p.image()) {
             Ok(now) if address(&now) == address(&self.image) => (self.print)(&now, out),
             _ => (self.print)(&self.image, out),
         }

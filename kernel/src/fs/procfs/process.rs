@@ -1,7 +1,7 @@
 //! The directory of a process.
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 
 use super::{digits, links, maps, memory, number, oom, system};
@@ -14,7 +14,7 @@ use crate::kern::process::Process;
 use crate::kern::rlimit::{INFINITY, Resource};
 use crate::kern::signal::{self, SigSet, sig};
 use crate::kern::thread::Thread;
-use crate::kern::{CLOCK_TICKS, ids};
+use crate::kern::{CLOCK_TICKS, current, ids};
 use crate::mm;
 use crate::put;
 
@@ -23,8 +23,10 @@ pub fn directory(dev: u64, root: u64, p: &Arc<Process>, id: u32) -> Arc<Inode> {
     let mut buf = [0; 10];
     let ino = ino_below(root, digits(id, &mut buf));
     Dynamic::Dir(Box::new(Dir {
-        pid: p.pid(),
-        tid: id,
+        whom: Whom {
+            process: Arc::downgrade(p),
+            tid: id,
+        },
         thread: false,
     }))
     .inode(
@@ -35,21 +37,48 @@ pub fn directory(dev: u64, root: u64, p: &Arc<Process>, id: u32) -> Arc<Inode> {
     )
 }
 
-/// The thread whose credentials count, where that is not the leader. Its number may be another process's by now.
-fn thread(p: &Process, tid: u32) -> Option<Arc<Thread>> {
-    if tid == p.pid() {
-        return None;
+/// A process or one of its threads, as what was looked up in /proc goes on to mean it: never another that has its number now.
+#[derive(Clone)]
+pub(super) struct Whom {
+    pub process: Weak<Process>,
+    pub tid: u32,
+}
+
+impl Whom {
+    /// The process, until it has been waited for.
+    ///
+    /// # Errors
+    /// `NoProcess`: it has ended, or its thread has.
+    pub fn find(&self) -> Result<Arc<Process>> {
+        let p = self.process.upgrade().filter(|p| !p.is_reaped());
+        p.filter(|p| self.tid == p.pid() || thread_of(p, self.tid).is_some())
+            .ok_or(FsError::NoProcess)
     }
+
+    /// As `find`, for who lists one of its directories: a gone one has no entries.
+    pub fn find_dir(&self) -> Result<Arc<Process>> {
+        self.find().map_err(|_| FsError::NotFound)
+    }
+
+    /// Whether it is the caller's process.
+    pub fn is_callers(&self) -> bool {
+        core::ptr::eq(self.process.as_ptr(), Arc::as_ptr(current().process()))
+    }
+}
+
+/// The thread of that number. It may be another process's by now.
+fn thread_of(p: &Process, tid: u32) -> Option<Arc<Thread>> {
     ids::find_thread(tid).filter(|t| core::ptr::eq(&**t.process(), p))
+}
+
+/// The thread whose credentials count, where that is not the leader.
+fn thread(p: &Process, tid: u32) -> Option<Arc<Thread>> {
+    (tid != p.pid()).then(|| thread_of(p, tid)).flatten()
 }
 
 /// The owner of what is no directory that everybody may list.
 pub(super) fn owner(p: &Process, tid: u32) -> (u32, u32) {
     p.shown_owner(thread(p, tid).as_deref(), false)
-}
-
-pub(super) fn find(pid: u32) -> Result<Arc<Process>> {
-    ids::find_process(pid).ok_or(FsError::NoProcess)
 }
 
 /// Looks into another process, or one of its threads, if the caller may.
@@ -133,8 +162,7 @@ fn text(out: &mut Text, s: &str) -> Result<()> {
 
 /// The directory of a process or thread.
 struct Dir {
-    pid: u32,
-    tid: u32,
+    whom: Whom,
     thread: bool,
 }
 
@@ -150,7 +178,8 @@ impl Dir {
 
 impl DynDir for Dir {
     fn lookup(&self, this: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
-        let p = find(self.pid)?;
+        let p = self.whom.find()?;
+        let whom = self.whom.clone();
         let (_, (_, what, _)) = self
             .entries()
             .find(|(_, e)| e.0.as_bytes() == name)
@@ -158,8 +187,7 @@ impl DynDir for Dir {
         let (node, perm) = match what {
             What::File(print, perm) => {
                 let file = PidFile {
-                    pid: self.pid,
-                    tid: self.tid,
+                    whom,
                     print: *print,
                     store: None,
                 };
@@ -167,8 +195,7 @@ impl DynDir for Dir {
             }
             What::Value(print, store) => {
                 let file = PidFile {
-                    pid: self.pid,
-                    tid: self.tid,
+                    whom,
                     print: *print,
                     store: Some(*store),
                 };
@@ -176,35 +203,27 @@ impl DynDir for Dir {
             }
             What::Memory(print, perm) => (
                 Dynamic::File(Box::new(memory::MemoryFile {
-                    pid: self.pid,
-                    tid: self.tid,
+                    whom,
                     print: *print,
                 })),
                 *perm,
             ),
             What::Link(place) => (
                 Dynamic::Link(Box::new(links::PidLink {
-                    pid: self.pid,
-                    tid: self.tid,
+                    whom,
                     place: *place,
                 })),
                 0o777,
             ),
-            What::Fds => (
-                Dynamic::Dir(Box::new(links::Fds {
-                    pid: self.pid,
-                    tid: self.tid,
-                })),
-                0o500,
-            ),
-            What::Tasks => (Dynamic::Dir(Box::new(Tasks(self.pid))), 0o555),
+            What::Fds => (Dynamic::Dir(Box::new(links::Fds(whom))), 0o500),
+            What::Tasks => (Dynamic::Dir(Box::new(Tasks(whom.process))), 0o555),
         };
-        let owner = p.shown_owner(thread(&p, self.tid).as_deref(), perm == 0o555);
+        let owner = p.shown_owner(thread(&p, self.whom.tid).as_deref(), perm == 0o555);
         Ok(node.inode(this.dev, ino_below(this.ino, name), perm, owner))
     }
 
     fn list(&self, this: &Inode, from: u64, emit: &mut Emit) -> Result<()> {
-        find(self.pid)?;
+        self.whom.find_dir()?;
         for (i, (name, what, _)) in self.entries().filter(|(i, _)| *i as u64 + 2 >= from) {
             let kind = match what {
                 What::File(..) | What::Value(..) | What::Memory(..) => mode::REG,
@@ -227,35 +246,42 @@ impl DynDir for Dir {
 }
 
 struct PidFile {
-    pid: u32,
-    tid: u32,
+    whom: Whom,
     print: Print,
     store: Option<Store>,
 }
 
 impl DynFile for PidFile {
     fn print(&self, out: &mut Text) -> Result<()> {
-        (self.print)(&find(self.pid)?, self.tid, out)
+        (self.print)(&self.whom.find()?, self.whom.tid, out)
     }
 
     fn store(&self, data: &[u8]) -> Result<()> {
         let store = self.store.ok_or(FsError::Invalid)?;
-        store(&*find(self.pid)?, data)
+        store(&*self.whom.find()?, data)
     }
 }
 
 /// The threads of a process.
-struct Tasks(u32);
+struct Tasks(Weak<Process>);
+
+impl Tasks {
+    fn process(&self) -> Result<Arc<Process>> {
+        let p = self.0.upgrade().filter(|p| !p.is_reaped());
+        p.ok_or(FsError::NoProcess)
+    }
+}
 
 impl DynDir for Tasks {
     fn lookup(&self, this: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
-        let p = find(self.0)?;
+        let p = self.process()?;
         let tid = number(name).ok_or(FsError::NotFound)?;
-        let t = ids::find_thread(tid).filter(|t| t.process().pid() == self.0);
-        t.ok_or(FsError::NotFound)?;
+        thread_of(&p, tid).ok_or(FsError::NotFound)?;
         let dir = Dynamic::Dir(Box::new(Dir {
-            pid: self.0,
-            tid,
+            whom: Whom {
+                process: self.0.clone(),
+                tid,
+            },
             thread: true,
         }));
         let owner = p.shown_owner(thread(&p, tid).as_deref(), true);
@@ -265,7 +291,8 @@ impl DynDir for Tasks {
     fn list(&self, this: &Inode, from: u64, emit: &mut Emit) -> Result<()> {
         let mut tids: Vec<u32> = Vec::new();
         let mut room = true;
-        find(self.0)?.each_thread(|t| {
+        let p = self.process().map_err(|_| FsError::NotFound)?;
+        p.each_thread(|t| {
             room = tids.try_reserve(1).is_ok();
             if room {
                 tids.push(t.tid());
@@ -294,7 +321,7 @@ impl DynDir for Tasks {
 }
 
 fn name_of(p: &Process, tid: u32) -> [u8; 16] {
-    ids::find_thread(tid).map_or_else(|| p.comm(), |t| t.comm())
+    thread_of(p, tid).map_or_else(|| p.comm(), |t| t.comm())
 }
 
 fn put_comm(out: &mut Text, comm: &[u8; 16]) {
@@ -373,7 +400,7 @@ fn letter(p: &Process, t: Option<&Thread>) -> char {
 }
 
 fn stat(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
-    let thread = ids::find_thread(tid);
+    let thread = thread_of(p, tid);
     let ticks = |ns: u64| ns / (1_000_000_000 / CLOCK_TICKS);
     let (times, children) = (p.times(), p.child_times());
     let shown = look(p, tid);
@@ -469,7 +496,7 @@ fn statm(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
 }
 
 fn status(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
-    let thread = ids::find_thread(tid);
+    let thread = thread_of(p, tid);
     let cred = thread.as_ref().map_or_else(|| p.cred(), |t| t.cred());
     let state = letter(p, thread.as_deref());
     let word = match state {

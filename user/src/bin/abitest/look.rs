@@ -6,6 +6,7 @@ use crate::harness::*;
 use crate::privileges::{
     USER, as_child, become_user, become_user_with, cap, drop_caps, exec, first_wrong, program,
 };
+use crate::process::burn_number;
 use user::sys;
 
 /// A child that prepares itself and sleeps, or ends with the test.
@@ -155,7 +156,61 @@ fn files_below(dir: &std::path::Path, depth: u32, visit: &mut impl FnMut(&std::p
     }
 }
 
+/// Child, directory in /proc, file there.
+type Opened = (u64, u64, u64);
+
+/// What was opened of a process that has been waited for says so, whatever has its number.
+fn says_gone((_, dir, file): Opened) -> Result<(), String> {
+    let mut word = [0u8; 8];
+    fails!(sc!(SYS_write, file, b"7".as_ptr(), 1), ESRCH);
+    fails!(
+        sc!(SYS_pread64, file, word.as_mut_ptr(), word.len(), 0),
+        ESRCH
+    );
+    for name in ["stat", "status", "oom_score_adj", "no such name"] {
+        fails!(sc!(SYS_openat, dir, path(name), libc::O_RDONLY, 0), ESRCH);
+    }
+    fails!(
+        sc!(
+            SYS_readlinkat,
+            dir,
+            path("cwd"),
+            word.as_mut_ptr(),
+            word.len()
+        ),
+        ESRCH
+    );
+    Ok(())
+}
+
 tests! { "look";
+    what_was_opened_of_the_dead_is_no_heirs {
+        const DEAD: usize = 32;
+        ok!(sys::tie_to_cpu(sys::cpus()[0]));
+        let mut opened: Vec<Opened> = Vec::new();
+        for _ in 0..DEAD {
+            let pid = sleeper(|| Ok(0))?;
+            let dir = ok!(sys::open(&format!("/proc/{pid}"), libc::O_RDONLY | libc::O_DIRECTORY, 0)) as u64;
+            let file = ok!(sc!(SYS_openat, dir, path("oom_score_adj"), libc::O_RDWR, 0));
+            opened.push((pid, dir, file));
+        }
+        for &(pid, ..) in &opened {
+            ok!(sc!(SYS_kill, pid, libc::SIGKILL));
+            is!(ok!(sys::wait(pid as i64, 0)), (pid, libc::SIGKILL));
+        }
+        says_gone(opened[0])?;
+        // Numbers wrap at a power of two, 32768 or more.
+        for _ in 0..32_768 - 4 * DEAD { burn_number(); }
+        for _ in 0..8 * DEAD {
+            let pid = sleeper(|| Ok(0))?;
+            if let Some(&dead) = opened.iter().find(|dead| dead.0 == pid) {
+                says_gone(dead)?;
+                is!(ok!(head(&format!("/proc/{pid}/oom_score_adj"))), b"0\n");
+            }
+            ok!(sc!(SYS_kill, pid, libc::SIGKILL));
+            ok!(sys::wait(pid as i64, 0));
+        }
+    }
     a_user_sees_its_own_processes_and_root_all {
         let (roots, users) = (sleeper(|| Ok(0))?, sleeper(visible_user)?);
         is!(look_as(|| Ok(0), roots, true), Ok(0));

@@ -31,7 +31,7 @@ fn reader(from: i32, to: i32) -> Result<u64, i32> {
 }
 
 /// Uses up a number for a thread, without making one: its thread-local storage cannot be where it is to be.
-fn burn_number() {
+pub fn burn_number() {
     let flags = libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD | libc::CLONE_SETTLS;
     let _ = sc!(SYS_clone, flags, 0, 0, 0, 1u64 << 63);
 }
