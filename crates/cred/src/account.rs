@@ -19,8 +19,10 @@ use ksync::Tally;
 pub enum Charge {
     /// Threads, and processes that nobody has waited for yet. First: without a thread nothing new is charged.
     Threads,
-    /// Bytes of the kernel's memory, in objects of the kinds that the kernel's documentation lists.
+    /// Bytes of the kernel's memory that come back when descriptors are closed: pipes, printed texts, locks.
     Memory,
+    /// Bytes of names, and of the files that they lead to without their pages.
+    Names,
     /// Pages that pipes may hold.
     PipePages,
     /// Locks on files.
@@ -28,13 +30,14 @@ pub enum Charge {
 }
 
 /// How far a CPU's balance moves before others are told; memory has no limit.
-const BATCHES: [i64; 4] = [8, i64::MAX, 64, 64];
+const BATCHES: [i64; KINDS] = [8, i64::MAX, 1 << 16, 64, 64];
+const KINDS: usize = 5;
 
 /// An account.
 pub struct Account {
     /// Atomic; changed only while nothing is charged.
     uid: AtomicU32,
-    tally: Tally<4>,
+    tally: Tally<KINDS>,
 }
 
 impl fmt::Debug for Account {
@@ -138,6 +141,8 @@ impl Payer {
 pub struct MemoryCharge {
     payer: Payer,
     bytes: u32,
+    /// Whether it is charged as names.
+    names: bool,
 }
 
 impl MemoryCharge {
@@ -145,18 +150,46 @@ impl MemoryCharge {
     pub const NONE: MemoryCharge = MemoryCharge {
         payer: Payer::NOBODY,
         bytes: 0,
+        names: false,
     };
 
     /// Charges `bytes`.
     pub fn new(payer: Payer, bytes: usize) -> MemoryCharge {
+        Self::of(payer, bytes, false)
+    }
+
+    /// Charges `bytes` of a name or a file.
+    pub fn names(payer: Payer, bytes: usize) -> MemoryCharge {
+        Self::of(payer, bytes, true)
+    }
+
+    fn of(payer: Payer, bytes: usize, names: bool) -> MemoryCharge {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        payer.charge(Charge::Memory, bytes as usize);
-        MemoryCharge { payer, bytes }
+        let charge = MemoryCharge {
+            payer,
+            bytes,
+            names,
+        };
+        payer.charge(charge.kind(), bytes as usize);
+        charge
+    }
+
+    fn kind(&self) -> Charge {
+        if self.names {
+            Charge::Names
+        } else {
+            Charge::Memory
+        }
     }
 
     /// Changes how much is charged, to the same account.
     pub fn resize(&mut self, bytes: usize) {
-        *self = MemoryCharge::new(self.payer, bytes);
+        *self = Self::of(self.payer, bytes, self.names);
+    }
+
+    /// To whom it is charged.
+    pub fn payer(&self) -> Payer {
+        self.payer
     }
 
     /// How much is charged.
@@ -167,7 +200,7 @@ impl MemoryCharge {
 
 impl Drop for MemoryCharge {
     fn drop(&mut self) {
-        self.payer.give_back(Charge::Memory, self.bytes as usize);
+        self.payer.give_back(self.kind(), self.bytes as usize);
     }
 }
 
@@ -189,6 +222,11 @@ mod tests {
         assert_eq!((a.held(Charge::Memory), b.held(Charge::Memory)), (300, 7));
         drop(charge);
         assert_eq!((a.held(Charge::Memory), other.bytes()), (0, 7));
+        let mut name = MemoryCharge::names(Payer::new(a), 40);
+        name.resize(50);
+        assert_eq!((a.held(Charge::Memory), a.held(Charge::Names)), (0, 50));
+        drop(name);
+        assert_eq!(a.held(Charge::Names), 0);
         assert_eq!((a.held(Charge::Threads), a.held(Charge::Locks)), (0, 0));
     }
 

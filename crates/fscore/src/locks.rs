@@ -1,7 +1,8 @@
 //! Locks on ranges of a file: who holds what, as fcntl(2) and flock(2) have it.
 //!
 //! Guarantee: two owners never hold overlapping ranges unless both are shared; an owner's own ranges never overlap, and
-//! neighbours of one kind are one range. A call that fails for want of memory changes nothing.
+//! neighbours of one kind are one range. A call that fails, for want of memory or because its user may have no more locks,
+//! changes nothing.
 
 use alloc::vec::Vec;
 
@@ -28,6 +29,15 @@ impl Lock {
         self.start <= other.last && other.start <= self.last
     }
 
+    fn covers(&self, other: &Lock) -> bool {
+        self.start <= other.start && other.last <= self.last
+    }
+
+    /// Whether a part of it lies before the other, and a part behind.
+    fn surrounds(&self, other: &Lock) -> bool {
+        self.start < other.start && other.last < self.last
+    }
+
     /// Whether the two cannot be held at the same time.
     pub fn conflicts(&self, other: &Lock) -> bool {
         self.owner != other.owner && self.overlaps(other) && (self.exclusive || other.exclusive)
@@ -42,103 +52,178 @@ impl Lock {
     }
 }
 
-/// Memory for the list ran out, or the list is too long.
+/// Memory for the list ran out, the list is too long, or its user may have no more locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 
 /// Most locks on one file.
 const MOST: usize = 1 << 14;
 
-/// The locks on a file.
-#[derive(Default)]
-pub struct Locks(Vec<Lock>);
+/// A lock that is held, and what it is charged to.
+struct Held<C> {
+    lock: Lock,
+    /// Given back when this ends.
+    charge: C,
+}
 
-impl Locks {
+/// The locks on a file. Each has a charge of its own, a `C` that is given back by its drop.
+pub struct Locks<C>(Vec<Held<C>>);
+
+impl<C> Default for Locks<C> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<C> Locks<C> {
     /// No locks.
-    pub const fn new() -> Locks {
+    pub const fn new() -> Self {
         Locks(Vec::new())
     }
 
     /// The first lock, by where it begins, that keeps `wanted` from being granted.
     pub fn conflict(&self, wanted: &Lock) -> Option<&Lock> {
-        self.0
-            .iter()
+        self.iter()
             .filter(|held| held.conflicts(wanted))
             .min_by_key(|held| held.start)
     }
 
-    /// Grants a lock that nothing conflicts with; it replaces what the owner held in its range.
+    /// Grants a lock that nothing conflicts with; it replaces what the owner held in its range. `pay` gives a charge, or none
+    /// where the owner may have no more locks.
     ///
     /// # Errors
     /// [`TooMany`].
-    pub fn grant(&mut self, lock: Lock) -> Result<(), TooMany> {
-        let mut kept = self.without(&lock, 1)?;
+    pub fn grant(&mut self, lock: Lock, pay: impl Fn() -> Option<C>) -> Result<(), TooMany> {
+        let own = |held: &Lock| held.owner == lock.owner;
+        let splits = |held: &Lock| own(held) && !held.joins(&lock) && held.surrounds(&lock);
+        let goes = |held: &Lock| own(held) && (held.joins(&lock) || lock.covers(held));
+        let split = self.iter().any(splits);
+        let replaces = self.iter().any(goes);
+        let mut charge = pay();
+        // What goes leaves its charge.
+        if charge.is_none() && !replaces {
+            return Err(TooMany);
+        }
+        let spare = self.prepare(split, 1, pay)?;
         let mut new = lock;
-        kept.retain(|held| {
-            let joins = held.joins(&new);
-            if joins {
-                (new.start, new.last) = (new.start.min(held.start), new.last.max(held.last));
-            }
-            !joins
-        });
-        kept.push(new);
-        self.0 = kept;
+        self.cut(
+            &lock,
+            spare,
+            |held| {
+                let joins = held.lock.joins(&new);
+                if joins {
+                    (new.start, new.last) =
+                        (new.start.min(held.lock.start), new.last.max(held.lock.last));
+                }
+                joins
+            },
+            &mut charge,
+        );
+        let charge = charge.ok_or(TooMany)?;
+        self.0.push(Held { lock: new, charge });
         Ok(())
     }
 
-    /// Ends what the owner of `lock` holds in its range. Returns whether that was anything.
+    /// Ends what the owner of `lock` holds in its range. Returns whether that was anything. `pay` as for a grant: a lock may
+    /// fall into two.
     ///
     /// # Errors
     /// [`TooMany`]: a lock would have to be split.
-    pub fn release(&mut self, lock: &Lock) -> Result<bool, TooMany> {
-        let touched = |held: &&Lock| held.owner == lock.owner && held.overlaps(lock);
-        if self.0.iter().find(touched).is_none() {
+    pub fn release(&mut self, lock: &Lock, pay: impl Fn() -> Option<C>) -> Result<bool, TooMany> {
+        let touched = |held: &Lock| held.owner == lock.owner && held.overlaps(lock);
+        if !self.iter().any(touched) {
             return Ok(false);
         }
-        self.0 = self.without(lock, 0)?;
+        let split = self
+            .iter()
+            .any(|held| touched(held) && held.surrounds(lock));
+        let spare = self.prepare(split, 0, pay)?;
+        self.cut(lock, spare, |_| false, &mut None);
+        self.shrink();
         Ok(true)
     }
 
     /// Ends all that an owner holds. Returns whether that was anything.
     pub fn release_all(&mut self, owner: u64) -> bool {
         let before = self.0.len();
-        self.0.retain(|held| held.owner != owner);
+        self.0.retain(|held| held.lock.owner != owner);
+        self.shrink();
         self.0.len() < before
     }
 
     /// All locks, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Lock> {
-        self.0.iter()
+        self.0.iter().map(|held| &held.lock)
     }
 
-    /// A copy in which the owner of `hole` holds nothing in its range, with room for `more`.
-    fn without(&self, hole: &Lock, more: usize) -> Result<Vec<Lock>, TooMany> {
-        let mut kept = Vec::new();
+    /// Room for `more` locks, and for another with its charge if one is to fall into two.
+    fn prepare(
+        &mut self,
+        split: bool,
+        more: usize,
+        pay: impl Fn() -> Option<C>,
+    ) -> Result<Option<C>, TooMany> {
         // A lock may fall into two.
-        let room = self.0.len() + 1 + more;
-        if room > MOST {
+        if self.0.len() + 1 + more > MOST {
             return Err(TooMany);
         }
-        kept.try_reserve_exact(room).map_err(|_| TooMany)?;
-        for held in &self.0 {
-            if held.owner != hole.owner || !held.overlaps(hole) {
-                kept.push(*held);
+        self.0.try_reserve(1 + more).map_err(|_| TooMany)?;
+        match split {
+            true => pay().map(Some).ok_or(TooMany),
+            false => Ok(None),
+        }
+    }
+
+    /// Takes away what the owner of `hole` holds in its range, and what `joins` says; `freed` is filled with a charge of what
+    /// goes. `spare` is the charge of what falls into two.
+    fn cut(
+        &mut self,
+        hole: &Lock,
+        mut spare: Option<C>,
+        mut joins: impl FnMut(&Held<C>) -> bool,
+        freed: &mut Option<C>,
+    ) {
+        let mut i = 0;
+        while let Some(held) = self.0.get_mut(i) {
+            let own = held.lock.owner == hole.owner;
+            let joined = own && joins(held);
+            if joined || own && hole.covers(&held.lock) {
+                let gone = self.0.swap_remove(i);
+                freed.get_or_insert(gone.charge);
                 continue;
             }
-            if held.start < hole.start {
-                kept.push(Lock {
-                    last: hole.start - 1,
-                    ..*held
-                });
+            i += 1;
+            if !own || !held.lock.overlaps(hole) {
+                continue;
             }
-            if held.last > hole.last {
-                kept.push(Lock {
-                    start: hole.last + 1,
-                    ..*held
-                });
+            let whole = held.lock;
+            if whole.start < hole.start {
+                held.lock.last = hole.start - 1;
+            } else {
+                held.lock.start = hole.last + 1;
+            }
+            if whole.surrounds(hole)
+                && let Some(charge) = spare.take()
+            {
+                let start = hole.last + 1;
+                let lock = Lock { start, ..whole };
+                self.0.push(Held { lock, charge });
             }
         }
-        Ok(kept)
+    }
+
+    /// Gives memory back when most locks have gone.
+    fn shrink(&mut self) {
+        if self.0.is_empty() {
+            self.0 = Vec::new();
+        } else if self.0.capacity() > 64 && self.0.len() < self.0.capacity() / 4 {
+            let mut fewer = Vec::new();
+            // Where there is no memory for the copy the old place stays.
+            if fewer.try_reserve(2 * self.0.len()).is_ok() {
+                fewer.append(&mut self.0);
+                self.0 = fewer;
+            }
+        }
     }
 }
 
@@ -223,7 +308,12 @@ mod tests {
         }
     }
 
-    fn held(locks: &Locks, owner: u64) -> Vec<(u64, u64, bool)> {
+    /// Charges without a limit.
+    fn free() -> Option<()> {
+        Some(())
+    }
+
+    fn held<C>(locks: &Locks<C>, owner: u64) -> Vec<(u64, u64, bool)> {
         let mut all: Vec<_> = locks
             .iter()
             .filter(|l| l.owner == owner)
@@ -236,7 +326,7 @@ mod tests {
     #[test]
     fn shared_locks_meet_and_exclusive_ones_do_not() {
         let mut locks = Locks::new();
-        locks.grant(lock(1, 0, 9, false)).unwrap();
+        locks.grant(lock(1, 0, 9, false), free).unwrap();
         assert_eq!(locks.conflict(&lock(2, 5, 20, false)), None);
         assert_eq!(
             locks.conflict(&lock(2, 9, 9, true)),
@@ -244,35 +334,78 @@ mod tests {
         );
         assert_eq!(locks.conflict(&lock(2, 10, END, true)), None);
         assert_eq!(locks.conflict(&lock(1, 0, END, true)), None, "one's own");
-        locks.grant(lock(2, 10, END, true)).unwrap();
+        locks.grant(lock(2, 10, END, true), free).unwrap();
         assert!(locks.conflict(&lock(1, 10, 10, false)).is_some());
     }
 
     #[test]
     fn an_unlock_in_the_middle_splits() {
         let mut locks = Locks::new();
-        locks.grant(lock(1, 0, 99, true)).unwrap();
-        assert_eq!(locks.release(&lock(1, 40, 59, true)), Ok(true));
+        locks.grant(lock(1, 0, 99, true), free).unwrap();
+        assert_eq!(locks.release(&lock(1, 40, 59, true), free), Ok(true));
         assert_eq!(held(&locks, 1), [(0, 39, true), (60, 99, true)]);
-        assert_eq!(locks.release(&lock(1, 40, 59, true)), Ok(false));
-        assert_eq!(locks.release(&lock(2, 0, END, true)), Ok(false));
-        locks.grant(lock(1, 40, 59, true)).unwrap();
+        assert_eq!(locks.release(&lock(1, 40, 59, true), free), Ok(false));
+        assert_eq!(locks.release(&lock(2, 0, END, true), free), Ok(false));
+        locks.grant(lock(1, 40, 59, true), free).unwrap();
         assert_eq!(held(&locks, 1), [(0, 99, true)], "neighbours join");
     }
 
     #[test]
     fn a_change_of_kind_replaces_a_part() {
         let mut locks = Locks::new();
-        locks.grant(lock(1, 0, 99, true)).unwrap();
-        locks.grant(lock(1, 10, 19, false)).unwrap();
+        locks.grant(lock(1, 0, 99, true), free).unwrap();
+        locks.grant(lock(1, 10, 19, false), free).unwrap();
         assert_eq!(
             held(&locks, 1),
             [(0, 9, true), (10, 19, false), (20, 99, true)]
         );
-        locks.grant(lock(1, 0, END, false)).unwrap();
+        locks.grant(lock(1, 0, END, false), free).unwrap();
         assert_eq!(held(&locks, 1), [(0, END, false)]);
         assert!(locks.release_all(1));
         assert!(!locks.release_all(1));
+    }
+
+    #[test]
+    fn each_lock_has_one_charge_and_a_refusal_changes_nothing() {
+        use alloc::rc::Rc;
+        use core::cell::Cell;
+        struct Charge(Rc<Cell<usize>>);
+        impl Drop for Charge {
+            fn drop(&mut self) {
+                self.0.set(self.0.get() - 1);
+            }
+        }
+        let had = Rc::new(Cell::new(0));
+        let pay = || {
+            (had.get() < 3).then(|| {
+                had.set(had.get() + 1);
+                Charge(had.clone())
+            })
+        };
+        let mut locks = Locks::new();
+        locks.grant(lock(1, 0, 99, true), pay).unwrap();
+        assert_eq!(locks.release(&lock(1, 10, 19, true), pay), Ok(true));
+        assert_eq!(locks.release(&lock(1, 30, 39, true), pay), Ok(true));
+        let three = [(0, 9, true), (20, 29, true), (40, 99, true)];
+        assert_eq!((held(&locks, 1), had.get()), (three.to_vec(), 3));
+        // Another, a split by an unlock, and a split by a lock of another kind.
+        assert_eq!(locks.grant(lock(1, 200, 300, true), pay), Err(TooMany));
+        assert_eq!(locks.grant(lock(2, 12, 13, true), pay), Err(TooMany));
+        assert_eq!(locks.release(&lock(1, 50, 59, true), pay), Err(TooMany));
+        assert_eq!(locks.grant(lock(1, 50, 59, false), pay), Err(TooMany));
+        assert_eq!((held(&locks, 1), had.get()), (three.to_vec(), 3));
+        // What is replaced or joined leaves its charge.
+        locks.grant(lock(1, 0, 9, false), pay).unwrap();
+        locks.grant(lock(1, 25, 34, true), pay).unwrap();
+        locks.grant(lock(1, 50, 59, true), pay).unwrap();
+        let three = [(0, 9, false), (20, 34, true), (40, 99, true)];
+        assert_eq!((held(&locks, 1), had.get()), (three.to_vec(), 3));
+        locks.grant(lock(1, 0, END, true), pay).unwrap();
+        assert_eq!((held(&locks, 1), had.get()), ([(0, END, true)].to_vec(), 1));
+        locks.grant(lock(2, 0, 1, false), pay).unwrap();
+        assert!(locks.release_all(1) && had.get() == 1);
+        drop(locks);
+        assert_eq!(had.get(), 0);
     }
 
     #[test]
@@ -291,19 +424,19 @@ mod tests {
             let wanted = lock(owner, a.min(b), a.max(b), random(2) == 1);
             let range = wanted.start as usize..=wanted.last as usize;
             if random(3) == 0 {
-                locks.release(&wanted).unwrap();
+                locks.release(&wanted, free).unwrap();
                 table[owner as usize][range].fill(0);
                 continue;
             }
             let kind = 1 + u8::from(wanted.exclusive);
-            let free = (0..3).filter(|&o| o != owner as usize).all(|o| {
+            let may = (0..3).filter(|&o| o != owner as usize).all(|o| {
                 table[o][range.clone()]
                     .iter()
                     .all(|&k| k == 0 || k + kind == 2)
             });
-            assert_eq!(locks.conflict(&wanted).is_none(), free);
-            if free {
-                locks.grant(wanted).unwrap();
+            assert_eq!(locks.conflict(&wanted).is_none(), may);
+            if may {
+                locks.grant(wanted, free).unwrap();
                 table[owner as usize][range].fill(kind);
             }
             let mut from_locks = [[0_u8; BYTES]; 3];

@@ -22,6 +22,7 @@ use super::error::{FsError, Result};
 use super::inode::Inode;
 use super::leftover;
 use super::table::NameTable;
+use crate::kern::cred::{MemoryCharge, Payer};
 
 ksync::lock_class!(pub RenameLock, "directory renames", rank = 43);
 ksync::lock_class!(pub DirLock, "directory", rank = 44);
@@ -33,6 +34,21 @@ pub static RENAME: Mutex<(), RenameLock> = Mutex::new(());
 struct Place {
     parent: Option<Arc<Dentry>>,
     name: Box<[u8]>,
+    /// Charged to who made the name.
+    charge: MemoryCharge,
+}
+
+/// Bytes of a name without its letters: the dentry, its place, and its entries in the directory's tables.
+const NAME_BYTES: usize = 192;
+
+impl Place {
+    fn new(parent: Option<Arc<Dentry>>, name: &[u8], payer: Payer) -> Box<Place> {
+        Box::new(Place {
+            parent,
+            name: copy_name(name),
+            charge: MemoryCharge::names(payer, NAME_BYTES + name.len()),
+        })
+    }
 }
 
 /// The dentry has been removed from its directory.
@@ -59,14 +75,16 @@ fn copy_name(name: &[u8]) -> Box<[u8]> {
 }
 
 impl Dentry {
-    /// A name that is not yet in any directory.
-    pub fn new(parent: Option<Arc<Dentry>>, name: &[u8], inode: Arc<Inode>) -> Arc<Self> {
+    /// A name that is not yet in any directory. `payer` pays for it.
+    pub fn new(
+        parent: Option<Arc<Dentry>>,
+        name: &[u8],
+        inode: Arc<Inode>,
+        payer: Payer,
+    ) -> Arc<Self> {
         Arc::new(Dentry {
             inode,
-            place: EpochPtr::new(Some(Box::new(Place {
-                parent,
-                name: copy_name(name),
-            }))),
+            place: EpochPtr::new(Some(Place::new(parent, name, payer))),
             hash: AtomicU32::new(name_hash(name)),
             flags: AtomicU32::new(0),
             cookie: AtomicU64::new(0),
@@ -99,13 +117,15 @@ impl Dentry {
 
     /// Gives the dentry a new place; the locks of both directories are held.
     fn move_to(&self, parent: &Arc<Dentry>, name: &[u8]) {
-        let place = Place {
-            parent: Some(parent.clone()),
-            name: copy_name(name),
+        let payer = {
+            let pin = ksync::pin();
+            let old = self.place.load(&pin);
+            old.map_or(Payer::NOBODY, |place| place.charge.payer())
         };
+        let place = Place::new(Some(parent.clone()), name, payer);
         let pin = ksync::pin();
         self.hash.store(name_hash(name), Ordering::Relaxed);
-        self.place.replace(epoch(), &pin, Some(Box::new(place)));
+        self.place.replace(epoch(), &pin, Some(place));
     }
 
     /// Whether the name has been removed.
@@ -262,7 +282,7 @@ impl Dir {
         }
     }
 
-    /// Adds a name for the inode that `make` returns.
+    /// Adds a name for the inode that `make` returns; `payer` pays for the name.
     ///
     /// `make` runs under the directory's lock, only if the name is free. Fails with `Exists`, or
     /// with `NotFound` in a removed directory.
@@ -270,6 +290,7 @@ impl Dir {
         &self,
         this: &Arc<Dentry>,
         name: &[u8],
+        payer: Payer,
         make: impl FnOnce() -> Result<Arc<Inode>>,
     ) -> Result<Arc<Dentry>> {
         let mut list = self.list.lock();
@@ -281,7 +302,7 @@ impl Dir {
         }
         let inode = make()?;
         let is_dir = inode.is_dir();
-        let dentry = Dentry::new(Some(this.clone()), name, inode);
+        let dentry = Dentry::new(Some(this.clone()), name, inode, payer);
         self.table.insert(&dentry)?;
         list.add(dentry.clone());
         if is_dir {

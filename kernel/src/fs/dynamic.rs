@@ -12,6 +12,7 @@ use core::fmt;
 use super::error::{FsError, Result};
 use super::inode::{Inode, NewInode, Node, mode};
 use super::mount::Path;
+use crate::kern::cred::Payer;
 
 /// Largest text that one file may print.
 const TEXT_LIMIT: usize = 16 << 20;
@@ -166,6 +167,7 @@ impl Dynamic {
             gid,
             rdev: 0,
             charge: None,
+            payer: Payer::NOBODY,
         };
         Arc::new(Inode::new(new, Node::Dynamic(self)))
     }

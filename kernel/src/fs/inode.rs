@@ -6,6 +6,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::ops::Deref;
 use core::ptr;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
@@ -19,6 +20,7 @@ use super::lock::FileLocks;
 use super::pipe::Pipe;
 use super::text;
 use crate::arch;
+use crate::kern::cred::{MemoryCharge, Payer};
 use crate::kern::time::monotonic_to_real;
 
 ksync::lock_class!(pub InodeLock, "inode", rank = 50);
@@ -78,7 +80,7 @@ pub enum Node {
     /// A regular file.
     File(Spin<Data, DataLock>),
     /// A symbolic link with its text.
-    Link(Box<[u8]>),
+    Link(LinkText),
     /// A named pipe; the pipe exists while somebody has it open.
     Fifo(Mutex<Option<Arc<Pipe>>, FifoLock>),
     /// A pipe without a name, reached through a descriptor that somebody has of it.
@@ -89,6 +91,73 @@ pub enum Node {
     Socket,
     /// A node whose content is made when it is asked for (procfs, sysfs).
     Dynamic(Dynamic),
+}
+
+impl Node {
+    /// A regular file over `object`.
+    pub fn file(object: ObjectRef) -> Node {
+        Node::File(Spin::new(Data {
+            object: Some(object),
+            opens: 0,
+            writers: 0,
+            runners: 0,
+            runs: 0,
+        }))
+    }
+
+    /// Bytes that it takes beside the inode's own: texts, and an estimate of what an object of pages takes.
+    fn bytes(&self) -> usize {
+        match self {
+            Node::File(_) => OBJECT_BYTES,
+            Node::Link(link) => link.len(),
+            _ => 0,
+        }
+    }
+}
+
+const OBJECT_BYTES: usize = 256;
+
+/// The text of a symbolic link. From [`LONG`] bytes on it takes a page of the file system's room, as in Linux.
+pub struct LinkText {
+    text: Box<[u8]>,
+    room: Option<&'static Quota>,
+}
+
+const LONG: usize = 128;
+
+impl LinkText {
+    /// # Errors
+    /// `NoSpace`.
+    pub fn new(text: &[u8], quota: Option<&'static Quota>) -> Result<LinkText> {
+        let room = quota.filter(|_| text.len() >= LONG);
+        if !room.is_none_or(|quota| quota.charge(&ksync::pin())) {
+            return Err(FsError::NoSpace);
+        }
+        Ok(LinkText {
+            text: Box::from(text),
+            room,
+        })
+    }
+
+    /// In units of 512 bytes.
+    fn blocks(&self) -> u64 {
+        if self.len() >= LONG { 8 } else { 0 }
+    }
+}
+
+impl Deref for LinkText {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.text
+    }
+}
+
+impl Drop for LinkText {
+    fn drop(&mut self) {
+        if let Some(quota) = self.room {
+            quota.give(&ksync::pin(), 1);
+        }
+    }
 }
 
 /// A file.
@@ -107,6 +176,8 @@ pub struct Inode {
     pub rdev: u64,
     /// See [`NewInode::charge`]. Const.
     charge: Option<&'static Quota>,
+    /// Its memory, charged to who made it. Const.
+    _memory: MemoryCharge,
     /// Bytes of a regular file; changed under [`Inode::lock`].
     size: AtomicU64,
     atime: AtomicI64,
@@ -154,6 +225,8 @@ pub struct NewInode {
     /// What it and its names are charged to: one unit for it with its first name, which the caller has taken, and one
     /// for each further name.
     pub charge: Option<&'static Quota>,
+    /// Who pays for its memory.
+    pub payer: Payer,
 }
 
 /// A timestamp in nanoseconds since 1970.
@@ -204,6 +277,7 @@ impl Inode {
             nlink: AtomicU32::new(nlink),
             rdev: new.rdev,
             charge: new.charge,
+            _memory: MemoryCharge::names(new.payer, size_of::<Inode>() + node.bytes()),
             size: AtomicU64::new(size),
             atime: AtomicI64::new(t),
             mtime: AtomicI64::new(t),
@@ -420,6 +494,7 @@ impl Inode {
         };
         let blocks = match &self.node {
             Node::File(_) => self.resident() * 8,
+            Node::Link(link) => link.blocks(),
             _ => 0,
         };
         Attr {
@@ -447,20 +522,6 @@ impl Inode {
         let frames = object.as_ref().map_or(0, |o| o.resident());
         release(object);
         frames
-    }
-
-    /// A regular file over `object`.
-    pub fn regular(new: NewInode, object: ObjectRef) -> Self {
-        Inode::new(
-            new,
-            Node::File(Spin::new(Data {
-                object: Some(object),
-                opens: 0,
-                writers: 0,
-                runners: 0,
-                runs: 0,
-            })),
-        )
     }
 
     /// Opens a regular file: the pages, for as long as [`Inode::close_data`] is not called.

@@ -19,6 +19,8 @@ use super::error::{FsError, Result};
 use super::fdtable::FdTable;
 use super::file::File;
 use super::inode::Inode;
+use crate::kern::cred::{Charge, Payer};
+use crate::kern::current;
 use crate::kern::park::{Deadline, Interruptible, Step, park};
 use crate::kern::wait::{WaitQueue, Waiter};
 
@@ -44,8 +46,36 @@ pub struct FileLocks {
 
 #[derive(Default)]
 struct Lists {
-    ranges: Locks,
-    whole: Locks,
+    ranges: Locks<LockCharge>,
+    whole: Locks<LockCharge>,
+}
+
+/// Locks that a user without privileges may have on all files together.
+const USER_MOST: u64 = 1 << 16;
+/// Bytes of a lock: lists have room for twice as many as they hold.
+const LOCK_BYTES: usize = 128;
+
+/// A lock that is charged to an account for as long as this lives.
+struct LockCharge(Payer);
+
+impl LockCharge {
+    /// None where the caller may have no more.
+    fn new() -> Option<LockCharge> {
+        let me = current();
+        let payer = me.payer();
+        payer.charge(Charge::Locks, 1);
+        payer.charge(Charge::Memory, LOCK_BYTES);
+        let charge = LockCharge(payer);
+        let over = payer.is_limited() && payer.is_over(Charge::Locks, USER_MOST);
+        (!over || me.cred().beyond_user_limits()).then_some(charge)
+    }
+}
+
+impl Drop for LockCharge {
+    fn drop(&mut self) {
+        self.0.give_back(Charge::Locks, 1);
+        self.0.give_back(Charge::Memory, LOCK_BYTES);
+    }
 }
 
 impl FileLocks {
@@ -63,7 +93,7 @@ impl FileLocks {
 }
 
 impl Lists {
-    fn of(&mut self, family: Family) -> &mut Locks {
+    fn of(&mut self, family: Family) -> &mut Locks<LockCharge> {
         match family {
             Family::Ranges => &mut self.ranges,
             Family::Whole => &mut self.whole,
@@ -134,7 +164,7 @@ impl Request<'_> {
             }
             return Ok(false);
         }
-        list.grant(self.wanted)?;
+        list.grant(self.wanted, LockCharge::new)?;
         if wait && self.may_circle {
             with_waits(|waits| waits.remove(owner));
         }
@@ -158,7 +188,8 @@ impl Request<'_> {
 /// Gives `wanted.owner` a lock, which replaces what it held in the range.
 ///
 /// Fails with `WouldBlock` if another's is in the way and `wait` is false; with `Deadlock` if it `may_circle` and the
-/// wait would never end; with `Interrupted`; with `NoLocks` for want of memory.
+/// wait would never end; with `Interrupted`; with `NoLocks` for want of memory, or where the
+/// caller's user has as many as it may.
 pub fn set(
     inode: &Inode,
     family: Family,
@@ -196,7 +227,7 @@ pub fn unset(inode: &Inode, family: Family, range: &Lock) -> Result<()> {
         return Ok(());
     };
     let mut lists = locks.lists.lock();
-    let released = lists.of(family).release(range)?;
+    let released = lists.of(family).release(range, LockCharge::new)?;
     if released {
         locks.let_go(range.owner);
     }

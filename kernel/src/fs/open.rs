@@ -21,6 +21,8 @@ use super::regular::{self, Regular};
 use super::setattr::NewMode;
 use super::tmpfs::{self, What};
 use super::walk::{Last, Walk, Want, child, may_remove, owns, permitted};
+use crate::kern::cred::MemoryCharge;
+use crate::kern::current;
 use crate::uio::IoBuf;
 
 ksync::lock_class!(pub PrintLock, "printed file", rank = 41);
@@ -168,7 +170,7 @@ fn open_nameless(walk: &Walk, text: &[u8], flags: u32, new: NewMode) -> Result<F
 
 /// Opens a place; permissions have been checked.
 pub fn open_place(path: Path, flags: u32) -> Result<FileRef> {
-    crate::mm::admit().map_err(|_| FsError::NoMemory)?;
+    crate::mm::admit_process().map_err(|_| FsError::NoMemory)?;
     let inode = path.dentry.inode.clone();
     let kind = match &inode.node {
         Node::Dir(_) | Node::Dynamic(Dynamic::Dir(_)) => Kind::Dir(DirFile),
@@ -212,12 +214,12 @@ fn fifo_pipe(slot: &Mutex<Option<Arc<Pipe>>, super::inode::FifoLock>) -> Result<
     Ok(pipe)
 }
 
-/// An open file of procfs or sysfs: its text as it was when it was last read from the start.
+/// An open file of procfs or sysfs: its text as it was when it was last read from the start, charged to who read it then.
 struct Printed {
     inode: Arc<Inode>,
     /// What it prints and takes, if that was settled when it was opened.
     own: Option<Box<dyn DynFile>>,
-    text: Mutex<Option<Vec<u8>>, PrintLock>,
+    text: Mutex<Option<(Vec<u8>, MemoryCharge)>, PrintLock>,
 }
 
 impl Printed {
@@ -240,9 +242,11 @@ impl FileOps for Printed {
             *text = None;
             let mut out = Text::new();
             self.content()?.print(&mut out)?;
-            *text = Some(out.finish()?);
+            let bytes = out.finish()?;
+            let charge = MemoryCharge::new(current().payer(), bytes.capacity());
+            *text = Some((bytes, charge));
         }
-        let bytes = text.as_deref().unwrap_or(&[]);
+        let bytes = text.as_ref().map_or(&[][..], |(bytes, _)| bytes);
         let rest = usize::try_from(pos)
             .ok()
             .and_then(|p| bytes.get(p..))

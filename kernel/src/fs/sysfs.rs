@@ -12,6 +12,7 @@ use super::error::{FsError, Result};
 use super::inode::{Inode, mode};
 use super::mount::{FsKind, Super, new_dev};
 use crate::arch::cpu;
+use crate::kern::cred::Payer;
 use crate::mm;
 use crate::put;
 
@@ -150,7 +151,7 @@ pub fn new_super() -> Result<Arc<Super>> {
     Ok(Arc::new(Super {
         kind: FsKind::Sysfs,
         dev,
-        root: Dentry::new(None, b"", root),
+        root: Dentry::new(None, b"", root, Payer::NOBODY),
         quota: None,
         inodes: None,
     }))

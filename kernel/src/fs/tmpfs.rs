@@ -4,7 +4,6 @@
 //! memory, or what was asked for. As many files, and further names of files, may there be. Creation and writing fail with "no space" when that is used up, and when
 //! memory runs short.
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,13 +14,13 @@ use vm::{ObjectRef, Quota};
 
 use super::dentry::{Dentry, Dir};
 use super::error::{FsError, Result};
-use super::inode::{Inode, NewInode, Node, mode};
+use super::inode::{Inode, LinkText, NewInode, Node, mode};
 use super::mount::{FsKind, Home, Path, Super, new_dev};
 use super::protect;
 use super::quota;
 use super::setattr::NewMode;
 use super::walk::permitted;
-use crate::kern::cred::Cred;
+use crate::kern::cred::{Charge, Cred, Payer};
 
 /// Inode numbers: each CPU counts in steps of the number of CPUs.
 static INODES: Once<PerCpu<AtomicU64>> = Once::new();
@@ -84,6 +83,8 @@ pub struct Fresh {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// Who pays for the memory of the file and of its first name.
+    pub payer: Payer,
 }
 
 impl Fresh {
@@ -94,6 +95,7 @@ impl Fresh {
             perm,
             uid: cred.fsuid,
             gid,
+            payer: cred.payer,
         }
     }
 }
@@ -115,27 +117,34 @@ fn make(home: Home, what: &What, fresh: Fresh) -> Result<Arc<Inode>> {
         gid: fresh.gid,
         rdev,
         charge: home.inodes,
+        payer: fresh.payer,
     };
     if !home.inodes.is_none_or(|quota| quota.charge(&ksync::pin())) {
         return Err(FsError::NoSpace);
     }
-    let inode = match what {
-        What::File => match ObjectRef::new_file(crate::mm::vm(), home.quota) {
-            Ok(object) => Inode::regular(new, object),
-            Err(_) => {
-                home.inodes
-                    .into_iter()
-                    .for_each(|quota| quota.give(&ksync::pin(), 1));
-                return Err(FsError::NoSpace);
-            }
-        },
-        What::Dir => Inode::new(new, Node::Dir(Dir::new())),
-        What::Link(text) => Inode::new(new, Node::Link(Box::from(*text))),
-        What::Fifo => Inode::new(new, Node::Fifo(Mutex::new(None))),
-        What::Device(..) => Inode::new(new, Node::Device),
-        What::Socket => Inode::new(new, Node::Socket),
-    };
-    Ok(Arc::new(inode))
+    match node(home, what) {
+        Ok(node) => Ok(Arc::new(Inode::new(new, node))),
+        Err(e) => {
+            home.inodes
+                .into_iter()
+                .for_each(|quota| quota.give(&ksync::pin(), 1));
+            Err(e)
+        }
+    }
+}
+
+fn node(home: Home, what: &What) -> Result<Node> {
+    Ok(match what {
+        What::File => {
+            let object = ObjectRef::new_file(crate::mm::vm(), home.quota);
+            Node::file(object.map_err(|_| FsError::NoSpace)?)
+        }
+        What::Dir => Node::Dir(Dir::new()),
+        What::Link(text) => Node::Link(LinkText::new(text, home.quota)?),
+        What::Fifo => Node::Fifo(Mutex::new(None)),
+        What::Device(..) => Node::Device,
+        What::Socket => Node::Socket,
+    })
 }
 
 /// What a new file system begins with.
@@ -157,6 +166,7 @@ impl Settings {
                 perm,
                 uid: 0,
                 gid: 0,
+                payer: Payer::NOBODY,
             },
             limit: Some(quota::default_limit()),
             inodes: Some(quota::default_limit()),
@@ -179,10 +189,24 @@ pub fn new_super(kind: FsKind, settings: Settings) -> Result<Arc<Super>> {
     Ok(Arc::new(Super {
         kind,
         dev,
-        root: Dentry::new(None, b"", root),
+        root: Dentry::new(None, b"", root, Payer::NOBODY),
         quota,
         inodes,
     }))
+}
+
+/// Names and files, without their pages, of one user without privileges take at most this part of memory.
+const NAMES_PART: u64 = 4;
+
+/// Whether `cred` may have another name.
+fn may_name(cred: &Cred) -> Result<()> {
+    let pages = crate::mm::vm().alloc.total_pages() as u64;
+    let most = pages / NAMES_PART * crate::arch::PAGE_SIZE as u64;
+    let payer = cred.payer;
+    if payer.is_limited() && payer.is_over(Charge::Names, most) && !cred.beyond_user_limits() {
+        return Err(FsError::NoSpace);
+    }
+    Ok(())
 }
 
 /// Makes a named file in `dir` on behalf of `cred`.
@@ -195,7 +219,7 @@ pub fn create(
 ) -> Result<Arc<Dentry>> {
     let parent = &dir.dentry.inode;
     let list = parent.dir()?;
-    list.create(&dir.dentry, name, || {
+    list.create(&dir.dentry, name, cred.payer, || {
         if dir.mount.is_read_only() {
             return Err(FsError::ReadOnly);
         }
@@ -205,6 +229,7 @@ pub fn create(
         {
             return Err(FsError::NameTooLong);
         }
+        may_name(cred)?;
         make(
             dir.mount.fs.home(),
             what,
@@ -224,10 +249,11 @@ pub fn create_nameless(cred: &Cred, dir: &Path, mode: NewMode, exclusive: bool) 
         return Err(FsError::ReadOnly);
     }
     permitted(cred, parent, perm::WRITE | perm::EXEC)?;
+    may_name(cred)?;
     let fresh = Fresh::inherit(cred, parent, &What::File, mode);
     let inode = make(dir.mount.fs.home(), &What::File, fresh)?;
     inode.set_nameless(!exclusive);
-    let dentry = Dentry::new(Some(dir.dentry.clone()), b"#tmpfile", inode);
+    let dentry = Dentry::new(Some(dir.dentry.clone()), b"#tmpfile", inode, cred.payer);
     dentry.bury();
     Ok(Path {
         mount: dir.mount.clone(),
@@ -249,7 +275,7 @@ pub fn link(
     let parent = &dir.dentry.inode;
     let list = parent.dir()?;
     let mut first = None;
-    let made = list.create(&dir.dentry, name, || {
+    let made = list.create(&dir.dentry, name, cred.payer, || {
         if dir.mount.is_read_only() {
             return Err(FsError::ReadOnly);
         }
@@ -261,6 +287,7 @@ pub fn link(
         if inode.is_dir() {
             return Err(FsError::Perm);
         }
+        may_name(cred)?;
         // Counted before the name is there: an unlink meanwhile must not see the last name.
         first = Some(inode.add_name(LINK_MAX)?);
         Ok(inode.clone())

@@ -21,7 +21,7 @@ use super::error::{FsError, Result};
 use super::inode::{Inode, Node};
 use super::mount::{self, MountRef, Path};
 use super::protect;
-use crate::kern::cred::{Cap, Cred};
+use crate::kern::cred::{Cap, Cred, Payer};
 
 /// What a lookup does at the last component.
 #[derive(Clone, Copy, Debug, Default)]
@@ -492,7 +492,7 @@ fn on_demand(dir: &Arc<Dentry>, name: &[u8]) -> Result<Arc<Dentry>> {
         return Err(FsError::NotDir);
     };
     let inode = content.lookup(&dir.inode, name)?;
-    Ok(Dentry::new(Some(dir.clone()), name, inode))
+    Ok(Dentry::new(Some(dir.clone()), name, inode, Payer::NOBODY))
 }
 
 /// The path of a place as seen from `root`, for getcwd and the links of procfs.

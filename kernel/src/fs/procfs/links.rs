@@ -14,6 +14,7 @@ use crate::fs::file::{FileRef, Kind};
 use crate::fs::inode::{Inode, NewInode, Node, mode};
 use crate::fs::mount::Path;
 use crate::fs::walk::full_name;
+use crate::kern::cred::Payer;
 use crate::kern::look::Image;
 use crate::kern::process::Process;
 use crate::kern::{current, with_fs};
@@ -165,12 +166,13 @@ impl DynLink for FdLink {
             gid: current().cred().fsgid,
             rdev: 0,
             charge: None,
+            payer: Payer::NOBODY,
         };
         let inode = Arc::new(Inode::new(new, Node::Pipe(end.pipe().clone())));
         let mount = crate::fs::context::boot_root()?.mount.clone();
         Ok(Target::Place(Path {
             mount,
-            dentry: Dentry::new(None, b"", inode),
+            dentry: Dentry::new(None, b"", inode, Payer::NOBODY),
         }))
     }
 

@@ -28,6 +28,7 @@ use super::error::{FsError, Result};
 use super::inode::{Inode, mode};
 use super::mount::{FsKind, Super, new_dev};
 use crate::boot::Options;
+use crate::kern::cred::Payer;
 use crate::kern::{current, ids};
 use crate::put;
 
@@ -46,7 +47,7 @@ pub fn new_super() -> Result<Arc<Super>> {
     Ok(Arc::new(Super {
         kind: FsKind::Proc,
         dev,
-        root: Dentry::new(None, b"", root),
+        root: Dentry::new(None, b"", root, Payer::NOBODY),
         quota: None,
         inodes: None,
     }))

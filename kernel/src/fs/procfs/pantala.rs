@@ -30,19 +30,20 @@ fn accounts(out: &mut Text) -> Result<()> {
     let cred = current().cred();
     let all = cred.capable(Cap::SysAdmin);
     account::each(|a| {
-        let [threads, memory, pipe_pages, locks] = [
+        let [threads, memory, names, pipe_pages, locks] = [
             Charge::Threads,
             Charge::Memory,
+            Charge::Names,
             Charge::PipePages,
             Charge::Locks,
         ]
         .map(|what| a.held(what));
-        let used = threads + memory + pipe_pages + locks != 0;
+        let used = threads + memory + names + pipe_pages + locks != 0;
         if used && (all || a.uid() == cred.uid) {
-            put!(out, "user={} threads={threads}", a.uid());
+            put!(out, "user={} threads={threads} memory={memory}", a.uid());
             put!(
                 out,
-                " memory={memory} pipe_pages={pipe_pages} locks={locks}\n"
+                " names={names} pipe_pages={pipe_pages} locks={locks}\n"
             );
         }
     });

@@ -142,6 +142,21 @@ tests! { "process";
         ok!(sc!(SYS_kill, pid, libc::SIGTERM));
         is!(ok!(sys::wait(pid as i64, 0)), (pid, libc::SIGTERM));
     }
+    no_core_is_told_of_where_none_is_dumped {
+        for signal in [libc::SIGQUIT, libc::SIGABRT, libc::SIGSEGV, libc::SIGSYS, libc::SIGXCPU, libc::SIGTRAP] {
+            let pid = ok!(sys::fork());
+            if pid == 0 {
+                let _ = sc!(SYS_prlimit64, 0, libc::RLIMIT_CORE, [0u64, 0].as_ptr(), 0);
+                let _ = sys::default_signal(signal);
+                let _ = sc!(SYS_kill, sc!(SYS_getpid).unwrap_or(0), signal);
+                sys::exit(1);
+            }
+            let mut info = [0i32; 32];
+            ok!(sc!(SYS_waitid, libc::P_PID, pid, info.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT, 0));
+            is!((info[2], info[6]), (libc::CLD_KILLED, signal));
+            is!(ok!(sys::wait(pid as i64, 0)).1, signal);
+        }
+    }
     wait4_stop_and_continue {
         let pid = ok!(sys::fork());
         if pid == 0 { loop { nap_us(1_000_000); } }

@@ -185,6 +185,36 @@ tests! { "tmpfs";
             Ok(())
         })?;
     }
+    long_texts_of_links_take_room {
+        mounted("size=8k", |dir| {
+            let link = |name: &str, len: usize| {
+                sc!(SYS_symlink, path(&"t".repeat(len)), path(&format!("{dir}/{name}")))
+            };
+            let free = || {
+                let mut raw = [0u64; 15];
+                let _ = sc!(SYS_statfs, path(dir), raw.as_mut_ptr());
+                raw[3]
+            };
+            let taken = |name: &str| {
+                let mut stat = sys::zeroed_stat();
+                let _ = sc!(SYS_lstat, path(&format!("{dir}/{name}")), &raw mut stat);
+                (stat.st_blocks, stat.st_size)
+            };
+            ok!(link("short", 127));
+            is!((taken("short"), free()), ((0, 127), 2));
+            ok!(link("long", 128));
+            is!((taken("long"), free()), ((8, 128), 1));
+            ok!(link("longest", 4095));
+            is!((taken("longest"), free()), ((8, 4095), 0));
+            fails!(link("more", 128), ENOSPC);
+            ok!(link("still", 127));
+            ok!(sc!(SYS_unlink, path(&format!("{dir}/long"))));
+            holds!(soon(|| free() == 1));
+            ok!(link("more", 200));
+            fails!(link("too", 4096), ENAMETOOLONG);
+            Ok(())
+        })?;
+    }
     names_in_a_directory_of_all_sizes {
         let dir = scratch();
         let name = |n: u32| format!("{dir}/{}", n.wrapping_mul(2_654_435_761));
