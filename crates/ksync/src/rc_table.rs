@@ -173,6 +173,16 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
         }
     }
 
+    /// How many of the places in `range` are taken, without a lock; none if the table ends before.
+    pub fn taken(&self, _pin: &CpuPin, range: core::ops::Range<usize>) -> Option<usize> {
+        // SAFETY: as in `get`: the pin holds off the end of the array's grace period.
+        let places = unsafe { Array::places(self.array.load(Acquire)) };
+        let places = places.get(range.start..range.end.min(places.len()))?;
+        // Relaxed: nothing is read behind the words.
+        let taken = places.iter().filter(|p| !p.load(Relaxed).is_null());
+        (!places.is_empty()).then(|| taken.count())
+    }
+
     /// Locks the table for changes.
     pub fn lock(&self) -> RcTableGuard<'_, T, W, C> {
         let writer = self.writer.lock();

@@ -6,9 +6,10 @@
 //! its descriptor's or that of a call which still uses it, closes it at once.
 
 use alloc::sync::Arc;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use ksync::{RcTable, RcTableGuard};
+use ksync::{CpuPin, RcTable, RcTableGuard};
 
 use super::epoch;
 use super::error::{FsError, Result};
@@ -239,6 +240,11 @@ impl FdTable {
             drop(self.remove(fd as i32));
             from = fd + 1;
         }
+    }
+
+    /// How many of the descriptors in `range` are open; none if the table ends before. Takes no lock.
+    pub fn open_in(&self, pin: &CpuPin, range: Range<usize>) -> Option<usize> {
+        self.table.taken(pin, range)
     }
 
     /// How many descriptors the table has room for (`FDSize` of /proc/PID/status).

@@ -430,6 +430,22 @@ impl Process {
         core::mem::replace(&mut *slot, files)
     }
 
+    /// How many descriptors are open. Takes no reference, whose end might close them.
+    pub fn open_descriptors(&self) -> usize {
+        const STEP: usize = 4096;
+        let mut sum = 0;
+        for from in (0..).step_by(STEP) {
+            let pin = ksync::pin();
+            let files = self.files.lock();
+            let some = files.as_ref();
+            match some.and_then(|files| files.open_in(&pin, from..from + STEP)) {
+                Some(open) => sum += open,
+                None => break,
+            }
+        }
+        sum
+    }
+
     /// The address of the descriptors, as their identity; 0 for none.
     pub(super) fn files_address(&self) -> usize {
         self.files_at.load(Ordering::Relaxed)
@@ -466,7 +482,7 @@ impl Process {
     }
 
     /// Who pays for the process itself, from its last thread's end on.
-    pub(super) fn payer(&self) -> Payer {
+    pub fn payer(&self) -> Payer {
         self.cred.lock().payer
     }
 

@@ -26,6 +26,7 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("sections", "usr/bin/sections"),
     ("terminals", "usr/bin/terminals"),
     ("forkbomb", "usr/bin/forkbomb"),
+    ("hoard", "usr/bin/hoard"),
     ("tiny-true", "usr/bin/tiny-true"),
     ("true-static", "usr/bin/true-static"),
 ];

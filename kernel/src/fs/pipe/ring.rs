@@ -42,7 +42,7 @@ pub struct Ring {
 }
 
 fn buffer(bytes: usize) -> Result<Box<[u8]>> {
-    crate::mm::admit().map_err(|_| FsError::NoMemory)?;
+    crate::mm::admit_process().map_err(|_| FsError::NoMemory)?;
     Ok(vec![0; bytes].into_boxed_slice())
 }
 

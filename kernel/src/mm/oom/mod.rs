@@ -10,6 +10,7 @@
 //! and nothing on the way of an exit needs much; whoever else takes from the reserve, because it could not sleep, waits
 //! before it returns to user mode ([`repay`]).
 
+mod holders;
 mod victims;
 
 use core::alloc::Layout;
@@ -74,7 +75,8 @@ pub fn relieve(tries: u32) -> bool {
     !me.kill_pending()
 }
 
-/// Waits until there is memory for another process.
+/// Waits until there is memory for another process, or for what else comes back by some process's end: who asks for it
+/// makes room so, and is not refused for what others hold. For the caller's thread to sleep in.
 ///
 /// # Errors
 /// There is none for a long time, the caller was killed, or the failure injector says so.

@@ -1,11 +1,14 @@
 //! Who has to go when memory is out.
 //!
-//! What a process costs is what its end frees: anonymous pages, page tables, kernel stacks. Three kinds of culprits:
+//! What a process costs is what its end frees: anonymous pages, page tables, kernel stacks, and its part of what the kernel
+//! holds for its user's descriptors ([`holders`](super::holders)). Four kinds of culprits:
 //!
 //! - *one large process*: it is killed, with those who share its memory;
 //! - *a family*: processes forked from one execve that called none since, many and together larger than any one. Memory that
 //!   forks share counts once. All are killed in one pass, and cannot fork meanwhile; only the founder is spared the
 //!   first time, for it may be a shell whose children are the trouble;
+//! - *a user*, for whose descriptors the kernel holds more than the largest process costs: of the user's processes those that have most
+//!   of them open are killed;
 //! - *many small ones of many families*: those started last go, until an eighth of what all cost is free. Whoever was
 //!   there before the trouble began stays.
 //!
@@ -18,6 +21,8 @@ use alloc::sync::Arc;
 use alloc::vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use super::holders::{Holders, Most};
+use crate::arch::PAGE_SIZE;
 use crate::arch::stack::FRAMES_PER_STACK;
 use crate::kern::process::Process;
 use crate::kern::{ids, signal, time};
@@ -36,6 +41,8 @@ const YOUNG_PART: u64 = 8;
 const AGES: usize = 64;
 /// Heap objects of a process, in pages: an estimate.
 const OBJECTS: u64 = 2;
+/// Bytes of an open file, whose kind is not looked at: an estimate. Forks share open files.
+const FILE_BYTES: u64 = 192;
 /// A founder who was spared is not spared again within this time, in nanoseconds.
 const MEMORY_NS: u64 = 60 * time::SECOND;
 
@@ -63,7 +70,7 @@ impl Cost {
         let stacks = u64::from(p.thread_count()) * FRAMES_PER_STACK as u64;
         Some(Cost {
             own: cost.own + cost.tables + stacks + OBJECTS,
-            shared: cost.shared,
+            shared: cost.shared + p.open_descriptors() as u64 * FILE_BYTES / PAGE_SIZE as u64,
         })
     }
 
@@ -86,7 +93,7 @@ pub fn score(p: &Process) -> u64 {
 }
 
 /// Whether the killer may choose it.
-fn is_eligible(p: &Process) -> bool {
+pub(super) fn is_eligible(p: &Process) -> bool {
     p.pid() != 1 && !p.is_kernel() && !p.is_zombie() && p.oom_adj() > -1000
 }
 
@@ -106,6 +113,8 @@ impl Family {
 
 /// What a search has found.
 struct Census {
+    /// Users for whose descriptors the kernel holds much.
+    holders: Holders,
     families: Box<[Family]>,
     /// The process that costs most, with what it costs.
     largest: Option<(u64, Arc<Process>)>,
@@ -162,6 +171,8 @@ pub(super) enum Victims {
     One(Arc<Process>),
     /// A family; with or without its founder.
     Family { kin: u64, founder: bool },
+    /// Processes of one user: those that have most descriptors.
+    Holders(Most),
     /// Those who started at this time or later, in nanoseconds since boot.
     Young { since: u64 },
 }
@@ -177,6 +188,7 @@ impl Victims {
                 share || p.pid() == victim.pid()
             }
             Victims::Family { kin, founder } => p.kin() == *kin && (*founder || !p.is_founder()),
+            Victims::Holders(most) => most.has(p),
             Victims::Young { since } => p.start_ns() >= *since,
         }
     }
@@ -201,7 +213,12 @@ impl Victims {
         }
         let mut left = false;
         ids::each_process(2, |p| {
-            if is_eligible(p) && self.has(p) {
+            let is_victim = match self {
+                // Their descriptors are what is waited for, and may be closed one by one.
+                Victims::Holders(most) => p.is_ending() && most.is_of(p),
+                _ => self.has(p),
+            };
+            if is_eligible(p) && is_victim {
                 left |= p.space().is_some();
                 if !p.is_ending() && matches!(self, Victims::Family { .. }) {
                     signal::kill_process(p);
@@ -230,6 +247,7 @@ impl Killer {
     pub(super) fn new() -> Killer {
         Killer {
             census: Census {
+                holders: Holders::new(),
                 families: vec![Family::default(); FAMILIES].into(),
                 largest: None,
                 ages: vec![0; AGES].into(),
@@ -243,11 +261,13 @@ impl Killer {
     pub(super) fn choose_and_kill(&mut self) -> Option<Victims> {
         let now = time::monotonic_ns();
         self.census.clear();
+        self.census.holders.search();
         ids::each_process(2, |p| {
             if is_eligible(p)
                 && !p.is_ending()
-                && let Some(cost) = Cost::of(p)
+                && let Some(mut cost) = Cost::of(p)
             {
+                cost.own += self.census.holders.share(p);
                 self.census.add(p, &cost, now);
             }
             true
@@ -278,6 +298,11 @@ impl Killer {
             let founder = self.spared.0 == kin && now - self.spared.1 < MEMORY_NS;
             self.spared = (kin, now);
             return Some(Victims::Family { kin, founder });
+        }
+        if let Some(holder) = census.holders.largest()
+            && holder.pages > *most
+        {
+            return Some(Victims::Holders(holder.most()));
         }
         if most * SMALL_PART >= census.sum {
             return Some(Victims::One(largest.clone()));
@@ -315,6 +340,14 @@ impl Killer {
                     } else {
                         "that one is spared"
                     }
+                );
+            }
+            Victims::Holders(_) => {
+                let holder = self.census.holders.largest();
+                let (uid, pages) = holder.map_or((0, 0), |h| (h.uid, h.pages));
+                kprintln!(
+                    "out of memory: killed {told} processes of user {uid}, for whose descriptors the kernel holds {} KiB",
+                    pages * 4
                 );
             }
             Victims::Young { since } => kprintln!(

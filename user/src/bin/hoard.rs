@@ -1,0 +1,242 @@
+//! `hoard pipes|texts|locks|names`: four programs of user 1000 make the kernel hold as much as it lets them, of one kind, while root has
+//! more memory of its own than any of them. Then root takes more.
+//!
+//! Status 0: root has got it, and the four have been refused, or killed. `hoard all COMMAND`: they hold all kinds at once while
+//! root runs the command in a shell. `hoard fill WHAT WHERE` is one of the four.
+
+use std::ffi::CString;
+use user::sys::{self, Errno};
+
+const USER: u64 = 1000;
+const FILLERS: usize = 4;
+/// Root's own memory, and what it takes at the end, in MiB.
+const OWN: u64 = 70;
+const MORE: u64 = 16;
+const DIR: &str = "/tmp/hoard";
+
+fn text(text: &str) -> u64 {
+    CString::new(text).map_or(0, |text| text.into_raw() as u64)
+}
+
+fn nap() {
+    let ts = [0u64, 20_000_000];
+    let _ = sys::call(libc::SYS_nanosleep, &[ts.as_ptr() as u64, 0]);
+}
+
+/// As many descriptors as may be.
+fn raise_limit() {
+    let limit = [1u64 << 18; 2];
+    let resource = u64::from(libc::RLIMIT_NOFILE);
+    let _ = sys::call(
+        libc::SYS_prlimit64,
+        &[0, resource, limit.as_ptr() as u64, 0],
+    );
+}
+
+/// Pipes that are full.
+fn pipes() -> (usize, Errno) {
+    let bytes = vec![1; 65536];
+    for had in 0.. {
+        let to = match sys::pipe(libc::O_NONBLOCK) {
+            Ok((_, to)) => to,
+            Err(errno) => return (had, errno),
+        };
+        loop {
+            match sys::write(to, &bytes) {
+                Ok(_) => {}
+                Err(libc::EAGAIN) => break,
+                Err(errno) => return (had, errno),
+            }
+        }
+    }
+    unreachable!("there is an end of all pipes")
+}
+
+/// Open files of /proc, each with a long text.
+fn texts() -> (usize, Errno) {
+    const MAPS: u64 = 2000;
+    let (none, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let base = sys::mmap(0, MAPS * 8192, none, flags | libc::MAP_NORESERVE, -1, 0).unwrap_or(0);
+    for i in 0..MAPS {
+        let at = base + i * 8192;
+        let _ = sys::mmap(at, 4096, libc::PROT_READ, flags | libc::MAP_FIXED, -1, 0);
+    }
+    for had in 0.. {
+        let read = sys::open("/proc/self/maps", libc::O_RDONLY, 0)
+            .and_then(|fd| sys::read(fd, &mut [0; 1]));
+        if let Err(errno) = read {
+            return (had, errno);
+        }
+    }
+    unreachable!("there is an end of all texts")
+}
+
+/// Locks on every other byte of many files.
+fn locks(at: &str) -> (usize, Errno) {
+    let mut had = 0;
+    for file in 0.. {
+        let name = format!("{at}.{file}");
+        let fd = match sys::open(&name, libc::O_RDWR | libc::O_CREAT, 0o600) {
+            Ok(fd) => fd,
+            Err(errno) => return (had, errno),
+        };
+        for byte in 0..1000u64 {
+            let lock = [libc::F_WRLCK as u64, byte * 2, 1, 0];
+            let set = libc::F_SETLK as u64;
+            match sys::call(libc::SYS_fcntl, &[fd as u64, set, lock.as_ptr() as u64]) {
+                Ok(_) => had += 1,
+                Err(errno) => return (had, errno),
+            }
+        }
+    }
+    unreachable!("there is an end of all locks")
+}
+
+/// Long names of files of one directory.
+fn names(at: &str) -> (usize, Errno) {
+    let long = "n".repeat(200);
+    for had in 0.. {
+        let name = CString::new(format!("{at}.{long}.{had}")).unwrap_or_default();
+        let mode = u64::from(libc::S_IFREG | 0o600);
+        let made = sys::call(libc::SYS_mknod, &[name.as_ptr() as u64, mode, 0]);
+        if let Err(errno) = made {
+            return (had, errno);
+        }
+    }
+    unreachable!("there is an end of all names")
+}
+
+/// One of the four: fills, says so on descriptor 1, and sleeps.
+fn fill(what: &str, at: &str) -> ! {
+    raise_limit();
+    let mut told = String::new();
+    for kind in what.split(',') {
+        let (had, errno) = match kind {
+            "pipes" => pipes(),
+            "texts" => texts(),
+            "locks" => locks(at),
+            _ => names(at),
+        };
+        told += &format!(" {had} {kind} ({errno})");
+    }
+    let _ = sys::write(1, told.as_bytes());
+    loop {
+        let _ = sys::call(libc::SYS_pause, &[]);
+    }
+}
+
+/// Begins one of the four; what it says can be read from the descriptor.
+fn begin(what: &str, n: usize) -> Result<(u64, i32), Errno> {
+    let (from, to) = sys::pipe(libc::O_CLOEXEC)?;
+    // From now on it has a buffer for what is said when there is no memory left.
+    sys::write(to, b"x")?;
+    sys::read(from, &mut [0])?;
+    let pid = sys::fork()?;
+    if pid == 0 {
+        let _ = sys::call(libc::SYS_dup2, &[to as u64, 1]);
+        let _ = sys::call(libc::SYS_setgroups, &[0, 0]);
+        let _ = sys::call(libc::SYS_setresgid, &[USER, USER, USER]);
+        let _ = sys::call(libc::SYS_setresuid, &[USER, USER, USER]);
+        let words = ["hoard", "fill", what, &format!("{DIR}/{n}")].map(text);
+        let argv = [words[0], words[1], words[2], words[3], 0];
+        let file = text("/proc/self/exe");
+        let envp = [0u64];
+        let _ = sys::call(
+            libc::SYS_execve,
+            &[file, argv.as_ptr() as u64, envp.as_ptr() as u64],
+        );
+        sys::exit(9);
+    }
+    sys::close(to)?;
+    Ok((pid, from))
+}
+
+/// Memory that nobody has written yet.
+fn region(mib: u64) -> Result<u64, Errno> {
+    let (prot, flags) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+    );
+    sys::mmap(0, mib << 20, prot, flags, -1, 0)
+}
+
+/// Writes all of it.
+fn take(base: u64, mib: u64) {
+    (base..base + (mib << 20))
+        .step_by(4096)
+        .for_each(|at| sys::poke64(at, at));
+}
+
+/// A file system in which names are not counted.
+fn make_room() -> Result<(), Errno> {
+    let (dir, kind) = (text(DIR), text("tmpfs"));
+    let _ = sys::call(libc::SYS_mkdir, &[dir, 0o777]);
+    let options = text("nr_inodes=0,mode=1777");
+    sys::call(libc::SYS_mount, &[kind, dir, kind, 0, options]).map(|_| ())
+}
+
+fn hoard(what: &str, command: &str) -> Result<bool, Errno> {
+    make_room()?;
+    let all = what == "all";
+    let own = region(OWN + MORE)?;
+    if !all {
+        take(own, OWN);
+    }
+    let kinds = if all { "locks,names,texts,pipes" } else { what };
+    let fillers = (0..FILLERS)
+        .map(|n| begin(kinds, n))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut refused = 0;
+    for (_, from) in &fillers {
+        // Nothing comes from one that was killed.
+        let mut told = [0; 256];
+        let n = sys::read(*from, &mut told)?;
+        refused += usize::from(n > 0);
+        println!(
+            "hoard: refused after{}",
+            String::from_utf8_lossy(&told[..n])
+        );
+    }
+    println!("hoard: user {USER} holds all that it can");
+    if all {
+        let ran = std::process::Command::new("/bin/sh")
+            .args(["-c", command])
+            .status();
+        for (pid, _) in &fillers {
+            let _ = sys::call(libc::SYS_kill, &[*pid, libc::SIGKILL as u64]);
+            sys::wait(*pid as i64, 0)?;
+        }
+        return Ok(ran.is_ok_and(|status| status.success()));
+    }
+    take(own + (OWN << 20), MORE);
+    let mut killed = 0;
+    for (pid, _) in &fillers {
+        // Whoever was chosen has ended, or is about to.
+        nap();
+        match sys::wait(*pid as i64, libc::WNOHANG)? {
+            (0, _) => {
+                sys::call(libc::SYS_kill, &[*pid, libc::SIGKILL as u64])?;
+                sys::wait(*pid as i64, 0)?;
+            }
+            (_, status) => killed += usize::from(status == libc::SIGKILL),
+        }
+    }
+    println!("hoard: root lives; of {FILLERS} with {what} {refused} were refused, {killed} killed");
+    Ok(refused + killed >= FILLERS)
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    if let [_, fills, what, at] = &args[..]
+        && fills == "fill"
+    {
+        fill(what, at);
+    }
+    let what = args.get(1).map_or("pipes", String::as_str);
+    let right = hoard(what, args.get(2).map_or("", String::as_str));
+    let _ = sys::call(libc::SYS_umount2, &[text(DIR), libc::MNT_DETACH as u64]);
+    if right != Ok(true) {
+        println!("hoard: WRONG: {right:?}");
+    }
+    sys::exit(i32::from(right != Ok(true)));
+}
