@@ -195,8 +195,8 @@ fn empty_slabs_return_without_a_drain() {
         .collect();
     assert!(heap.check().slab_pages >= 10_000 * 128 / 4096);
     objects.into_iter().for_each(|object| heap.free(object));
-    // Four pages full that the CPU's cache pins, which may lie across five, and one spare.
-    assert!(heap.check().slab_pages <= 6, "{:?}", heap.check());
+    // Six pages full that the CPU's cache pins, which may lie across seven, and one spare.
+    assert!(heap.check().slab_pages <= 8, "{:?}", heap.check());
     heap.assert_empty();
 }
 
