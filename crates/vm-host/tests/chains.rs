@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use vm::page::State;
-use vm::space::{Advice, HARD_DEPTH, MapArgs, MapFlags, Space};
+use vm::space::{Advice, COPY_DEPTH, HARD_DEPTH, MapArgs, MapFlags, Space};
 use vm::{FaultError, MapProt, Pfn};
 use vm_host::{Access, Lab};
 
@@ -181,6 +181,24 @@ fn a_forking_server_keeps_each_content_once() {
     for child in children.iter().step_by(97) {
         world.check(child, 3);
     }
+    children.push(server);
+    world.end(children);
+}
+
+/// However many pages the layers have that go: a fork works until the bound holds.
+#[test]
+fn large_layers_go_in_one_fork() {
+    const PAGES: u64 = 700;
+    let mut world = World::new(30_000);
+    let mut server = world.process(PAGES);
+    let mut children = Vec::new();
+    // The last page of each layer is never written again: a look passes all the others before it finds that one visible.
+    for n in 0..40 {
+        world.write(&mut server, 0..PAGES - n);
+        children.push(world.fork(&server));
+        assert!(world.depth(&server) <= COPY_DEPTH + 1);
+    }
+    children.iter().step_by(9).for_each(|p| world.check(p, 1));
     children.push(server);
     world.end(children);
 }

@@ -13,7 +13,7 @@ use vm::object::ObjectRef;
 use vm::page::Flags;
 use vm::pmap::Revoke;
 use vm::space::{Advice, COPY_DEPTH, MapArgs, MapFlags, Source, Space};
-use vm::{EntryFlags, Gather, MapProt, rmap};
+use vm::{EntryFlags, Gather, MapProt, Tuning, rmap};
 use vm_host::{Access, Lab};
 
 const PAGE: u64 = 4096;
@@ -320,7 +320,11 @@ const BROUGHT: u64 = AT + TOUCHED * PAGE;
 /// A parent's folding has brought a page up into the layer that is in front for a child, whose tables still map the one that it is
 /// a copy of. All others are gone, so the layer is the child's own. CPU 1 has the older page cached.
 fn half_folded() -> Arc<World> {
-    let lab = Lab::new(4096, CPUS);
+    let one_at_a_time = Tuning {
+        fork_depth: COPY_DEPTH,
+        ..Tuning::DEFAULT
+    };
+    let lab = Lab::tuned(4096, CPUS, one_at_a_time);
     lab.vm.set_fault_around(PAGE);
     let file = ObjectRef::new_file(&lab.vm, None).unwrap();
     let parent = Space::new(&lab.vm).unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use vm::object::ObjectRef;
 use vm::space::{COPY_DEPTH, MapArgs, MapFlags, Source, Space};
-use vm::{EntryFlags, MapProt};
+use vm::{EntryFlags, MapProt, Tuning};
 use vm_host::{Access, Lab};
 
 const PAGE: u64 = 4096;
@@ -151,6 +151,15 @@ const TOUCHED: u64 = 300;
 /// One among them that it has not.
 const HOLE: u64 = 2;
 
+/// A machine on which a fork brings one layer up at most.
+fn one_at_a_time(frames: usize, cpus: usize) -> Lab {
+    let tuning = Tuning {
+        fork_depth: COPY_DEPTH,
+        ..Tuning::DEFAULT
+    };
+    Lab::tuned(frames, cpus, tuning)
+}
+
 /// A space forked so often that the next fork folds its chain, and its children. The layer that goes then is the oldest
 /// but one, of which the second child is the only other user.
 fn forked_often(lab: &Lab) -> (Arc<Space>, Vec<Arc<Space>>) {
@@ -186,7 +195,7 @@ fn reads(lab: &Lab, space: &Space, page: u64) {
 /// The pages of folded layers are others' alone, and may go with them.
 #[test]
 fn no_page_of_a_folded_layer_is_reached() {
-    let lab = Lab::new(2048, 1);
+    let lab = one_at_a_time(2048, 1);
     let (space, children) = forked_often(&lab);
     reads(&lab, &space, TOUCHED);
     fold(&lab, &space);
@@ -200,7 +209,7 @@ fn no_page_of_a_folded_layer_is_reached() {
 /// Folding brings pages up into layers that relatives share, where their tables map the older ones.
 #[test]
 fn a_fault_finds_the_page_that_a_relative_brought_up() {
-    let lab = Lab::new(2048, 1);
+    let lab = one_at_a_time(2048, 1);
     let (space, children) = forked_often(&lab);
     let (child, at) = (&children[5], AT + TOUCHED * PAGE);
     let mapped = || {
@@ -274,7 +283,7 @@ fn a_page_on_its_way_to_the_front_shadows_nothing() {
 /// A fault has found a page in a layer, and enters it when the layer has been folded away.
 #[test]
 fn a_fault_that_saw_a_layer_before_it_was_folded_starts_again() {
-    let lab = Lab::new(2048, 2);
+    let lab = one_at_a_time(2048, 2);
     let (space, children) = forked_often(&lab);
     // A child that reads where nothing is puts a page of zeroes into the layer that it shares.
     let hole = AT + HOLE * PAGE;

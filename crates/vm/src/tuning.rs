@@ -13,11 +13,12 @@ pub struct Tuning {
     pub fold_every: u32,
     /// Layers of a chain beyond which a fault that copies folds it.
     pub fault_depth: usize,
-    /// Layers of a chain beyond which a fork folds it, down to what a fault would. Faults that copy keep most chains below; a
-    /// fork looks at several layers at once, for what it looks at it pays for in each child of a deep family.
+    /// Layers of a chain down to which a fork folds it that finds more than `copy_depth`. The distance between the two is how
+    /// many generations of a deep family share one look at its layers.
     pub fork_depth: usize,
-    /// Layers of a chain from which on folding may cost copies. A shared page of memory is copied once for each time that the
-    /// layer it is in grows by a factor, and the fewer layers there may be, the smaller that is.
+    /// Layers of a chain beyond which a fork folds it, and may copy. Faults that copy keep most chains below. A shared page of
+    /// memory is copied once for each time that the layer it is in grows by a factor, and the fewer layers there may be,
+    /// the smaller that is.
     pub copy_depth: usize,
     /// No chain is longer, whatever happens.
     pub hard_depth: usize,

@@ -89,7 +89,8 @@ impl Space {
         entry: &MapEntry,
         effort: Effort,
     ) -> Result<bool, NoMemory> {
-        let mut left = STEP;
+        // Asked once: what goes, or is brought up, leaves every page shadowed that was, and no other.
+        let (mut left, mut asked) = (STEP, false);
         loop {
             let chain = {
                 let pin = ksync::pin();
@@ -105,13 +106,17 @@ impl Space {
                 chain,
                 effort,
             };
-            let gone = fold.shadowed(&mut left)?;
-            if !gone.is_empty() {
-                self.drop_layers(&fold, &gone);
-                continue;
-            }
-            if left == 0 {
-                return Ok(true);
+            if !asked {
+                let gone = fold.shadowed(&mut left)?;
+                let cut_short = effort == Effort::Step && left == 0;
+                if cut_short && gone.is_empty() {
+                    return Ok(true);
+                }
+                asked = !cut_short;
+                if !gone.is_empty() {
+                    self.drop_layers(&fold, &gone);
+                    continue;
+                }
             }
             let Some(source) = fold.choose() else {
                 entry.set_folded();
@@ -258,7 +263,7 @@ impl<M: Machine> Fold<'_, M> {
     /// The front takes none: faults fill it.
     fn choose(&self) -> Option<usize> {
         let layers = self.chain.layers();
-        let depth = self.vm.tuning.copy_depth;
+        let depth = self.vm.tuning.fork_depth;
         let copies = self.effort == Effort::Bound && layers.len() > depth;
         let mut best: Option<(usize, u64, u64)> = None;
         let Range { start, end } = self.old();

@@ -130,7 +130,7 @@ fn copy_entry<M: Machine>(
         // The map's lock keeps the chain as it is; nothing here sleeps.
         let mut pin = ksync::pin();
         let mut chain = entry.chain(&pin);
-        if chain.is_some_and(|chain| chain.layers().len() > vm.tuning.fork_depth) {
+        if chain.is_some_and(|chain| chain.layers().len() > vm.tuning.copy_depth) {
             drop(pin);
             if parent.fold(vm, entry, Effort::Bound).is_err() && entry.is_full(vm) {
                 return Err(VmError::NoMemory);
