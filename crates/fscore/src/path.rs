@@ -82,16 +82,42 @@ pub fn split_last(path: &[u8]) -> (&[u8], &[u8], bool) {
     (&body[..start], &body[start..], end != path.len())
 }
 
-/// A name's hash, as the directory tables use it: a multiply for each eight bytes, folded so that the low bits depend on
-/// every byte.
-#[inline]
-pub fn hash(name: &[u8]) -> u32 {
-    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mix = |h: u64, word: u64| {
-        let h = (h ^ word).wrapping_mul(FACTOR);
-        h ^ h >> 32
+/// What makes a hash one that cannot be foreseen.
+#[derive(Clone, Copy, Debug)]
+pub struct Secret {
+    /// Where a hash begins.
+    pub begin: u64,
+    /// What each word is multiplied by.
+    pub factor: u64,
+}
+
+impl Secret {
+    /// None: for hashes that everybody may know.
+    pub const NONE: Secret = Secret {
+        begin: 0,
+        factor: 0x9e37_79b9_7f4a_7c15,
     };
-    let mut h = name.len() as u64;
+
+    /// One made of random bits; the factor gets no short rows of equal bits at its ends, which would mix little.
+    pub fn new(begin: u64, factor: u64) -> Secret {
+        Secret {
+            begin,
+            factor: factor ^ Self::NONE.factor | 1 << 63 | 1,
+        }
+    }
+}
+
+/// A name's hash, as the directory tables use it: a multiply for each eight bytes, whose halves are folded, so that all bits
+/// depend on every byte. Without the secret nobody can choose names whose hashes agree: the upper half of a product
+/// carries a change of its factors on in a way that depends on the other factor.
+#[inline]
+pub fn hash(secret: Secret, name: &[u8]) -> u32 {
+    let fold = |word: u64| {
+        let product = u128::from(word) * u128::from(secret.factor);
+        product as u64 ^ (product >> 64) as u64
+    };
+    let mix = |h: u64, word: u64| fold(h ^ word);
+    let mut h = secret.begin ^ name.len() as u64;
     let (words, tail) = name.as_chunks::<8>();
     for &word in words {
         h = mix(h, u64::from_le_bytes(word));
@@ -99,7 +125,7 @@ pub fn hash(name: &[u8]) -> u32 {
     if !tail.is_empty() {
         h = mix(h, short_word(tail));
     }
-    (h.wrapping_mul(FACTOR) >> 32) as u32
+    (fold(h) >> 32) as u32
 }
 
 /// Whether two names are the same, compared by words.
@@ -153,9 +179,40 @@ mod tests {
     fn hash_spreads_neighbours() {
         let mut low = std::collections::HashSet::new();
         for i in 0..1024 {
-            low.insert(hash(format!("file{i}").as_bytes()) & 1023);
+            low.insert(hash(Secret::NONE, format!("file{i}").as_bytes()) & 1023);
         }
         assert!(low.len() > 550, "only {} of 1024 slots used", low.len());
+    }
+
+    /// Changes of two words that cancel each other whatever is added before: they made names without end that shared a
+    /// hash, when a word's product was folded upon itself.
+    #[test]
+    fn no_secret_shares_its_collisions() {
+        const CHANGES: [(u64, u64); 2] = [(1 << 63, 1 << 63 | 1 << 31), (1 << 63, 1 << 63)];
+        let mut agree = 0;
+        for n in 1..=1000u64 {
+            let secret = Secret::new(
+                n.wrapping_mul(0xd134_2543_de82_ef95),
+                n.wrapping_mul(0xaf25_1af3_b0f0_25b5),
+            );
+            for (first, second) in CHANGES {
+                let words = |a: u64, b: u64| {
+                    let mut name = a.to_le_bytes().to_vec();
+                    name.extend(b.to_le_bytes());
+                    hash(secret, &name)
+                };
+                let (a, b) = (0x6162_6364_6566_6768, 0x6970_7172_7374_7576);
+                agree += usize::from(words(a, b) == words(a ^ first, b ^ second));
+            }
+        }
+        assert!(agree <= 1, "{agree} of 2000 agree");
+    }
+
+    #[test]
+    fn another_secret_is_another_hash() {
+        let of = |begin, factor| hash(Secret::new(begin, factor), b"name");
+        assert_ne!(of(1, 2), of(2, 2));
+        assert_ne!(of(1, 2), of(1, 4));
     }
 
     #[test]
@@ -165,7 +222,7 @@ mod tests {
             for to in from..=text.len() {
                 let part = &text[from..to];
                 let copy = part.to_vec();
-                assert!(same(part, &copy) && hash(part) == hash(&copy));
+                assert!(same(part, &copy) && hash(Secret::NONE, part) == hash(Secret::NONE, &copy));
                 for at in 0..part.len() {
                     let mut other = copy.clone();
                     other[at] ^= 0x20;
@@ -184,7 +241,7 @@ mod tests {
                 let name: Vec<u8> = (0..len)
                     .map(|i| b'a' + (n / 26_u32.pow(i) % 26) as u8)
                     .collect();
-                assert!(seen.insert(hash(&name)), "{name:?}");
+                assert!(seen.insert(hash(Secret::NONE, &name)), "{name:?}");
             }
         }
     }

@@ -14,8 +14,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use fscore::path::{self, hash as name_hash};
-use ksync::{CpuPin, EpochPtr, Mutex};
+use fscore::path::{self, Secret};
+use ksync::{CpuPin, EpochPtr, Mutex, Once};
 
 use super::epoch;
 use super::error::{FsError, Result};
@@ -68,6 +68,23 @@ pub struct Dentry {
     flags: AtomicU32,
     /// Position in the directory's ordered list; written under the directory's lock.
     cookie: AtomicU64,
+}
+
+/// The secret of all names' hashes. Set at boot, before there is a name.
+static SECRET: Once<Secret> = Once::new();
+
+/// Chooses the secret of the names' hashes.
+pub fn init() {
+    let mut bits = [[0; 8]; 2];
+    bits.iter_mut()
+        .for_each(|word| crate::dev::random::fill(word));
+    let [begin, factor] = bits.map(u64::from_le_bytes);
+    let _ = SECRET.set(Secret::new(begin, factor));
+}
+
+#[inline]
+fn name_hash(name: &[u8]) -> u32 {
+    path::hash(SECRET.get().copied().unwrap_or(Secret::NONE), name)
 }
 
 fn copy_name(name: &[u8]) -> Box<[u8]> {

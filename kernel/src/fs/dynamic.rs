@@ -9,6 +9,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use fscore::path::Secret;
+
 use super::error::{FsError, Result};
 use super::inode::{Inode, NewInode, Node, mode};
 use super::mount::Path;
@@ -235,7 +237,7 @@ pub struct FixedDir(pub &'static [(&'static str, Fixed)]);
 
 /// A stable inode number for a name below a directory.
 pub fn ino_below(dir: u64, name: &[u8]) -> u64 {
-    let h = u64::from(fscore::path::hash(name)) | 1 << 32;
+    let h = u64::from(fscore::path::hash(Secret::NONE, name)) | 1 << 32;
     (dir.rotate_left(21) ^ h).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8
 }
 

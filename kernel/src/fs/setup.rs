@@ -13,7 +13,7 @@ use super::mount::{self, FsKind, Path, Super};
 use super::setattr::NewMode;
 use super::tmpfs::{self, Settings, What};
 use super::walk::{Walk, Want};
-use super::{open, pipe, procfs, quota};
+use super::{dentry, open, pipe, procfs, quota};
 use crate::boot::Options;
 use crate::dev;
 use crate::kern::cred::Cred;
@@ -41,9 +41,10 @@ pub fn devices() -> Result<Arc<Super>> {
 /// The memory of the ramdisk is given back when it has been unpacked.
 pub fn init(initrd: &Initrd, options: &Options) -> Result<Boot, UnpackError> {
     let ncpus = crate::arch::cpu::count();
+    dev::random::init(ncpus);
+    dentry::init();
     tmpfs::init(ncpus);
     pipe::init(ncpus);
-    dev::random::init(ncpus);
     procfs::set_command_line(options);
     let fs = tmpfs::new_super(FsKind::Tmpfs, Settings::new(0o755)).map_err(UnpackError::Setup)?;
     let (root, limits) = (fs.root.clone(), [fs.quota, fs.inodes]);
