@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use ksync::CpuPin;
 
-use super::group::Group;
+use super::group::{Cursor, Group};
 use super::process::{Life, Process, flag as pflag};
 use super::signal::{self, SigFields, SigInfo, code, sig};
 use super::thread::{Thread, flag};
@@ -164,33 +164,32 @@ fn orphan_check_of_own(p: &Process, group: &Group) {
     let parent = ids::find_process(p.ppid());
     let kept = parent.is_some_and(|parent| parent.pgid() != p.pgid() && parent.sid() == p.sid());
     if kept {
-        p.life.store(Life::Zombie as u8, Ordering::SeqCst);
-        hang_up_if_orphaned(group);
-        p.life.store(Life::Alive as u8, Ordering::SeqCst);
+        hang_up_if_orphaned(group, Some(p));
     }
 }
 
-/// A newly orphaned group with a stopped member gets SIGHUP and SIGCONT.
-fn hang_up_if_orphaned(group: &Group) {
-    if !group.may_be_stopped() || !group.is_orphaned() {
-        return;
-    }
-    let pin = ksync::pin();
-    let mut stopped = false;
-    let mut seen = [0u32; SLICE];
-    let mut n = 0;
-    group.each(&pin, |pid| {
-        seen[n] = pid;
-        n += 1;
-        n < SLICE
-    });
-    for &pid in &seen[..n] {
-        stopped |= ids::process(&pin, pid).is_some_and(|p| p.signals.lock().stop.stopping);
-    }
-    drop(pin);
-    if stopped {
+/// A newly orphaned group with a stopped member gets SIGHUP and SIGCONT. `leaver` is about to end and counts no more.
+fn hang_up_if_orphaned(group: &Group, leaver: Option<&Process>) {
+    if group.may_be_stopped() && group.is_orphaned(leaver) && has_stopped(group) {
         signal::signal_whole_group(group, sig::HUP);
         signal::signal_whole_group(group, sig::CONT);
+    }
+}
+
+/// Whether a member of the group is stopped.
+fn has_stopped(group: &Group) -> bool {
+    let mut cursor = Cursor::default();
+    loop {
+        // Preemption is possible between two slices.
+        let pin = ksync::pin();
+        if !group.next_slice(&pin, &mut cursor) {
+            return false;
+        }
+        let stops =
+            |&pid: &u32| ids::process(&pin, pid).is_some_and(|p| p.signals.lock().stop.stopping);
+        if cursor.members().iter().any(stops) {
+            return true;
+        }
     }
 }
 
@@ -288,7 +287,7 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: u32) {
     }
     // The child's group may have lost the parent that could have continued it.
     if !zombie && let Some(group) = group_that_notices(child) {
-        hang_up_if_orphaned(&group);
+        hang_up_if_orphaned(&group, None);
     }
 }
 

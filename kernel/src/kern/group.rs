@@ -286,13 +286,14 @@ impl Group {
 
     /// Whether no member has a parent outside the group but inside the session: nobody is left
     /// who could continue its stopped members.  Costs O(members); asked when a process exits
-    /// that was such a parent, and by terminal stops.
-    pub fn is_orphaned(&self) -> bool {
+    /// that was such a parent, and by terminal stops. `leaver` does not count: it is about to end.
+    pub fn is_orphaned(&self, leaver: Option<&Process>) -> bool {
         let pin = ksync::pin();
         let mut orphaned = true;
         self.each(&pin, |id| {
             if let Some(p) = ids::process(&pin, id)
                 && p.is_alive()
+                && !leaver.is_some_and(|leaver| ptr::eq(&**p, leaver))
                 && let Some(parent) = ids::process(&pin, p.ppid())
                 && parent.pgid() != self.pgid()
                 && parent.sid() == self.session.sid()

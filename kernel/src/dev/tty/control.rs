@@ -108,14 +108,14 @@ impl Tty {
             return Err(FsError::Io);
         };
         if signo == sig::TTIN {
-            if quiet || group.is_orphaned() {
+            if quiet || group.is_orphaned(None) {
                 return Err(FsError::Io);
             }
         } else {
             if quiet {
                 return Ok(());
             }
-            if group.is_orphaned() {
+            if group.is_orphaned(None) {
                 return Err(FsError::Io);
             }
         }

@@ -151,7 +151,10 @@ fn by_default(me: &Current, info: SigInfo) {
         Disposition::Ignore => {}
         Disposition::Stop => {
             let keyboard = info.signo != sig::STOP;
-            if keyboard && p.group().is_none_or(|g: Arc<group::Group>| g.is_orphaned()) {
+            if keyboard
+                && p.group()
+                    .is_none_or(|g: Arc<group::Group>| g.is_orphaned(None))
+            {
                 return;
             }
             stop::begin(p, info.signo);

@@ -181,6 +181,31 @@ tests! { "process";
         fails!(sc!(SYS_waitid, libc::P_ALL, 0, 0, 0, 0), EINVAL);
         fails!(sc!(SYS_waitid, 77, 0, 0, libc::WEXITED, 0), EINVAL);
     }
+    a_large_group_is_hung_up_when_it_is_orphaned {
+        // Its members' parent ends, who alone could have continued the one that is stopped.
+        const MEMBERS: usize = 40;
+        let (from, to) = ok!(sys::pipe(0));
+        let parent = ok!(sys::fork());
+        if parent == 0 {
+            let _ = sys::close(from);
+            let (mut group, mut last) = (0, 0);
+            for _ in 0..MEMBERS {
+                last = sys::fork().unwrap_or(0);
+                if last == 0 { loop { nap_us(1_000_000); } }
+                if group == 0 { group = last; }
+                if sc!(SYS_setpgid, last, group).is_err() { sys::exit(1); }
+            }
+            let _ = sc!(SYS_kill, last, libc::SIGSTOP);
+            let stopped = sys::wait(last as i64, libc::WUNTRACED);
+            sys::exit(i32::from(!stopped.is_ok_and(|(_, status)| libc::WIFSTOPPED(status))));
+        }
+        ok!(sys::close(to));
+        is!(ok!(sys::wait(parent as i64, 0)), (parent, 0));
+        // All of them hold the pipe.
+        let mut set = [libc::pollfd { fd: from, events: libc::POLLIN, revents: 0 }];
+        is!(ok!(sc!(SYS_poll, set.as_mut_ptr(), 1, 10_000)), 1);
+        is!(set[0].revents, libc::POLLHUP);
+    }
     orphans_get_a_new_parent {
         let (from, to) = ok!(sys::pipe(0));
         let pid = ok!(sys::fork());
