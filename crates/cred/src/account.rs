@@ -184,7 +184,14 @@ impl MemoryCharge {
 
     /// Changes how much is charged, to the same account.
     pub fn resize(&mut self, bytes: usize) {
-        *self = Self::of(self.payer, bytes, self.names);
+        let new = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if new > self.bytes {
+            self.payer.charge(self.kind(), (new - self.bytes) as usize);
+        } else if new < self.bytes {
+            self.payer
+                .give_back(self.kind(), (self.bytes - new) as usize);
+        }
+        self.bytes = new;
     }
 
     /// To whom it is charged.

@@ -225,6 +225,21 @@ fn hoard(what: &str, command: &str) -> Result<bool, Errno> {
     Ok(refused + killed >= FILLERS)
 }
 
+/// Waits until nothing is charged to the user any more: names come back a while after their file system.
+fn settle() {
+    let left = || {
+        let accounts = std::fs::read_to_string("/proc/pantala/accounts");
+        accounts.is_ok_and(|text| text.lines().any(|line| line.starts_with("user=1000 ")))
+    };
+    for _ in 0..3000 {
+        if !left() {
+            return;
+        }
+        nap();
+    }
+    println!("hoard: WRONG: something is left");
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     if let [_, fills, what, at] = &args[..]
@@ -235,6 +250,7 @@ fn main() {
     let what = args.get(1).map_or("pipes", String::as_str);
     let right = hoard(what, args.get(2).map_or("", String::as_str));
     let _ = sys::call(libc::SYS_umount2, &[text(DIR), libc::MNT_DETACH as u64]);
+    settle();
     if right != Ok(true) {
         println!("hoard: WRONG: {right:?}");
     }

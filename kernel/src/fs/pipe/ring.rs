@@ -37,7 +37,9 @@ pub struct Ring {
     limit: usize,
     /// Bytes of the buffers, and of the list of pages.
     held: usize,
-    /// Those and what is around them, charged while somebody has the pipe open.
+    /// Bytes of what is around the ring.
+    around: usize,
+    /// Both, charged while somebody has the pipe open; brought up to date at the end of each change.
     charge: MemoryCharge,
 }
 
@@ -55,20 +57,24 @@ impl Ring {
             len: 0,
             limit,
             held: 0,
+            around: 0,
             charge: MemoryCharge::NONE,
         }
     }
 
     /// `payer` pays for the ring from now on, and for `more` bytes around it.
     pub fn begin(&mut self, payer: Payer, more: usize, limit: usize) {
+        self.around = more;
         self.charge = MemoryCharge::new(payer, more + self.held);
         self.limit = limit;
     }
 
-    /// The buffers and the list are of so many bytes from now on; somebody has the pipe open.
-    fn hold(&mut self, bytes: usize) {
-        self.charge.resize(self.charge.bytes() - self.held + bytes);
-        self.held = bytes;
+    /// Charges what is held now; somebody has the pipe open.
+    fn settle(&mut self) {
+        let due = self.around + self.held;
+        if self.charge.bytes() != due {
+            self.charge.resize(due);
+        }
     }
 
     /// Bytes held.
@@ -125,7 +131,7 @@ impl Ring {
             moved += n;
         }
         let list = pages.len() * size_of::<Option<Box<[u8]>>>();
-        self.hold(list + self.len.div_ceil(PAGE) * PAGE);
+        self.held = list + self.len.div_ceil(PAGE) * PAGE;
         self.store = Store::Pages(pages);
         self.read = 0;
         self.limit = limit;
@@ -138,7 +144,11 @@ impl Ring {
             return Err(FsError::Busy);
         }
         match self.store {
-            Store::Pages(_) => self.promote(limit),
+            Store::Pages(_) => {
+                let moved = self.promote(limit);
+                self.settle();
+                moved
+            }
             _ => {
                 self.limit = limit;
                 Ok(())
@@ -172,7 +182,7 @@ impl Ring {
             Store::None if want <= SMALL => {
                 self.store = Store::Small(buffer(SMALL)?);
                 self.read = 0;
-                self.hold(SMALL);
+                self.held = SMALL;
             }
             Store::None => self.promote(self.limit)?,
             Store::Small(b) if self.len + want > b.len() => self.promote(self.limit)?,
@@ -183,7 +193,7 @@ impl Ring {
             let slot = &mut p[at / PAGE];
             if slot.is_none() {
                 *slot = Some(buffer(PAGE)?);
-                self.hold(self.held + PAGE);
+                self.held += PAGE;
             }
         }
         Ok(())
@@ -224,10 +234,14 @@ impl Ring {
                     self.len += n;
                     done += n;
                 }
-                Err(e) if done == 0 => return Err(e),
+                Err(e) if done == 0 => {
+                    self.settle();
+                    return Err(e);
+                }
                 Err(_) => break,
             }
         }
+        self.settle();
         Ok(done)
     }
 
@@ -247,6 +261,7 @@ impl Ring {
             }
         }
         self.wrap();
+        self.settle();
         Ok(done)
     }
 
@@ -261,9 +276,7 @@ impl Ring {
                     self.read = 0;
                     let spare = p.iter_mut().skip(KEEP);
                     let freed = spare.filter_map(Option::take).count();
-                    if freed > 0 {
-                        self.hold(self.held - freed * PAGE);
-                    }
+                    self.held -= freed * PAGE;
                 }
             }
         }

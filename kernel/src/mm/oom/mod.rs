@@ -80,20 +80,33 @@ pub fn relieve(tries: u32) -> bool {
 ///
 /// # Errors
 /// There is none for a long time, the caller was killed, or the failure injector says so.
+#[inline]
 pub fn admit_process() -> Result<(), NoMemory> {
-    for tries in 0.. {
-        if vm().alloc.inject(&ksync::pin()) {
-            return Err(NoMemory);
-        }
-        if !vm().alloc.low_memory() {
+    let pin = ksync::pin();
+    let alloc = &vm().alloc;
+    if alloc.inject(&pin) {
+        return Err(NoMemory);
+    }
+    if !alloc.low_memory() {
+        return Ok(());
+    }
+    drop(pin);
+    wait_for_room()
+}
+
+#[cold]
+#[inline(never)]
+fn wait_for_room() -> Result<(), NoMemory> {
+    for _ in 0..KERNEL_TRIES {
+        if kern::current().kill_pending() {
             break;
         }
-        if tries == KERNEL_TRIES || kern::current().kill_pending() {
-            return Err(NoMemory);
-        }
         ask_and_wait();
+        if !vm().alloc.low_memory() {
+            return Ok(());
+        }
     }
-    Ok(())
+    Err(NoMemory)
 }
 
 /// Memory for the kernel's heap where there is none above the reserve: waits where that is possible; else, and for those
