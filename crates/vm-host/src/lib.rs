@@ -3,6 +3,8 @@
 pub mod arena;
 #[cfg(loom)]
 pub mod explore;
+#[cfg(not(any(loom, shuttle)))]
+pub mod heap;
 pub mod lab;
 pub mod mmu;
 pub mod model;

@@ -77,6 +77,8 @@ struct OneStop {
     place: Arc<Mutex<usize>>,
     /// Steps that it has made.
     steps: usize,
+    /// Tasks that have spun since task 1 made its last step: they may wait for it.
+    spun: Vec<TaskId>,
 }
 
 impl Scheduler for OneStop {
@@ -88,6 +90,7 @@ impl Scheduler for OneStop {
         }
         *place += 1;
         self.steps = 0;
+        self.spun.clear();
         Some(Schedule::new(*place as u64))
     }
 
@@ -103,13 +106,15 @@ impl Scheduler for OneStop {
             1 if stopped => usize::MAX,
             n => n,
         };
-        // Who spins waits for another one.
-        let spins = |task: TaskId| yields && current == Some(task);
+        self.spun.extend(current.filter(|_| yields));
         let next = runnable
             .iter()
             .map(|task| task.id())
-            .min_by_key(|&task| (spins(task), rank(task)))?;
-        self.steps += usize::from(usize::from(next) == 1);
+            .min_by_key(|task| (self.spun.contains(task), rank(*task)))?;
+        if usize::from(next) == 1 {
+            self.steps += 1;
+            self.spun.clear();
+        }
         Some(next)
     }
 

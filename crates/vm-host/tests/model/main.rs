@@ -13,10 +13,19 @@ mod ops;
 mod play;
 
 use ops::Op;
-use play::Player;
+use play::{Player, Setup};
+use vm_host::heap::Heap;
 
+#[global_allocator]
+static HEAP: Heap = Heap;
+
+/// Each `injector`-th allocation of a page fails, if that is not 0.
 fn play(ops: &[Op], injector: u32) {
-    play_with(Player::new(injector), ops);
+    let setup = Setup {
+        injector,
+        ..Setup::default()
+    };
+    play_with(Player::new(setup), ops);
 }
 
 fn play_with(mut player: Player, ops: &[Op]) {

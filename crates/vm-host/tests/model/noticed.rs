@@ -6,7 +6,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
 use crate::ops::{Mix, op};
-use crate::play::Player;
+use crate::play::{Player, Setup};
 use crate::play_with;
 
 /// Sequences to try.
@@ -22,7 +22,7 @@ pub fn noticed(prepare: impl Fn(&Player)) -> usize {
         .filter(|_| {
             let ops = sequences.new_tree(&mut runner).unwrap().current();
             let run = || {
-                let player = Player::new(0);
+                let player = Player::new(Setup::default());
                 prepare(&player);
                 play_with(player, &ops);
             };

@@ -151,17 +151,22 @@ pub enum Mix {
     All,
     Forks,
     Files,
+    /// Memory that mappings share, moved, doubled and resized.
+    Shared,
+    /// Few spaces and pages: whoever ends is followed by another's child.
+    Families,
 }
 
 fn at(mix: Mix) -> BoxedStrategy<At> {
     match mix {
-        Mix::Forks => (14_u8..18).boxed(),
+        Mix::Forks | Mix::Families => (14_u8..18).boxed(),
+        Mix::Shared => (8_u8..24).boxed(),
         _ => prop_oneof![3 => 0_u8..STACKS, 1 => STACKS..WINDOWS, 2 => WINDOWS..].boxed(),
     }
 }
 
 fn len(mix: Mix) -> BoxedStrategy<u8> {
-    if mix == Mix::Forks {
+    if matches!(mix, Mix::Forks | Mix::Families) {
         (1_u8..4).boxed()
     } else {
         prop_oneof![4 => 1_u8..9, 1 => 9_u8..33].boxed()
@@ -169,14 +174,15 @@ fn len(mix: Mix) -> BoxedStrategy<u8> {
 }
 
 fn what(mix: Mix) -> BoxedStrategy<What> {
-    let (private, file) = match mix {
-        Mix::All => (4, 2),
-        Mix::Forks => (4, 1),
-        Mix::Files => (1, 6),
+    let (private, shared, file) = match mix {
+        Mix::All => (4, 1, 2),
+        Mix::Forks | Mix::Families => (4, 1, 1),
+        Mix::Files => (1, 1, 6),
+        Mix::Shared => (1, 8, 1),
     };
     prop_oneof![
         private => Just(What::Private),
-        1 => Just(What::Shared),
+        shared => Just(What::Shared),
         file => (any::<u8>(), 0_u8..8).prop_map(|(file, page)| What::PrivateFile(file, page)),
         file => (any::<u8>(), 0_u8..8).prop_map(|(file, page)| What::SharedFile(file, page)),
     ]
@@ -204,6 +210,7 @@ fn advice() -> BoxedStrategy<Advice> {
 fn maps(mix: Mix) -> BoxedStrategy<Op> {
     let prot = || prop_oneof![3 => Just(3_u8), 1 => 0_u8..8];
     let s = any::<u8>;
+    let moves = if mix == Mix::Shared { 12 } else { 2 };
     prop_oneof![
         6 => (s(), at(mix), len(mix), what(mix), prot(), prop::bool::weighted(0.1), 0_u8..8, prop::bool::weighted(0.2))
             .prop_map(|(space, at, len, what, prot, strict, place, populate)| Op::Map {
@@ -212,7 +219,7 @@ fn maps(mix: Mix) -> BoxedStrategy<Op> {
         1 => (s(), STACKS + 8..WINDOWS, 1_u8..4).prop_map(|(space, at, len)| Op::Stack { space, at, len }),
         3 => (s(), at(mix), len(mix)).prop_map(|(space, at, len)| Op::Unmap { space, at, len }),
         3 => (s(), at(mix), len(mix), prot()).prop_map(|(space, at, len, prot)| Op::Protect { space, at, len, prot }),
-        2 => (s(), at(mix), 0_u8..9, 0_u8..12, 0_u8..4, at(mix), prop::bool::weighted(0.2))
+        moves => (s(), at(mix), 0_u8..9, 0_u8..12, 0_u8..4, at(mix), prop::bool::weighted(0.2))
             .prop_map(|(space, at, old, new, target, to, keep)| Op::Remap { space, at, old, new, target, to, keep }),
         4 => (s(), at(mix), len(mix), advice()).prop_map(|(space, at, len, advice)| Op::Advise { space, at, len, advice }),
         1 => (s(), at(mix), len(mix), any::<bool>()).prop_map(|(space, at, len, on)| Op::Lock { space, at, len, on }),
@@ -264,11 +271,13 @@ pub fn op(mix: Mix) -> BoxedStrategy<Op> {
         Mix::All => (8, 16, 2, 4, 2, 1),
         Mix::Forks => (2, 16, 1, 4, 5, 3),
         Mix::Files => (6, 16, 8, 3, 1, 1),
+        Mix::Shared => (12, 16, 0, 3, 2, 1),
+        Mix::Families => (1, 16, 0, 4, 6, 5),
     };
     prop_oneof![
         m => maps(mix),
         u => uses(mix),
-        f => files(),
+        f.max(1) => files(),
         h => havoc(),
         forks => any::<u8>().prop_map(|space| Op::Fork { space }),
         exits => any::<u8>().prop_map(|space| Op::Exit { space }),

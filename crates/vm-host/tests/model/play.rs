@@ -1,12 +1,14 @@
 //! Plays operations on a VM and on the reference, and compares.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use vm::object::ObjectRef;
 use vm::space::Chaos;
 use vm::space::{Advice, MapArgs, MapFlags, RemapArgs, RemapTarget, Source, Space, USER_LOW};
-use vm::{EntryFlags, FaultError, MapProt, Pfn, VmError};
+use vm::{EntryFlags, FaultError, MapProt, Pfn, Tuning, VmError};
+use vm_host::heap::{learn, refuse_each};
 use vm_host::lab::kind;
 use vm_host::model::{self, Model, WORDS};
 use vm_host::{Access, Lab};
@@ -17,8 +19,7 @@ const PAGE: u64 = 4096;
 const CPUS: usize = 3;
 const FRAMES: usize = 4096;
 const FILES: usize = 3;
-/// Most spaces at a time, and most pages that one may map.
-const MAX_SPACES: usize = 8;
+/// Most pages that a space may map.
 const MAX_PAGES: usize = 160;
 /// First page numbers of the windows.
 const TABLES: u64 = (128 << 9) - 16;
@@ -27,8 +28,35 @@ const STACK: u64 = 1 << 34;
 /// One beyond the last page that may be mapped.
 const HIGH: u64 = (1 << 35) - 1;
 
+/// What a player plays on.
+#[derive(Clone, Copy)]
+pub struct Setup {
+    /// Each such allocation of a page fails, if that is not 0.
+    pub injector: u32,
+    /// Each such request for a block that may be refused is, if that is not 0.
+    pub heap: u32,
+    /// The VM's bounds.
+    pub tuning: Tuning,
+    /// Most spaces at a time.
+    pub spaces: usize,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup {
+            injector: 0,
+            heap: 0,
+            tuning: Tuning::DEFAULT,
+            spaces: 8,
+        }
+    }
+}
+
 /// See the module.
 pub struct Player {
+    setup: Setup,
+    /// Requests for blocks until one is refused.
+    blocks_left: Cell<u32>,
     lab: Lab,
     model: Model,
     spaces: Vec<Option<Arc<Space>>>,
@@ -81,22 +109,30 @@ fn is_stack(page: u64) -> bool {
 }
 
 impl Player {
-    /// A machine with one empty space. Each `injector`-th allocation fails, if that is not 0.
-    pub fn new(injector: u32) -> Player {
-        let lab = Lab::new(FRAMES, CPUS);
+    /// A machine with one empty space.
+    pub fn new(setup: Setup) -> Player {
+        let lab = Lab::tuned(FRAMES, CPUS, setup.tuning);
         lab.play_all();
-        let files = (0..FILES)
-            .map(|_| ObjectRef::new_file(&lab.vm, None).unwrap())
+        let file = || ObjectRef::new_file(&lab.vm, None).unwrap();
+        let first = learn(file);
+        let files: Vec<_> = [first]
+            .into_iter()
+            .chain((1..FILES).map(|_| file()))
             .collect();
+        // A leaf of an index.
+        learn(|| files[0].allocate(&lab.vm, 9 * PAGE, PAGE, false).unwrap());
+        files[0].truncate(&lab.vm, 0);
         let first = fresh(&lab);
         let mut model = Model {
             spaces: vec![Some(model::Space::default())],
             ..Model::default()
         };
         model.files.resize(FILES, model::File::default());
-        lab.vm.alloc.set_injector(injector, 1);
+        lab.vm.alloc.set_injector(setup.injector, 1);
         speculate_between_steps(&lab);
         Player {
+            setup,
+            blocks_left: Cell::new(setup.heap),
             lab,
             model,
             spaces: vec![Some(first)],
@@ -104,7 +140,7 @@ impl Player {
             running: [None; CPUS],
             value: 1,
             turn: 0,
-            injected: injector != 0,
+            injected: setup.injector != 0 || setup.heap != 0,
         }
     }
 
@@ -395,7 +431,8 @@ impl Player {
                 Source::Object(object, *offset)
             }),
         };
-        let got = self.space(s).map(&self.lab.vm, &args);
+        let map = |player: &Player| player.space(s).map(&player.lab.vm, &args);
+        let got = self.patiently(map, VmError::NoMemory);
         if noreplace && !self.model.space(s).is_free(at, len) {
             assert_eq!(got, Err(VmError::Exists));
             return;
@@ -573,10 +610,30 @@ impl Player {
 
     fn fork(&mut self, space: u8) {
         let s = self.pick(space);
-        if self.spaces.iter().flatten().count() >= MAX_SPACES {
+        if self.spaces.iter().flatten().count() >= self.setup.spaces {
             return;
         }
-        let child = self.space(s).fork(&self.lab.vm).unwrap();
+        let parent = self.space(s);
+        let mut forks = (0..100).map(|_| self.short(|| parent.fork(&self.lab.vm)));
+        let child = forks.find_map(|fork| match fork {
+            Err(VmError::NoMemory) if self.injected => None,
+            fork => Some(fork.unwrap()),
+        });
+        let child = child.expect("memory in the end");
+        let Tuning {
+            copy_depth,
+            hard_depth,
+            ..
+        } = self.setup.tuning;
+        child.for_each_entry(0, &mut |entry| {
+            let most = if self.injected {
+                hard_depth
+            } else {
+                copy_depth
+            };
+            assert!(entry.depth <= most, "{} layers", entry.depth);
+            true
+        });
         let copy = self.model.space(s).fork();
         self.model.spaces.push(Some(copy));
         self.spaces.push(Some(child));
@@ -623,6 +680,11 @@ impl Player {
         self.running[cpu] = Some(space);
     }
 
+    /// Runs `act` while the heap fails as it is to.
+    fn short<R>(&self, act: impl FnOnce() -> R) -> R {
+        refuse_each(self.setup.heap, &self.blocks_left, act)
+    }
+
     /// What failed for want of memory succeeds in the end, where memory is not really short.
     fn patiently<R: PartialEq, E: PartialEq>(
         &self,
@@ -630,7 +692,7 @@ impl Player {
         no_memory: E,
     ) -> Result<R, E> {
         for _ in 0..1000 {
-            let got = act(self);
+            let got = self.short(|| act(self));
             match &got {
                 Err(why) if *why == no_memory && self.injected => {}
                 _ => return got,

@@ -1,0 +1,98 @@
+//! A heap that refuses blocks: a test makes it its global allocator.
+//!
+//! Blocks that the VM can do without are refused: the nodes of an object's index, and objects themselves, as [`learn`] has seen them.
+//! Entries, chains and layers are small, few for each operation, and never refused: a kernel keeps a reserve for such. What
+//! is refused is each thread's own affair.
+#![expect(unsafe_code, reason = "implements the unsafe trait `GlobalAlloc`")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+/// Layouts that can be learnt.
+const KINDS: usize = 8;
+
+/// See the module.
+pub struct Heap;
+
+thread_local! {
+    /// What of this thread's requests is noted as one that may be refused.
+    static LEARNS: Cell<bool> = const { Cell::new(false) };
+    static KNOWN: Cell<[(usize, usize); KINDS]> = const { Cell::new([(0, 0); KINDS]) };
+    /// How many requests more until one is refused; 0 for never.
+    static LEFT: Cell<u32> = const { Cell::new(0) };
+    /// After how many requests the next one is refused; 0 for never.
+    static PERIOD: Cell<u32> = const { Cell::new(0) };
+    /// Requests with preemption off, as under a spin lock.
+    static PINNED: Cell<usize> = const { Cell::new(0) };
+}
+
+fn refuses(layout: Layout) -> bool {
+    let kind = (layout.size(), layout.align());
+    let mut known = KNOWN.get();
+    if LEARNS.get() && !known.contains(&kind) {
+        if let Some(free) = known.iter_mut().find(|kind| kind.0 == 0) {
+            *free = kind;
+        }
+        KNOWN.set(known);
+    }
+    let left = LEFT.get();
+    if left == 0 || !known.contains(&kind) {
+        return false;
+    }
+    LEFT.set(if left > 1 { left - 1 } else { PERIOD.get() });
+    left == 1
+}
+
+// SAFETY: the system's allocator, or a refusal.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if LEARNS.get() && ksync::host::preempt_count() > 0 {
+            PINNED.set(PINNED.get() + 1);
+        }
+        if refuses(layout) {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: the caller's conditions are the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: all blocks are the system's.
+        unsafe { System.dealloc(block, layout) };
+    }
+}
+
+/// Notes what `act` asks for: such blocks may be refused from now on.
+pub fn learn<R>(act: impl FnOnce() -> R) -> R {
+    LEARNS.set(true);
+    let result = act();
+    LEARNS.set(false);
+    result
+}
+
+/// How many blocks have been asked for with preemption off, while something was learnt, since this was asked last.
+pub fn asked_under_locks() -> usize {
+    PINNED.replace(0)
+}
+
+/// Refuses the `n`-th block from now on.
+pub fn refuse_once(n: u32) {
+    PERIOD.set(0);
+    LEFT.set(n);
+}
+
+/// Refuses nothing more. Whether there is nothing left that was to be refused.
+pub fn refuse_none() -> bool {
+    PERIOD.set(0);
+    LEFT.replace(0) == 0
+}
+
+/// Refuses each `period`-th block while `act` runs, one after the other in all calls; none if that is 0.
+pub fn refuse_each<R>(period: u32, left: &Cell<u32>, act: impl FnOnce() -> R) -> R {
+    PERIOD.set(period);
+    LEFT.set(left.get().min(period));
+    let result = act();
+    left.set(LEFT.get());
+    refuse_none();
+    result
+}
