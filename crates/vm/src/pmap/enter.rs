@@ -262,11 +262,12 @@ impl Pmap {
             if merged == old {
                 return Ok(Entered::Same);
             }
-            // A scan that withdraws rights may have been here already, so growing needs a claim too, on the live entry.
-            // No fence: a scan swaps the entry as well, whatever it finds in it. A swap before this one says that the page
-            // is busy, for this one has read its result; one after it takes the claim away.
+            // A scan that withdraws rights may have been here already, so growing needs a claim too, on the live entry. It finds the
+            // claim, or the page is seen to be busy: a full barrier lies between claim and look, as in the scan, which does not
+            // write to an entry that is as it is to be.
             let claimed = old.with(Pte::CLAIMED);
             if table.compare_exchange(at, old, claimed).is_ok() {
+                ksync::fence_after_rmw();
                 return if upgrade(&table, at, claimed, leaf, identity()) {
                     Ok(Entered::Upgraded)
                 } else {
