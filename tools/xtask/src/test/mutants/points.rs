@@ -1,17 +1,22 @@
-//! Mutation points: calls that a protocol of `ksync` or `vm` rests on, found in the source text.
+//! Mutation points: the steps and the checks that a protocol of `ksync` or `vm` rests on.
 //!
-//! | kind | calls | what the mutant does |
+//! | kind | what is a point | what the mutant does |
 //! |---|---|---|
 //! | lock | `.lock()` and its kin | holds nothing |
-//! | flush | `.finish(..)`, `send(..)`, `reload(..)` | invalidates nothing |
-//! | record | `.record(..)`, `.record_all(..)`, `.settle(..)`, pending counts, generations | leaves it out |
+//! | flush | `.finish(vm)`, `send(..)`, `reload(..)` | invalidates nothing |
+//! | record | `.record(..)`, `.settle(..)`, pending counts, generations, cursors and hints | leaves it out |
 //! | state | `.kill()`, `.set_dead()`, `.set_needs_copy(..)` | leaves it out |
 //! | fence | `fence(..)` | leaves it out |
-//! | order | `Acquire`, `Release`, `AcqRel`, `SeqCst` in `ksync` | relaxed, where loom can see it |
+//! | order | `Acquire`, `Release`, `AcqRel`, `SeqCst` | relaxed, where loom can see it |
+//! | check | calls that ask whether something still is as it was seen | believes that it is |
+//! | compare | comparisons of states, generations, epochs, rounds, frames | finds no change |
+//! | grace | a retired frame or block; a freed frame | freed at once; never |
+//! | busy | the end of a busy state; `?` while a page is busy | stays busy; on the error's way out |
+//! | hand | what [`HAND`] spells out | that |
 //!
-//! Each point becomes a test of a number at run time, so that one build holds all mutants.
+//! Each point becomes a test of a number at run time, so that one build holds all mutants. `walk` finds them.
 
-use std::fmt::Write;
+use std::ops::Range;
 
 /// What a point is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +25,7 @@ pub enum Kind {
     Lock,
     /// Translations are invalidated.
     Flush,
-    /// What is to be invalidated is noted down.
+    /// What is to be invalidated, or was found out, is noted down.
     Record,
     /// The state of something changes, so that others start again.
     State,
@@ -28,6 +33,16 @@ pub enum Kind {
     Fence,
     /// The ordering of an atomic access.
     Order,
+    /// A question whether what was seen still holds.
+    Check,
+    /// A comparison that answers such a question.
+    Compare,
+    /// Something is freed after a grace period, or at once.
+    Grace,
+    /// A page's busy state ends.
+    Busy,
+    /// Spelled out in [`HAND`].
+    Hand,
 }
 
 impl Kind {
@@ -40,6 +55,11 @@ impl Kind {
             Kind::State => "state",
             Kind::Fence => "fence",
             Kind::Order => "order",
+            Kind::Check => "check",
+            Kind::Compare => "compare",
+            Kind::Grace => "grace",
+            Kind::Busy => "busy",
+            Kind::Hand => "hand",
         }
     }
 }
@@ -64,95 +84,258 @@ impl Point {
     pub fn part(&self) -> &str {
         self.file.split('/').nth(1).unwrap_or_default()
     }
-}
 
-const LOCKS: [&str; 6] = [
-    ".lock()",
-    ".lock_nested()",
-    ".lock_leaf()",
-    ".lock_directory()",
-    ".lock_lower_directory()",
-    ".lock::<",
-];
-const RECORDS: [&str; 6] = [
-    ".record(",
-    ".record_all(",
-    ".settle(",
-    ".raise_pending(",
-    ".lower_pending(",
-    ".bump_generation(",
-];
-const STATES: [&str; 3] = [".kill()", ".set_dead()", ".set_needs_copy("];
-const FENCES: [&str; 2] = ["fence(", "ksync::fence_after_rmw("];
-const CALLS: [&str; 2] = ["send(vm, ", "reload(vm, "];
-const ORDERS: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
-
-/// Rewrites a file so that each point asks whether it is the mutant; adds the points to `points`.
-pub fn rewrite(file: &str, source: &str, points: &mut Vec<Point>) -> String {
-    let own = file.starts_with("crates/ksync/");
-    let path = if own { "crate" } else { "ksync" };
-    let mut out = String::with_capacity(source.len() * 2);
-    let mut in_use = false;
-    let mut function = String::new();
-    for (n, line) in source.lines().enumerate() {
-        let text = line.trim();
-        let opens_module = source
-            .lines()
-            .nth(n + 1)
-            .is_some_and(|next| next.starts_with("mod ") && next.trim_end().ends_with('{'));
-        if opens_module && (text == "#[cfg(test)]" || text.starts_with("#[cfg(feature")) {
-            // Tests, and what is not built by default, stand at the end of a file.
-            out.extend(source.lines().skip(n).flat_map(|line| [line, "\n"]));
-            break;
-        }
-        if let Some(name) = function_name(text) {
-            function = name.into();
-        }
-        in_use |= text.starts_with("use ") || text.starts_with("pub use ");
-        let skip = in_use
-            || text.starts_with("//")
-            || text.contains("fn ")
-            || text.contains("debug_assert");
-        in_use &= !text.ends_with(';');
-        if skip {
-            out.push_str(line);
-        } else {
-            let mut place = Place {
-                file,
-                path,
-                line: n + 1,
-                function: &function,
-                text,
-                points,
-            };
-            out.push_str(&place.line(line, own));
-        }
-        out.push('\n');
+    /// The file and the function: what the key begins with.
+    pub fn place(&self) -> &str {
+        let end = self.key.match_indices(' ').nth(1).map(|(at, _)| at);
+        &self.key[..end.unwrap_or(self.key.len())]
     }
-    out
 }
 
-struct Place<'a> {
-    file: &'a str,
-    path: &'a str,
-    line: usize,
-    function: &'a str,
-    text: &'a str,
-    points: &'a mut Vec<Point>,
+/// Methods that take a lock.
+pub const LOCKS: [&str; 5] = [
+    "lock",
+    "lock_nested",
+    "lock_leaf",
+    "lock_directory",
+    "lock_lower_directory",
+];
+/// Methods that note something down.
+pub const RECORDS: [&str; 15] = [
+    "record",
+    "record_all",
+    "settle",
+    "raise_pending",
+    "widen_pending",
+    "lower_pending",
+    "bump_generation",
+    "set_fold_hint",
+    "set_counted",
+    "count_another",
+    "set_folded",
+    "set_own",
+    "set_swept",
+    "sweep_is_shared",
+    "leave_page",
+];
+/// Methods that change a state.
+pub const STATES: [&str; 4] = ["kill", "set_dead", "set_needs_copy", "renew"];
+/// Functions that are fences.
+pub const FENCES: [&str; 2] = ["fence", "fence_after_rmw"];
+/// Functions that invalidate.
+pub const FLUSHES: [&str; 2] = ["send", "reload"];
+/// Methods that free after a grace period.
+pub const RETIRES: [&str; 4] = ["retire", "retire_link", "retire_frame", "retire_frames"];
+/// Methods that free at once.
+pub const FREES: [&str; 2] = ["free", "free_bulk"];
+/// Orderings stronger than relaxed.
+pub const ORDERS: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
+
+/// Questions of functions and closures, and the answer on which the asker goes on as if nothing had changed.
+pub const ASKED: [(&str, bool); 9] = [
+    ("allows", true),
+    ("also", true),
+    ("can_extend", true),
+    ("check", true),
+    ("cut_off", false),
+    ("identity", true),
+    ("is_fresh", true),
+    ("is_marked", false),
+    ("still", true),
+];
+/// The same of methods. Questions of cost alone are left out (`may_ask`), and those after which one looks again (`want`).
+pub const CHECKS: [(&str, bool); 36] = [
+    ("check", true),
+    ("empty_above", true),
+    ("empty_but", true),
+    ("front_writable", true),
+    ("goes_on", true),
+    ("has_index", true),
+    ("has_second", false),
+    ("holds", true),
+    ("is", true),
+    ("is_closed", false),
+    ("is_dead", false),
+    ("is_empty", true),
+    ("is_frame_due", false),
+    ("is_full", false),
+    ("is_hard_busy", false),
+    ("is_killed", false),
+    ("is_marked", false),
+    ("is_only", true),
+    ("is_own", true),
+    ("is_pending", false),
+    ("is_private", true),
+    ("is_sole", true),
+    ("is_still", true),
+    ("is_swept", true),
+    ("is_unborn", false),
+    ("kill_if_empty", true),
+    ("knows_own", true),
+    ("may_move", true),
+    ("needs_copy", false),
+    ("notified", false),
+    ("notify", true),
+    ("overlaps", false),
+    ("same_layers", true),
+    ("take_hard_busy", true),
+    ("take_soft_busy", true),
+    ("try_upgrade_busy", true),
+];
+/// Where `is_empty` asks for the state of something: files of entries and layers. Elsewhere it asks for a list.
+pub const EMPTY_IN: [&str; 3] = ["/pmap/", "/fault/", "/backing/"];
+
+/// Functions that only tell people something.
+pub const TELLING: [&str; 4] = ["fmt", "info", "usage", "anonymous_pages"];
+/// Where `check` is no question.
+pub const RANKS: &str = "class.rs";
+
+/// Words that make a comparison one of what was seen with what is.
+pub const COMPARED: [&str; 13] = [
+    "state",
+    "generation",
+    "stamp",
+    "held",
+    "round",
+    "epoch",
+    "global",
+    "announced",
+    "looked",
+    "pfn",
+    "merged",
+    "units",
+    "uses",
+];
+
+/// A mutant that no rule makes.
+pub struct Hand {
+    /// The file.
+    pub file: &'static str,
+    /// What it is, in a few words: its key.
+    pub what: &'static str,
+    /// What stands there, once.
+    pub from: &'static str,
+    /// What stands there in the copy; `$is` is whether this process is the mutant.
+    pub to: &'static str,
 }
 
-impl Place<'_> {
-    fn point(&mut self, kind: Kind) -> usize {
+/// Mistakes that a change could make, and that leave out no call.
+pub const HAND: [Hand; 7] = [
+    Hand {
+        file: "crates/vm/src/pmap/mod.rs",
+        what: "root_info_or reads the root before the generation",
+        from: "// Before the root, so that whoever finds",
+        to: "if $is {
+            let root = self.root().unwrap_or(empty_root);
+            let generation = self.generation.load(SeqCst);
+            return RootInfo { root, generation, pmap: self.lookup.id.get() };
+        }
+        // Before the root, so that whoever finds",
+    },
+    Hand {
+        file: "crates/vm/src/pmap/mod.rs",
+        what: "activate reads the root before it enters the set",
+        from: "self.active.enter(pin.cpu());",
+        to: "if $is {
+            let early = self.root_info(vm);
+            self.active.enter(pin.cpu());
+            return early;
+        }
+        self.active.enter(pin.cpu());",
+    },
+    Hand {
+        file: "crates/vm/src/backing/mod.rs",
+        what: "knows_own takes a hint of any state",
+        from: "self.own.load(Relaxed) == own_key(depth, state)",
+        to: "let own = self.own.load(Relaxed);
+        let state = if $is { own as u32 } else { state };
+        own == own_key(depth, state)",
+    },
+    Hand {
+        file: "crates/vm/src/backing/mod.rs",
+        what: "replicate resets the fold cursor",
+        from: "copy.fold_hint.store(self.fold_hint(), Relaxed);",
+        to: "if !$is { copy.fold_hint.store(self.fold_hint(), Relaxed); }",
+    },
+    Hand {
+        file: "crates/vm/src/object/mod.rs",
+        what: "holds asks for the identity first",
+        from: "// In this order: who makes the page busy after",
+        to: "if $is {
+            let same = page.is(self.identity(), index);
+            return same && !page.is_hard_busy();
+        }
+        // In this order: who makes the page busy after",
+    },
+    Hand {
+        file: "crates/vm/src/object/mod.rs",
+        what: "move_page leaves the old slot before it takes the new one",
+        from: "// In at the new place first: who sees the old slot",
+        to: "if $is {
+            self.slots.remove(index, pfn);
+            ksync::relax();
+            let back = self.slots.insert(pin, index, pfn);
+            debug_assert!(matches!(back, Ok(true)));
+        }
+        // In at the new place first: who sees the old slot",
+    },
+    Hand {
+        file: "crates/vm/src/pmap/enter.rs",
+        what: "enter_flushed fills before it flushes",
+        from: "let mut gather = Gather::new();
+                gather.over(self, va..end, Loss::Frames);",
+        to: "if $is {
+                    let before = table.take(at);
+                    table.fill(at, leaf);
+                    drop(guard);
+                    tlb::flush_page(vm, self, va);
+                    return Ok(Entered::Replaced(before));
+                }
+                let mut gather = Gather::new();
+                gather.over(self, va..end, Loss::Frames);",
+    },
+];
+
+/// Points found so far, and the text that each puts into the file that is being read.
+pub struct Found<'a> {
+    /// The file, relative to the root.
+    pub file: &'a str,
+    /// Its text.
+    pub source: &'a str,
+    /// All points, of other files, too.
+    pub points: &'a mut Vec<Point>,
+    /// What to put where, in the order in which it was found.
+    edits: Vec<(usize, bool, String)>,
+    /// What to put in the place of what.
+    swaps: Vec<(Range<usize>, String)>,
+}
+
+impl<'a> Found<'a> {
+    /// Nothing found yet.
+    pub fn new(file: &'a str, source: &'a str, points: &'a mut Vec<Point>) -> Self {
+        Self {
+            file,
+            source,
+            points,
+            edits: Vec::new(),
+            swaps: Vec::new(),
+        }
+    }
+
+    /// A point of `function` at an offset; its number.
+    pub fn point(&mut self, kind: Kind, function: &str, at: usize) -> usize {
+        let before = &self.source[..at];
+        let start = before.rfind('\n').map_or(0, |n| n + 1);
+        let text = self.source[start..].lines().next().unwrap_or_default();
+        self.named(kind, function, at, text.trim())
+    }
+
+    fn named(&mut self, kind: Kind, function: &str, at: usize, text: &str) -> usize {
         let id = self.points.len() + 1;
-        let name = format!(
-            "{} {} {} `{}`",
-            self.file.trim_start_matches("crates/"),
-            self.function,
-            kind.name(),
-            self.text
-        );
-        let same = self.points.iter().filter(|p| p.key.starts_with(&name));
-        let key = match same.count() {
+        let file = self.file.trim_start_matches("crates/");
+        let name = format!("{file} {function} {} `{text}`", kind.name());
+        let same = |p: &&Point| p.key == name || p.key.starts_with(&format!("{name} ("));
+        let key = match self.points.iter().filter(same).count() {
             0 => name,
             n => format!("{name} ({})", n + 1),
         };
@@ -160,106 +343,67 @@ impl Place<'_> {
             id,
             kind,
             file: self.file.into(),
-            line: self.line,
+            line: self.source[..at].matches('\n').count() + 1,
             key,
         });
         id
     }
 
-    fn line(&mut self, line: &str, own: bool) -> String {
-        let indent = &line[..line.len() - line.trim_start().len()];
-        let is_statement = self.text.ends_with(");");
-        let guard = |place: &mut Self, kind| {
-            let id = place.point(kind);
-            format!(
-                "{indent}if !{}::mutant::is({id}) {{ {} }}",
-                place.path, place.text
-            )
-        };
-        if is_statement && FENCES.iter().any(|call| self.text.starts_with(call)) {
-            return guard(self, Kind::Fence);
-        }
-        if is_statement && CALLS.iter().any(|call| self.text.contains(call)) {
-            return guard(self, Kind::Flush);
-        }
-        if is_statement
-            && !self.text.starts_with("let ")
-            && !self.text.contains("=>")
-            && balanced(self.text)
-        {
-            if RECORDS.iter().any(|call| self.text.contains(call)) {
-                return guard(self, Kind::Record);
-            }
-            if STATES.iter().any(|call| self.text.contains(call)) {
-                return guard(self, Kind::State);
-            }
-        }
-        let mut line = line.to_string();
-        for call in LOCKS {
-            line = self.insert_before(&line, call, Kind::Lock, "holding_nothing");
-        }
-        if !own {
-            line = self.insert_before(&line, ".finish(vm)", Kind::Flush, "flushing_nothing");
-        } else if line.contains('(') || line.contains(',') {
-            line = self.orders(&line);
-        }
-        line
+    /// Puts `open` before and `close` behind a part of the text. What is around this part is to be put there earlier.
+    pub fn around(&mut self, part: &Range<usize>, open: &str, close: &str) {
+        self.edits.push((part.start, true, open.into()));
+        self.edits.push((part.end, false, close.into()));
     }
 
-    /// Puts `.method(id)` before each `call`.
-    fn insert_before(&mut self, line: &str, call: &str, kind: Kind, method: &str) -> String {
-        let mut out = String::new();
-        let mut rest = line;
-        while let Some(at) = rest.find(call) {
-            let id = self.point(kind);
-            out.push_str(&rest[..at]);
-            let _infallible = write!(out, ".{method}({id}){call}");
-            rest = &rest[at + call.len()..];
-        }
-        out + rest
+    /// Puts `text` at an offset.
+    pub fn put(&mut self, at: usize, text: &str) {
+        self.edits.push((at, true, text.into()));
     }
 
-    /// Makes the orderings of a line questions.
-    fn orders(&mut self, line: &str) -> String {
-        let mut out = String::new();
-        let mut rest = line;
-        while let Some((at, order)) = ORDERS
-            .iter()
-            .filter_map(|order| rest.find(order).map(|at| (at, *order)))
-            .min()
-        {
-            let before = rest[..at].chars().next_back();
-            let after = rest[at + order.len()..].chars().next();
-            let word =
-                |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':');
-            out.push_str(&rest[..at]);
-            if word(before) || word(after) || line.contains("fence(") {
-                out.push_str(order);
-            } else {
-                let id = self.point(Kind::Order);
-                let _infallible = write!(out, "{}::mutant::order({id}, {order})", self.path);
-            }
-            rest = &rest[at + order.len()..];
+    /// Puts the mutants of [`HAND`] in; `path` leads to `ksync`.
+    ///
+    /// # Errors
+    /// What one is to replace does not stand there, or not once.
+    pub fn hand(&mut self, path: &str) -> Result<(), String> {
+        let file = self.file;
+        for hand in HAND.iter().filter(|hand| hand.file == file) {
+            let mut found = self.source.match_indices(hand.from);
+            let (Some((at, _)), None) = (found.next(), found.next()) else {
+                return Err(format!("not there, or more than once: {}", hand.what));
+            };
+            let function = hand.what.split(' ').next().unwrap_or_default();
+            let id = self.named(Kind::Hand, function, at, hand.what);
+            let is = format!("{path}::mutant::is({id})");
+            let text = hand.to.replace("$is", &is);
+            self.swaps.push((at..at + hand.from.len(), text));
         }
-        out + rest
+        Ok(())
     }
-}
 
-/// The name of the function that begins on a line.
-fn function_name(text: &str) -> Option<&str> {
-    let (before, after) = text.split_once("fn ")?;
-    let is_head = before
-        .chars()
-        .all(|c| c.is_alphanumeric() || "() _:".contains(c));
-    let end = after.find(|c: char| !c.is_alphanumeric() && c != '_')?;
-    (is_head && end > 0 && !before.contains("//")).then(|| &after[..end])
-}
+    /// Whether a mutant of [`HAND`] stands at an offset: nothing else is to be put there.
+    pub fn is_hand(&self, at: usize) -> bool {
+        self.swaps.iter().any(|(part, _)| part.contains(&at))
+    }
 
-/// Whether a line is a whole statement.
-fn balanced(text: &str) -> bool {
-    let count = |c| text.matches(c).count();
-    count('(') == count(')')
-        && count('{') == count('}')
-        && !text.starts_with('.')
-        && !text.starts_with('}')
+    /// The text with all that was found in it.
+    pub fn text(mut self) -> String {
+        // Where parts end at one place, the inner one was found last and is closed first.
+        let (opened, mut closed): (Vec<_>, Vec<_>) =
+            self.edits.drain(..).partition(|(_, open, _)| *open);
+        closed.reverse();
+        let mut all: Vec<(Range<usize>, String)> = closed
+            .into_iter()
+            .chain(opened)
+            .map(|(at, _, text)| (at..at, text))
+            .chain(self.swaps)
+            .collect();
+        all.sort_by_key(|(part, _)| part.start);
+        let (mut out, mut at) = (String::with_capacity(self.source.len() * 2), 0);
+        for (part, text) in all {
+            out.push_str(&self.source[at..part.start]);
+            out.push_str(&text);
+            at = part.end;
+        }
+        out + &self.source[at..]
+    }
 }

@@ -70,7 +70,7 @@ fn program(path: PathBuf, model: bool) -> Result<Program> {
 
 fn executables(command: &mut Command) -> Result<Vec<PathBuf>> {
     let out = command
-        .args(["--no-run", "--message-format=json"])
+        .args(["--no-run", "--message-format=json-render-diagnostics"])
         .stderr(Stdio::piped())
         .output()
         .context("cannot start cargo")?;

@@ -1,6 +1,7 @@
 //! The copy of the tree in which all mutants live.
 
-use super::points::{Point, rewrite};
+use super::points::Point;
+use super::walk::rewrite;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::Path;
@@ -20,7 +21,7 @@ const LEFT_OUT: [&str; 6] = [
 ];
 
 /// Code of the copy: in this file, after this text (its first occurrence), comes that.
-const HOOKS: [(&str, &str, &str); 7] = [
+const HOOKS: [(&str, &str, &str); 12] = [
     (
         "crates/ksync/src/spin.rs",
         "fn acquire(&self, stats: &'static ClassStats) {",
@@ -42,6 +43,40 @@ const HOOKS: [(&str, &str, &str); 7] = [
         "crates/ksync/src/mutex.rs",
         "class::release::<C>();",
         "if crate::mutant::skip_unlock(core::ptr::from_ref(self.mutex).addr()) { return; }",
+    ),
+    (
+        "crates/ksync/src/epoch.rs",
+        "impl Shared {
+    fn retire(&self, pin: &CpuPin, object: Retired) {",
+        "if crate::mutant::skip_grace() { return object.run(); }",
+    ),
+    (
+        "crates/ksync/src/epoch.rs",
+        "pub(crate) unsafe fn retire_link(self, pin: &CpuPin, link: *mut Link) {",
+        "if crate::mutant::skip_grace() { return unsafe { while !matches!(((*link).run)(link), Freed::All(..)) {} }; }",
+    ),
+    (
+        "crates/vm/src/limbo.rs",
+        "pub fn retire_frames(&self, list: FrameList) {",
+        "if ksync::mutant::skip_grace() {
+            let (mut list, pin) = (list, ksync::pin());
+            while let Some(pfn) = list.pop(self.pages) { self.alloc.free(&pin, pfn); }
+            return;
+        }",
+    ),
+    (
+        "crates/vm/src/page/busy.rs",
+        "impl Drop for HardBusy<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {",
+        "if ksync::mutant::skip_unbusy() { return; }",
+    ),
+    (
+        "crates/vm/src/page/busy.rs",
+        "impl Drop for SoftBusy<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {",
+        "if ksync::mutant::skip_unbusy() { return; }",
     ),
     (
         "crates/vm/src/tlb.rs",
@@ -137,7 +172,7 @@ fn copy_dir(
 
 fn mutated_file(path: &str, source: &str, points: &mut Vec<Point>) -> Result<String> {
     let before = points.len();
-    let mut text = rewrite(path, source, points);
+    let mut text = rewrite(path, source, points)?;
     for (_, after, hook) in HOOKS.iter().filter(|(file, ..)| *file == path) {
         let Some(at) = text.find(after) else {
             bail!("{path}: no `{after}` any more")
@@ -147,16 +182,15 @@ fn mutated_file(path: &str, source: &str, points: &mut Vec<Point>) -> Result<Str
     if path == "crates/ksync/src/lib.rs" {
         text.push_str("\n#[doc(hidden)]\npub mod mutant;\n");
     }
-    let methods = ["holding_nothing", "flushing_nothing"]
-        .iter()
-        .any(|method| text.contains(method));
-    if points.len() > before && methods {
+    if points.len() > before {
         let ksync = if path.starts_with("crates/ksync/") {
             "crate"
         } else {
             "ksync"
         };
-        text.push_str(&format!("use {ksync}::mutant::Mutate as _;\n"));
+        text.push_str(&format!(
+            "#[allow(unused_imports)]\nuse {ksync}::mutant::{{Force as _, Leave as _, Mutate as _}};\n"
+        ));
     }
     Ok(text)
 }
