@@ -179,6 +179,8 @@ fn chain(w: &mut Worker, nested: bool) -> Result<(), String> {
     let adopts = sys::call(libc::SYS_prctl, &[libc::PR_SET_CHILD_SUBREAPER as u64, 1]).is_ok();
     let length = w.plan.chain;
     w.barrier();
+    // What the case before gave back has come back by then.
+    nap(SETTLED_NS);
     let free = proc::meminfo("MemFree");
     w.barrier();
     w.start();
