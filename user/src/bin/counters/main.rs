@@ -111,7 +111,7 @@ fn main() {
             left_out += 1;
             continue;
         }
-        match in_a_process(test.run) {
+        match patiently(test) {
             Ok(()) => {
                 println!("{:<24} right", test.name);
                 right += 1;
@@ -124,6 +124,20 @@ fn main() {
     }
     println!("counters: {right} right, {wrong} wrong, {left_out} left out");
     sys::exit(i32::from(wrong > 0 || right == 0))
+}
+
+/// Runs a test; again if it complains. What else runs in the machine, a reclaiming CPU or a host that stalls one, adds to
+/// counts at times; a count that is wrong is wrong each time.
+fn patiently(test: &Test) -> Verdict {
+    const TRIES: u32 = 5;
+    let tries = if test.needs == Needs::Keys { 1 } else { TRIES };
+    let mut verdict = in_a_process(test.run);
+    for _ in 1..tries {
+        let Err(why) = &verdict else { break };
+        println!("{:<24} again: {why}", test.name);
+        verdict = in_a_process(test.run);
+    }
+    verdict
 }
 
 /// Runs a test in a process of its own, whose memory nobody else has touched; its complaint comes back through a pipe.
