@@ -108,6 +108,12 @@ impl Domain {
         self.parts_from(home).map(Part::free)
     }
 
+    /// Free frames of the part of the CPU number `home` of a domain.
+    #[inline]
+    pub(super) fn free_in_part_of(&self, home: usize) -> usize {
+        self.parts[home % self.parts.len()].free()
+    }
+
     /// All parts, that of the CPU number `home` of a domain first.
     fn parts_from(&self, home: usize) -> impl Iterator<Item = &Part> {
         let (others, first) = self.parts.split_at(home % self.parts.len());

@@ -67,6 +67,8 @@ pub struct PageAllocator {
     nearest: Box<[Box<[u8]>]>,
     cpus: PerCpu<Magazine>,
     injector: Injector,
+    /// The users' marks of all domains together. Const.
+    users_mark: usize,
     /// Frames given so far. Atomic; grows at boot only.
     total: AtomicUsize,
 }
@@ -87,15 +89,15 @@ impl PageAllocator {
                 .filter(|&cpu| machine.domain_of(cpu) == domain)
                 .count()
         };
+        let domains: Box<[Domain]> = sizes
+            .iter()
+            .enumerate()
+            .map(|(domain, &size)| Domain::new(size, total, cpus_before(domain, machine.ncpus())))
+            .collect();
         let allocator = PageAllocator {
             pages,
-            domains: sizes
-                .iter()
-                .enumerate()
-                .map(|(domain, &size)| {
-                    Domain::new(size, total, cpus_before(domain, machine.ncpus()))
-                })
-                .collect(),
+            users_mark: domains.iter().map(|domain| domain.mark(Rights::User)).sum(),
+            domains,
             nearest: (0..ndomains)
                 .map(|domain| machine.domains_by_distance(domain).into())
                 .collect(),
@@ -287,25 +289,32 @@ impl PageAllocator {
         (self.domains[domain].free(), self.domains[domain].size())
     }
 
-    /// How short memory is. Looks no further than it must: where there is plenty, at a line of this CPU.
+    /// How short memory is. Where there is plenty, a line of this CPU's own part tells.
+    #[inline]
     pub fn pressure(&self) -> Pressure {
         let pin = ksync::pin();
         let cpu = self.cpus.get(&pin);
+        let near = self.domains[cpu.domain].free_in_part_of(cpu.home);
+        if Pressure::of(near, self.users_mark) == Pressure::None {
+            return Pressure::None;
+        }
+        self.pressure_around(cpu)
+    }
+
+    /// As [`pressure`](PageAllocator::pressure); looks no further than it must.
+    #[inline(never)]
+    fn pressure_around(&self, cpu: &Magazine) -> Pressure {
         let nearest = self.nearest[cpu.domain]
             .iter()
             .map(|&domain| &self.domains[usize::from(domain)]);
-        let mark = nearest
-            .clone()
-            .map(|domain| domain.mark(Rights::User))
-            .sum();
         let mut free = 0;
         for part in nearest.flat_map(|domain| domain.free_by_part(cpu.home)) {
             free += part;
-            if Pressure::of(free, mark) == Pressure::None {
+            if Pressure::of(free, self.users_mark) == Pressure::None {
                 return Pressure::None;
             }
         }
-        Pressure::of(free, mark)
+        Pressure::of(free, self.users_mark)
     }
 
     /// Free frames that users may take, magazines left out.

@@ -421,14 +421,19 @@ impl MapEntry {
     /// Passes each layer to `f`, which may take long: no pin is held. The map's lock keeps the chain as it is.
     ///
     /// From old to front, as faults move pages: one on its way is met where it was, busy, or where it comes to.
+    #[inline(always)]
     fn each_layer(&self, f: impl Fn(&Backing)) {
-        let layer = |depth: usize| {
-            let pin = ksync::pin();
-            self.chain(&pin)?.layers().get(depth).cloned()
-        };
         let layers = {
             let pin = ksync::pin();
             self.chain(&pin).map_or(0, |chain| chain.layers().len())
+        };
+        // What was never written has none.
+        if layers == 0 {
+            return;
+        }
+        let layer = |depth: usize| {
+            let pin = ksync::pin();
+            self.chain(&pin)?.layers().get(depth).cloned()
         };
         (0..layers)
             .rev()
