@@ -33,12 +33,15 @@ fn is_limited() -> bool {
 pub(super) struct Room {
     pub payer: Payer,
     pub pages: usize,
+    /// User and group of a pipe without a name: those that its maker had for files.
+    pub owner: (u32, u32),
 }
 
 impl Room {
     pub const NONE: Room = Room {
         payer: Payer::NOBODY,
         pages: 0,
+        owner: (0, 0),
     };
 
     /// For a pipe that the caller makes, or none beyond the hard limit.
@@ -56,7 +59,13 @@ impl Room {
             payer.charge(Charge::PipePages, LEAST_PAGES);
             pages = LEAST_PAGES;
         }
-        let room = Room { payer, pages };
+        let cred = me.cred();
+        let owner = (cred.fsuid, cred.fsgid);
+        let room = Room {
+            payer,
+            pages,
+            owner,
+        };
         if is_beyond(payer, &USER_HARD) && is_limited() {
             room.end();
             return None;

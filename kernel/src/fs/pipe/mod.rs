@@ -89,6 +89,11 @@ impl Pipe {
         cache::get()
     }
 
+    /// The user and the group that a pipe without a name belongs to.
+    pub fn owner(&self) -> (u32, u32) {
+        self.state.lock().room.owner
+    }
+
     /// The number that fstat and /proc/PID/fd show.
     pub fn ino(&self) -> u64 {
         let ino = self.ino.load(Ordering::Relaxed);
@@ -376,13 +381,14 @@ impl FileOps for PipeEnd {
 
     fn attr(&self) -> Option<Attr> {
         let t = now();
+        let (uid, gid) = self.pipe.owner();
         Some(Attr {
             ino: self.pipe.ino(),
             dev: 1,
             mode: mode::FIFO | 0o600,
             nlink: 1,
-            uid: 0,
-            gid: 0,
+            uid,
+            gid,
             rdev: 0,
             size: 0,
             blocks: 0,

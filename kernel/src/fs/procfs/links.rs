@@ -17,7 +17,7 @@ use crate::fs::walk::full_name;
 use crate::kern::cred::Payer;
 use crate::kern::look::Image;
 use crate::kern::process::Process;
-use crate::kern::{current, with_fs};
+use crate::kern::with_fs;
 use crate::put;
 
 /// Where a link leads in a process that may be looked at.
@@ -158,12 +158,13 @@ impl DynLink for FdLink {
         let Kind::Pipe(end) = &file.kind else {
             return Err(FsError::NoDevAddr);
         };
+        let (uid, gid) = end.pipe().owner();
         let new = NewInode {
             ino: end.pipe().ino(),
             dev: 1,
             mode: mode::FIFO | 0o600,
-            uid: current().cred().fsuid,
-            gid: current().cred().fsgid,
+            uid,
+            gid,
             rdev: 0,
             charge: None,
             payer: Payer::NOBODY,

@@ -219,6 +219,26 @@ tests! { "names";
         let n = ok!(sc!(SYS_readlink, path(&format!("/proc/self/fd/{again}")), text.as_mut_ptr(), 64));
         holds!(text[..n as usize].starts_with(b"pipe:["));
     }
+    a_pipe_is_opened_again_only_by_whom_it_belongs_to {
+        let (from, _to) = ok!(sys::pipe(0));
+        let writes = |fd: i32| sys::open(&format!("/proc/self/fd/{fd}"), libc::O_WRONLY, 0);
+        is!(in_child(|| {
+            if sc!(SYS_setresgid, 1000, 1000, 1000).is_err() || sc!(SYS_setresuid, 1000, 1000, 1000).is_err() {
+                return 1;
+            }
+            // Who may look at the descriptor may not for that have the other end.
+            let _ = sc!(SYS_prctl, libc::PR_SET_DUMPABLE, 1);
+            if writes(from) != Err(libc::EACCES) {
+                return 2;
+            }
+            let Ok((own, _)) = sys::pipe(0) else { return 3 };
+            let mut stat = [0u32; 36];
+            if sc!(SYS_fstat, own, stat.as_mut_ptr()).is_err() || stat[7..9] != [1000, 1000] {
+                return 4;
+            }
+            if writes(own).is_err() { 5 } else { 0 }
+        }), Ok(0));
+    }
     extended_attributes_of_a_file_without {
         let f = format!("{}/f", scratch());
         ok!(create(&f, b""));
