@@ -269,13 +269,15 @@ fn watchdog() {
         return;
     };
     let ncpus = arch::cpu::count();
-    let before = super::watchdog::reports();
-    keep_interrupts_off(ncpus, before);
-    let stuck = super::watchdog::reports();
-    assert!(ncpus == 1 || stuck > before, "selftest: no report of a CPU");
-    keep_lock(limit, stuck);
+    let before = (super::watchdog::still(), super::watchdog::asleep());
+    keep_interrupts_off(ncpus);
+    keep_lock(limit);
     assert!(
-        super::watchdog::reports() > stuck,
+        ncpus == 1 || super::watchdog::still() > before.0,
+        "selftest: no report of a CPU"
+    );
+    assert!(
+        super::watchdog::asleep() > before.1,
         "selftest: no report of a lock"
     );
     kprintln!("selftest: the watchdog saw what it should");
@@ -284,11 +286,12 @@ fn watchdog() {
 /// Longest wait for a report, in nanoseconds: a host that is busy elsewhere delays them.
 const REPORT_PATIENCE_NS: u64 = 40 * time::SECOND;
 
-/// Keeps interrupts off on CPU 1 under a lock that CPU 2 wants, until the watchdog has reported more than `before` things.
-/// CPU 0 has the watch; where there is one CPU alone, nothing is kept off.
-fn keep_interrupts_off(ncpus: usize, before: u64) {
+/// Keeps interrupts off on CPU 1 under a lock until the watchdog has seen how CPU 2 waits for it. CPU 0 has the watch; where there
+/// is one CPU alone, nothing is kept off.
+fn keep_interrupts_off(ncpus: usize) {
     static STUCK: ksync::IrqSpin<(), StuckLock> = ksync::IrqSpin::new(());
     static HELD: AtomicBool = AtomicBool::new(false);
+    static WANTED: AtomicBool = AtomicBool::new(false);
     let latch = Latch::new(2);
     let [holder, waiter] = [1, 2].map(|cpu| cpu.min(ncpus - 1));
     let arrival = latch.clone();
@@ -296,7 +299,13 @@ fn keep_interrupts_off(ncpus: usize, before: u64) {
         let held = STUCK.lock();
         HELD.store(true, Ordering::Release);
         let deadline = time::monotonic_ns() + REPORT_PATIENCE_NS;
-        while ncpus > 1 && super::watchdog::reports() == before && time::monotonic_ns() < deadline {
+        let mut unseen = super::watchdog::still();
+        // Of two reports since then, the second began after the other CPU had come to the lock.
+        while ncpus > 1 && super::watchdog::still() < unseen + 2 && time::monotonic_ns() < deadline
+        {
+            if holder != waiter && !WANTED.load(Ordering::Acquire) {
+                unseen = super::watchdog::still();
+            }
             arch::time::spin_ns(time::SECOND / 1000);
         }
         drop(held);
@@ -307,14 +316,15 @@ fn keep_interrupts_off(ncpus: usize, before: u64) {
         while !HELD.load(Ordering::Acquire) {
             super::sched::yield_now();
         }
+        WANTED.store(true, Ordering::Release);
         drop(STUCK.lock());
         arrival.arrive();
     });
     latch.wait("a CPU that kept interrupts off");
 }
 
-/// Keeps a sleeping lock that another thread wants until the watchdog has reported more than `before` things.
-fn keep_lock(limit: u64, before: u64) {
+/// Keeps a sleeping lock that another thread wants until the watchdog has reported that.
+fn keep_lock(limit: u64) {
     static SLOW: ksync::Mutex<(), SlowLock> = ksync::Mutex::new(());
     let latch = Latch::new(2);
     for first in [true, false] {
@@ -326,7 +336,8 @@ fn keep_lock(limit: u64, before: u64) {
             );
             let held = SLOW.lock();
             let deadline = time::monotonic_ns() + REPORT_PATIENCE_NS;
-            while first && super::watchdog::reports() == before && time::monotonic_ns() < deadline {
+            let before = super::watchdog::asleep();
+            while first && super::watchdog::asleep() == before && time::monotonic_ns() < deadline {
                 let _ = sleep_until(Deadline::after(limit / 10), Interruptible::No);
             }
             drop(held);

@@ -32,8 +32,10 @@ struct Limits {
     lock_ns: u64,
     /// Sleeps for locks under way.
     sleeping: Counter,
-    /// CPUs found standing still, and sleeps found too long: counted each time, once the report is printed.
-    reports: AtomicU64,
+    /// CPUs found standing still: counted each time, once the report is printed.
+    still: AtomicU64,
+    /// The same of sleeps found too long.
+    asleep: AtomicU64,
 }
 
 static LIMITS: Once<Limits> = Once::new();
@@ -49,7 +51,8 @@ pub(super) fn start(seconds: u32) {
         cpu_ns,
         lock_ns: 3 * cpu_ns,
         sleeping: Counter::new(ncpus),
-        reports: AtomicU64::new(0),
+        still: AtomicU64::new(0),
+        asleep: AtomicU64::new(0),
     });
     // Either watches the CPU of the other one, so both cannot stand still unseen unless all do.
     for cpu in 0..ncpus.min(2) {
@@ -64,11 +67,14 @@ pub(super) fn limit_ns() -> Option<u64> {
     LIMITS.get().map(|limits| limits.cpu_ns)
 }
 
-/// Things that the watchdog has reported so far: their text is out.
-pub(super) fn reports() -> u64 {
-    LIMITS
-        .get()
-        .map_or(0, |limits| limits.reports.load(Acquire))
+/// CPUs reported to stand still so far: the text is out.
+pub(super) fn still() -> u64 {
+    LIMITS.get().map_or(0, |limits| limits.still.load(Acquire))
+}
+
+/// Sleeps reported to be too long so far: the text is out.
+pub(super) fn asleep() -> u64 {
+    LIMITS.get().map_or(0, |limits| limits.asleep.load(Acquire))
 }
 
 /// What is known of a CPU's interrupts.
@@ -119,7 +125,8 @@ fn look_at(limits: &Limits, cpu: usize, heard: &mut Heard) {
             silent / time::SECOND
         );
         heard.since_ns = now;
-        report(limits);
+        report();
+        limits.still.fetch_add(1, Release);
     }
 }
 
@@ -179,7 +186,8 @@ pub(super) fn still_waits(name: &'static str, holder: u32, ticks: u64) {
         ),
         None => kprintln!("watchdog: its holder is not known"),
     }
-    report(limits);
+    report();
+    limits.asleep.fetch_add(1, Release);
 }
 
 fn name_of(comm: &Comm) -> &str {
@@ -188,7 +196,7 @@ fn name_of(comm: &Comm) -> &str {
 }
 
 /// Prints what every CPU does, and in debug builds which locks its thread holds.
-fn report(limits: &Limits) {
+fn report() {
     arch::snapshot::report(|cpu| {
         let tid = sched::running(cpu);
         match ids::find_thread(tid) {
@@ -201,5 +209,4 @@ fn report(limits: &Limits) {
             None => kprintln!("  idle"),
         }
     });
-    limits.reports.fetch_add(1, Release);
 }

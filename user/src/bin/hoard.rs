@@ -186,12 +186,12 @@ fn hoard(what: &str, command: &str) -> Result<bool, Errno> {
     let fillers = (0..FILLERS)
         .map(|n| begin(kinds, n))
         .collect::<Result<Vec<_>, _>>()?;
-    let mut refused = 0;
-    for (_, from) in &fillers {
+    let mut refused = [false; FILLERS];
+    for ((_, from), refused) in fillers.iter().zip(&mut refused) {
         // Nothing comes from one that was killed.
         let mut told = [0; 256];
         let n = sys::read(*from, &mut told)?;
-        refused += usize::from(n > 0);
+        *refused = n > 0;
         println!(
             "hoard: refused after{}",
             String::from_utf8_lossy(&told[..n])
@@ -210,10 +210,11 @@ fn hoard(what: &str, command: &str) -> Result<bool, Errno> {
     }
     take(own + (OWN << 20), MORE);
     let mut killed = 0;
-    for (pid, _) in &fillers {
-        // Whoever was chosen has ended, or is about to.
+    for ((pid, _), refused) in fillers.iter().zip(refused) {
+        // One that was refused sleeps, or has been chosen for what root took then; any other is ending.
         nap();
-        match sys::wait(*pid as i64, libc::WNOHANG)? {
+        let options = if refused { libc::WNOHANG } else { 0 };
+        match sys::wait(*pid as i64, options)? {
             (0, _) => {
                 sys::call(libc::SYS_kill, &[*pid, libc::SIGKILL as u64])?;
                 sys::wait(*pid as i64, 0)?;
@@ -221,6 +222,7 @@ fn hoard(what: &str, command: &str) -> Result<bool, Errno> {
             (_, status) => killed += usize::from(status == libc::SIGKILL),
         }
     }
+    let refused = refused.into_iter().filter(|&was| was).count();
     println!("hoard: root lives; of {FILLERS} with {what} {refused} were refused, {killed} killed");
     Ok(refused + killed >= FILLERS)
 }
