@@ -21,7 +21,7 @@ use super::park::{Deadline, Interruptible, ParkError, Step, park};
 use super::wait::{Threads, Waiter};
 use super::{Current, current, kept, lock};
 use crate::arch::user;
-use crate::mm::{self, FutexKey};
+use crate::mm::{self, FutexKey, FutexWord};
 use crate::uaccess::{UserFault, UserPtr, UserRange};
 
 /// The word's identity, whatever it is mapped at.
@@ -102,7 +102,7 @@ fn place(bucket: usize, slot: u32) -> u32 {
     (bucket as u32) << slot_bits() | slot
 }
 
-fn key(addr: u64, shared: bool) -> Result<Key, FutexError> {
+fn word(addr: u64, shared: bool) -> Result<FutexWord, FutexError> {
     if !addr.is_multiple_of(4) {
         return Err(FutexError::Invalid);
     }
@@ -113,19 +113,20 @@ fn key(addr: u64, shared: bool) -> Result<Key, FutexError> {
     if !shared {
         return match me.process().space_address() as u64 {
             0 => Err(FutexError::Fault),
-            base => Ok(Key { base, offset: addr }),
+            space => Ok(FutexWord::private(space, addr)),
         };
     }
     // The page must be there for its object to be known.
     UserRange::new(addr, 4).fault_in(false)?;
-    kept::with_space(|space| mm::futex_key(space, addr))
+    kept::with_space(|space| mm::futex_word(space, addr))
         .flatten()
         .ok_or(FutexError::Fault)
 }
 
 struct Wait {
     addr: u64,
-    key: Key,
+    /// Held until the wait is over. A waiter that is moved to another object's word does not hold that.
+    word: FutexWord,
     value: u32,
     bits: u32,
     /// Listed, so a further step means a wake-up, or another round.
@@ -145,7 +146,7 @@ pub fn wait(
     }
     let mut w = Wait {
         addr,
-        key: key(addr, shared)?,
+        word: word(addr, shared)?,
         value,
         bits,
         listed: false,
@@ -181,7 +182,7 @@ fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> 
             None => Step::Done(Ok(())),
         };
     }
-    let i = bucket_index(&w.key);
+    let i = bucket_index(&w.word.key);
     loop {
         let mut b = bucket(i).lock();
         if b.room() == 0 {
@@ -196,7 +197,7 @@ fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> 
             Ok(v) if v != w.value => return Step::Done(Err(FutexError::Changed)),
             Ok(_) => {
                 let slot = b.push_back(Entry {
-                    key: w.key,
+                    key: w.word.key,
                     bits: w.bits,
                     who: waiter.registration(),
                 });
@@ -265,7 +266,7 @@ pub fn wake(addr: u64, shared: bool, count: u32, bits: u32) -> Result<u32, Futex
     if bits == 0 {
         return Err(FutexError::Invalid);
     }
-    Ok(wake_key(&key(addr, shared)?, count, bits))
+    Ok(wake_key(&word(addr, shared)?.key, count, bits))
 }
 
 /// FUTEX_WAKE_OP: changes the word at `other` by `change`, wakes up to `count` waiters of `addr`, and up to
@@ -277,7 +278,7 @@ pub fn wake_op(
     change: impl Fn(u32) -> u32,
     then: impl Fn(u32) -> bool,
 ) -> Result<u32, FutexError> {
-    let (first, second) = (key(addr, shared)?, key(other, shared)?);
+    let (first, second) = (word(addr, shared)?, word(other, shared)?);
     let old = loop {
         UserRange::new(other, 4).fault_in(true)?;
         let Ok(old) = user::load_u32(other) else {
@@ -287,9 +288,9 @@ pub fn wake_op(
             break old;
         }
     };
-    let woken = wake_key(&first, count, ANY);
+    let woken = wake_key(&first.key, count, ANY);
     let more = if then(old) {
-        wake_key(&second, other_count, ANY)
+        wake_key(&second.key, other_count, ANY)
     } else {
         0
     };
@@ -360,7 +361,8 @@ pub fn requeue(
     move_max: u32,
     expected: Option<u32>,
 ) -> Result<(u32, u32), FutexError> {
-    let (kf, kt) = (key(from, shared)?, key(to, shared)?);
+    let (from_word, to_word) = (word(from, shared)?, word(to, shared)?);
+    let (kf, kt) = (from_word.key, to_word.key);
     let (i, j) = (bucket_index(&kf), bucket_index(&kt));
     let mut moving: Option<Moving> = None;
     loop {
@@ -476,8 +478,8 @@ impl Moving {
 /// The kernel cleared a thread's number at its exit: whoever joins it is woken.
 pub(super) fn wake_exited(addr: u64) {
     for shared in [false, true] {
-        if let Ok(key) = key(addr, shared) {
-            wake_key(&key, 1, ANY);
+        if let Ok(word) = word(addr, shared) {
+            wake_key(&word.key, 1, ANY);
         }
     }
 }

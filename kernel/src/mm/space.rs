@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 
 use ksync::CpuPin;
-use vm::{Space, VmError};
+use vm::{ObjectRef, Space, VmError};
 
 use super::vm;
 use crate::arch;
@@ -18,20 +18,48 @@ pub struct FutexKey {
     pub offset: u64,
 }
 
-/// The key of a word that several processes may share; a private page's is the space's own.
-pub fn futex_key(space: &Arc<Space>, addr: u64) -> Option<FutexKey> {
-    match space.shared_object(addr) {
-        Some((object, offset)) => {
-            let base = object.identity() as u64;
-            object.release(vm());
-            Some(FutexKey { base, offset })
+/// A word that threads may sleep on. As long as it is held no other word gets its key.
+pub struct FutexWord {
+    /// What names it.
+    pub key: FutexKey,
+    /// The object of a shared word, whose identity another one could get.
+    object: Option<ObjectRef>,
+}
+
+impl FutexWord {
+    /// The word at `addr` of the caller's own space, whose identity is `space`.
+    pub fn private(space: u64, addr: u64) -> FutexWord {
+        FutexWord {
+            key: FutexKey {
+                base: space,
+                offset: addr,
+            },
+            object: None,
         }
+    }
+}
+
+impl Drop for FutexWord {
+    fn drop(&mut self) {
+        if let Some(object) = self.object.take() {
+            object.release(vm());
+        }
+    }
+}
+
+/// A word that several processes may share; a private page's is the space's own.
+pub fn futex_word(space: &Arc<Space>, addr: u64) -> Option<FutexWord> {
+    match space.shared_object(addr) {
+        Some((object, offset)) => Some(FutexWord {
+            key: FutexKey {
+                base: object.identity() as u64,
+                offset,
+            },
+            object: Some(object),
+        }),
         None => {
             space.entry_at(addr)?;
-            Some(FutexKey {
-                base: Arc::as_ptr(space) as u64,
-                offset: addr,
-            })
+            Some(FutexWord::private(Arc::as_ptr(space) as u64, addr))
         }
     }
 }

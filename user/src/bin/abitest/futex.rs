@@ -43,6 +43,21 @@ tests! { "futex";
         holds!(soon(|| { woken.set(woken.get() + sc!(SYS_futex, word, libc::FUTEX_WAKE, 1).unwrap_or(0)); woken.get() == 2 }));
         for pid in pids { is!(ok!(sys::wait(pid as i64, 0)), (pid, 0)); }
     }
+    a_shared_word_is_never_taken_for_one_that_has_gone {
+        // A thread sleeps on a word whose memory then goes; words that are made later are others.
+        let gone = ok!(shared_page());
+        let end = std::thread::spawn(move || sc!(SYS_futex, gone, libc::FUTEX_WAIT, 0, [1u64, 500_000_000].as_ptr()));
+        nap_us(200_000);
+        ok!(sys::munmap(gone, 4096));
+        let mut woken = 0;
+        for _ in 0..100 {
+            let later = ok!(shared_page());
+            woken += ok!(sc!(SYS_futex, later, libc::FUTEX_WAKE, 8));
+            nap_us(5_000);
+        }
+        is!(woken, 0);
+        is!(end.join().ok(), Some(Err(libc::ETIMEDOUT)));
+    }
     requeue_wakes_one_and_moves_the_rest {
         let (from, to) = { let at = ok!(shared_page()); (at, at + 64) };
         is!(ok!(sc!(SYS_futex, from, libc::FUTEX_CMP_REQUEUE, 1, 1, to, 0)), 0);
