@@ -129,6 +129,13 @@ fn left_behind(line: i32, shared: Shared) -> i32 {
     let ready = sys::call(libc::SYS_poll, &[&raw mut poll as u64, 1, 0]);
     let all = libc::POLLIN | libc::POLLOUT | libc::POLLERR | libc::POLLHUP;
     answers.push(("poll", ready == Ok(1) && poll.revents == all));
+    // Reads end before the signal is sent, as in Linux.
+    for _ in 0..500 {
+        if HANGUPS.load(SeqCst) != 0 {
+            break;
+        }
+        pause(10);
+    }
     answers.push(("SIGHUP", HANGUPS.load(SeqCst) == 1));
     for (what, right) in answers {
         if !right {
