@@ -263,6 +263,12 @@ pub fn open(path: &str, flags: i32, mode: u32) -> Result<i32, Errno> {
     .map(|fd| fd as i32)
 }
 
+/// Sleeps, less if a signal comes.
+pub fn nap(ns: u64) {
+    let ts = [ns / 1_000_000_000, ns % 1_000_000_000];
+    let _ = call(libc::SYS_nanosleep, &[ts.as_ptr() as u64, 0]);
+}
+
 /// Nanoseconds of the monotonic clock.
 pub fn now_ns() -> u64 {
     let mut ts = libc::timespec {

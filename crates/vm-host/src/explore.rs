@@ -7,7 +7,7 @@ use std::alloc::Layout;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use vm::object::ObjectRef;
-use vm::space::{MapArgs, MapFlags, Source, Space};
+use vm::space::{MapArgs, Source, Space};
 use vm::{Access, EntryFlags, MapProt, Pfn, Pte, Rights, Slab};
 
 use crate::Lab;
@@ -144,12 +144,7 @@ impl World {
 
     /// Maps two pages at `addr`.
     pub fn map_at(&self, addr: u64, shared: bool, source: Source<'_>) {
-        let mut args = MapArgs::anon(2 * PAGE, MapProt::READ | MapProt::WRITE);
-        args.addr = addr;
-        args.place = MapFlags {
-            fixed: true,
-            ..MapFlags::default()
-        };
+        let mut args = MapArgs::anon(2 * PAGE, MapProt::READ | MapProt::WRITE).at(addr);
         args.source = source;
         if shared {
             args.flags = EntryFlags::SHARED;

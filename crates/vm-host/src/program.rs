@@ -124,6 +124,13 @@ fn cpu() -> usize {
     ksync::pin().cpu()
 }
 
+/// Frames in use once everything deferred is done; `free` is what was free at the start.
+pub fn used_frames(vm: &Vm<Sim>, free: usize) -> usize {
+    vm.epoch.drain();
+    vm.drain_limbo();
+    free - vm.alloc.free_pages()
+}
+
 /// Waits for everything deferred and checks that each frame is where it belongs; `free` is what was free at the start.
 pub fn check_frames(vm: &Vm<Sim>, free: usize) {
     vm.epoch.drain();

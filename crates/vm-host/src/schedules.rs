@@ -11,7 +11,7 @@ use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 use shuttle::thread::{self, JoinHandle};
 use shuttle::{Config, Runner};
 use vm::object::ObjectRef;
-use vm::space::{MapArgs, MapFlags, RemapArgs, RemapTarget, Source, Space};
+use vm::space::{MapArgs, RemapArgs, RemapTarget, Source, Space};
 use vm::{EntryFlags, FaultError, MapProt, Tuning};
 
 use crate::{Access, Lab};
@@ -131,12 +131,7 @@ impl World {
 
     /// Maps `pages` pages at [`AT`].
     pub fn map_pages(&self, pages: u64, shared: bool, source: Source<'_>) {
-        let mut args = MapArgs::anon(pages * PAGE, MapProt::READ | MapProt::WRITE);
-        args.addr = AT;
-        args.place = MapFlags {
-            fixed: true,
-            ..MapFlags::default()
-        };
+        let mut args = MapArgs::anon(pages * PAGE, MapProt::READ | MapProt::WRITE).at(AT);
         args.source = source;
         args.flags = if shared {
             EntryFlags::SHARED

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use vm::object::ObjectRef;
-use vm::space::{Chaos, MapArgs, MapFlags, RemapArgs, RemapTarget, Source};
+use vm::space::{Chaos, MapArgs, RemapArgs, RemapTarget, Source};
 use vm::{EntryFlags, FaultError, MapProt, Pfn, Vm};
 use vm_host::Sim;
 use vm_host::program::{Program, check_frames};
@@ -34,14 +34,9 @@ impl Lab {
     fn program_of(&self, source: Source<'_>, pages: u64, flags: EntryFlags) -> Program {
         let p = Program::new(&self.vm);
         let args = MapArgs {
-            addr: AT,
             flags,
             source,
-            place: MapFlags {
-                fixed: true,
-                ..MapFlags::default()
-            },
-            ..MapArgs::anon(pages * PAGE, MapProt::ALL)
+            ..MapArgs::anon(pages * PAGE, MapProt::ALL).at(AT)
         };
         p.space.map(&self.vm, &args).unwrap();
         p.run(|p| (0..pages).for_each(|n| p.write(AT + n * PAGE, n).unwrap()));

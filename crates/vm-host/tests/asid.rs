@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use vm::asid::ASIDS;
-use vm::space::{Chaos, MapArgs, MapFlags};
+use vm::space::{Chaos, MapArgs};
 use vm::{FaultError, MapProt, Space};
 use vm_host::Lab;
 
@@ -32,14 +32,7 @@ impl Away {
         lab.play_all();
         let space = Space::new(&lab.vm).unwrap();
         let other = Space::new(&lab.vm).unwrap();
-        let args = MapArgs {
-            addr: AT,
-            place: MapFlags {
-                fixed: true,
-                ..MapFlags::default()
-            },
-            ..MapArgs::anon(PAGES * PAGE, MapProt::READ | MapProt::WRITE)
-        };
+        let args = MapArgs::anon(PAGES * PAGE, MapProt::READ | MapProt::WRITE).at(AT);
         space.map(&lab.vm, &args).unwrap();
         lab.run(&space);
         let away = Away { lab, space, other };
@@ -187,14 +180,7 @@ fn more_spaces_than_identifiers() {
         .map(|_| Space::new(&lab.vm).unwrap())
         .collect();
     for space in &spaces {
-        let args = MapArgs {
-            addr: AT,
-            place: MapFlags {
-                fixed: true,
-                ..MapFlags::default()
-            },
-            ..MapArgs::anon(PAGE, MapProt::ALL)
-        };
+        let args = MapArgs::anon(PAGE, MapProt::ALL).at(AT);
         space.map(&lab.vm, &args).unwrap();
     }
     for round in 0..4 {
@@ -222,14 +208,7 @@ fn switches_race_with_changes() {
     let lab = Lab::new(4096, 3);
     let spaces: Vec<_> = (0..3).map(|_| Space::new(&lab.vm).unwrap()).collect();
     for space in &spaces {
-        let args = MapArgs {
-            addr: AT,
-            place: MapFlags {
-                fixed: true,
-                ..MapFlags::default()
-            },
-            ..MapArgs::anon(PAGES * PAGE, MapProt::ALL)
-        };
+        let args = MapArgs::anon(PAGES * PAGE, MapProt::ALL).at(AT);
         space.map(&lab.vm, &args).unwrap();
     }
     std::thread::scope(|scope| {

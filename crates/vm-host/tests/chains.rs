@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use vm::page::State;
-use vm::space::{Advice, COPY_DEPTH, HARD_DEPTH, MapArgs, MapFlags, Space};
+use vm::space::{Advice, COPY_DEPTH, HARD_DEPTH, MapArgs, Space};
 use vm::{FaultError, MapProt, Pfn};
 use vm_host::{Access, Lab};
 
@@ -51,12 +51,7 @@ impl World {
     }
 
     fn map(&self, p: &mut Process, page: u64, pages: u64) {
-        let mut args = MapArgs::anon(pages * PAGE, RW);
-        args.addr = AT + page * PAGE;
-        args.place = MapFlags {
-            fixed: true,
-            ..MapFlags::default()
-        };
+        let args = MapArgs::anon(pages * PAGE, RW).at(AT + page * PAGE);
         p.space.map(&self.lab.vm, &args).unwrap();
         p.shows[page as usize..(page + pages) as usize].fill(Some(0));
     }

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use vm::object::ObjectRef;
 use vm::space::{
-    Advice, COPY_DEPTH, HARD_DEPTH, MapArgs, MapFlags, RemapArgs, RemapTarget, Source, Space,
-    VmError,
+    Advice, COPY_DEPTH, HARD_DEPTH, MapArgs, RemapArgs, RemapTarget, Source, Space, VmError,
 };
 use vm::{EntryFlags, FaultError, MapProt, Rights};
 use vm_host::{Access, Lab};
@@ -33,12 +32,7 @@ impl World {
     }
 
     fn map(&self, addr: u64, pages: u64, flags: EntryFlags, source: Source<'_>) {
-        let mut args = MapArgs::anon(pages * PAGE, MapProt::READ | MapProt::WRITE);
-        args.addr = addr;
-        args.place = MapFlags {
-            fixed: true,
-            ..MapFlags::default()
-        };
+        let mut args = MapArgs::anon(pages * PAGE, MapProt::READ | MapProt::WRITE).at(addr);
         args.flags = flags;
         args.source = source;
         assert_eq!(self.space.map(&self.lab.vm, &args), Ok(addr));

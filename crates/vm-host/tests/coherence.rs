@@ -12,7 +12,7 @@ use std::time::Duration;
 use vm::object::ObjectRef;
 use vm::page::Flags;
 use vm::pmap::Revoke;
-use vm::space::{Advice, COPY_DEPTH, MapArgs, MapFlags, Source, Space};
+use vm::space::{Advice, COPY_DEPTH, MapArgs, Source, Space};
 use vm::{EntryFlags, Gather, MapProt, Tuning, rmap};
 use vm_host::{Access, Lab};
 
@@ -44,12 +44,7 @@ fn world(frames: usize) -> Arc<World> {
 }
 
 fn map_into(lab: &Lab, space: &Space, at: (u64, u64), shared: bool, source: Source<'_>) {
-    let mut args = MapArgs::anon(at.1 * PAGE, MapProt::READ | MapProt::WRITE);
-    args.addr = at.0;
-    args.place = MapFlags {
-        fixed: true,
-        ..MapFlags::default()
-    };
+    let mut args = MapArgs::anon(at.1 * PAGE, MapProt::READ | MapProt::WRITE).at(at.0);
     args.source = source;
     if shared {
         args.flags = EntryFlags::SHARED;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use vm::object::{Cache, Frames, ObjectRef};
-use vm::space::{Advice, MapArgs, MapFlags, RemapArgs, RemapTarget, Source};
+use vm::space::{Advice, MapArgs, RemapArgs, RemapTarget, Source};
 use vm::{Access, EntryFlags, FaultError, MapProt, Vm, VmError};
 use vm_host::Sim;
 use vm_host::arena::DEVICE;
@@ -43,18 +43,13 @@ impl Lab {
 
     fn map(&self, program: &Program, device: &ObjectRef, first: u64, pages: u64, shared: bool) {
         let args = MapArgs {
-            addr: AT,
-            place: MapFlags {
-                fixed: true,
-                ..MapFlags::default()
-            },
             flags: if shared {
                 EntryFlags::SHARED
             } else {
                 EntryFlags::EMPTY
             },
             source: Source::Object(device, (FIRST + first) * PAGE),
-            ..MapArgs::anon(pages * PAGE, MapProt::READ | MapProt::WRITE)
+            ..MapArgs::anon(pages * PAGE, MapProt::READ | MapProt::WRITE).at(AT)
         };
         assert_eq!(program.space.map(&self.vm, &args), Ok(AT));
     }

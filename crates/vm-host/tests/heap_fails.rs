@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use vm::object::ObjectRef;
 use vm::page::State;
-use vm::space::{Advice, MapArgs, MapFlags, Source, Space};
+use vm::space::{Advice, MapArgs, Source, Space};
 use vm::{EntryFlags, MapProt, Pfn};
 use vm_host::heap::{Heap, asked_under_locks, learn, refuse_each, refuse_none, refuse_once};
 use vm_host::{Access, Lab};
@@ -25,12 +25,7 @@ struct World {
 }
 
 fn args(at: u64, pages: u64, source: Source<'_>) -> MapArgs<'_> {
-    let mut args = MapArgs::anon(pages * PAGE, MapProt::READ | MapProt::WRITE);
-    args.addr = at;
-    args.place = MapFlags {
-        fixed: true,
-        ..MapFlags::default()
-    };
+    let mut args = MapArgs::anon(pages * PAGE, MapProt::READ | MapProt::WRITE).at(at);
     args.source = source;
     args
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use vm::space::{Advice, MapArgs, MapFlags, RemapArgs, RemapTarget};
+use vm::space::{Advice, MapArgs, RemapArgs, RemapTarget};
 use vm::{EntryFlags, FaultError, MapProt, Vm};
 use vm_host::Sim;
-use vm_host::program::{Program, check_frames};
+use vm_host::program::{Program, check_frames, used_frames};
 
 const PAGE: u64 = 4096;
 const AT: u64 = 0x7000_0000;
@@ -27,13 +27,8 @@ impl Lab {
     fn program(&self) -> Program {
         let program = Program::new(&self.vm);
         let args = MapArgs {
-            addr: AT,
             flags: EntryFlags::SHARED,
-            place: MapFlags {
-                fixed: true,
-                ..MapFlags::default()
-            },
-            ..MapArgs::anon(4 * PAGE, MapProt::ALL)
+            ..MapArgs::anon(4 * PAGE, MapProt::ALL).at(AT)
         };
         program.space.map(&self.vm, &args).unwrap();
         program.run(|p| (0..4).for_each(|n| p.write(AT + n * PAGE, 20 + n).unwrap()));
@@ -52,9 +47,7 @@ impl Lab {
     }
 
     fn used(&self) -> usize {
-        self.vm.epoch.drain();
-        self.vm.drain_limbo();
-        self.free - self.vm.alloc.free_pages()
+        used_frames(&self.vm, self.free)
     }
 }
 

@@ -8,7 +8,7 @@ use vm::page::BusyPage;
 use vm::space::{Advice, COPY_DEPTH, MapArgs, MapFlags, RemapArgs, RemapTarget, Source, Space};
 use vm::{Access, EntryFlags, FaultError, MapProt, Vm, VmError};
 use vm_host::Sim;
-use vm_host::program::{Program, check_frames};
+use vm_host::program::{Program, check_frames, used_frames};
 
 const PAGE: u64 = 4096;
 const RW: MapProt = MapProt::ALL;
@@ -57,9 +57,7 @@ impl Lab {
     }
 
     fn used(&self) -> usize {
-        self.vm.epoch.drain();
-        self.vm.drain_limbo();
-        self.free - self.vm.alloc.free_pages()
+        used_frames(&self.vm, self.free)
     }
 }
 
@@ -72,14 +70,7 @@ impl Drop for Lab {
 }
 
 fn fixed(pages: u64) -> MapArgs<'static> {
-    MapArgs {
-        addr: AT,
-        place: MapFlags {
-            fixed: true,
-            ..MapFlags::default()
-        },
-        ..MapArgs::anon(pages * PAGE, RW)
-    }
+    MapArgs::anon(pages * PAGE, RW).at(AT)
 }
 
 fn shared(pages: u64) -> MapArgs<'static> {
@@ -839,14 +830,9 @@ fn without_memory_faults_fail_and_nothing_is_lost() {
 fn populate_makes_pages_present() {
     let lab = Lab::new();
     let p = lab.program();
-    let place = MapFlags {
-        fixed: true,
-        populate: true,
-        ..MapFlags::default()
-    };
-    p.space
-        .map(&lab.vm, &MapArgs { place, ..fixed(5) })
-        .unwrap();
+    let mut args = fixed(5);
+    args.place.populate = true;
+    p.space.map(&lab.vm, &args).unwrap();
     assert_eq!(p.space.usage(&lab.vm).resident, 5);
     let mut resident = Vec::new();
     p.space.resident(AT, 5 * PAGE, &mut resident).unwrap();

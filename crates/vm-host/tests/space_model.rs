@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use vm::object::ObjectRef;
-use vm::space::{Advice, MapArgs, MapFlags, RemapArgs, RemapTarget, Source};
+use vm::space::{Advice, MapArgs, RemapArgs, RemapTarget, Source};
 use vm::{EntryFlags, FaultError, MapProt, Pfn, Vm, VmError};
 use vm_host::Sim;
 use vm_host::program::{Program, check_frames};
@@ -237,19 +237,14 @@ impl World {
             Source::Object(&self.files[file], at * PAGE)
         });
         let args = MapArgs {
-            addr: AT + page * PAGE,
             flags: if shared {
                 EntryFlags::SHARED
             } else {
                 EntryFlags::EMPTY
             },
             prot: prot(1 + u8::from(write)),
-            place: MapFlags {
-                fixed: true,
-                ..MapFlags::default()
-            },
             source,
-            ..MapArgs::anon(pages * PAGE, MapProt::ALL)
+            ..MapArgs::anon(pages * PAGE, MapProt::ALL).at(AT + page * PAGE)
         };
         self.programs[self.current]
             .space

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use vm::object::ObjectRef;
-use vm::space::{Advice, MapArgs, MapFlags, RemapArgs, RemapTarget, Source};
+use vm::space::{Advice, MapArgs, RemapArgs, RemapTarget, Source};
 use vm::{EntryFlags, FaultError, MapProt, Pfn, Vm};
 use vm_host::Sim;
 use vm_host::program::{Program, check_frames};
@@ -54,15 +54,9 @@ impl Dice {
 }
 
 fn fixed(at: u64, pages: u64, flags: EntryFlags) -> MapArgs<'static> {
-    let place = MapFlags {
-        fixed: true,
-        ..MapFlags::default()
-    };
     MapArgs {
-        addr: at,
         flags,
-        place,
-        ..MapArgs::anon(pages * PAGE, MapProt::ALL)
+        ..MapArgs::anon(pages * PAGE, MapProt::ALL).at(at)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use vm::object::ObjectRef;
-use vm::space::{COPY_DEPTH, MapArgs, MapFlags, Source, Space};
+use vm::space::{COPY_DEPTH, MapArgs, Source, Space};
 use vm::{EntryFlags, MapProt, Tuning};
 use vm_host::{Access, Lab};
 
@@ -12,12 +12,7 @@ const PAGE: u64 = 4096;
 const AT: u64 = 0x4000_0000;
 
 fn map(lab: &Lab, space: &Space, pages: u64, shared: bool, source: Source<'_>) {
-    let mut args = MapArgs::anon(pages * PAGE, MapProt::READ | MapProt::WRITE);
-    args.addr = AT;
-    args.place = MapFlags {
-        fixed: true,
-        ..MapFlags::default()
-    };
+    let mut args = MapArgs::anon(pages * PAGE, MapProt::READ | MapProt::WRITE).at(AT);
     args.source = source;
     if shared {
         args.flags = EntryFlags::SHARED;

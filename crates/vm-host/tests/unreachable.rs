@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vm::space::{Advice, MapArgs, MapFlags, RemapArgs, RemapTarget, Space};
+use vm::space::{Advice, MapArgs, RemapArgs, RemapTarget, Space};
 use vm::{Access, MapProt, Vm};
 use vm_host::Sim;
 use vm_host::program::{Program, check_frames};
@@ -28,14 +28,7 @@ impl Lab {
     /// A program with [`PAGES`] pages at [`AT`], each with its number in it.
     fn program(&self) -> Program {
         let program = Program::new(&self.vm);
-        let args = MapArgs {
-            addr: AT,
-            place: MapFlags {
-                fixed: true,
-                ..MapFlags::default()
-            },
-            ..MapArgs::anon(PAGES * PAGE, MapProt::ALL)
-        };
+        let args = MapArgs::anon(PAGES * PAGE, MapProt::ALL).at(AT);
         program.space.map(&self.vm, &args).unwrap();
         self.write(&program, 0..PAGES, 0);
         program

@@ -12,7 +12,7 @@ use elfload::{AuxInfo, ElfError, Header, Image, PAGE, Segment, StackError, Stack
 use super::layout::Layout;
 use super::vm;
 use crate::fs::{ExecFile, FsError};
-use ::vm::space::{MapArgs, MapFlags, Source};
+use ::vm::space::{MapArgs, Source};
 use ::vm::{EntryFlags, MapProt as Prot, NoMemory, ObjectRef, Space, VmError};
 
 /// Interpreters of interpreters are followed this far (execve(2): ELOOP beyond).
@@ -433,15 +433,7 @@ impl<'a> Plan<'a> {
 
 /// A mapping at exactly `start..end`.
 fn fixed(start: u64, end: u64, prot: Prot) -> MapArgs<'static> {
-    let place = MapFlags {
-        fixed: true,
-        ..MapFlags::default()
-    };
-    MapArgs {
-        addr: start,
-        place,
-        ..MapArgs::anon(end - start, prot)
-    }
+    MapArgs::anon(end - start, prot).at(start)
 }
 
 fn write_all(space: &Space, at: u64, bytes: &[u8]) -> Result<(), ExecError> {

@@ -222,8 +222,7 @@ fn finish(pid: u64) {
             let _ = sys::wait(pid as i64, 0);
             break;
         }
-        let ts = [0u64, 2_000_000];
-        let _ = sys::call(libc::SYS_nanosleep, &[ts.as_ptr() as u64, 0]);
+        sys::nap(2_000_000);
     }
     let _ = sys::call(
         libc::SYS_kill,

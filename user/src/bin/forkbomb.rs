@@ -29,8 +29,7 @@ fn main() {
         let forked = sys::fork();
         refused = forked.is_err();
         if refused {
-            let ts = [0u64, 1_000_000];
-            let _ = sys::call(libc::SYS_nanosleep, &[ts.as_ptr() as u64, 0]);
+            sys::nap(1_000_000);
         }
         if forked == Ok(0) {
             (base..base + bytes)

@@ -19,8 +19,7 @@ fn text(text: &str) -> u64 {
 }
 
 fn nap() {
-    let ts = [0u64, 20_000_000];
-    let _ = sys::call(libc::SYS_nanosleep, &[ts.as_ptr() as u64, 0]);
+    sys::nap(20_000_000);
 }
 
 /// As many descriptors as may be.

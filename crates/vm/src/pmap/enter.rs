@@ -205,16 +205,11 @@ impl Pmap {
     ) -> Result<Entered, EnterError> {
         match self.try_resident(vm, pin, va, leaf, false, &mut check, &mut identity) {
             Err(EnterError::FlushDue) => {
-                self.flush_page(vm, va);
+                tlb::flush_page(vm, self, va);
                 self.try_resident(vm, pin, va, leaf, true, check, identity)
             }
             entered => entered,
         }
-    }
-
-    /// Flushes a page of which others may have taken translations away. The caller holds no lock.
-    pub(crate) fn flush_page<M: Machine>(&self, vm: &Vm<M>, va: u64) {
-        tlb::flush_page(vm, self, va);
     }
 
     /// As `enter_resident`, in one hold of the table's lock: where a flush is due and was not made just before, nothing is done.

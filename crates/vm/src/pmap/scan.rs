@@ -75,7 +75,19 @@ impl Pmap {
         pfn: Pfn,
         gather: &mut ScanGather,
     ) -> Scan {
-        let found = self.scan(vm, pin, va, Some(pfn), Loss::Frames, gather, |_| Pte::EMPTY);
+        self.take_out(vm, pin, va, Some(pfn), gather)
+    }
+
+    /// Takes the entry of `va` out if it maps `pfn`, or whatever it maps, and counts it.
+    fn take_out<M: Machine>(
+        self: &Arc<Pmap>,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        va: u64,
+        pfn: Option<Pfn>,
+        gather: &mut ScanGather,
+    ) -> Scan {
+        let found = self.scan(vm, pin, va, pfn, Loss::Frames, gather, |_| Pte::EMPTY);
         if found != Scan::Absent {
             vm.pmaps.counts(pin).scan_removed.add(1);
         }
@@ -95,11 +107,7 @@ impl Pmap {
         while let Some(run) = self.mapped_from(vm, &pin, va, range.end) {
             for n in 0..run.pages {
                 let at = run.va + (n * PAGE_SIZE) as u64;
-                if self.scan(vm, &pin, at, None, Loss::Frames, gather, |_| Pte::EMPTY)
-                    != Scan::Absent
-                {
-                    vm.pmaps.counts(&pin).scan_removed.add(1);
-                }
+                self.take_out(vm, &pin, at, None, gather);
             }
             va = run.va + (run.pages * PAGE_SIZE) as u64;
         }

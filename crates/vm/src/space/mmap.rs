@@ -63,6 +63,13 @@ pub struct MapArgs<'a> {
 }
 
 impl MapArgs<'_> {
+    /// The same mapping at exactly `addr`, in place of what is mapped there.
+    pub const fn at(mut self, addr: u64) -> Self {
+        self.addr = addr;
+        self.place.fixed = true;
+        self
+    }
+
     /// A private anonymous mapping anywhere.
     pub const fn anon(len: u64, prot: Prot) -> MapArgs<'static> {
         MapArgs {

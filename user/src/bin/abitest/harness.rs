@@ -191,8 +191,7 @@ fn wait_limited(pid: u64) -> Option<i32> {
 
 /// Sleeps, less if a signal comes.
 pub fn nap_us(us: u64) {
-    let ts = [us / 1_000_000, us % 1_000_000 * 1000];
-    let _ = sc!(SYS_nanosleep, ts.as_ptr(), 0);
+    sys::nap(us * 1000);
 }
 
 /// Runs `f` in a child and gives its raw wait status.

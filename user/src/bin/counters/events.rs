@@ -111,11 +111,6 @@ fn execs() -> Verdict {
     exact("execs", grown.sum(Count::Execs), 10)
 }
 
-fn sleep_ns(ns: u64) {
-    let time = [0, ns];
-    let _ = sys::call(libc::SYS_nanosleep, &[time.as_ptr() as u64, 0]);
-}
-
 /// Milliseconds between the ticks of a CPU that runs something.
 const TICK_MS: i64 = 4;
 
@@ -124,7 +119,7 @@ fn timers() -> Verdict {
     let sleeps = 40;
     let (grown, ms) = over(|| {
         let began = sys::now_ns();
-        (0..sleeps).for_each(|_| sleep_ns(2_000_000));
+        (0..sleeps).for_each(|_| sys::nap(2_000_000));
         ((sys::now_ns() - began) / 1_000_000) as i64
     });
     // One interrupt ends each sleep; a slow machine has ticks besides, and a sleep that crosses a slot of the timer wheel
@@ -141,7 +136,7 @@ fn times() -> Verdict {
     let cpu = HERE;
     let (grown, (slept, span)) = over(|| {
         let began = sys::now_ns();
-        sleep_ns(200_000_000);
+        sys::nap(200_000_000);
         let slept = sys::now_ns() - began;
         while sys::now_ns() - began < slept + 200_000_000 {}
         (slept as i64, (sys::now_ns() - began) as i64)
@@ -171,9 +166,9 @@ fn samples() -> Verdict {
         while ORDER.load(SeqCst) == 1 {}
     });
     while ORDER.load(SeqCst) == 0 {
-        sleep_ns(1_000_000);
+        sys::nap(1_000_000);
     }
-    sleep_ns(100_000_000);
+    sys::nap(100_000_000);
     let pc = word(other, "pc");
     ORDER.store(2, SeqCst);
     let _ = helper.join();
@@ -197,12 +192,12 @@ fn ipis() -> Verdict {
             }
         }
     });
-    sleep_ns(20_000_000);
+    sys::nap(20_000_000);
     let (grown, ()) = over(|| {
         for _ in 0..wakes {
             let _ = sys::write(to, &[0]);
             // Long enough for the other CPU to be asleep again.
-            sleep_ns(5_000_000);
+            sys::nap(5_000_000);
         }
     });
     let _ = sys::write(to, &[1]);
@@ -245,7 +240,7 @@ fn shootdowns() -> Verdict {
         while ORDER.load(SeqCst) == 1 {}
     });
     while ORDER.load(SeqCst) == 0 {
-        sleep_ns(1_000_000);
+        sys::nap(1_000_000);
     }
     let (grown, done) = over(|| map_and_unmap(50));
     ORDER.store(2, SeqCst);

@@ -55,8 +55,7 @@ fn collide() -> Result<(i64, counts::Counts, usize), String> {
         let _ = sys::tie_to_cpu(other);
         STEP.store(1, SeqCst);
         while STEP.load(SeqCst) != 2 {}
-        let time = [0u64, 5_000_000];
-        let _ = sys::call(libc::SYS_nanosleep, &[time.as_ptr() as u64, 0]);
+        sys::nap(5_000_000);
         let _ = sys::call(libc::SYS_pwrite64, &[fd as u64, b"x".as_ptr() as u64, 1, 0]);
         STEP.store(3, SeqCst);
     });

@@ -185,11 +185,7 @@ fn tie(worker: &Worker) -> Result<(), String> {
     Ok(())
 }
 
-/// Sleeps `ns` nanoseconds, less if a signal comes.
-pub fn nap(ns: u64) {
-    let ts = [ns / 1_000_000_000, ns % 1_000_000_000];
-    let _ = sys::call(libc::SYS_nanosleep, &[ts.as_ptr() as u64, 0]);
-}
+pub use sys::nap;
 
 /// Turns an errno into a message that names the call.
 pub fn err(what: &'static str) -> impl Fn(Errno) -> String {
