@@ -7,7 +7,7 @@ use ksync::CpuPin;
 
 use super::group::{Cursor, Group};
 use super::process::{Life, Process, flag as pflag};
-use super::signal::{self, SigFields, SigInfo, code, sig};
+use super::signal::{self, SigFields, SigInfo, StopReport, code, sig};
 use super::thread::{Thread, flag};
 use super::{
     Current, account, current, epoch, futex, ids, itimer, kept, sched, space, timer, wait4,
@@ -271,6 +271,10 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: u32) {
         }
         child.ppid.store(parent.pid(), Ordering::SeqCst);
         child.exit_signal.store(sig::CHLD, Ordering::SeqCst);
+        // A stop that the last parent has not been told of, or is being told of now.
+        if child.signals.lock().stop.report != StopReport::None {
+            parent.set_flag(pflag::CHILD_STOPS, true);
+        }
         let zombie = child.is_zombie();
         if zombie {
             child.listed_dead.store(true, Ordering::Relaxed);
@@ -284,6 +288,9 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: u32) {
         let notice = Notice::of(child, &parent);
         let taken = notice.discards && wait4::take_zombie(&parent, child);
         notify_parent(child, &parent, &notice, taken);
+    }
+    if !zombie && parent.has(pflag::CHILD_STOPS) {
+        parent.child_wait.wake_all();
     }
     // The child's group may have lost the parent that could have continued it.
     if !zombie && let Some(group) = group_that_notices(child) {

@@ -288,6 +288,10 @@ fn publish(args: &CloneArgs, process: &Arc<Process>, new: &Arc<Thread>) -> bool 
         let mut threads = process.threads.lock();
         let going = process.exiting.load(Ordering::SeqCst);
         if !going {
+            // A stop that has begun tells those on the list: this one hears of it from its maker.
+            if current().has(thread::flag::ATTENTION) {
+                new.set(thread::flag::ATTENTION);
+            }
             threads.push_back(&pin, new.tid());
             process.thread_count.fetch_add(1, Ordering::SeqCst);
         }

@@ -77,6 +77,8 @@ pub mod flag {
     pub const LOCK_FUTURE: u32 = 128;
     /// Their pages are not made present (MCL_ONFAULT).
     pub const LOCK_ON_FAULT: u32 = 256;
+    /// A child of it has stopped or gone on, now or before: wait4 looks for such.  Most processes never set it.
+    pub const CHILD_STOPS: u32 = 512;
 }
 
 /// Bits of personality(2); the names are Linux's.
@@ -148,8 +150,6 @@ pub struct Process {
     pub(super) siblings: IdLinks,
     pub(super) group_links: IdLinks,
     pub(super) group_shard: AtomicU32,
-    /// Children that have a stop or a continuation to report.  A hint for wait4.
-    pub(super) stop_events: AtomicU32,
     pub(super) signals: IrqSpin<Shared, lock::SignalLock>,
     /// Threads that live; the signal lock.
     pub(super) threads: IrqSpin<IdList<InProcess>, lock::ThreadListLock>,
@@ -230,7 +230,6 @@ impl Process {
             ppid: AtomicU32::new(b.ppid),
             siblings: IdLinks::new(),
             family: Spin::new(Family::default()),
-            stop_events: AtomicU32::new(0),
             life: AtomicU8::new(Life::Alive as u8),
             listed_dead: AtomicBool::new(false),
             status: AtomicU32::new(0),

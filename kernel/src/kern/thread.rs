@@ -136,6 +136,10 @@ pub mod flag {
     pub const INDEBTED: u32 = 32;
     /// It has become a thread of a user who had more than RLIMIT_NPROC; see [`super::super::account`].  *Own*.
     pub const CROWDED: u32 = 128;
+    /// It has taken a stop signal, and no SIGCONT has come since.  The process's signal lock.
+    pub const STOP_DUE: u32 = 256;
+    /// It is counted among the threads that have stopped.  The process's signal lock.
+    pub const STOPPED: u32 = 512;
 }
 
 /// What a new thread begins with.

@@ -7,7 +7,7 @@ use ksync::CpuPin;
 
 use super::cred::Charge;
 use super::park::{Deadline, Interruptible, ParkError, Step, park};
-use super::process::{Family, Life, Process};
+use super::process::{Family, Life, Process, flag};
 use super::signal::{StopReport, sig};
 use super::times::Times;
 use super::wait::Waiter;
@@ -166,8 +166,7 @@ fn look(s: &State) -> Look {
             Look::NotYet
         };
     }
-    let stops = (s.options.stopped || s.options.continued)
-        && s.parent.stop_events.load(Ordering::SeqCst) > 0;
+    let stops = (s.options.stopped || s.options.continued) && s.parent.has(flag::CHILD_STOPS);
     let mut stopped = None;
     if stops || !any {
         family.living.each(&pin, |pid| {
@@ -247,10 +246,6 @@ fn stop_event(s: &State, child: &Process) -> Option<Event> {
     };
     if !s.options.keep {
         shared.stop.report = StopReport::None;
-        let _ = s
-            .parent
-            .stop_events
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
     }
     Some(event)
 }

@@ -157,7 +157,7 @@ fn by_default(me: &Current, info: SigInfo) {
             {
                 return;
             }
-            stop::begin(p, info.signo);
+            stop::begin(me, info.signo);
         }
         Disposition::Terminate | Disposition::Core => {
             exit::begin_group_exit(&ksync::pin(), p, u32::from(info.signo));

@@ -319,6 +319,9 @@ pub fn pending(t: &Thread) -> SigSet {
 pub fn take(t: &Thread, set: SigSet) -> Option<SigInfo> {
     let order = t.process.signals.lock();
     let info = t.pending.take(set).or_else(|| t.process.pending.take(set));
+    if info.is_some_and(|info| SigSet::STOPS.has(info.signo)) {
+        t.set(flag::STOP_DUE);
+    }
     drop(order);
     if info.is_some_and(|info| info.signo == sig::ALRM) {
         itimer::taken(&t.process);

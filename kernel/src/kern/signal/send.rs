@@ -95,9 +95,9 @@ fn post(p: &Process, target: Option<&Thread>, info: SigInfo) -> Result<(), SendE
     };
     drop(shared);
     if continued {
-        stop::wake_stopped(&pin, p);
+        p.group_wait.wake_all();
         if signo == sig::CONT {
-            stop::report(&pin, p);
+            stop::report(&pin, p, stop::StopReport::Continued);
         }
     }
     if signo == sig::KILL {
@@ -113,12 +113,15 @@ fn post(p: &Process, target: Option<&Thread>, info: SigInfo) -> Result<(), SendE
     result
 }
 
-/// Forgets pending signals of the process and all its threads.
+/// Forgets pending signals of the process and all its threads, and a stop that a thread has taken the signal for.
 fn flush_all(pin: &CpuPin, p: &Process, set: SigSet) {
     p.pending.flush(set);
     p.threads.lock().each(pin, |tid| {
         if let Some(t) = ids::thread(pin, tid) {
             t.pending.flush(set);
+            if set.0 & SigSet::STOPS.0 != 0 && t.has(flag::STOP_DUE) {
+                t.clear(flag::STOP_DUE);
+            }
         }
         true
     });

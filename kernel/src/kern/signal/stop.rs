@@ -1,12 +1,11 @@
 //! Stopping and continuing processes: job control.
 
-use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use ksync::CpuPin;
 
 use super::super::park::{Deadline, Interruptible, Step, park};
-use super::super::process::Process;
+use super::super::process::{Process, flag as pflag};
 use super::super::thread::{Thread, flag};
 use super::super::wait::Waiter;
 use super::super::{ids, sched};
@@ -49,23 +48,12 @@ pub(super) fn resume(stop: &mut StopState, report: bool) -> bool {
     true
 }
 
-/// Lets stopped threads go on.
-pub(super) fn wake_stopped(pin: &CpuPin, p: &Process) {
-    p.threads.lock().each(pin, |tid| {
-        if let Some(t) = ids::thread(pin, tid) {
-            t.clear(flag::ATTENTION);
-        }
-        true
-    });
-    p.group_wait.wake_all();
-}
-
-/// Begins a stop of the whole process by `signo`.  Called by a thread that took the signal;
-/// nothing happens if SIGCONT or a kill came meanwhile.
-pub(super) fn begin(p: &Arc<Process>, signo: u8) {
+/// Begins a stop of the whole process by `signo`, which `me` has taken; nothing happens if SIGCONT or a kill came meanwhile.
+pub(super) fn begin(me: &Thread, signo: u8) {
+    let p = me.process();
     let pin = ksync::pin();
     let mut shared = p.signals.lock();
-    if shared.stop.stopping || p.exiting.load(Ordering::Relaxed) {
+    if !me.has(flag::STOP_DUE) || shared.stop.stopping || p.exiting.load(Ordering::Relaxed) {
         return;
     }
     if let Some(group) = ids::group(&pin, p.pgid()) {
@@ -76,6 +64,8 @@ pub(super) fn begin(p: &Arc<Process>, signo: u8) {
     shared.stop.report = StopReport::Stopped(signo);
     p.threads.lock().each(&pin, |tid| {
         if let Some(t) = ids::thread(&pin, tid) {
+            // Not counted yet, even if it has not run since an earlier stop.
+            t.clear(flag::STOPPED);
             t.set(flag::ATTENTION);
             sched::wake(&pin, t);
             sched::poke(&pin, t);
@@ -84,40 +74,40 @@ pub(super) fn begin(p: &Arc<Process>, signo: u8) {
     });
 }
 
-struct Stopped<'a> {
-    me: &'a Thread,
-    counted: bool,
-}
-
 /// Sleeps while the process is stopped.  Returns at SIGCONT or when the thread is to die.
 pub(super) fn stay(me: &Thread) {
-    let mut state = Stopped { me, counted: false };
-    let _ = park(
-        &mut state,
-        Deadline::Never,
-        Interruptible::Kill,
-        |s, waiter: &mut Waiter| {
-            let p = s.me.process();
-            waiter.listen(&p.group_wait);
-            let mut shared = p.signals.lock();
-            if !shared.stop.stopping {
-                drop(shared);
-                s.me.clear(flag::ATTENTION);
-                return Step::Done(());
-            }
-            let mut last = false;
-            if !s.counted {
-                s.counted = true;
-                shared.stop.stopped += 1;
-                last = shared.stop.stopped >= p.thread_count();
-            }
-            drop(shared);
-            if last {
-                report(&ksync::pin(), p);
-            }
-            Step::Wait
-        },
-    );
+    let mut state = me;
+    let result = park(&mut state, Deadline::Never, Interruptible::Kill, stay_step);
+    if result.is_err() {
+        let mut shared = me.process().signals.lock();
+        if shared.stop.stopping && me.has(flag::STOPPED) {
+            me.clear(flag::STOPPED);
+            shared.stop.stopped -= 1;
+        }
+    }
+}
+
+fn stay_step(me: &mut &Thread, waiter: &mut Waiter) -> Step<()> {
+    let p = me.process();
+    waiter.listen(&p.group_wait);
+    let mut shared = p.signals.lock();
+    if !shared.stop.stopping {
+        // Under the lock: the next stop sets it again.
+        me.clear(flag::ATTENTION);
+        return Step::Done(());
+    }
+    let what = shared.stop.report;
+    let mut last = false;
+    if !me.has(flag::STOPPED) {
+        me.set(flag::STOPPED);
+        shared.stop.stopped += 1;
+        last = shared.stop.stopped >= p.thread_count();
+    }
+    drop(shared);
+    if last {
+        report(&ksync::pin(), p, what);
+    }
+    Step::Wait
 }
 
 /// A thread left the process while it was stopping: perhaps the others have all stopped.
@@ -126,17 +116,16 @@ pub(in super::super) fn notify_parent_stopped(p: &Process) {
     let shared = p.signals.lock();
     let all =
         shared.stop.stopping && shared.stop.stopped >= p.thread_count() && p.thread_count() > 0;
+    let what = shared.stop.report;
     drop(shared);
     if all {
-        report(&pin, p);
+        report(&pin, p, what);
     }
 }
 
-/// Tells the parent that `p` has stopped or continued: SIGCHLD unless it does not want that, and
-/// whoever sleeps in wait4.
-pub(super) fn report(pin: &CpuPin, p: &Process) {
-    let report = p.signals.lock().stop.report;
-    let (code, status) = match report {
+/// Tells the parent of `what` has become of `p`: SIGCHLD unless it does not want that, and a wake-up for its calls of wait4.
+pub(super) fn report(pin: &CpuPin, p: &Process, what: StopReport) {
+    let (code, status) = match what {
         StopReport::None => return,
         StopReport::Stopped(signo) => (code::CLD_STOPPED, i32::from(signo)),
         StopReport::Continued => (code::CLD_CONTINUED, i32::from(sig::CONT)),
@@ -144,7 +133,9 @@ pub(super) fn report(pin: &CpuPin, p: &Process) {
     let Some(parent) = ids::process(pin, p.ppid()) else {
         return;
     };
-    parent.stop_events.fetch_add(1, Ordering::SeqCst);
+    if !parent.has(pflag::CHILD_STOPS) {
+        parent.set_flag(pflag::CHILD_STOPS, true);
+    }
     let actions = parent.signals.lock().actions.clone();
     if actions.get(sig::CHLD).flags & SA_NOCLDSTOP == 0 {
         let uid = p.uid();

@@ -14,6 +14,7 @@ mod events;
 mod fault;
 mod files;
 mod futex;
+mod jobs;
 mod locks;
 mod look;
 mod matrix;
@@ -43,6 +44,7 @@ const SUBJECTS: &[&[Test]] = &[
     creds::TESTS,
     device::TESTS,
     dirs::TESTS,
+    jobs::TESTS,
     locks::TESTS,
     look::TESTS,
     matrix::TESTS,
