@@ -101,6 +101,15 @@ pub struct Group {
     stops: AtomicBool,
 }
 
+/// What came of an attempt to end a group.
+enum Closing {
+    Done,
+    /// Another last member is at it, or has ended the group.
+    AnotherDoes,
+    /// A member is inside.
+    Undone,
+}
+
 /// Most shards of a group; more CPUs share.
 const MAX_SHARDS: usize = 9;
 
@@ -174,7 +183,7 @@ impl Group {
         }
         let left = Self::take_off(pin, s, &mut members, p);
         drop(members);
-        if left == 0 && self.looks_empty() {
+        if left == 0 {
             self.close();
         }
         true
@@ -197,29 +206,40 @@ impl Group {
             .all(|s| s.len.load(Ordering::SeqCst) == 0)
     }
 
-    /// Ends the group unless somebody is in it.  Closing shard by shard is enough: one joins only
-    /// while some member is inside, and a member found inside undoes the closing.
+    /// Ends the group unless somebody is in it.
+    ///
+    /// The shards are closed one by one, which is enough: one joins only while some member is inside, and a member found
+    /// inside undoes it.  Closing begins with the first shard and undoing ends with it, so one at a time does either.  A last
+    /// member that finds another at it leaves the rest to that one, which looks again after undoing.
     fn close(&self) {
+        while self.looks_empty() {
+            match self.close_shards() {
+                Closing::Done => {
+                    ids::withdraw_group(self);
+                    return;
+                }
+                Closing::AnotherDoes => return,
+                Closing::Undone => {}
+            }
+        }
+    }
+
+    fn close_shards(&self) -> Closing {
         for (i, shard) in self.shards.iter().enumerate() {
             let mut members = shard.members.lock();
             if members.closed {
-                // Another last member is closing; it sees all that we saw.
-                drop(members);
-                if i == 0 {
-                    return;
-                }
-                continue;
+                return Closing::AnotherDoes;
             }
             if !members.list.is_empty() {
                 drop(members);
-                for undo in &self.shards[..i] {
+                for undo in self.shards[..i].iter().rev() {
                     undo.members.lock().closed = false;
                 }
-                return;
+                return Closing::Undone;
             }
             members.closed = true;
         }
-        ids::withdraw_group(self);
+        Closing::Done
     }
 
     /// Calls `f` with each member's number until it returns false.  `f` runs under a shard's lock
@@ -364,7 +384,7 @@ fn move_to(
     if old.may_be_stopped() {
         group.note_stop();
     }
-    if emptied && old.looks_empty() {
+    if emptied {
         old.close();
     }
     Moved::Done
@@ -423,7 +443,7 @@ pub fn setpgid(pid: u32, pgid: u32) -> Result<(), GroupError> {
         let moved = move_to(&pin, &p, &target, |p, session| {
             !leads(p) && session.sid() == target.session.sid()
         });
-        if !matches!(moved, Moved::Done) && made && target.looks_empty() {
+        if !matches!(moved, Moved::Done) && made {
             // Nobody else ends a group that nobody was in.
             target.close();
         }
