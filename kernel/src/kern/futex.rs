@@ -53,8 +53,13 @@ impl From<UserFault> for FutexError {
     }
 }
 
+/// A waiter.
 struct Entry {
-    key: Key,
+    /// What it waits for: the word keeps its key while somebody waits.
+    ///
+    /// A word's last hold may free memory, which must not happen under the bucket's lock.  Operations that take off or
+    /// move other threads' entries hold the word themselves; a thread drops its own without the lock.
+    word: FutexWord,
     bits: u32,
     who: Registration,
 }
@@ -125,12 +130,10 @@ fn word(addr: u64, shared: bool) -> Result<FutexWord, FutexError> {
 
 struct Wait {
     addr: u64,
-    /// Held until the wait is over. A waiter that is moved to another object's word does not hold that.
-    word: FutexWord,
+    /// Gone once it is listed: a further step then means a wake-up, or another round.
+    word: Option<FutexWord>,
     value: u32,
     bits: u32,
-    /// Listed, so a further step means a wake-up, or another round.
-    listed: bool,
 }
 
 /// FUTEX_WAIT and FUTEX_WAIT_BITSET.
@@ -146,10 +149,9 @@ pub fn wait(
     }
     let mut w = Wait {
         addr,
-        word: word(addr, shared)?,
+        word: Some(word(addr, shared)?),
         value,
         bits,
-        listed: false,
     };
     let result = park(&mut w, deadline, Interruptible::Yes, wait_step);
     match result {
@@ -171,7 +173,7 @@ pub fn wait(
 
 fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> {
     let me = current();
-    if w.listed {
+    let Some(word) = w.word.take() else {
         // A waker takes entries off, whatever key they were moved to.
         let (mut b, slot) = lock_mine(&me);
         return match b.get_mut(slot).filter(|e| e.who.tid() == me.tid()) {
@@ -181,8 +183,8 @@ fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> 
             }
             None => Step::Done(Ok(())),
         };
-    }
-    let i = bucket_index(&w.word.key);
+    };
+    let i = bucket_index(&word.key);
     loop {
         let mut b = bucket(i).lock();
         if b.room() == 0 {
@@ -197,12 +199,11 @@ fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> 
             Ok(v) if v != w.value => return Step::Done(Err(FutexError::Changed)),
             Ok(_) => {
                 let slot = b.push_back(Entry {
-                    key: w.word.key,
+                    word,
                     bits: w.bits,
                     who: waiter.registration(),
                 });
                 me.futex_place.store(place(i, slot), Ordering::Relaxed);
-                w.listed = true;
                 return Step::Wait;
             }
             Err(_) => {
@@ -233,10 +234,9 @@ fn unlist() -> bool {
     let me = current();
     let (mut b, slot) = lock_mine(&me);
     let listed = b.get_mut(slot).is_some_and(|e| e.who.tid() == me.tid());
-    if listed {
-        b.remove(slot);
-    }
+    let entry = listed.then(|| b.remove(slot));
     unlock(b);
+    drop(entry);
     listed
 }
 
@@ -266,7 +266,8 @@ pub fn wake(addr: u64, shared: bool, count: u32, bits: u32) -> Result<u32, Futex
     if bits == 0 {
         return Err(FutexError::Invalid);
     }
-    Ok(wake_key(&word(addr, shared)?.key, count, bits))
+    let word = word(addr, shared)?;
+    Ok(wake_word(&word, count, bits))
 }
 
 /// FUTEX_WAKE_OP: changes the word at `other` by `change`, wakes up to `count` waiters of `addr`, and up to
@@ -288,28 +289,28 @@ pub fn wake_op(
             break old;
         }
     };
-    let woken = wake_key(&first.key, count, ANY);
+    let woken = wake_word(&first, count, ANY);
     let more = if then(old) {
-        wake_key(&second.key, other_count, ANY)
+        wake_word(&second, other_count, ANY)
     } else {
         0
     };
     Ok(woken + more)
 }
 
-fn wake_key(key: &Key, count: u32, bits: u32) -> u32 {
+fn wake_word(word: &FutexWord, count: u32, bits: u32) -> u32 {
     let mut woken = 0;
-    let walk = bucket(bucket_index(key)).lock().begin();
-    wake_rest(walk, key, bits, (count, &mut woken));
+    let walk = bucket(bucket_index(&word.key)).lock().begin();
+    wake_rest(walk, word, bits, (count, &mut woken));
     woken
 }
 
 /// Goes on with a walk that wakes waiters until `count` have been.
-fn wake_rest(mut walk: Walk, key: &Key, bits: u32, (count, woken): (u32, &mut u32)) {
+fn wake_rest(mut walk: Walk, word: &FutexWord, bits: u32, (count, woken): (u32, &mut u32)) {
     loop {
         let pin = ksync::pin();
-        let mut b = bucket(bucket_index(key)).lock();
-        let more = wake_some(&pin, &mut b, &mut walk, key, bits, (count, woken));
+        let mut b = bucket(bucket_index(&word.key)).lock();
+        let more = wake_some(&pin, &mut b, &mut walk, word, bits, (count, woken));
         unlock(b);
         if !more {
             return;
@@ -322,7 +323,7 @@ fn wake_some(
     pin: &ksync::CpuPin,
     b: &mut Bucket,
     walk: &mut Walk,
-    key: &Key,
+    word: &FutexWord,
     bits: u32,
     (count, woken): (u32, &mut u32),
 ) -> bool {
@@ -332,7 +333,7 @@ fn wake_some(
         if here == left {
             return Visit::Stop;
         }
-        if e.key != *key || e.bits & bits == 0 {
+        if e.word.key != word.key || e.bits & bits == 0 {
             return Visit::Keep;
         }
         if here == WAKES {
@@ -362,8 +363,7 @@ pub fn requeue(
     expected: Option<u32>,
 ) -> Result<(u32, u32), FutexError> {
     let (from_word, to_word) = (word(from, shared)?, word(to, shared)?);
-    let (kf, kt) = (from_word.key, to_word.key);
-    let (i, j) = (bucket_index(&kf), bucket_index(&kt));
+    let (i, j) = (bucket_index(&from_word.key), bucket_index(&to_word.key));
     let mut moving: Option<Moving> = None;
     loop {
         let waiting = bucket(i).lock().len().min(MOVES);
@@ -401,23 +401,23 @@ pub fn requeue(
             skipped: 0,
             moved: 0,
         });
-        let more = m.step(&pin, bf, bt, (&kf, &kt, j), (wake, move_max));
+        let more = m.step(&pin, bf, bt, (&from_word, &to_word, j), (wake, move_max));
         if more {
             continue;
         }
         // Most often all is done in this hold, and nobody sees it half done.
         let (mut woken, mut walk, moved) = (0, bf.begin(), m.moved);
-        let more = wake_some(&pin, bf, &mut walk, &kf, ANY, (wake, &mut woken));
+        let more = wake_some(&pin, bf, &mut walk, &from_word, ANY, (wake, &mut woken));
         drop((second, first, pin));
         if more {
-            wake_rest(walk, &kf, ANY, (wake, &mut woken));
+            wake_rest(walk, &from_word, ANY, (wake, &mut woken));
         }
         return Ok((woken, moved));
     }
     // No memory to move more: what has been done counts.
     let m = moving.ok_or(FutexError::NoMemory)?;
     bucket(i).lock().end(m.walk);
-    Ok((wake_key(&kf, wake, ANY), m.moved))
+    Ok((wake_word(&from_word, wake, ANY), m.moved))
 }
 
 /// Waiters on their way from one word to another.
@@ -435,7 +435,7 @@ impl Moving {
         pin: &ksync::CpuPin,
         from: &mut Bucket,
         to: Option<&mut Bucket>,
-        (kf, kt, to_index): (&Key, &Key, usize),
+        (from_word, to_word, to_index): (&FutexWord, &FutexWord, usize),
         (skip, max): (u32, u32),
     ) -> bool {
         let room = to.as_ref().map_or(MOVES, |to| to.room().min(MOVES));
@@ -446,7 +446,7 @@ impl Moving {
             if *moved == max {
                 return Visit::Stop;
             }
-            if e.key != *kf {
+            if e.word.key != from_word.key {
                 return Visit::Keep;
             }
             if *skipped < skip {
@@ -458,7 +458,7 @@ impl Moving {
             }
             here += 1;
             *moved += 1;
-            e.key = *kt;
+            e.word = to_word.clone();
             if other { Visit::Take } else { Visit::Keep }
         };
         let mut to = to;
@@ -479,7 +479,7 @@ impl Moving {
 pub(super) fn wake_exited(addr: u64) {
     for shared in [false, true] {
         if let Ok(word) = word(addr, shared) {
-            wake_key(&word.key, 1, ANY);
+            wake_word(&word, 1, ANY);
         }
     }
 }

@@ -18,7 +18,8 @@ pub struct FutexKey {
     pub offset: u64,
 }
 
-/// A word that threads may sleep on. As long as it is held no other word gets its key.
+/// A word that threads may sleep on. As long as it, or a clone of it, is held no other word gets its key.
+#[derive(Clone)]
 pub struct FutexWord {
     /// What names it.
     pub key: FutexKey,

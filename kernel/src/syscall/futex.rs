@@ -60,13 +60,8 @@ fn futex(a: &mut Args) -> Result<u64, Errno> {
             let expected = (command == nr::FUTEX_CMP_REQUEUE).then(|| a.uint(5));
             let (woken, moved) =
                 futex::requeue(addr, a.get(4), shared, wake as u32, moves as u32, expected)?;
-            // Only the comparing form counts those it moved.
-            Ok(u64::from(woken)
-                + if expected.is_some() {
-                    u64::from(moved)
-                } else {
-                    0
-                })
+            // The manual says that FUTEX_REQUEUE does not count those it moved; Linux does.
+            Ok(u64::from(woken) + u64::from(moved))
         }
         nr::FUTEX_WAKE_OP => wake_op(a, shared, count),
         _ => Err(Errno::ENOSYS),

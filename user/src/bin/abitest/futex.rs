@@ -128,6 +128,30 @@ tests! { "futex";
         fails!(sc!(SYS_futex, word, 99, 0, 0), ENOSYS);
         fails!(sc!(SYS_futex, word, libc::FUTEX_WAIT | PRIVATE, 0, 8), EFAULT);
     }
+    both_forms_of_requeue_count_those_that_move {
+        let words = ok!(shared_page());
+        for op in [libc::FUTEX_REQUEUE, libc::FUTEX_CMP_REQUEUE] {
+            let pid = ok!(sleeper(words, libc::FUTEX_WAIT, 0));
+            holds!(soon(|| sc!(SYS_futex, words, op, 0, 1, words + 4, 0) == Ok(1)));
+            is!(ok!(sc!(SYS_futex, words + 4, libc::FUTEX_WAKE, 1)), 1);
+            is!(ok!(sys::wait(pid as i64, 0)), (pid, 0));
+        }
+    }
+    // The word that a waiter was moved to is unmapped: it must not stand for one of memory that comes later.
+    a_waiter_of_memory_that_has_gone_takes_no_wake_up {
+        let from = ok!(shared_page());
+        let pid = ok!(sleeper(from, libc::FUTEX_WAIT, 0));
+        let to = ok!(shared_page());
+        holds!(soon(|| sc!(SYS_futex, from, libc::FUTEX_CMP_REQUEUE, 0, 1, to, 0) == Ok(1)));
+        ok!(sys::munmap(to, PAGE));
+        for _ in 0..100 {
+            let later = ok!(shared_page());
+            is!(ok!(sc!(SYS_futex, later, libc::FUTEX_WAKE, 1)), 0);
+            nap_us(5000);
+        }
+        ok!(sc!(SYS_kill, pid, libc::SIGKILL));
+        is!(ok!(sys::wait(pid as i64, 0)), (pid, libc::SIGKILL));
+    }
     mutexes_and_conditions_of_threads {
         let state = std::sync::Arc::new((std::sync::Mutex::new(0), std::sync::Condvar::new()));
         let threads: Vec<_> = (0..4).map(|i| {
