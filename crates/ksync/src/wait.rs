@@ -57,6 +57,11 @@ impl Round {
         ((self.0.load(Relaxed) >> OWN_BITS) as u32).wrapping_add(1)
     }
 
+    /// Goes on as [`Round::after`] begins, for a thread whose number changes.  By the thread itself, between two rounds.
+    pub fn go_on_after(&self, heir: u32) {
+        self.0.store(u64::from(heir) << OWN_BITS, Relaxed);
+    }
+
     /// Begins a round: all earlier registrations are void.  By the thread itself.
     pub fn begin(&self) -> u64 {
         let next = (self.0.load(Relaxed) | 1).wrapping_add(1);

@@ -49,6 +49,7 @@ pub fn commit(
         exit::begin_group_exit(&ksync::pin(), p, u32::from(sig::SEGV));
         ExecFailed::Dying
     })?;
+    become_leader(&me);
     // Before anything shows that it has happened: setpgid(2) of the parent fails from here on.
     p.set_flag(pflag::EXECED, true);
     p.set_flag(pflag::LOCK_FUTURE | pflag::LOCK_ON_FAULT, false);
@@ -93,7 +94,6 @@ pub fn commit(
     }
     timer::cancel_thread(&me);
     me.set_comm(name);
-    // For when the leader has gone: a thread that execs keeps its number.
     *p.comm.lock() = me.comm();
     p.found_kin();
     reset_exit_signal(p);
@@ -143,6 +143,17 @@ fn own_files(p: &Process) -> Result<(), FsError> {
         drop(p.set_files(Some(files.fork()?)));
     }
     Ok(())
+}
+
+/// Gives the process's only thread the process's number, whichever thread it was.
+fn become_leader(me: &Current) {
+    while me.tid() != me.process().pid() {
+        let done = ids::find_thread(me.tid()).is_some_and(|me| ids::become_leader(&me));
+        if !done {
+            // The last leader has left the process, and will soon have left its CPU.
+            super::sched::yield_now();
+        }
+    }
 }
 
 /// Kills all other threads of the process and waits until they have gone.

@@ -290,10 +290,10 @@ pub fn find_group(pgid: u32) -> Option<Arc<Group>> {
 }
 
 /// Runs `f` on the slot of a number in use, other than the idle threads'.
-fn with_slot(id: &Id, f: impl FnOnce(&Slot, &CpuPin)) {
+fn with_slot(number: u32, f: impl FnOnce(&Slot, &CpuPin)) {
     let pin = ksync::pin();
-    if id.0 != 0
-        && let Some(slot) = ids().slot(&pin, id.0)
+    if number != 0
+        && let Some(slot) = ids().slot(&pin, number)
     {
         f(slot, &pin);
     }
@@ -302,35 +302,62 @@ fn with_slot(id: &Id, f: impl FnOnce(&Slot, &CpuPin)) {
 /// The waiting rounds of a new thread of that number: none that an earlier one had.
 pub(super) fn rounds(id: &Id) -> Round {
     let mut left = 0;
-    with_slot(id, |slot, _| left = slot.rounds.load(Ordering::Relaxed));
+    with_slot(id.0, |slot, _| left = slot.rounds.load(Ordering::Relaxed));
     Round::after(left)
 }
 
 pub(super) fn publish_thread(thread: &Arc<Thread>) {
     let node = Box::new(thread.clone());
-    with_slot(&thread.id, |slot, pin| {
+    with_slot(thread.tid(), |slot, pin| {
         slot.thread.replace(super::epoch(), pin, Some(node))
     });
 }
 
 /// Takes a thread that will not wait any more out of the table.
 pub(super) fn withdraw_thread(thread: &Thread) {
-    with_slot(&thread.id, |slot, pin| {
+    with_slot(thread.tid(), |slot, pin| {
         // The number is given out again only after the thread is freed.
         slot.rounds.store(thread.round.heir(), Ordering::Relaxed);
         slot.thread.replace(super::epoch(), pin, None)
     });
 }
 
+/// Makes `thread`, the caller and the only one of its process, bear that process's number; false while the last leader does.
+/// The number that it has had stays taken until the thread has gone.
+pub(super) fn become_leader(thread: &Arc<Thread>) -> bool {
+    let node = Box::new(thread.clone());
+    let (ids, pin) = (ids(), ksync::pin());
+    let (tid, pid) = (thread.tid(), thread.process.pid());
+    let (Some(old), Some(new)) = (ids.slot(&pin, tid), ids.slot(&pin, pid)) else {
+        return false;
+    };
+    if let Err(_node) = new.thread.set_if_none(node) {
+        return false;
+    }
+    let mut threads = thread.process.threads.lock();
+    threads.remove(&pin, tid);
+    // Between two rounds, so no registration is lost; later rounds are new for both numbers.
+    let heir = thread.round.heir();
+    old.rounds.store(heir, Ordering::Relaxed);
+    let left = new.rounds.load(Ordering::Relaxed);
+    thread.round.go_on_after(heir.max(left));
+    thread.tid.store(pid, Ordering::Relaxed);
+    super::sched::renumbered(&pin, pid);
+    threads.push_back(&pin, pid);
+    drop(threads);
+    old.thread.replace(super::epoch(), &pin, None);
+    true
+}
+
 pub(super) fn publish_process(process: &Arc<Process>) {
     let node = Box::new(process.clone());
-    with_slot(&process.id, |slot, pin| {
+    with_slot(process.id.0, |slot, pin| {
         slot.process.replace(super::epoch(), pin, Some(node))
     });
 }
 
 pub(super) fn withdraw_process(process: &Process) {
-    with_slot(&process.id, |slot, pin| {
+    with_slot(process.id.0, |slot, pin| {
         slot.process.replace(super::epoch(), pin, None)
     });
 }
@@ -344,7 +371,7 @@ pub(super) fn publish_group(group: &Arc<Group>) -> bool {
 }
 
 pub(super) fn withdraw_group(group: &Group) {
-    with_slot(&group.id, |slot, pin| {
+    with_slot(group.id.0, |slot, pin| {
         slot.group.replace(super::epoch(), pin, None)
     });
 }

@@ -65,8 +65,9 @@ pub type KernelEntry = Box<dyn FnOnce() + Send>;
 
 /// A thread.
 pub struct Thread {
-    /// Its number.  Const.
-    pub(super) id: Id,
+    /// The number that it was made with.  Const.
+    #[expect(dead_code, reason = "keeps the number from being given out again")]
+    id: Id,
     /// Its thread group.  Const.
     pub(super) process: Arc<Process>,
     /// A thread is on a run queue, or on a CPU, exactly while `Running`, or `Waiting` before the switch away; a new one is
@@ -107,6 +108,8 @@ pub struct Thread {
     cred: Spin<Arc<Cred>, lock::ThreadLock>,
     /// Counted events.
     pub usage: Usage,
+    /// Its number: that of `id`, or of its process once it has become the leader by execve.  Atomic, written by itself.
+    pub(super) tid: AtomicU32,
     /// Where it waits for a futex: the bucket, and the slot in it.  That bucket's lock; left as it is when it waits no more.
     pub(super) futex_place: AtomicU32,
     /// What needs no synchronisation at all.  *Own*.
@@ -172,6 +175,7 @@ impl Thread {
             state: RunState::new(),
             sleep: AtomicU8::new(SleepKind::Uninterruptible as u8),
             round: ids::rounds(&b.id),
+            tid: AtomicU32::new(b.id.number()),
             id: b.id,
             token: AtomicBool::new(false),
             sleeps_for_lock: AtomicU64::new(0),
@@ -201,7 +205,7 @@ impl Thread {
 
     /// The thread's number, as gettid(2) tells it.
     pub fn tid(&self) -> u32 {
-        self.id.number()
+        self.tid.load(Ordering::Relaxed)
     }
 
     /// The thread group.

@@ -159,6 +159,11 @@ pub fn running(cpu: usize) -> u32 {
     cpus().of(cpu).running.load(Ordering::Relaxed)
 }
 
+/// The thread that runs on this CPU has the number `tid` from now on.
+pub(super) fn renumbered(pin: &CpuPin, tid: u32) {
+    cpus().of(pin.cpu()).running.store(tid, Ordering::Relaxed);
+}
+
 /// This CPU's counters.
 pub(super) fn my_stats(pin: &CpuPin) -> &'static CpuStats {
     &cpus().of(pin.cpu()).stats

@@ -36,6 +36,33 @@ pub fn burn_number() {
     let _ = sc!(SYS_clone, flags, 0, 0, 0, 1u64 << 63);
 }
 
+/// Whether this thread is one that a program begins with: exit status 0.
+pub fn leader() -> i32 {
+    let (pid, tid) = (sc!(SYS_getpid), sc!(SYS_gettid));
+    let listed = |dir: &str| {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        let mut names: Vec<_> = entries.map(|e| e.file_name()).collect();
+        (names.pop(), names.len())
+    };
+    let name = pid.map(|pid| pid.to_string().into()).ok();
+    if pid != tid || listed("/proc/self/task") != (name, 0) {
+        return 1;
+    }
+    // It sleeps, is woken and gets signals under that number.
+    let woken = std::thread::spawn(|| nap_us(1000)).join();
+    let held_back = 1u64 << (libc::SIGUSR1 - 1);
+    let _ = sc!(
+        SYS_rt_sigprocmask,
+        libc::SIG_BLOCK,
+        &raw const held_back,
+        0,
+        8
+    );
+    let sent = sc!(SYS_tkill, pid.unwrap_or(0), libc::SIGUSR1);
+    let got = sc!(SYS_rt_sigtimedwait, &raw const held_back, 0, 0, 8);
+    i32::from(woken.is_err() || sent.is_err() || got != Ok(libc::SIGUSR1 as u64))
+}
+
 tests! { "process";
     exit_status_is_eight_bits {
         is!(in_child(|| 0)?, 0);
@@ -53,6 +80,27 @@ tests! { "process";
         }
         is!(ok!(sys::wait(pid as i64, 0)), (pid, 0));
         is!([sys::peek64(base), sys::peek64(base + 8)], [pid, me]);
+    }
+    a_thread_that_calls_execve_becomes_the_leader {
+        // Found beforehand: Linux has no /proc/self/exe for a process whose leader has ended.
+        let exe = std::env::current_exe().map_err(|e| e.to_string())?;
+        let exe = exe.to_string_lossy();
+        for leader_stays in [true, false] {
+            let status = in_child(|| {
+                let exe = exe.clone().into_owned();
+                std::thread::spawn(move || {
+                    nap_us(20_000);
+                    let _ = exec(&exe, &["--leader"]);
+                    sys::exit(99);
+                });
+                if leader_stays {
+                    nap_us(100_000_000);
+                }
+                let _ = sc!(SYS_exit, 0);
+                98
+            })?;
+            is!((leader_stays, status), (leader_stays, 0));
+        }
     }
     a_number_that_comes_back_inherits_no_wait {
         // Readers die asleep. Threads that get their numbers sleep elsewhere; what a writer wakes is a living reader.
