@@ -133,17 +133,18 @@ impl Pipe {
             return Ok((s.writers == 0).then_some(0));
         }
         let tight = s.ring.room() < PIPE_BUF;
-        let n = s.ring.drain(buf)?;
+        let taken = s.ring.drain(buf);
         let relieved = tight && s.ring.room() >= PIPE_BUF;
         let more = s.ring.len() > 0;
         drop(s);
         if relieved {
             self.wake_writers();
         }
+        // Also if nothing could be taken: the wake-up that brought this reader here was the only one.
         if more && !self.readers.is_empty() {
             self.readers.wake_one();
         }
-        Ok(Some(n))
+        taken.map(Some)
     }
 
     /// One attempt to write. Takes all of a write of at most [`PIPE_BUF`] bytes or nothing.
@@ -162,16 +163,17 @@ impl Pipe {
             return Ok(None);
         }
         let empty = s.ring.len() == 0;
-        let n = s.ring.fill(buf)?;
-        let room = s.ring.room() >= PIPE_BUF;
+        let put = s.ring.fill(buf);
+        let (filled, room) = (empty && s.ring.len() > 0, s.ring.room() >= PIPE_BUF);
         drop(s);
-        if empty {
+        if filled {
             self.wake_readers();
         }
+        // Also if nothing could be put there, as in a read.
         if room && !self.writers.is_empty() {
             self.writers.wake_one();
         }
-        Ok(Some(n))
+        put.map(Some)
     }
 
     /// Changes the size, as `F_SETPIPE_SZ`; returns the size given.

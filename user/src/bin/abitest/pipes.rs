@@ -85,6 +85,30 @@ tests! { "pipe";
         ok!(sys::wait(pid as i64, 0));
         is!(ok!(poll(&[(from, libc::POLLIN)], 0)), [libc::POLLHUP]);
     }
+    a_reader_who_cannot_take_the_bytes_leaves_them_to_the_next {
+        let (from, to) = ok!(sys::pipe(0));
+        let nowhere = ok!(sys::mmap(0, PAGE, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0));
+        let first = std::thread::spawn(move || sc!(SYS_read, from, nowhere, 1));
+        nap_us(50_000);
+        let second = std::thread::spawn(move || sys::read(from, &mut [0; 8]));
+        nap_us(50_000);
+        ok!(sys::write(to, b"abc"));
+        is!(first.join().ok(), Some(Err(libc::EFAULT)));
+        is!(second.join().ok(), Some(Ok(3)));
+    }
+    a_writer_who_has_no_bytes_leaves_the_room_to_the_next {
+        let (from, to) = ok!(sys::pipe(0));
+        let nowhere = ok!(sys::mmap(0, PAGE, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0));
+        let mut all = vec![0; 65536];
+        is!(ok!(sys::write(to, &all)), 65536);
+        let first = std::thread::spawn(move || sc!(SYS_write, to, nowhere, 1));
+        nap_us(50_000);
+        let second = std::thread::spawn(move || sys::write(to, b"x"));
+        nap_us(50_000);
+        is!(ok!(sys::read(from, &mut all)), 65536);
+        is!(first.join().ok(), Some(Err(libc::EFAULT)));
+        is!(second.join().ok(), Some(Ok(1)));
+    }
     end_of_file { let (from, to) = ok!(sys::pipe(0)); ok!(sys::close(to)); is!(ok!(sys::read(from, &mut [0])), 0); }
     write_without_reader {
         let (from, to) = ok!(sys::pipe(0));
