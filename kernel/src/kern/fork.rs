@@ -286,7 +286,8 @@ fn publish(args: &CloneArgs, process: &Arc<Process>, new: &Arc<Thread>) -> bool 
     ids::publish_thread(new);
     if args.flags & u64::from(raw::CLONE_THREAD) != 0 {
         let mut threads = process.threads.lock();
-        let going = process.exiting.load(Ordering::SeqCst);
+        // The end of the process, or an execve of another thread, kills those on the list.
+        let going = process.exiting.load(Ordering::SeqCst) || current().kill_pending();
         if !going {
             // A stop that has begun tells those on the list: this one hears of it from its maker.
             if current().has(thread::flag::ATTENTION) {

@@ -139,9 +139,18 @@ fn matches(s: &State, child: &Process) -> bool {
 }
 
 fn look(s: &State) -> Look {
+    loop {
+        if let Some(seen) = try_look(s) {
+            return seen;
+        }
+    }
+}
+
+/// `None` if another thread of the process took the child that was seen: it may have been the only one.
+fn try_look(s: &State) -> Option<Look> {
     let pin = ksync::pin();
     if let Who::Pid(pid) = s.who {
-        return look_at_one(&pin, s, pid);
+        return Some(look_at_one(&pin, s, pid));
     }
     let family = s.parent.family.lock();
     let mut any = false;
@@ -159,12 +168,8 @@ fn look(s: &State) -> Look {
     });
     if let Some(child) = zombie {
         drop(family);
-        return if s.options.keep || take_zombie(&s.parent, &child) {
-            finish(s, &child)
-        } else {
-            // Another thread of this process took it.
-            Look::NotYet
-        };
+        let taken = s.options.keep || take_zombie(&s.parent, &child);
+        return taken.then(|| finish(s, &child));
     }
     let stops = (s.options.stopped || s.options.continued) && s.parent.has(flag::CHILD_STOPS);
     let mut stopped = None;
@@ -182,11 +187,11 @@ fn look(s: &State) -> Look {
         });
     }
     drop(family);
-    match stopped {
+    Some(match stopped {
         Some((child, event)) => Look::Lives(child, event),
         None if any => Look::NotYet,
         None => Look::Nobody,
-    }
+    })
 }
 
 fn look_at_one(pin: &CpuPin, s: &State, pid: u32) -> Look {

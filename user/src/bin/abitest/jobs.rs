@@ -119,4 +119,74 @@ tests! { "jobs";
             is!(ok!(child.report(0)), libc::SIGKILL);
         }
     }
+    a_new_parent_hears_of_a_stop_from_before {
+        ok!(sc!(SYS_prctl, libc::PR_SET_CHILD_SUBREAPER, 1));
+        let middle = ok!(sys::fork());
+        if middle == 0 {
+            let child = sys::fork().unwrap_or(0);
+            if child == 0 {
+                // In a group of its own, which its new parent can continue.
+                let _ = sc!(SYS_setpgid, 0, 0);
+                let _ = sc!(SYS_kill, sc!(SYS_getpid).unwrap_or(0), libc::SIGSTOP);
+                sys::exit(3);
+            }
+            let heard = sc!(SYS_waitid, libc::P_PID, child, 0, libc::WSTOPPED | libc::WNOWAIT, 0);
+            sys::exit(i32::from(heard.is_err()));
+        }
+        is!(ok!(sys::wait(middle as i64, 0)), (middle, 0));
+        let (mut pid, mut status) = (0, 0);
+        for _ in 0..100 {
+            (pid, status) = ok!(sys::wait(-1, libc::WUNTRACED | libc::WNOHANG));
+            if pid != 0 { break; }
+            nap_us(5_000);
+        }
+        is!(status, libc::SIGSTOP << 8 | 0x7f);
+        ok!(sc!(SYS_kill, pid, libc::SIGCONT));
+        is!(ok!(sys::wait(-1, 0)), (pid, 3 << 8));
+    }
+    a_stop_is_heard_of_whatever_others_do {
+        let at = ok!(sys::mmap(0, PAGE, RW, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1, 0));
+        let round = sys::atomic(at);
+        let still = ok!(sys::fork());
+        if still == 0 { loop { nap_us(1_000_000); } }
+        ok!(sc!(SYS_kill, still, libc::SIGSTOP));
+        let mut info = [0i32; 32];
+        ok!(sc!(SYS_waitid, libc::P_ALL, 0, info.as_mut_ptr(), libc::WSTOPPED | libc::WNOWAIT, 0));
+        let other = ok!(sys::fork());
+        if other == 0 {
+            for n in 1.. {
+                while round.load(SeqCst) < n { std::hint::spin_loop(); }
+                let _ = sc!(SYS_kill, sc!(SYS_getpid).unwrap_or(0), libc::SIGSTOP);
+            }
+        }
+        let end = sys::now_ns() + 1_000_000_000;
+        while sys::now_ns() < end {
+            round.fetch_add(1, SeqCst);
+            while ok!(sys::wait(other as i64, libc::WUNTRACED | libc::WNOHANG)).0 != other {}
+            ok!(sc!(SYS_kill, other, libc::SIGCONT));
+            while ok!(sys::wait(other as i64, libc::WCONTINUED | libc::WNOHANG)).0 != other {}
+            info = [0; 32];
+            ok!(sc!(SYS_waitid, libc::P_ALL, 0, info.as_mut_ptr(), libc::WSTOPPED | libc::WNOWAIT | libc::WNOHANG, 0));
+            is!(info[4], still as i32);
+        }
+        for pid in [still, other] {
+            ok!(sc!(SYS_kill, pid, libc::SIGKILL));
+            is!(ok!(sys::wait(pid as i64, 0)), (pid, libc::SIGKILL));
+        }
+    }
+    threads_that_are_born_meanwhile_stop_too {
+        for n in 0..10 {
+            let pid = ok!(sys::fork());
+            if pid == 0 {
+                for _ in 0..20 { std::thread::spawn(|| loop { nap_us(1_000_000); }); }
+                loop { nap_us(1_000_000); }
+            }
+            nap_us(n * 600);
+            ok!(sc!(SYS_kill, pid, libc::SIGSTOP));
+            let stopped = || sys::wait(pid as i64, libc::WUNTRACED | libc::WNOHANG) == Ok((pid, libc::SIGSTOP << 8 | 0x7f));
+            holds!(soon(stopped));
+            ok!(sc!(SYS_kill, pid, libc::SIGKILL));
+            is!(ok!(sys::wait(pid as i64, 0)), (pid, libc::SIGKILL));
+        }
+    }
 }

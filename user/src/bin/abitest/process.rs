@@ -215,6 +215,32 @@ tests! { "process";
         ok!(sc!(SYS_kill, pid, libc::SIGKILL));
         is!(ok!(sys::wait(pid as i64, 0)), (pid, libc::SIGKILL));
     }
+    of_threads_that_wait_for_one_child_one_gets_it {
+        let end = sys::now_ns() + 1_000_000_000;
+        while sys::now_ns() < end {
+            let (from, to) = ok!(sys::pipe(0));
+            let pid = ok!(reader(from, to));
+            let waiters: Vec<_> = (0..3).map(|_| std::thread::spawn(|| sys::wait(-1, 0))).collect();
+            nap_us(2_000);
+            ok!(sys::close(to));
+            let answers: Vec<_> = waiters.into_iter().filter_map(|waiter| waiter.join().ok()).collect();
+            is!(answers.iter().filter(|&answer| *answer == Ok((pid, 0))).count(), 1);
+            is!(answers.iter().filter(|&answer| *answer == Err(libc::ECHILD)).count(), 2);
+            ok!(sys::close(from));
+        }
+    }
+    threads_that_are_born_meanwhile_do_not_outlive_an_exec {
+        for n in 0..10 {
+            let pid = ok!(sys::fork());
+            if pid == 0 {
+                std::thread::spawn(|| for _ in 0..20 { let _ = std::thread::Builder::new().spawn(|| loop { nap_us(1_000_000); }); });
+                nap_us(n * 600);
+                let _ = exec("/bin/true", &[]);
+                sys::exit(99);
+            }
+            holds!(soon(|| sys::wait(pid as i64, libc::WNOHANG) == Ok((pid, 0))));
+        }
+    }
     waitid_nowait_and_reap {
         let pid = ok!(sys::fork());
         if pid == 0 { sys::exit(9); }
