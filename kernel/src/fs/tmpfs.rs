@@ -28,7 +28,7 @@ static INODES: Once<PerCpu<AtomicU64>> = Once::new();
 /// Sets up the numbers.
 pub fn init(ncpus: usize) {
     let _ = INODES.set(PerCpu::new(ncpus, |cpu| {
-        AtomicU64::new((cpu + ncpus) as u64 * 2)
+        AtomicU64::new((cpu + 2 * ncpus) as u64)
     }));
 }
 

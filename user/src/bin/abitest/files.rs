@@ -229,6 +229,32 @@ tests! { "file";
         fails!(sc!(SYS_fcntl, 9999, libc::F_GETFD), EBADF);
         fails!(sc!(SYS_fcntl, fd, 9999), EINVAL);
     }
+    no_number_is_given_out_on_two_cpus {
+        // A pipe's number is taken from the same counters as a file's, and is the cheapest to have.
+        let number = || -> Result<u64, i32> {
+            let (from, to) = sys::pipe(0)?;
+            let ino = stat(from)?.st_ino;
+            sys::close(from)?;
+            sys::close(to)?;
+            Ok(ino)
+        };
+        let cpus = sys::cpus();
+        let mut first = 0;
+        for &cpu in &cpus {
+            ok!(sys::tie_to_cpu(cpu));
+            first = first.max(ok!(number()));
+        }
+        // Each CPU goes through the same range, wherever it was.
+        let (last, mut seen) = (first + 64 * cpus.len() as u64, std::collections::HashSet::new());
+        for &cpu in &cpus {
+            ok!(sys::tie_to_cpu(cpu));
+            loop {
+                let ino = ok!(number());
+                holds!(ino <= first || seen.insert(ino));
+                if ino >= last { break }
+            }
+        }
+    }
     stat_family {
         let name = format!("{}/f", scratch());
         let fd = ok!(sys::open(&name, CREATE, 0o600));
