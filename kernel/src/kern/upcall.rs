@@ -112,11 +112,19 @@ pub fn user_exception(frame: &mut TrapFrame, vector: u64, _error: u64) {
     let (signo, code) = match vector {
         0 => (sig::FPE, code::FPE_INTDIV),
         1 => (sig::TRAP, code::TRAP_TRACE),
-        3 => (sig::TRAP, code::TRAP_BRKPT),
+        // A breakpoint instruction tells no address; a segment that is not there and a stack beyond it are bus errors.
+        3 => {
+            signal::deliver_fault(SigInfo::kernel(sig::TRAP));
+            return;
+        }
+        11 | 12 => {
+            signal::deliver_fault(SigInfo::kernel(sig::BUS));
+            return;
+        }
         6 => (sig::ILL, code::ILL_ILLOPN),
         16 | 19 => (sig::FPE, code::FPE_FLTINV),
         17 => (sig::BUS, code::BUS_ADRALN),
-        // Bound, segment, stack and general protection faults have no address to tell.
+        // Bound and general protection faults have no address to tell.
         _ => {
             signal::deliver_fault(SigInfo::kernel(sig::SEGV));
             return;

@@ -13,7 +13,6 @@ pub mod code {
     pub const FPE_INTDIV: i32 = 1;
     pub const FPE_FLTINV: i32 = 7;
     pub const ILL_ILLOPN: i32 = 2;
-    pub const TRAP_BRKPT: i32 = 1;
     pub const TRAP_TRACE: i32 = 2;
     pub const CLD_EXITED: i32 = 1;
     pub const CLD_KILLED: i32 = 2;
