@@ -27,11 +27,13 @@ pub enum Charge {
     PipePages,
     /// Locks on files.
     Locks,
+    /// Real-time signals that wait to be taken.
+    Signals,
 }
 
 /// How far a CPU's balance moves before others are told; memory has no limit.
-const BATCHES: [i64; KINDS] = [8, i64::MAX, 1 << 16, 64, 64];
-const KINDS: usize = 5;
+const BATCHES: [i64; KINDS] = [8, i64::MAX, 1 << 16, 64, 64, 64];
+const KINDS: usize = 6;
 
 /// An account.
 pub struct Account {
@@ -47,6 +49,11 @@ impl fmt::Debug for Account {
 }
 
 impl Account {
+    /// Bytes that one takes on a machine of `ncpus` CPUs.
+    pub fn bytes(ncpus: usize) -> usize {
+        size_of::<Account>() + ncpus * Tally::<KINDS>::CPU_BYTES
+    }
+
     /// The account of user `uid`.
     pub fn new(ncpus: usize, uid: u32) -> Self {
         Account {
@@ -91,6 +98,11 @@ impl Payer {
     /// The account.
     pub fn account(self) -> Option<&'static Account> {
         self.0
+    }
+
+    /// What is charged to it; see [`Account::held`].
+    pub fn held(self, kind: Charge) -> u64 {
+        self.0.map_or(0, |account| account.held(kind))
     }
 
     /// Whether the two are one.

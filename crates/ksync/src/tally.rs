@@ -52,6 +52,9 @@ impl<const N: usize> Tally<N> {
         }
     }
 
+    /// Bytes that one takes for each CPU.
+    pub const CPU_BYTES: usize = size_of::<Padded<[Count; N]>>();
+
     /// Charges `n`.
     #[inline]
     pub fn charge(&self, pin: &CpuPin, kind: usize, n: i64) {

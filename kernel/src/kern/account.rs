@@ -97,7 +97,7 @@ pub fn each(mut f: impl FnMut(&'static Account)) {
 
 /// Bytes of the accounts, which stay: for the books of the heap.
 pub fn table_bytes() -> usize {
-    TABLE.lock().all.len() * (size_of::<Account>() + cpu::count() * 128)
+    TABLE.lock().all.len() * Account::bytes(cpu::count())
 }
 
 /// A thread that is charged to an account, until it is [kept](ThreadCharge::keep) or dropped.

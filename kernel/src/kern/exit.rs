@@ -7,7 +7,7 @@ use ksync::CpuPin;
 
 use super::group::{Cursor, Group};
 use super::process::{Life, Process, flag as pflag};
-use super::signal::{self, SigFields, SigInfo, StopReport, code, sig};
+use super::signal::{self, SigFields, SigInfo, SigSet, StopReport, code, sig};
 use super::thread::{Thread, flag};
 use super::{
     Current, account, current, epoch, futex, ids, itimer, kept, sched, space, timer, wait4,
@@ -254,7 +254,8 @@ fn leave_children(p: &Arc<Process>) {
 fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: u32) {
     let death_signal = child.death_signal.load(Ordering::Relaxed);
     if death_signal != 0 && child.ppid() == from {
-        signal::send_process(child, SigInfo::user(death_signal, code::USER, from, 0));
+        let info = SigInfo::user(death_signal, code::USER, from, 0);
+        let _ = signal::queue_process(child, info);
     }
     let mut parent = reaper.clone();
     let zombie = loop {
@@ -301,6 +302,8 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: u32) {
 /// The end: `p` goes to its parent's zombies, or at once if the parent does not want to know.
 fn become_zombie(p: &Arc<Process>) {
     p.life.store(Life::Zombie as u8, Ordering::SeqCst);
+    // It takes none any more, and may stay for long: what its senders pay for goes now.
+    p.pending.flush(SigSet(!0));
     loop {
         let Some(parent) = ids::find_process(p.ppid()) else {
             // A kernel process, or init: nobody waits.

@@ -1,4 +1,4 @@
-//! `hoard pipes|texts|locks|names`: four programs of user 1000 make the kernel hold as much as it lets them, of one kind, while root has
+//! `hoard pipes|texts|locks|names|signals`: four programs of user 1000 make the kernel hold as much as it lets them, of one kind, while root has
 //! more memory of its own than any of them. Then root takes more.
 //!
 //! Status 0: root has got it, and the four have been refused, or killed. `hoard all COMMAND`: they hold all kinds at once while
@@ -105,6 +105,38 @@ fn names(at: &str) -> (usize, Errno) {
     unreachable!("there is an end of all names")
 }
 
+/// Queued signals: its own, held back, and those of children that do nothing else.
+fn signals() -> (usize, Errno) {
+    let held_back = 1u64 << (libc::SIGRTMAX() - 1);
+    let mask = [libc::SIG_BLOCK as u64, &raw const held_back as u64, 0, 8];
+    let _ = sys::call(libc::SYS_rt_sigprocmask, &mask);
+    let mut had = 0;
+    for _ in 0..16 {
+        let pid = match sys::fork() {
+            Ok(0) => {
+                let end = [libc::PR_SET_PDEATHSIG as u64, libc::SIGKILL as u64];
+                let _ = sys::call(libc::SYS_prctl, &end);
+                loop {
+                    let _ = sys::call(libc::SYS_pause, &[]);
+                }
+            }
+            Ok(pid) => pid,
+            Err(errno) => return (had, errno),
+        };
+        let info = [libc::SIGRTMAX() as u64, u64::from(u32::MAX), pid, 0];
+        let mut raw = [0u64; 16];
+        raw[..4].copy_from_slice(&info);
+        loop {
+            let (signo, info) = (libc::SIGRTMAX() as u64, raw.as_ptr() as u64);
+            match sys::call(libc::SYS_rt_sigqueueinfo, &[pid, signo, info]) {
+                Ok(_) => had += 1,
+                Err(_) => break,
+            }
+        }
+    }
+    (had, libc::EAGAIN)
+}
+
 /// One of the four: fills, says so on descriptor 1, and sleeps.
 fn fill(what: &str, at: &str) -> ! {
     raise_limit();
@@ -114,6 +146,7 @@ fn fill(what: &str, at: &str) -> ! {
             "pipes" => pipes(),
             "texts" => texts(),
             "locks" => locks(at),
+            "signals" => signals(),
             _ => names(at),
         };
         told += &format!(" {had} {kind} ({errno})");
@@ -181,7 +214,11 @@ fn hoard(what: &str, command: &str) -> Result<bool, Errno> {
     if !all {
         take(own, OWN);
     }
-    let kinds = if all { "locks,names,texts,pipes" } else { what };
+    let kinds = if all {
+        "locks,names,texts,pipes,signals"
+    } else {
+        what
+    };
     let fillers = (0..FILLERS)
         .map(|n| begin(kinds, n))
         .collect::<Result<Vec<_>, _>>()?;

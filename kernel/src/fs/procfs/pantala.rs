@@ -30,20 +30,21 @@ fn accounts(out: &mut Text) -> Result<()> {
     let cred = current().cred();
     let all = cred.capable(Cap::SysAdmin);
     account::each(|a| {
-        let [threads, memory, names, pipe_pages, locks] = [
+        let [threads, memory, names, pipe_pages, locks, signals] = [
             Charge::Threads,
             Charge::Memory,
             Charge::Names,
             Charge::PipePages,
             Charge::Locks,
+            Charge::Signals,
         ]
         .map(|what| a.held(what));
-        let used = threads + memory + names + pipe_pages + locks != 0;
+        let used = threads + memory + names + pipe_pages + locks + signals != 0;
         if used && (all || a.uid() == cred.uid) {
             put!(out, "user={} threads={threads} memory={memory}", a.uid());
             put!(
                 out,
-                " names={names} pipe_pages={pipe_pages} locks={locks}\n"
+                " names={names} pipe_pages={pipe_pages} locks={locks} signals={signals}\n"
             );
         }
     });

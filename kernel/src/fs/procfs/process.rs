@@ -8,7 +8,7 @@ use super::{digits, links, maps, memory, number, oom, system};
 use crate::fs::dynamic::{DynDir, DynFile, Dynamic, Emit, Entry, Text, ino_below};
 use crate::fs::error::{FsError, Result};
 use crate::fs::inode::{Inode, mode};
-use crate::kern::cred::LookAs;
+use crate::kern::cred::{Charge, LookAs};
 use crate::kern::look::Image;
 use crate::kern::process::Process;
 use crate::kern::rlimit::{INFINITY, Resource};
@@ -601,7 +601,8 @@ fn signals(p: &Process, thread: Option<&Thread>, out: &mut Text) {
     let blocked = thread.map_or(0, |t| t.blocked().0);
     put!(
         out,
-        "SigQ:\t0/{}\nSigPnd:\t{:016x}\n",
+        "SigQ:\t{}/{}\nSigPnd:\t{:016x}\n",
+        p.payer().held(Charge::Signals),
         p.rlimit(Resource::Sigpending),
         0
     );

@@ -5,8 +5,46 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use ksync::IrqSpin;
 
+use super::super::cred::{Charge, Payer};
 use super::super::lock;
 use super::{SigInfo, SigSet, sig};
+
+/// A signal in a queue.
+struct Queued {
+    info: SigInfo,
+    /// Who pays for a real-time signal: its sender.  Of others there is one at a time; they come from interrupts, too, where
+    /// nothing can be charged, and nobody pays.
+    payer: Payer,
+}
+
+/// Bytes of an entry, with its share of the room that a queue that has grown keeps.
+const ENTRY_BYTES: usize = 2 * size_of::<Queued>();
+
+impl Queued {
+    /// A signal that nobody pays for.
+    fn free(info: SigInfo) -> Queued {
+        Queued {
+            info,
+            payer: Payer::NOBODY,
+        }
+    }
+
+    /// A signal that `payer` has to pay for; `None` if it has `limit` of them already.
+    fn charged(info: SigInfo, payer: Payer, limit: u64) -> Option<Queued> {
+        payer.charge(Charge::Signals, 1);
+        payer.charge(Charge::Memory, ENTRY_BYTES);
+        let queued = Queued { info, payer };
+        let over = payer.is_limited() && payer.is_over(Charge::Signals, limit);
+        (!over).then_some(queued)
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.payer.give_back(Charge::Signals, 1);
+        self.payer.give_back(Charge::Memory, ENTRY_BYTES);
+    }
+}
 
 /// A set of pending signals.  A bit says that a signal is pending; the queue has what is known of
 /// it, in order, several entries for a real-time signal.  A bit without an entry stands for
@@ -15,7 +53,7 @@ use super::{SigInfo, SigSet, sig};
 pub struct Pending {
     /// Written under the queue's lock, read by anybody, and on each way to user mode.
     bits: AtomicU64,
-    queue: IrqSpin<VecDeque<SigInfo>, lock::PendingLock>,
+    queue: IrqSpin<VecDeque<Queued>, lock::PendingLock>,
 }
 
 /// The queue is full.
@@ -69,18 +107,20 @@ impl Pending {
 
     /// Adds a signal.  A standard one that is pending already is dropped.  Allocates nothing: a
     /// standard signal without room keeps its bit only, a real-time one is refused, as beyond
-    /// `limit` entries.
-    pub(super) fn post(&self, info: SigInfo, limit: u64) -> Result<(), Full> {
+    /// `limit` entries, or if `payer` pays for as many already.
+    pub(super) fn post(&self, info: SigInfo, limit: u64, payer: Payer) -> Result<(), Full> {
         let bit = SigSet::one(info.signo).0;
         let mut queue = self.queue.lock();
         let real_time = info.signo >= sig::RTMIN;
         if !real_time && self.bits() & bit != 0 {
             return Ok(());
         }
-        if queue.len() < queue.capacity() && (queue.len() as u64) < limit {
-            queue.push_back(info);
-        } else if real_time {
-            return Err(Full);
+        let room = queue.len() < queue.capacity() && (queue.len() as u64) < limit;
+        if real_time {
+            let queued = room.then(|| Queued::charged(info, payer, limit));
+            queue.push_back(queued.flatten().ok_or(Full)?);
+        } else if room {
+            queue.push_back(Queued::free(info));
         }
         self.bits.fetch_or(bit, Ordering::SeqCst);
         Ok(())
@@ -103,23 +143,23 @@ impl Pending {
             return None;
         }
         let signo = first.trailing_zeros() as u8 + 1;
-        let at = queue.iter().position(|i| i.signo == signo);
+        let at = queue.iter().position(|q| q.info.signo == signo);
         let info = at
             .and_then(|i| queue.remove(i))
-            .unwrap_or(SigInfo::kernel(signo));
-        if !queue.iter().any(|i| i.signo == signo) {
+            .map_or(SigInfo::kernel(signo), |q| q.info);
+        if !queue.iter().any(|q| q.info.signo == signo) {
             self.bits.fetch_and(!(1 << (signo - 1)), Ordering::SeqCst);
         }
         Some(info)
     }
 
     /// Forgets the signals of `set`.
-    pub(super) fn flush(&self, set: SigSet) {
+    pub(in super::super) fn flush(&self, set: SigSet) {
         if self.bits() & set.0 == 0 {
             return;
         }
         let mut queue = self.queue.lock();
-        queue.retain(|i| !set.has(i.signo));
+        queue.retain(|q| !set.has(q.info.signo));
         self.bits.fetch_and(!set.0, Ordering::SeqCst);
     }
 }

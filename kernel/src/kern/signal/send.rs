@@ -2,11 +2,11 @@
 
 use ksync::CpuPin;
 
-use super::super::cred::Cred;
+use super::super::cred::{Cred, Payer};
 use super::super::group::{Cursor, Group};
 use super::super::process::Process;
 use super::super::thread::{Thread, flag};
-use super::super::{exit, ids, sched};
+use super::super::{current, exit, ids, sched};
 use super::{SigInfo, SigSet, code, sig, stop};
 
 /// Why a signal was not sent.
@@ -23,7 +23,7 @@ pub enum SendError {
 /// Sends `info` to a process.  Callable from interrupts, where information may be lost.
 /// A zombie takes no signal, without an error.
 pub fn send_process(p: &Process, info: SigInfo) {
-    let _ = post(p, None, info);
+    let _ = post(p, None, info, Payer::NOBODY);
 }
 
 /// As [`send_process`], in a thread's context: keeps the information, and reports a full queue.
@@ -31,7 +31,7 @@ pub fn queue_process(p: &Process, info: SigInfo) -> Result<(), SendError> {
     if info.signo != sig::KILL {
         p.pending.reserve();
     }
-    post(p, None, info)
+    post(p, None, info, current().payer())
 }
 
 /// Sends `info` to one thread.  In a thread's context.
@@ -39,7 +39,7 @@ pub fn send_thread(t: &Thread, info: SigInfo) -> Result<(), SendError> {
     if info.signo != sig::KILL {
         t.pending.reserve();
     }
-    post(&t.process, Some(t), info)
+    post(&t.process, Some(t), info, current().payer())
 }
 
 /// Whether the signal would be dropped at once.
@@ -67,7 +67,13 @@ fn spared(target: Option<&Thread>, info: &SigInfo) -> bool {
     (info.signo == sig::KILL || info.signo == sig::STOP) && !own_fault
 }
 
-fn post(p: &Process, target: Option<&Thread>, info: SigInfo) -> Result<(), SendError> {
+/// `payer` pays for a real-time signal; that comes from threads alone.
+fn post(
+    p: &Process,
+    target: Option<&Thread>,
+    info: SigInfo,
+    payer: Payer,
+) -> Result<(), SendError> {
     if p.is_kernel() {
         return Ok(());
     }
@@ -91,7 +97,9 @@ fn post(p: &Process, target: Option<&Thread>, info: SigInfo) -> Result<(), SendE
         Ok(())
     } else {
         let pending = target.map_or(&p.pending, |t| &t.pending);
-        pending.post(info, limit).map_err(|_| SendError::Full)
+        pending
+            .post(info, limit, payer)
+            .map_err(|_| SendError::Full)
     };
     drop(shared);
     if continued {
@@ -165,7 +173,7 @@ pub fn force(t: &Thread, info: SigInfo) {
         actions.reset(info.signo);
         t.set_blocked(SigSet(t.blocked().0 & !bit));
     }
-    let _ = post(&t.process, Some(t), info);
+    let _ = post(&t.process, Some(t), info, Payer::NOBODY);
 }
 
 /// Sends a signal to each member of a group that `sender` may signal (SIGCONT: also those of the

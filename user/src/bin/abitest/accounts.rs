@@ -1,4 +1,4 @@
-//! What one user may have at a time, whoever else has how much: processes, pages of pipes.
+//! What one user may have at a time, whoever else has how much: processes, pages of pipes, queued signals.
 
 use crate::harness::*;
 use crate::privileges::{become_user_with, cap, first_wrong};
@@ -14,6 +14,7 @@ mod uid {
     pub const BELOW: u32 = 42_006;
     pub const MOVES: u32 = 42_007;
     pub const PIPES: u32 = 42_008;
+    pub const SIGNALS: u32 = 42_009;
 }
 
 /// Sets RLIMIT_NPROC.
@@ -25,6 +26,28 @@ fn limit(most: u64) -> Result<u64, i32> {
         [most, most].as_ptr(),
         0
     )
+}
+
+/// Queues signals to the caller, which holds them back, until that fails; how many, and why no more.
+fn queue_signals() -> (u64, i32) {
+    let (signo, held_back) = (libc::SIGRTMAX(), 1u64 << (libc::SIGRTMAX() - 1));
+    let _ = sc!(
+        SYS_rt_sigprocmask,
+        libc::SIG_BLOCK,
+        &raw const held_back,
+        0,
+        8
+    );
+    let me = sc!(SYS_getpid).unwrap_or(0);
+    let mut info = [0u64; 16];
+    info[0] = signo as u64;
+    info[1] = u64::from(libc::SI_QUEUE as u32);
+    for had in 0.. {
+        if let Err(errno) = sc!(SYS_rt_sigqueueinfo, me, signo, info.as_ptr()) {
+            return (had, errno);
+        }
+    }
+    unreachable!("there is an end of all signals")
 }
 
 /// The calling thread alone becomes a user's.
@@ -117,6 +140,29 @@ fn with_settings<T>(
 }
 
 tests! { "accounts";
+    signals_of_a_user_are_limited_together {
+        let status = in_child(|| {
+            let most = [64u64; 2];
+            let _ = sc!(SYS_prlimit64, 0, libc::RLIMIT_SIGPENDING, most.as_ptr(), 0);
+            if !become_uid(uid::SIGNALS) || queue_signals() != (64, libc::EAGAIN) {
+                return 1;
+            }
+            // Another process of the user, whose own queue is empty, gets none; then those that were taken.
+            if in_child(|| i32::from(queue_signals() != (0, libc::EAGAIN))) != Ok(0) {
+                return 2;
+            }
+            let set = 1u64 << (libc::SIGRTMAX() - 1);
+            for _ in 0..10 {
+                let _ = sc!(SYS_rt_sigtimedwait, &raw const set, 0, 0, 8);
+            }
+            if in_child(|| i32::from(queue_signals() != (10, libc::EAGAIN))) != Ok(0) {
+                return 3;
+            }
+            // What a dead process had is given back.
+            i32::from(in_child(|| i32::from(queue_signals() != (10, libc::EAGAIN))) != Ok(0)) * 4
+        })?;
+        is!(status, 0);
+    }
     processes_count_until_they_have_been_waited_for {
         is!(in_child(|| {
             let started = limit(3).is_ok() && become_uid(uid::COUNTED);
