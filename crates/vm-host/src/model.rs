@@ -334,7 +334,11 @@ impl Model {
                 Advice::WipeOnFork => page.wipe = true,
                 Advice::KeepOnFork => page.wipe = false,
                 Advice::Remove => {
-                    if !page.shared || !page.prot.contains(MapProt::WRITE) {
+                    let is_file = page.shared || page.named;
+                    if !is_file || page.locked {
+                        return Err(VmError::Invalid);
+                    }
+                    if !page.shared || !page.maxprot.contains(MapProt::WRITE) {
                         return Err(VmError::Denied);
                     }
                     if let Source::File { file, index } = page.source {

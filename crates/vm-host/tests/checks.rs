@@ -175,7 +175,9 @@ fn a_private_copy_beyond_the_end_is_not_there() {
     world.write(AT + PAGE, 2);
     world.file.truncate(&world.lab.vm, PAGE);
     let mut pages = Vec::new();
-    let told = world.space.resident(AT, 2 * PAGE, &mut pages);
+    let told = world
+        .space
+        .resident(&world.lab.vm, AT, 2 * PAGE, &mut pages);
     assert_eq!((told, &*pages), (Ok(()), &[1, 0][..]));
     let read = |va| {
         let mut bytes = [0; 8];

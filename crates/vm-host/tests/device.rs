@@ -241,7 +241,7 @@ fn what_needs_pages_is_refused() {
         .unwrap();
     let mut resident = Vec::new();
     space
-        .resident(AT + 16 * PAGE, 2 * PAGE, &mut resident)
+        .resident(&lab.vm, AT + 16 * PAGE, 2 * PAGE, &mut resident)
         .unwrap();
     assert_eq!(resident, [1, 1]);
     device.release(&lab.vm);

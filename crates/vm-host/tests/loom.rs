@@ -367,7 +367,8 @@ fn all_that_looks_at_a_map_looks_in_turn() {
             world.space.cost();
         },
         |world| {
-            world.space.resident(AT, PAGE, &mut Vec::new()).unwrap();
+            let vm = &world.lab.vm;
+            world.space.resident(vm, AT, PAGE, &mut Vec::new()).unwrap();
         },
         |world| world.space.for_each_entry(0, &mut |_| true),
         |world| {

@@ -835,7 +835,9 @@ fn populate_makes_pages_present() {
     p.space.map(&lab.vm, &args).unwrap();
     assert_eq!(p.space.usage(&lab.vm).resident, 5);
     let mut resident = Vec::new();
-    p.space.resident(AT, 5 * PAGE, &mut resident).unwrap();
+    p.space
+        .resident(&lab.vm, AT, 5 * PAGE, &mut resident)
+        .unwrap();
     assert_eq!(resident, [1; 5]);
     assert_eq!(
         p.space.populate(&lab.vm, AT, 6 * PAGE, Access::Read),

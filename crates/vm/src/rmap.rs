@@ -198,7 +198,8 @@ fn remove_each<'a, M: Machine>(
     );
     for page in pages {
         if page.has(Flags::MAPPED) {
-            page.clear_flag(Flags::MAPPED | Flags::MULTI | Flags::WRITEABLE);
+            // What was mapped may have been written to.
+            page.clear_flag(Flags::MAPPED | Flags::MULTI | Flags::WRITEABLE | Flags::UNWRITTEN);
         }
     }
     done

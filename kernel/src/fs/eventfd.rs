@@ -129,6 +129,10 @@ impl FileOps for EventCounter {
         false
     }
 
+    fn seeks_in_vain(&self) -> bool {
+        true
+    }
+
     fn poll(&self, _: &File, waiter: Option<&mut Waiter>) -> PollMask {
         if let Some(waiter) = waiter {
             waiter.listen(&self.readers);

@@ -52,7 +52,8 @@ pub mod o {
     /// Flags that F_SETFL may change.
     pub const SETFL: u32 = APPEND | NONBLOCK | ASYNC | DIRECT | NOATIME;
     /// Flags that F_GETFL reports.
-    pub const KEPT: u32 = ACCMODE | SETFL | DSYNC | SYNC | LARGEFILE | DIRECTORY | PATH | NOFOLLOW;
+    pub const KEPT: u32 =
+        ACCMODE | SETFL | DSYNC | SYNC | LARGEFILE | DIRECTORY | PATH | NOFOLLOW | TMPFILE;
 }
 
 /// How a position moves.
@@ -83,6 +84,10 @@ pub trait FileOps: Send + Sync {
     /// Whether there is a position at all.
     fn seekable(&self) -> bool {
         true
+    }
+    /// Whether lseek(2) does nothing, and succeeds.
+    fn seeks_in_vain(&self) -> bool {
+        false
     }
     /// The end of the file, for `SEEK_END`; `None` where it means nothing.
     fn end(&self, _file: &File) -> Option<u64> {
@@ -303,7 +308,12 @@ impl File {
             return Err(FsError::BadFd);
         }
         if !ops.seekable() {
-            return Err(FsError::NotSeekable);
+            let vain = ops.seeks_in_vain();
+            return if vain {
+                Ok(0)
+            } else {
+                Err(FsError::NotSeekable)
+            };
         }
         let mut pos = self.pos.lock();
         let end = ops.end(self);
@@ -311,6 +321,9 @@ impl File {
             Whence::Set => 0,
             Whence::Cur => *pos,
             Whence::End => end.ok_or(FsError::Invalid)?,
+            Whence::Data | Whence::Hole if matches!(self.kind, Kind::Dir(_)) => {
+                return Err(FsError::Invalid);
+            }
             Whence::Data | Whence::Hole => {
                 let end = end.ok_or(FsError::Invalid)?;
                 let from = u64::try_from(offset).map_err(|_| FsError::NoDevAddr)?;

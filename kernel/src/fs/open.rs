@@ -79,7 +79,7 @@ fn open_checked(walk: &Walk, path: Path, flags: u32) -> Result<FileRef> {
         return Err(FsError::ReadOnly);
     }
     if flags & o::TRUNC != 0 && inode.kind() == mode::REG && matches!(inode.node, Node::File(_)) {
-        regular::truncate(inode, 0)?;
+        regular::truncate(inode, 0, true)?;
     }
     open_place(path, flags)
 }
@@ -165,7 +165,7 @@ fn open_nameless(walk: &Walk, text: &[u8], flags: u32, new: NewMode) -> Result<F
     }
     let dir = walk.find(text, Want::DIRECTORY)?;
     let place = tmpfs::create_nameless(walk.cred, &dir, new, flags & o::EXCL != 0)?;
-    open_place(place, flags & !o::TMPFILE)
+    open_place(place, flags)
 }
 
 /// Opens a place; permissions have been checked.

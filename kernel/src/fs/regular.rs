@@ -108,6 +108,7 @@ fn copy_in(object: &ObjectRef, buf: &mut IoBuf, pos: u64) -> Result<usize> {
             Err(_) => break,
         }
         if let Err(e) = buf.fault_in(false) {
+            object.forget_blank(vm(), pos + done as u64);
             return if done > 0 { Ok(done) } else { Err(e.into()) };
         }
     }
@@ -160,12 +161,13 @@ impl FileOps for Regular {
         };
         buf.limit(writable_from(pos, buf.remaining())?);
         drop_privileges(&self.inode);
+        // Before anything is copied: an attempt that finds nothing to copy counts, too.
+        self.inode.touch_mtime();
         let n = copy_in(self.pages()?, buf, pos)?;
         let end = pos + n as u64;
         if n > 0 && end > self.inode.size() {
             self.inode.set_size_locked(end);
         }
-        self.inode.touch_mtime();
         Ok(n)
     }
 
@@ -178,12 +180,12 @@ impl FileOps for Regular {
         let object = self.pages()?;
         if data {
             // No more of it: as behind the end.
-            let (index, _) = object
-                .next_resident(first, last)
+            let index = object
+                .next_data(vm(), first, last)
                 .ok_or(FsError::NoDevAddr)?;
             return Ok(from.max(u64::from(index) << 12));
         }
-        let hole = object.next_hole(first, last);
+        let hole = object.next_hole(vm(), first, last);
         Ok(hole.map_or(end, |index| from.max(u64::from(index) << 12)))
     }
 
@@ -193,7 +195,9 @@ impl FileOps for Regular {
 }
 
 /// Sets the size of a regular file.
-pub fn truncate(inode: &Inode, size: u64) -> Result<()> {
+/// `stamps` says whether that is a change of the file even where the size stays and there are no pages: it is not by
+/// truncate(2).
+pub fn truncate(inode: &Inode, size: u64, stamps: bool) -> Result<()> {
     if size > MAX_SIZE {
         return Err(FsError::TooBig);
     }
@@ -207,11 +211,15 @@ pub fn truncate(inode: &Inode, size: u64) -> Result<()> {
     }
     with_pages(inode, |object| {
         let _lock = inode.lock.lock();
+        let old = inode.size();
+        let changes = stamps || size != old || object.next_resident(0, u32::MAX).is_some();
         // A smaller size is seen before the pages go, a larger one after they can come.
         inode.set_size_locked(size);
         object.truncate(vm(), size);
         drop_privileges(inode);
-        inode.touch_mtime();
+        if changes {
+            inode.touch_mtime();
+        }
         Ok(())
     })
 }
@@ -233,6 +241,14 @@ pub mod fallocate {
     pub const KEEP_SIZE: u32 = 1;
     pub const PUNCH_HOLE: u32 = 2;
     pub const ZERO_RANGE: u32 = 16;
+    /// All that Linux has.
+    const ALL: u32 = 0x7f & !4;
+
+    /// Whether the flags mean something, for whichever file.
+    pub fn is_meaningful(how: u32) -> bool {
+        let punches = how & PUNCH_HOLE != 0;
+        how & !ALL == 0 && (!punches || how & KEEP_SIZE != 0 && how & ZERO_RANGE == 0)
+    }
 }
 
 /// Makes or removes pages in a range of a regular file.

@@ -271,6 +271,7 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: u32) {
             continue;
         }
         child.ppid.store(parent.pid(), Ordering::SeqCst);
+        child.maker.store(parent.pid(), Ordering::Relaxed);
         child.exit_signal.store(sig::CHLD, Ordering::SeqCst);
         // A stop that the last parent has not been told of, or is being told of now.
         if child.signals.lock().stop.report != StopReport::None {

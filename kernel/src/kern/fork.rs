@@ -211,6 +211,7 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
         id,
         // With CLONE_PARENT both are settled when the parent lists the child.
         ppid: p.pid(),
+        maker: me.tid(),
         flags,
         exit_signal: args.exit_signal,
         exec_ids: {
@@ -369,6 +370,9 @@ fn list_as_sibling(child: &Process) {
         let strange = me.parent_exec_id.load(Ordering::Relaxed);
         child.parent_exec_id.store(strange, Ordering::Relaxed);
         child.ppid.store(parent.pid(), Ordering::SeqCst);
+        child
+            .maker
+            .store(me.maker.load(Ordering::Relaxed), Ordering::Relaxed);
         family.living.push_back(&pin, child.pid());
         return;
     }

@@ -25,6 +25,7 @@ fn bare_process(id: Id) -> Arc<Process> {
     Process::new(process::Birth {
         id,
         ppid: 0,
+        maker: 0,
         flags: pflag::KERNEL,
         exit_signal: 0,
         exec_ids: (0, 0),
@@ -119,6 +120,7 @@ pub(super) fn make_init(
     let p = Process::new(process::Birth {
         id: id.clone(),
         ppid: 0,
+        maker: 0,
         flags: pflag::DUMPABLE,
         exit_signal: 0,
         exec_ids: (0, 0),

@@ -105,6 +105,8 @@ pub struct Process {
     pub(super) id: Id,
     /// The parent's number.  Written under the family lock of the old parent.
     pub(super) ppid: AtomicU32,
+    /// The thread of the parent that made it, for __WNOTHREAD: its number.  Written as `ppid`.
+    pub(super) maker: AtomicU32,
     /// `flag::*`.
     pub(super) flags: AtomicU32,
     /// Group and session; written under the group's shard lock.
@@ -188,6 +190,8 @@ pub struct Birth {
     pub id: Id,
     /// Its parent's number.
     pub ppid: u32,
+    /// The number of the parent's thread that makes it.
+    pub maker: u32,
     /// `flag::*`.
     pub flags: u32,
     /// The signal for its parent.
@@ -228,6 +232,7 @@ impl Process {
         let p = Arc::new(Process {
             id: b.id,
             ppid: AtomicU32::new(b.ppid),
+            maker: AtomicU32::new(b.maker),
             siblings: IdLinks::new(),
             family: Spin::new(Family::default()),
             life: AtomicU8::new(Life::Alive as u8),
@@ -661,19 +666,6 @@ impl Process {
     pub(super) fn add_thread(&self, pin: &CpuPin, t: &Thread) {
         self.threads.lock().push_back(pin, t.tid());
         self.thread_count.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// The letter of /proc/PID/stat.
-    pub fn state_letter(&self) -> u8 {
-        if self.is_zombie() {
-            return b'Z';
-        }
-        let mut letter = b'Z';
-        self.each_thread(|t| {
-            letter = t.state_letter();
-            letter != b'R'
-        });
-        letter
     }
 }
 

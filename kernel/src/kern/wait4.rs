@@ -9,6 +9,7 @@ use super::cred::Charge;
 use super::park::{Deadline, Interruptible, ParkError, Step, park};
 use super::process::{Family, Life, Process, flag};
 use super::signal::{StopReport, sig};
+use super::thread::{self, Thread};
 use super::times::Times;
 use super::wait::Waiter;
 use super::{current, ids};
@@ -49,6 +50,8 @@ pub struct Options {
     pub keep: bool,
     /// Do not sleep.
     pub no_hang: bool,
+    /// Only children that the calling thread has made, or has from a thread that has ended (`__WNOTHREAD`).
+    pub own: bool,
     /// Which children count, by the signal that tells of their end.
     pub kind: Kind,
 }
@@ -88,6 +91,8 @@ pub enum WaitError {
 
 struct State {
     parent: Arc<Process>,
+    /// The thread that waits.
+    tid: u32,
     who: Who,
     options: Options,
 }
@@ -96,6 +101,7 @@ struct State {
 pub fn wait(who: Who, options: Options) -> Result<Option<Report>, WaitError> {
     let mut state = State {
         parent: current().process().clone(),
+        tid: current().tid(),
         who,
         options,
     };
@@ -131,11 +137,24 @@ fn matches(s: &State, child: &Process) -> bool {
     if s.options.kind != Kind::All && usual != (s.options.kind == Kind::Usual) {
         return false;
     }
+    if s.options.own && !is_own(s, child) {
+        return false;
+    }
     match s.who {
         Who::Any => true,
         Who::Pid(pid) => child.pid() == pid,
         Who::Group(pgid) => child.pgid() == pgid,
     }
+}
+
+/// Whether the child is the waiting thread's: it has made it, or the thread that did has ended and this is the first of the
+/// process, which has what ended ones leave.
+fn is_own(s: &State, child: &Process) -> bool {
+    let pin = ksync::pin();
+    let maker = child.maker.load(Ordering::Relaxed);
+    let lives =
+        |t: &Arc<Thread>| core::ptr::eq(&**t.process(), &*s.parent) && !t.has(thread::flag::KILLED);
+    maker == s.tid || s.tid == s.parent.pid() && !ids::thread(&pin, maker).is_some_and(lives)
 }
 
 fn look(s: &State) -> Look {

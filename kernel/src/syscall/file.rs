@@ -12,7 +12,7 @@ use super::fsutil::{
 use super::{Args, Handler};
 use crate::fs::error::FsError;
 use crate::fs::fdtable::NR_OPEN;
-use crate::fs::file::{File, Kind, Whence, o};
+use crate::fs::file::{File, FileRef, Kind, Whence, o};
 use crate::fs::inode::{Node, mode};
 use crate::fs::walk::owns;
 use crate::fs::{open, regular};
@@ -107,9 +107,6 @@ fn open_at(dirfd: i32, path: u64, flags: u32, perm: u32) -> Result<u64, Errno> {
     if flags & o::PATH == 0 {
         flags |= o::LARGEFILE;
     }
-    if flags & o::EXCL != 0 && flags & o::CREAT != 0 {
-        flags |= o::NOFOLLOW;
-    }
     let caller = Caller::now();
     let new = caller.new_mode(perm);
     let opened = caller.walk(dirfd, &path, |w| open::open(w, &path, flags, new))?;
@@ -194,16 +191,32 @@ fn position(raw: u64) -> Result<u64, Errno> {
     }
 }
 
+/// The file of a call with a position of its own. That it has none counts before what it was opened for.
+fn seekable_file(fd: i32) -> Result<FileRef, Errno> {
+    let f = real_file(fd)?;
+    if f.ops().seekable() {
+        Ok(f)
+    } else {
+        Err(Errno::ESPIPE)
+    }
+}
+
 fn pread(a: &mut Args) -> Result<u64, Errno> {
-    let f = real_file(a.int(0))?;
     let pos = position(a.get(3))?;
+    let f = seekable_file(a.int(0))?;
+    if !f.readable() {
+        return Err(Errno::EBADF);
+    }
     let range = user_range(a.get(1), a.get(2))?;
     Ok(f.read_at(&mut IoBuf::User(range), pos)? as u64)
 }
 
 fn pwrite(a: &mut Args) -> Result<u64, Errno> {
-    let f = real_file(a.int(0))?;
     let pos = position(a.get(3))?;
+    let f = seekable_file(a.int(0))?;
+    if !f.writable() {
+        return Err(Errno::EBADF);
+    }
     let range = user_range(a.get(1), a.get(2))?;
     written(f.write_at(&mut IoBuf::User(range), pos))
 }
@@ -218,8 +231,12 @@ fn transfer(f: &File, buf: &mut IoBuf, out: bool, pos: Option<u64>) -> Result<u6
 }
 
 fn vector(a: &mut Args, out: bool, at: bool) -> Result<u64, Errno> {
-    let f = real_file(a.int(0))?;
-    let pos = if at { Some(position(a.get(3))?) } else { None };
+    let (f, pos) = if at {
+        let pos = position(a.get(3))?;
+        (seekable_file(a.int(0))?, Some(pos))
+    } else {
+        (real_file(a.int(0))?, None)
+    };
     let ranges = user_ranges(a.get(1), a.get(2))?;
     transfer(&f, &mut IoBuf::vector(ranges), out, pos)
 }
@@ -332,9 +349,10 @@ fn fcntl(a: &mut Args) -> Result<u64, Errno> {
 }
 
 /// Sets the size of an open or named regular file.
-fn set_size(inode: &Arc<crate::fs::inode::Inode>, len: u64) -> Result<u64, Errno> {
+/// See [`regular::truncate`] for `stamps`.
+fn set_size(inode: &Arc<crate::fs::inode::Inode>, len: u64, stamps: bool) -> Result<u64, Errno> {
     match &inode.node {
-        Node::File(_) => Ok(regular::truncate(inode, len).map(|()| 0)?),
+        Node::File(_) => Ok(regular::truncate(inode, len, stamps).map(|()| 0)?),
         Node::Dir(_) => Err(Errno::EISDIR),
         _ => Err(Errno::EINVAL),
     }
@@ -346,7 +364,7 @@ fn ftruncate(a: &mut Args) -> Result<u64, Errno> {
     if !f.writable() {
         return Err(Errno::EINVAL);
     }
-    set_size(f.inode().ok_or(Errno::EINVAL)?, len)
+    set_size(f.inode().ok_or(Errno::EINVAL)?, len, true)
 }
 
 fn truncate(a: &mut Args) -> Result<u64, Errno> {
@@ -363,24 +381,32 @@ fn truncate(a: &mut Args) -> Result<u64, Errno> {
     if place.mount.is_read_only() {
         return Err(Errno::EROFS);
     }
-    set_size(inode, len)
+    set_size(inode, len, false)
 }
 
 fn fallocate(a: &mut Args) -> Result<u64, Errno> {
-    let (offset, len) = (a.get(2) as i64, a.get(3) as i64);
+    let (how, offset, len) = (a.uint(1), a.get(2) as i64, a.get(3) as i64);
+    let f = real_file(a.int(0))?;
     if offset < 0 || len <= 0 {
         return Err(Errno::EINVAL);
     }
-    let f = real_file(a.int(0))?;
+    if !regular::fallocate::is_meaningful(how) {
+        return Err(Errno::EOPNOTSUPP);
+    }
     if !f.writable() {
         return Err(Errno::EBADF);
     }
     let Some(inode) = f.inode() else {
-        return Err(Errno::ESPIPE);
+        let is_pipe = matches!(f.kind, Kind::Pipe(_));
+        return Err(if is_pipe {
+            Errno::ESPIPE
+        } else {
+            Errno::ENODEV
+        });
     };
     match &inode.node {
         Node::File(_) => {
-            regular::allocate(inode, a.uint(1), offset as u64, len as u64)?;
+            regular::allocate(inode, how, offset as u64, len as u64)?;
             Ok(0)
         }
         Node::Fifo(_) => Err(Errno::ESPIPE),
@@ -513,15 +539,27 @@ fn sendfile(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let at = UserPtr::<u64>::new(a.get(2));
-    let mut from = if at.is_null() {
-        None
+    // Positions are taken before and set after: one file may be both ends, and each has its own then.
+    let own = |f: &File| f.with_pos(|pos| *pos);
+    let mut from = Some(if at.is_null() {
+        own(&input)
     } else {
-        Some(position(at.read().map_err(fault)?)?)
-    };
+        position(at.read().map_err(fault)?)?
+    });
+    let mut to = output.ops().seekable().then(|| own(&output));
     let count = a.size(3).min(super::fsutil::RW_MAX);
-    let moved = written(splice(&input, &mut from, &output, &mut None, count))?;
-    if let Some(pos) = from {
-        at.write(&pos).map_err(fault)?;
+    let moved = written(splice(&input, &mut from, &output, &mut to, count))?;
+    if moved > 0
+        && let Some(to) = to
+    {
+        output.with_pos(|pos| *pos = to);
+    }
+    if let Some(from) = from {
+        if !at.is_null() {
+            at.write(&from).map_err(fault)?;
+        } else if moved > 0 {
+            input.with_pos(|pos| *pos = from);
+        }
     }
     Ok(moved)
 }

@@ -113,7 +113,10 @@ pub fn control(fd: i32, file: &FileRef, cmd: u32, at: u64) -> Result<u64, Errno>
         if kind != READ && kind != WRITE {
             return Err(Errno::EINVAL);
         }
-        let found = lock::query(lockable(file)?, Family::Ranges, &wanted);
+        // What has no name has no locks.
+        let found = file
+            .inode()
+            .and_then(|inode| lock::query(inode, Family::Ranges, &wanted));
         UserPtr::<Raw>::new(at)
             .write(&answer(raw, found))
             .map_err(fault)?;

@@ -9,7 +9,7 @@ use vm::space::{EntryInfo, MapFlags};
 use vm::{Access, EntryFlags};
 
 use super::errno::vm as errno;
-use super::mm::{PAGE, mapped, range_or, space};
+use super::mm::{PAGE, fitting, mapped, range_or, space};
 use super::{Args, Handler};
 use crate::kern::cred::Cap;
 use crate::kern::process::flag;
@@ -66,11 +66,21 @@ fn lock_range(a: &Args) -> Result<(u64, u64), Errno> {
     Ok((start, range_or(start, len, Errno::ENOMEM, Errno::EINVAL)?))
 }
 
+/// Checks that a range is mapped. If not, what lies before the first gap is noted as locked, or not, all the same: as in Linux.
+fn note_before_gap(space: &mm::Space, (start, len): (u64, u64), locked: bool) -> Result<(), Errno> {
+    mapped(start, len).map(drop).inspect_err(|_| {
+        let before = fitting(space, start, len, |_| true);
+        if before > 0 {
+            let _ = space.mark_locked(mm::vm(), start, before, locked);
+        }
+    })
+}
+
 fn lock_pages(a: &Args, populate: bool) -> Result<u64, Errno> {
     let (start, len) = lock_range(a)?;
     let space = space()?;
     may_lock(&space, len, Errno::ENOMEM)?;
-    mapped(start, len)?;
+    note_before_gap(&space, (start, len), true)?;
     if !populate {
         space
             .mark_locked(mm::vm(), start, len, true)
@@ -100,8 +110,9 @@ fn mlock2(a: &mut Args) -> Result<u64, Errno> {
 
 fn munlock(a: &mut Args) -> Result<u64, Errno> {
     let (start, len) = lock_range(a)?;
-    mapped(start, len)?;
-    space()?
+    let space = space()?;
+    note_before_gap(&space, (start, len), false)?;
+    space
         .set_locked(mm::vm(), start, len, false)
         .map_err(errno)?;
     Ok(0)

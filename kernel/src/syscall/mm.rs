@@ -108,8 +108,12 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
             Errno::EINVAL
         });
     }
-    let shared = sharing(flags, anonymous)?;
     let (addr, mut place) = placement(a.get(0), flags)?;
+    // Whether the place is free counts before what the file may be mapped for.
+    if place.noreplace && space()?.is_used(addr, len) {
+        return Err(Errno::EEXIST);
+    }
+    let shared = sharing(flags, anonymous)?;
     let mut kind = entry_flags(flags, shared);
     lock_by_default(&mut kind, &mut place);
     if kind.contains(EntryFlags::LOCKED) {
@@ -332,8 +336,50 @@ fn mprotect(a: &mut Args) -> Result<u64, Errno> {
         }
         _ => return Err(Errno::EINVAL),
     };
-    in_space(|space| space.protect(mm::vm(), start, len, prot_from(bits)))?;
-    Ok(0)
+    protect(start, len, prot_from(bits))
+}
+
+/// Changes a protection. Where that is not possible throughout, what lies before has changed: as in Linux.
+fn protect(start: u64, len: u64, prot: Prot) -> Result<u64, Errno> {
+    let space = space()?;
+    let why = match space.protect(mm::vm(), start, len, prot) {
+        Ok(()) => return Ok(0),
+        Err(why @ (VmError::NotMapped | VmError::Denied)) => why,
+        Err(why) => return Err(errno(why)),
+    };
+    let fits = |entry: &EntryInfo| entry.args.maxprot.contains(prot);
+    let before = fitting(&space, start, len, fits);
+    if before == len {
+        // Another thread has changed the map meanwhile.
+        return Err(errno(why));
+    }
+    if before > 0 {
+        space
+            .protect(mm::vm(), start, before, prot)
+            .map_err(errno)?;
+    }
+    match space.entry_at(start + before) {
+        Some(_) => Err(Errno::EACCES),
+        None => Err(Errno::ENOMEM),
+    }
+}
+
+/// How many bytes from `start` on, at most `len`, are mapped without a gap by mappings for which `fits` holds.
+pub(super) fn fitting(
+    space: &mm::Space,
+    start: u64,
+    len: u64,
+    fits: impl Fn(&EntryInfo) -> bool,
+) -> u64 {
+    let (mut at, end) = (start, start + len);
+    space.for_each_entry(start, &mut |entry| {
+        let goes_on = entry.args.start <= at && fits(entry);
+        if goes_on {
+            at = entry.args.end.min(end);
+        }
+        goes_on && at < end
+    });
+    at - start
 }
 
 fn mremap(a: &mut Args) -> Result<u64, Errno> {
@@ -341,47 +387,47 @@ fn mremap(a: &mut Args) -> Result<u64, Errno> {
         (a.get(0), a.get(1), a.get(2), a.get(3) as u32, a.get(4));
     let known = nr::MREMAP_MAYMOVE | nr::MREMAP_FIXED | nr::MREMAP_DONTUNMAP;
     let has = |bit: u32| flags & bit != 0;
+    let keeps = has(nr::MREMAP_DONTUNMAP);
     if flags & !known != 0 || old % PAGE != 0 || new_len == 0 {
         return Err(Errno::EINVAL);
     }
-    if (has(nr::MREMAP_FIXED) || has(nr::MREMAP_DONTUNMAP)) && !has(nr::MREMAP_MAYMOVE) {
+    if (has(nr::MREMAP_FIXED) || keeps) && !has(nr::MREMAP_MAYMOVE) || keeps && old_len != new_len {
         return Err(Errno::EINVAL);
     }
     let new_len = pages(new_len)
         .filter(|&l| l <= USER_END)
         .ok_or(Errno::EINVAL)?;
     let mut old_len = range(old, old_len, Errno::EFAULT)?;
-    if has(nr::MREMAP_DONTUNMAP) && old_len != new_len {
-        return Err(Errno::EINVAL);
-    }
-    if has(nr::MREMAP_FIXED) {
+    let process = kern::current_process();
+    let space = process.space().ok_or(Errno::EFAULT)?;
+    let first = space.entry_at(old).ok_or(Errno::EFAULT)?;
+    if has(nr::MREMAP_FIXED) || keeps {
         range(to, new_len, Errno::EINVAL)?;
         if to < old + old_len && old < to + new_len {
             return Err(Errno::EINVAL);
         }
     }
-    let process = kern::current_process();
-    let space = process.space().ok_or(Errno::EFAULT)?;
-    if new_len <= old_len {
-        // What is cut off goes first, whatever lies there; only what is left, where it moves, must be of one kind.
-        if space.entry_at(old).is_none() {
-            return Err(Errno::EFAULT);
-        }
-        if new_len < old_len {
-            space
-                .unmap(mm::vm(), old + new_len, old_len - new_len)
-                .map_err(errno)?;
-            old_len = new_len;
-        }
-        if !has(nr::MREMAP_FIXED) && !has(nr::MREMAP_DONTUNMAP) {
-            return Ok(old);
-        }
+    // The place to go to is cleared, and what is cut off goes, whatever lies there and whatever comes of the rest: as in Linux.
+    if has(nr::MREMAP_FIXED) {
+        space.unmap(mm::vm(), to, new_len).map_err(errno)?;
     }
-    let grows = new_len > old_len;
-    if (grows || has(nr::MREMAP_FIXED | nr::MREMAP_DONTUNMAP)) && !alike(&space, old, old_len) {
+    if new_len < old_len {
+        space
+            .unmap(mm::vm(), old + new_len, old_len - new_len)
+            .map_err(errno)?;
+        old_len = new_len;
+    }
+    if new_len == old_len && !has(nr::MREMAP_FIXED) && !keeps {
+        return Ok(old);
+    }
+    if old_len == 0 && !first.args.flags.contains(EntryFlags::SHARED) {
+        return Err(Errno::EINVAL);
+    }
+    // Only what is one mapping, in Linux's eyes, moves or grows.
+    if !space.is_one_mapping(old, old_len) {
         return Err(Errno::EFAULT);
     }
-    if grows && space.entry_at(old).is_some_and(|entry| is_locked(&entry)) {
+    if new_len > old_len && is_locked(&first) {
         may_lock(&space, new_len - old_len, Errno::EAGAIN)?;
     }
     charge(&process, new_len.saturating_sub(old_len), false)?;
@@ -396,21 +442,12 @@ fn mremap(a: &mut Args) -> Result<u64, Errno> {
         old_len,
         new_len,
         target,
-        keep_old: has(nr::MREMAP_DONTUNMAP),
+        keep_old: keeps,
     };
     space.remap(mm::vm(), &args).map_err(|e| match e {
         VmError::NotMapped => Errno::EFAULT,
         e => errno(e),
     })
-}
-
-/// Whether a range is of one kind, as one mapping of Linux is.
-fn alike(space: &mm::Space, start: u64, len: u64) -> bool {
-    let Some(first) = space.entry_at(start) else {
-        return true;
-    };
-    let kind = |entry: &EntryInfo| (entry.args.prot, entry.args.flags);
-    !any_mapping(space, start, len, |entry| kind(entry) != kind(&first))
 }
 
 fn advice_from(raw: u32) -> Result<Advice, Errno> {
@@ -449,26 +486,75 @@ fn madvise(a: &mut Args) -> Result<u64, Errno> {
     if len == 0 {
         return Ok(0);
     }
-    let unfit: Option<fn(&EntryInfo) -> bool> = match a.get(2) as u32 {
-        nr::MADV_COLD | nr::MADV_PAGEOUT => Some(is_locked),
-        nr::MADV_WIPEONFORK => Some(|entry| {
-            let flags = entry.args.flags;
-            flags.contains(EntryFlags::SHARED) || flags.contains(EntryFlags::FILE)
-        }),
-        _ => None,
-    };
-    let populates = matches!(advice, Advice::PopulateRead | Advice::PopulateWrite);
-    kern::with_space(|space| match unfit {
-        Some(unfit) if any_mapping(space, start, len, unfit) => Err(Errno::EINVAL),
-        _ => space
+    let raw = a.get(2) as u32;
+    let asks_first = matches!(raw, nr::MADV_COLD | nr::MADV_PAGEOUT | nr::MADV_WIPEONFORK);
+    kern::with_space(|space| {
+        if asks_first && any_mapping(space, start, len, |entry| is_unfit(raw, entry)) {
+            return Err(advise_before(
+                space,
+                (start, len),
+                (raw, advice),
+                VmError::Invalid,
+            ));
+        }
+        space
             .advise(mm::vm(), start, len, advice)
-            .map_err(|e| match e {
-                VmError::Denied if populates => Errno::EFAULT,
-                e => errno(e),
-            }),
+            .map_err(|why| advise_before(space, (start, len), (raw, advice), why))
     })
     .ok_or(Errno::ENOMEM)??;
     Ok(0)
+}
+
+/// Whether advice is not for a mapping.
+fn is_unfit(raw: u32, entry: &EntryInfo) -> bool {
+    let is = |flag| entry.args.flags.contains(flag);
+    let is_shared = is(EntryFlags::SHARED) || is(EntryFlags::FILE);
+    match raw {
+        nr::MADV_COLD | nr::MADV_PAGEOUT => is_locked(entry),
+        nr::MADV_WIPEONFORK => is_shared,
+        nr::MADV_DONTNEED => is_locked(entry) || is(EntryFlags::DEVICE),
+        nr::MADV_DONTNEED_LOCKED => is(EntryFlags::DEVICE),
+        nr::MADV_FREE => is_locked(entry) || is_shared,
+        _ => false,
+    }
+}
+
+/// After advice that could not be taken, for the reason `why`: what lies before the first mapping that it is not for takes it all the
+/// same, or before the first gap where pages are to be made present: as in Linux. Returns what the call says.
+#[cold]
+fn advise_before(
+    space: &mm::Space,
+    (start, len): (u64, u64),
+    (raw, advice): (u32, Advice),
+    why: VmError,
+) -> Errno {
+    let populates = matches!(advice, Advice::PopulateRead | Advice::PopulateWrite);
+    let said = |why| match why {
+        VmError::Denied if populates => Errno::EFAULT,
+        why => errno(why),
+    };
+    let before = match why {
+        VmError::NotMapped if populates => fitting(space, start, len, |_| true),
+        VmError::Invalid if !populates => {
+            let mut end = start + len;
+            space.for_each_entry(start, &mut |entry| {
+                let found = entry.args.start < end && is_unfit(raw, entry);
+                if found {
+                    end = entry.args.start.max(start);
+                }
+                !found && entry.args.end < end
+            });
+            end - start
+        }
+        _ => 0,
+    };
+    if before == 0 || before == len {
+        return said(why);
+    }
+    match space.advise(mm::vm(), start, before, advice) {
+        Err(first) if populates => said(first),
+        _ => said(why),
+    }
 }
 
 fn msync(a: &mut Args) -> Result<u64, Errno> {
@@ -503,7 +589,9 @@ fn mincore(a: &mut Args) -> Result<u64, Errno> {
     for at in (start..start + len).step_by(STEP as usize) {
         resident.clear();
         let step = STEP.min(start + len - at);
-        space.resident(at, step, &mut resident).map_err(errno)?;
+        space
+            .resident(mm::vm(), at, step, &mut resident)
+            .map_err(errno)?;
         crate::arch::user::copy_out(out.wrapping_add((at - start) / PAGE), &resident)?;
     }
     Ok(0)

@@ -313,12 +313,12 @@ fn link_at(from_fd: i32, from: u64, to_fd: i32, to: u64, flags: u32) -> Result<u
     if flags & !(at::SYMLINK_FOLLOW | at::EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
-    let (from, to) = (user_path(from)?, user_path(to)?);
     let caller = Caller::now();
-    if from.is_empty() && flags & at::EMPTY_PATH != 0 && !caller.cred.capable(Cap::DacReadSearch) {
-        // A descriptor alone must not give an unreachable file a name again.
+    if flags & at::EMPTY_PATH != 0 && !caller.cred.capable(Cap::DacReadSearch) {
+        // A descriptor alone must not give an unreachable file a name again. Linux asks even where there is a path.
         return Err(Errno::ENOENT);
     }
+    let from = user_path(from)?;
     let follow = flags & at::SYMLINK_FOLLOW != 0;
     let source = caller.find(
         from_fd,
@@ -329,6 +329,7 @@ fn link_at(from_fd: i32, from: u64, to_fd: i32, to: u64, flags: u32) -> Result<u
             directory: false,
         },
     )?;
+    let to = user_path(to)?;
     caller.walk(to_fd, &to, |w| {
         let (dir, last) = w.parent(&to)?;
         let Last::Name(name, slash) = last else {
@@ -364,9 +365,10 @@ fn rename_at(from_fd: i32, from: u64, to_fd: i32, to: u64, flags: u32) -> Result
         2 => RenameMode::Exchange,
         _ => return Err(Errno::EINVAL),
     };
-    let (from, to) = (user_path(from)?, user_path(to)?);
+    let from = user_path(from)?;
     let caller = Caller::now();
     let (from_dir, from_last) = caller.walk(from_fd, &from, |w| w.parent(&from))?;
+    let to = user_path(to)?;
     let (to_dir, to_last) = caller.walk(to_fd, &to, |w| w.parent(&to))?;
     if from_dir.mount.id != to_dir.mount.id {
         return Err(Errno::EXDEV);

@@ -301,6 +301,7 @@ fn wait4(a: &mut Args) -> Result<u64, Errno> {
         continued: bits & nr::WCONTINUED != 0,
         keep: false,
         no_hang: bits & nr::WNOHANG != 0,
+        own: bits & nr::__WNOTHREAD != 0,
         kind: kind_of(bits),
     };
     let Some(report) = wait4::wait(who, options)? else {
@@ -334,6 +335,7 @@ fn waitid(a: &mut Args) -> Result<u64, Errno> {
         continued: has(nr::WCONTINUED),
         keep: has(nr::WNOWAIT),
         no_hang: has(nr::WNOHANG),
+        own: bits & nr::__WNOTHREAD != 0,
         kind: kind_of(bits),
     };
     let mut raw = [0u64; 16];

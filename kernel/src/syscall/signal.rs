@@ -238,18 +238,20 @@ fn process_of(number: u32) -> Result<Arc<Process>, Errno> {
 
 fn kill(a: &mut Args) -> Result<u64, Errno> {
     let pid = a.int(0);
-    let signo = signal_or_zero(a.uint(1))?;
-    let info = info_from_me(signo, code::USER);
+    // Whom it is for counts before which signal it is.
+    let signo = signal_or_zero(a.uint(1));
+    let info = info_from_me(signo.unwrap_or(0), code::USER);
     let me = current();
     match pid {
         1.. => {
             let p = process_of(pid as u32)?;
+            let signo = signo?;
             may(&p, signo)?;
             if signo != 0 {
                 signal::queue_process(&p, info)?;
             }
         }
-        -1 => kill_all(signo, info)?,
+        -1 => kill_all(signo?, info)?,
         i32::MIN => return Err(Errno::ESRCH),
         _ => {
             let pgid = if pid == 0 {
@@ -259,7 +261,7 @@ fn kill(a: &mut Args) -> Result<u64, Errno> {
             };
             let group = ids::find_group(pgid).ok_or(Errno::ESRCH)?;
             let cred = me.cred();
-            signal::signal_group(&group, signo, info, Some((&cred, me.process().sid())))?;
+            signal::signal_group(&group, signo?, info, Some((&cred, me.process().sid())))?;
         }
     }
     Ok(0)
@@ -312,11 +314,21 @@ fn to_thread(
     signo: u32,
     info: impl FnOnce(u8) -> SigInfo,
 ) -> Result<u64, Errno> {
-    let signo = signal_or_zero(signo)?;
-    let t = ids::find_thread(tid).ok_or(Errno::ESRCH)?;
+    // Whom it is for counts before which signal it is.
+    let signo = signal_or_zero(signo);
+    let Some(t) = ids::find_thread(tid) else {
+        // The first thread of a process keeps its number until the process has been waited for, and takes nothing.
+        let p = ids::find_process(tid).ok_or(Errno::ESRCH)?;
+        if tgid.is_some_and(|g| g != tid) {
+            return Err(Errno::ESRCH);
+        }
+        may(&p, signo?)?;
+        return Ok(0);
+    };
     if tgid.is_some_and(|g| g != t.process().pid()) {
         return Err(Errno::ESRCH);
     }
+    let signo = signo?;
     may(t.process(), signo)?;
     if signo != 0 {
         signal::send_thread(&t, info(signo))?;
@@ -334,10 +346,11 @@ fn user_info(addr: u64, signo: u8, to_self: bool) -> Result<SigInfo, Errno> {
 }
 
 fn rt_sigqueueinfo(a: &mut Args) -> Result<u64, Errno> {
-    let signo = signal_or_zero(a.uint(1))?;
+    let signo = signal_or_zero(a.uint(1));
     let own = a.uint(0) == current().tid();
-    let info = user_info(a.get(2), signo, own)?;
+    let info = user_info(a.get(2), signo.unwrap_or(0), own)?;
     let p = process_of(a.uint(0))?;
+    let signo = signo?;
     may(&p, signo)?;
     if signo != 0 {
         signal::queue_process(&p, info)?;
@@ -349,7 +362,7 @@ fn rt_tgsigqueueinfo(a: &mut Args) -> Result<u64, Errno> {
     if a.int(0) <= 0 || a.int(1) <= 0 {
         return Err(Errno::EINVAL);
     }
-    let signo = signal_or_zero(a.uint(2))?;
+    let signo = signal_or_zero(a.uint(2)).unwrap_or(0);
     let own = a.uint(1) == current().tid();
     let info = user_info(a.get(3), signo, own)?;
     to_thread(Some(a.uint(0)), a.uint(1), a.uint(2), |_| info)

@@ -16,6 +16,10 @@ impl<M: Machine> Attempt<'_, M> {
             // What forks left in common is mostly written next.
             return;
         }
+        if found.object.may_be_unwritten() {
+            // Pages that were allocated only, which one maps by a fault of their own.
+            return;
+        }
         let bytes = self.vm.fault_around().min((AROUND * PAGE_SIZE) as u64);
         // A power of two no larger than a table's reach, so the window lies under one table.
         let window = self.va & !(bytes - 1);

@@ -338,17 +338,38 @@ impl<M: Machine> Attempt<'_, M> {
         if let Some(frames) = bottom.frames() {
             return self.fill_device(bottom, (index, frames), front);
         }
-        // A hole of a file belongs to the file, unless a private write is about to replace it.
-        if bottom.is_anon() || self.write {
-            self.fill_at(front, 0)
+        if bottom.is_anon() {
+            return self.fill_at(front, 0);
+        }
+        // A hole of a file belongs to the file, also where a private write is about to replace it: as in Linux.
+        let slot = bottom.slot(index);
+        let place = Place {
+            object: bottom,
+            index,
+            slot,
+        };
+        if self.write && last > 0 {
+            self.fill_behind(place)
         } else {
-            let slot = bottom.slot(index);
-            let place = Place {
-                object: bottom,
-                index,
-                slot,
-            };
             self.fill_at(place, last)
+        }
+    }
+
+    /// Gives a file a page of zeroes, which the next attempt copies.
+    fn fill_behind(&self, place: Place<'_>) -> Step {
+        let Ok(pfn) = Object::zero_page(self.vm, self.pin) else {
+            return Step::Fail(FaultError::NoMemory);
+        };
+        let Place {
+            object,
+            index,
+            slot,
+        } = place;
+        match object.insert_at(self.vm, self.pin, (index, slot), pfn, Flags::EMPTY) {
+            Ok(_) => Step::Again,
+            // As in `put`.
+            Err(NoMemory) if object.is_over_quota() => Step::Fail(FaultError::Bus),
+            Err(NoMemory) => Step::Fail(FaultError::NoMemory),
         }
     }
 
@@ -398,6 +419,9 @@ impl<M: Machine> Attempt<'_, M> {
                 found
                     .object
                     .leave_page(self.vm, self.pin, self.space.pmap_arc());
+            } else if !found.object.is_anon() {
+                // What somebody has seen is data.
+                found.page.clear_flag(Flags::UNWRITTEN);
             }
             step
         };

@@ -31,6 +31,14 @@ const VISITS: usize = 2048;
 /// Largest file: 2^32 pages less one.
 pub const MAX_SIZE: u64 = (u32::MAX as u64) << PAGE_SHIFT;
 
+/// A page that may be written to.
+struct ForWrite {
+    pfn: Pfn,
+    busy: SoftBusy<'static>,
+    /// It was made for this.
+    fresh: bool,
+}
+
 impl Object {
     /// Reads from `offset` on: calls `copy` with one piece after another until it takes less than it is given, or the
     /// file ends. Returns the bytes taken.
@@ -85,7 +93,8 @@ impl Object {
         let mut at = offset;
         while at < end {
             let piece = rest_of_page(at).min((end - at) as usize);
-            let (pfn, busy) = match self.page_for_write(vm, (at >> PAGE_SHIFT) as u32) {
+            let index = (at >> PAGE_SHIFT) as u32;
+            let ForWrite { pfn, busy, fresh } = match self.page_for_write(vm, index, Flags::EMPTY) {
                 Ok(held) => held,
                 Err(NoMemory) if at > offset => break,
                 Err(NoMemory) => return Err(NoMemory),
@@ -97,6 +106,14 @@ impl Object {
                 piece,
                 &mut *copy,
             );
+            if filled == 0 && fresh {
+                self.unwritten.store(1, SeqCst);
+                vm.pages.get(pfn).set_flag(Flags::UNWRITTEN | Flags::BLANK);
+            } else if filled > 0 && self.may_be_unwritten() {
+                vm.pages
+                    .get(pfn)
+                    .clear_flag(Flags::UNWRITTEN | Flags::BLANK);
+            }
             drop(busy);
             at += filled as u64;
             if filled < piece {
@@ -131,21 +148,41 @@ impl Object {
             .filter(|&at| at != 0)
     }
 
-    /// The page at `index`, soft-busy; a new one of zeroes where there is none, also beyond the end.
+    /// Takes the page at `offset` out again if a [`write`](Self::write) has made it and found nothing to put in.
+    #[cold]
+    pub fn forget_blank<M: Machine>(&self, vm: &Vm<M>, offset: u64) {
+        let index = (offset >> PAGE_SHIFT) as u32;
+        let Some((pfn, busy)) = self.busy_page(vm, index) else {
+            return;
+        };
+        let flags = busy.page().flags();
+        // A mapping that comes now finds the page busy; one that came before has left its mark.
+        if flags.contains(Flags::UNWRITTEN | Flags::BLANK) && !flags.contains(Flags::MAPPED) {
+            self.take_back(vm, &ksync::pin(), index, (pfn, busy));
+        }
+    }
+
+    /// The page at `index`, soft-busy; a new one of zeroes, with `flags` besides VALID, where there is none, also beyond the
+    /// end.
     fn page_for_write<M: Machine>(
         &self,
         vm: &Vm<M>,
         index: u32,
-    ) -> Result<(Pfn, SoftBusy<'static>), NoMemory> {
+        flags: Flags,
+    ) -> Result<ForWrite, NoMemory> {
         loop {
             let pin = ksync::pin();
             let Some(pfn) = self.lookup(index) else {
                 let fresh = Object::zero_page(vm, &pin)?;
                 let place = (index, self.slot(index));
                 if let Insert::Done(busy) =
-                    self.insert_fresh(vm, &pin, place, fresh, Flags::EMPTY, true)?
+                    self.insert_fresh(vm, &pin, place, fresh, flags, true)?
                 {
-                    return Ok((fresh, busy.downgrade()));
+                    return Ok(ForWrite {
+                        pfn: fresh,
+                        busy: busy.downgrade(),
+                        fresh: true,
+                    });
                 }
                 continue;
             };
@@ -154,7 +191,11 @@ impl Object {
             if let Some(busy) = held
                 && page.is(self.identity(), index)
             {
-                return Ok((pfn, busy));
+                return Ok(ForWrite {
+                    pfn,
+                    busy,
+                    fresh: false,
+                });
             }
             let wait = self.want(index, pfn, page, Wanted::Soft);
             drop(pin);
@@ -164,7 +205,8 @@ impl Object {
         }
     }
 
-    /// Makes pages for `offset..offset + len`, and the file at least that long.
+    /// Makes pages for `offset..offset + len`, and the file at least that long. Pages that it makes count as a hole until
+    /// something is put in, or they are allocated again: as in Linux.
     ///
     /// # Errors
     /// No memory, or the file system is full; pages made so far stay.
@@ -177,8 +219,16 @@ impl Object {
     ) -> Result<(), NoMemory> {
         let end = offset.saturating_add(len).min(MAX_SIZE);
         for index in offset >> PAGE_SHIFT..end.div_ceil(PAGE_SIZE as u64) {
-            let (_, busy) = self.page_for_write(vm, index as u32)?;
-            drop(busy);
+            // Before the page is there, so that whoever sees it may know.
+            if !self.may_be_unwritten() {
+                self.unwritten.store(1, SeqCst);
+            }
+            let held = self.page_for_write(vm, index as u32, Flags::UNWRITTEN)?;
+            if !held.fresh {
+                let page = vm.pages.get(held.pfn);
+                page.clear_flag(Flags::UNWRITTEN | Flags::BLANK);
+            }
+            drop(held.busy);
         }
         let _lock = self.lock.lock();
         if grow && end > self.size() {

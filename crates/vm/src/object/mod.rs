@@ -98,6 +98,8 @@ pub struct Object {
     tag: Once<Arc<dyn Any + Send + Sync>>,
     /// What its pages are charged to; none for anonymous memory. Const.
     quota: Option<&'static Quota>,
+    /// Whether a page may be [`Flags::UNWRITTEN`]: 1 for good once one was. Atomic.
+    unwritten: AtomicU8,
     /// When a mapping of the file got the right to store last, by the machine's clock; 0 for never, or since taken.
     /// Atomic.
     stored: AtomicU64,
@@ -121,6 +123,7 @@ impl Object {
             lock: Mutex::new(()),
             tag: Once::new(),
             quota,
+            unwritten: AtomicU8::new(0),
             stored: AtomicU64::new(0),
         }
     }
@@ -240,14 +243,43 @@ impl Object {
         self.slots.count_some(from)
     }
 
-    /// The first index of `from..=last` without a page: a hint. Takes time proportional to the pages before it; may be
-    /// preempted meanwhile.
-    pub fn next_hole(&self, from: u32, last: u32) -> Option<u32> {
+    /// The first index of `from..=last` with a page that something was put into: a hint. Takes time proportional to the
+    /// pages before it; may be preempted meanwhile.
+    pub fn next_data<M: Machine>(&self, vm: &Vm<M>, from: u32, last: u32) -> Option<u32> {
+        let mut at = from;
+        while at <= last {
+            let (index, pfn) = self.next_resident(at, last)?;
+            if !self.is_unwritten(vm, pfn) {
+                return Some(index);
+            }
+            at = index.checked_add(1)?;
+        }
+        None
+    }
+
+    /// Whether there may be a page that [`is_unwritten`](Self::is_unwritten).
+    #[inline]
+    pub(crate) fn may_be_unwritten(&self) -> bool {
+        self.unwritten.load(Acquire) != 0
+    }
+
+    /// Whether a page of the file has been allocated, and nothing put in. A hint.
+    pub(crate) fn is_unwritten<M: Machine>(&self, vm: &Vm<M>, pfn: Pfn) -> bool {
+        self.may_be_unwritten() && {
+            let flags = vm.pages.get(pfn).flags();
+            flags.contains(Flags::UNWRITTEN) && !flags.contains(Flags::MAPPED)
+        }
+    }
+
+    /// The first index of `from..=last` without a page, or with one into which nothing was put: a hint. Takes time
+    /// proportional to the pages before it; may be preempted meanwhile.
+    pub fn next_hole<M: Machine>(&self, vm: &Vm<M>, from: u32, last: u32) -> Option<u32> {
+        let is_data = |slot: &Slot| slot.page().is_some_and(|pfn| !self.is_unwritten(vm, pfn));
         let mut at = from;
         while at <= last {
             // Neighbours lie in one node: the tree is walked once for all of them.
             let run = self.slots.run(at).unwrap_or_default();
-            let full = run.iter().take_while(|slot| slot.page().is_some()).count();
+            let full = run.iter().take_while(|slot| is_data(slot)).count();
             at = at.checked_add(full as u32)?;
             if full < run.len() || run.is_empty() {
                 break;

@@ -31,6 +31,11 @@ impl Flags {
     pub const DIRTY: Flags = Flags(1 << 4);
     /// Contents are defined.
     pub const VALID: Flags = Flags(1 << 5);
+    /// Made for a file by an allocation, and nothing was put in since: to those who ask where data are it is a hole, unless
+    /// it is MAPPED. What clears MAPPED clears it, too.
+    pub const UNWRITTEN: Flags = Flags(1 << 6);
+    /// With UNWRITTEN: made for a write that found nothing to put in, so that it may go again.
+    pub const BLANK: Flags = Flags(1 << 7);
 
     /// The flags as bits, without the state.
     pub const fn bits(self) -> u32 {

@@ -312,6 +312,8 @@ fn remove_file_pages<M: Machine>(
     drop(map);
     for (object, from, len) in ranges {
         object.punch(vm, from, len);
+        // A change of the file, which its times tell.
+        object.note_store(vm);
         object.release(vm);
     }
     result
@@ -325,7 +327,12 @@ fn file_ranges<M: Machine>(
     ranges: &mut Vec<FileRange>,
 ) -> Result<(), VmError> {
     for entry in map.overlapping(vm, start, end)? {
-        if !entry.is_shared() || !entry.prot().contains(Prot::WRITE) {
+        let is_file = entry.is_shared() || entry.flags().contains(EntryFlags::FILE);
+        if !is_file || entry.flags().contains(EntryFlags::LOCKED) {
+            return Err(VmError::Invalid);
+        }
+        // What it might be made to allow, not what it does now.
+        if !entry.is_shared() || !entry.maxprot().contains(Prot::WRITE) {
             return Err(VmError::Denied);
         }
         ranges.try_reserve(1).map_err(|_| VmError::NoMemory)?;

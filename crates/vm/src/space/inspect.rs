@@ -146,6 +146,30 @@ impl Space {
         }
     }
 
+    /// Whether a range is mapped throughout by what would be one mapping in Linux: neighbours are alike, and what they share is
+    /// one object's, on end.
+    pub fn is_one_mapping(&self, start: u64, len: u64) -> bool {
+        let end = start.saturating_add(len);
+        let map = self.lock();
+        let pin = ksync::pin();
+        let common = |entry: &MapEntry, at: u64| {
+            let layer = entry.chain(&pin)?.layers().last()?;
+            let object = layer.object(&pin)?;
+            let shared = entry.is_shared() || !object.is_anon();
+            shared.then(|| (object.identity(), layer.index(at)))
+        };
+        let (mut at, mut before) = (start, None);
+        map.tree().for_overlapping(start, end, &mut |entry| {
+            let kind = |at| (entry.prot(), entry.flags(), common(entry, at));
+            let goes_on = entry.start() <= at && before.is_none_or(|before| before == kind(at));
+            if goes_on {
+                (at, before) = (entry.end(), Some(kind(entry.end())));
+            }
+            goes_on
+        });
+        at >= end
+    }
+
     /// The entry that covers `at`.
     pub fn entry_at(&self, at: u64) -> Option<EntryInfo> {
         {
@@ -236,7 +260,13 @@ impl Space {
     ///
     /// # Errors
     /// `NotMapped`: not all of it is mapped; `Invalid`.
-    pub fn resident(&self, start: u64, len: u64, out: &mut Vec<u8>) -> Result<(), VmError> {
+    pub fn resident<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        start: u64,
+        len: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), VmError> {
         let map = self.lock();
         let end = mapped_end(&map, start, len)?;
         out.try_reserve(((end - start) >> PAGE_SHIFT) as usize)
@@ -248,7 +278,9 @@ impl Space {
             let found = chain.is_some_and(|chain| {
                 let has = |layer: &crate::backing::Backing| {
                     layer.object(&pin).is_some_and(|object| {
-                        object.frames().is_some() || object.lookup(layer.index(va)).is_some()
+                        let page = object.lookup(layer.index(va));
+                        object.frames().is_some()
+                            || page.is_some_and(|pfn| !object.is_unwritten(vm, pfn))
                     })
                 };
                 // A private copy stays behind when its file shrinks, for nobody.

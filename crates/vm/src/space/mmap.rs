@@ -322,6 +322,13 @@ impl Space {
         Ok(())
     }
 
+    /// Whether anything is mapped in `start..start + len`.
+    pub fn is_used(&self, start: u64, len: u64) -> bool {
+        start
+            .checked_add(len)
+            .is_some_and(|end| !self.lock().is_unused(start, end))
+    }
+
     /// Whether `start..start + len` is free, as a program break needs it.
     pub fn is_free(&self, start: u64, len: u64) -> bool {
         start

@@ -276,7 +276,10 @@ impl DynDir for Tasks {
     fn lookup(&self, this: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
         let p = self.process()?;
         let tid = number(name).ok_or(FsError::NotFound)?;
-        thread_of(&p, tid).ok_or(FsError::NotFound)?;
+        // The first thread is listed until the process has been waited for, though it may have ended.
+        if tid != p.pid() {
+            thread_of(&p, tid).ok_or(FsError::NotFound)?;
+        }
         let dir = Dynamic::Dir(Box::new(Dir {
             whom: Whom {
                 process: self.0.clone(),
@@ -299,6 +302,12 @@ impl DynDir for Tasks {
             }
             room
         });
+        if !tids.contains(&p.pid()) {
+            room = room && tids.try_reserve(1).is_ok();
+            if room {
+                tids.push(p.pid());
+            }
+        }
         if !room {
             return Err(FsError::NoMemory);
         }
@@ -395,8 +404,9 @@ fn limits(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
     Ok(())
 }
 
-fn letter(p: &Process, t: Option<&Thread>) -> char {
-    t.map_or_else(|| p.state_letter(), Thread::state_letter) as char
+/// The state of a thread; of one that has ended, of which only the first is still shown, that of a zombie.
+fn letter(t: Option<&Thread>) -> char {
+    t.map_or(b'Z', Thread::state_letter) as char
 }
 
 fn stat(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
@@ -422,7 +432,7 @@ fn stat(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
     put!(
         out,
         ") {} {} {} {} ",
-        letter(p, thread.as_deref()),
+        letter(thread.as_deref()),
         p.ppid(),
         p.pgid(),
         p.sid()
@@ -498,7 +508,7 @@ fn statm(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
 fn status(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
     let thread = thread_of(p, tid);
     let cred = thread.as_ref().map_or_else(|| p.cred(), |t| t.cred());
-    let state = letter(p, thread.as_deref());
+    let state = letter(thread.as_deref());
     let word = match state {
         'R' => "running",
         'S' => "sleeping",

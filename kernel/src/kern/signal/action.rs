@@ -198,6 +198,12 @@ impl ActionTable {
             || !self.caught().has(signal) && Disposition::of(signal) == Disposition::Ignore
     }
 
+    /// Whether `signal`, where it is let in, ends the process and leaves nothing behind.
+    pub fn ends_process(&self, signal: u8) -> bool {
+        let handled = SigSet(self.ignored().0 | self.caught().0);
+        !handled.has(signal) && Disposition::of(signal) == Disposition::Terminate
+    }
+
     /// Whether children are not to become zombies.
     pub fn discards_children(&self) -> bool {
         self.ignored().has(sig::CHLD) || self.get(sig::CHLD).flags & SA_NOCLDWAIT != 0

@@ -61,6 +61,30 @@ fn dropped(
     !kept
 }
 
+/// Whether the thread that the signal is for acts on it as soon as it comes: the given one, else the leader, else the first that does
+/// not hold it back. A signal that ends the process does so at once then, and not when that thread comes to look: no thread of the
+/// process makes another call, the sender's included. One that is waited for by sigtimedwait is only taken.
+fn acts_at_once(pin: &CpuPin, p: &Process, target: Option<&Thread>, signo: u8) -> bool {
+    let open = |t: &Thread| !t.blocked().has(signo);
+    let first = target.or_else(|| ids::thread(pin, p.pid()).map(|t| &**t));
+    if let Some(t) = first
+        && (open(t) || target.is_some())
+    {
+        return open(t) && !t.keeps(signo);
+    }
+    let mut acts = false;
+    p.threads
+        .lock()
+        .each(pin, |tid| match ids::thread(pin, tid) {
+            Some(t) if open(t) => {
+                acts = !t.keeps(signo);
+                false
+            }
+            _ => true,
+        });
+    acts
+}
+
 /// Nobody kills or stops init, but the kernel a thread of it that cannot go on.
 fn spared(target: Option<&Thread>, info: &SigInfo) -> bool {
     let own_fault = target.is_some() && info.code == code::KERNEL;
@@ -101,6 +125,11 @@ fn post(
             .post(info, limit, payer)
             .map_err(|_| SendError::Full)
     };
+    let ends = result.is_ok()
+        && p.pid() != 1
+        && shared.actions.ends_process(signo)
+        && !shared.stop.stopping
+        && acts_at_once(&pin, p, target, signo);
     drop(shared);
     if continued {
         p.group_wait.wake_all();
@@ -108,8 +137,8 @@ fn post(
             stop::report(&pin, p, stop::StopReport::Continued);
         }
     }
-    if signo == sig::KILL {
-        exit::begin_group_exit(&pin, p, u32::from(sig::KILL));
+    if signo == sig::KILL || ends {
+        exit::begin_group_exit(&pin, p, u32::from(signo));
     } else if result.is_ok() {
         match target {
             Some(t) => {

@@ -15,7 +15,7 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 
 /// The programs: the first seed, how many, steps of each.
-const PROGRAMS: (u64, u64, u32) = (1, 40, 150);
+const PROGRAMS: (u64, u64, u32) = (1, 96, 150);
 /// Programs asked for at once.
 const BATCH: u64 = 8;
 

@@ -8,6 +8,7 @@
 mod harness;
 mod accounts;
 mod creds;
+mod details;
 mod device;
 mod dirs;
 mod events;
@@ -42,6 +43,7 @@ const SUBJECTS: &[&[Test]] = &[
     files::TESTS,
     accounts::TESTS,
     creds::TESTS,
+    details::TESTS,
     device::TESTS,
     dirs::TESTS,
     jobs::TESTS,

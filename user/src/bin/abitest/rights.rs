@@ -284,6 +284,13 @@ tests! { "rights";
         let fd = ok!(sys::open(&w.at("f"), libc::O_WRONLY, 0));
         ok!(sc!(SYS_ftruncate, fd, 10));
         holds!(w.stat("f").st_mtime > 5);
+        // But not by name, of a file without a page.
+        ok!(sc!(SYS_ftruncate, fd, 0));
+        ok!(w.age("f"));
+        ok!(sc!(SYS_truncate, w.p("f"), 0));
+        is!(w.stat("f").st_mtime, 5);
+        ok!(sc!(SYS_ftruncate, fd, 0));
+        holds!(w.stat("f").st_mtime > 5);
     }
     times_of_anothers_file {
         let w = World::new();

@@ -435,6 +435,15 @@ pub fn prepare() {
         &[how, &raw const all as u64, 0, 8],
     );
     let none = [0u64; 2];
+    // What others may lay for somebody: as Debian sets it, which is Pantala's default.
+    for (name, value) in [
+        ("symlinks", "1"),
+        ("hardlinks", "1"),
+        ("regular", "2"),
+        ("fifos", "1"),
+    ] {
+        let _ = std::fs::write(format!("/proc/sys/fs/protected_{name}"), value);
+    }
     // No core files.
     let _ = sys::call(
         libc::SYS_setrlimit,

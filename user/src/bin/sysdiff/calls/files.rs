@@ -421,15 +421,31 @@ fn list(act: &mut Act) {
     );
 }
 
+/// Whether a descriptor is that of a pipe or counter, whose attributes are no file's: counters share theirs on Linux, and
+/// pipes keep theirs on Pantala.
+fn is_nameless(act: &mut Act, fd: i32) -> bool {
+    let nameless = kind_of(fd as u64).is_some_and(is_stream);
+    if nameless {
+        say!(act, " not done");
+    }
+    nameless
+}
+
 fn change_mode(act: &mut Act) {
     let (fd, mode) = (any(act), names::mode(act));
     say!(act, "fchmod({fd}, {mode:o})");
+    if is_nameless(act, fd) {
+        return;
+    }
     let _ = act.call(libc::SYS_fchmod, &[fd as u64, mode]);
 }
 
 fn change_owner(act: &mut Act) {
     let (fd, uid, gid) = (any(act), names::owner(act), names::owner(act));
     say!(act, "fchown({fd}, {}, {})", uid as i32, gid as i32);
+    if is_nameless(act, fd) {
+        return;
+    }
     let _ = act.call(libc::SYS_fchown, &[fd as u64, uid, gid]);
 }
 
@@ -442,6 +458,9 @@ fn times(act: &mut Act) {
         names::time_name(times[1]),
         names::time_name(times[3])
     );
+    if is_nameless(act, fd) {
+        return;
+    }
     let _ = act.call(
         libc::SYS_utimensat,
         &[fd as u64, 0, times.as_ptr() as u64, 0],

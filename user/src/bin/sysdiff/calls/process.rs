@@ -164,6 +164,11 @@ pub fn thread(act: &mut Act) {
 
 fn vfork(act: &mut Act) {
     say!(act, "vfork() and exit");
+    if has_other_threads(act) {
+        // One that waits for any child would find this one, or not.
+        say!(act, " not done");
+        return;
+    }
     // A process of a moment is no actor, so it is waited for at once.
     act.cell()
         .reaches
@@ -431,14 +436,18 @@ fn control(act: &mut Act) {
     let _ = act.call(libc::SYS_prctl, &[option as u64, value as u64, 0, 0, 0]);
 }
 
-fn split(act: &mut Act) {
+/// Whether another thread of the process lives.
+fn has_other_threads(act: &Act) -> bool {
     let cells = || board().cells.iter().filter(|cell| cell.is(state::ALIVE));
     let me = act.cell().pid.load(Ordering::SeqCst);
-    if cells()
+    cells()
         .filter(|cell| cell.pid.load(Ordering::SeqCst) == me)
         .count()
         > 1
-    {
+}
+
+fn split(act: &mut Act) {
+    if has_other_threads(act) {
         // That a thread alone can have its own is a known difference.
         return parent(act);
     }
