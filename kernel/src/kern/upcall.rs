@@ -122,7 +122,7 @@ pub fn user_exception(frame: &mut TrapFrame, vector: u64, _error: u64) {
             return;
         }
         6 => (sig::ILL, code::ILL_ILLOPN),
-        16 | 19 => (sig::FPE, code::FPE_FLTINV),
+        16 | 19 => (sig::FPE, float_code(arch::fpu::exceptions(vector == 19))),
         17 => (sig::BUS, code::BUS_ADRALN),
         // Bound and general protection faults have no address to tell.
         _ => {
@@ -131,6 +131,19 @@ pub fn user_exception(frame: &mut TrapFrame, vector: u64, _error: u64) {
         }
     };
     signal::deliver_fault(SigInfo::fault(signo, code, frame.rip));
+}
+
+/// What SIGFPE tells of floating-point exceptions: the first of them in Linux's order.
+fn float_code(exceptions: u32) -> i32 {
+    match exceptions {
+        e if e & 1 != 0 => code::FPE_FLTINV,
+        e if e & 4 != 0 => code::FPE_FLTDIV,
+        e if e & 8 != 0 => code::FPE_FLTOVF,
+        // An operand that is denormal, too.
+        e if e & 0x12 != 0 => code::FPE_FLTUND,
+        e if e & 0x20 != 0 => code::FPE_FLTRES,
+        _ => 0,
+    }
 }
 
 /// The timer's interrupt.  Interrupts are off.

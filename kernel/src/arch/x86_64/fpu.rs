@@ -76,6 +76,24 @@ pub(super) fn enable() {
     }
 }
 
+/// The floating-point exceptions that the running thread has raised and does not mask, in the order of their bits in the
+/// status words, of SSE or of the x87 unit.
+pub fn exceptions(sse: bool) -> u32 {
+    if sse {
+        let mut mxcsr = 0u32;
+        // SAFETY: stores four bytes to where there is room for them.
+        unsafe { asm!("stmxcsr [{}]", in(reg) &raw mut mxcsr, options(nostack, preserves_flags)) };
+        return mxcsr & !(mxcsr >> 7) & 0x3f;
+    }
+    let (mut control, mut status) = (0u16, 0u16);
+    // SAFETY: each stores two bytes to where there is room for them, and waits for no exception.
+    unsafe {
+        asm!("fnstcw [{}]", "fnstsw [{}]", in(reg) &raw mut control, in(reg) &raw mut status,
+            options(nostack, preserves_flags));
+    }
+    u32::from(status & !control & 0x3f)
+}
+
 /// Bytes of an image.
 pub fn size() -> usize {
     SIZE.load(Ordering::Relaxed)

@@ -11,6 +11,10 @@ pub mod code {
     pub const BUS_ADRALN: i32 = 1;
     pub const BUS_ADRERR: i32 = 2;
     pub const FPE_INTDIV: i32 = 1;
+    pub const FPE_FLTDIV: i32 = 3;
+    pub const FPE_FLTOVF: i32 = 4;
+    pub const FPE_FLTUND: i32 = 5;
+    pub const FPE_FLTRES: i32 = 6;
     pub const FPE_FLTINV: i32 = 7;
     pub const ILL_ILLOPN: i32 = 2;
     pub const TRAP_TRACE: i32 = 2;

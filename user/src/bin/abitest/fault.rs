@@ -140,6 +140,22 @@ tests! { "fault";
         // SI_KERNEL, as of whatever exception says no more than that it was one.
         is!(catch(|| jump(base + 192)), Some(Fault { signal: libc::SIGTRAP, code: 0x80, addr: 0 }));
     }
+    floating_point_exceptions_say_which {
+        let base = ok!(anon(1));
+        // Divides 1 by 0, 0 by 0: fldcw of a word on the stack; fld1 or fldz; fldz; fdivp; fwait.
+        for (at, first, unmasked) in [(0, 0xe8, 0x7b), (64, 0xee, 0x7e)] {
+            let code = [
+                0x66, 0xc7, 0x44, 0x24, 0xf8, unmasked, 0x03, 0xd9, 0x6c, 0x24, 0xf8,
+                0xd9, first, 0xd9, 0xee, 0xde, 0xf9, 0x9b, 0xc3,
+            ];
+            for (i, byte) in code.into_iter().enumerate() { poke(base + at + i as u64, byte); }
+        }
+        ok!(sc!(SYS_mprotect, base, PAGE, libc::PROT_READ | libc::PROT_EXEC));
+        for (at, code) in [(0, 3), (64, 7)] {
+            // In a child, whose unit is in disorder afterwards.
+            is!(in_child(|| catch(|| jump(base + at)).filter(|f| f.signal == libc::SIGFPE).map_or(99, |f| f.code))?, code << 8);
+        }
+    }
     unhandled_faults_kill_with_their_signal {
         is!(in_child(|| i32::from(peek(8)))? & 0x7f, libc::SIGSEGV);
     }
