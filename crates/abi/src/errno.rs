@@ -32,6 +32,8 @@ impl Errno {
     /// Kernel-internal: a signal came; restart the call, or fail with EINTR if a handler without
     /// SA_RESTART runs. Never reaches a program, but a tracer.
     pub const ERESTARTSYS: Self = Self(512);
+    /// Kernel-internal: restart the call, after whatever handlers.
+    pub const ERESTARTNOINTR: Self = Self(513);
     /// Kernel-internal: as ERESTARTSYS, but restart only where no handler runs.
     pub const ERESTARTNOHAND: Self = Self(514);
     /// Kernel-internal: the call begins again with all of the user's registers at hand; never leaves the dispatcher.
@@ -53,6 +55,7 @@ macro_rules! errnos {
                 match self {
                     $(Self::$name => stringify!($name),)*
                     Self::ERESTARTSYS => "ERESTARTSYS",
+                    Self::ERESTARTNOINTR => "ERESTARTNOINTR",
                     Self::ERESTARTNOHAND => "ERESTARTNOHAND",
                     Self::ERESTART_RESTARTBLOCK => "ERESTART_RESTARTBLOCK",
                     _ => "E?",

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use abi::raw::general as raw;
 
 use super::account::ThreadCharge;
+use super::group::Joined;
 use super::ids::{self, Id};
 use super::park::{Deadline, Interruptible, Step, park};
 use super::process::{self, Process, flag as pflag};
@@ -52,6 +53,8 @@ pub enum ForkError {
     NoMemory,
     /// A thread-local storage base that is no user address.
     NotPermitted,
+    /// A signal to the caller's group came meanwhile: it is to be taken first.
+    Signal,
 }
 
 /// clone(2)'s arguments.
@@ -107,6 +110,7 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
         // The child asks again at its execve.
         me.clear(thread::flag::CROWDED);
     }
+    let signal = me.process().group_signal.load(Ordering::Acquire);
     mm::admit_process().map_err(|_| ForkError::NoMemory)?;
     let id = Id::alloc().ok_or(ForkError::Again)?;
     let process = if has(raw::CLONE_THREAD) {
@@ -128,9 +132,10 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
         process.clone()
     });
     // Who kills a family is not to miss those that are about to be born.
-    if me.kill_pending() || !publish(args, &process, &new) {
+    if me.kill_pending() {
         return Err(ForkError::Again);
     }
+    publish(args, &process, &new, signal)?;
     charge.keep();
     sched::start(&new);
     drop(new);
@@ -280,9 +285,14 @@ fn new_thread(
     Ok(new)
 }
 
-/// Makes a new thread, and its process if that is new, known to all; false if the caller's
-/// process is ending, or its group has.
-fn publish(args: &CloneArgs, process: &Arc<Process>, new: &Arc<Thread>) -> bool {
+/// Makes a new thread, and its process if that is new, known to all, unless the caller's process is ending. `signal` is the
+/// last that its group had sent it when the call began.
+fn publish(
+    args: &CloneArgs,
+    process: &Arc<Process>,
+    new: &Arc<Thread>,
+    signal: u32,
+) -> Result<(), ForkError> {
     let pin = ksync::pin();
     ids::publish_thread(new);
     if args.flags & u64::from(raw::CLONE_THREAD) != 0 {
@@ -300,30 +310,44 @@ fn publish(args: &CloneArgs, process: &Arc<Process>, new: &Arc<Thread>) -> bool 
         drop(threads);
         if going {
             ids::withdraw_thread(new);
+            return Err(ForkError::Again);
         }
-        return !going;
+        return Ok(());
     }
     ids::publish_process(process);
     process.add_thread(&pin, new);
-    join_parents_group(process);
+    if !join_parents_group(process, signal) {
+        ids::withdraw_thread(new);
+        ids::withdraw_process(process);
+        return Err(ForkError::Signal);
+    }
     if args.flags & u64::from(raw::CLONE_PARENT) != 0 {
         list_as_sibling(process);
     } else {
         list_as_child(process);
     }
-    true
+    Ok(())
 }
 
-/// Joins the group that the parent is in now.
-fn join_parents_group(child: &Process) {
+/// Joins the group that the parent is in now; false if the parent, whose last signal from the group was `signal`, has got another
+/// and is to take it first: the child would miss it.
+fn join_parents_group(child: &Process, signal: u32) -> bool {
     let pin = ksync::pin();
     let me = current();
+    let p = me.process();
     loop {
         // The caller is a member, so the group goes on unless setpgid moves the caller meanwhile.
-        if let Some(group) = ids::group(&pin, me.process().pgid())
-            && group.join(&pin, child, group.fork_shard(&pin))
-        {
-            return;
+        let Some(group) = ids::group(&pin, p.pgid()) else {
+            continue;
+        };
+        let joined = group.join(&pin, child, group.fork_shard(&pin), || {
+            let now = p.group_signal.load(Ordering::Acquire);
+            (now == signal || !me.signal_pending()).then_some(now)
+        });
+        match joined {
+            Joined::Yes => return true,
+            Joined::Over => {}
+            Joined::Signal => return false,
         }
     }
 }

@@ -63,6 +63,8 @@ impl Session {
 #[derive(Default)]
 struct Members {
     list: IdList<InGroup>,
+    /// Processes that have joined.
+    joins: u32,
     /// The group is over: nobody may join.  Set in all shards together.
     closed: bool,
 }
@@ -99,6 +101,17 @@ pub struct Group {
     shards: Box<[Padded<Shard>]>,
     /// Some member has stopped, now or before.  Atomic; never taken back.
     stops: AtomicBool,
+    /// Signals that have been sent to it.  Atomic.
+    signals: AtomicU32,
+}
+
+/// What came of an attempt to join a group.
+pub(super) enum Joined {
+    Yes,
+    /// The group is over.
+    Over,
+    /// A signal to the group might miss the newcomer.
+    Signal,
 }
 
 /// What came of an attempt to end a group.
@@ -122,6 +135,7 @@ impl Group {
             session,
             shards: (0..shards).map(|_| Padded(Shard::default())).collect(),
             stops: AtomicBool::new(false),
+            signals: AtomicU32::new(0),
         });
         ids::publish_group(&group).then_some(group)
     }
@@ -158,19 +172,42 @@ impl Group {
         }
     }
 
-    /// Makes `p`, a member of no group, one of this; false if the group is over.
-    pub(super) fn join(&self, pin: &CpuPin, p: &Process, shard: u32) -> bool {
+    /// Makes `p`, a member of no group, one of this, unless `signal`, called under the shard's lock, says that it would
+    /// miss one; it gives what [`Process::group_signal`] begins with.
+    pub(super) fn join(
+        &self,
+        pin: &CpuPin,
+        p: &Process,
+        shard: u32,
+        signal: impl FnOnce() -> Option<u32>,
+    ) -> Joined {
         let s = &self.shards[shard as usize];
         let mut members = s.members.lock();
         if members.closed {
-            return false;
+            return Joined::Over;
         }
+        let Some(signal) = signal() else {
+            return Joined::Signal;
+        };
         members.list.push_back(pin, p.pid());
+        members.joins = members.joins.wrapping_add(1);
         s.len.fetch_add(1, Ordering::Relaxed);
         p.pgid.store(self.pgid(), Ordering::Relaxed);
         p.sid.store(self.session.sid(), Ordering::Relaxed);
         p.group_shard.store(shard, Ordering::Relaxed);
-        true
+        p.group_signal.store(signal, Ordering::Relaxed);
+        Joined::Yes
+    }
+
+    /// Begins to send it a signal: the signal's number, from 1.
+    pub(super) fn begin_signal(&self) -> u32 {
+        self.signals.fetch_add(1, Ordering::SeqCst).wrapping_add(1)
+    }
+
+    /// Processes that have joined by a fork.
+    pub(super) fn joins(&self) -> u32 {
+        let joins = |s: &Padded<Shard>| s.members.lock().joins;
+        self.shards.iter().map(joins).fold(0, u32::wrapping_add)
     }
 
     /// Takes `p` off, and ends the group with its last member; false if setpgid has moved `p` since the caller looked.
@@ -379,6 +416,7 @@ fn move_to(
         p.pgid.store(group.pgid(), Ordering::Relaxed);
         p.sid.store(group.session.sid(), Ordering::Relaxed);
         p.group_shard.store(0, Ordering::Relaxed);
+        p.group_signal.store(0, Ordering::Relaxed);
         emptied
     };
     if old.may_be_stopped() {

@@ -157,7 +157,7 @@ pub(super) fn make_init(
     ids::publish_process(&p);
     p.add_thread(&pin, &t);
     if let Some(group) = super::group::Group::create_session(id) {
-        group.join(&pin, &p, 0);
+        group.join(&pin, &p, 0, || Some(0));
     }
     drop(pin);
     sched::start(&t);

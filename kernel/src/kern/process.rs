@@ -152,6 +152,9 @@ pub struct Process {
     pub(super) siblings: IdLinks,
     pub(super) group_links: IdLinks,
     pub(super) group_shard: AtomicU32,
+    /// The last signal to its group that it has got, or its parent had when it was forked.  The signal lock; the shard's lock
+    /// when it joins.
+    pub(super) group_signal: AtomicU32,
     pub(super) signals: IrqSpin<Shared, lock::SignalLock>,
     /// Threads that live; the signal lock.
     pub(super) threads: IrqSpin<IdList<InProcess>, lock::ThreadListLock>,
@@ -246,6 +249,7 @@ impl Process {
             pgid: AtomicU32::new(0),
             sid: AtomicU32::new(0),
             group_shard: AtomicU32::new(0),
+            group_signal: AtomicU32::new(0),
             group_links: IdLinks::new(),
             signals: IrqSpin::new(b.signals),
             pending: SharedPending::new(),

@@ -61,6 +61,7 @@ impl From<ForkError> for Errno {
             ForkError::Again => Errno::EAGAIN,
             ForkError::NoMemory => Errno::ENOMEM,
             ForkError::NotPermitted => Errno::EPERM,
+            ForkError::Signal => Errno::ERESTARTNOINTR,
         }
     }
 }

@@ -17,6 +17,8 @@ enum Restart {
     No,
     /// ERESTARTSYS: unless the handler lacks SA_RESTART.
     Sys,
+    /// ERESTARTNOINTR.
+    Always,
     /// ERESTARTNOHAND: if no handler runs.
     NoHandler,
     /// ERESTART_RESTARTBLOCK: by restart_syscall if no handler runs.
@@ -28,10 +30,12 @@ fn wanted(frame: &UserFrame) -> Restart {
         return Restart::No;
     }
     const SYS: u64 = Errno::ERESTARTSYS.as_return();
+    const ALWAYS: u64 = Errno::ERESTARTNOINTR.as_return();
     const NO_HANDLER: u64 = Errno::ERESTARTNOHAND.as_return();
     const BLOCK: u64 = Errno::ERESTART_RESTARTBLOCK.as_return();
     match frame.rax {
         SYS => Restart::Sys,
+        ALWAYS => Restart::Always,
         NO_HANDLER => Restart::NoHandler,
         BLOCK => Restart::Block,
         _ => Restart::No,
@@ -170,7 +174,7 @@ fn run_handler(me: &Current, frame: &mut UserFrame, info: SigInfo, action: &Acti
         Restart::No => {}
         Restart::Sys if action.flags & SA_RESTART == 0 => frame.rax = Errno::EINTR.as_return(),
         Restart::NoHandler | Restart::Block => frame.rax = Errno::EINTR.as_return(),
-        Restart::Sys => {
+        Restart::Sys | Restart::Always => {
             let number = frame.syscall_number().unwrap_or(0);
             restart_with(frame, number);
         }

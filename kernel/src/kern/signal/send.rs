@@ -1,5 +1,7 @@
 //! Posting signals.
 
+use core::sync::atomic::Ordering;
+
 use ksync::CpuPin;
 
 use super::super::cred::{Cred, Payer};
@@ -23,7 +25,7 @@ pub enum SendError {
 /// Sends `info` to a process.  Callable from interrupts, where information may be lost.
 /// A zombie takes no signal, without an error.
 pub fn send_process(p: &Process, info: SigInfo) {
-    let _ = post(p, None, info, Payer::NOBODY);
+    let _ = post(p, None, info, Payer::NOBODY, 0);
 }
 
 /// As [`send_process`], in a thread's context: keeps the information, and reports a full queue.
@@ -31,7 +33,7 @@ pub fn queue_process(p: &Process, info: SigInfo) -> Result<(), SendError> {
     if info.signo != sig::KILL {
         p.pending.reserve();
     }
-    post(p, None, info, current().payer())
+    post(p, None, info, current().payer(), 0)
 }
 
 /// Sends `info` to one thread.  In a thread's context.
@@ -39,7 +41,7 @@ pub fn send_thread(t: &Thread, info: SigInfo) -> Result<(), SendError> {
     if info.signo != sig::KILL {
         t.pending.reserve();
     }
-    post(&t.process, Some(t), info, current().payer())
+    post(&t.process, Some(t), info, current().payer(), 0)
 }
 
 /// Whether the signal would be dropped at once.
@@ -91,12 +93,13 @@ fn spared(target: Option<&Thread>, info: &SigInfo) -> bool {
     (info.signo == sig::KILL || info.signo == sig::STOP) && !own_fault
 }
 
-/// `payer` pays for a real-time signal; that comes from threads alone.
+/// `payer` pays for a real-time signal; that comes from threads alone.  `number` is the signal's among those of a group, 0 for another.
 fn post(
     p: &Process,
     target: Option<&Thread>,
     info: SigInfo,
     payer: Payer,
+    number: u32,
 ) -> Result<(), SendError> {
     if p.is_kernel() {
         return Ok(());
@@ -130,6 +133,10 @@ fn post(
         && shared.actions.ends_process(signo)
         && !shared.stop.stopping
         && acts_at_once(&pin, p, target, signo);
+    if number != 0 {
+        // After the signal, and under the lock that it is taken under: see `signal_group`.
+        p.group_signal.store(number, Ordering::Release);
+    }
     drop(shared);
     if continued {
         p.group_wait.wake_all();
@@ -202,47 +209,91 @@ pub fn force(t: &Thread, info: SigInfo) {
         actions.reset(info.signo);
         t.set_blocked(SigSet(t.blocked().0 & !bit));
     }
-    let _ = post(&t.process, Some(t), info, Payer::NOBODY);
+    let _ = post(&t.process, Some(t), info, Payer::NOBODY, 0);
 }
 
 /// Sends a signal to each member of a group that `sender` may signal (SIGCONT: also those of the
 /// sender's session).  `info.signo` 0 only checks.
+///
+/// Children that members fork meanwhile are not missed, though they may join where the walk has been.  A member that has got the
+/// signal forks again only when it has taken it, and its children count as having got it.  So a child that has not joins
+/// before its parent is signalled, and is counted when the walk is over.
 pub fn signal_group(
     group: &Group,
     signo: u8,
     info: SigInfo,
     sender: Option<(&Cred, u32)>,
 ) -> Result<(), SendError> {
-    // Members are collected slice by slice: posting takes locks that must not nest in the group's.
-    let mut found = false;
-    let mut sent = false;
-    let mut cursor = Cursor::default();
-    while group.next_slice(&ksync::pin(), &mut cursor) {
-        for &pid in cursor.members() {
-            let Some(p) = ids::find_process(pid) else {
-                continue;
-            };
-            // The number may have been given to another since.
-            if p.pgid() != group.pgid() {
-                continue;
-            }
-            found = true;
-            if let Some((cred, sid)) = sender {
-                let allowed = cred.may_signal(&p.cred()) || signo == sig::CONT && p.sid() == sid;
-                if !allowed {
-                    continue;
-                }
-            }
-            sent = true;
-            if signo != 0 {
-                let _ = queue_process(&p, SigInfo { signo, ..info });
-            }
+    let mut walk = GroupWalk {
+        group,
+        info: SigInfo { signo, ..info },
+        number: if signo == 0 { 0 } else { group.begin_signal() },
+        sender,
+        found: false,
+        sent: false,
+    };
+    let mut joins = group.joins();
+    loop {
+        walk.go();
+        let now = group.joins();
+        if signo == 0 || now == joins {
+            break;
         }
+        joins = now;
     }
-    match (found, sent) {
+    match (walk.found, walk.sent) {
         (false, _) => Err(SendError::NoProcess),
         (true, false) => Err(SendError::NotPermitted),
         (true, true) => Ok(()),
+    }
+}
+
+/// A signal on its way to the members of a group.
+struct GroupWalk<'a> {
+    group: &'a Group,
+    info: SigInfo,
+    /// Among the group's signals; 0 for none.
+    number: u32,
+    sender: Option<(&'a Cred, u32)>,
+    found: bool,
+    sent: bool,
+}
+
+impl GroupWalk<'_> {
+    /// Goes through the members that have not got the signal.
+    fn go(&mut self) {
+        // Collected slice by slice: posting takes locks that must not nest in the group's.
+        let mut cursor = Cursor::default();
+        while self.group.next_slice(&ksync::pin(), &mut cursor) {
+            for &pid in cursor.members() {
+                let Some(p) = ids::find_process(pid) else {
+                    continue;
+                };
+                // The number may have been given to another since.
+                if p.pgid() == self.group.pgid() {
+                    self.found = true;
+                    self.signal(&p);
+                }
+            }
+        }
+    }
+
+    fn signal(&mut self, p: &Process) {
+        let signo = self.info.signo;
+        if let Some((cred, sid)) = self.sender {
+            let allowed = cred.may_signal(&p.cred()) || signo == sig::CONT && p.sid() == sid;
+            if !allowed {
+                return;
+            }
+        }
+        self.sent = true;
+        if self.number == 0 || p.group_signal.load(Ordering::Relaxed) == self.number {
+            return;
+        }
+        if signo != sig::KILL {
+            p.pending.reserve();
+        }
+        let _ = post(p, None, self.info, current().payer(), self.number);
     }
 }
 

@@ -189,4 +189,62 @@ tests! { "jobs";
             is!(ok!(sys::wait(pid as i64, 0)), (pid, libc::SIGKILL));
         }
     }
+    // Each process of the group forks one and ends, on and on: the group is never at rest.
+    a_group_that_forks_all_the_time_is_killed_whole {
+        ok!(sc!(SYS_prctl, libc::PR_SET_CHILD_SUBREAPER, 1));
+        for round in 0..30u64 {
+            let first = ok!(sys::fork());
+            if first == 0 {
+                let _ = sc!(SYS_setpgid, 0, 0);
+                for _ in 0..3 {
+                    if sys::fork() == Ok(0) { break; }
+                }
+                loop {
+                    match sys::fork() {
+                        Ok(0) => {}
+                        _ => sys::exit(0),
+                    }
+                }
+            }
+            let _ = sc!(SYS_setpgid, first, first);
+            nap_us(2000 + round * 100);
+            ok!(sc!(SYS_kill, -(first as i64), libc::SIGKILL));
+            // All of them end: none is left to fork another.
+            let gone = || {
+                while sys::wait(-1, libc::WNOHANG).is_ok_and(|(pid, _)| pid != 0) {}
+                sc!(SYS_kill, -(first as i64), 0) == Err(libc::ESRCH)
+            };
+            holds!(soon(gone));
+        }
+    }
+    // What a handler forks is not reached by the signal that it handles.
+    a_handler_s_children_are_spared {
+        extern "C" fn fork_one(_: i32) {
+            let child = sys::fork().unwrap_or(0);
+            if child == 0 {
+                nap_us(3000);
+                sys::exit(7);
+            }
+            let status = sys::wait(child as i64, 0).map_or(1, |(_, status)| status);
+            sys::exit(if status == 7 << 8 { 0 } else { 9 });
+        }
+        for _ in 0..20 {
+            let mut members = Vec::new();
+            for _ in 0..4 {
+                let group = members.first().copied().unwrap_or(0);
+                let pid = ok!(sys::fork());
+                if pid == 0 {
+                    let _ = sys::on_signal(libc::SIGUSR1, fork_one as *const () as usize, 0);
+                    let _ = sc!(SYS_setpgid, 0, group);
+                    sleep_for_ever();
+                }
+                holds!(soon(|| sc!(SYS_getpgid, pid) == Ok(members.first().copied().unwrap_or(pid))));
+                members.push(pid);
+            }
+            ok!(sc!(SYS_kill, -(members[0] as i64), libc::SIGUSR1));
+            for pid in members {
+                is!(ok!(sys::wait(pid as i64, 0)), (pid, 0));
+            }
+        }
+    }
 }
