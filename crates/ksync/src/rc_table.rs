@@ -23,6 +23,7 @@ use crate::{
     epoch_rc::{Block, EpochRc},
     percpu::CpuPin,
     platform,
+    shim::DataCell,
     spin::{Spin, SpinGuard},
 };
 
@@ -36,7 +37,8 @@ const MARK: usize = 1;
 #[repr(C)]
 struct Array<T> {
     link: Link,
-    len: usize,
+    /// Const. A cell, so that model checkers see who reads an array that is not whole yet, or not any more.
+    len: DataCell<usize>,
     places: [Place<T>; 0],
 }
 
@@ -68,7 +70,7 @@ impl<T> Array<T> {
         // SAFETY: fresh memory of the right size and alignment.
         unsafe {
             (&raw mut (*array.as_ptr()).link).write(Link::new(Self::run));
-            (&raw mut (*array.as_ptr()).len).write(len);
+            (&raw mut (*array.as_ptr()).len).write(DataCell::new(len));
             let places = (&raw mut (*array.as_ptr()).places).cast::<Place<T>>();
             for i in 0..len {
                 // Relaxed: the table's lock is held, or nobody else has the old array.
@@ -89,7 +91,10 @@ impl<T> Array<T> {
             return &[];
         }
         // SAFETY: the caller's; `len` places follow the head, from `new`.
-        unsafe { core::slice::from_raw_parts((&raw const (*array).places).cast(), (*array).len) }
+        unsafe {
+            let len = *(*array).len.get_shared();
+            core::slice::from_raw_parts((&raw const (*array).places).cast(), len)
+        }
     }
 
     /// Frees an array, whose words own nothing by now.
@@ -97,7 +102,7 @@ impl<T> Array<T> {
         let array = link.cast::<Self>();
         // SAFETY: the caller passes the array's own link, at its start, once; `round` made `len` what `new` allocated.
         unsafe {
-            let len = (*array).len;
+            let len = *(*array).len.get();
             ptr::drop_in_place(ptr::slice_from_raw_parts_mut(
                 (&raw mut (*array).places).cast::<Place<T>>(),
                 len,

@@ -59,10 +59,11 @@ impl<const N: usize> Tally<N> {
     #[inline]
     pub fn charge(&self, pin: &CpuPin, kind: usize, n: i64) {
         let count = &self.cpus.get(pin)[kind];
-        // Not a read-modify-write: this CPU alone writes it. Release: as for what is returned.
+        // Not a read-modify-write: this CPU alone writes it. Relaxed: who sees a return knows of the charge by that, and
+        // nobody else concludes anything from a charge but its amount.
         count
             .charged
-            .store(count.charged.load(Relaxed) + n, Release);
+            .store(count.charged.load(Relaxed) + n, Relaxed);
         self.tell(count, kind);
     }
 
@@ -124,12 +125,14 @@ impl<const N: usize> Tally<N> {
         returned: impl Fn(&[Count; N]) -> &AtomicI64,
         charged: impl Fn(&[Count; N]) -> &AtomicI64,
     ) -> i64 {
-        // Acquire: with each return that is seen its charge is.
-        let total = |what: &dyn Fn(&[Count; N]) -> &AtomicI64| -> i64 {
-            self.cpus.iter().map(|cpu| what(cpu).load(Acquire)).sum()
-        };
-        let back = total(&returned);
-        total(&charged) - back
+        // Acquire: with each return that is seen its charge is, and whatever was charged before it.
+        let back: i64 = self
+            .cpus
+            .iter()
+            .map(|cpu| returned(cpu).load(Acquire))
+            .sum();
+        let all: i64 = self.cpus.iter().map(|cpu| charged(cpu).load(Relaxed)).sum();
+        all - back
     }
 }
 

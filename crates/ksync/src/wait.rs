@@ -426,3 +426,36 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
         self.list.lock().first == VACANT
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    crate::lock_class!(QueueLock, "test wait queue", rank = 100);
+
+    static ROUNDS: [Round; 3] = [const { Round::after(0) }; 3];
+
+    enum Threads {}
+
+    impl Sleepers for Threads {
+        fn round(_: &CpuPin, tid: u32) -> Option<&Round> {
+            ROUNDS.get(tid as usize)
+        }
+
+        fn wake(_: &CpuPin, _: u32) {}
+    }
+
+    #[test]
+    fn what_sleepers_leave_behind_takes_no_memory() {
+        let queue = WaitQueue::<Threads, QueueLock>::new();
+        for _ in 0..100 {
+            for tid in [1, 2] {
+                let round = ROUNDS[tid as usize].begin();
+                assert!(queue.add(Registration::new(tid, round)));
+            }
+        }
+        let room = |more: &mut Further| more.as_ref().map_or(0, |list| list.capacity());
+        let room = queue.list.lock().more.with(room);
+        assert!(room <= 4, "room for {room} beside the first");
+    }
+}

@@ -285,6 +285,21 @@ fn the_profile_counts_acquisitions_and_measures_holds() {
 }
 
 #[test]
+fn locks_say_whether_they_are_held() {
+    let (mutex, rwlock) = (Mutex::<_, Low>::new(()), RwLock::<_, Low>::new(()));
+    let held = mutex.lock();
+    assert!(mutex.is_locked());
+    drop(held);
+    assert!(!mutex.is_locked());
+    let held = rwlock.write();
+    assert!(rwlock.is_write_locked());
+    drop(held);
+    let held = rwlock.read();
+    assert!(!rwlock.is_write_locked());
+    drop(held);
+}
+
+#[test]
 fn once_runs_once() {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
     static LAZY: Lazy<usize> = Lazy::new(|| RUNS.fetch_add(1, SeqCst) + 41);
@@ -295,4 +310,8 @@ fn once_runs_once() {
     assert_eq!(once.set(String::from("a")), Ok(()));
     assert_eq!(once.set(String::from("b")), Err(String::from("b")));
     assert_eq!(once.get_or_init(|| unreachable!()), "a");
+    let mut once = once;
+    assert_eq!(once.take().as_deref(), Some("a"));
+    // Nothing is made of what is not there any more.
+    assert_eq!((once.take(), once.get_mut()), (None, None));
 }

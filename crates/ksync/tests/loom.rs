@@ -547,6 +547,8 @@ fn one_of_the_last_references_sees_to_the_end() {
         let ends = Arc::new(UnsafeCell::new(0));
         let end = |ends: Arc<UnsafeCell<i32>>| {
             move |hub: HubRef<Value, usize>| {
+                // SAFETY: written by the last alone, when the others have looked; loom checks it.
+                assert_eq!(ends.with(|n| unsafe { *n }), 0);
                 if let Err(last) = hub.end_unless_only() {
                     assert_eq!(last.last.load(Relaxed), 0, "alive until it is dropped");
                     // SAFETY: only the last gets here; loom checks that the others are done.

@@ -10,7 +10,7 @@
 mod model;
 
 use ksync::{
-    Epoch, EpochArc, EpochPtr, EpochRc, HubRef, HubValue, MemberSlot, Once, PcRef, RcTable,
+    Epoch, EpochArc, EpochPtr, EpochRc, HubRef, HubValue, MemberSlot, Once, PcRef, RcTable, Tally,
     atomic::{AtomicBool, Ordering::*},
     pin,
 };
@@ -512,6 +512,22 @@ fn a_reader_of_an_array_that_was_replaced_finds_what_lives() {
 }
 
 #[test]
+fn who_counts_what_a_table_has_counts_in_an_array_that_is_whole() {
+    model(2, || {
+        let epoch = Epoch::new(2);
+        let (table, _) = table(&epoch);
+        let table = Arc::new(table);
+        let reader = spawn(1, {
+            let table = table.clone();
+            move || assert_eq!(table.taken(&pin(), 0..1), Some(1))
+        });
+        table.lock().grow(&epoch, 6).unwrap();
+        reader.join().unwrap();
+        drop(epoch);
+    });
+}
+
+#[test]
 fn who_changes_a_table_is_alone() {
     type Counted = RcTable<Target, u32, TestTable>;
     fn change(epoch: &Epoch, table: &Counted, place: usize) {
@@ -549,5 +565,41 @@ fn who_withdraws_a_target_sees_it_whole() {
             found.look();
         }
         maker.join().unwrap();
+    });
+}
+
+/// A unit is charged on one CPU for another that is given back elsewhere: who sees the return sees what is charged instead.
+#[test]
+fn with_a_return_all_is_seen_that_was_charged_before() {
+    Turns::model(|turns| {
+        let tally = Arc::new(Tally::<1>::new(3, [i64::MAX]));
+        let handed = Arc::new(AtomicBool::new(false));
+        tally.charge(&pin(), 0, 1);
+        let keeper = spawn(1, {
+            let (turns, tally, handed) = (turns.clone(), tally.clone(), handed.clone());
+            move || {
+                turns.take(0, || {
+                    tally.charge(&pin(), 0, 1);
+                    handed.store(true, Release);
+                });
+            }
+        });
+        let returner = spawn(2, {
+            let (turns, tally, handed) = (turns.clone(), tally.clone(), handed.clone());
+            move || {
+                turns.take(1, || {
+                    if handed.load(Acquire) {
+                        tally.give_back(&pin(), 0, 1);
+                    }
+                });
+            }
+        });
+        // Not this thread, which made the words: loom shows it nothing that is older than its wait.
+        let looker = spawn(0, move || {
+            turns.take(2, || assert!(!tally.is_settled()));
+        });
+        for thread in [keeper, returner, looker] {
+            thread.join().unwrap();
+        }
     });
 }

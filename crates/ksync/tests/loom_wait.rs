@@ -75,7 +75,7 @@ impl Sleeper {
 }
 
 struct World {
-    sleepers: [Sleeper; 2],
+    sleepers: [Sleeper; 3],
     queue: Queue,
     tokens: AtomicU32,
     /// Written by a waker before it notifies, read by the sleeper after.
@@ -89,7 +89,7 @@ unsafe impl Send for World {}
 
 loom::lazy_static! {
     static ref WORLD: World = World {
-        sleepers: [Sleeper::new(), Sleeper::new()],
+        sleepers: [Sleeper::new(), Sleeper::new(), Sleeper::new()],
         queue: Queue::new(),
         tokens: AtomicU32::new(0),
         word: UnsafeCell::new(0),
@@ -237,4 +237,34 @@ fn two_wakers_queue_a_thread_once() {
         wakers.into_iter().for_each(|w| w.join().unwrap());
         assert!(!me.queued.load(Relaxed), "queued while it runs");
     });
+}
+
+/// Whoever looks at a queue, or changes it, is alone with it.
+#[test]
+fn a_queue_is_changed_in_turn() {
+    let acts: [fn(); 4] = [
+        || {
+            WORLD.queue.wake_one();
+        },
+        || {
+            WORLD.queue.wake_all();
+        },
+        || {
+            WORLD.queue.is_empty();
+        },
+        || register(3),
+    ];
+    fn register(tid: u32) {
+        let round = WORLD.sleepers[tid as usize - 1].round.begin();
+        assert!(WORLD.queue.add(Registration::new(tid, round)));
+    }
+    for act in acts {
+        model(2, move || {
+            // So that the next one needs memory.
+            register(1);
+            let other = spawn(1, || register(2));
+            act();
+            other.join().unwrap();
+        });
+    }
 }

@@ -263,6 +263,31 @@ fn no_step_is_made_without_an_announcement() {
 }
 
 /// Freeing much leaves preemption off for a while only, whoever asks for it.
+/// What a CPU says on its way to user mode counts as what it says elsewhere.
+#[test]
+fn an_announcer_speaks_for_its_cpu() {
+    let epoch = Epoch::new(2);
+    host::set_cpu(0);
+    let other = epoch.announcer(1);
+    assert!(epoch.advance(), "both begin with the first epoch");
+    epoch.quiescent(&mut pin());
+    assert!(!epoch.advance(), "CPU 1 has not announced this one");
+    other.quiescent();
+    assert!(epoch.advance());
+    epoch.offline(1);
+    other.quiescent();
+    assert!(!epoch.is_online(1), "it does not come back by that");
+    epoch.online(1);
+    let section = pin();
+    other.quiescent();
+    epoch.quiescent(&mut pin());
+    drop(section);
+    epoch.quiescent(&mut pin());
+    assert!(epoch.advance(), "it came back with the epoch of that time");
+    epoch.quiescent(&mut pin());
+    assert!(!epoch.advance());
+}
+
 #[test]
 fn freeing_stops_for_a_preemption_point() {
     const MANY: usize = 200;
@@ -324,6 +349,31 @@ fn members_keep_the_hub_and_the_last_one_ends_it() {
     tick(&f.epoch, 5);
     assert_eq!(f.counts(), (1, 1));
     assert_eq!(f.epoch.pending(), 0);
+}
+
+#[test]
+fn who_sees_a_member_under_a_pin_sees_it_though_it_is_replaced() {
+    let (epoch, drops) = (Epoch::new(1), Arc::new(AtomicUsize::new(0)));
+    let fixture = Fixture::new(1);
+    host::set_cpu(0);
+    let value = Value {
+        last: fixture.last.clone(),
+        _dropped: Dropped(fixture.drops.clone()),
+    };
+    let hub: HubRef<Value, Dropped> = HubRef::new(&epoch, value).ok().unwrap();
+    let member = hub.attach(Dropped(drops.clone())).ok().unwrap();
+    let section = pin();
+    let old = member.pinned(&section) as *const Dropped;
+    let [new] = member.replace([Dropped(drops.clone())]).ok().unwrap();
+    assert!(!std::ptr::eq(old, new.pinned(&section)));
+    epoch.reclaim(&section);
+    assert_eq!(drops.load(SeqCst), 0, "the section goes on");
+    drop(section);
+    epoch.drain();
+    assert_eq!(drops.load(SeqCst), 1);
+    drop((new, hub));
+    epoch.drain();
+    assert_eq!((drops.load(SeqCst), fixture.counts()), (2, (1, 1)));
 }
 
 #[test]
@@ -497,7 +547,9 @@ fn a_table_keeps_what_stands_in_it_while_it_grows() {
     locked.grow(&epoch, 1).unwrap();
     let (a, b) = (new(), new());
     assert!(locked.put(0, a.clone(), true).is_none());
+    assert_eq!(epoch.pending(), 0);
     locked.grow(&epoch, 100).unwrap();
+    assert_eq!(epoch.pending(), 1, "readers may be in the old array still");
     assert!(locked.len() >= 100 && locked.has(0) && locked.is_marked(0) && !locked.has(1));
     assert!(locked.put(99, b.clone(), false).is_none());
     locked.set_mark(0, false);

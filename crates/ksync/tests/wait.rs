@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicU32, AtomicUsize, Ordering::*},
 };
 
-use ksync::{CpuPin, Registration, Round, Sleepers, WaitQueue, lock_class};
+use ksync::{CpuPin, Registration, Round, Run, RunState, Sleepers, WaitQueue, lock_class};
 
 lock_class!(QueueLock, "test wait queue", rank = 100);
 
@@ -125,4 +125,16 @@ fn void_registrations_are_swept_when_the_queue_would_grow() {
         left += 1;
     }
     assert_eq!(left, 0);
+}
+
+#[test]
+fn the_dead_stay_dead() {
+    let state = RunState::new();
+    assert!(!state.wake());
+    state.declare_waiting();
+    assert!(!state.wake(), "it is on its CPU still");
+    assert_eq!(state.get(), Run::Running);
+    state.declare_dead();
+    assert!(!state.wake());
+    assert_eq!(state.get(), Run::Dead);
 }

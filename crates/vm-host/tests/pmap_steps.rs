@@ -226,6 +226,11 @@ fn a_scan_waits_until_a_removed_dirty_bit_is_in_the_page() {
 fn an_unlinked_table_stays_while_a_walker_may_be_in_it() {
     let lab = Lab::new();
     let pfn = lab.map(0);
+    // Not the first epochs, in which nothing is old enough to be freed.
+    while lab.vm.epoch.current() < 20 {
+        lab.vm.epoch.quiescent(&mut ksync::pin());
+        lab.vm.epoch.advance();
+    }
     let (pinned, removed) = (AtomicBool::new(false), AtomicBool::new(false));
     let walker = || {
         let _pin = ksync::pin();

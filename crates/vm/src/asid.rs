@@ -26,10 +26,7 @@
 use core::sync::atomic::AtomicU64 as LocalU64;
 
 use ksync::CpuPin;
-use ksync::atomic::{
-    AtomicU64,
-    Ordering::{Acquire, Relaxed, SeqCst},
-};
+use ksync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::pmap::{Pmap, RootInfo};
 use crate::{Machine, Vm};
@@ -38,19 +35,22 @@ use crate::{Machine, Vm};
 pub const ASIDS: usize = 6;
 
 /// A pmap's number; 0 as long as no CPU has run it.
+///
+/// All of it is Relaxed: nothing is known by a number but which pmap it is of. Who finds a CPU in the active set finds the
+/// number, too: that CPU has read or written it before it entered, which the set passes on, and reads of one word never go back.
 #[derive(Default)]
 pub(crate) struct PmapId(AtomicU64);
 
 impl PmapId {
     /// The number.
     pub(crate) fn get(&self) -> u64 {
-        self.0.load(Acquire)
+        self.0.load(Relaxed)
     }
 
     /// The number, given now if there is none: the CPU and how many it has given.
     #[inline]
     pub(crate) fn get_or_give<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin) -> u64 {
-        match self.0.load(Acquire) {
+        match self.0.load(Relaxed) {
             0 => self.give(vm, pin),
             id => id,
         }
@@ -61,7 +61,7 @@ impl PmapId {
         let counts = vm.pmaps.counts(pin);
         counts.numbered.add(1);
         let new = (counts.numbered.get() << 16) | pin.cpu() as u64;
-        match self.0.compare_exchange(0, new, SeqCst, SeqCst) {
+        match self.0.compare_exchange(0, new, Relaxed, Relaxed) {
             Ok(_) => new,
             Err(theirs) => theirs,
         }

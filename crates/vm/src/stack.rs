@@ -2,10 +2,7 @@
 
 use core::array;
 use core::ptr;
-use core::sync::atomic::{
-    AtomicPtr, AtomicU32,
-    Ordering::{Relaxed, Release},
-};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
 use crate::page::Pfn;
 
@@ -114,7 +111,7 @@ impl<W: Word, const N: usize> Stack<W, N> {
 
     #[inline]
     fn set_len(&self, len: usize) {
-        // Release, a plain store here, lets a checker on another CPU see the slots below.
-        self.len.store(len as u32, Release);
+        // Relaxed: a checker on another CPU reads the slots below only while the owner is known to rest, and knows them by that.
+        self.len.store(len as u32, Relaxed);
     }
 }

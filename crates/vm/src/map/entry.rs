@@ -149,7 +149,9 @@ impl MapEntry {
 
     /// Makes every fault that has seen an earlier state restart. The map's lock is held.
     pub(crate) fn kill(&self) {
-        self.state.fetch_or(DEAD, SeqCst);
+        // Relaxed: it passes nothing on but the end. A fault looks under the lock of the table that it enters, which who
+        // kills takes later, or after the full fence by which both see what the other does without that lock.
+        self.state.fetch_or(DEAD, Relaxed);
     }
 
     /// Sets or clears NEEDS_COPY, with a new generation. The map's lock is held.

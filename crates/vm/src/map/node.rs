@@ -187,7 +187,8 @@ impl<T: Send + Sync + 'static> Node<T> {
         for pair in self.keys[rank..=order.len()].windows(2) {
             pair[0].store(pair[1].load(Relaxed), Relaxed);
         }
-        self.order.store(order.remove(rank).0, Release);
+        // Relaxed: a reader that combines this with an older slot misses what it may find, and a miss proves nothing.
+        self.order.store(order.remove(rank).0, Relaxed);
         order.slot(rank)
     }
 

@@ -4,11 +4,11 @@
 //! *credits*, each in one place: the common pot, or a CPU's own purse, which takes from the pot and gives to it many at a
 //! time. So files on different CPUs share no line while there is enough; only when the pot is empty the other CPUs'
 //! purses are emptied.
+//!
+//! All of it is Relaxed: a credit says nothing but that there is one. What takes or moves credits is a read-modify-write, which
+//! reads the latest value of its word, and who finds none left has put into the pot before it looks there.
 
-use ksync::atomic::{
-    AtomicI64, AtomicU64,
-    Ordering::{AcqRel, Relaxed},
-};
+use ksync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use ksync::{Counter, CpuPin, PerCpu};
 
 /// Credits moved between pot and purse.
@@ -71,7 +71,7 @@ impl Quota {
         let change = credits(limit) - credits(self.limit());
         let enough = |pot: i64| (pot + change >= 0).then_some(pot + change);
         self.pot
-            .fetch_update(AcqRel, Relaxed, enough)
+            .fetch_update(Relaxed, Relaxed, enough)
             .map_err(|_| InUse)?;
         self.limit.store(limit, Relaxed);
         Ok(())
@@ -87,35 +87,36 @@ impl Quota {
     pub(super) fn take(&self, pin: &CpuPin) -> bool {
         let purse = self.purses.get(pin);
         purse
-            .fetch_update(AcqRel, Relaxed, |n| (n > 0).then_some(n - 1))
+            .fetch_update(Relaxed, Relaxed, |n| (n > 0).then_some(n - 1))
             .is_ok()
     }
 
     /// Takes the credit of one page, wherever it is, and some more for the CPU to have at hand; false if none is left.
     pub(super) fn take_burst(&self, pin: &CpuPin) -> bool {
         let burst = |pot: i64| (pot > 0).then(|| pot - pot.min(BURST));
-        let taken = match self.pot.fetch_update(AcqRel, Relaxed, burst) {
+        let taken = match self.pot.fetch_update(Relaxed, Relaxed, burst) {
             Ok(pot) => pot.min(BURST),
             Err(_) => {
                 self.collect();
                 let last = |pot: i64| (pot > 0).then_some(pot - 1);
-                match self.pot.fetch_update(AcqRel, Relaxed, last) {
+                match self.pot.fetch_update(Relaxed, Relaxed, last) {
                     Ok(_) => 1,
                     Err(_) => return false,
                 }
             }
         };
-        self.purses.get(pin).fetch_add(taken - 1, AcqRel);
+        self.purses.get(pin).fetch_add(taken - 1, Relaxed);
         true
     }
 
     /// Gives back the credits of `n` units.
     pub fn give(&self, pin: &CpuPin, n: usize) {
         let purse = self.purses.get(pin);
-        let now = purse.fetch_add(n as i64, AcqRel) + n as i64;
+        let now = purse.fetch_add(n as i64, Relaxed) + n as i64;
         if now > 2 * BURST {
-            let surplus = purse.fetch_update(AcqRel, Relaxed, |n| (n > BURST).then_some(BURST));
-            self.pot.fetch_add(surplus.map_or(0, |n| n - BURST), AcqRel);
+            let surplus = purse.fetch_update(Relaxed, Relaxed, |n| (n > BURST).then_some(BURST));
+            self.pot
+                .fetch_add(surplus.map_or(0, |n| n - BURST), Relaxed);
         }
     }
 
@@ -127,8 +128,8 @@ impl Quota {
     /// Empties all purses into the pot.
     fn collect(&self) {
         for purse in self.purses.iter() {
-            let taken = purse.swap(0, AcqRel);
-            self.pot.fetch_add(taken, AcqRel);
+            let taken = purse.swap(0, Relaxed);
+            self.pot.fetch_add(taken, Relaxed);
         }
     }
 }

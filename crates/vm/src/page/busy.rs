@@ -32,7 +32,7 @@
 
 use core::mem::ManuallyDrop;
 
-use ksync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use ksync::atomic::Ordering::{Acquire, Relaxed, Release};
 use ksync::lock_class;
 
 use crate::page::Page;
@@ -162,7 +162,7 @@ impl Page {
         while seen & in_the_way != 0 {
             match self
                 .busy
-                .compare_exchange_weak(seen, seen | WANTED, AcqRel, Relaxed)
+                .compare_exchange_weak(seen, seen | WANTED, Relaxed, Relaxed)
             {
                 Ok(_) => {
                     // Pairs with the fence in `HardBusy::into_free`.
@@ -183,7 +183,8 @@ impl Page {
     /// Takes the mark away, and lets those look again that waited.
     #[cold]
     fn end_waits(&self) {
-        self.busy.fetch_and(!WANTED, AcqRel);
+        // Relaxed: sleepers look at the mark under the lock that the next line takes.
+        self.busy.fetch_and(!WANTED, Relaxed);
         ksync::wake_all(self.address());
     }
 
@@ -215,7 +216,7 @@ impl Page {
     /// Drops hard busy. Returns whether sleepers must be woken.
     #[must_use = "true means that sleepers wait for a wake-up"]
     pub(super) fn hard_unbusy(&self) -> bool {
-        let before = self.busy.swap(0, AcqRel);
+        let before = self.busy.swap(0, Release);
         debug_assert!(before & HARD != 0, "hard_unbusy without hard busy");
         before & WANTED != 0
     }
@@ -223,7 +224,7 @@ impl Page {
     /// Turns hard busy into one soft busy. Returns whether sleepers must be woken.
     #[must_use = "true means that sleepers wait for a wake-up"]
     pub(super) fn downgrade_busy(&self) -> bool {
-        let before = self.busy.swap(1, AcqRel);
+        let before = self.busy.swap(1, Release);
         debug_assert!(before & HARD != 0, "downgrade without hard busy");
         before & WANTED != 0
     }
@@ -278,8 +279,8 @@ impl Page {
         self.busy.load(Acquire) & HARD != 0
     }
 
-    /// Number of soft holders.
+    /// Number of soft holders. For tests and reports.
     pub fn soft_count(&self) -> u32 {
-        self.busy.load(Acquire) & COUNT
+        self.busy.load(Relaxed) & COUNT
     }
 }

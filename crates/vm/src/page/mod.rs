@@ -40,17 +40,15 @@ pub(crate) use self::owner::{hub_of, owner};
 pub use self::pfn::{PAGE_SHIFT, PAGE_SIZE, Pfn};
 
 use crate::page::md::MachineDependent;
-use ksync::atomic::{
-    AtomicU8, AtomicU32, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use ksync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 /// What the kernel knows of one frame.
 ///
 /// All fields are atomic: a page may be looked at by anyone at any time. Each says who may change it.
 #[repr(C, align(64))]
 pub struct Page {
-    /// Address of the owning object, 0 if none. Changed under hard busy.
+    /// Address of the owning object, 0 if none. Changed under hard busy, whose end passes it on: who finds the page not busy, or
+    /// has it busy, sees what it is. Others see a hint.
     object: AtomicUsize,
     /// Page index in the object. Changed under hard busy.
     index: AtomicU32,
@@ -121,13 +119,13 @@ impl Page {
         debug_assert!(self.is_hard_busy(), "identity changes under hard busy");
         debug_assert!(object != 0 && self.object.load(Relaxed) == 0);
         self.index.store(index, Relaxed);
-        self.object.store(object, Release);
+        self.object.store(object, Relaxed);
     }
 
     /// Takes the identity away. The caller holds hard busy.
     pub fn clear_identity(&self) {
         debug_assert!(self.is_hard_busy(), "identity changes under hard busy");
-        self.object.store(0, Release);
+        self.object.store(0, Relaxed);
     }
 
     /// Moves the page to another object. The caller holds hard busy.
@@ -139,12 +137,12 @@ impl Page {
     /// Whether this is page `index` of `object`. Stable while the caller holds any busy; else a hint, to be checked
     /// again once it does, or after the fence of a PTE claim.
     pub fn is(&self, object: usize, index: u32) -> bool {
-        self.object.load(Acquire) == object && self.index.load(Relaxed) == index
+        self.object.load(Relaxed) == object && self.index.load(Relaxed) == index
     }
 
     /// Address of the owning object, 0 if none.
     pub fn object(&self) -> usize {
-        self.object.load(Acquire)
+        self.object.load(Relaxed)
     }
 
     /// Page index in the owning object.
@@ -161,7 +159,7 @@ impl Page {
 
     /// Removes a wiring; returns the count after.
     pub fn unwire(&self) -> u32 {
-        let before = self.wire_count.fetch_sub(1, Release);
+        let before = self.wire_count.fetch_sub(1, Relaxed);
         debug_assert!(before != 0, "unwire of a page that is not wired");
         before - 1
     }
@@ -173,7 +171,7 @@ impl Page {
 
     /// Number of wirings.
     pub fn wire_count(&self) -> u32 {
-        self.wire_count.load(Acquire)
+        self.wire_count.load(Relaxed)
     }
 
     /// The page queue, 0 if none. Stable under that queue's lock.
