@@ -70,7 +70,7 @@ pub use percpu::{CpuPin, Padded, PerCpu, PerCpuCell, pin};
 pub use platform::{Parker, Platform};
 pub use rc_table::{NoRoom, RcTable, RcTableGuard};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
-pub use shim::{atomic, fence_after_rmw};
+pub use shim::{atomic, fence_after_rmw, fence_between_loads};
 pub use spin::{IrqSpin, IrqSpinGuard, RawSpin, RawSpinGuard, Spin, SpinGuard};
 pub use tally::Tally;
 pub use wait::{Registration, Round, Run, RunState, Sleepers, WaitQueue};

@@ -127,6 +127,16 @@ pub fn fence_after_rmw() {
     atomic::fence(atomic::Ordering::SeqCst);
 }
 
+/// A full fence between two loads, of which the bare machine needs none: it makes loads in their order, and all CPUs see
+/// the stores of others in one order. Only the compiler must not reorder.
+#[inline(always)]
+pub fn fence_between_loads() {
+    #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle))))]
+    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    #[cfg(any(not(target_arch = "x86_64"), loom, shuttle))]
+    atomic::fence(atomic::Ordering::SeqCst);
+}
+
 /// Adds to a word that only this CPU writes: one instruction on the bare machine, so that an
 /// interrupt handler of the same CPU may add to the same word.
 #[inline(always)]

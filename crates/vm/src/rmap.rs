@@ -178,42 +178,36 @@ pub(crate) fn remove_pages<M: Machine>(
 fn remove_each<'a, M: Machine>(
     vm: &Vm<M>,
     object: &Object,
-    pages: impl Iterator<Item = &'a Page> + Clone,
+    pages: impl Iterator<Item = &'a Page>,
 ) -> Removal {
     let mut done = Removal::default();
-    scan_mapped(
-        vm,
-        object,
-        pages.clone(),
-        |gather, (page, pfn), pmap, va| {
-            let found = pmap.gather_remove(vm, &ksync::pin(), va, pfn, gather);
-            note(page, found);
-            done.visits += 1;
-            if found == Scan::Absent {
-                return Visit::Keep;
-            }
-            done.removed += 1;
-            Visit::Gone
-        },
-    );
-    for page in pages {
-        if page.has(Flags::MAPPED) {
-            // What was mapped may have been written to.
-            page.clear_flag(Flags::MAPPED | Flags::MULTI | Flags::WRITEABLE | Flags::UNWRITTEN);
+    let scanned = scan_mapped(vm, object, pages, |gather, (page, pfn), pmap, va| {
+        let found = pmap.gather_remove(vm, &ksync::pin(), va, pfn, gather);
+        note(page, found);
+        done.visits += 1;
+        if found == Scan::Absent {
+            return Visit::Keep;
         }
+        done.removed += 1;
+        Visit::Gone
+    });
+    // Not those of a page that had none when the scan began, and for which it did not look: who finds them has entries.
+    for page in scanned {
+        // What was mapped may have been written to.
+        page.clear_flag(Flags::MAPPED | Flags::MULTI | Flags::WRITEABLE | Flags::UNWRITTEN);
     }
     done
 }
 
 /// Visits every address at which the pages, which the caller holds hard-busy, may be mapped, and flushes once: when no lock
 /// is held. Without room to note down what is to be flushed it begins again after a flush: `visit` then finds nothing more to change
-/// at the first places, and gets further.
+/// at the first places, and gets further. Returns those of the pages that it looked for.
 fn scan_mapped<'a, M: Machine>(
     vm: &Vm<M>,
     object: &Object,
     pages: impl Iterator<Item = &'a Page>,
     mut visit: impl FnMut(&mut ScanGather, (&Page, Pfn), &Arc<Pmap>, u64) -> Visit,
-) {
+) -> SmallVec<[&'a Page; 32]> {
     fence(SeqCst);
     let mut mapped: SmallVec<[&Page; 32]> = SmallVec::new();
     mapped.extend(pages.filter(|page| {
@@ -222,7 +216,7 @@ fn scan_mapped<'a, M: Machine>(
     }));
     let indexes: SmallVec<[u32; 32]> = mapped.iter().map(|page| page.index()).collect();
     if mapped.is_empty() {
-        return;
+        return mapped;
     }
     let mut many = mapped.iter().any(|page| page.has(Flags::MULTI));
     loop {
@@ -238,7 +232,7 @@ fn scan_mapped<'a, M: Machine>(
         });
         gather.finish(vm);
         if all {
-            return;
+            return mapped;
         }
         many = true;
     }
@@ -352,19 +346,16 @@ fn note(page: &Page, found: Scan) {
     }
 }
 
-/// Records that a page that was found, and so may be mapped elsewhere, is about to be mapped. Returns whether that may
-/// have changed a flag: the first one to do this sets all, so that those who share the page write its line once.
+/// The flags of a page that was found, and so may be mapped elsewhere, and is about to be mapped. All at once, so that
+/// those who share the page write its line once.
 #[inline(always)]
-pub(crate) fn mark(page: &Page, write: bool) -> bool {
-    let mut wanted = Flags::MAPPED | Flags::MULTI;
+pub(crate) fn marks(write: bool) -> Flags {
+    let mapped = Flags::MAPPED | Flags::MULTI;
     if write {
-        wanted = wanted | Flags::WRITEABLE | Flags::DIRTY;
+        mapped | Flags::WRITEABLE | Flags::DIRTY
+    } else {
+        mapped
     }
-    let change = !page.flags().contains(wanted);
-    if change {
-        page.add_flag(wanted);
-    }
-    change
 }
 
 #[cfg(feature = "naive-rmap")]

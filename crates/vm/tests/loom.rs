@@ -5,11 +5,15 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p vm --release --test loom`
 #![cfg(loom)]
+#![expect(
+    unsafe_code,
+    reason = "a model watches a raw cell, to see races that a page's busy state must prevent"
+)]
 
 use ksync::atomic::{AtomicU64, Ordering::*, fence};
-use loom::{sync::Arc, thread};
+use loom::{cell::UnsafeCell, sync::Arc, thread};
 use vm::Page;
-use vm::page::{HardBusy, Wanted};
+use vm::page::{Flags, HardBusy, Wanted};
 use vm::tlb::ActiveSet;
 
 const OBJECT: usize = 0x1000;
@@ -196,4 +200,142 @@ fn an_insertion_or_the_truncation_sees_the_other() {
             "a page lies beyond the end"
         );
     });
+}
+
+/// A page of an object that is nowhere mapped, and two places where faults may map it.
+struct Places {
+    page: Page,
+    ptes: [AtomicU64; 2],
+}
+
+impl Places {
+    fn fault(&self, n: usize) {
+        self.ptes[n].store(CLAIMED, Release);
+        fence(SeqCst);
+        let holds = || !self.page.is_hard_busy() && self.page.is(OBJECT, INDEX);
+        let good = self.page.mark_held(Flags::MAPPED, holds);
+        let new = if good { LEAF } else { EMPTY };
+        let _entered = self.ptes[n].compare_exchange(CLAIMED, new, AcqRel, Acquire);
+    }
+
+    /// A scan for all entries, which it does not look for where the flags say that there are none.
+    fn scan(&self) -> HardBusy<'_> {
+        let busy = self.page.try_hard_busy().expect("nobody else holds it");
+        fence(SeqCst);
+        if self.page.has(Flags::MAPPED) {
+            for pte in &self.ptes {
+                pte.swap(EMPTY, AcqRel);
+            }
+            self.page.clear_flag(Flags::MAPPED);
+        }
+        busy
+    }
+
+    /// Two faults beside a scan, which then does `end`.
+    fn explore(end: fn(HardBusy<'_>), check: fn(&Places)) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(move || {
+            let page = Page::absent();
+            let busy = page.try_hard_busy().expect("nobody holds it");
+            page.set_identity(OBJECT, INDEX);
+            drop(busy);
+            let ptes = [AtomicU64::new(EMPTY), AtomicU64::new(EMPTY)];
+            let places = Arc::new(Places { page, ptes });
+            let faults = [0, 1].map(|n| {
+                let places = places.clone();
+                thread::spawn(move || places.fault(n))
+            });
+            end(places.scan());
+            faults.into_iter().for_each(|fault| fault.join().unwrap());
+            check(&places);
+        });
+    }
+}
+
+/// Who finds the flags that another fault has set relies on them as the one does that set them.
+#[test]
+fn two_faults_leave_no_entry_that_a_scan_misses() {
+    Places::explore(
+        |busy| busy.into_free(),
+        |places| {
+            for pte in &places.ptes {
+                assert_eq!(pte.load(SeqCst), EMPTY, "a page that has gone is mapped");
+            }
+        },
+    );
+    Places::explore(
+        |busy| drop(busy),
+        |places| {
+            let mapped = places.ptes.iter().any(|pte| pte.load(SeqCst) != EMPTY);
+            assert!(
+                !mapped || places.page.has(Flags::MAPPED),
+                "no scan looks for the entry"
+            );
+        },
+    );
+}
+
+/// A page, and something that its busy state guards.
+struct Guarded(Page, UnsafeCell<u32>);
+
+// SAFETY: the cell is accessed in an order that the page's busy state makes; loom checks it.
+unsafe impl Sync for Guarded {}
+// SAFETY: as above.
+unsafe impl Send for Guarded {}
+
+impl Guarded {
+    fn read(&self) {
+        // SAFETY: under a soft busy or more.
+        self.1.with(|n| unsafe { *n });
+    }
+
+    fn write(&self) {
+        // SAFETY: under hard busy.
+        self.1.with_mut(|n| unsafe { *n += 1 });
+    }
+}
+
+#[test]
+fn who_has_a_page_busy_sees_what_was_done_under_hard_busy_and_undoes_no_soft_one() {
+    let acts: [fn(&Guarded); 4] = [
+        |guarded| {
+            if let Some(_busy) = guarded.0.try_hard_busy() {
+                guarded.write();
+            }
+        },
+        |guarded| {
+            if let Some(_busy) = guarded.0.try_soft_busy() {
+                guarded.read();
+            }
+        },
+        |guarded| {
+            if let Some(busy) = guarded.0.try_hard_busy() {
+                guarded.write();
+                let _soft = busy.downgrade();
+                guarded.read();
+            }
+        },
+        |guarded| {
+            if let Some(soft) = guarded.0.try_soft_busy() {
+                guarded.read();
+                if let Ok(_hard) = soft.try_upgrade() {
+                    guarded.write();
+                }
+            }
+        },
+    ];
+    for one in acts {
+        for other in acts {
+            loom::model(move || {
+                let guarded = Arc::new(Guarded(Page::absent(), UnsafeCell::new(0)));
+                let thread = thread::spawn({
+                    let guarded = guarded.clone();
+                    move || one(&guarded)
+                });
+                other(&guarded);
+                thread.join().unwrap();
+            });
+        }
+    }
 }

@@ -30,7 +30,7 @@ use crate::map::{EntryState, MapEntry, Prot};
 use crate::object::{Insert, Object, Slot};
 use crate::page::{Flags, PAGE_SIZE, Page, Pfn, Wanted, copy_frame};
 use crate::pmap::{self, EnterError, Entered, Pte};
-use crate::rmap::{ReverseMap, mark};
+use crate::rmap::{ReverseMap, marks};
 use crate::space::Space;
 use crate::{Machine, Vm};
 
@@ -254,13 +254,10 @@ struct Found<'a> {
 
 impl Found<'_> {
     /// After a claim: whether the page still is what it was, and the reverse map will find its entry.
-    ///
-    /// The flags lie between two looks at the busy state: a scan that began before the first look has cleared them
-    /// before, one that began after sees them, for setting a flag is a full barrier.
     #[inline]
     fn is_still(&self, write: bool) -> bool {
         let holds = || self.object.holds(self.page, self.index);
-        holds() && (!mark(self.page, write) || holds())
+        self.page.mark_held(marks(write), holds)
     }
 
     /// Somebody holds the page: what to do, where `what` would do.
@@ -512,7 +509,7 @@ impl<M: Machine> Attempt<'_, M> {
             );
         if moved {
             self.vm.stats.get(self.pin).cow_move.add(1);
-            mark(found.page, true);
+            found.page.mark(marks(true));
             let step = self.enter_busy(front, index, found.pfn, true, || self.check(0));
             if !matches!(step, Step::Done) {
                 // What has changed the entry may have looked for pages in front before.
@@ -658,7 +655,7 @@ impl<M: Machine> Attempt<'_, M> {
             return found.busy(Wanted::Soft);
         };
         if found.page.is(found.object.identity(), found.index) {
-            mark(found.page, writable);
+            found.page.mark(marks(writable));
             self.enter_busy(found.object, found.index, found.pfn, writable, || {
                 self.check(found.depth)
             })

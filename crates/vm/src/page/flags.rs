@@ -3,9 +3,12 @@
 //! The low bits are flags that anyone may set or clear atomically; the top four bits are the state, which only the
 //! owner of the frame changes. Setting or clearing reads first, so that a flag that already has its value costs no
 //! write and no line transfer.
+//!
+//! All accesses are Relaxed. A flag passes nothing on: what it says of the page is ordered by the page's busy state and by the
+//! fences that stand between a claim and the looks at the page, and between a scan's busy state and its look at the flags.
 
 use core::ops::BitOr;
-use ksync::atomic::Ordering::{AcqRel, Acquire, Release};
+use ksync::atomic::Ordering::Relaxed;
 
 use crate::page::Page;
 
@@ -93,27 +96,46 @@ pub enum State {
 impl Page {
     /// Sets flags; writes only if that changes something. Returns whether it did.
     pub fn set_flag(&self, flags: Flags) -> bool {
-        self.flags.load(Acquire) & flags.0 != flags.0
-            && self.flags.fetch_or(flags.0, AcqRel) & flags.0 != flags.0
+        self.flags.load(Relaxed) & flags.0 != flags.0
+            && self.flags.fetch_or(flags.0, Relaxed) & flags.0 != flags.0
     }
 
-    /// Sets flags that the caller has seen not to be set. A full barrier.
+    /// As `set_flag`, and a full barrier, also where nothing changes: who looks at the page after it sees at least what
+    /// those see by now who found the flags not to be set.
     #[inline]
-    pub(crate) fn add_flag(&self, flags: Flags) {
-        self.flags.fetch_or(flags.0, AcqRel);
-        ksync::fence_after_rmw();
+    pub fn mark(&self, flags: Flags) {
+        if self.flags().contains(flags) {
+            ksync::fence_between_loads();
+        } else {
+            self.flags.fetch_or(flags.0, Relaxed);
+            ksync::fence_after_rmw();
+        }
+    }
+
+    /// After a claim, and a full fence: whether the page `holds` what was found, and whoever scans for its entries will find
+    /// this one.
+    ///
+    /// The flags lie between two looks. A scan that began before the first one is over by then, and what it cleared is
+    /// seen to be clear. One that begins later finds the claim if it finds the flags. If it does not, it looks for no entries and
+    /// leaves the flags as others set them; then the second look finds the page busy, or given back as it was, and marked.
+    #[inline(always)]
+    pub fn mark_held(&self, flags: Flags, holds: impl Fn() -> bool) -> bool {
+        holds() && {
+            self.mark(flags);
+            holds()
+        }
     }
 
     /// Clears flags; writes only if that changes something. Returns whether it did, so that exactly one of several
     /// callers sees a flag go.
     pub fn clear_flag(&self, flags: Flags) -> bool {
-        self.flags.load(Acquire) & flags.0 != 0
-            && self.flags.fetch_and(!flags.0, AcqRel) & flags.0 != 0
+        self.flags.load(Relaxed) & flags.0 != 0
+            && self.flags.fetch_and(!flags.0, Relaxed) & flags.0 != 0
     }
 
     /// The flags now.
     pub fn flags(&self) -> Flags {
-        Flags(self.flags.load(Acquire) & !STATE_MASK)
+        Flags(self.flags.load(Relaxed) & !STATE_MASK)
     }
 
     /// Whether all of `flags` are set.
@@ -123,7 +145,7 @@ impl Page {
 
     /// What the frame is used for.
     pub fn state(&self) -> State {
-        match self.flags.load(Acquire) >> STATE_SHIFT {
+        match self.flags.load(Relaxed) >> STATE_SHIFT {
             0 => State::Absent,
             1 => State::Free,
             2 => State::Allocated,
@@ -139,15 +161,15 @@ impl Page {
     /// Sets state and flags by one plain store. The caller owns the frame and no entry maps it: a flag that another
     /// CPU sets meanwhile would be lost.
     pub fn init_flags(&self, state: State, flags: Flags) {
-        self.flags.store(state as u32 | flags.0, Release);
+        self.flags.store(state as u32 | flags.0, Relaxed);
     }
 
     /// Changes the state and keeps the flags. The caller owns the frame.
     pub fn set_state(&self, state: State) {
-        let change = (self.flags.load(Acquire) & STATE_MASK) ^ state as u32;
+        let change = (self.flags.load(Relaxed) & STATE_MASK) ^ state as u32;
         // Only the owner touches the state bits, so flipping those that differ cannot race with another change.
         if change != 0 {
-            self.flags.fetch_xor(change, AcqRel);
+            self.flags.fetch_xor(change, Relaxed);
         }
     }
 }

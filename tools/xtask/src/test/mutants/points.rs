@@ -121,7 +121,7 @@ pub const RECORDS: [&str; 15] = [
 /// Methods that change a state.
 pub const STATES: [&str; 4] = ["kill", "set_dead", "set_needs_copy", "renew"];
 /// Functions that are fences.
-pub const FENCES: [&str; 2] = ["fence", "fence_after_rmw"];
+pub const FENCES: [&str; 3] = ["fence", "fence_after_rmw", "fence_between_loads"];
 /// Functions that invalidate.
 pub const FLUSHES: [&str; 2] = ["send", "reload"];
 /// Methods that free after a grace period.
