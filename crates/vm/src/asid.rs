@@ -36,8 +36,9 @@ pub const ASIDS: usize = 6;
 
 /// A pmap's number; 0 as long as no CPU has run it.
 ///
-/// All of it is Relaxed: nothing is known by a number but which pmap it is of. Who finds a CPU in the active set finds the
-/// number, too: that CPU has read or written it before it entered, which the set passes on, and reads of one word never go back.
+/// All of it is Relaxed: nothing is known by a number but which pmap it is of. A request that is sent before its sender sees the
+/// number asks nothing of a CPU: the full fence of the CPU, which has entered with a number, then comes after the one in which
+/// the sender found the set, and the CPU finds the new generation.
 #[derive(Default)]
 pub(crate) struct PmapId(AtomicU64);
 

@@ -28,7 +28,7 @@ use smallvec::SmallVec;
 
 use ksync::atomic::{
     AtomicU64,
-    Ordering::{Acquire, Relaxed, SeqCst},
+    Ordering::{Acquire, Relaxed, Release},
 };
 
 use crate::asid::Target;
@@ -109,13 +109,15 @@ pub struct ActiveSet([AtomicU64; WORDS]);
 impl ActiveSet {
     /// Enters `cpu`; a full fence follows, so that what the caller loads next is not older than the entry.
     pub fn enter(&self, cpu: usize) {
-        self.0[cpu / 64].fetch_or(1 << (cpu % 64), SeqCst);
+        // Relaxed: the fence orders.
+        self.0[cpu / 64].fetch_or(1 << (cpu % 64), Relaxed);
         ksync::fence_after_rmw();
     }
 
     /// Removes `cpu`, which has loaded another root before.
     pub fn leave(&self, cpu: usize) {
-        self.0[cpu / 64].fetch_and(!(1 << (cpu % 64)), SeqCst);
+        // Release: who does not find the CPU any more finds its accesses to be over, and may use the frames for something else.
+        self.0[cpu / 64].fetch_and(!(1 << (cpu % 64)), Release);
     }
 
     /// Whether `cpu` is in the set.

@@ -119,6 +119,28 @@ fn a_cpu_that_joins_is_flushed_or_sees_the_change() {
     });
 }
 
+/// What a CPU did as it ran a pmap is over for who does not find it any more, and uses the frame for something else.
+#[test]
+fn a_cpu_that_has_left_is_done_with_what_it_reached() {
+    loom::model(|| {
+        let active = Arc::new(ActiveSet::default());
+        let frame = Arc::new(Guarded(Page::absent(), UnsafeCell::new(0)));
+        active.enter(1);
+        let runner = thread::spawn({
+            let (active, frame) = (active.clone(), frame.clone());
+            move || {
+                frame.read();
+                active.leave(1);
+            }
+        });
+        fence(SeqCst);
+        if !active.snapshot().contains(1) {
+            frame.write();
+        }
+        runner.join().unwrap();
+    });
+}
+
 /// Waits as an operation does that found the page in the slot `pte`, until it gets a soft busy or the page has gone.
 fn wait_for(world: &World) {
     while world.pte.load(Acquire) == LEAF && world.page.try_soft_busy().is_none() {
