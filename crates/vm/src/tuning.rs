@@ -11,6 +11,8 @@ pub struct Tuning {
     pub ask_every: u32,
     /// How many faults that copy find nothing to fold before it is tried again. A power of two.
     pub fold_every: u32,
+    /// Pages that one step of folding looks at, during which the map stays locked.
+    pub fold_step: usize,
     /// Layers of a chain beyond which a fault that copies folds it.
     pub fault_depth: usize,
     /// Layers of a chain down to which a fork folds it that finds more than `copy_depth`. The distance between the two is how
@@ -31,6 +33,7 @@ impl Tuning {
     pub const DEFAULT: Tuning = Tuning {
         ask_every: 16,
         fold_every: 64,
+        fold_step: 256,
         fault_depth: 5,
         fork_depth: 8,
         copy_depth: 12,
@@ -42,6 +45,7 @@ impl Tuning {
     pub const SMALL: Tuning = Tuning {
         ask_every: 1,
         fold_every: 2,
+        fold_step: 4,
         fault_depth: 2,
         fork_depth: 3,
         copy_depth: 4,

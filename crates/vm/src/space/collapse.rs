@@ -36,8 +36,8 @@ pub const HARD_DEPTH: usize = Tuning::DEFAULT.hard_depth;
 /// A layer of our own is brought up without need if it has at most so many times the pages of the layer that takes them.
 const MOVE_RATIO: u64 = 4;
 
-/// Pages that one step looks at.
-const STEP: usize = 256;
+/// Most pages whose entries are taken out in one go.
+const RUN: usize = 256;
 
 /// Pages dealt with under one pin.
 const SECTION: usize = 16;
@@ -90,7 +90,7 @@ impl Space {
         effort: Effort,
     ) -> Result<bool, NoMemory> {
         // Asked once: what goes, or is brought up, leaves every page shadowed that was, and no other.
-        let (mut left, mut asked) = (STEP, false);
+        let (mut left, mut asked) = (vm.tuning.fold_step, false);
         loop {
             let chain = {
                 let pin = ksync::pin();
@@ -192,7 +192,7 @@ fn resident_run(layer: &Backing, from: u32, last: u32) -> Option<(u32, u32)> {
     let pin = ksync::pin();
     let object = layer.object(&pin)?;
     let mut end = first;
-    for _ in 0..STEP {
+    for _ in 0..RUN {
         let Some(next) = end.checked_add(1).filter(|&next| next <= last) else {
             break;
         };
@@ -325,7 +325,12 @@ impl<M: Machine> Fold<'_, M> {
     fn pass(&self, task: Task<'_>, from: &mut u32, left: &mut usize) -> Result<Look, NoMemory> {
         while *left > 0 || self.effort == Effort::Bound {
             let pin = ksync::pin();
-            if let Some(look) = self.section(&pin, task, from)? {
+            let most = if self.effort == Effort::Bound {
+                SECTION
+            } else {
+                SECTION.min(*left)
+            };
+            if let Some(look) = self.section(&pin, task, from, most)? {
                 return Ok(look);
             }
             *left = left.saturating_sub(SECTION);
@@ -333,12 +338,13 @@ impl<M: Machine> Fold<'_, M> {
         Ok(Look::More)
     }
 
-    /// A few pages of a pass: `None` if there is more.
+    /// `most` pages of a pass: `None` if there is more.
     fn section(
         &self,
         pin: &CpuPin,
         task: Task<'_>,
         from: &mut u32,
+        most: usize,
     ) -> Result<Option<Look>, NoMemory> {
         let layer = &self.chain.layers()[task.at];
         let Some(object) = layer.object(pin) else {
@@ -346,7 +352,7 @@ impl<M: Machine> Fold<'_, M> {
         };
         let (_, last) = self.indexes(layer);
         let own = task.bring && layer.is_own();
-        for _ in 0..SECTION {
+        for _ in 0..most {
             let (index, pfn) = match object.next_resident_step(*from, last) {
                 Next::Page(index, pfn) => (index, pfn),
                 Next::Unseen(next) => {
