@@ -222,6 +222,8 @@ impl Thread {
     /// Lets the signals of `set` end a sleep, for sigtimedwait: they are kept as if they were held back still, whatever
     /// their actions.  By the thread itself; [`Self::end_sigwait`] ends it.
     pub fn begin_sigwait(&self, set: SigSet) {
+        // For a signal that another thread hands over.
+        self.pending.reserve();
         let old = self.blocked();
         self.replace_mask(SigSet(old.0 & !set.0), Some(old));
     }
@@ -318,7 +320,13 @@ pub fn pending(t: &Thread) -> SigSet {
 /// Takes a pending signal of `set` for `t`, which is the caller.
 pub fn take(t: &Thread, set: SigSet) -> Option<SigInfo> {
     let order = t.process.signals.lock();
-    let info = t.pending.take(set).or_else(|| t.process.pending.take(set));
+    let info = loop {
+        let info = t.pending.take(set).map(|info| (info, false));
+        match info.or_else(|| Some((t.process.pending.take(set)?, true))) {
+            Some((info, true)) if send::hand_over(&order, t, info) => {}
+            info => break info.map(|(info, _)| info),
+        }
+    };
     if info.is_some_and(|info| SigSet::STOPS.has(info.signo)) {
         t.set(flag::STOP_DUE);
     }

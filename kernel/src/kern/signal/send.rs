@@ -9,7 +9,7 @@ use super::super::group::{Cursor, Group};
 use super::super::process::Process;
 use super::super::thread::{Thread, flag};
 use super::super::{current, exit, ids, sched};
-use super::{SigInfo, SigSet, code, sig, stop};
+use super::{Shared, SigInfo, SigSet, code, sig, stop};
 
 /// Why a signal was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,6 +192,29 @@ fn nudge_any(pin: &CpuPin, p: &Process, set: SigSet) {
         let told = ids::thread(pin, tid).is_some_and(|t| nudge(pin, t, set));
         !told
     });
+}
+
+/// Gives a signal to its process, which `t` has taken and would ignore, to a thread that waits for it by sigtimedwait; false if
+/// it is `t`'s. `shared` is the process's.
+pub(super) fn hand_over(shared: &Shared, t: &Thread, info: SigInfo) -> bool {
+    let p = &t.process;
+    if p.thread_count() == 1 || t.has(flag::SIGWAIT) || !shared.actions.ignores(info.signo) {
+        return false;
+    }
+    let pin = ksync::pin();
+    let set = SigSet::one(info.signo);
+    let mut given = false;
+    p.threads.lock().each(&pin, |tid| {
+        if let Some(other) = ids::thread(&pin, tid)
+            && !other.blocked().has(info.signo)
+            && other.keeps(info.signo)
+        {
+            let posted = other.pending.post(info, u64::MAX, Payer::NOBODY);
+            given = posted.is_ok() && nudge(&pin, other, set);
+        }
+        !given
+    });
+    given
 }
 
 /// Finds another thread for signals of the process that the caller has just blocked.

@@ -300,6 +300,27 @@ tests! { "signal";
         if pid == 0 { sys::exit(0); }
         fails!(sys::wait(pid as i64, 0), ECHILD);
     }
+    a_signal_that_one_thread_waits_for_is_not_ignored_by_another {
+        // The other thread lets it in and, as it sends it, is the first to look.
+        ok!(mask(libc::SIG_BLOCK, &[libc::SIGWINCH]));
+        let turns = std::sync::Arc::new(AtomicU64::new(0));
+        let sent = turns.clone();
+        let sender = std::thread::spawn(move || {
+            let _ = mask(libc::SIG_UNBLOCK, &[libc::SIGWINCH]);
+            for turn in 0..100 {
+                let asleep = || std::fs::read_to_string("/proc/self/stat").is_ok_and(|stat| stat.contains(") S "));
+                while sent.load(SeqCst) < turn || !asleep() { nap_us(100); }
+                let _ = kill_me(libc::SIGWINCH);
+            }
+        });
+        let set = 1u64 << (libc::SIGWINCH - 1);
+        for turn in 0..100 {
+            turns.store(turn, SeqCst);
+            let time = [5u64, 0];
+            is!(sc!(SYS_rt_sigtimedwait, &raw const set, 0, time.as_ptr(), 8), Ok(libc::SIGWINCH as u64));
+        }
+        holds!(sender.join().is_ok());
+    }
     mask_is_inherited_pending_is_not {
         ok!(handle(libc::SIGUSR1, 0));
         ok!(mask(libc::SIG_BLOCK, &[libc::SIGUSR1]));
