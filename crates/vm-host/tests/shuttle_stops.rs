@@ -38,6 +38,42 @@ fn munmap_frees_a_page_that_a_fault_moves() {
     println!("{tried} schedules");
 }
 
+/// The fault is made for another process, as a debugger's are.
+#[test]
+fn the_end_of_a_space_frees_a_page_that_a_fault_moves() {
+    stop_everywhere(|world| {
+        left_alone(world);
+        let fault = spawn(world, 1, moves);
+        let end = spawn(world, 2, |world| {
+            world.space.clear(&world.lab.vm);
+        });
+        join([fault, end]);
+        assert_eq!(world.private_pages(), 0, "a page that nothing maps");
+    });
+}
+
+/// A fault moves a page to the front layer; a child, which has come since, has given that layer up and sees the page below.
+#[test]
+fn a_page_is_moved_to_no_layer_that_a_relative_has_given_up() {
+    stop_everywhere(|world| {
+        left_alone(world);
+        let fault = spawn(world, 1, moves);
+        let child = Arc::new(Mutex::new(None));
+        let theirs = child.clone();
+        let forker = spawn(world, 2, move |world| {
+            let child = world.space.fork(&world.lab.vm).unwrap();
+            world.set_word_at(&child, AT + PAGE, 9);
+            child.maintain(&world.lab.vm);
+            *theirs.lock().unwrap() = Some(child);
+        });
+        join([fault, forker]);
+        let child = child.lock().unwrap().take().expect("a fork");
+        assert_eq!(world.word(&child), 7);
+        assert_eq!(world.word(&world.space), 7);
+        child.clear(&world.lab.vm);
+    });
+}
+
 /// While a fault is on its way its page becomes unreachable, and the background has looked where it comes to.
 #[test]
 fn a_page_that_is_moved_for_nobody_is_freed_in_the_background() {

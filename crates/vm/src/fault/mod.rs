@@ -494,16 +494,17 @@ impl<M: Machine> Attempt<'_, M> {
         let Some(busy) = found.page.try_hard_busy() else {
             return found.busy(Wanted::Free);
         };
-        let still = found.page.is(found.object.identity(), found.index) && self.check(found.depth);
-        // A fork that comes now inherits both layers, so whoever looks finds the page in one of them.
-        let moved = still
+        // With the page in its slot the front layer is one that nobody drops: a fork that comes now inherits both, and whoever
+        // looks finds the page in one of them. One that came before may have led to a chain without the front layer.
+        let still = || self.entry.state() == self.state;
+        let moved = found.page.is(found.object.identity(), found.index)
             && matches!(
                 found.object.move_page(
                     self.vm,
                     self.pin,
                     (found.index, found.pfn, &busy),
-                    front,
-                    index
+                    (front, index),
+                    still
                 ),
                 Ok(true)
             );

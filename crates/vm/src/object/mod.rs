@@ -377,8 +377,7 @@ impl Object {
             discard(vm, pin, busy, pfn);
             return Ok(Insert::Lost);
         }
-        // Pairs with the fence of a sweep: either it sees the page, or this sees the limit.
-        ksync::fence_after_rmw();
+        // The slot's fence pairs with that of a sweep: either it sees the page, or this sees the limit.
         if !beyond && !self.has_index(index) {
             self.take_back(vm, pin, index, (pfn, busy));
             return Ok(Insert::Beyond);
@@ -408,23 +407,23 @@ impl Object {
     }
 
     /// Moves the page that the caller holds hard-busy from `index` here to `to_index` of `to`, where it stays busy. Its
-    /// page-table entries stay as they are. False, and nothing done, if that slot is taken or `to` has ended.
+    /// page-table entries stay as they are. False, and nothing done, if that slot is taken, or not `still` so that the page is to move:
+    /// asked when whoever looks at `to` from then on finds the page there.
     pub(crate) fn move_page<M: Machine>(
         &self,
         vm: &Vm<M>,
         pin: &CpuPin,
         (index, pfn, busy): (u32, Pfn, &HardBusy<'_>),
-        to: &Object,
-        to_index: u32,
+        (to, to_index): (&Object, u32),
+        still: impl FnOnce() -> bool,
     ) -> Result<bool, NoMemory> {
         debug_assert!(to.is_anon());
         // In at the new place first: who sees the old slot empty finds the new one full.
         if !to.slots.insert(pin, to_index, pfn)? {
             return Ok(false);
         }
-        // As in an insertion: whoever unmaps the range meanwhile may have ended `to`.
-        ksync::fence_after_rmw();
-        if !to.has_index(to_index) {
+        // After the slot's fence: either this sees what has changed, or what follows the change sees the page.
+        if !still() {
             let removed = to.slots.remove(to_index, pfn);
             debug_assert!(removed, "a hard-busy page left its slot");
             return Ok(false);

@@ -9,7 +9,7 @@
 
 use ksync::atomic::{
     AtomicU32,
-    Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
+    Ordering::{Acquire, Relaxed, Release},
 };
 use ksync::{CpuPin, Once};
 use rust_alloc::boxed::Box;
@@ -82,19 +82,23 @@ impl Slot {
         }
     }
 
-    /// Puts a page in if it is empty. A full barrier either way.
+    /// Puts a page in if it is empty, and makes a full fence: what the caller then reads is not older than the page is here, and what
+    /// was done before the slot was emptied is done.
     #[inline(always)]
     pub(super) fn put(&self, pfn: Pfn) -> bool {
-        self.0
-            .compare_exchange(EMPTY, pfn.0, SeqCst, Acquire)
-            .is_ok()
+        let done = self
+            .0
+            .compare_exchange(EMPTY, pfn.0, Release, Relaxed)
+            .is_ok();
+        ksync::fence_after_rmw();
+        done
     }
 
-    /// Empties it if it holds `pfn`.
+    /// Empties it if it holds `pfn`, whose translations are gone: who finds the slot empty may put another page there.
     #[inline(always)]
     pub(super) fn take(&self, pfn: Pfn) -> bool {
         self.0
-            .compare_exchange(pfn.0, EMPTY, AcqRel, Relaxed)
+            .compare_exchange(pfn.0, EMPTY, Release, Relaxed)
             .is_ok()
     }
 }
@@ -177,7 +181,7 @@ impl Slots {
         self.slot(index)?.page()
     }
 
-    /// Puts a page into an empty slot; `Ok(false)` if the slot was taken. A full barrier either way.
+    /// Puts a page into an empty slot; `Ok(false)` if the slot was taken. A full fence follows.
     pub(super) fn insert(&self, pin: &CpuPin, index: u32, pfn: Pfn) -> Result<bool, NoMemory> {
         Ok(self.make_slot(pin, index)?.put(pfn))
     }

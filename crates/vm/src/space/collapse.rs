@@ -418,8 +418,9 @@ impl<M: Machine> Fold<'_, M> {
             let Some(busy) = page.try_hard_busy() else {
                 return Ok(Look::Busy);
             };
+            // The map's lock is held: both layers stay this space's.
             page.is(object.identity(), index)
-                && object.move_page(self.vm, pin, (index, pfn, &busy), to, to_index)?
+                && object.move_page(self.vm, pin, (index, pfn, &busy), (to, to_index), || true)?
         } else {
             // Busy, the page stays where it is: once the others that share the layer are gone, a fault may move it to the
             // front, where it is written to.
