@@ -80,6 +80,19 @@ fn an_old_page_is_not_entered_once_there_is_a_copy() {
         write_and_scan,
         shows_what_a_fault_brings,
     );
+    // The same where the layer for copies is there, so that the writer does not change the entry.
+    let in_front: Act = |world| {
+        shared_with_a_child(world);
+        world.fault_at(AT + PAGE, Access::Write);
+    };
+    explore(
+        1,
+        None,
+        in_front,
+        read,
+        write_and_scan,
+        shows_what_a_fault_brings,
+    );
     // The same where the old page is one of a file, and comes along with a neighbour.
     let around: Act = |world| {
         world

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use vm::Access;
 use vm::space::{Source, Space};
-use vm_host::schedules::{AT, PAGE, World, join, spawn, stop_everywhere};
+use vm_host::schedules::{AT, PAGE, TO, World, join, spawn, stop_everywhere};
 
 /// Two pages of private memory with a word in the first, under a front layer of the space's own: whoever shared it has ended, so that a
 /// write moves the page to the front.
@@ -71,6 +71,27 @@ fn a_page_is_moved_to_no_layer_that_a_relative_has_given_up() {
         assert_eq!(world.word(&child), 7);
         assert_eq!(world.word(&world.space), 7);
         child.clear(&world.lab.vm);
+    });
+}
+
+/// A mapping is moved while its file is cut short, and a write that copies nothing leaves a page beyond the end.
+#[test]
+fn a_move_brings_no_page_along_that_lies_beyond_the_end() {
+    stop_everywhere(|world| {
+        world.file.truncate(&world.lab.vm, 2 * PAGE);
+        world.map(true, Source::Object(&world.file, 0));
+        let mapped = world.space.fault(&world.lab.vm, AT + PAGE, Access::Read);
+        assert_eq!(mapped, Ok(()));
+        let mover = spawn(world, 1, |world| world.carry(AT + PAGE, TO));
+        let cutter = spawn(world, 2, |world| {
+            world.file.truncate(&world.lab.vm, PAGE);
+            let written = world.file.write(&world.lab.vm, PAGE, 8, &mut |_| 0);
+            assert_eq!(written, Ok(0));
+        });
+        join([mover, cutter]);
+        let vm = &world.lab.vm;
+        let left = world.space.pmap().lookup(vm, &ksync::pin(), TO);
+        assert_eq!(left, None, "a page beyond the end is mapped");
     });
 }
 

@@ -55,9 +55,8 @@ impl Space {
             va: to,
             write: false,
         };
-        if attempt.state.is_dead() || !allows(entry.prot(), Access::Read) {
-            return None;
-        }
+        // The map's lock is held, under which no entry dies, and what nobody may read is in no table.
+        debug_assert!(!attempt.state.is_dead() && allows(entry.prot(), Access::Read));
         let reach = ((to | (TABLE_BYTES - 1)) + 1).min(entry.end());
         let pages = run.pages.min(((reach - to) / PAGE_SIZE as u64) as usize);
         for depth in 0..attempt.chain.layers().len() {
@@ -91,7 +90,8 @@ impl<M: Machine> Attempt<'_, M> {
             self.va,
             pages,
             self.prot(writable),
-            || self.entry.state() == self.state,
+            // The map's lock is held.
+            || true,
             |n| {
                 let index = layer.index(va(n));
                 let pfn = object.lookup(index).filter(|_| wanted(n))?;

@@ -6,7 +6,7 @@
 //! Readers copy under a pin and write no shared line: frames that leave a file are freed after a grace period. Writers
 //! keep the page soft-busy, so that it stays in the file while they copy.
 
-use ksync::atomic::Ordering::{Relaxed, SeqCst};
+use ksync::atomic::Ordering::Relaxed;
 use smallvec::SmallVec;
 
 use super::{Held, Insert, Kind, Object, STEP, rest_of_page};
@@ -107,7 +107,7 @@ impl Object {
                 &mut *copy,
             );
             if filled == 0 && fresh {
-                self.unwritten.store(1, SeqCst);
+                self.unwritten.store(1, Relaxed);
                 vm.pages.get(pfn).set_flag(Flags::UNWRITTEN | Flags::BLANK);
             } else if filled > 0 && self.may_be_unwritten() {
                 vm.pages
@@ -123,7 +123,7 @@ impl Object {
         if at > self.size() && at > offset {
             let _lock = self.lock.lock();
             if at > self.size() {
-                self.limit.store(at, SeqCst);
+                self.set_limit(at);
             }
         }
         Ok(at - offset)
@@ -221,7 +221,7 @@ impl Object {
         for index in offset >> PAGE_SHIFT..end.div_ceil(PAGE_SIZE as u64) {
             // Before the page is there, so that whoever sees it may know.
             if !self.may_be_unwritten() {
-                self.unwritten.store(1, SeqCst);
+                self.unwritten.store(1, Relaxed);
             }
             let held = self.page_for_write(vm, index as u32, Flags::UNWRITTEN)?;
             if !held.fresh {
@@ -232,7 +232,7 @@ impl Object {
         }
         let _lock = self.lock.lock();
         if grow && end > self.size() {
-            self.limit.store(end, SeqCst);
+            self.set_limit(end);
         }
         Ok(())
     }
@@ -243,9 +243,7 @@ impl Object {
         debug_assert!(self.kind == Kind::File);
         let size = size.min(MAX_SIZE);
         let _lock = self.lock.lock();
-        let old = self.limit.swap(size, SeqCst);
-        // Pairs with the fence of an insertion.
-        ksync::fence_after_rmw();
+        let old = self.set_limit(size);
         // A write beyond the end may have left pages there, so growing sweeps as well: it is a look at empty slots.
         let first = size.div_ceil(PAGE_SIZE as u64);
         if let Ok(first) = u32::try_from(first) {

@@ -19,7 +19,7 @@ use core::ptr;
 
 use ksync::atomic::{
     AtomicU8, AtomicU64,
-    Ordering::{Acquire, SeqCst},
+    Ordering::{Acquire, Relaxed, Release},
 };
 use ksync::{CpuPin, Mutex, Once, lock_class};
 use rust_alloc::sync::Arc;
@@ -179,7 +179,8 @@ impl Object {
         }
     }
 
-    /// Bytes in a file, or of shared memory; meaningless for private memory.
+    /// Bytes in a file, or of shared memory; meaningless for private memory. Who sees a size sees what was written before
+    /// the file got it.
     pub fn size(&self) -> u64 {
         self.limit.load(Acquire)
     }
@@ -187,13 +188,25 @@ impl Object {
     /// Whether a page exists, or may be made, at `index`.
     #[inline]
     pub fn has_index(&self, index: u32) -> bool {
-        u64::from(index) << PAGE_SHIFT < self.limit.load(SeqCst)
+        // Relaxed: an insertion asks after a full fence; a fault has one between this and its entry, which therefore shows
+        // what was there before the file got its size.
+        u64::from(index) << PAGE_SHIFT < self.limit.load(Relaxed)
+    }
+
+    /// Sets the size of a file, whose contents are ready, or of what has ended; the one before. The lock is held, or nobody else
+    /// changes it.
+    fn set_limit(&self, bytes: u64) -> u64 {
+        let before = self.limit.swap(bytes, Release);
+        // Pairs with the fence of an insertion.
+        ksync::fence_after_rmw();
+        before
     }
 
     /// Pages that exist, or may be made: indexes from here on are beyond the end.
     #[inline]
     pub(crate) fn pages(&self) -> u64 {
-        self.limit.load(SeqCst).div_ceil(PAGE_SIZE as u64)
+        // Relaxed: claims and a fence follow.
+        self.limit.load(Relaxed).div_ceil(PAGE_SIZE as u64)
     }
 
     /// Remembers something about the object for [`tag`](Object::tag); the first call counts.
@@ -260,7 +273,8 @@ impl Object {
     /// Whether there may be a page that [`is_unwritten`](Self::is_unwritten).
     #[inline]
     pub(crate) fn may_be_unwritten(&self) -> bool {
-        self.unwritten.load(Acquire) != 0
+        // Relaxed, as where it is set: who finds the page in its slot, or held it before, finds what was set before.
+        self.unwritten.load(Relaxed) != 0
     }
 
     /// Whether a page of the file has been allocated, and nothing put in. A hint.
@@ -471,7 +485,8 @@ impl Object {
                     in_the_way = stuck.then_some(page);
                     break 'nodes;
                 };
-                if page.is(self.identity(), index) && slot.take(pfn) {
+                // Held, a page that is in the slot is the slot's: whoever moves it away holds it until it has left.
+                if slot.take(pfn) {
                     busy.into_free();
                     freed[count] = pfn;
                     count += 1;
@@ -494,21 +509,21 @@ impl Object {
     /// Frees everything: nothing is attached, and the caller's reference is the last but for those that
     /// [`end`](hub::end) tells of. Faults that are still under way find the limit.
     fn die<M: Machine>(&self, vm: &Vm<M>) {
-        self.limit.swap(0, SeqCst);
-        // Pairs with the fence of an insertion.
-        ksync::fence_after_rmw();
+        self.set_limit(0);
         self.remove_unmapped(vm, 0, u32::MAX);
     }
 
     /// How it stands with pages that may have become unreachable.
     pub(crate) fn is_swept(&self, how: Swept) -> bool {
-        self.swept.load(SeqCst) == how as u8
+        // Relaxed, as all of the mark: its value is all that it says. What it says it of is ordered by the fence of a change
+        // and that of an insertion, or by the maps' locks.
+        self.swept.load(Relaxed) == how as u8
     }
 
     /// Says how it stands. A full barrier, if that is a change.
     pub(crate) fn set_swept(&self, how: Swept) {
         if !self.is_swept(how) {
-            self.swept.swap(how as u8, SeqCst);
+            self.swept.swap(how as u8, Relaxed);
             ksync::fence_after_rmw();
         }
     }
@@ -518,7 +533,7 @@ impl Object {
         // Failing is staying as it is.
         let _changed = self
             .swept
-            .compare_exchange(from as u8, to as u8, SeqCst, SeqCst);
+            .compare_exchange(from as u8, to as u8, Relaxed, Relaxed);
     }
 
     /// A page of it may have become unreachable through `pmap`. What did that came before a full barrier, or happens under
@@ -542,11 +557,10 @@ impl Object {
         let Some(busy) = vm.pages.get(pfn).try_hard_busy() else {
             return false;
         };
-        if !busy.page().is(self.identity(), index) {
+        // Held, a page that is in the slot is the slot's.
+        if !self.slots.remove(index, pfn) {
             return false;
         }
-        let removed = self.slots.remove(index, pfn);
-        debug_assert!(removed, "a hard-busy page left its slot");
         // Folding copies pages to the front without a look at the tables.
         rmap::remove_all(vm, self, index, pfn);
         busy.into_free();

@@ -80,7 +80,7 @@ pub struct Pmap {
     active: ActiveSet,
     /// Raised by each flush, before the active set is read. Atomic.
     generation: AtomicU64,
-    /// Table pages, the root included. Atomic; changed only when a table comes or goes.
+    /// Table pages, the root included. Atomic, a count that orders nothing; changed only when a table comes or goes.
     tables: AtomicU32,
     /// Operations that took something away and have not flushed yet. Atomic.
     pending: Pending,

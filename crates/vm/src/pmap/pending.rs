@@ -12,7 +12,7 @@ use core::ops::Range;
 
 use ksync::atomic::{
     AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+    Ordering::{Acquire, Relaxed, Release},
 };
 
 use crate::page::PAGE_SHIFT;
@@ -67,11 +67,13 @@ impl Pending {
     /// Lists an operation on a range. The entry changes that follow publish it.
     pub(crate) fn raise(&self, range: &Range<u64>, loss: Loss) -> Listed {
         let word = encode(range, loss);
+        // Relaxed: who reads what was raised where another was lowered sees that one's flush as well, for a
+        // read-modify-write goes on with what was released.
         let take = |place: &AtomicU64| {
-            place.load(Relaxed) == 0 && place.compare_exchange(0, word, AcqRel, Relaxed).is_ok()
+            place.load(Relaxed) == 0 && place.compare_exchange(0, word, Relaxed, Relaxed).is_ok()
         };
         let listed = Listed(self.places.iter().position(take).unwrap_or(PLACES) as u8);
-        self.count.fetch_add(listed.weight(), SeqCst);
+        self.count.fetch_add(listed.weight(), Relaxed);
         listed
     }
 
@@ -82,7 +84,8 @@ impl Pending {
             let (now, before) = decode(place.load(Relaxed));
             let hull = now.start.min(range.start)..now.end.max(range.end);
             if hull != now || loss > before {
-                place.store(encode(&hull, loss.max(before)), Release);
+                // A read-modify-write for the same reason as in `raise`.
+                place.swap(encode(&hull, loss.max(before)), Relaxed);
             }
         }
     }

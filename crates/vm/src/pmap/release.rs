@@ -1,6 +1,6 @@
 //! Exit, and dropping tables.
 
-use ksync::atomic::Ordering::SeqCst;
+use ksync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 use super::table::{ENTRIES, Table};
 use super::{CLOSED, Loss, Pmap, USER_END};
@@ -49,7 +49,7 @@ impl Pmap {
         let mut gone = Released::default();
         self.release_below(vm, Pfn(root), 4, &mut gone);
         vm.retire_frames(gone.list);
-        self.tables.fetch_sub(gone.tables, SeqCst);
+        self.tables.fetch_sub(gone.tables, Relaxed);
         debug_assert!(
             self.tables() == 0,
             "table pages of a released pmap are left over"
@@ -104,16 +104,17 @@ impl Pmap {
         }
         gather.over(self, 0..USER_END, Loss::Frames);
         gather.record_all(self);
+        // Release: who finds no root finds the flush listed.
         let unlinked = self
             .lookup
             .root
-            .compare_exchange(root.pfn.0, Pfn::NONE.0, SeqCst, SeqCst);
+            .compare_exchange(root.pfn.0, Pfn::NONE.0, Release, Relaxed);
         if unlinked.is_err() {
             // A release came first; the table is its to free.
             return;
         }
         root.set_dead();
-        self.tables.fetch_sub(1, SeqCst);
+        self.tables.fetch_sub(1, Relaxed);
         drop(guard);
         gather.free_later(vm, root.pfn);
     }

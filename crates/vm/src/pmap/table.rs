@@ -15,7 +15,7 @@
 
 use ksync::atomic::{
     AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+    Ordering::{AcqRel, Relaxed, Release, SeqCst},
     fence,
 };
 use ksync::{LockClass, RawSpinGuard, lock_class};
@@ -109,11 +109,12 @@ impl<'a> Table<'a> {
         Pte(self.words[slot].load(SeqCst))
     }
 
-    /// Replaces `old` by `new` if it is still there; else what is there.
+    /// Replaces `old` by `new` if it is still there; else what is there: to be tried again, or gone by another's doing, who has
+    /// listed the flush. A caller who takes something away has listed its own, and relies on nothing that the other did.
     #[inline]
     pub fn compare_exchange(&self, slot: usize, old: Pte, new: Pte) -> Result<(), Pte> {
         self.words[slot]
-            .compare_exchange(old.0, new.0, AcqRel, Acquire)
+            .compare_exchange(old.0, new.0, AcqRel, Relaxed)
             .map(drop)
             .map_err(Pte)
     }
@@ -136,7 +137,8 @@ impl<'a> Table<'a> {
         let part = self.part();
         part.live.fetch_add(1, Relaxed);
         let groups = part.groups.load(Relaxed) | 1 << (slot / GROUP);
-        part.groups.store(groups, Release);
+        // The entry's store publishes it.
+        part.groups.store(groups, Relaxed);
         self.words[slot].store(pte.0, Release);
         fence(SeqCst);
     }
@@ -150,17 +152,17 @@ impl<'a> Table<'a> {
     /// Empties a slot and returns what was there, if a scan was not faster. The caller holds the lock, and calls
     /// [`shrink`](Table::shrink) where something was.
     pub fn take(&self, slot: usize) -> Pte {
-        Pte(self.words[slot].swap(0, AcqRel))
+        Pte(self.words[slot].swap(0, Release))
     }
 
     /// Takes bits away from an entry, whatever else hardware or a scan does to it. The caller holds the lock.
     pub fn mask(&self, slot: usize, bits: u64) {
-        self.words[slot].fetch_and(!bits, AcqRel);
+        self.words[slot].fetch_and(!bits, Release);
     }
 
-    /// Adds bits to a directory entry. The caller holds the lock.
+    /// Adds bits to a directory entry. The caller holds the lock. Who sees them sees what was taken away below before.
     pub fn allow(&self, slot: usize, bits: u64) {
-        self.words[slot].fetch_or(bits, AcqRel);
+        self.words[slot].fetch_or(bits, Release);
     }
 
     /// Counts one more leaf and marks its group. Before the entry is filled, under the lock.
@@ -193,13 +195,15 @@ impl<'a> Table<'a> {
     /// Counts `n` entries less, after they were emptied. Returns whether the table may be empty: to be checked again
     /// under the locks by who wants to unlink it.
     pub fn shrink(&self, n: u32) -> bool {
-        // Release: the emptied entries come before the count, for who finds zero and unlinks.
-        n != 0 && self.part().live.fetch_sub(n, AcqRel) & !TablePart::DEAD == n
+        // Relaxed: who finds zero and unlinks reads no entry, and the frame is used again after a grace period, for which the
+        // emptier, who is pinned or holds the lock, is waited for.
+        n != 0 && self.part().live.fetch_sub(n, Relaxed) & !TablePart::DEAD == n
     }
 
-    /// Entries that are not empty, or are about to be filled or have just been emptied.
+    /// Entries that are not empty, or are about to be filled or have just been emptied. Exact on one side under the lock, which
+    /// orders all that raises it.
     pub fn live(&self) -> usize {
-        (self.part().live.load(Acquire) & !TablePart::DEAD) as usize
+        (self.part().live.load(Relaxed) & !TablePart::DEAD) as usize
     }
 
     /// Whether the table is unlinked. Stable under the lock.

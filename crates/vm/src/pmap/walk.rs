@@ -4,11 +4,11 @@
 //! its lock, once taken, tells whether it is dead.
 
 use ksync::CpuPin;
-use ksync::atomic::Ordering::SeqCst;
+use ksync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::pte::Pte;
 use super::table::{ENTRIES, LeafLock, ROOT_LEVEL, Table, entry_shift, slot};
-use super::{AROUND, CLOSED, EnterError, Pmap, USER_END};
+use super::{AROUND, EnterError, Pmap, USER_END};
 use crate::limbo::FrameList;
 use crate::page::{Flags, PAGE_SIZE, Pfn, State};
 use crate::tlb;
@@ -179,19 +179,16 @@ impl Pmap {
     fn build_root<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin) -> Result<Pfn, EnterError> {
         let new = alloc_table(vm, pin, Some(vm.pmaps.empty_root))?;
         // Counted before it can be found, and released.
-        self.tables.fetch_add(1, SeqCst);
-        if let Err(now) = self
+        self.tables.fetch_add(1, Relaxed);
+        let ours = self
             .lookup
             .root
-            .compare_exchange(Pfn::NONE.0, new.0, SeqCst, SeqCst)
-        {
-            self.tables.fetch_sub(1, SeqCst);
+            .compare_exchange(Pfn::NONE.0, new.0, SeqCst, Relaxed);
+        if ours.is_err() {
+            self.tables.fetch_sub(1, Relaxed);
             free_table(vm, pin, new);
-            return if now == CLOSED {
-                Err(EnterError::Stale)
-            } else {
-                Ok(Pfn(now))
-            };
+            // Another CPU's, if it has not gone again, or been closed.
+            return self.root().ok_or(EnterError::Stale);
         }
         // A CPU that activates either sees the new root, or is seen here: see `ActiveSet::enter`.
         ksync::fence_after_rmw();
@@ -204,7 +201,7 @@ impl Pmap {
     }
 
     fn count_made<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin) {
-        self.tables.fetch_add(1, SeqCst);
+        self.tables.fetch_add(1, Relaxed);
         vm.pmaps.counts(pin).tables_made.add(1);
     }
 
@@ -315,7 +312,7 @@ impl Pmap {
             parent.clear(at);
             let go_on = parent.shrink(1);
             // Under the lock: a release that does not find the table does not find it counted either.
-            self.tables.fetch_sub(1, SeqCst);
+            self.tables.fetch_sub(1, Relaxed);
             drop(upper);
             vm.pmaps.counts(pin).tables_pruned.add(1);
             unlinked.push(vm.pages, child.pfn);

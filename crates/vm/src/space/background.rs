@@ -82,7 +82,8 @@ impl<M: Machine> Vm<M> {
     #[inline(never)]
     fn queue_slow(&self, pin: &CpuPin, pmap: &Arc<Pmap>) {
         let waiting = pmap.waiting();
-        if waiting.queued.swap(true, SeqCst) {
+        // Relaxed: the caller's barrier pairs with the fence in `tend`, and the lists have locks.
+        if waiting.queued.swap(true, Relaxed) {
             return;
         }
         let mut first = self.background.0.get(pin).lock();
@@ -98,7 +99,7 @@ impl<M: Machine> Vm<M> {
             while let Some(pmap) = next {
                 let waiting = pmap.waiting();
                 next = waiting.next.lock().take();
-                waiting.queued.store(false, SeqCst);
+                waiting.queued.store(false, Relaxed);
                 fence(SeqCst);
                 // What is on no list and in no space is the pmap of a fork that failed.
                 let unborn = waiting.is_unborn() && Arc::strong_count(&pmap) > 1;

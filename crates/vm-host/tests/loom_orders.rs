@@ -1,0 +1,316 @@
+//! What single orderings are for: what one operation did before a step is there for whoever sees the step.
+//!
+//! As `loom.rs`. loom does not know the bytes of frames, nor what the simulated cores have cached, so a word of its own stands for
+//! them: it is written without an order where the bytes are written, or where the cores forget.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p vm-host --release --test loom_orders`
+#![cfg(loom)]
+
+use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use vm::Access;
+use vm::page::{Flags, HardBusy, Page, State};
+use vm::space::Source;
+use vm::{Gather, Pfn, Rights, rmap};
+use vm_host::explore::{AT, Act, PAGE, World, at_once, explore};
+
+loom::lazy_static! {
+    /// Stands for eight bytes of a frame.
+    static ref BYTES: AtomicU64 = AtomicU64::new(0);
+    /// A flush has reached the cores.
+    static ref FLUSHED: AtomicBool = AtomicBool::new(false);
+    /// A hook is at work.
+    static ref HOOKED: AtomicBool = AtomicBool::new(false);
+}
+
+fn nothing(_: &World) {}
+
+fn write(world: &World) {
+    world.fault(Access::Write);
+}
+
+fn drop_tables(world: &World) {
+    world.space.drop_tables(&world.lab.vm);
+}
+
+/// Writes eight bytes to the file.
+fn write_bytes(world: &World) {
+    let written = world.file.write(&world.lab.vm, 0, 8, &mut |piece| {
+        BYTES.store(7, Relaxed);
+        piece.len()
+    });
+    assert_eq!(written, Ok(8));
+}
+
+#[test]
+fn who_sees_that_a_file_has_grown_sees_what_was_written_before() {
+    const SHORT: usize = 8;
+    // Those who see the file so long see the bytes.
+    fn read(world: &World, long: usize) {
+        world.file.read(&world.lab.vm, 0, &mut |piece| {
+            assert!(piece.len() < long || BYTES.load(Relaxed) == 7);
+            piece.len()
+        });
+    }
+    let short: Act = |world| read(world, SHORT);
+    let long: Act = |world| read(world, 2 * SHORT);
+    at_once(1, nothing, write_bytes, short, nothing);
+    let prepare: Act = |world| {
+        world
+            .file
+            .allocate(&world.lab.vm, 0, 2 * PAGE, false)
+            .unwrap();
+        world.file.truncate(&world.lab.vm, SHORT as u64);
+    };
+    let allocate: Act = |world| {
+        write_bytes(world);
+        world.file.allocate(&world.lab.vm, 0, PAGE, true).unwrap();
+    };
+    at_once(1, prepare, allocate, long, nothing);
+    let truncate: Act = |world| {
+        write_bytes(world);
+        world.file.truncate(&world.lab.vm, PAGE);
+    };
+    at_once(1, prepare, truncate, long, nothing);
+}
+
+#[test]
+fn a_page_that_is_found_in_its_slot_is_whole() {
+    let allocate: Act = |world| world.file.allocate(&world.lab.vm, 0, PAGE, true).unwrap();
+    let look: Act = |world| {
+        let pin = ksync::pin();
+        if let Some(pfn) = world.file.lookup(0) {
+            // Set after the page was filled.
+            assert!(world.lab.vm.pages.get(pfn).has(Flags::VALID));
+        }
+        drop(pin);
+    };
+    at_once(1, nothing, allocate, look, nothing);
+}
+
+/// From here on flushes leave a sign, and this CPU runs the space.
+fn watch(world: &World) {
+    world.lab.run(&world.space);
+    let sign = || FLUSHED.store(true, Relaxed);
+    let machine = &world.lab.vm.machine;
+    machine.on_flush(Some(std::sync::Arc::new(sign)));
+}
+
+fn stop(world: &World) {
+    world.lab.vm.machine.on_flush(None);
+    world.lab.stop(&world.space);
+}
+
+fn is_flushed() {
+    assert!(FLUSHED.load(Relaxed), "a core may still use what has gone");
+}
+
+/// A page of a file, mapped writable.
+fn mapped(world: &World) {
+    world.shared();
+    world.fault(Access::Write);
+    watch(world);
+}
+
+fn page(world: &World, index: u32) -> (&'static Page, Pfn) {
+    let pfn = world.file.lookup(index).expect("a page");
+    (world.lab.vm.pages.get(pfn), pfn)
+}
+
+#[test]
+fn a_slot_is_empty_when_the_translations_of_its_page_are_gone() {
+    loom::lazy_static! { static ref BEFORE: AtomicU64 = AtomicU64::new(0); }
+    let prepare: Act = |world| {
+        mapped(world);
+        BEFORE.store(u64::from(page(world, 0).1.0), Relaxed);
+    };
+    let punch: Act = |world| world.file.punch(&world.lab.vm, 0, PAGE);
+    let fill: Act = |world| {
+        let pin = ksync::pin();
+        let before = BEFORE.load(Relaxed);
+        drop(pin);
+        world.file.allocate(&world.lab.vm, 0, PAGE, true).unwrap();
+        let now = world.file.lookup(0);
+        if now.is_some_and(|pfn| u64::from(pfn.0) != before) {
+            is_flushed();
+        }
+    };
+    at_once(1, prepare, punch, fill, stop);
+}
+
+#[test]
+fn a_fault_that_finds_an_entry_gone_finds_that_its_flush_is_due_or_over() {
+    let read: Act = |world| {
+        let resident = || world.lab.vm.counts().resident;
+        let before = resident();
+        world.fault(Access::Read);
+        if resident() != before {
+            is_flushed();
+        }
+    };
+    at_once(1, mapped, drop_tables, read, stop);
+}
+
+#[test]
+fn a_scan_that_finds_an_entry_gone_finds_that_its_flush_is_due_or_over() {
+    let scan: Act = |world| {
+        let (page, pfn) = page(world, 0);
+        let _busy = page.try_hard_busy().expect("nobody else takes it");
+        rmap::remove_all(&world.lab.vm, &world.file, 0, pfn);
+        is_flushed();
+    };
+    at_once(1, mapped, drop_tables, scan, stop);
+}
+
+/// What is mapped is a copy, which the file's own pages do not lead to.
+#[test]
+fn a_truncation_that_finds_a_copy_gone_finds_that_its_flush_is_due_or_over() {
+    let copy: Act = |world| {
+        world.file.allocate(&world.lab.vm, 0, PAGE, true).unwrap();
+        world.map_at(AT, false, Source::Object(&world.file, 0));
+        world.fault(Access::Write);
+        watch(world);
+    };
+    let truncate: Act = |world| {
+        world.file.truncate(&world.lab.vm, 0);
+        is_flushed();
+    };
+    at_once(1, copy, drop_tables, truncate, stop);
+}
+
+#[test]
+fn a_hole_that_finds_a_page_copied_finds_that_its_flush_is_due_or_over() {
+    let both: Act = |world| {
+        world
+            .file
+            .allocate(&world.lab.vm, 0, 2 * PAGE, true)
+            .unwrap();
+        world.map_at(AT, false, Source::Object(&world.file, 0));
+        // The layer for copies is there.
+        world.fault_at(AT + PAGE, Access::Write);
+        world.fault(Access::Read);
+        watch(world);
+    };
+    let punch: Act = |world| {
+        world.file.punch(&world.lab.vm, 0, PAGE);
+        is_flushed();
+    };
+    at_once(1, both, write, punch, stop);
+}
+
+fn protect_high(world: &World) {
+    let mut gather = Gather::new();
+    let pmap = world.space.pmap();
+    pmap.write_protect_high(&world.lab.vm, &ksync::pin(), &mut gather);
+    gather.finish(&world.lab.vm);
+}
+
+fn both_writable(world: &World) {
+    world.shared();
+    world.fault_at(AT, Access::Write);
+    world.fault_at(AT + PAGE, Access::Write);
+}
+
+/// A walk that finds the upper levels writable finds the leaves protected.
+#[test]
+fn protection_that_is_pushed_down_protects_throughout() {
+    let prepare: Act = |world| {
+        both_writable(world);
+        protect_high(world);
+    };
+    let look: Act = |world| {
+        let pmap = world.space.pmap();
+        let neighbour = pmap.lookup(&world.lab.vm, &ksync::pin(), AT + PAGE);
+        assert!(neighbour.is_some_and(|pte| !pte.is_writable()));
+    };
+    at_once(1, prepare, write, look, nothing);
+}
+
+/// Between the protection of all and its flush a fault pushes it down.
+#[test]
+fn a_scan_that_finds_an_entry_protected_finds_that_its_flush_is_due_or_over() {
+    let protect: Act = |world| {
+        both_writable(world);
+        watch(world);
+        let (space, vm) = (
+            world.space.clone(),
+            std::sync::Arc::downgrade(&world.lab.vm),
+        );
+        let push_down = move || {
+            if let Some(vm) = vm.upgrade()
+                && ksync::pin().cpu() == 0
+                && !HOOKED.swap(true, Relaxed)
+            {
+                assert_eq!(space.fault(&vm, AT, Access::Write), Ok(()));
+            }
+            FLUSHED.store(true, Relaxed);
+        };
+        let machine = &world.lab.vm.machine;
+        machine.on_flush(Some(std::sync::Arc::new(push_down)));
+    };
+    let scan: Act = |world| {
+        let (page, pfn) = page(world, 1);
+        let _busy = page.try_hard_busy().expect("nobody else takes it");
+        rmap::write_protect_all(&world.lab.vm, &world.file, 1, pfn);
+        is_flushed();
+    };
+    at_once(1, protect, protect_high, scan, stop);
+}
+
+/// A page is in the hands of an insertion that takes it back; it is used elsewhere then. At no moment was it the object's and free.
+#[test]
+fn a_page_that_never_was_settled_is_not_held() {
+    let prepare: Act = |world| {
+        let pfn = world.lab.vm.alloc.alloc(&ksync::pin(), Rights::User);
+        let pfn = pfn.expect("a frame");
+        let page = world.lab.vm.pages.get(pfn);
+        page.set_identity(world.file.identity(), 0);
+        world.runs.lock().unwrap().push((pfn, 0));
+    };
+    fn fresh(world: &World) -> &'static Page {
+        world.lab.vm.pages.get(world.runs.lock().unwrap()[0].0)
+    }
+    let holds: Act = |world| assert!(!world.file.holds(fresh(world), 0));
+    let use_elsewhere: Act = |world| {
+        let page = fresh(world);
+        page.clear_identity();
+        page.set_identity(world.file.identity(), 1);
+        drop(HardBusy::of_fresh(page));
+    };
+    let give_back: Act = |world| {
+        let busy = fresh(world).try_hard_busy().expect("nobody holds it");
+        busy.into_free();
+    };
+    at_once(1, prepare, holds, use_elsewhere, give_back);
+}
+
+/// A write that copies beside a sweep: the original is for nobody afterwards, and one of the two has seen to that.
+#[test]
+fn what_is_copied_beside_a_sweep_is_swept() {
+    fn tend(world: &World) {
+        world.lab.vm.tend();
+    }
+    let prepare: Act = |world| {
+        world.anon();
+        let both = || [AT, AT + PAGE].map(|va| world.fault_at(va, Access::Write));
+        both();
+        world.fork();
+        // Makes the layer for copies, and asks in vain whether the old one is ours alone: the next writes do not ask.
+        world.fault_at(AT + PAGE, Access::Write);
+        let children = world.children.lock().unwrap().split_off(0);
+        for child in children {
+            child.clear(&world.lab.vm);
+        }
+    };
+    let check: Act = |world| {
+        tend(world);
+        tend(world);
+        world.lab.vm.epoch.drain();
+        world.lab.vm.drain_limbo();
+        let mut pages = 0;
+        let count = &mut |_, page: &Page| pages += usize::from(page.state() == State::Anon);
+        let alloc = &world.lab.vm.alloc;
+        alloc.check_and_visit(count).expect("consistent lists");
+        assert_eq!(pages, 2, "a page that nothing maps");
+    };
+    explore(1, None, prepare, tend, write, check);
+}
