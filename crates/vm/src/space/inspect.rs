@@ -57,9 +57,12 @@ pub struct Cost {
     pub own: u64,
     /// Anonymous memory that a fork shares with others.
     pub shared: u64,
-    /// Page-table pages.
+    /// Page-table pages, and what the map's entries take of the kernel's heap.
     pub tables: u64,
 }
+
+/// Bytes of an entry, with its part of the tree's nodes, which are at least half full: an estimate.
+const ENTRY_BYTES: usize = size_of::<MapEntry>() + 48;
 
 impl MapEntry {
     /// The byte offset in its file of an address; `None` for anonymous memory.
@@ -237,23 +240,19 @@ impl Space {
     /// whose owner waits for memory in the middle of a change; what changes meanwhile may be missed or counted twice.
     pub fn cost(&self) -> Cost {
         let mut cost = Cost {
-            tables: self.pmap().tables() as u64,
+            tables: (self.pmap().tables() + self.tree.len() * ENTRY_BYTES / PAGE_SIZE) as u64,
             ..Cost::default()
         };
-        let mut at = 0;
-        loop {
-            let Some(entry) = self.tree.first_ending_above(at) else {
-                return cost;
-            };
-            at = entry.end().max(at + 1);
+        self.tree.for_each(&mut |entry| {
             let depth = entry
                 .chain(&ksync::pin())
                 .map_or(0, |chain| chain.layers().len());
             for layer in 0..depth {
-                let (pages, own) = anonymous_pages(&entry, layer);
+                let (pages, own) = anonymous_pages(entry, layer);
                 *if own { &mut cost.own } else { &mut cost.shared } += pages;
             }
-        }
+        });
+        cost
     }
 
     /// Which pages of a range are resident, one byte each: in an object that the range shows, mapped or not.
