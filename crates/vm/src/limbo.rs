@@ -24,6 +24,8 @@ const GRACE: u64 = 3;
 const BAGS: usize = 4;
 /// Frames freed in one go, which bounds the time with preemption off.
 const STEP: usize = 32;
+/// Naps that [`Vm::let_retired_go`] takes at most.
+const DOZES: usize = 64;
 
 /// Such goes that a retire makes at most, beyond what it brings itself.
 const LOOK: usize = 2;
@@ -205,6 +207,29 @@ impl<M: Machine> Vm<M> {
         self.limbo.cpus.get(pin).frames.load(Relaxed) != 0 && {
             self.free_ripe(pin, pin.cpu());
             self.limbo.cpus.get(pin).frames.load(Relaxed) != 0
+        }
+    }
+
+    /// For who retires many objects in one call, and holds none of them: where memory is short, lets what was retired so far go. For
+    /// sleeping context; does not insist where another CPU is in a long section.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn let_retired_go(&self) {
+        if !self.alloc.low_memory() {
+            return;
+        }
+        let goal = self.epoch.current() + GRACE;
+        for _ in 0..DOZES {
+            self.epoch.quiescent(&mut ksync::pin());
+            self.epoch.advance();
+            if self.epoch.current() >= goal {
+                break;
+            }
+            ksync::doze();
+        }
+        let mut more = self.epoch.reclaim(&ksync::pin());
+        while more {
+            more = self.epoch.reclaim_more(&ksync::pin());
         }
     }
 

@@ -25,7 +25,9 @@ pub use self::fault::{fault_in, page_fault};
 pub use self::info::memory;
 pub use self::init::{Initrd, init, initrd, machine_frames, release_initrd};
 pub use self::layout::{no_aslr, shakes};
-pub use self::oom::{admit_process, is_condemned, last_resort, repay, score as oom_score};
+pub use self::oom::{
+    admit_change, admit_process, is_condemned, last_resort, repay, score as oom_score,
+};
 pub use self::space::{
     FutexKey, FutexWord, activate, clear, fork, futex_word, max_rss_kib, write_at,
 };

@@ -80,6 +80,7 @@ fn lock_pages(a: &Args, populate: bool) -> Result<u64, Errno> {
     let (start, len) = lock_range(a)?;
     let space = space()?;
     may_lock(&space, len, Errno::ENOMEM)?;
+    mm::admit_change()?;
     note_before_gap(&space, (start, len), true)?;
     if !populate {
         space
@@ -139,6 +140,9 @@ fn mlockall(a: &mut Args) -> Result<u64, Errno> {
         // As in Linux, a page that cannot be had now is left to the fault.
         space.for_each_entry(0, &mut |entry| {
             let (start, len) = (entry.args.start, entry.args.end - entry.args.start);
+            if mm::admit_change().is_err() {
+                return false;
+            }
             let _ = if on_fault {
                 space.mark_locked(mm::vm(), start, len, true).map(drop)
             } else {

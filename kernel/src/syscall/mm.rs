@@ -336,6 +336,7 @@ fn mprotect(a: &mut Args) -> Result<u64, Errno> {
         }
         _ => return Err(Errno::EINVAL),
     };
+    mm::admit_change()?;
     protect(start, len, prot_from(bits))
 }
 
@@ -488,6 +489,9 @@ fn madvise(a: &mut Args) -> Result<u64, Errno> {
     }
     let raw = a.get(2) as u32;
     let asks_first = matches!(raw, nr::MADV_COLD | nr::MADV_PAGEOUT | nr::MADV_WIPEONFORK);
+    if advice.changes_entries() {
+        mm::admit_change()?;
+    }
     kern::with_space(|space| {
         if asks_first && any_mapping(space, start, len, |entry| is_unfit(raw, entry)) {
             return Err(advise_before(

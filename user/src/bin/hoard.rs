@@ -1,17 +1,32 @@
 //! `hoard pipes|texts|locks|names|signals`: four programs of user 1000 make the kernel hold as much as it lets them, of one kind, while root has
 //! more memory of its own than any of them. Then root takes more.
 //!
-//! Status 0: root has got it, and the four have been refused, or killed. `hoard all COMMAND`: they hold all kinds at once while
-//! root runs the command in a shell. `hoard fill WHAT WHERE` is one of the four.
+//! `hoard mappings`: sixteen make as many mappings as they may have, all at once, and no refusal stops them. Root has little.
+//!
+//! Status 0: root has got it, and each of them has been refused, or killed. `hoard all COMMAND`: they hold all kinds at once, mappings
+//! left out, while root runs the command in a shell. `hoard fill WHAT WHERE` is one of them.
 
 use std::ffi::CString;
 use user::sys::{self, Errno};
 
 const USER: u64 = 1000;
-const FILLERS: usize = 4;
-/// Root's own memory, and what it takes at the end, in MiB.
-const OWN: u64 = 70;
-const MORE: u64 = 16;
+/// How many programs, and root's own memory and what it takes at the end, in MiB.
+struct Plan {
+    fillers: usize,
+    own: u64,
+    more: u64,
+}
+
+impl Plan {
+    fn of(what: &str) -> Plan {
+        let (fillers, own, more) = match what {
+            "mappings" => (16, 0, 4),
+            _ => (4, 70, 16),
+        };
+        Plan { fillers, own, more }
+    }
+}
+
 const DIR: &str = "/tmp/hoard";
 
 fn text(text: &str) -> u64 {
@@ -137,7 +152,27 @@ fn signals() -> (usize, Errno) {
     (had, libc::EAGAIN)
 }
 
-/// One of the four: fills, says so on descriptor 1, and sleeps.
+/// Mappings of a page each: every other page of a range becomes another's.
+fn mappings() -> (usize, Errno) {
+    const MOST: u64 = 33_000;
+    // All begin at once, when nobody can write to the pipe any more.
+    let _ = sys::read(0, &mut [0]);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let base = sys::mmap(0, MOST * 8192, libc::PROT_NONE, flags, -1, 0).unwrap_or(0);
+    let (mut had, mut last) = (0, 0);
+    for n in 0..MOST {
+        match sys::call(
+            libc::SYS_mprotect,
+            &[base + n * 8192, 4096, libc::PROT_READ as u64],
+        ) {
+            Ok(_) => had += 1,
+            Err(errno) => last = errno,
+        }
+    }
+    (had, last)
+}
+
+/// One of the programs: fills, says so on descriptor 1, and sleeps.
 fn fill(what: &str, at: &str) -> ! {
     raise_limit();
     let mut told = String::new();
@@ -147,6 +182,7 @@ fn fill(what: &str, at: &str) -> ! {
             "texts" => texts(),
             "locks" => locks(at),
             "signals" => signals(),
+            "mappings" => mappings(),
             _ => names(at),
         };
         told += &format!(" {had} {kind} ({errno})");
@@ -157,14 +193,15 @@ fn fill(what: &str, at: &str) -> ! {
     }
 }
 
-/// Begins one of the four; what it says can be read from the descriptor.
-fn begin(what: &str, n: usize) -> Result<(u64, i32), Errno> {
+/// Begins one of the programs, with `gate` as its standard input; what it says can be read from the descriptor.
+fn begin(what: &str, n: usize, gate: i32) -> Result<(u64, i32), Errno> {
     let (from, to) = sys::pipe(libc::O_CLOEXEC)?;
     // From now on it has a buffer for what is said when there is no memory left.
     sys::write(to, b"x")?;
     sys::read(from, &mut [0])?;
     let pid = sys::fork()?;
     if pid == 0 {
+        let _ = sys::call(libc::SYS_dup2, &[gate as u64, 0]);
         let _ = sys::call(libc::SYS_dup2, &[to as u64, 1]);
         let _ = sys::call(libc::SYS_setgroups, &[0, 0]);
         let _ = sys::call(libc::SYS_setresgid, &[USER, USER, USER]);
@@ -209,20 +246,22 @@ fn make_room() -> Result<(), Errno> {
 
 fn hoard(what: &str, command: &str) -> Result<bool, Errno> {
     make_room()?;
-    let all = what == "all";
-    let own = region(OWN + MORE)?;
+    let (all, plan) = (what == "all", Plan::of(what));
+    let own = region(plan.own + plan.more)?;
     if !all {
-        take(own, OWN);
+        take(own, plan.own);
     }
     let kinds = if all {
         "locks,names,texts,pipes,signals"
     } else {
         what
     };
-    let fillers = (0..FILLERS)
-        .map(|n| begin(kinds, n))
+    let (gate, shut) = sys::pipe(libc::O_CLOEXEC)?;
+    let fillers = (0..plan.fillers)
+        .map(|n| begin(kinds, n, gate))
         .collect::<Result<Vec<_>, _>>()?;
-    let mut refused = [false; FILLERS];
+    sys::close(shut)?;
+    let mut refused = vec![false; plan.fillers];
     for ((_, from), refused) in fillers.iter().zip(&mut refused) {
         // Nothing comes from one that was killed.
         let mut told = [0; 256];
@@ -244,9 +283,19 @@ fn hoard(what: &str, command: &str) -> Result<bool, Errno> {
         }
         return Ok(ran.is_ok_and(|status| status.success()));
     }
-    take(own + (OWN << 20), MORE);
+    take(own + (plan.own << 20), plan.more);
+    let (refused, killed) = end(&fillers, &refused)?;
+    println!(
+        "hoard: root lives; of {} with {what} {refused} were refused, {killed} killed",
+        plan.fillers
+    );
+    Ok(refused + killed >= plan.fillers)
+}
+
+/// Ends those that live still; returns how many were refused, and how many had been killed.
+fn end(fillers: &[(u64, i32)], refused: &[bool]) -> Result<(usize, usize), Errno> {
     let mut killed = 0;
-    for ((pid, _), refused) in fillers.iter().zip(refused) {
+    for ((pid, _), &refused) in fillers.iter().zip(refused) {
         // One that was refused sleeps, or has been chosen for what root took then; any other is ending.
         nap();
         let options = if refused { libc::WNOHANG } else { 0 };
@@ -258,9 +307,7 @@ fn hoard(what: &str, command: &str) -> Result<bool, Errno> {
             (_, status) => killed += usize::from(status == libc::SIGKILL),
         }
     }
-    let refused = refused.into_iter().filter(|&was| was).count();
-    println!("hoard: root lives; of {FILLERS} with {what} {refused} were refused, {killed} killed");
-    Ok(refused + killed >= FILLERS)
+    Ok((refused.iter().filter(|&&was| was).count(), killed))
 }
 
 /// Waits until nothing is charged to the user any more: names come back a while after their file system.

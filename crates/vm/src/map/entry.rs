@@ -192,8 +192,11 @@ impl MapEntry {
 
     /// Another entry over the same layers, or a part of them. The map's lock is held.
     pub(crate) fn part(&self, args: EntryArgs) -> Arc<MapEntry> {
-        let pin = ksync::pin();
-        let chain = self.chain(&pin).map(Chain::share);
+        // Not pinned where memory is allocated: there the thread can wait for it.
+        let chain = {
+            let pin = ksync::pin();
+            self.chain(&pin).map(Chain::share)
+        };
         MapEntry::new(args, chain, self.state().needs_copy())
     }
 

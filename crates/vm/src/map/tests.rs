@@ -232,6 +232,29 @@ fn packed_trees_take_changes() {
 }
 
 #[test]
+fn a_fill_that_is_stopped_leaves_nothing() {
+    let epoch = Epoch::new(1);
+    let entries: Vec<_> = (0..2000).map(|n| Arc::new(R(n * 10, n * 10 + 4))).collect();
+    let tree = Tree::new();
+    let mut nodes = 0;
+    assert!(tree.fill_while(&epoch, &entries, &mut || {
+        nodes += 1;
+        true
+    }));
+    tree.take(&epoch).end(&epoch, &mut || {});
+    for most in 0..nodes {
+        let mut left = most;
+        let filled = tree.fill_while(&epoch, &entries, &mut || {
+            left -= 1;
+            left >= 0
+        });
+        assert!(!filled && tree.is_empty() && height(&tree) == 0);
+    }
+    epoch.drain();
+    assert!(entries.iter().all(|entry| Arc::strong_count(entry) == 1));
+}
+
+#[test]
 fn a_tree_that_is_too_high_is_built_anew() {
     let epoch = Epoch::new(1);
     let (tree, mut kept) = (Tree::new(), Vec::new());

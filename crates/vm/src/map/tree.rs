@@ -52,8 +52,14 @@ pub struct Tree<E> {
     height: AtomicUsize,
 }
 
-/// Retires what hangs below an inner branch at `height`, one child at a time.
-fn retire_below<E: Send + Sync + 'static>(branch: &Branch<E>, epoch: &Epoch, height: usize) {
+/// Retires what hangs below an inner branch at `height`, one child at a time; pauses after the children of a branch above the
+/// lowest ones.
+fn retire_below<E: Send + Sync + 'static>(
+    branch: &Branch<E>,
+    epoch: &Epoch,
+    height: usize,
+    pause: &mut dyn FnMut(),
+) {
     let Branch::Inner(node) = branch else { return };
     for target in node.targets() {
         let child = if height > 2 {
@@ -62,9 +68,12 @@ fn retire_below<E: Send + Sync + 'static>(branch: &Branch<E>, epoch: &Epoch, hei
             None
         };
         if let Some(child) = child {
-            retire_below(&child, epoch, height - 1);
+            retire_below(&child, epoch, height - 1, pause);
         }
         target.replace(epoch, &ksync::pin(), None);
+    }
+    if height == SMALL + 1 {
+        pause();
     }
 }
 
@@ -233,16 +242,34 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
 
     /// Puts `entries`, ascending, into the tree, which is empty.
     pub fn fill(&self, epoch: &Epoch, entries: &[Arc<E>]) {
+        let filled = self.fill_while(epoch, entries, &mut || true);
+        debug_assert!(filled);
+    }
+
+    /// As `fill`, as long as `go_on` says so, which is asked before each node; else the tree stays as it is, and the result is false.
+    pub fn fill_while(
+        &self,
+        epoch: &Epoch,
+        entries: &[Arc<E>],
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> bool {
         let mut height = 1;
         while PACKED.pow(height) < entries.len() {
             height += 1;
         }
+        let mut root = None;
+        if !entries.is_empty() {
+            root = packed(epoch, entries, height, go_on);
+            if root.is_none() {
+                return false;
+            }
+        }
         let old = self.take(epoch);
         self.len.store(entries.len(), Relaxed);
         self.height.store(height as usize, Relaxed);
-        let root = (!entries.is_empty()).then(|| packed(epoch, entries, height));
         self.root.replace(epoch, &ksync::pin(), root);
-        old.end(epoch);
+        old.end(epoch, &mut || {});
+        true
     }
 
     /// Adds an entry, which overlaps none. Returns whether another one ends where it begins, and whether one begins where
@@ -400,15 +427,15 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
     }
 
     /// Ends a tree that was taken out of a map. A large one is retired leaf by leaf, for a whole one would be freed in one
-    /// go. Readers that are still in it find none from then on, which means nothing.
-    pub fn end(self, epoch: &Epoch) {
+    /// go. Readers that are still in it find none from then on, which means nothing. `pause` is called now and then.
+    pub fn end(self, epoch: &Epoch, pause: &mut dyn FnMut()) {
         let height = self.height.load(Relaxed);
         if height <= SMALL {
             return;
         }
         let root = self.root.get(&ksync::pin());
         if let Some(root) = root {
-            retire_below(&root, epoch, height);
+            retire_below(&root, epoch, height, pause);
         }
     }
 
@@ -471,14 +498,18 @@ fn clear_of<E: Send + Sync + 'static>(above: Option<Seat<'_, E>>, end: u64) {
     }
 }
 
-/// A branch of `height` levels of entries in ascending order.
+/// A branch of `height` levels of entries in ascending order; none if `go_on` says no before one of its nodes.
 ///
 /// As in [`grow`], no node lies on the stack while the function calls itself: a kernel's stack is small.
 fn packed<E: Extent + Send + Sync + 'static>(
     epoch: &Epoch,
     entries: &[Arc<E>],
     height: u32,
-) -> Arc<Branch<E>> {
+    go_on: &mut dyn FnMut() -> bool,
+) -> Option<Arc<Branch<E>>> {
+    if !go_on() {
+        return None;
+    }
     let below = height.saturating_sub(1);
     let branch = empty(below == 0);
     match &*branch {
@@ -492,12 +523,12 @@ fn packed<E: Extent + Send + Sync + 'static>(
             let parts = entries.len().div_ceil(PACKED.pow(below));
             for (rank, part) in entries.chunks(entries.len().div_ceil(parts)).enumerate() {
                 let key = if rank == 0 { 0 } else { part[0].start() };
-                let child = packed(epoch, part, below);
+                let child = packed(epoch, part, below, go_on)?;
                 inner.insert((epoch, &ksync::pin()), rank, key, u64::MAX, child);
             }
         }
     }
-    branch
+    Some(branch)
 }
 
 /// A branch without anything.

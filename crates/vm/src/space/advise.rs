@@ -45,6 +45,13 @@ pub enum Advice {
     Remove,
 }
 
+impl Advice {
+    /// Whether it makes new entries of the map, and frees nothing.
+    pub fn changes_entries(self) -> bool {
+        flag_change(self).is_some()
+    }
+}
+
 impl Space {
     /// Applies advice to a range. Parts that are not mapped are skipped, and reported at the end, as in Linux.
     ///

@@ -64,12 +64,29 @@ pub(super) struct Edit {
 
 /// Entries that may be copied without a look at how much memory there is.
 const FEW: usize = 64;
+/// Entries that are made between two looks at how much memory there is.
+const STRIDE: usize = 16;
+/// Entries that leave the tree between two moments at which they may go for good: two pages of the epoch's lists.
+const RETIRED: usize = 512;
 /// Bytes that a copy of an entry takes at most, with its node and its layers, in nearly all cases.
 const ENTRY_BYTES: usize = 1024;
 
 /// Whether there is memory for a copy of `entries` entries: an allocation in the middle of a change cannot be refused.
 pub(super) fn affordable<M: Machine>(vm: &Vm<M>, entries: usize) -> bool {
     entries <= FEW || vm.alloc.spare_pages() > (entries * ENTRY_BYTES) >> PAGE_SHIFT
+}
+
+/// Whether a change of many entries, of which `made` are made, should be given up for want of memory: what the look at its beginning
+/// found may have gone to others, and what cannot be refused would be taken from the reserve.
+pub(super) fn is_short<M: Machine>(vm: &Vm<M>, made: usize) -> bool {
+    made >= FEW && made.is_multiple_of(STRIDE) && vm.alloc.low_memory()
+}
+
+/// After `gone` entries of a change have left the tree.
+fn breathe<M: Machine>(vm: &Vm<M>, gone: usize) {
+    if (gone + 1).is_multiple_of(RETIRED) {
+        vm.let_retired_go();
+    }
 }
 
 impl<'s> Locked<'s> {
@@ -212,6 +229,10 @@ impl<'s> Locked<'s> {
         new.try_reserve(old.len() + clipped)
             .map_err(|_| VmError::NoMemory)?;
         for entry in &old {
+            if is_short(vm, new.len()) {
+                new.iter().for_each(|part| part.end_shared(vm));
+                return Err(VmError::NoMemory);
+            }
             let args = entry.args();
             if args.start < start {
                 new.push(entry.part(EntryArgs { end: start, ..args }));
@@ -244,15 +265,17 @@ impl<'s> Locked<'s> {
                 .binary_search_by_key(&entry.start(), |other| other.start())
                 .is_ok()
         };
-        for entry in old.iter().filter(|old| !stays(old, &new)) {
+        for (gone, entry) in old.iter().filter(|old| !stays(old, &new)).enumerate() {
             tree.remove(epoch, entry.start());
+            breathe(vm, gone);
         }
-        for entry in new {
+        for (gone, entry) in new.into_iter().enumerate() {
             if stays(&entry, old) {
                 tree.replace(epoch, entry);
             } else {
                 tree.insert(epoch, entry);
             }
+            breathe(vm, gone);
         }
     }
 
@@ -323,10 +346,14 @@ impl<'s> Locked<'s> {
         vm.rmap.remove(self.space.pmap_arc(), start, end);
     }
 
-    /// Joins what can be one at the bounds in `start..=end`.
+    /// Joins what can be one at the bounds in `start..=end`; not all, where there are many and memory is short.
     pub(super) fn merge_between<M: Machine>(&mut self, vm: &Vm<M>, start: u64, end: u64) {
-        let mut at = start;
+        let (mut at, mut bounds) = (start, 0);
         while at < end {
+            if is_short(vm, bounds) {
+                return;
+            }
+            bounds += 1;
             self.merge_at(vm, at);
             match self.find(at) {
                 Some(entry) => at = entry.end(),
@@ -454,10 +481,18 @@ impl MapEntry {
 }
 
 impl Space {
-    /// Fills the empty map of a space that nobody else knows yet.
-    pub(super) fn fill<M: Machine>(&mut self, vm: &Vm<M>, entries: &[Arc<MapEntry>]) {
-        self.map.get_mut().pages = pages(entries);
-        self.tree.fill(&vm.epoch, entries);
+    /// Fills the empty map of a space that nobody else knows yet; false, and it stays empty, where that takes much memory and there is
+    /// too little.
+    pub(super) fn fill<M: Machine>(&mut self, vm: &Vm<M>, entries: &[Arc<MapEntry>]) -> bool {
+        let (many, mut nodes) = (entries.len() > FEW, 0);
+        let filled = self.tree.fill_while(&vm.epoch, entries, &mut || {
+            nodes += usize::from(many);
+            !is_short(vm, nodes)
+        });
+        if filled {
+            self.map.get_mut().pages = pages(entries);
+        }
+        filled
     }
 
     /// Changes protection and flags of a part of entries; what `change` leaves as it is stays.

@@ -11,7 +11,7 @@ use rust_alloc::sync::Arc;
 use rust_alloc::vec::Vec;
 use smallvec::SmallVec;
 
-use super::edit::affordable;
+use super::edit::{affordable, is_short};
 use super::{Effort, Space, VmError};
 use crate::backing::{Backing, Chain, Layers};
 use crate::map::{EntryFlags, MapEntry};
@@ -78,6 +78,9 @@ impl Space {
         };
         let (mut protect, mut result) = (false, Ok(()));
         map.tree().for_each(&mut |entry| {
+            if is_short(vm, entries.len()) {
+                result = Err(VmError::NoMemory);
+            }
             if result.is_ok() {
                 match copy_entry(vm, self, &mut copies, entry, &mut protect) {
                     Ok(copy) => entries.extend(copy),
@@ -94,14 +97,15 @@ impl Space {
         }
         vm.stats.get(&ksync::pin()).forks.add(1);
         drop(map);
-        child.fill(vm, &entries);
-        match result {
-            Ok(()) => Ok(child.complete()),
-            Err(why) => {
-                child.clear(vm);
-                Err(why)
-            }
+        if result.is_ok() && !child.fill(vm, &entries) {
+            result = Err(VmError::NoMemory);
         }
+        if let Err(why) = result {
+            child.clear(vm);
+            entries.iter().for_each(|entry| entry.end_for_good(vm));
+            return Err(why);
+        }
+        Ok(child.complete())
     }
 }
 

@@ -165,7 +165,7 @@ impl Space {
         let resident = self.pmap.release(vm);
         crate::rmap::ReverseMap::remove(&vm.rmap, &self.pmap, 0, u64::MAX);
         old.for_each(&mut |entry| entry.end_for_good(vm));
-        old.end(&vm.epoch);
+        old.end(&vm.epoch, &mut || vm.let_retired_go());
         resident as u64
     }
 }

@@ -3,7 +3,7 @@
 use rust_alloc::sync::Arc;
 use smallvec::smallvec;
 
-use super::edit::{Entries, Locked};
+use super::edit::{Entries, Locked, is_short};
 use super::mmap::{find_hole, range_end, round_up};
 use super::{Space, VmError};
 use crate::backing::{Backing, Chain, Layers, Relation};
@@ -162,6 +162,10 @@ impl Space {
         new.try_reserve_exact(old.len())
             .map_err(|_| VmError::NoMemory)?;
         for entry in old {
+            if is_short(vm, new.len()) {
+                new.iter().for_each(|copy| copy.end_shared(vm));
+                return Err(VmError::NoMemory);
+            }
             match self.moved_entry(&entry, start, end, distance) {
                 Ok(copy) => new.push(copy),
                 Err(why) => {

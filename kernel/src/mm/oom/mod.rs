@@ -7,8 +7,9 @@
 //! Mechanism: one kernel thread does all the work, so a thousand who wait cost nothing. Asked for, it brings back
 //! what is free but out of reach; if that is not enough it kills ([`victims`]), waits for the dead to free what they had,
 //! wakes as many waiters as that feeds, and looks again. Threads that are killed do not wait but take from the reserve,
-//! and nothing on the way of an exit needs much; whoever else takes from the reserve, because it could not sleep, waits
-//! before it returns to user mode ([`repay`]).
+//! and nothing on the way of an exit needs much; a thread that otherwise takes from the reserve, because it could not sleep,
+//! does not return to user mode before there is memory again, or dies ([`repay`]). Calls that change many things at once stop in
+//! between when memory runs short ([`admit_change`]).
 
 mod holders;
 mod victims;
@@ -18,12 +19,12 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use vm::Rights;
 
-use self::victims::Killer;
+use self::victims::{Choice, Killer, Victims};
 use super::{NoMemory, vm};
 use crate::arch::{self, PAGE_SIZE};
 use crate::kern::park::{Deadline, Interruptible, Step, park, sleep_until};
 use crate::kern::wait::{WaitQueue, Waiter};
-use crate::kern::{self, kthread, starving};
+use crate::kern::{self, kthread, signal, starving, time};
 use crate::kprintln;
 
 pub use self::victims::{is_condemned, score};
@@ -36,14 +37,23 @@ const FAULT_TRIES: u32 = 40;
 const KERNEL_TRIES: u32 = 6;
 /// Between two tries of an allocation that failed though memory is there, in nanoseconds.
 const PAUSE_NS: u64 = 2_000_000;
-/// Between two looks at how the dying get on, in nanoseconds, and such looks before others have to go as well.
+/// Between two looks at how the dying get on, in nanoseconds, and such looks before others have to go as well: longer than a
+/// thread waits that holds a lock which the dying need ([`last_resort`]).
 const LOOK_NS: u64 = 10_000_000;
-const LOOKS: u32 = 60;
+const LOOKS: u32 = 500;
+/// Looks, after the last victim's end, while there are more than so many objects that wait for a grace period.
+const SETTLING: u32 = 100;
+const MANY_WAITING: usize = 512;
+/// How long those that are dying are waited for when nobody else is left to kill, in nanoseconds.
+const LAST_WAIT_NS: u64 = 20 * time::SECOND;
 
 /// The thread that works here, 0 before there is one. Written once.
 static KILLER: AtomicU32 = AtomicU32::new(0);
 /// Somebody lacks memory. Set by anyone, cleared by the thread.
 static WANTED: AtomicBool = AtomicBool::new(false);
+/// Nobody is left whose end would help: one of those that owe memory has to go. Set and cleared by the thread, cleared by
+/// the one that goes.
+static HOPELESS: AtomicBool = AtomicBool::new(false);
 /// Where the thread sleeps.
 static WORK: WaitQueue = WaitQueue::new();
 
@@ -94,6 +104,20 @@ pub fn admit_process() -> Result<(), NoMemory> {
     wait_for_room()
 }
 
+/// Before a change of something that the caller has already, and that may become many: waits until there is memory. For the
+/// caller's thread to sleep in. Where memory is there one line of this CPU's tells.
+///
+/// # Errors
+/// There is none for a long time, or the caller was killed.
+#[inline]
+pub fn admit_change() -> Result<(), NoMemory> {
+    if vm().alloc.low_memory() {
+        wait_for_room()
+    } else {
+        Ok(())
+    }
+}
+
 #[cold]
 #[inline(never)]
 fn wait_for_room() -> Result<(), NoMemory> {
@@ -134,11 +158,28 @@ pub fn last_resort(layout: Layout, get: impl Fn(Rights) -> *mut u8) -> *mut u8 {
     get(Rights::Reserve)
 }
 
-/// A thread that has taken from the reserve waits here, on its way to user mode, until there is more.
+/// A thread that has taken from the reserve waits here, on its way to user mode, until there is more or it is killed: it
+/// would come back for more of the reserve.
+///
+/// It does not count its waits, for a search may take long, and so may the end of a large process. Only the thread that searches knows
+/// when nothing is to be hoped for. Init goes on after a while.
 #[cold]
 pub fn repay() {
-    for _ in 0..KERNEL_TRIES {
-        if !vm().alloc.low_memory() || kern::current().kill_pending() {
+    let me = kern::current();
+    for tries in 0.. {
+        if me.kill_pending() || !vm().alloc.low_memory() {
+            return;
+        }
+        if me.process().pid() == 1 {
+            if tries == KERNEL_TRIES {
+                return;
+            }
+        } else if HOPELESS.swap(false, Ordering::SeqCst) {
+            kprintln!(
+                "out of memory: process {} owes memory, and nobody else can give any",
+                me.process().pid()
+            );
+            signal::kill_process(me.process());
             return;
         }
         ask_and_wait();
@@ -164,6 +205,7 @@ fn ask_and_wait() {
 
 /// The thread.
 fn run(mut killer: Killer) {
+    let mut since = None;
     loop {
         let _ = park(
             &mut (),
@@ -179,29 +221,53 @@ fn run(mut killer: Killer) {
             },
         );
         free_what_waits();
+        HOPELESS.store(false, Ordering::SeqCst);
         if vm().alloc.low_memory() {
-            make_room(&mut killer);
+            make_room(&mut killer, &mut since);
+        } else {
+            since = None;
         }
         feed();
     }
 }
 
-/// Kills somebody, and waits until that has helped.
-fn make_room(killer: &mut Killer) {
-    let Some(victims) = killer.choose_and_kill() else {
-        // Nobody is left who may be killed, or all are on their way out.
-        let _ = sleep_until(Deadline::after(LOOK_NS), Interruptible::No);
-        return;
+/// Kills somebody, and waits until that has helped. `since` tells since when nobody is left to kill but some are dying.
+fn make_room(killer: &mut Killer, since: &mut Option<u64>) {
+    let dying = match killer.choose_and_kill() {
+        Choice::Killed(victims) => {
+            *since = None;
+            wait_for(&victims);
+            victims.forget();
+            return;
+        }
+        Choice::Dying => true,
+        Choice::Nobody => false,
     };
+    let now = time::monotonic_ns();
+    let hopeless = !dying || now - *since.get_or_insert(now) > LAST_WAIT_NS;
+    let _ = sleep_until(Deadline::after(LOOK_NS), Interruptible::No);
+    free_what_waits();
+    if hopeless && vm().alloc.low_memory() {
+        HOPELESS.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Waits until the victims have gone and what they had is free, but not for ever.
+fn wait_for(victims: &Victims) {
+    let mut settling = 0;
     for _ in 0..LOOKS {
         let _ = sleep_until(Deadline::after(LOOK_NS), Interruptible::No);
         free_what_waits();
         feed();
         if victims.are_gone() {
-            break;
+            // A large map is freed in slices, after a grace period.
+            let more = vm().alloc.low_memory() && vm().epoch.pending() > MANY_WAITING;
+            if !more || settling == SETTLING {
+                return;
+            }
+            settling += 1;
         }
     }
-    victims.forget();
 }
 
 /// Wakes those whom the memory that is there feeds, a part of it at a time.

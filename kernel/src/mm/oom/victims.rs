@@ -9,16 +9,17 @@
 //!   first time, for it may be a shell whose children are the trouble;
 //! - *a user*, for whose descriptors the kernel holds more than the largest process costs: of the user's processes those that have most
 //!   of them open are killed;
-//! - *many small ones of many families*: those started last go, until an eighth of what all cost is free. Whoever was
-//!   there before the trouble began stays.
+//! - *many small ones of many families*: those started last go, until an eighth of what all cost is free. A process that was
+//!   there before the trouble began stays, and so does one that costs less than half of the average.
 //!
-//! The cost of a search is in proportion to the processes, and each search frees a large part of what they have.
+//! The cost of a search is in proportion to the processes and what they have mapped, and each search frees a large part of that. It
+//! allocates nothing, and can be preempted but for short sections.
 //! Init is never chosen, nor is who has an `oom_score_adj` of -1000.
 
 use alloc::boxed::Box;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
+use core::fmt::{self, Display, Formatter, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::holders::{Holders, Most};
@@ -120,15 +121,18 @@ struct Census {
     largest: Option<(u64, Arc<Process>)>,
     /// By age: what processes cost.
     ages: Box<[u64]>,
-    /// What all cost.
+    /// What all cost, and how many they are.
     sum: u64,
+    count: u64,
+    /// Some are on their way out, and may have memory still.
+    dying: bool,
 }
 
 impl Census {
     fn clear(&mut self) {
         self.families.fill(Family::default());
         self.ages.fill(0);
-        (self.largest, self.sum) = (None, 0);
+        (self.largest, self.sum, self.count, self.dying) = (None, 0, 0, false);
     }
 
     fn add(&mut self, p: &Arc<Process>, cost: &Cost, now: u64) {
@@ -141,6 +145,7 @@ impl Census {
             self.largest = Some((adjusted, p.clone()));
         }
         self.sum += cost.own;
+        self.count += 1;
         self.ages[age(p, now)] += cost.own;
         let kin = p.kin();
         let found = self.families.iter().position(|f| f.kin == kin);
@@ -173,8 +178,8 @@ pub(super) enum Victims {
     Family { kin: u64, founder: bool },
     /// Processes of one user: those that have most descriptors.
     Holders(Most),
-    /// Those who started at this time or later, in nanoseconds since boot.
-    Young { since: u64 },
+    /// Those that started at this time or later, in nanoseconds since boot, and cost at least so many pages.
+    Young { since: u64, least: u64 },
 }
 
 impl Victims {
@@ -189,7 +194,9 @@ impl Victims {
             }
             Victims::Family { kin, founder } => p.kin() == *kin && (*founder || !p.is_founder()),
             Victims::Holders(most) => most.has(p),
-            Victims::Young { since } => p.start_ns() >= *since,
+            Victims::Young { since, least } => {
+                p.start_ns() >= *since && Cost::of(p).is_some_and(|cost| cost.own >= *least)
+            }
         }
     }
 
@@ -207,19 +214,23 @@ impl Victims {
     }
 
     /// Whether none of them has memory any more; kills those who were born meanwhile.
+    ///
+    /// A process leaves its space before that is emptied, and is a zombie after that.
     pub(super) fn are_gone(&self) -> bool {
         if let Victims::One(p) = self {
-            return p.space().is_none();
+            return p.is_zombie();
         }
         let mut left = false;
         ids::each_process(2, |p| {
             let is_victim = match self {
                 // Their descriptors are what is waited for, and may be closed one by one.
                 Victims::Holders(most) => p.is_ending() && most.is_of(p),
+                // What the dying cost gets less and less.
+                Victims::Young { since, .. } => p.is_ending() && p.start_ns() >= *since,
                 _ => self.has(p),
             };
             if is_eligible(p) && is_victim {
-                left |= p.space().is_some();
+                left = true;
                 if !p.is_ending() && matches!(self, Victims::Family { .. }) {
                     signal::kill_process(p);
                 }
@@ -233,6 +244,16 @@ impl Victims {
     pub(super) fn forget(&self) {
         CONDEMNED.store(0, Ordering::Relaxed);
     }
+}
+
+/// What a search led to.
+pub(super) enum Choice {
+    /// These have been killed.
+    Killed(Victims),
+    /// Nobody may be chosen, but some are dying.
+    Dying,
+    /// Nobody may be chosen.
+    Nobody,
 }
 
 /// What the killer keeps between two searches.
@@ -252,34 +273,42 @@ impl Killer {
                 largest: None,
                 ages: vec![0; AGES].into(),
                 sum: 0,
+                count: 0,
+                dying: false,
             },
             spared: (0, 0),
         }
     }
 
-    /// Chooses who has to go and kills them; none if nobody may be chosen.
-    pub(super) fn choose_and_kill(&mut self) -> Option<Victims> {
+    /// Chooses who has to go and kills them.
+    pub(super) fn choose_and_kill(&mut self) -> Choice {
         let now = time::monotonic_ns();
         self.census.clear();
         self.census.holders.search();
         ids::each_process(2, |p| {
-            if is_eligible(p)
-                && !p.is_ending()
-                && let Some(mut cost) = Cost::of(p)
-            {
+            if !is_eligible(p) {
+            } else if p.is_ending() {
+                self.census.dying = true;
+            } else if let Some(mut cost) = Cost::of(p) {
                 cost.own += self.census.holders.share(p);
                 self.census.add(p, &cost, now);
             }
             true
         });
-        let victims = self.choose(now)?;
+        let Some(victims) = self.choose(now) else {
+            return if self.census.dying {
+                Choice::Dying
+            } else {
+                Choice::Nobody
+            };
+        };
         if let Victims::Family { kin, .. } = victims {
             CONDEMNED.store(kin, Ordering::SeqCst);
         }
         let told = victims.kill();
         self.report(&victims, told);
         self.census.largest = None;
-        Some(victims)
+        Choice::Killed(victims)
     }
 
     fn choose(&mut self, now: u64) -> Option<Victims> {
@@ -313,7 +342,8 @@ impl Killer {
             sum * YOUNG_PART >= census.sum
         });
         let since = now.saturating_sub(2 << bound.unwrap_or(AGES - 2).min(AGES - 2));
-        Some(Victims::Young { since })
+        let least = census.sum / census.count.max(1) / 2;
+        Some(Victims::Young { since, least })
     }
 
     fn report(&self, victims: &Victims, told: u32) {
@@ -323,17 +353,17 @@ impl Killer {
                 kprintln!(
                     "out of memory: killed process {} ({}), {} KiB of its own",
                     p.pid(),
-                    name(p),
+                    Name(Some(p)),
                     most * 4
                 );
             }
             Victims::Family { kin, founder } => {
                 let family = self.census.families.iter().find(|f| f.kin == *kin);
-                let first = ids::find_process((kin % u64::from(ids::ID_LIMIT)) as u32);
+                let founder_id = kin % u64::from(ids::ID_LIMIT);
+                let first = ids::find_process(founder_id as u32);
                 kprintln!(
-                    "out of memory: killed {told} processes forked from {} ({}), {} KiB; {}",
-                    kin % u64::from(ids::ID_LIMIT),
-                    first.map_or_else(String::new, |p| name(&p)),
+                    "out of memory: killed {told} processes forked from {founder_id} ({}), {} KiB; {}",
+                    first.as_ref().map_or(Name(None), |p| Name(Some(p))),
                     family.map_or(0, Family::sum) * 4,
                     if *founder {
                         "that one as well"
@@ -350,7 +380,7 @@ impl Killer {
                     pages * 4
                 );
             }
-            Victims::Young { since } => kprintln!(
+            Victims::Young { since, .. } => kprintln!(
                 "out of memory: killed {told} processes started in the last {} ms",
                 time::monotonic_ns().saturating_sub(*since) / 1_000_000
             ),
@@ -358,8 +388,19 @@ impl Killer {
     }
 }
 
-fn name(p: &Process) -> String {
-    let comm = p.comm();
-    let name = comm.split(|&b| b == 0).next().unwrap_or(b"?");
-    String::from_utf8_lossy(name).into_owned()
+/// A process's name as it is printed, without a copy.
+struct Name<'a>(Option<&'a Process>);
+
+impl Display for Name<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let comm = self.0.map(Process::comm).unwrap_or_default();
+        let name = comm.split(|&b| b == 0).next().unwrap_or_default();
+        for part in name.utf8_chunks() {
+            f.write_str(part.valid())?;
+            if !part.invalid().is_empty() {
+                f.write_char(char::REPLACEMENT_CHARACTER)?;
+            }
+        }
+        Ok(())
+    }
 }
