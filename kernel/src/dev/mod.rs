@@ -66,8 +66,8 @@ pub fn open(inode: &Inode, flags: u32) -> Result<Kind> {
         }
         (1, 11) => Kind::Device(&kmsg::Kmsg),
         (5, 0) => tty::console::open_own()?,
-        (5, 1) => tty::console::open_console(),
-        (4, 64) => tty::console::open_line(flags),
+        (5, 1) => tty::console::open_console()?,
+        (4, 64) => tty::console::open_line(flags)?,
         _ => return Err(FsError::NoDevAddr),
     })
 }

@@ -2,6 +2,8 @@
 //!
 //! 1. What a session leaves behind reads end of file and cannot write; the next login gets every key.
 //! 2. The number of the group in front names no other group once that one is gone.
+//! 3. A group that is not in front stops no output and throws no input away; a terminal that is to be opened by nobody else opens for
+//!    the privileged alone.
 //!
 //! Runs as root with the line of the console (`/dev/ttyS0`), on Linux as well; types nothing itself: the test types
 //! `open sesame` when asked. A line for each part on the console; status 0 if all is right.
@@ -226,6 +228,61 @@ fn take_if(number: u64, shared: Shared) -> i32 {
     0
 }
 
+/// A group behind the one in front that asks the terminal for something, and is stopped for it.
+fn is_stopped_for(line: i32, request: u64) -> Result<bool, Errno> {
+    let group = child(|| {
+        let _ = sys::call(libc::SYS_setpgid, &[0, 0]);
+        i32::from(ioctl(line, request, 0).is_err())
+    })?;
+    let (_, status) = sys::wait(group as i64, libc::WUNTRACED)?;
+    let stopped = libc::WIFSTOPPED(status) && libc::WSTOPSIG(status) == libc::SIGTTOU;
+    sys::call(libc::SYS_kill, &[group, libc::SIGKILL as u64])?;
+    if libc::WIFSTOPPED(status) {
+        sys::wait(group as i64, 0)?;
+    }
+    Ok(stopped)
+}
+
+/// Opens the line without the capabilities of root, whose file it is.
+fn open_unprivileged() -> Result<i32, Errno> {
+    let pid = child(|| {
+        let header = [0x2008_0522u32, 0];
+        let none = [0u32; 6];
+        let dropped = sys::call(
+            libc::SYS_capset,
+            &[header.as_ptr() as u64, none.as_ptr() as u64],
+        );
+        match dropped.and_then(|_| sys::open(LINE, libc::O_RDWR | libc::O_NOCTTY, 0)) {
+            Ok(_) => 0,
+            Err(errno) => errno,
+        }
+    })?;
+    Ok(libc::WEXITSTATUS(status_of(pid)?))
+}
+
+/// What the terminal refuses to those behind, and to those who may not open it.
+fn fourth_login() -> Result<i32, Errno> {
+    let line = log_in(false)?;
+    let mut wrong = 0;
+    for (what, request) in [("TCXONC", libc::TCXONC), ("TCFLSH", libc::TCFLSH)] {
+        if !is_stopped_for(line, request)? {
+            println!("terminals: {what} from behind is not refused");
+            wrong += 1;
+        }
+    }
+    let open = [libc::TIOCNXCL, libc::TIOCEXCL, libc::TIOCNXCL].map(|request| {
+        let mut exclusive = 7i32;
+        ioctl(line, request, 0)?;
+        ioctl(line, 0x8004_5440, &raw mut exclusive as u64)?;
+        Ok::<_, Errno>((exclusive, open_unprivileged()?))
+    });
+    if open != [Ok((0, 0)), Ok((1, libc::EBUSY)), Ok((0, 0))] {
+        println!("terminals: opened as {open:?}");
+        wrong += 1;
+    }
+    Ok(wrong)
+}
+
 /// Status of a child that has ended, or what ended it.
 fn status_of(pid: u64) -> Result<i32, Errno> {
     let (_, status) = sys::wait(pid as i64, 0)?;
@@ -273,6 +330,7 @@ fn all() -> Result<bool, Errno> {
     // The process that got the number, if one did, must end by itself.
     let right = right && (!reused || status_of(u64::MAX)? == 0);
     all &= report("the number of the group in front", right);
+    all &= report("what is refused to those behind", run(&fourth_login)? == 0);
     Ok(all)
 }
 

@@ -29,18 +29,24 @@ pub fn input(byte: u8) {
 }
 
 /// Opens the serial line. A session leader without a terminal gets it, unless `O_NOCTTY` is given.
-pub fn open_line(flags: u32) -> Kind {
-    let file = TtyFile::new(tty().clone());
+///
+/// # Errors
+/// Busy, here and below: the terminal opens for the privileged alone.
+pub fn open_line(flags: u32) -> Result<Kind> {
+    let tty = tty();
+    tty.admit()?;
+    let file = TtyFile::new(tty.clone());
     if flags & o::NOCTTY == 0 && flags & o::ACCMODE != o::WRONLY {
         // Not being entitled to it is no error of open.
-        let _ = tty().set_controlling(&file, true, false);
+        let _ = tty.set_controlling(&file, true, false);
     }
-    Kind::Other(Box::new(file))
+    Ok(Kind::Other(Box::new(file)))
 }
 
 /// Opens the console: the same terminal, for messages. It is never taken as the controlling one by this.
-pub fn open_console() -> Kind {
-    Kind::Other(Box::new(TtyFile::console(tty().clone())))
+pub fn open_console() -> Result<Kind> {
+    tty().admit()?;
+    Ok(Kind::Other(Box::new(TtyFile::console(tty().clone()))))
 }
 
 /// Opens the caller's controlling terminal.
@@ -50,5 +56,6 @@ pub fn open_own() -> Result<Kind> {
         session.and_then(|s| s.terminal()).map(|t| t as _);
     let tty = terminal.and_then(|t| t.downcast::<Tty>().ok());
     let tty = tty.ok_or(FsError::NoDevAddr)?;
+    tty.admit()?;
     Ok(Kind::Other(Box::new(TtyFile::new(tty))))
 }

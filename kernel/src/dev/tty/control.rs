@@ -1,6 +1,7 @@
 //! Which session a terminal controls, and which of its groups is in front.
 
 use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
 
 use super::Tty;
 use super::file::TtyFile;
@@ -85,6 +86,17 @@ impl Tty {
     /// Whether the terminal controls the session of `p`.
     pub(super) fn controls(&self, p: &Process) -> bool {
         self.control.lock().serves(p.sid())
+    }
+
+    /// Whether the caller may open the terminal (`TIOCEXCL`).
+    ///
+    /// # Errors
+    /// Busy: it opens for the privileged alone.
+    pub(super) fn admit(&self) -> Result<()> {
+        if self.exclusive.load(Ordering::Relaxed) && !current().cred().capable(Cap::SysAdmin) {
+            return Err(FsError::Busy);
+        }
+        Ok(())
     }
 
     /// Stops a background process that uses its terminal, unless it is not to be stopped.

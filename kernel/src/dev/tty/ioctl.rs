@@ -31,6 +31,7 @@ mod nr {
     pub const TIOCNOTTY: u32 = 0x5422;
     pub const TCSBRKP: u32 = 0x5425;
     pub const TIOCGSID: u32 = 0x5429;
+    pub const TIOCGEXCL: u32 = 0x8004_5440;
 }
 
 /// A request to the terminal of `file`, which is open for reading or not.
@@ -50,19 +51,25 @@ pub(super) fn ioctl(file: &TtyFile, readable: bool, request: u32, arg: u64) -> R
         nr::TCSETS | nr::TCSETSW | nr::TCSETSF => set_attributes(file, request, arg)?,
         // Output is written as it comes, so it has always drained; no break can be sent.
         nr::TCSBRK | nr::TCSBRKP => tty.job_control(sig::TTOU)?,
-        nr::TCXONC => match arg {
-            0 | 1 => {
-                tty.line.lock().ldisc.set_stopped(arg == 0);
-                tty.writers.wake_all();
+        nr::TCXONC => {
+            tty.job_control(sig::TTOU)?;
+            match arg {
+                0 | 1 => {
+                    tty.line.lock().ldisc.set_stopped(arg == 0);
+                    tty.writers.wake_all();
+                }
+                2 | 3 => {}
+                _ => return Err(FsError::Invalid),
             }
-            2 | 3 => {}
-            _ => return Err(FsError::Invalid),
-        },
-        nr::TCFLSH => match arg {
-            0 | 2 => tty.line.lock().ldisc.flush(),
-            1 => {}
-            _ => return Err(FsError::Invalid),
-        },
+        }
+        nr::TCFLSH => {
+            tty.job_control(sig::TTOU)?;
+            match arg {
+                0 | 2 => tty.line.lock().ldisc.flush(),
+                1 => {}
+                _ => return Err(FsError::Invalid),
+            }
+        }
         nr::TIOCGWINSZ => {
             let size = tty.size.load(Ordering::Relaxed);
             UserPtr::<u64>::new(arg).write(&size)?;
@@ -73,7 +80,14 @@ pub(super) fn ioctl(file: &TtyFile, readable: bool, request: u32, arg: u64) -> R
             UserPtr::<i32>::new(arg).write(&n)?;
         }
         nr::TIOCOUTQ => UserPtr::<i32>::new(arg).write(&0)?,
-        nr::TIOCEXCL | nr::TIOCNXCL => {}
+        nr::TIOCEXCL | nr::TIOCNXCL => {
+            tty.exclusive
+                .store(request == nr::TIOCEXCL, Ordering::Relaxed);
+        }
+        nr::TIOCGEXCL => {
+            let exclusive = tty.exclusive.load(Ordering::Relaxed);
+            UserPtr::<i32>::new(arg).write(&i32::from(exclusive))?;
+        }
         nr::TIOCSCTTY => tty.set_controlling(file, readable, arg == 1)?,
         _ => return control(file, request, arg),
     }

@@ -14,7 +14,7 @@ mod control;
 mod file;
 mod ioctl;
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fscore::ldisc::{Ldisc, TtySignal};
 use ksync::{Mutex, Spin};
@@ -35,6 +35,8 @@ pub struct Tty {
     control: Spin<Control, ControlLock>,
     /// Rows, columns, and pixels, as struct winsize. Atomic.
     size: AtomicU64,
+    /// Whether it opens for the privileged alone. Atomic.
+    exclusive: AtomicBool,
     readers: WaitQueue,
     /// Writers while output is stopped.
     writers: WaitQueue,
@@ -90,6 +92,7 @@ impl Tty {
             }),
             control: Spin::new(Control::NONE),
             size: AtomicU64::new(24 | 80 << 16),
+            exclusive: AtomicBool::new(false),
             readers: WaitQueue::new(),
             writers: WaitQueue::new(),
             number,
