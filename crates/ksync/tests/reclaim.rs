@@ -262,7 +262,6 @@ fn no_step_is_made_without_an_announcement() {
     host::set_cpu(0);
 }
 
-/// Freeing much leaves preemption off for a while only, whoever asks for it.
 /// What a CPU says on its way to user mode counts as what it says elsewhere.
 #[test]
 fn an_announcer_speaks_for_its_cpu() {
@@ -288,6 +287,7 @@ fn an_announcer_speaks_for_its_cpu() {
     assert!(!epoch.advance());
 }
 
+/// Freeing much leaves preemption off for a while only, whoever asks for it.
 #[test]
 fn freeing_stops_for_a_preemption_point() {
     const MANY: usize = 200;

@@ -19,7 +19,7 @@ pub const AT: u64 = 0x4000_0000;
 /// A free place whose page tables are others from the root on.
 pub const ELSEWHERE: u64 = 0x7000_0000_0000;
 const FRAMES: usize = 160;
-/// Objects that models take from the heap: a CPU keeps five of them, and brings three at a time.
+/// Objects that models take from the heap: a slab has five of them, a CPU keeps eight and brings four at a time.
 const OBJECT: Layout = match Layout::from_size_align(3072, 8) {
     Ok(layout) => layout,
     Err(_) => panic!("a valid layout"),

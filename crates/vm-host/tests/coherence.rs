@@ -12,7 +12,7 @@ use std::time::Duration;
 use vm::object::ObjectRef;
 use vm::page::Flags;
 use vm::pmap::Revoke;
-use vm::space::{Advice, COPY_DEPTH, MapArgs, Source, Space};
+use vm::space::{Advice, COPY_DEPTH, Chaos, MapArgs, Source, Space};
 use vm::{EntryFlags, Gather, MapProt, Tuning, rmap};
 use vm_host::{Access, Lab};
 
@@ -304,6 +304,30 @@ fn nobody_writes_a_page_of_zeroes_while_another_reads_what_was_in_the_hole() {
         world.file.punch(&world.lab.vm, 0, PAGE);
         world.others_end(1);
         world.end(2, Vec::new());
+    }
+}
+
+/// A scan finds its page at two places of a space; beside its flush the one or the other is unmapped.
+#[test]
+fn nobody_reaches_what_a_scan_took_out_where_it_is_unmapped() {
+    const SECOND: u64 = AT + 8 * PAGE;
+    fn unmap(world: &World, va: u64) {
+        assert_eq!(world.space.unmap(&world.lab.vm, va, PAGE), Ok(()));
+        let reached = world.lab.vm.machine.read(1, va);
+        assert!(reached.is_err(), "what was unmapped is still reached");
+    }
+    let acts: [Act; 2] = [|world| unmap(world, AT), |world| unmap(world, SECOND)];
+    for act in acts {
+        let world = world(256);
+        world.map_file(1, true);
+        world.map(SECOND, 1, true, Source::Object(&world.file, 0));
+        world.run();
+        assert_eq!((world.read(1, AT), world.read(1, SECOND)), (1, 1));
+        world.at_flush(&[(2, act)]);
+        let pfn = world.file.lookup(0).expect("a page");
+        assert_eq!(world.lab.vm.chaos_scan(pfn), Chaos::Removed(2));
+        world.others_end(2);
+        world.end(0, Vec::new());
     }
 }
 

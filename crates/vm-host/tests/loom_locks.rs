@@ -164,7 +164,8 @@ fn slabs_of_others_are_changed_in_turn() {
         world.hoard(Rights::Kernel);
     };
     let take: Act = |world| world.give(world.take(1));
-    let take_more: Act = |world| world.give(world.take(4));
+    // More than CPU 1 has at hand.
+    let take_more: Act = |world| world.give(world.take(5));
     explore(1, Some(20), hoard, take, take_more, nothing);
     explore(1, Some(20), hoard, take_more, take, nothing);
 }

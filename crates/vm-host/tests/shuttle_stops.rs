@@ -4,11 +4,12 @@
 #![cfg(shuttle)]
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use vm::Access;
-use vm::space::{Source, Space};
-use vm_host::schedules::{AT, PAGE, TO, World, join, spawn, stop_everywhere};
+use vm::space::{Advice, Source, Space};
+use vm::{Access, Gather};
+use vm_host::schedules::{AT, PAGE, TO, World, join, program, spawn, stop_everywhere};
 
 /// Two pages of private memory with a word in the first, under a front layer of the space's own: whoever shared it has ended, so that a
 /// write moves the page to the front.
@@ -369,5 +370,126 @@ fn a_layer_that_is_to_go_shadows_nothing_although_others_fill_it() {
         join([shadow, fork]);
         let child = child.lock().unwrap().take().expect("a fork");
         family.end(world, vec![(last, child)]);
+    });
+}
+
+/// A reader looks for a page while folding drops a layer above it, into which a relative then brings that page up: the reader's space
+/// has the layer no more, and nobody would look for its entry.
+#[test]
+fn a_layer_that_has_gone_brings_no_page_although_others_fill_it() {
+    stop_everywhere(|world| {
+        let mut family = Family::over(world, [9..10, 10..11, 0..1, 1..9]);
+        let last = family.last();
+        (1..8).for_each(|page| family.set(world, 0, page, 100 + page));
+        world.space.drop_tables(&world.lab.vm);
+        assert_eq!(world.lab.vm.counts().collapses, 0);
+        family.seen[0][8] = 108;
+        let reader = spawn(world, 1, |world| world.touched(Access::Read));
+        let (space, child) = (family.spaces[last].clone(), Arc::new(Mutex::new(None)));
+        let theirs = child.clone();
+        let others = spawn(world, 2, move |world| {
+            let vm = &world.lab.vm;
+            world.set_word_at(&world.space, AT + 8 * PAGE, 108);
+            world.space.maintain(vm);
+            let (collapses, copies) = (vm.counts().collapses, vm.counts().fold_copy);
+            *theirs.lock().unwrap() = Some(space.fork(vm).unwrap());
+            assert_eq!(collapses, 1);
+            assert!(vm.counts().fold_copy > copies, "nothing was brought up");
+        });
+        join([reader, others]);
+        shows_what_a_fault_brings(world);
+        let child = child.lock().unwrap().take().expect("a fork");
+        family.end(world, vec![(last, child)]);
+    });
+}
+
+/// What is mapped at the first page is what a fault brings where nothing is.
+fn shows_what_a_fault_brings(world: &World) {
+    let entry = || {
+        let pmap = world.space.pmap();
+        pmap.lookup(&world.lab.vm, &ksync::pin(), AT)
+            .map(|pte| pte.pfn())
+    };
+    if let Some(seen) = entry() {
+        world.space.drop_tables(&world.lab.vm);
+        world.touched(Access::Read);
+        assert_eq!(entry(), Some(seen), "a page of another time is mapped");
+    }
+}
+
+/// A reader has found a page in a layer that a child shares. A copy comes above it, so that folding leaves the copy's layer alone, and
+/// is thrown away: the reader's page is no content of the space any more.
+#[test]
+fn a_page_of_a_layer_that_has_gone_is_not_entered() {
+    stop_everywhere(|world| {
+        let (vm, space) = (&world.lab.vm, &world.space);
+        world.map_pages(4, false, Source::Anon);
+        set(world, 0, 6);
+        let first = space.fork(vm).unwrap();
+        set(world, 0, 7);
+        let second = space.fork(vm).unwrap();
+        set(world, 1, 7);
+        space.drop_tables(vm);
+        let reader = spawn(world, 1, |world| world.touched(Access::Read));
+        let others = spawn(world, 2, |world| {
+            let (vm, space) = (&world.lab.vm, &world.space);
+            set(world, 0, 8);
+            assert_eq!(vm.counts().collapses, 2, "one layer is left");
+            assert_eq!(space.advise(vm, AT, PAGE, Advice::DontNeed), Ok(()));
+        });
+        join([reader, others]);
+        shows_what_a_fault_brings(world);
+        for (space, word) in [(space, 0), (&first, 6), (&second, 7)] {
+            assert_eq!(world.word(space), word);
+        }
+        first.clear(vm);
+        second.clear(vm);
+    });
+}
+
+/// A reader of private memory is about to enter its file's page, and makes a flush first that is due. Meanwhile another CPU stores to a
+/// copy, which is being discarded: its entry has gone, and that CPU may still use it, when the reader goes on.
+#[test]
+fn a_page_of_a_file_comes_over_no_copy_that_is_being_discarded() {
+    stop_everywhere(|world| {
+        let (vm, space) = (&world.lab.vm, &world.space);
+        world.file.allocate(vm, 0, 2 * PAGE, true).unwrap();
+        world.map(false, Source::Object(&world.file, 0));
+        set(world, 1, 1);
+        world.touched(Access::Read);
+        let mut gather = Gather::new();
+        let pmap = space.pmap();
+        pmap.remove_range(vm, AT, AT + PAGE, &mut gather);
+        let [discards, has_read] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        vm.machine.on_flush(Some(Arc::new({
+            let (discards, has_read) = (discards.clone(), has_read.clone());
+            move || {
+                // The reader goes on, unless it has to look again.
+                let mut patience = 1_000;
+                let waits = || discards.load(SeqCst) && !has_read.load(SeqCst);
+                while ksync::pin().cpu() == 2 && waits() && patience > 0 {
+                    ksync::relax();
+                    patience -= 1;
+                }
+            }
+        })));
+        let reader = program(world, 1, move |world| {
+            // Without a yield, which would give its turn away for good.
+            while world.lab.vm.machine.read(1, AT).is_err() {
+                world.touched(Access::Read);
+            }
+            has_read.store(true, SeqCst);
+        });
+        let other = program(world, 2, move |world| {
+            assert_eq!(world.add(2), Ok(1));
+            discards.store(true, SeqCst);
+            let done = world
+                .space
+                .advise(&world.lab.vm, AT, PAGE, Advice::DontNeed);
+            assert_eq!(done, Ok(()));
+        });
+        join([reader, other]);
+        gather.finish(vm);
+        vm.machine.on_flush(None);
     });
 }

@@ -223,7 +223,8 @@ impl Space {
                 How::Nothing => {}
                 How::Unmap => map.remove_pages(vm, from, to),
                 How::FreePages(layer) => {
-                    // A fault that found the file's page starts again: the front may have had one meanwhile.
+                    // A fault that found the file's page starts again, also one that has just flushed for that: the front may have
+                    // had a page meanwhile, which CPUs reach until the flush below.
                     entry.renew();
                     self.free_pages(vm, &layer, from, to);
                 }

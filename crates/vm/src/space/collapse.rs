@@ -149,6 +149,7 @@ impl Space {
         let new = Chain::new(layers);
         let successor = new.view();
         // The chain before the state: a fault that sees the new state sees the new chain.
+        // One with the old chain starts again: relatives may put pages into a layer that has gone, which no scan looks for here.
         entry.set_chain(vm, Some(new));
         entry.renew();
         // A fault that entered a page of the layers has seen the old state, so what it found is seen here.
