@@ -47,6 +47,7 @@ pub enum Access {
 
 /// Why an access is not possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
 pub enum FaultError {
     /// Nothing is mapped there (SEGV_MAPERR).
     NotMapped,
@@ -64,7 +65,7 @@ impl From<NoMemory> for FaultError {
     }
 }
 
-/// What an attempt came to.
+/// What an attempt came to. What its variants carry has one size, so that it is returned in two registers.
 pub(crate) enum Step {
     Done,
     Fail(FaultError),
@@ -80,6 +81,7 @@ pub(crate) enum Step {
 
 /// Work that needs the map's lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
 pub(crate) enum Slow {
     /// Nothing is mapped here; perhaps a stack can grow.
     GrowDown,
@@ -190,7 +192,8 @@ impl Space {
             write,
         };
         let mut front = None;
-        for (depth, layer) in chain.layers().iter().enumerate() {
+        let (mut below, mut depth) = (chain.layers().iter(), 0);
+        while let Some(layer) = below.next() {
             let Some(object) = layer.object(pin) else {
                 return Step::Again;
             };
@@ -200,7 +203,7 @@ impl Space {
                 // Pages beyond the end of a file may linger for a moment.
                 // Private copies stay behind when their file shrinks.
                 if !object.has_index(index)
-                    || depth < chain.layers().len() - 1 && cut_off(chain, pin, va)
+                    || !below.as_slice().is_empty() && cut_off(chain, pin, va)
                 {
                     return Step::Fail(FaultError::Bus);
                 }
@@ -225,6 +228,7 @@ impl Space {
                 index,
                 slot,
             });
+            depth += 1;
         }
         match front {
             Some(front) if front.object.is_anon() => attempt.fill(front),
