@@ -358,7 +358,7 @@ impl Notice {
 fn notify_parent(p: &Arc<Process>, parent: &Arc<Process>, notice: &Notice, taken: bool) {
     if notice.signo != 0 {
         let info = child_info(p, notice.signo);
-        let _ = signal::queue_process(parent, info);
+        signal::queue_parent(parent, p.maker.load(Ordering::Relaxed), info);
     }
     if taken {
         wait4::release(p);

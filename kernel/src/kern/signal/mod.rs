@@ -22,8 +22,8 @@ pub use frame::sigreturn;
 pub use info::{SigFields, SigInfo, code};
 pub use pending::Pending;
 pub use send::{
-    SendError, force, kill_process, queue_process, send_process, send_thread, signal_group,
-    signal_whole_group,
+    SendError, force, kill_process, queue_parent, queue_process, send_parent, send_process,
+    send_thread, signal_group, signal_whole_group,
 };
 pub(super) use stop::{StopReport, notify_parent_stopped};
 

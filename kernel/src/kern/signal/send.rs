@@ -22,10 +22,54 @@ pub enum SendError {
     Full,
 }
 
+/// Whom a signal is for.
+#[derive(Clone, Copy)]
+enum Whom<'a> {
+    /// One thread.
+    Thread(&'a Thread),
+    /// Any thread of the process, the one with this number first: the leader, or where the signal tells of a child, the thread
+    /// that made it, as in Linux. Where that has ended it is the leader.
+    Process(u32),
+}
+
+impl<'a> Whom<'a> {
+    /// The thread, if the signal is for one alone.
+    fn only(self) -> Option<&'a Thread> {
+        match self {
+            Whom::Thread(t) => Some(t),
+            Whom::Process(_) => None,
+        }
+    }
+
+    /// The thread that is asked first.
+    fn first(self, pin: &'a CpuPin, p: &Process) -> Option<&'a Thread> {
+        let lives = |t: &&Thread| core::ptr::eq::<Process>(&*t.process, p) && !t.has(flag::KILLED);
+        match self {
+            Whom::Thread(t) => Some(t),
+            Whom::Process(tid) if tid != p.pid() => ids::thread(pin, tid)
+                .map(|t| &**t)
+                .filter(lives)
+                .or_else(|| Whom::Process(p.pid()).first(pin, p)),
+            Whom::Process(tid) => ids::thread(pin, tid).map(|t| &**t),
+        }
+    }
+}
+
 /// Sends `info` to a process.  Callable from interrupts, where information may be lost.
 /// A zombie takes no signal, without an error.
 pub fn send_process(p: &Process, info: SigInfo) {
-    let _ = post(p, None, info, Payer::NOBODY, 0);
+    let _ = post(p, Whom::Process(p.pid()), info, Payer::NOBODY, 0);
+}
+
+/// As [`send_process`], of what has become of a child that thread `maker` of `p` has made.
+pub fn send_parent(p: &Process, maker: u32, info: SigInfo) {
+    let _ = post(p, Whom::Process(maker), info, Payer::NOBODY, 0);
+}
+
+/// As [`send_parent`], in a thread's context: keeps the information.
+pub fn queue_parent(p: &Process, maker: u32, info: SigInfo) {
+    p.pending.reserve();
+    let _ = post(p, Whom::Process(maker), info, current().payer(), 0);
 }
 
 /// As [`send_process`], in a thread's context: keeps the information, and reports a full queue.
@@ -33,7 +77,7 @@ pub fn queue_process(p: &Process, info: SigInfo) -> Result<(), SendError> {
     if info.signo != sig::KILL {
         p.pending.reserve();
     }
-    post(p, None, info, current().payer(), 0)
+    post(p, Whom::Process(p.pid()), info, current().payer(), 0)
 }
 
 /// Sends `info` to one thread.  In a thread's context.
@@ -41,36 +85,25 @@ pub fn send_thread(t: &Thread, info: SigInfo) -> Result<(), SendError> {
     if info.signo != sig::KILL {
         t.pending.reserve();
     }
-    post(&t.process, Some(t), info, current().payer(), 0)
+    post(&t.process, Whom::Thread(t), info, current().payer(), 0)
 }
 
 /// Whether the signal would be dropped at once.
-fn dropped(
-    p: &Process,
-    actions_ignore: bool,
-    target: Option<&Thread>,
-    signo: u8,
-    pin: &CpuPin,
-) -> bool {
+fn dropped(p: &Process, actions_ignore: bool, whom: Whom<'_>, signo: u8, pin: &CpuPin) -> bool {
     if !actions_ignore || signo == sig::KILL || signo == sig::STOP {
         return false;
     }
     // A blocked signal stays: its action may change before it is unblocked.
-    let kept = match target {
-        Some(t) => t.keeps(signo),
-        None => ids::thread(pin, p.pid()).is_some_and(|t| t.keeps(signo)),
-    };
-    !kept
+    !whom.first(pin, p).is_some_and(|t| t.keeps(signo))
 }
 
-/// Whether the thread that the signal is for acts on it as soon as it comes: the given one, else the leader, else the first that does
+/// Whether the thread that the signal is for acts on it as soon as it comes: the one that is asked first, else the first that does
 /// not hold it back. A signal that ends the process does so at once then, and not when that thread comes to look: no thread of the
 /// process makes another call, the sender's included. One that is waited for by sigtimedwait is only taken.
-fn acts_at_once(pin: &CpuPin, p: &Process, target: Option<&Thread>, signo: u8) -> bool {
+fn acts_at_once(pin: &CpuPin, p: &Process, whom: Whom<'_>, signo: u8) -> bool {
     let open = |t: &Thread| !t.blocked().has(signo);
-    let first = target.or_else(|| ids::thread(pin, p.pid()).map(|t| &**t));
-    if let Some(t) = first
-        && (open(t) || target.is_some())
+    if let Some(t) = whom.first(pin, p)
+        && (open(t) || whom.only().is_some())
     {
         return open(t) && !t.keeps(signo);
     }
@@ -96,7 +129,7 @@ fn spared(target: Option<&Thread>, info: &SigInfo) -> bool {
 /// `payer` pays for a real-time signal; that comes from threads alone.  `number` is the signal's among those of a group, 0 for another.
 fn post(
     p: &Process,
-    target: Option<&Thread>,
+    whom: Whom<'_>,
     info: SigInfo,
     payer: Payer,
     number: u32,
@@ -108,7 +141,7 @@ fn post(
     let signo = info.signo;
     let limit = p.sigpending_limit();
     let mut shared = p.signals.lock();
-    if !p.is_alive() || p.pid() == 1 && spared(target, &info) {
+    if !p.is_alive() || p.pid() == 1 && spared(whom.only(), &info) {
         return Ok(());
     }
     let mut continued = false;
@@ -120,10 +153,10 @@ fn post(
         }
         continued = stop::resume(&mut shared.stop, signo == sig::CONT);
     }
-    let result = if dropped(p, shared.actions.ignores(signo), target, signo, &pin) {
+    let result = if dropped(p, shared.actions.ignores(signo), whom, signo, &pin) {
         Ok(())
     } else {
-        let pending = target.map_or(&p.pending, |t| &t.pending);
+        let pending = whom.only().map_or(&p.pending, |t| &t.pending);
         pending
             .post(info, limit, payer)
             .map_err(|_| SendError::Full)
@@ -132,7 +165,7 @@ fn post(
         && p.pid() != 1
         && shared.actions.ends_process(signo)
         && !shared.stop.stopping
-        && acts_at_once(&pin, p, target, signo);
+        && acts_at_once(&pin, p, whom, signo);
     if number != 0 {
         // After the signal, and under the lock that it is taken under: see `signal_group`.
         p.group_signal.store(number, Ordering::Release);
@@ -147,11 +180,11 @@ fn post(
     if signo == sig::KILL || ends {
         exit::begin_group_exit(&pin, p, u32::from(signo));
     } else if result.is_ok() {
-        match target {
-            Some(t) => {
+        match whom {
+            Whom::Thread(t) => {
                 nudge(&pin, t, SigSet::one(signo));
             }
-            None => nudge_any(&pin, p, SigSet::one(signo)),
+            Whom::Process(_) => nudge_any(&pin, p, whom, SigSet::one(signo)),
         }
     }
     result
@@ -181,10 +214,10 @@ fn nudge(pin: &CpuPin, t: &Thread, set: SigSet) -> bool {
     true
 }
 
-/// Makes one thread that lets a signal of `set` in look at it: the leader if possible.
-fn nudge_any(pin: &CpuPin, p: &Process, set: SigSet) {
-    if let Some(leader) = ids::thread(pin, p.pid())
-        && nudge(pin, leader, set)
+/// Makes one thread that lets a signal of `set` in look at it: the one that is asked first, if possible.
+fn nudge_any(pin: &CpuPin, p: &Process, whom: Whom<'_>, set: SigSet) {
+    if let Some(first) = whom.first(pin, p)
+        && nudge(pin, first, set)
     {
         return;
     }
@@ -219,7 +252,7 @@ pub(super) fn hand_over(shared: &Shared, t: &Thread, info: SigInfo) -> bool {
 
 /// Finds another thread for signals of the process that the caller has just blocked.
 pub(super) fn retarget(p: &Process, set: SigSet) {
-    nudge_any(&ksync::pin(), p, set);
+    nudge_any(&ksync::pin(), p, Whom::Process(p.pid()), set);
 }
 
 /// Makes a thread take a signal that its own instruction caused: if it is blocked or ignored, its
@@ -232,7 +265,7 @@ pub fn force(t: &Thread, info: SigInfo) {
         actions.reset(info.signo);
         t.set_blocked(SigSet(t.blocked().0 & !bit));
     }
-    let _ = post(&t.process, Some(t), info, Payer::NOBODY, 0);
+    let _ = post(&t.process, Whom::Thread(t), info, Payer::NOBODY, 0);
 }
 
 /// Sends a signal to each member of a group that `sender` may signal (SIGCONT: also those of the
@@ -316,7 +349,13 @@ impl GroupWalk<'_> {
         if signo != sig::KILL {
             p.pending.reserve();
         }
-        let _ = post(p, None, self.info, current().payer(), self.number);
+        let _ = post(
+            p,
+            Whom::Process(p.pid()),
+            self.info,
+            current().payer(),
+            self.number,
+        );
     }
 }
 

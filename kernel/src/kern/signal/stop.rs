@@ -146,8 +146,9 @@ pub(super) fn report(pin: &CpuPin, p: &Process, what: StopReport) {
             utime: 0,
             stime: 0,
         };
-        super::send_process(
+        super::send_parent(
             parent,
+            p.maker.load(Ordering::Relaxed),
             SigInfo {
                 signo: sig::CHLD,
                 code,

@@ -31,6 +31,18 @@ extern "C" fn note_stack(_: i32) {
     STACK.store(&raw const here as u64, SeqCst);
 }
 
+extern "C" fn note_thread(_: i32) {
+    LAST.store(sc!(SYS_gettid).unwrap_or(0) as i32, SeqCst);
+}
+
+/// Waits until the first thread of the process sleeps.
+fn asleep() {
+    let is = || std::fs::read_to_string("/proc/self/stat").is_ok_and(|stat| stat.contains(") S "));
+    while !is() {
+        nap_us(100);
+    }
+}
+
 fn handle(signal: i32, flags: i32) -> Result<(), i32> {
     sys::on_signal(signal, count as *const () as usize, flags)
 }
@@ -308,8 +320,8 @@ tests! { "signal";
         let sender = std::thread::spawn(move || {
             let _ = mask(libc::SIG_UNBLOCK, &[libc::SIGWINCH]);
             for turn in 0..100 {
-                let asleep = || std::fs::read_to_string("/proc/self/stat").is_ok_and(|stat| stat.contains(") S "));
-                while sent.load(SeqCst) < turn || !asleep() { nap_us(100); }
+                while sent.load(SeqCst) < turn { nap_us(100); }
+                asleep();
                 let _ = kill_me(libc::SIGWINCH);
             }
         });
@@ -320,6 +332,31 @@ tests! { "signal";
             is!(sc!(SYS_rt_sigtimedwait, &raw const set, 0, time.as_ptr(), 8), Ok(libc::SIGWINCH as u64));
         }
         holds!(sender.join().is_ok());
+    }
+    a_childs_end_is_for_the_thread_that_made_it {
+        // It lets the signal in, whose action is none: what another thread waits for does not count.
+        ok!(mask(libc::SIG_BLOCK, &[libc::SIGCHLD, libc::SIGUSR1]));
+        let maker = std::thread::spawn(|| {
+            let _ = mask(libc::SIG_UNBLOCK, &[libc::SIGCHLD]);
+            asleep();
+            let ended = in_child(|| 7);
+            let _ = kill_me(libc::SIGUSR1);
+            ended
+        });
+        let set = 1u64 << (libc::SIGCHLD - 1) | 1 << (libc::SIGUSR1 - 1);
+        let wait = |seconds: u64| sc!(SYS_rt_sigtimedwait, &raw const set, 0, [seconds, 0].as_ptr(), 8);
+        is!(wait(10), Ok(libc::SIGUSR1 as u64));
+        holds!(matches!(maker.join(), Ok(Ok(0x700))));
+        is!(wait(0), Err(libc::EAGAIN));
+        // Its handler runs there, too.
+        ok!(mask(libc::SIG_UNBLOCK, &[libc::SIGCHLD]));
+        ok!(sys::on_signal(libc::SIGCHLD, note_thread as *const () as usize, 0));
+        let maker = std::thread::spawn(|| {
+            asleep();
+            let ended = in_child(|| 0).is_ok() && soon(|| LAST.load(SeqCst) != 0);
+            ended && sc!(SYS_gettid) == Ok(LAST.load(SeqCst) as u64)
+        });
+        holds!(maker.join().unwrap_or(false));
     }
     mask_is_inherited_pending_is_not {
         ok!(handle(libc::SIGUSR1, 0));
