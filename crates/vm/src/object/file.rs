@@ -237,14 +237,17 @@ impl Object {
         Ok(())
     }
 
-    /// Sets the size. What lies beyond a smaller one is unmapped everywhere and freed; accesses there end in `Bus`, also
-    /// where a private mapping has a copy. A private copy whose fault is on its way may stay mapped.
+    /// Sets the size. What lies beyond a smaller one, or the same, is unmapped everywhere and freed; accesses there end in `Bus`,
+    /// also where a private mapping has a copy. A private copy whose fault is on its way may stay mapped. Where the file grows, pages
+    /// that were allocated beyond its end stay, as in Linux: they are zeroes.
     pub fn truncate<M: Machine>(&self, vm: &Vm<M>, size: u64) {
         debug_assert!(self.kind == Kind::File);
         let size = size.min(MAX_SIZE);
         let _lock = self.lock.lock();
         let old = self.set_limit(size);
-        // A write beyond the end may have left pages there, so growing sweeps as well: it is a look at empty slots.
+        if size > old {
+            return;
+        }
         let first = size.div_ceil(PAGE_SIZE as u64);
         if let Ok(first) = u32::try_from(first) {
             self.remove_mapped(vm, first, u32::MAX);

@@ -199,6 +199,17 @@ tests! { "details";
         ok!(sc!(SYS_mlock, at, PAGE));
         fails!(remove(at), EINVAL);
     }
+    pages_beyond_the_end_stay_when_a_file_grows {
+        let fd = file_with(b"0123456789")?;
+        ok!(sc!(SYS_fallocate, fd, libc::FALLOC_FL_KEEP_SIZE, 0, 4 * PAGE));
+        ok!(sc!(SYS_ftruncate, fd, PAGE + 1));
+        is!(blocks(fd), 32);
+        let mut bytes = [1u8; 4];
+        is!(sc!(SYS_pread64, fd, bytes.as_mut_ptr(), 4, PAGE - 2), Ok(3));
+        is!(std::hint::black_box(bytes), [0, 0, 0, 1]);
+        ok!(sc!(SYS_ftruncate, fd, PAGE + 1));
+        is!(blocks(fd), 16);
+    }
     a_place_that_is_taken_counts_before_the_file {
         let at = ok!(anon(1));
         let name = format!("{}/reader", scratch());
