@@ -30,7 +30,7 @@ pub use alloc::{NoMemory, PageAllocator, Rights};
 pub use fault::{Access, FaultError};
 pub use machine::Machine;
 pub use map::{EntryFlags, Prot as MapProt};
-pub use object::{ObjectRef, Quota};
+pub use object::{Object, ObjectRef, Quota};
 pub use page::{Page, PageArray, Pfn};
 pub use pmap::{Pmap, Prot, Pte};
 pub use slab::Slab;

@@ -125,7 +125,7 @@ impl FileOps for PhysicalMemory {
         let object =
             ObjectRef::new_device(crate::mm::vm(), frames).map_err(|_| FsError::NoMemory)?;
         if let Some(path) = &file.path {
-            object.set_tag(Arc::new(FileTag(Arc::downgrade(&path.dentry))));
+            object.set_tag(Arc::new(FileTag::of(&path.dentry)));
         }
         Ok(object)
     }

@@ -4,7 +4,7 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use vm::ObjectRef;
+use vm::{Object, ObjectRef};
 
 use super::dentry::Dentry;
 use super::error::{FsError, Result};
@@ -19,8 +19,23 @@ use crate::kern::signal::sig;
 use crate::mm::vm;
 use crate::uio::IoBuf;
 
-/// What an object remembers of its file, for /proc/PID/maps.
-pub struct FileTag(pub Weak<Dentry>);
+/// What an object remembers of its file.
+pub struct FileTag {
+    /// Where its first opener found it, for /proc/PID/maps.
+    pub dentry: Weak<Dentry>,
+    /// The file itself, which may have lost that name.
+    pub inode: Weak<Inode>,
+}
+
+impl FileTag {
+    /// What the object of the file at `dentry` remembers.
+    pub fn of(dentry: &Arc<Dentry>) -> FileTag {
+        FileTag {
+            dentry: Arc::downgrade(dentry),
+            inode: Arc::downgrade(&dentry.inode),
+        }
+    }
+}
 
 /// An open regular file's pages.
 pub struct Regular {
@@ -46,7 +61,7 @@ impl Regular {
         if object.tag().is_none()
             && let Some(path) = &file.path
         {
-            object.set_tag(Arc::new(FileTag(Arc::downgrade(&path.dentry))));
+            object.set_tag(Arc::new(FileTag::of(&path.dentry)));
         }
         Ok(object)
     }
@@ -290,6 +305,15 @@ pub fn allocate(inode: &Inode, how: u32, offset: u64, len: u64) -> Result<()> {
         inode.touch_mtime();
         Ok(())
     })
+}
+
+/// Takes set-user-ID and set-group-ID away from the file of `object`, of which the caller has freed pages by a mapping.
+pub fn changed_by_mapping(object: &Object) {
+    let tag = object.tag().and_then(|tag| tag.downcast_ref::<FileTag>());
+    if let Some(inode) = tag.and_then(|tag| tag.inode.upgrade()) {
+        let _lock = inode.lock.lock();
+        drop_privileges(&inode);
+    }
 }
 
 /// Writes kernel bytes at `pos` of a regular file that no program has open yet (the initramfs).

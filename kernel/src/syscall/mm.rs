@@ -15,6 +15,7 @@ use super::mlock::{is_locked, lock_by_default, may_lock};
 use super::{Args, Handler};
 use crate::fs::file::File;
 use crate::fs::mount::flag as mount;
+use crate::fs::regular;
 use crate::kern::process::Brk;
 use crate::kern::{self, Process, Resource};
 use crate::mm;
@@ -501,9 +502,13 @@ fn madvise(a: &mut Args) -> Result<u64, Errno> {
                 VmError::Invalid,
             ));
         }
-        space
-            .advise(mm::vm(), start, len, advice)
-            .map_err(|why| advise_before(space, (start, len), (raw, advice), why))
+        let advised = match advice {
+            Advice::Remove => {
+                space.remove_file_pages(mm::vm(), start, len, &mut regular::changed_by_mapping)
+            }
+            advice => space.advise(mm::vm(), start, len, advice),
+        };
+        advised.map_err(|why| advise_before(space, (start, len), (raw, advice), why))
     })
     .ok_or(Errno::ENOMEM)??;
     Ok(0)

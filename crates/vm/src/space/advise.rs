@@ -9,7 +9,7 @@ use super::{Space, VmError};
 use crate::backing::{Backing, Chain};
 use crate::fault::{Access, FaultError};
 use crate::map::{EntryArgs, EntryFlags, Extent, MapEntry, Prot};
-use crate::object::ObjectRef;
+use crate::object::{Object, ObjectRef};
 use crate::tlb::Gather;
 use crate::{Machine, Vm};
 
@@ -80,7 +80,7 @@ impl Space {
             Advice::DontNeed | Advice::DontNeedLocked | Advice::Free => {
                 self.discard(vm, &mut map, start, end, advice)?
             }
-            Advice::Remove => remove_file_pages(vm, map, start, end)?,
+            Advice::Remove => free_file_pages(vm, map, (start, end), &mut |_| {})?,
             Advice::DoFork if self.shows_device(&map, start, end) => return Err(VmError::Invalid),
             _ => {
                 if let Some((clear, set)) = flag_change(advice)
@@ -94,6 +94,29 @@ impl Space {
                 }
             }
         }
+        if covered {
+            Ok(())
+        } else {
+            Err(VmError::NotMapped)
+        }
+    }
+
+    /// [`Self::advise`] with [`Advice::Remove`], but `changed` is called for each range of a file whose pages went, with the
+    /// file's object. No lock is held then.
+    ///
+    /// # Errors
+    /// As [`Self::advise`].
+    pub fn remove_file_pages<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        start: u64,
+        len: u64,
+        changed: &mut dyn FnMut(&Object),
+    ) -> Result<(), VmError> {
+        let map = self.lock();
+        let end = range_end(&map, start, len)?;
+        let covered = map.covers(start, end) || start == end;
+        free_file_pages(vm, map, (start, end), changed)?;
         if covered {
             Ok(())
         } else {
@@ -309,19 +332,20 @@ type FileRange = (ObjectRef, u64, u64);
 
 /// Frees the pages of the files that a range maps shared and writable. The map is unlocked before: whoever writes to the file
 /// holds its page and may fault on this very map.
-fn remove_file_pages<M: Machine>(
+fn free_file_pages<M: Machine>(
     vm: &Vm<M>,
     map: Locked<'_>,
-    start: u64,
-    end: u64,
+    range: (u64, u64),
+    changed: &mut dyn FnMut(&Object),
 ) -> Result<(), VmError> {
     let mut ranges = Vec::new();
-    let result = file_ranges(vm, &map, (start, end), &mut ranges);
+    let result = file_ranges(vm, &map, range, &mut ranges);
     drop(map);
     for (object, from, len) in ranges {
         object.punch(vm, from, len);
         // A change of the file, which its times tell.
         object.note_store(vm);
+        changed(&object);
         object.release(vm);
     }
     result

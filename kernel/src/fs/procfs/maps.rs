@@ -18,7 +18,7 @@ use crate::put;
 /// A mapping remembers the dentry only; the mount is looked for among those of the dentry's file
 /// system.
 fn put_name(out: &mut Text, tag: &FileTag) -> u64 {
-    let Some(dentry) = tag.0.upgrade() else {
+    let Some(dentry) = tag.dentry.upgrade() else {
         out.push(b" (deleted)");
         return 0;
     };
@@ -61,7 +61,7 @@ pub fn maps(image: &Image, out: &mut Text) -> Result<()> {
         };
         let tag = e.tag.as_ref().and_then(|t| t.downcast_ref::<FileTag>());
         let (dev, ino) = tag
-            .and_then(|t| t.0.upgrade())
+            .and_then(|t| t.dentry.upgrade())
             .map_or((0, 0), |d| (d.inode.dev, d.inode.ino));
         put!(
             out,

@@ -199,6 +199,32 @@ tests! { "details";
         ok!(sc!(SYS_mlock, at, PAGE));
         fails!(remove(at), EINVAL);
     }
+    removal_takes_set_user_id_bits_away {
+        let mode = |fd: i32| {
+            let mut stat = sys::zeroed_stat();
+            let _ = sc!(SYS_fstat, fd, &raw mut stat);
+            std::hint::black_box(stat).st_mode & 0o7777
+        };
+        let remove = |at: u64| sc!(SYS_madvise, at, PAGE, libc::MADV_REMOVE);
+        let (kept, here) = (file_with(b"0123456789")?, file_with(b"0123456789")?);
+        // One has lost the name by which it was mapped, and the descriptor, and has another.
+        let (first, second) = (format!("{}/first", scratch()), format!("{}/second", scratch()));
+        let there = ok!(sys::open(&first, libc::O_RDWR | libc::O_CREAT, 0o600));
+        let at = [kept, here, there].map(|fd| sys::mmap(0, PAGE, RW, libc::MAP_SHARED, fd, 0).unwrap_or(0));
+        for fd in [kept, here, there] {
+            ok!(sc!(SYS_fchmod, fd, 0o6755));
+        }
+        ok!(sys::close(there));
+        holds!(std::fs::hard_link(&first, &second).is_ok() && std::fs::remove_file(&first).is_ok());
+        ok!(remove(at[0]));
+        is!(mode(kept), 0o6755);
+        let there = ok!(sys::open(&second, libc::O_RDONLY, 0));
+        ok!(sc!(SYS_setresgid, 1000, 1000, 1000));
+        ok!(sc!(SYS_setresuid, 1000, 1000, 1000));
+        ok!(remove(at[1]));
+        ok!(remove(at[2]));
+        is!((mode(here), mode(there)), (0o755, 0o755));
+    }
     pages_beyond_the_end_stay_when_a_file_grows {
         let fd = file_with(b"0123456789")?;
         ok!(sc!(SYS_fallocate, fd, libc::FALLOC_FL_KEEP_SIZE, 0, 4 * PAGE));
