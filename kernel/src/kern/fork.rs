@@ -135,7 +135,12 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
     if me.kill_pending() {
         return Err(ForkError::Again);
     }
-    publish(args, &process, &new, signal)?;
+    if let Err(why) = publish(args, &process, &new, signal) {
+        if !has(raw::CLONE_THREAD) {
+            undo(&process);
+        }
+        return Err(why);
+    }
     charge.keep();
     sched::start(&new);
     drop(new);
@@ -146,6 +151,15 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
         wait_for(child);
     }
     Ok(tid)
+}
+
+/// Takes from a process that was known for a moment what it has. Its last use goes after a grace period, where nothing may
+/// sleep, and memory and files may take long to go.
+#[cold]
+fn undo(process: &Process) {
+    drop(process.set_files(None));
+    drop(process.set_fs(None));
+    drop(process.set_space(None));
 }
 
 /// The child's word is written in its own memory, which the caller may not share.
