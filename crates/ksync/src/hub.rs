@@ -5,12 +5,12 @@
 //! writes nothing else that CPUs share: the hub's one count, `live`, holds a unit per base reference
 //! and one per *non-empty shard*, so only a shard's first and last member touch it.
 //!
-//! A hub starts with one inline shard and grows one per CPU when that one is contended: found locked, or last used by
-//! another CPU. A scan visits
+//! A hub starts with one inline shard. When that one is contended, found locked or last used by another CPU, the hub grows a place for
+//! the shard of each CPU, and each CPU that attaches a member from then on fills its place: the rest cost a word each. A scan visits
 //! every member that was attached before it began and is not detached: shards are never merged, and
 //! [`Member::replace`] exchanges members in one hold of their lock. A member moves at most once, from the inline shard to
 //! that of a CPU that attaches another one in its name, so that the CPU's shard is not filled and emptied, and `live`
-//! written, each time: scans visit the inline shard first, so they meet the member in one of the two places.
+//! written, each time: scans visit the inline shard first, so they meet the member in one of the two places, or in both.
 //!
 //! When the last reference goes, [`HubValue::last`] runs at once, in the context of who dropped it,
 //! with no lock of the hub held. The memory of hubs and members, and their drop, wait for a grace
@@ -24,7 +24,7 @@
 //! an attach that happens before the scan is visible to it, and a protocol that races with attaches
 //! needs a full fence on both sides anyway.
 
-use alloc::boxed::Box;
+use alloc::{boxed::Box, vec::Vec};
 use core::{
     cell::Cell,
     marker::PhantomData,
@@ -39,7 +39,7 @@ use crate::{
     epoch_ptr::EpochPtr,
     heap::try_box,
     lock_class,
-    percpu::{CpuPin, PerCpu, pin},
+    percpu::{CpuPin, Padded, pin},
     spin::{RawSpin, RawSpinGuard},
 };
 
@@ -108,8 +108,42 @@ struct Inner<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
     written: Written<T, M, C>,
     epoch: EpochHandle,
     /// Set once, when the hub grows.
-    grown: EpochPtr<PerCpu<Shard<T, M, C>>>,
+    grown: EpochPtr<Shards<T, M, C>>,
     value: T,
+}
+
+/// The place of a CPU's shard: empty until the CPU attaches a member, and set once.
+type Place<T, M, C> = EpochPtr<Padded<Shard<T, M, C>>>;
+
+/// The shards of a hub that has grown, by CPU.
+struct Shards<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
+    places: Box<[Place<T, M, C>]>,
+}
+
+impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shards<T, M, C> {
+    /// `None` where memory is short.
+    fn new(ncpus: usize) -> Option<Self> {
+        let mut places = Vec::new();
+        places.try_reserve_exact(ncpus).ok()?;
+        places.extend((0..ncpus).map(|_| EpochPtr::new(None)));
+        Some(Self {
+            places: places.into_boxed_slice(),
+        })
+    }
+
+    /// This CPU's shard; `None` where there is no memory for it.
+    fn here<'p>(&'p self, pin: &'p CpuPin) -> Option<&'p Shard<T, M, C>> {
+        let place = &self.places[pin.cpu()];
+        if place.is_none() {
+            place.set_if_none(try_box(Padded(Shard::new())).ok()?).ok();
+        }
+        place.load(pin).map(|shard| &shard.0)
+    }
+
+    fn iter<'p>(&'p self, pin: &'p CpuPin) -> impl Iterator<Item = &'p Shard<T, M, C>> {
+        let shards = self.places.iter().filter_map(|place| place.load(pin));
+        shards.map(|shard| &shard.0)
+    }
 }
 
 /// What attaching and detaching write, on a line apart from what everybody reads.
@@ -227,7 +261,8 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Inner<T, M, C> {
     }
 
     fn shards<'p>(&'p self, pin: &'p CpuPin) -> impl Iterator<Item = &'p Shard<T, M, C>> {
-        let grown = self.grown.load(pin).into_iter().flat_map(PerCpu::iter);
+        let grown = self.grown.load(pin).into_iter();
+        let grown = grown.flat_map(|shards| shards.iter(pin));
         core::iter::once(&self.written.inline).chain(grown)
     }
 
@@ -235,7 +270,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Inner<T, M, C> {
         if self.grown.load(pin).is_some() {
             return Ok(());
         }
-        let shards = PerCpu::try_new(self.epoch.ncpus(), |_| Shard::new()).ok_or(AttachError)?;
+        let shards = Shards::new(self.epoch.ncpus()).ok_or(AttachError)?;
         // Somebody else's shards do as well.
         let _ = self
             .grown
@@ -358,12 +393,12 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> HubRef<T, M, C> {
         self.inner().scan(visit)
     }
 
-    /// Gives the hub one shard per CPU; members stay where they are.
+    /// Lets each CPU have a shard of its own; members stay where they are.
     pub fn grow(&self) -> Result<(), AttachError> {
         self.inner().grow(&pin())
     }
 
-    /// Whether the hub has one shard per CPU.
+    /// Whether each CPU may have a shard of its own.
     pub fn is_grown(&self) -> bool {
         !self.inner().grown.is_none()
     }
@@ -453,8 +488,8 @@ fn attach_chosen<T: HubValue, M: Send + Sync + 'static, C: LockClass>(
     // SAFETY: alive by the caller's reference.
     let inner = unsafe { hub.as_ref() };
     let pin = pin();
-    match inner.grown.load(&pin) {
-        Some(shards) => Node::attach(node, inner, shards.get(&pin)),
+    match inner.grown.load(&pin).and_then(|shards| shards.here(&pin)) {
+        Some(shard) => Node::attach(node, inner, shard),
         None => {
             Node::attach(node, inner, &inner.written.inline);
             if inner.written.inline.used_by(pin.cpu()) >= GROW_AFTER {
@@ -598,10 +633,13 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
         let Some(shards) = inner.grown.load(pin) else {
             return;
         };
-        let (from, to) = (self.shard(), shards.get(pin));
+        let from = self.shard();
         if !ptr::eq(from, &inner.written.inline) {
             return;
         }
+        let Some(to) = shards.here(pin) else {
+            return;
+        };
         let emptied = {
             let _from = from.lock();
             // Two of one rank: no waiting for the second.

@@ -635,7 +635,8 @@ fn a_scan_meets_a_member_that_moves() {
         }) else {
             unreachable!()
         };
-        assert_eq!(sum, 1);
+        // Once, or in both places.
+        assert!(sum == 1 || sum == 2, "met {sum} times");
         other.join().unwrap();
         // The members are left attached for good.
         std::mem::forget(hub);
