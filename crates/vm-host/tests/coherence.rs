@@ -4,6 +4,7 @@
 //! bring that about where it could come: they stop an operation between its change of the tables and its flush, and let other CPUs
 //! act there. What costs a flush, and what must not, is counted.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
@@ -389,6 +390,42 @@ fn nobody_writes_what_folding_brought_while_another_reads_the_original() {
     world.others_end(1);
     assert_eq!(world.read(1, BROUGHT), 2);
     world.end(1, Vec::new());
+}
+
+/// A CPU reads a page in a layer below that into which a relative brings it up. The CPU's space then folds, and has the layer no more.
+#[test]
+fn nobody_reads_a_layer_that_has_gone() {
+    let lab = Lab::tuned(1024, CPUS, Tuning::SMALL);
+    lab.vm.set_fault_around(PAGE);
+    let file = ObjectRef::new_file(&lab.vm, None).unwrap();
+    let space = Space::new(&lab.vm).unwrap();
+    map_into(&lab, &space, (AT, 12), false, Source::Anon);
+    let write = |space: &Space, page| {
+        let done = space.fault(&lab.vm, AT + page * PAGE, vm::Access::Write);
+        assert_eq!(done, Ok(()));
+    };
+    // The cheapest is to bring the page of the third layer up into the fourth.
+    let layers = [9..10, 10..11, 0..1, 1..9];
+    let fork = |pages: Range<u64>| {
+        pages.for_each(|page| write(&space, page));
+        space.fork(&lab.vm).unwrap()
+    };
+    let mut relatives: Vec<_> = layers.into_iter().map(fork).collect();
+    write(&space, 11);
+    write(&relatives[3], 11);
+    let world = World::of(lab, space, file);
+    world.run();
+    assert_eq!(world.read(1, AT), 0);
+    let vm = &world.lab.vm;
+    assert_eq!((vm.counts().collapses, vm.counts().fold_copy), (0, 0));
+    relatives.push(relatives[3].fork(vm).unwrap());
+    assert!(vm.counts().fold_copy > 0, "nothing was brought up");
+    let before = vm.counts().collapses;
+    world.space.maintain(vm);
+    assert!(vm.counts().collapses > before, "no layer has gone");
+    let reached = vm.machine.read(1, AT);
+    assert!(reached.is_err(), "a page of a layer that has gone is read");
+    world.end(1, relatives);
 }
 
 #[test]

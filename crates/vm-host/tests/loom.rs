@@ -340,7 +340,7 @@ fn all_that_looks_at_a_map_looks_in_turn() {
         let _either = world.space.map(&world.lab.vm, &args);
     };
     let mapped: Act = |world| assert!(world.space.mapped() >= 2 * PAGE);
-    let others: [Act; 20] = [
+    let others: [Act; 23] = [
         |world| {
             world.space.unmap(&world.lab.vm, AT, PAGE).unwrap();
         },
@@ -355,6 +355,19 @@ fn all_that_looks_at_a_map_looks_in_turn() {
         },
         |world| {
             world.space.is_free(ELSEWHERE, PAGE);
+        },
+        |world| {
+            world.space.is_used(ELSEWHERE, PAGE);
+        },
+        |world| {
+            world.space.is_one_mapping(AT, ELSEWHERE);
+        },
+        |world| {
+            // The end of a child leaves something to sweep.
+            world.fault(Access::Write);
+            let child = world.space.fork(&world.lab.vm).unwrap();
+            child.clear(&world.lab.vm);
+            world.lab.vm.tend();
         },
         |world| world.space.set_mmap_base(0x6000_0000_0000),
         |world| {
@@ -420,7 +433,7 @@ fn all_that_looks_at_a_map_looks_in_turn() {
         },
     ];
     for other in others {
-        let check = if std::ptr::fn_addr_eq(other, others[17]) {
+        let check = if std::ptr::fn_addr_eq(other, others[20]) {
             (|_| ()) as Act
         } else {
             mapped

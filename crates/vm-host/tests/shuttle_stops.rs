@@ -174,6 +174,33 @@ fn what_a_sweep_has_not_seen_goes_although_its_space_has_ended() {
     });
 }
 
+/// What a relative leaves is for the background, which finds it with a child whose fork is under way.
+#[test]
+fn what_is_left_to_a_space_that_is_being_forked_goes_once_it_is_there() {
+    stop_everywhere(|world| {
+        let (vm, space) = (&world.lab.vm, &world.space);
+        world.map_pages(6, false, Source::Anon);
+        (0..6).for_each(|n| set(world, n, n));
+        let relative = space.fork(vm).unwrap();
+        assert_eq!(space.unmap(vm, AT + 3 * PAGE, 3 * PAGE), Ok(()));
+        tend(world);
+        let child = Arc::new(Mutex::new(None));
+        let theirs = child.clone();
+        let forker = spawn(world, 1, move |world| {
+            *theirs.lock().unwrap() = Some(world.space.fork(&world.lab.vm).unwrap());
+        });
+        let others = spawn(world, 2, move |world| {
+            relative.clear(&world.lab.vm);
+            world.lab.vm.tend();
+        });
+        join([forker, others]);
+        tend(world);
+        assert_eq!(world.private_pages(), 3, "pages that nothing maps");
+        let child = child.lock().unwrap().take().expect("a fork");
+        child.clear(vm);
+    });
+}
+
 /// The pages of [`knows_its_own`]: one of the oldest layer; those of the next one, too many to be moved up; the one of the layer above.
 const OLDEST: u64 = 0;
 const OWN: Range<u64> = 1..8;
