@@ -31,10 +31,6 @@ extern "C" fn note_stack(_: i32) {
     STACK.store(&raw const here as u64, SeqCst);
 }
 
-extern "C" fn note_thread(_: i32) {
-    LAST.store(sc!(SYS_gettid).unwrap_or(0) as i32, SeqCst);
-}
-
 /// Waits until the first thread of the process sleeps.
 fn asleep() {
     let is = || std::fs::read_to_string("/proc/self/stat").is_ok_and(|stat| stat.contains(") S "));
@@ -348,15 +344,6 @@ tests! { "signal";
         is!(wait(10), Ok(libc::SIGUSR1 as u64));
         holds!(matches!(maker.join(), Ok(Ok(0x700))));
         is!(wait(0), Err(libc::EAGAIN));
-        // Its handler runs there, too.
-        ok!(mask(libc::SIG_UNBLOCK, &[libc::SIGCHLD]));
-        ok!(sys::on_signal(libc::SIGCHLD, note_thread as *const () as usize, 0));
-        let maker = std::thread::spawn(|| {
-            asleep();
-            let ended = in_child(|| 0).is_ok() && soon(|| LAST.load(SeqCst) != 0);
-            ended && sc!(SYS_gettid) == Ok(LAST.load(SeqCst) as u64)
-        });
-        holds!(maker.join().unwrap_or(false));
     }
     mask_is_inherited_pending_is_not {
         ok!(handle(libc::SIGUSR1, 0));
