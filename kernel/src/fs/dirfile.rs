@@ -94,6 +94,9 @@ pub fn read_entries(file: &File, buf: &mut IoBuf, pack: Pack) -> Result<usize> {
             entries(path, &mut out)
         };
         *pos = out.next;
+        if let Node::Dir(_) = path.dentry.inode.node {
+            file.accessed();
+        }
         match (out.done, out.error, more) {
             (0, Some(e), _) => Err(e),
             (0, None, Err(e)) => Err(e),

@@ -17,7 +17,7 @@ use super::epoch;
 use super::error::{FsError, Result};
 use super::inode::{Attr, Inode};
 use super::lock;
-use super::mount::Path;
+use super::mount::{Path, flag};
 use super::pipe::PipeEnd;
 use super::poll::PollMask;
 use super::regular::Regular;
@@ -234,6 +234,16 @@ impl File {
         match self.inode() {
             Some(inode) => Ok(inode.attr()),
             None => self.ops().attr().ok_or(FsError::BadFd),
+        }
+    }
+
+    /// Notes that the contents have been read, unless the file or its mount asks for no such notes.
+    pub fn accessed(&self) {
+        let Some(path) = &self.path else { return };
+        let inode = &path.dentry.inode;
+        let quiet = flag::NOATIME | if inode.is_dir() { flag::NODIRATIME } else { 0 };
+        if path.mount.flags() & quiet == 0 && self.flags() & o::NOATIME == 0 {
+            inode.touch_atime();
         }
     }
 

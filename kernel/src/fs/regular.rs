@@ -10,7 +10,6 @@ use super::dentry::Dentry;
 use super::error::{FsError, Result};
 use super::file::{File, FileOps, o};
 use super::inode::{Inode, MAX_SIZE, Use};
-use super::mount::flag;
 use super::raise;
 use super::setattr::drop_privileges;
 use crate::kern::current;
@@ -148,20 +147,20 @@ fn writable_from(pos: u64, len: usize) -> Result<usize> {
 
 impl FileOps for Regular {
     fn read(&self, file: &File, buf: &mut IoBuf, pos: u64) -> Result<usize> {
-        let size = self.inode.size();
-        if pos >= size || buf.remaining() == 0 {
+        let nothing = buf.remaining() == 0;
+        // An empty vector is no access; all else is, at the end of the file, too: as in Linux.
+        if nothing && matches!(buf, IoBuf::Vector { .. }) {
             return Ok(0);
         }
-        buf.limit(usize::try_from(size - pos).unwrap_or(usize::MAX));
-        let n = copy_out(self.pages()?, buf, pos)?;
-        let quiet = file
-            .path
-            .as_ref()
-            .is_some_and(|p| p.mount.flags() & flag::NOATIME != 0);
-        if !quiet && file.flags() & o::NOATIME == 0 {
-            self.inode.touch_atime();
-        }
-        Ok(n)
+        let size = self.inode.size();
+        let result = if pos >= size || nothing {
+            Ok(0)
+        } else {
+            buf.limit(usize::try_from(size - pos).unwrap_or(usize::MAX));
+            copy_out(self.pages()?, buf, pos)
+        };
+        file.accessed();
+        result
     }
 
     fn write(&self, file: &File, buf: &mut IoBuf, pos: u64) -> Result<usize> {

@@ -10,7 +10,7 @@ use crate::fs::dentry::{self, RenameMode, Side};
 use crate::fs::dynamic::{Dynamic, Text};
 use crate::fs::error::FsError;
 use crate::fs::inode::{Nanos, Node, mode, now};
-use crate::fs::mount::Path;
+use crate::fs::mount::{Path, flag as mount};
 use crate::fs::open::{self, writable_dir};
 use crate::fs::setattr::{self, NewMode};
 use crate::fs::tmpfs::{self, What};
@@ -414,7 +414,12 @@ fn readlink_at(dirfd: i32, path: u64, out: u64, size: i32) -> Result<u64, Errno>
     }
     let mut buf = IoBuf::user(out, size as usize);
     match &place.dentry.inode.node {
-        Node::Link(text) => Ok(buf.put(text).map_err(fault)? as u64),
+        Node::Link(text) => {
+            if place.mount.flags() & mount::NOATIME == 0 {
+                place.dentry.inode.touch_atime();
+            }
+            Ok(buf.put(text).map_err(fault)? as u64)
+        }
         Node::Dynamic(Dynamic::Link(link)) => {
             let mut text = Text::new();
             link.text(&mut text)?;

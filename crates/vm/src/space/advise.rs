@@ -169,12 +169,7 @@ impl Space {
         let end = self.mark_locked(vm, start, len, locked)?;
         if locked {
             let mut at = start;
-            while let Some((from, to, prot)) = self.next_range(at, end) {
-                let access = if prot.contains(Prot::WRITE) {
-                    Access::Write
-                } else {
-                    Access::Read
-                };
+            while let Some((from, to, access)) = self.next_range(at, end) {
                 if self.populate(vm, from, to - from, access) == Err(FaultError::NoMemory) {
                     return Err(VmError::NoMemory);
                 }
@@ -213,12 +208,13 @@ impl Space {
         Ok(end)
     }
 
-    /// The first mapped range of `start..end` and its protection.
-    fn next_range(&self, start: u64, end: u64) -> Option<(u64, u64, Prot)> {
+    /// The first mapped range of `start..end`, and how its pages are made present.
+    fn next_range(&self, start: u64, end: u64) -> Option<(u64, u64, Access)> {
         let map = self.lock();
         let entry = map.tree().first_ending_above(start)?;
+        let access = first_access(entry.prot(), entry.flags());
         (start < end && entry.start() < end)
-            .then(|| (entry.start().max(start), entry.end().min(end), entry.prot()))
+            .then(|| (entry.start().max(start), entry.end().min(end), access))
     }
 
     /// Throws the contents of a range away.
@@ -324,6 +320,17 @@ impl Space {
         }
         map.merge_between(vm, start, end);
         Ok(())
+    }
+}
+
+/// How pages of a mapping are made present that nobody has touched: so that stores find them, but for those of a shared file, which
+/// would count as stored to.
+pub(super) fn first_access(prot: Prot, flags: EntryFlags) -> Access {
+    let is_file = flags.contains(EntryFlags::SHARED) && flags.contains(EntryFlags::FILE);
+    if prot.contains(Prot::WRITE) && !is_file {
+        Access::Write
+    } else {
+        Access::Read
     }
 }
 

@@ -1,5 +1,6 @@
 //! Mapping, unmapping, protection, population.
 
+use super::advise::first_access;
 use super::edit::{Entries, Locked};
 use super::{Space, VmError};
 use crate::backing::{Backing, Chain, Relation};
@@ -154,11 +155,7 @@ impl Space {
         let locked = args.flags.contains(EntryFlags::LOCKED) && !args.place.on_fault;
         if args.place.populate || locked {
             // As in Linux, a page that cannot be had now is left to the fault.
-            let access = if args.prot.contains(Prot::WRITE) {
-                Access::Write
-            } else {
-                Access::Read
-            };
+            let access = first_access(args.prot, args.entry(at, at + len).flags);
             let _populated = self.populate(vm, at, len, access);
         }
         Ok(at)

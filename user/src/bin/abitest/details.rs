@@ -236,6 +236,43 @@ tests! { "details";
         ok!(sc!(SYS_ftruncate, fd, PAGE + 1));
         is!(blocks(fd), 16);
     }
+    what_counts_as_an_access_and_what_does_not {
+        let stat = |fd: i32| {
+            let mut stat = sys::zeroed_stat();
+            let _ = sc!(SYS_fstat, fd, &raw mut stat);
+            let stat = std::hint::black_box(stat);
+            (stat.st_atime > 5, stat.st_mtime > 5)
+        };
+        let old = |fd: i32| sc!(SYS_utimensat, fd, 0, [5u64, 0, 5, 0].as_ptr(), 0);
+        let fd = file_with(b"0123456789")?;
+        let bytes = [0u8; 8];
+        ok!(old(fd));
+        is!(sc!(SYS_readv, fd, [bytes.as_ptr() as u64, 0].as_ptr(), 1), Ok(0));
+        is!(stat(fd), (false, false));
+        // At the end, and of no length.
+        is!(sc!(SYS_pread64, fd, bytes.as_ptr(), 8, 100), Ok(0));
+        is!(stat(fd), (true, false));
+        ok!(old(fd));
+        is!(sc!(SYS_pread64, fd, bytes.as_ptr(), 0, 0), Ok(0));
+        is!(stat(fd), (true, false));
+        // A shared mapping is made present, and locked, without a store.
+        ok!(old(fd));
+        let populated = libc::MAP_SHARED | libc::MAP_POPULATE;
+        let at = ok!(sys::mmap(0, PAGE, RW, populated, fd, 0));
+        ok!(sc!(SYS_mlock, at, PAGE));
+        is!(stat(fd).1, false);
+        let dir = ok!(sys::open(&scratch(), libc::O_RDONLY | libc::O_DIRECTORY, 0));
+        ok!(old(dir));
+        let entries = [0u8; 512];
+        ok!(sc!(SYS_getdents64, dir, entries.as_ptr(), 512));
+        is!(stat(dir), (true, false));
+        let link = format!("{}/link\0", scratch());
+        ok!(sc!(SYS_symlink, c"nowhere".as_ptr(), link.as_ptr()));
+        ok!(sc!(SYS_utimensat, libc::AT_FDCWD, link.as_ptr(), [5u64, 0, 5, 0].as_ptr(), libc::AT_SYMLINK_NOFOLLOW));
+        ok!(sc!(SYS_readlink, link.as_ptr(), bytes.as_ptr(), 8));
+        let named = ok!(sys::open(&link[..link.len() - 1], libc::O_PATH | libc::O_NOFOLLOW, 0));
+        is!(stat(named), (true, false));
+    }
     a_place_that_is_taken_counts_before_the_file {
         let at = ok!(anon(1));
         let name = format!("{}/reader", scratch());
