@@ -19,8 +19,8 @@ pub const CALLS: &[Call] = &[
     (8, truncate),
     (8, allocate),
     (7, status),
-    (4, duplicate),
-    (4, duplicate_to),
+    (5, duplicate),
+    (8, duplicate_to),
     (5, flags),
     (3, list),
     (3, change_mode),
@@ -76,6 +76,27 @@ pub fn create(act: &mut Act) {
     let here = libc::AT_FDCWD as i64 as u64;
     let result = act.call(libc::SYS_openat, &[here, path.addr(), flags as u64, 0o666]);
     keep(act, result);
+}
+
+/// An open descriptor to copy: often one that execve closes.
+fn to_copy(act: &mut Act) -> i32 {
+    let closes = |fd: &u64| sys::call(libc::SYS_fcntl, &[*fd, libc::F_GETFD as u64]) == Ok(1);
+    if act.dice.chance(60)
+        && let Some(fd) = (FIRST..FIRST + COUNT).find(closes)
+    {
+        return fd as i32;
+    }
+    any(act)
+}
+
+/// Mostly adds whether execve closes the copy that was made.
+fn copied(act: &mut Act, copy: Result<u64, i32>) {
+    if let Ok(fd) = copy
+        && act.dice.chance(70)
+    {
+        say!(act, ", F_GETFD");
+        let _ = act.call(libc::SYS_fcntl, &[fd, libc::F_GETFD as u64]);
+    }
 }
 
 /// Any open file.
@@ -153,7 +174,7 @@ fn open(act: &mut Act) {
         (libc::O_TRUNC, 12),
         (libc::O_APPEND, 10),
         (libc::O_NONBLOCK, 10),
-        (libc::O_CLOEXEC, 20),
+        (libc::O_CLOEXEC, 30),
         (libc::O_DIRECTORY, 6),
         (libc::O_NOFOLLOW, 8),
         (libc::O_PATH, 4),
@@ -336,7 +357,7 @@ fn status(act: &mut Act) {
 }
 
 fn duplicate(act: &mut Act) {
-    let fd = any(act);
+    let fd = to_copy(act);
     let result = match act.dice.below(3) {
         0 => {
             say!(act, "dup({fd})");
@@ -354,19 +375,21 @@ fn duplicate(act: &mut Act) {
             )
         }
     };
+    copied(act, result);
     keep(act, result);
 }
 
 fn duplicate_to(act: &mut Act) {
-    let (fd, to) = (any(act), FIRST + act.dice.below(COUNT));
-    if act.dice.chance(40) {
+    let (fd, to) = (to_copy(act), FIRST + act.dice.below(COUNT));
+    let result = if act.dice.chance(50) {
         say!(act, "dup2({fd}, {to})");
-        let _ = act.call(libc::SYS_dup2, &[fd as u64, to]);
+        act.call(libc::SYS_dup2, &[fd as u64, to])
     } else {
         let flags = act.dice.of_these(&[0, libc::O_CLOEXEC, libc::O_CLOEXEC, 1]);
         say!(act, "dup3({fd}, {to}, {flags:#o})");
-        let _ = act.call(libc::SYS_dup3, &[fd as u64, to, flags as u64]);
-    }
+        act.call(libc::SYS_dup3, &[fd as u64, to, flags as u64])
+    };
+    copied(act, result);
 }
 
 fn flags(act: &mut Act) {

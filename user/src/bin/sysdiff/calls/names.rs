@@ -16,6 +16,7 @@ pub const CALLS: &[Call] = &[
     (4, remove_directory),
     (8, change_mode),
     (10, change_owner),
+    (7, change_nothing),
     (4, times_call),
     (7, status),
     (3, extended_status),
@@ -180,6 +181,55 @@ fn change_owner(act: &mut Act) {
     ]);
     say!(act, "{name}({path}, {}, {})", uid as i32, gid as i32);
     let _ = act.call(nr, &[path.addr(), uid, gid]);
+}
+
+/// A file with set-user-ID or set-group-ID that belongs to somebody else, if there is one.
+fn of_a_stranger(act: &mut Act) -> Option<Path> {
+    let me = sys::call(libc::SYS_geteuid, &[]).unwrap_or(0) as u32;
+    let is_one = |path: &Path| {
+        let mut stat = sys::zeroed_stat();
+        let found = sys::call(libc::SYS_stat, &[path.addr(), &raw mut stat as u64]).is_ok();
+        let stat = std::hint::black_box(stat);
+        found
+            && stat.st_mode & libc::S_IFMT == libc::S_IFREG
+            && stat.st_mode & 0o6000 != 0
+            && stat.st_uid != me
+    };
+    let start = act.dice.below(PATHS.len() as u64) as usize;
+    let all = PATHS.iter().cycle().skip(start).take(PATHS.len());
+    all.map(|path| Path(path)).find(is_one)
+}
+
+/// A change of owner to what it is, which is none but for set-user-ID and set-group-ID. Where nobody else has such a file, this
+/// actor makes one for others to try.
+fn change_nothing(act: &mut Act) {
+    let none = u64::from(u32::MAX);
+    let here = libc::AT_FDCWD as i64 as u64;
+    let Some(path) = of_a_stranger(act) else {
+        let (path, mode) = (
+            path(act),
+            act.dice.of_these(&[0o4755, 0o6755, 0o6777, 0o2711]),
+        );
+        say!(act, "chmod({path}, {mode:o})");
+        let _ = act.call(libc::SYS_chmod, &[path.addr(), mode]);
+        return;
+    };
+    match act.dice.below(3) {
+        0 => {
+            say!(act, "chown({path}, -1, -1)");
+            let _ = act.call(libc::SYS_chown, &[path.addr(), none, none]);
+        }
+        1 => {
+            say!(act, "lchown({path}, -1, -1)");
+            let _ = act.call(libc::SYS_lchown, &[path.addr(), none, none]);
+        }
+        _ => {
+            let flags = act.dice.of_these(&[0, libc::AT_SYMLINK_NOFOLLOW]) as u64;
+            say!(act, "fchownat({path}, -1, -1, {flags:#x})");
+            let args = [here, path.addr(), none, none, flags];
+            let _ = act.call(libc::SYS_fchownat, &args);
+        }
+    }
 }
 
 /// Times for utimensat(2): seconds and nanoseconds, twice.
