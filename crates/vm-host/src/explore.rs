@@ -157,9 +157,16 @@ impl World {
         self.map_at(AT, false, Source::Anon);
     }
 
-    /// Two pages of a file with its first page there, mapped shared.
+    /// Puts two pages into the file. Written to: those that were allocated only come along with no neighbour.
+    pub fn fill_file(&self) {
+        let fill = &mut |piece: &mut [u8]| piece.len();
+        let filled = self.file.write(&self.lab.vm, 0, 2 * PAGE, fill);
+        assert_eq!(filled, Ok(2 * PAGE));
+    }
+
+    /// Two pages of a file, mapped shared.
     pub fn shared(&self) {
-        self.file.allocate(&self.lab.vm, 0, 2 * PAGE, true).unwrap();
+        self.fill_file();
         self.map_at(AT, true, Source::Object(&self.file, 0));
     }
 

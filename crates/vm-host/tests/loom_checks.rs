@@ -95,10 +95,7 @@ fn an_old_page_is_not_entered_once_there_is_a_copy() {
     );
     // The same where the old page is one of a file, and comes along with a neighbour.
     let around: Act = |world| {
-        world
-            .file
-            .allocate(&world.lab.vm, 0, 2 * PAGE, true)
-            .unwrap();
+        world.fill_file();
         world.map_at(AT, false, Source::Object(&world.file, 0));
         world.lab.vm.set_fault_around(2 * PAGE);
         // A layer for copies.
@@ -189,12 +186,8 @@ fn a_fault_on_a_device_beside_munmap_leaves_nothing() {
 fn what_comes_along_with_a_neighbour_beside_munmap_is_nothing() {
     let around: Act = |world| {
         world.shared();
-        world.lab.vm.set_fault_around(2 * PAGE);
         // Of the other page of the window nothing is known.
-        world
-            .file
-            .allocate(&world.lab.vm, 0, 2 * PAGE, true)
-            .unwrap();
+        world.lab.vm.set_fault_around(2 * PAGE);
     };
     let check: Act = |world| assert_eq!(world.resident(), 0);
     at_once(1, around, World::unmap, read, check);

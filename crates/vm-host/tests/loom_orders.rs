@@ -9,9 +9,10 @@
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use vm::Access;
 use vm::page::{Flags, HardBusy, Page, State};
+use vm::pmap::Entered;
 use vm::space::Source;
-use vm::{Gather, Pfn, Rights, rmap};
-use vm_host::explore::{AT, Act, PAGE, World, at_once, explore};
+use vm::{Gather, Pfn, Prot, Pte, Rights, rmap};
+use vm_host::explore::{AT, Act, ELSEWHERE, PAGE, World, at_once, explore};
 
 loom::lazy_static! {
     /// Stands for eight bytes of a frame.
@@ -84,7 +85,7 @@ fn a_page_that_is_found_in_its_slot_is_whole() {
         }
         drop(pin);
     };
-    at_once(1, nothing, allocate, look, nothing);
+    at_once(3, nothing, allocate, look, nothing);
 }
 
 /// From here on flushes leave a sign, and this CPU runs the space.
@@ -161,6 +162,125 @@ fn a_scan_that_finds_an_entry_gone_finds_that_its_flush_is_due_or_over() {
     at_once(1, mapped, drop_tables, scan, stop);
 }
 
+fn remove<'p>(world: &'p World, va: u64, gather: &mut Gather<'p>) {
+    let pmap = world.space.pmap();
+    pmap.remove_range(&world.lab.vm, va, va + PAGE, gather);
+}
+
+/// Two operations, of which the second is over first, beside what asks whether a flush is due: by the number of operations where there is
+/// one, by what is listed where there are two.
+#[test]
+fn an_operation_that_is_not_listed_any_more_has_flushed() {
+    let prepare: Act = |world| {
+        both_writable(world);
+        world.map_at(ELSEWHERE, false, Source::Anon);
+        world.fault_at(ELSEWHERE, Access::Write);
+        world.fault_at(ELSEWHERE + PAGE, Access::Write);
+        watch(world);
+    };
+    let one: Act = |world| {
+        let mut gather = Gather::new();
+        remove(world, AT, &mut gather);
+        gather.finish(&world.lab.vm);
+    };
+    let two: Act = |world| {
+        let (mut first, mut second) = (Gather::new(), Gather::new());
+        remove(world, ELSEWHERE, &mut first);
+        remove(world, AT, &mut second);
+        second.finish(&world.lab.vm);
+        first.finish(&world.lab.vm);
+    };
+    // Not a fault, which has a full fence behind the question.
+    let enter: Act = |world| {
+        let leaf = Pte::user(page(world, 0).1, Prot::WRITE);
+        let (pmap, vm) = (world.space.pmap(), &world.lab.vm);
+        if pmap.enter(vm, &ksync::pin(), AT, leaf, || true) == Ok(Entered::New) {
+            is_flushed();
+        }
+    };
+    at_once(1, prepare, one, enter, stop);
+    at_once(1, prepare, two, enter, stop);
+}
+
+#[test]
+fn a_scan_that_finds_no_tables_finds_that_their_flush_is_due_or_over() {
+    let release: Act = |world| {
+        world.space.pmap().release(&world.lab.vm);
+    };
+    let scan: Act = |world| {
+        let (page, pfn) = page(world, 0);
+        let _busy = page.try_hard_busy().expect("nobody else takes it");
+        rmap::remove_all(&world.lab.vm, &world.file, 0, pfn);
+        is_flushed();
+    };
+    at_once(1, mapped, release, scan, stop);
+}
+
+/// A CPU that keeps translations compares generations.
+#[test]
+fn a_cpu_that_finds_a_generation_finds_the_root_that_came_with_it() {
+    let prepare: Act = |world| {
+        world.anon();
+        world.fault(Access::Write);
+    };
+    let join: Act = |world| {
+        let (pmap, vm, pin) = (world.space.pmap(), &world.lab.vm, ksync::pin());
+        let info = pmap.activate(vm, &pin);
+        assert!(info.generation == 0 || info.root == vm.pmaps.empty_root());
+        pmap.deactivate(&pin);
+    };
+    at_once(1, prepare, drop_tables, join, nothing);
+}
+
+/// Two pages of a file, of which the second is mapped, so that there are tables.
+fn with_tables(world: &World) {
+    world.shared();
+    world.fault_at(AT + PAGE, Access::Write);
+}
+
+#[test]
+fn who_finds_an_entry_finds_what_was_done_before_it_was_entered() {
+    let enter: Act = |world| {
+        let leaf = Pte::user(page(world, 0).1, Prot::WRITE);
+        BYTES.store(7, Relaxed);
+        let (pmap, vm) = (world.space.pmap(), &world.lab.vm);
+        let entered = pmap.enter(vm, &ksync::pin(), AT, leaf, || true);
+        entered.expect("nothing is in the way");
+    };
+    let look: Act = |world| {
+        let (pmap, vm) = (world.space.pmap(), &world.lab.vm);
+        if pmap.lookup(vm, &ksync::pin(), AT).is_some() {
+            assert_eq!(BYTES.load(Relaxed), 7);
+        }
+    };
+    let check: Act = |world| {
+        let mut gather = Gather::new();
+        remove(world, AT, &mut gather);
+        gather.finish(&world.lab.vm);
+    };
+    at_once(1, with_tables, enter, look, check);
+}
+
+/// A removal hands what the hardware has noted to the page before a scan finds the entry gone.
+#[test]
+fn who_finds_an_entry_harvested_finds_what_was_in_it() {
+    let harvest: Act = |world| {
+        let mut gather = Gather::new();
+        let pmap = world.space.pmap();
+        let note = |_, _| BYTES.store(7, Relaxed);
+        pmap.harvest_range(&world.lab.vm, AT, AT + PAGE, &mut gather, note);
+        gather.finish(&world.lab.vm);
+    };
+    let scan: Act = |world| {
+        let (page, pfn) = page(world, 0);
+        let _busy = page.try_hard_busy().expect("nobody else takes it");
+        if rmap::remove_all(&world.lab.vm, &world.file, 0, pfn) == 0 {
+            assert_eq!(BYTES.load(Relaxed), 7);
+        }
+    };
+    at_once(1, mapped, harvest, scan, stop);
+}
+
 /// What is mapped is a copy, which the file's own pages do not lead to.
 #[test]
 fn a_truncation_that_finds_a_copy_gone_finds_that_its_flush_is_due_or_over() {
@@ -210,6 +330,21 @@ fn both_writable(world: &World) {
     world.fault_at(AT + PAGE, Access::Write);
 }
 
+/// Of what a fork or mprotect finds gone a core may have a writable translation.
+#[test]
+fn a_protection_that_finds_entries_gone_finds_that_their_flush_is_due_or_over() {
+    let all: Act = |world| {
+        protect_high(world);
+        is_flushed();
+    };
+    at_once(1, mapped, drop_tables, all, stop);
+    let one: Act = |world| {
+        world.protect();
+        is_flushed();
+    };
+    at_once(1, mapped, drop_tables, one, stop);
+}
+
 /// A walk that finds the upper levels writable finds the leaves protected.
 #[test]
 fn protection_that_is_pushed_down_protects_throughout() {
@@ -254,6 +389,69 @@ fn a_scan_that_finds_an_entry_protected_finds_that_its_flush_is_due_or_over() {
         is_flushed();
     };
     at_once(1, protect, protect_high, scan, stop);
+}
+
+/// The page was made writable and not written to since, so that the scan finds nothing to change.
+#[test]
+fn a_scan_that_finds_an_entry_as_it_is_to_be_finds_that_its_flush_is_due_or_over() {
+    let clean: Act = |world| {
+        world.map_at(AT, true, Source::Anon);
+        world.fault(Access::Read);
+        drop_tables(world);
+        world.fault(Access::Read);
+        watch(world);
+    };
+    let scan: Act = |world| {
+        let (object, _) = world.space.shared_object(AT).expect("shared memory");
+        let pfn = object.lookup(0).expect("a page");
+        let busy = world.lab.vm.pages.get(pfn).try_hard_busy();
+        rmap::write_protect_all(&world.lab.vm, &object, 0, pfn);
+        is_flushed();
+        drop(busy.expect("nobody else takes it"));
+        object.release(&world.lab.vm);
+    };
+    at_once(1, clean, World::protect, scan, stop);
+}
+
+/// Between a removal and its flush a neighbour's fault claims the place, and takes the claim back.
+#[test]
+fn a_scan_that_finds_a_claim_finds_that_the_flush_before_it_is_due_or_over() {
+    let prepare: Act = |world| {
+        world.shared();
+        world.map_at(AT + 16 * PAGE, false, Source::Anon);
+        world.fault(Access::Read);
+        // The table stays.
+        world.fault_at(AT + 16 * PAGE, Access::Write);
+        world.lab.vm.set_fault_around(2 * PAGE);
+        watch(world);
+        let (space, vm) = (
+            world.space.clone(),
+            std::sync::Arc::downgrade(&world.lab.vm),
+        );
+        let claim = move || {
+            if let Some(vm) = vm.upgrade()
+                && ksync::pin().cpu() == 0
+                && !HOOKED.swap(true, Relaxed)
+            {
+                assert_eq!(space.fault(&vm, AT + PAGE, Access::Read), Ok(()));
+            }
+            FLUSHED.store(true, Relaxed);
+        };
+        let machine = &world.lab.vm.machine;
+        machine.on_flush(Some(std::sync::Arc::new(claim)));
+    };
+    let removes: Act = |world| {
+        let mut gather = Gather::new();
+        remove(world, AT, &mut gather);
+        gather.finish(&world.lab.vm);
+    };
+    let scan: Act = |world| {
+        let (page, pfn) = page(world, 0);
+        let _busy = page.try_hard_busy().expect("nobody else takes it");
+        rmap::remove_all(&world.lab.vm, &world.file, 0, pfn);
+        is_flushed();
+    };
+    explore(1, None, prepare, removes, scan, stop);
 }
 
 /// A page is in the hands of an insertion that takes it back; it is used elsewhere then. At no moment was it the object's and free.

@@ -222,10 +222,8 @@ fn a_scan_waits_until_a_removed_dirty_bit_is_in_the_page() {
     lab.end(&[pfn]);
 }
 
-#[test]
-fn an_unlinked_table_stays_while_a_walker_may_be_in_it() {
-    let lab = Lab::new();
-    let pfn = lab.map(0);
+/// `unlink` takes so many tables out while another CPU may be in them: they are freed when it no longer is.
+fn unlinked_beside_a_walker(lab: &Lab, tables: usize, unlink: impl FnOnce()) {
     // Not the first epochs, in which nothing is old enough to be freed.
     while lab.vm.epoch.current() < 20 {
         lab.vm.epoch.quiescent(&mut ksync::pin());
@@ -243,16 +241,42 @@ fn an_unlinked_table_stays_while_a_walker_may_be_in_it() {
         while !pinned.load(SeqCst) {
             std::thread::yield_now();
         }
-        lab.gathered(|gather| lab.pmap.remove_range(&lab.vm, 0, SPAN, gather));
+        unlink();
         for _ in 0..10 {
             lab.vm.epoch.quiescent(&mut ksync::pin());
             lab.vm.poll_limbo(&ksync::pin());
         }
-        assert_eq!(lab.vm.limbo.frames(), 3);
+        let kept = lab.vm.limbo.frames();
         removed.store(true, SeqCst);
+        assert_eq!(kept, tables);
     });
     lab.vm.drain_limbo();
     assert_eq!(lab.vm.limbo.frames(), 0);
+}
+
+#[test]
+fn an_unlinked_table_stays_while_a_walker_may_be_in_it() {
+    let lab = Lab::new();
+    let pfn = lab.map(0);
+    unlinked_beside_a_walker(&lab, 3, || {
+        lab.gathered(|gather| lab.pmap.remove_range(&lab.vm, 0, SPAN, gather));
+    });
+    lab.end(&[pfn]);
+}
+
+/// More than are retired at once.
+#[test]
+fn the_tables_of_a_released_pmap_stay_while_a_walker_may_be_in_them() {
+    const LEAVES: usize = 130;
+    let lab = Lab::new();
+    let pfn = lab.page();
+    for n in 0..LEAVES as u64 {
+        let entered = lab.enter(n * SPAN, Pte::user(pfn, Prot::READ), || true);
+        assert_eq!(entered, Ok(Entered::New));
+    }
+    unlinked_beside_a_walker(&lab, LEAVES + 3, || {
+        assert_eq!(lab.pmap.release(&lab.vm), LEAVES);
+    });
     lab.end(&[pfn]);
 }
 

@@ -75,6 +75,33 @@ fn a_page_is_moved_to_no_layer_that_a_relative_has_given_up() {
     });
 }
 
+/// A fault copies a page that leaves its file meanwhile, and the space has seen the hole when the copy comes.
+#[test]
+fn a_copy_of_a_page_that_has_gone_comes_over_no_hole() {
+    stop_everywhere(|world| {
+        let vm = &world.lab.vm;
+        let written = world.file.write(vm, 0, 2 * PAGE, &mut |piece| {
+            piece.fill(7);
+            piece.len()
+        });
+        assert_eq!(written, Ok(2 * PAGE));
+        world.map(false, Source::Object(&world.file, 0));
+        // The layer for copies is there.
+        world.set_word_at(&world.space, AT + PAGE, 8);
+        let fault = spawn(world, 1, moves);
+        let seen = Arc::new(Mutex::new(0));
+        let theirs = seen.clone();
+        let puncher = spawn(world, 2, move |world| {
+            world.file.punch(&world.lab.vm, 0, PAGE);
+            *theirs.lock().unwrap() = world.word(&world.space);
+        });
+        join([fault, puncher]);
+        if *seen.lock().unwrap() == 0 {
+            assert_eq!(world.word(&world.space), 0, "what was punched is back");
+        }
+    });
+}
+
 /// A mapping is moved while its file is cut short, and a write that copies nothing leaves a page beyond the end.
 #[test]
 fn a_move_brings_no_page_along_that_lies_beyond_the_end() {

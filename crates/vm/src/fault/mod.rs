@@ -515,12 +515,8 @@ impl<M: Machine> Attempt<'_, M> {
         if moved {
             self.vm.stats.get(self.pin).cow_move.add(1);
             found.page.mark(marks(true));
-            let step = self.enter_busy(front, index, found.pfn, true, || self.check(0));
-            if !matches!(step, Step::Done) {
-                // What has changed the entry may have looked for pages in front before.
-                front.leave_page(self.vm, self.pin, self.space.pmap_arc());
-            }
-            step
+            // Where the entry has changed since, what follows the change finds the page in front.
+            self.enter_busy(front, index, found.pfn, true, || self.check(0))
         } else {
             Step::Again
         }

@@ -158,9 +158,11 @@ impl Pmap {
         let at = slot(va, 1);
         let pte = table.get(at);
         let ours = pte.is_present() && pte.pfn() == pfn && pte.is_accessed();
-        // One attempt: an entry that changes under the hint is in use.
-        ours && (table.compare_exchange(at, pte, pte.without(Pte::A)).is_ok()
-            || table.get(at).pfn() == pfn)
+        if ours {
+            // One attempt: an entry that changes under the hint is in use, and tells it the next time.
+            let _changed = table.compare_exchange(at, pte, pte.without(Pte::A));
+        }
+        ours
     }
 
     /// Replaces the entry by what `change` makes of it, if it is live and carries `pfn`, or any frame if that is `None`;
