@@ -436,3 +436,25 @@ fn a_fault_that_displaces_a_page_beside_munmap_leaves_nothing() {
         }
     }
 }
+
+/// Whoever has found a page that a sweep frees takes it for the same as long as its frame comes to no other use.
+#[test]
+fn the_frame_of_a_page_that_a_sweep_frees_waits_for_sections() {
+    let world = World::new(256);
+    let vm = &world.lab.vm;
+    world.anon(2);
+    world.write(AT, 1);
+    let child = world.space.fork(vm).unwrap();
+    world.write(AT, 2);
+    child.clear(vm);
+    vm.drain_limbo();
+    assert_eq!(vm.limbo.frames(), 0);
+    // This one is in a section from now on.
+    vm.epoch.online(1);
+    vm.tend();
+    vm.tend();
+    assert_eq!(vm.limbo.frames(), 1, "the original of what was written");
+    vm.epoch.offline(1);
+    assert_eq!(world.read(AT), Ok(2));
+    world.end(&[]);
+}
