@@ -157,8 +157,11 @@ fn rt_sigtimedwait(a: &mut Args) -> Result<u64, Errno> {
             None => Step::Wait,
         },
     );
+    // The signal that ended the sleep may be one of those waited for. While this thread counts as waiting for it, no other one that
+    // would ignore it keeps it.
+    let result = result.or_else(|e| signal::take(&me, wanted).ok_or(e));
     me.end_sigwait();
-    // The signal that ended the sleep may be one of those waited for.
+    // One may have come since.
     match result.or_else(|e| signal::take(&me, wanted).ok_or(e)) {
         Ok(info) => deliver_to(a, info),
         Err(ParkError::Timeout) => Err(Errno::EAGAIN),
