@@ -458,3 +458,22 @@ fn the_frame_of_a_page_that_a_sweep_frees_waits_for_sections() {
     assert_eq!(world.read(AT), Ok(2));
     world.end(&[]);
 }
+
+/// Whoever has found a page of a file under a pin takes it for the same as long as its frame comes to no other use: also a page that a
+/// write made and had nothing to put into, which goes again.
+#[test]
+fn the_frame_of_a_page_that_is_taken_back_waits_for_sections() {
+    let world = World::new(256);
+    let vm = &world.lab.vm;
+    assert_eq!(world.file.write(vm, 0, 8, &mut |_| 0), Ok(0));
+    assert_eq!(world.file.resident(), 1);
+    vm.drain_limbo();
+    assert_eq!(vm.limbo.frames(), 0);
+    // This one is in a section from now on.
+    vm.epoch.online(1);
+    world.file.forget_blank(vm, 0);
+    assert_eq!(world.file.resident(), 0);
+    assert_eq!(vm.limbo.frames(), 1, "a frame that a reader may look at");
+    vm.epoch.offline(1);
+    world.end(&[]);
+}

@@ -197,6 +197,28 @@ fn faulting_around_a_hole_shows_no_freed_page() {
     at_once(1, before, punch_beside, read, shows_no_freed_page);
 }
 
+/// A neighbour that comes along while a scan, which keeps the page, looks for its entries: the scan has taken the entry, or the page is
+/// marked as one that has entries, for the next scan. The page was mapped before, so that a fault finds the mark.
+#[test]
+fn a_neighbour_beside_a_scan_is_found_by_the_next_one() {
+    let prepare: Act = |world| {
+        mapped_before(world);
+        world.lab.vm.set_fault_around(2 * PAGE);
+    };
+    let scan: Act = |world| {
+        let pfn = world.file.lookup(1).expect("a page");
+        world.lab.vm.chaos_scan(pfn);
+    };
+    let read: Act = |world| world.fault(Access::Read);
+    let check: Act = |world| {
+        let (vm, pmap) = (&world.lab.vm, world.space.pmap());
+        let page = vm.pages.get(world.file.lookup(1).expect("a page"));
+        let neighbour = pmap.lookup(vm, &ksync::pin(), AT + PAGE);
+        assert!(neighbour.is_none() || page.has(Flags::MAPPED));
+    };
+    at_once(1, prepare, scan, read, check);
+}
+
 #[test]
 fn a_move_beside_a_hole_shows_no_freed_page() {
     let read: Act = |world| {
@@ -340,7 +362,7 @@ fn all_that_looks_at_a_map_looks_in_turn() {
         let _either = world.space.map(&world.lab.vm, &args);
     };
     let mapped: Act = |world| assert!(world.space.mapped() >= 2 * PAGE);
-    let others: [Act; 23] = [
+    let others: [Act; 24] = [
         |world| {
             world.space.unmap(&world.lab.vm, AT, PAGE).unwrap();
         },
@@ -363,9 +385,10 @@ fn all_that_looks_at_a_map_looks_in_turn() {
             world.space.is_one_mapping(AT, ELSEWHERE);
         },
         |world| {
-            // The end of a child leaves something to sweep.
+            // A copy leaves something to sweep. The look that finds no more is the last thing done.
             world.fault(Access::Write);
             let child = world.space.fork(&world.lab.vm).unwrap();
+            world.fault(Access::Write);
             child.clear(&world.lab.vm);
             world.lab.vm.tend();
         },
@@ -430,6 +453,11 @@ fn all_that_looks_at_a_map_looks_in_turn() {
         },
         |world| {
             world.space.shared_object(ELSEWHERE);
+        },
+        |world| {
+            // Private memory is no file: refused, after a look.
+            let vm = &world.lab.vm;
+            let _refused = world.space.remove_file_pages(vm, AT, PAGE, &mut |_| {});
         },
     ];
     for other in others {

@@ -391,6 +391,53 @@ fn a_scan_that_finds_an_entry_protected_finds_that_its_flush_is_due_or_over() {
     at_once(1, protect, protect_high, scan, stop);
 }
 
+/// The page of shared memory at `va`.
+fn shared_page(world: &World, va: u64) -> Pfn {
+    let (object, offset) = world.space.shared_object(va).expect("shared memory");
+    let pfn = object.lookup((offset / PAGE) as u32).expect("a page");
+    object.release(&world.lab.vm);
+    pfn
+}
+
+/// The entry beside the one that is written to loses its right where protection is pushed down, and no fence lies between that and the
+/// listing of the operation which protects. The page was not written to since it was mapped, so that the scan finds nothing to change.
+#[test]
+fn a_scan_that_finds_protection_pushed_down_finds_that_its_flush_is_due_or_over() {
+    let prepare: Act = |world| {
+        world.map_at(AT, true, Source::Anon);
+        world.fault(Access::Read);
+        world.fault_at(AT + PAGE, Access::Read);
+        drop_tables(world);
+        world.fault_at(AT + PAGE, Access::Read);
+        watch(world);
+    };
+    let protect_and_enter: Act = |world| {
+        let (pmap, vm) = (world.space.pmap(), &world.lab.vm);
+        let leaf = Pte::user(shared_page(world, AT), Prot::WRITE);
+        let mut gather = Gather::new();
+        pmap.write_protect_high(vm, &ksync::pin(), &mut gather);
+        let entered = pmap.enter(vm, &ksync::pin(), AT, leaf, || true);
+        entered.expect("nothing is in the way");
+        gather.finish(vm);
+    };
+    let scan: Act = |world| {
+        let (object, _) = world.space.shared_object(AT).expect("shared memory");
+        let pfn = shared_page(world, AT + PAGE);
+        let busy = world.lab.vm.pages.get(pfn).try_hard_busy();
+        rmap::write_protect_all(&world.lab.vm, &object, 1, pfn);
+        is_flushed();
+        drop(busy.expect("nobody else takes it"));
+        object.release(&world.lab.vm);
+    };
+    let end: Act = |world| {
+        let mut gather = Gather::new();
+        remove(world, AT, &mut gather);
+        gather.finish(&world.lab.vm);
+        stop(world);
+    };
+    at_once(1, prepare, protect_and_enter, scan, end);
+}
+
 /// The page was made writable and not written to since, so that the scan finds nothing to change.
 #[test]
 fn a_scan_that_finds_an_entry_as_it_is_to_be_finds_that_its_flush_is_due_or_over() {
