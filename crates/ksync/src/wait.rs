@@ -293,6 +293,12 @@ impl Registrations {
                 *first = r;
                 true
             }
+            // A thread that listens again and again, as poll(2) does for each descriptor of one pipe, takes one place.
+            Some(m) if m.back().is_some_and(|last| last.tid == r.tid) => {
+                m.pop_back();
+                m.push_back(r);
+                true
+            }
             Some(m) if m.len() < m.capacity() => {
                 m.push_back(r);
                 true
@@ -433,7 +439,7 @@ mod tests {
 
     crate::lock_class!(QueueLock, "test wait queue", rank = 100);
 
-    static ROUNDS: [Round; 3] = [const { Round::after(0) }; 3];
+    static ROUNDS: [Round; 5] = [const { Round::after(0) }; 5];
 
     enum Threads {}
 
@@ -457,5 +463,20 @@ mod tests {
         let room = |more: &mut Further| more.as_ref().map_or(0, |list| list.capacity());
         let room = queue.list.lock().more.with(room);
         assert!(room <= 4, "room for {room} beside the first");
+    }
+
+    #[test]
+    fn a_thread_that_listens_again_takes_one_place() {
+        let queue = WaitQueue::<Threads, QueueLock>::new();
+        let first = Registration::new(3, ROUNDS[3].begin());
+        let again = Registration::new(4, ROUNDS[4].begin());
+        assert!(queue.add(first));
+        for _ in 0..1000 {
+            assert!(queue.add(again));
+        }
+        let room = |more: &mut Further| more.as_ref().map_or(0, |list| list.capacity());
+        let room = queue.list.lock().more.with(room);
+        assert!(room <= 4, "room for {room} beside the first");
+        assert_eq!(queue.wake_all(), 2);
     }
 }

@@ -60,13 +60,13 @@ fn finish_thread(code: u32) {
     let me = current();
     let p = me.process().clone();
     if !me.is_kernel() {
+        signal::leave(&me);
         // Unless it is killed it waits for memory here, as in user mode: others wait for these words.
         futex::release_robust(&me);
         clear_child_tid(&me);
     }
     me.set(flag::KILLED);
     timer::cancel_thread(&me);
-    p.accounts.lock().dead_threads.add(&me.times());
     if me.tid() == p.pid() {
         *p.comm.lock() = me.comm();
     }
@@ -74,7 +74,10 @@ fn finish_thread(code: u32) {
     kept::forget_files();
     let last = {
         let pin = ksync::pin();
+        // With both locks held, so that its time counts once for those that add up: here, or among the living.
+        let mut accounts = p.accounts.lock();
         let mut threads = p.threads.lock();
+        accounts.dead_threads.add(&me.times());
         threads.remove(&pin, me.tid());
         let left = p.thread_count.fetch_sub(1, Ordering::SeqCst) - 1;
         if left == 0 && !p.exiting.swap(true, Ordering::SeqCst) {

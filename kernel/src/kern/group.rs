@@ -12,7 +12,7 @@ use core::any::Any;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use ksync::{CpuPin, Padded, Spin, SpinGuard};
+use ksync::{CpuPin, Mutex, MutexGuard, Padded, Spin, SpinGuard};
 
 use super::idlist::IdList;
 use super::ids::{self, Id, InGroup};
@@ -63,7 +63,7 @@ impl Session {
 #[derive(Default)]
 struct Members {
     list: IdList<InGroup>,
-    /// Processes that have joined.
+    /// Processes that have joined by a fork without the group's last signal.
     joins: u32,
     /// The group is over: nobody may join.  Set in all shards together.
     closed: bool,
@@ -101,9 +101,14 @@ pub struct Group {
     shards: Box<[Padded<Shard>]>,
     /// Some member has stopped, now or before.  Atomic; never taken back.
     stops: AtomicBool,
-    /// Signals that have been sent to it.  Atomic.
+    /// Signals that have been sent to it.  Atomic; written under `senders`.
     signals: AtomicU32,
+    /// One signal at a time goes through the members.
+    senders: Mutex<(), lock::GroupSignalLock>,
 }
+
+/// A signal on its way to a group's members.
+pub(super) type GroupSignal<'a> = MutexGuard<'a, (), lock::GroupSignalLock>;
 
 /// What came of an attempt to join a group.
 pub(super) enum Joined {
@@ -136,6 +141,7 @@ impl Group {
             shards: (0..shards).map(|_| Padded(Shard::default())).collect(),
             stops: AtomicBool::new(false),
             signals: AtomicU32::new(0),
+            senders: Mutex::new(()),
         });
         ids::publish_group(&group).then_some(group)
     }
@@ -190,7 +196,9 @@ impl Group {
             return Joined::Signal;
         };
         members.list.push_back(pin, p.pid());
-        members.joins = members.joins.wrapping_add(1);
+        if signal != self.signals.load(Ordering::SeqCst) {
+            members.joins = members.joins.wrapping_add(1);
+        }
         s.len.fetch_add(1, Ordering::Relaxed);
         p.pgid.store(self.pgid(), Ordering::Relaxed);
         p.sid.store(self.session.sid(), Ordering::Relaxed);
@@ -199,12 +207,17 @@ impl Group {
         Joined::Yes
     }
 
-    /// Begins to send it a signal: the signal's number, from 1.
-    pub(super) fn begin_signal(&self) -> u32 {
-        self.signals.fetch_add(1, Ordering::SeqCst).wrapping_add(1)
+    /// Begins to send it a signal: the signal's number, and what keeps other signals to it back until it is dropped.  May sleep.
+    pub(super) fn begin_signal(&self) -> (u32, GroupSignal<'_>) {
+        let turn = self.senders.lock();
+        let last = self.signals.load(Ordering::Relaxed);
+        // 0 is that of a process that has got none.
+        let number = last.wrapping_add(1).max(1);
+        self.signals.store(number, Ordering::SeqCst);
+        (number, turn)
     }
 
-    /// Processes that have joined by a fork.
+    /// Processes that have joined by a fork and did not have the group's last signal then.
     pub(super) fn joins(&self) -> u32 {
         let joins = |s: &Padded<Shard>| s.members.lock().joins;
         self.shards.iter().map(joins).fold(0, u32::wrapping_add)

@@ -331,16 +331,20 @@ pub(super) fn become_leader(thread: &Arc<Thread>) -> bool {
     let (Some(old), Some(new)) = (ids.slot(&pin, tid), ids.slot(&pin, pid)) else {
         return false;
     };
+    if !new.thread.is_none() {
+        return false;
+    }
+    // Between two rounds, so no registration is lost; later rounds are new for both numbers.  Before the thread is found by its
+    // new number: a registration that the last leader has left must not name a round of this one.
+    let heir = thread.round.heir();
+    old.rounds.store(heir, Ordering::Relaxed);
+    let left = new.rounds.load(Ordering::Relaxed);
+    thread.round.go_on_after(heir.max(left));
     if let Err(_node) = new.thread.set_if_none(node) {
         return false;
     }
     let mut threads = thread.process.threads.lock();
     threads.remove(&pin, tid);
-    // Between two rounds, so no registration is lost; later rounds are new for both numbers.
-    let heir = thread.round.heir();
-    old.rounds.store(heir, Ordering::Relaxed);
-    let left = new.rounds.load(Ordering::Relaxed);
-    thread.round.go_on_after(heir.max(left));
     thread.tid.store(pid, Ordering::Relaxed);
     super::sched::renumbered(&pin, pid);
     threads.push_back(&pin, pid);

@@ -95,7 +95,8 @@ pub fn park<S, R>(
             // The step slept in rounds of its own, for memory: its registrations are void.
             continue;
         }
-        if waiter.unheard() && !sleep.nap() {
+        if waiter.unheard() && sleep.over().is_none() {
+            sleep.nap();
             continue;
         }
         if let Some(error) = sleep.wait() {
@@ -180,12 +181,14 @@ impl Sleep {
         }
     }
 
-    /// Sleeps for a short while; whether there is a reason to give up.
-    fn nap(&mut self) -> bool {
-        if self.over().is_none() {
-            let _ = sleep_until(Deadline::after(NAP_NS), self.interruptible);
-        }
-        self.over().is_some()
+    /// Sleeps for a short while, or until there is a reason to give up: the step is run once more in either case.
+    fn nap(&self) {
+        let nap = super::time::monotonic_ns().saturating_add(NAP_NS);
+        let until = match self.deadline {
+            Deadline::Never => nap,
+            Deadline::At(t) => nap.min(t),
+        };
+        let _ = sleep_until(Deadline::At(until), self.interruptible);
     }
 
     fn finish(&mut self) {

@@ -158,6 +158,8 @@ pub struct Process {
     pub(super) signals: IrqSpin<Shared, lock::SignalLock>,
     /// Threads that live; the signal lock.
     pub(super) threads: IrqSpin<IdList<InProcess>, lock::ThreadListLock>,
+    /// Threads that have been added so far; written under that lock.
+    arrivals: AtomicU32,
     pub(super) thread_count: AtomicU32,
     /// Where execve waits for the other threads to go, and stopped threads for SIGCONT.
     pub(super) group_wait: WaitQueue,
@@ -254,6 +256,7 @@ impl Process {
             signals: IrqSpin::new(b.signals),
             pending: SharedPending::new(),
             threads: IrqSpin::new(IdList::new()),
+            arrivals: AtomicU32::new(0),
             thread_count: AtomicU32::new(0),
             exiting: AtomicBool::new(false),
             group_wait: WaitQueue::new(),
@@ -646,29 +649,54 @@ impl Process {
         self.start_ns
     }
 
-    /// Calls `f` with each living thread's number, without a lock held; threads that come
-    /// or go meanwhile may or may not be seen.
+    /// Calls `f` with each living thread, without a lock held; those that come
+    /// or go meanwhile may or may not be seen, all others are, once.
     pub fn each_thread(&self, mut f: impl FnMut(&Arc<Thread>) -> bool) {
-        let mut at = self.threads.lock().first();
-        while let Some(tid) = at {
-            let Some(t) = ids::find_thread(tid) else {
-                return;
-            };
+        let mut at = self.first_thread();
+        while let Some(t) = at {
             if !f(&t) {
                 return;
             }
-            let pin = ksync::pin();
-            let threads = self.threads.lock();
-            if !t.group_links.linked() {
-                return;
-            }
-            at = threads.after(&pin, tid);
+            at = self.thread_after(&t);
         }
+    }
+
+    fn first_thread(&self) -> Option<Arc<Thread>> {
+        let pin = ksync::pin();
+        let threads = self.threads.lock();
+        ids::thread(&pin, threads.first()?).cloned()
+    }
+
+    /// The thread that stands behind `t`, or stood there before `t` left.
+    fn thread_after(&self, t: &Thread) -> Option<Arc<Thread>> {
+        let pin = ksync::pin();
+        let threads = self.threads.lock();
+        if t.group_links.linked() {
+            return ids::thread(&pin, threads.after(&pin, t.tid())?).cloned();
+        }
+        // The list is in order of arrival.
+        let mut next = None;
+        threads.each(&pin, |tid| {
+            next = ids::thread(&pin, tid).filter(|o| o.came_after(t));
+            next.is_none()
+        });
+        next.cloned()
+    }
+
+    /// How many threads have left so far.
+    pub(super) fn departures(&self) -> u32 {
+        let _threads = self.threads.lock();
+        let arrivals = self.arrivals.load(Ordering::Relaxed);
+        arrivals.wrapping_sub(self.thread_count())
     }
 
     /// Adds a thread that is not running yet.
     pub(super) fn add_thread(&self, pin: &CpuPin, t: &Thread) {
-        self.threads.lock().push_back(pin, t.tid());
+        let mut threads = self.threads.lock();
+        let arrivals = self.arrivals.load(Ordering::Relaxed) + 1;
+        self.arrivals.store(arrivals, Ordering::Relaxed);
+        t.arrives(arrivals);
+        threads.push_back(pin, t.tid());
         self.thread_count.fetch_add(1, Ordering::SeqCst);
     }
 }

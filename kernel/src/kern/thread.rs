@@ -85,6 +85,8 @@ pub struct Thread {
     pub(super) run_links: IdLinks,
     /// On its process's list; the process's signal lock.
     pub(super) group_links: IdLinks,
+    /// Which thread of its process it was: the first, the second, and so on.  Written when it is added, under the lock of that list.
+    arrival: AtomicU32,
     /// On the list of those who wait for memory; that list's lock.
     pub(super) memory_links: IdLinks,
     /// Deadline of the present sleep; the wheel's lock.
@@ -141,6 +143,8 @@ pub mod flag {
     pub const CROWDED: u32 = 128;
     /// It has taken a stop signal, and no SIGCONT has come since.  The process's signal lock.
     pub const STOP_DUE: u32 = 256;
+    /// It is on its way out, and takes no signal to its process any more.
+    pub const LEAVING: u32 = 1024;
     /// It is counted among the threads that have stopped.  The process's signal lock.
     pub const STOPPED: u32 = 512;
 }
@@ -182,6 +186,7 @@ impl Thread {
             sched: b.sched,
             run_links: IdLinks::new(),
             group_links: IdLinks::new(),
+            arrival: AtomicU32::new(0),
             memory_links: IdLinks::new(),
             timer: TimerNode::new(),
             blocked: AtomicU64::new(b.blocked),
@@ -206,6 +211,18 @@ impl Thread {
     /// The thread's number, as gettid(2) tells it.
     pub fn tid(&self) -> u32 {
         self.tid.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was added to their process after `other`.
+    pub(super) fn came_after(&self, other: &Thread) -> bool {
+        let ahead = self.arrival.load(Ordering::Relaxed);
+        // Numbers may wrap, long after one of two neighbours has gone.
+        ahead.wrapping_sub(other.arrival.load(Ordering::Relaxed)) as i32 > 0
+    }
+
+    /// It is the `n`th thread of its process.
+    pub(super) fn arrives(&self, n: u32) {
+        self.arrival.store(n, Ordering::Relaxed);
     }
 
     /// The thread group.

@@ -21,6 +21,7 @@ pub(super) use deliver::{deliver_fault, may_want_restart};
 pub use frame::sigreturn;
 pub use info::{SigFields, SigInfo, code};
 pub use pending::Pending;
+pub(super) use send::leave;
 pub use send::{
     SendError, force, kill_process, queue_parent, queue_process, send_parent, send_process,
     send_thread, signal_group, signal_whole_group,

@@ -142,6 +142,9 @@ fn post(
     let limit = p.sigpending_limit();
     let mut shared = p.signals.lock();
     if !p.is_alive() || p.pid() == 1 && spared(whom.only(), &info) {
+        if number != 0 {
+            p.group_signal.store(number, Ordering::Release);
+        }
         return Ok(());
     }
     let mut continued = false;
@@ -204,26 +207,31 @@ fn flush_all(pin: &CpuPin, p: &Process, set: SigSet) {
     });
 }
 
-/// Makes `t` look at its signals if it lets one of `set` in.
-fn nudge(pin: &CpuPin, t: &Thread, set: SigSet) -> bool {
-    if set.0 & !t.blocked().0 == 0 || t.has(flag::KILLED) {
-        return false;
+/// Makes `t` look at its signals if it lets one of `set` in and is not on its way out; returns those.
+fn nudge(pin: &CpuPin, t: &Thread, set: SigSet) -> SigSet {
+    let open = set.0 & !t.blocked().0;
+    if open == 0 || t.has(flag::KILLED | flag::LEAVING) {
+        return SigSet(0);
     }
     sched::wake(pin, t);
     sched::poke(pin, t);
-    true
+    SigSet(open)
 }
 
-/// Makes one thread that lets a signal of `set` in look at it: the one that is asked first, if possible.
+/// Has each signal of `set` looked at by a thread that lets it in: the one that is asked first, if possible.
 fn nudge_any(pin: &CpuPin, p: &Process, whom: Whom<'_>, set: SigSet) {
-    if let Some(first) = whom.first(pin, p)
-        && nudge(pin, first, set)
-    {
+    let mut left = set.0;
+    if let Some(first) = whom.first(pin, p) {
+        left &= !nudge(pin, first, set).0;
+    }
+    if left == 0 {
         return;
     }
     p.threads.lock().each(pin, |tid| {
-        let told = ids::thread(pin, tid).is_some_and(|t| nudge(pin, t, set));
-        !told
+        if let Some(t) = ids::thread(pin, tid) {
+            left &= !nudge(pin, t, SigSet(left)).0;
+        }
+        left != 0
     });
 }
 
@@ -243,7 +251,7 @@ pub(super) fn hand_over(shared: &Shared, t: &Thread, info: SigInfo) -> bool {
             && other.keeps(info.signo)
         {
             let posted = other.pending.post(info, u64::MAX, Payer::NOBODY);
-            given = posted.is_ok() && nudge(&pin, other, set);
+            given = posted.is_ok() && nudge(&pin, other, set) != SigSet(0);
         }
         !given
     });
@@ -253,6 +261,18 @@ pub(super) fn hand_over(shared: &Shared, t: &Thread, info: SigInfo) -> bool {
 /// Finds another thread for signals of the process that the caller has just blocked.
 pub(super) fn retarget(p: &Process, set: SigSet) {
     nudge_any(&ksync::pin(), p, Whom::Process(p.pid()), set);
+}
+
+/// `t`, the caller, takes no more signals of its process: others are found for those that it may have been woken for.
+///
+/// A sender makes the signal pending before it looks whether the thread leaves, and the thread says so before it looks
+/// what is pending: one of them sees the other.
+pub(in super::super) fn leave(t: &Thread) {
+    t.set(flag::LEAVING);
+    let pending = t.process.pending.bits();
+    if pending != 0 && t.process.thread_count() > 1 {
+        retarget(&t.process, SigSet(pending));
+    }
 }
 
 /// Makes a thread take a signal that its own instruction caused: if it is blocked or ignored, its
@@ -273,17 +293,19 @@ pub fn force(t: &Thread, info: SigInfo) {
 ///
 /// Children that members fork meanwhile are not missed, though they may join where the walk has been.  A member that has got the
 /// signal forks again only when it has taken it, and its children count as having got it.  So a child that has not joins
-/// before its parent is signalled, and is counted when the walk is over.
+/// before its parent is signalled, and is counted when the walk is over; the next walk finds it.  Once all have got the signal,
+/// or may not be sent it, nothing is counted any more, however often they fork.
 pub fn signal_group(
     group: &Group,
     signo: u8,
     info: SigInfo,
     sender: Option<(&Cred, u32)>,
 ) -> Result<(), SendError> {
+    let turn = (signo != 0).then(|| group.begin_signal());
     let mut walk = GroupWalk {
         group,
         info: SigInfo { signo, ..info },
-        number: if signo == 0 { 0 } else { group.begin_signal() },
+        number: turn.as_ref().map_or(0, |(number, _)| *number),
         sender,
         found: false,
         sent: false,
@@ -339,6 +361,10 @@ impl GroupWalk<'_> {
         if let Some((cred, sid)) = self.sender {
             let allowed = cred.may_signal(&p.cred()) || signo == sig::CONT && p.sid() == sid;
             if !allowed {
+                if self.number != 0 {
+                    // Nor may its children be sent it.
+                    p.group_signal.store(self.number, Ordering::Release);
+                }
                 return;
             }
         }

@@ -16,6 +16,7 @@ mod fault;
 mod files;
 mod futex;
 mod jobs;
+mod leaving;
 mod locks;
 mod look;
 mod matrix;
@@ -47,6 +48,7 @@ const SUBJECTS: &[&[Test]] = &[
     device::TESTS,
     dirs::TESTS,
     jobs::TESTS,
+    leaving::TESTS,
     locks::TESTS,
     look::TESTS,
     matrix::TESTS,
