@@ -2,6 +2,7 @@
 //!
 //! Those that interrupts take stand behind all that only threads take.
 
+ksync::lock_class!(pub BreakLock, "heap break", rank = 38);
 ksync::lock_class!(pub GroupSignalLock, "signals to a process group", rank = 57);
 ksync::lock_class!(pub AccountLock, "accounts", rank = 86);
 ksync::lock_class!(pub FamilyLock, "process family", rank = 140);

@@ -16,7 +16,7 @@ use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 
-use ksync::{CpuPin, IrqSpin, Once, Spin};
+use ksync::{ByteMutex, ByteMutexGuard, CpuPin, IrqSpin, Once, Spin};
 
 use super::cred::{Cred, Payer};
 use super::group::{Group, Session};
@@ -177,6 +177,8 @@ pub struct Process {
     pub(super) accounts: Spin<Accounts, lock::ProcessLock>,
     /// The leader's name, for when it has gone.
     pub(super) comm: Spin<Comm, lock::ProcessLock>,
+    /// Held over a change of the heap: of its bounds and of what is mapped there.
+    brk_change: ByteMutex,
 
     /// ITIMER_REAL's place: the wheel's lock, and to arm it the timer's.
     pub(super) real_node: TimerNode,
@@ -271,6 +273,7 @@ impl Process {
             limits_changed: AtomicBool::new(!b.limits.is_default()),
             limits: Spin::new(b.limits),
             program: Spin::new(b.program),
+            brk_change: ByteMutex::new(),
             brk: Spin::new(b.brk),
             accounts: Spin::new(Accounts {
                 dead_threads: Times::default(),
@@ -579,7 +582,12 @@ impl Process {
         *self.brk.lock()
     }
 
-    /// Stores the heap's bounds.
+    /// Keeps other threads from changing the heap; sleeps while one does.
+    pub fn lock_brk(&self) -> ByteMutexGuard<'_, lock::BreakLock> {
+        self.brk_change.lock()
+    }
+
+    /// Stores the heap's bounds.  The caller holds [`Process::lock_brk`].
     pub fn set_brk(&self, brk: Brk) {
         *self.brk.lock() = brk;
     }

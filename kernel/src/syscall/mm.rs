@@ -612,13 +612,17 @@ fn brk(a: &mut Args) -> Result<u64, Errno> {
     let me = kern::current();
     let process = me.process();
     let now = process.brk();
+    // Where the heap begins only execve changes, which leaves no other thread.
+    if want < now.start || want > USER_END {
+        return Ok(now.end);
+    }
+    let _lock = process.lock_brk();
+    let now = process.brk();
     Ok(move_break(process, now, want).unwrap_or(now.end))
 }
 
+/// Moves the break to `want`, which is not below the heap.  [`Process::lock_brk`] is held.
 fn move_break(process: &Process, now: Brk, want: u64) -> Option<u64> {
-    if want < now.start || want > USER_END {
-        return None;
-    }
     let limit = process.rlimit(Resource::Data);
     if limit != u64::MAX && want - now.start > limit {
         return None;

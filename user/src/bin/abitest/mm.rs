@@ -1,6 +1,7 @@
 //! mmap, munmap, mprotect, mremap, madvise, msync, brk and the limits on them.
 
 use crate::harness::*;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use user::sys::{self, mmap, munmap, peek, peek64, poke, poke64};
 
 /// No user address, whether page tables have four levels or five.
@@ -524,6 +525,33 @@ tests! { "mm";
         is!(ok!(sc!(SYS_brk, start)), start);
         is!(ok!(sc!(SYS_brk, start + 4 * PAGE)), start + 4 * PAGE);
         is!(peek(start + 3 * PAGE), 0);
+    }
+    threads_that_move_the_break_leave_what_lies_below_it_mapped {
+        const MOST: u64 = 16;
+        let start = ok!(sc!(SYS_brk, 0)).next_multiple_of(PAGE);
+        is!(ok!(sc!(SYS_brk, start)), start);
+        let cpus = sys::cpus();
+        // Each goes to places that do not depend on where the others have gone. From the first move to the last nothing is
+        // allocated: the heap is the allocator's, too.
+        let ready = &*Box::leak(Box::new(AtomicU64::new(0)));
+        let mover = |(n, step): (usize, u64)| {
+            let cpu = cpus[n % cpus.len()];
+            move || {
+                let _ = sys::tie_to_cpu(cpu);
+                ready.fetch_add(1, SeqCst);
+                while ready.load(SeqCst) < 3 { let _ = sc!(SYS_sched_yield); }
+                (1..5000).all(|n| {
+                    let want = start + n * step % (MOST + 1) * PAGE;
+                    sc!(SYS_brk, want) == Ok(want)
+                })
+            }
+        };
+        let threads = [(0, 3), (1, 5), (2, 7)].map(|thread| std::thread::Builder::new().spawn(mover(thread)));
+        let moved = threads.map(|thread| thread.is_ok_and(|thread| thread.join().unwrap_or(false)));
+        let end = ok!(sc!(SYS_brk, 0));
+        let mapped = |page: u64| sc!(SYS_mincore, start + page * PAGE, PAGE, [0u8].as_mut_ptr()) == Ok(0);
+        let right = (0..MOST).all(|page| mapped(page) == (start + page * PAGE < end));
+        is!((moved, right), ([true; 3], true));
     }
     brk_refuses_by_returning_the_old_break {
         let base = ok!(sc!(SYS_brk, 0));
