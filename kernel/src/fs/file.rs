@@ -81,6 +81,12 @@ pub trait FileOps: Send + Sync {
     fn write(&self, _file: &File, _buf: &mut IoBuf, _pos: u64) -> Result<usize> {
         Err(FsError::Invalid)
     }
+    /// Writes at the end, which nobody else moves meanwhile, where the kind has one; else at `pos`. Returns the bytes moved, and
+    /// where the next would stand.
+    fn append(&self, file: &File, buf: &mut IoBuf, pos: u64) -> Result<(usize, u64)> {
+        let n = self.write(file, buf, pos)?;
+        Ok((n, pos + n as u64))
+    }
     /// Whether there is a position at all.
     fn seekable(&self) -> bool {
         true
@@ -219,6 +225,11 @@ impl File {
         self.flags() & o::PATH == 0 && matches!(self.flags() & o::ACCMODE, o::WRONLY | o::RDWR)
     }
 
+    /// Whether all writes go to the end.
+    fn appends(&self) -> bool {
+        self.flags() & o::APPEND != 0
+    }
+
     /// Whether it only names a place.
     pub fn is_place(&self) -> bool {
         matches!(self.kind, Kind::Place)
@@ -268,8 +279,18 @@ impl File {
         Ok(n)
     }
 
-    /// Writes from the position on.
+    /// Writes from the position on, or at the end if the file was opened for that.
     pub fn write(&self, buf: &mut IoBuf) -> Result<usize> {
+        self.write_or_append(buf, false)
+    }
+
+    /// Writes at the end, and moves the position behind what it has written.
+    pub fn append(&self, buf: &mut IoBuf) -> Result<usize> {
+        self.write_or_append(buf, true)
+    }
+
+    #[inline]
+    fn write_or_append(&self, buf: &mut IoBuf, append: bool) -> Result<usize> {
         if !self.writable() {
             return Err(FsError::BadFd);
         }
@@ -279,11 +300,13 @@ impl File {
         }
         let mut pos = self.pos.lock();
         check_end(*pos, buf)?;
-        let n = ops.write(self, buf, *pos)?;
-        *pos = match (self.flags() & o::APPEND != 0, ops.end(self)) {
-            (true, Some(end)) => end,
-            _ => *pos + n as u64,
-        };
+        let n;
+        if append || self.appends() {
+            (n, *pos) = ops.append(self, buf, *pos)?;
+        } else {
+            n = ops.write(self, buf, *pos)?;
+            *pos += n as u64;
+        }
         Ok(n)
     }
 
@@ -299,8 +322,17 @@ impl File {
         self.ops().read(self, buf, pos)
     }
 
-    /// Writes at a given position.
+    /// Writes at a given position, or at the end if the file was opened for that.
     pub fn write_at(&self, buf: &mut IoBuf, pos: u64) -> Result<usize> {
+        self.write_or_append_at(buf, pos, false)
+    }
+
+    /// Writes at the end, and leaves the position; `pos` is checked as a position, and counts where there is no end.
+    pub fn append_at(&self, buf: &mut IoBuf, pos: u64) -> Result<usize> {
+        self.write_or_append_at(buf, pos, true)
+    }
+
+    fn write_or_append_at(&self, buf: &mut IoBuf, pos: u64, append: bool) -> Result<usize> {
         if !self.writable() {
             return Err(FsError::BadFd);
         }
@@ -308,6 +340,10 @@ impl File {
             return Err(FsError::NotSeekable);
         }
         check_end(pos, buf)?;
+        if append || self.appends() {
+            let (n, _) = self.ops().append(self, buf, pos)?;
+            return Ok(n);
+        }
         self.ops().write(self, buf, pos)
     }
 

@@ -8,7 +8,7 @@ use vm::{Object, ObjectRef};
 
 use super::dentry::Dentry;
 use super::error::{FsError, Result};
-use super::file::{File, FileOps, o};
+use super::file::{File, FileOps};
 use super::inode::{Inode, MAX_SIZE, Use};
 use super::raise;
 use super::setattr::drop_privileges;
@@ -67,6 +67,20 @@ impl Regular {
 
     fn pages(&self) -> Result<&ObjectRef> {
         self.object.as_ref().ok_or(FsError::BadFd)
+    }
+
+    /// Writes at `pos`; [`Inode::lock`] is held.
+    fn write_locked(&self, buf: &mut IoBuf, pos: u64) -> Result<usize> {
+        buf.limit(writable_from(pos, buf.remaining())?);
+        drop_privileges(&self.inode);
+        // Before anything is copied: an attempt that finds nothing to copy counts, too.
+        self.inode.touch_mtime();
+        let n = copy_in(self.pages()?, buf, pos)?;
+        let end = pos + n as u64;
+        if n > 0 && end > self.inode.size() {
+            self.inode.set_size_locked(end);
+        }
+        Ok(n)
     }
 }
 
@@ -163,26 +177,22 @@ impl FileOps for Regular {
         result
     }
 
-    fn write(&self, file: &File, buf: &mut IoBuf, pos: u64) -> Result<usize> {
+    fn write(&self, _: &File, buf: &mut IoBuf, pos: u64) -> Result<usize> {
         if buf.remaining() == 0 {
             return Ok(0);
         }
         let _lock = self.inode.lock.lock();
-        let pos = if file.flags() & o::APPEND != 0 {
-            self.inode.size()
-        } else {
-            pos
-        };
-        buf.limit(writable_from(pos, buf.remaining())?);
-        drop_privileges(&self.inode);
-        // Before anything is copied: an attempt that finds nothing to copy counts, too.
-        self.inode.touch_mtime();
-        let n = copy_in(self.pages()?, buf, pos)?;
-        let end = pos + n as u64;
-        if n > 0 && end > self.inode.size() {
-            self.inode.set_size_locked(end);
+        self.write_locked(buf, pos)
+    }
+
+    fn append(&self, _: &File, buf: &mut IoBuf, pos: u64) -> Result<(usize, u64)> {
+        if buf.remaining() == 0 {
+            return Ok((0, pos));
         }
-        Ok(n)
+        let _lock = self.inode.lock.lock();
+        let end = self.inode.size();
+        let n = self.write_locked(buf, end)?;
+        Ok((n, end + n as u64))
     }
 
     fn end(&self, _: &File) -> Option<u64> {

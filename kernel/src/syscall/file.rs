@@ -241,28 +241,29 @@ fn vector(a: &mut Args, out: bool, at: bool) -> Result<u64, Errno> {
     transfer(&f, &mut IoBuf::vector(ranges), out, pos)
 }
 
-/// preadv2 and pwritev2: position -1 means the file's own; of the flags those that change nothing
-/// here are taken.
+/// preadv2 and pwritev2: position -1 means the file's own; of the flags RWF_APPEND and those that change nothing here are
+/// taken.
 fn vector2(a: &mut Args, out: bool) -> Result<u64, Errno> {
     const HIPRI: u32 = 1;
     const DSYNC: u32 = 2;
     const SYNC: u32 = 4;
     const APPEND: u32 = 16;
-    let append = a.uint(5) & APPEND != 0;
+    let append = out && a.uint(5) & APPEND != 0;
     if a.uint(5) & !(HIPRI | DSYNC | SYNC | APPEND) != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    let f = real_file(a.int(0))?;
-    let pos = if append && out {
-        // The position counts for nothing, but where it is to be the file's own.
-        Some(f.ops().end(&f).unwrap_or(0))
-    } else if a.get(3) == u64::MAX {
-        None
+    let (f, pos) = if a.get(3) == u64::MAX {
+        (real_file(a.int(0))?, None)
     } else {
-        Some(position(a.get(3))?)
+        let pos = position(a.get(3))?;
+        (seekable_file(a.int(0))?, Some(pos))
     };
-    let ranges = user_ranges(a.get(1), a.get(2))?;
-    transfer(&f, &mut IoBuf::vector(ranges), out, pos)
+    let mut buf = IoBuf::vector(user_ranges(a.get(1), a.get(2))?);
+    match pos {
+        None if append => written(f.append(&mut buf)),
+        Some(pos) if append => written(f.append_at(&mut buf, pos)),
+        _ => transfer(&f, &mut buf, out, pos),
+    }
 }
 
 fn lseek(a: &mut Args) -> Result<u64, Errno> {

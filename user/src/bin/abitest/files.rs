@@ -142,6 +142,37 @@ tests! { "file";
         ok!(sys::write(fd, b"three"));
         is!(contents(other), b"TWOOthree");
     }
+    appending_by_flag_moves_the_position_only_where_that_counts {
+        let fd = file_with(b"0123456789")?;
+        let list = [b"xy".as_ptr() as u64, 2];
+        let append = |fd: i32, at: i64| sc!(SYS_pwritev2, fd, list.as_ptr(), 1, at, 0, libc::RWF_APPEND);
+        ok!(sc!(SYS_lseek, fd, 3, 0));
+        is!(ok!(append(fd, -1)), 2);
+        is!(ok!(sc!(SYS_lseek, fd, 0, libc::SEEK_CUR)), 12);
+        ok!(sc!(SYS_lseek, fd, 3, 0));
+        is!(ok!(append(fd, 0)), 2);
+        is!(ok!(sc!(SYS_lseek, fd, 0, libc::SEEK_CUR)), 3);
+        is!(contents(fd), b"0123456789xyxy");
+        fails!(append(fd, -2), EINVAL);
+        fails!(append(9999, -2), EINVAL);
+        let (from, to) = ok!(sys::pipe(0));
+        is!(ok!(append(to, -1)), 2);
+        fails!(append(to, 0), ESPIPE);
+        fails!(append(from, 0), ESPIPE);
+        fails!(append(from, -1), EBADF);
+    }
+    those_who_append_by_flag_lose_nothing {
+        const EACH: u64 = 500;
+        let fd = file_with(b"")?;
+        let threads = [0i64, -1, 7].map(|at| std::thread::spawn(move || {
+            let list = [b"record".as_ptr() as u64, 6];
+            (0..EACH).all(|_| sc!(SYS_pwritev2, fd, list.as_ptr(), 1, at, 0, libc::RWF_APPEND) == Ok(6))
+        }));
+        for thread in threads {
+            holds!(thread.join().unwrap_or(false));
+        }
+        is!(contents(fd).len() as u64, 3 * EACH * 6);
+    }
     bad_buffers_and_descriptors {
         let fd = file_with(b"x")?;
         fails!(sc!(SYS_read, 9999, 8, 1), EBADF);
