@@ -122,10 +122,14 @@ fn limit_stack(p: &Process) {
 
 fn reset_signals(me: &Current, p: &Process) {
     let actions = p.signals.lock().actions.clone();
-    if !actions.catches_nothing() || Arc::strong_count(&actions) > 2 {
-        let fresh = Arc::new(actions.for_exec());
-        let old = core::mem::replace(&mut p.signals.lock().actions, fresh);
+    // Two: the process's and this one. Those of another process, too, stay as they are.
+    if Arc::strong_count(&actions) > 2 {
+        let own = Arc::new(actions.fork());
+        own.reset_for_exec();
+        let old = core::mem::replace(&mut p.signals.lock().actions, own);
         drop(old);
+    } else {
+        actions.reset_for_exec();
     }
     *me.altstack.lock() = AltStack::NONE;
     me.set_restart(RestartBlock::None);

@@ -113,23 +113,20 @@ impl ActionTable {
         }
     }
 
-    /// A copy for execve: caught signals go back to their defaults, ignored ones stay so.
-    pub fn for_exec(&self) -> Self {
-        let copy = self.fork();
-        copy.entries.lock().retain(|(_, a)| a.handler == SIG_IGN);
-        for (_, a) in copy.entries.lock().iter_mut() {
+    /// What execve does: signals that are ignored stay so, others get their default, and no action keeps flags or a mask.
+    pub fn reset_for_exec(&self) {
+        let mut entries = self.entries.lock();
+        if entries.is_empty() {
+            return;
+        }
+        entries.retain(|(_, a)| a.handler == SIG_IGN);
+        for (_, a) in entries.iter_mut() {
             *a = Action {
                 handler: SIG_IGN,
                 ..Action::default()
             };
         }
-        copy.caught.store(0, Ordering::Relaxed);
-        copy
-    }
-
-    /// Whether there is nothing for execve to reset.
-    pub fn catches_nothing(&self) -> bool {
-        self.caught.load(Ordering::Relaxed) == 0
+        self.caught.store(0, Ordering::Relaxed);
     }
 
     /// The action of `signal`.

@@ -82,6 +82,9 @@ fn main() {
     if prefixes.iter().any(|arg| arg == "--leader") {
         user::sys::exit(process::leader());
     }
+    if prefixes.iter().any(|arg| arg == "--actions") {
+        user::sys::exit(process::actions());
+    }
     if prefixes.iter().any(|arg| arg == "--wait") {
         // For a test that needs this program to run: until its input ends.
         let _ = user::sys::read(0, &mut [0]);

@@ -63,6 +63,19 @@ pub fn leader() -> i32 {
     i32::from(woken.is_err() || sent.is_err() || got != Ok(libc::SIGUSR1 as u64))
 }
 
+/// Whether nothing is left of actions that a test has set before the program began: exit status 0.
+pub fn actions() -> i32 {
+    let action = |signal: i32| {
+        let mut now = [9u64; 4];
+        let got = sc!(SYS_rt_sigaction, signal, 0, now.as_mut_ptr(), 8);
+        got.map(|_| std::hint::black_box(now))
+    };
+    let plain = [libc::SIGCHLD, libc::SIGUSR2].map(action) == [Ok([0; 4]); 2];
+    let ignored = action(libc::SIGUSR1) == Ok([libc::SIG_IGN as u64, 0, 0, 0]);
+    let waited = in_child(|| 7);
+    i32::from(!plain) + 2 * i32::from(!ignored) + 4 * i32::from(waited != Ok(7 << 8))
+}
+
 tests! { "process";
     exit_status_is_eight_bits {
         is!(in_child(|| 0)?, 0);
@@ -468,6 +481,27 @@ tests! { "process";
         fails!(exec(&file, &[]), ENOEXEC);
         let file = script("interp", "#!/nonexistent/sh\n", 0o700);
         fails!(exec(&file, &[]), ENOENT);
+    }
+    execve_keeps_of_actions_only_that_signals_are_ignored {
+        let set = |signal: i32, handler: usize, flags: i32| {
+            let action = [handler as u64, flags as u64, 0, 1 << (libc::SIGTERM - 1)];
+            sc!(SYS_rt_sigaction, signal, action.as_ptr(), 0, 8)
+        };
+        for caught in [false, true] {
+            is!(in_child(|| {
+                // The language's own ones, too.
+                for signal in 1..=64 {
+                    let _ = sc!(SYS_rt_sigaction, signal, [0u64; 4].as_ptr(), 0, 8);
+                }
+                let _ = set(libc::SIGCHLD, libc::SIG_DFL, libc::SA_NOCLDWAIT | libc::SA_RESTART);
+                let _ = set(libc::SIGUSR1, libc::SIG_IGN, libc::SA_NODEFER);
+                if caught {
+                    let _ = sys::on_signal(libc::SIGUSR2, on_nothing as *const () as usize, libc::SA_NODEFER);
+                }
+                let _ = exec("/proc/self/exe", &["--actions"]);
+                99
+            })?, 0);
+        }
     }
     execve_of_a_file_open_for_writing {
         let file = script("busy", "#!/bin/sh\nexit 0\n", 0o700);
