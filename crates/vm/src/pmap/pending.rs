@@ -141,11 +141,12 @@ fn encode(range: &Range<u64>, loss: Loss) -> u64 {
     start | len << START_BITS | frames | u64::from(scale) << SCALE_SHIFT
 }
 
-/// A range that holds the encoded one, and the loss.
+/// A range that holds the encoded one, and the loss. What its length was rounded up by does not go beyond the last address that
+/// can be encoded.
 fn decode(word: u64) -> (Range<u64>, Loss) {
     let start = word & ((1 << START_BITS) - 1);
     let len = (word >> START_BITS) & ((1 << LEN_BITS) - 1);
-    let end = start + (len << (word >> SCALE_SHIFT));
+    let end = (start + (len << (word >> SCALE_SHIFT))).min(1 << START_BITS);
     let loss = if word & FRAMES == 0 {
         Loss::Rights
     } else {
@@ -195,6 +196,23 @@ mod tests {
         assert!(ask(6, Loss::Frames) && ask(2, Loss::Frames) && !ask(7, Loss::Rights));
         pending.lower(rights);
         assert!(!ask(3, Loss::Rights));
+    }
+
+    /// The first page in the middle, the next ones below and above it, to the ends of user space.
+    #[test]
+    fn an_operation_widens_to_all_of_user_space() {
+        let pending = Pending::default();
+        let pages = USER_END >> PAGE_SHIFT;
+        let listed = pending.raise(&page(pages / 2 + 1), Loss::Frames);
+        let reached = [pages - 2, pages / 2 - 1, 0x100, 1, 0, pages - 1];
+        for (n, at) in (1..).zip(reached) {
+            pending.widen(&listed, &page(at), Loss::Frames);
+            for at in &reached[..n] {
+                assert!(pending.overlaps(None, &page(*at), Loss::Frames), "{at:#x}");
+            }
+        }
+        pending.lower(listed);
+        assert!(!pending.overlaps(None, &(0..USER_END), Loss::Rights));
     }
 
     #[test]
