@@ -27,20 +27,30 @@ thread_local! {
 }
 
 fn refuses(layout: Layout) -> bool {
-    let kind = (layout.size(), layout.align());
-    let mut known = KNOWN.get();
-    if LEARNS.get() && !known.contains(&kind) {
-        if let Some(free) = known.iter_mut().find(|kind| kind.0 == 0) {
-            *free = kind;
-        }
-        KNOWN.set(known);
+    if LEARNS.get() {
+        know(layout);
     }
     let left = LEFT.get();
-    if left == 0 || !known.contains(&kind) {
+    if left == 0 || !KNOWN.get().contains(&kind(layout)) {
         return false;
     }
     LEFT.set(if left > 1 { left - 1 } else { PERIOD.get() });
     left == 1
+}
+
+fn kind(layout: Layout) -> (usize, usize) {
+    (layout.size(), layout.align())
+}
+
+/// Blocks of this layout may be refused from now on.
+pub fn know(layout: Layout) {
+    let mut known = KNOWN.get();
+    if !known.contains(&kind(layout)) {
+        if let Some(free) = known.iter_mut().find(|kind| kind.0 == 0) {
+            *free = kind(layout);
+        }
+        KNOWN.set(known);
+    }
 }
 
 // SAFETY: the system's allocator, or a refusal.

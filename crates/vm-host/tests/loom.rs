@@ -10,7 +10,7 @@
 use vm::object::ObjectRef;
 use vm::page::Flags;
 use vm::space::{Advice, MapArgs, RemapArgs, RemapTarget, Source};
-use vm::{Access, MapProt, Rights};
+use vm::{Access, MapProt, Pfn, Rights};
 use vm_host::explore::{AT, Act, ELSEWHERE, PAGE, World, at_once, explore};
 
 #[test]
@@ -219,29 +219,59 @@ fn a_neighbour_beside_a_scan_is_found_by_the_next_one() {
     at_once(1, prepare, scan, read, check);
 }
 
+fn carry(world: &World) {
+    let args = RemapArgs {
+        old: AT,
+        old_len: 2 * PAGE,
+        new_len: 2 * PAGE,
+        target: RemapTarget::Fixed(ELSEWHERE),
+        keep_old: false,
+    };
+    assert_eq!(world.space.remap(&world.lab.vm, &args), Ok(ELSEWHERE));
+}
+
+fn elsewhere(world: &World) -> Option<Pfn> {
+    let entry = world
+        .space
+        .pmap()
+        .lookup(&world.lab.vm, &ksync::pin(), ELSEWHERE);
+    entry.map(|pte| pte.pfn())
+}
+
 #[test]
 fn a_move_beside_a_hole_shows_no_freed_page() {
     let read: Act = |world| {
         world.shared();
         world.fault(Access::Read);
     };
-    let carry: Act = |world| {
-        let args = RemapArgs {
-            old: AT,
-            old_len: 2 * PAGE,
-            new_len: 2 * PAGE,
-            target: RemapTarget::Fixed(ELSEWHERE),
-            keep_old: false,
-        };
-        assert_eq!(world.space.remap(&world.lab.vm, &args), Ok(ELSEWHERE));
-    };
     let check: Act = |world| {
-        let pin = ksync::pin();
         assert!(world.entry(&world.space).is_none());
-        let entry = world.space.pmap().lookup(&world.lab.vm, &pin, ELSEWHERE);
-        assert!(entry.is_none_or(|pte| Some(pte.pfn()) == world.file.lookup(0)));
+        assert!(elsewhere(world).is_none_or(|pfn| Some(pfn) == world.file.lookup(0)));
     };
     at_once(1, read, punch, carry, check);
+}
+
+/// A page of a private mapping of a file is copied while it moves.
+#[test]
+fn a_move_beside_a_copy_shows_no_original() {
+    let read: Act = |world| {
+        world
+            .file
+            .allocate(&world.lab.vm, 0, 2 * PAGE, true)
+            .unwrap();
+        world.map_at(AT, false, Source::Object(&world.file, 0));
+        let other = world.space.fault(&world.lab.vm, AT + PAGE, Access::Write);
+        assert_eq!(other, Ok(()));
+        world.fault(Access::Read);
+    };
+    let write: Act = |world| world.fault(Access::Write);
+    let check: Act = |world| {
+        let carried = elsewhere(world);
+        let read = world.space.fault(&world.lab.vm, ELSEWHERE, Access::Read);
+        assert_eq!(read, Ok(()));
+        assert!(carried.is_none() || carried == elsewhere(world));
+    };
+    at_once(1, read, write, carry, check);
 }
 
 /// Parent and child never share a page that one of them may write.

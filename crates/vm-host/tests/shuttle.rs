@@ -5,13 +5,13 @@
 #![cfg(shuttle)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use shuttle::thread;
 use vm::space::{MapArgs, Source, Space};
 use vm::{FaultError, Gather, MapProt};
 use vm_host::Access;
-use vm_host::schedules::{AT, PAGE, TO, World, explore, join, program, spawn};
+use vm_host::schedules::{AT, PAGE, TO, World, explore, join, program, spawn, stop_everywhere};
 
 #[test]
 fn nothing_is_reached_after_munmap() {
@@ -192,6 +192,75 @@ fn moves_lose_no_store() {
             0,
             "a scan missed a mapping"
         );
+    });
+}
+
+/// A program writes to the first page at [`AT`], which it has read, while another of its threads moves that page. A store that
+/// was made is there afterwards.
+fn keeps_a_store_beside_a_move(world: &Arc<World>) {
+    let stored = Arc::new(AtomicBool::new(false));
+    let theirs = stored.clone();
+    let mover = program(world, 1, |world| world.carry(AT, TO));
+    let writer = program(world, 2, move |world| match world.add(2) {
+        Err(FaultError::NotMapped) => {}
+        done => theirs.store(done.is_ok_and(|word| word == 8), SeqCst),
+    });
+    join([mover, writer]);
+    let expected = if stored.load(SeqCst) { 8 } else { 7 };
+    let reader = program(world, 1, move |world| {
+        let load = |word: &AtomicU64| word.load(SeqCst);
+        let seen = world.lab.touch(&world.space, 1, TO, Access::Read, load);
+        assert_eq!(seen, Ok(expected), "what the program reads");
+        world.unreachable_at(AT, 1, Access::Read);
+    });
+    join([reader]);
+    assert_eq!(world.word_at(&world.space, TO), expected);
+}
+
+/// A page of a private mapping that has its layer for copies, but no copy of this page.
+fn a_page_of_a_file(world: &World) {
+    let word = 7_u64.to_le_bytes();
+    let written = world.file.write(&world.lab.vm, 0, 2 * PAGE, &mut |piece| {
+        piece[..8].copy_from_slice(&word);
+        piece.len()
+    });
+    assert_eq!(written, Ok(2 * PAGE));
+    world.map(false, Source::Object(&world.file, 0));
+    world.set_word_at(&world.space, AT + PAGE, 1);
+    world.touched(vm::Access::Read);
+}
+
+/// A page that lies in a layer which a child shares, under a layer of the space's own.
+fn a_page_that_a_child_shares(world: &World) -> Arc<Space> {
+    world.map(false, Source::Anon);
+    world.set_word_at(&world.space, AT, 7);
+    let child = world.space.fork(&world.lab.vm).unwrap();
+    world.set_word_at(&world.space, AT + PAGE, 1);
+    world.touched(vm::Access::Read);
+    child
+}
+
+#[test]
+fn a_copy_beside_a_move_is_kept() {
+    let of_file = stop_everywhere(|world| {
+        a_page_of_a_file(world);
+        keeps_a_store_beside_a_move(world);
+    });
+    let shared = stop_everywhere(|world| {
+        let child = a_page_that_a_child_shares(world);
+        keeps_a_store_beside_a_move(world);
+        assert_eq!(world.word(&child), 7);
+        child.clear(&world.lab.vm);
+    });
+    // The page comes to the front as it is.
+    let alone = stop_everywhere(|world| {
+        a_page_that_a_child_shares(world).clear(&world.lab.vm);
+        keeps_a_store_beside_a_move(world);
+    });
+    println!("{of_file}, {shared} and {alone} schedules");
+    explore(|world| {
+        a_page_of_a_file(world);
+        keeps_a_store_beside_a_move(world);
     });
 }
 

@@ -3,9 +3,9 @@
 //! Guarantee: what is entered is what a fault would enter at that moment. What is not, for want of memory or because somebody
 //! holds the page, faults bring.
 //!
-//! Mechanism: no entry moves. While a move's old and new range are both mapped, the old tables tell which pages are worth
-//! it; they are looked up in the new entry's layers and entered as a fault's neighbours are, under claims. So a scan finds
-//! each page at all of its places at every moment, and the old entries go with the old range afterwards.
+//! Mechanism: no entry moves. The old range has left the map, or starts afresh, but its tables are still there and tell which pages
+//! are worth it; they are looked up in the new entry's layers and entered as a fault's neighbours are, under claims. So a scan
+//! finds each page at all of its places at every moment, and the old entries go afterwards.
 
 use super::{Attempt, Found, allows, cut_off};
 use crate::Machine;
@@ -19,8 +19,8 @@ use crate::space::Space;
 use ksync::CpuPin;
 
 impl Space {
-    /// Maps what is mapped in `start..end` at `distance` from there as well. The map's lock is held; both ranges have entries
-    /// over the same layers.
+    /// Maps what the tables map in `start..end` at `distance` from there as well. The map's lock is held, a full fence lies behind the
+    /// death of the old range's entries, and the new range has entries over their layers.
     pub(crate) fn carry<M: Machine>(&self, vm: &Vm<M>, start: u64, end: u64, distance: u64) {
         let mut va = start;
         loop {

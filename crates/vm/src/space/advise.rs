@@ -6,7 +6,7 @@ use rust_alloc::vec::Vec;
 use super::edit::Locked;
 use super::mmap::{mapped_end, range_end};
 use super::{Space, VmError};
-use crate::backing::{Backing, Chain};
+use crate::backing::Backing;
 use crate::fault::{Access, FaultError};
 use crate::map::{EntryArgs, EntryFlags, Extent, MapEntry, Prot};
 use crate::object::{Object, ObjectRef};
@@ -300,23 +300,11 @@ impl Space {
         start: u64,
         end: u64,
     ) -> Result<(), VmError> {
-        let edit = map.cut(vm, (start, end), |entry, args| {
-            if entry.is_shared() {
-                return Some(entry.part(args));
-            }
-            let pin = ksync::pin();
-            let file = entry.chain(&pin).and_then(Chain::terminal_file).cloned();
-            let needs_copy = file.is_some();
-            Some(MapEntry::new(args, file.map(Chain::of), needs_copy))
-        })?;
+        let edit = map.cut(vm, (start, end), |entry, args| Some(entry.fresh(args)))?;
         map.commit(vm, &edit.old, edit.new);
         map.remove_pages(vm, start, end);
         for entry in &edit.old {
-            if entry.is_shared() {
-                entry.end_shared(vm);
-            } else {
-                entry.end_replaced(vm, entry.start().max(start), entry.end().min(end));
-            }
+            entry.end_replaced(vm, entry.start().max(start), entry.end().min(end));
         }
         map.merge_between(vm, start, end);
         Ok(())

@@ -186,6 +186,18 @@ impl<'s> Locked<'s> {
         }
     }
 
+    /// Whether there may be `more` entries beside what is left after an edit.
+    ///
+    /// # Errors
+    /// `NoMemory`: there would be too many.
+    pub(super) fn admit(&self, edit: &Edit, more: usize) -> Result<(), VmError> {
+        if self.tree().len() + edit.new.len() + more - edit.old.len() <= MAX_ENTRIES {
+            Ok(())
+        } else {
+            Err(VmError::NoMemory)
+        }
+    }
+
     /// Whether every address of a range is mapped.
     pub(super) fn covers(&self, start: u64, end: u64) -> bool {
         let mut at = start;
@@ -211,6 +223,11 @@ impl<'s> Locked<'s> {
             .is_none_or(|entry| entry.start() >= end)
     }
 
+    /// Ends the use of layers by entries that will not be committed.
+    pub(super) fn give_up<M: Machine>(vm: &Vm<M>, new: &Entries) {
+        new.iter().for_each(|entry| entry.end_shared(vm));
+    }
+
     /// Prepares to replace `start..end`: what lies outside stays as it is, clipped; for each part inside `middle` says what
     /// becomes of it.
     pub(super) fn cut<M: Machine>(
@@ -230,7 +247,7 @@ impl<'s> Locked<'s> {
             .map_err(|_| VmError::NoMemory)?;
         for entry in &old {
             if is_short(vm, new.len()) {
-                new.iter().for_each(|part| part.end_shared(vm));
+                Locked::give_up(vm, &new);
                 return Err(VmError::NoMemory);
             }
             let args = entry.args();
@@ -427,8 +444,25 @@ impl MapEntry {
         self.end_shared(vm);
     }
 
-    /// Ends a dead entry's use, of which `start..end` goes on with nothing but a terminal file.
+    /// An entry in place of a part of this one, with the contents that it had when it was mapped: zeroes, or its file. What is
+    /// shared keeps its own. The map's lock is held.
+    pub(super) fn fresh(&self, args: EntryArgs) -> Arc<MapEntry> {
+        if self.is_shared() {
+            return self.part(args);
+        }
+        let file = {
+            let pin = ksync::pin();
+            self.chain(&pin).and_then(Chain::terminal_file).cloned()
+        };
+        let needs_copy = file.is_some();
+        MapEntry::new(args, file.map(Chain::of), needs_copy)
+    }
+
+    /// Ends a dead entry's use, of which `start..end` goes on as a [`fresh`](MapEntry::fresh) one.
     pub(super) fn end_replaced<M: Machine>(&self, vm: &Vm<M>, start: u64, end: u64) {
+        if self.is_shared() {
+            return self.end_shared(vm);
+        }
         self.with_layers(|chain| match chain.terminal_file() {
             Some(file) => chain.end_use_but(vm, file, start, end),
             None => chain.end_use(vm, start, end),

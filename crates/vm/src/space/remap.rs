@@ -3,7 +3,7 @@
 use rust_alloc::sync::Arc;
 use smallvec::smallvec;
 
-use super::edit::{Entries, Locked, is_short};
+use super::edit::{Edit, Entries, Locked, is_short};
 use super::mmap::{find_hole, range_end, round_up};
 use super::{Space, VmError};
 use crate::backing::{Backing, Chain, Layers, Relation};
@@ -36,10 +36,19 @@ pub struct RemapArgs {
     pub keep_old: bool,
 }
 
+/// A move that nothing can stop.
+struct Move {
+    /// What becomes of the old range.
+    edit: Edit,
+    /// The entries of the new one.
+    new: Entries,
+}
+
 impl Space {
     /// Moves or resizes a mapping; returns its address.
     ///
     /// # Errors
+    /// Nothing has changed then, but what was mapped at a fixed target is gone, as in Linux.
     /// - `NotMapped`: the old range is not mapped throughout;
     /// - `Invalid`: alignment, overlap of a fixed target, or `keep_old` for a device;
     /// - `NoMemory`: it cannot grow where it is and may not move, or no room.
@@ -113,6 +122,20 @@ impl Space {
         let Some(entry) = map.find(start - 1) else {
             return Err(VmError::NotMapped);
         };
+        let more = self.continuation(vm, &entry, end)?;
+        map.insert(vm, smallvec![more]);
+        map.merge_between(vm, start, end);
+        Ok(())
+    }
+
+    /// An entry from where `entry` ends up to `end`, which continues it.
+    fn continuation<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        entry: &MapEntry,
+        end: u64,
+    ) -> Result<Arc<MapEntry>, VmError> {
+        let start = entry.end();
         let args = EntryArgs {
             start,
             end,
@@ -137,13 +160,14 @@ impl Space {
             _ => None,
         };
         let needs_copy = chain.is_some() && !entry.is_shared();
-        map.insert(vm, smallvec![MapEntry::new(args, chain, needs_copy)]);
-        map.merge_between(vm, start, end);
-        Ok(())
+        Ok(MapEntry::new(args, chain, needs_copy))
     }
 
-    /// Maps the old range at `at`, which is free, and unmaps it where it was. Pages stay in their objects; those that are
-    /// mapped are mapped at the new address before they go at the old one.
+    /// Maps the old range at `at`, which is free, and unmaps it where it was; changes nothing if it fails. Pages stay in their
+    /// objects; those that are mapped are mapped at the new address before they go at the old one.
+    ///
+    /// No fault enters a page at the old address from when pages are looked up for the new one: it might be one that comes to the front
+    /// only then, and a store to it would be lost.
     fn relocate<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -153,81 +177,110 @@ impl Space {
         at: u64,
         new_len: u64,
     ) -> Result<u64, VmError> {
-        map.admit_entry()?;
+        let (start, end) = (args.old, args.old + old_len);
         let moved = old_len.min(new_len);
-        let (start, end) = (args.old, args.old + moved);
-        let distance = at.wrapping_sub(start);
-        let old = map.overlapping(vm, start, end)?;
-        let mut new = Entries::new();
-        new.try_reserve_exact(old.len())
-            .map_err(|_| VmError::NoMemory)?;
-        for entry in old {
-            if is_short(vm, new.len()) {
-                new.iter().for_each(|copy| copy.end_shared(vm));
-                return Err(VmError::NoMemory);
-            }
-            match self.moved_entry(&entry, start, end, distance) {
-                Ok(copy) => new.push(copy),
-                Err(why) => {
-                    new.iter().for_each(|copy| copy.end_shared(vm));
-                    return Err(why);
-                }
+        let Move { edit, new } = self.prepare(vm, map, args, old_len, at, new_len)?;
+        map.commit(vm, &edit.old, edit.new);
+        // A fault at the old address that has put a page to the front, and then seen its entry alive, has put it there for
+        // whoever looks from here on: here, or in a fault at the new address. Entries die by a locked instruction.
+        ksync::fence_after_rmw();
+        map.insert(vm, new);
+        self.carry(vm, start, start + moved, at.wrapping_sub(start));
+        map.remove_pages(vm, start, end);
+        for entry in &edit.old {
+            let (from, to) = (entry.start().max(start), entry.end().min(end));
+            // The new range has other attachments, so no page is freed that was moved.
+            if args.keep_old {
+                entry.end_replaced(vm, from, to);
+            } else {
+                entry.end_part(vm, from, to);
             }
         }
-        map.insert(vm, new);
-        self.carry(vm, start, end, distance);
         if args.keep_old {
-            // What is private starts afresh; the pages are the new range's.
-            self.replace_fresh(vm, map, start, args.old + old_len)?;
-        } else {
-            self.unmap_moved(vm, map, start, args.old + old_len)?;
+            map.merge_between(vm, start, end);
         }
         if new_len > moved {
-            self.extend(vm, map, at + moved, at + new_len)?;
+            map.merge_between(vm, at + moved, at + new_len);
         }
         Ok(at)
     }
 
-    /// As `unmap`; the pages in the range have another attachment, so none is freed that was moved.
-    fn unmap_moved<M: Machine>(
+    /// All of a move that may fail.
+    fn prepare<M: Machine>(
         &self,
         vm: &Vm<M>,
-        map: &mut Locked<'_>,
-        start: u64,
-        end: u64,
-    ) -> Result<(), VmError> {
-        map.unmap(vm, start, end)
+        map: &Locked<'_>,
+        args: &RemapArgs,
+        old_len: u64,
+        at: u64,
+        new_len: u64,
+    ) -> Result<Move, VmError> {
+        map.admit_entry()?;
+        let (start, end) = (args.old, args.old + old_len);
+        let moved_end = start + old_len.min(new_len);
+        let distance = at.wrapping_sub(start);
+        let (mut new, mut built) = (Entries::new(), Ok(()));
+        let edit = map.cut(vm, (start, end), |entry, inside| {
+            if built.is_ok() && inside.start < moved_end {
+                let moved = EntryArgs {
+                    start: inside.start.wrapping_add(distance),
+                    end: inside.end.min(moved_end).wrapping_add(distance),
+                    ..inside
+                };
+                built = self.add_moved(vm, &mut new, entry, moved, distance);
+            }
+            // What is private starts afresh; the pages are the new range's.
+            (args.keep_old && built.is_ok()).then(|| entry.fresh(inside))
+        });
+        let last = new.last().filter(|_| built.is_ok() && new_len > old_len);
+        if let Some(last) = last.cloned() {
+            let more = self.continuation(vm, &last, at + new_len);
+            built = more.map(|more| new.push(more));
+        }
+        let edit = match edit {
+            Ok(edit) => edit,
+            Err(why) => {
+                Locked::give_up(vm, &new);
+                return Err(why);
+            }
+        };
+        if let Err(why) = built.and_then(|()| map.admit(&edit, new.len())) {
+            Locked::give_up(vm, &new);
+            Locked::give_up(vm, &edit.new);
+            return Err(why);
+        }
+        Ok(Move { edit, new })
     }
 
-    fn moved_entry(
+    /// Adds `entry` at another address, with its layers, to `new`; leaves room for one more.
+    fn add_moved<M: Machine>(
         &self,
+        vm: &Vm<M>,
+        new: &mut Entries,
         entry: &MapEntry,
-        start: u64,
-        end: u64,
+        args: EntryArgs,
         distance: u64,
-    ) -> Result<Arc<MapEntry>, VmError> {
-        let args = entry.args();
-        let args = EntryArgs {
-            start: args.start.max(start).wrapping_add(distance),
-            end: args.end.min(end).wrapping_add(distance),
-            ..args
-        };
+    ) -> Result<(), VmError> {
+        if is_short(vm, new.len()) {
+            return Err(VmError::NoMemory);
+        }
+        new.try_reserve(2).map_err(|_| VmError::NoMemory)?;
         let layers = {
             let pin = ksync::pin();
             entry.chain(&pin).map(Chain::view)
         };
-        let Some(layers) = layers else {
-            return Ok(MapEntry::new(args, None, false));
+        let chain = match layers {
+            None => None,
+            Some(layers) => {
+                let mut moved = Layers::new();
+                for layer in layers.layers() {
+                    moved.push(layer.replicate(self.pmap_arc(), distance)?);
+                }
+                Some(Chain::new(moved))
+            }
         };
-        let mut moved = Layers::new();
-        for layer in layers.layers() {
-            moved.push(layer.replicate(self.pmap_arc(), distance)?);
-        }
-        Ok(MapEntry::new(
-            args,
-            Some(Chain::new(moved)),
-            entry.state().needs_copy(),
-        ))
+        new.push(MapEntry::new(args, chain, entry.state().needs_copy()));
+        Ok(())
     }
 
     /// A second mapping of shared memory, from the old address on.
