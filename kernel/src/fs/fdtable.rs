@@ -15,23 +15,42 @@ use super::epoch;
 use super::error::{FsError, Result};
 use super::file::{File, FileRef};
 use super::lock;
+use crate::kern::cred::MemoryCharge;
+use crate::kern::current;
 
 ksync::lock_class!(pub FdLock, "descriptors", rank = 87);
 
 /// Highest descriptor that any limit allows (Linux's nr_open).
 pub const NR_OPEN: u64 = 1 << 20;
 
+/// Places of a table that are not worth counting.
+const USUAL_PLACES: usize = 512;
+
 /// What those who change a table keep beside its places.
-#[derive(Default)]
 struct Search {
     /// No descriptor below this is free.
     first_free: usize,
+    /// A large table is charged to the user that made it so.
+    charge: MemoryCharge,
 }
 
 type Locked<'a> = RcTableGuard<'a, File, Search, FdLock>;
 
 fn reach(table: &mut Locked, fd: usize) -> Result<()> {
-    table.grow(epoch(), fd + 1).map_err(|_| FsError::NoMemory)
+    if fd < table.len() {
+        return Ok(());
+    }
+    table.grow(epoch(), fd + 1).map_err(|_| FsError::NoMemory)?;
+    table.charge = charge_for(table.len());
+    Ok(())
+}
+
+/// What a table of `places` is charged with.
+fn charge_for(places: usize) -> MemoryCharge {
+    if places <= USUAL_PLACES {
+        return MemoryCharge::NONE;
+    }
+    MemoryCharge::new(current().payer(), places * size_of::<usize>())
 }
 
 /// The lowest free descriptor that is at least `min` and below `limit`; room has been made for it.
@@ -81,7 +100,10 @@ fn closed(file: &File, owner: Option<u64>) {
 impl FdTable {
     /// An empty table.
     pub fn new() -> Arc<Self> {
-        Self::with(RcTable::new(Search::default()))
+        Self::with(RcTable::new(Search {
+            first_free: 0,
+            charge: MemoryCharge::NONE,
+        }))
     }
 
     fn with(table: RcTable<File, Search, FdLock>) -> Arc<Self> {
@@ -96,6 +118,7 @@ impl FdTable {
         let table = self.table.lock();
         let search = Search {
             first_free: table.first_free,
+            charge: charge_for(table.len()),
         };
         let copy = table.copy(search).map_err(|_| FsError::NoMemory)?;
         drop(table);

@@ -1,6 +1,8 @@
 //! `hoard pipes|texts|locks|names|signals`: four programs of user 1000 make the kernel hold as much as it lets them, of one kind, while root has
 //! more memory of its own than any of them. Then root takes more.
 //!
+//! `hoard polls|tables`: the same with a hundred children each, which poll long lists or have large tables of descriptors.
+//!
 //! `hoard mappings`: sixteen make as many mappings as they may have, all at once, and no refusal stops them. Root has little.
 //!
 //! Status 0: root has got it, and each of them has been refused, or killed. `hoard all COMMAND`: they hold all kinds at once, mappings
@@ -152,6 +154,50 @@ fn signals() -> (usize, Errno) {
     (had, libc::EAGAIN)
 }
 
+/// Children that run `hold` and sleep; they end with the caller.
+fn children(hold: impl Fn()) -> (usize, Errno) {
+    for had in 0..100 {
+        match sys::fork() {
+            Ok(0) => {
+                let end = [libc::PR_SET_PDEATHSIG as u64, libc::SIGKILL as u64];
+                let _ = sys::call(libc::SYS_prctl, &end);
+                loop {
+                    hold();
+                    nap();
+                }
+            }
+            Ok(_) => {}
+            Err(errno) => return (had, errno),
+        }
+    }
+    (100, 0)
+}
+
+/// Children that poll long lists of nothing.
+fn polls() -> (usize, Errno) {
+    const LONG: u64 = 200_000;
+    let (prot, flags) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+    );
+    let list = sys::mmap(0, LONG * 8, prot, flags, -1, 0).unwrap_or(0);
+    for i in 0..LONG {
+        sys::poke64(list + i * 8, u64::from(u32::MAX));
+    }
+    children(|| {
+        let _ = sys::call(libc::SYS_poll, &[list, LONG, u64::MAX]);
+    })
+}
+
+/// Children that have a large table of descriptors each.
+fn tables() -> (usize, Errno) {
+    children(|| {
+        if sys::call(libc::SYS_dup2, &[0, 200_000]).is_ok() {
+            let _ = sys::call(libc::SYS_pause, &[]);
+        }
+    })
+}
+
 /// Mappings of a page each: every other page of a range becomes another's.
 fn mappings() -> (usize, Errno) {
     const MOST: u64 = 33_000;
@@ -183,6 +229,8 @@ fn fill(what: &str, at: &str) -> ! {
             "locks" => locks(at),
             "signals" => signals(),
             "mappings" => mappings(),
+            "polls" => polls(),
+            "tables" => tables(),
             _ => names(at),
         };
         told += &format!(" {had} {kind} ({errno})");
