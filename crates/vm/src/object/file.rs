@@ -25,7 +25,8 @@ const STORES_TICKS: u64 = 8_000_000;
 /// What a hole reads as.
 static ZEROES: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
 
-/// Addresses at which one removal looks, about: where many map a file, fewer pages go at once. Bounds the time with preemption off.
+/// Addresses at which one removal looks, about: where many map a file, fewer pages go at once. Bounds the time with preemption off,
+/// but for one page that is mapped at more addresses than this: the places of a shard are looked at in one hold of its lock.
 const VISITS: usize = 2048;
 
 /// Largest file: 2^32 pages less one.
