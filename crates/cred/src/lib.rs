@@ -122,6 +122,16 @@ impl Cred {
             || self.capable(Cap::Kill)
     }
 
+    /// Whether a process with `target` belongs to the user that these credentials act as, as the calls of scheduling have it.
+    pub fn owns(&self, target: &Cred) -> bool {
+        self.euid == target.uid || self.euid == target.euid
+    }
+
+    /// Whether a process with `target` can come to nothing that these credentials cannot.
+    pub fn covers(&self, target: &Cred) -> bool {
+        target.caps.permitted.is_within(self.caps.permitted)
+    }
+
     /// Whether these credentials may look into a process with `target`, as ptrace(2) has it. `dumpable` says whether that
     /// process's memory may be shown to its own user.
     pub fn may_look(&self, target: &Cred, dumpable: bool, by: LookAs) -> bool {

@@ -528,6 +528,18 @@ fn access_asks_about_the_real_user() {
 }
 
 #[test]
+fn a_process_is_its_users_unless_it_has_more_rights() {
+    let me = user();
+    let with_root = me.after_exec(set_uid(0), || false).cred;
+    assert!(me.owns(&user()) && me.covers(&user()));
+    assert!(me.owns(&with_root) && !me.covers(&with_root));
+    assert!(Cred::root().owns(&with_root) && Cred::root().covers(&with_root));
+    let other = me.after_exec(set_uid(7), || false).cred;
+    assert!(me.owns(&other) && me.covers(&other));
+    assert!(!other.owns(&me) && !me.owns(&Cred::root()));
+}
+
+#[test]
 fn signals_and_groups() {
     let mut me = user();
     assert!(!me.may_signal(&Cred::root()));

@@ -7,7 +7,7 @@ use abi::raw::general as nr;
 
 use super::{Args, Handler};
 use crate::arch;
-use crate::kern::cred::Cap;
+use crate::kern::cred::{Cap, Cred};
 use crate::kern::process::Process;
 use crate::kern::sched::{self, CpuMask, Policy};
 use crate::kern::thread::Thread;
@@ -52,15 +52,20 @@ fn target_or_none(pid: i32) -> Result<Arc<Thread>, Errno> {
     target(pid).map_err(|_| Errno::ESRCH)
 }
 
-/// Whether the caller may change how `p` is scheduled.
+/// Whether the caller may change how `p` is scheduled. A program that has more rights than its user is not the user's.
 fn may_change(p: &Process) -> Result<(), Errno> {
     let mine = current().cred();
     let theirs = p.cred();
-    if mine.euid == theirs.uid || mine.euid == theirs.euid || mine.capable(Cap::SysNice) {
+    if mine.owns(&theirs) && mine.covers(&theirs) || mine.capable(Cap::SysNice) {
         Ok(())
     } else {
         Err(Errno::EPERM)
     }
+}
+
+/// Whether a thread may be as urgent as `nice` says without a right.
+fn within_limit(t: &Thread, nice: i8) -> bool {
+    20 - i64::from(nice) <= t.process().rlimit(Resource::Nice).min(40) as i64
 }
 
 fn sched_setaffinity(a: &mut Args) -> Result<u64, Errno> {
@@ -136,7 +141,9 @@ fn sched_setscheduler(a: &mut Args) -> Result<u64, Errno> {
     };
     may_change(t.process())?;
     let reset = a.uint(1) & RESET_ON_FORK != 0;
-    if t.reset_on_fork() && !reset && !current().cred().capable(Cap::SysNice) {
+    let leaves_idle = t.policy() == Policy::Idle && policy != Policy::Idle;
+    let needs_right = t.reset_on_fork() && !reset || leaves_idle && !within_limit(&t, t.nice());
+    if needs_right && !current().cred().capable(Cap::SysNice) {
         return Err(Errno::EPERM);
     }
     t.set_policy(policy, reset);
@@ -201,7 +208,7 @@ fn ioprio_get(a: &mut Args) -> Result<u64, Errno> {
     // The kinds are numbered as those of getpriority, from one on.
     match a.uint(0) {
         which @ PROCESS..=USER => {
-            if each(which - 1, a.uint(1), |_| Ok(()))? {
+            if each(which - 1, a.uint(1), |_| {})? {
                 Ok(0)
             } else {
                 Err(Errno::ESRCH)
@@ -212,28 +219,15 @@ fn ioprio_get(a: &mut Args) -> Result<u64, Errno> {
 }
 
 /// Calls `f` for each thread that `which` and `who` name; false if there is none.
-fn each(
-    which: u32,
-    who: u32,
-    mut f: impl FnMut(&Thread) -> Result<(), Errno>,
-) -> Result<bool, Errno> {
+fn each(which: u32, who: u32, mut f: impl FnMut(&Thread)) -> Result<bool, Errno> {
     let me = current();
     let mut found = false;
-    let mut all = |p: &Process| {
-        let mut result = Ok(());
-        p.each_thread(|t| {
-            found = true;
-            result = f(t);
-            result.is_ok()
-        });
-        result
-    };
     match which {
         nr::PRIO_PROCESS => {
             let tid = if who == 0 { me.tid() } else { who };
             if let Some(t) = ids::find_thread(tid) {
                 found = true;
-                f(&t)?;
+                f(&t);
             }
         }
         nr::PRIO_PGRP | nr::PRIO_USER => {
@@ -242,7 +236,6 @@ fn each(
                 (_, 0) => me.process().uid(),
                 (_, who) => who,
             };
-            let mut result = Ok(());
             ids::each_process(1, |p| {
                 let named = if which == nr::PRIO_PGRP {
                     p.pgid() == who
@@ -250,11 +243,14 @@ fn each(
                     p.uid() == who
                 };
                 if named && !p.is_kernel() {
-                    result = all(p);
+                    p.each_thread(|t| {
+                        found = true;
+                        f(t);
+                        true
+                    });
                 }
-                result.is_ok()
+                true
             });
-            result?;
         }
         _ => return Err(Errno::EINVAL),
     }
@@ -266,7 +262,6 @@ fn getpriority(a: &mut Args) -> Result<u64, Errno> {
     let found = each(a.uint(0), a.uint(1), |t| {
         // 1..=40, as the raw call returns it: it cannot be taken for an error.
         best = best.max((20 - i64::from(t.nice())) as u64);
-        Ok(())
     })?;
     if found { Ok(best) } else { Err(Errno::ESRCH) }
 }
@@ -274,21 +269,31 @@ fn getpriority(a: &mut Args) -> Result<u64, Errno> {
 fn setpriority(a: &mut Args) -> Result<u64, Errno> {
     let nice = a.int(2).clamp(-20, 19) as i8;
     let mine = current().cred();
-    let floor = 20 - current().process().rlimit(Resource::Nice).min(40) as i64;
+    // The others are changed, too, where one is refused.
+    let mut result = Ok(0);
     let found = each(a.uint(0), a.uint(1), |t| {
-        let theirs = t.process().cred();
-        if !mine.capable(Cap::SysNice) {
-            if mine.euid != theirs.uid && mine.euid != theirs.euid {
-                return Err(Errno::EPERM);
-            }
-            if nice < t.nice() && i64::from(nice) < floor {
-                return Err(Errno::EACCES);
-            }
+        if let Err(e) = renice(&mine, t, nice) {
+            result = Err(e);
         }
-        t.set_nice(nice);
-        Ok(())
     })?;
-    if found { Ok(0) } else { Err(Errno::ESRCH) }
+    if found { result } else { Err(Errno::ESRCH) }
+}
+
+fn renice(mine: &Cred, t: &Thread, nice: i8) -> Result<(), Errno> {
+    if !mine.capable(Cap::SysNice) {
+        let theirs = t.process().cred();
+        if !mine.owns(&theirs) {
+            return Err(Errno::EPERM);
+        }
+        if nice < t.nice() && !within_limit(t, nice) {
+            return Err(Errno::EACCES);
+        }
+        if !mine.covers(&theirs) {
+            return Err(Errno::EPERM);
+        }
+    }
+    t.set_nice(nice);
+    Ok(())
 }
 
 fn getcpu(a: &mut Args) -> Result<u64, Errno> {

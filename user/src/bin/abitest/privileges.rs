@@ -561,6 +561,64 @@ tests! { "priv";
         // /dev/mem belongs to a group, too.
         is!(as_child(|| drop_caps(&[cap::SYS_RAWIO]), || opened(path("/dev/mem"), libc::O_RDONLY)), Err(libc::EPERM));
     }
+    a_program_with_more_rights_is_not_its_users_to_schedule {
+        let root = program("root", 0o4755, 0)?;
+        let (from, _to) = ok!(sys::pipe(0));
+        let pid = ok!(sys::fork());
+        if pid == 0 {
+            let _ = (sc!(SYS_dup2, from, 0), become_user());
+            sys::exit(exec(&root, "--wait"));
+        }
+        let status = format!("/proc/{pid}/status");
+        holds!(soon(|| std::fs::read_to_string(&status).is_ok_and(|text| text.contains("Uid:\t1000\t0"))));
+        // It may be signalled.
+        is!(as_child(become_user, || sc!(SYS_kill, pid, 0)), Ok(0));
+        each_way(&[cap::SYS_NICE], libc::EPERM, || sc!(SYS_setpriority, 0, pid, 5))?;
+        each_way(&[cap::SYS_NICE], libc::EPERM, || sc!(SYS_sched_setaffinity, pid, 8, [1u64].as_ptr()))?;
+        each_way(&[cap::SYS_NICE], libc::EPERM, || sc!(SYS_sched_setscheduler, pid, 0, [0u32].as_ptr()))?;
+        each_way(&[cap::SYS_NICE], libc::EPERM, || sc!(SYS_sched_setparam, pid, [0u32].as_ptr()))?;
+        is!(as_child(become_user, || sc!(SYS_setpriority, 0, pid, -1i64)), Err(libc::EACCES));
+        ok!(sc!(SYS_kill, pid, libc::SIGKILL));
+    }
+    a_refusal_does_not_keep_setpriority_from_others {
+        let (from, to) = ok!(sys::pipe(0));
+        let mut pids = Vec::new();
+        for uid in [USER, 7, USER] {
+            let group = pids.first().copied().unwrap_or(0);
+            let pid = ok!(sys::fork());
+            if pid == 0 {
+                let _ = sc!(SYS_setpgid, 0, group);
+                let _ = sc!(SYS_setresuid, uid, uid, uid);
+                let _ = prctl(libc::PR_SET_PDEATHSIG, [libc::SIGKILL as u64, 0, 0, 0]);
+                let _ = sys::write(to, b"x");
+                loop { nap_us(1_000_000) }
+            }
+            is!(ok!(sys::read(from, &mut [0])), 1);
+            pids.push(pid);
+        }
+        is!(as_child(become_user, || sc!(SYS_setpriority, libc::PRIO_PGRP, pids[0], 5)), Err(libc::EPERM));
+        // The call gives twenty less what was set.
+        let now: Vec<_> = pids.iter().map(|pid| sc!(SYS_getpriority, libc::PRIO_PROCESS, *pid)).collect();
+        is!(now, [Ok(15), Ok(20), Ok(15)]);
+        ok!(sc!(SYS_kill, -(pids[0] as i64), libc::SIGKILL));
+    }
+    idle_is_left_by_right_or_by_limit {
+        let choose = |policy: i32| sc!(SYS_sched_setscheduler, 0, policy, [0u32].as_ptr());
+        let leave = |policy: i32| { choose(libc::SCHED_IDLE)?; choose(policy) };
+        each_way(&[cap::SYS_NICE], libc::EPERM, || leave(libc::SCHED_OTHER))?;
+        is!(as_child(become_user, || { leave(libc::SCHED_IDLE)?; sc!(SYS_sched_setparam, 0, [0u32].as_ptr()) }), Ok(0));
+        if sc!(SYS_prlimit64, 0, libc::RLIMIT_NICE, [20u64, 20].as_ptr(), 0) == Err(libc::EPERM) {
+            return Err("skip: root may not raise a limit".into());
+        }
+        let limited = |nice: u64, limit: u64| move || {
+            sc!(SYS_prlimit64, 0, libc::RLIMIT_NICE, [limit, limit].as_ptr(), 0)?;
+            sc!(SYS_setpriority, 0, 0, nice)?;
+            become_user()
+        };
+        is!(as_child(limited(0, 19), || leave(libc::SCHED_BATCH)), Err(libc::EPERM));
+        is!(as_child(limited(0, 20), || leave(libc::SCHED_BATCH)), Ok(0));
+        is!(as_child(limited(1, 19), || leave(libc::SCHED_OTHER)), Ok(0));
+    }
     others_by_capability {
         // A process of another user: its limits, its priority, its scheduling.
         let pid = ok!(sys::fork());
