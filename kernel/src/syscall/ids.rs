@@ -3,6 +3,7 @@
 use abi::Errno;
 use abi::raw::general as nr;
 
+use super::signal::process_of;
 use super::{Args, Handler};
 use crate::kern::cred::Cap;
 use crate::kern::group::GroupError;
@@ -40,18 +41,14 @@ fn getpgrp(_: &mut Args) -> Result<u64, Errno> {
 fn getpgid(a: &mut Args) -> Result<u64, Errno> {
     match a.int(0) {
         0 => getpgrp(a),
-        pid => ids::find_process(pid as u32)
-            .map(|p| p.pgid().into())
-            .ok_or(Errno::ESRCH),
+        pid => Ok(process_of(pid as u32)?.pgid().into()),
     }
 }
 
 fn getsid(a: &mut Args) -> Result<u64, Errno> {
     match a.int(0) {
         0 => Ok(current().process().sid().into()),
-        pid => ids::find_process(pid as u32)
-            .map(|p| p.sid().into())
-            .ok_or(Errno::ESRCH),
+        pid => Ok(process_of(pid as u32)?.sid().into()),
     }
 }
 
@@ -76,8 +73,16 @@ fn setpgid(a: &mut Args) -> Result<u64, Errno> {
         pid as u32
     };
     let pgid = if pgid == 0 { pid } else { pgid as u32 };
-    group::setpgid(pid, pgid)?;
-    Ok(0)
+    match group::setpgid(pid, pgid) {
+        Ok(()) => Ok(0),
+        // Other calls take the number of any thread.
+        Err(GroupError::NoProcess)
+            if ids::find_process(pid).is_none() && process_of(pid).is_ok() =>
+        {
+            Err(Errno::EINVAL)
+        }
+        Err(e) => Err(e.into()),
+    }
 }
 
 fn setsid(_: &mut Args) -> Result<u64, Errno> {

@@ -373,7 +373,7 @@ fn prlimit64(a: &mut Args) -> Result<u64, Errno> {
     let cred = me.cred();
     let p = match a.int(0) {
         0 => me.process().clone(),
-        pid => ids::find_process(pid as u32).ok_or(Errno::ESRCH)?,
+        pid => super::signal::process_of(pid as u32)?,
     };
     if p.pid() != me.process().pid() && !p.cred().all_are(cred.uid, cred.gid) {
         require(&cred, Cap::SysResource)?;

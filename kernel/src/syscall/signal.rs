@@ -233,7 +233,7 @@ fn info_from_me(signo: u8, code: i32) -> SigInfo {
 }
 
 /// The process that a number leads to: its own, or that of any of its threads.
-fn process_of(number: u32) -> Result<Arc<Process>, Errno> {
+pub(super) fn process_of(number: u32) -> Result<Arc<Process>, Errno> {
     ids::find_process(number)
         .or_else(|| ids::find_thread(number).map(|t| t.process().clone()))
         .ok_or(Errno::ESRCH)

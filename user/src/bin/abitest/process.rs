@@ -615,6 +615,26 @@ tests! { "process";
         fails!(sc!(SYS_getpgid, 3_999_999), ESRCH);
         fails!(sc!(SYS_setpgid, 0, 3_999_999), EPERM);
     }
+    a_thread_number_stands_for_its_process_but_in_setpgid {
+        let (from, to) = ok!(sys::pipe(0));
+        let (told, tell) = ok!(sys::pipe(0));
+        let thread = std::thread::spawn(move || {
+            let _ = sys::write(tell, &sc!(SYS_gettid).unwrap_or(0).to_ne_bytes());
+            while sys::read(from, &mut [0]).is_err() {}
+        });
+        let mut tid = [0; 8];
+        is!(ok!(sys::read(told, &mut tid)), 8);
+        let tid = u64::from_ne_bytes(tid);
+        is!(sc!(SYS_getpgid, tid), sc!(SYS_getpgid, 0));
+        is!(sc!(SYS_getsid, tid), sc!(SYS_getsid, 0));
+        let (mut own, mut its) = ([0u64; 2], [1u64; 2]);
+        ok!(sc!(SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, own.as_mut_ptr()));
+        ok!(sc!(SYS_prlimit64, tid, libc::RLIMIT_NOFILE, 0, its.as_mut_ptr()));
+        is!(std::hint::black_box(its), std::hint::black_box(own));
+        fails!(sc!(SYS_setpgid, tid, 0), EINVAL);
+        ok!(sys::close(to));
+        holds!(thread.join().is_ok());
+    }
     setsid_twice {
         fails!(sc!(SYS_setsid), EPERM);
         is!(in_child(|| {
