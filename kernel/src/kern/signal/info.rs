@@ -88,6 +88,11 @@ impl SigInfo {
         }
     }
 
+    /// A signal of which only that it came is known, as Linux tells it.
+    pub const fn lost(signo: u8) -> Self {
+        SigInfo::user(signo, code::USER, 0, 0)
+    }
+
     /// A fault.
     pub const fn fault(signo: u8, code: i32, addr: u64) -> Self {
         SigInfo {

@@ -7,7 +7,7 @@ use ksync::IrqSpin;
 
 use super::super::cred::{Charge, Payer};
 use super::super::lock;
-use super::{SigInfo, SigSet, sig};
+use super::{SigInfo, SigSet, code, sig};
 
 /// A signal in a queue.
 struct Queued {
@@ -48,12 +48,21 @@ impl Drop for Queued {
 
 /// A set of pending signals.  A bit says that a signal is pending; the queue has what is known of
 /// it, in order, several entries for a real-time signal.  A bit without an entry stands for
-/// a signal by the kernel without information.
+/// a signal by the kernel without information, or for a real-time one of which only that it came was kept.
 #[repr(C)]
 pub struct Pending {
     /// Written under the queue's lock, read by anybody, and on each way to user mode.
     bits: AtomicU64,
     queue: IrqSpin<VecDeque<Queued>, lock::PendingLock>,
+}
+
+/// What is told of a signal whose bit has no entry.  Real-time ones come from programs.
+fn without_entry(signo: u8) -> SigInfo {
+    if signo >= sig::RTMIN {
+        SigInfo::lost(signo)
+    } else {
+        SigInfo::kernel(signo)
+    }
 }
 
 /// The queue is full.
@@ -105,9 +114,11 @@ impl Pending {
         drop(queue);
     }
 
-    /// Adds a signal.  A standard one that is pending already is dropped.  Allocates nothing: a
-    /// standard signal without room keeps its bit only, a real-time one is refused, as beyond
-    /// `limit` entries, or if `payer` pays for as many already.
+    /// Adds a signal.  A standard one that is pending already is dropped.  Allocates nothing.
+    ///
+    /// Beyond `limit` entries, or where `payer` pays for as many already, what sigqueue(3) and tgkill(2) send is limited: of a
+    /// standard signal nothing is known then, a real-time one is refused.  One by kill(2) is never refused: its bit says at
+    /// least that it came.  So it is where there is no memory.
     pub(super) fn post(&self, info: SigInfo, limit: u64, payer: Payer) -> Result<(), Full> {
         let bit = SigSet::one(info.signo).0;
         let mut queue = self.queue.lock();
@@ -115,12 +126,19 @@ impl Pending {
         if !real_time && self.bits() & bit != 0 {
             return Ok(());
         }
-        let room = queue.len() < queue.capacity() && (queue.len() as u64) < limit;
-        if real_time {
-            let queued = room.then(|| Queued::charged(info, payer, limit));
-            queue.push_back(queued.flatten().ok_or(Full)?);
-        } else if room {
-            queue.push_back(Queued::free(info));
+        let room = queue.len() < queue.capacity();
+        let within = (queue.len() as u64) < limit;
+        let queued = match (room, real_time) {
+            (false, _) => None,
+            (true, true) if !within => None,
+            (true, true) => Queued::charged(info, payer, limit),
+            (true, false) if within || info.code >= 0 => Some(Queued::free(info)),
+            (true, false) => Some(Queued::free(SigInfo::lost(info.signo))),
+        };
+        match queued {
+            Some(queued) => queue.push_back(queued),
+            None if real_time && info.code != code::USER => return Err(Full),
+            None => {}
         }
         self.bits.fetch_or(bit, Ordering::SeqCst);
         Ok(())
@@ -146,7 +164,7 @@ impl Pending {
         let at = queue.iter().position(|q| q.info.signo == signo);
         let info = at
             .and_then(|i| queue.remove(i))
-            .map_or(SigInfo::kernel(signo), |q| q.info);
+            .map_or_else(|| without_entry(signo), |q| q.info);
         if !queue.iter().any(|q| q.info.signo == signo) {
             self.bits.fetch_and(!(1 << (signo - 1)), Ordering::SeqCst);
         }

@@ -119,6 +119,37 @@ tests! { "signal";
         ok!(mask(libc::SIG_UNBLOCK, &[first]));
         is!([COUNT.load(SeqCst), VALUES.load(SeqCst)], [3, 123]);
     }
+    what_may_not_be_queued_comes_without_details_or_not_at_all {
+        let (real_time, standard) = (40, libc::SIGUSR1);
+        let me = ok!(sc!(SYS_getpid));
+        ok!(mask(libc::SIG_BLOCK, &[real_time, standard]));
+        ok!(sc!(SYS_prlimit64, 0, libc::RLIMIT_SIGPENDING, [0u64, 0].as_ptr(), 0));
+        let queue = |signal: i32| {
+            let mut info = [0i32; 32];
+            (info[0], info[2], info[4]) = (signal, -1, 77); // SI_QUEUE
+            sc!(SYS_rt_sigqueueinfo, me, signal, info.as_ptr())
+        };
+        let to_thread = |signal: i32| sc!(SYS_tgkill, me, me, signal);
+        // Its code, and the sender's numbers.
+        let take = |signal: i32| {
+            let (set, mut info) = (1u64 << (signal - 1), [9i32; 32]);
+            let taken = sc!(SYS_rt_sigtimedwait, &raw const set, info.as_mut_ptr(), [0u64; 2].as_ptr(), 8);
+            let info = std::hint::black_box(info);
+            taken.map(|_| (info[2], info[4] as u64, info[5]))
+        };
+        fails!(queue(real_time), EAGAIN);
+        fails!(to_thread(real_time), EAGAIN);
+        is!(take(real_time), Err(libc::EAGAIN));
+        ok!(kill_me(real_time));
+        ok!(kill_me(real_time));
+        is!([take(real_time), take(real_time)], [Ok((0, 0, 0)), Err(libc::EAGAIN)]);
+        ok!(queue(standard));
+        is!(take(standard), Ok((0, 0, 0)));
+        ok!(to_thread(standard));
+        is!(take(standard), Ok((0, 0, 0)));
+        ok!(kill_me(standard));
+        is!(take(standard), Ok((0, me, 0)));
+    }
     handler_blocks_its_own_signal {
         extern "C" fn nested(_: i32) {
             let depth = COUNT.fetch_add(1, SeqCst);
