@@ -13,14 +13,16 @@ use super::{current, lock, sched};
 
 static LIST: Spin<IdList<Starving>, lock::StarvingLock> = Spin::new(IdList::new());
 
-/// Sleeps until [`wake`] picks the calling thread, `ns` nanoseconds have passed, or the thread is killed.
-pub fn wait(ns: u64) {
+/// Sleeps until [`wake`] picks the calling thread, `ns` nanoseconds have passed, or the thread is killed. `ask`, which says that memory is
+/// wanted, is called once the thread can be picked: the answer may come before it sleeps.
+pub fn wait(ns: u64, ask: impl FnOnce()) {
     let me = current();
     // A waiter whose step waits again stands on the list already.
     let listed = me.memory_links.linked();
     if !listed {
         LIST.lock().push_back(&ksync::pin(), me.tid());
     }
+    ask();
     let _ = park(
         &mut (),
         Deadline::after(ns),

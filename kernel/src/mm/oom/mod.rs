@@ -197,10 +197,11 @@ fn may_wait() -> bool {
 }
 
 fn ask_and_wait() {
-    if !WANTED.swap(true, Ordering::SeqCst) {
-        WORK.wake_one();
-    }
-    starving::wait(WAIT_NS);
+    starving::wait(WAIT_NS, || {
+        if !WANTED.swap(true, Ordering::SeqCst) {
+            WORK.wake_one();
+        }
+    });
 }
 
 /// The thread.
