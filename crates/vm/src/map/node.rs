@@ -6,11 +6,11 @@
 //! Mechanism: a target keeps its slot for as long as it is here. One word says which slot each rank has, free slots
 //! behind the used ones; the keys lie apart, by rank, padded with the highest number, so that a search is four steps
 //! without a branch.
+//!
+//! Ordering: the slots', which [`EpochArc`] makes, is all that a reader needs. The word and the keys are hints: who combines them with
+//! an older slot misses what it may find, and a miss proves nothing. Who must not miss holds the lock, whose order is theirs.
 
-use ksync::atomic::{
-    AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use ksync::atomic::{AtomicU64, Ordering::Relaxed};
 use ksync::{CpuPin, Epoch, EpochArc};
 use rust_alloc::sync::Arc;
 
@@ -89,7 +89,7 @@ impl<T: Send + Sync + 'static> Node<T> {
     }
 
     fn order(&self) -> Order {
-        Order(self.order.load(Acquire))
+        Order(self.order.load(Relaxed))
     }
 
     #[inline]
@@ -178,7 +178,7 @@ impl<T: Send + Sync + 'static> Node<T> {
             pair[1].store(pair[0].load(Relaxed), Relaxed);
         }
         self.keys[rank].store(key, Relaxed);
-        self.order.store(order.insert(rank).0, Release);
+        self.order.store(order.insert(rank).0, Relaxed);
     }
 
     /// Takes `rank` out; its slot is free then. Returns the slot.
@@ -187,7 +187,6 @@ impl<T: Send + Sync + 'static> Node<T> {
         for pair in self.keys[rank..=order.len()].windows(2) {
             pair[0].store(pair[1].load(Relaxed), Relaxed);
         }
-        // Relaxed: a reader that combines this with an older slot misses what it may find, and a miss proves nothing.
         self.order.store(order.remove(rank).0, Relaxed);
         order.slot(rank)
     }
