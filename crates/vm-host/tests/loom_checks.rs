@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use vm::object::{Cache, Frames, ObjectRef};
 use vm::space::{Advice, MapArgs, Source};
-use vm::{Access, MapProt};
+use vm::{Access, FaultError, MapProt};
 use vm_host::arena::DEVICE;
 use vm_host::explore::{AT, Act, PAGE, World, at_once, explore};
 
@@ -229,6 +229,28 @@ fn a_page_that_was_taken_back_is_read_nowhere_but_at_its_new_place() {
     };
     let nothing: Act = |_| ();
     explore(2, None, World::anon, one_for_two, protect_and_read, nothing);
+}
+
+/// The same, where it was taken back because there was no memory for tables: the entry is as it was.
+#[test]
+fn a_page_that_found_no_tables_is_read_nowhere_but_at_its_new_place() {
+    let one_for_two: Act = |world| {
+        let vm = &world.lab.vm;
+        // The second frame that it asks for.
+        vm.alloc.set_injector(2, 0);
+        let failed = world.space.fault(vm, AT, Access::Write);
+        vm.alloc.set_injector(0, 0);
+        assert!(matches!(failed, Ok(()) | Err(FaultError::NoMemory)));
+        let set = world.space.write_at(vm, AT + PAGE, &[7; 8]);
+        assert_eq!(set, Ok(8));
+    };
+    let read: Act = |world| {
+        let mut bytes = [0; 8];
+        if world.space.read_at(&world.lab.vm, AT, &mut bytes) == Ok(8) {
+            assert_eq!(bytes, [0; 8], "what is elsewhere was read");
+        }
+    };
+    explore(2, None, World::anon, one_for_two, read, |_| ());
 }
 
 /// Six layers with a page each, all of them the space's alone.
