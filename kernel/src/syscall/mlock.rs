@@ -9,7 +9,7 @@ use vm::space::{EntryInfo, MapFlags};
 use vm::{Access, EntryFlags};
 
 use super::errno::vm as errno;
-use super::mm::{PAGE, fitting, mapped, range_or, space};
+use super::mm::{PAGE, covered, fitting, mapped, range_or, space};
 use super::{Args, Handler};
 use crate::kern::cred::Cap;
 use crate::kern::process::flag;
@@ -35,8 +35,14 @@ pub(super) fn lock_by_default(kind: &mut EntryFlags, place: &mut MapFlags) {
     }
 }
 
-/// Checks that the caller may lock `len` more bytes; `too_many` is what the call says where that exceeds the limit.
-pub(super) fn may_lock(space: &mm::Space, len: u64, too_many: Errno) -> Result<(), Errno> {
+/// Checks that the caller may lock `len` bytes, of which `locked` are locked already; `too_many` is what the call says where that exceeds
+/// the limit.
+pub(super) fn may_lock(
+    space: &mm::Space,
+    len: u64,
+    locked: impl FnOnce(&mm::Space) -> u64,
+    too_many: Errno,
+) -> Result<(), Errno> {
     let me = kern::current();
     if me.cred().capable(Cap::IpcLock) {
         return Ok(());
@@ -45,7 +51,8 @@ pub(super) fn may_lock(space: &mm::Space, len: u64, too_many: Errno) -> Result<(
     if limit == 0 {
         return Err(Errno::EPERM);
     }
-    if (space.usage(mm::vm()).locked * PAGE).saturating_add(len) > limit {
+    let sum = (space.usage(mm::vm()).locked * PAGE).saturating_add(len);
+    if sum > limit && sum - locked(space) > limit {
         return Err(too_many);
     }
     Ok(())
@@ -79,7 +86,8 @@ fn note_before_gap(space: &mm::Space, (start, len): (u64, u64), locked: bool) ->
 fn lock_pages(a: &Args, populate: bool) -> Result<u64, Errno> {
     let (start, len) = lock_range(a)?;
     let space = space()?;
-    may_lock(&space, len, Errno::ENOMEM)?;
+    let locked = |space: &mm::Space| covered(space, start, len, is_locked);
+    may_lock(&space, len, locked, Errno::ENOMEM)?;
     mm::admit_change()?;
     note_before_gap(&space, (start, len), true)?;
     if !populate {

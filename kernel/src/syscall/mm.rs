@@ -118,7 +118,7 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
     let mut kind = entry_flags(flags, shared);
     lock_by_default(&mut kind, &mut place);
     if kind.contains(EntryFlags::LOCKED) {
-        may_lock(&*space()?, len, Errno::EAGAIN)?;
+        may_lock(&*space()?, len, |_| 0, Errno::EAGAIN)?;
     }
     let (object, maxprot) = match &file {
         None => (None, Prot::ALL),
@@ -135,7 +135,13 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
             }
         }
     };
-    let result = admit_map(len, !shared && prot.contains(Prot::WRITE));
+    // What it replaces is given back.
+    let replaced = place.fixed && !place.noreplace;
+    let result = admit_map(
+        len,
+        !shared && prot.contains(Prot::WRITE),
+        replaced.then_some(addr),
+    );
     let source = match &object {
         Some(object) => Source::Object(object, offset),
         None => Source::Anon,
@@ -189,9 +195,9 @@ fn any_mapping(space: &mm::Space, start: u64, len: u64, test: impl Fn(&EntryInfo
     found
 }
 
-/// Checks limits and memory for a new mapping.
-fn admit_map(len: u64, data: bool) -> Result<(), Errno> {
-    charge(kern::current().process(), len, data)?;
+/// Checks limits and memory for a new mapping; `over` is where it replaces what is there.
+fn admit_map(len: u64, data: bool, over: Option<u64>) -> Result<(), Errno> {
+    charge(kern::current().process(), len, data, over)?;
     Ok(mm::admit()?)
 }
 
@@ -275,13 +281,39 @@ fn file_object(
     Ok((object, most))
 }
 
-/// Checks RLIMIT_AS, and RLIMIT_DATA where `data` says that the pages count for it.
-fn charge(process: &Process, len: u64, data: bool) -> Result<(), Errno> {
+/// How many bytes of a range are mapped by mappings for which `fits` holds.
+pub(super) fn covered(
+    space: &mm::Space,
+    start: u64,
+    len: u64,
+    fits: impl Fn(&EntryInfo) -> bool,
+) -> u64 {
+    let end = start + len;
+    let mut bytes = 0;
+    space.for_each_entry(start, &mut |entry| {
+        let goes_on = entry.args.start < end;
+        if goes_on && fits(entry) {
+            bytes += entry.args.end.min(end) - entry.args.start.max(start);
+        }
+        goes_on
+    });
+    bytes
+}
+
+/// Whether the pages of a mapping count for RLIMIT_DATA once they can be written.
+fn may_be_data(entry: &EntryInfo) -> bool {
+    let flags = entry.args.flags;
+    !flags.contains(EntryFlags::SHARED) && !flags.contains(EntryFlags::GROWSDOWN)
+}
+
+/// Checks RLIMIT_AS, and RLIMIT_DATA where `data` says that the pages count for it. What is mapped in the `len` bytes from `over` on
+/// is given back.
+fn charge(process: &Process, len: u64, data: bool, over: Option<u64>) -> Result<(), Errno> {
     let [limit, data_limit] = process.rlimits([Resource::As, Resource::Data]);
     if limit == u64::MAX && (!data || data_limit == u64::MAX) {
         return Ok(());
     }
-    charge_limited(process, len, (limit, data.then_some(data_limit)))
+    charge_limited(process, len, (limit, data.then_some(data_limit)), over)
 }
 
 #[cold]
@@ -289,11 +321,14 @@ fn charge_limited(
     process: &Process,
     len: u64,
     (limit, data_limit): (u64, Option<u64>),
+    over: Option<u64>,
 ) -> Result<(), Errno> {
-    let usage = process.space().ok_or(Errno::ENOMEM)?.usage(mm::vm());
-    let over = |now: u64, limit: u64| now.saturating_add(len) > limit;
-    let data = |limit| over(usage.data * PAGE, limit);
-    if over(usage.mapped * PAGE, limit) || data_limit.is_some_and(data) {
+    let space = process.space().ok_or(Errno::ENOMEM)?;
+    let usage = space.usage(mm::vm());
+    let more = len - over.map_or(0, |start| covered(&space, start, len, |_| true));
+    let exceeds = |now: u64, limit: u64| now.saturating_add(more) > limit;
+    let data = |limit| exceeds(usage.data * PAGE, limit);
+    if exceeds(usage.mapped * PAGE, limit) || data_limit.is_some_and(data) {
         return Err(Errno::ENOMEM);
     }
     Ok(())
@@ -338,7 +373,28 @@ fn mprotect(a: &mut Args) -> Result<u64, Errno> {
         _ => return Err(Errno::EINVAL),
     };
     mm::admit_change()?;
-    protect(start, len, prot_from(bits))
+    let prot = prot_from(bits);
+    if prot.contains(Prot::WRITE) {
+        may_write_more(start, len)?;
+    }
+    protect(start, len, prot)
+}
+
+/// Checks RLIMIT_DATA for what is to become writable.
+fn may_write_more(start: u64, len: u64) -> Result<(), Errno> {
+    let me = kern::current();
+    let limit = me.process().rlimit(Resource::Data);
+    if limit == u64::MAX {
+        return Ok(());
+    }
+    let space = space()?;
+    let becomes_data =
+        |entry: &EntryInfo| may_be_data(entry) && !entry.args.prot.contains(Prot::WRITE);
+    let more = covered(&space, start, len, becomes_data);
+    if more > 0 && (space.usage(mm::vm()).data * PAGE).saturating_add(more) > limit {
+        return Err(Errno::ENOMEM);
+    }
+    Ok(())
 }
 
 /// Changes a protection. Where that is not possible throughout, what lies before has changed: as in Linux.
@@ -430,9 +486,11 @@ fn mremap(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::EFAULT);
     }
     if new_len > old_len && is_locked(&first) {
-        may_lock(&space, new_len - old_len, Errno::EAGAIN)?;
+        may_lock(&space, new_len - old_len, |_| 0, Errno::EAGAIN)?;
     }
-    charge(&process, new_len.saturating_sub(old_len), false)?;
+    let more = if keeps { new_len } else { new_len - old_len };
+    let data = may_be_data(&first) && first.args.prot.contains(Prot::WRITE);
+    charge(&process, more, data, None)?;
     mm::admit()?;
     let target = match (has(nr::MREMAP_FIXED), has(nr::MREMAP_MAYMOVE)) {
         (true, _) => RemapTarget::Fixed(to),
@@ -596,6 +654,9 @@ fn mincore(a: &mut Args) -> Result<u64, Errno> {
     // In steps, so that a huge range needs no huge buffer.
     const STEP: u64 = 512 * PAGE;
     for at in (start..start + len).step_by(STEP as usize) {
+        if kern::current().kill_pending() {
+            return Err(Errno::EINTR);
+        }
         resident.clear();
         let step = STEP.min(start + len - at);
         space
@@ -629,7 +690,7 @@ fn move_break(process: &Process, now: Brk, want: u64) -> Option<u64> {
     }
     let (old_end, new_end) = (pages(now.end)?, pages(want)?);
     if new_end > old_end {
-        charge(process, new_end - old_end, true).ok()?;
+        charge(process, new_end - old_end, true, None).ok()?;
         mm::admit().ok()?;
         let mut place = MapFlags {
             fixed: true,
@@ -638,6 +699,9 @@ fn move_break(process: &Process, now: Brk, want: u64) -> Option<u64> {
         };
         let mut flags = EntryFlags::HEAP;
         lock_by_default(&mut flags, &mut place);
+        if flags.contains(EntryFlags::LOCKED) {
+            may_lock(&*space().ok()?, new_end - old_end, |_| 0, Errno::EAGAIN).ok()?;
+        }
         let args = MapArgs {
             addr: old_end,
             place,

@@ -17,6 +17,7 @@ mod files;
 mod futex;
 mod jobs;
 mod leaving;
+mod limits;
 mod locks;
 mod look;
 mod matrix;
@@ -49,6 +50,7 @@ const SUBJECTS: &[&[Test]] = &[
     dirs::TESTS,
     jobs::TESTS,
     leaving::TESTS,
+    limits::TESTS,
     locks::TESTS,
     look::TESTS,
     matrix::TESTS,
