@@ -51,6 +51,10 @@ impl Process {
     }
 
     fn times_of_threads(&self) -> Times {
+        if self.thread_count() == 0 {
+            // None will be made any more.
+            return self.accounts.lock().dead_threads;
+        }
         for _ in 0..TRIES {
             let departures = self.departures();
             let gone = self.accounts.lock().dead_threads;

@@ -268,9 +268,12 @@ pub(super) fn retarget(p: &Process, set: SigSet) {
 /// A sender makes the signal pending before it looks whether the thread leaves, and the thread says so before it looks
 /// what is pending: one of them sees the other.
 pub(in super::super) fn leave(t: &Thread) {
+    if t.process.thread_count() == 1 {
+        return;
+    }
     t.set(flag::LEAVING);
     let pending = t.process.pending.bits();
-    if pending != 0 && t.process.thread_count() > 1 {
+    if pending != 0 {
         retarget(&t.process, SigSet(pending));
     }
 }
