@@ -404,9 +404,13 @@ fn limits(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
     Ok(())
 }
 
-/// The state of a thread; of one that has ended, of which only the first is still shown, that of a zombie.
-fn letter(t: Option<&Thread>) -> char {
-    t.map_or(b'Z', Thread::state_letter) as char
+/// The state of a thread of `p`; of one that has ended, of which only the first is still shown, that of a zombie. The last
+/// thread of a zombie is found for a moment longer, until it has left its CPU.
+fn letter(p: &Process, t: Option<&Thread>) -> char {
+    match t {
+        Some(t) if !p.is_zombie() => t.state_letter() as char,
+        _ => 'Z',
+    }
 }
 
 fn stat(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
@@ -432,7 +436,7 @@ fn stat(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
     put!(
         out,
         ") {} {} {} {} ",
-        letter(thread.as_deref()),
+        letter(p, thread.as_deref()),
         p.ppid(),
         p.pgid(),
         p.sid()
@@ -508,7 +512,7 @@ fn statm(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
 fn status(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
     let thread = thread_of(p, tid);
     let cred = thread.as_ref().map_or_else(|| p.cred(), |t| t.cred());
-    let state = letter(thread.as_deref());
+    let state = letter(p, thread.as_deref());
     let word = match state {
         'R' => "running",
         'S' => "sleeping",
