@@ -170,6 +170,15 @@ impl World {
         self.map_at(AT, true, Source::Object(&self.file, 0));
     }
 
+    /// Two pages of a file, mapped privately: the first one read, the second one copied, so that there is a layer for copies.
+    pub fn beside_a_copy(&self) {
+        let vm = &self.lab.vm;
+        self.file.allocate(vm, 0, 2 * PAGE, true).unwrap();
+        self.map_at(AT, false, Source::Object(&self.file, 0));
+        self.fault_at(AT + PAGE, Access::Write);
+        self.fault(Access::Read);
+    }
+
     /// Tries to serve a fault; what it says depends on who was first.
     pub fn fault(&self, access: Access) {
         self.fault_at(AT, access);

@@ -254,16 +254,6 @@ fn a_move_beside_a_hole_shows_no_freed_page() {
 /// A page of a private mapping of a file is copied while it moves.
 #[test]
 fn a_move_beside_a_copy_shows_no_original() {
-    let read: Act = |world| {
-        world
-            .file
-            .allocate(&world.lab.vm, 0, 2 * PAGE, true)
-            .unwrap();
-        world.map_at(AT, false, Source::Object(&world.file, 0));
-        let other = world.space.fault(&world.lab.vm, AT + PAGE, Access::Write);
-        assert_eq!(other, Ok(()));
-        world.fault(Access::Read);
-    };
     let write: Act = |world| world.fault(Access::Write);
     let check: Act = |world| {
         let carried = elsewhere(world);
@@ -271,7 +261,7 @@ fn a_move_beside_a_copy_shows_no_original() {
         assert_eq!(read, Ok(()));
         assert!(carried.is_none() || carried == elsewhere(world));
     };
-    at_once(1, read, write, carry, check);
+    at_once(1, World::beside_a_copy, write, carry, check);
 }
 
 /// Parent and child never share a page that one of them may write.

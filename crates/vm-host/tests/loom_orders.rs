@@ -300,14 +300,7 @@ fn a_truncation_that_finds_a_copy_gone_finds_that_its_flush_is_due_or_over() {
 #[test]
 fn a_hole_that_finds_a_page_copied_finds_that_its_flush_is_due_or_over() {
     let both: Act = |world| {
-        world
-            .file
-            .allocate(&world.lab.vm, 0, 2 * PAGE, true)
-            .unwrap();
-        world.map_at(AT, false, Source::Object(&world.file, 0));
-        // The layer for copies is there.
-        world.fault_at(AT + PAGE, Access::Write);
-        world.fault(Access::Read);
+        world.beside_a_copy();
         watch(world);
     };
     let punch: Act = |world| {

@@ -15,16 +15,13 @@ use super::epoch;
 use super::error::{FsError, Result};
 use super::file::{File, FileRef};
 use super::lock;
+use crate::kern::account::charge_large;
 use crate::kern::cred::MemoryCharge;
-use crate::kern::current;
 
 ksync::lock_class!(pub FdLock, "descriptors", rank = 87);
 
 /// Highest descriptor that any limit allows (Linux's nr_open).
 pub const NR_OPEN: u64 = 1 << 20;
-
-/// Places of a table that are not worth counting.
-const USUAL_PLACES: usize = 512;
 
 /// What those who change a table keep beside its places.
 struct Search {
@@ -41,16 +38,13 @@ fn reach(table: &mut Locked, fd: usize) -> Result<()> {
         return Ok(());
     }
     table.grow(epoch(), fd + 1).map_err(|_| FsError::NoMemory)?;
-    table.charge = charge_for(table.len());
+    table.charge = charge_for(table);
     Ok(())
 }
 
-/// What a table of `places` is charged with.
-fn charge_for(places: usize) -> MemoryCharge {
-    if places <= USUAL_PLACES {
-        return MemoryCharge::NONE;
-    }
-    MemoryCharge::new(current().payer(), places * size_of::<usize>())
+/// What a table is charged with.
+fn charge_for(table: &Locked) -> MemoryCharge {
+    charge_large(table.len() * size_of::<usize>())
 }
 
 /// The lowest free descriptor that is at least `min` and below `limit`; room has been made for it.
@@ -118,7 +112,7 @@ impl FdTable {
         let table = self.table.lock();
         let search = Search {
             first_free: table.first_free,
-            charge: charge_for(table.len()),
+            charge: charge_for(&table),
         };
         let copy = table.copy(search).map_err(|_| FsError::NoMemory)?;
         drop(table);

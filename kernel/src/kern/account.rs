@@ -10,12 +10,13 @@ use alloc::vec::Vec;
 
 use ksync::Spin;
 
-use super::cred::{Account, Charge, Payer};
+use super::cred::{Account, Charge, MemoryCharge, Payer};
+use super::current;
 use super::lock;
 use super::process::Process;
 use super::rlimit::Resource;
 use super::thread::{Thread, flag};
-use crate::arch::cpu;
+use crate::arch::{PAGE_SIZE, cpu};
 use crate::mm::NoMemory;
 
 /// Accounts that a new user tries before there is one more.
@@ -83,6 +84,14 @@ pub(super) fn of_thread(uid: u32) -> Result<Payer, NoMemory> {
         payer.charge(Charge::Threads, 1);
         return Ok(payer);
     }
+}
+
+/// Charges the caller's user with `bytes` of the kernel's heap; with nothing where they are less than a page, as they are nearly always.
+pub fn charge_large(bytes: usize) -> MemoryCharge {
+    if bytes < PAGE_SIZE {
+        return MemoryCharge::NONE;
+    }
+    MemoryCharge::new(current().payer(), bytes)
 }
 
 /// Calls `f` with each account, without a lock; those that nobody needs have nothing charged to them.

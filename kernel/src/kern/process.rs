@@ -330,6 +330,13 @@ impl Process {
         self.life.load(Ordering::Acquire) == Life::Alive as u8
     }
 
+    /// Notes that signal `number` of its group need not be sent to it any more, nor to its children; 0 is no signal of a group.
+    pub(super) fn note_group_signal(&self, number: u32) {
+        if number != 0 {
+            self.group_signal.store(number, Ordering::Release);
+        }
+    }
+
     /// Whether its status has been taken: it is about to leave the tables.
     pub fn is_reaped(&self) -> bool {
         self.life.load(Ordering::SeqCst) == Life::Reaped as u8

@@ -143,10 +143,10 @@ pub mod flag {
     pub const CROWDED: u32 = 128;
     /// It has taken a stop signal, and no SIGCONT has come since.  The process's signal lock.
     pub const STOP_DUE: u32 = 256;
-    /// It is on its way out, and takes no signal to its process any more.
-    pub const LEAVING: u32 = 1024;
     /// It is counted among the threads that have stopped.  The process's signal lock.
     pub const STOPPED: u32 = 512;
+    /// It is on its way out, and takes no signal to its process any more.  *Own*.
+    pub const LEAVING: u32 = 1024;
 }
 
 /// What a new thread begins with.

@@ -35,12 +35,12 @@ pub(super) fn lock_by_default(kind: &mut EntryFlags, place: &mut MapFlags) {
     }
 }
 
-/// Checks that the caller may lock `len` bytes, of which `locked` are locked already; `too_many` is what the call says where that exceeds
-/// the limit.
+/// Checks that the caller may lock `len` bytes more; of those from `over` on, what is locked already counts once. `too_many` is what the
+/// call says where that exceeds the limit.
 pub(super) fn may_lock(
     space: &mm::Space,
     len: u64,
-    locked: impl FnOnce(&mm::Space) -> u64,
+    over: Option<u64>,
     too_many: Errno,
 ) -> Result<(), Errno> {
     let me = kern::current();
@@ -52,7 +52,8 @@ pub(super) fn may_lock(
         return Err(Errno::EPERM);
     }
     let sum = (space.usage(mm::vm()).locked * PAGE).saturating_add(len);
-    if sum > limit && sum - locked(space) > limit {
+    let again = || over.map_or(0, |start| covered(space, start, len, is_locked));
+    if sum > limit && sum - again() > limit {
         return Err(too_many);
     }
     Ok(())
@@ -86,8 +87,7 @@ fn note_before_gap(space: &mm::Space, (start, len): (u64, u64), locked: bool) ->
 fn lock_pages(a: &Args, populate: bool) -> Result<u64, Errno> {
     let (start, len) = lock_range(a)?;
     let space = space()?;
-    let locked = |space: &mm::Space| covered(space, start, len, is_locked);
-    may_lock(&space, len, locked, Errno::ENOMEM)?;
+    may_lock(&space, len, Some(start), Errno::ENOMEM)?;
     mm::admit_change()?;
     note_before_gap(&space, (start, len), true)?;
     if !populate {

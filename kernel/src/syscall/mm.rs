@@ -118,7 +118,7 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
     let mut kind = entry_flags(flags, shared);
     lock_by_default(&mut kind, &mut place);
     if kind.contains(EntryFlags::LOCKED) {
-        may_lock(&*space()?, len, |_| 0, Errno::EAGAIN)?;
+        may_lock(&*space()?, len, None, Errno::EAGAIN)?;
     }
     let (object, maxprot) = match &file {
         None => (None, Prot::ALL),
@@ -300,12 +300,6 @@ pub(super) fn covered(
     bytes
 }
 
-/// Whether the pages of a mapping count for RLIMIT_DATA once they can be written.
-fn may_be_data(entry: &EntryInfo) -> bool {
-    let flags = entry.args.flags;
-    !flags.contains(EntryFlags::SHARED) && !flags.contains(EntryFlags::GROWSDOWN)
-}
-
 /// Checks RLIMIT_AS, and RLIMIT_DATA where `data` says that the pages count for it. What is mapped in the `len` bytes from `over` on
 /// is given back.
 fn charge(process: &Process, len: u64, data: bool, over: Option<u64>) -> Result<(), Errno> {
@@ -387,14 +381,12 @@ fn may_write_more(start: u64, len: u64) -> Result<(), Errno> {
     if limit == u64::MAX {
         return Ok(());
     }
-    let space = space()?;
     let becomes_data =
-        |entry: &EntryInfo| may_be_data(entry) && !entry.args.prot.contains(Prot::WRITE);
-    let more = covered(&space, start, len, becomes_data);
-    if more > 0 && (space.usage(mm::vm()).data * PAGE).saturating_add(more) > limit {
-        return Err(Errno::ENOMEM);
+        |entry: &EntryInfo| entry.args.may_be_data() && !entry.args.prot.contains(Prot::WRITE);
+    match covered(&*space()?, start, len, becomes_data) {
+        0 => Ok(()),
+        more => charge_limited(me.process(), more, (u64::MAX, Some(limit)), None),
     }
-    Ok(())
 }
 
 /// Changes a protection. Where that is not possible throughout, what lies before has changed: as in Linux.
@@ -486,10 +478,10 @@ fn mremap(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::EFAULT);
     }
     if new_len > old_len && is_locked(&first) {
-        may_lock(&space, new_len - old_len, |_| 0, Errno::EAGAIN)?;
+        may_lock(&space, new_len - old_len, None, Errno::EAGAIN)?;
     }
     let more = if keeps { new_len } else { new_len - old_len };
-    let data = may_be_data(&first) && first.args.prot.contains(Prot::WRITE);
+    let data = first.args.may_be_data() && first.args.prot.contains(Prot::WRITE);
     charge(&process, more, data, None)?;
     mm::admit()?;
     let target = match (has(nr::MREMAP_FIXED), has(nr::MREMAP_MAYMOVE)) {
@@ -700,7 +692,7 @@ fn move_break(process: &Process, now: Brk, want: u64) -> Option<u64> {
         let mut flags = EntryFlags::HEAP;
         lock_by_default(&mut flags, &mut place);
         if flags.contains(EntryFlags::LOCKED) {
-            may_lock(&*space().ok()?, new_end - old_end, |_| 0, Errno::EAGAIN).ok()?;
+            may_lock(&*space().ok()?, new_end - old_end, None, Errno::EAGAIN).ok()?;
         }
         let args = MapArgs {
             addr: old_end,

@@ -11,11 +11,10 @@ use abi::raw::general as nr;
 
 use super::fsutil::{fault, fd_limit, file, with_files};
 use super::{Args, Handler};
-use crate::arch::PAGE_SIZE;
 use crate::fs::fdtable::NR_OPEN;
 use crate::fs::file::FileRef;
 use crate::fs::poll::PollMask;
-use crate::kern::cred::MemoryCharge;
+use crate::kern::account::charge_large;
 use crate::kern::current;
 use crate::kern::park::{Deadline, Interruptible, ParkError, Step, park};
 use crate::kern::signal::SigSet;
@@ -146,14 +145,6 @@ fn ppoll(a: &mut Args) -> Result<u64, Errno> {
     result
 }
 
-/// Charges the caller's user with a list that is longer than most.
-fn held(bytes: usize) -> MemoryCharge {
-    if bytes < PAGE_SIZE {
-        return MemoryCharge::NONE;
-    }
-    MemoryCharge::new(current().payer(), bytes)
-}
-
 /// A struct pollfd: descriptor, then events wanted and found.
 type PollFd = u64;
 
@@ -162,7 +153,7 @@ fn poll_list(addr: u64, count: u32, deadline: Deadline) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let at = UserPtr::<PollFd>::new(addr);
-    let _held = held(count as usize * size_of::<Item>());
+    let _held = charge_large(count as usize * size_of::<Item>());
     let mut items: Vec<Item> = Vec::new();
     items
         .try_reserve_exact(count as usize)
@@ -249,7 +240,7 @@ fn select_sets(a: &Args, deadline: Deadline) -> Result<u64, Errno> {
         }
         events
     };
-    let _held = held(n * (size_of::<Item>() + size_of::<u32>()));
+    let _held = charge_large(n * (size_of::<Item>() + size_of::<u32>()));
     let mut items: Vec<Item> = Vec::new();
     let mut fds: Vec<u32> = Vec::new();
     for fd in 0..n {

@@ -89,6 +89,18 @@ pub struct EntryArgs {
     pub flags: EntryFlags,
 }
 
+impl EntryArgs {
+    /// Whether it is a stack, which limits count by itself.
+    pub fn is_stack(&self) -> bool {
+        self.flags.contains(EntryFlags::GROWSDOWN) || self.flags.contains(EntryFlags::STACK)
+    }
+
+    /// Whether its pages count as data where they may be written: RLIMIT_DATA's measure.
+    pub fn may_be_data(&self) -> bool {
+        !self.is_stack() && !self.flags.contains(EntryFlags::SHARED)
+    }
+}
+
 impl MapEntry {
     /// An entry over a chain, whose front others may see if it `needs_copy`. The map's lock is held, or the map is not yet
     /// published.

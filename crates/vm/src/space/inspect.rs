@@ -221,9 +221,9 @@ impl Space {
         map.tree().for_overlapping(0, u64::MAX, &mut |entry| {
             let (args, pages) = (entry.args(), (entry.end() - entry.start()) >> PAGE_SHIFT);
             let is = |flag| args.flags.contains(flag);
-            if is(EntryFlags::GROWSDOWN) || is(EntryFlags::STACK) {
+            if args.is_stack() {
                 usage.stack += pages;
-            } else if !entry.is_shared() && allows(args.prot, Access::Write) {
+            } else if args.may_be_data() && allows(args.prot, Access::Write) {
                 usage.data += pages;
             } else if is(EntryFlags::FILE) && allows(args.prot, Access::Exec) {
                 usage.text += pages;

@@ -142,9 +142,7 @@ fn post(
     let limit = p.sigpending_limit();
     let mut shared = p.signals.lock();
     if !p.is_alive() || p.pid() == 1 && spared(whom.only(), &info) {
-        if number != 0 {
-            p.group_signal.store(number, Ordering::Release);
-        }
+        p.note_group_signal(number);
         return Ok(());
     }
     let mut continued = false;
@@ -169,10 +167,8 @@ fn post(
         && shared.actions.ends_process(signo)
         && !shared.stop.stopping
         && acts_at_once(&pin, p, whom, signo);
-    if number != 0 {
-        // After the signal, and under the lock that it is taken under: see `signal_group`.
-        p.group_signal.store(number, Ordering::Release);
-    }
+    // After the signal, and under the lock that it is taken under: see `signal_group`.
+    p.note_group_signal(number);
     drop(shared);
     if continued {
         p.group_wait.wake_all();
@@ -364,10 +360,8 @@ impl GroupWalk<'_> {
         if let Some((cred, sid)) = self.sender {
             let allowed = cred.may_signal(&p.cred()) || signo == sig::CONT && p.sid() == sid;
             if !allowed {
-                if self.number != 0 {
-                    // Nor may its children be sent it.
-                    p.group_signal.store(self.number, Ordering::Release);
-                }
+                // Nor may its children be sent it.
+                p.note_group_signal(self.number);
                 return;
             }
         }
