@@ -122,6 +122,35 @@ fn names(at: &str) -> (usize, Errno) {
     unreachable!("there is an end of all names")
 }
 
+/// Sleeps until a signal comes.
+fn pause() {
+    let _ = sys::call(libc::SYS_pause, &[]);
+}
+
+/// A child that runs `hold` and sleeps; it ends with the caller.
+fn child(hold: impl Fn()) -> Result<u64, Errno> {
+    let pid = sys::fork()?;
+    if pid == 0 {
+        let end = [libc::PR_SET_PDEATHSIG as u64, libc::SIGKILL as u64];
+        let _ = sys::call(libc::SYS_prctl, &end);
+        loop {
+            hold();
+            nap();
+        }
+    }
+    Ok(pid)
+}
+
+/// A hundred of them.
+fn children(hold: impl Fn()) -> (usize, Errno) {
+    for had in 0..100 {
+        if let Err(errno) = child(&hold) {
+            return (had, errno);
+        }
+    }
+    (100, 0)
+}
+
 /// Queued signals: its own, held back, and those of children that do nothing else.
 fn signals() -> (usize, Errno) {
     let held_back = 1u64 << (libc::SIGRTMAX() - 1);
@@ -129,14 +158,7 @@ fn signals() -> (usize, Errno) {
     let _ = sys::call(libc::SYS_rt_sigprocmask, &mask);
     let mut had = 0;
     for _ in 0..16 {
-        let pid = match sys::fork() {
-            Ok(0) => {
-                let end = [libc::PR_SET_PDEATHSIG as u64, libc::SIGKILL as u64];
-                let _ = sys::call(libc::SYS_prctl, &end);
-                loop {
-                    let _ = sys::call(libc::SYS_pause, &[]);
-                }
-            }
+        let pid = match child(pause) {
             Ok(pid) => pid,
             Err(errno) => return (had, errno),
         };
@@ -154,33 +176,10 @@ fn signals() -> (usize, Errno) {
     (had, libc::EAGAIN)
 }
 
-/// Children that run `hold` and sleep; they end with the caller.
-fn children(hold: impl Fn()) -> (usize, Errno) {
-    for had in 0..100 {
-        match sys::fork() {
-            Ok(0) => {
-                let end = [libc::PR_SET_PDEATHSIG as u64, libc::SIGKILL as u64];
-                let _ = sys::call(libc::SYS_prctl, &end);
-                loop {
-                    hold();
-                    nap();
-                }
-            }
-            Ok(_) => {}
-            Err(errno) => return (had, errno),
-        }
-    }
-    (100, 0)
-}
-
 /// Children that poll long lists of nothing.
 fn polls() -> (usize, Errno) {
     const LONG: u64 = 200_000;
-    let (prot, flags) = (
-        libc::PROT_READ | libc::PROT_WRITE,
-        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-    );
-    let list = sys::mmap(0, LONG * 8, prot, flags, -1, 0).unwrap_or(0);
+    let list = region(2).unwrap_or(0);
     for i in 0..LONG {
         sys::poke64(list + i * 8, u64::from(u32::MAX));
     }
@@ -193,7 +192,7 @@ fn polls() -> (usize, Errno) {
 fn tables() -> (usize, Errno) {
     children(|| {
         if sys::call(libc::SYS_dup2, &[0, 200_000]).is_ok() {
-            let _ = sys::call(libc::SYS_pause, &[]);
+            pause();
         }
     })
 }
@@ -237,7 +236,7 @@ fn fill(what: &str, at: &str) -> ! {
     }
     let _ = sys::write(1, told.as_bytes());
     loop {
-        let _ = sys::call(libc::SYS_pause, &[]);
+        pause();
     }
 }
 

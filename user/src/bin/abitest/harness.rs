@@ -210,7 +210,12 @@ pub fn in_child(f: impl FnOnce() -> i32) -> Result<i32, String> {
 
 /// Waits until `condition` holds, two seconds at most; tells whether it does.
 pub fn soon(condition: impl Fn() -> bool) -> bool {
-    for _ in 0..400 {
+    within(2, condition)
+}
+
+/// Waits until `condition` holds, so many seconds at most; tells whether it does.
+pub fn within(seconds: u32, condition: impl Fn() -> bool) -> bool {
+    for _ in 0..seconds * 200 {
         if condition() {
             return true;
         }

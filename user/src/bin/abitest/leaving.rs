@@ -28,17 +28,6 @@ fn leave_slowly(leaving: u64) -> ! {
     }
 }
 
-/// Waits until `condition` holds; whether it does.
-fn within_ten_seconds(condition: impl Fn() -> bool) -> bool {
-    (0..2000).any(|_| {
-        let holds = condition();
-        if !holds {
-            nap_us(5000);
-        }
-        holds
-    })
-}
-
 extern "C" fn woken(_: i32) {
     sys::exit(0);
 }
@@ -71,7 +60,7 @@ tests! { "leaving";
             }
             while sys::peek64(word) == 0 { std::hint::spin_loop(); }
             ok!(sc!(SYS_kill, pid, libc::SIGUSR1));
-            let over = within_ten_seconds(|| matches!(sys::wait(pid as i64, libc::WNOHANG), Ok((got, 0)) if got == pid));
+            let over = within(10, || matches!(sys::wait(pid as i64, libc::WNOHANG), Ok((got, 0)) if got == pid));
             let _ = sc!(SYS_kill, pid, libc::SIGKILL);
             holds!(over);
         }
