@@ -7,6 +7,9 @@
 //! on the object. Entries that stem from one mapping by clipping share its backings; the extent that a backing announces
 //! may therefore be larger than what is still mapped, never smaller. `uses` counts the chains that hold a backing; the
 //! last one's end detaches it, after its page-table entries are gone.
+//!
+//! An index has 32 bits. All that shares a backing lies within [`Relation::holds`] of it, so that an index names one address; and
+//! that address is announced only where it is one of user space.
 
 mod relation;
 
@@ -21,8 +24,11 @@ pub use self::relation::Relation;
 use crate::alloc::NoMemory;
 use crate::object::{Attachment, Next, Object, ObjectRef, Swept};
 use crate::page::PAGE_SIZE;
-use crate::pmap::Pmap;
+use crate::pmap::{Pmap, USER_END};
 use crate::{Machine, Vm};
+
+/// The longest range of private memory that one entry covers before it has an object: 4 TiB, so that indexes fit.
+pub(crate) const LONGEST: u64 = 1 << 42;
 
 /// What an object's hub knows of a layer: enough to find the page-table entry of an index.
 pub struct Place {
@@ -146,28 +152,44 @@ impl Backing {
         relation: Relation,
     ) -> Result<Arc<Backing>, NoMemory> {
         // The base reference goes here; an empty object that could not be attached needs no more than that.
-        Backing::attach(&object, pmap, relation, 0, u64::MAX)
+        Backing::attach(&object, pmap, relation, 0, USER_END)
     }
 
-    /// The same layer for `pmap`, `distance` higher. The caller keeps `self` attached meanwhile.
+    /// The same layer for `pmap`. The caller keeps `self` attached meanwhile.
     ///
     /// # Errors
     /// No memory.
-    pub(crate) fn replicate(
+    pub(crate) fn replicate(&self, pmap: &Arc<Pmap>) -> Result<Arc<Backing>, NoMemory> {
+        self.attach_like(pmap, self.relation, (self.start, self.end))
+    }
+
+    /// The same layer for `start..end`, `distance` (modulo 2^64) higher than what it is there for. The caller keeps `self` attached
+    /// meanwhile.
+    ///
+    /// What it is there for besides does not move, and may have no address there: it is not announced.
+    ///
+    /// # Errors
+    /// No memory.
+    pub(crate) fn replicate_at(
         &self,
         pmap: &Arc<Pmap>,
         distance: u64,
+        (start, end): (u64, u64),
     ) -> Result<Arc<Backing>, NoMemory> {
-        let relation = self.relation.moved(distance);
-        // Where the whole address space is announced it stays so.
-        let (start, end) = if self.is_unbounded() {
+        let bounds = if self.is_unbounded() {
             (self.start, self.end)
         } else {
-            (
-                self.start.wrapping_add(distance),
-                self.end.wrapping_add(distance),
-            )
+            (start, end)
         };
+        self.attach_like(pmap, self.relation.moved(distance), bounds)
+    }
+
+    fn attach_like(
+        &self,
+        pmap: &Arc<Pmap>,
+        relation: Relation,
+        (start, end): (u64, u64),
+    ) -> Result<Arc<Backing>, NoMemory> {
         let place = Place {
             pmap: pmap.clone(),
             relation,
@@ -197,7 +219,7 @@ impl Backing {
 
     /// Whether any address may belong to it: an object made for one range of addresses.
     pub(crate) fn is_unbounded(&self) -> bool {
-        self.start == 0 && self.end == u64::MAX
+        self.start == 0 && self.end == USER_END
     }
 
     /// The object; `None` once the layer is detached, which the entry's state tells as well.

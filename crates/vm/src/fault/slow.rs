@@ -2,9 +2,9 @@
 
 use super::{FaultError, Slow};
 use crate::alloc::NoMemory;
-use crate::backing::{Backing, Chain, Relation};
+use crate::backing::{Backing, Chain, LONGEST, Relation};
 use crate::map::{EntryFlags, Extent, GUARD_GAP, MapEntry};
-use crate::space::{Effort, Locked, Space};
+use crate::space::{Effort, Entries, Locked, Space, add_plain};
 use crate::{Machine, Vm};
 
 impl Space {
@@ -103,9 +103,13 @@ impl Space {
         }
         let mut args = entry.args();
         if !is_fresh(&entry, va) {
-            // Pages of a part that was unmapped are still there, for the sake of another space.
+            // Pages of a part that was unmapped are still there, for the sake of another space; or it gets too long for one object.
             (args.start, args.end) = (va, entry.start());
-            map.insert(vm, smallvec::smallvec![MapEntry::new(args, None, false)]);
+            let mut new = Entries::new();
+            add_plain(&mut new, args)
+                .and_then(|()| map.admit_more(new.len()))
+                .map_err(|_| FaultError::NotMapped)?;
+            map.insert(vm, new);
             return Ok(false);
         }
         args.start = va;
@@ -124,7 +128,8 @@ fn relation(entry: &MapEntry) -> Relation {
     }
 }
 
-/// Whether no layer of an entry has a page in `va..` up to the entry, nor gets one from others, and each has room for them.
+/// Whether an entry may begin at `va` instead: no layer of it has a page from there up to the entry, nor gets one from others, and
+/// each has room for them.
 ///
 /// Folding brings pages up into layers that it shares, for those who can see them: where a layer's range was not
 /// mapped here, that is no page of ours.
@@ -134,12 +139,13 @@ fn is_fresh(entry: &MapEntry, va: u64) -> bool {
         let pin = ksync::pin();
         entry.chain(&pin).map(Chain::view)
     };
-    chain.is_none_or(|chain| {
-        chain.layers().iter().all(|layer| {
-            let (first, last) = layer.relation().indexes(va, start);
-            layer.relation().holds(va, start)
-                && (!layer.is_anon() || layer.is_sole())
-                && layer.is_empty(first, last)
-        })
+    let Some(chain) = chain else {
+        return entry.end() - va <= LONGEST;
+    };
+    chain.layers().iter().all(|layer| {
+        let (first, last) = layer.relation().indexes(va, start);
+        layer.relation().holds(va, start)
+            && (!layer.is_anon() || layer.is_sole())
+            && layer.is_empty(first, last)
     })
 }

@@ -9,7 +9,7 @@ use rust_alloc::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use super::{Space, VmError};
-use crate::backing::{Backing, Chain};
+use crate::backing::{Backing, Chain, LONGEST};
 use crate::map::{EntryArgs, EntryFlags, Extent, MAX_ENTRIES, MapEntry, MapLock, Prot, Tree};
 use crate::page::PAGE_SHIFT;
 use crate::rmap::ReverseMap;
@@ -178,8 +178,8 @@ impl<'s> Locked<'s> {
     ///
     /// # Errors
     /// `NoMemory`: there are as many as there may be.
-    pub(super) fn admit_entry(&self) -> Result<(), VmError> {
-        if self.tree().len() < MAX_ENTRIES {
+    pub(crate) fn admit_more(&self, more: usize) -> Result<(), VmError> {
+        if self.tree().len() + more <= MAX_ENTRIES {
             Ok(())
         } else {
             Err(VmError::NoMemory)
@@ -414,7 +414,7 @@ fn donor<'a>(left: &'a Arc<MapEntry>, right: &'a Arc<MapEntry>) -> Option<&'a Ar
     }
     let pin = ksync::pin();
     match (left.chain(&pin), right.chain(&pin)) {
-        (None, None) => Some(left),
+        (None, None) => (b.end - a.start <= LONGEST).then_some(left),
         (Some(x), Some(y)) => x.same_layers(y).then_some(left),
         (Some(x), None) => can_extend(left, x, b.start, b.end).then_some(left),
         (None, Some(y)) => can_extend(right, y, a.start, a.end).then_some(right),

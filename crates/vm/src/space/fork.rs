@@ -30,7 +30,7 @@ struct Copies<'a> {
 impl Copies<'_> {
     fn of(&mut self, layer: &Arc<Backing>) -> Result<Arc<Backing>, VmError> {
         if !layer.is_in_several() {
-            return Ok(layer.replicate(self.child.pmap_arc(), 0)?);
+            return Ok(layer.replicate(self.child.pmap_arc())?);
         }
         if let Some((_, copy)) = self
             .memo
@@ -39,7 +39,7 @@ impl Copies<'_> {
         {
             return Ok(copy.clone());
         }
-        let copy = layer.replicate(self.child.pmap_arc(), 0)?;
+        let copy = layer.replicate(self.child.pmap_arc())?;
         if self.memo.len() == MEMO {
             self.memo.remove(0);
         }

@@ -3,7 +3,7 @@
 use super::advise::first_access;
 use super::edit::{Entries, Locked};
 use super::{Space, VmError};
-use crate::backing::{Backing, Chain, Relation};
+use crate::backing::{Backing, Chain, LONGEST, Relation};
 use crate::fault::{Access, FaultError};
 use crate::map::{EntryArgs, EntryFlags, Extent, MapEntry, Prot};
 use crate::object::ObjectRef;
@@ -17,8 +17,6 @@ const MASK: u64 = PAGE_SIZE as u64 - 1;
 const LARGE: u64 = 2 << 20;
 /// Where [`MapFlags::low`] puts mappings, as Linux does.
 const LOW: core::ops::Range<u64> = 0x4000_0000..0x8000_0000;
-/// Largest range that one anonymous entry covers, so that indexes fit: 4 TiB.
-const CHUNK: u64 = 1 << 42;
 
 /// Where a mapping gets its pages from.
 #[derive(Clone, Copy)]
@@ -113,7 +111,24 @@ impl MapArgs<'_> {
 /// Whether a mapping is one entry that needs no layer yet.
 fn is_plain(args: &MapArgs<'_>, len: u64) -> bool {
     let private = !args.flags.contains(EntryFlags::SHARED);
-    matches!(args.source, Source::Anon) && private && len <= CHUNK
+    matches!(args.source, Source::Anon) && private && len <= LONGEST
+}
+
+/// Whether an object has indexes for `len` bytes from `first` on.
+pub(super) fn has_indexes(first: u64, len: u64) -> bool {
+    first.saturating_add(len >> PAGE_SHIFT) < u64::from(u32::MAX)
+}
+
+/// Adds what `args` says to `new`: private memory that nothing has been written to yet, in as many entries as it takes.
+pub(crate) fn add_plain(new: &mut Entries, args: EntryArgs) -> Result<(), VmError> {
+    let pieces = (args.end - args.start).div_ceil(LONGEST);
+    new.try_reserve(pieces as usize)
+        .map_err(|_| VmError::NoMemory)?;
+    for start in (args.start..args.end).step_by(LONGEST as usize) {
+        let end = args.end.min(start + LONGEST);
+        new.push(MapEntry::new(EntryArgs { start, end, ..args }, None, false));
+    }
+    Ok(())
 }
 
 /// Rounds up to pages; `None` on overflow.
@@ -137,7 +152,7 @@ impl Space {
             if map.is_closed() {
                 return Err(VmError::Invalid);
             }
-            map.admit_entry()?;
+            map.admit_more(1)?;
             let at = place(&map, args, len)?;
             if args.place.fixed && !args.place.noreplace {
                 map.unmap(vm, at, at + len)?;
@@ -210,7 +225,7 @@ impl Space {
         match args.source {
             Source::Object(object, offset) => {
                 let first = offset >> PAGE_SHIFT;
-                if offset & MASK != 0 || first + (len >> PAGE_SHIFT) >= u64::from(u32::MAX) {
+                if offset & MASK != 0 || !has_indexes(first, len) {
                     return Err(VmError::Invalid);
                 }
                 let layer =
@@ -221,23 +236,20 @@ impl Space {
                     !shared,
                 ));
             }
-            Source::Anon => {
-                for start in (at..end).step_by(CHUNK as usize) {
-                    let end = end.min(start + CHUNK);
-                    let chain = if shared {
-                        // Whoever inherits the mapping must find the same object.
-                        Some(Chain::of(Backing::attach_shared(
-                            vm,
-                            self.pmap_arc(),
-                            Relation::up(start, 0),
-                            end - start,
-                        )?))
-                    } else {
-                        None
-                    };
-                    new.push(MapEntry::new(args.entry(start, end), chain, false));
+            Source::Anon if shared => {
+                for start in (at..end).step_by(LONGEST as usize) {
+                    let end = end.min(start + LONGEST);
+                    // Whoever inherits the mapping must find the same object.
+                    let relation = Relation::up(start, 0);
+                    let layer = Backing::attach_shared(vm, self.pmap_arc(), relation, end - start)?;
+                    new.push(MapEntry::new(
+                        args.entry(start, end),
+                        Some(Chain::of(layer)),
+                        false,
+                    ));
                 }
             }
+            Source::Anon => add_plain(&mut new, args.entry(at, end))?,
         }
         Ok(new)
     }

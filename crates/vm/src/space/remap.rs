@@ -1,10 +1,9 @@
 //! mremap.
 
-use rust_alloc::sync::Arc;
 use smallvec::smallvec;
 
 use super::edit::{Edit, Entries, Locked, is_short};
-use super::mmap::{find_hole, range_end, round_up};
+use super::mmap::{add_plain, find_hole, has_indexes, range_end, round_up};
 use super::{Space, VmError};
 use crate::backing::{Backing, Chain, Layers, Relation};
 use crate::map::{EntryArgs, EntryFlags, Extent, MapEntry};
@@ -50,8 +49,8 @@ impl Space {
     /// # Errors
     /// Nothing has changed then, but what was mapped at a fixed target is gone, as in Linux.
     /// - `NotMapped`: the old range is not mapped throughout;
-    /// - `Invalid`: alignment, overlap of a fixed target, or `keep_old` for a device;
-    /// - `NoMemory`: it cannot grow where it is and may not move, or no room.
+    /// - `Invalid`: alignment, overlap of a fixed target, `keep_old` for a device, or more of an object than it has indexes for;
+    /// - `NoMemory`: it cannot grow where it is and may not move, no room, or too many mappings.
     pub fn remap<M: Machine>(&self, vm: &Vm<M>, args: &RemapArgs) -> Result<u64, VmError> {
         let mut map = self.lock();
         let old_end = range_end(&map, args.old, args.old_len)?;
@@ -122,19 +121,25 @@ impl Space {
         let Some(entry) = map.find(start - 1) else {
             return Err(VmError::NotMapped);
         };
-        let more = self.continuation(vm, &entry, end)?;
-        map.insert(vm, smallvec![more]);
+        let mut new = Entries::new();
+        self.continuation(vm, &entry, end, &mut new)?;
+        if let Err(why) = map.admit_more(new.len()) {
+            Locked::give_up(vm, &new);
+            return Err(why);
+        }
+        map.insert(vm, new);
         map.merge_between(vm, start, end);
         Ok(())
     }
 
-    /// An entry from where `entry` ends up to `end`, which continues it.
+    /// Adds what continues `entry`, from where it ends up to `end`, to `new`.
     fn continuation<M: Machine>(
         &self,
         vm: &Vm<M>,
         entry: &MapEntry,
         end: u64,
-    ) -> Result<Arc<MapEntry>, VmError> {
+        new: &mut Entries,
+    ) -> Result<(), VmError> {
         let start = entry.end();
         let args = EntryArgs {
             start,
@@ -148,19 +153,34 @@ impl Space {
                 .map(|chain| chain.layers()[chain.layers().len() - 1].clone())
         };
         // What continues is what everybody shares: a file, or shared memory. Private memory goes on as zeroes.
-        let shared = entry.is_shared() || args.flags.contains(EntryFlags::FILE);
-        let chain = match bottom {
+        let shared = entry.is_shared() || entry.flags().contains(EntryFlags::FILE);
+        match bottom {
             Some(layer) if shared => {
-                let object = layer.object_ref().ok_or(VmError::NotMapped)?;
-                let relation = Relation::up(start, u64::from(layer.index(start)));
-                let attached = Backing::attach(&object, self.pmap_arc(), relation, start, end);
-                object.release(vm);
-                Some(Chain::of(attached?))
+                let first = u64::from(layer.index(start - 1)) + 1;
+                let chain = self.over(vm, &layer, first, (start, end))?;
+                new.push(MapEntry::new(args, Some(chain), !entry.is_shared()));
             }
-            _ => None,
-        };
-        let needs_copy = chain.is_some() && !entry.is_shared();
-        Ok(MapEntry::new(args, chain, needs_copy))
+            _ => add_plain(new, args)?,
+        }
+        Ok(())
+    }
+
+    /// A layer of `layer`'s object for `start..end`, from index `first` on.
+    fn over<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        layer: &Backing,
+        first: u64,
+        (start, end): (u64, u64),
+    ) -> Result<Chain, VmError> {
+        if !has_indexes(first, end - start) {
+            return Err(VmError::Invalid);
+        }
+        let object = layer.object_ref().ok_or(VmError::NotMapped)?;
+        let relation = Relation::up(start, first);
+        let attached = Backing::attach(&object, self.pmap_arc(), relation, start, end);
+        object.release(vm);
+        Ok(Chain::of(attached?))
     }
 
     /// Maps the old range at `at`, which is free, and unmaps it where it was; changes nothing if it fails. Pages stay in their
@@ -215,7 +235,7 @@ impl Space {
         at: u64,
         new_len: u64,
     ) -> Result<Move, VmError> {
-        map.admit_entry()?;
+        map.admit_more(1)?;
         let (start, end) = (args.old, args.old + old_len);
         let moved_end = start + old_len.min(new_len);
         let distance = at.wrapping_sub(start);
@@ -229,13 +249,15 @@ impl Space {
                 };
                 built = self.add_moved(vm, &mut new, entry, moved, distance);
             }
-            // What is private starts afresh; the pages are the new range's.
-            (args.keep_old && built.is_ok()).then(|| entry.fresh(inside))
+            // What is private starts afresh, and what was locked is not: the pages are the new range's.
+            (args.keep_old && built.is_ok()).then(|| {
+                let flags = inside.flags.without(EntryFlags::LOCKED);
+                entry.fresh(EntryArgs { flags, ..inside })
+            })
         });
         let last = new.last().filter(|_| built.is_ok() && new_len > old_len);
         if let Some(last) = last.cloned() {
-            let more = self.continuation(vm, &last, at + new_len);
-            built = more.map(|more| new.push(more));
+            built = self.continuation(vm, &last, at + new_len, &mut new);
         }
         let edit = match edit {
             Ok(edit) => edit,
@@ -274,7 +296,8 @@ impl Space {
             Some(layers) => {
                 let mut moved = Layers::new();
                 for layer in layers.layers() {
-                    moved.push(layer.replicate(self.pmap_arc(), distance)?);
+                    let range = (args.start, args.end);
+                    moved.push(layer.replicate_at(self.pmap_arc(), distance, range)?);
                 }
                 Some(Chain::new(moved))
             }
@@ -284,6 +307,9 @@ impl Space {
     }
 
     /// A second mapping of shared memory, from the old address on.
+    ///
+    /// # Errors
+    /// As for `remap`.
     fn duplicate<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -298,6 +324,7 @@ impl Space {
         if !entry.is_shared() {
             return Err(VmError::Invalid);
         }
+        map.admit_more(1)?;
         let at = match args.target {
             RemapTarget::Stay => return Err(VmError::NoMemory),
             RemapTarget::MayMove => find_hole(map, len, 0)?,
@@ -312,11 +339,8 @@ impl Space {
             entry.chain(&pin).map(|chain| chain.front().clone())
         };
         let layer = layer.ok_or(VmError::NotMapped)?;
-        let object = layer.object_ref().ok_or(VmError::NotMapped)?;
-        let relation = Relation::up(at, u64::from(layer.index(args.old)));
-        let attached = Backing::attach(&object, self.pmap_arc(), relation, at, at + len);
-        object.release(vm);
-        let chain = Chain::of(attached?);
+        let first = u64::from(layer.index(args.old));
+        let chain = self.over(vm, &layer, first, (at, at + len))?;
         let args = EntryArgs {
             start: at,
             end: at + len,

@@ -1,0 +1,241 @@
+//! Mappings of many TiB, and parts of mappings that move far: an index of 32 bits names one address, and that address is announced.
+#![cfg(not(any(loom, shuttle)))]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use vm::map::MAX_ENTRIES;
+use vm::object::ObjectRef;
+use vm::space::{MapArgs, RemapArgs, RemapTarget, Source, Space, VmError};
+use vm::{EntryFlags, FaultError, MapProt};
+use vm_host::{Access, Lab};
+
+const PAGE: u64 = 4096;
+const MIB: u64 = 1 << 20;
+const TIB: u64 = 1 << 40;
+/// As far apart as addresses must be for their pages' indexes to be the same in 32 bits.
+const TURN: u64 = PAGE << 32;
+const USER_END: u64 = 1 << 47;
+const AT: u64 = 0x4000_0000;
+
+/// A program on one CPU.
+struct Program {
+    lab: Lab,
+    space: Arc<Space>,
+}
+
+impl Program {
+    fn new() -> Program {
+        let lab = Lab::new(4096, 1);
+        let space = Space::new(&lab.vm).unwrap();
+        lab.run(&space);
+        Program { lab, space }
+    }
+
+    fn store(&self, at: u64, value: u64) {
+        let store = |word: &AtomicU64| word.store(value, Relaxed);
+        let done = self.lab.touch(&self.space, 0, at, Access::Write, store);
+        assert_eq!(done, Ok(()));
+    }
+
+    fn load(&self, at: u64) -> Result<u64, FaultError> {
+        let load = |word: &AtomicU64| word.load(Relaxed);
+        self.lab.touch(&self.space, 0, at, Access::Read, load)
+    }
+
+    fn anon(&self, at: u64, len: u64, flags: EntryFlags) {
+        let args = MapArgs {
+            flags,
+            ..MapArgs::anon(len, MapProt::ALL).at(at)
+        };
+        assert_eq!(self.space.map(&self.lab.vm, &args), Ok(at));
+    }
+
+    /// A file of `len` bytes, mapped shared at `at`.
+    fn file(&self, at: u64, len: u64) -> ObjectRef {
+        let file = ObjectRef::new_file(&self.lab.vm, None).unwrap();
+        file.truncate(&self.lab.vm, len);
+        let args = MapArgs {
+            source: Source::Object(&file, 0),
+            flags: EntryFlags::SHARED,
+            ..MapArgs::anon(len, MapProt::ALL).at(at)
+        };
+        assert_eq!(self.space.map(&self.lab.vm, &args), Ok(at));
+        file
+    }
+
+    fn remap(
+        &self,
+        (old, old_len): (u64, u64),
+        new_len: u64,
+        target: RemapTarget,
+        keep_old: bool,
+    ) -> Result<u64, VmError> {
+        let args = RemapArgs {
+            old,
+            old_len,
+            new_len,
+            target,
+            keep_old,
+        };
+        self.space.remap(&self.lab.vm, &args)
+    }
+
+    fn locked(&self) -> u64 {
+        self.space.usage(&self.lab.vm).locked
+    }
+
+    fn finish(self, file: Option<ObjectRef>) {
+        if let Some(file) = file {
+            file.release(&self.lab.vm);
+        }
+        self.lab.stop(&self.space);
+        self.space.clear(&self.lab.vm);
+        self.lab.finish();
+    }
+}
+
+/// The page that is `from` bytes into a mapping of a file moves to `to`; a hole and a truncation reach it there.
+fn moved_page_is_found(from: u64, to: u64) {
+    let program = Program::new();
+    let vm = &program.lab.vm;
+    let file = program.file(AT, 64 * MIB);
+    let old = (AT + from, PAGE);
+    program.store(old.0, 77);
+    let moved = program.remap(old, PAGE, RemapTarget::Fixed(to), false);
+    assert_eq!(moved, Ok(to));
+    assert_eq!(program.load(to), Ok(77));
+    file.punch(vm, from, PAGE);
+    assert_eq!(program.load(to), Ok(0), "the page of the hole was freed");
+    program.store(to, 78);
+    // All that the file's mappings show beyond the new end, the part that has not moved included.
+    file.truncate(vm, 0);
+    assert_eq!(program.load(to), Err(FaultError::Bus));
+    program.finish(Some(file));
+}
+
+#[test]
+fn a_page_that_moves_below_its_offset_is_found_there() {
+    moved_page_is_found(64 * MIB - PAGE, 16 * PAGE);
+}
+
+#[test]
+fn a_page_that_moves_to_the_top_is_found_there() {
+    moved_page_is_found(0, USER_END - 2 * PAGE);
+}
+
+/// Stores at the beginning, loads a turn of the indexes above, unmaps there, loads at the beginning.
+fn pages_are_apart(program: &Program, at: u64) {
+    program.store(at, 7);
+    assert_eq!(program.load(at + TURN), Ok(0));
+    program.store(at + TURN, 8);
+    assert_eq!(program.load(at), Ok(7));
+    let vm = &program.lab.vm;
+    assert_eq!(program.space.unmap(vm, at + TURN, PAGE), Ok(()));
+    assert_eq!(program.load(at), Ok(7));
+}
+
+#[test]
+fn pages_of_a_long_mapping_are_apart() {
+    let program = Program::new();
+    program.anon(TIB, 20 * TIB, EntryFlags::EMPTY);
+    pages_are_apart(&program, TIB);
+    program.finish(None);
+}
+
+#[test]
+fn pages_of_a_mapping_that_has_grown_long_are_apart() {
+    let program = Program::new();
+    program.anon(TIB, PAGE, EntryFlags::EMPTY);
+    let stay = RemapTarget::Stay;
+    assert_eq!(
+        program.remap((TIB, PAGE), 20 * TIB, stay, false),
+        Ok(TIB),
+        "grows in place"
+    );
+    pages_are_apart(&program, TIB);
+    let (old, to) = ((TIB, PAGE), RemapTarget::Fixed(40 * TIB));
+    assert_eq!(program.remap(old, 20 * TIB, to, false), Ok(40 * TIB));
+    pages_are_apart(&program, 40 * TIB);
+    program.finish(None);
+}
+
+#[test]
+fn neighbours_join_no_further_than_indexes_reach() {
+    let program = Program::new();
+    for n in 0..20 {
+        program.anon(TIB + n * TIB, TIB, EntryFlags::EMPTY);
+    }
+    pages_are_apart(&program, TIB);
+    program.finish(None);
+}
+
+#[test]
+fn pages_of_a_stack_that_has_grown_long_are_apart() {
+    let program = Program::new();
+    let top = 60 * TIB;
+    program.space.set_stack_limit(u64::MAX);
+    program.anon(top - PAGE, PAGE, EntryFlags::GROWSDOWN);
+    // First without an object, then from one on.
+    for first in [top - TURN - PAGE, top - 2 * TURN - 3 * PAGE] {
+        program.store(first, 7);
+        assert_eq!(program.load(first + TURN), Ok(0));
+        program.store(first + TURN, 8);
+        assert_eq!(program.load(first), Ok(7));
+    }
+    program.finish(None);
+}
+
+#[test]
+fn a_mapping_shows_no_more_of_a_file_than_has_indexes() {
+    let program = Program::new();
+    let file = program.file(TIB, PAGE);
+    program.store(TIB, 7);
+    for (old_len, target) in [
+        (PAGE, RemapTarget::Stay),
+        (PAGE, RemapTarget::MayMove),
+        (0, RemapTarget::MayMove),
+    ] {
+        let long = program.remap((TIB, old_len), TURN + PAGE, target, false);
+        assert_eq!(long, Err(VmError::Invalid), "{old_len} {target:?}");
+    }
+    assert_eq!(program.load(TIB), Ok(7));
+    program.finish(Some(file));
+}
+
+#[test]
+fn second_mappings_and_growth_count_among_the_entries() {
+    let program = Program::new();
+    let at = 1 << 32;
+    program.anon(at, PAGE, EntryFlags::SHARED);
+    let second = |n: u64| {
+        let to = RemapTarget::Fixed(at + 2 * n * PAGE);
+        program.remap((at, 0), PAGE, to, false)
+    };
+    for n in 1..MAX_ENTRIES as u64 {
+        assert!(second(n).is_ok(), "{n}");
+    }
+    assert_eq!(second(MAX_ENTRIES as u64), Err(VmError::NoMemory));
+    let grown = program.remap((at, PAGE), 2 * PAGE, RemapTarget::Stay, false);
+    assert_eq!(grown, Err(VmError::NoMemory));
+    let entries = program.space.usage(&program.lab.vm).entries;
+    assert_eq!(entries, MAX_ENTRIES as u64);
+    program.finish(None);
+}
+
+#[test]
+fn what_a_move_leaves_mapped_is_not_locked() {
+    let program = Program::new();
+    let vm = &program.lab.vm;
+    program.anon(TIB, 4 * PAGE, EntryFlags::EMPTY);
+    program
+        .space
+        .set_locked(vm, TIB, 4 * PAGE, true)
+        .expect("it is mapped");
+    let old = (TIB, 4 * PAGE);
+    let to = program.remap(old, 4 * PAGE, RemapTarget::MayMove, true);
+    assert_eq!(program.locked(), 4);
+    assert_eq!(program.space.unmap(vm, to.unwrap(), 4 * PAGE), Ok(()));
+    assert_eq!(program.locked(), 0);
+    program.finish(None);
+}
