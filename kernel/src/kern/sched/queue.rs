@@ -4,9 +4,10 @@
 //! starves, and threads get CPU time in proportion to their weights.  Mechanism: a thread's
 //! virtual time advances by its run time, divided by its weight; the queue has 64 lists, each for
 //! 4 ms of virtual time, in a ring that begins at the queue's *base*, and runs the first thread
-//! of the first list.  The base follows what is chosen, so every list becomes the first.  Within
-//! a list, order of arrival.  (A calendar as ULE keeps for timesharing threads, with virtual
-//! time in the place of priority.)
+//! of the first list.  The base follows what is chosen, and the first list takes newcomers for no
+//! longer than a slice: what comes later goes to the second, however little it has run, so the first
+//! gets empty, and every list becomes the first.  Within a list, order of arrival.  (A calendar as
+//! ULE keeps for timesharing threads, with virtual time in the place of priority.)
 
 use ksync::CpuPin;
 
@@ -16,6 +17,8 @@ use super::super::ids::Runnable;
 /// Virtual nanoseconds of a list, as a power of two: about 4 ms, a slice.
 pub const BUCKET_SHIFT: u32 = 22;
 const BUCKETS: u64 = 64;
+/// For so many nanoseconds the first list takes newcomers.
+const OPEN_NS: u64 = 1 << BUCKET_SHIFT;
 
 /// The runnable threads of a CPU, but for the one that runs.
 pub struct Queue {
@@ -24,6 +27,10 @@ pub struct Queue {
     used: u64,
     /// Number of the first list's bucket.
     base: u64,
+    /// When that became the first, in monotonic nanoseconds.
+    base_since: u64,
+    /// When the CPU last chose a thread.
+    chosen_at: u64,
 }
 
 /// The bucket of a virtual time.
@@ -37,6 +44,8 @@ impl Queue {
             buckets: [const { IdList::new() }; BUCKETS as usize],
             used: 0,
             base: 0,
+            base_since: 0,
+            chosen_at: 0,
         }
     }
 
@@ -50,7 +59,19 @@ impl Queue {
         let target = self
             .first()
             .map_or(bucket(vt), |first| first.min(bucket(vt)));
-        self.base = self.base.max(target);
+        self.move_base(self.base.max(target));
+    }
+
+    fn move_base(&mut self, base: u64) {
+        if base != self.base {
+            self.base = base;
+            self.base_since = self.chosen_at;
+        }
+    }
+
+    /// The CPU is about to choose a thread.
+    pub fn begin_choice(&mut self, now: u64) {
+        self.chosen_at = now;
     }
 
     /// The bucket of the thread to run next.
@@ -68,7 +89,9 @@ impl Queue {
     /// Adds a thread at virtual time `vt`; returns the virtual time that it got, which is
     /// within the calendar.
     pub fn push(&mut self, pin: &CpuPin, tid: u32, vt: u64) -> u64 {
-        let b = bucket(vt).clamp(self.base, self.base + BUCKETS - 1);
+        let is_open = self.chosen_at.saturating_sub(self.base_since) < OPEN_NS;
+        let first = self.base + u64::from(!is_open);
+        let b = bucket(vt).clamp(first, self.base + BUCKETS - 1);
         let slot = (b % BUCKETS) as usize;
         self.buckets[slot].push_back(pin, tid);
         self.used |= 1 << slot;
@@ -82,7 +105,7 @@ impl Queue {
     /// Takes the thread to run next off.
     pub fn pop(&mut self, pin: &CpuPin) -> Option<u32> {
         let first = self.first()?;
-        self.base = first;
+        self.move_base(first);
         let slot = (first % BUCKETS) as usize;
         let tid = self.buckets[slot].pop_front(pin);
         self.settle(slot);

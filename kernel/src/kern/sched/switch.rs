@@ -83,6 +83,7 @@ fn choose_next(pin: &CpuPin, c: &Cpu, me: &Thread, why: Reason, now: u64) -> Opt
     };
     loop {
         let mut q = c.queue.lock();
+        q.begin_choice(now);
         if why != Reason::Idle {
             q.follow(vt);
         }
