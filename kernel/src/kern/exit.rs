@@ -126,7 +126,7 @@ fn finish_process(p: &Arc<Process>) {
     if let Some(space) = space {
         let rss = space.end();
         let mut accounts = p.accounts.lock();
-        accounts.dead_threads.max_rss_kib = accounts.dead_threads.max_rss_kib.max(rss);
+        accounts.dead_threads.note_rss(rss);
     }
     p.vfork_done.open();
     p.forget_program();

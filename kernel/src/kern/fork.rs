@@ -194,12 +194,15 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
     let has = |f: u32| args.flags & u64::from(f) != 0;
     let me = current();
     let p = me.process();
-    let space = match p.user_space() {
-        None => None,
-        Some(space) if has(raw::CLONE_VM) => Some(space),
-        Some(space) => Some(UserSpace::new(
-            mm::fork(space.space()).map_err(|_| ForkError::NoMemory)?,
-        )),
+    let (space, brk) = match p.user_space() {
+        None => (None, p.brk()),
+        Some(space) if has(raw::CLONE_VM) => (Some(space), p.brk()),
+        Some(space) => {
+            // The heap's bounds are those of the memory that is copied.
+            let _heap = p.lock_brk();
+            let copy = mm::fork(space.space()).map_err(|_| ForkError::NoMemory)?;
+            (Some(UserSpace::new(copy)), p.brk())
+        }
     };
     let files = match p.files() {
         Some(files) if !has(raw::CLONE_FILES) => {
@@ -244,7 +247,7 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
         cred,
         limits: p.limits(),
         program,
-        brk: p.brk(),
+        brk,
         comm: me.comm(),
         personality: p.personality.load(Ordering::Relaxed),
         kin: p.kin(),
@@ -318,8 +321,7 @@ fn publish(
             if current().has(thread::flag::ATTENTION) {
                 new.set(thread::flag::ATTENTION);
             }
-            threads.push_back(&pin, new.tid());
-            process.thread_count.fetch_add(1, Ordering::SeqCst);
+            process.add_thread_to(&mut threads, &pin, new);
         }
         drop(threads);
         if going {

@@ -429,7 +429,9 @@ fn move_to(
         p.pgid.store(group.pgid(), Ordering::Relaxed);
         p.sid.store(group.session.sid(), Ordering::Relaxed);
         p.group_shard.store(0, Ordering::Relaxed);
-        p.group_signal.store(0, Ordering::Relaxed);
+        // It came after the last signal, so its children do not count as missed by it.
+        let last = group.signals.load(Ordering::SeqCst);
+        p.group_signal.store(last, Ordering::Relaxed);
         emptied
     };
     if old.may_be_stopped() {

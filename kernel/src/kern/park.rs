@@ -95,11 +95,18 @@ pub fn park<S, R>(
             // The step slept in rounds of its own, for memory: its registrations are void.
             continue;
         }
-        if waiter.unheard() && sleep.over().is_none() {
-            sleep.nap();
-            continue;
-        }
-        if let Some(error) = sleep.wait() {
+        let over = if waiter.unheard() {
+            // Nobody would wake it: if there is no reason to give up, it looks again soon.
+            let over = sleep.over();
+            if over.is_none() {
+                sleep.nap();
+                continue;
+            }
+            over
+        } else {
+            sleep.wait()
+        };
+        if let Some(error) = over {
             // A wake-up that was spent on this round must be looked at.
             if !me.round.end() {
                 break Err(error);

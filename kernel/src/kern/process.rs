@@ -707,7 +707,11 @@ impl Process {
 
     /// Adds a thread that is not running yet.
     pub(super) fn add_thread(&self, pin: &CpuPin, t: &Thread) {
-        let mut threads = self.threads.lock();
+        self.add_thread_to(&mut self.threads.lock(), pin, t);
+    }
+
+    /// As [`Process::add_thread`], to `threads`, which are this process's.
+    pub(super) fn add_thread_to(&self, threads: &mut IdList<InProcess>, pin: &CpuPin, t: &Thread) {
         let arrivals = self.arrivals.load(Ordering::Relaxed) + 1;
         self.arrivals.store(arrivals, Ordering::Relaxed);
         t.arrives(arrivals);

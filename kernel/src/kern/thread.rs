@@ -19,6 +19,7 @@ use super::process::Process;
 use super::sched::Entity;
 use super::signal::{AltStack, RestartBlock, SigSet, ThreadPending};
 use super::timer::TimerNode;
+use super::times::Told;
 use crate::arch;
 use crate::mm::NoMemory;
 
@@ -39,6 +40,8 @@ pub struct Usage {
     pub user_ticks: AtomicU32,
     /// Timer ticks that found it in the kernel.
     pub sys_ticks: AtomicU32,
+    /// How its time was divided between the two.
+    pub told: Told,
     /// Page faults served without I/O.
     pub minor_faults: AtomicU64,
     /// Page faults that waited for I/O.

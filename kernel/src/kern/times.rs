@@ -1,6 +1,6 @@
 //! What threads and processes have used: CPU time, faults, switches.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::process::Process;
 use super::thread::Thread;
@@ -15,13 +15,13 @@ pub struct Times {
     /// Page faults without I/O.
     pub minor_faults: u64,
     /// Page faults with I/O.
-    pub major_faults: u64,
+    pub major_faults: u32,
     /// Switches by sleeping.
     pub voluntary: u64,
     /// Switches by preemption.
     pub involuntary: u64,
-    /// Largest resident set, in KiB.
-    pub max_rss_kib: u64,
+    /// Largest resident set, in KiB; what needs more bits is told as the most.
+    pub max_rss_kib: u32,
 }
 
 impl Times {
@@ -35,6 +35,12 @@ impl Times {
         self.involuntary += o.involuntary;
         self.max_rss_kib = self.max_rss_kib.max(o.max_rss_kib);
     }
+
+    /// Notes the largest resident set of a memory, in KiB.
+    pub fn note_rss(&mut self, kib: u64) {
+        let kib = u32::try_from(kib).unwrap_or(u32::MAX);
+        self.max_rss_kib = self.max_rss_kib.max(kib);
+    }
 }
 
 /// How often the threads of a process are gone through that leave meanwhile.
@@ -45,7 +51,7 @@ impl Process {
     pub fn times(&self) -> Times {
         let mut sum = self.times_of_threads();
         if let Some(space) = self.space() {
-            sum.max_rss_kib = sum.max_rss_kib.max(crate::mm::max_rss_kib(&space));
+            sum.note_rss(crate::mm::max_rss_kib(&space));
         }
         sum
     }
@@ -83,22 +89,54 @@ impl Process {
     }
 }
 
+/// What a thread's time in user mode and in the kernel was last said to be, in nanoseconds: ticks that come later change how its time
+/// divides, and neither part may get less.  Atomic.
+#[derive(Default)]
+pub struct Told {
+    user_ns: AtomicU64,
+    sys_ns: AtomicU64,
+}
+
+impl Told {
+    /// Divides `total`, of which by ticks `user` were in user mode: time in user mode, and in the kernel.  They add up to `total`, but
+    /// perhaps for what others are told at the same moment.
+    fn divide(&self, total: u64, user: u64) -> (u64, u64) {
+        let (told_user, told_sys) = (
+            self.user_ns.load(Ordering::Relaxed),
+            self.sys_ns.load(Ordering::Relaxed),
+        );
+        let most = total.saturating_sub(told_sys).max(told_user);
+        let user = at_least(&self.user_ns, user.clamp(told_user, most));
+        (user, at_least(&self.sys_ns, total.saturating_sub(user)))
+    }
+}
+
+/// `now`, or what was told already where that is more.
+fn at_least(told: &AtomicU64, now: u64) -> u64 {
+    match told.load(Ordering::Relaxed) {
+        before if before >= now => before,
+        _ => told.fetch_max(now, Ordering::Relaxed).max(now),
+    }
+}
+
 impl Thread {
-    /// CPU time and faults so far.  The run time is exact; ticks divide it between user and kernel.
+    /// CPU time and faults so far.  The run time is exact; ticks divide it between user and kernel, but so that neither part gets less
+    /// than it was said to be.
     pub fn times(&self) -> Times {
         let total = self.sched.runtime_ns();
         let u = &self.usage;
         let user = u64::from(u.user_ticks.load(Ordering::Relaxed));
         let sys = u64::from(u.sys_ticks.load(Ordering::Relaxed));
-        let user_ns = match user + sys {
+        let by_ticks = match user + sys {
             0 => 0,
             all => (u128::from(total) * u128::from(user) / u128::from(all)) as u64,
         };
+        let (user_ns, sys_ns) = u.told.divide(total, by_ticks);
         Times {
             user_ns,
-            sys_ns: total - user_ns,
+            sys_ns,
             minor_faults: u.minor_faults.load(Ordering::Relaxed),
-            major_faults: u.major_faults.load(Ordering::Relaxed),
+            major_faults: u.major_faults.load(Ordering::Relaxed) as u32,
             voluntary: u.voluntary.load(Ordering::Relaxed).into(),
             involuntary: u.involuntary.load(Ordering::Relaxed).into(),
             max_rss_kib: 0,

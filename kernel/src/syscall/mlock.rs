@@ -35,6 +35,15 @@ pub(super) fn lock_by_default(kind: &mut EntryFlags, place: &mut MapFlags) {
     }
 }
 
+/// Checks that the caller may lock memory at all.
+pub(super) fn may_lock_any() -> Result<(), Errno> {
+    let me = kern::current();
+    if me.process().rlimit(Resource::Memlock) == 0 && !me.cred().capable(Cap::IpcLock) {
+        return Err(Errno::EPERM);
+    }
+    Ok(())
+}
+
 /// Checks that the caller may lock `len` bytes more; of those from `over` on, what is locked already counts once. `too_many` is what the
 /// call says where that exceeds the limit.
 pub(super) fn may_lock(
@@ -48,9 +57,6 @@ pub(super) fn may_lock(
         return Ok(());
     }
     let limit = me.process().rlimit(Resource::Memlock);
-    if limit == 0 {
-        return Err(Errno::EPERM);
-    }
     let sum = (space.usage(mm::vm()).locked * PAGE).saturating_add(len);
     let again = || over.map_or(0, |start| covered(space, start, len, is_locked));
     if sum > limit && sum - again() > limit {
@@ -87,6 +93,7 @@ fn note_before_gap(space: &mm::Space, (start, len): (u64, u64), locked: bool) ->
 fn lock_pages(a: &Args, populate: bool) -> Result<u64, Errno> {
     let (start, len) = lock_range(a)?;
     let space = space()?;
+    may_lock_any()?;
     may_lock(&space, len, Some(start), Errno::ENOMEM)?;
     mm::admit_change()?;
     note_before_gap(&space, (start, len), true)?;

@@ -11,7 +11,7 @@ use vm::{EntryFlags, MapProt as Prot, ObjectRef, VmError};
 
 use super::errno::vm as errno;
 use super::fsutil::real_file;
-use super::mlock::{is_locked, lock_by_default, may_lock};
+use super::mlock::{is_locked, lock_by_default, may_lock, may_lock_any};
 use super::{Args, Handler};
 use crate::fs::file::File;
 use crate::fs::mount::flag as mount;
@@ -117,6 +117,9 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
     let shared = sharing(flags, anonymous)?;
     let mut kind = entry_flags(flags, shared);
     lock_by_default(&mut kind, &mut place);
+    if flags & nr::MAP_LOCKED != 0 {
+        may_lock_any()?;
+    }
     if kind.contains(EntryFlags::LOCKED) {
         may_lock(&*space()?, len, None, Errno::EAGAIN)?;
     }
@@ -139,7 +142,7 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
     let replaced = place.fixed && !place.noreplace;
     let result = admit_map(
         len,
-        !shared && prot.contains(Prot::WRITE),
+        !shared && !kind.contains(EntryFlags::GROWSDOWN) && prot.contains(Prot::WRITE),
         replaced.then_some(addr),
     );
     let source = match &object {
@@ -281,19 +284,24 @@ fn file_object(
     Ok((object, most))
 }
 
-/// How many bytes of a range are mapped by mappings for which `fits` holds.
+/// How many bytes of a range are mapped by mappings for which `fits` holds: at most as many as it has.
 pub(super) fn covered(
     space: &mm::Space,
     start: u64,
     len: u64,
     fits: impl Fn(&EntryInfo) -> bool,
 ) -> u64 {
-    let end = start + len;
-    let mut bytes = 0;
+    let end = start.saturating_add(len);
+    let (mut bytes, mut from) = (0, start);
     space.for_each_entry(start, &mut |entry| {
         let goes_on = entry.args.start < end;
-        if goes_on && fits(entry) {
-            bytes += entry.args.end.min(end) - entry.args.start.max(start);
+        // Entries that are joined meanwhile are met again.
+        let (first, behind) = (entry.args.start.max(from), entry.args.end.min(end));
+        if first < behind {
+            from = behind;
+            if fits(entry) {
+                bytes += behind - first;
+            }
         }
         goes_on
     });
@@ -481,8 +489,10 @@ fn mremap(a: &mut Args) -> Result<u64, Errno> {
         may_lock(&space, new_len - old_len, None, Errno::EAGAIN)?;
     }
     let more = if keeps { new_len } else { new_len - old_len };
-    let data = first.args.may_be_data() && first.args.prot.contains(Prot::WRITE);
-    charge(&process, more, data, None)?;
+    if more > 0 {
+        let data = first.args.may_be_data() && first.args.prot.contains(Prot::WRITE);
+        charge(&process, more, data, None)?;
+    }
     mm::admit()?;
     let target = match (has(nr::MREMAP_FIXED), has(nr::MREMAP_MAYMOVE)) {
         (true, _) => RemapTarget::Fixed(to),

@@ -89,7 +89,8 @@ pub fn before_user_return(frame: &mut UserFrame) {
         arch::irq::enable();
         let more = work(&me, frame);
         arch::irq::disable();
-        if !more {
+        // What came after the last look, with interrupts on, is looked for once more.
+        if !more && !me.signal_pending() {
             return;
         }
     }

@@ -113,6 +113,8 @@ pub struct Shared {
     pub(super) actions: Arc<ActionTable>,
     /// Job control.
     pub(super) stop: stop::StopState,
+    /// What the leader held back when it ended: it is still asked what is kept, though it is gone.
+    left_mask: SigSet,
 }
 
 impl Shared {
@@ -121,6 +123,7 @@ impl Shared {
         Shared {
             actions,
             stop: stop::StopState::default(),
+            left_mask: SigSet::default(),
         }
     }
 }

@@ -89,19 +89,22 @@ pub fn send_thread(t: &Thread, info: SigInfo) -> Result<(), SendError> {
 }
 
 /// Whether the signal would be dropped at once.
-fn dropped(p: &Process, actions_ignore: bool, whom: Whom<'_>, signo: u8, pin: &CpuPin) -> bool {
-    if !actions_ignore || signo == sig::KILL || signo == sig::STOP {
+fn dropped(pin: &CpuPin, p: &Process, shared: &Shared, whom: Whom<'_>, signo: u8) -> bool {
+    if !shared.actions.ignores(signo) || signo == sig::KILL || signo == sig::STOP {
         return false;
     }
-    // A blocked signal stays: its action may change before it is unblocked.
-    !whom.first(pin, p).is_some_and(|t| t.keeps(signo))
+    // A blocked signal stays: its action may change before it is unblocked. A leader that has gone is asked still, as in Linux.
+    match whom.first(pin, p) {
+        Some(t) => !t.keeps(signo),
+        None => !shared.left_mask.has(signo),
+    }
 }
 
 /// Whether the thread that the signal is for acts on it as soon as it comes: the one that is asked first, else the first that does
 /// not hold it back. A signal that ends the process does so at once then, and not when that thread comes to look: no thread of the
 /// process makes another call, the sender's included. One that is waited for by sigtimedwait is only taken.
 fn acts_at_once(pin: &CpuPin, p: &Process, whom: Whom<'_>, signo: u8) -> bool {
-    let open = |t: &Thread| !t.blocked().has(signo);
+    let open = |t: &Thread| !t.has(flag::KILLED | flag::LEAVING) && !t.blocked().has(signo);
     if let Some(t) = whom.first(pin, p)
         && (open(t) || whom.only().is_some())
     {
@@ -154,7 +157,7 @@ fn post(
         }
         continued = stop::resume(&mut shared.stop, signo == sig::CONT);
     }
-    let result = if dropped(p, shared.actions.ignores(signo), whom, signo, &pin) {
+    let result = if dropped(&pin, p, &shared, whom, signo) {
         Ok(())
     } else {
         let pending = whom.only().map_or(&p.pending, |t| &t.pending);
@@ -268,6 +271,9 @@ pub(in super::super) fn leave(t: &Thread) {
         return;
     }
     t.set(flag::LEAVING);
+    if t.process.thread_count() > 1 && t.tid() == t.process.pid() {
+        t.process.signals.lock().left_mask = t.blocked();
+    }
     let pending = t.process.pending.bits();
     if pending != 0 {
         retarget(&t.process, SigSet(pending));

@@ -32,6 +32,39 @@ extern "C" fn woken(_: i32) {
     sys::exit(0);
 }
 
+/// A process whose leader holds `signal` back or not, and ends. Then its other thread, which holds it back, sends it to the process and
+/// waits for it, and ends the process with its number. Returns the process's status.
+fn wait_for_signal_of_leader(signal: i32, held_back: bool) -> Result<i32, i32> {
+    let pid = sys::fork()?;
+    if pid == 0 {
+        let set = [1u64 << (signal - 1)];
+        let mask = |how: i32| sc!(SYS_rt_sigprocmask, how, set.as_ptr(), 0, 8);
+        let word: &'static AtomicU64 = Box::leak(Box::new(AtomicU64::new(1)));
+        let _ = mask(libc::SIG_BLOCK);
+        std::thread::spawn(move || {
+            while word.load(SeqCst) != 0 {
+                std::hint::spin_loop();
+            }
+            // Not at once, where the leader is to be gone.
+            if held_back {
+                nap_us(10_000);
+            }
+            let set = [1u64 << (signal - 1)];
+            let _ = sc!(SYS_kill, std::process::id(), signal);
+            let got = sc!(SYS_rt_sigtimedwait, set.as_ptr(), 0, [1u64, 0].as_ptr(), 8);
+            sys::exit(got.unwrap_or(99) as i32)
+        });
+        if !held_back {
+            let _ = mask(libc::SIG_UNBLOCK);
+        }
+        let _ = sc!(SYS_set_tid_address, word.as_ptr());
+        loop {
+            let _ = sc!(SYS_exit, 0);
+        }
+    }
+    Ok(sys::wait(pid as i64, 0)?.1)
+}
+
 static LEFT: AtomicU64 = AtomicU64::new(0);
 static STOP: AtomicU64 = AtomicU64::new(0);
 
@@ -86,6 +119,53 @@ tests! { "leaving";
             }
             holds!(burner.join().is_ok());
         }
+    }
+    // The leader lets it in, but takes no signal any more; the other thread holds it back, and waits for it.
+    a_signal_that_only_a_leaving_thread_lets_in_ends_nothing {
+        for _ in 0..100 {
+            is!(ok!(wait_for_signal_of_leader(libc::SIGTERM, false)), libc::SIGTERM << 8);
+        }
+    }
+    what_a_leader_held_back_is_kept_when_it_has_gone {
+        for signal in [libc::SIGURG, libc::SIGWINCH, libc::SIGCONT, libc::SIGCHLD] {
+            is!(ok!(wait_for_signal_of_leader(signal, true)), signal << 8);
+        }
+    }
+    // Ticks that come later change how time divides.
+    neither_part_of_cpu_time_gets_less {
+        let began = sys::now_ns();
+        let mut last = [0u64; 2];
+        while sys::now_ns() - began < 500_000_000 {
+            for _ in 0..200 { std::hint::spin_loop(); }
+            let mut usage = [0u64; 18];
+            ok!(sc!(SYS_getrusage, libc::RUSAGE_THREAD, usage.as_mut_ptr()));
+            let now = [usage[0] * 1_000_000 + usage[1], usage[2] * 1_000_000 + usage[3]];
+            holds!(now[0] >= last[0] && now[1] >= last[1]);
+            last = now;
+        }
+    }
+    // Those that fork have always run for little time.
+    who_computes_is_not_starved_by_those_who_fork {
+        ok!(sys::tie_to_cpu(sys::cpus()[0]));
+        for _ in 0..4 {
+            if ok!(sys::fork()) != 0 { continue; }
+            loop {
+                match sys::fork() {
+                    Ok(0) => sys::exit(0),
+                    Ok(child) => { let _ = sys::wait(child as i64, 0); }
+                    Err(_) => {}
+                }
+            }
+        }
+        let began = sys::now_ns();
+        let (before, mut longest, mut last) = (cpu_ns(), 0, began);
+        while last - began < 3_000_000_000 {
+            let now = sys::now_ns();
+            longest = longest.max(now - last);
+            last = now;
+        }
+        let share = (cpu_ns() - before) * 100 / (last - began);
+        if share < 4 { return Err(format!("{share} % of a CPU, without it for {longest} ns")); }
     }
     // Children of members that have got it do not count as missed.
     a_signal_to_a_group_that_forks_has_an_end {

@@ -64,4 +64,30 @@ tests! { "limits";
         ok!(sc!(SYS_mprotect, small, MIB, RW));
         fails!(sc!(SYS_mremap, small, MIB, 32 * MIB, libc::MREMAP_MAYMOVE), ENOMEM);
     }
+    // What takes nothing more is not refused, however much there is by then.
+    what_only_moves_and_stacks_are_not_data {
+        let (base, to) = (ok!(map(0, 8 * MIB, RW, 0)), ok!(map(0, 8 * MIB, 0, 0)));
+        ok!(limit(libc::RLIMIT_DATA, PAGE));
+        ok!(limit(libc::RLIMIT_AS, PAGE));
+        let fixed = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        is!(ok!(sc!(SYS_mremap, base, 8 * MIB, 8 * MIB, fixed, to)), to);
+        is!(ok!(sc!(SYS_mremap, to, 8 * MIB, 4 * MIB, fixed, base)), base);
+    }
+    what_grows_down_is_no_data {
+        ok!(limit(libc::RLIMIT_DATA, PAGE));
+        fails!(map(0, MIB, RW, 0), ENOMEM);
+        ok!(map(0, MIB, RW, libc::MAP_GROWSDOWN));
+    }
+    who_may_lock_nothing_is_told_so_when_it_asks {
+        ok!(sc!(SYS_mlockall, libc::MCL_FUTURE));
+        let locked = ok!(map(0, PAGE, RW, 0));
+        ok!(limit(libc::RLIMIT_MEMLOCK, 0));
+        ok!(sc!(SYS_setresuid, 1000, 1000, 1000));
+        fails!(sc!(SYS_mlock, locked, PAGE), EPERM);
+        fails!(map(0, PAGE, RW, libc::MAP_LOCKED), EPERM);
+        fails!(map(0, PAGE, RW, 0), EAGAIN);
+        fails!(sc!(SYS_mremap, locked, PAGE, 2 * PAGE, libc::MREMAP_MAYMOVE), EAGAIN);
+        let both = libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP;
+        ok!(sc!(SYS_mremap, locked, PAGE, PAGE, both, 0));
+    }
 }
