@@ -16,6 +16,8 @@ const TIB: u64 = 1 << 40;
 /// As far apart as addresses must be for their pages' indexes to be the same in 32 bits.
 const TURN: u64 = PAGE << 32;
 const USER_END: u64 = 1 << 47;
+/// The largest file.
+const MAX_SIZE: u64 = (u32::MAX as u64) * PAGE;
 const AT: u64 = 0x4000_0000;
 
 /// A program on one CPU.
@@ -237,5 +239,55 @@ fn what_a_move_leaves_mapped_is_not_locked() {
     assert_eq!(program.locked(), 4);
     assert_eq!(program.space.unmap(vm, to.unwrap(), 4 * PAGE), Ok(()));
     assert_eq!(program.locked(), 0);
+    program.finish(None);
+}
+
+#[test]
+fn the_last_page_of_the_largest_file_is_shown() {
+    let program = Program::new();
+    let vm = &program.lab.vm;
+    let file = program.file(TIB, MAX_SIZE);
+    let last = TIB + MAX_SIZE - PAGE;
+    program.store(last, 7);
+    assert_eq!(program.load(last), Ok(7));
+    // What cannot be mapped does not clear the place first.
+    let args = MapArgs {
+        source: Source::Object(&file, MAX_SIZE),
+        flags: EntryFlags::SHARED,
+        ..MapArgs::anon(PAGE, MapProt::ALL).at(last)
+    };
+    assert_eq!(program.space.map(vm, &args), Err(VmError::Invalid));
+    assert_eq!(program.load(last), Ok(7));
+    program.finish(Some(file));
+}
+
+#[test]
+fn what_needs_no_more_entries_is_done_at_the_limit() {
+    let program = Program::new();
+    let vm = &program.lab.vm;
+    let at = |n: u64| (1 << 32) + 4 * n * PAGE;
+    for n in 0..MAX_ENTRIES as u64 {
+        program.anon(at(n), 3 * PAGE, EntryFlags::EMPTY);
+    }
+    let unmap = |from: u64, to: u64| program.space.unmap(vm, from, to - from);
+    assert_eq!(
+        unmap(at(0) + PAGE, at(0) + 2 * PAGE),
+        Err(VmError::NoMemory)
+    );
+    assert_eq!(unmap(at(0), at(0) + PAGE), Ok(()));
+    assert_eq!(unmap(at(1) + PAGE, at(1) + 3 * PAGE), Ok(()));
+    assert_eq!(unmap(at(2) + PAGE, at(5) + PAGE), Ok(()));
+    assert_eq!(unmap(at(6) + PAGE, at(6) + 2 * PAGE), Ok(()));
+    program.finish(None);
+}
+
+#[test]
+fn a_stack_costs_what_has_been_touched() {
+    let program = Program::new();
+    program.anon(TIB, 64 * PAGE, EntryFlags::GROWSDOWN);
+    for n in 0..64 {
+        program.store(TIB + n * PAGE, 1);
+    }
+    assert_eq!(program.space.cost().own, 64);
     program.finish(None);
 }

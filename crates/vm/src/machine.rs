@@ -59,6 +59,11 @@ pub unsafe trait Machine: Send + Sync + 'static {
     /// [`Pmap::root_info`]: crate::pmap::Pmap::root_info
     fn flush(&self, cpus: &CpuSet, what: &Gather);
 
+    /// Whether the caller is to end what takes long, as it will end itself.
+    fn must_stop(&self) -> bool {
+        false
+    }
+
     /// Copies what the frame of a device holds now to a frame of memory, which the caller owns. Called pinned.
     fn copy_device(&self, to: Pfn, from: Pfn);
 

@@ -217,3 +217,8 @@ pub fn doze() {
         arch::cpu::relax();
     }
 }
+
+/// Whether the running thread is to die.
+pub fn must_stop() -> bool {
+    crate::arch::current::try_current().is_some_and(|me| me.kill_pending())
+}

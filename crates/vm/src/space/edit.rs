@@ -240,9 +240,6 @@ impl<'s> Locked<'s> {
         let mut new = Entries::new();
         let clipped = usize::from(old.first().is_some_and(|entry| entry.start() < start))
             + usize::from(old.last().is_some_and(|entry| entry.end() > end));
-        if clipped > 0 && self.tree().len() + clipped > MAX_ENTRIES {
-            return Err(VmError::NoMemory);
-        }
         new.try_reserve(old.len() + clipped)
             .map_err(|_| VmError::NoMemory)?;
         for entry in &old {
@@ -264,7 +261,15 @@ impl<'s> Locked<'s> {
                 new.push(entry.part(EntryArgs { start: end, ..args }));
             }
         }
-        Ok(Edit { old, new })
+        let edit = Edit { old, new };
+        // What makes no more of them is done, however many there are.
+        if edit.new.len() > edit.old.len()
+            && let Err(why) = self.admit(&edit, 0)
+        {
+            Locked::give_up(vm, &edit.new);
+            return Err(why);
+        }
+        Ok(edit)
     }
 
     /// Makes a change visible: faults that saw the old entries start again.

@@ -112,9 +112,9 @@ fn anonymous_pages(entry: &MapEntry, layer: usize) -> (u64, bool) {
             return (count, own);
         };
         own = layer.is_sole();
-        let last = layer.index(entry.end() - 1);
+        let (first, last) = layer.relation().indexes(entry.start(), entry.end());
         for _ in 0..SECTION {
-            let at = from.unwrap_or_else(|| layer.index(entry.start()));
+            let at = from.unwrap_or(first);
             let index = match object.next_resident_step(at, last) {
                 Next::Page(index, _) => index,
                 Next::Unseen(next) => {

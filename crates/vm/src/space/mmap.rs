@@ -90,6 +90,18 @@ impl MapArgs<'_> {
 }
 
 impl MapArgs<'_> {
+    /// Checks that there is such a part of an object.
+    fn check_object(&self, len: u64) -> Result<(), VmError> {
+        match self.source {
+            Source::Object(_, offset)
+                if offset & MASK != 0 || !has_indexes(offset >> PAGE_SHIFT, len) =>
+            {
+                Err(VmError::Invalid)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What the entry of `start..end` is to be.
     fn entry(&self, start: u64, end: u64) -> EntryArgs {
         EntryArgs {
@@ -116,7 +128,8 @@ fn is_plain(args: &MapArgs<'_>, len: u64) -> bool {
 
 /// Whether an object has indexes for `len` bytes from `first` on.
 pub(super) fn has_indexes(first: u64, len: u64) -> bool {
-    first.saturating_add(len >> PAGE_SHIFT) < u64::from(u32::MAX)
+    // The highest index is no page's.
+    first.saturating_add(len >> PAGE_SHIFT) <= u64::from(u32::MAX)
 }
 
 /// Adds what `args` says to `new`: private memory that nothing has been written to yet, in as many entries as it takes.
@@ -152,8 +165,9 @@ impl Space {
             if map.is_closed() {
                 return Err(VmError::Invalid);
             }
-            map.admit_more(1)?;
+            map.admit_more(len.div_ceil(LONGEST) as usize)?;
             let at = place(&map, args, len)?;
+            args.check_object(len)?;
             if args.place.fixed && !args.place.noreplace {
                 map.unmap(vm, at, at + len)?;
             }
@@ -224,10 +238,8 @@ impl Space {
         let mut new = Entries::new();
         match args.source {
             Source::Object(object, offset) => {
+                args.check_object(len)?;
                 let first = offset >> PAGE_SHIFT;
-                if offset & MASK != 0 || !has_indexes(first, len) {
-                    return Err(VmError::Invalid);
-                }
                 let layer =
                     Backing::attach(object, self.pmap_arc(), Relation::up(at, first), at, end)?;
                 new.push(MapEntry::new(
@@ -317,7 +329,7 @@ impl Space {
     /// Makes the pages of a range present.
     ///
     /// # Errors
-    /// The first page that cannot be had.
+    /// The first page that cannot be had. `NoMemory` also if the caller has to stop.
     pub fn populate<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -326,6 +338,9 @@ impl Space {
         access: Access,
     ) -> Result<(), FaultError> {
         for va in (start & !MASK..start.saturating_add(len)).step_by(PAGE_SIZE) {
+            if vm.machine.must_stop() {
+                return Err(FaultError::NoMemory);
+            }
             self.fault(vm, va, access)?;
         }
         Ok(())

@@ -97,6 +97,10 @@ unsafe impl Machine for KernelMachine {
         time::ticks()
     }
 
+    fn must_stop(&self) -> bool {
+        crate::kern::upcall::must_stop()
+    }
+
     fn copy_device(&self, to: Pfn, from: Pfn) {
         let mut bytes = [0; 256];
         for offset in (0..PAGE_SIZE).step_by(bytes.len()) {

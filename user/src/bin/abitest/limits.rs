@@ -78,6 +78,15 @@ tests! { "limits";
         fails!(map(0, MIB, RW, 0), ENOMEM);
         ok!(map(0, MIB, RW, libc::MAP_GROWSDOWN));
     }
+    a_stack_grows_as_far_as_its_limit_is_now {
+        let touches = |top: u64, bytes: u64| sys::catch(|| sys::poke(top - bytes, 1)).is_none();
+        let top = ok!(map(0x1000_0000_0000, PAGE, RW, libc::MAP_GROWSDOWN | libc::MAP_FIXED)) + PAGE;
+        ok!(sc!(SYS_prlimit64, 0, libc::RLIMIT_STACK, [MIB, 64 * MIB].as_ptr(), 0));
+        holds!(!touches(top, 2 * MIB));
+        ok!(sc!(SYS_prlimit64, 0, libc::RLIMIT_STACK, [32 * MIB, 64 * MIB].as_ptr(), 0));
+        holds!(touches(top, 16 * MIB));
+        holds!(!touches(top, 48 * MIB));
+    }
     who_may_lock_nothing_is_told_so_when_it_asks {
         ok!(sc!(SYS_mlockall, libc::MCL_FUTURE));
         let locked = ok!(map(0, PAGE, RW, 0));
