@@ -64,6 +64,11 @@ pub unsafe trait Machine: Send + Sync + 'static {
         false
     }
 
+    /// How long a stack may get that the caller makes grow, in bytes; `None` for what its space says.
+    fn stack_limit(&self) -> Option<u64> {
+        None
+    }
+
     /// Copies what the frame of a device holds now to a frame of memory, which the caller owns. Called pinned.
     fn copy_device(&self, to: Pfn, from: Pfn);
 

@@ -94,6 +94,9 @@ impl Cursor {
     }
 }
 
+/// The number of the last signal to any group.  Atomic.
+static NUMBERS: AtomicU32 = AtomicU32::new(0);
+
 /// A process group.
 pub struct Group {
     pub(super) id: Id,
@@ -101,7 +104,7 @@ pub struct Group {
     shards: Box<[Padded<Shard>]>,
     /// Some member has stopped, now or before.  Atomic; never taken back.
     stops: AtomicBool,
-    /// Signals that have been sent to it.  Atomic; written under `senders`.
+    /// The number of the last signal to it.  Atomic; written under `senders`.
     signals: AtomicU32,
     /// One signal at a time goes through the members.
     senders: Mutex<(), lock::GroupSignalLock>,
@@ -210,9 +213,12 @@ impl Group {
     /// Begins to send it a signal: the signal's number, and what keeps other signals to it back until it is dropped.  May sleep.
     pub(super) fn begin_signal(&self) -> (u32, GroupSignal<'_>) {
         let turn = self.senders.lock();
-        let last = self.signals.load(Ordering::Relaxed);
-        // 0 is that of a process that has got none.
-        let number = last.wrapping_add(1).max(1);
+        // Of its own among all groups: a process that setpgid moves meanwhile does not count as having got another one's. 0 is that
+        // of a process that has got none.
+        let number = NUMBERS
+            .fetch_add(1, Ordering::Relaxed)
+            .wrapping_add(1)
+            .max(1);
         self.signals.store(number, Ordering::SeqCst);
         (number, turn)
     }

@@ -558,11 +558,6 @@ impl Process {
         limits.set(r, new);
         self.limits_changed.store(true, Ordering::Release);
         drop(limits);
-        if r == Resource::Stack
-            && let Some(space) = self.space()
-        {
-            space.set_stack_limit(new.soft);
-        }
         if r == Resource::Sigpending {
             self.sigpending.store(small(new.soft), Ordering::Relaxed);
         }

@@ -222,3 +222,9 @@ pub fn doze() {
 pub fn must_stop() -> bool {
     crate::arch::current::try_current().is_some_and(|me| me.kill_pending())
 }
+
+/// How long a stack may get that the running thread makes grow, as its process's RLIMIT_STACK says now.
+pub fn stack_limit() -> Option<u64> {
+    let me = crate::arch::current::try_current().filter(|me| !me.is_kernel())?;
+    Some(me.process().rlimit(super::Resource::Stack))
+}

@@ -91,9 +91,9 @@ fn note_before_gap(space: &mm::Space, (start, len): (u64, u64), locked: bool) ->
 }
 
 fn lock_pages(a: &Args, populate: bool) -> Result<u64, Errno> {
+    may_lock_any()?;
     let (start, len) = lock_range(a)?;
     let space = space()?;
-    may_lock_any()?;
     may_lock(&space, len, Some(start), Errno::ENOMEM)?;
     mm::admit_change()?;
     note_before_gap(&space, (start, len), true)?;

@@ -97,7 +97,8 @@ impl Space {
         {
             top = next.end();
         }
-        let too_long = top - va > self.stack_limit();
+        let limit = vm.machine.stack_limit().unwrap_or(self.stack_limit());
+        let too_long = top - va > limit;
         if too_long || va < below.saturating_add(GUARD_GAP) || va < map.low() {
             return Err(FaultError::NotMapped);
         }

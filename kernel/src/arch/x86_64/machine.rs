@@ -101,6 +101,10 @@ unsafe impl Machine for KernelMachine {
         crate::kern::upcall::must_stop()
     }
 
+    fn stack_limit(&self) -> Option<u64> {
+        crate::kern::upcall::stack_limit()
+    }
+
     fn copy_device(&self, to: Pfn, from: Pfn) {
         let mut bytes = [0; 256];
         for offset in (0..PAGE_SIZE).step_by(bytes.len()) {

@@ -56,6 +56,8 @@ pub struct Entity {
     runtime: AtomicU64,
     cpu: AtomicU32,
     weight: AtomicU32,
+    /// The weight that its queue counts it with; that queue's lock.
+    counted: AtomicU32,
     policy: AtomicU8,
     /// 20 + nice.
     nice: AtomicU8,
@@ -80,6 +82,7 @@ impl Entity {
             runtime: AtomicU64::new(0),
             cpu: AtomicU32::new(cpu as u32),
             weight: AtomicU32::new(NICE_0_WEIGHT as u32),
+            counted: AtomicU32::new(0),
             policy: AtomicU8::new(policy as u8),
             nice: AtomicU8::new((nice + 20) as u8),
             reset_on_fork: AtomicBool::new(false),
@@ -181,6 +184,18 @@ impl Entity {
 
     pub(super) fn set_vt(&self, vt: u64) {
         self.vt.store(vt, Ordering::Relaxed);
+    }
+
+    /// Its weight now, with which its queue counts it from here on.
+    pub(super) fn count_weight(&self) -> u64 {
+        let weight = self.weight.load(Ordering::Relaxed);
+        self.counted.store(weight, Ordering::Relaxed);
+        weight.into()
+    }
+
+    /// The weight that its queue counts it with.
+    pub(super) fn counted(&self) -> u64 {
+        self.counted.load(Ordering::Relaxed).into()
     }
 
     pub(super) fn start_running(&self, now: u64) {

@@ -192,7 +192,7 @@ fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, woken: bool) {
     }
     t.sched.set_cpu(cpu);
     let base = q.base_vt();
-    let vt = q.push(pin, t.tid(), base + t.sched.vt());
+    let vt = q.push(pin, t, base + t.sched.vt());
     t.sched.set_vt(vt);
     c.len.fetch_add(1, Ordering::SeqCst);
     drop(q);

@@ -4,20 +4,23 @@
 //! starves, and threads get CPU time in proportion to their weights.  Mechanism: a thread's
 //! virtual time advances by its run time, divided by its weight; the queue has 64 lists, each for
 //! 4 ms of virtual time, in a ring that begins at the queue's *base*, and runs the first thread
-//! of the first list.  The base follows what is chosen, and the first list takes newcomers for no
-//! longer than a slice: what comes later goes to the second, however little it has run, so the first
-//! gets empty, and every list becomes the first.  Within a list, order of arrival.  (A calendar as
-//! ULE keeps for timesharing threads, with virtual time in the place of priority.)
+//! of the first list.  The base follows what is chosen, and the first list takes newcomers only for as
+//! long as those who run here, by their weights, need to get a list further: what comes later goes to the
+//! second, however little it has run, so the first gets empty, and every list becomes the first.  Within
+//! a list, order of arrival.  (A calendar as ULE keeps for timesharing threads, with virtual time in
+//! the place of priority.)
 
 use ksync::CpuPin;
 
 use super::super::idlist::IdList;
-use super::super::ids::Runnable;
+use super::super::ids::{self, Runnable};
+use super::super::thread::Thread;
+use super::entity::NICE_0_WEIGHT;
 
 /// Virtual nanoseconds of a list, as a power of two: about 4 ms, a slice.
 pub const BUCKET_SHIFT: u32 = 22;
 const BUCKETS: u64 = 64;
-/// For so many nanoseconds the first list takes newcomers.
+/// For so many nanoseconds the first list takes newcomers where one thread of the usual weight runs.
 const OPEN_NS: u64 = 1 << BUCKET_SHIFT;
 
 /// The runnable threads of a CPU, but for the one that runs.
@@ -31,6 +34,9 @@ pub struct Queue {
     base_since: u64,
     /// When the CPU last chose a thread.
     chosen_at: u64,
+    /// The sum of the weights of those that are queued, and the weight of the last that was chosen.
+    queued_weight: u64,
+    running_weight: u64,
 }
 
 /// The bucket of a virtual time.
@@ -46,6 +52,8 @@ impl Queue {
             base: 0,
             base_since: 0,
             chosen_at: 0,
+            queued_weight: 0,
+            running_weight: 0,
         }
     }
 
@@ -86,14 +94,28 @@ impl Queue {
         Some(self.base + u64::from(ahead))
     }
 
+    /// Whether the first list still takes newcomers: not once virtual time would have got to the next if all had got their shares.
+    fn is_open(&self) -> bool {
+        let weight = (self.queued_weight + self.running_weight).max(NICE_0_WEIGHT);
+        let since = self.chosen_at.saturating_sub(self.base_since);
+        since.saturating_mul(NICE_0_WEIGHT) < weight * OPEN_NS
+    }
+
+    /// A thread leaves the queue; returns the weight that it counted with.
+    fn leaves(&mut self, pin: &CpuPin, tid: u32) -> u64 {
+        let weight = ids::thread(pin, tid).map_or(0, |t| t.sched.counted());
+        self.queued_weight = self.queued_weight.saturating_sub(weight);
+        weight
+    }
+
     /// Adds a thread at virtual time `vt`; returns the virtual time that it got, which is
     /// within the calendar.
-    pub fn push(&mut self, pin: &CpuPin, tid: u32, vt: u64) -> u64 {
-        let is_open = self.chosen_at.saturating_sub(self.base_since) < OPEN_NS;
-        let first = self.base + u64::from(!is_open);
+    pub fn push(&mut self, pin: &CpuPin, t: &Thread, vt: u64) -> u64 {
+        let first = self.base + u64::from(!self.is_open());
+        self.queued_weight += t.sched.count_weight();
         let b = bucket(vt).clamp(first, self.base + BUCKETS - 1);
         let slot = (b % BUCKETS) as usize;
-        self.buckets[slot].push_back(pin, tid);
+        self.buckets[slot].push_back(pin, t.tid());
         self.used |= 1 << slot;
         if b == bucket(vt) {
             vt
@@ -107,9 +129,10 @@ impl Queue {
         let first = self.first()?;
         self.move_base(first);
         let slot = (first % BUCKETS) as usize;
-        let tid = self.buckets[slot].pop_front(pin);
+        let tid = self.buckets[slot].pop_front(pin)?;
         self.settle(slot);
-        tid
+        self.running_weight = self.leaves(pin, tid);
+        Some(tid)
     }
 
     /// Takes off, for another CPU, a thread that `fits`: from the far end, where those are that
@@ -132,6 +155,7 @@ impl Queue {
             if let Some(tid) = found {
                 self.buckets[slot].remove(pin, tid);
                 self.settle(slot);
+                self.leaves(pin, tid);
                 return found;
             }
             if left == 0 {

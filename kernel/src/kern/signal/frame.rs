@@ -149,6 +149,8 @@ pub fn sigreturn(me: &Current, frame: &mut UserFrame) -> Result<(), UserFault> {
     frame.rip = words[uc::RIP];
     frame.set_flags(words[uc::EFLAGS]);
     frame.forget_syscall();
+    // A call that the handler interrupted is not gone on with, unless its return says so.
+    me.take_restart();
     let [sp, flags, size] = [words[uc::STACK], words[uc::STACK + 1], words[uc::STACK + 2]];
     let flags = flags as u32;
     if flags & SS_ONSTACK == 0 {
