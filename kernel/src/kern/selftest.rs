@@ -269,6 +269,8 @@ fn watchdog() {
         return;
     };
     let ncpus = arch::cpu::count();
+    // Threads of the tests before have just ended. Who frees their stacks waits for all CPUs, and the watchdog's thread for that one.
+    let _ = sleep_until(Deadline::after(time::SECOND / 2), Interruptible::No);
     let before = (super::watchdog::still(), super::watchdog::asleep());
     keep_interrupts_off(ncpus);
     keep_lock(limit);

@@ -8,6 +8,9 @@
 //! asked for one, which an idle CPU takes, too; what the others do is asked by a non-maskable interrupt. Threads are
 //! looked through only while some thread sleeps for a lock at all. The sleeper itself prints what it waits for: the
 //! watchdog only unparks it, so nothing is read of a lock that may be gone. On one CPU only locks are watched.
+//!
+//! What it misses: while the first CPU itself waits for the one that stands still, with preemption off, as for an answer to a flush, the
+//! watchdog's thread there does not run, and the second CPU's may be the one that stands still.
 
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
