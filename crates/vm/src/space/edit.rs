@@ -307,6 +307,7 @@ impl<'s> Locked<'s> {
     }
 
     /// Adds an entry where nothing is mapped, and joins it with its neighbours where that can be.
+    #[inline(always)]
     pub(super) fn insert_one<M: Machine>(&mut self, vm: &Vm<M>, new: Arc<MapEntry>) {
         let (start, end) = (new.start(), new.end());
         self.state.pages += (end - start) >> PAGE_SHIFT;

@@ -90,6 +90,13 @@ impl MapArgs<'_> {
 }
 
 impl MapArgs<'_> {
+    /// How many entries it takes at most, if there is such a part of the object.
+    #[inline(never)]
+    fn pieces(&self, len: u64) -> Result<usize, VmError> {
+        self.check_object(len)?;
+        Ok(len.div_ceil(LONGEST) as usize)
+    }
+
     /// Checks that there is such a part of an object.
     fn check_object(&self, len: u64) -> Result<(), VmError> {
         match self.source {
@@ -165,13 +172,13 @@ impl Space {
             if map.is_closed() {
                 return Err(VmError::Invalid);
             }
-            map.admit_more(len.div_ceil(LONGEST) as usize)?;
+            let plain = is_plain(args, len);
+            map.admit_more(if plain { 1 } else { args.pieces(len)? })?;
             let at = place(&map, args, len)?;
-            args.check_object(len)?;
             if args.place.fixed && !args.place.noreplace {
                 map.unmap(vm, at, at + len)?;
             }
-            if is_plain(args, len) {
+            if plain {
                 let entry = MapEntry::new(args.entry(at, at + len), None, false);
                 map.insert_one(vm, entry);
             } else {
@@ -226,6 +233,7 @@ impl Space {
     }
 
     /// The entries of a new mapping.
+    #[inline(never)]
     fn build<M: Machine>(
         &self,
         vm: &Vm<M>,
