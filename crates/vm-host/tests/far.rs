@@ -1,14 +1,14 @@
 //! Mappings of many TiB, and parts of mappings that move far: an index of 32 bits names one address, and that address is announced.
 #![cfg(not(any(loom, shuttle)))]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::ops::Deref;
 
 use vm::map::MAX_ENTRIES;
 use vm::object::ObjectRef;
-use vm::space::{MapArgs, RemapArgs, RemapTarget, Source, Space, VmError};
+use vm::space::{MapArgs, RemapArgs, RemapTarget, Source, VmError};
 use vm::{EntryFlags, FaultError, MapProt};
-use vm_host::{Access, Lab};
+use vm_host::Lab;
+use vm_host::program::Program;
 
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
@@ -20,29 +20,30 @@ const USER_END: u64 = 1 << 47;
 const MAX_SIZE: u64 = (u32::MAX as u64) * PAGE;
 const AT: u64 = 0x4000_0000;
 
-/// A program on one CPU.
-struct Program {
+/// A program on one CPU, alone in its laboratory.
+struct Alone {
     lab: Lab,
-    space: Arc<Space>,
+    program: Program,
 }
 
-impl Program {
-    fn new() -> Program {
+impl Deref for Alone {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
+    }
+}
+
+impl Alone {
+    fn new() -> Alone {
         let lab = Lab::new(4096, 1);
-        let space = Space::new(&lab.vm).unwrap();
-        lab.run(&space);
-        Program { lab, space }
+        let program = Program::new(&lab.vm);
+        program.load();
+        Alone { lab, program }
     }
 
     fn store(&self, at: u64, value: u64) {
-        let store = |word: &AtomicU64| word.store(value, Relaxed);
-        let done = self.lab.touch(&self.space, 0, at, Access::Write, store);
-        assert_eq!(done, Ok(()));
-    }
-
-    fn load(&self, at: u64) -> Result<u64, FaultError> {
-        let load = |word: &AtomicU64| word.load(Relaxed);
-        self.lab.touch(&self.space, 0, at, Access::Read, load)
+        assert_eq!(self.write(at, value), Ok(()));
     }
 
     fn anon(&self, at: u64, len: u64, flags: EntryFlags) {
@@ -91,28 +92,28 @@ impl Program {
         if let Some(file) = file {
             file.release(&self.lab.vm);
         }
-        self.lab.stop(&self.space);
-        self.space.clear(&self.lab.vm);
+        self.unload();
+        drop(self.program);
         self.lab.finish();
     }
 }
 
 /// The page that is `from` bytes into a mapping of a file moves to `to`; a hole and a truncation reach it there.
 fn moved_page_is_found(from: u64, to: u64) {
-    let program = Program::new();
+    let program = Alone::new();
     let vm = &program.lab.vm;
     let file = program.file(AT, 64 * MIB);
     let old = (AT + from, PAGE);
     program.store(old.0, 77);
     let moved = program.remap(old, PAGE, RemapTarget::Fixed(to), false);
     assert_eq!(moved, Ok(to));
-    assert_eq!(program.load(to), Ok(77));
+    assert_eq!(program.read(to), Ok(77));
     file.punch(vm, from, PAGE);
-    assert_eq!(program.load(to), Ok(0), "the page of the hole was freed");
+    assert_eq!(program.read(to), Ok(0), "the page of the hole was freed");
     program.store(to, 78);
     // All that the file's mappings show beyond the new end, the part that has not moved included.
     file.truncate(vm, 0);
-    assert_eq!(program.load(to), Err(FaultError::Bus));
+    assert_eq!(program.read(to), Err(FaultError::Bus));
     program.finish(Some(file));
 }
 
@@ -127,19 +128,19 @@ fn a_page_that_moves_to_the_top_is_found_there() {
 }
 
 /// Stores at the beginning, loads a turn of the indexes above, unmaps there, loads at the beginning.
-fn pages_are_apart(program: &Program, at: u64) {
+fn pages_are_apart(program: &Alone, at: u64) {
     program.store(at, 7);
-    assert_eq!(program.load(at + TURN), Ok(0));
+    assert_eq!(program.read(at + TURN), Ok(0));
     program.store(at + TURN, 8);
-    assert_eq!(program.load(at), Ok(7));
+    assert_eq!(program.read(at), Ok(7));
     let vm = &program.lab.vm;
     assert_eq!(program.space.unmap(vm, at + TURN, PAGE), Ok(()));
-    assert_eq!(program.load(at), Ok(7));
+    assert_eq!(program.read(at), Ok(7));
 }
 
 #[test]
 fn pages_of_a_long_mapping_are_apart() {
-    let program = Program::new();
+    let program = Alone::new();
     program.anon(TIB, 20 * TIB, EntryFlags::EMPTY);
     pages_are_apart(&program, TIB);
     program.finish(None);
@@ -147,7 +148,7 @@ fn pages_of_a_long_mapping_are_apart() {
 
 #[test]
 fn pages_of_a_mapping_that_has_grown_long_are_apart() {
-    let program = Program::new();
+    let program = Alone::new();
     program.anon(TIB, PAGE, EntryFlags::EMPTY);
     let stay = RemapTarget::Stay;
     assert_eq!(
@@ -164,7 +165,7 @@ fn pages_of_a_mapping_that_has_grown_long_are_apart() {
 
 #[test]
 fn neighbours_join_no_further_than_indexes_reach() {
-    let program = Program::new();
+    let program = Alone::new();
     for n in 0..20 {
         program.anon(TIB + n * TIB, TIB, EntryFlags::EMPTY);
     }
@@ -174,23 +175,23 @@ fn neighbours_join_no_further_than_indexes_reach() {
 
 #[test]
 fn pages_of_a_stack_that_has_grown_long_are_apart() {
-    let program = Program::new();
+    let program = Alone::new();
     let top = 60 * TIB;
     program.space.set_stack_limit(u64::MAX);
     program.anon(top - PAGE, PAGE, EntryFlags::GROWSDOWN);
     // First without an object, then from one on.
     for first in [top - TURN - PAGE, top - 2 * TURN - 3 * PAGE] {
         program.store(first, 7);
-        assert_eq!(program.load(first + TURN), Ok(0));
+        assert_eq!(program.read(first + TURN), Ok(0));
         program.store(first + TURN, 8);
-        assert_eq!(program.load(first), Ok(7));
+        assert_eq!(program.read(first), Ok(7));
     }
     program.finish(None);
 }
 
 #[test]
 fn a_mapping_shows_no_more_of_a_file_than_has_indexes() {
-    let program = Program::new();
+    let program = Alone::new();
     let file = program.file(TIB, PAGE);
     program.store(TIB, 7);
     for (old_len, target) in [
@@ -201,13 +202,13 @@ fn a_mapping_shows_no_more_of_a_file_than_has_indexes() {
         let long = program.remap((TIB, old_len), TURN + PAGE, target, false);
         assert_eq!(long, Err(VmError::Invalid), "{old_len} {target:?}");
     }
-    assert_eq!(program.load(TIB), Ok(7));
+    assert_eq!(program.read(TIB), Ok(7));
     program.finish(Some(file));
 }
 
 #[test]
 fn second_mappings_and_growth_count_among_the_entries() {
-    let program = Program::new();
+    let program = Alone::new();
     let at = 1 << 32;
     program.anon(at, PAGE, EntryFlags::SHARED);
     let second = |n: u64| {
@@ -227,7 +228,7 @@ fn second_mappings_and_growth_count_among_the_entries() {
 
 #[test]
 fn what_a_move_leaves_mapped_is_not_locked() {
-    let program = Program::new();
+    let program = Alone::new();
     let vm = &program.lab.vm;
     program.anon(TIB, 4 * PAGE, EntryFlags::EMPTY);
     program
@@ -244,12 +245,12 @@ fn what_a_move_leaves_mapped_is_not_locked() {
 
 #[test]
 fn the_last_page_of_the_largest_file_is_shown() {
-    let program = Program::new();
+    let program = Alone::new();
     let vm = &program.lab.vm;
     let file = program.file(TIB, MAX_SIZE);
     let last = TIB + MAX_SIZE - PAGE;
     program.store(last, 7);
-    assert_eq!(program.load(last), Ok(7));
+    assert_eq!(program.read(last), Ok(7));
     // What cannot be mapped does not clear the place first.
     let args = MapArgs {
         source: Source::Object(&file, MAX_SIZE),
@@ -257,13 +258,13 @@ fn the_last_page_of_the_largest_file_is_shown() {
         ..MapArgs::anon(PAGE, MapProt::ALL).at(last)
     };
     assert_eq!(program.space.map(vm, &args), Err(VmError::Invalid));
-    assert_eq!(program.load(last), Ok(7));
+    assert_eq!(program.read(last), Ok(7));
     program.finish(Some(file));
 }
 
 #[test]
 fn what_needs_no_more_entries_is_done_at_the_limit() {
-    let program = Program::new();
+    let program = Alone::new();
     let vm = &program.lab.vm;
     let at = |n: u64| (1 << 32) + 4 * n * PAGE;
     for n in 0..MAX_ENTRIES as u64 {
@@ -283,7 +284,7 @@ fn what_needs_no_more_entries_is_done_at_the_limit() {
 
 #[test]
 fn a_stack_costs_what_has_been_touched() {
-    let program = Program::new();
+    let program = Alone::new();
     program.anon(TIB, 64 * PAGE, EntryFlags::GROWSDOWN);
     for n in 0..64 {
         program.store(TIB + n * PAGE, 1);

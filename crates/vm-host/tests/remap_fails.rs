@@ -3,16 +3,16 @@
 
 use std::alloc::Layout;
 use std::mem::size_of;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::ops::Deref;
 
 use vm::backing::Place;
 use vm::map::MAX_ENTRIES;
 use vm::object::ObjectRef;
-use vm::space::{MapArgs, RemapArgs, RemapTarget, Source, Space};
-use vm::{EntryFlags, FaultError, MapProt, VmError};
+use vm::space::{MapArgs, RemapArgs, RemapTarget, Source};
+use vm::{EntryFlags, MapProt, VmError};
+use vm_host::Lab;
 use vm_host::heap::{Heap, know, refuse_none, refuse_once};
-use vm_host::{Access, Lab};
+use vm_host::program::Program;
 
 const PAGE: u64 = 4096;
 const AT: u64 = 0x4000_0000;
@@ -29,28 +29,30 @@ fn member() -> Layout {
     Layout::from_size_align(size, align_of::<usize>()).unwrap()
 }
 
-struct Program {
+/// A program on one CPU, alone in its laboratory.
+struct Alone {
     lab: Lab,
-    space: Arc<Space>,
+    program: Program,
 }
 
-impl Program {
-    fn new(frames: usize) -> Program {
+impl Deref for Alone {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
+    }
+}
+
+impl Alone {
+    fn new(frames: usize) -> Alone {
         let lab = Lab::new(frames, 1);
-        let space = Space::new(&lab.vm).unwrap();
-        lab.run(&space);
-        Program { lab, space }
+        let program = Program::new(&lab.vm);
+        program.load();
+        Alone { lab, program }
     }
 
-    fn write(&self, at: u64, value: u64) {
-        let store = |word: &AtomicU64| word.store(value, Relaxed);
-        let done = self.lab.touch(&self.space, 0, at, Access::Write, store);
-        assert_eq!(done, Ok(()));
-    }
-
-    fn read(&self, at: u64) -> Result<u64, FaultError> {
-        let load = |word: &AtomicU64| word.load(Relaxed);
-        self.lab.touch(&self.space, 0, at, Access::Read, load)
+    fn store(&self, at: u64, value: u64) {
+        assert_eq!(self.write(at, value), Ok(()));
     }
 
     fn remap(&self, old: u64, pages: u64, new_pages: u64, keep_old: bool) -> Result<u64, VmError> {
@@ -69,8 +71,8 @@ impl Program {
     }
 
     fn end(self) {
-        self.lab.stop(&self.space);
-        self.space.clear(&self.lab.vm);
+        self.unload();
+        drop(self.program);
         self.lab.finish();
     }
 }
@@ -79,13 +81,13 @@ impl Program {
 /// end that leaves its old range mapped.
 #[test]
 fn a_move_that_makes_too_many_mappings_changes_nothing() {
-    let program = Program::new(8192);
+    let program = Alone::new(8192);
     let map = |at, pages, prot| {
         let args = MapArgs::anon(pages * PAGE, prot).at(at);
         assert_eq!(program.space.map(&program.lab.vm, &args), Ok(at));
     };
     map(AT, 3, ALL);
-    (0..3).for_each(|n| program.write(AT + n * PAGE, n + 7));
+    (0..3).for_each(|n| program.store(AT + n * PAGE, n + 7));
     let prots = [ALL, MapProt::READ].into_iter().cycle();
     for (n, prot) in (0..).zip(prots).take(MAX_ENTRIES - 2) {
         map(OTHERS + n * PAGE, 1, prot);
@@ -115,14 +117,14 @@ fn a_move_that_makes_too_many_mappings_changes_nothing() {
 fn a_move_without_memory_changes_nothing() {
     know(member());
     let tried = |flags: EntryFlags, keep_old: bool, n: u32| {
-        let program = Program::new(512);
+        let program = Alone::new(512);
         let file = ObjectRef::new_file(&program.lab.vm, None).unwrap();
         file.allocate(&program.lab.vm, 0, 4 * PAGE, true).unwrap();
         let mut args = MapArgs::anon(2 * PAGE, ALL).at(AT);
         args.source = Source::Object(&file, 0);
         args.flags = flags;
         assert_eq!(program.space.map(&program.lab.vm, &args), Ok(AT));
-        program.write(AT, 7);
+        program.store(AT, 7);
         refuse_once(n);
         let moved = program.remap(AT, 1, 2, keep_old);
         let refused = refuse_none();
@@ -134,7 +136,7 @@ fn a_move_without_memory_changes_nothing() {
         }
         let place = if refused { AT } else { TO };
         assert_eq!(program.read(place), Ok(7));
-        program.write(place, 8);
+        program.store(place, 8);
         assert_eq!(program.read(place), Ok(8));
         assert_eq!(program.read(AT + PAGE), Ok(0));
         file.release(&program.lab.vm);

@@ -220,11 +220,11 @@ pub fn doze() {
 
 /// Whether the running thread is to die.
 pub fn must_stop() -> bool {
-    crate::arch::current::try_current().is_some_and(|me| me.kill_pending())
+    arch::current::try_current().is_some_and(|me| me.kill_pending())
 }
 
 /// How long a stack may get that the running thread makes grow, as its process's RLIMIT_STACK says now.
 pub fn stack_limit() -> Option<u64> {
-    let me = crate::arch::current::try_current().filter(|me| !me.is_kernel())?;
+    let me = arch::current::try_current().filter(|me| !me.is_kernel())?;
     Some(me.process().rlimit(super::Resource::Stack))
 }

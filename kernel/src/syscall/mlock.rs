@@ -142,12 +142,10 @@ fn mlockall(a: &mut Args) -> Result<u64, Errno> {
     }
     let (process, space) = (kern::current_process(), space()?);
     let (now, on_fault) = (flags & nr::MCL_CURRENT != 0, flags & nr::MCL_ONFAULT != 0);
-    if !kern::current().cred().capable(Cap::IpcLock) {
-        match process.rlimit(Resource::Memlock) {
-            0 => return Err(Errno::EPERM),
-            limit if now && space.mapped() > limit => return Err(Errno::ENOMEM),
-            _ => {}
-        }
+    may_lock_any()?;
+    let too_many = || space.mapped() > process.rlimit(Resource::Memlock);
+    if now && !kern::current().cred().capable(Cap::IpcLock) && too_many() {
+        return Err(Errno::ENOMEM);
     }
     process.set_switch(flag::LOCK_FUTURE, flags & nr::MCL_FUTURE != 0);
     process.set_switch(flag::LOCK_ON_FAULT, on_fault);

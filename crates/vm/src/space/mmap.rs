@@ -219,6 +219,7 @@ impl Space {
             if at < above {
                 return Err(VmError::Exists);
             }
+            args.check_object(len)?;
             above = at + len;
             new.extend(self.build(vm, args, at, len)?);
         }
@@ -232,7 +233,7 @@ impl Space {
         Ok(())
     }
 
-    /// The entries of a new mapping.
+    /// The entries of a new mapping, of which [`MapArgs::check_object`] has been asked.
     #[inline(never)]
     fn build<M: Machine>(
         &self,
@@ -246,7 +247,6 @@ impl Space {
         let mut new = Entries::new();
         match args.source {
             Source::Object(object, offset) => {
-                args.check_object(len)?;
                 let first = offset >> PAGE_SHIFT;
                 let layer =
                     Backing::attach(object, self.pmap_arc(), Relation::up(at, first), at, end)?;

@@ -49,7 +49,6 @@ fn wait_for_signal_of_leader(signal: i32, held_back: bool) -> Result<i32, i32> {
             if held_back {
                 nap_us(10_000);
             }
-            let set = [1u64 << (signal - 1)];
             let _ = sc!(SYS_kill, std::process::id(), signal);
             let got = sc!(SYS_rt_sigtimedwait, set.as_ptr(), 0, [1u64, 0].as_ptr(), 8);
             sys::exit(got.unwrap_or(99) as i32)
@@ -63,6 +62,19 @@ fn wait_for_signal_of_leader(signal: i32, held_back: bool) -> Result<i32, i32> {
         }
     }
     Ok(sys::wait(pid as i64, 0)?.1)
+}
+
+/// Makes children, one after the other, that end at once.
+fn fork_for_ever() -> ! {
+    loop {
+        match sys::fork() {
+            Ok(0) => sys::exit(0),
+            Ok(child) => {
+                let _ = sys::wait(child as i64, 0);
+            }
+            Err(_) => {}
+        }
+    }
 }
 
 static LEFT: AtomicU64 = AtomicU64::new(0);
@@ -149,13 +161,7 @@ tests! { "leaving";
         ok!(sys::tie_to_cpu(sys::cpus()[0]));
         for _ in 0..4 {
             if ok!(sys::fork()) != 0 { continue; }
-            loop {
-                match sys::fork() {
-                    Ok(0) => sys::exit(0),
-                    Ok(child) => { let _ = sys::wait(child as i64, 0); }
-                    Err(_) => {}
-                }
-            }
+            fork_for_ever();
         }
         let began = sys::now_ns();
         let (before, mut longest, mut last) = (cpu_ns(), 0, began);
@@ -179,13 +185,7 @@ tests! { "leaving";
                 if n < IDLE {
                     loop { let _ = sc!(SYS_pause); }
                 }
-                loop {
-                    match sys::fork() {
-                        Ok(0) => sys::exit(0),
-                        Ok(child) => { let _ = sys::wait(child as i64, 0); }
-                        Err(_) => {}
-                    }
-                }
+                fork_for_ever();
             }
             loop { let _ = sc!(SYS_pause); }
         }
