@@ -1,9 +1,10 @@
-//! Two operations at once on the real VM under loom, and the small world that they act on.
+//! Two operations at once, or three, on the real VM under loom, and the small world that they act on.
 //!
 //! Every interleaving up to a bound on preemptions, every order that the memory model allows, and every access to what a
 //! lock guards checked for being ordered by it.
 
 use std::alloc::Layout;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use vm::object::ObjectRef;
@@ -25,7 +26,7 @@ const OBJECT: Layout = match Layout::from_size_align(3072, 8) {
     Err(_) => panic!("a valid layout"),
 };
 
-/// A machine of two CPUs, a space and a file.
+/// A machine of two CPUs, or three, a space and a file.
 pub struct World {
     /// The machine.
     pub lab: Lab,
@@ -47,8 +48,8 @@ pub struct World {
 pub type Act = fn(&World);
 
 impl World {
-    fn new() -> World {
-        let lab = Lab::new(FRAMES, 2);
+    fn new(cpus: usize) -> World {
+        let lab = Lab::new(FRAMES, cpus);
         lab.vm.set_fault_around(PAGE);
         let space = Space::new(&lab.vm).unwrap();
         let file = ObjectRef::new_file(&lab.vm, None).unwrap();
@@ -227,20 +228,69 @@ pub fn explore(
     other: Act,
     check: Act,
 ) {
+    let mut builder = builder(preemptions);
+    builder.max_permutations = executions;
+    builder.check(move || together(prepare, [one, other], check));
+}
+
+/// As `at_once`, of three operations, the first of which is the first thread.
+pub fn three_at_once(preemptions: usize, prepare: Act, acts: [Act; 3], check: Act) {
+    builder(preemptions).check(move || together(prepare, acts, check));
+}
+
+/// Explores every order that the memory model allows where one operation comes after the other, each on a CPU of its own: nothing but
+/// what they do themselves tells one of what another has done.
+pub fn in_turn<const N: usize>(prepare: Act, acts: [Act; N], check: Act) {
+    builder(0).check(move || {
+        let turn = Arc::new(AtomicUsize::new(0));
+        let world = Arc::new(World::new(N));
+        prepare(&world);
+        let wait = move |n: usize, turn: &AtomicUsize| {
+            while turn.load(SeqCst) < n {
+                loom::thread::yield_now();
+            }
+        };
+        let threads = (1..N).map(|cpu| {
+            let (world, turn) = (world.clone(), turn.clone());
+            loom::thread::spawn(move || {
+                world.lab.join(cpu, || {
+                    wait(cpu, &turn);
+                    acts[cpu](&world);
+                    turn.store(cpu + 1, SeqCst);
+                });
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        acts[0](&world);
+        turn.store(1, SeqCst);
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        check(&world);
+        Arc::into_inner(world)
+            .expect("all threads have ended")
+            .end();
+    });
+}
+
+fn builder(preemptions: usize) -> loom::model::Builder {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.max_branches = 200_000;
-    builder.max_permutations = executions;
-    builder.check(move || {
-        let world = Arc::new(World::new());
-        prepare(&world);
-        let thread = loom::thread::spawn({
-            let world = world.clone();
-            move || world.lab.join(1, || other(&world))
-        });
-        one(&world);
-        thread.join().unwrap();
-        check(&world);
-        Arc::into_inner(world).expect("the thread has ended").end();
+    builder
+}
+
+/// One execution.
+fn together<const N: usize>(prepare: Act, acts: [Act; N], check: Act) {
+    let world = Arc::new(World::new(N));
+    prepare(&world);
+    let threads = (1..N).map(|cpu| {
+        let world = world.clone();
+        loom::thread::spawn(move || world.lab.join(cpu, || acts[cpu](&world)))
     });
+    let threads: Vec<_> = threads.collect();
+    acts[0](&world);
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    check(&world);
+    Arc::into_inner(world)
+        .expect("all threads have ended")
+        .end();
 }

@@ -11,17 +11,22 @@ use std::cell::Cell;
 /// Layouts that can be learnt.
 const KINDS: usize = 8;
 
+/// Sizes and alignments; 0 where there is none.
+type Kinds = [(usize, usize); KINDS];
+
 /// See the module.
 pub struct Heap;
 
 thread_local! {
     /// What of this thread's requests is noted as one that may be refused.
     static LEARNS: Cell<bool> = const { Cell::new(false) };
-    static KNOWN: Cell<[(usize, usize); KINDS]> = const { Cell::new([(0, 0); KINDS]) };
+    static KNOWN: Cell<Kinds> = const { Cell::new([(0, 0); KINDS]) };
     /// How many requests more until one is refused; 0 for never.
     static LEFT: Cell<u32> = const { Cell::new(0) };
     /// After how many requests the next one is refused; 0 for never.
     static PERIOD: Cell<u32> = const { Cell::new(0) };
+    /// Bytes that this thread has asked for and not given back; it may give others' back.
+    static LIVE: Cell<isize> = const { Cell::new(0) };
     /// Requests with preemption off, as under a spin lock.
     static PINNED: Cell<usize> = const { Cell::new(0) };
 }
@@ -62,11 +67,14 @@ unsafe impl GlobalAlloc for Heap {
         if refuses(layout) {
             return std::ptr::null_mut();
         }
+        LIVE.set(LIVE.get() + layout.size() as isize);
         // SAFETY: the caller's conditions are the same.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // A thread that ends gives back its thread-locals, this one among them.
+        let _ended = LIVE.try_with(|live| live.set(live.get() - layout.size() as isize));
         // SAFETY: all blocks are the system's.
         unsafe { System.dealloc(block, layout) };
     }
@@ -78,6 +86,24 @@ pub fn learn<R>(act: impl FnOnce() -> R) -> R {
     let result = act();
     LEARNS.set(false);
     result
+}
+
+/// Runs `act`, and refuses nothing meanwhile of the layouts that `without` asks for: those that cannot be refused happen to be as large
+/// as others that can.
+pub fn spare<R>(without: impl FnOnce(), act: impl FnOnce() -> R) -> R {
+    let (known, left) = (KNOWN.replace([(0, 0); KINDS]), LEFT.replace(0));
+    learn(without);
+    LEFT.set(left);
+    let spared = KNOWN.replace(known);
+    KNOWN.set(known.map(|kind| if spared.contains(&kind) { (0, 0) } else { kind }));
+    let result = act();
+    KNOWN.set(known);
+    result
+}
+
+/// Bytes that this thread has asked for and not given back.
+pub fn live() -> isize {
+    LIVE.get()
 }
 
 /// How many blocks have been asked for with preemption off, while something was learnt, since this was asked last.

@@ -179,7 +179,7 @@ impl World {
 
     /// Takes the first page of an object out of all tables.
     pub fn scan(&self, object: &ObjectRef) {
-        if let Some(pfn) = object.lookup(0) {
+        if let Some(pfn) = object.lookup(&ksync::pin(), 0) {
             self.lab.vm.chaos_scan(pfn);
         }
     }

@@ -329,7 +329,7 @@ fn nobody_reaches_what_a_scan_took_out_where_it_is_unmapped() {
         world.run();
         assert_eq!((world.read(1, AT), world.read(1, SECOND)), (1, 1));
         world.at_flush(&[(2, act)]);
-        let pfn = world.file.lookup(0).expect("a page");
+        let pfn = world.file.lookup(&ksync::pin(), 0).expect("a page");
         assert_eq!(world.lab.vm.chaos_scan(pfn), Chaos::Removed(2));
         // One that comes too late, on a busy host, finds nothing to flush.
         world.others_end(1);
@@ -557,7 +557,7 @@ fn end_all(world: Arc<World>, spaces: Vec<Arc<Space>>) {
 fn a_page_of_many_mappers_goes_with_one_flush() {
     let world = world(1024);
     let spaces = mapped_by_many(&world, 1, true, Access::Write);
-    let pfn = world.file.lookup(0).expect("a page");
+    let pfn = world.file.lookup(&ksync::pin(), 0).expect("a page");
     let (rounds, visits) = world.rounds_and_visits(|world| {
         assert_eq!(
             world.lab.vm.chaos_scan(pfn),
@@ -583,7 +583,7 @@ fn a_page_goes_from_every_space_that_runs() {
     world
         .lab
         .vm
-        .chaos_scan(world.file.lookup(0).expect("a page"));
+        .chaos_scan(world.file.lookup(&ksync::pin(), 0).expect("a page"));
     for cpu in [1, 2] {
         let reached = world.lab.vm.machine.read(cpu, AT);
         assert!(reached.is_err(), "CPU {cpu} still reaches the page");
@@ -609,7 +609,7 @@ fn a_hole_waits_for_no_page_while_it_holds_others() {
         let mut fill = |piece: &mut [u8]| {
             tell.store(1, SeqCst);
             // The first page goes by itself, and then some at once.
-            while theirs.file.lookup(0).is_some() {
+            while theirs.file.lookup(&ksync::pin(), 0).is_some() {
                 std::thread::yield_now();
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -681,7 +681,7 @@ fn a_hole_by_its_mapping_leaves_the_map_to_a_writer() {
 fn write_protection_of_a_page_of_many_mappers_takes_one_flush() {
     let world = world(1024);
     let spaces = mapped_by_many(&world, 1, true, Access::Write);
-    let pfn = world.file.lookup(0).expect("a page");
+    let pfn = world.file.lookup(&ksync::pin(), 0).expect("a page");
     let (rounds, _) = world.rounds_and_visits(|world| {
         let busy = world.lab.vm.pages.get(pfn).try_hard_busy().expect("idle");
         rmap::write_protect_all(&world.lab.vm, &world.file, 0, pfn);
@@ -736,7 +736,7 @@ fn a_count_of_references_stops_at_its_limit() {
     let world = world(1024);
     let spaces = mapped_by_many(&world, 1, true, Access::Read);
     let vm = &world.lab.vm;
-    let pfn = world.file.lookup(0).expect("a page");
+    let pfn = world.file.lookup(&ksync::pin(), 0).expect("a page");
     let busy = vm.pages.get(pfn).try_hard_busy().expect("idle");
     let _referenced = vm.pages.get(pfn).clear_flag(Flags::REFERENCED);
     let (_, visits) = world.rounds_and_visits(|_| {

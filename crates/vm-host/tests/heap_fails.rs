@@ -8,7 +8,7 @@ use vm::object::ObjectRef;
 use vm::page::State;
 use vm::space::{Advice, MapArgs, Source, Space};
 use vm::{EntryFlags, MapProt, Pfn};
-use vm_host::heap::{Heap, asked_under_locks, learn, refuse_each, refuse_none, refuse_once};
+use vm_host::heap::{Heap, asked_under_locks, learn, refuse_each, refuse_none, refuse_once, spare};
 use vm_host::{Access, Lab};
 
 const PAGE: u64 = 4096;
@@ -166,8 +166,9 @@ fn forks_that_fold_leave_no_page_busy() {
         }
     };
     let fork = |world: &World| {
-        let child = world.space.fork(&world.lab.vm);
-        child.map(|child| child.clear(&world.lab.vm)).is_ok()
+        let vm = &world.lab.vm;
+        let child = spare(|| drop(Space::new(vm)), || world.space.fork(vm));
+        child.map(|child| child.clear(vm)).is_ok()
     };
     let refused = at_every_point(deep, fork, World::holds_all);
     assert!(refused >= 1, "refused {refused} times");
@@ -269,7 +270,7 @@ fn write_all(world: &World, spaces: &[Arc<Space>]) {
 
 fn write_protect(world: &World) {
     let vm = &world.lab.vm;
-    let pfn = world.file.lookup(0).expect("a page");
+    let pfn = world.file.lookup(&ksync::pin(), 0).expect("a page");
     let busy = vm.pages.get(pfn).try_hard_busy().expect("nobody holds it");
     vm::rmap::write_protect_all(vm, &world.file, 0, pfn);
     drop(busy);
@@ -300,7 +301,7 @@ fn scans_of_many_mappers_end_without_memory() {
     refuse_each(each, &left, || write_protect(&world));
     assert_eq!(writable(&world, &spaces), 0);
     write_all(&world, &spaces);
-    let pfn = world.file.lookup(0).expect("a page");
+    let pfn = world.file.lookup(&ksync::pin(), 0).expect("a page");
     let removed = refuse_each(each, &left, || world.lab.vm.chaos_scan(pfn));
     assert_eq!(removed, vm::space::Chaos::Removed(spaces.len()));
     for space in spaces {

@@ -81,7 +81,7 @@ fn shows_no_freed_page(world: &World) {
     for index in 0..2 {
         let va = AT + u64::from(index) * PAGE;
         let entry = world.space.pmap().lookup(&world.lab.vm, &ksync::pin(), va);
-        assert!(entry.is_none_or(|pte| Some(pte.pfn()) == world.file.lookup(index)));
+        assert!(entry.is_none_or(|pte| Some(pte.pfn()) == world.file.lookup(&ksync::pin(), index)));
     }
 }
 
@@ -125,7 +125,7 @@ fn a_first_write_beside_a_hole_shows_no_freed_page() {
 /// Makes the entries of the first page read-only, as one does before it is written out.
 fn write_protect(world: &World) {
     let vm = &*world.lab.vm;
-    let pfn = world.file.lookup(0).expect("a page");
+    let pfn = world.file.lookup(&ksync::pin(), 0).expect("a page");
     let page = vm.pages.get(pfn);
     let _busy = page
         .try_hard_busy()
@@ -136,7 +136,10 @@ fn write_protect(world: &World) {
 #[test]
 fn a_write_beside_write_protection_is_noted_or_prevented() {
     let noted: Act = |world| {
-        let page = world.file.lookup(0).map(|pfn| world.lab.vm.pages.get(pfn));
+        let page = world
+            .file
+            .lookup(&ksync::pin(), 0)
+            .map(|pfn| world.lab.vm.pages.get(pfn));
         let entry = world.entry(&world.space);
         let writable = entry.is_some_and(|pte| pte.is_writable());
         assert!(!writable || page.is_some_and(|page| page.has(Flags::WRITEABLE)));
@@ -206,13 +209,15 @@ fn a_neighbour_beside_a_scan_is_found_by_the_next_one() {
         world.lab.vm.set_fault_around(2 * PAGE);
     };
     let scan: Act = |world| {
-        let pfn = world.file.lookup(1).expect("a page");
+        let pfn = world.file.lookup(&ksync::pin(), 1).expect("a page");
         world.lab.vm.chaos_scan(pfn);
     };
     let read: Act = |world| world.fault(Access::Read);
     let check: Act = |world| {
         let (vm, pmap) = (&world.lab.vm, world.space.pmap());
-        let page = vm.pages.get(world.file.lookup(1).expect("a page"));
+        let page = vm
+            .pages
+            .get(world.file.lookup(&ksync::pin(), 1).expect("a page"));
         let neighbour = pmap.lookup(vm, &ksync::pin(), AT + PAGE);
         assert!(neighbour.is_none() || page.has(Flags::MAPPED));
     };
@@ -246,7 +251,9 @@ fn a_move_beside_a_hole_shows_no_freed_page() {
     };
     let check: Act = |world| {
         assert!(world.entry(&world.space).is_none());
-        assert!(elsewhere(world).is_none_or(|pfn| Some(pfn) == world.file.lookup(0)));
+        assert!(
+            elsewhere(world).is_none_or(|pfn| Some(pfn) == world.file.lookup(&ksync::pin(), 0))
+        );
     };
     at_once(1, read, punch, carry, check);
 }
@@ -296,7 +303,7 @@ fn tables_are_dropped_beside_faults_scans_and_each_other() {
         world.space.drop_tables(&world.lab.vm);
     };
     let scan: Act = |world| {
-        if let Some(pfn) = world.file.lookup(0) {
+        if let Some(pfn) = world.file.lookup(&ksync::pin(), 0) {
             world.lab.vm.chaos_scan(pfn);
         }
     };

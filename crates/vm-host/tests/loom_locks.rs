@@ -30,7 +30,7 @@ fn a_fault_beside_a_scan_that_empties_its_table_stays() {
         world.fault(Access::Read);
     };
     let scan: Act = |world| {
-        let pfn = world.file.lookup(0).unwrap();
+        let pfn = world.file.lookup(&ksync::pin(), 0).unwrap();
         world.lab.vm.chaos_scan(pfn);
     };
     let neighbour: Act = |world| world.fault_at(AT + PAGE, Access::Read);
@@ -56,7 +56,7 @@ fn protection_that_comes_while_another_is_pushed_down_is_not_forgotten() {
     };
     fn write(world: &World, page: u32) {
         let (vm, pin) = (&world.lab.vm, ksync::pin());
-        let leaf = Pte::user(world.file.lookup(page).unwrap(), Prot::WRITE);
+        let leaf = Pte::user(world.file.lookup(&ksync::pin(), page).unwrap(), Prot::WRITE);
         let va = AT + u64::from(page) * PAGE;
         let check = || true;
         let done = world

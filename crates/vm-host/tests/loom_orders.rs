@@ -79,7 +79,7 @@ fn a_page_that_is_found_in_its_slot_is_whole() {
     let allocate: Act = |world| world.file.allocate(&world.lab.vm, 0, PAGE, true).unwrap();
     let look: Act = |world| {
         let pin = ksync::pin();
-        if let Some(pfn) = world.file.lookup(0) {
+        if let Some(pfn) = world.file.lookup(&ksync::pin(), 0) {
             // Set after the page was filled.
             assert!(world.lab.vm.pages.get(pfn).has(Flags::VALID));
         }
@@ -113,7 +113,7 @@ fn mapped(world: &World) {
 }
 
 fn page(world: &World, index: u32) -> (&'static Page, Pfn) {
-    let pfn = world.file.lookup(index).expect("a page");
+    let pfn = world.file.lookup(&ksync::pin(), index).expect("a page");
     (world.lab.vm.pages.get(pfn), pfn)
 }
 
@@ -130,7 +130,7 @@ fn a_slot_is_empty_when_the_translations_of_its_page_are_gone() {
         let before = BEFORE.load(Relaxed);
         drop(pin);
         world.file.allocate(&world.lab.vm, 0, PAGE, true).unwrap();
-        let now = world.file.lookup(0);
+        let now = world.file.lookup(&ksync::pin(), 0);
         if now.is_some_and(|pfn| u64::from(pfn.0) != before) {
             is_flushed();
         }
@@ -387,7 +387,9 @@ fn a_scan_that_finds_an_entry_protected_finds_that_its_flush_is_due_or_over() {
 /// The page of shared memory at `va`.
 fn shared_page(world: &World, va: u64) -> Pfn {
     let (object, offset) = world.space.shared_object(va).expect("shared memory");
-    let pfn = object.lookup((offset / PAGE) as u32).expect("a page");
+    let pfn = object
+        .lookup(&ksync::pin(), (offset / PAGE) as u32)
+        .expect("a page");
     object.release(&world.lab.vm);
     pfn
 }
@@ -443,7 +445,7 @@ fn a_scan_that_finds_an_entry_as_it_is_to_be_finds_that_its_flush_is_due_or_over
     };
     let scan: Act = |world| {
         let (object, _) = world.space.shared_object(AT).expect("shared memory");
-        let pfn = object.lookup(0).expect("a page");
+        let pfn = object.lookup(&ksync::pin(), 0).expect("a page");
         let busy = world.lab.vm.pages.get(pfn).try_hard_busy();
         rmap::write_protect_all(&world.lab.vm, &object, 0, pfn);
         is_flushed();

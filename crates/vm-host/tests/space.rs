@@ -98,7 +98,7 @@ fn a_fault_on_a_page_in_use_is_woken() {
     args.flags = EntryFlags::SHARED;
     args.source = Source::Object(&file, 0);
     space.map(&lab.vm, &args).unwrap();
-    let page = lab.vm.pages.get(file.lookup(0).unwrap());
+    let page = lab.vm.pages.get(file.lookup(&ksync::pin(), 0).unwrap());
     let restarts = || lab.vm.counts().restarts;
     let waits = BusyPage::stats();
     let (before, asleep) = (restarts(), waits.report().contended);

@@ -8,7 +8,7 @@ use vm::object::ObjectRef;
 use vm::space::Chaos;
 use vm::space::{Advice, MapArgs, MapFlags, RemapArgs, RemapTarget, Source, Space, USER_LOW};
 use vm::{EntryFlags, FaultError, MapProt, Pfn, Tuning, VmError};
-use vm_host::heap::{learn, refuse_each};
+use vm_host::heap::{learn, refuse_each, spare};
 use vm_host::lab::kind;
 use vm_host::model::{self, Model, WORDS};
 use vm_host::{Access, Lab};
@@ -614,7 +614,9 @@ impl Player {
             return;
         }
         let parent = self.space(s);
-        let mut forks = (0..100).map(|_| self.short(|| parent.fork(&self.lab.vm)));
+        let vm = &self.lab.vm;
+        let fork = || spare(|| drop(Space::new(vm)), || parent.fork(vm));
+        let mut forks = (0..100).map(|_| self.short(fork));
         let child = forks.find_map(|fork| match fork {
             Err(VmError::NoMemory) if self.injected => None,
             fork => Some(fork.unwrap()),

@@ -241,7 +241,7 @@ impl Backing {
             match self
                 .object(&pin)
                 .ok_or(Detached)?
-                .next_resident_step(at, last)
+                .next_resident_step(&pin, at, last)
             {
                 Next::Page(index, _) => return Ok(Some(index)),
                 Next::Unseen(next) => at = next,

@@ -55,7 +55,7 @@ impl<M: Machine> Attempt<'_, M> {
             || self.entry.state() == self.state,
             |n| {
                 if n - run_at >= run.len() {
-                    (run, run_at) = (object.slots_from(index(n))?, n);
+                    (run, run_at) = (object.slots_from(self.pin, index(n))?, n);
                 }
                 let pfn = run.get(n - run_at)?.page()?;
                 let good = u64::from(index(n)) < beyond && self.empty_above(va(n), found.depth);

@@ -94,7 +94,7 @@ impl<M: Machine> Attempt<'_, M> {
             || true,
             |n| {
                 let index = layer.index(va(n));
-                let pfn = object.lookup(index).filter(|_| wanted(n))?;
+                let pfn = object.lookup(self.pin, index).filter(|_| wanted(n))?;
                 let good = object.has_index(index)
                     && (is_last || !cut_off(self.chain, self.pin, va(n)))
                     && self.empty_above(va(n), depth);

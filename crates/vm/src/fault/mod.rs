@@ -198,7 +198,7 @@ impl Space {
                 return Step::Again;
             };
             let index = layer.index(va);
-            let slot = object.slot(index);
+            let slot = object.slot(pin, index);
             if let Some(pfn) = slot.and_then(Slot::page) {
                 // Pages beyond the end of a file may linger for a moment.
                 // Private copies stay behind when their file shrinks.
@@ -289,7 +289,7 @@ impl<M: Machine> Attempt<'_, M> {
             || self.chain.layers()[..depth].iter().all(|layer| {
                 layer
                     .object(self.pin)
-                    .is_some_and(|object| object.lookup(layer.index(va)).is_none())
+                    .is_some_and(|object| object.lookup(self.pin, layer.index(va)).is_none())
             })
     }
 
@@ -302,9 +302,9 @@ impl<M: Machine> Attempt<'_, M> {
             .enumerate()
             .all(|(depth, layer)| {
                 depth == except
-                    || layer
-                        .object(self.pin)
-                        .is_some_and(|object| object.lookup(layer.index(self.va)).is_none())
+                    || layer.object(self.pin).is_some_and(|object| {
+                        object.lookup(self.pin, layer.index(self.va)).is_none()
+                    })
             })
     }
 
@@ -343,7 +343,7 @@ impl<M: Machine> Attempt<'_, M> {
             return self.fill_at(front, 0);
         }
         // A hole of a file belongs to the file, also where a private write is about to replace it: as in Linux.
-        let slot = bottom.slot(index);
+        let slot = bottom.slot(self.pin, index);
         let place = Place {
             object: bottom,
             index,

@@ -61,7 +61,7 @@ impl Object {
             let len = rest_of_page(at).min(usize::try_from(size - at).unwrap_or(usize::MAX));
             let start = at as usize & (PAGE_SIZE - 1);
             let pin = ksync::pin();
-            let taken = match self.lookup((at >> PAGE_SHIFT) as u32) {
+            let taken = match self.lookup(&pin, (at >> PAGE_SHIFT) as u32) {
                 // The frame outlives the pin even if it is truncated away meanwhile.
                 Some(pfn) => with_frame(&vm.machine, pfn, start, len, &mut *copy),
                 None => copy(&ZEROES[..len]),
@@ -173,9 +173,9 @@ impl Object {
     ) -> Result<ForWrite, NoMemory> {
         loop {
             let pin = ksync::pin();
-            let Some(pfn) = self.lookup(index) else {
+            let Some(pfn) = self.lookup(&pin, index) else {
                 let fresh = Object::zero_page(vm, &pin)?;
-                let place = (index, self.slot(index));
+                let place = (index, self.slot(&pin, index));
                 if let Insert::Done(busy) =
                     self.insert_fresh(vm, &pin, place, fresh, flags, true)?
                 {
@@ -348,10 +348,7 @@ impl Object {
         *step = (VISITS * pages.len() / removal.visits.max(1)).clamp(1, STEP);
         for busy in pages {
             let (index, pfn) = (busy.page().index(), vm.pages.pfn(busy.page()));
-            let removed = self.slots.remove(index, pfn);
-            debug_assert!(removed, "a hard-busy page left its slot");
-            busy.into_free();
-            self.refund(&ksync::pin(), 1);
+            self.remove_held(vm, index, (pfn, busy));
             gone.push(vm.pages, pfn);
         }
         at

@@ -11,7 +11,9 @@
 mod device;
 mod file;
 mod hub;
+mod node;
 mod quota;
+mod removal;
 mod slots;
 
 use core::any::Any;
@@ -27,14 +29,14 @@ use rust_alloc::sync::Arc;
 pub use self::device::{Cache, Frames};
 pub(crate) use self::hub::Hub;
 pub use self::hub::{Attachment, ObjectRef, ReverseLock};
+pub(crate) use self::node::Slot;
 pub use self::quota::{InUse, Quota};
+pub(crate) use self::slots::Next;
 use self::slots::Slots;
-pub(crate) use self::slots::{Next, Slot};
 use crate::alloc::{NoMemory, Pressure, Rights};
-use crate::limbo::FrameList;
 use crate::page::{Flags, HardBusy, PAGE_SHIFT, PAGE_SIZE, Page, Pfn, State, Wanted, zero_frame};
 use crate::pmap::Pmap;
-use crate::rmap::{self, ReverseMap};
+use crate::rmap::ReverseMap;
 use crate::{Machine, Vm};
 
 lock_class!(
@@ -222,20 +224,20 @@ impl Object {
 
     /// The page at `index`: a hint, until it is busied or claimed and its identity checked.
     #[inline]
-    pub fn lookup(&self, index: u32) -> Option<Pfn> {
-        self.slots.get(index)
+    pub fn lookup(&self, pin: &CpuPin, index: u32) -> Option<Pfn> {
+        self.slots.get(pin, index)
     }
 
-    /// The slot of `index`, if there is one yet.
+    /// The slot of `index`, if there is one now.
     #[inline(always)]
-    pub(crate) fn slot(&self, index: u32) -> Option<&Slot> {
-        self.slots.slot(index)
+    pub(crate) fn slot<'p>(&'p self, pin: &'p CpuPin, index: u32) -> Option<&'p Slot> {
+        self.slots.slot(pin, index)
     }
 
-    /// The slot of `index` and some that follow it, if there are any yet.
+    /// The slot of `index` and some that follow it, if there are any now.
     #[inline(always)]
-    pub(crate) fn slots_from(&self, index: u32) -> Option<&[Slot]> {
-        self.slots.run(index)
+    pub(crate) fn slots_from<'p>(&'p self, pin: &'p CpuPin, index: u32) -> Option<&'p [Slot]> {
+        self.slots.run(pin, index)
     }
 
     /// Whether `page` is still this object's page `index` and nobody is changing that. For a fault's check.
@@ -246,14 +248,21 @@ impl Object {
         !page.is_hard_busy() && page.is(self.identity(), index)
     }
 
-    /// The first resident page in `from..=last`: a hint.
+    /// The first resident page in `from..=last`: a hint. May be preempted meanwhile.
     pub fn next_resident(&self, from: u32, last: u32) -> Option<(u32, Pfn)> {
-        self.slots.next(from, last)
+        let mut at = from;
+        loop {
+            match self.next_resident_step(&ksync::pin(), at, last) {
+                Next::Page(index, pfn) => return Some((index, pfn)),
+                Next::Unseen(next) => at = next,
+                Next::End => return None,
+            }
+        }
     }
 
     /// Counts some of the pages from an index on; where to go on, if there is more.
     pub(crate) fn count_some(&self, from: u32) -> (u64, Option<u32>) {
-        self.slots.count_some(from)
+        self.slots.count_some(&ksync::pin(), from)
     }
 
     /// The first index of `from..=last` with a page that something was put into: a hint. Takes time proportional to the
@@ -292,7 +301,8 @@ impl Object {
         let mut at = from;
         while at <= last {
             // Neighbours lie in one node: the tree is walked once for all of them.
-            let run = self.slots.run(at).unwrap_or_default();
+            let pin = ksync::pin();
+            let run = self.slots.run(&pin, at).unwrap_or_default();
             let full = run.iter().take_while(|slot| is_data(slot)).count();
             at = at.checked_add(full as u32)?;
             if full < run.len() || run.is_empty() {
@@ -303,13 +313,23 @@ impl Object {
     }
 
     /// As `next_resident`, as far as one may look with preemption off.
-    pub(crate) fn next_resident_step(&self, from: u32, last: u32) -> Next {
-        self.slots.next_step(from, last)
+    pub(crate) fn next_resident_step(&self, pin: &CpuPin, from: u32, last: u32) -> Next {
+        self.slots.next_step(pin, from, last)
     }
 
-    /// Number of resident pages, by counting. Takes time proportional to the object.
+    /// Number of resident pages, by counting. Takes time proportional to the object; may be preempted meanwhile.
     pub fn resident(&self) -> u64 {
-        self.slots.count()
+        let (mut count, mut from) = (0, Some(0));
+        while let Some(at) = from {
+            let (pages, next) = self.count_some(at);
+            (count, from) = (count + pages, next);
+        }
+        count
+    }
+
+    /// Nodes of the index, by counting: for tests of what it takes.
+    pub fn nodes(&self) -> usize {
+        self.slots.nodes(&ksync::pin())
     }
 
     /// Takes a page of zeroes from the allocator.
@@ -336,7 +356,7 @@ impl Object {
         pfn: Pfn,
         flags: Flags,
     ) -> Result<Insert, NoMemory> {
-        self.insert_fresh(vm, pin, (index, self.slot(index)), pfn, flags, false)
+        self.insert_fresh(vm, pin, (index, self.slot(pin, index)), pfn, flags, false)
     }
 
     /// As `insert`, into a slot found before, if there was one.
@@ -387,6 +407,7 @@ impl Object {
             }
         };
         if !slot.put(pfn) {
+            slot.give_way();
             self.refund(pin, 1);
             discard(vm, pin, busy, pfn);
             return Ok(Insert::Lost);
@@ -409,8 +430,9 @@ impl Object {
         index: u32,
         (pfn, busy): (Pfn, HardBusy<'_>),
     ) {
-        let removed = self.slots.remove(index, pfn);
+        let removed = self.slots.remove(pin, index, pfn);
         debug_assert!(removed, "a hard-busy page left its slot");
+        self.slots.prune(&vm.epoch, pin, index);
         self.refund(pin, 1);
         if self.is_private() {
             discard(vm, pin, busy, pfn);
@@ -438,79 +460,17 @@ impl Object {
         }
         // After the slot's fence: either this sees what has changed, or what follows the change sees the page.
         if !still() {
-            let removed = to.slots.remove(to_index, pfn);
+            let removed = to.slots.remove(pin, to_index, pfn);
             debug_assert!(removed, "a hard-busy page left its slot");
+            to.slots.prune(&vm.epoch, pin, to_index);
             return Ok(false);
         }
         vm.rmap.moved((self, index), (to, to_index));
         busy.page().move_identity(to.identity(), to_index);
-        let removed = self.slots.remove(index, pfn);
+        // Its node stays: a layer whose pages move to the front goes as a whole.
+        let removed = self.slots.remove(pin, index, pfn);
         debug_assert!(removed, "a hard-busy page left its slot");
         Ok(true)
-    }
-
-    /// Frees the pages of `first..=last`, which nothing maps and no one else can reach. Preemptible.
-    pub(crate) fn remove_unmapped<M: Machine>(&self, vm: &Vm<M>, first: u32, last: u32) {
-        let mut from = first;
-        while let Some(next) = self.remove_step(vm, from, last) {
-            from = next;
-        }
-    }
-
-    /// Frees up to [`STEP`] pages; returns where to go on.
-    fn remove_step<M: Machine>(&self, vm: &Vm<M>, from: u32, last: u32) -> Option<u32> {
-        let pin = ksync::pin();
-        let mut freed = [Pfn::NONE; STEP];
-        let (mut count, mut at, mut more) = (0, from, None);
-        let mut in_the_way = None;
-        'nodes: loop {
-            let first = match self.slots.next_step(at, last) {
-                Next::Page(first, _) => first,
-                Next::Unseen(next) => {
-                    more = Some(next);
-                    break;
-                }
-                Next::End => break,
-            };
-            // Neighbours lie in one node: the tree is walked once for all of them.
-            let run = self.slots.run(first).unwrap_or_default();
-            for (index, slot) in (first..=last).zip(run) {
-                let Some(pfn) = slot.page() else { continue };
-                let page = vm.pages.get(pfn);
-                let busy = (count < STEP).then(|| page.try_hard_busy()).flatten();
-                let Some(busy) = busy else {
-                    more = Some(index);
-                    // Somebody holds the page for the length of a fault or a scan.
-                    let stuck = count == 0 && self.want(index, pfn, page, Wanted::Free);
-                    in_the_way = stuck.then_some(page);
-                    break 'nodes;
-                };
-                // Held, a page that is in the slot is the slot's: whoever moves it away holds it until it has left.
-                if slot.take(pfn) {
-                    busy.into_free();
-                    freed[count] = pfn;
-                    count += 1;
-                }
-            }
-            match first.checked_add(run.len() as u32) {
-                Some(next) if next <= last && next > first => at = next,
-                _ => break,
-            }
-        }
-        self.refund(&pin, count);
-        vm.alloc.free_bulk(&pin, &freed[..count]);
-        drop(pin);
-        if let Some(page) = in_the_way {
-            page.wait();
-        }
-        more
-    }
-
-    /// Frees everything: nothing is attached, and the caller's reference is the last but for those that
-    /// [`end`](hub::end) tells of. Faults that are still under way find the limit.
-    fn die<M: Machine>(&self, vm: &Vm<M>) {
-        self.set_limit(0);
-        self.remove_unmapped(vm, 0, u32::MAX);
     }
 
     /// How it stands with pages that may have become unreachable.
@@ -545,58 +505,10 @@ impl Object {
         vm.queue(pin, pmap);
     }
 
-    /// Takes out the page at `index`, which no mapping reaches any more, with what tables still have of it, and adds its
-    /// frame to `gone`. False if somebody holds it.
-    pub(crate) fn remove_hidden<M: Machine>(
-        &self,
-        vm: &Vm<M>,
-        index: u32,
-        pfn: Pfn,
-        gone: &mut FrameList,
-    ) -> bool {
-        let Some(busy) = vm.pages.get(pfn).try_hard_busy() else {
-            return false;
-        };
-        // Held, a page that is in the slot is the slot's.
-        if !self.slots.remove(index, pfn) {
-            return false;
-        }
-        // Folding copies pages to the front without a look at the tables.
-        rmap::remove_all(vm, self, index, pfn);
-        busy.into_free();
-        gone.push(vm.pages, pfn);
-        true
-    }
-
-    /// Takes the pages of `first..=last` out, hard-busy and without identity, and passes them to `give`, while the
-    /// caller sees to their page-table entries. Sleeping context.
-    pub(crate) fn take_out<M: Machine>(
-        &self,
-        vm: &Vm<M>,
-        first: u32,
-        last: u32,
-        give: &mut dyn FnMut(Pfn),
-    ) {
-        let mut at = first;
-        while let Some((index, _)) = self.slots.next(at, last) {
-            if let Some((pfn, busy)) = self.busy_page(vm, index) {
-                let removed = self.slots.remove(index, pfn);
-                debug_assert!(removed, "a hard-busy page left its slot");
-                busy.into_free();
-                self.refund(&ksync::pin(), 1);
-                give(pfn);
-            }
-            match index.checked_add(1) {
-                Some(next) if next <= last => at = next,
-                _ => return,
-            }
-        }
-    }
-
     /// Says that `page`, found at `index`, is wanted; true if somebody is in the way, so that one may
     /// [`wait`](Page::wait) for it. The page is looked for again, for its frame may have gone to the allocator.
     pub(crate) fn want(&self, index: u32, pfn: Pfn, page: &Page, what: Wanted) -> bool {
-        page.want(what, || self.slots.get(index) == Some(pfn))
+        page.want(what, || self.lookup(&ksync::pin(), index) == Some(pfn))
     }
 
     /// Hard-busies the page at `index`, waiting for others. `None` if there is none. Sleeping context.
@@ -623,7 +535,7 @@ impl Object {
         vm: &Vm<M>,
         index: u32,
     ) -> Result<Option<(Pfn, HardBusy<'static>)>, Held> {
-        let Some(pfn) = self.slots.get(index) else {
+        let Some(pfn) = self.lookup(&ksync::pin(), index) else {
             return Ok(None);
         };
         let page = vm.pages.get(pfn);
@@ -639,7 +551,7 @@ impl Object {
 impl Drop for Object {
     fn drop(&mut self) {
         debug_assert!(
-            self.slots.next(0, u32::MAX).is_none(),
+            self.next_resident(0, u32::MAX).is_none(),
             "an object was dropped with pages in it"
         );
         if let Some(quota) = self.quota {

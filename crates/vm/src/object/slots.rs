@@ -1,29 +1,19 @@
 //! Index → frame number of an object.
 //!
 //! Guarantee: lookups and insertions take no lock and never see a page at a wrong index; a slot changes from empty to
-//! a page, or from a page to empty, by one compare-and-swap.
+//! a page, or from a page to empty, by one compare-and-swap. The memory of the index is in proportion to the pages.
 //!
 //! Mechanism: the first four slots lie in the object, the others in 64-way nodes. An index belongs to the tree whose
-//! height is its number of base-64 digits, so a growing object adds trees and never moves a node. Nodes are set once
-//! and go with the object: a looker needs no protection beyond the object itself.
+//! height is its number of base-64 digits, so a growing object adds trees and never moves a node. Insertions make nodes.
+//! They go with their last page if [`prune`](Slots::prune) follows its removal, else with the object.
 
-use ksync::atomic::{
-    AtomicU32,
-    Ordering::{Acquire, Relaxed, Release},
-};
-use ksync::{CpuPin, Once};
-use rust_alloc::boxed::Box;
-use rust_alloc::vec::Vec;
+use ksync::{CpuPin, Epoch, EpochLink};
 
+use super::node::{self, At, DIGIT, Inner, Leaf, Node, Scanned, Slot};
 use crate::alloc::NoMemory;
 use crate::page::Pfn;
 
-const DIGIT: u32 = 6;
-const FAN: usize = 1 << DIGIT;
-/// Digits of a 32-bit index.
-const HEIGHTS: usize = 6;
 const INLINE: usize = 4;
-const EMPTY: u32 = u32::MAX;
 
 /// Leaves that one step of a walk looks at, or of the end of an object frees: bounds the time with preemption off.
 const STEP: usize = 128;
@@ -39,315 +29,255 @@ pub(crate) enum Next {
     End,
 }
 
-/// Set once. Whoever sets it is pinned, so that others wait for a few instructions at most.
-type Link = Once<Node>;
+type Inner1 = Inner<Leaf>;
+type Inner2 = Inner<Inner1>;
+type Inner3 = Inner<Inner2>;
+type Inner4 = Inner<Inner3>;
+type Inner5 = Inner<Inner4>;
 
-enum Node {
-    Inner(Box<[Link; FAN]>),
-    Leaf(Box<[Slot; FAN]>),
-}
-
-impl Node {
-    fn new(height: usize) -> Result<Node, NoMemory> {
-        Ok(if height == 0 {
-            Node::Leaf(filled(Slot::new)?)
-        } else {
-            Node::Inner(filled(Link::new)?)
-        })
-    }
-}
-
-/// An array on the heap.
-fn filled<T>(make: fn() -> T) -> Result<Box<[T; FAN]>, NoMemory> {
-    let mut items = Vec::new();
-    items.try_reserve_exact(FAN).map_err(|_| NoMemory)?;
-    items.resize_with(FAN, make);
-    items.into_boxed_slice().try_into().map_err(|_| NoMemory)
-}
-
-/// The place of one page.
-pub(crate) struct Slot(AtomicU32);
-
-impl Slot {
-    fn new() -> Slot {
-        Slot(AtomicU32::new(EMPTY))
-    }
-
-    /// The page in it: a hint, as for [`Object::lookup`](super::Object::lookup).
-    #[inline(always)]
-    pub(crate) fn page(&self) -> Option<Pfn> {
-        match self.0.load(Acquire) {
-            EMPTY => None,
-            n => Some(Pfn(n)),
-        }
-    }
-
-    /// Puts a page in if it is empty, and makes a full fence: what the caller then reads is not older than the page is here, and what
-    /// was done before the slot was emptied is done.
-    #[inline(always)]
-    pub(super) fn put(&self, pfn: Pfn) -> bool {
-        let done = self
-            .0
-            .compare_exchange(EMPTY, pfn.0, Release, Relaxed)
-            .is_ok();
-        ksync::fence_after_rmw();
-        done
-    }
-
-    /// Empties it if it holds `pfn`, whose translations are gone: who finds the slot empty may put another page there.
-    #[inline(always)]
-    pub(super) fn take(&self, pfn: Pfn) -> bool {
-        self.0
-            .compare_exchange(pfn.0, EMPTY, Release, Relaxed)
-            .is_ok()
-    }
-}
+/// The trees, by their height.
+#[derive(Default)]
+struct Roots(
+    EpochLink<Leaf>,
+    EpochLink<Inner1>,
+    EpochLink<Inner2>,
+    EpochLink<Inner3>,
+    EpochLink<Inner4>,
+    EpochLink<Inner5>,
+);
 
 /// The slots of one object.
 pub(super) struct Slots {
     inline: [Slot; INLINE],
-    roots: [Link; HEIGHTS],
+    roots: Roots,
 }
 
-#[inline(always)]
-fn height_of(index: u32) -> usize {
-    // Spelt out for the sizes that occur: a division costs more than the rest of a lookup.
-    match index {
-        0..0x40 => 0,
-        0x40..0x1000 => 1,
-        0x1000..0x4_0000 => 2,
-        0x4_0000..0x100_0000 => 3,
-        0x100_0000..0x4000_0000 => 4,
-        _ => 5,
+/// Names the root of the tree of an index, in an expression that serves trees of each height.
+macro_rules! on_root {
+    ($roots:expr, $index:expr, |$root:ident| $with:expr) => {
+        match $index {
+            0..0x40 => {
+                let $root = &$roots.0;
+                $with
+            }
+            0x40..0x1000 => {
+                let $root = &$roots.1;
+                $with
+            }
+            0x1000..0x4_0000 => {
+                let $root = &$roots.2;
+                $with
+            }
+            0x4_0000..0x100_0000 => {
+                let $root = &$roots.3;
+                $with
+            }
+            0x100_0000..0x4000_0000 => {
+                let $root = &$roots.4;
+                $with
+            }
+            0x4000_0000.. => {
+                let $root = &$roots.5;
+                $with
+            }
+        }
+    };
+}
+
+/// The pages below a root from an index on, as [`Node::scan`].
+fn scan<N: Node>(root: &EpochLink<N>, at: At<'_>, leaves: &mut usize) -> Scanned {
+    match root.load(at.pin) {
+        Some(node) => node.scan(at, leaves),
+        None => Err(1 << (DIGIT * (N::HEIGHT + 1))),
     }
-}
-
-#[inline(always)]
-fn digit(index: u32, height: usize) -> usize {
-    (index >> (DIGIT * height as u32)) as usize & (FAN - 1)
 }
 
 impl Slots {
     pub(super) fn new() -> Slots {
         Slots {
             inline: core::array::from_fn(|_| Slot::new()),
-            roots: core::array::from_fn(|_| Link::new()),
+            roots: Roots::default(),
         }
     }
 
     /// The slot of `index`, if the nodes that lead to it are there.
     #[inline(always)]
-    pub(super) fn slot(&self, index: u32) -> Option<&Slot> {
-        self.run(index)?.first()
+    pub(super) fn slot<'p>(&'p self, pin: &'p CpuPin, index: u32) -> Option<&'p Slot> {
+        self.run(pin, index)?.first()
     }
 
     /// The slot of `index` and those that follow it in its node, if the nodes that lead there are.
     #[inline(always)]
-    pub(super) fn run(&self, index: u32) -> Option<&[Slot]> {
+    pub(super) fn run<'p>(&'p self, pin: &'p CpuPin, index: u32) -> Option<&'p [Slot]> {
         if index < INLINE as u32 {
             return self.inline.get(index as usize..);
         }
-        let mut height = height_of(index);
-        let mut node = self.roots[height].get()?;
-        loop {
-            match node {
-                Node::Leaf(slots) => return slots.get(digit(index, 0)..),
-                Node::Inner(nodes) => node = nodes[digit(index, height)].get()?,
-            }
-            height -= 1;
+        // Spelt out for the sizes that occur: a division costs more than the rest of a lookup.
+        let at = At { pin, index };
+        match index {
+            0..0x40 => self.roots.0.load(pin)?.run(at),
+            0x40..0x1000 => self.roots.1.load(pin)?.run(at),
+            0x1000..0x4_0000 => self.roots.2.load(pin)?.run(at),
+            0x4_0000.. => self.far_run(at),
         }
+    }
+
+    #[inline(never)]
+    fn far_run<'p>(&'p self, at: At<'p>) -> Option<&'p [Slot]> {
+        on_root!(self.roots, at.index, |root| root.load(at.pin)?.run(at))
     }
 
     /// The slot of `index`, with the nodes that lead to it made where missing.
     #[inline(never)]
-    pub(super) fn make_slot(&self, pin: &CpuPin, index: u32) -> Result<&Slot, NoMemory> {
+    pub(super) fn make_slot<'p>(
+        &'p self,
+        pin: &'p CpuPin,
+        index: u32,
+    ) -> Result<&'p Slot, NoMemory> {
         if let Some(slot) = self.inline.get(index as usize) {
             return Ok(slot);
         }
-        let mut height = height_of(index);
-        let mut node = made(pin, &self.roots[height], height)?;
+        let at = At { pin, index };
         loop {
-            match node {
-                Node::Leaf(slots) => return Ok(&slots[digit(index, 0)]),
-                Node::Inner(nodes) => node = made(pin, &nodes[digit(index, height)], height - 1)?,
+            if let Some(slot) = on_root!(self.roots, index, |root| node::make(root, at))? {
+                return Ok(slot);
             }
-            height -= 1;
+            // A node on the way is about to go: whoever sees to that is pinned, so that it takes a few instructions.
+            ksync::relax();
         }
     }
 
     /// The page at `index`. A hint until the page is busied and its identity checked.
-    #[inline]
-    pub(super) fn get(&self, index: u32) -> Option<Pfn> {
-        self.slot(index)?.page()
+    #[inline(always)]
+    pub(super) fn get(&self, pin: &CpuPin, index: u32) -> Option<Pfn> {
+        self.slot(pin, index)?.page()
     }
 
-    /// Puts a page into an empty slot; `Ok(false)` if the slot was taken. A full fence follows.
+    /// Puts a page into an empty slot; `Ok(false)` if the slot was taken, or is about to go. A full fence follows.
     pub(super) fn insert(&self, pin: &CpuPin, index: u32, pfn: Pfn) -> Result<bool, NoMemory> {
-        Ok(self.make_slot(pin, index)?.put(pfn))
+        let slot = self.make_slot(pin, index)?;
+        let done = slot.put(pfn);
+        if !done {
+            slot.give_way();
+        }
+        Ok(done)
     }
 
     /// Empties the slot if it holds `pfn`.
-    pub(super) fn remove(&self, index: u32, pfn: Pfn) -> bool {
-        self.slot(index).is_some_and(|slot| slot.take(pfn))
+    pub(super) fn remove(&self, pin: &CpuPin, index: u32, pfn: Pfn) -> bool {
+        self.slot(pin, index).is_some_and(|slot| slot.take(pfn))
     }
 
-    /// Number of pages, counted slot by slot.
-    pub(super) fn count(&self) -> u64 {
-        let roots = self.roots.iter().filter_map(Once::get);
-        count_resident(&self.inline) + roots.map(count).sum::<u64>()
+    /// Lets the nodes go that have become empty when the slot of `index` was emptied, or those near it.
+    #[cold]
+    pub(super) fn prune(&self, epoch: &Epoch, pin: &CpuPin, index: u32) {
+        if index >= INLINE as u32 {
+            let at = At { pin, index };
+            on_root!(self.roots, index, |root| node::prune(root, epoch, at));
+        }
     }
 
     /// Counts the pages of one node from `from` on; where to go on, if there is more.
-    pub(super) fn count_some(&self, from: u32) -> (u64, Option<u32>) {
-        let first = match self.next_step(from, u32::MAX) {
+    pub(super) fn count_some(&self, pin: &CpuPin, from: u32) -> (u64, Option<u32>) {
+        let first = match self.next_step(pin, from, u32::MAX) {
             Next::Page(first, _) => first,
             Next::Unseen(next) => return (0, Some(next)),
             Next::End => return (0, None),
         };
-        let run = self.run(first).unwrap_or_default();
-        (count_resident(run), first.checked_add(run.len() as u32))
+        // None at all if the node has gone since.
+        let run = self.run(pin, first).unwrap_or_default();
+        let pages = run.iter().map(|slot| u64::from(slot.page().is_some()));
+        (pages.sum(), first.checked_add(run.len() as u32))
     }
 
-    /// The first resident index in `from..=last`, with its page. Takes as long as there are nodes without pages.
-    pub(super) fn next(&self, from: u32, last: u32) -> Option<(u32, Pfn)> {
-        let mut at = from;
-        loop {
-            match self.next_step(at, last) {
-                Next::Page(index, pfn) => return Some((index, pfn)),
-                Next::Unseen(next) => at = next,
-                Next::End => return None,
-            }
-        }
-    }
-
-    /// As `next`, over so many nodes as one may look at with preemption off.
-    pub(super) fn next_step(&self, from: u32, last: u32) -> Next {
-        let (mut at, mut leaves) = (from, STEP);
-        while at <= last {
-            if at < INLINE as u32 {
-                match self.get(at) {
-                    Some(pfn) => return Next::Page(at, pfn),
-                    None => at += 1,
+    /// The first resident index in `from..=last`, with its page, of so many nodes as one may look at with preemption off.
+    pub(super) fn next_step(&self, pin: &CpuPin, from: u32, last: u32) -> Next {
+        let (mut index, mut leaves) = (from, STEP);
+        while index <= last {
+            if index < INLINE as u32 {
+                match self.get(pin, index) {
+                    Some(pfn) => return Next::Page(index, pfn),
+                    None => index += 1,
                 }
                 continue;
             }
-            let height = height_of(at);
-            let behind = Err(64_u64.pow(height as u32 + 1));
-            let root = self.roots[height].get();
-            match root.map_or(behind, |n| scan(n, height, at, &mut leaves)) {
+            let at = At { pin, index };
+            match on_root!(self.roots, index, |root| scan(root, at, &mut leaves)) {
                 Ok((found, pfn)) if found <= last => return Next::Page(found, pfn),
-                Err(next) if next <= u64::from(last) => at = next as u32,
+                Err(next) if next <= u64::from(last) => index = next as u32,
                 _ => return Next::End,
             }
             if leaves == 0 {
-                return Next::Unseen(at);
+                return Next::Unseen(index);
             }
         }
         Next::End
     }
 
+    /// How many nodes the trees have.
+    pub(super) fn nodes(&self, pin: &CpuPin) -> usize {
+        fn below<N: Node>(root: &EpochLink<N>, pin: &CpuPin) -> usize {
+            root.load(pin).map_or(0, |node| node.nodes(pin))
+        }
+        let first = (0..6).map(|height| 1_u32 << (DIGIT * height));
+        let tree = |first| on_root!(self.roots, first, |root| below(root, pin));
+        first.map(tree).sum()
+    }
+
     /// Frees some of the nodes, when nobody looks any more; returns whether there are others.
     pub(super) fn free_part(&mut self) -> bool {
-        let mut leaves = STEP;
-        self.roots.iter_mut().any(|root| !free(root, &mut leaves))
+        let (mut leaves, roots) = (STEP, &mut self.roots);
+        !(node::free(&mut roots.0, &mut leaves)
+            && node::free(&mut roots.1, &mut leaves)
+            && node::free(&mut roots.2, &mut leaves)
+            && node::free(&mut roots.3, &mut leaves)
+            && node::free(&mut roots.4, &mut leaves)
+            && node::free(&mut roots.5, &mut leaves))
     }
-}
-
-fn made<'a>(_pin: &CpuPin, slot: &'a Link, height: usize) -> Result<&'a Node, NoMemory> {
-    if let Some(node) = slot.get() {
-        return Ok(node);
-    }
-    // Another CPU may be faster; then its node serves.
-    drop(slot.set(Node::new(height)?));
-    loop {
-        if let Some(node) = slot.get() {
-            return Ok(node);
-        }
-        ksync::relax();
-    }
-}
-
-fn count_resident(slots: &[Slot]) -> u64 {
-    slots
-        .iter()
-        .map(|slot| u64::from(slot.page().is_some()))
-        .sum()
-}
-
-fn count(node: &Node) -> u64 {
-    match node {
-        Node::Leaf(slots) => count_resident(&slots[..]),
-        Node::Inner(nodes) => nodes.iter().filter_map(Once::get).map(count).sum(),
-    }
-}
-
-/// Frees a subtree, as far as `leaves` reaches; returns whether all of it is gone.
-fn free(link: &mut Link, leaves: &mut usize) -> bool {
-    if *leaves == 0 {
-        return link.get().is_none();
-    }
-    match link.get_mut() {
-        Some(Node::Inner(nodes)) => {
-            if !nodes.iter_mut().all(|node| free(node, leaves)) {
-                return false;
-            }
-        }
-        Some(Node::Leaf(slots)) => {
-            debug_assert!(
-                count_resident(&slots[..]) == 0,
-                "an object ends with pages in it"
-            );
-            *leaves -= 1;
-        }
-        None => return true,
-    }
-    drop(link.take());
-    true
-}
-
-/// The first page at or after `at` in the subtree that holds `at`, else the first index behind what was looked at: that
-/// subtree, or a part of it if `leaves` are used up.
-fn scan(node: &Node, height: usize, at: u32, leaves: &mut usize) -> Result<(u32, Pfn), u64> {
-    let span = 1_u64 << (DIGIT * height as u32);
-    let base = u64::from(at) & !(span * FAN as u64 - 1);
-    let first = digit(at, height);
-    let nodes = match node {
-        Node::Leaf(slots) => {
-            let resident = |(n, slot): (usize, &Slot)| {
-                let pfn = slot.page()?;
-                Some(((base + (first + n) as u64) as u32, pfn))
-            };
-            *leaves -= 1;
-            let mut from = slots[first..].iter().enumerate();
-            return from.find_map(resident).ok_or(base + FAN as u64);
-        }
-        Node::Inner(nodes) => nodes,
-    };
-    let mut at = at;
-    for d in first..FAN {
-        let below = nodes[d].get().map(|n| scan(n, height - 1, at, leaves));
-        if let Some(Ok(found)) = below {
-            return Ok(found);
-        }
-        let behind = base + (d as u64 + 1) * span;
-        if *leaves == 0 {
-            return below.unwrap_or(Err(behind));
-        }
-        if behind > u64::from(u32::MAX) {
-            return Err(behind);
-        }
-        at = behind as u32;
-    }
-    Err(base + span * FAN as u64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// An index, and the epoch under which its nodes go.
+    struct World {
+        epoch: Epoch,
+        slots: Slots,
+    }
+
+    impl World {
+        fn new() -> World {
+            World {
+                epoch: Epoch::new(1),
+                slots: Slots::new(),
+            }
+        }
+
+        fn put(&self, index: u32, pfn: u32) -> bool {
+            self.slots.insert(&ksync::pin(), index, Pfn(pfn)).unwrap()
+        }
+
+        fn take(&self, index: u32, pfn: u32) -> bool {
+            self.slots.remove(&ksync::pin(), index, Pfn(pfn))
+        }
+
+        fn get(&self, index: u32) -> Option<Pfn> {
+            self.slots.get(&ksync::pin(), index)
+        }
+
+        fn step(&self, from: u32, last: u32) -> Next {
+            self.slots.next_step(&ksync::pin(), from, last)
+        }
+
+        fn prune(&self, index: u32) {
+            self.slots.prune(&self.epoch, &ksync::pin(), index);
+        }
+    }
+
     #[test]
     fn indexes_of_every_size_are_found_in_order() {
-        let slots = Slots::new();
+        let world = World::new();
         let at = [
             0,
             3,
@@ -366,40 +296,41 @@ mod tests {
             u32::MAX,
         ];
         for (n, &i) in at.iter().enumerate() {
-            assert!(slots.get(i).is_none());
-            assert!(slots.insert(&ksync::pin(), i, Pfn(n as u32)).unwrap());
-            assert!(!slots.insert(&ksync::pin(), i, Pfn(77)).unwrap());
-            assert_eq!(slots.get(i), Some(Pfn(n as u32)));
+            assert!(world.get(i).is_none());
+            assert!(world.put(i, n as u32));
+            assert!(!world.put(i, 77));
+            assert_eq!(world.get(i), Some(Pfn(n as u32)));
         }
         let mut from = 0;
         for (n, &i) in at.iter().enumerate() {
-            assert_eq!(slots.next(from, u32::MAX), Some((i, Pfn(n as u32))));
+            assert_eq!(world.step(from, u32::MAX), Next::Page(i, Pfn(n as u32)));
             from = i.wrapping_add(1);
         }
-        assert_eq!(slots.count(), at.len() as u64);
-        assert_eq!(slots.next(66, 4094), None);
-        assert!(!slots.remove(64, Pfn(0)));
-        assert!(slots.remove(64, Pfn(4)));
-        assert_eq!(slots.next(64, u32::MAX), Some((65, Pfn(5))));
+        let (mut count, mut from) = (0, Some(0));
+        while let Some(at) = from {
+            let (pages, next) = world.slots.count_some(&ksync::pin(), at);
+            (count, from) = (count + pages, next);
+        }
+        assert_eq!(count, at.len() as u64);
+        assert_eq!(world.step(66, 4094), Next::End);
+        assert!(!world.take(64, 0));
+        assert!(world.take(64, 4));
+        assert_eq!(world.step(64, u32::MAX), Next::Page(65, Pfn(5)));
     }
 
-    /// Pages come and go, their nodes stay: a walk over these takes steps, and so does their end.
+    /// Nodes that were left empty do not hold a walk up: it takes steps, and so does their end.
     #[test]
     fn a_walk_over_empty_nodes_takes_steps() {
-        let mut slots = Slots::new();
+        let mut world = World::new();
         let (nodes, last) = (10 * STEP as u32, 0x10_0000);
         for node in 1..=nodes {
-            assert!(
-                slots
-                    .insert(&ksync::pin(), node << DIGIT, Pfn(node))
-                    .unwrap()
-            );
-            assert!(slots.remove(node << DIGIT, Pfn(node)));
+            assert!(world.put(node << DIGIT, node));
+            assert!(world.take(node << DIGIT, node));
         }
-        assert!(slots.insert(&ksync::pin(), last, Pfn(1)).unwrap());
+        assert!(world.put(last, 1));
         let (mut at, mut steps) = (0, 1);
         let found = loop {
-            match slots.next_step(at, u32::MAX) {
+            match world.step(at, u32::MAX) {
                 Next::Unseen(next) => {
                     assert!(
                         next > at && next - at <= (STEP as u32 + 2) << DIGIT,
@@ -411,9 +342,56 @@ mod tests {
             }
         };
         assert_eq!((found, steps), (Next::Page(last, Pfn(1)), 11));
-        assert_eq!(slots.next(0, last - 1), None);
-        assert!(slots.remove(last, Pfn(1)));
-        let parts = 1 + std::iter::from_fn(|| slots.free_part().then_some(())).count();
-        assert_eq!((parts, slots.next(0, u32::MAX)), (11, None));
+        assert!(world.take(last, 1));
+        let parts = 1 + std::iter::from_fn(|| world.slots.free_part().then_some(())).count();
+        assert_eq!((parts, world.step(0, u32::MAX)), (11, Next::End));
+    }
+
+    /// One after the other, at distances that need nodes of each height; then the root is free, and so is all below it.
+    #[test]
+    fn nodes_go_with_their_last_page() {
+        for (index, other) in [
+            (5, 6),
+            (0x3ff, 0x3c0),
+            (1 << 18, 1 << 17),
+            (1 << 20, 1 << 21),
+            (u32::MAX, 1 << 30),
+        ] {
+            let world = World::new();
+            assert!(world.put(index, 1) && world.put(other, 2));
+            world.prune(index);
+            assert!(world.take(index, 1));
+            world.prune(index);
+            assert_eq!((world.get(index), world.get(other)), (None, Some(Pfn(2))));
+            let shared = world.slots.run(&ksync::pin(), index).is_some();
+            assert_eq!(
+                shared,
+                index >> DIGIT == other >> DIGIT,
+                "the node of {index:#x}"
+            );
+            assert!(world.take(other, 2));
+            world.prune(other);
+            let mut slots = world.slots;
+            assert!(
+                on_root!(slots.roots, index, |root| root.is_empty()),
+                "the tree of {index:#x}"
+            );
+            assert!(on_root!(slots.roots, other, |root| root.is_empty()));
+            assert!(!slots.free_part());
+            drop(world.epoch);
+        }
+    }
+
+    #[test]
+    fn what_goes_takes_no_page_and_another_comes_in_its_stead() {
+        let world = World::new();
+        assert!(world.put(70, 1) && world.take(70, 1));
+        let pin = ksync::pin();
+        let slot = world.slots.slot(&pin, 70).unwrap();
+        world.prune(70);
+        assert!(!slot.put(Pfn(1)), "the node has gone");
+        assert_eq!(slot.page(), None);
+        assert!(world.put(70, 2));
+        assert_eq!(world.get(70), Some(Pfn(2)));
     }
 }

@@ -354,7 +354,7 @@ impl<M: Machine> Fold<'_, M> {
         let (_, last) = self.indexes(layer);
         let own = task.bring && layer.is_own();
         for _ in 0..most {
-            let (index, pfn) = match object.next_resident_step(*from, last) {
+            let (index, pfn) = match object.next_resident_step(pin, *from, last) {
                 Next::Page(index, pfn) => (index, pfn),
                 Next::Unseen(next) => {
                     *from = next;
@@ -388,7 +388,7 @@ impl<M: Machine> Fold<'_, M> {
                 return Look::Busy;
             };
             let index = layer.index(va);
-            if let Some(pfn) = object.lookup(index) {
+            if let Some(pfn) = object.lookup(pin, index) {
                 // A page that a fault has put there may still be taken back, as long as it is busy.
                 let stays = object.holds(self.vm.pages.get(pfn), index);
                 return if stays { Look::Shadowed } else { Look::Busy };

@@ -476,6 +476,7 @@ impl MapEntry {
     }
 
     /// As `end_chain`, where only `start..end` of it was unmapped and new entries have the rest.
+    #[inline(always)]
     pub(super) fn end_part<M: Machine>(&self, vm: &Vm<M>, start: u64, end: u64) {
         self.each_layer(|layer| layer.end_use(vm, Some((start, end))));
     }

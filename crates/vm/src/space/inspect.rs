@@ -115,7 +115,7 @@ fn anonymous_pages(entry: &MapEntry, layer: usize) -> (u64, bool) {
         let (first, last) = layer.relation().indexes(entry.start(), entry.end());
         for _ in 0..SECTION {
             let at = from.unwrap_or(first);
-            let index = match object.next_resident_step(at, last) {
+            let index = match object.next_resident_step(&pin, at, last) {
                 Next::Page(index, _) => index,
                 Next::Unseen(next) => {
                     from = Some(next);
@@ -277,7 +277,7 @@ impl Space {
             let found = chain.is_some_and(|chain| {
                 let has = |layer: &crate::backing::Backing| {
                     layer.object(&pin).is_some_and(|object| {
-                        let page = object.lookup(layer.index(va));
+                        let page = object.lookup(&pin, layer.index(va));
                         object.frames().is_some()
                             || page.is_some_and(|pfn| !object.is_unwritten(vm, pfn))
                     })
@@ -395,7 +395,7 @@ impl Space {
             if object.frames().is_some() {
                 return Some(Err(FaultError::Denied));
             }
-            let Some(pfn) = object.lookup(index) else {
+            let Some(pfn) = object.lookup(&pin, index) else {
                 continue;
             };
             let page = vm.pages.get(pfn);

@@ -98,7 +98,7 @@ impl View<'_> {
                 return Sight::Reached;
             }
             let above = layer.index(va);
-            if let Some(pfn) = seen.lookup(above) {
+            if let Some(pfn) = seen.lookup(pin, above) {
                 // A page that a fault has put there may still be taken back, as long as it is busy.
                 let settled = seen.holds(vm.pages.get(pfn), above);
                 return if settled {
@@ -282,7 +282,7 @@ fn sweep_pages<M: Machine>(
             at = None;
             break;
         };
-        let (index, pfn) = match object.next_resident_step(from, u32::MAX) {
+        let (index, pfn) = match object.next_resident_step(&pin, from, u32::MAX) {
             Next::Page(index, pfn) => (index, pfn),
             Next::Unseen(next) => {
                 at = Some(next);

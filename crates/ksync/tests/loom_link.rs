@@ -1,0 +1,173 @@
+//! Links of a tree whose nodes come and go: every order that the memory model allows.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p ksync --release --test loom_link`
+#![cfg(loom)]
+#![expect(
+    unsafe_code,
+    reason = "the models watch a raw cell, to see races that the links must prevent"
+)]
+
+mod model;
+
+use std::sync::Arc as StdArc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use ksync::{Epoch, EpochLink, fence_after_rmw, pin};
+use loom::{cell::UnsafeCell, sync::Arc, thread};
+use model::{Target, model, spawn};
+
+fn target() -> Box<Target> {
+    Box::new(Target::new().0)
+}
+
+/// What CPUs share: they take turns, which order nothing.
+#[derive(Clone)]
+struct World {
+    turn: StdArc<AtomicUsize>,
+    epoch: Arc<Epoch>,
+    link: Arc<EpochLink<u32>>,
+    /// Written before the first target goes.
+    before: Arc<UnsafeCell<u32>>,
+}
+
+// SAFETY: loom checks all accesses to the cell.
+unsafe impl Send for World {}
+
+impl World {
+    fn new() -> World {
+        let link = EpochLink::new();
+        link.load_or_set(&pin(), Box::new(1));
+        World {
+            turn: StdArc::default(),
+            epoch: Arc::new(Epoch::new(3)),
+            link: Arc::new(link),
+            before: Arc::new(UnsafeCell::new(0)),
+        }
+    }
+
+    fn take(&self, n: usize, step: impl FnOnce()) {
+        while self.turn.load(SeqCst) < n {
+            thread::yield_now();
+        }
+        step();
+        self.turn.store(n + 1, SeqCst);
+    }
+
+    fn unlink(&self) {
+        // SAFETY: nobody reads it who has not seen what follows; loom checks it.
+        self.before.with_mut(|n| unsafe { *n = 1 });
+        let pin = pin();
+        let target = self.link.load(&pin).expect("linked");
+        self.link.unlink(&self.epoch, &pin, target);
+    }
+
+    fn look(&self) {
+        // SAFETY: as above.
+        assert_eq!(self.before.with(|n| unsafe { *n }), 1);
+    }
+}
+
+/// CPU 0 unlinks the first target; then CPUs 1 and 2 do something.
+fn after_an_unlink(first: fn(&World), second: fn(&World)) {
+    model(0, move || {
+        let world = World::new();
+        let others = [(1, first), (2, second)].map(|(cpu, act)| {
+            let world = world.clone();
+            spawn(cpu, move || world.take(cpu, || act(&world)))
+        });
+        world.take(0, || world.unlink());
+        others.into_iter().for_each(|t| t.join().unwrap());
+    });
+}
+
+#[test]
+fn all_who_set_a_target_find_one_whole() {
+    model(3, || {
+        let link = Arc::new(EpochLink::new());
+        let other = spawn(1, {
+            let link = link.clone();
+            move || link.load_or_set(&pin(), target()).expect("open").look()
+        });
+        let pin = pin();
+        link.load(&pin).into_iter().for_each(Target::look);
+        link.load_or_set(&pin, target()).expect("open").look();
+        other.join().unwrap();
+    });
+}
+
+/// A CPU whose section began before still uses what was unlinked.
+#[test]
+fn a_target_outlives_the_sections_that_found_it() {
+    model(0, || {
+        let turn = StdArc::new(AtomicUsize::new(0));
+        let take = |n: usize, turn: &AtomicUsize| {
+            while turn.load(SeqCst) < n {
+                thread::yield_now();
+            }
+        };
+        let (epoch, link) = (Arc::new(Epoch::new(2)), Arc::new(EpochLink::new()));
+        link.load_or_set(&pin(), target());
+        let reader = spawn(1, {
+            let (turn, link) = (turn.clone(), link.clone());
+            move || {
+                let section = pin();
+                let found = link.load(&section).expect("linked");
+                turn.store(1, SeqCst);
+                take(2, &turn);
+                found.look();
+            }
+        });
+        take(1, &turn);
+        {
+            let pin = pin();
+            link.unlink(&epoch, &pin, link.load(&pin).expect("linked"));
+        }
+        for _ in 0..3 {
+            epoch.quiescent(&mut pin());
+            epoch.reclaim(&pin());
+        }
+        turn.store(2, SeqCst);
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn who_finds_a_new_target_sees_what_was_done_before_the_old_one_went() {
+    after_an_unlink(
+        |world| {
+            world.link.load_or_set(&pin(), Box::new(2));
+        },
+        |world| {
+            if world.link.load(&pin()) == Some(&2) {
+                world.look();
+            }
+        },
+    );
+}
+
+#[test]
+fn who_sets_a_target_sees_what_was_done_before_the_old_one_went() {
+    after_an_unlink(
+        |world| {
+            assert!(world.link.close());
+            world.link.open();
+        },
+        |world| {
+            let pin = pin();
+            world.link.load_or_set(&pin, Box::new(2));
+            fence_after_rmw();
+            world.look();
+        },
+    );
+}
+
+#[test]
+fn who_closes_sees_what_was_done_before_the_target_went() {
+    after_an_unlink(
+        |world| {
+            assert!(world.link.close());
+            world.look();
+        },
+        |world| assert!(world.link.load_or_set(&pin(), Box::new(2)).is_none()),
+    );
+}

@@ -1,0 +1,175 @@
+//! The index of an object takes memory in proportion to the pages that are there, not to those that were.
+#![cfg(not(any(loom, shuttle)))]
+
+use std::sync::Arc;
+
+use vm::object::ObjectRef;
+use vm::space::{Advice, MapArgs, Source, Space};
+use vm::{Access, EntryFlags, MapProt};
+use vm_host::Lab;
+use vm_host::heap::{Heap, live};
+
+#[global_allocator]
+static HEAP: Heap = Heap;
+
+const PAGE: u64 = 4096;
+/// Bytes that the slots of one node stand for.
+const REACH: u64 = 64 * PAGE;
+const NODE: isize = 256;
+const AT: u64 = 1 << 40;
+/// Nodes that each test makes.
+const NODES: u64 = 2000;
+/// Bytes that may stay of them: what an epoch keeps at hand.
+const REST: isize = 16 * 1024;
+
+struct World {
+    lab: Lab,
+    space: Arc<Space>,
+    file: ObjectRef,
+}
+
+impl World {
+    fn new() -> World {
+        let lab = Lab::new(NODES as usize + 1000, 1);
+        let space = Space::new(&lab.vm).unwrap();
+        let file = ObjectRef::new_file(&lab.vm, None).unwrap();
+        lab.run(&space);
+        World { lab, space, file }
+    }
+
+    fn map(&self, shared: bool, source: Source<'_>) {
+        let mut args = MapArgs::anon(NODES * REACH, MapProt::READ | MapProt::WRITE).at(AT);
+        args.source = source;
+        if shared {
+            args.flags = EntryFlags::SHARED;
+        }
+        assert_eq!(self.space.map(&self.lab.vm, &args), Ok(AT));
+    }
+
+    fn store(&self, at: u64) {
+        assert_eq!(self.space.fault(&self.lab.vm, at, Access::Write), Ok(()));
+    }
+
+    /// Frees what has waited for its time.
+    fn settle(&self) {
+        (0..50).for_each(|_| self.lab.tick());
+    }
+
+    /// Does something about one page of each node, one after the other: nothing must be left of the nodes.
+    fn one_by_one(&self, act: impl Fn(u64)) {
+        act(0);
+        self.settle();
+        let before = live();
+        for n in 1..NODES {
+            act(n * REACH + (n * 7 % 64) * PAGE);
+            if n % 32 == 0 {
+                self.lab.tick();
+            }
+        }
+        self.settle();
+        let more = live() - before;
+        assert!(more < REST, "{NODES} nodes leave {more} bytes");
+    }
+
+    /// Runs `act`, which removes a page of each node: the nodes must go.
+    fn at_once(&self, act: impl FnOnce()) {
+        self.settle();
+        let before = live();
+        act();
+        self.settle();
+        let less = before - live();
+        let least = NODES as isize * NODE - REST;
+        assert!(less >= least, "{less} bytes less, and not {least}");
+    }
+
+    fn end(self) {
+        self.lab.stop(&self.space);
+        self.space.clear(&self.lab.vm);
+        self.file.release(&self.lab.vm);
+        self.lab.finish();
+    }
+}
+
+fn fill(piece: &mut [u8]) -> usize {
+    piece.len()
+}
+
+#[test]
+fn punching_holes() {
+    let world = World::new();
+    let vm = &world.lab.vm;
+    world.one_by_one(|at| {
+        assert_eq!(world.file.write(vm, at, 1, &mut fill), Ok(1));
+        world.file.punch(vm, at, PAGE);
+    });
+    world.end();
+}
+
+#[test]
+fn truncation() {
+    let world = World::new();
+    let vm = &world.lab.vm;
+    let write = |at| assert_eq!(world.file.write(vm, at, 1, &mut fill), Ok(1));
+    (0..NODES).for_each(|n| write(n * REACH));
+    world.at_once(|| world.file.truncate(vm, 0));
+    world.end();
+}
+
+/// A write that makes a page and finds nothing to put in.
+#[test]
+fn writes_of_nothing() {
+    let world = World::new();
+    let vm = &world.lab.vm;
+    world.one_by_one(|at| {
+        assert_eq!(world.file.write(vm, at, 1, &mut |_| 0), Ok(0));
+        world.file.forget_blank(vm, at);
+    });
+    world.end();
+}
+
+#[test]
+fn private_memory_that_is_not_needed() {
+    let world = World::new();
+    world.map(false, Source::Anon);
+    world.one_by_one(|at| {
+        world.store(AT + at);
+        let done = world
+            .space
+            .advise(&world.lab.vm, AT + at, PAGE, Advice::DontNeed);
+        assert_eq!(done, Ok(()));
+    });
+    world.end();
+}
+
+#[test]
+fn a_part_of_private_memory_that_is_unmapped() {
+    let world = World::new();
+    world.map(false, Source::Anon);
+    (0..NODES).for_each(|n| world.store(AT + n * REACH));
+    let vm = &world.lab.vm;
+    world.at_once(|| {
+        let (from, len) = (AT + PAGE, (NODES - 1) * REACH);
+        assert_eq!(world.space.unmap(vm, from, len), Ok(()));
+    });
+    world.end();
+}
+
+/// Two processes had it; both have unmapped the same part.
+#[test]
+fn private_memory_that_nobody_reaches() {
+    let world = World::new();
+    world.map(false, Source::Anon);
+    (0..NODES).for_each(|n| world.store(AT + n * REACH));
+    let vm = &world.lab.vm;
+    let child = world.space.fork(vm).unwrap();
+    let (from, len) = (AT + PAGE, (NODES - 1) * REACH);
+    world.at_once(|| {
+        assert_eq!(world.space.unmap(vm, from, len), Ok(()));
+        assert_eq!(child.unmap(vm, from, len), Ok(()));
+        (0..20).for_each(|_| {
+            vm.tend();
+        });
+    });
+    child.clear(vm);
+    world.end();
+}
