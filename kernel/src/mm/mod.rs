@@ -77,11 +77,6 @@ pub struct NoMemory;
 /// [`NoMemory`] if memory is low, or the failure injector says so.
 #[inline]
 pub fn admit() -> Result<(), NoMemory> {
-    let pin = ksync::pin();
-    let alloc = &vm().alloc;
-    if alloc.low_memory() || alloc.inject(&pin) {
-        Err(NoMemory)
-    } else {
-        Ok(())
-    }
+    let admitted = vm().alloc.admits(&ksync::pin());
+    admitted.then_some(()).ok_or(NoMemory)
 }

@@ -268,6 +268,14 @@ impl PageAllocator {
         self.injected(self.cpus.get(pin), Rights::User)
     }
 
+    /// Whether there is memory for another long-lived object for users, and the injector does not fail the request: for
+    /// checks made before memory is needed.
+    #[inline]
+    pub fn admits(&self, pin: &CpuPin) -> bool {
+        let cpu = self.cpus.get(pin);
+        self.pressure_on(cpu) != Pressure::Severe && !self.injected(cpu, Rights::User)
+    }
+
     /// All pages.
     pub fn pages(&self) -> PageArray {
         self.pages
@@ -292,8 +300,11 @@ impl PageAllocator {
     /// How short memory is. Where there is plenty, a line of this CPU's own part tells.
     #[inline]
     pub fn pressure(&self) -> Pressure {
-        let pin = ksync::pin();
-        let cpu = self.cpus.get(&pin);
+        self.pressure_on(self.cpus.get(&ksync::pin()))
+    }
+
+    #[inline(always)]
+    fn pressure_on(&self, cpu: &Magazine) -> Pressure {
         let near = self.domains[cpu.domain].free_in_part_of(cpu.home);
         if Pressure::of(near, self.users_mark) == Pressure::None {
             return Pressure::None;
