@@ -8,7 +8,7 @@ use ksync::{CpuPin, EpochPtr};
 use rust_alloc::boxed::Box;
 use rust_alloc::sync::Arc;
 
-use crate::backing::{Backing, Chain, LONGEST};
+use crate::backing::{Chain, LONGEST};
 use crate::map::{EntryFlags, Extent, Prot};
 use crate::{Machine, Vm};
 
@@ -101,24 +101,22 @@ impl EntryArgs {
     }
 }
 
-/// Whether each page of an entry has an index of its own in all layers, or will have one in the first.
-fn has_indexes(args: &EntryArgs, chain: Option<&Chain>) -> bool {
-    match chain {
-        None => args.end - args.start <= LONGEST,
-        Some(chain) => {
-            let holds = |layer: &Arc<Backing>| layer.relation().holds(args.start, args.end);
-            chain.layers().iter().all(holds)
-        }
-    }
-}
-
 impl MapEntry {
     /// An entry over a chain, whose front others may see if it `needs_copy`. The map's lock is held, or the map is not yet
     /// published.
     pub(crate) fn new(args: EntryArgs, chain: Option<Chain>, needs_copy: bool) -> Arc<MapEntry> {
         debug_assert!(args.start < args.end);
         debug_assert!(chain.is_some() || !needs_copy, "what is there to copy?");
-        debug_assert!(has_indexes(&args, chain.as_ref()), "an index for each page");
+        debug_assert!(
+            match &chain {
+                None => args.end - args.start <= LONGEST,
+                Some(chain) => chain
+                    .layers()
+                    .iter()
+                    .all(|layer| layer.relation().holds(args.start, args.end)),
+            },
+            "an index for each page"
+        );
         Arc::new(MapEntry {
             start: args.start,
             end: args.end,
