@@ -5,6 +5,7 @@ use core::{marker::PhantomData, ptr};
 
 use crate::{
     atomic::{AtomicPtr, Ordering::*},
+    close::Part,
     epoch::{Epoch, Retired},
     percpu::CpuPin,
 };
@@ -66,24 +67,6 @@ impl<T: Send + Sync + 'static> EpochLink<T> {
         self.load(pin)
     }
 
-    /// Whether there is nothing, and something may be linked.
-    pub fn is_empty(&self) -> bool {
-        self.target.load(Relaxed).is_null()
-    }
-
-    /// Closes it, if there is nothing: what was done before the last target went is done.
-    pub fn close(&self) -> bool {
-        self.target
-            .compare_exchange(ptr::null_mut(), closed(), Acquire, Relaxed)
-            .is_ok()
-    }
-
-    /// Opens it again, by whoever has closed it.
-    pub fn open(&self) {
-        let old = self.target.swap(ptr::null_mut(), Relaxed);
-        debug_assert!(old == closed(), "a link is opened that is not closed");
-    }
-
     /// Unlinks `target`, which no reader is to find any more, and retires it. It is linked, and nobody else unlinks it.
     pub fn unlink(&self, epoch: &Epoch, pin: &CpuPin, target: &T) {
         let old = self.target.swap(ptr::null_mut(), Release);
@@ -105,6 +88,23 @@ impl<T: Send + Sync + 'static> EpochLink<T> {
         let old = self.target.swap(ptr::null_mut(), Relaxed);
         // SAFETY: as in `get_mut`; no reader, for `load` borrows the link for as long as its result.
         (old.addr() > CLOSED).then(|| unsafe { Box::from_raw(old) })
+    }
+}
+
+impl<T: Send + Sync + 'static> Part for EpochLink<T> {
+    fn is_empty(&self) -> bool {
+        self.target.load(Relaxed).is_null()
+    }
+
+    fn close(&self) -> bool {
+        self.target
+            .compare_exchange(ptr::null_mut(), closed(), Acquire, Relaxed)
+            .is_ok()
+    }
+
+    fn open(&self) {
+        let old = self.target.swap(ptr::null_mut(), Relaxed);
+        debug_assert!(old == closed(), "a link is opened that is not closed");
     }
 }
 

@@ -12,7 +12,7 @@ mod model;
 use std::sync::Arc as StdArc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use ksync::{Epoch, EpochLink, fence_after_rmw, pin};
+use ksync::{Epoch, EpochLink, Part, close_all, fence_after_rmw, pin};
 use loom::{cell::UnsafeCell, sync::Arc, thread};
 use model::{Target, model, spawn};
 
@@ -149,8 +149,8 @@ fn who_finds_a_new_target_sees_what_was_done_before_the_old_one_went() {
 fn who_sets_a_target_sees_what_was_done_before_the_old_one_went() {
     after_an_unlink(
         |world| {
-            assert!(world.link.close());
-            world.link.open();
+            assert!(Part::close(&*world.link));
+            Part::open(&*world.link);
         },
         |world| {
             let pin = pin();
@@ -161,11 +161,95 @@ fn who_sets_a_target_sees_what_was_done_before_the_old_one_went() {
     );
 }
 
+/// A node of three links, and who has closed it.
+struct Node {
+    epoch: Epoch,
+    links: [EpochLink<u32>; 3],
+    closed: AtomicUsize,
+}
+
+impl Node {
+    fn with(linked: &[usize]) -> Arc<Node> {
+        let node = Node {
+            epoch: Epoch::new(3),
+            links: std::array::from_fn(|_| EpochLink::new()),
+            closed: AtomicUsize::new(0),
+        };
+        linked.iter().for_each(|&at| node.come(at));
+        Arc::new(node)
+    }
+
+    /// Links something, unless it is too late.
+    fn come(&self, at: usize) {
+        self.links[at].load_or_set(&pin(), Box::new(1));
+    }
+
+    /// Takes out what is linked, and closes the node if it is empty then.
+    fn go(&self, at: usize) {
+        let pin = pin();
+        if let Some(target) = self.links[at].load(&pin) {
+            self.links[at].unlink(&self.epoch, &pin, target);
+            if close_all(&self.links, at) {
+                self.closed.fetch_add(1, SeqCst);
+            }
+        }
+    }
+}
+
+/// However many empty it: one closes it.
+#[test]
+fn an_empty_node_is_closed_once() {
+    model(3, || {
+        let node = Node::with(&[0, 1, 2]);
+        let others = [1, 2].map(|at| {
+            let node = node.clone();
+            spawn(at, move || node.go(at))
+        });
+        node.go(0);
+        others.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!(node.closed.load(SeqCst), 1);
+    });
+}
+
+/// The one finds something in the way, and another leaves the node to the one that is closing it.
+#[test]
+fn a_node_is_closed_that_something_comes_to_and_leaves() {
+    model(4, || {
+        let node = Node::with(&[0]);
+        let other = spawn(1, {
+            let node = node.clone();
+            move || {
+                node.come(2);
+                node.go(2);
+            }
+        });
+        node.go(0);
+        other.join().unwrap();
+        assert_eq!(node.closed.load(SeqCst), 1);
+    });
+}
+
+/// What comes is there, or the node is closed.
+#[test]
+fn nothing_comes_to_a_node_that_goes() {
+    model(3, || {
+        let node = Node::with(&[0]);
+        let other = spawn(1, {
+            let node = node.clone();
+            move || node.links[2].load_or_set(&pin(), Box::new(1)).is_some()
+        });
+        node.go(0);
+        let came = other.join().unwrap();
+        assert_eq!(node.closed.load(SeqCst), usize::from(!came));
+        assert_eq!(node.links[2].load(&pin()).is_some(), came);
+    });
+}
+
 #[test]
 fn who_closes_sees_what_was_done_before_the_target_went() {
     after_an_unlink(
         |world| {
-            assert!(world.link.close());
+            assert!(Part::close(&*world.link));
             world.look();
         },
         |world| assert!(world.link.load_or_set(&pin(), Box::new(2)).is_none()),

@@ -15,10 +15,10 @@ pub fn model(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
 }
 
 /// A thread on a CPU of its own.
-pub fn spawn(cpu: usize, f: impl FnOnce() + 'static) -> thread::JoinHandle<()> {
+pub fn spawn<R: 'static>(cpu: usize, f: impl FnOnce() -> R + 'static) -> thread::JoinHandle<R> {
     thread::spawn(move || {
         host::set_cpu(cpu);
-        f();
+        f()
     })
 }
 

@@ -3,10 +3,8 @@
 //! Guarantee: a node goes only when it is empty, and nothing is put into one that goes. A lookup, which holds a pin, finds
 //! the page or that there was none at some moment since it began.
 //!
-//! Mechanism: whoever empties a slot or a link looks whether its node is empty as a whole, and closes the node's slots or
-//! links in their order, by a compare-and-swap each. One that fails at the first leaves the node to another, who is
-//! closing it or will empty it. One that fails further on opens what it has closed and looks again: meanwhile another may
-//! have emptied the rest and left the node to it. A node that is closed as a whole is unlinked and retired under the epoch.
+//! Mechanism: whoever empties a slot or a link tries to close all that its node has, by [`close_all`]. A node that is closed
+//! as a whole is unlinked and retired under the epoch.
 //! `doc/vm.md` has the time line.
 
 use core::array;
@@ -15,7 +13,7 @@ use ksync::atomic::{
     AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
-use ksync::{CpuPin, Epoch, EpochLink, try_box};
+use ksync::{CpuPin, Epoch, EpochLink, Part, close_all, try_box};
 
 use crate::alloc::NoMemory;
 use crate::page::Pfn;
@@ -70,16 +68,6 @@ impl Slot {
     }
 }
 
-/// A part of a node: a slot or a link.
-trait Part {
-    /// Whether nothing is in it, and it is not closed.
-    fn is_empty(&self) -> bool;
-    /// Closes it if it is empty.
-    fn close(&self) -> bool;
-    /// Opens it again, by whoever has closed it.
-    fn open(&self);
-}
-
 impl Part for Slot {
     fn is_empty(&self) -> bool {
         self.0.load(Relaxed) == EMPTY
@@ -95,41 +83,6 @@ impl Part for Slot {
     fn open(&self) {
         // A read-modify-write: who puts a page in still sees what was done before the slot was emptied.
         self.0.swap(EMPTY, Relaxed);
-    }
-}
-
-impl<T: Send + Sync + 'static> Part for EpochLink<T> {
-    fn is_empty(&self) -> bool {
-        EpochLink::is_empty(self)
-    }
-
-    fn close(&self) -> bool {
-        EpochLink::close(self)
-    }
-
-    fn open(&self) {
-        EpochLink::open(self);
-    }
-}
-
-/// Closes all parts of a node if all are empty. Part `first` was just emptied.
-fn close<P: Part>(parts: &[P; FAN], first: usize) -> bool {
-    // Neighbours go one after the other, so the next one is the likeliest to be in use.
-    let (before, behind) = parts.split_at(first);
-    loop {
-        // After what was emptied, or opened: otherwise two could leave the node to each other.
-        ksync::fence_after_rmw();
-        if !behind.iter().chain(before).all(P::is_empty) {
-            return false;
-        }
-        let Some(closed) = parts.iter().position(|part| !part.close()) else {
-            return true;
-        };
-        if closed == 0 {
-            return false;
-        }
-        // The first goes last: until then nobody else closes.
-        parts[..closed].iter().rev().for_each(P::open);
     }
 }
 
@@ -208,7 +161,7 @@ impl Node for Leaf {
     }
 
     fn prune(&self, _epoch: &Epoch, at: At<'_>) -> bool {
-        close(self, Leaf::digit(at.index))
+        close_all(self, Leaf::digit(at.index))
     }
 
     fn nodes(&self, _pin: &CpuPin) -> usize {
@@ -313,7 +266,7 @@ impl<N: Node> Node for Inner<N> {
 
     fn prune(&self, epoch: &Epoch, at: At<'_>) -> bool {
         let digit = Self::digit(at.index);
-        prune(&self[digit], epoch, at) && close(self, digit)
+        prune(&self[digit], epoch, at) && close_all(self, digit)
     }
 
     fn nodes(&self, pin: &CpuPin) -> usize {

@@ -238,6 +238,8 @@ impl Slots {
 
 #[cfg(test)]
 mod tests {
+    use ksync::Part;
+
     use super::*;
 
     /// An index, and the epoch under which its nodes go.

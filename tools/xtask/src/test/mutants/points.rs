@@ -219,7 +219,7 @@ pub struct Hand {
 }
 
 /// Mistakes that a change could make, and that leave out no call.
-pub const HAND: [Hand; 7] = [
+pub const HAND: [Hand; 8] = [
     Hand {
         file: "crates/vm/src/pmap/mod.rs",
         what: "root_info_or reads the root before the generation",
@@ -271,12 +271,21 @@ pub const HAND: [Hand; 7] = [
         what: "move_page leaves the old slot before it takes the new one",
         from: "// In at the new place first: who sees the old slot",
         to: "if $is {
-            self.slots.remove(index, pfn);
+            self.slots.remove(pin, index, pfn);
             ksync::relax();
             let back = self.slots.insert(pin, index, pfn);
             debug_assert!(matches!(back, Ok(true)));
         }
         // In at the new place first: who sees the old slot",
+    },
+    Hand {
+        file: "crates/ksync/src/close.rs",
+        what: "close_all does not look again at what it has opened",
+        from: "parts[..closed].iter().rev().for_each(P::open);",
+        to: "parts[..closed].iter().rev().for_each(P::open);
+        if $is {
+            return false;
+        }",
     },
     Hand {
         file: "crates/vm/src/pmap/enter.rs",
