@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use vm::alloc::{FreeRange, MAX_ORDER};
 use vm::page::{PAGE_SHIFT, PAGE_SIZE};
-use vm::{CpuSet, Gather, Machine, Page, PageAllocator, PageArray, Pfn};
+use vm::{CpuSet, Gather, Growth, Machine, Page, PageAllocator, PageArray, Pfn};
 
 /// The first frame that exists.
 pub const FIRST: Pfn = Pfn(16);
@@ -190,6 +190,10 @@ unsafe impl Machine for Arena {
             return 0;
         }
         self.start.elapsed().as_nanos() as u64
+    }
+
+    fn may_grow(&self, _to: &Growth) -> bool {
+        false
     }
 
     fn copy_device(&self, to: Pfn, from: Pfn) {

@@ -33,7 +33,7 @@ use vm::object::Cache;
 use vm::page::State;
 use vm::pmap::RootInfo;
 use vm::pmap::table::{ROOT_LEVEL, entry_shift, slot};
-use vm::{CpuSet, Gather, Machine, Pfn, Pmap, Pte, Vm};
+use vm::{CpuSet, Gather, Growth, Machine, Pfn, Pmap, Pte, Vm};
 
 use crate::{Arena, arena};
 
@@ -190,6 +190,8 @@ pub struct Sim {
     strict: AtomicBool,
     /// Switches forget nothing. Atomic.
     credulous: AtomicBool,
+    /// RLIMIT_STACK of all programs. Atomic.
+    stack_limit: AtomicU64,
 }
 
 /// What a test does between two steps of a walk.
@@ -218,6 +220,7 @@ impl Sim {
             flush_hook: RwLock::new(None),
             strict: AtomicBool::new(false),
             credulous: AtomicBool::new(false),
+            stack_limit: AtomicU64::new(8 << 20),
         }
     }
 
@@ -343,6 +346,11 @@ impl Sim {
     /// Calls `hook` whenever the VM is about to flush, on the thread that does; the hook may itself make the VM flush.
     pub fn on_flush(&self, hook: Option<FlushHook>) {
         *self.flush_hook.write().expect("a hook failed") = hook;
+    }
+
+    /// How long stacks may get from now on, in bytes.
+    pub fn set_stack_limit(&self, bytes: u64) {
+        self.stack_limit.store(bytes, Relaxed);
     }
 
     /// From now on a program that reaches a frame which is no page of an object fails the test.
@@ -533,6 +541,10 @@ unsafe impl Machine for Sim {
 
     fn ticks(&self) -> u64 {
         self.arena.ticks()
+    }
+
+    fn may_grow(&self, to: &Growth) -> bool {
+        to.stack <= self.stack_limit.load(Relaxed)
     }
 
     fn copy_device(&self, to: Pfn, from: Pfn) {

@@ -141,7 +141,7 @@ fn a_stack_that_grows_beyond_its_indexes_shows_no_page_twice() {
     let world = World::new(256);
     let top = ELSEWHERE;
     world.map(top, 1, EntryFlags::GROWSDOWN, Source::Anon);
-    world.space.set_stack_limit(u64::MAX);
+    world.lab.vm.machine.set_stack_limit(u64::MAX);
     world.write(top, 1);
     let far = top - (PAGE << 32);
     assert_eq!(world.read(far), Ok(0));
@@ -155,7 +155,7 @@ fn a_stack_that_grows_beyond_its_indexes_shows_no_page_twice() {
 fn a_stack_that_grows_again_shows_no_page_of_what_was_unmapped() {
     let world = World::new(256);
     world.map(AT, 4, EntryFlags::GROWSDOWN, Source::Anon);
-    world.space.set_stack_limit(64 * PAGE);
+    world.lab.vm.machine.set_stack_limit(64 * PAGE);
     for page in 0..4 {
         world.write(AT + page * PAGE, page + 1);
     }

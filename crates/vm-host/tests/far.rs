@@ -177,7 +177,7 @@ fn neighbours_join_no_further_than_indexes_reach() {
 fn pages_of_a_stack_that_has_grown_long_are_apart() {
     let program = Alone::new();
     let top = 60 * TIB;
-    program.space.set_stack_limit(u64::MAX);
+    program.lab.vm.machine.set_stack_limit(u64::MAX);
     program.anon(top - PAGE, PAGE, EntryFlags::GROWSDOWN);
     // First without an object, then from one on.
     for first in [top - TURN - PAGE, top - 2 * TURN - 3 * PAGE] {

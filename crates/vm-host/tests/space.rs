@@ -623,7 +623,7 @@ fn stacks_grow_down_to_their_limit() {
     p.space
         .map(&lab.vm, &MapArgs { flags, ..fixed(2) })
         .unwrap();
-    p.space.set_stack_limit(64 * PAGE);
+    lab.vm.machine.set_stack_limit(64 * PAGE);
     p.run(|p| {
         p.write(AT + PAGE, 1).unwrap();
         p.write(AT - 5 * PAGE, 2).unwrap();

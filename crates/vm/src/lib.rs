@@ -28,7 +28,7 @@ mod vm;
 
 pub use alloc::{NoMemory, PageAllocator, Rights};
 pub use fault::{Access, FaultError};
-pub use machine::Machine;
+pub use machine::{Growth, Machine};
 pub use map::{EntryFlags, Prot as MapProt};
 pub use object::{Object, ObjectRef, Quota};
 pub use page::{Page, PageArray, Pfn};

@@ -14,6 +14,17 @@ use ksync::atomic::AtomicU64;
 use crate::page::{Pfn, copy_frame, zero_frame};
 use crate::tlb::{CpuSet, Gather};
 
+/// What a fault below a stack would make of the stack and its space, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Growth {
+    /// The stack, to its top: RLIMIT_STACK's measure.
+    pub stack: u64,
+    /// All that is mapped: RLIMIT_AS's measure.
+    pub space: u64,
+    /// All that is locked, if the stack is: RLIMIT_MEMLOCK's measure.
+    pub locked: Option<u64>,
+}
+
 /// A machine: memory frames, CPUs, their distances and a clock.
 ///
 /// # Safety
@@ -64,10 +75,8 @@ pub unsafe trait Machine: Send + Sync + 'static {
         false
     }
 
-    /// How long a stack may get that the caller makes grow, in bytes; `None` for what its space says.
-    fn stack_limit(&self) -> Option<u64> {
-        None
-    }
+    /// Whether the caller's limits let a stack grow so. Called with the map's lock held.
+    fn may_grow(&self, to: &Growth) -> bool;
 
     /// Copies what the frame of a device holds now to a frame of memory, which the caller owns. Called pinned.
     fn copy_device(&self, to: Pfn, from: Pfn);

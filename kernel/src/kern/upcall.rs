@@ -2,8 +2,9 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use super::cred::Cap;
 use super::signal::{self, SigInfo, code, sig};
-use super::{current, futex, ids, kthread, sched, selftest, space, timer};
+use super::{Resource, current, futex, ids, kthread, sched, selftest, space, timer};
 use crate::arch::{self, BootInfo, TrapFrame, UserFrame};
 use crate::kprintln;
 
@@ -223,8 +224,16 @@ pub fn must_stop() -> bool {
     arch::current::try_current().is_some_and(|me| me.kill_pending())
 }
 
-/// How long a stack may get that the running thread makes grow, as its process's RLIMIT_STACK says now.
-pub fn stack_limit() -> Option<u64> {
-    let me = arch::current::try_current().filter(|me| !me.is_kernel())?;
-    Some(me.process().rlimit(super::Resource::Stack))
+/// Whether the limits of the running thread's process, as they are now, let a stack grow so. The kernel's own threads have
+/// none.
+pub fn may_grow(to: &vm::Growth) -> bool {
+    let Some(me) = arch::current::try_current().filter(|me| !me.is_kernel()) else {
+        return true;
+    };
+    let within = |bytes, limit| bytes <= me.process().rlimit(limit);
+    within(to.stack, Resource::Stack)
+        && within(to.space, Resource::As)
+        && to.locked.is_none_or(|locked| {
+            within(locked, Resource::Memlock) || me.cred().capable(Cap::IpcLock)
+        })
 }

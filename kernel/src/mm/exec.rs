@@ -189,7 +189,6 @@ fn build(
     layout: &Layout,
 ) -> Result<(u64, u64, Places), ExecError> {
     space.set_mmap_base(layout.mmap_base);
-    space.set_stack_limit(manner.stack_limit);
 
     let base = base_for(image, layout)?;
     let mut plan = Plan::default();

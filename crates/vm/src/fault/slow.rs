@@ -4,8 +4,9 @@ use super::{FaultError, Slow};
 use crate::alloc::NoMemory;
 use crate::backing::{Backing, Chain, LONGEST, Relation};
 use crate::map::{EntryFlags, Extent, GUARD_GAP, MapEntry};
+use crate::page::PAGE_SHIFT;
 use crate::space::{Effort, Entries, Locked, Space, add_plain};
-use crate::{Machine, Vm};
+use crate::{Growth, Machine, Vm};
 
 impl Space {
     /// Does `what` for the entry at `va`, if it still is to be done. Returns whether the fault is served.
@@ -97,9 +98,17 @@ impl Space {
         {
             top = next.end();
         }
-        let limit = vm.machine.stack_limit().unwrap_or(self.stack_limit());
-        let too_long = top - va > limit;
-        if too_long || va < below.saturating_add(GUARD_GAP) || va < map.low() {
+        if va < below.saturating_add(GUARD_GAP) || va < map.low() {
+            return Err(FaultError::NotMapped);
+        }
+        let more = entry.start() - va;
+        let locked = entry.flags().contains(EntryFlags::LOCKED);
+        let growth = Growth {
+            stack: top - va,
+            space: (map.pages() << PAGE_SHIFT) + more,
+            locked: locked.then(|| (map.locked_pages() << PAGE_SHIFT) + more),
+        };
+        if !vm.machine.may_grow(&growth) {
             return Err(FaultError::NotMapped);
         }
         let mut args = entry.args();

@@ -127,8 +127,20 @@ impl<'s> Locked<'s> {
     }
 
     /// Pages mapped.
-    pub(super) fn pages(&self) -> u64 {
+    pub(crate) fn pages(&self) -> u64 {
         self.state.pages
+    }
+
+    /// Pages of mappings that are locked. Walks entries.
+    pub(crate) fn locked_pages(&self) -> u64 {
+        let mut sum = 0;
+        self.tree().for_overlapping(0, u64::MAX, &mut |entry| {
+            if entry.flags().contains(EntryFlags::LOCKED) {
+                sum += (entry.end() - entry.start()) >> PAGE_SHIFT;
+            }
+            true
+        });
+        sum
     }
 
     /// A fresh state with the same bounds, for a child.

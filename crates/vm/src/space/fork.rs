@@ -67,7 +67,6 @@ impl Space {
             return Err(VmError::NoMemory);
         }
         let mut child = Space::empty(map.empty_like());
-        child.set_stack_limit(self.stack_limit());
         let mut entries = Vec::new();
         entries
             .try_reserve_exact(map.tree().len())

@@ -228,11 +228,9 @@ impl Space {
             } else if is(EntryFlags::FILE) && allows(args.prot, Access::Exec) {
                 usage.text += pages;
             }
-            if is(EntryFlags::LOCKED) {
-                usage.locked += pages;
-            }
             true
         });
+        usage.locked = map.locked_pages();
         usage
     }
 

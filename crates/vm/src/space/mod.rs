@@ -16,7 +16,6 @@ mod mmap;
 mod remap;
 mod sweep;
 
-use ksync::atomic::{AtomicU64, Ordering::Relaxed};
 use ksync::{CpuPin, Mutex};
 use rust_alloc::sync::Arc;
 
@@ -65,9 +64,7 @@ impl From<NoMemory> for VmError {
 /// What faults read ends a cache line, and what changes of the map write begins the next one.
 #[repr(C, align(64))]
 pub struct Space {
-    _before: [u64; 5],
-    /// Most bytes that a range may have that grows down. Atomic.
-    stack_limit: AtomicU64,
+    _before: [u64; 6],
     pmap: Arc<Pmap>,
     /// Faults read it at any time. Changed under `map`.
     tree: Tree<MapEntry>,
@@ -98,8 +95,7 @@ impl Space {
 
     fn empty(state: MapState) -> Space {
         Space {
-            _before: [0; 5],
-            stack_limit: AtomicU64::new(8 << 20),
+            _before: [0; 6],
             pmap: Arc::new(Pmap::new()),
             tree: Tree::new(),
             map: Mutex::new(state),
@@ -109,15 +105,6 @@ impl Space {
     /// Below which address mappings without a wish are placed, from the top down.
     pub fn set_mmap_base(&self, base: u64) {
         self.lock().set_mmap_base(base);
-    }
-
-    /// RLIMIT_STACK, in bytes, as faults apply it.
-    pub fn set_stack_limit(&self, bytes: u64) {
-        self.stack_limit.store(bytes, Relaxed);
-    }
-
-    pub(crate) fn stack_limit(&self) -> u64 {
-        self.stack_limit.load(Relaxed)
     }
 
     /// The page tables.

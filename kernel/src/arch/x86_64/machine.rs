@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use vm::asid::{Duty, Target};
 use vm::page::Pfn;
-use vm::{CpuSet, Gather, Machine};
+use vm::{CpuSet, Gather, Growth, Machine};
 
 use super::{
     BootInfo, MAX_NODES, PAGE_SIZE, cpu, ipi, irq, memory, paging, physical, spaces, time,
@@ -101,8 +101,8 @@ unsafe impl Machine for KernelMachine {
         crate::kern::upcall::must_stop()
     }
 
-    fn stack_limit(&self) -> Option<u64> {
-        crate::kern::upcall::stack_limit()
+    fn may_grow(&self, to: &Growth) -> bool {
+        crate::kern::upcall::may_grow(to)
     }
 
     fn copy_device(&self, to: Pfn, from: Pfn) {

@@ -96,6 +96,23 @@ tests! { "limits";
         ok!(sc!(SYS_kill, child, libc::SIGKILL));
         holds!(fault.is_none());
     }
+    a_stack_counts_as_all_that_is_mapped {
+        let top = ok!(map(0x1000_0000_0000, PAGE, RW, libc::MAP_GROWSDOWN | libc::MAP_FIXED)) + PAGE;
+        ok!(limit(libc::RLIMIT_AS, mapped() + 2 * MIB));
+        holds!(sys::catch(|| sys::poke(top - MIB, 1)).is_none());
+        holds!(sys::catch(|| sys::poke(top - 4 * MIB, 1)).is_some());
+    }
+    // A child's would not be locked, so the kernel stores there.
+    a_locked_stack_counts_as_locked {
+        let flags = libc::MAP_GROWSDOWN | libc::MAP_FIXED | libc::MAP_LOCKED;
+        let top = ok!(map(0x1000_0000_0000, PAGE, RW, flags)) + PAGE;
+        ok!(limit(libc::RLIMIT_MEMLOCK, MIB));
+        ok!(sc!(SYS_clock_gettime, 0, top - 2 * MIB));
+        ok!(sc!(SYS_setresuid, 1000, 1000, 1000));
+        fails!(sc!(SYS_clock_gettime, 0, top - 4 * MIB), EFAULT);
+        ok!(limit(libc::RLIMIT_MEMLOCK, 0));
+        ok!(sc!(SYS_clock_gettime, 0, top - MIB));
+    }
     who_may_lock_nothing_is_told_so_when_it_asks {
         ok!(sc!(SYS_mlockall, libc::MCL_FUTURE));
         let locked = ok!(map(0, PAGE, RW, 0));
