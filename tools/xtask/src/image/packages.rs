@@ -8,6 +8,7 @@ use crate::tools;
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -59,9 +60,12 @@ pub fn unpack(wanted: &[String]) -> Result<Vec<PathBuf>> {
         .collect())
 }
 
-/// Where the closure of `wanted` is written down: asking apt takes seconds.
+/// Where the closure of `wanted` is written down: asking apt takes seconds. Its name is short however many they are, for
+/// a file's name has a limit; the file's first line says for which packages it is.
 fn memo(cache: &Path, wanted: &[String]) -> PathBuf {
-    cache.join(format!("{}.closure", wanted.join("_").replace('/', "_")))
+    let mut hasher = DefaultHasher::new();
+    wanted.hash(&mut hasher);
+    cache.join(format!("{:016x}.closure", hasher.finish()))
 }
 
 /// The closure as written down, unless apt has learnt of packages since.
@@ -72,6 +76,10 @@ fn remembered(cache: &Path, wanted: &[String]) -> Option<Vec<Record>> {
         return None;
     }
     let text = fs::read_to_string(file).ok()?;
+    let (first, lines) = text.split_once('\n')?;
+    if first != wanted.join(" ") {
+        return None;
+    }
     let record = |line: &str| {
         let (name, file) = line.split_once(' ')?;
         Some(Record {
@@ -80,15 +88,15 @@ fn remembered(cache: &Path, wanted: &[String]) -> Option<Vec<Record>> {
             depends: Vec::new(),
         })
     };
-    text.lines().map(record).collect()
+    lines.lines().map(record).collect()
 }
 
 fn remember(cache: &Path, wanted: &[String], records: Vec<Record>) -> Result<Vec<Record>> {
-    let lines: Vec<String> = records
-        .iter()
-        .map(|record| format!("{} {}\n", record.name, record.file))
-        .collect();
-    fs::write(memo(cache, wanted), lines.concat())?;
+    let mut text = wanted.join(" ") + "\n";
+    for record in &records {
+        text += &format!("{} {}\n", record.name, record.file);
+    }
+    fs::write(memo(cache, wanted), text)?;
     Ok(records)
 }
 
@@ -254,5 +262,30 @@ mod tests {
         assert_eq!(record.file, "busybox-static_1%3a1.35.0-4_amd64.deb");
         assert_eq!(record.depends, [vec!["a"], vec!["b", "c"]]);
         assert_eq!(parse_record("Version: 1"), None);
+    }
+
+    #[test]
+    fn the_closure_of_many_packages_is_remembered() {
+        let cache = std::env::temp_dir().join(format!("closures-{}", std::process::id()));
+        fs::create_dir_all(&cache).unwrap();
+        let wanted: Vec<String> = (0..100).map(|n| format!("package-{n}")).collect();
+        let record = Record {
+            name: "package-0".into(),
+            file: "package-0_1_amd64.deb".into(),
+            depends: Vec::new(),
+        };
+        let records = remember(&cache, &wanted, vec![record]).unwrap();
+        let file = memo(&cache, &wanted);
+        // Newer than anything that apt has learnt.
+        fs::File::open(&file)
+            .unwrap()
+            .set_modified(std::time::SystemTime::now() + std::time::Duration::from_secs(3600))
+            .unwrap();
+        let there = Path::new("/var/lib/apt/lists").exists();
+        assert_eq!(remembered(&cache, &wanted), there.then_some(records));
+        // Another list under the same name is not taken for this one.
+        fs::rename(&file, memo(&cache, &wanted[1..])).unwrap();
+        assert_eq!(remembered(&cache, &wanted[1..]), None);
+        fs::remove_dir_all(&cache).unwrap();
     }
 }
