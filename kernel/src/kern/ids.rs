@@ -274,9 +274,11 @@ pub fn group(pin: &CpuPin, pgid: u32) -> Option<&Arc<Group>> {
     ids().slot(pin, pgid)?.group.load(pin)
 }
 
-/// The thread of that number, held.
+/// The thread of that number, held, unless its process has been waited for: the last one may then still be on its way off
+/// its CPU, but for others the number leads nowhere.
 pub fn find_thread(tid: u32) -> Option<Arc<Thread>> {
-    thread(&ksync::pin(), tid).cloned()
+    let found = thread(&ksync::pin(), tid).cloned();
+    found.filter(|t| !t.process().is_reaped())
 }
 
 /// The process of that number, held; zombies included.

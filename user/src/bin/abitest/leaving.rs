@@ -174,6 +174,23 @@ tests! { "leaving";
         if share < 4 { return Err(format!("{share} % of a CPU, without it for {longest} ns")); }
     }
     // Children of members that have got it do not count as missed.
+    what_was_waited_for_is_gone_at_once {
+        // Looking all the time, the parent finds the child before that has left its CPU. A shell that waits for a number
+        // to lead nowhere sleeps for ever if it still leads somewhere then.
+        let mask = [0u64; 16];
+        for _ in 0..100 {
+            let pid = ok!(sys::fork());
+            if pid == 0 {
+                sys::exit(0);
+            }
+            while ok!(sys::wait(pid as i64, libc::WNOHANG)).0 == 0 {}
+            fails!(sc!(SYS_kill, pid, 0), ESRCH);
+            fails!(sc!(SYS_tkill, pid, 0), ESRCH);
+            fails!(sc!(SYS_getpgid, pid), ESRCH);
+            fails!(sc!(SYS_sched_getaffinity, pid, 128, mask.as_ptr()), ESRCH);
+            fails!(sc!(SYS_access, path(&format!("/proc/{pid}")), 0), ENOENT);
+        }
+    }
     a_signal_to_a_group_that_forks_has_an_end {
         const IDLE: u64 = 200;
         const FORKING: u64 = 3;
