@@ -20,8 +20,8 @@ impl FileOps for Null {
         buf.advance(n);
         Ok(n)
     }
-    fn end(&self, _: &File) -> Option<u64> {
-        Some(0)
+    fn seeks_in_vain(&self) -> bool {
+        true
     }
 }
 
@@ -54,8 +54,8 @@ impl FileOps for Zero {
         buf.advance(n);
         Ok(n)
     }
-    fn end(&self, _: &File) -> Option<u64> {
-        Some(0)
+    fn seeks_in_vain(&self) -> bool {
+        true
     }
     /// What a mapping and its heirs share; a private mapping is mere memory.
     fn object(&self, _: &File, range: Range<u64>) -> Result<ObjectRef> {
@@ -77,7 +77,7 @@ impl FileOps for Full {
             Err(FsError::NoSpace)
         }
     }
-    fn end(&self, _: &File) -> Option<u64> {
-        Some(0)
+    fn seeks_in_vain(&self) -> bool {
+        true
     }
 }

@@ -91,7 +91,7 @@ pub trait FileOps: Send + Sync {
     fn seekable(&self) -> bool {
         true
     }
-    /// Whether lseek(2) does nothing, and succeeds.
+    /// Whether lseek(2) does nothing, and succeeds, whatever the offset: what is read is everywhere the same.
     fn seeks_in_vain(&self) -> bool {
         false
     }
@@ -353,13 +353,11 @@ impl File {
         if self.is_place() {
             return Err(FsError::BadFd);
         }
+        if ops.seeks_in_vain() {
+            return Ok(0);
+        }
         if !ops.seekable() {
-            let vain = ops.seeks_in_vain();
-            return if vain {
-                Ok(0)
-            } else {
-                Err(FsError::NotSeekable)
-            };
+            return Err(FsError::NotSeekable);
         }
         let mut pos = self.pos.lock();
         let end = ops.end(self);

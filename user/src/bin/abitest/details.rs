@@ -299,6 +299,15 @@ tests! { "details";
         is!(ok!(seek(counter, 77, libc::SEEK_SET)), 0);
         is!(ok!(seek(counter, 0, libc::SEEK_CUR)), 0);
         fails!(seek(counter, 0, 9), EINVAL);
+        for name in ["null", "zero", "full", "random", "urandom"] {
+            let fd = ok!(sys::open(&format!("/dev/{name}"), libc::O_RDONLY, 0));
+            ok!(sys::read(fd, &mut [0; 8]));
+            for (offset, whence) in [(0, libc::SEEK_CUR), (77, libc::SEEK_SET), (i64::MIN, libc::SEEK_SET), (-1, libc::SEEK_END)] {
+                is!((name, offset, ok!(seek(fd, offset as u64, whence))), (name, offset, 0));
+            }
+            is!(ok!(seek(fd, 3, libc::SEEK_DATA)), 0);
+            fails!(seek(fd, 0, 9), EINVAL);
+        }
         let dir = ok!(sys::open("/", libc::O_RDONLY | libc::O_DIRECTORY, 0));
         fails!(seek(dir, 1 << 40, libc::SEEK_DATA), EINVAL);
         fails!(seek(dir, 0, libc::SEEK_HOLE), EINVAL);
