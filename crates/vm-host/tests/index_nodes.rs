@@ -1,13 +1,14 @@
 //! The index of an object takes memory in proportion to the pages that are there, not to those that were.
 #![cfg(not(any(loom, shuttle)))]
 
+use std::alloc::Layout;
 use std::sync::Arc;
 
 use vm::object::ObjectRef;
 use vm::space::{Advice, MapArgs, Source, Space};
 use vm::{Access, EntryFlags, MapProt};
 use vm_host::Lab;
-use vm_host::heap::{Heap, live};
+use vm_host::heap::{Heap, know, live, refuse_none, refuse_once};
 
 #[global_allocator]
 static HEAP: Heap = Heap;
@@ -171,5 +172,53 @@ fn private_memory_that_nobody_reaches() {
         });
     });
     child.clear(vm);
+    world.end();
+}
+
+/// All but one page have moved to the front, and that one keeps the layer they came from.
+#[test]
+fn private_memory_that_has_moved() {
+    let world = World::new();
+    let vm = &world.lab.vm;
+    world.map(false, Source::Anon);
+    let store_behind = |from| (from..NODES).for_each(|n| world.store(AT + n * REACH));
+    world.settle();
+    let before = live();
+    store_behind(0);
+    let child = world.space.fork(vm).unwrap();
+    // A layer in front, which the others then move to: the child is gone.
+    store_behind(NODES - 1);
+    child.clear(vm);
+    drop(child);
+    let moved = vm.counts().cow_move;
+    (0..64).for_each(|_| store_behind(1));
+    assert!(vm.counts().cow_move - moved > NODES * 9 / 10);
+    let rest = (AT + REACH, (NODES - 1) * REACH);
+    assert_eq!(
+        world.space.advise(vm, rest.0, rest.1, Advice::DontNeed),
+        Ok(())
+    );
+    (0..20).for_each(|_| {
+        vm.tend();
+    });
+    world.settle();
+    let more = live() - before;
+    assert!(more < REST, "{NODES} nodes leave {more} bytes");
+    world.end();
+}
+
+/// There is memory for the nodes above a leaf, and none for the leaf.
+#[test]
+fn leaves_that_were_refused() {
+    let world = World::new();
+    know(Layout::from_size_align(NODE as usize, 4).unwrap());
+    world.one_by_one(|at| {
+        refuse_once(1);
+        // Far apart, for each to have a node above its own.
+        let at = (1 << 42) + 64 * at;
+        let written = world.file.write(&world.lab.vm, at, 1, &mut fill);
+        assert!(written.is_err() && refuse_none());
+    });
+    assert_eq!(world.file.nodes(), 0);
     world.end();
 }

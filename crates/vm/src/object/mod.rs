@@ -401,6 +401,8 @@ impl Object {
         let slot = match slot.map_or_else(|| self.slots.make_slot(pin, index), Ok) {
             Ok(slot) => slot,
             Err(NoMemory) => {
+                // Nodes above the one that could not be had.
+                self.slots.prune(&vm.epoch, pin, index);
                 self.refund(pin, 1);
                 discard(vm, pin, busy, pfn);
                 return Err(NoMemory);
@@ -455,8 +457,13 @@ impl Object {
     ) -> Result<bool, NoMemory> {
         debug_assert!(to.is_anon());
         // In at the new place first: who sees the old slot empty finds the new one full.
-        if !to.slots.insert(pin, to_index, pfn)? {
-            return Ok(false);
+        match to.slots.insert(pin, to_index, pfn) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(NoMemory) => {
+                to.slots.prune(&vm.epoch, pin, to_index);
+                return Err(NoMemory);
+            }
         }
         // After the slot's fence: either this sees what has changed, or what follows the change sees the page.
         if !still() {
@@ -467,9 +474,9 @@ impl Object {
         }
         vm.rmap.moved((self, index), (to, to_index));
         busy.page().move_identity(to.identity(), to_index);
-        // Its node stays: a layer whose pages move to the front goes as a whole.
         let removed = self.slots.remove(pin, index, pfn);
         debug_assert!(removed, "a hard-busy page left its slot");
+        self.slots.prune(&vm.epoch, pin, index);
         Ok(true)
     }
 

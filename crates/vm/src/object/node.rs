@@ -197,9 +197,9 @@ pub(super) fn make<'p, N: Node>(
 
 /// Unlinks what is empty on the way to an index below a link; returns whether the target itself went.
 pub(super) fn prune<N: Node>(link: &EpochLink<N>, epoch: &Epoch, at: At<'_>) -> bool {
-    // Where it is gone already, whoever unlinked it looks at the node above.
+    // Gone already, or never made for want of memory: the node above may be empty.
     let Some(node) = link.load(at.pin) else {
-        return false;
+        return true;
     };
     let empty = node.prune(epoch, at);
     if empty {

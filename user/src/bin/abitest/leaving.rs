@@ -173,7 +173,6 @@ tests! { "leaving";
         let share = (cpu_ns() - before) * 100 / (last - began);
         if share < 4 { return Err(format!("{share} % of a CPU, without it for {longest} ns")); }
     }
-    // Children of members that have got it do not count as missed.
     what_was_waited_for_is_gone_at_once {
         // Looking all the time, the parent finds the child before that has left its CPU. A shell that waits for a number
         // to lead nowhere sleeps for ever if it still leads somewhere then.
@@ -191,6 +190,7 @@ tests! { "leaving";
             fails!(sc!(SYS_access, path(&format!("/proc/{pid}")), 0), ENOENT);
         }
     }
+    // Children of members that have got it do not count as missed.
     a_signal_to_a_group_that_forks_has_an_end {
         const IDLE: u64 = 200;
         const FORKING: u64 = 3;
