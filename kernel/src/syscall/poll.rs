@@ -17,7 +17,7 @@ use crate::fs::poll::PollMask;
 use crate::kern::account::charge_large;
 use crate::kern::current;
 use crate::kern::park::{Deadline, Interruptible, ParkError, Step, park};
-use crate::kern::signal::SigSet;
+use crate::kern::signal::{RestartBlock, SigSet};
 use crate::kern::wait::Waiter;
 use crate::uaccess::UserPtr;
 
@@ -69,7 +69,8 @@ fn wait(items: &mut Vec<Item>, deadline: Deadline) -> Result<usize, Errno> {
     match ended {
         Ok(n) => Ok(n),
         Err(ParkError::Timeout) => Ok(0),
-        Err(ParkError::Signal) => Err(Errno::EINTR),
+        // Where no handler runs, as after a stop, the call goes on.
+        Err(ParkError::Signal) => Err(Errno::ERESTARTNOHAND),
     }
 }
 
@@ -92,10 +93,10 @@ fn timeout(addr: u64, unit: i64) -> Result<Deadline, Errno> {
     })
 }
 
-/// Writes the time left back, as Linux does for all but poll.
-fn put_left(addr: u64, deadline: Deadline, unit: u64) {
+/// Writes the time left back, as Linux does for all but poll; returns whether a call that is made again finds it.
+fn put_left(addr: u64, deadline: Deadline, unit: u64) -> bool {
     if addr == 0 {
-        return;
+        return true;
     }
     let left = deadline.left().unwrap_or(0);
     let raw = [
@@ -103,7 +104,21 @@ fn put_left(addr: u64, deadline: Deadline, unit: u64) {
         left % 1_000_000_000 / (1_000_000_000 / unit),
     ];
     // The caller's time need not be writable: Linux ignores that too.
-    let _ = UserPtr::<[u64; 2]>::new(addr).write(&raw);
+    UserPtr::<[u64; 2]>::new(addr).write(&raw).is_ok()
+}
+
+/// Ends a call but poll: writes the time left back, and gives `result` on. A call that cannot find the time left there is not made
+/// again, for it would wait for all of its time once more.
+fn finish(
+    result: Result<u64, Errno>,
+    addr: u64,
+    deadline: Deadline,
+    unit: u64,
+) -> Result<u64, Errno> {
+    match (put_left(addr, deadline, unit), result) {
+        (false, Err(Errno::ERESTARTNOHAND)) => Err(Errno::EINTR),
+        (_, result) => result,
+    }
 }
 
 /// Sets the caller's signal mask for the time of the call. A null pointer leaves it.
@@ -119,9 +134,9 @@ fn set_mask(addr: u64, size: u64) -> Result<bool, Errno> {
     Ok(true)
 }
 
-/// Ends the time of a temporary mask, unless a handler is to run under it first.
+/// Ends the time of a temporary mask, unless a signal is to be taken under it first.
 fn end_mask(masked: bool, result: &Result<u64, Errno>) {
-    if masked && !matches!(result, Err(Errno::EINTR)) {
+    if masked && !matches!(result, Err(Errno::EINTR | Errno::ERESTARTNOHAND)) {
         current().restore_mask();
     }
 }
@@ -133,14 +148,29 @@ fn poll(a: &mut Args) -> Result<u64, Errno> {
         n if n < 0 => Deadline::Never,
         n => Deadline::after(n as u64 * 1_000_000),
     };
-    poll_list(a.get(0), a.uint(1), deadline)
+    poll_until(a.get(0), a.uint(1), deadline)
+}
+
+/// A poll; cut short, it goes on with the time that is left.
+pub fn poll_until(addr: u64, count: u32, deadline: Deadline) -> Result<u64, Errno> {
+    match poll_list(addr, count, deadline) {
+        Err(Errno::ERESTARTNOHAND) => {
+            current().set_restart(RestartBlock::Poll {
+                addr,
+                count,
+                deadline,
+            });
+            Err(Errno::ERESTART_RESTARTBLOCK)
+        }
+        result => result,
+    }
 }
 
 fn ppoll(a: &mut Args) -> Result<u64, Errno> {
     let deadline = timeout(a.get(2), 1_000_000_000)?;
     let masked = set_mask(a.get(3), a.get(4))?;
     let result = poll_list(a.get(0), a.uint(1), deadline);
-    put_left(a.get(2), deadline, 1_000_000_000);
+    let result = finish(result, a.get(2), deadline, 1_000_000_000);
     end_mask(masked, &result);
     result
 }
@@ -186,9 +216,7 @@ fn poll_list(addr: u64, count: u32, deadline: Deadline) -> Result<u64, Errno> {
 
 fn select(a: &mut Args) -> Result<u64, Errno> {
     let deadline = timeout(a.get(4), 1_000_000)?;
-    let result = select_sets(a, deadline);
-    put_left(a.get(4), deadline, 1_000_000);
-    result
+    finish(select_sets(a, deadline), a.get(4), deadline, 1_000_000)
 }
 
 fn pselect(a: &mut Args) -> Result<u64, Errno> {
@@ -198,8 +226,7 @@ fn pselect(a: &mut Args) -> Result<u64, Errno> {
         let [mask, size] = UserPtr::<[u64; 2]>::new(a.get(5)).read().map_err(fault)?;
         masked = set_mask(mask, size)?;
     }
-    let result = select_sets(a, deadline);
-    put_left(a.get(4), deadline, 1_000_000_000);
+    let result = finish(select_sets(a, deadline), a.get(4), deadline, 1_000_000_000);
     end_mask(masked, &result);
     result
 }

@@ -205,6 +205,11 @@ fn restart_syscall(_: &mut Args) -> Result<u64, Errno> {
     match current().take_restart() {
         RestartBlock::None => Err(Errno::EINTR),
         RestartBlock::Sleep { until, rem } => relative_sleep(until, rem),
+        RestartBlock::Poll {
+            addr,
+            count,
+            deadline,
+        } => super::poll::poll_until(addr, count, deadline),
         RestartBlock::Futex {
             addr,
             value,

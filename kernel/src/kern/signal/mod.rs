@@ -29,6 +29,7 @@ pub use send::{
 pub(super) use stop::{StopReport, notify_parent_stopped};
 
 use super::itimer;
+use super::park::Deadline;
 use super::process::Process;
 use super::thread::{Thread, flag};
 use alloc::sync::Arc;
@@ -165,7 +166,16 @@ pub enum RestartBlock {
         /// Where the rest is written, 0 for nowhere.
         rem: u64,
     },
-    /// A futex wait with a relative timeout.
+    /// A poll(2).
+    Poll {
+        /// The list of descriptors.
+        addr: u64,
+        /// How many there are.
+        count: u32,
+        /// When it gives up.
+        deadline: Deadline,
+    },
+    /// A futex wait with a timeout.
     Futex {
         /// The futex word.
         addr: u64,

@@ -18,6 +18,26 @@ fn poll(fds: &[(i32, i16)], ms: i32) -> Result<Vec<i16>, i32> {
     Ok(list.iter().map(|entry| entry.revents).collect())
 }
 
+extern "C" fn nothing(_: i32) {}
+
+/// Stops a child that is about to sleep in a call, or does, and has it go on.
+fn stop_and_continue(pid: u64) -> Result<(), String> {
+    let asleep = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.contains(") S ")
+    };
+    // The call goes on whenever the stop comes; asleep it would show if it did not.
+    soon(asleep);
+    ok!(sc!(SYS_kill, pid, libc::SIGSTOP));
+    is!(
+        ok!(sys::wait(pid as i64, libc::WUNTRACED)),
+        (pid, libc::SIGSTOP << 8 | 0x7f)
+    );
+    ok!(sc!(SYS_kill, pid, libc::SIGCONT));
+    soon(asleep);
+    Ok(())
+}
+
 tests! { "pipe";
     bytes_come_in_order {
         let (from, to) = ok!(sys::pipe(0));
@@ -234,6 +254,51 @@ tests! { "pipe";
         let (time, mask) = ([0u64, 5_000_000], 0u64);
         is!(ok!(sc!(SYS_ppoll, list.as_mut_ptr(), 1, time.as_ptr(), &raw const mask, 8)), 0);
         fails!(sc!(SYS_ppoll, list.as_mut_ptr(), 1, [0u64, 2_000_000_000].as_ptr(), 0, 8), EINVAL);
+    }
+    waiting_goes_on_after_a_stop {
+        type Wait = fn(i32) -> Result<u64, i32>;
+        const LONG: [u64; 2] = [1000, 0];
+        let list = |fd: i32| [u64::from(fd as u32) | u64::from(libc::POLLIN as u16) << 32];
+        let ways: [Wait; 5] = [
+            |fd| poll(&[(fd, libc::POLLIN)], -1).map(|_| 1),
+            |fd| poll(&[(fd, libc::POLLIN)], 1_000_000).map(|found| u64::from(found == [libc::POLLIN])),
+            |fd| sc!(SYS_select, fd + 1, [1u64 << fd; 16].as_mut_ptr(), 0, 0, { LONG }.as_mut_ptr()),
+            |fd| sc!(SYS_pselect6, fd + 1, [1u64 << fd; 16].as_mut_ptr(), 0, 0, { LONG }.as_mut_ptr(), 0),
+            |fd| sc!(SYS_select, fd + 1, [1u64 << fd; 16].as_mut_ptr(), 0, 0, 0),
+        ];
+        for way in ways {
+            let (from, to) = ok!(sys::pipe(0));
+            let pid = ok!(sys::fork());
+            if pid == 0 { sys::exit(i32::from(way(from) != Ok(1))); }
+            stop_and_continue(pid)?;
+            ok!(sys::write(to, b"x"));
+            is!(ok!(sys::wait(pid as i64, 0)), (pid, 0));
+            for fd in [from, to] { ok!(sys::close(fd)); }
+        }
+        // The mask of the call holds when it is made again, and the old one afterwards.
+        ok!(sys::on_signal(libc::SIGUSR2, nothing as *const () as usize, 0));
+        let (from, to) = ok!(sys::pipe(0));
+        let pid = ok!(sys::fork());
+        if pid == 0 {
+            let (usual, during) = (1u64 << (libc::SIGUSR1 - 1), 1u64 << (libc::SIGUSR2 - 1));
+            let _ = sc!(SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const usual, 0, 8);
+            let answer = sc!(SYS_ppoll, list(from).as_mut_ptr(), 1, { LONG }.as_mut_ptr(), &raw const during, 8);
+            let mut now = 0u64;
+            let _ = sc!(SYS_rt_sigprocmask, libc::SIG_SETMASK, 0, &raw mut now, 8);
+            sys::exit(i32::from((answer, std::hint::black_box(now)) != (Ok(1), usual)));
+        }
+        stop_and_continue(pid)?;
+        ok!(sc!(SYS_kill, pid, libc::SIGUSR2));
+        ok!(sys::write(to, b"x"));
+        is!(ok!(sys::wait(pid as i64, 0)), (pid, 0));
+    }
+    waiting_ends_by_a_handler {
+        ok!(sys::on_signal(libc::SIGALRM, nothing as *const () as usize, libc::SA_RESTART));
+        ok!(sc!(SYS_setitimer, libc::ITIMER_REAL, [0u64, 20_000, 0, 20_000].as_ptr(), 0));
+        let (from, _to) = ok!(sys::pipe(0));
+        fails!(poll(&[(from, libc::POLLIN)], -1), EINTR);
+        fails!(sc!(SYS_select, from + 1, [1u64 << from; 16].as_mut_ptr(), 0, 0, 0), EINTR);
+        fails!(sc!(SYS_ppoll, 0, 0, 0, 0, 8), EINTR);
     }
     many_pipes {
         let limit = [8192u64, 8192];
