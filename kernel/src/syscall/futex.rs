@@ -28,7 +28,7 @@ fn futex(a: &mut Args) -> Result<u64, Errno> {
     let (addr, op, value) = (a.get(0), a.uint(1), a.uint(2));
     let shared = op & PRIVATE == 0;
     let command = op & !(PRIVATE | REALTIME);
-    if op & REALTIME != 0 && !matches!(command, nr::FUTEX_WAIT_BITSET | nr::FUTEX_WAIT) {
+    if op & REALTIME != 0 && command != nr::FUTEX_WAIT_BITSET {
         return Err(Errno::ENOSYS);
     }
     // FUTEX_WAKE takes a count as an int: zero or less still wakes one, as Linux does.
@@ -36,19 +36,18 @@ fn futex(a: &mut Args) -> Result<u64, Errno> {
     match command {
         nr::FUTEX_WAIT => wait_relative(a, shared, value),
         nr::FUTEX_WAIT_BITSET => {
-            let deadline = match a.get(3) {
-                0 => Deadline::Never,
-                at => {
-                    let ns = read_timespec(at)?;
-                    Deadline::At(if op & REALTIME != 0 {
-                        time::real_to_monotonic(ns)
-                    } else {
-                        ns
-                    })
-                }
+            let bits = a.uint(5);
+            if a.get(3) == 0 {
+                futex::wait(addr, shared, value, bits, Deadline::Never)?;
+                return Ok(0);
+            }
+            let ns = read_timespec(a.get(3))?;
+            let until = if op & REALTIME != 0 {
+                time::real_to_monotonic(ns)
+            } else {
+                ns
             };
-            futex::wait(addr, shared, value, a.uint(5), deadline)?;
-            Ok(0)
+            wait_until(addr, shared, value, bits, until)
         }
         nr::FUTEX_WAKE => Ok(futex::wake(addr, shared, count, futex::ANY)?.into()),
         nr::FUTEX_WAKE_BITSET => Ok(futex::wake(addr, shared, count, a.uint(5))?.into()),
@@ -115,7 +114,7 @@ fn wait_relative(a: &Args, shared: bool, value: u32) -> Result<u64, Errno> {
     wait_until(addr, shared, value, futex::ANY, until)
 }
 
-/// A wait whose timeout was relative: cut short, it goes on with the time that is left.
+/// A wait with a timeout: cut short, it goes on with the time that is left, but not after a handler.
 pub fn wait_until(
     addr: u64,
     shared: bool,

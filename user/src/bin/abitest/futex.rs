@@ -119,6 +119,15 @@ tests! { "futex";
         let word = ok!(anon(1));
         fails!(sc!(SYS_futex, word, libc::FUTEX_WAIT | PRIVATE, 0, 0), EINTR);
     }
+    a_handler_ends_each_wait_with_a_timeout {
+        extern "C" fn nothing(_: i32) {}
+        ok!(sys::on_signal(libc::SIGALRM, nothing as *const () as usize, libc::SA_RESTART));
+        ok!(sc!(SYS_setitimer, libc::ITIMER_REAL, [0u64, 20_000, 0, 20_000].as_ptr(), 0));
+        let word = ok!(anon(1));
+        let later = [sys::now_ns() / 1_000_000_000 + 1000, 0];
+        fails!(sc!(SYS_futex, word, libc::FUTEX_WAIT_BITSET | PRIVATE, 0, later.as_ptr(), 0, -1i64), EINTR);
+        fails!(sc!(SYS_futex, word, libc::FUTEX_WAIT | PRIVATE, 0, [1000u64, 0].as_ptr()), EINTR);
+    }
     arguments {
         let word = ok!(anon(1));
         fails!(sc!(SYS_futex, word + 1, libc::FUTEX_WAIT | PRIVATE, 0, 0), EINVAL);
@@ -126,6 +135,7 @@ tests! { "futex";
         fails!(sc!(SYS_futex, word, libc::FUTEX_WAIT_BITSET | PRIVATE, 0, 0, 0, 0), EINVAL);
         fails!(sc!(SYS_futex, word, libc::FUTEX_WAIT | PRIVATE, 0, [0u64, 2_000_000_000].as_ptr()), EINVAL);
         fails!(sc!(SYS_futex, word, 99, 0, 0), ENOSYS);
+        fails!(sc!(SYS_futex, word, libc::FUTEX_WAIT | libc::FUTEX_CLOCK_REALTIME, 1, 0), ENOSYS);
         fails!(sc!(SYS_futex, word, libc::FUTEX_WAIT | PRIVATE, 0, 8), EFAULT);
     }
     both_forms_of_requeue_count_those_that_move {
