@@ -65,13 +65,30 @@ pub fn vfork_exec(
     argv: &[*const i8],
     envp: &[*const i8],
 ) -> Result<u64, Errno> {
+    clone_exec(0, 0, path, argv, envp)
+}
+
+/// As [`vfork_exec`], with further flags of clone(2), and the word that CLONE_CHILD_CLEARTID means.
+///
+/// # Errors
+/// The errno of clone.
+pub fn clone_exec(
+    flags: i32,
+    word: u64,
+    path: &std::ffi::CStr,
+    argv: &[*const i8],
+    envp: &[*const i8],
+) -> Result<u64, Errno> {
     let ret: i64;
-    // SAFETY: the child of vfork only makes system calls; all pointers outlive the call.
+    let flags = (flags | libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD) as u64;
+    // SAFETY: the child only makes system calls; all pointers outlive the call, for the caller sleeps until the child has
+    // left the memory.
     unsafe {
-        asm!("syscall", "test rax, rax", "jnz 2f", "mov eax, 59", "syscall",
+        asm!("syscall", "test rax, rax", "jnz 2f", "mov eax, 59", "mov rdi, r9", "mov rsi, r12", "mov rdx, r13", "syscall",
              "mov eax, 231", "mov edi, 127", "syscall", "2:",
-             inlateout("rax") libc::SYS_vfork => ret, in("rdi") path.as_ptr(), in("rsi") argv.as_ptr(),
-             in("rdx") envp.as_ptr(), lateout("rcx") _, lateout("r11") _);
+             inlateout("rax") libc::SYS_clone => ret, inlateout("rdi") flags => _, inlateout("rsi") 0u64 => _,
+             inlateout("rdx") 0u64 => _, in("r10") word, in("r8") 0, in("r9") path.as_ptr(), in("r12") argv.as_ptr(),
+             in("r13") envp.as_ptr(), lateout("rcx") _, lateout("r11") _);
     }
     if (-4095..0).contains(&ret) {
         Err(-ret as Errno)

@@ -55,7 +55,7 @@ pub fn commit(
     p.set_flag(pflag::LOCK_FUTURE | pflag::LOCK_ON_FAULT, false);
     // The old memory's last words: robust futexes, and whoever waits for this thread's number.
     futex::release_robust(&me);
-    me.clear_child_tid.store(0, Ordering::Relaxed);
+    exit::clear_child_tid(&me);
     if after.plain_layout {
         p.clear_personality(personality::CLEARED_BY_PRIVILEGE);
     }

@@ -97,7 +97,8 @@ fn finish_thread(code: u32) {
     me.state.declare_dead();
 }
 
-fn clear_child_tid(me: &Current) {
+/// Tells those who share the memory that the thread leaves it, by the word that CLONE_CHILD_CLEARTID or set_tid_address named.
+pub(super) fn clear_child_tid(me: &Current) {
     let addr = me.clear_child_tid.swap(0, Ordering::Relaxed);
     if addr != 0
         && someone_else_maps(me)

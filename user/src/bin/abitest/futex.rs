@@ -162,6 +162,14 @@ tests! { "futex";
         ok!(sc!(SYS_kill, pid, libc::SIGKILL));
         is!(ok!(sys::wait(pid as i64, 0)), (pid, libc::SIGKILL));
     }
+    a_program_that_begins_clears_the_word_of_its_thread {
+        let word = ok!(anon(1));
+        sys::poke64(word, 7);
+        let argv = [c"sh".as_ptr(), c"-c".as_ptr(), c"exit 3".as_ptr(), std::ptr::null()];
+        let pid = ok!(sys::clone_exec(libc::CLONE_CHILD_CLEARTID, word, c"/bin/sh", &argv, &[std::ptr::null()]));
+        is!(sys::peek64(word), 0);
+        is!(ok!(sys::wait(pid as i64, 0)), (pid, 3 << 8));
+    }
     mutexes_and_conditions_of_threads {
         let state = std::sync::Arc::new((std::sync::Mutex::new(0), std::sync::Condvar::new()));
         let threads: Vec<_> = (0..4).map(|i| {
