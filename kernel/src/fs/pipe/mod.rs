@@ -205,6 +205,9 @@ pub struct PipeEnd {
     pipe: Arc<Pipe>,
     reads: bool,
     writes: bool,
+    /// How many openings for writing there had been, where an end of a fifo was opened before there was a writer: until
+    /// there has been another, that no writer is there is no hang-up.
+    unwritten: u32,
 }
 
 impl PipeEnd {
@@ -232,6 +235,7 @@ impl PipeEnd {
             pipe,
             reads,
             writes,
+            unwritten: u32::MAX,
         })
     }
 
@@ -355,8 +359,8 @@ impl FileOps for PipeEnd {
             if s.ring.len() > 0 {
                 mask |= PollMask::READ;
             }
-            // A fifo that no writer has opened yet is not at its end.
-            if s.writers == 0 && s.writer_opens > 0 {
+            // A fifo that no writer has opened since is not at its end.
+            if s.writers == 0 && s.writer_opens != self.unwritten {
                 mask |= PollMask::HUP;
             }
         }
@@ -455,10 +459,13 @@ pub fn open_fifo(pipe: Arc<Pipe>, flags: u32) -> Result<PipeEnd> {
         return Err(FsError::NoDevAddr);
     }
     // To a fifo the limit of pipes is like memory's.
-    let end = PipeEnd::new(pipe, reads, writes).map_err(|e| match e {
+    let mut end = PipeEnd::new(pipe, reads, writes).map_err(|e| match e {
         FsError::TooManyPipes => FsError::NoMemory,
         e => e,
     })?;
+    if reads && !writes && peers == 0 {
+        end.unwritten = seen;
+    }
     // Those who wait for this side.
     if reads {
         end.pipe.writers.wake_all();

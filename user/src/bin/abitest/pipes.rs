@@ -137,6 +137,22 @@ tests! { "pipe";
         ok!(sys::on_signal(libc::SIGPIPE, libc::SIG_IGN, 0));
         fails!(sys::write(to, b"x"), EPIPE);
     }
+    a_fifo_hangs_up_on_those_who_have_seen_a_writer {
+        let name = format!("{}/fifo", scratch());
+        ok!(sc!(SYS_mknod, path(&name), libc::S_IFIFO | 0o600, 0));
+        let open = |flags| sys::open(&name, flags | NONBLOCK, 0);
+        let first = ok!(open(libc::O_RDONLY));
+        is!(ok!(poll(&[(first, libc::POLLIN)], 0)), [0]);
+        ok!(sys::close(ok!(open(libc::O_WRONLY))));
+        is!(ok!(poll(&[(first, libc::POLLIN)], 0)), [libc::POLLHUP]);
+        let second = ok!(open(libc::O_RDONLY));
+        is!(ok!(poll(&[(first, libc::POLLIN), (second, libc::POLLIN)], 0)), [libc::POLLHUP, 0]);
+        ok!(sys::close(ok!(open(libc::O_WRONLY))));
+        is!(ok!(poll(&[(second, libc::POLLIN)], 0)), [libc::POLLHUP]);
+        for fd in [first, second] { ok!(sys::close(fd)); }
+        let third = ok!(open(libc::O_RDONLY));
+        is!(ok!(poll(&[(third, libc::POLLIN)], 0)), [0]);
+    }
     nonblocking {
         let (from, to) = ok!(sys::pipe(NONBLOCK));
         fails!(sys::read(from, &mut [0]), EAGAIN);
