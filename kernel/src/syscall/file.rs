@@ -16,6 +16,7 @@ use crate::fs::file::{File, FileRef, Kind, Whence, o};
 use crate::fs::inode::{Node, mode};
 use crate::fs::walk::owns;
 use crate::fs::{open, regular};
+use crate::kern::signal::sig;
 use crate::kern::{current, forget_files};
 use crate::uaccess::UserPtr;
 use crate::uio::IoBuf;
@@ -494,8 +495,12 @@ fn splice(
             Ok(n) => n,
             Err(e) => {
                 unread(input, from.is_none(), got);
-                if done == 0 || e == FsError::BrokenPipe {
+                if done == 0 {
                     return Err(e);
+                }
+                // The signal of a broken pipe is due even if some bytes went through.
+                if e == FsError::BrokenPipe {
+                    crate::fs::raise(sig::PIPE);
                 }
                 break;
             }

@@ -22,6 +22,7 @@ use super::file::{File, FileOps, FileRef, Kind, o};
 use super::inode::{Attr, mode, now};
 use super::poll::PollMask;
 use crate::kern::park::{Deadline, Interruptible, Step, park};
+use crate::kern::signal::sig;
 use crate::kern::wait::{WaitQueue, Waiter};
 use crate::uio::IoBuf;
 
@@ -337,9 +338,14 @@ impl FileOps for PipeEnd {
             };
             match step {
                 Ok(n) => total += n,
-                // The signal of a broken pipe is due even if some bytes went through.
-                Err(e) if total == 0 || e == FsError::BrokenPipe => return Err(e),
-                Err(_) => break,
+                Err(e) if total == 0 => return Err(e),
+                Err(e) => {
+                    // The signal of a broken pipe is due even if some bytes went through.
+                    if e == FsError::BrokenPipe {
+                        super::raise(sig::PIPE);
+                    }
+                    break;
+                }
             }
         }
         Ok(total)

@@ -137,6 +137,20 @@ tests! { "pipe";
         ok!(sys::on_signal(libc::SIGPIPE, libc::SIG_IGN, 0));
         fails!(sys::write(to, b"x"), EPIPE);
     }
+    what_went_through_before_the_last_reader_left_counts {
+        ok!(sys::on_signal(libc::SIGPIPE, libc::SIG_IGN, 0));
+        let (from, to) = ok!(sys::pipe(0));
+        let pid = ok!(sys::fork());
+        if pid == 0 {
+            // Until the pipe is full: then the writer sleeps, and this is its last reader.
+            let full = within(10, || poll(&[(to, libc::POLLOUT)], 0) == Ok(vec![0]));
+            sys::exit(i32::from(!full));
+        }
+        ok!(sys::close(from));
+        is!(ok!(sys::write(to, &vec![1; 200_000])), 65536);
+        is!(ok!(sys::wait(pid as i64, 0)), (pid, 0));
+        fails!(sys::write(to, b"x"), EPIPE);
+    }
     a_fifo_hangs_up_on_those_who_have_seen_a_writer {
         let name = format!("{}/fifo", scratch());
         ok!(sc!(SYS_mknod, path(&name), libc::S_IFIFO | 0o600, 0));
