@@ -596,12 +596,15 @@ fn copy_file_range(a: &mut Args) -> Result<u64, Errno> {
     for pos in [from, to].into_iter().flatten() {
         pos.checked_add(a.get(4)).ok_or(Errno::EOVERFLOW)?;
     }
-    let count = a.size(4).min(super::fsutil::RW_MAX);
+    let mut count = a.size(4).min(super::fsutil::RW_MAX);
     if let (Some(x), Some(y)) = (input.inode(), output.inode())
         && Arc::ptr_eq(x, y)
     {
         let x = from.unwrap_or_else(|| input.with_pos(|p| *p));
         let y = to.unwrap_or_else(|| output.with_pos(|p| *p));
+        // What lies beyond the end is not copied, and so overlaps nothing.
+        let rest = input.ops().end(&input).unwrap_or(0).saturating_sub(x);
+        count = count.min(usize::try_from(rest).unwrap_or(usize::MAX));
         if x.abs_diff(y) < count as u64 {
             return Err(Errno::EINVAL);
         }

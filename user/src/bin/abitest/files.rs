@@ -454,6 +454,19 @@ tests! { "file";
         fails!(sc!(SYS_statfs, path("/nonexistent"), buf.as_mut_ptr()), ENOENT);
         fails!(sc!(SYS_fstatfs, 9999, buf.as_mut_ptr()), EBADF);
     }
+    a_copy_within_a_file_ends_where_the_file_does {
+        let fd = file_with(b"abcdef")?;
+        let (mut from, mut to) = (2u64, 6u64);
+        is!(ok!(sc!(SYS_copy_file_range, fd, &raw mut from, fd, &raw mut to, 1000, 0)), 4);
+        is!((from, to), (6, 10));
+        let mut bytes = [0; 11];
+        is!(ok!(sc!(SYS_pread64, fd, bytes.as_mut_ptr(), 11, 0)), 10);
+        is!(&bytes[..10], b"abcdefcdef");
+        (from, to) = (3, 6);
+        fails!(sc!(SYS_copy_file_range, fd, &raw mut from, fd, &raw mut to, 9, 0), EINVAL);
+        from = 11;
+        is!(ok!(sc!(SYS_copy_file_range, fd, &raw mut from, fd, 0, 9, 0)), 0);
+    }
     two_processes_share_an_offset {
         let fd = file_with(b"abcdef")?;
         ok!(sc!(SYS_lseek, fd, 0, 0));
