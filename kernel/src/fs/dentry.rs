@@ -41,14 +41,25 @@ struct Place {
 /// Bytes of a name without its letters: the dentry, its place, and its entries in the directory's tables.
 const NAME_BYTES: usize = 192;
 
+/// Bytes of a name that was made on demand, with its inode and what that is for, without its letters.
+const MADE_BYTES: usize =
+    size_of::<Dentry>() + size_of::<Place>() + size_of::<Inode>() + MADE_CONTENT;
+/// What such an inode leads to, and the counts of all of these: an estimate.
+const MADE_CONTENT: usize = 96;
+
 impl Place {
-    fn new(parent: Option<Arc<Dentry>>, name: &[u8], payer: Payer) -> Box<Place> {
+    fn new(parent: Option<Arc<Dentry>>, name: &[u8], charge: MemoryCharge) -> Box<Place> {
         Box::new(Place {
             parent,
             name: copy_name(name),
-            charge: MemoryCharge::names(payer, NAME_BYTES + name.len()),
+            charge,
         })
     }
+}
+
+/// The charge of a name in a directory.
+fn name_charge(payer: Payer, name: &[u8]) -> MemoryCharge {
+    MemoryCharge::names(payer, NAME_BYTES + name.len())
 }
 
 /// The dentry has been removed from its directory.
@@ -99,9 +110,31 @@ impl Dentry {
         inode: Arc<Inode>,
         payer: Payer,
     ) -> Arc<Self> {
+        Self::charged(parent, name, inode, name_charge(payer, name))
+    }
+
+    /// A name that is in no directory, with an inode of its own, as long as somebody uses it; with `more` bytes that only this
+    /// keeps. `payer` pays for all of it: it comes back when descriptors are closed.
+    pub fn made(
+        parent: Option<Arc<Dentry>>,
+        name: &[u8],
+        inode: Arc<Inode>,
+        more: usize,
+        payer: Payer,
+    ) -> Arc<Self> {
+        let charge = MemoryCharge::new(payer, MADE_BYTES + name.len() + more);
+        Self::charged(parent, name, inode, charge)
+    }
+
+    fn charged(
+        parent: Option<Arc<Dentry>>,
+        name: &[u8],
+        inode: Arc<Inode>,
+        charge: MemoryCharge,
+    ) -> Arc<Self> {
         Arc::new(Dentry {
             inode,
-            place: EpochPtr::new(Some(Place::new(parent, name, payer))),
+            place: EpochPtr::new(Some(Place::new(parent, name, charge))),
             hash: AtomicU32::new(name_hash(name)),
             flags: AtomicU32::new(0),
             cookie: AtomicU64::new(0),
@@ -139,7 +172,7 @@ impl Dentry {
             let old = self.place.load(&pin);
             old.map_or(Payer::NOBODY, |place| place.charge.payer())
         };
-        let place = Place::new(Some(parent.clone()), name, payer);
+        let place = Place::new(Some(parent.clone()), name, name_charge(payer, name));
         let pin = ksync::pin();
         self.hash.store(name_hash(name), Ordering::Relaxed);
         self.place.replace(epoch(), &pin, Some(place));

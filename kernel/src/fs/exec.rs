@@ -69,7 +69,8 @@ impl ExecFile {
         crate::mm::admit().map_err(|_| FsError::NoMemory)?;
         let data = Regular::open(inode, Use::Run)?;
         let often = inode.is_run_often();
-        let file = File::open(Some(path), Kind::Regular(data), o::RDONLY);
+        // A program that is kept outlives who ran it first.
+        let file = File::open_for_all(Some(path), Kind::Regular(data), o::RDONLY);
         Ok(ExecFile(if often {
             Handle::Kept(text::keep(file))
         } else {

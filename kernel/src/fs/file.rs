@@ -21,6 +21,8 @@ use super::mount::{Path, flag};
 use super::pipe::PipeEnd;
 use super::poll::PollMask;
 use super::regular::Regular;
+use crate::kern::cred::MemoryCharge;
+use crate::kern::current;
 use crate::kern::wait::Waiter;
 use crate::uio::IoBuf;
 
@@ -169,20 +171,50 @@ pub struct File {
     pos: Mutex<u64, PosLock>,
     /// Whether it ever held a lock. Atomic.
     locked: AtomicBool,
+    /// Charged to who opened it.
+    _charge: MemoryCharge,
+}
+
+/// Bytes of an open file and its counts.
+const FILE_BYTES: usize = size_of::<File>() + 2 * size_of::<usize>();
+
+impl Kind {
+    /// Bytes for which who opens a file of this kind is charged: none for ends of pipes, for the pipe is charged with them.
+    fn bytes(&self) -> usize {
+        match self {
+            Kind::Pipe(_) => 0,
+            Kind::Other(ops) => FILE_BYTES + size_of_val(&**ops),
+            _ => FILE_BYTES,
+        }
+    }
 }
 
 /// A reference to an open file. The last one closes it, at once.
 pub type FileRef = EpochRc<File>;
 
 impl File {
-    /// Opens.
+    /// Opens, for the caller's user.
     pub fn open(path: Option<Path>, kind: Kind, flags: u32) -> FileRef {
+        let charge = match kind.bytes() {
+            0 => MemoryCharge::NONE,
+            bytes => MemoryCharge::new(current().payer(), bytes),
+        };
+        Self::open_charged(path, kind, flags, charge)
+    }
+
+    /// Opens, for nobody in particular.
+    pub fn open_for_all(path: Option<Path>, kind: Kind, flags: u32) -> FileRef {
+        Self::open_charged(path, kind, flags, MemoryCharge::NONE)
+    }
+
+    fn open_charged(path: Option<Path>, kind: Kind, flags: u32, charge: MemoryCharge) -> FileRef {
         let file = File {
             path,
             kind,
             flags: AtomicU32::new(flags & o::KEPT),
             pos: Mutex::new(0),
             locked: AtomicBool::new(false),
+            _charge: charge,
         };
         EpochRc::new(epoch(), file)
     }

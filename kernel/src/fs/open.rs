@@ -46,7 +46,9 @@ pub fn open(walk: &Walk, text: &[u8], flags: u32, new: NewMode) -> Result<FileRe
     let follow = flags & o::NOFOLLOW == 0;
     if flags & o::PATH != 0 {
         let want = Want { follow, directory };
-        return Ok(File::open(Some(walk.find(text, want)?), Kind::Place, flags));
+        let place = walk.find(text, want)?;
+        crate::mm::admit_process().map_err(|_| FsError::NoMemory)?;
+        return Ok(File::open(Some(place), Kind::Place, flags));
     }
     if flags & o::TMPFILE == o::TMPFILE {
         return open_nameless(walk, text, flags, new);

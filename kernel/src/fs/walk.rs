@@ -22,6 +22,7 @@ use super::inode::{Inode, Node};
 use super::mount::{self, MountRef, Path};
 use super::protect;
 use crate::kern::cred::{Cap, Cred, Payer};
+use crate::kern::current;
 
 /// What a lookup does at the last component.
 #[derive(Clone, Copy, Debug, Default)]
@@ -392,7 +393,7 @@ impl Walk<'_> {
             };
             let at = Path {
                 mount: dir.mount.clone(),
-                dentry: on_demand(&dir.dentry, &name)?,
+                dentry: on_demand(&dir.dentry, &name, self.cred.payer)?,
             };
             let follow = !last || slash || aim.want.follow;
             match &at.dentry.inode.node {
@@ -465,7 +466,7 @@ pub fn child(dir: &Path, name: &[u8]) -> Result<Path> {
     if let Node::Dynamic(_) = &dir.dentry.inode.node {
         return Ok(Path {
             mount: dir.mount.clone(),
-            dentry: on_demand(&dir.dentry, name)?,
+            dentry: on_demand(&dir.dentry, name, current().payer())?,
         });
     }
     let pin = ksync::pin();
@@ -486,13 +487,13 @@ fn count_link(links: &mut u32) -> Result<()> {
     Ok(())
 }
 
-/// Makes the dentry of a name in a directory whose entries are made on demand.
-fn on_demand(dir: &Arc<Dentry>, name: &[u8]) -> Result<Arc<Dentry>> {
+/// Makes the dentry of a name in a directory whose entries are made on demand. `payer` pays for it.
+fn on_demand(dir: &Arc<Dentry>, name: &[u8], payer: Payer) -> Result<Arc<Dentry>> {
     let Node::Dynamic(Dynamic::Dir(content)) = &dir.inode.node else {
         return Err(FsError::NotDir);
     };
     let inode = content.lookup(&dir.inode, name)?;
-    Ok(Dentry::new(Some(dir.clone()), name, inode, Payer::NOBODY))
+    Ok(Dentry::made(Some(dir.clone()), name, inode, 0, payer))
 }
 
 /// The path of a place as seen from `root`, for getcwd and the links of procfs.

@@ -72,6 +72,7 @@ fn family(family: i32, kind: i32, protocol: i32) -> Result<(), Errno> {
 fn socket(a: &mut Args) -> Result<u64, Errno> {
     family(a.int(0), a.int(1), a.int(2))?;
     let flags = a.uint(1) & (o::CLOEXEC | o::NONBLOCK);
+    crate::mm::admit()?;
     Ok(install(new_file(flags), flags)?)
 }
 

@@ -1,4 +1,4 @@
-//! `hoard pipes|texts|locks|names|signals`: four programs of user 1000 make the kernel hold as much as it lets them, of one kind, while root has
+//! `hoard pipes|texts|files|places|locks|names|signals`: four programs of user 1000 make the kernel hold as much as it lets them, of one kind, while root has
 //! more memory of its own than any of them. Then root takes more.
 //!
 //! `hoard polls|tables`: the same with a hundred children each, which poll long lists or have large tables of descriptors.
@@ -85,6 +85,31 @@ fn texts() -> (usize, Errno) {
         }
     }
     unreachable!("there is an end of all texts")
+}
+
+/// As many files as there may be, of one kind.
+fn opens(open: impl Fn() -> Result<u64, Errno>) -> (usize, Errno) {
+    for had in 0.. {
+        if let Err(errno) = open() {
+            return (had, errno);
+        }
+    }
+    unreachable!("there is an end of all files")
+}
+
+/// Open files that have nothing but themselves.
+fn files() -> (usize, Errno) {
+    opens(|| sys::call(libc::SYS_eventfd2, &[0, 0]))
+}
+
+/// Places deep in /proc.
+fn places() -> (usize, Errno) {
+    let at = text(&format!("/proc/self/task/{0}/fd/0", std::process::id()));
+    let here = libc::AT_FDCWD as u64;
+    opens(|| {
+        let flags = libc::O_PATH | libc::O_NOFOLLOW;
+        sys::call(libc::SYS_openat, &[here, at, flags as u64])
+    })
 }
 
 /// Locks on every other byte of many files.
@@ -225,6 +250,8 @@ fn fill(what: &str, at: &str) -> ! {
         let (had, errno) = match kind {
             "pipes" => pipes(),
             "texts" => texts(),
+            "files" => files(),
+            "places" => places(),
             "locks" => locks(at),
             "signals" => signals(),
             "mappings" => mappings(),

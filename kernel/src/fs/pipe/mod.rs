@@ -40,7 +40,7 @@ pub const DEFAULT_SIZE: usize = 65536;
 const SIZE_LIMIT: usize = 1 << 31;
 
 /// Bytes of a pipe and its two open files, without what it holds.
-const OBJECTS: usize = size_of::<Pipe>() + 2 * size_of::<File>();
+pub const OBJECTS: usize = size_of::<Pipe>() + 2 * size_of::<File>();
 
 struct State {
     ring: Ring,

@@ -13,11 +13,12 @@ use crate::fs::error::{FsError, Result};
 use crate::fs::file::{FileRef, Kind};
 use crate::fs::inode::{Inode, NewInode, Node, mode};
 use crate::fs::mount::Path;
+use crate::fs::pipe;
 use crate::fs::walk::full_name;
 use crate::kern::cred::Payer;
 use crate::kern::look::Image;
 use crate::kern::process::Process;
-use crate::kern::with_fs;
+use crate::kern::{current, with_fs};
 use crate::put;
 
 /// Where a link leads in a process that may be looked at.
@@ -173,7 +174,7 @@ impl DynLink for FdLink {
         let mount = crate::fs::context::boot_root()?.mount.clone();
         Ok(Target::Place(Path {
             mount,
-            dentry: Dentry::new(None, b"", inode, Payer::NOBODY),
+            dentry: Dentry::made(None, b"", inode, pipe::OBJECTS, current().payer()),
         }))
     }
 

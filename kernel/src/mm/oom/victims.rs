@@ -23,7 +23,6 @@ use core::fmt::{self, Display, Formatter, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::holders::{Holders, Most};
-use crate::arch::PAGE_SIZE;
 use crate::arch::stack::FRAMES_PER_STACK;
 use crate::kern::process::Process;
 use crate::kern::{ids, signal, time};
@@ -42,8 +41,6 @@ const YOUNG_PART: u64 = 8;
 const AGES: usize = 64;
 /// Heap objects of a process, in pages: an estimate.
 const OBJECTS: u64 = 2;
-/// Bytes of an open file, whose kind is not looked at: an estimate. Forks share open files.
-const FILE_BYTES: u64 = 192;
 /// A founder who was spared is not spared again within this time, in nanoseconds.
 const MEMORY_NS: u64 = 60 * time::SECOND;
 
@@ -71,7 +68,7 @@ impl Cost {
         let stacks = u64::from(p.thread_count()) * FRAMES_PER_STACK as u64;
         Some(Cost {
             own: cost.own + cost.tables + stacks + OBJECTS,
-            shared: cost.shared + p.open_descriptors() as u64 * FILE_BYTES / PAGE_SIZE as u64,
+            shared: cost.shared,
         })
     }
 
