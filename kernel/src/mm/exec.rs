@@ -15,7 +15,7 @@ use crate::fs::{ExecFile, FsError};
 use ::vm::space::{MapArgs, Source};
 use ::vm::{EntryFlags, MapProt as Prot, NoMemory, ObjectRef, Space, VmError};
 
-/// Interpreters of interpreters are followed this far (execve(2): ELOOP beyond).
+/// So many scripts may lead to a program, each the interpreter of the one before (execve(2): ELOOP beyond).
 const DEPTH_MAX: usize = 5;
 /// Stack mapped at the start, beyond the bytes of the first frame; it grows from there.
 const STACK_SLACK: u64 = 128 << 10;
@@ -90,7 +90,7 @@ pub struct Request {
     pub argv: Strings,
     /// Environment.
     pub envp: Strings,
-    /// Most bytes that both may take.
+    /// Most bytes that the arguments may take, beside this environment.
     pub limit: usize,
 }
 
@@ -230,7 +230,7 @@ fn build(
 
 /// Follows scripts to an ELF file and checks it; `request` then names that file.
 fn resolve(request: &mut Request) -> Result<Image, ExecError> {
-    for _ in 0..DEPTH_MAX {
+    for _ in 0..=DEPTH_MAX {
         let mut first = [0u8; elfload::script::LINE_MAX];
         let got = request.file.read_at(0, &mut first)?;
         let first = &first[..got];

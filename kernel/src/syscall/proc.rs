@@ -161,7 +161,8 @@ fn execve(a: &mut Args) -> Result<u64, Errno> {
     }
     let limit = argument_limit();
     let mut argv = read_strings(a.get(1), limit)?;
-    let envp = read_strings(a.get(2), limit)?;
+    // Both together have that much.
+    let envp = read_strings(a.get(2), limit.saturating_sub(argv.footprint()))?;
     if argv.count() == 0 {
         // A program may rely on its own name being there; Linux adds an empty one, too.
         argv.push(b"", limit)
@@ -188,12 +189,13 @@ fn run(
     let me = current();
     let p = me.process();
     let name = path.rsplit(|&b| b == b'/').next().unwrap_or(&path).to_vec();
+    let limit = argument_limit().saturating_sub(envp.footprint());
     let found = mm::exec::find(Request {
         file,
         name: path,
         argv,
         envp,
-        limit: argument_limit(),
+        limit,
     })?;
     // Until the program runs.
     let mut unshared = None;

@@ -558,6 +558,26 @@ tests! { "process";
     execve_arguments_too_long {
         let huge = "x".repeat(200_000);
         fails!(exec("/bin/sh", &[&huge]), E2BIG);
+        // Arguments and environment share a quarter of the stack, two megabytes.
+        let long = path(&"x".repeat(100_000));
+        let (file, with) = (path("/bin/false"), |n: usize| [vec![long; n], vec![0]].concat());
+        let run = |argc: usize, envc: usize| in_child(|| {
+            let failed = sc!(SYS_execve, file, with(argc).as_ptr(), with(envc).as_ptr());
+            if failed == Err(libc::E2BIG) { 7 } else { 99 }
+        });
+        is!(run(14, 14)?, 7 << 8);
+        is!(run(1, 27)?, 7 << 8);
+        is!(run(10, 9)?, 1 << 8);
+    }
+    execve_follows_five_scripts {
+        let dir = scratch();
+        let write = |n: u32, text: &str| std::fs::write(format!("{dir}/s{n}"), text).and_then(|()| {
+            std::fs::set_permissions(format!("{dir}/s{n}"), std::os::unix::fs::PermissionsExt::from_mode(0o700))
+        });
+        holds!(write(1, "#!/bin/sh\nexit 6\n").is_ok());
+        for n in 2..=6 { holds!(write(n, &format!("#!{dir}/s{}\n", n - 1)).is_ok()); }
+        is!(in_child(|| { let _ = exec(&format!("{dir}/s5"), &[]); 99 })?, 6 << 8);
+        fails!(exec(&format!("{dir}/s6"), &[]), ELOOP);
     }
     execve_script_gets_its_arguments {
         let file = script("s", "#!/bin/sh -e\n[ \"$1\" = one ] && [ \"$2\" = two ] && exit 11\nexit 1\n", 0o700);
