@@ -189,6 +189,23 @@ impl FdTable {
         Ok(to)
     }
 
+    /// Takes descriptors out again as far as they still lead to these files: meanwhile another thread may have closed one,
+    /// and got its number for something else.
+    pub fn undo(&self, made: &[(i32, &FileRef)]) {
+        for &(fd, file) in made {
+            let Ok(fd) = index(fd) else { continue };
+            let mut table = self.table.lock();
+            let found = table.get(fd);
+            if found.is_some_and(|found| FileRef::ptr_eq(&found, file)) {
+                let undone = table.take(fd);
+                table.first_free = table.first_free.min(fd);
+                drop(table);
+                drop(undone);
+                self.closed(file);
+            }
+        }
+    }
+
     /// Takes a descriptor out; the file is closed when the last reference is dropped.
     pub fn remove(&self, fd: i32) -> Result<FileRef> {
         let fd = index(fd)?;

@@ -22,11 +22,15 @@ fn make(out: u64, flags: u32) -> Result<u64, Errno> {
     }
     let (reader, writer) = pipe::open_pair(flags)?;
     let (cloexec, limit) = (flags & o::CLOEXEC != 0, fd_limit());
-    let (r, w) = with_files(|files| files.add_pair(reader, writer, cloexec, limit))?;
-    if let Err(e) = UserPtr::<[i32; 2]>::new(out).write(&[r, w]) {
-        drop(with_files(|files| files.remove(r)));
-        drop(with_files(|files| files.remove(w)));
-        return Err(fault(e));
+    let (a, b) = (reader.clone(), writer.clone());
+    let (r, w) = with_files(|files| files.add_pair(a, b, cloexec, limit))?;
+    let shown = UserPtr::<[i32; 2]>::new(out).write(&[r, w]);
+    if shown.is_err() {
+        with_files(|files| {
+            files.undo(&[(r, &reader), (w, &writer)]);
+            Ok(())
+        })?;
     }
+    shown.map_err(fault)?;
     Ok(0)
 }

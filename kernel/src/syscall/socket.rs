@@ -7,13 +7,12 @@ use abi::raw::general as nr;
 
 use fscore::perm;
 
-use super::fsutil::{Caller, at, fault, install, real_file};
+use super::fsutil::{Caller, at, fault, fd_limit, install, real_file, with_files};
 use super::{Args, Handler};
 use crate::fs::file::{File, FileRef, Kind, o};
 use crate::fs::inode::mode;
 use crate::fs::socket::LocalSocket;
 use crate::fs::walk::{Want, permitted};
-use crate::kern::with_files;
 use crate::uaccess::UserPtr;
 use crate::uio::IoBuf;
 
@@ -132,20 +131,17 @@ fn connect(a: &mut Args) -> Result<u64, Errno> {
 }
 
 /// Gives a descriptor back that nobody has been told of.
-fn close(fd: i32) {
-    drop(with_files(|files| files.remove(fd)));
-}
-
 /// socketpair(2) checks all it is given; connected sockets there are none.
 fn socketpair(a: &mut Args) -> Result<u64, Errno> {
-    let (first, second) = (install(new_file(0), 0)?, install(new_file(0), 0));
-    let both = second.map_err(Errno::from).and_then(|second| {
-        let shown = UserPtr::<[u32; 2]>::new(a.get(3)).write(&[first as u32, second as u32]);
-        close(second as i32);
-        shown.map_err(fault)
-    });
-    close(first as i32);
-    both?;
+    let (first, second) = (new_file(0), new_file(0));
+    let (a_file, b_file) = (first.clone(), second.clone());
+    let (x, y) = with_files(|files| files.add_pair(a_file, b_file, false, fd_limit()))?;
+    let shown = UserPtr::<[i32; 2]>::new(a.get(3)).write(&[x, y]);
+    with_files(|files| {
+        files.undo(&[(x, &first), (y, &second)]);
+        Ok(())
+    })?;
+    shown.map_err(fault)?;
     family(a.int(0), a.int(1), a.int(2))?;
     Err(Errno::EOPNOTSUPP)
 }

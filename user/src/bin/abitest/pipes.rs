@@ -1,5 +1,7 @@
 //! Pipes, and waiting on several descriptors.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use crate::harness::*;
 use user::sys;
 
@@ -329,6 +331,28 @@ tests! { "pipe";
         fails!(poll(&[(from, libc::POLLIN)], -1), EINTR);
         fails!(sc!(SYS_select, from + 1, [1u64 << from; 16].as_mut_ptr(), 0, 0, 0), EINTR);
         fails!(sc!(SYS_ppoll, 0, 0, 0, 0, 8), EINTR);
+    }
+    // Another thread closes one of its ends as soon as it is there, and opens something else, which gets the number.
+    a_pipe_that_cannot_be_shown_closes_nothing_else {
+        const NOWHERE: u64 = 8;
+        static DONE: AtomicBool = AtomicBool::new(false);
+        let next = ok!(sys::open("/dev/null", libc::O_RDONLY, 0));
+        ok!(sys::close(next));
+        let other = std::thread::spawn(move || {
+            let mut lost = 0;
+            while !DONE.load(Relaxed) {
+                let _ = sys::close(next);
+                let Ok(fd) = sys::open("/dev/null", libc::O_RDONLY, 0) else { return -1 };
+                let _ = sc!(SYS_sched_yield);
+                lost += i32::from(sc!(SYS_fcntl, fd, libc::F_GETFD).is_err());
+                let _ = sys::close(fd);
+            }
+            lost
+        });
+        let tries = [0; 3000].map(|_| sc!(SYS_pipe, NOWHERE));
+        DONE.store(true, Relaxed);
+        is!(other.join().unwrap_or(-1), 0);
+        for done in tries { fails!(done, EFAULT); }
     }
     many_pipes {
         let limit = [8192u64, 8192];
