@@ -243,31 +243,14 @@ pub fn three_at_once(preemptions: usize, prepare: Act, acts: [Act; 3], check: Ac
 pub fn in_turn<const N: usize>(prepare: Act, acts: [Act; N], check: Act) {
     builder(0).check(move || {
         let turn = Arc::new(AtomicUsize::new(0));
-        let world = Arc::new(World::new(N));
-        prepare(&world);
-        let wait = move |n: usize, turn: &AtomicUsize| {
-            while turn.load(SeqCst) < n {
+        let step = move |world: &World, cpu: usize| {
+            while turn.load(SeqCst) < cpu {
                 loom::thread::yield_now();
             }
+            acts[cpu](world);
+            turn.store(cpu + 1, SeqCst);
         };
-        let threads = (1..N).map(|cpu| {
-            let (world, turn) = (world.clone(), turn.clone());
-            loom::thread::spawn(move || {
-                world.lab.join(cpu, || {
-                    wait(cpu, &turn);
-                    acts[cpu](&world);
-                    turn.store(cpu + 1, SeqCst);
-                });
-            })
-        });
-        let threads: Vec<_> = threads.collect();
-        acts[0](&world);
-        turn.store(1, SeqCst);
-        threads.into_iter().for_each(|t| t.join().unwrap());
-        check(&world);
-        Arc::into_inner(world)
-            .expect("all threads have ended")
-            .end();
+        on_each(N, prepare, step, check);
     });
 }
 
@@ -278,16 +261,21 @@ fn builder(preemptions: usize) -> loom::model::Builder {
     builder
 }
 
-/// One execution.
+/// One execution of operations at once.
 fn together<const N: usize>(prepare: Act, acts: [Act; N], check: Act) {
-    let world = Arc::new(World::new(N));
+    on_each(N, prepare, move |world, cpu| acts[cpu](world), check);
+}
+
+/// Runs `step` on each of so many CPUs, with its number, the first one being this thread.
+fn on_each(cpus: usize, prepare: Act, step: impl Fn(&World, usize) + Clone + 'static, check: Act) {
+    let world = Arc::new(World::new(cpus));
     prepare(&world);
-    let threads = (1..N).map(|cpu| {
-        let world = world.clone();
-        loom::thread::spawn(move || world.lab.join(cpu, || acts[cpu](&world)))
+    let threads = (1..cpus).map(|cpu| {
+        let (world, step) = (world.clone(), step.clone());
+        loom::thread::spawn(move || world.lab.join(cpu, || step(&world, cpu)))
     });
     let threads: Vec<_> = threads.collect();
-    acts[0](&world);
+    step(&world, 0);
     threads.into_iter().for_each(|t| t.join().unwrap());
     check(&world);
     Arc::into_inner(world)

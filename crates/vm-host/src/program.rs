@@ -1,12 +1,14 @@
 //! A program on a simulated CPU: loads and stores that fault and are served, as under the kernel.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
-use vm::space::Space;
-use vm::{FaultError, Vm};
+use vm::object::ObjectRef;
+use vm::space::{MapArgs, RemapArgs, RemapTarget, Source, Space};
+use vm::{EntryFlags, FaultError, MapProt, Vm, VmError};
 
-use crate::Sim;
 use crate::mmu::{self, Access};
+use crate::{Lab, Sim};
 
 /// A space with the habits of a process: it runs on a CPU, faults are served, and it is cleared at its end.
 pub struct Program {
@@ -139,4 +141,87 @@ pub fn check_frames(vm: &Vm<Sim>, free: usize) {
     assert_eq!(vm.limbo.frames(), 0, "frames are left in limbo");
     vm.alloc.check().expect("the allocator is consistent");
     assert_eq!(vm.alloc.free_pages(), free, "frames were lost or found");
+}
+
+/// A program on one CPU, alone in its laboratory.
+pub struct Alone {
+    /// The laboratory.
+    pub lab: Lab,
+    program: Program,
+}
+
+impl Deref for Alone {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
+    }
+}
+
+impl Alone {
+    /// One on a machine of so many frames.
+    pub fn new(frames: usize) -> Alone {
+        let lab = Lab::new(frames, 1);
+        let program = Program::new(&lab.vm);
+        program.load();
+        Alone { lab, program }
+    }
+
+    /// Stores a word, which must succeed.
+    pub fn store(&self, at: u64, value: u64) {
+        assert_eq!(self.write(at, value), Ok(()));
+    }
+
+    /// Maps private memory there.
+    pub fn anon(&self, at: u64, len: u64, flags: EntryFlags) {
+        let args = MapArgs {
+            flags,
+            ..MapArgs::anon(len, MapProt::ALL).at(at)
+        };
+        assert_eq!(self.space.map(&self.lab.vm, &args), Ok(at));
+    }
+
+    /// A file of `len` bytes, mapped shared at `at`.
+    pub fn file(&self, at: u64, len: u64) -> ObjectRef {
+        let file = ObjectRef::new_file(&self.lab.vm, None).unwrap();
+        file.truncate(&self.lab.vm, len);
+        let args = MapArgs {
+            source: Source::Object(&file, 0),
+            flags: EntryFlags::SHARED,
+            ..MapArgs::anon(len, MapProt::ALL).at(at)
+        };
+        assert_eq!(self.space.map(&self.lab.vm, &args), Ok(at));
+        file
+    }
+
+    /// mremap.
+    ///
+    /// # Errors
+    /// Those of [`Space::remap`].
+    pub fn remap(
+        &self,
+        (old, old_len): (u64, u64),
+        new_len: u64,
+        target: RemapTarget,
+        keep_old: bool,
+    ) -> Result<u64, VmError> {
+        let args = RemapArgs {
+            old,
+            old_len,
+            new_len,
+            target,
+            keep_old,
+        };
+        self.space.remap(&self.lab.vm, &args)
+    }
+
+    /// Ends the program, and checks that the laboratory has everything back. A file that is mapped ends with it.
+    pub fn finish(self, file: Option<ObjectRef>) {
+        if let Some(file) = file {
+            file.release(&self.lab.vm);
+        }
+        self.unload();
+        drop(self.program);
+        self.lab.finish();
+    }
 }

@@ -1,14 +1,10 @@
 //! Mappings of many TiB, and parts of mappings that move far: an index of 32 bits names one address, and that address is announced.
 #![cfg(not(any(loom, shuttle)))]
 
-use std::ops::Deref;
-
 use vm::map::MAX_ENTRIES;
-use vm::object::ObjectRef;
-use vm::space::{MapArgs, RemapArgs, RemapTarget, Source, VmError};
+use vm::space::{MapArgs, RemapTarget, Source, VmError};
 use vm::{EntryFlags, FaultError, MapProt};
-use vm_host::Lab;
-use vm_host::program::Program;
+use vm_host::program::Alone;
 
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
@@ -20,87 +16,13 @@ const USER_END: u64 = 1 << 47;
 const MAX_SIZE: u64 = (u32::MAX as u64) * PAGE;
 const AT: u64 = 0x4000_0000;
 
-/// A program on one CPU, alone in its laboratory.
-struct Alone {
-    lab: Lab,
-    program: Program,
-}
-
-impl Deref for Alone {
-    type Target = Program;
-
-    fn deref(&self) -> &Program {
-        &self.program
-    }
-}
-
-impl Alone {
-    fn new() -> Alone {
-        let lab = Lab::new(4096, 1);
-        let program = Program::new(&lab.vm);
-        program.load();
-        Alone { lab, program }
-    }
-
-    fn store(&self, at: u64, value: u64) {
-        assert_eq!(self.write(at, value), Ok(()));
-    }
-
-    fn anon(&self, at: u64, len: u64, flags: EntryFlags) {
-        let args = MapArgs {
-            flags,
-            ..MapArgs::anon(len, MapProt::ALL).at(at)
-        };
-        assert_eq!(self.space.map(&self.lab.vm, &args), Ok(at));
-    }
-
-    /// A file of `len` bytes, mapped shared at `at`.
-    fn file(&self, at: u64, len: u64) -> ObjectRef {
-        let file = ObjectRef::new_file(&self.lab.vm, None).unwrap();
-        file.truncate(&self.lab.vm, len);
-        let args = MapArgs {
-            source: Source::Object(&file, 0),
-            flags: EntryFlags::SHARED,
-            ..MapArgs::anon(len, MapProt::ALL).at(at)
-        };
-        assert_eq!(self.space.map(&self.lab.vm, &args), Ok(at));
-        file
-    }
-
-    fn remap(
-        &self,
-        (old, old_len): (u64, u64),
-        new_len: u64,
-        target: RemapTarget,
-        keep_old: bool,
-    ) -> Result<u64, VmError> {
-        let args = RemapArgs {
-            old,
-            old_len,
-            new_len,
-            target,
-            keep_old,
-        };
-        self.space.remap(&self.lab.vm, &args)
-    }
-
-    fn locked(&self) -> u64 {
-        self.space.usage(&self.lab.vm).locked
-    }
-
-    fn finish(self, file: Option<ObjectRef>) {
-        if let Some(file) = file {
-            file.release(&self.lab.vm);
-        }
-        self.unload();
-        drop(self.program);
-        self.lab.finish();
-    }
+fn locked(program: &Alone) -> u64 {
+    program.space.usage(&program.lab.vm).locked
 }
 
 /// The page that is `from` bytes into a mapping of a file moves to `to`; a hole and a truncation reach it there.
 fn moved_page_is_found(from: u64, to: u64) {
-    let program = Alone::new();
+    let program = Alone::new(4096);
     let vm = &program.lab.vm;
     let file = program.file(AT, 64 * MIB);
     let old = (AT + from, PAGE);
@@ -140,7 +62,7 @@ fn pages_are_apart(program: &Alone, at: u64) {
 
 #[test]
 fn pages_of_a_long_mapping_are_apart() {
-    let program = Alone::new();
+    let program = Alone::new(4096);
     program.anon(TIB, 20 * TIB, EntryFlags::EMPTY);
     pages_are_apart(&program, TIB);
     program.finish(None);
@@ -148,7 +70,7 @@ fn pages_of_a_long_mapping_are_apart() {
 
 #[test]
 fn pages_of_a_mapping_that_has_grown_long_are_apart() {
-    let program = Alone::new();
+    let program = Alone::new(4096);
     program.anon(TIB, PAGE, EntryFlags::EMPTY);
     let stay = RemapTarget::Stay;
     assert_eq!(
@@ -165,7 +87,7 @@ fn pages_of_a_mapping_that_has_grown_long_are_apart() {
 
 #[test]
 fn neighbours_join_no_further_than_indexes_reach() {
-    let program = Alone::new();
+    let program = Alone::new(4096);
     for n in 0..20 {
         program.anon(TIB + n * TIB, TIB, EntryFlags::EMPTY);
     }
@@ -175,7 +97,7 @@ fn neighbours_join_no_further_than_indexes_reach() {
 
 #[test]
 fn pages_of_a_stack_that_has_grown_long_are_apart() {
-    let program = Alone::new();
+    let program = Alone::new(4096);
     let top = 60 * TIB;
     program.lab.vm.machine.set_stack_limit(u64::MAX);
     program.anon(top - PAGE, PAGE, EntryFlags::GROWSDOWN);
@@ -191,7 +113,7 @@ fn pages_of_a_stack_that_has_grown_long_are_apart() {
 
 #[test]
 fn a_mapping_shows_no_more_of_a_file_than_has_indexes() {
-    let program = Alone::new();
+    let program = Alone::new(4096);
     let file = program.file(TIB, PAGE);
     program.store(TIB, 7);
     for (old_len, target) in [
@@ -208,7 +130,7 @@ fn a_mapping_shows_no_more_of_a_file_than_has_indexes() {
 
 #[test]
 fn second_mappings_and_growth_count_among_the_entries() {
-    let program = Alone::new();
+    let program = Alone::new(4096);
     let at = 1 << 32;
     program.anon(at, PAGE, EntryFlags::SHARED);
     let second = |n: u64| {
@@ -228,7 +150,7 @@ fn second_mappings_and_growth_count_among_the_entries() {
 
 #[test]
 fn what_a_move_leaves_mapped_is_not_locked() {
-    let program = Alone::new();
+    let program = Alone::new(4096);
     let vm = &program.lab.vm;
     program.anon(TIB, 4 * PAGE, EntryFlags::EMPTY);
     program
@@ -237,15 +159,15 @@ fn what_a_move_leaves_mapped_is_not_locked() {
         .expect("it is mapped");
     let old = (TIB, 4 * PAGE);
     let to = program.remap(old, 4 * PAGE, RemapTarget::MayMove, true);
-    assert_eq!(program.locked(), 4);
+    assert_eq!(locked(&program), 4);
     assert_eq!(program.space.unmap(vm, to.unwrap(), 4 * PAGE), Ok(()));
-    assert_eq!(program.locked(), 0);
+    assert_eq!(locked(&program), 0);
     program.finish(None);
 }
 
 #[test]
 fn the_last_page_of_the_largest_file_is_shown() {
-    let program = Alone::new();
+    let program = Alone::new(4096);
     let vm = &program.lab.vm;
     let file = program.file(TIB, MAX_SIZE);
     let last = TIB + MAX_SIZE - PAGE;
@@ -264,7 +186,7 @@ fn the_last_page_of_the_largest_file_is_shown() {
 
 #[test]
 fn what_needs_no_more_entries_is_done_at_the_limit() {
-    let program = Alone::new();
+    let program = Alone::new(4096);
     let vm = &program.lab.vm;
     let at = |n: u64| (1 << 32) + 4 * n * PAGE;
     for n in 0..MAX_ENTRIES as u64 {
@@ -284,7 +206,7 @@ fn what_needs_no_more_entries_is_done_at_the_limit() {
 
 #[test]
 fn a_stack_costs_what_has_been_touched() {
-    let program = Alone::new();
+    let program = Alone::new(4096);
     program.anon(TIB, 64 * PAGE, EntryFlags::GROWSDOWN);
     for n in 0..64 {
         program.store(TIB + n * PAGE, 1);

@@ -3,16 +3,14 @@
 
 use std::alloc::Layout;
 use std::mem::size_of;
-use std::ops::Deref;
 
 use vm::backing::Place;
 use vm::map::MAX_ENTRIES;
 use vm::object::ObjectRef;
-use vm::space::{MapArgs, RemapArgs, RemapTarget, Source};
+use vm::space::{MapArgs, RemapTarget, Source};
 use vm::{EntryFlags, MapProt, VmError};
-use vm_host::Lab;
 use vm_host::heap::{Heap, know, refuse_none, refuse_once};
-use vm_host::program::Program;
+use vm_host::program::Alone;
 
 const PAGE: u64 = 4096;
 const AT: u64 = 0x4000_0000;
@@ -29,52 +27,20 @@ fn member() -> Layout {
     Layout::from_size_align(size, align_of::<usize>()).unwrap()
 }
 
-/// A program on one CPU, alone in its laboratory.
-struct Alone {
-    lab: Lab,
-    program: Program,
+/// mremap to [`TO`].
+fn remap(
+    program: &Alone,
+    old: u64,
+    pages: u64,
+    new_pages: u64,
+    keep_old: bool,
+) -> Result<u64, VmError> {
+    let target = RemapTarget::Fixed(TO);
+    program.remap((old, pages * PAGE), new_pages * PAGE, target, keep_old)
 }
 
-impl Deref for Alone {
-    type Target = Program;
-
-    fn deref(&self) -> &Program {
-        &self.program
-    }
-}
-
-impl Alone {
-    fn new(frames: usize) -> Alone {
-        let lab = Lab::new(frames, 1);
-        let program = Program::new(&lab.vm);
-        program.load();
-        Alone { lab, program }
-    }
-
-    fn store(&self, at: u64, value: u64) {
-        assert_eq!(self.write(at, value), Ok(()));
-    }
-
-    fn remap(&self, old: u64, pages: u64, new_pages: u64, keep_old: bool) -> Result<u64, VmError> {
-        let args = RemapArgs {
-            old,
-            old_len: pages * PAGE,
-            new_len: new_pages * PAGE,
-            target: RemapTarget::Fixed(TO),
-            keep_old,
-        };
-        self.space.remap(&self.lab.vm, &args)
-    }
-
-    fn entries(&self) -> usize {
-        self.space.usage(&self.lab.vm).entries as usize
-    }
-
-    fn end(self) {
-        self.unload();
-        drop(self.program);
-        self.lab.finish();
-    }
+fn entries(program: &Alone) -> usize {
+    program.space.usage(&program.lab.vm).entries as usize
 }
 
 /// A page out of the middle of a mapping, where there may be one mapping more: a move would make two. So would one from the
@@ -92,24 +58,24 @@ fn a_move_that_makes_too_many_mappings_changes_nothing() {
     for (n, prot) in (0..).zip(prots).take(MAX_ENTRIES - 2) {
         map(OTHERS + n * PAGE, 1, prot);
     }
-    let before = program.entries();
+    let before = entries(&program);
     assert_eq!(before, MAX_ENTRIES - 1);
     for (page, keep_old) in [(1, false), (1, true), (0, true)] {
-        let moved = program.remap(AT + page * PAGE, 1, 1, keep_old);
+        let moved = remap(&program, AT + page * PAGE, 1, 1, keep_old);
         assert_eq!(moved, Err(VmError::NoMemory));
         assert!(
             !program.space.is_used(TO, PAGE),
             "something is mapped there"
         );
-        assert_eq!(program.entries(), before);
+        assert_eq!(entries(&program), before);
         let seen: Vec<_> = (0..3).map(|n| program.read(AT + n * PAGE)).collect();
         assert_eq!(seen, [Ok(7), Ok(8), Ok(9)]);
     }
     // One that makes no more can be had.
-    assert_eq!(program.remap(AT, 3, 3, false), Ok(TO));
+    assert_eq!(remap(&program, AT, 3, 3, false), Ok(TO));
     assert_eq!(program.read(TO + PAGE), Ok(8));
-    assert_eq!(program.entries(), before);
-    program.end();
+    assert_eq!(entries(&program), before);
+    program.finish(None);
 }
 
 /// A mapping of a file moves and grows; there is memory for some of its layers, but not for all.
@@ -126,13 +92,13 @@ fn a_move_without_memory_changes_nothing() {
         assert_eq!(program.space.map(&program.lab.vm, &args), Ok(AT));
         program.store(AT, 7);
         refuse_once(n);
-        let moved = program.remap(AT, 1, 2, keep_old);
+        let moved = remap(&program, AT, 1, 2, keep_old);
         let refused = refuse_none();
         assert_eq!(moved.is_err(), refused, "{moved:?}");
         if refused {
             assert_eq!(moved, Err(VmError::NoMemory));
             assert!(!program.space.is_used(TO, 2 * PAGE), "something is mapped");
-            assert_eq!(program.entries(), 1);
+            assert_eq!(entries(&program), 1);
         }
         let place = if refused { AT } else { TO };
         assert_eq!(program.read(place), Ok(7));
@@ -140,7 +106,7 @@ fn a_move_without_memory_changes_nothing() {
         assert_eq!(program.read(place), Ok(8));
         assert_eq!(program.read(AT + PAGE), Ok(0));
         file.release(&program.lab.vm);
-        program.end();
+        program.finish(None);
         refused
     };
     for keep_old in [false, true] {

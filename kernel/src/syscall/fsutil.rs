@@ -16,7 +16,7 @@ use crate::kern::cred::Cred;
 use crate::kern::rlimit::Resource;
 use crate::kern::signal::sig;
 use crate::kern::{self, current};
-use crate::uaccess::{PATH_MAX, StrError, USER_END, UserFault, UserRange, read_cstr};
+use crate::uaccess::{PATH_MAX, StrError, USER_END, UserFault, UserPtr, UserRange, read_cstr};
 
 impl From<FsError> for Errno {
     fn from(e: FsError) -> Errno {
@@ -176,6 +176,26 @@ pub fn fd_limit() -> u64 {
 pub fn install(file: FileRef, flags: u32) -> Result<u64> {
     let fd = with_files(|files| files.add(file, flags & o::CLOEXEC != 0, 0, fd_limit()))?;
     Ok(fd as u64)
+}
+
+/// Gives two files descriptors and shows their numbers to the program at `out`. They lose them again if that cannot be done, or if
+/// they are not to `keep` them.
+pub fn install_pair(
+    (a, b): (FileRef, FileRef),
+    cloexec: bool,
+    out: u64,
+    keep: bool,
+) -> Result<(), Errno> {
+    let limit = fd_limit();
+    let (x, y) = with_files(|files| files.add_pair(a.clone(), b.clone(), cloexec, limit))?;
+    let shown = UserPtr::<[i32; 2]>::new(out).write(&[x, y]);
+    if shown.is_err() || !keep {
+        with_files(|files| {
+            files.undo(&[(x, &a), (y, &b)]);
+            Ok(())
+        })?;
+    }
+    shown.map_err(fault)
 }
 
 /// Ends a write: a broken pipe sends its signal.

@@ -199,6 +199,7 @@ fn any_mapping(space: &mm::Space, start: u64, len: u64, test: impl Fn(&EntryInfo
 }
 
 /// Checks limits and memory for a new mapping; `over` is where it replaces what is there.
+#[inline(always)]
 fn admit_map(len: u64, data: bool, over: Option<u64>) -> Result<(), Errno> {
     charge(kern::current().process(), len, data, over)?;
     Ok(mm::admit()?)

@@ -3,11 +3,10 @@
 use abi::Errno;
 use abi::raw::general as nr;
 
-use super::fsutil::{fault, fd_limit, with_files};
+use super::fsutil::install_pair;
 use super::{Args, Handler};
 use crate::fs::file::o;
 use crate::fs::pipe;
-use crate::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[
@@ -20,17 +19,7 @@ fn make(out: u64, flags: u32) -> Result<u64, Errno> {
     if flags & !(o::CLOEXEC | o::NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }
-    let (reader, writer) = pipe::open_pair(flags)?;
-    let (cloexec, limit) = (flags & o::CLOEXEC != 0, fd_limit());
-    let (a, b) = (reader.clone(), writer.clone());
-    let (r, w) = with_files(|files| files.add_pair(a, b, cloexec, limit))?;
-    let shown = UserPtr::<[i32; 2]>::new(out).write(&[r, w]);
-    if shown.is_err() {
-        with_files(|files| {
-            files.undo(&[(r, &reader), (w, &writer)]);
-            Ok(())
-        })?;
-    }
-    shown.map_err(fault)?;
+    let ends = pipe::open_pair(flags)?;
+    install_pair(ends, flags & o::CLOEXEC != 0, out, true)?;
     Ok(0)
 }

@@ -7,7 +7,7 @@ use abi::raw::general as nr;
 
 use fscore::perm;
 
-use super::fsutil::{Caller, at, fault, fd_limit, install, real_file, with_files};
+use super::fsutil::{Caller, at, fault, install, install_pair, real_file};
 use super::{Args, Handler};
 use crate::fs::file::{File, FileRef, Kind, o};
 use crate::fs::inode::mode;
@@ -130,18 +130,9 @@ fn connect(a: &mut Args) -> Result<u64, Errno> {
     Err(Errno::ECONNREFUSED)
 }
 
-/// Gives a descriptor back that nobody has been told of.
 /// socketpair(2) checks all it is given; connected sockets there are none.
 fn socketpair(a: &mut Args) -> Result<u64, Errno> {
-    let (first, second) = (new_file(0), new_file(0));
-    let (a_file, b_file) = (first.clone(), second.clone());
-    let (x, y) = with_files(|files| files.add_pair(a_file, b_file, false, fd_limit()))?;
-    let shown = UserPtr::<[i32; 2]>::new(a.get(3)).write(&[x, y]);
-    with_files(|files| {
-        files.undo(&[(x, &first), (y, &second)]);
-        Ok(())
-    })?;
-    shown.map_err(fault)?;
+    install_pair((new_file(0), new_file(0)), false, a.get(3), false)?;
     family(a.int(0), a.int(1), a.int(2))?;
     Err(Errno::EOPNOTSUPP)
 }

@@ -348,7 +348,7 @@ impl Object {
         *step = (VISITS * pages.len() / removal.visits.max(1)).clamp(1, STEP);
         for busy in pages {
             let (index, pfn) = (busy.page().index(), vm.pages.pfn(busy.page()));
-            self.remove_held(vm, index, (pfn, busy));
+            self.remove_held(vm, &ksync::pin(), index, (pfn, busy));
             gone.push(vm.pages, pfn);
         }
         at

@@ -398,18 +398,15 @@ impl Object {
         };
         page.init_flags(state, flags.with(Flags::VALID));
         page.set_identity(self.identity(), index);
-        let slot = match slot.map_or_else(|| self.slots.make_slot(pin, index), Ok) {
+        let slot = match slot.map_or_else(|| self.slots.make_slot(&vm.epoch, pin, index), Ok) {
             Ok(slot) => slot,
             Err(NoMemory) => {
-                // Nodes above the one that could not be had.
-                self.slots.prune(&vm.epoch, pin, index);
                 self.refund(pin, 1);
                 discard(vm, pin, busy, pfn);
                 return Err(NoMemory);
             }
         };
         if !slot.put(pfn) {
-            slot.give_way();
             self.refund(pin, 1);
             discard(vm, pin, busy, pfn);
             return Ok(Insert::Lost);
@@ -432,14 +429,10 @@ impl Object {
         index: u32,
         (pfn, busy): (Pfn, HardBusy<'_>),
     ) {
-        let removed = self.slots.remove(pin, index, pfn);
-        debug_assert!(removed, "a hard-busy page left its slot");
-        self.slots.prune(&vm.epoch, pin, index);
-        self.refund(pin, 1);
+        self.remove_held(vm, pin, index, (pfn, busy));
         if self.is_private() {
-            discard(vm, pin, busy, pfn);
+            vm.alloc.free(pin, pfn);
         } else {
-            busy.into_free();
             vm.retire_frame(pfn);
         }
     }
@@ -457,26 +450,17 @@ impl Object {
     ) -> Result<bool, NoMemory> {
         debug_assert!(to.is_anon());
         // In at the new place first: who sees the old slot empty finds the new one full.
-        match to.slots.insert(pin, to_index, pfn) {
-            Ok(true) => {}
-            Ok(false) => return Ok(false),
-            Err(NoMemory) => {
-                to.slots.prune(&vm.epoch, pin, to_index);
-                return Err(NoMemory);
-            }
+        if !to.slots.insert(&vm.epoch, pin, to_index, pfn)? {
+            return Ok(false);
         }
         // After the slot's fence: either this sees what has changed, or what follows the change sees the page.
         if !still() {
-            let removed = to.slots.remove(pin, to_index, pfn);
-            debug_assert!(removed, "a hard-busy page left its slot");
-            to.slots.prune(&vm.epoch, pin, to_index);
+            to.vacate(vm, pin, to_index, pfn);
             return Ok(false);
         }
         vm.rmap.moved((self, index), (to, to_index));
         busy.page().move_identity(to.identity(), to_index);
-        let removed = self.slots.remove(pin, index, pfn);
-        debug_assert!(removed, "a hard-busy page left its slot");
-        self.slots.prune(&vm.epoch, pin, index);
+        self.vacate(vm, pin, index, pfn);
         Ok(true)
     }
 

@@ -48,12 +48,15 @@ impl Slot {
             .compare_exchange(EMPTY, pfn.0, Release, Relaxed)
             .is_ok();
         ksync::fence_after_rmw();
+        if !done {
+            self.give_way();
+        }
         done
     }
 
     /// After a page did not come in: where the node is about to go, lets the CPU go on that sees to it.
     #[cold]
-    pub(super) fn give_way(&self) {
+    fn give_way(&self) {
         if self.0.load(Relaxed) == CLOSED {
             ksync::relax();
         }

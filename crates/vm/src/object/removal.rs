@@ -3,6 +3,8 @@
 //! Guarantee: a page leaves its slot after its translations are gone, or while the caller sees to them, and by the hand
 //! of whoever holds it hard-busy. A node of the index that this leaves empty goes as well.
 
+use ksync::CpuPin;
+
 use super::{Next, Object, STEP};
 use crate::limbo::FrameList;
 use crate::page::{HardBusy, Pfn, Wanted};
@@ -129,7 +131,7 @@ impl Object {
         let mut at = first;
         while let Some((index, _)) = self.next_resident(at, last) {
             if let Some((pfn, busy)) = self.busy_page(vm, index) {
-                self.remove_held(vm, index, (pfn, busy));
+                self.remove_held(vm, &ksync::pin(), index, (pfn, busy));
                 give(pfn);
             }
             match index.checked_add(1) {
@@ -139,18 +141,23 @@ impl Object {
         }
     }
 
+    /// Empties the slot of a page that the caller holds hard-busy.
+    pub(super) fn vacate<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, index: u32, pfn: Pfn) {
+        let removed = self.slots.remove(pin, index, pfn);
+        debug_assert!(removed, "a hard-busy page left its slot");
+        self.slots.prune(&vm.epoch, pin, index);
+    }
+
     /// Takes the page out that the caller holds hard-busy. Its frame is the caller's to free.
     pub(super) fn remove_held<M: Machine>(
         &self,
         vm: &Vm<M>,
+        pin: &CpuPin,
         index: u32,
         (pfn, busy): (Pfn, HardBusy<'_>),
     ) {
-        let pin = ksync::pin();
-        let removed = self.slots.remove(&pin, index, pfn);
-        debug_assert!(removed, "a hard-busy page left its slot");
-        self.slots.prune(&vm.epoch, &pin, index);
+        self.vacate(vm, pin, index, pfn);
         busy.into_free();
-        self.refund(&pin, 1);
+        self.refund(pin, 1);
     }
 }

@@ -127,10 +127,11 @@ impl Slots {
         on_root!(self.roots, at.index, |root| root.load(at.pin)?.run(at))
     }
 
-    /// The slot of `index`, with the nodes that lead to it made where missing.
+    /// The slot of `index`, with the nodes that lead to it made where missing: all of them, or none that stays empty.
     #[inline(never)]
     pub(super) fn make_slot<'p>(
         &'p self,
+        epoch: &Epoch,
         pin: &'p CpuPin,
         index: u32,
     ) -> Result<&'p Slot, NoMemory> {
@@ -139,8 +140,13 @@ impl Slots {
         }
         let at = At { pin, index };
         loop {
-            if let Some(slot) = on_root!(self.roots, index, |root| node::make(root, at))? {
-                return Ok(slot);
+            match on_root!(self.roots, index, |root| node::make(root, at)) {
+                Ok(Some(slot)) => return Ok(slot),
+                Ok(None) => {}
+                Err(NoMemory) => {
+                    self.prune(epoch, pin, index);
+                    return Err(NoMemory);
+                }
             }
             // A node on the way is about to go: whoever sees to that is pinned, so that it takes a few instructions.
             ksync::relax();
@@ -154,13 +160,14 @@ impl Slots {
     }
 
     /// Puts a page into an empty slot; `Ok(false)` if the slot was taken, or is about to go. A full fence follows.
-    pub(super) fn insert(&self, pin: &CpuPin, index: u32, pfn: Pfn) -> Result<bool, NoMemory> {
-        let slot = self.make_slot(pin, index)?;
-        let done = slot.put(pfn);
-        if !done {
-            slot.give_way();
-        }
-        Ok(done)
+    pub(super) fn insert(
+        &self,
+        epoch: &Epoch,
+        pin: &CpuPin,
+        index: u32,
+        pfn: Pfn,
+    ) -> Result<bool, NoMemory> {
+        Ok(self.make_slot(epoch, pin, index)?.put(pfn))
     }
 
     /// Empties the slot if it holds `pfn`.
@@ -257,7 +264,9 @@ mod tests {
         }
 
         fn put(&self, index: u32, pfn: u32) -> bool {
-            self.slots.insert(&ksync::pin(), index, Pfn(pfn)).unwrap()
+            self.slots
+                .insert(&self.epoch, &ksync::pin(), index, Pfn(pfn))
+                .unwrap()
         }
 
         fn take(&self, index: u32, pfn: u32) -> bool {

@@ -135,9 +135,7 @@ impl<'s> Locked<'s> {
     pub(crate) fn locked_pages(&self) -> u64 {
         let mut sum = 0;
         self.tree().for_overlapping(0, u64::MAX, &mut |entry| {
-            if entry.flags().contains(EntryFlags::LOCKED) {
-                sum += (entry.end() - entry.start()) >> PAGE_SHIFT;
-            }
+            sum += entry.locked_pages();
             true
         });
         sum
@@ -451,6 +449,16 @@ fn can_extend(entry: &MapEntry, chain: &Chain, start: u64, end: u64) -> bool {
 }
 
 impl MapEntry {
+    /// Its pages, if they are locked.
+    pub(super) fn locked_pages(&self) -> u64 {
+        let locked = self.flags().contains(EntryFlags::LOCKED);
+        if locked {
+            (self.end() - self.start()) >> PAGE_SHIFT
+        } else {
+            0
+        }
+    }
+
     /// Ends a dead entry's use of its layers; page-table entries of it are gone.
     pub(super) fn end_chain<M: Machine>(&self, vm: &Vm<M>) {
         self.end_part(vm, self.start(), self.end());

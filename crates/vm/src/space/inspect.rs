@@ -228,9 +228,9 @@ impl Space {
             } else if is(EntryFlags::FILE) && allows(args.prot, Access::Exec) {
                 usage.text += pages;
             }
+            usage.locked += entry.locked_pages();
             true
         });
-        usage.locked = map.locked_pages();
         usage
     }
 

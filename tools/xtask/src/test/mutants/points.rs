@@ -273,7 +273,7 @@ pub const HAND: [Hand; 8] = [
         to: "if $is {
             self.slots.remove(pin, index, pfn);
             ksync::relax();
-            let back = self.slots.insert(pin, index, pfn);
+            let back = self.slots.insert(&vm.epoch, pin, index, pfn);
             debug_assert!(matches!(back, Ok(true)));
         }
         // In at the new place first: who sees the old slot",
