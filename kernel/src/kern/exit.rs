@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use ksync::CpuPin;
 
-use super::group::{Cursor, Group};
+use super::group::{self, Cursor, Group};
 use super::process::{Life, Process, flag as pflag};
 use super::signal::{self, SigFields, SigInfo, SigSet, StopReport, code, sig};
 use super::thread::{Thread, flag};
@@ -165,9 +165,7 @@ fn orphan_check_of_own(p: &Process, group: &Group) {
     if !group.may_be_stopped() {
         return;
     }
-    let parent = ids::find_process(p.ppid());
-    let kept = parent.is_some_and(|parent| parent.pgid() != p.pgid() && parent.sid() == p.sid());
-    if kept {
+    if ids::find_process(p.ppid()).is_some_and(|parent| group::controls(&parent, p)) {
         hang_up_if_orphaned(group, Some(p));
     }
 }
@@ -248,17 +246,17 @@ fn leave_children(p: &Arc<Process>) {
         let Some(reaper) = reaper else { return };
         for &pid in &slice[..n] {
             if let Some(child) = ids::find_process(pid) {
-                adopt(&reaper, &child, p.pid());
+                adopt(&reaper, &child, p);
             }
         }
     }
 }
 
-/// Lists `child`, which is in limbo, under `reaper` or, if that is going too, under its reaper.
-fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: u32) {
+/// Lists `child` of `from`, which is in limbo, under `reaper` or, if that is going too, under its reaper.
+fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: &Process) {
     let death_signal = child.death_signal.load(Ordering::Relaxed);
-    if death_signal != 0 && child.ppid() == from {
-        let info = SigInfo::user(death_signal, code::USER, from, 0);
+    if death_signal != 0 && child.ppid() == from.pid() {
+        let info = SigInfo::user(death_signal, code::USER, from.pid(), 0);
         let _ = signal::queue_process(child, info);
     }
     let mut parent = reaper.clone();
@@ -299,7 +297,10 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: u32) {
         parent.child_wait.wake_all();
     }
     // The child's group may have lost the parent that could have continued it.
-    if !zombie && let Some(group) = group_that_notices(child) {
+    if !zombie
+        && group::controls(from, child)
+        && let Some(group) = group_that_notices(child)
+    {
         hang_up_if_orphaned(&group, None);
     }
 }

@@ -371,8 +371,7 @@ impl Group {
                 && p.is_alive()
                 && !leaver.is_some_and(|leaver| ptr::eq(&**p, leaver))
                 && let Some(parent) = ids::process(&pin, p.ppid())
-                && parent.pgid() != self.pgid()
-                && parent.sid() == self.session.sid()
+                && controls(parent, p)
                 && parent.pid() != 1
             {
                 orphaned = false;
@@ -381,6 +380,11 @@ impl Group {
         });
         orphaned
     }
+}
+
+/// Whether `parent` does job control for the group of `child`: it is in the session, but not in the group.
+pub(super) fn controls(parent: &Process, child: &Process) -> bool {
+    parent.pgid() != child.pgid() && parent.sid() == child.sid()
 }
 
 /// Why a process was not moved.

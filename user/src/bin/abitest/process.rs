@@ -293,6 +293,33 @@ tests! { "process";
         is!(ok!(sc!(SYS_poll, set.as_mut_ptr(), 1, 10_000)), 1);
         is!(set[0].revents, libc::POLLHUP);
     }
+    a_group_that_nobody_controlled_before_is_left_alone {
+        // Only its leader has a parent outside, and that is in another session. A member's parent ends, which was a member itself.
+        let leader = ok!(sys::fork());
+        if leader == 0 {
+            let _ = sc!(SYS_setsid);
+            let Ok((from, to)) = sys::pipe(0) else { sys::exit(1) };
+            let until_the_leader_ends = || {
+                let _ = sys::close(to);
+                let _ = sys::read(from, &mut [0]);
+                sys::exit(0)
+            };
+            let stopped = sys::fork().unwrap_or(0);
+            if stopped == 0 { until_the_leader_ends(); }
+            let _ = sc!(SYS_kill, stopped, libc::SIGSTOP);
+            if !sys::wait(stopped as i64, libc::WUNTRACED).is_ok_and(|(_, status)| libc::WIFSTOPPED(status)) { sys::exit(2); }
+            let parent = sys::fork().unwrap_or(0);
+            if parent == 0 {
+                if sys::fork() == Ok(0) { until_the_leader_ends(); }
+                sys::exit(0);
+            }
+            let _ = sys::wait(parent as i64, 0);
+            nap_us(20_000);
+            let _ = sc!(SYS_kill, stopped, libc::SIGKILL);
+            sys::exit(7);
+        }
+        is!(ok!(sys::wait(leader as i64, 0)), (leader, 7 << 8));
+    }
     orphans_get_a_new_parent {
         let (from, to) = ok!(sys::pipe(0));
         let pid = ok!(sys::fork());
