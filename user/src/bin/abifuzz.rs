@@ -4,11 +4,12 @@
 //! After each round the kernel must still do ordinary things right, or the status is 1.
 //! Mechanism: each round is a child that makes some thousands of calls in a directory and process group of its own; it may
 //! well destroy itself. Calls whose very purpose is to change the whole machine are made by a user who may not, or left out.
-//! `--each` gives every system call a round of its own; `--elf` executes damaged programs instead.
+//! `--each` gives every system call a round of its own; `--elf` executes damaged programs instead; `--nobody` makes all calls as a user
+//! without rights, which cannot spoil the machine for what runs afterwards.
 
 use user::sys;
 
-const USAGE: &str = "usage: abifuzz [--seed S] [--rounds N] [--round R] [--calls N] [--failalloc N] [--each] [--elf]";
+const USAGE: &str = "usage: abifuzz [--seed S] [--rounds N] [--round R] [--calls N] [--failalloc N] [--nobody] [--each] [--elf]";
 
 /// Left out: they end or stop the machine or the caller, set its clock, or load code into the kernel.
 const LEFT_OUT: &[i64] = &[
@@ -168,9 +169,22 @@ fn open_some() {
 
 extern "C" fn on_tick(_: i32) {}
 
+/// Gives up all rights.
+fn become_nobody() -> Result<(), sys::Errno> {
+    sys::call(libc::SYS_setgroups, &[0, 0])?;
+    sys::call(libc::SYS_setresgid, &[65534; 3])?;
+    sys::call(libc::SYS_setresuid, &[65534; 3])?;
+    Ok(())
+}
+
 /// The child of a round.
-fn calls(seed: u64, count: u64, only: Option<u64>, made: u64) -> ! {
+fn calls(seed: u64, count: u64, only: Option<u64>, nobody: bool, made: u64) -> ! {
     let mut random = Random(seed);
+    if (nobody || only.is_some_and(|nr| AS_NOBODY.contains(&(nr as i64))))
+        && become_nobody().is_err()
+    {
+        sys::exit(1);
+    }
     let me = sys::call(libc::SYS_getpid, &[]).unwrap_or(0);
     let _ = sys::call(libc::SYS_setpgid, &[0, 0]);
     let dir = format!("/tmp/abifuzz.{me}");
@@ -180,11 +194,6 @@ fn calls(seed: u64, count: u64, only: Option<u64>, made: u64) -> ! {
     let _ = sys::on_signal(libc::SIGALRM, on_tick as *const () as usize, 0);
     let every = [0u64, 20_000, 0, 20_000]; // wakes the round from calls that would wait
     let _ = sys::call(libc::SYS_setitimer, &[0, every.as_ptr() as u64, 0]);
-    if only.is_some_and(|nr| AS_NOBODY.contains(&(nr as i64)))
-        && sys::call(libc::SYS_setresuid, &[65534; 3]).is_err()
-    {
-        sys::exit(1);
-    }
     for _ in 0..count {
         let nr = only.unwrap_or_else(|| random.below(LAST)) as i64;
         let mut args = [0u64; 6];
@@ -367,12 +376,16 @@ fn healthy_at_last() -> Result<(), String> {
 
 fn main() {
     let (mut seed, mut rounds, mut first, mut count) = (sys::now_ns() % 1_000_000, 40, 0, 2000);
-    let (mut kind, mut programs, mut fail_every) = (Kind::Any, Vec::new(), 0);
+    let (mut kind, mut programs, mut fail_every, mut nobody) = (Kind::Any, Vec::new(), 0, false);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--each" => {
                 (kind, rounds) = (Kind::Each, LAST);
+                continue;
+            }
+            "--nobody" => {
+                nobody = true;
                 continue;
             }
             "--elf" => {
@@ -416,8 +429,8 @@ fn main() {
             Ok(0) => {
                 let seed = seed.wrapping_mul(0x1_0000_0001).wrapping_add(round);
                 match kind {
-                    Kind::Any => calls(seed, count, None, made),
-                    Kind::Each => calls(seed, count, Some(round), made),
+                    Kind::Any => calls(seed, count, None, nobody, made),
+                    Kind::Each => calls(seed, count, Some(round), nobody, made),
                     Kind::Elf => {
                         damaged_program(seed, &programs[round as usize % programs.len()], made)
                     }
