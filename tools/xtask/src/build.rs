@@ -24,6 +24,7 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("exhaust", "usr/bin/exhaust"),
     ("pipes", "usr/bin/pipes"),
     ("sections", "usr/bin/sections"),
+    ("threads", "usr/bin/threads"),
     ("terminals", "usr/bin/terminals"),
     ("forkbomb", "usr/bin/forkbomb"),
     ("hoard", "usr/bin/hoard"),
