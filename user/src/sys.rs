@@ -120,6 +120,19 @@ pub fn clone_asleep(at: &'static libc::timespec) -> Result<u64, Errno> {
     }
 }
 
+/// Makes the calling thread a user and a group of this number, in these groups besides.
+///
+/// # Errors
+/// That of the first of setgroups(2), setresgid(2) and setresuid(2) that fails.
+pub fn become_user(id: u32, groups: &[u32]) -> Result<u64, Errno> {
+    call(
+        libc::SYS_setgroups,
+        &[groups.len() as u64, groups.as_ptr() as u64],
+    )?;
+    call(libc::SYS_setresgid, &[u64::from(id); 3])?;
+    call(libc::SYS_setresuid, &[u64::from(id); 3])
+}
+
 /// setuid(2) as the C library has it: for all threads of the process.
 ///
 /// # Errors

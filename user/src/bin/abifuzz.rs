@@ -32,6 +32,9 @@ const LEFT_OUT: &[i64] = &[
     libc::SYS_kexec_file_load,
 ];
 
+/// The user without rights.
+const NOBODY: u32 = 65534;
+
 /// Made only in rounds of their own: they end the round.
 const ENDS: &[i64] = &[libc::SYS_exit, libc::SYS_exit_group];
 
@@ -169,22 +172,9 @@ fn open_some() {
 
 extern "C" fn on_tick(_: i32) {}
 
-/// Gives up all rights.
-fn become_nobody() -> Result<(), sys::Errno> {
-    sys::call(libc::SYS_setgroups, &[0, 0])?;
-    sys::call(libc::SYS_setresgid, &[65534; 3])?;
-    sys::call(libc::SYS_setresuid, &[65534; 3])?;
-    Ok(())
-}
-
 /// The child of a round.
-fn calls(seed: u64, count: u64, only: Option<u64>, nobody: bool, made: u64) -> ! {
+fn calls(seed: u64, count: u64, only: Option<u64>, made: u64) -> ! {
     let mut random = Random(seed);
-    if (nobody || only.is_some_and(|nr| AS_NOBODY.contains(&(nr as i64))))
-        && become_nobody().is_err()
-    {
-        sys::exit(1);
-    }
     let me = sys::call(libc::SYS_getpid, &[]).unwrap_or(0);
     let _ = sys::call(libc::SYS_setpgid, &[0, 0]);
     let dir = format!("/tmp/abifuzz.{me}");
@@ -428,9 +418,13 @@ fn main() {
         match patient_fork() {
             Ok(0) => {
                 let seed = seed.wrapping_mul(0x1_0000_0001).wrapping_add(round);
+                let only = (kind == Kind::Each).then_some(round);
+                let nobody = nobody || only.is_some_and(|nr| AS_NOBODY.contains(&(nr as i64)));
+                if nobody && sys::become_user(NOBODY, &[]).is_err() {
+                    sys::exit(1);
+                }
                 match kind {
-                    Kind::Any => calls(seed, count, None, nobody, made),
-                    Kind::Each => calls(seed, count, Some(round), nobody, made),
+                    Kind::Any | Kind::Each => calls(seed, count, only, made),
                     Kind::Elf => {
                         damaged_program(seed, &programs[round as usize % programs.len()], made)
                     }

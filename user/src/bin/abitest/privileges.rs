@@ -66,9 +66,7 @@ fn capget() -> [u64; 3] {
 
 /// Makes the caller a user without privileges.
 pub fn become_user() -> Result<u64, i32> {
-    sc!(SYS_setgroups, 0, 0)?;
-    sc!(SYS_setresgid, USER, USER, USER)?;
-    sc!(SYS_setresuid, USER, USER, USER)
+    sys::become_user(USER, &[])
 }
 
 /// Makes the caller a user with `caps` alone, effective and permitted.

@@ -104,16 +104,9 @@ type WayWith = (&'static str, fn(&World, i32) -> Answer);
 
 /// Does something as the user, in these groups besides his own.
 fn user<T>(groups: &[u32], f: impl FnOnce() -> Result<T, i32>) -> Answer {
-    let status = in_child(|| {
-        let become_user = || {
-            sc!(SYS_setgroups, groups.len(), groups.as_ptr())?;
-            sc!(SYS_setresgid, USER, USER, USER)?;
-            sc!(SYS_setresuid, USER, USER, USER)
-        };
-        match become_user().and_then(|_| f()) {
-            Ok(_) => 0,
-            Err(errno) => errno,
-        }
+    let status = in_child(|| match sys::become_user(USER, groups).and_then(|_| f()) {
+        Ok(_) => 0,
+        Err(errno) => errno,
     });
     match status {
         Ok(0) => Ok(0),
