@@ -1,6 +1,6 @@
-//! A pointer that readers follow without a lock, and whose old targets an epoch frees.
+//! An owning pointer that readers follow without a lock, and whose old targets an epoch gives back.
 
-use alloc::boxed::Box;
+use alloc::{boxed::Box, sync::Arc};
 use core::{marker::PhantomData, ptr};
 
 use crate::{
@@ -9,25 +9,101 @@ use crate::{
     percpu::CpuPin,
 };
 
-/// An optional owned `T`, read under a pin, replaced atomically.
+/// What an [`EpochPtr`] can own: a `Box`, or one count of an `Arc`.
 ///
-/// Ordering: a replacement is published with Release and read with Acquire, so a reader sees the
-/// target as it was built. The old target is retired after it was unlinked, by the same thread.
-pub struct EpochPtr<T> {
-    target: AtomicPtr<T>,
-    owns: PhantomData<Box<T>>,
+/// # Safety
+/// `into_raw` returns a pointer to the target, which is not null and stays valid until `from_raw` has taken the
+/// ownership back and dropped it. The value that `retired` returns does that no earlier than a grace period later.
+pub unsafe trait Owner: Sized {
+    /// What it points to.
+    type Target;
+
+    /// Gives the ownership away, as a pointer.
+    fn into_raw(self) -> *mut Self::Target;
+
+    /// Takes the ownership back.
+    ///
+    /// # Safety
+    /// `raw` came from [`into_raw`](Self::into_raw), and its ownership was not taken back since.
+    unsafe fn from_raw(raw: *mut Self::Target) -> Self;
+
+    /// What an epoch drops once no reader can have it.
+    fn retired(self) -> Retired
+    where
+        Self::Target: Send + Sync + 'static;
 }
 
-// SAFETY: readers share `&T`; a writer, or the epoch's reclaimer, drops `T` on any thread.
-unsafe impl<T: Send + Sync> Sync for EpochPtr<T> {}
-// SAFETY: the target goes with it.
-unsafe impl<T: Send + Sync> Send for EpochPtr<T> {}
+// SAFETY: a box owns its target alone, at an address of its own.
+unsafe impl<T> Owner for Box<T> {
+    type Target = T;
 
-fn into_raw<T>(value: Option<Box<T>>) -> *mut T {
-    value.map_or(ptr::null_mut(), Box::into_raw)
+    #[inline]
+    fn into_raw(self) -> *mut T {
+        Box::into_raw(self)
+    }
+
+    #[inline]
+    unsafe fn from_raw(raw: *mut T) -> Self {
+        // SAFETY: the caller's condition.
+        unsafe { Box::from_raw(raw) }
+    }
+
+    #[inline]
+    fn retired(self) -> Retired
+    where
+        T: Send + Sync + 'static,
+    {
+        Retired::from_box(self)
+    }
 }
 
-impl<T: Send + Sync + 'static> EpochPtr<T> {
+// SAFETY: one count keeps the target alive and in place.
+unsafe impl<T> Owner for Arc<T> {
+    type Target = T;
+
+    #[inline]
+    fn into_raw(self) -> *mut T {
+        Arc::into_raw(self).cast_mut()
+    }
+
+    #[inline]
+    unsafe fn from_raw(raw: *mut T) -> Self {
+        // SAFETY: the caller's condition.
+        unsafe { Arc::from_raw(raw) }
+    }
+
+    #[inline]
+    fn retired(self) -> Retired
+    where
+        T: Send + Sync + 'static,
+    {
+        Retired::from_arc(self)
+    }
+}
+
+/// An optional owned target, read under a pin, replaced atomically: `EpochPtr<Box<T>>`, or `EpochPtr<Arc<T>>` where
+/// readers may keep the target beyond their pin.
+///
+/// Ordering: a target is published with Release and read with Acquire, so a reader sees it as it was built. What is
+/// taken out is given back a grace period later, or moves on to another such pointer.
+///
+/// Each change is one swap, which takes the only ownership of what it finds: changes that race lose no memory and
+/// free nothing twice.
+pub struct EpochPtr<P: Owner> {
+    target: AtomicPtr<P::Target>,
+    owns: PhantomData<P>,
+}
+
+// SAFETY: readers share `&T`; a writer, or the epoch's reclaimer, may drop `T` on any thread.
+unsafe impl<P: Owner> Sync for EpochPtr<P> where P::Target: Send + Sync {}
+// SAFETY: the ownership goes with it.
+unsafe impl<P: Owner> Send for EpochPtr<P> where P::Target: Send + Sync {}
+
+fn into_raw<P: Owner>(value: Option<P>) -> *mut P::Target {
+    value.map_or(ptr::null_mut(), P::into_raw)
+}
+
+impl<P: Owner> EpochPtr<P> {
     const_fn! {
         /// A pointer to nothing.
         pub fn empty() -> Self {
@@ -36,18 +112,31 @@ impl<T: Send + Sync + 'static> EpochPtr<T> {
     }
 
     /// A pointer to `value`.
-    pub fn new(value: Option<Box<T>>) -> Self {
+    pub fn new(value: Option<P>) -> Self {
         Self {
             target: AtomicPtr::new(into_raw(value)),
             owns: PhantomData,
         }
     }
 
+    /// Takes the target out, when nobody else can have it.
+    pub fn take(&mut self) -> Option<P> {
+        // Relaxed: `&mut self` orders all that came before.
+        let old = self.target.swap(ptr::null_mut(), Relaxed);
+        // SAFETY: `&mut self`; no reader, for `load` borrows the pointer for as long as its result.
+        (!old.is_null()).then(|| unsafe { P::from_raw(old) })
+    }
+}
+
+impl<P: Owner> EpochPtr<P>
+where
+    P::Target: Send + Sync + 'static,
+{
     /// The target of this moment; it stays valid for the section of `pin`.
     #[inline(always)]
-    pub fn load<'p>(&'p self, _pin: &'p CpuPin) -> Option<&'p T> {
-        // SAFETY: a target is freed only a grace period after it was unlinked, and the pin holds off
-        // its end.
+    pub fn load<'p>(&'p self, _pin: &'p CpuPin) -> Option<&'p P::Target> {
+        // SAFETY: a target is given back only a grace period after it was taken out, and the pin holds off its end.
+        // One that moved is given back later still.
         unsafe { self.target.load(Acquire).as_ref() }
     }
 
@@ -57,29 +146,38 @@ impl<T: Send + Sync + 'static> EpochPtr<T> {
     }
 
     /// Puts `value` in place, and retires the old target.
-    pub fn replace(&self, epoch: &Epoch, pin: &CpuPin, value: Option<Box<T>>) {
-        let old = self.target.swap(into_raw(value), AcqRel);
+    pub fn replace(&self, epoch: &Epoch, pin: &CpuPin, value: Option<P>) {
+        self.put(epoch, pin, into_raw(value));
+    }
+
+    /// Moves the target to `to`, and retires what is there. In between it is in neither place.
+    pub fn move_to(&self, to: &Self, epoch: &Epoch, pin: &CpuPin) {
+        to.put(epoch, pin, self.target.swap(ptr::null_mut(), AcqRel));
+    }
+
+    fn put(&self, epoch: &Epoch, pin: &CpuPin, new: *mut P::Target) {
+        let old = self.target.swap(new, AcqRel);
         if !old.is_null() {
             // SAFETY: the swap took the only ownership of `old`.
-            epoch.retire(pin, Retired::from_box(unsafe { Box::from_raw(old) }));
+            epoch.retire(pin, unsafe { P::from_raw(old) }.retired());
         }
     }
 
     /// Puts `value` in place if there is nothing; gives it back otherwise.
-    pub fn set_if_none(&self, value: Box<T>) -> Result<(), Box<T>> {
-        let new = Box::into_raw(value);
+    pub fn set_if_none(&self, value: P) -> Result<(), P> {
+        let new = value.into_raw();
         match self
             .target
             .compare_exchange(ptr::null_mut(), new, Release, Relaxed)
         {
             Ok(_) => Ok(()),
             // SAFETY: not published, still ours.
-            Err(_) => Err(unsafe { Box::from_raw(new) }),
+            Err(_) => Err(unsafe { P::from_raw(new) }),
         }
     }
 
     /// Takes the target out and waits until no reader has it. Sleeps for a grace period.
-    pub fn withdraw(&self, epoch: &Epoch) -> Option<Box<T>> {
+    pub fn withdraw(&self, epoch: &Epoch) -> Option<P> {
         // Relaxed: each try to step the epoch has a fence, which makes what the target's maker did visible.
         let old = self.target.swap(ptr::null_mut(), Relaxed);
         if old.is_null() {
@@ -87,29 +185,33 @@ impl<T: Send + Sync + 'static> EpochPtr<T> {
         }
         epoch.synchronize();
         // SAFETY: the swap took the only ownership; sections that could have read the pointer are over.
-        Some(unsafe { Box::from_raw(old) })
-    }
-
-    /// The target, when nobody else can have it.
-    pub fn get_mut(&mut self) -> Option<&mut T> {
-        // SAFETY: `&mut self`, which also orders all that came before: Relaxed finds the target whole.
-        unsafe { self.target.load(Relaxed).as_mut() }
-    }
-
-    /// Takes the target out, when nobody else can have it.
-    pub fn take(&mut self) -> Option<Box<T>> {
-        let old = self.target.swap(ptr::null_mut(), Relaxed);
-        // SAFETY: `&mut self`, as in `get_mut`; no reader, for `load` borrows the pointer for as long as its result.
-        (!old.is_null()).then(|| unsafe { Box::from_raw(old) })
+        Some(unsafe { P::from_raw(old) })
     }
 }
 
-impl<T> Drop for EpochPtr<T> {
+impl<T: Send + Sync + 'static> EpochPtr<Box<T>> {
+    /// The target, when nobody else can have it.
+    pub fn get_mut(&mut self) -> Option<&mut T> {
+        // SAFETY: `&mut self`, which also orders all that came before: Relaxed finds the target whole. A box is the
+        // only owner of it.
+        unsafe { self.target.load(Relaxed).as_mut() }
+    }
+}
+
+impl<T: Send + Sync + 'static> EpochPtr<Arc<T>> {
+    /// A count of the target of this moment.
+    pub fn get(&self, _pin: &CpuPin) -> Option<Arc<T>> {
+        let target = self.target.load(Acquire);
+        // SAFETY: as in `load`: the pointer's own count is not given back before the pin goes, so there is one to copy.
+        (!target.is_null()).then(|| unsafe {
+            Arc::increment_strong_count(target);
+            Arc::from_raw(target)
+        })
+    }
+}
+
+impl<P: Owner> Drop for EpochPtr<P> {
     fn drop(&mut self) {
-        let target = self.target.load(Relaxed);
-        if !target.is_null() {
-            // SAFETY: as in `take`.
-            drop(unsafe { Box::from_raw(target) });
-        }
+        drop(self.take());
     }
 }

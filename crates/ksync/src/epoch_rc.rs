@@ -3,7 +3,7 @@
 //! Guarantee: who finds the object's address under a pin may try to take a reference; it gets one, or learns that the
 //! last has gone. Mechanism: the count stands outside the object and stays zero once it is. The last reference drops the
 //! object at once, in its own context, and retires the block. So an object whose end others wait for (a pipe's end)
-//! ends when its last user lets go, and not a grace period later, as it would with [`EpochArc`](crate::EpochArc).
+//! ends when its last user lets go, and not a grace period later, as it would with [`EpochPtr`](crate::EpochPtr).
 
 use alloc::boxed::Box;
 use core::{

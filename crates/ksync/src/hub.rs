@@ -108,16 +108,16 @@ struct Inner<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
     written: Written<T, M, C>,
     epoch: EpochHandle,
     /// Set once, when the hub grows.
-    grown: EpochPtr<Shards<T, M, C>>,
+    grown: EpochPtr<Box<Shards<T, M, C>>>,
     value: T,
 }
 
 /// The place of a CPU's shard: empty until the CPU attaches a member, and set once.
-type Place<T, M, C> = EpochPtr<Padded<Shard<T, M, C>>>;
+type ShardPtr<T, M, C> = EpochPtr<Box<Padded<Shard<T, M, C>>>>;
 
 /// The shards of a hub that has grown, by CPU.
 struct Shards<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
-    places: Box<[Place<T, M, C>]>,
+    places: Box<[ShardPtr<T, M, C>]>,
 }
 
 impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shards<T, M, C> {

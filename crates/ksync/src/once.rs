@@ -1,6 +1,6 @@
 //! Values made once.
 
-use core::{cell::UnsafeCell, mem::MaybeUninit, ops::Deref};
+use core::{cell::UnsafeCell, mem::MaybeUninit};
 
 use crate::{
     atomic::{AtomicU8, Ordering::*},
@@ -111,32 +111,6 @@ impl<T> Drop for Once<T> {
         if self.state.load(Relaxed) == READY {
             // SAFETY: written, and nobody else has it.
             unsafe { (*self.value.get()).assume_init_drop() };
-        }
-    }
-}
-
-/// A value made at its first use.
-pub struct Lazy<T> {
-    once: Once<T>,
-    make: fn() -> T,
-}
-
-impl<T> Lazy<T> {
-    const_fn! {
-        /// A value that `make` will make.
-        pub fn new(make: fn() -> T) -> Self {
-            Self { once: Once::new(), make }
-        }
-    }
-}
-
-impl<T> Deref for Lazy<T> {
-    type Target = T;
-    #[inline]
-    fn deref(&self) -> &T {
-        match self.once.get() {
-            Some(value) => value,
-            None => self.once.get_or_init(self.make),
         }
     }
 }

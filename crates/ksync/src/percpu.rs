@@ -2,7 +2,6 @@
 
 use alloc::{boxed::Box, vec::Vec};
 use core::{
-    cell::{Cell, UnsafeCell},
     marker::PhantomData,
     ops::{Deref, DerefMut},
 };
@@ -111,53 +110,5 @@ impl<T> PerCpu<T> {
     /// How many CPUs there are.
     pub fn ncpus(&self) -> usize {
         self.slots.len()
-    }
-}
-
-/// One `T` for each CPU that only this CPU touches, mutably, without a lock.
-///
-/// Access is by [`PerCpuCell::with`]. A nested access, by an interrupt handler or through the
-/// closure, is refused.
-pub struct PerCpuCell<T> {
-    cells: PerCpu<LocalCell<T>>,
-}
-
-struct LocalCell<T> {
-    busy: Cell<bool>,
-    value: UnsafeCell<T>,
-}
-
-// SAFETY: each cell is used only by its own CPU, under a pin, and by one user at a time (`busy`); a
-// thread that migrates carries the value with it, hence `Send`.
-unsafe impl<T: Send> Sync for PerCpuCell<T> {}
-
-impl<T> PerCpuCell<T> {
-    /// Makes the values of CPUs `0..ncpus`.
-    pub fn new(ncpus: usize, mut make: impl FnMut(usize) -> T) -> Self {
-        let cell = |cpu| LocalCell {
-            busy: Cell::new(false),
-            value: UnsafeCell::new(make(cpu)),
-        };
-        Self {
-            cells: PerCpu::new(ncpus, cell),
-        }
-    }
-
-    /// Runs `f` on this CPU's value; `None` if this CPU is in the middle of such a call already.
-    #[inline(always)]
-    pub fn with<R>(&self, pin: &CpuPin, f: impl FnOnce(&mut T) -> R) -> Option<R> {
-        let cell = self.cells.get(pin);
-        if cell.busy.replace(true) {
-            return None;
-        }
-        // SAFETY: the pin excludes other CPUs, `busy` excludes nested users on this one.
-        let result = f(unsafe { &mut *cell.value.get() });
-        cell.busy.set(false);
-        Some(result)
-    }
-
-    /// All values, exclusively.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.cells.iter_mut().map(|c| c.value.get_mut())
     }
 }

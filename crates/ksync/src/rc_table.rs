@@ -27,8 +27,8 @@ use crate::{
     spin::{Spin, SpinGuard},
 };
 
-/// A place: nothing, or the address of a block, to which MARK is added.
-type Place<T> = AtomicPtr<Block<T>>;
+/// One place of an array: null, or the address of a block, to which MARK is added.
+type BlockPtr<T> = AtomicPtr<Block<T>>;
 
 /// Blocks are aligned to words, so that this bit is free.
 const MARK: usize = 1;
@@ -39,7 +39,7 @@ struct Array<T> {
     link: Link,
     /// Const. A cell, so that model checkers see who reads an array that is not whole yet, or not any more.
     len: DataCell<usize>,
-    places: [Place<T>; 0],
+    places: [BlockPtr<T>; 0],
 }
 
 /// There is no memory for a larger table.
@@ -51,7 +51,7 @@ impl<T> Array<T> {
     const LEAST: usize = 64;
 
     fn layout(len: usize) -> Option<Layout> {
-        let bytes = len.checked_mul(size_of::<Place<T>>())?;
+        let bytes = len.checked_mul(size_of::<BlockPtr<T>>())?;
         let bytes = bytes.checked_add(size_of::<Self>())?;
         Layout::from_size_align(bytes, Self::LEAST).ok()
     }
@@ -59,11 +59,11 @@ impl<T> Array<T> {
     /// How many places an array has that is to have at least `len`.
     fn round(len: usize) -> Option<usize> {
         let bytes = Self::layout(len)?.size().checked_next_power_of_two()?;
-        Some((bytes.max(Self::LEAST) - size_of::<Self>()) / size_of::<Place<T>>())
+        Some((bytes.max(Self::LEAST) - size_of::<Self>()) / size_of::<BlockPtr<T>>())
     }
 
     /// At least `len` places: copies of those of `old`, then empty ones.
-    fn new(len: usize, old: &[Place<T>]) -> Option<NonNull<Self>> {
+    fn new(len: usize, old: &[BlockPtr<T>]) -> Option<NonNull<Self>> {
         let len = Self::round(len)?;
         // SAFETY: the layout is not of size zero.
         let array = NonNull::new(unsafe { alloc(Self::layout(len)?) })?.cast::<Self>();
@@ -71,11 +71,11 @@ impl<T> Array<T> {
         unsafe {
             (&raw mut (*array.as_ptr()).link).write(Link::new(Self::run));
             (&raw mut (*array.as_ptr()).len).write(DataCell::new(len));
-            let places = (&raw mut (*array.as_ptr()).places).cast::<Place<T>>();
+            let places = (&raw mut (*array.as_ptr()).places).cast::<BlockPtr<T>>();
             for i in 0..len {
                 // Relaxed: the table's lock is held, or nobody else has the old array.
                 let value = old.get(i).map_or(ptr::null_mut(), |p| p.load(Relaxed));
-                places.add(i).write(Place::new(value));
+                places.add(i).write(BlockPtr::new(value));
             }
         }
         Some(array)
@@ -86,7 +86,7 @@ impl<T> Array<T> {
     /// # Safety
     /// `array` is null, or comes from `new` and is not freed while the result is in use.
     #[inline(always)]
-    unsafe fn places<'a>(array: *mut Self) -> &'a [Place<T>] {
+    unsafe fn places<'a>(array: *mut Self) -> &'a [BlockPtr<T>] {
         if array.is_null() {
             return &[];
         }
@@ -104,7 +104,7 @@ impl<T> Array<T> {
         unsafe {
             let len = *(*array).len.get();
             ptr::drop_in_place(ptr::slice_from_raw_parts_mut(
-                (&raw mut (*array).places).cast::<Place<T>>(),
+                (&raw mut (*array).places).cast::<BlockPtr<T>>(),
                 len,
             ));
             if let Some(layout) = Self::layout(len) {
@@ -227,7 +227,7 @@ pub struct RcTableGuard<'a, T: Send + Sync + 'static, W, C: LockClass> {
 }
 
 impl<T: Send + Sync + 'static, W, C: LockClass> RcTableGuard<'_, T, W, C> {
-    fn places(&self) -> &[Place<T>] {
+    fn places(&self) -> &[BlockPtr<T>] {
         // SAFETY: the lock is held: nobody replaces the array. Relaxed: for the same reason.
         unsafe { Array::places(self.table.array.load(Relaxed)) }
     }

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use ksync::{ByteMutex, IrqSpin, Lazy, Mutex, Once, RawSpin, RwLock, Spin, host, lock_class};
+use ksync::{ByteMutex, IrqSpin, Mutex, Once, RawSpin, RwLock, Spin, host, lock_class};
 
 lock_class!(Low, "test low", rank = 20);
 lock_class!(Mid, "test middle", rank = 90);
@@ -321,8 +321,8 @@ fn locks_say_whether_they_are_held() {
 #[test]
 fn once_runs_once() {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
-    static LAZY: Lazy<usize> = Lazy::new(|| RUNS.fetch_add(1, SeqCst) + 41);
-    on_cpus(|_| assert_eq!(*LAZY, 41));
+    static VALUE: Once<usize> = Once::new();
+    on_cpus(|_| assert_eq!(*VALUE.get_or_init(|| RUNS.fetch_add(1, SeqCst) + 41), 41));
     assert_eq!(RUNS.load(SeqCst), 1);
     let once = Once::new();
     assert!(once.get().is_none());

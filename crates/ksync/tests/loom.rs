@@ -12,8 +12,8 @@ mod model;
 use std::ops::ControlFlow;
 
 use ksync::{
-    ByteMutex, Epoch, EpochArc, EpochPtr, HubRef, HubValue, IrqSpin, Member, MemberSlot, Mutex,
-    PcRef, RwLock, Spin, Tally,
+    ByteMutex, Epoch, EpochPtr, HubRef, HubValue, IrqSpin, Member, MemberSlot, Mutex, PerCpuRef,
+    RwLock, Spin, Tally,
     atomic::{AtomicBool, AtomicUsize, Ordering::*},
     lock_class, pin,
 };
@@ -319,8 +319,8 @@ fn a_count_that_moves_is_given_back_after_readers_left() {
         let (target, alive) = Target::new();
         let epoch = Arc::new(Epoch::new(2));
         let places = Arc::new([
-            EpochArc::new(Some(std::sync::Arc::new(target))),
-            EpochArc::empty(),
+            EpochPtr::new(Some(std::sync::Arc::new(target))),
+            EpochPtr::empty(),
         ]);
         let reader = spawn(1, {
             let (epoch, places) = (epoch.clone(), places.clone());
@@ -672,7 +672,7 @@ fn a_per_cpu_count_ends_once() {
     model(2, || {
         let (target, alive) = Target::new();
         let epoch = Arc::new(Epoch::new(2));
-        let first = PcRef::new(2, target);
+        let first = PerCpuRef::new(2, target);
         let other = spawn(1, {
             let (mine, epoch) = (first.clone(), epoch.clone());
             move || {

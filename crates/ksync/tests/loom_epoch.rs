@@ -10,7 +10,7 @@
 mod model;
 
 use ksync::{
-    Epoch, EpochArc, EpochPtr, EpochRc, HubRef, HubValue, MemberSlot, Once, PcRef, RcTable, Tally,
+    Epoch, EpochPtr, EpochRc, HubRef, HubValue, MemberSlot, Once, PerCpuRef, RcTable, Tally,
     atomic::{AtomicBool, Ordering::*},
     pin,
 };
@@ -47,7 +47,7 @@ fn counted() -> std::sync::Arc<Target> {
     std::sync::Arc::new(Target::new().0)
 }
 
-fn look(ptr: &EpochPtr<Target>) {
+fn look(ptr: &EpochPtr<Box<Target>>) {
     if let Some(target) = ptr.load(&pin()) {
         target.look();
     }
@@ -80,7 +80,7 @@ fn a_reader_sees_a_new_target_whole() {
 fn who_takes_a_count_sees_a_new_target_whole() {
     model(2, || {
         let epoch = Epoch::new(2);
-        let place = Arc::new(EpochArc::<Target>::empty());
+        let place = Arc::new(EpochPtr::<Arc<Target>>::empty());
         let reader = spawn(1, {
             let place = place.clone();
             move || {
@@ -99,7 +99,7 @@ fn who_takes_a_count_sees_a_new_target_whole() {
 fn a_reader_sees_a_target_that_moved_whole() {
     Turns::model(|turns| {
         let epoch = Arc::new(Epoch::new(3));
-        let places = Arc::new([EpochArc::empty(), EpochArc::empty()]);
+        let places = Arc::new([EpochPtr::empty(), EpochPtr::empty()]);
         let maker = spawn(1, {
             let (turns, epoch, places) = (turns.clone(), epoch.clone(), places.clone());
             move || turns.take(0, || places[0].replace(&epoch, &pin(), Some(counted())))
@@ -124,7 +124,7 @@ fn the_last_of_a_per_cpu_count_comes_after_all_looks() {
     for (mine_at, first_at) in [(3, 4), (4, 3)] {
         Turns::model(move |turns| {
             let epoch = Arc::new(Epoch::new(2));
-            let first = PcRef::new(2, *target());
+            let first = PerCpuRef::new(2, *target());
             let other = spawn(1, {
                 let (turns, epoch, mine) = (turns.clone(), epoch.clone(), first.clone());
                 move || {

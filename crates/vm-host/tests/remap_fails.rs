@@ -4,7 +4,7 @@
 use std::alloc::Layout;
 use std::mem::size_of;
 
-use vm::backing::Place;
+use vm::backing::MappedExtent;
 use vm::map::MAX_ENTRIES;
 use vm::object::ObjectRef;
 use vm::space::{MapArgs, RemapTarget, Source};
@@ -23,7 +23,7 @@ static HEAP: Heap = Heap;
 
 /// What an object has for each layer that it is: a member of its hub, with six words before the place.
 fn member() -> Layout {
-    let size = 6 * size_of::<usize>() + size_of::<Place>();
+    let size = 6 * size_of::<usize>() + size_of::<MappedExtent>();
     Layout::from_size_align(size, align_of::<usize>()).unwrap()
 }
 

@@ -17,7 +17,7 @@ use ksync::atomic::{
 use rust_alloc::sync::Arc;
 use smallvec::SmallVec;
 
-use crate::backing::Place;
+use crate::backing::MappedExtent;
 use crate::object::Object;
 use crate::page::{Flags, HardBusy, Page, Pfn, hub_of};
 use crate::pmap::{Pmap, Scan};
@@ -63,9 +63,9 @@ pub trait ReverseMap: Default + Send + Sync + 'static {
     /// scan is over. Locks of the map are held meanwhile. Returns whether all were visited.
     fn scan(&self, object: &Object, indexes: &[u32], visit: &mut Visitor<'_>) -> bool;
     /// Calls `visit` for each mapping of a file, which shows its pages or private copies of them; as [`scan`](ReverseMap::scan).
-    fn scan_shown(&self, object: &Object, visit: &mut dyn FnMut(&Place) -> Visit) -> bool {
+    fn scan_shown(&self, object: &Object, visit: &mut dyn FnMut(&MappedExtent) -> Visit) -> bool {
         hub_of(object)
-            .scan(|place| visit(place).flow())
+            .scan(|extent| visit(extent).flow())
             .is_continue()
     }
 }
@@ -109,14 +109,14 @@ impl ReverseMap for ByBacking {
     #[inline(always)]
     fn remove(&self, _: &Arc<Pmap>, _: u64, _: u64) {}
 
-    fn scan_shown(&self, object: &Object, visit: &mut dyn FnMut(&Place) -> Visit) -> bool {
+    fn scan_shown(&self, object: &Object, visit: &mut dyn FnMut(&MappedExtent) -> Visit) -> bool {
         let mut blind = self.blindness();
         hub_of(object)
-            .scan(|place| {
+            .scan(|extent| {
                 if blind() {
                     return ControlFlow::Continue(());
                 }
-                visit(place).flow()
+                visit(extent).flow()
             })
             .is_continue()
     }
@@ -124,12 +124,12 @@ impl ReverseMap for ByBacking {
     fn scan(&self, object: &Object, indexes: &[u32], visit: &mut Visitor<'_>) -> bool {
         let mut blind = self.blindness();
         hub_of(object)
-            .scan(|place| {
+            .scan(|extent| {
                 for (n, &index) in indexes.iter().enumerate() {
-                    if let Some(va) = place.address(index)
+                    if let Some(va) = extent.address(index)
                         && !blind()
                     {
-                        visit(n, place.pmap(), va).flow()?;
+                        visit(n, extent.pmap(), va).flow()?;
                     }
                 }
                 ControlFlow::Continue(())
@@ -139,7 +139,7 @@ impl ReverseMap for ByBacking {
 }
 
 impl ByBacking {
-    /// Whether a place is to be left out, asked for each.
+    /// Whether an extent is to be left out, asked for each.
     fn blindness(&self) -> impl FnMut() -> bool {
         let (blind, mut count) = (self.blind.load(Relaxed), 0_u32);
         move || {
@@ -252,8 +252,8 @@ fn mappings(object: &Object, pages: usize) -> usize {
 /// The index just behind the highest one of a file that any mapping shows.
 pub(crate) fn mapped_end(object: &Object) -> u32 {
     let mut end = 0;
-    let _: ControlFlow<()> = hub_of(object).scan(|place| {
-        end = end.max(place.index_end());
+    let _: ControlFlow<()> = hub_of(object).scan(|extent| {
+        end = end.max(extent.index_end());
         ControlFlow::Continue(())
     });
     end
@@ -272,16 +272,16 @@ pub(crate) fn remove_copies<M: Machine>(vm: &Vm<M>, object: &Object, first: u32,
         let end = at.saturating_add(COPIES).min(behind);
         let (mut gather, mut next) = (ScanGather::new(), behind);
         gather.make_room(mappings(object, 1));
-        let all = vm.rmap.scan_shown(object, &mut |place| {
+        let all = vm.rmap.scan_shown(object, &mut |extent| {
             if !gather.has_room() {
                 return Visit::Stop;
             }
-            let pmap = place.pmap();
-            pmap.gather_remove_range(vm, place.addresses(at, end), &mut gather);
-            let rest = place.addresses(end, behind);
+            let pmap = extent.pmap();
+            pmap.gather_remove_range(vm, extent.addresses(at, end), &mut gather);
+            let rest = extent.addresses(end, behind);
             let found = pmap.mapped_from(vm, &ksync::pin(), rest.start, rest.end);
             if let Some(run) = found {
-                next = next.min(place.index(run.va));
+                next = next.min(extent.index(run.va));
             }
             Visit::Gone
         });
@@ -440,12 +440,12 @@ mod faulty {
 
     use ksync::atomic::{AtomicU64, Ordering::Relaxed};
 
-    use super::{Arc, Object, Place, Pmap, ReverseMap, Visit, Visitor};
+    use super::{Arc, MappedExtent, Object, Pmap, ReverseMap, Visit, Visitor};
 
-    /// One place in so many is left out.
+    /// One extent in so many is left out.
     const EVERY: u64 = 7;
 
-    /// Leaves out each [`EVERY`]-th place that `R` would visit.
+    /// Leaves out each [`EVERY`]-th extent that `R` would visit.
     #[derive(Default)]
     pub struct Skipping<R> {
         right: R,
@@ -477,7 +477,7 @@ mod faulty {
         }
 
         // Must not repair what a scan has left out.
-        fn scan_shown(&self, _: &Object, _: &mut dyn FnMut(&Place) -> Visit) -> bool {
+        fn scan_shown(&self, _: &Object, _: &mut dyn FnMut(&MappedExtent) -> Visit) -> bool {
             true
         }
     }

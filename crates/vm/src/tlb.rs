@@ -205,7 +205,7 @@ impl<'p> Gather<'p> {
 
     /// To be called after the entries of `range` were read: if somebody else has taken translations there away
     /// and not flushed yet, what this operation found empty or restricted may still be in use, so all must go.
-    pub(crate) fn settle(&mut self, pmap: &'p Pmap, range: &Range<u64>) {
+    pub(crate) fn flush_pending(&mut self, pmap: &'p Pmap, range: &Range<u64>) {
         if pmap.is_pending(self.listed.as_ref(), range, Loss::Rights) {
             self.pmap = Some(pmap);
             self.full = true;
@@ -410,7 +410,7 @@ impl ScanGather {
 
     /// To be called after the entries of `range` were found absent: if somebody else has taken translations there away and not
     /// flushed yet, they must go before the scan's pages do.
-    pub(crate) fn settle(&mut self, pmap: &Arc<Pmap>, range: &Range<u64>) {
+    pub(crate) fn flush_pending(&mut self, pmap: &Arc<Pmap>, range: &Range<u64>) {
         let own = self
             .changed
             .last()

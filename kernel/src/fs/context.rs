@@ -56,7 +56,7 @@ struct Places {
 /// are replaced together, and the old ones given back after a grace period.
 pub struct FsContext {
     /// None: the boot root, twice.
-    places: EpochPtr<Places>,
+    places: EpochPtr<Box<Places>>,
     /// Who replaces the places holds it.
     change: Spin<(), ContextLock>,
     umask: AtomicU32,

@@ -72,7 +72,7 @@ pub struct Dentry {
     /// The file. Const.
     pub inode: Arc<Inode>,
     /// Parent and name; written under the parent's lock.
-    place: EpochPtr<Place>,
+    place: EpochPtr<Box<Place>>,
     /// The name's hash; written with `place`.
     hash: AtomicU32,
     /// Atomic.

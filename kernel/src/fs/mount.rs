@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use ksync::{CpuPin, EpochPtr, Mutex, PcRef};
+use ksync::{CpuPin, EpochPtr, Mutex, PerCpuRef};
 use vm::Quota;
 
 use super::dentry::Dentry;
@@ -157,7 +157,7 @@ impl Tree {
 }
 
 /// A reference on a mount.
-pub type MountRef = PcRef<Mount>;
+pub type MountRef = PerCpuRef<Mount>;
 
 /// A file system, or a part of one, at a place in the tree.
 pub struct Mount {
@@ -217,7 +217,7 @@ static TABLE_LOCK: Mutex<Changes, MountLock> = Mutex::new(Changes {
     next_id: 20,
     next_dev: 1,
 });
-static TABLE: EpochPtr<Table> = EpochPtr::empty();
+static TABLE: EpochPtr<Box<Table>> = EpochPtr::empty();
 
 /// A device number for a new file system.
 pub fn new_dev() -> u64 {
@@ -286,7 +286,7 @@ pub fn attach(
     let over = over.map(|p| (p.mount, p.dentry));
     let flags = AtomicU32::new(flags & flag::KEPT);
     let ncpus = crate::arch::cpu::count();
-    let mount = PcRef::new(
+    let mount = PerCpuRef::new(
         ncpus,
         Mount {
             id,

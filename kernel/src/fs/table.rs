@@ -33,7 +33,7 @@ const LEVELS: usize = (u32::BITS / BITS) as usize;
 /// Names that a leaf holds before it becomes a fork.
 const MOST: usize = 6;
 
-type Link = EpochPtr<Node>;
+type Link = EpochPtr<Box<Node>>;
 
 enum Node {
     /// At least one name.

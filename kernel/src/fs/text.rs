@@ -10,7 +10,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ptr;
 
-use ksync::{CpuPin, EpochPtr, Mutex, PcRef};
+use ksync::{CpuPin, EpochPtr, Mutex, PerCpuRef};
 
 use super::dentry::Dentry;
 use super::epoch;
@@ -20,7 +20,7 @@ use super::mount::{MountRef, Path};
 ksync::lock_class!(pub TextLock, "kept programs", rank = 45);
 
 /// An open file that was kept, counted per CPU while it is.
-pub type Text = PcRef<FileRef>;
+pub type Text = PerCpuRef<FileRef>;
 
 /// So many times a file is run before it is kept.
 pub const OFTEN: u32 = 8;
@@ -31,7 +31,7 @@ const SETS: usize = 16;
 const WAYS: usize = 8;
 
 #[repr(align(64))]
-struct Set([EpochPtr<Text>; WAYS]);
+struct Set([EpochPtr<Box<Text>>; WAYS]);
 
 static TABLE: [Set; SETS] = [const { Set([const { EpochPtr::empty() }; WAYS]) }; SETS];
 
@@ -90,7 +90,7 @@ pub fn forget(unwanted: impl Fn(&Path) -> bool) -> bool {
 }
 
 /// Empties `place` if what it holds is `unwanted`.
-fn remove(place: &EpochPtr<Text>, unwanted: &dyn Fn(&Path) -> bool) -> bool {
+fn remove(place: &EpochPtr<Box<Text>>, unwanted: &dyn Fn(&Path) -> bool) -> bool {
     let holds = || {
         let pin = ksync::pin();
         let path = place.load(&pin).and_then(|text| text.path.as_ref());

@@ -39,9 +39,9 @@ struct Slot {
     users: AtomicU32,
     /// Where the waiting rounds of the next thread of this number begin; see [`Round::after`].  Written by the last one's end.
     rounds: AtomicU32,
-    thread: EpochPtr<Arc<Thread>>,
-    process: EpochPtr<Arc<Process>>,
-    group: EpochPtr<Arc<Group>>,
+    thread: EpochPtr<Box<Arc<Thread>>>,
+    process: EpochPtr<Box<Arc<Process>>>,
+    group: EpochPtr<Box<Arc<Group>>>,
 }
 
 impl Slot {
@@ -66,7 +66,7 @@ impl Slot {
 }
 
 type Leaf = [Slot; LEAF];
-type Mid = [EpochPtr<Leaf>; MID];
+type Mid = [EpochPtr<Box<Leaf>>; MID];
 
 /// A CPU's unused numbers: `next..end`.
 struct Batch {
@@ -75,7 +75,7 @@ struct Batch {
 }
 
 struct Ids {
-    top: Box<[EpochPtr<Mid>]>,
+    top: Box<[EpochPtr<Box<Mid>>]>,
     /// Where the next batch begins.
     cursor: AtomicU32,
     span: AtomicU32,

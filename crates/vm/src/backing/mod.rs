@@ -31,14 +31,14 @@ use crate::{Machine, Vm};
 pub(crate) const LONGEST: u64 = 1 << 42;
 
 /// What an object's hub knows of a layer: enough to find the page-table entry of an index.
-pub struct Place {
+pub struct MappedExtent {
     pmap: Arc<Pmap>,
     relation: Relation,
     start: u64,
     end: u64,
 }
 
-impl Place {
+impl MappedExtent {
     /// The address at which `index` may be mapped.
     pub fn address(&self, index: u32) -> Option<u64> {
         let at = self.relation.address(index);
@@ -112,13 +112,13 @@ impl Backing {
         start: u64,
         end: u64,
     ) -> Result<Arc<Backing>, NoMemory> {
-        let place = Place {
+        let extent = MappedExtent {
             pmap: pmap.clone(),
             relation,
             start,
             end,
         };
-        Ok(Backing::of(object.attach(place)?, relation, start, end))
+        Ok(Backing::of(object.attach(extent)?, relation, start, end))
     }
 
     /// Attaches a new object of private memory, for any address of `pmap`, that lives by its attachments alone.
@@ -190,13 +190,13 @@ impl Backing {
         relation: Relation,
         (start, end): (u64, u64),
     ) -> Result<Arc<Backing>, NoMemory> {
-        let place = Place {
+        let extent = MappedExtent {
             pmap: pmap.clone(),
             relation,
             start,
             end,
         };
-        let copy = Backing::of(self.attachment.attach(place)?, relation, start, end);
+        let copy = Backing::of(self.attachment.attach(extent)?, relation, start, end);
         // What folding has found out holds for the copy, whose chain is the same.
         copy.fold_hint.store(self.fold_hint(), Relaxed);
         copy.counted.store(self.counted.load(Relaxed), Relaxed);

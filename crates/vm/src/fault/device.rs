@@ -1,6 +1,6 @@
 //! Faults on devices.
 
-use super::{Attempt, Place, Step};
+use super::{Attempt, EmptySlot, Step};
 use crate::Machine;
 use crate::alloc::{NoMemory, Rights};
 use crate::fault::FaultError;
@@ -15,7 +15,7 @@ impl<M: Machine> Attempt<'_, M> {
         &self,
         device: &Object,
         (index, frames): (u32, Frames),
-        front: Place<'_>,
+        front: EmptySlot<'_>,
     ) -> Step {
         let Some(frame) = frames.at(index) else {
             return Step::Fail(FaultError::Bus);

@@ -18,8 +18,8 @@
 //! | front not ours (NEEDS_COPY) | write | a new front layer first (`slow`) |
 
 mod around;
-mod carry;
 mod device;
+mod remap_pages;
 mod slow;
 
 use ksync::CpuPin;
@@ -223,7 +223,7 @@ impl Space {
                     attempt.resident(&found)
                 };
             }
-            front.get_or_insert(Place {
+            front.get_or_insert(EmptySlot {
                 object,
                 index,
                 slot,
@@ -238,9 +238,9 @@ impl Space {
     }
 }
 
-/// Where a page would go: an empty place of a layer.
+/// Where a page would go: an empty slot of a layer.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct EmptySlot<'a> {
     object: &'a Object,
     index: u32,
     /// Not there yet if it is the first page of its node.
@@ -326,7 +326,7 @@ impl<M: Machine> Attempt<'_, M> {
 
     /// No layer has a page, and there are several or the only one is a file.
     #[inline(never)]
-    fn fill_layers(&self, front: Place<'_>) -> Step {
+    fn fill_layers(&self, front: EmptySlot<'_>) -> Step {
         let layers = self.chain.layers();
         let last = layers.len() - 1;
         let Some(bottom) = layers[last].object(self.pin) else {
@@ -344,28 +344,28 @@ impl<M: Machine> Attempt<'_, M> {
         }
         // A hole of a file belongs to the file, also where a private write is about to replace it: as in Linux.
         let slot = bottom.slot(self.pin, index);
-        let place = Place {
+        let empty = EmptySlot {
             object: bottom,
             index,
             slot,
         };
         if self.write && last > 0 {
-            self.fill_behind(place)
+            self.fill_behind(empty)
         } else {
-            self.fill_at(place, last)
+            self.fill_at(empty, last)
         }
     }
 
     /// Gives a file a page of zeroes, which the next attempt copies.
-    fn fill_behind(&self, place: Place<'_>) -> Step {
+    fn fill_behind(&self, empty: EmptySlot<'_>) -> Step {
         let Ok(pfn) = Object::zero_page(self.vm, self.pin) else {
             return Step::Fail(FaultError::NoMemory);
         };
-        let Place {
+        let EmptySlot {
             object,
             index,
             slot,
-        } = place;
+        } = empty;
         match object.insert_at(self.vm, self.pin, (index, slot), pfn, Flags::EMPTY) {
             Ok(_) => Step::Again,
             // As in `put`.
@@ -376,7 +376,7 @@ impl<M: Machine> Attempt<'_, M> {
 
     /// No layer has a page: a new one of zeroes, in the front layer of anonymous memory.
     #[inline(always)]
-    fn fill(&self, front: Place<'_>) -> Step {
+    fn fill(&self, front: EmptySlot<'_>) -> Step {
         if self.chain.layers().len() > 1 {
             return self.fill_layers(front);
         }
@@ -384,21 +384,21 @@ impl<M: Machine> Attempt<'_, M> {
     }
 
     #[inline(always)]
-    fn fill_at(&self, place: Place<'_>, depth: usize) -> Step {
-        let writable = depth == 0 && self.front_writable(place.object.is_anon());
+    fn fill_at(&self, empty: EmptySlot<'_>, depth: usize) -> Step {
+        let writable = depth == 0 && self.front_writable(empty.object.is_anon());
         let pfn = match Object::zero_page(self.vm, self.pin) {
             Ok(pfn) => pfn,
             Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
         };
         self.vm.stats.get(self.pin).zero_fill.add(1);
-        self.put(place, pfn, writable, depth, || {
+        self.put(empty, pfn, writable, depth, || {
             self.chain.layers().len() == 1 || self.empty_but(depth)
         })
     }
 
     /// The access is a write and the page lies deeper: it comes to the front.
     #[inline(never)]
-    fn copy(&self, found: &Found<'_>, front: Place<'_>) -> Step {
+    fn copy(&self, found: &Found<'_>, front: EmptySlot<'_>) -> Step {
         if found.page.is_hard_busy() {
             // A page that is being put there may be taken back, and its frame used again.
             return found.busy(Wanted::Soft);
@@ -454,7 +454,7 @@ impl<M: Machine> Attempt<'_, M> {
     #[inline(always)]
     fn put(
         &self,
-        place: Place<'_>,
+        empty: EmptySlot<'_>,
         pfn: Pfn,
         writable: bool,
         depth: usize,
@@ -465,11 +465,11 @@ impl<M: Machine> Attempt<'_, M> {
         } else {
             Flags::MAPPED
         };
-        let Place {
+        let EmptySlot {
             object,
             index,
             slot,
-        } = place;
+        } = empty;
         let busy = match object.insert_at(self.vm, self.pin, (index, slot), pfn, flags) {
             Ok(Insert::Done(busy)) => busy,
             // It is no file, whose end is looked at before, and it is not dying.

@@ -53,7 +53,7 @@ pub struct MapEntry {
     /// Atomic, approximate.
     folded: AtomicU64,
     /// The layers, front to old; none before the first fault of anonymous memory. Changed under the map's lock.
-    chain: EpochPtr<Chain>,
+    chain: EpochPtr<Box<Chain>>,
 }
 
 impl Extent for MapEntry {
@@ -196,7 +196,7 @@ impl MapEntry {
     }
 
     /// The slot of the chain, for its writer under the map's lock.
-    pub(crate) fn chain_slot(&self) -> &EpochPtr<Chain> {
+    pub(crate) fn chain_slot(&self) -> &EpochPtr<Box<Chain>> {
         &self.chain
     }
 

@@ -8,7 +8,7 @@ use ksync::CpuPin;
 
 use super::Extent;
 use super::node::Node;
-use super::place::{GUARDED, Place, first};
+use super::position::{GUARDED, Position, first};
 use super::tree::{Branch, Tree};
 
 /// A search under way.
@@ -44,7 +44,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         let next = match root {
             Some(Branch::Inner(_)) => high
                 .checked_sub(1)
-                .and_then(|last| self.spot(&pin, last)?.above(&pin)),
+                .and_then(|last| self.lookup(&pin, last)?.above(&pin)),
             _ => None,
         };
         let mut search = Search {
@@ -68,7 +68,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
 }
 
 impl<'p> Search<'p> {
-    /// The highest fitting place from `low` to `upper`.
+    /// The highest fitting position from `low` to `upper`.
     #[inline(always)]
     fn fit(&self, low: u64, upper: u64) -> Option<u64> {
         // Most holes are too small.
@@ -86,9 +86,9 @@ impl<'p> Search<'p> {
     }
 
     /// Goes on below an entry.
-    fn pass<E: Extent + Send + Sync + 'static>(&mut self, place: &Place<'p, E>) {
-        self.upper = place.low(self.pin).min(self.high);
-        self.next = Some(place.start());
+    fn pass<E: Extent + Send + Sync + 'static>(&mut self, position: &Position<'p, E>) {
+        self.upper = position.low(self.pin).min(self.high);
+        self.next = Some(position.start());
     }
 
     /// Looks behind the entries of a leaf; `most` becomes a bound on the largest hole.
@@ -100,7 +100,7 @@ impl<'p> Search<'p> {
     ) -> Option<u64> {
         let ranks = self.ranks(leaf);
         if self.next.is_none() && ranks < leaf.len() {
-            let above = Place { leaf, rank: ranks };
+            let above = Position { leaf, rank: ranks };
             self.upper = above.low(self.pin).min(self.high);
         }
         // In registers: most holes are passed by.
@@ -115,8 +115,8 @@ impl<'p> Search<'p> {
             upper = if more == end {
                 start.min(self.high)
             } else {
-                let place = Place { leaf, rank };
-                place.low(self.pin).min(self.high)
+                let position = Position { leaf, rank };
+                position.low(self.pin).min(self.high)
             };
             if upper <= self.low {
                 break;

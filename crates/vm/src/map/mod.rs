@@ -3,7 +3,7 @@
 mod entry;
 mod holes;
 mod node;
-mod place;
+mod position;
 mod prot;
 mod tree;
 

@@ -7,11 +7,11 @@
 //! behind the used ones; the keys lie apart, by rank, padded with the highest number, so that a search is four steps
 //! without a branch.
 //!
-//! Ordering: the slots', which [`EpochArc`] makes, is all that a reader needs. The word and the keys are hints: who combines them with
+//! Ordering: the slots', which [`EpochPtr`] makes, is all that a reader needs. The word and the keys are hints: who combines them with
 //! an older slot misses what it may find, and a miss proves nothing. Who must not miss holds the lock, whose order is theirs.
 
 use ksync::atomic::{AtomicU64, Ordering::Relaxed};
-use ksync::{CpuPin, Epoch, EpochArc};
+use ksync::{CpuPin, Epoch, EpochPtr};
 use rust_alloc::sync::Arc;
 
 /// Targets of a node: as many as fit, with their keys, into 384 bytes.
@@ -75,7 +75,7 @@ pub(super) struct Node<T> {
     /// A number for each slot. Guarded by the tree's lock.
     more: [AtomicU64; FAN],
     /// Atomic.
-    targets: [EpochArc<T>; FAN],
+    targets: [EpochPtr<Arc<T>>; FAN],
 }
 
 impl<T: Send + Sync + 'static> Node<T> {
@@ -84,7 +84,7 @@ impl<T: Send + Sync + 'static> Node<T> {
             order: AtomicU64::new(Order::EMPTY.0),
             keys: core::array::from_fn(|_| AtomicU64::new(u64::MAX)),
             more: core::array::from_fn(|_| AtomicU64::new(0)),
-            targets: core::array::from_fn(|_| EpochArc::empty()),
+            targets: core::array::from_fn(|_| EpochPtr::empty()),
         }
     }
 
@@ -115,7 +115,7 @@ impl<T: Send + Sync + 'static> Node<T> {
     }
 
     /// All places for targets.
-    pub fn targets(&self) -> &[EpochArc<T>] {
+    pub fn targets(&self) -> &[EpochPtr<Arc<T>>] {
         &self.targets
     }
 

@@ -7,13 +7,13 @@
 //! numbers the invariants.
 
 use ksync::atomic::{AtomicUsize, Ordering::Relaxed};
-use ksync::{CpuPin, Epoch, EpochArc};
+use ksync::{CpuPin, Epoch, EpochPtr};
 use rust_alloc::sync::Arc;
 use rust_alloc::vec::Vec;
 use smallvec::SmallVec;
 
 use super::node::{FAN, Node};
-use super::place::{GUARDED, Place, Seat, Spot};
+use super::position::{ChildRef, GUARDED, Lookup, Position};
 
 /// What the tree needs to know of its elements.
 pub trait Extent {
@@ -45,7 +45,7 @@ pub(super) enum Branch<E> {
 /// Disjoint ranges by address. One writer at a time: the map's lock.
 #[repr(C)]
 pub struct Tree<E> {
-    root: EpochArc<Branch<E>>,
+    root: EpochPtr<Arc<Branch<E>>>,
     /// Number of entries. Changed under the lock.
     len: AtomicUsize,
     /// Levels. Changed under the lock.
@@ -86,7 +86,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
     /// The empty tree.
     pub fn new() -> Tree<E> {
         Tree {
-            root: EpochArc::empty(),
+            root: EpochPtr::empty(),
             len: AtomicUsize::new(0),
             height: AtomicUsize::new(0),
         }
@@ -119,17 +119,20 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
     /// The entry that covers `at`.
     pub fn get(&self, at: u64) -> Option<Arc<E>> {
         let pin = ksync::pin();
-        let place = self.spot(&pin, at)?.at_or_below(&pin)?;
-        (at < place.end()).then(|| place.entry(&pin)).flatten()
+        let position = self.lookup(&pin, at)?.at_or_below(&pin)?;
+        (at < position.end())
+            .then(|| position.entry(&pin))
+            .flatten()
     }
 
     /// The first entry that ends above `at`. Without the lock a guess, while the tree changes.
     pub fn first_ending_above(&self, at: u64) -> Option<Arc<E>> {
         let pin = ksync::pin();
-        let spot = self.spot(&pin, at)?;
-        spot.at_or_below(&pin)
-            .filter(|place| at < place.end())
-            .or_else(|| spot.above(&pin))?
+        let found = self.lookup(&pin, at)?;
+        found
+            .at_or_below(&pin)
+            .filter(|position| at < position.end())
+            .or_else(|| found.above(&pin))?
             .entry(&pin)
     }
 
@@ -137,24 +140,24 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
     pub fn last_starting_below(&self, at: u64) -> Option<Arc<E>> {
         let pin = ksync::pin();
         let at = at.checked_sub(1)?;
-        self.spot(&pin, at)?.at_or_below(&pin)?.entry(&pin)
+        self.lookup(&pin, at)?.at_or_below(&pin)?.entry(&pin)
     }
 
     /// The entries that meet at `at`, if two do.
     pub fn meeting(&self, at: u64) -> Option<(Arc<E>, Arc<E>)> {
         let pin = ksync::pin();
-        let spot = self.spot(&pin, at)?;
-        let rank = spot.count.checked_sub(1)?;
-        let right = Place {
-            leaf: spot.leaf,
+        let found = self.lookup(&pin, at)?;
+        let rank = found.count.checked_sub(1)?;
+        let right = Position {
+            leaf: found.leaf,
             rank,
         };
         if right.start() != at {
             return None;
         }
-        let before = Spot {
+        let before = Lookup {
             count: rank,
-            ..spot
+            ..found
         };
         let left = before.at_or_below(&pin).filter(|left| left.end() == at)?;
         Some((left.entry(&pin)?, right.entry(&pin)?))
@@ -191,20 +194,20 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
     /// Collects the entries of one leaf that overlap `at..end`, the leaf that of `at`; says where the next leaf begins.
     fn some(&self, at: u64, end: u64, f: &mut impl FnMut(Arc<E>)) -> Option<u64> {
         let pin = ksync::pin();
-        let spot = self.spot(&pin, at)?;
+        let found = self.lookup(&pin, at)?;
         let covers = |&rank: &usize| {
-            let leaf = spot.leaf;
-            at < Place { leaf, rank }.end()
+            let leaf = found.leaf;
+            at < Position { leaf, rank }.end()
         };
-        let first = spot.count.checked_sub(1).filter(covers);
-        let first = first.unwrap_or(spot.count);
-        for rank in first..spot.leaf.len() {
-            if spot.leaf.key(rank) >= end {
+        let first = found.count.checked_sub(1).filter(covers);
+        let first = first.unwrap_or(found.count);
+        for rank in first..found.leaf.len() {
+            if found.leaf.key(rank) >= end {
                 return None;
             }
-            spot.leaf.get(&pin, rank).into_iter().for_each(&mut *f);
+            found.leaf.get(&pin, rank).into_iter().for_each(&mut *f);
         }
-        spot.above.map(|(node, rank)| node.key(rank))
+        found.above.map(|(node, rank)| node.key(rank))
     }
 
     pub(super) fn root<'p>(&'p self, pin: &'p CpuPin) -> Option<&'p Branch<E>> {
@@ -212,7 +215,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
     }
 
     /// Where `at` lies; `None` in an empty tree.
-    pub(super) fn spot<'p>(&'p self, pin: &'p CpuPin, at: u64) -> Option<Spot<'p, E>> {
+    pub(super) fn lookup<'p>(&'p self, pin: &'p CpuPin, at: u64) -> Option<Lookup<'p, E>> {
         let mut branch = self.root.load(pin)?;
         let (mut above, mut below) = (None, None);
         loop {
@@ -229,7 +232,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
                 }
                 Branch::Leaf(leaf) => {
                     let count = leaf.count(at);
-                    return Some(Spot {
+                    return Some(Lookup {
                         leaf,
                         count,
                         above,
@@ -277,20 +280,23 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
     pub fn insert(&self, epoch: &Epoch, entry: Arc<E>) -> (bool, bool) {
         let pin = ksync::pin();
         let (start, end) = (entry.start(), entry.end());
-        let Some(spot) = self.spot(&pin, start) else {
+        let Some(found) = self.lookup(&pin, start) else {
             self.fill(epoch, &[entry]);
             return (false, false);
         };
         let met = (
-            spot.at_or_below(&pin).is_some_and(|low| low.end() == start),
-            spot.above(&pin).is_some_and(|high| high.start() == end),
+            found
+                .at_or_below(&pin)
+                .is_some_and(|low| low.end() == start),
+            found.above(&pin).is_some_and(|high| high.start() == end),
         );
-        if spot.leaf.len() < FAN {
+        if found.leaf.len() < FAN {
             self.len.store(self.len() + 1, Relaxed);
-            clear_of(spot.above, end);
+            clear_of(found.above, end);
             let more = leaf_more(&*entry);
-            spot.leaf
-                .insert((epoch, &pin), spot.count, start, more, entry);
+            found
+                .leaf
+                .insert((epoch, &pin), found.count, start, more, entry);
             self.note_hole(&pin, start);
         } else {
             drop(pin);
@@ -337,11 +343,11 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
     /// Takes the entry that begins at `start` out.
     pub fn remove(&self, epoch: &Epoch, start: u64) {
         let pin = ksync::pin();
-        let Some(place) = self.place_of(&pin, start) else {
+        let Some(position) = self.position_of(&pin, start) else {
             debug_assert!(false, "no entry begins at {start:#x}");
             return;
         };
-        self.remove_at(epoch, &pin, &place);
+        self.remove_at(epoch, &pin, &position);
     }
 
     /// Takes the entry that is just `start..end` out, if there is one, after `before` was told of it.
@@ -353,29 +359,29 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         before: impl FnOnce(&E),
     ) -> Option<Arc<E>> {
         let pin = ksync::pin();
-        let place = self.place_of(&pin, start)?;
-        let entry = place.entry(&pin).filter(|_| place.end() == end)?;
+        let position = self.position_of(&pin, start)?;
+        let entry = position.entry(&pin).filter(|_| position.end() == end)?;
         before(&entry);
-        self.remove_at(epoch, &pin, &place);
+        self.remove_at(epoch, &pin, &position);
         Some(entry)
     }
 
     /// Where the entry is that begins at `start`.
-    fn place_of<'p>(&'p self, pin: &'p CpuPin, start: u64) -> Option<Place<'p, E>> {
-        let spot = self.spot(pin, start)?;
-        let rank = spot.count.checked_sub(1)?;
-        let place = Place {
-            leaf: spot.leaf,
+    fn position_of<'p>(&'p self, pin: &'p CpuPin, start: u64) -> Option<Position<'p, E>> {
+        let found = self.lookup(pin, start)?;
+        let rank = found.count.checked_sub(1)?;
+        let position = Position {
+            leaf: found.leaf,
             rank,
         };
-        (place.start() == start).then_some(place)
+        (position.start() == start).then_some(position)
     }
 
-    fn remove_at(&self, epoch: &Epoch, pin: &CpuPin, place: &Place<'_, E>) {
-        let start = place.start();
+    fn remove_at(&self, epoch: &Epoch, pin: &CpuPin, position: &Position<'_, E>) {
+        let start = position.start();
         self.len.store(self.len() - 1, Relaxed);
-        if place.leaf.len() > 1 {
-            place.leaf.remove((epoch, pin), place.rank);
+        if position.leaf.len() > 1 {
+            position.leaf.remove((epoch, pin), position.rank);
         } else {
             self.remove_last(epoch, pin, start);
         }
@@ -399,17 +405,18 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         }
     }
 
-    /// Puts an entry in the place of the one with the same start: readers see one or the other.
+    /// Puts an entry in place of the one with the same start: readers see one or the other.
     pub fn replace(&self, epoch: &Epoch, entry: Arc<E>) {
         let (pin, start) = (ksync::pin(), entry.start());
-        let Some(spot) = self.spot(&pin, start).filter(|spot| spot.count > 0) else {
+        let Some(found) = self.lookup(&pin, start).filter(|found| found.count > 0) else {
             return;
         };
-        debug_assert_eq!(spot.leaf.key(spot.count - 1), start);
-        clear_of(spot.above, entry.end());
+        debug_assert_eq!(found.leaf.key(found.count - 1), start);
+        clear_of(found.above, entry.end());
         let more = leaf_more(&*entry);
-        spot.leaf
-            .replace((epoch, &pin), spot.count - 1, more, entry);
+        found
+            .leaf
+            .replace((epoch, &pin), found.count - 1, more, entry);
         self.note_hole(&pin, start);
     }
 
@@ -417,7 +424,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
     pub fn take(&self, epoch: &Epoch) -> Tree<E> {
         let pin = ksync::pin();
         let old = Tree {
-            root: EpochArc::new(self.root.get(&pin)),
+            root: EpochPtr::new(self.root.get(&pin)),
             len: AtomicUsize::new(self.len()),
             height: AtomicUsize::new(self.height.load(Relaxed)),
         };
@@ -452,14 +459,14 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         let Some(mut branch) = self.root.load(pin) else {
             return;
         };
-        let Some(spot) = self.spot(pin, at) else {
+        let Some(found) = self.lookup(pin, at) else {
             return;
         };
-        let Some(place) = spot.at_or_below(pin) else {
+        let Some(position) = found.at_or_below(pin) else {
             return;
         };
-        let next = spot.above(pin).map_or(u64::MAX, |above| above.start());
-        let (hole, start) = (next - place.end(), place.start());
+        let next = found.above(pin).map_or(u64::MAX, |above| above.start());
+        let (hole, start) = (next - position.end(), position.start());
         while let Branch::Inner(node) = branch {
             let rank = node.count(start) - 1;
             if node.more(rank) < hole {
@@ -490,7 +497,7 @@ fn leaf_more<E: Extent>(entry: &E) -> u64 {
 }
 
 /// Raises the separator of the subtree above a leaf to `end`, so that it is not inside an entry of the leaf.
-fn clear_of<E: Send + Sync + 'static>(above: Option<Seat<'_, E>>, end: u64) {
+fn clear_of<E: Send + Sync + 'static>(above: Option<ChildRef<'_, E>>, end: u64) {
     if let Some((node, rank)) = above
         && node.key(rank) < end
     {
@@ -545,7 +552,7 @@ fn empty<E: Extent + Send + Sync + 'static>(leaf: bool) -> Arc<Branch<E>> {
 fn grow<E: Extent + Send + Sync + 'static>(
     cx: Cx<'_>,
     branch: &Branch<E>,
-    above: Option<Seat<'_, E>>,
+    above: Option<ChildRef<'_, E>>,
     entry: Arc<E>,
 ) -> Option<(u64, Arc<Branch<E>>)> {
     let start = entry.start();

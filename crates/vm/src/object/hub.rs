@@ -6,7 +6,7 @@ use ksync::{CpuPin, HubRef, HubValue, Member, MemberSlot, lock_class};
 
 use super::{Frames, Kind, Object, Quota, Swept};
 use crate::alloc::NoMemory;
-use crate::backing::Place;
+use crate::backing::MappedExtent;
 use crate::page::hub_of;
 use crate::{Machine, Vm};
 
@@ -22,7 +22,7 @@ impl HubValue for Object {
 }
 
 /// The hub that every object lives in.
-pub(crate) type Hub = HubRef<Object, Place, ReverseLock>;
+pub(crate) type Hub = HubRef<Object, MappedExtent, ReverseLock>;
 
 /// A base reference: a file's inode has one, or the kernel while it works on the object.
 ///
@@ -86,9 +86,9 @@ impl ObjectRef {
         self.0.same(&other.0)
     }
 
-    pub(crate) fn attach(&self, place: Place) -> Result<Attachment, NoMemory> {
+    pub(crate) fn attach(&self, extent: MappedExtent) -> Result<Attachment, NoMemory> {
         self.0
-            .attach(place)
+            .attach(extent)
             .map(Attachment::of)
             .map_err(|_| NoMemory)
     }
@@ -117,10 +117,10 @@ fn end<M: Machine>(vm: &Vm<M>, hub: Hub) {
 }
 
 /// A layer's membership in its object's hub, which is its reference.
-pub struct Attachment(MemberSlot<Object, Place, ReverseLock>);
+pub struct Attachment(MemberSlot<Object, MappedExtent, ReverseLock>);
 
 impl Attachment {
-    fn of(member: Member<Object, Place, ReverseLock>) -> Attachment {
+    fn of(member: Member<Object, MappedExtent, ReverseLock>) -> Attachment {
         Attachment(MemberSlot::new(member))
     }
 
@@ -130,10 +130,10 @@ impl Attachment {
         self.0.hub(pin)
     }
 
-    /// Attaches another place to the same object.
-    pub(crate) fn attach(&self, place: Place) -> Result<Attachment, NoMemory> {
+    /// Attaches another extent to the same object.
+    pub(crate) fn attach(&self, extent: MappedExtent) -> Result<Attachment, NoMemory> {
         let pin = ksync::pin();
-        let member = self.0.with(&pin, |member| member.attach_elsewhere(place));
+        let member = self.0.with(&pin, |member| member.attach_elsewhere(extent));
         member
             .and_then(Result::ok)
             .map(Attachment::of)
@@ -164,7 +164,7 @@ impl Attachment {
             && (unmapped || !object.is_swept(Swept::Whole))
         {
             // What it alone reached, or others had left before, is for nobody now.
-            let other = hub_of(object).scan(|place| ControlFlow::Break(place.pmap().clone()));
+            let other = hub_of(object).scan(|extent| ControlFlow::Break(extent.pmap().clone()));
             if let ControlFlow::Break(pmap) = other {
                 object.leave_page(vm, &pin, &pmap);
             }

@@ -40,7 +40,7 @@ impl Pmap {
                 }
             });
         }
-        gather.settle(self, &all);
+        gather.flush_pending(self, &all);
     }
 
     /// Moves write protection above `va` down to the leaves beside it.

@@ -114,7 +114,7 @@ impl Pmap {
                 }
             }
         });
-        gather.settle(self, &range);
+        gather.flush_pending(self, &range);
     }
 
     /// Removes entries of one table. Returns whether it may be empty now. Apart, so that ranges that nobody has touched do not
@@ -174,7 +174,7 @@ impl Pmap {
                 }
             });
         });
-        gather.settle(self, &(start..end));
+        gather.flush_pending(self, &(start..end));
     }
 
     /// Passes the level-1 tables in `range` and the part of the range under each to `visit`, pinned for each anew.

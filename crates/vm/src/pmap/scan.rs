@@ -111,7 +111,7 @@ impl Pmap {
             }
             va = run.va + (run.pages * PAGE_SIZE) as u64;
         }
-        gather.settle(self, &range);
+        gather.flush_pending(self, &range);
     }
 
     /// Clears W and D in the entry of `va` if it maps `pfn`: before its contents are written out. Conditions as for
@@ -184,7 +184,7 @@ impl Pmap {
     ) -> Scan {
         vm.pmaps.counts(pin).scan_visits.add(1);
         let Some(Leaf { table, .. }) = self.walk(vm, pin, va) else {
-            gather.settle(self, &(va..va + PAGE_SIZE as u64));
+            gather.flush_pending(self, &(va..va + PAGE_SIZE as u64));
             return Scan::Absent;
         };
         let at = slot(va, 1);
@@ -192,7 +192,7 @@ impl Pmap {
         loop {
             let pte = table.get(at);
             if pte.is_empty() || pfn.is_some_and(|pfn| pte.pfn() != pfn) {
-                gather.settle(self, &(va..va + PAGE_SIZE as u64));
+                gather.flush_pending(self, &(va..va + PAGE_SIZE as u64));
                 return Scan::Absent;
             }
             if !pte.is_present() && pte.any(Pte::BUSY) {
@@ -206,7 +206,7 @@ impl Pmap {
             };
             if new == pte {
                 // As it is to be: a scan that begins again has come by.
-                gather.settle(self, &(va..va + PAGE_SIZE as u64));
+                gather.flush_pending(self, &(va..va + PAGE_SIZE as u64));
                 return Scan::Found(pte);
             }
             if pte.is_present() && !recorded {
@@ -219,7 +219,7 @@ impl Pmap {
             let may_be_empty = new.is_empty() && table.shrink(1);
             if !pte.is_present() {
                 // The fault that claimed the slot is still there and starts again.
-                gather.settle(self, &(va..va + PAGE_SIZE as u64));
+                gather.flush_pending(self, &(va..va + PAGE_SIZE as u64));
                 return Scan::Unclaimed;
             }
             if may_be_empty {

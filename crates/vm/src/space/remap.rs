@@ -205,7 +205,7 @@ impl Space {
         // whoever looks from here on: here, or in a fault at the new address. Entries die by a locked instruction.
         ksync::fence_after_rmw();
         map.insert(vm, new);
-        self.carry(vm, start, start + moved, at.wrapping_sub(start));
+        self.remap_pages(vm, start, start + moved, at.wrapping_sub(start));
         map.remove_pages(vm, start, end);
         for entry in &edit.old {
             let (from, to) = (entry.start().max(start), entry.end().min(end));

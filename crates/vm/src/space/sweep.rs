@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 
 use super::Space;
 use super::edit::Locked;
-use crate::backing::{Backing, Layers, Place, Relation};
+use crate::backing::{Backing, Layers, MappedExtent, Relation};
 use crate::limbo::FrameList;
 use crate::map::Extent;
 use crate::object::{Next, Object, Swept};
@@ -208,19 +208,19 @@ impl Space {
             return Some(Slice::Done);
         };
         let mut attachments = 0;
-        let found = hub_of(object).scan(|place: &Place| {
+        let found = hub_of(object).scan(|extent: &MappedExtent| {
             attachments += 1;
             if attachments > ATTACHMENTS {
                 return ControlFlow::Break(Slice::Never);
             }
-            let known = |space: &Space| Arc::ptr_eq(space.pmap_arc(), place.pmap());
+            let known = |space: &Space| Arc::ptr_eq(space.pmap_arc(), extent.pmap());
             if known(self) || others.iter().any(|other| known(other)) {
                 return ControlFlow::Continue(());
             }
             if others.len() == SPACES {
                 return ControlFlow::Break(Slice::Never);
             }
-            match place.pmap().waiting().space() {
+            match extent.pmap().waiting().space() {
                 Some(space) => others.push(space),
                 None => return ControlFlow::Break(Slice::Later),
             }
@@ -243,15 +243,15 @@ impl Space {
         let Some(object) = layer.object(&pin) else {
             return false;
         };
-        let found: ControlFlow<()> = hub_of(object).scan(|place: &Place| {
+        let found: ControlFlow<()> = hub_of(object).scan(|extent: &MappedExtent| {
             let mut spaces = others.iter().map(|other| &**other).chain([self]);
-            let space = spaces.find(|space| Arc::ptr_eq(space.pmap_arc(), place.pmap()));
+            let space = spaces.find(|space| Arc::ptr_eq(space.pmap_arc(), extent.pmap()));
             let Some(space) = space.filter(|_| views.len() < ATTACHMENTS) else {
                 return ControlFlow::Break(());
             };
             views.push(View {
                 space,
-                relation: place.relation(),
+                relation: extent.relation(),
             });
             ControlFlow::Continue(())
         });

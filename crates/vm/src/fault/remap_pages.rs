@@ -21,15 +21,15 @@ use ksync::CpuPin;
 impl Space {
     /// Maps what the tables map in `start..end` at `distance` from there as well. The map's lock is held, a full fence lies behind the
     /// death of the old range's entries, and the new range has entries over their layers.
-    pub(crate) fn carry<M: Machine>(&self, vm: &Vm<M>, start: u64, end: u64, distance: u64) {
+    pub(crate) fn remap_pages<M: Machine>(&self, vm: &Vm<M>, start: u64, end: u64, distance: u64) {
         let mut va = start;
         loop {
-            // A new one for each run: what is carried may be long.
+            // A new one for each run: the range may be long.
             let pin = ksync::pin();
             let Some(run) = self.pmap().mapped_from(vm, &pin, va, end) else {
                 return;
             };
-            let Some(pages) = self.carry_run(vm, &pin, &run, run.va.wrapping_add(distance)) else {
+            let Some(pages) = self.remap_run(vm, &pin, &run, run.va.wrapping_add(distance)) else {
                 return;
             };
             va = run.va + (pages * PAGE_SIZE) as u64;
@@ -37,7 +37,7 @@ impl Space {
     }
 
     /// Enters the pages of a run from `to` on; how many of them were dealt with, or none if there is no more to be done.
-    fn carry_run<M: Machine>(
+    fn remap_run<M: Machine>(
         &self,
         vm: &Vm<M>,
         pin: &CpuPin,
@@ -60,7 +60,7 @@ impl Space {
         let reach = ((to | (TABLE_BYTES - 1)) + 1).min(entry.end());
         let pages = run.pages.min(((reach - to) / PAGE_SIZE as u64) as usize);
         for depth in 0..attempt.chain.layers().len() {
-            attempt.carry_layer(depth, pages, run.bits).ok()?;
+            attempt.remap_layer(depth, pages, run.bits).ok()?;
         }
         Some(pages)
     }
@@ -68,7 +68,7 @@ impl Space {
 
 impl<M: Machine> Attempt<'_, M> {
     /// Enters those of the next `pages` pages with a bit that the layer has, and none above it.
-    fn carry_layer(&self, depth: usize, pages: usize, bits: u32) -> Result<(), EnterError> {
+    fn remap_layer(&self, depth: usize, pages: usize, bits: u32) -> Result<(), EnterError> {
         let layers = self.chain.layers();
         let layer = &layers[depth];
         let Some(object) = layer.object(self.pin) else {

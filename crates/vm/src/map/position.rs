@@ -1,4 +1,4 @@
-//! Places in the tree: where an address lies, and the entries next to it.
+//! Positions in the tree: where an address lies, and the entries next to it.
 
 use ksync::CpuPin;
 use rust_alloc::sync::Arc;
@@ -11,31 +11,31 @@ use super::tree::Branch;
 pub(super) const GUARDED: u64 = 1;
 
 /// A child that has, or gets, a rank.
-pub(super) type Seat<'p, E> = (&'p Node<Branch<E>>, usize);
+pub(super) type ChildRef<'p, E> = (&'p Node<Branch<E>>, usize);
 
 /// Where an address lies in the tree.
-pub(super) struct Spot<'p, E> {
+pub(super) struct Lookup<'p, E> {
     /// The leaf that has its entry, if one does.
     pub leaf: &'p Node<E>,
     /// Entries of the leaf that begin at or below it.
     pub count: usize,
     /// The subtree next above the leaf.
-    pub above: Option<Seat<'p, E>>,
+    pub above: Option<ChildRef<'p, E>>,
     /// The subtree next below the leaf.
-    pub below: Option<Seat<'p, E>>,
+    pub below: Option<ChildRef<'p, E>>,
 }
 
-/// An entry's place: its leaf and rank.
-pub(super) struct Place<'p, E> {
+/// An entry's position: its leaf and rank.
+pub(super) struct Position<'p, E> {
     pub leaf: &'p Node<E>,
     pub rank: usize,
 }
 
-impl<'p, E: Extent + Send + Sync + 'static> Spot<'p, E> {
+impl<'p, E: Extent + Send + Sync + 'static> Lookup<'p, E> {
     /// The last entry that begins at or below the address.
-    pub fn at_or_below(&self, pin: &'p CpuPin) -> Option<Place<'p, E>> {
+    pub fn at_or_below(&self, pin: &'p CpuPin) -> Option<Position<'p, E>> {
         if let Some(rank) = self.count.checked_sub(1) {
-            return Some(Place {
+            return Some(Position {
                 leaf: self.leaf,
                 rank,
             });
@@ -47,16 +47,16 @@ impl<'p, E: Extent + Send + Sync + 'static> Spot<'p, E> {
                 Branch::Inner(node) => branch = node.load(pin, node.len().checked_sub(1)?)?,
                 Branch::Leaf(leaf) => {
                     let rank = leaf.len().checked_sub(1)?;
-                    return Some(Place { leaf, rank });
+                    return Some(Position { leaf, rank });
                 }
             }
         }
     }
 
     /// The first entry that begins above the address.
-    pub fn above(&self, pin: &'p CpuPin) -> Option<Place<'p, E>> {
+    pub fn above(&self, pin: &'p CpuPin) -> Option<Position<'p, E>> {
         if self.count < self.leaf.len() {
-            return Some(Place {
+            return Some(Position {
                 leaf: self.leaf,
                 rank: self.count,
             });
@@ -70,16 +70,16 @@ impl<'p, E: Extent + Send + Sync + 'static> Spot<'p, E> {
 pub(super) fn first<'p, E: Extent + Send + Sync + 'static>(
     mut branch: &'p Branch<E>,
     pin: &'p CpuPin,
-) -> Option<Place<'p, E>> {
+) -> Option<Position<'p, E>> {
     loop {
         match branch {
             Branch::Inner(node) => branch = node.load(pin, 0)?,
-            Branch::Leaf(leaf) => return (leaf.len() > 0).then_some(Place { leaf, rank: 0 }),
+            Branch::Leaf(leaf) => return (leaf.len() > 0).then_some(Position { leaf, rank: 0 }),
         }
     }
 }
 
-impl<'p, E: Extent + Send + Sync + 'static> Place<'p, E> {
+impl<'p, E: Extent + Send + Sync + 'static> Position<'p, E> {
     pub fn start(&self) -> u64 {
         self.leaf.key(self.rank)
     }

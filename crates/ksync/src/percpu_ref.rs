@@ -26,20 +26,20 @@ struct Inner<T> {
     value: T,
 }
 
-/// One reference to a `T`. Cloned and dropped without a shared write until [`PcRef::kill`].
+/// One reference to a `T`. Cloned and dropped without a shared write until [`PerCpuRef::kill`].
 ///
 /// Nothing is freed before `kill` is called once.
-pub struct PcRef<T> {
+pub struct PerCpuRef<T> {
     inner: NonNull<Inner<T>>,
     owns: PhantomData<Inner<T>>,
 }
 
 // SAFETY: as for `Arc`.
-unsafe impl<T: Send + Sync> Sync for PcRef<T> {}
+unsafe impl<T: Send + Sync> Sync for PerCpuRef<T> {}
 // SAFETY: as for `Arc`.
-unsafe impl<T: Send + Sync> Send for PcRef<T> {}
+unsafe impl<T: Send + Sync> Send for PerCpuRef<T> {}
 
-impl<T: Send + Sync> PcRef<T> {
+impl<T: Send + Sync> PerCpuRef<T> {
     /// The first reference to `value`.
     pub fn new(ncpus: usize, value: T) -> Self {
         let inner = Box::new(Inner {
@@ -86,7 +86,7 @@ impl<T: Send + Sync> PcRef<T> {
     }
 }
 
-impl<T> PcRef<T> {
+impl<T> PerCpuRef<T> {
     fn inner(&self) -> &Inner<T> {
         // SAFETY: alive while a reference is.
         unsafe { self.inner.as_ref() }
@@ -107,7 +107,7 @@ impl<T> PcRef<T> {
     }
 }
 
-impl<T> Clone for PcRef<T> {
+impl<T> Clone for PerCpuRef<T> {
     fn clone(&self) -> Self {
         self.update(1);
         Self {
@@ -117,14 +117,14 @@ impl<T> Clone for PcRef<T> {
     }
 }
 
-impl<T> Deref for PcRef<T> {
+impl<T> Deref for PerCpuRef<T> {
     type Target = T;
     fn deref(&self) -> &T {
         &self.inner().value
     }
 }
 
-impl<T> Drop for PcRef<T> {
+impl<T> Drop for PerCpuRef<T> {
     fn drop(&mut self) {
         if self.update(-1) == Some(0) {
             fence(Acquire);
