@@ -199,14 +199,63 @@ impl<T: Send + Sync + 'static> EpochPtr<Box<T>> {
 }
 
 impl<T: Send + Sync + 'static> EpochPtr<Arc<T>> {
-    /// A count of the target of this moment.
-    pub fn get(&self, _pin: &CpuPin) -> Option<Arc<T>> {
-        let target = self.target.load(Acquire);
-        // SAFETY: as in `load`: the pointer's own count is not given back before the pin goes, so there is one to copy.
-        (!target.is_null()).then(|| unsafe {
-            Arc::increment_strong_count(target);
-            Arc::from_raw(target)
+    /// The target of this moment, of which readers may take a count of their own.
+    #[inline(always)]
+    pub fn borrow<'p>(&'p self, _pin: &'p CpuPin) -> Option<ArcBorrow<'p, T>> {
+        let target = ptr::NonNull::new(self.target.load(Acquire))?;
+        Some(ArcBorrow {
+            target,
+            pin: PhantomData,
         })
+    }
+
+    /// A count of the target of this moment.
+    pub fn get(&self, pin: &CpuPin) -> Option<Arc<T>> {
+        self.borrow(pin).map(ArcBorrow::hold)
+    }
+}
+
+/// The target of an [`EpochPtr`] to an `Arc`, for the section of a pin; no count is written.
+pub struct ArcBorrow<'p, T> {
+    /// Made from an `Arc`, whose count the pointer gives back no earlier than the section of the pin ends. Not a reference,
+    /// which could not lead to the count beside the target.
+    target: ptr::NonNull<T>,
+    pin: PhantomData<&'p T>,
+}
+
+impl<'p, T> ArcBorrow<'p, T> {
+    /// The target, for as long as the pin.
+    #[inline(always)]
+    pub fn get(self) -> &'p T {
+        // SAFETY: see `target`.
+        unsafe { self.target.as_ref() }
+    }
+
+    /// A count of the target, which keeps it beyond the pin.
+    #[inline]
+    pub fn hold(self) -> Arc<T> {
+        // SAFETY: see `target`: while the pin lives there is a count to copy.
+        unsafe {
+            Arc::increment_strong_count(self.target.as_ptr());
+            Arc::from_raw(self.target.as_ptr())
+        }
+    }
+}
+
+impl<T> Clone for ArcBorrow<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for ArcBorrow<'_, T> {}
+
+impl<T> core::ops::Deref for ArcBorrow<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        self.get()
     }
 }
 

@@ -59,7 +59,7 @@ pub use close::{Part, close_all};
 pub use counter::Counter;
 pub use epoch::{Announcer, Epoch, Retired};
 pub use epoch_link::EpochLink;
-pub use epoch_ptr::{EpochPtr, Owner};
+pub use epoch_ptr::{ArcBorrow, EpochPtr, Owner};
 pub use epoch_rc::EpochRc;
 pub use heap::try_box;
 pub use hub::{AttachError, HubRef, HubShard, HubValue, Member, ReplaceError};

@@ -149,8 +149,8 @@ fn finish_process(p: &Arc<Process>) {
 /// references, which all its members share, is not written.
 fn group_that_notices(p: &Process) -> Option<Arc<Group>> {
     let pin = ksync::pin();
-    let group = ids::group(&pin, p.pgid())?;
-    (p.pid() == p.sid() || group.may_be_stopped()).then(|| group.clone())
+    let group = ids::borrow_group(&pin, p.pgid())?;
+    (p.pid() == p.sid() || group.may_be_stopped()).then(|| group.hold())
 }
 
 /// A session leader's death takes the terminal from the session.

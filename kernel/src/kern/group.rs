@@ -369,7 +369,7 @@ impl Group {
         self.each(&pin, |id| {
             if let Some(p) = ids::process(&pin, id)
                 && p.is_alive()
-                && !leaver.is_some_and(|leaver| ptr::eq(&**p, leaver))
+                && !leaver.is_some_and(|leaver| ptr::eq(p, leaver))
                 && let Some(parent) = ids::process(&pin, p.ppid())
                 && controls(parent, p)
                 && parent.pid() != 1
@@ -421,7 +421,7 @@ fn move_to(
     };
     let index = p.group_shard.load(Ordering::Relaxed);
     let (from, to) = (&*old.shards[index as usize], &*group.shards[0]);
-    if ptr::eq(&**old, group) {
+    if ptr::eq(old, group) {
         return Moved::Done;
     }
     let emptied = {

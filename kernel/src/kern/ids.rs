@@ -14,7 +14,7 @@ use alloc::sync::Arc;
 use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use ksync::{Counter, CpuPin, EpochPtr, Once, PerCpu, Round, Spin};
+use ksync::{ArcBorrow, Counter, CpuPin, EpochPtr, Once, PerCpu, Round, Spin};
 
 use super::group::Group;
 use super::idlist::{IdLinks, Role};
@@ -39,9 +39,9 @@ struct Slot {
     users: AtomicU32,
     /// Where the waiting rounds of the next thread of this number begin; see [`Round::after`].  Written by the last one's end.
     rounds: AtomicU32,
-    thread: EpochPtr<Box<Arc<Thread>>>,
-    process: EpochPtr<Box<Arc<Process>>>,
-    group: EpochPtr<Box<Arc<Group>>>,
+    thread: EpochPtr<Arc<Thread>>,
+    process: EpochPtr<Arc<Process>>,
+    group: EpochPtr<Arc<Group>>,
 }
 
 impl Slot {
@@ -258,37 +258,55 @@ impl Drop for Id {
 
 /// The thread of that number.
 #[inline]
-pub fn thread(pin: &CpuPin, tid: u32) -> Option<&Arc<Thread>> {
+pub fn thread(pin: &CpuPin, tid: u32) -> Option<&Thread> {
     ids().slot(pin, tid)?.thread.load(pin)
+}
+
+/// As [`thread`], for callers that may take a count of it.
+#[inline]
+pub fn borrow_thread(pin: &CpuPin, tid: u32) -> Option<ArcBorrow<'_, Thread>> {
+    ids().slot(pin, tid)?.thread.borrow(pin)
 }
 
 /// The process of that number, zombies included.
 #[inline]
-pub fn process(pin: &CpuPin, pid: u32) -> Option<&Arc<Process>> {
+pub fn process(pin: &CpuPin, pid: u32) -> Option<&Process> {
     ids().slot(pin, pid)?.process.load(pin)
+}
+
+/// As [`process`], for callers that may take a count of it.
+#[inline]
+pub fn borrow_process(pin: &CpuPin, pid: u32) -> Option<ArcBorrow<'_, Process>> {
+    ids().slot(pin, pid)?.process.borrow(pin)
 }
 
 /// The process group of that number.
 #[inline]
-pub fn group(pin: &CpuPin, pgid: u32) -> Option<&Arc<Group>> {
+pub fn group(pin: &CpuPin, pgid: u32) -> Option<&Group> {
     ids().slot(pin, pgid)?.group.load(pin)
+}
+
+/// As [`group`], for callers that may take a count of it.
+#[inline]
+pub fn borrow_group(pin: &CpuPin, pgid: u32) -> Option<ArcBorrow<'_, Group>> {
+    ids().slot(pin, pgid)?.group.borrow(pin)
 }
 
 /// The thread of that number, held, unless its process has been waited for: the last one may then still be on its way off
 /// its CPU, but for others the number leads nowhere.
 pub fn find_thread(tid: u32) -> Option<Arc<Thread>> {
-    let found = thread(&ksync::pin(), tid).cloned();
+    let found = borrow_thread(&ksync::pin(), tid).map(ArcBorrow::hold);
     found.filter(|t| !t.process().is_reaped())
 }
 
 /// The process of that number, held; zombies included.
 pub fn find_process(pid: u32) -> Option<Arc<Process>> {
-    process(&ksync::pin(), pid).cloned()
+    borrow_process(&ksync::pin(), pid).map(ArcBorrow::hold)
 }
 
 /// The process group of that number, held.
 pub fn find_group(pgid: u32) -> Option<Arc<Group>> {
-    group(&ksync::pin(), pgid).cloned()
+    borrow_group(&ksync::pin(), pgid).map(ArcBorrow::hold)
 }
 
 /// Runs `f` on the slot of a number in use, other than the idle threads'.
@@ -309,9 +327,9 @@ pub(super) fn rounds(id: &Id) -> Round {
 }
 
 pub(super) fn publish_thread(thread: &Arc<Thread>) {
-    let node = Box::new(thread.clone());
     with_slot(thread.tid(), |slot, pin| {
-        slot.thread.replace(super::epoch(), pin, Some(node))
+        slot.thread
+            .replace(super::epoch(), pin, Some(thread.clone()))
     });
 }
 
@@ -327,7 +345,6 @@ pub(super) fn withdraw_thread(thread: &Thread) {
 /// Makes `thread`, the caller and the only one of its process, bear that process's number; false while the last leader does.
 /// The number that it has had stays taken until the thread has gone.
 pub(super) fn become_leader(thread: &Arc<Thread>) -> bool {
-    let node = Box::new(thread.clone());
     let (ids, pin) = (ids(), ksync::pin());
     let (tid, pid) = (thread.tid(), thread.process.pid());
     let (Some(old), Some(new)) = (ids.slot(&pin, tid), ids.slot(&pin, pid)) else {
@@ -342,7 +359,7 @@ pub(super) fn become_leader(thread: &Arc<Thread>) -> bool {
     old.rounds.store(heir, Ordering::Relaxed);
     let left = new.rounds.load(Ordering::Relaxed);
     thread.round.go_on_after(heir.max(left));
-    if let Err(_node) = new.thread.set_if_none(node) {
+    if let Err(_mine) = new.thread.set_if_none(thread.clone()) {
         return false;
     }
     let mut threads = thread.process.threads.lock();
@@ -356,9 +373,9 @@ pub(super) fn become_leader(thread: &Arc<Thread>) -> bool {
 }
 
 pub(super) fn publish_process(process: &Arc<Process>) {
-    let node = Box::new(process.clone());
     with_slot(process.id.0, |slot, pin| {
-        slot.process.replace(super::epoch(), pin, Some(node))
+        slot.process
+            .replace(super::epoch(), pin, Some(process.clone()))
     });
 }
 
@@ -370,10 +387,9 @@ pub(super) fn withdraw_process(process: &Process) {
 
 /// Makes a group known by its number; false if there is one of that number.
 pub(super) fn publish_group(group: &Arc<Group>) -> bool {
-    let node = Box::new(group.clone());
     let (ids, pin) = (ids(), ksync::pin());
     let slot = ids.slot(&pin, group.id.0);
-    slot.is_some_and(|slot| slot.group.set_if_none(node).is_ok())
+    slot.is_some_and(|slot| slot.group.set_if_none(group.clone()).is_ok())
 }
 
 pub(super) fn withdraw_group(group: &Group) {

@@ -16,7 +16,7 @@ use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 
-use ksync::{ByteMutex, ByteMutexGuard, CpuPin, IrqSpin, Once, Spin};
+use ksync::{ArcBorrow, ByteMutex, ByteMutexGuard, CpuPin, IrqSpin, Once, Spin};
 
 use super::cred::{Cred, Payer};
 use super::group::{Group, Session};
@@ -679,7 +679,7 @@ impl Process {
     fn first_thread(&self) -> Option<Arc<Thread>> {
         let pin = ksync::pin();
         let threads = self.threads.lock();
-        ids::thread(&pin, threads.first()?).cloned()
+        ids::borrow_thread(&pin, threads.first()?).map(ArcBorrow::hold)
     }
 
     /// The thread that stands behind `t`, or stood there before `t` left.
@@ -687,15 +687,16 @@ impl Process {
         let pin = ksync::pin();
         let threads = self.threads.lock();
         if t.group_links.linked() {
-            return ids::thread(&pin, threads.after(&pin, t.tid())?).cloned();
+            let next = threads.after(&pin, t.tid())?;
+            return ids::borrow_thread(&pin, next).map(ArcBorrow::hold);
         }
         // The list is in order of arrival.
         let mut next = None;
         threads.each(&pin, |tid| {
-            next = ids::thread(&pin, tid).filter(|o| o.came_after(t));
+            next = ids::borrow_thread(&pin, tid).filter(|o| o.came_after(t));
             next.is_none()
         });
-        next.cloned()
+        next.map(ArcBorrow::hold)
     }
 
     /// How many threads have left so far.

@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use ksync::CpuPin;
+use ksync::{ArcBorrow, CpuPin};
 
 use super::cred::Charge;
 use super::park::{Deadline, Interruptible, ParkError, Step, park};
@@ -153,7 +153,7 @@ fn is_own(s: &State, child: &Process) -> bool {
     let pin = ksync::pin();
     let maker = child.maker.load(Ordering::Relaxed);
     let lives =
-        |t: &Arc<Thread>| core::ptr::eq(&**t.process(), &*s.parent) && !t.has(thread::flag::KILLED);
+        |t: &Thread| core::ptr::eq(&**t.process(), &*s.parent) && !t.has(thread::flag::KILLED);
     maker == s.tid || s.tid == s.parent.pid() && !ids::thread(&pin, maker).is_some_and(lives)
 }
 
@@ -175,12 +175,12 @@ fn try_look(s: &State) -> Option<Look> {
     let mut any = false;
     let mut zombie = None;
     family.zombies.each(&pin, |pid| {
-        if let Some(c) = ids::process(&pin, pid)
-            && matches(s, c)
+        if let Some(c) = ids::borrow_process(&pin, pid)
+            && matches(s, &c)
         {
             any = true;
             if s.options.exited {
-                zombie = Some(c.clone());
+                zombie = Some(c.hold());
             }
         }
         zombie.is_none()
@@ -194,12 +194,12 @@ fn try_look(s: &State) -> Option<Look> {
     let mut stopped = None;
     if stops || !any {
         family.living.each(&pin, |pid| {
-            if let Some(c) = ids::process(&pin, pid)
-                && matches(s, c)
+            if let Some(c) = ids::borrow_process(&pin, pid)
+                && matches(s, &c)
             {
                 any = true;
                 if stops {
-                    stopped = stop_event(s, c).map(|event| (c.clone(), event));
+                    stopped = stop_event(s, &c).map(|event| (c.hold(), event));
                 }
             }
             stopped.is_none() && (stops || !any)
@@ -214,7 +214,7 @@ fn try_look(s: &State) -> Option<Look> {
 }
 
 fn look_at_one(pin: &CpuPin, s: &State, pid: u32) -> Look {
-    let Some(child) = ids::process(pin, pid).cloned() else {
+    let Some(child) = ids::borrow_process(pin, pid).map(ArcBorrow::hold) else {
         return Look::Nobody;
     };
     if child.ppid() != s.parent.pid() || !matches(s, &child) {

@@ -353,6 +353,6 @@ pub fn runnable() -> u32 {
     (0..arch::cpu::count()).map(load).sum()
 }
 
-fn thread_of(pin: &CpuPin, tid: u32) -> Option<&Arc<Thread>> {
+fn thread_of(pin: &CpuPin, tid: u32) -> Option<&Thread> {
     ids::thread(pin, tid)
 }

@@ -47,10 +47,9 @@ impl<'a> Whom<'a> {
         match self {
             Whom::Thread(t) => Some(t),
             Whom::Process(tid) if tid != p.pid() => ids::thread(pin, tid)
-                .map(|t| &**t)
                 .filter(lives)
                 .or_else(|| Whom::Process(p.pid()).first(pin, p)),
-            Whom::Process(tid) => ids::thread(pin, tid).map(|t| &**t),
+            Whom::Process(tid) => ids::thread(pin, tid),
         }
     }
 }
