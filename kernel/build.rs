@@ -2,10 +2,10 @@
 fn main() {
     let target_os = std::env::var("CARGO_CFG_TARGET_OS").unwrap_or_default();
     let here = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
-    println!("cargo:rerun-if-changed=kernel.ld");
+    println!("cargo:rerun-if-changed=hal/kernel.ld");
     if target_os == "none" {
         for arg in [
-            &format!("-T{here}/kernel.ld"),
+            &format!("-T{here}/hal/kernel.ld"),
             "-no-pie",
             "-static",
             "--build-id=none",

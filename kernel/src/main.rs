@@ -5,8 +5,6 @@
 extern crate alloc;
 
 #[cfg(target_os = "none")]
-mod arch;
-#[cfg(target_os = "none")]
 mod boot;
 #[cfg(target_os = "none")]
 mod dev;
@@ -14,15 +12,10 @@ mod dev;
 mod fs;
 #[cfg(target_os = "none")]
 mod kern;
-mod klog;
 #[cfg(target_os = "none")]
 mod mm;
 #[cfg(target_os = "none")]
 mod syscall;
-#[cfg(target_os = "none")]
-mod uaccess;
-#[cfg(target_os = "none")]
-mod uio;
 
 #[cfg(not(target_os = "none"))]
 fn main() {}

@@ -37,7 +37,7 @@ impl Errno {
     /// Kernel-internal: as ERESTARTSYS, but restart only where no handler runs.
     pub const ERESTARTNOHAND: Self = Self(514);
     /// Kernel-internal: the call begins again with all of the user's registers at hand; never leaves the dispatcher.
-    pub const EWHOLEFRAME: Self = Self(513);
+    pub const EFULLFRAME: Self = Self(513);
     /// Kernel-internal: as ERESTARTNOHAND, through restart_syscall.
     pub const ERESTART_RESTARTBLOCK: Self = Self(516);
 }
@@ -91,6 +91,16 @@ impl fmt::Debug for Errno {
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.name(), self.0)
+    }
+}
+
+/// A program named memory that it may not read, or write, so. EFAULT to every call that has not got anywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserFault;
+
+impl From<UserFault> for Errno {
+    fn from(_: UserFault) -> Errno {
+        Errno::EFAULT
     }
 }
 

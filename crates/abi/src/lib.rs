@@ -3,5 +3,5 @@
 
 mod errno;
 
-pub use errno::Errno;
+pub use errno::{Errno, UserFault};
 pub use linux_raw_sys as raw;

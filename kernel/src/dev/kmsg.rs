@@ -2,15 +2,28 @@
 //!
 //! The kernel keeps no log yet, so reading finds nothing and would wait for ever; it says so.
 
-use crate::arch::console;
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use crate::fs::error::{FsError, Result};
 use crate::fs::file::{File, FileOps};
 use crate::fs::poll::PollMask;
-use crate::uio::IoBuf;
+use crate::kern::cred::{Cap, Cred};
+use hal::console;
+use hal::uio::IoBuf;
 
 /// Longest record: what does not fit is refused, as on Linux.
 const RECORD: usize = 992;
 const PIECE: usize = 248;
+
+/// Whether reading the log, too, needs a right (/proc/sys/kernel/dmesg_restrict): it tells addresses. Atomic.
+pub static RESTRICTED: AtomicBool = AtomicBool::new(true);
+
+/// Whether `cred` may use the log; `reading` what is there already, and no more than that.
+pub fn may_use(cred: &Cred, reading: bool) -> bool {
+    reading && !RESTRICTED.load(Ordering::Relaxed)
+        || cred.capable(Cap::Syslog)
+        || cred.capable(Cap::SysAdmin)
+}
 
 /// The device.
 pub struct Kmsg;

@@ -6,7 +6,7 @@ use vm::ObjectRef;
 
 use crate::fs::error::{FsError, Result};
 use crate::fs::file::{File, FileOps};
-use crate::uio::IoBuf;
+use hal::uio::IoBuf;
 
 /// Reads as empty, swallows what is written.
 pub struct Null;

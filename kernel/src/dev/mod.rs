@@ -12,7 +12,6 @@ use crate::fs::error::{FsError, Result};
 use crate::fs::file::{Kind, o};
 use crate::fs::inode::{Inode, mode};
 use crate::kern::cred::Cap;
-use crate::klog;
 
 /// Builds a device number from major and minor, as makedev(3) does.
 pub const fn number(major: u32, minor: u32) -> u64 {
@@ -61,7 +60,7 @@ pub fn open(inode: &Inode, flags: u32) -> Result<Kind> {
         (1, 5) => Kind::Device(&mem::Zero),
         (1, 7) => Kind::Device(&mem::Full),
         (1, 8 | 9) => Kind::Device(&random::Random),
-        (1, 11) if flags & o::ACCMODE != o::WRONLY && !klog::may_use(&cred(), true) => {
+        (1, 11) if flags & o::ACCMODE != o::WRONLY && !kmsg::may_use(&cred(), true) => {
             return Err(FsError::Perm);
         }
         (1, 11) => Kind::Device(&kmsg::Kmsg),

@@ -13,12 +13,12 @@ use core::ops::Range;
 use vm::object::{Cache, Frames};
 use vm::{ObjectRef, Pfn};
 
-use crate::arch::PAGE_SIZE;
-use crate::arch::physical;
 use crate::fs::error::{FsError, Result};
 use crate::fs::file::{File, FileOps, o};
 use crate::fs::regular::FileTag;
-use crate::uio::IoBuf;
+use hal::PAGE_SIZE;
+use hal::physical;
+use hal::uio::IoBuf;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 const MIB: u64 = 1 << 20;

@@ -13,7 +13,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use crate::fs::error::Result;
 use crate::fs::file::{File, FileOps};
-use crate::uio::IoBuf;
+use hal::uio::IoBuf;
 
 ksync::lock_class!(pub RandomLock, "random generator", rank = 88);
 
@@ -54,11 +54,11 @@ pub fn init(ncpus: usize) {
     let mut pool = [0u64; 4];
     for round in 0..64u64 {
         for word in &mut pool {
-            stir(word, crate::arch::time::ticks().wrapping_add(round));
-            stir(word, crate::arch::cpu::hardware_random().unwrap_or(0));
+            stir(word, hal::time::ticks().wrapping_add(round));
+            stir(word, hal::cpu::hardware_random().unwrap_or(0));
         }
     }
-    stir(&mut pool[0], crate::arch::time::boot_realtime_ns());
+    stir(&mut pool[0], hal::time::boot_realtime_ns());
     let mut seed = [0; 32];
     for (to, from) in seed.chunks_exact_mut(8).zip(pool) {
         to.copy_from_slice(&from.to_le_bytes());
@@ -84,7 +84,7 @@ pub fn fill(out: &mut [u8]) {
             }
             None => {
                 for b in piece {
-                    *b = crate::arch::time::ticks() as u8;
+                    *b = hal::time::ticks() as u8;
                 }
             }
         }

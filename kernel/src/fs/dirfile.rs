@@ -10,7 +10,7 @@ use super::error::{FsError, Result};
 use super::file::{File, FileOps};
 use super::inode::{Node, mode};
 use super::mount::Path;
-use crate::uio::IoBuf;
+use hal::uio::IoBuf;
 
 /// Entries taken from a directory in one hold of its lock.
 const BATCH: usize = 32;

@@ -1,6 +1,6 @@
 //! What can go wrong in a file system, without numbers: the system-call layer has those.
 
-use crate::uaccess::UserFault;
+use hal::uaccess::UserFault;
 
 /// A failed file-system operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use super::inode::{Attr, now};
 use super::poll::PollMask;
 use crate::kern::park::{Deadline, Interruptible, Step, park};
 use crate::kern::wait::{WaitQueue, Waiter};
-use crate::uio::IoBuf;
+use hal::uio::IoBuf;
 
 ksync::lock_class!(pub EventLock, "event counter", rank = 85);
 

@@ -12,7 +12,7 @@ use super::text::{self, Text};
 use super::walk::{Want, permitted};
 use crate::kern::cred::SetIds;
 use crate::kern::{current, with_fs};
-use crate::uio::IoBuf;
+use hal::uio::IoBuf;
 
 /// A regular file that may be executed; nobody can open it for writing meanwhile.
 #[derive(Clone)]

@@ -24,7 +24,7 @@ use super::regular::Regular;
 use crate::kern::cred::MemoryCharge;
 use crate::kern::current;
 use crate::kern::wait::Waiter;
-use crate::uio::IoBuf;
+use hal::uio::IoBuf;
 
 ksync::lock_class!(pub PosLock, "file position", rank = 40);
 

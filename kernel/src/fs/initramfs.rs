@@ -153,7 +153,7 @@ impl Unpacker {
                 // As Linux does with a name whose directory the archive does not bring.
                 Err(FsError::NotFound) => {
                     let name = String::from_utf8_lossy(entry);
-                    crate::kprintln!("initramfs: left out {name}: its directory is not there");
+                    hal::kprintln!("initramfs: left out {name}: its directory is not there");
                 }
                 Err(error) => {
                     let name = String::from_utf8_lossy(entry).into_owned();

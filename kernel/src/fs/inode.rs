@@ -19,7 +19,6 @@ use super::error::{FsError, Result};
 use super::lock::FileLocks;
 use super::pipe::Pipe;
 use super::text;
-use crate::arch;
 use crate::kern::cred::{MemoryCharge, Payer};
 use crate::kern::time::monotonic_to_real;
 
@@ -447,7 +446,7 @@ impl Inode {
         let Node::File(data) = &self.node else { return };
         let stored = data.lock().object.as_ref().and_then(|o| o.take_stored());
         let Some(stored) = stored else { return };
-        let t = monotonic_to_real(arch::time::ns_at(stored)) as i64;
+        let t = monotonic_to_real(hal::time::ns_at(stored)) as i64;
         // A later write has stamped more.
         if t > self.ctime.load(Ordering::Relaxed) {
             self.mtime.store(t, Ordering::Relaxed);

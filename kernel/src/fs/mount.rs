@@ -285,7 +285,7 @@ pub fn attach(
     let at = over.as_ref().map(|p| p.dentry.clone());
     let over = over.map(|p| (p.mount, p.dentry));
     let flags = AtomicU32::new(flags & flag::KEPT);
-    let ncpus = crate::arch::cpu::count();
+    let ncpus = hal::cpu::count();
     let mount = PerCpuRef::new(
         ncpus,
         Mount {

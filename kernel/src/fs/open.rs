@@ -23,7 +23,7 @@ use super::tmpfs::{self, What};
 use super::walk::{Last, Walk, Want, child, may_remove, owns, permitted};
 use crate::kern::cred::MemoryCharge;
 use crate::kern::current;
-use crate::uio::IoBuf;
+use hal::uio::IoBuf;
 
 ksync::lock_class!(pub PrintLock, "printed file", rank = 41);
 

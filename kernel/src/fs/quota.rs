@@ -10,8 +10,8 @@ use ksync::Spin;
 use vm::Quota;
 
 use super::error::{FsError, Result};
-use crate::arch::{PAGE_SIZE, cpu};
 use crate::mm;
+use hal::{PAGE_SIZE, cpu};
 
 ksync::lock_class!(pub QuotaLock, "file system quotas", rank = 83);
 

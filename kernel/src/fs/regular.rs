@@ -16,7 +16,7 @@ use crate::kern::current;
 use crate::kern::rlimit::Resource;
 use crate::kern::signal::sig;
 use crate::mm::vm;
-use crate::uio::IoBuf;
+use hal::uio::IoBuf;
 
 /// What an object remembers of its file.
 pub struct FileTag {

@@ -40,7 +40,7 @@ pub fn devices() -> Result<Arc<Super>> {
 ///
 /// The memory of the ramdisk is given back when it has been unpacked.
 pub fn init(initrd: &Initrd, options: &Options) -> Result<Boot, UnpackError> {
-    let ncpus = crate::arch::cpu::count();
+    let ncpus = hal::cpu::count();
     dev::random::init(ncpus);
     dentry::init();
     tmpfs::init(ncpus);

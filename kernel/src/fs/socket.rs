@@ -8,7 +8,7 @@ use super::file::{File, FileOps};
 use super::inode::{Attr, mode, now};
 use super::poll::PollMask;
 use crate::kern::wait::Waiter;
-use crate::uio::IoBuf;
+use hal::uio::IoBuf;
 
 /// A local socket that is not connected and cannot be.
 pub struct LocalSocket {

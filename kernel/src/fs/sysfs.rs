@@ -11,10 +11,10 @@ use super::dynamic::{DynDir, DynFile, Dynamic, Emit, Entry, Fixed, FixedDir, Tex
 use super::error::{FsError, Result};
 use super::inode::{Inode, mode};
 use super::mount::{FsKind, Super, new_dev};
-use crate::arch::cpu;
 use crate::kern::cred::Payer;
 use crate::mm;
 use crate::put;
+use hal::cpu;
 
 type Tree = &'static [(&'static str, Fixed)];
 

@@ -55,7 +55,7 @@ pub fn find(pin: &CpuPin, mount: &MountRef, dentry: &Arc<Dentry>) -> Option<Text
 
 /// Keeps an open file that has a place. May sleep: where the set is full it forgets another.
 pub fn keep(file: FileRef) -> Text {
-    let text = Text::new(crate::arch::cpu::count(), file);
+    let text = Text::new(hal::cpu::count(), file);
     let Some(path) = &text.path else {
         return text;
     };

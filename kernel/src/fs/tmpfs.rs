@@ -201,7 +201,7 @@ const NAMES_PART: u64 = 4;
 /// Whether `cred` may have another name.
 fn may_name(cred: &Cred) -> Result<()> {
     let pages = crate::mm::vm().alloc.total_pages() as u64;
-    let most = pages / NAMES_PART * crate::arch::PAGE_SIZE as u64;
+    let most = pages / NAMES_PART * hal::PAGE_SIZE as u64;
     let payer = cred.payer;
     if payer.is_limited() && payer.is_over(Charge::Names, most) && !cred.beyond_user_limits() {
         return Err(FsError::NoSpace);

@@ -16,8 +16,8 @@ use super::lock;
 use super::process::Process;
 use super::rlimit::Resource;
 use super::thread::{Thread, flag};
-use crate::arch::{PAGE_SIZE, cpu};
 use crate::mm::NoMemory;
+use hal::{PAGE_SIZE, cpu};
 
 /// Accounts that a new user tries before there is one more.
 const TRIES: usize = 4;

@@ -8,9 +8,8 @@ use super::park::{Deadline, Interruptible, sleep_until};
 use super::process::Process;
 use super::sched::{self, CpuMask};
 use super::{current, ids, signal, space, wait4};
-use crate::arch;
-use crate::kprintln;
 use crate::mm;
+use hal::kprintln;
 
 /// Between two looks at what is still running.
 const PAUSE_NS: u64 = 5_000_000;
@@ -40,9 +39,9 @@ pub(super) fn init_exited(init: &Arc<Process>, status: u32) -> ! {
     } else {
         128 + (status & 0x7f)
     };
-    if arch::power::uses_debug_exit() {
-        arch::power::debug_exit(code as u8);
-        arch::power::off();
+    if hal::power::uses_debug_exit() {
+        hal::power::debug_exit(code as u8);
+        hal::power::off();
     }
     panic!("Attempted to kill init! exitcode={status:#010x}")
 }
@@ -92,9 +91,9 @@ fn settle() {
 /// Runs `work` on one CPU after the other, in the calling thread.
 fn on_each_cpu(work: impl Fn()) {
     let me = current();
-    for cpu in 0..arch::cpu::count() {
+    for cpu in 0..hal::cpu::count() {
         if sched::set_affinity(&me, &CpuMask::one(cpu)) {
-            while arch::cpu::id() != cpu {
+            while hal::cpu::id() != cpu {
                 sched::yield_now();
             }
             work();
@@ -104,6 +103,6 @@ fn on_each_cpu(work: impl Fn()) {
 
 /// How deep the kernel's stacks were used.
 fn print_stacks() {
-    let (deepest, size) = (arch::stack::high_water(), arch::stack::STACK_SIZE);
+    let (deepest, size) = (hal::stack::high_water(), hal::stack::STACK_SIZE);
     kprintln!("stacks: {deepest} of {size} bytes used at most");
 }

@@ -13,9 +13,9 @@ use super::space::{self, UserSpace};
 use super::thread::flag;
 use super::wait::Waiter;
 use super::{Current, current, exit, futex, ids, kept, timer};
-use crate::arch::UserFrame;
 use crate::fs::FsError;
 use crate::mm::exec::Loaded;
+use hal::UserFrame;
 
 /// Why a program that has been loaded does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

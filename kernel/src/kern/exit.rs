@@ -102,7 +102,7 @@ pub(super) fn clear_child_tid(me: &Current) {
     let addr = me.clear_child_tid.swap(0, Ordering::Relaxed);
     if addr != 0
         && someone_else_maps(me)
-        && crate::uaccess::UserPtr::<u32>::new(addr).write(&0).is_ok()
+        && hal::uaccess::UserPtr::<u32>::new(addr).write(&0).is_ok()
     {
         futex::wake_exited(addr);
     }

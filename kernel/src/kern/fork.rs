@@ -15,9 +15,9 @@ use super::space::UserSpace;
 use super::thread::{self, Thread};
 use super::wait::{WaitQueue, Waiter};
 use super::{current, sched};
-use crate::arch::{UserFrame, context};
 use crate::mm;
-use crate::uaccess::UserPtr;
+use hal::uaccess::UserPtr;
+use hal::{UserFrame, context};
 
 /// Where a parent sleeps in vfork until the child has its own memory.
 pub struct VforkGate {

@@ -20,9 +20,9 @@ use ksync::{KeyedQueue, Once, Padded, Registration, Spin, Visit, Walk};
 use super::park::{Deadline, Interruptible, ParkError, Step, park};
 use super::wait::{Threads, Waiter};
 use super::{Current, current, kept, lock};
-use crate::arch::user;
 use crate::mm::{self, FutexKey, FutexWord};
-use crate::uaccess::{UserFault, UserPtr, UserRange};
+use hal::uaccess::{UserFault, UserPtr, UserRange};
+use hal::user;
 
 /// The word's identity, whatever it is mapped at.
 pub type Key = FutexKey;

@@ -137,7 +137,7 @@ const MAX_SHARDS: usize = 9;
 impl Group {
     /// A group of number `id`, without members yet, and known by that number; `None` if there is one.
     pub(super) fn create(id: Id, session: Arc<Session>) -> Option<Arc<Group>> {
-        let shards = (1 + crate::arch::cpu::count()).min(MAX_SHARDS);
+        let shards = (1 + hal::cpu::count()).min(MAX_SHARDS);
         let group = Arc::new(Group {
             id,
             session,

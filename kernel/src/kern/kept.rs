@@ -11,8 +11,8 @@ use alloc::sync::Arc;
 
 use super::current;
 use super::process::Process;
-use crate::arch::current::OwnState;
 use crate::fs::{FdTable, FsContext};
+use crate::kern::current::OwnState;
 use crate::mm::Space;
 
 /// The part of a thread's references that has to do with one of these types.

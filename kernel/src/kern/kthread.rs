@@ -12,7 +12,7 @@ use super::rlimit::Rlimits;
 use super::sched::{CpuMask, Entity, Policy};
 use super::thread::{self, Thread, comm_from, flag};
 use super::{account, current, exit, fork, sched};
-use crate::arch::{self, context};
+use hal::context;
 
 /// The process that all kernel threads belong to.
 static KERNEL: Once<Arc<Process>> = Once::new();
@@ -80,12 +80,7 @@ pub fn spawn(
         comm: comm_from(name.as_bytes()),
         cred: kernel_process().cred(),
         blocked: u64::MAX,
-        sched: Entity::new(
-            cpu.unwrap_or_else(arch::cpu::id),
-            nice,
-            Policy::Other,
-            &mask,
-        ),
+        sched: Entity::new(cpu.unwrap_or_else(hal::cpu::id), nice, Policy::Other, &mask),
         machine,
         flags: flag::KERNEL,
         entry: Some(Box::new(entry)),

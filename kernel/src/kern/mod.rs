@@ -7,6 +7,7 @@
 
 pub mod account;
 pub mod cred;
+pub mod current;
 mod end;
 pub mod exec;
 pub mod exit;
@@ -43,7 +44,7 @@ mod watchdog;
 
 use alloc::sync::Arc;
 
-pub use crate::arch::current::{Current, current};
+pub use crate::kern::current::{Current, current};
 pub use kept::{forget_files, with_files, with_fs, with_space};
 pub use process::Process;
 pub use rlimit::Resource;

@@ -8,8 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use super::park::{Deadline, Interruptible, ParkError, Step, park, sleep_until};
 use super::wait::{WaitQueue, Waiter};
 use super::{current, kthread, time};
-use crate::arch;
-use crate::kprintln;
+use hal::kprintln;
 
 /// Runs all of them; returns when all have passed.
 pub(super) fn run() {
@@ -24,7 +23,7 @@ pub(super) fn run() {
         size_of::<super::Thread>(),
         size_of::<super::Process>()
     );
-    kprintln!("selftest: scheduler passed on {} CPUs", arch::cpu::count());
+    kprintln!("selftest: scheduler passed on {} CPUs", hal::cpu::count());
 }
 
 /// A count of threads that have not finished yet, and where to wait for them.
@@ -81,7 +80,7 @@ struct Ball {
 /// Pairs of threads hand a token to and fro.
 fn ping_pong() {
     const ROUNDS: u32 = 2000;
-    let pairs = arch::cpu::count() as u32 * 2;
+    let pairs = hal::cpu::count() as u32 * 2;
     let latch = Latch::new(pairs * 2);
     let start = time::monotonic_ns();
     for _ in 0..pairs {
@@ -201,7 +200,7 @@ fn sleeps() {
 
 /// Busy threads use all CPUs, and threads tied to a CPU stay there.
 fn spread() {
-    let n = arch::cpu::count();
+    let n = hal::cpu::count();
     let seen = Arc::new(AtomicU64::new(0));
     let latch = Latch::new(n as u32 * 2);
     for cpu in 0..n {
@@ -237,7 +236,7 @@ ksync::lock_class!(TestLock, "selftest", rank = 10);
 /// A sleeping lock keeps a counter right.
 fn mutex_contention() {
     const ROUNDS: u64 = 500;
-    let n = arch::cpu::count() as u64 * 3;
+    let n = hal::cpu::count() as u64 * 3;
     let shared: Arc<ksync::Mutex<u64, TestLock>> = Arc::new(ksync::Mutex::new(0));
     let latch = Latch::new(n as u32);
     for _ in 0..n {
@@ -268,7 +267,7 @@ fn watchdog() {
     let Some(limit) = super::watchdog::limit_ns().filter(|&ns| ns <= time::SECOND) else {
         return;
     };
-    let ncpus = arch::cpu::count();
+    let ncpus = hal::cpu::count();
     // Threads of the tests before have just ended. Who frees their stacks waits for all CPUs, and the watchdog's thread for that one.
     let _ = sleep_until(Deadline::after(time::SECOND / 2), Interruptible::No);
     let before = (super::watchdog::still(), super::watchdog::asleep());
@@ -308,7 +307,7 @@ fn keep_interrupts_off(ncpus: usize) {
             if holder != waiter && !WANTED.load(Ordering::Acquire) {
                 unseen = super::watchdog::still();
             }
-            arch::time::spin_ns(time::SECOND / 1000);
+            hal::time::spin_ns(time::SECOND / 1000);
         }
         drop(held);
         arrival.arrive();

@@ -64,7 +64,7 @@ pub(super) fn start(consume: fn(u8)) {
         }
     });
     match thread {
-        Ok(_) => crate::arch::console::enable_input(),
-        Err(_) => crate::kprintln!("no memory for the console's thread: no input"),
+        Ok(_) => hal::console::enable_input(),
+        Err(_) => hal::kprintln!("no memory for the console's thread: no input"),
     }
 }

@@ -3,10 +3,10 @@
 use alloc::vec::Vec;
 
 use super::{kthread, serial};
-use crate::arch::{self, BootInfo};
 use crate::boot::Options;
-use crate::kprintln;
 use crate::mm;
+use hal::BootInfo;
+use hal::kprintln;
 
 /// Nanoseconds between the timer's interrupts with the option `sections`.
 const SECTIONS_NS: u64 = 50_000;
@@ -48,7 +48,7 @@ fn run_init(options: &Options) {
                 if options.sections {
                     super::timer::probe_every(SECTIONS_NS);
                 }
-                arch::context::enter_user(&frame)
+                hal::context::enter_user(&frame)
             }
             Err(e) => kprintln!(
                 "{}: {}",

@@ -12,6 +12,7 @@ use ksync::{HeldLocks, Round, Run, RunState, Spin};
 
 use super::account;
 use super::cred::{Charge, Cred, Payer};
+use super::current::{Own, OwnState};
 use super::idlist::IdLinks;
 use super::ids::{self, Id};
 use super::lock;
@@ -20,7 +21,6 @@ use super::sched::Entity;
 use super::signal::{AltStack, RestartBlock, SigSet, ThreadPending};
 use super::timer::TimerNode;
 use super::times::Told;
-use crate::arch;
 use crate::mm::NoMemory;
 
 /// How a sleeping thread is shown to people: `S` or `D`.
@@ -118,12 +118,12 @@ pub struct Thread {
     /// Where it waits for a futex: the bucket, and the slot in it.  That bucket's lock; left as it is when it waits no more.
     pub(super) futex_place: AtomicU32,
     /// What needs no synchronisation at all.  *Own*.
-    pub(crate) own: arch::current::Own,
+    pub(crate) own: Own,
     /// Locks held, in debug builds.  *Own*.
     held: Option<Box<HeldLocks>>,
     pub(super) entry: Spin<Option<KernelEntry>, lock::ThreadLock>,
     /// Registers and stack while not on a CPU.
-    pub(super) machine: arch::context::ThreadState,
+    pub(super) machine: hal::context::ThreadState,
 }
 
 /// Bits of `Thread::flags`.
@@ -167,7 +167,7 @@ pub struct Birth {
     /// Scheduling state.
     pub sched: Entity,
     /// Registers and stack.
-    pub machine: arch::context::ThreadState,
+    pub machine: hal::context::ThreadState,
     /// `flag::*`.
     pub flags: u32,
     /// The function of a kernel thread.
@@ -204,7 +204,7 @@ impl Thread {
             cred: Spin::new(b.cred),
             usage: Usage::default(),
             futex_place: AtomicU32::new(0),
-            own: arch::current::Own::new(),
+            own: Own::new(OwnState::new()),
             held: cfg!(debug_assertions).then(|| Box::new(HeldLocks::new())),
             entry: Spin::new(b.entry),
             machine: b.machine,
@@ -391,9 +391,9 @@ impl Thread {
     /// Brings the run time up to now.  By the thread itself.
     pub fn charge_now(&self) {
         // The tick charges, too.
-        let irq = arch::irq::save();
+        let irq = hal::irq::save();
         self.sched.charge(super::time::monotonic_ns());
-        arch::irq::restore(irq);
+        hal::irq::restore(irq);
     }
 
     /// The CPUs that it may run on.

@@ -5,8 +5,6 @@
 
 use core::sync::atomic::{AtomicI64, Ordering};
 
-use crate::arch;
-
 /// Nanoseconds of a second.
 pub const SECOND: u64 = 1_000_000_000;
 
@@ -16,11 +14,11 @@ static STEP: AtomicI64 = AtomicI64::new(0);
 /// Nanoseconds since boot.
 #[inline]
 pub fn monotonic_ns() -> u64 {
-    arch::time::now_ns()
+    hal::time::now_ns()
 }
 
 fn offset() -> i64 {
-    arch::time::boot_realtime_ns() as i64 + STEP.load(Ordering::Relaxed)
+    hal::time::boot_realtime_ns() as i64 + STEP.load(Ordering::Relaxed)
 }
 
 /// Nanoseconds since 1970.

@@ -20,7 +20,6 @@ use super::idlist::{IdLinks, IdList, Role};
 use super::process::Process;
 use super::thread::Thread;
 use super::{ids, lock, sched, time};
-use crate::arch;
 
 /// 2^16 ns: the grain of the lowest level.
 const GRAIN: u32 = 16;
@@ -224,7 +223,7 @@ impl Wheel {
     fn arm_for(&mut self, at: u64) {
         if at < self.armed {
             self.armed = at;
-            arch::timer::arm(at);
+            hal::timer::arm(at);
         }
     }
 

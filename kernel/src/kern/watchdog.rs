@@ -24,8 +24,7 @@ use ksync::{Counter, Once};
 use super::park::{Deadline, Interruptible, sleep_until};
 use super::thread::Comm;
 use super::{current, ids, kthread, sched, time, upcall};
-use crate::arch;
-use crate::kprintln;
+use hal::kprintln;
 
 /// What the watchdog was started with.
 struct Limits {
@@ -48,7 +47,7 @@ pub(super) fn start(seconds: u32) {
     if seconds == 0 {
         return;
     }
-    let ncpus = arch::cpu::count();
+    let ncpus = hal::cpu::count();
     let cpu_ns = u64::from(seconds) * time::SECOND;
     LIMITS.get_or_init(|| Limits {
         cpu_ns,
@@ -91,7 +90,7 @@ struct Heard {
 fn watch(here: usize) {
     let Some(limits) = LIMITS.get() else { return };
     let now = time::monotonic_ns();
-    let mut heard: Vec<Heard> = (0..arch::cpu::count())
+    let mut heard: Vec<Heard> = (0..hal::cpu::count())
         .map(|_| Heard {
             count: 0,
             since_ns: now,
@@ -112,7 +111,7 @@ fn watch(here: usize) {
 
 fn look_at(limits: &Limits, cpu: usize, heard: &mut Heard) {
     let now = time::monotonic_ns();
-    let count = arch::percpu::interrupt_counts(cpu).map_or(0, |counts| counts.iter().sum());
+    let count = hal::percpu::interrupt_counts(cpu).map_or(0, |counts| counts.iter().sum());
     if count != heard.count {
         *heard = Heard {
             count,
@@ -120,7 +119,7 @@ fn look_at(limits: &Limits, cpu: usize, heard: &mut Heard) {
         };
         return;
     }
-    arch::ipi::reschedule(cpu);
+    hal::ipi::reschedule(cpu);
     let silent = now.saturating_sub(heard.since_ns);
     if silent >= limits.cpu_ns {
         kprintln!(
@@ -135,11 +134,11 @@ fn look_at(limits: &Limits, cpu: usize, heard: &mut Heard) {
 
 /// Has each thread that sleeps too long for a lock report that.
 fn look_at_sleepers(limits: &Limits) {
-    let now = arch::time::ticks();
+    let now = hal::time::ticks();
     let overdue = |pin: &ksync::CpuPin, id| {
         if let Some(t) = ids::thread(pin, id) {
             let since = t.sleeps_for_lock.load(Relaxed);
-            let slept = arch::time::ticks_to_ns(now.saturating_sub(since));
+            let slept = hal::time::ticks_to_ns(now.saturating_sub(since));
             if since != 0 && slept > limits.lock_ns {
                 upcall::unpark(id);
             }
@@ -167,13 +166,13 @@ pub(super) fn sleeps_for_lock(ticks: u64) {
 /// The calling thread still sleeps for the lock `name`, since `ticks`; thread `holder` has it, if not 0.
 pub(super) fn still_waits(name: &'static str, holder: u32, ticks: u64) {
     let Some(limits) = LIMITS.get() else { return };
-    let ns = arch::time::ticks_to_ns(arch::time::ticks().saturating_sub(ticks));
+    let ns = hal::time::ticks_to_ns(hal::time::ticks().saturating_sub(ticks));
     if ns <= limits.lock_ns {
         return;
     }
     let me = current();
     // The next report is due after as long again.
-    me.sleeps_for_lock.store(arch::time::ticks(), Relaxed);
+    me.sleeps_for_lock.store(hal::time::ticks(), Relaxed);
     kprintln!(
         "watchdog: thread {} ({}) has slept {} s for lock \"{name}\"",
         me.tid(),
@@ -200,7 +199,7 @@ fn name_of(comm: &Comm) -> &str {
 
 /// Prints what every CPU does, and in debug builds which locks its thread holds.
 fn report() {
-    arch::snapshot::report(|cpu| {
+    hal::snapshot::report(|cpu| {
         let tid = sched::running(cpu);
         match ids::find_thread(tid) {
             Some(t) => {

@@ -7,7 +7,7 @@
 use super::vm;
 use crate::kern::park::{Deadline, Interruptible, sleep_until};
 use crate::kern::{kthread, time};
-use crate::kprintln;
+use hal::kprintln;
 
 /// Pause between two rounds, in nanoseconds.
 const PAUSE_NS: u64 = 400_000_000;

@@ -9,7 +9,7 @@ use vm::space::Chaos;
 use super::vm;
 use crate::kern::park::{Deadline, Interruptible, sleep_until};
 use crate::kern::{ids, kthread};
-use crate::{arch, kprintln};
+use hal::kprintln;
 
 /// Pages tried between two pauses.
 const BURST: u32 = 64;
@@ -52,7 +52,7 @@ pub fn stop() {
 }
 
 fn run() {
-    let mut random = arch::time::ticks() | 1;
+    let mut random = hal::time::ticks() | 1;
     let mut next = move || {
         // xorshift64: any spread will do.
         random ^= random << 13;

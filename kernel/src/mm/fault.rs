@@ -5,9 +5,9 @@ use core::sync::atomic::Ordering;
 use vm::{Access, FaultError};
 
 use super::{oom, vm};
-use crate::arch::user::UserFault;
 use crate::kern;
 use crate::kern::signal::{SigInfo, code, sig};
+use hal::user::UserFault;
 
 /// Bits of the error code that the CPU pushes (Intel SDM vol. 3, "Page-Fault Exceptions").
 mod bit {

@@ -1,7 +1,7 @@
 //! Memory in numbers, for sysinfo, statfs and /proc/meminfo.
 
 use super::{slab, vm};
-use crate::arch::PAGE_SIZE;
+use hal::PAGE_SIZE;
 
 /// Sizes of memory.
 #[derive(Clone, Copy, Debug, Default)]

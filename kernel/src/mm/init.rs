@@ -7,8 +7,8 @@ use vm::alloc::FreeRange;
 use vm::{PageAllocator, PageArray, Pfn, Rights, Slab, Vm};
 
 use super::{SLAB, VM};
-use crate::arch::machine::KernelMachine;
-use crate::arch::{self, BootInfo, PAGE_SIZE};
+use hal::machine::KernelMachine;
+use hal::{BootInfo, PAGE_SIZE};
 
 /// Boot memory for each CPU: per-CPU parts of allocator, heap, epoch and statistics.
 const BOOT_HEAP_PER_CPU: usize = 28 << 10;
@@ -53,9 +53,9 @@ pub fn init(info: &BootInfo) {
     take_boot_heap(info);
     INITRD.get_or_init(|| info.initrd);
     make_vm(info, pages);
-    arch::heap::use_slab();
+    crate::mm::heap::use_slab();
     MACHINE_FRAMES.get_or_init(|| Counter::new(info.ncpus));
-    arch::frames::set_source(&FRAMES);
+    hal::frames::set_source(&FRAMES);
 }
 
 /// Marks the frames that exist, and notes which are free.
@@ -92,16 +92,16 @@ fn neighbours_node(free: &[FreeRange], first: Pfn) -> u8 {
 fn take_boot_heap(info: &BootInfo) {
     let len = (BOOT_HEAP + BOOT_HEAP_PER_CPU * info.ncpus).next_multiple_of(PAGE_SIZE);
     let at = carve(&mut FREE.lock()[..], len);
-    arch::heap::give_boot_memory(arch::memory::direct(at), len);
+    crate::mm::heap::give_boot_memory(hal::memory::direct(at), len);
 }
 
 #[inline(never)]
 fn make_vm(info: &BootInfo, pages: PageArray) {
-    let machine = KernelMachine::new(info, arch::spaces::reload_root);
+    let machine = KernelMachine::new(info, || hal::spaces::reload_root(super::vm()));
     let count = info.memory.len().min(RANGES);
     let alloc = PageAllocator::new(&machine, pages, &FREE.lock()[..count]);
     SLAB.get_or_init(|| Slab::new(&machine));
-    let root = Pfn(arch::paging::kernel_root());
+    let root = Pfn(hal::paging::kernel_root());
     VM.get_or_init(|| Box::leak(Box::new(Vm::new(machine, pages, alloc, root))));
 }
 
@@ -122,7 +122,7 @@ pub fn machine_frames() -> usize {
 }
 
 /// Frames for the machine's own use come from the allocator from now on.
-static FRAMES: arch::frames::Source = arch::frames::Source {
+static FRAMES: hal::frames::Source = hal::frames::Source {
     alloc: |_node| {
         let pin = ksync::pin();
         let vm = super::vm();
@@ -159,7 +159,7 @@ pub fn initrd(info: &BootInfo) -> Initrd {
     Initrd {
         bytes: info
             .initrd
-            .map(|(start, end)| arch::memory::boot_bytes(start, end)),
+            .map(|(start, end)| hal::memory::boot_bytes(start, end)),
     }
 }
 

@@ -9,8 +9,9 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use vm::page::State;
 
 use super::{slab, vm};
-use crate::arch::stack;
-use crate::{fs, kern, kprintln};
+use crate::{fs, kern};
+use hal::kprintln;
+use hal::stack;
 
 /// `leakcheck` was on the command line. Written once, at boot.
 static ENABLED: AtomicBool = AtomicBool::new(false);

@@ -9,6 +9,7 @@ pub mod chaos;
 mod daemon;
 pub mod exec;
 mod fault;
+pub mod heap;
 mod info;
 mod init;
 mod layout;
@@ -31,7 +32,7 @@ pub use self::oom::{
 pub use self::space::{
     FutexKey, FutexWord, activate, clear, fork, futex_word, max_rss_kib, write_at,
 };
-pub use crate::arch::machine::KernelMachine;
+pub use hal::machine::KernelMachine;
 pub use vm::Space;
 
 /// The virtual memory system of this machine.

@@ -14,7 +14,7 @@ use super::vm;
 use crate::kern::park::{Deadline, Interruptible, sleep_until};
 use crate::kern::process::Process;
 use crate::kern::{ids, kthread, time};
-use crate::kprintln;
+use hal::kprintln;
 
 /// Sleep after which tables go, in nanoseconds.
 const LONG_NS: u64 = 1_000_000_000;

@@ -6,7 +6,6 @@ use ksync::CpuPin;
 use vm::{ObjectRef, Space, VmError};
 
 use super::vm;
-use crate::arch;
 
 /// Which word a futex is, whoever maps it wherever: the object and the offset in it, or the space
 /// and the address for private ones.
@@ -68,13 +67,13 @@ pub fn futex_word(space: &Arc<Space>, addr: u64) -> Option<FutexWord> {
 /// Makes this CPU run `new`, or the kernel alone.  `_old` is what the caller thinks it ran.
 pub fn activate(pin: &CpuPin, _old: Option<&Arc<Space>>, new: Option<&Arc<Space>>) {
     // What comes back is no last reference: the caller holds `_old` itself.
-    drop(arch::spaces::enter(pin, new.cloned()));
+    drop(hal::spaces::enter(vm(), pin, new.cloned()));
 }
 
 /// Empties a space whose last process has left it, and returns the kibibytes that were resident.
 /// Sleeps.
 pub fn clear(space: &Arc<Space>) -> u64 {
-    space.clear(vm()) * (arch::PAGE_SIZE as u64 / 1024)
+    space.clear(vm()) * (hal::PAGE_SIZE as u64 / 1024)
 }
 
 /// A child's space.
@@ -92,5 +91,5 @@ pub fn write_at(space: &Arc<Space>, addr: u64, bytes: &[u8]) -> bool {
 
 /// Kibibytes resident now: what rusage calls the maximum, for peaks are not recorded.
 pub fn max_rss_kib(space: &Arc<Space>) -> u64 {
-    space.usage(vm()).resident * (arch::PAGE_SIZE as u64 / 1024)
+    space.usage(vm()).resident * (hal::PAGE_SIZE as u64 / 1024)
 }

@@ -9,7 +9,7 @@ use abi::raw::general as nr;
 use super::{Args, Handler};
 use crate::kern::cred::{Cap, CapSet, Cred, NotPermitted};
 use crate::kern::{current, ids};
-use crate::uaccess::UserPtr;
+use hal::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -13,8 +13,8 @@ use crate::fs::mount::Path;
 use crate::fs::walk::{Want, full_name, permitted};
 use crate::kern;
 use crate::kern::cred::Cap;
-use crate::uaccess::PATH_MAX;
-use crate::uio::IoBuf;
+use hal::uaccess::PATH_MAX;
+use hal::uio::IoBuf;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -5,13 +5,6 @@ use vm::VmError;
 
 use crate::mm::NoMemory;
 use crate::mm::exec::ExecError;
-use crate::uaccess::UserFault;
-
-impl From<UserFault> for Errno {
-    fn from(_: UserFault) -> Errno {
-        Errno::EFAULT
-    }
-}
 
 impl From<NoMemory> for Errno {
     fn from(_: NoMemory) -> Errno {

@@ -18,8 +18,8 @@ use crate::fs::walk::owns;
 use crate::fs::{open, regular};
 use crate::kern::signal::sig;
 use crate::kern::{current, forget_files};
-use crate::uaccess::UserPtr;
-use crate::uio::IoBuf;
+use hal::uaccess::UserPtr;
+use hal::uio::IoBuf;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -16,7 +16,8 @@ use crate::kern::cred::Cred;
 use crate::kern::rlimit::Resource;
 use crate::kern::signal::sig;
 use crate::kern::{self, current};
-use crate::uaccess::{PATH_MAX, StrError, USER_END, UserFault, UserPtr, UserRange, read_cstr};
+use hal::USER_END;
+use hal::uaccess::{PATH_MAX, StrError, UserFault, UserPtr, UserRange, read_cstr};
 
 impl From<FsError> for Errno {
     fn from(e: FsError) -> Errno {
@@ -236,7 +237,7 @@ pub fn user_ranges(addr: u64, count: u64) -> Result<Vec<UserRange>, Errno> {
     let mut ranges = Vec::new();
     ranges.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
     let mut left = RW_MAX;
-    let at = crate::uaccess::UserPtr::<[u64; 2]>::new(addr);
+    let at = hal::uaccess::UserPtr::<[u64; 2]>::new(addr);
     for i in 0..count {
         let [base, len] = at.add(i).read().map_err(fault)?;
         if len > isize::MAX as u64 {

@@ -11,7 +11,7 @@ use crate::kern::futex::{self, FutexError};
 use crate::kern::park::Deadline;
 use crate::kern::signal::RestartBlock;
 use crate::kern::{current, ids, time};
-use crate::uaccess::UserPtr;
+use hal::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -6,7 +6,7 @@ use abi::raw::general as nr;
 use super::fsutil::{fault, real_file, with_files};
 use super::{Args, Handler};
 use crate::fs::file::{Kind, o};
-use crate::uaccess::UserPtr;
+use hal::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[(nr::__NR_ioctl, ioctl)];

@@ -6,10 +6,11 @@ use abi::Errno;
 use abi::raw::general as nr;
 
 use super::{Args, Handler};
+use crate::dev::kmsg;
 use crate::kern::park::{self, Deadline, Interruptible, ParkError};
 use crate::kern::{current, time};
-use crate::klog;
-use crate::uio::IoBuf;
+use hal::klog;
+use hal::uio::IoBuf;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[(nr::__NR_syslog, syslog)];
@@ -33,7 +34,7 @@ static CLEARED_TO: AtomicU64 = AtomicU64::new(0);
 
 fn syslog(a: &mut Args) -> Result<u64, Errno> {
     let (what, out, len) = (a.uint(0), a.get(1), a.int(2));
-    if !klog::may_use(&current().cred(), matches!(what, READ_ALL | SIZE_BUFFER)) {
+    if !kmsg::may_use(&current().cred(), matches!(what, READ_ALL | SIZE_BUFFER)) {
         return Err(Errno::EPERM);
     }
     match what {

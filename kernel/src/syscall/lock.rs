@@ -13,7 +13,7 @@ use crate::fs::file::{File, FileRef};
 use crate::fs::inode::Inode;
 use crate::fs::lock::{self, Family};
 use crate::kern::current;
-use crate::uaccess::UserPtr;
+use hal::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[(nr::__NR_flock, flock)];

@@ -9,7 +9,7 @@ use vm::Machine;
 
 use super::{Args, Handler};
 use crate::kern::current;
-use crate::uaccess::UserPtr;
+use hal::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -5,6 +5,7 @@
 
 use abi::Errno;
 use abi::raw::general as nr;
+use hal::USER_END;
 use vm::space::EntryInfo;
 use vm::space::{Advice, MapArgs, MapFlags, RemapArgs, RemapTarget, Source};
 use vm::{EntryFlags, MapProt as Prot, ObjectRef, VmError};
@@ -33,7 +34,6 @@ pub const HANDLERS: &[(u32, Handler)] = &[
 ];
 
 pub(super) const PAGE: u64 = elfload::PAGE;
-const USER_END: u64 = elfload::USER_END;
 
 /// Rounds a length up to pages; `None` where it leaves 64 bits.
 fn pages(len: u64) -> Option<u64> {
@@ -665,7 +665,7 @@ fn mincore(a: &mut Args) -> Result<u64, Errno> {
         space
             .resident(mm::vm(), at, step, &mut resident)
             .map_err(errno)?;
-        crate::arch::user::copy_out(out.wrapping_add((at - start) / PAGE), &resident)?;
+        hal::user::copy_out(out.wrapping_add((at - start) / PAGE), &resident)?;
     }
     Ok(0)
 }

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use abi::Errno;
 
-use crate::arch::UserFrame;
+use hal::UserFrame;
 
 pub mod cred;
 pub mod dir;
@@ -76,8 +76,8 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
     xattr::HANDLERS,
 ];
 
-/// The calls that need the whole frame: [`SUBJECTS`] has them as [`need_whole_frame`].
-const WHOLE_FRAME: &[&[(u32, Handler)]] = &[proc::WHOLE_FRAME, signal::WHOLE_FRAME];
+/// The calls that need the full register frame: [`SUBJECTS`] has them as [`need_full_frame`].
+const FULL_FRAME: &[&[(u32, Handler)]] = &[proc::FULL_FRAME, signal::FULL_FRAME];
 
 const fn fill(
     mut table: [Handler; TABLE_LEN],
@@ -107,12 +107,12 @@ const fn fill(
 /// What runs with the registers that every call saves.
 static TABLE: [Handler; TABLE_LEN] = fill(
     fill([unknown; TABLE_LEN], SUBJECTS, None),
-    WHOLE_FRAME,
-    Some(need_whole_frame),
+    FULL_FRAME,
+    Some(need_full_frame),
 );
 
 /// What runs with all registers.
-static WHOLE_TABLE: [Handler; TABLE_LEN] = fill([unknown; TABLE_LEN], WHOLE_FRAME, None);
+static FULL_FRAME_TABLE: [Handler; TABLE_LEN] = fill([unknown; TABLE_LEN], FULL_FRAME, None);
 
 /// Which unknown numbers have been logged: one bit each.  Atomic.
 static LOGGED: [AtomicU64; TABLE_LEN / 64] = [const { AtomicU64::new(0) }; TABLE_LEN / 64];
@@ -128,10 +128,10 @@ pub fn dispatch(frame: &mut UserFrame) -> u64 {
     }
 }
 
-/// Carries the call out if [`dispatch`] has only found that it needs the whole frame.
-pub fn dispatch_whole(frame: &mut UserFrame) {
-    if frame.rax == Errno::EWHOLEFRAME.as_return()
-        && let Some(handler) = WHOLE_TABLE.get(frame.error as usize)
+/// Carries the call out if [`dispatch`] has only found that it needs the full register frame.
+pub fn dispatch_full_frame(frame: &mut UserFrame) {
+    if frame.rax == Errno::EFULLFRAME.as_return()
+        && let Some(handler) = FULL_FRAME_TABLE.get(frame.error as usize)
     {
         frame.rax = as_return(handler(frame));
     }
@@ -143,8 +143,8 @@ fn as_return(result: Result<u64, Errno>) -> u64 {
 }
 
 /// Stands for a call that needs all registers: the entry code comes back with them.
-fn need_whole_frame(_: &mut Args) -> Result<u64, Errno> {
-    Err(Errno::EWHOLEFRAME)
+fn need_full_frame(_: &mut Args) -> Result<u64, Errno> {
+    Err(Errno::EFULLFRAME)
 }
 
 /// Calls that every C library tries at its start and does without: absent, and not worth a line in the log.
@@ -164,7 +164,7 @@ fn unknown(a: &mut Args) -> Result<u64, Errno> {
     let word = &LOGGED[nr / 64];
     if word.load(Ordering::Relaxed) & bit == 0 && word.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
         let name = syscalls::Sysno::new(nr).map_or("?", |n| n.name());
-        crate::kprintln!("system call {nr} ({name}) is not there: ENOSYS");
+        hal::kprintln!("system call {nr} ({name}) is not there: ENOSYS");
     }
     Err(Errno::ENOSYS)
 }

@@ -18,7 +18,7 @@ use crate::fs::walk::Want;
 use crate::fs::{procfs, quota, setup, sysfs};
 use crate::kern::cred::Cap;
 use crate::kern::ids;
-use crate::uaccess::UserPtr;
+use hal::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -16,8 +16,8 @@ use crate::fs::setattr::{self, NewMode};
 use crate::fs::tmpfs::{self, What};
 use crate::fs::walk::{Last, Walk, Want, may_rename, owns, permitted};
 use crate::kern::cred::Cap;
-use crate::uaccess::UserPtr;
-use crate::uio::IoBuf;
+use hal::uaccess::UserPtr;
+use hal::uio::IoBuf;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -19,7 +19,7 @@ use crate::kern::current;
 use crate::kern::park::{Deadline, Interruptible, ParkError, Step, park};
 use crate::kern::signal::{RestartBlock, SigSet};
 use crate::kern::wait::Waiter;
-use crate::uaccess::UserPtr;
+use hal::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -9,7 +9,7 @@ use crate::kern::cred::{CapSet, Cred, NotPermitted, SecureBits};
 use crate::kern::current;
 use crate::kern::process::flag;
 use crate::kern::signal::sig;
-use crate::uaccess::{self, StrError, UserPtr};
+use hal::uaccess::{self, StrError, UserPtr};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[(nr::__NR_prctl, prctl)];

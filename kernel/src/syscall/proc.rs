@@ -11,7 +11,6 @@ use elfload::stack::Strings;
 use super::cred::require;
 use super::time::rusage;
 use super::{Args, Handler};
-use crate::arch::{self, UserFrame};
 use crate::fs::ExecFile;
 use crate::kern::account;
 use crate::kern::cred::Cap;
@@ -23,7 +22,8 @@ use crate::kern::wait4::{self, Event, Kind, Options, WaitError, Who};
 use crate::kern::{current, exec, exit, forget_files, ids, sched, time, uts, with_fs};
 use crate::mm;
 use crate::mm::exec::{ExecError, Manner, Request};
-use crate::uaccess::{self, StrError, UserPtr};
+use hal::UserFrame;
+use hal::uaccess::{self, StrError, UserPtr};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[
@@ -44,8 +44,8 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_sethostname, sethostname),
 ];
 
-/// Those that copy or replace the whole frame.
-pub const WHOLE_FRAME: &[(u32, Handler)] = &[
+/// Those that copy or replace the full register frame.
+pub const FULL_FRAME: &[(u32, Handler)] = &[
     (nr::__NR_clone, clone),
     (nr::__NR_fork, |a| make(a, 0)),
     (nr::__NR_vfork, |a| {
@@ -203,7 +203,7 @@ fn run(
         unshared = with_fs(|fs| fs.keep_unshared()).flatten();
         unshared.is_none()
     });
-    let (hwcap, hwcap2) = arch::hwcap();
+    let (hwcap, hwcap2) = hal::hwcap();
     let aux = AuxInfo {
         uid: after.cred.uid.into(),
         euid: after.cred.euid.into(),
@@ -410,14 +410,14 @@ fn arch_prctl(a: &mut Args) -> Result<u64, Errno> {
     const GET_GS: u32 = 0x1004;
     let addr = a.get(1);
     let ok = match a.uint(0) {
-        SET_FS => arch::set_user_tls(addr),
-        SET_GS => arch::tls::set_user_gs(addr),
+        SET_FS => hal::set_user_tls(addr),
+        SET_GS => hal::tls::set_user_gs(addr),
         GET_FS => {
-            UserPtr::<u64>::new(addr).write(&arch::tls::user_bases().fs)?;
+            UserPtr::<u64>::new(addr).write(&hal::tls::user_bases().fs)?;
             true
         }
         GET_GS => {
-            UserPtr::<u64>::new(addr).write(&arch::tls::user_bases().gs)?;
+            UserPtr::<u64>::new(addr).write(&hal::tls::user_bases().gs)?;
             true
         }
         _ => return Err(Errno::EINVAL),
@@ -463,7 +463,7 @@ fn sethostname(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let mut name = [0u8; FIELD - 1];
-    arch::user::copy_in(&mut name[..len], a.get(0))?;
+    hal::user::copy_in(&mut name[..len], a.get(0))?;
     uts::set_hostname(&name[..len]);
     Ok(0)
 }
@@ -499,7 +499,7 @@ fn getrandom(a: &mut Args) -> Result<u64, Errno> {
         let mut chunk = [0u8; 128];
         let n = chunk.len().min(len - done);
         crate::dev::random::fill(&mut chunk[..n]);
-        if let Err(e) = arch::user::copy_out(a.get(0).wrapping_add(done as u64), &chunk[..n]) {
+        if let Err(e) = hal::user::copy_out(a.get(0).wrapping_add(done as u64), &chunk[..n]) {
             return if done > 0 {
                 Ok(done as u64)
             } else {
@@ -527,8 +527,8 @@ fn reboot(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     match a.uint(2) {
-        RESTART => arch::power::reboot(),
-        HALT | POWER_OFF => arch::power::off(),
+        RESTART => hal::power::reboot(),
+        HALT | POWER_OFF => hal::power::off(),
         CAD_ON | CAD_OFF => Ok(0),
         _ => Err(Errno::EINVAL),
     }

@@ -6,13 +6,12 @@ use abi::Errno;
 use abi::raw::general as nr;
 
 use super::{Args, Handler};
-use crate::arch;
 use crate::kern::cred::{Cap, Cred};
 use crate::kern::process::Process;
 use crate::kern::sched::{self, CpuMask, Policy};
 use crate::kern::thread::Thread;
 use crate::kern::{Resource, current, ids};
-use crate::uaccess::UserPtr;
+use hal::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[
@@ -90,7 +89,7 @@ fn sched_setaffinity(a: &mut Args) -> Result<u64, Errno> {
 }
 
 fn sched_getaffinity(a: &mut Args) -> Result<u64, Errno> {
-    let ncpus = arch::cpu::count();
+    let ncpus = hal::cpu::count();
     let len = a.size(1);
     if !len.is_multiple_of(8) || len.saturating_mul(8) < ncpus {
         return Err(Errno::EINVAL);
@@ -299,6 +298,6 @@ fn renice(mine: &Cred, t: &Thread, nice: i8) -> Result<(), Errno> {
 fn getcpu(a: &mut Args) -> Result<u64, Errno> {
     let cpu = ksync::pin().cpu();
     UserPtr::<u32>::new(a.get(0)).write_if_some(&(cpu as u32))?;
-    UserPtr::<u32>::new(a.get(1)).write_if_some(&(arch::cpu::node(cpu) as u32))?;
+    UserPtr::<u32>::new(a.get(1)).write_if_some(&(hal::cpu::node(cpu) as u32))?;
     Ok(0)
 }

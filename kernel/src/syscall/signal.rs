@@ -11,7 +11,7 @@ use crate::kern::park::{Deadline, Interruptible, ParkError, Step, park};
 use crate::kern::process::Process;
 use crate::kern::signal::{self, Action, AltStack, SendError, SigInfo, SigSet, code, sig};
 use crate::kern::{current, ids};
-use crate::uaccess::UserPtr;
+use hal::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[
@@ -29,8 +29,8 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_pause, pause),
 ];
 
-/// Those that replace the whole frame.
-pub const WHOLE_FRAME: &[(u32, Handler)] = &[(nr::__NR_rt_sigreturn, rt_sigreturn)];
+/// Those that replace the full register frame.
+pub const FULL_FRAME: &[(u32, Handler)] = &[(nr::__NR_rt_sigreturn, rt_sigreturn)];
 
 impl From<SendError> for Errno {
     fn from(e: SendError) -> Errno {

@@ -13,8 +13,8 @@ use crate::fs::file::{File, FileRef, Kind, o};
 use crate::fs::inode::mode;
 use crate::fs::socket::LocalSocket;
 use crate::fs::walk::{Want, permitted};
-use crate::uaccess::UserPtr;
-use crate::uio::IoBuf;
+use hal::uaccess::UserPtr;
+use hal::uio::IoBuf;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -12,7 +12,7 @@ use crate::fs::context::FsContext;
 use crate::fs::inode::{Attr, Inode, Nanos, mode};
 use crate::fs::mount::flag as mount;
 use crate::fs::walk::{Want, permitted};
-use crate::uaccess::UserPtr;
+use hal::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

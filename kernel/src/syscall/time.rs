@@ -12,7 +12,7 @@ use crate::kern::signal::RestartBlock;
 use crate::kern::time::{self, SECOND};
 use crate::kern::times::Times;
 use crate::kern::{CLOCK_TICKS, current, futex};
-use crate::uaccess::UserPtr;
+use hal::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

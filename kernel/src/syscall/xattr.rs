@@ -10,7 +10,7 @@ use super::fsutil::{Caller, at, real_file, user_path};
 use super::{Args, Handler};
 use crate::fs::mount::Path;
 use crate::fs::walk::Want;
-use crate::uaccess::{StrError, read_cstr};
+use hal::uaccess::{StrError, read_cstr};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -25,7 +25,7 @@ const CHUNK: u64 = 2 << 20;
 /// Granules of an object that can be told apart: bits of an entry below the label's number.
 const OFFSET_BITS: u32 = 12;
 
-/// Pantala's kernel stacks and page array: `kernel/src/arch/x86_64/paging.rs`.
+/// Pantala's kernel stacks and page array: `kernel/hal/src/paging.rs`.
 const STACKS: u64 = 0xffff_c900_0000_0000;
 const PAGES: u64 = 0xffff_ea00_0000_0000;
 const REGION: u64 = 1 << 39;

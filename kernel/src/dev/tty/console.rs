@@ -11,11 +11,11 @@ use ksync::Once;
 
 use super::Tty;
 use super::file::TtyFile;
-use crate::arch::console;
 use crate::dev::number;
 use crate::fs::error::{FsError, Result};
 use crate::fs::file::{Kind, o};
 use crate::kern::current;
+use hal::console;
 
 static CONSOLE: Once<Arc<Tty>> = Once::new();
 

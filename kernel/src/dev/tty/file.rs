@@ -13,7 +13,7 @@ use crate::kern::ids::Id;
 use crate::kern::park::{Deadline, Interruptible, ParkError, Step, park};
 use crate::kern::signal::sig;
 use crate::kern::wait::Waiter;
-use crate::uio::IoBuf;
+use hal::uio::IoBuf;
 
 /// Bytes moved between the discipline and a program in one hold of the lock.
 const PIECE: usize = 256;

@@ -8,7 +8,7 @@ use super::file::TtyFile;
 use crate::fs::error::{FsError, Result};
 use crate::kern::current;
 use crate::kern::signal::sig;
-use crate::uaccess::UserPtr;
+use hal::uaccess::UserPtr;
 
 /// Request numbers.
 mod nr {

@@ -24,7 +24,7 @@ use super::poll::PollMask;
 use crate::kern::park::{Deadline, Interruptible, Step, park};
 use crate::kern::signal::sig;
 use crate::kern::wait::{WaitQueue, Waiter};
-use crate::uio::IoBuf;
+use hal::uio::IoBuf;
 
 pub use cache::{drain, init};
 pub use limits::{MAX_SIZE, USER_HARD, USER_SOFT};
@@ -387,7 +387,7 @@ impl FileOps for PipeEnd {
             return Err(FsError::NotTty);
         }
         let n = self.pipe.state.lock().ring.len() as i32;
-        crate::uaccess::UserPtr::<i32>::new(arg).write(&n)?;
+        hal::uaccess::UserPtr::<i32>::new(arg).write(&n)?;
         Ok(0)
     }
 

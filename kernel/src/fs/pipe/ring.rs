@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use crate::fs::error::{FsError, Result};
 use crate::kern::cred::{MemoryCharge, Payer};
-use crate::uio::IoBuf;
+use hal::uio::IoBuf;
 
 /// Bytes of the first buffer.
 const SMALL: usize = 512;

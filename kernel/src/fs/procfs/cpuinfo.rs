@@ -3,10 +3,10 @@
 use raw_cpuid::CpuId;
 use raw_cpuid::native_cpuid::cpuid_count;
 
-use crate::arch::{cpu, time};
 use crate::fs::dynamic::Text;
 use crate::fs::error::Result;
 use crate::put;
+use hal::{cpu, time};
 
 /// The leaf and register of [`FLAGS`].
 enum Word {

@@ -4,8 +4,6 @@
 //! pairs; a reader must accept names that it does not know.
 
 use super::Tree;
-use crate::arch::time::ticks_to_ns;
-use crate::arch::{self, sample};
 use crate::fs::dynamic::{Fixed, Print, Text};
 use crate::fs::error::Result;
 use crate::kern::cred::{Cap, Charge};
@@ -13,6 +11,8 @@ use crate::kern::{account, current, sched};
 use crate::mm;
 use crate::put;
 use core::sync::atomic::Ordering::Relaxed;
+use hal::sample;
+use hal::time::ticks_to_ns;
 use vm::Machine;
 use vm::stats::VmTotals;
 
@@ -64,8 +64,8 @@ fn cpu_file() -> Print {
 fn cpu(out: &mut Text, addresses: bool) -> Result<()> {
     let vm = mm::vm();
     let mut tables = vm.pmaps.all_counts();
-    for n in 0..arch::cpu::count() {
-        put!(out, "cpu={n} node={}", arch::cpu::node(n));
+    for n in 0..hal::cpu::count() {
+        put!(out, "cpu={n} node={}", hal::cpu::node(n));
         interrupts(out, n);
         scheduling(out, n);
         for (name, value) in VmTotals::sum(core::iter::once(vm.stats.of(n))).each() {
@@ -88,11 +88,11 @@ fn cpu(out: &mut Text, addresses: bool) -> Result<()> {
 }
 
 fn interrupts(out: &mut Text, cpu: usize) {
-    if let Some([timer, reschedule, call, device]) = arch::percpu::interrupt_counts(cpu) {
+    if let Some([timer, reschedule, call, device]) = hal::percpu::interrupt_counts(cpu) {
         put!(out, " timer={timer} reschedule={reschedule}");
         put!(out, " call={call} device={device}");
     }
-    put!(out, " intr_ns={}", arch::percpu::interrupt_ns(cpu));
+    put!(out, " intr_ns={}", hal::percpu::interrupt_ns(cpu));
 }
 
 fn scheduling(out: &mut Text, cpu: usize) {
@@ -145,8 +145,8 @@ fn locks(out: &mut Text) -> Result<()> {
 
 /// One line a CPU: the longest time that preemption was off, and where; known from the timer's interrupt on.
 fn sections(out: &mut Text) -> Result<()> {
-    for n in 0..arch::cpu::count() {
-        let Some((ticks, function)) = arch::sections::longest(n) else {
+    for n in 0..hal::cpu::count() {
+        let Some((ticks, function)) = hal::sections::longest(n) else {
             continue;
         };
         put!(out, "cpu={n} ticks={ticks}");

@@ -622,7 +622,7 @@ fn signals(p: &Process, thread: Option<&Thread>, out: &mut Text) {
     );
     put!(out, "ShdPnd:\t{pending:016x}\nSigBlk:\t{blocked:016x}\n");
     put!(out, "SigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n");
-    let cpus = crate::arch::cpu::count();
+    let cpus = hal::cpu::count();
     let mask = if cpus >= 64 {
         u64::MAX
     } else {

@@ -5,13 +5,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use ksync::Once;
 
 use super::Tree;
+use crate::dev::kmsg;
 use crate::dev::random;
 use crate::fs::dynamic::{Fixed, Text};
 use crate::fs::error::{FsError, Result};
 use crate::fs::{pipe, protect};
 use crate::kern::cred::Cap;
 use crate::kern::{current, ids, uts};
-use crate::klog;
 use crate::put;
 
 /// The tree.
@@ -157,7 +157,7 @@ fn set_pipe_max(data: &[u8]) -> Result<()> {
 }
 
 fn dmesg_restrict(out: &mut Text) -> Result<()> {
-    line(out, klog::RESTRICTED.load(Ordering::Relaxed).into())
+    line(out, kmsg::RESTRICTED.load(Ordering::Relaxed).into())
 }
 
 fn set_dmesg_restrict(data: &[u8]) -> Result<()> {
@@ -168,7 +168,7 @@ fn set_dmesg_restrict(data: &[u8]) -> Result<()> {
         on @ 0..=1 => on == 1,
         _ => return Err(FsError::Invalid),
     };
-    klog::RESTRICTED.store(on, Ordering::Relaxed);
+    kmsg::RESTRICTED.store(on, Ordering::Relaxed);
     Ok(())
 }
 

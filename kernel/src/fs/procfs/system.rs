@@ -5,7 +5,6 @@ use core::sync::atomic::Ordering;
 
 use super::cpuinfo::cpuinfo;
 use super::{COMMAND_LINE, Tree, settings};
-use crate::arch::cpu;
 use crate::fs::context::boot_root;
 use crate::fs::dynamic::{Fixed, Text};
 use crate::fs::error::{FsError, Result};
@@ -15,6 +14,7 @@ use crate::fs::walk::full_name;
 use crate::kern::{CLOCK_TICKS, ids, sched, time, uts, with_fs};
 use crate::mm;
 use crate::put;
+use hal::cpu;
 
 /// The fixed names of the root.
 pub const ROOT: Tree = &[

@@ -6,7 +6,6 @@ use ksync::CpuPin;
 
 use super::super::thread::Thread;
 use super::{bump, cpus, enqueue, load, thread_of};
-use crate::arch;
 
 /// CPUs that a waker looks at for an idle one.  Nearness is by number.
 const NEAR: usize = 16;
@@ -99,6 +98,6 @@ pub fn allowed(pin: &CpuPin, t: &Thread) -> usize {
     if t.sched.affinity().has(me) {
         me
     } else {
-        t.sched.affinity().first(arch::cpu::count()).unwrap_or(me)
+        t.sched.affinity().first(hal::cpu::count()).unwrap_or(me)
     }
 }

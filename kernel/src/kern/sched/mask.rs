@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-const WORDS: usize = crate::arch::MAX_CPUS / 64;
+const WORDS: usize = hal::MAX_CPUS / 64;
 
 /// A set of CPUs.  Each word is atomic, the whole is not: for affinities, where a reader may
 /// see a change half done.

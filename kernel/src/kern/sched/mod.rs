@@ -24,7 +24,6 @@ use ksync::{CpuPin, IrqSpin, Once, PerCpu, Run};
 
 use super::thread::{Thread, flag};
 use super::{ids, lock, time, timer};
-use crate::arch;
 
 pub use entity::{Entity, Policy};
 pub use loadavg::load_average;
@@ -145,7 +144,7 @@ pub(super) fn count_vfork() {
 /// Interrupts another CPU, for it to look at its queue or its thread's flags.
 fn kick(pin: &CpuPin, cpu: usize) {
     bump(&my_stats(pin).ipis, 1);
-    arch::ipi::reschedule(cpu);
+    hal::ipi::reschedule(cpu);
 }
 
 /// Threads that run or wait to run on `cpu`.  A hint.
@@ -203,7 +202,7 @@ fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, woken: bool) {
             && queue::bucket(vt) < queue::bucket(running_vt);
     if cpu == pin.cpu() {
         if preempts {
-            arch::preempt::set_need_resched();
+            hal::preempt::set_need_resched();
         }
     } else if idle || preempts && running != 0 {
         kick(pin, cpu);
@@ -226,8 +225,8 @@ pub fn yield_now() {
 /// Gives way if that is wanted and allowed.  Called at the end of interrupts that came with
 /// preemption on, when preemption is enabled again, and before user mode.
 pub fn preempt_check() {
-    if arch::preempt::need_resched() && arch::preempt::count() == 0 {
-        arch::sections::ended();
+    if hal::preempt::need_resched() && hal::preempt::count() == 0 {
+        hal::sections::ended();
         switch_away(Reason::Preempt);
     }
 }
@@ -255,24 +254,24 @@ pub(super) fn reclaim() {
 /// Has the current thread look after this CPU's retired memory before it next enters user mode; the next tick
 /// asks the thread that runs then.
 pub fn reclaim_soon() {
-    if let Some(me) = arch::current::try_current() {
+    if let Some(me) = crate::kern::current::try_current() {
         me.set(flag::RECLAIM);
     }
 }
 
 /// The timer's interrupt on this CPU.  Interrupts and preemption are off.
 pub(super) fn timer_interrupt(from_user: bool) {
-    let begun = arch::time::ticks();
+    let begun = hal::time::ticks();
     // One level is the interrupt's own.
-    let pinned = !from_user && arch::preempt::count() > 1;
+    let pinned = !from_user && hal::preempt::count() > 1;
     let pin = interrupt();
     if pinned && cpus().get(&pin).running.load(Ordering::Relaxed) != 0 {
-        arch::sections::found();
+        hal::sections::found();
     }
     if timer::run(&pin) {
         tick(&pin, from_user);
     }
-    arch::sections::handled(begun, timer_interrupt as *const () as usize);
+    hal::sections::handled(begun, timer_interrupt as *const () as usize);
 }
 
 fn tick(pin: &CpuPin, from_user: bool) {
@@ -296,7 +295,7 @@ fn tick(pin: &CpuPin, from_user: bool) {
     let first = q.first();
     drop(q);
     if first.is_some_and(|first| first <= queue::bucket(vt)) {
-        arch::preempt::set_need_resched();
+        hal::preempt::set_need_resched();
     }
     me.set(flag::RECLAIM);
     if pin.cpu() == 0 {
@@ -310,7 +309,7 @@ fn tick(pin: &CpuPin, from_user: bool) {
 /// Another CPU asks this one to look at its queue.  Interrupts are off.
 pub(super) fn reschedule_interrupt() {
     let _pin = interrupt();
-    arch::preempt::set_need_resched();
+    hal::preempt::set_need_resched();
 }
 
 /// Asks the CPU that runs `t` to enter the kernel, so that `t` looks at its flags.
@@ -323,7 +322,7 @@ pub(super) fn poke(pin: &CpuPin, t: &Thread) {
 
 /// Lets `t` run on the CPUs of `mask` only; false if none of them exists.
 pub fn set_affinity(t: &Thread, mask: &CpuMask) -> bool {
-    let ncpus = arch::cpu::count();
+    let ncpus = hal::cpu::count();
     if mask.first(ncpus).is_none() {
         return false;
     }
@@ -332,7 +331,7 @@ pub fn set_affinity(t: &Thread, mask: &CpuMask) -> bool {
     let cpu = t.cpu();
     if !mask.has(cpu) && running(cpu) == t.tid() {
         if cpu == pin.cpu() {
-            arch::preempt::set_need_resched();
+            hal::preempt::set_need_resched();
         } else {
             kick(&pin, cpu);
         }
@@ -350,7 +349,7 @@ pub(super) fn start(t: &Thread) {
 
 /// Threads that run or wait to run, everywhere.
 pub fn runnable() -> u32 {
-    (0..arch::cpu::count()).map(load).sum()
+    (0..hal::cpu::count()).map(load).sum()
 }
 
 fn thread_of(pin: &CpuPin, tid: u32) -> Option<&Thread> {

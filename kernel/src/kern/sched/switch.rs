@@ -11,7 +11,6 @@ use ksync::{CpuPin, Run};
 use super::super::thread::Thread;
 use super::super::{Current, current, epoch, exit, time, timer};
 use super::{Cpu, TICK_NS, balance, bump, cpus, enqueue, queue, thread_of};
-use crate::arch;
 
 /// Why a thread leaves its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,12 +42,12 @@ impl Reason {
 /// Gives the CPU to the next thread and returns when the caller runs again; at once if nobody
 /// else is to run.  Called with preemption on and no spin lock held.
 pub fn switch_away(why: Reason) {
-    let irq = arch::irq::save();
+    let irq = hal::irq::save();
     let mut pin = ksync::pin();
     epoch().quiescent(&mut pin);
-    if arch::preempt::need_resched() {
-        arch::sections::ended();
-        arch::preempt::clear_need_resched();
+    if hal::preempt::need_resched() {
+        hal::sections::ended();
+        hal::preempt::clear_need_resched();
     }
     let c = cpus().get(&pin);
     let now = time::monotonic_ns();
@@ -59,7 +58,7 @@ pub fn switch_away(why: Reason) {
         switch_to_idle(&pin, c, &me, why, now);
     }
     drop(pin);
-    arch::irq::restore(irq);
+    hal::irq::restore(irq);
 }
 
 /// Whether the current thread cannot stay, though nobody else is to run.
@@ -156,8 +155,8 @@ fn leave(_pin: &CpuPin, c: &Cpu, me: &Thread, next: &Thread, why: Reason) {
     c.leaving.store(me.tid(), Ordering::Relaxed);
     c.leaving_why.store(why as u32, Ordering::Relaxed);
     super::super::space::switch(me, next);
-    arch::current::set_current(next);
-    arch::context::switch(&me.machine, &next.machine);
+    crate::kern::current::set_current(next);
+    hal::context::switch(&me.machine, &next.machine);
     finish_switch();
 }
 
@@ -195,8 +194,8 @@ pub fn finish_switch() {
 pub fn thread_start() -> ! {
     finish_switch();
     // The pin that the switch was made under.
-    arch::preempt::enable_no_check();
-    arch::irq::enable();
+    hal::preempt::enable_no_check();
+    hal::irq::enable();
     super::super::kthread::run_entry()
 }
 
@@ -205,7 +204,7 @@ pub fn first_switch(pin: &CpuPin, idle: &Arc<Thread>) {
     let c = cpus().get(pin);
     let _ = c.idle_thread.set(idle.clone());
     idle.sched.set_cpu(pin.cpu());
-    arch::current::set_current(idle);
+    crate::kern::current::set_current(idle);
 }
 
 /// The idle thread's life: run what there is, take what others have, halt.
@@ -214,39 +213,39 @@ pub fn idle() -> ! {
         // Destructors may wait for other CPUs, so interrupts are on.
         let more = crate::mm::poll(&ksync::pin());
         crate::mm::poll_more();
-        let irq = arch::irq::save();
+        let irq = hal::irq::save();
         let mut pin = ksync::pin();
         let c = cpus().of(pin.cpu());
-        arch::preempt::clear_need_resched();
+        hal::preempt::clear_need_resched();
         let now = time::monotonic_ns();
         let me: Current = current();
         if let Some(next) = choose_next(&pin, c, &me, Reason::Idle, now) {
             switch_to(&pin, c, &me, next, Reason::Idle, now);
             drop(pin);
-            arch::irq::restore(irq);
+            hal::irq::restore(irq);
             continue;
         }
         epoch().quiescent(&mut pin);
         c.idle.store(true, Ordering::SeqCst);
-        let handled = arch::percpu::interrupt_ns(pin.cpu());
+        let handled = hal::percpu::interrupt_ns(pin.cpu());
         c.stats.idle_since.store(now, Ordering::Release);
-        if c.len.load(Ordering::SeqCst) == 0 && !arch::preempt::need_resched() {
+        if c.len.load(Ordering::SeqCst) == 0 && !hal::preempt::need_resched() {
             if more {
                 // Retired memory waits for a grace period: look again soon.
                 timer::set_tick(&pin, now + TICK_NS);
             } else {
                 epoch().offline(pin.cpu());
             }
-            arch::cpu::halt_until_interrupt();
+            hal::cpu::halt_until_interrupt();
             epoch().online(pin.cpu());
         }
         c.idle.store(false, Ordering::Relaxed);
-        let handled = arch::percpu::interrupt_ns(pin.cpu()) - handled;
+        let handled = hal::percpu::interrupt_ns(pin.cpu()) - handled;
         let idled = time::monotonic_ns().saturating_sub(now + handled);
         c.stats.idle_since.store(0, Ordering::Release);
         let sum = c.stats.idle_ns.load(Ordering::Relaxed) + idled;
         c.stats.idle_ns.store(sum, Ordering::Release);
         drop(pin);
-        arch::irq::restore(irq);
+        hal::irq::restore(irq);
     }
 }

@@ -9,7 +9,7 @@ use super::super::thread::{Thread, flag};
 use super::super::{Current, current, exit, group, sched};
 use super::action::{Action, Disposition, SA_NODEFER, SA_RESETHAND, SA_RESTART};
 use super::{SigInfo, SigSet, frame, sig, stop};
-use crate::arch::{self, UserFrame};
+use hal::UserFrame;
 
 /// What the last call left in the frame, if it asked for a restart.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ fn wanted(frame: &UserFrame) -> Restart {
     }
 }
 
-/// Whether `result` may be that of a call that asks for a restart, or for the whole frame: the exact test is
+/// Whether `result` may be that of a call that asks for a restart, or for the full register frame: the exact test is
 /// [`wanted`].
 #[inline]
 pub(in super::super) fn may_want_restart(result: u64) -> bool {
@@ -67,28 +67,28 @@ fn restart_with(frame: &mut UserFrame, number: u64) {
 pub fn before_user_return(frame: &mut UserFrame) {
     let me = current();
     loop {
-        if arch::preempt::need_resched() {
+        if hal::preempt::need_resched() {
             sched::preempt_check();
         }
         if me.has(flag::RECLAIM) {
-            arch::irq::enable();
+            hal::irq::enable();
             sched::reclaim();
-            arch::irq::disable();
+            hal::irq::disable();
         }
         if me.has(flag::INDEBTED) {
-            arch::irq::enable();
+            hal::irq::enable();
             me.clear(flag::INDEBTED);
             crate::mm::repay();
-            arch::irq::disable();
+            hal::irq::disable();
         }
         if !me.signal_pending() && !me.has(flag::RESTORE_MASK) {
             // Stopped and continued, or the signal went to another thread: no handler runs.
             finish_call(&me, frame);
             return;
         }
-        arch::irq::enable();
+        hal::irq::enable();
         let more = work(&me, frame);
-        arch::irq::disable();
+        hal::irq::disable();
         // What came after the last look, with interrupts on, is looked for once more.
         if !more && !me.signal_pending() {
             return;

@@ -7,8 +7,8 @@
 use super::super::Current;
 use super::action::{Action, SA_ONSTACK, SA_RESTORER, SA_SIGINFO};
 use super::{AltStack, SigInfo, SigSet};
-use crate::arch::{self, UserFrame, fpu, user};
-use crate::uaccess::{UserFault, UserPtr};
+use hal::uaccess::{UserFault, UserPtr};
+use hal::{UserFrame, fpu, user};
 
 /// 64-bit words of the ucontext: flags, link, stack (3), registers (32), mask.
 const UCONTEXT_WORDS: usize = 38;
@@ -166,7 +166,7 @@ pub fn sigreturn(me: &Current, frame: &mut UserFrame) -> Result<(), UserFault> {
         *me.altstack.lock() = stack;
     }
     me.set_blocked(SigSet(words[uc::SIGMASK]));
-    if frame.rip >= arch::USER_END {
+    if frame.rip >= hal::USER_END {
         return Err(UserFault);
     }
     Ok(())

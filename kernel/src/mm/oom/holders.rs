@@ -5,11 +5,11 @@
 //! how many descriptors they have open. Names come back by nobody's end and do not count: their number is limited.
 
 use super::victims::is_eligible;
-use crate::arch::PAGE_SIZE;
 use crate::kern::cred::{Charge, Payer};
 use crate::kern::process::Process;
 use crate::kern::{account, ids};
 use crate::mm::vm;
+use hal::PAGE_SIZE;
 
 /// Accounts that a search looks at.
 const MOST: usize = 8;

@@ -21,11 +21,11 @@ use vm::Rights;
 
 use self::victims::{Choice, Killer, Victims};
 use super::{NoMemory, vm};
-use crate::arch::{self, PAGE_SIZE};
 use crate::kern::park::{Deadline, Interruptible, Step, park, sleep_until};
 use crate::kern::wait::{WaitQueue, Waiter};
 use crate::kern::{self, kthread, signal, starving, time};
-use crate::kprintln;
+use hal::PAGE_SIZE;
+use hal::kprintln;
 
 pub use self::victims::{is_condemned, score};
 
@@ -149,7 +149,7 @@ pub fn last_resort(layout: Layout, get: impl Fn(Rights) -> *mut u8) -> *mut u8 {
             return object;
         }
     }
-    if let Some(me) = arch::current::try_current()
+    if let Some(me) = crate::kern::current::try_current()
         && vm().alloc.low_memory()
         && !me.is_kernel()
     {
@@ -189,10 +189,10 @@ pub fn repay() {
 /// Whether the caller may sleep for memory: it holds no spin lock, is not about to end, and nobody's end depends on it.
 fn may_wait() -> bool {
     let killer = KILLER.load(Ordering::Relaxed);
-    arch::preempt::count() == 0
-        && arch::irq::enabled()
+    hal::preempt::count() == 0
+        && hal::irq::enabled()
         && killer != 0
-        && arch::current::try_current()
+        && crate::kern::current::try_current()
             .is_some_and(|me| me.tid() != 0 && me.tid() != killer && !me.kill_pending())
 }
 
@@ -285,9 +285,9 @@ fn free_what_waits() {
     super::slab().request_drain();
     vm().epoch.synchronize();
     // Each CPU frees and empties its own on its way through the idle loop, or at its next tick.
-    let here = arch::cpu::id();
-    for cpu in (0..arch::cpu::count()).filter(|&cpu| cpu != here) {
-        arch::ipi::reschedule(cpu);
+    let here = hal::cpu::id();
+    for cpu in (0..hal::cpu::count()).filter(|&cpu| cpu != here) {
+        hal::ipi::reschedule(cpu);
     }
     super::poll(&ksync::pin());
 }

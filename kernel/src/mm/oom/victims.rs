@@ -23,11 +23,11 @@ use core::fmt::{self, Display, Formatter, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::holders::{Holders, Most};
-use crate::arch::stack::FRAMES_PER_STACK;
 use crate::kern::process::Process;
 use crate::kern::{ids, signal, time};
-use crate::kprintln;
 use crate::mm::vm;
+use hal::kprintln;
+use hal::stack::FRAMES_PER_STACK;
 
 /// Families that a search keeps apart; the smallest makes room for another.
 const FAMILIES: usize = 64;

@@ -93,7 +93,7 @@ fn is_plumbing(name: &str) -> bool {
         "ksync::rwlock::",
         "__r",
         "hashbrown::",
-        "pantala::arch::x86_64::heap",
+        "pantala::mm::heap",
         "vm::slab::",
     ]
     .iter()

@@ -156,9 +156,9 @@ syscall_entry:                      /* interrupts off and flags cleaned by SFMAS
     call {syscall}
     mov r11, [rsp + {FLAGS}]
     test edx, edx
-    jnz syscall_whole
+    jnz syscall_full_frame
     test r11d, 0x10100              /* sysret is no way to single-step */
-    jnz syscall_whole
+    jnz syscall_full_frame
     mov rcx, [rsp + {RIP}]
     mov rdi, [rsp + {RDI}]
     mov rsi, [rsp + {RSI}]
@@ -170,7 +170,7 @@ syscall_entry:                      /* interrupts off and flags cleaned by SFMAS
     swapgs
     sysretq
 
-syscall_whole:                      /* the user's RBX, RBP and R12 to R15 are in the registers still */
+syscall_full_frame:                      /* the user's RBX, RBP and R12 to R15 are in the registers still */
     mov rcx, [rsp + {RIP}]
     mov [rsp + {RCX}], rcx
     mov [rsp + {R11}], r11
@@ -223,7 +223,7 @@ syscall_whole:                      /* the user's RBX, RBP and R12 to R15 are in
     paranoid = sym trap::paranoid,
     preempt = sym trap::preempt,
     syscall = sym trap::syscall,
-    whole = sym trap::syscall_whole,
+    whole = sym trap::syscall_full_frame,
 );
 
 unsafe extern "C" {

@@ -130,7 +130,7 @@ extern "C" fn start(start_info: u64) -> ! {
             .online
             .store(true, core::sync::atomic::Ordering::Release)
     };
-    smp::on_final_stack(top, move || crate::kern::upcall::kmain(info))
+    smp::on_final_stack(top, move || crate::upcalls::symbols::kmain(info))
 }
 
 /// Interrupt controllers and clocks.

@@ -98,11 +98,11 @@ unsafe impl Machine for KernelMachine {
     }
 
     fn must_stop(&self) -> bool {
-        crate::kern::upcall::must_stop()
+        crate::upcalls::symbols::must_stop()
     }
 
     fn may_grow(&self, to: &Growth) -> bool {
-        crate::kern::upcall::may_grow(to)
+        crate::upcalls::symbols::may_grow(to)
     }
 
     fn copy_device(&self, to: Pfn, from: Pfn) {

@@ -24,8 +24,8 @@ const FIXED_FLAGS: u64 = 0x202;
 /// the segments cannot be changed, so that the return to user mode cannot fault.
 ///
 /// A system call saves its arguments, number, `rip`, `rsp` and flags. The rest, which the kernel's own code preserves
-/// or can tell from these, is filled in only for a call that says it needs the whole frame (see
-/// `syscall::WHOLE_FRAME`), and before signals and other work on the way out.
+/// or can tell from these, is filled in only for a call that says it needs the full register frame (see
+/// `syscall::FULL_FRAME`), and before signals and other work on the way out.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UserFrame {
@@ -170,27 +170,27 @@ impl UserFrame {
 pub(super) mod offset {
     use super::UserFrame;
     use core::mem::offset_of;
-    pub(in super::super) const R15: usize = offset_of!(UserFrame, r15);
-    pub(in super::super) const R14: usize = offset_of!(UserFrame, r14);
-    pub(in super::super) const R13: usize = offset_of!(UserFrame, r13);
-    pub(in super::super) const R12: usize = offset_of!(UserFrame, r12);
-    pub(in super::super) const RBP: usize = offset_of!(UserFrame, rbp);
-    pub(in super::super) const RBX: usize = offset_of!(UserFrame, rbx);
-    pub(in super::super) const R11: usize = offset_of!(UserFrame, r11);
-    pub(in super::super) const R10: usize = offset_of!(UserFrame, r10);
-    pub(in super::super) const R9: usize = offset_of!(UserFrame, r9);
-    pub(in super::super) const R8: usize = offset_of!(UserFrame, r8);
-    pub(in super::super) const RAX: usize = offset_of!(UserFrame, rax);
-    pub(in super::super) const RCX: usize = offset_of!(UserFrame, rcx);
-    pub(in super::super) const RDX: usize = offset_of!(UserFrame, rdx);
-    pub(in super::super) const RSI: usize = offset_of!(UserFrame, rsi);
-    pub(in super::super) const RDI: usize = offset_of!(UserFrame, rdi);
-    pub(in super::super) const VECTOR: usize = offset_of!(UserFrame, vector);
-    pub(in super::super) const ERROR: usize = offset_of!(UserFrame, error);
-    pub(in super::super) const RIP: usize = offset_of!(UserFrame, rip);
-    pub(in super::super) const CS: usize = offset_of!(UserFrame, cs);
-    pub(in super::super) const FLAGS: usize = offset_of!(UserFrame, flags);
-    pub(in super::super) const RSP: usize = offset_of!(UserFrame, rsp);
-    pub(in super::super) const SS: usize = offset_of!(UserFrame, ss);
-    pub(in super::super) const SIZE: usize = size_of::<UserFrame>();
+    pub(crate) const R15: usize = offset_of!(UserFrame, r15);
+    pub(crate) const R14: usize = offset_of!(UserFrame, r14);
+    pub(crate) const R13: usize = offset_of!(UserFrame, r13);
+    pub(crate) const R12: usize = offset_of!(UserFrame, r12);
+    pub(crate) const RBP: usize = offset_of!(UserFrame, rbp);
+    pub(crate) const RBX: usize = offset_of!(UserFrame, rbx);
+    pub(crate) const R11: usize = offset_of!(UserFrame, r11);
+    pub(crate) const R10: usize = offset_of!(UserFrame, r10);
+    pub(crate) const R9: usize = offset_of!(UserFrame, r9);
+    pub(crate) const R8: usize = offset_of!(UserFrame, r8);
+    pub(crate) const RAX: usize = offset_of!(UserFrame, rax);
+    pub(crate) const RCX: usize = offset_of!(UserFrame, rcx);
+    pub(crate) const RDX: usize = offset_of!(UserFrame, rdx);
+    pub(crate) const RSI: usize = offset_of!(UserFrame, rsi);
+    pub(crate) const RDI: usize = offset_of!(UserFrame, rdi);
+    pub(crate) const VECTOR: usize = offset_of!(UserFrame, vector);
+    pub(crate) const ERROR: usize = offset_of!(UserFrame, error);
+    pub(crate) const RIP: usize = offset_of!(UserFrame, rip);
+    pub(crate) const CS: usize = offset_of!(UserFrame, cs);
+    pub(crate) const FLAGS: usize = offset_of!(UserFrame, flags);
+    pub(crate) const RSP: usize = offset_of!(UserFrame, rsp);
+    pub(crate) const SS: usize = offset_of!(UserFrame, ss);
+    pub(crate) const SIZE: usize = size_of::<UserFrame>();
 }

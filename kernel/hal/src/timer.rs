@@ -60,5 +60,5 @@ fn count(deadline_ns: u64) -> u32 {
 /// The timer interrupt.
 pub(super) fn expired(frame: &TrapFrame) {
     percpu::area().armed_ns.set(NEVER);
-    crate::kern::upcall::timer_expired(frame.in_user_mode());
+    crate::upcalls::symbols::timer_expired(frame.in_user_mode());
 }

@@ -63,7 +63,7 @@ pub(super) fn init() {
     }
 }
 
-/// Turns the receive interrupt on; bytes then arrive in [`crate::kern::upcall::serial_input`].
+/// Turns the receive interrupt on; bytes then arrive in [`Upcalls::serial_input`](crate::upcalls::Upcalls::serial_input).
 pub fn enable_input() {
     super::ioapic::enable_serial();
     // SAFETY: the interrupt has a handler by now.
@@ -75,7 +75,7 @@ pub(super) fn receive() {
     loop {
         let byte = UART.lock().get();
         let Some(byte) = byte else { return };
-        crate::kern::upcall::serial_input(byte);
+        crate::upcalls::symbols::serial_input(byte);
     }
 }
 
@@ -155,11 +155,11 @@ pub fn print(args: fmt::Arguments<'_>, end: &str) {
 /// Prints to the console without a new line.
 #[macro_export]
 macro_rules! kprint {
-    ($($arg:tt)*) => { $crate::arch::console::print(format_args!($($arg)*), "") };
+    ($($arg:tt)*) => { $crate::console::print(format_args!($($arg)*), "") };
 }
 
 /// Prints a line to the console.
 #[macro_export]
 macro_rules! kprintln {
-    ($($arg:tt)*) => { $crate::arch::console::print(format_args!($($arg)*), "\n") };
+    ($($arg:tt)*) => { $crate::console::print(format_args!($($arg)*), "\n") };
 }

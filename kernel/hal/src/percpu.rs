@@ -11,7 +11,7 @@ use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-use ksync::Announcer;
+use ksync::{Announcer, CpuPin};
 use vm::slab::Objects;
 
 use super::gdt::{Gdt, Tss};
@@ -44,7 +44,7 @@ pub struct CpuArea {
     /// Tells the kernel's epoch that this CPU reads nothing; set once, before the first thread.
     pub(super) announcer: Cell<Option<Announcer>>,
     /// Heap objects that this CPU has ready; set once, before the first thread.
-    pub(super) heap: Cell<Option<Objects<'static>>>,
+    heap: Cell<Option<Objects<'static>>>,
     /// In an interrupt handler that takes locks.
     handling: Cell<bool>,
     /// Latest time given out on this CPU; see [`super::time`]. Atomic, for a thread may move between reading and
@@ -197,6 +197,17 @@ pub fn current() -> *mut () {
              options(nostack, preserves_flags, pure, readonly));
     }
     current
+}
+
+/// The heap objects that this CPU has ready; `None` before [`set_heap_objects`].
+#[inline(always)]
+pub fn heap_objects(_pin: &CpuPin) -> Option<Objects<'static>> {
+    area().heap.get()
+}
+
+/// Lets this CPU find its ready objects without a search. Once for each CPU, before its first thread.
+pub fn set_heap_objects(_pin: &CpuPin, objects: Objects<'static>) {
+    area().heap.set(Some(objects));
 }
 
 /// Whether this CPU is in an interrupt handler that takes locks.

@@ -1,9 +1,14 @@
-//! x86-64: boot, traps, interrupt controllers, time, context switch and copies to and from user memory.
+//! The machine, x86-64: boot, traps, interrupt controllers, time, context switch, the console and its log, and copies to
+//! and from user memory.
 //!
-//! It calls up only the functions of [`crate::kern::upcall`]. All `unsafe` of the kernel is here; what
-//! the functions of this module need from their callers is in their `# Safety` sections, and the safe
-//! ones are safe for any argument.
-#![expect(unsafe_code, reason = "this module is the boundary to the hardware")]
+//! It is the only part of the kernel that touches CPU registers, devices of the platform and raw memory; of the rest only
+//! the global allocator has unsafe code. What this crate needs of the kernel above it is the trait [`upcalls::Upcalls`].
+//! What its functions need from their callers is in their `# Safety` sections, and the safe ones are safe for any argument.
+#![no_std]
+#![cfg(target_os = "none")]
+#![expect(unsafe_code, reason = "this crate is the boundary to the hardware")]
+
+extern crate alloc;
 
 mod acpi;
 mod apic;
@@ -13,20 +18,21 @@ mod calibrate;
 pub mod console;
 pub mod context;
 pub mod cpu;
+pub mod current;
 mod entry;
 mod features;
 pub mod fpu;
 pub mod frame;
 pub mod frames;
 mod gdt;
-pub mod heap;
 #[cfg(feature = "heap-labels")]
-mod heap_labels;
+pub mod heap_labels;
 mod identity;
 mod idt;
 mod ioapic;
 pub mod ipi;
 pub mod irq;
+pub mod klog;
 mod lock;
 pub mod machine;
 pub mod memory;
@@ -53,6 +59,9 @@ pub mod time;
 pub mod timer;
 pub mod tls;
 mod trap;
+pub mod uaccess;
+pub mod uio;
+pub mod upcalls;
 pub mod user;
 
 pub use boot::BootInfo;
@@ -60,13 +69,14 @@ pub use frame::{TrapFrame, UserFrame};
 pub use identity::hwcap;
 pub use smp::release_cpus;
 pub use tls::set_user_tls;
+pub use user::UserFault;
 
 /// CPUs that the structures have room for.
 pub const MAX_CPUS: usize = 256;
 /// NUMA nodes that the structures have room for.
 pub const MAX_NODES: usize = 16;
-/// Bytes of a page.
-pub const PAGE_SIZE: usize = 4096;
 /// First address that no user mapping may reach: one page below the end of the lower half, so that a
 /// `syscall` at the very end cannot make `sysret` see a non-canonical address.
-pub const USER_END: u64 = 0x0000_7fff_ffff_f000;
+pub use elfload::USER_END;
+/// Bytes of a page.
+pub use vm::page::PAGE_SIZE;

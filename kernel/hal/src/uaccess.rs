@@ -1,7 +1,7 @@
 //! Values that a user program gave us, kept in types of their own until they are checked.
 //!
 //! Holding a [`UserPtr`] or a [`UserRange`] proves nothing: the memory may be absent, read-only
-//! or the kernel's.  Only the copies of `arch::user` decide, and they say [`UserFault`] for
+//! or the kernel's.  Only the copies of [`user`] decide, and they say [`UserFault`] for
 //! whatever cannot be reached.  With preemption off (inside an epoch section) a copy never
 //! sleeps: it fails at once where the page is not mapped, and the caller retries outside
 //! after [`UserRange::fault_in`].
@@ -11,11 +11,8 @@ use core::marker::PhantomData;
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::arch::user;
-pub use crate::arch::user::UserFault;
-
-/// One past the highest address that a user program may name.
-pub const USER_END: u64 = 0x0000_7fff_ffff_f000;
+use crate::user;
+pub use crate::user::UserFault;
 
 /// A pointer to a `T` in user memory.
 #[repr(transparent)]
@@ -111,7 +108,7 @@ impl UserRange {
         if !user::in_range(self.addr, 1) {
             return Err(UserFault);
         }
-        crate::mm::fault_in(self.addr, write)
+        crate::upcalls::symbols::fault_in(self.addr, write)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Guarantee: any address and length may be given; what is not user memory, or cannot be made present,
 //! ends in [`UserFault`], never in a kernel fault. While preemption is on, a missing page is brought in
-//! through [`crate::kern::upcall::page_fault`] and the copy goes on, so a copy may sleep; with
+//! through [`Upcalls::page_fault`](crate::upcalls::Upcalls::page_fault) and the copy goes on, so a copy may sleep; with
 //! preemption off it fails at once.
 //!
 //! Mechanism: the few instructions that touch user memory stand in the exception table with the
@@ -18,9 +18,7 @@ use super::frame::TrapFrame;
 use super::memory;
 use super::patch::{clac, stac};
 
-/// User memory could not be read or written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UserFault;
+pub use abi::UserFault;
 
 #[repr(C)]
 struct Fixup {

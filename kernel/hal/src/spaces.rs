@@ -6,8 +6,9 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use ksync::CpuPin;
 use vm::asid::{Asids, Duty, Tag, Target};
 
+use super::machine::KernelMachine;
 use super::{MAX_CPUS, cpu, features, irq, paging};
-use crate::mm::Space;
+use vm::{Space, Vm};
 
 /// One CPU's address space, on lines of its own: only its CPU writes them.
 #[repr(align(64))]
@@ -45,14 +46,14 @@ pub fn duty(target: Option<Target>, full: bool) -> Duty {
     }
 }
 
-/// Loads the root that the pmap of this CPU's space has now; interrupts off.
-pub fn reload_root() {
+/// Loads the root that the pmap of this CPU's space in `vm` has now; interrupts off.
+pub fn reload_root(vm: &Vm<KernelMachine>) {
     let running = &RUNNING[cpu::id()];
     let space = running.space.load(Ordering::Relaxed);
     // SAFETY: the slot holds a reference, which only this CPU gives up, with interrupts off.
     match unsafe { space.as_ref() } {
         Some(space) => {
-            let info = space.pmap().root_info(crate::mm::vm());
+            let info = space.pmap().root_info(vm);
             let tag = Tag {
                 asid: running.asids.current(),
                 keep: false,
@@ -68,8 +69,7 @@ pub fn reload_root() {
 
 /// Makes this CPU run `next`, or the kernel alone, and returns what it ran: the caller drops it where a last
 /// reference may be dropped.
-pub fn enter(pin: &CpuPin, next: Option<Arc<Space>>) -> Option<Arc<Space>> {
-    let vm = crate::mm::vm();
+pub fn enter(vm: &Vm<KernelMachine>, pin: &CpuPin, next: Option<Arc<Space>>) -> Option<Arc<Space>> {
     let running = &RUNNING[pin.cpu()];
     // A flush request must not come between the choice of a root and its load.
     let flags = irq::save();

@@ -5,6 +5,8 @@
 //!
 //! What boot allocated is never given back, for it is the machine's own bookkeeping and lives as
 //! long as the machine; a `dealloc` of it is recognised by its address.
+#![expect(unsafe_code, reason = "the trait of the global allocator is unsafe")]
+
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -12,8 +14,8 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use vm::Rights;
 use vm::slab::Slab;
 
-use super::percpu;
 use crate::mm;
+use hal::percpu;
 
 /// The allocator behind `alloc`.
 struct KernelHeap {
@@ -92,7 +94,7 @@ impl KernelHeap {
     #[inline(always)]
     fn give(&self, layout: Layout) -> *mut u8 {
         let pin = ksync::pin();
-        if let Some(ready) = percpu::area().heap.get()
+        if let Some(ready) = percpu::heap_objects(&pin)
             && let Some(object) = ready.alloc(&pin, layout)
         {
             return object;
@@ -108,7 +110,7 @@ unsafe impl GlobalAlloc for KernelHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let object = self.give(layout);
         #[cfg(feature = "heap-labels")]
-        super::heap_labels::made(object, layout.size());
+        hal::heap_labels::made(object, layout.size());
         object
     }
 
@@ -118,9 +120,9 @@ unsafe impl GlobalAlloc for KernelHeap {
             return;
         }
         #[cfg(feature = "heap-labels")]
-        super::heap_labels::gone(object);
+        hal::heap_labels::gone(object);
         let pin = ksync::pin();
-        if let Some(ready) = percpu::area().heap.get()
+        if let Some(ready) = percpu::heap_objects(&pin)
             && ready.dealloc(&pin, object, layout)
         {
             return;
@@ -165,6 +167,5 @@ pub fn use_slab() {
 
 /// Lets this CPU find its ready objects without a search.  Once for each CPU, after [`use_slab`].
 pub fn use_own_objects(pin: &ksync::CpuPin) {
-    let ready = mm::slab().objects(pin.cpu());
-    percpu::area().heap.set(Some(ready));
+    percpu::set_heap_objects(pin, mm::slab().objects(pin.cpu()));
 }

@@ -6,22 +6,10 @@
 //! Positions count bytes since boot; the ring keeps the last [`SIZE`].
 
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-
-use crate::kern::cred::{Cap, Cred};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Bytes kept.
 pub const SIZE: usize = 32 << 10;
-
-/// Whether reading, too, needs a right (/proc/sys/kernel/dmesg_restrict): the log tells addresses. Atomic.
-pub static RESTRICTED: AtomicBool = AtomicBool::new(true);
-
-/// Whether `cred` may use the log; `reading` what is there already, and no more than that.
-pub fn may_use(cred: &Cred, reading: bool) -> bool {
-    reading && !RESTRICTED.load(Ordering::Relaxed)
-        || cred.capable(Cap::Syslog)
-        || cred.capable(Cap::SysAdmin)
-}
 
 /// Atomic, each byte by itself.
 static RING: [AtomicU8; SIZE] = [const { AtomicU8::new(0) }; SIZE];

@@ -15,7 +15,7 @@ use super::frames::{self, EARLY};
 use super::gdt::Ist;
 use super::percpu::CpuArea;
 use super::{PAGE_SIZE, apic, boot, features, gdt, idt, memory, paging, percpu, time};
-use crate::kern::upcall;
+use crate::upcalls::symbols as upcall;
 
 /// Area of the CPU that is being started.
 static STARTING: AtomicPtr<CpuArea> = AtomicPtr::new(ptr::null_mut());

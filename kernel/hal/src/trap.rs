@@ -6,7 +6,7 @@ use super::{
     USER_END, apic, console, entry, ipi, irq, msr, panic, percpu, preempt, sample, time, timer,
     user,
 };
-use crate::kern::upcall::{self, Handled};
+use crate::upcalls::{Handled, symbols as upcall};
 
 const GENERAL_PROTECTION: u64 = 13;
 const PAGE_FAULT: u64 = 14;
@@ -39,12 +39,12 @@ pub(super) fn init_syscall() {
 #[repr(C)]
 pub(super) struct Done {
     result: u64,
-    /// Not zero: [`syscall_whole`] is to follow.
+    /// Not zero: [`syscall_full_frame`] is to follow.
     more: u64,
 }
 
 /// A system call; interrupts off on entry and exit. The frame holds what a call saves; it can be left by `sysret`, for
-/// nobody changes it but [`syscall_whole`], and a `syscall` below [`USER_END`] leaves an address that is canonical.
+/// nobody changes it but [`syscall_full_frame`], and a `syscall` below [`USER_END`] leaves an address that is canonical.
 pub(super) extern "C" fn syscall(frame: &mut UserFrame) -> Done {
     irq::enable();
     let result = upcall::syscall(frame);
@@ -57,9 +57,9 @@ pub(super) extern "C" fn syscall(frame: &mut UserFrame) -> Done {
 
 /// Goes on after [`syscall`] with all registers in the frame: to carry out a call that needs them, or for work before
 /// user mode.
-pub(super) extern "C" fn syscall_whole(frame: &mut UserFrame) {
+pub(super) extern "C" fn syscall_full_frame(frame: &mut UserFrame) {
     irq::enable();
-    upcall::syscall_whole(frame);
+    upcall::syscall_full_frame(frame);
     irq::disable();
     leave_to_user(frame);
 }

@@ -46,7 +46,7 @@ pub fn enable_no_check() {
 fn reschedule() {
     // With interrupts off the caller is not ready to be switched; the next interrupt exit looks again.
     if irq::enabled() {
-        crate::kern::upcall::preempt_check();
+        crate::upcalls::symbols::preempt_check();
     }
 }
 

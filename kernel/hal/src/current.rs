@@ -1,0 +1,152 @@
+//! The running thread of each CPU, with its type.
+//!
+//! This crate does not know what a thread is. The kernel above names the type once, by [`thread_type!`](crate::thread_type),
+//! and gets the functions that read and set the CPU's pointer to it.
+
+use core::cell::RefCell;
+use core::marker::PhantomData;
+use core::ops::Deref;
+use core::ptr::NonNull;
+
+use crate::percpu;
+
+/// A thread, as this crate sees it.
+pub trait ThreadObject: Sized + Sync + 'static {
+    /// What a thread alone uses, without a lock.
+    type Own: Send;
+
+    /// Where the thread keeps it.
+    fn own(&self) -> &Own<Self::Own>;
+}
+
+/// The running thread, as seen by itself.
+///
+/// It can neither be sent away nor outlive the thread's stack, so the thread outlives it.
+pub struct Current<T> {
+    thread: NonNull<T>,
+    /// Belongs to the thread that asked.
+    _local: PhantomData<*mut ()>,
+}
+
+impl<T> Clone for Current<T> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Current<T> {}
+
+impl<T> Deref for Current<T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the scheduler installs only threads that it keeps alive until after they have left the CPU for the
+        // last time, and a `Current` lives on the stack of its own thread.
+        unsafe { self.thread.as_ref() }
+    }
+}
+
+/// What one thread alone uses: it is reached through [`Current::own`] only.
+pub struct Own<S>(RefCell<S>);
+
+impl<S> Own<S> {
+    /// The state of a new thread.
+    pub const fn new(state: S) -> Self {
+        Own(RefCell::new(state))
+    }
+}
+
+// SAFETY: the cell is reached through a `Current` alone, which only its own thread has and which cannot be
+// shared with another one; the thread's last owner, which drops it, is the only user by then.
+unsafe impl<S: Send> Sync for Own<S> {}
+
+impl<T: ThreadObject> Current<T> {
+    /// The thread's own state.
+    #[inline(always)]
+    pub fn own(&self) -> &RefCell<T::Own> {
+        &self.deref().own().0
+    }
+}
+
+/// The CPUs' pointers to threads of type `T`.
+pub struct Running<T>(PhantomData<fn() -> T>);
+
+impl<T: ThreadObject> Running<T> {
+    /// What [`thread_type!`](crate::thread_type) makes.
+    ///
+    /// # Safety
+    /// No other type but `T` has such a value in this binary.
+    pub const unsafe fn new() -> Self {
+        Running(PhantomData)
+    }
+
+    /// The running thread. Not to be called before the first one runs on this CPU.
+    #[inline(always)]
+    pub fn current(&self) -> Current<T> {
+        match self.try_current() {
+            Some(current) => current,
+            None => no_thread(),
+        }
+    }
+
+    /// The running thread, if the CPU has one yet.
+    #[inline(always)]
+    pub fn try_current(&self) -> Option<Current<T>> {
+        NonNull::new(percpu::current().cast::<T>()).map(|thread| Current {
+            thread,
+            _local: PhantomData,
+        })
+    }
+
+    /// Makes `thread` the running one. Called by the scheduler, with preemption off, for a thread that stays alive until
+    /// another has run on this CPU.
+    #[inline]
+    pub fn set_current(&self, thread: &T) {
+        percpu::set_current(core::ptr::from_ref(thread).cast_mut().cast());
+    }
+}
+
+#[cold]
+fn no_thread() -> ! {
+    panic!("no thread runs on this CPU yet")
+}
+
+/// Defines `$name`, the [`Running`] of threads of type `$t`. Exactly once per binary: a second one fails to link.
+#[macro_export]
+macro_rules! thread_type {
+    ($name:ident, $t:ty) => {
+        /// Which thread each CPU runs.
+        #[allow(
+            unsafe_code,
+            reason = "the symbol below makes this the only type of threads"
+        )]
+        pub static $name: $crate::current::Running<$t> = {
+            // SAFETY: the name belongs to hal, and a second definition fails to link.
+            #[unsafe(export_name = "__pantala_hal_thread_type")]
+            static ONLY: u8 = 0;
+            // SAFETY: `ONLY` exists once.
+            unsafe { $crate::current::Running::new() }
+        };
+    };
+}
+
+/// An interrupt handler at work.
+///
+/// Its locks are ordered among themselves. Those that the interrupted thread holds do not count: a handler takes only locks
+/// that threads take with interrupts off, so none that it waits for is held below it.
+pub struct Handler(());
+
+impl Handler {
+    /// Called at the beginning, with interrupts off.
+    pub fn begin() -> Self {
+        percpu::set_handling(true);
+        Handler(())
+    }
+}
+
+impl Drop for Handler {
+    fn drop(&mut self) {
+        percpu::set_handling(false);
+    }
+}
