@@ -5,8 +5,6 @@
 
 use alloc::vec::Vec;
 
-use crate::mm;
-
 /// What the command line asks for.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -105,7 +103,7 @@ fn number(value: &[u8]) -> Option<i64> {
     core::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// Reads the line.  Called before the heap is up only for its raw bytes, so it comes after `mm::init`.
+/// Reads the line.  Called before the heap is up only for its raw bytes, so it comes after `mem::init`.
 pub fn options(line: &[u8]) -> Options {
     let mut o = Options {
         cmdline: line.to_vec(),
@@ -138,7 +136,7 @@ pub fn options(line: &[u8]) -> Options {
             (b"watchdog_thresh", Some(v)) => {
                 o.watchdog_seconds = number(v).unwrap_or(10).clamp(0, 60) as u32
             }
-            (b"norandmaps", None) => mm::no_aslr(),
+            (b"norandmaps", None) => crate::kern::layout::no_aslr(),
             (name, _) if IGNORED.contains(&name) => {}
             // Linux keeps dotted options for modules; init never sees them.
             (name, _) if name.contains(&b'.') => {}

@@ -13,8 +13,6 @@ mod fs;
 #[cfg(target_os = "none")]
 mod kern;
 #[cfg(target_os = "none")]
-mod mm;
-#[cfg(target_os = "none")]
 mod syscall;
 
 #[cfg(not(target_os = "none"))]

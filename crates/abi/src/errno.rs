@@ -1,53 +1,90 @@
-//! Linux error numbers.
+//! Linux error numbers, for the one crate that speaks of errors to programs.
 
-use core::fmt;
-
-use crate::raw::errno as values;
-
-/// A Linux error number: 1 to 4095, as a system call returns it negated.
+/// Defines a type of Linux error numbers: 1 to 4095, as a system call returns them negated.
 ///
-/// A whole word, so that `Result<u64, Errno>`, which every system call returns, travels in two registers.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Errno(u64);
+/// The crate that answers programs calls it once. The type is its own, so it alone says which number an error of the layers
+/// beneath is, and they know none.
+///
+/// The number is a whole word, so that `Result<u64, Errno>`, which every system call returns, travels in two registers.
+#[macro_export]
+macro_rules! errno_type {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident;) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+        $vis struct $name(u64);
 
-impl Errno {
-    /// The number.
-    #[inline]
-    pub const fn get(self) -> u16 {
-        self.0 as u16
-    }
+        impl $name {
+            /// The number.
+            #[inline]
+            pub const fn get(self) -> u16 {
+                self.0 as u16
+            }
 
-    /// What a system call returns in its result register: the number negated.
-    #[inline]
-    pub const fn as_return(self) -> u64 {
-        self.0.wrapping_neg()
-    }
+            /// What a system call returns in its result register: the number negated.
+            #[inline]
+            pub const fn as_return(self) -> u64 {
+                self.0.wrapping_neg()
+            }
 
-    /// Another name for [`Errno::EAGAIN`].
-    pub const EWOULDBLOCK: Self = Self::EAGAIN;
-    /// Another name for [`Errno::EOPNOTSUPP`].
-    pub const ENOTSUP: Self = Self::EOPNOTSUPP;
-    /// Another name for [`Errno::EDEADLK`].
-    pub const EDEADLOCK: Self = Self::EDEADLK;
-    /// Kernel-internal: a signal came; restart the call, or fail with EINTR if a handler without
-    /// SA_RESTART runs. Never reaches a program, but a tracer.
-    pub const ERESTARTSYS: Self = Self(512);
-    /// Kernel-internal: restart the call, after whatever handlers.
-    pub const ERESTARTNOINTR: Self = Self(513);
-    /// Kernel-internal: as ERESTARTSYS, but restart only where no handler runs.
-    pub const ERESTARTNOHAND: Self = Self(514);
-    /// Kernel-internal: the call begins again with all of the user's registers at hand; never leaves the dispatcher.
-    pub const EFULLFRAME: Self = Self(513);
-    /// Kernel-internal: as ERESTARTNOHAND, through restart_syscall.
-    pub const ERESTART_RESTARTBLOCK: Self = Self(516);
+            /// Another name for [`EAGAIN`](Self::EAGAIN).
+            pub const EWOULDBLOCK: Self = Self::EAGAIN;
+            /// Another name for [`EOPNOTSUPP`](Self::EOPNOTSUPP).
+            pub const ENOTSUP: Self = Self::EOPNOTSUPP;
+            /// Another name for [`EDEADLK`](Self::EDEADLK).
+            pub const EDEADLOCK: Self = Self::EDEADLK;
+            /// See [`restart::UNLESS_HANDLED`]($crate::restart::UNLESS_HANDLED).
+            pub const ERESTARTSYS: Self = Self($crate::restart::UNLESS_HANDLED.wrapping_neg());
+            /// See [`restart::ALWAYS`]($crate::restart::ALWAYS).
+            pub const ERESTARTNOINTR: Self = Self($crate::restart::ALWAYS.wrapping_neg());
+            /// See [`restart::WITHOUT_HANDLER`]($crate::restart::WITHOUT_HANDLER).
+            pub const ERESTARTNOHAND: Self = Self($crate::restart::WITHOUT_HANDLER.wrapping_neg());
+            /// See [`restart::BY_BLOCK`]($crate::restart::BY_BLOCK).
+            pub const ERESTART_RESTARTBLOCK: Self = Self($crate::restart::BY_BLOCK.wrapping_neg());
+            /// Kernel-internal: the call begins again with all of the user's registers at hand; never leaves the dispatcher.
+            pub const EFULLFRAME: Self = Self::ERESTARTNOINTR;
+        }
+
+        $crate::__errnos! {
+            $name:
+            EPERM, ENOENT, ESRCH, EINTR, EIO, ENXIO, E2BIG, ENOEXEC, EBADF, ECHILD, EAGAIN, ENOMEM,
+            EACCES, EFAULT, ENOTBLK, EBUSY, EEXIST, EXDEV, ENODEV, ENOTDIR, EISDIR, EINVAL, ENFILE,
+            EMFILE, ENOTTY, ETXTBSY, EFBIG, ENOSPC, ESPIPE, EROFS, EMLINK, EPIPE, EDOM, ERANGE, EDEADLK,
+            ENAMETOOLONG, ENOLCK, ENOSYS, ENOTEMPTY, ELOOP, ENOMSG, EIDRM, ECHRNG, EL2NSYNC, EL3HLT,
+            EL3RST, ELNRNG, EUNATCH, ENOCSI, EL2HLT, EBADE, EBADR, EXFULL, ENOANO, EBADRQC, EBADSLT,
+            EBFONT, ENOSTR, ENODATA, ETIME, ENOSR, ENONET, ENOPKG, EREMOTE, ENOLINK, EADV, ESRMNT,
+            ECOMM, EPROTO, EMULTIHOP, EDOTDOT, EBADMSG, EOVERFLOW, ENOTUNIQ, EBADFD, EREMCHG, ELIBACC,
+            ELIBBAD, ELIBSCN, ELIBMAX, ELIBEXEC, EILSEQ, ERESTART, ESTRPIPE, EUSERS, ENOTSOCK,
+            EDESTADDRREQ, EMSGSIZE, EPROTOTYPE, ENOPROTOOPT, EPROTONOSUPPORT, ESOCKTNOSUPPORT,
+            EOPNOTSUPP, EPFNOSUPPORT, EAFNOSUPPORT, EADDRINUSE, EADDRNOTAVAIL, ENETDOWN, ENETUNREACH,
+            ENETRESET, ECONNABORTED, ECONNRESET, ENOBUFS, EISCONN, ENOTCONN, ESHUTDOWN, ETOOMANYREFS,
+            ETIMEDOUT, ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, EALREADY, EINPROGRESS, ESTALE, EUCLEAN,
+            ENOTNAM, ENAVAIL, EISNAM, EREMOTEIO, EDQUOT, ENOMEDIUM, EMEDIUMTYPE, ECANCELED, ENOKEY,
+            EKEYEXPIRED, EKEYREVOKED, EKEYREJECTED, EOWNERDEAD, ENOTRECOVERABLE, ERFKILL, EHWPOISON,
+        }
+
+        impl ::core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+
+        impl ::core::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                write!(f, "{} ({})", self.name(), self.0)
+            }
+        }
+    };
 }
 
-macro_rules! errnos {
-    ($($name:ident),* $(,)?) => {
-        impl Errno {
+/// The numbers of [`errno_type!`](crate::errno_type).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __errnos {
+    ($type:ident: $($name:ident),* $(,)?) => {
+        impl $type {
             $(
                 #[doc = concat!("`", stringify!($name), "`.")]
-                pub const $name: Self = Self(values::$name as u64);
+                pub const $name: Self = Self($crate::raw::errno::$name as u64);
             )*
 
             /// The symbolic name, or `E?` for a number without one.
@@ -65,50 +102,15 @@ macro_rules! errnos {
     };
 }
 
-errnos! {
-    EPERM, ENOENT, ESRCH, EINTR, EIO, ENXIO, E2BIG, ENOEXEC, EBADF, ECHILD, EAGAIN, ENOMEM,
-    EACCES, EFAULT, ENOTBLK, EBUSY, EEXIST, EXDEV, ENODEV, ENOTDIR, EISDIR, EINVAL, ENFILE,
-    EMFILE, ENOTTY, ETXTBSY, EFBIG, ENOSPC, ESPIPE, EROFS, EMLINK, EPIPE, EDOM, ERANGE, EDEADLK,
-    ENAMETOOLONG, ENOLCK, ENOSYS, ENOTEMPTY, ELOOP, ENOMSG, EIDRM, ECHRNG, EL2NSYNC, EL3HLT,
-    EL3RST, ELNRNG, EUNATCH, ENOCSI, EL2HLT, EBADE, EBADR, EXFULL, ENOANO, EBADRQC, EBADSLT,
-    EBFONT, ENOSTR, ENODATA, ETIME, ENOSR, ENONET, ENOPKG, EREMOTE, ENOLINK, EADV, ESRMNT,
-    ECOMM, EPROTO, EMULTIHOP, EDOTDOT, EBADMSG, EOVERFLOW, ENOTUNIQ, EBADFD, EREMCHG, ELIBACC,
-    ELIBBAD, ELIBSCN, ELIBMAX, ELIBEXEC, EILSEQ, ERESTART, ESTRPIPE, EUSERS, ENOTSOCK,
-    EDESTADDRREQ, EMSGSIZE, EPROTOTYPE, ENOPROTOOPT, EPROTONOSUPPORT, ESOCKTNOSUPPORT,
-    EOPNOTSUPP, EPFNOSUPPORT, EAFNOSUPPORT, EADDRINUSE, EADDRNOTAVAIL, ENETDOWN, ENETUNREACH,
-    ENETRESET, ECONNABORTED, ECONNRESET, ENOBUFS, EISCONN, ENOTCONN, ESHUTDOWN, ETOOMANYREFS,
-    ETIMEDOUT, ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, EALREADY, EINPROGRESS, ESTALE, EUCLEAN,
-    ENOTNAM, ENAVAIL, EISNAM, EREMOTEIO, EDQUOT, ENOMEDIUM, EMEDIUMTYPE, ECANCELED, ENOKEY,
-    EKEYEXPIRED, EKEYREVOKED, EKEYREJECTED, EOWNERDEAD, ENOTRECOVERABLE, ERFKILL, EHWPOISON,
-}
-
-impl fmt::Debug for Errno {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl fmt::Display for Errno {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.name(), self.0)
-    }
-}
-
-/// A program named memory that it may not read, or write, so. EFAULT to every call that has not got anywhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UserFault;
-
-impl From<UserFault> for Errno {
-    fn from(_: UserFault) -> Errno {
-        Errno::EFAULT
-    }
-}
-
 #[cfg(test)]
 mod tests {
     extern crate alloc;
-    use super::Errno;
     use alloc::format;
+
+    errno_type! {
+        /// As the kernel defines it.
+        pub struct Errno;
+    }
 
     #[test]
     fn numbers_and_names_are_those_of_the_manual() {
@@ -117,5 +119,6 @@ mod tests {
         assert_eq!(Errno::ENOSYS.get(), 38);
         assert_eq!(Errno::ENOMEM.as_return(), (-12i64) as u64);
         assert_eq!(format!("{}", Errno::EINVAL), "EINVAL (22)");
+        assert_eq!(Errno::ERESTARTSYS.get(), 512);
     }
 }

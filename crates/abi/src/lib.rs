@@ -2,6 +2,6 @@
 #![no_std]
 
 mod errno;
+pub mod restart;
 
-pub use errno::{Errno, UserFault};
 pub use linux_raw_sys as raw;

@@ -4,6 +4,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::fpu::FpuArea;
+
 pub use super::stack::KernelStack;
 use super::tls::{self, Bases};
 use super::{USER_END, UserFrame, percpu, preempt};

@@ -5,10 +5,10 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use ksync::CpuPin;
 use vm::asid::{Asids, Duty, Tag, Target};
+use vm::{Space, Vm};
 
 use super::machine::KernelMachine;
 use super::{MAX_CPUS, cpu, features, irq, paging};
-use vm::{Space, Vm};
 
 /// One CPU's address space, on lines of its own: only its CPU writes them.
 #[repr(align(64))]

@@ -12,6 +12,7 @@ use core::marker::PhantomData;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::user;
+
 pub use crate::user::UserFault;
 
 /// A pointer to a `T` in user memory.

@@ -8,7 +8,6 @@
 //! Mechanism: the few instructions that touch user memory stand in the exception table with the
 //! place to go on at when they fault. The range is checked before, so that they cannot reach kernel memory.
 use core::arch::{asm, naked_asm};
-
 use core::slice;
 
 use fscore::bytes;
@@ -18,7 +17,9 @@ use super::frame::TrapFrame;
 use super::memory;
 use super::patch::{clac, stac};
 
-pub use abi::UserFault;
+/// User memory could not be read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserFault;
 
 #[repr(C)]
 struct Fixup {

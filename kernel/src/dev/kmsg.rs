@@ -4,12 +4,13 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use hal::console;
+use hal::uio::IoBuf;
+
 use crate::fs::error::{FsError, Result};
 use crate::fs::file::{File, FileOps};
 use crate::fs::poll::PollMask;
 use crate::kern::cred::{Cap, Cred};
-use hal::console;
-use hal::uio::IoBuf;
 
 /// Longest record: what does not fit is refused, as on Linux.
 const RECORD: usize = 992;

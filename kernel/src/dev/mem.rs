@@ -2,11 +2,11 @@
 
 use core::ops::Range;
 
+use hal::uio::IoBuf;
 use vm::ObjectRef;
 
 use crate::fs::error::{FsError, Result};
 use crate::fs::file::{File, FileOps};
-use hal::uio::IoBuf;
 
 /// Reads as empty, swallows what is written.
 pub struct Null;
@@ -59,7 +59,7 @@ impl FileOps for Zero {
     }
     /// What a mapping and its heirs share; a private mapping is mere memory.
     fn object(&self, _: &File, range: Range<u64>) -> Result<ObjectRef> {
-        ObjectRef::new_shared(crate::mm::vm(), range.end).map_err(|_| FsError::NoMemory)
+        ObjectRef::new_shared(mem::vm(), range.end).map_err(|_| FsError::NoMemory)
     }
 }
 

@@ -10,15 +10,15 @@
 use alloc::sync::Arc;
 use core::ops::Range;
 
+use hal::PAGE_SIZE;
+use hal::physical;
+use hal::uio::IoBuf;
 use vm::object::{Cache, Frames};
 use vm::{ObjectRef, Pfn};
 
 use crate::fs::error::{FsError, Result};
 use crate::fs::file::{File, FileOps, o};
 use crate::fs::regular::FileTag;
-use hal::PAGE_SIZE;
-use hal::physical;
-use hal::uio::IoBuf;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 const MIB: u64 = 1 << 20;
@@ -122,8 +122,7 @@ impl FileOps for PhysicalMemory {
                 Cache::Uncached
             },
         };
-        let object =
-            ObjectRef::new_device(crate::mm::vm(), frames).map_err(|_| FsError::NoMemory)?;
+        let object = ObjectRef::new_device(mem::vm(), frames).map_err(|_| FsError::NoMemory)?;
         if let Some(path) = &file.path {
             object.set_tag(Arc::new(FileTag::of(&path.dentry)));
         }

@@ -7,13 +7,13 @@
 //! it has one, and from the time-stamp counter; on a machine without the first, the numbers are
 //! no better than the unpredictability of the boot's timing.
 
+use hal::uio::IoBuf;
 use ksync::{Once, PerCpu, Spin};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use crate::fs::error::Result;
 use crate::fs::file::{File, FileOps};
-use hal::uio::IoBuf;
 
 ksync::lock_class!(pub RandomLock, "random generator", rank = 88);
 

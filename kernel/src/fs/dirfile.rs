@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use fscore::dirent;
+use hal::uio::IoBuf;
 
 use super::dentry::Listed;
 use super::dynamic::{Dynamic, Entry};
@@ -10,7 +11,6 @@ use super::error::{FsError, Result};
 use super::file::{File, FileOps};
 use super::inode::{Node, mode};
 use super::mount::Path;
-use hal::uio::IoBuf;
 
 /// Entries taken from a directory in one hold of its lock.
 const BATCH: usize = 32;

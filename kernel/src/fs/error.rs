@@ -63,12 +63,6 @@ pub enum FsError {
     TooManyFiles,
     /// The user's pipes may hold no more pages.
     TooManyPipes,
-    /// A value does not fit.
-    Overflow,
-    /// The result does not fit in the caller's buffer.
-    Range,
-    /// No such attribute.
-    NoData,
     /// The device failed.
     Io,
     /// The process is gone.
@@ -77,8 +71,6 @@ pub enum FsError {
     TextBusy,
     /// The socket has no peer.
     NotConnected,
-    /// A device or mount of the wrong kind.
-    NotBlock,
     /// No lock can be had: no memory for it, or nothing to hold it.
     NoLocks,
     /// The wait would never end.

@@ -3,6 +3,7 @@
 //! Guarantee: no count is lost; a read takes all of it, or one in semaphore mode, and waits for there to be any; a write
 //! waits for there to be room.
 
+use hal::uio::IoBuf;
 use ksync::Spin;
 
 use super::error::{FsError, Result};
@@ -11,7 +12,6 @@ use super::inode::{Attr, now};
 use super::poll::PollMask;
 use crate::kern::park::{Deadline, Interruptible, Step, park};
 use crate::kern::wait::{WaitQueue, Waiter};
-use hal::uio::IoBuf;
 
 ksync::lock_class!(pub EventLock, "event counter", rank = 85);
 

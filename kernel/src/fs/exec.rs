@@ -1,6 +1,7 @@
 //! Files as execve sees them.
 
 use fscore::perm;
+use hal::uio::IoBuf;
 use vm::ObjectRef;
 
 use super::error::{FsError, Result};
@@ -12,7 +13,6 @@ use super::text::{self, Text};
 use super::walk::{Want, permitted};
 use crate::kern::cred::SetIds;
 use crate::kern::{current, with_fs};
-use hal::uio::IoBuf;
 
 /// A regular file that may be executed; nobody can open it for writing meanwhile.
 #[derive(Clone)]
@@ -66,7 +66,7 @@ impl ExecFile {
         if !matches!(inode.node, Node::File(_)) {
             return Err(FsError::Access);
         }
-        crate::mm::admit().map_err(|_| FsError::NoMemory)?;
+        mem::admit().map_err(|_| FsError::NoMemory)?;
         let data = Regular::open(inode, Use::Run)?;
         let often = inode.is_run_often();
         // A program that is kept outlives who ran it first.

@@ -9,6 +9,7 @@ use alloc::sync::Arc;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use hal::uio::IoBuf;
 use ksync::{EpochRc, Mutex};
 use vm::ObjectRef;
 
@@ -24,7 +25,6 @@ use super::regular::Regular;
 use crate::kern::cred::MemoryCharge;
 use crate::kern::current;
 use crate::kern::wait::Waiter;
-use hal::uio::IoBuf;
 
 ksync::lock_class!(pub PosLock, "file position", rank = 40);
 

@@ -193,7 +193,7 @@ pub struct Inode {
 /// Ends a reference on pages; the last one frees them.
 pub fn release(object: Option<ObjectRef>) {
     if let Some(object) = object {
-        object.release(crate::mm::vm());
+        object.release(mem::vm());
     }
 }
 

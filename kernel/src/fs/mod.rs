@@ -55,7 +55,7 @@ use crate::kern::signal::{self, SigInfo};
 
 /// The epoch that keeps what lookups without locks may still see.
 pub(crate) fn epoch() -> &'static ksync::Epoch {
-    crate::mm::epoch()
+    mem::epoch()
 }
 
 /// Sends the calling thread a signal that its own call caused.

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use fscore::path::MAX_LINKS;
 use fscore::perm;
+use hal::uio::IoBuf;
 use ksync::Mutex;
 
 use super::context::Origin;
@@ -23,7 +24,6 @@ use super::tmpfs::{self, What};
 use super::walk::{Last, Walk, Want, child, may_remove, owns, permitted};
 use crate::kern::cred::MemoryCharge;
 use crate::kern::current;
-use hal::uio::IoBuf;
 
 ksync::lock_class!(pub PrintLock, "printed file", rank = 41);
 
@@ -47,7 +47,7 @@ pub fn open(walk: &Walk, text: &[u8], flags: u32, new: NewMode) -> Result<FileRe
     if flags & o::PATH != 0 {
         let want = Want { follow, directory };
         let place = walk.find(text, want)?;
-        crate::mm::admit_process().map_err(|_| FsError::NoMemory)?;
+        mem::admit_process().map_err(|_| FsError::NoMemory)?;
         return Ok(File::open(Some(place), Kind::Place, flags));
     }
     if flags & o::TMPFILE == o::TMPFILE {
@@ -172,7 +172,7 @@ fn open_nameless(walk: &Walk, text: &[u8], flags: u32, new: NewMode) -> Result<F
 
 /// Opens a place; permissions have been checked.
 pub fn open_place(path: Path, flags: u32) -> Result<FileRef> {
-    crate::mm::admit_process().map_err(|_| FsError::NoMemory)?;
+    mem::admit_process().map_err(|_| FsError::NoMemory)?;
     let inode = path.dentry.inode.clone();
     let kind = match &inode.node {
         Node::Dir(_) | Node::Dynamic(Dynamic::Dir(_)) => Kind::Dir(DirFile),

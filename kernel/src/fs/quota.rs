@@ -6,12 +6,11 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use hal::{PAGE_SIZE, cpu};
 use ksync::Spin;
 use vm::Quota;
 
 use super::error::{FsError, Result};
-use crate::mm;
-use hal::{PAGE_SIZE, cpu};
 
 ksync::lock_class!(pub QuotaLock, "file system quotas", rank = 83);
 
@@ -20,7 +19,7 @@ static QUOTAS: Spin<Vec<(&'static Quota, bool)>, QuotaLock> = Spin::new(Vec::new
 
 /// What a file system may hold if nothing else is said: pages for half of memory, and as many files.
 pub fn default_limit() -> u64 {
-    mm::vm().alloc.total_pages() as u64 / 2
+    mem::vm().alloc.total_pages() as u64 / 2
 }
 
 /// Whether no file is charged to a quota.
@@ -70,7 +69,7 @@ pub fn parse_size(value: &[u8]) -> Option<u64> {
     let value = core::str::from_utf8(value).ok()?;
     if let Some(percent) = value.strip_suffix('%') {
         let percent: u64 = percent.parse().ok()?;
-        let pages = mm::vm().alloc.total_pages() as u64;
+        let pages = mem::vm().alloc.total_pages() as u64;
         return Some(pages.checked_mul(percent)? / 100);
     }
     Some(parse_number(value)?.div_ceil(PAGE_SIZE as u64))

@@ -4,6 +4,8 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use hal::uio::IoBuf;
+use mem::vm;
 use vm::{Object, ObjectRef};
 
 use super::dentry::Dentry;
@@ -15,8 +17,6 @@ use super::setattr::drop_privileges;
 use crate::kern::current;
 use crate::kern::rlimit::Resource;
 use crate::kern::signal::sig;
-use crate::mm::vm;
-use hal::uio::IoBuf;
 
 /// What an object remembers of its file.
 pub struct FileTag {

@@ -3,6 +3,9 @@
 use alloc::string::String;
 use alloc::sync::Arc;
 
+use ksync::Once;
+use mem::Initrd;
+
 use super::context::{self, FsContext, FsUse, Origin, boot_root};
 use super::error::{FsError, Result};
 use super::fdtable::FdTable;
@@ -17,8 +20,6 @@ use super::{dentry, open, pipe, procfs, quota};
 use crate::boot::Options;
 use crate::dev;
 use crate::kern::cred::Cred;
-use crate::mm::Initrd;
-use ksync::Once;
 
 /// What the first process begins with.
 pub struct Boot {
@@ -60,7 +61,7 @@ pub fn init(initrd: &Initrd, options: &Options) -> Result<Boot, UnpackError> {
     });
     if let Some(image) = initrd.bytes {
         initramfs::unpack(image)?;
-        crate::mm::release_initrd();
+        mem::release_initrd();
     }
     for limit in limits.into_iter().flatten() {
         // Half of what the image has left, and what it takes.

@@ -3,12 +3,13 @@
 //! Programs of the C library ask a name service through a local socket before they read files; the
 //! answer that sends them to the files is a socket that cannot connect.
 
+use hal::uio::IoBuf;
+
 use super::error::{FsError, Result};
 use super::file::{File, FileOps};
 use super::inode::{Attr, mode, now};
 use super::poll::PollMask;
 use crate::kern::wait::Waiter;
-use hal::uio::IoBuf;
 
 /// A local socket that is not connected and cannot be.
 pub struct LocalSocket {

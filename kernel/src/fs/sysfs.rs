@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
 
+use hal::cpu;
 use vm::Machine;
 
 use super::dentry::Dentry;
@@ -12,9 +13,7 @@ use super::error::{FsError, Result};
 use super::inode::{Inode, mode};
 use super::mount::{FsKind, Super, new_dev};
 use crate::kern::cred::Payer;
-use crate::mm;
 use crate::put;
-use hal::cpu;
 
 type Tree = &'static [(&'static str, Fixed)];
 
@@ -163,7 +162,7 @@ fn text(out: &mut Text, s: &str) -> Result<()> {
 }
 
 fn nodes() -> usize {
-    mm::vm().machine.ndomains()
+    mem::vm().machine.ndomains()
 }
 
 fn range(out: &mut Text, n: usize) -> Result<()> {
@@ -216,17 +215,13 @@ fn mask(out: &mut Text, numbers: impl Iterator<Item = usize>) {
 fn distance(node: usize, out: &mut Text) {
     for other in 0..nodes() {
         let gap = if other > 0 { " " } else { "" };
-        put!(
-            out,
-            "{gap}{}",
-            crate::mm::vm().machine.distance(node, other)
-        );
+        put!(out, "{gap}{}", mem::vm().machine.distance(node, other));
     }
     out.push(b"\n");
 }
 
 fn node_meminfo(node: usize, out: &mut Text) {
-    let (free, total) = mm::vm().alloc.domain_pages(node);
+    let (free, total) = mem::vm().alloc.domain_pages(node);
     for (name, pages) in [
         ("MemTotal:", total),
         ("MemFree:", free),
@@ -237,7 +232,7 @@ fn node_meminfo(node: usize, out: &mut Text) {
 }
 
 fn fault_around(out: &mut Text) -> Result<()> {
-    put!(out, "{}\n", mm::vm().fault_around());
+    put!(out, "{}\n", mem::vm().fault_around());
     Ok(())
 }
 
@@ -247,18 +242,18 @@ fn set_fault_around(data: &[u8]) -> Result<()> {
     if bytes > 2 << 20 {
         return Err(FsError::Invalid);
     }
-    mm::vm().set_fault_around(bytes);
+    mem::vm().set_fault_around(bytes);
     Ok(())
 }
 
 fn failures(out: &mut Text) -> Result<()> {
-    put!(out, "{}\n", mm::vm().alloc.injector_period());
+    put!(out, "{}\n", mem::vm().alloc.injector_period());
     Ok(())
 }
 
 fn set_failures(data: &[u8]) -> Result<()> {
     let text = core::str::from_utf8(data).map_err(|_| FsError::Invalid)?;
-    mm::fail_allocations(text.trim().parse().map_err(|_| FsError::Invalid)?);
+    mem::fail_allocations(text.trim().parse().map_err(|_| FsError::Invalid)?);
     Ok(())
 }
 

@@ -102,7 +102,7 @@ impl Fresh {
 
 /// Makes an inode without a name.
 fn make(home: Home, what: &What, fresh: Fresh) -> Result<Arc<Inode>> {
-    crate::mm::admit().map_err(|_| FsError::NoSpace)?;
+    mem::admit().map_err(|_| FsError::NoSpace)?;
     let rdev = if let What::Device(_, rdev) = what {
         *rdev
     } else {
@@ -136,7 +136,7 @@ fn make(home: Home, what: &What, fresh: Fresh) -> Result<Arc<Inode>> {
 fn node(home: Home, what: &What) -> Result<Node> {
     Ok(match what {
         What::File => {
-            let object = ObjectRef::new_file(crate::mm::vm(), home.quota);
+            let object = ObjectRef::new_file(mem::vm(), home.quota);
             Node::file(object.map_err(|_| FsError::NoSpace)?)
         }
         What::Dir => Node::Dir(Dir::new()),
@@ -200,7 +200,7 @@ const NAMES_PART: u64 = 4;
 
 /// Whether `cred` may have another name.
 fn may_name(cred: &Cred) -> Result<()> {
-    let pages = crate::mm::vm().alloc.total_pages() as u64;
+    let pages = mem::vm().alloc.total_pages() as u64;
     let most = pages / NAMES_PART * hal::PAGE_SIZE as u64;
     let payer = cred.payer;
     if payer.is_limited() && payer.is_over(Charge::Names, most) && !cred.beyond_user_limits() {

@@ -8,7 +8,9 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use hal::{PAGE_SIZE, cpu};
 use ksync::Spin;
+use mem::NoMemory;
 
 use super::cred::{Account, Charge, MemoryCharge, Payer};
 use super::current;
@@ -16,8 +18,6 @@ use super::lock;
 use super::process::Process;
 use super::rlimit::Resource;
 use super::thread::{Thread, flag};
-use crate::mm::NoMemory;
-use hal::{PAGE_SIZE, cpu};
 
 /// Accounts that a new user tries before there is one more.
 const TRIES: usize = 4;
@@ -71,7 +71,7 @@ pub(super) fn of_thread(uid: u32) -> Result<Payer, NoMemory> {
                 }
                 None => {
                     drop(table);
-                    crate::mm::admit()?;
+                    mem::admit()?;
                     spare = Some(Box::new(Account::new(cpu::count(), uid)));
                     continue;
                 }

@@ -5,10 +5,10 @@ use alloc::sync::Arc;
 use hal::current::ThreadObject;
 use hal::{MAX_CPUS, cpu, irq, percpu, preempt, sample, time};
 use ksync::{HeldLocks, Parker, Platform};
+use mem::Space;
 
 use super::{Thread, upcall};
 use crate::fs::{FdTable, FsContext};
-use crate::mm::Space;
 
 hal::thread_type!(RUNNING, Thread);
 

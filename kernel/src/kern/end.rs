@@ -4,12 +4,12 @@
 
 use alloc::sync::Arc;
 
+use hal::kprintln;
+
 use super::park::{Deadline, Interruptible, sleep_until};
 use super::process::Process;
 use super::sched::{self, CpuMask};
-use super::{current, ids, signal, space, wait4};
-use crate::mm;
-use hal::kprintln;
+use super::{current, daemons, ids, leak, signal, space, wait4};
 
 /// Between two looks at what is still running.
 const PAUSE_NS: u64 = 5_000_000;
@@ -23,15 +23,15 @@ const PATIENCE: u32 = 6000;
 ///
 /// Called by init's last thread, which has left its space.
 pub(super) fn init_exited(init: &Arc<Process>, status: u32) -> ! {
-    mm::fail_allocations(0);
-    mm::chaos::stop();
-    if mm::leak::enabled() {
+    mem::fail_allocations(0);
+    daemons::chaos::stop();
+    if leak::enabled() {
         let left = end_the_rest(init);
         if left != 0 {
             kprintln!("leakcheck: {left} processes do not end");
         }
         settle();
-        mm::leak::check();
+        leak::check();
         print_stacks();
     }
     let code = if status & 0x7f == 0 {
@@ -77,7 +77,7 @@ fn settle() {
     // Spaces that CPUs have not left since their last program went.
     on_each_cpu(space::leave);
     crate::fs::pipe::drain();
-    let vm = mm::vm();
+    let vm = mem::vm();
     // Spaces that wait for the background have ended.
     vm.tend();
     // What is freed frees more in turn.
@@ -85,7 +85,7 @@ fn settle() {
         vm.epoch.drain();
         vm.drain_limbo();
     }
-    on_each_cpu(mm::leak::empty_caches);
+    on_each_cpu(leak::empty_caches);
 }
 
 /// Runs `work` on one CPU after the other, in the calling thread.

@@ -3,6 +3,8 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
+use hal::UserFrame;
+
 use super::cred::AfterExec;
 use super::look::NewProgram;
 use super::park::{Deadline, Interruptible, Step, park};
@@ -14,8 +16,7 @@ use super::thread::flag;
 use super::wait::Waiter;
 use super::{Current, current, exit, futex, ids, kept, timer};
 use crate::fs::FsError;
-use crate::mm::exec::Loaded;
-use hal::UserFrame;
+use crate::kern::image::Loaded;
 
 /// Why a program that has been loaded does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,8 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use abi::raw::general as raw;
+use hal::uaccess::UserPtr;
+use hal::{UserFrame, context};
 
 use super::account::ThreadCharge;
 use super::group::Joined;
@@ -14,10 +16,7 @@ use super::signal::{ActionTable, Shared, sig};
 use super::space::UserSpace;
 use super::thread::{self, Thread};
 use super::wait::{WaitQueue, Waiter};
-use super::{current, sched};
-use crate::mm;
-use hal::uaccess::UserPtr;
-use hal::{UserFrame, context};
+use super::{current, oom, sched};
 
 /// Where a parent sleeps in vfork until the child has its own memory.
 pub struct VforkGate {
@@ -101,7 +100,7 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
     check(args)?;
     let has = |f: u32| args.flags & u64::from(f) != 0;
     let me = current();
-    if mm::is_condemned(me.process().kin()) {
+    if oom::is_condemned(me.process().kin()) {
         return Err(ForkError::Again);
     }
     let charge = ThreadCharge::new(&me, me.process()).ok_or(ForkError::Again)?;
@@ -111,7 +110,7 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
         me.clear(thread::flag::CROWDED);
     }
     let signal = me.process().group_signal.load(Ordering::Acquire);
-    mm::admit_process().map_err(|_| ForkError::NoMemory)?;
+    mem::admit_process().map_err(|_| ForkError::NoMemory)?;
     let id = Id::alloc().ok_or(ForkError::Again)?;
     let process = if has(raw::CLONE_THREAD) {
         me.process().clone()
@@ -167,7 +166,7 @@ fn set_child_tid(process: &Process, args: &CloneArgs, tid: u32) {
     if args.flags & u64::from(raw::CLONE_VM) != 0 {
         let _ = UserPtr::<u32>::new(args.child_tid).write(&tid);
     } else if let Some(space) = process.space() {
-        let _ = mm::write_at(&space, args.child_tid, &tid.to_ne_bytes());
+        let _ = mem::write_at(&space, args.child_tid, &tid.to_ne_bytes());
     }
 }
 
@@ -200,7 +199,7 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
         Some(space) => {
             // The heap's bounds are those of the memory that is copied.
             let _heap = p.lock_brk();
-            let copy = mm::fork(space.space()).map_err(|_| ForkError::NoMemory)?;
+            let copy = mem::fork(space.space()).map_err(|_| ForkError::NoMemory)?;
             (Some(UserSpace::new(copy)), p.brk())
         }
     };

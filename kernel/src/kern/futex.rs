@@ -15,14 +15,14 @@
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use hal::uaccess::{UserFault, UserPtr, UserRange};
+use hal::user;
 use ksync::{KeyedQueue, Once, Padded, Registration, Spin, Visit, Walk};
+use mem::{FutexKey, FutexWord};
 
 use super::park::{Deadline, Interruptible, ParkError, Step, park};
 use super::wait::{Threads, Waiter};
 use super::{Current, current, kept, lock};
-use crate::mm::{self, FutexKey, FutexWord};
-use hal::uaccess::{UserFault, UserPtr, UserRange};
-use hal::user;
 
 /// The word's identity, whatever it is mapped at.
 pub type Key = FutexKey;
@@ -123,7 +123,7 @@ fn word(addr: u64, shared: bool) -> Result<FutexWord, FutexError> {
     }
     // The page must be there for its object to be known.
     UserRange::new(addr, 4).fault_in(false)?;
-    kept::with_space(|space| mm::futex_word(space, addr))
+    kept::with_space(|space| mem::futex_word(space, addr))
         .flatten()
         .ok_or(FutexError::Fault)
 }

@@ -466,9 +466,9 @@ impl Role for InProcess {
 }
 
 /// Threads that wait for memory.
-pub(super) enum Starving {}
+pub(super) enum NeedsMemory {}
 
-impl Role for Starving {
+impl Role for NeedsMemory {
     fn links(pin: &CpuPin, id: u32) -> Option<&IdLinks> {
         thread(pin, id).map(|t| &t.memory_links)
     }

@@ -9,11 +9,12 @@
 
 use alloc::sync::Arc;
 
+use mem::Space;
+
 use super::current;
 use super::process::Process;
 use crate::fs::{FdTable, FsContext};
 use crate::kern::current::OwnState;
-use crate::mm::Space;
 
 /// The part of a thread's references that has to do with one of these types.
 trait Kept: Sized {

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
+use hal::context;
 use ksync::Once;
 
 use super::cred::Cred;
@@ -12,7 +13,6 @@ use super::rlimit::Rlimits;
 use super::sched::{CpuMask, Entity, Policy};
 use super::thread::{self, Thread, comm_from, flag};
 use super::{account, current, exit, fork, sched};
-use hal::context;
 
 /// The process that all kernel threads belong to.
 static KERNEL: Once<Arc<Process>> = Once::new();

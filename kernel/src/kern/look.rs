@@ -10,12 +10,13 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
+use mem::Space;
+
 use super::Current;
 use super::cred::{AfterExec, Cred, LookAs, NotPermitted};
 use super::process::{self, Brk, Process, Program, flag};
 use super::space::UserSpace;
 use super::thread::Thread;
-use crate::mm::Space;
 
 /// The memory of a process at one moment, and what lies where in it.
 pub struct Image {

@@ -8,19 +8,25 @@
 pub mod account;
 pub mod cred;
 pub mod current;
+mod daemons;
 mod end;
 pub mod exec;
 pub mod exit;
+mod fault;
 pub mod fork;
 pub mod futex;
 pub mod group;
 mod idlist;
 pub mod ids;
+pub mod image;
 pub mod itimer;
 mod kept;
 pub mod kthread;
+pub mod layout;
+mod leak;
 mod lock;
 pub mod look;
+pub mod oom;
 pub mod park;
 pub mod process;
 mod program;
@@ -31,7 +37,6 @@ mod serial;
 pub mod signal;
 mod space;
 mod start;
-pub mod starving;
 pub mod thread;
 pub mod time;
 pub mod timer;
@@ -56,7 +61,7 @@ pub const CLOCK_TICKS: u64 = 100;
 /// The epoch under which numbers are looked up.
 #[inline]
 pub fn epoch() -> &'static ksync::Epoch {
-    crate::mm::epoch()
+    mem::epoch()
 }
 
 /// The process of the calling thread.

@@ -24,6 +24,7 @@ use super::idlist::{IdLinks, IdList};
 use super::ids::{self, Id, InProcess, Sibling};
 use super::itimer::{self, CpuTimers, RealSlot};
 use super::lock;
+
 pub use super::program::{Brk, Program};
 use super::rlimit::{Limit, LimitError, Resource, Rlimits};
 use super::signal::{Pending, Shared, SharedPending};
@@ -33,7 +34,7 @@ use super::timer::TimerNode;
 use super::times::Times;
 use super::wait::WaitQueue;
 use crate::fs::{FdTable, FsContext, FsUse};
-use crate::mm::Space;
+use mem::Space;
 
 /// Where a process is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

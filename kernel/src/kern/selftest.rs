@@ -5,10 +5,11 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use hal::kprintln;
+
 use super::park::{Deadline, Interruptible, ParkError, Step, park, sleep_until};
 use super::wait::{WaitQueue, Waiter};
 use super::{current, kthread, time};
-use hal::kprintln;
 
 /// Runs all of them; returns when all have passed.
 pub(super) fn run() {

@@ -8,10 +8,10 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use ksync::{CpuPin, Once, PerCpu, Spin};
+use mem::Space;
 
 use super::lock;
 use super::thread::Thread;
-use crate::mm::{self, Space};
 
 /// The use of an address space by processes: the last one's end empties it.  CPUs that are still in
 /// the space, and whoever looks at it from outside, hold the [`Space`] alone.
@@ -40,7 +40,7 @@ impl UserSpace {
     pub(super) fn end(self: Arc<Self>) -> u64 {
         Arc::into_inner(self).map_or(0, |mut last| {
             last.ended = true;
-            mm::clear(&last.space)
+            mem::clear(&last.space)
         })
     }
 }
@@ -48,7 +48,7 @@ impl UserSpace {
 impl Drop for UserSpace {
     fn drop(&mut self) {
         if !self.ended {
-            mm::clear(&self.space);
+            mem::clear(&self.space);
         }
     }
 }
@@ -97,7 +97,7 @@ fn enter(pin: &CpuPin, a: &Active, space: Option<Arc<Space>>) {
         _ => false,
     };
     if !same {
-        mm::activate(pin, old.as_ref(), space.as_ref());
+        mem::activate(pin, old.as_ref(), space.as_ref());
     }
     a.at.store(
         space.as_ref().map_or(0, |s| Arc::as_ptr(s) as usize),

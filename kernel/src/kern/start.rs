@@ -2,11 +2,11 @@
 
 use alloc::vec::Vec;
 
-use super::{kthread, serial};
-use crate::boot::Options;
-use crate::mm;
 use hal::BootInfo;
 use hal::kprintln;
+
+use super::{kthread, leak, serial};
+use crate::boot::Options;
 
 /// Nanoseconds between the timer's interrupts with the option `sections`.
 const SECTIONS_NS: u64 = 50_000;
@@ -22,7 +22,7 @@ const INITS: [&[u8]; 5] = [
 
 /// Makes the root file system and starts init.  Called by the boot thread.
 pub(super) fn init_process(info: &BootInfo, options: &Options) {
-    let boot = match crate::fs::init(&mm::initrd(info), options) {
+    let boot = match crate::fs::init(&mem::initrd(info), options) {
         Ok(boot) => boot,
         Err(e) => panic!("no root file system: {e:?}"),
     };
@@ -35,7 +35,7 @@ pub(super) fn init_process(info: &BootInfo, options: &Options) {
 
 /// Init's thread, still in the kernel.
 fn run_init(options: &Options) {
-    mm::leak::note_start();
+    leak::note_start();
     let named: Option<Vec<u8>> = options.init.clone();
     let tried: Vec<&[u8]> = match &named {
         Some(name) => alloc::vec![name.as_slice()],
@@ -44,7 +44,7 @@ fn run_init(options: &Options) {
     for path in tried {
         match crate::syscall::proc::exec_init(path, &options.args, &options.env) {
             Ok(frame) => {
-                mm::fail_allocations(options.failalloc);
+                mem::fail_allocations(options.failalloc);
                 if options.sections {
                     super::timer::probe_every(SECTIONS_NS);
                 }

@@ -9,6 +9,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use ksync::{HeldLocks, Round, Run, RunState, Spin};
+use mem::NoMemory;
 
 use super::account;
 use super::cred::{Charge, Cred, Payer};
@@ -21,7 +22,6 @@ use super::sched::Entity;
 use super::signal::{AltStack, RestartBlock, SigSet, ThreadPending};
 use super::timer::TimerNode;
 use super::times::Told;
-use crate::mm::NoMemory;
 
 /// How a sleeping thread is shown to people: `S` or `D`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

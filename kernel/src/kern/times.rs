@@ -51,7 +51,7 @@ impl Process {
     pub fn times(&self) -> Times {
         let mut sum = self.times_of_threads();
         if let Some(space) = self.space() {
-            sum.note_rss(crate::mm::max_rss_kib(&space));
+            sum.note_rss(mem::max_rss_kib(&space));
         }
         sum
     }

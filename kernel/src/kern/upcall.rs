@@ -10,7 +10,7 @@ use hal::{BootInfo, TrapFrame, UserFault, UserFrame};
 use super::cred::Cap;
 use super::current::{current, try_current};
 use super::signal::{self, SigInfo, code, sig};
-use super::{Resource, futex, ids, kthread, sched, selftest, space, timer};
+use super::{Resource, daemons, fault, futex, ids, kthread, oom, sched, selftest, space, timer};
 
 /// The other CPUs may look at what the boot CPU has set up.
 static READY: AtomicBool = AtomicBool::new(false);
@@ -23,7 +23,8 @@ struct Kernel;
 impl Upcalls for Kernel {
     fn kmain(info: BootInfo) -> ! {
         let ncpus = info.ncpus;
-        crate::mm::init(&info);
+        mem::init(&info);
+        oom::init();
         let options = crate::boot::options(info.cmdline);
         ids::init(ncpus);
         timer::init(ncpus);
@@ -66,7 +67,7 @@ impl Upcalls for Kernel {
     }
 
     fn page_fault(va: u64, error: u64, from_user: bool) -> Handled {
-        match crate::mm::page_fault(va, error) {
+        match fault::page_fault(va, error) {
             Ok(()) => Handled::Resolved,
             Err(fault) => {
                 if from_user {
@@ -78,7 +79,7 @@ impl Upcalls for Kernel {
     }
 
     fn fault_in(va: u64, write: bool) -> Result<(), UserFault> {
-        crate::mm::fault_in(va, write)
+        fault::fault_in(va, write)
     }
 
     fn user_exception(frame: &mut TrapFrame, vector: u64, _error: u64) {
@@ -159,7 +160,7 @@ hal::upcalls!(Kernel);
 /// Makes what runs on this CPU its idle thread.
 fn enter_scheduler() {
     let pin = ksync::pin();
-    crate::mm::heap::use_own_objects(&pin);
+    mem::heap::use_own_objects(&pin);
     hal::cpu::set_announcer(&pin, super::epoch().announcer(pin.cpu()));
     let idle = kthread::idle_thread(pin.cpu());
     sched::first_switch(&pin, &idle);
@@ -172,7 +173,7 @@ fn boot_thread(info: BootInfo, options: crate::boot::Options) {
         sched::yield_now();
     }
     kprintln!("{} CPUs run", info.ncpus);
-    crate::mm::start_daemons(&options);
+    daemons::start(&options);
     super::watchdog::start(options.watchdog_seconds);
     if options.selftest {
         selftest::run();

@@ -19,12 +19,12 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
+use hal::kprintln;
 use ksync::{Counter, Once};
 
 use super::park::{Deadline, Interruptible, sleep_until};
 use super::thread::Comm;
 use super::{current, ids, kthread, sched, time, upcall};
-use hal::kprintln;
 
 /// What the watchdog was started with.
 struct Limits {

@@ -3,13 +3,13 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use abi::Errno;
 use abi::raw::general as nr;
+use hal::uaccess::UserPtr;
 
+use super::errno::Errno;
 use super::{Args, Handler};
 use crate::kern::cred::{Cap, CapSet, Cred, NotPermitted};
 use crate::kern::{current, ids};
-use hal::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

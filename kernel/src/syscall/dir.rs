@@ -1,10 +1,12 @@
 //! Calls on directories and the working directory.
 
-use abi::Errno;
 use abi::raw::general as nr;
 use fscore::{dirent, perm};
+use hal::uaccess::PATH_MAX;
+use hal::uio::IoBuf;
 
 use super::cred::require;
+use super::errno::Errno;
 use super::fsutil::{Caller, at, fault, file, fs, real_file, user_path, user_range};
 use super::{Args, Handler};
 use crate::fs::dirfile::read_entries;
@@ -13,8 +15,6 @@ use crate::fs::mount::Path;
 use crate::fs::walk::{Want, full_name, permitted};
 use crate::kern;
 use crate::kern::cred::Cap;
-use hal::uaccess::PATH_MAX;
-use hal::uio::IoBuf;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -1,10 +1,21 @@
 //! How the layers' errors look to programs.
 
-use abi::Errno;
+use hal::uaccess::UserFault;
+use mem::NoMemory;
 use vm::VmError;
 
-use crate::mm::NoMemory;
-use crate::mm::exec::ExecError;
+use crate::kern::image::ExecError;
+
+abi::errno_type! {
+    /// A Linux error number.
+    pub struct Errno;
+}
+
+impl From<UserFault> for Errno {
+    fn from(_: UserFault) -> Errno {
+        Errno::EFAULT
+    }
+}
 
 impl From<NoMemory> for Errno {
     fn from(_: NoMemory) -> Errno {

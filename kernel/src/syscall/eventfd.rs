@@ -2,9 +2,9 @@
 
 use alloc::boxed::Box;
 
-use abi::Errno;
 use abi::raw::general as nr;
 
+use super::errno::Errno;
 use super::fsutil::install;
 use super::{Args, Handler};
 use crate::fs::eventfd::EventCounter;
@@ -22,7 +22,7 @@ fn make(count: u32, flags: u32) -> Result<u64, Errno> {
     if flags & !(SEMAPHORE | o::CLOEXEC | o::NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }
-    crate::mm::admit()?;
+    mem::admit()?;
     let counter = EventCounter::new(count.into(), flags & SEMAPHORE != 0);
     let file = File::open(
         None,

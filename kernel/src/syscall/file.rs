@@ -2,9 +2,11 @@
 
 use alloc::sync::Arc;
 
-use abi::Errno;
 use abi::raw::general as nr;
+use hal::uaccess::UserPtr;
+use hal::uio::IoBuf;
 
+use super::errno::Errno;
 use super::fsutil::{
     Caller, at, fault, fd_limit, file, install, real_file, user_path, user_range, user_ranges,
     with_files, written,
@@ -18,8 +20,6 @@ use crate::fs::walk::owns;
 use crate::fs::{open, regular};
 use crate::kern::signal::sig;
 use crate::kern::{current, forget_files};
-use hal::uaccess::UserPtr;
-use hal::uio::IoBuf;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

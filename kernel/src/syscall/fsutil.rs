@@ -3,8 +3,10 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use abi::Errno;
+use hal::USER_END;
+use hal::uaccess::{PATH_MAX, StrError, UserFault, UserPtr, UserRange, read_cstr};
 
+use super::errno::Errno;
 use crate::fs::context::{FsContext, Origin};
 use crate::fs::error::{FsError, Result};
 use crate::fs::fdtable::FdTable;
@@ -16,8 +18,6 @@ use crate::kern::cred::Cred;
 use crate::kern::rlimit::Resource;
 use crate::kern::signal::sig;
 use crate::kern::{self, current};
-use hal::USER_END;
-use hal::uaccess::{PATH_MAX, StrError, UserFault, UserPtr, UserRange, read_cstr};
 
 impl From<FsError> for Errno {
     fn from(e: FsError) -> Errno {
@@ -51,14 +51,10 @@ impl From<FsError> for Errno {
             FsError::NoDevAddr => Errno::ENXIO,
             FsError::TooManyFiles => Errno::EMFILE,
             FsError::TooManyPipes => Errno::ENFILE,
-            FsError::Overflow => Errno::EOVERFLOW,
-            FsError::Range => Errno::ERANGE,
-            FsError::NoData => Errno::ENODATA,
             FsError::Io => Errno::EIO,
             FsError::NoProcess => Errno::ESRCH,
             FsError::TextBusy => Errno::ETXTBSY,
             FsError::NotConnected => Errno::ENOTCONN,
-            FsError::NotBlock => Errno::ENOTBLK,
             FsError::NoLocks => Errno::ENOLCK,
             FsError::Deadlock => Errno::EDEADLK,
         }

@@ -1,9 +1,10 @@
 //! futex(2) and robust lists.
 
-use abi::Errno;
 use abi::raw::general as nr;
+use hal::uaccess::UserPtr;
 
 use super::cred::not_permitted;
+use super::errno::Errno;
 use super::time::read_timespec;
 use super::{Args, Handler};
 use crate::kern::cred::LookAs;
@@ -11,7 +12,6 @@ use crate::kern::futex::{self, FutexError};
 use crate::kern::park::Deadline;
 use crate::kern::signal::RestartBlock;
 use crate::kern::{current, ids, time};
-use hal::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

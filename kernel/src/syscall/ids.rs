@@ -1,8 +1,8 @@
 //! Numbers of processes, groups and sessions; hanging up a session's terminal.
 
-use abi::Errno;
 use abi::raw::general as nr;
 
+use super::errno::Errno;
 use super::signal::process_of;
 use super::{Args, Handler};
 use crate::kern::cred::Cap;

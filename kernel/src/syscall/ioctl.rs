@@ -1,12 +1,12 @@
 //! ioctl: the requests that every file takes; the rest goes to the file.
 
-use abi::Errno;
 use abi::raw::general as nr;
+use hal::uaccess::UserPtr;
 
+use super::errno::Errno;
 use super::fsutil::{fault, real_file, with_files};
 use super::{Args, Handler};
 use crate::fs::file::{Kind, o};
-use hal::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[(nr::__NR_ioctl, ioctl)];

@@ -2,10 +2,11 @@
 
 use alloc::sync::Arc;
 
-use abi::Errno;
 use abi::raw::general as nr;
 use fscore::locks::{END, Lock};
+use hal::uaccess::UserPtr;
 
+use super::errno::Errno;
 use super::fsutil::{fault, file as file_of, real_file, with_files};
 use super::{Args, Handler};
 use crate::fs::error::FsError;
@@ -13,7 +14,6 @@ use crate::fs::file::{File, FileRef};
 use crate::fs::inode::Inode;
 use crate::fs::lock::{self, Family};
 use crate::kern::current;
-use hal::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[(nr::__NR_flock, flock)];

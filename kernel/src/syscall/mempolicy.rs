@@ -3,13 +3,13 @@
 //! There is one policy, memory of the node where a thread runs, which is both Linux's default and MPOL_LOCAL. Others
 //! are refused as unknown modes.
 
-use abi::Errno;
 use abi::raw::general as nr;
+use hal::uaccess::UserPtr;
 use vm::Machine;
 
+use super::errno::Errno;
 use super::{Args, Handler};
 use crate::kern::current;
-use hal::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[
@@ -25,7 +25,7 @@ const F_MEMS_ALLOWED: u64 = 4;
 const MASK_MAX: u64 = 4096 * 8;
 
 fn nodes() -> u64 {
-    crate::mm::vm().machine.ndomains() as u64
+    mem::vm().machine.ndomains() as u64
 }
 
 /// Words of a mask whose length is given as Linux has it, one more than the highest bit.

@@ -3,18 +3,17 @@
 //! Nothing is paged out, so a page that is present stays anyway. What the calls do is to make pages present, to keep
 //! advice from throwing them away, and to count them against RLIMIT_MEMLOCK.
 
-use abi::Errno;
 use abi::raw::general as nr;
 use vm::space::{EntryInfo, MapFlags};
 use vm::{Access, EntryFlags};
 
+use super::errno::Errno;
 use super::errno::vm as errno;
 use super::mm::{PAGE, covered, fitting, mapped, range_or, space};
 use super::{Args, Handler};
 use crate::kern::cred::Cap;
 use crate::kern::process::flag;
 use crate::kern::{self, Resource};
-use crate::mm;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[
@@ -47,7 +46,7 @@ pub(super) fn may_lock_any() -> Result<(), Errno> {
 /// Checks that the caller may lock `len` bytes more; of those from `over` on, what is locked already counts once. `too_many` is what the
 /// call says where that exceeds the limit.
 pub(super) fn may_lock(
-    space: &mm::Space,
+    space: &mem::Space,
     len: u64,
     over: Option<u64>,
     too_many: Errno,
@@ -57,7 +56,7 @@ pub(super) fn may_lock(
         return Ok(());
     }
     let limit = me.process().rlimit(Resource::Memlock);
-    let sum = (space.usage(mm::vm()).locked * PAGE).saturating_add(len);
+    let sum = (space.usage(mem::vm()).locked * PAGE).saturating_add(len);
     let again = || over.map_or(0, |start| covered(space, start, len, is_locked));
     if sum > limit && sum - again() > limit {
         return Err(too_many);
@@ -81,11 +80,15 @@ fn lock_range(a: &Args) -> Result<(u64, u64), Errno> {
 }
 
 /// Checks that a range is mapped. If not, what lies before the first gap is noted as locked, or not, all the same: as in Linux.
-fn note_before_gap(space: &mm::Space, (start, len): (u64, u64), locked: bool) -> Result<(), Errno> {
+fn note_before_gap(
+    space: &mem::Space,
+    (start, len): (u64, u64),
+    locked: bool,
+) -> Result<(), Errno> {
     mapped(start, len).map(drop).inspect_err(|_| {
         let before = fitting(space, start, len, |_| true);
         if before > 0 {
-            let _ = space.mark_locked(mm::vm(), start, before, locked);
+            let _ = space.mark_locked(mem::vm(), start, before, locked);
         }
     })
 }
@@ -95,18 +98,18 @@ fn lock_pages(a: &Args, populate: bool) -> Result<u64, Errno> {
     let (start, len) = lock_range(a)?;
     let space = space()?;
     may_lock(&space, len, Some(start), Errno::ENOMEM)?;
-    mm::admit_change()?;
+    mem::admit_change()?;
     note_before_gap(&space, (start, len), true)?;
     if !populate {
         space
-            .mark_locked(mm::vm(), start, len, true)
+            .mark_locked(mem::vm(), start, len, true)
             .map_err(errno)?;
         return Ok(0);
     }
     space
-        .set_locked(mm::vm(), start, len, true)
+        .set_locked(mem::vm(), start, len, true)
         .map_err(errno)?;
-    if space.populate(mm::vm(), start, len, Access::Read).is_err() {
+    if space.populate(mem::vm(), start, len, Access::Read).is_err() {
         return Err(Errno::ENOMEM);
     }
     Ok(0)
@@ -129,7 +132,7 @@ fn munlock(a: &mut Args) -> Result<u64, Errno> {
     let space = space()?;
     note_before_gap(&space, (start, len), false)?;
     space
-        .set_locked(mm::vm(), start, len, false)
+        .set_locked(mem::vm(), start, len, false)
         .map_err(errno)?;
     Ok(0)
 }
@@ -153,13 +156,13 @@ fn mlockall(a: &mut Args) -> Result<u64, Errno> {
         // As in Linux, a page that cannot be had now is left to the fault.
         space.for_each_entry(0, &mut |entry| {
             let (start, len) = (entry.args.start, entry.args.end - entry.args.start);
-            if mm::admit_change().is_err() {
+            if mem::admit_change().is_err() {
                 return false;
             }
             let _ = if on_fault {
-                space.mark_locked(mm::vm(), start, len, true).map(drop)
+                space.mark_locked(mem::vm(), start, len, true).map(drop)
             } else {
-                space.set_locked(mm::vm(), start, len, true)
+                space.set_locked(mem::vm(), start, len, true)
             };
             true
         });
@@ -172,7 +175,7 @@ fn munlockall(_: &mut Args) -> Result<u64, Errno> {
     process.set_switch(flag::LOCK_FUTURE | flag::LOCK_ON_FAULT, false);
     space.for_each_entry(0, &mut |entry| {
         let (start, len) = (entry.args.start, entry.args.end - entry.args.start);
-        let _ = space.mark_locked(mm::vm(), start, len, false);
+        let _ = space.mark_locked(mem::vm(), start, len, false);
         true
     });
     Ok(0)

@@ -3,13 +3,13 @@
 //!
 //! This file checks arguments as the man pages say and translates; the work is `vm::Space`'s.
 
-use abi::Errno;
 use abi::raw::general as nr;
 use hal::USER_END;
 use vm::space::EntryInfo;
 use vm::space::{Advice, MapArgs, MapFlags, RemapArgs, RemapTarget, Source};
 use vm::{EntryFlags, MapProt as Prot, ObjectRef, VmError};
 
+use super::errno::Errno;
 use super::errno::vm as errno;
 use super::fsutil::real_file;
 use super::mlock::{is_locked, lock_by_default, may_lock, may_lock_any};
@@ -19,7 +19,6 @@ use crate::fs::mount::flag as mount;
 use crate::fs::regular;
 use crate::kern::process::Brk;
 use crate::kern::{self, Process, Resource};
-use crate::mm;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[
@@ -131,7 +130,7 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
             let (object, max) = file_object(file, shared, prot, range)?;
             if !shared && matches!(object.kind(), vm::object::Kind::Shared(_)) {
                 // There is nothing to share: private memory, which may grow.
-                object.release(mm::vm());
+                object.release(mem::vm());
                 (None, max)
             } else {
                 (Some(object), max)
@@ -158,9 +157,9 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
         place,
         source,
     };
-    let at = result.and_then(|()| in_space(|space| space.map(mm::vm(), &args)));
+    let at = result.and_then(|()| in_space(|space| space.map(mem::vm(), &args)));
     if let Some(object) = object {
-        object.release(mm::vm());
+        object.release(mem::vm());
     }
     at
 }
@@ -186,7 +185,12 @@ fn sharing(flags: u32, anonymous: bool) -> Result<bool, Errno> {
 }
 
 /// Whether `test` holds for a mapping in a range.
-fn any_mapping(space: &mm::Space, start: u64, len: u64, test: impl Fn(&EntryInfo) -> bool) -> bool {
+fn any_mapping(
+    space: &mem::Space,
+    start: u64,
+    len: u64,
+    test: impl Fn(&EntryInfo) -> bool,
+) -> bool {
     let mut found = false;
     space.for_each_entry(start, &mut |entry| {
         if entry.args.start >= start + len {
@@ -202,7 +206,7 @@ fn any_mapping(space: &mm::Space, start: u64, len: u64, test: impl Fn(&EntryInfo
 #[inline(always)]
 fn admit_map(len: u64, data: bool, over: Option<u64>) -> Result<(), Errno> {
     charge(kern::current().process(), len, data, over)?;
-    Ok(mm::admit()?)
+    Ok(mem::admit()?)
 }
 
 /// Where to map: the address and how binding it is.
@@ -287,7 +291,7 @@ fn file_object(
 
 /// How many bytes of a range are mapped by mappings for which `fits` holds: at most as many as it has.
 pub(super) fn covered(
-    space: &mm::Space,
+    space: &mem::Space,
     start: u64,
     len: u64,
     fits: impl Fn(&EntryInfo) -> bool,
@@ -327,7 +331,7 @@ fn charge_limited(
     over: Option<u64>,
 ) -> Result<(), Errno> {
     let space = process.space().ok_or(Errno::ENOMEM)?;
-    let usage = space.usage(mm::vm());
+    let usage = space.usage(mem::vm());
     let more = len - over.map_or(0, |start| covered(&space, start, len, |_| true));
     let exceeds = |now: u64, limit: u64| now.saturating_add(more) > limit;
     let data = |limit| exceeds(usage.data * PAGE, limit);
@@ -342,7 +346,7 @@ fn munmap(a: &mut Args) -> Result<u64, Errno> {
     if len == 0 {
         return Err(Errno::EINVAL);
     }
-    in_space(|space| space.unmap(mm::vm(), a.get(0), len))?;
+    in_space(|space| space.unmap(mem::vm(), a.get(0), len))?;
     Ok(0)
 }
 
@@ -375,7 +379,7 @@ fn mprotect(a: &mut Args) -> Result<u64, Errno> {
         }
         _ => return Err(Errno::EINVAL),
     };
-    mm::admit_change()?;
+    mem::admit_change()?;
     let prot = prot_from(bits);
     if prot.contains(Prot::WRITE) {
         may_write_more(start, len)?;
@@ -401,7 +405,7 @@ fn may_write_more(start: u64, len: u64) -> Result<(), Errno> {
 /// Changes a protection. Where that is not possible throughout, what lies before has changed: as in Linux.
 fn protect(start: u64, len: u64, prot: Prot) -> Result<u64, Errno> {
     let space = space()?;
-    let why = match space.protect(mm::vm(), start, len, prot) {
+    let why = match space.protect(mem::vm(), start, len, prot) {
         Ok(()) => return Ok(0),
         Err(why @ (VmError::NotMapped | VmError::Denied)) => why,
         Err(why) => return Err(errno(why)),
@@ -414,7 +418,7 @@ fn protect(start: u64, len: u64, prot: Prot) -> Result<u64, Errno> {
     }
     if before > 0 {
         space
-            .protect(mm::vm(), start, before, prot)
+            .protect(mem::vm(), start, before, prot)
             .map_err(errno)?;
     }
     match space.entry_at(start + before) {
@@ -425,7 +429,7 @@ fn protect(start: u64, len: u64, prot: Prot) -> Result<u64, Errno> {
 
 /// How many bytes from `start` on, at most `len`, are mapped without a gap by mappings for which `fits` holds.
 pub(super) fn fitting(
-    space: &mm::Space,
+    space: &mem::Space,
     start: u64,
     len: u64,
     fits: impl Fn(&EntryInfo) -> bool,
@@ -468,11 +472,11 @@ fn mremap(a: &mut Args) -> Result<u64, Errno> {
     }
     // The place to go to is cleared, and what is cut off goes, whatever lies there and whatever comes of the rest: as in Linux.
     if has(nr::MREMAP_FIXED) {
-        space.unmap(mm::vm(), to, new_len).map_err(errno)?;
+        space.unmap(mem::vm(), to, new_len).map_err(errno)?;
     }
     if new_len < old_len {
         space
-            .unmap(mm::vm(), old + new_len, old_len - new_len)
+            .unmap(mem::vm(), old + new_len, old_len - new_len)
             .map_err(errno)?;
         old_len = new_len;
     }
@@ -494,7 +498,7 @@ fn mremap(a: &mut Args) -> Result<u64, Errno> {
         let data = first.args.may_be_data() && first.args.prot.contains(Prot::WRITE);
         charge(&process, more, data, None)?;
     }
-    mm::admit()?;
+    mem::admit()?;
     let target = match (has(nr::MREMAP_FIXED), has(nr::MREMAP_MAYMOVE)) {
         (true, _) => RemapTarget::Fixed(to),
         (false, true) => RemapTarget::MayMove,
@@ -507,7 +511,7 @@ fn mremap(a: &mut Args) -> Result<u64, Errno> {
         target,
         keep_old: keeps,
     };
-    space.remap(mm::vm(), &args).map_err(|e| match e {
+    space.remap(mem::vm(), &args).map_err(|e| match e {
         VmError::NotMapped => Errno::EFAULT,
         e => errno(e),
     })
@@ -552,7 +556,7 @@ fn madvise(a: &mut Args) -> Result<u64, Errno> {
     let raw = a.get(2) as u32;
     let asks_first = matches!(raw, nr::MADV_COLD | nr::MADV_PAGEOUT | nr::MADV_WIPEONFORK);
     if advice.changes_entries() {
-        mm::admit_change()?;
+        mem::admit_change()?;
     }
     kern::with_space(|space| {
         if asks_first && any_mapping(space, start, len, |entry| is_unfit(raw, entry)) {
@@ -565,9 +569,9 @@ fn madvise(a: &mut Args) -> Result<u64, Errno> {
         }
         let advised = match advice {
             Advice::Remove => {
-                space.remove_file_pages(mm::vm(), start, len, &mut regular::changed_by_mapping)
+                space.remove_file_pages(mem::vm(), start, len, &mut regular::changed_by_mapping)
             }
-            advice => space.advise(mm::vm(), start, len, advice),
+            advice => space.advise(mem::vm(), start, len, advice),
         };
         advised.map_err(|why| advise_before(space, (start, len), (raw, advice), why))
     })
@@ -593,7 +597,7 @@ fn is_unfit(raw: u32, entry: &EntryInfo) -> bool {
 /// same, or before the first gap where pages are to be made present: as in Linux. Returns what the call says.
 #[cold]
 fn advise_before(
-    space: &mm::Space,
+    space: &mem::Space,
     (start, len): (u64, u64),
     (raw, advice): (u32, Advice),
     why: VmError,
@@ -621,7 +625,7 @@ fn advise_before(
     if before == 0 || before == len {
         return said(why);
     }
-    match space.advise(mm::vm(), start, before, advice) {
+    match space.advise(mem::vm(), start, before, advice) {
         Err(first) if populates => said(first),
         _ => said(why),
     }
@@ -644,7 +648,7 @@ fn msync(a: &mut Args) -> Result<u64, Errno> {
 /// ENOMEM unless all of a range is mapped.
 pub(super) fn mapped(start: u64, len: u64) -> Result<u64, Errno> {
     if len > 0 {
-        in_space(|space| space.advise(mm::vm(), start, len, Advice::Nothing))?;
+        in_space(|space| space.advise(mem::vm(), start, len, Advice::Nothing))?;
     }
     Ok(0)
 }
@@ -663,7 +667,7 @@ fn mincore(a: &mut Args) -> Result<u64, Errno> {
         resident.clear();
         let step = STEP.min(start + len - at);
         space
-            .resident(mm::vm(), at, step, &mut resident)
+            .resident(mem::vm(), at, step, &mut resident)
             .map_err(errno)?;
         hal::user::copy_out(out.wrapping_add((at - start) / PAGE), &resident)?;
     }
@@ -694,7 +698,7 @@ fn move_break(process: &Process, now: Brk, want: u64) -> Option<u64> {
     let (old_end, new_end) = (pages(now.end)?, pages(want)?);
     if new_end > old_end {
         charge(process, new_end - old_end, true, None).ok()?;
-        mm::admit().ok()?;
+        mem::admit().ok()?;
         let mut place = MapFlags {
             fixed: true,
             noreplace: true,
@@ -711,21 +715,21 @@ fn move_break(process: &Process, now: Brk, want: u64) -> Option<u64> {
             flags,
             ..MapArgs::anon(new_end - old_end, Prot::READ | Prot::WRITE)
         };
-        in_space(|space| space.map(mm::vm(), &args)).ok()?;
+        in_space(|space| space.map(mem::vm(), &args)).ok()?;
     } else if new_end < old_end {
-        in_space(|space| space.unmap(mm::vm(), new_end, old_end - new_end)).ok()?;
+        in_space(|space| space.unmap(mem::vm(), new_end, old_end - new_end)).ok()?;
     }
     process.set_brk(Brk { end: want, ..now });
     Some(want)
 }
 
 /// Does something to the calling thread's space.
-fn in_space<R>(f: impl FnOnce(&mm::Space) -> Result<R, VmError>) -> Result<R, Errno> {
+fn in_space<R>(f: impl FnOnce(&mem::Space) -> Result<R, VmError>) -> Result<R, Errno> {
     kern::with_space(|space| f(space))
         .ok_or(Errno::ENOMEM)?
         .map_err(errno)
 }
 
-pub(super) fn space() -> Result<alloc::sync::Arc<mm::Space>, Errno> {
+pub(super) fn space() -> Result<alloc::sync::Arc<mem::Space>, Errno> {
     kern::current_process().space().ok_or(Errno::ENOMEM)
 }

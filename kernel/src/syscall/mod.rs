@@ -8,9 +8,9 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use abi::Errno;
-
 use hal::UserFrame;
+
+use self::errno::Errno;
 
 pub mod cred;
 pub mod dir;

@@ -3,12 +3,12 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use abi::Errno;
 use abi::raw::general as nr;
-
-use super::cred::require;
+use hal::uaccess::UserPtr;
 use vm::Quota;
 
+use super::cred::require;
+use super::errno::Errno;
 use super::fsutil::{Caller, at, fault, file, user_path};
 use super::{Args, Handler};
 use crate::fs::error::FsError;
@@ -18,7 +18,6 @@ use crate::fs::walk::Want;
 use crate::fs::{procfs, quota, setup, sysfs};
 use crate::kern::cred::Cap;
 use crate::kern::ids;
-use hal::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

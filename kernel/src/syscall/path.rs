@@ -1,9 +1,11 @@
 //! Calls on names and attributes.
 
-use abi::Errno;
 use abi::raw::general as nr;
 use fscore::perm;
+use hal::uaccess::UserPtr;
+use hal::uio::IoBuf;
 
+use super::errno::Errno;
 use super::fsutil::{Caller, at, fault, user_path};
 use super::{Args, Handler};
 use crate::fs::dentry::{self, RenameMode, Side};
@@ -16,8 +18,6 @@ use crate::fs::setattr::{self, NewMode};
 use crate::fs::tmpfs::{self, What};
 use crate::fs::walk::{Last, Walk, Want, may_rename, owns, permitted};
 use crate::kern::cred::Cap;
-use hal::uaccess::UserPtr;
-use hal::uio::IoBuf;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -1,8 +1,8 @@
 //! pipe and pipe2.
 
-use abi::Errno;
 use abi::raw::general as nr;
 
+use super::errno::Errno;
 use super::fsutil::install_pair;
 use super::{Args, Handler};
 use crate::fs::file::o;

@@ -6,9 +6,10 @@
 
 use alloc::vec::Vec;
 
-use abi::Errno;
 use abi::raw::general as nr;
+use hal::uaccess::UserPtr;
 
+use super::errno::Errno;
 use super::fsutil::{fault, fd_limit, file, with_files};
 use super::{Args, Handler};
 use crate::fs::fdtable::NR_OPEN;
@@ -19,7 +20,6 @@ use crate::kern::current;
 use crate::kern::park::{Deadline, Interruptible, ParkError, Step, park};
 use crate::kern::signal::{RestartBlock, SigSet};
 use crate::kern::wait::Waiter;
-use hal::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

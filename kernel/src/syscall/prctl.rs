@@ -1,15 +1,15 @@
 //! prctl(2): what a process or a thread sets for itself.
 
-use abi::Errno;
 use abi::raw::general as nr;
 use abi::raw::prctl as pr;
+use hal::uaccess::{self, StrError, UserPtr};
 
+use super::errno::Errno;
 use super::{Args, Handler};
 use crate::kern::cred::{CapSet, Cred, NotPermitted, SecureBits};
 use crate::kern::current;
 use crate::kern::process::flag;
 use crate::kern::signal::sig;
-use hal::uaccess::{self, StrError, UserPtr};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[(nr::__NR_prctl, prctl)];

@@ -2,13 +2,14 @@
 
 use alloc::vec::Vec;
 
-use abi::Errno;
 use abi::raw::general as nr;
-
 use elfload::AuxInfo;
 use elfload::stack::Strings;
+use hal::UserFrame;
+use hal::uaccess::{self, StrError, UserPtr};
 
 use super::cred::require;
+use super::errno::Errno;
 use super::time::rusage;
 use super::{Args, Handler};
 use crate::fs::ExecFile;
@@ -16,14 +17,11 @@ use crate::kern::account;
 use crate::kern::cred::Cap;
 use crate::kern::exec::{ExecFailed, PRIVILEGED_STACK};
 use crate::kern::fork::{self, CloneArgs, ForkError};
+use crate::kern::image::{self, ExecError, Manner, Request};
 use crate::kern::rlimit::{Limit, LimitError, Resource};
 use crate::kern::signal::sig;
 use crate::kern::wait4::{self, Event, Kind, Options, WaitError, Who};
 use crate::kern::{current, exec, exit, forget_files, ids, sched, time, uts, with_fs};
-use crate::mm;
-use crate::mm::exec::{ExecError, Manner, Request};
-use hal::UserFrame;
-use hal::uaccess::{self, StrError, UserPtr};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[
@@ -190,7 +188,7 @@ fn run(
     let p = me.process();
     let name = path.rsplit(|&b| b == b'/').next().unwrap_or(&path).to_vec();
     let limit = argument_limit().saturating_sub(envp.footprint());
-    let found = mm::exec::find(Request {
+    let found = image::find(Request {
         file,
         name: path,
         argv,
@@ -469,7 +467,7 @@ fn sethostname(a: &mut Args) -> Result<u64, Errno> {
 }
 
 fn sysinfo(a: &mut Args) -> Result<u64, Errno> {
-    let m = mm::memory();
+    let m = mem::memory();
     let loads = sched::load_average();
     let mut words = [0u64; 14];
     words[0] = time::monotonic_ns() / time::SECOND;

@@ -2,16 +2,16 @@
 
 use alloc::sync::Arc;
 
-use abi::Errno;
 use abi::raw::general as nr;
+use hal::uaccess::UserPtr;
 
+use super::errno::Errno;
 use super::{Args, Handler};
 use crate::kern::cred::{Cap, Cred};
 use crate::kern::process::Process;
 use crate::kern::sched::{self, CpuMask, Policy};
 use crate::kern::thread::Thread;
 use crate::kern::{Resource, current, ids};
-use hal::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

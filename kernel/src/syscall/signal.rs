@@ -2,16 +2,16 @@
 
 use alloc::sync::Arc;
 
-use abi::Errno;
 use abi::raw::general as nr;
+use hal::uaccess::UserPtr;
 
+use super::errno::Errno;
 use super::time::read_timespec;
 use super::{Args, Handler};
 use crate::kern::park::{Deadline, Interruptible, ParkError, Step, park};
 use crate::kern::process::Process;
 use crate::kern::signal::{self, Action, AltStack, SendError, SigInfo, SigSet, code, sig};
 use crate::kern::{current, ids};
-use hal::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

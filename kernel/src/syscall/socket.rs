@@ -2,19 +2,18 @@
 
 use alloc::boxed::Box;
 
-use abi::Errno;
 use abi::raw::general as nr;
-
 use fscore::perm;
+use hal::uaccess::UserPtr;
+use hal::uio::IoBuf;
 
+use super::errno::Errno;
 use super::fsutil::{Caller, at, fault, install, install_pair, real_file};
 use super::{Args, Handler};
 use crate::fs::file::{File, FileRef, Kind, o};
 use crate::fs::inode::mode;
 use crate::fs::socket::LocalSocket;
 use crate::fs::walk::{Want, permitted};
-use hal::uaccess::UserPtr;
-use hal::uio::IoBuf;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[
@@ -71,7 +70,7 @@ fn family(family: i32, kind: i32, protocol: i32) -> Result<(), Errno> {
 fn socket(a: &mut Args) -> Result<u64, Errno> {
     family(a.int(0), a.int(1), a.int(2))?;
     let flags = a.uint(1) & (o::CLOEXEC | o::NONBLOCK);
-    crate::mm::admit()?;
+    mem::admit()?;
     Ok(install(new_file(flags), flags)?)
 }
 

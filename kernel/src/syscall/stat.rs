@@ -2,17 +2,17 @@
 
 use alloc::sync::Arc;
 
-use abi::Errno;
 use abi::raw::general as nr;
 use fscore::perm;
+use hal::uaccess::UserPtr;
 
+use super::errno::Errno;
 use super::fsutil::{Caller, at, fault, file, fs, user_path};
 use super::{Args, Handler};
 use crate::fs::context::FsContext;
 use crate::fs::inode::{Attr, Inode, Nanos, mode};
 use crate::fs::mount::flag as mount;
 use crate::fs::walk::{Want, permitted};
-use hal::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

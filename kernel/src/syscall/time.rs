@@ -1,9 +1,10 @@
 //! Clocks, sleeps, interval timers.
 
-use abi::Errno;
 use abi::raw::general as nr;
+use hal::uaccess::UserPtr;
 
 use super::cred::require;
+use super::errno::Errno;
 use super::{Args, Handler};
 use crate::kern::cred::Cap;
 use crate::kern::itimer::{self, Setting, Which};
@@ -12,7 +13,6 @@ use crate::kern::signal::RestartBlock;
 use crate::kern::time::{self, SECOND};
 use crate::kern::times::Times;
 use crate::kern::{CLOCK_TICKS, current, futex};
-use hal::uaccess::UserPtr;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -3,14 +3,14 @@
 //! Reading and setting answer "not supported", listing finds an empty list; bad arguments are
 //! reported first, as the man pages order it.
 
-use abi::Errno;
 use abi::raw::general as nr;
+use hal::uaccess::{StrError, read_cstr};
 
+use super::errno::Errno;
 use super::fsutil::{Caller, at, real_file, user_path};
 use super::{Args, Handler};
 use crate::fs::mount::Path;
 use crate::fs::walk::Want;
-use hal::uaccess::{StrError, read_cstr};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

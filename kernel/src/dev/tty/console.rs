@@ -7,6 +7,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::any::Any;
 
+use hal::console;
 use ksync::Once;
 
 use super::Tty;
@@ -15,7 +16,6 @@ use crate::dev::number;
 use crate::fs::error::{FsError, Result};
 use crate::fs::file::{Kind, o};
 use crate::kern::current;
-use hal::console;
 
 static CONSOLE: Once<Arc<Tty>> = Once::new();
 

@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 
 use fscore::ldisc::{cc, lflag};
+use hal::uio::IoBuf;
 
 use super::{Line, Tty, Wire, ioctl};
 use crate::fs::error::{FsError, Result};
@@ -13,7 +14,6 @@ use crate::kern::ids::Id;
 use crate::kern::park::{Deadline, Interruptible, ParkError, Step, park};
 use crate::kern::signal::sig;
 use crate::kern::wait::Waiter;
-use hal::uio::IoBuf;
 
 /// Bytes moved between the discipline and a program in one hold of the lock.
 const PIECE: usize = 256;

@@ -3,12 +3,12 @@
 use core::sync::atomic::Ordering;
 
 use fscore::ldisc::Termios;
+use hal::uaccess::UserPtr;
 
 use super::file::TtyFile;
 use crate::fs::error::{FsError, Result};
 use crate::kern::current;
 use crate::kern::signal::sig;
-use hal::uaccess::UserPtr;
 
 /// Request numbers.
 mod nr {

@@ -44,7 +44,7 @@ pub(super) fn get() -> Result<Arc<Pipe>> {
             return Ok(pipe);
         }
     }
-    crate::mm::admit_process().map_err(|_| FsError::NoMemory)?;
+    mem::admit_process().map_err(|_| FsError::NoMemory)?;
     Ok(Arc::new(Pipe::new()))
 }
 

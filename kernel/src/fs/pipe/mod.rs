@@ -13,6 +13,7 @@ mod ring;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use hal::uio::IoBuf;
 use ksync::Mutex;
 
 use self::limits::Room;
@@ -24,7 +25,6 @@ use super::poll::PollMask;
 use crate::kern::park::{Deadline, Interruptible, Step, park};
 use crate::kern::signal::sig;
 use crate::kern::wait::{WaitQueue, Waiter};
-use hal::uio::IoBuf;
 
 pub use cache::{drain, init};
 pub use limits::{MAX_SIZE, USER_HARD, USER_SOFT};

@@ -8,9 +8,10 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use hal::uio::IoBuf;
+
 use crate::fs::error::{FsError, Result};
 use crate::kern::cred::{MemoryCharge, Payer};
-use hal::uio::IoBuf;
 
 /// Bytes of the first buffer.
 const SMALL: usize = 512;
@@ -44,7 +45,7 @@ pub struct Ring {
 }
 
 fn buffer(bytes: usize) -> Result<Box<[u8]>> {
-    crate::mm::admit_process().map_err(|_| FsError::NoMemory)?;
+    mem::admit_process().map_err(|_| FsError::NoMemory)?;
     Ok(vec![0; bytes].into_boxed_slice())
 }
 

@@ -1,12 +1,12 @@
 //! What the CPUs are, as programs and `lscpu` read it.
 
+use hal::{cpu, time};
 use raw_cpuid::CpuId;
 use raw_cpuid::native_cpuid::cpuid_count;
 
 use crate::fs::dynamic::Text;
 use crate::fs::error::Result;
 use crate::put;
-use hal::{cpu, time};
 
 /// The leaf and register of [`FLAGS`].
 enum Word {

@@ -10,7 +10,6 @@ use crate::fs::regular::FileTag;
 use crate::fs::walk::full_name;
 use crate::kern::current;
 use crate::kern::look::Image;
-use crate::mm;
 use crate::put;
 
 /// The name of a mapped file: where its first opener found it.
@@ -96,7 +95,7 @@ pub fn rollup(image: &Image, out: &mut Text) -> Result<()> {
     let Some(space) = &image.space else {
         return Ok(());
     };
-    let u = space.usage(mm::vm());
+    let u = space.usage(mem::vm());
     put!(
         out,
         "00000000-7ffffffff000 ---p 00000000 00:00 0                          [rollup]\n"

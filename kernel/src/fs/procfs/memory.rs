@@ -11,7 +11,6 @@ use crate::fs::dynamic::{DynFile, Text};
 use crate::fs::error::Result;
 use crate::kern::look::Image;
 use crate::kern::process::Process;
-use crate::mm;
 
 /// Prints something about memory.
 pub type Print = fn(&Image, &mut Text) -> Result<()>;
@@ -77,7 +76,7 @@ fn copy(image: &Image, (start, end): (u64, u64), out: &mut Text) {
     let mut at = start;
     while at < end {
         let n = piece.len().min((end - at) as usize);
-        match space.read_at(mm::vm(), at, &mut piece[..n]) {
+        match space.read_at(mem::vm(), at, &mut piece[..n]) {
             Ok(n) if n > 0 => {
                 out.push(&piece[..n]);
                 at += n as u64;

@@ -5,12 +5,11 @@ use crate::fs::error::{FsError, Result};
 use crate::kern::cred::Cap;
 use crate::kern::current;
 use crate::kern::process::Process;
-use crate::mm;
 use crate::put;
 
 /// Prints what the process costs, in thousandths of memory.
 pub fn score(p: &Process, out: &mut Text) -> Result<()> {
-    put!(out, "{}\n", mm::oom_score(p));
+    put!(out, "{}\n", crate::kern::oom::score(p));
     Ok(())
 }
 

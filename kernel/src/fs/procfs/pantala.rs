@@ -3,18 +3,19 @@
 //! The kernel keeps counts per CPU and never sums them; readers do. Each file has one line a thing, of `name=value`
 //! pairs; a reader must accept names that it does not know.
 
+use core::sync::atomic::Ordering::Relaxed;
+
+use hal::sample;
+use hal::time::ticks_to_ns;
+use vm::Machine;
+use vm::stats::VmTotals;
+
 use super::Tree;
 use crate::fs::dynamic::{Fixed, Print, Text};
 use crate::fs::error::Result;
 use crate::kern::cred::{Cap, Charge};
 use crate::kern::{account, current, sched};
-use crate::mm;
 use crate::put;
-use core::sync::atomic::Ordering::Relaxed;
-use hal::sample;
-use hal::time::ticks_to_ns;
-use vm::Machine;
-use vm::stats::VmTotals;
 
 /// The directory's files.
 pub const ROOT: Tree = &[
@@ -62,7 +63,7 @@ fn cpu_file() -> Print {
 
 /// One line a CPU: interrupts, times, scheduling, faults, flushes, pages, waits for locks and the last sample.
 fn cpu(out: &mut Text, addresses: bool) -> Result<()> {
-    let vm = mm::vm();
+    let vm = mem::vm();
     let mut tables = vm.pmaps.all_counts();
     for n in 0..hal::cpu::count() {
         put!(out, "cpu={n} node={}", hal::cpu::node(n));
@@ -161,7 +162,7 @@ fn sections(out: &mut Text) -> Result<()> {
 
 /// One line a NUMA node.
 fn node(out: &mut Text) -> Result<()> {
-    let vm = mm::vm();
+    let vm = mem::vm();
     for n in 0..vm.machine.ndomains() {
         let (free, total) = vm.alloc.domain_pages(n);
         put!(out, "node={n} pages={total} free={free}\n");

@@ -15,7 +15,6 @@ use crate::kern::rlimit::{INFINITY, Resource};
 use crate::kern::signal::{self, SigSet, sig};
 use crate::kern::thread::Thread;
 use crate::kern::{CLOCK_TICKS, current, ids};
-use crate::mm;
 use crate::put;
 
 /// Makes the directory of process `p`, or of its thread `id`.
@@ -426,7 +425,7 @@ fn stat(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
     } = shown.unwrap_or_else(|_| p.image());
     let usage = space
         .as_ref()
-        .map(|s| s.usage(mm::vm()))
+        .map(|s| s.usage(mem::vm()))
         .unwrap_or_default();
     let terminal = p.session().and_then(|session| session.terminal());
     let (tty, front) = terminal.map_or((0, -1), |t| (t.number(), i64::from(t.foreground())));
@@ -497,7 +496,7 @@ fn stat(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
 }
 
 fn statm(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
-    let u = p.space().map(|s| s.usage(mm::vm())).unwrap_or_default();
+    let u = p.space().map(|s| s.usage(mem::vm())).unwrap_or_default();
     put!(
         out,
         "{} {} 0 {} 0 {} 0\n",
@@ -563,8 +562,8 @@ fn status(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
         p.sid()
     );
     if let Some(space) = p.space() {
-        let u = space.usage(mm::vm());
-        let peak = mm::max_rss_kib(&space).max(u.resident * 4);
+        let u = space.usage(mem::vm());
+        let peak = mem::max_rss_kib(&space).max(u.resident * 4);
         for (name, kib) in [
             ("VmSize", u.mapped * 4),
             ("VmLck", u.locked * 4),

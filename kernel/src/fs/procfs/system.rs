@@ -3,6 +3,8 @@
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use hal::cpu;
+
 use super::cpuinfo::cpuinfo;
 use super::{COMMAND_LINE, Tree, settings};
 use crate::fs::context::boot_root;
@@ -12,9 +14,7 @@ use crate::fs::mount::{self, MountRef, Path, flag};
 use crate::fs::quota;
 use crate::fs::walk::full_name;
 use crate::kern::{CLOCK_TICKS, ids, sched, time, uts, with_fs};
-use crate::mm;
 use crate::put;
-use hal::cpu;
 
 /// The fixed names of the root.
 pub const ROOT: Tree = &[
@@ -98,7 +98,7 @@ fn loadavg(out: &mut Text) -> Result<()> {
 }
 
 fn meminfo(out: &mut Text) -> Result<()> {
-    let memory = mm::memory();
+    let memory = mem::memory();
     let (total, free) = (memory.total, memory.free);
     let kib = |bytes: u64| bytes / 1024;
     for (name, value) in [
@@ -223,8 +223,8 @@ fn version(out: &mut Text) -> Result<()> {
 }
 
 fn vmstat(out: &mut Text) -> Result<()> {
-    let counts = mm::vm().counts();
-    put!(out, "nr_free_pages {}\n", mm::vm().alloc.free_pages());
+    let counts = mem::vm().counts();
+    put!(out, "nr_free_pages {}\n", mem::vm().alloc.free_pages());
     put!(
         out,
         "pgfault {}\npgmajfault 0\n",

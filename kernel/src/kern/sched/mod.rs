@@ -17,9 +17,9 @@ mod mask;
 mod queue;
 mod switch;
 
+use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use alloc::sync::Arc;
 use ksync::{CpuPin, IrqSpin, Once, PerCpu, Run};
 
 use super::thread::{Thread, flag};
@@ -246,9 +246,9 @@ pub(super) fn reclaim() {
     super::current().clear(flag::RECLAIM);
     let mut pin = ksync::pin();
     super::epoch().reclaim_all(&mut pin);
-    crate::mm::poll(&pin);
+    mem::poll(&pin);
     drop(pin);
-    crate::mm::poll_more();
+    mem::poll_more();
 }
 
 /// Has the current thread look after this CPU's retired memory before it next enters user mode; the next tick

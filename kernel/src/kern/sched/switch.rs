@@ -3,9 +3,9 @@
 //! [`switch_away`] chooses the next thread and switches; what becomes of the old one is done by
 //! [`finish_switch`] on the new one's stack.  Preemption is off in between, interrupts too.
 
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use alloc::sync::Arc;
 use ksync::{CpuPin, Run};
 
 use super::super::thread::Thread;
@@ -211,8 +211,8 @@ pub fn first_switch(pin: &CpuPin, idle: &Arc<Thread>) {
 pub fn idle() -> ! {
     loop {
         // Destructors may wait for other CPUs, so interrupts are on.
-        let more = crate::mm::poll(&ksync::pin());
-        crate::mm::poll_more();
+        let more = mem::poll(&ksync::pin());
+        mem::poll_more();
         let irq = hal::irq::save();
         let mut pin = ksync::pin();
         let c = cpus().of(pin.cpu());

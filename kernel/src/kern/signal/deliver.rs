@@ -2,14 +2,14 @@
 
 use alloc::sync::Arc;
 
-use abi::Errno;
 use abi::raw::general as nr;
+use abi::restart;
+use hal::UserFrame;
 
 use super::super::thread::{Thread, flag};
 use super::super::{Current, current, exit, group, sched};
 use super::action::{Action, Disposition, SA_NODEFER, SA_RESETHAND, SA_RESTART};
 use super::{SigInfo, SigSet, frame, sig, stop};
-use hal::UserFrame;
 
 /// What the last call left in the frame, if it asked for a restart.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,15 +29,11 @@ fn wanted(frame: &UserFrame) -> Restart {
     if frame.syscall_number().is_none() {
         return Restart::No;
     }
-    const SYS: u64 = Errno::ERESTARTSYS.as_return();
-    const ALWAYS: u64 = Errno::ERESTARTNOINTR.as_return();
-    const NO_HANDLER: u64 = Errno::ERESTARTNOHAND.as_return();
-    const BLOCK: u64 = Errno::ERESTART_RESTARTBLOCK.as_return();
     match frame.rax {
-        SYS => Restart::Sys,
-        ALWAYS => Restart::Always,
-        NO_HANDLER => Restart::NoHandler,
-        BLOCK => Restart::Block,
+        restart::UNLESS_HANDLED => Restart::Sys,
+        restart::ALWAYS => Restart::Always,
+        restart::WITHOUT_HANDLER => Restart::NoHandler,
+        restart::BY_BLOCK => Restart::Block,
         _ => Restart::No,
     }
 }
@@ -46,9 +42,7 @@ fn wanted(frame: &UserFrame) -> Restart {
 /// [`wanted`].
 #[inline]
 pub(in super::super) fn may_want_restart(result: u64) -> bool {
-    const FIRST: u64 = Errno::ERESTART_RESTARTBLOCK.as_return();
-    const COUNT: u64 = 516 - 512 + 1;
-    result.wrapping_sub(FIRST) < COUNT
+    (restart::BY_BLOCK..=restart::UNLESS_HANDLED).contains(&result)
 }
 
 /// Bytes of the `syscall` instruction.
@@ -78,7 +72,7 @@ pub fn before_user_return(frame: &mut UserFrame) {
         if me.has(flag::INDEBTED) {
             hal::irq::enable();
             me.clear(flag::INDEBTED);
-            crate::mm::repay();
+            crate::kern::oom::repay();
             hal::irq::disable();
         }
         if !me.signal_pending() && !me.has(flag::RESTORE_MASK) {
@@ -173,8 +167,8 @@ fn by_default(me: &Current, info: SigInfo) {
 fn run_handler(me: &Current, frame: &mut UserFrame, info: SigInfo, action: &Action) {
     match wanted(frame) {
         Restart::No => {}
-        Restart::Sys if action.flags & SA_RESTART == 0 => frame.rax = Errno::EINTR.as_return(),
-        Restart::NoHandler | Restart::Block => frame.rax = Errno::EINTR.as_return(),
+        Restart::Sys if action.flags & SA_RESTART == 0 => frame.rax = restart::INTERRUPTED,
+        Restart::NoHandler | Restart::Block => frame.rax = restart::INTERRUPTED,
         Restart::Sys | Restart::Always => {
             let number = frame.syscall_number().unwrap_or(0);
             restart_with(frame, number);

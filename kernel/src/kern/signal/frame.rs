@@ -4,11 +4,12 @@
 //! floating-point state.  The handler begins with the stack 8 off a multiple of 16, as after a
 //! call.
 
+use hal::uaccess::{UserFault, UserPtr};
+use hal::{UserFrame, fpu, user};
+
 use super::super::Current;
 use super::action::{Action, SA_ONSTACK, SA_RESTORER, SA_SIGINFO};
 use super::{AltStack, SigInfo, SigSet};
-use hal::uaccess::{UserFault, UserPtr};
-use hal::{UserFrame, fpu, user};
 
 /// 64-bit words of the ucontext: flags, link, stack (3), registers (32), mask.
 const UCONTEXT_WORDS: usize = 38;

@@ -93,7 +93,7 @@ fn is_plumbing(name: &str) -> bool {
         "ksync::rwlock::",
         "__r",
         "hashbrown::",
-        "pantala::mm::heap",
+        "mem::heap",
         "vm::slab::",
     ]
     .iter()

@@ -73,7 +73,17 @@ fn checks(root: &Path, user: &Path, totals: &mut Totals) -> Result<()> {
     )?;
     let deny = ["--", "-D", "warnings"];
     let clippy = |dir, args: &[&str]| cargo(dir, &[&["clippy", "--quiet"], args].concat());
-    let mut kernel = clippy(root, &["--package", "hal", "--package", "pantala"]);
+    let mut kernel = clippy(
+        root,
+        &[
+            "--package",
+            "hal",
+            "--package",
+            "mem",
+            "--package",
+            "pantala",
+        ],
+    );
     toolchain::for_kernel(&mut kernel)?;
     kernel.args(deny);
     one(

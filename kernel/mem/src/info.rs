@@ -1,7 +1,8 @@
 //! Memory in numbers, for sysinfo, statfs and /proc/meminfo.
 
-use super::{slab, vm};
 use hal::PAGE_SIZE;
+
+use crate::{slab, vm};
 
 /// Sizes of memory.
 #[derive(Clone, Copy, Debug, Default)]

@@ -9,23 +9,24 @@
 //! wakes as many waiters as that feeds, and looks again. Threads that are killed do not wait but take from the reserve,
 //! and nothing on the way of an exit needs much; a thread that otherwise takes from the reserve, because it could not sleep,
 //! does not return to user mode before there is memory again, or dies ([`repay`]). Calls that change many things at once stop in
-//! between when memory runs short ([`admit_change`]).
+//! between when memory runs short ([`mem::admit_change`]).
 
 mod holders;
 mod victims;
+mod waiters;
 
 use core::alloc::Layout;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use hal::PAGE_SIZE;
+use hal::kprintln;
+use mem::{NoMemory, vm};
 use vm::Rights;
 
 use self::victims::{Choice, Killer, Victims};
-use super::{NoMemory, vm};
 use crate::kern::park::{Deadline, Interruptible, Step, park, sleep_until};
 use crate::kern::wait::{WaitQueue, Waiter};
-use crate::kern::{self, kthread, signal, starving, time};
-use hal::PAGE_SIZE;
-use hal::kprintln;
+use crate::kern::{self, kthread, signal, time};
 
 pub use self::victims::{is_condemned, score};
 
@@ -57,6 +58,16 @@ static HOPELESS: AtomicBool = AtomicBool::new(false);
 /// Where the thread sleeps.
 static WORK: WaitQueue = WaitQueue::new();
 
+static POLICY: mem::Policy = mem::Policy {
+    last_resort,
+    wait_for_room,
+};
+
+/// Makes this the policy for memory that is short. Before any thread.
+pub(super) fn init() {
+    mem::set_policy(&POLICY);
+}
+
 /// Starts the thread.
 #[inline(never)]
 pub(super) fn start() {
@@ -85,39 +96,6 @@ pub fn relieve(tries: u32) -> bool {
     !me.kill_pending()
 }
 
-/// Waits until there is memory for another process, or for what else comes back by some process's end: who asks for it
-/// makes room so, and is not refused for what others hold. For the caller's thread to sleep in.
-///
-/// # Errors
-/// There is none for a long time, the caller was killed, or the failure injector says so.
-#[inline]
-pub fn admit_process() -> Result<(), NoMemory> {
-    let pin = ksync::pin();
-    let alloc = &vm().alloc;
-    if alloc.inject(&pin) {
-        return Err(NoMemory);
-    }
-    if !alloc.low_memory() {
-        return Ok(());
-    }
-    drop(pin);
-    wait_for_room()
-}
-
-/// Before a change of something that the caller has already, and that may become many: waits until there is memory. For the
-/// caller's thread to sleep in. Where memory is there one line of this CPU's tells.
-///
-/// # Errors
-/// There is none for a long time, or the caller was killed.
-#[inline]
-pub fn admit_change() -> Result<(), NoMemory> {
-    if vm().alloc.low_memory() {
-        wait_for_room()
-    } else {
-        Ok(())
-    }
-}
-
 #[cold]
 #[inline(never)]
 fn wait_for_room() -> Result<(), NoMemory> {
@@ -135,7 +113,7 @@ fn wait_for_room() -> Result<(), NoMemory> {
 
 /// Memory for the kernel's heap where there is none above the reserve: waits where that is possible; else, and for those
 /// who are to die, `get` may take the last page. Large requests fail at once.
-pub fn last_resort(layout: Layout, get: impl Fn(Rights) -> *mut u8) -> *mut u8 {
+fn last_resort(layout: Layout, get: &dyn Fn(Rights) -> *mut u8) -> *mut u8 {
     if layout.size().max(layout.align()) > PAGE_SIZE {
         return core::ptr::null_mut();
     }
@@ -197,7 +175,7 @@ fn may_wait() -> bool {
 }
 
 fn ask_and_wait() {
-    starving::wait(WAIT_NS, || {
+    waiters::wait(WAIT_NS, || {
         if !WANTED.swap(true, Ordering::SeqCst) {
             WORK.wake_one();
         }
@@ -275,19 +253,19 @@ fn wait_for(victims: &Victims) {
 fn feed() {
     let pages = vm().alloc.spare_pages();
     if pages > 0 {
-        starving::wake(pages / 16 + 1);
+        waiters::wake(pages / 16 + 1);
     }
 }
 
 /// Brings back memory that is free but out of reach: deferred frees, and what CPUs have in their caches.
 fn free_what_waits() {
     vm().alloc.request_drain();
-    super::slab().request_drain();
+    mem::slab().request_drain();
     vm().epoch.synchronize();
     // Each CPU frees and empties its own on its way through the idle loop, or at its next tick.
     let here = hal::cpu::id();
     for cpu in (0..hal::cpu::count()).filter(|&cpu| cpu != here) {
         hal::ipi::reschedule(cpu);
     }
-    super::poll(&ksync::pin());
+    mem::poll(&ksync::pin());
 }

@@ -6,12 +6,12 @@
 
 use ksync::Spin;
 
-use super::idlist::IdList;
-use super::ids::{self, Starving};
-use super::park::{Deadline, Interruptible, Step, park};
-use super::{current, lock, sched};
+use crate::kern::idlist::IdList;
+use crate::kern::ids::{self, NeedsMemory};
+use crate::kern::park::{Deadline, Interruptible, Step, park};
+use crate::kern::{current, lock, sched};
 
-static LIST: Spin<IdList<Starving>, lock::StarvingLock> = Spin::new(IdList::new());
+static LIST: Spin<IdList<NeedsMemory>, lock::MemoryWaitersLock> = Spin::new(IdList::new());
 
 /// Sleeps until [`wake`] picks the calling thread, `ns` nanoseconds have passed, or the thread is killed. `ask`, which says that memory is
 /// wanted, is called once the thread can be picked: the answer may come before it sleeps.

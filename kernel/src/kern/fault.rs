@@ -2,12 +2,13 @@
 
 use core::sync::atomic::Ordering;
 
+use hal::user::UserFault;
+use mem::vm;
 use vm::{Access, FaultError};
 
-use super::{oom, vm};
+use super::oom;
 use crate::kern;
 use crate::kern::signal::{SigInfo, code, sig};
-use hal::user::UserFault;
 
 /// Bits of the error code that the CPU pushes (Intel SDM vol. 3, "Page-Fault Exceptions").
 mod bit {

@@ -6,14 +6,14 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use elfload::stack::Strings;
-use elfload::{AuxInfo, ElfError, Header, Image, PAGE, Segment, StackError, StackImage};
-
-use super::layout::Layout;
-use super::vm;
-use crate::fs::{ExecFile, FsError};
 use ::vm::space::{MapArgs, Source};
 use ::vm::{EntryFlags, MapProt as Prot, NoMemory, ObjectRef, Space, VmError};
+use elfload::stack::Strings;
+use elfload::{AuxInfo, ElfError, Header, Image, PAGE, Segment, StackError, StackImage};
+use mem::vm;
+
+use super::layout::Layout;
+use crate::fs::{ExecFile, FsError};
 
 /// So many scripts may lead to a program, each the interpreter of the one before (execve(2): ELOOP beyond).
 const DEPTH_MAX: usize = 5;

@@ -4,10 +4,11 @@
 //! as two rounds take less than half of that. Mechanism: a kernel thread calls [`Vm::tend`](vm::Vm::tend) and pauses for
 //! [`PAUSE_NS`], or for as long as that took; with nothing to do it takes a lock of each CPU that nobody else wants.
 
-use super::vm;
+use hal::kprintln;
+use mem::vm;
+
 use crate::kern::park::{Deadline, Interruptible, sleep_until};
 use crate::kern::{kthread, time};
-use hal::kprintln;
 
 /// Pause between two rounds, in nanoseconds.
 const PAUSE_NS: u64 = 400_000_000;

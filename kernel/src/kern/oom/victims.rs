@@ -22,12 +22,13 @@ use alloc::vec;
 use core::fmt::{self, Display, Formatter, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use hal::kprintln;
+use hal::stack::FRAMES_PER_STACK;
+use mem::vm;
+
 use super::holders::{Holders, Most};
 use crate::kern::process::Process;
 use crate::kern::{ids, signal, time};
-use crate::mm::vm;
-use hal::kprintln;
-use hal::stack::FRAMES_PER_STACK;
 
 /// Families that a search keeps apart; the smallest makes room for another.
 const FAMILIES: usize = 64;

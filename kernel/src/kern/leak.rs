@@ -6,12 +6,12 @@
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use vm::page::State;
-
-use super::{slab, vm};
-use crate::{fs, kern};
 use hal::kprintln;
 use hal::stack;
+use mem::{slab, vm};
+use vm::page::State;
+
+use crate::{fs, kern};
 
 /// `leakcheck` was on the command line. Written once, at boot.
 static ENABLED: AtomicBool = AtomicBool::new(false);
@@ -125,7 +125,7 @@ pub fn check() -> bool {
     };
     let waiting = vm.limbo.frames();
     existing += census.listed + census.in_magazines;
-    accounts[0].known = existing - vm.alloc.total_pages() + super::machine_frames();
+    accounts[0].known = existing - vm.alloc.total_pages() + mem::machine_frames();
     accounts[2].known = heap.slab_pages;
     accounts[3].known = buffers;
     accounts[5].known = files.frames as usize;

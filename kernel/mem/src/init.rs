@@ -2,13 +2,13 @@
 
 use alloc::boxed::Box;
 
+use hal::machine::KernelMachine;
+use hal::{BootInfo, PAGE_SIZE};
 use ksync::{Counter, CpuPin, Once, Spin};
 use vm::alloc::FreeRange;
 use vm::{PageAllocator, PageArray, Pfn, Rights, Slab, Vm};
 
-use super::{SLAB, VM};
-use hal::machine::KernelMachine;
-use hal::{BootInfo, PAGE_SIZE};
+use crate::machine::{SLAB, VM};
 
 /// Boot memory for each CPU: per-CPU parts of allocator, heap, epoch and statistics.
 const BOOT_HEAP_PER_CPU: usize = 28 << 10;
@@ -53,7 +53,7 @@ pub fn init(info: &BootInfo) {
     take_boot_heap(info);
     INITRD.get_or_init(|| info.initrd);
     make_vm(info, pages);
-    crate::mm::heap::use_slab();
+    crate::heap::use_slab();
     MACHINE_FRAMES.get_or_init(|| Counter::new(info.ncpus));
     hal::frames::set_source(&FRAMES);
 }
@@ -92,12 +92,12 @@ fn neighbours_node(free: &[FreeRange], first: Pfn) -> u8 {
 fn take_boot_heap(info: &BootInfo) {
     let len = (BOOT_HEAP + BOOT_HEAP_PER_CPU * info.ncpus).next_multiple_of(PAGE_SIZE);
     let at = carve(&mut FREE.lock()[..], len);
-    crate::mm::heap::give_boot_memory(hal::memory::direct(at), len);
+    crate::heap::give_boot_memory(hal::memory::direct(at), len);
 }
 
 #[inline(never)]
 fn make_vm(info: &BootInfo, pages: PageArray) {
-    let machine = KernelMachine::new(info, || hal::spaces::reload_root(super::vm()));
+    let machine = KernelMachine::new(info, || hal::spaces::reload_root(crate::vm()));
     let count = info.memory.len().min(RANGES);
     let alloc = PageAllocator::new(&machine, pages, &FREE.lock()[..count]);
     SLAB.get_or_init(|| Slab::new(&machine));
@@ -125,7 +125,7 @@ pub fn machine_frames() -> usize {
 static FRAMES: hal::frames::Source = hal::frames::Source {
     alloc: |_node| {
         let pin = ksync::pin();
-        let vm = super::vm();
+        let vm = crate::vm();
         let pfn = vm.alloc.alloc(&pin, Rights::Kernel).ok()?;
         vm.pages.get(pfn).set_state(vm::page::State::Reserved);
         count_machine_frames(&pin, 1);
@@ -133,7 +133,7 @@ static FRAMES: hal::frames::Source = hal::frames::Source {
     },
     free: |pfn| {
         let pin = ksync::pin();
-        let vm = super::vm();
+        let vm = crate::vm();
         vm.pages.get(Pfn(pfn)).set_state(vm::page::State::Allocated);
         count_machine_frames(&pin, -1);
         vm.alloc.free(&pin, Pfn(pfn));
@@ -168,7 +168,7 @@ pub fn release_initrd() {
     let Some(Some((start, end))) = INITRD.get() else {
         return;
     };
-    let vm = super::vm();
+    let vm = crate::vm();
     // Frames that hold a neighbour's bytes as well stay reserved.
     let (from, to) = (
         start.div_ceil(PAGE_SIZE as u64) as u32,

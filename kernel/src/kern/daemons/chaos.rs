@@ -3,13 +3,13 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
+use hal::kprintln;
+use mem::vm;
 use vm::Pfn;
 use vm::space::Chaos;
 
-use super::vm;
 use crate::kern::park::{Deadline, Interruptible, sleep_until};
 use crate::kern::{ids, kthread};
-use hal::kprintln;
 
 /// Pages tried between two pauses.
 const BURST: u32 = 64;

@@ -11,11 +11,11 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+use hal::percpu;
 use vm::Rights;
 use vm::slab::Slab;
 
-use crate::mm;
-use hal::percpu;
+use crate::{shortage, slab};
 
 /// The allocator behind `alloc`.
 struct KernelHeap {
@@ -42,11 +42,11 @@ impl KernelHeap {
         let Some(slab) = self.slab() else {
             return self.boot_alloc(layout);
         };
-        let vm = mm::vm();
+        let vm = crate::vm();
         let get = |rights| slab.alloc(&vm.machine, &vm.alloc, layout, rights);
         let object = get(Rights::Kernel);
         if object.is_null() {
-            mm::last_resort(layout, get)
+            shortage::last_resort(layout, get)
         } else {
             object
         }
@@ -56,7 +56,7 @@ impl KernelHeap {
     #[inline(never)]
     fn dealloc_cold(&self, object: *mut u8, layout: Layout) {
         if let Some(slab) = self.slab() {
-            let vm = mm::vm();
+            let vm = crate::vm();
             slab.dealloc(&vm.machine, &vm.alloc, object, layout);
         }
     }
@@ -159,13 +159,13 @@ pub fn give_boot_memory(start: *mut u8, len: usize) {
     HEAP.next.store(start, Ordering::Relaxed);
 }
 
-/// From now on the slab serves; what is left of the boot run stays unused.  `mm::vm` and `mm::slab` are set.
+/// From now on the slab serves; what is left of the boot run stays unused.  The VM and its slab are set.
 pub fn use_slab() {
     HEAP.slab
-        .store(ptr::from_ref(mm::slab()).cast_mut(), Ordering::Release);
+        .store(ptr::from_ref(slab()).cast_mut(), Ordering::Release);
 }
 
 /// Lets this CPU find its ready objects without a search.  Once for each CPU, after [`use_slab`].
 pub fn use_own_objects(pin: &ksync::CpuPin) {
-    percpu::set_heap_objects(pin, mm::slab().objects(pin.cpu()));
+    percpu::set_heap_objects(pin, slab().objects(pin.cpu()));
 }

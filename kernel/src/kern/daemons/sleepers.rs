@@ -8,13 +8,13 @@
 use alloc::sync::Arc;
 use core::ops::ControlFlow;
 
+use hal::kprintln;
 use ksync::CpuPin;
+use mem::vm;
 
-use super::vm;
 use crate::kern::park::{Deadline, Interruptible, sleep_until};
 use crate::kern::process::Process;
 use crate::kern::{ids, kthread, time};
-use hal::kprintln;
 
 /// Sleep after which tables go, in nanoseconds.
 const LONG_NS: u64 = 1_000_000_000;

@@ -1,0 +1,22 @@
+//! This machine's one virtual memory system.
+//!
+//! The VM itself is the crate `vm`; this crate gives it a machine and the memory that boot found, is the kernel's heap, and
+//! says what memory looks like. What is done when memory is short is the policy of the parts above ([`set_policy`]).
+#![no_std]
+#![cfg(target_os = "none")]
+
+extern crate alloc;
+
+pub mod heap;
+mod info;
+mod init;
+mod machine;
+mod shortage;
+mod space;
+
+pub use info::memory;
+pub use init::{Initrd, init, initrd, machine_frames, release_initrd};
+pub use machine::{Vm, epoch, fail_allocations, poll, poll_more, slab, vm};
+pub use shortage::{NoMemory, Policy, admit, admit_change, admit_process, set_policy};
+pub use space::{FutexKey, FutexWord, activate, clear, fork, futex_word, max_rss_kib, write_at};
+pub use vm::Space;
