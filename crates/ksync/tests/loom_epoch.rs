@@ -80,7 +80,7 @@ fn a_reader_sees_a_new_target_whole() {
 fn who_takes_a_count_sees_a_new_target_whole() {
     model(2, || {
         let epoch = Epoch::new(2);
-        let place = Arc::new(EpochPtr::<Arc<Target>>::empty());
+        let place = Arc::new(EpochPtr::<std::sync::Arc<Target>>::empty());
         let reader = spawn(1, {
             let place = place.clone();
             move || {
