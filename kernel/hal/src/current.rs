@@ -7,17 +7,9 @@ use core::cell::RefCell;
 use core::marker::PhantomData;
 use core::ops::Deref;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::percpu;
-
-/// A thread, as this crate sees it.
-pub trait ThreadObject: Sized + Sync + 'static {
-    /// What a thread alone uses, without a lock.
-    type Own: Send;
-
-    /// Where the thread keeps it.
-    fn own(&self) -> &Own<Self::Own>;
-}
 
 /// The running thread, as seen by itself.
 ///
@@ -47,32 +39,49 @@ impl<T> Deref for Current<T> {
     }
 }
 
-/// What one thread alone uses: it is reached through [`Current::own`] only.
-pub struct Own<S>(RefCell<S>);
+/// What one thread alone uses, without a lock: the first thread that reaches it by [`Current::own`].
+pub struct Own<S> {
+    /// Address of the thread; 0 before its first access.
+    owner: AtomicUsize,
+    state: RefCell<S>,
+}
 
 impl<S> Own<S> {
     /// The state of a new thread.
     pub const fn new(state: S) -> Self {
-        Own(RefCell::new(state))
+        Own {
+            owner: AtomicUsize::new(0),
+            state: RefCell::new(state),
+        }
     }
 }
 
-// SAFETY: the cell is reached through a `Current` alone, which only its own thread has and which cannot be
-// shared with another one; the thread's last owner, which drops it, is the only user by then.
+// SAFETY: the cell is reached through the `Current` of one thread, which only that thread has and which cannot be
+// shared with another one; the last owner of the cell, which drops it, is the only user by then.
 unsafe impl<S: Send> Sync for Own<S> {}
 
-impl<T: ThreadObject> Current<T> {
-    /// The thread's own state.
+impl<T> Current<T> {
+    /// The thread's own state; `None` for that of another thread.
+    ///
+    /// A thread's state ends no later than the thread, so an address stands for one thread.
     #[inline(always)]
-    pub fn own(&self) -> &RefCell<T::Own> {
-        &self.deref().own().0
+    pub fn own<'o, S>(&self, own: &'o Own<S>) -> Option<&'o RefCell<S>> {
+        let me = self.thread.addr().get();
+        // Relaxed: whatever another thread writes here, it is not this thread's address.
+        let owner = own.owner.load(Relaxed);
+        (owner == me || owner == 0 && claim(&own.owner, me)).then_some(&own.state)
     }
+}
+
+#[cold]
+fn claim(owner: &AtomicUsize, me: usize) -> bool {
+    owner.compare_exchange(0, me, Relaxed, Relaxed).is_ok()
 }
 
 /// The CPUs' pointers to threads of type `T`.
 pub struct Running<T>(PhantomData<fn() -> T>);
 
-impl<T: ThreadObject> Running<T> {
+impl<T: Sync + 'static> Running<T> {
     /// What [`thread_type!`](crate::thread_type) makes.
     ///
     /// # Safety

@@ -62,6 +62,7 @@ mod trap;
 pub mod uaccess;
 pub mod uio;
 pub mod upcalls;
+pub mod upper;
 pub mod user;
 
 pub use boot::BootInfo;

@@ -66,7 +66,7 @@ impl FileOps for Kmsg {
         false
     }
 
-    fn poll(&self, _: &File, _: Option<&mut crate::kern::wait::Waiter>) -> PollMask {
+    fn poll(&self, _: &File, _: Option<&mut task::wait::Waiter>) -> PollMask {
         PollMask::WRITE
     }
 }

@@ -35,7 +35,7 @@ fn read_zeroes(buf: &mut IoBuf) -> Result<usize> {
             Err(e) if done == 0 => return Err(e.into()),
             Err(_) => break,
         }
-        if crate::kern::current().signal_pending() {
+        if task::current::current().signal_pending() {
             break;
         }
     }

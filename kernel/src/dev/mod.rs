@@ -50,7 +50,7 @@ pub fn open(inode: &Inode, flags: u32) -> Result<Kind> {
     if inode.kind() == mode::BLK {
         return Err(FsError::NoDevAddr);
     }
-    let cred = || crate::kern::current().cred();
+    let cred = || task::current::current().cred();
     Ok(match (major(inode.rdev), minor(inode.rdev)) {
         (1, 1) if !cred().capable(Cap::SysRawio) => {
             return Err(FsError::Perm);

@@ -10,9 +10,8 @@
 use alloc::sync::Arc;
 use core::ops::Range;
 
-use hal::PAGE_SIZE;
-use hal::physical;
 use hal::uio::IoBuf;
+use hal::{PAGE_SIZE, physical};
 use vm::object::{Cache, Frames};
 use vm::{ObjectRef, Pfn};
 

@@ -103,7 +103,7 @@ pub fn fill_buf(buf: &mut IoBuf) -> Result<usize> {
             Err(e) if done == 0 => return Err(e.into()),
             Err(_) => break,
         }
-        if done % 4096 == 0 && crate::kern::current().signal_pending() {
+        if done % 4096 == 0 && task::current::current().signal_pending() {
             break;
         }
     }

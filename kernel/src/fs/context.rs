@@ -5,8 +5,8 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use ksync::{CpuPin, EpochPtr, Once, Spin};
+use mem::epoch;
 
-use super::epoch;
 use super::error::{FsError, Result};
 use super::mount::Path;
 use super::walk::Walk;

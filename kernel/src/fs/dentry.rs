@@ -16,8 +16,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use fscore::path::{self, Secret};
 use ksync::{CpuPin, EpochPtr, Mutex, Once};
+use mem::epoch;
 
-use super::epoch;
 use super::error::{FsError, Result};
 use super::inode::Inode;
 use super::leftover;

@@ -5,13 +5,13 @@
 
 use hal::uio::IoBuf;
 use ksync::Spin;
+use task::park::{Deadline, Interruptible, Step, park};
+use task::wait::{WaitQueue, Waiter};
 
 use super::error::{FsError, Result};
 use super::file::{File, FileOps};
 use super::inode::{Attr, now};
 use super::poll::PollMask;
-use crate::kern::park::{Deadline, Interruptible, Step, park};
-use crate::kern::wait::{WaitQueue, Waiter};
 
 ksync::lock_class!(pub EventLock, "event counter", rank = 85);
 

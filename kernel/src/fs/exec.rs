@@ -2,6 +2,7 @@
 
 use fscore::perm;
 use hal::uio::IoBuf;
+use task::current::current;
 use vm::ObjectRef;
 
 use super::error::{FsError, Result};
@@ -12,7 +13,7 @@ use super::regular::Regular;
 use super::text::{self, Text};
 use super::walk::{Want, permitted};
 use crate::kern::cred::SetIds;
-use crate::kern::{current, with_fs};
+use crate::kern::with_fs;
 
 /// A regular file that may be executed; nobody can open it for writing meanwhile.
 #[derive(Clone)]

@@ -10,12 +10,12 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use ksync::{CpuPin, RcTable, RcTableGuard};
+use mem::epoch;
+use task::account::charge_large;
 
-use super::epoch;
 use super::error::{FsError, Result};
 use super::file::{File, FileRef};
 use super::lock;
-use crate::kern::account::charge_large;
 use crate::kern::cred::MemoryCharge;
 
 ksync::lock_class!(pub FdLock, "descriptors", rank = 87);

@@ -11,10 +11,12 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use hal::uio::IoBuf;
 use ksync::{EpochRc, Mutex};
+use mem::epoch;
+use task::current::current;
+use task::wait::Waiter;
 use vm::ObjectRef;
 
 use super::dirfile::DirFile;
-use super::epoch;
 use super::error::{FsError, Result};
 use super::inode::{Attr, Inode};
 use super::lock;
@@ -23,8 +25,6 @@ use super::pipe::PipeEnd;
 use super::poll::PollMask;
 use super::regular::Regular;
 use crate::kern::cred::MemoryCharge;
-use crate::kern::current;
-use crate::kern::wait::Waiter;
 
 ksync::lock_class!(pub PosLock, "file position", rank = 40);
 

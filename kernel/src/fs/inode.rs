@@ -11,6 +11,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use ksync::{Mutex, Once, Spin};
+use task::time::monotonic_to_real;
 use vm::{ObjectRef, Quota};
 
 use super::dentry::Dir;
@@ -20,7 +21,6 @@ use super::lock::FileLocks;
 use super::pipe::Pipe;
 use super::text;
 use crate::kern::cred::{MemoryCharge, Payer};
-use crate::kern::time::monotonic_to_real;
 
 ksync::lock_class!(pub InodeLock, "inode", rank = 50);
 ksync::lock_class!(pub DataLock, "file data", rank = 84);
@@ -233,7 +233,7 @@ pub type Nanos = i64;
 
 /// The time now, for timestamps.
 pub fn now() -> Nanos {
-    crate::kern::time::realtime_ns() as i64
+    task::time::realtime_ns() as i64
 }
 
 /// The attributes of an inode at one moment.

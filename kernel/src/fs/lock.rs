@@ -14,15 +14,15 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use fscore::locks::{END, Lock, Locks, TooMany, Waits};
 use ksync::Spin;
+use task::current::current;
+use task::park::{Deadline, Interruptible, Step, park};
+use task::wait::{WaitQueue, Waiter};
 
 use super::error::{FsError, Result};
 use super::fdtable::FdTable;
 use super::file::File;
 use super::inode::Inode;
 use crate::kern::cred::{Charge, Payer};
-use crate::kern::current;
-use crate::kern::park::{Deadline, Interruptible, Step, park};
-use crate::kern::wait::{WaitQueue, Waiter};
 
 ksync::lock_class!(pub LocksLock, "file locks", rank = 88);
 ksync::lock_class!(pub WaitsLock, "file lock waits", rank = 89);

@@ -60,7 +60,7 @@ pub(crate) fn epoch() -> &'static ksync::Epoch {
 
 /// Sends the calling thread a signal that its own call caused.
 pub(crate) fn raise(signo: u8) {
-    let me = crate::kern::current();
+    let me = task::current::current();
     // A signal that cannot be queued is pending already.
     let _ = signal::send_thread(&me, SigInfo::kernel(signo));
 }

@@ -10,14 +10,12 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use ksync::{CpuPin, EpochPtr, Mutex, PerCpuRef};
+use mem::epoch;
 use vm::Quota;
 
 use super::dentry::Dentry;
-use super::epoch;
 use super::error::{FsError, Result};
-use super::leftover;
-use super::quota;
-use super::text;
+use super::{leftover, quota, text};
 
 ksync::lock_class!(pub MountLock, "mount table", rank = 42);
 

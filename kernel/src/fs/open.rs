@@ -8,6 +8,7 @@ use fscore::path::MAX_LINKS;
 use fscore::perm;
 use hal::uio::IoBuf;
 use ksync::Mutex;
+use task::current::current;
 
 use super::context::Origin;
 use super::dirfile::DirFile;
@@ -23,7 +24,6 @@ use super::setattr::NewMode;
 use super::tmpfs::{self, What};
 use super::walk::{Last, Walk, Want, child, may_remove, owns, permitted};
 use crate::kern::cred::MemoryCharge;
-use crate::kern::current;
 
 ksync::lock_class!(pub PrintLock, "printed file", rank = 41);
 

@@ -6,6 +6,7 @@ use core::ops::Range;
 
 use hal::uio::IoBuf;
 use mem::vm;
+use task::current::current;
 use vm::{Object, ObjectRef};
 
 use super::dentry::Dentry;
@@ -14,7 +15,7 @@ use super::file::{File, FileOps};
 use super::inode::{Inode, MAX_SIZE, Use};
 use super::raise;
 use super::setattr::drop_privileges;
-use crate::kern::current;
+use crate::kern::UserThreadExt;
 use crate::kern::rlimit::Resource;
 use crate::kern::signal::sig;
 

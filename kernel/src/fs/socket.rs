@@ -4,12 +4,12 @@
 //! answer that sends them to the files is a socket that cannot connect.
 
 use hal::uio::IoBuf;
+use task::wait::Waiter;
 
 use super::error::{FsError, Result};
 use super::file::{File, FileOps};
 use super::inode::{Attr, mode, now};
 use super::poll::PollMask;
-use crate::kern::wait::Waiter;
 
 /// A local socket that is not connected and cannot be.
 pub struct LocalSocket {

@@ -20,9 +20,9 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use ksync::{CpuPin, EpochPtr};
+use mem::epoch;
 
 use super::dentry::Dentry;
-use super::epoch;
 use super::error::{FsError, Result};
 
 /// Bits of the hash that choose a way at a fork.

@@ -11,9 +11,9 @@ use alloc::sync::Arc;
 use core::ptr;
 
 use ksync::{CpuPin, EpochPtr, Mutex, PerCpuRef};
+use mem::epoch;
 
 use super::dentry::Dentry;
-use super::epoch;
 use super::file::FileRef;
 use super::mount::{MountRef, Path};
 
@@ -78,7 +78,7 @@ pub fn keep(file: FileRef) -> Text {
             }
         }
         // Any: one that is run often is soon back.
-        let victim = crate::kern::time::monotonic_ns() as usize % WAYS;
+        let victim = task::time::monotonic_ns() as usize % WAYS;
         remove(&set.0[victim], &|_| true);
     }
 }

@@ -16,10 +16,9 @@ use super::dentry::{Dentry, Dir};
 use super::error::{FsError, Result};
 use super::inode::{Inode, LinkText, NewInode, Node, mode};
 use super::mount::{FsKind, Home, Path, Super, new_dev};
-use super::protect;
-use super::quota;
 use super::setattr::NewMode;
 use super::walk::permitted;
+use super::{protect, quota};
 use crate::kern::cred::{Charge, Cred, Payer};
 
 /// Inode numbers: each CPU counts in steps of the number of CPUs.

@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 use fscore::path::{self, Component, MAX_LINKS, NAME_MAX};
 use fscore::perm::{self, Owner, Powers};
 use ksync::CpuPin;
+use task::current::current;
 
 use super::context::Origin;
 use super::dentry::{Dentry, RenameStep};
@@ -22,7 +23,6 @@ use super::inode::{Inode, Node};
 use super::mount::{self, MountRef, Path};
 use super::protect;
 use crate::kern::cred::{Cap, Cred, Payer};
-use crate::kern::current;
 
 /// What a lookup does at the last component.
 #[derive(Clone, Copy, Debug, Default)]

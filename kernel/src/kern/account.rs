@@ -1,113 +1,11 @@
-//! Who pays: the accounts of users.
-//!
-//! Guarantee: all threads of a real user have one account. Mechanism: a table by user, under a lock that only a change of
-//! the real user takes. A thread is charged to its account while the table is locked, so the account that it finds is not
-//! given to another user. See [`cred::Account`](::cred::Account).
+//! Threads of a user, against RLIMIT_NPROC.
 
-use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
+use task::thread::{Thread, flag};
 
-use hal::{PAGE_SIZE, cpu};
-use ksync::Spin;
-use mem::NoMemory;
-
-use super::cred::{Account, Charge, MemoryCharge, Payer};
-use super::current;
-use super::lock;
+use super::cred::{Charge, Payer};
 use super::process::Process;
 use super::rlimit::Resource;
-use super::thread::{Thread, flag};
-
-/// Accounts that a new user tries before there is one more.
-const TRIES: usize = 4;
-
-struct Table {
-    by_user: BTreeMap<u32, &'static Account>,
-    all: Vec<&'static Account>,
-    /// Where the next user begins to look for an account that nobody needs.
-    hand: usize,
-}
-
-static TABLE: Spin<Table, lock::AccountLock> = Spin::new(Table {
-    by_user: BTreeMap::new(),
-    all: Vec::new(),
-    hand: 0,
-});
-
-impl Table {
-    /// An account that nobody needs, for user `uid`.
-    fn reuse(&mut self, uid: u32) -> Option<&'static Account> {
-        for _ in 0..TRIES.min(self.all.len()) {
-            self.hand = (self.hand + 1) % self.all.len();
-            let account = self.all[self.hand];
-            let old = account.uid();
-            if account.reuse(uid) {
-                self.by_user.remove(&old);
-                return Some(account);
-            }
-        }
-        None
-    }
-}
-
-/// The account of user `uid`, to which one thread is charged.
-///
-/// # Errors
-/// No memory for a new one.
-pub(super) fn of_thread(uid: u32) -> Result<Payer, NoMemory> {
-    let mut spare: Option<Box<Account>> = None;
-    loop {
-        let mut table = TABLE.lock();
-        let known = table.by_user.get(&uid).copied();
-        let account = match known.or_else(|| table.reuse(uid)) {
-            Some(account) => account,
-            None => match spare.take() {
-                Some(new) => {
-                    table.all.try_reserve(1).map_err(|_| NoMemory)?;
-                    let account: &'static Account = Box::leak(new);
-                    table.all.push(account);
-                    account
-                }
-                None => {
-                    drop(table);
-                    mem::admit()?;
-                    spare = Some(Box::new(Account::new(cpu::count(), uid)));
-                    continue;
-                }
-            },
-        };
-        if known.is_none() {
-            table.by_user.insert(uid, account);
-        }
-        let payer = Payer::new(account);
-        payer.charge(Charge::Threads, 1);
-        return Ok(payer);
-    }
-}
-
-/// Charges the caller's user with `bytes` of the kernel's heap; with nothing where they are less than a page, as they are nearly always.
-pub fn charge_large(bytes: usize) -> MemoryCharge {
-    if bytes < PAGE_SIZE {
-        return MemoryCharge::NONE;
-    }
-    MemoryCharge::new(current().payer(), bytes)
-}
-
-/// Calls `f` with each account, without a lock; those that nobody needs have nothing charged to them.
-pub fn each(mut f: impl FnMut(&'static Account)) {
-    for i in 0.. {
-        let Some(account) = TABLE.lock().all.get(i).copied() else {
-            return;
-        };
-        f(account);
-    }
-}
-
-/// Bytes of the accounts, which stay: for the books of the heap.
-pub fn table_bytes() -> usize {
-    TABLE.lock().all.len() * Account::bytes(cpu::count())
-}
+use super::user_thread::UserThreadExt;
 
 /// A thread that is charged to an account, until it is [kept](ThreadCharge::keep) or dropped.
 pub(super) struct ThreadCharge(Payer);

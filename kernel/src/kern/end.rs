@@ -5,11 +5,12 @@
 use alloc::sync::Arc;
 
 use hal::kprintln;
+use task::current::current;
+use task::park::{Deadline, Interruptible, sleep_until};
+use task::sched::{self, CpuMask};
 
-use super::park::{Deadline, Interruptible, sleep_until};
 use super::process::Process;
-use super::sched::{self, CpuMask};
-use super::{current, daemons, ids, leak, signal, space, wait4};
+use super::{daemons, ids, leak, signal, space, wait4};
 
 /// Between two looks at what is still running.
 const PAUSE_NS: u64 = 5_000_000;

@@ -4,19 +4,22 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use hal::UserFrame;
+use task::current::{Current, current};
+use task::park::{Deadline, Interruptible, Step, park};
+use task::thread::flag;
+use task::timer;
+use task::wait::Waiter;
 
 use super::cred::AfterExec;
 use super::look::NewProgram;
-use super::park::{Deadline, Interruptible, Step, park};
 use super::process::{Brk, Process, Program, flag as pflag, personality};
 use super::rlimit::{Limit, Resource};
 use super::signal::{AltStack, RestartBlock, sig};
 use super::space::{self, UserSpace};
-use super::thread::flag;
-use super::wait::Waiter;
-use super::{Current, current, exit, futex, ids, kept, timer};
+use super::{exit, futex, ids, reference_cache};
 use crate::fs::FsError;
 use crate::kern::image::Loaded;
+use crate::kern::{SignalExt, UserThreadExt};
 
 /// Why a program that has been loaded does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,8 +101,8 @@ pub fn commit(
     *p.comm.lock() = me.comm();
     p.found_kin();
     reset_exit_signal(p);
-    super::sched::count_exec();
-    me.machine.reset_user();
+    task::sched::count_exec();
+    me.machine().reset_user();
     *frame = UserFrame::new_user(loaded.entry, loaded.sp);
     Ok(())
 }
@@ -132,14 +135,14 @@ fn reset_signals(me: &Current, p: &Process) {
     } else {
         actions.reset_for_exec();
     }
-    *me.altstack.lock() = AltStack::NONE;
+    *me.user().altstack.lock() = AltStack::NONE;
     me.set_restart(RestartBlock::None);
 }
 
 /// Gives the process a table of descriptors of its own: another process could change what the new program has open.
 /// Called by its only thread.
 fn own_files(p: &Process) -> Result<(), FsError> {
-    kept::forget_files();
+    reference_cache::forget_files();
     let Some(files) = p.files() else {
         return Ok(());
     };
@@ -156,7 +159,7 @@ fn become_leader(me: &Current) {
         let done = ids::find_thread(me.tid()).is_some_and(|me| ids::become_leader(&me));
         if !done {
             // The last leader has left the process, and will soon have left its CPU.
-            super::sched::yield_now();
+            task::sched::yield_now();
         }
     }
 }

@@ -4,14 +4,16 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use ksync::CpuPin;
+use mem::epoch;
+use task::current::{Current, current};
+use task::thread::{Thread, flag};
+use task::{sched, timer};
 
 use super::group::{self, Cursor, Group};
 use super::process::{Life, Process, flag as pflag};
 use super::signal::{self, SigFields, SigInfo, SigSet, StopReport, code, sig};
-use super::thread::{Thread, flag};
-use super::{
-    Current, account, current, epoch, futex, ids, itimer, kept, sched, space, timer, wait4,
-};
+use super::{account, futex, ids, itimer, reference_cache, space, wait4};
+use crate::kern::UserThreadExt;
 
 /// Children that change parents in one hold of the family lock.
 const SLICE: usize = 32;
@@ -71,7 +73,7 @@ fn finish_thread(code: u32) {
         *p.comm.lock() = me.comm();
     }
     // Before the last thread ends the process, so that what its files are closed for has happened when it is a zombie.
-    kept::forget_files();
+    reference_cache::forget_files();
     let last = {
         let pin = ksync::pin();
         // With both locks held, so that its time counts once for those that add up: here, or among the living.
@@ -93,13 +95,13 @@ fn finish_thread(code: u32) {
         signal::notify_parent_stopped(&p);
         space::leave();
     }
-    kept::forget();
+    reference_cache::forget();
     me.state.declare_dead();
 }
 
 /// Tells those who share the memory that the thread leaves it, by the word that CLONE_CHILD_CLEARTID or set_tid_address named.
 pub(super) fn clear_child_tid(me: &Current) {
-    let addr = me.clear_child_tid.swap(0, Ordering::Relaxed);
+    let addr = me.user().clear_child_tid.swap(0, Ordering::Relaxed);
     if addr != 0
         && someone_else_maps(me)
         && hal::uaccess::UserPtr::<u32>::new(addr).write(&0).is_ok()
@@ -385,7 +387,7 @@ fn exit_signal(p: &Process, parent: &Process) -> u8 {
 fn child_info(p: &Process, signo: u8) -> SigInfo {
     let (code, status) = exit_code(p.status.load(Ordering::SeqCst));
     let times = p.times();
-    let ticks = |ns: u64| ns / (super::time::SECOND / super::CLOCK_TICKS);
+    let ticks = |ns: u64| ns / (task::time::SECOND / super::CLOCK_TICKS);
     let fields = SigFields::Child {
         pid: p.pid(),
         uid: p.cred().uid,
@@ -431,7 +433,7 @@ fn exit_code(status: u32) -> (i32, i32) {
 
 /// Settles a thread that has left its CPU for the last time.  Interrupts and preemption are off.
 /// Its memory goes after a grace period: others may be looking at it.
-pub(super) fn bury(pin: &CpuPin, t: &Thread) {
+pub(super) fn release_dead(pin: &CpuPin, t: &Thread) {
     let _ = (pin, epoch());
-    ids::withdraw_thread(t);
+    task::ids::withdraw(t);
 }

@@ -6,17 +6,21 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use abi::raw::general as raw;
 use hal::uaccess::UserPtr;
 use hal::{UserFrame, context};
+use task::current::current;
+use task::park::{Deadline, Interruptible, Step, park};
+use task::sched;
+use task::thread::{NewThread, Thread, flag as thread_flag};
+use task::wait::{WaitQueue, Waiter};
 
 use super::account::ThreadCharge;
 use super::group::Joined;
 use super::ids::{self, Id};
-use super::park::{Deadline, Interruptible, Step, park};
+use super::oom;
 use super::process::{self, Process, flag as pflag};
 use super::signal::{ActionTable, Shared, sig};
 use super::space::UserSpace;
-use super::thread::{self, Thread};
-use super::wait::{WaitQueue, Waiter};
-use super::{current, oom, sched};
+use super::user_thread::UserThread;
+use crate::kern::{SignalExt, UserThreadExt};
 
 /// Where a parent sleeps in vfork until the child has its own memory.
 pub struct VforkGate {
@@ -104,10 +108,10 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
         return Err(ForkError::Again);
     }
     let charge = ThreadCharge::new(&me, me.process()).ok_or(ForkError::Again)?;
-    let crowded = me.has(thread::flag::CROWDED);
+    let crowded = me.has(thread_flag::CROWDED);
     if crowded {
         // The child asks again at its execve.
-        me.clear(thread::flag::CROWDED);
+        me.clear(thread_flag::CROWDED);
     }
     let signal = me.process().group_signal.load(Ordering::Acquire);
     mem::admit_process().map_err(|_| ForkError::NoMemory)?;
@@ -275,9 +279,9 @@ fn new_thread(
     if has(raw::CLONE_SETTLS) && !machine.set_tls(args.tls) {
         return Err(ForkError::NotPermitted);
     }
-    let new = Thread::new(thread::Birth {
+    let new = Thread::new(NewThread {
         id,
-        process: process.clone(),
+        upper: UserThread::for_new(process.clone(), me.blocked().0),
         comm: me.comm(),
         cred: if has(raw::CLONE_THREAD) {
             // A copy, so that threads share no count.
@@ -285,10 +289,9 @@ fn new_thread(
         } else {
             process.cred()
         },
-        blocked: me.blocked().0,
         sched: me.sched.forked(me.cpu()),
         machine,
-        flags: if crowded { thread::flag::CROWDED } else { 0 },
+        flags: if crowded { thread_flag::CROWDED } else { 0 },
         entry: None,
     });
     // A child with its own memory keeps the alternate stack; a thread, which shares it, does not.
@@ -296,7 +299,9 @@ fn new_thread(
         new.set_altstack(me.altstack());
     }
     if has(raw::CLONE_CHILD_CLEARTID) {
-        new.clear_child_tid.store(args.child_tid, Ordering::Relaxed);
+        new.user()
+            .clear_child_tid
+            .store(args.child_tid, Ordering::Relaxed);
     }
     Ok(new)
 }
@@ -310,21 +315,21 @@ fn publish(
     signal: u32,
 ) -> Result<(), ForkError> {
     let pin = ksync::pin();
-    ids::publish_thread(new);
+    task::ids::publish(new);
     if args.flags & u64::from(raw::CLONE_THREAD) != 0 {
         let mut threads = process.threads.lock();
         // The end of the process, or an execve of another thread, kills those on the list.
         let going = process.exiting.load(Ordering::SeqCst) || current().kill_pending();
         if !going {
             // A stop that has begun tells those on the list: this one hears of it from its maker.
-            if current().has(thread::flag::ATTENTION) {
-                new.set(thread::flag::ATTENTION);
+            if current().has(thread_flag::ATTENTION) {
+                new.set(thread_flag::ATTENTION);
             }
             process.add_thread_to(&mut threads, &pin, new);
         }
         drop(threads);
         if going {
-            ids::withdraw_thread(new);
+            task::ids::withdraw(new);
             return Err(ForkError::Again);
         }
         return Ok(());
@@ -332,7 +337,7 @@ fn publish(
     ids::publish_process(process);
     process.add_thread(&pin, new);
     if !join_parents_group(process, signal) {
-        ids::withdraw_thread(new);
+        task::ids::withdraw(new);
         ids::withdraw_process(process);
         return Err(ForkError::Signal);
     }

@@ -19,10 +19,12 @@ use hal::uaccess::{UserFault, UserPtr, UserRange};
 use hal::user;
 use ksync::{KeyedQueue, Once, Padded, Registration, Spin, Visit, Walk};
 use mem::{FutexKey, FutexWord};
+use task::current::{Current, current};
+use task::park::{Deadline, Interruptible, ParkError, Step, park};
+use task::wait::{Threads, Waiter};
 
-use super::park::{Deadline, Interruptible, ParkError, Step, park};
-use super::wait::{Threads, Waiter};
-use super::{Current, current, kept, lock};
+use super::{lock, reference_cache};
+use crate::kern::UserThreadExt;
 
 /// The word's identity, whatever it is mapped at.
 pub type Key = FutexKey;
@@ -123,7 +125,7 @@ fn word(addr: u64, shared: bool) -> Result<FutexWord, FutexError> {
     }
     // The page must be there for its object to be known.
     UserRange::new(addr, 4).fault_in(false)?;
-    kept::with_space(|space| mem::futex_word(space, addr))
+    reference_cache::with_space(|space| mem::futex_word(space, addr))
         .flatten()
         .ok_or(FutexError::Fault)
 }
@@ -203,7 +205,9 @@ fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> 
                     bits: w.bits,
                     who: waiter.registration(),
                 });
-                me.futex_place.store(place(i, slot), Ordering::Relaxed);
+                me.user()
+                    .futex_place
+                    .store(place(i, slot), Ordering::Relaxed);
                 return Step::Wait;
             }
             Err(_) => {
@@ -221,9 +225,9 @@ type BucketGuard = ksync::SpinGuard<'static, Bucket, lock::FutexLock>;
 /// Locks the bucket that the calling thread's entry is in, or was: requeueing may have moved it.
 fn lock_mine(me: &Current) -> (BucketGuard, u32) {
     loop {
-        let place = me.futex_place.load(Ordering::Relaxed);
+        let place = me.user().futex_place.load(Ordering::Relaxed);
         let b = bucket((place >> slot_bits()) as usize).lock();
-        if me.futex_place.load(Ordering::Relaxed) == place {
+        if me.user().futex_place.load(Ordering::Relaxed) == place {
             return (b, place & ((1 << slot_bits()) - 1));
         }
     }
@@ -468,7 +472,8 @@ impl Moving {
             let slot = to.push_back(e);
             // It leaves the bucket before its number ends.
             if let Some(t) = super::ids::thread(pin, tid) {
-                t.futex_place
+                t.user()
+                    .futex_place
                     .store(place(to_index, slot), Ordering::Relaxed);
             }
         })
@@ -492,7 +497,7 @@ const ROBUST_LIMIT: usize = 2048;
 
 /// Marks the robust futexes that a dying thread holds, and wakes one waiter of each.
 pub(super) fn release_robust(me: &Current) {
-    let head = me.robust_list.swap(0, Ordering::Relaxed);
+    let head = me.user().robust_list.swap(0, Ordering::Relaxed);
     if head == 0 {
         return;
     }

@@ -13,8 +13,8 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use ksync::{CpuPin, Mutex, MutexGuard, Padded, Spin, SpinGuard};
+use task::idlist::IdList;
 
-use super::idlist::IdList;
 use super::ids::{self, Id, InGroup};
 use super::lock;
 use super::process::Process;
@@ -517,7 +517,7 @@ pub fn setpgid(pid: u32, pgid: u32) -> Result<(), GroupError> {
             Moved::Again => {}
         }
         // What is in the way, a group's end or another move, is soon over.
-        super::sched::yield_now();
+        task::sched::yield_now();
     }
 }
 
@@ -530,7 +530,7 @@ pub fn setsid() -> Result<u32, GroupError> {
         move_to(&ksync::pin(), &me, &group, |_, _| true),
         Moved::Done
     ) {
-        super::sched::yield_now();
+        task::sched::yield_now();
     }
     Ok(me.pid())
 }

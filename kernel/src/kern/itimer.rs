@@ -12,11 +12,13 @@ use alloc::boxed::Box;
 use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use task::thread::Thread;
+use task::{time, timer};
+
 use super::process::Process;
 use super::rlimit::{self, Limit};
 use super::signal::{self, SigInfo, sig};
-use super::thread::Thread;
-use super::{time, timer};
+use crate::kern::UserThreadExt;
 
 /// Which timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,11 +148,15 @@ pub fn set(p: &Process, which: Which, new: Setting) -> Setting {
 fn set_real(p: &Process, new: Setting) -> Setting {
     let mut timer = p.real_timer.lock();
     let old = timer.get().setting(p.real_node.left());
-    timer::cancel_process(p);
+    timer::cancel_process(p.pid(), &p.real_node);
     timer.set(match new.value {
         0 => RealTimer::Off,
         value => {
-            timer::arm_process(p, time::monotonic_ns().saturating_add(value));
+            timer::arm_process(
+                p.pid(),
+                &p.real_node,
+                time::monotonic_ns().saturating_add(value),
+            );
             RealTimer::Set(new.interval)
         }
     });
@@ -182,7 +188,7 @@ pub(super) fn taken(p: &Process) {
         let (was, now) = (p.real_node.at(), time::monotonic_ns());
         let missed = now.saturating_sub(was) / interval;
         let next = was.saturating_add(interval.get().saturating_mul(missed.saturating_add(1)));
-        timer::arm_process(p, next);
+        timer::arm_process(p.pid(), &p.real_node, next);
         timer.set(RealTimer::Set(interval.get()));
     }
 }
@@ -204,10 +210,10 @@ pub(super) fn set_cpu_limit(p: &Process, limit: Limit, used: u64) {
 
 /// A tick of `ns` found `t` running.  In the timer interrupt.
 pub(super) fn cpu_tick(t: &Thread, user: bool, ns: u64) {
-    let Some(timers) = t.process.cpu_timers.get() else {
+    let Some(timers) = t.process().cpu_timers.get() else {
         return;
     };
-    let send = |signo| signal::send_process(&t.process, SigInfo::kernel(signo));
+    let send = |signo| signal::send_process(t.process(), SigInfo::kernel(signo));
     for (which, signo) in [(Which::Virtual, sig::VTALRM), (Which::Prof, sig::PROF)] {
         let i = index(which);
         let interval = timers.interval[i].load(Ordering::Relaxed);

@@ -4,10 +4,10 @@
 //! done and all caches of free memory emptied; then each frame is looked at, and for each use that frames record of
 //! themselves ([`State`]) their number must be the one that the owner of that use states by books of its own.
 
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicUsize};
 
-use hal::kprintln;
-use hal::stack;
+use hal::{kprintln, stack};
 use mem::{slab, vm};
 use vm::page::State;
 
@@ -163,7 +163,7 @@ pub fn check() -> bool {
     );
     // Names made since, numbers of processes and the like may have taken this much; what leaks for each process or
     // file of a test is more.
-    let tables = kern::ids::table_bytes() + kern::account::table_bytes();
+    let tables = kern::ids::table_bytes() + task::account::table_bytes();
     let explained = HEAP_SLACK + files.names * NAME_BYTES + tables;
     if heap.bytes > began + explained {
         kprintln!("frames leaked: the heap has grown and nobody knows why");

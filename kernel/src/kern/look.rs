@@ -11,12 +11,13 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use mem::Space;
+use task::current::Current;
+use task::thread::Thread;
 
-use super::Current;
 use super::cred::{AfterExec, Cred, LookAs, NotPermitted};
 use super::process::{self, Brk, Process, Program, flag};
 use super::space::UserSpace;
-use super::thread::Thread;
+use crate::kern::UserThreadExt;
 
 /// The memory of a process at one moment, and what lies where in it.
 pub struct Image {
@@ -59,7 +60,7 @@ impl Process {
 
     /// Its memory, if the caller may look into the process, or into one `thread` of it.
     pub fn image_shown(&self, thread: Option<&Thread>, by: LookAs) -> Result<Image, NotPermitted> {
-        let me = super::current();
+        let me = task::current::current();
         let (cred, dumpable, image) = self.seen(thread);
         let own = self.pid() == me.process().pid();
         if own || me.cred().may_look(&cred, dumpable, by) {

@@ -17,24 +17,24 @@ use core::sync::atomic::{
 };
 
 use ksync::{ArcBorrow, ByteMutex, ByteMutexGuard, CpuPin, IrqSpin, Once, Spin};
+use mem::Space;
+use task::idlist::{IdLinks, IdList};
+use task::thread::{Comm, Thread};
+use task::timer::TimerNode;
+use task::usage::Times;
+use task::wait::WaitQueue;
 
 use super::cred::{Cred, Payer};
 use super::group::{Group, Session};
-use super::idlist::{IdLinks, IdList};
 use super::ids::{self, Id, InProcess, Sibling};
 use super::itimer::{self, CpuTimers, RealSlot};
 use super::lock;
-
-pub use super::program::{Brk, Program};
 use super::rlimit::{Limit, LimitError, Resource, Rlimits};
 use super::signal::{Pending, Shared, SharedPending};
 use super::space::UserSpace;
-use super::thread::{Comm, Thread};
-use super::timer::TimerNode;
-use super::times::Times;
-use super::wait::WaitQueue;
 use crate::fs::{FdTable, FsContext, FsUse};
-use mem::Space;
+
+pub use super::program::{Brk, Program};
 
 /// Where a process is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -291,7 +291,7 @@ impl Process {
             cpu_timers: Once::new(),
             uid: AtomicU32::new(uid),
             sigpending: AtomicU32::new(sigpending),
-            start_ns: super::time::monotonic_ns(),
+            start_ns: task::time::monotonic_ns(),
         });
         itimer::set_cpu_limit(&p, cpu, 0);
         p
@@ -350,7 +350,7 @@ impl Process {
 
     /// Whether no thread has run for `ns` nanoseconds. A hint: one may wake at any moment.
     pub fn sleeps_since(&self, ns: u64) -> bool {
-        let now = super::time::monotonic_ns();
+        let now = task::time::monotonic_ns();
         let pin = ksync::pin();
         let sleeps = |tid| ids::thread(&pin, tid).is_some_and(|t| t.sleeps_since(ns, now));
         // Most have one thread, and a busy one is found so without the lock.
@@ -444,7 +444,7 @@ impl Process {
     }
 
     /// Puts another descriptor table in; returns the old one, which the caller drops unlocked.
-    /// The calling thread, the only one, has forgotten its own reference (see [`super::kept`]).
+    /// The calling thread, the only one, has forgotten its own reference (see [`super::reference_cache`]).
     pub fn set_files(&self, files: Option<Arc<FdTable>>) -> Option<Arc<FdTable>> {
         let at = address(files.as_ref());
         let mut slot = self.files.lock();
@@ -620,14 +620,14 @@ impl Process {
 
     /// Whether its family began with it.
     pub fn is_founder(&self) -> bool {
-        self.kin() % u64::from(ids::ID_LIMIT) == u64::from(self.pid())
+        self.kin() % u64::from(task::ids::ID_LIMIT) == u64::from(self.pid())
     }
 
     /// Begins a family: the process runs a new program.
     pub(super) fn found_kin(&self) {
         // The number of the process and, above it, the time, for when that number has been given to another.
-        let span = u64::from(ids::ID_LIMIT);
-        let kin = super::time::monotonic_ns() / span * span + u64::from(self.pid());
+        let span = u64::from(task::ids::ID_LIMIT);
+        let kin = task::time::monotonic_ns() / span * span + u64::from(self.pid());
         self.kin.store(kin, Ordering::Relaxed);
     }
 

@@ -6,10 +6,10 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use hal::kprintln;
-
-use super::park::{Deadline, Interruptible, ParkError, Step, park, sleep_until};
-use super::wait::{WaitQueue, Waiter};
-use super::{current, kthread, time};
+use task::current::current;
+use task::park::{Deadline, Interruptible, ParkError, Step, park, sleep_until};
+use task::wait::{WaitQueue, Waiter};
+use task::{kthread, time};
 
 /// Runs all of them; returns when all have passed.
 pub(super) fn run() {
@@ -21,7 +21,7 @@ pub(super) fn run() {
     watchdog();
     kprintln!(
         "selftest: a thread takes {} bytes, a process {}",
-        size_of::<super::Thread>(),
+        size_of::<task::thread::Thread>(),
         size_of::<super::Process>()
     );
     kprintln!("selftest: scheduler passed on {} CPUs", hal::cpu::count());
@@ -218,7 +218,7 @@ fn spread() {
         spawn("tied", Some(cpu), move || {
             for _ in 0..100 {
                 assert_eq!(ksync::pin().cpu(), cpu, "selftest: strayed");
-                super::sched::yield_now();
+                task::sched::yield_now();
             }
             l.arrive();
         });
@@ -247,7 +247,7 @@ fn mutex_contention() {
                 let mut count = shared.lock();
                 *count += 1;
                 if i % 16 == 0 {
-                    super::sched::yield_now();
+                    task::sched::yield_now();
                 }
             }
             latch.arrive();
@@ -265,21 +265,21 @@ ksync::lock_class!(SlowLock, "selftest slow", rank = 30);
 /// A CPU that keeps interrupts off, one that spins for its lock, and a thread that sleeps for a lock, each for longer than
 /// the watchdog allows. Only where it allows little: the boot option `watchdog_thresh=1`.
 fn watchdog() {
-    let Some(limit) = super::watchdog::limit_ns().filter(|&ns| ns <= time::SECOND) else {
+    let Some(limit) = task::watchdog::limit_ns().filter(|&ns| ns <= time::SECOND) else {
         return;
     };
     let ncpus = hal::cpu::count();
     // Threads of the tests before have just ended. Who frees their stacks waits for all CPUs, and the watchdog's thread for that one.
     let _ = sleep_until(Deadline::after(time::SECOND / 2), Interruptible::No);
-    let before = (super::watchdog::still(), super::watchdog::asleep());
+    let before = (task::watchdog::still(), task::watchdog::asleep());
     keep_interrupts_off(ncpus);
     keep_lock(limit);
     assert!(
-        ncpus == 1 || super::watchdog::still() > before.0,
+        ncpus == 1 || task::watchdog::still() > before.0,
         "selftest: no report of a CPU"
     );
     assert!(
-        super::watchdog::asleep() > before.1,
+        task::watchdog::asleep() > before.1,
         "selftest: no report of a lock"
     );
     kprintln!("selftest: the watchdog saw what it should");
@@ -301,12 +301,11 @@ fn keep_interrupts_off(ncpus: usize) {
         let held = STUCK.lock();
         HELD.store(true, Ordering::Release);
         let deadline = time::monotonic_ns() + REPORT_PATIENCE_NS;
-        let mut unseen = super::watchdog::still();
+        let mut unseen = task::watchdog::still();
         // Of two reports since then, the second began after the other CPU had come to the lock.
-        while ncpus > 1 && super::watchdog::still() < unseen + 2 && time::monotonic_ns() < deadline
-        {
+        while ncpus > 1 && task::watchdog::still() < unseen + 2 && time::monotonic_ns() < deadline {
             if holder != waiter && !WANTED.load(Ordering::Acquire) {
-                unseen = super::watchdog::still();
+                unseen = task::watchdog::still();
             }
             hal::time::spin_ns(time::SECOND / 1000);
         }
@@ -316,7 +315,7 @@ fn keep_interrupts_off(ncpus: usize) {
     let arrival = latch.clone();
     spawn("stuck", Some(waiter), move || {
         while !HELD.load(Ordering::Acquire) {
-            super::sched::yield_now();
+            task::sched::yield_now();
         }
         WANTED.store(true, Ordering::Release);
         drop(STUCK.lock());
@@ -338,8 +337,8 @@ fn keep_lock(limit: u64) {
             );
             let held = SLOW.lock();
             let deadline = time::monotonic_ns() + REPORT_PATIENCE_NS;
-            let before = super::watchdog::asleep();
-            while first && super::watchdog::asleep() == before && time::monotonic_ns() < deadline {
+            let before = task::watchdog::asleep();
+            while first && task::watchdog::asleep() == before && time::monotonic_ns() < deadline {
                 let _ = sleep_until(Deadline::after(limit / 10), Interruptible::No);
             }
             drop(held);

@@ -5,9 +5,9 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use super::kthread;
-use super::park::{Deadline, Interruptible, Step, park};
-use super::wait::{WaitQueue, Waiter};
+use task::kthread;
+use task::park::{Deadline, Interruptible, Step, park};
+use task::wait::{WaitQueue, Waiter};
 
 const SIZE: u32 = 1024;
 
@@ -30,7 +30,7 @@ static RING: Ring = Ring {
 
 /// A byte came.  In the interrupt; a byte that finds the ring full is lost, as on a real line.
 pub(super) fn received(byte: u8) {
-    let _pin = super::sched::interrupt();
+    let _pin = task::sched::interrupt();
     let head = RING.head.load(Ordering::Relaxed);
     if head.wrapping_sub(RING.tail.load(Ordering::Acquire)) < SIZE {
         RING.bytes[(head % SIZE) as usize].store(byte, Ordering::Relaxed);

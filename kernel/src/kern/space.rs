@@ -9,9 +9,10 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use ksync::{CpuPin, Once, PerCpu, Spin};
 use mem::Space;
+use task::thread::Thread;
 
 use super::lock;
-use super::thread::Thread;
+use crate::kern::UserThreadExt;
 
 /// The use of an address space by processes: the last one's end empties it.  CPUs that are still in
 /// the space, and whoever looks at it from outside, hold the [`Space`] alone.
@@ -78,14 +79,11 @@ fn active(pin: &CpuPin) -> &Active {
 }
 
 /// Enters the space of `next`, which this CPU is about to run.
-pub(super) fn switch(_from: &Thread, next: &Thread) {
-    if next.is_kernel() {
-        return;
-    }
+pub(super) fn switch(next: &Thread) {
     let pin = ksync::pin();
     let a = active(&pin);
-    if a.at.load(Ordering::Relaxed) != next.process.space_address() {
-        enter(&pin, a, next.process.space());
+    if a.at.load(Ordering::Relaxed) != next.process().space_address() {
+        enter(&pin, a, next.process().space());
     }
 }
 
@@ -111,7 +109,7 @@ fn enter(pin: &CpuPin, a: &Active, space: Option<Arc<Space>>) {
 /// This CPU enters the current thread's present space: after execve replaced it.
 pub(super) fn reenter(t: &Thread) {
     let pin = ksync::pin();
-    enter(&pin, active(&pin), t.process.space());
+    enter(&pin, active(&pin), t.process().space());
 }
 
 /// This CPU leaves whatever space it is in, for the kernel's.

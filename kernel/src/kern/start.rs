@@ -2,10 +2,9 @@
 
 use alloc::vec::Vec;
 
-use hal::BootInfo;
-use hal::kprintln;
+use hal::{BootInfo, kprintln};
 
-use super::{kthread, leak, serial};
+use super::{first, leak, serial};
 use crate::boot::Options;
 
 /// Nanoseconds between the timer's interrupts with the option `sections`.
@@ -28,7 +27,7 @@ pub(super) fn init_process(info: &BootInfo, options: &Options) {
     };
     serial::start(crate::dev::tty::console::input);
     let options = options.clone();
-    if kthread::make_init(boot.files, boot.fs, move || run_init(&options)).is_err() {
+    if first::make_init(boot.files, boot.fs, move || run_init(&options)).is_err() {
         panic!("no memory for init");
     }
 }
@@ -46,7 +45,7 @@ fn run_init(options: &Options) {
             Ok(frame) => {
                 mem::fail_allocations(options.failalloc);
                 if options.sections {
-                    super::timer::probe_every(SECTIONS_NS);
+                    task::timer::probe_every(SECTIONS_NS);
                 }
                 hal::context::enter_user(&frame)
             }

@@ -3,14 +3,16 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use hal::current::Handler;
-use hal::kprintln;
 use hal::upcalls::{Handled, Upcalls};
-use hal::{BootInfo, TrapFrame, UserFault, UserFrame};
+use hal::{BootInfo, TrapFrame, UserFault, UserFrame, kprintln};
+use task::current::{current, try_current};
+use task::{kthread, sched, timer};
 
 use super::cred::Cap;
-use super::current::{current, try_current};
 use super::signal::{self, SigInfo, code, sig};
-use super::{Resource, daemons, fault, futex, ids, kthread, oom, sched, selftest, space, timer};
+use super::user_thread::UserThread;
+use super::{Resource, daemons, exit, fault, first, futex, ids, itimer, oom, selftest, space};
+use crate::kern::{SignalExt, UserThreadExt};
 
 /// The other CPUs may look at what the boot CPU has set up.
 static READY: AtomicBool = AtomicBool::new(false);
@@ -25,14 +27,15 @@ impl Upcalls for Kernel {
         let ncpus = info.ncpus;
         mem::init(&info);
         oom::init();
+        task::upcalls::set(&PROCESSES);
         let options = crate::boot::options(info.cmdline);
-        ids::init(ncpus);
+        task::ids::init(ncpus);
         timer::init(ncpus);
         sched::init(ncpus);
         space::init(ncpus);
         futex::init(ncpus);
         for cpu in 1..ncpus {
-            super::epoch().offline(cpu);
+            mem::epoch().offline(cpu);
         }
         enter_scheduler();
         READY.store(true, Ordering::Release);
@@ -46,7 +49,7 @@ impl Upcalls for Kernel {
         while !READY.load(Ordering::Acquire) {
             hal::cpu::relax();
         }
-        super::epoch().online(cpu);
+        mem::epoch().online(cpu);
         enter_scheduler();
         sched::idle()
     }
@@ -161,7 +164,7 @@ hal::upcalls!(Kernel);
 fn enter_scheduler() {
     let pin = ksync::pin();
     mem::heap::use_own_objects(&pin);
-    hal::cpu::set_announcer(&pin, super::epoch().announcer(pin.cpu()));
+    hal::cpu::set_announcer(&pin, mem::epoch().announcer(pin.cpu()));
     let idle = kthread::idle_thread(pin.cpu());
     sched::first_switch(&pin, &idle);
     RUNNING.fetch_add(1, Ordering::SeqCst);
@@ -174,7 +177,7 @@ fn boot_thread(info: BootInfo, options: crate::boot::Options) {
     }
     kprintln!("{} CPUs run", info.ncpus);
     daemons::start(&options);
-    super::watchdog::start(options.watchdog_seconds);
+    task::watchdog::start(options.watchdog_seconds);
     if options.selftest {
         selftest::run();
     }
@@ -194,41 +197,19 @@ fn float_code(exceptions: u32) -> i32 {
     }
 }
 
-/// Sleeps until the calling thread is given the token of `ksync`'s locks.
-pub fn park() {
-    current().park_for_token();
-}
-
-/// Gives a thread that token.
-pub fn unpark(tid: u32) {
-    let pin = ksync::pin();
-    if let Some(t) = ids::thread(&pin, tid) {
-        t.give_token();
-        sched::wake(&pin, t);
-    }
-}
-
-/// The calling thread begins to sleep for one of `ksync`'s locks, at `ticks`, or has it: 0.
-pub fn sleeps_for_lock(ticks: u64) {
-    super::watchdog::sleeps_for_lock(ticks);
-}
-
-/// The calling thread was unparked, and still waits since `ticks` for the lock `name`, which thread `holder` has.
-pub fn still_waits(name: &'static str, holder: u32, ticks: u64) {
-    super::watchdog::still_waits(name, holder, ticks);
-}
-
-/// This CPU has retired much memory.
-pub fn reclaim_soon() {
-    sched::reclaim_soon();
-}
-
-/// Lets others run for a while, in a loop that waits for a grace period.
-pub fn doze() {
-    if try_current().is_some() && hal::preempt::count() == 0 {
-        let soon = super::park::Deadline::after(sched::TICK_NS / 4);
-        let _ = super::park::sleep_until(soon, super::park::Interruptible::No);
-    } else {
-        hal::cpu::relax();
-    }
-}
+/// The processes, as `task` sees them.
+static PROCESSES: task::upcalls::Upcalls = task::upcalls::Upcalls {
+    signal_pending: signal::signal_pending,
+    cpu_tick: itimer::cpu_tick,
+    process_timer: |pin, pid| ids::process(pin, pid).map(|p| &p.real_node),
+    process_timer_expired: |pin, pid| {
+        if let Some(p) = ids::process(pin, pid) {
+            itimer::expired(p);
+        }
+    },
+    enter_space: space::switch,
+    release_dead: exit::release_dead,
+    kernel_thread_ends: || exit::exit_thread(0),
+    kernel_part: || UserThread::for_new(first::kernel_process().clone(), u64::MAX),
+    kernel_thread_made: |pin, t| first::kernel_process().add_thread(pin, t),
+};

@@ -4,15 +4,17 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use ksync::{ArcBorrow, CpuPin};
+use task::current::current;
+use task::park::{Deadline, Interruptible, ParkError, Step, park};
+use task::thread::{self, Thread};
+use task::usage::Times;
+use task::wait::Waiter;
 
 use super::cred::Charge;
-use super::park::{Deadline, Interruptible, ParkError, Step, park};
+use super::ids;
 use super::process::{Family, Life, Process, flag};
 use super::signal::{StopReport, sig};
-use super::thread::{self, Thread};
-use super::times::Times;
-use super::wait::Waiter;
-use super::{current, ids};
+use crate::kern::UserThreadExt;
 
 /// Which children are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

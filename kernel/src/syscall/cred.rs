@@ -5,11 +5,12 @@ use alloc::vec::Vec;
 
 use abi::raw::general as nr;
 use hal::uaccess::UserPtr;
+use task::current::current;
 
 use super::errno::Errno;
 use super::{Args, Handler};
 use crate::kern::cred::{Cap, CapSet, Cred, NotPermitted};
-use crate::kern::{current, ids};
+use crate::kern::{UserThreadExt, ids};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use abi::raw::general as nr;
 use hal::uaccess::UserPtr;
 use hal::uio::IoBuf;
+use task::current::current;
 
 use super::errno::Errno;
 use super::fsutil::{
@@ -19,7 +20,7 @@ use crate::fs::inode::{Node, mode};
 use crate::fs::walk::owns;
 use crate::fs::{open, regular};
 use crate::kern::signal::sig;
-use crate::kern::{current, forget_files};
+use crate::kern::{UserThreadExt, forget_files};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use hal::USER_END;
 use hal::uaccess::{PATH_MAX, StrError, UserFault, UserPtr, UserRange, read_cstr};
+use task::current::current;
 
 use super::errno::Errno;
 use crate::fs::context::{FsContext, Origin};
@@ -17,7 +18,7 @@ use crate::fs::walk::{Walk, Want};
 use crate::kern::cred::Cred;
 use crate::kern::rlimit::Resource;
 use crate::kern::signal::sig;
-use crate::kern::{self, current};
+use crate::kern::{self, UserThreadExt};
 
 impl From<FsError> for Errno {
     fn from(e: FsError) -> Errno {

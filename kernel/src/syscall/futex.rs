@@ -2,6 +2,9 @@
 
 use abi::raw::general as nr;
 use hal::uaccess::UserPtr;
+use task::current::current;
+use task::park::Deadline;
+use task::time;
 
 use super::cred::not_permitted;
 use super::errno::Errno;
@@ -9,9 +12,8 @@ use super::time::read_timespec;
 use super::{Args, Handler};
 use crate::kern::cred::LookAs;
 use crate::kern::futex::{self, FutexError};
-use crate::kern::park::Deadline;
 use crate::kern::signal::RestartBlock;
-use crate::kern::{current, ids, time};
+use crate::kern::{SignalExt, UserThreadExt, ids};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

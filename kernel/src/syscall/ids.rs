@@ -1,13 +1,14 @@
 //! Numbers of processes, groups and sessions; hanging up a session's terminal.
 
 use abi::raw::general as nr;
+use task::current::current;
 
 use super::errno::Errno;
 use super::signal::process_of;
 use super::{Args, Handler};
 use crate::kern::cred::Cap;
-use crate::kern::group::GroupError;
-use crate::kern::{current, group, ids};
+use crate::kern::group::{self, GroupError};
+use crate::kern::{UserThreadExt, ids};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

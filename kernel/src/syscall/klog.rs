@@ -5,12 +5,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use abi::raw::general as nr;
 use hal::klog;
 use hal::uio::IoBuf;
+use task::current::current;
+use task::park::{self, Deadline, Interruptible, ParkError};
+use task::time;
 
 use super::errno::Errno;
 use super::{Args, Handler};
 use crate::dev::kmsg;
-use crate::kern::park::{self, Deadline, Interruptible, ParkError};
-use crate::kern::{current, time};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[(nr::__NR_syslog, syslog)];

@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use abi::raw::general as nr;
 use fscore::locks::{END, Lock};
 use hal::uaccess::UserPtr;
+use task::current::current;
 
 use super::errno::Errno;
 use super::fsutil::{fault, file as file_of, real_file, with_files};
@@ -13,7 +14,7 @@ use crate::fs::error::FsError;
 use crate::fs::file::{File, FileRef};
 use crate::fs::inode::Inode;
 use crate::fs::lock::{self, Family};
-use crate::kern::current;
+use crate::kern::UserThreadExt;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[(nr::__NR_flock, flock)];

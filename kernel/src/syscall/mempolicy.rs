@@ -5,11 +5,12 @@
 
 use abi::raw::general as nr;
 use hal::uaccess::UserPtr;
+use task::current::current;
 use vm::Machine;
 
 use super::errno::Errno;
 use super::{Args, Handler};
-use crate::kern::current;
+use crate::kern::UserThreadExt;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

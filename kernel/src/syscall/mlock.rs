@@ -7,13 +7,12 @@ use abi::raw::general as nr;
 use vm::space::{EntryInfo, MapFlags};
 use vm::{Access, EntryFlags};
 
-use super::errno::Errno;
-use super::errno::vm as errno;
+use super::errno::{Errno, vm as errno};
 use super::mm::{PAGE, covered, fitting, mapped, range_or, space};
 use super::{Args, Handler};
 use crate::kern::cred::Cap;
 use crate::kern::process::flag;
-use crate::kern::{self, Resource};
+use crate::kern::{self, Resource, UserThreadExt};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

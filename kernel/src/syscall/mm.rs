@@ -5,12 +5,10 @@
 
 use abi::raw::general as nr;
 use hal::USER_END;
-use vm::space::EntryInfo;
-use vm::space::{Advice, MapArgs, MapFlags, RemapArgs, RemapTarget, Source};
+use vm::space::{Advice, EntryInfo, MapArgs, MapFlags, RemapArgs, RemapTarget, Source};
 use vm::{EntryFlags, MapProt as Prot, ObjectRef, VmError};
 
-use super::errno::Errno;
-use super::errno::vm as errno;
+use super::errno::{Errno, vm as errno};
 use super::fsutil::real_file;
 use super::mlock::{is_locked, lock_by_default, may_lock, may_lock_any};
 use super::{Args, Handler};
@@ -18,7 +16,7 @@ use crate::fs::file::File;
 use crate::fs::mount::flag as mount;
 use crate::fs::regular;
 use crate::kern::process::Brk;
-use crate::kern::{self, Process, Resource};
+use crate::kern::{self, Process, Resource, UserThreadExt};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

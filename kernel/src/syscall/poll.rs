@@ -8,6 +8,10 @@ use alloc::vec::Vec;
 
 use abi::raw::general as nr;
 use hal::uaccess::UserPtr;
+use task::account::charge_large;
+use task::current::current;
+use task::park::{Deadline, Interruptible, ParkError, Step, park};
+use task::wait::Waiter;
 
 use super::errno::Errno;
 use super::fsutil::{fault, fd_limit, file, with_files};
@@ -15,11 +19,8 @@ use super::{Args, Handler};
 use crate::fs::fdtable::NR_OPEN;
 use crate::fs::file::FileRef;
 use crate::fs::poll::PollMask;
-use crate::kern::account::charge_large;
-use crate::kern::current;
-use crate::kern::park::{Deadline, Interruptible, ParkError, Step, park};
+use crate::kern::SignalExt;
 use crate::kern::signal::{RestartBlock, SigSet};
-use crate::kern::wait::Waiter;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

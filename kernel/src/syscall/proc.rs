@@ -7,21 +7,22 @@ use elfload::AuxInfo;
 use elfload::stack::Strings;
 use hal::UserFrame;
 use hal::uaccess::{self, StrError, UserPtr};
+use task::current::current;
+use task::{sched, time};
 
 use super::cred::require;
 use super::errno::Errno;
 use super::time::rusage;
 use super::{Args, Handler};
 use crate::fs::ExecFile;
-use crate::kern::account;
 use crate::kern::cred::Cap;
-use crate::kern::exec::{ExecFailed, PRIVILEGED_STACK};
+use crate::kern::exec::{self, ExecFailed, PRIVILEGED_STACK};
 use crate::kern::fork::{self, CloneArgs, ForkError};
 use crate::kern::image::{self, ExecError, Manner, Request};
 use crate::kern::rlimit::{Limit, LimitError, Resource};
 use crate::kern::signal::sig;
 use crate::kern::wait4::{self, Event, Kind, Options, WaitError, Who};
-use crate::kern::{current, exec, exit, forget_files, ids, sched, time, uts, with_fs};
+use crate::kern::{UserThreadExt, account, exit, forget_files, ids, uts, with_fs};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -4,14 +4,15 @@ use alloc::sync::Arc;
 
 use abi::raw::general as nr;
 use hal::uaccess::UserPtr;
+use task::current::current;
+use task::sched::{self, CpuMask, Policy};
+use task::thread::Thread;
 
 use super::errno::Errno;
 use super::{Args, Handler};
 use crate::kern::cred::{Cap, Cred};
 use crate::kern::process::Process;
-use crate::kern::sched::{self, CpuMask, Policy};
-use crate::kern::thread::Thread;
-use crate::kern::{Resource, current, ids};
+use crate::kern::{Resource, UserThreadExt, ids};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

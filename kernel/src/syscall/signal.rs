@@ -4,14 +4,15 @@ use alloc::sync::Arc;
 
 use abi::raw::general as nr;
 use hal::uaccess::UserPtr;
+use task::current::current;
+use task::park::{Deadline, Interruptible, ParkError, Step, park};
 
 use super::errno::Errno;
 use super::time::read_timespec;
 use super::{Args, Handler};
-use crate::kern::park::{Deadline, Interruptible, ParkError, Step, park};
 use crate::kern::process::Process;
 use crate::kern::signal::{self, Action, AltStack, SendError, SigInfo, SigSet, code, sig};
-use crate::kern::{current, ids};
+use crate::kern::{SignalExt, UserThreadExt, ids};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -2,17 +2,18 @@
 
 use abi::raw::general as nr;
 use hal::uaccess::UserPtr;
+use task::current::current;
+use task::park::{Deadline, Interruptible, sleep_until};
+use task::time::{self, SECOND};
+use task::usage::Times;
 
 use super::cred::require;
 use super::errno::Errno;
 use super::{Args, Handler};
 use crate::kern::cred::Cap;
 use crate::kern::itimer::{self, Setting, Which};
-use crate::kern::park::{Deadline, Interruptible, sleep_until};
 use crate::kern::signal::RestartBlock;
-use crate::kern::time::{self, SECOND};
-use crate::kern::times::Times;
-use crate::kern::{CLOCK_TICKS, current, futex};
+use crate::kern::{CLOCK_TICKS, SignalExt, UserThreadExt, futex};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[
@@ -105,11 +106,7 @@ fn clock_getres(a: &mut Args) -> Result<u64, Errno> {
         a.uint(0),
         nr::CLOCK_REALTIME_COARSE | nr::CLOCK_MONOTONIC_COARSE
     );
-    let ns = if coarse {
-        crate::kern::sched::TICK_NS
-    } else {
-        1
-    };
+    let ns = if coarse { task::sched::TICK_NS } else { 1 };
     UserPtr::new(a.get(1)).write_if_some(&timespec(ns))?;
     Ok(0)
 }

@@ -9,13 +9,14 @@ use core::any::Any;
 
 use hal::console;
 use ksync::Once;
+use task::current::current;
 
 use super::Tty;
 use super::file::TtyFile;
 use crate::dev::number;
 use crate::fs::error::{FsError, Result};
 use crate::fs::file::{Kind, o};
-use crate::kern::current;
+use crate::kern::UserThreadExt;
 
 static CONSOLE: Once<Arc<Tty>> = Once::new();
 

@@ -3,11 +3,13 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
+use task::current::current;
+
 use super::Tty;
 use super::file::TtyFile;
 use crate::fs::error::{FsError, Result};
+use crate::kern::UserThreadExt;
 use crate::kern::cred::Cap;
-use crate::kern::current;
 use crate::kern::group::{Group, Session};
 use crate::kern::ids::{self, Id};
 use crate::kern::process::Process;

@@ -4,16 +4,17 @@ use alloc::sync::Arc;
 
 use fscore::ldisc::{cc, lflag};
 use hal::uio::IoBuf;
+use task::current::current;
+use task::park::{Deadline, Interruptible, ParkError, Step, park};
+use task::wait::Waiter;
 
 use super::{Line, Tty, Wire, ioctl};
 use crate::fs::error::{FsError, Result};
 use crate::fs::file::{File, FileOps};
 use crate::fs::poll::PollMask;
-use crate::kern::current;
+use crate::kern::UserThreadExt;
 use crate::kern::ids::Id;
-use crate::kern::park::{Deadline, Interruptible, ParkError, Step, park};
 use crate::kern::signal::sig;
-use crate::kern::wait::Waiter;
 
 /// Bytes moved between the discipline and a program in one hold of the lock.
 const PIECE: usize = 256;

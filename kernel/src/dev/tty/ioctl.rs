@@ -4,10 +4,11 @@ use core::sync::atomic::Ordering;
 
 use fscore::ldisc::Termios;
 use hal::uaccess::UserPtr;
+use task::current::current;
 
 use super::file::TtyFile;
 use crate::fs::error::{FsError, Result};
-use crate::kern::current;
+use crate::kern::UserThreadExt;
 use crate::kern::signal::sig;
 
 /// Request numbers.

@@ -18,12 +18,12 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fscore::ldisc::{Ldisc, TtySignal};
 use ksync::{Mutex, Spin};
+use task::wait::WaitQueue;
 
 use self::control::Control;
 use crate::kern::group::{Session, Terminal};
 use crate::kern::process::Process;
 use crate::kern::signal::{self, sig};
-use crate::kern::wait::WaitQueue;
 
 ksync::lock_class!(pub TtyLock, "terminal", rank = 56);
 ksync::lock_class!(pub ControlLock, "terminal control", rank = 140);

@@ -3,12 +3,14 @@
 //! What a pipe may hold is charged to the user who made it, from its first opening to its last close. Beyond the soft limit a
 //! new pipe of somebody without privileges holds two pages and cannot be made larger; beyond the hard one there is none.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+use task::current::current;
 
 use super::{DEFAULT_SIZE, PAGE};
 use crate::fs::error::{FsError, Result};
 use crate::kern::cred::{Cap, Charge, Payer};
-use crate::kern::current;
 
 /// Pages of a pipe that is made beyond the soft limit.
 const LEAST_PAGES: usize = 2;

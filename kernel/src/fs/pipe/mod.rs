@@ -15,6 +15,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use hal::uio::IoBuf;
 use ksync::Mutex;
+use task::park::{Deadline, Interruptible, Step, park};
+use task::wait::{WaitQueue, Waiter};
 
 use self::limits::Room;
 use self::ring::Ring;
@@ -22,9 +24,7 @@ use super::error::{FsError, Result};
 use super::file::{File, FileOps, FileRef, Kind, o};
 use super::inode::{Attr, mode, now};
 use super::poll::PollMask;
-use crate::kern::park::{Deadline, Interruptible, Step, park};
 use crate::kern::signal::sig;
-use crate::kern::wait::{WaitQueue, Waiter};
 
 pub use cache::{drain, init};
 pub use limits::{MAX_SIZE, USER_HARD, USER_SOFT};

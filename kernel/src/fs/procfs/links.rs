@@ -5,6 +5,8 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
+use task::current::current;
+
 use super::process::{Whom, look, owner};
 use super::{digits, number};
 use crate::fs::dentry::Dentry;
@@ -18,7 +20,7 @@ use crate::fs::walk::full_name;
 use crate::kern::cred::Payer;
 use crate::kern::look::Image;
 use crate::kern::process::Process;
-use crate::kern::{current, with_fs};
+use crate::kern::with_fs;
 use crate::put;
 
 /// Where a link leads in a process that may be looked at.

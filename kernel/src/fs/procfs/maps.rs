@@ -1,5 +1,6 @@
 //! maps and smaps_rollup: what an address space shows.
 
+use task::current::current;
 use vm::map::{EntryFlags, Prot};
 
 use crate::fs::context::boot_root;
@@ -8,7 +9,6 @@ use crate::fs::error::Result;
 use crate::fs::mount::{self, Path};
 use crate::fs::regular::FileTag;
 use crate::fs::walk::full_name;
-use crate::kern::current;
 use crate::kern::look::Image;
 use crate::put;
 

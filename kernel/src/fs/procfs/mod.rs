@@ -19,6 +19,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use ksync::Once;
+use task::current::current;
 
 use super::dentry::Dentry;
 use super::dynamic::{
@@ -29,7 +30,7 @@ use super::inode::{Inode, mode};
 use super::mount::{FsKind, Super, new_dev};
 use crate::boot::Options;
 use crate::kern::cred::Payer;
-use crate::kern::{current, ids};
+use crate::kern::{UserThreadExt, ids};
 use crate::put;
 
 /// The command line, for /proc/cmdline. Set at boot.

@@ -1,9 +1,10 @@
 //! What the memory killer thinks of a process, and what it is told to think.
 
+use task::current::current;
+
 use crate::fs::dynamic::Text;
 use crate::fs::error::{FsError, Result};
 use crate::kern::cred::Cap;
-use crate::kern::current;
 use crate::kern::process::Process;
 use crate::put;
 

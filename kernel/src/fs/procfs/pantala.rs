@@ -7,6 +7,8 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use hal::sample;
 use hal::time::ticks_to_ns;
+use task::current::current;
+use task::sched;
 use vm::Machine;
 use vm::stats::VmTotals;
 
@@ -14,7 +16,6 @@ use super::Tree;
 use crate::fs::dynamic::{Fixed, Print, Text};
 use crate::fs::error::Result;
 use crate::kern::cred::{Cap, Charge};
-use crate::kern::{account, current, sched};
 use crate::put;
 
 /// The directory's files.
@@ -30,7 +31,7 @@ pub const ROOT: Tree = &[
 fn accounts(out: &mut Text) -> Result<()> {
     let cred = current().cred();
     let all = cred.capable(Cap::SysAdmin);
-    account::each(|a| {
+    task::account::each(|a| {
         let [threads, memory, names, pipe_pages, locks, signals] = [
             Charge::Threads,
             Charge::Memory,

@@ -4,6 +4,9 @@ use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 
+use task::current::current;
+use task::thread::Thread;
+
 use super::{digits, links, maps, memory, number, oom, system};
 use crate::fs::dynamic::{DynDir, DynFile, Dynamic, Emit, Entry, Text, ino_below};
 use crate::fs::error::{FsError, Result};
@@ -13,8 +16,7 @@ use crate::kern::look::Image;
 use crate::kern::process::Process;
 use crate::kern::rlimit::{INFINITY, Resource};
 use crate::kern::signal::{self, SigSet, sig};
-use crate::kern::thread::Thread;
-use crate::kern::{CLOCK_TICKS, current, ids};
+use crate::kern::{CLOCK_TICKS, UserThreadExt, ids};
 use crate::put;
 
 /// Makes the directory of process `p`, or of its thread `id`.

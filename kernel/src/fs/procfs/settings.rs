@@ -3,15 +3,15 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use ksync::Once;
+use task::current::current;
 
 use super::Tree;
-use crate::dev::kmsg;
-use crate::dev::random;
+use crate::dev::{kmsg, random};
 use crate::fs::dynamic::{Fixed, Text};
 use crate::fs::error::{FsError, Result};
 use crate::fs::{pipe, protect};
 use crate::kern::cred::Cap;
-use crate::kern::{current, ids, uts};
+use crate::kern::uts;
 use crate::put;
 
 /// The tree.
@@ -83,7 +83,10 @@ const KERNEL: Tree = &[
     ("ngroups_max", Fixed::File(|t| line(t, 65536))),
     ("osrelease", Fixed::File(|t| bytes(t, uts::RELEASE))),
     ("ostype", Fixed::File(|t| text(t, "Linux"))),
-    ("pid_max", Fixed::File(|t| line(t, ids::ID_LIMIT.into()))),
+    (
+        "pid_max",
+        Fixed::File(|t| line(t, task::ids::ID_LIMIT.into())),
+    ),
     ("random", Fixed::Dir(RANDOM)),
     (
         "randomize_va_space",
@@ -92,7 +95,7 @@ const KERNEL: Tree = &[
     ("tainted", Fixed::File(|t| line(t, 0))),
     (
         "threads-max",
-        Fixed::File(|t| line(t, ids::ID_LIMIT.into())),
+        Fixed::File(|t| line(t, task::ids::ID_LIMIT.into())),
     ),
     ("version", Fixed::File(|t| bytes(t, uts::VERSION))),
 ];

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use hal::cpu;
+use task::{sched, time};
 
 use super::cpuinfo::cpuinfo;
 use super::{COMMAND_LINE, Tree, settings};
@@ -13,7 +14,7 @@ use crate::fs::error::{FsError, Result};
 use crate::fs::mount::{self, MountRef, Path, flag};
 use crate::fs::quota;
 use crate::fs::walk::full_name;
-use crate::kern::{CLOCK_TICKS, ids, sched, time, uts, with_fs};
+use crate::kern::{CLOCK_TICKS, ids, uts, with_fs};
 use crate::put;
 
 /// The fixed names of the root.

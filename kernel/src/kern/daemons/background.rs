@@ -6,9 +6,8 @@
 
 use hal::kprintln;
 use mem::vm;
-
-use crate::kern::park::{Deadline, Interruptible, sleep_until};
-use crate::kern::{kthread, time};
+use task::park::{Deadline, Interruptible, sleep_until};
+use task::{kthread, time};
 
 /// Pause between two rounds, in nanoseconds.
 const PAUSE_NS: u64 = 400_000_000;

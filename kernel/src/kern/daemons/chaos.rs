@@ -1,15 +1,17 @@
 //! `vmchaos`: while anything runs, random pages lose all their translations and random spaces their
 //! page tables.  Both are always legal, so no program may notice.
 
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicU8, AtomicU64};
 
 use hal::kprintln;
 use mem::vm;
+use task::kthread;
+use task::park::{Deadline, Interruptible, sleep_until};
 use vm::Pfn;
 use vm::space::Chaos;
 
-use crate::kern::park::{Deadline, Interruptible, sleep_until};
-use crate::kern::{ids, kthread};
+use crate::kern::ids;
 
 /// Pages tried between two pauses.
 const BURST: u32 = 64;

@@ -11,10 +11,11 @@ use core::ops::ControlFlow;
 use hal::kprintln;
 use ksync::CpuPin;
 use mem::vm;
+use task::park::{Deadline, Interruptible, sleep_until};
+use task::{kthread, time};
 
-use crate::kern::park::{Deadline, Interruptible, sleep_until};
+use crate::kern::ids;
 use crate::kern::process::Process;
-use crate::kern::{ids, kthread, time};
 
 /// Sleep after which tables go, in nanoseconds.
 const LONG_NS: u64 = 1_000_000_000;

@@ -9,8 +9,8 @@ use mem::vm;
 
 use super::victims::is_eligible;
 use crate::kern::cred::{Charge, Payer};
+use crate::kern::ids;
 use crate::kern::process::Process;
-use crate::kern::{account, ids};
 
 /// Accounts that a search looks at.
 const MOST: usize = 8;
@@ -72,7 +72,7 @@ impl Holders {
     pub fn search(&mut self) {
         self.0 = [None; MOST];
         let least = vm().alloc.total_pages() as u64 / SMALL_PART;
-        account::each(|a| {
+        task::account::each(|a| {
             let pages = a.held(Charge::Memory) / PAGE_SIZE as u64;
             let place = self
                 .0

@@ -18,15 +18,15 @@ mod waiters;
 use core::alloc::Layout;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use hal::PAGE_SIZE;
-use hal::kprintln;
+use hal::{PAGE_SIZE, kprintln};
 use mem::{NoMemory, vm};
+use task::park::{Deadline, Interruptible, Step, park, sleep_until};
+use task::wait::{WaitQueue, Waiter};
+use task::{kthread, time};
 use vm::Rights;
 
 use self::victims::{Choice, Killer, Victims};
-use crate::kern::park::{Deadline, Interruptible, Step, park, sleep_until};
-use crate::kern::wait::{WaitQueue, Waiter};
-use crate::kern::{self, kthread, signal, time};
+use crate::kern::{self, UserThreadExt, signal};
 
 pub use self::victims::{is_condemned, score};
 
@@ -127,7 +127,7 @@ fn last_resort(layout: Layout, get: &dyn Fn(Rights) -> *mut u8) -> *mut u8 {
             return object;
         }
     }
-    if let Some(me) = crate::kern::current::try_current()
+    if let Some(me) = task::current::try_current()
         && vm().alloc.low_memory()
         && !me.is_kernel()
     {
@@ -170,7 +170,7 @@ fn may_wait() -> bool {
     hal::preempt::count() == 0
         && hal::irq::enabled()
         && killer != 0
-        && crate::kern::current::try_current()
+        && task::current::try_current()
             .is_some_and(|me| me.tid() != 0 && me.tid() != killer && !me.kill_pending())
 }
 

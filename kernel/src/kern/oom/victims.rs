@@ -25,10 +25,11 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use hal::kprintln;
 use hal::stack::FRAMES_PER_STACK;
 use mem::vm;
+use task::time;
 
 use super::holders::{Holders, Most};
 use crate::kern::process::Process;
-use crate::kern::{ids, signal, time};
+use crate::kern::{ids, signal};
 
 /// Families that a search keeps apart; the smallest makes room for another.
 const FAMILIES: usize = 64;
@@ -357,7 +358,7 @@ impl Killer {
             }
             Victims::Family { kin, founder } => {
                 let family = self.census.families.iter().find(|f| f.kin == *kin);
-                let founder_id = kin % u64::from(ids::ID_LIMIT);
+                let founder_id = kin % u64::from(task::ids::ID_LIMIT);
                 let first = ids::find_process(founder_id as u32);
                 kprintln!(
                     "out of memory: killed {told} processes forked from {founder_id} ({}), {} KiB; {}",

@@ -5,11 +5,13 @@
 //! through the threads.
 
 use ksync::Spin;
+use task::current::current;
+use task::idlist::IdList;
+use task::ids::{self, NeedsMemory};
+use task::park::{Deadline, Interruptible, Step, park};
+use task::sched;
 
-use crate::kern::idlist::IdList;
-use crate::kern::ids::{self, NeedsMemory};
-use crate::kern::park::{Deadline, Interruptible, Step, park};
-use crate::kern::{current, lock, sched};
+use crate::kern::lock;
 
 static LIST: Spin<IdList<NeedsMemory>, lock::MemoryWaitersLock> = Spin::new(IdList::new());
 

@@ -5,11 +5,14 @@ use alloc::sync::Arc;
 use abi::raw::general as nr;
 use abi::restart;
 use hal::UserFrame;
+use task::current::{Current, current};
+use task::sched;
+use task::thread::{Thread, flag};
 
-use super::super::thread::{Thread, flag};
-use super::super::{Current, current, exit, group, sched};
+use super::super::{exit, group};
 use super::action::{Action, Disposition, SA_NODEFER, SA_RESETHAND, SA_RESTART};
 use super::{SigInfo, SigSet, frame, sig, stop};
+use crate::kern::{SignalExt, UserThreadExt};
 
 /// What the last call left in the frame, if it asked for a restart.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -177,7 +180,9 @@ fn run_handler(me: &Current, frame: &mut UserFrame, info: SigInfo, action: &Acti
     // The handler returns to the mask of before a temporary one.
     let old_mask = if me.has(flag::RESTORE_MASK) {
         me.clear(flag::RESTORE_MASK);
-        me.saved_mask.load(core::sync::atomic::Ordering::Relaxed)
+        me.user()
+            .saved_mask
+            .load(core::sync::atomic::Ordering::Relaxed)
     } else {
         me.blocked().0
     };

@@ -6,10 +6,11 @@
 
 use hal::uaccess::{UserFault, UserPtr};
 use hal::{UserFrame, fpu, user};
+use task::current::Current;
 
-use super::super::Current;
 use super::action::{Action, SA_ONSTACK, SA_RESTORER, SA_SIGINFO};
 use super::{AltStack, SigInfo, SigSet};
+use crate::kern::{SignalExt, UserThreadExt};
 
 /// 64-bit words of the ucontext: flags, link, stack (3), registers (32), mask.
 const UCONTEXT_WORDS: usize = 38;
@@ -73,7 +74,7 @@ pub(super) fn push(
     if action.flags & SA_RESTORER == 0 {
         return Err(UserFault);
     }
-    let stack = *me.altstack.lock();
+    let stack = *me.user().altstack.lock();
     let mut sp = frame.rsp.wrapping_sub(RED_ZONE);
     if action.flags & SA_ONSTACK != 0 && stack.size != 0 && !stack.contains(frame.rsp) {
         sp = stack.sp.wrapping_add(stack.size);
@@ -84,14 +85,14 @@ pub(super) fn push(
         // The alternate stack is full.
         return Err(UserFault);
     }
-    me.machine
+    me.machine()
         .save_fpu_to(|at, bytes| user::copy_out(fp + at as u64, bytes))?;
     write_context(frame, base, fp, old_mask, &stack)?;
     let siginfo = base + 8 + UCONTEXT_WORDS as u64 * 8;
     UserPtr::<[u64; 16]>::new(siginfo).write(&info.to_raw())?;
     UserPtr::<u64>::new(base).write(&action.restorer)?;
     if stack.flags & SS_AUTODISARM != 0 {
-        *me.altstack.lock() = AltStack::NONE;
+        *me.user().altstack.lock() = AltStack::NONE;
     }
     frame.forget_syscall();
     frame.rsp = base;
@@ -139,7 +140,7 @@ pub fn sigreturn(me: &Current, frame: &mut UserFrame) -> Result<(), UserFault> {
     let mut words: [u64; UCONTEXT_WORDS] = UserPtr::new(context).read()?;
     let fp = words[uc::FPSTATE];
     if fp != 0 {
-        me.machine.load_fpu_from(
+        me.machine().load_fpu_from(
             |at, bytes| user::copy_in(bytes, fp.wrapping_add(at as u64)),
             UserFault,
         )?;
@@ -164,7 +165,7 @@ pub fn sigreturn(me: &Current, frame: &mut UserFrame) -> Result<(), UserFault> {
                 flags: flags & SS_AUTODISARM,
             }
         };
-        *me.altstack.lock() = stack;
+        *me.user().altstack.lock() = stack;
     }
     me.set_blocked(SigSet(words[uc::SIGMASK]));
     if frame.rip >= hal::USER_END {

@@ -13,7 +13,15 @@ mod pending;
 mod send;
 mod stop;
 
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
+
+use task::park::Deadline;
+use task::thread::{Thread, flag};
+
+use super::itimer;
+use super::process::Process;
+use crate::kern::UserThreadExt;
 
 pub use action::{Action, ActionTable, SA_NOCLDSTOP};
 pub use deliver::before_user_return;
@@ -27,12 +35,6 @@ pub use send::{
     send_thread, signal_group, signal_whole_group,
 };
 pub(super) use stop::{StopReport, notify_parent_stopped};
-
-use super::itimer;
-use super::park::Deadline;
-use super::process::Process;
-use super::thread::{Thread, flag};
-use alloc::sync::Arc;
 
 /// Signals pending for one thread.
 pub type ThreadPending = Pending;
@@ -190,117 +192,134 @@ pub enum RestartBlock {
     },
 }
 
-impl Thread {
+/// A thread, as signals see it.
+pub trait SignalExt {
     /// sigaltstack(2)'s stack.
-    pub fn altstack(&self) -> AltStack {
-        *self.altstack.lock()
-    }
+    fn altstack(&self) -> AltStack;
 
     /// Sets sigaltstack(2)'s stack.  By the thread itself.
-    pub fn set_altstack(&self, stack: AltStack) {
-        *self.altstack.lock() = stack;
-    }
-
-    /// Whether something wants the thread out of an interruptible sleep.
-    #[inline]
-    pub fn signal_pending(&self) -> bool {
-        self.unblocked_signal() || self.has(flag::KILLED | flag::ATTENTION)
-    }
-
-    #[inline]
-    fn unblocked_signal(&self) -> bool {
-        let bits = self.pending.bits() | self.process.pending.bits();
-        bits & !self.blocked.load(Ordering::Relaxed) != 0
-    }
+    fn set_altstack(&self, stack: AltStack);
 
     /// Whether something must be done before the thread enters user mode: a superset of
     /// [`signal_pending`](Thread::signal_pending), and as cheap.
-    #[inline]
-    pub(super) fn has_work(&self) -> bool {
-        self.has(
-            flag::KILLED | flag::ATTENTION | flag::RESTORE_MASK | flag::RECLAIM | flag::INDEBTED,
-        ) || self.unblocked_signal()
-    }
-
-    /// Whether the thread is to die.
-    #[inline]
-    pub fn kill_pending(&self) -> bool {
-        self.has(flag::KILLED)
-    }
+    fn has_work(&self) -> bool;
 
     /// Replaces the signal mask; SIGKILL and SIGSTOP stay unblocked.  By the thread itself.
-    pub fn set_blocked(&self, set: SigSet) {
-        self.replace_mask(set, None);
-    }
+    fn set_blocked(&self, set: SigSet);
 
     /// Lets the signals of `set` end a sleep, for sigtimedwait: they are kept as if they were held back still, whatever
     /// their actions.  By the thread itself; [`Self::end_sigwait`] ends it.
-    pub fn begin_sigwait(&self, set: SigSet) {
-        // For a signal that another thread hands over.
-        self.pending.reserve();
-        let old = self.blocked();
-        self.replace_mask(SigSet(old.0 & !set.0), Some(old));
-    }
+    fn begin_sigwait(&self, set: SigSet);
 
     /// Holds back again what was held back before [`Self::begin_sigwait`].
-    pub fn end_sigwait(&self) {
-        self.set_blocked(SigSet(self.saved_mask.load(Ordering::Relaxed)));
-    }
-
-    /// Whether a signal is not dropped even if its action is to ignore it.  Exact under the process's signal lock.
-    fn keeps(&self, signo: u8) -> bool {
-        let waits = self.has(flag::SIGWAIT);
-        self.blocked().has(signo)
-            || waits && SigSet(self.saved_mask.load(Ordering::Relaxed)).has(signo)
-    }
-
-    /// `held_back` is what stays held back in sigtimedwait.
-    fn replace_mask(&self, set: SigSet, held_back: Option<SigSet>) {
-        let guard = self.process.signals.lock();
-        let new = set.0 & !SigSet::UNMASKABLE.0;
-        let old = self.blocked.swap(new, Ordering::SeqCst);
-        match held_back {
-            Some(mask) => {
-                self.saved_mask.store(mask.0, Ordering::Relaxed);
-                self.set(flag::SIGWAIT);
-            }
-            None if self.has(flag::SIGWAIT) => self.clear(flag::SIGWAIT),
-            None => {}
-        }
-        drop(guard);
-        // Signals for the process that only this thread would have taken go to another.
-        let lost = self.process.pending.bits() & new & !old;
-        if lost != 0 && self.process.thread_count() > 1 {
-            send::retarget(&self.process, SigSet(lost));
-        }
-    }
+    fn end_sigwait(&self);
 
     /// Replaces the mask for one call (ppoll, pselect, sigsuspend): the old one comes back when
     /// the thread returns to user mode, after the handlers of signals that the new one let in.
-    pub fn set_temporary_mask(&self, set: SigSet) {
-        let old = self.blocked.load(Ordering::Relaxed);
-        self.saved_mask.store(old, Ordering::Relaxed);
+    fn set_temporary_mask(&self, set: SigSet);
+
+    /// Puts the mask of before [`Self::set_temporary_mask`] back at once, for a call that was not
+    /// interrupted.
+    fn restore_mask(&self);
+
+    /// Stores what restart_syscall(2) is to go on with.
+    fn set_restart(&self, block: RestartBlock);
+
+    /// What restart_syscall(2) is to go on with; asked once.
+    fn take_restart(&self) -> RestartBlock;
+}
+
+impl SignalExt for Thread {
+    fn altstack(&self) -> AltStack {
+        *self.user().altstack.lock()
+    }
+
+    fn set_altstack(&self, stack: AltStack) {
+        *self.user().altstack.lock() = stack;
+    }
+
+    #[inline]
+    fn has_work(&self) -> bool {
+        self.has(
+            flag::KILLED | flag::ATTENTION | flag::RESTORE_MASK | flag::RECLAIM | flag::INDEBTED,
+        ) || unblocked_signal(self)
+    }
+
+    fn set_blocked(&self, set: SigSet) {
+        replace_mask(self, set, None);
+    }
+
+    fn begin_sigwait(&self, set: SigSet) {
+        // For a signal that another thread hands over.
+        self.user().pending.reserve();
+        let old = self.blocked();
+        replace_mask(self, SigSet(old.0 & !set.0), Some(old));
+    }
+
+    fn end_sigwait(&self) {
+        self.set_blocked(SigSet(self.user().saved_mask.load(Ordering::Relaxed)));
+    }
+
+    fn set_temporary_mask(&self, set: SigSet) {
+        let old = self.user().blocked.load(Ordering::Relaxed);
+        self.user().saved_mask.store(old, Ordering::Relaxed);
         self.set(flag::RESTORE_MASK);
         self.set_blocked(set);
     }
 
-    /// Puts the mask of before [`Self::set_temporary_mask`] back at once, for a call that was not
-    /// interrupted.
-    pub fn restore_mask(&self) {
+    fn restore_mask(&self) {
         if self.has(flag::RESTORE_MASK) {
             self.clear(flag::RESTORE_MASK);
-            self.set_blocked(SigSet(self.saved_mask.load(Ordering::Relaxed)));
+            self.set_blocked(SigSet(self.user().saved_mask.load(Ordering::Relaxed)));
         }
     }
 
-    /// Stores what restart_syscall(2) is to go on with.
-    pub fn set_restart(&self, block: RestartBlock) {
-        *self.restart.lock() = block;
+    fn set_restart(&self, block: RestartBlock) {
+        *self.user().restart.lock() = block;
     }
 
-    /// What restart_syscall(2) is to go on with; asked once.
-    pub fn take_restart(&self) -> RestartBlock {
-        core::mem::replace(&mut *self.restart.lock(), RestartBlock::None)
+    fn take_restart(&self) -> RestartBlock {
+        core::mem::replace(&mut *self.user().restart.lock(), RestartBlock::None)
+    }
+}
+
+/// Whether something wants the thread out of an interruptible sleep.
+#[inline]
+pub(super) fn signal_pending(t: &Thread) -> bool {
+    unblocked_signal(t) || t.has(flag::KILLED | flag::ATTENTION)
+}
+
+#[inline]
+fn unblocked_signal(t: &Thread) -> bool {
+    let bits = t.user().pending.bits() | t.process().pending.bits();
+    bits & !t.user().blocked.load(Ordering::Relaxed) != 0
+}
+
+/// Whether a signal is not dropped even if its action is to ignore it.  Exact under the process's signal lock.
+fn keeps(t: &Thread, signo: u8) -> bool {
+    let waits = t.has(flag::SIGWAIT);
+    t.blocked().has(signo)
+        || waits && SigSet(t.user().saved_mask.load(Ordering::Relaxed)).has(signo)
+}
+
+/// `held_back` is what stays held back in sigtimedwait.
+fn replace_mask(t: &Thread, set: SigSet, held_back: Option<SigSet>) {
+    let guard = t.process().signals.lock();
+    let new = set.0 & !SigSet::UNMASKABLE.0;
+    let old = t.user().blocked.swap(new, Ordering::SeqCst);
+    match held_back {
+        Some(mask) => {
+            t.user().saved_mask.store(mask.0, Ordering::Relaxed);
+            t.set(flag::SIGWAIT);
+        }
+        None if t.has(flag::SIGWAIT) => t.clear(flag::SIGWAIT),
+        None => {}
+    }
+    drop(guard);
+    // Signals for the process that only this thread would have taken go to another.
+    let lost = t.process().pending.bits() & new & !old;
+    if lost != 0 && t.process().thread_count() > 1 {
+        send::retarget(t.process(), SigSet(lost));
     }
 }
 
@@ -319,7 +338,7 @@ pub fn set_action(p: &Process, signo: u8, new: Action) -> Action {
         let set = SigSet::one(signo);
         p.pending.flush(set);
         p.each_thread(|t| {
-            t.pending.flush(set);
+            t.user().pending.flush(set);
             true
         });
     }
@@ -328,15 +347,15 @@ pub fn set_action(p: &Process, signo: u8, new: Action) -> Action {
 
 /// Signals pending for `t` or for its process.
 pub fn pending(t: &Thread) -> SigSet {
-    SigSet(t.pending.bits() | t.process.pending.bits())
+    SigSet(t.user().pending.bits() | t.process().pending.bits())
 }
 
 /// Takes a pending signal of `set` for `t`, which is the caller.
 pub fn take(t: &Thread, set: SigSet) -> Option<SigInfo> {
-    let order = t.process.signals.lock();
+    let order = t.process().signals.lock();
     let info = loop {
-        let info = t.pending.take(set).map(|info| (info, false));
-        match info.or_else(|| Some((t.process.pending.take(set)?, true))) {
+        let info = t.user().pending.take(set).map(|info| (info, false));
+        match info.or_else(|| Some((t.process().pending.take(set)?, true))) {
             Some((info, true)) if send::hand_over(&order, t, info) => {}
             info => break info.map(|(info, _)| info),
         }
@@ -346,7 +365,7 @@ pub fn take(t: &Thread, set: SigSet) -> Option<SigInfo> {
     }
     drop(order);
     if info.is_some_and(|info| info.signo == sig::ALRM) {
-        itimer::taken(&t.process);
+        itimer::taken(t.process());
     }
     info
 }

@@ -3,13 +3,16 @@
 use core::sync::atomic::Ordering;
 
 use ksync::CpuPin;
+use task::current::current;
+use task::sched;
+use task::thread::{Thread, flag};
 
 use super::super::cred::{Cred, Payer};
 use super::super::group::{Cursor, Group};
 use super::super::process::Process;
-use super::super::thread::{Thread, flag};
-use super::super::{current, exit, ids, sched};
+use super::super::{exit, ids};
 use super::{Shared, SigInfo, SigSet, code, sig, stop};
+use crate::kern::{SignalExt, UserThreadExt};
 
 /// Why a signal was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +46,8 @@ impl<'a> Whom<'a> {
 
     /// The thread that is asked first.
     fn first(self, pin: &'a CpuPin, p: &Process) -> Option<&'a Thread> {
-        let lives = |t: &&Thread| core::ptr::eq::<Process>(&*t.process, p) && !t.has(flag::KILLED);
+        let lives =
+            |t: &&Thread| core::ptr::eq::<Process>(&**t.process(), p) && !t.has(flag::KILLED);
         match self {
             Whom::Thread(t) => Some(t),
             Whom::Process(tid) if tid != p.pid() => ids::thread(pin, tid)
@@ -82,9 +86,9 @@ pub fn queue_process(p: &Process, info: SigInfo) -> Result<(), SendError> {
 /// Sends `info` to one thread.  In a thread's context.
 pub fn send_thread(t: &Thread, info: SigInfo) -> Result<(), SendError> {
     if info.signo != sig::KILL {
-        t.pending.reserve();
+        t.user().pending.reserve();
     }
-    post(&t.process, Whom::Thread(t), info, current().payer(), 0)
+    post(t.process(), Whom::Thread(t), info, current().payer(), 0)
 }
 
 /// Whether the signal would be dropped at once.
@@ -94,7 +98,7 @@ fn dropped(pin: &CpuPin, p: &Process, shared: &Shared, whom: Whom<'_>, signo: u8
     }
     // A blocked signal stays: its action may change before it is unblocked. A leader that has gone is asked still, as in Linux.
     match whom.first(pin, p) {
-        Some(t) => !t.keeps(signo),
+        Some(t) => !super::keeps(t, signo),
         None => !shared.left_mask.has(signo),
     }
 }
@@ -107,14 +111,14 @@ fn acts_at_once(pin: &CpuPin, p: &Process, whom: Whom<'_>, signo: u8) -> bool {
     if let Some(t) = whom.first(pin, p)
         && (open(t) || whom.only().is_some())
     {
-        return open(t) && !t.keeps(signo);
+        return open(t) && !super::keeps(t, signo);
     }
     let mut acts = false;
     p.threads
         .lock()
         .each(pin, |tid| match ids::thread(pin, tid) {
             Some(t) if open(t) => {
-                acts = !t.keeps(signo);
+                acts = !super::keeps(t, signo);
                 false
             }
             _ => true,
@@ -159,7 +163,7 @@ fn post(
     let result = if dropped(&pin, p, &shared, whom, signo) {
         Ok(())
     } else {
-        let pending = whom.only().map_or(&p.pending, |t| &t.pending);
+        let pending = whom.only().map_or(&p.pending, |t| &t.user().pending);
         pending
             .post(info, limit, payer)
             .map_err(|_| SendError::Full)
@@ -196,7 +200,7 @@ fn flush_all(pin: &CpuPin, p: &Process, set: SigSet) {
     p.pending.flush(set);
     p.threads.lock().each(pin, |tid| {
         if let Some(t) = ids::thread(pin, tid) {
-            t.pending.flush(set);
+            t.user().pending.flush(set);
             if set.0 & SigSet::STOPS.0 != 0 && t.has(flag::STOP_DUE) {
                 t.clear(flag::STOP_DUE);
             }
@@ -236,7 +240,7 @@ fn nudge_any(pin: &CpuPin, p: &Process, whom: Whom<'_>, set: SigSet) {
 /// Gives a signal to its process, which `t` has taken and would ignore, to a thread that waits for it by sigtimedwait; false if
 /// it is `t`'s. `shared` is the process's.
 pub(super) fn hand_over(shared: &Shared, t: &Thread, info: SigInfo) -> bool {
-    let p = &t.process;
+    let p = t.process();
     if p.thread_count() == 1 || t.has(flag::SIGWAIT) || !shared.actions.ignores(info.signo) {
         return false;
     }
@@ -246,9 +250,9 @@ pub(super) fn hand_over(shared: &Shared, t: &Thread, info: SigInfo) -> bool {
     p.threads.lock().each(&pin, |tid| {
         if let Some(other) = ids::thread(&pin, tid)
             && !other.blocked().has(info.signo)
-            && other.keeps(info.signo)
+            && super::keeps(other, info.signo)
         {
-            let posted = other.pending.post(info, u64::MAX, Payer::NOBODY);
+            let posted = other.user().pending.post(info, u64::MAX, Payer::NOBODY);
             given = posted.is_ok() && nudge(&pin, other, set) != SigSet(0);
         }
         !given
@@ -266,30 +270,30 @@ pub(super) fn retarget(p: &Process, set: SigSet) {
 /// A sender makes the signal pending before it looks whether the thread leaves, and the thread says so before it looks
 /// what is pending: one of them sees the other.
 pub(in super::super) fn leave(t: &Thread) {
-    if t.process.thread_count() == 1 {
+    if t.process().thread_count() == 1 {
         return;
     }
     t.set(flag::LEAVING);
-    if t.process.thread_count() > 1 && t.tid() == t.process.pid() {
-        t.process.signals.lock().left_mask = t.blocked();
+    if t.process().thread_count() > 1 && t.tid() == t.process().pid() {
+        t.process().signals.lock().left_mask = t.blocked();
     }
-    let pending = t.process.pending.bits();
+    let pending = t.process().pending.bits();
     if pending != 0 {
-        retarget(&t.process, SigSet(pending));
+        retarget(t.process(), SigSet(pending));
     }
 }
 
 /// Makes a thread take a signal that its own instruction caused: if it is blocked or ignored, its
 /// action goes back to the default, so that it ends the process.
 pub fn force(t: &Thread, info: SigInfo) {
-    t.pending.reserve();
+    t.user().pending.reserve();
     let bit = SigSet::one(info.signo).0;
-    let actions = t.process.signals.lock().actions.clone();
+    let actions = t.process().signals.lock().actions.clone();
     if t.blocked().0 & bit != 0 || actions.ignored().has(info.signo) {
         actions.reset(info.signo);
         t.set_blocked(SigSet(t.blocked().0 & !bit));
     }
-    let _ = post(&t.process, Whom::Thread(t), info, Payer::NOBODY, 0);
+    let _ = post(t.process(), Whom::Thread(t), info, Payer::NOBODY, 0);
 }
 
 /// Sends a signal to each member of a group that `sender` may signal (SIGCONT: also those of the

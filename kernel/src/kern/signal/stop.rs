@@ -3,13 +3,15 @@
 use core::sync::atomic::Ordering;
 
 use ksync::CpuPin;
+use task::park::{Deadline, Interruptible, Step, park};
+use task::sched;
+use task::thread::{Thread, flag};
+use task::wait::Waiter;
 
-use super::super::park::{Deadline, Interruptible, Step, park};
+use super::super::ids;
 use super::super::process::{Process, flag as pflag};
-use super::super::thread::{Thread, flag};
-use super::super::wait::Waiter;
-use super::super::{ids, sched};
 use super::{SA_NOCLDSTOP, SigFields, SigInfo, code, sig};
+use crate::kern::UserThreadExt;
 
 /// What the parent has not been told by wait4 yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -81,6 +81,8 @@ fn checks(root: &Path, user: &Path, totals: &mut Totals) -> Result<()> {
             "--package",
             "mem",
             "--package",
+            "task",
+            "--package",
             "pantala",
         ],
     );

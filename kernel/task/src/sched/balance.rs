@@ -4,8 +4,8 @@ use core::sync::atomic::Ordering;
 
 use ksync::CpuPin;
 
-use super::super::thread::Thread;
 use super::{bump, cpus, enqueue, load, thread_of};
+use crate::thread::Thread;
 
 /// CPUs that a waker looks at for an idle one.  Nearness is by number.
 const NEAR: usize = 16;

@@ -2,7 +2,7 @@
 //!
 //! Guarantee: insertion and removal allocate nothing, cost O(1) and hold no reference on a
 //! member.  Mechanism: each member embeds an [`IdLinks`] for each list that it can stand on,
-//! and the links are identifiers that [`super::ids`] resolves.  A member must leave its lists
+//! and the links are identifiers that the table of the list's [`Role`] resolves.  A member must leave its lists
 //! before its number is withdrawn from the table; a list that meets an unknown number would
 //! have lost its tail, so that is asserted in debug builds.
 
@@ -18,6 +18,12 @@ pub const NONE: u32 = 0;
 pub struct IdLinks {
     next: AtomicU32,
     prev: AtomicU32,
+}
+
+impl Default for IdLinks {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl IdLinks {

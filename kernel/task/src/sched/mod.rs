@@ -22,19 +22,20 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use ksync::{CpuPin, IrqSpin, Once, PerCpu, Run};
 
-use super::thread::{Thread, flag};
-use super::{ids, lock, time, timer};
+use crate::current::{current, try_current};
+use crate::thread::{Thread, flag};
+use crate::{ids, lock, time, timer, upcalls};
 
 pub use entity::{Entity, Policy};
 pub use loadavg::load_average;
 pub use mask::CpuMask;
-pub(super) use switch::{Reason, first_switch, idle, switch_away, thread_start};
+pub use switch::{Reason, first_switch, idle, switch_away, thread_start};
 
 /// Nanoseconds between a busy CPU's ticks, and a thread's slice.
 pub const TICK_NS: u64 = 4_000_000;
 
 /// A CPU's part of the scheduler.
-pub(super) struct Cpu {
+pub(crate) struct Cpu {
     queue: IrqSpin<queue::Queue, lock::RunQueueLock>,
     /// Threads queued.  Written under the lock; a hint to others.
     len: AtomicU32,
@@ -50,7 +51,7 @@ pub(super) struct Cpu {
     /// Its idle thread.  Set once.
     idle_thread: Once<Arc<Thread>>,
     /// Counted events.  Own CPU.
-    pub(super) stats: CpuStats,
+    stats: CpuStats,
 }
 
 /// A CPU's scheduling events and times.  Written by its own CPU.
@@ -81,14 +82,15 @@ pub struct CpuStats {
 }
 
 /// Adds to a counter that only this CPU writes.
-pub(super) fn bump(counter: &AtomicU64, n: u64) {
+pub(crate) fn bump(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
 }
 
 static CPUS: Once<PerCpu<Cpu>> = Once::new();
 
+/// Sets the scheduler up.  Once, by the boot CPU, before any thread.
 #[inline(never)]
-pub(super) fn init(ncpus: usize) {
+pub fn init(ncpus: usize) {
     CPUS.get_or_init(|| {
         PerCpu::new(ncpus, |_| Cpu {
             queue: IrqSpin::new(queue::Queue::new()),
@@ -132,12 +134,12 @@ pub fn idle_ns(cpu: usize) -> u64 {
 }
 
 /// Notes that the current process runs a new program.
-pub(super) fn count_exec() {
+pub fn count_exec() {
     bump(&my_stats(&ksync::pin()).execs, 1);
 }
 
 /// Notes that a child borrows its parent's space.
-pub(super) fn count_vfork() {
+pub fn count_vfork() {
     bump(&my_stats(&ksync::pin()).vforks, 1);
 }
 
@@ -159,12 +161,12 @@ pub fn running(cpu: usize) -> u32 {
 }
 
 /// The thread that runs on this CPU has the number `tid` from now on.
-pub(super) fn renumbered(pin: &CpuPin, tid: u32) {
+pub(crate) fn renumbered(pin: &CpuPin, tid: u32) {
     cpus().of(pin.cpu()).running.store(tid, Ordering::Relaxed);
 }
 
 /// This CPU's counters.
-pub(super) fn my_stats(pin: &CpuPin) -> &'static CpuStats {
+pub(crate) fn my_stats(pin: &CpuPin) -> &'static CpuStats {
     &cpus().of(pin.cpu()).stats
 }
 
@@ -210,8 +212,8 @@ fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, woken: bool) {
 }
 
 /// Sleeps if the current thread is still declared waiting; returns when it runs again.
-pub(super) fn block() {
-    let me = super::current();
+pub fn block() {
+    let me = current();
     if me.state.get() == Run::Waiting {
         switch_away(Reason::Block);
     }
@@ -233,19 +235,19 @@ pub fn preempt_check() {
 
 /// What every interrupt handler here does first: an idle CPU is outside the epoch, and handlers look
 /// things up.
-pub(super) fn interrupt() -> CpuPin {
+pub fn interrupt() -> CpuPin {
     let pin = ksync::pin();
     if cpus().get(&pin).idle.load(Ordering::Relaxed) {
-        super::epoch().online(pin.cpu());
+        mem::epoch().online(pin.cpu());
     }
     pin
 }
 
 /// Frees what this CPU retired long enough ago, and empties its caches if memory is wanted.  Interrupts are on.
-pub(super) fn reclaim() {
-    super::current().clear(flag::RECLAIM);
+pub fn reclaim() {
+    current().clear(flag::RECLAIM);
     let mut pin = ksync::pin();
-    super::epoch().reclaim_all(&mut pin);
+    mem::epoch().reclaim_all(&mut pin);
     mem::poll(&pin);
     drop(pin);
     mem::poll_more();
@@ -254,13 +256,13 @@ pub(super) fn reclaim() {
 /// Has the current thread look after this CPU's retired memory before it next enters user mode; the next tick
 /// asks the thread that runs then.
 pub fn reclaim_soon() {
-    if let Some(me) = crate::kern::current::try_current() {
+    if let Some(me) = try_current() {
         me.set(flag::RECLAIM);
     }
 }
 
 /// The timer's interrupt on this CPU.  Interrupts and preemption are off.
-pub(super) fn timer_interrupt(from_user: bool) {
+pub fn timer_interrupt(from_user: bool) {
     let begun = hal::time::ticks();
     // One level is the interrupt's own.
     let pinned = !from_user && hal::preempt::count() > 1;
@@ -280,7 +282,7 @@ fn tick(pin: &CpuPin, from_user: bool) {
         return;
     }
     let now = time::monotonic_ns();
-    let me = super::current();
+    let me = current();
     let vt = me.sched.charge(now);
     c.running_vt.store(vt, Ordering::Relaxed);
     let (ticks, ns) = match (from_user, me.sched.nice() > 0) {
@@ -302,18 +304,18 @@ fn tick(pin: &CpuPin, from_user: bool) {
         loadavg::sample(now);
     }
     balance::at_tick(pin, now);
-    super::itimer::cpu_tick(&me, from_user, TICK_NS);
+    (upcalls::get().cpu_tick)(&me, from_user, TICK_NS);
     timer::set_tick(pin, now + TICK_NS);
 }
 
 /// Another CPU asks this one to look at its queue.  Interrupts are off.
-pub(super) fn reschedule_interrupt() {
+pub fn reschedule_interrupt() {
     let _pin = interrupt();
     hal::preempt::set_need_resched();
 }
 
 /// Asks the CPU that runs `t` to enter the kernel, so that `t` looks at its flags.
-pub(super) fn poke(pin: &CpuPin, t: &Thread) {
+pub fn poke(pin: &CpuPin, t: &Thread) {
     let cpu = t.cpu();
     if cpu != pin.cpu() && running(cpu) == t.tid() {
         kick(pin, cpu);
@@ -340,7 +342,7 @@ pub fn set_affinity(t: &Thread, mask: &CpuMask) -> bool {
 }
 
 /// Makes a new thread run for the first time, near its creator.
-pub(super) fn start(t: &Thread) {
+pub fn start(t: &Thread) {
     let pin = ksync::pin();
     bump(&my_stats(&pin).forks, 1);
     let cpu = balance::choose(&pin, t);

@@ -8,16 +8,18 @@
 //! there before; the one that does forgets its own first, so that what ends with its last user ends then.
 
 use alloc::sync::Arc;
+use core::cell::RefCell;
 
 use mem::Space;
+use task::current::current;
 
-use super::current;
 use super::process::Process;
+use super::user_thread::OwnState;
 use crate::fs::{FdTable, FsContext};
-use crate::kern::current::OwnState;
+use crate::kern::UserThreadExt;
 
 /// The part of a thread's references that has to do with one of these types.
-trait Kept: Sized {
+trait Cached: Sized {
     fn slot(own: &OwnState) -> &Option<Arc<Self>>;
     fn slot_mut(own: &mut OwnState) -> &mut Option<Arc<Self>>;
     /// What the process has now, under its lock.
@@ -26,9 +28,9 @@ trait Kept: Sized {
     fn address(p: &Process) -> usize;
 }
 
-macro_rules! kept {
+macro_rules! cached {
     ($type:ty, $field:ident, $of:ident, $address:ident) => {
-        impl Kept for $type {
+        impl Cached for $type {
             #[inline(always)]
             fn slot(own: &OwnState) -> &Option<Arc<Self>> {
                 &own.$field
@@ -50,29 +52,29 @@ macro_rules! kept {
     };
 }
 
-kept!(Space, space, space, space_address);
-kept!(FdTable, files, files, files_address);
-kept!(FsContext, fs, fs, fs_address);
+cached!(Space, space, space, space_address);
+cached!(FdTable, files, files, files_address);
+cached!(FsContext, fs, fs, fs_address);
 
 #[inline(always)]
-fn with<T: Kept, R>(f: impl FnOnce(&Arc<T>) -> R) -> Option<R> {
+fn with<T: Cached, R>(f: impl FnOnce(&Arc<T>) -> R) -> Option<R> {
     let me = current();
-    if let Ok(own) = me.own().try_borrow()
-        && let Some(kept) = T::slot(&own)
-        && Arc::as_ptr(kept) as usize == T::address(&me.process)
+    if let Some(Ok(own)) = me.own(&me.user().own).map(RefCell::try_borrow)
+        && let Some(cached) = T::slot(&own)
+        && Arc::as_ptr(cached) as usize == T::address(me.process())
     {
-        return Some(f(kept));
+        return Some(f(cached));
     }
-    let kept = refresh::<T>()?;
-    Some(f(&kept))
+    let cached = refresh::<T>()?;
+    Some(f(&cached))
 }
 
 #[cold]
 #[inline(never)]
-fn refresh<T: Kept>() -> Option<Arc<T>> {
+fn refresh<T: Cached>() -> Option<Arc<T>> {
     let me = current();
-    let now = T::of(&me.process);
-    if let Ok(mut own) = me.own().try_borrow_mut() {
+    let now = T::of(me.process());
+    if let Some(Ok(mut own)) = me.own(&me.user().own).map(RefCell::try_borrow_mut) {
         let old = core::mem::replace(T::slot_mut(&mut own), now.clone());
         drop(own);
         drop(old);
@@ -101,14 +103,17 @@ pub fn with_fs<R>(f: impl FnOnce(&Arc<FsContext>) -> R) -> Option<R> {
 /// Forgets the current thread's descriptors and directories, which are about to be replaced or to end.
 pub fn forget_files() {
     let me = current();
-    let mut own = me.own().borrow_mut();
-    let old = (own.files.take(), own.fs.take());
-    drop(own);
-    drop(old);
+    if let Some(own) = me.own(&me.user().own) {
+        let mut own = own.borrow_mut();
+        let old = (own.files.take(), own.fs.take());
+        drop(own);
+        drop(old);
+    }
 }
 
 /// Forgets all: the current thread is about to exit.
 pub(super) fn forget() {
-    let old = current().own().take();
+    let me = current();
+    let old = me.own(&me.user().own).map(RefCell::take);
     drop(old);
 }

@@ -78,7 +78,7 @@ impl Entity {
     pub fn new(cpu: usize, nice: i8, policy: Policy, affinity: &CpuMask) -> Self {
         let e = Entity {
             vt: AtomicU64::new(0),
-            since: AtomicU64::new(super::super::time::monotonic_ns()),
+            since: AtomicU64::new(crate::time::monotonic_ns()),
             runtime: AtomicU64::new(0),
             cpu: AtomicU32::new(cpu as u32),
             weight: AtomicU32::new(NICE_0_WEIGHT as u32),
@@ -203,7 +203,7 @@ impl Entity {
     }
 
     /// Charges the running thread for the time since the last charge; returns its virtual time.
-    pub(in super::super) fn charge(&self, now: u64) -> u64 {
+    pub(crate) fn charge(&self, now: u64) -> u64 {
         let ran = now.saturating_sub(self.since.load(Ordering::Relaxed));
         self.since.store(now, Ordering::Relaxed);
         self.runtime
@@ -215,7 +215,7 @@ impl Entity {
     }
 
     /// Nanoseconds since it gave the CPU up.
-    pub(in super::super) fn rested(&self, now: u64) -> u64 {
+    pub(crate) fn rested(&self, now: u64) -> u64 {
         now.saturating_sub(self.since.load(Ordering::Relaxed))
     }
 }

@@ -4,8 +4,7 @@
 
 use ksync::{CpuPin, Registration, Round};
 
-use super::sched;
-use super::{ids, lock};
+use crate::{ids, lock, sched};
 
 /// Threads by number, as wait queues see them.
 pub enum Threads {}
@@ -25,7 +24,7 @@ impl ksync::Sleepers for Threads {
 /// A set of sleepers, woken in the order in which they came.
 pub type WaitQueue = ksync::WaitQueue<Threads, lock::WaitQueueLock>;
 
-/// A thread's present waiting round, handed to the step function of [`super::park::park`].
+/// A thread's present waiting round, handed to the step function of [`crate::park::park`].
 /// May listen to any number of queues; every registration ends with the round.
 pub struct Waiter {
     me: Registration,
@@ -34,7 +33,8 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    pub(super) fn new(tid: u32, round: u64) -> Self {
+    /// Round `round` of thread `tid`, listening to nothing yet.
+    pub fn new(tid: u32, round: u64) -> Self {
         Waiter {
             me: Registration::new(tid, round),
             unheard: false,
@@ -42,12 +42,12 @@ impl Waiter {
     }
 
     /// Whether a queue that was to be listened to had no memory for that.
-    pub(super) fn unheard(&self) -> bool {
+    pub fn unheard(&self) -> bool {
         self.unheard
     }
 
     /// What a list that is not a wait queue keeps to wake this thread.
-    pub(super) fn registration(&self) -> Registration {
+    pub fn registration(&self) -> Registration {
         self.me
     }
 

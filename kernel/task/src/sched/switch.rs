@@ -8,9 +8,10 @@ use core::sync::atomic::Ordering;
 
 use ksync::{CpuPin, Run};
 
-use super::super::thread::Thread;
-use super::super::{Current, current, epoch, exit, time, timer};
 use super::{Cpu, TICK_NS, balance, bump, cpus, enqueue, queue, thread_of};
+use crate::current::{Current, current, set_current};
+use crate::thread::Thread;
+use crate::{kthread, time, timer, upcalls};
 
 /// Why a thread leaves its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ impl Reason {
 pub fn switch_away(why: Reason) {
     let irq = hal::irq::save();
     let mut pin = ksync::pin();
-    epoch().quiescent(&mut pin);
+    mem::epoch().quiescent(&mut pin);
     if hal::preempt::need_resched() {
         hal::sections::ended();
         hal::preempt::clear_need_resched();
@@ -154,8 +155,10 @@ fn leave(_pin: &CpuPin, c: &Cpu, me: &Thread, next: &Thread, why: Reason) {
     };
     c.leaving.store(me.tid(), Ordering::Relaxed);
     c.leaving_why.store(why as u32, Ordering::Relaxed);
-    super::super::space::switch(me, next);
-    crate::kern::current::set_current(next);
+    if !next.is_kernel() {
+        (upcalls::get().enter_space)(next);
+    }
+    set_current(next);
     hal::context::switch(&me.machine, &next.machine);
     finish_switch();
 }
@@ -173,7 +176,7 @@ pub fn finish_switch() {
     let base = c.queue.lock().base_vt();
     prev.sched.set_vt(prev.sched.vt().saturating_sub(base));
     match Reason::from_raw(c.leaving_why.load(Ordering::Relaxed)) {
-        Reason::Exit => exit::bury(&pin, prev),
+        Reason::Exit => (upcalls::get().release_dead)(&pin, prev),
         Reason::Block => {
             // From the exchange on another CPU may run it: it must be the last touch.
             if !prev.state.settle() {
@@ -196,7 +199,7 @@ pub fn thread_start() -> ! {
     // The pin that the switch was made under.
     hal::preempt::enable_no_check();
     hal::irq::enable();
-    super::super::kthread::run_entry()
+    kthread::run_entry()
 }
 
 /// Makes the caller, on its CPU's first stack, that CPU's idle thread.
@@ -204,7 +207,7 @@ pub fn first_switch(pin: &CpuPin, idle: &Arc<Thread>) {
     let c = cpus().get(pin);
     let _ = c.idle_thread.set(idle.clone());
     idle.sched.set_cpu(pin.cpu());
-    crate::kern::current::set_current(idle);
+    set_current(idle);
 }
 
 /// The idle thread's life: run what there is, take what others have, halt.
@@ -225,7 +228,7 @@ pub fn idle() -> ! {
             hal::irq::restore(irq);
             continue;
         }
-        epoch().quiescent(&mut pin);
+        mem::epoch().quiescent(&mut pin);
         c.idle.store(true, Ordering::SeqCst);
         let handled = hal::percpu::interrupt_ns(pin.cpu());
         c.stats.idle_since.store(now, Ordering::Release);
@@ -234,10 +237,10 @@ pub fn idle() -> ! {
                 // Retired memory waits for a grace period: look again soon.
                 timer::set_tick(&pin, now + TICK_NS);
             } else {
-                epoch().offline(pin.cpu());
+                mem::epoch().offline(pin.cpu());
             }
             hal::cpu::halt_until_interrupt();
-            epoch().online(pin.cpu());
+            mem::epoch().online(pin.cpu());
         }
         c.idle.store(false, Ordering::Relaxed);
         let handled = hal::percpu::interrupt_ns(pin.cpu()) - handled;

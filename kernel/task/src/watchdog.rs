@@ -13,18 +13,17 @@
 //! watchdog's thread there does not run, and the second CPU's may be the one that stands still.
 
 use alloc::vec::Vec;
-use core::ops::ControlFlow;
-use core::sync::atomic::{
-    AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use hal::kprintln;
 use ksync::{Counter, Once};
 
-use super::park::{Deadline, Interruptible, sleep_until};
-use super::thread::Comm;
-use super::{current, ids, kthread, sched, time, upcall};
+use crate::current::current;
+use crate::park::{Deadline, Interruptible, sleep_until};
+use crate::platform::unpark;
+use crate::thread::Comm;
+use crate::{ids, kthread, sched, time};
 
 /// What the watchdog was started with.
 struct Limits {
@@ -43,7 +42,7 @@ struct Limits {
 static LIMITS: Once<Limits> = Once::new();
 
 /// Starts the watchdog with a limit of `seconds` for CPUs; 0 for none. Once, after the scheduler.
-pub(super) fn start(seconds: u32) {
+pub fn start(seconds: u32) {
     if seconds == 0 {
         return;
     }
@@ -65,17 +64,17 @@ pub(super) fn start(seconds: u32) {
 }
 
 /// Nanoseconds that a CPU may go without an interrupt, if there is a watchdog.
-pub(super) fn limit_ns() -> Option<u64> {
+pub fn limit_ns() -> Option<u64> {
     LIMITS.get().map(|limits| limits.cpu_ns)
 }
 
 /// CPUs reported to stand still so far: the text is out.
-pub(super) fn still() -> u64 {
+pub fn still() -> u64 {
     LIMITS.get().map_or(0, |limits| limits.still.load(Acquire))
 }
 
 /// Sleeps reported to be too long so far: the text is out.
-pub(super) fn asleep() -> u64 {
+pub fn asleep() -> u64 {
     LIMITS.get().map_or(0, |limits| limits.asleep.load(Acquire))
 }
 
@@ -135,21 +134,17 @@ fn look_at(limits: &Limits, cpu: usize, heard: &mut Heard) {
 /// Has each thread that sleeps too long for a lock report that.
 fn look_at_sleepers(limits: &Limits) {
     let now = hal::time::ticks();
-    let overdue = |pin: &ksync::CpuPin, id| {
-        if let Some(t) = ids::thread(pin, id) {
-            let since = t.sleeps_for_lock.load(Relaxed);
-            let slept = hal::time::ticks_to_ns(now.saturating_sub(since));
-            if since != 0 && slept > limits.lock_ns {
-                upcall::unpark(id);
-            }
+    ids::each(|_, t| {
+        let since = t.sleeps_for_lock.load(Relaxed);
+        let slept = hal::time::ticks_to_ns(now.saturating_sub(since));
+        if since != 0 && slept > limits.lock_ns {
+            unpark(t.tid());
         }
-        ControlFlow::Continue(false)
-    };
-    ids::each_process_where(1, overdue, |_| true);
+    });
 }
 
 /// The calling thread begins to sleep for a lock, at `ticks`, or has it: 0.
-pub(super) fn sleeps_for_lock(ticks: u64) {
+pub fn sleeps_for_lock(ticks: u64) {
     let Some(limits) = LIMITS.get() else { return };
     let me = current();
     let was = me.sleeps_for_lock.load(Relaxed);
@@ -164,7 +159,7 @@ pub(super) fn sleeps_for_lock(ticks: u64) {
 }
 
 /// The calling thread still sleeps for the lock `name`, since `ticks`; thread `holder` has it, if not 0.
-pub(super) fn still_waits(name: &'static str, holder: u32, ticks: u64) {
+pub fn still_waits(name: &'static str, holder: u32, ticks: u64) {
     let Some(limits) = LIMITS.get() else { return };
     let ns = hal::time::ticks_to_ns(hal::time::ticks().saturating_sub(ticks));
     if ns <= limits.lock_ns {
@@ -179,7 +174,7 @@ pub(super) fn still_waits(name: &'static str, holder: u32, ticks: u64) {
         name_of(&me.comm()),
         ns / time::SECOND
     );
-    match (holder != 0).then(|| ids::find_thread(holder)).flatten() {
+    match (holder != 0).then(|| ids::hold_thread(holder)).flatten() {
         Some(t) => kprintln!(
             "watchdog: held by thread {holder} ({}), {} on CPU {}",
             name_of(&t.comm()),
@@ -201,7 +196,7 @@ fn name_of(comm: &Comm) -> &str {
 fn report() {
     hal::snapshot::report(|cpu| {
         let tid = sched::running(cpu);
-        match ids::find_thread(tid) {
+        match ids::hold_thread(tid) {
             Some(t) => {
                 kprintln!("  thread {tid} ({})", name_of(&t.comm()));
                 for class in t.held().iter() {

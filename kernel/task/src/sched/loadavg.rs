@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::super::time;
+use crate::time;
 
 const PERIOD: u64 = 5 * time::SECOND;
 /// Fixed point: 11 bits of fraction.

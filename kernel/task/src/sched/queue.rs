@@ -12,10 +12,10 @@
 
 use ksync::CpuPin;
 
-use super::super::idlist::IdList;
-use super::super::ids::{self, Runnable};
-use super::super::thread::Thread;
 use super::entity::NICE_0_WEIGHT;
+use crate::idlist::IdList;
+use crate::ids::{self, Runnable};
+use crate::thread::Thread;
 
 /// Virtual nanoseconds of a list, as a power of two: about 4 ms, a slice.
 pub const BUCKET_SHIFT: u32 = 22;

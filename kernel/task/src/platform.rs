@@ -1,76 +1,24 @@
-//! The running thread, and the machine as the locks see it.
+//! The machine and its threads, as the locks of `ksync` see them.
 
-use alloc::sync::Arc;
-
-use hal::current::ThreadObject;
 use hal::{MAX_CPUS, cpu, irq, percpu, preempt, sample, time};
 use ksync::{HeldLocks, Parker, Platform};
-use mem::Space;
 
-use super::{Thread, upcall};
-use crate::fs::{FdTable, FsContext};
-
-hal::thread_type!(RUNNING, Thread);
-
-/// The running thread, as seen by itself.
-pub type Current = hal::current::Current<Thread>;
-
-/// What one thread alone uses: it is reached through [`Current::own`] only.
-pub type Own = hal::current::Own<OwnState>;
-
-/// See [`Own`].
-#[derive(Default)]
-pub struct OwnState {
-    /// The address space that the thread was last seen to be in.
-    pub space: Option<Arc<Space>>,
-    /// The descriptors that it used last.
-    pub files: Option<Arc<FdTable>>,
-    /// The directories that it used last.
-    pub fs: Option<Arc<FsContext>>,
-}
-
-impl OwnState {
-    /// The state of a new thread.
-    pub const fn new() -> OwnState {
-        OwnState {
-            space: None,
-            files: None,
-            fs: None,
-        }
-    }
-}
-
-impl ThreadObject for Thread {
-    type Own = OwnState;
-
-    #[inline(always)]
-    fn own(&self) -> &Own {
-        &self.own
-    }
-}
-
-/// The running thread.  Not to be called before the first one runs on this CPU.
-#[inline(always)]
-pub fn current() -> Current {
-    RUNNING.current()
-}
-
-/// The running thread, if the CPU has one yet.
-#[inline(always)]
-pub fn try_current() -> Option<Current> {
-    RUNNING.try_current()
-}
-
-/// Makes `thread` the running one.  Called by the scheduler, with preemption off, for a thread that
-/// stays alive until another has run on this CPU.
-#[inline]
-pub fn set_current(thread: &Thread) {
-    RUNNING.set_current(thread);
-}
+use crate::current::{current, try_current};
+use crate::park::{self, Deadline, Interruptible};
+use crate::{ids, sched, watchdog};
 
 /// Locks that an interrupt handler holds, or the CPU before it has a thread; interrupts are off then, so the two never
 /// meet.  Own CPU.
 static CPU_HELD: [HeldLocks; MAX_CPUS] = [const { HeldLocks::new() }; MAX_CPUS];
+
+/// Gives a thread the token of `ksync`'s locks.
+pub(crate) fn unpark(tid: u32) {
+    let pin = ksync::pin();
+    if let Some(t) = ids::thread(&pin, tid) {
+        t.give_token();
+        sched::wake(&pin, t);
+    }
+}
 
 /// This machine under the locks of `ksync`.
 struct Machine;
@@ -117,7 +65,12 @@ impl Platform for Machine {
     }
 
     fn doze() {
-        upcall::doze();
+        if try_current().is_some() && preempt::count() == 0 {
+            let soon = Deadline::after(sched::TICK_NS / 4);
+            let _ = park::sleep_until(soon, Interruptible::No);
+        } else {
+            cpu::relax();
+        }
     }
 
     fn parker() -> Parker {
@@ -125,11 +78,11 @@ impl Platform for Machine {
     }
 
     fn park() {
-        upcall::park();
+        park::park_for_token(&current());
     }
 
     fn unpark(parker: Parker) {
-        upcall::unpark(parker.0 as u32);
+        unpark(parker.0 as u32);
     }
 
     #[inline(always)]
@@ -142,11 +95,11 @@ impl Platform for Machine {
     }
 
     fn sleeps_for_lock(ticks: u64) {
-        upcall::sleeps_for_lock(ticks);
+        watchdog::sleeps_for_lock(ticks);
     }
 
     fn still_waits(name: &'static str, holder: u32, ticks: u64) {
-        upcall::still_waits(name, holder, ticks);
+        watchdog::still_waits(name, holder, ticks);
     }
 
     fn stall(name: &'static str, asleep: bool, ticks: u64) {
@@ -154,7 +107,7 @@ impl Platform for Machine {
     }
 
     fn reclaim_soon() {
-        upcall::reclaim_soon();
+        sched::reclaim_soon();
     }
 
     fn with_held(f: &mut dyn FnMut(&HeldLocks)) {

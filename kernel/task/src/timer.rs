@@ -16,10 +16,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use ksync::{CpuPin, IrqSpin, Once, PerCpu};
 
-use super::idlist::{IdLinks, IdList, Role};
-use super::process::Process;
-use super::thread::Thread;
-use super::{ids, lock, sched, time};
+use crate::idlist::{IdLinks, IdList, Role};
+use crate::thread::Thread;
+use crate::{ids, lock, sched, time, upcalls};
 
 /// 2^16 ns: the grain of the lowest level.
 const GRAIN: u32 = 16;
@@ -44,6 +43,12 @@ pub struct TimerNode {
     place: AtomicU32,
     /// Monotonic nanoseconds.  The wheel's lock; read without it.
     at: AtomicU64,
+}
+
+impl Default for TimerNode {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl TimerNode {
@@ -82,7 +87,7 @@ enum OnWheel {}
 
 fn node(pin: &CpuPin, id: u32) -> Option<&TimerNode> {
     if id & OF_PROCESS != 0 {
-        ids::process(pin, id & !OF_PROCESS).map(|p| &p.real_node)
+        (upcalls::get().process_timer)(pin, id & !OF_PROCESS)
     } else {
         ids::thread(pin, id).map(|t| &t.timer)
     }
@@ -345,8 +350,9 @@ impl Wheel {
 
 static WHEELS: Once<PerCpu<IrqSpin<Wheel, lock::TimerLock>>> = Once::new();
 
+/// Sets the wheels up.  Once, by the boot CPU, before any thread.
 #[inline(never)]
-pub(super) fn init(ncpus: usize) {
+pub fn init(ncpus: usize) {
     WHEELS.get_or_init(|| PerCpu::new(ncpus, |_| IrqSpin::new(Wheel::new())));
 }
 
@@ -386,24 +392,24 @@ fn cancel(id: u32, n: &TimerNode) -> bool {
 }
 
 /// Arms the calling thread's own timer: it is woken at `at`, and not at what an outer sleep had set.
-pub(super) fn arm_thread(t: &Thread, at: u64) {
+pub fn arm_thread(t: &Thread, at: u64) {
     cancel_thread(t);
     arm(t.tid(), &t.timer, at);
 }
 
 /// Puts the thread's timer to rest.
-pub(super) fn cancel_thread(t: &Thread) {
+pub fn cancel_thread(t: &Thread) {
     cancel(t.tid(), &t.timer);
 }
 
-/// Arms the process's ITIMER_REAL for `at`.  The timer must be at rest; its lock is held.
-pub(super) fn arm_process(p: &Process, at: u64) {
-    arm(p.pid() | OF_PROCESS, &p.real_node, at);
+/// Arms the timer of process `pid`, which is `n`, for `at`.  The timer must be at rest; its lock is held.
+pub fn arm_process(pid: u32, n: &TimerNode, at: u64) {
+    arm(pid | OF_PROCESS, n, at);
 }
 
-/// Puts the process's ITIMER_REAL to rest; its lock is held.
-pub(super) fn cancel_process(p: &Process) {
-    cancel(p.pid() | OF_PROCESS, &p.real_node);
+/// Puts the timer of process `pid`, which is `n`, to rest; its lock is held.
+pub fn cancel_process(pid: u32, n: &TimerNode) {
+    cancel(pid | OF_PROCESS, n);
 }
 
 /// Nanoseconds between interrupts that look for sections without preemption; 0 for none but those that are due anyway.
@@ -427,7 +433,7 @@ fn probe_after(now: u64) -> u64 {
 ///
 /// After [`ENOUGH`] timers it leaves the rest to another interrupt, which comes after as much time as this one took: what
 /// else the CPU does gets half of it.
-pub(super) fn run(pin: &CpuPin) -> bool {
+pub(crate) fn run(pin: &CpuPin) -> bool {
     let wheel = wheels().get(pin);
     let mut ticked = false;
     let begun = time::monotonic_ns();
@@ -462,16 +468,14 @@ pub(super) fn run(pin: &CpuPin) -> bool {
 
 fn fire(pin: &CpuPin, id: u32) {
     if id & OF_PROCESS != 0 {
-        if let Some(p) = ids::process(pin, id & !OF_PROCESS) {
-            super::itimer::expired(p);
-        }
+        (upcalls::get().process_timer_expired)(pin, id & !OF_PROCESS);
     } else if let Some(t) = ids::thread(pin, id) {
         sched::wake(pin, t);
     }
 }
 
 /// Asks for the scheduler's tick on this CPU at `at`; `u64::MAX` takes the wish back.
-pub(super) fn set_tick(pin: &CpuPin, at: u64) {
+pub(crate) fn set_tick(pin: &CpuPin, at: u64) {
     let mut wheel = wheels().get(pin).lock();
     wheel.tick_at = at;
     wheel.arm_for(at);

@@ -3,13 +3,12 @@
 //! [`park`] runs a *step*, a plain function over a state, until it reports a result.  Function
 //! and state are the whole continuation of the sleeper, so that nothing else of its kernel
 //! stack matters while it sleeps.  A step registers with the queues that it depends on, then
-//! tests; see [`super::wait`] for why no wake-up is lost.
+//! tests; see [`crate::wait`] for why no wake-up is lost.
 
-use super::current;
-use super::sched;
-use super::thread::SleepKind;
-use super::timer;
-use super::wait::Waiter;
+use crate::current::{Current, current};
+use crate::thread::SleepKind;
+use crate::wait::Waiter;
+use crate::{sched, timer};
 
 /// When to give up, in nanoseconds of the monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +22,7 @@ pub enum Deadline {
 impl Deadline {
     /// `ns` nanoseconds from now.
     pub fn after(ns: u64) -> Self {
-        Deadline::At(super::time::monotonic_ns().saturating_add(ns))
+        Deadline::At(crate::time::monotonic_ns().saturating_add(ns))
     }
 
     /// At once: the step is tried once and nobody sleeps.
@@ -35,7 +34,7 @@ impl Deadline {
     pub fn left(self) -> Option<u64> {
         match self {
             Deadline::Never => None,
-            Deadline::At(t) => Some(t.saturating_sub(super::time::monotonic_ns())),
+            Deadline::At(t) => Some(t.saturating_sub(crate::time::monotonic_ns())),
         }
     }
 }
@@ -151,7 +150,7 @@ impl Sleep {
             Deadline::At(t) => {
                 // A sleep within the step uses the thread's timer, too.
                 self.armed = false;
-                (t <= super::time::monotonic_ns()).then_some(ParkError::Timeout)
+                (t <= crate::time::monotonic_ns()).then_some(ParkError::Timeout)
             }
         }
     }
@@ -190,7 +189,7 @@ impl Sleep {
 
     /// Sleeps for a short while, or until there is a reason to give up: the step is run once more in either case.
     fn nap(&self) {
-        let nap = super::time::monotonic_ns().saturating_add(NAP_NS);
+        let nap = crate::time::monotonic_ns().saturating_add(NAP_NS);
         let until = match self.deadline {
             Deadline::Never => nap,
             Deadline::At(t) => nap.min(t),
@@ -211,4 +210,18 @@ pub fn sleep_until(deadline: Deadline, interruptible: Interruptible) -> Result<(
         Err(ParkError::Timeout) | Ok(()) => Ok(()),
         Err(ParkError::Signal) => Err(ParkError::Signal),
     }
+}
+
+/// One sleep of a `ksync` lock: until the token is there, or spuriously.
+pub(crate) fn park_for_token(me: &Current) {
+    if me.take_token() {
+        return;
+    }
+    me.declare_waiting(SleepKind::Uninterruptible);
+    if me.take_token() {
+        me.declare_running();
+        return;
+    }
+    sched::block();
+    me.take_token();
 }

@@ -1,25 +1,24 @@
-//! Kernel threads: threads of process 0's kind, which never enter user mode.
+//! The first processes: the kernel's, of its own threads, and process 1.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use hal::context;
 use ksync::Once;
+use task::account;
+use task::kthread::NoThread;
+use task::sched::{self, CpuMask, Entity, Policy};
+use task::thread::{NewThread, Thread, comm_from};
 
 use super::cred::Cred;
+use super::fork;
 use super::ids::{self, Id};
 use super::process::{self, Process, flag as pflag};
 use super::rlimit::Rlimits;
-use super::sched::{CpuMask, Entity, Policy};
-use super::thread::{self, Thread, comm_from, flag};
-use super::{account, current, exit, fork, sched};
+use super::user_thread::UserThread;
 
 /// The process that all kernel threads belong to.
 static KERNEL: Once<Arc<Process>> = Once::new();
-
-/// No memory, or no number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoThread;
 
 fn bare_process(id: Id) -> Arc<Process> {
     Process::new(process::Birth {
@@ -48,63 +47,6 @@ fn bare_process(id: Id) -> Arc<Process> {
 pub(super) fn kernel_process() -> &'static Arc<Process> {
     KERNEL.get_or_init(|| bare_process(Id::idle()))
 }
-
-/// A CPU's idle thread: what runs on it now.
-pub(super) fn idle_thread(cpu: usize) -> Arc<Thread> {
-    Thread::new(thread::Birth {
-        id: Id::idle(),
-        process: kernel_process().clone(),
-        comm: comm_from(b"idle"),
-        cred: kernel_process().cred(),
-        blocked: u64::MAX,
-        sched: Entity::new(cpu, 19, Policy::Idle, &CpuMask::one(cpu)),
-        machine: context::ThreadState::current(),
-        flags: flag::KERNEL,
-        entry: None,
-    })
-}
-
-/// Makes a kernel thread that runs `entry` on any CPU, or on one, and ends with it.
-pub fn spawn(
-    name: &str,
-    cpu: Option<usize>,
-    nice: i8,
-    entry: impl FnOnce() + Send + 'static,
-) -> Result<u32, NoThread> {
-    let id = Id::alloc().ok_or(NoThread)?;
-    let machine = context::ThreadState::new(sched::thread_start, false).map_err(|_| NoThread)?;
-    let mask = cpu.map_or(CpuMask::all(), CpuMask::one);
-    let t = Thread::new(thread::Birth {
-        id,
-        process: kernel_process().clone(),
-        comm: comm_from(name.as_bytes()),
-        cred: kernel_process().cred(),
-        blocked: u64::MAX,
-        sched: Entity::new(cpu.unwrap_or_else(hal::cpu::id), nice, Policy::Other, &mask),
-        machine,
-        flags: flag::KERNEL,
-        entry: Some(Box::new(entry)),
-    });
-    let tid = t.tid();
-    ids::publish_thread(&t);
-    kernel_process().add_thread(&ksync::pin(), &t);
-    sched::start(&t);
-    Ok(tid)
-}
-
-/// What a new thread does first, whatever it is.
-pub(super) fn run_entry() -> ! {
-    let me = current();
-    let entry = me.entry.lock().take();
-    match entry {
-        Some(entry) => {
-            entry();
-            exit::exit_thread(0)
-        }
-        None => context::enter_user_first(&me.machine),
-    }
-}
-
 /// Process 1, not running yet: it stands in the table, leads a session, and has no memory.
 pub(super) fn make_init(
     files: Arc<crate::fs::FdTable>,
@@ -136,19 +78,18 @@ pub(super) fn make_init(
         oom_adj: (0, 0),
     });
     let machine = context::ThreadState::new(sched::thread_start, true).map_err(|_| NoThread)?;
-    let t = Thread::new(thread::Birth {
+    let t = Thread::new(NewThread {
         id: id.clone(),
-        process: p.clone(),
+        upper: UserThread::for_new(p.clone(), 0),
         comm: comm_from(b"init"),
         cred: p.cred(),
-        blocked: 0,
         sched: Entity::new(0, 0, Policy::Other, &CpuMask::all()),
         machine,
         flags: 0,
         entry: Some(Box::new(entry)),
     });
     let pin = ksync::pin();
-    ids::publish_thread(&t);
+    task::ids::publish(&t);
     ids::publish_process(&p);
     p.add_thread(&pin, &t);
     if let Some(group) = super::group::Group::create_session(id) {

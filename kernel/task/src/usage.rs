@@ -1,9 +1,8 @@
 //! What threads and processes have used: CPU time, faults, switches.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::process::Process;
-use super::thread::Thread;
+use crate::thread::Thread;
 
 /// CPU time and faults of threads that have gone, or of children that were reaped.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,50 +42,23 @@ impl Times {
     }
 }
 
-/// How often the threads of a process are gone through that leave meanwhile.
-const TRIES: usize = 8;
-
-impl Process {
-    /// CPU time and faults of all its threads, the gone included. They never get less.
-    pub fn times(&self) -> Times {
-        let mut sum = self.times_of_threads();
-        if let Some(space) = self.space() {
-            sum.note_rss(mem::max_rss_kib(&space));
-        }
-        sum
-    }
-
-    fn times_of_threads(&self) -> Times {
-        if self.thread_count() == 0 {
-            // None will be made any more.
-            return self.accounts.lock().dead_threads;
-        }
-        for _ in 0..TRIES {
-            let departures = self.departures();
-            let gone = self.accounts.lock().dead_threads;
-            let sum = self.plus_living(gone);
-            if self.departures() == departures {
-                return sum;
-            }
-            // A thread that has left meanwhile may have been counted twice, or not at all.
-        }
-        // None leaves while the lock is held.
-        let accounts = self.accounts.lock();
-        self.plus_living(accounts.dead_threads)
-    }
-
-    fn plus_living(&self, mut sum: Times) -> Times {
-        self.each_thread(|t| {
-            sum.add(&t.times());
-            true
-        });
-        sum
-    }
-
-    /// CPU time and faults of the children that were reaped.
-    pub fn child_times(&self) -> Times {
-        self.accounts.lock().children
-    }
+/// Events counted for one thread.  *Own*, read by anybody.
+#[derive(Default)]
+pub struct Usage {
+    /// Timer ticks that found the thread in user mode.
+    pub user_ticks: AtomicU32,
+    /// Timer ticks that found it in the kernel.
+    pub sys_ticks: AtomicU32,
+    /// How its time was divided between the two.
+    pub told: Told,
+    /// Page faults served without I/O.
+    pub minor_faults: AtomicU64,
+    /// Page faults that waited for I/O.
+    pub major_faults: AtomicU64,
+    /// Switches because the thread slept.
+    pub voluntary: AtomicU32,
+    /// Switches because it was preempted.
+    pub involuntary: AtomicU32,
 }
 
 /// What a thread's time in user mode and in the kernel was last said to be, in nanoseconds: ticks that come later change how its time

@@ -1,0 +1,75 @@
+//! Kernel threads, which never enter user mode.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use cred::Cred;
+use hal::context;
+
+use crate::current::current;
+use crate::ids::{self, Id};
+use crate::sched::{self, CpuMask, Entity, Policy};
+use crate::thread::{KernelEntry, NewThread, Thread, comm_from, flag};
+use crate::upcalls;
+
+/// No memory, or no number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoThread;
+
+/// A thread of the kernel's own.
+fn make(
+    id: Id,
+    name: &str,
+    sched: Entity,
+    machine: context::ThreadState,
+    entry: Option<KernelEntry>,
+) -> Arc<Thread> {
+    Thread::new(NewThread {
+        id,
+        upper: (upcalls::get().kernel_part)(),
+        comm: comm_from(name.as_bytes()),
+        cred: Arc::new(Cred::root()),
+        sched,
+        machine,
+        flags: flag::KERNEL,
+        entry,
+    })
+}
+
+/// A CPU's idle thread: what runs on it now.
+pub fn idle_thread(cpu: usize) -> Arc<Thread> {
+    let sched = Entity::new(cpu, 19, Policy::Idle, &CpuMask::one(cpu));
+    let machine = context::ThreadState::current();
+    make(Id::idle(), "idle", sched, machine, None)
+}
+
+/// Makes a kernel thread that runs `entry` on any CPU, or on one, and ends with it.
+pub fn spawn(
+    name: &str,
+    cpu: Option<usize>,
+    nice: i8,
+    entry: impl FnOnce() + Send + 'static,
+) -> Result<u32, NoThread> {
+    let id = Id::alloc().ok_or(NoThread)?;
+    let machine = context::ThreadState::new(sched::thread_start, false).map_err(|_| NoThread)?;
+    let mask = cpu.map_or(CpuMask::all(), CpuMask::one);
+    let entity = Entity::new(cpu.unwrap_or_else(hal::cpu::id), nice, Policy::Other, &mask);
+    let t = make(id, name, entity, machine, Some(Box::new(entry)));
+    let tid = t.tid();
+    ids::publish(&t);
+    (upcalls::get().kernel_thread_made)(&ksync::pin(), &t);
+    sched::start(&t);
+    Ok(tid)
+}
+
+/// What a new thread does first, whatever it is.
+pub(crate) fn run_entry() -> ! {
+    let me = current();
+    match me.take_entry() {
+        Some(entry) => {
+            entry();
+            (upcalls::get().kernel_thread_ends)()
+        }
+        None => context::enter_user_first(me.machine()),
+    }
+}

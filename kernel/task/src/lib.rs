@@ -1,0 +1,30 @@
+//! Threads: what the scheduler switches between, how they sleep and are woken, and what names them.
+//!
+//! Where to begin: [`thread`] is the object; [`park`] is the one way to sleep and [`wait`] the one way to be woken; [`sched`]
+//! decides which thread runs; [`ids`] finds threads by number without locks. What this crate needs of processes, which it
+//! does not know, is [`upcalls`].
+#![no_std]
+#![cfg(target_os = "none")]
+
+extern crate alloc;
+
+pub mod account;
+pub mod current;
+pub mod id_table;
+pub mod idlist;
+pub mod ids;
+pub mod kthread;
+mod lock;
+pub mod park;
+mod platform;
+pub mod sched;
+pub mod thread;
+pub mod time;
+pub mod timer;
+pub mod upcalls;
+pub mod usage;
+pub mod wait;
+pub mod watchdog;
+
+pub use current::{Current, current};
+pub use thread::Thread;
