@@ -4,13 +4,12 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use cred::{Cap, Cred};
 use hal::console;
 use hal::uio::IoBuf;
-
-use crate::fs::error::{FsError, Result};
-use crate::fs::file::{File, FileOps};
-use crate::fs::poll::PollMask;
-use crate::kern::cred::{Cap, Cred};
+use vfs::error::{FsError, Result};
+use vfs::file::{File, FileOps};
+use vfs::poll::PollMask;
 
 /// Longest record: what does not fit is refused, as on Linux.
 const RECORD: usize = 992;

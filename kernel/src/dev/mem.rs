@@ -3,10 +3,9 @@
 use core::ops::Range;
 
 use hal::uio::IoBuf;
+use vfs::error::{FsError, Result};
+use vfs::file::{File, FileOps};
 use vm::ObjectRef;
-
-use crate::fs::error::{FsError, Result};
-use crate::fs::file::{File, FileOps};
 
 /// Reads as empty, swallows what is written.
 pub struct Null;

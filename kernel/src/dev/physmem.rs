@@ -12,12 +12,11 @@ use core::ops::Range;
 
 use hal::uio::IoBuf;
 use hal::{PAGE_SIZE, physical};
+use vfs::error::{FsError, Result};
+use vfs::file::{File, FileOps, o};
+use vfs::regular::FileTag;
 use vm::object::{Cache, Frames};
 use vm::{ObjectRef, Pfn};
-
-use crate::fs::error::{FsError, Result};
-use crate::fs::file::{File, FileOps, o};
-use crate::fs::regular::FileTag;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 const MIB: u64 = 1 << 20;
@@ -58,7 +57,7 @@ fn by_pages(
     if end.is_none_or(|end| end > physical::ram_end()) {
         return Err(FsError::Fault);
     }
-    let mut bytes = crate::fs::regular::page_buffer()?;
+    let mut bytes = vfs::regular::page_buffer()?;
     let mut done = 0;
     while buf.remaining() > 0 {
         let at = pos + done as u64;

@@ -1,95 +1,9 @@
-//! Random numbers: one ChaCha8 generator a CPU, seeded at boot.
-//!
-//! Guarantee: output does not tell earlier or later output to somebody who does not know the
-//! state. Each CPU has a generator of its own, so no line is shared; its key is replaced after
-//! every request of more than a few bytes and every [`REKEY`] bytes (fast key erasure), so a later
-//! look at memory does not reveal what was handed out. Seeds come from the CPU's generator where
-//! it has one, and from the time-stamp counter; on a machine without the first, the numbers are
-//! no better than the unpredictability of the boot's timing.
+//! The devices random and urandom.
 
+use drivers::random::{PIECE, fill};
 use hal::uio::IoBuf;
-use ksync::{Once, PerCpu, Spin};
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
-
-use crate::fs::error::Result;
-use crate::fs::file::{File, FileOps};
-
-ksync::lock_class!(pub RandomLock, "random generator", rank = 88);
-
-/// Bytes between replacements of the key.
-const REKEY: usize = 1024;
-/// Bytes made in one hold of the lock.
-const PIECE: usize = 256;
-
-struct Cpu {
-    rng: ChaCha8Rng,
-    since: usize,
-}
-
-impl Cpu {
-    fn fill(&mut self, out: &mut [u8]) {
-        self.rng.fill_bytes(out);
-        self.since += out.len();
-        if self.since >= REKEY {
-            let mut seed = [0; 32];
-            self.rng.fill_bytes(&mut seed);
-            self.rng = ChaCha8Rng::from_seed(seed);
-            self.since = 0;
-        }
-    }
-}
-
-static CPUS: Once<PerCpu<Spin<Cpu, RandomLock>>> = Once::new();
-
-fn stir(word: &mut u64, with: u64) {
-    *word = (*word ^ with)
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        .rotate_left(29)
-        ^ with >> 17;
-}
-
-/// Seeds the generators of `ncpus` CPUs.
-pub fn init(ncpus: usize) {
-    let mut pool = [0u64; 4];
-    for round in 0..64u64 {
-        for word in &mut pool {
-            stir(word, hal::time::ticks().wrapping_add(round));
-            stir(word, hal::cpu::hardware_random().unwrap_or(0));
-        }
-    }
-    stir(&mut pool[0], hal::time::boot_realtime_ns());
-    let mut seed = [0; 32];
-    for (to, from) in seed.chunks_exact_mut(8).zip(pool) {
-        to.copy_from_slice(&from.to_le_bytes());
-    }
-    let mut root = ChaCha8Rng::from_seed(seed);
-    let _ = CPUS.set(PerCpu::new(ncpus, |_| {
-        let mut seed = [0; 32];
-        root.fill_bytes(&mut seed);
-        Spin::new(Cpu {
-            rng: ChaCha8Rng::from_seed(seed),
-            since: 0,
-        })
-    }));
-}
-
-/// Fills `out`. Before [`init`] it is filled with counter readings only.
-pub fn fill(out: &mut [u8]) {
-    for piece in out.chunks_mut(PIECE) {
-        match CPUS.get() {
-            Some(cpus) => {
-                let pin = ksync::pin();
-                cpus.get(&pin).lock().fill(piece);
-            }
-            None => {
-                for b in piece {
-                    *b = hal::time::ticks() as u8;
-                }
-            }
-        }
-    }
-}
+use vfs::error::Result;
+use vfs::file::{File, FileOps};
 
 /// Copies random bytes to `buf`.
 pub fn fill_buf(buf: &mut IoBuf) -> Result<usize> {

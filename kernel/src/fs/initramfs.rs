@@ -11,20 +11,18 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
+use cred::Cred;
 use fscore::cpio::{self, Header, NAME_LIMIT, Reader, Source};
 use fscore::inflate::{Inflate, is_gzip};
 use fscore::path::PATH_MAX;
-
-use super::context::{Origin, boot_root};
-use super::error::{FsError, Result};
-use super::inode::{Inode, mode};
-use super::mount::Path;
-use super::setattr::NewMode;
-use super::tmpfs::{self, What};
-use super::walk::{Last, Walk, child};
-use super::{open, regular};
-use crate::dev;
-use crate::kern::cred::Cred;
+use vfs::context::{Origin, boot_root};
+use vfs::error::{FsError, Result};
+use vfs::inode::{Inode, mode};
+use vfs::mount::Path;
+use vfs::setattr::NewMode;
+use vfs::tmpfs::{self, What};
+use vfs::walk::{Last, Walk, child};
+use vfs::{open, regular};
 
 /// Why the root could not be set up.
 pub enum UnpackError {
@@ -219,7 +217,9 @@ impl Unpacker {
             mode::LNK => What::Link(text),
             mode::FIFO => What::Fifo,
             mode::SOCK => What::Socket,
-            kind @ (mode::CHR | mode::BLK) => What::Device(kind, dev::number(h.rdev.0, h.rdev.1)),
+            kind @ (mode::CHR | mode::BLK) => {
+                What::Device(kind, vfs::devices::number(h.rdev.0, h.rdev.1))
+            }
             _ => return Err(FsError::Invalid),
         };
         if let Ok(old) = child(&dir, name) {

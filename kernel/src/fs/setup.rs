@@ -3,23 +3,23 @@
 use alloc::string::String;
 use alloc::sync::Arc;
 
-use ksync::Once;
+use cred::Cred;
 use mem::Initrd;
+use vfs::context::{self, FsContext, FsUse, Origin, boot_root};
+use vfs::error::{FsError, Result};
+use vfs::fdtable::FdTable;
+use vfs::file::o;
+use vfs::inode::mode;
+use vfs::mount::{self, FsKind, Path};
+use vfs::setattr::NewMode;
+use vfs::tmpfs::{self, Settings, What};
+use vfs::walk::{Walk, Want};
+use vfs::{dentry, devices, open, pipe, quota};
 
-use super::context::{self, FsContext, FsUse, Origin, boot_root};
-use super::error::{FsError, Result};
-use super::fdtable::FdTable;
-use super::file::o;
 use super::initramfs::{self, UnpackError};
-use super::inode::mode;
-use super::mount::{self, FsKind, Path, Super};
-use super::setattr::NewMode;
-use super::tmpfs::{self, Settings, What};
-use super::walk::{Walk, Want};
-use super::{dentry, open, pipe, procfs, quota};
+use super::procfs;
 use crate::boot::Options;
 use crate::dev;
-use crate::kern::cred::Cred;
 
 /// What the first process begins with.
 pub struct Boot {
@@ -29,20 +29,13 @@ pub struct Boot {
     pub fs: FsUse,
 }
 
-/// The device nodes' file system: there is one, whoever mounts it.
-static DEVICES: Once<Arc<Super>> = Once::new();
-
-/// The device nodes' file system.
-pub fn devices() -> Result<Arc<Super>> {
-    DEVICES.get().cloned().ok_or(FsError::NoDevice)
-}
-
 /// Sets everything up: the root with the initramfs's content, and the devices on /dev.
 ///
 /// The memory of the ramdisk is given back when it has been unpacked.
 pub fn init(initrd: &Initrd, options: &Options) -> Result<Boot, UnpackError> {
     let ncpus = hal::cpu::count();
-    dev::random::init(ncpus);
+    drivers::random::init(ncpus);
+    devices::set_open(dev::open);
     dentry::init();
     tmpfs::init(ncpus);
     pipe::init(ncpus);
@@ -79,7 +72,7 @@ pub fn init(initrd: &Initrd, options: &Options) -> Result<Boot, UnpackError> {
 /// Makes the device nodes and shows them on /dev.
 fn mount_devices() -> Result<()> {
     let fs = tmpfs::new_super(FsKind::Devtmpfs, Settings::new(0o755))?;
-    let _ = DEVICES.set(fs.clone());
+    devices::set_nodes(fs.clone());
     let cred = Cred::root();
     let root = boot_root()?;
     match tmpfs::create(&cred, root, b"dev", &What::Dir, NewMode::exact(0o755)) {

@@ -4,16 +4,15 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
 
+use cred::Payer;
 use hal::cpu;
+use vfs::dentry::Dentry;
+use vfs::dynamic::{DynDir, DynFile, Dynamic, Emit, Entry, Fixed, FixedDir, Text, ino_below};
+use vfs::error::{FsError, Result};
+use vfs::inode::{Inode, mode};
+use vfs::mount::{FsKind, Super, new_dev};
+use vfs::put;
 use vm::Machine;
-
-use super::dentry::Dentry;
-use super::dynamic::{DynDir, DynFile, Dynamic, Emit, Entry, Fixed, FixedDir, Text, ino_below};
-use super::error::{FsError, Result};
-use super::inode::{Inode, mode};
-use super::mount::{FsKind, Super, new_dev};
-use crate::kern::cred::Payer;
-use crate::put;
 
 type Tree = &'static [(&'static str, Fixed)];
 

@@ -1,8 +1,8 @@
 //! Threads of a user, against RLIMIT_NPROC.
 
+use cred::{Charge, Payer};
 use task::thread::{Thread, flag};
 
-use super::cred::{Charge, Payer};
 use super::process::Process;
 use super::rlimit::Resource;
 use super::user_thread::UserThreadExt;

@@ -77,12 +77,12 @@ fn end_the_rest(init: &Arc<Process>) -> usize {
 fn settle() {
     // Spaces that CPUs have not left since their last program went.
     on_each_cpu(space::leave);
-    crate::fs::pipe::drain();
+    vfs::pipe::drain();
     let vm = mem::vm();
     // Spaces that wait for the background have ended.
     vm.tend();
     // What is freed frees more in turn.
-    while vm.epoch.pending() != 0 || vm.limbo.frames() != 0 || crate::fs::leftover::finish() {
+    while vm.epoch.pending() != 0 || vm.limbo.frames() != 0 || vfs::leftover::finish() {
         vm.epoch.drain();
         vm.drain_limbo();
     }

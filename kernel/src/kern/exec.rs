@@ -3,21 +3,21 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
+use cred::AfterExec;
 use hal::UserFrame;
 use task::current::{Current, current};
 use task::park::{Deadline, Interruptible, Step, park};
 use task::thread::flag;
 use task::timer;
 use task::wait::Waiter;
+use vfs::FsError;
 
-use super::cred::AfterExec;
 use super::look::NewProgram;
 use super::process::{Brk, Process, Program, flag as pflag, personality};
 use super::rlimit::{Limit, Resource};
 use super::signal::{AltStack, RestartBlock, sig};
 use super::space::{self, UserSpace};
 use super::{exit, futex, ids, reference_cache};
-use crate::fs::FsError;
 use crate::kern::image::Loaded;
 use crate::kern::{SignalExt, UserThreadExt};
 

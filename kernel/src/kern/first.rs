@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
+use cred::Cred;
 use hal::context;
 use ksync::Once;
 use task::account;
@@ -10,7 +11,6 @@ use task::kthread::NoThread;
 use task::sched::{self, CpuMask, Entity, Policy};
 use task::thread::{NewThread, Thread, comm_from};
 
-use super::cred::Cred;
 use super::fork;
 use super::ids::{self, Id};
 use super::process::{self, Process, flag as pflag};
@@ -49,8 +49,8 @@ pub(super) fn kernel_process() -> &'static Arc<Process> {
 }
 /// Process 1, not running yet: it stands in the table, leads a session, and has no memory.
 pub(super) fn make_init(
-    files: Arc<crate::fs::FdTable>,
-    fs: crate::fs::FsUse,
+    files: Arc<vfs::FdTable>,
+    fs: vfs::FsUse,
     entry: impl FnOnce() + Send + 'static,
 ) -> Result<(), NoThread> {
     let id = Id::take_init().ok_or(NoThread)?;

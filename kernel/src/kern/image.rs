@@ -11,9 +11,10 @@ use ::vm::{EntryFlags, MapProt as Prot, NoMemory, ObjectRef, Space, VmError};
 use elfload::stack::Strings;
 use elfload::{AuxInfo, ElfError, Header, Image, PAGE, Segment, StackError, StackImage};
 use mem::vm;
+use vfs::{ExecFile, FsError};
 
 use super::layout::Layout;
-use crate::fs::{ExecFile, FsError};
+use super::with_fs;
 
 /// So many scripts may lead to a program, each the interpreter of the one before (execve(2): ELOOP beyond).
 const DEPTH_MAX: usize = 5;
@@ -205,7 +206,7 @@ fn build(
         aux.base = at;
         entry = linker.entry.wrapping_add(at);
     }
-    crate::dev::random::fill(&mut aux.random);
+    drivers::random::fill(&mut aux.random);
 
     let stack = StackImage::build(
         layout.stack_top,
@@ -246,7 +247,7 @@ fn resolve(request: &mut Request) -> Result<Image, ExecError> {
                     &front[..2]
                 };
                 request.argv.replace_first(front, request.limit)?;
-                request.file = ExecFile::open(script.interp)?;
+                request.file = open(script.interp)?;
                 request.name = copy(script.interp)?;
             }
         }
@@ -254,10 +255,18 @@ fn resolve(request: &mut Request) -> Result<Image, ExecError> {
     Err(ExecError::Loop)
 }
 
+/// Opens a path for execution, relative to the working directory of the current process.
+///
+/// # Errors
+/// It cannot be opened, or not executed.
+pub fn open(path: &[u8]) -> Result<ExecFile, FsError> {
+    with_fs(|fs| ExecFile::open(fs, path)).ok_or(FsError::NotFound)?
+}
+
 /// Reads and checks the headers; `first` holds the file's first bytes.
 fn read_image(file: &ExecFile, first: &[u8]) -> Result<Image, ExecError> {
     let header = Header::parse(first)?;
-    let len = file.len();
+    let len = file.size();
     if !header.table_in(len) {
         return Err(ExecError::Format(ElfError::BadHeaders));
     }
@@ -273,7 +282,7 @@ fn open_interp(file: &ExecFile, image: &Image) -> Result<Option<(ExecFile, Image
     };
     let mut path = zeroed(len)?;
     read_exact(file, offset, &mut path)?;
-    let linker = ExecFile::open(elfload::image::interp_path(&path)?)?;
+    let linker = open(elfload::image::interp_path(&path)?)?;
     let mut first = [0u8; elfload::image::HEADER_LEN];
     let got = linker.read_at(0, &mut first)?;
     match read_image(&linker, &first[..got]) {
@@ -466,7 +475,7 @@ fn read_exact(file: &ExecFile, offset: u64, buf: &mut [u8]) -> Result<(), ExecEr
 /// Four words of randomness for the layout.
 fn random_words() -> [u64; 4] {
     let mut bytes = [0u8; 32];
-    crate::dev::random::fill(&mut bytes);
+    drivers::random::fill(&mut bytes);
     core::array::from_fn(|i| {
         bytes[8 * i..8 * i + 8]
             .iter()

@@ -11,7 +11,7 @@ use hal::{kprintln, stack};
 use mem::{slab, vm};
 use vm::page::State;
 
-use crate::{fs, kern};
+use crate::kern;
 
 /// `leakcheck` was on the command line. Written once, at boot.
 static ENABLED: AtomicBool = AtomicBool::new(false);
@@ -99,7 +99,7 @@ fn place(state: State) -> usize {
 /// [emptied its caches](empty_caches), and nothing waits for a grace period.
 pub fn check() -> bool {
     let vm = vm();
-    let Ok(files) = fs::account::holdings() else {
+    let Ok(files) = vfs::account::holdings() else {
         kprintln!("leakcheck: no memory to count the files");
         return false;
     };

@@ -10,11 +10,11 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
+use cred::{AfterExec, Cred, LookAs, NotPermitted};
 use mem::Space;
 use task::current::Current;
 use task::thread::Thread;
 
-use super::cred::{AfterExec, Cred, LookAs, NotPermitted};
 use super::process::{self, Brk, Process, Program, flag};
 use super::space::UserSpace;
 use crate::kern::UserThreadExt;

@@ -5,7 +5,6 @@
 //! [`signal`] interrupts it.  [`upcall`] is what the machine and the threads call.
 
 pub mod account;
-pub mod cred;
 mod daemons;
 mod end;
 pub mod exec;
@@ -29,7 +28,6 @@ mod reference_cache;
 pub mod rlimit;
 mod rusage;
 mod selftest;
-mod serial;
 pub mod signal;
 mod space;
 mod start;

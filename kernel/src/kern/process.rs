@@ -16,6 +16,7 @@ use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 
+use cred::{Cred, Payer};
 use ksync::{ArcBorrow, ByteMutex, ByteMutexGuard, CpuPin, IrqSpin, Once, Spin};
 use mem::Space;
 use task::idlist::{IdLinks, IdList};
@@ -23,8 +24,8 @@ use task::thread::{Comm, Thread};
 use task::timer::TimerNode;
 use task::usage::Times;
 use task::wait::WaitQueue;
+use vfs::{FdTable, FsContext, FsUse};
 
-use super::cred::{Cred, Payer};
 use super::group::{Group, Session};
 use super::ids::{self, Id, InProcess, Sibling};
 use super::itimer::{self, CpuTimers, RealSlot};
@@ -32,7 +33,6 @@ use super::lock;
 use super::rlimit::{Limit, LimitError, Resource, Rlimits};
 use super::signal::{Pending, Shared, SharedPending};
 use super::space::UserSpace;
-use crate::fs::{FdTable, FsContext, FsUse};
 
 pub use super::program::{Brk, Program};
 

@@ -14,7 +14,7 @@ pub struct Program {
     /// Initialised data: start and end.
     pub data: (u64, u64),
     /// The file, for /proc/PID/exe.
-    pub exe: Option<crate::fs::ExeRef>,
+    pub exe: Option<vfs::ExeRef>,
 }
 
 /// The heap that brk(2) grows.

@@ -12,10 +12,10 @@ use core::cell::RefCell;
 
 use mem::Space;
 use task::current::current;
+use vfs::{FdTable, FsContext};
 
 use super::process::Process;
 use super::user_thread::OwnState;
-use crate::fs::{FdTable, FsContext};
 use crate::kern::UserThreadExt;
 
 /// The part of a thread's references that has to do with one of these types.

@@ -2,9 +2,10 @@
 
 use alloc::vec::Vec;
 
+use drivers::serial;
 use hal::{BootInfo, kprintln};
 
-use super::{first, leak, serial};
+use super::{first, leak};
 use crate::boot::Options;
 
 /// Nanoseconds between the timer's interrupts with the option `sections`.

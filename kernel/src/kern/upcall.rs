@@ -2,13 +2,13 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use cred::Cap;
 use hal::current::Handler;
 use hal::upcalls::{Handled, Upcalls};
 use hal::{BootInfo, TrapFrame, UserFault, UserFrame, kprintln};
 use task::current::{current, try_current};
 use task::{kthread, sched, timer};
 
-use super::cred::Cap;
 use super::signal::{self, SigInfo, code, sig};
 use super::user_thread::UserThread;
 use super::{Resource, daemons, exit, fault, first, futex, ids, itimer, oom, selftest, space};
@@ -28,6 +28,7 @@ impl Upcalls for Kernel {
         mem::init(&info);
         oom::init();
         task::upcalls::set(&PROCESSES);
+        vfs::upcalls::set(&CALLER);
         let options = crate::boot::options(info.cmdline);
         task::ids::init(ncpus);
         timer::init(ncpus);
@@ -137,7 +138,7 @@ impl Upcalls for Kernel {
 
     fn serial_input(byte: u8) {
         let _handler = Handler::begin();
-        super::serial::received(byte);
+        drivers::serial::received(byte);
     }
 
     fn must_stop() -> bool {
@@ -212,4 +213,11 @@ static PROCESSES: task::upcalls::Upcalls = task::upcalls::Upcalls {
     kernel_thread_ends: || exit::exit_thread(0),
     kernel_part: || UserThread::for_new(first::kernel_process().clone(), u64::MAX),
     kernel_thread_made: |pin, t| first::kernel_process().add_thread(pin, t),
+};
+
+/// The calling process, as files see it.
+static CALLER: vfs::upcalls::Upcalls = vfs::upcalls::Upcalls {
+    file_size_limit: || current().process().rlimit(Resource::Fsize),
+    file_too_large: || signal::raise(sig::XFSZ),
+    broken_pipe: || signal::raise(sig::PIPE),
 };

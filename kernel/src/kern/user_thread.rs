@@ -4,17 +4,17 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use cred::{Charge, Cred};
 use hal::current::Own;
 use hal::upper::UpperBox;
 use ksync::Spin;
 use mem::{NoMemory, Space};
 use task::thread::Thread;
+use vfs::{FdTable, FsContext};
 
-use super::cred::{Charge, Cred};
 use super::process::Process;
 use super::signal::{AltStack, RestartBlock, SigSet, ThreadPending};
 use super::{account, lock};
-use crate::fs::{FdTable, FsContext};
 
 hal::upper_type! {
     /// The type of what threads keep for this crate.

@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
+use cred::Charge;
 use ksync::{ArcBorrow, CpuPin};
 use task::current::current;
 use task::park::{Deadline, Interruptible, ParkError, Step, park};
@@ -10,7 +11,6 @@ use task::thread::{self, Thread};
 use task::usage::Times;
 use task::wait::Waiter;
 
-use super::cred::Charge;
 use super::ids;
 use super::process::{Family, Life, Process, flag};
 use super::signal::{StopReport, sig};

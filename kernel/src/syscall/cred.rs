@@ -4,12 +4,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use abi::raw::general as nr;
+use cred::{Cap, CapSet, Cred, NotPermitted};
 use hal::uaccess::UserPtr;
 use task::current::current;
 
 use super::errno::Errno;
 use super::{Args, Handler};
-use crate::kern::cred::{Cap, CapSet, Cred, NotPermitted};
 use crate::kern::{UserThreadExt, ids};
 
 /// The calls of this file.

@@ -1,20 +1,20 @@
 //! Calls on directories and the working directory.
 
 use abi::raw::general as nr;
+use cred::Cap;
 use fscore::{dirent, perm};
 use hal::uaccess::PATH_MAX;
 use hal::uio::IoBuf;
+use vfs::dirfile::read_entries;
+use vfs::error::FsError;
+use vfs::mount::Path;
+use vfs::walk::{Want, full_name, permitted};
 
 use super::cred::require;
 use super::errno::Errno;
 use super::fsutil::{Caller, at, fault, file, fs, real_file, user_path, user_range};
 use super::{Args, Handler};
-use crate::fs::dirfile::read_entries;
-use crate::fs::error::FsError;
-use crate::fs::mount::Path;
-use crate::fs::walk::{Want, full_name, permitted};
 use crate::kern;
-use crate::kern::cred::Cap;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -3,12 +3,12 @@
 use alloc::boxed::Box;
 
 use abi::raw::general as nr;
+use vfs::eventfd::EventCounter;
+use vfs::file::{File, Kind, o};
 
 use super::errno::Errno;
 use super::fsutil::install;
 use super::{Args, Handler};
-use crate::fs::eventfd::EventCounter;
-use crate::fs::file::{File, Kind, o};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

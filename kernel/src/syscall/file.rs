@@ -6,6 +6,12 @@ use abi::raw::general as nr;
 use hal::uaccess::UserPtr;
 use hal::uio::IoBuf;
 use task::current::current;
+use vfs::error::FsError;
+use vfs::fdtable::NR_OPEN;
+use vfs::file::{File, FileRef, Kind, Whence, o};
+use vfs::inode::{Node, mode};
+use vfs::walk::owns;
+use vfs::{open, regular};
 
 use super::errno::Errno;
 use super::fsutil::{
@@ -13,13 +19,7 @@ use super::fsutil::{
     with_files, written,
 };
 use super::{Args, Handler};
-use crate::fs::error::FsError;
-use crate::fs::fdtable::NR_OPEN;
-use crate::fs::file::{File, FileRef, Kind, Whence, o};
-use crate::fs::inode::{Node, mode};
-use crate::fs::walk::owns;
-use crate::fs::{open, regular};
-use crate::kern::signal::sig;
+use crate::kern::signal::{self, sig};
 use crate::kern::{UserThreadExt, forget_files};
 
 /// The calls of this file.
@@ -353,7 +353,7 @@ fn fcntl(a: &mut Args) -> Result<u64, Errno> {
 
 /// Sets the size of an open or named regular file.
 /// See [`regular::truncate`] for `stamps`.
-fn set_size(inode: &Arc<crate::fs::inode::Inode>, len: u64, stamps: bool) -> Result<u64, Errno> {
+fn set_size(inode: &Arc<vfs::inode::Inode>, len: u64, stamps: bool) -> Result<u64, Errno> {
     match &inode.node {
         Node::File(_) => Ok(regular::truncate(inode, len, stamps).map(|()| 0)?),
         Node::Dir(_) => Err(Errno::EISDIR),
@@ -371,7 +371,7 @@ fn ftruncate(a: &mut Args) -> Result<u64, Errno> {
 }
 
 fn truncate(a: &mut Args) -> Result<u64, Errno> {
-    use crate::fs::walk::{Want, permitted};
+    use vfs::walk::{Want, permitted};
     let len = position(a.get(1))?;
     let path = user_path(a.get(0))?;
     let caller = Caller::now();
@@ -501,7 +501,7 @@ fn splice(
                 }
                 // The signal of a broken pipe is due even if some bytes went through.
                 if e == FsError::BrokenPipe {
-                    crate::fs::raise(sig::PIPE);
+                    signal::raise(sig::PIPE);
                 }
                 break;
             }

@@ -3,21 +3,21 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use cred::Cred;
 use hal::USER_END;
 use hal::uaccess::{PATH_MAX, StrError, UserFault, UserPtr, UserRange, read_cstr};
 use task::current::current;
+use vfs::context::{FsContext, Origin};
+use vfs::error::{FsError, Result};
+use vfs::fdtable::FdTable;
+use vfs::file::{FileRef, o};
+use vfs::mount::Path;
+use vfs::setattr::NewMode;
+use vfs::walk::{Walk, Want};
 
 use super::errno::Errno;
-use crate::fs::context::{FsContext, Origin};
-use crate::fs::error::{FsError, Result};
-use crate::fs::fdtable::FdTable;
-use crate::fs::file::{FileRef, o};
-use crate::fs::mount::Path;
-use crate::fs::setattr::NewMode;
-use crate::fs::walk::{Walk, Want};
-use crate::kern::cred::Cred;
 use crate::kern::rlimit::Resource;
-use crate::kern::signal::sig;
+use crate::kern::signal::{self, sig};
 use crate::kern::{self, UserThreadExt};
 
 impl From<FsError> for Errno {
@@ -202,7 +202,7 @@ pub fn written(result: Result<usize>) -> Result<u64, Errno> {
         Ok(n) => Ok(n as u64),
         Err(e) => {
             if e == FsError::BrokenPipe {
-                crate::fs::raise(sig::PIPE);
+                signal::raise(sig::PIPE);
             }
             Err(e.into())
         }

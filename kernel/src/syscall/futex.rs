@@ -1,6 +1,7 @@
 //! futex(2) and robust lists.
 
 use abi::raw::general as nr;
+use cred::LookAs;
 use hal::uaccess::UserPtr;
 use task::current::current;
 use task::park::Deadline;
@@ -10,7 +11,6 @@ use super::cred::not_permitted;
 use super::errno::Errno;
 use super::time::read_timespec;
 use super::{Args, Handler};
-use crate::kern::cred::LookAs;
 use crate::kern::futex::{self, FutexError};
 use crate::kern::signal::RestartBlock;
 use crate::kern::{SignalExt, UserThreadExt, ids};

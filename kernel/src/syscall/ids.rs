@@ -1,12 +1,12 @@
 //! Numbers of processes, groups and sessions; hanging up a session's terminal.
 
 use abi::raw::general as nr;
+use cred::Cap;
 use task::current::current;
 
 use super::errno::Errno;
 use super::signal::process_of;
 use super::{Args, Handler};
-use crate::kern::cred::Cap;
 use crate::kern::group::{self, GroupError};
 use crate::kern::{UserThreadExt, ids};
 

@@ -2,11 +2,11 @@
 
 use abi::raw::general as nr;
 use hal::uaccess::UserPtr;
+use vfs::file::{Kind, o};
 
 use super::errno::Errno;
 use super::fsutil::{fault, real_file, with_files};
 use super::{Args, Handler};
-use crate::fs::file::{Kind, o};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[(nr::__NR_ioctl, ioctl)];

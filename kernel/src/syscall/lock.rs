@@ -6,14 +6,14 @@ use abi::raw::general as nr;
 use fscore::locks::{END, Lock};
 use hal::uaccess::UserPtr;
 use task::current::current;
+use vfs::error::FsError;
+use vfs::file::{File, FileRef};
+use vfs::inode::Inode;
+use vfs::lock::{self, Family};
 
 use super::errno::Errno;
 use super::fsutil::{fault, file as file_of, real_file, with_files};
 use super::{Args, Handler};
-use crate::fs::error::FsError;
-use crate::fs::file::{File, FileRef};
-use crate::fs::inode::Inode;
-use crate::fs::lock::{self, Family};
 use crate::kern::UserThreadExt;
 
 /// The calls of this file.

@@ -4,13 +4,13 @@
 //! advice from throwing them away, and to count them against RLIMIT_MEMLOCK.
 
 use abi::raw::general as nr;
+use cred::Cap;
 use vm::space::{EntryInfo, MapFlags};
 use vm::{Access, EntryFlags};
 
 use super::errno::{Errno, vm as errno};
 use super::mm::{PAGE, covered, fitting, mapped, range_or, space};
 use super::{Args, Handler};
-use crate::kern::cred::Cap;
 use crate::kern::process::flag;
 use crate::kern::{self, Resource, UserThreadExt};
 

@@ -5,6 +5,9 @@
 
 use abi::raw::general as nr;
 use hal::USER_END;
+use vfs::file::File;
+use vfs::mount::flag as mount;
+use vfs::regular;
 use vm::space::{Advice, EntryInfo, MapArgs, MapFlags, RemapArgs, RemapTarget, Source};
 use vm::{EntryFlags, MapProt as Prot, ObjectRef, VmError};
 
@@ -12,9 +15,6 @@ use super::errno::{Errno, vm as errno};
 use super::fsutil::real_file;
 use super::mlock::{is_locked, lock_by_default, may_lock, may_lock_any};
 use super::{Args, Handler};
-use crate::fs::file::File;
-use crate::fs::mount::flag as mount;
-use crate::fs::regular;
 use crate::kern::process::Brk;
 use crate::kern::{self, Process, Resource, UserThreadExt};
 

@@ -4,19 +4,20 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use abi::raw::general as nr;
+use cred::Cap;
 use hal::uaccess::UserPtr;
+use vfs::error::FsError;
+use vfs::mount::{self, FsKind, Mount, Path, flag};
+use vfs::quota;
+use vfs::tmpfs::{self, Settings};
+use vfs::walk::Want;
 use vm::Quota;
 
 use super::cred::require;
 use super::errno::Errno;
 use super::fsutil::{Caller, at, fault, file, user_path};
 use super::{Args, Handler};
-use crate::fs::error::FsError;
-use crate::fs::mount::{self, FsKind, Mount, Path, flag};
-use crate::fs::tmpfs::{self, Settings};
-use crate::fs::walk::Want;
-use crate::fs::{procfs, quota, setup, sysfs};
-use crate::kern::cred::Cap;
+use crate::fs::{procfs, sysfs};
 use crate::kern::ids;
 
 /// The calls of this file.
@@ -109,7 +110,7 @@ fn mount(a: &mut Args) -> Result<u64, Errno> {
             tmpfs::new_super(FsKind::Tmpfs, tmpfs_settings(&options, usual)?)?
         }
         b"ramfs" => tmpfs::new_super(FsKind::Tmpfs, tmpfs_settings(&options, None)?)?,
-        b"devtmpfs" => setup::devices()?,
+        b"devtmpfs" => vfs::devices::nodes()?,
         b"proc" => procfs::new_super()?,
         b"sysfs" => sysfs::new_super()?,
         _ => return Err(Errno::ENODEV),
@@ -259,7 +260,7 @@ fn umount(a: &mut Args) -> Result<u64, Errno> {
     let detach = || mount::detach(&place.mount, 1, flags & DETACH != 0);
     if detach() == Err(FsError::Busy) {
         // Old tables and mounts that have just gone may hold it until readers have left them.
-        crate::fs::epoch().drain();
+        mem::epoch().drain();
         detach()?;
     }
     Ok(0)

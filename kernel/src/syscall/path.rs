@@ -1,23 +1,23 @@
 //! Calls on names and attributes.
 
 use abi::raw::general as nr;
+use cred::Cap;
 use fscore::perm;
 use hal::uaccess::UserPtr;
 use hal::uio::IoBuf;
+use vfs::dentry::{self, RenameMode, Side};
+use vfs::dynamic::{Dynamic, Text};
+use vfs::error::FsError;
+use vfs::inode::{Nanos, Node, mode, now};
+use vfs::mount::{Path, flag as mount};
+use vfs::open::{self, writable_dir};
+use vfs::setattr::{self, NewMode};
+use vfs::tmpfs::{self, What};
+use vfs::walk::{Last, Walk, Want, may_rename, owns, permitted};
 
 use super::errno::Errno;
 use super::fsutil::{Caller, at, fault, user_path};
 use super::{Args, Handler};
-use crate::fs::dentry::{self, RenameMode, Side};
-use crate::fs::dynamic::{Dynamic, Text};
-use crate::fs::error::FsError;
-use crate::fs::inode::{Nanos, Node, mode, now};
-use crate::fs::mount::{Path, flag as mount};
-use crate::fs::open::{self, writable_dir};
-use crate::fs::setattr::{self, NewMode};
-use crate::fs::tmpfs::{self, What};
-use crate::fs::walk::{Last, Walk, Want, may_rename, owns, permitted};
-use crate::kern::cred::Cap;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

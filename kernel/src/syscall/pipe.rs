@@ -1,12 +1,12 @@
 //! pipe and pipe2.
 
 use abi::raw::general as nr;
+use vfs::file::o;
+use vfs::pipe;
 
 use super::errno::Errno;
 use super::fsutil::install_pair;
 use super::{Args, Handler};
-use crate::fs::file::o;
-use crate::fs::pipe;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

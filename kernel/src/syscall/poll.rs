@@ -12,13 +12,13 @@ use task::account::charge_large;
 use task::current::current;
 use task::park::{Deadline, Interruptible, ParkError, Step, park};
 use task::wait::Waiter;
+use vfs::fdtable::NR_OPEN;
+use vfs::file::FileRef;
+use vfs::poll::PollMask;
 
 use super::errno::Errno;
 use super::fsutil::{fault, fd_limit, file, with_files};
 use super::{Args, Handler};
-use crate::fs::fdtable::NR_OPEN;
-use crate::fs::file::FileRef;
-use crate::fs::poll::PollMask;
 use crate::kern::SignalExt;
 use crate::kern::signal::{RestartBlock, SigSet};
 

@@ -1,13 +1,13 @@
 //! prctl(2): what a process or a thread sets for itself.
 
 use abi::raw::{general as nr, prctl as pr};
+use cred::{CapSet, Cred, NotPermitted, SecureBits};
 use hal::uaccess::{self, StrError, UserPtr};
 use task::current::current;
 
 use super::errno::Errno;
 use super::{Args, Handler};
 use crate::kern::UserThreadExt;
-use crate::kern::cred::{CapSet, Cred, NotPermitted, SecureBits};
 use crate::kern::process::flag;
 use crate::kern::signal::sig;
 

@@ -3,19 +3,19 @@
 use alloc::vec::Vec;
 
 use abi::raw::general as nr;
+use cred::Cap;
 use elfload::AuxInfo;
 use elfload::stack::Strings;
 use hal::UserFrame;
 use hal::uaccess::{self, StrError, UserPtr};
 use task::current::current;
 use task::{sched, time};
+use vfs::ExecFile;
 
 use super::cred::require;
 use super::errno::Errno;
 use super::time::rusage;
 use super::{Args, Handler};
-use crate::fs::ExecFile;
-use crate::kern::cred::Cap;
 use crate::kern::exec::{self, ExecFailed, PRIVILEGED_STACK};
 use crate::kern::fork::{self, CloneArgs, ForkError};
 use crate::kern::image::{self, ExecError, Manner, Request};
@@ -167,7 +167,7 @@ fn execve(a: &mut Args) -> Result<u64, Errno> {
         argv.push(b"", limit)
             .map_err(|e| Errno::from(ExecError::from(e)))?;
     }
-    let file = ExecFile::open(&path)?;
+    let file = image::open(&path)?;
     run(file, path, argv, envp, a)?;
     Ok(0)
 }
@@ -248,7 +248,7 @@ pub fn exec_init(path: &[u8], args: &[Vec<u8>], env: &[Vec<u8>]) -> Result<UserF
     let mut frame = UserFrame::new_user(0, 0);
     let envp = gather(&INIT_ENV, env)?;
     run(
-        ExecFile::open(path)?,
+        image::open(path)?,
         path.to_vec(),
         gather(&[path], args)?,
         envp,
@@ -497,7 +497,7 @@ fn getrandom(a: &mut Args) -> Result<u64, Errno> {
     while done < len {
         let mut chunk = [0u8; 128];
         let n = chunk.len().min(len - done);
-        crate::dev::random::fill(&mut chunk[..n]);
+        drivers::random::fill(&mut chunk[..n]);
         if let Err(e) = hal::user::copy_out(a.get(0).wrapping_add(done as u64), &chunk[..n]) {
             return if done > 0 {
                 Ok(done as u64)

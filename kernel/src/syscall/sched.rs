@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 
 use abi::raw::general as nr;
+use cred::{Cap, Cred};
 use hal::uaccess::UserPtr;
 use task::current::current;
 use task::sched::{self, CpuMask, Policy};
@@ -10,7 +11,6 @@ use task::thread::Thread;
 
 use super::errno::Errno;
 use super::{Args, Handler};
-use crate::kern::cred::{Cap, Cred};
 use crate::kern::process::Process;
 use crate::kern::{Resource, UserThreadExt, ids};
 

@@ -6,14 +6,14 @@ use abi::raw::general as nr;
 use fscore::perm;
 use hal::uaccess::UserPtr;
 use hal::uio::IoBuf;
+use vfs::file::{File, FileRef, Kind, o};
+use vfs::inode::mode;
+use vfs::socket::LocalSocket;
+use vfs::walk::{Want, permitted};
 
 use super::errno::Errno;
 use super::fsutil::{Caller, at, fault, install, install_pair, real_file};
 use super::{Args, Handler};
-use crate::fs::file::{File, FileRef, Kind, o};
-use crate::fs::inode::mode;
-use crate::fs::socket::LocalSocket;
-use crate::fs::walk::{Want, permitted};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -5,14 +5,14 @@ use alloc::sync::Arc;
 use abi::raw::general as nr;
 use fscore::perm;
 use hal::uaccess::UserPtr;
+use vfs::context::FsContext;
+use vfs::inode::{Attr, Inode, Nanos, mode};
+use vfs::mount::flag as mount;
+use vfs::walk::{Want, permitted};
 
 use super::errno::Errno;
 use super::fsutil::{Caller, at, fault, file, fs, user_path};
 use super::{Args, Handler};
-use crate::fs::context::FsContext;
-use crate::fs::inode::{Attr, Inode, Nanos, mode};
-use crate::fs::mount::flag as mount;
-use crate::fs::walk::{Want, permitted};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[
@@ -128,7 +128,7 @@ fn statx(a: &mut Args) -> Result<u64, Errno> {
     for (i, t) in [(8, attr.atime), (12, attr.ctime), (14, attr.mtime)] {
         (raw[i], raw[i + 1]) = split(t);
     }
-    let dev = |d: u64| pair(crate::dev::major(d), crate::dev::minor(d));
+    let dev = |d: u64| pair(vfs::devices::major(d), vfs::devices::minor(d));
     raw[16] = dev(attr.rdev);
     raw[17] = dev(attr.dev);
     UserPtr::<[u64; 32]>::new(a.get(4))

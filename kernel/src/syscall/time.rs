@@ -1,6 +1,7 @@
 //! Clocks, sleeps, interval timers.
 
 use abi::raw::general as nr;
+use cred::Cap;
 use hal::uaccess::UserPtr;
 use task::current::current;
 use task::park::{Deadline, Interruptible, sleep_until};
@@ -10,7 +11,6 @@ use task::usage::Times;
 use super::cred::require;
 use super::errno::Errno;
 use super::{Args, Handler};
-use crate::kern::cred::Cap;
 use crate::kern::itimer::{self, Setting, Which};
 use crate::kern::signal::RestartBlock;
 use crate::kern::{CLOCK_TICKS, SignalExt, UserThreadExt, futex};

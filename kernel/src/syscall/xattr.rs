@@ -5,12 +5,12 @@
 
 use abi::raw::general as nr;
 use hal::uaccess::{StrError, read_cstr};
+use vfs::mount::Path;
+use vfs::walk::Want;
 
 use super::errno::Errno;
 use super::fsutil::{Caller, at, real_file, user_path};
 use super::{Args, Handler};
-use crate::fs::mount::Path;
-use crate::fs::walk::Want;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

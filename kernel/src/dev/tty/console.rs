@@ -10,12 +10,12 @@ use core::any::Any;
 use hal::console;
 use ksync::Once;
 use task::current::current;
+use vfs::devices::number;
+use vfs::error::{FsError, Result};
+use vfs::file::{Kind, o};
 
 use super::Tty;
 use super::file::TtyFile;
-use crate::dev::number;
-use crate::fs::error::{FsError, Result};
-use crate::fs::file::{Kind, o};
 use crate::kern::UserThreadExt;
 
 static CONSOLE: Once<Arc<Tty>> = Once::new();

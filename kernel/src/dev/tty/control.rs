@@ -3,13 +3,13 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
+use cred::Cap;
 use task::current::current;
+use vfs::error::{FsError, Result};
 
 use super::Tty;
 use super::file::TtyFile;
-use crate::fs::error::{FsError, Result};
 use crate::kern::UserThreadExt;
-use crate::kern::cred::Cap;
 use crate::kern::group::{Group, Session};
 use crate::kern::ids::{self, Id};
 use crate::kern::process::Process;

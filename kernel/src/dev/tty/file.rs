@@ -7,11 +7,11 @@ use hal::uio::IoBuf;
 use task::current::current;
 use task::park::{Deadline, Interruptible, ParkError, Step, park};
 use task::wait::Waiter;
+use vfs::error::{FsError, Result};
+use vfs::file::{File, FileOps};
+use vfs::poll::PollMask;
 
 use super::{Line, Tty, Wire, ioctl};
-use crate::fs::error::{FsError, Result};
-use crate::fs::file::{File, FileOps};
-use crate::fs::poll::PollMask;
 use crate::kern::UserThreadExt;
 use crate::kern::ids::Id;
 use crate::kern::signal::sig;

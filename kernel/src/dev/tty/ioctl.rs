@@ -5,9 +5,9 @@ use core::sync::atomic::Ordering;
 use fscore::ldisc::Termios;
 use hal::uaccess::UserPtr;
 use task::current::current;
+use vfs::error::{FsError, Result};
 
 use super::file::TtyFile;
-use crate::fs::error::{FsError, Result};
 use crate::kern::UserThreadExt;
 use crate::kern::signal::sig;
 

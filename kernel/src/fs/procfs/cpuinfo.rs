@@ -3,10 +3,9 @@
 use hal::{cpu, time};
 use raw_cpuid::CpuId;
 use raw_cpuid::native_cpuid::cpuid_count;
-
-use crate::fs::dynamic::Text;
-use crate::fs::error::Result;
-use crate::put;
+use vfs::dynamic::Text;
+use vfs::error::Result;
+use vfs::put;
 
 /// The leaf and register of [`FLAGS`].
 enum Word {

@@ -5,23 +5,22 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
+use cred::Payer;
 use task::current::current;
+use vfs::dentry::Dentry;
+use vfs::dynamic::{DynDir, DynLink, Dynamic, Emit, Entry, Target, Text, ino_below};
+use vfs::error::{FsError, Result};
+use vfs::file::{FileRef, Kind};
+use vfs::inode::{Inode, NewInode, Node, mode};
+use vfs::mount::Path;
+use vfs::walk::full_name;
+use vfs::{pipe, put};
 
 use super::process::{Whom, look, owner};
 use super::{digits, number};
-use crate::fs::dentry::Dentry;
-use crate::fs::dynamic::{DynDir, DynLink, Dynamic, Emit, Entry, Target, Text, ino_below};
-use crate::fs::error::{FsError, Result};
-use crate::fs::file::{FileRef, Kind};
-use crate::fs::inode::{Inode, NewInode, Node, mode};
-use crate::fs::mount::Path;
-use crate::fs::pipe;
-use crate::fs::walk::full_name;
-use crate::kern::cred::Payer;
 use crate::kern::look::Image;
 use crate::kern::process::Process;
 use crate::kern::with_fs;
-use crate::put;
 
 /// Where a link leads in a process that may be looked at.
 pub type Place = fn(&Process, Image) -> Result<Option<Path>>;
@@ -173,7 +172,7 @@ impl DynLink for FdLink {
             payer: Payer::NOBODY,
         };
         let inode = Arc::new(Inode::new(new, Node::Pipe(end.pipe().clone())));
-        let mount = crate::fs::context::boot_root()?.mount.clone();
+        let mount = vfs::context::boot_root()?.mount.clone();
         Ok(Target::Place(Path {
             mount,
             dentry: Dentry::made(None, b"", inode, pipe::OBJECTS, current().payer()),

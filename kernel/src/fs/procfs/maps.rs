@@ -1,16 +1,16 @@
 //! maps and smaps_rollup: what an address space shows.
 
 use task::current::current;
+use vfs::context::boot_root;
+use vfs::dynamic::Text;
+use vfs::error::Result;
+use vfs::mount::{self, Path};
+use vfs::put;
+use vfs::regular::FileTag;
+use vfs::walk::full_name;
 use vm::map::{EntryFlags, Prot};
 
-use crate::fs::context::boot_root;
-use crate::fs::dynamic::Text;
-use crate::fs::error::Result;
-use crate::fs::mount::{self, Path};
-use crate::fs::regular::FileTag;
-use crate::fs::walk::full_name;
 use crate::kern::look::Image;
-use crate::put;
 
 /// The name of a mapped file: where its first opener found it.
 ///
@@ -51,7 +51,7 @@ pub fn maps(image: &Image, out: &mut Text) -> Result<()> {
     };
     let brk = image.brk;
     space.for_each_entry(0, &mut |e| {
-        let start = out.len();
+        let start = out.position();
         let has = |prot, c: char| if e.args.prot.contains(prot) { c } else { '-' };
         let shared = if e.args.flags.contains(EntryFlags::SHARED) {
             's'
@@ -71,8 +71,8 @@ pub fn maps(image: &Image, out: &mut Text) -> Result<()> {
             has(Prot::WRITE, 'w'),
             has(Prot::EXEC, 'x'),
             e.offset,
-            crate::dev::major(dev),
-            crate::dev::minor(dev),
+            vfs::devices::major(dev),
+            vfs::devices::minor(dev),
         );
         if let Some(tag) = tag {
             out.pad(start, 73);

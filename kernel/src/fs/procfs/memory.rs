@@ -6,9 +6,10 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
+use vfs::dynamic::{DynFile, Text};
+use vfs::error::Result;
+
 use super::process::{Whom, look};
-use crate::fs::dynamic::{DynFile, Text};
-use crate::fs::error::Result;
 use crate::kern::look::Image;
 use crate::kern::process::Process;
 

@@ -18,20 +18,20 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use cred::Payer;
 use ksync::Once;
 use task::current::current;
-
-use super::dentry::Dentry;
-use super::dynamic::{
+use vfs::dentry::Dentry;
+use vfs::dynamic::{
     DynDir, DynLink, Dynamic, Emit, Entry, Fixed, FixedDir, Target, Text, ino_below,
 };
-use super::error::{FsError, Result};
-use super::inode::{Inode, mode};
-use super::mount::{FsKind, Super, new_dev};
+use vfs::error::{FsError, Result};
+use vfs::inode::{Inode, mode};
+use vfs::mount::{FsKind, Super, new_dev};
+use vfs::put;
+
 use crate::boot::Options;
-use crate::kern::cred::Payer;
 use crate::kern::{UserThreadExt, ids};
-use crate::put;
 
 /// The command line, for /proc/cmdline. Set at boot.
 static COMMAND_LINE: Once<Vec<u8>> = Once::new();

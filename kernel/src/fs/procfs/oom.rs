@@ -1,12 +1,12 @@
 //! What the memory killer thinks of a process, and what it is told to think.
 
+use cred::Cap;
 use task::current::current;
+use vfs::dynamic::Text;
+use vfs::error::{FsError, Result};
+use vfs::put;
 
-use crate::fs::dynamic::Text;
-use crate::fs::error::{FsError, Result};
-use crate::kern::cred::Cap;
 use crate::kern::process::Process;
-use crate::put;
 
 /// Prints what the process costs, in thousandths of memory.
 pub fn score(p: &Process, out: &mut Text) -> Result<()> {

@@ -5,18 +5,18 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use cred::{Cap, Charge};
 use hal::sample;
 use hal::time::ticks_to_ns;
 use task::current::current;
 use task::sched;
+use vfs::dynamic::{Fixed, Print, Text};
+use vfs::error::Result;
+use vfs::put;
 use vm::Machine;
 use vm::stats::VmTotals;
 
 use super::Tree;
-use crate::fs::dynamic::{Fixed, Print, Text};
-use crate::fs::error::Result;
-use crate::kern::cred::{Cap, Charge};
-use crate::put;
 
 /// The directory's files.
 pub const ROOT: Tree = &[

@@ -4,20 +4,20 @@ use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 
+use cred::{Charge, LookAs};
 use task::current::current;
 use task::thread::Thread;
+use vfs::dynamic::{DynDir, DynFile, Dynamic, Emit, Entry, Text, ino_below};
+use vfs::error::{FsError, Result};
+use vfs::inode::{Inode, mode};
+use vfs::put;
 
 use super::{digits, links, maps, memory, number, oom, system};
-use crate::fs::dynamic::{DynDir, DynFile, Dynamic, Emit, Entry, Text, ino_below};
-use crate::fs::error::{FsError, Result};
-use crate::fs::inode::{Inode, mode};
-use crate::kern::cred::{Charge, LookAs};
 use crate::kern::look::Image;
 use crate::kern::process::Process;
 use crate::kern::rlimit::{INFINITY, Resource};
 use crate::kern::signal::{self, SigSet, sig};
 use crate::kern::{CLOCK_TICKS, UserThreadExt, ids};
-use crate::put;
 
 /// Makes the directory of process `p`, or of its thread `id`.
 pub fn directory(dev: u64, root: u64, p: &Arc<Process>, id: u32) -> Arc<Inode> {

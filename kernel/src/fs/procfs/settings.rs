@@ -2,17 +2,16 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use cred::Cap;
 use ksync::Once;
 use task::current::current;
+use vfs::dynamic::{Fixed, Text};
+use vfs::error::{FsError, Result};
+use vfs::{pipe, protect, put};
 
 use super::Tree;
-use crate::dev::{kmsg, random};
-use crate::fs::dynamic::{Fixed, Text};
-use crate::fs::error::{FsError, Result};
-use crate::fs::{pipe, protect};
-use crate::kern::cred::Cap;
+use crate::dev::kmsg;
 use crate::kern::uts;
-use crate::put;
 
 /// The tree.
 pub const ROOT: Tree = &[
@@ -23,10 +22,7 @@ pub const ROOT: Tree = &[
 
 const FS: Tree = &[
     ("file-max", Fixed::File(|t| line(t, i64::MAX as u64))),
-    (
-        "nr_open",
-        Fixed::File(|t| line(t, crate::fs::fdtable::NR_OPEN)),
-    ),
+    ("nr_open", Fixed::File(|t| line(t, vfs::fdtable::NR_OPEN))),
     ("pipe-max-size", Fixed::Setting(pipe_max, set_pipe_max)),
     (
         "pipe-user-pages-hard",
@@ -209,7 +205,7 @@ fn put_uuid(out: &mut Text, bytes: [u8; 16]) {
 
 fn random_uuid() -> [u8; 16] {
     let mut bytes = [0; 16];
-    random::fill(&mut bytes);
+    drivers::random::fill(&mut bytes);
     // Version 4, variant 1.
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;

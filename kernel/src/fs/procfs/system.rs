@@ -5,17 +5,16 @@ use core::sync::atomic::Ordering;
 
 use hal::cpu;
 use task::{sched, time};
+use vfs::context::boot_root;
+use vfs::dynamic::{Fixed, Text};
+use vfs::error::{FsError, Result};
+use vfs::mount::{self, MountRef, Path, flag};
+use vfs::walk::full_name;
+use vfs::{put, quota};
 
 use super::cpuinfo::cpuinfo;
 use super::{COMMAND_LINE, Tree, settings};
-use crate::fs::context::boot_root;
-use crate::fs::dynamic::{Fixed, Text};
-use crate::fs::error::{FsError, Result};
-use crate::fs::mount::{self, MountRef, Path, flag};
-use crate::fs::quota;
-use crate::fs::walk::full_name;
 use crate::kern::{CLOCK_TICKS, ids, uts, with_fs};
-use crate::put;
 
 /// The fixed names of the root.
 pub const ROOT: Tree = &[

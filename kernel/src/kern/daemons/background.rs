@@ -22,7 +22,7 @@ fn run() {
     loop {
         let began = time::monotonic_ns();
         vm().tend();
-        crate::fs::leftover::finish();
+        vfs::leftover::finish();
         // So it takes half of one CPU at most.
         let took = time::monotonic_ns() - began;
         let _ = sleep_until(Deadline::after(PAUSE_NS.max(took)), Interruptible::No);

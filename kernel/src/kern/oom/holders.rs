@@ -4,11 +4,11 @@
 //! files, whose locks those may hold who wait for memory; so what an account holds is divided among its user's processes by
 //! how many descriptors they have open. Names come back by nobody's end and do not count: their number is limited.
 
+use cred::{Charge, Payer};
 use hal::PAGE_SIZE;
 use mem::vm;
 
 use super::victims::is_eligible;
-use crate::kern::cred::{Charge, Payer};
 use crate::kern::ids;
 use crate::kern::process::Process;
 

@@ -16,6 +16,7 @@ mod stop;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
+use task::current::current;
 use task::park::Deadline;
 use task::thread::{Thread, flag};
 
@@ -321,6 +322,12 @@ fn replace_mask(t: &Thread, set: SigSet, held_back: Option<SigSet>) {
     if lost != 0 && t.process().thread_count() > 1 {
         send::retarget(t.process(), SigSet(lost));
     }
+}
+
+/// Sends the calling thread a signal that its own call caused.
+pub fn raise(signo: u8) {
+    // A signal that cannot be queued is pending already.
+    let _ = send_thread(&current(), SigInfo::kernel(signo));
 }
 
 /// The action of `signo`.

@@ -3,9 +3,9 @@
 use alloc::collections::VecDeque;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use cred::{Charge, Payer};
 use ksync::IrqSpin;
 
-use super::super::cred::{Charge, Payer};
 use super::super::lock;
 use super::{SigInfo, SigSet, code, sig};
 

@@ -2,12 +2,12 @@
 
 use core::sync::atomic::Ordering;
 
+use cred::{Cred, Payer};
 use ksync::CpuPin;
 use task::current::current;
 use task::sched;
 use task::thread::{Thread, flag};
 
-use super::super::cred::{Cred, Payer};
 use super::super::group::{Cursor, Group};
 use super::super::process::Process;
 use super::super::{exit, ids};

@@ -83,6 +83,10 @@ fn checks(root: &Path, user: &Path, totals: &mut Totals) -> Result<()> {
             "--package",
             "task",
             "--package",
+            "drivers",
+            "--package",
+            "vfs",
+            "--package",
             "pantala",
         ],
     );

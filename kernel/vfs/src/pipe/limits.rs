@@ -6,11 +6,11 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
+use cred::{Cap, Charge, Payer};
 use task::current::current;
 
 use super::{DEFAULT_SIZE, PAGE};
-use crate::fs::error::{FsError, Result};
-use crate::kern::cred::{Cap, Charge, Payer};
+use crate::error::{FsError, Result};
 
 /// Pages of a pipe that is made beyond the soft limit.
 const LEAST_PAGES: usize = 2;

@@ -1,10 +1,11 @@
-//! Programs that are run often: open files kept for execve.
+//! The exec cache: open files of programs that are run often, for execve.
 //!
-//! Guarantee: to execute a file that is kept, to fork who runs it, and to end, writes no line that CPUs share for the file's
-//! sake. Who wants to write or unlink the file, or to unmount it, finds nothing kept.
+//! Guarantee: executing a cached program, forking a process that runs it, and the end of such a process write no line that
+//! CPUs share for the file's sake. A caller that is about to write or unlink the file, or to unmount its file system, finds
+//! it closed.
 //! Mechanism: a table of sets, one line each, found by place and read under a pin; the files in it are counted per CPU.
-//! Whoever needs a file that is kept to be unused makes the table [`forget`] it, which waits for a grace period: so only
-//! what was run [`OFTEN`] times is kept.
+//! A caller that needs a cached file unused takes it out of the table ([`forget`]), which waits for a grace period: so
+//! only what was run [`OFTEN`] times is cached.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -17,12 +18,12 @@ use super::dentry::Dentry;
 use super::file::FileRef;
 use super::mount::{MountRef, Path};
 
-ksync::lock_class!(pub TextLock, "kept programs", rank = 45);
+ksync::lock_class!(pub ExecCacheLock, "exec cache", rank = 45);
 
-/// An open file that was kept, counted per CPU while it is.
-pub type Text = PerCpuRef<FileRef>;
+/// An open file in the cache, counted per CPU as long as it is there.
+pub type CachedExe = PerCpuRef<FileRef>;
 
-/// So many times a file is run before it is kept.
+/// So many times a file is run before it is cached.
 pub const OFTEN: u32 = 8;
 
 /// Sets of the table.
@@ -31,12 +32,12 @@ const SETS: usize = 16;
 const WAYS: usize = 8;
 
 #[repr(align(64))]
-struct Set([EpochPtr<Box<Text>>; WAYS]);
+struct Set([EpochPtr<Box<CachedExe>>; WAYS]);
 
 static TABLE: [Set; SETS] = [const { Set([const { EpochPtr::empty() }; WAYS]) }; SETS];
 
-/// Held by who takes something out of the table.
-static REMOVAL: Mutex<(), TextLock> = Mutex::new(());
+/// Held where something is taken out of the table.
+static REMOVAL: Mutex<(), ExecCacheLock> = Mutex::new(());
 
 fn set_of(mount: &MountRef, dentry: &Arc<Dentry>) -> &'static Set {
     // Dentries are 64 bytes and more.
@@ -44,8 +45,8 @@ fn set_of(mount: &MountRef, dentry: &Arc<Dentry>) -> &'static Set {
     &TABLE[hash.wrapping_mul(0x9e37_79b9) >> 8 & (SETS - 1)]
 }
 
-/// The file kept for a place.
-pub fn find(pin: &CpuPin, mount: &MountRef, dentry: &Arc<Dentry>) -> Option<Text> {
+/// The file cached for a place.
+pub fn find(pin: &CpuPin, mount: &MountRef, dentry: &Arc<Dentry>) -> Option<CachedExe> {
     let is_it = |path: &Path| path.mount.id == mount.id && Arc::ptr_eq(&path.dentry, dentry);
     let places = set_of(mount, dentry).0.iter();
     let mut kept = places.filter_map(|place| place.load(pin));
@@ -54,8 +55,8 @@ pub fn find(pin: &CpuPin, mount: &MountRef, dentry: &Arc<Dentry>) -> Option<Text
 }
 
 /// Keeps an open file that has a place. May sleep: where the set is full it forgets another.
-pub fn keep(file: FileRef) -> Text {
-    let text = Text::new(hal::cpu::count(), file);
+pub fn keep(file: FileRef) -> CachedExe {
+    let text = CachedExe::new(hal::cpu::count(), file);
     let Some(path) = &text.path else {
         return text;
     };
@@ -90,7 +91,7 @@ pub fn forget(unwanted: impl Fn(&Path) -> bool) -> bool {
 }
 
 /// Empties `place` if what it holds is `unwanted`.
-fn remove(place: &EpochPtr<Box<Text>>, unwanted: &dyn Fn(&Path) -> bool) -> bool {
+fn remove(place: &EpochPtr<Box<CachedExe>>, unwanted: &dyn Fn(&Path) -> bool) -> bool {
     let holds = || {
         let pin = ksync::pin();
         let path = place.load(&pin).and_then(|text| text.path.as_ref());

@@ -10,6 +10,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use cred::{Cap, Cred, Payer};
 use fscore::path::{self, Component, MAX_LINKS, NAME_MAX};
 use fscore::perm::{self, Owner, Powers};
 use ksync::CpuPin;
@@ -22,7 +23,6 @@ use super::error::{FsError, Result};
 use super::inode::{Inode, Node};
 use super::mount::{self, MountRef, Path};
 use super::protect;
-use crate::kern::cred::{Cap, Cred, Payer};
 
 /// What a lookup does at the last component.
 #[derive(Clone, Copy, Debug, Default)]

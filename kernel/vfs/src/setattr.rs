@@ -6,12 +6,12 @@
 //!
 //! Mechanism: each change is judged and made under [`Inode::lock`], so of two changes neither undoes the other.
 
+use cred::{Cap, Cred};
 use task::current::current;
 
 use super::error::{FsError, Result};
 use super::inode::{Inode, mode};
 use super::walk::owns;
-use crate::kern::cred::{Cap, Cred};
 
 /// Whether `cred` may have set-group-ID bits for the group.
 pub fn in_group_or_capable(cred: &Cred, gid: u32) -> bool {

@@ -10,6 +10,7 @@ use core::ops::Deref;
 use core::ptr;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
+use cred::{MemoryCharge, Payer};
 use ksync::{Mutex, Once, Spin};
 use task::time::monotonic_to_real;
 use vm::{ObjectRef, Quota};
@@ -17,16 +18,16 @@ use vm::{ObjectRef, Quota};
 use super::dentry::Dir;
 use super::dynamic::Dynamic;
 use super::error::{FsError, Result};
+use super::exec_cache;
 use super::lock::FileLocks;
 use super::pipe::Pipe;
-use super::text;
-use crate::kern::cred::{MemoryCharge, Payer};
 
 ksync::lock_class!(pub InodeLock, "inode", rank = 50);
 ksync::lock_class!(pub DataLock, "file data", rank = 84);
 ksync::lock_class!(pub FifoLock, "fifo", rank = 51);
 
 /// File type and permission bits, as in `st_mode`; the names are those of inode(7).
+#[expect(missing_docs, reason = "Linux's names: bits of st_mode")]
 pub mod mode {
     pub const FMT: u32 = 0o170_000;
     pub const SOCK: u32 = 0o140_000;
@@ -238,7 +239,10 @@ pub fn now() -> Nanos {
 
 /// The attributes of an inode at one moment.
 #[derive(Clone, Copy, Debug)]
-
+#[expect(
+    missing_docs,
+    reason = "the fields of struct stat without their prefix"
+)]
 pub struct Attr {
     pub ino: u64,
     pub dev: u64,
@@ -561,7 +565,7 @@ impl Inode {
             return false;
         };
         let mut data = data.lock();
-        let often = data.runs >= text::OFTEN;
+        let often = data.runs >= exec_cache::OFTEN;
         if often {
             data.runs = 0;
         }
@@ -570,7 +574,7 @@ impl Inode {
 
     /// Closes what is kept of a program that nobody runs; whether there was anything. May sleep.
     fn forget_text(&self) -> bool {
-        text::forget(|path| ptr::eq(&*path.dentry.inode, self))
+        exec_cache::forget(|path| ptr::eq(&*path.dentry.inode, self))
     }
 
     /// Undoes [`Inode::open_data`] with the same `what`; frees the pages if nobody can reach them any more.

@@ -15,11 +15,12 @@ use vm::Quota;
 
 use super::dentry::Dentry;
 use super::error::{FsError, Result};
-use super::{leftover, quota, text};
+use super::{exec_cache, leftover, quota};
 
 ksync::lock_class!(pub MountLock, "mount table", rank = 42);
 
 /// Mount flags, as mount(2) numbers them; the names are those of mount(2).
+#[expect(missing_docs, reason = "Linux's names: flags of mount(2)")]
 pub mod flag {
     pub const RDONLY: u32 = 1;
     pub const NOSUID: u32 = 2;
@@ -328,7 +329,7 @@ pub fn detach(mount: &MountRef, held: usize, detach: bool) -> Result<()> {
         return Err(FsError::Invalid);
     }
     if !detach {
-        text::forget(|path| path.mount.id == mount.id);
+        exec_cache::forget(|path| path.mount.id == mount.id);
     }
     // The table's own reference, and the caller's.
     if !detach && mount.references() > 1 + held as i64 {
@@ -359,7 +360,7 @@ pub fn detach(mount: &MountRef, held: usize, detach: bool) -> Result<()> {
     drop(c);
     // From here on the last user frees the mount.
     gone.iter().for_each(|m| m.kill(epoch()));
-    text::forget(|path| path.mount.is_killed());
+    exec_cache::forget(|path| path.mount.is_killed());
     Ok(())
 }
 

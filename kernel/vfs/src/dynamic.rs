@@ -9,12 +9,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use cred::Payer;
 use fscore::path::Secret;
 
 use super::error::{FsError, Result};
 use super::inode::{Inode, NewInode, Node, mode};
 use super::mount::Path;
-use crate::kern::cred::Payer;
 
 /// Largest text that one file may print.
 const TEXT_LIMIT: usize = 16 << 20;
@@ -48,7 +48,7 @@ impl Text {
     }
 
     /// Bytes so far.
-    pub fn len(&self) -> usize {
+    pub fn position(&self) -> usize {
         self.bytes.len()
     }
 

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::dentry::{Dentry, Listed};
 use super::error::{FsError, Result};
-use super::{mount, setup};
+use super::{devices, mount};
 
 /// Names read from a directory at a time.
 const BATCH: usize = 64;
@@ -32,8 +32,8 @@ pub fn holdings() -> Result<Holdings> {
         roots.push(m.fs.root.clone());
         Ok(())
     })?;
-    if let Ok(devices) = setup::devices() {
-        roots.push(devices.root.clone());
+    if let Ok(nodes) = devices::nodes() {
+        roots.push(nodes.root.clone());
     }
     let mut sum = Holdings::default();
     // A file may have several names, and a file system several mounts.

@@ -1,19 +1,19 @@
 //! Files as execve sees them.
 
+use cred::SetIds;
 use fscore::perm;
 use hal::uio::IoBuf;
 use task::current::current;
 use vm::ObjectRef;
 
+use super::context::FsContext;
 use super::error::{FsError, Result};
+use super::exec_cache::{self, CachedExe};
 use super::file::{File, FileRef, Kind, o};
 use super::inode::{Node, Use, mode};
 use super::mount::{Path, flag};
 use super::regular::Regular;
-use super::text::{self, Text};
 use super::walk::{Want, permitted};
-use crate::kern::cred::SetIds;
-use crate::kern::with_fs;
 
 /// A regular file that may be executed; nobody can open it for writing meanwhile.
 #[derive(Clone)]
@@ -22,7 +22,7 @@ pub struct ExecFile(Handle);
 #[derive(Clone)]
 enum Handle {
     Own(FileRef),
-    Kept(Text),
+    Cached(CachedExe),
 }
 
 /// Whether the caller may execute what lies there.
@@ -38,21 +38,20 @@ fn executable(path: &Path) -> Result<()> {
 pub type ExeRef = ExecFile;
 
 impl ExecFile {
-    /// Opens a path for execution, relative to the working directory of the current process.
-    pub fn open(path: &[u8]) -> Result<Self> {
+    /// Opens a path for execution, relative to the working directory of `fs`.
+    pub fn open(fs: &FsContext, path: &[u8]) -> Result<Self> {
         let cred = current().cred();
-        let found = with_fs(|fs| {
-            fs.walk(&cred)
-                .resolve(path, Want::FOLLOW, |pin, mount, dentry| {
-                    text::find(pin, mount, dentry).ok_or_else(|| Path {
-                        mount: mount.clone(),
-                        dentry: dentry.clone(),
-                    })
+        let found = fs
+            .walk(&cred)
+            .resolve(path, Want::FOLLOW, |pin, mount, dentry| {
+                exec_cache::find(pin, mount, dentry).ok_or_else(|| Path {
+                    mount: mount.clone(),
+                    dentry: dentry.clone(),
                 })
-        });
-        match found.ok_or(FsError::NotFound)?? {
+            })?;
+        match found {
             Ok(text) => {
-                let file = ExecFile(Handle::Kept(text));
+                let file = ExecFile(Handle::Cached(text));
                 executable(file.path().ok_or(FsError::NotFound)?)?;
                 Ok(file)
             }
@@ -70,10 +69,10 @@ impl ExecFile {
         mem::admit().map_err(|_| FsError::NoMemory)?;
         let data = Regular::open(inode, Use::Run)?;
         let often = inode.is_run_often();
-        // A program that is kept outlives who ran it first.
+        // A cached program outlives the process that ran it first.
         let file = File::open_for_all(Some(path), Kind::Regular(data), o::RDONLY);
         Ok(ExecFile(if often {
-            Handle::Kept(text::keep(file))
+            Handle::Cached(exec_cache::keep(file))
         } else {
             Handle::Own(file)
         }))
@@ -82,7 +81,7 @@ impl ExecFile {
     fn file(&self) -> &File {
         match &self.0 {
             Handle::Own(file) => file,
-            Handle::Kept(text) => text,
+            Handle::Cached(text) => text,
         }
     }
 
@@ -92,7 +91,7 @@ impl ExecFile {
     }
 
     /// Bytes in the file.
-    pub fn len(&self) -> u64 {
+    pub fn size(&self) -> u64 {
         let file = self.file();
         file.ops().end(file).unwrap_or(0)
     }

@@ -9,6 +9,7 @@ use alloc::sync::Arc;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use cred::MemoryCharge;
 use ksync::{CpuPin, RcTable, RcTableGuard};
 use mem::epoch;
 use task::account::charge_large;
@@ -16,7 +17,6 @@ use task::account::charge_large;
 use super::error::{FsError, Result};
 use super::file::{File, FileRef};
 use super::lock;
-use crate::kern::cred::MemoryCharge;
 
 ksync::lock_class!(pub FdLock, "descriptors", rank = 87);
 

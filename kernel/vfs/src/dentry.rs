@@ -14,6 +14,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use cred::{MemoryCharge, Payer};
 use fscore::path::{self, Secret};
 use ksync::{CpuPin, EpochPtr, Mutex, Once};
 use mem::epoch;
@@ -22,7 +23,6 @@ use super::error::{FsError, Result};
 use super::inode::Inode;
 use super::leftover;
 use super::table::NameTable;
-use crate::kern::cred::{MemoryCharge, Payer};
 
 ksync::lock_class!(pub RenameLock, "directory renames", rank = 43);
 ksync::lock_class!(pub DirLock, "directory", rank = 44);
@@ -87,8 +87,7 @@ static SECRET: Once<Secret> = Once::new();
 /// Chooses the secret of the names' hashes.
 pub fn init() {
     let mut bits = [[0; 8]; 2];
-    bits.iter_mut()
-        .for_each(|word| crate::dev::random::fill(word));
+    bits.iter_mut().for_each(|word| drivers::random::fill(word));
     let [begin, factor] = bits.map(u64::from_le_bytes);
     let _ = SECRET.set(Secret::new(begin, factor));
 }
@@ -301,7 +300,7 @@ impl Dir {
 
     /// Names held.
     pub fn len(&self) -> usize {
-        self.table.len()
+        self.table.count()
     }
 
     /// Whether there are no names.

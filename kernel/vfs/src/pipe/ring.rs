@@ -8,10 +8,10 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use cred::{MemoryCharge, Payer};
 use hal::uio::IoBuf;
 
-use crate::fs::error::{FsError, Result};
-use crate::kern::cred::{MemoryCharge, Payer};
+use crate::error::{FsError, Result};
 
 /// Bytes of the first buffer.
 const SMALL: usize = 512;

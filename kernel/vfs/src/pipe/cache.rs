@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use ksync::{Mutex, Once, PerCpu, Spin};
 
 use super::Pipe;
-use crate::fs::error::{FsError, Result};
+use crate::error::{FsError, Result};
 
 ksync::lock_class!(pub CacheLock, "pipe cache", rank = 85);
 ksync::lock_class!(pub TeardownLock, "pipe teardown", rank = 55);

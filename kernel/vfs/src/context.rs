@@ -4,13 +4,13 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use cred::Cred;
 use ksync::{CpuPin, EpochPtr, Once, Spin};
 use mem::epoch;
 
 use super::error::{FsError, Result};
 use super::mount::Path;
 use super::walk::Walk;
-use crate::kern::cred::Cred;
 
 ksync::lock_class!(pub ContextLock, "working directory", rank = 86);
 

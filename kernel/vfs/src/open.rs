@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use cred::MemoryCharge;
 use fscore::path::MAX_LINKS;
 use fscore::perm;
 use hal::uio::IoBuf;
@@ -23,7 +24,6 @@ use super::regular::{self, Regular};
 use super::setattr::NewMode;
 use super::tmpfs::{self, What};
 use super::walk::{Last, Walk, Want, child, may_remove, owns, permitted};
-use crate::kern::cred::MemoryCharge;
 
 ksync::lock_class!(pub PrintLock, "printed file", rank = 41);
 
@@ -194,7 +194,7 @@ pub fn open_place(path: Path, flags: u32) -> Result<FileRef> {
             if path.mount.flags() & flag::NODEV != 0 {
                 return Err(FsError::Access);
             }
-            crate::dev::open(&inode, flags)?
+            super::devices::open(&inode, flags)?
         }
         Node::Dynamic(Dynamic::File(f)) => Kind::Other(Box::new(Printed {
             inode: inode.clone(),

@@ -29,7 +29,7 @@ static RING: Ring = Ring {
 };
 
 /// A byte came.  In the interrupt; a byte that finds the ring full is lost, as on a real line.
-pub(super) fn received(byte: u8) {
+pub fn received(byte: u8) {
     let _pin = task::sched::interrupt();
     let head = RING.head.load(Ordering::Relaxed);
     if head.wrapping_sub(RING.tail.load(Ordering::Acquire)) < SIZE {
@@ -40,7 +40,7 @@ pub(super) fn received(byte: u8) {
 }
 
 /// Starts the thread that feeds `consume`.
-pub(super) fn start(consume: fn(u8)) {
+pub fn start(consume: fn(u8)) {
     let thread = kthread::spawn("console", None, 0, move || {
         loop {
             let byte = park(

@@ -99,7 +99,7 @@ impl NameTable {
     }
 
     /// Names held.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.len.load(Ordering::Relaxed) as usize
     }
 

@@ -7,6 +7,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use cred::{Charge, Cred, Payer};
 use fscore::path::PATH_MAX;
 use fscore::perm;
 use ksync::{Mutex, Once, PerCpu};
@@ -19,7 +20,6 @@ use super::mount::{FsKind, Home, Path, Super, new_dev};
 use super::setattr::NewMode;
 use super::walk::permitted;
 use super::{protect, quota};
-use crate::kern::cred::{Charge, Cred, Payer};
 
 /// Inode numbers: each CPU counts in steps of the number of CPUs.
 static INODES: Once<PerCpu<AtomicU64>> = Once::new();

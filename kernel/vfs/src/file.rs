@@ -9,6 +9,7 @@ use alloc::sync::Arc;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use cred::MemoryCharge;
 use hal::uio::IoBuf;
 use ksync::{EpochRc, Mutex};
 use mem::epoch;
@@ -24,11 +25,11 @@ use super::mount::{Path, flag};
 use super::pipe::PipeEnd;
 use super::poll::PollMask;
 use super::regular::Regular;
-use crate::kern::cred::MemoryCharge;
 
 ksync::lock_class!(pub PosLock, "file position", rank = 40);
 
 /// Flags of open(2) and fcntl(2), as x86-64 numbers them; the names are those of open(2).
+#[expect(missing_docs, reason = "Linux's names: flags of open(2)")]
 pub mod o {
     pub const ACCMODE: u32 = 3;
     pub const RDONLY: u32 = 0;

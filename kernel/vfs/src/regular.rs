@@ -6,18 +6,14 @@ use core::ops::Range;
 
 use hal::uio::IoBuf;
 use mem::vm;
-use task::current::current;
 use vm::{Object, ObjectRef};
 
 use super::dentry::Dentry;
 use super::error::{FsError, Result};
 use super::file::{File, FileOps};
 use super::inode::{Inode, MAX_SIZE, Use};
-use super::raise;
 use super::setattr::drop_privileges;
-use crate::kern::UserThreadExt;
-use crate::kern::rlimit::Resource;
-use crate::kern::signal::sig;
+use super::upcalls;
 
 /// What an object remembers of its file.
 pub struct FileTag {
@@ -148,9 +144,9 @@ fn copy_in(object: &ObjectRef, buf: &mut IoBuf, pos: u64) -> Result<usize> {
 ///
 /// A write that begins beyond it raises SIGXFSZ and fails.
 fn writable_from(pos: u64, len: usize) -> Result<usize> {
-    let limit = current().process().rlimit(Resource::Fsize);
+    let limit = (upcalls::get().file_size_limit)();
     if pos >= limit && len > 0 {
-        raise(sig::XFSZ);
+        (upcalls::get().file_too_large)();
         return Err(FsError::TooBig);
     }
     if pos >= MAX_SIZE {
@@ -228,9 +224,9 @@ pub fn truncate(inode: &Inode, size: u64, stamps: bool) -> Result<()> {
     }
     let old = inode.size();
     if size > old {
-        let limit = current().process().rlimit(Resource::Fsize);
+        let limit = (upcalls::get().file_size_limit)();
         if size > limit {
-            raise(sig::XFSZ);
+            (upcalls::get().file_too_large)();
             return Err(FsError::TooBig);
         }
     }
@@ -262,6 +258,7 @@ pub fn page_buffer() -> Result<Vec<u8>> {
 pub const BUFFER: usize = 4096;
 
 /// Flags of fallocate(2); the names are those of fallocate(2).
+#[expect(missing_docs, reason = "Linux's names: flags of fallocate(2)")]
 pub mod fallocate {
     pub const KEEP_SIZE: u32 = 1;
     pub const PUNCH_HOLE: u32 = 2;
@@ -287,8 +284,8 @@ pub fn allocate(inode: &Inode, how: u32, offset: u64, len: u64) -> Result<()> {
     if how & PUNCH_HOLE != 0 && !keep || how & !(KEEP_SIZE | PUNCH_HOLE | ZERO_RANGE) != 0 {
         return Err(FsError::NotSupported);
     }
-    if !keep && end > current().process().rlimit(Resource::Fsize) {
-        raise(sig::XFSZ);
+    if !keep && end > (upcalls::get().file_size_limit)() {
+        (upcalls::get().file_too_large)();
         return Err(FsError::TooBig);
     }
     with_pages(inode, |object| {

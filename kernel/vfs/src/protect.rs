@@ -7,12 +7,12 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use cred::Cred;
 use fscore::perm;
 
 use super::error::{FsError, Result};
 use super::inode::{Inode, mode};
 use super::walk::{owns, permitted};
-use crate::kern::cred::Cred;
 
 /// A setting: how much is forbidden.
 pub struct Level {

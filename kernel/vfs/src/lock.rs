@@ -12,6 +12,7 @@ use alloc::boxed::Box;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use cred::{Charge, Payer};
 use fscore::locks::{END, Lock, Locks, TooMany, Waits};
 use ksync::Spin;
 use task::current::current;
@@ -22,7 +23,6 @@ use super::error::{FsError, Result};
 use super::fdtable::FdTable;
 use super::file::File;
 use super::inode::Inode;
-use crate::kern::cred::{Charge, Payer};
 
 ksync::lock_class!(pub LocksLock, "file locks", rank = 88);
 ksync::lock_class!(pub WaitsLock, "file lock waits", rank = 89);

@@ -24,7 +24,6 @@ use super::error::{FsError, Result};
 use super::file::{File, FileOps, FileRef, Kind, o};
 use super::inode::{Attr, mode, now};
 use super::poll::PollMask;
-use crate::kern::signal::sig;
 
 pub use cache::{drain, init};
 pub use limits::{MAX_SIZE, USER_HARD, USER_SOFT};
@@ -342,7 +341,7 @@ impl FileOps for PipeEnd {
                 Err(e) => {
                     // The signal of a broken pipe is due even if some bytes went through.
                     if e == FsError::BrokenPipe {
-                        super::raise(sig::PIPE);
+                        (super::upcalls::get().broken_pipe)();
                     }
                     break;
                 }
