@@ -136,7 +136,7 @@ pub fn options(line: &[u8]) -> Options {
             (b"watchdog_thresh", Some(v)) => {
                 o.watchdog_seconds = number(v).unwrap_or(10).clamp(0, 60) as u32
             }
-            (b"norandmaps", None) => crate::kern::layout::no_aslr(),
+            (b"norandmaps", None) => proc::layout::no_aslr(),
             (name, _) if IGNORED.contains(&name) => {}
             // Linux keeps dotted options for modules; init never sees them.
             (name, _) if name.contains(&b'.') => {}

@@ -1,4 +1,4 @@
-//! The Pantala kernel.
+//! The Pantala kernel: how it starts and ends, and how its parts are joined.
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 #[cfg(target_os = "none")]
@@ -7,13 +7,15 @@ extern crate alloc;
 #[cfg(target_os = "none")]
 mod boot;
 #[cfg(target_os = "none")]
-mod dev;
+mod leak;
 #[cfg(target_os = "none")]
-mod fs;
+mod selftest;
 #[cfg(target_os = "none")]
-mod kern;
+mod shutdown;
 #[cfg(target_os = "none")]
-mod syscall;
+mod start;
+#[cfg(target_os = "none")]
+mod upcalls;
 
 #[cfg(not(target_os = "none"))]
 fn main() {}

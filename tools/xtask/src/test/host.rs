@@ -38,6 +38,11 @@ pub fn run() -> Result<Totals> {
     Ok(totals)
 }
 
+/// The crates that are built for the machine.
+const KERNEL: [&str; 10] = [
+    "hal", "mem", "task", "drivers", "vfs", "proc", "tty", "fs", "syscall", "pantala",
+];
+
 fn cargo(dir: &Path, args: &[&str]) -> Command {
     let mut command = toolchain::cargo();
     command.current_dir(dir).args(args).stdin(Stdio::null());
@@ -73,23 +78,8 @@ fn checks(root: &Path, user: &Path, totals: &mut Totals) -> Result<()> {
     )?;
     let deny = ["--", "-D", "warnings"];
     let clippy = |dir, args: &[&str]| cargo(dir, &[&["clippy", "--quiet"], args].concat());
-    let mut kernel = clippy(
-        root,
-        &[
-            "--package",
-            "hal",
-            "--package",
-            "mem",
-            "--package",
-            "task",
-            "--package",
-            "drivers",
-            "--package",
-            "vfs",
-            "--package",
-            "pantala",
-        ],
-    );
+    let packages = KERNEL.iter().flat_map(|name| ["--package", name]);
+    let mut kernel = clippy(root, &packages.collect::<Vec<_>>());
     toolchain::for_kernel(&mut kernel)?;
     kernel.args(deny);
     one(

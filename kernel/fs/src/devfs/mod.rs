@@ -1,0 +1,50 @@
+//! Devices: what device nodes open.
+//!
+//! A device is found by its number. Simple ones are stateless and shared by all openers; [`tty`] has the terminals.
+
+pub mod kmsg;
+pub mod mem;
+pub mod physmem;
+pub mod random;
+
+use cred::Cap;
+use vfs::devices;
+use vfs::error::{FsError, Result};
+use vfs::file::{Kind, o};
+
+/// The character devices that exist: name, number, permissions.
+pub const NODES: &[(&str, u64, u32)] = &[
+    ("mem", devices::number(1, 1), 0o640),
+    ("null", devices::number(1, 3), 0o666),
+    ("zero", devices::number(1, 5), 0o666),
+    ("full", devices::number(1, 7), 0o666),
+    ("random", devices::number(1, 8), 0o666),
+    ("urandom", devices::number(1, 9), 0o666),
+    ("kmsg", devices::number(1, 11), 0o644),
+    ("tty", devices::number(5, 0), 0o666),
+    ("console", devices::number(5, 1), 0o600),
+    ("ttyS0", devices::number(4, 64), 0o660),
+];
+
+/// Opens the character device of that number.
+pub fn open(major: u32, minor: u32, flags: u32) -> Result<Kind> {
+    let cred = || task::current::current().cred();
+    Ok(match (major, minor) {
+        (1, 1) if !cred().capable(Cap::SysRawio) => {
+            return Err(FsError::Perm);
+        }
+        (1, 1) => Kind::Device(&physmem::PhysicalMemory),
+        (1, 3) => Kind::Device(&mem::Null),
+        (1, 5) => Kind::Device(&mem::Zero),
+        (1, 7) => Kind::Device(&mem::Full),
+        (1, 8 | 9) => Kind::Device(&random::Random),
+        (1, 11) if flags & o::ACCMODE != o::WRONLY && !kmsg::may_use(&cred(), true) => {
+            return Err(FsError::Perm);
+        }
+        (1, 11) => Kind::Device(&kmsg::Kmsg),
+        (5, 0) => tty::console::open_own()?,
+        (5, 1) => tty::console::open_console()?,
+        (4, 64) => tty::console::open_line(flags)?,
+        _ => return Err(FsError::NoDevAddr),
+    })
+}

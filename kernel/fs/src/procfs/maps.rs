@@ -1,0 +1,105 @@
+//! maps and smaps_rollup: what an address space shows.
+
+use proc::look::Image;
+use task::current::current;
+use vfs::context::boot_root;
+use vfs::dynamic::Text;
+use vfs::error::Result;
+use vfs::mount::{self, Path};
+use vfs::put;
+use vfs::regular::FileTag;
+use vfs::walk::full_name;
+use vm::map::{EntryFlags, Prot};
+
+/// The name of a mapped file: where its first opener found it.
+///
+/// A mapping remembers the dentry only; the mount is looked for among those of the dentry's file
+/// system.
+fn put_name(out: &mut Text, tag: &FileTag) -> u64 {
+    let Some(dentry) = tag.dentry.upgrade() else {
+        out.push(b" (deleted)");
+        return 0;
+    };
+    let (ino, dead) = (dentry.inode.ino, dentry.is_dead());
+    let mut name = None;
+    let _ = mount::for_each(|m| {
+        if name.is_none() && m.fs.dev == dentry.inode.dev {
+            let at = Path {
+                mount: m.clone(),
+                dentry: dentry.clone(),
+            };
+            name = full_name(boot_root()?, &at)
+                .ok()
+                .filter(|(_, reached)| *reached);
+        }
+        Ok(())
+    });
+    if let Some((bytes, _)) = name {
+        out.push(&bytes);
+    }
+    if dead {
+        out.push(b" (deleted)");
+    }
+    ino
+}
+
+/// maps.
+pub fn maps(image: &Image, out: &mut Text) -> Result<()> {
+    let Some(space) = &image.space else {
+        return Ok(());
+    };
+    let brk = image.brk;
+    space.for_each_entry(0, &mut |e| {
+        let start = out.position();
+        let has = |prot, c: char| if e.args.prot.contains(prot) { c } else { '-' };
+        let shared = if e.args.flags.contains(EntryFlags::SHARED) {
+            's'
+        } else {
+            'p'
+        };
+        let tag = e.tag.as_ref().and_then(|t| t.downcast_ref::<FileTag>());
+        let (dev, ino) = tag
+            .and_then(|t| t.dentry.upgrade())
+            .map_or((0, 0), |d| (d.inode.dev, d.inode.ino));
+        put!(
+            out,
+            "{:08x}-{:08x} {}{}{}{shared} {:08x} {:02x}:{:02x} {ino}",
+            e.args.start,
+            e.args.end,
+            has(Prot::READ, 'r'),
+            has(Prot::WRITE, 'w'),
+            has(Prot::EXEC, 'x'),
+            e.offset,
+            vfs::devices::major(dev),
+            vfs::devices::minor(dev),
+        );
+        if let Some(tag) = tag {
+            out.pad(start, 73);
+            put_name(out, tag);
+        } else if e.args.flags.contains(EntryFlags::GROWSDOWN) {
+            out.pad(start, 73);
+            out.push(b"[stack]");
+        } else if e.args.start < brk.end && e.args.end > brk.start {
+            out.pad(start, 73);
+            out.push(b"[heap]");
+        }
+        out.push(b"\n");
+        !current().kill_pending()
+    });
+    Ok(())
+}
+
+/// smaps_rollup: the sums, of which only the resident size is known.
+pub fn rollup(image: &Image, out: &mut Text) -> Result<()> {
+    let Some(space) = &image.space else {
+        return Ok(());
+    };
+    let u = space.usage(mem::vm());
+    put!(
+        out,
+        "00000000-7ffffffff000 ---p 00000000 00:00 0                          [rollup]\n"
+    );
+    put!(out, "Rss:            {:>8} kB\n", u.resident * 4);
+    put!(out, "Locked:         {:>8} kB\n", u.locked * 4);
+    Ok(())
+}

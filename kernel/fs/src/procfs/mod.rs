@@ -1,0 +1,173 @@
+//! procfs: processes and the state of the kernel, as text.
+//!
+//! The fixed part is one table of generator functions ([`system`]); a directory per process is
+//! made when it is looked up ([`process`]) and holds a weak reference, so that a process
+//! that has ended answers "no such process", whatever has its number then, and keeps nothing but its first block of memory.
+
+mod cpuinfo;
+mod links;
+mod maps;
+mod memory;
+mod oom;
+mod pantala;
+mod process;
+mod settings;
+mod system;
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use cred::Payer;
+use ksync::Once;
+use proc::{UserThreadExt, ids};
+use task::current::current;
+use vfs::dentry::Dentry;
+use vfs::dynamic::{
+    DynDir, DynLink, Dynamic, Emit, Entry, Fixed, FixedDir, Target, Text, ino_below,
+};
+use vfs::error::{FsError, Result};
+use vfs::inode::{Inode, mode};
+use vfs::mount::{FsKind, Super, new_dev};
+use vfs::put;
+
+/// The command line, for /proc/cmdline. Set at boot.
+static COMMAND_LINE: Once<Vec<u8>> = Once::new();
+
+/// Says what the command line is.
+pub fn set_command_line(line: &[u8]) {
+    let _ = COMMAND_LINE.set(line.to_vec());
+}
+
+/// A new procfs.
+pub fn new_super() -> Result<Arc<Super>> {
+    let dev = new_dev();
+    let root = Dynamic::Dir(Box::new(Root)).inode(dev, 1, 0o555, (0, 0));
+    Ok(Arc::new(Super {
+        kind: FsKind::Proc,
+        dev,
+        root: Dentry::new(None, b"", root, Payer::NOBODY),
+        quota: None,
+        inodes: None,
+    }))
+}
+
+/// The names of the root that are not processes.
+const FIXED: FixedDir = FixedDir(system::ROOT);
+/// Cookies of processes begin here.
+const PROCESSES: u64 = 1 << 16;
+
+/// The root: the fixed part, links to the caller, and the processes.
+struct Root;
+
+/// Reads a decimal number without sign or leading zero.
+fn number(name: &[u8]) -> Option<u32> {
+    let text = core::str::from_utf8(name).ok()?;
+    let n: u32 = text.parse().ok()?;
+    (n != 0 && name[0].is_ascii_digit() && name[0] != b'0').then_some(n)
+}
+
+/// Prints a decimal number into `out`; returns the digits.
+fn digits(n: u32, out: &mut [u8; 10]) -> &[u8] {
+    let mut at = out.len();
+    let mut n = n;
+    loop {
+        at -= 1;
+        out[at] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 {
+            return &out[at..];
+        }
+    }
+}
+
+impl DynDir for Root {
+    fn lookup(&self, this: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
+        let link = |which| {
+            let node = Dynamic::Link(Box::new(which));
+            Ok(node.inode(this.dev, ino_below(this.ino, name), 0o777, (0, 0)))
+        };
+        match name {
+            b"self" => return link(Caller::Process),
+            b"thread-self" => return link(Caller::Thread),
+            _ => {}
+        }
+        if let Some(id) = number(name) {
+            // Threads can be named too, though they are not listed.
+            let process = ids::find_process(id)
+                .or_else(|| ids::find_thread(id).map(|t| t.process().clone()))
+                .ok_or(FsError::NotFound)?;
+            return Ok(process::directory(this.dev, this.ino, &process, id));
+        }
+        FIXED.lookup(this, name)
+    }
+
+    fn list(&self, this: &Inode, from: u64, emit: &mut Emit) -> Result<()> {
+        if from < PROCESSES {
+            let mut full = false;
+            let mut last = from;
+            FIXED.list(this, from, &mut |e| {
+                last = e.next;
+                full = !emit(e);
+                !full
+            })?;
+            if full {
+                return Ok(());
+            }
+            for (i, name) in [&b"self"[..], b"thread-self"].into_iter().enumerate() {
+                let cookie = FIXED.0.len() as u64 + 2 + i as u64;
+                let ino = ino_below(this.ino, name);
+                if cookie >= last
+                    && !emit(Entry {
+                        next: cookie + 1,
+                        ino,
+                        kind: mode::LNK,
+                        name,
+                    })
+                {
+                    return Ok(());
+                }
+            }
+        }
+        let first = from.saturating_sub(PROCESSES).max(1) as u32;
+        ids::each_process(first, |p| {
+            let mut buf = [0; 10];
+            let name = digits(p.pid(), &mut buf);
+            let next = PROCESSES + u64::from(p.pid()) + 1;
+            emit(Entry {
+                next,
+                ino: ino_below(this.ino, name),
+                kind: mode::DIR,
+                name,
+            })
+        });
+        Ok(())
+    }
+}
+
+/// The links that lead to whoever reads them.
+enum Caller {
+    Process,
+    Thread,
+}
+
+impl DynLink for Caller {
+    fn target(&self) -> Result<Target> {
+        let mut text = Text::new();
+        self.text(&mut text)?;
+        Ok(Target::Text(text.finish()?))
+    }
+
+    fn text(&self, out: &mut Text) -> Result<()> {
+        let me = current();
+        let pid = me.process().pid();
+        match self {
+            Caller::Process => put!(out, "{pid}"),
+            Caller::Thread => put!(out, "{pid}/task/{}", me.tid()),
+        }
+        Ok(())
+    }
+}
+
+/// The fixed tree's type, for the tables.
+type Tree = &'static [(&'static str, Fixed)];

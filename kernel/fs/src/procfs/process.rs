@@ -1,0 +1,636 @@
+//! The directory of a process.
+
+use alloc::boxed::Box;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+
+use cred::{Charge, LookAs};
+use proc::look::Image;
+use proc::process::Process;
+use proc::rlimit::{INFINITY, Resource};
+use proc::signal::{self, SigSet, sig};
+use proc::{CLOCK_TICKS, UserThreadExt, ids};
+use task::current::current;
+use task::thread::Thread;
+use vfs::dynamic::{DynDir, DynFile, Dynamic, Emit, Entry, Text, ino_below};
+use vfs::error::{FsError, Result};
+use vfs::inode::{Inode, mode};
+use vfs::put;
+
+use super::{digits, links, maps, memory, number, oom, system};
+
+/// Makes the directory of process `p`, or of its thread `id`.
+pub fn directory(dev: u64, root: u64, p: &Arc<Process>, id: u32) -> Arc<Inode> {
+    let mut buf = [0; 10];
+    let ino = ino_below(root, digits(id, &mut buf));
+    Dynamic::Dir(Box::new(Dir {
+        whom: Whom {
+            process: Arc::downgrade(p),
+            tid: id,
+        },
+        thread: false,
+    }))
+    .inode(
+        dev,
+        ino,
+        0o555,
+        p.shown_owner(thread(p, id).as_deref(), true),
+    )
+}
+
+/// A process or one of its threads, as what was looked up in /proc goes on to mean it: never another that has its number now.
+#[derive(Clone)]
+pub(super) struct Whom {
+    pub process: Weak<Process>,
+    pub tid: u32,
+}
+
+impl Whom {
+    /// The process, until it has been waited for.
+    ///
+    /// # Errors
+    /// `NoProcess`: it has ended, or its thread has.
+    pub fn find(&self) -> Result<Arc<Process>> {
+        let p = self.process.upgrade().filter(|p| !p.is_reaped());
+        p.filter(|p| self.tid == p.pid() || thread_of(p, self.tid).is_some())
+            .ok_or(FsError::NoProcess)
+    }
+
+    /// As `find`, for who lists one of its directories: a gone one has no entries.
+    pub fn find_dir(&self) -> Result<Arc<Process>> {
+        self.find().map_err(|_| FsError::NotFound)
+    }
+
+    /// Whether it is the caller's process.
+    pub fn is_callers(&self) -> bool {
+        core::ptr::eq(self.process.as_ptr(), Arc::as_ptr(current().process()))
+    }
+}
+
+/// The thread of that number. It may be another process's by now.
+fn thread_of(p: &Process, tid: u32) -> Option<Arc<Thread>> {
+    ids::find_thread(tid).filter(|t| core::ptr::eq(&**t.process(), p))
+}
+
+/// The thread whose credentials count, where that is not the leader.
+fn thread(p: &Process, tid: u32) -> Option<Arc<Thread>> {
+    (tid != p.pid()).then(|| thread_of(p, tid)).flatten()
+}
+
+/// The owner of what is no directory that everybody may list.
+pub(super) fn owner(p: &Process, tid: u32) -> (u32, u32) {
+    p.shown_owner(thread(p, tid).as_deref(), false)
+}
+
+/// Looks into another process, or one of its threads, if the caller may.
+pub(super) fn look(p: &Process, tid: u32) -> Result<Image> {
+    p.image_shown(thread(p, tid).as_deref(), LookAs::Files)
+        .map_err(|_| FsError::Access)
+}
+
+/// Handlers that are none.
+const SIG_DFL: u64 = 0;
+const SIG_IGN: u64 = 1;
+
+type Print = fn(&Arc<Process>, u32, &mut Text) -> Result<()>;
+type Store = fn(&Process, &[u8]) -> Result<()>;
+
+/// What an entry is.
+enum What {
+    File(Print, u32),
+    /// A file that takes a value, too.
+    Value(Print, Store),
+    /// A file about the memory, which the opener must be allowed to see.
+    Memory(memory::Print, u32),
+    Link(links::Place),
+    Fds,
+    Tasks,
+}
+
+/// The entries of a process; those marked false are not in a thread's directory.
+const ENTRIES: &[(&str, What, bool)] = &[
+    (
+        "cgroup",
+        What::File(|_, _, t| text(t, "0::/\n"), 0o444),
+        true,
+    ),
+    ("cmdline", What::File(memory::cmdline, 0o444), true),
+    ("comm", What::File(comm, 0o444), true),
+    ("cwd", What::Link(links::cwd), true),
+    ("environ", What::Memory(memory::environ, 0o400), true),
+    ("exe", What::Link(links::exe), true),
+    ("fd", What::Fds, true),
+    ("io", What::File(io, 0o400), true),
+    ("limits", What::File(limits, 0o444), true),
+    (
+        "loginuid",
+        What::File(|_, _, t| text(t, "4294967295"), 0o444),
+        true,
+    ),
+    ("maps", What::Memory(maps::maps, 0o444), true),
+    (
+        "mountinfo",
+        What::File(|_, _, t| system::mountinfo(t), 0o444),
+        true,
+    ),
+    (
+        "mounts",
+        What::File(|_, _, t| system::mounts(t), 0o444),
+        true,
+    ),
+    (
+        "oom_score",
+        What::File(|p, _, t| oom::score(p, t), 0o444),
+        true,
+    ),
+    (
+        "oom_score_adj",
+        What::Value(|p, _, t| oom::adj(p, t), oom::set_adj),
+        true,
+    ),
+    ("root", What::Link(links::root), true),
+    ("smaps_rollup", What::Memory(maps::rollup, 0o444), true),
+    ("stat", What::File(stat, 0o444), true),
+    ("statm", What::File(statm, 0o444), true),
+    ("status", What::File(status, 0o444), true),
+    ("task", What::Tasks, false),
+];
+
+fn text(out: &mut Text, s: &str) -> Result<()> {
+    out.push(s.as_bytes());
+    Ok(())
+}
+
+/// The directory of a process or thread.
+struct Dir {
+    whom: Whom,
+    thread: bool,
+}
+
+impl Dir {
+    fn entries(&self) -> impl Iterator<Item = (usize, &'static (&'static str, What, bool))> {
+        let thread = self.thread;
+        ENTRIES
+            .iter()
+            .enumerate()
+            .filter(move |(_, e)| e.2 || !thread)
+    }
+}
+
+impl DynDir for Dir {
+    fn lookup(&self, this: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
+        let p = self.whom.find()?;
+        let whom = self.whom.clone();
+        let (_, (_, what, _)) = self
+            .entries()
+            .find(|(_, e)| e.0.as_bytes() == name)
+            .ok_or(FsError::NotFound)?;
+        let (node, perm) = match what {
+            What::File(print, perm) => {
+                let file = PidFile {
+                    whom,
+                    print: *print,
+                    store: None,
+                };
+                (Dynamic::File(Box::new(file)), *perm)
+            }
+            What::Value(print, store) => {
+                let file = PidFile {
+                    whom,
+                    print: *print,
+                    store: Some(*store),
+                };
+                (Dynamic::File(Box::new(file)), 0o644)
+            }
+            What::Memory(print, perm) => (
+                Dynamic::File(Box::new(memory::MemoryFile {
+                    whom,
+                    print: *print,
+                })),
+                *perm,
+            ),
+            What::Link(place) => (
+                Dynamic::Link(Box::new(links::PidLink {
+                    whom,
+                    place: *place,
+                })),
+                0o777,
+            ),
+            What::Fds => (Dynamic::Dir(Box::new(links::Fds(whom))), 0o500),
+            What::Tasks => (Dynamic::Dir(Box::new(Tasks(whom.process))), 0o555),
+        };
+        let owner = p.shown_owner(thread(&p, self.whom.tid).as_deref(), perm == 0o555);
+        Ok(node.inode(this.dev, ino_below(this.ino, name), perm, owner))
+    }
+
+    fn list(&self, this: &Inode, from: u64, emit: &mut Emit) -> Result<()> {
+        self.whom.find_dir()?;
+        for (i, (name, what, _)) in self.entries().filter(|(i, _)| *i as u64 + 2 >= from) {
+            let kind = match what {
+                What::File(..) | What::Value(..) | What::Memory(..) => mode::REG,
+                What::Link(_) => mode::LNK,
+                What::Fds | What::Tasks => mode::DIR,
+            };
+            let name = name.as_bytes();
+            let ino = ino_below(this.ino, name);
+            if !emit(Entry {
+                next: i as u64 + 3,
+                ino,
+                kind,
+                name,
+            }) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+struct PidFile {
+    whom: Whom,
+    print: Print,
+    store: Option<Store>,
+}
+
+impl DynFile for PidFile {
+    fn print(&self, out: &mut Text) -> Result<()> {
+        (self.print)(&self.whom.find()?, self.whom.tid, out)
+    }
+
+    fn store(&self, data: &[u8]) -> Result<()> {
+        let store = self.store.ok_or(FsError::Invalid)?;
+        store(&*self.whom.find()?, data)
+    }
+}
+
+/// The threads of a process.
+struct Tasks(Weak<Process>);
+
+impl Tasks {
+    fn process(&self) -> Result<Arc<Process>> {
+        let p = self.0.upgrade().filter(|p| !p.is_reaped());
+        p.ok_or(FsError::NoProcess)
+    }
+}
+
+impl DynDir for Tasks {
+    fn lookup(&self, this: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
+        let p = self.process()?;
+        let tid = number(name).ok_or(FsError::NotFound)?;
+        // The first thread is listed until the process has been waited for, though it may have ended.
+        if tid != p.pid() {
+            thread_of(&p, tid).ok_or(FsError::NotFound)?;
+        }
+        let dir = Dynamic::Dir(Box::new(Dir {
+            whom: Whom {
+                process: self.0.clone(),
+                tid,
+            },
+            thread: true,
+        }));
+        let owner = p.shown_owner(thread(&p, tid).as_deref(), true);
+        Ok(dir.inode(this.dev, ino_below(this.ino, name), 0o555, owner))
+    }
+
+    fn list(&self, this: &Inode, from: u64, emit: &mut Emit) -> Result<()> {
+        let mut tids: Vec<u32> = Vec::new();
+        let mut room = true;
+        let p = self.process().map_err(|_| FsError::NotFound)?;
+        p.each_thread(|t| {
+            room = tids.try_reserve(1).is_ok();
+            if room {
+                tids.push(t.tid());
+            }
+            room
+        });
+        if !tids.contains(&p.pid()) {
+            room = room && tids.try_reserve(1).is_ok();
+            if room {
+                tids.push(p.pid());
+            }
+        }
+        if !room {
+            return Err(FsError::NoMemory);
+        }
+        tids.sort_unstable();
+        for tid in tids.into_iter().filter(|&t| u64::from(t) + 2 >= from) {
+            let mut buf = [0; 10];
+            let name = digits(tid, &mut buf);
+            let next = u64::from(tid) + 3;
+            if !emit(Entry {
+                next,
+                ino: ino_below(this.ino, name),
+                kind: mode::DIR,
+                name,
+            }) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn name_of(p: &Process, tid: u32) -> [u8; 16] {
+    thread_of(p, tid).map_or_else(|| p.comm(), |t| t.comm())
+}
+
+fn put_comm(out: &mut Text, comm: &[u8; 16]) {
+    out.push(comm.split(|&b| b == 0).next().unwrap_or(&[]));
+}
+
+fn comm(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
+    put_comm(out, &name_of(p, tid));
+    out.push(b"\n");
+    Ok(())
+}
+
+fn io(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
+    look(p, tid)?;
+    for name in [
+        "rchar",
+        "wchar",
+        "syscr",
+        "syscw",
+        "read_bytes",
+        "write_bytes",
+        "cancelled_write_bytes",
+    ] {
+        put!(out, "{name}: 0\n");
+    }
+    Ok(())
+}
+
+fn limits(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
+    const NAMES: [(&str, &str); 16] = [
+        ("Max cpu time", "seconds"),
+        ("Max file size", "bytes"),
+        ("Max data size", "bytes"),
+        ("Max stack size", "bytes"),
+        ("Max core file size", "bytes"),
+        ("Max resident set", "bytes"),
+        ("Max processes", "processes"),
+        ("Max open files", "files"),
+        ("Max locked memory", "bytes"),
+        ("Max address space", "bytes"),
+        ("Max file locks", "locks"),
+        ("Max pending signals", "signals"),
+        ("Max msgqueue size", "bytes"),
+        ("Max nice priority", ""),
+        ("Max realtime priority", ""),
+        ("Max realtime timeout", "us"),
+    ];
+    put!(
+        out,
+        "{:<25} {:<20} {:<20} {:<10}\n",
+        "Limit",
+        "Soft Limit",
+        "Hard Limit",
+        "Units"
+    );
+    for (i, (name, unit)) in NAMES.iter().enumerate() {
+        let Some(resource) = Resource::from_raw(i as u32) else {
+            continue;
+        };
+        let l = p.limit(resource);
+        put!(out, "{name:<25} ");
+        for value in [l.soft, l.hard] {
+            if value == INFINITY {
+                put!(out, "{:<20} ", "unlimited");
+            } else {
+                put!(out, "{value:<20} ");
+            }
+        }
+        put!(out, "{unit:<10}\n");
+    }
+    Ok(())
+}
+
+/// The state of a thread of `p`; of one that has ended, of which only the first is still shown, that of a zombie. The last
+/// thread of a zombie is found for a moment longer, until it has left its CPU.
+fn letter(p: &Process, t: Option<&Thread>) -> char {
+    match t {
+        Some(t) if !p.is_zombie() => t.state_letter() as char,
+        _ => 'Z',
+    }
+}
+
+fn stat(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
+    let thread = thread_of(p, tid);
+    let ticks = |ns: u64| ns / (1_000_000_000 / CLOCK_TICKS);
+    let (times, children) = (p.times(), p.child_times());
+    let shown = look(p, tid);
+    let permitted = shown.is_ok();
+    let Image {
+        space,
+        program,
+        brk,
+    } = shown.unwrap_or_else(|_| p.image());
+    let usage = space
+        .as_ref()
+        .map(|s| s.usage(mem::vm()))
+        .unwrap_or_default();
+    let terminal = p.session().and_then(|session| session.terminal());
+    let (tty, front) = terminal.map_or((0, -1), |t| (t.number(), i64::from(t.foreground())));
+    let nice = thread.as_ref().map_or(0, |t| i32::from(t.nice()));
+    put!(out, "{tid} (");
+    put_comm(out, &name_of(p, tid));
+    put!(
+        out,
+        ") {} {} {} {} ",
+        letter(p, thread.as_deref()),
+        p.ppid(),
+        p.pgid(),
+        p.sid()
+    );
+    put!(
+        out,
+        "{tty} {front} 4194304 {} {} ",
+        times.minor_faults,
+        children.minor_faults
+    );
+    put!(out, "{} {} ", times.major_faults, children.major_faults);
+    put!(out, "{} {} ", ticks(times.user_ns), ticks(times.sys_ns));
+    put!(
+        out,
+        "{} {} ",
+        ticks(children.user_ns),
+        ticks(children.sys_ns)
+    );
+    put!(
+        out,
+        "{} {nice} {} 0 {} ",
+        20 + nice,
+        p.thread_count(),
+        ticks(p.start_ns())
+    );
+    put!(
+        out,
+        "{} {} {} ",
+        usage.mapped * 4096,
+        usage.resident,
+        p.rlimit(Resource::Rss)
+    );
+    // Where things lie is nobody else's business. Of code it shows whether there is any.
+    let code = match (permitted, space) {
+        (true, _) => program.code,
+        (false, Some(_)) => (1, 1),
+        (false, None) => (0, 0),
+    };
+    let only = |address: u64| if permitted { address } else { 0 };
+    let stack = only(program.stack_start);
+    put!(out, "{} {} {stack} 0 0 ", code.0, code.1);
+    // Signals stand here in an obsolete form; status has them in full.
+    put!(out, "0 0 0 0 0 0 0 17 ");
+    put!(out, "{} 0 0 0 0 0 ", thread.as_ref().map_or(0, |t| t.cpu()));
+    for address in [
+        program.data.0,
+        program.data.1,
+        brk.start,
+        program.args.0,
+        program.args.1,
+        program.env.0,
+        program.env.1,
+    ] {
+        put!(out, "{} ", only(address));
+    }
+    out.push(b"0\n");
+    Ok(())
+}
+
+fn statm(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
+    let u = p.space().map(|s| s.usage(mem::vm())).unwrap_or_default();
+    put!(
+        out,
+        "{} {} 0 {} 0 {} 0\n",
+        u.mapped,
+        u.resident,
+        u.text,
+        u.data + u.stack
+    );
+    Ok(())
+}
+
+fn status(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
+    let thread = thread_of(p, tid);
+    let cred = thread.as_ref().map_or_else(|| p.cred(), |t| t.cred());
+    let state = letter(p, thread.as_deref());
+    let word = match state {
+        'R' => "running",
+        'S' => "sleeping",
+        'D' => "disk sleep",
+        'T' => "stopped",
+        'Z' => "zombie",
+        _ => "dead",
+    };
+    put!(out, "Name:\t");
+    put_comm(out, &name_of(p, tid));
+    let umask = p.fs().map_or(0, |fs| fs.umask());
+    put!(
+        out,
+        "\nUmask:\t{umask:04o}\nState:\t{state} ({word})\nTgid:\t{}\nNgid:\t0\n",
+        p.pid()
+    );
+    put!(out, "Pid:\t{tid}\nPPid:\t{}\nTracerPid:\t0\n", p.ppid());
+    put!(
+        out,
+        "Uid:\t{}\t{}\t{}\t{}\n",
+        cred.uid,
+        cred.euid,
+        cred.suid,
+        cred.fsuid
+    );
+    put!(
+        out,
+        "Gid:\t{}\t{}\t{}\t{}\n",
+        cred.gid,
+        cred.egid,
+        cred.sgid,
+        cred.fsgid
+    );
+    put!(
+        out,
+        "FDSize:\t{}\nGroups:\t",
+        p.files().map_or(0, |f| f.size())
+    );
+    for (i, g) in cred.groups().iter().enumerate() {
+        put!(out, "{}{g}", if i > 0 { " " } else { "" });
+    }
+    // Linux has a space at the end, of an empty list too.
+    put!(
+        out,
+        " \nNStgid:\t{}\nNSpid:\t{tid}\nNSpgid:\t{}\nNSsid:\t{}\n",
+        p.pid(),
+        p.pgid(),
+        p.sid()
+    );
+    if let Some(space) = p.space() {
+        let u = space.usage(mem::vm());
+        let peak = mem::max_rss_kib(&space).max(u.resident * 4);
+        for (name, kib) in [
+            ("VmSize", u.mapped * 4),
+            ("VmLck", u.locked * 4),
+            ("VmHWM", peak),
+            ("VmRSS", u.resident * 4),
+            ("VmData", u.data * 4),
+            ("VmStk", u.stack * 4),
+            ("VmExe", u.text * 4),
+            ("VmPTE", u.tables * 4),
+            ("VmSwap", 0),
+        ] {
+            put!(out, "{name}:\t{kib:>8} kB\n");
+        }
+    }
+    put!(out, "Threads:\t{}\n", p.thread_count());
+    signals(p, thread.as_deref(), out);
+    for (name, set) in [
+        ("Inh", cred.caps.inheritable),
+        ("Prm", cred.caps.permitted),
+        ("Eff", cred.caps.effective),
+        ("Bnd", cred.caps.bounding),
+        ("Amb", cred.caps.ambient),
+    ] {
+        put!(out, "Cap{name}:\t{:016x}\n", set.bits());
+    }
+    put!(
+        out,
+        "NoNewPrivs:\t{}\nSeccomp:\t0\n",
+        u8::from(cred.no_new_privs)
+    );
+    let times = p.times();
+    put!(out, "voluntary_ctxt_switches:\t{}\n", times.voluntary);
+    put!(out, "nonvoluntary_ctxt_switches:\t{}\n", times.involuntary);
+    Ok(())
+}
+
+fn signals(p: &Process, thread: Option<&Thread>, out: &mut Text) {
+    let (mut ignored, mut caught) = (0u64, 0u64);
+    for signo in 1..=sig::MAX {
+        match signal::action(p, signo).handler {
+            SIG_DFL => {}
+            SIG_IGN => ignored |= SigSet::one(signo).0,
+            _ => caught |= SigSet::one(signo).0,
+        }
+    }
+    // Signals of the thread and of the process are shown in one word.
+    let pending = thread.map_or(0, |t| signal::pending(t).0);
+    let blocked = thread.map_or(0, |t| t.blocked().0);
+    put!(
+        out,
+        "SigQ:\t{}/{}\nSigPnd:\t{:016x}\n",
+        p.payer().held(Charge::Signals),
+        p.rlimit(Resource::Sigpending),
+        0
+    );
+    put!(out, "ShdPnd:\t{pending:016x}\nSigBlk:\t{blocked:016x}\n");
+    put!(out, "SigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n");
+    let cpus = hal::cpu::count();
+    let mask = if cpus >= 64 {
+        u64::MAX
+    } else {
+        (1 << cpus) - 1
+    };
+    let mask = thread.map_or(mask, |t| t.affinity().words()[0] & mask);
+    put!(out, "Cpus_allowed:\t{mask:x}\nCpus_allowed_list:\t");
+    crate::sysfs::put_list(out, (0..cpus.min(64)).filter(|c| mask >> c & 1 != 0));
+    out.push(b"\nMems_allowed:\t1\nMems_allowed_list:\t0\n");
+}

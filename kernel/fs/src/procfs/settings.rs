@@ -1,0 +1,224 @@
+//! /proc/sys: settings and limits.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use cred::Cap;
+use ksync::Once;
+use proc::uts;
+use task::current::current;
+use vfs::dynamic::{Fixed, Text};
+use vfs::error::{FsError, Result};
+use vfs::{pipe, protect, put};
+
+use super::Tree;
+use crate::devfs::kmsg;
+
+/// The tree.
+pub const ROOT: Tree = &[
+    ("fs", Fixed::Dir(FS)),
+    ("kernel", Fixed::Dir(KERNEL)),
+    ("vm", Fixed::Dir(VM)),
+];
+
+const FS: Tree = &[
+    ("file-max", Fixed::File(|t| line(t, i64::MAX as u64))),
+    ("nr_open", Fixed::File(|t| line(t, vfs::fdtable::NR_OPEN))),
+    ("pipe-max-size", Fixed::Setting(pipe_max, set_pipe_max)),
+    (
+        "pipe-user-pages-hard",
+        Fixed::Setting(
+            |t| line(t, pipe::USER_HARD.load(Ordering::Relaxed)),
+            |data| set(&pipe::USER_HARD, data),
+        ),
+    ),
+    (
+        "pipe-user-pages-soft",
+        Fixed::Setting(
+            |t| line(t, pipe::USER_SOFT.load(Ordering::Relaxed)),
+            |data| set(&pipe::USER_SOFT, data),
+        ),
+    ),
+    (
+        "protected_fifos",
+        Fixed::Setting(
+            |t| line(t, protect::FIFOS.get()),
+            |data| protect::FIFOS.set(parse(data)?),
+        ),
+    ),
+    (
+        "protected_hardlinks",
+        Fixed::Setting(
+            |t| line(t, protect::HARDLINKS.get()),
+            |data| protect::HARDLINKS.set(parse(data)?),
+        ),
+    ),
+    (
+        "protected_regular",
+        Fixed::Setting(
+            |t| line(t, protect::REGULAR.get()),
+            |data| protect::REGULAR.set(parse(data)?),
+        ),
+    ),
+    (
+        "protected_symlinks",
+        Fixed::Setting(
+            |t| line(t, protect::SYMLINKS.get()),
+            |data| protect::SYMLINKS.set(parse(data)?),
+        ),
+    ),
+];
+
+const KERNEL: Tree = &[
+    ("cap_last_cap", Fixed::File(|t| line(t, 40))),
+    ("core_pattern", Fixed::File(|t| text(t, "core"))),
+    (
+        "dmesg_restrict",
+        Fixed::Setting(dmesg_restrict, set_dmesg_restrict),
+    ),
+    ("hostname", Fixed::File(hostname)),
+    ("ngroups_max", Fixed::File(|t| line(t, 65536))),
+    ("osrelease", Fixed::File(|t| bytes(t, uts::RELEASE))),
+    ("ostype", Fixed::File(|t| text(t, "Linux"))),
+    (
+        "pid_max",
+        Fixed::File(|t| line(t, task::ids::ID_LIMIT.into())),
+    ),
+    ("random", Fixed::Dir(RANDOM)),
+    (
+        "randomize_va_space",
+        Fixed::File(|t| line(t, if !proc::layout::shakes() { 0 } else { 2 })),
+    ),
+    ("tainted", Fixed::File(|t| line(t, 0))),
+    (
+        "threads-max",
+        Fixed::File(|t| line(t, task::ids::ID_LIMIT.into())),
+    ),
+    ("version", Fixed::File(|t| bytes(t, uts::VERSION))),
+];
+
+const RANDOM: Tree = &[
+    ("boot_id", Fixed::File(boot_id)),
+    ("entropy_avail", Fixed::File(|t| line(t, 256))),
+    ("poolsize", Fixed::File(|t| line(t, 256))),
+    ("uuid", Fixed::File(uuid)),
+];
+
+const VM: Tree = &[
+    ("max_map_count", Fixed::File(|t| line(t, 65530))),
+    ("mmap_min_addr", Fixed::File(|t| line(t, 65536))),
+    (
+        "overcommit_memory",
+        Fixed::Setting(overcommit, set_overcommit),
+    ),
+    ("overcommit_ratio", Fixed::File(|t| line(t, 50))),
+    ("swappiness", Fixed::File(|t| line(t, 60))),
+];
+
+fn line(out: &mut Text, value: u64) -> Result<()> {
+    put!(out, "{value}\n");
+    Ok(())
+}
+
+fn bytes(out: &mut Text, value: &[u8]) -> Result<()> {
+    out.push(value);
+    out.push(b"\n");
+    Ok(())
+}
+
+fn text(out: &mut Text, value: &str) -> Result<()> {
+    put!(out, "{value}\n");
+    Ok(())
+}
+
+/// Reads a setting's new value.
+pub fn parse(data: &[u8]) -> Result<u64> {
+    let text = core::str::from_utf8(data).map_err(|_| FsError::Invalid)?;
+    text.trim().parse().map_err(|_| FsError::Invalid)
+}
+
+fn set(value: &AtomicU64, data: &[u8]) -> Result<()> {
+    value.store(parse(data)?, Ordering::Relaxed);
+    Ok(())
+}
+
+fn pipe_max(out: &mut Text) -> Result<()> {
+    line(out, pipe::MAX_SIZE.load(Ordering::Relaxed))
+}
+
+fn set_pipe_max(data: &[u8]) -> Result<()> {
+    let bytes = parse(data)?;
+    if bytes > 1 << 31 {
+        return Err(FsError::Invalid);
+    }
+    let bytes = bytes.max(pipe::PAGE as u64).next_power_of_two();
+    pipe::MAX_SIZE.store(bytes, Ordering::Relaxed);
+    Ok(())
+}
+
+fn dmesg_restrict(out: &mut Text) -> Result<()> {
+    line(out, kmsg::RESTRICTED.load(Ordering::Relaxed).into())
+}
+
+fn set_dmesg_restrict(data: &[u8]) -> Result<()> {
+    if !current().cred().capable(Cap::SysAdmin) {
+        return Err(FsError::Perm);
+    }
+    let on = match parse(data)? {
+        on @ 0..=1 => on == 1,
+        _ => return Err(FsError::Invalid),
+    };
+    kmsg::RESTRICTED.store(on, Ordering::Relaxed);
+    Ok(())
+}
+
+fn hostname(out: &mut Text) -> Result<()> {
+    let mut name = [0; uts::NAME_MAX];
+    let len = uts::hostname(&mut name);
+    bytes(out, &name[..len])
+}
+
+/// Remembered for programs that set and read it: memory is never promised, only given.
+static OVERCOMMIT: AtomicU64 = AtomicU64::new(1);
+
+fn overcommit(out: &mut Text) -> Result<()> {
+    line(out, OVERCOMMIT.load(Ordering::Relaxed))
+}
+
+fn set_overcommit(data: &[u8]) -> Result<()> {
+    // Only what is true can be chosen: always overcommit.
+    if parse(data)? == 1 {
+        Ok(())
+    } else {
+        Err(FsError::Invalid)
+    }
+}
+
+fn put_uuid(out: &mut Text, bytes: [u8; 16]) {
+    for (i, b) in bytes.into_iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            out.push(b"-");
+        }
+        put!(out, "{b:02x}");
+    }
+    out.push(b"\n");
+}
+
+fn random_uuid() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    drivers::random::fill(&mut bytes);
+    // Version 4, variant 1.
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    bytes
+}
+
+fn uuid(out: &mut Text) -> Result<()> {
+    put_uuid(out, random_uuid());
+    Ok(())
+}
+
+fn boot_id(out: &mut Text) -> Result<()> {
+    static ID: Once<[u8; 16]> = Once::new();
+    put_uuid(out, *ID.get_or_init(random_uuid));
+    Ok(())
+}

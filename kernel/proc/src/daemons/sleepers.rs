@@ -1,0 +1,72 @@
+//! Page tables, and long chains, of processes that sleep.
+//!
+//! Guarantee: a process that has slept for about [`LONG_NS`] and more has no page tables but those of locked memory, whether or
+//! not memory is short; when it wakes it faults in what it touches. Mechanism: a kernel thread looks at a slice of all
+//! processes each [`PAUSE_NS`], so its share of a CPU does not grow with their number. What a CPU still has loaded is left alone,
+//! so nobody is interrupted.
+
+use alloc::sync::Arc;
+use core::ops::ControlFlow;
+
+use hal::kprintln;
+use ksync::CpuPin;
+use mem::vm;
+use task::park::{Deadline, Interruptible, sleep_until};
+use task::{kthread, time};
+
+use crate::ids;
+use crate::process::Process;
+
+/// Sleep after which tables go, in nanoseconds.
+const LONG_NS: u64 = 1_000_000_000;
+/// Pause between two slices, in nanoseconds.
+const PAUSE_NS: u64 = 500_000_000;
+/// Processes of a slice.
+const SLICE: usize = 16_384;
+
+/// Starts the thread.
+pub(super) fn start() {
+    if kthread::spawn("sleepers", None, 5, run).is_err() {
+        kprintln!("sleepers: no memory for the thread");
+    }
+}
+
+fn run() {
+    let mut from = 1;
+    loop {
+        let (mut left, mut next) = (SLICE, 1);
+        let now = time::monotonic_ns();
+        // Most have not slept for long: a line of their first thread is read, and none is written.
+        let sleeps = |pin: &CpuPin, pid| {
+            let Some(leader) = ids::thread(pin, pid) else {
+                return ControlFlow::Continue(false);
+            };
+            if left == 0 {
+                next = pid;
+                return ControlFlow::Break(());
+            }
+            left -= 1;
+            ControlFlow::Continue(leader.sleeps_since(LONG_NS, now))
+        };
+        ids::each_process_where(from, sleeps, |p| {
+            drop_tables_of(p);
+            true
+        });
+        from = next;
+        let _ = sleep_until(Deadline::after(PAUSE_NS), Interruptible::No);
+    }
+}
+
+fn drop_tables_of(p: &Arc<Process>) {
+    if !p.sleeps_since(LONG_NS) {
+        return;
+    }
+    if let Some(space) = p.space()
+        && space.pmap().tables() > 0
+        && space.pmap().active().snapshot().is_empty()
+    {
+        space.drop_tables(vm());
+        // Its relatives may have gone, and what it alone is left with needs fewer layers.
+        while space.maintain(vm()) && p.sleeps_since(LONG_NS) {}
+    }
+}

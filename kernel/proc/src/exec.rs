@@ -1,0 +1,200 @@
+//! The process's side of execve: from a loaded program to running it.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use cred::AfterExec;
+use hal::UserFrame;
+use task::current::{Current, current};
+use task::park::{Deadline, Interruptible, Step, park};
+use task::thread::flag;
+use task::timer;
+use task::wait::Waiter;
+use vfs::FsError;
+
+use super::look::NewProgram;
+use super::process::{Brk, Process, Program, flag as pflag, personality};
+use super::rlimit::{Limit, Resource};
+use super::signal::{AltStack, RestartBlock, sig};
+use super::space::{self, UserSpace};
+use super::{exit, futex, ids, reference_cache};
+use crate::image::Loaded;
+use crate::{SignalExt, UserThreadExt};
+
+/// Why a program that has been loaded does not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExecFailed {
+    /// The caller is to die on its way to user mode: another thread ends the process or calls execve itself, or nothing
+    /// is left of the old program to go back to.
+    Dying,
+    /// No memory; nothing has changed.
+    NoMemory,
+}
+
+/// Makes the current process run `loaded`, under `name`, with `frame` as its first registers.
+///
+/// On success nothing of the old program is left but what execve(2) keeps.
+pub fn commit(
+    loaded: Loaded,
+    name: &[u8],
+    mut after: AfterExec,
+    frame: &mut UserFrame,
+) -> Result<(), ExecFailed> {
+    let me = current();
+    let p = me.process();
+    // A use of its own from here on: should the caller have to die, its end empties the space.
+    let space = UserSpace::new(loaded.space);
+    let was_alone = p.thread_count() == 1;
+    become_only_thread(&me)?;
+    own_files(p).map_err(|_| {
+        if was_alone {
+            return ExecFailed::NoMemory;
+        }
+        exit::begin_group_exit(&ksync::pin(), p, u32::from(sig::SEGV));
+        ExecFailed::Dying
+    })?;
+    become_leader(&me);
+    // Before anything shows that it has happened: setpgid(2) of the parent fails from here on.
+    p.set_flag(pflag::EXECED, true);
+    p.set_flag(pflag::LOCK_FUTURE | pflag::LOCK_ON_FAULT, false);
+    // The old memory's last words: robust futexes, and whoever waits for this thread's number.
+    futex::release_robust(&me);
+    exit::clear_child_tid(&me);
+    if after.plain_layout {
+        p.clear_personality(personality::CLEARED_BY_PRIVILEGE);
+    }
+    if after.secure {
+        limit_stack(p);
+    }
+    // What the caller could not read it must not read as memory.
+    after.dumpable &= loaded.readable;
+    let places = loaded.places;
+    let old = p.become_program(
+        &me,
+        NewProgram {
+            space,
+            program: Program {
+                args: places.args,
+                env: places.env,
+                stack_start: places.stack,
+                code: places.code,
+                data: places.data,
+                exe: Some(loaded.file),
+            },
+            brk: Brk {
+                start: places.brk,
+                end: places.brk,
+            },
+            after,
+        },
+    );
+    space::reenter(&me);
+    p.vfork_done.open();
+    // Its last user empties it here.
+    drop(old);
+    reset_signals(&me, p);
+    if let Some(files) = p.files() {
+        files.close_on_exec();
+    }
+    timer::cancel_thread(&me);
+    me.set_comm(name);
+    *p.comm.lock() = me.comm();
+    p.found_kin();
+    reset_exit_signal(p);
+    task::sched::count_exec();
+    me.machine().reset_user();
+    *frame = UserFrame::new_user(loaded.entry, loaded.sp);
+    Ok(())
+}
+
+/// The program begun here is not answerable for what the last one asked for: its end is told by SIGCHLD, and the ends of
+/// children that the last one made are, too.
+fn reset_exit_signal(p: &Process) {
+    p.exit_signal.store(sig::CHLD, Ordering::SeqCst);
+    p.exec_id.fetch_add(1, Ordering::SeqCst);
+}
+
+/// The stack's limit of a program with privileges, whatever its caller has chosen: at most Linux's default.
+pub const PRIVILEGED_STACK: u64 = 8 << 20;
+
+fn limit_stack(p: &Process) {
+    let now = p.limit(Resource::Stack);
+    let soft = now.soft.min(PRIVILEGED_STACK);
+    // Less is always allowed.
+    let _ = p.set_limit(Resource::Stack, Limit { soft, ..now }, false);
+}
+
+fn reset_signals(me: &Current, p: &Process) {
+    let actions = p.signals.lock().actions.clone();
+    // Two: the process's and this one. Those of another process, too, stay as they are.
+    if Arc::strong_count(&actions) > 2 {
+        let own = Arc::new(actions.fork());
+        own.reset_for_exec();
+        let old = core::mem::replace(&mut p.signals.lock().actions, own);
+        drop(old);
+    } else {
+        actions.reset_for_exec();
+    }
+    *me.user().altstack.lock() = AltStack::NONE;
+    me.set_restart(RestartBlock::None);
+}
+
+/// Gives the process a table of descriptors of its own: another process could change what the new program has open.
+/// Called by its only thread.
+fn own_files(p: &Process) -> Result<(), FsError> {
+    reference_cache::forget_files();
+    let Some(files) = p.files() else {
+        return Ok(());
+    };
+    // Two: the process's and this one.
+    if Arc::strong_count(&files) > 2 {
+        drop(p.set_files(Some(files.fork()?)));
+    }
+    Ok(())
+}
+
+/// Gives the process's only thread the process's number, whichever thread it was.
+fn become_leader(me: &Current) {
+    while me.tid() != me.process().pid() {
+        let done = ids::find_thread(me.tid()).is_some_and(|me| ids::become_leader(&me));
+        if !done {
+            // The last leader has left the process, and will soon have left its CPU.
+            task::sched::yield_now();
+        }
+    }
+}
+
+/// Kills all other threads of the process and waits until they have gone.
+fn become_only_thread(me: &Current) -> Result<(), ExecFailed> {
+    let p = me.process();
+    {
+        let pin = ksync::pin();
+        let threads = p.threads.lock();
+        if p.exiting.load(Ordering::SeqCst) || me.has(flag::KILLED) {
+            return Err(ExecFailed::Dying);
+        }
+        threads.each(&pin, |tid| {
+            if tid != me.tid()
+                && let Some(t) = ids::thread(&pin, tid)
+            {
+                exit::doom(&pin, t);
+            }
+            true
+        });
+    }
+    let mut process = p.clone();
+    park(
+        &mut process,
+        Deadline::Never,
+        Interruptible::Kill,
+        |p, waiter: &mut Waiter| {
+            waiter.listen(&p.group_wait);
+            if p.thread_count() == 1 {
+                Step::Done(())
+            } else {
+                Step::Wait
+            }
+        },
+    )
+    .map_err(|_| ExecFailed::Dying)
+}

@@ -1,0 +1,439 @@
+//! How threads and processes end.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use ksync::CpuPin;
+use mem::epoch;
+use task::current::{Current, current};
+use task::thread::{Thread, flag};
+use task::{sched, timer};
+
+use super::group::{self, Cursor, Group};
+use super::process::{Life, Process, flag as pflag};
+use super::signal::{self, SigFields, SigInfo, SigSet, StopReport, code, sig};
+use super::{account, futex, ids, itimer, reference_cache, space, wait4};
+use crate::UserThreadExt;
+
+/// Children that change parents in one hold of the family lock.
+const SLICE: usize = 32;
+
+/// Makes all threads of `p` die, with the wait4 status `status`; only the first call counts.
+/// Callable from interrupts.
+pub(super) fn begin_group_exit(pin: &CpuPin, p: &Process, status: u32) {
+    let threads = p.threads.lock();
+    if p.exiting.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    p.status.store(status, Ordering::SeqCst);
+    threads.each(pin, |tid| {
+        if let Some(t) = ids::thread(pin, tid) {
+            doom(pin, t);
+        }
+        true
+    });
+}
+
+/// Makes one thread die on its way to user mode.
+pub(super) fn doom(pin: &CpuPin, t: &Thread) {
+    t.set(flag::KILLED);
+    sched::wake(pin, t);
+    sched::poke(pin, t);
+}
+
+/// exit_group(2).
+pub fn exit_group(code: u32) -> ! {
+    begin_group_exit(&ksync::pin(), current().process(), (code & 0xff) << 8);
+    exit_thread(0)
+}
+
+/// Ends the calling thread; `code` counts if it is the last and nothing ended the group before.
+/// Called with interrupts and preemption on and no lock held.
+pub fn exit_thread(code: u32) -> ! {
+    finish_thread(code);
+    loop {
+        sched::switch_away(sched::Reason::Exit);
+    }
+}
+
+/// All of a thread's end that can still sleep, in a frame that is gone at the last switch.
+#[inline(never)]
+fn finish_thread(code: u32) {
+    let me = current();
+    let p = me.process().clone();
+    if !me.is_kernel() {
+        signal::leave(&me);
+        // Unless it is killed it waits for memory here, as in user mode: others wait for these words.
+        futex::release_robust(&me);
+        clear_child_tid(&me);
+    }
+    me.set(flag::KILLED);
+    timer::cancel_thread(&me);
+    if me.tid() == p.pid() {
+        *p.comm.lock() = me.comm();
+    }
+    // Before the last thread ends the process, so that what its files are closed for has happened when it is a zombie.
+    reference_cache::forget_files();
+    let last = {
+        let pin = ksync::pin();
+        // With both locks held, so that its time counts once for those that add up: here, or among the living.
+        let mut accounts = p.accounts.lock();
+        let mut threads = p.threads.lock();
+        accounts.dead_threads.add(&me.times());
+        threads.remove(&pin, me.tid());
+        let left = p.thread_count.fetch_sub(1, Ordering::SeqCst) - 1;
+        if left == 0 && !p.exiting.swap(true, Ordering::SeqCst) {
+            p.status.store((code & 0xff) << 8, Ordering::SeqCst);
+        }
+        left == 0
+    };
+    account::thread_ends(&me, &p, last);
+    if last && !p.is_kernel() {
+        finish_process(&p);
+    } else {
+        p.group_wait.wake_all();
+        signal::notify_parent_stopped(&p);
+        space::leave();
+    }
+    reference_cache::forget();
+    me.state.declare_dead();
+}
+
+/// Tells those who share the memory that the thread leaves it, by the word that CLONE_CHILD_CLEARTID or set_tid_address named.
+pub(super) fn clear_child_tid(me: &Current) {
+    let addr = me.user().clear_child_tid.swap(0, Ordering::Relaxed);
+    if addr != 0
+        && someone_else_maps(me)
+        && hal::uaccess::UserPtr::<u32>::new(addr).write(&0).is_ok()
+    {
+        futex::wake_exited(addr);
+    }
+}
+
+/// Whether anybody else could see the memory: its last user's word need not be written, which
+/// would cost most children a copy of a page.
+fn someone_else_maps(me: &Current) -> bool {
+    let p = me.process();
+    // Two: the process's and the one taken here.
+    p.thread_count() > 1 || p.user_space().is_some_and(|s| Arc::strong_count(&s) > 2)
+}
+
+/// The last thread has left.
+fn finish_process(p: &Arc<Process>) {
+    itimer::end(p);
+    // Files first: closing may write to user-visible places and wake others early.
+    drop(p.set_files(None));
+    drop(p.set_fs(None));
+    let space = p.set_space(None);
+    space::leave();
+    if let Some(space) = space {
+        let rss = space.end();
+        let mut accounts = p.accounts.lock();
+        accounts.dead_threads.note_rss(rss);
+    }
+    p.vfork_done.open();
+    p.forget_program();
+    if p.pid() == 1 {
+        crate::upcalls::init_exited(p, p.status.load(Ordering::SeqCst));
+    }
+    let group = group_that_notices(p);
+    leave_children(p);
+    if let Some(group) = &group {
+        if p.pid() == p.sid() {
+            hang_up(group);
+        }
+        orphan_check_of_own(p, group);
+    }
+    become_zombie(p);
+}
+
+/// The group of a process that ends, if that may mean something to it. Most ends do not: the group's count of
+/// references, which all its members share, is not written.
+fn group_that_notices(p: &Process) -> Option<Arc<Group>> {
+    let pin = ksync::pin();
+    let group = ids::borrow_group(&pin, p.pgid())?;
+    (p.pid() == p.sid() || group.may_be_stopped()).then(|| group.hold())
+}
+
+/// A session leader's death takes the terminal from the session.
+fn hang_up(group: &Group) {
+    if let Some(terminal) = group.session().terminal() {
+        terminal.leader_exited(group.session());
+    }
+}
+
+/// If `p` was what kept its group from being orphaned, stopped members get SIGHUP and SIGCONT.
+fn orphan_check_of_own(p: &Process, group: &Group) {
+    if !group.may_be_stopped() {
+        return;
+    }
+    if ids::find_process(p.ppid()).is_some_and(|parent| group::controls(&parent, p)) {
+        hang_up_if_orphaned(group, Some(p));
+    }
+}
+
+/// A newly orphaned group with a stopped member gets SIGHUP and SIGCONT. `leaver` is about to end and counts no more.
+fn hang_up_if_orphaned(group: &Group, leaver: Option<&Process>) {
+    if group.may_be_stopped() && group.is_orphaned(leaver) && has_stopped(group) {
+        signal::signal_whole_group(group, sig::HUP);
+        signal::signal_whole_group(group, sig::CONT);
+    }
+}
+
+/// Whether a member of the group is stopped.
+fn has_stopped(group: &Group) -> bool {
+    let mut cursor = Cursor::default();
+    loop {
+        // Preemption is possible between two slices.
+        let pin = ksync::pin();
+        if !group.next_slice(&pin, &mut cursor) {
+            return false;
+        }
+        let stops =
+            |&pid: &u32| ids::process(&pin, pid).is_some_and(|p| p.signals.lock().stop.stopping);
+        if cursor.members().iter().any(stops) {
+            return true;
+        }
+    }
+}
+
+/// The process that takes the orphans of `p`: the nearest subreaper above it, or init.
+fn reaper_of(p: &Process) -> Option<Arc<Process>> {
+    if p.has(pflag::HAS_SUBREAPER) {
+        let mut at = ids::find_process(p.ppid());
+        while let Some(q) = at {
+            if q.pid() <= 1 {
+                break;
+            }
+            if q.has(pflag::SUBREAPER) && q.is_alive() {
+                return Some(q);
+            }
+            at = ids::find_process(q.ppid());
+        }
+    }
+    ids::find_process(1)
+}
+
+/// Gives the children of `p` to its reaper, slice by slice.
+fn leave_children(p: &Arc<Process>) {
+    loop {
+        let mut slice = [0u32; SLICE];
+        let mut n = 0;
+        let reaper;
+        {
+            let pin = ksync::pin();
+            let mut family = p.family.lock();
+            while n < SLICE {
+                let Some(pid) = family
+                    .living
+                    .pop_front(&pin)
+                    .or_else(|| family.zombies.pop_front(&pin))
+                else {
+                    break;
+                };
+                if let Some(child) = ids::process(&pin, pid) {
+                    child.listed_dead.store(false, Ordering::Relaxed);
+                }
+                slice[n] = pid;
+                n += 1;
+            }
+            if n == 0 {
+                family.closed = true;
+                return;
+            }
+            // In limbo from here on: on no list, but with the new parent's number.
+            drop(family);
+            reaper = reaper_of(p);
+        }
+        let Some(reaper) = reaper else { return };
+        for &pid in &slice[..n] {
+            if let Some(child) = ids::find_process(pid) {
+                adopt(&reaper, &child, p);
+            }
+        }
+    }
+}
+
+/// Lists `child` of `from`, which is in limbo, under `reaper` or, if that is going too, under its reaper.
+fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: &Process) {
+    let death_signal = child.death_signal.load(Ordering::Relaxed);
+    if death_signal != 0 && child.ppid() == from.pid() {
+        let info = SigInfo::user(death_signal, code::USER, from.pid(), 0);
+        let _ = signal::queue_process(child, info);
+    }
+    let mut parent = reaper.clone();
+    let zombie = loop {
+        let pin = ksync::pin();
+        let mut family = parent.family.lock();
+        if family.closed {
+            drop(family);
+            drop(pin);
+            match reaper_of(&parent) {
+                Some(next) => parent = next,
+                None => return,
+            }
+            continue;
+        }
+        child.ppid.store(parent.pid(), Ordering::SeqCst);
+        child.maker.store(parent.pid(), Ordering::Relaxed);
+        child.exit_signal.store(sig::CHLD, Ordering::SeqCst);
+        // A stop that the last parent has not been told of, or is being told of now.
+        if child.signals.lock().stop.report != StopReport::None {
+            parent.set_flag(pflag::CHILD_STOPS, true);
+        }
+        let zombie = child.is_zombie();
+        if zombie {
+            child.listed_dead.store(true, Ordering::Relaxed);
+            family.zombies.push_back(&pin, child.pid());
+        } else {
+            family.living.push_back(&pin, child.pid());
+        }
+        break zombie;
+    };
+    if zombie {
+        let notice = Notice::of(child, &parent);
+        let taken = notice.discards && wait4::take_zombie(&parent, child);
+        notify_parent(child, &parent, &notice, taken);
+    }
+    if !zombie && parent.has(pflag::CHILD_STOPS) {
+        parent.child_wait.wake_all();
+    }
+    // The child's group may have lost the parent that could have continued it.
+    if !zombie
+        && group::controls(from, child)
+        && let Some(group) = group_that_notices(child)
+    {
+        hang_up_if_orphaned(&group, None);
+    }
+}
+
+/// The end: `p` goes to its parent's zombies, or at once if the parent does not want to know.
+fn become_zombie(p: &Arc<Process>) {
+    p.life.store(Life::Zombie as u8, Ordering::SeqCst);
+    // It takes none any more, and may stay for long: what its senders pay for goes now.
+    p.pending.flush(SigSet(!0));
+    loop {
+        let Some(parent) = ids::find_process(p.ppid()) else {
+            // A kernel process, or init: nobody waits.
+            wait4::release(p);
+            return;
+        };
+        let notice = Notice::of(p, &parent);
+        let pin = ksync::pin();
+        let mut family = parent.family.lock();
+        if p.ppid() != parent.pid() {
+            continue;
+        }
+        if !p.siblings.linked() || p.listed_dead.load(Ordering::Relaxed) {
+            // In limbo: whoever moves it sees that it is a zombie; or has seen it.
+            return;
+        }
+        p.listed_dead.store(true, Ordering::Relaxed);
+        family.living.remove(&pin, p.pid());
+        family.zombies.push_back(&pin, p.pid());
+        // In the same hold of the lock: a parent that wants no zombies must not find one.
+        let taken = notice.discards && wait4::take_listed(&pin, &mut family, p);
+        drop(family);
+        drop(pin);
+        notify_parent(p, &parent, &notice, taken);
+        return;
+    }
+}
+
+/// What a parent wants to learn of a child's end.
+struct Notice {
+    /// The signal, 0 for none.
+    signo: u8,
+    /// It wants no zombie.
+    discards: bool,
+}
+
+impl Notice {
+    fn of(p: &Process, parent: &Process) -> Notice {
+        let signo = exit_signal(p, parent);
+        let actions = parent.signals.lock().actions.clone();
+        let discards = signo == sig::CHLD && actions.discards_children();
+        let ignored = discards && actions.ignored().has(sig::CHLD);
+        Notice {
+            signo: if ignored { 0 } else { signo },
+            discards,
+        }
+    }
+}
+
+/// Tells `parent` of its zombie `p`, which is reaped if it was `taken` off the list.
+fn notify_parent(p: &Arc<Process>, parent: &Arc<Process>, notice: &Notice, taken: bool) {
+    if notice.signo != 0 {
+        let info = child_info(p, notice.signo);
+        signal::queue_parent(parent, p.maker.load(Ordering::Relaxed), info);
+    }
+    if taken {
+        wait4::release(p);
+    }
+    parent.child_wait.wake_all();
+}
+
+/// The signal that tells `parent` of the end of `p`. One that is not the usual was agreed with the program that the parent ran
+/// then: another, which may have more rights, is not sent it.
+fn exit_signal(p: &Process, parent: &Process) -> u8 {
+    let knew = p.parent_exec_id.load(Ordering::Relaxed);
+    if knew == parent.exec_id.load(Ordering::SeqCst) {
+        p.exit_signal.load(Ordering::SeqCst)
+    } else {
+        sig::CHLD
+    }
+}
+
+fn child_info(p: &Process, signo: u8) -> SigInfo {
+    let (code, status) = exit_code(p.status.load(Ordering::SeqCst));
+    let times = p.times();
+    let ticks = |ns: u64| ns / (task::time::SECOND / super::CLOCK_TICKS);
+    let fields = SigFields::Child {
+        pid: p.pid(),
+        uid: p.cred().uid,
+        status,
+        utime: ticks(times.user_ns),
+        stime: ticks(times.sys_ns),
+    };
+    SigInfo {
+        signo,
+        code,
+        fields,
+    }
+}
+
+/// The siginfo that waitid(2) gives for a report.
+pub fn child_report(r: &wait4::Report) -> SigInfo {
+    let (code, status) = match r.event {
+        wait4::Event::Exited(status) => exit_code(status),
+        wait4::Event::Stopped(signo) => (code::CLD_STOPPED, i32::from(signo)),
+        wait4::Event::Continued => (code::CLD_CONTINUED, i32::from(sig::CONT)),
+    };
+    let fields = SigFields::Child {
+        pid: r.pid,
+        uid: r.uid,
+        status,
+        utime: 0,
+        stime: 0,
+    };
+    SigInfo {
+        signo: sig::CHLD,
+        code,
+        fields,
+    }
+}
+
+/// `si_code` and `si_status` of a wait4 status.
+fn exit_code(status: u32) -> (i32, i32) {
+    match status & 0x7f {
+        0 => (code::CLD_EXITED, (status >> 8 & 0xff) as i32),
+        s => (code::CLD_KILLED, s as i32),
+    }
+}
+
+/// Settles a thread that has left its CPU for the last time.  Interrupts and preemption are off.
+/// Its memory goes after a grace period: others may be looking at it.
+pub(super) fn release_dead(pin: &CpuPin, t: &Thread) {
+    let _ = (pin, epoch());
+    task::ids::withdraw(t);
+}

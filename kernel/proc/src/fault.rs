@@ -1,0 +1,69 @@
+//! Page faults of programs, and of the kernel's copies to and from them.
+
+use core::sync::atomic::Ordering;
+
+use hal::user::UserFault;
+use mem::vm;
+use vm::{Access, FaultError};
+
+use super::oom;
+use crate::signal::{SigInfo, code, sig};
+
+/// Bits of the error code that the CPU pushes (Intel SDM vol. 3, "Page-Fault Exceptions").
+mod bit {
+    pub const WRITE: u64 = 1 << 1;
+    pub const FETCH: u64 = 1 << 4;
+}
+
+/// Serves a fault at `va`, or says which signal it earns.
+///
+/// Called with interrupts and preemption on.  A stack grows on any fault in its reach, whatever
+/// the stack pointer, as Linux has it since 4.20.
+pub fn page_fault(va: u64, error: u64) -> Result<(), SigInfo> {
+    let access = match error {
+        e if e & bit::FETCH != 0 => Access::Exec,
+        e if e & bit::WRITE != 0 => Access::Write,
+        _ => Access::Read,
+    };
+    match crate::with_space(|space| space.fault(vm(), va, access)) {
+        Some(Ok(())) => {
+            let count = &crate::current().usage.minor_faults;
+            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            Ok(())
+        }
+        Some(Err(failure)) => failed(va, access, failure),
+        None => Err(SigInfo::fault(sig::SEGV, code::SEGV_MAPERR, va)),
+    }
+}
+
+/// What becomes of a fault that was not served: a signal, or another try where memory could be found.
+#[cold]
+#[inline(never)]
+fn failed(va: u64, access: Access, first: FaultError) -> Result<(), SigInfo> {
+    let (mut tries, mut failure) = (0, first);
+    loop {
+        return Err(match failure {
+            FaultError::NotMapped => SigInfo::fault(sig::SEGV, code::SEGV_MAPERR, va),
+            FaultError::Denied => SigInfo::fault(sig::SEGV, code::SEGV_ACCERR, va),
+            FaultError::Bus => SigInfo::fault(sig::BUS, code::BUS_ADRERR, va),
+            FaultError::NoMemory if oom::relieve(tries) => {
+                tries += 1;
+                match crate::with_space(|space| space.fault(vm(), va, access)) {
+                    Some(Err(again)) => failure = again,
+                    _ => return Ok(()),
+                }
+                continue;
+            }
+            FaultError::NoMemory => SigInfo::kernel(sig::KILL),
+        });
+    }
+}
+
+/// Makes a page of the current process reachable for the kernel, which is about to copy with faults off.
+///
+/// # Errors
+/// The program may not access it so.
+pub fn fault_in(va: u64, write: bool) -> Result<(), UserFault> {
+    let error = if write { bit::WRITE } else { 0 };
+    page_fault(va, error).map_err(|_| UserFault)
+}

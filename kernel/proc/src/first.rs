@@ -1,0 +1,101 @@
+//! The first processes: the kernel's, of its own threads, and process 1.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use cred::Cred;
+use hal::context;
+use ksync::Once;
+use task::account;
+use task::kthread::NoThread;
+use task::sched::{self, CpuMask, Entity, Policy};
+use task::thread::{NewThread, Thread, comm_from};
+
+use super::fork;
+use super::ids::{self, Id};
+use super::process::{self, Process, flag as pflag};
+use super::rlimit::Rlimits;
+use super::user_thread::UserThread;
+
+/// The process that all kernel threads belong to.
+static KERNEL: Once<Arc<Process>> = Once::new();
+
+fn bare_process(id: Id) -> Arc<Process> {
+    Process::new(process::Birth {
+        id,
+        ppid: 0,
+        maker: 0,
+        flags: pflag::KERNEL,
+        exit_signal: 0,
+        exec_ids: (0, 0),
+        signals: fork::fresh_signals(),
+        space: None,
+        files: None,
+        fs: None,
+        cred: Arc::new(Cred::root()),
+        limits: Rlimits::new(),
+        program: Default::default(),
+        brk: Default::default(),
+        comm: comm_from(b"kernel"),
+        personality: 0,
+        kin: 0,
+        oom_adj: (0, 0),
+    })
+}
+
+/// The kernel's process.
+pub(super) fn kernel_process() -> &'static Arc<Process> {
+    KERNEL.get_or_init(|| bare_process(Id::idle()))
+}
+/// Process 1, not running yet: it stands in the table, leads a session, and has no memory.
+pub fn make_init(
+    files: Arc<vfs::FdTable>,
+    fs: vfs::FsUse,
+    entry: impl FnOnce() + Send + 'static,
+) -> Result<(), NoThread> {
+    let id = Id::take_init().ok_or(NoThread)?;
+    let p = Process::new(process::Birth {
+        id: id.clone(),
+        ppid: 0,
+        maker: 0,
+        flags: pflag::DUMPABLE,
+        exit_signal: 0,
+        exec_ids: (0, 0),
+        signals: fork::fresh_signals(),
+        space: None,
+        files: Some(files),
+        fs: Some(fs),
+        cred: Arc::new(Cred {
+            payer: account::of_thread(0).map_err(|_| NoThread)?,
+            ..Cred::root()
+        }),
+        limits: Rlimits::new(),
+        program: Default::default(),
+        brk: Default::default(),
+        comm: comm_from(b"init"),
+        personality: 0,
+        kin: 0,
+        oom_adj: (0, 0),
+    });
+    let machine = context::ThreadState::new(sched::thread_start, true).map_err(|_| NoThread)?;
+    let t = Thread::new(NewThread {
+        id: id.clone(),
+        upper: UserThread::for_new(p.clone(), 0),
+        comm: comm_from(b"init"),
+        cred: p.cred(),
+        sched: Entity::new(0, 0, Policy::Other, &CpuMask::all()),
+        machine,
+        flags: 0,
+        entry: Some(Box::new(entry)),
+    });
+    let pin = ksync::pin();
+    task::ids::publish(&t);
+    ids::publish_process(&p);
+    p.add_thread(&pin, &t);
+    if let Some(group) = super::group::Group::create_session(id) {
+        group.join(&pin, &p, 0, || Some(0));
+    }
+    drop(pin);
+    sched::start(&t);
+    Ok(())
+}

@@ -1,0 +1,428 @@
+//! Making threads and processes: clone, fork, vfork.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use abi::raw::general as raw;
+use hal::uaccess::UserPtr;
+use hal::{UserFrame, context};
+use task::current::current;
+use task::park::{Deadline, Interruptible, Step, park};
+use task::sched;
+use task::thread::{NewThread, Thread, flag as thread_flag};
+use task::wait::{WaitQueue, Waiter};
+
+use super::account::ThreadCharge;
+use super::group::Joined;
+use super::ids::{self, Id};
+use super::oom;
+use super::process::{self, Process, flag as pflag};
+use super::signal::{ActionTable, Shared, sig};
+use super::space::UserSpace;
+use super::user_thread::UserThread;
+use crate::{SignalExt, UserThreadExt};
+
+/// Where a parent sleeps in vfork until the child has its own memory.
+pub struct VforkGate {
+    /// A parent waits.
+    shut: AtomicBool,
+    queue: WaitQueue,
+}
+
+impl VforkGate {
+    pub(super) const fn new() -> Self {
+        VforkGate {
+            shut: AtomicBool::new(false),
+            queue: WaitQueue::new(),
+        }
+    }
+
+    /// Lets the parent go on: the child has called execve or ended.
+    pub(super) fn open(&self) {
+        if self.shut.swap(false, Ordering::SeqCst) {
+            self.queue.wake_all();
+        }
+    }
+}
+
+/// Why nothing was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForkError {
+    /// The flags contradict each other.
+    Invalid,
+    /// No number, or too many processes.
+    Again,
+    /// No memory.
+    NoMemory,
+    /// A thread-local storage base that is no user address.
+    NotPermitted,
+    /// A signal to the caller's group came meanwhile: it is to be taken first.
+    Signal,
+}
+
+/// clone(2)'s arguments.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CloneArgs {
+    /// `CLONE_*` without the exit signal.
+    pub flags: u64,
+    /// The signal for the parent, 0 for none.
+    pub exit_signal: u8,
+    /// The child's stack pointer, 0 to keep the parent's.
+    pub stack: u64,
+    /// CLONE_PARENT_SETTID.
+    pub parent_tid: u64,
+    /// CLONE_CHILD_SETTID and CLONE_CHILD_CLEARTID.
+    pub child_tid: u64,
+    /// CLONE_SETTLS.
+    pub tls: u64,
+}
+
+/// Namespaces and other things that are not there.
+const UNSUPPORTED: u64 = (raw::CLONE_NEWNS
+    | raw::CLONE_NEWCGROUP
+    | raw::CLONE_NEWUTS
+    | raw::CLONE_NEWIPC
+    | raw::CLONE_NEWUSER
+    | raw::CLONE_NEWPID
+    | raw::CLONE_NEWNET
+    | raw::CLONE_PIDFD) as u64;
+
+fn check(a: &CloneArgs) -> Result<(), ForkError> {
+    let has = |f: u32| a.flags & u64::from(f) != 0;
+    let bad = has(raw::CLONE_THREAD) && !has(raw::CLONE_SIGHAND)
+        || has(raw::CLONE_SIGHAND) && !has(raw::CLONE_VM)
+        || has(raw::CLONE_FS) && has(raw::CLONE_NEWNS)
+        || a.exit_signal > sig::MAX
+        || a.flags & UNSUPPORTED != 0
+        // Init's children must not have nobody as a parent.
+        || has(raw::CLONE_PARENT) && current().process().pid() == 1;
+    if bad { Err(ForkError::Invalid) } else { Ok(()) }
+}
+
+/// clone(2): returns the new thread's number in the caller.  `frame` is the caller's.
+pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
+    check(args)?;
+    let has = |f: u32| args.flags & u64::from(f) != 0;
+    let me = current();
+    if oom::is_condemned(me.process().kin()) {
+        return Err(ForkError::Again);
+    }
+    let charge = ThreadCharge::new(&me, me.process()).ok_or(ForkError::Again)?;
+    let crowded = me.has(thread_flag::CROWDED);
+    if crowded {
+        // The child asks again at its execve.
+        me.clear(thread_flag::CROWDED);
+    }
+    let signal = me.process().group_signal.load(Ordering::Acquire);
+    mem::admit_process().map_err(|_| ForkError::NoMemory)?;
+    let id = Id::alloc().ok_or(ForkError::Again)?;
+    let process = if has(raw::CLONE_THREAD) {
+        me.process().clone()
+    } else {
+        new_process(args, id.clone())?
+    };
+    let new = new_thread(args, frame, id, &process, crowded)?;
+    let tid = new.tid();
+    if has(raw::CLONE_PARENT_SETTID) {
+        // The call cannot fail any more; Linux ignores a bad address too.
+        let _ = UserPtr::<u32>::new(args.parent_tid).write(&tid);
+    }
+    if has(raw::CLONE_CHILD_SETTID) {
+        set_child_tid(&process, args, tid);
+    }
+    let gate = has(raw::CLONE_VFORK).then(|| {
+        process.vfork_done.shut.store(true, Ordering::SeqCst);
+        process.clone()
+    });
+    // Who kills a family is not to miss those that are about to be born.
+    if me.kill_pending() {
+        return Err(ForkError::Again);
+    }
+    if let Err(why) = publish(args, &process, &new, signal) {
+        if !has(raw::CLONE_THREAD) {
+            undo(&process);
+        }
+        return Err(why);
+    }
+    charge.keep();
+    sched::start(&new);
+    drop(new);
+    if gate.is_some() {
+        sched::count_vfork();
+    }
+    if let Some(child) = gate {
+        wait_for(child);
+    }
+    Ok(tid)
+}
+
+/// Takes from a process that was known for a moment what it has. Its last use goes after a grace period, where nothing may
+/// sleep, and memory and files may take long to go.
+#[cold]
+fn undo(process: &Process) {
+    drop(process.set_files(None));
+    drop(process.set_fs(None));
+    drop(process.set_space(None));
+}
+
+/// The child's word is written in its own memory, which the caller may not share.
+fn set_child_tid(process: &Process, args: &CloneArgs, tid: u32) {
+    if args.flags & u64::from(raw::CLONE_VM) != 0 {
+        let _ = UserPtr::<u32>::new(args.child_tid).write(&tid);
+    } else if let Some(space) = process.space() {
+        let _ = mem::write_at(&space, args.child_tid, &tid.to_ne_bytes());
+    }
+}
+
+/// vfork(2)'s wait.  Only a deadly signal ends it early.
+fn wait_for(mut child: Arc<Process>) {
+    let _ = park(
+        &mut child,
+        Deadline::Never,
+        Interruptible::Kill,
+        |child, waiter: &mut Waiter| {
+            waiter.listen(&child.vfork_done.queue);
+            if child.vfork_done.shut.load(Ordering::SeqCst) {
+                Step::Wait
+            } else {
+                Step::Done(())
+            }
+        },
+    );
+}
+
+/// A process that shares with, or copies from, the caller's what `args` says.  It stands in no
+/// table yet; dropping it undoes everything.
+fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
+    let has = |f: u32| args.flags & u64::from(f) != 0;
+    let me = current();
+    let p = me.process();
+    let (space, brk) = match p.user_space() {
+        None => (None, p.brk()),
+        Some(space) if has(raw::CLONE_VM) => (Some(space), p.brk()),
+        Some(space) => {
+            // The heap's bounds are those of the memory that is copied.
+            let _heap = p.lock_brk();
+            let copy = mem::fork(space.space()).map_err(|_| ForkError::NoMemory)?;
+            (Some(UserSpace::new(copy)), p.brk())
+        }
+    };
+    let files = match p.files() {
+        Some(files) if !has(raw::CLONE_FILES) => {
+            Some(files.fork().map_err(|_| ForkError::NoMemory)?)
+        }
+        shared => shared,
+    };
+    let fs = if has(raw::CLONE_FS) {
+        let shared = p.share_fs();
+        shared.map(|fs| fs.ok_or(ForkError::Again)).transpose()?
+    } else {
+        p.fs().map(|fs| fs.fork())
+    };
+    let old_actions = p.signals.lock().actions.clone();
+    let actions = if has(raw::CLONE_SIGHAND) {
+        old_actions
+    } else {
+        Arc::new(old_actions.fork())
+    };
+    let mut flags = p.flags.load(Ordering::Relaxed) & pflag::DUMPABLE;
+    if p.has(pflag::SUBREAPER | pflag::HAS_SUBREAPER) {
+        flags |= pflag::HAS_SUBREAPER;
+    }
+    let program = p.program.lock().clone();
+    // An own copy, so that no count is shared with the parent.
+    let cred = Arc::new((*me.cred()).clone());
+    Ok(Process::new(process::Birth {
+        id,
+        // With CLONE_PARENT both are settled when the parent lists the child.
+        ppid: p.pid(),
+        maker: me.tid(),
+        flags,
+        exit_signal: args.exit_signal,
+        exec_ids: {
+            let own = p.exec_id.load(Ordering::Relaxed);
+            (own, own)
+        },
+        signals: Shared::new(actions),
+        space,
+        files,
+        fs,
+        cred,
+        limits: p.limits(),
+        program,
+        brk,
+        comm: me.comm(),
+        personality: p.personality.load(Ordering::Relaxed),
+        kin: p.kin(),
+        oom_adj: (p.oom_adj(), p.oom_adj_min()),
+    }))
+}
+
+fn new_thread(
+    args: &CloneArgs,
+    frame: &UserFrame,
+    id: Id,
+    process: &Arc<Process>,
+    crowded: bool,
+) -> Result<Arc<Thread>, ForkError> {
+    let has = |f: u32| args.flags & u64::from(f) != 0;
+    let me = current();
+    let mut child_frame = *frame;
+    child_frame.rax = 0;
+    child_frame.forget_syscall();
+    if args.stack != 0 {
+        child_frame.rsp = args.stack;
+    }
+    let mut machine =
+        context::ThreadState::new(sched::thread_start, true).map_err(|_| ForkError::NoMemory)?;
+    machine.inherit(&child_frame);
+    if has(raw::CLONE_SETTLS) && !machine.set_tls(args.tls) {
+        return Err(ForkError::NotPermitted);
+    }
+    let new = Thread::new(NewThread {
+        id,
+        upper: UserThread::for_new(process.clone(), me.blocked().0),
+        comm: me.comm(),
+        cred: if has(raw::CLONE_THREAD) {
+            // A copy, so that threads share no count.
+            Arc::new((*me.cred()).clone())
+        } else {
+            process.cred()
+        },
+        sched: me.sched.forked(me.cpu()),
+        machine,
+        flags: if crowded { thread_flag::CROWDED } else { 0 },
+        entry: None,
+    });
+    // A child with its own memory keeps the alternate stack; a thread, which shares it, does not.
+    if !has(raw::CLONE_VM) || has(raw::CLONE_VFORK) {
+        new.set_altstack(me.altstack());
+    }
+    if has(raw::CLONE_CHILD_CLEARTID) {
+        new.user()
+            .clear_child_tid
+            .store(args.child_tid, Ordering::Relaxed);
+    }
+    Ok(new)
+}
+
+/// Makes a new thread, and its process if that is new, known to all, unless the caller's process is ending. `signal` is the
+/// last that its group had sent it when the call began.
+fn publish(
+    args: &CloneArgs,
+    process: &Arc<Process>,
+    new: &Arc<Thread>,
+    signal: u32,
+) -> Result<(), ForkError> {
+    let pin = ksync::pin();
+    task::ids::publish(new);
+    if args.flags & u64::from(raw::CLONE_THREAD) != 0 {
+        let mut threads = process.threads.lock();
+        // The end of the process, or an execve of another thread, kills those on the list.
+        let going = process.exiting.load(Ordering::SeqCst) || current().kill_pending();
+        if !going {
+            // A stop that has begun tells those on the list: this one hears of it from its maker.
+            if current().has(thread_flag::ATTENTION) {
+                new.set(thread_flag::ATTENTION);
+            }
+            process.add_thread_to(&mut threads, &pin, new);
+        }
+        drop(threads);
+        if going {
+            task::ids::withdraw(new);
+            return Err(ForkError::Again);
+        }
+        return Ok(());
+    }
+    ids::publish_process(process);
+    process.add_thread(&pin, new);
+    if !join_parents_group(process, signal) {
+        task::ids::withdraw(new);
+        ids::withdraw_process(process);
+        return Err(ForkError::Signal);
+    }
+    if args.flags & u64::from(raw::CLONE_PARENT) != 0 {
+        list_as_sibling(process);
+    } else {
+        list_as_child(process);
+    }
+    Ok(())
+}
+
+/// Joins the group that the parent is in now; false if the parent, whose last signal from the group was `signal`, has got another
+/// and is to take it first: the child would miss it.
+fn join_parents_group(child: &Process, signal: u32) -> bool {
+    let pin = ksync::pin();
+    let me = current();
+    let p = me.process();
+    loop {
+        // The caller is a member, so the group goes on unless setpgid moves the caller meanwhile.
+        let Some(group) = ids::group(&pin, p.pgid()) else {
+            continue;
+        };
+        let joined = group.join(&pin, child, group.fork_shard(&pin), || {
+            let now = p.group_signal.load(Ordering::Acquire);
+            (now == signal || !me.signal_pending()).then_some(now)
+        });
+        match joined {
+            Joined::Yes => return true,
+            Joined::Over => {}
+            Joined::Signal => return false,
+        }
+    }
+}
+
+fn list_as_child(child: &Process) {
+    let pin = ksync::pin();
+    let me = current();
+    let mut family = me.process().family.lock();
+    family.living.push_back(&pin, child.pid());
+}
+
+/// CLONE_PARENT: the child gets the caller's parent, and is as strange to it as the caller is: it is told of the child's end
+/// as of the caller's.
+fn list_as_sibling(child: &Process) {
+    let me = current();
+    let me = me.process();
+    let init = ids::find_process(1);
+    let mut orphaned = false;
+    loop {
+        let parent = match orphaned {
+            false => ids::find_process(me.ppid()),
+            true => init.clone(),
+        };
+        let Some(parent) = parent.or_else(|| init.clone()) else {
+            return;
+        };
+        let pin = ksync::pin();
+        let mut family = parent.family.lock();
+        if family.closed {
+            // The parent is ending, and who is to adopt the caller has not done so yet.
+            orphaned = true;
+            continue;
+        }
+        if orphaned {
+            child.exit_signal.store(sig::CHLD, Ordering::SeqCst);
+        } else if me.ppid() != parent.pid() {
+            // The caller has been adopted; its old parent's number may be another's by now.
+            continue;
+        } else {
+            // Adoption changes the caller's under this lock, too.
+            let signo = me.exit_signal.load(Ordering::SeqCst);
+            child.exit_signal.store(signo, Ordering::SeqCst);
+        }
+        let strange = me.parent_exec_id.load(Ordering::Relaxed);
+        child.parent_exec_id.store(strange, Ordering::Relaxed);
+        child.ppid.store(parent.pid(), Ordering::SeqCst);
+        child
+            .maker
+            .store(me.maker.load(Ordering::Relaxed), Ordering::Relaxed);
+        family.living.push_back(&pin, child.pid());
+        return;
+    }
+}
+
+/// The actions of a process that begins anew.
+pub(super) fn fresh_signals() -> Shared {
+    Shared::new(Arc::new(ActionTable::new()))
+}

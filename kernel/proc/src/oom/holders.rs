@@ -1,0 +1,123 @@
+//! Who has the kernel's memory: users whose pipes and the like are a good part of what is gone.
+//!
+//! Such memory comes back when descriptors are closed. Which process closes which byte would have to be asked of open
+//! files, whose locks those may hold who wait for memory; so what an account holds is divided among its user's processes by
+//! how many descriptors they have open. Names come back by nobody's end and do not count: their number is limited.
+
+use cred::{Charge, Payer};
+use hal::PAGE_SIZE;
+use mem::vm;
+
+use super::victims::is_eligible;
+use crate::ids;
+use crate::process::Process;
+
+/// Accounts that a search looks at.
+const MOST: usize = 8;
+/// An account that holds less than this part of memory is of no interest.
+const SMALL_PART: u64 = 64;
+
+#[derive(Clone, Copy)]
+pub(super) struct Holder {
+    payer: Payer,
+    pub uid: u32,
+    /// What its user's processes make the kernel hold, in pages.
+    pub pages: u64,
+    /// Those processes, and their open descriptors.
+    processes: u64,
+    descriptors: u64,
+}
+
+impl Holder {
+    /// Who has at least so many descriptors goes.
+    pub fn most(&self) -> Most {
+        Most {
+            payer: self.payer,
+            least: self.descriptors.div_ceil(self.processes.max(1)),
+        }
+    }
+
+    fn has(&self, p: &Process) -> bool {
+        self.payer.is(p.payer())
+    }
+}
+
+/// A user's processes that hold most, which are at least one.
+#[derive(Clone, Copy)]
+pub(super) struct Most {
+    payer: Payer,
+    least: u64,
+}
+
+impl Most {
+    /// Whether it is a process of the user.
+    pub fn is_of(&self, p: &Process) -> bool {
+        self.payer.is(p.payer())
+    }
+
+    pub fn has(&self, p: &Process) -> bool {
+        self.is_of(p) && p.open_descriptors() as u64 >= self.least
+    }
+}
+
+/// The accounts that hold much.
+pub(super) struct Holders([Option<Holder>; MOST]);
+
+impl Holders {
+    pub const fn new() -> Holders {
+        Holders([None; MOST])
+    }
+
+    /// Looks at all accounts, and if one holds much at their processes.
+    pub fn search(&mut self) {
+        self.0 = [None; MOST];
+        let least = vm().alloc.total_pages() as u64 / SMALL_PART;
+        task::account::each(|a| {
+            let pages = a.held(Charge::Memory) / PAGE_SIZE as u64;
+            let place = self
+                .0
+                .iter_mut()
+                .min_by_key(|h| h.map_or(0, |holder| holder.pages));
+            if let Some(place) = place
+                && pages > least.max(place.map_or(0, |holder| holder.pages))
+            {
+                *place = Some(Holder {
+                    payer: Payer::new(a),
+                    uid: a.uid(),
+                    pages,
+                    processes: 0,
+                    descriptors: 0,
+                });
+            }
+        });
+        if self.0.iter().all(Option::is_none) {
+            return;
+        }
+        ids::each_process(2, |p| {
+            if is_eligible(p)
+                && !p.is_ending()
+                && let Some(holder) = self.0.iter_mut().flatten().find(|h| h.has(p))
+            {
+                holder.processes += 1;
+                holder.descriptors += p.open_descriptors() as u64;
+            }
+            true
+        });
+    }
+
+    /// The part of its user's pages that falls to a process.
+    pub fn share(&self, p: &Process) -> u64 {
+        let Some(holder) = self.0.iter().flatten().find(|h| h.has(p)) else {
+            return 0;
+        };
+        let own = p.open_descriptors() as u64;
+        let share = holder.pages * own / holder.descriptors.max(1);
+        share.min(holder.pages)
+    }
+
+    /// The account that holds most, of those that have processes to end.
+    pub fn largest(&self) -> Option<&Holder> {
+        let all = self.0.iter().flatten().filter(|h| h.processes > 0);
+        all.max_by_key(|holder| holder.pages)
+    }
+}

@@ -1,0 +1,405 @@
+//! Who has to go when memory is out.
+//!
+//! What a process costs is what its end frees: anonymous pages, page tables, kernel stacks, and its part of what the kernel
+//! holds for its user's descriptors ([`holders`](super::holders)). Four kinds of culprits:
+//!
+//! - *one large process*: it is killed, with those who share its memory;
+//! - *a family*: processes forked from one execve that called none since, many and together larger than any one. Memory that
+//!   forks share counts once. All are killed in one pass, and cannot fork meanwhile; only the founder is spared the
+//!   first time, for it may be a shell whose children are the trouble;
+//! - *a user*, for whose descriptors the kernel holds more than the largest process costs: of the user's processes those that have most
+//!   of them open are killed;
+//! - *many small ones of many families*: those started last go, until an eighth of what all cost is free. A process that was
+//!   there before the trouble began stays, and so does one that costs less than half of the average.
+//!
+//! The cost of a search is in proportion to the processes and what they have mapped, and each search frees a large part of that. It
+//! allocates nothing, and can be preempted but for short sections.
+//! Init is never chosen, nor is who has an `oom_score_adj` of -1000.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec;
+use core::fmt::{self, Display, Formatter, Write};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use hal::kprintln;
+use hal::stack::FRAMES_PER_STACK;
+use mem::vm;
+use task::time;
+
+use super::holders::{Holders, Most};
+use crate::process::Process;
+use crate::{ids, signal};
+
+/// Families that a search keeps apart; the smallest makes room for another.
+const FAMILIES: usize = 64;
+/// Members from which on a family may be the culprit.
+const MANY: u32 = 8;
+/// A single process that costs less than this part of what all cost is not the culprit.
+const SMALL_PART: u64 = 16;
+/// The part of what all cost that is freed by killing the youngest.
+const YOUNG_PART: u64 = 8;
+/// Powers of two of nanoseconds of age.
+const AGES: usize = 64;
+/// Heap objects of a process, in pages: an estimate.
+const OBJECTS: u64 = 2;
+/// A founder who was spared is not spared again within this time, in nanoseconds.
+const MEMORY_NS: u64 = 60 * time::SECOND;
+
+/// The family that is being killed, 0 for none: its members cannot fork. Written by the killer.
+static CONDEMNED: AtomicU64 = AtomicU64::new(0);
+
+/// Whether the members of a family may not fork, for they are being killed.
+#[inline]
+pub fn is_condemned(kin: u64) -> bool {
+    CONDEMNED.load(Ordering::Relaxed) == kin && kin != 0
+}
+
+/// What a process takes, in pages.
+struct Cost {
+    /// What nobody else uses.
+    own: u64,
+    /// What it shares with its family, or once did.
+    shared: u64,
+}
+
+impl Cost {
+    /// None for a process that has nothing to give any more.
+    fn of(p: &Process) -> Option<Cost> {
+        let cost = p.space()?.cost();
+        let stacks = u64::from(p.thread_count()) * FRAMES_PER_STACK as u64;
+        Some(Cost {
+            own: cost.own + cost.tables + stacks + OBJECTS,
+            shared: cost.shared,
+        })
+    }
+
+    fn sum(&self) -> u64 {
+        self.own + self.shared
+    }
+
+    /// With what `oom_score_adj` adds or takes.
+    fn adjusted(&self, p: &Process) -> u64 {
+        let share = vm().alloc.total_pages() as i64 * i64::from(p.oom_adj()) / 1000;
+        (self.sum() as i64 + share).max(0) as u64
+    }
+}
+
+/// /proc/PID/oom_score: what a process costs in thousandths of memory, adjusted.
+pub fn score(p: &Process) -> u64 {
+    Cost::of(p).map_or(0, |cost| {
+        cost.adjusted(p) * 1000 / vm().alloc.total_pages().max(1) as u64
+    })
+}
+
+/// Whether the killer may choose it.
+pub(super) fn is_eligible(p: &Process) -> bool {
+    p.pid() != 1 && !p.is_kernel() && !p.is_zombie() && p.oom_adj() > -1000
+}
+
+#[derive(Clone, Copy, Default)]
+struct Family {
+    kin: u64,
+    members: u32,
+    own: u64,
+    shared: u64,
+}
+
+impl Family {
+    fn sum(&self) -> u64 {
+        self.own + self.shared
+    }
+}
+
+/// What a search has found.
+struct Census {
+    /// Users for whose descriptors the kernel holds much.
+    holders: Holders,
+    families: Box<[Family]>,
+    /// The process that costs most, with what it costs.
+    largest: Option<(u64, Arc<Process>)>,
+    /// By age: what processes cost.
+    ages: Box<[u64]>,
+    /// What all cost, and how many they are.
+    sum: u64,
+    count: u64,
+    /// Some are on their way out, and may have memory still.
+    dying: bool,
+}
+
+impl Census {
+    fn clear(&mut self) {
+        self.families.fill(Family::default());
+        self.ages.fill(0);
+        (self.largest, self.sum, self.count, self.dying) = (None, 0, 0, false);
+    }
+
+    fn add(&mut self, p: &Arc<Process>, cost: &Cost, now: u64) {
+        let adjusted = cost.adjusted(p);
+        if self
+            .largest
+            .as_ref()
+            .is_none_or(|(most, _)| adjusted > *most)
+        {
+            self.largest = Some((adjusted, p.clone()));
+        }
+        self.sum += cost.own;
+        self.count += 1;
+        self.ages[age(p, now)] += cost.own;
+        let kin = p.kin();
+        let found = self.families.iter().position(|f| f.kin == kin);
+        // The smallest of the table is of no interest, unless it grows again.
+        let place = found.or_else(|| (0..FAMILIES).min_by_key(|&i| self.families[i].own));
+        let Some(place) = place else { return };
+        let family = &mut self.families[place];
+        if found.is_none() {
+            *family = Family {
+                kin,
+                ..Family::default()
+            };
+        }
+        family.members += 1;
+        family.own += cost.own;
+        family.shared = family.shared.max(cost.shared);
+    }
+}
+
+/// The power of two of nanoseconds that a process has lived.
+fn age(p: &Process, now: u64) -> usize {
+    (now.saturating_sub(p.start_ns()) | 1).ilog2() as usize
+}
+
+/// Who is being killed.
+pub(super) enum Victims {
+    /// A process, and who shares its memory.
+    One(Arc<Process>),
+    /// A family; with or without its founder.
+    Family { kin: u64, founder: bool },
+    /// Processes of one user: those that have most descriptors.
+    Holders(Most),
+    /// Those that started at this time or later, in nanoseconds since boot, and cost at least so many pages.
+    Young { since: u64, least: u64 },
+}
+
+impl Victims {
+    fn has(&self, p: &Process) -> bool {
+        match self {
+            Victims::One(victim) => {
+                let share = match (victim.space(), p.space()) {
+                    (Some(a), Some(b)) => Arc::ptr_eq(&a, &b),
+                    _ => false,
+                };
+                share || p.pid() == victim.pid()
+            }
+            Victims::Family { kin, founder } => p.kin() == *kin && (*founder || !p.is_founder()),
+            Victims::Holders(most) => most.has(p),
+            Victims::Young { since, least } => {
+                p.start_ns() >= *since && Cost::of(p).is_some_and(|cost| cost.own >= *least)
+            }
+        }
+    }
+
+    /// Kills them; returns how many there were that were not dying yet.
+    fn kill(&self) -> u32 {
+        let mut told = 0;
+        ids::each_process(2, |p| {
+            if is_eligible(p) && !p.is_ending() && self.has(p) {
+                signal::kill_process(p);
+                told += 1;
+            }
+            true
+        });
+        told
+    }
+
+    /// Whether none of them has memory any more; kills those who were born meanwhile.
+    ///
+    /// A process leaves its space before that is emptied, and is a zombie after that.
+    pub(super) fn are_gone(&self) -> bool {
+        if let Victims::One(p) = self {
+            return p.is_zombie();
+        }
+        let mut left = false;
+        ids::each_process(2, |p| {
+            let is_victim = match self {
+                // Their descriptors are what is waited for, and may be closed one by one.
+                Victims::Holders(most) => p.is_ending() && most.is_of(p),
+                // What the dying cost gets less and less.
+                Victims::Young { since, .. } => p.is_ending() && p.start_ns() >= *since,
+                _ => self.has(p),
+            };
+            if is_eligible(p) && is_victim {
+                left = true;
+                if !p.is_ending() && matches!(self, Victims::Family { .. }) {
+                    signal::kill_process(p);
+                }
+            }
+            true
+        });
+        !left
+    }
+
+    /// Nobody is being killed any more.
+    pub(super) fn forget(&self) {
+        CONDEMNED.store(0, Ordering::Relaxed);
+    }
+}
+
+/// What a search led to.
+pub(super) enum Choice {
+    /// These have been killed.
+    Killed(Victims),
+    /// Nobody may be chosen, but some are dying.
+    Dying,
+    /// Nobody may be chosen.
+    Nobody,
+}
+
+/// What the killer keeps between two searches.
+pub(super) struct Killer {
+    census: Census,
+    /// The family whose founder was spared last, and when.
+    spared: (u64, u64),
+}
+
+impl Killer {
+    /// Allocates all that it will ever need.
+    pub(super) fn new() -> Killer {
+        Killer {
+            census: Census {
+                holders: Holders::new(),
+                families: vec![Family::default(); FAMILIES].into(),
+                largest: None,
+                ages: vec![0; AGES].into(),
+                sum: 0,
+                count: 0,
+                dying: false,
+            },
+            spared: (0, 0),
+        }
+    }
+
+    /// Chooses who has to go and kills them.
+    pub(super) fn choose_and_kill(&mut self) -> Choice {
+        let now = time::monotonic_ns();
+        self.census.clear();
+        self.census.holders.search();
+        ids::each_process(2, |p| {
+            if !is_eligible(p) {
+            } else if p.is_ending() {
+                self.census.dying = true;
+            } else if let Some(mut cost) = Cost::of(p) {
+                cost.own += self.census.holders.share(p);
+                self.census.add(p, &cost, now);
+            }
+            true
+        });
+        let Some(victims) = self.choose(now) else {
+            return if self.census.dying {
+                Choice::Dying
+            } else {
+                Choice::Nobody
+            };
+        };
+        if let Victims::Family { kin, .. } = victims {
+            CONDEMNED.store(kin, Ordering::SeqCst);
+        }
+        let told = victims.kill();
+        self.report(&victims, told);
+        self.census.largest = None;
+        Choice::Killed(victims)
+    }
+
+    fn choose(&mut self, now: u64) -> Option<Victims> {
+        let census = &self.census;
+        let (most, largest) = census.largest.as_ref()?;
+        let family = census
+            .families
+            .iter()
+            .filter(|f| f.members >= MANY)
+            .max_by_key(|f| f.sum());
+        if let Some(family) = family
+            && family.sum() > 2 * most
+            && family.sum() * SMALL_PART > census.sum
+        {
+            let kin = family.kin;
+            let founder = self.spared.0 == kin && now - self.spared.1 < MEMORY_NS;
+            self.spared = (kin, now);
+            return Some(Victims::Family { kin, founder });
+        }
+        if let Some(holder) = census.holders.largest()
+            && holder.pages > *most
+        {
+            return Some(Victims::Holders(holder.most()));
+        }
+        if most * SMALL_PART >= census.sum {
+            return Some(Victims::One(largest.clone()));
+        }
+        let mut sum = 0;
+        let bound = census.ages.iter().position(|&cost| {
+            sum += cost;
+            sum * YOUNG_PART >= census.sum
+        });
+        let since = now.saturating_sub(2 << bound.unwrap_or(AGES - 2).min(AGES - 2));
+        let least = census.sum / census.count.max(1) / 2;
+        Some(Victims::Young { since, least })
+    }
+
+    fn report(&self, victims: &Victims, told: u32) {
+        match victims {
+            Victims::One(p) => {
+                let most = self.census.largest.as_ref().map_or(0, |(most, _)| *most);
+                kprintln!(
+                    "out of memory: killed process {} ({}), {} KiB of its own",
+                    p.pid(),
+                    Name(Some(p)),
+                    most * 4
+                );
+            }
+            Victims::Family { kin, founder } => {
+                let family = self.census.families.iter().find(|f| f.kin == *kin);
+                let founder_id = kin % u64::from(task::ids::ID_LIMIT);
+                let first = ids::find_process(founder_id as u32);
+                kprintln!(
+                    "out of memory: killed {told} processes forked from {founder_id} ({}), {} KiB; {}",
+                    first.as_ref().map_or(Name(None), |p| Name(Some(p))),
+                    family.map_or(0, Family::sum) * 4,
+                    if *founder {
+                        "that one as well"
+                    } else {
+                        "that one is spared"
+                    }
+                );
+            }
+            Victims::Holders(_) => {
+                let holder = self.census.holders.largest();
+                let (uid, pages) = holder.map_or((0, 0), |h| (h.uid, h.pages));
+                kprintln!(
+                    "out of memory: killed {told} processes of user {uid}, for whose descriptors the kernel holds {} KiB",
+                    pages * 4
+                );
+            }
+            Victims::Young { since, .. } => kprintln!(
+                "out of memory: killed {told} processes started in the last {} ms",
+                time::monotonic_ns().saturating_sub(*since) / 1_000_000
+            ),
+        }
+    }
+}
+
+/// A process's name as it is printed, without a copy.
+struct Name<'a>(Option<&'a Process>);
+
+impl Display for Name<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let comm = self.0.map(Process::comm).unwrap_or_default();
+        let name = comm.split(|&b| b == 0).next().unwrap_or_default();
+        for part in name.utf8_chunks() {
+            f.write_str(part.valid())?;
+            if !part.invalid().is_empty() {
+                f.write_char(char::REPLACEMENT_CHARACTER)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,209 @@
+//! Taking signals on the way to user mode.
+
+use alloc::sync::Arc;
+
+use abi::raw::general as nr;
+use abi::restart;
+use hal::UserFrame;
+use task::current::{Current, current};
+use task::sched;
+use task::thread::{Thread, flag};
+
+use super::super::{exit, group};
+use super::action::{Action, Disposition, SA_NODEFER, SA_RESETHAND, SA_RESTART};
+use super::{SigInfo, SigSet, frame, sig, stop};
+use crate::{SignalExt, UserThreadExt};
+
+/// What the last call left in the frame, if it asked for a restart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Restart {
+    No,
+    /// ERESTARTSYS: unless the handler lacks SA_RESTART.
+    Sys,
+    /// ERESTARTNOINTR.
+    Always,
+    /// ERESTARTNOHAND: if no handler runs.
+    NoHandler,
+    /// ERESTART_RESTARTBLOCK: by restart_syscall if no handler runs.
+    Block,
+}
+
+fn wanted(frame: &UserFrame) -> Restart {
+    if frame.syscall_number().is_none() {
+        return Restart::No;
+    }
+    match frame.rax {
+        restart::UNLESS_HANDLED => Restart::Sys,
+        restart::ALWAYS => Restart::Always,
+        restart::WITHOUT_HANDLER => Restart::NoHandler,
+        restart::BY_BLOCK => Restart::Block,
+        _ => Restart::No,
+    }
+}
+
+/// Whether `result` may be that of a call that asks for a restart, or for the full register frame: the exact test is
+/// [`wanted`].
+#[inline]
+pub fn may_want_restart(result: u64) -> bool {
+    (restart::BY_BLOCK..=restart::UNLESS_HANDLED).contains(&result)
+}
+
+/// Bytes of the `syscall` instruction.
+const SYSCALL_LEN: u64 = 2;
+
+fn restart_with(frame: &mut UserFrame, number: u64) {
+    frame.rax = number;
+    frame.rip -= SYSCALL_LEN;
+    frame.forget_syscall();
+}
+
+/// Does what must be done before a thread enters user mode: dies, stops, gives way, takes
+/// signals, restores a temporary mask.  Called with interrupts off, and returns so, with nothing
+/// left to do that came before interrupts went off for the last time.
+#[cold]
+pub fn before_user_return(frame: &mut UserFrame) {
+    let me = current();
+    loop {
+        if hal::preempt::need_resched() {
+            sched::preempt_check();
+        }
+        if me.has(flag::RECLAIM) {
+            hal::irq::enable();
+            sched::reclaim();
+            hal::irq::disable();
+        }
+        if me.has(flag::INDEBTED) {
+            hal::irq::enable();
+            me.clear(flag::INDEBTED);
+            crate::oom::repay();
+            hal::irq::disable();
+        }
+        if !me.signal_pending() && !me.has(flag::RESTORE_MASK) {
+            // Stopped and continued, or the signal went to another thread: no handler runs.
+            finish_call(&me, frame);
+            return;
+        }
+        hal::irq::enable();
+        let more = work(&me, frame);
+        hal::irq::disable();
+        // What came after the last look, with interrupts on, is looked for once more.
+        if !more && !me.signal_pending() {
+            return;
+        }
+    }
+}
+
+/// One piece of that work, with interrupts on; false when only the return is left.
+fn work(me: &Current, frame: &mut UserFrame) -> bool {
+    if me.kill_pending() {
+        exit::exit_thread(0);
+    }
+    if me.has(flag::ATTENTION) {
+        stop::stay(me);
+        return true;
+    }
+    take_one(me, frame)
+}
+
+/// Takes a pending signal and acts on it; false if none is left, with the call restarted if it
+/// wanted that.
+fn take_one(me: &Current, frame: &mut UserFrame) -> bool {
+    let open = SigSet(!me.blocked().0);
+    let p = me.process();
+    let Some(info) = super::take(me, open) else {
+        finish_call(me, frame);
+        return false;
+    };
+    let actions = p.signals.lock().actions.clone();
+    let action = actions.get(info.signo);
+    match action.handler {
+        0 => by_default(me, info),
+        1 => {}
+        _ => {
+            if action.flags & SA_RESETHAND != 0 {
+                actions.reset(info.signo);
+            }
+            run_handler(me, frame, info, &action);
+        }
+    }
+    true
+}
+
+/// No handler runs: restart the call if it wants that, and restore a temporary mask.
+fn finish_call(me: &Thread, frame: &mut UserFrame) {
+    match wanted(frame) {
+        Restart::No => {}
+        Restart::Block => restart_with(frame, u64::from(nr::__NR_restart_syscall)),
+        _ => {
+            let number = frame.syscall_number().unwrap_or(0);
+            restart_with(frame, number);
+        }
+    }
+    me.restore_mask();
+}
+
+fn by_default(me: &Current, info: SigInfo) {
+    let p = me.process();
+    // Nothing kills init but itself: a signal without a handler is ignored, except for its own
+    // faults.
+    if p.pid() == 1 && !SigSet::SYNCHRONOUS.has(info.signo) {
+        return;
+    }
+    match Disposition::of(info.signo) {
+        Disposition::Ignore => {}
+        Disposition::Stop => {
+            let keyboard = info.signo != sig::STOP;
+            if keyboard
+                && p.group()
+                    .is_none_or(|g: Arc<group::Group>| g.is_orphaned(None))
+            {
+                return;
+            }
+            stop::begin(me, info.signo);
+        }
+        Disposition::Terminate | Disposition::Core => {
+            exit::begin_group_exit(&ksync::pin(), p, u32::from(info.signo));
+        }
+    }
+}
+
+fn run_handler(me: &Current, frame: &mut UserFrame, info: SigInfo, action: &Action) {
+    match wanted(frame) {
+        Restart::No => {}
+        Restart::Sys if action.flags & SA_RESTART == 0 => frame.rax = restart::INTERRUPTED,
+        Restart::NoHandler | Restart::Block => frame.rax = restart::INTERRUPTED,
+        Restart::Sys | Restart::Always => {
+            let number = frame.syscall_number().unwrap_or(0);
+            restart_with(frame, number);
+        }
+    }
+    // The handler returns to the mask of before a temporary one.
+    let old_mask = if me.has(flag::RESTORE_MASK) {
+        me.clear(flag::RESTORE_MASK);
+        me.user()
+            .saved_mask
+            .load(core::sync::atomic::Ordering::Relaxed)
+    } else {
+        me.blocked().0
+    };
+    if frame::push(me, frame, &info, action, old_mask).is_err() {
+        // No room for the frame: Linux ends the process with SIGSEGV.
+        let segv = SigInfo::kernel(sig::SEGV);
+        if info.signo == sig::SEGV {
+            exit::begin_group_exit(&ksync::pin(), me.process(), u32::from(sig::SEGV));
+        } else {
+            super::force(me, segv);
+        }
+        return;
+    }
+    let mut mask = me.blocked().0 | action.mask;
+    if action.flags & SA_NODEFER == 0 {
+        mask |= SigSet::one(info.signo).0;
+    }
+    me.set_blocked(SigSet(mask));
+}
+
+/// A fault or exception in user mode becomes a signal for the thread.
+pub fn deliver_fault(info: SigInfo) {
+    super::force(&current(), info);
+}

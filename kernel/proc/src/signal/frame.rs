@@ -1,0 +1,175 @@
+//! The frame on the user's stack that a handler runs on, as Linux lays it out.
+//!
+//! From low to high addresses: return address, ucontext, siginfo, then (64-byte aligned) the
+//! floating-point state.  The handler begins with the stack 8 off a multiple of 16, as after a
+//! call.
+
+use hal::uaccess::{UserFault, UserPtr};
+use hal::{UserFrame, fpu, user};
+use task::current::Current;
+
+use super::action::{Action, SA_ONSTACK, SA_RESTORER, SA_SIGINFO};
+use super::{AltStack, SigInfo, SigSet};
+use crate::{SignalExt, UserThreadExt};
+
+/// 64-bit words of the ucontext: flags, link, stack (3), registers (32), mask.
+const UCONTEXT_WORDS: usize = 38;
+/// Return address, ucontext, siginfo.
+const FRAME_BYTES: u64 = 8 + UCONTEXT_WORDS as u64 * 8 + 128;
+/// Below the stack pointer leaf functions keep data.
+const RED_ZONE: u64 = 128;
+
+const UC_FP_XSTATE: u64 = 1;
+const UC_SIGCONTEXT_SS: u64 = 2;
+const UC_STRICT_RESTORE_SS: u64 = 4;
+
+const SS_ONSTACK: u32 = 1;
+const SS_DISABLE: u32 = 2;
+/// sigaltstack(2): the stack is forgotten while a handler runs on it.
+pub const SS_AUTODISARM: u32 = 1 << 31;
+
+/// Word indices in the ucontext.
+mod uc {
+    pub const FLAGS: usize = 0;
+    pub const STACK: usize = 2;
+    pub const REGS: usize = 5;
+    pub const RIP: usize = REGS + 16;
+    pub const EFLAGS: usize = REGS + 17;
+    pub const SEGMENTS: usize = REGS + 18;
+    pub const ERR: usize = REGS + 19;
+    pub const TRAPNO: usize = REGS + 20;
+    pub const OLDMASK: usize = REGS + 21;
+    pub const FPSTATE: usize = REGS + 23;
+    pub const SIGMASK: usize = REGS + 32;
+}
+
+/// General registers in the order of Linux's sigcontext.
+fn registers(f: &mut UserFrame) -> [&mut u64; 17] {
+    [
+        &mut f.r8, &mut f.r9, &mut f.r10, &mut f.r11, &mut f.r12, &mut f.r13, &mut f.r14,
+        &mut f.r15, &mut f.rdi, &mut f.rsi, &mut f.rbp, &mut f.rbx, &mut f.rdx, &mut f.rax,
+        &mut f.rcx, &mut f.rsp, &mut f.rip,
+    ]
+}
+
+/// `ss_flags` and size as sigaltstack(2) reports them for a thread whose stack pointer is `sp`.
+pub(super) fn stack_words(stack: &AltStack, sp: u64) -> [u64; 3] {
+    let state = match stack {
+        s if s.size == 0 => SS_DISABLE,
+        s if s.contains(sp) => SS_ONSTACK,
+        _ => 0,
+    };
+    [stack.sp, u64::from(state | stack.flags), stack.size]
+}
+
+/// Pushes a frame for the handler of `info` and makes `frame` begin there.  On failure the frame is
+/// as before.
+pub(super) fn push(
+    me: &Current,
+    frame: &mut UserFrame,
+    info: &SigInfo,
+    action: &Action,
+    old_mask: u64,
+) -> Result<(), UserFault> {
+    if action.flags & SA_RESTORER == 0 {
+        return Err(UserFault);
+    }
+    let stack = *me.user().altstack.lock();
+    let mut sp = frame.rsp.wrapping_sub(RED_ZONE);
+    if action.flags & SA_ONSTACK != 0 && stack.size != 0 && !stack.contains(frame.rsp) {
+        sp = stack.sp.wrapping_add(stack.size);
+    }
+    let fp = sp.wrapping_sub(fpu::signal_size() as u64) & !63;
+    let base = (fp.wrapping_sub(FRAME_BYTES) & !15).wrapping_sub(8);
+    if stack.contains(frame.rsp) && !stack.contains(base) {
+        // The alternate stack is full.
+        return Err(UserFault);
+    }
+    me.machine()
+        .save_fpu_to(|at, bytes| user::copy_out(fp + at as u64, bytes))?;
+    write_context(frame, base, fp, old_mask, &stack)?;
+    let siginfo = base + 8 + UCONTEXT_WORDS as u64 * 8;
+    UserPtr::<[u64; 16]>::new(siginfo).write(&info.to_raw())?;
+    UserPtr::<u64>::new(base).write(&action.restorer)?;
+    if stack.flags & SS_AUTODISARM != 0 {
+        *me.user().altstack.lock() = AltStack::NONE;
+    }
+    frame.forget_syscall();
+    frame.rsp = base;
+    frame.rip = action.handler;
+    frame.rdi = u64::from(info.signo);
+    let siginfo_wanted = action.flags & SA_SIGINFO != 0 || action.flags & SA_RESTORER != 0;
+    frame.rsi = if siginfo_wanted { siginfo } else { 0 };
+    frame.rdx = base + 8;
+    frame.rax = 0;
+    // The ABI wants the direction flag clear on entry; single-stepping ends here.
+    frame.set_flags(frame.flags() & !0x0001_0500);
+    Ok(())
+}
+
+fn write_context(
+    frame: &mut UserFrame,
+    base: u64,
+    fp: u64,
+    old_mask: u64,
+    stack: &AltStack,
+) -> Result<(), UserFault> {
+    let mut words = [0u64; UCONTEXT_WORDS];
+    words[uc::FLAGS] = UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS;
+    words[uc::STACK..uc::STACK + 3].copy_from_slice(&stack_words(stack, frame.rsp));
+    let segments = frame.cs() & 0xffff | (frame.ss() & 0xffff) << 48;
+    let (flags, error, vector) = (frame.flags(), frame.error, frame.vector);
+    for (word, reg) in words[uc::REGS..].iter_mut().zip(registers(frame)) {
+        *word = *reg;
+    }
+    words[uc::EFLAGS] = flags;
+    words[uc::SEGMENTS] = segments;
+    words[uc::ERR] = if vector < 32 { error } else { 0 };
+    words[uc::TRAPNO] = if vector < 32 { vector } else { 0 };
+    words[uc::OLDMASK] = old_mask;
+    words[uc::FPSTATE] = fp;
+    words[uc::SIGMASK] = old_mask;
+    UserPtr::<[u64; UCONTEXT_WORDS]>::new(base + 8).write(&words)
+}
+
+/// rt_sigreturn(2): takes registers, mask and alternate stack back from the frame at the stack
+/// pointer.
+pub fn sigreturn(me: &Current, frame: &mut UserFrame) -> Result<(), UserFault> {
+    // The handler's `ret` has popped the return address.
+    let context = frame.rsp;
+    let mut words: [u64; UCONTEXT_WORDS] = UserPtr::new(context).read()?;
+    let fp = words[uc::FPSTATE];
+    if fp != 0 {
+        me.machine().load_fpu_from(
+            |at, bytes| user::copy_in(bytes, fp.wrapping_add(at as u64)),
+            UserFault,
+        )?;
+    }
+    for (word, reg) in words[uc::REGS..].iter_mut().zip(registers(frame)) {
+        *reg = *word;
+    }
+    frame.rip = words[uc::RIP];
+    frame.set_flags(words[uc::EFLAGS]);
+    frame.forget_syscall();
+    // A call that the handler interrupted is not gone on with, unless its return says so.
+    me.take_restart();
+    let [sp, flags, size] = [words[uc::STACK], words[uc::STACK + 1], words[uc::STACK + 2]];
+    let flags = flags as u32;
+    if flags & SS_ONSTACK == 0 {
+        let stack = if flags & SS_DISABLE != 0 {
+            AltStack::NONE
+        } else {
+            AltStack {
+                sp,
+                size,
+                flags: flags & SS_AUTODISARM,
+            }
+        };
+        *me.user().altstack.lock() = stack;
+    }
+    me.set_blocked(SigSet(words[uc::SIGMASK]));
+    if frame.rip >= hal::USER_END {
+        return Err(UserFault);
+    }
+    Ok(())
+}

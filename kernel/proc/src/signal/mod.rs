@@ -1,0 +1,383 @@
+//! Signals.
+//!
+//! A signal is *posted* to a thread or to a process ([`send`]), *taken* by a thread on its way to
+//! user mode or by sigtimedwait ([`deliver`]), and *acted on* by the process's action
+//! ([`action`]).  The process's signal lock orders posting, taking, stopping and changes of
+//! action; whether anything is pending is one look at atomic words.
+
+mod action;
+mod deliver;
+mod frame;
+mod info;
+mod pending;
+mod send;
+mod stop;
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use task::current::current;
+use task::park::Deadline;
+use task::thread::{Thread, flag};
+
+use super::itimer;
+use super::process::Process;
+use crate::UserThreadExt;
+
+pub use action::{Action, ActionTable, SA_NOCLDSTOP};
+pub use deliver::{before_user_return, deliver_fault, may_want_restart};
+pub use frame::sigreturn;
+pub use info::{SigFields, SigInfo, code};
+pub use pending::Pending;
+pub(super) use send::leave;
+pub use send::{SendError, force, kill_process};
+pub use send::{
+    queue_parent, queue_process, send_parent, send_process, send_thread, signal_group,
+    signal_whole_group,
+};
+pub(super) use stop::{StopReport, notify_parent_stopped};
+
+/// Signals pending for one thread.
+pub type ThreadPending = Pending;
+/// Signals pending for a whole process.
+pub type SharedPending = Pending;
+
+/// Signal numbers.
+#[allow(missing_docs, reason = "signal(7) explains each")]
+pub mod sig {
+    pub const HUP: u8 = 1;
+    pub const INT: u8 = 2;
+    pub const QUIT: u8 = 3;
+    pub const ILL: u8 = 4;
+    pub const TRAP: u8 = 5;
+    pub const ABRT: u8 = 6;
+    pub const BUS: u8 = 7;
+    pub const FPE: u8 = 8;
+    pub const KILL: u8 = 9;
+    pub const SEGV: u8 = 11;
+    pub const PIPE: u8 = 13;
+    pub const ALRM: u8 = 14;
+    pub const CHLD: u8 = 17;
+    pub const CONT: u8 = 18;
+    pub const STOP: u8 = 19;
+    pub const TSTP: u8 = 20;
+    pub const TTIN: u8 = 21;
+    pub const TTOU: u8 = 22;
+    pub const URG: u8 = 23;
+    pub const XCPU: u8 = 24;
+    pub const XFSZ: u8 = 25;
+    pub const VTALRM: u8 = 26;
+    pub const PROF: u8 = 27;
+    pub const WINCH: u8 = 28;
+    pub const SYS: u8 = 31;
+    /// The first real-time signal.
+    pub const RTMIN: u8 = 32;
+    /// The last signal.
+    pub const MAX: u8 = 64;
+}
+
+/// A set of signals, bit `n - 1` for signal `n`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SigSet(pub u64);
+
+impl SigSet {
+    /// SIGKILL and SIGSTOP, which can be neither blocked, caught nor ignored.
+    pub const UNMASKABLE: SigSet = SigSet::of(&[sig::KILL, sig::STOP]);
+    /// Signals that stop a process.
+    pub const STOPS: SigSet = SigSet::of(&[sig::STOP, sig::TSTP, sig::TTIN, sig::TTOU]);
+    /// Signals that an instruction of the thread itself causes; taken before others.
+    pub const SYNCHRONOUS: SigSet =
+        SigSet::of(&[sig::SEGV, sig::BUS, sig::ILL, sig::TRAP, sig::FPE, sig::SYS]);
+
+    /// The set of `signals`.
+    pub const fn of(signals: &[u8]) -> SigSet {
+        let mut bits = 0;
+        let mut i = 0;
+        while i < signals.len() {
+            bits |= 1 << (signals[i] - 1);
+            i += 1;
+        }
+        SigSet(bits)
+    }
+
+    /// The set of one signal.
+    pub const fn one(signal: u8) -> SigSet {
+        SigSet(1 << (signal - 1))
+    }
+
+    /// Whether `signal` is in it.
+    pub const fn has(self, signal: u8) -> bool {
+        self.0 & 1 << (signal - 1) != 0
+    }
+}
+
+/// What the signal lock of a process guards.
+pub struct Shared {
+    /// The actions; shared between processes only by CLONE_SIGHAND without CLONE_THREAD.
+    pub(super) actions: Arc<ActionTable>,
+    /// Job control.
+    pub(super) stop: stop::StopState,
+    /// What the leader held back when it ended: it is still asked what is kept, though it is gone.
+    left_mask: SigSet,
+}
+
+impl Shared {
+    /// The state of a process that has `actions` and is not stopped.
+    pub fn new(actions: Arc<ActionTable>) -> Self {
+        Shared {
+            actions,
+            stop: stop::StopState::default(),
+            left_mask: SigSet::default(),
+        }
+    }
+}
+
+/// sigaltstack(2)'s stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AltStack {
+    /// Lowest address.
+    pub sp: u64,
+    /// Bytes; 0 for none.
+    pub size: u64,
+    /// SS_AUTODISARM or 0.
+    pub flags: u32,
+}
+
+impl AltStack {
+    /// No alternate stack.
+    pub const NONE: AltStack = AltStack {
+        sp: 0,
+        size: 0,
+        flags: 0,
+    };
+
+    /// Whether `sp` lies on it.
+    pub fn contains(&self, sp: u64) -> bool {
+        self.size != 0 && sp > self.sp && sp - self.sp <= self.size
+    }
+}
+
+/// What restart_syscall(2) goes on with.
+#[derive(Clone, Copy, Debug)]
+pub enum RestartBlock {
+    /// Nothing: EINTR.
+    None,
+    /// A sleep until a monotonic time; the time left goes to `rem` if it is cut short again.
+    Sleep {
+        /// Monotonic nanoseconds.
+        until: u64,
+        /// Where the rest is written, 0 for nowhere.
+        rem: u64,
+    },
+    /// A poll(2).
+    Poll {
+        /// The list of descriptors.
+        addr: u64,
+        /// How many there are.
+        count: u32,
+        /// When it gives up.
+        deadline: Deadline,
+    },
+    /// A futex wait with a timeout.
+    Futex {
+        /// The futex word.
+        addr: u64,
+        /// What it must hold.
+        value: u32,
+        /// Monotonic nanoseconds.
+        until: u64,
+        /// FUTEX_WAIT's bitset.
+        bits: u32,
+        /// Whether other processes use it.
+        shared: bool,
+    },
+}
+
+/// A thread, as signals see it.
+pub trait SignalExt {
+    /// sigaltstack(2)'s stack.
+    fn altstack(&self) -> AltStack;
+
+    /// Sets sigaltstack(2)'s stack.  By the thread itself.
+    fn set_altstack(&self, stack: AltStack);
+
+    /// Whether something must be done before the thread enters user mode: a superset of
+    /// [`signal_pending`](Thread::signal_pending), and as cheap.
+    fn has_work(&self) -> bool;
+
+    /// Replaces the signal mask; SIGKILL and SIGSTOP stay unblocked.  By the thread itself.
+    fn set_blocked(&self, set: SigSet);
+
+    /// Lets the signals of `set` end a sleep, for sigtimedwait: they are kept as if they were held back still, whatever
+    /// their actions.  By the thread itself; [`Self::end_sigwait`] ends it.
+    fn begin_sigwait(&self, set: SigSet);
+
+    /// Holds back again what was held back before [`Self::begin_sigwait`].
+    fn end_sigwait(&self);
+
+    /// Replaces the mask for one call (ppoll, pselect, sigsuspend): the old one comes back when
+    /// the thread returns to user mode, after the handlers of signals that the new one let in.
+    fn set_temporary_mask(&self, set: SigSet);
+
+    /// Puts the mask of before [`Self::set_temporary_mask`] back at once, for a call that was not
+    /// interrupted.
+    fn restore_mask(&self);
+
+    /// Stores what restart_syscall(2) is to go on with.
+    fn set_restart(&self, block: RestartBlock);
+
+    /// What restart_syscall(2) is to go on with; asked once.
+    fn take_restart(&self) -> RestartBlock;
+}
+
+impl SignalExt for Thread {
+    fn altstack(&self) -> AltStack {
+        *self.user().altstack.lock()
+    }
+
+    fn set_altstack(&self, stack: AltStack) {
+        *self.user().altstack.lock() = stack;
+    }
+
+    #[inline]
+    fn has_work(&self) -> bool {
+        self.has(
+            flag::KILLED | flag::ATTENTION | flag::RESTORE_MASK | flag::RECLAIM | flag::INDEBTED,
+        ) || unblocked_signal(self)
+    }
+
+    fn set_blocked(&self, set: SigSet) {
+        replace_mask(self, set, None);
+    }
+
+    fn begin_sigwait(&self, set: SigSet) {
+        // For a signal that another thread hands over.
+        self.user().pending.reserve();
+        let old = self.blocked();
+        replace_mask(self, SigSet(old.0 & !set.0), Some(old));
+    }
+
+    fn end_sigwait(&self) {
+        self.set_blocked(SigSet(self.user().saved_mask.load(Ordering::Relaxed)));
+    }
+
+    fn set_temporary_mask(&self, set: SigSet) {
+        let old = self.user().blocked.load(Ordering::Relaxed);
+        self.user().saved_mask.store(old, Ordering::Relaxed);
+        self.set(flag::RESTORE_MASK);
+        self.set_blocked(set);
+    }
+
+    fn restore_mask(&self) {
+        if self.has(flag::RESTORE_MASK) {
+            self.clear(flag::RESTORE_MASK);
+            self.set_blocked(SigSet(self.user().saved_mask.load(Ordering::Relaxed)));
+        }
+    }
+
+    fn set_restart(&self, block: RestartBlock) {
+        *self.user().restart.lock() = block;
+    }
+
+    fn take_restart(&self) -> RestartBlock {
+        core::mem::replace(&mut *self.user().restart.lock(), RestartBlock::None)
+    }
+}
+
+/// Whether something wants the thread out of an interruptible sleep.
+#[inline]
+pub(super) fn signal_pending(t: &Thread) -> bool {
+    unblocked_signal(t) || t.has(flag::KILLED | flag::ATTENTION)
+}
+
+#[inline]
+fn unblocked_signal(t: &Thread) -> bool {
+    let bits = t.user().pending.bits() | t.process().pending.bits();
+    bits & !t.user().blocked.load(Ordering::Relaxed) != 0
+}
+
+/// Whether a signal is not dropped even if its action is to ignore it.  Exact under the process's signal lock.
+fn keeps(t: &Thread, signo: u8) -> bool {
+    let waits = t.has(flag::SIGWAIT);
+    t.blocked().has(signo)
+        || waits && SigSet(t.user().saved_mask.load(Ordering::Relaxed)).has(signo)
+}
+
+/// `held_back` is what stays held back in sigtimedwait.
+fn replace_mask(t: &Thread, set: SigSet, held_back: Option<SigSet>) {
+    let guard = t.process().signals.lock();
+    let new = set.0 & !SigSet::UNMASKABLE.0;
+    let old = t.user().blocked.swap(new, Ordering::SeqCst);
+    match held_back {
+        Some(mask) => {
+            t.user().saved_mask.store(mask.0, Ordering::Relaxed);
+            t.set(flag::SIGWAIT);
+        }
+        None if t.has(flag::SIGWAIT) => t.clear(flag::SIGWAIT),
+        None => {}
+    }
+    drop(guard);
+    // Signals for the process that only this thread would have taken go to another.
+    let lost = t.process().pending.bits() & new & !old;
+    if lost != 0 && t.process().thread_count() > 1 {
+        send::retarget(t.process(), SigSet(lost));
+    }
+}
+
+/// Sends the calling thread a signal that its own call caused.
+pub fn raise(signo: u8) {
+    // A signal that cannot be queued is pending already.
+    let _ = send_thread(&current(), SigInfo::kernel(signo));
+}
+
+/// The action of `signo`.
+pub fn action(p: &Process, signo: u8) -> Action {
+    let actions = p.signals.lock().actions.clone();
+    actions.get(signo)
+}
+
+/// sigaction(2): sets the action of `signo`; returns the old one.  Pending signals that are
+/// now ignored are forgotten.
+pub fn set_action(p: &Process, signo: u8, new: Action) -> Action {
+    let actions = p.signals.lock().actions.clone();
+    let old = actions.set(signo, new);
+    if actions.ignores(signo) {
+        let set = SigSet::one(signo);
+        p.pending.flush(set);
+        p.each_thread(|t| {
+            t.user().pending.flush(set);
+            true
+        });
+    }
+    old
+}
+
+/// Signals pending for `t` or for its process.
+pub fn pending(t: &Thread) -> SigSet {
+    SigSet(t.user().pending.bits() | t.process().pending.bits())
+}
+
+/// Takes a pending signal of `set` for `t`, which is the caller.
+pub fn take(t: &Thread, set: SigSet) -> Option<SigInfo> {
+    let order = t.process().signals.lock();
+    let info = loop {
+        let info = t.user().pending.take(set).map(|info| (info, false));
+        match info.or_else(|| Some((t.process().pending.take(set)?, true))) {
+            Some((info, true)) if send::hand_over(&order, t, info) => {}
+            info => break info.map(|(info, _)| info),
+        }
+    };
+    if info.is_some_and(|info| SigSet::STOPS.has(info.signo)) {
+        t.set(flag::STOP_DUE);
+    }
+    drop(order);
+    if info.is_some_and(|info| info.signo == sig::ALRM) {
+        itimer::taken(t.process());
+    }
+    info
+}
+
+/// The words of a `stack_t` for sigaltstack(2), for a thread whose stack pointer is `sp`.
+pub fn altstack_words(stack: &AltStack, sp: u64) -> [u64; 3] {
+    frame::stack_words(stack, sp)
+}

@@ -1,0 +1,403 @@
+//! Posting signals.
+
+use core::sync::atomic::Ordering;
+
+use cred::{Cred, Payer};
+use ksync::CpuPin;
+use task::current::current;
+use task::sched;
+use task::thread::{Thread, flag};
+
+use super::super::group::{Cursor, Group};
+use super::super::process::Process;
+use super::super::{exit, ids};
+use super::{Shared, SigInfo, SigSet, code, sig, stop};
+use crate::{SignalExt, UserThreadExt};
+
+/// Why a signal was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendError {
+    /// Nobody has that number.
+    NoProcess,
+    /// The sender may not signal any of them.
+    NotPermitted,
+    /// The queue of real-time signals is full.
+    Full,
+}
+
+/// Whom a signal is for.
+#[derive(Clone, Copy)]
+enum Whom<'a> {
+    /// One thread.
+    Thread(&'a Thread),
+    /// Any thread of the process, the one with this number first: the leader, or where the signal tells of a child, the thread
+    /// that made it, as in Linux. Where that has ended it is the leader.
+    Process(u32),
+}
+
+impl<'a> Whom<'a> {
+    /// The thread, if the signal is for one alone.
+    fn only(self) -> Option<&'a Thread> {
+        match self {
+            Whom::Thread(t) => Some(t),
+            Whom::Process(_) => None,
+        }
+    }
+
+    /// The thread that is asked first.
+    fn first(self, pin: &'a CpuPin, p: &Process) -> Option<&'a Thread> {
+        let lives =
+            |t: &&Thread| core::ptr::eq::<Process>(&**t.process(), p) && !t.has(flag::KILLED);
+        match self {
+            Whom::Thread(t) => Some(t),
+            Whom::Process(tid) if tid != p.pid() => ids::thread(pin, tid)
+                .filter(lives)
+                .or_else(|| Whom::Process(p.pid()).first(pin, p)),
+            Whom::Process(tid) => ids::thread(pin, tid),
+        }
+    }
+}
+
+/// Sends `info` to a process.  Callable from interrupts, where information may be lost.
+/// A zombie takes no signal, without an error.
+pub fn send_process(p: &Process, info: SigInfo) {
+    let _ = post(p, Whom::Process(p.pid()), info, Payer::NOBODY, 0);
+}
+
+/// As [`send_process`], of what has become of a child that thread `maker` of `p` has made.
+pub fn send_parent(p: &Process, maker: u32, info: SigInfo) {
+    let _ = post(p, Whom::Process(maker), info, Payer::NOBODY, 0);
+}
+
+/// As [`send_parent`], in a thread's context: keeps the information.
+pub fn queue_parent(p: &Process, maker: u32, info: SigInfo) {
+    p.pending.reserve();
+    let _ = post(p, Whom::Process(maker), info, current().payer(), 0);
+}
+
+/// As [`send_process`], in a thread's context: keeps the information, and reports a full queue.
+pub fn queue_process(p: &Process, info: SigInfo) -> Result<(), SendError> {
+    if info.signo != sig::KILL {
+        p.pending.reserve();
+    }
+    post(p, Whom::Process(p.pid()), info, current().payer(), 0)
+}
+
+/// Sends `info` to one thread.  In a thread's context.
+pub fn send_thread(t: &Thread, info: SigInfo) -> Result<(), SendError> {
+    if info.signo != sig::KILL {
+        t.user().pending.reserve();
+    }
+    post(t.process(), Whom::Thread(t), info, current().payer(), 0)
+}
+
+/// Whether the signal would be dropped at once.
+fn dropped(pin: &CpuPin, p: &Process, shared: &Shared, whom: Whom<'_>, signo: u8) -> bool {
+    if !shared.actions.ignores(signo) || signo == sig::KILL || signo == sig::STOP {
+        return false;
+    }
+    // A blocked signal stays: its action may change before it is unblocked. A leader that has gone is asked still, as in Linux.
+    match whom.first(pin, p) {
+        Some(t) => !super::keeps(t, signo),
+        None => !shared.left_mask.has(signo),
+    }
+}
+
+/// Whether the thread that the signal is for acts on it as soon as it comes: the one that is asked first, else the first that does
+/// not hold it back. A signal that ends the process does so at once then, and not when that thread comes to look: no thread of the
+/// process makes another call, the sender's included. One that is waited for by sigtimedwait is only taken.
+fn acts_at_once(pin: &CpuPin, p: &Process, whom: Whom<'_>, signo: u8) -> bool {
+    let open = |t: &Thread| !t.has(flag::KILLED | flag::LEAVING) && !t.blocked().has(signo);
+    if let Some(t) = whom.first(pin, p)
+        && (open(t) || whom.only().is_some())
+    {
+        return open(t) && !super::keeps(t, signo);
+    }
+    let mut acts = false;
+    p.threads
+        .lock()
+        .each(pin, |tid| match ids::thread(pin, tid) {
+            Some(t) if open(t) => {
+                acts = !super::keeps(t, signo);
+                false
+            }
+            _ => true,
+        });
+    acts
+}
+
+/// Nobody kills or stops init, but the kernel a thread of it that cannot go on.
+fn spared(target: Option<&Thread>, info: &SigInfo) -> bool {
+    let own_fault = target.is_some() && info.code == code::KERNEL;
+    (info.signo == sig::KILL || info.signo == sig::STOP) && !own_fault
+}
+
+/// `payer` pays for a real-time signal; that comes from threads alone.  `number` is the signal's among those of a group, 0 for another.
+fn post(
+    p: &Process,
+    whom: Whom<'_>,
+    info: SigInfo,
+    payer: Payer,
+    number: u32,
+) -> Result<(), SendError> {
+    if p.is_kernel() {
+        return Ok(());
+    }
+    let pin = ksync::pin();
+    let signo = info.signo;
+    let limit = p.sigpending_limit();
+    let mut shared = p.signals.lock();
+    if !p.is_alive() || p.pid() == 1 && spared(whom.only(), &info) {
+        p.note_group_signal(number);
+        return Ok(());
+    }
+    let mut continued = false;
+    if SigSet::STOPS.has(signo) {
+        flush_all(&pin, p, SigSet::one(sig::CONT));
+    } else if signo == sig::CONT || signo == sig::KILL {
+        if signo == sig::CONT {
+            flush_all(&pin, p, SigSet::STOPS);
+        }
+        continued = stop::resume(&mut shared.stop, signo == sig::CONT);
+    }
+    let result = if dropped(&pin, p, &shared, whom, signo) {
+        Ok(())
+    } else {
+        let pending = whom.only().map_or(&p.pending, |t| &t.user().pending);
+        pending
+            .post(info, limit, payer)
+            .map_err(|_| SendError::Full)
+    };
+    let ends = result.is_ok()
+        && p.pid() != 1
+        && shared.actions.ends_process(signo)
+        && !shared.stop.stopping
+        && acts_at_once(&pin, p, whom, signo);
+    // After the signal, and under the lock that it is taken under: see `signal_group`.
+    p.note_group_signal(number);
+    drop(shared);
+    if continued {
+        p.group_wait.wake_all();
+        if signo == sig::CONT {
+            stop::report(&pin, p, stop::StopReport::Continued);
+        }
+    }
+    if signo == sig::KILL || ends {
+        exit::begin_group_exit(&pin, p, u32::from(signo));
+    } else if result.is_ok() {
+        match whom {
+            Whom::Thread(t) => {
+                nudge(&pin, t, SigSet::one(signo));
+            }
+            Whom::Process(_) => nudge_any(&pin, p, whom, SigSet::one(signo)),
+        }
+    }
+    result
+}
+
+/// Forgets pending signals of the process and all its threads, and a stop that a thread has taken the signal for.
+fn flush_all(pin: &CpuPin, p: &Process, set: SigSet) {
+    p.pending.flush(set);
+    p.threads.lock().each(pin, |tid| {
+        if let Some(t) = ids::thread(pin, tid) {
+            t.user().pending.flush(set);
+            if set.0 & SigSet::STOPS.0 != 0 && t.has(flag::STOP_DUE) {
+                t.clear(flag::STOP_DUE);
+            }
+        }
+        true
+    });
+}
+
+/// Makes `t` look at its signals if it lets one of `set` in and is not on its way out; returns those.
+fn nudge(pin: &CpuPin, t: &Thread, set: SigSet) -> SigSet {
+    let open = set.0 & !t.blocked().0;
+    if open == 0 || t.has(flag::KILLED | flag::LEAVING) {
+        return SigSet(0);
+    }
+    sched::wake(pin, t);
+    sched::poke(pin, t);
+    SigSet(open)
+}
+
+/// Has each signal of `set` looked at by a thread that lets it in: the one that is asked first, if possible.
+fn nudge_any(pin: &CpuPin, p: &Process, whom: Whom<'_>, set: SigSet) {
+    let mut left = set.0;
+    if let Some(first) = whom.first(pin, p) {
+        left &= !nudge(pin, first, set).0;
+    }
+    if left == 0 {
+        return;
+    }
+    p.threads.lock().each(pin, |tid| {
+        if let Some(t) = ids::thread(pin, tid) {
+            left &= !nudge(pin, t, SigSet(left)).0;
+        }
+        left != 0
+    });
+}
+
+/// Gives a signal to its process, which `t` has taken and would ignore, to a thread that waits for it by sigtimedwait; false if
+/// it is `t`'s. `shared` is the process's.
+pub(super) fn hand_over(shared: &Shared, t: &Thread, info: SigInfo) -> bool {
+    let p = t.process();
+    if p.thread_count() == 1 || t.has(flag::SIGWAIT) || !shared.actions.ignores(info.signo) {
+        return false;
+    }
+    let pin = ksync::pin();
+    let set = SigSet::one(info.signo);
+    let mut given = false;
+    p.threads.lock().each(&pin, |tid| {
+        if let Some(other) = ids::thread(&pin, tid)
+            && !other.blocked().has(info.signo)
+            && super::keeps(other, info.signo)
+        {
+            let posted = other.user().pending.post(info, u64::MAX, Payer::NOBODY);
+            given = posted.is_ok() && nudge(&pin, other, set) != SigSet(0);
+        }
+        !given
+    });
+    given
+}
+
+/// Finds another thread for signals of the process that the caller has just blocked.
+pub(super) fn retarget(p: &Process, set: SigSet) {
+    nudge_any(&ksync::pin(), p, Whom::Process(p.pid()), set);
+}
+
+/// `t`, the caller, takes no more signals of its process: others are found for those that it may have been woken for.
+///
+/// A sender makes the signal pending before it looks whether the thread leaves, and the thread says so before it looks
+/// what is pending: one of them sees the other.
+pub(in super::super) fn leave(t: &Thread) {
+    if t.process().thread_count() == 1 {
+        return;
+    }
+    t.set(flag::LEAVING);
+    if t.process().thread_count() > 1 && t.tid() == t.process().pid() {
+        t.process().signals.lock().left_mask = t.blocked();
+    }
+    let pending = t.process().pending.bits();
+    if pending != 0 {
+        retarget(t.process(), SigSet(pending));
+    }
+}
+
+/// Makes a thread take a signal that its own instruction caused: if it is blocked or ignored, its
+/// action goes back to the default, so that it ends the process.
+pub fn force(t: &Thread, info: SigInfo) {
+    t.user().pending.reserve();
+    let bit = SigSet::one(info.signo).0;
+    let actions = t.process().signals.lock().actions.clone();
+    if t.blocked().0 & bit != 0 || actions.ignored().has(info.signo) {
+        actions.reset(info.signo);
+        t.set_blocked(SigSet(t.blocked().0 & !bit));
+    }
+    let _ = post(t.process(), Whom::Thread(t), info, Payer::NOBODY, 0);
+}
+
+/// Sends a signal to each member of a group that `sender` may signal (SIGCONT: also those of the
+/// sender's session).  `info.signo` 0 only checks.
+///
+/// Children that members fork meanwhile are not missed, though they may join where the walk has been.  A member that has got the
+/// signal forks again only when it has taken it, and its children count as having got it.  So a child that has not joins
+/// before its parent is signalled, and is counted when the walk is over; the next walk finds it.  Once all have got the signal,
+/// or may not be sent it, nothing is counted any more, however often they fork.
+pub fn signal_group(
+    group: &Group,
+    signo: u8,
+    info: SigInfo,
+    sender: Option<(&Cred, u32)>,
+) -> Result<(), SendError> {
+    let turn = (signo != 0).then(|| group.begin_signal());
+    let mut walk = GroupWalk {
+        group,
+        info: SigInfo { signo, ..info },
+        number: turn.as_ref().map_or(0, |(number, _)| *number),
+        sender,
+        found: false,
+        sent: false,
+    };
+    let mut joins = group.joins();
+    loop {
+        walk.go();
+        let now = group.joins();
+        if signo == 0 || now == joins {
+            break;
+        }
+        joins = now;
+    }
+    match (walk.found, walk.sent) {
+        (false, _) => Err(SendError::NoProcess),
+        (true, false) => Err(SendError::NotPermitted),
+        (true, true) => Ok(()),
+    }
+}
+
+/// A signal on its way to the members of a group.
+struct GroupWalk<'a> {
+    group: &'a Group,
+    info: SigInfo,
+    /// Among the group's signals; 0 for none.
+    number: u32,
+    sender: Option<(&'a Cred, u32)>,
+    found: bool,
+    sent: bool,
+}
+
+impl GroupWalk<'_> {
+    /// Goes through the members that have not got the signal.
+    fn go(&mut self) {
+        // Collected slice by slice: posting takes locks that must not nest in the group's.
+        let mut cursor = Cursor::default();
+        while self.group.next_slice(&ksync::pin(), &mut cursor) {
+            for &pid in cursor.members() {
+                let Some(p) = ids::find_process(pid) else {
+                    continue;
+                };
+                // The number may have been given to another since.
+                if p.pgid() == self.group.pgid() {
+                    self.found = true;
+                    self.signal(&p);
+                }
+            }
+        }
+    }
+
+    fn signal(&mut self, p: &Process) {
+        let signo = self.info.signo;
+        if let Some((cred, sid)) = self.sender {
+            let allowed = cred.may_signal(&p.cred()) || signo == sig::CONT && p.sid() == sid;
+            if !allowed {
+                // Nor may its children be sent it.
+                p.note_group_signal(self.number);
+                return;
+            }
+        }
+        self.sent = true;
+        if self.number == 0 || p.group_signal.load(Ordering::Relaxed) == self.number {
+            return;
+        }
+        if signo != sig::KILL {
+            p.pending.reserve();
+        }
+        let _ = post(
+            p,
+            Whom::Process(p.pid()),
+            self.info,
+            current().payer(),
+            self.number,
+        );
+    }
+}
+
+/// Sends a signal by the kernel to each member of a group.
+pub fn signal_whole_group(group: &Group, signo: u8) {
+    // A group that has just lost its last member needs no signal.
+    let _ = signal_group(group, signo, SigInfo::kernel(signo), None);
+}
+
+/// Ends a process, whatever it does: SIGKILL by the kernel.
+pub fn kill_process(p: &Process) {
+    send_process(p, SigInfo::kernel(sig::KILL));
+}

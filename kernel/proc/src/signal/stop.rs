@@ -1,0 +1,162 @@
+//! Stopping and continuing processes: job control.
+
+use core::sync::atomic::Ordering;
+
+use ksync::CpuPin;
+use task::park::{Deadline, Interruptible, Step, park};
+use task::sched;
+use task::thread::{Thread, flag};
+use task::wait::Waiter;
+
+use super::super::ids;
+use super::super::process::{Process, flag as pflag};
+use super::{SA_NOCLDSTOP, SigFields, SigInfo, code, sig};
+use crate::UserThreadExt;
+
+/// What the parent has not been told by wait4 yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StopReport {
+    /// Nothing.
+    #[default]
+    None,
+    /// Stopped by this signal.
+    Stopped(u8),
+    /// Continued.
+    Continued,
+}
+
+/// Job-control state of a process; its signal lock.
+#[derive(Default)]
+pub struct StopState {
+    /// Threads are to stop, or have stopped, before they enter user mode.
+    pub stopping: bool,
+    /// Threads that have stopped.
+    pub stopped: u32,
+    /// For wait4.
+    pub report: StopReport,
+}
+
+/// Ends a stop; returns whether there was one.
+pub(super) fn resume(stop: &mut StopState, report: bool) -> bool {
+    if !stop.stopping {
+        return false;
+    }
+    stop.stopping = false;
+    stop.report = if report {
+        StopReport::Continued
+    } else {
+        StopReport::None
+    };
+    true
+}
+
+/// Begins a stop of the whole process by `signo`, which `me` has taken; nothing happens if SIGCONT or a kill came meanwhile.
+pub(super) fn begin(me: &Thread, signo: u8) {
+    let p = me.process();
+    let pin = ksync::pin();
+    let mut shared = p.signals.lock();
+    if !me.has(flag::STOP_DUE) || shared.stop.stopping || p.exiting.load(Ordering::Relaxed) {
+        return;
+    }
+    if let Some(group) = ids::group(&pin, p.pgid()) {
+        group.note_stop();
+    }
+    shared.stop.stopping = true;
+    shared.stop.stopped = 0;
+    shared.stop.report = StopReport::Stopped(signo);
+    p.threads.lock().each(&pin, |tid| {
+        if let Some(t) = ids::thread(&pin, tid) {
+            // Not counted yet, even if it has not run since an earlier stop.
+            t.clear(flag::STOPPED);
+            t.set(flag::ATTENTION);
+            sched::wake(&pin, t);
+            sched::poke(&pin, t);
+        }
+        true
+    });
+}
+
+/// Sleeps while the process is stopped.  Returns at SIGCONT or when the thread is to die.
+pub(super) fn stay(me: &Thread) {
+    let mut state = me;
+    let result = park(&mut state, Deadline::Never, Interruptible::Kill, stay_step);
+    if result.is_err() {
+        let mut shared = me.process().signals.lock();
+        if shared.stop.stopping && me.has(flag::STOPPED) {
+            me.clear(flag::STOPPED);
+            shared.stop.stopped -= 1;
+        }
+    }
+}
+
+fn stay_step(me: &mut &Thread, waiter: &mut Waiter) -> Step<()> {
+    let p = me.process();
+    waiter.listen(&p.group_wait);
+    let mut shared = p.signals.lock();
+    if !shared.stop.stopping {
+        // Under the lock: the next stop sets it again.
+        me.clear(flag::ATTENTION);
+        return Step::Done(());
+    }
+    let what = shared.stop.report;
+    let mut last = false;
+    if !me.has(flag::STOPPED) {
+        me.set(flag::STOPPED);
+        shared.stop.stopped += 1;
+        last = shared.stop.stopped >= p.thread_count();
+    }
+    drop(shared);
+    if last {
+        report(&ksync::pin(), p, what);
+    }
+    Step::Wait
+}
+
+/// A thread left the process while it was stopping: perhaps the others have all stopped.
+pub(in super::super) fn notify_parent_stopped(p: &Process) {
+    let pin = ksync::pin();
+    let shared = p.signals.lock();
+    let all =
+        shared.stop.stopping && shared.stop.stopped >= p.thread_count() && p.thread_count() > 0;
+    let what = shared.stop.report;
+    drop(shared);
+    if all {
+        report(&pin, p, what);
+    }
+}
+
+/// Tells the parent of `what` has become of `p`: SIGCHLD unless it does not want that, and a wake-up for its calls of wait4.
+pub(super) fn report(pin: &CpuPin, p: &Process, what: StopReport) {
+    let (code, status) = match what {
+        StopReport::None => return,
+        StopReport::Stopped(signo) => (code::CLD_STOPPED, i32::from(signo)),
+        StopReport::Continued => (code::CLD_CONTINUED, i32::from(sig::CONT)),
+    };
+    let Some(parent) = ids::process(pin, p.ppid()) else {
+        return;
+    };
+    if !parent.has(pflag::CHILD_STOPS) {
+        parent.set_flag(pflag::CHILD_STOPS, true);
+    }
+    let actions = parent.signals.lock().actions.clone();
+    if actions.get(sig::CHLD).flags & SA_NOCLDSTOP == 0 {
+        let uid = p.uid();
+        let fields = SigFields::Child {
+            pid: p.pid(),
+            uid,
+            status,
+            utime: 0,
+            stime: 0,
+        };
+        super::send_parent(
+            parent,
+            p.maker.load(Ordering::Relaxed),
+            SigInfo {
+                signo: sig::CHLD,
+                code,
+                fields,
+            },
+        );
+    }
+    parent.child_wait.wake_all();
+}

@@ -1,0 +1,60 @@
+//! What the layers beneath call of processes, and what processes call of the kernel above them.
+
+use alloc::sync::Arc;
+
+use ksync::Once;
+use task::current::current;
+
+use crate::process::Process;
+use crate::signal::{self, sig};
+use crate::user_thread::{UserThread, UserThreadExt};
+use crate::{Resource, exit, first, ids, itimer, oom, space};
+
+/// The kernel above the processes.
+pub struct Upcalls {
+    /// Init has ended with that wait4 status. Called by its last thread, which has left its space.
+    pub init_exited: fn(&Arc<Process>, u32) -> !,
+}
+
+static UPCALLS: Once<&'static Upcalls> = Once::new();
+
+/// Says what this crate calls. Once, before any process.
+pub(crate) fn set(upcalls: &'static Upcalls) {
+    UPCALLS.get_or_init(|| upcalls);
+}
+
+pub(crate) fn init_exited(init: &Arc<Process>, status: u32) -> ! {
+    let upcalls = UPCALLS.get().expect("set before any process");
+    (upcalls.init_exited)(init, status)
+}
+
+/// The processes, as `task` sees them.
+static PROCESSES: task::upcalls::Upcalls = task::upcalls::Upcalls {
+    signal_pending: signal::signal_pending,
+    cpu_tick: itimer::cpu_tick,
+    process_timer: |pin, pid| ids::process(pin, pid).map(|p| &p.real_node),
+    process_timer_expired: |pin, pid| {
+        if let Some(p) = ids::process(pin, pid) {
+            itimer::expired(p);
+        }
+    },
+    enter_space: space::switch,
+    release_dead: exit::release_dead,
+    kernel_thread_ends: || exit::exit_thread(0),
+    kernel_part: || UserThread::for_new(first::kernel_process().clone(), u64::MAX),
+    kernel_thread_made: |pin, t| first::kernel_process().add_thread(pin, t),
+};
+
+/// The calling process, as files see it.
+static CALLER: vfs::upcalls::Upcalls = vfs::upcalls::Upcalls {
+    file_size_limit: || current().process().rlimit(Resource::Fsize),
+    file_too_large: || signal::raise(sig::XFSZ),
+    broken_pipe: || signal::raise(sig::PIPE),
+};
+
+/// Joins the layers beneath with this one. Once, before any thread.
+pub(crate) fn join() {
+    mem::set_policy(&oom::POLICY);
+    task::upcalls::set(&PROCESSES);
+    vfs::upcalls::set(&CALLER);
+}

@@ -1,0 +1,328 @@
+//! Waiting for children.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use cred::Charge;
+use ksync::{ArcBorrow, CpuPin};
+use task::current::current;
+use task::park::{Deadline, Interruptible, ParkError, Step, park};
+use task::thread::{self, Thread};
+use task::usage::Times;
+use task::wait::Waiter;
+
+use super::ids;
+use super::process::{Family, Life, Process, flag};
+use super::signal::{StopReport, sig};
+use crate::UserThreadExt;
+
+/// Which children are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// Any.
+    Any,
+    /// The one of this number.
+    Pid(u32),
+    /// Those of this process group.
+    Group(u32),
+}
+
+/// Children by the signal that their end sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// SIGCHLD.
+    #[default]
+    Usual,
+    /// Another, or none (`__WCLONE`).
+    Clones,
+    /// Whatever (`__WALL`).
+    All,
+}
+
+/// What to report, and how.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Children that have ended.
+    pub exited: bool,
+    /// Children that have stopped.
+    pub stopped: bool,
+    /// Children that were continued.
+    pub continued: bool,
+    /// Leave the report for another wait (WNOWAIT).
+    pub keep: bool,
+    /// Do not sleep.
+    pub no_hang: bool,
+    /// Only children that the calling thread has made, or has from a thread that has ended (`__WNOTHREAD`).
+    pub own: bool,
+    /// Which children count, by the signal that tells of their end.
+    pub kind: Kind,
+}
+
+/// What a child did.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// It ended, with this wait4 status.
+    Exited(u32),
+    /// It was stopped by this signal.
+    Stopped(u8),
+    /// It was continued.
+    Continued,
+}
+
+/// A child's report.
+#[derive(Clone, Copy, Debug)]
+pub struct Report {
+    /// The child.
+    pub pid: u32,
+    /// Its real user.
+    pub uid: u32,
+    /// What it did.
+    pub event: Event,
+    /// What it used.
+    pub times: Times,
+}
+
+/// Why there is no report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitError {
+    /// No such child.
+    NoChild,
+    /// A signal came.
+    Signal,
+}
+
+struct State {
+    parent: Arc<Process>,
+    /// The thread that waits.
+    tid: u32,
+    who: Who,
+    options: Options,
+}
+
+/// wait4(2) and waitid(2): `None` only with `no_hang`.
+pub fn wait(who: Who, options: Options) -> Result<Option<Report>, WaitError> {
+    let mut state = State {
+        parent: current().process().clone(),
+        tid: current().tid(),
+        who,
+        options,
+    };
+    match park(&mut state, Deadline::Never, Interruptible::Yes, step) {
+        Ok(result) => result,
+        Err(ParkError::Signal | ParkError::Timeout) => Err(WaitError::Signal),
+    }
+}
+
+fn step(s: &mut State, waiter: &mut Waiter) -> Step<Result<Option<Report>, WaitError>> {
+    if !s.options.no_hang {
+        waiter.listen(&s.parent.child_wait);
+    }
+    match look(s) {
+        Look::Found(report) => Step::Done(Ok(Some(report))),
+        // Here nothing is pinned: what a living child has used is asked of its memory, which may sleep.
+        Look::Lives(child, event) => Step::Done(Ok(Some(report(&child, event)))),
+        Look::Nobody => Step::Done(Err(WaitError::NoChild)),
+        Look::NotYet if s.options.no_hang => Step::Done(Ok(None)),
+        Look::NotYet => Step::Wait,
+    }
+}
+
+enum Look {
+    Found(Report),
+    Lives(Arc<Process>, Event),
+    NotYet,
+    Nobody,
+}
+
+fn matches(s: &State, child: &Process) -> bool {
+    let usual = child.exit_signal.load(Ordering::SeqCst) == sig::CHLD;
+    if s.options.kind != Kind::All && usual != (s.options.kind == Kind::Usual) {
+        return false;
+    }
+    if s.options.own && !is_own(s, child) {
+        return false;
+    }
+    match s.who {
+        Who::Any => true,
+        Who::Pid(pid) => child.pid() == pid,
+        Who::Group(pgid) => child.pgid() == pgid,
+    }
+}
+
+/// Whether the child is the waiting thread's: it has made it, or the thread that did has ended and this is the first of the
+/// process, which has what ended ones leave.
+fn is_own(s: &State, child: &Process) -> bool {
+    let pin = ksync::pin();
+    let maker = child.maker.load(Ordering::Relaxed);
+    let lives =
+        |t: &Thread| core::ptr::eq(&**t.process(), &*s.parent) && !t.has(thread::flag::KILLED);
+    maker == s.tid || s.tid == s.parent.pid() && !ids::thread(&pin, maker).is_some_and(lives)
+}
+
+fn look(s: &State) -> Look {
+    loop {
+        if let Some(seen) = try_look(s) {
+            return seen;
+        }
+    }
+}
+
+/// `None` if another thread of the process took the child that was seen: it may have been the only one.
+fn try_look(s: &State) -> Option<Look> {
+    let pin = ksync::pin();
+    if let Who::Pid(pid) = s.who {
+        return Some(look_at_one(&pin, s, pid));
+    }
+    let family = s.parent.family.lock();
+    let mut any = false;
+    let mut zombie = None;
+    family.zombies.each(&pin, |pid| {
+        if let Some(c) = ids::borrow_process(&pin, pid)
+            && matches(s, &c)
+        {
+            any = true;
+            if s.options.exited {
+                zombie = Some(c.hold());
+            }
+        }
+        zombie.is_none()
+    });
+    if let Some(child) = zombie {
+        drop(family);
+        let taken = s.options.keep || take_zombie(&s.parent, &child);
+        return taken.then(|| finish(s, &child));
+    }
+    let stops = (s.options.stopped || s.options.continued) && s.parent.has(flag::CHILD_STOPS);
+    let mut stopped = None;
+    if stops || !any {
+        family.living.each(&pin, |pid| {
+            if let Some(c) = ids::borrow_process(&pin, pid)
+                && matches(s, &c)
+            {
+                any = true;
+                if stops {
+                    stopped = stop_event(s, &c).map(|event| (c.hold(), event));
+                }
+            }
+            stopped.is_none() && (stops || !any)
+        });
+    }
+    drop(family);
+    Some(match stopped {
+        Some((child, event)) => Look::Lives(child, event),
+        None if any => Look::NotYet,
+        None => Look::Nobody,
+    })
+}
+
+fn look_at_one(pin: &CpuPin, s: &State, pid: u32) -> Look {
+    let Some(child) = ids::borrow_process(pin, pid).map(ArcBorrow::hold) else {
+        return Look::Nobody;
+    };
+    if child.ppid() != s.parent.pid() || !matches(s, &child) {
+        return Look::Nobody;
+    }
+    if child.is_zombie() {
+        let listed = {
+            let _family = s.parent.family.lock();
+            child.ppid() == s.parent.pid() && child.listed_dead.load(Ordering::Relaxed)
+        };
+        if !listed || !s.options.exited {
+            // On its way onto or off the list, or of no interest.
+            return if child.life.load(Ordering::SeqCst) == Life::Reaped as u8 {
+                Look::Nobody
+            } else {
+                Look::NotYet
+            };
+        }
+        return match s.options.keep || take_zombie(&s.parent, &child) {
+            true => finish(s, &child),
+            false => Look::Nobody,
+        };
+    }
+    match stop_event(s, &child) {
+        Some(event) => Look::Lives(child, event),
+        None => Look::NotYet,
+    }
+}
+
+/// What is told of `child`: with what it has used, and the children that it has waited for.
+fn report(child: &Process, event: Event) -> Report {
+    let mut times = child.times();
+    times.add(&child.child_times());
+    Report {
+        pid: child.pid(),
+        uid: child.uid(),
+        event,
+        times,
+    }
+}
+
+/// The stop or continuation of `child` that is to be reported now.
+fn stop_event(s: &State, child: &Process) -> Option<Event> {
+    let mut shared = child.signals.lock();
+    let event = match shared.stop.report {
+        StopReport::Stopped(signo)
+            if s.options.stopped && all_stopped(child, shared.stop.stopped) =>
+        {
+            Event::Stopped(signo)
+        }
+        StopReport::Continued if s.options.continued => Event::Continued,
+        _ => return None,
+    };
+    if !s.options.keep {
+        shared.stop.report = StopReport::None;
+    }
+    Some(event)
+}
+
+fn all_stopped(child: &Process, stopped: u32) -> bool {
+    stopped >= child.thread_count()
+}
+
+/// Takes `child` off its parent's zombies; true for the one caller who is to reap it.
+pub fn take_zombie(parent: &Process, child: &Process) -> bool {
+    let pin = ksync::pin();
+    let mut family = parent.family.lock();
+    if child.ppid() != parent.pid() || !child.listed_dead.load(Ordering::Relaxed) {
+        // A zombie may still stand among the living, or on no list.
+        return false;
+    }
+    take_listed(&pin, &mut family, child)
+}
+
+/// As `take_zombie`, of a zombie on the list of `family`, whose lock is held.
+pub(super) fn take_listed(pin: &CpuPin, family: &mut Family, child: &Process) -> bool {
+    if child.life.swap(Life::Reaped as u8, Ordering::SeqCst) != Life::Zombie as u8 {
+        return false;
+    }
+    family.zombies.remove(pin, child.pid());
+    child.listed_dead.store(false, Ordering::Relaxed);
+    true
+}
+
+fn finish(s: &State, child: &Arc<Process>) -> Look {
+    let report = report(child, Event::Exited(child.status.load(Ordering::SeqCst)));
+    if !s.options.keep {
+        s.parent.accounts.lock().children.add(&report.times);
+        release(child);
+    }
+    Look::Found(report)
+}
+
+/// Takes a reaped process out of its group and the table.
+pub fn release(p: &Process) {
+    let pin = ksync::pin();
+    p.life.store(Life::Reaped as u8, Ordering::SeqCst);
+    loop {
+        let pgid = p.pgid();
+        match ids::group(&pin, pgid) {
+            Some(group) if group.leave(&pin, p) => break,
+            // The group has ended because setpgid has moved this process meanwhile.
+            None if p.pgid() == pgid => break,
+            _ => {}
+        }
+    }
+    ids::withdraw_process(p);
+    p.payer().give_back(Charge::Threads, 1);
+}

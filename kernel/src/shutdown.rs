@@ -1,0 +1,110 @@
+//! The end of the machine: init has gone.
+//!
+//! Whatever else runs is killed and reaped, so that the leak check finds a kernel at rest.
+
+use alloc::sync::Arc;
+
+use hal::kprintln;
+use proc::process::Process;
+use proc::{daemons, ids, signal, space, wait4};
+use task::current::current;
+use task::park::{Deadline, Interruptible, sleep_until};
+use task::sched::{self, CpuMask};
+
+use super::leak;
+
+/// Between two looks at what is still running.
+const PAUSE_NS: u64 = 5_000_000;
+/// Such looks before the rest is given up: half a minute.
+const PATIENCE: u32 = 6000;
+
+/// `init` has ended with the wait4 status `status`.
+///
+/// With `pantala.exit=debug` the emulator ends with that status, or the machine is turned off where it has no port for
+/// it. Otherwise it is a panic, as in Linux: an init that means to stop the machine calls reboot(2).
+///
+/// Called by init's last thread, which has left its space.
+pub(super) fn init_exited(init: &Arc<Process>, status: u32) -> ! {
+    mem::fail_allocations(0);
+    daemons::chaos::stop();
+    if leak::enabled() {
+        let left = end_the_rest(init);
+        if left != 0 {
+            kprintln!("leakcheck: {left} processes do not end");
+        }
+        settle();
+        leak::check();
+        print_stacks();
+    }
+    let code = if status & 0x7f == 0 {
+        status >> 8 & 0xff
+    } else {
+        128 + (status & 0x7f)
+    };
+    if hal::power::uses_debug_exit() {
+        hal::power::debug_exit(code as u8);
+        hal::power::off();
+    }
+    panic!("Attempted to kill init! exitcode={status:#010x}")
+}
+
+/// Kills all other processes and reaps them; returns how many are left when patience is over.
+fn end_the_rest(init: &Arc<Process>) -> usize {
+    for _ in 0..PATIENCE {
+        let mut left = 0;
+        ids::each_process(2, |p| {
+            left += 1;
+            if !p.is_zombie() {
+                signal::kill_process(p);
+            } else if p.ppid() == init.pid() && wait4::take_zombie(init, p) {
+                wait4::release(p);
+            }
+            true
+        });
+        if left == 0 {
+            return 0;
+        }
+        let _ = sleep_until(Deadline::after(PAUSE_NS), Interruptible::No);
+    }
+    let mut left = 0;
+    ids::each_process(2, |_| {
+        left += 1;
+        true
+    });
+    left
+}
+
+/// Does everything that has been put off, on every CPU.
+fn settle() {
+    // Spaces that CPUs have not left since their last program went.
+    on_each_cpu(space::leave);
+    vfs::pipe::drain();
+    let vm = mem::vm();
+    // Spaces that wait for the background have ended.
+    vm.tend();
+    // What is freed frees more in turn.
+    while vm.epoch.pending() != 0 || vm.limbo.frames() != 0 || vfs::leftover::finish() {
+        vm.epoch.drain();
+        vm.drain_limbo();
+    }
+    on_each_cpu(leak::empty_caches);
+}
+
+/// Runs `work` on one CPU after the other, in the calling thread.
+fn on_each_cpu(work: impl Fn()) {
+    let me = current();
+    for cpu in 0..hal::cpu::count() {
+        if sched::set_affinity(&me, &CpuMask::one(cpu)) {
+            while hal::cpu::id() != cpu {
+                sched::yield_now();
+            }
+            work();
+        }
+    }
+}
+
+/// How deep the kernel's stacks were used.
+fn print_stacks() {
+    let (deepest, size) = (hal::stack::high_water(), hal::stack::STACK_SIZE);
+    kprintln!("stacks: {deepest} of {size} bytes used at most");
+}

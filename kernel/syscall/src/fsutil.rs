@@ -1,0 +1,249 @@
+//! What the file calls share: error numbers, paths from user memory, descriptors.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use cred::Cred;
+use hal::USER_END;
+use hal::uaccess::{PATH_MAX, StrError, UserFault, UserPtr, UserRange, read_cstr};
+use proc::UserThreadExt;
+use proc::rlimit::Resource;
+use proc::signal::{self, sig};
+use task::current::current;
+use vfs::context::{FsContext, Origin};
+use vfs::error::{FsError, Result};
+use vfs::fdtable::FdTable;
+use vfs::file::{FileRef, o};
+use vfs::mount::Path;
+use vfs::setattr::NewMode;
+use vfs::walk::{Walk, Want};
+
+use super::errno::Errno;
+
+impl From<FsError> for Errno {
+    fn from(e: FsError) -> Errno {
+        match e {
+            FsError::NotFound => Errno::ENOENT,
+            FsError::Exists => Errno::EEXIST,
+            FsError::NotDir => Errno::ENOTDIR,
+            FsError::IsDir => Errno::EISDIR,
+            FsError::Access => Errno::EACCES,
+            FsError::Perm => Errno::EPERM,
+            FsError::NameTooLong => Errno::ENAMETOOLONG,
+            FsError::Loop => Errno::ELOOP,
+            FsError::NotEmpty => Errno::ENOTEMPTY,
+            FsError::NoSpace => Errno::ENOSPC,
+            FsError::NoMemory => Errno::ENOMEM,
+            FsError::ReadOnly => Errno::EROFS,
+            FsError::Busy => Errno::EBUSY,
+            FsError::Invalid => Errno::EINVAL,
+            FsError::CrossDevice => Errno::EXDEV,
+            FsError::TooManyLinks => Errno::EMLINK,
+            FsError::Fault => Errno::EFAULT,
+            FsError::BrokenPipe => Errno::EPIPE,
+            FsError::WouldBlock => Errno::EAGAIN,
+            FsError::Interrupted => Errno::ERESTARTSYS,
+            FsError::BadFd => Errno::EBADF,
+            FsError::NotTty => Errno::ENOTTY,
+            FsError::NotSeekable => Errno::ESPIPE,
+            FsError::TooBig => Errno::EFBIG,
+            FsError::NotSupported => Errno::EOPNOTSUPP,
+            FsError::NoDevice => Errno::ENODEV,
+            FsError::NoDevAddr => Errno::ENXIO,
+            FsError::TooManyFiles => Errno::EMFILE,
+            FsError::TooManyPipes => Errno::ENFILE,
+            FsError::Io => Errno::EIO,
+            FsError::NoProcess => Errno::ESRCH,
+            FsError::TextBusy => Errno::ETXTBSY,
+            FsError::NotConnected => Errno::ENOTCONN,
+            FsError::NoLocks => Errno::ENOLCK,
+            FsError::Deadlock => Errno::EDEADLK,
+        }
+    }
+}
+
+/// The errno of a fault.
+pub fn fault(_: UserFault) -> Errno {
+    Errno::EFAULT
+}
+
+/// Values of the `*at` calls; the names are those of openat(2).
+pub mod at {
+    pub const FDCWD: i32 = -100;
+    pub const SYMLINK_NOFOLLOW: u32 = 0x100;
+    pub const EACCESS: u32 = 0x200;
+    pub const REMOVEDIR: u32 = 0x200;
+    pub const SYMLINK_FOLLOW: u32 = 0x400;
+    pub const NO_AUTOMOUNT: u32 = 0x800;
+    pub const EMPTY_PATH: u32 = 0x1000;
+    pub const STATX_SYNC: u32 = 0x6000;
+}
+
+/// A path from user memory, without its NUL.
+pub fn user_path(addr: u64) -> Result<Vec<u8>, Errno> {
+    read_cstr(addr, PATH_MAX).map_err(|e| match e {
+        StrError::Fault => Errno::EFAULT,
+        StrError::TooLong => Errno::ENAMETOOLONG,
+        StrError::NoMemory => Errno::ENOMEM,
+    })
+}
+
+/// Who calls, and what he sees.
+pub struct Caller {
+    /// Its credentials.
+    pub cred: Arc<Cred>,
+}
+
+impl Caller {
+    /// The caller of the present call.
+    pub fn now() -> Self {
+        Caller {
+            cred: current().cred(),
+        }
+    }
+
+    /// The permissions of a new file that is to have `perm`.
+    pub fn new_mode(&self, perm: u32) -> NewMode {
+        NewMode {
+            perm,
+            umask: proc::with_fs(|fs| fs.umask()).unwrap_or(0),
+        }
+    }
+
+    /// Calls `f` with a walk that begins where `dirfd` says and `path` needs it.
+    pub fn walk<R>(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        f: impl FnOnce(&Walk) -> Result<R>,
+    ) -> Result<R> {
+        if dirfd == at::FDCWD || path.first() == Some(&b'/') {
+            return fs(|fs| f(&fs.walk(&self.cred)));
+        }
+        let file = file(dirfd)?;
+        let base = file.path.as_ref().ok_or(FsError::NotDir)?;
+        if !base.dentry.inode.is_dir() && !path.is_empty() {
+            return Err(FsError::NotDir);
+        }
+        fs(|fs| f(&fs.walk_from(&self.cred, Origin::At(base))))
+    }
+
+    /// Finds a place. An empty path means `dirfd` itself if `flags` have `EMPTY_PATH`.
+    pub fn find(&self, dirfd: i32, path: &[u8], flags: u32, want: Want) -> Result<Path> {
+        if path.is_empty() && flags & at::EMPTY_PATH != 0 {
+            if dirfd == at::FDCWD {
+                return fs(FsContext::cwd);
+            }
+            return file(dirfd)?.path.clone().ok_or(FsError::Invalid);
+        }
+        self.walk(dirfd, path, |w| w.find(path, want))
+    }
+}
+
+/// Does something with the caller's root and working directory.
+pub fn fs<R>(f: impl FnOnce(&FsContext) -> Result<R>) -> Result<R> {
+    proc::with_fs(|fs| f(fs)).unwrap_or(Err(FsError::NotFound))
+}
+
+/// Does something with the caller's descriptors.
+pub fn with_files<R>(f: impl FnOnce(&FdTable) -> Result<R>) -> Result<R> {
+    proc::with_files(|files| f(files)).unwrap_or(Err(FsError::BadFd))
+}
+
+/// The file of a descriptor.
+pub fn file(fd: i32) -> Result<FileRef> {
+    with_files(|files| files.get(fd))
+}
+
+/// The file of a descriptor that is good for more than naming a place.
+pub fn real_file(fd: i32) -> Result<FileRef> {
+    let file = file(fd)?;
+    if file.is_place() {
+        Err(FsError::BadFd)
+    } else {
+        Ok(file)
+    }
+}
+
+/// How many descriptors the caller may have.
+pub fn fd_limit() -> u64 {
+    current().process().rlimit(Resource::Nofile)
+}
+
+/// Gives a file the lowest free descriptor.
+pub fn install(file: FileRef, flags: u32) -> Result<u64> {
+    let fd = with_files(|files| files.add(file, flags & o::CLOEXEC != 0, 0, fd_limit()))?;
+    Ok(fd as u64)
+}
+
+/// Gives two files descriptors and shows their numbers to the program at `out`. They lose them again if that cannot be done, or if
+/// they are not to `keep` them.
+pub fn install_pair(
+    (a, b): (FileRef, FileRef),
+    cloexec: bool,
+    out: u64,
+    keep: bool,
+) -> Result<(), Errno> {
+    let limit = fd_limit();
+    let (x, y) = with_files(|files| files.add_pair(a.clone(), b.clone(), cloexec, limit))?;
+    let shown = UserPtr::<[i32; 2]>::new(out).write(&[x, y]);
+    if shown.is_err() || !keep {
+        with_files(|files| {
+            files.undo(&[(x, &a), (y, &b)]);
+            Ok(())
+        })?;
+    }
+    shown.map_err(fault)
+}
+
+/// Ends a write: a broken pipe sends its signal.
+pub fn written(result: Result<usize>) -> Result<u64, Errno> {
+    match result {
+        Ok(n) => Ok(n as u64),
+        Err(e) => {
+            if e == FsError::BrokenPipe {
+                signal::raise(sig::PIPE);
+            }
+            Err(e.into())
+        }
+    }
+}
+
+/// Most bytes that one call transfers, as on Linux.
+pub const RW_MAX: usize = 0x7fff_f000;
+/// Most ranges of readv and its kin.
+const IOV_MAX: usize = 1024;
+
+/// A user buffer of a read or write. Fails for a range that is not the user's.
+pub fn user_range(addr: u64, len: u64) -> Result<UserRange, Errno> {
+    // As Linux has it, before the length is cut and whatever it is.
+    let end = addr.checked_add(len).filter(|&end| end <= USER_END);
+    if end.is_none() {
+        return Err(Errno::EFAULT);
+    }
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    Ok(UserRange::new(addr, len.min(RW_MAX)))
+}
+
+/// The ranges of readv and its kin.
+pub fn user_ranges(addr: u64, count: u64) -> Result<Vec<UserRange>, Errno> {
+    let count = usize::try_from(count)
+        .ok()
+        .filter(|&n| n <= IOV_MAX)
+        .ok_or(Errno::EINVAL)?;
+    let mut ranges = Vec::new();
+    ranges.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
+    let mut left = RW_MAX;
+    let at = hal::uaccess::UserPtr::<[u64; 2]>::new(addr);
+    for i in 0..count {
+        let [base, len] = at.add(i).read().map_err(fault)?;
+        if len > isize::MAX as u64 {
+            return Err(Errno::EINVAL);
+        }
+        let mut range = user_range(base, len)?;
+        range.len = range.len.min(left);
+        left -= range.len;
+        ranges.push(range);
+    }
+    Ok(ranges)
+}

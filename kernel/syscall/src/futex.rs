@@ -1,0 +1,174 @@
+//! futex(2) and robust lists.
+
+use abi::raw::general as nr;
+use cred::LookAs;
+use hal::uaccess::UserPtr;
+use proc::futex::{self, FutexError};
+use proc::signal::RestartBlock;
+use proc::{SignalExt, UserThreadExt, ids};
+use task::current::current;
+use task::park::Deadline;
+use task::time;
+
+use super::credentials::not_permitted;
+use super::errno::Errno;
+use super::time::read_timespec;
+use super::{Args, Handler};
+
+/// The calls of this file.
+pub const HANDLERS: &[(u32, Handler)] = &[
+    (nr::__NR_futex, futex),
+    (nr::__NR_set_robust_list, set_robust_list),
+    (nr::__NR_get_robust_list, get_robust_list),
+    (nr::__NR_set_tid_address, set_tid_address),
+];
+
+const PRIVATE: u32 = nr::FUTEX_PRIVATE_FLAG;
+const REALTIME: u32 = nr::FUTEX_CLOCK_REALTIME;
+
+fn futex(a: &mut Args) -> Result<u64, Errno> {
+    let (addr, op, value) = (a.get(0), a.uint(1), a.uint(2));
+    let shared = op & PRIVATE == 0;
+    let command = op & !(PRIVATE | REALTIME);
+    if op & REALTIME != 0 && command != nr::FUTEX_WAIT_BITSET {
+        return Err(Errno::ENOSYS);
+    }
+    // FUTEX_WAKE takes a count as an int: zero or less still wakes one, as Linux does.
+    let count = (value as i32).max(1) as u32;
+    match command {
+        nr::FUTEX_WAIT => wait_relative(a, shared, value),
+        nr::FUTEX_WAIT_BITSET => {
+            let bits = a.uint(5);
+            if a.get(3) == 0 {
+                futex::wait(addr, shared, value, bits, Deadline::Never)?;
+                return Ok(0);
+            }
+            let ns = read_timespec(a.get(3))?;
+            let until = if op & REALTIME != 0 {
+                time::real_to_monotonic(ns)
+            } else {
+                ns
+            };
+            wait_until(addr, shared, value, bits, until)
+        }
+        nr::FUTEX_WAKE => Ok(futex::wake(addr, shared, count, futex::ANY)?.into()),
+        nr::FUTEX_WAKE_BITSET => Ok(futex::wake(addr, shared, count, a.uint(5))?.into()),
+        nr::FUTEX_REQUEUE | nr::FUTEX_CMP_REQUEUE => {
+            let (wake, moves) = (a.int(2), a.int(3));
+            if wake < 0 || moves < 0 {
+                return Err(Errno::EINVAL);
+            }
+            let expected = (command == nr::FUTEX_CMP_REQUEUE).then(|| a.uint(5));
+            let (woken, moved) =
+                futex::requeue(addr, a.get(4), shared, wake as u32, moves as u32, expected)?;
+            // The manual says that FUTEX_REQUEUE does not count those it moved; Linux does.
+            Ok(u64::from(woken) + u64::from(moved))
+        }
+        nr::FUTEX_WAKE_OP => wake_op(a, shared, count),
+        _ => Err(Errno::ENOSYS),
+    }
+}
+
+/// FUTEX_WAKE_OP: four bits of operation, four of comparison, and a signed operand of twelve for each.
+fn wake_op(a: &Args, shared: bool, count: u32) -> Result<u64, Errno> {
+    let code = a.uint(5);
+    let signed = |bits: u32| ((bits << 20) as i32) >> 20;
+    let (operand, compared) = (signed(code >> 12), signed(code));
+    let operand = if code >> 28 & nr::FUTEX_OP_OPARG_SHIFT != 0 {
+        1u32 << (operand & 31)
+    } else {
+        operand as u32
+    };
+    let (operation, comparison) = (code >> 28 & 7, code >> 24 & 15);
+    if operation > nr::FUTEX_OP_XOR || comparison > nr::FUTEX_OP_CMP_GE {
+        return Err(Errno::ENOSYS);
+    }
+    let change = |old: u32| match operation {
+        nr::FUTEX_OP_SET => operand,
+        nr::FUTEX_OP_ADD => old.wrapping_add(operand),
+        nr::FUTEX_OP_OR => old | operand,
+        nr::FUTEX_OP_ANDN => old & !operand,
+        _ => old ^ operand,
+    };
+    let then = |old: u32| {
+        let order = (old as i32).cmp(&compared);
+        match comparison {
+            nr::FUTEX_OP_CMP_EQ => order.is_eq(),
+            nr::FUTEX_OP_CMP_NE => order.is_ne(),
+            nr::FUTEX_OP_CMP_LT => order.is_lt(),
+            nr::FUTEX_OP_CMP_LE => order.is_le(),
+            nr::FUTEX_OP_CMP_GT => order.is_gt(),
+            _ => order.is_ge(),
+        }
+    };
+    let others = (a.int(3)).max(1) as u32;
+    let woken = futex::wake_op((a.get(0), count), (a.get(4), others), shared, change, then)?;
+    Ok(woken.into())
+}
+
+fn wait_relative(a: &Args, shared: bool, value: u32) -> Result<u64, Errno> {
+    let (addr, at) = (a.get(0), a.get(3));
+    if at == 0 {
+        futex::wait(addr, shared, value, futex::ANY, Deadline::Never)?;
+        return Ok(0);
+    }
+    let until = time::monotonic_ns().saturating_add(read_timespec(at)?);
+    wait_until(addr, shared, value, futex::ANY, until)
+}
+
+/// A wait with a timeout: cut short, it goes on with the time that is left, but not after a handler.
+pub fn wait_until(
+    addr: u64,
+    shared: bool,
+    value: u32,
+    bits: u32,
+    until: u64,
+) -> Result<u64, Errno> {
+    match futex::wait(addr, shared, value, bits, Deadline::At(until)) {
+        Err(FutexError::Signal) => {
+            current().set_restart(RestartBlock::Futex {
+                addr,
+                value,
+                until,
+                bits,
+                shared,
+            });
+            Err(Errno::ERESTART_RESTARTBLOCK)
+        }
+        r => r.map(|()| 0).map_err(Errno::from),
+    }
+}
+
+/// Bytes of `struct robust_list_head`.
+const HEAD_LEN: u64 = 24;
+
+fn set_robust_list(a: &mut Args) -> Result<u64, Errno> {
+    if a.get(1) != HEAD_LEN {
+        return Err(Errno::EINVAL);
+    }
+    current().set_robust_list(a.get(0));
+    Ok(0)
+}
+
+fn get_robust_list(a: &mut Args) -> Result<u64, Errno> {
+    let me = current();
+    let head = match a.int(0) {
+        0 => me.robust_list(),
+        tid => {
+            let t = ids::find_thread(tid as u32).ok_or(Errno::ESRCH)?;
+            t.process()
+                .image_shown(Some(&t), LookAs::Real)
+                .map_err(not_permitted)?;
+            t.robust_list()
+        }
+    };
+    UserPtr::<u64>::new(a.get(2)).write(&HEAD_LEN)?;
+    UserPtr::<u64>::new(a.get(1)).write(&head)?;
+    Ok(0)
+}
+
+fn set_tid_address(a: &mut Args) -> Result<u64, Errno> {
+    let me = current();
+    me.set_clear_child_tid(a.get(0));
+    Ok(me.tid().into())
+}

@@ -1,0 +1,169 @@
+//! File locks: flock(2), and those of fcntl(2).
+
+use alloc::sync::Arc;
+
+use abi::raw::general as nr;
+use fscore::locks::{END, Lock};
+use hal::uaccess::UserPtr;
+use proc::UserThreadExt;
+use task::current::current;
+use vfs::error::FsError;
+use vfs::file::{File, FileRef};
+use vfs::inode::Inode;
+use vfs::lock::{self, Family};
+
+use super::errno::Errno;
+use super::fsutil::{fault, file as file_of, real_file, with_files};
+use super::{Args, Handler};
+
+/// The calls of this file.
+pub const HANDLERS: &[(u32, Handler)] = &[(nr::__NR_flock, flock)];
+
+/// What holds locks: nameless files (pipes, sockets) have none.
+fn lockable(file: &File) -> Result<&Arc<Inode>, FsError> {
+    file.inode().ok_or(FsError::NoLocks)
+}
+
+fn flock(a: &mut Args) -> Result<u64, Errno> {
+    let file = real_file(a.int(0))?;
+    let (how, wait) = (a.uint(1) & !nr::LOCK_NB, a.uint(1) & nr::LOCK_NB == 0);
+    if how & nr::LOCK_MAND != 0 {
+        // Mandatory locks are no more; as in Linux, asking for them does nothing.
+        return Ok(0);
+    }
+    let exclusive = match how {
+        nr::LOCK_SH => false,
+        nr::LOCK_EX => true,
+        nr::LOCK_UN => {
+            let range = lock::whole(lock::file_owner(&file), 0, true);
+            lock::unset(lockable(&file)?, Family::Whole, &range)?;
+            return Ok(0);
+        }
+        _ => return Err(Errno::EINVAL),
+    };
+    let inode = lockable(&file)?;
+    file.note_lock();
+    let wanted = lock::whole(
+        lock::file_owner(&file),
+        current().process().pid() as i32,
+        exclusive,
+    );
+    // As flock(2) says, a conversion gives the old lock up first.
+    if lock::query(inode, Family::Whole, &wanted).is_some() {
+        lock::unset(inode, Family::Whole, &wanted)?;
+    }
+    lock::set(inode, Family::Whole, wanted, wait, false)?;
+    Ok(0)
+}
+
+/// struct flock: type and origin, start, length, process.
+type Raw = [u64; 4];
+
+const READ: u16 = nr::F_RDLCK as u16;
+const WRITE: u16 = nr::F_WRLCK as u16;
+const UNLOCK: u16 = nr::F_UNLCK as u16;
+
+/// First and last byte that a struct flock names.
+fn range(file: &File, raw: &Raw) -> Result<(u64, u64), Errno> {
+    let (from, len) = (raw[1] as i64, raw[2] as i64);
+    let base = match (raw[0] >> 16) as u16 {
+        0 => 0,
+        1 if file.ops().seekable() => file.with_pos(|pos| *pos as i64),
+        1 => 0,
+        2 => file.ops().end(file).unwrap_or(0) as i64,
+        _ => return Err(Errno::EINVAL),
+    };
+    let start = base.checked_add(from).ok_or(Errno::EOVERFLOW)?;
+    let (start, last) = match len {
+        0 => (start, END as i64),
+        1.. => (start, start.checked_add(len - 1).ok_or(Errno::EOVERFLOW)?),
+        // The bytes before.
+        _ => (start.checked_add(len).ok_or(Errno::EINVAL)?, start - 1),
+    };
+    if start < 0 {
+        return Err(Errno::EINVAL);
+    }
+    Ok((start as u64, last as u64))
+}
+
+/// The commands of fcntl(2) about locks, for descriptor `fd`.
+pub fn control(fd: i32, file: &FileRef, cmd: u32, at: u64) -> Result<u64, Errno> {
+    let raw = UserPtr::<Raw>::new(at).read().map_err(fault)?;
+    let of_file = matches!(cmd, nr::F_OFD_GETLK | nr::F_OFD_SETLK | nr::F_OFD_SETLKW);
+    if of_file && raw[3] as u32 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let kind = raw[0] as u16;
+    let (start, last) = range(file, &raw)?;
+    let (owner, pid) = if of_file {
+        (lock::file_owner(file), -1)
+    } else {
+        (
+            with_files(|table| Ok(lock::table_owner(table)))?,
+            current().process().pid() as i32,
+        )
+    };
+    let wanted = Lock {
+        owner,
+        pid,
+        start,
+        last,
+        exclusive: kind == WRITE,
+    };
+    if matches!(cmd, nr::F_GETLK | nr::F_OFD_GETLK) {
+        if kind != READ && kind != WRITE {
+            return Err(Errno::EINVAL);
+        }
+        // What has no name has no locks.
+        let found = file
+            .inode()
+            .and_then(|inode| lock::query(inode, Family::Ranges, &wanted));
+        UserPtr::<Raw>::new(at)
+            .write(&answer(raw, found))
+            .map_err(fault)?;
+        return Ok(0);
+    }
+    match kind {
+        READ if !file.readable() => return Err(Errno::EBADF),
+        WRITE if !file.writable() => return Err(Errno::EBADF),
+        READ | WRITE => {}
+        UNLOCK => {
+            lock::unset(lockable(file)?, Family::Ranges, &wanted)?;
+            return Ok(0);
+        }
+        _ => return Err(Errno::EINVAL),
+    }
+    let inode = lockable(file)?;
+    if of_file {
+        file.note_lock();
+    } else {
+        with_files(|table| {
+            table.note_lock();
+            Ok(())
+        })?;
+    }
+    let wait = matches!(cmd, nr::F_SETLKW | nr::F_OFD_SETLKW);
+    lock::set(inode, Family::Ranges, wanted, wait, !of_file)?;
+    // A close that came between has ended the process's locks before this one was there.
+    if !of_file && !file_of(fd).is_ok_and(|now| FileRef::ptr_eq(&now, file)) {
+        lock::unset(inode, Family::Ranges, &wanted)?;
+        return Err(Errno::EBADF);
+    }
+    Ok(0)
+}
+
+/// What F_GETLK writes back.
+fn answer(mut raw: Raw, found: Option<Lock>) -> Raw {
+    let Some(held) = found else {
+        raw[0] = raw[0] & !0xffff | u64::from(UNLOCK);
+        return raw;
+    };
+    let kind = if held.exclusive { WRITE } else { READ };
+    let len = if held.last == END {
+        0
+    } else {
+        held.last - held.start + 1
+    };
+    // The origin is the start of the file.
+    [u64::from(kind), held.start, len, u64::from(held.pid as u32)]
+}

@@ -1,0 +1,323 @@
+//! mount, umount2, statfs.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use abi::raw::general as nr;
+use cred::Cap;
+use fs::{procfs, sysfs};
+use hal::uaccess::UserPtr;
+use proc::ids;
+use vfs::error::FsError;
+use vfs::mount::{self, FsKind, Mount, Path, flag};
+use vfs::quota;
+use vfs::tmpfs::{self, Settings};
+use vfs::walk::Want;
+use vm::Quota;
+
+use super::credentials::require;
+use super::errno::Errno;
+use super::fsutil::{Caller, at, fault, file, user_path};
+use super::{Args, Handler};
+
+/// The calls of this file.
+pub const HANDLERS: &[(u32, Handler)] = &[
+    (nr::__NR_mount, mount),
+    (nr::__NR_umount2, umount),
+    (nr::__NR_statfs, |a| {
+        let path = user_path(a.get(0))?;
+        let place = Caller::now().find(at::FDCWD, &path, 0, Want::FOLLOW)?;
+        statfs(Some(&place), a.get(1))
+    }),
+    (nr::__NR_fstatfs, |a| {
+        let f = file(a.int(0))?;
+        statfs(f.path.as_ref(), a.get(1))
+    }),
+    (nr::__NR_ustat, ustat),
+];
+
+fn optional(addr: u64) -> Result<Vec<u8>, Errno> {
+    if addr == 0 {
+        Ok(Vec::new())
+    } else {
+        user_path(addr)
+    }
+}
+
+/// What is shown of a name of at most a page; what is no text is left out.
+fn text(bytes: &[u8]) -> Result<String, Errno> {
+    let mut text = String::new();
+    text.try_reserve_exact(bytes.len())
+        .map_err(|_| Errno::ENOMEM)?;
+    bytes
+        .utf8_chunks()
+        .for_each(|chunk| text.push_str(chunk.valid()));
+    Ok(text)
+}
+
+fn mount(a: &mut Args) -> Result<u64, Errno> {
+    const MAGIC: u32 = 0xc0ed_0000;
+    let mut flags = a.get(3) as u32;
+    if flags & 0xffff_0000 == MAGIC {
+        flags &= 0xffff;
+    }
+    let target = user_path(a.get(1))?;
+    let caller = Caller::now();
+    require(&caller.cred, Cap::SysAdmin)?;
+    let want = if flags & flag::BIND != 0 {
+        Want::FOLLOW
+    } else {
+        Want::DIRECTORY
+    };
+    if flags & (flag::SHARED | flag::PRIVATE | flag::SLAVE | flag::UNBINDABLE) != 0 {
+        // There is one namespace and no propagation, so every mount is private.
+        let place = caller.find(at::FDCWD, &target, 0, Want::FOLLOW)?;
+        let private = flags & (flag::SHARED | flag::SLAVE) == 0;
+        return if is_root(&place) && private {
+            Ok(0)
+        } else {
+            Err(Errno::EINVAL)
+        };
+    }
+    if flags & flag::REMOUNT != 0 {
+        let place = caller.find(at::FDCWD, &target, 0, Want::FOLLOW)?;
+        if !is_root(&place) {
+            return Err(Errno::EINVAL);
+        }
+        if let Some(fs) = Some(&place.mount.fs).filter(|fs| fs.kind == FsKind::Tmpfs) {
+            let settings = tmpfs_settings(&optional(a.get(4))?, None)?;
+            resize(fs.quota, settings.limit, fs.inodes, settings.inodes)?;
+        }
+        if flags & flag::RDONLY != 0 && is_written(&place.mount) {
+            return Err(Errno::EBUSY);
+        }
+        mount::remount(&place.mount, flags);
+        return Ok(0);
+    }
+    if flags & flag::MOVE != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let source = optional(a.get(0))?;
+    if flags & flag::BIND != 0 {
+        return bind(&caller, &source, &target, flags);
+    }
+    let kind = optional(a.get(2))?;
+    let over = caller.find(at::FDCWD, &target, 0, want)?;
+    let options = optional(a.get(4))?;
+    let fs = match &kind[..] {
+        b"tmpfs" => {
+            let usual = Some(quota::default_limit());
+            tmpfs::new_super(FsKind::Tmpfs, tmpfs_settings(&options, usual)?)?
+        }
+        b"ramfs" => tmpfs::new_super(FsKind::Tmpfs, tmpfs_settings(&options, None)?)?,
+        b"devtmpfs" => vfs::devices::nodes()?,
+        b"proc" => procfs::new_super()?,
+        b"sysfs" => sysfs::new_super()?,
+        _ => return Err(Errno::ENODEV),
+    };
+    let top = fs.root.clone();
+    mount::attach(fs, top, Some(over), text(&source)?, flags)?;
+    Ok(0)
+}
+
+/// Whether some process has a file of a mount open for writing. What is opened meanwhile may escape.
+fn is_written(on: &Mount) -> bool {
+    let mut found = false;
+    ids::each_process(1, |p| {
+        let Some(table) = p.files() else { return true };
+        let mut from = 0;
+        while let Some((at, file)) = table.next_open(from) {
+            let here = file
+                .path
+                .as_ref()
+                .is_some_and(|path| path.mount.id == on.id);
+            found |= here && file.writable();
+            from = at + 1;
+        }
+        !found
+    });
+    found
+}
+
+fn is_root(place: &Path) -> bool {
+    alloc::sync::Arc::ptr_eq(&place.mount.root, &place.dentry)
+}
+
+/// Changes the limits of a file system that are given: both or none.
+fn resize(
+    pages: Option<&'static Quota>,
+    page_limit: Option<u64>,
+    inodes: Option<&'static Quota>,
+    inode_limit: Option<u64>,
+) -> Result<(), FsError> {
+    let before = pages.map(Quota::limit);
+    if let (Some(pages), Some(limit)) = (pages, page_limit) {
+        quota::resize(pages, limit)?;
+    }
+    if let (Some(inodes), Some(limit)) = (inodes, inode_limit)
+        && let Err(error) = quota::resize(inodes, limit)
+    {
+        if let (Some(pages), Some(before)) = (pages, before) {
+            // Refused if more has come into use meanwhile; then the new limit stays.
+            let _ = quota::resize(pages, before);
+        }
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// What the options of a tmpfs say; `limit` counts, for pages and for files, where they name none. Options that Linux
+/// has and this kernel has no use for are accepted and have no effect.
+fn tmpfs_settings(options: &[u8], limit: Option<u64>) -> Result<Settings, Errno> {
+    let mut settings = Settings {
+        limit,
+        inodes: limit,
+        ..Settings::new(0o1777)
+    };
+    let number = |value: &[u8], radix| {
+        let digits = core::str::from_utf8(value).map_err(|_| Errno::EINVAL)?;
+        u32::from_str_radix(digits, radix).map_err(|_| Errno::EINVAL)
+    };
+    let suffixed = |value: &[u8]| {
+        let text = core::str::from_utf8(value).ok();
+        text.and_then(quota::parse_number).ok_or(Errno::EINVAL)
+    };
+    for option in options.split(|&b| b == b',') {
+        let (name, value) = match option.iter().position(|&b| b == b'=') {
+            Some(at) => (&option[..at], &option[at + 1..]),
+            None => (option, &[][..]),
+        };
+        match name {
+            b"mode" => settings.root.perm = number(value, 8)?,
+            b"uid" => settings.root.uid = number(value, 10)?,
+            b"gid" => settings.root.gid = number(value, 10)?,
+            b"size" => settings.limit = Some(quota::parse_size(value).ok_or(Errno::EINVAL)?),
+            b"nr_blocks" => settings.limit = Some(suffixed(value)?),
+            b"nr_inodes" => settings.inodes = Some(suffixed(value)?),
+            b"" | b"inode32" | b"inode64" | b"huge" | b"mpol" => {}
+            _ => return Err(Errno::EINVAL),
+        }
+    }
+    // Zero is no limit.
+    settings.limit = settings.limit.filter(|&pages| pages != 0);
+    settings.inodes = settings.inodes.filter(|&files| files != 0);
+    if settings.root.perm > 0o7777 {
+        Err(Errno::EINVAL)
+    } else {
+        Ok(settings)
+    }
+}
+
+fn bind(caller: &Caller, source: &[u8], target: &[u8], flags: u32) -> Result<u64, Errno> {
+    let from = caller.find(at::FDCWD, source, 0, Want::FOLLOW)?;
+    let over = caller.find(at::FDCWD, target, 0, Want::FOLLOW)?;
+    if from.dentry.inode.is_dir() != over.dentry.inode.is_dir() {
+        return Err(Errno::ENOTDIR);
+    }
+    let _ = flags;
+    let (fs, source) = (from.mount.fs.clone(), from.mount.source.clone());
+    mount::attach(
+        fs,
+        from.dentry.clone(),
+        Some(over),
+        source,
+        from.mount.flags(),
+    )?;
+    Ok(0)
+}
+
+fn umount(a: &mut Args) -> Result<u64, Errno> {
+    const FORCE: u32 = 1;
+    const DETACH: u32 = 2;
+    const EXPIRE: u32 = 4;
+    const NOFOLLOW: u32 = 8;
+    let flags = a.uint(1);
+    let bad = flags & !(FORCE | DETACH | EXPIRE | NOFOLLOW) != 0;
+    if bad || flags & EXPIRE != 0 && flags & (FORCE | DETACH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let path = user_path(a.get(0))?;
+    let caller = Caller::now();
+    require(&caller.cred, Cap::SysAdmin)?;
+    let follow = flags & NOFOLLOW == 0;
+    let place = caller.find(
+        at::FDCWD,
+        &path,
+        0,
+        Want {
+            follow,
+            directory: false,
+        },
+    )?;
+    if !is_root(&place) {
+        return Err(Errno::EINVAL);
+    }
+    if flags & EXPIRE != 0 {
+        // Nothing marks mounts as unused yet, so the first of the two calls never ends.
+        return Err(Errno::EAGAIN);
+    }
+    // A working directory in the mount holds it; `place` itself is one more reference.
+    let detach = || mount::detach(&place.mount, 1, flags & DETACH != 0);
+    if detach() == Err(FsError::Busy) {
+        // Old tables and mounts that have just gone may hold it until readers have left them.
+        mem::epoch().drain();
+        detach()?;
+    }
+    Ok(0)
+}
+
+/// Writes struct statfs.
+fn statfs(place: Option<&Path>, out: u64) -> Result<u64, Errno> {
+    const PIPEFS: u64 = 0x5049_5045;
+    let (magic, dev, flags) = match place {
+        Some(p) => (p.mount.fs.kind.magic(), p.mount.fs.dev, p.mount.flags()),
+        None => (PIPEFS, 1, 0),
+    };
+    // A file system without a limit has no size, as in Linux.
+    let (blocks, free) = place
+        .and_then(|p| p.mount.fs.quota)
+        .map_or((0, 0), |quota| (quota.limit(), quota.left()));
+    let (files, files_free) = place
+        .and_then(|p| p.mount.fs.inodes)
+        .map_or((0, 0), |quota| (quota.limit(), quota.left()));
+    const VALID: u64 = 0x20;
+    // mount(2) and statfs(2) number these alike, but for relatime.
+    let shown = u64::from(flags & (flag::RDONLY | flag::NOSUID | flag::NODEV | flag::NOEXEC));
+    let raw: [u64; 15] = [
+        magic,
+        4096,
+        blocks,
+        free,
+        free,
+        files,
+        files_free,
+        dev,
+        255,
+        4096,
+        VALID | shown,
+        0,
+        0,
+        0,
+        0,
+    ];
+    UserPtr::<[u64; 15]>::new(out).write(&raw).map_err(fault)?;
+    Ok(0)
+}
+
+/// ustat(2): what is free in the file system of a device number.
+fn ustat(a: &mut Args) -> Result<u64, Errno> {
+    let mut free = None;
+    mount::for_each(|m| {
+        if m.fs.dev == u64::from(a.uint(0)) {
+            free = Some([m.fs.quota, m.fs.inodes].map(|quota| quota.map_or(0, Quota::left)));
+        }
+        Ok(())
+    })?;
+    // Blocks and inodes free, and two names that Linux leaves empty.
+    let [blocks, inodes] = free.ok_or(Errno::EINVAL)?;
+    let raw = [blocks, inodes, 0, 0];
+    UserPtr::<[u64; 4]>::new(a.get(1))
+        .write(&raw)
+        .map_err(fault)?;
+    Ok(0)
+}

@@ -1,0 +1,322 @@
+//! poll, ppoll, select, pselect6.
+//!
+//! All four build a list of files with the events wanted, and park on it: the step listens to
+//! every file, then looks. The list holds the files, so a descriptor closed meanwhile does no
+//! harm.
+
+use alloc::vec::Vec;
+
+use abi::raw::general as nr;
+use hal::uaccess::UserPtr;
+use proc::SignalExt;
+use proc::signal::{RestartBlock, SigSet};
+use task::account::charge_large;
+use task::current::current;
+use task::park::{Deadline, Interruptible, ParkError, Step, park};
+use task::wait::Waiter;
+use vfs::fdtable::NR_OPEN;
+use vfs::file::FileRef;
+use vfs::poll::PollMask;
+
+use super::errno::Errno;
+use super::fsutil::{fault, fd_limit, file, with_files};
+use super::{Args, Handler};
+
+/// The calls of this file.
+pub const HANDLERS: &[(u32, Handler)] = &[
+    (nr::__NR_poll, poll),
+    (nr::__NR_ppoll, ppoll),
+    (nr::__NR_select, select),
+    (nr::__NR_pselect6, pselect),
+];
+
+/// One file to be looked at.
+struct Item {
+    file: Option<FileRef>,
+    events: PollMask,
+    found: PollMask,
+}
+
+impl Item {
+    fn look(&mut self, waiter: Option<&mut Waiter>) -> bool {
+        let always = PollMask::ERR | PollMask::HUP | PollMask::NVAL;
+        if let Some(file) = &self.file {
+            self.found = file.poll(waiter) & (self.events | always);
+        }
+        !self.found.is_empty()
+    }
+}
+
+/// Waits until a file is ready; returns how many are.
+fn wait(items: &mut Vec<Item>, deadline: Deadline) -> Result<usize, Errno> {
+    let ready = items
+        .iter_mut()
+        .filter_map(|i| i.look(None).then_some(()))
+        .count();
+    if ready > 0 || deadline == Deadline::now() {
+        return Ok(ready);
+    }
+    let ended = park(items, deadline, Interruptible::Yes, |items, w| {
+        let mut ready = 0;
+        for item in items.iter_mut() {
+            ready += usize::from(item.look(Some(w)));
+        }
+        if ready > 0 {
+            Step::Done(ready)
+        } else {
+            Step::Wait
+        }
+    });
+    match ended {
+        Ok(n) => Ok(n),
+        Err(ParkError::Timeout) => Ok(0),
+        // Where no handler runs, as after a stop, the call goes on.
+        Err(ParkError::Signal) => Err(Errno::ERESTARTNOHAND),
+    }
+}
+
+/// A relative time in user memory (seconds and `1/unit` seconds); none means for ever.
+fn timeout(addr: u64, unit: i64) -> Result<Deadline, Errno> {
+    if addr == 0 {
+        return Ok(Deadline::Never);
+    }
+    let [sec, part] = UserPtr::<[i64; 2]>::new(addr).read().map_err(fault)?;
+    if sec < 0 || part < 0 || unit == 1_000_000_000 && part >= unit {
+        return Err(Errno::EINVAL);
+    }
+    let ns = (sec as u64)
+        .saturating_mul(1_000_000_000)
+        .saturating_add((part as u64).saturating_mul(1_000_000_000 / unit as u64));
+    Ok(if ns == 0 {
+        Deadline::now()
+    } else {
+        Deadline::after(ns)
+    })
+}
+
+/// Writes the time left back, as Linux does for all but poll; returns whether a call that is made again finds it.
+fn put_left(addr: u64, deadline: Deadline, unit: u64) -> bool {
+    if addr == 0 {
+        return true;
+    }
+    let left = deadline.left().unwrap_or(0);
+    let raw = [
+        left / 1_000_000_000,
+        left % 1_000_000_000 / (1_000_000_000 / unit),
+    ];
+    // The caller's time need not be writable: Linux ignores that too.
+    UserPtr::<[u64; 2]>::new(addr).write(&raw).is_ok()
+}
+
+/// Ends a call but poll: writes the time left back, and gives `result` on. A call that cannot find the time left there is not made
+/// again, for it would wait for all of its time once more.
+fn finish(
+    result: Result<u64, Errno>,
+    addr: u64,
+    deadline: Deadline,
+    unit: u64,
+) -> Result<u64, Errno> {
+    match (put_left(addr, deadline, unit), result) {
+        (false, Err(Errno::ERESTARTNOHAND)) => Err(Errno::EINTR),
+        (_, result) => result,
+    }
+}
+
+/// Sets the caller's signal mask for the time of the call. A null pointer leaves it.
+fn set_mask(addr: u64, size: u64) -> Result<bool, Errno> {
+    if addr == 0 {
+        return Ok(false);
+    }
+    if size != 8 {
+        return Err(Errno::EINVAL);
+    }
+    let mask = UserPtr::<u64>::new(addr).read().map_err(fault)?;
+    current().set_temporary_mask(SigSet(mask & !SigSet::UNMASKABLE.0));
+    Ok(true)
+}
+
+/// Ends the time of a temporary mask, unless a signal is to be taken under it first.
+fn end_mask(masked: bool, result: &Result<u64, Errno>) {
+    if masked && !matches!(result, Err(Errno::EINTR | Errno::ERESTARTNOHAND)) {
+        current().restore_mask();
+    }
+}
+
+fn poll(a: &mut Args) -> Result<u64, Errno> {
+    let ms = a.int(2);
+    let deadline = match ms {
+        0 => Deadline::now(),
+        n if n < 0 => Deadline::Never,
+        n => Deadline::after(n as u64 * 1_000_000),
+    };
+    poll_until(a.get(0), a.uint(1), deadline)
+}
+
+/// A poll; cut short, it goes on with the time that is left.
+pub fn poll_until(addr: u64, count: u32, deadline: Deadline) -> Result<u64, Errno> {
+    match poll_list(addr, count, deadline) {
+        Err(Errno::ERESTARTNOHAND) => {
+            current().set_restart(RestartBlock::Poll {
+                addr,
+                count,
+                deadline,
+            });
+            Err(Errno::ERESTART_RESTARTBLOCK)
+        }
+        result => result,
+    }
+}
+
+fn ppoll(a: &mut Args) -> Result<u64, Errno> {
+    let deadline = timeout(a.get(2), 1_000_000_000)?;
+    let masked = set_mask(a.get(3), a.get(4))?;
+    let result = poll_list(a.get(0), a.uint(1), deadline);
+    let result = finish(result, a.get(2), deadline, 1_000_000_000);
+    end_mask(masked, &result);
+    result
+}
+
+/// A struct pollfd: descriptor, then events wanted and found.
+type PollFd = u64;
+
+fn poll_list(addr: u64, count: u32, deadline: Deadline) -> Result<u64, Errno> {
+    if u64::from(count) > fd_limit().min(NR_OPEN) {
+        return Err(Errno::EINVAL);
+    }
+    let at = UserPtr::<PollFd>::new(addr);
+    let _held = charge_large(count as usize * size_of::<Item>());
+    let mut items: Vec<Item> = Vec::new();
+    items
+        .try_reserve_exact(count as usize)
+        .map_err(|_| Errno::ENOMEM)?;
+    for i in 0..count as usize {
+        let raw = at.add(i).read().map_err(fault)?;
+        let (fd, events) = (raw as i32, PollMask((raw >> 32) as u16));
+        // A negative descriptor is an empty place in the list; one that is not open is an event.
+        let file = if fd < 0 { None } else { file(fd).ok() };
+        let closed = fd >= 0 && file.as_ref().is_none_or(|f| f.is_place());
+        let found = if closed {
+            PollMask::NVAL
+        } else {
+            PollMask::NONE
+        };
+        let file = file.filter(|_| !closed);
+        items.push(Item {
+            file,
+            events,
+            found,
+        });
+    }
+    let ready = wait(&mut items, deadline)?;
+    let words = UserPtr::<u16>::new(addr);
+    for (i, item) in items.iter().enumerate() {
+        words.add(4 * i + 3).write(&item.found.0).map_err(fault)?;
+    }
+    Ok(ready as u64)
+}
+
+fn select(a: &mut Args) -> Result<u64, Errno> {
+    let deadline = timeout(a.get(4), 1_000_000)?;
+    finish(select_sets(a, deadline), a.get(4), deadline, 1_000_000)
+}
+
+fn pselect(a: &mut Args) -> Result<u64, Errno> {
+    let deadline = timeout(a.get(4), 1_000_000_000)?;
+    let mut masked = false;
+    if a.get(5) != 0 {
+        let [mask, size] = UserPtr::<[u64; 2]>::new(a.get(5)).read().map_err(fault)?;
+        masked = set_mask(mask, size)?;
+    }
+    let result = finish(select_sets(a, deadline), a.get(4), deadline, 1_000_000_000);
+    end_mask(masked, &result);
+    result
+}
+
+/// What makes a descriptor ready in each of the three sets, and what to ask a file for.
+const SETS: [(PollMask, PollMask); 3] = [
+    (PollMask(1 | 64 | 16 | 8), PollMask::READ),
+    (PollMask(4 | 256 | 8), PollMask::WRITE),
+    (PollMask::PRI, PollMask::PRI),
+];
+
+fn select_sets(a: &Args, deadline: Deadline) -> Result<u64, Errno> {
+    let n = usize::try_from(a.int(0)).map_err(|_| Errno::EINVAL)?;
+    // Descriptors beyond the table cannot be open; a set may be longer than it.
+    let size = with_files(|files| Ok(files.size()))?;
+    let n = n.min(size.max(1).next_multiple_of(64));
+    let words = n.div_ceil(64);
+    let mut sets: Vec<u64> = Vec::new();
+    sets.try_reserve_exact(3 * words)
+        .map_err(|_| Errno::ENOMEM)?;
+    for s in 0..3 {
+        let at = UserPtr::<u64>::new(a.get(1 + s));
+        for w in 0..words {
+            let bits = if at.is_null() {
+                0
+            } else {
+                at.add(w).read().map_err(fault)?
+            };
+            sets.push(bits & word_mask(n, w));
+        }
+    }
+    let wanted = |fd: usize| {
+        let mut events = PollMask::NONE;
+        for (s, (_, ask)) in SETS.iter().enumerate() {
+            if sets[s * words + fd / 64] >> (fd % 64) & 1 != 0 {
+                events |= *ask;
+            }
+        }
+        events
+    };
+    let _held = charge_large(n * (size_of::<Item>() + size_of::<u32>()));
+    let mut items: Vec<Item> = Vec::new();
+    let mut fds: Vec<u32> = Vec::new();
+    for fd in 0..n {
+        let events = wanted(fd);
+        if events.is_empty() {
+            continue;
+        }
+        let file = file(fd as i32)?;
+        items.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        fds.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        items.push(Item {
+            file: Some(file),
+            events,
+            found: PollMask::NONE,
+        });
+        fds.push(fd as u32);
+    }
+    wait(&mut items, deadline)?;
+    let mut ready = 0;
+    let mut out: Vec<u64> = Vec::new();
+    out.try_reserve_exact(3 * words)
+        .map_err(|_| Errno::ENOMEM)?;
+    out.resize(3 * words, 0);
+    for (item, &fd) in items.iter().zip(&fds) {
+        let fd = fd as usize;
+        for (s, (hit, _)) in SETS.iter().enumerate() {
+            let at = s * words + fd / 64;
+            if sets[at] >> (fd % 64) & 1 != 0 && item.found.intersects(*hit) {
+                out[at] |= 1 << (fd % 64);
+                ready += 1;
+            }
+        }
+    }
+    for s in 0..3 {
+        let at = UserPtr::<u64>::new(a.get(1 + s));
+        if !at.is_null() {
+            for w in 0..words {
+                at.add(w).write(&out[s * words + w]).map_err(fault)?;
+            }
+        }
+    }
+    Ok(ready)
+}
+
+/// The bits of word `w` of a set of `n` descriptors.
+fn word_mask(n: usize, w: usize) -> u64 {
+    match n - 64 * w {
+        left if left >= 64 => u64::MAX,
+        left => (1 << left) - 1,
+    }
+}

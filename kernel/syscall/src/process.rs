@@ -1,0 +1,534 @@
+//! Processes: creation, execution, waiting, limits, and what the system says of itself.
+
+use alloc::vec::Vec;
+
+use abi::raw::general as nr;
+use cred::Cap;
+use elfload::AuxInfo;
+use elfload::stack::Strings;
+use hal::UserFrame;
+use hal::uaccess::{self, StrError, UserPtr};
+use proc::exec::{self, ExecFailed, PRIVILEGED_STACK};
+use proc::fork::{self, CloneArgs, ForkError};
+use proc::image::{self, ExecError, Manner, Request};
+use proc::rlimit::{Limit, LimitError, Resource};
+use proc::signal::sig;
+use proc::wait4::{self, Event, Kind, Options, WaitError, Who};
+use proc::{UserThreadExt, account, exit, forget_files, ids, uts, with_fs};
+use task::current::current;
+use task::{sched, time};
+use vfs::ExecFile;
+
+use super::credentials::require;
+use super::errno::Errno;
+use super::time::rusage;
+use super::{Args, Handler};
+
+/// The calls of this file.
+pub const HANDLERS: &[(u32, Handler)] = &[
+    (nr::__NR_unshare, unshare),
+    (nr::__NR_exit, |a| exit::exit_thread(a.uint(0) & 0xff)),
+    (nr::__NR_exit_group, |a| exit::exit_group(a.uint(0))),
+    (nr::__NR_wait4, wait4),
+    (nr::__NR_waitid, waitid),
+    (nr::__NR_prlimit64, prlimit64),
+    (nr::__NR_getrlimit, getrlimit),
+    (nr::__NR_setrlimit, setrlimit),
+    (nr::__NR_arch_prctl, arch_prctl),
+    (nr::__NR_personality, personality),
+    (nr::__NR_uname, uname),
+    (nr::__NR_sysinfo, sysinfo),
+    (nr::__NR_getrandom, getrandom),
+    (nr::__NR_reboot, reboot),
+    (nr::__NR_sethostname, sethostname),
+];
+
+/// Those that copy or replace the full register frame.
+pub const FULL_FRAME: &[(u32, Handler)] = &[
+    (nr::__NR_clone, clone),
+    (nr::__NR_fork, |a| make(a, 0)),
+    (nr::__NR_vfork, |a| {
+        make(a, u64::from(nr::CLONE_VM | nr::CLONE_VFORK))
+    }),
+    (nr::__NR_execve, execve),
+];
+
+impl From<ForkError> for Errno {
+    fn from(e: ForkError) -> Errno {
+        match e {
+            ForkError::Invalid => Errno::EINVAL,
+            ForkError::Again => Errno::EAGAIN,
+            ForkError::NoMemory => Errno::ENOMEM,
+            ForkError::NotPermitted => Errno::EPERM,
+            ForkError::Signal => Errno::ERESTARTNOINTR,
+        }
+    }
+}
+
+fn clone(a: &mut Args) -> Result<u64, Errno> {
+    let flags = a.get(0);
+    let args = CloneArgs {
+        flags: flags & 0xffff_ff00,
+        exit_signal: flags as u8,
+        stack: a.get(1),
+        parent_tid: a.get(2),
+        child_tid: a.get(3),
+        tls: a.get(4),
+    };
+    Ok(fork::clone(&args, a)?.into())
+}
+
+fn make(a: &mut Args, flags: u64) -> Result<u64, Errno> {
+    let args = CloneArgs {
+        flags,
+        exit_signal: sig::CHLD,
+        ..CloneArgs::default()
+    };
+    Ok(fork::clone(&args, a)?.into())
+}
+
+/// unshare(2) of descriptors and of root, directory and mask. Namespaces there are none, so they are unknown flags, as
+/// on a Linux built without them.
+fn unshare(a: &mut Args) -> Result<u64, Errno> {
+    const ALONE: u64 = (nr::CLONE_THREAD | nr::CLONE_SIGHAND | nr::CLONE_VM) as u64;
+    const FILES: u64 = nr::CLONE_FILES as u64;
+    const FS: u64 = nr::CLONE_FS as u64;
+    let flags = a.get(0);
+    if flags & !(ALONE | FILES | FS | u64::from(nr::CLONE_SYSVSEM)) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let me = current();
+    let p = me.process();
+    // Threads of a process have tables and directories in common here, so none can have its own.
+    if flags & (ALONE | FILES | FS) != 0 && p.thread_count() > 1 {
+        return Err(Errno::EINVAL);
+    }
+    if flags & (FILES | FS) != 0 {
+        forget_files();
+    }
+    if flags & FILES != 0
+        && let Some(files) = p.files()
+    {
+        drop(p.set_files(Some(files.fork()?)));
+    }
+    if flags & FS != 0
+        && let Some(fs) = p.fs()
+    {
+        drop(p.set_fs(Some(fs.fork())));
+    }
+    Ok(0)
+}
+
+/// Linux's MAX_ARG_STRLEN: the longest argument.
+const ARG_MAX: usize = 128 << 10;
+/// Least space for arguments and environment, whatever the stack's limit.
+const ARGS_MIN: u64 = 128 << 10;
+/// Most space: three quarters of Linux's default stack.
+const ARGS_MAX: u64 = 6 << 20;
+
+/// Reads a NULL-terminated vector of strings; no vector is an empty one.
+fn read_strings(addr: u64, limit: usize) -> Result<Strings, Errno> {
+    let mut strings = Strings::new();
+    if addr == 0 {
+        return Ok(strings);
+    }
+    for i in 0.. {
+        let at: u64 = UserPtr::new(addr).add(i).read()?;
+        if at == 0 {
+            break;
+        }
+        let s = uaccess::read_cstr(at, ARG_MAX).map_err(|e| match e {
+            StrError::Fault => Errno::EFAULT,
+            StrError::TooLong => Errno::E2BIG,
+            StrError::NoMemory => Errno::ENOMEM,
+        })?;
+        strings
+            .push(&s, limit)
+            .map_err(|e| Errno::from(ExecError::from(e)))?;
+    }
+    Ok(strings)
+}
+
+fn execve(a: &mut Args) -> Result<u64, Errno> {
+    let path = uaccess::read_cstr(a.get(0), uaccess::PATH_MAX).map_err(|e| match e {
+        StrError::Fault => Errno::EFAULT,
+        StrError::TooLong => Errno::ENAMETOOLONG,
+        StrError::NoMemory => Errno::ENOMEM,
+    })?;
+    if !account::may_exec(&current()) {
+        return Err(Errno::EAGAIN);
+    }
+    let limit = argument_limit();
+    let mut argv = read_strings(a.get(1), limit)?;
+    // Both together have that much.
+    let envp = read_strings(a.get(2), limit.saturating_sub(argv.footprint()))?;
+    if argv.count() == 0 {
+        // A program may rely on its own name being there; Linux adds an empty one, too.
+        argv.push(b"", limit)
+            .map_err(|e| Errno::from(ExecError::from(e)))?;
+    }
+    let file = image::open(&path)?;
+    run(file, path, argv, envp, a)?;
+    Ok(0)
+}
+
+fn argument_limit() -> usize {
+    let stack = current().process().rlimit(Resource::Stack);
+    (stack / 4).clamp(ARGS_MIN, ARGS_MAX) as usize
+}
+
+/// Loads and commits to a program; `frame` then holds its first registers.
+fn run(
+    file: ExecFile,
+    path: Vec<u8>,
+    argv: Strings,
+    envp: Strings,
+    frame: &mut UserFrame,
+) -> Result<(), Errno> {
+    let me = current();
+    let p = me.process();
+    let name = path.rsplit(|&b| b == b'/').next().unwrap_or(&path).to_vec();
+    let limit = argument_limit().saturating_sub(envp.footprint());
+    let found = image::find(Request {
+        file,
+        name: path,
+        argv,
+        envp,
+        limit,
+    })?;
+    // Until the program runs.
+    let mut unshared = None;
+    let after = me.cred().after_exec(found.file().set_ids(), || {
+        unshared = with_fs(|fs| fs.keep_unshared()).flatten();
+        unshared.is_none()
+    });
+    let (hwcap, hwcap2) = hal::hwcap();
+    let aux = AuxInfo {
+        uid: after.cred.uid.into(),
+        euid: after.cred.euid.into(),
+        gid: after.cred.gid.into(),
+        egid: after.cred.egid.into(),
+        secure: after.secure,
+        hwcap,
+        hwcap2,
+        ..AuxInfo::default()
+    };
+    let stack = p.rlimit(Resource::Stack);
+    let loaded = found.load(&Manner {
+        stack_limit: if after.secure {
+            stack.min(PRIVILEGED_STACK)
+        } else {
+            stack
+        },
+        shake: after.plain_layout || p.randomize(),
+        aux,
+    })?;
+    match exec::commit(loaded, &name, after, frame) {
+        Ok(()) => Ok(()),
+        Err(ExecFailed::NoMemory) => Err(Errno::ENOMEM),
+        // The thread dies before it could see this.
+        Err(ExecFailed::Dying) => Err(Errno::EINTR),
+    }
+}
+
+/// What Linux gives init before the command line's own.
+const INIT_ENV: [&[u8]; 2] = [b"HOME=/", b"TERM=linux"];
+
+/// Makes the calling thread, which has no memory yet, run init.
+pub fn exec_init(path: &[u8], args: &[Vec<u8>], env: &[Vec<u8>]) -> Result<UserFrame, Errno> {
+    let limit = ARGS_MAX as usize;
+    let gather = |front: &[&[u8]], rest: &[Vec<u8>]| {
+        let mut s = Strings::new();
+        for word in front.iter().copied().chain(rest.iter().map(Vec::as_slice)) {
+            s.push(word, limit)
+                .map_err(|e| Errno::from(ExecError::from(e)))?;
+        }
+        Ok::<Strings, Errno>(s)
+    };
+    let mut frame = UserFrame::new_user(0, 0);
+    let envp = gather(&INIT_ENV, env)?;
+    run(
+        image::open(path)?,
+        path.to_vec(),
+        gather(&[path], args)?,
+        envp,
+        &mut frame,
+    )?;
+    Ok(frame)
+}
+
+impl From<WaitError> for Errno {
+    fn from(e: WaitError) -> Errno {
+        match e {
+            WaitError::NoChild => Errno::ECHILD,
+            WaitError::Signal => Errno::ERESTARTSYS,
+        }
+    }
+}
+
+fn status_word(event: &Event) -> u32 {
+    match *event {
+        Event::Exited(status) => status,
+        Event::Stopped(signo) => u32::from(signo) << 8 | 0x7f,
+        Event::Continued => 0xffff,
+    }
+}
+
+/// `__WNOTHREAD`, which makes no difference (all threads of a process are parents here), `__WALL` and `__WCLONE`.
+const KINDS: u32 = nr::__WNOTHREAD | nr::__WALL | nr::__WCLONE;
+
+fn kind_of(bits: u32) -> Kind {
+    match bits {
+        b if b & nr::__WALL != 0 => Kind::All,
+        b if b & nr::__WCLONE != 0 => Kind::Clones,
+        _ => Kind::Usual,
+    }
+}
+
+fn wait4(a: &mut Args) -> Result<u64, Errno> {
+    let bits = a.uint(2);
+    if bits & !(nr::WNOHANG | nr::WUNTRACED | nr::WCONTINUED | KINDS) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let who = match a.int(0) {
+        i32::MIN => return Err(Errno::ESRCH),
+        -1 => Who::Any,
+        0 => Who::Group(current().process().pgid()),
+        pid @ 1.. => Who::Pid(pid as u32),
+        pgid => Who::Group(pgid.unsigned_abs()),
+    };
+    let options = Options {
+        exited: true,
+        stopped: bits & nr::WUNTRACED != 0,
+        continued: bits & nr::WCONTINUED != 0,
+        keep: false,
+        no_hang: bits & nr::WNOHANG != 0,
+        own: bits & nr::__WNOTHREAD != 0,
+        kind: kind_of(bits),
+    };
+    let Some(report) = wait4::wait(who, options)? else {
+        return Ok(0);
+    };
+    UserPtr::<u32>::new(a.get(1)).write_if_some(&status_word(&report.event))?;
+    UserPtr::new(a.get(3)).write_if_some(&rusage(&report.times))?;
+    Ok(report.pid.into())
+}
+
+fn waitid(a: &mut Args) -> Result<u64, Errno> {
+    let bits = a.uint(3);
+    let has = |b: u32| bits & b != 0;
+    let known = nr::WNOHANG | nr::WNOWAIT | nr::WEXITED | nr::WSTOPPED | nr::WCONTINUED | KINDS;
+    if bits & !known != 0 || !has(nr::WEXITED | nr::WSTOPPED | nr::WCONTINUED) {
+        return Err(Errno::EINVAL);
+    }
+    let id = a.int(1);
+    let who = match a.uint(0) {
+        nr::P_ALL => Who::Any,
+        nr::P_PID if id > 0 => Who::Pid(id as u32),
+        nr::P_PGID if id > 0 => Who::Group(id as u32),
+        nr::P_PGID if id == 0 => Who::Group(current().process().pgid()),
+        // No descriptor is one of a process.
+        nr::P_PIDFD if id >= 0 => return Err(Errno::EBADF),
+        _ => return Err(Errno::EINVAL),
+    };
+    let options = Options {
+        exited: has(nr::WEXITED),
+        stopped: has(nr::WSTOPPED),
+        continued: has(nr::WCONTINUED),
+        keep: has(nr::WNOWAIT),
+        no_hang: has(nr::WNOHANG),
+        own: bits & nr::__WNOTHREAD != 0,
+        kind: kind_of(bits),
+    };
+    let mut raw = [0u64; 16];
+    let report = wait4::wait(who, options)?;
+    if let Some(r) = &report {
+        raw = exit::child_report(r).to_raw();
+        UserPtr::new(a.get(4)).write_if_some(&rusage(&r.times))?;
+    }
+    UserPtr::new(a.get(2)).write_if_some(&raw)?;
+    Ok(0)
+}
+
+impl From<LimitError> for Errno {
+    fn from(e: LimitError) -> Errno {
+        match e {
+            LimitError::Inverted => Errno::EINVAL,
+            LimitError::NotPermitted => Errno::EPERM,
+        }
+    }
+}
+
+fn resource(n: u32) -> Result<Resource, Errno> {
+    Resource::from_raw(n).ok_or(Errno::EINVAL)
+}
+
+fn read_limit(addr: u64) -> Result<Limit, Errno> {
+    let [soft, hard] = UserPtr::new(addr).read()?;
+    Ok(Limit { soft, hard })
+}
+
+fn prlimit64(a: &mut Args) -> Result<u64, Errno> {
+    let r = resource(a.uint(1))?;
+    let me = current();
+    let cred = me.cred();
+    let p = match a.int(0) {
+        0 => me.process().clone(),
+        pid => super::signal::process_of(pid as u32)?,
+    };
+    if p.pid() != me.process().pid() && !p.cred().all_are(cred.uid, cred.gid) {
+        require(&cred, Cap::SysResource)?;
+    }
+    let old = match a.get(2) {
+        0 => p.limit(r),
+        at => p.set_limit(r, read_limit(at)?, cred.capable(Cap::SysResource))?,
+    };
+    UserPtr::new(a.get(3)).write_if_some(&[old.soft, old.hard])?;
+    Ok(0)
+}
+
+fn getrlimit(a: &mut Args) -> Result<u64, Errno> {
+    let l = current().process().limit(resource(a.uint(0))?);
+    UserPtr::new(a.get(1)).write(&[l.soft, l.hard])?;
+    Ok(0)
+}
+
+fn setrlimit(a: &mut Args) -> Result<u64, Errno> {
+    let r = resource(a.uint(0))?;
+    let me = current();
+    let new = read_limit(a.get(1))?;
+    me.process()
+        .set_limit(r, new, me.cred().capable(Cap::SysResource))?;
+    Ok(0)
+}
+
+fn arch_prctl(a: &mut Args) -> Result<u64, Errno> {
+    const SET_GS: u32 = 0x1001;
+    const SET_FS: u32 = 0x1002;
+    const GET_FS: u32 = 0x1003;
+    const GET_GS: u32 = 0x1004;
+    let addr = a.get(1);
+    let ok = match a.uint(0) {
+        SET_FS => hal::set_user_tls(addr),
+        SET_GS => hal::tls::set_user_gs(addr),
+        GET_FS => {
+            UserPtr::<u64>::new(addr).write(&hal::tls::user_bases().fs)?;
+            true
+        }
+        GET_GS => {
+            UserPtr::<u64>::new(addr).write(&hal::tls::user_bases().gs)?;
+            true
+        }
+        _ => return Err(Errno::EINVAL),
+    };
+    if ok { Ok(0) } else { Err(Errno::EPERM) }
+}
+
+fn personality(a: &mut Args) -> Result<u64, Errno> {
+    const ASK: u32 = 0xffff_ffff;
+    let me = current();
+    let new = a.uint(0);
+    Ok(me.process().personality((new != ASK).then_some(new)).into())
+}
+
+/// A field of `struct utsname`.
+const FIELD: usize = uts::NAME_MAX + 1;
+
+fn uname(a: &mut Args) -> Result<u64, Errno> {
+    let mut host = [0; uts::NAME_MAX];
+    let len = uts::hostname(&mut host);
+    // Programs take the first field for the interface that they can expect.
+    let names: [&[u8]; 6] = [
+        b"Linux",
+        &host[..len],
+        uts::RELEASE,
+        uts::VERSION,
+        b"x86_64",
+        b"(none)",
+    ];
+    for (i, field) in names.iter().enumerate() {
+        let mut bytes = [0u8; FIELD];
+        let n = field.len().min(FIELD - 1);
+        bytes[..n].copy_from_slice(&field[..n]);
+        UserPtr::<[u8; FIELD]>::new(a.get(0)).add(i).write(&bytes)?;
+    }
+    Ok(0)
+}
+
+fn sethostname(a: &mut Args) -> Result<u64, Errno> {
+    require(&current().cred(), Cap::SysAdmin)?;
+    let len = a.size(1);
+    if len > FIELD - 1 {
+        return Err(Errno::EINVAL);
+    }
+    let mut name = [0u8; FIELD - 1];
+    hal::user::copy_in(&mut name[..len], a.get(0))?;
+    uts::set_hostname(&name[..len]);
+    Ok(0)
+}
+
+fn sysinfo(a: &mut Args) -> Result<u64, Errno> {
+    let m = mem::memory();
+    let loads = sched::load_average();
+    let mut words = [0u64; 14];
+    words[0] = time::monotonic_ns() / time::SECOND;
+    for (word, l) in words[1..4].iter_mut().zip(loads) {
+        // 16 bits of fraction.
+        *word = (l << 16) / 1000;
+    }
+    words[4] = m.total;
+    words[5] = m.free;
+    words[6] = m.shared;
+    words[7] = m.buffers;
+    // No swap, no high memory; 64-bit processes in one unit of a byte.
+    words[10] = ids::live().min(u64::from(u16::MAX));
+    words[13] = 1;
+    UserPtr::<[u64; 14]>::new(a.get(0)).write(&words)?;
+    Ok(0)
+}
+
+fn getrandom(a: &mut Args) -> Result<u64, Errno> {
+    const KNOWN: u32 = 7;
+    if a.uint(2) & !KNOWN != 0 || a.uint(2) & 6 == 6 {
+        return Err(Errno::EINVAL);
+    }
+    let len = a.size(1).min(i32::MAX as usize);
+    let mut done = 0;
+    while done < len {
+        let mut chunk = [0u8; 128];
+        let n = chunk.len().min(len - done);
+        drivers::random::fill(&mut chunk[..n]);
+        if let Err(e) = hal::user::copy_out(a.get(0).wrapping_add(done as u64), &chunk[..n]) {
+            return if done > 0 {
+                Ok(done as u64)
+            } else {
+                Err(e.into())
+            };
+        }
+        done += n;
+        if current().signal_pending() && done < len {
+            break;
+        }
+    }
+    Ok(done as u64)
+}
+
+fn reboot(a: &mut Args) -> Result<u64, Errno> {
+    const MAGIC: u32 = 0xfee1_dead;
+    const MAGICS: [u32; 4] = [0x2812_1969, 0x0512_1996, 0x1604_1998, 0x2011_2000];
+    const RESTART: u32 = 0x0123_4567;
+    const HALT: u32 = 0xcdef_0123;
+    const POWER_OFF: u32 = 0x4321_fedc;
+    const CAD_ON: u32 = 0x89ab_cdef;
+    const CAD_OFF: u32 = 0;
+    require(&current().cred(), Cap::SysBoot)?;
+    if a.uint(0) != MAGIC || !MAGICS.contains(&a.uint(1)) {
+        return Err(Errno::EINVAL);
+    }
+    match a.uint(2) {
+        RESTART => hal::power::reboot(),
+        HALT | POWER_OFF => hal::power::off(),
+        CAD_ON | CAD_OFF => Ok(0),
+        _ => Err(Errno::EINVAL),
+    }
+}

@@ -1,0 +1,304 @@
+//! Scheduling: priorities, policies, affinity.
+
+use alloc::sync::Arc;
+
+use abi::raw::general as nr;
+use cred::{Cap, Cred};
+use hal::uaccess::UserPtr;
+use proc::process::Process;
+use proc::{Resource, UserThreadExt, ids};
+use task::current::current;
+use task::sched::{self, CpuMask, Policy};
+use task::thread::Thread;
+
+use super::errno::Errno;
+use super::{Args, Handler};
+
+/// The calls of this file.
+pub const HANDLERS: &[(u32, Handler)] = &[
+    (nr::__NR_sched_yield, sched_yield),
+    (nr::__NR_sched_setaffinity, sched_setaffinity),
+    (nr::__NR_sched_getaffinity, sched_getaffinity),
+    (nr::__NR_sched_getscheduler, sched_getscheduler),
+    (nr::__NR_sched_setscheduler, sched_setscheduler),
+    (nr::__NR_sched_getparam, sched_getparam),
+    (nr::__NR_sched_setparam, sched_setparam),
+    (nr::__NR_sched_get_priority_max, |a| priority_limit(a, 99)),
+    (nr::__NR_sched_get_priority_min, |a| priority_limit(a, 1)),
+    (nr::__NR_sched_rr_get_interval, sched_rr_get_interval),
+    (nr::__NR_sched_getattr, sched_getattr),
+    (nr::__NR_getpriority, getpriority),
+    (nr::__NR_setpriority, setpriority),
+    (nr::__NR_getcpu, getcpu),
+    (nr::__NR_ioprio_get, ioprio_get),
+];
+
+fn sched_yield(_: &mut Args) -> Result<u64, Errno> {
+    sched::yield_now();
+    Ok(0)
+}
+
+/// The thread of argument `pid`, 0 being the caller.
+fn target(pid: i32) -> Result<Arc<Thread>, Errno> {
+    match pid {
+        ..0 => Err(Errno::EINVAL),
+        0 => ids::find_thread(current().tid()).ok_or(Errno::ESRCH),
+        _ => ids::find_thread(pid as u32).ok_or(Errno::ESRCH),
+    }
+}
+
+/// As [`target`], for the calls that find no thread by a negative number instead of refusing it.
+fn target_or_none(pid: i32) -> Result<Arc<Thread>, Errno> {
+    target(pid).map_err(|_| Errno::ESRCH)
+}
+
+/// Whether the caller may change how `p` is scheduled. A program that has more rights than its user is not the user's.
+fn may_change(p: &Process) -> Result<(), Errno> {
+    let mine = current().cred();
+    let theirs = p.cred();
+    if mine.owns(&theirs) && mine.covers(&theirs) || mine.capable(Cap::SysNice) {
+        Ok(())
+    } else {
+        Err(Errno::EPERM)
+    }
+}
+
+/// Whether a thread may be as urgent as `nice` says without a right.
+fn within_limit(t: &Thread, nice: i8) -> bool {
+    20 - i64::from(nice) <= t.process().rlimit(Resource::Nice).min(40) as i64
+}
+
+fn sched_setaffinity(a: &mut Args) -> Result<u64, Errno> {
+    let mut words = CpuMask::from_words(Default::default()).words();
+    let len = a.size(1).min(size_of_val(&words));
+    for (i, word) in words.iter_mut().enumerate() {
+        let have = len.saturating_sub(i * 8).min(8);
+        for byte in 0..have {
+            let b: u8 = UserPtr::new(a.get(2)).add(i * 8 + byte).read()?;
+            *word |= u64::from(b) << (8 * byte);
+        }
+    }
+    let t = target_or_none(a.int(0))?;
+    may_change(t.process())?;
+    if !sched::set_affinity(&t, &CpuMask::from_words(words)) {
+        return Err(Errno::EINVAL);
+    }
+    if t.tid() == current().tid() {
+        sched::preempt_check();
+    }
+    Ok(0)
+}
+
+fn sched_getaffinity(a: &mut Args) -> Result<u64, Errno> {
+    let ncpus = hal::cpu::count();
+    let len = a.size(1);
+    if !len.is_multiple_of(8) || len.saturating_mul(8) < ncpus {
+        return Err(Errno::EINVAL);
+    }
+    let t = target_or_none(a.int(0))?;
+    let mut words = t.affinity().words();
+    for (i, word) in words.iter_mut().enumerate() {
+        let present = ncpus.saturating_sub(i * 64).min(64);
+        *word &= if present == 64 {
+            u64::MAX
+        } else {
+            (1 << present) - 1
+        };
+    }
+    let n = (len / 8).min(words.len());
+    for (i, word) in words[..n].iter().enumerate() {
+        UserPtr::<u64>::new(a.get(2)).add(i).write(word)?;
+    }
+    Ok(n as u64 * 8)
+}
+
+fn policy_number(t: &Thread) -> u64 {
+    let reset = if t.reset_on_fork() { RESET_ON_FORK } else { 0 };
+    t.policy() as u64 | u64::from(reset)
+}
+
+fn sched_getscheduler(a: &mut Args) -> Result<u64, Errno> {
+    Ok(policy_number(&*target(a.int(0))?))
+}
+
+const RESET_ON_FORK: u32 = 0x4000_0000;
+const FIFO: u32 = 1;
+const ROUND_ROBIN: u32 = 2;
+
+fn sched_setscheduler(a: &mut Args) -> Result<u64, Errno> {
+    if a.get(2) == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let priority: i32 = UserPtr::new(a.get(2)).read()?;
+    let t = target(a.int(0))?;
+    let policy = match (a.uint(1) & !RESET_ON_FORK, priority) {
+        (0, 0) => Policy::Other,
+        (3, 0) => Policy::Batch,
+        (5, 0) => Policy::Idle,
+        // No CPU time is set aside for the real-time policies, so nobody may have one.
+        (FIFO | ROUND_ROBIN, 1..=99) => return Err(Errno::EPERM),
+        _ => return Err(Errno::EINVAL),
+    };
+    may_change(t.process())?;
+    let reset = a.uint(1) & RESET_ON_FORK != 0;
+    let leaves_idle = t.policy() == Policy::Idle && policy != Policy::Idle;
+    let needs_right = t.reset_on_fork() && !reset || leaves_idle && !within_limit(&t, t.nice());
+    if needs_right && !current().cred().capable(Cap::SysNice) {
+        return Err(Errno::EPERM);
+    }
+    t.set_policy(policy, reset);
+    Ok(0)
+}
+
+fn sched_getparam(a: &mut Args) -> Result<u64, Errno> {
+    if a.get(1) == 0 {
+        return Err(Errno::EINVAL);
+    }
+    target(a.int(0))?;
+    UserPtr::<i32>::new(a.get(1)).write(&0)?;
+    Ok(0)
+}
+
+fn sched_setparam(a: &mut Args) -> Result<u64, Errno> {
+    if a.get(1) == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let priority: i32 = UserPtr::new(a.get(1)).read()?;
+    let t = target(a.int(0))?;
+    if priority != 0 {
+        return Err(Errno::EINVAL);
+    }
+    may_change(t.process())?;
+    Ok(0)
+}
+
+fn priority_limit(a: &mut Args, real_time: u64) -> Result<u64, Errno> {
+    match a.uint(0) {
+        0 | 3 | 5 | 6 => Ok(0),
+        1 | 2 => Ok(real_time),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn sched_rr_get_interval(a: &mut Args) -> Result<u64, Errno> {
+    target(a.int(0))?;
+    UserPtr::new(a.get(1)).write(&super::time::timespec(sched::TICK_NS))?;
+    Ok(0)
+}
+
+/// `struct sched_attr` of the first version: 48 bytes.
+fn sched_getattr(a: &mut Args) -> Result<u64, Errno> {
+    const LEN: u64 = 48;
+    if a.get(2) < LEN || a.get(3) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let t = target(a.int(0))?;
+    let nice = t.nice() as i32 as u32;
+    let reset = u64::from(t.reset_on_fork());
+    let policy = t.policy() as u64;
+    let attr = [LEN | policy << 32, reset, u64::from(nice), 0, 0, 0];
+    UserPtr::new(a.get(1)).write(&attr)?;
+    Ok(0)
+}
+
+/// There is no storage to queue for: everybody has the class "none" that Linux gives by default.
+fn ioprio_get(a: &mut Args) -> Result<u64, Errno> {
+    const PROCESS: u32 = 1;
+    const USER: u32 = 3;
+    // The kinds are numbered as those of getpriority, from one on.
+    match a.uint(0) {
+        which @ PROCESS..=USER => {
+            if each(which - 1, a.uint(1), |_| {})? {
+                Ok(0)
+            } else {
+                Err(Errno::ESRCH)
+            }
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Calls `f` for each thread that `which` and `who` name; false if there is none.
+fn each(which: u32, who: u32, mut f: impl FnMut(&Thread)) -> Result<bool, Errno> {
+    let me = current();
+    let mut found = false;
+    match which {
+        nr::PRIO_PROCESS => {
+            let tid = if who == 0 { me.tid() } else { who };
+            if let Some(t) = ids::find_thread(tid) {
+                found = true;
+                f(&t);
+            }
+        }
+        nr::PRIO_PGRP | nr::PRIO_USER => {
+            let who = match (which, who) {
+                (nr::PRIO_PGRP, 0) => me.process().pgid(),
+                (_, 0) => me.process().uid(),
+                (_, who) => who,
+            };
+            ids::each_process(1, |p| {
+                let named = if which == nr::PRIO_PGRP {
+                    p.pgid() == who
+                } else {
+                    p.uid() == who
+                };
+                if named && !p.is_kernel() {
+                    p.each_thread(|t| {
+                        found = true;
+                        f(t);
+                        true
+                    });
+                }
+                true
+            });
+        }
+        _ => return Err(Errno::EINVAL),
+    }
+    Ok(found)
+}
+
+fn getpriority(a: &mut Args) -> Result<u64, Errno> {
+    let mut best = 0;
+    let found = each(a.uint(0), a.uint(1), |t| {
+        // 1..=40, as the raw call returns it: it cannot be taken for an error.
+        best = best.max((20 - i64::from(t.nice())) as u64);
+    })?;
+    if found { Ok(best) } else { Err(Errno::ESRCH) }
+}
+
+fn setpriority(a: &mut Args) -> Result<u64, Errno> {
+    let nice = a.int(2).clamp(-20, 19) as i8;
+    let mine = current().cred();
+    // The others are changed, too, where one is refused.
+    let mut result = Ok(0);
+    let found = each(a.uint(0), a.uint(1), |t| {
+        if let Err(e) = renice(&mine, t, nice) {
+            result = Err(e);
+        }
+    })?;
+    if found { result } else { Err(Errno::ESRCH) }
+}
+
+fn renice(mine: &Cred, t: &Thread, nice: i8) -> Result<(), Errno> {
+    if !mine.capable(Cap::SysNice) {
+        let theirs = t.process().cred();
+        if !mine.owns(&theirs) {
+            return Err(Errno::EPERM);
+        }
+        if nice < t.nice() && !within_limit(t, nice) {
+            return Err(Errno::EACCES);
+        }
+        if !mine.covers(&theirs) {
+            return Err(Errno::EPERM);
+        }
+    }
+    t.set_nice(nice);
+    Ok(())
+}
+
+fn getcpu(a: &mut Args) -> Result<u64, Errno> {
+    let cpu = ksync::pin().cpu();
+    UserPtr::<u32>::new(a.get(0)).write_if_some(&(cpu as u32))?;
+    UserPtr::<u32>::new(a.get(1)).write_if_some(&(hal::cpu::node(cpu) as u32))?;
+    Ok(0)
+}

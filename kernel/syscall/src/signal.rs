@@ -1,0 +1,373 @@
+//! Signals.
+
+use alloc::sync::Arc;
+
+use abi::raw::general as nr;
+use hal::uaccess::UserPtr;
+use proc::process::Process;
+use proc::signal::{self, Action, AltStack, SendError, SigInfo, SigSet, code, sig};
+use proc::{SignalExt, UserThreadExt, ids};
+use task::current::current;
+use task::park::{Deadline, Interruptible, ParkError, Step, park};
+
+use super::errno::Errno;
+use super::time::read_timespec;
+use super::{Args, Handler};
+
+/// The calls of this file.
+pub const HANDLERS: &[(u32, Handler)] = &[
+    (nr::__NR_rt_sigaction, rt_sigaction),
+    (nr::__NR_rt_sigprocmask, rt_sigprocmask),
+    (nr::__NR_rt_sigpending, rt_sigpending),
+    (nr::__NR_rt_sigsuspend, rt_sigsuspend),
+    (nr::__NR_rt_sigtimedwait, rt_sigtimedwait),
+    (nr::__NR_rt_sigqueueinfo, rt_sigqueueinfo),
+    (nr::__NR_rt_tgsigqueueinfo, rt_tgsigqueueinfo),
+    (nr::__NR_sigaltstack, sigaltstack),
+    (nr::__NR_kill, kill),
+    (nr::__NR_tkill, tkill),
+    (nr::__NR_tgkill, tgkill),
+    (nr::__NR_pause, pause),
+];
+
+/// Those that replace the full register frame.
+pub const FULL_FRAME: &[(u32, Handler)] = &[(nr::__NR_rt_sigreturn, rt_sigreturn)];
+
+impl From<SendError> for Errno {
+    fn from(e: SendError) -> Errno {
+        match e {
+            SendError::NoProcess => Errno::ESRCH,
+            SendError::NotPermitted => Errno::EPERM,
+            SendError::Full => Errno::EAGAIN,
+        }
+    }
+}
+
+/// Bytes of the kernel's sigset_t.
+const SET_LEN: u64 = 8;
+
+fn signal_number(n: u32) -> Result<u8, Errno> {
+    if (1..=u32::from(sig::MAX)).contains(&n) {
+        Ok(n as u8)
+    } else {
+        Err(Errno::EINVAL)
+    }
+}
+
+fn rt_sigaction(a: &mut Args) -> Result<u64, Errno> {
+    let signo = signal_number(a.uint(0))?;
+    if a.get(3) != SET_LEN {
+        return Err(Errno::EINVAL);
+    }
+    let me = current();
+    let new = match a.get(1) {
+        0 => None,
+        at => {
+            let [handler, flags, restorer, mask]: [u64; 4] = UserPtr::new(at).read()?;
+            Some(Action {
+                handler,
+                flags,
+                restorer,
+                mask: mask & !SigSet::UNMASKABLE.0,
+            })
+        }
+    };
+    if new.is_some() && SigSet::UNMASKABLE.has(signo) {
+        return Err(Errno::EINVAL);
+    }
+    let old = match new {
+        Some(new) => signal::set_action(me.process(), signo, new),
+        None => signal::action(me.process(), signo),
+    };
+    UserPtr::new(a.get(2)).write_if_some(&[old.handler, old.flags, old.restorer, old.mask])?;
+    Ok(0)
+}
+
+fn rt_sigprocmask(a: &mut Args) -> Result<u64, Errno> {
+    if a.get(3) != SET_LEN {
+        return Err(Errno::EINVAL);
+    }
+    let me = current();
+    let old = me.blocked().0;
+    if a.get(1) != 0 {
+        let set: u64 = UserPtr::new(a.get(1)).read()?;
+        let new = match a.uint(0) {
+            nr::SIG_BLOCK => old | set,
+            nr::SIG_UNBLOCK => old & !set,
+            nr::SIG_SETMASK => set,
+            _ => return Err(Errno::EINVAL),
+        };
+        me.set_blocked(SigSet(new));
+    }
+    UserPtr::new(a.get(2)).write_if_some(&old)?;
+    Ok(0)
+}
+
+fn rt_sigpending(a: &mut Args) -> Result<u64, Errno> {
+    if a.get(1) > SET_LEN {
+        return Err(Errno::EINVAL);
+    }
+    let set = signal::pending(&current()).0 & current().blocked().0;
+    UserPtr::new(a.get(0)).write(&set)?;
+    Ok(0)
+}
+
+fn rt_sigsuspend(a: &mut Args) -> Result<u64, Errno> {
+    if a.get(1) != SET_LEN {
+        return Err(Errno::EINVAL);
+    }
+    let set: u64 = UserPtr::new(a.get(0)).read()?;
+    current().set_temporary_mask(SigSet(set));
+    sleep_for_signal()
+}
+
+fn pause(_: &mut Args) -> Result<u64, Errno> {
+    sleep_for_signal()
+}
+
+fn sleep_for_signal() -> Result<u64, Errno> {
+    let _ = park(&mut (), Deadline::Never, Interruptible::Yes, |(), _| {
+        Step::<()>::Wait
+    });
+    // Only a handler ends the call; anything else begins it anew.
+    Err(Errno::ERESTARTNOHAND)
+}
+
+fn rt_sigtimedwait(a: &mut Args) -> Result<u64, Errno> {
+    if a.get(3) != SET_LEN {
+        return Err(Errno::EINVAL);
+    }
+    let set: u64 = UserPtr::new(a.get(0)).read()?;
+    let deadline = match a.get(2) {
+        0 => Deadline::Never,
+        at => Deadline::after(read_timespec(at)?),
+    };
+    let mut wanted = SigSet(set & !SigSet::UNMASKABLE.0);
+    let me = current();
+    if let Some(info) = signal::take(&me, wanted) {
+        return deliver_to(a, info);
+    }
+    // The signals waited for end the sleep only while they are not blocked.
+    me.begin_sigwait(wanted);
+    let result = park(
+        &mut wanted,
+        deadline,
+        Interruptible::Yes,
+        |set, _| match signal::take(&current(), *set) {
+            Some(info) => Step::Done(info),
+            None => Step::Wait,
+        },
+    );
+    // The signal that ended the sleep may be one of those waited for. While this thread counts as waiting for it, no other one that
+    // would ignore it keeps it.
+    let result = result.or_else(|e| signal::take(&me, wanted).ok_or(e));
+    me.end_sigwait();
+    // One may have come since.
+    match result.or_else(|e| signal::take(&me, wanted).ok_or(e)) {
+        Ok(info) => deliver_to(a, info),
+        Err(ParkError::Timeout) => Err(Errno::EAGAIN),
+        Err(ParkError::Signal) => Err(Errno::EINTR),
+    }
+}
+
+fn deliver_to(a: &Args, info: SigInfo) -> Result<u64, Errno> {
+    UserPtr::new(a.get(1)).write_if_some(&info.to_raw())?;
+    Ok(info.signo.into())
+}
+
+fn rt_sigreturn(a: &mut Args) -> Result<u64, Errno> {
+    let me = current();
+    if signal::sigreturn(&me, a).is_err() {
+        signal::force(&me, SigInfo::kernel(sig::SEGV));
+    }
+    // The dispatcher stores the result where the interrupted context's RAX belongs.
+    Ok(a.rax)
+}
+
+fn sigaltstack(a: &mut Args) -> Result<u64, Errno> {
+    const DISABLE: u32 = 2;
+    const AUTODISARM: u32 = 1 << 31;
+    /// Linux's MINSIGSTKSZ.
+    const MIN: u64 = 2048;
+    let me = current();
+    let sp = a.rsp;
+    let old = me.altstack();
+    if a.get(0) != 0 {
+        let [base, flags, size]: [u64; 3] = UserPtr::new(a.get(0)).read()?;
+        let flags = flags as u32;
+        if old.contains(sp) {
+            return Err(Errno::EPERM);
+        }
+        // SS_ONSTACK is accepted, as Linux does, and means nothing.
+        let new = match flags & !AUTODISARM {
+            DISABLE => AltStack::NONE,
+            0 | 1 if size < MIN => return Err(Errno::ENOMEM),
+            0 | 1 => AltStack {
+                sp: base,
+                size,
+                flags: flags & AUTODISARM,
+            },
+            _ => return Err(Errno::EINVAL),
+        };
+        me.set_altstack(new);
+    }
+    UserPtr::new(a.get(1)).write_if_some(&signal::altstack_words(&old, sp))?;
+    Ok(0)
+}
+
+/// Whether the caller may signal `p`.
+fn may(p: &Process, signo: u8) -> Result<(), Errno> {
+    let me = current();
+    let allowed =
+        me.cred().may_signal(&p.cred()) || signo == sig::CONT && p.sid() == me.process().sid();
+    if allowed { Ok(()) } else { Err(Errno::EPERM) }
+}
+
+/// A signal number, or 0 for a check.
+fn signal_or_zero(n: u32) -> Result<u8, Errno> {
+    if n == 0 { Ok(0) } else { signal_number(n) }
+}
+
+fn info_from_me(signo: u8, code: i32) -> SigInfo {
+    let p = current();
+    SigInfo::user(signo.max(1), code, p.process().pid(), p.process().uid())
+}
+
+/// The process that a number leads to: its own, or that of any of its threads.
+pub(super) fn process_of(number: u32) -> Result<Arc<Process>, Errno> {
+    ids::find_process(number)
+        .or_else(|| ids::find_thread(number).map(|t| t.process().clone()))
+        .ok_or(Errno::ESRCH)
+}
+
+fn kill(a: &mut Args) -> Result<u64, Errno> {
+    let pid = a.int(0);
+    // Whom it is for counts before which signal it is.
+    let signo = signal_or_zero(a.uint(1));
+    let info = info_from_me(signo.unwrap_or(0), code::USER);
+    let me = current();
+    match pid {
+        1.. => {
+            let p = process_of(pid as u32)?;
+            let signo = signo?;
+            may(&p, signo)?;
+            if signo != 0 {
+                signal::queue_process(&p, info)?;
+            }
+        }
+        -1 => kill_all(signo?, info)?,
+        i32::MIN => return Err(Errno::ESRCH),
+        _ => {
+            let pgid = if pid == 0 {
+                me.process().pgid()
+            } else {
+                pid.unsigned_abs()
+            };
+            let group = ids::find_group(pgid).ok_or(Errno::ESRCH)?;
+            let cred = me.cred();
+            signal::signal_group(&group, signo?, info, Some((&cred, me.process().sid())))?;
+        }
+    }
+    Ok(0)
+}
+
+/// kill(-1): every process that may be signalled, but init and the caller.
+fn kill_all(signo: u8, info: SigInfo) -> Result<(), Errno> {
+    let own = current().process().pid();
+    let (mut found, mut sent) = (false, false);
+    ids::each_process(2, |p| {
+        if p.pid() != own && !p.is_kernel() {
+            found = true;
+            if may(p, signo).is_ok() {
+                sent = true;
+                if signo != 0 {
+                    let _ = signal::queue_process(p, info);
+                }
+            }
+        }
+        true
+    });
+    match (found, sent) {
+        (false, _) => Err(Errno::ESRCH),
+        (true, false) => Err(Errno::EPERM),
+        _ => Ok(()),
+    }
+}
+
+fn tkill(a: &mut Args) -> Result<u64, Errno> {
+    if a.int(0) <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    to_thread(None, a.uint(0), a.uint(1), |signo| {
+        info_from_me(signo, code::TKILL)
+    })
+}
+
+fn tgkill(a: &mut Args) -> Result<u64, Errno> {
+    if a.int(0) <= 0 || a.int(1) <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    to_thread(Some(a.uint(0)), a.uint(1), a.uint(2), |signo| {
+        info_from_me(signo, code::TKILL)
+    })
+}
+
+fn to_thread(
+    tgid: Option<u32>,
+    tid: u32,
+    signo: u32,
+    info: impl FnOnce(u8) -> SigInfo,
+) -> Result<u64, Errno> {
+    // Whom it is for counts before which signal it is.
+    let signo = signal_or_zero(signo);
+    let Some(t) = ids::find_thread(tid) else {
+        // The first thread of a process keeps its number until the process has been waited for, and takes nothing.
+        let p = ids::find_process(tid).ok_or(Errno::ESRCH)?;
+        if tgid.is_some_and(|g| g != tid) {
+            return Err(Errno::ESRCH);
+        }
+        may(&p, signo?)?;
+        return Ok(0);
+    };
+    if tgid.is_some_and(|g| g != t.process().pid()) {
+        return Err(Errno::ESRCH);
+    }
+    let signo = signo?;
+    may(t.process(), signo)?;
+    if signo != 0 {
+        signal::send_thread(&t, info(signo))?;
+    }
+    Ok(0)
+}
+
+/// The information that a program gives: it may not pose as the kernel or as kill(2), but to the calling thread.
+fn user_info(addr: u64, signo: u8, to_self: bool) -> Result<SigInfo, Errno> {
+    let info = SigInfo::from_raw(signo.max(1), &UserPtr::new(addr).read()?);
+    if (info.code >= 0 || info.code == code::TKILL) && !to_self {
+        return Err(Errno::EPERM);
+    }
+    Ok(info)
+}
+
+fn rt_sigqueueinfo(a: &mut Args) -> Result<u64, Errno> {
+    let signo = signal_or_zero(a.uint(1));
+    let own = a.uint(0) == current().tid();
+    let info = user_info(a.get(2), signo.unwrap_or(0), own)?;
+    let p = process_of(a.uint(0))?;
+    let signo = signo?;
+    may(&p, signo)?;
+    if signo != 0 {
+        signal::queue_process(&p, info)?;
+    }
+    Ok(0)
+}
+
+fn rt_tgsigqueueinfo(a: &mut Args) -> Result<u64, Errno> {
+    if a.int(0) <= 0 || a.int(1) <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    let signo = signal_or_zero(a.uint(2)).unwrap_or(0);
+    let own = a.uint(1) == current().tid();
+    let info = user_info(a.get(3), signo, own)?;
+    to_thread(Some(a.uint(0)), a.uint(1), a.uint(2), |_| info)
+}

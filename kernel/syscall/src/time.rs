@@ -1,0 +1,332 @@
+//! Clocks, sleeps, interval timers.
+
+use abi::raw::general as nr;
+use cred::Cap;
+use hal::uaccess::UserPtr;
+use proc::itimer::{self, Setting, Which};
+use proc::signal::RestartBlock;
+use proc::{CLOCK_TICKS, SignalExt, UserThreadExt, futex};
+use task::current::current;
+use task::park::{Deadline, Interruptible, sleep_until};
+use task::time::{self, SECOND};
+use task::usage::Times;
+
+use super::credentials::require;
+use super::errno::Errno;
+use super::{Args, Handler};
+
+/// The calls of this file.
+pub const HANDLERS: &[(u32, Handler)] = &[
+    (nr::__NR_clock_gettime, clock_gettime),
+    (nr::__NR_clock_getres, clock_getres),
+    (nr::__NR_clock_settime, clock_settime),
+    (nr::__NR_gettimeofday, gettimeofday),
+    (nr::__NR_settimeofday, settimeofday),
+    (nr::__NR_time, time),
+    (nr::__NR_nanosleep, nanosleep),
+    (nr::__NR_clock_nanosleep, clock_nanosleep),
+    (nr::__NR_restart_syscall, restart_syscall),
+    (nr::__NR_getitimer, getitimer),
+    (nr::__NR_setitimer, setitimer),
+    (nr::__NR_alarm, alarm),
+    (nr::__NR_times, times),
+    (nr::__NR_getrusage, getrusage),
+];
+
+/// A `struct timespec` in user memory, as nanoseconds.
+pub fn read_timespec(addr: u64) -> Result<u64, Errno> {
+    let [sec, nsec]: [i64; 2] = UserPtr::new(addr).read()?;
+    if sec < 0 || !(0..SECOND as i64).contains(&nsec) {
+        return Err(Errno::EINVAL);
+    }
+    // A time beyond what 64 bits of nanoseconds hold never comes.
+    Ok((sec as u64)
+        .saturating_mul(SECOND)
+        .saturating_add(nsec as u64))
+}
+
+/// Nanoseconds, as a `struct timespec`.
+pub fn timespec(ns: u64) -> [i64; 2] {
+    [(ns / SECOND) as i64, (ns % SECOND) as i64]
+}
+
+/// Nanoseconds, as a `struct timeval`.
+pub fn timeval(ns: u64) -> [i64; 2] {
+    [(ns / SECOND) as i64, (ns % SECOND / 1000) as i64]
+}
+
+fn read_timeval(addr: u64) -> Result<u64, Errno> {
+    let [sec, usec]: [i64; 2] = UserPtr::new(addr).read()?;
+    from_timeval(sec, usec)
+}
+
+fn from_timeval(sec: i64, usec: i64) -> Result<u64, Errno> {
+    if sec < 0 || !(0..1_000_000).contains(&usec) {
+        return Err(Errno::EINVAL);
+    }
+    Ok((sec as u64)
+        .saturating_mul(SECOND)
+        .saturating_add(usec as u64 * 1000))
+}
+
+/// The present time of a clock, in nanoseconds.
+pub fn clock_now(clock: u32) -> Result<u64, Errno> {
+    let me = current();
+    Ok(match clock {
+        nr::CLOCK_REALTIME | nr::CLOCK_REALTIME_COARSE => time::realtime_ns(),
+        // TAI is real time without its offset, as Linux shows it until someone sets that.
+        nr::CLOCK_TAI => time::realtime_ns(),
+        nr::CLOCK_MONOTONIC
+        | nr::CLOCK_MONOTONIC_RAW
+        | nr::CLOCK_MONOTONIC_COARSE
+        | nr::CLOCK_BOOTTIME => time::monotonic_ns(),
+        nr::CLOCK_PROCESS_CPUTIME_ID => {
+            me.charge_now();
+            let t = me.process().times();
+            t.user_ns + t.sys_ns
+        }
+        nr::CLOCK_THREAD_CPUTIME_ID => {
+            me.charge_now();
+            let t = me.times();
+            t.user_ns + t.sys_ns
+        }
+        _ => return Err(Errno::EINVAL),
+    })
+}
+
+fn clock_gettime(a: &mut Args) -> Result<u64, Errno> {
+    let now = clock_now(a.uint(0))?;
+    UserPtr::new(a.get(1)).write(&timespec(now))?;
+    Ok(0)
+}
+
+fn clock_getres(a: &mut Args) -> Result<u64, Errno> {
+    clock_now(a.uint(0))?;
+    let coarse = matches!(
+        a.uint(0),
+        nr::CLOCK_REALTIME_COARSE | nr::CLOCK_MONOTONIC_COARSE
+    );
+    let ns = if coarse { task::sched::TICK_NS } else { 1 };
+    UserPtr::new(a.get(1)).write_if_some(&timespec(ns))?;
+    Ok(0)
+}
+
+fn clock_settime(a: &mut Args) -> Result<u64, Errno> {
+    clock_now(a.uint(0))?;
+    let to = read_timespec(a.get(1))?;
+    if a.uint(0) != nr::CLOCK_REALTIME {
+        return Err(Errno::EINVAL);
+    }
+    require(&current().cred(), Cap::SysTime)?;
+    set_realtime(to)?;
+    Ok(0)
+}
+
+/// Sets real time to what leaves thirty years until 64 bits of nanoseconds end, and to none before the machine was started.
+fn set_realtime(to: u64) -> Result<(), Errno> {
+    const END: u64 = i64::MAX as u64 / SECOND;
+    const UPTIME_MAX: u64 = 30 * 365 * 24 * 3600;
+    if to / SECOND > END - UPTIME_MAX || to < time::monotonic_ns() {
+        return Err(Errno::EINVAL);
+    }
+    time::set_realtime(to);
+    Ok(())
+}
+
+fn gettimeofday(a: &mut Args) -> Result<u64, Errno> {
+    UserPtr::new(a.get(0)).write_if_some(&timeval(time::realtime_ns()))?;
+    UserPtr::<[i32; 2]>::new(a.get(1)).write_if_some(&[0, 0])?;
+    Ok(0)
+}
+
+fn settimeofday(a: &mut Args) -> Result<u64, Errno> {
+    if a.get(0) != 0 {
+        let to = read_timeval(a.get(0))?;
+        require(&current().cred(), Cap::SysTime)?;
+        set_realtime(to)?;
+    }
+    Ok(0)
+}
+
+fn time(a: &mut Args) -> Result<u64, Errno> {
+    let now = time::realtime_ns() / SECOND;
+    UserPtr::<u64>::new(a.get(0)).write_if_some(&now)?;
+    Ok(now)
+}
+
+/// Sleeps until a monotonic time; cut short, leaves the rest at `rem` and a restart block.
+fn relative_sleep(until: u64, rem: u64) -> Result<u64, Errno> {
+    match sleep_until(Deadline::At(until), Interruptible::Yes) {
+        Ok(()) => Ok(0),
+        Err(_) => {
+            let left = until.saturating_sub(time::monotonic_ns());
+            UserPtr::new(rem).write_if_some(&timespec(left))?;
+            current().set_restart(RestartBlock::Sleep { until, rem });
+            Err(Errno::ERESTART_RESTARTBLOCK)
+        }
+    }
+}
+
+fn nanosleep(a: &mut Args) -> Result<u64, Errno> {
+    let ns = read_timespec(a.get(0))?;
+    relative_sleep(time::monotonic_ns().saturating_add(ns), a.get(1))
+}
+
+fn clock_nanosleep(a: &mut Args) -> Result<u64, Errno> {
+    let clock = a.uint(0);
+    match clock {
+        nr::CLOCK_REALTIME | nr::CLOCK_MONOTONIC | nr::CLOCK_BOOTTIME | nr::CLOCK_TAI => {}
+        // Sleeping by CPU time of oneself makes no sense, by that of others is not offered.
+        nr::CLOCK_PROCESS_CPUTIME_ID
+        | nr::CLOCK_THREAD_CPUTIME_ID
+        | nr::CLOCK_MONOTONIC_RAW
+        | nr::CLOCK_REALTIME_COARSE
+        | nr::CLOCK_MONOTONIC_COARSE => return Err(Errno::EOPNOTSUPP),
+        _ => return Err(Errno::EINVAL),
+    }
+    let ns = read_timespec(a.get(2))?;
+    if a.uint(1) & nr::TIMER_ABSTIME == 0 {
+        return relative_sleep(time::monotonic_ns().saturating_add(ns), a.get(3));
+    }
+    let real = matches!(clock, nr::CLOCK_REALTIME | nr::CLOCK_TAI);
+    let until = if real {
+        time::real_to_monotonic(ns)
+    } else {
+        ns
+    };
+    sleep_until(Deadline::At(until), Interruptible::Yes).map_err(|_| Errno::ERESTARTNOHAND)?;
+    Ok(0)
+}
+
+fn restart_syscall(_: &mut Args) -> Result<u64, Errno> {
+    match current().take_restart() {
+        RestartBlock::None => Err(Errno::EINTR),
+        RestartBlock::Sleep { until, rem } => relative_sleep(until, rem),
+        RestartBlock::Poll {
+            addr,
+            count,
+            deadline,
+        } => super::poll::poll_until(addr, count, deadline),
+        RestartBlock::Futex {
+            addr,
+            value,
+            until,
+            bits,
+            shared,
+        } => super::futex::wait_until(addr, shared, value, bits, until),
+    }
+}
+
+fn which(n: u32) -> Result<Which, Errno> {
+    match n {
+        nr::ITIMER_REAL => Ok(Which::Real),
+        nr::ITIMER_VIRTUAL => Ok(Which::Virtual),
+        nr::ITIMER_PROF => Ok(Which::Prof),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// A setting as a `struct itimerval`: the interval first.
+fn itimerval(s: Setting) -> [i64; 4] {
+    let [is, iu] = timeval(s.interval);
+    let [vs, vu] = timeval(s.value);
+    // A timer that is about to go off is still set.
+    let vu = if s.value > 0 && vs == 0 && vu == 0 {
+        1
+    } else {
+        vu
+    };
+    [is, iu, vs, vu]
+}
+
+fn getitimer(a: &mut Args) -> Result<u64, Errno> {
+    let s = itimer::get(current().process(), which(a.uint(0))?);
+    UserPtr::new(a.get(1)).write(&itimerval(s))?;
+    Ok(0)
+}
+
+fn setitimer(a: &mut Args) -> Result<u64, Errno> {
+    let which = which(a.uint(0))?;
+    // Linux takes no pointer for a setting of zero.
+    let [is, iu, vs, vu] = if a.get(1) == 0 {
+        [0; 4]
+    } else {
+        UserPtr::<[i64; 4]>::new(a.get(1)).read()?
+    };
+    let new = Setting {
+        value: from_timeval(vs, vu)?,
+        interval: from_timeval(is, iu)?,
+    };
+    let old = itimer::set(current().process(), which, new);
+    UserPtr::new(a.get(2)).write_if_some(&itimerval(old))?;
+    Ok(0)
+}
+
+fn alarm(a: &mut Args) -> Result<u64, Errno> {
+    let new = Setting {
+        value: u64::from(a.uint(0)) * SECOND,
+        interval: 0,
+    };
+    let old = itimer::set(current().process(), Which::Real, new);
+    // Rounded, but never to the zero that means "none was set".
+    let seconds = (old.value + SECOND / 2) / SECOND;
+    Ok(if old.value > 0 { seconds.max(1) } else { 0 })
+}
+
+fn ticks(ns: u64) -> u64 {
+    ns / (SECOND / CLOCK_TICKS)
+}
+
+fn times(a: &mut Args) -> Result<u64, Errno> {
+    let me = current();
+    me.charge_now();
+    let (own, children) = (me.process().times(), me.process().child_times());
+    let tms = [
+        ticks(own.user_ns),
+        ticks(own.sys_ns),
+        ticks(children.user_ns),
+        ticks(children.sys_ns),
+    ];
+    UserPtr::new(a.get(0)).write_if_some(&tms)?;
+    Ok(ticks(time::monotonic_ns()))
+}
+
+/// A `struct rusage`.
+pub fn rusage(t: &Times) -> [i64; 18] {
+    let mut r = [0; 18];
+    r[0..2].copy_from_slice(&timeval(t.user_ns));
+    r[2..4].copy_from_slice(&timeval(t.sys_ns));
+    r[4] = t.max_rss_kib as i64;
+    r[8] = t.minor_faults as i64;
+    r[9] = t.major_faults as i64;
+    r[16] = t.voluntary as i64;
+    r[17] = t.involuntary as i64;
+    r
+}
+
+fn getrusage(a: &mut Args) -> Result<u64, Errno> {
+    let me = current();
+    me.charge_now();
+    let t = match a.int(0) {
+        0 => me.process().times(),
+        -1 => me.process().child_times(),
+        1 => me.times(),
+        _ => return Err(Errno::EINVAL),
+    };
+    UserPtr::new(a.get(1)).write(&rusage(&t))?;
+    Ok(0)
+}
+
+impl From<futex::FutexError> for Errno {
+    fn from(e: futex::FutexError) -> Errno {
+        use futex::FutexError::*;
+        match e {
+            Fault => Errno::EFAULT,
+            Invalid => Errno::EINVAL,
+            Changed => Errno::EAGAIN,
+            Timeout => Errno::ETIMEDOUT,
+            Signal => Errno::ERESTARTSYS,
+            NoMemory => Errno::ENOMEM,
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Open files of a terminal.
+
+use alloc::sync::Arc;
+
+use fscore::ldisc::{cc, lflag};
+use hal::uio::IoBuf;
+use proc::UserThreadExt;
+use proc::ids::Id;
+use proc::signal::sig;
+use task::current::current;
+use task::park::{Deadline, Interruptible, ParkError, Step, park};
+use task::wait::Waiter;
+use vfs::error::{FsError, Result};
+use vfs::file::{File, FileOps};
+use vfs::poll::PollMask;
+
+use super::{Line, Tty, Wire, ioctl};
+
+/// Bytes moved between the discipline and a program in one hold of the lock.
+const PIECE: usize = 256;
+/// Nanoseconds of a unit of VTIME.
+const TENTH: u64 = 100_000_000;
+
+/// What an open file knows of its terminal.
+pub(super) struct TtyFile {
+    /// The terminal. Const.
+    pub tty: Arc<Tty>,
+    /// How often it had been hung up when the file was opened. Const.
+    hangups: u32,
+    /// Opened as the console: the session of the opener. Such a file stays good for messages when the terminal is hung up.
+    /// Const.
+    console: Option<Option<Id>>,
+}
+
+impl TtyFile {
+    /// A file that was opened just now.
+    pub fn new(tty: Arc<Tty>) -> TtyFile {
+        let hangups = tty.line.lock().hangups;
+        TtyFile {
+            tty,
+            hangups,
+            console: None,
+        }
+    }
+
+    /// A file that was opened as the console just now.
+    pub fn console(tty: Arc<Tty>) -> TtyFile {
+        let session = current().process().session();
+        TtyFile {
+            console: Some(session.map(|s| s.id().clone())),
+            ..TtyFile::new(tty)
+        }
+    }
+
+    /// Whether the terminal has been hung up since the file was opened.
+    pub fn is_from_before(&self, line: &Line) -> bool {
+        line.hangups != self.hangups
+    }
+
+    /// Whether the file is good for nothing any more.
+    pub fn is_cut_off(&self, line: &Line) -> bool {
+        self.is_from_before(line) && self.console.is_none()
+    }
+
+    /// Whether nothing that arrives is for the caller: the file is from before a hang-up. What init opened as the console
+    /// serves init's own session, and each session in turn to which the terminal is given; not what a session leaves behind.
+    fn is_deaf(&self, line: &Line) -> bool {
+        if !self.is_from_before(line) {
+            return false;
+        }
+        let Some(opener) = &self.console else {
+            return true;
+        };
+        let me = current();
+        let p = me.process();
+        let opened_it = opener.as_ref().is_some_and(|id| id.number() == p.sid());
+        !opened_it && !self.tty.controls(p)
+    }
+
+    /// Waits while output is held by STOP.
+    fn wait_for_output(&self, nonblocking: bool) -> Result<()> {
+        if !self.is_held() {
+            return Ok(());
+        }
+        if nonblocking {
+            return Err(FsError::WouldBlock);
+        }
+        let mut file = self;
+        park(&mut file, Deadline::Never, Interruptible::Yes, |file, w| {
+            w.listen(&file.tty.writers);
+            if file.is_held() {
+                Step::Wait
+            } else {
+                Step::Done(())
+            }
+        })
+        .map_err(|_| FsError::Interrupted)
+    }
+
+    /// Whether output has to wait.
+    fn is_held(&self) -> bool {
+        let line = self.tty.line.lock();
+        line.ldisc.stopped() && !self.is_cut_off(&line)
+    }
+}
+
+struct Reading<'a, 'b> {
+    file: &'a TtyFile,
+    buf: &'a mut IoBuf<'b>,
+    done: usize,
+    min: usize,
+    piece: [u8; PIECE],
+}
+
+impl Reading<'_, '_> {
+    /// Moves what is there; `Done` once the read is satisfied, or the terminal has been hung up.
+    fn step(&mut self) -> Step<Result<usize>> {
+        loop {
+            let want = self.buf.remaining().min(PIECE);
+            let (taken, canonical) = {
+                let mut line = self.file.tty.line.lock();
+                if self.file.is_deaf(&line) {
+                    return Step::Done(Ok(self.done));
+                }
+                let taken = line.ldisc.take(&mut self.piece[..want]);
+                (taken, line.ldisc.termios().canonical())
+            };
+            let Some(n) = taken else {
+                break;
+            };
+            if n == 0 {
+                return Step::Done(Ok(self.done));
+            }
+            match self.buf.put(&self.piece[..n]) {
+                Ok(put) => self.done += put,
+                Err(e) if self.done == 0 => return Step::Done(Err(e.into())),
+                Err(_) => return Step::Done(Ok(self.done)),
+            }
+            if self.buf.remaining() == 0 || canonical && (n < want || self.piece[n - 1] == b'\n') {
+                return Step::Done(Ok(self.done));
+            }
+        }
+        if self.done >= self.min {
+            Step::Done(Ok(self.done))
+        } else {
+            Step::Wait
+        }
+    }
+}
+
+impl FileOps for TtyFile {
+    fn read(&self, file: &File, buf: &mut IoBuf, _: u64) -> Result<usize> {
+        if buf.remaining() == 0 {
+            return Ok(0);
+        }
+        let t = {
+            let line = self.tty.line.lock();
+            if self.is_deaf(&line) {
+                return Ok(0);
+            }
+            *line.ldisc.termios()
+        };
+        self.tty.job_control(sig::TTIN)?;
+        let (min, time) = (t.cc[cc::VMIN] as usize, u64::from(t.cc[cc::VTIME]));
+        let min = if t.canonical() {
+            1
+        } else {
+            min.min(buf.remaining())
+        };
+        // With VTIME alone the timer runs from the start; with VMIN too, from each byte on.
+        let mut r = Reading {
+            file: self,
+            buf,
+            done: 0,
+            min,
+            piece: [0; PIECE],
+        };
+        if file.nonblocking() {
+            return match r.step() {
+                Step::Done(Ok(0)) if !t.canonical() && !self.is_deaf(&self.tty.line.lock()) => {
+                    Err(FsError::WouldBlock)
+                }
+                Step::Done(result) => result,
+                Step::Wait if r.done > 0 => Ok(r.done),
+                Step::Wait => Err(FsError::WouldBlock),
+            };
+        }
+        loop {
+            let timed = !t.canonical() && time > 0 && (min == 0 || r.done > 0);
+            let deadline = if timed {
+                Deadline::after(time * TENTH)
+            } else {
+                Deadline::Never
+            };
+            let before = r.done;
+            if timed && min == 0 {
+                r.min = 1;
+            }
+            let ended = park(&mut r, deadline, Interruptible::Yes, |r, w| {
+                w.listen(&r.file.tty.readers);
+                let had = r.done;
+                match r.step() {
+                    // A byte came: the timer between bytes starts again.
+                    Step::Wait if r.done > had => Step::Done(Err(FsError::WouldBlock)),
+                    step => step,
+                }
+            });
+            match ended {
+                Ok(Err(FsError::WouldBlock)) if r.done > before => continue,
+                Ok(result) => return result,
+                Err(_) if r.done > 0 => return Ok(r.done),
+                Err(ParkError::Timeout) => return Ok(0),
+                Err(ParkError::Signal) => return Err(FsError::Interrupted),
+            }
+        }
+    }
+
+    fn write(&self, file: &File, buf: &mut IoBuf, _: u64) -> Result<usize> {
+        let held_back = {
+            let line = self.tty.line.lock();
+            if self.is_cut_off(&line) {
+                return Err(FsError::Io);
+            }
+            line.ldisc.termios().lflag & lflag::TOSTOP != 0
+        };
+        if held_back {
+            self.tty.job_control(sig::TTOU)?;
+        }
+        let mut piece = [0; PIECE];
+        let mut done = 0;
+        while buf.remaining() > 0 {
+            if let Err(e) = self.wait_for_output(file.nonblocking()) {
+                return if done > 0 { Ok(done) } else { Err(e) };
+            }
+            let n = match buf.take(&mut piece) {
+                Ok(n) => n,
+                Err(e) if done == 0 => return Err(e.into()),
+                Err(_) => break,
+            };
+            let mut wire = Wire::new(self.tty.wire);
+            {
+                let mut line = self.tty.line.lock();
+                if self.is_cut_off(&line) {
+                    return if done > 0 { Ok(done) } else { Err(FsError::Io) };
+                }
+                line.ldisc.output(&piece[..n], &mut |b| wire.push(b));
+            }
+            wire.flush();
+            done += n;
+        }
+        Ok(done)
+    }
+
+    fn seekable(&self) -> bool {
+        false
+    }
+
+    fn poll(&self, _: &File, waiter: Option<&mut Waiter>) -> PollMask {
+        if let Some(w) = waiter {
+            w.listen(&self.tty.readers);
+            w.listen(&self.tty.writers);
+        }
+        let line = self.tty.line.lock();
+        if self.is_cut_off(&line) {
+            return PollMask::ALWAYS | PollMask::ERR | PollMask::HUP;
+        }
+        let mut mask = PollMask::NONE;
+        if line.ldisc.available() > 0 || self.is_deaf(&line) {
+            mask |= PollMask::READ;
+        }
+        if !line.ldisc.stopped() {
+            mask |= PollMask::WRITE;
+        }
+        mask
+    }
+
+    fn ioctl(&self, file: &File, request: u32, arg: u64) -> Result<u64> {
+        ioctl::ioctl(self, file.readable(), request, arg)
+    }
+}
