@@ -9,7 +9,8 @@ use ::acpi::madt::{InterruptSourceOverrideEntry, IoApicEntry, LocalApicEntry, Lo
 use ::acpi::rsdp::Rsdp;
 use ::acpi::sdt::SdtHeader;
 
-use super::{MAX_CPUS, memory};
+use super::memory;
+use crate::limits::MAX_CPUS;
 
 /// A processor.
 #[derive(Clone, Copy, Default)]

@@ -3,7 +3,7 @@ use core::hint::spin_loop;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use super::trap::VECTOR_SPURIOUS;
+use super::vectors::VECTOR_SPURIOUS;
 use super::{features, irq, msr, paging};
 
 const REGISTER_ID: u32 = 0x02;

@@ -19,12 +19,12 @@ pub(super) fn frame_pointer() -> u64 {
 pub(super) fn print_address(address: u64) {
     match symbols::lookup(address) {
         Some((name, offset)) => {
-            crate::kprintln!(
+            kprintln!(
                 "  {address:#018x} {:#}+{offset:#x}",
                 rustc_demangle::demangle(name)
             );
         }
-        None => crate::kprintln!("  {address:#018x}"),
+        None => kprintln!("  {address:#018x}"),
     }
 }
 

@@ -4,10 +4,12 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::fpu::FpuArea;
+use super::tls::{self, Bases};
+use super::{percpu, preempt};
+use crate::frame::UserFrame;
+use crate::limits::USER_END;
 
 pub use super::stack::KernelStack;
-use super::tls::{self, Bases};
-use super::{USER_END, UserFrame, percpu, preempt};
 
 /// Memory for a thread's stack or registers ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

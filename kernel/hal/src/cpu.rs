@@ -1,9 +1,18 @@
 //! The CPUs, and waiting on one.
 use core::arch::asm;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use ksync::{Announcer, CpuPin};
 
-use super::{features, percpu, smp};
+use super::{features, percpu, time};
+
+/// CPUs in the system. Written once at boot.
+static COUNT: AtomicUsize = AtomicUsize::new(1);
+
+/// So many CPUs run. Once, at boot.
+pub(super) fn set_count(count: usize) {
+    COUNT.store(count, Ordering::Release);
+}
 
 /// Number of the CPU this runs on; stable only while preemption is off.
 #[inline]
@@ -27,7 +36,7 @@ pub fn quiescent() {
 /// Number of CPUs that run, numbered from 0.
 #[inline]
 pub fn count() -> usize {
-    smp::count()
+    COUNT.load(Ordering::Relaxed)
 }
 
 /// NUMA node of a CPU; 0 for one that does not exist.
@@ -72,5 +81,12 @@ pub fn hardware_random() -> Option<u64> {
                  options(nomem, nostack));
         }
         (good != 0).then_some(value)
+    })
+}
+
+/// Nanoseconds that a CPU has spent in interrupt handlers so far.
+pub fn interrupt_ns(cpu: usize) -> u64 {
+    percpu::of(cpu).map_or(0, |area| {
+        time::ticks_to_ns(area.irq_ticks.load(Ordering::Relaxed))
     })
 }

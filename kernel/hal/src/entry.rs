@@ -15,8 +15,7 @@ use core::arch::{global_asm, naked_asm};
 
 use super::frame::{UserFrame, VECTOR_SYSCALL, offset};
 use super::patch::clac;
-use super::percpu;
-use super::trap;
+use super::{percpu, trap};
 
 /// Bytes from one vector's stub to the next.
 const STUB_SIZE: usize = 16;

@@ -1,13 +1,13 @@
 //! Page frames for the machine's own use: page tables, stacks, per-CPU areas.
 //!
 //! At boot they come from the memory map itself; what is left of it is handed over in
-//! [`super::BootInfo`], and from then on they come from the allocator given to [`set_source`].
+//! [`crate::boot::info::BootInfo`], and from then on they come from the allocator given to [`set_source`].
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::lock::BootLock;
 use super::memory;
-use super::{MAX_NODES, PAGE_SIZE};
+use crate::limits::{MAX_NODES, PAGE_SIZE};
 
 /// Free ranges the early allocator can keep apart.
 pub(super) const MAX_RANGES: usize = 128;

@@ -3,7 +3,6 @@ use core::arch::asm;
 use core::mem::size_of;
 
 use super::frame::{KERNEL_CS, KERNEL_SS};
-use super::percpu::CpuArea;
 
 /// Selector of the task-state segment.
 const TSS_SELECTOR: u16 = 0x40;
@@ -85,13 +84,12 @@ struct Pointer {
 /// Loads this CPU's descriptor table and task register.
 ///
 /// # Safety
-/// `area` must be the registered area of the CPU that runs this, not yet in use otherwise.
-pub(super) unsafe fn load(area: *const CpuArea) {
-    // SAFETY: the caller owns the area; the descriptors are the ones the kernel is written for, and
+/// `gdt` and `tss` must be those of the CPU that runs this, for good, and not yet in use otherwise.
+pub(super) unsafe fn load(gdt: *mut Gdt, tss: *mut Tss) {
+    // SAFETY: the caller owns both; the descriptors are the ones the kernel is written for, and
     // the segment registers are reloaded from them at once.
     unsafe {
-        let gdt = (*area).gdt.get();
-        let tss = (*area).tss.get() as u64;
+        let tss = tss as u64;
         let limit = (size_of::<Tss>() - 1) as u64;
         (*gdt).0[8] = limit | (tss & 0xff_ffff) << 16 | 0x89 << 40 | (tss >> 24 & 0xff) << 56;
         (*gdt).0[9] = tss >> 32;

@@ -4,7 +4,8 @@
 //! and one for the end; the store after it is to the object. A message of an object made has two bytes of its size and,
 //! least significant byte first, three of each of three return addresses, as offsets from the kernel's base; an empty
 //! one says that the object is about to go. `tools/coherence` understands them.
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
 
 use super::memory::KERNEL_BASE;
 use super::{backtrace, irq, stack};

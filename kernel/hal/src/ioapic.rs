@@ -3,9 +3,8 @@ use core::ptr;
 
 use super::acpi::Platform;
 use super::lock::BootLock;
-use super::paging;
-use super::percpu;
-use super::trap::VECTOR_SERIAL;
+use super::vectors::VECTOR_SERIAL;
+use super::{paging, percpu};
 
 /// The ISA interrupt of COM1.
 const SERIAL_IRQ: u8 = 4;

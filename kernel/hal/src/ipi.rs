@@ -4,39 +4,12 @@
 //! a set of CPUs whose requests wait for it. The initiator serves its own set while it waits, so two that
 //! call each other never stand still, whatever their interrupt flags; but it must hold no lock that another
 //! CPU waits for with interrupts off.
-use core::cell::Cell;
 use core::hint::spin_loop;
-use core::ptr;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
-use super::trap::{VECTOR_CALL, VECTOR_RESCHEDULE};
-use super::{MAX_CPUS, apic, paging, percpu, preempt, smp};
-
-const WORDS: usize = MAX_CPUS / 64;
-
-/// A CPU's part in calls.
-#[repr(C, align(64))]
-pub(super) struct Mailbox {
-    /// CPUs whose requests wait for this one: atomic, set by them, cleared by this one.
-    incoming: [AtomicU64; WORDS],
-    /// Targets that have not yet done this CPU's request: atomic.
-    pending: AtomicU32,
-    /// This CPU's request; others read it between `incoming` and `pending`.
-    run: Cell<fn(*const ())>,
-    argument: Cell<*const ()>,
-}
-
-impl Mailbox {
-    pub(super) const fn new() -> Self {
-        fn nothing(_: *const ()) {}
-        Self {
-            incoming: [const { AtomicU64::new(0) }; WORDS],
-            pending: AtomicU32::new(0),
-            run: Cell::new(nothing),
-            argument: Cell::new(ptr::null()),
-        }
-    }
-}
+use super::mailbox::WORDS;
+use super::vectors::{VECTOR_CALL, VECTOR_RESCHEDULE};
+use super::{apic, cpu, paging, percpu, preempt};
 
 /// Asks a CPU to look at its run queue: its `reschedule_ipi` upcall runs soon.
 pub fn reschedule(cpu: usize) {
@@ -134,5 +107,5 @@ pub(super) fn serve() {
 
 /// Makes all CPUs forget all translations, global ones too: after kernel mappings went away.
 pub fn flush_kernel() {
-    call(0..smp::count(), &(), |()| paging::flush_all());
+    call(0..cpu::count(), &(), |()| paging::flush_all());
 }

@@ -10,12 +10,15 @@
 
 extern crate alloc;
 
+#[macro_use]
+pub mod console;
+
 mod acpi;
+mod answer;
 mod apic;
 mod backtrace;
 mod boot;
 mod calibrate;
-pub mod console;
 pub mod context;
 pub mod cpu;
 pub mod current;
@@ -33,8 +36,10 @@ mod ioapic;
 pub mod ipi;
 pub mod irq;
 pub mod klog;
+pub mod limits;
 mod lock;
 pub mod machine;
+mod mailbox;
 pub mod memory;
 pub mod msr;
 mod numa;
@@ -54,6 +59,7 @@ mod smp;
 pub mod snapshot;
 pub mod spaces;
 pub mod stack;
+mod stack_cache;
 mod symbols;
 pub mod time;
 pub mod timer;
@@ -64,20 +70,12 @@ pub mod uio;
 pub mod upcalls;
 pub mod upper;
 pub mod user;
+mod vectors;
 
-pub use boot::BootInfo;
+pub use boot::info::BootInfo;
 pub use frame::{TrapFrame, UserFrame};
 pub use identity::hwcap;
+pub use limits::{MAX_CPUS, MAX_NODES, PAGE_SIZE, USER_END};
 pub use smp::release_cpus;
 pub use tls::set_user_tls;
 pub use user::UserFault;
-
-/// CPUs that the structures have room for.
-pub const MAX_CPUS: usize = 256;
-/// NUMA nodes that the structures have room for.
-pub const MAX_NODES: usize = 16;
-/// First address that no user mapping may reach: one page below the end of the lower half, so that a
-/// `syscall` at the very end cannot make `sysret` see a non-canonical address.
-pub use elfload::USER_END;
-/// Bytes of a page.
-pub use vm::page::PAGE_SIZE;

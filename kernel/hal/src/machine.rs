@@ -6,9 +6,9 @@ use vm::asid::{Duty, Target};
 use vm::page::Pfn;
 use vm::{CpuSet, Gather, Growth, Machine};
 
-use super::{
-    BootInfo, MAX_NODES, PAGE_SIZE, cpu, ipi, irq, memory, paging, physical, spaces, time,
-};
+use super::{cpu, ipi, irq, memory, paging, physical, spaces, time};
+use crate::boot::info::BootInfo;
+use crate::limits::{MAX_NODES, PAGE_SIZE};
 
 /// The machine under the VM.
 pub struct KernelMachine {

@@ -1,7 +1,7 @@
 //! Where physical memory is seen: the direct map, and the image's own addresses.
 use core::ptr::NonNull;
 
-use super::PAGE_SIZE;
+use crate::limits::PAGE_SIZE;
 
 /// Virtual address of physical address zero.
 pub const DIRECT_MAP: u64 = 0xffff_8880_0000_0000;

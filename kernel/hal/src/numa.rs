@@ -2,7 +2,7 @@
 //!
 //! Proximity domains are any 32-bit numbers; nodes are dense from 0 in the order of first mention.
 //! A machine without SRAT is one node.
-use super::MAX_NODES;
+use crate::limits::MAX_NODES;
 
 /// Affinity structures that say "enabled".
 const ENABLED: u32 = 1;

@@ -34,7 +34,7 @@ fn begin() {
         }
         Err(first) if first == me => {
             console::break_lock();
-            crate::kprintln!("kernel panic: failed while reporting a panic");
+            kprintln!("kernel panic: failed while reporting a panic");
             power::debug_exit(EXIT_CODE);
             cpu::stop();
         }
@@ -51,7 +51,7 @@ pub(super) fn on_nmi(frame: &TrapFrame) {
     let asked = snapshot::answer(frame);
     if panicking == NOBODY {
         if !asked {
-            crate::kprintln!("NMI on CPU {} at {:#x}", percpu::id(), frame.rip);
+            kprintln!("NMI on CPU {} at {:#x}", percpu::id(), frame.rip);
         }
     } else if panicking != percpu::id() {
         cpu::stop();
@@ -63,19 +63,19 @@ pub(super) fn kernel_fault(frame: &TrapFrame, address: Option<u64>) -> ! {
     begin();
     let name = exception_name(frame.vector);
     match address {
-        Some(address) => crate::kprintln!(
+        Some(address) => kprintln!(
             "kernel panic: {name} at address {address:#x}, error {:#x}, on CPU {}",
             frame.error,
             percpu::id()
         ),
-        None => crate::kprintln!(
+        None => kprintln!(
             "kernel panic: {name}, error {:#x}, on CPU {}",
             frame.error,
             percpu::id()
         ),
     }
     print_registers(frame);
-    crate::kprintln!("backtrace:");
+    kprintln!("backtrace:");
     backtrace::print_address(frame.rip);
     backtrace::print(frame.rbp);
     end()
@@ -104,7 +104,7 @@ fn exception_name(vector: u64) -> &'static str {
 }
 
 fn print_registers(f: &TrapFrame) {
-    crate::kprintln!(
+    kprintln!(
         "rip {:016x} rsp {:016x} flags {:016x} cs {:x} ss {:x}",
         f.rip,
         f.rsp,
@@ -112,29 +112,29 @@ fn print_registers(f: &TrapFrame) {
         f.cs(),
         f.ss()
     );
-    crate::kprintln!(
+    kprintln!(
         "rax {:016x} rbx {:016x} rcx {:016x} rdx {:016x}",
         f.rax,
         f.rbx,
         f.rcx,
         f.rdx
     );
-    crate::kprintln!(
+    kprintln!(
         "rsi {:016x} rdi {:016x} rbp {:016x} r8  {:016x}",
         f.rsi,
         f.rdi,
         f.rbp,
         f.r8
     );
-    crate::kprintln!(
+    kprintln!(
         "r9  {:016x} r10 {:016x} r11 {:016x} r12 {:016x}",
         f.r9,
         f.r10,
         f.r11,
         f.r12
     );
-    crate::kprintln!("r13 {:016x} r14 {:016x} r15 {:016x}", f.r13, f.r14, f.r15);
-    crate::kprintln!(
+    kprintln!("r13 {:016x} r14 {:016x} r15 {:016x}", f.r13, f.r14, f.r15);
+    kprintln!(
         "root table {:#x}, kernel's {:#x}",
         paging::loaded_root(),
         paging::kernel_root()
@@ -147,11 +147,11 @@ fn end() -> ! {
     power::debug_exit(EXIT_CODE);
     let seconds = timeout();
     if seconds == 0 {
-        crate::kprintln!("halted");
+        kprintln!("halted");
         cpu::stop();
     }
     if seconds > 0 {
-        crate::kprintln!("resetting in {seconds} s");
+        kprintln!("resetting in {seconds} s");
         time::spin_ns(seconds.unsigned_abs().saturating_mul(1_000_000_000));
     }
     power::reboot()
@@ -163,15 +163,15 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     begin();
     let message = info.message();
     match info.location() {
-        Some(at) => crate::kprintln!(
+        Some(at) => kprintln!(
             "kernel panic: {message}, at {}:{} on CPU {}",
             at.file(),
             at.line(),
             percpu::id()
         ),
-        None => crate::kprintln!("kernel panic: {message}, on CPU {}", percpu::id()),
+        None => kprintln!("kernel panic: {message}, on CPU {}", percpu::id()),
     }
-    crate::kprintln!("backtrace:");
+    kprintln!("backtrace:");
     backtrace::print(backtrace::frame_pointer());
     end()
 }

@@ -4,8 +4,7 @@
 //! instructions; each site's address is recorded in a section. On a CPU with SMAP they are filled in
 //! once, while the boot page tables still let text be written and before other CPUs run. Where `ksync` takes and leaves locks it
 //! holds five-byte no-ops, which become jumps to what counts if the option `lockprof` asks for that.
-use core::ptr;
-use core::slice;
+use core::{ptr, slice};
 
 use super::features;
 

@@ -14,11 +14,12 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use ksync::{Announcer, CpuPin};
 use vm::slab::Objects;
 
+use super::answer::Snapshot;
 use super::gdt::{Gdt, Tss};
-use super::ipi::Mailbox;
-use super::snapshot::Snapshot;
-use super::stack::StackCache;
-use super::{MAX_CPUS, msr};
+use super::mailbox::Mailbox;
+use super::msr;
+use super::stack_cache::StackCache;
+use crate::limits::MAX_CPUS;
 
 /// A cache line begins here.
 #[repr(align(64))]
@@ -77,6 +78,9 @@ pub struct CpuArea {
 // arch module, which touches them through `area()` of the running CPU only.
 unsafe impl Sync for CpuArea {}
 
+/// The preemption word of a CPU that starts: no reschedule wanted, preemption allowed; see [`super::preempt`].
+pub(super) const PREEMPT_INITIAL: u32 = 1 << 31;
+
 pub(super) const PREEMPT: usize = offset_of!(CpuArea, preempt);
 pub(super) const KERNEL_STACK: usize = offset_of!(CpuArea, kernel_stack);
 pub(super) const SCRATCH: usize = offset_of!(CpuArea, scratch);
@@ -90,7 +94,7 @@ impl CpuArea {
     pub(super) const fn new(id: u32, apic_id: u32, node: u32) -> Self {
         Self {
             this: ptr::null(),
-            preempt: Cell::new(super::preempt::INITIAL),
+            preempt: Cell::new(PREEMPT_INITIAL),
             id,
             kernel_stack: Cell::new(0),
             scratch: Cell::new(0),
@@ -235,13 +239,6 @@ pub fn set_kernel_stack(top: u64) {
     area.kernel_stack.set(top);
     // SAFETY: this CPU's own TSS; the CPU reads it only when a trap from user mode comes.
     unsafe { (*area.tss.get()).set_kernel_stack(top) };
-}
-
-/// Nanoseconds that a CPU has spent in interrupt handlers so far.
-pub fn interrupt_ns(cpu: usize) -> u64 {
-    of(cpu).map_or(0, |area| {
-        super::time::ticks_to_ns(area.irq_ticks.load(Ordering::Relaxed))
-    })
 }
 
 /// Interrupts this CPU took so far: timer, reschedule, call, device.

@@ -7,17 +7,19 @@
 //! so forgetting the translation here is enough.
 use core::sync::atomic::Ordering;
 
+use super::boot::start_info;
 use super::paging::{self, Kind};
-use super::{MAX_CPUS, PAGE_SIZE, boot, cpu, features, preempt};
+use super::{cpu, features, preempt};
+use crate::limits::{MAX_CPUS, PAGE_SIZE};
 
 /// Whether any byte of `first..=last` is RAM, as the boot loader's map says.
 pub fn touches_ram(first: u64, last: u64) -> bool {
-    boot::ram().any(|(start, end)| start <= last && first < end)
+    start_info::ram().any(|(start, end)| start <= last && first < end)
 }
 
 /// The first address behind all RAM.
 pub fn ram_end() -> u64 {
-    boot::ram().map(|(_, end)| end).max().unwrap_or(0)
+    start_info::ram().map(|(_, end)| end).max().unwrap_or(0)
 }
 
 /// Whether the CPU has wires for an address.

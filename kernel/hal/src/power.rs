@@ -47,7 +47,7 @@ pub fn off() -> ! {
     }
     // An emulator ends when it gets round to it.
     time::spin_ns(2_000_000_000);
-    crate::kprintln!("power off failed; the machine is halted");
+    kprintln!("power off failed; the machine is halted");
     cpu::stop()
 }
 

@@ -7,12 +7,10 @@
 use core::arch::asm;
 
 use super::irq;
-use super::percpu::{self, PREEMPT};
+use super::percpu::{self, PREEMPT, PREEMPT_INITIAL};
 
-/// Set while no reschedule is wanted.
-const NOT_WANTED: u32 = 1 << 31;
-/// The word of a CPU that starts: preemption allowed, no reschedule wanted.
-pub(super) const INITIAL: u32 = NOT_WANTED;
+/// Set while no reschedule is wanted: all that a CPU starts with.
+const NOT_WANTED: u32 = PREEMPT_INITIAL;
 
 /// Keeps the running thread on its CPU until the matching [`enable`]. Nests.
 #[inline(always)]

@@ -2,10 +2,12 @@
 //!
 //! Stores are plain: each CPU writes its own line only, and readers may see values of different moments. A CPU that
 //! stalls does so for long, so that even one sample a tick mostly hits the guilty function.
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
 
 use super::frame::TrapFrame;
-use super::{MAX_CPUS, cpu, memory, symbols};
+use super::{cpu, memory, symbols};
+use crate::limits::MAX_CPUS;
 
 /// A CPU's sample, on a line of its own.
 #[repr(align(64))]

@@ -8,9 +8,11 @@
 //! What the timer's interrupt itself takes counts, too, under the name of its handler.
 //!
 //! Each CPU writes its own line only; readers may see values of different moments.
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
 
-use super::{MAX_CPUS, cpu, memory, preempt, sample, symbols, time};
+use super::{cpu, memory, preempt, sample, symbols, time};
+use crate::limits::MAX_CPUS;
 
 #[repr(align(64))]
 struct Slot {

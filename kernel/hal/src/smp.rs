@@ -12,9 +12,10 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use super::acpi::{Platform, Processor};
 use super::frames::{self, EARLY};
-use super::gdt::Ist;
-use super::percpu::CpuArea;
-use super::{PAGE_SIZE, apic, boot, features, gdt, idt, memory, paging, percpu, time};
+use super::gdt::{self, Ist};
+use super::percpu::{self, CpuArea};
+use super::{apic, boot, cpu, features, idt, memory, paging, time};
+use crate::limits::PAGE_SIZE;
 use crate::upcalls::symbols as upcall;
 
 /// Area of the CPU that is being started.
@@ -23,15 +24,6 @@ static STARTING: AtomicPtr<CpuArea> = AtomicPtr::new(ptr::null_mut());
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 /// Set by [`release_cpus`].
 static RELEASED: AtomicBool = AtomicBool::new(false);
-/// CPUs in the system. Written once at boot.
-static COUNT: AtomicUsize = AtomicUsize::new(1);
-
-/// Number of CPUs that run.
-#[inline]
-pub(super) fn count() -> usize {
-    COUNT.load(Ordering::Relaxed)
-}
-
 /// Takes a page below 1 MiB for the trampoline; its number, or `None` if there is none.
 pub(super) fn reserve_trampoline() -> Option<u8> {
     /// Video memory begins here.
@@ -74,7 +66,7 @@ pub(super) fn start_all(platform: &Platform, trampoline: Option<u8>, limit: usiz
             }
         }
     }
-    COUNT.store(count, Ordering::Release);
+    cpu::set_count(count);
     count
 }
 
@@ -117,7 +109,7 @@ fn start_one(id: usize, processor: Processor, page: u8) -> bool {
             if STARTING.swap(ptr::null_mut(), Ordering::AcqRel).is_null() {
                 continue;
             }
-            crate::kprintln!("CPU with APIC id {apic_id} does not start");
+            kprintln!("CPU with APIC id {apic_id} does not start");
             return false;
         }
         spin_loop();
@@ -171,7 +163,7 @@ pub(super) extern "C" fn ap_start() -> ! {
     paging::load_kernel_root();
     // SAFETY: the area was made for this CPU.
     unsafe {
-        gdt::load(area);
+        gdt::load((*area).gdt.get(), (*area).tss.get());
         percpu::load(area);
     }
     idt::load();

@@ -2,45 +2,17 @@
 //!
 //! The question is a non-maskable interrupt, so a CPU answers also while it has interrupts off. Its handler notes where it
 //! was and how it came there; the text is printed by the CPU that asked.
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::frame::TrapFrame;
-use super::{apic, backtrace, cpu, percpu, sample, smp, time};
+use super::{apic, backtrace, cpu, percpu, sample, time};
 
-/// Callers noted.
-const CALLERS: usize = 12;
 /// Longest wait for answers, in nanoseconds.
 const PATIENCE_NS: u64 = 5_000_000_000;
 
-/// One CPU's answer; written by its NMI handler: atomic.
-pub(super) struct Snapshot {
-    /// Somebody waits for an answer. Set by the asking CPU.
-    wanted: AtomicBool,
-    /// There is one.
-    taken: AtomicBool,
-    rip: AtomicU64,
-    from_user: AtomicBool,
-    current: AtomicU64,
-    /// Innermost first; zero where the chain ends.
-    callers: [AtomicU64; CALLERS],
-}
-
-impl Snapshot {
-    pub(super) const fn new() -> Self {
-        Self {
-            wanted: AtomicBool::new(false),
-            taken: AtomicBool::new(false),
-            rip: AtomicU64::new(0),
-            from_user: AtomicBool::new(false),
-            current: AtomicU64::new(0),
-            callers: [const { AtomicU64::new(0) }; CALLERS],
-        }
-    }
-}
-
 fn others() -> impl Iterator<Item = &'static percpu::CpuArea> {
     let me = percpu::id();
-    (0..smp::count())
+    (0..cpu::count())
         .filter_map(percpu::of)
         .filter(move |area| area.id != me)
 }
@@ -92,13 +64,13 @@ pub(super) fn print_others(more: impl Fn(usize)) {
     for area in others() {
         let snapshot = &area.snapshot;
         if !snapshot.taken.load(Ordering::Acquire) {
-            crate::kprintln!("CPU {} does not answer", area.id);
+            kprintln!("CPU {} does not answer", area.id);
             continue;
         }
         let from_user = snapshot.from_user.load(Ordering::Relaxed);
         let mode = if from_user { "user mode" } else { "the kernel" };
         let current = snapshot.current.load(Ordering::Relaxed);
-        crate::kprintln!("CPU {} ran in {mode}, thread {current:#x}:", area.id);
+        kprintln!("CPU {} ran in {mode}, thread {current:#x}:", area.id);
         backtrace::print_address(snapshot.rip.load(Ordering::Relaxed));
         for caller in &snapshot.callers {
             match caller.load(Ordering::Relaxed) {
@@ -107,7 +79,7 @@ pub(super) fn print_others(more: impl Fn(usize)) {
             }
         }
         if let Some((lock, holder)) = sample::spinning(area.id as usize) {
-            crate::kprintln!("  waits for spin lock \"{lock}\", held by CPU {holder}");
+            kprintln!("  waits for spin lock \"{lock}\", held by CPU {holder}");
         }
         more(area.id as usize);
     }
@@ -121,7 +93,7 @@ pub fn report(more: impl Fn(usize)) {
     }
     let pin = ksync::pin();
     ask_others();
-    crate::kprintln!("CPU {} prints this:", percpu::id());
+    kprintln!("CPU {} prints this:", percpu::id());
     backtrace::print(backtrace::frame_pointer());
     print_others(more);
     drop(pin);

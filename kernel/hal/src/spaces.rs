@@ -8,7 +8,8 @@ use vm::asid::{Asids, Duty, Tag, Target};
 use vm::{Space, Vm};
 
 use super::machine::KernelMachine;
-use super::{MAX_CPUS, cpu, features, irq, paging};
+use super::{cpu, features, irq, paging};
+use crate::limits::MAX_CPUS;
 
 /// One CPU's address space, on lines of its own: only its CPU writes them.
 #[repr(align(64))]

@@ -11,7 +11,9 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::lock::BootLock;
 use super::paging::{self, Kind, STACKS, STACKS_END};
-use super::{MAX_NODES, PAGE_SIZE, cpu, frames, ipi, memory, percpu, preempt};
+use super::stack_cache::{CACHED, HANDFUL, StackCache};
+use super::{cpu, frames, ipi, memory, percpu, preempt};
+use crate::limits::{MAX_NODES, PAGE_SIZE};
 
 /// Bytes of a stack.
 pub const STACK_SIZE: usize = if cfg!(debug_assertions) {
@@ -23,10 +25,6 @@ const STACK_PAGES: u64 = (STACK_SIZE / PAGE_SIZE) as u64;
 /// Bytes of address space for a stack: the lower half is the guard.
 const SLOT: u64 = 2 * STACK_SIZE as u64;
 const SLOTS: u32 = ((STACKS_END - STACKS) / SLOT) as u32;
-/// Stacks that a CPU keeps.
-const CACHED: usize = 8;
-/// Unmapped slots that a CPU takes at once.
-const HANDFUL: usize = 8;
 /// Stacks that a node's pool keeps, mapped.
 const POOLED: usize = 64;
 const NO_SLOT: u32 = u32::MAX;
@@ -41,29 +39,6 @@ pub struct KernelStack {
     slot: u32,
     /// Whose memory it was to have.
     node: u32,
-}
-
-/// Stacks a CPU keeps for itself; touched with preemption off by that CPU only.
-pub(super) struct StackCache {
-    slots: [u32; CACHED],
-    used: usize,
-    /// Slots that are not mapped.
-    bare: [u32; HANDFUL],
-    bare_used: usize,
-    /// Frames that this CPU has mapped in stacks, less those that it has unmapped.
-    frames: isize,
-}
-
-impl StackCache {
-    pub(super) const fn new() -> Self {
-        Self {
-            slots: [0; CACHED],
-            used: 0,
-            bare: [0; HANDFUL],
-            bare_used: 0,
-            frames: 0,
-        }
-    }
 }
 
 /// Calls `f` with this CPU's cache, preemption off.

@@ -2,7 +2,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::frame::TrapFrame;
-use super::trap::VECTOR_TIMER;
+use super::vectors::VECTOR_TIMER;
 use super::{apic, calibrate, features, irq, msr, percpu, time};
 
 /// APIC timer ticks a second; zero with TSC deadline. Written once at boot.

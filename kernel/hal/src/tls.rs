@@ -60,7 +60,7 @@ fn write_fs(base: u64) {
 
 /// Sets the running thread's FS base; false, and nothing done, if it is no user address.
 pub fn set_user_tls(base: u64) -> bool {
-    let user = base < super::USER_END;
+    let user = base < crate::limits::USER_END;
     if user {
         write_fs(base);
     }
@@ -69,7 +69,7 @@ pub fn set_user_tls(base: u64) -> bool {
 
 /// Sets the running thread's GS base; false, and nothing done, if it is no user address.
 pub fn set_user_gs(base: u64) -> bool {
-    let user = base < super::USER_END;
+    let user = base < crate::limits::USER_END;
     if user {
         // SAFETY: in the kernel this register holds the user's base.
         unsafe { msr::write(msr::KERNEL_GS_BASE, base) };

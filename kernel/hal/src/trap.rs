@@ -2,26 +2,16 @@
 use core::sync::atomic::Ordering;
 
 use super::frame::{TrapFrame, UserFrame};
+use super::vectors::{VECTOR_CALL, VECTOR_RESCHEDULE, VECTOR_SERIAL, VECTOR_TIMER};
 use super::{
-    USER_END, apic, console, entry, ipi, irq, msr, panic, percpu, preempt, sample, time, timer,
-    user,
+    apic, console, entry, ipi, irq, msr, panic, percpu, preempt, sample, time, timer, user,
 };
+use crate::limits::USER_END;
 use crate::upcalls::{Handled, symbols as upcall};
 
 const GENERAL_PROTECTION: u64 = 13;
 const PAGE_FAULT: u64 = 14;
 const NMI: u64 = 2;
-
-/// Vector of the serial port.
-pub(super) const VECTOR_SERIAL: u8 = 0x30;
-/// Vector of the local APIC timer.
-pub(super) const VECTOR_TIMER: u8 = 0xef;
-/// Vector of [`ipi`]'s function calls.
-pub(super) const VECTOR_CALL: u8 = 0xfc;
-/// Vector of the reschedule request.
-pub(super) const VECTOR_RESCHEDULE: u8 = 0xfd;
-/// Vector of the local APIC's spurious interrupt.
-pub(super) const VECTOR_SPURIOUS: u8 = 0xff;
 
 /// Sets up `syscall` on this CPU.
 pub(super) fn init_syscall() {

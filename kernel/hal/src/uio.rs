@@ -11,7 +11,7 @@ use crate::uaccess::{UserFault, UserRange};
 use crate::user;
 
 /// Bytes of a page, the unit in which user memory may be absent.
-const PAGE: u64 = crate::PAGE_SIZE as u64;
+const PAGE: u64 = crate::limits::PAGE_SIZE as u64;
 
 /// The far side of a transfer.
 pub enum IoBuf<'a> {

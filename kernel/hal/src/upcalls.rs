@@ -5,7 +5,9 @@
 
 use vm::Growth;
 
-use crate::{BootInfo, TrapFrame, UserFault, UserFrame};
+use crate::boot::info::BootInfo;
+use crate::frame::{TrapFrame, UserFrame};
+use crate::user::UserFault;
 
 /// What became of a page fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +23,7 @@ pub trait Upcalls {
     /// The boot CPU's way into the kernel, on its final stack, interrupts off.
     fn kmain(info: BootInfo) -> !;
     /// Another CPU's way into the kernel, on its final stack, interrupts off. The CPU was let go by
-    /// [`release_cpus`](crate::release_cpus).
+    /// [`release_cpus`](crate::smp::release_cpus).
     fn ap_main(cpu: usize) -> !;
     /// A system call, with the registers that all calls save; returns what goes to RAX. Interrupts and preemption are on.
     fn syscall(frame: &mut UserFrame) -> u64;

@@ -12,10 +12,10 @@ use core::slice;
 
 use fscore::bytes;
 
-use super::USER_END;
 use super::frame::TrapFrame;
 use super::memory;
 use super::patch::{clac, stac};
+use crate::limits::USER_END;
 
 /// User memory could not be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

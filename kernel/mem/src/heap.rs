@@ -15,7 +15,8 @@ use hal::percpu;
 use vm::Rights;
 use vm::slab::Slab;
 
-use crate::{shortage, slab};
+use crate::machine::slab;
+use crate::shortage;
 
 /// The allocator behind `alloc`.
 struct KernelHeap {
@@ -42,7 +43,7 @@ impl KernelHeap {
         let Some(slab) = self.slab() else {
             return self.boot_alloc(layout);
         };
-        let vm = crate::vm();
+        let vm = crate::machine::vm();
         let get = |rights| slab.alloc(&vm.machine, &vm.alloc, layout, rights);
         let object = get(Rights::Kernel);
         if object.is_null() {
@@ -56,7 +57,7 @@ impl KernelHeap {
     #[inline(never)]
     fn dealloc_cold(&self, object: *mut u8, layout: Layout) {
         if let Some(slab) = self.slab() {
-            let vm = crate::vm();
+            let vm = crate::machine::vm();
             slab.dealloc(&vm.machine, &vm.alloc, object, layout);
         }
     }

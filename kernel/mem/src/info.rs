@@ -2,7 +2,7 @@
 
 use hal::PAGE_SIZE;
 
-use crate::{slab, vm};
+use crate::machine::{slab, vm};
 
 /// Sizes of memory.
 #[derive(Clone, Copy, Debug, Default)]

@@ -97,7 +97,7 @@ fn take_boot_heap(info: &BootInfo) {
 
 #[inline(never)]
 fn make_vm(info: &BootInfo, pages: PageArray) {
-    let machine = KernelMachine::new(info, || hal::spaces::reload_root(crate::vm()));
+    let machine = KernelMachine::new(info, || hal::spaces::reload_root(crate::machine::vm()));
     let count = info.memory.len().min(RANGES);
     let alloc = PageAllocator::new(&machine, pages, &FREE.lock()[..count]);
     SLAB.get_or_init(|| Slab::new(&machine));
@@ -125,7 +125,7 @@ pub fn machine_frames() -> usize {
 static FRAMES: hal::frames::Source = hal::frames::Source {
     alloc: |_node| {
         let pin = ksync::pin();
-        let vm = crate::vm();
+        let vm = crate::machine::vm();
         let pfn = vm.alloc.alloc(&pin, Rights::Kernel).ok()?;
         vm.pages.get(pfn).set_state(vm::page::State::Reserved);
         count_machine_frames(&pin, 1);
@@ -133,7 +133,7 @@ static FRAMES: hal::frames::Source = hal::frames::Source {
     },
     free: |pfn| {
         let pin = ksync::pin();
-        let vm = crate::vm();
+        let vm = crate::machine::vm();
         vm.pages.get(Pfn(pfn)).set_state(vm::page::State::Allocated);
         count_machine_frames(&pin, -1);
         vm.alloc.free(&pin, Pfn(pfn));
@@ -168,7 +168,7 @@ pub fn release_initrd() {
     let Some(Some((start, end))) = INITRD.get() else {
         return;
     };
-    let vm = crate::vm();
+    let vm = crate::machine::vm();
     // Frames that hold a neighbour's bytes as well stay reserved.
     let (from, to) = (
         start.div_ceil(PAGE_SIZE as u64) as u32,

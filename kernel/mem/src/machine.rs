@@ -7,14 +7,14 @@ use vm::Slab;
 /// The virtual memory system of this machine.
 pub type Vm = vm::Vm<KernelMachine>;
 
-/// Set once by [`init`](crate::init), before anything allocates beyond the boot run.
+/// Set once by [`init`](crate::init()), before anything allocates beyond the boot run.
 pub(crate) static VM: Once<&'static Vm> = Once::new();
 pub(crate) static SLAB: Once<Slab> = Once::new();
 
 /// The virtual memory system.
 ///
 /// # Panics
-/// Before [`init`](crate::init).
+/// Before [`init`](crate::init()).
 #[inline]
 pub fn vm() -> &'static Vm {
     VM.get().expect("the VM is set up first")
@@ -23,7 +23,7 @@ pub fn vm() -> &'static Vm {
 /// The kernel's heap.
 ///
 /// # Panics
-/// Before [`init`](crate::init).
+/// Before [`init`](crate::init()).
 #[inline]
 pub fn slab() -> &'static Slab {
     SLAB.get().expect("the heap is set up first")

@@ -8,7 +8,7 @@ use core::alloc::Layout;
 use ksync::Once;
 use vm::Rights;
 
-use crate::vm;
+use crate::machine::vm;
 
 /// Memory is low.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use ksync::CpuPin;
 use vm::{ObjectRef, Space, VmError};
 
-use crate::vm;
+use crate::machine::vm;
 
 /// Which word a futex is, whoever maps it wherever: the object and the offset in it, or the space
 /// and the address for private ones.

@@ -72,7 +72,8 @@ pub(super) fn become_leader(thread: &Arc<Thread>) -> bool {
     task::ids::become_leader(thread, pid, |pin, tid| {
         let mut threads = process.threads.lock();
         threads.remove(pin, tid);
-        thread.set_tid(pin, pid);
+        thread.set_tid(pid);
+        task::sched::renumbered(pin, pid);
         threads.push_back(pin, pid);
     })
 }

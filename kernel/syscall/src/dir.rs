@@ -13,7 +13,7 @@ use vfs::walk::{Want, full_name, permitted};
 use super::credentials::require;
 use super::errno::Errno;
 use super::fsutil::{Caller, at, fault, file, fs, real_file, user_path, user_range};
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

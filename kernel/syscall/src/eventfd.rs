@@ -8,7 +8,7 @@ use vfs::file::{File, Kind, o};
 
 use super::errno::Errno;
 use super::fsutil::install;
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -20,7 +20,7 @@ use super::fsutil::{
     Caller, at, fault, fd_limit, file, install, real_file, user_path, user_range, user_ranges,
     with_files, written,
 };
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -13,7 +13,7 @@ use task::time;
 use super::credentials::not_permitted;
 use super::errno::Errno;
 use super::time::read_timespec;
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

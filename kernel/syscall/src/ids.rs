@@ -8,7 +8,7 @@ use task::current::current;
 
 use super::errno::Errno;
 use super::signal::process_of;
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

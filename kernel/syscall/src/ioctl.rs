@@ -6,7 +6,7 @@ use vfs::file::{Kind, o};
 
 use super::errno::Errno;
 use super::fsutil::{fault, real_file, with_files};
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[(nr::__NR_ioctl, ioctl)];

@@ -11,7 +11,7 @@ use task::park::{self, Deadline, Interruptible, ParkError};
 use task::time;
 
 use super::errno::Errno;
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[(nr::__NR_syslog, syslog)];

@@ -15,9 +15,11 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use hal::UserFrame;
 
+pub use self::call::{Args, Handler};
 pub use self::errno::Errno;
 pub use self::process::exec_init;
 
+mod call;
 mod credentials;
 mod dir;
 mod errno;
@@ -44,12 +46,6 @@ mod socket;
 mod stat;
 mod time;
 mod xattr;
-
-/// The arguments of a call: the user's registers as they were at entry, as far as a call saves them.
-pub type Args = UserFrame;
-
-/// What carries a call out.
-pub type Handler = fn(&mut Args) -> Result<u64, Errno>;
 
 /// Numbers at or above this are unknown (x86-64 ends below 512).
 const TABLE_LEN: usize = 512;

@@ -14,7 +14,7 @@ use vfs::lock::{self, Family};
 
 use super::errno::Errno;
 use super::fsutil::{fault, file as file_of, real_file, with_files};
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[(nr::__NR_flock, flock)];

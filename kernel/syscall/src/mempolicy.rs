@@ -10,7 +10,7 @@ use task::current::current;
 use vm::Machine;
 
 use super::errno::Errno;
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

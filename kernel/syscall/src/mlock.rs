@@ -12,7 +12,7 @@ use vm::{Access, EntryFlags};
 
 use super::errno::{Errno, vm as errno};
 use super::mm::{PAGE, covered, fitting, mapped, range_or, space};
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

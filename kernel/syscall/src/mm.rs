@@ -16,7 +16,7 @@ use vm::{EntryFlags, MapProt as Prot, ObjectRef, VmError};
 use super::errno::{Errno, vm as errno};
 use super::fsutil::real_file;
 use super::mlock::{is_locked, lock_by_default, may_lock, may_lock_any};
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

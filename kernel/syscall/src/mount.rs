@@ -18,7 +18,7 @@ use vm::Quota;
 use super::credentials::require;
 use super::errno::Errno;
 use super::fsutil::{Caller, at, fault, file, user_path};
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

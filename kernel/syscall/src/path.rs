@@ -17,7 +17,7 @@ use vfs::walk::{Last, Walk, Want, may_rename, owns, permitted};
 
 use super::errno::Errno;
 use super::fsutil::{Caller, at, fault, user_path};
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

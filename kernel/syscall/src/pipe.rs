@@ -6,7 +6,7 @@ use vfs::pipe;
 
 use super::errno::Errno;
 use super::fsutil::install_pair;
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -20,7 +20,7 @@ use vfs::poll::PollMask;
 
 use super::errno::Errno;
 use super::fsutil::{fault, fd_limit, file, with_files};
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -9,7 +9,7 @@ use proc::signal::sig;
 use task::current::current;
 
 use super::errno::Errno;
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[(nr::__NR_prctl, prctl)];

@@ -22,7 +22,7 @@ use vfs::ExecFile;
 use super::credentials::require;
 use super::errno::Errno;
 use super::time::rusage;
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

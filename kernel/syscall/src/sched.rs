@@ -12,7 +12,7 @@ use task::sched::{self, CpuMask, Policy};
 use task::thread::Thread;
 
 use super::errno::Errno;
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

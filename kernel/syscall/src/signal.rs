@@ -12,7 +12,7 @@ use task::park::{Deadline, Interruptible, ParkError, Step, park};
 
 use super::errno::Errno;
 use super::time::read_timespec;
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -13,7 +13,7 @@ use vfs::walk::{Want, permitted};
 
 use super::errno::Errno;
 use super::fsutil::{Caller, at, fault, install, install_pair, real_file};
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -12,7 +12,7 @@ use vfs::walk::{Want, permitted};
 
 use super::errno::Errno;
 use super::fsutil::{Caller, at, fault, file, fs, user_path};
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -13,7 +13,7 @@ use task::usage::Times;
 
 use super::credentials::require;
 use super::errno::Errno;
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

@@ -10,7 +10,7 @@ use vfs::walk::Want;
 
 use super::errno::Errno;
 use super::fsutil::{Caller, at, real_file, user_path};
-use super::{Args, Handler};
+use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[

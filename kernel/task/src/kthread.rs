@@ -6,7 +6,6 @@ use alloc::sync::Arc;
 use cred::Cred;
 use hal::context;
 
-use crate::current::current;
 use crate::ids::{self, Id};
 use crate::sched::{self, CpuMask, Entity, Policy};
 use crate::thread::{KernelEntry, NewThread, Thread, comm_from, flag};
@@ -60,16 +59,4 @@ pub fn spawn(
     (upcalls::get().kernel_thread_made)(&ksync::pin(), &t);
     sched::start(&t);
     Ok(tid)
-}
-
-/// What a new thread does first, whatever it is.
-pub(crate) fn run_entry() -> ! {
-    let me = current();
-    match me.take_entry() {
-        Some(entry) => {
-            entry();
-            (upcalls::get().kernel_thread_ends)()
-        }
-        None => context::enter_user_first(me.machine()),
-    }
 }

@@ -10,14 +10,15 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use cred::{Cred, Payer};
 use hal::upper::UpperBox;
-use ksync::{CpuPin, HeldLocks, Round, Run, RunState, Spin};
+use ksync::{HeldLocks, Round, Run, RunState, Spin};
 
 use crate::idlist::IdLinks;
 use crate::ids::{self, Id};
-use crate::sched::Entity;
-use crate::timer::TimerNode;
+use crate::lock;
+use crate::sched::entity::{Entity, Policy};
+use crate::sched::mask::CpuMask;
+use crate::timer::node::TimerNode;
 use crate::usage::Usage;
-use crate::{lock, upcalls};
 
 /// How a sleeping thread is shown to people: `S` or `D`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,9 +176,8 @@ impl Thread {
     }
 
     /// Its number is that of its process from now on.  By itself.
-    pub fn set_tid(&self, pin: &CpuPin, tid: u32) {
+    pub fn set_tid(&self, tid: u32) {
         self.tid.store(tid, Ordering::Relaxed);
-        crate::sched::renumbered(pin, tid);
     }
 
     /// It is the `n`th thread of its process.
@@ -189,12 +189,6 @@ impl Thread {
     #[inline(always)]
     pub fn upper(&self) -> &UpperBox {
         &self.upper
-    }
-
-    /// Whether something wants the thread out of a sleep that signals may end.
-    #[inline]
-    pub fn signal_pending(&self) -> bool {
-        (upcalls::get().signal_pending)(self)
     }
 
     /// Whether the thread is to die.
@@ -317,12 +311,12 @@ impl Thread {
     }
 
     /// The CPUs that it may run on.
-    pub fn affinity(&self) -> &crate::sched::CpuMask {
+    pub fn affinity(&self) -> &CpuMask {
         self.sched.affinity()
     }
 
     /// Its scheduling policy.
-    pub fn policy(&self) -> crate::sched::Policy {
+    pub fn policy(&self) -> Policy {
         self.sched.policy()
     }
 
@@ -332,7 +326,7 @@ impl Thread {
     }
 
     /// Sets its scheduling policy, and whether its children begin without what needs a right.
-    pub fn set_policy(&self, policy: crate::sched::Policy, reset_on_fork: bool) {
+    pub fn set_policy(&self, policy: Policy, reset_on_fork: bool) {
         self.sched.set_policy(policy, reset_on_fork);
     }
 

@@ -6,7 +6,7 @@ use hal::upper::UpperBox;
 use ksync::{CpuPin, Once};
 
 use crate::thread::Thread;
-use crate::timer::TimerNode;
+use crate::timer::node::TimerNode;
 
 /// The processes, as this crate sees them.
 pub struct Upcalls {
@@ -42,4 +42,12 @@ pub(crate) fn get() -> &'static Upcalls {
     UPCALLS
         .get()
         .expect("processes are set up before any thread")
+}
+
+impl Thread {
+    /// Whether something wants the thread out of a sleep that signals may end.
+    #[inline]
+    pub fn signal_pending(&self) -> bool {
+        (get().signal_pending)(self)
+    }
 }

@@ -94,7 +94,7 @@ fn interrupts(out: &mut Text, cpu: usize) {
         put!(out, " timer={timer} reschedule={reschedule}");
         put!(out, " call={call} device={device}");
     }
-    put!(out, " intr_ns={}", hal::percpu::interrupt_ns(cpu));
+    put!(out, " intr_ns={}", hal::cpu::interrupt_ns(cpu));
 }
 
 fn scheduling(out: &mut Text, cpu: usize) {

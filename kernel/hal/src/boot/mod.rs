@@ -4,58 +4,25 @@
 //! stacks, the other CPUs. After this module has handed over, memory belongs to the allocator and
 //! every CPU has its final stack.
 mod entry;
+pub(crate) mod info;
 mod page_array;
-mod start_info;
+pub(crate) mod start_info;
 
 use core::arch::asm;
 use core::mem::size_of;
 use core::ptr;
 
 use start_info::Handover;
-use vm::page::Page;
 
 use super::frames::{self, EARLY, FrameRange};
-use super::lock::BootLock;
 use super::numa::Numa;
 use super::stack::KernelStack;
 use super::{
-    MAX_CPUS, MAX_NODES, PAGE_SIZE, acpi, apic, console, features, fpu, gdt, idt, ioapic, memory,
-    paging, panic, patch, percpu, physical, pic, power, smp, symbols, time, timer, trap,
+    acpi, apic, console, features, fpu, gdt, idt, ioapic, memory, paging, panic, patch, percpu,
+    physical, pic, power, smp, symbols, time, timer, trap,
 };
-
-/// What boot found out, for `kmain`.
-pub struct BootInfo {
-    /// The kernel command line as given.
-    pub cmdline: &'static [u8],
-    /// Physical start and end of the initial ramdisk. Its memory is in none of the `memory` ranges.
-    pub initrd: Option<(u64, u64)>,
-    /// Free memory, apart from each other, in no order: the caller's from now on.
-    pub memory: &'static [FrameRange],
-    /// Memory for the page array: a descriptor for each frame below `max_pfn`, all bytes zero.
-    pub pages: &'static [Page],
-    /// One past the highest frame number of RAM.
-    pub max_pfn: u32,
-    /// CPUs that run, numbered from 0.
-    pub ncpus: usize,
-    /// NUMA nodes, numbered from 0.
-    pub nodes: usize,
-    /// Distance from node to node, 10 to itself; the first `nodes` rows and columns count.
-    pub distances: &'static [[u8; MAX_NODES]; MAX_NODES],
-}
-
-static HANDOVER: BootLock<Handover> = BootLock::new(Handover::empty());
-
-/// The ranges of RAM.
-pub(super) fn ram() -> impl Iterator<Item = (u64, u64)> {
-    let at = |n: usize| {
-        let handover = HANDOVER.lock();
-        let entry = handover.memory().get(n)?;
-        Some((entry.kind, entry.start, entry.start + entry.size))
-    };
-    (0..)
-        .map_while(at)
-        .filter_map(|(kind, start, end)| (kind == start_info::RAM).then_some((start, end)))
-}
+use crate::boot::info::BootInfo;
+use crate::limits::{MAX_CPUS, PAGE_SIZE};
 
 /// First Rust code on the boot CPU, on the boot page tables and stack.
 extern "C" fn start(start_info: u64) -> ! {
@@ -64,13 +31,13 @@ extern "C" fn start(start_info: u64) -> ! {
     // kernel needs them.
     unsafe {
         percpu::register(area);
-        gdt::load(area);
+        gdt::load((*area).gdt.get(), (*area).tss.get());
         percpu::load(area);
     }
     idt::init();
     idt::load();
     console::init();
-    let mut handover = HANDOVER.lock();
+    let mut handover = start_info::HANDOVER.lock();
     assert!(
         handover.fill(start_info),
         "the boot loader passed no memory map"

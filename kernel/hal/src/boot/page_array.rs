@@ -10,7 +10,8 @@ use core::{ptr, slice};
 use vm::page::Page;
 
 use super::super::frames::EARLY;
-use super::super::{MAX_NODES, PAGE_SIZE, memory, paging};
+use super::super::{memory, paging};
+use crate::limits::{MAX_NODES, PAGE_SIZE};
 
 /// Frames of a chunk: a large page.
 const CHUNK: u32 = 512;

@@ -3,6 +3,7 @@
 //! All of it lies in memory that is about to be handed out, so it is copied at once. The loader's
 //! structures are trusted to be where they say, below 4 GiB.
 use super::super::memory;
+use crate::lock::BootLock;
 
 /// Most entries of the memory map that are taken.
 pub(super) const MAX_ENTRIES: usize = 64;
@@ -135,4 +136,19 @@ impl Handover {
     pub(super) fn cmdline(&self) -> &[u8] {
         &self.cmdline[..self.cmdline_length]
     }
+}
+
+/// What the boot loader told. Locked; written once, at boot.
+pub(super) static HANDOVER: BootLock<Handover> = BootLock::new(Handover::empty());
+
+/// The ranges of RAM.
+pub(crate) fn ram() -> impl Iterator<Item = (u64, u64)> {
+    let at = |n: usize| {
+        let handover = HANDOVER.lock();
+        let entry = handover.memory().get(n)?;
+        Some((entry.kind, entry.start, entry.start + entry.size))
+    };
+    (0..)
+        .map_while(at)
+        .filter_map(|(kind, start, end)| (kind == RAM).then_some((start, end)))
 }

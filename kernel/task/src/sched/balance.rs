@@ -4,15 +4,13 @@ use core::sync::atomic::Ordering;
 
 use ksync::CpuPin;
 
-use super::{bump, cpus, enqueue, load, thread_of};
+use super::cpu::{bump, cpus, load, thread_of};
 use crate::thread::Thread;
 
 /// CPUs that a waker looks at for an idle one.  Nearness is by number.
 const NEAR: usize = 16;
 /// Queued threads that a thief looks at for one that may move.
 const STEAL_LOOKS: usize = 8;
-/// A busy CPU compares itself with the others in one of this many ticks.
-const BALANCE_TICKS: u64 = 8;
 
 /// The CPU for a thread that becomes runnable.
 pub fn choose(pin: &CpuPin, t: &Thread) -> usize {
@@ -78,18 +76,6 @@ pub fn steal(pin: &CpuPin, idle: bool) -> Option<u32> {
     t.sched.set_vt(t.sched.vt().saturating_sub(base));
     bump(&cpus().get(pin).stats.steals, 1);
     Some(tid)
-}
-
-/// Now and then a busy CPU takes a thread from one that has at least two more.
-pub fn at_tick(pin: &CpuPin, now: u64) {
-    if !(now / super::TICK_NS + pin.cpu() as u64).is_multiple_of(BALANCE_TICKS) {
-        return;
-    }
-    if let Some(tid) = steal(pin, false)
-        && let Some(t) = thread_of(pin, tid)
-    {
-        enqueue(pin, pin.cpu(), t, false);
-    }
 }
 
 /// A CPU that `t` may run on, this one if possible.

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use super::CpuMask;
+use super::mask::CpuMask;
 
 /// Scheduling policies, by Linux's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

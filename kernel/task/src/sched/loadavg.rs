@@ -30,7 +30,7 @@ pub(super) fn sample(now: u64) {
     {
         return;
     }
-    let active = u64::from(super::runnable()) * ONE;
+    let active = u64::from(super::cpu::runnable()) * ONE;
     for _ in 0..(due - done).min(MEMORY) {
         for (average, decay) in AVERAGES.iter().zip(DECAY) {
             let old = average.load(Ordering::Relaxed);

@@ -8,10 +8,12 @@ use core::sync::atomic::Ordering;
 
 use ksync::{CpuPin, Run};
 
-use super::{Cpu, TICK_NS, balance, bump, cpus, enqueue, queue, thread_of};
+use super::cpu::{Cpu, TICK_NS, bump, cpus, thread_of};
+use super::wake::enqueue;
+use super::{balance, queue};
 use crate::current::{Current, current, set_current};
 use crate::thread::Thread;
-use crate::{kthread, time, timer, upcalls};
+use crate::{time, timer, upcalls};
 
 /// Why a thread leaves its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,7 +201,7 @@ pub fn thread_start() -> ! {
     // The pin that the switch was made under.
     hal::preempt::enable_no_check();
     hal::irq::enable();
-    kthread::run_entry()
+    run_entry()
 }
 
 /// Makes the caller, on its CPU's first stack, that CPU's idle thread.
@@ -230,7 +232,7 @@ pub fn idle() -> ! {
         }
         mem::epoch().quiescent(&mut pin);
         c.idle.store(true, Ordering::SeqCst);
-        let handled = hal::percpu::interrupt_ns(pin.cpu());
+        let handled = hal::cpu::interrupt_ns(pin.cpu());
         c.stats.idle_since.store(now, Ordering::Release);
         if c.len.load(Ordering::SeqCst) == 0 && !hal::preempt::need_resched() {
             if more {
@@ -243,12 +245,46 @@ pub fn idle() -> ! {
             mem::epoch().online(pin.cpu());
         }
         c.idle.store(false, Ordering::Relaxed);
-        let handled = hal::percpu::interrupt_ns(pin.cpu()) - handled;
+        let handled = hal::cpu::interrupt_ns(pin.cpu()) - handled;
         let idled = time::monotonic_ns().saturating_sub(now + handled);
         c.stats.idle_since.store(0, Ordering::Release);
         let sum = c.stats.idle_ns.load(Ordering::Relaxed) + idled;
         c.stats.idle_ns.store(sum, Ordering::Release);
         drop(pin);
         hal::irq::restore(irq);
+    }
+}
+
+/// What a new thread does first, whatever it is.
+fn run_entry() -> ! {
+    let me = current();
+    match me.take_entry() {
+        Some(entry) => {
+            entry();
+            (upcalls::get().kernel_thread_ends)()
+        }
+        None => hal::context::enter_user_first(me.machine()),
+    }
+}
+
+/// Sleeps if the current thread is still declared waiting; returns when it runs again.
+pub fn block() {
+    let me = current();
+    if me.state.get() == Run::Waiting {
+        switch_away(Reason::Block);
+    }
+}
+
+/// Gives the CPU to others that wait for it (sched_yield(2)).
+pub fn yield_now() {
+    switch_away(Reason::Yield);
+}
+
+/// Gives way if that is wanted and allowed.  Called at the end of interrupts that came with
+/// preemption on, when preemption is enabled again, and before user mode.
+pub fn preempt_check() {
+    if hal::preempt::need_resched() && hal::preempt::count() == 0 {
+        hal::sections::ended();
+        switch_away(Reason::Preempt);
     }
 }

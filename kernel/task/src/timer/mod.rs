@@ -12,10 +12,14 @@
 //! the slot is gone through once, a few timers at a time; those that are not due yet go to the list's end, and give the
 //! slot its next such time.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub mod node;
+
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use ksync::{CpuPin, IrqSpin, Once, PerCpu};
 
+use self::node::NOWHERE;
+pub use self::node::TimerNode;
 use crate::idlist::{IdLinks, IdList, Role};
 use crate::thread::Thread;
 use crate::{ids, lock, sched, time, upcalls};
@@ -28,60 +32,10 @@ const SLOTS: usize = 1 << SLOT_BITS;
 const LEVELS: usize = 8;
 /// Set in a list's numbers that name a process's timer.
 const OF_PROCESS: u32 = 1 << 31;
-const NOWHERE: u32 = u32::MAX;
 /// Timers handled in one hold of the wheel's lock.
 const BATCH: usize = 16;
 /// Timers handled in one interrupt, from which on the rest waits for another one.
 const ENOUGH: usize = 128;
-
-/// A timer, part of what it belongs to.
-pub struct TimerNode {
-    links: IdLinks,
-    /// Its wheel's CPU, or `NOWHERE`.  Written under that wheel's lock.
-    cpu: AtomicU32,
-    /// Level and slot, `level * 64 + slot`.  The wheel's lock.
-    place: AtomicU32,
-    /// Monotonic nanoseconds.  The wheel's lock; read without it.
-    at: AtomicU64,
-}
-
-impl Default for TimerNode {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl TimerNode {
-    /// A timer at rest.
-    pub const fn new() -> Self {
-        TimerNode {
-            links: IdLinks::new(),
-            cpu: AtomicU32::new(NOWHERE),
-            place: AtomicU32::new(0),
-            at: AtomicU64::new(0),
-        }
-    }
-
-    /// Whether it is still to go off.
-    pub fn armed(&self) -> bool {
-        self.cpu.load(Ordering::SeqCst) != NOWHERE
-    }
-
-    /// When it is to go off, or was, in monotonic nanoseconds.
-    pub fn at(&self) -> u64 {
-        self.at.load(Ordering::Relaxed)
-    }
-
-    /// Monotonic nanoseconds left; `None` if at rest.
-    pub fn left(&self) -> Option<u64> {
-        self.armed().then(|| {
-            self.at
-                .load(Ordering::Relaxed)
-                .saturating_sub(time::monotonic_ns())
-                .max(1)
-        })
-    }
-}
 
 enum OnWheel {}
 
@@ -480,5 +434,3 @@ pub(crate) fn set_tick(pin: &CpuPin, at: u64) {
     wheel.tick_at = at;
     wheel.arm_for(at);
 }
-
-const _: () = assert!(size_of::<TimerNode>() <= 24 + 8);
