@@ -88,9 +88,12 @@ impl Link {
 }
 
 /// An object to be dropped after a grace period, without its type.
+///
+/// It keeps the object's address and not the owner: an owner that moves claims a box's target for itself alone, which
+/// would be false while readers still have it.
 pub struct Retired {
-    data: usize,
-    run: unsafe fn(usize),
+    data: *mut (),
+    run: unsafe fn(*mut ()),
 }
 
 // SAFETY: every constructor takes only what may be dropped on another thread.
@@ -99,31 +102,44 @@ unsafe impl Send for Retired {}
 impl Retired {
     /// Drops the box.
     pub fn from_box<T: Send + 'static>(object: Box<T>) -> Self {
-        unsafe fn run<T>(data: usize) {
-            // SAFETY: `data` is the box given up below, and this is called once.
-            drop(unsafe { Box::from_raw(ptr::with_exposed_provenance_mut::<T>(data)) });
-        }
-        Self {
-            data: Box::into_raw(object).expose_provenance(),
-            run: run::<T>,
-        }
+        // SAFETY: the box's ownership is given up here.
+        unsafe { Self::from_raw_box(Box::into_raw(object)) }
     }
 
     /// Gives back one reference.
     pub fn from_arc<T: Send + Sync + 'static>(object: Arc<T>) -> Self {
-        unsafe fn run<T>(data: usize) {
-            // SAFETY: `data` is the reference given up below, and this is called once.
-            drop(unsafe { Arc::from_raw(ptr::with_exposed_provenance::<T>(data)) });
+        // SAFETY: the count is given up here.
+        unsafe { Self::from_raw_arc(Arc::into_raw(object)) }
+    }
+
+    /// Drops the box that `object` was, which readers may still follow.
+    ///
+    /// # Safety
+    /// `object` is from `Box::into_raw`, and its ownership is given up with this call.
+    pub(crate) unsafe fn from_raw_box<T: Send + 'static>(object: *mut T) -> Self {
+        unsafe fn run<T>(data: *mut ()) {
+            // SAFETY: `data` is the box given up below, and this is called once.
+            drop(unsafe { Box::from_raw(data.cast::<T>()) });
         }
         Self {
-            data: Arc::into_raw(object).expose_provenance(),
+            data: object.cast(),
             run: run::<T>,
         }
     }
 
-    /// Calls `run(data)`.
-    pub fn from_fn(data: usize, run: fn(usize)) -> Self {
-        Self { data, run }
+    /// Gives back one count of the `Arc` that `object` was.
+    ///
+    /// # Safety
+    /// `object` is from `Arc::into_raw`, and one count is given up with this call.
+    pub(crate) unsafe fn from_raw_arc<T: Send + Sync + 'static>(object: *const T) -> Self {
+        unsafe fn run<T>(data: *mut ()) {
+            // SAFETY: `data` is the count given up below, and this is called once.
+            drop(unsafe { Arc::from_raw(data.cast_const().cast::<T>()) });
+        }
+        Self {
+            data: object.cast_mut().cast(),
+            run: run::<T>,
+        }
     }
 
     fn run(self) {

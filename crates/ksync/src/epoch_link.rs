@@ -72,7 +72,7 @@ impl<T: Send + Sync + 'static> EpochLink<T> {
         let old = self.target.swap(ptr::null_mut(), Release);
         debug_assert!(ptr::eq(old, target), "another node is linked");
         // SAFETY: the swap took the only ownership of `old`.
-        epoch.retire(pin, Retired::from_box(unsafe { Box::from_raw(old) }));
+        epoch.retire(pin, unsafe { Retired::from_raw_box(old) });
     }
 
     /// The target, when nobody else can have it.

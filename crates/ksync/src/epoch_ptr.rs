@@ -27,8 +27,12 @@ pub unsafe trait Owner: Sized {
     /// `raw` came from [`into_raw`](Self::into_raw), and its ownership was not taken back since.
     unsafe fn from_raw(raw: *mut Self::Target) -> Self;
 
-    /// What an epoch drops once no reader can have it.
-    fn retired(self) -> Retired
+    /// What an epoch drops once no reader can have it. It is made of the pointer: a `Box` that exists while readers follow
+    /// the pointer would claim the target for itself alone.
+    ///
+    /// # Safety
+    /// As for [`from_raw`](Self::from_raw).
+    unsafe fn retired(raw: *mut Self::Target) -> Retired
     where
         Self::Target: Send + Sync + 'static;
 }
@@ -49,11 +53,12 @@ unsafe impl<T> Owner for Box<T> {
     }
 
     #[inline]
-    fn retired(self) -> Retired
+    unsafe fn retired(raw: *mut T) -> Retired
     where
         T: Send + Sync + 'static,
     {
-        Retired::from_box(self)
+        // SAFETY: the caller's condition.
+        unsafe { Retired::from_raw_box(raw) }
     }
 }
 
@@ -73,11 +78,12 @@ unsafe impl<T> Owner for Arc<T> {
     }
 
     #[inline]
-    fn retired(self) -> Retired
+    unsafe fn retired(raw: *mut T) -> Retired
     where
         T: Send + Sync + 'static,
     {
-        Retired::from_arc(self)
+        // SAFETY: the caller's condition.
+        unsafe { Retired::from_raw_arc(raw) }
     }
 }
 
@@ -159,7 +165,7 @@ where
         let old = self.target.swap(new, AcqRel);
         if !old.is_null() {
             // SAFETY: the swap took the only ownership of `old`.
-            epoch.retire(pin, unsafe { P::from_raw(old) }.retired());
+            epoch.retire(pin, unsafe { P::retired(old) });
         }
     }
 
