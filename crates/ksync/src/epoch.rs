@@ -37,7 +37,7 @@ use crate::{
     lock_class,
     percpu::{CpuPin, Padded, PerCpu, pin},
     platform,
-    shim::DataCell,
+    shim::{DataCell, leak},
     spin::RawSpin,
 };
 
@@ -398,7 +398,7 @@ impl Epoch {
             slots,
         };
         Self {
-            shared: EpochHandle(Box::leak(Box::new(shared))),
+            shared: EpochHandle(leak(Box::new(shared))),
         }
     }
 

@@ -10,7 +10,7 @@ use std::{boxed::Box, time::Instant};
 use crate::{
     class::HeldLocks,
     platform::{Parker, Platform},
-    shim::threads,
+    shim::{leak, threads},
 };
 // Plain atomics: this is the machine, not the protocol under test.
 use core::sync::atomic::{AtomicBool, Ordering::*};
@@ -134,7 +134,7 @@ impl Platform for Host {
     fn parker() -> Parker {
         LOCAL.with(|l| {
             if l.parker.get() == 0 {
-                let thread: &'static threads::Thread = Box::leak(Box::new(threads::current()));
+                let thread: &'static threads::Thread = leak(Box::new(threads::current()));
                 l.parker
                     .set(core::ptr::from_ref(thread).expose_provenance());
             }

@@ -151,6 +151,44 @@ pub(crate) fn local_add(word: &atomic::AtomicI64, n: i64) {
     word.fetch_add(n, atomic::Ordering::Relaxed);
 }
 
+/// Gives a box up for ever.
+#[inline]
+pub(crate) fn leak<T: Sync + 'static>(value: alloc::boxed::Box<T>) -> &'static T {
+    let value = alloc::boxed::Box::leak(value);
+    #[cfg(miri)]
+    kept::keep(value);
+    value
+}
+
+/// Under Miri what is given up on purpose stays on a list, so that whatever it reports as leaked is a leak.
+#[cfg(miri)]
+mod kept {
+    use alloc::boxed::Box;
+    use core::{
+        ptr,
+        sync::atomic::{AtomicPtr, Ordering::*},
+    };
+
+    struct Kept {
+        _value: *const (),
+        next: *mut Kept,
+    }
+
+    static ALL: AtomicPtr<Kept> = AtomicPtr::new(ptr::null_mut());
+
+    pub(super) fn keep<T>(value: &'static T) {
+        let kept = Box::leak(Box::new(Kept {
+            _value: ptr::from_ref(value).cast(),
+            next: ptr::null_mut(),
+        }));
+        let add = |first| {
+            kept.next = first;
+            Some(ptr::from_mut(kept))
+        };
+        let _ = ALL.fetch_update(Release, Relaxed, add);
+    }
+}
+
 /// Threads of the host or of the model checker, for `host` and the tests.
 #[cfg(feature = "host")]
 pub(crate) mod threads {
