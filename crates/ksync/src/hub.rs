@@ -371,9 +371,14 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> HubRef<T, M, C> {
             value,
         });
         match inner {
-            Ok(inner) => Ok(Self {
-                inner: NonNull::from(Box::leak(inner)),
-            }),
+            Ok(inner) => {
+                let inner = Box::into_raw(inner);
+                // For `around`: a reference to the value alone does not lead to what stands beside it.
+                inner.expose_provenance();
+                // SAFETY: a box is not null.
+                let inner = unsafe { NonNull::new_unchecked(inner) };
+                Ok(Self { inner })
+            }
             Err(inner) => Err(inner.into_value()),
         }
     }
@@ -437,12 +442,11 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> HubRef<T, M, C> {
     /// # Safety
     /// `value` lies in a hub of this very type.
     pub unsafe fn around(value: &T) -> core::mem::ManuallyDrop<Self> {
-        let offset = core::mem::offset_of!(Inner<T, M, C>, value);
-        // SAFETY: the value is that field of an `Inner`, so the result is its start.
-        let inner = unsafe { NonNull::from(value).cast::<u8>().sub(offset) };
-        core::mem::ManuallyDrop::new(Self {
-            inner: inner.cast(),
-        })
+        let start = ptr::from_ref(value).addr() - core::mem::offset_of!(Inner<T, M, C>, value);
+        let inner = ptr::with_exposed_provenance_mut(start);
+        // SAFETY: the value is that field of an `Inner`, so this is the start of one, which `new` has exposed; not null.
+        let inner = unsafe { NonNull::new_unchecked(inner) };
+        core::mem::ManuallyDrop::new(Self { inner })
     }
 
     /// Whether both name one hub.

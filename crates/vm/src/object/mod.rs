@@ -151,10 +151,10 @@ impl Object {
         }
     }
 
-    /// The identity that the object's pages carry.
+    /// The identity that the object's pages carry: its address. Its hub has exposed the block that it lies in.
     #[inline]
     pub fn identity(&self) -> usize {
-        ptr::from_ref(self).expose_provenance()
+        ptr::from_ref(self).addr()
     }
 
     /// What it holds.

@@ -11,7 +11,7 @@ pub(crate) fn owner(page: &Page) -> Option<&Object> {
     debug_assert!(page.is_hard_busy(), "identity is stable under hard busy");
     let object = ptr::with_exposed_provenance::<Object>(page.object());
     // SAFETY: identities are addresses of live objects: an object takes all its pages out before it is freed, and needs
-    // each hard-busy for that, which the caller prevents.
+    // each hard-busy for that, which the caller prevents. The hub around the object exposed its block when it was made.
     unsafe { object.as_ref() }
 }
 
