@@ -16,6 +16,9 @@ static HEIRS: [Round; 2] = [Round::after(1), Round::after(2)];
 static BEARER: AtomicUsize = AtomicUsize::new(0);
 static WOKEN: AtomicU32 = AtomicU32::new(0);
 
+/// Times that a thread begins to sleep, fewer under an interpreter.
+const SLEEPS: usize = if cfg!(miri) { 100 } else { 10_000 };
+
 enum Threads {}
 
 impl Sleepers for Threads {
@@ -97,7 +100,7 @@ fn the_heir_of_a_number_is_not_woken_for_the_dead() {
         let mut begun = heir.begin();
         assert!(begun > rounds[0]);
         assert_eq!(begun, HEIRS[bearer].begin());
-        for _ in 0..1000 {
+        for _ in 0..SLEEPS / 10 {
             begun = heir.begin();
             assert!(begun > rounds[0]);
         }
@@ -113,7 +116,7 @@ fn the_heir_of_a_number_is_not_woken_for_the_dead() {
 fn void_registrations_are_swept_when_the_queue_would_grow() {
     let _alone = alone();
     let queue = Queue::new();
-    for _ in 0..10_000 {
+    for _ in 0..SLEEPS {
         for tid in 1..6 {
             sleep_on(&queue, tid);
         }

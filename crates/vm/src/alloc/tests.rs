@@ -8,15 +8,15 @@ use proptest::prelude::*;
 use super::MAX_ORDER;
 use super::buddy::{Buddy, COLOURS};
 use super::marks::{Marks, Pressure, Rights};
-use crate::page::{Flags, Page, PageArray, Pfn, State};
+use crate::page::tests::records;
+use crate::page::{Flags, PageArray, Pfn, State};
 
 /// Frames of the second domain start here, in the middle of a run of the highest order.
 const FOREIGN: u32 = 2000;
 const FRAMES: u32 = 3000;
 
 fn pages() -> PageArray {
-    let pages: Vec<Page> = (0..FRAMES).map(|_| Page::absent()).collect();
-    let pages = PageArray::new(pages.leak());
+    let pages = records(FRAMES as usize);
     pages.add_range(Pfn(0), Pfn(FOREIGN), 0);
     pages.add_range(Pfn(FOREIGN), Pfn(FRAMES), 1);
     for n in 0..FRAMES {
@@ -77,6 +77,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
     #[test]
+    #[cfg_attr(miri, ignore = "long, and safe code on one thread")]
     fn buddy_agrees_with_a_set(start in 0u32..600, end in 600u32..=FOREIGN, ops in ops()) {
         let pages = pages();
         let mut buddy = Buddy::new();

@@ -29,6 +29,14 @@ fn low(start: u64) -> u64 {
     }
 }
 
+/// Rounds of a test, fewer under an interpreter.
+const fn rounds(n: usize) -> usize {
+    if cfg!(miri) { n / 50 } else { n }
+}
+
+/// Entries of the largest tree.
+const MOST: u64 = if cfg!(miri) { 100 } else { 2000 };
+
 struct Random(u64);
 
 impl Random {
@@ -198,7 +206,11 @@ fn random_changes_match_a_sorted_list() {
     let epoch = Epoch::new(1);
     for (steps, top) in [(3000, 60), (6000, 900), (4000, 4000)] {
         let tree = Tree::new();
-        play(&epoch, &tree, (steps, top, 0x9e37_79b9_7f4a_7c15 ^ top));
+        play(
+            &epoch,
+            &tree,
+            (rounds(steps), top, 0x9e37_79b9_7f4a_7c15 ^ top),
+        );
         assert!(height(&tree) <= 4);
     }
     epoch.drain();
@@ -207,7 +219,8 @@ fn random_changes_match_a_sorted_list() {
 #[test]
 fn packed_trees_take_changes() {
     let epoch = Epoch::new(1);
-    for count in [1, 12, 13, 14, 15, 100, 144, 145, 400, 2000] {
+    let counts = [1, 12, 13, 14, 15, 100, 144, 145, 400, 2000];
+    for count in counts.into_iter().filter(|&n| n <= MOST) {
         let model: Vec<_> = (0..count).map(|n| (n * 10, n * 10 + 4)).collect();
         let entries: Vec<_> = model.iter().map(|e| Arc::new(R(e.0, e.1))).collect();
         let tree = Tree::new();
@@ -234,7 +247,7 @@ fn packed_trees_take_changes() {
 #[test]
 fn a_fill_that_is_stopped_leaves_nothing() {
     let epoch = Epoch::new(1);
-    let entries: Vec<_> = (0..2000).map(|n| Arc::new(R(n * 10, n * 10 + 4))).collect();
+    let entries: Vec<_> = (0..MOST).map(|n| Arc::new(R(n * 10, n * 10 + 4))).collect();
     let tree = Tree::new();
     let mut nodes = 0;
     assert!(tree.fill_while(&epoch, &entries, &mut || {
@@ -259,7 +272,7 @@ fn a_tree_that_is_too_high_is_built_anew() {
     let epoch = Epoch::new(1);
     let (tree, mut kept) = (Tree::new(), Vec::new());
     // One leaf after the other is filled and then all but emptied.
-    for block in 0..600 {
+    for block in 0..MOST * 3 / 10 {
         for n in 0..7 {
             let at = 2 * (block * 7 + n);
             tree.insert_below(&epoch, Arc::new(R(at, at + 2)), 3);
@@ -319,7 +332,7 @@ fn readers_beside_a_writer() {
             epoch.offline(1);
         });
         let mut random = Random(5);
-        for _ in 0..3000 {
+        for _ in 0..rounds(3000) {
             let at = 200 * random.below(6) + 100 + 10 * random.below(9);
             gone.store(u64::MAX, SeqCst);
             tree.insert(&epoch, Arc::new(R(at, at + 6)));

@@ -24,7 +24,7 @@ mod md;
 mod owner;
 mod pfn;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use core::mem::{offset_of, size_of};
 
