@@ -10,6 +10,8 @@ use vm_host::arena::DEVICE;
 use vm_host::program::{Program, check_frames};
 
 const PAGE: u64 = 4096;
+/// Frames of the machine; each costs an interpreter time.
+const FRAMES: usize = if cfg!(miri) { 256 } else { 2048 };
 const AT: u64 = 0x7000_0000;
 /// Index of the device's first frame: as /dev/mem has it.
 const FIRST: u64 = DEVICE.0 as u64;
@@ -21,7 +23,7 @@ struct Lab {
 
 impl Lab {
     fn new() -> Lab {
-        let vm = Arc::new(Sim::new(2048, 2, 1).into_vm());
+        let vm = Arc::new(Sim::new(FRAMES, 2, 1).into_vm());
         let free = vm.alloc.free_pages();
         Lab { vm, free }
     }

@@ -17,6 +17,9 @@ const TOOLCHAIN: &str = "nightly";
 
 /// Test programs, by package and cargo's name; the longest first, so that none is left alone at the end.
 const PROGRAMS: &[(&str, &str)] = &[
+    ("vm-host", "pmap"),
+    ("vm-host", "shared_memory"),
+    ("vm-host", "device"),
     ("ksync", "reclaim"),
     ("ksync", "locks"),
     ("vm", LIB),
