@@ -1,11 +1,11 @@
 //! Address-space identifiers: translations that outlive a switch.
 //!
-//! *Guarantee.* A CPU that switches to a pmap uses a translation from an earlier activation only if no change of that pmap
-//! since then asked for its end.
+//! *Guarantee.* A CPU that switches to a pmap uses a translation from an earlier activation only if no change of that
+//! pmap since then required its invalidation.
 //!
-//! *Mechanism.* Each CPU tags its translations with one of a few identifiers ([`Asids`]), each of which belongs to the pmap that
-//! had it last, at a *generation* of that pmap. Every flush raises the generation before it reads which CPUs run the
-//! pmap. So there are two cases:
+//! *Mechanism.* Each CPU tags its translations with one of a few identifiers ([`Asids`]), each assigned to the pmap
+//! that used it last, at a *generation* of that pmap. Every flush raises the generation before it reads which CPUs run
+//! the pmap. So there are two cases:
 //!
 //! ```text
 //!   change entry                         enter: set own bit in the active set
@@ -14,15 +14,15 @@
 //!   read the active set                            yes: keep   no: forget all that it tags
 //! ```
 //!
-//! The CPU is seen, and gets the request, or it sees the new generation. A request names its pmap and the generation that it
-//! made. One that arrives when the CPU runs something else is ignored: the comparison at the next activation
-//! stands for it. One that is not the successor of the generation that the CPU has reached means that others are
-//! on their way, and the CPU forgets everything and takes the generation that it finds; those others are then done
-//! already.
+//! Either the flush sees the CPU, which gets the request, or the CPU sees the new generation. A request names its pmap
+//! and the generation that it made. A CPU that runs something else ignores it: the comparison at the next activation
+//! does its work. If the request's generation is not the successor of the one that the CPU has reached, other requests
+//! are on their way; the CPU then flushes everything and takes the generation that it finds, so that the other requests
+//! find nothing to do.
 //!
-//! Pmaps are known by a number that is never used again, not by their address. Identifier 0 is for the empty root.
+//! Pmaps are named by an id that is never reused, not by their address. Identifier 0 is that of the empty root.
 
-// Of one CPU alone: no protocol, and unseen by model checkers.
+// Used by one CPU alone: no protocol, and model checkers need not see it.
 use core::sync::atomic::AtomicU64 as LocalU64;
 
 use ksync::CpuPin;
@@ -34,21 +34,21 @@ use crate::{Machine, Vm};
 /// Identifiers that a CPU uses besides 0.
 pub const ASIDS: usize = 6;
 
-/// A pmap's number; 0 as long as no CPU has run it.
+/// A pmap's id; 0 as long as no CPU has run the pmap.
 ///
-/// All of it is Relaxed: nothing is known by a number but which pmap it is of. A request that is sent before its sender sees the
-/// number asks nothing of a CPU: the full fence of the CPU, which has entered with a number, then comes after the one in which
-/// the sender found the set, and the CPU finds the new generation.
+/// All accesses are Relaxed: the id publishes no other data. If a sender does not yet see the id of its pmap, its
+/// request has no effect on any CPU, and needs none: a CPU that gets the id then runs its full fence after the one in
+/// which the sender read the active set, and so finds the new generation.
 #[derive(Default)]
 pub(crate) struct PmapId(AtomicU64);
 
 impl PmapId {
-    /// The number.
+    /// The id.
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
-    /// The number, given now if there is none: the CPU and how many it has given.
+    /// The id, assigned now if there is none: made of the CPU and the number of ids that it has assigned.
     #[inline]
     pub(crate) fn get_or_give<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin) -> u64 {
         match self.0.load(Relaxed) {
@@ -69,23 +69,23 @@ impl PmapId {
     }
 }
 
-/// What a flush request is about: a pmap, and the generation that the change made.
+/// What a flush request names: a pmap, and the generation that the change made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Target {
-    /// The pmap's number.
+    /// The pmap's id.
     pub(crate) pmap: u64,
     /// The generation.
     pub(crate) generation: u64,
 }
 
-/// What a CPU must forget for a request.
+/// What a CPU must invalidate for a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Duty {
-    /// Nothing: it has done so, or will when it switches to the pmap.
+    /// Nothing: it has done so, or will do so when it switches to the pmap.
     Nothing,
     /// The pages that the request names.
     Pages,
-    /// All that the identifier in use tags, after loading the root that the pmap has now; then
+    /// All translations of the identifier in use, after loading the root that the pmap has now; then it calls
     /// [`refreshed`](Asids::refreshed).
     All,
 }
@@ -95,15 +95,15 @@ pub enum Duty {
 pub struct Tag {
     /// The identifier.
     pub asid: u16,
-    /// Whether what it tags may stay.
+    /// Whether the translations that it tags may be kept.
     pub keep: bool,
 }
 
 /// One identifier of a CPU.
 struct Slot {
-    /// The pmap's number, 0 for none.
+    /// The pmap's id, 0 for none.
     pmap: LocalU64,
-    /// The generation up to which everything was forgotten that had to be.
+    /// The generation up to which all required invalidations are done.
     generation: LocalU64,
 }
 
@@ -112,7 +112,7 @@ pub struct Asids {
     slots: [Slot; ASIDS],
     /// The identifier in use; 0 for the empty root.
     current: LocalU64,
-    /// Which slot is given away next.
+    /// The slot to reassign next.
     next: LocalU64,
 }
 
@@ -154,7 +154,7 @@ impl Asids {
         }
     }
 
-    /// The CPU loads the empty root.
+    /// The identifier for the empty root, which the CPU loads.
     pub fn leave(&self) -> Tag {
         self.current.store(0, Relaxed);
         Tag {
@@ -173,7 +173,7 @@ impl Asids {
         Some(&self.slots[n])
     }
 
-    /// What a request asks of this CPU now. The caller does it before it lets another one in.
+    /// What a request requires of this CPU now. The caller does it before it serves another request.
     pub fn duty(&self, target: Option<Target>, full: bool) -> Duty {
         let Some(slot) = self.slot() else {
             return Duty::Nothing;
@@ -192,7 +192,7 @@ impl Asids {
         Duty::Pages
     }
 
-    /// Everything that the identifier in use tags was forgotten, after `info` was read.
+    /// Records that all translations of the identifier in use were flushed, after `info` was read.
     pub fn refreshed(&self, info: &RootInfo) {
         if let Some(slot) = self.slot() {
             debug_assert!(slot.pmap.load(Relaxed) == info.pmap);
@@ -208,7 +208,7 @@ impl Default for Asids {
 }
 
 impl Pmap {
-    /// What a flush request about this pmap names.
+    /// What a flush request for this pmap names.
     pub(crate) fn target(&self, generation: u64) -> Target {
         Target {
             pmap: self.id().get(),
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(asids.duty(target(7, 3), true), Duty::Nothing);
         assert_eq!(asids.duty(target(7, 4), false), Duty::Pages);
         assert_eq!(asids.duty(target(7, 4), false), Duty::Nothing);
-        // Number 6 overtakes number 5, which then has nothing left to do.
+        // Request 6 overtakes request 5, which then has nothing left to do.
         assert_eq!(asids.duty(target(7, 6), false), Duty::All);
         asids.refreshed(&info(7, 6));
         assert_eq!(asids.duty(target(7, 5), false), Duty::Nothing);

@@ -1,7 +1,7 @@
 //! The machine-independent virtual memory system.
 //!
-//! Everything hangs off one value that the kernel, or a test, creates: the crate has no statics and knows no
-//! device, no CPU register and no process. What it needs of a machine is the trait [`Machine`].
+//! The whole state is one value, a [`Vm`], that the kernel or a test creates: the crate has no statics. It knows no
+//! device, no CPU register and no process; what it needs of the machine is the trait [`Machine`].
 #![no_std]
 extern crate alloc as rust_alloc;
 #[cfg(test)]

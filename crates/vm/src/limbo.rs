@@ -1,11 +1,11 @@
 //! Frames that wait for a grace period.
 //!
-//! A frame that readers may still know by its number (a page-table page that was unlinked, a page taken out of an
-//! object) goes to its CPU's limbo, stamped with the epoch, and to the allocator when every CPU has passed a
-//! quiescent moment: three steps of the epoch later, see [`Epoch`](ksync::Epoch). Frames are linked through their
-//! pages, so this needs no memory; nothing is written into the frame itself, which readers may be looking at.
+//! A frame that readers may still reach by its number (an unlinked page-table page, a page removed from an object) goes
+//! onto the limbo list of its CPU, stamped with the epoch, and to the allocator once every CPU has passed a quiescent
+//! state: three steps of the epoch later, see [`Epoch`](ksync::Epoch). Frames are linked through their `Page`s, so that
+//! no memory is needed and nothing is written into the frame itself, which readers may still read.
 //!
-//! A frame in limbo is free memory that cannot be handed out yet; [`Limbo::frames`] counts them exactly.
+//! A frame in limbo is free memory that cannot be allocated yet; [`Limbo::frames`] counts them exactly.
 
 use ksync::atomic::{AtomicUsize, Ordering::Relaxed};
 use ksync::{CpuPin, PerCpu, Spin, lock_class};
@@ -14,23 +14,23 @@ use crate::page::{PageArray, Pfn};
 use crate::{Machine, Vm};
 
 lock_class!(
-    /// One CPU's limbo; contended only while it is drained.
+    /// One CPU's limbo list; contended only while it is drained.
     pub LimboLock, "frames in limbo", rank = 118
 );
 
 /// Steps of the epoch after which a stamped frame may be used again.
 const GRACE: u64 = 3;
-/// Stamps that can be unripe at once, rounded up to a power of two.
+/// Stamps that can be in their grace period at once, rounded up to a power of two.
 const BAGS: usize = 4;
-/// Frames freed in one go, which bounds the time with preemption off.
+/// Frames freed in one batch: bounds the time with preemption off.
 const STEP: usize = 32;
-/// Naps that [`Vm::let_retired_go`] takes at most.
+/// Times that [`Vm::let_retired_go`] sleeps at most.
 const DOZES: usize = 64;
 
-/// Such goes that a retire makes at most, beyond what it brings itself.
+/// Batches that a call frees at most, beyond as many as it adds.
 const LOOK: usize = 2;
 
-/// A list of frames without memory of its own: each frame's owner is the list's, and it is on no other list.
+/// A list of frames that needs no memory of its own. The list owns its frames, and they are on no other list.
 #[derive(Debug)]
 pub struct FrameList {
     head: Pfn,
@@ -101,15 +101,15 @@ impl FrameList {
     }
 }
 
-/// One CPU's frames, by stamp.
+/// One CPU's limbo list, as one bag per stamp.
 struct Bags {
     bags: [(u64, FrameList); BAGS],
-    /// Past their grace period.
+    /// Frames whose grace period is over.
     ripe: FrameList,
 }
 
 impl Bags {
-    /// The bag for `stamp`. What it held before is `BAGS` steps old, and ripe.
+    /// The bag for `stamp`. Its former contents are `BAGS` steps older, so that their grace period is over.
     fn bag(&mut self, pages: PageArray, stamp: u64) -> &mut FrameList {
         let (held, list) = &mut self.bags[stamp as usize % BAGS];
         if *held < stamp {
@@ -130,13 +130,13 @@ impl Bags {
 
 struct Cpu {
     bags: Spin<Bags, LimboLock>,
-    /// Frames in `bags`. Changed under the lock, read by anyone.
+    /// Number of frames in `bags`. Changed under the lock, read by any CPU.
     frames: AtomicUsize,
-    /// Number of frames at which a retire looks for ripe ones. Written by its CPU.
+    /// Number of frames at which a call looks for ripe ones. Written by its CPU.
     look_at: AtomicUsize,
 }
 
-/// The limbo of all CPUs.
+/// The limbo lists of all CPUs.
 pub struct Limbo {
     cpus: PerCpu<Cpu>,
 }
@@ -156,22 +156,23 @@ impl Limbo {
         }
     }
 
-    /// Frames that wait, over all CPUs.
+    /// Number of frames in their grace period, over all CPUs.
     pub fn frames(&self) -> usize {
         self.cpus.iter().map(|cpu| cpu.frames.load(Relaxed)).sum()
     }
 }
 
 impl<M: Machine> Vm<M> {
-    /// Frees frames after a grace period. They are unreachable for new readers, hard-busy, without identity; no
-    /// translation for them is cached. Where much is freed, the caller may be preempted between its parts.
+    /// Frees frames after a grace period. New readers cannot reach them; they are hard-busy, without identity, and no
+    /// translation for them is cached. If there are many, the caller may be preempted between batches.
     pub fn retire_frames(&self, list: FrameList) {
         let more = list.len();
         {
             let pin = ksync::pin();
             let cpu = self.limbo.cpus.get(&pin);
             let mut bags = cpu.bags.lock();
-            // Stamped after they became unreachable, on the CPU that made them so, or after it was synchronised with.
+            // The stamp is taken after the frames became unreachable, on the CPU that made them so, or after it was
+            // synchronised with.
             let stamp = self.epoch.current();
             bags.bag(self.pages, stamp).append(self.pages, list);
             let frames = cpu.frames.fetch_add(more, Relaxed) + more;
@@ -180,8 +181,8 @@ impl<M: Machine> Vm<M> {
                 return;
             }
         }
-        // Processes may come and go faster than the clock ticks, so who adds also frees: every so many frames a look,
-        // which may free more than came since the last one.
+        // Processes may start and end faster than the clock ticks, so an operation that adds frames also frees some:
+        // every [`STEP`] frames it looks for ripe ones, and may free more than were added since.
         for _ in 0..=LOOK + more / STEP {
             let pin = ksync::pin();
             if self.free_ripe(&pin, pin.cpu()) < STEP {
@@ -200,8 +201,8 @@ impl<M: Machine> Vm<M> {
         self.retire_frames(list);
     }
 
-    /// Frees some of this CPU's frames whose time has come. For the clock tick, the idle loop, and where memory is
-    /// short. Returns whether any are left.
+    /// Frees some of this CPU's frames whose grace period is over. Called by the clock tick, the idle loop, and where
+    /// memory is short. Returns whether any are left.
     #[inline]
     pub fn poll_limbo(&self, pin: &CpuPin) -> bool {
         self.limbo.cpus.get(pin).frames.load(Relaxed) != 0 && {
@@ -210,8 +211,8 @@ impl<M: Machine> Vm<M> {
         }
     }
 
-    /// For who retires many objects in one call, and holds none of them: where memory is short, lets what was retired so far go. For
-    /// sleeping context; does not insist where another CPU is in a long section.
+    /// For operations that retire many objects in one call and hold none of them: if memory is short, frees what was
+    /// retired so far. Sleeping context. Gives up if another CPU stays in a long read section.
     #[cold]
     #[inline(never)]
     pub(crate) fn let_retired_go(&self) {
@@ -243,7 +244,7 @@ impl<M: Machine> Vm<M> {
         }
     }
 
-    /// Frees up to [`STEP`] of a CPU's ripe frames; returns how many.
+    /// Frees up to [`STEP`] frames of a CPU whose grace period is over; returns how many.
     #[inline(never)]
     fn free_ripe(&self, pin: &CpuPin, cpu: usize) -> usize {
         self.epoch.advance();

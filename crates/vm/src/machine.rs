@@ -1,7 +1,7 @@
-//! What the virtual memory system asks of a machine.
+//! What the virtual memory system requires of a machine.
 //!
-//! The kernel implements [`Machine`] on real memory and interrupts, the host laboratory on an arena and simulated
-//! CPUs. It is used generically, never through `dyn`, so a call costs what the implementation costs.
+//! The kernel implements [`Machine`] on real memory and interrupts, the host tests on an arena and simulated CPUs. It
+//! is used as a generic parameter, never through `dyn`, so that a call has no overhead.
 #![expect(
     unsafe_code,
     reason = "declares an unsafe trait: callers dereference what `frame` returns"
@@ -14,18 +14,18 @@ use ksync::atomic::AtomicU64;
 use crate::page::{Pfn, copy_frame, zero_frame};
 use crate::tlb::{CpuSet, Gather};
 
-/// What a fault below a stack would make of the stack and its space, in bytes.
+/// The sizes that a stack and its space would have after a fault below the stack, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Growth {
-    /// The stack, to its top: RLIMIT_STACK's measure.
+    /// The stack, up to its top: RLIMIT_STACK's measure.
     pub stack: u64,
-    /// All that is mapped: RLIMIT_AS's measure.
+    /// All mappings: RLIMIT_AS's measure.
     pub space: u64,
-    /// All that is locked, if the stack is: RLIMIT_MEMLOCK's measure.
+    /// All locked mappings, if the stack is locked: RLIMIT_MEMLOCK's measure.
     pub locked: Option<u64>,
 }
 
-/// A machine: memory frames, CPUs, their distances and a clock.
+/// A machine: memory frames, CPUs, NUMA distances and a clock.
 ///
 /// # Safety
 ///
@@ -47,38 +47,38 @@ pub unsafe trait Machine: Send + Sync + 'static {
     /// Number of memory domains; they are numbered from 0.
     fn ndomains(&self) -> usize;
 
-    /// The memory domain next to a CPU.
+    /// The memory domain nearest to a CPU.
     fn domain_of(&self, cpu: usize) -> usize;
 
-    /// All domains in order of distance from `domain`, itself first.
+    /// All domains in order of distance from `domain`, which comes first.
     fn domains_by_distance(&self, domain: usize) -> &[u8];
 
-    /// A clock that is cheap to read and goes forward, by its own unit: a thousandth of a microsecond or somewhat less.
+    /// A monotonic clock that is cheap to read, in its own unit: a nanosecond or somewhat less.
     fn ticks(&self) -> u64;
 
     /// Invalidates cached translations on each CPU of `cpus`, this one included if it is a member, and returns when all
-    /// have done so: what [`Gather::runs`] names, or everything if the gather [is full](Gather::is_full), after
+    /// have done so. Invalidates [`Gather::runs`]; or everything if the gather [is full](Gather::is_full), after
     /// loading the root that the pmap which the CPU runs has at that moment ([`Pmap::root_info`]).
     ///
-    /// A machine whose CPUs tag translations asks [`Asids`](crate::asid::Asids) what a request means to each of them.
+    /// A machine whose CPUs tag translations asks [`Asids`](crate::asid::Asids) what a request means for each CPU.
     ///
-    /// Invalidating an address drops the cached upper levels for it as well. It is called with preemption off and
-    /// interrupts on, without locks that an interrupt handler takes; two CPUs may flush each other at once.
+    /// Invalidating an address also drops the cached upper levels for it. The call is made with preemption off and
+    /// interrupts on, and without locks that an interrupt handler takes; two CPUs may flush each other at once.
     ///
-    /// A machine also forgets, by itself, the cached translations of an address whose access faulted on that CPU.
+    /// The machine itself drops the cached translations of an address whose access faulted on that CPU.
     ///
     /// [`Pmap::root_info`]: crate::pmap::Pmap::root_info
     fn flush(&self, cpus: &CpuSet, what: &Gather);
 
-    /// Whether the caller is to end what takes long, as it will end itself.
+    /// Whether the caller should abandon a long operation because its process is about to end.
     fn must_stop(&self) -> bool {
         false
     }
 
-    /// Whether the caller's limits let a stack grow so. Called with the map's lock held.
+    /// Whether the caller's resource limits allow a stack to grow so. Called with the map's lock held.
     fn may_grow(&self, to: &Growth) -> bool;
 
-    /// Copies what the frame of a device holds now to a frame of memory, which the caller owns. Called pinned.
+    /// Copies the present contents of a device's frame to a frame of memory that the caller owns. Called pinned.
     fn copy_device(&self, to: Pfn, from: Pfn);
 
     /// Fills the words of a new page table, in a frame that the caller owns: with a copy of `template`, which does not
@@ -96,7 +96,7 @@ pub unsafe trait Machine: Send + Sync + 'static {
 
     /// The words of a page table, as atomics.
     ///
-    /// Machines under a model checker, whose atomics are not plain words, keep them elsewhere.
+    /// Machines under a model checker, whose atomics are not plain words, store them elsewhere.
     #[inline]
     fn table_words(&self, pfn: Pfn) -> &[AtomicU64; 512] {
         // SAFETY: `frame` gives 4096 aligned bytes that live as long as the machine, any of which are valid words;

@@ -3,9 +3,9 @@
 //! Guarantee of a scan: it visits every address at which the page was mapped when the scan began, provided that the
 //! caller holds the page hard-busy and has put a full fence after that. It may visit others.
 //!
-//! Two implementations stand behind [`ReverseMap`]. [`ByBacking`] is the design: one record per mapped extent,
-//! nothing per page, nothing done by a fault. [`ByPage`] (feature `naive-rmap`) is the obvious one: a list per page under
-//! one lock. It exists so that the same tests judge both.
+//! There are two implementations of [`ReverseMap`]. [`ByBacking`] is the one in use: one record per mapped extent,
+//! nothing per page, no work in a fault. [`ByPage`] (feature `naive-rmap`) is the obvious one: a list per page under
+//! one lock. It exists so that the same tests check both.
 
 use core::ops::ControlFlow;
 
@@ -24,14 +24,14 @@ use crate::pmap::{Pmap, Scan};
 use crate::tlb::ScanGather;
 use crate::{Machine, Vm};
 
-/// What a scan's visitor says of an address.
+/// What the visitor of a scan returns for an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Visit {
-    /// The entry stays, or there was none: the next address.
+    /// The entry stays, or there was none: continue with the next address.
     Keep,
-    /// The entry is gone: a record of it may go, too.
+    /// The entry was removed: a record of it may be dropped, too.
     Gone,
-    /// The scan is over.
+    /// End the scan.
     Stop,
 }
 
@@ -44,11 +44,12 @@ impl Visit {
     }
 }
 
-/// What visits the places of pages: a page's number among those scanned, and the address where it may be mapped.
+/// Visits the addresses where pages may be mapped: called with the page's position among those scanned, the pmap and
+/// the address.
 pub type Visitor<'v> = dyn FnMut(usize, &Arc<Pmap>, u64) -> Visit + 'v;
 
-/// What a reverse map is told and asked. Attaching and detaching extents is the hubs' part in every design, for it is
-/// the reference on the object too.
+/// The interface of a reverse map. Attaching and detaching extents is always done by the hubs, because an attachment
+/// also is the reference on the object.
 pub trait ReverseMap: Default + Send + Sync + 'static {
     /// Whether [`enter`](ReverseMap::enter) does anything.
     const PER_PAGE: bool;
@@ -59,10 +60,12 @@ pub trait ReverseMap: Default + Send + Sync + 'static {
     fn moved(&self, from: (&Object, u32), to: (&Object, u32));
     /// The entries of `start..end` are gone.
     fn remove(&self, pmap: &Arc<Pmap>, start: u64, end: u64);
-    /// Calls `visit` for each address at which one of the pages may be mapped, those of one mapping together, until it says that the
-    /// scan is over. Locks of the map are held meanwhile. Returns whether all were visited.
+    /// Calls `visit` for each address at which one of the pages may be mapped, all those of one mapping in a row, until
+    /// it returns [`Visit::Stop`]. Locks of the reverse map are held meanwhile. Returns whether all addresses were
+    /// visited.
     fn scan(&self, object: &Object, indexes: &[u32], visit: &mut Visitor<'_>) -> bool;
-    /// Calls `visit` for each mapping of a file, which shows its pages or private copies of them; as [`scan`](ReverseMap::scan).
+    /// Calls `visit` for each mapping of a file, of its pages or of private copies of them; otherwise as
+    /// [`scan`](ReverseMap::scan).
     fn scan_shown(&self, object: &Object, visit: &mut dyn FnMut(&MappedExtent) -> Visit) -> bool {
         hub_of(object)
             .scan(|extent| visit(extent).flow())
@@ -82,16 +85,16 @@ pub type Map = Chosen;
 #[cfg(feature = "faulty-rmap")]
 pub type Map = faulty::Skipping<Chosen>;
 
-/// Finds entries through the backings attached to the object.
+/// Finds entries through the backings that are attached to the object.
 #[derive(Default)]
 pub struct ByBacking {
-    /// Every so many backings one is left out, if not 0: see [`ByBacking::set_blind`]. Atomic.
+    /// If not 0, one in so many backings is left out: see [`ByBacking::set_blind`]. Atomic.
     blind: AtomicU32,
 }
 
 impl ByBacking {
-    /// Makes scans leave out every `n`-th backing that they should visit; 0 for none. A fault on purpose, by which tests
-    /// show that they would notice a real one.
+    /// Makes scans leave out every `n`-th backing that they should visit; 0 for none. A deliberate fault, by which
+    /// tests show that they would notice a real one.
     pub fn set_blind(&self, n: u32) {
         self.blind.store(n, Relaxed);
     }
@@ -139,7 +142,7 @@ impl ReverseMap for ByBacking {
 }
 
 impl ByBacking {
-    /// Whether an extent is to be left out, asked for each.
+    /// A function that says for each extent whether it is to be left out.
     fn blindness(&self) -> impl FnMut() -> bool {
         let (blind, mut count) = (self.blind.load(Relaxed), 0_u32);
         move || {
@@ -149,18 +152,18 @@ impl ByBacking {
     }
 }
 
-/// Takes every entry of the page out; no translation is usable on return. The caller holds the page hard-busy. Returns
-/// how many entries and claims there were.
+/// Removes every entry of the page; no translation is usable on return. The caller holds the page hard-busy. Returns
+/// how many entries and claims were removed.
 pub fn remove_all<M: Machine>(vm: &Vm<M>, object: &Object, index: u32, pfn: Pfn) -> usize {
     let page = vm.pages.get(pfn);
     debug_assert!(page.index() == index);
     remove_each(vm, object, core::iter::once(page)).removed
 }
 
-/// What a removal of pages came to.
+/// Result of a removal of pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Removal {
-    /// Entries and claims that there were.
+    /// Entries and claims removed.
     pub(crate) removed: usize,
     /// Addresses looked at.
     pub(crate) visits: usize,
@@ -191,7 +194,8 @@ fn remove_each<'a, M: Machine>(
         done.removed += 1;
         Visit::Gone
     });
-    // Not those of a page that had none when the scan began, and for which it did not look: who finds them has entries.
+    // Only the flags of pages that the scan looked for: a page without MAPPED at its beginning may have been mapped
+    // since.
     for page in scanned {
         // What was mapped may have been written to.
         page.clear_flag(Flags::MAPPED | Flags::MULTI | Flags::WRITEABLE | Flags::UNWRITTEN);
@@ -199,9 +203,9 @@ fn remove_each<'a, M: Machine>(
     done
 }
 
-/// Visits every address at which the pages, which the caller holds hard-busy, may be mapped, and flushes once: when no lock
-/// is held. Without room to note down what is to be flushed it begins again after a flush: `visit` then finds nothing more to change
-/// at the first places, and gets further. Returns those of the pages that it looked for.
+/// Visits every address at which the pages, which the caller holds hard-busy, may be mapped, and flushes once, when no
+/// lock is held. If there is no room to record another pmap, it flushes and begins again: `visit` then finds the first
+/// addresses already changed, and the scan gets further. Returns the pages that were scanned for: those with MAPPED.
 fn scan_mapped<'a, M: Machine>(
     vm: &Vm<M>,
     object: &Object,
@@ -238,18 +242,18 @@ fn scan_mapped<'a, M: Machine>(
     }
 }
 
-/// How many pmaps a scan for so many pages may visit, one after the other.
+/// Upper bound on the number of pmaps that a scan for so many pages records, one after the other.
 fn mappings(object: &Object, pages: usize) -> usize {
     let mut places = 0;
     let _: ControlFlow<()> = hub_of(object).scan(|_| {
         places += 1;
         ControlFlow::Continue(())
     });
-    // Lists of pages lead to the same pmap again for each page.
+    // Lists per page visit the same pmap again for each page.
     places * if Map::PER_PAGE { pages } else { 1 }
 }
 
-/// The index just behind the highest one of a file that any mapping shows.
+/// One more than the highest index of a file that any mapping covers.
 pub(crate) fn mapped_end(object: &Object) -> u32 {
     let mut end = 0;
     let _: ControlFlow<()> = hub_of(object).scan(|extent| {
@@ -262,10 +266,10 @@ pub(crate) fn mapped_end(object: &Object) -> u32 {
 /// Pages of each mapping that one step of [`remove_copies`] looks at.
 const COPIES: u32 = 64;
 
-/// Takes out whatever is mapped where mappings show the pages `first..behind` of a file: private copies, which the pages' own scans
-/// do not know. Flushed on return. A page's dirty mark was set when it was mapped writable.
+/// Removes all entries at addresses where mappings cover the pages `first..behind` of a file: private copies, which the
+/// scans of the file's pages do not find. Flushed on return. A page was marked dirty when it was mapped writable.
 ///
-/// A step is a pass over the mappings and a flush. What none of them has in its tables costs no step.
+/// A step is one pass over the mappings and one flush. Ranges in which no mapping has entries cost no step.
 pub(crate) fn remove_copies<M: Machine>(vm: &Vm<M>, object: &Object, first: u32, behind: u32) {
     let mut at = first;
     while at < behind {
@@ -290,7 +294,7 @@ pub(crate) fn remove_copies<M: Machine>(vm: &Vm<M>, object: &Object, first: u32,
     }
 }
 
-/// Makes every entry of the page read-only and takes its dirty bits over. Conditions as for [`remove_all`].
+/// Makes every entry of the page read-only and marks the page dirty if an entry was. Conditions as for [`remove_all`].
 pub fn write_protect_all<M: Machine>(vm: &Vm<M>, object: &Object, index: u32, pfn: Pfn) {
     let page = vm.pages.get(pfn);
     debug_assert!(page.index() == index);
@@ -334,7 +338,7 @@ pub fn referenced<M: Machine>(
     count
 }
 
-/// Hands the marks of an entry on to the page.
+/// Marks the page with A and D of an entry.
 fn note(page: &Page, found: Scan) {
     if let Some(pte) = found.pte() {
         if pte.is_dirty() {
@@ -346,8 +350,8 @@ fn note(page: &Page, found: Scan) {
     }
 }
 
-/// The flags of a page that was found, and so may be mapped elsewhere, and is about to be mapped. All at once, so that
-/// those who share the page write its line once.
+/// The flags for a page that was found, so that it may be mapped elsewhere, and that is about to be mapped. Set all at
+/// once, so that mappings that share the page write its cache line once.
 #[inline(always)]
 pub(crate) fn marks(write: bool) -> Flags {
     let mapped = Flags::MAPPED | Flags::MULTI;
@@ -375,7 +379,7 @@ mod naive {
 
     type Places = Vec<(Arc<Pmap>, u64)>;
 
-    /// Finds entries in a list for each page. Records outlive their entries until the range is unmapped.
+    /// Keeps a list for each page. Records outlive their entries until the range is unmapped.
     #[derive(Default)]
     pub struct ByPage(Lists);
 
@@ -418,7 +422,7 @@ mod naive {
             });
         }
 
-        // Records outlive their entries, so nothing is to be done where one is gone.
+        // Records outlive their entries, so nothing is done if an entry was removed.
         fn scan(&self, object: &Object, indexes: &[u32], visit: &mut Visitor<'_>) -> bool {
             let places = |index| {
                 let lists = self.0.0.lock();
@@ -436,7 +440,7 @@ mod naive {
 
 #[cfg(feature = "faulty-rmap")]
 mod faulty {
-    //! A reverse map with a hole: shows that the tests would notice one.
+    //! A reverse map with a deliberate fault, which shows that the tests would notice one.
 
     use ksync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -476,7 +480,7 @@ mod faulty {
             })
         }
 
-        // Must not repair what a scan has left out.
+        // It must not repair what a scan has left out.
         fn scan_shown(&self, _: &Object, _: &mut dyn FnMut(&MappedExtent) -> Visit) -> bool {
             true
         }

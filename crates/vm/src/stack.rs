@@ -1,4 +1,4 @@
-//! Stacks that belong to one CPU.
+//! Stacks that belong to one CPU each.
 
 use core::array;
 use core::ptr;
@@ -6,15 +6,15 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
 use crate::page::Pfn;
 
-/// An atomic word used as plain memory by one CPU.
+/// An atomic word that one CPU uses as plain memory.
 pub(crate) trait Word {
-    /// What it holds.
+    /// The type of its contents.
     type Value: Copy + PartialEq;
     /// A word of zero.
     fn zero() -> Self;
-    /// Reads it.
+    /// Reads the word.
     fn get(&self) -> Self::Value;
-    /// Writes it.
+    /// Writes the word.
     fn put(&self, value: Self::Value);
 }
 
@@ -47,8 +47,8 @@ impl Word for AtomicPtr<u8> {
     }
 }
 
-/// A stack of at most `N` values, changed by its CPU alone with preemption off: plain loads and stores. Others may read
-/// the length, and the contents while the owner is known to rest.
+/// A stack of at most `N` values. Only its CPU changes it, with preemption off, by plain loads and stores. Other CPUs
+/// may read the length at any time, and the contents while the owner is known not to change them.
 #[repr(C)]
 pub(crate) struct Stack<W, const N: usize> {
     len: AtomicU32,
@@ -72,11 +72,11 @@ impl<W: Word, const N: usize> Stack<W, N> {
     pub(crate) fn pop(&self) -> Option<W::Value> {
         let last = self.len().checked_sub(1)?;
         self.set_len(last);
-        // The remainder, a mask, spares the bounds check: `last` is below N.
+        // The remainder, a mask, avoids the bounds check: `last` is below N.
         Some(self.slots[last % N].get())
     }
 
-    /// Adds a value unless there are `limit` already, which is at most N. Returns whether it did.
+    /// Adds a value unless there are already `limit`, which is at most N. Returns whether it did.
     #[inline]
     pub(crate) fn push(&self, value: W::Value, limit: usize) -> bool {
         let len = self.len();
@@ -88,8 +88,8 @@ impl<W: Word, const N: usize> Stack<W, N> {
         true
     }
 
-    /// Moves the values that have been here longest to `to`, as many as fit; returns them. The newest close the gap, in their order:
-    /// to move down all that are left would cost more than a warm cache gains.
+    /// Moves the oldest values to `to`, as many as fit; returns them. The newest values fill the gap, in their order:
+    /// moving all the remaining ones down would cost more than a warm cache gains.
     pub(crate) fn take_oldest<'a>(&self, to: &'a mut [W::Value]) -> &'a [W::Value] {
         let len = self.len();
         let taken = len.min(to.len());
@@ -111,7 +111,8 @@ impl<W: Word, const N: usize> Stack<W, N> {
 
     #[inline]
     fn set_len(&self, len: usize) {
-        // Relaxed: a checker on another CPU reads the slots below only while the owner is known to rest, and knows them by that.
+        // Relaxed: a checker on another CPU reads the slots only while the owner is known not to change them, which
+        // orders the reads.
         self.len.store(len as u32, Relaxed);
     }
 }

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A count that one CPU writes, with preemption off, and everybody reads.
+/// A count that one CPU writes, with preemption off, and any CPU reads.
 ///
 /// Incrementing is a plain add to memory, no locked instruction; readers sum the tallies of all CPUs.
 #[derive(Default)]
@@ -20,7 +20,7 @@ impl Tally {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    /// The count, as of some moment.
+    /// The count at some moment.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -61,30 +61,30 @@ macro_rules! counts {
 counts! {
     /// Faults that made a page of zeroes.
     zero_fill,
-    /// Faults that entered a page that was there.
+    /// Faults that entered a page found resident.
     resident,
-    /// Faults that found the entry there, or gave it more rights.
+    /// Faults that found the page-table entry already there, or gave it more rights.
     upgraded,
     /// Pages copied on write.
     cow_copy,
-    /// Pages moved to the front instead.
+    /// Pages moved to the front layer instead of copied.
     cow_move,
-    /// Neighbours mapped along with a fault.
+    /// Neighbours mapped by fault-around.
     around,
-    /// Attempts that started again.
+    /// Attempts of faults that had to start again.
     restarts,
-    /// Spaces copied.
+    /// Address spaces forked.
     forks,
-    /// Write faults that met a shared front layer.
+    /// Write faults that found a front layer that others may see.
     shadows,
-    /// Layers that left a chain by folding.
+    /// Layers dropped from chains by folding.
     collapses,
-    /// Pages copied for that.
+    /// Pages copied by folding.
     fold_copy,
     /// Pages scanned by `chaos_scan`.
     scans,
-    /// Entries removed by those.
+    /// Page-table entries removed by `chaos_scan`.
     scan_removed,
-    /// Pages freed that no mapping reached any more.
+    /// Pages freed by sweeps because no mapping reached them.
     swept,
 }

@@ -1,14 +1,13 @@
-//! Translation caches: which CPUs may hold translations, and what must go.
+//! Translation caches: which CPUs may hold translations, and what must be flushed.
 //!
 //! *Guarantee.* When [`Gather::finish`] returns, no CPU holds a translation or a paging-structure entry that was
-//! recorded, and only then is memory behind it handed on. One call sends at most one round of interrupts, and none
-//! if no other CPU runs the pmap.
+//! recorded; only after that are frames passed on. One call sends at most one round of interrupts, and none if no other
+//! CPU runs the pmap.
 //!
-//! *Mechanism.* Whoever changes a page-table entry in a way that a stale copy would violate (removal, fewer rights,
-//! another frame) first [records](Gather::record) the address, then changes the entry. At the end the set of CPUs
-//! that run the pmap *now* is read, after a full fence. A CPU that joins the set later has loaded its root after
-//! that, without cached translations, or with those that [`asid`](crate::asid) lets it keep:
-//!
+//! *Mechanism.* An operation that changes a page-table entry in a way that a stale copy would violate (removal, fewer
+//! rights, another frame) first [records](Gather::record) the address, then changes the entry. At the end it reads the
+//! set of CPUs that run the pmap *now*, after a full fence. A CPU that joins the set later loads its root after that,
+//! without cached translations, or with those that [`asid`](crate::asid) lets it keep:
 //! ```text
 //!   change entry                         activate: set own bit in the set
 //!   full fence                                     full fence
@@ -16,10 +15,10 @@
 //!                    or ...              ... the walk sees the changed entry
 //! ```
 //!
-//! *Pending invalidations.* Between the change and the flush others find the entry gone, or restricted, although stale
-//! translations live on. So the first record lists the operation's range in the pmap, before the entry changes, and the
-//! flush takes it out. Whoever reads an entry in a listed range flushes itself; nobody waits for anybody: see
-//! `doc/vm-pmap.md`.
+//! *Pending flushes.* Between the change and the flush, other operations find the entry gone, or restricted, although
+//! stale translations exist. So the first record lists the operation's range in the pmap, before the entry changes, and
+//! the flush unlists it. An operation that reads an entry in a listed range makes a flush of its own; no operation
+//! waits for another. See `doc/vm-pmap.md`.
 
 use core::ops::Range;
 
@@ -102,12 +101,12 @@ impl CpuSet {
     }
 }
 
-/// The CPUs that run a pmap now. Each CPU sets and clears its own bit; anyone reads.
+/// The CPUs that run a pmap now. Each CPU sets and clears its own bit; any CPU reads.
 #[derive(Default)]
 pub struct ActiveSet([AtomicU64; WORDS]);
 
 impl ActiveSet {
-    /// Enters `cpu`; a full fence follows, so that what the caller loads next is not older than the entry.
+    /// Adds `cpu`; a full fence follows, so that the caller's next loads are not older than the addition.
     pub fn enter(&self, cpu: usize) {
         // Relaxed: the fence orders.
         self.0[cpu / 64].fetch_or(1 << (cpu % 64), Relaxed);
@@ -116,7 +115,7 @@ impl ActiveSet {
 
     /// Removes `cpu`, which has loaded another root before.
     pub fn leave(&self, cpu: usize) {
-        // Release: who does not find the CPU any more finds its accesses to be over, and may use the frames for something else.
+        // Release: a CPU that finds this one removed knows that its accesses are over, and may reuse the frames.
         self.0[cpu / 64].fetch_and(!(1 << (cpu % 64)), Release);
     }
 
@@ -131,31 +130,32 @@ impl ActiveSet {
     }
 }
 
-/// Separate runs of pages that a gather remembers; beyond them it asks for a full flush.
+/// Separate runs of pages that a gather records; with more it asks for a full flush.
 const RUNS: usize = 6;
 /// Pages beyond which a full flush is cheaper than one instruction each.
 const MAX_PAGES: u16 = 32;
 
-/// Collects what must be invalidated, and what may be freed once that is done.
+/// Collects the translations to flush, and the frames to free after that.
 ///
-/// One gather serves one operation in one pmap: a munmap of any length, say. It must be [finished](Gather::finish); dropping it with work in it is a bug that debug builds report.
+/// One gather serves one operation in one pmap, such as a munmap of any length. It must be [finished](Gather::finish);
+/// dropping it with work left in it is a bug that debug builds report.
 #[must_use = "a gather must be finished"]
 pub struct Gather<'p> {
-    /// The pmap being changed, whose active set is read at the end, or at the next change of pmap.
+    /// The pmap that is changed, and whose active set is read by the flush.
     pmap: Option<&'p Pmap>,
-    /// What the operation looks at, and what it takes away where it finds something.
+    /// The range that the operation looks at, and what it takes away from entries that it finds.
     range: Range<u64>,
     loss: Loss,
-    /// The operation in that pmap's list, once it takes something away.
+    /// The operation's listing in that pmap, once it takes something away.
     listed: Option<Listed>,
     /// Runs of pages: address of the first, number of pages in the low 12 bits.
     runs: [u64; RUNS],
     nruns: u16,
     npages: u16,
     full: bool,
-    /// What the CPUs compare that keep translations of what they do not run. None: each forgets all of what it runs.
+    /// What CPUs compare with the translations that they keep. `None`: each flushes all of the pmap that it runs.
     target: Option<Target>,
-    /// Frames that nothing may use before the flush and a grace period are over.
+    /// Frames that must not be reused before the flush and a grace period are over.
     frames: FrameList,
 }
 
@@ -176,7 +176,7 @@ impl<'p> Gather<'p> {
         }
     }
 
-    /// Begins an operation that looks at `range` of `pmap` and takes so much away where it finds something.
+    /// Begins an operation that looks at `range` of `pmap` and takes away `loss` from entries that it finds.
     pub(crate) fn over(&mut self, pmap: &'p Pmap, range: Range<u64>, loss: Loss) {
         debug_assert!(
             self.pmap.is_none_or(|now| core::ptr::eq(now, pmap)),
@@ -189,22 +189,23 @@ impl<'p> Gather<'p> {
         self.pmap = Some(pmap);
     }
 
-    /// Notes that the entry of `va` in `pmap` is about to lose rights or its frame. Call *before* the change, in the operation's
-    /// range.
+    /// Records that the entry of `va` in `pmap` is about to lose rights or its frame. Call *before* the change; `va` is
+    /// in the operation's range.
     #[inline]
     pub(crate) fn record(&mut self, pmap: &Pmap, va: u64) {
         self.begin(pmap);
         self.add(va);
     }
 
-    /// Notes that all of `pmap` is about to lose rights. Call before the change.
+    /// Records that all of `pmap` is about to lose rights. Call before the change.
     pub(crate) fn record_all(&mut self, pmap: &Pmap) {
         self.begin(pmap);
         self.full = true;
     }
 
-    /// To be called after the entries of `range` were read: if somebody else has taken translations there away
-    /// and not flushed yet, what this operation found empty or restricted may still be in use, so all must go.
+    /// To be called after the entries of `range` were read: if another operation has taken translations there away and
+    /// not yet flushed, an entry that this one found empty or restricted may still be cached, so a full flush is
+    /// recorded.
     pub(crate) fn flush_pending(&mut self, pmap: &'p Pmap, range: &Range<u64>) {
         if pmap.is_pending(self.listed.as_ref(), range, Loss::Rights) {
             self.pmap = Some(pmap);
@@ -212,8 +213,7 @@ impl<'p> Gather<'p> {
         }
     }
 
-    /// Keeps a frame from being used until the flush and a grace period are over; it then goes to the allocator.
-    /// The caller owns it, and no list holds it.
+    /// Frees a frame after the flush and a grace period. The caller owns it, and no list holds it.
     pub fn free_later<M: Machine>(&mut self, vm: &Vm<M>, pfn: Pfn) {
         self.frames.push(vm.pages, pfn);
     }
@@ -223,24 +223,24 @@ impl<'p> Gather<'p> {
         self.frames.append(vm.pages, list);
     }
 
-    /// Whether nothing was recorded and nothing waits to be freed.
+    /// Whether nothing was recorded and no frame waits to be freed.
     pub fn is_empty(&self) -> bool {
         self.nothing_to_flush() && self.frames.is_empty()
     }
 
-    /// Whether everything must go, not only [`runs`](Gather::runs). The CPU then loads the root that the pmap it runs
-    /// has *now*.
+    /// Whether everything must be flushed, not only [`runs`](Gather::runs). A CPU then loads the root that the pmap it
+    /// runs has *now*.
     pub fn is_full(&self) -> bool {
         self.full
     }
 
-    /// What [`Asids::duty`](crate::asid::Asids::duty) is to be asked.
+    /// The argument for [`Asids::duty`](crate::asid::Asids::duty).
     pub fn target(&self) -> Option<Target> {
         self.target
     }
 
-    /// The address ranges to invalidate, unless [`is_full`](Gather::is_full). An address that belongs to another
-    /// pmap than the one the CPU runs is invalidated in vain, never wrongly.
+    /// The address ranges to invalidate, unless [`is_full`](Gather::is_full). Invalidating an address of another pmap
+    /// than the one the CPU runs is unnecessary, but harmless.
     pub fn runs(&self) -> impl Iterator<Item = Range<u64>> {
         let all: &[u64] = if self.full {
             &[]
@@ -253,7 +253,8 @@ impl<'p> Gather<'p> {
         })
     }
 
-    /// Invalidates on every CPU that runs what was recorded, waits for them, and hands on what waited for it.
+    /// Invalidates everything recorded on every CPU that runs the pmap, waits for them, and frees the collected frames
+    /// after a grace period.
     ///
     /// The caller holds no lock that an interrupt handler takes, and interrupts are on.
     pub fn finish<M: Machine>(mut self, vm: &Vm<M>) {
@@ -336,8 +337,8 @@ impl Drop for Gather<'_> {
 }
 
 impl Pmap {
-    /// After its entries were changed: those CPUs that run the pmap now and may hold translations of what was there. Others find by the
-    /// new generation, which comes first, that theirs are old.
+    /// Called after entries were changed: raises the generation, then returns it and the CPUs that run the pmap now,
+    /// which may hold stale translations. Other CPUs recognise theirs as stale by the new generation.
     fn leave_behind(&self) -> (u64, CpuSet) {
         let generation = self.bump_generation();
         ksync::fence_after_rmw();
@@ -345,7 +346,7 @@ impl Pmap {
     }
 }
 
-/// Invalidates a page of `pmap`, of which others may have taken translations away. The caller holds no lock.
+/// Invalidates a page of `pmap`, whose translations another operation may have taken away. The caller holds no lock.
 pub(crate) fn flush_page<M: Machine>(vm: &Vm<M>, pmap: &Pmap, va: u64) {
     let mut gather = Gather::new();
     gather.pmap = Some(pmap);
@@ -355,18 +356,18 @@ pub(crate) fn flush_page<M: Machine>(vm: &Vm<M>, pmap: &Pmap, va: u64) {
 
 /// Collects what a scan changes in many pmaps: one flush for all of them.
 ///
-/// It must be [finished](ScanGather::finish) before the scan's pages are let go, and with no lock held.
+/// It must be [finished](ScanGather::finish) before the scan releases its pages, and with no lock held.
 #[must_use = "a gather must be finished"]
 pub(crate) struct ScanGather {
-    /// The pmaps that the scan changed, and its place in their lists.
+    /// The pmaps that the scan changed, with its listing in each.
     changed: SmallVec<[(Arc<Pmap>, Listed); 4]>,
-    /// Pmaps in which others have a flush due, which this one does as well.
+    /// Number of pmaps in which another operation's flush is due, which this gather makes as well.
     joined: usize,
-    /// CPUs that ran those.
+    /// CPUs that run those pmaps.
     cpus: CpuSet,
-    /// What the last of those was asked to forget.
+    /// The flush target of the last of those pmaps.
     target: Option<Target>,
-    /// Addresses and frames. It belongs to no pmap.
+    /// Addresses and frames. Belongs to no single pmap.
     what: Gather<'static>,
 }
 
@@ -382,18 +383,18 @@ impl ScanGather {
         }
     }
 
-    /// Makes room for so many pmaps, if there is memory: before the scan takes a lock.
+    /// Reserves room for so many pmaps, if there is memory: before the scan takes a lock.
     pub(crate) fn make_room(&mut self, pmaps: usize) {
-        // Without it there is room for a few.
+        // If it fails there is room for a few.
         let _more = self.changed.try_reserve_exact(pmaps);
     }
 
-    /// Whether a change in one more pmap can be noted. In an empty one it can.
+    /// Whether a change in one more pmap can be recorded. Always true for an empty gather.
     pub(crate) fn has_room(&self) -> bool {
         self.changed.len() < self.changed.capacity()
     }
 
-    /// Notes that the entry of `va` is about to lose rights or its frame. Call *before* the change, where there
+    /// Records that the entry of `va` is about to lose rights or its frame. Call *before* the change, and only if there
     /// [is room](ScanGather::has_room).
     pub(crate) fn record(&mut self, pmap: &Arc<Pmap>, va: u64, loss: Loss) {
         let page = va..va + PAGE_SIZE as u64;
@@ -408,8 +409,8 @@ impl ScanGather {
         self.what.add(va);
     }
 
-    /// To be called after the entries of `range` were found absent: if somebody else has taken translations there away and not
-    /// flushed yet, they must go before the scan's pages do.
+    /// To be called after the entries of `range` were found absent: if another operation has taken translations there
+    /// away and not yet flushed, they must be flushed before the scan releases its pages.
     pub(crate) fn flush_pending(&mut self, pmap: &Arc<Pmap>, range: &Range<u64>) {
         let own = self
             .changed
@@ -433,7 +434,8 @@ impl ScanGather {
         self.what.free_list_later(vm, list);
     }
 
-    /// Invalidates on every CPU that runs what was recorded, waits for them, and hands on what waited for it.
+    /// Invalidates everything recorded on every CPU that runs the pmaps, waits for them, and frees the collected frames
+    /// after a grace period.
     pub(crate) fn finish<M: Machine>(mut self, vm: &Vm<M>) {
         if !self.what.nothing_to_flush() {
             self.flush(vm);
@@ -447,7 +449,7 @@ impl ScanGather {
             self.cpus.union(&cpus);
             self.target = Some(pmap.target(generation));
         }
-        // A request names one pmap. One for several names none: each CPU forgets all of what it runs.
+        // A request names one pmap. A request for several names none, and each CPU flushes all of what it runs.
         let one = self.changed.len() + self.joined == 1;
         self.what.target = self.target.filter(|_| one);
         send(vm, &self.cpus, &self.what);
@@ -466,7 +468,7 @@ pub(crate) fn reload<M: Machine>(vm: &Vm<M>, cpus: &CpuSet) {
     gather.full = false;
 }
 
-/// Runs an invalidation on `cpus` and counts it.
+/// Sends an invalidation to `cpus` and counts it.
 fn send<M: Machine>(vm: &Vm<M>, cpus: &CpuSet, what: &Gather) {
     let pin = ksync::pin();
     let mut others = *cpus;

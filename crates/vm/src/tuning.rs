@@ -1,35 +1,35 @@
-//! Bounds and frequencies that no program sees.
+//! Limits and intervals that no program sees.
 //!
-//! They are values of a [`Vm`](crate::Vm), not of the code, so that tests make them small: then each hint is asked, and each bound met,
-//! within a few operations.
+//! They are values of a [`Vm`](crate::Vm), not constants of the code, so that tests can make them small: then each hint
+//! is refreshed, and each limit reached, within a few operations.
 
 /// See the module. Const once the machine runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tuning {
-    /// How many times a fault that copies asks whether a layer is its space's alone, for one look: the answer lies on a line that
-    /// is shared with those who share the object. A power of two.
+    /// Of so many copying faults on a layer, one asks whether only its space can see the layer: the answer is on a
+    /// cache line that all users of the object share. A power of two.
     pub ask_every: u32,
-    /// How many faults that copy find nothing to fold before it is tried again. A power of two.
+    /// Number of copying faults after which folding is tried again, when it last found nothing to do. A power of two.
     pub fold_every: u32,
-    /// Pages that one step of folding looks at, during which the map stays locked.
+    /// Pages that one step of folding looks at, with the map's lock held.
     pub fold_step: usize,
-    /// Layers of a chain beyond which a fault that copies folds it.
+    /// A copying fault tries to fold a chain with more layers than this.
     pub fault_depth: usize,
-    /// Layers of a chain down to which a fork folds it that finds more than `copy_depth`. The distance between the two is how
-    /// many generations of a deep family share one look at its layers.
+    /// A fork folds a chain of more than `copy_depth` layers down to this many. The difference is the number of
+    /// generations of a deep family that share the work of one fold.
     pub fork_depth: usize,
-    /// Layers of a chain beyond which a fork folds it, and may copy. Faults that copy keep most chains below. A shared page of
-    /// memory is copied once for each time that the layer it is in grows by a factor, and the fewer layers there may be,
-    /// the smaller that is.
+    /// A fork folds a chain of more than this many layers, and may copy pages for that. Copying faults keep most chains
+    /// shorter. A shared page is copied once each time its layer grows by a certain factor; the fewer layers a chain
+    /// may have, the smaller that factor is.
     pub copy_depth: usize,
-    /// No chain is longer, whatever happens.
+    /// No chain is ever longer.
     pub hard_depth: usize,
-    /// Looks of one slice of a sweep, during which the maps stay locked: pages times attachments.
+    /// Checks made in one slice of a sweep, with the maps' locks held: pages times attachments.
     pub sweep_looks: usize,
 }
 
 impl Tuning {
-    /// As kernels run.
+    /// For a kernel.
     pub const DEFAULT: Tuning = Tuning {
         ask_every: 16,
         fold_every: 64,

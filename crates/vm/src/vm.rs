@@ -1,4 +1,4 @@
-//! The one value that everything hangs off.
+//! The virtual memory system as one value.
 
 use ksync::atomic::{AtomicU64, Ordering::Relaxed};
 use ksync::{Epoch, PerCpu};
@@ -13,35 +13,35 @@ use crate::{Machine, PageAllocator, PageArray, Tuning};
 
 /// The virtual memory system of one machine.
 pub struct Vm<M: Machine> {
-    /// What it runs on.
+    /// The machine that it runs on.
     pub machine: M,
     /// All pages.
     pub pages: PageArray,
-    /// The allocator of pages.
+    /// The page allocator.
     pub alloc: PageAllocator,
-    /// Read sections: pins.
+    /// Epoch-based reclamation: a pin is a read section, and delays the grace period.
     pub epoch: Epoch,
     /// Frames that wait for a grace period.
     pub limbo: Limbo,
-    /// What all pmaps share.
+    /// State that all pmaps share.
     pub pmaps: Pmaps,
-    /// The reverse map's own state.
+    /// State of the reverse map.
     pub rmap: rmap::Map,
-    /// Counts of each CPU.
+    /// Event counts of each CPU.
     pub stats: PerCpu<VmCounts>,
-    /// Spaces that wait for work in the background.
+    /// Spaces queued for work in the background.
     pub(crate) background: Background,
-    /// Bounds and frequencies. Const.
+    /// Limits and intervals. Const.
     pub(crate) tuning: Tuning,
-    /// Bytes that a read fault on a file maps at most. Atomic.
+    /// Most bytes that one read fault on a file maps. Atomic.
     fault_around: AtomicU64,
 }
 
-/// Linux's default, and the most that one step maps.
+/// Linux's default, and the most that one call of fault-around maps.
 const FAULT_AROUND: u64 = 64 << 10;
 
 impl<M: Machine> Vm<M> {
-    /// Puts the parts together. `empty_root` is as for [`Pmaps::new`].
+    /// Builds the system from its parts. `empty_root` is as for [`Pmaps::new`].
     pub fn new(machine: M, pages: PageArray, alloc: PageAllocator, empty_root: Pfn) -> Vm<M> {
         let ncpus = machine.ncpus();
         Vm {
@@ -59,13 +59,13 @@ impl<M: Machine> Vm<M> {
         }
     }
 
-    /// Sets other bounds, before anything runs.
+    /// Replaces the default limits and intervals. To be called before any operation.
     pub fn tune(&mut self, tuning: Tuning) {
         debug_assert!(tuning.ask_every.is_power_of_two() && tuning.fold_every.is_power_of_two());
         self.tuning = tuning;
     }
 
-    /// How many bytes around a read fault on a file are mapped, if they are resident.
+    /// Size in bytes of the aligned window around a read fault on a file in which resident pages are mapped as well.
     #[inline]
     pub fn fault_around(&self) -> u64 {
         self.fault_around.load(Relaxed)
@@ -77,7 +77,7 @@ impl<M: Machine> Vm<M> {
         self.fault_around.store(1 << bytes.ilog2(), Relaxed);
     }
 
-    /// Counts of all CPUs.
+    /// The event counts, summed over all CPUs.
     pub fn counts(&self) -> crate::stats::VmTotals {
         crate::stats::VmTotals::sum(self.stats.iter())
     }

@@ -1,6 +1,6 @@
 //! The store-load protocols of `doc/vm.md`, in every interleaving and every order that the memory model allows.
 //!
-//! The words that both sides meet at are the real ones (busy state and identity of a page, the set of CPUs that run a
+//! The words that both sides access are the real ones (busy state and identity of a page, the set of CPUs that run a
 //! pmap); a page-table entry is one atomic word.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p vm --release --test loom`
@@ -27,7 +27,7 @@ struct World {
     pte: AtomicU64,
 }
 
-/// A page of an object that nobody holds.
+/// A page of an object, not held busy.
 fn world() -> Arc<World> {
     let page = Page::absent();
     let busy = page.try_hard_busy().expect("nobody holds it");
@@ -119,7 +119,7 @@ fn a_cpu_that_joins_is_flushed_or_sees_the_change() {
     });
 }
 
-/// What a CPU did as it ran a pmap is over for who does not find it any more, and uses the frame for something else.
+/// The accesses of a CPU that ran a pmap are over for a CPU that finds it removed from the set and reuses the frame.
 #[test]
 fn a_cpu_that_has_left_is_done_with_what_it_reached() {
     loom::model(|| {
@@ -141,7 +141,7 @@ fn a_cpu_that_has_left_is_done_with_what_it_reached() {
     });
 }
 
-/// Waits as an operation does that found the page in the slot `pte`, until it gets a soft busy or the page has gone.
+/// Waits like an operation that found the page in the slot `pte`, until it gets a soft busy or the page is gone.
 fn wait_for(world: &World) {
     while world.pte.load(Acquire) == LEAF && world.page.try_soft_busy().is_none() {
         let still = || world.pte.load(Acquire) == LEAF;
@@ -151,7 +151,7 @@ fn wait_for(world: &World) {
     }
 }
 
-/// A page in a slot, held by this thread, and two threads that wait for it. loom fails where all threads sleep.
+/// A page in a slot, held by this thread, and two threads that wait for it. loom fails if all threads sleep.
 fn waited_for(end: fn(&World, HardBusy<'_>)) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
@@ -186,7 +186,7 @@ fn a_page_that_goes_to_the_allocator_wakes_all_that_wait() {
     });
 }
 
-/// The page was taken for the next one's before a waiter slept.
+/// The page was taken again, for the next holder, before a waiter slept.
 #[test]
 fn a_busy_state_that_follows_at_once_wakes_all_that_wait() {
     waited_for(|world, busy| {
@@ -224,7 +224,7 @@ fn an_insertion_or_the_truncation_sees_the_other() {
     });
 }
 
-/// A page of an object that is nowhere mapped, and two places where faults may map it.
+/// A page of an object that is mapped nowhere, and two addresses where faults may map it.
 struct Places {
     page: Page,
     ptes: [AtomicU64; 2],
@@ -240,7 +240,7 @@ impl Places {
         let _entered = self.ptes[n].compare_exchange(CLAIMED, new, AcqRel, Acquire);
     }
 
-    /// A scan for all entries, which it does not look for where the flags say that there are none.
+    /// A scan for all entries; it looks for none if the flags say that there are none.
     fn scan(&self) -> HardBusy<'_> {
         let busy = self.page.try_hard_busy().expect("nobody else holds it");
         fence(SeqCst);
@@ -275,7 +275,7 @@ impl Places {
     }
 }
 
-/// Who finds the flags that another fault has set relies on them as the one does that set them.
+/// A fault that finds the flags already set by another fault may rely on them as much as the one that set them.
 #[test]
 fn two_faults_leave_no_entry_that_a_scan_misses() {
     Places::explore(

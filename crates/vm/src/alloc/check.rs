@@ -71,7 +71,7 @@ impl PageAllocator {
     }
 
     /// As [`check`](PageAllocator::check); then calls `in_use` with each frame that exists and is not free, for an
-    /// account of who has it.
+    /// account of its use.
     ///
     /// # Errors
     ///

@@ -1,12 +1,12 @@
-//! One memory domain: buddy systems, each behind a lock, and the marks of all together.
+//! One memory domain: several buddy systems, each behind a lock, with common marks.
 //!
-//! A domain has a part for each of its CPUs: blocks of the highest order go to the parts in turn, and a block's frames never
-//! leave it. A CPU takes from its own part while that has plenty, so frames, and the lines of what was in them, come
-//! back to the CPU that used them last; then from whatever part has plenty. Only when none has does it look at
-//! the sum, which the marks are about, and those who do that take turns.
+//! A domain has a part for each of its CPUs: blocks of the highest order are assigned to the parts in turn, and a
+//! block's frames never change their part. A CPU takes from its own part while that has plenty, so that frames and
+//! their cached lines return to the CPU that used them last; then from any part that has plenty. Only if none has
+//! plenty does it compare the sum of all parts with the marks; CPUs that do so take turns.
 //!
-//! A part has plenty if it alone holds more than the users' mark of the whole domain after a burst: taking from it
-//! then keeps the marks, whatever others do at that moment.
+//! A part has plenty if it alone holds more than the users' mark of the whole domain after a burst. Taking from it then
+//! respects the marks, whatever other CPUs do at that moment.
 
 use rust_alloc::boxed::Box;
 
@@ -28,14 +28,14 @@ const EMERGENCY: usize = 4;
 ksync::lock_class!(pub DomainLock, "memory domain", rank = 130);
 ksync::lock_class!(pub ScarceLock, "scarce memory", rank = 129);
 
-/// Most parts of a domain; more CPUs share.
+/// Most parts of a domain; with more CPUs, several share one.
 const MAX_PARTS: usize = 64;
 
-/// What one CPU takes from first. Aligned so that two share no line, prefetched pairs included.
+/// The part that one CPU takes from first. Aligned so that two parts share no line, prefetched pairs included.
 #[repr(align(128))]
 struct Part {
     buddy: Spin<Buddy, DomainLock>,
-    /// Copy of the buddy's count, written under the lock, read by anyone.
+    /// Copy of the buddy's count, written under the lock, read by any CPU.
     free: AtomicUsize,
 }
 
@@ -65,11 +65,11 @@ impl Part {
 pub(super) struct Domain {
     /// Const; each on lines of its own.
     parts: Box<[Part]>,
-    /// Held while pages are taken by what all parts hold together.
+    /// Held while pages are taken according to the sum of all parts.
     scarce: Spin<(), ScarceLock>,
     /// Const.
     marks: Marks,
-    /// Frames given so far. Atomic; grows at boot only.
+    /// Number of frames. Atomic; grows at boot only.
     size: AtomicUsize,
 }
 
@@ -147,8 +147,8 @@ impl Domain {
         .unwrap_or_else(|| self.refill_scarce(pages, cpu, rights))
     }
 
-    /// Lets `take` have up to `count` frames of a part that has plenty, the one of `home` if it can be; `None` if there is
-    /// none in which it succeeds.
+    /// Calls `take` with a part that has plenty even without `count` frames, the part of `home` if possible; `None` if
+    /// it succeeds in no part.
     fn take_plenty<R>(
         &self,
         home: usize,

@@ -2,9 +2,9 @@
 
 use ksync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Configuration: written by whoever sets it up, read on slow paths only, for an injector in use closes each CPU's gate.
+/// Configuration. Read on slow paths only, because an active injector closes each CPU's gate.
 pub(super) struct Injector {
-    /// Every how many requests one fails; 0 for never.
+    /// One in so many requests fails; 0 for none.
     period: AtomicU32,
 }
 
@@ -33,7 +33,7 @@ impl Injector {
         self.period.load(Relaxed)
     }
 
-    /// Counts a request of the calling CPU and decides its fate.
+    /// Counts a request of the calling CPU and returns whether it fails.
     pub(super) fn fails(&self, count: &InjectorCount) -> bool {
         let period = self.period.load(Relaxed);
         if period == 0 {

@@ -1,10 +1,10 @@
 //! The per-CPU front of the allocator.
 //!
 //! A magazine is a stack of frame numbers that its CPU uses with preemption off: plain loads and stores, no locked
-//! instruction. Others read lengths for accounting and may close the gate; nothing else of it is shared.
+//! instruction. Other CPUs read lengths for accounting and may close the gate; nothing else of it is shared.
 //!
 //! One stack of 64 that is filled and emptied by halves has the same hysteresis as Bonwick's pair of magazines of 32,
-//! with fewer instructions on the warm path. Frees leave from the bottom, so the cache-warm pages stay.
+//! with fewer instructions on the warm path. Frames are returned from the bottom, so that cache-warm ones stay.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
@@ -21,7 +21,7 @@ pub(super) const BURST: usize = 32;
 
 /// Reasons to leave the warm path, one bit each.
 ///
-/// Set by anyone, cleared by the owning CPU or who set it.
+/// Any CPU sets a bit; the owning CPU, or the one that set it, clears it.
 pub(super) struct Gate(AtomicU8);
 
 impl Gate {
@@ -29,7 +29,7 @@ impl Gate {
     pub(super) const LOW: u8 = 1 << 0;
     /// The failure injector is on.
     pub(super) const INJECT: u8 = 1 << 1;
-    /// Somebody wants the magazine emptied.
+    /// The magazine is to be emptied.
     pub(super) const DRAIN: u8 = 1 << 2;
 
     /// Whether a request may be served from the magazine right away.
@@ -61,20 +61,20 @@ impl Gate {
     }
 }
 
-/// One CPU's part of the allocator. The first line, with the top of a stack that is not deep, is all that a warm
-/// request touches.
+/// One CPU's part of the allocator. A warm request touches only the first line, with the top of a stack that is not
+/// deep.
 #[repr(C)]
 pub(super) struct Magazine {
     pub(super) gate: Gate,
     /// The CPU's own memory domain. Const.
     pub(super) domain: usize,
-    /// Which CPU of that domain it is, and so which part is its own. Const.
+    /// Its position among the CPUs of that domain, which selects its part. Const.
     pub(super) home: usize,
     /// Frames of the CPU's own domain, or of others if that is exhausted.
     stack: Stack<PfnWord, CAPACITY>,
-    /// Freed frames of other domains, on their way home.
+    /// Freed frames of other domains, collected to be returned in bursts.
     remote: Stack<PfnWord, BURST>,
-    /// Cache colour at which the next refill starts. Owner.
+    /// Cache colour at which the next refill starts. Written by the owner.
     pub(super) colour: AtomicU32,
     pub(super) injector_count: InjectorCount,
     taken_local: Tally,

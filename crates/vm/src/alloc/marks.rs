@@ -1,14 +1,14 @@
-//! Who may take the last pages.
+//! Reserves: which requests may take the last pages.
 //!
-//! Each domain keeps back a reserve in proportion to its size. Users stop first; what remains lets the kernel finish
-//! what it has begun, page tables go deeper, for giving memory back may need some, and the last quarter is for requests
-//! that must not fail.
+//! Each domain keeps a reserve in proportion to its size. Requests for user memory fail first. Kernel requests may go
+//! on, so that the kernel can finish what it has begun; page tables go further, because freeing memory may need some;
+//! and the last quarter is for requests that must not fail.
 
 /// How important a request is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Rights {
-    /// Contents of user memory, and whatever a user can ask for without end.
+    /// Contents of user memory, and everything that a user can request without bound.
     User,
     /// Kernel objects.
     Kernel,
@@ -23,7 +23,7 @@ pub enum Rights {
 pub enum Pressure {
     /// Plenty.
     None,
-    /// Less than twice what users may not touch: time to reclaim.
+    /// Less than twice the users' mark: time to reclaim.
     Low,
     /// Users' requests fail.
     Severe,
@@ -41,15 +41,15 @@ impl Pressure {
     }
 }
 
-/// Free pages of one domain at which requests of each rights stop.
+/// For each kind of rights, the number of free pages of one domain at which its requests fail.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Marks([usize; 4]);
 
 impl Marks {
     /// Marks of a domain of `size` frames in a machine of `total`.
     ///
-    /// The machine's reserve is 64 pages, for the smallest machine must finish a fork, and 1/200 of memory, as in
-    /// DragonFly; the kernel may use half of it, page tables three quarters.
+    /// The machine's reserve is 1/200 of memory, as in DragonFly, plus 64 pages, because the smallest machine must
+    /// finish a fork. The kernel may use half of it, page tables three quarters.
     pub(super) fn new(size: usize, total: usize) -> Marks {
         let reserve = 64 + total / 200;
         let share = (reserve * size).checked_div(total).unwrap_or(0);

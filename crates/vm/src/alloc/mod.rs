@@ -1,18 +1,18 @@
 //! Physical page allocation.
 //!
-//! Guarantees: a frame is handed out to one owner at a time, hard-busy, without identity and with undefined contents;
-//! taking or giving a page touches only lines of the calling CPU as long as its magazine lasts; every frame is
-//! accounted for at any time, in a free run, a magazine, or with its owner.
+//! Guarantees: a frame is handed out to one owner at a time, hard-busy, without identity and with undefined contents.
+//! While a CPU's magazine is neither empty nor full, taking or freeing a page touches only lines of that CPU. At any
+//! time each frame is in a free run, in a magazine, or with its owner.
 //!
 //! Mechanism, from the CPU outwards:
 //! - a *magazine* of 64 frame numbers per CPU, used with preemption off ([`magazine`]);
-//! - a [`domain`] of memory per NUMA node: for each of its CPUs a part with a spin lock over a buddy system whose
-//!   single pages are kept by cache colour. Magazines are filled and emptied in bursts of 32, from the CPU's own part as
-//!   long as it has plenty, and into those that the frames belong to;
-//! - fallback to other domains in order of distance, each with marks below which only the more important requests may
-//!   take from it.
+//! - a memory [`domain`] per NUMA node, with a part for each of its CPUs: a spin lock over a buddy system whose single
+//!   pages are listed by cache colour. Magazines are refilled in bursts of 32, from the CPU's own part as long as it
+//!   has plenty, and emptied into the parts that the frames belong to;
+//! - fallback to other domains in order of distance, each with marks below which only more important requests may take
+//!   from it.
 //!
-//! A CPU gives frames of another domain back to where they came from, so local memory stays local.
+//! A CPU returns frames of another domain to that domain, so that local memory stays local.
 
 pub mod buddy;
 mod check;
@@ -63,13 +63,13 @@ pub struct PageAllocator {
     pages: PageArray,
     /// Const after boot; each domain on lines of its own.
     domains: Box<[Domain]>,
-    /// For each domain all domains, nearest first. Const.
+    /// For each domain, all domains, nearest first. Const.
     nearest: Box<[Box<[u8]>]>,
     cpus: PerCpu<Magazine>,
     injector: Injector,
     /// The users' marks of all domains together. Const.
     users_mark: usize,
-    /// Frames given so far. Atomic; grows at boot only.
+    /// Number of frames. Atomic; grows at boot only.
     total: AtomicUsize,
 }
 
@@ -118,7 +118,7 @@ impl PageAllocator {
     ///
     /// # Errors
     ///
-    /// [`NoMemory`] if every domain is at or below the mark for these rights.
+    /// [`NoMemory`] if every domain is at or below the mark for these rights, or the injector fails the request.
     #[inline]
     pub fn alloc(&self, pin: &CpuPin, rights: Rights) -> Result<Pfn, NoMemory> {
         let cpu = self.cpus.get(pin);
@@ -144,8 +144,8 @@ impl PageAllocator {
         }
     }
 
-    /// Takes over a frame that boot had reserved and needs no longer, such as the initial RAM disk's. The caller is its
-    /// only owner; the marks stay as they were computed at boot.
+    /// Takes over a frame that was reserved at boot and is no longer needed, such as one of the initial RAM disk. The
+    /// caller is its only owner; the marks stay as they were computed at boot.
     pub fn adopt(&self, pin: &CpuPin, pfn: Pfn) {
         debug_assert_eq!(self.pages.get(pfn).state(), State::Reserved);
         self.pages
@@ -156,7 +156,7 @@ impl PageAllocator {
         self.free(pin, pfn);
     }
 
-    /// Gives back many pages: what the magazine does not hold goes to the free lists in bursts.
+    /// Frees many pages: those that the magazine has no room for go to the free lists in bursts.
     pub fn free_bulk(&self, pin: &CpuPin, pfns: &[Pfn]) {
         let cpu = self.cpus.get(pin);
         let mut rest = pfns;
@@ -185,7 +185,8 @@ impl PageAllocator {
     ///
     /// # Errors
     ///
-    /// [`NoMemory`] if no domain has such a run to spare, or if `order` exceeds [`MAX_ORDER`].
+    /// [`NoMemory`] if no domain has such a run to spare, if `order` exceeds [`MAX_ORDER`], or if the injector fails
+    /// the request.
     pub fn alloc_order(&self, pin: &CpuPin, order: u8, rights: Rights) -> Result<Pfn, NoMemory> {
         if order == 0 {
             let pfn = self.alloc(pin, rights)?;
@@ -235,7 +236,7 @@ impl PageAllocator {
         }
     }
 
-    /// Does what was asked of this CPU. For the idle loop and the clock tick.
+    /// Drains this CPU's magazine if that was requested. Called by the idle loop and the clock tick.
     #[inline]
     pub fn poll(&self, pin: &CpuPin) {
         if self.cpus.get(pin).gate.has(Gate::DRAIN) {
@@ -257,7 +258,7 @@ impl PageAllocator {
         }
     }
 
-    /// What [`set_injector`](PageAllocator::set_injector) was told last; 0 for off.
+    /// The period set by [`set_injector`](PageAllocator::set_injector); 0 for off.
     pub fn injector_period(&self) -> u32 {
         self.injector.period()
     }
@@ -281,7 +282,7 @@ impl PageAllocator {
         self.pages
     }
 
-    /// Frames that the allocator was given.
+    /// Number of frames that the allocator manages.
     pub fn total_pages(&self) -> usize {
         self.total.load(Relaxed)
     }
@@ -292,12 +293,12 @@ impl PageAllocator {
         listed + self.cpus.iter().map(Magazine::len).sum::<usize>()
     }
 
-    /// Free frames and all frames of a domain, magazines left out.
+    /// Number of free frames and of all frames of a domain, magazines left out.
     pub fn domain_pages(&self, domain: usize) -> (usize, usize) {
         (self.domains[domain].free(), self.domains[domain].size())
     }
 
-    /// How short memory is. Where there is plenty, a line of this CPU's own part tells.
+    /// How short memory is. If the CPU's own part has plenty, only its line is read.
     #[inline]
     pub fn pressure(&self) -> Pressure {
         self.pressure_on(self.cpus.get(&ksync::pin()))
@@ -312,7 +313,7 @@ impl PageAllocator {
         self.pressure_around(cpu)
     }
 
-    /// As [`pressure`](PageAllocator::pressure); looks no further than it must.
+    /// As [`pressure`](PageAllocator::pressure); adds up parts only until the answer is known.
     #[inline(never)]
     fn pressure_around(&self, cpu: &Magazine) -> Pressure {
         let nearest = self.nearest[cpu.domain]
@@ -328,7 +329,7 @@ impl PageAllocator {
         Pressure::of(free, self.users_mark)
     }
 
-    /// Free frames that users may take, magazines left out.
+    /// Number of free frames that users may take, magazines left out.
     pub fn spare_pages(&self) -> usize {
         let spare = |domain: &Domain| domain.free().saturating_sub(domain.mark(Rights::User));
         self.domains.iter().map(spare).sum()
@@ -350,14 +351,15 @@ impl PageAllocator {
             return Err(NoMemory);
         }
         if cpu.gate.has(Gate::DRAIN) || (cpu.gate.has(Gate::LOW) && rights == Rights::User) {
-            // What more important requests left over is not for users: back to the marks it goes.
+            // Pages that a more important request has left in the magazine are below the users' mark: they are
+            // returned.
             cpu.gate.clear(Gate::DRAIN);
             self.empty(cpu);
         }
         if let Some(pfn) = cpu.pop() {
             return Ok(pfn);
         }
-        // Memory above the marks first, wherever it is; only then the reserves, nearest first.
+        // Memory above the users' marks first, in any domain; only then the reserves, nearest first.
         let passes = if rights == Rights::User { 1 } else { 2 };
         for rights in [Rights::User, rights].into_iter().take(passes) {
             for &domain in &self.nearest[cpu.domain] {
@@ -369,7 +371,7 @@ impl PageAllocator {
                 }
             }
         }
-        // Pages may lie in the magazines of other CPUs.
+        // Other CPUs may have pages in their magazines.
         self.request_drain();
         Err(NoMemory)
     }
@@ -382,7 +384,7 @@ impl PageAllocator {
         debug_assert!(pushed);
     }
 
-    /// Collects frames of other domains and sends them home in a burst.
+    /// Collects frames of other domains and returns them in bursts.
     #[inline(never)]
     fn free_remote(&self, cpu: &Magazine, pfn: Pfn) {
         if !cpu.push_remote(pfn) {
@@ -422,7 +424,7 @@ impl PageAllocator {
             && self.injector.fails(&cpu.injector_count)
     }
 
-    /// A page that is freed must have no trace of its last use.
+    /// A freed page must have no trace of its last use.
     #[inline]
     fn assert_freeable(&self, pfn: Pfn) {
         if cfg!(debug_assertions) {

@@ -81,7 +81,7 @@ proptest! {
     fn buddy_agrees_with_a_set(start in 0u32..600, end in 600u32..=FOREIGN, ops in ops()) {
         let pages = pages();
         let mut buddy = Buddy::new();
-        // The other domain's frames are free too; they must not be merged with ours.
+        // Frames of the other domain are free too; they must not be merged with those of this one.
         Buddy::new().add_range(pages, Pfn(FOREIGN), Pfn(FRAMES));
         buddy.add_range(pages, Pfn(start), Pfn(end));
         let mut free: BTreeSet<u32> = (start..end).collect();

@@ -3,13 +3,13 @@
 //! Guarantee: while a page-table entry of a pmap maps a page of an object, the object's hub has a member that leads
 //! from the page's index to the entry's address.
 //!
-//! Mechanism: a [`Backing`] is one layer of one mapping, and its membership in the object's hub is its reference
-//! on the object. Entries that stem from one mapping by clipping share its backings; the extent that a backing announces
-//! may therefore be larger than what is still mapped, never smaller. `uses` counts the chains that hold a backing; the
-//! last one's end detaches it, after its page-table entries are gone.
+//! Mechanism: a [`Backing`] is one layer of one mapping, and its membership in the object's hub is its reference on the
+//! object. Entries that were clipped from one mapping share its backings; so the extent that a backing announces may be
+//! larger than what is still mapped, never smaller. `uses` counts the chains that contain a backing; when the last use
+//! ends, after its page-table entries were removed, the backing is detached.
 //!
-//! An index has 32 bits. All that shares a backing lies within [`Relation::holds`] of it, so that an index names one address; and
-//! that address is announced only where it is one of user space.
+//! An index has 32 bits. All addresses of mappings that share a backing satisfy [`Relation::holds`], so that an index
+//! stands for one address; and that address is announced only if it is a user address.
 
 mod relation;
 
@@ -27,10 +27,11 @@ use crate::page::PAGE_SIZE;
 use crate::pmap::{Pmap, USER_END};
 use crate::{Machine, Vm};
 
-/// The longest range of private memory that one entry covers before it has an object: 4 TiB, so that indexes fit.
+/// The longest range of private memory that one entry covers before it has an object: 4 TiB, so that indexes fit in 32
+/// bits.
 pub(crate) const LONGEST: u64 = 1 << 42;
 
-/// What an object's hub knows of a layer: enough to find the page-table entry of an index.
+/// An object's hub entry for a layer: enough to find the page-table entry of an index.
 pub struct MappedExtent {
     pmap: Arc<Pmap>,
     relation: Relation,
@@ -45,7 +46,7 @@ impl MappedExtent {
         (self.start <= at && at < self.end).then_some(at)
     }
 
-    /// Address ↔ index.
+    /// The mapping between addresses and indexes.
     pub(crate) fn relation(&self) -> Relation {
         self.relation
     }
@@ -66,7 +67,7 @@ impl MappedExtent {
         self.relation.address(from)..self.relation.address(to - 1) + PAGE_SIZE as u64
     }
 
-    /// The index just behind the highest one that may be mapped here.
+    /// One more than the highest index that may be mapped here.
     pub(crate) fn index_end(&self) -> u32 {
         let (first, last) = (self.start, self.end - 1);
         self.relation
@@ -75,7 +76,7 @@ impl MappedExtent {
             .saturating_add(1)
     }
 
-    /// Whose tables.
+    /// The pmap that may map the extent.
     pub fn pmap(&self) -> &Arc<Pmap> {
         &self.pmap
     }
@@ -87,17 +88,18 @@ pub struct Backing {
     start: u64,
     end: u64,
     attachment: Attachment,
-    /// Chains that hold this layer. Guarded by the map's lock.
+    /// Number of chains that contain this layer. Guarded by the map's lock.
     uses: AtomicU32,
-    /// How often `may_ask` was called. Atomic, approximate.
+    /// Number of calls of `may_ask`. Atomic, approximate.
     asked: AtomicU32,
-    /// Where folding last found a page that younger layers do not shadow: a hint. Guarded by the map's lock.
+    /// The index at which folding last found a page that younger layers do not shadow: a hint. Guarded by the map's
+    /// lock.
     fold_hint: AtomicU32,
-    /// Pages of the object when they were counted, and one more, or 0. Guarded by the map's lock.
+    /// Number of the object's pages when they were counted, plus one; 0 if they were not. Guarded by the map's lock.
     counted: AtomicU32,
 }
 
-/// The layer has no object any more.
+/// The layer is detached from its object.
 pub(crate) struct Detached;
 
 impl Backing {
@@ -121,7 +123,7 @@ impl Backing {
         Ok(Backing::of(object.attach(extent)?, relation, start, end))
     }
 
-    /// Attaches a new object of private memory, for any address of `pmap`, that lives by its attachments alone.
+    /// Attaches a new object of private memory, for any address of `pmap`. It has no reference but its attachments.
     ///
     /// # Errors
     /// No memory.
@@ -133,7 +135,7 @@ impl Backing {
         Backing::attach_new(ObjectRef::new_anon(vm)?, pmap, relation)
     }
 
-    /// As `attach_anon`, of `bytes` of shared memory.
+    /// As `attach_anon`, for an object of `bytes` of shared memory.
     ///
     /// # Errors
     /// No memory.
@@ -151,11 +153,12 @@ impl Backing {
         pmap: &Arc<Pmap>,
         relation: Relation,
     ) -> Result<Arc<Backing>, NoMemory> {
-        // The base reference goes here; an empty object that could not be attached needs no more than that.
+        // The base reference ends here by a plain drop. If the attachment failed, the object is empty and needs no
+        // more.
         Backing::attach(&object, pmap, relation, 0, USER_END)
     }
 
-    /// The same layer for `pmap`. The caller keeps `self` attached meanwhile.
+    /// Attaches the same object, over the same extent, for `pmap`. The caller keeps `self` attached meanwhile.
     ///
     /// # Errors
     /// No memory.
@@ -163,10 +166,11 @@ impl Backing {
         self.attach_like(pmap, self.relation, (self.start, self.end))
     }
 
-    /// The same layer for `start..end`, `distance` (modulo 2^64) higher than what it is there for. The caller keeps `self` attached
-    /// meanwhile.
+    /// Attaches the same object for `start..end`, where an index is mapped `distance` (modulo 2^64) higher than by this
+    /// layer. The caller keeps `self` attached meanwhile.
     ///
-    /// What it is there for besides does not move, and may have no address there: it is not announced.
+    /// The rest of this layer's extent is not announced: it does not move, and may have no user address at that
+    /// distance.
     ///
     /// # Errors
     /// No memory.
@@ -197,7 +201,7 @@ impl Backing {
             end,
         };
         let copy = Backing::of(self.attachment.attach(extent)?, relation, start, end);
-        // What folding has found out holds for the copy, whose chain is the same.
+        // What folding has found out also holds for the copy, whose chain is the same.
         copy.fold_hint.store(self.fold_hint(), Relaxed);
         copy.counted.store(self.counted.load(Relaxed), Relaxed);
         Ok(copy)
@@ -217,12 +221,12 @@ impl Backing {
         })
     }
 
-    /// Whether any address may belong to it: an object made for one range of addresses.
+    /// Whether the layer's extent is all of user space: its object was made for a single range of addresses.
     pub(crate) fn is_unbounded(&self) -> bool {
         self.start == 0 && self.end == USER_END
     }
 
-    /// The object; `None` once the layer is detached, which the entry's state tells as well.
+    /// The object; `None` once the layer is detached, which the entry's state also shows.
     #[inline(always)]
     pub fn object<'p>(&self, pin: &'p CpuPin) -> Option<&'p Object> {
         self.attachment.object(pin)
@@ -233,7 +237,8 @@ impl Backing {
         self.attachment.object_ref()
     }
 
-    /// The first page of the object in `first..=last`; an error if the layer is detached. Nothing is pinned meanwhile.
+    /// The first index in `first..=last` at which the object has a page; an error if the layer is detached. No pin is
+    /// held between steps.
     pub(crate) fn next_resident(&self, first: u32, last: u32) -> Result<Option<u32>, Detached> {
         let mut at = first;
         loop {
@@ -255,7 +260,7 @@ impl Backing {
         matches!(self.next_resident(first, last), Ok(None))
     }
 
-    /// Address ↔ index.
+    /// The mapping between addresses and indexes.
     #[inline]
     pub fn relation(&self) -> Relation {
         self.relation
@@ -267,7 +272,7 @@ impl Backing {
         self.relation.index(at)
     }
 
-    /// Whether several chains of the map hold it. The map's lock is held.
+    /// Whether several chains of the map contain it. The map's lock is held.
     pub(crate) fn is_in_several(&self) -> bool {
         self.uses.load(Relaxed) > 1
     }
@@ -277,25 +282,25 @@ impl Backing {
         self.object(&ksync::pin()).is_some_and(Object::is_anon)
     }
 
-    /// Whether nobody else can see the object's pages: no other attachment, no base reference. Stays true as long as
-    /// the caller holds the map's lock.
+    /// Whether no other mapping can see the object's pages: there is no other attachment and no base reference. Stays
+    /// true while the caller holds the map's lock.
     pub fn is_sole(&self) -> bool {
         self.attachment.is_sole()
     }
 
-    /// Whether the layer is private memory that nobody else can see.
+    /// Whether the layer is private memory that no other mapping can see.
     pub(crate) fn is_own(&self) -> bool {
         self.is_private() && self.is_sole()
     }
 
-    /// Whether the object is private memory, of which mappings can only lose parts. What is shared can be mapped again
-    /// from any part of it that is still mapped.
+    /// Whether the object is private memory, of which a range that was unmapped is never mapped again. Shared memory
+    /// can be mapped again as long as any part of it is mapped.
     fn is_private(&self) -> bool {
         self.object(&ksync::pin()).is_some_and(Object::is_private)
     }
 
-    /// Whether it is time to ask `is_own` again: the answer lies on a line that is shared with those who share the
-    /// object, and a fault must not touch that each time.
+    /// Whether a fault should ask `is_own` again. The answer is on a cache line that all users of the object share, so
+    /// only one in [`ask_every`](crate::Tuning::ask_every) faults reads it.
     pub(crate) fn may_ask<M: Machine>(&self, vm: &Vm<M>) -> bool {
         let asked = self.asked.load(Relaxed);
         self.asked.store(asked.wrapping_add(1), Relaxed);
@@ -309,23 +314,23 @@ impl Backing {
         self.fold_hint.load(Relaxed)
     }
 
-    /// Records that. The map's lock is held.
+    /// Sets it. The map's lock is held.
     pub(crate) fn set_fold_hint(&self, index: u32) {
         self.fold_hint.store(index, Relaxed);
     }
 
-    /// Pages of the object, as they were counted once. The map's lock is held.
+    /// The number of the object's pages, if it was counted. The map's lock is held.
     pub(crate) fn counted(&self) -> Option<u64> {
         self.counted.load(Relaxed).checked_sub(1).map(u64::from)
     }
 
-    /// Records them. The map's lock is held.
+    /// Sets it. The map's lock is held.
     pub(crate) fn set_counted(&self, pages: u64) {
         let counted = u32::try_from(pages).unwrap_or(u32::MAX).saturating_add(1);
         self.counted.store(counted, Relaxed);
     }
 
-    /// Counts a page more, if they are counted. The map's lock is held.
+    /// Adds a page to the number, if it was counted. The map's lock is held.
     pub(crate) fn count_another(&self) {
         if let Some(pages) = self.counted() {
             self.set_counted(pages + 1);
@@ -333,24 +338,26 @@ impl Backing {
     }
 }
 
-/// Layers, front to old. As many as a chain usually has at most lie inside it, so that a fork allocates no room for them.
+/// Layers, front to oldest. Up to five, as most chains have, are stored inline, so that a fork allocates nothing for
+/// them.
 pub(crate) type Layers = SmallVec<[Arc<Backing>; 5]>;
 
 const fn own_key(depth: usize, state: u32) -> u64 {
     (depth as u64 + 1) << 32 | state as u64
 }
 
-/// The layers of an entry, front to old. Immutable but for a hint.
+/// The shadow chain of an entry: its layers, front to oldest. Immutable except for a hint.
 pub struct Chain {
     layers: Layers,
-    /// Depth plus one of a layer that was seen to be ours alone, and the entry's state then. Atomic; a hint that holds only as
-    /// long as the state does. It stands here, for another chain has other layers at the same depths, and a fault may have
-    /// seen the new chain with the state from before.
+    /// A hint: depth plus one of a layer that was found to be visible to this space alone, and the entry's state at
+    /// that time. Valid only while the entry has that state. Atomic. It is stored in the chain and not in the entry,
+    /// because another chain has other layers at the same depths, and a fault may combine a new chain with the state
+    /// before it.
     own: AtomicU64,
 }
 
 impl Chain {
-    /// A chain of `layers`, which it uses from now on. The map's lock is held, or the map is not published.
+    /// A chain of `layers`, each of which it now uses. The map's lock is held, or the map is not published.
     pub(crate) fn new(layers: Layers) -> Chain {
         debug_assert!(!layers.is_empty());
         for layer in &layers {
@@ -362,13 +369,13 @@ impl Chain {
         }
     }
 
-    /// Whether the layer at `depth` was seen to be ours alone since the entry has `state`. A fork that came between has
-    /// changed the state.
+    /// Whether the layer at `depth` was found to be visible to this space alone while the entry had `state`. A fork
+    /// since then would have changed the state.
     pub(crate) fn knows_own(&self, depth: usize, state: u32) -> bool {
         self.own.load(Relaxed) == own_key(depth, state)
     }
 
-    /// Remembers that it is.
+    /// Records that it was.
     pub(crate) fn set_own(&self, depth: usize, state: u32) {
         self.own.store(own_key(depth, state), Relaxed);
     }
@@ -378,12 +385,12 @@ impl Chain {
         Chain::new(smallvec![layer])
     }
 
-    /// The same layers once more: for a part of the entry.
+    /// A second chain of the same layers, for a part of the entry.
     pub(crate) fn share(&self) -> Chain {
         Chain::new(self.layers.clone())
     }
 
-    /// The list of layers, not counted as a use.
+    /// A copy of the list of layers, which is not counted as a use.
     pub(crate) fn view(&self) -> Chain {
         Chain {
             layers: self.layers.clone(),
@@ -391,7 +398,7 @@ impl Chain {
         }
     }
 
-    /// With a new front layer.
+    /// The chain with a new front layer.
     pub(crate) fn shadowed_by(&self, front: Arc<Backing>) -> Chain {
         let mut layers = Layers::with_capacity(self.layers.len() + 1);
         layers.push(front);
@@ -405,7 +412,7 @@ impl Chain {
         &self.layers
     }
 
-    /// The layer that new private pages go to.
+    /// The layer that receives new private pages.
     #[inline]
     pub fn front(&self) -> &Arc<Backing> {
         &self.layers[0]
@@ -416,7 +423,7 @@ impl Chain {
         self.layers.last().filter(|layer| !layer.is_anon())
     }
 
-    /// Whether both consist of the very same layers.
+    /// Whether both consist of the same layers.
     pub(crate) fn same_layers(&self, other: &Chain) -> bool {
         self.layers.len() == other.layers.len()
             && self
@@ -426,18 +433,20 @@ impl Chain {
                 .all(|(a, b)| Arc::ptr_eq(a, b))
     }
 
-    /// Ends the use of the layers by an entry that had `start..end` of them and is dead, unmapped and flushed. The
-    /// map's lock is held.
+    /// Ends the use of the layers by a dead entry whose range `start..end` was unmapped and flushed. The map's lock is
+    /// held.
     ///
-    /// Detaches layers that no chain uses any more, and frees pages that only this range could reach. From old to front, as faults
-    /// move pages: one on its way is met where it was, busy, or where it comes to.
+    /// Detaches layers that no chain uses any more, and frees pages that only this range could reach. From the oldest
+    /// layer to the front, the direction in which faults move pages: a page that is being moved is found busy in its
+    /// old layer, or later in the new one.
     pub(crate) fn end_use<M: Machine>(&self, vm: &Vm<M>, start: u64, end: u64) {
         for layer in self.layers.iter().rev() {
             layer.end_use(vm, Some((start, end)));
         }
     }
 
-    /// Ends the use by an entry that now has `successor`, where that has all the layers. The map's lock is held.
+    /// Ends this chain's uses after `successor`, which contains all its layers, has replaced it. The map's lock is
+    /// held.
     pub(crate) fn drop_uses(&self, successor: &Chain) {
         debug_assert!(
             self.layers
@@ -449,7 +458,7 @@ impl Chain {
         }
     }
 
-    /// As `end_use`, where the range goes on with `kept`.
+    /// As `end_use`, where a new entry maps the range with the layer `kept`.
     pub(crate) fn end_use_but<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -462,8 +471,8 @@ impl Chain {
         }
     }
 
-    /// Ends the use by an entry that now has `successor`, and has no page-table entries left of layers that are not
-    /// part of it. The map's lock is held.
+    /// Ends this chain's uses after `successor` has replaced it, and after the page-table entries of layers that are
+    /// not in `successor` were removed. The map's lock is held.
     pub(crate) fn succeeded_by<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -482,7 +491,7 @@ impl Chain {
 }
 
 impl Backing {
-    /// Ends one chain's use, under the map's lock; `unreachable` is a range that no other chain of this map reaches.
+    /// Ends one chain's use. The map's lock is held. `unreachable` is a range that no other chain of this map reaches.
     pub(crate) fn end_use<M: Machine>(&self, vm: &Vm<M>, unreachable: Option<(u64, u64)>) {
         let uses = self.uses.load(Relaxed);
         debug_assert!(uses > 0, "a layer is used once more than it was taken");
@@ -499,21 +508,22 @@ impl Backing {
         }
     }
 
-    /// Records how it stands with pages of the object that may be unreachable, unless the layer is detached.
+    /// Records whether pages of the object may be unreachable, unless the layer is detached.
     pub(crate) fn set_swept(&self, how: Swept) {
         if let Some(object) = self.object(&ksync::pin()) {
             object.set_swept(how);
         }
     }
 
-    /// The object was swept from end to end while this space alone had it. A mark that was made meanwhile stays.
+    /// Records that the whole object was swept while only this space had it attached. A mark that was set meanwhile
+    /// stays.
     pub(crate) fn sweep_was_whole(&self) {
         if let Some(object) = self.object(&ksync::pin()) {
             object.change_swept(Swept::Shared, Swept::Whole);
         }
     }
 
-    /// A part of the object was left out of a fork: it may become unreachable by the end of an attachment.
+    /// Records that a fork did not inherit a part of the object, which may become unreachable when an attachment ends.
     pub(crate) fn sweep_is_shared(&self) {
         if let Some(object) = self.object(&ksync::pin()) {
             object.change_swept(Swept::Whole, Swept::Shared);

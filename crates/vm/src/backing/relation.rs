@@ -1,18 +1,18 @@
-//! Address ↔ index.
+//! The mapping between addresses and indexes.
 
 use crate::page::PAGE_SHIFT;
 
-/// How the addresses of a mapping relate to the indexes of an object: index and page number add, or differ, by a
-/// constant.
+/// How the addresses of a mapping correspond to the indexes of an object: the sum or the difference of index and page
+/// number is constant.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Relation {
     base: u64,
-    /// Indexes count from the top of the mapping downwards: for ranges that grow down.
+    /// Indexes count downwards from the top of the mapping, for ranges that grow down.
     down: bool,
 }
 
 impl Relation {
-    /// `at` has `index`, higher addresses have higher indexes.
+    /// Address `at` has index `index`; indexes rise with addresses.
     pub const fn up(at: u64, index: u64) -> Relation {
         Relation {
             base: (at >> PAGE_SHIFT).wrapping_sub(index),
@@ -20,7 +20,7 @@ impl Relation {
         }
     }
 
-    /// The page below `end` has index 0, lower addresses have higher indexes.
+    /// The page below `end` has index 0; indexes rise as addresses fall.
     pub const fn down(end: u64) -> Relation {
         Relation {
             base: (end >> PAGE_SHIFT) - 1,
@@ -33,7 +33,7 @@ impl Relation {
         self.down
     }
 
-    /// The same relation for a mapping that lies `distance` (modulo 2^64) higher.
+    /// The relation of a mapping that is `distance` (modulo 2^64) higher.
     #[must_use]
     pub const fn moved(self, distance: u64) -> Relation {
         // Sign-preserving: the page distance is exact because both ends are page-aligned.
@@ -45,7 +45,7 @@ impl Relation {
         }
     }
 
-    /// The index of an address that the mapping may have. Meaningless for others.
+    /// The index of an address of the mapping. Meaningless for other addresses.
     #[inline]
     pub const fn index(self, at: u64) -> u32 {
         self.wide(at) as u32

@@ -1,4 +1,4 @@
-//! Fault-around: resident neighbours of a page of a file, or of shared memory, are mapped along with it.
+//! Fault-around: a read fault also maps resident neighbours of a page of a file, or of shared memory.
 
 use super::{Attempt, Found};
 use crate::Machine;
@@ -8,16 +8,16 @@ use crate::pmap::AROUND;
 use crate::rmap::{self, ReverseMap};
 
 impl<M: Machine> Attempt<'_, M> {
-    /// Maps the resident pages in the window around the fault: those of a file read-only, those of shared memory, which
-    /// needs no record of what was written, with all rights.
+    /// Maps the resident pages in the window around the fault: those of a file read-only; those of shared memory, whose
+    /// stores need not be recorded, with all rights.
     #[inline(never)]
     pub(super) fn map_around(&self, found: &Found<'_>) {
         if found.object.is_anon() && !self.entry.is_shared() {
-            // What forks left in common is mostly written next.
+            // Pages shared by a fork are mostly written next.
             return;
         }
         if found.object.may_be_unwritten() {
-            // Pages that were allocated only, which one maps by a fault of their own.
+            // Mapping an unwritten page makes it count as data, so each one gets a fault of its own.
             return;
         }
         let bytes = self.vm.fault_around().min((AROUND * PAGE_SIZE) as u64);
@@ -28,12 +28,12 @@ impl<M: Machine> Attempt<'_, M> {
         let count = ((end - start) / PAGE_SIZE as u64) as usize;
         let object = found.object;
         let writable = found.depth == 0 && object.is_anon() && self.front_writable(true);
-        // Indexes of what is shared rise with the addresses.
+        // Indexes of shared memory rise with the addresses.
         debug_assert!(!self.chain.layers()[found.depth].relation().is_down());
         let first = self.chain.layers()[found.depth].index(start);
         let index = |n: usize| first.wrapping_add(n as u32);
         let va = |n: usize| start + (n * PAGE_SIZE) as u64;
-        // Of this moment: who cuts the file short later finds the claims.
+        // Read once: a later truncation finds the claims.
         let beyond = object.pages();
         let (mut run, mut run_at): (&[Slot], usize) = (&[], 0);
         if rmap::Map::PER_PAGE {

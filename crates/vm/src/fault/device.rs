@@ -9,7 +9,7 @@ use crate::object::{Frames, Object};
 use crate::pmap::Pte;
 
 impl<M: Machine> Attempt<'_, M> {
-    /// No layer has a page and the oldest is a device: its frame, or, for a private write, a copy of what it holds.
+    /// No layer has a page and the oldest is a device: enters its frame, or a copy of its contents for a private write.
     #[inline(never)]
     pub(super) fn fill_device(
         &self,
@@ -33,7 +33,7 @@ impl<M: Machine> Attempt<'_, M> {
         }
         let writable = shared && self.entry.prot().contains(Prot::WRITE);
         let leaf = Pte::unmanaged(frame, self.prot(writable)).with(frames.cache.bits());
-        // The frame never leaves its object, so the entry's state and the layers above are all that can change.
+        // The frame never leaves its object, so only the entry's state and the layers above can change.
         let depth = self.chain.layers().len() - 1;
         self.enter_leaf(leaf, || self.check(depth))
     }

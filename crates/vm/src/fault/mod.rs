@@ -1,21 +1,21 @@
 //! Page faults.
 //!
 //! Guarantee: when [`Space::fault`] returns `Ok`, the access was allowed by the map at some moment of the call, and the
-//! page-table entry then held the page that the mapping rules name.
+//! page-table entry then mapped the page that belongs at the address.
 //!
 //! Mechanism: an attempt runs pinned, looks everything up without a lock, decides, and enters the page under a check
-//! that nothing it relied on has changed. What needs memory for a structure, the map's lock or a wait is done
+//! that nothing it relied on has changed. Steps that allocate kernel structures, take the map's lock or wait are done
 //! unpinned, after which the attempt starts again. `doc/vm.md` has the time lines.
 //!
-//! | page found | access | done |
+//! | page found | access | action |
 //! |---|---|---|
-//! | nowhere | any | a page of zeroes goes to the front (a hole of a file: to the file) |
-//! | in front | any | entered; writable if nobody else may see the layer, or it is shared; if shared, a read brings neighbours |
-//! | deeper | read | entered read-only, neighbours of a file with it |
-//! | deeper | write | moved to the front if nobody else can see it, else copied |
+//! | nowhere | any | a page of zeroes is inserted in the front layer (for a hole of a file: in the file) |
+//! | in the front | any | entered, writable if shared or seen by this space only; a read of shared pages maps others |
+//! | deeper | read | entered read-only, with neighbours if in a file |
+//! | deeper | write | moved to the front if only this space can see it, else copied |
 //! | nowhere, over a device | any but a private write | the device's frame is entered, unmanaged |
 //! | nowhere, over a device | private write | the frame is copied to the front |
-//! | front not ours (NEEDS_COPY) | write | a new front layer first (`slow`) |
+//! | front visible to others (NEEDS_COPY) | write | a new front layer first (`slow`) |
 
 mod around;
 mod device;
@@ -34,12 +34,12 @@ use crate::rmap::{ReverseMap, marks};
 use crate::space::Space;
 use crate::{Machine, Vm};
 
-/// What the program tried to do.
+/// The kind of access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// Load.
     Read,
-    /// Store, or a load for a store to come.
+    /// Store, or a load in preparation of a store.
     Write,
     /// Instruction fetch.
     Exec,
@@ -65,17 +65,17 @@ impl From<NoMemory> for FaultError {
     }
 }
 
-/// What an attempt came to. What its variants carry has one size, so that it is returned in two registers.
+/// Result of an attempt. All variants carry values of one size, so that it is returned in two registers.
 pub(crate) enum Step {
     Done,
     Fail(FaultError),
-    /// Something changed meanwhile: look again.
+    /// Something changed meanwhile: try again.
     Again,
-    /// Somebody holds this page, which is marked as wanted: wait, and look again.
+    /// This page is held busy, and marked as wanted: wait, then try again.
     Busy(Pfn),
-    /// The entry is being replaced, under the map's lock: look again after that.
+    /// The entry is being replaced under the map's lock: take that lock, then try again.
     Replaced,
-    /// Not possible while pinned.
+    /// Needs work that cannot be done while pinned.
     Slow(Slow),
 }
 
@@ -83,23 +83,23 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum Slow {
-    /// Nothing is mapped here; perhaps a stack can grow.
+    /// Nothing is mapped here, but a stack may be able to grow.
     GrowDown,
     /// The entry has no object yet.
     MakeObject,
-    /// The front layer may be seen by others.
+    /// Others may see the front layer: a new one is needed.
     Shadow,
     /// The fault is served, but the chain is too long.
     Collapse,
 }
 
-/// One attempt: what it has found so far.
+/// One attempt, with what it has found so far.
 struct Attempt<'a, M: Machine> {
     space: &'a Space,
     vm: &'a Vm<M>,
     pin: &'a CpuPin,
     entry: &'a MapEntry,
-    /// The entry's state before anything else of it was read.
+    /// The entry's state, read before anything else of the entry.
     state: EntryState,
     chain: &'a Chain,
     va: u64,
@@ -107,7 +107,7 @@ struct Attempt<'a, M: Machine> {
 }
 
 impl Space {
-    /// Makes the page at `va` accessible, or says why not. Sleeping context; may allocate.
+    /// Makes the page at `va` accessible. Sleeping context; may allocate.
     ///
     /// # Errors
     /// See [`FaultError`].
@@ -125,7 +125,8 @@ impl Space {
         }
     }
 
-    /// After an attempt that did not serve the fault: whether it is served now. If not, the next attempt may.
+    /// Handles the result of an attempt that did not serve the fault. Returns whether the fault is served now; if not,
+    /// the caller tries again.
     #[cold]
     #[inline(never)]
     fn go_on<M: Machine>(
@@ -141,7 +142,7 @@ impl Space {
             Step::Again => {
                 vm.stats.get(&pin).restarts.add(1);
                 drop(pin);
-                // Whoever was in the way may need this CPU's line, or its turn.
+                // The CPU that is in the way may need this CPU's cache line, or its time slice.
                 ksync::relax();
             }
             Step::Busy(pfn) => {
@@ -200,8 +201,8 @@ impl Space {
             let index = layer.index(va);
             let slot = object.slot(pin, index);
             if let Some(pfn) = slot.and_then(Slot::page) {
-                // Pages beyond the end of a file may linger for a moment.
-                // Private copies stay behind when their file shrinks.
+                // Pages beyond the end of a file may exist for a moment during a truncation. Private copies stay in
+                // their object when the file shrinks.
                 if !object.has_index(index)
                     || !below.as_slice().is_empty() && cut_off(chain, pin, va)
                 {
@@ -238,16 +239,16 @@ impl Space {
     }
 }
 
-/// Where a page would go: an empty slot of a layer.
+/// An empty slot of a layer, for a new page.
 #[derive(Clone, Copy)]
 struct EmptySlot<'a> {
     object: &'a Object,
     index: u32,
-    /// Not there yet if it is the first page of its node.
+    /// `None` if its node does not exist yet.
     slot: Option<&'a Slot>,
 }
 
-/// A page in one of the layers: a hint.
+/// A page found in one of the layers: a hint.
 struct Found<'a> {
     depth: usize,
     object: &'a Object,
@@ -257,14 +258,14 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// After a claim: whether the page still is what it was, and the reverse map will find its entry.
+    /// After a claim: whether the page still is what it was, and scans will find its entry.
     #[inline]
     fn is_still(&self, write: bool) -> bool {
         let holds = || self.object.holds(self.page, self.index);
         self.page.mark_held(marks(write), holds)
     }
 
-    /// Somebody holds the page: what to do, where `what` would do.
+    /// The page is held busy: marks it wanted for `what`, and returns the next step.
     #[cold]
     fn busy(&self, what: Wanted) -> Step {
         if self.object.want(self.index, self.pfn, self.page, what) {
@@ -276,8 +277,8 @@ impl Found<'_> {
 }
 
 impl<M: Machine> Attempt<'_, M> {
-    /// Whether everything that was decided on still stands, with a page found, or put, at `depth`: nothing has
-    /// changed the entry, and no layer above has a page. Called under the lock of the page table.
+    /// Whether all decisions still hold, for a page found, or inserted, at `depth`: the entry has not changed, and no
+    /// layer above has a page. Called under the lock of the page table.
     #[inline(always)]
     fn check(&self, depth: usize) -> bool {
         self.entry.state() == self.state && self.empty_above(self.va, depth)
@@ -293,7 +294,7 @@ impl<M: Machine> Attempt<'_, M> {
             })
     }
 
-    /// Whether no layer but `except` has a page here.
+    /// Whether no layer except `except` has a page here.
     #[inline(never)]
     fn empty_but(&self, except: usize) -> bool {
         self.chain
@@ -315,8 +316,8 @@ impl<M: Machine> Attempt<'_, M> {
         }
     }
 
-    /// Whether a page in the front layer may be entered writable. For a file only if the access is a write, so
-    /// that pages that are only read stay clean.
+    /// Whether a page in the front layer may be entered writable. For a file only if the access is a write, so that
+    /// pages that are only read stay clean.
     fn front_writable(&self, anon: bool) -> bool {
         self.entry.prot().contains(Prot::WRITE)
             && !self.state.needs_copy()
@@ -324,7 +325,7 @@ impl<M: Machine> Attempt<'_, M> {
             && (anon || self.entry.is_shared())
     }
 
-    /// No layer has a page, and there are several or the only one is a file.
+    /// No layer has a page, and there are several layers or the only one is a file.
     #[inline(never)]
     fn fill_layers(&self, front: EmptySlot<'_>) -> Step {
         let layers = self.chain.layers();
@@ -342,7 +343,7 @@ impl<M: Machine> Attempt<'_, M> {
         if bottom.is_anon() {
             return self.fill_at(front, 0);
         }
-        // A hole of a file belongs to the file, also where a private write is about to replace it: as in Linux.
+        // A hole of a file gets a page in the file, even for a private write that then copies it: as in Linux.
         let slot = bottom.slot(self.pin, index);
         let empty = EmptySlot {
             object: bottom,
@@ -356,7 +357,7 @@ impl<M: Machine> Attempt<'_, M> {
         }
     }
 
-    /// Gives a file a page of zeroes, which the next attempt copies.
+    /// Inserts a page of zeroes into a file; the next attempt copies it.
     fn fill_behind(&self, empty: EmptySlot<'_>) -> Step {
         let Ok(pfn) = Object::zero_page(self.vm, self.pin) else {
             return Step::Fail(FaultError::NoMemory);
@@ -374,7 +375,7 @@ impl<M: Machine> Attempt<'_, M> {
         }
     }
 
-    /// No layer has a page: a new one of zeroes, in the front layer of anonymous memory.
+    /// No layer has a page: inserts a new one of zeroes in the front layer of anonymous memory.
     #[inline(always)]
     fn fill(&self, front: EmptySlot<'_>) -> Step {
         if self.chain.layers().len() > 1 {
@@ -396,11 +397,11 @@ impl<M: Machine> Attempt<'_, M> {
         })
     }
 
-    /// The access is a write and the page lies deeper: it comes to the front.
+    /// The access is a write and the page is in a deeper layer: brings it to the front.
     #[inline(never)]
     fn copy(&self, found: &Found<'_>, front: EmptySlot<'_>) -> Step {
         if found.page.is_hard_busy() {
-            // A page that is being put there may be taken back, and its frame used again.
+            // A page that is being inserted may be removed again, and its frame reused.
             return found.busy(Wanted::Soft);
         }
         let step = if found.object.is_anon() && self.is_own(found.depth) {
@@ -410,18 +411,18 @@ impl<M: Machine> Attempt<'_, M> {
                 Ok(pfn) => pfn,
                 Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
             };
-            // The source may leave its object meanwhile: the check looks again.
+            // The source may leave its object meanwhile: the check detects that.
             copy_frame(&self.vm.machine, pfn, found.pfn);
             self.vm.stats.get(self.pin).cow_copy.add(1);
             let still = || found.object.holds(found.page, found.index);
             let step = self.put(front, pfn, true, 0, still);
             if matches!(step, Step::Done) && found.object.is_private() {
-                // Perhaps nobody else sees the original.
+                // Perhaps no mapping reaches the original any more.
                 found
                     .object
                     .leave_page(self.vm, self.pin, self.space.pmap_arc());
             } else if !found.object.is_anon() {
-                // What somebody has seen is data.
+                // A page whose contents were seen counts as data.
                 found.page.clear_flag(Flags::UNWRITTEN);
             }
             step
@@ -437,7 +438,7 @@ impl<M: Machine> Attempt<'_, M> {
         }
     }
 
-    /// Whether the layer at `depth` is ours alone. It stays so until a fork, which makes the check fail.
+    /// Whether only this space can see the layer at `depth`. That holds until a fork, which makes the check fail.
     fn is_own(&self, depth: usize) -> bool {
         let layer = &self.chain.layers()[depth];
         if self.chain.knows_own(depth, self.state.bits()) {
@@ -450,7 +451,7 @@ impl<M: Machine> Attempt<'_, M> {
         own
     }
 
-    /// Puts a fresh page into `object` and enters it.
+    /// Inserts a fresh page into `object` and enters it.
     #[inline(always)]
     fn put(
         &self,
@@ -472,12 +473,12 @@ impl<M: Machine> Attempt<'_, M> {
         } = empty;
         let busy = match object.insert_at(self.vm, self.pin, (index, slot), pfn, flags) {
             Ok(Insert::Done(busy)) => busy,
-            // It is no file, whose end is looked at before, and it is not dying.
+            // The size of a file was checked before, and the object is not ending.
             Ok(Insert::Beyond) if object.is_anon() && object.size() != 0 => {
                 return Step::Fail(FaultError::Bus);
             }
             Ok(Insert::Lost | Insert::Beyond) => return Step::Again,
-            // As where a file ends: it cannot have a page there.
+            // As beyond the end of a file: there can be no page.
             Err(NoMemory) if object.is_over_quota() => return Step::Fail(FaultError::Bus),
             Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
         };
@@ -485,21 +486,22 @@ impl<M: Machine> Attempt<'_, M> {
             object.note_store(self.vm);
         }
         let step = self.enter_busy(object, index, pfn, writable, || self.check(depth) && also());
-        // A page of a file stays: readers may have seen it.
+        // A page of a file stays, because readers may have seen it.
         if !matches!(step, Step::Done) && object.is_anon() {
             object.take_back(self.vm, self.pin, index, (pfn, busy));
         }
         step
     }
 
-    /// Moves a page that nobody else can see to the front, with its frame, and enters it writable.
+    /// Moves a page that only this space can see to the front, keeping its frame, and enters it writable.
     #[inline(never)]
     fn take_over(&self, found: &Found<'_>, front: &Object, index: u32) -> Step {
         let Some(busy) = found.page.try_hard_busy() else {
             return found.busy(Wanted::Free);
         };
-        // With the page in its slot the front layer is one that nobody drops: a fork that comes now inherits both, and whoever
-        // looks finds the page in one of them. One that came before may have led to a chain without the front layer.
+        // Once the page is in its slot, folding does not drop the front layer. A fork from then on inherits both
+        // layers, and a lookup finds the page in one of them. A fork before that may have been followed by a fold that
+        // dropped the front layer from the chain.
         let still = || self.entry.state() == self.state;
         let moved = found.page.is(found.object.identity(), found.index)
             && matches!(
@@ -515,15 +517,14 @@ impl<M: Machine> Attempt<'_, M> {
         if moved {
             self.vm.stats.get(self.pin).cow_move.add(1);
             found.page.mark(marks(true));
-            // Where the entry has changed since, what follows the change finds the page in front.
+            // If the entry has changed since, the operation that changed it finds the page in front.
             self.enter_busy(front, index, found.pfn, true, || self.check(0))
         } else {
             Step::Again
         }
     }
 
-    /// Enters a page that the caller holds busy and that is the right one if `check` says so: whatever else is
-    /// there gives way.
+    /// Enters a page that the caller holds busy and that is the right one if `check` holds: replaces any other entry.
     #[inline(always)]
     fn enter_busy(
         &self,
@@ -543,7 +544,7 @@ impl<M: Machine> Attempt<'_, M> {
         self.enter_leaf(leaf, check)
     }
 
-    /// Enters a leaf that no scan can be after.
+    /// Enters a leaf whose page is held busy, so that no scan works on it.
     #[inline(always)]
     fn enter_leaf(&self, leaf: Pte, check: impl Fn() -> bool) -> Step {
         match self
@@ -557,7 +558,7 @@ impl<M: Machine> Attempt<'_, M> {
         }
     }
 
-    /// Enters a page that the caller holds busy over whatever is there, or was there a moment ago.
+    /// Enters a leaf whose page is held busy, replacing or flushing another frame's entry.
     #[inline(never)]
     fn enter_over(&self, leaf: Pte, check: &dyn Fn() -> bool) -> Step {
         let pmap = self.space.pmap();
@@ -568,7 +569,7 @@ impl<M: Machine> Attempt<'_, M> {
         }
     }
 
-    /// The page is in the front layer, or deeper and the access is no write.
+    /// The page is in the front layer, or it is deeper and the access is not a write.
     #[inline(never)]
     fn resident(&self, found: &Found<'_>) -> Step {
         if found.page.is_hard_busy() {
@@ -620,17 +621,17 @@ impl<M: Machine> Attempt<'_, M> {
         }
     }
 
-    /// The check for a page that was found.
+    /// The check for a page that was found in a layer.
     #[inline(always)]
     fn is_right(&self, found: &Found<'_>, writable: bool) -> bool {
         if writable {
-            // Before an entry that is there gains W.
+            // Set before an existing entry gains W.
             found.page.set_flag(Flags::WRITEABLE | Flags::DIRTY);
         }
         self.check(found.depth)
     }
 
-    /// Enters a page that was found where a flush is due. Apart, so that other faults do not carry it along.
+    /// Enters a page that was found, where a flush is due. Not inlined, which keeps the path of other faults small.
     #[cold]
     #[inline(never)]
     fn enter_flushed(
@@ -649,7 +650,7 @@ impl<M: Machine> Attempt<'_, M> {
         )
     }
 
-    /// The layer has a page, but the entry maps an older one: folding has brought it up.
+    /// The layer has a page, but the page-table entry maps an older one: folding has brought the page up.
     #[cold]
     fn displace(&self, found: &Found<'_>, writable: bool) -> Step {
         let Some(_busy) = found.page.try_soft_busy() else {
@@ -666,7 +667,7 @@ impl<M: Machine> Attempt<'_, M> {
     }
 }
 
-/// Whether `va` lies beyond the end of the file that the mapping was made of.
+/// Whether `va` lies beyond the end of the file at the bottom of the chain.
 pub(crate) fn cut_off(chain: &Chain, pin: &CpuPin, va: u64) -> bool {
     chain.terminal_file().is_some_and(|file| {
         file.object(pin)

@@ -1,11 +1,12 @@
-//! What was mapped at an old address is mapped at the new one, without a fault for each page.
+//! Entering the pages of a moved range at the new address, without a fault for each page.
 //!
-//! Guarantee: what is entered is what a fault would enter at that moment. What is not, for want of memory or because somebody
-//! holds the page, faults bring.
+//! Guarantee: each page-table entry made is the one that a fault would make at that moment. Pages that are left out,
+//! for lack of memory or because they are held busy, are entered by later faults.
 //!
-//! Mechanism: no entry moves. The old range has left the map, or starts afresh, but its tables are still there and tell which pages
-//! are worth it; they are looked up in the new entry's layers and entered as a fault's neighbours are, under claims. So a scan
-//! finds each page at all of its places at every moment, and the old entries go afterwards.
+//! Mechanism: no entry is moved. The old range has left the map, or starts afresh, but its page tables still exist and
+//! show which pages were in use. These are looked up in the new entry's layers and entered, as in fault-around, under
+//! claims. So at every moment a scan finds all addresses of each page. The old page-table entries are removed
+//! afterwards.
 
 use super::{Attempt, Found, allows, cut_off};
 use crate::Machine;
@@ -19,12 +20,13 @@ use crate::space::Space;
 use ksync::CpuPin;
 
 impl Space {
-    /// Maps what the tables map in `start..end` at `distance` from there as well. The map's lock is held, a full fence lies behind the
-    /// death of the old range's entries, and the new range has entries over their layers.
+    /// For each page that the tables map in `start..end`, enters the page at `distance` from there. The map's lock is
+    /// held; the old range's entries are dead, followed by a full fence; and the new range has entries over their
+    /// layers.
     pub(crate) fn remap_pages<M: Machine>(&self, vm: &Vm<M>, start: u64, end: u64, distance: u64) {
         let mut va = start;
         loop {
-            // A new one for each run: the range may be long.
+            // A new pin for each run: the range may be long.
             let pin = ksync::pin();
             let Some(run) = self.pmap().mapped_from(vm, &pin, va, end) else {
                 return;
@@ -36,7 +38,7 @@ impl Space {
         }
     }
 
-    /// Enters the pages of a run from `to` on; how many of them were dealt with, or none if there is no more to be done.
+    /// Enters the pages of a run from `to` on. Returns how many were handled, or `None` if there is nothing more to do.
     fn remap_run<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -55,7 +57,7 @@ impl Space {
             va: to,
             write: false,
         };
-        // The map's lock is held, under which no entry dies, and what nobody may read is in no table.
+        // The map's lock is held, so no entry dies; and a page that may not be read is in no table.
         debug_assert!(!attempt.state.is_dead() && allows(entry.prot(), Access::Read));
         let reach = ((to | (TABLE_BYTES - 1)) + 1).min(entry.end());
         let pages = run.pages.min(((reach - to) / PAGE_SIZE as u64) as usize);
@@ -67,7 +69,7 @@ impl Space {
 }
 
 impl<M: Machine> Attempt<'_, M> {
-    /// Enters those of the next `pages` pages with a bit that the layer has, and none above it.
+    /// Enters those of the next `pages` pages whose bit is set, that the layer has, and no layer above.
     fn remap_layer(&self, depth: usize, pages: usize, bits: u32) -> Result<(), EnterError> {
         let layers = self.chain.layers();
         let layer = &layers[depth];

@@ -9,7 +9,7 @@ use crate::space::{Effort, Entries, Locked, Space, add_plain};
 use crate::{Growth, Machine, Vm};
 
 impl Space {
-    /// Does `what` for the entry at `va`, if it still is to be done. Returns whether the fault is served.
+    /// Does `what` for the entry at `va`, if it is still needed. Returns whether the fault is served.
     pub(super) fn slow<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -61,13 +61,14 @@ impl Space {
         };
         vm.stats.get(&pin).shadows.add(1);
         if old.front().is_own() {
-            // Whoever shared it is gone: nobody can come, for that takes a fork, which takes the map's lock.
+            // The spaces that shared it have ended. No other can start to, because that takes a fork, which needs the
+            // map's lock.
             entry.set_needs_copy(false);
             return Ok(());
         }
         let front = Backing::attach_anon(vm, self.pmap_arc(), relation(entry))?;
         let new = old.shadowed_by(front);
-        // The chain before the state: a fault that sees the new state sees the new chain.
+        // The chain is published before the state: a fault that sees the new state sees the new chain.
         entry.succeed(vm, &pin, old, new);
         entry.set_needs_copy(false);
         Ok(())
@@ -113,7 +114,8 @@ impl Space {
         }
         let mut args = entry.args();
         if !is_fresh(&entry, va) {
-            // Pages of a part that was unmapped are still there, for the sake of another space; or it gets too long for one object.
+            // Pages of an unmapped part still exist because another space may reach them, or the range gets too long
+            // for one object.
             (args.start, args.end) = (va, entry.start());
             let mut new = Entries::new();
             add_plain(&mut new, args)
@@ -128,8 +130,8 @@ impl Space {
     }
 }
 
-/// Where the addresses of a new anonymous layer lie in its object. What grows down counts from its top, so that
-/// indexes stay small and growth needs no new object.
+/// The address relation of a new anonymous layer. A range that grows down counts from its top, so that indexes stay
+/// small and growth needs no new object.
 fn relation(entry: &MapEntry) -> Relation {
     if entry.flags().contains(EntryFlags::GROWSDOWN) {
         Relation::down(entry.end())
@@ -138,11 +140,11 @@ fn relation(entry: &MapEntry) -> Relation {
     }
 }
 
-/// Whether an entry may begin at `va` instead: no layer of it has a page from there up to the entry, nor gets one from others, and
-/// each has room for them.
+/// Whether an entry may be extended down to `va`: each layer has indexes for the new range and has no page there, and
+/// no other space can put pages there.
 ///
-/// Folding brings pages up into layers that it shares, for those who can see them: where a layer's range was not
-/// mapped here, that is no page of ours.
+/// Folding in another space brings pages up into layers that this entry shares. Those in a range that was not mapped
+/// here must not appear here.
 fn is_fresh(entry: &MapEntry, va: u64) -> bool {
     let start = entry.start();
     let chain = {

@@ -19,12 +19,13 @@ const DEAD: u32 = 1 << 31;
 const NEEDS_COPY: u32 = 1 << 30;
 const GENERATION: u32 = NEEDS_COPY - 1;
 
-/// State of an entry as a fault saw it: two of them are equal only if nothing changed that a fault depends on.
+/// State of an entry as a fault saw it. Two states are equal only if nothing changed in between on which a fault
+/// depends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EntryState(u32);
 
 impl EntryState {
-    /// As a number.
+    /// The state as an integer.
     pub(crate) fn bits(self) -> u32 {
         self.0
     }
@@ -34,13 +35,13 @@ impl EntryState {
         self.0 & DEAD != 0
     }
 
-    /// The front layer may be seen by others: a private write needs a new layer first.
+    /// Others may see the front layer: a private write needs a new layer first.
     pub const fn needs_copy(self) -> bool {
         self.0 & NEEDS_COPY != 0
     }
 }
 
-/// One mapped range. Bounds, protection and flags never change: a change makes a new entry.
+/// One mapped range. Bounds, protection and flags never change: a change replaces the entry.
 pub struct MapEntry {
     start: u64,
     end: u64,
@@ -49,10 +50,10 @@ pub struct MapEntry {
     flags: EntryFlags,
     /// DEAD, NEEDS_COPY, generation. Changed under the map's lock, before any table is touched; read by faults.
     state: AtomicU32,
-    /// The state in which folding found nothing more to do, and one more in the upper half; how often that was asked.
-    /// Atomic, approximate.
+    /// Upper half: the state, plus one, in which folding last found nothing to do. Lower half: a counter of questions
+    /// since. Atomic, approximate.
     folded: AtomicU64,
-    /// The layers, front to old; none before the first fault of anonymous memory. Changed under the map's lock.
+    /// The layers, front to oldest. None before the first fault of anonymous memory. Changed under the map's lock.
     chain: EpochPtr<Box<Chain>>,
 }
 
@@ -74,36 +75,36 @@ impl Extent for MapEntry {
     }
 }
 
-/// What a new entry is to be.
+/// The constant properties of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EntryArgs {
     /// First address.
     pub start: u64,
-    /// First address behind.
+    /// First address behind the range.
     pub end: u64,
     /// Allowed accesses.
     pub prot: Prot,
-    /// Accesses that mprotect may allow.
+    /// Accesses that mprotect may allow later.
     pub maxprot: Prot,
-    /// The rest.
+    /// Other properties.
     pub flags: EntryFlags,
 }
 
 impl EntryArgs {
-    /// Whether it is a stack, which limits count by itself.
+    /// Whether the entry is a stack, which resource limits count separately.
     pub fn is_stack(&self) -> bool {
         self.flags.contains(EntryFlags::GROWSDOWN) || self.flags.contains(EntryFlags::STACK)
     }
 
-    /// Whether its pages count as data where they may be written: RLIMIT_DATA's measure.
+    /// Whether its pages count as data if they are writable: RLIMIT_DATA's measure.
     pub fn may_be_data(&self) -> bool {
         !self.is_stack() && !self.flags.contains(EntryFlags::SHARED)
     }
 }
 
 impl MapEntry {
-    /// An entry over a chain, whose front others may see if it `needs_copy`. The map's lock is held, or the map is not yet
-    /// published.
+    /// An entry over a chain. `needs_copy` says that others may see the chain's front layer. The map's lock is held, or
+    /// the map is not yet published.
     pub(crate) fn new(args: EntryArgs, chain: Option<Chain>, needs_copy: bool) -> Arc<MapEntry> {
         debug_assert!(args.start < args.end);
         debug_assert!(chain.is_some() || !needs_copy, "what is there to copy?");
@@ -157,7 +158,7 @@ impl MapEntry {
         self.flags
     }
 
-    /// Whether writes are seen by others who map the same.
+    /// Whether other mappings of the same object see its writes.
     #[inline]
     pub fn is_shared(&self) -> bool {
         self.flags.contains(EntryFlags::SHARED)
@@ -169,10 +170,11 @@ impl MapEntry {
         EntryState(self.state.load(SeqCst))
     }
 
-    /// Makes every fault that has seen an earlier state restart. The map's lock is held.
+    /// Marks the entry dead: every fault that has seen an earlier state starts again. The map's lock is held.
     pub(crate) fn kill(&self) {
-        // Relaxed: it passes nothing on but the end. A fault looks under the lock of the table that it enters, which who
-        // kills takes later, or after the full fence by which both see what the other does without that lock.
+        // Relaxed suffices: no other data is published by it. A fault checks the state under the lock of the page table
+        // that it fills. Either the caller takes that lock afterwards, or both sides have a full fence by which one
+        // sees what the other did.
         self.state.fetch_or(DEAD, Relaxed);
     }
 
@@ -184,7 +186,7 @@ impl MapEntry {
         self.state.store((now & DEAD) | flag | generation, SeqCst);
     }
 
-    /// A new generation; else all is as before. The map's lock is held.
+    /// Changes the generation only. The map's lock is held.
     pub(crate) fn renew(&self) {
         self.set_needs_copy(self.state().needs_copy());
     }
@@ -195,26 +197,26 @@ impl MapEntry {
         self.chain.load(pin)
     }
 
-    /// The slot of the chain, for its writer under the map's lock.
+    /// The slot of the chain, for a writer that holds the map's lock.
     pub(crate) fn chain_slot(&self) -> &EpochPtr<Box<Chain>> {
         &self.chain
     }
 
-    /// Gives an entry without a chain, or over, a chain. The map's lock is held.
+    /// Sets the chain, and retires the previous one. Does not touch the uses of layers. The map's lock is held.
     pub(crate) fn set_chain<M: Machine>(&self, vm: &Vm<M>, chain: Option<Chain>) {
         self.chain
             .replace(&vm.epoch, &ksync::pin(), chain.map(Box::new));
     }
 
-    /// Replaces chain `old` by `new`, which keeps the layers that page-table entries still need. The map's lock is held.
+    /// Replaces chain `old` by `new`, which contains all layers of `old`. The map's lock is held.
     pub(crate) fn succeed<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, old: &Chain, new: Chain) {
         old.drop_uses(&new);
         self.chain.replace(&vm.epoch, pin, Some(Box::new(new)));
     }
 
-    /// Another entry over the same layers, or a part of them. The map's lock is held.
+    /// Another entry over the same layers, for all or part of this one. The map's lock is held.
     pub(crate) fn part(&self, args: EntryArgs) -> Arc<MapEntry> {
-        // Not pinned where memory is allocated: there the thread can wait for it.
+        // No pin is held where memory is allocated, so that the thread can wait for memory there.
         let chain = {
             let pin = ksync::pin();
             self.chain(&pin).map(Chain::share)
@@ -222,8 +224,9 @@ impl MapEntry {
         MapEntry::new(args, chain, self.state().needs_copy())
     }
 
-    /// Whether it is time to try to fold the chain, which is long: not since it was last in vain, but now and then, for
-    /// those who share layers go without a sign.
+    /// Whether a fault should try to fold the chain, which is long. Not while the state is the one in which folding was
+    /// last in vain, except once in `fold_every` times: spaces that share layers may have ended without a change of the
+    /// state.
     pub(crate) fn may_fold<M: Machine>(&self, vm: &Vm<M>, state: EntryState) -> bool {
         let last = u64::from(vm.tuning.fold_every) - 1;
         let folded = self.folded.load(Relaxed);
@@ -235,7 +238,7 @@ impl MapEntry {
         folded & last == last
     }
 
-    /// Records that folding has nothing more to do. The map's lock is held.
+    /// Records that folding has nothing more to do in the present state. The map's lock is held.
     pub(crate) fn set_folded(&self) {
         let state = u64::from(self.state.load(Relaxed)) + 1;
         self.folded.store(state << 32, Relaxed);

@@ -1,8 +1,8 @@
-//! Where a new range fits.
+//! Finding a free range.
 //!
-//! A child's bound is at least the largest hole behind one of its entries, up to the next entry, in whichever node that
-//! is, guard gaps not taken off. So a search from the top skips what cannot have a hole that is large enough, and corrects the bound of what it looked
-//! through in vain.
+//! Each child has a bound: at least the size of the largest hole behind one of its entries, up to the next entry, in
+//! whichever node that is; guard gaps are not subtracted. A search from the top skips children whose bound is too
+//! small, and lowers the bound of a child that it searched in vain.
 
 use ksync::CpuPin;
 
@@ -11,16 +11,16 @@ use super::node::Node;
 use super::position::{GUARDED, Position, first};
 use super::tree::{Branch, Tree};
 
-/// A search under way.
+/// A search in progress.
 struct Search<'p> {
     pin: &'p CpuPin,
-    /// Lowest address that will do.
+    /// Lowest address of the range searched.
     low: u64,
-    /// First address that will not.
+    /// First address above the range searched.
     high: u64,
-    /// Where the guard gap of what was looked at last begins, or `high`.
+    /// Where the guard gap of the entry looked at last begins, or `high`.
     upper: u64,
-    /// Where that itself begins.
+    /// Where that entry itself begins.
     next: Option<u64>,
     len: u64,
     align: u64,
@@ -28,7 +28,8 @@ struct Search<'p> {
 }
 
 impl<E: Extent + Send + Sync + 'static> Tree<E> {
-    /// The highest `at` such that `at..at + len` is free, lies in `low..high`, and `at % align == phase`. Under the lock.
+    /// The highest `at` such that `at..at + len` is free, lies in `low..high`, and `at % align == phase`. The lock is
+    /// held.
     ///
     /// `align` is a power of two.
     pub fn highest_hole(
@@ -68,7 +69,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
 }
 
 impl<'p> Search<'p> {
-    /// The highest fitting position from `low` to `upper`.
+    /// The highest fitting address in `low..upper`.
     #[inline(always)]
     fn fit(&self, low: u64, upper: u64) -> Option<u64> {
         // Most holes are too small.
@@ -77,7 +78,7 @@ impl<'p> Search<'p> {
         (at >= low.max(self.low)).then_some(at)
     }
 
-    /// How many ranks of a node begin below the limit.
+    /// Number of ranks of a node that begin below the limit.
     fn ranks<T: Send + Sync + 'static>(&self, node: &Node<T>) -> usize {
         match self.next {
             Some(_) => node.len(),
@@ -85,13 +86,13 @@ impl<'p> Search<'p> {
         }
     }
 
-    /// Goes on below an entry.
+    /// Continues below an entry.
     fn pass<E: Extent + Send + Sync + 'static>(&mut self, position: &Position<'p, E>) {
         self.upper = position.low(self.pin).min(self.high);
         self.next = Some(position.start());
     }
 
-    /// Looks behind the entries of a leaf; `most` becomes a bound on the largest hole.
+    /// Searches the holes behind the entries of a leaf; raises `most` to a bound on the largest one.
     #[inline(always)]
     fn leaf<E: Extent + Send + Sync + 'static>(
         &mut self,
@@ -103,7 +104,7 @@ impl<'p> Search<'p> {
             let above = Position { leaf, rank: ranks };
             self.upper = above.low(self.pin).min(self.high);
         }
-        // In registers: most holes are passed by.
+        // Kept in registers: most holes do not fit.
         let (mut upper, mut next, mut hole) = (self.upper, self.next, *most);
         for (rank, start, more) in leaf.down_from(ranks) {
             let end = more & !GUARDED;
@@ -132,7 +133,7 @@ impl<'p> Search<'p> {
         node: &'p Node<Branch<E>>,
         most: &mut u64,
     ) -> Option<u64> {
-        // A child whose entries were not looked at: the first of them is the next limit.
+        // A child that was skipped by its bound: its first entry is the next limit.
         let mut skipped = None;
         for rank in (0..self.ranks(node)).rev() {
             let bound = node.more(rank);
@@ -159,7 +160,7 @@ impl<'p> Search<'p> {
         None
     }
 
-    /// Goes on below a child that was skipped.
+    /// Continues below a child that was skipped.
     fn skip<E: Extent + Send + Sync + 'static>(
         &mut self,
         node: &'p Node<Branch<E>>,

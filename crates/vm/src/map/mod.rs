@@ -1,4 +1,4 @@
-//! The map of an address space: which ranges are mapped, how, and by which layers.
+//! The map of an address space: which ranges are mapped, with which properties, and by which layers.
 
 mod entry;
 mod holes;
@@ -17,7 +17,7 @@ pub use self::prot::{EntryFlags, Prot};
 pub use self::tree::{Extent, Tree};
 
 lock_class!(
-    /// A map's writers: replacement of entries and chains, fork.
+    /// Serialises changes of a map: replacement of entries and chains, fork.
     pub MapLock, "vm map", rank = 60
 );
 

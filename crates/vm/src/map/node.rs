@@ -1,25 +1,26 @@
 //! Nodes of the tree: up to [`FAN`] targets by key, read while one writer changes them.
 //!
-//! Guarantee: a target that a reader loads was in the node at that moment; whether it is the one that was looked for, the
-//! reader asks the target. Under the writers' lock ranks, keys and targets agree.
+//! Guarantee: a target that a reader loads was in the node at that moment. Whether it is the one the reader looks for,
+//! the reader must check on the target itself. Under the writers' lock, ranks, keys and targets agree.
 //!
-//! Mechanism: a target keeps its slot for as long as it is here. One word says which slot each rank has, free slots
-//! behind the used ones; the keys lie apart, by rank, padded with the highest number, so that a search is four steps
-//! without a branch.
+//! Mechanism: a target keeps its slot for as long as it is in the node. One word holds the slot of each rank, with the
+//! free slots after the used ones. The keys are stored separately, by rank, padded with the highest value, so that a
+//! search takes four steps without a branch.
 //!
-//! Ordering: the slots', which [`EpochPtr`] makes, is all that a reader needs. The word and the keys are hints: who combines them with
-//! an older slot misses what it may find, and a miss proves nothing. Who must not miss holds the lock, whose order is theirs.
+//! Ordering: the ordering of the slots, which [`EpochPtr`] provides, is all that a reader needs. The order word and the
+//! keys are hints: a reader that combines them with an older slot may miss a target, and a miss proves nothing. A
+//! caller that must not miss holds the lock, which orders all of them.
 
 use ksync::atomic::{AtomicU64, Ordering::Relaxed};
 use ksync::{CpuPin, Epoch, EpochPtr};
 use rust_alloc::sync::Arc;
 
-/// Targets of a node: as many as fit, with their keys, into 384 bytes.
+/// Targets of a node: as many as fit into 384 bytes with their keys.
 pub(super) const FAN: usize = 14;
-/// Keys that the search of four steps looks at.
+/// Number of keys that the search of four steps may look at.
 const KEYS: usize = 15;
 
-/// The slot of each rank, 4 bits each from bit 4 on, and in the low 4 bits how many ranks there are.
+/// The order word: bits 0 to 3 hold the number of ranks, then 4 bits for each rank hold its slot.
 #[derive(Clone, Copy)]
 struct Order(u64);
 
@@ -34,7 +35,7 @@ impl Order {
         (self.0 >> (4 + 4 * rank)) as usize & 15
     }
 
-    /// With the first free slot at `rank`, those from there on one rank higher.
+    /// Inserts the first free slot at `rank`; the ranks from there on move up by one.
     fn insert(self, rank: usize) -> Order {
         let len = self.len();
         let moving = places(rank, len + 1);
@@ -42,7 +43,7 @@ impl Order {
             .with_len(len + 1)
     }
 
-    /// Without `rank`, whose slot is free.
+    /// Removes `rank`, whose slot becomes free.
     fn remove(self, rank: usize) -> Order {
         let len = self.len();
         let moving = places(rank, len);
@@ -55,12 +56,12 @@ impl Order {
     }
 }
 
-/// `slot` in the place of `rank`.
+/// `slot`, shifted to the bits of `rank`.
 fn at(rank: usize, slot: usize) -> u64 {
     (slot as u64) << (4 * rank + 4)
 }
 
-/// The bits of the ranks `from..end`, of which there is one.
+/// The bits of the ranks `from..end`, a non-empty range.
 fn places(from: usize, end: usize) -> u64 {
     debug_assert!(from < end && end <= FAN);
     (u64::MAX << (4 * from + 4)) & (u64::MAX >> (60 - 4 * end))
@@ -72,7 +73,7 @@ pub(super) struct Node<T> {
     order: AtomicU64,
     /// By rank. Atomic.
     keys: [AtomicU64; KEYS],
-    /// A number for each slot. Guarded by the tree's lock.
+    /// One more number for each slot. Guarded by the tree's lock.
     more: [AtomicU64; FAN],
     /// Atomic.
     targets: [EpochPtr<Arc<T>>; FAN],
@@ -97,7 +98,7 @@ impl<T: Send + Sync + 'static> Node<T> {
         self.order().len()
     }
 
-    /// How many keys are not above `at`, which is below the highest number.
+    /// Number of keys that are not above `at`. `at` is below the highest value.
     #[inline(always)]
     pub fn count(&self, at: u64) -> usize {
         let key = |rank: usize| self.keys[rank].load(Relaxed);
@@ -108,13 +109,13 @@ impl<T: Send + Sync + 'static> Node<T> {
         n
     }
 
-    /// What has `rank`; `None` where a change is under way, or there is no such rank.
+    /// The target with `rank`; `None` while a change is in progress, or if there is no such rank.
     #[inline(always)]
     pub fn load<'p>(&'p self, pin: &'p CpuPin, rank: usize) -> Option<&'p T> {
         self.targets.get(self.order().slot(rank))?.load(pin)
     }
 
-    /// All places for targets.
+    /// All slots.
     pub fn targets(&self) -> &[EpochPtr<Arc<T>>] {
         &self.targets
     }
@@ -135,10 +136,10 @@ impl<T: Send + Sync + 'static> Node<T> {
         self.more[self.order().slot(rank)].load(Relaxed)
     }
 
-    /// The ranks below `count`, each with its key and `more`, the highest first.
+    /// The ranks below `count`, highest first, each with its key and `more`.
     #[inline(always)]
     pub fn down_from(&self, count: usize) -> impl Iterator<Item = (usize, u64, u64)> {
-        // The slot of the next rank in the lowest bits, and the ones below it above.
+        // The slot of the next rank is in the lowest bits.
         let mut slots = self.order().0.rotate_right(4 * count as u32);
         (0..count.min(FAN)).rev().map(move |rank| {
             let more = self.more.get(slots as usize & 15);
@@ -155,7 +156,7 @@ impl<T: Send + Sync + 'static> Node<T> {
         self.more[self.order().slot(rank)].store(more, Relaxed);
     }
 
-    /// Puts `target` at `rank`. There is room.
+    /// Inserts `target` at `rank`. The node is not full.
     pub fn insert(
         &self,
         (epoch, pin): (&Epoch, &CpuPin),
@@ -181,7 +182,7 @@ impl<T: Send + Sync + 'static> Node<T> {
         self.order.store(order.insert(rank).0, Relaxed);
     }
 
-    /// Takes `rank` out; its slot is free then. Returns the slot.
+    /// Removes `rank` and returns its slot, which is then free.
     fn close(&self, rank: usize) -> usize {
         let order = self.order();
         for pair in self.keys[rank..=order.len()].windows(2) {
@@ -191,13 +192,13 @@ impl<T: Send + Sync + 'static> Node<T> {
         order.slot(rank)
     }
 
-    /// Takes what has `rank` out, and retires it.
+    /// Removes the target with `rank` and retires it.
     pub fn remove(&self, (epoch, pin): (&Epoch, &CpuPin), rank: usize) {
         let slot = self.close(rank);
         self.targets[slot].replace(epoch, pin, None);
     }
 
-    /// Puts `target` in the place of what has `rank`, which is retired.
+    /// Replaces the target with `rank` by `target`, and retires the old one.
     pub fn replace(&self, (epoch, pin): (&Epoch, &CpuPin), rank: usize, more: u64, target: Arc<T>) {
         let slot = self.order().slot(rank);
         self.more[slot].store(more, Relaxed);

@@ -1,4 +1,4 @@
-//! Positions in the tree: where an address lies, and the entries next to it.
+//! Positions in the tree: where an address is, and the adjacent entries.
 
 use ksync::CpuPin;
 use rust_alloc::sync::Arc;
@@ -7,21 +7,21 @@ use super::Extent;
 use super::node::Node;
 use super::tree::Branch;
 
-/// In a leaf's `more`, beside the end: the entry's `low` is not its start.
+/// In a leaf's `more`, beside the entry's end: the entry's `low` is below its start.
 pub(super) const GUARDED: u64 = 1;
 
-/// A child that has, or gets, a rank.
+/// A child with a rank in its parent.
 pub(super) type ChildRef<'p, E> = (&'p Node<Branch<E>>, usize);
 
-/// Where an address lies in the tree.
+/// The result of a search for an address.
 pub(super) struct Lookup<'p, E> {
-    /// The leaf that has its entry, if one does.
+    /// The leaf that would contain the address's entry.
     pub leaf: &'p Node<E>,
-    /// Entries of the leaf that begin at or below it.
+    /// Number of entries of the leaf that begin at or below the address.
     pub count: usize,
-    /// The subtree next above the leaf.
+    /// The next subtree above the leaf.
     pub above: Option<ChildRef<'p, E>>,
-    /// The subtree next below the leaf.
+    /// The next subtree below the leaf.
     pub below: Option<ChildRef<'p, E>>,
 }
 
@@ -88,7 +88,7 @@ impl<'p, E: Extent + Send + Sync + 'static> Position<'p, E> {
         self.leaf.more(self.rank) & !GUARDED
     }
 
-    /// The lowest guarded address.
+    /// The lowest address of the entry and its guard gap.
     pub fn low(&self, pin: &CpuPin) -> u64 {
         let start = self.start();
         if self.leaf.more(self.rank) & GUARDED == 0 {

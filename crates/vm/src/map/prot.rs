@@ -1,8 +1,8 @@
-//! Protections, and what a mapping is like besides.
+//! Protections and flags of map entries.
 
 use core::ops::{BitAnd, BitOr};
 
-/// What an access may do. `EXEC` and `WRITE` imply that the page can be read, as x86-64 has it.
+/// Allowed accesses. `EXEC` and `WRITE` imply that the page can be read, as on x86-64.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Prot(u8);
 
@@ -49,14 +49,14 @@ impl BitAnd for Prot {
     }
 }
 
-/// What an entry is like; const after publication.
+/// Properties of an entry; const after publication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EntryFlags(u32);
 
 impl EntryFlags {
-    /// Nothing special: private.
+    /// None: private.
     pub const EMPTY: EntryFlags = EntryFlags(0);
-    /// Changes are seen by all who map the object.
+    /// Stores are visible in all mappings of the object.
     pub const SHARED: EntryFlags = EntryFlags(1 << 0);
     /// A fault below the entry extends it downwards.
     pub const GROWSDOWN: EntryFlags = EntryFlags(1 << 1);
@@ -66,7 +66,7 @@ impl EntryFlags {
     pub const DONTFORK: EntryFlags = EntryFlags(1 << 3);
     /// The child of a fork gets zeroes.
     pub const WIPEONFORK: EntryFlags = EntryFlags(1 << 4);
-    /// No memory is to be reserved for it.
+    /// MAP_NORESERVE.
     pub const NORESERVE: EntryFlags = EntryFlags(1 << 5);
     /// Left out of core dumps.
     pub const DONTDUMP: EntryFlags = EntryFlags(1 << 6);
@@ -74,9 +74,9 @@ impl EntryFlags {
     pub const HEAP: EntryFlags = EntryFlags(1 << 7);
     /// The first thread's stack.
     pub const STACK: EntryFlags = EntryFlags(1 << 8);
-    /// Made by the kernel (vdso): cannot be extended or moved by merging.
+    /// Made by the kernel (vdso): never merged with a neighbour.
     pub const SPECIAL: EntryFlags = EntryFlags(1 << 9);
-    /// The mapping was made of a file or an object that others name: its bottom layer stays.
+    /// The mapping was made of a file, or of an object that has a name: its bottom layer is never dropped.
     pub const FILE: EntryFlags = EntryFlags(1 << 10);
     /// The mapping was made of a device.
     pub const DEVICE: EntryFlags = EntryFlags(1 << 11);

@@ -103,7 +103,7 @@ fn list(tree: &Tree<R>) -> Vec<(u64, u64)> {
     all
 }
 
-/// The highest hole, looked for everywhere.
+/// The highest hole, by exhaustive search.
 fn slow_hole(model: &[(u64, u64)], (from, to): (u64, u64), len: u64, align: u64) -> Option<u64> {
     (from..=to.checked_sub(len)?)
         .rev()
@@ -151,7 +151,7 @@ fn compare(tree: &Tree<R>, model: &[(u64, u64)], top: u64, random: &mut Random) 
     }
 }
 
-/// Puts `new` in the place of `old`, as a map does it.
+/// Replaces `old` by `new`, as a map does it.
 fn change(tree: &Tree<R>, epoch: &Epoch, old: &[(u64, u64)], new: &[(u64, u64)]) {
     let has = |list: &[(u64, u64)], start| list.iter().any(|e| e.0 == start);
     for e in old.iter().filter(|e| !has(new, e.0)) {
@@ -166,7 +166,7 @@ fn change(tree: &Tree<R>, epoch: &Epoch, old: &[(u64, u64)], new: &[(u64, u64)])
     }
 }
 
-/// Changes a tree and a list alike: what a random range touches goes, is replaced, split or joined.
+/// Changes a tree and a list alike: entries in a random range are removed, replaced, split or merged.
 fn step(tree: &Tree<R>, epoch: &Epoch, model: &mut Vec<(u64, u64)>, top: u64, random: &mut Random) {
     let start = 2 * random.below(top / 2);
     let end = start + 2 + 2 * random.below(4);
@@ -230,7 +230,7 @@ fn packed_trees_take_changes() {
         assert_eq!(list(&tree), model);
         let mut random = Random(count);
         compare(&tree, &model, count * 10 + 10, &mut random);
-        // One more in each hole, then all out again from the middle.
+        // One more entry in each hole; then all are removed, from the middle outwards.
         for n in 0..count {
             tree.insert(&epoch, Arc::new(R(n * 10 + 4, n * 10 + 10)));
         }
@@ -272,7 +272,7 @@ fn a_fill_that_is_stopped_leaves_nothing() {
 fn a_tree_that_is_too_high_is_built_anew() {
     let epoch = Epoch::new(1);
     let (tree, mut kept) = (Tree::new(), Vec::new());
-    // One leaf after the other is filled and then all but emptied.
+    // One leaf after the other is filled and then almost emptied.
     for block in 0..MOST * 3 / 10 {
         for n in 0..7 {
             let at = 2 * (block * 7 + n);
@@ -302,12 +302,12 @@ fn what_was_taken_out_is_in_the_result() {
     assert_eq!(list(&old), all, "the result holds on to them");
 }
 
-/// A reader never gets an entry that does not cover the address, nor one that left before it looked.
+/// A reader never gets an entry that does not cover the address, nor one that was removed before it looked.
 #[test]
 fn readers_beside_a_writer() {
     use ksync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
     let (epoch, tree) = (Epoch::new(2), Tree::new());
-    // The even hundreds stay; the rest comes and goes.
+    // The even hundreds stay; the others are inserted and removed.
     for n in 0..6 {
         tree.insert(&epoch, Arc::new(R(200 * n, 200 * n + 100)));
     }

@@ -1,10 +1,11 @@
 //! The tree of a map: disjoint ranges by address, read by anyone, changed in place by one writer at a time.
 //!
-//! Guarantee: an entry that [`find`](Tree::find) returns was in the map at some moment of the pinned section, and covers the
-//! address. That it finds none means nothing: only the map's lock, under which everything else here runs, can tell.
+//! Guarantee: an entry that [`find`](Tree::find) returns was in the map at some moment of the pinned section, and
+//! covers the address. `None` proves nothing: whether an address is unmapped can be decided only under the map's lock,
+//! which all other operations need.
 //!
-//! Mechanism: a B+-tree of [`Node`]s, whose changes write one leaf as a rule. `doc/vm-map.md` states the protocol, and
-//! numbers the invariants.
+//! Mechanism: a B+-tree of [`Node`]s, in which a change usually writes one leaf. `doc/vm-map.md` states the protocol
+//! and numbers the invariants.
 
 use ksync::atomic::{AtomicUsize, Ordering::Relaxed};
 use ksync::{CpuPin, Epoch, EpochPtr};
@@ -15,34 +16,34 @@ use smallvec::SmallVec;
 use super::node::{FAN, Node};
 use super::position::{ChildRef, GUARDED, Lookup, Position};
 
-/// What the tree needs to know of its elements.
+/// What the tree requires of its elements.
 pub trait Extent {
     /// First address.
     fn start(&self) -> u64;
-    /// First address behind.
+    /// First address behind the range.
     fn end(&self) -> u64;
-    /// Lowest address that a new range must keep clear of: less than `start` where a guard gap is due.
+    /// Lowest address that a new range must leave free: less than `start` if there is a guard gap.
     fn low(&self) -> u64 {
         self.start()
     }
 }
 
-/// Levels beyond which a tree is built anew. Insertions alone reach six with the most entries that a map may have.
+/// A tree with more levels is rebuilt. Insertions alone reach six with the most entries that a map may have.
 const MAX_HEIGHT: usize = 10;
-/// Levels of a tree that may be freed in one go.
+/// A tree with at most this many levels is freed in one go.
 const SMALL: usize = 2;
-/// Entries of a leaf that is built of a list: room for a few more.
+/// Entries of a leaf that is built from a list: leaves room for a few more.
 const PACKED: usize = 12;
 
-/// A part of the tree.
+/// A subtree.
 pub(super) enum Branch<E> {
-    /// Entries, by start; `more` is an entry's end, or with [`GUARDED`].
+    /// Entries, by start. `more` is an entry's end, perhaps with [`GUARDED`].
     Leaf(Node<E>),
-    /// Children, by separator; `more` bounds the holes behind a child's entries.
+    /// Children, by separator. `more` is an upper bound on the holes behind a child's entries.
     Inner(Node<Branch<E>>),
 }
 
-/// Disjoint ranges by address. One writer at a time: the map's lock.
+/// Disjoint ranges by address. One writer at a time, under the map's lock.
 #[repr(C)]
 pub struct Tree<E> {
     root: EpochPtr<Arc<Branch<E>>>,
@@ -52,8 +53,8 @@ pub struct Tree<E> {
     height: AtomicUsize,
 }
 
-/// Retires what hangs below an inner branch at `height`, one child at a time; pauses after the children of a branch above the
-/// lowest ones.
+/// Retires what is below an inner branch at `height`, one child at a time; calls `pause` after the children of each
+/// branch above the lowest inner ones.
 fn retire_below<E: Send + Sync + 'static>(
     branch: &Branch<E>,
     epoch: &Epoch,
@@ -77,10 +78,10 @@ fn retire_below<E: Send + Sync + 'static>(
     }
 }
 
-/// What changes need: where to retire what is taken out, and a pin.
+/// What changes need: the epoch in which removed nodes are retired, and a pin.
 type Cx<'a> = (&'a Epoch, &'a CpuPin);
 impl<E: Extent + Send + Sync + 'static> Tree<E> {
-    /// How far what readers read reaches.
+    /// End of the part that readers without the lock read.
     pub const READ_END: usize = core::mem::offset_of!(Self, len);
 
     /// The empty tree.
@@ -92,7 +93,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         }
     }
 
-    /// An entry that covers `at`. Anybody, without the lock: see the module for what none means.
+    /// An entry that covers `at`. Needs no lock; see the module for what `None` means.
     #[inline(always)]
     pub fn find<'p>(&'p self, pin: &'p CpuPin, at: u64) -> Option<&'p E> {
         let mut branch = self.root.load(pin)?;
@@ -125,7 +126,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
             .flatten()
     }
 
-    /// The first entry that ends above `at`. Without the lock a guess, while the tree changes.
+    /// The first entry that ends above `at`. Only a hint if the lock is not held and the tree changes.
     pub fn first_ending_above(&self, at: u64) -> Option<Arc<E>> {
         let pin = ksync::pin();
         let found = self.lookup(&pin, at)?;
@@ -143,7 +144,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         self.lookup(&pin, at)?.at_or_below(&pin)?.entry(&pin)
     }
 
-    /// The entries that meet at `at`, if two do.
+    /// The two entries that meet at `at`, if there are two.
     pub fn meeting(&self, at: u64) -> Option<(Arc<E>, Arc<E>)> {
         let pin = ksync::pin();
         let found = self.lookup(&pin, at)?;
@@ -163,7 +164,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         Some((left.entry(&pin)?, right.entry(&pin)?))
     }
 
-    /// Calls `f` for each entry, in order. Nothing is pinned meanwhile.
+    /// Calls `f` for each entry, in order. No pin is held while it runs.
     pub fn for_each(&self, f: &mut dyn FnMut(&Arc<E>)) {
         self.for_overlapping(0, u64::MAX, &mut |entry| {
             f(entry);
@@ -171,7 +172,8 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         });
     }
 
-    /// Calls `f` for each entry that overlaps `start..end`, in order, until it returns false. Nothing is pinned meanwhile.
+    /// Calls `f` for each entry that overlaps `start..end`, in order, until it returns false. No pin is held while it
+    /// runs.
     pub fn for_overlapping(&self, start: u64, end: u64, f: &mut dyn FnMut(&Arc<E>) -> bool) {
         let mut next = Some(start);
         while let Some(at) = next.filter(|&at| at < end) {
@@ -191,7 +193,8 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         }
     }
 
-    /// Collects the entries of one leaf that overlap `at..end`, the leaf that of `at`; says where the next leaf begins.
+    /// Collects the entries that overlap `at..end` from the leaf that contains `at`; returns the first address of the
+    /// next leaf.
     fn some(&self, at: u64, end: u64, f: &mut impl FnMut(Arc<E>)) -> Option<u64> {
         let pin = ksync::pin();
         let found = self.lookup(&pin, at)?;
@@ -214,7 +217,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         self.root.load(pin)
     }
 
-    /// Where `at` lies; `None` in an empty tree.
+    /// The position of `at`; `None` in an empty tree.
     pub(super) fn lookup<'p>(&'p self, pin: &'p CpuPin, at: u64) -> Option<Lookup<'p, E>> {
         let mut branch = self.root.load(pin)?;
         let (mut above, mut below) = (None, None);
@@ -243,13 +246,13 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         }
     }
 
-    /// Puts `entries`, ascending, into the tree, which is empty.
+    /// Puts `entries`, in ascending order, into the tree, which is empty.
     pub fn fill(&self, epoch: &Epoch, entries: &[Arc<E>]) {
         let filled = self.fill_while(epoch, entries, &mut || true);
         debug_assert!(filled);
     }
 
-    /// As `fill`, as long as `go_on` says so, which is asked before each node; else the tree stays as it is, and the result is false.
+    /// As `fill`, but calls `go_on` before each node. If it returns false the tree stays as it is, and so does this.
     pub fn fill_while(
         &self,
         epoch: &Epoch,
@@ -275,8 +278,8 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         true
     }
 
-    /// Adds an entry, which overlaps none. Returns whether another one ends where it begins, and whether one begins where
-    /// it ends.
+    /// Adds an entry, which overlaps none. Returns whether another entry ends at its start, and whether one begins at
+    /// its end.
     pub fn insert(&self, epoch: &Epoch, entry: Arc<E>) -> (bool, bool) {
         let pin = ksync::pin();
         let (start, end) = (entry.start(), entry.end());
@@ -305,7 +308,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         met
     }
 
-    /// Adds an entry; a tree that gets more than `limit` levels is built anew.
+    /// Adds an entry; rebuilds the tree if it then has more than `limit` levels.
     pub(super) fn insert_below(&self, epoch: &Epoch, entry: Arc<E>, limit: usize) {
         let pin = ksync::pin();
         let Some(root) = self.root.load(&pin) else {
@@ -331,7 +334,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         self.note_hole(&ksync::pin(), at);
     }
 
-    /// Packs the tree. Without memory it stays as it is, until it grows again.
+    /// Rebuilds the tree from packed nodes. If memory is short it stays as it is until it grows again.
     fn rebuild(&self, epoch: &Epoch) {
         let mut entries = Vec::new();
         if entries.try_reserve_exact(self.len()).is_ok() {
@@ -340,7 +343,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         }
     }
 
-    /// Takes the entry that begins at `start` out.
+    /// Removes the entry that begins at `start`.
     pub fn remove(&self, epoch: &Epoch, start: u64) {
         let pin = ksync::pin();
         let Some(position) = self.position_of(&pin, start) else {
@@ -350,7 +353,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         self.remove_at(epoch, &pin, &position);
     }
 
-    /// Takes the entry that is just `start..end` out, if there is one, after `before` was told of it.
+    /// Removes the entry that is exactly `start..end`, if there is one, after `before` was called with it.
     pub fn remove_exact(
         &self,
         epoch: &Epoch,
@@ -366,7 +369,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         Some(entry)
     }
 
-    /// Where the entry is that begins at `start`.
+    /// The position of the entry that begins at `start`.
     fn position_of<'p>(&'p self, pin: &'p CpuPin, start: u64) -> Option<Position<'p, E>> {
         let found = self.lookup(pin, start)?;
         let rank = found.count.checked_sub(1)?;
@@ -388,7 +391,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         self.note_hole(pin, start);
     }
 
-    /// Takes an entry out that is the only one of its leaf.
+    /// Removes an entry that is the only one of its leaf.
     #[inline(never)]
     fn remove_last(&self, epoch: &Epoch, pin: &CpuPin, start: u64) {
         let Some(mut root) = self.root.load(pin) else {
@@ -405,7 +408,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         }
     }
 
-    /// Puts an entry in place of the one with the same start: readers see one or the other.
+    /// Replaces the entry with the same start: a reader sees the old or the new one.
     pub fn replace(&self, epoch: &Epoch, entry: Arc<E>) {
         let (pin, start) = (ksync::pin(), entry.start());
         let Some(found) = self.lookup(&pin, start).filter(|found| found.count > 0) else {
@@ -420,7 +423,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         self.note_hole(&pin, start);
     }
 
-    /// Empties the tree: what was in it is in the result.
+    /// Empties the tree, and returns its former contents.
     pub fn take(&self, epoch: &Epoch) -> Tree<E> {
         let pin = ksync::pin();
         let old = Tree {
@@ -433,8 +436,9 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         old
     }
 
-    /// Ends a tree that was taken out of a map. A large one is retired leaf by leaf, for a whole one would be freed in one
-    /// go. Readers that are still in it find none from then on, which means nothing. `pause` is called now and then.
+    /// Ends a tree that was taken out of a map. A large tree is retired leaf by leaf, because a retired tree would be
+    /// freed in one go. Readers that are still in it find no entry from then on, which proves nothing. `pause` is
+    /// called now and then.
     pub fn end(self, epoch: &Epoch, pause: &mut dyn FnMut()) {
         let height = self.height.load(Relaxed);
         if height <= SMALL {
@@ -446,7 +450,8 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         }
     }
 
-    /// After a change at `at`: the hole behind the last entry that begins at or below it may be larger than known.
+    /// Called after a change at `at`: raises the bounds of the subtrees above it if the hole behind the last entry at
+    /// or below `at` has grown.
     #[inline]
     fn note_hole(&self, pin: &CpuPin, at: u64) {
         if self.height.load(Relaxed) > 1 {
@@ -486,7 +491,7 @@ impl<E: Extent + Send + Sync + 'static> Default for Tree<E> {
     }
 }
 
-/// What a leaf keeps beside an entry.
+/// The `more` of an entry in its leaf.
 fn leaf_more<E: Extent>(entry: &E) -> u64 {
     debug_assert!(entry.start() < entry.end() && entry.end() & GUARDED == 0);
     if entry.low() == entry.start() {
@@ -496,7 +501,7 @@ fn leaf_more<E: Extent>(entry: &E) -> u64 {
     }
 }
 
-/// Raises the separator of the subtree above a leaf to `end`, so that it is not inside an entry of the leaf.
+/// Raises the separator of the next subtree above a leaf to `end`, so that it does not lie inside an entry of the leaf.
 fn clear_of<E: Send + Sync + 'static>(above: Option<ChildRef<'_, E>>, end: u64) {
     if let Some((node, rank)) = above
         && node.key(rank) < end
@@ -505,9 +510,9 @@ fn clear_of<E: Send + Sync + 'static>(above: Option<ChildRef<'_, E>>, end: u64) 
     }
 }
 
-/// A branch of `height` levels of entries in ascending order; none if `go_on` says no before one of its nodes.
+/// A branch of `height` levels of entries in ascending order; `None` if `go_on` returns false before one of its nodes.
 ///
-/// As in [`grow`], no node lies on the stack while the function calls itself: a kernel's stack is small.
+/// As in [`grow`], no node is on the stack while the function calls itself: a kernel stack is small.
 fn packed<E: Extent + Send + Sync + 'static>(
     epoch: &Epoch,
     entries: &[Arc<E>],
@@ -538,7 +543,7 @@ fn packed<E: Extent + Send + Sync + 'static>(
     Some(branch)
 }
 
-/// A branch without anything.
+/// An empty branch.
 #[inline(never)]
 fn empty<E: Extent + Send + Sync + 'static>(leaf: bool) -> Arc<Branch<E>> {
     Arc::new(if leaf {
@@ -548,7 +553,7 @@ fn empty<E: Extent + Send + Sync + 'static>(leaf: bool) -> Arc<Branch<E>> {
     })
 }
 
-/// Puts an entry into a branch. Returns what split off on its upper side, with its separator.
+/// Inserts an entry into a branch. Returns the new branch that was split off at its upper end, with its separator.
 fn grow<E: Extent + Send + Sync + 'static>(
     cx: Cx<'_>,
     branch: &Branch<E>,
@@ -584,7 +589,7 @@ fn grow<E: Extent + Send + Sync + 'static>(
     }
 }
 
-/// Puts an entry at `rank` of a full leaf. Returns the upper half, with its separator.
+/// Inserts an entry at `rank` of a full leaf. Returns the upper half, with its separator.
 #[inline(never)]
 fn split_leaf<E: Extent + Send + Sync + 'static>(
     cx: Cx<'_>,
@@ -597,7 +602,7 @@ fn split_leaf<E: Extent + Send + Sync + 'static>(
     (right.key(0), Arc::new(Branch::Leaf(right)))
 }
 
-/// Puts a branch at `rank` of a full node. Returns the upper half, with its separator.
+/// Inserts a branch at `rank` of a full node. Returns the upper half, with its separator.
 #[inline(never)]
 fn split_inner<E: Extent + Send + Sync + 'static>(
     cx: Cx<'_>,
@@ -612,7 +617,7 @@ fn split_inner<E: Extent + Send + Sync + 'static>(
     (key, Arc::new(Branch::Inner(right)))
 }
 
-/// Puts `target` at `rank` of a full node. Returns the upper half.
+/// Inserts `target` at `rank` of a full node. Returns the upper half.
 fn split<T: Send + Sync + 'static>(
     cx: Cx<'_>,
     node: &Node<T>,
@@ -622,25 +627,25 @@ fn split<T: Send + Sync + 'static>(
 ) -> Node<T> {
     let right = node.split(cx);
     match rank.checked_sub(node.len() + 1) {
-        // What comes behind the first of the upper half.
+        // It belongs behind the first target of the upper half.
         Some(behind) => right.insert(cx, behind + 1, key, more, target),
         None => node.insert(cx, rank, key, more, target),
     }
     right
 }
 
-/// What became of a branch.
+/// Result of a removal from a branch.
 #[derive(PartialEq, Eq)]
 enum Shrunk {
-    /// It has no such entry.
+    /// The branch does not contain the entry.
     Missing,
-    /// It has others.
+    /// It still contains others.
     Fewer,
-    /// It has none any more.
+    /// It is empty now.
     Empty,
 }
 
-/// Takes the entry that begins at `start` out of a branch.
+/// Removes the entry that begins at `start` from a branch.
 fn shrink<E: Extent + Send + Sync + 'static>(cx: Cx<'_>, branch: &Branch<E>, start: u64) -> Shrunk {
     let left = match branch {
         Branch::Leaf(leaf) => {

@@ -1,30 +1,30 @@
-//! Devices: objects whose frames are no memory.
+//! Devices: objects whose frames are not memory.
 //!
-//! Guarantee: the frames of a device are never allocated, freed, scanned or moved, and nothing looks for a record of
-//! them: they may lie outside the page array. A shared mapping shows the frames themselves; a private one copies a
-//! frame's contents to a page of its own at the first write, as it does with a file.
+//! Guarantee: the frames of a device are never allocated, freed, scanned or moved, and their `Page`s are never looked
+//! up: they may lie outside the page array. A shared mapping maps the frames themselves; a private one copies a frame's
+//! contents to a page of its own at the first write, as for a file.
 //!
-//! Mechanism: the object has no pages, only a range of indexes and the frame of the first. A fault that finds no page in
-//! any layer enters the frame as an unmanaged leaf, with the object's memory type. Such a leaf goes with its mapping; no
-//! scan looks for it.
+//! Mechanism: the object has no pages, only a range of indexes and the first frame. A fault that finds no page in any
+//! layer enters the frame as an unmanaged leaf, with the object's memory type. Such a leaf is removed with its mapping;
+//! no scan looks for it.
 
 use crate::page::{PAGE_SHIFT, Pfn};
 use crate::pmap::Pte;
 
-/// How CPUs may keep a device's bytes: its memory type. The machine's page-attribute table must have write-back in
-/// place 0, write-combining in place 1 and uncached in place 3.
+/// Memory type of a device's frames. The machine's page-attribute table must have write-back in entry 0,
+/// write-combining in entry 1 and uncached in entry 3.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cache {
-    /// As memory: ROM.
+    /// Like memory: ROM.
     WriteBack,
-    /// Stores may be gathered, nothing is kept: frame buffers.
+    /// Stores may be combined, nothing is cached: frame buffers.
     WriteCombining,
     /// Each access reaches the device, in order: registers.
     Uncached,
 }
 
 impl Cache {
-    /// The bits of a page-table entry that say so.
+    /// The page-table bits that select the memory type.
     pub const fn bits(self) -> u64 {
         match self {
             Cache::WriteBack => 0,
@@ -34,14 +34,14 @@ impl Cache {
     }
 }
 
-/// A run of frames that are no memory, and the indexes that they have in their object.
+/// A run of frames that are not memory, and their indexes in the object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frames {
     /// Index of the first frame.
     pub index: u32,
     /// The first frame.
     pub first: Pfn,
-    /// How many.
+    /// Number of frames.
     pub count: u32,
     /// Their memory type.
     pub cache: Cache,
@@ -54,7 +54,7 @@ impl Frames {
         Some(self.first.add(n))
     }
 
-    /// Bytes up to the end of the last frame, counted from index 0.
+    /// Bytes from index 0 to the end of the last frame.
     pub(super) fn bytes(&self) -> u64 {
         (u64::from(self.index) + u64::from(self.count)) << PAGE_SHIFT
     }

@@ -1,10 +1,10 @@
 //! The contents of a file: read, write, truncate, punch.
 //!
-//! Guarantee: a read returns bytes that were in the file at some moment of the call; a truncation leaves no mapping of
-//! what it cut off, and what the file is extended by reads as zeroes.
+//! Guarantee: a read returns bytes that were in the file at some moment of the call. After a truncation no mapping has
+//! page-table entries for what was cut off, and if the file grows, the new range reads as zeroes.
 //!
 //! Readers copy under a pin and write no shared line: frames that leave a file are freed after a grace period. Writers
-//! keep the page soft-busy, so that it stays in the file while they copy.
+//! hold the page soft-busy, so that it stays in the file while they copy.
 
 use ksync::atomic::Ordering::Relaxed;
 use smallvec::SmallVec;
@@ -18,34 +18,35 @@ use crate::page::{
 use crate::rmap;
 use crate::{Machine, Vm};
 
-/// Ticks within which stores through mappings count as one, a few milliseconds: CPUs that store at the same time write one
-/// line rarely.
+/// Ticks within which stores through mappings count as one, a few milliseconds, so that CPUs that store at the same
+/// time rarely write the shared line.
 const STORES_TICKS: u64 = 8_000_000;
 
-/// What a hole reads as.
+/// The contents of a hole.
 static ZEROES: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
 
-/// Addresses at which one removal looks, about: where many map a file, fewer pages go at once. Bounds the time with preemption off,
-/// but for one page that is mapped at more addresses than this: the places of a shard are looked at in one hold of its lock.
+/// Approximate number of addresses that one removal visits: if many mappings have a file, it removes fewer pages at
+/// once. Bounds the time with preemption off, except for a single page that is mapped at more addresses, because all
+/// members of a shard are visited in one hold of its lock.
 const VISITS: usize = 2048;
 
 /// Largest file: 2^32 pages less one.
 pub const MAX_SIZE: u64 = (u32::MAX as u64) << PAGE_SHIFT;
 
-/// A page that may be written to.
+/// A page held for writing.
 struct ForWrite {
     pfn: Pfn,
     busy: SoftBusy<'static>,
-    /// It was made for this.
+    /// Whether it was made for this write.
     fresh: bool,
 }
 
 impl Object {
     /// Reads from `offset` on: calls `copy` with one piece after another until it takes less than it is given, or the
-    /// file ends. Returns the bytes taken.
+    /// file ends. Returns the number of bytes taken.
     ///
-    /// `copy` runs with preemption off: it must not sleep, and a copy to user memory that faults returns short; the
-    /// caller then touches that memory and goes on from there. For anonymous objects the end is where they end.
+    /// `copy` runs with preemption off and must not sleep. If its copy to user memory faults, it returns a short count;
+    /// the caller then touches that memory and continues from there. An anonymous object ends at its size.
     pub fn read<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -62,7 +63,7 @@ impl Object {
             let start = at as usize & (PAGE_SIZE - 1);
             let pin = ksync::pin();
             let taken = match self.lookup(&pin, (at >> PAGE_SHIFT) as u32) {
-                // The frame outlives the pin even if it is truncated away meanwhile.
+                // The frame is not freed before the pin is dropped, even if the page is truncated away meanwhile.
                 Some(pfn) => with_frame(&vm.machine, pfn, start, len, &mut *copy),
                 None => copy(&ZEROES[..len]),
             };
@@ -76,13 +77,14 @@ impl Object {
     }
 
     /// Writes `len` bytes at `offset`: calls `copy` to fill one piece after another until it fills less than it is
-    /// given. Returns the bytes written; the file grows to hold them.
+    /// given. Returns the number of bytes written; the file grows to hold them.
     ///
-    /// `copy` holds no lock and may sleep or fault. The caller serialises writes beyond the end among
-    /// themselves and with truncation, as files do by a lock of their own.
+    /// `copy` runs without a lock held and may sleep or fault. The caller serialises writes beyond the end with each
+    /// other and with truncation, by the file's own lock.
     ///
     /// # Errors
-    /// `NoMemory` if nothing was written for want of memory, or of room in the file system; a short count if something was.
+    /// `NoMemory` if nothing was written because memory, or the file system's quota, was exhausted; a short count if
+    /// something was written before.
     pub fn write<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -130,7 +132,7 @@ impl Object {
         Ok(at - offset)
     }
 
-    /// Notes that a page of the file is being made writable in a shared mapping.
+    /// Records the time at which a page of the file is made writable in a shared mapping.
     #[inline(always)]
     pub(crate) fn note_store<M: Machine>(&self, vm: &Vm<M>) {
         let now = vm.machine.ticks() | 1;
@@ -139,17 +141,17 @@ impl Object {
         }
     }
 
-    /// When a mapping was stored to last, in ticks of the machine's clock, if that was after the last call: the fault counts by
-    /// which a page becomes writable, as in Linux, not each store.
+    /// The time of the last store through a mapping, in ticks of the machine's clock, if there was one since the last
+    /// call. As in Linux it is the time of the fault that made a page writable, not of each store.
     pub fn take_stored(&self) -> Option<u64> {
-        // A look first: asking is frequent, and stores are rare.
+        // A plain load first: this is called often, and stores are rare.
         let stored = self.stored.load(Relaxed) != 0;
         stored
             .then(|| self.stored.swap(0, Relaxed))
             .filter(|&at| at != 0)
     }
 
-    /// Takes the page at `offset` out again if a [`write`](Self::write) has made it and found nothing to put in.
+    /// Removes the page at `offset` if a [`write`](Self::write) has made it and copied nothing into it.
     #[cold]
     pub fn forget_blank<M: Machine>(&self, vm: &Vm<M>, offset: u64) {
         let index = (offset >> PAGE_SHIFT) as u32;
@@ -157,14 +159,14 @@ impl Object {
             return;
         };
         let flags = busy.page().flags();
-        // A mapping that comes now finds the page busy; one that came before has left its mark.
+        // A later mapping finds the page busy; an earlier one has set MAPPED.
         if flags.contains(Flags::UNWRITTEN | Flags::BLANK) && !flags.contains(Flags::MAPPED) {
             self.take_back(vm, &ksync::pin(), index, (pfn, busy));
         }
     }
 
-    /// The page at `index`, soft-busy; a new one of zeroes, with `flags` besides VALID, where there is none, also beyond the
-    /// end.
+    /// The page at `index`, soft-busy. If there is none, even beyond the end, a new page of zeroes, with `flags` in
+    /// addition to VALID.
     fn page_for_write<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -206,8 +208,8 @@ impl Object {
         }
     }
 
-    /// Makes pages for `offset..offset + len`, and the file at least that long. Pages that it makes count as a hole until
-    /// something is put in, or they are allocated again: as in Linux.
+    /// Makes pages for `offset..offset + len`, and extends the file to that length if `grow`. New pages count as a hole
+    /// until data is written to them or they are allocated again, as in Linux.
     ///
     /// # Errors
     /// No memory, or the file system is full; pages made so far stay.
@@ -220,7 +222,7 @@ impl Object {
     ) -> Result<(), NoMemory> {
         let end = offset.saturating_add(len).min(MAX_SIZE);
         for index in offset >> PAGE_SHIFT..end.div_ceil(PAGE_SIZE as u64) {
-            // Before the page is there, so that whoever sees it may know.
+            // Set before the page is inserted, so that every CPU that finds the page finds it set.
             if !self.may_be_unwritten() {
                 self.unwritten.store(1, Relaxed);
             }
@@ -238,9 +240,9 @@ impl Object {
         Ok(())
     }
 
-    /// Sets the size. What lies beyond a smaller one, or the same, is unmapped everywhere and freed; accesses there end in `Bus`,
-    /// also where a private mapping has a copy. A private copy whose fault is on its way may stay mapped. Where the file grows, pages
-    /// that were allocated beyond its end stay, as in Linux: they are zeroes.
+    /// Sets the size. Pages beyond the new size are unmapped everywhere and freed, unless the file grows; accesses
+    /// there fail with `Bus`, even if a private mapping has a copy. A private copy may stay mapped if a fault is just
+    /// entering it. If the file grows, pages that were allocated beyond its end stay, as in Linux: they are zeroes.
     pub fn truncate<M: Machine>(&self, vm: &Vm<M>, size: u64) {
         debug_assert!(self.kind == Kind::File);
         let size = size.min(MAX_SIZE);
@@ -252,7 +254,8 @@ impl Object {
         let first = size.div_ceil(PAGE_SIZE as u64);
         if let Ok(first) = u32::try_from(first) {
             self.remove_mapped(vm, first, u32::MAX);
-            // Private copies go out of the tables too, and a fault does not bring them back: see `Space::fault`.
+            // Page-table entries of private copies are removed too, and faults do not enter them again: see
+            // `Space::fault`.
             let behind = old.div_ceil(PAGE_SIZE as u64).min(u64::from(u32::MAX)) as u32;
             rmap::remove_copies(vm, self, first, rmap::mapped_end(self).min(behind));
         }
@@ -265,9 +268,9 @@ impl Object {
         }
     }
 
-    /// Makes `offset..offset + len` read as zeroes and frees its whole pages. The size stays.
+    /// Makes `offset..offset + len` read as zeroes and frees the whole pages in it. The size stays.
     ///
-    /// Takes no lock: each page is taken out, or zeroed in part, by whoever has it hard-busy, and whoever comes later finds it gone.
+    /// Takes no lock: a page is removed, or partly zeroed, while it is held hard-busy.
     pub fn punch<M: Machine>(&self, vm: &Vm<M>, offset: u64, len: u64) {
         let end = offset.saturating_add(len).min(MAX_SIZE);
         if offset >= end {
@@ -296,7 +299,7 @@ impl Object {
         }
     }
 
-    /// Unmaps the pages of `first..=last` everywhere, takes them out, and frees them after a grace period.
+    /// Unmaps the pages of `first..=last` everywhere, removes them, and frees them after a grace period.
     fn remove_mapped<M: Machine>(&self, vm: &Vm<M>, first: u32, last: u32) {
         let (mut at, mut step) = (Some(first), 1);
         while let Some(from) = at {
@@ -308,9 +311,9 @@ impl Object {
         }
     }
 
-    /// Unmaps and takes out up to `step` pages, with one flush; returns where to go on, and with which step.
+    /// Unmaps and removes up to `step` pages, with one flush; returns the index to continue at, and updates `step`.
     ///
-    /// A page leaves its slot after its translations are gone: no other page comes to an address before that.
+    /// A page leaves its slot after its translations are gone: no other page is mapped at an address before that.
     fn take_mapped<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -329,7 +332,7 @@ impl Object {
                 break;
             };
             at = Some(index);
-            // Whoever holds one page may wait for another, so none is waited for while some are held.
+            // A holder of a page may wait for another page, so this does not wait while it holds some itself.
             let page = if pages.is_empty() {
                 self.busy_page(vm, index)
             } else {

@@ -11,7 +11,7 @@ use crate::page::hub_of;
 use crate::{Machine, Vm};
 
 lock_class!(
-    /// A shard of an object's reverse map. Held while page tables are scanned.
+    /// A shard of an object's reverse map. Held while scans visit page tables.
     pub ReverseLock, "reverse map", rank = 90
 );
 
@@ -21,13 +21,13 @@ impl HubValue for Object {
     }
 }
 
-/// The hub that every object lives in.
+/// The hub that contains the object.
 pub(crate) type Hub = HubRef<Object, MappedExtent, ReverseLock>;
 
-/// A base reference: a file's inode has one, or the kernel while it works on the object.
+/// A base reference: held by a file's inode, or by the kernel while it works on the object.
 ///
 /// The last reference of an object must be ended by [`release`](ObjectRef::release), which frees the pages: a plain
-/// drop has no way to the allocator. Dropping a clone while another reference exists is fine.
+/// drop has no access to the allocator. A clone may be dropped while another reference exists.
 pub struct ObjectRef(Hub);
 
 impl ObjectRef {
@@ -107,16 +107,16 @@ impl Deref for ObjectRef {
     }
 }
 
-/// Ends a reference; if it was the last, frees the pages before: preemptible, for the object lives by the reference
-/// meanwhile. A reference that somebody makes under a pin then, by [`Attachment::object_ref`], is to an object that has
-/// ended, and finds no pages when it goes.
+/// Ends a reference. If it was the last, frees the pages first; this is preemptible, because the reference still keeps
+/// the object alive. A reference that another CPU makes meanwhile under a pin, by [`Attachment::object_ref`], then
+/// refers to an object without pages, and ends without freeing any.
 fn end<M: Machine>(vm: &Vm<M>, hub: Hub) {
     if let Err(last) = hub.end_unless_only() {
         last.die(vm);
     }
 }
 
-/// A layer's membership in its object's hub, which is its reference.
+/// A layer's membership in its object's hub, which is the layer's reference on the object.
 pub struct Attachment(MemberSlot<Object, MappedExtent, ReverseLock>);
 
 impl Attachment {
@@ -124,7 +124,7 @@ impl Attachment {
         Attachment(MemberSlot::new(member))
     }
 
-    /// The object; `None` once it is detached, which the entry's state tells as well.
+    /// The object; `None` once the layer is detached, which the entry's state also shows.
     #[inline(always)]
     pub(crate) fn object<'p>(&self, pin: &'p CpuPin) -> Option<&'p Object> {
         self.0.hub(pin)
@@ -140,8 +140,8 @@ impl Attachment {
             .ok_or(NoMemory)
     }
 
-    /// A base reference; `None` if the layer is detached. Who does not hold the map's lock may get one to an object that
-    /// has ended: it has an identity, but no pages and no room for any.
+    /// A base reference; `None` if the layer is detached. Without the map's lock it may refer to an object that has
+    /// ended: this still has an identity, but has no pages and accepts none.
     pub(crate) fn object_ref(&self) -> Option<ObjectRef> {
         let pin = ksync::pin();
         self.0.with(&pin, Member::hub_ref).flatten().map(ObjectRef)
@@ -153,8 +153,8 @@ impl Attachment {
         self.0.with(&pin, Member::is_sole).unwrap_or(false)
     }
 
-    /// Ends the attachment; if it was the last reference, frees the pages. Its page-table entries are gone and flushed.
-    /// `unmapped` says that a mapping ends here, and not its whole space.
+    /// Ends the attachment; if it was the last reference, frees the pages. Its page-table entries were removed and
+    /// flushed before. `unmapped` is false if the whole space ends.
     pub(crate) fn detach<M: Machine>(&self, vm: &Vm<M>, unmapped: bool) {
         let pin = ksync::pin();
         let (object, member) = (self.0.hub(&pin), self.0.take());
@@ -163,7 +163,7 @@ impl Attachment {
             && !hub.as_ref().is_some_and(Hub::is_only)
             && (unmapped || !object.is_swept(Swept::Whole))
         {
-            // What it alone reached, or others had left before, is for nobody now.
+            // Pages that only this attachment reached, or that earlier ones left behind, may now be unreachable.
             let other = hub_of(object).scan(|extent| ControlFlow::Break(extent.pmap().clone()));
             if let ControlFlow::Break(pmap) = other {
                 object.leave_page(vm, &pin, &pmap);
@@ -175,7 +175,8 @@ impl Attachment {
         }
     }
 
-    /// Private memory in a range that was unmapped stays, for the sake of other attachments: perhaps for none.
+    /// Marks private memory for a sweep: pages of a range that was unmapped stay because other attachments may reach
+    /// them.
     pub(crate) fn leave_pages<M: Machine>(&self, vm: &Vm<M>) {
         let pin = ksync::pin();
         let pmap = self.0.with(&pin, |member| member.pmap().clone());

@@ -1,12 +1,12 @@
-//! Objects: index → page, and who maps them.
+//! Objects: pages by index, and the mappings of an object.
 //!
-//! Guarantee: a page in an object's slot carries the object's identity and belongs to it alone; every page-table
-//! entry that maps it is reachable through the object's hub.
+//! Guarantee: a page in an object's slot carries the object's identity and belongs to it alone; every page-table entry
+//! that maps it can be found through the object's hub.
 //!
-//! Mechanism: pages are inserted by one compare-and-swap, hard-busy until their inserter is done, and removed by
-//! whoever holds them hard-busy. `limit` is written before pages are swept out, and read after a page was put in: of an
-//! insertion and a sweep one sees the other. An object lives while it has attachments (mappings) or base
-//! references; whoever ends the last one passes `&Vm` and thereby frees the pages.
+//! Mechanism: pages are inserted by one compare-and-swap, and are hard-busy until the insertion is complete; they are
+//! removed by an operation that holds them hard-busy. `limit` is written before a truncation removes pages, and read
+//! after a page was inserted: of an insertion and a truncation, one sees the other. An object lives while it has
+//! attachments (mappings) or base references; the operation that ends the last one has a `&Vm` and frees the pages.
 
 mod device;
 mod file;
@@ -40,7 +40,7 @@ use crate::rmap::ReverseMap;
 use crate::{Machine, Vm};
 
 lock_class!(
-    /// An object's size and the removal of ranges of its pages.
+    /// Serialises changes of an object's size and removals of ranges of its pages.
     pub ObjectLock, "vm object", rank = 64
 );
 
@@ -50,60 +50,61 @@ const STEP: usize = 32;
 /// What an object holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Private memory without a name.
+    /// Private anonymous memory.
     Anon,
-    /// Memory without a name that mappings share. It has so many bytes, and keeps its pages whatever of it is mapped.
+    /// Anonymous memory that mappings share. It has so many bytes, and keeps its pages even where they are not mapped.
     Shared(u64),
-    /// The contents of a file: tmpfs and page cache are one.
+    /// The contents of a file, on tmpfs or in the page cache.
     File,
-    /// Frames that are no memory: registers, ROM. The object has no pages.
+    /// Frames that are not memory: registers, ROM. The object has no pages.
     Device(Frames),
 }
 
-/// Outcome of putting a page into an object.
+/// Result of inserting a page into an object.
 #[must_use]
 pub enum Insert {
     /// The page is in, hard-busy by the caller.
     Done(HardBusy<'static>),
-    /// Somebody else was faster; the page was freed.
+    /// The slot was taken; the page was freed.
     Lost,
-    /// The index lies beyond the end (or the object is dying); the page was freed.
+    /// The index is beyond the end (or the object is ending); the page was freed.
     Beyond,
 }
 
-/// Whether pages of private memory may have become unreachable. See `space/sweep.rs`.
+/// Whether pages of private memory may be unreachable. See `space/sweep.rs`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Swept {
-    /// They may, since it was swept.
+    /// Some may have become unreachable since the last sweep.
     No,
-    /// They may, once an attachment has ended: when it was swept it was shared, and pages stayed that not all reached.
+    /// Some may become unreachable when an attachment ends: the object was shared when it was swept, and pages stayed
+    /// that not all spaces reach.
     Shared,
-    /// No page is unreachable, nor will be by the end of an attachment.
+    /// No page is unreachable, and the end of an attachment will not change that.
     Whole,
 }
 
-/// Somebody holds the page, or held it a moment ago.
+/// The page is held busy, or was a moment ago.
 struct Held(Pfn);
 
 /// A set of pages with identities. See the module.
 pub struct Object {
     kind: Kind,
-    /// Bytes that exist. Private memory: everything. Nothing once the object is dying. Atomic; changed under `lock`.
+    /// Size in bytes. Private memory: everything. 0 once the object is ending. Atomic; changed under `lock`.
     limit: AtomicU64,
-    /// Whether pages of private memory may have become unreachable since it was swept: a [`Swept`]. Atomic.
+    /// Whether pages of private memory may be unreachable: a [`Swept`]. Atomic.
     swept: AtomicU8,
     slots: Slots,
     /// Serialises changes of size and removals of ranges.
     lock: Mutex<(), ObjectLock>,
-    /// Whatever the owner wants to find again from a mapping. Set once.
+    /// A value by which the owner is found from a mapping. Set once.
     tag: Once<Arc<dyn Any + Send + Sync>>,
-    /// What its pages are charged to; none for anonymous memory. Const.
+    /// The quota that its pages are charged to; none for anonymous memory. Const.
     quota: Option<&'static Quota>,
-    /// Whether a page may be [`Flags::UNWRITTEN`]: 1 for good once one was. Atomic.
+    /// 1 once any page was [`Flags::UNWRITTEN`], and for good. Atomic.
     unwritten: AtomicU8,
-    /// When a mapping of the file got the right to store last, by the machine's clock; 0 for never, or since taken.
-    /// Atomic.
+    /// Time of the last fault that made a page of a shared mapping writable, by the machine's clock; 0 for none since
+    /// it was last taken. Atomic.
     stored: AtomicU64,
 }
 
@@ -130,20 +131,20 @@ impl Object {
         }
     }
 
-    /// Whether nothing more fits into the file system of the file.
+    /// Whether the quota of the file's file system is exhausted.
     #[cold]
     pub(crate) fn is_over_quota(&self) -> bool {
         self.quota.is_some_and(|quota| quota.left() == 0)
     }
 
-    /// Takes credits for a page where the CPU has none at hand. A write stops before memory is short: the last of it is
-    /// not for files, which nobody can end.
+    /// Takes credits for a page when the CPU has none at hand. A write fails while memory is low: the last memory is
+    /// not for files, which no memory killer can free.
     #[cold]
     fn charge<M: Machine>(vm: &Vm<M>, pin: &CpuPin, quota: &Quota, write: bool) -> bool {
         (!write || vm.alloc.pressure() == Pressure::None) && quota.take_burst(pin)
     }
 
-    /// Gives the credits of pages back that have left the object.
+    /// Returns the credits of pages that have left the object.
     #[inline]
     fn refund(&self, pin: &CpuPin, pages: usize) {
         if let Some(quota) = self.quota {
@@ -157,7 +158,7 @@ impl Object {
         ptr::from_ref(self).addr()
     }
 
-    /// What it holds.
+    /// The kind of its contents.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -181,22 +182,22 @@ impl Object {
         }
     }
 
-    /// Bytes in a file, or of shared memory; meaningless for private memory. Who sees a size sees what was written before
-    /// the file got it.
+    /// Bytes in a file, or of shared memory; meaningless for private memory. A CPU that sees a size sees what was
+    /// written before it was set.
     pub fn size(&self) -> u64 {
         self.limit.load(Acquire)
     }
 
-    /// Whether a page exists, or may be made, at `index`.
+    /// Whether `index` is within the size.
     #[inline]
     pub fn has_index(&self, index: u32) -> bool {
-        // Relaxed: an insertion asks after a full fence; a fault has one between this and its entry, which therefore shows
-        // what was there before the file got its size.
+        // Relaxed: an insertion reads it after a full fence. A fault has a full fence between this load and its
+        // page-table entry, so the entry shows what was written before the size was set.
         u64::from(index) << PAGE_SHIFT < self.limit.load(Relaxed)
     }
 
-    /// Sets the size of a file, whose contents are ready, or of what has ended; the one before. The lock is held, or nobody else
-    /// changes it.
+    /// Sets the size of a file, whose contents are ready, or of an object that has ended; returns the previous one. The
+    /// lock is held, or there are no concurrent changes.
     fn set_limit(&self, bytes: u64) -> u64 {
         let before = self.limit.swap(bytes, Release);
         // Pairs with the fence of an insertion.
@@ -204,14 +205,14 @@ impl Object {
         before
     }
 
-    /// Pages that exist, or may be made: indexes from here on are beyond the end.
+    /// Number of indexes within the size: indexes from here on are beyond the end.
     #[inline]
     pub(crate) fn pages(&self) -> u64 {
         // Relaxed: claims and a fence follow.
         self.limit.load(Relaxed).div_ceil(PAGE_SIZE as u64)
     }
 
-    /// Remembers something about the object for [`tag`](Object::tag); the first call counts.
+    /// Stores a value for [`tag`](Object::tag); only the first call has an effect.
     pub fn set_tag(&self, tag: Arc<dyn Any + Send + Sync>) {
         // A second tag is dropped, as documented.
         drop(self.tag.set(tag));
@@ -222,7 +223,8 @@ impl Object {
         self.tag.get()
     }
 
-    /// The page at `index`: a hint, until it is busied or claimed and its identity checked.
+    /// The page at `index`: a hint, until the page is held busy or the page-table entry claimed, and its identity
+    /// checked.
     #[inline]
     pub fn lookup(&self, pin: &CpuPin, index: u32) -> Option<Pfn> {
         self.slots.get(pin, index)
@@ -234,21 +236,21 @@ impl Object {
         self.slots.slot(pin, index)
     }
 
-    /// The slot of `index` and some that follow it, if there are any now.
+    /// The slot of `index` and some that follow it, if their node exists now.
     #[inline(always)]
     pub(crate) fn slots_from<'p>(&'p self, pin: &'p CpuPin, index: u32) -> Option<&'p [Slot]> {
         self.slots.run(pin, index)
     }
 
-    /// Whether `page` is still this object's page `index` and nobody is changing that. For a fault's check.
+    /// Whether `page` still is this object's page `index` and is not hard-busy. For a fault's check.
     #[inline]
     pub fn holds(&self, page: &Page, index: u32) -> bool {
-        // In this order: who makes the page busy after the first look sees the fault's claim. The other way round, a page
-        // could change hands between the looks.
+        // In this order: an operation that makes the page busy after the first load sees the fault's claim. In the
+        // other order the page's identity could change between the two loads.
         !page.is_hard_busy() && page.is(self.identity(), index)
     }
 
-    /// The first resident page in `from..=last`: a hint. May be preempted meanwhile.
+    /// The first resident page in `from..=last`: a hint. No pin is held between steps.
     pub fn next_resident(&self, from: u32, last: u32) -> Option<(u32, Pfn)> {
         let mut at = from;
         loop {
@@ -260,13 +262,13 @@ impl Object {
         }
     }
 
-    /// Counts some of the pages from an index on; where to go on, if there is more.
+    /// Counts some of the pages from an index on; also returns where to continue, if there are more.
     pub(crate) fn count_some(&self, from: u32) -> (u64, Option<u32>) {
         self.slots.count_some(&ksync::pin(), from)
     }
 
-    /// The first index of `from..=last` with a page that something was put into: a hint. Takes time proportional to the
-    /// pages before it; may be preempted meanwhile.
+    /// The first index of `from..=last` with a page that holds data: a hint. Takes time proportional to the pages
+    /// before it; no pin is held between steps.
     pub fn next_data<M: Machine>(&self, vm: &Vm<M>, from: u32, last: u32) -> Option<u32> {
         let mut at = from;
         while at <= last {
@@ -279,14 +281,15 @@ impl Object {
         None
     }
 
-    /// Whether there may be a page that [`is_unwritten`](Self::is_unwritten).
+    /// Whether any page may be [unwritten](Self::is_unwritten).
     #[inline]
     pub(crate) fn may_be_unwritten(&self) -> bool {
-        // Relaxed, as where it is set: who finds the page in its slot, or held it before, finds what was set before.
+        // Relaxed, as where it is set: a CPU that finds the page in its slot, or has held it before, also sees the
+        // value set before.
         self.unwritten.load(Relaxed) != 0
     }
 
-    /// Whether a page of the file has been allocated, and nothing put in. A hint.
+    /// Whether a page of the file was allocated and not yet written to. A hint.
     pub(crate) fn is_unwritten<M: Machine>(&self, vm: &Vm<M>, pfn: Pfn) -> bool {
         self.may_be_unwritten() && {
             let flags = vm.pages.get(pfn).flags();
@@ -294,13 +297,13 @@ impl Object {
         }
     }
 
-    /// The first index of `from..=last` without a page, or with one into which nothing was put: a hint. Takes time
-    /// proportional to the pages before it; may be preempted meanwhile.
+    /// The first index of `from..=last` without a page, or with an unwritten one: a hint. Takes time proportional to
+    /// the pages before it.
     pub fn next_hole<M: Machine>(&self, vm: &Vm<M>, from: u32, last: u32) -> Option<u32> {
         let is_data = |slot: &Slot| slot.page().is_some_and(|pfn| !self.is_unwritten(vm, pfn));
         let mut at = from;
         while at <= last {
-            // Neighbours lie in one node: the tree is walked once for all of them.
+            // Adjacent slots are in one node: the tree is walked once for all of them.
             let pin = ksync::pin();
             let run = self.slots.run(&pin, at).unwrap_or_default();
             let full = run.iter().take_while(|slot| is_data(slot)).count();
@@ -312,12 +315,12 @@ impl Object {
         (at <= last).then_some(at)
     }
 
-    /// As `next_resident`, as far as one may look with preemption off.
+    /// As `next_resident`, within the bound on time with preemption off.
     pub(crate) fn next_resident_step(&self, pin: &CpuPin, from: u32, last: u32) -> Next {
         self.slots.next_step(pin, from, last)
     }
 
-    /// Number of resident pages, by counting. Takes time proportional to the object; may be preempted meanwhile.
+    /// Number of resident pages, by counting. Takes time proportional to the object; no pin is held between steps.
     pub fn resident(&self) -> u64 {
         let (mut count, mut from) = (0, Some(0));
         while let Some(at) = from {
@@ -327,7 +330,7 @@ impl Object {
         count
     }
 
-    /// Nodes of the index, by counting: for tests of what it takes.
+    /// Number of index nodes, by counting: for tests of memory use.
     pub fn nodes(&self) -> usize {
         self.slots.nodes(&ksync::pin())
     }
@@ -343,7 +346,8 @@ impl Object {
         Ok(pfn)
     }
 
-    /// Puts a fresh page, whose contents are ready, at `index`, with `flags` besides VALID. It stays hard-busy unless freed.
+    /// Inserts a fresh page, whose contents are ready, at `index`, with `flags` in addition to VALID. The page stays
+    /// hard-busy unless it is freed.
     ///
     /// # Errors
     /// No memory for a node, or the file system is full; the page was freed.
@@ -359,7 +363,7 @@ impl Object {
         self.insert_fresh(vm, pin, (index, self.slot(pin, index)), pfn, flags, false)
     }
 
-    /// As `insert`, into a slot found before, if there was one.
+    /// As `insert`, into a slot that was found before, if there was one.
     #[inline(always)]
     pub(crate) fn insert_at<M: Machine>(
         &self,
@@ -411,7 +415,7 @@ impl Object {
             discard(vm, pin, busy, pfn);
             return Ok(Insert::Lost);
         }
-        // The slot's fence pairs with that of a sweep: either it sees the page, or this sees the limit.
+        // The slot's fence pairs with that of a truncation: either it sees the page, or this sees the limit.
         if !beyond && !self.has_index(index) {
             self.take_back(vm, pin, index, (pfn, busy));
             return Ok(Insert::Beyond);
@@ -419,8 +423,9 @@ impl Object {
         Ok(Insert::Done(busy))
     }
 
-    /// Takes out a page that the caller holds hard-busy and that nothing maps, and frees it: at once if the object is
-    /// private memory, which nobody reads without holding the page. Readers of a file have only a pin.
+    /// Removes and frees a page that the caller holds hard-busy and that nothing maps. A page of private memory is
+    /// freed at once, because it is only read while it is held busy; the frame of any other page waits for a grace
+    /// period, because readers of a file have only a pin.
     #[cold]
     pub(crate) fn take_back<M: Machine>(
         &self,
@@ -437,9 +442,9 @@ impl Object {
         }
     }
 
-    /// Moves the page that the caller holds hard-busy from `index` here to `to_index` of `to`, where it stays busy. Its
-    /// page-table entries stay as they are. False, and nothing done, if that slot is taken, or not `still` so that the page is to move:
-    /// asked when whoever looks at `to` from then on finds the page there.
+    /// Moves the page that the caller holds hard-busy from `index` of this object to `to_index` of `to`; it stays busy
+    /// and keeps its page-table entries. Returns false, with nothing changed, if the new slot is taken or `still`
+    /// returns false. `still` is called when every later lookup in `to` finds the page.
     pub(crate) fn move_page<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -449,11 +454,11 @@ impl Object {
         still: impl FnOnce() -> bool,
     ) -> Result<bool, NoMemory> {
         debug_assert!(to.is_anon());
-        // In at the new place first: who sees the old slot empty finds the new one full.
+        // Inserted in the new slot first: a CPU that sees the old slot empty finds the new one filled.
         if !to.slots.insert(&vm.epoch, pin, to_index, pfn)? {
             return Ok(false);
         }
-        // After the slot's fence: either this sees what has changed, or what follows the change sees the page.
+        // After the slot's fence: either `still` sees a change, or the operation that made the change sees the page.
         if !still() {
             to.vacate(vm, pin, to_index, pfn);
             return Ok(false);
@@ -464,14 +469,14 @@ impl Object {
         Ok(true)
     }
 
-    /// How it stands with pages that may have become unreachable.
+    /// Whether the sweep mark has this value.
     pub(crate) fn is_swept(&self, how: Swept) -> bool {
-        // Relaxed, as all of the mark: its value is all that it says. What it says it of is ordered by the fence of a change
-        // and that of an insertion, or by the maps' locks.
+        // Relaxed, as all accesses to the mark, which publishes no data. The pages that it is about are ordered by the
+        // fences of a change and of an insertion, or by the maps' locks.
         self.swept.load(Relaxed) == how as u8
     }
 
-    /// Says how it stands. A full barrier, if that is a change.
+    /// Sets the mark. A full barrier if that changes it.
     pub(crate) fn set_swept(&self, how: Swept) {
         if !self.is_swept(how) {
             self.swept.swap(how as u8, Relaxed);
@@ -479,7 +484,7 @@ impl Object {
         }
     }
 
-    /// Says how it stands, if it stood so before.
+    /// Sets the mark if it is `from`.
     pub(crate) fn change_swept(&self, from: Swept, to: Swept) {
         // Failing is staying as it is.
         let _changed = self
@@ -487,8 +492,8 @@ impl Object {
             .compare_exchange(from as u8, to as u8, Relaxed, Relaxed);
     }
 
-    /// A page of it may have become unreachable through `pmap`. What did that came before a full barrier, or happens under
-    /// the map's lock.
+    /// Records that a page of the object may have become unreachable through `pmap`. The cause precedes this call and a
+    /// full barrier, or happens under the map's lock.
     #[inline]
     pub(crate) fn leave_page<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, pmap: &Arc<Pmap>) {
         debug_assert!(self.is_private());
@@ -496,13 +501,13 @@ impl Object {
         vm.queue(pin, pmap);
     }
 
-    /// Says that `page`, found at `index`, is wanted; true if somebody is in the way, so that one may
-    /// [`wait`](Page::wait) for it. The page is looked for again, for its frame may have gone to the allocator.
+    /// Marks `page`, found at `index`, as wanted. Returns true if it is held in a way that excludes `what`, so that the
+    /// caller may [`wait`](Page::wait). Looks the page up again, because its frame may have gone to the allocator.
     pub(crate) fn want(&self, index: u32, pfn: Pfn, page: &Page, what: Wanted) -> bool {
         page.want(what, || self.lookup(&ksync::pin(), index) == Some(pfn))
     }
 
-    /// Hard-busies the page at `index`, waiting for others. `None` if there is none. Sleeping context.
+    /// Takes the page at `index` hard-busy, waiting for other holders. `None` if there is none. Sleeping context.
     pub(crate) fn busy_page<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -551,7 +556,7 @@ impl Drop for Object {
     }
 }
 
-/// Frees a hard-busy page that no slot holds.
+/// Frees a hard-busy page that is in no slot.
 #[cold]
 fn discard<M: Machine>(vm: &Vm<M>, pin: &CpuPin, busy: HardBusy<'_>, pfn: Pfn) {
     busy.into_free();

@@ -1,11 +1,11 @@
-//! The nodes of an object's index: 64 slots, or 64 links to nodes that are one lower.
+//! The nodes of an object's index: 64 slots, or 64 links to nodes of the next lower height.
 //!
-//! Guarantee: a node goes only when it is empty, and nothing is put into one that goes. A lookup, which holds a pin, finds
-//! the page or that there was none at some moment since it began.
+//! Guarantee: a node is unlinked only when it is empty, and nothing is inserted into an unlinked node. A lookup, which
+//! holds a pin, finds the page, or there was none at some moment since it began.
 //!
-//! Mechanism: whoever empties a slot or a link tries to close all that its node has, by [`close_all`]. A node that is closed
-//! as a whole is unlinked and retired under the epoch.
-//! `doc/vm.md` has the time line.
+//! Mechanism: an operation that empties a slot or a link tries to close all slots or links of its node, by
+//! [`close_all`]. A node that was closed completely is unlinked and retired under the epoch. `doc/vm.md` has the time
+//! line.
 
 use core::array;
 
@@ -21,10 +21,10 @@ use crate::page::Pfn;
 pub(super) const DIGIT: u32 = 6;
 pub(super) const FAN: usize = 1 << DIGIT;
 const EMPTY: u32 = u32::MAX;
-/// No page comes here: the node goes.
+/// No page can be inserted: the node is about to be unlinked.
 const CLOSED: u32 = EMPTY - 1;
 
-/// The place of one page.
+/// The slot of one page.
 pub(crate) struct Slot(AtomicU32);
 
 impl Slot {
@@ -32,15 +32,15 @@ impl Slot {
         Slot(AtomicU32::new(EMPTY))
     }
 
-    /// The page in it: a hint, as for [`Object::lookup`](super::Object::lookup).
+    /// The page in the slot: a hint, as for [`Object::lookup`](super::Object::lookup).
     #[inline(always)]
     pub(crate) fn page(&self) -> Option<Pfn> {
         let n = self.0.load(Acquire);
         (n < CLOSED).then_some(Pfn(n))
     }
 
-    /// Puts a page in if it is empty, and makes a full fence: what the caller then reads is not older than the page is
-    /// here, and what was done before the slot was emptied is done.
+    /// Inserts a page if the slot is empty, followed by a full fence: the caller's later loads are not older than the
+    /// insertion, and what preceded the emptying of the slot is visible.
     #[inline(always)]
     pub(super) fn put(&self, pfn: Pfn) -> bool {
         let done = self
@@ -54,7 +54,7 @@ impl Slot {
         done
     }
 
-    /// After a page did not come in: where the node is about to go, lets the CPU go on that sees to it.
+    /// After a failed insertion: if the node is about to be unlinked, yields to the CPU that does it.
     #[cold]
     fn give_way(&self) {
         if self.0.load(Relaxed) == CLOSED {
@@ -62,7 +62,7 @@ impl Slot {
         }
     }
 
-    /// Empties it if it holds `pfn`, whose translations are gone: who finds the slot empty may put another page there.
+    /// Empties the slot if it holds `pfn`, whose translations are gone: another page may be inserted at once.
     #[inline(always)]
     pub(super) fn take(&self, pfn: Pfn) -> bool {
         self.0
@@ -77,54 +77,55 @@ impl Part for Slot {
     }
 
     fn close(&self) -> bool {
-        // Acquire: what was done before it was emptied comes before the node goes, and another in its stead is filled.
+        // Acquire: what preceded the emptying of the slot comes before the unlinking of the node and the use of its
+        // successor.
         self.0
             .compare_exchange(EMPTY, CLOSED, Acquire, Relaxed)
             .is_ok()
     }
 
     fn open(&self) {
-        // A read-modify-write: who puts a page in still sees what was done before the slot was emptied.
+        // A read-modify-write, so that a later insertion still synchronises with the emptying of the slot.
         self.0.swap(EMPTY, Relaxed);
     }
 }
 
-/// Where an operation is, and under which protection.
+/// The index that an operation works on, and its pin.
 #[derive(Clone, Copy)]
 pub(super) struct At<'p> {
     pub pin: &'p CpuPin,
     pub index: u32,
 }
 
-/// What a walk found: the first page, or the index to go on at.
+/// Result of a walk: the first page, or the index to continue at.
 pub(super) type Scanned = Result<(u32, Pfn), u64>;
 
-/// A node: its height and all below it is known by its type, so that a lookup is as many loads as the index has digits.
+/// A node. Its height is part of its type, so that a lookup is one load per digit of the index.
 pub(super) trait Node: Send + Sync + Sized + 'static {
     const HEIGHT: u32;
 
     fn new() -> Self;
 
-    /// The slot of an index and those that follow it in its node, if it is there.
+    /// The slot of an index and those that follow it in the same node, if the node exists.
     fn run<'p>(&'p self, at: At<'p>) -> Option<&'p [Slot]>;
 
-    /// The slot of an index, with the nodes that lead to it made where missing. None where one is about to go.
+    /// The slot of an index; missing nodes on the way are made. `None` if a node on the way is about to be unlinked.
     fn make<'p>(&'p self, at: At<'p>) -> Result<Option<&'p Slot>, NoMemory>;
 
-    /// The first page from an index of the node on, else the first index behind what was looked at: the node, or a part of
-    /// it if `leaves` are used up.
+    /// The first page from an index of the node on, else the first index that was not looked at: behind the node, or
+    /// inside it if `leaves` are used up.
     fn scan(&self, at: At<'_>, leaves: &mut usize) -> Scanned;
 
-    /// Unlinks what is empty on the way to an index below; returns whether all parts were empty then, and are closed.
+    /// Unlinks empty nodes on the way to an index; returns whether this node was empty, and is now closed.
     fn prune(&self, epoch: &Epoch, at: At<'_>) -> bool;
 
-    /// How many nodes there are, with this one.
+    /// Number of nodes, this one included.
     fn nodes(&self, pin: &CpuPin) -> usize;
 
-    /// Frees what is below, when nobody looks any more, as far as `leaves` reaches; returns whether all of it is gone.
+    /// Frees the nodes below, when no reader is left, up to `leaves` leaves; returns whether all are freed.
     fn free(&mut self, leaves: &mut usize) -> bool;
 
-    /// Which part of the node an index lies in.
+    /// The position in the node that an index belongs to.
     #[inline(always)]
     fn digit(index: u32) -> usize {
         (index >> (DIGIT * Self::HEIGHT)) as usize & (FAN - 1)
@@ -181,11 +182,11 @@ impl Node for Leaf {
     }
 }
 
-/// The target of a link, made if there is none. None where the link is in a node that is about to go.
+/// The target of a link, made if there is none. `None` if the link's node is about to be unlinked.
 fn target<'p, N: Node>(link: &'p EpochLink<N>, at: At<'p>) -> Result<Option<&'p N>, NoMemory> {
     match link.load(at.pin) {
         Some(node) => Ok(Some(node)),
-        // Another CPU may be faster; then its node serves.
+        // If another CPU has linked a node first, that one is used.
         None => Ok(link.load_or_set(at.pin, try_box(N::new()).map_err(|_| NoMemory)?)),
     }
 }
@@ -198,9 +199,9 @@ pub(super) fn make<'p, N: Node>(
     target(link, at)?.map_or(Ok(None), |node| node.make(at))
 }
 
-/// Unlinks what is empty on the way to an index below a link; returns whether the target itself went.
+/// Unlinks empty nodes on the way to an index below a link; returns whether the target itself is gone.
 pub(super) fn prune<N: Node>(link: &EpochLink<N>, epoch: &Epoch, at: At<'_>) -> bool {
-    // Gone already, or never made for want of memory: the node above may be empty.
+    // It is gone already, or could not be made for lack of memory: the node above may be empty.
     let Some(node) = link.load(at.pin) else {
         return true;
     };
@@ -211,7 +212,7 @@ pub(super) fn prune<N: Node>(link: &EpochLink<N>, epoch: &Epoch, at: At<'_>) -> 
     empty
 }
 
-/// Frees what is below a link, as [`Node::free`].
+/// Frees the nodes below a link, as [`Node::free`].
 #[inline(always)]
 pub(super) fn free<N: Node>(link: &mut EpochLink<N>, leaves: &mut usize) -> bool {
     let Some(node) = link.get_mut() else {

@@ -1,32 +1,35 @@
-//! How many pages the files of one file system may have, or how many files there may be.
+//! Limit on the pages of the files of one file system, or on the number of its files.
 //!
-//! Guarantee: never more than the limit, and no refusal while a unit is left. Mechanism: units that are not in use are
-//! *credits*, each in one place: the common pot, or a CPU's own purse, which takes from the pot and gives to it many at a
-//! time. So files on different CPUs share no line while there is enough; only when the pot is empty the other CPUs'
-//! purses are emptied.
+//! Guarantee: no more units are in use than the limit. A request fails only if no unit is left but those that other
+//! CPUs are just moving between pot and purse.
 //!
-//! All of it is Relaxed: a credit says nothing but that there is one. What takes or moves credits is a read-modify-write, which
-//! reads the latest value of its word, and who finds none left has put into the pot before it looks there.
+//! Mechanism: units that are not in use are *credits*, each in one place: the common pot, or a CPU's own purse, which
+//! exchanges many at a time with the pot. So files on different CPUs share no line while there are enough credits; the
+//! other CPUs' purses are emptied only when the pot is empty.
+//!
+//! All accesses are Relaxed: a credit publishes no data. Credits are taken and moved by read-modify-writes, which read
+//! the latest value of their word; and an operation that finds the pot empty moves all purses into it before it tries
+//! again.
 
 use ksync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use ksync::{Counter, CpuPin, PerCpu};
 
-/// Credits moved between pot and purse.
+/// Credits moved between pot and purse at a time.
 const BURST: i64 = 32;
 
-/// The new limit is below what is in use.
+/// The new limit is below the number in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InUse;
 
 /// A limit of pages, or of files. See the module.
 pub struct Quota {
-    /// In pages. Atomic; changed by [`resize`](Quota::resize) alone.
+    /// Credits that no CPU holds. Never negative.
     limit: AtomicU64,
-    /// Credits that no CPU has; below zero for the moment of a resize that loses a race.
+    /// Credits that no CPU holds; negative only for a moment.
     pot: AtomicI64,
-    /// Credits of each CPU; others take them when the pot is empty.
+    /// Credits of each CPU; other CPUs take them when the pot is empty.
     purses: PerCpu<AtomicI64>,
-    /// Objects that refer to it.
+    /// Number of objects that refer to the quota.
     objects: Counter,
 }
 
@@ -46,7 +49,7 @@ impl Quota {
         self.limit.load(Relaxed)
     }
 
-    /// Pages that are left. Exact while nobody takes or gives.
+    /// Pages that are left. Exact while no credits are taken or returned.
     pub fn left(&self) -> u64 {
         let purses: i64 = self.purses.iter().map(|purse| purse.load(Relaxed)).sum();
         (self.pot.load(Relaxed) + purses).max(0) as u64
@@ -57,7 +60,7 @@ impl Quota {
         self.limit().saturating_sub(self.left())
     }
 
-    /// Objects that refer to it, with or without pages. Exact while none is made or ends.
+    /// Number of objects that refer to the quota, with or without pages. Exact while none is made or ends.
     pub fn objects(&self) -> usize {
         self.objects.sum().max(0) as usize
     }
@@ -77,12 +80,12 @@ impl Quota {
         Ok(())
     }
 
-    /// Takes the credit of one unit, wherever it is; false if none is left.
+    /// Takes the credit of one unit from any place; false if none is left.
     pub fn charge(&self, pin: &CpuPin) -> bool {
         self.take(pin) || self.take_burst(pin)
     }
 
-    /// Takes the credit of one page, if the CPU has one at hand.
+    /// Takes the credit of one page from the CPU's own purse, if it has one.
     #[inline]
     pub(super) fn take(&self, pin: &CpuPin) -> bool {
         let purse = self.purses.get(pin);
@@ -91,7 +94,7 @@ impl Quota {
             .is_ok()
     }
 
-    /// Takes the credit of one page, wherever it is, and some more for the CPU to have at hand; false if none is left.
+    /// Takes the credit of one page from any place, and more for the CPU's purse; false if none is left.
     pub(super) fn take_burst(&self, pin: &CpuPin) -> bool {
         let burst = |pot: i64| (pot > 0).then(|| pot - pot.min(BURST));
         let taken = match self.pot.fetch_update(Relaxed, Relaxed, burst) {
@@ -109,7 +112,7 @@ impl Quota {
         true
     }
 
-    /// Gives back the credits of `n` units.
+    /// Returns the credits of `n` units.
     pub fn give(&self, pin: &CpuPin, n: usize) {
         let purse = self.purses.get(pin);
         let now = purse.fetch_add(n as i64, Relaxed) + n as i64;
@@ -120,7 +123,7 @@ impl Quota {
         }
     }
 
-    /// Counts an object that refers to it, or its end.
+    /// Counts a new object (1), or the end of one (-1).
     pub(super) fn count_object(&self, n: i64) {
         self.objects.add(&ksync::pin(), n);
     }

@@ -1,7 +1,7 @@
-//! Pages leave an object: those that nothing maps, and those that the caller unmaps.
+//! Removal of pages from an object: of unmapped pages, and of pages that the caller unmaps.
 //!
-//! Guarantee: a page leaves its slot after its translations are gone, or while the caller sees to them, and by the hand
-//! of whoever holds it hard-busy. A node of the index that this leaves empty goes as well.
+//! Guarantee: a page leaves its slot after its translations are gone, or while the caller removes them, and only by an
+//! operation that holds it hard-busy. Index nodes that become empty are unlinked.
 
 use ksync::CpuPin;
 
@@ -11,12 +11,13 @@ use crate::page::{HardBusy, Pfn, Wanted};
 use crate::{Machine, Vm, rmap};
 
 impl Object {
-    /// Frees the pages of `first..=last`, which nothing maps and no one else can reach. Preemptible.
+    /// Frees the pages of `first..=last`, which are not mapped and cannot be reached otherwise. Preemptible.
     pub(crate) fn remove_unmapped<M: Machine>(&self, vm: &Vm<M>, first: u32, last: u32) {
         self.remove(vm, (first, last), true);
     }
 
-    /// As [`remove_unmapped`](Self::remove_unmapped); `prune`s the nodes unless they are to go with the object.
+    /// As [`remove_unmapped`](Self::remove_unmapped). Unlinks empty nodes if `prune`; otherwise they are freed with the
+    /// object.
     fn remove<M: Machine>(&self, vm: &Vm<M>, (first, last): (u32, u32), prune: bool) {
         let mut from = first;
         while let Some(next) = self.remove_step(vm, from, last, prune) {
@@ -24,7 +25,7 @@ impl Object {
         }
     }
 
-    /// Frees up to [`STEP`] pages; returns where to go on.
+    /// Frees up to [`STEP`] pages; returns the index to continue at.
     fn remove_step<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -45,9 +46,9 @@ impl Object {
                 }
                 Next::End => break,
             };
-            // Neighbours lie in one node: the tree is walked once for all of them.
+            // Adjacent slots are in one node: the tree is walked once for all of them.
             let Some(run) = self.slots.run(&pin, first) else {
-                // The page has gone since, and its node with it.
+                // The page was removed since, with its node.
                 at = first;
                 continue;
             };
@@ -57,12 +58,13 @@ impl Object {
                 let busy = (count < STEP).then(|| page.try_hard_busy()).flatten();
                 let Some(busy) = busy else {
                     more = Some(index);
-                    // Somebody holds the page for the length of a fault or a scan.
+                    // A fault or a scan holds the page busy for a short time.
                     let stuck = count == 0 && self.want(index, pfn, page, Wanted::Free);
                     in_the_way = stuck.then_some(page);
                     break 'nodes;
                 };
-                // Held, a page that is in the slot is the slot's: whoever moves it away holds it until it has left.
+                // A page that is held here and still in the slot belongs to the slot: an operation that moves it holds
+                // it until it has left.
                 if slot.take(pfn) {
                     busy.into_free();
                     freed[count] = pfn;
@@ -86,15 +88,15 @@ impl Object {
         more
     }
 
-    /// Frees everything: nothing is attached, and the caller's reference is the last but for those that
-    /// [`end`](super::hub::end) tells of. Faults that are still under way find the limit.
+    /// Frees all pages. Nothing is attached, and the caller's reference is the last, except for those that the comment
+    /// of [`end`](super::hub::end) describes. Faults still in progress see the limit.
     pub(super) fn die<M: Machine>(&self, vm: &Vm<M>) {
         self.set_limit(0);
         self.remove(vm, (0, u32::MAX), false);
     }
 
-    /// Takes out the page at `index`, which no mapping reaches any more, with what tables still have of it, and adds its
-    /// frame to `gone`. False if somebody holds it.
+    /// Removes the page at `index`, which no mapping reaches any more, and its remaining page-table entries; adds its
+    /// frame to `gone`. False if the page is held busy.
     pub(crate) fn remove_hidden<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -105,22 +107,22 @@ impl Object {
         let Some(busy) = vm.pages.get(pfn).try_hard_busy() else {
             return false;
         };
-        // Held, a page that is in the slot is the slot's.
+        // A page that is held here and still in the slot belongs to the slot.
         let pin = ksync::pin();
         if !self.slots.remove(&pin, index, pfn) {
             return false;
         }
         self.slots.prune(&vm.epoch, &pin, index);
         drop(pin);
-        // Folding copies pages to the front without a look at the tables.
+        // Folding copies pages to younger layers without removing page-table entries of this one.
         rmap::remove_all(vm, self, index, pfn);
         busy.into_free();
         gone.push(vm.pages, pfn);
         true
     }
 
-    /// Takes the pages of `first..=last` out, hard-busy and without identity, and passes them to `give`, while the
-    /// caller sees to their page-table entries. Sleeping context.
+    /// Removes the pages of `first..=last`, and passes them, hard-busy and without identity, to `give`; the caller
+    /// removes their page-table entries. Sleeping context.
     pub(crate) fn take_out<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -148,7 +150,7 @@ impl Object {
         self.slots.prune(&vm.epoch, pin, index);
     }
 
-    /// Takes the page out that the caller holds hard-busy. Its frame is the caller's to free.
+    /// Removes a page that the caller holds hard-busy. The caller must free the frame.
     pub(super) fn remove_held<M: Machine>(
         &self,
         vm: &Vm<M>,

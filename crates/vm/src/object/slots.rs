@@ -1,11 +1,12 @@
-//! Index → frame number of an object.
+//! The index of an object: from page index to frame number.
 //!
 //! Guarantee: lookups and insertions take no lock and never see a page at a wrong index; a slot changes from empty to
 //! a page, or from a page to empty, by one compare-and-swap. The memory of the index is in proportion to the pages.
 //!
-//! Mechanism: the first four slots lie in the object, the others in 64-way nodes. An index belongs to the tree whose
-//! height is its number of base-64 digits, so a growing object adds trees and never moves a node. Insertions make nodes.
-//! They go with their last page if [`prune`](Slots::prune) follows its removal, else with the object.
+//! Mechanism: the first four slots are in the object, the others in 64-way nodes. An index belongs to the tree whose
+//! height is its number of base-64 digits, so that a growing object adds trees and never moves a node. Insertions make
+//! nodes. An empty node is freed at once if [`prune`](Slots::prune) follows the removal of its last page, else with the
+//! object.
 
 use ksync::{CpuPin, Epoch, EpochLink};
 
@@ -15,17 +16,17 @@ use crate::page::Pfn;
 
 const INLINE: usize = 4;
 
-/// Leaves that one step of a walk looks at, or of the end of an object frees: bounds the time with preemption off.
+/// Leaves that one step of a walk reads, or one step of an object's end frees: bounds the time with preemption off.
 const STEP: usize = 128;
 
-/// What a step of a walk over the resident pages came to.
+/// Result of one step of a walk over the resident pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
     /// The next page.
     Page(u32, Pfn),
-    /// None so far; go on here.
+    /// None found yet; continue at this index.
     Unseen(u32),
-    /// There is none.
+    /// There are no more.
     End,
 }
 
@@ -52,7 +53,7 @@ pub(super) struct Slots {
     roots: Roots,
 }
 
-/// Names the root of the tree of an index, in an expression that serves trees of each height.
+/// Evaluates an expression with the root of the tree of an index, whatever the tree's height.
 macro_rules! on_root {
     ($roots:expr, $index:expr, |$root:ident| $with:expr) => {
         match $index {
@@ -84,7 +85,7 @@ macro_rules! on_root {
     };
 }
 
-/// The pages below a root from an index on, as [`Node::scan`].
+/// The first page below a root from an index on, as [`Node::scan`].
 fn scan<N: Node>(root: &EpochLink<N>, at: At<'_>, leaves: &mut usize) -> Scanned {
     match root.load(at.pin) {
         Some(node) => node.scan(at, leaves),
@@ -100,19 +101,19 @@ impl Slots {
         }
     }
 
-    /// The slot of `index`, if the nodes that lead to it are there.
+    /// The slot of `index`, if its node exists.
     #[inline(always)]
     pub(super) fn slot<'p>(&'p self, pin: &'p CpuPin, index: u32) -> Option<&'p Slot> {
         self.run(pin, index)?.first()
     }
 
-    /// The slot of `index` and those that follow it in its node, if the nodes that lead there are.
+    /// The slot of `index` and those that follow it in its node, if the node exists.
     #[inline(always)]
     pub(super) fn run<'p>(&'p self, pin: &'p CpuPin, index: u32) -> Option<&'p [Slot]> {
         if index < INLINE as u32 {
             return self.inline.get(index as usize..);
         }
-        // Spelt out for the sizes that occur: a division costs more than the rest of a lookup.
+        // One case for each common size: a division would cost more than the rest of a lookup.
         let at = At { pin, index };
         match index {
             0..0x40 => self.roots.0.load(pin)?.run(at),
@@ -127,7 +128,8 @@ impl Slots {
         on_root!(self.roots, at.index, |root| root.load(at.pin)?.run(at))
     }
 
-    /// The slot of `index`, with the nodes that lead to it made where missing: all of them, or none that stays empty.
+    /// The slot of `index`; missing nodes on the way are made. If one of them cannot be made, empty ones are unlinked
+    /// again.
     #[inline(never)]
     pub(super) fn make_slot<'p>(
         &'p self,
@@ -148,18 +150,19 @@ impl Slots {
                     return Err(NoMemory);
                 }
             }
-            // A node on the way is about to go: whoever sees to that is pinned, so that it takes a few instructions.
+            // A node on the way is about to be unlinked by a CPU that is pinned, so this takes a few instructions.
             ksync::relax();
         }
     }
 
-    /// The page at `index`. A hint until the page is busied and its identity checked.
+    /// The page at `index`. A hint until the page is held busy and its identity checked.
     #[inline(always)]
     pub(super) fn get(&self, pin: &CpuPin, index: u32) -> Option<Pfn> {
         self.slot(pin, index)?.page()
     }
 
-    /// Puts a page into an empty slot; `Ok(false)` if the slot was taken, or is about to go. A full fence follows.
+    /// Inserts a page into an empty slot; `Ok(false)` if the slot was taken, or its node is about to be unlinked. A
+    /// full fence follows.
     pub(super) fn insert(
         &self,
         epoch: &Epoch,
@@ -175,7 +178,7 @@ impl Slots {
         self.slot(pin, index).is_some_and(|slot| slot.take(pfn))
     }
 
-    /// Lets the nodes go that have become empty when the slot of `index` was emptied, or those near it.
+    /// Unlinks the nodes on the way to `index` that have become empty.
     #[cold]
     pub(super) fn prune(&self, epoch: &Epoch, pin: &CpuPin, index: u32) {
         if index >= INLINE as u32 {
@@ -184,20 +187,20 @@ impl Slots {
         }
     }
 
-    /// Counts the pages of one node from `from` on; where to go on, if there is more.
+    /// Counts the pages of one node from `from` on; also returns the index to continue at, if there are more.
     pub(super) fn count_some(&self, pin: &CpuPin, from: u32) -> (u64, Option<u32>) {
         let first = match self.next_step(pin, from, u32::MAX) {
             Next::Page(first, _) => first,
             Next::Unseen(next) => return (0, Some(next)),
             Next::End => return (0, None),
         };
-        // None at all if the node has gone since.
+        // No slots if the node was unlinked since.
         let run = self.run(pin, first).unwrap_or_default();
         let pages = run.iter().map(|slot| u64::from(slot.page().is_some()));
         (pages.sum(), first.checked_add(run.len() as u32))
     }
 
-    /// The first resident index in `from..=last`, with its page, of so many nodes as one may look at with preemption off.
+    /// The first resident index in `from..=last`, with its page; looks at a bounded number of nodes.
     pub(super) fn next_step(&self, pin: &CpuPin, from: u32, last: u32) -> Next {
         let (mut index, mut leaves) = (from, STEP);
         while index <= last {
@@ -221,7 +224,7 @@ impl Slots {
         Next::End
     }
 
-    /// How many nodes the trees have.
+    /// Number of nodes of all trees.
     pub(super) fn nodes(&self, pin: &CpuPin) -> usize {
         fn below<N: Node>(root: &EpochLink<N>, pin: &CpuPin) -> usize {
             root.load(pin).map_or(0, |node| node.nodes(pin))
@@ -231,7 +234,7 @@ impl Slots {
         first.map(tree).sum()
     }
 
-    /// Frees some of the nodes, when nobody looks any more; returns whether there are others.
+    /// Frees some of the nodes, when no reader is left; returns whether there are more.
     pub(super) fn free_part(&mut self) -> bool {
         let (mut leaves, roots) = (STEP, &mut self.roots);
         !(node::free(&mut roots.0, &mut leaves)
@@ -249,7 +252,7 @@ mod tests {
 
     use super::*;
 
-    /// An index, and the epoch under which its nodes go.
+    /// An index, and the epoch in which its nodes are retired.
     struct World {
         epoch: Epoch,
         slots: Slots,
@@ -329,7 +332,7 @@ mod tests {
         assert_eq!(world.step(64, u32::MAX), Next::Page(65, Pfn(5)));
     }
 
-    /// Nodes that were left empty do not hold a walk up: it takes steps, and so does their end.
+    /// Empty nodes are walked in bounded steps, and freed in bounded steps.
     #[test]
     fn a_walk_over_empty_nodes_takes_steps() {
         let mut world = World::new();
@@ -358,7 +361,7 @@ mod tests {
         assert_eq!((parts, world.step(0, u32::MAX)), (11, Next::End));
     }
 
-    /// One after the other, at distances that need nodes of each height; then the root is free, and so is all below it.
+    /// Two indexes at distances that need nodes of each height; after both are removed, the root has no nodes.
     #[test]
     fn nodes_go_with_their_last_page() {
         for (index, other) in [

@@ -4,7 +4,7 @@ use core::mem::{size_of, size_of_val};
 
 use crate::page::{Page, Pfn, State};
 
-/// One [`Page`] for each frame number from 0, absent ones included, so that frame → page is one shift.
+/// One [`Page`] for each frame number from 0, absent ones included, so that finding the page of a frame is one shift.
 #[derive(Clone, Copy)]
 pub struct PageArray {
     pages: &'static [Page],
@@ -33,7 +33,8 @@ impl PageArray {
         self.pages.is_empty()
     }
 
-    /// The page of a frame number below [`len`](PageArray::len); panics beyond: the number comes from the kernel itself.
+    /// The page of a frame number below [`len`](PageArray::len). Panics beyond it: the number comes from the kernel
+    /// itself.
     #[inline]
     pub fn get(&self, pfn: Pfn) -> &'static Page {
         &self.pages[pfn.index()]
@@ -45,7 +46,7 @@ impl PageArray {
         self.pages.get(pfn.index())
     }
 
-    /// The page of any number, `None` if there is no such frame. For numbers from outside: device mappings, user input.
+    /// The page of any number, `None` if there is no such frame. For untrusted numbers: device mappings, user input.
     pub fn find(&self, pfn: Pfn) -> Option<&'static Page> {
         self.pages
             .get(pfn.index())

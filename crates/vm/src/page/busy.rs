@@ -1,18 +1,18 @@
 //! Busy state of a page.
 //!
 //! Hard busy is exclusive: its holder may change the page's identity. Soft busy is shared: it keeps the identity. One
-//! word holds both: bit 31 hard, bit 30 wanted (somebody sleeps until it ends), the low bits count soft holders. A
-//! soft busy is taken by compare-and-swap that refuses a hard one; adding first and undoing later would let a looker
-//! disturb the holder.
+//! word holds both: bit 31 hard, bit 30 wanted (a thread sleeps until the busy state ends), the low bits count soft
+//! holders. Soft busy is taken by a compare-and-swap that fails on a hard-busy page; adding first and undoing it later
+//! would disturb the holder.
 //!
-//! Guarantee: whoever takes a busy state gets a guard, and each way out of a function drops it: [`HardBusy`] and
-//! [`SoftBusy`]. Two ways alone end hard busy otherwise: [`HardBusy::downgrade`], and [`HardBusy::into_free`] for a page
-//! whose frame goes to the allocator, where every frame is hard-busy without a guard. A frame that the allocator hands out
-//! gets its guard where it gets an identity.
+//! Guarantee: taking a busy state returns a guard, [`HardBusy`] or [`SoftBusy`], which ends it when dropped. Only two
+//! functions end hard busy otherwise: [`HardBusy::downgrade`], and [`HardBusy::into_free`] for a page whose frame goes
+//! to the allocator, where every frame is hard-busy without a guard. A frame from the allocator gets its guard when it
+//! gets an identity.
 //!
-//! Who must wait says what for, under a pin, with [`Page::want`]; looks once more whether the page is still where it was
-//! found; and sleeps, without the pin, with [`Page::wait`]. The end of the busy state takes the mark away and wakes all
-//! that wait. It costs a look at the value that the end swaps out anyway:
+//! A thread that must wait marks the page wanted, under a pin, with [`Page::want`]; checks again whether the page is
+//! still where it was found; and sleeps, without the pin, in [`Page::wait`]. The end of the busy state clears the mark
+//! and wakes all waiters. Without waiters this costs only a test of the value that the end swaps out anyway:
 //!
 //! ```text
 //!     waiter                                  holder
@@ -27,8 +27,8 @@
 //!     onto the queue; unlock; sleep
 //! ```
 //!
-//! A page that leaves its slot for the allocator stays busy, so the waiter's second look at the slot and the holder's look
-//! at the mark follow a full fence each: one of them sees the other.
+//! A page that leaves its slot for the allocator stays busy. So the waiter's second look at the slot and the holder's
+//! look at the mark each follow a full fence: one of them sees the other.
 
 use core::mem::ManuallyDrop;
 
@@ -38,7 +38,7 @@ use ksync::lock_class;
 use crate::page::Page;
 
 lock_class!(
-    /// Waits for the end of a page's busy state.
+    /// Threads that wait for the end of a page's busy state.
     pub BusyPage, "busy page", rank = 70
 );
 
@@ -46,16 +46,16 @@ pub(super) const HARD: u32 = 1 << 31;
 const WANTED: u32 = 1 << 30;
 const COUNT: u32 = (1 << 29) - 1;
 
-/// Hard busy of a page, which ends when this is dropped.
+/// Hard busy of a page; ends when this is dropped.
 #[must_use = "the page is busy only as long as this lives"]
 pub struct HardBusy<'a>(&'a Page);
 
-/// A soft busy of a page, which ends when this is dropped.
+/// Soft busy of a page; ends when this is dropped.
 #[must_use = "the page is busy only as long as this lives"]
 pub struct SoftBusy<'a>(&'a Page);
 
 impl<'a> HardBusy<'a> {
-    /// The guard of a page that nobody but the caller knows yet, and that is hard-busy since it was free.
+    /// The guard of a page that only the caller can reach, and that has been hard-busy since it was free.
     #[inline(always)]
     pub fn of_fresh(page: &'a Page) -> HardBusy<'a> {
         debug_assert!(page.is_hard_busy(), "a fresh page is hard-busy");
@@ -68,19 +68,19 @@ impl<'a> HardBusy<'a> {
         self.0
     }
 
-    /// One soft busy in its place.
+    /// Turns hard busy into one soft busy.
     pub fn downgrade(self) -> SoftBusy<'a> {
         let page = ManuallyDrop::new(self).0;
         wake(page, page.downgrade_busy());
         SoftBusy(page)
     }
 
-    /// Takes the identity away and leaves the page hard-busy, as a frame is that goes to the allocator. No slot holds the page.
+    /// Clears the identity and leaves the page hard-busy, as a free frame must be. No slot holds the page.
     #[inline]
     pub fn into_free(self) {
         let page = ManuallyDrop::new(self).0;
         page.clear_identity();
-        // Pairs with the compare-and-swap in `want`. What took the page out of its slot was a locked instruction.
+        // Pairs with the compare-and-swap in `want`. The page was removed from its slot by a locked instruction.
         ksync::fence_after_rmw();
         if page.busy.load(Relaxed) & WANTED != 0 {
             page.end_waits();
@@ -102,10 +102,10 @@ impl<'a> SoftBusy<'a> {
         self.0
     }
 
-    /// Hard busy in its place, if it is the only one.
+    /// Turns soft busy into hard busy if the caller is the only holder.
     ///
     /// # Errors
-    /// Somebody else has a soft busy too: the caller keeps its own.
+    /// There is another soft holder: the caller keeps its soft busy.
     pub fn try_upgrade(self) -> Result<HardBusy<'a>, SoftBusy<'a>> {
         if !self.0.try_upgrade_busy() {
             return Err(self);
@@ -121,7 +121,7 @@ impl Drop for SoftBusy<'_> {
     }
 }
 
-/// Ends the waits for the page.
+/// Wakes the threads that wait for the page.
 #[inline(always)]
 fn wake(page: &Page, wanted: bool) {
     if wanted {
@@ -129,17 +129,17 @@ fn wake(page: &Page, wanted: bool) {
     }
 }
 
-/// What a waiter wants of a page.
+/// The state of a page that a waiter needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
-    /// That nobody holds it.
+    /// Not held busy.
     Free,
-    /// That nobody holds it hard-busy.
+    /// Not held hard-busy.
     Soft,
 }
 
 impl Page {
-    /// Takes hard busy if nobody holds any.
+    /// Takes hard busy unless the page is held busy.
     #[inline]
     pub fn try_hard_busy(&self) -> Option<HardBusy<'_>> {
         self.take_hard_busy().then(|| HardBusy(self))
@@ -151,8 +151,8 @@ impl Page {
         self.take_soft_busy().then(|| SoftBusy(self))
     }
 
-    /// Marks the page wanted, if somebody has what is in the way of `what`, and asks `still` whether the page is where it
-    /// was found. If both, [`wait`](Page::wait) for it.
+    /// Marks the page wanted if it is held in a way that excludes `what`, then calls `still` to check that the page is
+    /// still where it was found. If both hold, the caller may [`wait`](Page::wait).
     pub fn want(&self, what: Wanted, still: impl FnOnce() -> bool) -> bool {
         let in_the_way = match what {
             Wanted::Free => HARD | COUNT,
@@ -169,7 +169,7 @@ impl Page {
                     ksync::fence_after_rmw();
                     let still = still();
                     if !still {
-                        // The page may be free by now, and nobody would take the mark away.
+                        // The page may be free by now, and then nothing else would clear the mark.
                         self.end_waits();
                     }
                     return still;
@@ -180,18 +180,18 @@ impl Page {
         false
     }
 
-    /// Takes the mark away, and lets those look again that waited.
+    /// Clears the mark and wakes all waiters.
     #[cold]
     fn end_waits(&self) {
-        // Relaxed: sleepers look at the mark under the lock that the next line takes.
+        // Relaxed: waiters test the mark under the lock that the next line takes.
         self.busy.fetch_and(!WANTED, Relaxed);
         ksync::wake_all(self.address());
     }
 
-    /// Sleeps until the busy state ends that [`want`](Page::want) marked; may return earlier. Sleeping context.
+    /// Sleeps until the end of the busy state that [`want`](Page::want) marked; may return earlier. Sleeping context.
     pub fn wait(&self) {
         ksync::sleep_on::<BusyPage>(self.address(), || {
-            // Without the mark that state has ended; with a new mark somebody else waits for a new one.
+            // Without the mark that state has ended; with a new mark another thread waits for a later one.
             self.busy.load(Relaxed) & WANTED != 0
         });
     }
@@ -204,7 +204,7 @@ impl Page {
 impl Page {
     /// [`Page::try_hard_busy`] without the guard.
     pub(super) fn take_hard_busy(&self) -> bool {
-        // A mark goes along, so that its wake-up is not lost.
+        // The mark is kept, so that no wake-up is lost.
         let seen = self.busy.load(Relaxed);
         seen & !WANTED == 0
             && self
@@ -213,7 +213,7 @@ impl Page {
                 .is_ok()
     }
 
-    /// Drops hard busy. Returns whether sleepers must be woken.
+    /// Ends hard busy. Returns whether there are waiters to wake.
     #[must_use = "true means that sleepers wait for a wake-up"]
     pub(super) fn hard_unbusy(&self) -> bool {
         let before = self.busy.swap(0, Release);
@@ -221,7 +221,7 @@ impl Page {
         before & WANTED != 0
     }
 
-    /// Turns hard busy into one soft busy. Returns whether sleepers must be woken.
+    /// Turns hard busy into one soft busy. Returns whether there are waiters to wake.
     #[must_use = "true means that sleepers wait for a wake-up"]
     pub(super) fn downgrade_busy(&self) -> bool {
         let before = self.busy.swap(1, Release);
@@ -256,7 +256,7 @@ impl Page {
         false
     }
 
-    /// Drops a soft busy. Returns whether sleepers must be woken: the last holder reports them.
+    /// Ends a soft busy. Returns whether there are waiters to wake: reported to the last holder.
     #[must_use = "true means that sleepers wait for a wake-up"]
     pub(super) fn soft_unbusy(&self) -> bool {
         let mut seen = self.busy.load(Relaxed);
@@ -274,7 +274,7 @@ impl Page {
         }
     }
 
-    /// Whether somebody holds hard busy. Meaningful to the holder, or after a fence that orders it.
+    /// Whether the page is hard-busy. Meaningful to the holder, or after a fence that orders it.
     pub fn is_hard_busy(&self) -> bool {
         self.busy.load(Acquire) & HARD != 0
     }

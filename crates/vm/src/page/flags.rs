@@ -1,11 +1,11 @@
 //! Flags and state of a page: one atomic word.
 //!
-//! The low bits are flags that anyone may set or clear atomically; the top four bits are the state, which only the
+//! The low bits are flags that any CPU may set or clear atomically; the top four bits are the state, which only the
 //! owner of the frame changes. Setting or clearing reads first, so that a flag that already has its value costs no
-//! write and no line transfer.
+//! write and no transfer of the line.
 //!
-//! All accesses are Relaxed. A flag passes nothing on: what it says of the page is ordered by the page's busy state and by the
-//! fences that stand between a claim and the looks at the page, and between a scan's busy state and its look at the flags.
+//! All accesses are Relaxed: a flag publishes no data. They are ordered by the page's busy state, and by the fences
+//! between a fault's claim and its loads from the page, and between a scan's busy state and its loads of the flags.
 
 use core::ops::BitOr;
 use ksync::atomic::Ordering::Relaxed;
@@ -22,22 +22,22 @@ pub struct Flags(u32);
 impl Flags {
     /// No flag.
     pub const EMPTY: Flags = Flags(0);
-    /// A page-table entry may map the page. Conservative: set before the entry is, cleared by a scan.
+    /// A page-table entry may map the page. Conservative: set before the entry is filled, cleared by a scan.
     pub const MAPPED: Flags = Flags(1 << 0);
     /// More than one entry may map it. Conservative.
     pub const MULTI: Flags = Flags(1 << 1);
     /// An entry may map it writable. Conservative.
     pub const WRITEABLE: Flags = Flags(1 << 2);
-    /// Used since the page daemon last looked.
+    /// Used since the page daemon's last look.
     pub const REFERENCED: Flags = Flags(1 << 3);
     /// Contents differ from the backing store.
     pub const DIRTY: Flags = Flags(1 << 4);
     /// Contents are defined.
     pub const VALID: Flags = Flags(1 << 5);
-    /// Made for a file by an allocation, and nothing was put in since: to those who ask where data are it is a hole, unless
-    /// it is MAPPED. What clears MAPPED clears it, too.
+    /// Allocated for a file and not written to since: counts as a hole for SEEK_DATA and SEEK_HOLE unless it is MAPPED.
+    /// Cleared together with MAPPED.
     pub const UNWRITTEN: Flags = Flags(1 << 6);
-    /// With UNWRITTEN: made for a write that found nothing to put in, so that it may go again.
+    /// With UNWRITTEN: made for a write that then copied nothing, so that it may be removed again.
     pub const BLANK: Flags = Flags(1 << 7);
 
     /// The flags as bits, without the state.
@@ -77,13 +77,13 @@ pub enum State {
     Absent = 0,
     /// In the allocator's free runs.
     Free = 1 << STATE_SHIFT,
-    /// Handed out, or waiting in a magazine; no particular use recorded.
+    /// Handed out, or in a magazine; no particular use recorded.
     Allocated = 2 << STATE_SHIFT,
     /// A page table.
     Table = 3 << STATE_SHIFT,
     /// Part of a slab.
     Slab = 4 << STATE_SHIFT,
-    /// Exists but is not the allocator's: kernel image, boot data, firmware.
+    /// Exists but does not belong to the allocator: kernel image, boot data, firmware.
     Reserved = 5 << STATE_SHIFT,
     /// Page of an anonymous object.
     Anon = 6 << STATE_SHIFT,
@@ -100,8 +100,8 @@ impl Page {
             && self.flags.fetch_or(flags.0, Relaxed) & flags.0 != flags.0
     }
 
-    /// As `set_flag`, and a full barrier, also where nothing changes: who looks at the page after it sees at least what
-    /// those see by now who found the flags not to be set.
+    /// As `set_flag`, but a full barrier even if nothing changes: the caller's later loads from the page are at least
+    /// as recent as those of a CPU that found the flags not yet set.
     #[inline]
     pub fn mark(&self, flags: Flags) {
         if self.flags().contains(flags) {
@@ -112,12 +112,13 @@ impl Page {
         }
     }
 
-    /// After a claim, and a full fence: whether the page `holds` what was found, and whoever scans for its entries will find
-    /// this one.
+    /// After a claim and a full fence: sets `flags`, and returns whether the page `holds` what was found, so that every
+    /// scan for its entries will find this one.
     ///
-    /// The flags lie between two looks. A scan that began before the first one is over by then, and what it cleared is
-    /// seen to be clear. One that begins later finds the claim if it finds the flags. If it does not, it looks for no entries and
-    /// leaves the flags as others set them; then the second look finds the page busy, or given back as it was, and marked.
+    /// The flags are set between two checks. A scan that began before the first check is over by then, and the flags
+    /// that it cleared are seen to be clear. A scan that begins later finds the claim if it finds the flags. If it does
+    /// not find them, it looks for no entries and leaves the flags as others set them; then the second check finds the
+    /// page busy, or released again unchanged, with the flags set.
     #[inline(always)]
     pub fn mark_held(&self, flags: Flags, holds: impl Fn() -> bool) -> bool {
         holds() && {
@@ -127,7 +128,7 @@ impl Page {
     }
 
     /// Clears flags; writes only if that changes something. Returns whether it did, so that exactly one of several
-    /// callers sees a flag go.
+    /// callers sees a flag change.
     pub fn clear_flag(&self, flags: Flags) -> bool {
         self.flags.load(Relaxed) & flags.0 != 0
             && self.flags.fetch_and(!flags.0, Relaxed) & flags.0 != 0
@@ -158,8 +159,8 @@ impl Page {
         }
     }
 
-    /// Sets state and flags by one plain store. The caller owns the frame and no entry maps it: a flag that another
-    /// CPU sets meanwhile would be lost.
+    /// Sets state and flags by one plain store. The caller owns the frame and no entry maps it: a flag that another CPU
+    /// set meanwhile would be lost.
     pub fn init_flags(&self, state: State, flags: Flags) {
         self.flags.store(state as u32 | flags.0, Relaxed);
     }

@@ -1,9 +1,9 @@
 //! Access to the bytes of a frame.
 //!
-//! These functions are safe to call because the rules of [`Page`](crate::page::Page) say who may touch a frame: the
-//! caller owns it (fresh from the allocator), or holds it busy. Bytes that user programs map may change under a reader;
-//! they are plain data without invariants, and the kernel copies before it interprets. Frames that hold typed kernel
-//! data (slabs, stacks, page tables) are never passed here but by their owner.
+//! These functions are safe to call because the rules of [`Page`](crate::page::Page) control access to frames: the
+//! caller owns the frame (fresh from the allocator), or holds it busy. Bytes that user programs map may change under a
+//! reader; they are plain data without invariants, and the kernel copies before it interprets. Frames that hold typed
+//! kernel data (slabs, stacks, page tables) are passed here only by their owner.
 
 use core::ptr;
 use core::slice;
@@ -40,13 +40,13 @@ pub fn read_frame<M: Machine>(machine: &M, pfn: Pfn, offset: usize, buf: &mut [u
 pub fn write_frame<M: Machine>(machine: &M, pfn: Pfn, offset: usize, buf: &[u8]) {
     assert!(offset <= PAGE_SIZE && buf.len() <= PAGE_SIZE - offset);
     let to = machine.frame(pfn).as_ptr().wrapping_add(offset);
-    // SAFETY: the range lies in the frame as asserted; nobody holds a reference into it beyond a `with_frame` call,
-    // and those hold the page busy for reading plain data.
+    // SAFETY: the range lies in the frame as asserted; there are no references into it except during `with_frame`
+    // calls, whose callers hold the page busy to read plain data.
     unsafe { ptr::copy_nonoverlapping(buf.as_ptr(), to, buf.len()) }
 }
 
-/// Lends bytes `offset..offset + len` of a frame. The caller holds it busy; `f` must copy before it interprets, for a
-/// user program that maps the frame may write at the same time.
+/// Lends bytes `offset..offset + len` of a frame. The caller holds it busy; `f` must copy before it interprets, because
+/// a user program that maps the frame may write at the same time.
 pub fn with_frame<M: Machine, R>(
     machine: &M,
     pfn: Pfn,
@@ -60,8 +60,8 @@ pub fn with_frame<M: Machine, R>(
     f(unsafe { slice::from_raw_parts(at, len) })
 }
 
-/// Lends bytes `offset..offset + len` of a frame for writing. The caller owns it or serialises writers by its busy state
-/// and its object's rules.
+/// Lends bytes `offset..offset + len` of a frame for writing. The caller owns the frame, or serialises writers by its
+/// busy state and its object's rules.
 pub fn with_frame_mut<M: Machine, R>(
     machine: &M,
     pfn: Pfn,
@@ -75,7 +75,8 @@ pub fn with_frame_mut<M: Machine, R>(
     f(unsafe { slice::from_raw_parts_mut(at, len) })
 }
 
-/// Zeroes a page by one string instruction: a general `memset` without vector registers takes three, for its ends.
+/// Zeroes a page by one string instruction: a general `memset` without vector registers takes three, because of its
+/// ends.
 ///
 /// # Safety
 ///
@@ -105,7 +106,7 @@ unsafe fn copy_page(to: *mut u8, from: *const u8) {
     }
 }
 
-/// As on the bare machine, with the host's vector instructions.
+/// As in the kernel, with the host's vector instructions.
 ///
 /// # Safety
 ///
@@ -116,7 +117,7 @@ unsafe fn zero_page(page: *mut u8) {
     unsafe { ptr::write_bytes(page, 0, PAGE_SIZE) }
 }
 
-/// As on the bare machine, with the host's vector instructions.
+/// As in the kernel, with the host's vector instructions.
 ///
 /// # Safety
 ///

@@ -2,7 +2,7 @@
 
 use crate::page::{PageArray, Pfn};
 
-/// A doubly linked list of pages. Whatever lock guards the list guards the links of its pages; a page is on one list at
+/// A doubly linked list of pages. The lock that guards the list guards the links of its pages; a page is on one list at
 /// a time.
 #[derive(Debug)]
 pub struct PageList {
@@ -46,7 +46,7 @@ impl PageList {
         self.head = pfn;
     }
 
-    /// Takes out a page of this list.
+    /// Removes a page from this list.
     pub fn remove(&mut self, pages: PageArray, pfn: Pfn) {
         let page = pages.get(pfn);
         let (next, prev) = (page.next(), page.prev());
@@ -61,7 +61,7 @@ impl PageList {
         }
     }
 
-    /// Takes out the page added last.
+    /// Removes the page added last.
     pub fn pop(&mut self, pages: PageArray) -> Option<Pfn> {
         let pfn = self.first()?;
         self.remove(pages, pfn);

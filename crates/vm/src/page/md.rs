@@ -1,7 +1,7 @@
 //! The machine-dependent 16 bytes of a page.
 //!
-//! What they mean depends on the page's state: a page table's lock and account, or words for a slab's map.
-//! The reverse maps that lock single pages keep their byte mutex here. All views are atomics over the same bytes.
+//! Their meaning depends on the page's state: a page table's lock and counts, or words of a slab's bit map. The reverse
+//! maps that lock single pages keep their byte mutex here. All views are atomics over the same bytes.
 
 #[cfg(not(any(loom, shuttle)))]
 use core::mem::ManuallyDrop;
@@ -13,12 +13,12 @@ use ksync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 /// 32-bit words that [`Page::slab_word`](crate::page::Page::slab_word) reaches.
 pub const SLAB_WORDS: usize = 8;
 
-/// State of a page that holds a page table. What the fields mean is the affair of `vm::pmap::table`.
+/// State of a page that holds a page table. `vm::pmap::table` defines the meaning of the fields.
 #[repr(C)]
 pub struct TablePart {
     /// Guards the table's entries.
     pub lock: RawSpin,
-    /// Entries that are not zero, and [`TablePart::DEAD`]. Atomic.
+    /// Number of entries that are not zero, and [`TablePart::DEAD`]. Atomic.
     pub live: AtomicU32,
     /// Groups of entries that may not be empty. Changed under `lock`.
     pub groups: AtomicU64,
@@ -38,7 +38,7 @@ impl TablePart {
 
     /// Prepares the part for a new table: no live entries, not locked. The caller owns the page.
     pub fn init(&self) {
-        // The first word of a free frame is 0, whatever it was used for: no lock is held, no object in use.
+        // The first word of a free frame is 0, whatever it was used for: no lock is held, and no slab object is in use.
         debug_assert!(!self.lock.is_locked());
         self.live.store(0, Relaxed);
         self.groups.store(0, Relaxed);
@@ -53,8 +53,7 @@ pub(super) union MachineDependent {
     words: ManuallyDrop<[AtomicU32; 4]>,
 }
 
-/// See the module. The model checkers' atomics cannot share their bytes; the slab's words, guarded by a lock, need none
-/// of theirs.
+/// See the module. The model checkers' atomics cannot overlap; the slab's words, guarded by a lock, do not need theirs.
 #[cfg(any(loom, shuttle))]
 pub(super) struct MachineDependent {
     table: TablePart,
@@ -94,8 +93,8 @@ impl MachineDependent {
     }
 
     pub(super) fn table(&self) -> &TablePart {
-        // SAFETY: both views consist of atomics (a `RawSpin` is one) over the same bytes, for which every bit pattern is valid and
-        // shared access is always allowed.
+        // SAFETY: both views consist of atomics (a `RawSpin` is one) over the same bytes, for which every bit pattern
+        // is valid and shared access is always allowed.
         unsafe { &self.table }
     }
 

@@ -1,14 +1,15 @@
-//! Frames of physical memory and what the kernel knows of each.
+//! Frames of physical memory, and the kernel's state for each.
 //!
-//! One [`Page`] describes one frame. It is 64 bytes and one cache line, so that work on two frames shares no line, and
-//! it holds all the state that must be found from a frame number: identity, busy state, flags, wiring, queue
+//! One [`Page`] describes one frame. It is 64 bytes and one cache line, so that operations on two frames share no line,
+//! and it holds all the state that must be found from a frame number: identity, busy state, flags, wirings, queue
 //! membership and 16 machine-dependent bytes.
 //!
 //! Rules:
 //! - The *identity* (object, index) changes only under hard busy.
-//! - A frame that is free, or that the allocator has just handed out, is hard-busy. So a CPU that follows a stale
-//!   frame number cannot take a free frame, and handing one out needs no atomic operation.
-//! - Memory of `Page`s is never reused for anything else: looking at a stale one is always defined, and telling
+//! - A frame that is free, or that the allocator has just handed out, is hard-busy. So a CPU with a stale frame number
+//!   cannot take a free frame, and handing one out needs no atomic operation.
+//! - Memory of `Page`s is never reused for anything else: reading a stale one is always defined, and after busying it
+//!   [`Page::is`] tells whether it still is the page that was looked for.
 //!   whether it still is the page one looked for is done by [`Page::is`] after busying it.
 #![expect(
     unsafe_code,
@@ -42,13 +43,13 @@ pub use self::pfn::{PAGE_SHIFT, PAGE_SIZE, Pfn};
 use crate::page::md::MachineDependent;
 use ksync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
-/// What the kernel knows of one frame.
+/// The kernel's state for one frame.
 ///
-/// All fields are atomic: a page may be looked at by anyone at any time. Each says who may change it.
+/// All fields are atomic: any CPU may read a page at any time. Each field names the condition for changing it.
 #[repr(C, align(64))]
 pub struct Page {
-    /// Address of the owning object, 0 if none. Changed under hard busy, whose end passes it on: who finds the page not busy, or
-    /// has it busy, sees what it is. Others see a hint.
+    /// Address of the owning object, 0 if none. Changed under hard busy, whose end publishes it: a CPU that finds the
+    /// page not busy, or holds it busy, sees the current value; for others it is a hint.
     object: AtomicUsize,
     /// Page index in the object. Changed under hard busy.
     index: AtomicU32,
@@ -56,15 +57,15 @@ pub struct Page {
     busy: AtomicU32,
     /// Flags and state, see `flags.rs`.
     flags: AtomicU32,
-    /// Wirings that keep the page resident.
+    /// Number of wirings that keep the page resident.
     wire_count: AtomicU32,
-    /// Page queue the page is on, changed under that queue's lock; the CPU that cut a slab.
+    /// Page queue that the page is on, changed under that queue's lock; for a slab, the CPU that cut it.
     queue: AtomicU8,
-    /// Free for the owner: size class of a slab, cache colour of a queued page.
+    /// For use by the owner: size class of a slab, cache colour of a queued page.
     class: AtomicU8,
     /// Memory domain. Constant after boot.
     domain: AtomicU8,
-    /// log2 of the frames in this run; meaningful in its first page. Changed by the allocator, or the run's owner.
+    /// log2 of the frames in this run; valid in its first page. Changed by the allocator, or by the run's owner.
     order: AtomicU8,
     /// Links of the one list that the page is on. Guarded by that list's lock.
     next: AtomicU32,
@@ -94,7 +95,7 @@ const _: () = {
 };
 
 impl Page {
-    /// A frame that does not exist: the state of all-zero memory.
+    /// The `Page` of a frame that does not exist: the state of all-zero memory.
     pub fn absent() -> Page {
         Page {
             object: AtomicUsize::new(0),
@@ -134,8 +135,8 @@ impl Page {
         self.set_identity(object, index);
     }
 
-    /// Whether this is page `index` of `object`. Stable while the caller holds any busy; else a hint, to be checked
-    /// again once it does, or after the fence of a PTE claim.
+    /// Whether this is page `index` of `object`. Stable while the caller holds the page busy; otherwise a hint, to be
+    /// checked again under a busy state, or after the fence of a page-table claim.
     pub fn is(&self, object: usize, index: u32) -> bool {
         self.object.load(Relaxed) == object && self.index.load(Relaxed) == index
     }
@@ -184,12 +185,12 @@ impl Page {
         self.queue.store(queue, Relaxed);
     }
 
-    /// The owner's small number, see the field.
+    /// The owner's byte, see the field.
     pub fn class(&self) -> u8 {
         self.class.load(Relaxed)
     }
 
-    /// Sets the owner's small number. The caller owns the page.
+    /// Sets the owner's byte. The caller owns the page.
     pub fn set_class(&self, class: u8) {
         self.class.store(class, Relaxed);
     }
@@ -254,7 +255,7 @@ impl Page {
         }
     }
 
-    /// Makes an absent frame a reserved one of `domain`. At boot only.
+    /// Marks an absent frame as existing and reserved, in `domain`. At boot only.
     pub(crate) fn exist(&self, domain: u8) {
         self.domain.store(domain, Relaxed);
         self.busy.store(busy::HARD, Relaxed);

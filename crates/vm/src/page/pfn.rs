@@ -31,7 +31,7 @@ impl Pfn {
         self.0 as usize
     }
 
-    /// The frame `n` further on.
+    /// The frame `n` frames further on.
     #[must_use]
     pub const fn add(self, n: u32) -> Pfn {
         Pfn(self.0 + n)
@@ -42,7 +42,7 @@ impl Pfn {
         self.0 >> MAX_ORDER
     }
 
-    /// The frame after that block's last.
+    /// One more than the last frame of that block.
     pub(crate) const fn block_end(self) -> Pfn {
         Pfn((self.block() + 1) << MAX_ORDER)
     }

@@ -1,4 +1,4 @@
-//! Filling entries.
+//! Filling page-table entries.
 
 use ksync::CpuPin;
 use ksync::atomic::{Ordering::SeqCst, fence};
@@ -10,32 +10,33 @@ use crate::page::{PAGE_SIZE, Pfn};
 use crate::tlb::{self, Gather};
 use crate::{Machine, NoMemory, Vm};
 
-/// What an enter did.
+/// Result of an enter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entered {
     /// The slot was empty.
     New,
-    /// The frame was there with all that was asked for: a spurious fault, or another thread was faster.
+    /// The slot maps the frame with all rights asked for: a spurious fault, or another thread was faster.
     Same,
-    /// The frame was there with fewer rights. No other CPU needs a flush: rights only grew, and a CPU that still has
-    /// fewer faults once and forgets them.
+    /// The slot mapped the frame with fewer rights. No other CPU needs a flush: rights only grew, and a CPU with the
+    /// old translation takes at most one fault, which drops it.
     Upgraded,
-    /// Another frame was there, as this entry, whose A and D are now the caller's. Its translations are gone.
+    /// The slot mapped another frame, by this entry, whose A and D bits the caller must now hand on. No CPU has a
+    /// translation for it any more.
     Replaced(Pte),
 }
 
 /// Why nothing was entered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EnterError {
-    /// A table page could not be had.
+    /// No memory for a table page.
     NoTable(NoMemory),
-    /// The caller's check failed, or the pmap was released: start again from the map.
+    /// The caller's check failed, or the pmap was released: the fault must start again from the map.
     Stale,
-    /// Another frame is there.
+    /// The slot has another entry: this one.
     Occupied(Pte),
-    /// Another frame was there, and a CPU may still use it.
+    /// The slot is empty, but a CPU may still use another frame's translation.
     FlushDue,
-    /// The page is being taken away, or is not what it was: look it up again.
+    /// The page is hard-busy, or has changed its identity: the fault must look it up again.
     Retry,
 }
 
@@ -45,19 +46,19 @@ impl From<NoMemory> for EnterError {
     }
 }
 
-/// Most pages of one [`Pmap::enter_around`].
+/// Most pages of one call of [`Pmap::enter_around`].
 pub const AROUND: usize = 16;
 
 const _: () = assert!(AROUND <= u32::BITS as usize);
 
 impl Pmap {
     /// Enters a leaf into an empty slot, for a page that the caller holds busy. `check` is as for
-    /// [`enter`](Pmap::enter), which serves slots that are not empty.
+    /// [`enter`](Pmap::enter), which handles other slots.
     ///
     /// # Errors
     ///
-    /// All of [`EnterError`] but `Retry`; `Occupied` for any entry that is there, `FlushDue` where another frame's translation
-    /// may be left. Nothing has changed then.
+    /// All of [`EnterError`] but `Retry`; `Occupied` for any entry in the slot, `FlushDue` if a translation of another
+    /// frame may be cached. Nothing has changed then.
     #[inline(always)]
     pub fn enter_new<M: Machine>(
         &self,
@@ -84,13 +85,15 @@ impl Pmap {
         Ok(Entered::New)
     }
 
-    /// Enters a leaf for a page that the caller holds busy, so that no scan can be after it.
+    /// Enters a leaf for a page that the caller holds busy, so that no scan can be working on it.
     ///
-    /// `check` runs under the lock of the table, just before the entry is filled: it says whether the map entry still
-    /// is as the caller saw it, by a sequentially consistent load. Whoever changes a map entry does so before it
-    /// touches tables, so either `check` fails or the change finds the new leaf. It may run several times.
+    /// `check` runs under the table's lock, just before the entry is filled. It says, by a sequentially consistent
+    /// load, whether the map entry still is as the caller saw it. An operation that changes a map entry does so before
+    /// it touches page tables, so either `check` fails or that operation finds the new leaf. `check` may run several
+    /// times.
     ///
-    /// No other frame's translation is left at `va` when the entry is filled. The flush that this may take is made without a lock.
+    /// When the entry is filled, no CPU has a translation of another frame at `va`. The flush that may be needed for
+    /// that is made without a lock held.
     ///
     /// # Errors
     ///
@@ -106,12 +109,12 @@ impl Pmap {
         self.enter_flushed(vm, pin, va, leaf, false, &mut check)
     }
 
-    /// As [`enter`](Pmap::enter); another frame's entry gives way, and is gone for every CPU before the new one comes. Its page must
-    /// not be reused before this returns.
+    /// As [`enter`](Pmap::enter), but replaces another frame's entry, which is gone for every CPU before the new one is
+    /// filled in. The replaced page must not be reused before this returns.
     ///
     /// # Errors
     ///
-    /// All of [`EnterError`] but `Retry`, `FlushDue` and `Occupied`; another frame's entry may be gone then.
+    /// All of [`EnterError`] but `Retry`, `FlushDue` and `Occupied`. Another frame's entry may have been removed then.
     pub fn enter_over<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -123,10 +126,10 @@ impl Pmap {
         self.enter_flushed(vm, pin, va, leaf, true, &mut check)
     }
 
-    /// Enters a leaf where no other frame's translation is left, if need be after a flush.
+    /// Enters a leaf when no CPU has a translation of another frame any more, after a flush if need be.
     ///
-    /// A flush counts for the next hold of the lock alone: what was taken out before it is gone everywhere, and between the two
-    /// holds nothing but this leaf's frame can have come to the address, or `check` fails.
+    /// A flush counts for the next hold of the lock alone. Entries removed before it are gone everywhere; and between
+    /// the two holds only this leaf's frame can have been entered at the address, or `check` fails.
     #[inline(never)]
     fn enter_flushed<M: Machine>(
         &self,
@@ -184,12 +187,12 @@ impl Pmap {
         }
     }
 
-    /// Enters a leaf for a page that was found without a lock and that the caller does not hold.
+    /// Enters a leaf for a page that was found without a lock and that the caller does not hold busy.
     ///
-    /// The slot is claimed, then `identity` says whether the page still is what it was and is not hard-busy. A scan
-    /// makes the page hard-busy before it visits the slot, with a full fence between, as there is one here: one of the two
-    /// sees the other. `check` is as for [`enter`](Pmap::enter), and so is what is promised of other frames' translations: a page with the
-    /// same identity before and after a flush has had it all the time, for the caller is pinned.
+    /// The slot is claimed; then `identity` says whether the page still is what it was and is not hard-busy. A scan
+    /// makes the page hard-busy before it visits the slot; both put a full fence in between, so one of the two sees the
+    /// other. `check` is as for [`enter`](Pmap::enter), and so is the guarantee about other frames' translations: the
+    /// caller is pinned, so a page with the same identity before and after a flush has had it all the time.
     ///
     /// # Errors
     ///
@@ -212,7 +215,7 @@ impl Pmap {
         }
     }
 
-    /// As `enter_resident`, in one hold of the table's lock: where a flush is due and was not made just before, nothing is done.
+    /// As `enter_resident`, in one hold of the table's lock; does nothing if a flush is due and `flushed` is false.
     ///
     /// # Errors
     /// All of [`EnterError`].
@@ -257,9 +260,9 @@ impl Pmap {
             if merged == old {
                 return Ok(Entered::Same);
             }
-            // A scan that withdraws rights may have been here already, so growing needs a claim too, on the live entry. It finds the
-            // claim, or the page is seen to be busy: a full barrier lies between claim and look, as in the scan, which does not
-            // write to an entry that is as it is to be.
+            // A scan that withdraws rights may have visited this entry already, so adding rights needs a claim too, on
+            // the live entry. Either the scan finds the claim, or this sees the busy page: each side has a full barrier
+            // between its two steps. A scan does not write to an entry that already is as it should be.
             let claimed = old.with(Pte::CLAIMED);
             if table.compare_exchange(at, old, claimed).is_ok() {
                 ksync::fence_after_rmw();
@@ -273,9 +276,10 @@ impl Pmap {
     }
 
     /// Enters leaves for up to [`AROUND`] neighbouring pages found without locks, in one hold of the table's lock and
-    /// with one fence. `page(n)` gives the frame for `va + n` pages, if there is one, to be entered with `prot` and not
-    /// marked accessed; occupied slots are left alone, and all are where another frame's translation may be left. `identity(n, frame)` is as for [`enter_resident`](Pmap::enter_resident).
-    /// The range must lie in one table. Returns the number entered.
+    /// with one fence. `page(n)` returns the frame for `va + n` pages, if there is one; it is entered with `prot` and
+    /// not marked accessed. Occupied slots are left alone, and so are all slots if a translation of another frame may
+    /// be cached. `identity(n, frame)` is as for [`enter_resident`](Pmap::enter_resident). The range must lie in one
+    /// table. Returns the number of pages entered.
     ///
     /// # Errors
     ///
@@ -302,10 +306,10 @@ impl Pmap {
         if !check() {
             return Err(EnterError::Stale);
         }
-        // All are counted at once, and those that come to nothing taken back in the end.
+        // All slots are counted at once; those that stay empty are subtracted at the end.
         table.grow_many(first, count);
         let leaf = |pfn| Pte::user(pfn, prot).untouched();
-        // One bit for each claim; the frames stand in the claims themselves.
+        // One bit for each claim; the claim itself holds the frame number.
         let mut claims = 0_u32;
         for n in 0..count {
             if table.get(first + n).is_empty()
@@ -322,7 +326,7 @@ impl Pmap {
             let n = claims.trailing_zeros() as usize;
             claims &= claims - 1;
             let claim = table.get(first + n);
-            // A scan that emptied it has counted it.
+            // A scan that emptied the slot has subtracted it.
             if !claim.is_empty() {
                 let pfn = claim.pfn();
                 entered += usize::from(settle(
@@ -338,14 +342,14 @@ impl Pmap {
     }
 }
 
-/// Claims an empty slot. The caller holds the lock, and puts a full fence after one or more claims.
+/// Claims an empty slot. The caller holds the lock, and puts a full fence after its claims.
 #[inline]
 fn claim(table: &Table, at: usize, leaf: Pte) {
     table.grow(at);
     table.fill(at, leaf.claimed());
 }
 
-/// Turns a claim into the leaf if the page is `good` and no scan took the claim; else empties the slot.
+/// Turns a claim into the leaf if the page is `good` and no scan has removed the claim; else empties the slot.
 #[inline]
 fn settle(table: &Table, at: usize, leaf: Pte, good: bool) -> bool {
     let new = if good { leaf } else { Pte::EMPTY };
@@ -355,19 +359,19 @@ fn settle(table: &Table, at: usize, leaf: Pte, good: bool) -> bool {
             table.shrink(1);
             false
         }
-        // The scan that emptied it has counted it.
+        // The scan that emptied the slot has subtracted it.
         Err(_) => false,
     }
 }
 
-/// Gives a live entry that carries a claim the rights of `leaf`, if the page is `good` and no scan took the claim away.
+/// Gives a claimed live entry the rights of `leaf`, if the page is `good` and no scan has removed the claim.
 fn upgrade(table: &Table, at: usize, claimed: Pte, leaf: Pte, good: bool) -> bool {
     if !good {
         table.mask(at, Pte::CLAIMED);
         return false;
     }
     let mut seen = claimed;
-    // Hardware may set A and D meanwhile; only a scan removes the claim.
+    // Hardware may set A and D meanwhile. Only a scan removes the claim.
     while seen.any(Pte::CLAIMED) {
         match table.compare_exchange(at, seen, merge(seen, leaf).without(Pte::CLAIMED)) {
             Ok(()) => return true,
@@ -377,7 +381,8 @@ fn upgrade(table: &Table, at: usize, claimed: Pte, leaf: Pte, good: bool) -> boo
     false
 }
 
-/// The entry with the rights of both: `old` is legitimate, for whoever withdraws rights changes the entry itself.
+/// The entry with the rights of both. The rights of `old` are still valid, because an operation that withdraws rights
+/// changes the entry itself.
 fn merge(old: Pte, leaf: Pte) -> Pte {
     let grown = old.with(leaf.0 & (Pte::W | Pte::A | Pte::D | Pte::WIRED));
     if leaf.is_executable() {

@@ -1,34 +1,36 @@
 //! Page tables of one address space: a cache of its map and objects.
 //!
 //! *Guarantees.*
-//! - A translation is entered only if the caller's check (the map entry's generation, the page's identity) holds at a
-//!   moment when no removal of the range or the page can miss it.
-//! - What [`Pmap::remove_range`], [`Pmap::protect_range`] or a scan took away is unusable on every CPU once the
-//!   gather they filled is finished.
-//! - Any part may be dropped at any moment; the next access faults it in again. No dirty bit is lost.
-//! - Each table page is counted, is freed when it is empty, and is never freed under a walker.
-//! - Switching to a pmap allocates nothing: without tables it runs on one shared empty root.
+//! - A translation is entered only if the caller's checks (the map entry's state, the page's identity) hold at a moment
+//!   after which every removal of the range or the page finds the entry.
+//! - When a gather is finished, no CPU can use the translations that [`Pmap::remove_range`], [`Pmap::protect_range`] or
+//!   a scan recorded in it.
+//! - Any part of the page tables may be dropped at any moment; the next access faults it in again. No dirty bit is
+//!   lost.
+//! - Each table page is counted, is freed when it is empty, and is never freed while a CPU walks it.
+//! - Switching to a pmap allocates nothing: a pmap without tables runs on a shared empty root.
 //!
-//! *Mechanism.* Real x86-64 tables in real frames. Walks take no lock; they run pinned, and a table page that was
-//! unlinked is freed after a grace period. Filling an empty entry takes the table's lock; emptying one does not, where
-//! the reverse map does it. `doc/vm-pmap.md` draws the protocols as time lines. One concept a file:
+//! *Mechanism.* Real x86-64 tables in real frames. Walks take no lock; they run pinned, and an unlinked table page is
+//! freed after a grace period. Filling an empty entry takes the table's lock. Emptying one does not if a scan of the
+//! reverse map does it. `doc/vm-pmap.md` draws the protocols as time lines. One concept a file:
 //!
 //! | file | subject |
 //! |---|---|
 //! | [`pte`] | an entry as a value |
 //! | [`table`] | a table page: words, lock, account |
-//! | `walk` | walking, missing tables, unlinking empty ones |
+//! | `walk` | walking, making missing tables, unlinking empty ones |
 //! | `enter` | filling entries |
 //! | `pending` | flushes that are due |
 //! | `range` | removal and protection of address ranges |
-//! | `protect` | write protection high in the tree, and its push-down |
-//! | `scan` | what the reverse map does to single entries |
+//! | `protect` | write protection high in the tree, and pushing it down |
+//! | `scan` | operations of the reverse map on single entries |
 //! | `release` | exit, and dropping tables |
 //!
-//! Writability is the AND along the path; nothing trusts a leaf's W alone.
+//! Whether a page is writable is the AND of the W bits along the path; no code relies on a leaf's W alone.
 //!
-//! Not here yet, and not ruled out: leaves above level 1 (nothing produces them, descending code asserts their absence);
-//! tables that several pmaps share (a directory entry would say so, and pruning, push-down and release stop at it).
+//! Not implemented, and not ruled out: leaves above level 1 (nothing creates them; code that descends asserts their
+//! absence); tables that several pmaps share (a directory entry would say so, and pruning, push-down and release would
+//! stop at it).
 
 mod enter;
 mod pending;
@@ -67,35 +69,36 @@ use crate::{Machine, Vm};
 /// First address beyond user space.
 pub const USER_END: u64 = 1 << 47;
 
-/// In place of a root: released, no tables may come any more. No frame has this number.
+/// In place of a root frame: the pmap was released and gets no tables any more. No frame has this number.
 const CLOSED: u32 = Pfn::NONE.0 - 1;
 
 /// The page tables of one address space. Usually inside a `Space`.
 ///
-/// Each group of fields has a cache line of its own: what switches and flushes write, what removals and scans write, and what every
-/// fault reads.
+/// Each group of fields has a cache line of its own: fields that switches and flushes write, fields that removals and
+/// scans write, and fields that every fault reads.
 #[repr(C, align(64))]
 pub struct Pmap {
-    /// CPUs that run it. Atomic, each CPU its own bit.
+    /// CPUs that run the pmap. Atomic, each CPU its own bit.
     active: ActiveSet,
     /// Raised by each flush, before the active set is read. Atomic.
     generation: AtomicU64,
-    /// Table pages, the root included. Atomic, a count that orders nothing; changed only when a table comes or goes.
+    /// Number of table pages, the root included. Atomic, a count that orders nothing; changed only when a table is made
+    /// or unlinked.
     tables: AtomicU32,
-    /// Operations that took something away and have not flushed yet. Atomic.
+    /// Operations that have taken translations away and not yet flushed. Atomic.
     pending: Pending,
     lookup: Lookup,
-    /// Its space's place among those that wait for the background.
+    /// Its space's link in the queue for work in the background.
     waiting: Waiting,
 }
 
-/// What walks and switches read, and hardly anything writes.
+/// Fields that walks and switches read, and that are hardly ever written.
 #[repr(C, align(64))]
 struct Lookup {
-    /// Frame of the level-4 table, [`Pfn::NONE`] or [`CLOSED`]. Set from none by the first enter, and back under the
+    /// Frame of the level-4 table, [`Pfn::NONE`] or [`CLOSED`]. Set from none by the first enter, reset under the
     /// root's lock; closed for good by a release.
     root: AtomicU32,
-    /// By which CPUs know it that kept translations. Set once.
+    /// The id by which CPUs recognise translations that they kept. Set once.
     id: PmapId,
 }
 
@@ -111,37 +114,37 @@ const _: () = {
 pub struct RootInfo {
     /// Frame of the level-4 table.
     pub root: Pfn,
-    /// Changes whenever translations that a CPU may have kept from an earlier activation became wrong.
+    /// Changes whenever translations that a CPU may have kept from an earlier activation became invalid.
     pub generation: u64,
-    /// The pmap's number, never used for another one; 0 if no CPU has run it yet.
+    /// The pmap's id, never reused; 0 if no CPU has run it yet.
     pub pmap: u64,
 }
 
-/// What all pmaps of a [`Vm`] share.
+/// State that all pmaps of a [`Vm`] share.
 pub struct Pmaps {
-    /// The root without user entries, whose kernel half every root copies. Const, with its kernel half.
+    /// The root without user entries, whose kernel half every root copies. Const, as is its kernel half.
     empty_root: Pfn,
     counts: PerCpu<Counts>,
 }
 
-/// Counts of one CPU; it alone adds to them.
+/// Event counts of one CPU, which alone adds to them.
 #[derive(Default)]
 pub struct Counts {
     /// Flushes that interrupted other CPUs.
     pub sent: Tally,
-    /// CPUs interrupted by them.
+    /// CPUs that they interrupted.
     pub targets: Tally,
-    /// Flushes that no other CPU needed.
+    /// Flushes that needed no other CPU.
     pub avoided: Tally,
     /// Table pages made.
     pub tables_made: Tally,
-    /// Table pages unlinked because they were empty.
+    /// Empty table pages unlinked.
     pub tables_pruned: Tally,
     /// Addresses that scans looked at.
     pub scan_visits: Tally,
     /// Entries removed by scans.
     pub scan_removed: Tally,
-    /// Numbers given to pmaps.
+    /// Ids given to pmaps.
     pub(crate) numbered: Tally,
 }
 
@@ -155,7 +158,7 @@ impl Pmaps {
         }
     }
 
-    /// The root without user entries: for idle CPUs and kernel threads too.
+    /// The root without user entries. Idle CPUs and kernel threads run on it too.
     pub fn empty_root(&self) -> Pfn {
         self.empty_root
     }
@@ -191,11 +194,11 @@ impl Pmap {
         &self.waiting
     }
 
-    /// Makes this CPU one that runs the pmap and returns the root to load.
+    /// Marks this CPU as one that runs the pmap and returns the root to load.
     ///
-    /// The caller keeps flush requests from being served between this call and the load of the root (interrupts off),
-    /// so that a request to load a new root cannot be overtaken by the older one. It leaves the pmap that it ran before
-    /// after the load.
+    /// The caller disables interrupts between this call and the load of the root, so that no flush request is served in
+    /// between: the root that such a request loads would be replaced by the older one. It deactivates the pmap that the
+    /// CPU ran before after the load.
     #[inline]
     pub fn activate<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin) -> RootInfo {
         self.lookup.id.get_or_give(vm, pin);
@@ -203,16 +206,16 @@ impl Pmap {
         self.root_info(vm)
     }
 
-    /// The root to load now: for a CPU that runs the pmap and was asked for a full flush.
+    /// The root to load now, for a CPU that runs the pmap and was asked for a full flush.
     #[inline]
     pub fn root_info<M: Machine>(&self, vm: &Vm<M>) -> RootInfo {
         self.root_info_or(vm.pmaps.empty_root)
     }
 
-    /// As [`root_info`](Pmap::root_info), where the empty root is known.
+    /// As [`root_info`](Pmap::root_info), for callers that know the empty root.
     #[inline]
     pub fn root_info_or(&self, empty_root: Pfn) -> RootInfo {
-        // Before the root, so that whoever finds a generation finds the root that it came with.
+        // Read before the root, so that a CPU with a generation has at least the root that it came with.
         let generation = self.generation.load(SeqCst);
         RootInfo {
             root: self.root().unwrap_or(empty_root),
@@ -225,8 +228,8 @@ impl Pmap {
         &self.lookup.id
     }
 
-    /// Says that this CPU, which has loaded another root, no longer runs the pmap. Without address-space identifiers
-    /// that load has emptied its translation cache; with them, see [`asid`](crate::asid).
+    /// Marks this CPU, which has loaded another root, as one that no longer runs the pmap. Without address-space
+    /// identifiers that load has flushed its translations; with them, see [`asid`](crate::asid).
     #[inline]
     pub fn deactivate(&self, pin: &CpuPin) {
         self.active.leave(pin.cpu());
@@ -237,35 +240,35 @@ impl Pmap {
         &self.active
     }
 
-    /// Table pages, the root included. Exact while nobody enters, removes or scans.
+    /// Number of table pages, the root included. Exact while no CPU enters, removes or scans.
     pub fn tables(&self) -> usize {
         self.tables.load(Relaxed) as usize
     }
 
-    /// Whether another operation than `own`, the caller's, has taken as much away from a part of `range` and not flushed yet. To be
-    /// asked after the entries were read.
+    /// Whether an operation other than `own`, the caller's, has taken away at least `loss` from a part of `range` and
+    /// not yet flushed. To be called after the entries were read.
     #[inline(always)]
     pub(crate) fn is_pending(&self, own: Option<&Listed>, range: &Range<u64>, loss: Loss) -> bool {
         self.pending.overlaps(own, range, loss)
     }
 
-    /// Whether a CPU may still use another frame at an empty entry of `start..end`. The lock of its table is held.
+    /// Whether a CPU may still use another frame at an empty entry of `start..end`. The table's lock is held.
     #[inline(always)]
     fn is_frame_due(&self, start: u64, end: u64) -> bool {
         self.is_pending(None, &(start..end), Loss::Frames)
     }
 
-    /// Lists an operation that is about to take something away from `range`.
+    /// Lists an operation that is about to take translations of `range` away.
     pub(crate) fn raise_pending(&self, range: &Range<u64>, loss: Loss) -> Listed {
         self.pending.raise(range, loss)
     }
 
-    /// Makes a listed operation one on `range` as well.
+    /// Extends a listed operation to `range`.
     pub(crate) fn widen_pending(&self, listed: &Listed, range: &Range<u64>, loss: Loss) {
         self.pending.widen(listed, range, loss);
     }
 
-    /// Takes an operation, which has flushed, out of the list.
+    /// Takes an operation that has flushed out of the list.
     pub(crate) fn lower_pending(&self, listed: Listed) {
         self.pending.lower(listed);
     }
@@ -275,7 +278,7 @@ impl Pmap {
         self.generation.fetch_add(1, SeqCst) + 1
     }
 
-    /// The root's frame, if there is one: else the CPU loads the empty root.
+    /// The root's frame; `None` if the CPU is to load the empty root.
     #[inline]
     pub fn root(&self) -> Option<Pfn> {
         let root = self.lookup.root.load(SeqCst);

@@ -1,12 +1,13 @@
 //! Flushes that are due.
 //!
-//! *Guarantee.* An operation that finds an entry emptied, or restricted, while a CPU may still use what the entry was, finds the
-//! entry's address in the list of its pmap. What is in the list for another address troubles nobody.
+//! *Guarantee.* If an operation finds an entry emptied or restricted while a CPU may still use the old translation, it
+//! finds the entry's address in its pmap's list. Listed ranges do not affect operations on other addresses.
 //!
-//! *Mechanism.* Whoever takes something away lists its range before it changes the first entry and unlists it after its
-//! flush. The change of the entry is a release and its sight an acquire, so a listed range is seen, or the flush is over. Most
-//! ask when nothing is listed, which one load tells. The list has seven places; operations that find none are counted apart
-//! and overlap everything. `doc/vm-pmap.md` tells who asks and what for.
+//! *Mechanism.* An operation that takes translations away lists its range before it changes the first entry, and
+//! unlists it after its flush. The change of the entry is a release and reading it an acquire, so a reader of the
+//! changed entry sees the listed range, unless the flush is over. Usually nothing is listed, which one load tells. The
+//! list has seven places; an operation that finds none free is only counted, and overlaps every range. `doc/vm-pmap.md`
+//! says which operations ask, and why.
 
 use core::ops::Range;
 
@@ -17,15 +18,15 @@ use ksync::atomic::{
 
 use crate::page::PAGE_SHIFT;
 
-/// Places in the list: with the count, a cache line.
+/// Places in the list: together with the count, they fill a cache line.
 const PLACES: usize = 7;
 
-/// What an operation takes away before its flush.
+/// What a CPU with a stale translation may still do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Loss {
-    /// Rights: the translations that are left lead to the right frames.
+    /// Use rights that were withdrawn; the translation still leads to the right frame.
     Rights,
-    /// Frames: another frame may come to the address.
+    /// Use a frame that was removed; another frame may be entered at the address.
     Frames,
 }
 
@@ -34,11 +35,11 @@ pub(crate) enum Loss {
 #[must_use]
 pub(crate) struct Listed(u8);
 
-/// [`Listed`] among those without a place.
+/// The [`Listed`] of an operation without a place.
 const UNPLACED: u8 = PLACES as u8;
 
 impl Listed {
-    /// What it adds to the count.
+    /// The operation's contribution to the count.
     fn weight(&self) -> u64 {
         if self.0 == UNPLACED {
             ONE | ONE_UNPLACED
@@ -48,27 +49,27 @@ impl Listed {
     }
 }
 
-/// The count's unit: an operation.
+/// The count's unit: one operation.
 const ONE: u64 = 1;
-/// The unit of its upper half: an operation without a place.
+/// The unit of the count's upper half: one operation without a place.
 const ONE_UNPLACED: u64 = 1 << 32;
 
 /// Operations between change and flush.
 #[derive(Default)]
 #[repr(C, align(64))]
 pub(crate) struct Pending {
-    /// Operations, and in the upper half those among them without a place. Atomic.
+    /// Number of operations; in the upper half, the number of those without a place. Atomic.
     count: AtomicU64,
-    /// Ranges, encoded; 0 for a free place. Atomic; a place is taken by whoever finds it free, and its own from then on.
+    /// Ranges, encoded; 0 for a free place. Atomic; an operation takes a free place and then owns it.
     places: [AtomicU64; PLACES],
 }
 
 impl Pending {
-    /// Lists an operation on a range. The entry changes that follow publish it.
+    /// Lists an operation on a range. The entry changes that follow publish the listing.
     pub(crate) fn raise(&self, range: &Range<u64>, loss: Loss) -> Listed {
         let word = encode(range, loss);
-        // Relaxed: who reads what was raised where another was lowered sees that one's flush as well, for a
-        // read-modify-write goes on with what was released.
+        // Relaxed: if another operation's place or count is reused here, a reader of the new value synchronises with
+        // that operation's release as well, because a read-modify-write continues its release sequence.
         let take = |place: &AtomicU64| {
             place.load(Relaxed) == 0 && place.compare_exchange(0, word, Relaxed, Relaxed).is_ok()
         };
@@ -77,7 +78,7 @@ impl Pending {
         listed
     }
 
-    /// Makes a listed operation one on `range` as well.
+    /// Extends a listed operation to `range`.
     #[cold]
     pub(crate) fn widen(&self, listed: &Listed, range: &Range<u64>, loss: Loss) {
         if let Some(place) = self.places.get(usize::from(listed.0)) {
@@ -90,7 +91,7 @@ impl Pending {
         }
     }
 
-    /// Takes an operation, which has flushed, out of the list.
+    /// Takes an operation that has flushed out of the list.
     pub(crate) fn lower(&self, listed: Listed) {
         if let Some(place) = self.places.get(usize::from(listed.0)) {
             place.store(0, Release);
@@ -98,8 +99,8 @@ impl Pending {
         self.count.fetch_sub(listed.weight(), Release);
     }
 
-    /// Whether an operation other than `own` is between change and flush of at least this loss in a part of `range`. To be asked
-    /// after the entries were read.
+    /// Whether an operation other than `own`, of at least this loss, is between change and flush in a part of `range`.
+    /// To be called after the entries were read.
     #[inline(always)]
     pub(crate) fn overlaps(&self, own: Option<&Listed>, range: &Range<u64>, loss: Loss) -> bool {
         let count = self.count.load(Acquire);
@@ -129,7 +130,8 @@ const LEN_BITS: u32 = 23;
 const FRAMES: u64 = 1 << (START_BITS + LEN_BITS);
 const SCALE_SHIFT: u32 = START_BITS + LEN_BITS + 1;
 
-/// A range in a word that is not 0: its first page, its length in units of 2^scale pages, rounded up, the scale, and the loss.
+/// Encodes a range as a word that is not 0: its first page, its length in units of 2^scale pages, rounded up, the
+/// scale, and the loss.
 fn encode(range: &Range<u64>, loss: Loss) -> u64 {
     debug_assert!(range.start < range.end && range.end <= 1 << (START_BITS + PAGE_SHIFT));
     let start = range.start >> PAGE_SHIFT;
@@ -141,8 +143,8 @@ fn encode(range: &Range<u64>, loss: Loss) -> u64 {
     start | len << START_BITS | frames | u64::from(scale) << SCALE_SHIFT
 }
 
-/// A range that holds the encoded one, and the loss. What its length was rounded up by does not go beyond the last address that
-/// can be encoded.
+/// Decodes a word to the loss and a range that contains the encoded one. The rounding of the length never reaches
+/// beyond the last address that can be encoded.
 fn decode(word: u64) -> (Range<u64>, Loss) {
     let start = word & ((1 << START_BITS) - 1);
     let len = (word >> START_BITS) & ((1 << LEN_BITS) - 1);
@@ -198,7 +200,7 @@ mod tests {
         assert!(!ask(3, Loss::Rights));
     }
 
-    /// The first page in the middle, the next ones below and above it, to the ends of user space.
+    /// The operation starts in the middle, and is extended downwards and upwards to the ends of user space.
     #[test]
     fn an_operation_widens_to_all_of_user_space() {
         let pending = Pending::default();

@@ -1,13 +1,14 @@
-//! Write protection high in the tree, and its push-down.
+//! Write protection high in the tree, and pushing it down.
 //!
-//! fork clears W in the root's entries: a cost that does not depend on what is resident. The first write fault below
-//! one of them moves the protection down its own path: under the lock of a directory, W is cleared in every entry of
-//! the table below, then set in the directory's entry. Each step leaves the product along every path unchanged, so
-//! nothing needs a flush: no translation loses a right, and a CPU that still has fewer faults once more.
+//! fork clears W in the root's entries: a cost that does not depend on how much is resident. The first write fault
+//! below such an entry pushes the protection down along its own path: under the lock of a directory, W is cleared in
+//! every entry of the table below, then set in the directory's entry. Each step leaves the product of the W bits along
+//! every path unchanged, so that no flush is needed: no translation loses a right, and a CPU with an older translation
+//! takes at most one more fault.
 //!
-//! Push-down takes the lock of every table on its path, even where nothing is left to clear. So a fault whose check
-//! preceded a fork, and which fills its entry after that fork, has either filled it before push-down looks, and loses
-//! W, or takes the lock later and sees in its check what the fork has changed.
+//! Push-down takes the lock of every table on its path, even if nothing is left to clear. So consider a fault whose
+//! check preceded a fork, and which fills its entry after that fork: either it filled the entry before push-down looks,
+//! and the entry loses W; or it takes the lock later, and its check sees what the fork has changed.
 
 use ksync::CpuPin;
 use ksync::atomic::{Ordering::SeqCst, fence};
@@ -19,15 +20,16 @@ use crate::tlb::Gather;
 use crate::{Machine, Vm};
 
 impl Pmap {
-    /// Makes all that is mapped read-only. The caller has changed the map entries before, and finishes `gather` before
-    /// it lets anybody rely on it.
+    /// Makes all mappings read-only. The caller has changed the map entries before, and finishes `gather` before
+    /// anything relies on the protection.
     pub fn write_protect_high<'p, M: Machine>(
         &'p self,
         vm: &Vm<M>,
         pin: &CpuPin,
         gather: &mut Gather<'p>,
     ) {
-        // A first enter that this misses sees the changed map entries: its new root is followed by a fence, too.
+        // If this misses a root that a first enter is making, that enter sees the changed map entries: its new root is
+        // followed by a fence, too.
         fence(SeqCst);
         let all = 0..USER_END;
         gather.over(self, all.clone(), Loss::Rights);
@@ -43,7 +45,7 @@ impl Pmap {
         gather.flush_pending(self, &all);
     }
 
-    /// Moves write protection above `va` down to the leaves beside it.
+    /// Pushes the write protection above `va` down to the other leaves.
     #[cold]
     #[inline(never)]
     pub(super) fn push_down<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, va: u64) {
@@ -70,7 +72,7 @@ impl Pmap {
 }
 
 impl Table<'_> {
-    /// Clears W in all entries. The caller holds the lock of the table above, whose entry for this one has W clear.
+    /// Clears W in all entries. The caller holds the lock of the table above, in which W is clear for this one.
     fn write_protect(&self, level: u8) {
         let clear = || {
             self.for_each_locked(0, ENTRIES, |at, pte| {

@@ -1,25 +1,26 @@
 //! One page-table entry, as a value.
 //!
-//! The format is that of x86-64 four-level paging, in both worlds: hardware walks it in the kernel, software on the
-//! host. Bits that hardware ignores say what hardware need not know.
+//! The format is that of x86-64 four-level paging, in the kernel, where hardware walks it, and on the host, where
+//! software does. Bits that hardware ignores hold the software states.
 //!
-//! An entry is in one of four states:
+//! An entry is in one of five states:
 //!
-//! | state | present | who may leave it |
+//! | state | present | changed by |
 //! |---|---|---|
 //! | empty (zero) | no | the holder of the table's lock |
 //! | live | yes | the lock holder; a scan, by compare-and-swap |
+//! | live, claimed | yes | the fault that adds rights (it holds the lock); a scan, which may remove the claim |
 //! | claimed | no | the fault that put it there (it holds the lock); a scan, which makes that fault restart |
 //! | busy | no | the remover that put it there (it holds the lock); scans wait for it |
 //!
-//! Claimed and busy entries carry the frame number, so that a scan knows whether they are its concern. They last for
-//! a few dozen instructions with preemption off.
+//! Claimed and busy entries carry the frame number, so that a scan knows whether they concern it. If a scan removes a
+//! claim, the fault starts again. These states last for a few dozen instructions with preemption off.
 
 use core::fmt;
 
 use crate::page::Pfn;
 
-/// What an entry allows, beyond reading by user programs.
+/// Rights of an entry beyond reading by user programs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Prot {
     /// Writing.
@@ -59,9 +60,9 @@ pub struct Pte(pub u64);
 impl Pte {
     /// Present: hardware uses the entry.
     pub const P: u64 = 1 << 0;
-    /// Writable, if all levels above are.
+    /// Writable, if W is set on all levels above.
     pub const W: u64 = 1 << 1;
-    /// Open to user programs.
+    /// Accessible to user programs.
     pub const U: u64 = 1 << 2;
     /// Write-through; with [`CD`](Pte::CD), the memory type of device frames.
     pub const WT: u64 = 1 << 3;
@@ -69,18 +70,18 @@ impl Pte {
     pub const CD: u64 = 1 << 4;
     /// Accessed, set by hardware.
     pub const A: u64 = 1 << 5;
-    /// Dirty, set by hardware. Never ignored, whatever W says: clearing W leaves it in place, and processors exist
-    /// that set it a moment after W went.
+    /// Dirty, set by hardware. Never ignored, whatever W says: clearing W leaves D in place, and some processors set it
+    /// a moment after W was cleared.
     pub const D: u64 = 1 << 6;
-    /// A leaf above level 1. Never produced yet; code that descends asserts that.
+    /// A leaf above level 1. Never created yet; code that descends asserts that.
     pub const PS: u64 = 1 << 7;
-    /// Software: not present, a fault claims the slot for this frame.
+    /// Software: a fault claims the slot for this frame. Not present, or a live entry that is about to gain rights.
     pub const CLAIMED: u64 = 1 << 9;
-    /// Software: not present, removed, its A and D are on their way into the page.
+    /// Software: not present; a remover is handing the entry's A and D on to the page.
     pub const BUSY: u64 = 1 << 10;
-    /// Software: belongs to a locked range, which dropping tables spares.
+    /// Software: belongs to a locked range, which [`Pmap::drop_tables`](crate::Pmap::drop_tables) spares.
     pub const WIRED: u64 = 1 << 11;
-    /// Software: the frame has a page with an identity, to which A and D matter.
+    /// Software: the frame has a page with an identity, which needs A and D.
     pub const MANAGED: u64 = 1 << 52;
     /// No instruction fetch.
     pub const NX: u64 = 1 << 63;
@@ -90,8 +91,8 @@ impl Pte {
     /// No entry.
     pub const EMPTY: Pte = Pte(0);
 
-    /// A leaf for a managed page. A is set: an entry is made because of an access, and hardware that finds it set
-    /// saves a locked update.
+    /// A leaf for a managed page. A is set: an entry is made because of an access, and with A set hardware needs no
+    /// locked update.
     #[inline]
     pub const fn user(pfn: Pfn, prot: Prot) -> Pte {
         let write = if prot.write { Pte::W } else { 0 };
@@ -104,17 +105,17 @@ impl Pte {
         Pte::user(pfn, prot).without(Pte::MANAGED)
     }
 
-    /// An entry of a directory. All rights: the leaf restricts.
+    /// A directory entry, with all rights: the leaf restricts them.
     pub(super) const fn directory(table: Pfn) -> Pte {
         Pte(table.address() | Pte::P | Pte::W | Pte::U | Pte::A)
     }
 
-    /// The claim of a slot for the frame of `self`.
+    /// A claim of the slot for the frame of `self`.
     pub(super) const fn claimed(self) -> Pte {
         Pte(self.0 & Pte::FRAME | Pte::CLAIMED)
     }
 
-    /// What stands in the slot of `self` while its A and D are handed on.
+    /// What replaces `self` while its A and D are handed on.
     pub(super) const fn busy(self) -> Pte {
         Pte(self.0 & Pte::FRAME | Pte::BUSY)
     }
@@ -131,13 +132,13 @@ impl Pte {
         Pte(self.0 & !bits)
     }
 
-    /// Marked dirty from the start: for the write that is being served, so that hardware need not set D.
+    /// Marked dirty in advance, for a write fault, so that hardware need not set D.
     #[must_use]
     pub const fn dirtied(self) -> Pte {
         self.with(Pte::D)
     }
 
-    /// Not marked accessed: for neighbours mapped on speculation.
+    /// Not marked accessed: for neighbours that are mapped speculatively.
     #[must_use]
     pub const fn untouched(self) -> Pte {
         self.without(Pte::A)
@@ -184,19 +185,19 @@ impl Pte {
         !self.any(Pte::NX)
     }
 
-    /// Whether hardware has written through it.
+    /// Whether a store went through the entry.
     #[inline]
     pub const fn is_dirty(self) -> bool {
         self.any(Pte::D)
     }
 
-    /// Whether hardware has used it.
+    /// Whether an access went through the entry.
     #[inline]
     pub const fn is_accessed(self) -> bool {
         self.any(Pte::A)
     }
 
-    /// Whether A and D matter to a page.
+    /// Whether the frame's page needs A and D.
     #[inline]
     pub const fn is_managed(self) -> bool {
         self.any(Pte::MANAGED)

@@ -1,8 +1,8 @@
 //! Removal and protection of address ranges.
 //!
-//! The caller has changed the map (or killed the entries) before it comes here. Both walks start with a full fence and
-//! skip what is not there without a lock; see `next_leaf` for why that misses nothing. Ranges are worked off a
-//! level-1 table at a time, pinned for that long.
+//! The caller has changed the map, or killed the entries, before. Both walks start with a full fence and skip missing
+//! tables without a lock; `next_leaf` explains why no entry is missed. A range is processed one level-1 table at a
+//! time, with one pin for each.
 
 use core::ops::Range;
 
@@ -18,14 +18,14 @@ use crate::{Machine, Vm};
 /// Bytes under one level-1 table.
 pub(crate) const SPAN: u64 = 1 << entry_shift(2);
 
-/// What becomes of A and D of removed entries.
+/// Receives A and D of removed entries.
 trait Harvest {
-    /// Whether they are wanted at all.
+    /// Whether they are needed at all.
     const WANTED: bool;
     fn take(&mut self, pfn: Pfn, pte: Pte);
 }
 
-/// Nobody wants them.
+/// Drops them.
 struct Discard;
 
 impl Harvest for Discard {
@@ -40,7 +40,7 @@ impl<F: FnMut(Pfn, Pte)> Harvest for F {
     }
 }
 
-/// Rights that [`Pmap::protect_range`] takes away.
+/// Rights that [`Pmap::protect_range`] withdraws.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Revoke {
     /// Writing. D stays in the entry until that is removed or scanned.
@@ -50,10 +50,10 @@ pub struct Revoke {
 }
 
 impl Pmap {
-    /// Removes all entries in `start..end`, without regard for A and D: for private anonymous memory, and wherever
-    /// pages are marked dirty when they are entered writable.
+    /// Removes all entries in `start..end` and drops A and D: for private anonymous memory, and wherever pages are
+    /// marked dirty when they are entered writable.
     ///
-    /// The entries are gone when this returns, the translations when `gather` is finished.
+    /// The entries are removed when this returns, the translations when `gather` is finished.
     pub fn remove_range<'p, M: Machine>(
         &'p self,
         vm: &Vm<M>,
@@ -64,10 +64,10 @@ impl Pmap {
         self.remove(vm, start..end, gather, false, &mut Discard);
     }
 
-    /// As [`remove_range`](Pmap::remove_range), and passes each managed entry with A or D set to `on_page`.
+    /// As [`remove_range`](Pmap::remove_range), but passes each managed entry with A or D set to `on_page`.
     ///
-    /// While `on_page` runs the entry is busy: a scan for the page waits, so it never sees the entry gone and the page
-    /// not yet marked. `on_page` runs under a spin lock and must only mark the page.
+    /// While `on_page` runs the entry is busy and a scan for the page waits; so a scan never sees the entry removed and
+    /// the page not yet marked. `on_page` runs under a spin lock and must only mark the page.
     pub fn harvest_range<'p, M: Machine>(
         &'p self,
         vm: &Vm<M>,
@@ -79,8 +79,8 @@ impl Pmap {
         self.remove(vm, start..end, gather, false, &mut on_page);
     }
 
-    /// As [`harvest_range`](Pmap::harvest_range), but spares wired entries. For dropping tables while the map stays as
-    /// it is: what is lost is faulted in again.
+    /// As [`harvest_range`](Pmap::harvest_range), but spares wired entries. For dropping tables while the map is
+    /// unchanged: later accesses fault the entries in again.
     pub fn drop_range<'p, M: Machine>(
         &'p self,
         vm: &Vm<M>,
@@ -117,8 +117,8 @@ impl Pmap {
         gather.flush_pending(self, &range);
     }
 
-    /// Removes entries of one table. Returns whether it may be empty now. Apart, so that ranges that nobody has touched do not
-    /// carry it along.
+    /// Removes the entries of one table. Returns whether the table may be empty now. Not inlined, which keeps the path
+    /// for untouched ranges small.
     #[inline(never)]
     fn remove_in<'p, H: Harvest>(
         &'p self,
@@ -146,7 +146,7 @@ impl Pmap {
         empty || table.live() == 0
     }
 
-    /// Takes rights away from all entries in `start..end`. Gone for every CPU when `gather` is finished.
+    /// Withdraws rights from all entries in `start..end`. No CPU can use them when `gather` is finished.
     pub fn protect_range<'p, M: Machine>(
         &'p self,
         vm: &Vm<M>,
@@ -177,7 +177,7 @@ impl Pmap {
         gather.flush_pending(self, &(start..end));
     }
 
-    /// Passes the level-1 tables in `range` and the part of the range under each to `visit`, pinned for each anew.
+    /// Calls `visit` for each level-1 table in `range`, with the part of the range under it and a new pin.
     fn for_each_leaf<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -203,12 +203,12 @@ impl Pmap {
     }
 }
 
-/// One beyond the last slot of a level-1 table that `span` covers.
+/// One more than the last slot that `span` covers in its level-1 table.
 fn slots_end(span: &Range<u64>) -> usize {
     slot(span.end - PAGE_SIZE as u64, 1) + 1
 }
 
-/// Removes one entry of a locked table. Returns whether there still was one; a scan may have been faster.
+/// Removes one entry of a locked table. Returns whether it was still there: a scan may have been faster.
 #[inline]
 fn take_out<H: Harvest>(table: &Table, at: usize, mut pte: Pte, harvest: &mut H) -> bool {
     while !pte.is_empty() {
@@ -228,7 +228,7 @@ fn take_out<H: Harvest>(table: &Table, at: usize, mut pte: Pte, harvest: &mut H)
     false
 }
 
-/// Takes rights from one entry of a locked table; a scan may take the entry out meanwhile.
+/// Withdraws rights from one entry of a locked table. A scan may remove the entry meanwhile.
 fn restrict(table: &Table, at: usize, mut pte: Pte, revoke: Revoke) {
     while !pte.is_empty() {
         let mut next = pte;

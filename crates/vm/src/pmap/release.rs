@@ -1,4 +1,4 @@
-//! Exit, and dropping tables.
+//! Release at exit, and dropping of tables.
 
 use ksync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
@@ -9,29 +9,29 @@ use crate::page::Pfn;
 use crate::tlb::{self, Gather};
 use crate::{Machine, Vm};
 
-/// Tables that one grace period is asked for; bounds the work of whoever frees them.
+/// Tables that are retired in one list: bounds the work of a CPU that frees them.
 const BATCH: usize = 128;
 
-/// What a release has collected.
+/// What a release has collected so far.
 #[derive(Default)]
 struct Released {
     /// Frames of tables not yet retired.
     list: FrameList,
-    /// Tables in all.
+    /// Number of tables in all.
     tables: u32,
-    /// Entries of level-1 tables.
+    /// Number of entries in level-1 tables.
     entries: usize,
 }
 
 impl Pmap {
-    /// Frees all tables without reading the entries of level-1 tables, for good: later enters are stale. For exit and
-    /// exec: A and D of what is mapped must not matter (see [`remove_range`](Pmap::remove_range)).
+    /// Frees all tables for good, without reading the entries of level-1 tables; a later enter is `Stale`. For exit and
+    /// exec. A and D of the entries must not matter (see [`remove_range`](Pmap::remove_range)).
     ///
-    /// Scans, and enters from outside the process, may be under way and walk what is being freed. CPUs that still have
-    /// the root loaded, such as an idle one, are told to load the empty one; if there are none, nobody is interrupted.
-    /// Preemptible between tables.
+    /// Scans, and faults that other processes make in the space, may be walking the tables meanwhile. CPUs that still
+    /// have the root loaded, such as an idle one, are told to load the empty root; if there are none, no CPU is
+    /// interrupted. Preemptible between tables.
     ///
-    /// Returns the number of entries that the level-1 tables had.
+    /// Returns the number of entries in level-1 tables.
     pub fn release<M: Machine>(&self, vm: &Vm<M>) -> usize {
         let listed = self.raise_pending(&(0..USER_END), Loss::Frames);
         let root = self.lookup.root.swap(CLOSED, SeqCst);
@@ -57,7 +57,8 @@ impl Pmap {
         gone.entries
     }
 
-    /// Marks an unlinked directory dead, so that nobody links to it any more, and collects it and all below.
+    /// Marks an unlinked directory dead, so that no table is linked into it any more, and collects it and all tables
+    /// below.
     fn release_below<M: Machine>(&self, vm: &Vm<M>, pfn: Pfn, level: u8, gone: &mut Released) {
         let table = Table::at(vm, pfn);
         if level == 1 {
@@ -82,9 +83,9 @@ impl Pmap {
         }
     }
 
-    /// Drops all tables but those of wired entries; A and D of managed entries go to `on_page` as for
-    /// [`harvest_range`](Pmap::harvest_range). The pmap stays usable, by CPUs that run it too, and switching to it
-    /// allocates nothing: without a root it runs on the empty one. For sleepers and `vmchaos`.
+    /// Drops all tables but those of wired entries; passes A and D of managed entries to `on_page` as
+    /// [`harvest_range`](Pmap::harvest_range) does. The pmap stays usable, even by CPUs that run it, and switching to
+    /// it allocates nothing: without a root it runs on the empty one. For long sleepers and `vmchaos`.
     pub fn drop_tables<M: Machine>(&self, vm: &Vm<M>, on_page: impl FnMut(Pfn, super::Pte)) {
         let mut gather = Gather::new();
         self.drop_range(vm, 0, USER_END, &mut gather, on_page);
@@ -92,7 +93,7 @@ impl Pmap {
         gather.finish(vm);
     }
 
-    /// Goes back to the empty root if no table hangs off the root.
+    /// Returns to the empty root if the root has no entries.
     fn drop_root<'p, M: Machine>(&'p self, vm: &Vm<M>, gather: &mut Gather<'p>) {
         let pin = ksync::pin();
         let Some(root) = self.table_at(vm, &pin, 0, 4) else {
@@ -104,13 +105,13 @@ impl Pmap {
         }
         gather.over(self, 0..USER_END, Loss::Frames);
         gather.record_all(self);
-        // Release: who finds no root finds the flush listed.
+        // Release: a CPU that finds no root finds the flush listed.
         let unlinked = self
             .lookup
             .root
             .compare_exchange(root.pfn.0, Pfn::NONE.0, Release, Relaxed);
         if unlinked.is_err() {
-            // A release came first; the table is its to free.
+            // A release came first, and frees the table.
             return;
         }
         root.set_dead();

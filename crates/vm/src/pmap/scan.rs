@@ -1,14 +1,15 @@
-//! What the reverse map does to single entries.
+//! Operations of the reverse map on single entries.
 //!
-//! A scan comes from a page, which it holds hard-busy, to an address where the page may be mapped. It takes no lock
-//! and acts by compare-and-swap, on an entry that carries the frame: live ones, and claims of faults on their way. A
-//! busy entry is waited for: its remover is handing A and D to the page, pinned.
+//! A scan starts from a page, which it holds hard-busy, and visits the addresses where the page may be mapped. It takes
+//! no lock and acts by compare-and-swap on an entry that carries the frame: a live one, or the claim of a fault in
+//! progress. It waits while the entry is busy: its remover, which is pinned, is handing A and D to the page.
 //!
-//! What a scan changes is flushed when its gather is finished, for all pmaps at once. Where the entry is not the frame's and
-//! another operation's flush of the address is due, that flush is the scan's as well, because a translation that was taken
-//! out, or restricted, may still be cached. A pmap that does not map the page is not written to.
+//! The translations that a scan takes away are flushed when its gather is finished, for all pmaps at once. Where the
+//! entry does not carry the frame and another operation's flush of the address is due, the scan makes that flush too,
+//! because a translation that was removed or restricted may still be cached. A pmap that does not map the page is not
+//! written to.
 //!
-//! A scan that empties a table unlinks it, so that memory pressure takes tables along with their pages.
+//! A scan that empties a table unlinks it, so that reclaiming pages frees their tables too.
 
 use core::ops::Range;
 
@@ -23,15 +24,15 @@ use crate::page::{PAGE_SIZE, Pfn};
 use crate::tlb::ScanGather;
 use crate::{Machine, Vm};
 
-/// What a scan found at an address.
+/// Result of a scan at one address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scan {
     /// The frame is not mapped here.
     Absent,
-    /// A fault had claimed the slot for the frame; it will start again.
+    /// A fault had claimed the slot for the frame; the fault will start again.
     Unclaimed,
-    /// The frame was mapped by this entry, which has been acted on, or was as it is to be. Its A and D are the caller's where the
-    /// operation took them.
+    /// This entry mapped the frame. It was changed, or was already as it should be. If the operation removes A or D,
+    /// the caller must hand them on.
     Found(Pte),
 }
 
@@ -45,7 +46,7 @@ impl Scan {
     }
 }
 
-/// A scan of one address, with a flush of its own.
+/// Scans one address, with a flush of its own.
 fn gathered<M: Machine>(vm: &Vm<M>, scan: impl FnOnce(&mut ScanGather) -> Scan) -> Scan {
     let mut gather = ScanGather::new();
     let found = scan(&mut gather);
@@ -54,8 +55,8 @@ fn gathered<M: Machine>(vm: &Vm<M>, scan: impl FnOnce(&mut ScanGather) -> Scan) 
 }
 
 impl Pmap {
-    /// Takes the entry of `va` out if it maps `pfn`; no translation is usable on return. The caller holds the page hard-busy
-    /// and has put a full fence after that. Marking the page with A and D of the entry is its task.
+    /// Removes the entry of `va` if it maps `pfn`; no translation is usable on return. The caller holds the page
+    /// hard-busy and has put a full fence after that. It must mark the page with A and D of the entry.
     pub fn scan_remove<M: Machine>(
         self: &Arc<Pmap>,
         vm: &Vm<M>,
@@ -66,7 +67,7 @@ impl Pmap {
         gathered(vm, |gather| self.gather_remove(vm, pin, va, pfn, gather))
     }
 
-    /// As [`scan_remove`](Pmap::scan_remove), but translations are usable until `gather`, which has room, is finished.
+    /// As [`scan_remove`](Pmap::scan_remove), but translations stay usable until `gather`, which has room, is finished.
     pub(crate) fn gather_remove<M: Machine>(
         self: &Arc<Pmap>,
         vm: &Vm<M>,
@@ -78,7 +79,7 @@ impl Pmap {
         self.take_out(vm, pin, va, Some(pfn), gather)
     }
 
-    /// Takes the entry of `va` out if it maps `pfn`, or whatever it maps, and counts it.
+    /// Removes the entry of `va`, and counts it, if it maps `pfn`; whatever it maps if `pfn` is `None`.
     fn take_out<M: Machine>(
         self: &Arc<Pmap>,
         vm: &Vm<M>,
@@ -94,8 +95,8 @@ impl Pmap {
         found
     }
 
-    /// Takes all entries of `range` out, whatever they map. The pmap being a cache, nothing is lost but the time of faults.
-    /// Translations are usable until `gather`, which has room, is finished.
+    /// Removes all entries of `range`, whatever they map. As the pmap is a cache, this only costs later faults.
+    /// Translations stay usable until `gather`, which has room, is finished.
     pub(crate) fn gather_remove_range<M: Machine>(
         self: &Arc<Pmap>,
         vm: &Vm<M>,
@@ -114,7 +115,7 @@ impl Pmap {
         gather.flush_pending(self, &range);
     }
 
-    /// Clears W and D in the entry of `va` if it maps `pfn`: before its contents are written out. Conditions as for
+    /// Clears W and D in the entry of `va` if it maps `pfn`, before the page is written out. Conditions as for
     /// [`scan_remove`](Pmap::scan_remove).
     pub fn scan_write_protect<M: Machine>(
         self: &Arc<Pmap>,
@@ -128,7 +129,8 @@ impl Pmap {
         })
     }
 
-    /// As [`scan_write_protect`](Pmap::scan_write_protect), but the rights are usable until `gather`, which has room, is finished.
+    /// As [`scan_write_protect`](Pmap::scan_write_protect), but the rights stay usable until `gather`, which has room,
+    /// is finished.
     pub(crate) fn gather_write_protect<M: Machine>(
         self: &Arc<Pmap>,
         vm: &Vm<M>,
@@ -142,8 +144,8 @@ impl Pmap {
         })
     }
 
-    /// Clears A in the entry of `va` if it maps `pfn`; returns whether it was set. Nothing is flushed: a CPU that has
-    /// the translation cached may go on using it unnoticed, for a while. The page need not be busy.
+    /// Clears A in the entry of `va` if it maps `pfn`; returns whether it was set. Nothing is flushed: a CPU with the
+    /// translation cached may go on using it for a while without setting A. The page need not be busy.
     pub fn scan_test_clear_accessed<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -159,15 +161,15 @@ impl Pmap {
         let pte = table.get(at);
         let ours = pte.is_present() && pte.pfn() == pfn && pte.is_accessed();
         if ours {
-            // One attempt: an entry that changes under the hint is in use, and tells it the next time.
+            // One attempt: an entry that changes at this moment is in use, and has A set the next time.
             let _changed = table.compare_exchange(at, pte, pte.without(Pte::A));
         }
         ours
     }
 
-    /// Replaces the entry by what `change` makes of it, if it is live and carries `pfn`, or any frame if that is `None`;
-    /// removes it if it is a claim. What that takes away is in `gather`, and in the pmap's list until that is finished: a removal of
-    /// the range that finds the entry gone already must not return before no CPU can use it.
+    /// Replaces the entry by the result of `change`, if it is live and carries `pfn`, or any frame if that is `None`;
+    /// removes it if it is a claim. The loss is recorded in `gather`, and so in the pmap's list until the gather is
+    /// finished: a removal of the range that finds the entry gone must not return while a CPU can still use it.
     #[expect(
         clippy::too_many_arguments,
         reason = "where, what, and what becomes of it"
@@ -205,7 +207,7 @@ impl Pmap {
                 Pte::EMPTY
             };
             if new == pte {
-                // As it is to be: a scan that begins again has come by.
+                // Already as it should be: this scan is a repetition.
                 gather.flush_pending(self, &(va..va + PAGE_SIZE as u64));
                 return Scan::Found(pte);
             }
@@ -218,7 +220,7 @@ impl Pmap {
             }
             let may_be_empty = new.is_empty() && table.shrink(1);
             if !pte.is_present() {
-                // The fault that claimed the slot is still there and starts again.
+                // The fault that claimed the slot still holds the table's lock, and starts again.
                 gather.flush_pending(self, &(va..va + PAGE_SIZE as u64));
                 return Scan::Unclaimed;
             }

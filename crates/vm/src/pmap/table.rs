@@ -1,17 +1,17 @@
-//! One page-table page: its 512 words, its lock and its account.
+//! One page-table page: its 512 words, its lock and its counts.
 //!
-//! The words lie in the frame, everything else in the frame's [`Page`]:
+//! The words are in the frame, everything else in the frame's [`Page`]:
 //!
-//! - `lock` serialises all changes that turn an empty entry into another, all changes to directory entries, and
-//!   unlinking. Directories come before what they point at.
-//! - `live` counts entries that are not empty, from above: it is raised before an entry is filled and lowered after it
-//!   is emptied, so zero, seen under the lock, means an empty table that stays empty while the lock is held. Scans
-//!   empty entries without the lock, so it is atomic.
-//! - `DEAD`, in the same word, says that the table is unlinked. It is set under the lock; a CPU that took the lock of a
-//!   dead table goes back to the root.
-//! - `groups` has one bit for each eight entries (one cache line). A clear bit means eight empty entries. It is set
-//!   under the lock before an entry of the group is filled, and cleared under the lock by whoever sees all eight empty.
-//!   Walks over ranges look at groups, so a sparse table costs what is in it.
+//! - `lock` serialises all changes that fill an empty entry, all changes of directory entries, and unlinking. A
+//!   directory's lock is taken before the locks of tables below it.
+//! - `live` counts entries that are not empty, as an upper bound: it is raised before an entry is filled and lowered
+//!   after it is emptied. So if it is zero under the lock, the table is empty and stays so while the lock is held.
+//!   Scans empty entries without the lock, so it is atomic.
+//! - `DEAD`, in the same word, says that the table is unlinked. It is set under the lock; a CPU that has locked a dead
+//!   table walks again from the root.
+//! - `groups` has one bit for each eight entries (one cache line). A clear bit means eight empty entries. The bit is
+//!   set under the lock before an entry of the group is filled, and cleared under the lock by an operation that finds
+//!   all eight empty. Walks over ranges skip empty groups, so that the cost of a sparse table depends on its entries.
 
 use ksync::atomic::{
     AtomicU64,
@@ -25,7 +25,7 @@ use crate::page::{Page, Pfn, TablePart};
 use crate::{Machine, Vm};
 
 lock_class!(
-    /// Tables of level 2 and above. Held while the lock of a table below is taken; two directories top down.
+    /// Tables of level 2 and above. Held while the lock of a table below is taken; two directories are locked top down.
     pub DirectoryLock, "page directory", rank = 100
 );
 lock_class!(
@@ -56,7 +56,8 @@ pub const fn table_base(va: u64, level: u8) -> u64 {
     va & !((1 << entry_shift(level + 1)) - 1)
 }
 
-/// A table that somebody keeps allocated: its owner, a pin that found it, or the lock of a table above it.
+/// A table that cannot be freed as long as this is used: the holder owns it, is pinned since it found it, or holds the
+/// lock of a table above.
 #[derive(Clone, Copy)]
 pub struct Table<'a> {
     /// The frame.
@@ -66,7 +67,7 @@ pub struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// The table in frame `pfn`. The caller picks the lifetime and answers for it: see the type.
+    /// The table in frame `pfn`. The caller chooses the lifetime and must ensure the condition of the type.
     #[inline]
     pub(super) fn at<M: Machine>(vm: &'a Vm<M>, pfn: Pfn) -> Table<'a> {
         Table {
@@ -81,12 +82,12 @@ impl<'a> Table<'a> {
         self.page.table()
     }
 
-    /// Prepares the account of a new table without user entries. The caller owns it.
+    /// Initialises the lock and the counts of a new table without user entries. The caller owns it.
     pub(super) fn init(&self) {
         self.part().init();
     }
 
-    /// Locks a directory that nothing above is locked for.
+    /// Locks a directory when no table above it is locked.
     pub fn lock_directory(&self) -> RawSpinGuard<'a, DirectoryLock> {
         self.part().lock.lock()
     }
@@ -102,15 +103,16 @@ impl<'a> Table<'a> {
         self.part().lock.lock()
     }
 
-    /// The entry now. Sequentially consistent, which costs nothing on x86: a walk that sees a new table sees all that
-    /// preceded its link, even if another CPU linked it.
+    /// Reads an entry. Sequentially consistent, which costs nothing on x86: a walk that finds a new table sees all that
+    /// preceded its link, even if a third CPU linked it.
     #[inline]
     pub fn get(&self, slot: usize) -> Pte {
         Pte(self.words[slot].load(SeqCst))
     }
 
-    /// Replaces `old` by `new` if it is still there; else what is there: to be tried again, or gone by another's doing, who has
-    /// listed the flush. A caller who takes something away has listed its own, and relies on nothing that the other did.
+    /// Replaces `old` by `new` if the entry still is `old`; else returns the entry. If it was emptied, the operation
+    /// that did so has listed its flush. A caller that takes a translation away has listed its own flush, and does not
+    /// rely on another operation's.
     #[inline]
     pub fn compare_exchange(&self, slot: usize, old: Pte, new: Pte) -> Result<(), Pte> {
         self.words[slot]
@@ -121,8 +123,8 @@ impl<'a> Table<'a> {
 
     /// Fills an empty slot by a plain store. The caller holds the lock and has called [`grow`](Table::grow).
     ///
-    /// Why no swap: an empty entry can change only under the lock, hardware writes only to present entries, and scans
-    /// only to entries that carry their frame.
+    /// No atomic swap is needed: an empty entry changes only under the lock, hardware writes only to present entries,
+    /// and scans only to entries that carry their frame.
     #[inline]
     pub fn fill(&self, slot: usize, pte: Pte) {
         debug_assert!(self.get(slot).is_empty());
@@ -137,7 +139,7 @@ impl<'a> Table<'a> {
         let part = self.part();
         part.live.fetch_add(1, Relaxed);
         let groups = part.groups.load(Relaxed) | 1 << (slot / GROUP);
-        // The entry's store publishes it.
+        // The store of the entry publishes it.
         part.groups.store(groups, Relaxed);
         self.words[slot].store(pte.0, Release);
         fence(SeqCst);
@@ -149,23 +151,24 @@ impl<'a> Table<'a> {
         self.words[slot].store(0, Release);
     }
 
-    /// Empties a slot and returns what was there, if a scan was not faster. The caller holds the lock, and calls
-    /// [`shrink`](Table::shrink) where something was.
+    /// Empties a slot and returns the entry; empty if a scan was faster. The caller holds the lock, and calls
+    /// [`shrink`](Table::shrink) if there was an entry.
     pub fn take(&self, slot: usize) -> Pte {
         Pte(self.words[slot].swap(0, Release))
     }
 
-    /// Takes bits away from an entry, whatever else hardware or a scan does to it. The caller holds the lock.
+    /// Clears bits of an entry, whatever hardware or a scan changes in it meanwhile. The caller holds the lock.
     pub fn mask(&self, slot: usize, bits: u64) {
         self.words[slot].fetch_and(!bits, Release);
     }
 
-    /// Adds bits to a directory entry. The caller holds the lock. Who sees them sees what was taken away below before.
+    /// Sets bits of a directory entry. The caller holds the lock. A CPU that sees them sees the rights cleared below
+    /// before.
     pub fn allow(&self, slot: usize, bits: u64) {
         self.words[slot].fetch_or(bits, Release);
     }
 
-    /// Counts one more leaf and marks its group. Before the entry is filled, under the lock.
+    /// Counts one more leaf and marks its group. Called under the lock, before the entry is filled.
     #[inline]
     pub fn grow(&self, slot: usize) {
         let part = self.part();
@@ -173,12 +176,12 @@ impl<'a> Table<'a> {
         let groups = part.groups.load(Relaxed);
         let bit = 1 << (slot / GROUP);
         if groups & bit == 0 {
-            // Read under the lock alone, so its order against the entry does not matter.
+            // Read under the lock alone, so its order relative to the entry does not matter.
             part.groups.store(groups | bit, Relaxed);
         }
     }
 
-    /// As [`grow`](Table::grow), for `count` neighbours; those that are not filled are to be taken back by
+    /// As [`grow`](Table::grow), for `count` neighbours; the caller subtracts those that it does not fill by
     /// [`shrink`](Table::shrink).
     pub fn grow_many(&self, first: usize, count: usize) {
         debug_assert!(count > 0 && first + count <= ENTRIES);
@@ -192,16 +195,16 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Counts `n` entries less, after they were emptied. Returns whether the table may be empty: to be checked again
-    /// under the locks by who wants to unlink it.
+    /// Subtracts `n` entries, after they were emptied. Returns whether the table may be empty; an operation that wants
+    /// to unlink it must check again under the locks.
     pub fn shrink(&self, n: u32) -> bool {
-        // Relaxed: who finds zero and unlinks reads no entry, and the frame is used again after a grace period, for which the
-        // emptier, who is pinned or holds the lock, is waited for.
+        // Relaxed: an operation that finds zero and unlinks the table reads no entry. The frame is reused after a grace
+        // period, which waits for the CPU that emptied the entry, because that CPU is pinned or holds the lock.
         n != 0 && self.part().live.fetch_sub(n, Relaxed) & !TablePart::DEAD == n
     }
 
-    /// Entries that are not empty, or are about to be filled or have just been emptied. Exact on one side under the lock, which
-    /// orders all that raises it.
+    /// Number of entries that are not empty, or are about to be filled, or have just been emptied. Under the lock,
+    /// which orders everything that raises it, it is an upper bound.
     pub fn live(&self) -> usize {
         (self.part().live.load(Relaxed) & !TablePart::DEAD) as usize
     }
@@ -217,7 +220,7 @@ impl<'a> Table<'a> {
         self.part().live.fetch_or(TablePart::DEAD, Relaxed);
     }
 
-    /// The next slot in `from..to` whose entry is not empty, looked at without the lock.
+    /// The next slot in `from..to` whose entry is not empty; read without the lock.
     pub fn next(&self, from: usize, to: usize) -> Option<usize> {
         let groups = self.part().groups.load(SeqCst);
         let mut at = from;
@@ -232,7 +235,7 @@ impl<'a> Table<'a> {
             }
             let end = (at / GROUP + 1) * GROUP;
             let words = self.words.get(at..end.min(to)).unwrap_or(&[]);
-            // A group that has entries elsewhere only is the usual case of a range that was not touched.
+            // In a range that was not touched, a group usually has entries outside the range only.
             let any = words.iter().fold(0, |any, word| any | word.load(SeqCst));
             if any != 0 {
                 let filled = |word: &AtomicU64| !Pte(word.load(SeqCst)).is_empty();
@@ -245,8 +248,8 @@ impl<'a> Table<'a> {
         None
     }
 
-    /// Passes each entry in `from..to` that is not empty to `visit`, and forgets groups that are empty afterwards.
-    /// The caller holds the lock.
+    /// Calls `visit` for each entry in `from..to` that is not empty, and clears the bits of groups that are empty
+    /// afterwards. The caller holds the lock.
     pub fn for_each_locked(&self, from: usize, to: usize, mut visit: impl FnMut(usize, Pte)) {
         let mut groups = self.part().groups.load(Relaxed);
         let before = groups;

@@ -1,7 +1,7 @@
-//! Walking, missing tables, and unlinking empty ones.
+//! Walking, making missing tables, and unlinking empty ones.
 //!
-//! A walk holds no lock. What it finds may be unlinked the next moment; it stays a table until the pin is dropped, and
-//! its lock, once taken, tells whether it is dead.
+//! A walk holds no lock. A table that it finds may be unlinked the next moment; it is not freed before the pin is
+//! dropped, and under its lock one can tell whether it is dead.
 
 use ksync::CpuPin;
 use ksync::atomic::Ordering::{Relaxed, SeqCst};
@@ -34,7 +34,7 @@ impl Pmap {
         let mut pfn = self.root()?;
         let mut path = Pte::W;
         for level in [4, 3, 2] {
-            // Only the words: the page of a directory is of no interest on the way down.
+            // Only the words are read: the `Page` of a directory is not needed on the way down.
             let pte = Pte(vm.machine.table_words(pfn)[slot(va, level)].load(SeqCst));
             if !pte.is_present() {
                 return None;
@@ -68,7 +68,7 @@ impl Pmap {
         Some(table)
     }
 
-    /// The entry of `va`, with W only if every level allows it; `None` if nothing is present.
+    /// The entry of `va`, with W set only if it is set on every level; `None` if no entry is present.
     pub fn lookup<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, va: u64) -> Option<Pte> {
         let leaf = self.walk(vm, pin, va)?;
         let pte = leaf.table.get(slot(va, 1));
@@ -81,7 +81,8 @@ impl Pmap {
         })
     }
 
-    /// The level-1 table of `va`, locked and alive, made if it is missing. For a `write`, all levels above allow it.
+    /// The level-1 table of `va`, locked and not dead; made if it is missing. If `write` is set, all levels above allow
+    /// writing.
     #[inline(always)]
     pub(super) fn locked_leaf<'a, M: Machine>(
         &self,
@@ -101,7 +102,7 @@ impl Pmap {
         self.locked_leaf_slow(vm, pin, va, write)
     }
 
-    /// As `locked_leaf`, where a table is missing or protected.
+    /// As `locked_leaf`, if a table is missing or write-protected.
     #[cold]
     #[inline(never)]
     fn locked_leaf_slow<'a, M: Machine>(
@@ -117,7 +118,8 @@ impl Pmap {
                 None => self.build(vm, pin, va)?,
                 Some(leaf) if write && !leaf.writable => {
                     self.push_down(vm, pin, va);
-                    // Once is enough: a fork that comes between masks the entry until the next write fault.
+                    // Once is enough: if a fork comes in between, its protection above stays in force until the next
+                    // write fault.
                     write = false;
                 }
                 Some(leaf) => {
@@ -125,7 +127,7 @@ impl Pmap {
                     if !leaf.table.is_dead() {
                         return Ok((leaf.table, guard));
                     }
-                    // Who killed it is about to unlink it.
+                    // The CPU that marked it dead is about to unlink it.
                     drop(guard);
                     ksync::relax();
                 }
@@ -133,8 +135,8 @@ impl Pmap {
         }
     }
 
-    /// Makes the tables that are missing above the entry of `va`. May leave before it is done, where another CPU
-    /// unlinked what it found; the caller walks again.
+    /// Makes the missing tables above the entry of `va`. May return before all are made, if another CPU unlinked one of
+    /// them; the caller walks again.
     #[cold]
     #[inline(never)]
     pub(super) fn build<M: Machine>(
@@ -165,7 +167,7 @@ impl Pmap {
                 } else {
                     pte = Pte::directory(new);
                     table.link(at, pte);
-                    // Counted under the lock: a release that finds the table finds it counted.
+                    // Counted under the lock, so that a release that finds the table finds it counted.
                     self.count_made(vm, pin);
                     drop(guard);
                 }
@@ -175,10 +177,10 @@ impl Pmap {
         Ok(())
     }
 
-    /// Gives the pmap a root, and to the CPUs that run it on the empty one. Stale if it was released.
+    /// Gives the pmap a root, and makes the CPUs that run it on the empty root load it. `Stale` if it was released.
     fn build_root<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin) -> Result<Pfn, EnterError> {
         let new = alloc_table(vm, pin, Some(vm.pmaps.empty_root))?;
-        // Counted before it can be found, and released.
+        // Counted before a release can find it.
         self.tables.fetch_add(1, Relaxed);
         let ours = self
             .lookup
@@ -187,10 +189,10 @@ impl Pmap {
         if ours.is_err() {
             self.tables.fetch_sub(1, Relaxed);
             free_table(vm, pin, new);
-            // Another CPU's, if it has not gone again, or been closed.
+            // Another CPU made the root, which may have been dropped again, or the pmap was released.
             return self.root().ok_or(EnterError::Stale);
         }
-        // A CPU that activates either sees the new root, or is seen here: see `ActiveSet::enter`.
+        // A CPU that activates the pmap either sees the new root, or is seen here: see `ActiveSet::enter`.
         ksync::fence_after_rmw();
         vm.pmaps.counts(pin).tables_made.add(1);
         let running = self.active.snapshot();
@@ -207,9 +209,9 @@ impl Pmap {
 
     /// The first level-1 table with addresses in `va..end`, and the first of these addresses. Takes no lock.
     ///
-    /// A table that is linked while this runs may be missed: the link is followed by a full barrier and then the
-    /// caller's check, so a caller that changed what is checked, then put a full fence, then comes here misses only
-    /// tables whose users fail their check.
+    /// A table that is linked while this runs may be missed. Its link is followed by a full barrier and then by the
+    /// check of the operation that made it. So if the caller first changed the state that is checked, and then put a
+    /// full fence before this call, the tables that it misses are used only by operations whose check fails.
     pub(super) fn next_leaf<'a, M: Machine>(
         &self,
         vm: &'a Vm<M>,
@@ -220,7 +222,7 @@ impl Pmap {
         if va >= end {
             return None;
         }
-        // As long as one entry covers the range there is nothing to search.
+        // While one entry covers the whole range there is nothing to search.
         let (mut pfn, mut top) = (self.root()?, ROOT_LEVEL);
         while (va ^ (end - 1)) >> entry_shift(top) == 0 {
             let pte = Pte(vm.machine.table_words(pfn)[slot(va, top)].load(SeqCst));
@@ -263,7 +265,7 @@ impl Pmap {
         None
     }
 
-    /// Where in `va..end` something is mapped first, and what is from there on. A hint: takes no lock.
+    /// The first mapped pages in `va..end`. A hint: takes no lock.
     pub fn mapped_from<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -289,8 +291,8 @@ impl Pmap {
         }
     }
 
-    /// Unlinks the tables around `va` that are empty, bottom up, but never the root. The caller records `va` in a
-    /// gather *after* that, which makes every CPU forget the upper levels on its path, and hands the frames to it.
+    /// Unlinks the empty tables around `va`, bottom up, but never the root. *After* that the caller records `va` in a
+    /// gather, which makes every CPU drop the cached upper levels of its path, and passes the frames to the gather.
     #[cold]
     #[must_use = "cached upper levels lead to the frames until they are invalidated"]
     pub(super) fn prune<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, va: u64) -> FrameList {
@@ -311,7 +313,7 @@ impl Pmap {
             }
             parent.clear(at);
             let go_on = parent.shrink(1);
-            // Under the lock: a release that does not find the table does not find it counted either.
+            // Under the lock, so that a release that does not find the table does not find it counted either.
             self.tables.fetch_sub(1, Relaxed);
             drop(upper);
             vm.pmaps.counts(pin).tables_pruned.add(1);
@@ -323,7 +325,8 @@ impl Pmap {
         unlinked
     }
 
-    /// Entries of all level-1 tables: what is resident, by the tables' own counts. A snapshot while others fault.
+    /// Number of entries in all level-1 tables, by the tables' own counts: the resident pages. A snapshot while other
+    /// threads fault.
     pub fn resident<M: Machine>(&self, vm: &Vm<M>) -> usize {
         let (mut pages, mut va) = (0, 0);
         loop {
@@ -337,14 +340,14 @@ impl Pmap {
     }
 }
 
-/// Some neighbouring pages of which some are mapped.
+/// A run of neighbouring pages, of which some are mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapped {
-    /// The first one's address.
+    /// Address of the first one.
     pub va: u64,
-    /// How many they are: up to [`AROUND`], in one table.
+    /// Number of pages: up to [`AROUND`], in one table.
     pub pages: usize,
-    /// Bit n is set if the one n pages on is mapped.
+    /// Bit n is set if page n of the run is mapped.
     pub bits: u32,
 }
 
@@ -368,7 +371,7 @@ impl Table<'_> {
     }
 }
 
-/// A fresh table that the caller owns: empty, or the copy of the empty root.
+/// A new table that the caller owns: empty, or a copy of the empty root.
 fn alloc_table<M: Machine>(
     vm: &Vm<M>,
     pin: &CpuPin,
@@ -381,7 +384,7 @@ fn alloc_table<M: Machine>(
     Ok(pfn)
 }
 
-/// Gives back a table that was never linked.
+/// Frees a table that was never linked.
 fn free_table<M: Machine>(vm: &Vm<M>, pin: &CpuPin, pfn: Pfn) {
     vm.alloc.free(pin, pfn);
 }

@@ -31,7 +31,7 @@ pub enum HeapFault {
     BadObject(usize),
 }
 
-/// What the frames' records say of one depot.
+/// The state of one depot according to the frames' records.
 #[derive(Clone, Copy, Default)]
 struct Found {
     pages: usize,

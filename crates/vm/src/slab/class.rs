@@ -92,7 +92,7 @@ impl Class {
     /// an alignment that does not divide it exceeds 2ⁿ, and no multiple of that lies between it and the class below.
     #[inline]
     pub(super) fn of(layout: Layout) -> Option<Class> {
-        // One less than the rounded size; all ones for no size at all, which nobody asks for: it gets a page.
+        // One less than the rounded size; all ones for a size of zero, which is never requested: it gets a page.
         let below = layout.size().wrapping_sub(1) | (layout.align() - 1);
         if below < MAX_SIZE {
             Some(Class(BY_SIZE[below / 8]))
@@ -146,8 +146,8 @@ impl Class {
         place as u32
     }
 
-    /// Objects that a CPU keeps: 252, but no more than six pages full. What a few forks take and their ends give back fits,
-    /// so that processes which come and go leave the slabs alone.
+    /// Objects that a CPU keeps: 252, but no more than six pages full. That covers what a few forks allocate and their
+    /// ends free, so that short-lived processes do not touch the slabs.
     #[inline]
     pub(super) fn cached(self) -> usize {
         const CACHED: [u8; CLASSES] = {

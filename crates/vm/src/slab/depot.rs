@@ -1,8 +1,8 @@
 //! The slabs of one size class that one CPU has cut.
 //!
-//! A slab is an aligned run of pages cut into objects. Which are in use stands in its first page's record, one bit each,
-//! not in the slab: objects carry no header, freed memory is not written, and an object freed twice is noticed. Its
-//! count of objects in use is kept where other pages keep their wirings, for they wire the run.
+//! A slab is an aligned run of pages cut into objects. Its first page's record has one bit for each object in use;
+//! nothing is stored in the slab, so that objects carry no header, freed memory is not written, and a double free is
+//! noticed. The number of objects in use is stored in the page's wire count, as they wire the run.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -20,7 +20,8 @@ pub(super) struct Object {
 pub(super) struct Depot {
     /// Slabs with objects both in use and free.
     partial: PageList,
-    /// One slab without objects in use, kept so that an object that comes and goes costs no run each time.
+    /// One slab without objects in use, kept so that a single object that is allocated and freed again and again does
+    /// not allocate a run each time.
     spare: Option<Pfn>,
     /// Pages of all slabs.
     pages: usize,
@@ -90,8 +91,8 @@ impl Depot {
         self.in_use += wanted - left;
     }
 
-    /// Puts objects of one slab back: at least one, as many as `places` gives. Returns a slab that is no longer
-    /// needed: it is the caller's.
+    /// Puts objects of one slab back: at least one, as many as `places` yields. Returns a slab that is no longer
+    /// needed, for the caller to free.
     pub(super) fn put(
         &mut self,
         pages: PageArray,
@@ -123,7 +124,7 @@ impl Depot {
         None
     }
 
-    /// Takes the spare slab out; it is the caller's.
+    /// Takes out the spare slab, for the caller to free.
     pub(super) fn take_spare(&mut self, pages: PageArray) -> Option<Pfn> {
         let spare = self.spare.take()?;
         self.pages -= 1 << pages.get(spare).order();

@@ -1,16 +1,18 @@
 //! The kernel's heap: objects of any size.
 //!
-//! Guarantees: an object is aligned as asked and given to one owner at a time; a warm allocation touches only lines of
-//! the calling CPU and the object; memory comes from the page allocator and returns to it, every page accounted for.
+//! Guarantees: an object is aligned as requested and given to one owner at a time; a warm allocation touches only lines
+//! of the calling CPU and the object; memory comes from the page allocator and returns to it, with every page accounted
+//! for.
 //!
-//! Mechanism: sizes up to 3072 bytes are rounded up to one of 16 classes; each CPU keeps a few objects of each
-//! ([`Cache`]), exchanged in bursts with its [`depot`] of the class, which cuts them from slabs. An object goes back to the
-//! depot that cut it, so that what one CPU takes and gives stays on its lines, however much of it there is.
-//! Larger sizes are runs of pages. Small requests may use the last reserve if their caller asks for it, so that the kernel's
-//! bounded allocations do not fail while anything else can be given up; large ones fail at the kernel's mark.
+//! Mechanism: sizes up to 3072 bytes are rounded up to one of 16 classes. Each CPU keeps a few objects of each class
+//! ([`Cache`]), which it exchanges in bursts with its own [`depot`] of the class; the depot cuts them from slabs. An
+//! object returns to the depot that cut it, so that objects allocated and freed on one CPU touch only lines of that
+//! CPU, however many they are. Larger sizes are runs of pages. Small requests may use the last reserve if their caller
+//! asks for it, so that the kernel's bounded allocations do not fail while other memory can be reclaimed; large ones
+//! fail at the kernel's mark.
 //!
 //! Callable with preemption on or off, not from interrupt handlers. A kernel whose CPUs keep a pointer to their
-//! [`Objects`] asks those first.
+//! [`Objects`] tries those first.
 
 mod check;
 mod class;
@@ -41,9 +43,10 @@ ksync::lock_class!(pub DepotLock, "slab depot", rank = 120);
 struct Cache {
     /// By class; used by the CPU with preemption off. Const, but for what is in the stacks.
     stacks: Box<[Ready; CLASSES]>,
-    /// Pages of large objects that this CPU allocated, less those that it freed; only the sum over CPUs means much.
+    /// Pages of large objects that this CPU allocated, less those that it freed; only the sum over all CPUs is
+    /// meaningful.
     large: Tally,
-    /// Somebody wants the cache emptied. Set by anyone, cleared by the CPU.
+    /// The cache is to be emptied. Set by any CPU, cleared by the owner.
     drain: AtomicBool,
 }
 
@@ -60,7 +63,7 @@ impl Deref for Ready {
     }
 }
 
-/// One CPU's ready objects, for that CPU alone.
+/// One CPU's ready objects, for use by that CPU alone.
 #[derive(Clone, Copy)]
 pub struct Objects<'a>(&'a [Ready; CLASSES]);
 
@@ -72,7 +75,7 @@ impl Objects<'_> {
         self.0[class.index()].pop()
     }
 
-    /// Takes an object back if this CPU has room for it, under the conditions of [`Slab::dealloc`], which is to be
+    /// Puts an object into this CPU's cache if there is room, under the conditions of [`Slab::dealloc`], which is to be
     /// called otherwise. Returns whether it did.
     #[inline(always)]
     pub fn dealloc(self, _pin: &CpuPin, object: *mut u8, layout: Layout) -> bool {
@@ -88,7 +91,7 @@ impl Objects<'_> {
     }
 }
 
-/// No objects. Made one by one in their place: all together are too much for a boot stack.
+/// Empty stacks, built one by one in place: all together are too large for a boot stack.
 fn no_objects() -> Box<[Ready; CLASSES]> {
     let stacks: Box<[Ready]> = (0..CLASSES).map(|_| Ready(Stack::new())).collect();
     stacks
@@ -118,13 +121,13 @@ impl Slab {
         }
     }
 
-    /// What `cpu` has ready.
+    /// The ready objects of `cpu`.
     pub fn objects(&self, cpu: usize) -> Objects<'_> {
         Objects(&self.cpus.of(cpu).stacks)
     }
 
-    /// Memory for an object, undefined contents; null if there is none for these rights, of which
-    /// [`Rights::Reserve`] opens the last pages to small requests.
+    /// Memory for an object, with undefined contents; null if there is none for these rights. [`Rights::Reserve`] opens
+    /// the last pages to small requests.
     pub fn alloc<M: Machine>(
         &self,
         machine: &M,
@@ -142,7 +145,7 @@ impl Slab {
         }
     }
 
-    /// Takes memory back that [`alloc`](Slab::alloc) gave for the same layout. The caller uses it no longer.
+    /// Frees memory that [`alloc`](Slab::alloc) returned for the same layout.
     pub fn dealloc<M: Machine>(
         &self,
         machine: &M,
@@ -160,8 +163,8 @@ impl Slab {
         }
     }
 
-    /// Whether memory allocated for `layout` also serves `size` bytes of the same alignment, and would be given for
-    /// them: then a reallocation has nothing to do.
+    /// Whether an allocation of `size` bytes with the same alignment would get a block of the same size as `layout`
+    /// did: then a reallocation has nothing to do.
     pub fn same_place(layout: Layout, size: usize) -> bool {
         let Ok(other) = Layout::from_size_align(size, layout.align()) else {
             return false;
@@ -173,7 +176,7 @@ impl Slab {
         }
     }
 
-    /// Gives this CPU's objects and all unused slabs back.
+    /// Returns this CPU's objects to their slabs, and frees all unused slabs.
     pub fn drain<M: Machine>(&self, machine: &M, frames: &PageAllocator, pin: &CpuPin) {
         let cache = self.cpus.get(pin);
         cache.drain.store(false, Relaxed);
@@ -200,7 +203,7 @@ impl Slab {
         }
     }
 
-    /// Does what was asked of this CPU. For the idle loop and the clock tick.
+    /// Drains this CPU's cache if that was requested. Called by the idle loop and the clock tick.
     #[inline]
     pub fn poll<M: Machine>(&self, machine: &M, frames: &PageAllocator, pin: &CpuPin) {
         if self.cpus.get(pin).drain.load(Relaxed) {
@@ -236,7 +239,7 @@ impl Slab {
                 depot.add(frames.pages(), slab);
                 refill(&mut depot);
             } else {
-                // Out of memory: what other CPUs have cut will do.
+                // Out of memory: take objects that other CPUs have cut.
                 for cpu in 0..machine.ncpus() {
                     if stack.len() == 0 {
                         refill(&mut self.depot(cpu, class).lock());
@@ -265,7 +268,7 @@ impl Slab {
         debug_assert!(pushed);
     }
 
-    /// Brings objects back to their slabs, at most a burst.
+    /// Returns objects to their slabs, at most a burst.
     fn put<M: Machine>(
         &self,
         machine: &M,
@@ -283,7 +286,7 @@ impl Slab {
             let mut surpluses = 0;
             let mut depot = self.depot(usize::from(cpu), class).lock();
             loop {
-                // Neighbours in time are often neighbours in a slab: each slab is looked up once for a run of them.
+                // Objects freed in a row are often in one slab: each slab is looked up once for a run of them.
                 let base = machine.frame(slab).as_ptr().addr();
                 let bytes = PAGE_SIZE << pages.get(slab).order();
                 let mut taken = 0;
@@ -362,7 +365,7 @@ fn order_of(layout: Layout) -> u8 {
 
 /// A run of pages prepared as a slab without objects in use.
 fn new_slab(frames: &PageAllocator, pin: &CpuPin, class: Class, rights: Rights) -> Option<Pfn> {
-    // Where memory is short or in pieces, a single page holds at least one object of any class.
+    // If memory is short or fragmented, a single page holds at least one object of any class.
     let tries = [(class.order(), Rights::Kernel), (0, rights)];
     let (slab, order) = tries
         .into_iter()

@@ -1,4 +1,4 @@
-//! madvise, msync's part of the map, mlock's flags.
+//! madvise, the part of msync that concerns the map, and the flags of mlock.
 
 use rust_alloc::sync::Arc;
 use rust_alloc::vec::Vec;
@@ -13,51 +13,52 @@ use crate::object::{Object, ObjectRef};
 use crate::tlb::Gather;
 use crate::{Machine, Vm};
 
-/// What a program says about a range. Advice that has no effect here needs no variant: the caller checks the range
-/// by [`Advice::Nothing`].
+/// Advice for a range. Advice without effect needs no variant: the caller passes [`Advice::Nothing`], which checks the
+/// range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Advice {
     /// Only check that the range is mapped.
     Nothing,
-    /// The contents may go now: private memory reads as zeroes, or as its file, next time.
+    /// Discard the contents now: private memory reads as zeroes, or as its file, afterwards.
     DontNeed,
-    /// As `DontNeed`, locked pages too.
+    /// As `DontNeed`, for locked pages too.
     DontNeedLocked,
-    /// As `DontNeed`, at leisure; private anonymous memory only.
+    /// The contents may be discarded at any later time; private anonymous memory only. Discards now.
     Free,
     /// Make the pages readable now.
     PopulateRead,
     /// Make the pages writable now.
     PopulateWrite,
-    /// Do not give the range to children.
+    /// Children of a fork do not inherit the range.
     DontFork,
-    /// Give it to them.
+    /// They inherit it again.
     DoFork,
-    /// Give children zeroes.
+    /// Children of a fork get zeroes.
     WipeOnFork,
-    /// Give them copies.
+    /// They get copies again.
     KeepOnFork,
-    /// Leave it out of core dumps.
+    /// Leave the range out of core dumps.
     DontDump,
-    /// Put it in.
+    /// Include it again.
     DoDump,
     /// Free the pages of the file itself.
     Remove,
 }
 
 impl Advice {
-    /// Whether it makes new entries of the map, and frees nothing.
+    /// Whether the advice only changes flags of map entries, and frees nothing.
     pub fn changes_entries(self) -> bool {
         flag_change(self).is_some()
     }
 }
 
 impl Space {
-    /// Applies advice to a range. Parts that are not mapped are skipped, and reported at the end, as in Linux.
+    /// Applies advice to a range. Unmapped parts are skipped, and reported at the end, as in Linux.
     ///
     /// # Errors
     /// `NotMapped`: parts are not mapped; `Invalid`: alignment, or advice that does not fit the mapping or its
-    /// protection; `Denied`: pages to be populated lie beyond the end of their file; `NoMemory`.
+    /// protection; `Denied`: pages to be populated lie beyond the end of their file, or those to be removed are not
+    /// mapped shared and writable; `NoMemory`.
     pub fn advise<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -101,8 +102,8 @@ impl Space {
         }
     }
 
-    /// [`Self::advise`] with [`Advice::Remove`], but `changed` is called for each range of a file whose pages went, with the
-    /// file's object. No lock is held then.
+    /// [`Self::advise`] with [`Advice::Remove`]. Calls `changed`, without a lock held, with the object of each file of
+    /// which a range was freed.
     ///
     /// # Errors
     /// As [`Self::advise`].
@@ -155,7 +156,7 @@ impl Space {
             })
     }
 
-    /// Locks a range in memory, whose pages it makes present, or unlocks it.
+    /// Locks a range in memory and makes its pages present, or unlocks it.
     ///
     /// # Errors
     /// `NotMapped`, `Invalid`; `NoMemory` if a page cannot be had.
@@ -179,8 +180,8 @@ impl Space {
         Ok(())
     }
 
-    /// Notes that a range is locked, or not: its pages are to stay once they are present. Accounting only as yet: nothing
-    /// is paged out, so nothing needs to be kept. Returns where the range ends.
+    /// Sets or clears LOCKED for a range without making pages present. For accounting only, because nothing is paged
+    /// out yet. Returns the end of the range.
     ///
     /// # Errors
     /// `NotMapped`, `Invalid`, `NoMemory`.
@@ -208,7 +209,7 @@ impl Space {
         Ok(end)
     }
 
-    /// The first mapped range of `start..end`, and how its pages are made present.
+    /// The first mapped range in `start..end`, and the access by which its pages are made present.
     fn next_range(&self, start: u64, end: u64) -> Option<(u64, u64, Access)> {
         let map = self.lock();
         let entry = map.tree().first_ending_above(start)?;
@@ -217,7 +218,7 @@ impl Space {
             .then(|| (entry.start().max(start), entry.end().min(end), access))
     }
 
-    /// Throws the contents of a range away.
+    /// Discards the contents of a range.
     fn discard<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -242,8 +243,9 @@ impl Space {
                 How::Nothing => {}
                 How::Unmap => map.remove_pages(vm, from, to),
                 How::FreePages(layer) => {
-                    // A fault that found the file's page starts again, also one that has just flushed for that: the front may have
-                    // had a page meanwhile, which CPUs reach until the flush below.
+                    // A fault that has found the file's page starts again. So does a fault that has just flushed for
+                    // that page: the front may have had a page in between, which other CPUs can use until the flush
+                    // below.
                     entry.renew();
                     self.free_pages(vm, &layer, from, to);
                 }
@@ -268,7 +270,7 @@ impl Space {
             _ => false,
         };
         if chain.layers().len() == 1 && !front.is_anon() {
-            // Nothing private yet.
+            // No private copies yet.
             How::Unmap
         } else if behind_is_file && !entry.state().needs_copy() && front.is_own() {
             How::FreePages(front.clone())
@@ -277,13 +279,14 @@ impl Space {
         }
     }
 
-    /// Frees the pages of a layer that is ours alone. Frames wait for a grace period, so one flush serves all.
+    /// Frees the pages of a layer that only this space can see. The frames wait for a grace period, so one flush is
+    /// enough.
     fn free_pages<M: Machine>(&self, vm: &Vm<M>, layer: &Arc<Backing>, start: u64, end: u64) {
         let Some(object) = layer.object_ref() else {
             return;
         };
-        // A fault that has found a page before needs no sign: it holds the page busy, and is waited for, or looks at the
-        // page's identity once more after its claim.
+        // A fault that has found such a page needs no signal. Either it holds the page busy and is waited for here, or
+        // it checks the page's identity again after its claim.
         let mut gather = Gather::new();
         let (first, last) = layer.relation().indexes(start, end);
         object.take_out(vm, first, last, &mut |pfn| gather.free_later(vm, pfn));
@@ -292,7 +295,7 @@ impl Space {
         object.release(vm);
     }
 
-    /// Gives a range the contents it had when it was mapped: zeroes, or its file. What is shared keeps its own.
+    /// Restores the contents that a range had when it was mapped: zeroes, or the file. Shared mappings keep theirs.
     pub(super) fn replace_fresh<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -311,8 +314,8 @@ impl Space {
     }
 }
 
-/// How pages of a mapping are made present that nobody has touched: so that stores find them, but for those of a shared file, which
-/// would count as stored to.
+/// The access by which untouched pages of a mapping are made present: a write where allowed, so that later stores do
+/// not fault, but a read for a shared file, whose pages would count as modified.
 pub(super) fn first_access(prot: Prot, flags: EntryFlags) -> Access {
     let is_file = flags.contains(EntryFlags::SHARED) && flags.contains(EntryFlags::FILE);
     if prot.contains(Prot::WRITE) && !is_file {
@@ -325,8 +328,8 @@ pub(super) fn first_access(prot: Prot, flags: EntryFlags) -> Access {
 /// A range of a file.
 type FileRange = (ObjectRef, u64, u64);
 
-/// Frees the pages of the files that a range maps shared and writable. The map is unlocked before: whoever writes to the file
-/// holds its page and may fault on this very map.
+/// Frees the pages of the files that a range maps shared and writable. Unlocks the map first: a writer of the file
+/// holds a page busy while it may fault on this very map.
 fn free_file_pages<M: Machine>(
     vm: &Vm<M>,
     map: Locked<'_>,
@@ -338,7 +341,7 @@ fn free_file_pages<M: Machine>(
     drop(map);
     for (object, from, len) in ranges {
         object.punch(vm, from, len);
-        // A change of the file, which its times tell.
+        // This changes the file, so its times must change.
         object.note_store(vm);
         changed(&object);
         object.release(vm);
@@ -346,7 +349,7 @@ fn free_file_pages<M: Machine>(
     result
 }
 
-/// Collects the parts of files that a range maps, up to the first that may not be written to.
+/// Collects the parts of files that a range maps; an error at the first one that may not be written to.
 fn file_ranges<M: Machine>(
     vm: &Vm<M>,
     map: &Locked<'_>,
@@ -358,7 +361,7 @@ fn file_ranges<M: Machine>(
         if !is_file || entry.flags().contains(EntryFlags::LOCKED) {
             return Err(VmError::Invalid);
         }
-        // What it might be made to allow, not what it does now.
+        // maxprot counts, not the current protection.
         if !entry.is_shared() || !entry.maxprot().contains(Prot::WRITE) {
             return Err(VmError::Denied);
         }

@@ -1,11 +1,12 @@
-//! Spaces that wait for work in the background.
+//! Spaces that are queued for work in the background.
 //!
-//! Guarantee: a space that was queued is looked at once by the next [`Vm::tend`], if it still exists. Queueing needs no
-//! memory, takes a bounded time, and writes the space's own line and this CPU's; while the space is queued it writes nothing.
+//! Guarantee: a space that is queued is looked at once by the next [`Vm::tend`], if it still exists. Queueing needs no
+//! memory and takes a bounded time. It writes the space's own line and one of this CPU; if the space is queued already
+//! it writes nothing.
 //!
-//! Mechanism: a list for each CPU, linked through the pmaps, which may outlive their spaces. What is queued keeps the pmap
-//! alone. The mark is taken away before the space is looked at, and both sides have a full barrier between what they
-//! write and what they read: who changes something and finds the mark is seen by the look that follows.
+//! Mechanism: one list per CPU, linked through the pmaps, which may outlive their spaces: the list keeps only the pmap
+//! alive. `tend` clears the mark before it looks at the space, and both sides have a full barrier between their write
+//! and their read. So if a CPU changes something and finds the mark still set, the look that follows sees the change.
 
 use ksync::atomic::{
     AtomicBool,
@@ -20,41 +21,41 @@ use crate::pmap::Pmap;
 use crate::{Machine, Vm};
 
 lock_class!(
-    /// One CPU's list of spaces that wait for the background.
+    /// One CPU's list of queued spaces.
     pub BackgroundLock, "background work", rank = 94
 );
 
 lock_class!(
-    /// The place of one space in such a list.
+    /// The link of one space in such a list.
     pub BackgroundLink, "background link", rank = 95
 );
 
 type Next = Option<Arc<Pmap>>;
 
-/// A pmap's place in the lists.
+/// A pmap's link in the lists.
 #[derive(Default)]
 pub(crate) struct Waiting {
-    /// On a list. Atomic.
+    /// Whether the pmap is on a list. Atomic.
     queued: AtomicBool,
-    /// Whose pmap it is. Set once, when the space is complete.
+    /// The space that owns the pmap. Set once, when the space is published.
     space: Once<Weak<Space>>,
-    /// The next one on the list.
+    /// The next pmap on the list.
     next: Spin<Next, BackgroundLink>,
 }
 
 impl Waiting {
-    /// Says whose pmap it is.
+    /// Records the space that owns the pmap.
     pub(super) fn belong_to(&self, space: &Arc<Space>) {
         // There is one space for a pmap.
         drop(self.space.set(Arc::downgrade(space)));
     }
 
-    /// The space, if it is complete and still there.
+    /// The space, if it is published and still exists.
     pub(super) fn space(&self) -> Option<Arc<Space>> {
         self.space.get().and_then(Weak::upgrade)
     }
 
-    /// Whether a fork is still at work on the space.
+    /// Whether the space is not yet published: a fork is still building it.
     fn is_unborn(&self) -> bool {
         self.space.get().is_none()
     }
@@ -70,7 +71,8 @@ impl Background {
 }
 
 impl<M: Machine> Vm<M> {
-    /// Queues a pmap's space. What is to be seen was changed before, by a full barrier or under the space's lock.
+    /// Queues the space of a pmap. The caller has made its change before, followed by a full barrier or under the
+    /// space's lock.
     #[inline]
     pub(crate) fn queue(&self, pin: &CpuPin, pmap: &Arc<Pmap>) {
         if !pmap.waiting().queued.load(Relaxed) {
@@ -91,8 +93,8 @@ impl<M: Machine> Vm<M> {
         *first = Some(pmap.clone());
     }
 
-    /// Does what the spaces that were queued before the call wait for: frees the memory that they cannot reach any more.
-    /// Sleeping context; preemptible. To be called twice a second or so.
+    /// Does the work of the spaces that were queued before the call: frees private memory that no mapping reaches any
+    /// more. Sleeping context; preemptible. To be called about twice a second.
     pub fn tend(&self) {
         for cpu in 0..self.machine.ncpus() {
             let mut next = self.background.0.of(cpu).lock().take();
@@ -101,7 +103,7 @@ impl<M: Machine> Vm<M> {
                 next = waiting.next.lock().take();
                 waiting.queued.store(false, Relaxed);
                 fence(SeqCst);
-                // What is on no list and in no space is the pmap of a fork that failed.
+                // An unpublished space whose pmap has no other reference belongs to a fork that failed.
                 let unborn = waiting.is_unborn() && Arc::strong_count(&pmap) > 1;
                 if unborn || waiting.space().is_some_and(|space| space.sweep(self)) {
                     self.queue(&ksync::pin(), &pmap);

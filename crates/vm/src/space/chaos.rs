@@ -1,4 +1,4 @@
-//! Legal havoc: what may happen at any moment, made to happen.
+//! Fault injection: forces events that may legally happen at any moment.
 
 use crate::object::Object;
 use crate::page::{Flags, Pfn, owner};
@@ -6,14 +6,14 @@ use crate::rmap::{self, ReverseMap, Visit};
 use crate::space::Space;
 use crate::{Machine, Vm};
 
-/// What [`Vm::chaos_scan`] came to.
+/// Result of [`Vm::chaos_scan`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Chaos {
-    /// No such frame, or somebody holds it.
+    /// There is no such frame, it has no identity, or the page is held busy.
     Skipped,
     /// The frame belongs to no object.
     NoObject,
-    /// The page was removed from so many tables.
+    /// The page was removed from this many page-table entries.
     Removed(usize),
 }
 
@@ -47,8 +47,8 @@ impl<M: Machine> Vm<M> {
         outcome
     }
 
-    /// Looks once more at every place. The caller holds the page hard-busy since before it removed it; so its flags may
-    /// be set again, by faults that then find it busy, but no entry can come back.
+    /// Checks again that no page table maps the page. The caller has held the page hard-busy since before its removal.
+    /// Faults may set the page's flags meanwhile, but then find it busy, so that no entry can come back.
     fn assert_unmapped(&self, object: &Object, index: u32, pfn: Pfn) {
         let _all = self.rmap.scan(object, &[index], &mut |_, pmap, va| {
             let entry = pmap.lookup(self, &ksync::pin(), va);
@@ -62,8 +62,8 @@ impl<M: Machine> Vm<M> {
 }
 
 impl Space {
-    /// Drops all page tables, but for locked ranges: harmless, and what a long sleeper's are for. Returns the table pages
-    /// that went.
+    /// Drops all page tables except those of locked ranges. Harmless; also saves memory for a process that sleeps long.
+    /// Returns the number of table pages freed.
     pub fn drop_tables<M: Machine>(&self, vm: &Vm<M>) -> usize {
         let before = self.pmap().tables();
         self.pmap().drop_tables(vm, |pfn, pte| {

@@ -1,16 +1,16 @@
-//! Folding long chains.
+//! Folding long shadow chains.
 //!
-//! Guarantee: whatever forks a program makes, and however many of its children live, no chain has more than
-//! [`COPY_DEPTH`] + 1 layers while there is memory, and never more than [`HARD_DEPTH`]. Folding changes what no process sees,
-//! and what was done of it stays done: a fork inherits it.
+//! Guarantee: however often a program forks, and however many of its children live, no chain has more than
+//! [`COPY_DEPTH`] + 1 layers while memory suffices, and never more than [`HARD_DEPTH`]. Folding changes nothing that a
+//! process sees. The part of it that was done is kept by later forks, which copy the folded chain.
 //!
-//! Mechanism: a layer behind the front leaves a chain when each of its pages, in the range of the entry, has a page of a
-//! younger layer above it. Where forks have nothing else written in between, that happens by itself, and nothing is
-//! copied. Otherwise its visible pages are brought up into the next younger layer first: moved if nobody else can see the
-//! layer, else copied. The younger layer may be shared with any number of processes: all of them see at these places what
-//! is copied there, and find the older layer shadowed in their turn, so that one copy serves them all. Which layer is brought up
-//! is chosen by size, so that a page is copied a logarithmic number of times at most, and a large old layer, like a file, never
-//! for the sake of a few young pages. `doc/vm.md` has the bounds and the time lines.
+//! Mechanism: a layer behind the front leaves a chain when each of its pages, in the range of the entry, is shadowed by
+//! a page of a younger layer. Where the forks since have written every page, that happens without copies. Otherwise the
+//! layer's visible pages are first brought up into the next younger layer: moved if no other space can see the layer,
+//! else copied. Any number of processes may share the younger layer: all of them see the same contents at these
+//! addresses as before, and find the older layer shadowed in turn, so that one copy serves all of them. The layer to
+//! bring up is chosen by size, so that a page is copied at most a logarithmic number of times, and a large old layer is
+//! never copied for the sake of a few pages above it. `doc/vm.md` has the bounds and the time lines.
 
 use core::ops::Range;
 
@@ -33,39 +33,40 @@ pub const COPY_DEPTH: usize = Tuning::DEFAULT.copy_depth;
 /// See [`Tuning::hard_depth`].
 pub const HARD_DEPTH: usize = Tuning::DEFAULT.hard_depth;
 
-/// A layer of our own is brought up without need if it has at most so many times the pages of the layer that takes them.
+/// A layer that only this space can see is brought up even in a short chain if it has at most this many times the pages
+/// of the layer above it.
 const MOVE_RATIO: u64 = 4;
 
-/// Most pages whose entries are taken out in one go.
+/// Most pages whose page-table entries are removed in one go.
 const RUN: usize = 256;
 
-/// Pages dealt with under one pin.
+/// Pages handled under one pin.
 const SECTION: usize = 16;
 
-/// How much a fold may cost.
+/// How much work a fold may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Effort {
-    /// One step that copies nothing and waits for nothing.
+    /// One step that copies nothing and does not sleep.
     Step,
-    /// What it takes to keep the bound.
+    /// All that is needed to keep the bound on the chain's length.
     Bound,
 }
 
-/// What came of looking at a layer.
+/// Result of looking at the pages of a layer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Look {
-    /// All its pages are shadowed.
+    /// All of them are shadowed.
     Shadowed,
-    /// The next one is visible.
+    /// The next one is visible: no younger layer has a page there.
     Visible,
-    /// Somebody holds the next one, or one above it.
+    /// The next one, or one above it, is held busy.
     Busy,
-    /// The step is over.
+    /// The step's budget is used up.
     More,
 }
 
 impl Space {
-    /// One folding step for each entry with a long chain; nothing is copied. Returns whether there is more to do.
+    /// Makes one folding step for each entry with a long chain; copies nothing. Returns whether there is more to do.
     pub fn maintain<M: Machine>(&self, vm: &Vm<M>) -> bool {
         let (mut more, mut at) = (false, 0);
         loop {
@@ -74,7 +75,7 @@ impl Space {
                 return more;
             };
             at = entry.end();
-            // Nothing is copied, so memory can be short for nodes at most.
+            // Nothing is copied, so the only failure is a lack of memory for nodes.
             more |= self.fold(vm, &entry, Effort::Step).unwrap_or(false);
         }
     }
@@ -82,14 +83,15 @@ impl Space {
     /// Folds the chain of a private entry, if it is long. The map's lock is held. Returns whether there is more to do.
     ///
     /// # Errors
-    /// No memory for copies. What was done stays done.
+    /// No memory for copies. The layers that were dropped stay dropped.
     pub(crate) fn fold<M: Machine>(
         &self,
         vm: &Vm<M>,
         entry: &MapEntry,
         effort: Effort,
     ) -> Result<bool, NoMemory> {
-        // Asked once: what goes, or is brought up, leaves every page shadowed that was, and no other.
+        // One pass suffices: dropping or bringing up layers leaves shadowed exactly the pages that were shadowed
+        // before.
         let (mut left, mut asked) = (vm.tuning.fold_step, false);
         loop {
             let chain = {
@@ -129,14 +131,14 @@ impl Space {
             };
             match fold.look(task, &mut left)? {
                 Look::Shadowed => self.drop_layers(&fold, &[source]),
-                // Holders are pinned, or copying.
+                // The holders are pinned, or are copying the page.
                 Look::Busy if effort == Effort::Bound => doze(),
                 Look::Busy | Look::More | Look::Visible => return Ok(true),
             }
         }
     }
 
-    /// Publishes the chain without the layers at `gone`, each page of which is shadowed.
+    /// Publishes the chain without the layers at the positions `gone`, all of whose pages are shadowed.
     fn drop_layers<M: Machine>(&self, fold: &Fold<'_, M>, gone: &[usize]) {
         let (vm, entry, chain) = (fold.vm, fold.entry, &fold.chain);
         let mut layers = Layers::with_capacity(chain.layers().len() - gone.len());
@@ -148,11 +150,12 @@ impl Space {
         );
         let new = Chain::new(layers);
         let successor = new.view();
-        // The chain before the state: a fault that sees the new state sees the new chain.
-        // One with the old chain starts again: relatives may put pages into a layer that has gone, which no scan looks for here.
+        // The chain is published before the state: a fault that sees the new state sees the new chain. A fault that has
+        // the old chain starts again: other spaces may put pages into a dropped layer, and no scan of it looks at this
+        // address any more.
         entry.set_chain(vm, Some(new));
         entry.renew();
-        // A fault that entered a page of the layers has seen the old state, so what it found is seen here.
+        // A fault that entered a page of a dropped layer has seen the old state, so its page-table entry is seen here.
         fence(SeqCst);
         let mut gather = Gather::new();
         for &at in gone {
@@ -163,7 +166,7 @@ impl Space {
         vm.stats.get(&ksync::pin()).collapses.add(gone.len() as u64);
     }
 
-    /// Takes the page-table entries out at the places where a layer has pages.
+    /// Removes the page-table entries at the addresses where a layer has pages.
     fn unmap_layer<'s, M: Machine>(
         &'s self,
         fold: &Fold<'_, M>,
@@ -186,7 +189,7 @@ impl Space {
     }
 }
 
-/// First and last index of the next pages of a layer that lie close to each other.
+/// First and last index of the next resident pages of a layer, with small gaps between them.
 fn resident_run(layer: &Backing, from: u32, last: u32) -> Option<(u32, u32)> {
     const GAP: u32 = 8;
     let first = layer.next_resident(from, last).ok().flatten()?;
@@ -197,7 +200,7 @@ fn resident_run(layer: &Backing, from: u32, last: u32) -> Option<(u32, u32)> {
         let Some(next) = end.checked_add(1).filter(|&next| next <= last) else {
             break;
         };
-        // A gap lies in two nodes at most.
+        // A gap spans two nodes at most.
         match object.next_resident(next, end.saturating_add(GAP).min(last)) {
             Some((index, _)) => end = index,
             None => break,
@@ -209,18 +212,18 @@ fn resident_run(layer: &Backing, from: u32, last: u32) -> Option<(u32, u32)> {
 /// Positions of layers in a chain.
 type Layered = SmallVec<[usize; 8]>;
 
-/// A look at the layer at a position of a chain.
+/// Which layer of a chain to look at, and how.
 #[derive(Clone, Copy)]
 struct Task<'a> {
     at: usize,
-    /// Layers above it that are about to go. They shadow nothing: others may have brought pages up into them since
-    /// they were looked at.
+    /// Layers above it that are about to leave the chain. They do not count as shadowing: other spaces may have brought
+    /// pages up into them since they were looked at.
     gone: &'a [usize],
-    /// Pages that are visible are to be brought up.
+    /// Whether visible pages are brought up.
     bring: bool,
 }
 
-/// The chain of an entry while it is folded: nothing but folding changes it, for the map's lock is held.
+/// The chain of an entry while it is folded. The map's lock is held, so only folding changes the chain.
 struct Fold<'a, M: Machine> {
     vm: &'a Vm<M>,
     entry: &'a MapEntry,
@@ -229,19 +232,19 @@ struct Fold<'a, M: Machine> {
 }
 
 impl<M: Machine> Fold<'_, M> {
-    /// Positions of the layers that may go: neither the front, nor a file.
+    /// Positions of the layers that may be dropped: all but the front and a file at the end.
     fn old(&self) -> Range<usize> {
         let file = usize::from(self.chain.terminal_file().is_some());
         1..self.chain.layers().len() - file
     }
 
-    /// First and last index of a layer that the entry reaches.
+    /// First and last index of a layer that the entry maps.
     fn indexes(&self, layer: &Backing) -> (u32, u32) {
         let (start, end) = (self.entry.start(), self.entry.end());
         layer.relation().indexes(start, end)
     }
 
-    /// The layers that may go at once.
+    /// The layers that can be dropped without bringing pages up.
     fn shadowed(&self, left: &mut usize) -> Result<Layered, NoMemory> {
         let mut gone = Layered::new();
         for at in self.old() {
@@ -257,11 +260,11 @@ impl<M: Machine> Fold<'_, M> {
         Ok(gone)
     }
 
-    /// The layer whose visible pages are to be brought up into the one above it: that with the fewest pages for
-    /// those of the other; the older of two that are alike, for more processes share it. `None` if the chain may stay as
-    /// it is.
+    /// The layer whose visible pages are brought up into the one above it: the one with the fewest pages relative to
+    /// the layer above. Of two with the same ratio the older is chosen, because more processes share it. `None` if the
+    /// chain may stay as it is.
     ///
-    /// The front takes none: faults fill it.
+    /// No pages are brought up into the front: faults fill it.
     fn choose(&self) -> Option<usize> {
         let layers = self.chain.layers();
         let depth = self.vm.tuning.fork_depth;
@@ -284,7 +287,7 @@ impl<M: Machine> Fold<'_, M> {
         layer.is_own() && (self.effort == Effort::Bound || !layer.is_in_several())
     }
 
-    /// The pages of a layer's object, about: counted once.
+    /// The approximate number of pages of a layer's object: counted once.
     fn pages(&self, at: usize) -> u64 {
         let layer = &self.chain.layers()[at];
         layer.counted().unwrap_or_else(|| {
@@ -300,14 +303,14 @@ impl<M: Machine> Fold<'_, M> {
         })
     }
 
-    /// Whether all pages of a layer are shadowed, by younger ones that stay.
+    /// Whether all pages of a layer are shadowed by younger layers that stay in the chain.
     ///
-    /// It goes on where the last look at the layer ended. That is a hint, for others may have put pages there since, so
-    /// before the answer is yes all of them are looked at.
+    /// Continues where the last look at the layer ended. That position is only a hint, because other spaces may have
+    /// inserted pages below it since; so before the answer is `Shadowed` all pages are looked at.
     fn look(&self, task: Task<'_>, left: &mut usize) -> Result<Look, NoMemory> {
         let layer = &self.chain.layers()[task.at];
         if self.effort == Effort::Step && layer.is_in_several() {
-            // The hint may be another chain's. A fork makes no steps.
+            // The hint may be that of another chain that uses the layer. During a fork no such chain takes a step.
             return Ok(Look::Visible);
         }
         let (first, _) = self.indexes(layer);
@@ -322,7 +325,7 @@ impl<M: Machine> Fold<'_, M> {
         seen
     }
 
-    /// `look` at the pages with indexes `from` and above; the first that is not shadowed ends it.
+    /// `look` at the pages with indexes `from` and above; ends at the first one that is not shadowed.
     fn pass(&self, task: Task<'_>, from: &mut u32, left: &mut usize) -> Result<Look, NoMemory> {
         while *left > 0 || self.effort == Effort::Bound {
             let pin = ksync::pin();
@@ -339,7 +342,7 @@ impl<M: Machine> Fold<'_, M> {
         Ok(Look::More)
     }
 
-    /// `most` pages of a pass: `None` if there is more.
+    /// Looks at `most` pages of a pass; `None` if there are more.
     fn section(
         &self,
         pin: &CpuPin,
@@ -378,7 +381,7 @@ impl<M: Machine> Fold<'_, M> {
         Ok(None)
     }
 
-    /// Whether a layer above, that stays, has a page at `va`.
+    /// Whether a layer above that stays in the chain has a page at `va`.
     fn above(&self, pin: &CpuPin, task: Task<'_>, va: u64) -> Look {
         for (at, layer) in self.chain.layers()[..task.at].iter().enumerate() {
             if task.gone.contains(&at) {
@@ -389,7 +392,7 @@ impl<M: Machine> Fold<'_, M> {
             };
             let index = layer.index(va);
             if let Some(pfn) = object.lookup(pin, index) {
-                // A page that a fault has put there may still be taken back, as long as it is busy.
+                // A fault that has inserted a page may still remove it, as long as it holds it busy.
                 let stays = object.holds(self.vm.pages.get(pfn), index);
                 return if stays { Look::Shadowed } else { Look::Busy };
             }
@@ -397,10 +400,10 @@ impl<M: Machine> Fold<'_, M> {
         Look::Visible
     }
 
-    /// Puts the page that the layer at `at` has at an index, and no younger one has, into the layer above it.
+    /// Puts the page that the layer at `at` has at an index, and that no younger layer has, into the layer above it.
     ///
-    /// All that share that layer see the same there: no layer above has a page, so it is what the layer was put in
-    /// front of.
+    /// All spaces that share the layer above see the same contents as before: it was put in front of this layer, and
+    /// neither it nor a layer above has a page there.
     fn bring_up(
         &self,
         pin: &CpuPin,
@@ -419,12 +422,12 @@ impl<M: Machine> Fold<'_, M> {
             let Some(busy) = page.try_hard_busy() else {
                 return Ok(Look::Busy);
             };
-            // The map's lock is held: both layers stay this space's.
+            // The map's lock is held, so both layers stay with this space.
             page.is(object.identity(), index)
                 && object.move_page(self.vm, pin, (index, pfn, &busy), (to, to_index), || true)?
         } else {
-            // Busy, the page stays where it is: once the others that share the layer are gone, a fault may move it to the
-            // front, where it is written to.
+            // The source is held busy so that it cannot move: once the other spaces that share the layer have ended, a
+            // write fault may move the page to the front and then write to it.
             let Some(_busy) = page.try_soft_busy() else {
                 return Ok(Look::Busy);
             };
@@ -445,7 +448,7 @@ impl<M: Machine> Fold<'_, M> {
 }
 
 impl MapEntry {
-    /// Whether the chain has so many layers that it may not get another one.
+    /// Whether the chain has [`hard_depth`](crate::Tuning::hard_depth) layers, so that it may not get another one.
     pub(super) fn is_full<M: Machine>(&self, vm: &Vm<M>) -> bool {
         let pin = ksync::pin();
         self.chain(&pin)

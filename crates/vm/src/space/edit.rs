@@ -1,8 +1,8 @@
 //! Changing the tree of a map.
 //!
-//! Every change has the same three steps: build what is to be there (may fail, changes nothing), [commit](Locked::commit)
-//! it (the old entries die and leave the tree, the new ones come), and, after the page tables have followed, end the old
-//! entries' use of their layers.
+//! Every change has three steps: build the new entries (may fail, and then changes nothing); [commit](Locked::commit)
+//! them (the old entries are marked dead and leave the tree, the new ones enter it); and, after the page tables have
+//! been brought up to date, end the old entries' use of their layers.
 
 use ksync::MutexGuard;
 use rust_alloc::sync::Arc;
@@ -16,21 +16,21 @@ use crate::rmap::ReverseMap;
 use crate::tlb::Gather;
 use crate::{Machine, Vm};
 
-/// Entries that one change concerns: few, as a rule.
+/// The entries that one change concerns: few, as a rule.
 pub(crate) type Entries = SmallVec<[Arc<MapEntry>; 4]>;
 
-/// What the map's lock guards, besides changes of the tree.
+/// State that the map's lock guards, besides changes of the tree.
 pub(super) struct MapState {
     low: u64,
     high: u64,
     mmap_base: u64,
-    /// Pages mapped.
+    /// Number of pages mapped.
     pages: u64,
     /// Cleared: the page tables are gone for good.
     closed: bool,
 }
 
-/// Pages of entries.
+/// Number of pages of the entries.
 fn pages(entries: &[Arc<MapEntry>]) -> u64 {
     let of = |entry: &Arc<MapEntry>| (entry.end() - entry.start()) >> PAGE_SHIFT;
     entries.iter().map(of).sum()
@@ -56,33 +56,36 @@ pub(crate) struct Locked<'s> {
 
 /// A change that is ready to be committed.
 pub(super) struct Edit {
-    /// The entries that overlap the range.
+    /// The entries that overlap the range; the commit removes them.
     pub(super) old: Entries,
-    /// What stands in their place.
+    /// The entries that the commit puts in their place.
     pub(super) new: Entries,
 }
 
-/// Entries that may be copied without a look at how much memory there is.
+/// Changes of up to this many entries are made without a check of free memory.
 const FEW: usize = 64;
-/// Entries that are made between two looks at how much memory there is.
+/// Entries that a large change builds between two checks of free memory.
 const STRIDE: usize = 16;
-/// Entries that leave the tree between two moments at which they may go for good: two pages of the epoch's lists.
+/// Entries that a change removes between two calls of [`Vm::let_retired_go`]: as many as two pages of the epoch's lists
+/// hold.
 const RETIRED: usize = 512;
-/// Bytes that a copy of an entry takes at most, with its node and its layers, in nearly all cases.
+/// Bytes that a copy of an entry takes at most, with its node of the tree and its layers, in nearly all cases.
 const ENTRY_BYTES: usize = 1024;
 
-/// Whether there is memory for a copy of `entries` entries: an allocation in the middle of a change cannot be refused.
+/// Whether enough memory is free for copies of `entries` entries. Asked before a change, because an allocation in the
+/// middle of one must not fail.
 pub(super) fn affordable<M: Machine>(vm: &Vm<M>, entries: usize) -> bool {
     entries <= FEW || vm.alloc.spare_pages() > (entries * ENTRY_BYTES) >> PAGE_SHIFT
 }
 
-/// Whether a change of many entries, of which `made` are made, should be given up for want of memory: what the look at its beginning
-/// found may have gone to others, and what cannot be refused would be taken from the reserve.
+/// Whether a change of many entries, of which `made` are built, should be given up because memory is short. The check
+/// at its beginning may be out of date, and allocations that must not fail would then come out of the reserve.
 pub(super) fn is_short<M: Machine>(vm: &Vm<M>, made: usize) -> bool {
     made >= FEW && made.is_multiple_of(STRIDE) && vm.alloc.low_memory()
 }
 
-/// After `gone` entries of a change have left the tree.
+/// Called after each removal of an entry by a change; frees retired entries after every [`RETIRED`] of them if memory
+/// is short.
 fn breathe<M: Machine>(vm: &Vm<M>, gone: usize) {
     if (gone + 1).is_multiple_of(RETIRED) {
         vm.let_retired_go();
@@ -94,8 +97,8 @@ impl<'s> Locked<'s> {
         Locked { space, state }
     }
 
-    /// The tree, of which the lock guards changes. Looked at through what else it guards: no code, but models then notice
-    /// whoever comes here without it.
+    /// The tree, whose changes the lock guards. The reference to the guarded state compiles to nothing; with it a model
+    /// checker reports a call without the lock.
     pub(crate) fn tree(&self) -> &Tree<MapEntry> {
         let _guarded: &MapState = &self.state;
         &self.space.tree
@@ -121,17 +124,17 @@ impl<'s> Locked<'s> {
         self.state.mmap_base = base.clamp(self.state.low, self.state.high);
     }
 
-    /// Whether the space was cleared: nothing can be mapped any more.
+    /// Whether the space was cleared, so that nothing can be mapped any more.
     pub(super) fn is_closed(&self) -> bool {
         self.state.closed
     }
 
-    /// Pages mapped.
+    /// Number of pages mapped.
     pub(crate) fn pages(&self) -> u64 {
         self.state.pages
     }
 
-    /// Pages of mappings that are locked. Walks entries.
+    /// Number of pages of locked mappings. Walks all entries.
     pub(crate) fn locked_pages(&self) -> u64 {
         let mut sum = 0;
         self.tree().for_overlapping(0, u64::MAX, &mut |entry| {
@@ -141,7 +144,7 @@ impl<'s> Locked<'s> {
         sum
     }
 
-    /// A fresh state with the same bounds, for a child.
+    /// An empty state with the same bounds, for the child of a fork.
     pub(super) fn empty_like(&self) -> MapState {
         MapState {
             pages: 0,
@@ -149,10 +152,11 @@ impl<'s> Locked<'s> {
         }
     }
 
-    /// Empties the map for good. The caller releases the pmap and then ends the entries' use of layers.
+    /// Empties the map for good. The caller then releases the pmap, and after that ends the entries' use of layers.
     ///
-    /// The entries are not marked dead. A fault from outside that has found one before enters its page into a table that the
-    /// release takes along, or finds the pmap released, starts again and finds no entry.
+    /// The entries are not marked dead. A fault that another process makes in this space, and that has already found an
+    /// entry, either enters its page into a table that the release frees, or finds the pmap released, starts again and
+    /// finds no entry.
     pub(super) fn take_all<M: Machine>(&mut self, vm: &Vm<M>) -> Tree<MapEntry> {
         self.state.pages = 0;
         self.state.closed = true;
@@ -162,7 +166,7 @@ impl<'s> Locked<'s> {
     /// The entries that overlap a range.
     ///
     /// # Errors
-    /// `NoMemory`: there are many, and memory is too short for the list or for a change of all of them.
+    /// `NoMemory`: too little memory is free for the list, or for a change of so many entries.
     pub(super) fn overlapping<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -184,10 +188,10 @@ impl<'s> Locked<'s> {
         }
     }
 
-    /// Whether there may be another entry.
+    /// Checks that `more` entries may be added.
     ///
     /// # Errors
-    /// `NoMemory`: there are as many as there may be.
+    /// `NoMemory`: the map would have more than [`MAX_ENTRIES`].
     pub(crate) fn admit_more(&self, more: usize) -> Result<(), VmError> {
         if self.tree().len() + more <= MAX_ENTRIES {
             Ok(())
@@ -196,10 +200,10 @@ impl<'s> Locked<'s> {
         }
     }
 
-    /// Whether there may be `more` entries beside what is left after an edit.
+    /// Checks that `more` entries may be added after an edit.
     ///
     /// # Errors
-    /// `NoMemory`: there would be too many.
+    /// `NoMemory`: the map would have more than [`MAX_ENTRIES`].
     pub(super) fn admit(&self, edit: &Edit, more: usize) -> Result<(), VmError> {
         if self.tree().len() + edit.new.len() + more - edit.old.len() <= MAX_ENTRIES {
             Ok(())
@@ -226,20 +230,20 @@ impl<'s> Locked<'s> {
             .is_none_or(|entry| entry.low() >= end)
     }
 
-    /// As `is_free`, guard gaps left out.
+    /// As `is_free`, but guard gaps count as free.
     pub(super) fn is_unused(&self, start: u64, end: u64) -> bool {
         self.tree()
             .first_ending_above(start)
             .is_none_or(|entry| entry.start() >= end)
     }
 
-    /// Ends the use of layers by entries that will not be committed.
+    /// Ends the use of layers by new entries that will not be committed.
     pub(super) fn give_up<M: Machine>(vm: &Vm<M>, new: &Entries) {
         new.iter().for_each(|entry| entry.end_shared(vm));
     }
 
-    /// Prepares to replace `start..end`: what lies outside stays as it is, clipped; for each part inside `middle` says what
-    /// becomes of it.
+    /// Prepares to replace `start..end`. Parts of entries outside the range are kept, clipped; for each part inside,
+    /// `middle` returns the entry that replaces it, if any.
     pub(super) fn cut<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -272,7 +276,7 @@ impl<'s> Locked<'s> {
             }
         }
         let edit = Edit { old, new };
-        // What makes no more of them is done, however many there are.
+        // A change that does not add entries is allowed however many there are.
         if edit.new.len() > edit.old.len()
             && let Err(why) = self.admit(&edit, 0)
         {
@@ -282,7 +286,7 @@ impl<'s> Locked<'s> {
         Ok(edit)
     }
 
-    /// Makes a change visible: faults that saw the old entries start again.
+    /// Makes a change visible. Faults that saw the old entries start again.
     pub(super) fn commit<M: Machine>(&mut self, vm: &Vm<M>, old: &Entries, new: Entries) {
         let (epoch, tree) = (&vm.epoch, &self.space.tree);
         for entry in old {
@@ -316,7 +320,7 @@ impl<'s> Locked<'s> {
         self.commit(vm, &Entries::new(), new);
     }
 
-    /// Adds an entry where nothing is mapped, and joins it with its neighbours where that can be.
+    /// Adds an entry where nothing is mapped, and merges it with its neighbours where possible.
     #[inline(always)]
     pub(super) fn insert_one<M: Machine>(&mut self, vm: &Vm<M>, new: Arc<MapEntry>) {
         let (start, end) = (new.start(), new.end());
@@ -342,14 +346,14 @@ impl<'s> Locked<'s> {
         entry.end_shared(vm);
     }
 
-    /// Unmaps a range: nothing of it is accessible when this returns. One flush.
+    /// Unmaps a range: nothing in it is accessible when this returns. Flushes once.
     pub(super) fn unmap<M: Machine>(
         &mut self,
         vm: &Vm<M>,
         start: u64,
         end: u64,
     ) -> Result<(), VmError> {
-        // What was mapped in one call, mostly, and needs nothing in its place.
+        // The common case: the range is exactly one entry, and nothing takes its place.
         let whole = self
             .tree()
             .remove_exact(&vm.epoch, start, end, MapEntry::kill);
@@ -371,7 +375,7 @@ impl<'s> Locked<'s> {
         Ok(())
     }
 
-    /// Takes all page-table entries of a range out. The map has changed before.
+    /// Removes all page-table entries of a range, and flushes. The caller has changed the map before.
     pub(super) fn remove_pages<M: Machine>(&self, vm: &Vm<M>, start: u64, end: u64) {
         let mut gather = Gather::new();
         self.space.pmap().remove_range(vm, start, end, &mut gather);
@@ -379,7 +383,8 @@ impl<'s> Locked<'s> {
         vm.rmap.remove(self.space.pmap_arc(), start, end);
     }
 
-    /// Joins what can be one at the bounds in `start..=end`; not all, where there are many and memory is short.
+    /// Merges the entries that meet at the bounds in `start..=end`, where possible. Stops early if there are many and
+    /// memory is short.
     pub(super) fn merge_between<M: Machine>(&mut self, vm: &Vm<M>, start: u64, end: u64) {
         let (mut at, mut bounds) = (start, 0);
         while at < end {
@@ -396,7 +401,7 @@ impl<'s> Locked<'s> {
         self.merge_at(vm, end);
     }
 
-    /// Joins the entries at `at`, if they can be one.
+    /// Merges the entries that meet at `at`, if possible.
     fn merge_at<M: Machine>(&mut self, vm: &Vm<M>, at: u64) {
         let Some((left, right)) = self.tree().meeting(at) else {
             return;
@@ -418,7 +423,7 @@ impl<'s> Locked<'s> {
     }
 }
 
-/// Which of two neighbours has the layers for both, if they can be joined.
+/// The one of two neighbours whose layers serve both, if they can be merged.
 fn donor<'a>(left: &'a Arc<MapEntry>, right: &'a Arc<MapEntry>) -> Option<&'a Arc<MapEntry>> {
     let (a, b) = (left.args(), right.args());
     let alike = (a.prot, a.maxprot, a.flags) == (b.prot, b.maxprot, b.flags);
@@ -437,7 +442,8 @@ fn donor<'a>(left: &'a Arc<MapEntry>, right: &'a Arc<MapEntry>) -> Option<&'a Ar
     }
 }
 
-/// Whether an entry's layers can serve `start..end` too: one layer, ours alone, with room for it and nothing in it.
+/// Whether the layers of an entry can serve `start..end` as well: there is one layer, private and attached to this
+/// space only, which has indexes for the range and no page in it.
 fn can_extend(entry: &MapEntry, chain: &Chain, start: u64, end: u64) -> bool {
     let layer = chain.front();
     let simple = chain.layers().len() == 1 && layer.is_unbounded() && !entry.state().needs_copy();
@@ -449,7 +455,7 @@ fn can_extend(entry: &MapEntry, chain: &Chain, start: u64, end: u64) -> bool {
 }
 
 impl MapEntry {
-    /// Its pages, if they are locked.
+    /// Number of its pages if it is locked, else 0.
     pub(super) fn locked_pages(&self) -> u64 {
         let locked = self.flags().contains(EntryFlags::LOCKED);
         if locked {
@@ -459,19 +465,19 @@ impl MapEntry {
         }
     }
 
-    /// Ends a dead entry's use of its layers; page-table entries of it are gone.
+    /// Ends a dead entry's use of its layers, after its page-table entries were removed.
     pub(super) fn end_chain<M: Machine>(&self, vm: &Vm<M>) {
         self.end_part(vm, self.start(), self.end());
     }
 
-    /// Ends the use of an entry that goes with its whole space.
+    /// Ends an entry's use of its layers at the end of its whole space.
     pub(super) fn end_for_good<M: Machine>(&self, vm: &Vm<M>) {
-        // No range of it needs to be freed for itself.
+        // No range needs to be freed on its own: detaching the last use frees or leaves the pages.
         self.end_shared(vm);
     }
 
-    /// An entry in place of a part of this one, with the contents that it had when it was mapped: zeroes, or its file. What is
-    /// shared keeps its own. The map's lock is held.
+    /// A new entry for a part of this one, with the contents that the mapping had when it was made: zeroes, or the
+    /// file. A shared entry keeps its layers. The map's lock is held.
     pub(super) fn fresh(&self, args: EntryArgs) -> Arc<MapEntry> {
         if self.is_shared() {
             return self.part(args);
@@ -484,7 +490,7 @@ impl MapEntry {
         MapEntry::new(args, file.map(Chain::of), needs_copy)
     }
 
-    /// Ends a dead entry's use, of which `start..end` goes on as a [`fresh`](MapEntry::fresh) one.
+    /// Ends a dead entry's use of its layers, where a [`fresh`](MapEntry::fresh) entry took over `start..end`.
     pub(super) fn end_replaced<M: Machine>(&self, vm: &Vm<M>, start: u64, end: u64) {
         if self.is_shared() {
             return self.end_shared(vm);
@@ -495,27 +501,28 @@ impl MapEntry {
         });
     }
 
-    /// As `end_chain`, where only `start..end` of it was unmapped and new entries have the rest.
+    /// As `end_chain`, where only `start..end` was unmapped and new entries took over the rest.
     #[inline(always)]
     pub(super) fn end_part<M: Machine>(&self, vm: &Vm<M>, start: u64, end: u64) {
         self.each_layer(|layer| layer.end_use(vm, Some((start, end))));
     }
 
-    /// Ends a dead entry's use where new entries use all its layers.
+    /// Ends a dead entry's use of its layers where new entries use all of them.
     pub(super) fn end_shared<M: Machine>(&self, vm: &Vm<M>) {
         self.each_layer(|layer| layer.end_use(vm, None));
     }
 
-    /// Passes each layer to `f`, which may take long: no pin is held. The map's lock keeps the chain as it is.
+    /// Passes each layer to `f`, which may take long, so no pin is held. The map's lock keeps the chain unchanged.
     ///
-    /// From old to front, as faults move pages: one on its way is met where it was, busy, or where it comes to.
+    /// From the oldest layer to the front, the direction in which faults move pages: a page that is being moved is
+    /// found busy in its old layer, or later in the new one.
     #[inline(always)]
     fn each_layer(&self, f: impl Fn(&Backing)) {
         let layers = {
             let pin = ksync::pin();
             self.chain(&pin).map_or(0, |chain| chain.layers().len())
         };
-        // What was never written has none.
+        // A mapping that was never written to has no layers.
         if layers == 0 {
             return;
         }
@@ -529,7 +536,7 @@ impl MapEntry {
             .for_each(|layer| f(&layer));
     }
 
-    /// Passes a copy of the chain's list of layers to `f`, which may take long: no pin is held.
+    /// Passes a copy of the list of layers to `f`, which may take long, so no pin is held.
     fn with_layers(&self, f: impl FnOnce(&Chain)) {
         let copy = {
             let pin = ksync::pin();
@@ -542,8 +549,8 @@ impl MapEntry {
 }
 
 impl Space {
-    /// Fills the empty map of a space that nobody else knows yet; false, and it stays empty, where that takes much memory and there is
-    /// too little.
+    /// Fills the empty map of a space that is not yet published. Returns false, with the map still empty, if that would
+    /// take much memory and memory is short.
     pub(super) fn fill<M: Machine>(&mut self, vm: &Vm<M>, entries: &[Arc<MapEntry>]) -> bool {
         let (many, mut nodes) = (entries.len() > FEW, 0);
         let filled = self.tree.fill_while(&vm.epoch, entries, &mut || {
@@ -556,7 +563,8 @@ impl Space {
         filled
     }
 
-    /// Changes protection and flags of a part of entries; what `change` leaves as it is stays.
+    /// Replaces each part of an entry in the range by one with the protection and flags that `change` returns. Returns
+    /// the accesses that all parts now allow.
     pub(super) fn change<M: Machine>(
         map: &mut Locked<'_>,
         vm: &Vm<M>,

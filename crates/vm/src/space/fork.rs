@@ -1,11 +1,11 @@
 //! Copies of a space.
 //!
-//! Guarantee: parent and child see what the parent saw at one moment of the call, and private changes of either
-//! thereafter stay its own.
+//! Guarantee: parent and child see what the parent saw at one moment of the call, and later private changes of either
+//! are invisible to the other.
 //!
-//! Mechanism: entries are copied and each layer is attached for the child; no page and no table is. Both sides then need
-//! a new front layer before they write (NEEDS_COPY), and the parent's tables are write-protected at their top, so
-//! the cost does not depend on what is resident.
+//! Mechanism: entries are copied and each layer is attached for the child; no page and no page table is copied. Both
+//! sides then need a new front layer before they write (NEEDS_COPY), and the parent's page tables are write-protected
+//! in the entries of the root, so that the cost does not depend on how much is resident.
 
 use rust_alloc::sync::Arc;
 use rust_alloc::vec::Vec;
@@ -18,7 +18,8 @@ use crate::map::{EntryFlags, MapEntry};
 use crate::tlb::Gather;
 use crate::{Machine, Vm};
 
-/// Layers that were copied lately: parts of one mapping share theirs, in the child too.
+/// Number of recently copied layers that are remembered: entries clipped from one mapping share layers, and so do their
+/// copies.
 const MEMO: usize = 8;
 
 /// The child's copies of layers.
@@ -57,10 +58,10 @@ impl Copies<'_> {
 }
 
 impl Space {
-    /// A copy of the space, for a new process. Ranges marked so are left out or come up empty.
+    /// A copy of the space, for a new process. DONTFORK ranges are left out, WIPEONFORK ranges are empty in the child.
     ///
     /// # Errors
-    /// `NoMemory`; the parent is as before, but for copies-on-write it may make in vain.
+    /// `NoMemory`; the parent then is as before, except that later writes may find NEEDS_COPY set without cause.
     pub fn fork<M: Machine>(&self, vm: &Vm<M>) -> Result<Arc<Space>, VmError> {
         let map = self.lock();
         if !affordable(vm, map.tree().len()) {
@@ -108,7 +109,7 @@ impl Space {
     }
 }
 
-/// The child's entry for one of the parent's, which needs copies from now on if it is private.
+/// The child's entry for one of the parent's, if it gets one. A private entry of the parent is marked NEEDS_COPY.
 fn copy_entry<M: Machine>(
     vm: &Vm<M>,
     parent: &Space,
@@ -124,13 +125,13 @@ fn copy_entry<M: Machine>(
     if args.flags.contains(left_out) {
         return Ok(None);
     }
-    // Locks are not inherited.
+    // mlock is not inherited.
     args.flags = args.flags.without(EntryFlags::LOCKED);
     if args.flags.contains(empty) {
         return Ok(Some(MapEntry::new(args, None, false)));
     }
     let chain = {
-        // The map's lock keeps the chain as it is; nothing here sleeps.
+        // The map's lock keeps the chain unchanged; nothing here sleeps.
         let mut pin = ksync::pin();
         let mut chain = entry.chain(&pin);
         if chain.is_some_and(|chain| chain.layers().len() > vm.tuning.copy_depth) {
@@ -154,8 +155,8 @@ fn copy_entry<M: Machine>(
     Ok(Some(MapEntry::new(args, Some(chain), private)))
 }
 
-/// The child gets no part of what an entry maps, but perhaps other parts of the same layers: when the parent ends, this one is
-/// unreachable.
+/// Marks layers for a later sweep. The child maps no part of this entry but may map other parts of the same layers;
+/// when the parent ends, pages of this entry are then unreachable.
 fn leave_out(entry: &MapEntry) {
     let pin = ksync::pin();
     if let Some(chain) = entry.chain(&pin) {

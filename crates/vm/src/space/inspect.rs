@@ -1,4 +1,4 @@
-//! Looking at a space, and into it, from outside.
+//! Inspecting a space, and access to its memory, from outside.
 
 use core::any::Any;
 
@@ -14,7 +14,7 @@ use crate::object::{Kind, Next, ObjectRef};
 use crate::page::{Flags, PAGE_SHIFT, PAGE_SIZE, Pfn, SoftBusy, read_frame, write_frame};
 use crate::{Machine, Vm};
 
-/// What /proc shows of an entry.
+/// The properties of an entry that /proc shows.
 #[derive(Clone)]
 pub struct EntryInfo {
     /// Bounds, protection, flags.
@@ -23,9 +23,9 @@ pub struct EntryInfo {
     pub offset: u64,
     /// The file's tag, see [`Object::set_tag`](crate::object::Object::set_tag).
     pub tag: Option<Arc<dyn Any + Send + Sync>>,
-    /// Layers.
+    /// Number of layers.
     pub depth: usize,
-    /// Whether private writes need a new layer first.
+    /// Whether a private write needs a new front layer first.
     pub needs_copy: bool,
 }
 
@@ -40,7 +40,7 @@ pub struct Usage {
     pub data: u64,
     /// Growing down.
     pub stack: u64,
-    /// Executable files.
+    /// Of executable files.
     pub text: u64,
     /// Locked.
     pub locked: u64,
@@ -50,22 +50,22 @@ pub struct Usage {
     pub entries: u64,
 }
 
-/// What a space takes, in pages.
+/// Memory that a space uses, in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cost {
-    /// Anonymous memory that nobody else can see: what its end frees.
+    /// Anonymous memory that no other space can see: the end of this one frees it.
     pub own: u64,
-    /// Anonymous memory that a fork shares with others.
+    /// Anonymous memory shared with other spaces since a fork.
     pub shared: u64,
-    /// Page-table pages, and what the map's entries take of the kernel's heap.
+    /// Page-table pages, and the map entries' part of the kernel heap.
     pub tables: u64,
 }
 
-/// Bytes of an entry, with its part of the tree's nodes, which are at least half full: an estimate.
+/// Estimated bytes of an entry with its share of the tree's nodes, which are at least half full.
 const ENTRY_BYTES: usize = size_of::<MapEntry>() + 48;
 
 impl MapEntry {
-    /// The byte offset in its file of an address; `None` for anonymous memory.
+    /// The byte offset of an address in its file; `None` for anonymous memory.
     pub(super) fn file_offset(&self, at: u64) -> Option<u64> {
         let pin = ksync::pin();
         let file = self.chain(&pin)?.terminal_file()?;
@@ -96,8 +96,8 @@ impl MapEntry {
     }
 }
 
-/// Resident pages of a layer of `entry` that are anonymous and in its reach, counted in short pinned sections, and whether
-/// nobody else can see them.
+/// Number of resident anonymous pages of one layer of `entry`, within its range, and whether no other space can see
+/// them. Counted in short pinned sections.
 fn anonymous_pages(entry: &MapEntry, layer: usize) -> (u64, bool) {
     const SECTION: usize = 256;
     let (mut count, mut own) = (0, true);
@@ -133,8 +133,8 @@ fn anonymous_pages(entry: &MapEntry, layer: usize) -> (u64, bool) {
 }
 
 impl Space {
-    /// Calls `f` for each entry, by address, from `from` on, until it returns false. No lock is held meanwhile: what `f`
-    /// sees was true at some moment, and `f` may sleep. The lock is taken for a moment for each.
+    /// Calls `f` for each entry, by address, from `from` on, until it returns false. The lock is taken briefly for each
+    /// entry and not held while `f` runs, which may sleep: what it is passed was true at some moment.
     pub fn for_each_entry(&self, from: u64, f: &mut dyn FnMut(&EntryInfo) -> bool) {
         let mut at = from;
         loop {
@@ -149,8 +149,8 @@ impl Space {
         }
     }
 
-    /// Whether a range is mapped throughout by what would be one mapping in Linux: neighbours are alike, and what they share is
-    /// one object's, on end.
+    /// Whether a range is mapped throughout by what would be one mapping in Linux: adjacent entries have the same
+    /// properties, and shared ones map consecutive parts of one object.
     pub fn is_one_mapping(&self, start: u64, len: u64) -> bool {
         let end = start.saturating_add(len);
         let map = self.lock();
@@ -181,12 +181,12 @@ impl Space {
                 return Some(entry.info());
             }
         }
-        // Perhaps it was on the move.
+        // The entry may be missing only because a change is in progress.
         self.lock().find(at).map(|entry| entry.info())
     }
 
-    /// The object that `at` maps, as a base reference to be released, and the byte offset in it. For shared futexes: two
-    /// addresses name the same word if object and offset are the same. `None` for private memory.
+    /// The object that `at` maps, as a base reference that the caller must release, and the byte offset in it. For
+    /// shared futexes: two addresses name the same word if object and offset are the same. `None` for private memory.
     pub fn shared_object(&self, at: u64) -> Option<(ObjectRef, u64)> {
         {
             let pin = ksync::pin();
@@ -199,7 +199,7 @@ impl Space {
                 }
             }
         }
-        // Perhaps it was on the move, or about to go.
+        // A change may be in progress, or the layer may just have been detached.
         self.lock().find(at)?.shared_object(at, &ksync::pin())
     }
 
@@ -208,7 +208,7 @@ impl Space {
         self.lock().pages() << PAGE_SHIFT
     }
 
-    /// Sizes. Walks entries and tables.
+    /// The sizes of the space. Walks entries and page tables.
     pub fn usage<M: Machine>(&self, vm: &Vm<M>) -> Usage {
         let map = self.lock();
         let mut usage = Usage {
@@ -234,8 +234,9 @@ impl Space {
         usage
     }
 
-    /// What the space costs, whether its tables map it at present or not. Takes no lock, so that it can be asked of a space
-    /// whose owner waits for memory in the middle of a change; what changes meanwhile may be missed or counted twice.
+    /// The memory that the space uses, mapped by its page tables at present or not. Takes no lock, so that it works on
+    /// a space whose owner waits for memory in the middle of a change; concurrent changes may be missed or counted
+    /// twice.
     pub fn cost(&self) -> Cost {
         let mut cost = Cost {
             tables: (self.pmap().tables() + self.tree.len() * ENTRY_BYTES / PAGE_SIZE) as u64,
@@ -253,7 +254,8 @@ impl Space {
         cost
     }
 
-    /// Which pages of a range are resident, one byte each: in an object that the range shows, mapped or not.
+    /// Writes one byte for each page of a range: whether the page is resident in an object that the range maps, with or
+    /// without a page-table entry.
     ///
     /// # Errors
     /// `NotMapped`: not all of it is mapped; `Invalid`.
@@ -280,7 +282,7 @@ impl Space {
                             || page.is_some_and(|pfn| !object.is_unwritten(vm, pfn))
                     })
                 };
-                // A private copy stays behind when its file shrinks, for nobody.
+                // Private copies beyond the end of a file that shrank stay in their object but cannot be reached.
                 let reached = chain.layers().len() == 1 || !cut_off(chain, &pin, va);
                 reached && chain.layers().iter().any(|layer| has(layer))
             });
@@ -291,8 +293,7 @@ impl Space {
 
     /// Copies bytes out of the space, as far as it is readable; returns how many.
     ///
-    /// # Errors
-    /// Nothing could be copied: why.
+    /// That of the first byte, if nothing could be copied.
     pub fn read_at<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -318,8 +319,7 @@ impl Space {
 
     /// Copies bytes into the space, as far as it is writable; returns how many.
     ///
-    /// # Errors
-    /// Nothing could be copied: why.
+    /// That of the first byte, if nothing could be copied.
     pub fn write_at<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -341,8 +341,8 @@ impl Space {
 
     /// Copies bytes into one page of the space.
     ///
-    /// The map's lock keeps forks away, after which a child would see the store, and changes of the mapping. While the page is held
-    /// and the live entry carries its frame, no CPU reads another one at the address.
+    /// The map's lock excludes forks, after which a child would see the store, and changes of the mapping. While the
+    /// page is held busy and the live page-table entry carries its frame, no CPU reads another frame at the address.
     fn write_piece<M: Machine>(&self, vm: &Vm<M>, va: u64, bytes: &[u8]) -> Result<(), FaultError> {
         loop {
             let map = self.lock();
@@ -360,7 +360,7 @@ impl Space {
         }
     }
 
-    /// The page at `va`, soft-busy, fit for `access`.
+    /// The page at `va`, soft-busy, after a fault for `access` if one is needed.
     fn hold<M: Machine>(&self, vm: &Vm<M>, va: u64, access: Access) -> Result<Held, FaultError> {
         loop {
             if let Some(held) = self.try_hold(vm, va, access) {
@@ -370,7 +370,8 @@ impl Space {
         }
     }
 
-    /// `None` if a fault must come first. A device's frames cannot be held: they have no record.
+    /// As `hold`, without a fault: `None` if one is needed. A device's frames cannot be held, because they have no
+    /// [`Page`](crate::page::Page).
     fn try_hold<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -408,11 +409,11 @@ impl Space {
     }
 }
 
-/// A page that is kept where it is.
+/// A page that cannot leave its object as long as this lives.
 type Held = (Pfn, SoftBusy<'static>);
 
 impl EntryInfo {
-    /// Whether the entry shows a file.
+    /// Whether the entry maps a file or anonymous memory.
     pub fn kind(&self) -> Kind {
         if self.args.flags.contains(EntryFlags::FILE) {
             Kind::File

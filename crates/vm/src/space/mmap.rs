@@ -15,7 +15,7 @@ use crate::{Machine, Vm};
 const MASK: u64 = PAGE_SIZE as u64 - 1;
 /// Mappings of this size and more are placed so that superpages and shared tables are possible.
 const LARGE: u64 = 2 << 20;
-/// Where [`MapFlags::low`] puts mappings, as Linux does.
+/// The range for [`MapFlags::low`], as in Linux.
 const LOW: core::ops::Range<u64> = 0x4000_0000..0x8000_0000;
 
 /// Where a mapping gets its pages from.
@@ -32,20 +32,20 @@ pub enum Source<'a> {
 pub struct MapFlags {
     /// At the given address, replacing what is there.
     pub fixed: bool,
-    /// At the given address, or not at all.
+    /// At the given address, or fail.
     pub noreplace: bool,
     /// With its pages present.
     pub populate: bool,
-    /// Without its pages present, though it is locked: they stay once they are.
+    /// Without its pages present, although it is locked: a page stays resident once a fault has brought it in.
     pub on_fault: bool,
-    /// In the second GiB, unless at a required address: for programs that keep addresses in 31 bits.
+    /// In the second GiB, unless at a required address: for programs that need addresses below 2^31.
     pub low: bool,
 }
 
 /// A mapping to be made.
 #[derive(Clone, Copy)]
 pub struct MapArgs<'a> {
-    /// Wished or required address; 0 for anywhere.
+    /// Hint or required address; 0 for anywhere.
     pub addr: u64,
     /// Bytes; rounded up to pages.
     pub len: u64,
@@ -53,9 +53,9 @@ pub struct MapArgs<'a> {
     pub prot: Prot,
     /// Accesses that mprotect may allow later.
     pub maxprot: Prot,
-    /// What the mapping is like; SHARED among them.
+    /// Properties of the mapping, SHARED among them.
     pub flags: EntryFlags,
-    /// How to place it.
+    /// How to choose the address.
     pub place: MapFlags,
     /// What to map.
     pub source: Source<'a>,
@@ -90,14 +90,14 @@ impl MapArgs<'_> {
 }
 
 impl MapArgs<'_> {
-    /// How many entries it takes at most, if there is such a part of the object.
+    /// Number of entries that the mapping takes at most; checks that the object has such a range.
     #[inline(never)]
     fn pieces(&self, len: u64) -> Result<usize, VmError> {
         self.check_object(len)?;
         Ok(len.div_ceil(LONGEST) as usize)
     }
 
-    /// Checks that there is such a part of an object.
+    /// Checks that the range of the object has page indexes.
     fn check_object(&self, len: u64) -> Result<(), VmError> {
         match self.source {
             Source::Object(_, offset)
@@ -109,7 +109,7 @@ impl MapArgs<'_> {
         }
     }
 
-    /// What the entry of `start..end` is to be.
+    /// The arguments of the entry for `start..end`.
     fn entry(&self, start: u64, end: u64) -> EntryArgs {
         EntryArgs {
             start,
@@ -127,7 +127,7 @@ impl MapArgs<'_> {
     }
 }
 
-/// Whether a mapping is one entry that needs no layer yet.
+/// Whether a mapping is a single entry that needs no layer yet.
 fn is_plain(args: &MapArgs<'_>, len: u64) -> bool {
     let private = !args.flags.contains(EntryFlags::SHARED);
     matches!(args.source, Source::Anon) && private && len <= LONGEST
@@ -135,11 +135,12 @@ fn is_plain(args: &MapArgs<'_>, len: u64) -> bool {
 
 /// Whether an object has indexes for `len` bytes from `first` on.
 pub(super) fn has_indexes(first: u64, len: u64) -> bool {
-    // The highest index is no page's.
+    // No page has the highest index.
     first.saturating_add(len >> PAGE_SHIFT) <= u64::from(u32::MAX)
 }
 
-/// Adds what `args` says to `new`: private memory that nothing has been written to yet, in as many entries as it takes.
+/// Adds entries of private anonymous memory that was never written to, as `args` describes, to `new`: as many as its
+/// length takes.
 pub(crate) fn add_plain(new: &mut Entries, args: EntryArgs) -> Result<(), VmError> {
     let pieces = (args.end - args.start).div_ceil(LONGEST);
     new.try_reserve(pieces as usize)
@@ -160,9 +161,10 @@ impl Space {
     /// Maps something; returns the address.
     ///
     /// # Errors
-    /// - `Invalid`: the space was cleared, no length, an address or offset that is not page-aligned where it must be, beyond user addresses;
+    /// - `Invalid`: the space was cleared, no length or one that overflows, an address or offset that is not
+    ///   page-aligned where it must be, or a range that the object has no indexes for;
     /// - `Exists`: `noreplace` and the range is taken;
-    /// - `NoMemory`: no room, too many mappings, no memory.
+    /// - `NoMemory`: no room, a required address outside user space, too many mappings, no memory.
     pub fn map<M: Machine>(&self, vm: &Vm<M>, args: &MapArgs<'_>) -> Result<u64, VmError> {
         let len = round_up(args.len)
             .filter(|&len| len > 0)
@@ -190,15 +192,15 @@ impl Space {
         };
         let locked = args.flags.contains(EntryFlags::LOCKED) && !args.place.on_fault;
         if args.place.populate || locked {
-            // As in Linux, a page that cannot be had now is left to the fault.
+            // As in Linux, a page that cannot be made present now is left to a later fault.
             let access = first_access(args.prot, args.entry(at, at + len).flags);
             let _populated = self.populate(vm, at, len, access);
         }
         Ok(at)
     }
 
-    /// Maps several things in one change, at the addresses that they name, which ascend. Nothing is replaced, joined or
-    /// made present: for a program that is about to begin.
+    /// Makes several mappings in one change, at the addresses that they name, in ascending order. Nothing is replaced,
+    /// merged or made present. For exec.
     ///
     /// # Errors
     /// As for [`map`](Space::map); `Exists` if two of them, or one and an older mapping, overlap or are out of order.
@@ -233,7 +235,7 @@ impl Space {
         Ok(())
     }
 
-    /// The entries of a new mapping, of which [`MapArgs::check_object`] has been asked.
+    /// The entries of a new mapping. The caller has checked it by [`MapArgs::check_object`].
     #[inline(never)]
     fn build<M: Machine>(
         &self,
@@ -259,7 +261,7 @@ impl Space {
             Source::Anon if shared => {
                 for start in (at..end).step_by(LONGEST as usize) {
                     let end = end.min(start + LONGEST);
-                    // Whoever inherits the mapping must find the same object.
+                    // A child of a fork must map the same object, so it is made now.
                     let relation = Relation::up(start, 0);
                     let layer = Backing::attach_shared(vm, self.pmap_arc(), relation, end - start)?;
                     new.push(MapEntry::new(
@@ -290,8 +292,8 @@ impl Space {
     /// Changes the protection of a range.
     ///
     /// # Errors
-    /// `NotMapped`: part of it is not mapped; `Denied`: a mapping does not allow that protection; `Invalid`. Nothing has
-    /// changed then.
+    /// `NotMapped`: part of it is not mapped; `Denied`: a mapping does not allow that protection; `Invalid`;
+    /// `NoMemory`. Nothing has changed then.
     pub fn protect<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -337,7 +339,7 @@ impl Space {
     /// Makes the pages of a range present.
     ///
     /// # Errors
-    /// The first page that cannot be had. `NoMemory` also if the caller has to stop.
+    /// That of the first page that cannot be made present. `NoMemory` also if the machine asks the caller to stop.
     pub fn populate<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -361,7 +363,7 @@ impl Space {
             .is_some_and(|end| !self.lock().is_unused(start, end))
     }
 
-    /// Whether `start..start + len` is free, as a program break needs it.
+    /// Whether `start..start + len` is free, guard gaps respected: for a program break.
     pub fn is_free(&self, start: u64, len: u64) -> bool {
         start
             .checked_add(len)
@@ -381,7 +383,7 @@ pub(super) fn range_end(map: &Locked<'_>, start: u64, len: u64) -> Result<u64, V
     }
 }
 
-/// As [`range_end`], of a range every address of which is mapped.
+/// As [`range_end`], for a range that must be mapped throughout.
 pub(super) fn mapped_end(map: &Locked<'_>, start: u64, len: u64) -> Result<u64, VmError> {
     let end = range_end(map, start, len)?;
     if map.covers(start, end) {
@@ -429,7 +431,8 @@ pub(super) fn place(map: &Locked<'_>, args: &MapArgs<'_>, len: u64) -> Result<u6
     find_hole(map, len, offset)
 }
 
-/// The highest hole below the base, else anywhere. Large ranges lie congruent with their offset modulo 2 MiB.
+/// The highest hole below `mmap_base`, else the highest anywhere. The address of a large range is congruent to its
+/// offset modulo 2 MiB.
 pub(super) fn find_hole(map: &Locked<'_>, len: u64, offset: u64) -> Result<u64, VmError> {
     let hole = |high: u64, align: u64, phase: u64| {
         map.tree().highest_hole(map.low(), high, len, align, phase)

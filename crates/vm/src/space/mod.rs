@@ -1,9 +1,9 @@
 //! Address spaces: a map and its page tables.
 //!
-//! One file a group of operations; each takes the map's lock for its whole length, so that two changes of a map
-//! never interleave. Faults take no lock, see [`fault`](crate::fault).
+//! One file for each group of operations. An operation that changes the map holds the map's lock for its whole length,
+//! so that two changes never interleave. Faults take no lock, see [`fault`](crate::fault).
 //!
-//! A space must be [cleared](Space::clear) before it is dropped: it cannot give memory back by itself.
+//! A space must be [cleared](Space::clear) before it is dropped: `drop` gets no [`Vm`] to which it could return memory.
 
 mod advise;
 pub(crate) mod background;
@@ -61,12 +61,13 @@ impl From<NoMemory> for VmError {
 
 /// An address space. See the module.
 ///
-/// What faults read ends a cache line, and what changes of the map write begins the next one.
+/// The fields that faults read end at a cache-line boundary; those that a change of the map writes begin on the next
+/// line.
 #[repr(C, align(64))]
 pub struct Space {
     _before: [u64; 6],
     pmap: Arc<Pmap>,
-    /// Faults read it at any time. Changed under `map`.
+    /// Faults read it without a lock. Changed under `map`.
     tree: Tree<MapEntry>,
     map: Mutex<MapState, MapLock>,
 }
@@ -76,8 +77,8 @@ const _: () =
     assert!((core::mem::offset_of!(Space, tree) + Tree::<MapEntry>::READ_END).is_multiple_of(64));
 
 impl Space {
-    /// An empty space. New mappings go below `mmap_base` (see [`set_mmap_base`](Space::set_mmap_base)), at first the
-    /// end of user addresses.
+    /// An empty space. New mappings go below `mmap_base` (see [`set_mmap_base`](Space::set_mmap_base)), which is at
+    /// first the end of user addresses.
     ///
     /// # Errors
     /// No memory.
@@ -86,7 +87,8 @@ impl Space {
         Ok(Space::empty(state).complete())
     }
 
-    /// The space, complete, so that others may look at it.
+    /// Publishes a space that is fully built, and records it in its pmap, through which work in the background finds
+    /// it.
     fn complete(self) -> Arc<Space> {
         let space = Arc::new(self);
         space.pmap.waiting().belong_to(&space);
@@ -102,7 +104,7 @@ impl Space {
         }
     }
 
-    /// Below which address mappings without a wish are placed, from the top down.
+    /// Sets the address below which mappings without an address hint are placed, from the top down.
     pub fn set_mmap_base(&self, base: u64) {
         self.lock().set_mmap_base(base);
     }
@@ -118,7 +120,7 @@ impl Space {
         &self.pmap
     }
 
-    /// An entry that covers `va`; see [`Tree::find`] for what none means.
+    /// An entry that covers `va`. See [`Tree::find`] for what `None` means.
     #[inline(always)]
     pub(crate) fn find<'p>(&'p self, pin: &'p CpuPin, va: u64) -> Option<&'p MapEntry> {
         self.tree.find(pin, va)
@@ -128,23 +130,23 @@ impl Space {
         Locked::new(self, self.map.lock())
     }
 
-    /// Makes this CPU one that runs the space; see [`Pmap::activate`].
+    /// Marks this CPU as one that runs the space; see [`Pmap::activate`].
     #[inline]
     pub fn activate<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin) -> RootInfo {
         self.pmap.activate(vm, pin)
     }
 
-    /// Says that this CPU, which has loaded another root, no longer runs the space.
+    /// Marks this CPU, which has loaded another root, as one that no longer runs the space.
     #[inline]
     pub fn deactivate(&self, pin: &CpuPin) {
         self.pmap.deactivate(pin);
     }
 
-    /// Unmaps everything for good, at exec and exit: no thread runs in the space or starts to, and nothing can be mapped
-    /// in it any more. Preemptible.
+    /// Unmaps everything for good, at exec and exit: no thread runs in the space or will, and nothing can be mapped in
+    /// it any more. Preemptible.
     ///
-    /// Costs no interrupt if no other CPU has the space's root loaded. Entries of shared files need not be read: their
-    /// pages are marked dirty when they are entered writable.
+    /// Sends no interrupt unless another CPU has the space's root loaded. The page-table entries are not read for dirty
+    /// bits, not even those of shared files: a page is marked dirty when it is entered writable.
     ///
     /// Returns the number of pages that were resident.
     pub fn clear<M: Machine>(&self, vm: &Vm<M>) -> u64 {

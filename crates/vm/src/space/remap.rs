@@ -12,11 +12,11 @@ use crate::{Machine, Vm};
 /// Where the mapping may go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RemapTarget {
-    /// It stays.
+    /// It does not move.
     Stay,
-    /// Anywhere, if it cannot stay.
+    /// Anywhere, if it cannot be resized in place.
     MayMove,
-    /// There, replacing what is there.
+    /// To this address, replacing what is mapped there.
     Fixed(u64),
 }
 
@@ -27,19 +27,19 @@ pub struct RemapArgs {
     pub old: u64,
     /// Its length; 0 makes a second mapping of a shared one.
     pub old_len: u64,
-    /// The length to be.
+    /// The new length.
     pub new_len: u64,
-    /// Where it may go.
+    /// Where it may be moved.
     pub target: RemapTarget,
-    /// Leave the old range mapped. Where it is private it is as when it was first mapped.
+    /// Leave the old range mapped. A private one then has its original contents: zeroes, or the file.
     pub keep_old: bool,
 }
 
-/// A move that nothing can stop.
+/// A move with all its allocations done: it cannot fail any more.
 struct Move {
-    /// What becomes of the old range.
+    /// The change at the old range.
     edit: Edit,
-    /// The entries of the new one.
+    /// The entries of the new range.
     new: Entries,
 }
 
@@ -47,10 +47,11 @@ impl Space {
     /// Moves or resizes a mapping; returns its address.
     ///
     /// # Errors
-    /// Nothing has changed then, but what was mapped at a fixed target is gone, as in Linux.
-    /// - `NotMapped`: the old range is not mapped throughout;
-    /// - `Invalid`: alignment, overlap of a fixed target, `keep_old` for a device, or more of an object than it has indexes for;
-    /// - `NoMemory`: it cannot grow where it is and may not move, no room, or too many mappings.
+    /// Nothing has changed then, except that a fixed target was unmapped, as in Linux.
+    /// - `NotMapped`: the old range is not mapped throughout, or a device mapping would grow;
+    /// - `Invalid`: alignment, overlap of a fixed target, `keep_old` for a device, or more of an object than it has
+    ///   indexes for;
+    /// - `NoMemory`: it cannot grow in place and may not move, no room, or too many mappings.
     pub fn remap<M: Machine>(&self, vm: &Vm<M>, args: &RemapArgs) -> Result<u64, VmError> {
         let mut map = self.lock();
         let old_end = range_end(&map, args.old, args.old_len)?;
@@ -65,7 +66,7 @@ impl Space {
             return Err(VmError::NotMapped);
         }
         if new_len > old_len && self.shows_device(&map, args.old, old_end) {
-            // As in Linux: what a device shows is what it was asked for.
+            // As in Linux: a device mapping does not grow.
             return Err(VmError::NotMapped);
         }
         if args.keep_old && self.shows_device(&map, args.old, old_end) {
@@ -110,7 +111,7 @@ impl Space {
         map.find(at - 1).is_some_and(|entry| entry.end() == at)
     }
 
-    /// Maps `start..end`, which is free, as the continuation of the entry that ends at `start`.
+    /// Maps the free range `start..end` as the continuation of the entry that ends at `start`.
     fn extend<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -132,7 +133,7 @@ impl Space {
         Ok(())
     }
 
-    /// Adds what continues `entry`, from where it ends up to `end`, to `new`.
+    /// Adds entries that continue `entry` from its end up to `end` to `new`.
     fn continuation<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -152,7 +153,7 @@ impl Space {
                 .chain(&pin)
                 .map(|chain| chain.layers()[chain.layers().len() - 1].clone())
         };
-        // What continues is what everybody shares: a file, or shared memory. Private memory goes on as zeroes.
+        // A file or a shared object continues; private memory continues as zeroes.
         let shared = entry.is_shared() || entry.flags().contains(EntryFlags::FILE);
         match bottom {
             Some(layer) if shared => {
@@ -165,7 +166,7 @@ impl Space {
         Ok(())
     }
 
-    /// A layer of `layer`'s object for `start..end`, from index `first` on.
+    /// A chain of one new layer: `layer`'s object, mapped at `start..end` from index `first` on.
     fn over<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -183,11 +184,13 @@ impl Space {
         Ok(Chain::of(attached?))
     }
 
-    /// Maps the old range at `at`, which is free, and unmaps it where it was; changes nothing if it fails. Pages stay in their
-    /// objects; those that are mapped are mapped at the new address before they go at the old one.
+    /// Maps the old range at `at`, which is free, and unmaps it at the old address; changes nothing if it fails. Pages
+    /// stay in their objects. Those with a page-table entry are entered at the new address before the old entries are
+    /// removed.
     ///
-    /// No fault enters a page at the old address from when pages are looked up for the new one: it might be one that comes to the front
-    /// only then, and a store to it would be lost.
+    /// The commit comes first, so no fault enters a page at the old address after pages are looked up for the new one.
+    /// Such a fault could move a page to the front after the lookup, and stores through the old address would then be
+    /// lost at the new one.
     fn relocate<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -201,15 +204,15 @@ impl Space {
         let moved = old_len.min(new_len);
         let Move { edit, new } = self.prepare(vm, map, args, old_len, at, new_len)?;
         map.commit(vm, &edit.old, edit.new);
-        // A fault at the old address that has put a page to the front, and then seen its entry alive, has put it there for
-        // whoever looks from here on: here, or in a fault at the new address. Entries die by a locked instruction.
+        // Pairs with the fence of a fault at the old address: if the fault moved a page to the front and then saw its
+        // entry alive, the lookups from here on find the page there. Entries are killed by a locked instruction.
         ksync::fence_after_rmw();
         map.insert(vm, new);
         self.remap_pages(vm, start, start + moved, at.wrapping_sub(start));
         map.remove_pages(vm, start, end);
         for entry in &edit.old {
             let (from, to) = (entry.start().max(start), entry.end().min(end));
-            // The new range has other attachments, so no page is freed that was moved.
+            // The new range has its own attachments, so no page that it maps is freed.
             if args.keep_old {
                 entry.end_replaced(vm, from, to);
             } else {
@@ -225,7 +228,7 @@ impl Space {
         Ok(at)
     }
 
-    /// All of a move that may fail.
+    /// The part of a move that may fail.
     fn prepare<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -249,7 +252,7 @@ impl Space {
                 };
                 built = self.add_moved(vm, &mut new, entry, moved, distance);
             }
-            // What is private starts afresh, and what was locked is not: the pages are the new range's.
+            // A private range starts afresh and is no longer locked: its pages and its lock move to the new range.
             (args.keep_old && built.is_ok()).then(|| {
                 let flags = inside.flags.without(EntryFlags::LOCKED);
                 entry.fresh(EntryArgs { flags, ..inside })
@@ -274,7 +277,7 @@ impl Space {
         Ok(Move { edit, new })
     }
 
-    /// Adds `entry` at another address, with its layers, to `new`; leaves room for one more.
+    /// Adds a copy of `entry` at another address, over the same objects, to `new`; reserves room for one more entry.
     fn add_moved<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -306,7 +309,7 @@ impl Space {
         Ok(())
     }
 
-    /// A second mapping of shared memory, from the old address on.
+    /// Makes a second mapping of the shared memory that is mapped at the old address.
     ///
     /// # Errors
     /// As for `remap`.

@@ -1,14 +1,17 @@
 //! Freeing private memory that no mapping reaches any more.
 //!
-//! Guarantee: a page of private memory that was made unreachable (unmapped beside another attachment, or shadowed in every
-//! chain that has its object) is free after the second [`Vm::tend`] at the latest, if no more than [`SPACES`] spaces share the object and none of
-//! them is in the middle of a change all the time. No page is freed that a mapping reaches.
+//! Guarantee: a page of private memory that became unreachable (unmapped while its object has another attachment, or
+//! shadowed in every chain that contains its object) is free after the second following [`Vm::tend`], provided that the
+//! object has at most [`ATTACHMENTS`] attachments, in no more than [`SPACES`] other spaces, none of which is being
+//! changed all the time. No page is freed that a mapping reaches.
 //!
-//! Mechanism: whatever may leave pages behind marks the object as *unswept* and queues a space that has it attached: an unmapping
-//! that cannot free at once, a write fault that copies, the end of an attachment where pages had stayed for others before. A sweep holds
-//! the map locks of all spaces that have the object attached, the others' by `try_lock`. Nothing can then be attached, unmapped or
-//! forked, and for private memory nothing ever becomes reachable again, so a look at the chains of each is exact but for
-//! faults under way, which put pages above and may take them back as long as they hold them busy. See `doc/vm.md`.
+//! Mechanism: an operation that may leave unreachable pages behind marks the object as *unswept* and queues a space
+//! that has it attached. Such operations are an unmapping that cannot free at once, a write fault that copies, and the
+//! end of an attachment of an object that may already hold unreachable pages. A sweep holds the map locks of all spaces
+//! that have the object attached, the others' by `try_lock`. Nothing can then be attached, unmapped or forked, and an
+//! unreachable page of private memory never becomes reachable again. So what a sweep reads in the chains of those
+//! spaces is exact, except for faults in progress: these insert pages into upper layers, and may remove them again as
+//! long as they hold them busy. See `doc/vm.md`.
 
 use core::ops::ControlFlow;
 use core::ptr;
@@ -28,43 +31,43 @@ use crate::page::hub_of;
 use crate::pmap::USER_END;
 use crate::{Machine, Vm};
 
-/// Spaces beside the first one that a sweep locks at most. With what is taken below them the check of lock ranks has room for
-/// as many.
+/// Most spaces besides the first that a sweep locks. The check of lock ranks has room for these and for the locks taken
+/// below them.
 const SPACES: usize = 15;
-/// Attachments of an object that a sweep looks at.
+/// Most attachments of an object that a sweep looks at.
 const ATTACHMENTS: usize = 512;
-/// Objects that a space's sweep remembers, so that entries which share layers have them swept once.
+/// Number of objects that the sweep of a space remembers, so that entries that share layers have them swept once.
 const MEMO: usize = 16;
 
-/// What a slice of a sweep came to.
+/// Result of one slice of a sweep.
 enum Slice {
-    /// The object is done.
+    /// All pages of the object were looked at.
     Done,
-    /// Go on at this index.
+    /// Continue at this index.
     More(u32),
-    /// Not now: somebody is changing a map, or is being born.
+    /// Try again later: another space's map is locked, or a fork is still building one.
     Later,
-    /// So many share the object that a later call will hardly do better; what ends their sharing queues a space again.
+    /// Too many spaces or attachments share the object for a sweep. The end of an attachment queues a space again.
     Never,
 }
 
-/// How far a sweep has come.
+/// Progress of a sweep.
 #[derive(Default)]
 struct State {
-    /// The index where its next slice begins.
+    /// The index at which the next slice begins.
     from: u32,
-    /// A page was in the way of a clear answer.
+    /// For some page it could not be decided whether a mapping reaches it.
     unclear: bool,
     /// Another space had the object attached during one of its slices.
     shared: bool,
 }
 
-/// A page, as the chains of one attachment see it.
+/// Whether a page is visible through one attachment.
 #[derive(PartialEq, Eq)]
 enum Sight {
     Reached,
     Hidden,
-    /// A page above is on its way in or out.
+    /// A fault is inserting or removing a page in a layer above.
     Unclear,
 }
 
@@ -75,18 +78,18 @@ struct View<'s> {
 }
 
 impl View<'_> {
-    /// Another attachment with the same one sees the same.
+    /// Attachments with the same key see the same pages.
     fn key(&self) -> (usize, Relation) {
         (ptr::from_ref(self.space).addr(), self.relation)
     }
 
-    /// Whether a fault here finds page `index` of `object`.
+    /// Whether a fault in this space finds page `index` of `object`.
     fn sight<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, object: &Object, index: u32) -> Sight {
         let va = self.relation.address(index);
         if va >= USER_END || self.relation.index(va) != index {
             return Sight::Hidden;
         }
-        // The lock is held, so what is not found is not there.
+        // The map's lock is held, so an entry that is not found does not exist.
         let Some(chain) = self.space.find(pin, va).and_then(|entry| entry.chain(pin)) else {
             return Sight::Hidden;
         };
@@ -99,7 +102,7 @@ impl View<'_> {
             }
             let above = layer.index(va);
             if let Some(pfn) = seen.lookup(pin, above) {
-                // A page that a fault has put there may still be taken back, as long as it is busy.
+                // A fault that has inserted a page may still remove it, as long as it holds it busy.
                 let settled = seen.holds(vm.pages.get(pfn), above);
                 return if settled {
                     Sight::Hidden
@@ -113,7 +116,7 @@ impl View<'_> {
 }
 
 impl Space {
-    /// Sweeps the objects of the space that ask for it. Returns whether something has to be looked at again.
+    /// Sweeps the objects of the space that are marked unswept. Returns whether the space must be queued again.
     pub(super) fn sweep<M: Machine>(&self, vm: &Vm<M>) -> bool {
         let (mut again, mut at) = (false, 0);
         let mut swept: SmallVec<[usize; MEMO]> = SmallVec::new();
@@ -145,7 +148,8 @@ impl Space {
         }
     }
 
-    /// Sweeps one object, in slices; no lock is held between two of them. Returns whether to look again.
+    /// Sweeps one object, in slices; no lock is held between two slices. Returns whether the object must be swept
+    /// again.
     fn sweep_layer<M: Machine>(&self, vm: &Vm<M>, layer: &Arc<Backing>) -> bool {
         let mut state = State::default();
         loop {
@@ -186,8 +190,9 @@ impl Space {
         }
         state.shared |= !others.is_empty();
         if state.from == 0 {
-            // Before anything is looked at: what happens from now on marks it anew. Between two slices the space may fork and end, so
-            // until the last page was looked at the end of an attachment leaves pages to those that remain.
+            // The mark is changed before any page is looked at, so that a later event sets it again. Between two slices
+            // the space may fork and end; until the last page was looked at, the end of an attachment must therefore
+            // queue another space.
             layer.set_swept(Swept::Shared);
         }
         let slice = sweep_pages(vm, layer, &views, state);
@@ -197,13 +202,13 @@ impl Space {
         slice
     }
 
-    /// The other spaces that have the layer's object attached, or why there is nothing to be done.
+    /// Collects the other spaces that have the layer's object attached. Returns a result if there is nothing to do now.
     fn find_others(&self, layer: &Backing, others: &mut Vec<Arc<Space>>) -> Option<Slice> {
         if others.try_reserve_exact(SPACES).is_err() {
             return Some(Slice::Later);
         }
         let pin = ksync::pin();
-        // Detached meanwhile: the detaching has seen to the rest.
+        // The layer was detached meanwhile; the detaching operation has queued another space if need be.
         let Some(object) = layer.object(&pin) else {
             return Some(Slice::Done);
         };
@@ -229,7 +234,8 @@ impl Space {
         found.break_value()
     }
 
-    /// All attachments of the layer's object, if they belong to this space and `others`, which are locked.
+    /// Collects all attachments of the layer's object. False if one belongs to a space other than this one and
+    /// `others`, all of which are locked.
     fn find_views<'s>(
         &'s self,
         layer: &Backing,
@@ -256,7 +262,8 @@ impl Space {
             ControlFlow::Continue(())
         });
         drop(pin);
-        // The same are looked for here, and not in the square of their number under a shard's lock.
+        // Duplicates are removed here, by sorting; a comparison of all pairs would take quadratic time under a shard's
+        // lock.
         views.sort_unstable_by_key(View::key);
         views.dedup_by_key(|view| view.key());
         found.is_continue()
@@ -267,7 +274,7 @@ impl Space {
     }
 }
 
-/// Looks at some pages of the layer's object and frees those that no view reaches.
+/// Looks at some pages of the layer's object and frees those that no attachment reaches.
 fn sweep_pages<M: Machine>(
     vm: &Vm<M>,
     layer: &Backing,
@@ -276,7 +283,7 @@ fn sweep_pages<M: Machine>(
 ) -> Slice {
     let (mut at, mut gone) = (Some(state.from), FrameList::EMPTY);
     for _ in 0..(vm.tuning.sweep_looks / views.len().max(1)).max(1) {
-        // A new one for each page: it may be looked up in many maps.
+        // One pin for each page: the page may be looked up in many maps.
         let pin = ksync::pin();
         let Some((from, object)) = at.zip(layer.object(&pin)) else {
             at = None;
