@@ -1,9 +1,11 @@
-//! Sleeping until something about an address happens: for words of one's own that have no room for a queue.
+//! Sleeping until an event at an address: for words that have no room for a queue of their own.
 //!
-//! Guarantee: who calls [`sleep_on`] sleeps only if `due` holds, and no [`wake_all`] of the address that begins after the
-//! thread found `due` to hold passes it over. Mechanism: `due` is asked under the lock of the address's queue, which the
-//! waker takes to find the sleepers. A waker that takes care of the uncontended case by a mark in its word must leave no
-//! gap either: `due` holds as long as the mark is there, and the waker takes the mark away before it looks at the queue.
+//! Guarantee: [`sleep_on`] sleeps only if `due` holds, and a [`wake_all`] of the address that begins after `due` was
+//! found to hold wakes the thread.
+//!
+//! Mechanism: `due` is tested under the lock of the address's queue, which the waker takes to find the sleepers. A
+//! waker may use a mark in its word to skip the queue if there are no sleepers: `due` then holds as long as the mark is
+//! set, and the waker clears the mark before it looks at the queue.
 
 use core::pin::pin as stack_pin;
 
@@ -13,12 +15,12 @@ use crate::{
     queue::{Waiter, Want, list_of},
 };
 
-/// Sleeps until [`wake_all`] of `address`, if `due` holds; may return earlier. `due` runs under a spin lock of the highest
-/// rank. The wait is booked on `C`, which is a lock only in the sense that one waits for it. With preemption off it does not
-/// sleep, but returns at once.
+/// Sleeps until [`wake_all`] of `address`, if `due` holds; may return earlier. `due` runs under a spin lock of the
+/// highest rank. The wait is counted for `C`, which is not a lock but is waited for like one. With preemption off this
+/// does not sleep, but returns at once.
 pub fn sleep_on<C: LockClass>(address: usize, due: impl FnOnce() -> bool) {
     if platform::preempt_count() != 0 {
-        // Whoever is waited for is pinned, too, on another CPU, or about to be done.
+        // The thread that is waited for is pinned, too, on another CPU, or about to be done.
         return platform::relax();
     }
     let since = platform::ticks();
@@ -32,7 +34,7 @@ pub fn sleep_on<C: LockClass>(address: usize, due: impl FnOnce() -> bool) {
     waiter.as_ref().wait(C::stats(), since, || 0);
 }
 
-/// Wakes all that sleep on `address`.
+/// Wakes all threads that sleep on `address`.
 #[cold]
 #[inline(never)]
 pub fn wake_all(address: usize) {

@@ -1,10 +1,10 @@
 //! A sleeping mutex of one byte, for embedding in small, numerous objects.
 //!
-//! The byte is free, held, or held with waiters; the waiters queue in a table hashed by the byte's
-//! address. Handed from owner to owner like [`Mutex`](crate::Mutex).
+//! The byte is free, held, or held with waiters; the waiters are queued in a table hashed by the byte's address. Handed
+//! from owner to owner like [`Mutex`](crate::Mutex).
 //!
-//! The byte changes to and from HELD_WAITERS under its bucket's lock only. An owner that leaves with
-//! plain HELD frees it by one CAS; with HELD_WAITERS that CAS fails and it hands over.
+//! The byte changes to and from HELD_WAITERS only under its bucket's lock. An owner releases plain HELD by one CAS;
+//! with HELD_WAITERS that CAS fails and the owner hands the lock over.
 
 use core::{marker::PhantomData, pin::pin as stack_pin, ptr};
 
@@ -19,7 +19,7 @@ const FREE: u8 = 0;
 const HELD: u8 = 1;
 const HELD_WAITERS: u8 = 2;
 
-/// A sleeping mutual exclusion lock of one byte, without data; the class is given at the call.
+/// A mutual exclusion lock of one byte that sleeps, without data; the class is a parameter of each call.
 #[repr(transparent)]
 pub struct ByteMutex {
     byte: AtomicU8,
@@ -66,7 +66,7 @@ impl ByteMutex {
         })
     }
 
-    /// Whether somebody holds it now; for assertions.
+    /// Whether it is held now; for assertions.
     pub fn is_locked(&self) -> bool {
         self.byte.load(Relaxed) != FREE
     }
@@ -108,7 +108,7 @@ impl ByteMutex {
         let pin = crate::pin();
         let mut queue = self.bucket().lock();
         let key = self.key();
-        // The state is settled before the grant: once granted, the new owner may free the memory.
+        // The state is written before the grant: once granted, the new owner may free the memory.
         if !queue.has_second(key) {
             self.byte.store(HELD, Relaxed);
         }
@@ -124,7 +124,7 @@ impl Default for ByteMutex {
     }
 }
 
-/// Holds a [`ByteMutex`].
+/// Guard of a [`ByteMutex`].
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct ByteMutexGuard<'a, C: LockClass> {
     lock: &'a ByteMutex,

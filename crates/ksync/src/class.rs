@@ -1,22 +1,21 @@
-//! Lock classes: the name, the rank and the stall account of every lock.
+//! Lock classes: the name, the rank and the statistics of every lock.
 //!
-//! A lock's class is a type parameter, so a lock word carries no name. A thread may only take a
-//! lock of a rank greater than every one it holds; debug builds check it at each acquisition.
-//! `doc/locks.md` is the table of ranks.
+//! A lock's class is a type parameter, so a lock word carries no name. A thread may only take a lock of a greater rank
+//! than every lock it holds; debug builds check this at each acquisition. `doc/locks.md` is the table of ranks.
 
 use core::ptr;
-// Bookkeeping, not part of any protocol: plain atomics, unseen by model checkers.
+// Statistics and checks, not part of any protocol: plain atomics, which model checkers need not see.
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 
 use crate::{percpu::Padded, platform};
 
 /// A class of locks; made by [`lock_class!`](crate::lock_class).
 pub trait LockClass: 'static {
-    /// What people see.
+    /// The name in reports.
     const NAME: &'static str;
-    /// The place in the order of acquisition.
+    /// The rank in the order of acquisition.
     const RANK: u16;
-    /// The account of all locks of the class.
+    /// The statistics of all locks of the class.
     fn stats() -> &'static ClassStats;
 }
 
@@ -42,10 +41,10 @@ macro_rules! lock_class {
     };
 }
 
-/// CPUs share a slot modulo this.
+/// CPUs with equal numbers modulo this share a slot.
 const SLOTS: usize = 16;
 
-/// One slot of a class's account. All fields atomic.
+/// One slot of a class's statistics. All fields atomic.
 struct Slot {
     contended: AtomicU64,
     stall_ticks: AtomicU64,
@@ -64,18 +63,18 @@ impl Slot {
     }
 }
 
-/// The account of a class: written on contended paths only, unless the [profile](crate::profile) is on; in slots spread
-/// by CPU.
+/// The statistics of a class: written on contended paths only, unless the [profile](crate::profile) is on; in slots by
+/// CPU.
 pub struct ClassStats {
     name: &'static str,
     rank: u16,
     linked: AtomicBool,
-    /// Next class of the list; written once, before the class is reachable.
+    /// The next class of the list; written once, before the class is reachable.
     next: AtomicPtr<ClassStats>,
     slots: [Padded<Slot>; SLOTS],
 }
 
-/// What readers get of a class.
+/// A report on a class.
 #[derive(Clone, Copy, Debug)]
 pub struct ClassReport {
     /// The class's name.
@@ -92,11 +91,10 @@ pub struct ClassReport {
     pub longest_hold_ticks: u64,
 }
 
-/// Classes that have ever been contended, newest first; a list that only grows.
+/// Classes that were ever contended, newest first; a list that only grows.
 static CLASSES: AtomicPtr<ClassStats> = AtomicPtr::new(ptr::null_mut());
 
-/// Calls `f` with the account of every class that has been contended (or, with the profile on,
-/// acquired) so far.
+/// Calls `f` with a report on every class that was contended (or, with the profile on, acquired) so far.
 pub fn for_each_class(mut f: impl FnMut(ClassReport)) {
     let mut at = CLASSES.load(Acquire);
     // SAFETY: the list holds only `&'static ClassStats`, published with Release.
@@ -123,7 +121,7 @@ impl ClassStats {
         self.name
     }
 
-    /// The sums of this moment; not a snapshot across CPUs.
+    /// The present sums; not a snapshot across CPUs.
     pub fn report(&self) -> ClassReport {
         let each = |f: fn(&Slot) -> &AtomicU64| self.slots.iter().map(move |s| f(s).load(Relaxed));
         let sum = |f| each(f).sum();
@@ -137,7 +135,7 @@ impl ClassStats {
         }
     }
 
-    /// Books one wait that began at `since` and was spent `asleep` or spinning.
+    /// Counts one wait that began at `since` and was spent `asleep` or spinning.
     #[cold]
     pub(crate) fn stalled(&'static self, asleep: bool, since: u64) {
         let ticks = platform::ticks().saturating_sub(since);
@@ -148,7 +146,7 @@ impl ClassStats {
         platform::stall(self.name, asleep, ticks);
     }
 
-    /// Books an acquisition; for the profile.
+    /// Counts an acquisition; for the profile.
     pub(crate) fn acquired(&'static self) {
         self.link();
         self.slots[platform::cpu() % SLOTS]
@@ -156,7 +154,7 @@ impl ClassStats {
             .fetch_add(1, Relaxed);
     }
 
-    /// Books a hold of so many ticks; for the profile.
+    /// Records a hold of so many ticks; for the profile.
     pub(crate) fn held(&'static self, ticks: u64) {
         let longest = &self.slots[platform::cpu() % SLOTS].longest_hold;
         if longest.load(Relaxed) < ticks {
@@ -164,7 +162,7 @@ impl ClassStats {
         }
     }
 
-    /// Puts the class on the list, once.
+    /// Adds the class to the list, once.
     fn link(&'static self) {
         if self.linked.load(Relaxed) || self.linked.swap(true, Relaxed) {
             return;
@@ -173,8 +171,8 @@ impl ClassStats {
         let mut head = CLASSES.load(Relaxed);
         loop {
             self.next.store(head, Relaxed);
-            // Release publishes `next`; the reader's Acquire of the head or of a later head, which
-            // continues this release sequence, pairs with it.
+            // Release publishes `next`; it pairs with a reader's Acquire of this head, or of a later head, which
+            // continues this release sequence.
             match CLASSES.compare_exchange_weak(head, me, Release, Relaxed) {
                 Ok(_) => return,
                 Err(now) => head = now,
@@ -183,14 +181,14 @@ impl ClassStats {
     }
 }
 
-/// Locks a thread can hold at once, in debug builds.
+/// Most locks that a thread can hold at once, in debug builds.
 const DEPTH: usize = 24;
 
-/// The locks a thread holds; one per thread, used in debug builds only.
+/// The locks that a thread holds; one per thread, used in debug builds only.
 ///
-/// Touched by the thread itself and by interrupt handlers on top of it, which nest. Entries at and
-/// above `len` are null whenever a handler may run, so that a handler between the two stores of
-/// `push` meets a null entry, and leaves one.
+/// Accessed by the thread itself and by interrupt handlers that interrupt it, which nest. Entries from `len` on are
+/// null whenever a handler may run, so that a handler between the two stores of `push` finds a null entry, and leaves
+/// one.
 pub struct HeldLocks {
     len: AtomicUsize,
     held: [AtomicPtr<ClassStats>; DEPTH],
@@ -205,7 +203,7 @@ impl HeldLocks {
         }
     }
 
-    /// Whether no lock is held, as at a thread's end or on the way to user mode.
+    /// Whether no lock is held, as at a thread's end or on return to user mode.
     pub fn is_empty(&self) -> bool {
         self.len.load(Relaxed) == 0
     }
@@ -262,15 +260,15 @@ impl Default for HeldLocks {
 /// How an acquisition relates to the locks already held.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Order {
-    /// A greater rank than any held.
+    /// A greater rank than that of any lock held.
     Ascending,
-    /// A greater or the same rank: pairs ordered by address, say.
+    /// A greater or the same rank: for pairs ordered by address.
     Nested,
-    /// Any: it does not wait.
+    /// Any rank: it does not wait.
     Try,
 }
 
-/// Checks the rank of a lock about to be taken, and books it as held.
+/// Checks the rank of a lock about to be taken, and records it as held.
 #[inline(always)]
 pub(crate) fn acquire<C: LockClass>(order: Order) {
     if cfg!(debug_assertions) {
@@ -283,7 +281,7 @@ pub(crate) fn acquire<C: LockClass>(order: Order) {
     }
 }
 
-/// Books a lock as no longer held.
+/// Records a lock as no longer held.
 #[inline(always)]
 pub(crate) fn release<C: LockClass>() {
     if cfg!(debug_assertions) {

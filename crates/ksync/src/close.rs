@@ -1,30 +1,33 @@
-//! Closing all of a node's parts, so that nothing comes in while it goes.
+//! Closing all parts of an empty node, so that nothing is inserted while it is unlinked.
 
 use crate::shim::fence_after_rmw;
 
-/// A part of a node: something, nothing, or closed. All changes are read-modify-writes.
+/// A part of a node: filled, empty, or closed. All changes are read-modify-writes.
 pub trait Part {
-    /// Whether nothing is in it, and it is not closed. A hint.
+    /// Whether it is empty and not closed. A hint.
     fn is_empty(&self) -> bool;
 
-    /// Closes it if it is empty: nothing comes in from now on, and what was done before it was emptied is done.
+    /// Closes it if it is empty: nothing can be inserted from now on, and what preceded its emptying is visible.
     fn close(&self) -> bool;
 
-    /// Opens it again, by whoever has closed it.
+    /// Opens it again; called by the CPU that has closed it.
     fn open(&self);
 }
 
-/// Closes all parts of a node if all are empty, called by each who has emptied one: part `first`. Of all who empty parts
-/// one closes the node in the end, if nothing comes in again. The caller is pinned.
+/// Closes all parts of a node if all are empty. To be called by each CPU that has emptied a part: part `first`. If
+/// several CPUs empty parts and nothing is inserted again, exactly one of them closes the node in the end. The caller
+/// is pinned.
 ///
-/// Mechanism: parts are closed in their order, by a compare-and-swap each. One that fails at the very first leaves the node
-/// to another, who is closing it or will empty it. One that fails further on opens what it has closed and looks again:
-/// meanwhile another may have emptied the rest, found a closed part, and left the node to it.
+/// Mechanism: parts are closed in order, by a compare-and-swap each. If closing fails at the very first part, another
+/// CPU is closing the node, or will empty that part and call this. If it fails at a later part, the parts closed so far
+/// are opened, and all are checked again: meanwhile another CPU may have emptied the rest, found a closed part, and
+/// left the node to this CPU.
 pub fn close_all<P: Part, const N: usize>(parts: &[P; N], first: usize) -> bool {
-    // Neighbours go one after the other, so the next one is the likeliest to be in use.
+    // Neighbours are often emptied one after the other, so the next part is the most likely to be in use.
     let (before, behind) = parts.split_at(first);
     loop {
-        // After what was emptied, or opened: otherwise two could leave the node to each other.
+        // A full fence after a part was emptied, or parts were opened: without it two CPUs could leave the node to each
+        // other.
         fence_after_rmw();
         if !behind.iter().chain(before).all(P::is_empty) {
             return false;
@@ -35,7 +38,7 @@ pub fn close_all<P: Part, const N: usize>(parts: &[P; N], first: usize) -> bool 
         if closed == 0 {
             return false;
         }
-        // The first goes last: until then nobody else closes.
+        // The first part is opened last: until then no other CPU can begin to close the node.
         parts[..closed].iter().rev().for_each(P::open);
     }
 }

@@ -1,4 +1,4 @@
-//! A counter that no two CPUs share: per-CPU deltas, summed by the reader.
+//! A counter without a shared line: per-CPU deltas, which the reader sums.
 
 use crate::{
     atomic::{AtomicI64, Ordering::Relaxed},
@@ -6,8 +6,8 @@ use crate::{
     shim::local_add,
 };
 
-/// A sum of per-CPU deltas. `add` writes one line of this CPU and costs one instruction on the bare
-/// machine, where interrupt handlers may add too. `sum` is exact once the adders are still.
+/// A sum of per-CPU deltas. `add` writes one line of this CPU and is one instruction in the kernel, where interrupt
+/// handlers may add too. `sum` is exact while there are no concurrent `add`s.
 #[derive(Debug)]
 pub struct Counter {
     /// Written by its CPU alone.
@@ -35,7 +35,7 @@ impl Counter {
             .fold(0, |sum, d| sum.wrapping_add(d.load(Relaxed)))
     }
 
-    /// What one CPU added.
+    /// The sum of one CPU's additions.
     pub fn of(&self, cpu: usize) -> i64 {
         self.deltas.of(cpu).load(Relaxed)
     }

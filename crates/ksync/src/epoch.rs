@@ -1,29 +1,28 @@
-//! Epochs: memory that lock-free readers may still see is freed after a grace period.
+//! Epoch-based reclamation: memory that lock-free readers may still use is freed after a grace period.
 //!
-//! Quiescent-state based. A read section is any time with preemption off; entering and leaving it
-//! costs nothing more. Each online CPU announces, at a moment when it is in no section, the global
-//! epoch it saw. The global epoch steps from `g` to `g + 1` when every online CPU has announced `g`.
-//! What was retired while the retiring CPU read epoch `s` may be freed once the global epoch is
-//! `s + 3`.
+//! Quiescent-state based. Any time with preemption off is a read section; entering and leaving one costs nothing more.
+//! Each online CPU announces, at a moment when it is in no section, the global epoch that it has read. The global epoch
+//! steps from `g` to `g + 1` when every online CPU has announced `g`. An object that is retired while the retiring CPU
+//! reads epoch `s` may be freed once the global epoch is `s + 3`.
 //!
-//! Why three steps, without a fence in `retire` or in a reader: let CPU R unlink a node and stamp it
-//! `s`. R had announced at most `s` by then (it can announce only what it read, and reads of one word
-//! by one CPU never go back), so its announcement of `s + 1` comes after the unlink, and is a Release
-//! store. Who steps to `s + 2` reads that announcement with Acquire and steps with Release. A CPU X
-//! announces `s + 2` only after it reads `s + 2` with Acquire: from there on X sees the unlink and
-//! cannot reach the node. Sections of X before are over when it announces, by a Release store. The
-//! step to `s + 3` reads all these announcements with Acquire. So whoever sees `s + 3` may free.
+//! Why three steps, without a fence in `retire` or in a reader: let CPU R unlink a node and stamp it `s`. R had
+//! announced at most `s` by then (it announces only epochs that it has read, and reads of one word by one CPU never go
+//! back), so its announcement of `s + 1` comes after the unlink, and is a Release store. The CPU that steps to `s + 2`
+//! reads that announcement with Acquire and steps with Release. A CPU X announces `s + 2` only after it reads `s + 2`
+//! with Acquire: from there on X sees the unlink and cannot reach the node. Earlier sections of X are over when it
+//! announces, by a Release store. The step to `s + 3` reads all these announcements with Acquire. So a CPU that reads
+//! `s + 3` may free the node.
 //!
-//! Each CPU is looked at once for a step, whoever looks: the first that has not announced `g` is remembered, and the next
-//! look begins there. So a step costs as many looks as there are CPUs, and one for each try in vain, not one by each CPU at
-//! each. Who goes on where another stopped reads with Acquire what that one stored with Release, and so sees the
-//! announcements as if it had read them. A CPU that was found offline, comes online and announces `g` would not have held
-//! the step up either; the next one it does.
+//! For one step each CPU's announcement is checked about once, whichever CPUs do the checking: the first CPU that has
+//! not announced `g` is remembered, and the next check begins there. So a step costs as many checks as there are CPUs,
+//! plus one for each failed attempt, instead of one per CPU in each attempt. A CPU that continues another's check reads
+//! with Acquire the position that the other stored with Release, and so sees the announcements as if it had read them
+//! itself. A CPU that was found offline, then comes online and announces `g`, would not have prevented this step
+//! either; it prevents the next one.
 //!
-//! Offline CPUs (idle, or in user mode) are skipped. `online` stores its announcement and then issues a
-//! sequentially consistent fence; `try_advance` issues one before it looks at the CPUs. Either the
-//! step sees the CPU online, or the CPU's later reads see all that preceded the step's fence, the
-//! unlink included.
+//! Offline CPUs (idle, or in user mode) are skipped. `online` stores its announcement and then issues a sequentially
+//! consistent fence; `try_advance` issues one before it reads the announcements. Either the step sees the CPU online,
+//! or the CPU's later reads see everything that preceded the step's fence, the unlink included.
 
 use alloc::{
     alloc::{Layout, alloc, dealloc, handle_alloc_error},
@@ -45,36 +44,36 @@ lock_class!(pub(crate) EpochLock, "epoch batch", rank = 252);
 
 /// A CPU's announcement while it is offline. Epochs start above it.
 const OFFLINE: u64 = 0;
-/// How many steps after its stamp a batch may be freed.
+/// Number of steps after its stamp that a batch may be freed.
 const GRACE: u64 = 3;
-/// Bits for the number of a CPU.
+/// Bits of a CPU number.
 const CPU_BITS: u32 = 16;
-/// Retired blocks and objects between hints to reclaim.
+/// Number of retired blocks and objects between two hints to reclaim.
 const MANY: usize = 64;
-/// Objects freed between looks at the clock, at most: reading it costs about as much as freeing a small one.
+/// Most objects freed between two reads of the clock: reading it costs about as much as freeing a small object.
 const LOOK: usize = 8;
 /// Objects of a chunk that are freed in one call.
 const BATCH: usize = 4;
-/// Batches by stamp modulo this: the stamps that can be unripe at once are fewer.
+/// Number of batches, indexed by stamp: more than the stamps that can be in their grace period at once.
 const BAGS: usize = 4;
 
-/// A header inside a block that can be retired without any further memory.
+/// A header inside a block that can be retired without further memory.
 ///
-/// Readers may hold references that cover the header while it is written, so what is written is a cell's.
+/// Readers may hold references that cover the header while it is written, so its link is a cell.
 #[repr(C)]
 pub(crate) struct Link {
-    /// Whose list the block is on touches it.
+    /// Accessed only by the owner of the list that the block is on.
     next: Cell<*mut Link>,
-    /// Frees the block, or a part of it; called after the grace period until all is freed. Const.
+    /// Frees the block, or a part of it; called after the grace period until all of it is freed. Const.
     run: unsafe fn(*mut Link) -> Freed,
 }
 
-/// What a call of a block's `run` has freed.
+/// Result of a call of a block's `run`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Freed {
-    /// The block with its last so many objects: it is not to be touched again.
+    /// The block is freed, with its last so many objects: it must not be accessed again.
     All(usize),
-    /// So many of the block's objects; there are more. None: a part of one.
+    /// So many of the block's objects are freed, and more are left. 0: a part of one object.
     Some(usize),
 }
 
@@ -87,7 +86,7 @@ impl Link {
     }
 }
 
-/// An object to be dropped after a grace period, without its type.
+/// An object to be dropped after a grace period, with its type erased.
 ///
 /// It keeps the object's address and not the owner: an owner that moves claims a box's target for itself alone, which
 /// would be false while readers still have it.
@@ -96,7 +95,7 @@ pub struct Retired {
     run: unsafe fn(*mut ()),
 }
 
-// SAFETY: every constructor takes only what may be dropped on another thread.
+// SAFETY: every constructor accepts only objects that may be dropped on another thread.
 unsafe impl Send for Retired {}
 
 impl Retired {
@@ -106,7 +105,7 @@ impl Retired {
         unsafe { Self::from_raw_box(Box::into_raw(object)) }
     }
 
-    /// Gives back one reference.
+    /// Drops one reference.
     pub fn from_arc<T: Send + Sync + 'static>(object: Arc<T>) -> Self {
         // SAFETY: the count is given up here.
         unsafe { Self::from_raw_arc(Arc::into_raw(object)) }
@@ -151,7 +150,7 @@ impl Retired {
 /// Objects that one chunk holds: about 1 KiB.
 const CHUNK: usize = 61;
 
-/// Room for retired objects that have no header of their own.
+/// Storage for retired objects that have no header of their own.
 #[repr(C)]
 struct Chunk {
     link: Link,
@@ -160,7 +159,7 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// `None` where memory is short.
+    /// `None` if memory is short.
     fn new() -> Option<NonNull<Chunk>> {
         // SAFETY: the layout is not of size zero.
         let chunk = NonNull::new(unsafe { alloc(Layout::new::<Chunk>()) })?.cast::<Chunk>();
@@ -172,10 +171,10 @@ impl Chunk {
         Some(chunk)
     }
 
-    /// Drops some of the objects, the last ones.
+    /// Drops some of the objects, from the end.
     unsafe fn run(link: *mut Link) -> Freed {
         let chunk = link.cast::<Chunk>();
-        // SAFETY: the caller passes the chunk's own link; its first `len` items, of which there is one, are written.
+        // SAFETY: the caller passes the chunk's own link; its first `len` items are written, and `len` is at least 1.
         unsafe {
             let items = (&raw const (*chunk).items).cast::<Retired>();
             let end = (*chunk).len;
@@ -209,7 +208,7 @@ struct Bag {
     stamp: u64,
     head: *mut Link,
     tail: *mut Link,
-    /// The chunk of this batch that has room, if one has; it is on the list too.
+    /// The chunk of this batch that has room, if any; it is on the list too.
     chunk: *mut Chunk,
 }
 
@@ -222,7 +221,7 @@ impl Bag {
     };
 
     fn push(&mut self, link: *mut Link) {
-        // SAFETY: the link is the bag's now; only who owns the bag touches its links.
+        // SAFETY: the link belongs to the bag now; only the bag's owner accesses its links.
         unsafe { (*link).next.set(self.head) };
         if self.head.is_null() {
             self.tail = link;
@@ -251,12 +250,12 @@ impl Bag {
     }
 }
 
-/// What a CPU has retired. Guarded by the CPU's `lock`.
+/// Blocks that a CPU has retired. Guarded by the CPU's `lock`.
 struct Batches {
     bags: [Bag; BAGS],
-    /// Past their grace period.
+    /// Blocks whose grace period is over.
     ripe: Bag,
-    /// Kept so that a retire always has room for at least this many objects.
+    /// A spare chunk, so that a retire has room for at least this many objects.
     spare: *mut Chunk,
 }
 
@@ -269,7 +268,7 @@ impl Batches {
         }
     }
 
-    /// The bag for `stamp`; whatever it held before is `BAGS` steps old, and ripe.
+    /// The bag for `stamp`. Its former contents are `BAGS` steps older, so that their grace period is over.
     fn bag(&mut self, stamp: u64) -> &mut Bag {
         let at = stamp as usize % BAGS;
         if self.bags[at].stamp < stamp {
@@ -324,18 +323,18 @@ impl Batches {
 
 /// One CPU's part of an epoch.
 struct Slot {
-    /// The epoch last announced, or OFFLINE. Atomic; written by its CPU, read by those that step the epoch: on a line
-    /// of its own.
+    /// The epoch last announced, or OFFLINE. Atomic; written by its CPU, read by CPUs that step the epoch: on a line of
+    /// its own.
     announced: AtomicU64,
     retired: OwnLines,
 }
 
-/// The rest of a [`Slot`], which its CPU alone touches as a rule.
+/// The rest of a [`Slot`], which usually only its CPU accesses.
 #[repr(align(64))]
 struct OwnLines {
-    /// Retired and not yet freed, in blocks and objects. Atomic.
+    /// Number of blocks and objects retired and not yet freed. Atomic.
     pending: AtomicUsize,
-    /// Freeing stopped at a preemption point: there is more that is ripe. Atomic, a hint.
+    /// Freeing stopped at a preemption point with ripe blocks left. Atomic, a hint.
     more: AtomicBool,
     lock: RawSpin,
     /// Guarded by `lock`.
@@ -344,36 +343,36 @@ struct OwnLines {
 
 /// The parts of an [`Epoch`] that outlive it, so that handles stay valid; see [`EpochHandle`].
 pub(crate) struct Shared {
-    /// The global epoch. Away from the rest, which never changes and which everybody reads.
+    /// The global epoch. On a line apart from the rest, which never changes and which every CPU reads.
     global: Padded<AtomicU64>,
-    /// How far the CPUs have been looked at for the next step: the epoch, and in the low bits the first CPU that had not
-    /// announced it. Atomic; written by those that step the epoch.
+    /// Progress of the check for the next step: the epoch, and in the low bits the first CPU that had not announced it.
+    /// Atomic; written by CPUs that step the epoch.
     looked: Padded<AtomicU64>,
-    /// Set when the `Epoch` is gone: what is retired now is freed at once.
+    /// Set when the `Epoch` is dropped: objects retired from then on are freed at once.
     closed: AtomicBool,
-    /// Ticks of the platform's clock after which freeing stops for a preemption point. Set at the start.
+    /// Ticks of the platform's clock after which freeing stops for a preemption point. Set at start-up.
     step: AtomicU64,
     slots: PerCpu<Slot>,
 }
 
-// SAFETY: the batches are touched under their locks, and hold only what may be sent.
+// SAFETY: the batches are accessed under their locks, and hold only objects that may be sent.
 unsafe impl Sync for Shared {}
 // SAFETY: as above.
 unsafe impl Send for Shared {}
 
 /// A domain of deferred frees over CPUs `0..ncpus`, all online at first.
 ///
-/// A CPU that does not run yet, idles or stays in user mode must be [`Epoch::offline`], or announce
-/// [`Epoch::quiescent`] often; no grace period ends without it. Any number of epochs may live side by
-/// side; a pinned section is a section of all of them.
+/// A CPU that has not started, idles or stays in user mode must be [`Epoch::offline`], or announce [`Epoch::quiescent`]
+/// often; otherwise no grace period ends. Any number of epochs may exist at the same time; a pinned section is a
+/// section of all of them.
 ///
-/// Dropping an `Epoch` frees all that is pending: no CPU may be inside a section then. A few hundred
-/// bytes per CPU stay behind.
+/// Dropping an `Epoch` frees everything pending: no CPU may be inside a section then. A few hundred bytes per CPU are
+/// leaked.
 pub struct Epoch {
     shared: EpochHandle,
 }
 
-/// A copy of the way to an epoch, without a reference count. Valid for ever.
+/// A pointer to an epoch without a reference count. Valid for ever.
 #[derive(Clone, Copy)]
 pub(crate) struct EpochHandle(&'static Shared);
 
@@ -410,22 +409,22 @@ impl Epoch {
         self.shared.0
     }
 
-    /// How many CPUs the epoch covers.
+    /// Number of CPUs that the epoch covers.
     pub fn ncpus(&self) -> usize {
         self.shared().slots.ncpus()
     }
 
     /// Frees `object` after a grace period. It must be unreachable for new readers already.
     ///
-    /// Needs no memory, but for a chunk for each 61 objects, taken from a spare one that is kept
-    /// ready. Not to be called by interrupt handlers.
+    /// Needs no memory except one chunk for every 61 objects, for which a spare one is kept ready. Not to be called by
+    /// interrupt handlers.
     pub fn retire(&self, pin: &CpuPin, object: Retired) {
         self.shared().retire(pin, object);
     }
 
-    /// Announces that this CPU is in no read section. Call it with preemption on but for `pin`, at each
-    /// timer tick, context switch and return to user mode; does nothing if preemption was off before
-    /// `pin`. One load and a compare if the epoch has not moved.
+    /// Announces that this CPU is in no read section. To be called with preemption on except for `pin`, at each timer
+    /// tick, context switch and return to user mode; has no effect if preemption was already off before `pin`. One load
+    /// and one compare if the epoch has not moved.
     #[inline]
     pub fn quiescent(&self, pin: &mut CpuPin) {
         let shared = self.shared();
@@ -433,12 +432,12 @@ impl Epoch {
         let global = shared.global.load(Acquire);
         let announced = slot.announced.load(Relaxed);
         if announced != global && announced != OFFLINE && platform::preempt_count() == 1 {
-            // Release: this CPU's sections are over before it says so.
+            // Release: this CPU's sections are over before the announcement.
             slot.announced.store(global, Release);
         }
     }
 
-    /// What `cpu` needs for [`Announcer::quiescent`].
+    /// The announcer of `cpu`, for [`Announcer::quiescent`].
     pub fn announcer(&self, cpu: usize) -> Announcer {
         let shared = self.shared();
         Announcer {
@@ -447,18 +446,19 @@ impl Epoch {
         }
     }
 
-    /// Takes `cpu` into account again. By that CPU itself, before it enters a read section.
+    /// Includes `cpu` in the steps again. Called by that CPU itself, before it enters a read section.
     pub fn online(&self, cpu: usize) {
         let shared = self.shared();
         // Relaxed: the fence below is an acquire fence, too.
         let global = shared.global.load(Relaxed);
-        // Release: who finds this announcement has not seen that the sections before `offline` are over.
+        // Release: a CPU that reads this announcement instead of OFFLINE must still see that the sections before
+        // `offline` are over.
         shared.slots.of(cpu).announced.store(global, Release);
         // Pairs with the fence in `try_advance`; see the module's text.
         fence(SeqCst);
     }
 
-    /// Leaves `cpu` out until it is online again: idle, in user mode, or not started. By that CPU
+    /// Excludes `cpu` from the steps until it is online again: idle, in user mode, or not started. Called by that CPU
     /// itself, outside read sections, or by the boot CPU for one that has not started.
     pub fn offline(&self, cpu: usize) {
         self.shared()
@@ -468,19 +468,18 @@ impl Epoch {
             .store(OFFLINE, Release);
     }
 
-    /// Whether `cpu` is taken into account.
+    /// Whether `cpu` is included in the steps.
     pub fn is_online(&self, cpu: usize) -> bool {
         self.shared().slots.of(cpu).announced.load(Relaxed) != OFFLINE
     }
 
-    /// Tries to step the epoch, and frees what this CPU retired long enough ago. Call it at timer ticks
-    /// and when idle; destructors run with preemption off. Returns whether anything is still pending
-    /// on this CPU.
+    /// Tries to step the epoch, and frees objects that this CPU retired long enough ago. To be called at timer ticks
+    /// and when idle; destructors run with preemption off. Returns whether anything is still pending on this CPU.
     pub fn reclaim(&self, pin: &CpuPin) -> bool {
         self.shared().reclaim(pin.cpu())
     }
 
-    /// As `reclaim`, through as many steps as go at once: all that a grace period has, if no other CPU is in its way.
+    /// As `reclaim`, but makes as many steps as possible at once: a whole grace period, if no other CPU prevents it.
     /// `pin` is the only reason for preemption to be off.
     pub fn reclaim_all(&self, pin: &mut CpuPin) -> bool {
         for _ in 1..GRACE {
@@ -493,29 +492,29 @@ impl Epoch {
         self.reclaim(pin)
     }
 
-    /// Frees more of what `reclaim` has found to be ripe: it stops after some time, and its caller may let the CPU be
-    /// preempted before this goes on. Returns whether there is more still.
+    /// Frees more of the ripe objects that `reclaim` has found. It stops after some time, so that its caller can let
+    /// the CPU be preempted before it continues. Returns whether there are more.
     pub fn reclaim_more(&self, pin: &CpuPin) -> bool {
         let slot = self.shared().slots.get(pin);
-        // Relaxed: set by this CPU, or the next look finds it.
+        // Relaxed: set by this CPU; if not, the next `reclaim` finds the objects.
         slot.retired.more.load(Relaxed) && {
             slot.free_ripe(self.current(), self.shared().step.load(Relaxed));
             slot.retired.more.load(Relaxed)
         }
     }
 
-    /// Has freeing stop after `ticks` of the platform's clock, for the callers of [`Epoch::reclaim_more`]. At first it
-    /// stops only at the end.
+    /// Makes freeing stop after `ticks` of the platform's clock, for callers of [`Epoch::reclaim_more`]. By default it
+    /// does not stop early.
     pub fn set_step(&self, ticks: u64) {
         self.shared().step.store(ticks, Relaxed);
     }
 
-    /// As `reclaim`, for what another CPU retired.
+    /// As `reclaim`, for objects that another CPU retired.
     pub fn reclaim_of(&self, _pin: &CpuPin, cpu: usize) -> bool {
         self.shared().reclaim(cpu)
     }
 
-    /// Retired and not yet freed objects, over all CPUs.
+    /// Number of retired and not yet freed objects, over all CPUs.
     pub fn pending(&self) -> usize {
         self.shared()
             .slots
@@ -524,18 +523,20 @@ impl Epoch {
             .sum()
     }
 
-    /// The global epoch. What became unreachable before a CPU reads `s` here may be freed by who reads `s + 3`.
+    /// The global epoch. An object that became unreachable before a CPU reads `s` here may be freed by a CPU that reads
+    /// `s + 3`.
     pub fn current(&self) -> u64 {
-        // Acquire: all sections that could see it are over for who frees, too.
+        // Acquire: all sections that could use the object are over for the CPU that frees it, too.
         self.shared().global.load(Acquire)
     }
 
-    /// Tries to step the epoch: for who keeps retired things by stamps of [`Epoch::current`].
+    /// Tries to step the epoch, for callers that keep their own lists of retired objects, stamped with
+    /// [`Epoch::current`].
     pub fn advance(&self) -> bool {
         self.shared().try_advance()
     }
 
-    /// Waits until every read section that was open at the call is over. Sleeping context.
+    /// Waits until every read section that was open at the call has ended. Sleeping context.
     pub fn synchronize(&self) {
         // Relaxed is enough, as for a stamp: see the module's text.
         let goal = self.shared().global.load(Relaxed) + GRACE;
@@ -549,8 +550,8 @@ impl Epoch {
         }
     }
 
-    /// Frees everything that any CPU has retired before the call, and what those destructors retire in
-    /// turn. Sleeping context.
+    /// Frees everything that any CPU has retired before the call, and objects that their destructors retire in turn.
+    /// Sleeping context.
     pub fn drain(&self) {
         while self.pending() > 0 {
             self.synchronize();
@@ -564,7 +565,7 @@ impl Epoch {
     }
 }
 
-/// One CPU's way to announce that it is in no read section, in five instructions if the epoch has not moved: for the way
+/// Lets one CPU announce that it is in no read section, in five instructions if the epoch has not moved: for the return
 /// to user mode.
 #[derive(Clone, Copy)]
 pub struct Announcer {
@@ -573,7 +574,7 @@ pub struct Announcer {
 }
 
 impl Announcer {
-    /// As [`Epoch::quiescent`], for a caller that has interrupts off, so that it stays on the announcer's CPU without a
+    /// As [`Epoch::quiescent`], for a caller that has interrupts off, and so stays on the announcer's CPU without a
     /// pin.
     #[inline(always)]
     pub fn quiescent(&self) {
@@ -619,16 +620,16 @@ impl EpochHandle {
         self.0.slots.ncpus()
     }
 
-    /// Frees the block that `link` heads after a grace period; needs no memory.
+    /// Frees the block that begins with `link` after a grace period; needs no memory.
     ///
     /// # Safety
-    /// The block must be valid for `link`'s `run`, unreachable for new readers, and not be used by
-    /// the caller any more.
+    /// `link`'s `run` must fit the block; new readers must not reach the block, and the caller must not use it any
+    /// more.
     pub(crate) unsafe fn retire_link(self, pin: &CpuPin, link: *mut Link) {
         let shared = self.0;
         let slot = shared.slots.get(pin);
         if shared.closed.load(Acquire) {
-            // SAFETY: no reader is left; the caller gives the block up.
+            // SAFETY: no reader is left; the caller gives up the block.
             return unsafe { while let Freed::Some(_) = ((*link).run)(link) {} };
         }
         slot.count_one();
@@ -675,7 +676,7 @@ impl Shared {
         let global = self.global.load(Relaxed);
         // Pairs with the fence in `online`; see the module's text.
         fence(SeqCst);
-        // Acquire: what those CPUs did in their sections is over, as if looked at here.
+        // Acquire: the sections of the CPUs already checked are over, as if they were checked here.
         let looked = self.looked.load(Acquire);
         let first = if looked >> CPU_BITS == global {
             looked as usize & ((1 << CPU_BITS) - 1)
@@ -683,12 +684,13 @@ impl Shared {
             0
         };
         for cpu in first..self.slots.ncpus() {
-            // Acquire: what that CPU did in its sections is over, here and for who sees the step.
+            // Acquire: the sections of that CPU are over, here and for a CPU that sees the step.
             let announced = self.slots.of(cpu).announced.load(Acquire);
             if announced != OFFLINE && announced < global {
                 if cpu != first {
                     let now = global << CPU_BITS | cpu as u64;
-                    // Release: for who goes on from here. Somebody else's look that came first does as well.
+                    // Release: for a CPU that continues from here. If another CPU's progress was stored first, that
+                    // serves as well.
                     let _ = self.looked.compare_exchange(looked, now, Release, Relaxed);
                 }
                 return false;
@@ -707,7 +709,7 @@ impl Slot {
         f(unsafe { &mut *self.retired.batches.get() })
     }
 
-    /// Counts one more block or object, and now and then says that there are many.
+    /// Counts one more block or object, and gives a hint to reclaim after every [`MANY`] of them.
     fn count_one(&self) {
         let before = self.retired.pending.fetch_add(1, Relaxed);
         if (before + 1).is_multiple_of(MANY) {
@@ -724,12 +726,12 @@ impl Slot {
             !wanted
         });
         if refused {
-            // SAFETY: the chunk is fresh and nobody else's.
+            // SAFETY: the chunk is fresh and has no other owner.
             unsafe { Chunk::free(chunk.as_ptr()) };
         }
     }
 
-    /// Frees what is past its grace period in epoch `global`, as far as it gets in about `step` ticks.
+    /// Frees blocks whose grace period is over in epoch `global`, as many as possible in about `step` ticks.
     fn free_ripe(&self, global: u64, step: u64) {
         let mut ripe = self.with(|b| {
             if global == u64::MAX {
@@ -755,8 +757,8 @@ impl Slot {
         let since = platform::ticks();
         let (mut freed_all, mut unseen) = (0, 0);
         while let Some(link) = ripe.pop() {
-            // SAFETY: the link was given up with its block by `retire_link` or is a chunk; its grace
-            // period is over, and it is on no list.
+            // SAFETY: `retire_link` received the link with its block, or it is that of a chunk; its grace period is
+            // over, and it is on no list.
             let freed = unsafe { ((*link).run)(link) };
             let objects = match freed {
                 Freed::All(objects) => objects,
@@ -767,7 +769,7 @@ impl Slot {
             };
             freed_all += objects;
             unseen += objects;
-            // A part of a large object takes as long as many small ones.
+            // Freeing part of a large object takes as long as freeing many small ones.
             if objects == 0 || unseen > LOOK - BATCH {
                 unseen = 0;
                 if platform::ticks().wrapping_sub(since) >= step {

@@ -1,4 +1,5 @@
-//! A link of a tree that readers follow without a lock: its node goes when it is empty, and none comes where the link is closed.
+//! A link in a tree that readers follow without a lock. An empty node can be unlinked; a link that is closed gets no
+//! target.
 
 use alloc::boxed::Box;
 use core::{marker::PhantomData, ptr};
@@ -10,22 +11,22 @@ use crate::{
     percpu::CpuPin,
 };
 
-/// The address that a closed link has, where no `T` lies.
+/// The address stored in a closed link; no `T` has this address.
 const CLOSED: usize = 1;
 
-/// A link to a `T` that it owns, to none, or closed for good while the node that it is in goes.
+/// A link to a `T` that it owns, an empty link, or one that is closed for good while its own node is being unlinked.
 ///
-/// Ordering: a target is published with Release and followed with Acquire, so a reader sees it as it was built. Who puts
-/// a target where one has gone passes on what was done before that one went: every change is a read-modify-write, which
-/// continues what the last Release began.
+/// Ordering: a target is published with Release and followed with Acquire, so a reader sees it fully built. A CPU that
+/// links a new target after an old one was unlinked passes on what preceded the unlinking: every change is a
+/// read-modify-write, which continues the release sequence of the last Release.
 pub struct EpochLink<T> {
     target: AtomicPtr<T>,
     owns: PhantomData<Box<T>>,
 }
 
-// SAFETY: readers share `&T`; whoever unlinks it, or the epoch's reclaimer, drops `T` on any thread.
+// SAFETY: readers share `&T`; the CPU that unlinks `T`, or the epoch's reclaimer, drops it on any thread.
 unsafe impl<T: Send + Sync> Sync for EpochLink<T> {}
-// SAFETY: the target goes with it.
+// SAFETY: the target is sent with the link.
 unsafe impl<T: Send + Sync> Send for EpochLink<T> {}
 
 const fn closed<T>() -> *mut T {
@@ -33,7 +34,7 @@ const fn closed<T>() -> *mut T {
 }
 
 impl<T: Send + Sync + 'static> EpochLink<T> {
-    /// A link to nothing.
+    /// An empty link.
     pub fn new() -> Self {
         const { assert!(align_of::<T>() > CLOSED, "no target has the address") };
         Self {
@@ -42,16 +43,16 @@ impl<T: Send + Sync + 'static> EpochLink<T> {
         }
     }
 
-    /// The target of this moment; it stays valid for the section of `pin`.
+    /// The present target; valid for the section of `pin`.
     #[inline(always)]
     pub fn load<'p>(&'p self, _pin: &'p CpuPin) -> Option<&'p T> {
         let target = self.target.load(Acquire);
-        // SAFETY: neither null nor closed, it is a target; one is freed only a grace period after it was unlinked, and the
-        // pin holds off its end.
+        // SAFETY: neither null nor closed, it is a target. A target is freed only a grace period after it was unlinked,
+        // and the pin delays the end of that.
         (target.addr() > CLOSED).then(|| unsafe { &*target })
     }
 
-    /// Links `value` if there is nothing. The target then; none if the link is closed.
+    /// Links `value` if the link is empty. Returns the target after that; `None` if the link is closed.
     pub fn load_or_set<'p>(&'p self, pin: &'p CpuPin, value: Box<T>) -> Option<&'p T> {
         let new = Box::into_raw(value);
         if self
@@ -62,12 +63,12 @@ impl<T: Send + Sync + 'static> EpochLink<T> {
             // SAFETY: linked here, and as in `load` from then on.
             return Some(unsafe { &*new });
         }
-        // SAFETY: not published, still ours.
+        // SAFETY: not published, still owned here.
         drop(unsafe { Box::from_raw(new) });
         self.load(pin)
     }
 
-    /// Unlinks `target`, which no reader is to find any more, and retires it. It is linked, and nobody else unlinks it.
+    /// Unlinks `target`, so that new readers do not find it, and retires it. It is linked, and no other CPU unlinks it.
     pub fn unlink(&self, epoch: &Epoch, pin: &CpuPin, target: &T) {
         let old = self.target.swap(ptr::null_mut(), Release);
         debug_assert!(ptr::eq(old, target), "another node is linked");
@@ -75,15 +76,15 @@ impl<T: Send + Sync + 'static> EpochLink<T> {
         epoch.retire(pin, unsafe { Retired::from_raw_box(old) });
     }
 
-    /// The target, when nobody else can have it.
+    /// The target, with exclusive access.
     pub fn get_mut(&mut self) -> Option<&mut T> {
-        // Relaxed: `&mut self` orders all that came before.
+        // Relaxed: `&mut self` orders all earlier accesses.
         let target = self.target.load(Relaxed);
         // SAFETY: neither null nor closed, it is a target; `&mut self`.
         (target.addr() > CLOSED).then(|| unsafe { &mut *target })
     }
 
-    /// Takes the target out, when nobody else can have it.
+    /// Removes the target, with exclusive access.
     pub fn take(&mut self) -> Option<Box<T>> {
         let old = self.target.swap(ptr::null_mut(), Relaxed);
         // SAFETY: as in `get_mut`; no reader, for `load` borrows the link for as long as its result.

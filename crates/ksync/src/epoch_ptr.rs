@@ -1,4 +1,4 @@
-//! An owning pointer that readers follow without a lock, and whose old targets an epoch gives back.
+//! An owning pointer that readers follow without a lock, and whose replaced targets are dropped after a grace period.
 
 use alloc::{boxed::Box, sync::Arc};
 use core::{marker::PhantomData, ptr};
@@ -9,25 +9,25 @@ use crate::{
     percpu::CpuPin,
 };
 
-/// What an [`EpochPtr`] can own: a `Box`, or one count of an `Arc`.
+/// A type that an [`EpochPtr`] can own: a `Box`, or one reference of an `Arc`.
 ///
 /// # Safety
 /// `into_raw` returns a pointer to the target, which is not null and stays valid until `from_raw` has taken the
-/// ownership back and dropped it. The value that `retired` returns does that no earlier than a grace period later.
+/// ownership back and dropped it. The result of `retired` does that no earlier than a grace period later.
 pub unsafe trait Owner: Sized {
     /// What it points to.
     type Target;
 
-    /// Gives the ownership away, as a pointer.
+    /// Turns the ownership into a pointer.
     fn into_raw(self) -> *mut Self::Target;
 
-    /// Takes the ownership back.
+    /// Turns the pointer into the ownership again.
     ///
     /// # Safety
-    /// `raw` came from [`into_raw`](Self::into_raw), and its ownership was not taken back since.
+    /// `raw` came from [`into_raw`](Self::into_raw), and this was not called for it since.
     unsafe fn from_raw(raw: *mut Self::Target) -> Self;
 
-    /// What an epoch drops once no reader can have it. It is made of the pointer: a `Box` that exists while readers follow
+    /// The object to retire, which an epoch drops once no reader can have it. It is made of the pointer: a `Box` that exists while readers follow
     /// the pointer would claim the target for itself alone.
     ///
     /// # Safety
@@ -37,7 +37,7 @@ pub unsafe trait Owner: Sized {
         Self::Target: Send + Sync + 'static;
 }
 
-// SAFETY: a box owns its target alone, at an address of its own.
+// SAFETY: a box is the only owner of its target, at a fixed address.
 unsafe impl<T> Owner for Box<T> {
     type Target = T;
 
@@ -62,7 +62,7 @@ unsafe impl<T> Owner for Box<T> {
     }
 }
 
-// SAFETY: one count keeps the target alive and in place.
+// SAFETY: one reference keeps the target alive and in place.
 unsafe impl<T> Owner for Arc<T> {
     type Target = T;
 
@@ -87,14 +87,14 @@ unsafe impl<T> Owner for Arc<T> {
     }
 }
 
-/// An optional owned target, read under a pin, replaced atomically: `EpochPtr<Box<T>>`, or `EpochPtr<Arc<T>>` where
+/// An optional owned target, read under a pin, replaced atomically: `EpochPtr<Box<T>>`, or `EpochPtr<Arc<T>>` if
 /// readers may keep the target beyond their pin.
 ///
-/// Ordering: a target is published with Release and read with Acquire, so a reader sees it as it was built. What is
-/// taken out is given back a grace period later, or moves on to another such pointer.
+/// Ordering: a target is published with Release and read with Acquire, so a reader sees it fully built. A target that
+/// was removed is dropped a grace period later, or moved to another such pointer.
 ///
-/// Each change is one swap, which takes the only ownership of what it finds: changes that race lose no memory and
-/// free nothing twice.
+/// Each change is one swap, which takes the only ownership of the old target: racing changes leak nothing and free
+/// nothing twice.
 pub struct EpochPtr<P: Owner> {
     target: AtomicPtr<P::Target>,
     owns: PhantomData<P>,
@@ -102,7 +102,7 @@ pub struct EpochPtr<P: Owner> {
 
 // SAFETY: readers share `&T`; a writer, or the epoch's reclaimer, may drop `T` on any thread.
 unsafe impl<P: Owner> Sync for EpochPtr<P> where P::Target: Send + Sync {}
-// SAFETY: the ownership goes with it.
+// SAFETY: the ownership is sent with the pointer.
 unsafe impl<P: Owner> Send for EpochPtr<P> where P::Target: Send + Sync {}
 
 fn into_raw<P: Owner>(value: Option<P>) -> *mut P::Target {
@@ -125,9 +125,9 @@ impl<P: Owner> EpochPtr<P> {
         }
     }
 
-    /// Takes the target out, when nobody else can have it.
+    /// Removes the target, with exclusive access.
     pub fn take(&mut self) -> Option<P> {
-        // Relaxed: `&mut self` orders all that came before.
+        // Relaxed: `&mut self` orders all earlier accesses.
         let old = self.target.swap(ptr::null_mut(), Relaxed);
         // SAFETY: `&mut self`; no reader, for `load` borrows the pointer for as long as its result.
         (!old.is_null()).then(|| unsafe { P::from_raw(old) })
@@ -138,11 +138,11 @@ impl<P: Owner> EpochPtr<P>
 where
     P::Target: Send + Sync + 'static,
 {
-    /// The target of this moment; it stays valid for the section of `pin`.
+    /// The present target; valid for the section of `pin`.
     #[inline(always)]
     pub fn load<'p>(&'p self, _pin: &'p CpuPin) -> Option<&'p P::Target> {
-        // SAFETY: a target is given back only a grace period after it was taken out, and the pin holds off its end.
-        // One that moved is given back later still.
+        // SAFETY: a target is dropped only a grace period after it was removed, and the pin delays the end of that. One
+        // that was moved is dropped later still.
         unsafe { self.target.load(Acquire).as_ref() }
     }
 
@@ -151,12 +151,12 @@ where
         self.target.load(Relaxed).is_null()
     }
 
-    /// Puts `value` in place, and retires the old target.
+    /// Replaces the target by `value`, and retires the old target.
     pub fn replace(&self, epoch: &Epoch, pin: &CpuPin, value: Option<P>) {
         self.put(epoch, pin, into_raw(value));
     }
 
-    /// Moves the target to `to`, and retires what is there. In between it is in neither place.
+    /// Moves the target to `to`, and retires the old target of `to`. In between it is in neither pointer.
     pub fn move_to(&self, to: &Self, epoch: &Epoch, pin: &CpuPin) {
         to.put(epoch, pin, self.target.swap(ptr::null_mut(), AcqRel));
     }
@@ -169,7 +169,7 @@ where
         }
     }
 
-    /// Puts `value` in place if there is nothing; gives it back otherwise.
+    /// Stores `value` if there is no target; otherwise returns it.
     pub fn set_if_none(&self, value: P) -> Result<(), P> {
         let new = value.into_raw();
         match self
@@ -177,14 +177,14 @@ where
             .compare_exchange(ptr::null_mut(), new, Release, Relaxed)
         {
             Ok(_) => Ok(()),
-            // SAFETY: not published, still ours.
+            // SAFETY: not published, still owned here.
             Err(_) => Err(unsafe { P::from_raw(new) }),
         }
     }
 
-    /// Takes the target out and waits until no reader has it. Sleeps for a grace period.
+    /// Removes the target and waits until no reader has it. Sleeps for a grace period.
     pub fn withdraw(&self, epoch: &Epoch) -> Option<P> {
-        // Relaxed: each try to step the epoch has a fence, which makes what the target's maker did visible.
+        // Relaxed: each attempt to step the epoch has a fence, which makes the initialisation of the target visible.
         let old = self.target.swap(ptr::null_mut(), Relaxed);
         if old.is_null() {
             return None;
@@ -196,16 +196,16 @@ where
 }
 
 impl<T: Send + Sync + 'static> EpochPtr<Box<T>> {
-    /// The target, when nobody else can have it.
+    /// The target, with exclusive access.
     pub fn get_mut(&mut self) -> Option<&mut T> {
-        // SAFETY: `&mut self`, which also orders all that came before: Relaxed finds the target whole. A box is the
-        // only owner of it.
+        // SAFETY: `&mut self`, which also orders all earlier accesses: Relaxed finds the target fully built. A box is
+        // its only owner.
         unsafe { self.target.load(Relaxed).as_mut() }
     }
 }
 
 impl<T: Send + Sync + 'static> EpochPtr<Arc<T>> {
-    /// The target of this moment, of which readers may take a count of their own.
+    /// The present target, of which a reader may take a reference of its own.
     #[inline(always)]
     pub fn borrow<'p>(&'p self, _pin: &'p CpuPin) -> Option<ArcBorrow<'p, T>> {
         let target = ptr::NonNull::new(self.target.load(Acquire))?;
@@ -215,16 +215,16 @@ impl<T: Send + Sync + 'static> EpochPtr<Arc<T>> {
         })
     }
 
-    /// A count of the target of this moment.
+    /// A reference to the present target.
     pub fn get(&self, pin: &CpuPin) -> Option<Arc<T>> {
         self.borrow(pin).map(ArcBorrow::hold)
     }
 }
 
-/// The target of an [`EpochPtr`] to an `Arc`, for the section of a pin; no count is written.
+/// The target of an [`EpochPtr`] to an `Arc`, for the section of a pin; the reference count is not written.
 pub struct ArcBorrow<'p, T> {
-    /// Made from an `Arc`, whose count the pointer gives back no earlier than the section of the pin ends. Not a reference,
-    /// which could not lead to the count beside the target.
+    /// Made from an `Arc`, whose reference the pointer drops no earlier than the end of the pin's section. Not a Rust
+    /// reference, whose provenance would not include the count beside the target.
     target: ptr::NonNull<T>,
     pin: PhantomData<&'p T>,
 }
@@ -237,10 +237,10 @@ impl<'p, T> ArcBorrow<'p, T> {
         unsafe { self.target.as_ref() }
     }
 
-    /// A count of the target, which keeps it beyond the pin.
+    /// A reference to the target, which keeps it beyond the pin.
     #[inline]
     pub fn hold(self) -> Arc<T> {
-        // SAFETY: see `target`: while the pin lives there is a count to copy.
+        // SAFETY: see `target`: while the pin lives there is a reference to copy.
         unsafe {
             Arc::increment_strong_count(self.target.as_ptr());
             Arc::from_raw(self.target.as_ptr())

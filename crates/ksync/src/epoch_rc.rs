@@ -1,9 +1,12 @@
-//! A counted object that is dropped with its last reference, while its memory outlives it by a grace period.
+//! A reference-counted object that is dropped with its last reference, while its memory is freed only a grace period
+//! later.
 //!
-//! Guarantee: who finds the object's address under a pin may try to take a reference; it gets one, or learns that the
-//! last has gone. Mechanism: the count stands outside the object and stays zero once it is. The last reference drops the
-//! object at once, in its own context, and retires the block. So an object whose end others wait for (a pipe's end)
-//! ends when its last user lets go, and not a grace period later, as it would with [`EpochPtr`](crate::EpochPtr).
+//! Guarantee: a CPU that finds the object's address under a pin may try to take a reference; it gets one, unless the
+//! last reference was dropped.
+//!
+//! Mechanism: the count is outside the object and stays zero once it is. The last drop of a reference drops the object
+//! at once, in its own context, and retires the block. So an object whose end others wait for (a pipe's end) ends
+//! together with its last user, and not a grace period later, as it would with [`EpochPtr`](crate::EpochPtr).
 
 use alloc::boxed::Box;
 use core::{
@@ -22,14 +25,14 @@ use crate::{
 
 #[repr(C)]
 pub(crate) struct Block<T> {
-    /// References; 0 for good when the last has gone.
+    /// Number of references; 0 for good once the last was dropped.
     count: AtomicUsize,
-    /// Where the block is retired. Const.
+    /// The epoch in which the block is retired. Const.
     epoch: EpochHandle,
     body: Body<T>,
 }
 
-/// The object, and when that has been dropped the way to the block on the epoch's list.
+/// The object; after its drop, the block's link on the epoch's list.
 #[repr(C)]
 union Body<T> {
     value: ManuallyDrop<T>,
@@ -37,7 +40,7 @@ union Body<T> {
 }
 
 impl<T> Block<T> {
-    /// Frees the block that `link` stands in.
+    /// Frees the block that contains `link`.
     unsafe fn run(link: *mut Link) -> Freed {
         // SAFETY: the caller passes the link that `EpochRc::drop` wrote into a block's body, once and after the grace
         // period; a union drops nothing with its block.
@@ -61,7 +64,7 @@ unsafe impl<T: Send + Sync + 'static> Sync for EpochRc<T> {}
 unsafe impl<T: Send + Sync + 'static> Send for EpochRc<T> {}
 
 impl<T: Send + Sync + 'static> EpochRc<T> {
-    /// The first reference to `value`, whose memory `epoch` will free.
+    /// The first reference to `value`, whose memory is freed through `epoch`.
     pub fn new(epoch: &Epoch, value: T) -> Self {
         let block = Box::new(Block {
             count: AtomicUsize::new(1),
@@ -81,15 +84,15 @@ impl<T: Send + Sync + 'static> EpochRc<T> {
         a.block == b.block
     }
 
-    /// Gives the reference up for its address.
+    /// Turns the reference into an address.
     pub(crate) fn into_raw(self) -> NonNull<Block<T>> {
         ManuallyDrop::new(self).block
     }
 
-    /// Takes a reference back that was given up.
+    /// Turns an address into a reference again.
     ///
     /// # Safety
-    /// `block` is from `into_raw`, and each is taken back once.
+    /// `block` is from `into_raw`, and this is called once for it.
     pub(crate) unsafe fn from_raw(block: NonNull<Block<T>>) -> Self {
         Self {
             block,
@@ -97,18 +100,18 @@ impl<T: Send + Sync + 'static> EpochRc<T> {
         }
     }
 
-    /// One more reference, unless the last has gone.
+    /// One more reference, unless the last was dropped.
     ///
     /// # Safety
-    /// `block` is from `into_raw`, and was found by the section of `_pin` where it is replaced or removed before that
-    /// reference is taken back.
+    /// `block` is from `into_raw`, and the section of `_pin` has found it at a place from which it is removed before
+    /// that reference is dropped.
     pub(crate) unsafe fn try_from_found(block: NonNull<Block<T>>, _pin: &CpuPin) -> Option<Self> {
-        // SAFETY: the block is retired, at the earliest, after its address was removed, and the pin holds off the end of
-        // the grace period. The reference covers the count alone: the body may be dropped meanwhile.
+        // SAFETY: the block is retired, at the earliest, after its address was removed, and the pin delays the end of
+        // the grace period. The Rust reference covers only the count: the body may be dropped meanwhile.
         let count = unsafe { &(*block.as_ptr()).count };
         let mut n = count.load(Relaxed);
         while n != 0 {
-            // Relaxed: the address was read with Acquire, and with it the object whole.
+            // Relaxed: the address was read with Acquire, and with it the fully built object.
             match count.compare_exchange_weak(n, n + 1, Relaxed, Relaxed) {
                 // SAFETY: the count above stands for this reference.
                 Ok(_) => return Some(unsafe { Self::from_raw(block) }),
@@ -119,19 +122,19 @@ impl<T: Send + Sync + 'static> EpochRc<T> {
     }
 
     fn block(&self) -> &Block<T> {
-        // SAFETY: alive while a reference is.
+        // SAFETY: alive while a reference exists.
         unsafe { self.block.as_ref() }
     }
 
     #[cold]
     #[inline(never)]
     fn end(&mut self) {
-        // Acquire: all uses by the references that went before are over.
+        // Acquire: all uses by the earlier references are over.
         fence(Acquire);
         let epoch = self.block().epoch;
         let block = self.block.as_ptr();
-        // SAFETY: the last reference: nobody reads the body again, for a count of zero keeps everybody out. The block is
-        // given up here; `run` fits the link, which stands where the object was.
+        // SAFETY: this was the last reference, and a count of zero prevents new ones, so that the body is not read
+        // again. The block is given up here; `run` fits the link, which replaces the object.
         unsafe {
             ManuallyDrop::drop(&mut (*block).body.value);
             let link = (&raw mut (*block).body.link).cast::<Link>();
@@ -143,7 +146,8 @@ impl<T: Send + Sync + 'static> EpochRc<T> {
 
 impl<T: Send + Sync + 'static> Clone for EpochRc<T> {
     fn clone(&self) -> Self {
-        // Relaxed: `self` is a reference, so the object stays; the count cannot overflow, as references need memory.
+        // Relaxed: `self` is a reference, so the object stays; the count cannot overflow, because each reference takes
+        // memory.
         self.block().count.fetch_add(1, Relaxed);
         Self {
             block: self.block,
@@ -156,7 +160,7 @@ impl<T: Send + Sync + 'static> Deref for EpochRc<T> {
     type Target = T;
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the body is the object until the last reference has gone.
+        // SAFETY: the body is the object until the last reference is dropped.
         unsafe { &self.block.as_ref().body.value }
     }
 }

@@ -5,7 +5,7 @@ use alloc::{
     boxed::Box,
 };
 
-/// Boxes `value`, or gives it back where memory is short.
+/// Boxes `value`, or returns it if memory is short.
 pub fn try_box<T>(value: T) -> Result<Box<T>, T> {
     let layout = Layout::new::<T>();
     if layout.size() == 0 {

@@ -1,8 +1,7 @@
 //! The platform on a host: std threads that play CPUs.
 //!
-//! Each thread says which CPU it is ([`set_cpu`]; 0 if it does not). Preemption off means, as on a
-//! machine, that no other thread of the same CPU runs: the first pin of a thread waits until no
-//! other thread of that CPU is pinned.
+//! Each thread sets its CPU by [`set_cpu`]; the default is 0. Preemption off means, as in the kernel, that no other
+//! thread of the same CPU runs: the first pin of a thread waits until no other thread of that CPU is pinned.
 
 use core::cell::Cell;
 use std::{boxed::Box, time::Instant};
@@ -127,7 +126,7 @@ impl Platform for Host {
     }
 
     fn relax() {
-        // More threads than processors are usual, so that the holder may need this one.
+        // There are usually more threads than processors, so the holder may need this one.
         threads::yield_now();
     }
 
@@ -149,11 +148,11 @@ impl Platform for Host {
 
     fn unpark(parker: Parker) {
         if cfg!(loom) {
-            // A wake-up takes its time: the thread may learn otherwise that its wait is over.
+            // A wake-up takes time: before it the thread may learn otherwise that its wait is over.
             threads::yield_now();
         }
         let thread = core::ptr::with_exposed_provenance::<threads::Thread>(parker.0);
-        // SAFETY: `parker` is the only maker of tokens here, and leaks what they point to.
+        // SAFETY: only `parker` makes tokens here, and it leaks their targets.
         unsafe { &*thread }.unpark();
     }
 

@@ -1,28 +1,29 @@
-//! Hubs: a value and the set of its members, where membership is the reference.
+//! Hubs: a value and the set of its members, where membership is a reference.
 //!
-//! A hub is one heap block with a `T` and shards of member nodes. It lives while there are base
-//! references ([`HubRef`]) or members. Attaching or detaching a member takes one shard's spin lock and
-//! writes nothing else that CPUs share: the hub's one count, `live`, holds a unit per base reference
-//! and one per *non-empty shard*, so only a shard's first and last member touch it.
+//! A hub is one heap block with a `T` and shards of member nodes. It lives while there are base references ([`HubRef`])
+//! or members. Attaching or detaching a member takes one shard's spin lock and writes no other line that CPUs share:
+//! the hub's one count, `live`, holds a unit per base reference and one per *non-empty shard*, so only a shard's first
+//! and last member change it.
 //!
-//! A hub starts with one inline shard. When that one is contended, found locked or last used by another CPU, the hub grows a place for
-//! the shard of each CPU, and each CPU that attaches a member from then on fills its place: the rest cost a word each. A scan visits
-//! every member that was attached before it began and is not detached: shards are never merged, and
-//! [`Member::replace`] exchanges members in one hold of their lock. A member moves at most once, from the inline shard to
-//! that of a CPU that attaches another one in its name, so that the CPU's shard is not filled and emptied, and `live`
-//! written, each time: scans visit the inline shard first, so they meet the member in one of the two places, or in both.
+//! A hub starts with one inline shard. When that one is contended (its lock was found held, or another CPU used it
+//! last), the hub grows: it gets a pointer to a shard for each CPU, and each CPU that attaches a member from then on
+//! allocates its own shard; for other CPUs this costs one word each. A scan visits every member that was attached
+//! before it began and is not detached: shards are never merged, and [`Member::replace`] exchanges members in one hold
+//! of their lock. A member moves at most once, from the inline shard to that of a CPU that attaches another member
+//! through it. Otherwise that CPU's shard would be filled and emptied, and `live` written, each time. Scans visit the
+//! inline shard first, so they find a moved member in one of the two shards, or in both.
 //!
-//! When the last reference goes, [`HubValue::last`] runs at once, in the context of who dropped it,
-//! with no lock of the hub held. The memory of hubs and members, and their drop, wait for a grace
-//! period, so that lock-free readers may follow them under a pin.
+//! When the last reference is dropped, [`HubValue::last`] runs at once, in the context of that drop, with no lock of
+//! the hub held. The memory of hubs and members, and their drop, wait for a grace period, so that lock-free readers may
+//! follow them under a pin.
 //!
-//! Ordering of `live`: a decrement is Release and the one that reaches zero fences with Acquire, as in
-//! every reference count. Zero is for good: who comes by a member under a pin alone, while its owner may be detaching it,
-//! adds a unit by compare-and-swap and refuses zero. A shard's unit is added under its lock while another reference is held, and
-//! given back after the lock is released by who emptied it; were the shard filled again in between, it
-//! has two units for a moment. A scan may skip a shard whose head it reads as null without the lock:
-//! an attach that happens before the scan is visible to it, and a protocol that races with attaches
-//! needs a full fence on both sides anyway.
+//! Ordering of `live`: a decrement is Release, and the one that reaches zero fences with Acquire, as in every reference
+//! count. Zero is final: a CPU that has found a member only under a pin, while its owner may be detaching it, adds a
+//! unit by compare-and-swap and fails on zero. A shard's unit is added under its lock while another reference is held.
+//! The operation that empties the shard returns the unit after it has released the lock; if the shard is filled again
+//! in between, it has two units for a moment. A scan may skip a shard whose head it reads as null without the lock: an
+//! attach that happens before the scan is visible to it, and a protocol that races with attaches needs a full fence on
+//! both sides anyway.
 
 use alloc::{boxed::Box, vec::Vec};
 use core::{
@@ -50,31 +51,32 @@ lock_class!(
     rank = 90
 );
 
-/// Contended acquisitions of the inline shard, and attachments by another CPU than the last, after which a hub grows.
+/// A hub grows after so many contended acquisitions of the inline shard, or attachments by another CPU than the last
+/// one.
 const GROW_AFTER: u32 = 4;
 
 /// The value of a hub.
 pub trait HubValue: Send + Sync + 'static {
-    /// The last reference is gone: give back what the value owns. Its own drop comes a grace period
-    /// later, for readers under a pin may still look at it.
+    /// Called when the last reference was dropped: frees what the value owns. The value itself is dropped a grace
+    /// period later, because readers under a pin may still use it.
     fn last(&self) {}
 
     /// Frees a bounded part of what the value owns, before it is dropped; returns whether there is more. Called with
-    /// preemption off, and the CPU may be preempted between two calls.
+    /// preemption off; the CPU may be preempted between two calls.
     fn free_part(&mut self) -> bool {
         false
     }
 }
 
-/// There was no memory for a member.
+/// No memory for a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttachError;
 
-/// There was no memory to replace a member; everything is given back as it was.
+/// No memory to replace a member; returns the arguments unchanged.
 pub struct ReplaceError<T: HubValue, M: Send + Sync + 'static, C: LockClass, const N: usize> {
     /// The member, still attached.
     pub old: Member<T, M, C>,
-    /// The values that were to replace it.
+    /// The values that should have replaced it.
     pub new: [M; N],
 }
 
@@ -86,19 +88,19 @@ struct Node<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
     prev: Cell<*const Node<T, M, C>>,
     /// Const once attached.
     hub: NonNull<Inner<T, M, C>>,
-    /// Where it is linked. Written under the locks of both shards.
+    /// The shard that it is linked into. Written under the locks of both shards.
     shard: AtomicPtr<Shard<T, M, C>>,
     value: M,
 }
 
 struct Shard<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
     lock: RawSpin,
-    /// Times the lock was found held, or a member was attached by another CPU than the one before. Atomic,
+    /// Number of times that the lock was found held, or that another CPU than before attached a member. Atomic,
     /// approximate.
     contended: AtomicU32,
-    /// The CPU that attached last; of the inline shard. Atomic, approximate.
+    /// The CPU that attached last; used for the inline shard. Atomic, approximate.
     last_cpu: AtomicU32,
-    /// Written under `lock`, may be read without.
+    /// Written under `lock`, may be read without it.
     head: AtomicPtr<Node<T, M, C>>,
     class: PhantomData<C>,
 }
@@ -112,16 +114,16 @@ struct Inner<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
     value: T,
 }
 
-/// The place of a CPU's shard: empty until the CPU attaches a member, and set once.
+/// Pointer to a CPU's shard: empty until the CPU attaches a member, then set once.
 type ShardPtr<T, M, C> = EpochPtr<Box<Padded<Shard<T, M, C>>>>;
 
-/// The shards of a hub that has grown, by CPU.
+/// The shards of a grown hub, by CPU.
 struct Shards<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
     places: Box<[ShardPtr<T, M, C>]>,
 }
 
 impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shards<T, M, C> {
-    /// `None` where memory is short.
+    /// `None` if memory is short.
     fn new(ncpus: usize) -> Option<Self> {
         let mut places = Vec::new();
         places.try_reserve_exact(ncpus).ok()?;
@@ -131,7 +133,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shards<T, M, C> {
         })
     }
 
-    /// This CPU's shard; `None` where there is no memory for it.
+    /// This CPU's shard; `None` if there is no memory for it.
     fn here<'p>(&'p self, pin: &'p CpuPin) -> Option<&'p Shard<T, M, C>> {
         let place = &self.places[pin.cpu()];
         if place.is_none() {
@@ -146,17 +148,17 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shards<T, M, C> {
     }
 }
 
-/// What attaching and detaching write, on a line apart from what everybody reads.
+/// Fields that attaching and detaching write, on a line apart from those that every CPU reads.
 #[repr(C, align(64))]
 struct Written<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
-    /// First, so that the block can be retired by it.
+    /// The first field, so that the block can be retired by it.
     link: Link,
     /// Base references plus non-empty shards. Atomic.
     live: AtomicUsize,
     inline: Shard<T, M, C>,
 }
 
-// SAFETY: nodes are linked and unlinked under the shard's lock; `M` is shared and dropped anywhere.
+// SAFETY: nodes are linked and unlinked under the shard's lock; `M` is shared, and dropped on any thread.
 unsafe impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Sync for Shard<T, M, C> {}
 // SAFETY: as above.
 unsafe impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Send for Shard<T, M, C> {}
@@ -179,7 +181,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
         self.lock.lock::<C>()
     }
 
-    /// Notes that `cpu` has attached a member; returns how contended the shard has been.
+    /// Records that `cpu` has attached a member; returns how contended the shard has been.
     fn used_by(&self, cpu: usize) -> u32 {
         let contended = self.contended.load(Relaxed);
         if self.last_cpu.load(Relaxed) == cpu as u32 {
@@ -191,11 +193,11 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
     }
 
     fn head(&self) -> Option<&Node<T, M, C>> {
-        // SAFETY: the caller holds the lock, so that what is on the list stays.
+        // SAFETY: the caller holds the lock, so that listed nodes stay alive.
         unsafe { self.head.load(Relaxed).as_ref() }
     }
 
-    /// Links `node`; the lock is held.
+    /// Links `node`. The lock is held.
     fn link(&self, node: NonNull<Node<T, M, C>>) {
         let head = self.head.load(Relaxed);
         // SAFETY: the caller owns the unlinked node, and holds the lock for its neighbour.
@@ -206,23 +208,23 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
                 head.prev.set(node.as_ptr());
             }
         }
-        // Relaxed: a scan that peeks at the head without the lock learns only whether to take it.
+        // Relaxed: a scan that reads the head without the lock only learns whether to take the lock.
         self.head.store(node.as_ptr(), Relaxed);
     }
 
-    /// Unlinks `node`; the lock is held. Returns whether the shard is empty now.
+    /// Unlinks `node`. The lock is held. Returns whether the shard is empty now.
     fn unlink(&self, node: &Node<T, M, C>) -> bool {
         self.close(node.prev.get(), node.next.get())
     }
 
-    /// Links two neighbours, or ends of the list, past who was between them; the lock is held. Returns whether the shard
-    /// is empty now.
+    /// Links two neighbours, or ends of the list, to each other, past the node between them. The lock is held. Returns
+    /// whether the shard is empty now.
     fn close(&self, prev: *const Node<T, M, C>, next: *const Node<T, M, C>) -> bool {
         // SAFETY: neighbours on the list are alive while the lock is held.
         unsafe {
             match prev.as_ref() {
                 Some(prev) => prev.next.set(next),
-                // Release: a scan that sees the shard empty sees where its last member has moved.
+                // Release: a scan that sees the shard empty sees the new place of its last member.
                 None => self.head.store(next.cast_mut(), Release),
             }
             if let Some(next) = next.as_ref() {
@@ -248,14 +250,14 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
 }
 
 impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Inner<T, M, C> {
-    /// Takes the memory of a hub whose grace period is over.
+    /// Frees a hub whose grace period is over, or a part of it.
     unsafe fn free(link: *mut Link) -> Freed {
         let hub = link.cast::<Self>();
-        // SAFETY: `link` is the first field of the block, which nobody else has.
+        // SAFETY: `link` is the first field of the block, which is not shared any more.
         if unsafe { (*hub).value.free_part() } {
             return Freed::Some(0);
         }
-        // SAFETY: the block is a leaked box; it ends once.
+        // SAFETY: the block is a leaked box; it is freed once.
         drop(unsafe { Box::from_raw(hub) });
         Freed::All(1)
     }
@@ -271,7 +273,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Inner<T, M, C> {
             return Ok(());
         }
         let shards = Shards::new(self.epoch.ncpus()).ok_or(AttachError)?;
-        // Somebody else's shards do as well.
+        // Shards that another CPU has set serve as well.
         let _ = self
             .grown
             .set_if_none(try_box(shards).map_err(|_| AttachError)?);
@@ -286,10 +288,10 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Inner<T, M, C> {
             .try_for_each(|shard| shard.scan(&mut visit))
     }
 
-    /// Gives back one unit of `live`; the caller held it.
+    /// Returns one unit of `live`, which the caller held.
     ///
     /// # Safety
-    /// `hub` is alive by that unit and not used by the caller after.
+    /// `hub` is alive by that unit, and the caller does not use it afterwards.
     unsafe fn put(hub: NonNull<Self>) {
         // SAFETY: alive by the caller's unit.
         let inner = unsafe { hub.as_ref() };
@@ -299,8 +301,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Inner<T, M, C> {
         fence(Acquire);
         inner.value.last();
         let (epoch, pin) = (inner.epoch, pin());
-        // SAFETY: no reference is left, so nobody can reach it but readers in sections open now. Not
-        // touched after.
+        // SAFETY: no reference is left, so that only readers in sections open now can reach it. Not used afterwards.
         unsafe { epoch.retire_link(&pin, hub.as_ptr().cast()) };
     }
 }
@@ -332,9 +333,9 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Node<T, M, C> {
         self.shard.store(ptr::from_ref(shard).cast_mut(), Release);
     }
 
-    /// Links a new node into `shard`, whose hub the caller keeps alive.
+    /// Links a new node into `shard`; the caller keeps its hub alive.
     fn attach(node: NonNull<Self>, hub: &Inner<T, M, C>, shard: &Shard<T, M, C>) {
-        // SAFETY: not linked yet: the caller's alone.
+        // SAFETY: not linked yet, so owned by the caller.
         unsafe { node.as_ref().belong_to(shard) };
         let _guard = shard.lock();
         if shard.head().is_none() {
@@ -345,8 +346,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Node<T, M, C> {
     }
 }
 
-/// A base reference to a hub: keeps it alive without being a member. Cloning it writes the hub's shared
-/// count.
+/// A base reference to a hub: keeps it alive without being a member. Cloning it writes the hub's shared count.
 pub struct HubRef<T: HubValue, M: Send + Sync + 'static, C: LockClass = HubShard> {
     inner: NonNull<Inner<T, M, C>>,
 }
@@ -357,8 +357,7 @@ unsafe impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Sync for HubRef
 unsafe impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Send for HubRef<T, M, C> {}
 
 impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> HubRef<T, M, C> {
-    /// A hub without members; its memory goes through `epoch`. Gives `value` back where memory is
-    /// short.
+    /// A hub without members; its memory is freed through `epoch`. Returns `value` if memory is short.
     pub fn new(epoch: &Epoch, value: T) -> Result<Self, T> {
         let inner = try_box(Inner {
             written: Written {
@@ -398,7 +397,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> HubRef<T, M, C> {
         self.inner().scan(visit)
     }
 
-    /// Lets each CPU have a shard of its own; members stay where they are.
+    /// Lets each CPU have a shard of its own; existing members stay in theirs.
     pub fn grow(&self) -> Result<(), AttachError> {
         self.inner().grow(&pin())
     }
@@ -408,18 +407,19 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> HubRef<T, M, C> {
         !self.inner().grown.is_none()
     }
 
-    /// Whether this is the only reference, base or member. Nobody else can make one then, but by [`Member::hub_ref`].
+    /// Whether this is the only reference, base or member. Then no other CPU can make one, except by
+    /// [`Member::hub_ref`].
     pub fn is_only(&self) -> bool {
         self.inner().written.live.load(Acquire) == 1
     }
 
-    /// Ends this reference, unless it is the only one: then it comes back, so that what the value owns can be given back
-    /// while the hub is alive. Of all that end at the same time exactly one, the last, gets it back.
+    /// Ends this reference, unless it is the only one: then returns it, so that what the value owns can be freed while
+    /// the hub is alive. Of all references that end at the same time exactly one, the last, is returned.
     pub fn end_unless_only(self) -> Result<(), Self> {
         let live = &self.inner().written.live;
         let mut units = live.load(Acquire);
         while units != 1 {
-            // Release as in `put`; Acquire for who finds that the others have gone.
+            // Release as in `put`; Acquire for the caller that finds that the others have ended.
             match live.compare_exchange_weak(units, units - 1, Release, Acquire) {
                 Ok(_) => {
                     core::mem::forget(self);
@@ -431,16 +431,17 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> HubRef<T, M, C> {
         Err(self)
     }
 
-    /// The value for the rest of the section, even if this reference goes meanwhile.
+    /// The value for the rest of the section, even if this reference is dropped meanwhile.
     pub fn pinned<'p>(&self, _pin: &'p CpuPin) -> &'p T {
-        // SAFETY: alive now, in the section; the hub is freed a grace period after it is not.
+        // SAFETY: alive now, in the section; the hub is freed no earlier than a grace period after its last reference
+        // was dropped.
         unsafe { &(*self.inner.as_ptr()).value }
     }
 
-    /// The hub around a value, not owned: the result must not outlive whatever keeps `value` alive.
+    /// The hub around a value, not owned: the result must not outlive the reference that keeps `value` alive.
     ///
     /// # Safety
-    /// `value` lies in a hub of this very type.
+    /// `value` is in a hub of exactly this type.
     pub unsafe fn around(value: &T) -> core::mem::ManuallyDrop<Self> {
         let start = ptr::from_ref(value).addr() - core::mem::offset_of!(Inner<T, M, C>, value);
         let inner = ptr::with_exposed_provenance_mut(start);
@@ -449,7 +450,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> HubRef<T, M, C> {
         core::mem::ManuallyDrop::new(Self { inner })
     }
 
-    /// Whether both name one hub.
+    /// Whether both refer to the same hub.
     pub fn same(&self, other: &Self) -> bool {
         self.inner == other.inner
     }
@@ -478,7 +479,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Clone for HubRef<T, M,
 
 impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Drop for HubRef<T, M, C> {
     fn drop(&mut self) {
-        // SAFETY: gives back this reference's own unit.
+        // SAFETY: returns this reference's own unit.
         unsafe { Inner::put(self.inner) };
     }
 }
@@ -497,7 +498,7 @@ fn attach_chosen<T: HubValue, M: Send + Sync + 'static, C: LockClass>(
         None => {
             Node::attach(node, inner, &inner.written.inline);
             if inner.written.inline.used_by(pin.cpu()) >= GROW_AFTER {
-                // Without memory it stays as it is.
+                // If there is no memory the hub does not grow.
                 let _ = inner.grow(&pin);
             }
         }
@@ -505,8 +506,8 @@ fn attach_chosen<T: HubValue, M: Send + Sync + 'static, C: LockClass>(
     Ok(Member { node })
 }
 
-/// A member of a hub, and by that a reference to it. Dropping it detaches it: the node and its `M` are
-/// freed after a grace period.
+/// A member of a hub, and thereby a reference to it. Dropping it detaches it: the node and its `M` are freed after a
+/// grace period.
 pub struct Member<T: HubValue, M: Send + Sync + 'static, C: LockClass = HubShard> {
     node: NonNull<Node<T, M, C>>,
 }
@@ -517,15 +518,15 @@ unsafe impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Sync for Member
 unsafe impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Send for Member<T, M, C> {}
 
 impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
-    /// Gives the member up as an address, still attached.
+    /// Turns the member into an address; it stays attached.
     pub(crate) fn into_raw(self) -> NonNull<()> {
         core::mem::ManuallyDrop::new(self).node.cast()
     }
 
-    /// Takes up what `into_raw` gave up.
+    /// Turns the result of `into_raw` into a member again.
     ///
     /// # Safety
-    /// `raw` comes from `into_raw` of this very type, and only one member made of it is ever dropped.
+    /// `raw` comes from `into_raw` of exactly this type, and only one member made from it is ever dropped.
     pub(crate) unsafe fn from_raw(raw: NonNull<()>) -> Self {
         Self { node: raw.cast() }
     }
@@ -541,7 +542,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
     }
 
     fn shard(&self) -> &Shard<T, M, C> {
-        // SAFETY: part of the hub, since it was attached.
+        // SAFETY: part of the hub, because it was attached.
         unsafe { &*self.node().shard.load(Acquire) }
     }
 
@@ -551,27 +552,29 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
         &self.inner().value
     }
 
-    /// The hub's value for the rest of the section, even if the member goes meanwhile.
+    /// The hub's value for the rest of the section, even if the member is detached meanwhile.
     #[inline]
     pub fn hub_pinned<'p>(&self, _pin: &'p CpuPin) -> &'p T {
-        // SAFETY: attached now, in the section; the hub is freed a grace period after it is not.
+        // SAFETY: attached now, in the section; the hub is freed no earlier than a grace period after the member was
+        // detached.
         unsafe { &(*self.node().hub.as_ptr()).value }
     }
 
-    /// The member's value for the rest of the section, even if the member goes meanwhile.
+    /// The member's value for the rest of the section, even if it is detached meanwhile.
     #[inline]
     pub fn pinned<'p>(&self, _pin: &'p CpuPin) -> &'p M {
-        // SAFETY: attached now, in the section; the node is freed a grace period after it is not.
+        // SAFETY: attached now, in the section; the node is freed a grace period after it was detached.
         unsafe { &(*self.node.as_ptr()).value }
     }
 
-    /// A base reference to the hub; `None` if its last reference has gone. An attached member always gets one. Who came by
-    /// the member under a pin, and does not keep its owner from detaching it, may find the hub ended.
+    /// A base reference to the hub; `None` if its last reference was dropped. An attached member always returns one. A
+    /// caller that has found the member under a pin, and does not prevent its owner from detaching it, may find the hub
+    /// ended.
     pub fn hub_ref(&self) -> Option<HubRef<T, M, C>> {
         let live = &self.inner().written.live;
         let mut units = live.load(Relaxed);
         while units != 0 {
-            // Relaxed: the member was read from where its maker put it, and with it the hub. Zero is for good.
+            // Relaxed: the member was read from where it was published, and with it the hub. Zero is final.
             match live.compare_exchange_weak(units, units + 1, Relaxed, Relaxed) {
                 Ok(_) => {
                     return Some(HubRef {
@@ -584,25 +587,25 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
         None
     }
 
-    /// Detaches the member. If it was the last of its shard, the shard's reference is the caller's to end.
+    /// Detaches the member. If it was the last of its shard, returns the shard's reference, which the caller must end.
     pub fn detach(self) -> Option<HubRef<T, M, C>> {
         let member = core::mem::ManuallyDrop::new(self);
         let inner = member.node().hub;
-        // SAFETY: not used as a member after.
+        // SAFETY: not used as a member afterwards.
         unsafe { member.leave() }.then(|| HubRef { inner })
     }
 
-    /// Takes the member out of its shard and retires it; returns whether the shard is empty now, and its unit of `live`
-    /// the caller's.
+    /// Removes the member from its shard and retires it. Returns whether the shard is empty now, so that the caller
+    /// owns its unit of `live`.
     ///
     /// # Safety
-    /// The member is not used after.
+    /// The member is not used afterwards.
     unsafe fn leave(&self) -> bool {
         let shard = self.shard();
         let guard = shard.lock();
         let emptied = shard.unlink(self.node());
         let epoch = self.inner().epoch;
-        // SAFETY: unlinked, and the only owner goes with this call.
+        // SAFETY: unlinked, and this call ends the only ownership.
         unsafe { epoch.retire_link(guard.pin(), self.node.as_ptr().cast()) };
         emptied
     }
@@ -617,21 +620,21 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
         self.node().hub == hub.inner
     }
 
-    /// Attaches another member in the same shard: a scan sees the two together.
+    /// Attaches another member in the same shard: a scan sees both in one hold of the lock.
     pub fn attach_beside(&self, value: M) -> Result<Self, AttachError> {
         let node = Node::new(self.node().hub, value).map_err(|_| AttachError)?;
         Node::attach(node, self.inner(), self.shard());
         Ok(Member { node })
     }
 
-    /// Attaches another member to the same hub, in a shard chosen anew; this one may move there, too. The caller keeps
-    /// others from doing anything with this member but looking at it.
+    /// Attaches another member to the same hub, in the shard of this CPU; this member may move there, too. The caller
+    /// prevents all concurrent operations on this member except reads.
     pub fn attach_elsewhere(&self, value: M) -> Result<Self, AttachError> {
         self.move_here(&pin());
         attach_chosen(self.node().hub, value)
     }
 
-    /// Moves the member from the inline shard of a hub that has grown to this CPU's, if nobody holds that.
+    /// Moves the member from the inline shard of a grown hub to this CPU's, if the latter's lock is free.
     fn move_here(&self, pin: &CpuPin) {
         let (inner, node) = (self.inner(), self.node());
         let Some(shards) = inner.grown.load(pin) else {
@@ -646,7 +649,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
         };
         let emptied = {
             let _from = from.lock();
-            // Two of one rank: no waiting for the second.
+            // Two locks of one rank: this does not wait for the second.
             let Some(_to) = to.lock.try_lock::<C>() else {
                 return;
             };
@@ -654,19 +657,19 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
                 inner.written.live.fetch_add(1, Relaxed);
             }
             let (prev, next) = (node.prev.get(), node.next.get());
-            // In at the new place first: who sees the old one empty finds it.
+            // Linked into the new shard first: a scan that sees the old one empty finds the member there.
             node.belong_to(to);
             to.link(self.node);
             from.close(prev, next)
         };
         if emptied {
-            // SAFETY: the inline shard's unit. The hub lives on by that of the other one, which this member keeps.
+            // SAFETY: the inline shard's unit. The other shard's unit, which this member keeps, keeps the hub alive.
             unsafe { Inner::put(node.hub) };
         }
     }
 
-    /// Puts members with the values `new` in this one's place, in one hold of the shard's lock: a scan
-    /// sees either the old one or all the new ones.
+    /// Replaces this member by members with the values `new`, in one hold of the shard's lock: a scan sees either the
+    /// old one or all the new ones.
     pub fn replace<const N: usize>(
         self,
         new: [M; N],
@@ -680,7 +683,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
         {
             let _guard = shard.lock();
             for node in nodes {
-                // SAFETY: not linked yet: this thread's alone.
+                // SAFETY: not linked yet, so owned by this thread.
                 unsafe { node.as_ref().belong_to(shard) };
                 shard.link(node);
             }
@@ -702,7 +705,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
         self.inner().scan(visit)
     }
 
-    /// Locks the shard that the member is in.
+    /// Locks the shard that contains the member.
     fn lock_shard(&self) -> RawSpinGuard<'_, C> {
         loop {
             let shard = self.shard();
@@ -713,8 +716,8 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
         }
     }
 
-    /// Whether this member is the only reference to the hub. While it is, nobody else can make one, but by
-    /// [`hub_ref`](Member::hub_ref) of this member, and nobody else can attach.
+    /// Whether this member is the only reference to the hub. While it is, no other CPU can make one, except by
+    /// [`hub_ref`](Member::hub_ref) of this member, or attach a member.
     pub fn is_sole(&self) -> bool {
         // There is another unit, or was a moment ago: no reason to take the lock.
         if self.inner().written.live.load(Relaxed) != 1 {
@@ -722,7 +725,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
         }
         let (_guard, node) = (self.lock_shard(), self.node());
         let alone = node.prev.get().is_null() && node.next.get().is_null();
-        // Acquire: whatever the others did with the hub is over and visible.
+        // Acquire: all uses of the hub by other references are over and visible.
         alone && self.inner().written.live.load(Acquire) == 1
     }
 }
@@ -730,7 +733,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
 /// `N` nodes that are not linked yet.
 type NewNodes<T, M, C, const N: usize> = [NonNull<Node<T, M, C>>; N];
 
-/// Nodes for all of `values`, or all of them back.
+/// Nodes for all of `values`; otherwise all the values.
 fn new_nodes<T: HubValue, M: Send + Sync + 'static, C: LockClass, const N: usize>(
     hub: NonNull<Inner<T, M, C>>,
     values: [M; N],
@@ -757,10 +760,10 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Deref for Member<T, M,
 impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Drop for Member<T, M, C> {
     fn drop(&mut self) {
         let hub = self.node().hub;
-        // SAFETY: this is the member's end.
+        // SAFETY: this ends the member.
         if unsafe { self.leave() } {
-            // SAFETY: the shard's unit, which the one who empties it gives back. Nothing of the hub is
-            // used after.
+            // SAFETY: the shard's unit, which the operation that empties the shard returns. The hub is not used
+            // afterwards.
             unsafe { Inner::put(hub) };
         }
     }

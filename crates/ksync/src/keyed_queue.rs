@@ -1,53 +1,55 @@
-//! A queue whose members are taken off wherever they stand, and which is walked in steps.
+//! A queue whose members can be removed at any position, and which is walked in steps.
 //!
-//! Guarantee: adding and taking off cost O(1) and allocate nothing while there is room; a walk sees each member that stood
-//! on the queue when it began, in order, once, though it lets go of the queue's lock between its steps.
-//! Mechanism: members are slots of one array, linked by index.  A walk that pauses *holds* the slot that it is to see next;
-//! a member that leaves meanwhile leaves its slot linked, without a member, until the walk has passed it.
+//! Guarantee: adding and removing cost O(1) and allocate nothing while there is room. A walk visits each member that
+//! was on the queue when it began, in order, once, although it releases the queue's lock between its steps.
+//!
+//! Mechanism: members are slots of one array, linked by index. A walk that pauses *holds* the slot that it will visit
+//! next; if the slot's member is removed meanwhile, the slot stays linked, without a member, until the walk has passed
+//! it.
 
 use alloc::vec::Vec;
 
 /// No slot.
 const NONE: u32 = u32::MAX;
-/// Slots that an empty queue keeps.
+/// Slots that an empty queue keeps allocated.
 const SPARE: usize = 64;
 
-/// A place for a member.
+/// A slot for a member.
 pub struct Slot<E> {
     member: Option<E>,
     next: u32,
     prev: u32,
-    /// Walks that pause here.
+    /// Number of walks that pause here.
     held: u32,
-    /// The members' order of arrival.
+    /// The member's position in the order of arrival.
     seq: u64,
 }
 
-/// The queue; it stands inside the lock that guards it.
+/// The queue; it is the data of the lock that guards it.
 pub struct KeyedQueue<E> {
     slots: Vec<Slot<E>>,
     first: u32,
     last: u32,
-    /// Slots that are not linked, by `next`.
+    /// List of slots that are not linked, through `next`.
     free: u32,
     linked: usize,
     arrived: u64,
 }
 
-/// How far a walk has come.
+/// The progress of a walk.
 pub struct Walk {
     /// The slot that is held, or `NONE` at the beginning.
     at: u32,
-    /// Members that came later are not seen.
+    /// Members that arrived from this number on are not visited.
     end: u64,
 }
 
-/// What a walk does after it has looked at a member.
+/// What a walk does after visiting a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visit {
-    /// Goes on.
+    /// Continues.
     Keep,
-    /// Takes the member off and goes on.
+    /// Removes the member and continues.
     Take,
     /// Ends the step; the next one begins with this member.
     Pause,
@@ -69,12 +71,12 @@ impl<E> Default for KeyedQueue<E> {
 }
 
 impl<E> KeyedQueue<E> {
-    /// Members that can be added without memory.
+    /// Number of members that can be added without memory.
     pub fn room(&self) -> usize {
         self.slots.capacity() - self.linked
     }
 
-    /// Slots that are in use.
+    /// Number of slots in use.
     pub fn len(&self) -> usize {
         self.linked
     }
@@ -84,8 +86,8 @@ impl<E> KeyedQueue<E> {
         self.linked == 0
     }
 
-    /// Puts `bigger`, which is empty, in the place of the array of slots if it has more room; returns what is not needed,
-    /// to be dropped without the lock.
+    /// Replaces the array of slots by `bigger`, which is empty, if that has more room; returns the array that is not
+    /// needed, which should be dropped without the lock.
     pub fn grow(&mut self, mut bigger: Vec<Slot<E>>) -> Vec<Slot<E>> {
         if bigger.capacity() > self.slots.capacity() {
             bigger.append(&mut self.slots);
@@ -94,7 +96,7 @@ impl<E> KeyedQueue<E> {
         bigger
     }
 
-    /// An array that an empty queue had for many members: to be dropped without the lock.
+    /// A large array that is no longer needed because the queue is empty; should be dropped without the lock.
     pub fn spare(&mut self) -> Vec<Slot<E>> {
         if self.linked > 0 || self.slots.capacity() <= SPARE {
             return Vec::new();
@@ -103,10 +105,10 @@ impl<E> KeyedQueue<E> {
         core::mem::take(&mut self.slots)
     }
 
-    /// Adds a member behind all others; returns its slot, which stays until it is taken off.  There is room.
+    /// Adds a member at the end; returns its slot, which it keeps until it is removed.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no room.
     pub fn push_back(&mut self, member: E) -> u32 {
         assert!(self.room() > 0, "a member without room");
         let slot = Slot {
@@ -135,12 +137,12 @@ impl<E> KeyedQueue<E> {
         at
     }
 
-    /// The member of a slot, if there is such a slot and one in it.
+    /// The member of a slot, if the slot exists and has one.
     pub fn get_mut(&mut self, at: u32) -> Option<&mut E> {
         self.slots.get_mut(at as usize)?.member.as_mut()
     }
 
-    /// Takes off the member of a slot.
+    /// Removes the member of a slot.
     pub fn remove(&mut self, at: u32) -> Option<E> {
         let slot = self.slots.get_mut(at as usize)?;
         let member = slot.member.take()?;
@@ -165,7 +167,7 @@ impl<E> KeyedQueue<E> {
         self.linked -= 1;
     }
 
-    /// A walk over the members that there are now.  It must be [`walked`](Self::walk) to its end, or [`end`](Self::end)ed.
+    /// A walk over the present members. It must be [`walked`](Self::walk) to its end, or [`end`](Self::end)ed.
     pub fn begin(&self) -> Walk {
         Walk {
             at: NONE,
@@ -173,8 +175,8 @@ impl<E> KeyedQueue<E> {
         }
     }
 
-    /// Goes on with a walk, past up to `looks` members, as `visit` says of each; those to be taken are passed to `taken`.
-    /// Returns whether the walk is to go on.
+    /// Continues a walk, past up to `looks` members, as `visit` decides for each; removed members are passed to
+    /// `taken`. Returns whether the walk must be continued.
     pub fn walk(
         &mut self,
         walk: &mut Walk,
@@ -212,14 +214,14 @@ impl<E> KeyedQueue<E> {
         true
     }
 
-    /// Gives a walk up.
+    /// Ends a walk early.
     pub fn end(&mut self, walk: Walk) {
         if walk.at != NONE {
             self.let_go(walk.at);
         }
     }
 
-    /// Lets a slot go that a walk held; returns the first one from there on that is still wanted.
+    /// Releases a slot that a walk held; returns the first slot from there on that has a member, or may have one.
     fn let_go(&mut self, at: u32) -> u32 {
         let slot = &mut self.slots[at as usize];
         let next = slot.next;

@@ -1,14 +1,13 @@
-//! Synchronisation: locks that know their name and rank, per-CPU data, epochs and hubs.
+//! Synchronisation: locks with names and ranks, per-CPU data, epochs and hubs.
 //!
-//! Nothing here has a global lock or a shared counter on its fast path. What the crate needs of
-//! the machine is one trait, [`Platform`]; the binary supplies it with [`platform!`], or the
-//! `host` feature supplies it with std threads.
+//! Nothing here has a global lock or a shared counter on its fast path. The crate's requirements on the machine are one
+//! trait, [`Platform`]; the binary supplies it with [`platform!`], or the `host` feature supplies it with std threads.
 //!
-//! Three kinds of context matter:
-//! - *sleeping*: preemption on, nothing but sleeping locks held; [`Mutex`], [`RwLock`],
-//!   [`ByteMutex`] and [`Epoch::synchronize`] need it;
-//! - *pinned*: preemption off, as while a [`CpuPin`] or a spin guard is alive. A pinned section is
-//!   also a read section of every [`Epoch`];
+//! There are three kinds of context:
+//! - *sleeping*: preemption on, no locks held but sleeping ones; [`Mutex`], [`RwLock`], [`ByteMutex`] and
+//!   [`Epoch::synchronize`] need it;
+//! - *pinned*: preemption off, as while a [`CpuPin`] or a spin guard is alive. A pinned section is also a read section
+//!   of every [`Epoch`];
 //! - *interrupts off*: while an [`IrqSpin`] is held.
 #![no_std]
 #![expect(
@@ -88,7 +87,7 @@ pub mod __private {
     pub use crate::platform::symbols;
 }
 
-/// One step of a wait in a sleeping context: lets others run.
+/// One step of a wait in a sleeping context: lets other threads run.
 pub fn doze() {
     platform::doze();
 }

@@ -1,4 +1,4 @@
-//! A member that readers under a pin may use while its owner detaches it.
+//! A slot for a hub member that readers under a pin may use while its owner detaches it.
 
 use core::{
     marker::PhantomData,
@@ -13,11 +13,11 @@ use crate::{
     percpu::CpuPin,
 };
 
-/// A place for a [`Member`] that is filled when made and emptied once, at any time, by anyone.
+/// A slot for a [`Member`] that is filled when it is made and emptied once, at any time, by any CPU.
 ///
-/// Ordering: the slot is emptied before the member is detached, and hub and member outlive that by a
-/// grace period. So who finds it filled under a pin may use both as long as the pin lasts. The member is
-/// in the slot from its first moment, so who has the slot sees the member whole, and Relaxed is enough.
+/// Ordering: the slot is emptied before the member is detached, and hub and member outlive that by a grace period. So a
+/// CPU that finds it filled under a pin may use both as long as the pin lasts. The member is in the slot from the
+/// beginning, so access to the slot implies a fully built member, and Relaxed is enough.
 pub struct MemberSlot<T: HubValue, M: Send + Sync + 'static, C: LockClass = HubShard> {
     member: AtomicPtr<()>,
     owns: PhantomData<Member<T, M, C>>,
@@ -44,21 +44,20 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> MemberSlot<T, M, C> {
         self.borrow().map(|member| member.pinned(pin))
     }
 
-    /// Passes the member to `f`, if it is still attached. The caller keeps others from taking it
-    /// meanwhile; if one does all the same, `f` still sees valid memory.
+    /// Passes the member to `f`, if it is still attached. The caller prevents other CPUs from taking it meanwhile; even
+    /// if one does, `f` accesses valid memory.
     pub fn with<R>(&self, _pin: &CpuPin, f: impl FnOnce(&Member<T, M, C>) -> R) -> Option<R> {
         self.borrow().map(|member| f(&member))
     }
 
-    /// Takes the member out.
+    /// Removes the member from the slot.
     pub fn take(&self) -> Option<Member<T, M, C>> {
         let raw = NonNull::new(self.member.swap(ptr::null_mut(), Relaxed))?;
         // SAFETY: from `into_raw`, and the swap made this call the only owner.
         Some(unsafe { Member::from_raw(raw) })
     }
 
-    /// The member, not owned. Every caller has a pin that began before this call and lasts beyond the
-    /// use of the result.
+    /// The member, not owned. Every caller has a pin that began before this call and outlasts the use of the result.
     #[inline(always)]
     fn borrow(&self) -> Option<ManuallyDrop<Member<T, M, C>>> {
         let raw = NonNull::new(self.member.load(Relaxed))?;

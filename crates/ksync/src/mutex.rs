@@ -1,13 +1,13 @@
 //! The sleeping mutex: FIFO, handed from owner to owner.
 //!
-//! One compare-and-swap each way when nobody waits. A thread that finds it held queues itself; the
-//! owner that leaves makes the first of the queue the owner and wakes exactly that one, so there
+//! One compare-and-swap each to take and to release it if there are no waiters. A thread that finds it held queues
+//! itself. The owner that releases it makes the first thread of the queue the owner and wakes only that one, so there
 //! is no thundering herd and no starvation.
 //!
-//! `state` is FREE, HELD or HELD|WAITERS; beside HELD stands the number of the holding thread, for the watchdog. WAITERS is
-//! set and cleared under the queue's lock, and is
-//! set exactly while the queue is not empty or about to get its first node by the lock's holder.
-//! Only the owner clears HELD, and only without WAITERS: with it its CAS fails and it hands over.
+//! `state` is FREE, HELD or HELD|WAITERS; beside HELD it contains the number of the holding thread, for the watchdog.
+//! WAITERS is set and cleared under the queue's lock, and is set exactly while the queue is not empty or is about to
+//! get its first node. Only the owner clears HELD, and only without WAITERS: with WAITERS its CAS fails and it hands
+//! the lock over.
 
 use core::{
     marker::PhantomData,
@@ -29,7 +29,7 @@ const WAITERS: u32 = 2;
 /// Bits below the holder's number.
 const HOLDER: u32 = 2;
 
-/// The word of a mutex that `thread` holds and nobody waits for.
+/// The word of a mutex that `thread` holds, without waiters.
 #[inline(always)]
 fn held_by(thread: u32) -> u32 {
     HELD | thread << HOLDER
@@ -43,9 +43,9 @@ pub struct Mutex<T, C> {
     data: DataCell<T>,
 }
 
-// SAFETY: the lock lets one thread at a time at the data.
+// SAFETY: the lock gives one thread at a time access to the data.
 unsafe impl<T: Send, C> Sync for Mutex<T, C> {}
-// SAFETY: the data goes with it; the class is a name only.
+// SAFETY: the data is sent with it; the class is only a name.
 unsafe impl<T: Send, C> Send for Mutex<T, C> {}
 
 impl<T, C> Mutex<T, C> {
@@ -61,7 +61,7 @@ impl<T, C> Mutex<T, C> {
         }
     }
 
-    /// The data, when nobody else can have it.
+    /// The data, with exclusive access.
     pub fn get_mut(&mut self) -> &mut T {
         // SAFETY: `&mut self`.
         unsafe { &mut *self.data.get() }
@@ -80,7 +80,7 @@ impl<T, C: LockClass> Mutex<T, C> {
         self.lock_ordered(Order::Ascending)
     }
 
-    /// As `lock`, for a lock of a rank that is held already: pairs taken in order of address.
+    /// As `lock`, while a lock of the same rank is held: for pairs taken in order of address.
     #[inline]
     pub fn lock_nested(&self) -> MutexGuard<'_, T, C> {
         self.lock_ordered(Order::Nested)
@@ -122,7 +122,7 @@ impl<T, C: LockClass> Mutex<T, C> {
         })
     }
 
-    /// Whether somebody holds it now; for assertions.
+    /// Whether it is held now; for assertions.
     pub fn is_locked(&self) -> bool {
         self.state.load(Relaxed) != FREE
     }
@@ -159,9 +159,9 @@ impl<T, C: LockClass> Mutex<T, C> {
     fn unlock_slow(&self) {
         let pin = crate::pin();
         let mut queue = self.queue.lock();
-        // Before the grant, while the caller is the owner: lockers need the queue's lock to write the
-        // word, and the new owner may free it or its memory as soon as it is granted.
-        // There is a first one: WAITERS was set.
+        // Written before the grant, while the caller is the owner: other threads need the queue's lock to write the
+        // word, and the new owner may release the lock or free its memory as soon as it is granted. There is a first
+        // waiter, because WAITERS was set.
         let next = held_by(queue.first(0));
         let more = if queue.has_second(0) { WAITERS } else { 0 };
         self.state.store(next | more, Relaxed);
@@ -177,11 +177,11 @@ impl<T: Default, C> Default for Mutex<T, C> {
     }
 }
 
-/// Holds a [`Mutex`].
+/// Guard of a [`Mutex`].
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct MutexGuard<'a, T, C: LockClass> {
     mutex: &'a Mutex<T, C>,
-    /// The word while nobody waits. Const.
+    /// The word without waiters. Const.
     held: u32,
     not_send: PhantomData<*mut ()>,
 }

@@ -1,4 +1,4 @@
-//! Values made once.
+//! Cells that are set once.
 
 use core::{cell::UnsafeCell, mem::MaybeUninit};
 
@@ -21,7 +21,7 @@ pub struct Once<T> {
 
 // SAFETY: one writer before READY, shared readers after; the value may come from another thread.
 unsafe impl<T: Send + Sync> Sync for Once<T> {}
-// SAFETY: the value goes with it.
+// SAFETY: the value is sent with it.
 unsafe impl<T: Send> Send for Once<T> {}
 
 impl<T> Once<T> {
@@ -32,7 +32,7 @@ impl<T> Once<T> {
         }
     }
 
-    /// The value, if it is there.
+    /// The value, if it is set.
     #[inline]
     pub fn get(&self) -> Option<&T> {
         if self.state.load(Acquire) != READY {
@@ -42,7 +42,7 @@ impl<T> Once<T> {
         Some(unsafe { (*self.value.get()).assume_init_ref() })
     }
 
-    /// Sets the value; gives it back if there is one or another thread is making one.
+    /// Sets the value; returns it if one is set already or is being made by another thread.
     pub fn set(&self, value: T) -> Result<(), T> {
         if self
             .state
@@ -55,7 +55,7 @@ impl<T> Once<T> {
         Ok(())
     }
 
-    /// The value, made by `make` if this is the first call; others wait, busily, for it.
+    /// The value, made by `make` if this is the first call; other callers wait for it, busily.
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         if self
             .state
@@ -72,9 +72,9 @@ impl<T> Once<T> {
         }
     }
 
-    /// Takes the value out, when nobody else can have it.
+    /// Removes the value, with exclusive access.
     pub fn take(&mut self) -> Option<T> {
-        // Relaxed: `&mut self` orders all that came before.
+        // Relaxed: `&mut self` orders all earlier accesses.
         if self.state.load(Relaxed) != READY {
             return None;
         }
@@ -83,7 +83,7 @@ impl<T> Once<T> {
         Some(unsafe { (*self.value.get()).assume_init_read() })
     }
 
-    /// The value, when nobody else can have it.
+    /// The value, with exclusive access.
     pub fn get_mut(&mut self) -> Option<&mut T> {
         if self.state.load(Relaxed) != READY {
             return None;
@@ -93,7 +93,7 @@ impl<T> Once<T> {
     }
 
     fn fill(&self, value: T) {
-        // SAFETY: BUSY is this thread's alone, and nobody reads before READY.
+        // SAFETY: this thread has set BUSY, and the value is not read before READY.
         unsafe { (*self.value.get()).write(value) };
         self.state.store(READY, Release);
     }
@@ -107,9 +107,9 @@ impl<T> Default for Once<T> {
 
 impl<T> Drop for Once<T> {
     fn drop(&mut self) {
-        // Relaxed: `&mut self` orders all that came before.
+        // Relaxed: `&mut self` orders all earlier accesses.
         if self.state.load(Relaxed) == READY {
-            // SAFETY: written, and nobody else has it.
+            // SAFETY: written, and not shared any more.
             unsafe { (*self.value.get()).assume_init_drop() };
         }
     }

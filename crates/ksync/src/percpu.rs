@@ -75,7 +75,7 @@ impl<T> PerCpu<T> {
         }
     }
 
-    /// As `new`, but gives `None` where memory is short.
+    /// As `new`, but returns `None` if memory is short.
     pub fn try_new(ncpus: usize, mut make: impl FnMut(usize) -> T) -> Option<Self> {
         let mut slots = Vec::new();
         slots.try_reserve_exact(ncpus).ok()?;
@@ -91,7 +91,7 @@ impl<T> PerCpu<T> {
         &self.slots[pin.cpu()].0
     }
 
-    /// The value of `cpu`, from anywhere.
+    /// The value of `cpu`, on any CPU.
     #[inline(always)]
     pub fn of(&self, cpu: usize) -> &T {
         &self.slots[cpu].0
@@ -107,7 +107,7 @@ impl<T> PerCpu<T> {
         self.slots.iter_mut().map(|s| &mut s.0)
     }
 
-    /// How many CPUs there are.
+    /// Number of CPUs.
     pub fn ncpus(&self) -> usize {
         self.slots.len()
     }

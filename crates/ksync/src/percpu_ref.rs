@@ -1,9 +1,9 @@
-//! A reference count for long-lived objects that many CPUs take and drop all the time.
+//! A reference count for long-lived objects to which many CPUs take and drop references all the time.
 //!
-//! While the object lives, a reference is a delta on this CPU's line. `kill` ends that: it switches
-//! to one atomic count, waits a grace period so that no CPU is in the middle of a per-CPU update,
-//! and folds the deltas into the count, which from then on finds zero. Until the fold is done the
-//! count carries BIAS, so that it cannot reach zero early.
+//! While the object lives, a reference changes a delta on this CPU's line. `kill` ends that: it switches to one atomic
+//! count, waits a grace period so that no CPU is in the middle of a per-CPU update, and adds the deltas to the count,
+//! which can reach zero from then on. Until the deltas are added the count contains BIAS, so that it cannot reach zero
+//! early.
 
 use alloc::boxed::Box;
 use core::{marker::PhantomData, ops::Deref, ptr::NonNull};
@@ -19,16 +19,16 @@ const BIAS: i64 = 1 << 62;
 struct Inner<T> {
     /// Set once, by `kill`.
     killed: AtomicBool,
-    /// References taken less references dropped since `killed`; BIAS until the fold.
+    /// References taken less references dropped since `killed`; plus BIAS until the deltas are added.
     count: AtomicI64,
-    /// The same before; written by their CPUs alone, with preemption off.
+    /// References taken less references dropped before; written by their CPUs alone, with preemption off.
     deltas: PerCpu<AtomicI64>,
     value: T,
 }
 
 /// One reference to a `T`. Cloned and dropped without a shared write until [`PerCpuRef::kill`].
 ///
-/// Nothing is freed before `kill` is called once.
+/// Nothing is freed before `kill` was called once.
 pub struct PerCpuRef<T> {
     inner: NonNull<Inner<T>>,
     owns: PhantomData<Inner<T>>,
@@ -55,22 +55,23 @@ impl<T: Send + Sync> PerCpuRef<T> {
         }
     }
 
-    /// Switches to one atomic count, so that the last reference frees the object. Sleeps for a grace
-    /// period of `epoch`; only the first call does anything.
+    /// Switches to one atomic count, so that dropping the last reference frees the object. Sleeps for a grace period of
+    /// `epoch`; only the first call has an effect.
     pub fn kill(&self, epoch: &Epoch) {
         let inner = self.inner();
-        // Relaxed: the grace period below makes every CPU see it.
+        // Relaxed: the grace period below makes it visible to every CPU.
         if inner.killed.swap(true, Relaxed) {
             return;
         }
-        // After it every CPU that updates a delta sees `killed`, and all earlier updates are visible.
+        // After the grace period every CPU that would update a delta sees `killed`, and all earlier updates are
+        // visible.
         epoch.synchronize();
         let sum: i64 = inner.deltas.iter().map(|d| d.load(Relaxed)).sum();
         // Not the last: `self` is a reference. Its drop, a Release, passes on what the deltas' CPUs did.
         inner.count.fetch_add(sum - BIAS, Relaxed);
     }
 
-    /// How many references there are: exact if nobody takes or drops one meanwhile, else a hint.
+    /// Number of references: exact if none is taken or dropped meanwhile, else a hint.
     pub fn references(&self) -> i64 {
         let inner = self.inner();
         let count = inner.count.load(Relaxed);
@@ -88,16 +89,16 @@ impl<T: Send + Sync> PerCpuRef<T> {
 
 impl<T> PerCpuRef<T> {
     fn inner(&self) -> &Inner<T> {
-        // SAFETY: alive while a reference is.
+        // SAFETY: alive while a reference exists.
         unsafe { self.inner.as_ref() }
     }
 
-    /// Adds `n` references; the new count, where it is exact.
+    /// Adds `n` references; returns the new count if it is exact.
     fn update(&self, n: i64) -> Option<i64> {
         let inner = self.inner();
         let pin = pin();
         if inner.killed.load(Relaxed) {
-            // Release: the dropper's uses are over; the last dropper fences with Acquire.
+            // Release: the uses of this reference are over; the last drop fences with Acquire.
             return Some(inner.count.fetch_add(n, Release) + n);
         }
         let delta = inner.deltas.get(&pin);
@@ -128,7 +129,7 @@ impl<T> Drop for PerCpuRef<T> {
     fn drop(&mut self) {
         if self.update(-1) == Some(0) {
             fence(Acquire);
-            // SAFETY: exact count zero: no reference is left.
+            // SAFETY: an exact count of zero: no reference is left.
             drop(unsafe { Box::from_raw(self.inner.as_ptr()) });
         }
     }

@@ -1,11 +1,11 @@
-//! What the locks need of the machine: one trait, bound at link time.
+//! The locks' requirements on the machine: one trait, bound at link time.
 //!
 //! The calls go through symbols that [`platform!`](crate::platform) defines, so that the lock code
 //! has no type parameter for the machine and link-time optimisation inlines the calls.
 
 use crate::class::HeldLocks;
 
-/// Names a thread that can be unparked; opaque to this crate.
+/// A token by which a thread can be unparked; opaque to this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parker(pub usize);
 
@@ -13,13 +13,13 @@ pub struct Parker(pub usize);
 pub trait Platform {
     /// The CPU that runs the caller. Stable only with preemption off.
     fn cpu() -> usize;
-    /// Keeps the caller on its CPU and running; nests.
+    /// Disables preemption, so that the caller stays on its CPU; nests.
     fn preempt_disable();
     /// Undoes one `preempt_disable`. May reschedule when the count reaches 0 and interrupts are on.
     fn preempt_enable();
-    /// How many `preempt_disable`s are open, for the current thread or interrupt handler.
+    /// Number of `preempt_disable`s in force, for the current thread or interrupt handler.
     fn preempt_count() -> usize;
-    /// Turns interrupts off and returns what [`Platform::irq_restore`] needs; nests.
+    /// Disables interrupts and returns the argument for [`Platform::irq_restore`]; nests.
     fn irq_save() -> usize;
     /// Restores the state that `irq_save` found.
     fn irq_restore(state: usize);
@@ -27,53 +27,52 @@ pub trait Platform {
     fn ticks() -> u64;
     /// A hint inside a busy-wait loop.
     fn relax();
-    /// Gives the CPU away for a short time, in a waiting loop of a sleeping context.
+    /// Yields the CPU for a short time, in a waiting loop of a sleeping context.
     fn doze() {
         Self::relax();
     }
     /// The current thread's token.
     fn parker() -> Parker;
-    /// Sleeps until an [`Platform::unpark`] of this thread; an earlier one counts, at most one of
-    /// them. May return without one.
+    /// Sleeps until an [`Platform::unpark`] of this thread; one earlier unpark counts. May return without one.
     fn park();
-    /// Wakes a thread. Always called with preemption off since before the thread could learn
-    /// that its wait is over: a platform that frees threads after a grace period needs no more
-    /// to keep the token valid.
+    /// Wakes a thread. Always called with preemption off since before the thread could learn that its wait is over: so
+    /// the token stays valid on a platform that frees threads after a grace period.
     fn unpark(parker: Parker);
     /// Passes the current thread's list of held locks to `f`; used in debug builds only.
     fn with_held(f: &mut dyn FnMut(&HeldLocks));
-    /// Told now and then that this CPU has retired much: a good time for [`Epoch::reclaim`](crate::Epoch::reclaim) is
-    /// soon. Called with preemption off, perhaps with locks held.
+    /// Called now and then when this CPU has retired many objects: a good time for
+    /// [`Epoch::reclaim`](crate::Epoch::reclaim) is soon. Called with preemption off, perhaps with locks held.
     fn reclaim_soon() {}
-    /// A number that names the current thread to people; 30 bits of it are kept.
+    /// A number for the current thread in messages; 30 bits of it are kept.
     fn thread() -> u32 {
         0
     }
-    /// Told that the CPU begins to spin for a lock named `name` that CPU `holder` holds, and now and then while it goes on.
-    /// [`Platform::stall`] ends it.
+    /// Called when the CPU begins to spin for a lock named `name` that CPU `holder` holds, and now and then while it
+    /// spins. [`Platform::stall`] ends it.
     fn spins(name: &'static str, holder: usize) {
         let _ = (name, holder);
     }
-    /// Told that the current thread begins to sleep for a lock, at `ticks`; or that it has the lock: 0.
+    /// Called with the time in `ticks` when the current thread begins to sleep for a lock, and with 0 when it has the
+    /// lock.
     fn sleeps_for_lock(ticks: u64) {
         let _ = ticks;
     }
-    /// Told that a thread which sleeps since `ticks` for a lock named `name` was unparked, but not for that: it still waits
-    /// for the thread `holder`, 0 if that is not known. May print; called without locks.
+    /// Called when a thread that has slept since `ticks` for a lock named `name` was unparked without getting it: it
+    /// still waits for the thread `holder`, 0 if that is not known. May print; called without locks held.
     fn still_waits(name: &'static str, holder: u32, ticks: u64) {
         let _ = (name, holder, ticks);
     }
-    /// Told of each wait that has ended for a lock named `name`: `ticks` spent asleep, or else spinning.
+    /// Called after each wait for a lock named `name`: `ticks` were spent asleep, or else spinning.
     fn stall(name: &'static str, asleep: bool, ticks: u64) {
         let _ = (name, asleep, ticks);
     }
 }
 
-/// The link-time binding; call through the functions of [`crate::platform`].
+/// The link-time binding; to be called through the functions of [`crate::platform`].
 #[doc(hidden)]
 pub mod symbols {
     use super::{HeldLocks, Parker};
-    // SAFETY: `platform!` is the only definer of these names, with these very types.
+    // SAFETY: only `platform!` defines these names, with exactly these types.
     unsafe extern "Rust" {
         #[link_name = "__pantala_ksync_cpu"]
         pub safe fn cpu() -> usize;
@@ -118,8 +117,8 @@ pub mod symbols {
 
 pub(crate) use symbols::*;
 
-/// Makes `$t`, a [`Platform`], the machine under this binary's locks. Exactly once per binary, in a
-/// module that may contain unsafe code.
+/// Makes `$t`, a [`Platform`], the machine for this binary's locks. Exactly once per binary, in a module that may
+/// contain unsafe code.
 #[macro_export]
 macro_rules! platform {
     ($t:ty) => {
@@ -152,7 +151,7 @@ macro_rules! platform {
     };
 }
 
-/// One symbol of [`platform!`].
+/// Defines one symbol of [`platform!`].
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __platform_fn {

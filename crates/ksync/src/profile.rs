@@ -1,13 +1,15 @@
 //! The lock profile: acquisitions and the longest hold of each class, while it is switched on.
 //!
-//! Guarantee: switched off, taking a lock and leaving it execute one no-op each and touch no memory. Switched on, every
-//! acquisition is counted; a hold is measured for locks held by one thread alone, readers' holds are not.
-//! Mechanism: each place that takes or leaves a lock has a five-byte no-op, which the section `.lock_sites` records together
-//! with the address that counts. A platform that wants the profile writes the jump over the no-op, everywhere,
-//! before other CPUs run. On a host a flag takes the place of patching.
+//! Guarantee: while it is switched off, taking and releasing a lock each execute one no-op and access no memory. While
+//! it is switched on, every acquisition is counted; holds are measured for exclusive locks only, not for readers.
 //!
-//! A hold begins with a stamp in a table hashed by the lock's address, so locks grow by nothing and a sleeping lock may be
-//! left on another CPU. Two locks that share a place overwrite each other's stamp: such a hold is lost, not wrong.
+//! Mechanism: each place that takes or releases a lock has a five-byte no-op, which the section `.lock_sites` records
+//! together with the address of the counting code. A platform that wants the profile writes a jump over each no-op,
+//! before other CPUs run. On a host a flag is used instead of patching.
+//!
+//! A hold begins with a stamp in a table hashed by the lock's address, so that locks do not grow and a sleeping lock
+//! may be released on another CPU. Two locks that share an entry overwrite each other's stamp: such a hold is lost, not
+//! wrong.
 
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,7 +20,7 @@ use crate::platform;
 /// Stamps of holds: the lock's [`tag`] above the time, in [`UNIT`]s, of its acquisition.
 static HOLDS: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 
-/// log2 of the platform's ticks that a stamp tells apart; 32 bits of them are some minutes.
+/// log2 of the platform ticks that a stamp distinguishes; 32 bits of such units are some minutes.
 const UNIT: u32 = 6;
 
 /// Whether the profile is on.
@@ -64,7 +66,7 @@ pub(crate) fn taken<C: LockClass, L>(lock: &L, alone: bool) {
     }
 }
 
-/// Called before `lock`, of class `C`, is left by who held it alone.
+/// Called before `lock`, of class `C`, which was held exclusively, is released.
 #[inline(always)]
 pub(crate) fn leaving<C: LockClass, L>(lock: &L) {
     if on() {
@@ -72,7 +74,8 @@ pub(crate) fn leaving<C: LockClass, L>(lock: &L) {
     }
 }
 
-/// The place of a lock's stamp, and what tells it from other locks of that place. Locks are four bytes or, rarely, one.
+/// The entry for a lock's stamp, and a tag that distinguishes locks that share the entry. Locks are four bytes or,
+/// rarely, one.
 fn place(lock: usize) -> (&'static AtomicU64, u64) {
     let mixed = (lock as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (&HOLDS[(mixed >> 54) as usize], (lock as u64) << 32)

@@ -1,11 +1,11 @@
 //! The queue of waiters of a sleeping lock: a FIFO of nodes on the waiters' own stacks.
 //!
-//! A lock is handed over, not raced for: who unlocks takes the first waiter off the queue, makes
-//! it the owner, and wakes it alone.
+//! A lock is handed over, not raced for: the unlocking thread takes the first waiter off the queue, makes it the owner,
+//! and wakes it alone.
 //!
-//! Ordering: what the unlocker did happens before its Release store to `granted`, which the
-//! waiter's Acquire load reads. After that store the node may be gone, so the token to unpark is
-//! read before it, and the unpark happens with preemption off since before it.
+//! Ordering: the actions of the unlocking thread happen before its Release store to `granted`, which the waiter's
+//! Acquire load reads. After that store the node may be gone, so the token to unpark is read before it; preemption is
+//! off from before the store until the unpark.
 
 use core::{cell::Cell, marker::PhantomPinned, pin::Pin, ptr};
 
@@ -21,7 +21,7 @@ use crate::{
 
 lock_class!(pub(crate) WaitListLock, "sleeping lock queue", rank = 250);
 
-/// What a waiter wants of the lock.
+/// How a waiter wants the lock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Want {
     Shared,
@@ -32,10 +32,10 @@ pub(crate) enum Want {
 pub(crate) struct Waiter {
     next: Cell<*const Waiter>,
     parker: Parker,
-    /// The thread's number, for people.
+    /// The thread's number, for messages.
     thread: u32,
     pub(crate) want: Want,
-    /// Which lock, where several share a list.
+    /// The lock, if several share a list.
     pub(crate) key: usize,
     granted: AtomicU32,
     _pinned: PhantomPinned,
@@ -54,8 +54,9 @@ impl Waiter {
         }
     }
 
-    /// Sleeps until the lock is this thread's, and books the wait that began at `since`. A watchdog that finds the wait
-    /// long unparks the thread, which then reports what `holder` says: here the lock cannot go away meanwhile.
+    /// Sleeps until the thread owns the lock, and counts the wait, which began at `since`. A watchdog that notices a
+    /// long wait unparks the thread, which then reports the result of `holder`: the thread itself can read it, because
+    /// the lock cannot be freed meanwhile.
     pub(crate) fn wait(
         self: Pin<&Self>,
         stats: &'static ClassStats,
@@ -90,9 +91,9 @@ struct Ends {
     tail: *const Waiter,
 }
 
-// SAFETY: the nodes are touched under `lock` only, and live until they are granted.
+// SAFETY: the nodes are accessed under `lock` only, and live until they are granted.
 unsafe impl Sync for WaitList {}
-// SAFETY: as above; a list with waiters cannot move, for they borrow the lock that it is part of.
+// SAFETY: as above; a list with waiters cannot move, because they borrow the lock that contains it.
 unsafe impl Send for WaitList {}
 
 impl WaitList {
@@ -117,7 +118,7 @@ model_static! {
     static BUCKETS: [WaitList; PARK_BUCKETS] = array_of![WaitList::new(); PARK_BUCKETS];
 }
 
-/// The list of those that wait for something at `address` which has no list of its own.
+/// The list for waiters on `address`, for words that have no list of their own.
 pub(crate) fn list_of(address: usize) -> &'static WaitList {
     // Fibonacci hashing: the high half of the product is well mixed.
     let hash = (address as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
@@ -130,12 +131,12 @@ pub(crate) struct WaitListGuard<'a> {
     _guard: RawSpinGuard<'a, WaitListLock>,
 }
 
-/// A waiter that owns its lock now and is to be woken, once the list is unlocked.
+/// A waiter that owns its lock now and must be woken after the list was unlocked.
 #[must_use]
 pub(crate) struct Granted(Option<Parker>);
 
 impl Granted {
-    /// Whether nobody waited.
+    /// Whether there was no waiter.
     pub(crate) fn is_none(&self) -> bool {
         self.0.is_none()
     }
@@ -170,7 +171,7 @@ impl WaitListGuard<'_> {
         self.set_ends(Ends { head, tail: me });
     }
 
-    /// The number of the first thread that waits for `key`.
+    /// The number of the first thread that waits for `key`, 0 if there is none.
     pub(crate) fn first(&self, key: usize) -> u32 {
         self.iter().find(|w| w.key == key).map_or(0, |w| w.thread)
     }
@@ -180,7 +181,7 @@ impl WaitListGuard<'_> {
         self.iter().filter(|w| w.key == key).nth(1).is_some()
     }
 
-    /// How many at the head want the lock shared, and whether somebody waits behind them.
+    /// The number of waiters at the head that want the lock shared, and whether there is another one behind them.
     pub(crate) fn leading_shared(&self) -> (usize, bool) {
         let mut n = 0;
         for waiter in self.iter() {
@@ -203,7 +204,7 @@ impl WaitListGuard<'_> {
         })
     }
 
-    /// Takes the first waiter for `key` off the list and makes it the owner.
+    /// Removes the first waiter for `key` from the list and makes it the owner.
     pub(crate) fn grant(&mut self, key: usize) -> Granted {
         let Ends { mut head, mut tail } = self.ends();
         let (mut prev, mut at) = (ptr::null::<Waiter>(), head);

@@ -1,12 +1,14 @@
 //! A growing table of [`EpochRc`]s, looked up without a lock.
 //!
-//! Guarantee: a lookup takes no lock and writes no line but the count of what it finds. It sees each place as it was
-//! at some moment of the lookup. Mechanism: the places are words, and readers go from the table's array to the word to the
-//! object's count under a pin. Changes are made under the table's lock, which makes growth, the copying of all words into a
-//! larger array, safe: nothing changes meanwhile, and readers of the old array see what the table held then.
+//! Guarantee: a lookup takes no lock and writes no line but that of the reference count it finds. It sees each slot as
+//! it was at some moment of the lookup.
 //!
-//! Where a reader finds that the last reference to what a place held has gone, the place or the array has changed since,
-//! and it looks again.
+//! Mechanism: the slots are words. A reader goes from the table's array to the word and to the object's count under a
+//! pin. Changes are made under the table's lock. This makes growth safe, which copies all words into a larger array:
+//! nothing changes meanwhile, and readers of the old array see what the table contained then.
+//!
+//! If a reader finds that the last reference to an object in a slot was dropped, the slot or the array has changed
+//! since, and it tries again.
 
 use alloc::alloc::{Layout, alloc, dealloc};
 use core::{
@@ -27,17 +29,17 @@ use crate::{
     spin::{Spin, SpinGuard},
 };
 
-/// One place of an array: null, or the address of a block, to which MARK is added.
+/// One slot of an array: null, or the address of a block, perhaps with MARK added.
 type BlockPtr<T> = AtomicPtr<Block<T>>;
 
-/// Blocks are aligned to words, so that this bit is free.
+/// Blocks are aligned to words, so this bit is unused.
 const MARK: usize = 1;
 
-/// The head of an array; `len` places follow it.
+/// The head of an array; `len` slots follow it.
 #[repr(C)]
 struct Array<T> {
     link: Link,
-    /// Const. A cell, so that model checkers see who reads an array that is not whole yet, or not any more.
+    /// Const. A cell, so that model checkers detect a read of an array before it is built or after it is freed.
     len: DataCell<usize>,
     places: [BlockPtr<T>; 0],
 }
@@ -47,7 +49,7 @@ struct Array<T> {
 pub struct NoRoom;
 
 impl<T> Array<T> {
-    /// Bytes of the smallest array: a cache line. Larger ones double, so that none shares a line with another.
+    /// Bytes of the smallest array: a cache line. Larger sizes are powers of two, so that no two arrays share a line.
     const LEAST: usize = 64;
 
     fn layout(len: usize) -> Option<Layout> {
@@ -56,13 +58,13 @@ impl<T> Array<T> {
         Layout::from_size_align(bytes, Self::LEAST).ok()
     }
 
-    /// How many places an array has that is to have at least `len`.
+    /// Number of slots of the smallest array with at least `len`.
     fn round(len: usize) -> Option<usize> {
         let bytes = Self::layout(len)?.size().checked_next_power_of_two()?;
         Some((bytes.max(Self::LEAST) - size_of::<Self>()) / size_of::<BlockPtr<T>>())
     }
 
-    /// At least `len` places: copies of those of `old`, then empty ones.
+    /// An array of at least `len` slots: copies of those of `old`, then empty ones.
     fn new(len: usize, old: &[BlockPtr<T>]) -> Option<NonNull<Self>> {
         let len = Self::round(len)?;
         // SAFETY: the layout is not of size zero.
@@ -73,7 +75,7 @@ impl<T> Array<T> {
             (&raw mut (*array.as_ptr()).len).write(DataCell::new(len));
             let places = (&raw mut (*array.as_ptr()).places).cast::<BlockPtr<T>>();
             for i in 0..len {
-                // Relaxed: the table's lock is held, or nobody else has the old array.
+                // Relaxed: the table's lock is held, or the old array is not shared.
                 let value = old.get(i).map_or(ptr::null_mut(), |p| p.load(Relaxed));
                 places.add(i).write(BlockPtr::new(value));
             }
@@ -81,26 +83,27 @@ impl<T> Array<T> {
         Some(array)
     }
 
-    /// The places of an array, if there is one. They lie behind the head, so they are not reached by a reference to that.
+    /// The slots of an array, if there is one. They follow the head, so a reference to the head does not cover them.
     ///
     /// # Safety
-    /// `array` is null, or comes from `new` and is not freed while the result is in use.
+    /// `array` is null, or comes from `new` and is not freed while the result is used.
     #[inline(always)]
     unsafe fn places<'a>(array: *mut Self) -> &'a [BlockPtr<T>] {
         if array.is_null() {
             return &[];
         }
-        // SAFETY: the caller's; `len` places follow the head, from `new`.
+        // SAFETY: by the caller's promise; `new` has put `len` slots behind the head.
         unsafe {
             let len = *(*array).len.get_shared();
             core::slice::from_raw_parts((&raw const (*array).places).cast(), len)
         }
     }
 
-    /// Frees an array, whose words own nothing by now.
+    /// Frees an array whose words own nothing any more.
     unsafe fn run(link: *mut Link) -> Freed {
         let array = link.cast::<Self>();
-        // SAFETY: the caller passes the array's own link, at its start, once; `round` made `len` what `new` allocated.
+        // SAFETY: the caller passes the array's own link, at its start, once; `len` is the rounded length that `new`
+        // allocated.
         unsafe {
             let len = *(*array).len.get();
             ptr::drop_in_place(ptr::slice_from_raw_parts_mut(
@@ -127,24 +130,24 @@ fn block<T>(word: *mut Block<T>) -> Option<NonNull<Block<T>>> {
     NonNull::new(word.map_addr(|a| a & !MARK))
 }
 
-/// A cache line begins here.
+/// Begins a cache line.
 #[repr(align(64))]
 struct NextLine;
 
-/// A table of optional [`EpochRc`]s, each with a mark, and of what `W` adds for those who change it.
+/// A table of optional [`EpochRc`]s, each with a mark, and of a `W` for writers.
 #[repr(C)]
 pub struct RcTable<T: Send + Sync + 'static, W, C: LockClass> {
-    /// The array; none while the table is empty. Replaced under the lock; an array that was replaced is retired.
+    /// The array; null while the table has no slots. Replaced under the lock; a replaced array is retired.
     array: AtomicPtr<Array<T>>,
     owns: PhantomData<EpochRc<T>>,
-    /// What writers change stands on other lines than what readers read.
+    /// The writers' data is on other lines than those that readers read.
     _writers: [NextLine; 0],
     writer: Spin<W, C>,
 }
 
-// SAFETY: readers get references, which are `Send`; writers are alone by the lock.
+// SAFETY: readers get references, which are `Send`; the lock excludes other writers.
 unsafe impl<T: Send + Sync + 'static, W: Send, C: LockClass> Sync for RcTable<T, W, C> {}
-// SAFETY: the references and `W` go with it.
+// SAFETY: the references and `W` are sent with the table.
 unsafe impl<T: Send + Sync + 'static, W: Send, C: LockClass> Send for RcTable<T, W, C> {}
 
 impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
@@ -160,17 +163,17 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
         }
     }
 
-    /// A reference to what stands at place `i`.
+    /// A reference to the object in slot `i`.
     #[inline]
     pub fn get(&self, pin: &CpuPin, i: usize) -> Option<EpochRc<T>> {
         loop {
-            // SAFETY: an array is retired after it was replaced; the pin holds off the end of its grace period.
+            // SAFETY: an array is retired after it was replaced; the pin delays the end of its grace period.
             let places = unsafe { Array::places(self.array.load(Acquire)) };
-            // Acquire: the object is whole.
+            // Acquire: the object is fully built.
             let found = block(places.get(i)?.load(Acquire))?;
-            // SAFETY: each change of a place is made in the table's present array, and gives the old reference back after
-            // that. What a replaced array holds stood in the table when it was replaced, and whoever comes by it began
-            // before.
+            // SAFETY: each change of a slot is made in the table's present array, and drops the old reference after
+            // that. The contents of a replaced array were in the table when it was replaced, and a reader of the old
+            // array began before that.
             if let Some(found) = unsafe { EpochRc::try_from_found(found, pin) } {
                 return Some(found);
             }
@@ -178,12 +181,12 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
         }
     }
 
-    /// How many of the places in `range` are taken, without a lock; none if the table ends before.
+    /// Number of slots in `range` that are not empty, without a lock; `None` if the table ends before the range.
     pub fn taken(&self, _pin: &CpuPin, range: core::ops::Range<usize>) -> Option<usize> {
         // SAFETY: as in `get`: the pin holds off the end of the array's grace period.
         let places = unsafe { Array::places(self.array.load(Acquire)) };
         let places = places.get(range.start..range.end.min(places.len()))?;
-        // Relaxed: nothing is read behind the words.
+        // Relaxed: the objects themselves are not accessed.
         let taken = places.iter().filter(|p| !p.load(Relaxed).is_null());
         (!places.is_empty()).then(|| taken.count())
     }
@@ -197,13 +200,13 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
         }
     }
 
-    /// Empties a table that nobody else uses, from the first place on.
+    /// Removes everything from a table with exclusive access, from the first slot on.
     pub fn drain(&mut self) -> impl Iterator<Item = EpochRc<T>> {
-        // SAFETY: `&mut self`: no reader is left, and the array is the table's.
+        // SAFETY: `&mut self`: no reader is left, and the table owns the array.
         let places = unsafe { Array::places(self.array.load(Relaxed)) };
         places.iter().filter_map(|place| {
             let word = place.swap(ptr::null_mut(), Relaxed);
-            // SAFETY: the swap took the place's reference.
+            // SAFETY: the swap took the slot's reference.
             block(word).map(|b| unsafe { EpochRc::from_raw(b) })
         })
     }
@@ -228,7 +231,7 @@ pub struct RcTableGuard<'a, T: Send + Sync + 'static, W, C: LockClass> {
 
 impl<T: Send + Sync + 'static, W, C: LockClass> RcTableGuard<'_, T, W, C> {
     fn places(&self) -> &[BlockPtr<T>] {
-        // SAFETY: the lock is held: nobody replaces the array. Relaxed: for the same reason.
+        // SAFETY: the lock is held, so the array is not replaced. Relaxed: for the same reason.
         unsafe { Array::places(self.table.array.load(Relaxed)) }
     }
 
@@ -237,35 +240,35 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTableGuard<'_, T, W, C> {
         place.map_or(ptr::null_mut(), |p| p.load(Relaxed))
     }
 
-    /// How many places there are.
+    /// Number of slots.
     pub fn len(&self) -> usize {
         self.places().len()
     }
 
-    /// Whether there is no place.
+    /// Whether there is no slot.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether something stands at place `i`.
+    /// Whether slot `i` is not empty.
     pub fn has(&self, i: usize) -> bool {
         !self.word(i).is_null()
     }
 
-    /// Whether something stands at place `i`, and is marked.
+    /// Whether slot `i` is not empty and is marked.
     pub fn is_marked(&self, i: usize) -> bool {
         is_marked(self.word(i))
     }
 
-    /// A reference to what stands at place `i`.
+    /// A reference to the object in slot `i`.
     pub fn get(&self, i: usize) -> Option<EpochRc<T>> {
         let found = block(self.word(i))?;
-        // SAFETY: the place has a reference, which nobody takes while the lock is held: it is copied, not used up.
+        // SAFETY: the slot owns a reference, which is not removed while the lock is held; it is copied, not consumed.
         let held = mem::ManuallyDrop::new(unsafe { EpochRc::from_raw(found) });
         Some(EpochRc::clone(&held))
     }
 
-    /// A table of the same references and marks, with no more room than they need, and `extra`.
+    /// A table of the same references and marks, only as large as needed, with `extra`.
     pub fn copy(&self, extra: W) -> Result<RcTable<T, W, C>, NoRoom> {
         let copy = RcTable::new(extra);
         let Some(last) = (0..self.len()).rfind(|&i| self.has(i)) else {
@@ -273,15 +276,15 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTableGuard<'_, T, W, C> {
         };
         let array = Array::new(last + 1, self.places()).ok_or(NoRoom)?;
         for i in 0..=last {
-            // The copied word's reference.
+            // The reference that the copied word owns.
             self.get(i).map(EpochRc::into_raw);
         }
-        // Relaxed: the copy is the caller's alone.
+        // Relaxed: the copy is not shared yet.
         copy.array.store(array.as_ptr(), Relaxed);
         Ok(copy)
     }
 
-    /// Makes room for at least `len` places. One that is larger than a table needs costs a copy of all places.
+    /// Makes room for at least `len` slots. A larger array costs a copy of all slots.
     pub fn grow(&mut self, epoch: &Epoch, len: usize) -> Result<(), NoRoom> {
         if len <= self.len() {
             return Ok(());
@@ -289,19 +292,19 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTableGuard<'_, T, W, C> {
         let new = Array::new(len, self.places()).ok_or(NoRoom)?;
         let old = self.table.array.swap(new.as_ptr(), AcqRel);
         if !old.is_null() {
-            // SAFETY: no reader comes by the old array any more, and its words own nothing: the new one's do.
+            // SAFETY: new readers do not find the old array, and its words own nothing: those of the new one do.
             unsafe { epoch.handle().retire_link(self.writer.pin(), old.cast()) };
         }
         Ok(())
     }
 
-    /// Puts `new` at place `i`, which there is, marked or not; returns what was there.
+    /// Puts `new` into slot `i`, which exists, with or without a mark; returns the old contents.
     pub fn put(&mut self, i: usize, new: EpochRc<T>, mark: bool) -> Option<EpochRc<T>> {
         let word = new.into_raw().as_ptr();
         self.swap(i, word.map_addr(|a| a | mark_bit(mark)))
     }
 
-    /// Empties place `i`; returns what was there.
+    /// Empties slot `i`; returns its contents.
     pub fn take(&mut self, i: usize) -> Option<EpochRc<T>> {
         if self.has(i) {
             self.swap(i, ptr::null_mut())
@@ -312,14 +315,14 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTableGuard<'_, T, W, C> {
 
     fn swap(&mut self, i: usize, word: *mut Block<T>) -> Option<EpochRc<T>> {
         let place = &self.places()[i];
-        // Not a swap: the lock is held. Release: who finds the object finds it whole.
+        // No atomic swap: the lock is held. Release: a reader that finds the object finds it fully built.
         let old = place.load(Relaxed);
         place.store(word, Release);
-        // SAFETY: the place's reference was replaced, so it is the caller's now.
+        // SAFETY: the slot's reference was replaced, so the caller owns it now.
         block(old).map(|b| unsafe { EpochRc::from_raw(b) })
     }
 
-    /// Marks what stands at place `i`, or takes the mark away.
+    /// Sets or clears the mark of slot `i`, if that is not empty.
     pub fn set_mark(&mut self, i: usize, on: bool) {
         let word = self.word(i);
         if !word.is_null() {

@@ -1,12 +1,12 @@
 //! The sleeping reader-writer lock: FIFO, fair to writers.
 //!
-//! `state` counts readers in units of READER, beside WRITER and WAITERS. WAITERS is set under the
-//! queue's lock, and while it is set nobody enters without the queue: a waiting writer is not
-//! overtaken. When the last holder leaves and WAITERS is set, it hands the lock to the head of the
-//! queue: one writer, or all readers up to the next writer.
+//! `state` counts readers in units of READER, beside WRITER and WAITERS. WAITERS is set under the queue's lock, and
+//! while it is set a thread can get the lock only through the queue: so no thread overtakes a waiting writer. When the
+//! last holder releases the lock and WAITERS is set, it hands the lock to the head of the queue: one writer, or all
+//! readers up to the next writer.
 //!
-//! With WAITERS set and no holder, only the one thread that found itself the last holder writes
-//! `state`: entering and queueing need the queue's lock, leaving needs a holder.
+//! With WAITERS set and no holder, only the thread that was the last holder writes `state`: taking the lock and
+//! queueing need the queue's lock, releasing needs a holder.
 
 use core::{
     marker::PhantomData,
@@ -36,7 +36,7 @@ pub struct RwLock<T, C> {
 
 // SAFETY: one writer, or readers that share `&T`.
 unsafe impl<T: Send + Sync, C> Sync for RwLock<T, C> {}
-// SAFETY: the data goes with it; the class is a name only.
+// SAFETY: the data is sent with it; the class is only a name.
 unsafe impl<T: Send, C> Send for RwLock<T, C> {}
 
 impl<T, C> RwLock<T, C> {
@@ -52,7 +52,7 @@ impl<T, C> RwLock<T, C> {
         }
     }
 
-    /// The data, when nobody else can have it.
+    /// The data, with exclusive access.
     pub fn get_mut(&mut self) -> &mut T {
         // SAFETY: `&mut self`.
         unsafe { &mut *self.data.get() }
@@ -65,7 +65,7 @@ impl<T, C> RwLock<T, C> {
 }
 
 impl<T, C: LockClass> RwLock<T, C> {
-    /// Takes the lock shared; sleeps behind a writer that holds it or waits for it.
+    /// Takes the lock shared; sleeps if a writer holds it or waits for it.
     #[inline]
     pub fn read(&self) -> ReadGuard<'_, T, C> {
         class::may_sleep::<C>();
@@ -92,7 +92,7 @@ impl<T, C: LockClass> RwLock<T, C> {
         self.write_ordered(Order::Ascending)
     }
 
-    /// As `write`, for a lock of a rank that is held already: pairs taken in order of address.
+    /// As `write`, while a lock of the same rank is held: for pairs taken in order of address.
     #[inline]
     pub fn write_nested(&self) -> WriteGuard<'_, T, C> {
         self.write_ordered(Order::Nested)
@@ -186,13 +186,13 @@ impl<T, C: LockClass> RwLock<T, C> {
         waiter.as_ref().wait(C::stats(), since, || 0);
     }
 
-    /// Hands a lock that nobody holds any more, and that has waiters, to the next of them.
+    /// Hands a lock without a holder, but with waiters, to the next of them.
     #[cold]
     #[inline(never)]
     fn hand_over(&self) {
         let pin = crate::pin();
         let mut queue = self.queue.lock();
-        // `state` before the grants: a granted thread may leave at once.
+        // `state` is written before the grants: a granted thread may release the lock at once.
         let (readers, more) = queue.leading_shared();
         if readers == 0 {
             let more = if queue.has_second(0) { WAITERS } else { 0 };
@@ -202,12 +202,12 @@ impl<T, C: LockClass> RwLock<T, C> {
             return granted.wake(&pin);
         }
         let more = if more { WAITERS } else { 0 };
-        // Release: without WAITERS a new reader enters by this value, and must see the last writer.
+        // Release: without WAITERS a new reader takes the lock by this value, and must see the last writer.
         self.state.store((readers * READER) | more, Release);
         drop(queue);
-        // One hold of the queue's lock each, for waking takes the scheduler's locks. Those not granted
-        // yet are counted as readers already, so that nobody else hands over meanwhile, and they stay
-        // at the head.
+        // The queue's lock is taken once for each reader, because waking takes the scheduler's locks. Readers that are
+        // not yet granted are already counted, so that no other thread hands the lock over meanwhile, and they stay at
+        // the head.
         for _ in 0..readers {
             let granted = self.queue.lock().grant(0);
             granted.wake(&pin);
@@ -221,7 +221,7 @@ impl<T: Default, C> Default for RwLock<T, C> {
     }
 }
 
-/// Holds a [`RwLock`] shared.
+/// Guard of a [`RwLock`] that is held shared.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct ReadGuard<'a, T, C: LockClass> {
     lock: &'a RwLock<T, C>,
@@ -232,8 +232,8 @@ impl<T, C: LockClass> Drop for ReadGuard<'_, T, C> {
     #[inline]
     fn drop(&mut self) {
         class::release::<C>();
-        // Release: a writer sees this reader gone. Acquire: the last reader, which hands over, passes
-        // on what all earlier readers released.
+        // Release: a writer sees that this reader is done. Acquire: the last reader, which hands over, passes on what
+        // all earlier readers released.
         if self.lock.state.fetch_sub(READER, AcqRel) == READER | WAITERS {
             self.lock.hand_over();
         }
@@ -249,7 +249,7 @@ impl<T, C: LockClass> Deref for ReadGuard<'_, T, C> {
     }
 }
 
-/// Holds a [`RwLock`] exclusively.
+/// Guard of a [`RwLock`] that is held exclusively.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct WriteGuard<'a, T, C: LockClass> {
     lock: &'a RwLock<T, C>,
@@ -257,8 +257,8 @@ pub struct WriteGuard<'a, T, C: LockClass> {
 }
 
 impl<'a, T, C: LockClass> WriteGuard<'a, T, C> {
-    /// Becomes a reader without letting another writer in between. Waiting readers stay queued until
-    /// the lock is next handed over.
+    /// Turns the exclusive hold into a shared one without letting another writer in between. Waiting readers stay
+    /// queued until the lock is next handed over.
     pub fn downgrade(self) -> ReadGuard<'a, T, C> {
         let lock = self.lock;
         core::mem::forget(self);

@@ -12,16 +12,16 @@ pub mod atomic {
     #[cfg(all(shuttle, not(loom)))]
     pub use shuttle::sync::atomic::*;
 
-    /// loom switches threads at accesses that depend on each other, and takes no fence for one. So each full fence is
-    /// preceded by an access of one word, that every order of the fences is explored. The accesses order nothing which
-    /// the fences do not.
+    /// loom switches threads at accesses that depend on each other, and does not count a fence as one. So each full
+    /// fence is preceded by an access to one common word, which makes loom explore every order of the fences. The
+    /// accesses order nothing that the fences do not order.
     #[cfg(loom)]
     mod loom_fence {
         use super::{AtomicUsize, Ordering};
 
         loom::lazy_static! { static ref FENCES: AtomicUsize = AtomicUsize::new(0); }
 
-        /// As `core`'s.
+        /// Like `fence` of `core`.
         pub fn fence(order: Ordering) {
             if order == Ordering::SeqCst {
                 FENCES.fetch_add(1, Ordering::Relaxed);
@@ -72,7 +72,7 @@ macro_rules! array_of {
     };
 }
 
-/// Buckets of the table of byte-mutex queues; few under a model checker, whose state they are.
+/// Buckets of the table of byte-mutex queues; one under a model checker, because they are part of its state.
 #[cfg(not(loom))]
 pub(crate) const PARK_BUCKETS: usize = 256;
 #[cfg(loom)]
@@ -117,8 +117,8 @@ impl<T> DataCell<T> {
     }
 }
 
-/// A full fence after a read-modify-write that precedes it directly: of which the bare machine needs none, for each of
-/// its locked instructions is one. Only the compiler must not reorder.
+/// A full fence directly after a read-modify-write. On x86-64 this is no instruction, because each locked instruction
+/// is a full fence; only the compiler must not reorder.
 #[inline(always)]
 pub fn fence_after_rmw() {
     #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle))))]
@@ -127,8 +127,8 @@ pub fn fence_after_rmw() {
     atomic::fence(atomic::Ordering::SeqCst);
 }
 
-/// A full fence between two loads, of which the bare machine needs none: it makes loads in their order, and all CPUs see
-/// the stores of others in one order. Only the compiler must not reorder.
+/// A full fence between two loads. On x86-64 this is no instruction: loads are made in order, and all CPUs see other
+/// CPUs' stores in one order. Only the compiler must not reorder.
 #[inline(always)]
 pub fn fence_between_loads() {
     #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle))))]
@@ -137,8 +137,8 @@ pub fn fence_between_loads() {
     atomic::fence(atomic::Ordering::SeqCst);
 }
 
-/// Adds to a word that only this CPU writes: one instruction on the bare machine, so that an
-/// interrupt handler of the same CPU may add to the same word.
+/// Adds to a word that only this CPU writes: one instruction in the kernel, so that an interrupt handler of the same
+/// CPU may add to the same word.
 #[inline(always)]
 pub(crate) fn local_add(word: &atomic::AtomicI64, n: i64) {
     #[cfg(all(target_os = "none", target_arch = "x86_64"))]
@@ -208,6 +208,6 @@ pub(crate) mod threads {
         thread_local,
     };
 
-    /// Whether threads really run at once, so that one simulated CPU must exclude others.
+    /// Whether threads really run in parallel, so that a thread must exclude the other threads of its simulated CPU.
     pub(crate) const EXCLUDE: bool = !cfg!(any(loom, shuttle));
 }

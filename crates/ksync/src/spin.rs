@@ -1,11 +1,11 @@
 //! Spin locks: for sections of a few dozen instructions that never sleep.
 //!
-//! Test-and-test-and-set on one 32-bit word, which holds the number of the holder's CPU and one, so that a CPU that waits
-//! for long can say for which. Not a ticket lock: in a virtual machine the next in
-//! line may not be running, and a ticket lock would make all others wait for it.
+//! Test-and-test-and-set on one 32-bit word, which holds the number of the holder's CPU plus one, so that a CPU that
+//! waits for long can report the holder. Not a ticket lock: in a virtual machine the next CPU in line may not be
+//! running, and a ticket lock would make all others wait for it.
 //!
-//! Ordering: the winning compare-and-swap is Acquire and the unlock is a Release store to the same
-//! word, so what one holder wrote is seen by the next.
+//! Ordering: the winning compare-and-swap is Acquire and the unlock is a Release store to the same word, so the next
+//! holder sees what this one wrote.
 
 use core::{
     fmt,
@@ -22,10 +22,10 @@ use crate::{
 };
 
 const FREE: u32 = 0;
-/// Looks at a held word between two reports of the wait.
+/// Reads of a held word between two reports of the wait.
 const REPORT_EVERY: u32 = 1 << 16;
 
-/// A spin lock of four bytes without data; the class is given at the call.
+/// A spin lock of four bytes without data; the class is a parameter of each call.
 pub struct RawSpin {
     word: AtomicU32,
 }
@@ -44,7 +44,7 @@ impl RawSpin {
         self.lock_ordered::<C>(Order::Ascending)
     }
 
-    /// As `lock`, for a lock of a rank that is held already: pairs taken in order of address.
+    /// As `lock`, while a lock of the same rank is held: for pairs taken in order of address.
     #[inline(always)]
     pub fn lock_nested<C: LockClass>(&self) -> RawSpinGuard<'_, C> {
         self.lock_ordered::<C>(Order::Nested)
@@ -79,7 +79,7 @@ impl RawSpin {
         })
     }
 
-    /// Whether somebody holds it now; for assertions.
+    /// Whether it is held now; for assertions.
     pub fn is_locked(&self) -> bool {
         self.word.load(Relaxed) != FREE
     }
@@ -91,7 +91,7 @@ impl RawSpin {
         }
     }
 
-    /// A compare-and-swap, not a swap: a loser leaves the line alone. Preemption is off.
+    /// A compare-and-swap, not a swap: a loser does not write the line. Preemption is off.
     #[inline(always)]
     fn take(&self) -> bool {
         let held = platform::cpu() as u32 + 1;
@@ -111,7 +111,7 @@ impl RawSpin {
         let since = platform::ticks();
         let mut looks = 0u32;
         loop {
-            // Only read while it is held, so that the line stays shared among the CPUs that wait.
+            // Only read while it is held, so that the waiting CPUs share the line.
             loop {
                 let word = self.word.load(Relaxed);
                 if word == FREE {
@@ -152,7 +152,7 @@ impl fmt::Debug for RawSpin {
     }
 }
 
-/// Holds a [`RawSpin`].
+/// Guard of a [`RawSpin`].
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct RawSpinGuard<'a, C: LockClass> {
     lock: &'a RawSpin,
@@ -186,9 +186,9 @@ pub struct Spin<T, C> {
     data: DataCell<T>,
 }
 
-// SAFETY: the lock lets one thread at a time at the data.
+// SAFETY: the lock gives one thread at a time access to the data.
 unsafe impl<T: Send, C> Sync for Spin<T, C> {}
-// SAFETY: the data goes with it; the class is a name only.
+// SAFETY: the data is sent with it; the class is only a name.
 unsafe impl<T: Send, C> Send for Spin<T, C> {}
 
 impl<T, C> Spin<T, C> {
@@ -199,7 +199,7 @@ impl<T, C> Spin<T, C> {
         }
     }
 
-    /// The data, when nobody else can have it.
+    /// The data, with exclusive access.
     pub fn get_mut(&mut self) -> &mut T {
         // SAFETY: `&mut self`.
         unsafe { &mut *self.data.get() }
@@ -221,7 +221,7 @@ impl<T, C: LockClass> Spin<T, C> {
         }
     }
 
-    /// As `lock`, for a lock of a rank that is held already: pairs taken in order of address.
+    /// As `lock`, while a lock of the same rank is held: for pairs taken in order of address.
     #[inline(always)]
     pub fn lock_nested(&self) -> SpinGuard<'_, T, C> {
         SpinGuard {
@@ -239,7 +239,7 @@ impl<T, C: LockClass> Spin<T, C> {
         })
     }
 
-    /// Whether somebody holds it now; for assertions.
+    /// Whether it is held now; for assertions.
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()
     }
@@ -251,7 +251,7 @@ impl<T: Default, C> Default for Spin<T, C> {
     }
 }
 
-/// Holds a [`Spin`].
+/// Guard of a [`Spin`].
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct SpinGuard<'a, T, C: LockClass> {
     raw: RawSpinGuard<'a, C>,
@@ -295,7 +295,7 @@ impl<T, C> IrqSpin<T, C> {
         }
     }
 
-    /// The data, when nobody else can have it.
+    /// The data, with exclusive access.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }
@@ -310,8 +310,8 @@ impl<T, C: LockClass> IrqSpin<T, C> {
     /// Takes the lock.
     #[inline(always)]
     pub fn lock(&self) -> IrqSpinGuard<'_, T, C> {
-        // Preemption goes off first and on last, so that a reschedule that an interrupt or a wake-up
-        // asks for meanwhile happens at the end, with interrupts as they were.
+        // Preemption is disabled first and enabled last, so that a reschedule that an interrupt or a wake-up requests
+        // meanwhile happens at the end, with interrupts in their former state.
         let pin = pin();
         let irq = IrqOff::new();
         IrqSpinGuard {
@@ -321,7 +321,7 @@ impl<T, C: LockClass> IrqSpin<T, C> {
         }
     }
 
-    /// As `lock`, for a lock of a rank that is held already: pairs taken in order of address.
+    /// As `lock`, while a lock of the same rank is held: for pairs taken in order of address.
     #[inline(always)]
     pub fn lock_nested(&self) -> IrqSpinGuard<'_, T, C> {
         let pin = pin();
@@ -345,7 +345,7 @@ impl<T, C: LockClass> IrqSpin<T, C> {
         })
     }
 
-    /// Whether somebody holds it now; for assertions.
+    /// Whether it is held now; for assertions.
     pub fn is_locked(&self) -> bool {
         self.0.is_locked()
     }
@@ -357,7 +357,7 @@ impl<T: Default, C> Default for IrqSpin<T, C> {
     }
 }
 
-/// Interrupts are off while it lives.
+/// Keeps interrupts off while it lives.
 struct IrqOff(usize);
 
 impl IrqOff {
@@ -374,7 +374,7 @@ impl Drop for IrqOff {
     }
 }
 
-/// Holds an [`IrqSpin`]. The fields drop in order: lock, interrupts, preemption.
+/// Guard of an [`IrqSpin`]. The fields drop in order: lock, interrupts, preemption.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct IrqSpinGuard<'a, T, C: LockClass> {
     spin: SpinGuard<'a, T, C>,

@@ -1,28 +1,29 @@
-//! Amounts of several kinds that are charged and given back on any CPU, and compared with a limit.
+//! Amounts of several kinds that are charged and returned on any CPU, and compared with a limit.
 //!
-//! Guarantee: a charge and its return write one line of their CPU. A charge of less than a batch that [`Tally::is_over`] has
-//! let pass is within the limit, whatever other CPUs charge at that time; with a larger one, each CPU that charges at the
-//! same moment may be beyond it by less than a batch. What comes back while the CPUs are summed may be seen too late, so a
-//! charge may be refused that would just have fitted. [`Tally::outstanding`] is never 0 if something was outstanding all the time.
+//! Guarantee: a charge or a return writes one line of its CPU. If a charge of less than a batch passes
+//! [`Tally::is_over`], it is within the limit, whatever other CPUs charge at the same time. If it is larger, each CPU
+//! that charges at the same moment may exceed the limit by less than a batch. A return that happens while the CPUs are
+//! summed may be seen too late, so that a charge may be refused although it just fits. [`Tally::outstanding`] is never
+//! 0 if something was outstanding all the time.
 //!
-//! Mechanism: each CPU counts what was charged there and what was given back there, apart, and both only grow. A
-//! reader sums what was given back first. Whatever he sees given back was charged before, so the difference is never less
-//! than what was outstanding when he turned from the one to the other.
+//! Mechanism: each CPU counts what was charged there and what was returned there in two counters that only grow. A
+//! reader sums the returns first. Every return that it sees was charged before, so the difference is never less than
+//! what was outstanding between the two sums.
 //!
-//! So that not every charge sums, a CPU tells a common word whenever its own balance has moved by a *batch*. While that
-//! word is farther from the limit than all CPUs' batches, nobody sums.
+//! So that not every charge needs a sum, a CPU adds its balance to a common word whenever that has changed by a
+//! *batch*. As long as the common word is farther from the limit than all CPUs' batches, no sum is made.
 
 use crate::{
     atomic::{AtomicI64, Ordering::*, fence},
     percpu::{CpuPin, Padded, PerCpu},
 };
 
-/// What one CPU has counted of one kind. Written by that CPU alone, with preemption off, never by interrupt handlers.
+/// The counters of one CPU and one kind. Written by that CPU alone, with preemption off, never by interrupt handlers.
 #[derive(Debug, Default)]
 struct Count {
     charged: AtomicI64,
     returned: AtomicI64,
-    /// The balance that the common word has.
+    /// The part of the balance that was added to the common word.
     told: AtomicI64,
 }
 
@@ -36,14 +37,15 @@ impl Count {
 #[derive(Debug)]
 pub struct Tally<const N: usize> {
     cpus: PerCpu<[Count; N]>,
-    /// Balances as far as they have been told. Atomic; written once in a batch.
+    /// Balances as far as they were added. Atomic; written once per batch.
     common: Padded<[AtomicI64; N]>,
-    /// How far a CPU's balance may move untold. Const.
+    /// How far a CPU's balance may change before it is added. Const.
     batches: [i64; N],
 }
 
 impl<const N: usize> Tally<N> {
-    /// Nothing is outstanding. A kind's batch is how far a CPU's balance moves untold; `i64::MAX` for a kind that has no limit.
+    /// Nothing is outstanding. `batches`: how far a CPU's balance of each kind may change before it is added to the
+    /// common word; `i64::MAX` for a kind without a limit.
     pub fn new(ncpus: usize, batches: [i64; N]) -> Self {
         Self {
             cpus: PerCpu::new(ncpus, |_| core::array::from_fn(|_| Count::default())),
@@ -52,26 +54,26 @@ impl<const N: usize> Tally<N> {
         }
     }
 
-    /// Bytes that one takes for each CPU.
+    /// Bytes that a tally takes for each CPU.
     pub const CPU_BYTES: usize = size_of::<Padded<[Count; N]>>();
 
     /// Charges `n`.
     #[inline]
     pub fn charge(&self, pin: &CpuPin, kind: usize, n: i64) {
         let count = &self.cpus.get(pin)[kind];
-        // Not a read-modify-write: this CPU alone writes it. Relaxed: who sees a return knows of the charge by that, and
-        // nobody else concludes anything from a charge but its amount.
+        // Not a read-modify-write: this CPU alone writes it. Relaxed: a CPU that sees a return also sees the charge;
+        // otherwise only the amount of a charge matters.
         count
             .charged
             .store(count.charged.load(Relaxed) + n, Relaxed);
         self.tell(count, kind);
     }
 
-    /// Gives `n` back, of what was charged on whatever CPU.
+    /// Returns `n`, which may have been charged on any CPU.
     #[inline]
     pub fn give_back(&self, pin: &CpuPin, kind: usize, n: i64) {
         let count = &self.cpus.get(pin)[kind];
-        // Release: who sees this sees the charge, of which the caller knows.
+        // Release: a CPU that sees this also sees the charge, which the caller knows of.
         count
             .returned
             .store(count.returned.load(Relaxed) + n, Release);
@@ -93,10 +95,10 @@ impl<const N: usize> Tally<N> {
         self.common.0[kind].fetch_add(moved, Relaxed);
     }
 
-    /// Whether more than `limit` is outstanding, with what the caller has charged: then it gives that back.
+    /// Whether more than `limit` is outstanding, the caller's charge included: the caller then returns its charge.
     #[inline]
     pub fn is_over(&self, kind: usize, limit: i64) -> bool {
-        // Twice: a batch that is just being told may stand in neither place.
+        // Twice: a batch that is just being added may be missing in both places.
         let slack = self.batches[kind].saturating_mul(2 * self.cpus.ncpus() as i64);
         self.common.0[kind].load(Relaxed).saturating_add(slack) > limit
             && self.is_over_exactly(kind, limit)
@@ -105,17 +107,18 @@ impl<const N: usize> Tally<N> {
     #[cold]
     #[inline(never)]
     fn is_over_exactly(&self, kind: usize, limit: i64) -> bool {
-        // Of two who charge at once, one at least sees the other's charge.
+        // Of two CPUs that charge at once, at least one sees the other's charge.
         fence(SeqCst);
         self.outstanding(kind) > limit
     }
 
-    /// What is outstanding: not less than it was at some moment of the call, and exact while nobody charges or gives back.
+    /// The amount outstanding: not less than at some moment of the call, and exact while there are no charges and
+    /// returns.
     pub fn outstanding(&self, kind: usize) -> i64 {
         self.sum(|cpu| &cpu[kind].returned, |cpu| &cpu[kind].charged)
     }
 
-    /// Whether of each kind, in their order, nothing was outstanding at some moment of the call.
+    /// Whether for each kind, one after the other, nothing was outstanding at some moment of the call.
     pub fn is_settled(&self) -> bool {
         (0..N).all(|kind| self.outstanding(kind) == 0)
     }
@@ -125,7 +128,7 @@ impl<const N: usize> Tally<N> {
         returned: impl Fn(&[Count; N]) -> &AtomicI64,
         charged: impl Fn(&[Count; N]) -> &AtomicI64,
     ) -> i64 {
-        // Acquire: with each return that is seen its charge is, and whatever was charged before it.
+        // Acquire: a reader that sees a return also sees its charge, and all earlier charges.
         let back: i64 = self
             .cpus
             .iter()

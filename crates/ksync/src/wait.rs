@@ -1,28 +1,26 @@
-//! Wait queues and the two words of a thread that sleep and wake-up go through.
+//! Wait queues, and the two words of a thread that a sleep and a wake-up use.
 //!
-//! A queue holds [`Registration`]s, pairs of a thread's number and the number of its waiting
-//! *round*.  A round begins before a sleeper looks at what it waits for, and ends when the sleep
-//! does; ending it is one atomic operation on the thread and makes every registration of the
-//! round void, on however many queues.  So a sleeper needs no memory for a queue, holds no
-//! reference on queues, and queues hold none on threads; a void registration is skipped by
-//! wakers and thrown out when a queue would grow.
+//! A queue holds [`Registration`]s, pairs of a thread's tid and the number of its waiting *round*. A round begins
+//! before a sleeper tests the condition that it waits for, and ends with the sleep. Ending it is one atomic operation
+//! on the thread and makes every registration of the round void, on however many queues. So a sleeper needs no memory
+//! per queue and no reference on queues, and queues need no reference on threads. Wakers skip void registrations, and a
+//! queue drops them when it would have to grow.
 //!
-//! **A round comes once.**  It has 64 bits, and the rounds of a thread begin where those of the
-//! last bearer of its number ended ([`Round::after`], [`Round::heir`]).  So a registration that a
-//! dead thread left names nobody, whoever bears the number by then.
+//! **A round number is never reused.** It has 64 bits, and the rounds of a thread begin where those of the last thread
+//! with the same tid ended ([`Round::after`], [`Round::heir`]). So a registration that a dead thread left behind
+//! matches no later thread with its tid.
 //!
 //! No wake-up is lost:
 //!
-//! 1. The sleeper registers under the queue's lock *before* it tests its condition; the waker
-//!    changes the condition before it takes the lock.  Either the waker finds the registration,
-//!    or the sleeper's hold of the lock came later and its test sees the change.
-//! 2. A waker that finds a registration sets the round's *notified* bit with a compare-and-swap
-//!    that fails if the round is over.  The sleeper declares itself `Waiting`, then looks at the
-//!    bit; the waker sets the bit, then looks for `Waiting`.  A full fence stands between the two
-//!    steps of each, so one of them sees the other, and no sleeper sleeps on with its bit set.
-//! 3. A round given up for a signal or a deadline is closed by a swap that returns the bit; if
-//!    it was set, the sleeper looks at its condition again, so a `wake_one` spent on this thread
-//!    is used and not swallowed.
+//! 1. The sleeper registers under the queue's lock *before* it tests its condition; the waker changes the condition
+//!    before it takes the lock. Either the waker finds the registration, or the sleeper's hold of the lock came later
+//!    and its test sees the change.
+//! 2. A waker that finds a registration sets the round's *notified* bit with a compare-and-swap that fails if the round
+//!    is over. The sleeper declares itself `Waiting`, then tests the bit; the waker sets the bit, then tests for
+//!    `Waiting`. Each has a full fence between its two steps, so one of them sees the other, and no thread stays asleep
+//!    with its bit set.
+//! 3. A round that ends because of a signal or a deadline is closed by a swap that returns the bit. If it was set, the
+//!    sleeper tests its condition again, so that a `wake_one` that chose this thread is not lost.
 
 use alloc::{boxed::Box, collections::VecDeque};
 use core::marker::PhantomData;
@@ -36,33 +34,34 @@ use crate::{
     spin::IrqSpin,
 };
 
-/// The number of a thread's waiting round and whether a waker has notified it.  Bit 0: notified.
-/// The thread advances the rest, wakers set bit 0.
+/// The number of a thread's waiting round, and in bit 0 whether a waker has notified it. The thread advances the
+/// number, wakers set the bit.
 pub struct Round(AtomicU64);
 
-/// Bits of a round number that the next bearer of a thread's number does not inherit.
+/// Low bits of a round number, which the next thread with the same tid does not inherit.
 const OWN_BITS: u32 = 32;
 
 impl Round {
     const_fn! {
-        /// The rounds of a thread whose number's last bearer left `heir`; 0 if there was none.
+        /// The rounds of a new thread. `heir` is from the last thread with the same tid; 0 if there was none.
         pub fn after(heir: u32) -> Self {
             Round(AtomicU64::new((heir as u64) << OWN_BITS))
         }
     }
 
-    /// What [`Round::after`] is to be given for the next thread of the same number, so that no
-    /// round comes twice.  By or after the thread's last round.
+    /// The argument of [`Round::after`] for the next thread with the same tid, so that no round number is reused.
+    /// Called during or after the thread's last round.
     pub fn heir(&self) -> u32 {
         ((self.0.load(Relaxed) >> OWN_BITS) as u32).wrapping_add(1)
     }
 
-    /// Goes on as [`Round::after`] begins, for a thread whose number changes.  By the thread itself, between two rounds.
+    /// Continues as if made by [`Round::after`], for a thread whose tid changes. By the thread itself, between two
+    /// rounds.
     pub fn go_on_after(&self, heir: u32) {
         self.0.store(u64::from(heir) << OWN_BITS, Relaxed);
     }
 
-    /// Begins a round: all earlier registrations are void.  By the thread itself.
+    /// Begins a round, which makes all earlier registrations void. By the thread itself.
     pub fn begin(&self) -> u64 {
         let next = (self.0.load(Relaxed) | 1).wrapping_add(1);
         self.0.swap(next, Relaxed);
@@ -75,12 +74,12 @@ impl Round {
         self.0.swap(next, Acquire) & 1 != 0
     }
 
-    /// Whether the present round has been notified.  What the waker did before is seen then.
+    /// Whether the present round was notified. If so, what the waker did before is visible.
     pub fn notified(&self) -> bool {
         self.0.load(Acquire) & 1 != 0
     }
 
-    /// Whether `round` goes on and has not been notified.
+    /// Whether `round` is the present round and was not notified.
     pub fn is(&self, round: u64) -> bool {
         self.0.load(Relaxed) == round
     }
@@ -90,13 +89,12 @@ impl Round {
         self.0.load(Relaxed) & !1 == round
     }
 
-    /// Notifies whatever round goes on now.  To be followed by [`RunState::wake`].
+    /// Notifies the present round, whatever its number. To be followed by [`RunState::wake`].
     pub fn notify_present(&self) {
         self.0.fetch_or(1, Release);
     }
 
-    /// Notifies `round`; false if it is over or was notified before.  If true, to be followed by
-    /// [`RunState::wake`].
+    /// Notifies `round`; false if it is over or was notified before. If true, to be followed by [`RunState::wake`].
     pub fn notify(&self, round: u64) -> bool {
         self.0
             .compare_exchange(round, round | 1, Release, Relaxed)
@@ -104,13 +102,13 @@ impl Round {
     }
 }
 
-/// Where a thread is in its life.
+/// State of a thread with regard to sleeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Run {
     /// On a CPU or on a run queue.
     Running = 0,
-    /// Still on its CPU, has declared that it will sleep.
+    /// Still on its CPU, but has declared that it will sleep.
     Waiting = 1,
     /// Asleep; its context is saved.
     Blocked = 2,
@@ -134,35 +132,34 @@ impl RunState {
         [Run::Running, Run::Waiting, Run::Blocked, Run::Dead][self.0.load(Relaxed) as usize & 3]
     }
 
-    /// Declares that the thread will sleep unless something wakes it from now on.  The thread
-    /// then looks at what could have woken it before.
+    /// Declares that the thread will sleep unless it is woken from now on. The thread then tests everything that could
+    /// have woken it before.
     pub fn declare_waiting(&self) {
         self.0.swap(Run::Waiting as u8, Relaxed);
         fence_after_rmw();
     }
 
-    /// Takes the declaration back.  By the thread itself: a waker that comes meanwhile writes the same.
+    /// Withdraws the declaration. By the thread itself: a concurrent waker writes the same value.
     pub fn declare_running(&self) {
         self.0.store(Run::Running as u8, Relaxed);
     }
 
-    /// The thread will not sleep any more, and leave its CPU once.  By the thread itself.
+    /// Declares that the thread will leave its CPU once more and never sleep again. By the thread itself.
     pub fn declare_dead(&self) {
         self.0.store(Run::Dead as u8, Relaxed);
     }
 
-    /// The thread's context is saved: from here on a waker may have it run elsewhere, so this is
-    /// the last touch.  False if it was woken since it declared that it would sleep, and is to be
-    /// queued by the caller.
+    /// Completes the declaration after the thread's context was saved: from here on a waker may run it on another CPU,
+    /// so this is the last access. False if it was woken since it declared that it would sleep; the caller must then
+    /// queue it.
     pub fn settle(&self) -> bool {
         self.0
             .compare_exchange(Run::Waiting as u8, Run::Blocked as u8, Release, Relaxed)
             .is_ok()
     }
 
-    /// Ends a sleep, or a declaration that it will come; true if the caller is to queue the
-    /// thread.  Nothing happens to one that runs.  The reason to wake has been made visible by a
-    /// read-modify-write.
+    /// Ends a sleep, or the declaration of one; true if the caller must queue the thread. Does nothing to a running
+    /// thread. The caller has made the reason for the wake-up visible by a read-modify-write.
     pub fn wake(&self) -> bool {
         fence_after_rmw();
         loop {
@@ -187,20 +184,20 @@ impl Default for RunState {
     }
 }
 
-/// How a queue finds and wakes the bearers of numbers.
+/// How a queue finds and wakes threads by their tid.
 pub trait Sleepers: 'static {
-    /// The waiting rounds of the thread that bears `tid` now.
+    /// The rounds of the thread that has `tid` now.
     fn round(pin: &CpuPin, tid: u32) -> Option<&Round>;
-    /// Wakes the thread that bears `tid`, whose round has been notified.
+    /// Wakes the thread that has `tid`, whose round was notified.
     fn wake(pin: &CpuPin, tid: u32);
 }
 
-/// A thread's interest: its number and the round that it registered in.
+/// A thread's registration on a queue: its tid and the round in which it registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registration {
     /// 0: none.
     tid: u32,
-    /// The two halves: a queue is smaller for that.
+    /// The low and the high half: this alignment makes a queue smaller.
     round: [u32; 2],
 }
 
@@ -210,7 +207,7 @@ const VACANT: Registration = Registration {
 };
 
 impl Registration {
-    /// The interest of thread `tid` in its round `round`.
+    /// The registration of thread `tid` in its round `round`.
     pub fn new(tid: u32, round: u64) -> Self {
         Registration {
             tid,
@@ -222,17 +219,17 @@ impl Registration {
         u64::from(self.round[1]) << 32 | u64::from(self.round[0])
     }
 
-    /// The thread's number.
+    /// The thread's tid.
     pub fn tid(self) -> u32 {
         self.tid
     }
 
-    /// Whether the round goes on and nobody has notified it.
+    /// Whether the round is not over and was not notified.
     fn live<S: Sleepers>(self, pin: &CpuPin) -> bool {
         S::round(pin, self.tid).is_some_and(|r| r.is(self.round()))
     }
 
-    /// Wakes the thread; false if the registration is void or another waker was first.
+    /// Notifies and wakes the thread; false if the registration is void or another waker was first.
     pub fn notify<S: Sleepers>(self, pin: &CpuPin) -> bool {
         let told = S::round(pin, self.tid).is_some_and(|r| r.notify(self.round()));
         if told {
@@ -242,16 +239,16 @@ impl Registration {
     }
 }
 
-/// One word while at most one thread waits, the common case.
+/// The registrations after the first. One word while at most one thread waits, the common case.
 type Further = Option<List>;
 type List = Box<VecDeque<Registration>>;
 
-/// A [`Further`] that needs no more than four bytes' alignment, so that a queue with its lock takes 24 bytes.
+/// A [`Further`] with an alignment of four bytes, so that a queue with its lock takes 24 bytes.
 #[repr(Rust, packed(4))]
 struct Packed(Further);
 
 impl Packed {
-    /// Passes it to `f`, who may change it.
+    /// Passes it to `f`, which may change it.
     #[inline]
     fn with<R>(&mut self, f: impl FnOnce(&mut Further) -> R) -> R {
         let mut further = core::mem::replace(self, Packed(None)).0;
@@ -281,7 +278,7 @@ impl Registrations {
         Some(core::mem::replace(&mut self.first, next.unwrap_or(VACANT)))
     }
 
-    /// Appends if that needs no memory.
+    /// Appends a registration if that needs no memory.
     fn push<S: Sleepers>(&mut self, pin: &CpuPin, r: Registration) -> bool {
         let first = &mut self.first;
         self.more.with(|more| match more {
@@ -293,7 +290,7 @@ impl Registrations {
                 *first = r;
                 true
             }
-            // A thread that listens again and again, as poll(2) does for each descriptor of one pipe, takes one place.
+            // A thread that registers again and again, as poll(2) does for each descriptor of one pipe, takes one slot.
             Some(m) if m.back().is_some_and(|last| last.tid == r.tid) => {
                 m.pop_back();
                 m.push_back(r);
@@ -305,7 +302,7 @@ impl Registrations {
             }
             Some(m) => {
                 m.retain(|old| old.live::<S>(pin));
-                // Half empty or better: the sweep has paid for itself.
+                // At least half empty: dropping the void registrations was worth its cost.
                 let room = m.len() <= m.capacity() / 2;
                 if room {
                     m.push_back(r);
@@ -320,8 +317,7 @@ impl Registrations {
         })
     }
 
-    /// Puts `bigger`, an empty list, in the place of the further ones' if it has more room; returns the one that is
-    /// not needed.
+    /// Replaces the list by `bigger`, an empty list, if that has more room; returns the list that is not needed.
     fn grow(&mut self, mut bigger: List) -> Further {
         self.more.with(|more| {
             if let Some(old) = more {
@@ -335,10 +331,10 @@ impl Registrations {
     }
 }
 
-/// A set of sleepers, woken in the order in which they came.  24 bytes while at most one waits.
+/// A set of sleepers, woken in order of arrival. 24 bytes while at most one waits.
 ///
-/// All operations but registering may be called from interrupts and with spin locks of a rank
-/// below the queues' held; waking allocates and frees nothing.
+/// All operations except registering may be called from interrupt handlers, and with spin locks held whose rank is
+/// below the queues'; waking allocates and frees nothing.
 pub struct WaitQueue<S, C> {
     list: IrqSpin<Registrations, C>,
     _sleepers: PhantomData<fn(S)>,
@@ -350,7 +346,7 @@ impl<S: Sleepers, C: LockClass> Default for WaitQueue<S, C> {
     }
 }
 
-/// Sleepers taken off a queue in one hold of its lock.
+/// Registrations removed from a queue in one hold of its lock.
 const BATCH: usize = 16;
 
 impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
@@ -367,8 +363,7 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
         }
     }
 
-    /// Lists a registration; false if there is no memory for that.  To be called before the
-    /// condition is tested.
+    /// Adds a registration; false if there is no memory for it. To be called before the condition is tested.
     pub fn add(&self, r: Registration) -> bool {
         let pin = pin();
         let mut list = self.list.lock();
@@ -389,8 +384,8 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
         true
     }
 
-    /// Wakes the thread that has waited longest and has not been notified yet by another queue.
-    /// Returns whether there was one.
+    /// Wakes the thread that has waited longest and that no other queue has notified yet. Returns whether there was
+    /// one.
     pub fn wake_one(&self) -> bool {
         let pin = pin();
         let mut list = self.list.lock();
@@ -402,12 +397,12 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
         false
     }
 
-    /// Wakes every thread that waits now.  Returns how many were notified.
+    /// Wakes every thread that waits now. Returns the number notified.
     pub fn wake_all(&self) -> usize {
         let pin = pin();
         let mut left = self.list.lock().len();
         let mut told = 0;
-        // Those who register meanwhile stand behind; they have seen the new state.
+        // Threads that register meanwhile come later in the queue; they have seen the new state.
         while left > 0 {
             let mut batch = [VACANT; BATCH];
             let mut n = 0;
@@ -427,7 +422,7 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
         told
     }
 
-    /// Whether somebody may be waiting: void registrations count.  A hint.
+    /// Whether the queue has no registration. A hint, because void registrations count.
     pub fn is_empty(&self) -> bool {
         self.list.lock().first == VACANT
     }

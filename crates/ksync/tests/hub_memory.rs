@@ -1,4 +1,4 @@
-//! What a hub takes of memory.
+//! The memory use of a hub.
 #![cfg(not(any(loom, shuttle)))]
 #![expect(unsafe_code, reason = "an allocator that counts")]
 
@@ -10,12 +10,12 @@ use std::{
 
 use ksync::{Epoch, HubRef, HubValue, host};
 
-/// The system's allocator, and the bytes that it has given out.
+/// The system's allocator, with a count of the bytes in use.
 struct Counted;
 
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: the system's, unchanged.
+// SAFETY: passes on to the system's allocator.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         BYTES.fetch_add(layout.size(), SeqCst);
@@ -38,7 +38,7 @@ struct Value;
 
 impl HubValue for Value {}
 
-/// On a large machine a hub that a few CPUs use has shards for those, and gives all of them back.
+/// On a large machine a hub used by a few CPUs has shards for those only, and frees all of them.
 #[test]
 fn a_hub_has_shards_for_the_cpus_that_use_it() {
     const CPUS: usize = 256;
@@ -67,6 +67,6 @@ fn a_hub_has_shards_for_the_cpus_that_use_it() {
     (1..CPUS).for_each(|cpu| epoch.offline(cpu));
     epoch.drain();
     let left = BYTES.load(SeqCst).saturating_sub(before);
-    // The chunk that each CPU which retires keeps.
+    // The chunk that each retiring CPU keeps.
     assert!(left < 4 * 1024, "{left} bytes are left");
 }

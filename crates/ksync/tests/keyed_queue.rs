@@ -48,7 +48,7 @@ fn an_empty_queue_gives_back_what_many_needed() {
     assert_eq!(push(&mut queue, 5), 0);
 }
 
-/// A walk that pauses, as the plain list has it: what it is still to see.
+/// A walk that pauses, in terms of the plain list: the members that it has yet to visit.
 struct Pausing {
     walk: Walk,
     ahead: VecDeque<u32>,

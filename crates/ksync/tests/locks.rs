@@ -180,7 +180,7 @@ fn guards_turn_preemption_and_interrupts_off() {
 
 #[cfg(debug_assertions)]
 fn complaint(f: impl FnOnce() + Send) -> String {
-    // In a thread of its own: what it holds when it panics is lost with it.
+    // In a thread of its own: the locks that it holds when it panics are lost with it.
     thread::scope(|s| {
         let result = s
             .spawn(move || catch_unwind(AssertUnwindSafe(f)))
@@ -241,7 +241,7 @@ fn stalls_are_booked_by_name() {
         });
         found
     };
-    // On a busy host a thread may begin only when the mutex is free again: then once more, and longer.
+    // On a busy host a thread may begin only after the mutex is free again: then try once more, for longer.
     let (mut tries, mut waits) = (0, 0);
     let report = loop {
         tries += 1;
@@ -331,6 +331,6 @@ fn once_runs_once() {
     assert_eq!(once.get_or_init(|| unreachable!()), "a");
     let mut once = once;
     assert_eq!(once.take().as_deref(), Some("a"));
-    // Nothing is made of what is not there any more.
+    // No exclusive access afterwards.
     assert_eq!((once.take(), once.get_mut()), (None, None));
 }

@@ -40,7 +40,7 @@ fn spin_excludes() {
     });
 }
 
-/// Who gets a lock by trying sees what its last holder did, like who waits for it.
+/// A thread that gets a lock by trying sees what its last holder did, like one that waits for it.
 #[test]
 fn a_lock_that_was_tried_for_excludes_too() {
     fn both<L: Sync + Send + 'static>(lock: L, wait: fn(&L), attempt: fn(&L)) {
@@ -224,7 +224,7 @@ fn a_writer_queues_while_readers_are_let_in() {
     });
 }
 
-/// Who is granted a lock before it has gone to sleep sees what its last holder did.
+/// A thread that is granted a lock before it sleeps sees what the last holder did.
 #[test]
 fn who_is_granted_a_lock_while_awake_sees_all() {
     let mut builder = loom::model::Builder::new();
@@ -389,7 +389,7 @@ fn epoch_waits_for_a_cpu_that_comes_online() {
 struct Value {
     last: AtomicUsize,
     closed: AtomicBool,
-    /// Read by members, written when the last is gone: loom checks the order.
+    /// Read by members, written when the last one has ended: loom checks the order.
     used: UnsafeCell<u32>,
 }
 
@@ -402,7 +402,7 @@ impl HubValue for Value {
     fn last(&self) {
         assert_eq!(self.last.fetch_add(1, Relaxed), 0, "last twice");
         self.closed.store(true, Relaxed);
-        // SAFETY: nobody else uses it any more.
+        // SAFETY: not used by others any more.
         self.used.with_mut(|n| unsafe { *n = 1 });
     }
 }
@@ -457,13 +457,13 @@ fn a_sole_member_is_sole() {
             let used = used.clone();
             move || {
                 if a.is_sole() {
-                    // SAFETY: nobody else is left; loom checks it.
+                    // SAFETY: no other reference is left; loom checks it.
                     used.with_mut(|n| unsafe { *n = 2 });
                 }
                 std::mem::forget(a);
             }
         });
-        // SAFETY: the model is that of an owner who writes before it lets go.
+        // SAFETY: the model is that of an owner that writes before it drops its reference.
         used.with_mut(|n| unsafe { *n = 1 });
         drop(b);
         owner.join().unwrap();
@@ -481,16 +481,16 @@ fn an_only_reference_sees_what_the_others_did() {
         let other = spawn(1, {
             let (used, hub) = (used.clone(), hub.clone());
             move || {
-                // SAFETY: the model is that of an owner who writes before it lets go.
+                // SAFETY: the model is that of an owner that writes before it drops its reference.
                 used.with_mut(|n| unsafe { *n = 1 });
                 drop(hub);
             }
         });
-        // Only a look, so that the first count is of all three.
+        // Only a read, so that the first count is of all three.
         let _ = hub.is_only();
         drop(hub);
         if a.is_sole() {
-            // SAFETY: nobody else is left; loom checks it.
+            // SAFETY: no other reference is left; loom checks it.
             used.with_mut(|n| unsafe { *n = 2 });
         }
         other.join().unwrap();
@@ -512,7 +512,8 @@ fn an_only_reference_sees_what_the_others_did() {
     });
 }
 
-/// Who comes by a member under a pin alone gets a reference, or learns that the last has gone: the end comes once.
+/// A thread that finds a member only under a pin gets a reference, or learns that the last was dropped; the hub ends
+/// once.
 #[test]
 fn a_reference_made_beside_the_end_does_not_end_the_hub_again() {
     model(2, || {
@@ -537,7 +538,7 @@ fn a_reference_made_beside_the_end_does_not_end_the_hub_again() {
     });
 }
 
-/// Of references that end at the same time one, and only one, is told that it is the last.
+/// Of references that end at the same time, exactly one is reported to be the last.
 #[test]
 fn one_of_the_last_references_sees_to_the_end() {
     model(2, || {
@@ -547,11 +548,11 @@ fn one_of_the_last_references_sees_to_the_end() {
         let ends = Arc::new(UnsafeCell::new(0));
         let end = |ends: Arc<UnsafeCell<i32>>| {
             move |hub: HubRef<Value, usize>| {
-                // SAFETY: written by the last alone, when the others have looked; loom checks it.
+                // SAFETY: written by the last one only, after the reads of the others; loom checks it.
                 assert_eq!(ends.with(|n| unsafe { *n }), 0);
                 if let Err(last) = hub.end_unless_only() {
                     assert_eq!(last.last.load(Relaxed), 0, "alive until it is dropped");
-                    // SAFETY: only the last gets here; loom checks that the others are done.
+                    // SAFETY: only the last one gets here; loom checks that the others are done.
                     ends.with_mut(|n| unsafe { *n += 1 });
                 }
             }
@@ -643,7 +644,7 @@ fn a_scan_meets_a_member_that_moves() {
     });
 }
 
-/// Who looks for a member's shard finds it whole, also where the member has just moved to it.
+/// A reader that looks for a member's shard finds it fully built, even if the member has just moved to it.
 #[test]
 fn a_member_that_moves_is_found() {
     model(3, || {
@@ -693,7 +694,7 @@ fn a_per_cpu_count_ends_once() {
     });
 }
 
-/// Two CPUs want the last unit: one gets it at most.
+/// Two CPUs charge for the last unit: at most one gets it.
 #[test]
 fn a_limit_holds_for_two_who_charge_at_once() {
     fn take(tally: &Tally<1>) -> bool {
@@ -723,7 +724,8 @@ fn a_limit_holds_for_two_who_charge_at_once() {
     }
 }
 
-/// A unit goes from CPU to CPU: charged on one, another one charged on the other before the first is given back there.
+/// A unit moves from CPU to CPU: charged on one, and another one charged on the other before the first is returned
+/// there.
 #[test]
 fn what_is_always_charged_never_looks_settled() {
     model(3, || {

@@ -1,4 +1,4 @@
-//! Grace periods, epoch pointers and what else is published without a lock: every order that the memory model allows.
+//! Grace periods, epoch pointers and other lock-free publication: every order that the memory model allows.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p ksync --release --test loom_epoch`
 #![cfg(loom)]
@@ -18,7 +18,7 @@ use loom::{cell::UnsafeCell, sync::Arc, thread};
 use model::{Target, model, spawn};
 
 /// One given interleaving, for which every order that the memory model allows is explored. The turns themselves order
-/// nothing: what one step did is visible to the next only by what the code under test does.
+/// nothing: the effects of one step are visible to the next only through the code under test.
 #[derive(Clone, Default)]
 struct Turns(std::sync::Arc<std::sync::atomic::AtomicUsize>);
 
@@ -94,7 +94,7 @@ fn who_takes_a_count_sees_a_new_target_whole() {
     });
 }
 
-/// Who moves a target passes on what its maker did.
+/// Moving a target passes on what its maker did.
 #[test]
 fn a_reader_sees_a_target_that_moved_whole() {
     Turns::model(|turns| {
@@ -118,7 +118,7 @@ fn a_reader_sees_a_target_that_moved_whole() {
     });
 }
 
-/// Whoever drops the last reference, who ended the per-CPU counting or another: all have looked before.
+/// The last reference is dropped by the thread that ended the per-CPU counting, or by another: all uses came before.
 #[test]
 fn the_last_of_a_per_cpu_count_comes_after_all_looks() {
     for (mine_at, first_at) in [(3, 4), (4, 3)] {
@@ -162,7 +162,7 @@ fn everybody_sees_what_was_made_once_whole() {
     });
 }
 
-/// How a CPU says that it is in no section.
+/// How a CPU announces that it is in no section.
 type Announce = fn(&Epoch);
 
 const ANNOUNCE: [Announce; 3] = [
@@ -178,8 +178,8 @@ const ANNOUNCE: [Announce; 3] = [
     },
 ];
 
-/// The earliest free that there can be: the stamp is as old as possible, for the reader's own CPU took the first step
-/// before the unlink, and no other CPU holds the epoch up.
+/// The earliest possible free: the stamp is as old as possible, because the reader's own CPU took the first step before
+/// the unlink, and no other CPU delays the epoch.
 #[test]
 fn the_earliest_free_comes_after_the_last_look() {
     for announce in ANNOUNCE {
@@ -220,16 +220,16 @@ fn the_earliest_free_comes_after_the_last_look() {
 /// What the reader of [`four`] does.
 #[derive(Clone, Copy, PartialEq)]
 enum Reader {
-    /// It finds its target before it announces itself for the last time.
+    /// It finds its target before its last announcement.
     Early,
-    /// It looks for one after that.
+    /// It looks for a target after that.
     Late,
-    /// It uses what is freed by stamps of the epoch, not by the epoch itself.
+    /// It uses an object that is freed by stamps of the epoch, not by the epoch itself.
     ByStamp,
 }
 
-/// Four CPUs: one unlinks (0), one takes all steps (1), one reads (2), and one that is offline frees (3). What the reader
-/// learns of the unlink it learns from the steps, and so does who frees learn of the reader.
+/// Four CPUs: one unlinks (0), one takes all steps (1), one reads (2), and one that is offline frees (3). The reader
+/// sees the unlink through the steps, and the freeing CPU sees the end of the reader's use the same way.
 fn four(announce: Announce, kind: Reader) {
     Turns::model(move |turns| {
         let epoch = Arc::new(Epoch::new(4));
@@ -260,7 +260,7 @@ fn four(announce: Announce, kind: Reader) {
                     match kind {
                         Reader::Early => look(&ptr),
                         Reader::Late => {}
-                        // SAFETY: written by who frees, when all uses are over; loom checks it.
+                        // SAFETY: written by the freeing CPU, when all uses are over; loom checks it.
                         Reader::ByStamp => assert_eq!(stamped.with(|n| unsafe { *n }), 0),
                     }
                     announce(&epoch);
@@ -315,9 +315,9 @@ fn who_frees_by_stamps_comes_after_all_looks() {
         .for_each(|announce| four(announce, Reader::ByStamp));
 }
 
-/// Four CPUs: one unlinks (0), one reads (1), one looks whether the last step can be made and finds that it has to wait for
-/// the other (2), which goes on from there, makes the step and frees (3): what it knows of the reader's announcement it
-/// knows from the look that was given up.
+/// Four CPUs: one unlinks (0), one reads (1), one checks whether the last step can be made and finds that it must wait
+/// for another (2), which continues that check, makes the step and frees (3): it knows of the reader's announcement
+/// only through the check that was given up.
 #[test]
 fn who_goes_on_with_a_look_comes_after_all_looks_at_the_target() {
     for announce in ANNOUNCE {
@@ -379,7 +379,7 @@ fn synchronize_waits_for_open_sections() {
                             assert_eq!(open.1.with(|n| unsafe { *n }), 0);
                         }
                     }
-                    // Who waits may go round meanwhile.
+                    // A waiting thread may loop meanwhile.
                     thread::yield_now();
                     thread::yield_now();
                     epoch.quiescent(&mut pin());
@@ -400,8 +400,8 @@ struct Nothing;
 
 impl HubValue for Nothing {}
 
-/// A member may outlive its epoch, which ends when no CPU is in a section any more: it is freed at once then, after all
-/// that was done in sections.
+/// A member may outlive its epoch, which ends when no CPU is in a section any more: the member is then freed at once,
+/// after everything that was done in sections.
 #[test]
 fn a_member_that_outlives_its_epoch_goes_after_all_looks() {
     Turns::model(|turns| {
@@ -427,7 +427,7 @@ ksync::lock_class!(pub TestTable, "test table", rank = 5);
 
 type Table = RcTable<Target, (), TestTable>;
 
-/// A table of one place with something in it, and whether that lives.
+/// A table of one slot with an object in it, and whether that lives.
 fn table(epoch: &Epoch) -> (Table, std::sync::Arc<std::sync::atomic::AtomicBool>) {
     let table = Table::new(());
     let (target, alive) = Target::new();
@@ -501,7 +501,7 @@ fn a_reader_of_an_array_that_was_replaced_finds_what_lives() {
             }
         });
         let mut locked = table.lock();
-        // More than a line of places.
+        // More than a line of slots.
         locked.grow(&epoch, 6).unwrap();
         let old = locked.take(0);
         drop(locked);
@@ -554,7 +554,7 @@ fn who_changes_a_table_is_alone() {
 fn who_withdraws_a_target_sees_it_whole() {
     model(2, || {
         let epoch = Epoch::new(2);
-        // Its maker reads nothing, so no grace period waits for it.
+        // The thread that made it reads nothing, so no grace period waits for it.
         epoch.offline(1);
         let ptr = Arc::new(EpochPtr::new(None));
         let maker = spawn(1, {
@@ -568,7 +568,8 @@ fn who_withdraws_a_target_sees_it_whole() {
     });
 }
 
-/// A unit is charged on one CPU for another that is given back elsewhere: who sees the return sees what is charged instead.
+/// A unit is charged on one CPU to replace another one that is returned elsewhere: a CPU that sees the return sees the
+/// new charge.
 #[test]
 fn with_a_return_all_is_seen_that_was_charged_before() {
     Turns::model(|turns| {
@@ -594,7 +595,7 @@ fn with_a_return_all_is_seen_that_was_charged_before() {
                 });
             }
         });
-        // Not this thread, which made the words: loom shows it nothing that is older than its wait.
+        // Not this thread, which made the words: loom shows it no values older than its wait.
         let looker = spawn(0, move || {
             turns.take(2, || assert!(!tally.is_settled()));
         });

@@ -1,4 +1,4 @@
-//! Links of a tree whose nodes come and go: every order that the memory model allows.
+//! Links of a tree whose nodes are linked and unlinked: every order that the memory model allows.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p ksync --release --test loom_link`
 #![cfg(loom)]
@@ -20,13 +20,13 @@ fn target() -> Box<Target> {
     Box::new(Target::new().0)
 }
 
-/// What CPUs share: they take turns, which order nothing.
+/// State that the CPUs share. They take turns, which order nothing.
 #[derive(Clone)]
 struct World {
     turn: StdArc<AtomicUsize>,
     epoch: Arc<Epoch>,
     link: Arc<EpochLink<u32>>,
-    /// Written before the first target goes.
+    /// Written before the first target is unlinked.
     before: Arc<UnsafeCell<u32>>,
 }
 
@@ -54,7 +54,7 @@ impl World {
     }
 
     fn unlink(&self) {
-        // SAFETY: nobody reads it who has not seen what follows; loom checks it.
+        // SAFETY: read only by threads that have seen what follows; loom checks it.
         self.before.with_mut(|n| unsafe { *n = 1 });
         let pin = pin();
         let target = self.link.load(&pin).expect("linked");
@@ -95,7 +95,7 @@ fn all_who_set_a_target_find_one_whole() {
     });
 }
 
-/// A CPU whose section began before still uses what was unlinked.
+/// A CPU whose section began before still uses the unlinked target.
 #[test]
 fn a_target_outlives_the_sections_that_found_it() {
     model(0, || {
@@ -161,7 +161,7 @@ fn who_sets_a_target_sees_what_was_done_before_the_old_one_went() {
     );
 }
 
-/// A node of three links, and who has closed it.
+/// A node of three links, and the number of threads that have closed it.
 struct Node {
     epoch: Epoch,
     links: [EpochLink<u32>; 3],
@@ -179,12 +179,12 @@ impl Node {
         Arc::new(node)
     }
 
-    /// Links something, unless it is too late.
+    /// Links a target, unless the node is closed.
     fn come(&self, at: usize) {
         self.links[at].load_or_set(&pin(), Box::new(1));
     }
 
-    /// Takes out what is linked, and closes the node if it is empty then.
+    /// Unlinks the target, and closes the node if it is empty then.
     fn go(&self, at: usize) {
         let pin = pin();
         if let Some(target) = self.links[at].load(&pin) {
@@ -196,7 +196,7 @@ impl Node {
     }
 }
 
-/// However many empty it: one closes it.
+/// However many threads empty it, one of them closes it.
 #[test]
 fn an_empty_node_is_closed_once() {
     model(3, || {
@@ -211,7 +211,7 @@ fn an_empty_node_is_closed_once() {
     });
 }
 
-/// The one finds something in the way, and another leaves the node to the one that is closing it.
+/// One thread finds a filled part, and another leaves the node to the one that is closing it.
 #[test]
 fn a_node_is_closed_that_something_comes_to_and_leaves() {
     model(4, || {
@@ -229,7 +229,7 @@ fn a_node_is_closed_that_something_comes_to_and_leaves() {
     });
 }
 
-/// What comes is there, or the node is closed.
+/// An inserted target is there, or the node is closed.
 #[test]
 fn nothing_comes_to_a_node_that_goes() {
     model(3, || {

@@ -1,7 +1,7 @@
 //! Every interleaving of sleepers and wakers.
 //!
-//! The words of a thread and the queue are the kernel's own; the scheduler is played: a thread whose context is saved
-//! stands still until the waker that is to queue it has done so.  After a lost wake-up it stands still for ever, which
+//! The words of a thread and the queue are the kernel's own; the scheduler is simulated: a thread whose context is
+//! saved does not run until the waker that must queue it has done so. After a lost wake-up it never runs again, which
 //! loom reports as too many steps.
 #![cfg(loom)]
 #![expect(
@@ -24,12 +24,12 @@ lock_class!(QueueLock, "model wait queue", rank = 100);
 
 type Queue = WaitQueue<Threads, QueueLock>;
 
-/// A thread as wakers know it.
+/// A thread as wakers see it.
 struct Sleeper {
     round: Round,
     state: RunState,
     queued: AtomicBool,
-    /// Written by the CPU that it leaves, read by the one that it is queued on.
+    /// Written by the CPU that it leaves, read by the CPU on which it is queued.
     context: UnsafeCell<u32>,
 }
 
@@ -45,7 +45,7 @@ impl Sleeper {
 
     /// Leaves the CPU, if still declared waiting when the context is saved; returns when queued.
     fn block(&self) {
-        // SAFETY: the thread is on its CPU; loom checks that who queues it comes after.
+        // SAFETY: the thread is on its CPU; loom checks that it is queued later.
         self.context.with_mut(|c| unsafe { *c += 1 });
         if self.state.settle() {
             while !self.queued.load(Acquire) {
@@ -82,7 +82,7 @@ struct World {
     word: UnsafeCell<u32>,
 }
 
-// SAFETY: the cells are accessed in an order that the protocol makes; loom checks it.
+// SAFETY: the protocol orders the accesses to the cells; loom checks it.
 unsafe impl Sync for World {}
 // SAFETY: as above.
 unsafe impl Send for World {}
@@ -164,7 +164,7 @@ fn two_wake_ups_reach_two_sleepers() {
     });
 }
 
-/// Who gives up has to look whether a wake-up was spent on it.
+/// A thread that gives up must check whether a wake-up was spent on it.
 #[test]
 fn who_gives_up_passes_a_wake_up_on() {
     model(1, || {
@@ -183,7 +183,8 @@ fn who_gives_up_passes_a_wake_up_on() {
     });
 }
 
-/// What a waker did before is seen by who was woken, and by who finds at the end of its round that it was.
+/// What a waker did before is visible to the thread that was woken, and to one that finds its round notified at its
+/// end.
 #[test]
 fn a_wake_up_makes_visible_what_came_before() {
     fn both(wake: fn(u64)) {
@@ -218,7 +219,7 @@ fn a_wake_up_makes_visible_what_came_before() {
     both(|_| WORLD.sleepers[0].round.notify_present());
 }
 
-/// Wakers that come for different reasons queue a thread once.
+/// Wakers with different reasons queue a thread once.
 #[test]
 fn two_wakers_queue_a_thread_once() {
     model(2, || {
@@ -239,7 +240,7 @@ fn two_wakers_queue_a_thread_once() {
     });
 }
 
-/// Whoever looks at a queue, or changes it, is alone with it.
+/// An operation on a queue has exclusive access to it.
 #[test]
 fn a_queue_is_changed_in_turn() {
     let acts: [fn(); 4] = [

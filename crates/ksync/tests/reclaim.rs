@@ -29,7 +29,7 @@ impl Drop for Dropped {
     }
 }
 
-/// Lets each of the epoch's CPUs announce itself and reclaim, `n` times; leaves the thread on CPU 0.
+/// Lets each CPU of the epoch announce itself and reclaim, `n` times; the thread then is on CPU 0.
 fn tick(epoch: &Epoch, n: usize) {
     for cpu in (0..n).flat_map(|_| (0..epoch.ncpus()).rev()) {
         host::set_cpu(cpu);
@@ -76,7 +76,7 @@ fn nothing_is_freed_while_a_cpu_stays_in_a_section() {
     let drops = Arc::new(AtomicUsize::new(0));
     host::set_cpu(0);
     epoch.retire(&pin(), Retired::from_box(Box::new(Dropped(drops.clone()))));
-    // CPU 1 says nothing.
+    // CPU 1 does not announce.
     for _ in 0..10 {
         epoch.quiescent(&mut pin());
         assert!(epoch.reclaim(&pin()));
@@ -217,7 +217,7 @@ fn seen(hub: &Member<Value, usize>) -> Vec<usize> {
     all
 }
 
-/// Each step takes an announcement of every CPU, also of those that were looked at for the step before.
+/// Each step needs an announcement of every CPU, even of those that were checked for the step before.
 #[test]
 fn no_step_is_made_without_an_announcement() {
     let epoch = Epoch::new(3);
@@ -246,7 +246,7 @@ fn no_step_is_made_without_an_announcement() {
     host::set_cpu(0);
 }
 
-/// What a CPU says on its way to user mode counts as what it says elsewhere.
+/// An announcement on the way to user mode counts like any other.
 #[test]
 fn an_announcer_speaks_for_its_cpu() {
     let epoch = Epoch::new(2);
@@ -271,7 +271,7 @@ fn an_announcer_speaks_for_its_cpu() {
     assert!(!epoch.advance());
 }
 
-/// Freeing much leaves preemption off for a while only, whoever asks for it.
+/// Freeing many objects keeps preemption off for a bounded time only, however it is requested.
 #[test]
 fn freeing_stops_for_a_preemption_point() {
     const MANY: usize = 200;
@@ -326,7 +326,7 @@ fn members_keep_the_hub_and_the_last_one_ends_it() {
     let pin = pin();
     let (value, member) = (c.hub_pinned(&pin), c.pinned(&pin));
     drop(c);
-    // At once, but for the drop: this CPU may still look.
+    // At once, except the drop: this CPU may still use it.
     assert_eq!(f.counts(), (1, 0));
     assert_eq!((*member, value.last.load(SeqCst)), (3, 1));
     drop(pin);
@@ -415,7 +415,7 @@ fn hubs_survive_a_crowd() {
                     }
                     if i % 200 == 0 {
                         let own = seen(&mine[0]).iter().filter(|m| **m / 100 == cpu).count();
-                        // The member that `old` was is gone at the end of each round.
+                        // The member that `old` was is detached at the end of each round.
                         assert!(own >= mine.len());
                     }
                     epoch.quiescent(&mut pin());
@@ -445,7 +445,7 @@ fn a_withdrawn_target_is_the_callers_alone() {
                 let seen = {
                     let pin = pin();
                     let target = place.load(&pin);
-                    // Nobody frees it while it can be read.
+                    // It is not freed while it can be read.
                     assert!(target.is_none_or(|target| target.0.load(SeqCst) == 0));
                     target.is_some()
                 };
@@ -488,7 +488,7 @@ fn per_cpu_references_end_after_kill() {
             });
         }
         thread::yield_now();
-        // On whichever CPU this is, another thread may play it too.
+        // Another thread may play the same CPU.
         first.kill(&epoch);
     });
     assert!(first.is_killed());

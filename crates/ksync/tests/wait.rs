@@ -1,4 +1,4 @@
-//! Wait queues: whom a wake-up reaches, and what becomes of registrations that nobody needs.
+//! Wait queues: which thread a wake-up reaches, and what becomes of void registrations.
 #![cfg(not(any(loom, shuttle)))]
 
 use std::sync::{
@@ -10,7 +10,7 @@ use ksync::{CpuPin, Registration, Round, Run, RunState, Sleepers, WaitQueue, loc
 
 lock_class!(QueueLock, "test wait queue", rank = 100);
 
-/// Threads that there are in turn: which of them bears a number, `BEARER` says.
+/// Threads that exist one after the other; `BEARER` says which of them has a tid.
 static ROUNDS: [Round; 8] = [const { Round::after(0) }; 8];
 static HEIRS: [Round; 2] = [Round::after(1), Round::after(2)];
 static BEARER: AtomicUsize = AtomicUsize::new(0);
@@ -36,7 +36,7 @@ impl Sleepers for Threads {
 
 type Queue = WaitQueue<Threads, QueueLock>;
 
-/// The numbers are common to the tests.
+/// The tests share the tids.
 fn alone() -> MutexGuard<'static, ()> {
     static TESTS: Mutex<()> = Mutex::new(());
     let guard = TESTS.lock().unwrap_or_else(|e| e.into_inner());
@@ -96,7 +96,7 @@ fn the_heir_of_a_number_is_not_woken_for_the_dead() {
     for (bearer, last) in [&ROUNDS[1], &HEIRS[0]].into_iter().enumerate() {
         let heir = Round::after(last.heir());
         BEARER.store(bearer + 1, Relaxed);
-        // However many rounds the heir begins, none is one of the dead thread's.
+        // None of the new thread's rounds is one of the dead thread's, however many it begins.
         let mut begun = heir.begin();
         assert!(begun > rounds[0]);
         assert_eq!(begun, HEIRS[bearer].begin());
@@ -106,7 +106,7 @@ fn the_heir_of_a_number_is_not_woken_for_the_dead() {
         }
     }
     assert_eq!(wakes(&queue), Some(2));
-    // A thread that outlives its own share of rounds takes from those of its heirs, who begin behind it.
+    // A thread that uses up its own share of rounds continues into that of its successors, which begin behind it.
     let old = Round::after(7);
     let first = old.begin();
     assert!(Round::after(old.heir()).begin() > first + u64::from(u32::MAX));
@@ -121,7 +121,7 @@ fn void_registrations_are_swept_when_the_queue_would_grow() {
             sleep_on(&queue, tid);
         }
     }
-    // Each thread counts once, whatever it left behind.
+    // Each thread counts once, whatever registrations it left behind.
     assert_eq!(queue.wake_all(), 5);
     let mut left = 0;
     while queue.wake_one() {

@@ -1,4 +1,4 @@
-//! What the models share: how they are explored, and things that notice what must not happen to them.
+//! Common code of the models: how they are explored, and objects that detect violations.
 
 use std::sync::Arc as StdArc;
 use std::sync::atomic::{AtomicBool as StdBool, Ordering::SeqCst};
@@ -22,12 +22,12 @@ pub fn spawn<R: 'static>(cpu: usize, f: impl FnOnce() -> R + 'static) -> thread:
     })
 }
 
-/// Its drop makes a reader's later look fail, and loom checks that everybody who looks sees it whole, and that the drop
-/// comes after all looks.
+/// Its drop makes a later use by a reader fail; and loom checks that every reader sees it fully built, and that the
+/// drop comes after all uses.
 pub struct Target(StdArc<StdBool>, UnsafeCell<u32>);
 
 impl Target {
-    /// One, and whether it is alive.
+    /// A probe, and whether it is alive.
     pub fn new() -> (Self, StdArc<StdBool>) {
         let alive = StdArc::new(true.into());
         (Self(StdArc::clone(&alive), UnsafeCell::new(7)), alive)
