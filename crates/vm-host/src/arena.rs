@@ -1,7 +1,7 @@
 //! A machine of plain host memory: frames, CPUs and domains, without address translation.
 //!
-//! Frames are numbered from [`FIRST`]; those below are absent, so that a frame number 0 that slips through is noticed.
-//! Memory is divided evenly among the domains, CPUs likewise.
+//! Frames are numbered from [`FIRST`]; those below are absent, so that a stray frame number 0 is noticed. Memory is
+//! divided evenly among the domains, CPUs likewise.
 #![expect(unsafe_code, reason = "implements the unsafe trait `Machine`")]
 
 use std::alloc::Layout;
@@ -17,10 +17,10 @@ pub const FIRST: Pfn = Pfn(16);
 
 /// The first frame of the devices, far beyond the page array.
 pub const DEVICE: Pfn = Pfn(0x000f_0000);
-/// How many frames devices have.
+/// Number of frames of the devices.
 pub const DEVICE_FRAMES: u32 = 4;
 
-/// Alignment of the memory: that of the largest run, so that a run's address is as aligned as its frame number.
+/// Alignment of the memory: that of the largest run, so that the address of a run is as aligned as its frame number.
 const ALIGN: usize = PAGE_SIZE << MAX_ORDER;
 
 /// Zeroed memory for the frames from 0, the absent ones included.
@@ -29,7 +29,8 @@ struct Memory {
     layout: Layout,
 }
 
-// SAFETY: the bytes are only reached through the pointers of `Machine::frame`, whose users keep the rules of `vm::page`.
+// SAFETY: the bytes are only reached through the pointers of `Machine::frame`, whose users follow the rules of
+// `vm::page`.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -49,12 +50,12 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated by `new` with this layout; nobody reaches the frames of a machine that is gone.
+        // SAFETY: allocated by `new` with this layout; the frames are not used after the machine was dropped.
         unsafe { std::alloc::dealloc(self.base.as_ptr(), self.layout) };
     }
 }
 
-// SAFETY: `records` is touched in `drop` alone; the rest is shareable by itself.
+// SAFETY: `records` is accessed in `drop` alone; the rest is `Send` and `Sync` by itself.
 unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
@@ -62,17 +63,17 @@ unsafe impl Sync for Arena {}
 /// See the module.
 pub struct Arena {
     memory: Memory,
-    /// What the frames of devices hold.
+    /// The contents of the devices' frames.
     device: Memory,
     frames: usize,
     cpus: usize,
-    /// For each domain all domains, nearest first.
+    /// For each domain, all domains, nearest first.
     nearest: Vec<Vec<u8>>,
     pages: PageArray,
-    /// Words of the frames that are, or were, tables: the model checker's atomics do not fit into frames.
+    /// Words of frames that are, or were, page tables: the model checker's atomics do not fit into frames.
     #[cfg(any(loom, shuttle))]
     tables: Box<[std::sync::OnceLock<Box<[ksync::atomic::AtomicU64; 512]>>]>,
-    /// What `pages` is made of.
+    /// The memory of `pages`.
     records: *mut [Page],
     start: Instant,
 }
@@ -80,8 +81,8 @@ pub struct Arena {
 impl Arena {
     /// A machine of `frames` frames and `cpus` CPUs in `domains` memory domains; all frames are reserved.
     ///
-    /// The VM wants the records of the frames to live for ever; they go with the arena, for whoever drops that has
-    /// dropped what used it.
+    /// The VM requires the frames' records to live for ever. They are freed with the arena, whose owner must first drop
+    /// everything that uses it.
     pub fn new(frames: usize, cpus: usize, domains: usize) -> Arena {
         assert!(domains > 0 && cpus >= domains && frames >= domains);
         let records: Vec<Page> = (0..FIRST.index() + frames)
@@ -136,7 +137,7 @@ impl Arena {
             .collect()
     }
 
-    /// An allocator of all frames. To be called once for an arena.
+    /// An allocator of all frames. To be called once per arena.
     pub fn allocator(&self) -> PageAllocator {
         PageAllocator::new(self, self.pages, &self.ranges())
     }
@@ -148,8 +149,8 @@ fn by_distance(domain: usize, domains: usize) -> Vec<u8> {
     all
 }
 
-// SAFETY: frames are disjoint, adjoining parts of one allocation that lives as long as the arena; all pointers derive
-// from its base; `frame_of` inverts the same arithmetic.
+// SAFETY: frames are disjoint, adjacent parts of one allocation that lives as long as the arena; all pointers derive
+// from its base; `frame_of` is the inverse of the same arithmetic.
 unsafe impl Machine for Arena {
     fn frame(&self, pfn: Pfn) -> NonNull<u8> {
         assert!(
@@ -185,7 +186,7 @@ unsafe impl Machine for Arena {
     }
 
     fn ticks(&self) -> u64 {
-        // A model must run alike each time.
+        // A model must behave alike in each execution.
         if cfg!(any(loom, shuttle)) {
             return 0;
         }
@@ -208,17 +209,18 @@ unsafe impl Machine for Arena {
         self.tables[pfn.index()].get_or_init(|| Box::new(core::array::from_fn(zero)))
     }
 
-    /// Nothing is cached: whoever walks these tables walks them anew.
+    /// This machine caches no translations.
     fn flush(&self, _cpus: &CpuSet, _what: &Gather) {}
 }
 
 impl Drop for Arena {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // A test failed in mid-air: what it left may still look.
+            // A test failed while threads were running: they may still use the records.
             return;
         }
-        // SAFETY: made by `Box::into_raw` in `new`; the VM on this arena goes along with it and looks at no record any more.
+        // SAFETY: made by `Box::into_raw` in `new`; the VM on this arena is dropped with it and does not access the
+        // records any more.
         drop(unsafe { Box::from_raw(self.records) });
     }
 }

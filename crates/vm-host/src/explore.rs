@@ -1,7 +1,7 @@
-//! Two operations at once, or three, on the real VM under loom, and the small world that they act on.
+//! Two or three concurrent operations on the real VM under loom, and the small world in which they run.
 //!
-//! Every interleaving up to a bound on preemptions, every order that the memory model allows, and every access to what a
-//! lock guards checked for being ordered by it.
+//! loom explores every interleaving up to a bound on preemptions and every order that the memory model allows, and
+//! checks that the locks order every access to the data that they guard.
 
 use std::alloc::Layout;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -15,18 +15,19 @@ use crate::Lab;
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
-/// Where everything is mapped.
+/// The address of all mappings.
 pub const AT: u64 = 0x4000_0000;
-/// A free place whose page tables are others from the root on.
+/// A free address that shares no page table but the root with [`AT`].
 pub const ELSEWHERE: u64 = 0x7000_0000_0000;
 const FRAMES: usize = 160;
-/// Objects that models take from the heap: a slab has five of them, a CPU keeps eight and brings four at a time.
+/// Layout of the objects that models take from the heap: a slab has five of them; a CPU keeps eight and exchanges four
+/// at a time.
 const OBJECT: Layout = match Layout::from_size_align(3072, 8) {
     Ok(layout) => layout,
     Err(_) => panic!("a valid layout"),
 };
 
-/// A machine of two CPUs, or three, a space and a file.
+/// A machine of two or three CPUs, a space and a file.
 pub struct World {
     /// The machine.
     pub lab: Lab,
@@ -34,13 +35,13 @@ pub struct World {
     pub space: Arc<Space>,
     /// The file, empty at first.
     pub file: ObjectRef,
-    /// More spaces, to be cleared in the end.
+    /// More spaces, which are cleared at the end.
     pub children: Mutex<Vec<Arc<Space>>>,
     /// A heap, for models of it.
     heap: OnceLock<Slab>,
-    /// Frames that nobody is to have.
+    /// Frames that are withheld from the operations.
     hoard: Mutex<Vec<Pfn>>,
-    /// Runs that were taken, with their orders; given back in the end.
+    /// Runs that were allocated, with their orders; freed at the end.
     pub runs: Mutex<Vec<(Pfn, u8)>>,
 }
 
@@ -86,13 +87,13 @@ impl World {
         self.lab.finish();
     }
 
-    /// A copy of the space, which is cleared in the end.
+    /// Forks the space; the child is cleared at the end.
     pub fn fork(&self) {
         let child = self.space.fork(&self.lab.vm).unwrap();
         self.children.lock().expect("nobody failed").push(child);
     }
 
-    /// Takes every frame that `rights` open.
+    /// Allocates and withholds every frame that `rights` open.
     pub fn hoard(&self, rights: Rights) {
         let mut hoard = self.hoard.lock().expect("nobody failed");
         hoard.extend(std::iter::from_fn(|| {
@@ -100,7 +101,7 @@ impl World {
         }));
     }
 
-    /// Gives a run of the hoard back to the free lists.
+    /// Frees a withheld run.
     pub fn spare(&self, order: u8) {
         let alloc = &self.lab.vm.alloc;
         let mut hoard = self.hoard.lock().expect("nobody failed");
@@ -122,7 +123,7 @@ impl World {
         self.heap.get_or_init(|| Slab::new(&self.lab.vm.machine))
     }
 
-    /// Takes so many objects from the heap, or what it has.
+    /// Allocates so many objects from the heap, or as many as there are.
     pub fn take(&self, objects: usize) -> Vec<*mut u8> {
         let vm = &self.lab.vm;
         let take = || {
@@ -135,7 +136,7 @@ impl World {
             .collect()
     }
 
-    /// Gives objects back.
+    /// Frees objects.
     pub fn give(&self, objects: Vec<*mut u8>) {
         let vm = &self.lab.vm;
         for object in objects {
@@ -158,7 +159,7 @@ impl World {
         self.map_at(AT, false, Source::Anon);
     }
 
-    /// Puts two pages into the file. Written to: those that were allocated only come along with no neighbour.
+    /// Puts two pages into the file. They are written to, because fault-around skips pages that were only allocated.
     pub fn fill_file(&self) {
         let fill = &mut |piece: &mut [u8]| piece.len();
         let filled = self.file.write(&self.lab.vm, 0, 2 * PAGE, fill);
@@ -171,7 +172,8 @@ impl World {
         self.map_at(AT, true, Source::Object(&self.file, 0));
     }
 
-    /// Two pages of a file, mapped privately: the first one read, the second one copied, so that there is a layer for copies.
+    /// Two pages of a file, mapped privately: the first one read, the second one copied, so that there is a front
+    /// layer.
     pub fn beside_a_copy(&self) {
         let vm = &self.lab.vm;
         self.file.allocate(vm, 0, 2 * PAGE, true).unwrap();
@@ -180,12 +182,12 @@ impl World {
         self.fault(Access::Read);
     }
 
-    /// Tries to serve a fault; what it says depends on who was first.
+    /// Tries to serve a fault; the result depends on the order of the operations.
     pub fn fault(&self, access: Access) {
         self.fault_at(AT, access);
     }
 
-    /// As `fault`, elsewhere.
+    /// As `fault`, at another address.
     pub fn fault_at(&self, va: u64, access: Access) {
         let _either = self.space.fault(&self.lab.vm, va, access);
     }
@@ -200,26 +202,26 @@ impl World {
         let _either = self.space.protect(&self.lab.vm, AT, PAGE, MapProt::READ);
     }
 
-    /// What `space` has in its tables for [`AT`].
+    /// The page-table entry of `space` for [`AT`].
     pub fn entry(&self, space: &Space) -> Option<Pte> {
         space.pmap().lookup(&self.lab.vm, &ksync::pin(), AT)
     }
 
-    /// Entries in the tables.
+    /// Number of page-table entries.
     pub fn resident(&self) -> usize {
         self.space.pmap().resident(&self.lab.vm)
     }
 }
 
-/// Explores `one` and `other` at once, up to so many preemptions, `check`ing what they leave behind; then everything is
-/// given back and every frame accounted for. Each is the first thread once: that of the two which begins is explored
-/// less.
+/// Explores `one` and `other` at the same time, with at most so many preemptions, and `check`s the resulting state;
+/// then everything is freed and every frame accounted for. Each operation is the first thread once, because loom
+/// explores less of the thread that begins.
 pub fn at_once(preemptions: usize, prepare: Act, one: Act, other: Act, check: Act) {
     explore(preemptions, None, prepare, one, other, check);
     explore(preemptions, None, prepare, other, one, check);
 }
 
-/// As `at_once`, with `one` as the first thread only, and no more than so many `executions`.
+/// As `at_once`, but with `one` as the first thread only, and at most so many `executions`.
 pub fn explore(
     preemptions: usize,
     executions: Option<usize>,
@@ -233,13 +235,13 @@ pub fn explore(
     builder.check(move || together(prepare, [one, other], check));
 }
 
-/// As `at_once`, of three operations, the first of which is the first thread.
+/// As `at_once`, with three operations; the first one is the first thread.
 pub fn three_at_once(preemptions: usize, prepare: Act, acts: [Act; 3], check: Act) {
     builder(preemptions).check(move || together(prepare, acts, check));
 }
 
-/// Explores every order that the memory model allows where one operation comes after the other, each on a CPU of its own: nothing but
-/// what they do themselves tells one of what another has done.
+/// Explores every order that the memory model allows for operations that run one after the other, each on a CPU of its
+/// own: an operation sees the effects of another only through their own synchronisation.
 pub fn in_turn<const N: usize>(prepare: Act, acts: [Act; N], check: Act) {
     builder(0).check(move || {
         let turn = Arc::new(AtomicUsize::new(0));
@@ -261,12 +263,12 @@ fn builder(preemptions: usize) -> loom::model::Builder {
     builder
 }
 
-/// One execution of operations at once.
+/// One execution of concurrent operations.
 fn together<const N: usize>(prepare: Act, acts: [Act; N], check: Act) {
     on_each(N, prepare, move |world, cpu| acts[cpu](world), check);
 }
 
-/// Runs `step` on each of so many CPUs, with its number, the first one being this thread.
+/// Runs `step` on each of so many CPUs, with the CPU's number; this thread is the first CPU.
 fn on_each(cpus: usize, prepare: Act, step: impl Fn(&World, usize) + Clone + 'static, check: Act) {
     let world = Arc::new(World::new(cpus));
     prepare(&world);

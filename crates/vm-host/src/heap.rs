@@ -1,33 +1,33 @@
-//! A heap that refuses blocks: a test makes it its global allocator.
+//! A heap that fails allocations: a test makes it its global allocator.
 //!
-//! Blocks that the VM can do without are refused: the nodes of an object's index, and objects themselves, as [`learn`] has seen them.
-//! Entries, chains and layers are small, few for each operation, and never refused: a kernel keeps a reserve for such. What
-//! is refused is each thread's own affair.
+//! Only allocations whose failure the VM must handle are failed: the nodes of an object's index, and objects
+//! themselves, whose layouts [`learn`] has recorded. Entries, chains and layers are small, few for each operation, and
+//! never failed: a kernel keeps a reserve for them. All state is per thread.
 #![expect(unsafe_code, reason = "implements the unsafe trait `GlobalAlloc`")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// Layouts that can be learnt.
+/// Most layouts that can be recorded.
 const KINDS: usize = 8;
 
-/// Sizes and alignments; 0 where there is none.
+/// Sizes and alignments; 0 for an unused entry.
 type Kinds = [(usize, usize); KINDS];
 
 /// See the module.
 pub struct Heap;
 
 thread_local! {
-    /// What of this thread's requests is noted as one that may be refused.
+    /// Whether this thread's requests are recorded as layouts that may fail.
     static LEARNS: Cell<bool> = const { Cell::new(false) };
     static KNOWN: Cell<Kinds> = const { Cell::new([(0, 0); KINDS]) };
-    /// How many requests more until one is refused; 0 for never.
+    /// Number of requests until one fails; 0 for never.
     static LEFT: Cell<u32> = const { Cell::new(0) };
-    /// After how many requests the next one is refused; 0 for never.
+    /// Number of requests from one failure to the next; 0 for never.
     static PERIOD: Cell<u32> = const { Cell::new(0) };
-    /// Bytes that this thread has asked for and not given back; it may give others' back.
+    /// Bytes that this thread has allocated and not freed; it may free blocks of other threads.
     static LIVE: Cell<isize> = const { Cell::new(0) };
-    /// Requests with preemption off, as under a spin lock.
+    /// Number of requests with preemption off, as under a spin lock.
     static PINNED: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -47,7 +47,7 @@ fn kind(layout: Layout) -> (usize, usize) {
     (layout.size(), layout.align())
 }
 
-/// Blocks of this layout may be refused from now on.
+/// Blocks of this layout may fail from now on.
 pub fn know(layout: Layout) {
     let mut known = KNOWN.get();
     if !known.contains(&kind(layout)) {
@@ -58,7 +58,7 @@ pub fn know(layout: Layout) {
     }
 }
 
-// SAFETY: the system's allocator, or a refusal.
+// SAFETY: the system's allocator, or a failure.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if LEARNS.get() && ksync::host::preempt_count() > 0 {
@@ -73,14 +73,14 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // A thread that ends gives back its thread-locals, this one among them.
+        // A thread that ends frees its thread-locals, this one among them.
         let _ended = LIVE.try_with(|live| live.set(live.get() - layout.size() as isize));
         // SAFETY: all blocks are the system's.
         unsafe { System.dealloc(block, layout) };
     }
 }
 
-/// Notes what `act` asks for: such blocks may be refused from now on.
+/// Records the layouts that `act` allocates: they may fail from now on.
 pub fn learn<R>(act: impl FnOnce() -> R) -> R {
     LEARNS.set(true);
     let result = act();
@@ -88,8 +88,8 @@ pub fn learn<R>(act: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs `act`, and refuses nothing meanwhile of the layouts that `without` asks for: those that cannot be refused happen to be as large
-/// as others that can.
+/// Runs `act` without failing the layouts that `without` allocates. For blocks that must not fail but have the same
+/// layout as others that may.
 pub fn spare<R>(without: impl FnOnce(), act: impl FnOnce() -> R) -> R {
     let (known, left) = (KNOWN.replace([(0, 0); KINDS]), LEFT.replace(0));
     learn(without);
@@ -101,29 +101,29 @@ pub fn spare<R>(without: impl FnOnce(), act: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Bytes that this thread has asked for and not given back.
+/// Bytes that this thread has allocated and not freed.
 pub fn live() -> isize {
     LIVE.get()
 }
 
-/// How many blocks have been asked for with preemption off, while something was learnt, since this was asked last.
+/// Number of blocks allocated with preemption off, while layouts were recorded, since the last call.
 pub fn asked_under_locks() -> usize {
     PINNED.replace(0)
 }
 
-/// Refuses the `n`-th block from now on.
+/// Fails the `n`-th block from now on.
 pub fn refuse_once(n: u32) {
     PERIOD.set(0);
     LEFT.set(n);
 }
 
-/// Refuses nothing more. Whether there is nothing left that was to be refused.
+/// Fails no more blocks. Returns whether the pending failure has happened.
 pub fn refuse_none() -> bool {
     PERIOD.set(0);
     LEFT.replace(0) == 0
 }
 
-/// Refuses each `period`-th block while `act` runs, one after the other in all calls; none if that is 0.
+/// Fails each `period`-th block while `act` runs, counted over all calls; none if `period` is 0.
 pub fn refuse_each<R>(period: u32, left: &Cell<u32>, act: impl FnOnce() -> R) -> R {
     PERIOD.set(period);
     LEFT.set(left.get().min(period));

@@ -1,4 +1,4 @@
-//! A VM on simulated CPUs, as tests use it: programs that run in spaces, and the account at the end.
+//! A VM on simulated CPUs for tests: programs that run in spaces, and a check of all frames at the end.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use vm::{FaultError, Pfn, Space, Tuning, Vm};
 
 use crate::{Access, Sim};
 
-/// How often an access may fault before it counts as stuck. Chaos and fellow programs cause some.
+/// Faults of one access after which it counts as stuck. Fault injection and other threads of the program cause some.
 const PATIENCE: usize = 100_000;
 
 /// See the module.
@@ -14,17 +14,17 @@ pub struct Lab {
     /// The VM.
     pub vm: Arc<Vm<Sim>>,
     cpus: usize,
-    /// Frames handed out before the first test.
+    /// Number of frames in use before the first test.
     allocated: usize,
 }
 
 impl Lab {
-    /// A machine of `frames` frames and `cpus` CPUs. This thread plays them all until others [`join`](Lab::join).
+    /// A machine of `frames` frames and `cpus` CPUs. This thread plays all of them until others [`join`](Lab::join).
     pub fn new(frames: usize, cpus: usize) -> Lab {
         Lab::tuned(frames, cpus, Tuning::DEFAULT)
     }
 
-    /// As `new`, with other bounds.
+    /// As `new`, with other limits.
     pub fn tuned(frames: usize, cpus: usize, tuning: Tuning) -> Lab {
         let mut vm = Sim::new(frames, cpus, if cpus > 1 { 2 } else { 1 }).into_vm();
         vm.tune(tuning);
@@ -43,7 +43,7 @@ impl Lab {
         self.cpus
     }
 
-    /// All CPUs are played by this thread, in turn: it brings them online.
+    /// This thread plays all CPUs in turn: brings them online.
     pub fn play_all(&self) {
         (1..self.cpus).for_each(|cpu| self.vm.epoch.online(cpu));
     }
@@ -57,7 +57,7 @@ impl Lab {
         result
     }
 
-    /// What a CPU does at a clock tick.
+    /// The work of a clock tick on a CPU.
     pub fn tick(&self) {
         self.vm.epoch.quiescent(&mut ksync::pin());
         self.vm.epoch.reclaim(&ksync::pin());
@@ -75,14 +75,14 @@ impl Lab {
             .load(&pin, || space.activate(&self.vm, &pin), source);
     }
 
-    /// Makes the current CPU, which runs `space`, run nothing.
+    /// Makes the current CPU, which runs `space`, run no space.
     pub fn stop(&self, space: &Space) {
         let pin = ksync::pin();
         self.vm.machine.unload(&pin);
         space.deactivate(&pin);
     }
 
-    /// Accesses the word at `va` as the program on `cpu`, which runs `space`, does: page faults are served.
+    /// Accesses the word at `va` like the program on `cpu`, which runs `space`: page faults are served.
     ///
     /// # Errors
     /// The signal that the program would get, or no memory.
@@ -99,23 +99,23 @@ impl Lab {
                 return Ok(result);
             }
             space.fault(&self.vm, va, kind(access))?;
-            // The CPU that is about to take a stale root or entry from this one needs a turn.
+            // The CPU that is about to remove a stale root or entry of this one needs a turn.
             ksync::relax();
         }
         panic!("CPU {cpu} faults at {va:#x} for {access:?} for ever");
     }
 
-    /// A frame of the machine, by a number of any size.
+    /// A frame of the machine, for a number of any size.
     pub fn frame(&self, n: usize) -> Pfn {
         let first = crate::arena::FIRST;
         first.add((n % (self.vm.pages.len() - first.index())) as u32)
     }
 
-    /// Checks that everything was given back. Call when all spaces are cleared and all objects released, and this
-    /// thread alone is left.
+    /// Checks that everything was freed. To be called when all spaces are cleared and all objects released, and only
+    /// this thread is left.
     ///
     /// # Panics
-    /// If a frame is lost, is free twice, or something waits for ever.
+    /// If a frame is lost or free twice, or something is retired for ever.
     pub fn finish(&self) {
         ksync::host::set_cpu(0);
         self.vm.epoch.online(0);
@@ -133,7 +133,7 @@ impl Lab {
     }
 }
 
-/// The VM's word for an access.
+/// The VM's type for an access.
 pub fn kind(access: Access) -> vm::Access {
     match access {
         Access::Read => vm::Access::Read,

@@ -1,4 +1,4 @@
-//! The host laboratory for `vm`: simulated CPUs, TLBs and memory.
+//! Host tests of `vm`: simulated CPUs, TLBs and memory.
 
 pub mod arena;
 #[cfg(loom)]

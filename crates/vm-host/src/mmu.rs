@@ -1,15 +1,15 @@
 //! CPUs with translation caches, over the frames of an [`Arena`].
 //!
-//! Each core translates by walking the real page tables in software, keeps what it found, and forgets only what it is
-//! told to forget. It is an adversary: it walks and caches on speculation whenever it is asked to ([`Sim::speculate`]),
-//! keeps upper levels apart from leaves and starts walks from them, and forgets no more than the architecture
-//! demands. It tags what it caches by address-space identifiers, so what it knows of a pmap outlives a switch. So a missing invalidation shows as an access that still succeeds, or reaches a frame with another owner.
+//! Each core translates by walking the real page tables in software, caches what it has found, and drops only what it
+//! is asked to. It is an adversary: it walks and caches speculatively at every opportunity ([`Sim::speculate`]), caches
+//! upper levels separately from leaves and starts walks from them, and drops no more than the architecture demands.
+//! Cached translations are tagged with address-space identifiers, so those of a pmap outlive a switch. A missing
+//! invalidation shows as an access that still succeeds, or that reaches a frame with another owner.
 //!
-//! An access and a request to forget exclude each other per core, which stands for the synchronous interrupt.
+//! Accesses and flush requests exclude each other per core, which represents the synchronous interrupt.
 //!
-//! Cores that run one pmap must agree: whatever a core caches for an address leads to the frame that all of them have cached for
-//! it, or the test fails on the spot ([`Coherence`]). So each test that makes a program's threads share memory is one of
-//! coherence, too.
+//! Cores that run one pmap must agree: all of them must have the same frame cached for an address, or the test fails at
+//! once ([`Coherence`]). So each test in which threads of a program share memory also tests coherence.
 #![expect(
     unsafe_code,
     reason = "implements the unsafe trait `Machine` and touches simulated memory"
@@ -55,30 +55,30 @@ pub struct PageFault {
     pub present: bool,
 }
 
-/// Tells the root that the pmap which a core runs has now, and its generation.
+/// Returns the root that the pmap which a core runs has now, and its generation.
 pub type RootSource = Box<dyn Fn() -> RootInfo + Send>;
 
 /// One core. Guarded by its mutex.
 #[derive(Default)]
 struct Core {
-    /// What it runs: the loaded root, and where to get a newer one.
+    /// The loaded root, and the source of a newer one.
     root: Option<Pfn>,
     source: Option<RootSource>,
-    /// Whose identifiers tag what is cached.
+    /// Assigns the identifiers that tag cached translations.
     asids: Asids,
-    /// Identifier and page address → leaf entry, with W and NX as the whole path says.
+    /// By identifier and page address: a leaf entry, with W and NX of the whole path.
     leaves: HashMap<(u16, u64), Pte>,
-    /// Identifier, level and address of a table's span → frame of that table, and the rights of the path above.
+    /// By identifier, level and address of a table's span: the frame of that table, and the rights of the path above.
     tables: HashMap<(u16, u8, u64), (Pfn, u64)>,
-    /// Its number, and that of the pmap that it runs.
+    /// The core's number, and the id of the pmap that it runs.
     cpu: usize,
     pmap: u64,
-    /// What all cores have cached.
+    /// The translations that all cores have cached.
     coherence: Arc<Coherence>,
 }
 
-/// The frames that cores have cached for the addresses of the pmaps that they run now. A core that runs another pmap has no say: it
-/// compares generations when it comes back.
+/// The frames that cores have cached for the addresses of the pmaps that they run now. Translations of a core that runs
+/// another pmap do not count: it compares generations when it returns.
 #[derive(Default)]
 struct Coherence(std::sync::Mutex<Cached>);
 
@@ -121,7 +121,7 @@ impl Core {
         self.asids.current()
     }
 
-    /// Forgets all that one identifier tags.
+    /// Drops all translations of one identifier.
     fn forget_all(&mut self, asid: u16) {
         if asid == self.asid() {
             self.leave();
@@ -130,7 +130,7 @@ impl Core {
         self.tables.retain(|&(tag, ..), _| tag != asid);
     }
 
-    /// Has no say any more.
+    /// Stops counting the core's translations.
     fn leave(&self) {
         let asid = self.asid();
         for &(_, va) in self.leaves.keys().filter(|(tag, _)| *tag == asid) {
@@ -138,7 +138,7 @@ impl Core {
         }
     }
 
-    /// Has a say with what it kept.
+    /// Counts the translations that the core kept.
     fn come_back(&self) {
         let asid = self.asid();
         for (&(_, va), pte) in self.leaves.iter().filter(|((tag, _), _)| *tag == asid) {
@@ -146,7 +146,7 @@ impl Core {
         }
     }
 
-    /// Forgets a page and the upper levels on its path.
+    /// Drops a page's translation and the upper levels on its path.
     fn forget(&mut self, va: u64) {
         let asid = self.asid();
         self.coherence.remove(self.pmap, va & !0xfff, self.cpu);
@@ -157,7 +157,7 @@ impl Core {
         }
     }
 
-    /// Does what a request asks.
+    /// Serves a flush request.
     fn answer(&mut self, what: &Gather) {
         match self.asids.duty(what.target(), what.is_full()) {
             Duty::Nothing => {}
@@ -182,22 +182,22 @@ impl Core {
 pub struct Sim {
     arena: Arena,
     cores: Box<[Mutex<Core>]>,
-    /// Cores interrupted so far.
+    /// Number of cores interrupted so far.
     interrupts: AtomicUsize,
     hook: RwLock<Option<Hook>>,
     flush_hook: RwLock<Option<FlushHook>>,
-    /// Programs may reach pages of objects only. Atomic.
+    /// Whether programs may reach only pages of objects. Atomic.
     strict: AtomicBool,
-    /// Switches forget nothing. Atomic.
+    /// Whether switches keep all translations, even stale ones. Atomic.
     credulous: AtomicBool,
     /// RLIMIT_STACK of all programs. Atomic.
     stack_limit: AtomicU64,
 }
 
-/// What a test does between two steps of a walk.
+/// Code that a test runs between two steps of a walk.
 pub type Hook = Box<dyn Fn(Pfn) + Send + Sync>;
 
-/// What a test does between a change of tables and the flush.
+/// Code that a test runs between a change of page tables and the flush.
 pub type FlushHook = Arc<dyn Fn() + Send + Sync>;
 
 impl Sim {
@@ -242,8 +242,9 @@ impl Sim {
         vm
     }
 
-    /// Makes this CPU load what `activate` returns; no request to forget comes between. `source` tells the root
-    /// later on. What the CPU cached when it ran the same pmap before stays, if that has not changed since.
+    /// Makes this CPU load the root that `activate` returns, without serving a flush request in between. `source`
+    /// returns later roots. Translations that the CPU cached when it ran the same pmap before stay, unless the pmap has
+    /// changed since.
     pub fn load(&self, pin: &CpuPin, activate: impl FnOnce() -> RootInfo, source: RootSource) {
         let mut core = self.core(pin.cpu());
         core.leave();
@@ -258,13 +259,13 @@ impl Sim {
         core.come_back();
     }
 
-    /// From now on CPUs that switch keep what they cached, whatever changed meanwhile. A fault on purpose, by which tests
+    /// Makes switches keep all cached translations from now on, even stale ones. A deliberate fault, by which tests
     /// show that they would notice a real one.
     pub fn be_credulous(&self) {
         self.credulous.store(true, Relaxed);
     }
 
-    /// Makes this CPU run nothing.
+    /// Makes this CPU run no pmap.
     pub fn unload(&self, pin: &CpuPin) {
         let mut core = self.core(pin.cpu());
         core.leave();
@@ -297,7 +298,7 @@ impl Sim {
         self.access(cpu, va, Access::Fetch, |_| ())
     }
 
-    /// Lets `cpu` walk and cache `va` for no reason. Sets A at most.
+    /// Lets `cpu` walk to and cache `va` speculatively. At most sets A.
     pub fn speculate(&self, cpu: usize, va: u64) {
         let mut core = self.core(cpu);
         let _ = self.translate(&mut core, va, Access::Read);
@@ -332,28 +333,28 @@ impl Sim {
         }
     }
 
-    /// Whether `cpu` has a leaf for `va` cached, of what it runs.
+    /// Whether `cpu` has a leaf for `va` cached, of the pmap that it runs.
     pub fn has_cached(&self, cpu: usize, va: u64) -> bool {
         let core = self.core(cpu);
         core.leaves.contains_key(&(core.asid(), va & !0xfff))
     }
 
-    /// Calls `hook` whenever the VM, not a core, is about to look at a table; on the thread that does.
+    /// Calls `hook` before each access of the VM, not of a core, to a table, on the thread that makes it.
     pub fn on_table(&self, hook: Option<Hook>) {
         *self.hook.write().expect("a hook failed") = hook;
     }
 
-    /// Calls `hook` whenever the VM is about to flush, on the thread that does; the hook may itself make the VM flush.
+    /// Calls `hook` before each flush of the VM, on the thread that makes it; the hook may itself make the VM flush.
     pub fn on_flush(&self, hook: Option<FlushHook>) {
         *self.flush_hook.write().expect("a hook failed") = hook;
     }
 
-    /// How long stacks may get from now on, in bytes.
+    /// Sets the size limit of stacks, in bytes.
     pub fn set_stack_limit(&self, bytes: u64) {
         self.stack_limit.store(bytes, Relaxed);
     }
 
-    /// From now on a program that reaches a frame which is no page of an object fails the test.
+    /// From now on a test fails if a program reaches a frame that is not a page of an object.
     pub fn be_strict(&self) {
         self.strict.store(true, Relaxed);
     }
@@ -363,14 +364,14 @@ impl Sim {
         self.core(cpu).root
     }
 
-    /// Cores interrupted so far.
+    /// Number of cores interrupted so far.
     pub fn interrupts(&self) -> usize {
         self.interrupts.load(Relaxed)
     }
 
-    /// The bytes that a translation leads to. A program may reach frames that hold pages of programs, also on their way
-    /// out, but no other: such a frame was freed while a translation for it was cached. Devices are reached by
-    /// unmanaged entries of the right memory type.
+    /// The bytes to which a translation leads. A program may reach frames that hold pages of programs, even pages that
+    /// are being removed, but no others: such a frame was freed while a translation for it was cached. Devices are
+    /// reached by unmanaged entries of the right memory type.
     fn reached(&self, pte: Pte, va: u64) -> NonNull<u8> {
         let pfn = pte.pfn();
         if let Some(frame) = self.arena.device(pfn) {
@@ -384,7 +385,7 @@ impl Sim {
         let page = self.arena.pages().get(pfn);
         let fine = match page.state() {
             State::Anon | State::File => true,
-            // Tests of the pmap alone enter frames as they come from the allocator.
+            // Tests of the pmap alone enter frames straight from the allocator.
             State::Allocated => !self.strict.load(Relaxed),
             _ => false,
         };
@@ -396,7 +397,7 @@ impl Sim {
         self.frame(pfn)
     }
 
-    /// A table as a walk reads it: a frame that is one, be it unlinked.
+    /// A table, as read by a walk: the frame must be a page table, perhaps an unlinked one.
     fn walked(&self, table: Pfn) -> &[Word; 512] {
         let state = self.arena.pages().get(table).state();
         assert!(
@@ -418,7 +419,7 @@ impl Sim {
 
     fn translate(&self, core: &mut Core, va: u64, access: Access) -> Result<Pte, PageFault> {
         if let Some(&pte) = core.leaves.get(&(core.asid(), va & !0xfff)) {
-            // A store through an entry without D walks again, to set it.
+            // A store through an entry without D walks again, to set D.
             if allows(pte, access)? && (access != Access::Write || pte.is_dirty()) {
                 return Ok(pte);
             }
@@ -461,7 +462,7 @@ impl Sim {
         }
     }
 
-    /// Where a walk starts: at the lowest level that is cached.
+    /// The start of a walk: the lowest level that is cached.
     fn start(&self, core: &Core, va: u64) -> Result<(Pfn, u8, u64), PageFault> {
         for level in 1..ROOT_LEVEL {
             let at = (core.asid(), level, va >> entry_shift(level + 1));
@@ -475,7 +476,7 @@ impl Sim {
     }
 }
 
-/// The memory type that a device's frame must be mapped with.
+/// The memory type with which a device's frame must be mapped.
 pub fn device_cache(pfn: Pfn) -> Cache {
     match pfn.0.wrapping_sub(arena::DEVICE.0) {
         0 | 1 => Cache::Uncached,
@@ -484,7 +485,7 @@ pub fn device_cache(pfn: Pfn) -> Cache {
     }
 }
 
-/// What the template's last entry holds.
+/// The last entry of the template root.
 pub const KERNEL_MARK: u64 = 0xdead_0000_0000_0001;
 
 fn allows(pte: Pte, access: Access) -> Result<bool, PageFault> {
@@ -500,20 +501,20 @@ fn allows(pte: Pte, access: Access) -> Result<bool, PageFault> {
     }
 }
 
-/// Runs `pmap` on this CPU.
+/// Makes this CPU run `pmap`.
 pub fn run(vm: &Vm<Sim>, pin: &CpuPin, pmap: &std::sync::Arc<Pmap>) {
     let (empty, later) = (vm.pmaps.empty_root(), pmap.clone());
     let source = Box::new(move || later.root_info_or(empty));
     vm.machine.load(pin, || pmap.activate(vm, pin), source);
 }
 
-/// Stops running `pmap` on this CPU.
+/// Makes this CPU stop running `pmap`.
 pub fn stop(vm: &Vm<Sim>, pin: &CpuPin, pmap: &Pmap) {
     vm.machine.unload(pin);
     pmap.deactivate(pin);
 }
 
-// SAFETY: the frames are the arena's, which keeps the rules.
+// SAFETY: the frames are those of the arena, which satisfies the conditions.
 unsafe impl Machine for Sim {
     fn frame(&self, pfn: Pfn) -> NonNull<u8> {
         self.arena.frame(pfn)

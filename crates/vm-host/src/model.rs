@@ -1,8 +1,8 @@
-//! The reference: address spaces as the manual pages describe them, page by page.
+//! The reference model: address spaces as the manual pages describe them, page by page.
 //!
 //! Slow and obviously right. A space is a map from page numbers to pages; a fork copies it; a private page has contents
-//! of its own from its first write on. There are no entries, objects, layers, tables or caches, so none of the
-//! VM's ideas can hide a mistake of the VM here.
+//! of its own from its first write on. There are no entries, objects, layers, tables or caches, so a mistake in one of
+//! these concepts of the VM cannot be repeated here.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use vm::{FaultError, MapProt, VmError};
 
 use crate::Access;
 
-/// Words of a page that tests use: their byte offsets.
+/// Byte offsets of the words that tests use in a page.
 pub const WORDS: [u64; 4] = [0, 8, 2048, 4088];
-/// What those words hold.
+/// The contents of those words.
 pub type Contents = [u64; WORDS.len()];
 
 const PAGE: u64 = 4096;
 /// Pages kept free below a range that grows down.
 const GUARD: u64 = 256;
 
-/// Pages that a range may grow by; no test comes near it without going far beyond.
+/// Pages that a range may grow by; tests either stay far below or go far beyond.
 const STACK_LIMIT: u64 = 1024;
 
-/// Where a page's contents come from while it has none of its own.
+/// The source of a page's contents while it has none of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
     /// Zeroes.
@@ -42,19 +42,19 @@ pub enum Source {
 pub struct Page {
     /// Allowed accesses.
     pub prot: MapProt,
-    /// What mprotect may allow.
+    /// Accesses that mprotect may allow.
     pub maxprot: MapProt,
-    /// Stores go to the source.
+    /// Stores change the source.
     pub shared: bool,
-    /// The source is a file that was named when the page was mapped.
+    /// The source is a file that was given when the page was mapped.
     pub named: bool,
     /// Locked in memory.
     pub locked: bool,
-    /// Not for children.
+    /// Children of a fork do not inherit it.
     pub dontfork: bool,
-    /// Zeroes for children.
+    /// Children of a fork get zeroes.
     pub wipe: bool,
-    /// Extended downwards by an access below.
+    /// An access below extends it downwards.
     pub grows: bool,
     /// See [`Source`].
     pub source: Source,
@@ -76,7 +76,7 @@ impl File {
         index * PAGE < self.size
     }
 
-    /// Zeroes the words that lie in a range of bytes.
+    /// Zeroes the words in a range of bytes.
     fn zero(&mut self, from: u64, to: u64) {
         for (index, contents) in &mut self.pages {
             for (word, offset) in contents.iter_mut().zip(WORDS) {
@@ -89,7 +89,7 @@ impl File {
 
     /// ftruncate.
     pub fn truncate(&mut self, size: u64) {
-        // What was stored behind the end through a mapping stays in a last page that grows.
+        // Words stored beyond the end through a mapping stay if the last page grows.
         let from = if size < self.size {
             size
         } else {
@@ -124,27 +124,27 @@ pub struct Space {
     pub pages: BTreeMap<u64, Page>,
 }
 
-/// All of them.
+/// All spaces and files.
 #[derive(Default, Debug)]
 pub struct Model {
-    /// By number; `None` once it has exited.
+    /// By number; `None` after exit.
     pub spaces: Vec<Option<Space>>,
     /// By number.
     pub files: Vec<File>,
 }
 
 impl Space {
-    /// Whether all of a range is mapped.
+    /// Whether the whole range is mapped.
     pub fn covers(&self, at: u64, len: u64) -> bool {
         (at..at + len).all(|n| self.pages.contains_key(&n))
     }
 
-    /// Whether nothing of a range is.
+    /// Whether nothing in the range is mapped.
     pub fn is_free(&self, at: u64, len: u64) -> bool {
         self.pages.range(at..at + len).next().is_none()
     }
 
-    /// mmap of pages that are alike, the `n`-th with `page(n)`.
+    /// mmap of pages; `page(n)` is the `n`-th.
     pub fn map(&mut self, at: u64, len: u64, page: impl Fn(u64) -> Page) {
         self.unmap(at, len);
         self.pages.extend((0..len).map(|n| (at + n, page(n))));
@@ -178,7 +178,7 @@ impl Space {
         Ok(())
     }
 
-    /// What fork makes of it.
+    /// The child's space after a fork.
     pub fn fork(&self) -> Space {
         let mut child = self.clone();
         child.pages.retain(|_, page| !page.dontfork);
@@ -191,7 +191,7 @@ impl Space {
         child
     }
 
-    /// The page that lies `n` beyond `page`, at the end of a mapping that grows.
+    /// The page that is `n` beyond `page`, at the end of a mapping that grows.
     fn continued(page: &Page, n: u64) -> Page {
         let source = match page.source {
             Source::Zero => Source::Zero,
@@ -207,7 +207,7 @@ impl Space {
         }
     }
 
-    /// mremap to where the VM put it.
+    /// mremap to the address that the VM has chosen.
     pub fn relocate(&mut self, old: u64, old_len: u64, at: u64, new_len: u64, keep: bool) {
         let moved = old_len.min(new_len);
         let pages: Vec<Page> = (0..moved).map(|n| self.pages[&(old + n)].clone()).collect();
@@ -222,7 +222,7 @@ impl Space {
         self.extend(at + moved, new_len - moved);
     }
 
-    /// More of what ends at `at`.
+    /// Extends the mapping that ends at `at`.
     pub fn extend(&mut self, at: u64, len: u64) {
         if len > 0 {
             let last = self.pages[&(at - 1)].clone();
@@ -230,7 +230,7 @@ impl Space {
         }
     }
 
-    /// What mremap must answer, where that does not depend on where the VM finds room.
+    /// The result that mremap must have, as far as it does not depend on where the VM finds room.
     ///
     /// # Errors
     /// As [`vm::Space::remap`].
@@ -269,7 +269,7 @@ impl Space {
         Ok(())
     }
 
-    /// A second mapping of what `old` shows, and what follows it there.
+    /// Makes a second mapping of the object at `old`, from there on.
     pub fn duplicate(&mut self, old: u64, at: u64, len: u64) {
         let first = self.pages[&old].clone();
         self.map(at, len, |n| Space::continued(&first, n));
@@ -277,7 +277,7 @@ impl Space {
 }
 
 impl Model {
-    /// A living space.
+    /// A space that has not exited.
     ///
     /// # Panics
     /// If it has exited.
@@ -285,7 +285,7 @@ impl Model {
         self.spaces[space].as_mut().expect("a living space")
     }
 
-    /// So many pages of shared memory without a name. Returns the number of the file that stands for it.
+    /// So many pages of anonymous shared memory. Returns the number of the file that represents it.
     pub fn new_shared(&mut self, pages: u64) -> usize {
         self.files.push(File {
             size: pages * PAGE,
@@ -355,10 +355,10 @@ impl Model {
         }
     }
 
-    /// An access, as far as it changes the space: ranges may grow down.
+    /// The effect of an access on the space: ranges may grow down.
     ///
     /// # Errors
-    /// The signal.
+    /// The signal that the program gets.
     pub fn access(&mut self, space: usize, at: u64, access: Access) -> Result<(), FaultError> {
         self.grow_down(space, at);
         let page = self
@@ -380,7 +380,7 @@ impl Model {
                 return Err(FaultError::Bus);
             }
             if access == Access::Write && !page.shared && page.own.is_none() {
-                // From now on the file may change, or shrink, without a trace here.
+                // From now on changes of the file are not visible here.
                 let copy = std::array::from_fn(|word| self.load(space, at, word));
                 self.space(space).pages.get_mut(&at).expect("mapped").own = Some(copy);
             }
@@ -388,7 +388,7 @@ impl Model {
         Ok(())
     }
 
-    /// Accesses to all pages that can be had.
+    /// Accesses all pages that can be accessed.
     pub fn populate(&mut self, space: usize, at: u64, len: u64) {
         for n in at..at + len {
             let write = self
@@ -416,7 +416,7 @@ impl Model {
         }
     }
 
-    /// What a word shows, or would show if it could be read.
+    /// The contents of a word, whether it may be read or not.
     pub fn load(&self, space: usize, at: u64, word: usize) -> u64 {
         let page = &self.spaces[space].as_ref().expect("a living space").pages[&at];
         match (page.own, page.source) {

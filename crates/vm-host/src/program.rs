@@ -1,4 +1,4 @@
-//! A program on a simulated CPU: loads and stores that fault and are served, as under the kernel.
+//! A program on a simulated CPU: loads and stores whose faults are served, as in the kernel.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use vm::{EntryFlags, FaultError, MapProt, Vm, VmError};
 use crate::mmu::{self, Access};
 use crate::{Lab, Sim};
 
-/// A space with the habits of a process: it runs on a CPU, faults are served, and it is cleared at its end.
+/// A space used like a process's: it runs on a CPU, its faults are served, and it is cleared at the end.
 pub struct Program {
     vm: Arc<Vm<Sim>>,
     /// Its address space.
@@ -34,7 +34,7 @@ impl Program {
         }
     }
 
-    /// A copy.
+    /// Forks the program.
     ///
     /// # Errors
     /// Those of [`Space::fork`].
@@ -59,7 +59,7 @@ impl Program {
         self.space.deactivate(&pin);
     }
 
-    /// Loads a word, on the calling CPU, which runs the program.
+    /// Loads a word on the calling CPU, which runs the program.
     ///
     /// # Errors
     /// The signal that the program would get.
@@ -126,14 +126,15 @@ fn cpu() -> usize {
     ksync::pin().cpu()
 }
 
-/// Frames in use once everything deferred is done; `free` is what was free at the start.
+/// Number of frames in use after all deferred work; `free` is the number of free frames at the start.
 pub fn used_frames(vm: &Vm<Sim>, free: usize) -> usize {
     vm.epoch.drain();
     vm.drain_limbo();
     free - vm.alloc.free_pages()
 }
 
-/// Waits for everything deferred and checks that each frame is where it belongs; `free` is what was free at the start.
+/// Does all deferred work, then checks that every frame is free or accounted for; `free` is the number of free frames
+/// at the start.
 pub fn check_frames(vm: &Vm<Sim>, free: usize) {
     vm.epoch.drain();
     vm.drain_limbo();
@@ -143,9 +144,9 @@ pub fn check_frames(vm: &Vm<Sim>, free: usize) {
     assert_eq!(vm.alloc.free_pages(), free, "frames were lost or found");
 }
 
-/// A program on one CPU, alone in its laboratory.
+/// The only program of a lab, on one CPU.
 pub struct Alone {
-    /// The laboratory.
+    /// The lab.
     pub lab: Lab,
     program: Program,
 }
@@ -172,7 +173,7 @@ impl Alone {
         assert_eq!(self.write(at, value), Ok(()));
     }
 
-    /// Maps private memory there.
+    /// Maps private memory at `at`.
     pub fn anon(&self, at: u64, len: u64, flags: EntryFlags) {
         let args = MapArgs {
             flags,
@@ -215,7 +216,7 @@ impl Alone {
         self.space.remap(&self.lab.vm, &args)
     }
 
-    /// Ends the program, and checks that the laboratory has everything back. A file that is mapped ends with it.
+    /// Ends the program, and checks that all frames are free. `file` is a mapped file to release.
     pub fn finish(self, file: Option<ObjectRef>) {
         if let Some(file) = file {
             file.release(&self.lab.vm);

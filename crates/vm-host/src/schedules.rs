@@ -1,8 +1,8 @@
-//! The real VM under shuttle: a world that threads play in, and the schedules in which they do.
+//! The real VM under shuttle: a world for several threads, and the schedules in which they run.
 //!
-//! A switch is possible at every atomic access. [`explore`] tries schedules at random. [`stop_everywhere`] tries, one after the other, all
-//! those in which one thread is stopped once, wherever that may be, while the others go as far as they can without it: what an
-//! operation must withstand between two of its steps.
+//! A switch is possible at every atomic access. [`explore`] tries random schedules. [`stop_everywhere`] tries, one
+//! after the other, all schedules in which one thread is stopped once, at any step, while the others run as far as they
+//! can without it: an operation must withstand any interference between two of its steps.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
@@ -18,12 +18,12 @@ use crate::{Access, Lab};
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
-/// Where everything is mapped.
+/// The address of all mappings.
 pub const AT: u64 = 0x4000_0000;
-/// Where mappings are moved to.
+/// The destination of moves.
 pub const TO: u64 = 0x5000_0000;
 const FRAMES: usize = 256;
-/// CPUs, with that of the thread which prepares and checks.
+/// Number of CPUs, including that of the thread that prepares and checks.
 const CPUS: usize = 5;
 
 /// A machine, a space and a file.
@@ -36,7 +36,7 @@ pub struct World {
     pub file: ObjectRef,
 }
 
-/// What a schedule runs. It spawns the threads, and joins them.
+/// The body of a schedule. It spawns the threads, and joins them.
 pub type Body = fn(&Arc<World>);
 
 fn run(body: Body, tuning: Tuning) {
@@ -52,7 +52,7 @@ fn run(body: Body, tuning: Tuning) {
     lab.finish();
 }
 
-/// Tries random schedules, then ones with few switches at odd places. `PANTALA_SCHEDULES` says how many.
+/// Tries random schedules, then schedules with few switches at unusual places. `PANTALA_SCHEDULES` sets the number.
 pub fn explore(body: Body) {
     let asked = std::env::var("PANTALA_SCHEDULES").ok();
     let schedules = asked.and_then(|n| n.parse().ok()).unwrap_or(60);
@@ -61,7 +61,7 @@ pub fn explore(body: Body) {
     shuttle::check_pct(run, schedules, 3);
 }
 
-/// Tries each schedule in which the first thread that `body` spawns is stopped once. How many there were.
+/// Tries each schedule in which the first thread that `body` spawns is stopped once. Returns the number of schedules.
 pub fn stop_everywhere(body: Body) -> usize {
     let scheduler = OneStop::default();
     let place = scheduler.place.clone();
@@ -70,21 +70,21 @@ pub fn stop_everywhere(body: Body) -> usize {
     tried
 }
 
-/// Task 1 is stopped at a place, which is one step further in each execution.
+/// Stops task 1 at one step, which is one further in each execution.
 #[derive(Default)]
 struct OneStop {
-    /// Steps after which task 1 is stopped.
+    /// Number of steps after which task 1 is stopped.
     place: Arc<Mutex<usize>>,
-    /// Steps that it has made.
+    /// Number of steps that it has made.
     steps: usize,
-    /// Tasks that have spun since task 1 made its last step: they may wait for it.
+    /// Tasks that have spun since task 1 made its last step: they may be waiting for it.
     spun: Vec<TaskId>,
 }
 
 impl Scheduler for OneStop {
     fn new_execution(&mut self) -> Option<Schedule> {
         let mut place = self.place.lock().unwrap();
-        // It has ended before: it was stopped everywhere.
+        // It ended before that step: it was stopped everywhere.
         if self.steps < *place {
             return None;
         }
@@ -141,7 +141,7 @@ impl World {
         assert_eq!(self.space.map(&self.lab.vm, &args), Ok(AT));
     }
 
-    /// A program's addition to the word at [`AT`].
+    /// Adds to the word at [`AT`], as a program.
     ///
     /// # Errors
     /// The signal that the program would get.
@@ -151,12 +151,12 @@ impl World {
         })
     }
 
-    /// The program must not reach the page at [`AT`] by what its CPU has cached, or walks.
+    /// Checks that the program cannot reach the page at [`AT`], by cached translations or by a walk.
     pub fn unreachable(&self, cpu: usize, access: Access) {
         self.unreachable_at(AT, cpu, access);
     }
 
-    /// As `unreachable`, elsewhere.
+    /// As `unreachable`, at another address.
     pub fn unreachable_at(&self, va: u64, cpu: usize, access: Access) {
         let reached = self.lab.vm.machine.access(cpu, va, access, |_| ());
         assert!(
@@ -177,37 +177,37 @@ impl World {
         assert_eq!(self.space.remap(&self.lab.vm, &args), Ok(new));
     }
 
-    /// Takes the first page of an object out of all tables.
+    /// Removes the first page of an object from all page tables.
     pub fn scan(&self, object: &ObjectRef) {
         if let Some(pfn) = object.lookup(&ksync::pin(), 0) {
             self.lab.vm.chaos_scan(pfn);
         }
     }
 
-    /// What the kernel reads at [`AT`] of a space.
+    /// The word at [`AT`] of a space, read by the kernel.
     pub fn word(&self, space: &Space) -> u64 {
         self.word_at(space, AT)
     }
 
-    /// What the kernel reads in a space.
+    /// The word at an address of a space, read by the kernel.
     pub fn word_at(&self, space: &Space, va: u64) -> u64 {
         let mut bytes = [0; 8];
         assert_eq!(space.read_at(&self.lab.vm, va, &mut bytes), Ok(8));
         u64::from_le_bytes(bytes)
     }
 
-    /// The kernel writes a word to a space.
+    /// Writes a word to a space, by the kernel.
     pub fn set_word_at(&self, space: &Space, va: u64, word: u64) {
         let written = space.write_at(&self.lab.vm, va, &word.to_le_bytes());
         assert_eq!(written, Ok(8));
     }
 
-    /// A page fault of the space that is served.
+    /// Makes the space fault, and serves the fault.
     pub fn touched(&self, access: vm::Access) {
         assert_eq!(self.space.fault(&self.lab.vm, AT, access), Ok(()));
     }
 
-    /// Pages of private memory.
+    /// Number of pages of private memory.
     pub fn private_pages(&self) -> usize {
         self.lab.vm.epoch.drain();
         self.lab.vm.drain_limbo();
@@ -224,7 +224,7 @@ impl World {
     }
 }
 
-/// A program on `cpu`, which runs the space meanwhile.
+/// A program on `cpu`, which runs the space as long as `body` runs.
 pub fn program(
     world: &Arc<World>,
     cpu: usize,

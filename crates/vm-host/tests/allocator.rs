@@ -145,11 +145,11 @@ fn users_do_not_get_what_the_kernel_took_from_the_reserve() {
     let reserve = frames.free_pages();
     for n in 1..=20 {
         held.push(on(0, |pin| frames.alloc(pin, Rights::Kernel)).unwrap());
-        // The refill fetched four pages at once; three of them lie in the magazine now.
+        // The refill took four pages at once; three of them are in the magazine now.
         assert_eq!(on(0, |pin| frames.alloc(pin, Rights::User)), Err(NoMemory));
         assert_eq!(frames.free_pages(), reserve - n);
     }
-    // One page above the mark is a user's again.
+    // With one page above the mark, users get a page again.
     on(0, |pin| {
         held.drain(..21).for_each(|pfn| frames.free(pin, pfn))
     });
@@ -167,7 +167,7 @@ fn memory_comes_from_near_and_goes_back_there() {
             .map(|_| on(cpu, |pin| frames.alloc(pin, Rights::User)).unwrap())
             .collect();
         assert!(pfns.iter().all(|&pfn| domain(pfn) == cpu / 2));
-        // Freed far away, they do not turn up there as local memory.
+        // Freed by a distant CPU, they are not allocated there as local memory.
         let far = 3 - cpu;
         on(far, |pin| {
             pfns.iter().for_each(|&pfn| frames.free(pin, pfn))
@@ -187,7 +187,7 @@ fn memory_comes_from_near_and_goes_back_there() {
         "{stats:?}"
     );
 
-    // When the near domain is used up, the other one helps before the reserves are touched.
+    // When the near domain is exhausted, the other one is used before the reserves.
     let held = take_all(&frames, 0, Rights::Kernel);
     let first_far = held
         .iter()
@@ -223,7 +223,7 @@ fn memory_stays_with_the_cpu_that_used_it_while_there_is_plenty() {
     on(0, |pin| frames.drain(pin));
     let others = take(1, 600);
     assert!(others.iter().all(|pfn| !mine.contains(pfn)));
-    // Who frees them does not matter, once they have left its magazine.
+    // Once they have left the magazine, it does not matter which CPU frees them.
     give(0, &others);
     on(0, |pin| frames.drain(pin));
     assert!(take(0, 600).iter().all(|pfn| !others.contains(pfn)));
@@ -320,7 +320,7 @@ fn magazines_empty_on_request() {
     on(1, |pin| frames.poll(pin));
     assert_eq!(frames.check().unwrap().in_magazines, 2 * 31);
     on(1, |pin| frames.poll(pin));
-    // An allocation does it as well.
+    // An allocation empties the magazine as well.
     let another = on(2, |pin| frames.alloc(pin, Rights::User)).unwrap();
     on(0, |pin| frames.poll(pin));
     assert_eq!(frames.check().unwrap().in_magazines, 31);
@@ -343,7 +343,7 @@ fn a_warm_cpu_takes_no_lock() {
             held.iter().for_each(|&pfn| frames.free(pin, pfn));
         }
         assert_eq!(frames.cpu_stats(0), before);
-        // Swinging around either end of the magazine costs a burst now and then, not each time.
+        // Crossing either end of the magazine repeatedly costs a burst now and then, not each time.
         for _ in 0..100 {
             let held: [Pfn; 33] = std::array::from_fn(|_| frames.alloc(pin, Rights::User).unwrap());
             held.iter().for_each(|&pfn| frames.free(pin, pfn));
@@ -393,7 +393,7 @@ fn freeing_twice_is_noticed() {
     });
 }
 
-/// Who owns which frame, kept apart from the allocator's own records.
+/// The owner of each frame, recorded apart from the allocator's own records.
 struct Owners(Vec<AtomicBool>);
 
 impl Owners {
@@ -413,7 +413,7 @@ impl Owners {
     }
 }
 
-/// One CPU of the storm: takes and gives at random, and frees much of what others took.
+/// One CPU's part of the stress test: allocates and frees at random, and frees many pages of other CPUs.
 fn storm(
     frames: &PageAllocator,
     owners: &Owners,
@@ -431,7 +431,7 @@ fn storm(
         Rights::Table,
         Rights::Reserve,
     ];
-    // Begin by meeting the end of memory, so that marks, fallback and failure are part of every run.
+    // Begin by exhausting memory, so that every run includes marks, fallback and failure.
     while let Ok(pfn) = frames.alloc(&pin(), Rights::User) {
         owners.take(pfn, 0);
         held.push((pfn, 0));
@@ -483,7 +483,7 @@ fn storm(
 #[test]
 fn no_frame_is_handed_out_twice() {
     const CPUS: usize = 4;
-    // Little memory, so that marks, fallback and failure are met all the time.
+    // Little memory, so that marks, fallback and failure occur all the time.
     let arena = Arena::new(360, CPUS, 2);
     let frames = arena.allocator();
     let before = frames.check().unwrap();

@@ -1,4 +1,5 @@
-//! Pages that a fault, or a move, maps without being asked for each: which ones, with which rights, and what takes them away.
+//! Pages that fault-around, or a move, maps without a fault of their own: which ones, with which rights, and how they
+//! are unmapped.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use vm_host::program::{Program, check_frames};
 
 const PAGE: u64 = 4096;
 const AT: u64 = 0x7000_0000;
-/// Where things are moved to: what is longer than seven pages lies under two tables.
+/// The destination of moves: ranges longer than seven pages are under two tables.
 const TO: u64 = 0x5000_0000 - 7 * PAGE;
 
 struct Lab {
@@ -30,7 +31,7 @@ impl Lab {
         self.program_of(Source::Anon, pages, flags)
     }
 
-    /// The same with pages of something.
+    /// The same, with pages of `source`.
     fn program_of(&self, source: Source<'_>, pages: u64, flags: EntryFlags) -> Program {
         let p = Program::new(&self.vm);
         let args = MapArgs {
@@ -43,7 +44,7 @@ impl Lab {
         p
     }
 
-    /// Faults on pages that were there, and pages that came along.
+    /// Faults on resident pages, and pages mapped by fault-around.
     fn resident(&self) -> (u64, u64) {
         let counts = self.vm.counts();
         (counts.resident, counts.around)
@@ -57,7 +58,7 @@ impl Lab {
         counts.resident + counts.upgraded + counts.zero_fill + counts.cow_copy + counts.cow_move
     }
 
-    /// Takes every page from all tables; how many entries there were.
+    /// Removes every page from all tables; returns the number of entries.
     fn scan_all(&self) -> usize {
         let removed = |frame| match self.vm.chaos_scan(Pfn(frame)) {
             Chaos::Removed(entries) => entries,
@@ -103,7 +104,7 @@ fn neighbours_in_shared_memory_come_along_writable() {
     child.run(|c| {
         reads_all(c, 40, 0);
         assert_eq!(lab.resident(), (3, 37));
-        // Two windows were left, and a third that the mapping's end cuts short.
+        // Two whole windows were left, and a third that the end of the mapping clips.
         (0..40).for_each(|n| c.write(AT + n * PAGE, n + 100).unwrap());
         let counts = lab.vm.counts();
         assert_eq!((counts.resident, counts.upgraded), (3, 0));
@@ -202,7 +203,7 @@ fn moved_layers_stay_apart() {
     let p = lab.program(12, EntryFlags::EMPTY);
     let child = p.fork().unwrap();
     p.run(|p| {
-        // Every other page gets a copy of its own; the others stay common, and not writable.
+        // Every other page is copied; the others stay shared, and read-only.
         (0..6).for_each(|n| p.write(AT + 2 * n * PAGE, 2 * n + 100).unwrap());
         (0..6).for_each(|n| assert_eq!(p.read(AT + (2 * n + 1) * PAGE), Ok(2 * n + 1)));
         let before = lab.faults();

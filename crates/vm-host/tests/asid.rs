@@ -1,4 +1,4 @@
-//! Translations that outlive a switch: kept as long as they are right, and no longer.
+//! Translations that outlive a switch: kept as long as they are valid, and no longer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ const PAGE: u64 = 4096;
 const AT: u64 = 0x7000_0000;
 const PAGES: u64 = 4;
 
-/// A laboratory of two CPUs, with a space that both have used; CPU 1 then went away from it, CPU 0 runs it.
+/// A lab of two CPUs, with a space that both have run; CPU 1 then stopped running it, CPU 0 runs it.
 struct Away {
     lab: Lab,
     space: Arc<Space>,
@@ -54,13 +54,13 @@ impl Away {
             .touch(&self.space, cpu, va, vm_host::Access::Write, store)
     }
 
-    /// CPU 1 runs something else.
+    /// CPU 1 runs another space.
     fn leave(&self) {
         self.lab.stop(&self.space);
         self.lab.run(&self.other);
     }
 
-    /// CPU 1 comes back.
+    /// CPU 1 runs the space again.
     fn return_to(&self) {
         on(1, || {
             self.lab.stop(&self.other);
@@ -158,7 +158,7 @@ fn without_the_comparison_stale_stores_go_through() {
     away.return_to();
     assert!(away.stores(0), "the machine must not forget by itself");
     away.finish();
-    // A table that was freed meanwhile is read: the machine notices.
+    // If a table that was freed meanwhile were read, the machine would notice.
     let away = Away::new();
     away.lab.vm.machine.be_credulous();
     away.space.unmap(&away.lab.vm, AT, PAGES * PAGE).unwrap();
@@ -202,7 +202,7 @@ fn more_spaces_than_identifiers() {
     lab.finish();
 }
 
-/// CPUs that switch among spaces all the time while others change them.
+/// CPUs that switch between spaces all the time while other CPUs change these.
 #[test]
 fn switches_race_with_changes() {
     let lab = Lab::new(4096, 3);

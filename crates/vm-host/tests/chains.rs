@@ -1,6 +1,6 @@
-//! Chains of processes that fork and fork: how long they get, and how many pages they keep.
+//! Chains of processes that fork repeatedly: how long their shadow chains get, and how many pages they keep.
 //!
-//! `PANTALA_SCALE` multiplies the forking server's memory: 16 is 64 MiB, of which its children keep 2 GiB.
+//! `PANTALA_SCALE` multiplies the memory of the forking server: 16 is 64 MiB, of which its children keep 2 GiB.
 #![cfg(not(any(loom, shuttle)))]
 
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ const PAGE: u64 = 4096;
 const AT: u64 = 0x4000_0000;
 const RW: MapProt = MapProt::ALL;
 
-/// Pages of anonymous memory that exist.
+/// Number of pages of anonymous memory.
 fn anonymous(lab: &Lab) -> usize {
     lab.vm.epoch.drain();
     lab.vm.drain_limbo();
@@ -23,7 +23,7 @@ fn anonymous(lab: &Lab) -> usize {
     (0..lab.vm.pages.len()).filter(is_anon).count()
 }
 
-/// A process, and what its pages must show: nothing where it has none.
+/// A process, and the expected contents of its pages; pages without an entry are zeroes.
 struct Process {
     space: Arc<Space>,
     shows: Vec<Option<u64>>,
@@ -32,7 +32,7 @@ struct Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // A failed test leaves it in no state to be dropped.
+            // After a failed test it cannot be dropped.
             std::mem::forget(self.space.clone());
         }
     }
@@ -91,7 +91,7 @@ impl World {
         self.lab.stop(&p.space);
     }
 
-    /// Every `step`-th page is what it must be.
+    /// Checks every `step`-th page.
     fn check(&self, p: &Process, step: usize) {
         self.lab.run(&p.space);
         for (page, &shows) in p.shows.iter().enumerate().step_by(step) {
@@ -115,7 +115,7 @@ impl World {
         depth
     }
 
-    /// Different contents that the processes can read.
+    /// Number of different page contents that the processes can read.
     fn contents(&self, all: &[Process]) -> usize {
         let shown = all.iter().flat_map(|p| p.shows.iter().flatten().copied());
         shown.collect::<HashSet<u64>>().len()
@@ -147,7 +147,7 @@ fn scale() -> u64 {
     asked.and_then(|n| n.parse().ok()).unwrap_or(1)
 }
 
-/// A server that keeps much, rewrites a little between any two forks, and whose children all live.
+/// A server with much memory that rewrites little of it between forks, and whose children all live.
 #[test]
 fn a_forking_server_keeps_each_content_once() {
     let (cold, hot, forks) = (1024 * scale(), 16 * scale(), 2000);
@@ -160,7 +160,7 @@ fn a_forking_server_keeps_each_content_once() {
         let child = world.fork(&server);
         world.depth(&child);
         children.push(child);
-        // The hot pages lie in the middle.
+        // The hot pages are in the middle.
         world.write(&mut server, cold / 2..cold / 2 + hot);
         world.depth(&server);
         if n % 250 == 0 {
@@ -180,14 +180,14 @@ fn a_forking_server_keeps_each_content_once() {
     world.end(children);
 }
 
-/// However many pages the layers have that go: a fork works until the bound holds.
+/// However many pages the dropped layers have, a fork folds until the bound holds.
 #[test]
 fn large_layers_go_in_one_fork() {
     const PAGES: u64 = 700;
     let mut world = World::new(30_000);
     let mut server = world.process(PAGES);
     let mut children = Vec::new();
-    // The last page of each layer is never written again: a look passes all the others before it finds that one visible.
+    // The last page of each layer is never written again: a pass skips all the others before it finds that one visible.
     for n in 0..40 {
         world.write(&mut server, 0..PAGES - n);
         children.push(world.fork(&server));
@@ -198,7 +198,7 @@ fn large_layers_go_in_one_fork() {
     world.end(children);
 }
 
-/// Servers that rewrite a part at random. A page may be copied while layers are merged, but not often.
+/// Servers that rewrite a random part. A page may be copied when layers are merged, but not often.
 #[test]
 fn partial_rewriting_copies_each_page_a_few_times() {
     const COLD: u64 = 1024;
@@ -227,7 +227,7 @@ fn partial_rewriting_copies_each_page_a_few_times() {
     }
 }
 
-/// Each process forks one child, and all live: nobody's chain is its parent's for long.
+/// Each process forks one child, and all live: no process shares its parent's chain for long.
 #[test]
 fn a_line_of_generations_stays_short() {
     const COLD: u64 = 256;
@@ -248,7 +248,7 @@ fn a_line_of_generations_stays_short() {
     world.end(line);
 }
 
-/// Families at random: any process forks, writes, ends, and changes its map, by parts.
+/// Random families: any process forks, writes, exits, and changes parts of its map.
 #[test]
 fn random_families_see_what_they_must() {
     for seed in 0..8 {
@@ -317,7 +317,7 @@ fn change_map(world: &World, p: &mut Process, page: u64, len: u64, how: u64) {
                 .flatten()
                 .for_each(|shows| *shows = 0);
         }
-        // Splits what is one.
+        // Splits an entry.
         _ => drop(
             p.space
                 .protect(vm, at, len * PAGE, MapProt::READ | MapProt::WRITE),

@@ -1,4 +1,4 @@
-//! What single checks are for, where another operation can be made to come at a certain step, or before.
+//! The purpose of single checks: another operation is placed at a certain step, or before the operation.
 #![cfg(not(any(loom, shuttle)))]
 
 use std::sync::Arc;
@@ -86,7 +86,7 @@ fn what_a_move_brings_along_is_not_writable_where_a_child_sees_it() {
     world.anon(2);
     world.write(AT, 1);
     let child = world.space.fork(&world.lab.vm).unwrap();
-    // The entry is there for reading.
+    // The page-table entry exists, read-only.
     assert_eq!(world.read(AT), Ok(1));
     world.remap(2);
     let moved = world.mapped(ELSEWHERE).expect("it comes along");
@@ -98,7 +98,7 @@ fn what_a_move_brings_along_is_not_writable_where_a_child_sees_it() {
     world.end(&[child]);
 }
 
-/// A page in front that cannot come along lets no older one through.
+/// If the page in front cannot be mapped at the new address, no older page is mapped instead.
 #[test]
 fn a_move_brings_no_page_along_that_is_shadowed() {
     let world = World::new(256);
@@ -115,7 +115,7 @@ fn a_move_brings_no_page_along_that_is_shadowed() {
     world.end(&[child]);
 }
 
-/// A write beyond the end that copies nothing leaves a page there, which is none of the file's.
+/// A write beyond the end that copies nothing leaves a page there, which does not belong to the file.
 #[test]
 fn a_page_that_a_write_left_beyond_the_end_is_not_mapped() {
     let world = World::new(256);
@@ -135,7 +135,7 @@ fn a_page_that_a_write_left_beyond_the_end_is_not_mapped() {
     world.end(&[]);
 }
 
-/// Indexes are counted from a stack's top, and there are 2^32.
+/// Indexes are counted from the top of a stack, and there are 2^32 of them.
 #[test]
 fn a_stack_that_grows_beyond_its_indexes_shows_no_page_twice() {
     let world = World::new(256);
@@ -150,7 +150,8 @@ fn a_stack_that_grows_beyond_its_indexes_shows_no_page_twice() {
     world.end(&[]);
 }
 
-/// A part of a stack was unmapped beside a child, which has ended: the pages of that part are still there, for a while.
+/// Part of a stack was unmapped while a child shared it. The child has ended, but the pages of that part still exist
+/// for a while.
 #[test]
 fn a_stack_that_grows_again_shows_no_page_of_what_was_unmapped() {
     let world = World::new(256);
@@ -167,7 +168,7 @@ fn a_stack_that_grows_again_shows_no_page_of_what_was_unmapped() {
     world.end(&[]);
 }
 
-/// What a private copy holds beyond the end of its file is for nobody, whoever asks.
+/// A private copy beyond the end of its file is never visible, by whatever access.
 #[test]
 fn a_private_copy_beyond_the_end_is_not_there() {
     let world = World::new(256);
@@ -191,7 +192,7 @@ fn a_private_copy_beyond_the_end_is_not_there() {
     world.end(&[]);
 }
 
-/// Others read and write a space's memory as its protection says.
+/// Accesses from outside the space obey its protection.
 #[test]
 fn outsiders_do_what_the_program_may() {
     let world = World::new(256);
@@ -211,7 +212,7 @@ fn outsiders_do_what_the_program_may() {
     world.end(&[]);
 }
 
-/// What has ended gets no new mappings.
+/// A space that was cleared gets no new mappings.
 #[test]
 fn nothing_is_mapped_into_a_space_that_was_cleared() {
     let world = World::new(256);
@@ -226,7 +227,7 @@ fn nothing_is_mapped_into_a_space_that_was_cleared() {
     world.end(&[]);
 }
 
-/// Discarding what a child sees as well discards it for one of the two.
+/// Discarding pages that a child shares discards them for one of the two only.
 #[test]
 fn what_one_discards_stays_for_its_child() {
     for is_file in [false, true] {
@@ -250,7 +251,7 @@ fn what_one_discards_stays_for_its_child() {
     }
 }
 
-/// Where no page can be had to fold a chain with, forks fail before it gets too long.
+/// If there is no page for folding a chain, forks fail before it gets too long.
 #[test]
 fn without_memory_to_fold_forks_fail_in_the_end() {
     let world = World::new(512);
@@ -260,7 +261,7 @@ fn without_memory_to_fold_forks_fail_in_the_end() {
     let mut refused = 0;
     (0..4).for_each(|page| world.write(AT + page * PAGE, 1));
     for n in 0..24 {
-        // A layer that nothing shadows, and more pages in it than in the one before.
+        // A layer that nothing shadows, with more pages than the one before.
         (0..2).for_each(|k| world.write(AT + (4 + 2 * n + k) * PAGE, 1));
         let alloc = &world.lab.vm.alloc;
         hoard.extend(std::iter::from_fn(|| {
@@ -283,7 +284,8 @@ fn without_memory_to_fold_forks_fail_in_the_end() {
     world.end(&children);
 }
 
-/// Whose a layer is was asked in one state of the entry, and says nothing of another: a relative may have begun to share it.
+/// Whether a layer is visible to one space only was found out in one state of the entry; in another state a relative
+/// may share it.
 #[test]
 fn a_layer_that_was_ours_alone_is_asked_for_again_after_a_fork() {
     let world = World::new(1024);
@@ -294,11 +296,11 @@ fn a_layer_that_was_ours_alone_is_asked_for_again_after_a_fork() {
     let first = world.space.fork(vm).unwrap();
     world.write(at(2), 1);
     first.clear(vm);
-    // Moves the page from the older layer, which is ours alone.
+    // Moves the page from the older layer, which only this space can see.
     let before = vm.counts().cow_move;
     world.write(at(0), 2);
     assert_eq!(vm.counts().cow_move, before + 1);
-    // The child rewrites what the front layer has, and gets rid of that layer.
+    // The child overwrites all pages of the front layer, and so drops that layer.
     let child = world.space.fork(vm).unwrap();
     let mut relatives = Vec::new();
     for pages in [&[0, 2][..], &[5], &[6], &[7]] {
@@ -315,7 +317,7 @@ fn a_layer_that_was_ours_alone_is_asked_for_again_after_a_fork() {
     relatives.drain(..).for_each(|space| {
         space.clear(vm);
     });
-    // So it is the parent's alone again, but the older layer is not.
+    // So only the parent can see it again, but not the older layer.
     world.write(at(2), 4);
     world.write(at(1), 4);
     let mut bytes = [0; 8];
@@ -324,7 +326,7 @@ fn a_layer_that_was_ours_alone_is_asked_for_again_after_a_fork() {
     world.end(&[child]);
 }
 
-/// What was looked at for folding is not looked at again by a child.
+/// Pages that folding has looked at are not looked at again by a child.
 #[test]
 fn a_child_goes_on_where_its_parent_was_folding() {
     const BIG: u64 = 600;
@@ -337,7 +339,7 @@ fn a_child_goes_on_where_its_parent_was_folding() {
         relatives.push(world.space.fork(vm).unwrap());
     };
     layer(0..BIG);
-    // Together they shadow the oldest.
+    // Together they shadow the oldest layer.
     layer(0..BIG / 2);
     layer(BIG / 2..BIG);
     (0..4).for_each(|n| layer(BIG + n..BIG + n + 1));
@@ -354,8 +356,7 @@ fn a_child_goes_on_where_its_parent_was_folding() {
     world.end(&relatives);
 }
 
-/// Lets `act` happen while a fault on CPU 1 is about to look at a page table for the `n`-th time. False if the fault is over
-/// before.
+/// Runs `act` when a fault on CPU 1 is about to read a page table for the `n`-th time. False if the fault ends before.
 fn at_look(world: &World, n: usize, va: u64, access: vm::Access, act: impl FnOnce()) -> bool {
     const SEEN: usize = 1;
     const DONE: usize = 2;
@@ -375,7 +376,7 @@ fn at_look(world: &World, n: usize, va: u64, access: vm::Access, act: impl FnOnc
             let done = world
                 .lab
                 .join(1, || world.space.fault(&world.lab.vm, va, access));
-            // Nobody waits for the look any more.
+            // The fault does not wait for that read any more.
             let _beside = step.compare_exchange(0, OVER, SeqCst, SeqCst);
             done
         });
@@ -394,7 +395,7 @@ fn at_look(world: &World, n: usize, va: u64, access: vm::Access, act: impl FnOnc
     reached
 }
 
-/// A space whose tables show an older page than a fault finds, for folding in a relative has brought a copy up.
+/// A space whose tables map an older page than a fault finds, because folding in a relative has brought a copy up.
 fn displaced(world: &World) -> Vec<Arc<Space>> {
     world.anon(32);
     (0..3).for_each(|page| world.write(AT + page * PAGE, 1 + page));
@@ -406,14 +407,14 @@ fn displaced(world: &World) -> Vec<Arc<Space>> {
     (0..COPY_DEPTH as u64).map(fork).collect()
 }
 
-/// A fault that finds an older page mapped beside munmap leaves nothing.
+/// A fault that finds an older page mapped, concurrent with munmap, leaves no entry.
 #[test]
 fn a_fault_that_displaces_a_page_beside_munmap_leaves_nothing() {
     for n in 0.. {
         let mut world = World::new(2048);
         let mut spaces = displaced(&world);
         let at = AT + 3 * PAGE;
-        // The child has the page mapped that folding then brings up, as a copy.
+        // The child has the older page mapped when folding brings up a copy.
         let child = spaces.remove(5);
         child.fault(&world.lab.vm, at, vm::Access::Read).unwrap();
         let parent = world.space.clone();
@@ -440,7 +441,8 @@ fn a_fault_that_displaces_a_page_beside_munmap_leaves_nothing() {
     }
 }
 
-/// Whoever has found a page that a sweep frees takes it for the same as long as its frame comes to no other use.
+/// An operation that has found a page relies on its identity until the frame is reused: when a sweep frees the page,
+/// its frame must wait.
 #[test]
 fn the_frame_of_a_page_that_a_sweep_frees_waits_for_sections() {
     let world = World::new(256);
@@ -452,7 +454,7 @@ fn the_frame_of_a_page_that_a_sweep_frees_waits_for_sections() {
     child.clear(vm);
     vm.drain_limbo();
     assert_eq!(vm.limbo.frames(), 0);
-    // This one is in a section from now on.
+    // This CPU is in a read section from now on.
     vm.epoch.online(1);
     vm.tend();
     vm.tend();
@@ -462,8 +464,8 @@ fn the_frame_of_a_page_that_a_sweep_frees_waits_for_sections() {
     world.end(&[]);
 }
 
-/// Whoever has found a page of a file under a pin takes it for the same as long as its frame comes to no other use: also a page that a
-/// write made and had nothing to put into, which goes again.
+/// An operation that has found a page of a file under a pin relies on its identity until the frame is reused. That
+/// includes a page that a write made and then left empty, and that is removed again.
 #[test]
 fn the_frame_of_a_page_that_is_taken_back_waits_for_sections() {
     let world = World::new(256);
@@ -472,7 +474,7 @@ fn the_frame_of_a_page_that_is_taken_back_waits_for_sections() {
     assert_eq!(world.file.resident(), 1);
     vm.drain_limbo();
     assert_eq!(vm.limbo.frames(), 0);
-    // This one is in a section from now on.
+    // This CPU is in a read section from now on.
     vm.epoch.online(1);
     world.file.forget_blank(vm, 0);
     assert_eq!(world.file.resident(), 0);

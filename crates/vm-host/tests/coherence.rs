@@ -1,8 +1,8 @@
-//! What one CPU of a program stores, all its CPUs see.
+//! A store by one CPU of a program is visible to all its CPUs.
 //!
-//! The laboratory's cores fail a test in which two of them, running one space, have different frames cached for an address. These tests
-//! bring that about where it could come: they stop an operation between its change of the tables and its flush, and let other CPUs
-//! act there. What costs a flush, and what must not, is counted.
+//! The simulated cores fail a test in which two of them, running one space, have different frames cached for an
+//! address. These tests try to cause that: they stop an operation between its change of the page tables and its flush,
+//! and let other CPUs act there. They also count flushes, including those that must not happen.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -21,17 +21,17 @@ const PAGE: u64 = 4096;
 const AT: u64 = 0x4000_0000;
 /// Another range, under other tables.
 const FAR: u64 = 0x7000_0000_0000;
-/// CPUs that run the space; another one plays what comes from outside.
+/// CPUs that run the space; another one acts from outside.
 const CPUS: usize = 4;
 
-/// What a CPU does beside a flush.
+/// An action of a CPU during a flush.
 type Act = fn(&World);
 
 struct World {
     lab: Lab,
     space: Arc<Space>,
     file: ObjectRef,
-    /// Operations of other CPUs that a flush of the test's has started.
+    /// Actions of other CPUs that the test's flushes have started.
     others: Mutex<Vec<JoinHandle<()>>>,
     flushes: AtomicUsize,
 }
@@ -83,7 +83,7 @@ impl World {
         assert_eq!(written, Ok(8));
     }
 
-    /// All CPUs run the space; this thread plays CPU 0.
+    /// Makes all CPUs run the space; this thread plays CPU 0.
     fn run(&self) {
         self.lab.play_all();
         for cpu in (0..CPUS).rev() {
@@ -110,8 +110,8 @@ impl World {
         let _written = self.lab.vm.machine.write(cpu, va, 1000 + cpu as u64);
     }
 
-    /// At the first flush from now on, between change and flush, `cpu` acts; at the second one the next of `acts`, and so on. One that
-    /// waits for who flushes goes on beside that.
+    /// At the first flush from now on, between the change and the flush, `cpu` runs its `act`; at the second one the
+    /// next of `acts`, and so on. An act that waits for the flushing CPU continues concurrently.
     fn at_flush(self: &Arc<World>, acts: &[(usize, Act)]) {
         let (weak, acts) = (Arc::downgrade(self), acts.to_vec());
         self.flushes.store(0, SeqCst);
@@ -140,7 +140,7 @@ impl World {
         self.lab.vm.machine.on_flush(Some(Arc::new(hook)));
     }
 
-    /// Waits for what the flushes started. There were that many at least.
+    /// Waits for the acts that the flushes started. There were at least `flushes`.
     fn others_end(&self, flushes: usize) {
         self.lab.vm.machine.on_flush(None);
         let others = std::mem::take(&mut *self.others.lock().expect("nobody failed"));
@@ -151,7 +151,7 @@ impl World {
         assert!(self.flushes.load(SeqCst) >= flushes);
     }
 
-    /// All CPUs read the same; then it is over.
+    /// Checks that all CPUs read the same, then ends the world.
     fn end(self: Arc<World>, pages: u64, children: Vec<Arc<Space>>) {
         for va in (0..pages).map(|page| AT + page * PAGE) {
             let all: Vec<u64> = (0..CPUS).map(|cpu| self.read(cpu, va)).collect();
@@ -172,14 +172,14 @@ impl World {
         lab.finish();
     }
 
-    /// Interrupts that `act` costs.
+    /// Number of interrupts during `act`.
     fn interrupts(&self, act: impl FnOnce(&World)) -> usize {
         let before = self.lab.vm.machine.interrupts();
         act(self);
         self.lab.vm.machine.interrupts() - before
     }
 
-    /// Rounds of flushes, with or without interrupts, and addresses that scans look at, during `act`.
+    /// Number of flushes, with or without interrupts, and of addresses visited by scans, during `act`.
     fn rounds_and_visits(&self, act: impl FnOnce(&World)) -> (u64, u64) {
         let count = || {
             let counts = self.lab.vm.pmaps.all_counts();
@@ -195,7 +195,7 @@ impl World {
     }
 }
 
-/// A page of private memory that a child shares, and that CPU 1 has cached.
+/// A page of private memory that a child shares, and whose translation CPU 1 has cached.
 fn forked(world: &World) -> Arc<Space> {
     world.map(AT, 2, false, Source::Anon);
     world.run();
@@ -219,12 +219,12 @@ fn nobody_writes_a_copy_while_another_reads_the_original() {
     world.end(2, vec![child]);
 }
 
-/// The original is in no table any more, but in a CPU's cache, when the copy comes.
+/// When the copy is entered, the original is in no table any more, but still in a CPU's cache.
 #[test]
 fn nobody_writes_a_copy_where_an_entry_has_just_gone() {
     let world = world(256);
     let child = forked(&world);
-    // Beside the flush of the removal CPU 2 copies, and beside the copy's own CPU 3 looks.
+    // During the flush of the removal CPU 2 copies, and during the flush of the copy CPU 3 reads.
     world.at_flush(&[
         (2, |world| world.write(2, AT, 2)),
         (3, |world| world.tries(3, AT)),
@@ -261,7 +261,7 @@ fn nobody_writes_a_page_of_zeroes_while_another_reads_what_was_discarded() {
     world.end(2, Vec::new());
 }
 
-/// What is below a discarded copy is entered by a fault there, and by one beside it.
+/// A fault after a discard, and one during it, enters the page below the discarded copy.
 #[test]
 fn nobody_reads_a_file_while_another_reads_the_copy_that_was_discarded() {
     for around in [PAGE, 4 * PAGE] {
@@ -312,7 +312,7 @@ fn nobody_writes_a_page_of_zeroes_while_another_reads_what_was_in_the_hole() {
     }
 }
 
-/// A scan finds its page at two places of a space; beside its flush the one or the other is unmapped.
+/// A scan finds its page at two addresses of a space; during its flush one or the other is unmapped.
 #[test]
 fn nobody_reaches_what_a_scan_took_out_where_it_is_unmapped() {
     const SECOND: u64 = AT + 8 * PAGE;
@@ -337,13 +337,13 @@ fn nobody_reaches_what_a_scan_took_out_where_it_is_unmapped() {
     }
 }
 
-/// Pages that the first layer of [`half_folded`] has: so many that it stays.
+/// Number of pages in the first layer of [`half_folded`]: so many that it is not folded away.
 const TOUCHED: u64 = 300;
 /// A page of the second one.
 const BROUGHT: u64 = AT + TOUCHED * PAGE;
 
-/// A parent's folding has brought a page up into the layer that is in front for a child, whose tables still map the one that it is
-/// a copy of. All others are gone, so the layer is the child's own. CPU 1 has the older page cached.
+/// A parent's folding has brought a copy of a page up into the front layer of a child, whose tables still map the
+/// original. All other spaces have ended, so only the child can see the layer. CPU 1 has the original cached.
 fn half_folded() -> Arc<World> {
     let one_at_a_time = Tuning {
         fork_depth: COPY_DEPTH,
@@ -392,7 +392,8 @@ fn nobody_writes_what_folding_brought_while_another_reads_the_original() {
     world.end(1, Vec::new());
 }
 
-/// A CPU reads a page in a layer below that into which a relative brings it up. The CPU's space then folds, and has the layer no more.
+/// A CPU reads a page in a layer below the one into which a relative brings it up. The CPU's space then folds and drops
+/// that layer.
 #[test]
 fn nobody_reads_a_layer_that_has_gone() {
     let lab = Lab::tuned(1024, CPUS, Tuning::SMALL);
@@ -404,7 +405,7 @@ fn nobody_reads_a_layer_that_has_gone() {
         let done = space.fault(&lab.vm, AT + page * PAGE, vm::Access::Write);
         assert_eq!(done, Ok(()));
     };
-    // The cheapest is to bring the page of the third layer up into the fourth.
+    // The cheapest choice is to bring the page of the third layer up into the fourth.
     let layers = [9..10, 10..11, 0..1, 1..9];
     let fork = |pages: Range<u64>| {
         pages.for_each(|page| write(&space, page));
@@ -431,7 +432,7 @@ fn nobody_reads_a_layer_that_has_gone() {
 #[test]
 fn the_kernel_writes_to_what_the_program_reads() {
     let world = half_folded();
-    // Another page is written first: the layer is the program's own then, and no fault comes before the store.
+    // Another page is written first: then the layer belongs to the program alone, and the store causes no fault.
     world.write(0, BROUGHT + 20 * PAGE, 1);
     let done = world
         .space
@@ -452,7 +453,7 @@ fn more_rights_for_the_same_frame_cost_no_flush() {
     world.end(2, Vec::new());
 }
 
-/// While a flush is due for one range, faults elsewhere cost none.
+/// While a flush is due for one range, faults in other ranges cause none.
 #[test]
 fn a_flush_that_is_due_elsewhere_costs_nothing() {
     type Lose = for<'p> fn(&'p World, &mut Gather<'p>);
@@ -461,7 +462,7 @@ fn a_flush_that_is_due_elsewhere_costs_nothing() {
             let pmap = world.space.pmap();
             pmap.remove_range(&world.lab.vm, FAR, FAR + 4 * PAGE, gather);
         },
-        // What takes rights away leaves each address its frame.
+        // An operation that withdraws rights leaves the frame at each address.
         |world, gather| {
             let pmap = world.space.pmap();
             pmap.write_protect_high(&world.lab.vm, &ksync::pin(), gather);
@@ -484,7 +485,7 @@ fn a_flush_that_is_due_elsewhere_costs_nothing() {
         (0..4).for_each(|page| world.write(0, FAR + page * PAGE, 1));
         let child = world.space.fork(&world.lab.vm).unwrap();
         let (mut fork, mut gather) = (Some(child), Gather::new());
-        // The front layer is there: the faults below have two layers, and nothing to flush.
+        // The front layer exists: the faults below see two layers, and nothing to flush.
         world.write(0, AT + 63 * PAGE, 1);
         world
             .space
@@ -505,7 +506,7 @@ fn a_flush_that_is_due_elsewhere_costs_nothing() {
     }
 }
 
-/// Nor does it cost those who unmap or protect another range.
+/// Nor does it cause flushes by operations that unmap or protect another range.
 #[test]
 fn a_removal_beside_one_that_is_due_flushes_its_own_alone() {
     let world = world(256);
@@ -524,11 +525,11 @@ fn a_removal_beside_one_that_is_due_flushes_its_own_alone() {
 }
 
 const MAPPERS: usize = 40;
-/// Places at which a scan looks for a page that [`MAPPERS`] have mapped, and the space of the test's CPUs has not: extents announce
-/// what may be mapped, a list of pages what was.
+/// Addresses that a scan visits for a page that [`MAPPERS`] spaces have mapped, and the space of the test's CPUs has
+/// not: extents cover what may be mapped, a list of pages what was mapped.
 const PLACES: u64 = MAPPERS as u64 + !cfg!(feature = "naive-rmap") as u64;
 
-/// A file that many spaces map, and each has its pages in its tables.
+/// A file that many spaces map, each with the pages in its tables.
 fn mapped_by_many(world: &World, pages: u64, shared: bool, access: Access) -> Vec<Arc<Space>> {
     world.map_file(pages, shared);
     world.run();
@@ -568,7 +569,7 @@ fn a_page_of_many_mappers_goes_with_one_flush() {
     end_all(world, spaces);
 }
 
-/// One request for CPUs that run different spaces names none of them.
+/// A request for CPUs that run different spaces names none of them.
 #[test]
 fn a_page_goes_from_every_space_that_runs() {
     let world = world(512);
@@ -595,7 +596,7 @@ fn a_page_goes_from_every_space_that_runs() {
     end_all(world, spaces);
 }
 
-/// A writer holds a page of a file and faults on another one of it, which a hole is about to take.
+/// A writer holds a page of a file and faults on another page of it, which a hole punch is about to remove.
 #[test]
 fn a_hole_waits_for_no_page_while_it_holds_others() {
     let world = world(512);
@@ -608,7 +609,7 @@ fn a_hole_waits_for_no_page_while_it_holds_others() {
         ksync::host::set_cpu(2);
         let mut fill = |piece: &mut [u8]| {
             tell.store(1, SeqCst);
-            // The first page goes by itself, and then some at once.
+            // The first page is removed alone, then several at once.
             while theirs.file.lookup(&ksync::pin(), 0).is_some() {
                 std::thread::yield_now();
             }
@@ -629,7 +630,7 @@ fn a_hole_waits_for_no_page_while_it_holds_others() {
     world.end(8, Vec::new());
 }
 
-/// A writer holds the file's page while it faults on the very map of which the hole is part.
+/// A writer holds a page of the file while it faults on the very map in which the hole is punched.
 #[test]
 fn a_hole_by_its_mapping_leaves_the_map_to_a_writer() {
     let world = world(512);
@@ -642,7 +643,7 @@ fn a_hole_by_its_mapping_leaves_the_map_to_a_writer() {
         ksync::host::set_cpu(2);
         let mut fill = |piece: &mut [u8]| {
             tell.store(1, SeqCst);
-            // The hole waits for this page by now.
+            // The hole punch waits for this page by now.
             std::thread::sleep(Duration::from_millis(50));
             theirs
                 .space
@@ -701,7 +702,7 @@ fn write_protection_of_a_page_of_many_mappers_takes_one_flush() {
     end_all(world, spaces);
 }
 
-/// Pages go in slices; what the file does not have costs nothing, and neither do mappers of what is not mapped.
+/// Pages are removed in slices. Absent pages cost nothing, and neither do mappers without entries.
 #[test]
 fn truncation_flushes_once_a_slice() {
     let world = world(4096);
@@ -709,7 +710,7 @@ fn truncation_flushes_once_a_slice() {
     let (rounds, visits) = world.rounds_and_visits(|world| world.file.truncate(&world.lab.vm, 0));
     assert_eq!(visits, PLACES * 64, "each place is looked at once");
     assert!(rounds <= 4, "{rounds} rounds for 64 pages");
-    // Absent pages, as many mappers.
+    // Absent pages, with as many mappers.
     world.file.truncate(&world.lab.vm, 1 << 30);
     world.write_file(0, 1);
     let (rounds, visits) =
@@ -742,7 +743,7 @@ fn a_count_of_references_stops_at_its_limit() {
     let (_, visits) = world.rounds_and_visits(|_| {
         assert_eq!(rmap::referenced(vm, &world.file, 0, pfn, 3), 3);
     });
-    // The space of the test's own CPUs does not have the page in its tables, and may come first.
+    // The space of the test's own CPUs does not have the page in its tables, and may be visited first.
     assert!((3..=4).contains(&visits), "{visits} visits for three");
     assert_eq!(
         rmap::referenced(vm, &world.file, 0, pfn, MAPPERS),

@@ -1,4 +1,4 @@
-//! Devices: frames outside the page array, mapped as they are, never managed.
+//! Devices: frames outside the page array, mapped directly, never managed.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ const PAGE: u64 = 4096;
 /// Frames of the machine; each costs an interpreter time.
 const FRAMES: usize = if cfg!(miri) { 256 } else { 2048 };
 const AT: u64 = 0x7000_0000;
-/// Index of the device's first frame: as /dev/mem has it.
+/// Index of the device's first frame, as in /dev/mem.
 const FIRST: u64 = DEVICE.0 as u64;
 
 struct Lab {
@@ -28,7 +28,7 @@ impl Lab {
         Lab { vm, free }
     }
 
-    /// The first two frames, which are registers.
+    /// An object of the first two frames, which are registers.
     fn device(&self) -> ObjectRef {
         self.frames(0, 2, Cache::Uncached)
     }
@@ -77,7 +77,7 @@ fn shared_mappings_show_the_frames_themselves() {
         p.write(AT, 5).unwrap();
     });
     b.run(|p| assert_eq!(p.read(AT + 8), Ok(77)));
-    // A fork shares on, and the parent's tables, write-protected high up, open again.
+    // A fork shares the device further, and the parent's tables, write-protected high up, become writable again.
     let child = a.fork().unwrap();
     child.run(|p| p.write(AT, 6).unwrap());
     a.run(|p| {
@@ -152,7 +152,7 @@ fn unmapping_and_protection_reach_the_leaves() {
         assert_eq!(p.write(AT, 2), Err(FaultError::Denied));
         p.space.unmap(&lab.vm, AT + PAGE, PAGE).unwrap();
         assert_eq!(p.read(AT + PAGE), Err(FaultError::NotMapped));
-        // Dropped tables come back by faults.
+        // Faults rebuild dropped tables.
         p.space
             .pmap()
             .drop_tables(&lab.vm, |_, _| panic!("a device's frame is managed"));
@@ -179,7 +179,7 @@ fn beyond_the_frames_is_a_bus_error() {
 
 #[test]
 fn memory_types_reach_the_tables() {
-    // The simulated CPUs refuse a frame that is reached with another type than its own.
+    // The simulated CPUs fail if a frame is reached with a wrong memory type.
     let lab = Lab::new();
     for (first, cache) in [
         (0, Cache::Uncached),

@@ -1,4 +1,5 @@
-//! Mappings of many TiB, and parts of mappings that move far: an index of 32 bits names one address, and that address is announced.
+//! Mappings of many TiB, and parts of mappings that are moved far: a 32-bit index stands for one address, and that
+//! address is announced.
 #![cfg(not(any(loom, shuttle)))]
 
 use vm::map::MAX_ENTRIES;
@@ -9,7 +10,7 @@ use vm_host::program::Alone;
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
-/// As far apart as addresses must be for their pages' indexes to be the same in 32 bits.
+/// Distance of two addresses whose pages have the same index in 32 bits.
 const TURN: u64 = PAGE << 32;
 const USER_END: u64 = 1 << 47;
 /// The largest file.
@@ -20,7 +21,7 @@ fn locked(program: &Alone) -> u64 {
     program.space.usage(&program.lab.vm).locked
 }
 
-/// The page that is `from` bytes into a mapping of a file moves to `to`; a hole and a truncation reach it there.
+/// The page at offset `from` of a mapping of a file is moved to `to`; a hole punch and a truncation find it there.
 fn moved_page_is_found(from: u64, to: u64) {
     let program = Alone::new(4096);
     let vm = &program.lab.vm;
@@ -33,7 +34,7 @@ fn moved_page_is_found(from: u64, to: u64) {
     file.punch(vm, from, PAGE);
     assert_eq!(program.read(to), Ok(0), "the page of the hole was freed");
     program.store(to, 78);
-    // All that the file's mappings show beyond the new end, the part that has not moved included.
+    // Everything that the file's mappings cover beyond the new end, including the part that was not moved.
     file.truncate(vm, 0);
     assert_eq!(program.read(to), Err(FaultError::Bus));
     program.finish(Some(file));
@@ -49,7 +50,7 @@ fn a_page_that_moves_to_the_top_is_found_there() {
     moved_page_is_found(0, USER_END - 2 * PAGE);
 }
 
-/// Stores at the beginning, loads a turn of the indexes above, unmaps there, loads at the beginning.
+/// Stores at the start, loads at a distance of 2^32 pages above, unmaps there, loads at the start.
 fn pages_are_apart(program: &Alone, at: u64) {
     program.store(at, 7);
     assert_eq!(program.read(at + TURN), Ok(0));
@@ -101,7 +102,7 @@ fn pages_of_a_stack_that_has_grown_long_are_apart() {
     let top = 60 * TIB;
     program.lab.vm.machine.set_stack_limit(u64::MAX);
     program.anon(top - PAGE, PAGE, EntryFlags::GROWSDOWN);
-    // First without an object, then from one on.
+    // First without an object, then with one.
     for first in [top - TURN - PAGE, top - 2 * TURN - 3 * PAGE] {
         program.store(first, 7);
         assert_eq!(program.read(first + TURN), Ok(0));
@@ -173,7 +174,7 @@ fn the_last_page_of_the_largest_file_is_shown() {
     let last = TIB + MAX_SIZE - PAGE;
     program.store(last, 7);
     assert_eq!(program.read(last), Ok(7));
-    // What cannot be mapped does not clear the place first.
+    // A mapping that cannot be made does not first unmap its target.
     let args = MapArgs {
         source: Source::Object(&file, MAX_SIZE),
         flags: EntryFlags::SHARED,

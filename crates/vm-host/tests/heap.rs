@@ -50,7 +50,7 @@ impl Heap {
             return None;
         }
         assert_eq!(at.addr() % align, 0, "aligned");
-        // SAFETY: the heap gave `size` bytes to this caller alone; that it did is what the pattern will tell.
+        // SAFETY: the heap gave `size` bytes to this caller alone; the patterns check that it did.
         unsafe { at.write_bytes(fill, size) };
         Some(Object { at, layout, fill })
     }
@@ -84,7 +84,7 @@ impl Heap {
             .expect("the heap is consistent")
     }
 
-    /// Asserts that nothing is left, down to the last frame.
+    /// Asserts that the heap is empty, down to the last frame.
     fn assert_empty(&self) {
         self.drain();
         assert_eq!(self.check(), HeapUsage::default());
@@ -106,7 +106,7 @@ impl Random {
         (self.0 >> 16) as usize % n
     }
 
-    /// Mostly small sizes, as kernels ask for.
+    /// Mostly small sizes, as in a kernel.
     fn size(&mut self) -> usize {
         match self.below(20) {
             0 => 1 + self.below(40_000),
@@ -172,7 +172,7 @@ fn bytes_in_use_are_exact() {
 #[test]
 fn one_object_more_or_less_costs_no_page() {
     let heap = Heap::new(1024, 1, 1);
-    // Fill caches and slabs to an edge, then swing across it.
+    // Fill caches and slabs to a limit, then cross it back and forth.
     for edge in 1..200 {
         let held: Vec<_> = (0..edge).map(|_| heap.alloc(512, 8, 3).unwrap()).collect();
         let last = heap.alloc(512, 8, 4).unwrap();
@@ -195,7 +195,7 @@ fn empty_slabs_return_without_a_drain() {
         .collect();
     assert!(heap.check().slab_pages >= 10_000 * 128 / 4096);
     objects.into_iter().for_each(|object| heap.free(object));
-    // Six pages full that the CPU's cache pins, which may lie across seven, and one spare.
+    // Six pages full of objects that the CPU's cache holds, perhaps in seven pages, and one spare.
     assert!(heap.check().slab_pages <= 8, "{:?}", heap.check());
     heap.assert_empty();
 }
@@ -281,7 +281,7 @@ fn freeing_twice_is_noticed() {
     let (at, layout) = (object.at, object.layout);
     heap.free(object);
     heap.drain();
-    // The object is back in its slab by now, so that the slab has to notice, in release builds too.
+    // The object is back in its slab by now, so that the slab must notice, even in release builds.
     heap.slab.dealloc(&heap.arena, &heap.frames, at, layout);
     heap.drain();
 }

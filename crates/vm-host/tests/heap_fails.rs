@@ -1,4 +1,4 @@
-//! The heap refuses the n-th block that an operation asks for, for each n: nothing is lost, and no page stays busy.
+//! The heap fails the n-th allocation of an operation, for each n: nothing is lost, and no page stays busy.
 #![cfg(not(any(loom, shuttle)))]
 
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl World {
         self.relatives.push(child);
     }
 
-    /// Six layers, each with a page of its own; the oldest with some, far from each other.
+    /// Six layers, each with a page of its own; the oldest has several, far apart.
     fn layers(&mut self) {
         for page in [5, 70, 140, 300] {
             self.write(page, page);
@@ -95,7 +95,7 @@ impl World {
         (1..6).for_each(|n| assert_eq!(self.read(70 * n + 1), n));
     }
 
-    /// No page of an object is busy while nothing goes on.
+    /// Checks that no page of an object is busy while no operation runs.
     fn is_idle(&self) {
         for n in 0..self.lab.vm.pages.len() as u32 {
             let page = self.lab.vm.pages.get(Pfn(n));
@@ -115,8 +115,8 @@ impl World {
     }
 }
 
-/// Runs `act` after `prepare`, once for each block that it asks for, which is refused, and then with none refused. `act` is
-/// made once more after a refusal. Returns how often it was refused.
+/// Runs `act` after `prepare` once for each allocation that it makes, which is failed, and then once without a failure.
+/// After a failure `act` is repeated. Returns the number of failures.
 fn at_every_point(
     prepare: impl Fn(&mut World),
     act: impl Fn(&World) -> bool,
@@ -141,7 +141,7 @@ fn at_every_point(
     unreachable!("an operation asks for ever more")
 }
 
-/// The page is on its way from one layer to another when there is no node for it.
+/// There is no node for a page that is being moved from one layer to another.
 #[test]
 fn folding_leaves_no_page_busy() {
     let alone = |world: &mut World| {
@@ -185,7 +185,7 @@ fn faults_leave_no_page_busy() {
                 .is_ok()
         }
     };
-    // A new page, a copy, and one that is moved to the front; the first write after a fork makes an object.
+    // A new page, a copy, and a page that is moved to the front; the first write after a fork makes an object.
     let refused = [
         at_every_point(World::layers, fault(200), World::holds_all),
         at_every_point(World::layers, fault(300), World::holds_all),
@@ -247,7 +247,7 @@ fn files_and_their_mappings_leave_no_page_busy() {
     assert!(refused.iter().all(|&n| n > 0), "refused {refused:?} times");
 }
 
-/// Spaces that have a page of a file in their tables, writable: more than a scan notes without memory.
+/// Spaces that have a page of a file in their tables, writable: more than a scan can record without memory.
 fn mapped_by_many(world: &mut World) -> Vec<Arc<Space>> {
     let mut args = args(AT, 4, Source::Object(&world.file, 0));
     args.flags = EntryFlags::SHARED;
@@ -282,11 +282,12 @@ fn writable(world: &World, spaces: &[Arc<Space>]) -> usize {
     entries.filter(|entry| entry.is_writable()).count()
 }
 
-/// A scan notes down what is to be flushed, before it takes the locks of a reverse map; with no memory for that it does some at a time.
+/// A scan reserves memory to record what it must flush, before it takes the locks of a reverse map; if there is none it
+/// does part of the work at a time.
 #[test]
 fn scans_of_many_mappers_end_without_memory() {
     if cfg!(feature = "naive-rmap") {
-        // Its lists ask the heap under their lock, and cannot be refused.
+        // The naive map's lists allocate under their lock, and cannot fail.
         return;
     }
     let mut world = World::new();

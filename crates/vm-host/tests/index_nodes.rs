@@ -1,4 +1,4 @@
-//! The index of an object takes memory in proportion to the pages that are there, not to those that were.
+//! The index of an object uses memory in proportion to its present pages, not to its former ones.
 #![cfg(not(any(loom, shuttle)))]
 
 use std::alloc::Layout;
@@ -14,13 +14,13 @@ use vm_host::heap::{Heap, know, live, refuse_none, refuse_once};
 static HEAP: Heap = Heap;
 
 const PAGE: u64 = 4096;
-/// Bytes that the slots of one node stand for.
+/// Bytes covered by the slots of one node.
 const REACH: u64 = 64 * PAGE;
 const NODE: isize = 256;
 const AT: u64 = 1 << 40;
-/// Nodes that each test makes.
+/// Number of nodes that each test makes.
 const NODES: u64 = 2000;
-/// Bytes that may stay of them: what an epoch keeps at hand.
+/// Bytes that may remain of them: the epoch's reserve.
 const REST: isize = 16 * 1024;
 
 struct World {
@@ -51,12 +51,12 @@ impl World {
         assert_eq!(self.space.fault(&self.lab.vm, at, Access::Write), Ok(()));
     }
 
-    /// Frees what has waited for its time.
+    /// Frees everything whose grace period is over.
     fn settle(&self) {
         (0..50).for_each(|_| self.lab.tick());
     }
 
-    /// Does something about one page of each node, one after the other: nothing must be left of the nodes.
+    /// Runs `act` on one page of each node, one after the other: no node must remain.
     fn one_by_one(&self, act: impl Fn(u64)) {
         act(0);
         self.settle();
@@ -72,7 +72,7 @@ impl World {
         assert!(more < REST, "{NODES} nodes leave {more} bytes");
     }
 
-    /// Runs `act`, which removes a page of each node: the nodes must go.
+    /// Runs `act`, which removes a page of each node at once: no node must remain.
     fn at_once(&self, act: impl FnOnce()) {
         self.settle();
         let before = live();
@@ -116,7 +116,7 @@ fn truncation() {
     world.end();
 }
 
-/// A write that makes a page and finds nothing to put in.
+/// A write that makes a page and copies nothing into it.
 #[test]
 fn writes_of_nothing() {
     let world = World::new();
@@ -128,7 +128,7 @@ fn writes_of_nothing() {
     world.end();
 }
 
-/// Not with the naive reverse map, whose lists of places stay until the memory is unmapped.
+/// Not with the naive reverse map, whose lists stay until the memory is unmapped.
 #[cfg(not(feature = "naive-rmap"))]
 #[test]
 fn private_memory_that_is_not_needed() {
@@ -157,7 +157,7 @@ fn a_part_of_private_memory_that_is_unmapped() {
     world.end();
 }
 
-/// Two processes had it; both have unmapped the same part.
+/// Two processes had the part; both have unmapped it.
 #[test]
 fn private_memory_that_nobody_reaches() {
     let world = World::new();
@@ -177,7 +177,7 @@ fn private_memory_that_nobody_reaches() {
     world.end();
 }
 
-/// All but one page have moved to the front, and that one keeps the layer they came from.
+/// All pages but one have been moved to the front, and that one keeps the layer.
 #[test]
 fn private_memory_that_has_moved() {
     let world = World::new();
@@ -188,7 +188,7 @@ fn private_memory_that_has_moved() {
     let before = live();
     store_behind(0);
     let child = world.space.fork(vm).unwrap();
-    // A layer in front, which the others then move to: the child is gone.
+    // A front layer, to which the other pages are moved afterwards: the child has ended.
     store_behind(NODES - 1);
     child.clear(vm);
     drop(child);
@@ -209,14 +209,14 @@ fn private_memory_that_has_moved() {
     world.end();
 }
 
-/// There is memory for the nodes above a leaf, and none for the leaf.
+/// There is memory for the nodes above a leaf, but not for the leaf.
 #[test]
 fn leaves_that_were_refused() {
     let world = World::new();
     know(Layout::from_size_align(NODE as usize, 4).unwrap());
     world.one_by_one(|at| {
         refuse_once(1);
-        // Far apart, for each to have a node above its own.
+        // So far apart that each needs a node above its own.
         let at = (1 << 42) + 64 * at;
         let written = world.file.write(&world.lab.vm, at, 1, &mut fill);
         assert!(written.is_err() && refuse_none());

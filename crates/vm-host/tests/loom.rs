@@ -1,8 +1,8 @@
-//! Two operations at once on the real VM: every interleaving up to a bound on preemptions, every order that the memory
-//! model allows, and every access to what a lock guards checked for being ordered by it.
+//! Two concurrent operations on the real VM. loom explores every interleaving up to a bound on preemptions and every
+//! order that the memory model allows, and checks that the locks order every access to the data that they guard.
 //!
-//! What one operation may miss of the other is what the fences and locks of `doc/vm.md` must prevent, so each test says
-//! what must hold when both are over. Frames are few, and the models small: the laboratory's other tests play long.
+//! The fences and locks of `doc/vm.md` must ensure that one operation sees the other, so each test states what must
+//! hold when both are over. Frames are few, and the models small: the other tests have longer runs.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p vm-host --release --test loom`
 #![cfg(loom)]
@@ -63,7 +63,7 @@ fn a_fault_beside_truncation_leaves_nothing() {
         |world| world.fault(Access::Read),
         check,
     );
-    // The same where the page is not there yet.
+    // The same if the page does not exist yet.
     at_once(
         2,
         |world| {
@@ -76,7 +76,7 @@ fn a_fault_beside_truncation_leaves_nothing() {
     );
 }
 
-/// What is mapped is the file's page: an entry that a scan missed would show a page that was freed.
+/// The file's page is what is mapped: an entry that a scan missed would map a freed page.
 fn shows_no_freed_page(world: &World) {
     for index in 0..2 {
         let va = AT + u64::from(index) * PAGE;
@@ -89,8 +89,8 @@ fn punch(world: &World) {
     world.file.punch(&world.lab.vm, 0, PAGE);
 }
 
-/// Both pages were mapped for writing before and are in no table now: a fault changes no flag of theirs, which would be a
-/// fence.
+/// Both pages were mapped writable before and are in no table now: a fault sets no flag of theirs, because that would
+/// be a fence.
 fn mapped_before(world: &World) {
     world.shared();
     for va in [AT, AT + PAGE] {
@@ -122,7 +122,7 @@ fn a_first_write_beside_a_hole_shows_no_freed_page() {
     at_once(1, before, punch, write, shows_no_freed_page);
 }
 
-/// Makes the entries of the first page read-only, as one does before it is written out.
+/// Makes the entries of the first page read-only, as before it is written out.
 fn write_protect(world: &World) {
     let vm = &*world.lab.vm;
     let pfn = world.file.lookup(&ksync::pin(), 0).expect("a page");
@@ -153,7 +153,7 @@ fn a_write_beside_write_protection_is_noted_or_prevented() {
     at_once(1, read, write_protect, write, noted);
 }
 
-/// The last mapping of a file that has no name any more goes while a page is put in.
+/// The last mapping of a file without a name is removed while a page is inserted.
 #[test]
 fn a_fault_beside_the_end_of_a_file_leaves_no_page() {
     let nameless: Act = |world| {
@@ -168,7 +168,7 @@ fn a_fault_beside_the_end_of_a_file_leaves_no_page() {
     at_once(2, nameless, World::unmap, write, |_| ());
 }
 
-/// As a shared futex does it: the word's object is looked up under a pin, and let go at once.
+/// As for a shared futex: the word's object is looked up under a pin, and released at once.
 fn key(world: &World) {
     if let Some((object, _)) = world.space.shared_object(AT) {
         object.release(&world.lab.vm);
@@ -200,8 +200,9 @@ fn faulting_around_a_hole_shows_no_freed_page() {
     at_once(1, before, punch_beside, read, shows_no_freed_page);
 }
 
-/// A neighbour that comes along while a scan, which keeps the page, looks for its entries: the scan has taken the entry, or the page is
-/// marked as one that has entries, for the next scan. The page was mapped before, so that a fault finds the mark.
+/// Fault-around enters a neighbour while a scan, which does not remove the page, looks for its entries. Either the scan
+/// removes the entry, or the page is marked MAPPED for the next scan. The page was mapped before, so that the fault
+/// finds the mark set.
 #[test]
 fn a_neighbour_beside_a_scan_is_found_by_the_next_one() {
     let prepare: Act = |world| {
@@ -258,7 +259,7 @@ fn a_move_beside_a_hole_shows_no_freed_page() {
     at_once(1, read, punch, carry, check);
 }
 
-/// A page of a private mapping of a file is copied while it moves.
+/// A page of a private file mapping is copied while it is moved.
 #[test]
 fn a_move_beside_a_copy_shows_no_original() {
     let write: Act = |world| world.fault(Access::Write);
@@ -271,7 +272,7 @@ fn a_move_beside_a_copy_shows_no_original() {
     at_once(1, World::beside_a_copy, write, carry, check);
 }
 
-/// Parent and child never share a page that one of them may write.
+/// Parent and child never share a page that one of them can write.
 #[test]
 fn a_fault_beside_fork_writes_to_no_shared_page() {
     let fork: Act = |world| {
@@ -324,7 +325,7 @@ fn tables_are_dropped_beside_faults_scans_and_each_other() {
     at_once(1, read, clear, fault, nothing);
 }
 
-/// A CPU that begins to run a space is told what to forget, or finds it gone.
+/// A CPU that begins to run a space gets the flush request, or finds the entry gone.
 #[test]
 fn a_cpu_that_joins_keeps_nothing_that_is_unmapped() {
     let run: Act = |world| {
@@ -349,7 +350,7 @@ fn a_cpu_that_joins_keeps_nothing_that_is_unmapped() {
     let truncate: Act = |world| world.file.truncate(&world.lab.vm, 0);
     explore(2, None, read, World::unmap, run, check);
     explore(2, None, read, truncate, run, check);
-    // It has run the space before, and keeps what it found then.
+    // It has run the space before, and keeps the translations.
     let away: Act = |world| {
         world.shared();
         world.fault(Access::Read);
@@ -363,7 +364,7 @@ fn a_cpu_that_joins_keeps_nothing_that_is_unmapped() {
     explore(1, None, away, truncate, run, check);
 }
 
-/// A CPU that begins to run a space without tables is told of the first one, or finds it.
+/// A CPU that begins to run a space without tables is told to load the first root, or finds it.
 #[test]
 fn a_cpu_that_joins_learns_of_the_first_table() {
     let run: Act = |world| world.lab.run(&world.space);
@@ -378,10 +379,10 @@ fn a_cpu_that_joins_learns_of_the_first_table() {
     explore(2, None, World::anon, write, run, check);
 }
 
-/// The map of a space, and all that hangs off it, is seen as its last change left it.
+/// The map of a space, and everything reachable from it, is seen in the state after its last change.
 #[test]
 fn all_that_looks_at_a_map_looks_in_turn() {
-    // Of a cleared space nothing is left to map into.
+    // In a cleared space nothing can be mapped.
     let map: Act = |world| {
         let mut args = MapArgs::anon(2 * PAGE, MapProt::READ);
         args.addr = ELSEWHERE;
@@ -412,7 +413,7 @@ fn all_that_looks_at_a_map_looks_in_turn() {
             world.space.is_one_mapping(AT, ELSEWHERE);
         },
         |world| {
-            // A copy leaves something to sweep. The look that finds no more is the last thing done.
+            // A copy leaves a page to sweep. The lookup that finds no more pages is the last step.
             world.fault(Access::Write);
             let child = world.space.fork(&world.lab.vm).unwrap();
             world.fault(Access::Write);
@@ -482,7 +483,7 @@ fn all_that_looks_at_a_map_looks_in_turn() {
             world.space.shared_object(ELSEWHERE);
         },
         |world| {
-            // Private memory is no file: refused, after a look.
+            // Private memory is no file: fails after a lookup.
             let vm = &world.lab.vm;
             let _refused = world.space.remove_file_pages(vm, AT, PAGE, &mut |_| {});
         },
@@ -564,7 +565,8 @@ fn retired_frames_are_freed_in_turn() {
         world.space.drop_tables(&world.lab.vm);
         world.fault(Access::Read);
     };
-    // No full fence follows the moments at which whoever drains comes to this CPU's frames: loom would take it for an order.
+    // There is no full fence after the moments at which a draining CPU reaches this CPU's frames: loom would treat it
+    // as an ordering.
     let again: Act = |world| {
         let frame = world.lab.vm.alloc.alloc(&ksync::pin(), Rights::User);
         for _ in 0..8 {

@@ -1,6 +1,7 @@
-//! What single checks of a fault are for: another operation comes between its look without a lock and its entry.
+//! The purpose of single checks of a fault: another operation comes between its lookup without a lock and its entry.
 //!
-//! As `loom.rs`. What a space shows after both is compared with what it has shown before, and with what a new fault brings.
+//! As `loom.rs`. The contents of a space after both operations are compared with those before, and with the result of a
+//! new fault.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p vm-host --release --test loom_checks`
 #![cfg(loom)]
@@ -13,7 +14,7 @@ use vm::{Access, FaultError, MapProt};
 use vm_host::arena::DEVICE;
 use vm_host::explore::{AT, Act, PAGE, World, at_once, explore};
 
-/// The word at `va`, as the space's layers have it.
+/// The word at `va`, read from the space's layers.
 fn word(world: &World, va: u64) -> u64 {
     let mut bytes = [0; 8];
     let read = world.space.read_at(&world.lab.vm, va, &mut bytes);
@@ -30,7 +31,7 @@ fn write_file(world: &World, value: u64) {
     assert_eq!(written, Ok(8));
 }
 
-/// What is mapped at the first page is what a fault brings where nothing is.
+/// The page that is mapped first is the one that a fault in an empty table would enter.
 fn shows_what_a_fault_brings(world: &World) {
     let vm = &world.lab.vm;
     let Some(seen) = world.entry(&world.space) else {
@@ -50,14 +51,14 @@ fn read(world: &World) {
     world.fault(Access::Read);
 }
 
-/// A scan for whatever page the space has there now.
+/// Scans for the page that the space has there now, whichever it is.
 fn scan(world: &World) {
     if let Some(pte) = world.entry(&world.space) {
         world.lab.vm.chaos_scan(pte.pfn());
     }
 }
 
-/// A page that a child shares, in no table.
+/// A page that a child shares, in no page table.
 fn shared_with_a_child(world: &World) {
     world.anon();
     world.fault(Access::Write);
@@ -65,7 +66,8 @@ fn shared_with_a_child(world: &World) {
     world.space.drop_tables(&world.lab.vm);
 }
 
-/// A reader has seen the front layer empty; a writer puts a copy there, whose entry a scan takes away again.
+/// A reader has found the front layer empty; a writer inserts a copy there, whose page-table entry a scan removes
+/// again.
 #[test]
 fn an_old_page_is_not_entered_once_there_is_a_copy() {
     let write_and_scan: Act = |world| {
@@ -80,7 +82,7 @@ fn an_old_page_is_not_entered_once_there_is_a_copy() {
         write_and_scan,
         shows_what_a_fault_brings,
     );
-    // The same where the layer for copies is there, so that the writer does not change the entry.
+    // The same with a front layer already there, so that the writer does not change the entry.
     let in_front: Act = |world| {
         shared_with_a_child(world);
         world.fault_at(AT + PAGE, Access::Write);
@@ -93,12 +95,12 @@ fn an_old_page_is_not_entered_once_there_is_a_copy() {
         write_and_scan,
         shows_what_a_fault_brings,
     );
-    // The same where the old page is one of a file, and comes along with a neighbour.
+    // The same if the old page is one of a file, entered by fault-around.
     let around: Act = |world| {
         world.fill_file();
         world.map_at(AT, false, Source::Object(&world.file, 0));
         world.lab.vm.set_fault_around(2 * PAGE);
-        // A layer for copies.
+        // Makes the front layer.
         world.fault_at(AT + PAGE, Access::Write);
         let neighbour = AT + PAGE;
         world
@@ -117,14 +119,14 @@ fn an_old_page_is_not_entered_once_there_is_a_copy() {
     );
 }
 
-/// A private write finds a hole of a file, which is filled before it is copied. What the file is given meanwhile comes along or
-/// does not, but no mapping shows a page that is not there.
+/// A private write finds a hole of a file, which is filled before it is copied. Data written to the file meanwhile may
+/// or may not be copied, but no mapping shows a page that is not in the file.
 #[test]
 fn a_private_write_to_a_hole_beside_a_write_to_the_file_shows_one_of_its_pages() {
     let hole: Act = |world| {
         world.file.truncate(&world.lab.vm, 2 * PAGE);
         world.map_at(AT, false, Source::Object(&world.file, 0));
-        // The layer for copies is there.
+        // The front layer exists.
         world.fault_at(AT + PAGE, Access::Write);
     };
     let give: Act = |world| write_file(world, 7);
@@ -141,7 +143,7 @@ fn a_private_write_to_a_hole_beside_a_write_to_the_file_shows_one_of_its_pages()
     at_once(1, hole, write, give, check);
 }
 
-/// A page is copied that leaves its file meanwhile, and the space has seen the hole when the copy comes.
+/// A page leaves its file while it is copied, and the space has seen the hole when the copy is entered.
 #[test]
 fn a_copy_of_a_page_that_has_gone_comes_over_no_hole_that_was_seen() {
     static SEEN: AtomicU64 = AtomicU64::new(0);
@@ -186,14 +188,14 @@ fn a_fault_on_a_device_beside_munmap_leaves_nothing() {
 fn what_comes_along_with_a_neighbour_beside_munmap_is_nothing() {
     let around: Act = |world| {
         world.shared();
-        // Of the other page of the window nothing is known.
+        // Nothing is known of the other page of the window.
         world.lab.vm.set_fault_around(2 * PAGE);
     };
     let check: Act = |world| assert_eq!(world.resident(), 0);
     at_once(1, around, World::unmap, read, check);
 }
 
-/// A page that is taken back goes to the allocator, and from there to another place, while a fault thinks that it knows it.
+/// A page is taken back, and its frame reused elsewhere, while a fault relies on having found it.
 #[test]
 fn a_page_that_was_taken_back_shows_nowhere_but_at_its_new_place() {
     let one_for_two: Act = |world| {
@@ -215,7 +217,7 @@ fn a_page_that_was_taken_back_shows_nowhere_but_at_its_new_place() {
     explore(2, None, World::anon, one_for_two, protect_and_read, check);
 }
 
-/// The same, where it is to be read from outside.
+/// The same for a read from outside the space.
 #[test]
 fn a_page_that_was_taken_back_is_read_nowhere_but_at_its_new_place() {
     let one_for_two: Act = |world| {
@@ -231,12 +233,12 @@ fn a_page_that_was_taken_back_is_read_nowhere_but_at_its_new_place() {
     explore(2, None, World::anon, one_for_two, protect_and_read, nothing);
 }
 
-/// The same, where it was taken back because there was no memory for tables: the entry is as it was.
+/// The same if the page was taken back because there was no memory for tables: the map entry is unchanged.
 #[test]
 fn a_page_that_found_no_tables_is_read_nowhere_but_at_its_new_place() {
     let one_for_two: Act = |world| {
         let vm = &world.lab.vm;
-        // The second frame that it asks for.
+        // The second frame that it allocates.
         vm.alloc.set_injector(2, 0);
         let failed = world.space.fault(vm, AT, Access::Write);
         vm.alloc.set_injector(0, 0);
@@ -253,7 +255,7 @@ fn a_page_that_found_no_tables_is_read_nowhere_but_at_its_new_place() {
     explore(2, None, World::anon, one_for_two, read, |_| ());
 }
 
-/// Six layers with a page each, all of them the space's alone.
+/// Six layers with a page each, which only this space can see.
 fn long_chain(world: &World) {
     let mut args = MapArgs::anon(8 * PAGE, MapProt::READ | MapProt::WRITE);
     args.addr = AT;
@@ -276,7 +278,7 @@ fn long_chain(world: &World) {
     assert_eq!(set, Ok(8));
 }
 
-/// Folding sees a page in a layer from which a fault is moving it to the front.
+/// Folding looks at a layer from which a fault is moving a page to the front.
 #[test]
 fn a_page_that_is_moved_beside_folding_stays() {
     let fold: Act = |world| {
@@ -289,7 +291,7 @@ fn a_page_that_is_moved_beside_folding_stays() {
     explore(1, Some(400), long_chain, fold, write, check);
 }
 
-/// A page that a fault moves to the front is in one layer or the other at every moment.
+/// A page that a fault moves to the front is in one of the two layers at every moment.
 #[test]
 fn a_page_on_the_move_is_seen_throughout() {
     let own: Act = |world| {
@@ -307,7 +309,7 @@ fn a_page_on_the_move_is_seen_throughout() {
     explore(1, None, own, write, see, see);
 }
 
-/// A CPU that begins to run a space whose tables are dropped runs on the root that is left.
+/// A CPU that begins to run a space whose tables are being dropped runs on the remaining root.
 #[test]
 fn a_cpu_that_joins_learns_that_the_tables_went() {
     let run: Act = |world| world.lab.run(&world.space);
@@ -329,7 +331,8 @@ fn a_cpu_that_joins_learns_that_the_tables_went() {
     explore(2, None, mapped, drop_tables, run, check);
 }
 
-/// The first writes after a fork: one of them makes the new layer, and the other one finds it if it finds that it was made.
+/// The first two writes after a fork: one makes the new layer, and the other finds the layer if it finds the state that
+/// goes with it.
 #[test]
 fn two_first_writes_after_a_fork_write_to_no_shared_page() {
     let check: Act = |world| {
@@ -342,7 +345,7 @@ fn two_first_writes_after_a_fork_write_to_no_shared_page() {
     explore(2, None, shared_with_a_child, write, write, check);
 }
 
-/// Who finds that a file has grown finds there what was written.
+/// A reader that finds a file grown finds the data written there.
 #[test]
 fn a_file_that_grows_reads_as_it_was_written() {
     let nothing: Act = |_| ();
@@ -358,7 +361,7 @@ fn a_file_that_grows_reads_as_it_was_written() {
     at_once(1, nothing, write, read, nothing);
 }
 
-/// A sweep sees a page in an old layer that a fault is moving to the front, where it hides its old place.
+/// A sweep looks at a page in an old layer while a fault is moving it to the front, where it hides its old place.
 #[test]
 fn a_page_that_is_moved_beside_a_sweep_stays() {
     let unswept: Act = |world| {
@@ -366,13 +369,13 @@ fn a_page_that_is_moved_beside_a_sweep_stays() {
         let both = |access| [AT, AT + PAGE].map(|va| world.fault_at(va, access));
         both(Access::Write);
         world.fork();
-        // A copy, whose original is for the child alone.
+        // Makes a copy, whose original is visible to the child alone.
         world.fault_at(AT + PAGE, Access::Write);
         let children = world.children.lock().unwrap().split_off(0);
         for child in children {
             child.clear(&world.lab.vm);
         }
-        // Time to ask whether the layer is ours alone.
+        // It is time to ask whether only this space can see the layer.
         let set = world.space.write_at(&world.lab.vm, AT + PAGE, &[7; 8]);
         assert_eq!(set, Ok(8));
     };

@@ -1,6 +1,7 @@
-//! What single locks are for: two operations at once on the real VM, of which one needs the lock to keep the other out.
+//! The purpose of single locks: two concurrent operations on the real VM, one of which needs the lock to exclude the
+//! other.
 //!
-//! As `loom.rs`. Locks of page tables guard no data that loom knows of, so these tests look for what goes wrong.
+//! As `loom.rs`. Locks of page tables guard no data that loom knows of, so these tests look for the consequences.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p vm-host --release --test loom_locks`
 #![cfg(loom)]
@@ -9,7 +10,7 @@ use vm::space::Source;
 use vm::{Access, Gather, Prot, Pte, Rights};
 use vm_host::explore::{AT, Act, PAGE, World, at_once, explore};
 
-/// Bytes under eight tables of level 1, whose entries in the table above share a group.
+/// Bytes under eight level-1 tables, whose entries in the table above share a group.
 const GROUP: u64 = 8 * 512 * PAGE;
 
 fn nothing(_: &World) {}
@@ -45,7 +46,8 @@ fn protect_high(world: &World) {
     gather.finish(&world.lab.vm);
 }
 
-/// Write protection is moved down and taken off the level above in one go: a fork between the two would lose its own.
+/// Pushing write protection down and removing it from the level above is one step: a fork in between would lose its own
+/// protection.
 #[test]
 fn protection_that_comes_while_another_is_pushed_down_is_not_forgotten() {
     let prepare: Act = |world| {
@@ -65,7 +67,7 @@ fn protection_that_comes_while_another_is_pushed_down_is_not_forgotten() {
             .enter_resident(vm, &pin, va, leaf, check, check);
         assert!(done.is_ok());
     }
-    // As a fork does, after which nothing of before may make the neighbour writable.
+    // As in a fork, after which no earlier operation may make the neighbour writable.
     let write_and_protect: Act = |world| {
         write(world, 1);
         protect_high(world);
@@ -85,7 +87,7 @@ fn protection_that_comes_while_another_is_pushed_down_is_not_forgotten() {
     );
 }
 
-/// A table that is linked while protection is pushed down through the table above is found by whoever unmaps.
+/// An unmapping finds a table that is linked while protection is pushed down through the table above.
 #[test]
 fn a_table_made_while_protection_is_pushed_down_is_not_forgotten() {
     const PRUNED: u64 = AT + GROUP;
@@ -98,13 +100,13 @@ fn a_table_made_while_protection_is_pushed_down_is_not_forgotten() {
         world.fault_at(AT, Access::Write);
         world.fault_at(PRUNED, Access::Write);
         protect_high(world);
-        // Leaves a group without tables, which the push-down strikes off.
+        // Leaves a group without tables, whose bit the push-down clears.
         world.space.unmap(&world.lab.vm, PRUNED, 2 * PAGE).unwrap();
     };
     let push_down: Act = |world| world.fault_at(AT, Access::Write);
     let make: Act = |world| world.fault_at(NEW, Access::Read);
     let check: Act = |world| {
-        // All at once: the way to a single table needs no groups.
+        // The whole range at once: the walk to a single table uses no groups.
         let len = NEW + 2 * PAGE - AT;
         world.space.unmap(&world.lab.vm, AT, len).unwrap();
         let left = world.space.pmap().lookup(&world.lab.vm, &ksync::pin(), NEW);
@@ -113,7 +115,7 @@ fn a_table_made_while_protection_is_pushed_down_is_not_forgotten() {
     explore(1, None, prepare, push_down, make, check);
 }
 
-/// A page that a fault moves to the front is not moved into a layer that has ended.
+/// A page that a fault moves to the front is not moved into a layer that was dropped.
 #[test]
 fn a_fault_that_moves_a_page_beside_munmap_leaves_nothing() {
     let prepare: Act = |world| {
@@ -131,7 +133,7 @@ fn a_fault_that_moves_a_page_beside_munmap_leaves_nothing() {
     at_once(1, prepare, World::unmap, write, check);
 }
 
-/// A CPU's slabs are cut by that CPU alone, but others bring objects back, and drain.
+/// Only one CPU cuts slabs of its depots, but other CPUs return objects to them, and drain them.
 #[test]
 fn slabs_are_changed_in_turn() {
     let start: Act = |world| {
@@ -144,7 +146,7 @@ fn slabs_are_changed_in_turn() {
     };
     explore(1, Some(20), start, take, drain, nothing);
     explore(1, Some(20), start, drain, take, nothing);
-    // CPU 1 has what CPU 0 has cut.
+    // CPU 1 has objects that CPU 0 has cut.
     let given: Act = |world| {
         let objects = world.take(3);
         ksync::host::set_cpu(1);
@@ -154,7 +156,7 @@ fn slabs_are_changed_in_turn() {
     explore(1, Some(20), given, take, drain, nothing);
 }
 
-/// Without memory a CPU helps itself from what others have cut.
+/// Without memory a CPU uses objects that others have cut.
 #[test]
 fn slabs_of_others_are_changed_in_turn() {
     let hoard: Act = |world| {
@@ -164,13 +166,13 @@ fn slabs_of_others_are_changed_in_turn() {
         world.hoard(Rights::Kernel);
     };
     let take: Act = |world| world.give(world.take(1));
-    // More than CPU 1 has at hand.
+    // More than CPU 1 has ready.
     let take_more: Act = |world| world.give(world.take(5));
     explore(1, Some(20), hoard, take, take_more, nothing);
     explore(1, Some(20), hoard, take_more, take, nothing);
 }
 
-/// A run of two, and else only what users must leave.
+/// A run of two pages, and otherwise only the users' reserve.
 fn a_last_run(world: &World) {
     world.hoard(Rights::User);
     world.spare(1);

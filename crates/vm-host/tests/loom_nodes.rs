@@ -1,4 +1,4 @@
-//! Nodes of an object's index go while pages come and go.
+//! Nodes of an object's index are unlinked while pages are inserted and removed.
 //!
 //! As `loom.rs`.
 //!
@@ -11,7 +11,7 @@ use vm::space::Source;
 use vm_host::explore::{AT, Act, PAGE, World, at_once, in_turn, three_at_once};
 
 loom::lazy_static! {
-    /// A flush has reached the cores.
+    /// Whether a flush has reached the cores.
     static ref FLUSHED: AtomicBool = AtomicBool::new(false);
 }
 
@@ -90,7 +90,7 @@ fn the_last_of_two_nodes_takes_the_one_above_along() {
     );
 }
 
-/// Of two that empty a node and one that comes, in every order: what the one leaves open, another closes.
+/// Two operations empty a node and one inserts, in every order: if one of them leaves the node open, another closes it.
 #[test]
 fn a_node_that_two_leave_and_one_comes_to_is_as_full_as_it_is() {
     let both: Act = |world| [5, 6].into_iter().for_each(|index| allocate(world, index));
@@ -106,8 +106,8 @@ fn a_node_that_two_leave_and_one_comes_to_is_as_full_as_it_is() {
     three_at_once(1, both, acts, check);
 }
 
-/// The page's translations are gone for whoever puts another there, also where the node has gone meanwhile, by the hand of
-/// a third.
+/// An operation that inserts another page sees that the old page's translations are gone, even if a third operation has
+/// unlinked the node meanwhile.
 #[test]
 fn a_slot_of_a_new_node_is_empty_when_the_translations_of_its_page_are_gone() {
     let prepare: Act = |world| {

@@ -1,7 +1,7 @@
-//! What single orderings are for: what one operation did before a step is there for whoever sees the step.
+//! The purpose of single orderings: what one operation did before a step is visible to an operation that sees the step.
 //!
-//! As `loom.rs`. loom does not know the bytes of frames, nor what the simulated cores have cached, so a word of its own stands for
-//! them: it is written without an order where the bytes are written, or where the cores forget.
+//! As `loom.rs`. loom does not see the bytes of frames, nor the translations cached by the simulated cores, so an
+//! atomic word represents them: it is written without ordering where the bytes are written, or where the cores flush.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p vm-host --release --test loom_orders`
 #![cfg(loom)]
@@ -15,11 +15,11 @@ use vm::{Gather, Pfn, Prot, Pte, Rights, rmap};
 use vm_host::explore::{AT, Act, ELSEWHERE, PAGE, World, at_once, explore};
 
 loom::lazy_static! {
-    /// Stands for eight bytes of a frame.
+    /// Represents eight bytes of a frame.
     static ref BYTES: AtomicU64 = AtomicU64::new(0);
-    /// A flush has reached the cores.
+    /// Whether a flush has reached the cores.
     static ref FLUSHED: AtomicBool = AtomicBool::new(false);
-    /// A hook is at work.
+    /// Whether a hook is active.
     static ref HOOKED: AtomicBool = AtomicBool::new(false);
 }
 
@@ -45,7 +45,7 @@ fn write_bytes(world: &World) {
 #[test]
 fn who_sees_that_a_file_has_grown_sees_what_was_written_before() {
     const SHORT: usize = 8;
-    // Those who see the file so long see the bytes.
+    // A reader that sees the file at this length sees the bytes.
     fn read(world: &World, long: usize) {
         world.file.read(&world.lab.vm, 0, &mut |piece| {
             assert!(piece.len() < long || BYTES.load(Relaxed) == 7);
@@ -88,7 +88,7 @@ fn a_page_that_is_found_in_its_slot_is_whole() {
     at_once(3, nothing, allocate, look, nothing);
 }
 
-/// From here on flushes leave a sign, and this CPU runs the space.
+/// From here on flushes are recorded, and this CPU runs the space.
 fn watch(world: &World) {
     world.lab.run(&world.space);
     let sign = || FLUSHED.store(true, Relaxed);
@@ -167,8 +167,8 @@ fn remove<'p>(world: &'p World, va: u64, gather: &mut Gather<'p>) {
     pmap.remove_range(&world.lab.vm, va, va + PAGE, gather);
 }
 
-/// Two operations, of which the second is over first, beside what asks whether a flush is due: by the number of operations where there is
-/// one, by what is listed where there are two.
+/// Two operations, of which the second ends first, and a question whether a flush is due: answered by the count if
+/// there is one operation, by the list if there are two.
 #[test]
 fn an_operation_that_is_not_listed_any_more_has_flushed() {
     let prepare: Act = |world| {
@@ -190,7 +190,7 @@ fn an_operation_that_is_not_listed_any_more_has_flushed() {
         second.finish(&world.lab.vm);
         first.finish(&world.lab.vm);
     };
-    // Not a fault, which has a full fence behind the question.
+    // Not a fault, which has a full fence after the question.
     let enter: Act = |world| {
         let leaf = Pte::user(page(world, 0).1, Prot::WRITE);
         let (pmap, vm) = (world.space.pmap(), &world.lab.vm);
@@ -261,7 +261,7 @@ fn who_finds_an_entry_finds_what_was_done_before_it_was_entered() {
     at_once(1, with_tables, enter, look, check);
 }
 
-/// A removal hands what the hardware has noted to the page before a scan finds the entry gone.
+/// A removal hands A and D on to the page before a scan finds the entry gone.
 #[test]
 fn who_finds_an_entry_harvested_finds_what_was_in_it() {
     let harvest: Act = |world| {
@@ -281,7 +281,7 @@ fn who_finds_an_entry_harvested_finds_what_was_in_it() {
     at_once(1, mapped, harvest, scan, stop);
 }
 
-/// What is mapped is a copy, which the file's own pages do not lead to.
+/// A copy is mapped, which the scans of the file's pages do not find.
 #[test]
 fn a_truncation_that_finds_a_copy_gone_finds_that_its_flush_is_due_or_over() {
     let copy: Act = |world| {
@@ -323,7 +323,7 @@ fn both_writable(world: &World) {
     world.fault_at(AT + PAGE, Access::Write);
 }
 
-/// Of what a fork or mprotect finds gone a core may have a writable translation.
+/// A core may have a writable translation of an entry that fork or mprotect finds gone.
 #[test]
 fn a_protection_that_finds_entries_gone_finds_that_their_flush_is_due_or_over() {
     let all: Act = |world| {
@@ -353,7 +353,7 @@ fn protection_that_is_pushed_down_protects_throughout() {
     at_once(1, prepare, write, look, nothing);
 }
 
-/// Between the protection of all and its flush a fault pushes it down.
+/// Between the protection of the whole space and its flush, a fault pushes it down.
 #[test]
 fn a_scan_that_finds_an_entry_protected_finds_that_its_flush_is_due_or_over() {
     let protect: Act = |world| {
@@ -394,8 +394,9 @@ fn shared_page(world: &World, va: u64) -> Pfn {
     pfn
 }
 
-/// The entry beside the one that is written to loses its right where protection is pushed down, and no fence lies between that and the
-/// listing of the operation which protects. The page was not written to since it was mapped, so that the scan finds nothing to change.
+/// The entry beside the written one loses its right when protection is pushed down, with no fence between that and the
+/// listing of the protecting operation. The page was not written to since it was mapped, so that the scan finds nothing
+/// to change.
 #[test]
 fn a_scan_that_finds_protection_pushed_down_finds_that_its_flush_is_due_or_over() {
     let prepare: Act = |world| {
@@ -455,14 +456,14 @@ fn a_scan_that_finds_an_entry_as_it_is_to_be_finds_that_its_flush_is_due_or_over
     at_once(1, clean, World::protect, scan, stop);
 }
 
-/// Between a removal and its flush a neighbour's fault claims the place, and takes the claim back.
+/// Between a removal and its flush a neighbour's fault claims the slot and withdraws the claim.
 #[test]
 fn a_scan_that_finds_a_claim_finds_that_the_flush_before_it_is_due_or_over() {
     let prepare: Act = |world| {
         world.shared();
         world.map_at(AT + 16 * PAGE, false, Source::Anon);
         world.fault(Access::Read);
-        // The table stays.
+        // Keeps the table alive.
         world.fault_at(AT + 16 * PAGE, Access::Write);
         world.lab.vm.set_fault_around(2 * PAGE);
         watch(world);
@@ -496,7 +497,8 @@ fn a_scan_that_finds_a_claim_finds_that_the_flush_before_it_is_due_or_over() {
     explore(1, None, prepare, removes, scan, stop);
 }
 
-/// A page is in the hands of an insertion that takes it back; it is used elsewhere then. At no moment was it the object's and free.
+/// An insertion takes its page back, and the frame is used elsewhere. At no moment did the page belong to the object
+/// while it was free.
 #[test]
 fn a_page_that_never_was_settled_is_not_held() {
     let prepare: Act = |world| {
@@ -523,7 +525,8 @@ fn a_page_that_never_was_settled_is_not_held() {
     at_once(1, prepare, holds, use_elsewhere, give_back);
 }
 
-/// A write that copies beside a sweep: the original is for nobody afterwards, and one of the two has seen to that.
+/// A write that copies, concurrent with a sweep: afterwards the original is unreachable, and one of the two has freed
+/// or queued it.
 #[test]
 fn what_is_copied_beside_a_sweep_is_swept() {
     fn tend(world: &World) {
@@ -534,7 +537,8 @@ fn what_is_copied_beside_a_sweep_is_swept() {
         let both = || [AT, AT + PAGE].map(|va| world.fault_at(va, Access::Write));
         both();
         world.fork();
-        // Makes the layer for copies, and asks in vain whether the old one is ours alone: the next writes do not ask.
+        // Makes the front layer, and asks in vain whether only this space can see the old layer: the next writes do not
+        // ask.
         world.fault_at(AT + PAGE, Access::Write);
         let children = world.children.lock().unwrap().split_off(0);
         for child in children {

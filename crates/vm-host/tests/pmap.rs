@@ -1,4 +1,4 @@
-//! The pmap on simulated CPUs: each operation alone, with exact counts and no frame lost.
+//! The pmap on simulated CPUs: each operation alone, with exact counts and no lost frame.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ impl Lab {
         })
     }
 
-    /// Whether a store succeeds, at the latest after a fault has made the CPU forget older rights.
+    /// Whether a store succeeds, at the latest after a fault that has flushed older rights of the CPU.
     fn writes(&self, cpu: usize, va: u64) -> bool {
         self.vm
             .machine
@@ -100,7 +100,7 @@ impl Lab {
         self.on(cpu, || stop(&self.vm, &ksync::pin(), &self.pmap));
     }
 
-    /// Ends the pmap and checks that all frames but `held` are free.
+    /// Ends the pmap and checks that all frames except `held` are free.
     fn end(self, held: &[Pfn]) {
         self.pmap.release(&self.vm);
         assert_eq!(self.pmap.tables(), 0);
@@ -356,7 +356,7 @@ fn write_protection_high_holds_until_pushed_down_on_one_path() {
         assert_eq!(lab.vm.machine.read(1, va), Ok(va));
         assert!(!lab.lookup(va).unwrap().is_writable());
     }
-    // A write to a page of the same table: only that page opens.
+    // A write to a page of the same table makes only that page writable.
     assert_eq!(
         lab.enter(PAGE, Pte::user(pages[1], Prot::WRITE)),
         Ok(Entered::Upgraded)
@@ -457,7 +457,7 @@ fn a_scan_takes_a_claim_and_the_fault_retries() {
         Err(EnterError::Retry)
     );
     assert_eq!(lab.pmap.resident(&lab.vm), 0);
-    // The same for the growth of rights: taken by a scan, or refused by the page.
+    // The same for added rights: removed by a scan, or refused by the page.
     assert_eq!(
         lab.pmap
             .enter_resident(&lab.vm, &pin, 0, leaf, || true, || true),

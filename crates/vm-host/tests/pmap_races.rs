@@ -1,9 +1,9 @@
 //! The pmap's protocols against each other, on threads that play CPUs.
 //!
-//! Workers load and store through simulated translation caches and serve their own faults. Meanwhile others unmap,
-//! protect and fork, scan single pages as a page daemon would, and drop tables at random. Each of them checks what its
-//! protocol promises at the moment when it promises it: no CPU reaches what was taken away. At the end every count is
-//! exact, every frame is back, and no store is missing from what was written out.
+//! Workers load and store through simulated translation caches and serve their own faults. Other threads unmap, protect
+//! and fork, scan single pages like a page daemon, and drop tables at random. Each of them checks the guarantee of its
+//! protocol at the moment when it must hold: no CPU reaches what was removed. At the end every count is exact, every
+//! frame is free, and no store is missing from the data written out.
 
 use std::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst,
@@ -22,19 +22,19 @@ const PLACES: usize = 24;
 const WORKERS: usize = 3;
 /// Workers, unmapper, forker, scanner, dropper.
 const CPUS: usize = WORKERS + 4;
-/// Rounds that unmapper, forker, scanner and dropper play together.
+/// Rounds that unmapper, forker, scanner and dropper run in total.
 const ROUNDS: usize = 6000;
 
 const MAPPED: u32 = 1;
 const WRITABLE: u32 = 2;
 const GENERATION: u32 = 4;
 
-/// One page of a program: an address, the frame behind it, and what the map says.
+/// One page of a program: an address, its frame, and its state in the map.
 struct Place {
     va: u64,
     pfn: Pfn,
     state: AtomicU32,
-    /// What was last written out, and whether anything was.
+    /// The last contents written out, and whether there are any.
     copy: AtomicU64,
 }
 
@@ -42,7 +42,7 @@ struct World {
     vm: Vm<Sim>,
     pmap: Arc<Pmap>,
     places: Vec<Place>,
-    /// Held by who changes states.
+    /// Held by operations that change states.
     map: Mutex<()>,
     done: AtomicBool,
     rounds: AtomicUsize,
@@ -65,7 +65,7 @@ impl Dice {
 impl World {
     fn new() -> World {
         let vm = Sim::new(4096, CPUS, 1).into_vm();
-        // Two level-1 tables side by side, one under another directory, one under another root entry.
+        // Two adjacent level-1 tables, one under another directory, one under another root entry.
         let bases = [0, 512 * PAGE, 1 << 31, 1 << 40];
         let places = (0..PLACES)
             .map(|n| Place {
@@ -87,7 +87,7 @@ impl World {
         }
     }
 
-    /// What a CPU does now and then.
+    /// The periodic work of a CPU.
     fn tick(&self) {
         self.vm.epoch.quiescent(&mut ksync::pin());
         self.vm.poll_limbo(&ksync::pin());
@@ -136,7 +136,7 @@ impl World {
         stop(&self.vm, &ksync::pin(), &self.pmap);
     }
 
-    /// Serves a fault; false if the program may not do that.
+    /// Serves a fault; false if the access is not allowed.
     fn fault(&self, place: &Place, access: Access, dice: &mut Dice) -> bool {
         let pin = ksync::pin();
         let state = place.state.load(SeqCst);
@@ -169,7 +169,7 @@ impl World {
         if done == Err(EnterError::Retry) {
             self.claims_lost.fetch_add(1, Relaxed);
         }
-        // Tables may all wait for a grace period: try again later.
+        // All table pages may be in a grace period: try again later.
         assert!(!matches!(done, Err(EnterError::Occupied(_))), "{done:?}");
         drop(pin);
         true
@@ -193,7 +193,7 @@ impl World {
         }
     }
 
-    /// Unmaps or protects one place or a whole table's.
+    /// Unmaps or protects one page or those of a whole table.
     fn unmapper(&self, dice: &mut Dice) {
         let _map = self.map.lock().unwrap();
         let first = dice.roll(PLACES);
@@ -254,7 +254,7 @@ impl World {
             .for_each(|place| self.change(place, 0, WRITABLE));
     }
 
-    /// Takes one page away from all programs, or writes it out.
+    /// Removes one page from all programs, or writes it out.
     fn scanner(&self, dice: &mut Dice) {
         let place = &self.places[dice.roll(PLACES)];
         let page = self.vm.pages.get(place.pfn);

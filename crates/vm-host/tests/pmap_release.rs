@@ -1,4 +1,4 @@
-//! The end of a pmap against whoever still takes tables out of it.
+//! The release of a pmap, concurrent with an operation that removes tables from it.
 //!
 //! A process exits while another thread drops the tables of its space, or scans a page that it maps: each table must be
 //! freed once, by one of them, and the counts must be exact when the release returns.
@@ -38,7 +38,7 @@ fn pmap_with(vm: &Vm<Sim>, pfn: Pfn) -> Arc<Pmap> {
     pmap
 }
 
-/// Plays `other` against a release, many times; every frame must come back.
+/// Runs `other` concurrently with a release, many times; every frame must be freed.
 fn against_release(other: impl Fn(&Vm<Sim>, &Arc<Pmap>, Pfn) + Sync) {
     let vm = Sim::new(1024, 2, 1).into_vm();
     let pfn = user_page(&vm);
@@ -57,13 +57,13 @@ fn against_release(other: impl Fn(&Vm<Sim>, &Arc<Pmap>, Pfn) + Sync) {
             });
             ksync::host::set_cpu(0);
             start.wait();
-            // Which of the two comes first is to vary.
+            // Varies which of the two comes first.
             for _ in 0..round % 64 {
                 std::hint::spin_loop();
             }
             pmap.release(vm);
         });
-        // Not before: where the other was first, it has taken the root away and is about to count it.
+        // Not earlier: if the other was first, it has removed the root and is about to count it.
         assert_eq!(pmap.tables(), 0);
         vm.drain_limbo();
         assert_eq!(vm.alloc.free_pages(), free, "round {round}");

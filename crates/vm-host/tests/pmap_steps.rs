@@ -1,6 +1,6 @@
 //! The pmap's protocols, stopped at the step that matters.
 //!
-//! Each test brings one CPU to the middle of an operation (a check, a callback, a walk) and lets another act there.
+//! Each test brings one CPU to the middle of an operation (a check, a callback, a walk) and lets another CPU act there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -37,7 +37,7 @@ impl Lab {
         self.vm.alloc.alloc(&ksync::pin(), Rights::User).unwrap()
     }
 
-    /// Enters a leaf, with a check that may do anything.
+    /// Enters a leaf, with an arbitrary check.
     fn enter(
         &self,
         va: u64,
@@ -68,7 +68,7 @@ impl Lab {
             .is_some_and(Pte::is_writable)
     }
 
-    /// Plays CPU 1 in a thread while `meanwhile` runs here, and returns when both are over.
+    /// Runs `act` as CPU 1 in a thread while `meanwhile` runs here, and returns when both are over.
     fn beside(&self, act: impl FnOnce() + Send, meanwhile: impl FnOnce()) {
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -91,13 +91,13 @@ impl Lab {
     }
 }
 
-/// Long enough for the other thread to get as far as it can.
+/// Waits long enough for the other thread to run as far as it can.
 fn pause() {
     std::thread::sleep(Duration::from_millis(30));
 }
 
-/// Makes a fault stop in its check until `change` has had time to get as far as it can; returns whether `change` was
-/// still waiting then.
+/// Stops a fault in its check until `change` has had time to run as far as it can; returns whether `change` was still
+/// waiting then.
 fn change_during_check(lab: &Lab, va: u64, leaf: Pte, change: impl FnOnce() + Send) -> bool {
     let (checking, done) = (AtomicBool::new(false), AtomicBool::new(false));
     let mut waited = false;
@@ -222,9 +222,9 @@ fn a_scan_waits_until_a_removed_dirty_bit_is_in_the_page() {
     lab.end(&[pfn]);
 }
 
-/// `unlink` takes so many tables out while another CPU may be in them: they are freed when it no longer is.
+/// `unlink` unlinks so many tables while another CPU may walk them: they are freed when it no longer does.
 fn unlinked_beside_a_walker(lab: &Lab, tables: usize, unlink: impl FnOnce()) {
-    // Not the first epochs, in which nothing is old enough to be freed.
+    // Skips the first epochs, in which nothing is old enough to be freed.
     while lab.vm.epoch.current() < 20 {
         lab.vm.epoch.quiescent(&mut ksync::pin());
         lab.vm.epoch.advance();
@@ -264,7 +264,7 @@ fn an_unlinked_table_stays_while_a_walker_may_be_in_it() {
     lab.end(&[pfn]);
 }
 
-/// More than are retired at once.
+/// More than are retired in one batch.
 #[test]
 fn the_tables_of_a_released_pmap_stay_while_a_walker_may_be_in_them() {
     const LEAVES: usize = 130;
@@ -293,7 +293,7 @@ fn limbo_does_not_grow_while_grace_periods_pass() {
             lab.pmap
                 .remove_range(&lab.vm, round * SPAN, (round + 1) * SPAN, gather)
         });
-        // A context switch, but never a tick: nobody polls.
+        // A context switch, but never a tick: nothing polls.
         lab.vm.epoch.quiescent(&mut ksync::pin());
         assert!(
             lab.vm.limbo.frames() < 256,
@@ -309,7 +309,7 @@ fn an_empty_table_is_forgotten_before_its_frame_is_used_again() {
     let lab = Lab::new();
     lab.beside(|| run(&lab.vm, &ksync::pin(), &lab.pmap), || ());
     let pfn = lab.page();
-    // A fault that had to retry leaves an empty table, which the core caches on speculation.
+    // A fault that had to retry leaves an empty table, which the core caches speculatively.
     let leaf = Pte::user(pfn, Prot::READ);
     let refused = lab
         .pmap
@@ -319,7 +319,7 @@ fn an_empty_table_is_forgotten_before_its_frame_is_used_again() {
     lab.gathered(|gather| lab.pmap.remove_range(&lab.vm, 0, SPAN, gather));
     assert_eq!(lab.pmap.tables(), 1);
     lab.vm.drain_limbo();
-    // Whatever the frames hold next, here something that looks like leaves, is not a page table.
+    // Whatever the frames contain next, here something that looks like leaves, is not a page table.
     let mut taken = vec![pfn];
     while let Ok(frame) = lab.vm.alloc.alloc(&ksync::pin(), Rights::User) {
         lab.vm.machine.table_words(frame)[0].store(leaf.0, SeqCst);
@@ -330,11 +330,11 @@ fn an_empty_table_is_forgotten_before_its_frame_is_used_again() {
     lab.end(&taken);
 }
 
-/// Lets a stopped fault go on.
+/// Lets a stopped fault continue.
 const GO: usize = 1 << 20;
 
-/// Stops a fault of CPU 1 at its `look`-th look at table `at` (first the walk, then the making of tables), lets `change` happen, and returns what the fault
-/// came to.
+/// Stops a fault of CPU 1 at its `look`-th access to table `at` (first in the walk, then in the making of tables), runs
+/// `change`, and returns the result of the fault.
 fn change_during_walk(
     lab: &Lab,
     (at, look): (Pfn, usize),
@@ -371,7 +371,7 @@ fn below(lab: &Lab, table: Pfn, level: u8, va: u64) -> Pfn {
     Pte(lab.vm.machine.table_words(table)[vm::pmap::table::slot(va, level)].load(SeqCst)).pfn()
 }
 
-/// Unlinks all tables while a fault of CPU 1 looks at the table that `find` picks; the fault must not notice.
+/// Unlinks all tables while a fault of CPU 1 reads the table that `find` returns; the fault must succeed all the same.
 fn walk_starts_again(va: u64, look: usize, find: impl FnOnce(&Lab, Pfn) -> Pfn) {
     let lab = Lab::new();
     let (old, new) = (lab.map(0), lab.page());
@@ -418,7 +418,8 @@ fn a_fault_from_outside_leaves_nothing_in_a_released_pmap() {
     lab.end(&[old, new]);
 }
 
-/// Whoever counts what it has not flushed yet takes that back: else all others would flush for it, for ever.
+/// An operation that is counted as not yet flushed is uncounted afterwards: else all others would flush for it for
+/// ever.
 #[test]
 fn nothing_is_pending_after_an_operation() {
     type Act = fn(&Lab, Pfn);
@@ -443,7 +444,7 @@ fn nothing_is_pending_after_an_operation() {
         let lab = Lab::new();
         let pfn = lab.map(0);
         act(&lab, pfn);
-        // Changes nothing, but flushes for others.
+        // Changes nothing, but makes the flush of another operation.
         lab.gathered(|gather| {
             lab.pmap
                 .protect_range(&lab.vm, 0, SPAN, Revoke::default(), gather);
@@ -453,8 +454,7 @@ fn nothing_is_pending_after_an_operation() {
     }
 }
 
-/// Who finds an entry gone which another has taken out and not flushed yet may give its address to something else: so it
-/// flushes, too.
+/// An operation that finds an entry already removed, but not yet flushed, may reuse its address: so it flushes, too.
 #[test]
 fn who_finds_an_entry_gone_finds_its_translation_gone() {
     let lab = Lab::new();

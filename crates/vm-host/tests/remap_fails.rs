@@ -1,4 +1,4 @@
-//! mremap that cannot be done leaves the program's mappings as they were.
+//! A failed mremap leaves the program's mappings unchanged.
 #![cfg(not(any(loom, shuttle)))]
 
 use std::alloc::Layout;
@@ -21,7 +21,7 @@ const ALL: MapProt = MapProt::ALL;
 #[global_allocator]
 static HEAP: Heap = Heap;
 
-/// What an object has for each layer that it is: a member of its hub, with six words before the place.
+/// The layout of an object's part of a layer: a member of its hub, with six words before the extent.
 fn member() -> Layout {
     let size = 6 * size_of::<usize>() + size_of::<MappedExtent>();
     Layout::from_size_align(size, align_of::<usize>()).unwrap()
@@ -43,8 +43,8 @@ fn entries(program: &Alone) -> usize {
     program.space.usage(&program.lab.vm).entries as usize
 }
 
-/// A page out of the middle of a mapping, where there may be one mapping more: a move would make two. So would one from the
-/// end that leaves its old range mapped.
+/// One page from the middle of a mapping, when one more mapping is allowed: a move would make two more. So would a move
+/// of the last page that keeps the old range mapped.
 #[test]
 fn a_move_that_makes_too_many_mappings_changes_nothing() {
     let program = Alone::new(8192);
@@ -71,14 +71,14 @@ fn a_move_that_makes_too_many_mappings_changes_nothing() {
         let seen: Vec<_> = (0..3).map(|n| program.read(AT + n * PAGE)).collect();
         assert_eq!(seen, [Ok(7), Ok(8), Ok(9)]);
     }
-    // One that makes no more can be had.
+    // A move that adds one mapping succeeds.
     assert_eq!(remap(&program, AT, 3, 3, false), Ok(TO));
     assert_eq!(program.read(TO + PAGE), Ok(8));
     assert_eq!(entries(&program), before);
     program.finish(None);
 }
 
-/// A mapping of a file moves and grows; there is memory for some of its layers, but not for all.
+/// A mapping of a file is moved and grows; there is memory for some of its layers, but not for all.
 #[test]
 fn a_move_without_memory_changes_nothing() {
     know(member());
@@ -111,7 +111,7 @@ fn a_move_without_memory_changes_nothing() {
     };
     for keep_old in [false, true] {
         let times = |flags| (1..).take_while(|&n| tried(flags, keep_old, n)).count();
-        // The file for the part that moves, and for what it grows by; a private mapping has its copies, too.
+        // The file for the moved part, and for the growth; a private mapping has its copies, too.
         assert_eq!(times(EntryFlags::SHARED), 2);
         assert_eq!(times(EntryFlags::EMPTY), 3);
     }

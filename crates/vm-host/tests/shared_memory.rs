@@ -1,4 +1,4 @@
-//! Shared anonymous memory: an object of a fixed size, which keeps its pages whoever unmaps what of it.
+//! Shared anonymous memory: an object of a fixed size, which keeps its pages even where they are unmapped.
 
 use std::sync::Arc;
 

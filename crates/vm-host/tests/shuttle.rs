@@ -1,4 +1,4 @@
-//! Faults against what takes pages away, under a scheduler that switches at every access to an atomic.
+//! Faults, concurrent with operations that remove pages, under a scheduler that switches at every access to an atomic.
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p vm-host --release --test shuttle`; `PANTALA_SCHEDULES` says how many
 //! schedules each test tries. A failure prints the schedule to replay.
@@ -77,7 +77,8 @@ fn nothing_is_reached_after_truncation() {
     });
 }
 
-/// Keys of shared futexes are taken under a pin, without the map's lock, while the last mapping of the memory goes.
+/// Keys of shared futexes are taken under a pin, without the map's lock, while the last mapping of the memory is
+/// removed.
 #[test]
 fn keys_taken_beside_munmap_end_the_memory_once() {
     explore(|world| {
@@ -165,7 +166,7 @@ fn moves_lose_no_store() {
         world.map(true, Source::Object(&world.file, 0));
         let adder = program(world, 1, |world| {
             for n in 1..=3 {
-                // It is at one of the two places; which, may change between two looks.
+                // It is at one of the two addresses; which one may change between two reads.
                 let mut tries = [AT, TO].into_iter().cycle();
                 let counted = tries.find_map(|at| {
                     let add = |word: &std::sync::atomic::AtomicU64| word.fetch_add(1, SeqCst) + 1;
@@ -195,8 +196,8 @@ fn moves_lose_no_store() {
     });
 }
 
-/// A program writes to the first page at [`AT`], which it has read, while another of its threads moves that page. A store that
-/// was made is there afterwards.
+/// A program writes to the first page at [`AT`], which it has read, while another of its threads moves that page. A
+/// store that was made is in the page afterwards.
 fn keeps_a_store_beside_a_move(world: &Arc<World>) {
     let stored = Arc::new(AtomicBool::new(false));
     let theirs = stored.clone();
@@ -217,7 +218,7 @@ fn keeps_a_store_beside_a_move(world: &Arc<World>) {
     assert_eq!(world.word_at(&world.space, TO), expected);
 }
 
-/// A page of a private mapping that has its layer for copies, but no copy of this page.
+/// A page of a private mapping that has a front layer, but no copy of this page.
 fn a_page_of_a_file(world: &World) {
     let word = 7_u64.to_le_bytes();
     let written = world.file.write(&world.lab.vm, 0, 2 * PAGE, &mut |piece| {
@@ -230,7 +231,7 @@ fn a_page_of_a_file(world: &World) {
     world.touched(vm::Access::Read);
 }
 
-/// A page that lies in a layer which a child shares, under a layer of the space's own.
+/// A page in a layer that a child shares, below a layer of this space's own.
 fn a_page_that_a_child_shares(world: &World) -> Arc<Space> {
     world.map(false, Source::Anon);
     world.set_word_at(&world.space, AT, 7);
@@ -252,7 +253,7 @@ fn a_copy_beside_a_move_is_kept() {
         assert_eq!(world.word(&child), 7);
         child.clear(&world.lab.vm);
     });
-    // The page comes to the front as it is.
+    // The page is moved to the front without a copy.
     let alone = stop_everywhere(|world| {
         a_page_that_a_child_shares(world).clear(&world.lab.vm);
         keeps_a_store_beside_a_move(world);
@@ -284,13 +285,14 @@ fn nothing_is_reached_after_a_move_and_truncation() {
     });
 }
 
-/// Rounds of one schedule: what is looked for takes two switches, each at one of a few instructions.
+/// Rounds of one schedule: the failure needs two switches, each at one of a few instructions.
 const ROUNDS: usize = 12;
-/// What no reader of the file may see.
+/// A value that no reader of the file may see.
 const SECRET: u64 = 0x5ec2_e700;
 
-/// A fault puts a page into a hole of a file, finds that the file was cut off meanwhile, and takes the page out again. A
-/// reader that has found the page copies from its frame under a pin alone; whoever gets the frame next may have stored by then.
+/// A fault inserts a page into a hole of a file, finds that the file was truncated meanwhile, and removes the page
+/// again. A reader that has found the page copies from its frame under a pin alone; the next owner of the frame may
+/// have stored to it by then.
 #[test]
 fn a_reader_sees_no_frame_of_another_space() {
     explore(|world| {
@@ -305,7 +307,7 @@ fn a_reader_sees_no_frame_of_another_space() {
                 &MapArgs::anon(ROUNDS as u64 * PAGE, MapProt::ALL),
             )
             .unwrap();
-        // The tables are there, so that the next frame is a page's.
+        // The tables exist, so that the next frame is used for a page.
         other.write_at(&world.lab.vm, at, &word).unwrap();
         let done = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let faulter = spawn(world, 1, {
@@ -336,7 +338,7 @@ fn a_reader_sees_no_frame_of_another_space() {
                             // A hole.
                             return bytes.len();
                         }
-                        // Time for the others, but for those who wait for this section to end.
+                        // Gives other threads time, except those that wait for this section to end.
                         let round = done.load(SeqCst);
                         for _ in 0..400 {
                             if done.load(SeqCst) > round {
@@ -358,7 +360,8 @@ fn a_reader_sees_no_frame_of_another_space() {
     });
 }
 
-/// Parent and child write, move apart and end, while the background frees what neither reaches and a fork takes a third view.
+/// Parent and child write, move mappings and exit, while the background frees unreachable pages and a fork makes a
+/// third space.
 #[test]
 fn the_background_frees_nothing_that_is_reached() {
     explore(|world| {
@@ -405,14 +408,14 @@ fn the_background_frees_nothing_that_is_reached() {
         join([parent, other, background]);
         assert_eq!(word(world, &world.space, 0), 12);
         assert_eq!(word(world, &world.space, 1), 20);
-        // All is quiet, and what is left is what can be read.
+        // Nothing runs any more, and the remaining pages are those that can be read.
         world.lab.vm.tend();
         world.lab.vm.tend();
         assert_eq!(world.space.cost().own, 2);
     });
 }
 
-/// The kernel's stores are the parent's alone, once there is a child; its CPUs see them.
+/// The kernel's stores to the parent are not visible in a child made before; the parent's CPUs see them.
 #[test]
 fn a_child_sees_no_later_store_of_the_kernel() {
     explore(|world| {

@@ -1,4 +1,4 @@
-//! Operations that are stopped once, at each of their steps in turn, while others go on.
+//! Operations that are stopped once, at each of their steps in turn, while others run.
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p vm-host --release --test shuttle_stops`
 #![cfg(shuttle)]
@@ -11,8 +11,8 @@ use vm::space::{Advice, Source, Space};
 use vm::{Access, Gather};
 use vm_host::schedules::{AT, PAGE, TO, World, join, program, spawn, stop_everywhere};
 
-/// Two pages of private memory with a word in the first, under a front layer of the space's own: whoever shared it has ended, so that a
-/// write moves the page to the front.
+/// Two pages of private memory with a word in the first, below a front layer of the space's own: the spaces that shared
+/// the old layer have ended, so that a write moves the page to the front.
 fn left_alone(world: &World) {
     world.map(false, Source::Anon);
     world.set_word_at(&world.space, AT, 7);
@@ -39,7 +39,7 @@ fn munmap_frees_a_page_that_a_fault_moves() {
     println!("{tried} schedules");
 }
 
-/// The fault is made for another process, as a debugger's are.
+/// The fault is made by another process, such as a debugger.
 #[test]
 fn the_end_of_a_space_frees_a_page_that_a_fault_moves() {
     stop_everywhere(|world| {
@@ -53,7 +53,8 @@ fn the_end_of_a_space_frees_a_page_that_a_fault_moves() {
     });
 }
 
-/// A fault moves a page to the front layer; a child, which has come since, has given that layer up and sees the page below.
+/// A fault moves a page to the front layer; a child that was forked since has dropped that layer and sees the page
+/// below.
 #[test]
 fn a_page_is_moved_to_no_layer_that_a_relative_has_given_up() {
     stop_everywhere(|world| {
@@ -75,7 +76,7 @@ fn a_page_is_moved_to_no_layer_that_a_relative_has_given_up() {
     });
 }
 
-/// A fault copies a page that leaves its file meanwhile, and the space has seen the hole when the copy comes.
+/// A page leaves its file while a fault copies it, and the space has seen the hole when the copy is entered.
 #[test]
 fn a_copy_of_a_page_that_has_gone_comes_over_no_hole() {
     stop_everywhere(|world| {
@@ -86,7 +87,7 @@ fn a_copy_of_a_page_that_has_gone_comes_over_no_hole() {
         });
         assert_eq!(written, Ok(2 * PAGE));
         world.map(false, Source::Object(&world.file, 0));
-        // The layer for copies is there.
+        // The front layer exists.
         world.set_word_at(&world.space, AT + PAGE, 8);
         let fault = spawn(world, 1, moves);
         let seen = Arc::new(Mutex::new(0));
@@ -102,7 +103,7 @@ fn a_copy_of_a_page_that_has_gone_comes_over_no_hole() {
     });
 }
 
-/// A mapping is moved while its file is cut short, and a write that copies nothing leaves a page beyond the end.
+/// A mapping is moved while its file is truncated, and a write that copies nothing leaves a page beyond the end.
 #[test]
 fn a_move_brings_no_page_along_that_lies_beyond_the_end() {
     stop_everywhere(|world| {
@@ -123,7 +124,8 @@ fn a_move_brings_no_page_along_that_lies_beyond_the_end() {
     });
 }
 
-/// While a fault is on its way its page becomes unreachable, and the background has looked where it comes to.
+/// While a fault is in progress its page becomes unreachable, and the sweep has already looked at the place to which it
+/// is moved.
 #[test]
 fn a_page_that_is_moved_for_nobody_is_freed_in_the_background() {
     stop_everywhere(|world| {
@@ -143,13 +145,14 @@ fn a_page_that_is_moved_for_nobody_is_freed_in_the_background() {
     });
 }
 
-/// A step of folding brings some pages of a layer up, while a fault is between the two layers and has seen neither with its page.
+/// A step of folding brings some pages of a layer up, while a fault is between the two layers and has found its page in
+/// neither.
 #[test]
 fn no_page_of_zeroes_hides_one_that_folding_brings_up() {
     stop_everywhere(|world| {
         let (vm, space) = (&world.lab.vm, &world.space);
         world.map_pages(12, false, Source::Anon);
-        // More than a step brings up, so that the layer stays and the entry is not made anew.
+        // More than one step brings up, so that the layer stays and the entry keeps its state.
         (0..8).for_each(|page| set(world, page, 7));
         let first = space.fork(vm).unwrap();
         (8..11).for_each(|page| set(world, page, 8));
@@ -167,13 +170,13 @@ fn no_page_of_zeroes_hides_one_that_folding_brings_up() {
     });
 }
 
-/// Two turns of the background.
+/// Two runs of the background work.
 fn tend(world: &World) {
     world.lab.vm.tend();
     world.lab.vm.tend();
 }
 
-/// Between two slices of a sweep the space forks and ends: what the sweep has not looked at is its child's.
+/// Between two slices of a sweep the space forks and ends: pages that the sweep has not looked at belong to its child.
 #[test]
 fn what_a_sweep_has_not_seen_goes_although_its_space_has_ended() {
     stop_everywhere(|world| {
@@ -201,7 +204,7 @@ fn what_a_sweep_has_not_seen_goes_although_its_space_has_ended() {
     });
 }
 
-/// What a relative leaves is for the background, which finds it with a child whose fork is under way.
+/// The sweep must free what a relative leaves behind, although the remaining child's fork is still in progress.
 #[test]
 fn what_is_left_to_a_space_that_is_being_forked_goes_once_it_is_there() {
     stop_everywhere(|world| {
@@ -228,7 +231,8 @@ fn what_is_left_to_a_space_that_is_being_forked_goes_once_it_is_there() {
     });
 }
 
-/// The pages of [`knows_its_own`]: one of the oldest layer; those of the next one, too many to be moved up; the one of the layer above.
+/// The pages of [`knows_its_own`]: one of the oldest layer; those of the next one, too many to be moved up; the one of
+/// the layer above.
 const OLDEST: u64 = 0;
 const OWN: Range<u64> = 1..8;
 const LAST: u64 = 8;
@@ -237,7 +241,7 @@ fn set(world: &World, page: u64, word: u64) {
     world.set_word_at(&world.space, AT + page * PAGE, word);
 }
 
-/// A space over layers [front, empty, its own, shared]; and who shares the fourth.
+/// A space over the layers [front, empty, its own, shared], and a space that shares the fourth.
 fn knows_its_own(world: &World) -> Arc<Space> {
     let (vm, space) = (&world.lab.vm, &world.space);
     world.map_pages(12, false, Source::Anon);
@@ -251,7 +255,8 @@ fn knows_its_own(world: &World) -> Arc<Space> {
     set(world, 11, 12);
     second.clear(vm);
     third.clear(vm);
-    // Faults that copy ask whether a layer is their own, and move its page. Each second one tries to fold.
+    // Faults that copy ask whether only this space can see a layer, and then move its page. Every second one tries to
+    // fold.
     let moved = vm.counts().cow_move;
     [1, 2, LAST]
         .into_iter()
@@ -261,12 +266,12 @@ fn knows_its_own(world: &World) -> Arc<Space> {
     sharer
 }
 
-/// A fault that moves a page of the space's own layer, and finds that the one above has no page left.
+/// A fault that moves a page of the space's own layer, and finds that the layer above has no page left.
 fn folds(world: &World) {
     set(world, 3, 3);
 }
 
-/// One that copies the page of the oldest layer.
+/// A fault that copies the page of the oldest layer.
 fn copies(world: &World) {
     world.touched(Access::Write);
 }
@@ -284,7 +289,7 @@ fn keeps(world: &World, sharer: Arc<Space>) {
     }
 }
 
-/// What a fault knows of the layer at a depth holds for no other chain.
+/// What a fault has found out about the layer at a depth is not used for another chain.
 #[test]
 fn a_layer_that_folding_brings_to_a_depth_is_not_taken_for_its_own() {
     stop_everywhere(|world| {
@@ -299,7 +304,7 @@ fn a_layer_that_folding_brings_to_a_depth_is_not_taken_for_its_own() {
     });
 }
 
-/// A family over the same four layers, none of which shadows another, and what each sees.
+/// A family over the same four layers, none of which shadows another, and the contents that each sees.
 struct Family {
     spaces: Vec<Arc<Space>>,
     seen: Vec<Vec<u64>>,
@@ -321,7 +326,7 @@ impl Family {
             pages.for_each(|page| family.set(world, 0, page, 10 + page));
             family.fork(world, 0);
         }
-        // The last child gets a layer of its own; the parent does with its next write.
+        // The last child gets a layer of its own; the parent gets one with its next write.
         let last = family.last();
         family.set(world, last, PAGES - 1, 1);
         family
@@ -347,7 +352,7 @@ impl Family {
         self.seen[space][page as usize] = word;
     }
 
-    /// All see what they saw.
+    /// Checks that all see the same contents as before.
     fn end(self, world: &World, more: Vec<(usize, Arc<Space>)>) {
         let family = self.spaces.iter().enumerate();
         let all = family.chain(more.iter().map(|(like, space)| (*like, space)));
@@ -367,7 +372,8 @@ impl Family {
     }
 }
 
-/// Two that share layers fold them at once: each brings pages up into a layer that the other one looks at, and drops the layer below.
+/// Two spaces that share layers fold them at once: each brings pages up into a layer that the other one looks at, and
+/// drops the layer below.
 #[test]
 fn relatives_fold_the_same_layers_at_once() {
     stop_everywhere(|world| {
@@ -383,7 +389,7 @@ fn relatives_fold_the_same_layers_at_once() {
                 children.lock().unwrap().push((like, child));
             })
         });
-        // Another relative reads where both bring up from, and the last one copies from there.
+        // Another relative reads from the layer from which both bring up, and the last one copies from it.
         let (reader, writer) = (family.spaces[2].clone(), family.spaces[last].clone());
         let faults = spawn(world, 3, move |world| {
             for page in 0..4 {
@@ -402,8 +408,8 @@ fn relatives_fold_the_same_layers_at_once() {
     });
 }
 
-/// A write shadows the last page of a layer, which is to go; before the next one is looked at, a relative brings that one's page up into
-/// it.
+/// A write shadows the last visible page of a layer that is to be dropped; before the next layer is looked at, a
+/// relative brings that one's page up into it.
 #[test]
 fn a_layer_that_is_to_go_shadows_nothing_although_others_fill_it() {
     stop_everywhere(|world| {
@@ -427,8 +433,8 @@ fn a_layer_that_is_to_go_shadows_nothing_although_others_fill_it() {
     });
 }
 
-/// A reader looks for a page while folding drops a layer above it, into which a relative then brings that page up: the reader's space
-/// has the layer no more, and nobody would look for its entry.
+/// A reader looks a page up while folding drops a layer above it, into which a relative then brings that page up: the
+/// reader's space has the layer no more, so that no scan would find its entry.
 #[test]
 fn a_layer_that_has_gone_brings_no_page_although_others_fill_it() {
     stop_everywhere(|world| {
@@ -457,7 +463,7 @@ fn a_layer_that_has_gone_brings_no_page_although_others_fill_it() {
     });
 }
 
-/// What is mapped at the first page is what a fault brings where nothing is.
+/// The page that is mapped first is the one that a fault in an empty table would enter.
 fn shows_what_a_fault_brings(world: &World) {
     let entry = || {
         let pmap = world.space.pmap();
@@ -471,8 +477,8 @@ fn shows_what_a_fault_brings(world: &World) {
     }
 }
 
-/// A reader has found a page in a layer that a child shares. A copy comes above it, so that folding leaves the copy's layer alone, and
-/// is thrown away: the reader's page is no content of the space any more.
+/// A reader has found a page in a layer that a child shares. A copy is inserted above it, so that folding drops the
+/// reader's layer, and is then discarded: the reader's page is no longer part of the space.
 #[test]
 fn a_page_of_a_layer_that_has_gone_is_not_entered() {
     stop_everywhere(|world| {
@@ -501,8 +507,9 @@ fn a_page_of_a_layer_that_has_gone_is_not_entered() {
     });
 }
 
-/// A reader of private memory is about to enter its file's page, and makes a flush first that is due. Meanwhile another CPU stores to a
-/// copy, which is being discarded: its entry has gone, and that CPU may still use it, when the reader goes on.
+/// A reader of private memory is about to enter its file's page, and first makes a flush that is due. Meanwhile another
+/// CPU stores to a copy that is being discarded: its entry was removed, and that CPU may still use the translation when
+/// the reader continues.
 #[test]
 fn a_page_of_a_file_comes_over_no_copy_that_is_being_discarded() {
     stop_everywhere(|world| {
@@ -518,7 +525,7 @@ fn a_page_of_a_file_comes_over_no_copy_that_is_being_discarded() {
         vm.machine.on_flush(Some(Arc::new({
             let (discards, has_read) = (discards.clone(), has_read.clone());
             move || {
-                // The reader goes on, unless it has to look again.
+                // The reader continues, unless it has to start again.
                 let mut patience = 1_000;
                 let waits = || discards.load(SeqCst) && !has_read.load(SeqCst);
                 while ksync::pin().cpu() == 2 && waits() && patience > 0 {
@@ -528,7 +535,7 @@ fn a_page_of_a_file_comes_over_no_copy_that_is_being_discarded() {
             }
         })));
         let reader = program(world, 1, move |world| {
-            // Without a yield, which would give its turn away for good.
+            // Without a yield, which would give up its turn for good.
             while world.lab.vm.machine.read(1, AT).is_err() {
                 world.touched(Access::Read);
             }

@@ -1,7 +1,7 @@
-//! What one CPU stores, and what the others may still see of it, word by word.
+//! What one CPU stores, and what other CPUs may still read, word by word.
 //!
-//! Several CPUs share a page, and each has a word of it. What a CPU reads in another's word is judged by what had been stored there
-//! before it looked, and by what had been thrown away.
+//! Several CPUs share a page, and each has a word in it. The value that a CPU reads in another's word is checked
+//! against the values that were stored before the read, and those that were discarded.
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p vm-host --release --test shuttle_words`; see `shuttle.rs`.
 #![cfg(shuttle)]
@@ -15,15 +15,15 @@ use vm::{FaultError, Gather};
 use vm_host::Access;
 use vm_host::schedules::{AT, PAGE, World, explore, join, program, spawn, stop_everywhere};
 
-/// A word of the first page for each CPU, and the last value that each has stored there, after the store.
+/// One word of the first page for each CPU, and the last value that each has stored there, recorded after the store.
 struct Words {
     world: Arc<World>,
     stored: [AtomicU64; 4],
-    /// Whether contents may be thrown away.
+    /// Whether contents may be discarded.
     discards: bool,
 }
 
-/// What a CPU has seen: values of other CPUs' words that are gone.
+/// Values of other CPUs' words that a CPU has found discarded.
 type Lost = [u64; 4];
 
 impl Words {
@@ -31,7 +31,7 @@ impl Words {
         AT + 64 * cpu as u64
     }
 
-    /// A CPU stores to its word and looks at the others'.
+    /// A CPU stores to its word and reads the others'.
     fn play(&self, cpu: usize, with: &[usize]) {
         let mut lost = Lost::default();
         for n in 1..=2 {
@@ -50,7 +50,8 @@ impl Words {
             .for_each(|&other| self.look(cpu, other, &mut lost));
     }
 
-    /// A CPU looks at all words and stores to its own, whenever it can without a fault: what it may write, others see.
+    /// A CPU reads all words and stores to its own, whenever it can without a fault: other CPUs must see stores that it
+    /// can make.
     fn be_eager(&self, cpu: usize) {
         let mut n = 1;
         for _ in 0..64 {
@@ -67,7 +68,8 @@ impl Words {
         }
     }
 
-    /// What was stored before the look is seen, or what was stored since; or, if it was thrown away, nothing, and it stays gone.
+    /// A read returns a value stored before it or since; or nothing if that was discarded, and then never the value
+    /// again.
     fn look(&self, cpu: usize, other: usize, lost: &mut Lost) {
         let before = self.stored[other].load(SeqCst);
         let load = |word: &AtomicU64| word.load(SeqCst);
@@ -90,8 +92,8 @@ impl Words {
     }
 }
 
-/// CPU 1 stores to a page, CPU 2 looks at what it and CPU 3 store, through what it has cached, CPU 3 stores through whatever
-/// entry it finds. Meanwhile another one does `other`.
+/// CPU 1 stores to a page; CPU 2 reads, through its cached translation, what CPU 1 and CPU 3 store; CPU 3 stores
+/// through the entry that it finds. Meanwhile another CPU runs `other`.
 fn stores_are_seen(world: &Arc<World>, discards: bool, other: fn(&World)) {
     let words = Arc::new(Words {
         world: world.clone(),
@@ -177,8 +179,8 @@ fn a_store_beside_a_discard_is_seen_by_all() {
     });
 }
 
-/// One CPU copies on its write, stopped after each step in turn; a second one looks at what it stored, a third one stores through
-/// whatever entry there is.
+/// One CPU copies on write, stopped after each step in turn; a second one reads what it stored; a third one stores
+/// through the entry that exists.
 #[test]
 fn a_copy_that_is_stopped_anywhere_is_seen_by_all() {
     stop_everywhere(|world| {
@@ -191,16 +193,17 @@ fn a_copy_that_is_stopped_anywhere_is_seen_by_all() {
     });
 }
 
-/// A word of a file's page for each of two CPUs that store through mappings, while the file is cut off, made longer, and read.
+/// A word of a file's page for each of two CPUs that store through mappings, while the file is truncated, extended, and
+/// read.
 struct FileWords {
-    /// The last value that each has stored, after the store.
+    /// The last value that each has stored, recorded after the store.
     stored: [AtomicU64; 3],
-    /// Of these, what a truncation that is over has thrown away.
+    /// Of these, the values discarded by a completed truncation.
     gone: [AtomicU64; 3],
 }
 
 impl FileWords {
-    /// Judges what is `seen` of a CPU's word by a look that began with `gone`, and after it.
+    /// Checks the value `seen` in a CPU's word by a read that began with `gone`.
     fn judge(&self, cpu: usize, gone: u64, seen: u64) {
         let last = self.stored[cpu].load(SeqCst) + 1;
         assert!(
@@ -209,7 +212,7 @@ impl FileWords {
         );
     }
 
-    /// Stores to the CPU's word and looks at all, through the mapping.
+    /// Stores to the CPU's word and reads all, through the mapping.
     fn play(&self, world: &World, cpu: usize) {
         for _ in 0..3 {
             let n = self.stored[cpu].load(SeqCst) + 1;
@@ -247,7 +250,7 @@ impl FileWords {
         }
     }
 
-    /// Cuts the file off and makes it as long as before.
+    /// Truncates the file and extends it to its former length.
     fn cut(&self, world: &World) {
         for _ in 0..2 {
             let before = [1, 2].map(|cpu| (cpu, self.stored[cpu].load(SeqCst)));
@@ -260,7 +263,7 @@ impl FileWords {
     }
 }
 
-/// The parts of [`reader_truncation_and_faults`], one for each CPU.
+/// The parts of [`reader_truncation_and_faults`], one per CPU.
 type Part = fn(&FileWords, &World, usize);
 
 fn reader_truncation_and_faults(world: &Arc<World>, parts: [Part; 4]) {
@@ -270,7 +273,7 @@ fn reader_truncation_and_faults(world: &Arc<World>, parts: [Part; 4]) {
         stored: Default::default(),
         gone: Default::default(),
     });
-    // The CPUs 1 and 2 run the program.
+    // CPUs 1 and 2 run the program.
     let cpus = [1, 2, 3, 4].map(|cpu| {
         let words = words.clone();
         let part = parts[cpu - 1];

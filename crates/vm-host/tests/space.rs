@@ -1,4 +1,4 @@
-//! Spaces, each operation alone, on one simulated CPU: contents, errors, and no frame lost.
+//! Spaces, each operation alone, on one simulated CPU: contents, errors, and no lost frame.
 
 use std::sync::Arc;
 
@@ -88,7 +88,8 @@ fn of(file: &ObjectRef, first: u64, pages: u64, flags: EntryFlags) -> MapArgs<'_
     }
 }
 
-/// A fault on a page that somebody holds sleeps until that is over, and is woken: it neither spins nor waits for a clock.
+/// A fault on a page that is held busy sleeps until it is released, and is woken: it neither spins nor waits for a
+/// clock.
 #[test]
 fn a_fault_on_a_page_in_use_is_woken() {
     let lab = Lab::new();
@@ -303,7 +304,7 @@ fn long_chains_are_folded() {
     }
     let counts = lab.vm.counts();
     assert!(counts.collapses > 0 && counts.fold_copy > 0);
-    // Each writes another page, so few of the layers may go for nothing.
+    // Each writes another page, so few layers can be dropped without copies.
     assert!(
         counts.fold_copy < 20,
         "one or two old pages for each generation beyond the twelfth"
@@ -642,7 +643,8 @@ fn stacks_grow_down_to_their_limit() {
     p.run(|p| assert_eq!(p.read(AT - 5 * PAGE), Ok(2)));
 }
 
-/// What a stack's old layers get from relatives, where it was unmapped and grew again, is not for it to see.
+/// Pages that relatives bring up into a stack's old layers, in a part that was unmapped and grew again, are not visible
+/// in it.
 #[test]
 fn a_stack_grows_over_no_layer_that_others_fill() {
     let lab = Lab::new();
@@ -651,7 +653,7 @@ fn a_stack_grows_over_no_layer_that_others_fill() {
     p.space
         .map(&lab.vm, &MapArgs { flags, ..fixed(8) })
         .unwrap();
-    // Counted from the top.
+    // Indexes are counted from the top.
     let at = |page: u64| AT + (7 - page) * PAGE;
     let write = |p: &Program, page| p.run(|p| p.write(at(page), 10 + page).unwrap());
     write(&p, 0);
@@ -666,11 +668,11 @@ fn a_stack_grows_over_no_layer_that_others_fill() {
     write(&child, 7);
     p.space.unmap(&lab.vm, AT, 4 * PAGE).unwrap();
     write(&p, 0);
-    // The oldest layer is shadowed in what is left of the stack, and leaves it.
+    // The oldest layer is shadowed in the rest of the stack, and is dropped.
     drop(p.fork().unwrap());
     assert_eq!(p.space.entry_at(at(0)).unwrap().depth, 4);
     p.run(|p| p.read(at(6)).unwrap());
-    // In the child it shows a page, which comes to a layer that both share.
+    // In the child it has a visible page, which is brought up into a layer that both share.
     let before = child.space.entry_at(at(0)).unwrap().depth;
     child.space.maintain(&lab.vm);
     assert_eq!(child.space.entry_at(at(0)).unwrap().depth, before - 1);
@@ -845,7 +847,7 @@ fn populate_makes_pages_present() {
     );
 }
 
-/// The suite notices a scan that leaves a backing out: the first process keeps a page that was truncated away.
+/// The suite notices a scan that skips a backing: the first process keeps a page that was truncated away.
 #[test]
 #[cfg(not(feature = "naive-rmap"))]
 fn a_skipped_backing_is_noticed() {
@@ -880,7 +882,7 @@ fn a_map_of_many_entries_costs_what_its_entries_take() {
     let p = lab.program();
     assert_eq!(p.space.cost().tables, 0);
     p.space.map(&lab.vm, &fixed(4096)).unwrap();
-    // Every other page is another's, though none is ever touched.
+    // Every other page is another process's, though none is ever accessed.
     for n in 0..2048 {
         let at = AT + n * 2 * PAGE;
         p.space.protect(&lab.vm, at, PAGE, MapProt::READ).unwrap();

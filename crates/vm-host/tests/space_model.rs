@@ -1,4 +1,4 @@
-//! Random operations on several spaces, against a model that is one map of words; with havoc in between.
+//! Random operations on several spaces, against a model that is one map of words; with fault injection in between.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use vm_host::program::{Program, check_frames};
 
 const PAGE: u64 = 4096;
 const AT: u64 = 0x7000_0000;
-/// Pages of the window that the test plays in.
+/// Number of pages of the test's window.
 const WINDOW: u64 = 24;
 const FILES: usize = 2;
 const FILE_PAGES: u64 = 12;
@@ -100,7 +100,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What one page of a program is.
+/// The contents of one page of a program.
 #[derive(Clone, Debug)]
 struct Cell {
     prot: u8,
@@ -109,13 +109,13 @@ struct Cell {
 
 #[derive(Clone, Debug)]
 enum What {
-    /// Private: the file behind it, if any, and its own value once it has one.
+    /// Private: the file behind it, if any, and its own value after the first write.
     Private {
         file: Option<(usize, u64)>,
         own: Option<u64>,
     },
     File(usize, u64),
-    /// Shared memory: a mapping's number and a page of it.
+    /// Shared memory: the number of the mapping, and the page in it.
     Memory(u64, u64),
 }
 
@@ -145,7 +145,7 @@ impl Model {
             return Err(FaultError::Denied);
         }
         match cell.what {
-            // A file that shrinks cuts its private copies off.
+            // Truncating a file cuts its private copies off.
             What::Private {
                 file: Some((file, at)),
                 own,
@@ -272,7 +272,7 @@ impl World {
 
     fn remap(&mut self, page: u64, pages: u64, to: u64, new_pages: u64) {
         let cells = &self.model.programs[self.current];
-        // Growth beyond a private file's part, or of several kinds at once, has its own tests.
+        // Growth beyond a private file's part, or of several kinds of mappings at once, has its own tests.
         let whole = (page..page + pages).all(|p| cells.contains_key(&p));
         let new_pages = new_pages.min(pages);
         let args = RemapArgs {
@@ -344,7 +344,7 @@ impl World {
     fn truncate(&mut self, file: usize, bytes: u64) {
         self.files[file].truncate(&self.vm, bytes);
         let (words, size) = &mut self.model.files[file];
-        // The word is the first of its page.
+        // The word is the first in its page.
         words.retain(|page, _| page * PAGE < bytes);
         *size = bytes;
     }
@@ -444,7 +444,7 @@ impl World {
         }
     }
 
-    /// Every page of every program is what the model says.
+    /// Checks that every page of every program is as in the model.
     fn check(&mut self) {
         for n in 0..self.programs.len() {
             self.switch(n);

@@ -1,8 +1,8 @@
-//! One program on many CPUs at once: workers count in their own words, while the program forks, changes its map, and
-//! pages and page tables are taken away underneath.
+//! One program on many CPUs: workers count in their own words, while the program forks and changes its map, and pages
+//! and page tables are removed.
 //!
-//! A count that is lost, a child that sees a later store of its parent, a page that comes back with old contents, or a
-//! frame too few at the end each mean that a protocol of `doc/vm.md` has a hole.
+//! A lost count, a child that sees a later store of its parent, a page with old contents, or a missing frame at the end
+//! each show a hole in a protocol of `doc/vm.md`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -33,7 +33,7 @@ struct World {
     rounds: AtomicUsize,
 }
 
-/// Ends the test for all when one thread ends, or fails.
+/// Ends the test for all threads when one thread ends, or fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -98,7 +98,7 @@ impl World {
         self.vm.epoch.quiescent(&mut ksync::pin());
         self.vm.epoch.reclaim(&ksync::pin());
         self.vm.poll_limbo(&ksync::pin());
-        // A thread that the host lets wait holds up every grace period: give it the time.
+        // A thread that the host does not run delays every grace period: give it time.
         let mut patience = 0;
         while self.vm.alloc.free_pages() < FRAMES / 2 && patience < 5000 && !self.done.load(Relaxed)
         {
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// A round of a role that decides how long the test takes.
+    /// Whether to start another round of a role that determines the length of the test.
     fn another_round(&self) -> bool {
         self.tick();
         let more = self.rounds.fetch_add(1, Relaxed) < ROUNDS;

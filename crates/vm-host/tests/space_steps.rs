@@ -1,4 +1,4 @@
-//! What operations on a space must do step by step, seen by what they leave behind or count.
+//! Steps that operations on a space must take, observed by their results or counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -33,7 +33,7 @@ fn end(lab: &Lab, spaces: &[&Arc<Space>]) {
     lab.finish();
 }
 
-/// A truncation goes a few dozen pages at a time, and each of its steps tells the CPUs.
+/// A truncation removes a few dozen pages at a time, with one flush for each step.
 #[test]
 fn no_page_of_a_long_file_is_reached_after_truncation() {
     const PAGES: u64 = 100;
@@ -56,7 +56,7 @@ fn no_page_of_a_long_file_is_reached_after_truncation() {
     end(&lab, &[&space]);
 }
 
-/// A fork makes the next write fault give the parent a layer of its own, once: later faults find it.
+/// After a fork the next write fault gives the parent a new front layer, once: later faults find it.
 #[test]
 fn one_fork_costs_one_layer() {
     let lab = Lab::new(256, 1);
@@ -79,7 +79,7 @@ fn one_fork_costs_one_layer() {
     end(&lab, &[&space, &child]);
 }
 
-/// What nobody has touched yet has no layer that a fork could share.
+/// Memory that was never accessed has no layer that a fork could share.
 #[test]
 fn a_fork_of_untouched_memory_costs_no_layer() {
     let lab = Lab::new(256, 1);
@@ -99,8 +99,8 @@ fn a_fork_of_untouched_memory_costs_no_layer() {
     end(&lab, &[&space, &child]);
 }
 
-/// Whatever takes translations away changes the generation, by which a CPU that comes back knows that what it has cached
-/// under the pmap's address-space identifier is old.
+/// An operation that takes translations away changes the generation, so that a returning CPU recognises translations
+/// that it cached under the pmap's address-space identifier as stale.
 #[test]
 fn what_takes_translations_away_changes_the_generation() {
     type Act = fn(&Lab, &Space, &ObjectRef);
@@ -141,12 +141,12 @@ fn what_takes_translations_away_changes_the_generation() {
     }
 }
 
-/// Pages that the first layer of [`forked_often`] has.
+/// Number of pages in the first layer of [`forked_often`].
 const TOUCHED: u64 = 300;
-/// One among them that it has not.
+/// A page in that range that it does not have.
 const HOLE: u64 = 2;
 
-/// A machine on which a fork brings one layer up at most.
+/// A machine on which a fork brings at most one layer up.
 fn one_at_a_time(frames: usize, cpus: usize) -> Lab {
     let tuning = Tuning {
         fork_depth: COPY_DEPTH,
@@ -155,8 +155,8 @@ fn one_at_a_time(frames: usize, cpus: usize) -> Lab {
     Lab::tuned(frames, cpus, tuning)
 }
 
-/// A space forked so often that the next fork folds its chain, and its children. The layer that goes then is the oldest
-/// but one, of which the second child is the only other user.
+/// A space forked so often that the next fork folds its chain, and its children. The fold drops the second oldest
+/// layer, of which the second child is the only other user.
 fn forked_often(lab: &Lab) -> (Arc<Space>, Vec<Arc<Space>>) {
     lab.vm.set_fault_around(PAGE);
     let space = Space::new(&lab.vm).unwrap();
@@ -167,7 +167,8 @@ fn forked_often(lab: &Lab) -> (Arc<Space>, Vec<Arc<Space>>) {
         .for_each(|page| write(lab, &space, page));
     let fork = |n: u64| {
         let child = space.fork(&lab.vm).unwrap();
-        // Nothing is shadowed, and the first layer has one page, so that it stays the smallest with another one.
+        // Nothing is shadowed. The first of these layers has one page, the others two, so that it stays among the
+        // smallest.
         (0..=n.min(1)).for_each(|k| write(lab, &space, TOUCHED + 2 * n + k));
         child
     };
@@ -187,7 +188,7 @@ fn reads(lab: &Lab, space: &Space, page: u64) {
     assert_eq!(read, Ok(()));
 }
 
-/// The pages of folded layers are others' alone, and may go with them.
+/// The pages of dropped layers belong to other spaces alone, and may be freed with them.
 #[test]
 fn no_page_of_a_folded_layer_is_reached() {
     let lab = one_at_a_time(2048, 1);
@@ -201,7 +202,7 @@ fn no_page_of_a_folded_layer_is_reached() {
     end(&lab, &[&space]);
 }
 
-/// Folding brings pages up into layers that relatives share, where their tables map the older ones.
+/// Folding brings pages up into layers that relatives share, while their tables map the older pages.
 #[test]
 fn a_fault_finds_the_page_that_a_relative_brought_up() {
     let lab = one_at_a_time(2048, 1);
@@ -223,7 +224,7 @@ fn a_fault_finds_the_page_that_a_relative_brought_up() {
     end(&lab, &[&space]);
 }
 
-/// Lets `act` happen while a fault on CPU 1 is about to look at a page table.
+/// Runs `act` when a fault on CPU 1 is about to read a page table.
 fn beside_fault(lab: &Lab, space: &Space, va: u64, access: vm::Access, act: impl FnOnce()) {
     const SEEN: usize = 1;
     const DONE: usize = 2;
@@ -250,7 +251,7 @@ fn beside_fault(lab: &Lab, space: &Space, va: u64, access: vm::Access, act: impl
     lab.vm.machine.on_table(None);
 }
 
-/// A fault has put a copy in front, and takes it back as its entry has changed.
+/// A fault has inserted a copy in front, and takes it back because its entry has changed.
 #[test]
 fn a_page_on_its_way_to_the_front_shadows_nothing() {
     let lab = Lab::new(512, 2);
@@ -267,7 +268,7 @@ fn a_page_on_its_way_to_the_front_shadows_nothing() {
     };
     let mut spaces: Vec<Arc<Space>> = (1..6).map(fork).collect();
     beside_fault(&lab, &space, AT, vm::Access::Write, || {
-        // Others are folded as they can be; the layer of this page cannot.
+        // Other layers are folded where possible; the layer of this page cannot be.
         space.maintain(&lab.vm);
     });
     assert_eq!(swap(Access::Write), Ok(7));
@@ -275,12 +276,12 @@ fn a_page_on_its_way_to_the_front_shadows_nothing() {
     end(&lab, &spaces.iter().collect::<Vec<_>>());
 }
 
-/// A fault has found a page in a layer, and enters it when the layer has been folded away.
+/// A fault has found a page in a layer, and enters it after the layer was folded away.
 #[test]
 fn a_fault_that_saw_a_layer_before_it_was_folded_starts_again() {
     let lab = one_at_a_time(2048, 2);
     let (space, children) = forked_often(&lab);
-    // A child that reads where nothing is puts a page of zeroes into the layer that it shares.
+    // A child that reads an absent page inserts a page of zeroes into the layer that it shares.
     let hole = AT + HOLE * PAGE;
     children[1]
         .fault(&lab.vm, hole, vm::Access::Read)

@@ -10,7 +10,7 @@ use vm_host::program::{Program, check_frames};
 const PAGE: u64 = 4096;
 const AT: u64 = 0x7000_0000;
 const TO: u64 = 0x7800_0000;
-/// Pages of the memory that each test begins with: more than a slice of a sweep looks at.
+/// Number of pages at the start of each test: more than a slice of a sweep looks at.
 const PAGES: u64 = 600;
 
 struct Lab {
@@ -25,7 +25,7 @@ impl Lab {
         Lab { vm, free }
     }
 
-    /// A program with [`PAGES`] pages at [`AT`], each with its number in it.
+    /// A program with [`PAGES`] pages at [`AT`], each containing its number.
     fn program(&self) -> Program {
         let program = Program::new(&self.vm);
         let args = MapArgs::anon(PAGES * PAGE, MapProt::ALL).at(AT);
@@ -38,7 +38,7 @@ impl Lab {
         p.run(|p| pages.for_each(|n| p.write(AT + n * PAGE, n + plus).unwrap()));
     }
 
-    /// Each page from `at` on must hold its number and `plus`.
+    /// Checks that each page from `at` on contains its number plus `plus`.
     fn reads(&self, p: &Program, at: u64, pages: std::ops::Range<u64>, plus: u64) {
         p.run(|p| {
             for (to, n) in pages.enumerate() {
@@ -54,7 +54,7 @@ impl Lab {
             .unwrap();
     }
 
-    /// Pages of private memory, once the background has had two turns.
+    /// Number of pages of private memory after two runs of the background work.
     fn pages(&self) -> u64 {
         self.vm.tend();
         self.vm.tend();
@@ -181,7 +181,7 @@ fn what_both_have_written_anew_goes_while_both_live() {
     let child = p.fork().unwrap();
     lab.write(&p, 0..400, 1000);
     lab.write(&child, 200..PAGES, 2000);
-    // Pages 200 to 400 of what they had in common are for nobody.
+    // Pages 200 to 400 of the shared memory are unreachable.
     assert_eq!(lab.pages(), PAGES + 400 + 400 - 200);
     lab.reads(&p, AT, 0..400, 1000);
     lab.reads(&p, AT + 400 * PAGE, 400..PAGES, 0);
@@ -195,7 +195,7 @@ fn what_both_have_written_anew_goes_while_both_live() {
     lab.reads(&third, AT + 400 * PAGE, 400..PAGES, 0);
 }
 
-/// A page that every living child has left goes with the last one that has not.
+/// A page that every living child but one has left behind is freed when that one ends.
 #[test]
 fn what_several_left_goes_with_the_last_that_has_it() {
     let lab = Lab::new();
@@ -234,7 +234,7 @@ fn many_children_may_share_it() {
     lab.reads(&children[11], AT + (PAGES - 1) * PAGE, PAGES - 1..PAGES, 0);
 }
 
-/// A fork that is under way, or a map that is being changed, puts a sweep off and does not end it.
+/// A fork in progress, or a map that is being changed, delays a sweep but does not cancel it.
 #[test]
 fn a_page_that_somebody_holds_is_freed_in_a_later_turn() {
     let lab = Lab::new();
@@ -253,7 +253,7 @@ fn a_page_that_somebody_holds_is_freed_in_a_later_turn() {
     assert_eq!(lab.pages(), 1);
 }
 
-/// What a fault is about to put above a page, and may take back, hides nothing yet.
+/// A page that a fault is inserting above another one, and may take back, does not hide that one yet.
 #[test]
 fn a_page_under_one_that_is_not_settled_stays() {
     let lab = Lab::new();
@@ -269,14 +269,14 @@ fn a_page_under_one_that_is_not_settled_stays() {
         .filter_map(|page| page.try_hard_busy())
         .collect();
     assert_eq!(copies.len(), 2, "the page and its copy");
-    // The lower one is let go, so that the upper one alone keeps it.
+    // The lower one is released, so that only the upper one is held busy.
     let upper = copies.into_iter().last().unwrap();
     assert_eq!(lab.pages(), PAGES + 1);
     drop(upper);
     assert_eq!(lab.pages(), PAGES);
 }
 
-/// Folding leaves entries of older pages in the tables; a page that goes takes them along.
+/// Folding leaves page-table entries of older pages; they are removed with those pages.
 #[test]
 fn no_table_keeps_a_page_that_was_freed() {
     let lab = Lab::new();

@@ -1,4 +1,4 @@
-//! What holds for every sequence.
+//! Properties that hold for every sequence of operations.
 
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
@@ -22,7 +22,8 @@ fn config(cases: u32) -> ProptestConfig {
     }
 }
 
-/// With small bounds, and a page or block of the heap failing every so often, if that is not 0.
+/// With small limits. Every `injector`-th page allocation, and every `heap`-th allocation that may fail, fails, if not
+/// 0.
 fn play_small(ops: &[Op], injector: u32, heap: u32) {
     let setup = Setup {
         injector,
@@ -54,7 +55,7 @@ proptest! {
         play(&ops, 0);
     }
 
-    /// Allocations fail every now and then; whoever retries gets what is due.
+    /// Allocations fail now and then; an operation that is retried succeeds.
     #[test]
     fn failing_allocations_lose_nothing(ops in prop::collection::vec(op(Mix::All), 1..100), period in 3_u32..9) {
         play(&ops, period);
@@ -64,7 +65,7 @@ proptest! {
 proptest! {
     #![proptest_config(config(80))]
 
-    /// Every hint is asked, every bound met, and forks fold.
+    /// Every hint is refreshed, every limit reached, and forks fold.
     #[test]
     fn small_bounds_change_nothing(ops in prop::collection::vec(op(Mix::All), 1..120)) {
         play_small(&ops, 0, 0);
@@ -89,20 +90,20 @@ proptest! {
         play(&ops, 0);
     }
 
-    /// The heap has no block every now and then.
+    /// Heap allocations fail now and then.
     #[test]
     fn a_heap_that_fails_loses_nothing(ops in prop::collection::vec(op(Mix::All), 1..100), period in 2_u32..6) {
         play_small(&ops, 0, period);
     }
 
-    /// Both.
+    /// Both kinds of allocations fail.
     #[test]
     fn short_memory_loses_nothing_of_deep_chains(ops in prop::collection::vec(op(Mix::Forks), 1..150), pages in 3_u32..9, blocks in 2_u32..6) {
         play_small(&ops, pages, blocks);
     }
 }
 
-/// The pages of a stack's unmapped end live on in the object that a child shares.
+/// Pages of a stack's unmapped end stay in the object that a child shares.
 #[test]
 fn a_stack_that_grows_again_shows_no_old_page() {
     let write = |at| Op::Write {
@@ -132,7 +133,7 @@ fn a_stack_that_grows_again_shows_no_old_page() {
     );
 }
 
-/// Below the place where the first write after a fork found the stack's end.
+/// Below the address at which the first write after a fork found the end of the stack.
 #[test]
 fn scans_find_what_a_stack_grew_by_after_a_fork() {
     let write = |at| Op::Write {
@@ -158,8 +159,8 @@ fn scans_find_what_a_stack_grew_by_after_a_fork() {
     );
 }
 
-/// A layer was its space's alone; a fork shared it, and the child has done without the layer above since, so that the parent's next write
-/// needs no new one.
+/// A layer was visible to its space only; a fork shared it; and the child has dropped the layer above since, so that
+/// the parent's next write needs no new layer.
 #[test]
 fn what_was_known_of_a_layer_before_a_fork_is_asked_again() {
     let (at, second) = (14, 1);
@@ -182,7 +183,7 @@ fn what_was_known_of_a_layer_before_a_fork_is_asked_again() {
     let fork = Op::Fork { space: 0 };
     let ops = [
         vec![map, write(0, 0), write(0, 1), write(0, 2), fork.clone()],
-        // The second page is moved to the front, for its layer is the space's alone.
+        // The second page is moved to the front, because only this space can see its layer.
         vec![write(0, 0), Op::Exit { space: second }, write(0, 1), fork],
         vec![write(second, 0), write(second, 1)],
         vec![Op::Maintain { space: second }, write(0, 0), write(0, 2)],

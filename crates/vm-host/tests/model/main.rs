@@ -1,8 +1,8 @@
 //! Random operations on spaces, against the reference.
 //!
-//! One thread plays all CPUs in turn, so every run of a seed is the same, and after each operation no CPU may reach what
-//! the operation took away. `PANTALA_CASES` says how many sequences each test tries; failing ones are kept beside this
-//! file in `regressions.txt` and tried first.
+//! One thread plays all CPUs in turn, so that every run of a seed is the same; and after each operation no CPU may
+//! reach what the operation removed. `PANTALA_CASES` sets the number of sequences per test; failing ones are kept
+//! beside this file in `regressions.txt` and tried first.
 
 #[cfg(not(feature = "faulty-rmap"))]
 mod faultless;
@@ -19,7 +19,7 @@ use vm_host::heap::Heap;
 #[global_allocator]
 static HEAP: Heap = Heap;
 
-/// Each `injector`-th allocation of a page fails, if that is not 0.
+/// Every `injector`-th allocation of a page fails, if that is not 0.
 fn play(ops: &[Op], injector: u32) {
     let setup = Setup {
         injector,

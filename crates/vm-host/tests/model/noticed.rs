@@ -1,4 +1,4 @@
-//! Sequences that a fault on purpose makes fail.
+//! Sequences that fail because of a deliberate fault.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 
@@ -12,7 +12,7 @@ use crate::play_with;
 /// Sequences to try.
 pub const TRIES: usize = 60;
 
-/// How many of [`TRIES`] sequences fail when `prepare` has spoilt the machine.
+/// Number of the [`TRIES`] sequences that fail after `prepare` has introduced a fault.
 pub fn noticed(prepare: impl Fn(&Player)) -> usize {
     let mut runner = TestRunner::deterministic();
     let sequences = proptest::collection::vec(op(Mix::All), 1..120);
@@ -33,7 +33,7 @@ pub fn noticed(prepare: impl Fn(&Player)) -> usize {
     failed
 }
 
-/// A CPU that compares no generation when it comes back to a space.
+/// A CPU that does not compare generations when it returns to a space.
 #[test]
 #[cfg(not(feature = "faulty-rmap"))]
 fn a_missing_comparison_fails_the_tests() {

@@ -1,18 +1,18 @@
-//! Operations at random.
+//! Random operations.
 
 use proptest::prelude::*;
 use vm::space::Advice;
 
-/// A page that an operation is about: below [`WINDOWS`] a fixed place, else one of the pages that are mapped.
+/// The page of an operation: below [`WINDOWS`] a fixed address, else one of the mapped pages.
 pub type At = u8;
 
-/// Places of the fixed windows: 0..32 around the border of two tables, 32..48 around that of two root entries, 48..64
-/// for stacks.
+/// Addresses of the fixed windows: 0..32 around the border of two tables, 32..48 around that of two root entries,
+/// 48..64 for stacks.
 pub const WINDOWS: u8 = 64;
-/// The first place for stacks.
+/// The first address for stacks.
 pub const STACKS: u8 = 48;
 
-/// What a mapping shows.
+/// The source of a mapping.
 #[derive(Clone, Copy, Debug)]
 pub enum What {
     /// Zeroes.
@@ -145,7 +145,7 @@ pub enum Op {
     Compare,
 }
 
-/// Which operations are likely.
+/// A weighting of the operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mix {
     All,
@@ -153,7 +153,7 @@ pub enum Mix {
     Files,
     /// Memory that mappings share, moved, doubled and resized.
     Shared,
-    /// Few spaces and pages: whoever ends is followed by another's child.
+    /// Few spaces and pages: a space that exits is replaced by another's child.
     Families,
 }
 
@@ -252,7 +252,7 @@ fn files() -> BoxedStrategy<Op> {
     .boxed()
 }
 
-/// What happens by itself.
+/// Fault injection and background work.
 fn havoc() -> BoxedStrategy<Op> {
     prop_oneof![
         3 => any::<u16>().prop_map(|nth| Op::Scan { nth }),

@@ -1,4 +1,4 @@
-//! Plays operations on a VM and on the reference, and compares.
+//! Runs operations on a VM and on the reference, and compares.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ const STACK: u64 = 1 << 34;
 /// One beyond the last page that may be mapped.
 const HIGH: u64 = (1 << 35) - 1;
 
-/// What a player plays on.
+/// The configuration of a player.
 #[derive(Clone, Copy)]
 pub struct Setup {
-    /// Each such allocation of a page fails, if that is not 0.
+    /// Every so many allocations of a page one fails, if not 0.
     pub injector: u32,
-    /// Each such request for a block that may be refused is, if that is not 0.
+    /// Every so many allocations that may fail one does, if not 0.
     pub heap: u32,
-    /// The VM's bounds.
+    /// The VM's limits.
     pub tuning: Tuning,
     /// Most spaces at a time.
     pub spaces: usize,
@@ -55,7 +55,7 @@ impl Default for Setup {
 /// See the module.
 pub struct Player {
     setup: Setup,
-    /// Requests for blocks until one is refused.
+    /// Number of allocations until one fails.
     blocks_left: Cell<u32>,
     lab: Lab,
     model: Model,
@@ -80,7 +80,7 @@ fn prot(bits: u8) -> MapProt {
     bit(0, MapProt::READ) | bit(1, MapProt::WRITE) | bit(2, MapProt::EXEC)
 }
 
-/// Whenever the VM is about to look at a table, some core walks and caches one of the places of the tests.
+/// Whenever the VM is about to read a table, some core walks and caches one of the tests' addresses.
 fn speculate_between_steps(lab: &Lab) {
     let (vm, step) = (Arc::downgrade(&lab.vm), AtomicU64::new(0));
     lab.vm.machine.on_table(Some(Box::new(move |_| {
@@ -97,7 +97,7 @@ fn speculate_between_steps(lab: &Lab) {
     })));
 }
 
-/// An empty space that places mappings well below the end, so that no range of a test reaches that.
+/// An empty space that places mappings well below its end, out of the tests' ranges.
 fn fresh(lab: &Lab) -> Arc<Space> {
     let space = Space::new(&lab.vm).unwrap();
     space.set_mmap_base((HIGH - 4096) * PAGE);
@@ -119,7 +119,7 @@ impl Player {
             .into_iter()
             .chain((1..FILES).map(|_| file()))
             .collect();
-        // A leaf of an index.
+        // Makes a leaf of an index.
         learn(|| files[0].allocate(&lab.vm, 9 * PAGE, PAGE, false).unwrap());
         files[0].truncate(&lab.vm, 0);
         let first = fresh(&lab);
@@ -144,7 +144,7 @@ impl Player {
         }
     }
 
-    /// Plays one operation and checks what can be seen at once.
+    /// Runs one operation and checks everything that is visible at once.
     pub fn play(&mut self, op: &Op) {
         self.turn += 1;
         ksync::host::set_cpu(self.turn % CPUS);
@@ -152,7 +152,7 @@ impl Player {
         self.check_caches();
     }
 
-    /// Compares everything, ends everything, and checks the account.
+    /// Compares everything, ends everything, and checks all frames.
     pub fn finish(&mut self) {
         self.compare();
         for space in 0..self.spaces.len() {
@@ -253,7 +253,7 @@ impl Player {
         }
     }
 
-    /// Operations on files, and havoc.
+    /// Operations on files, and fault injection.
     fn act_beside(&mut self, op: &Op) {
         match *op {
             Op::ReadFile { file, page, word } => {
@@ -419,7 +419,7 @@ impl Player {
             } else {
                 EntryFlags::EMPTY
             },
-            // Where memory is short, as much is populated as there happens to be.
+            // If memory is short, an unpredictable part is populated.
             place: MapFlags {
                 fixed,
                 noreplace,
@@ -552,7 +552,7 @@ impl Player {
         let len = u64::from(len);
         let mut range = self.model.space(s).pages.range(at..at + len);
         if advice == Advice::WipeOnFork && range.any(|(_, page)| page.shared || page.named) {
-            // The caller of the VM refuses it.
+            // The caller of the VM refuses this.
             return;
         }
         let run = |player: &Player| {
@@ -646,7 +646,7 @@ impl Player {
             return;
         };
         self.model.spaces[space] = None;
-        // Half of them are still loaded somewhere, as by an idle CPU.
+        // Half of them are still loaded on some CPU, as by an idle one.
         if self.turn.is_multiple_of(2) {
             self.leave(space, &real);
         }
@@ -654,7 +654,7 @@ impl Player {
         self.leave(space, &real);
     }
 
-    /// CPUs that switch keep what they cached, wrongly, from now on.
+    /// CPUs that switch keep stale translations from now on.
     pub fn be_credulous(&self) {
         self.lab.vm.machine.be_credulous();
     }
@@ -682,12 +682,12 @@ impl Player {
         self.running[cpu] = Some(space);
     }
 
-    /// Runs `act` while the heap fails as it is to.
+    /// Runs `act` with the configured heap failures.
     fn short<R>(&self, act: impl FnOnce() -> R) -> R {
         refuse_each(self.setup.heap, &self.blocks_left, act)
     }
 
-    /// What failed for want of memory succeeds in the end, where memory is not really short.
+    /// Repeats an operation that failed for lack of memory until it succeeds, if memory is not really short.
     fn patiently<R: PartialEq, E: PartialEq>(
         &self,
         act: impl Fn(&Player) -> Result<R, E>,
@@ -818,7 +818,7 @@ impl Player {
         self.model.files[file].write(page, word, self.value);
     }
 
-    /// What the CPUs reach without a fault must be allowed, and right.
+    /// Accesses that the CPUs can make without a fault must be allowed, and see the right contents.
     fn check_caches(&mut self) {
         for cpu in 0..CPUS {
             let Some(s) = self.running[cpu] else { continue };
@@ -861,7 +861,7 @@ impl Player {
         }
     }
 
-    /// Compares all contents, and what the spaces say of themselves.
+    /// Compares all contents, and the properties that the spaces report.
     fn compare(&mut self) {
         for s in 0..self.spaces.len() {
             let Some(space) = self.spaces[s].clone() else {
@@ -910,7 +910,7 @@ impl Player {
 impl Drop for Player {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // What a failed run leaves behind is in no state to be dropped, and says so.
+            // After a failed run the state cannot be dropped.
             std::mem::forget(self.lab.vm.clone());
             std::mem::forget(std::mem::take(&mut self.spaces));
             std::mem::forget(std::mem::take(&mut self.files));
