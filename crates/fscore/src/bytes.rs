@@ -7,7 +7,7 @@ pub fn find(bytes: &[u8], byte: u8) -> Option<usize> {
     let (words, tail) = bytes.as_chunks::<8>();
     for (n, &word) in words.iter().enumerate() {
         let zero_there = u64::from_le_bytes(word) ^ (ONES * u64::from(byte));
-        // The lowest bit that is set tells the first byte that is zero; higher ones may be wrong.
+        // The lowest set bit marks the first byte that is zero; higher set bits may be wrong.
         let found = zero_there.wrapping_sub(ONES) & !zero_there & (ONES << 7);
         if found != 0 {
             return Some(n * 8 + found.trailing_zeros() as usize / 8);

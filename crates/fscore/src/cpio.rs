@@ -17,7 +17,7 @@ pub const NAME_LIMIT: usize = 4096;
 /// What is wrong with an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The bytes where a header must start are no cpio magic.
+    /// The bytes where a header must start are not a cpio magic number.
     Magic,
     /// A header field holds something other than hexadecimal digits.
     Digit,
@@ -25,7 +25,7 @@ pub enum Reason {
     Truncated,
     /// A name of zero bytes, too long, or without its NUL.
     Name,
-    /// The data do not have the checksum that the header gives.
+    /// The data do not match the checksum in the header.
     Checksum,
     /// The source failed (a compressed stream was corrupt).
     Source,
@@ -50,7 +50,7 @@ impl Reason {
 pub struct Error {
     /// What is wrong.
     pub reason: Reason,
-    /// Where.
+    /// The offset.
     pub offset: u64,
 }
 
@@ -60,7 +60,7 @@ pub struct Corrupt;
 
 /// A stream of archive bytes.
 pub trait Source {
-    /// The bytes at hand; empty only at the end of the input. `Err` if the input is corrupt.
+    /// The bytes available; empty only at the end of the input. `Err` if the input is corrupt.
     fn fill(&mut self) -> Result<&[u8], Corrupt>;
     /// Consumes `n` of the bytes that `fill` returned.
     fn consume(&mut self, n: usize);
@@ -76,7 +76,7 @@ impl Source for &[u8] {
     }
 }
 
-/// The numbers of an entry's header.
+/// The fields of an entry's header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// Inode number: entries with more than one link and equal `(dev, ino)` are one file.
@@ -179,8 +179,8 @@ impl<S: Source> Reader<S> {
 
     /// Reads the next entry's header, and its name into `name`.
     ///
-    /// `Ok(None)` at the end of the input. Data of the previous entry that the caller did not
-    /// take are skipped. Returns the header and the length of the name.
+    /// `Ok(None)` at the end of the input. Skips data of the previous entry that the caller has not taken. Returns the
+    /// header and the length of the name.
     pub fn next(&mut self, name: &mut [u8; NAME_LIMIT]) -> Result<Option<(Header, usize)>, Error> {
         loop {
             self.data(|_| ())?;
@@ -214,7 +214,7 @@ impl<S: Source> Reader<S> {
         }
     }
 
-    /// Hands the rest of the current entry's data to `sink`, piece by piece.
+    /// Passes the rest of the current entry's data to `sink`, piece by piece.
     pub fn data(&mut self, mut sink: impl FnMut(&[u8])) -> Result<(), Error> {
         self.try_data(|piece| {
             sink(piece);

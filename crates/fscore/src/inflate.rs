@@ -1,9 +1,8 @@
 //! Decompression of gzip streams (RFC 1951 and 1952), piece by piece.
 //!
-//! Guarantee: any input gives output or an error, in bounded memory (a window of 64 KiB and two
-//! code tables), and what is handed out up to the end of a member has the length and checksum
-//! that its trailer says. The tables are indexed by as many bits as the longest code has, so a
-//! symbol costs one look-up.
+//! Guarantee: any input yields output or an error, in bounded memory (a window of 64 KiB and two code tables); a member
+//! whose output does not have the length and checksum of its trailer yields an error. The tables are indexed by as many
+//! bits as the longest code has, so that a symbol takes one look-up.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -56,7 +55,7 @@ impl Codes {
             let len = u32::from(len);
             let code = next[len as usize];
             next[len as usize] += 1;
-            // Codes arrive with their first bit lowest.
+            // The first bit of a code is the lowest in the input.
             let mut at = (code.reverse_bits() >> (32 - len)) as usize;
             while at < self.table.len() {
                 self.table[at] = (symbol as u16) << 4 | len as u16;
@@ -67,7 +66,7 @@ impl Codes {
     }
 }
 
-/// Where decoding stands between two pieces of output.
+/// State of decoding between two pieces of output.
 enum State {
     Member,
     Block,
@@ -89,7 +88,7 @@ pub struct Inflate<'a> {
     literals: Codes,
     distances: Codes,
     window: Box<[u8]>,
-    /// Bytes put out by this member, and in all.
+    /// Bytes of output of this member, and in total.
     member: u64,
     total: u64,
     taken: u64,
@@ -108,7 +107,7 @@ const DISTANCE_BASE: [u16; 30] = [
     1, 2, 3, 4, 5, 7, 9, 13, 17, 25, 33, 49, 65, 97, 129, 193, 257, 385, 513, 769, 1025, 1537,
     2049, 3073, 4097, 6145, 8193, 12289, 16385, 24577,
 ];
-/// The order in which a block gives the lengths of the code for code lengths.
+/// The order in which a block stores the lengths of the codes for code lengths.
 const ORDER: [u8; 19] = [
     16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15,
 ];
@@ -195,7 +194,7 @@ impl<'a> Inflate<'a> {
         Ok(usize::from(entry >> 4))
     }
 
-    /// Gives whole bytes back to the input.
+    /// Returns whole bytes to the input.
     fn align(&mut self) {
         let odd = self.bits % 8;
         self.hold >>= odd;
@@ -354,7 +353,7 @@ impl<'a> Inflate<'a> {
         })
     }
 
-    /// Decodes until there is a good piece of output or the stream ends.
+    /// Decodes until a large enough piece of output is ready or the stream ends.
     fn advance(&mut self) -> Result<(), Corrupt> {
         let until = self.taken + AHEAD as u64 - 258;
         while self.total < until {
@@ -401,7 +400,7 @@ impl Source for Inflate<'_> {
     }
 }
 
-/// So that a reader can be given the stream for a time.
+/// Lets a reader borrow the stream.
 impl<S: Source> Source for &mut S {
     fn fill(&mut self) -> Result<&[u8], Corrupt> {
         (**self).fill()
@@ -496,7 +495,7 @@ mod tests {
         {
             let mut bad = good.clone();
             bad[at] ^= 0x10;
-            // Some header fields (time, name) carry no meaning; everything else must be noticed.
+            // Some header fields (time, name) are not checked; damage anywhere else must be noticed.
             if let Ok(out) = all(&bad) {
                 assert!(at < 12, "undetected damage at {at}");
                 assert_eq!(out, data);

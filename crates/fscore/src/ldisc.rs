@@ -1,9 +1,8 @@
 //! Terminal line discipline: editing, echo, signal characters and output processing.
 //!
-//! Guarantee: for every byte sequence and every setting, what a reader receives, what is echoed
-//! and which signals are raised follow termios(3). The module is a state machine without locks or
-//! waiting: bytes go in through [`Ldisc::input`] and [`Ldisc::output`], bytes for the wire come
-//! out through a closure, and the caller decides who sleeps.
+//! Guarantee: for every byte sequence and every setting, the bytes that a reader gets, the echo and the signals follow
+//! termios(3). The module is a state machine without locks or waiting: bytes go in through [`Ldisc::input`] and
+//! [`Ldisc::output`], bytes for the wire come out through a closure, and the caller decides which thread sleeps.
 
 use core::mem;
 
@@ -146,7 +145,7 @@ impl Termios {
         }
     }
 
-    /// The structure as it lies in user memory.
+    /// The structure as it is laid out in user memory.
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let mut b = [0; Self::SIZE];
         for (i, v) in [self.iflag, self.oflag, self.cflag, self.lflag]
@@ -160,7 +159,7 @@ impl Termios {
         b
     }
 
-    /// Reads the structure from user memory's layout.
+    /// Reads the structure from its layout in user memory.
     pub fn from_bytes(b: &[u8; Self::SIZE]) -> Self {
         let word = |i: usize| u32::from_le_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
         let mut cc = [0; 19];
@@ -239,7 +238,7 @@ impl Ldisc {
         &self.termios
     }
 
-    /// Replaces the settings. Bytes at hand become readable if line editing goes on or off.
+    /// Replaces the settings. Switching line editing on or off makes the buffered bytes readable.
     pub fn set_termios(&mut self, new: Termios) {
         let old = mem::replace(&mut self.termios, new);
         if old.canonical() != new.canonical() {
@@ -256,7 +255,7 @@ impl Ldisc {
         }
     }
 
-    /// Whether output is held by STOP.
+    /// Whether STOP holds output.
     pub fn stopped(&self) -> bool {
         self.stopped
     }

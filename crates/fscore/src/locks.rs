@@ -1,26 +1,26 @@
-//! Locks on ranges of a file: who holds what, as fcntl(2) and flock(2) have it.
+//! Locks on ranges of a file, and their owners, as in fcntl(2) and flock(2).
 //!
-//! Guarantee: two owners never hold overlapping ranges unless both are shared; an owner's own ranges never overlap, and
-//! neighbours of one kind are one range. A call that fails, for want of memory or because its user may have no more locks,
-//! changes nothing.
+//! Guarantee: two owners never hold overlapping ranges unless both are shared. Ranges of one owner never overlap, and
+//! adjacent ones of the same kind are merged. A call that fails, for lack of memory or because its user may not have
+//! more locks, changes nothing.
 
 use alloc::vec::Vec;
 
-/// The last byte that a range can have: "to the end, however far that grows".
+/// The last byte that a range can have: "to the end, however far the file grows".
 pub const END: u64 = i64::MAX as u64;
 
 /// A lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lock {
-    /// Who holds it, by a number that no other owner has.
+    /// The owner's number, which no other owner has.
     pub owner: u64,
-    /// The process that asked for it, as others are told.
+    /// The process that requested it, as reported to others.
     pub pid: i32,
     /// First byte.
     pub start: u64,
     /// Last byte.
     pub last: u64,
-    /// Whether it keeps out shared ones too.
+    /// Whether it also excludes shared locks.
     pub exclusive: bool,
 }
 
@@ -33,7 +33,7 @@ impl Lock {
         self.start <= other.start && other.last <= self.last
     }
 
-    /// Whether a part of it lies before the other, and a part behind.
+    /// Whether it begins before the other and ends after it.
     fn surrounds(&self, other: &Lock) -> bool {
         self.start < other.start && other.last < self.last
     }
@@ -43,7 +43,7 @@ impl Lock {
         self.owner != other.owner && self.overlaps(other) && (self.exclusive || other.exclusive)
     }
 
-    /// Whether the two are one range: of one owner and kind, overlapping or adjoining.
+    /// Whether the two can be merged: of one owner and kind, overlapping or adjacent.
     fn joins(&self, other: &Lock) -> bool {
         self.owner == other.owner
             && self.exclusive == other.exclusive
@@ -52,21 +52,21 @@ impl Lock {
     }
 }
 
-/// Memory for the list ran out, the list is too long, or its user may have no more locks.
+/// No memory for the list, the list is too long, or the user may not have more locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 
 /// Most locks on one file.
 const MOST: usize = 1 << 14;
 
-/// A lock that is held, and what it is charged to.
+/// A lock that is held, and its charge.
 struct Held<C> {
     lock: Lock,
-    /// Given back when this ends.
+    /// Returned when it is dropped.
     charge: C,
 }
 
-/// The locks on a file. Each has a charge of its own, a `C` that is given back by its drop.
+/// The locks on a file. Each has its own charge, a `C` that its drop returns.
 pub struct Locks<C>(Vec<Held<C>>);
 
 impl<C> Default for Locks<C> {
@@ -81,15 +81,15 @@ impl<C> Locks<C> {
         Locks(Vec::new())
     }
 
-    /// The first lock, by where it begins, that keeps `wanted` from being granted.
+    /// The first lock, by its start, that conflicts with `wanted`.
     pub fn conflict(&self, wanted: &Lock) -> Option<&Lock> {
         self.iter()
             .filter(|held| held.conflicts(wanted))
             .min_by_key(|held| held.start)
     }
 
-    /// Grants a lock that nothing conflicts with; it replaces what the owner held in its range. `pay` gives a charge, or none
-    /// where the owner may have no more locks.
+    /// Grants a lock that nothing conflicts with; it replaces the owner's locks in its range. `pay` returns a charge,
+    /// or `None` if the owner may not have more locks.
     ///
     /// # Errors
     /// [`TooMany`].
@@ -100,7 +100,7 @@ impl<C> Locks<C> {
         let split = self.iter().any(splits);
         let replaces = self.iter().any(goes);
         let mut charge = pay();
-        // What goes leaves its charge.
+        // The charge of a lock that is replaced can be reused.
         if charge.is_none() && !replaces {
             return Err(TooMany);
         }
@@ -124,11 +124,12 @@ impl<C> Locks<C> {
         Ok(())
     }
 
-    /// Ends what the owner of `lock` holds in its range. Returns whether that was anything. `pay` as for a grant: a lock may
-    /// fall into two.
+    /// Releases the owner's locks in the range of `lock`. Returns whether there were any. `pay` as for a grant: a lock
+    /// may be split in two.
     ///
     /// # Errors
-    /// [`TooMany`]: a lock would have to be split.
+    /// [`TooMany`]: a lock would have to be split, but the user may not have more. Also, even if none would be split,
+    /// if the list has no room for one more lock.
     pub fn release(&mut self, lock: &Lock, pay: impl Fn() -> Option<C>) -> Result<bool, TooMany> {
         let touched = |held: &Lock| held.owner == lock.owner && held.overlaps(lock);
         if !self.iter().any(touched) {
@@ -143,7 +144,7 @@ impl<C> Locks<C> {
         Ok(true)
     }
 
-    /// Ends all that an owner holds. Returns whether that was anything.
+    /// Releases all locks of an owner. Returns whether there were any.
     pub fn release_all(&mut self, owner: u64) -> bool {
         let before = self.0.len();
         self.0.retain(|held| held.lock.owner != owner);
@@ -156,14 +157,14 @@ impl<C> Locks<C> {
         self.0.iter().map(|held| &held.lock)
     }
 
-    /// Room for `more` locks, and for another with its charge if one is to fall into two.
+    /// Makes room for `more` locks, and for another one, with its charge, if a lock is to be split in two.
     fn prepare(
         &mut self,
         split: bool,
         more: usize,
         pay: impl Fn() -> Option<C>,
     ) -> Result<Option<C>, TooMany> {
-        // A lock may fall into two.
+        // A lock may be split in two.
         if self.0.len() + 1 + more > MOST {
             return Err(TooMany);
         }
@@ -174,8 +175,8 @@ impl<C> Locks<C> {
         }
     }
 
-    /// Takes away what the owner of `hole` holds in its range, and what `joins` says; `freed` is filled with a charge of what
-    /// goes. `spare` is the charge of what falls into two.
+    /// Removes the owner's locks in the range of `hole`, and those for which `joins` is true; stores the charge of a
+    /// removed lock in `freed`. `spare` is the charge for the second half of a split lock.
     fn cut(
         &mut self,
         hole: &Lock,
@@ -212,13 +213,13 @@ impl<C> Locks<C> {
         }
     }
 
-    /// Gives memory back when most locks have gone.
+    /// Frees memory after most locks were removed.
     fn shrink(&mut self) {
         if self.0.is_empty() {
             self.0 = Vec::new();
         } else if self.0.capacity() > 64 && self.0.len() < self.0.capacity() / 4 {
             let mut fewer = Vec::new();
-            // Where there is no memory for the copy the old place stays.
+            // If there is no memory for the copy, the larger list stays.
             if fewer.try_reserve(2 * self.0.len()).is_ok() {
                 fewer.append(&mut self.0);
                 self.0 = fewer;
@@ -235,23 +236,24 @@ struct Wait {
     file: u64,
 }
 
-/// Which owners wait for which, to notice that a wait would never end.
+/// The waits of owners for each other's locks, to detect deadlocks.
 #[derive(Default)]
 pub struct Waits(Vec<Wait>);
 
 impl Waits {
-    /// Nobody waits.
+    /// No waits.
     pub const fn new() -> Waits {
         Waits(Vec::new())
     }
 
-    /// Notes that `waiter` waits for a lock of `holder` on `file`, unless `holder` waits, through others, for `waiter`: then false.
+    /// Records that `waiter` waits for a lock of `holder` on `file`. Returns false, and records nothing, if `holder`
+    /// itself waits for `waiter`, directly or through others.
     ///
     /// # Errors
     /// [`TooMany`].
     pub fn add(&mut self, waiter: u64, holder: u64, file: u64) -> Result<bool, TooMany> {
         let mut at = holder;
-        // As many steps as there are waits, for a circle of others must not hold this up.
+        // As many steps as there are waits, because the walk could otherwise circle in a cycle of other owners.
         for _ in 0..=self.0.len() {
             if at == waiter {
                 return Ok(false);
@@ -270,25 +272,25 @@ impl Waits {
         Ok(true)
     }
 
-    /// `waiter` waits no longer.
+    /// Removes the wait of `waiter`.
     pub fn remove(&mut self, waiter: u64) {
         if let Some(at) = self.0.iter().position(|wait| wait.waiter == waiter) {
             self.0.swap_remove(at);
         }
     }
 
-    /// `holder` has let go of a lock on `file`: what waits for it there is about to look again.
+    /// `holder` has released a lock on `file`: removes the waits for it there, because the waiters will try again.
     pub fn let_go(&mut self, holder: u64, file: u64) {
         self.0
             .retain(|wait| (wait.holder, wait.file) != (holder, file));
     }
 
-    /// How many wait.
+    /// Number of waits.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether none waits.
+    /// Whether there are no waits.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -388,13 +390,13 @@ mod tests {
         assert_eq!(locks.release(&lock(1, 30, 39, true), pay), Ok(true));
         let three = [(0, 9, true), (20, 29, true), (40, 99, true)];
         assert_eq!((held(&locks, 1), had.get()), (three.to_vec(), 3));
-        // Another, a split by an unlock, and a split by a lock of another kind.
+        // Another lock, a split by an unlock, and a split by a lock of another kind.
         assert_eq!(locks.grant(lock(1, 200, 300, true), pay), Err(TooMany));
         assert_eq!(locks.grant(lock(2, 12, 13, true), pay), Err(TooMany));
         assert_eq!(locks.release(&lock(1, 50, 59, true), pay), Err(TooMany));
         assert_eq!(locks.grant(lock(1, 50, 59, false), pay), Err(TooMany));
         assert_eq!((held(&locks, 1), had.get()), (three.to_vec(), 3));
-        // What is replaced or joined leaves its charge.
+        // Locks that are replaced or merged free their charge.
         locks.grant(lock(1, 0, 9, false), pay).unwrap();
         locks.grant(lock(1, 25, 34, true), pay).unwrap();
         locks.grant(lock(1, 50, 59, true), pay).unwrap();

@@ -1,7 +1,7 @@
 //! Path names: splitting, limits and classification.
 //!
-//! A path is bytes without NUL. Empty components and a trailing slash carry meaning only in one
-//! way: a path that ends in a slash must name a directory.
+//! A path is bytes without NUL. Empty components and a trailing slash matter only in one way: a path that ends in a
+//! slash must name a directory.
 
 use crate::bytes;
 
@@ -41,11 +41,11 @@ pub fn trim_start(mut path: &[u8]) -> &[u8] {
     path
 }
 
-/// Fewer than eight bytes as a word; those of one length differ where the bytes do.
+/// Up to seven bytes as a word; for equal lengths, different bytes give different words.
 #[inline]
 fn short_word(bytes: &[u8]) -> u64 {
     match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
-        // The two overlap where there are fewer than eight.
+        // The two overlap if there are fewer than eight bytes.
         (Some(&first), Some(&last)) => {
             u64::from(u32::from_le_bytes(first)) | u64::from(u32::from_le_bytes(last)) << 32
         }
@@ -82,23 +82,24 @@ pub fn split_last(path: &[u8]) -> (&[u8], &[u8], bool) {
     (&body[..start], &body[start..], end != path.len())
 }
 
-/// What makes a hash one that cannot be foreseen.
+/// Makes a hash unpredictable.
 #[derive(Clone, Copy, Debug)]
 pub struct Secret {
-    /// Where a hash begins.
+    /// The initial value of a hash.
     pub begin: u64,
-    /// What each word is multiplied by.
+    /// The factor that each word is multiplied by.
     pub factor: u64,
 }
 
 impl Secret {
-    /// None: for hashes that everybody may know.
+    /// No secret: for hashes that may be predictable.
     pub const NONE: Secret = Secret {
         begin: 0,
         factor: 0x9e37_79b9_7f4a_7c15,
     };
 
-    /// One made of random bits; the factor gets no short rows of equal bits at its ends, which would mix little.
+    /// A secret made of random bits. Long runs of equal bits at the ends of the factor are avoided, because they would
+    /// mix little.
     pub fn new(begin: u64, factor: u64) -> Secret {
         Secret {
             begin,
@@ -107,9 +108,9 @@ impl Secret {
     }
 }
 
-/// A name's hash, as the directory tables use it: a multiply for each eight bytes, whose halves are folded, so that all bits
-/// depend on every byte. Without the secret nobody can choose names whose hashes agree: the upper half of a product
-/// carries a change of its factors on in a way that depends on the other factor.
+/// A name's hash, as used by the directory tables: one multiplication for each eight bytes, whose halves are folded, so
+/// that all bits depend on every byte. Without the secret nobody can construct names with equal hashes: the effect of a
+/// changed factor on the upper half of a product depends on the other factor.
 #[inline]
 pub fn hash(secret: Secret, name: &[u8]) -> u32 {
     let fold = |word: u64| {
@@ -136,7 +137,7 @@ pub fn same(a: &[u8], b: &[u8]) -> bool {
     }
     let ((a, a_tail), (b, b_tail)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
     let words = |(a, b): (&[u8; 8], &[u8; 8])| u64::from_le_bytes(*a) == u64::from_le_bytes(*b);
-    // Of equal lengths, so the words say it all.
+    // The lengths are equal, so comparing the words suffices.
     a.iter().zip(b).all(words) && short_word(a_tail) == short_word(b_tail)
 }
 
@@ -184,8 +185,8 @@ mod tests {
         assert!(low.len() > 550, "only {} of 1024 slots used", low.len());
     }
 
-    /// Changes of two words that cancel each other whatever is added before: they made names without end that shared a
-    /// hash, when a word's product was folded upon itself.
+    /// Changes of two words that cancel each other whatever value precedes them: when a product was folded onto its own
+    /// word, they produced any number of names with the same hash.
     #[test]
     fn no_secret_shares_its_collisions() {
         const CHANGES: [(u64, u64); 2] = [(1 << 63, 1 << 63 | 1 << 31), (1 << 63, 1 << 63)];

@@ -1,4 +1,4 @@
-//! Permission arithmetic: who may do what to a node, from ids and mode bits alone.
+//! Permission checks on a node, from ids and mode bits alone.
 
 /// Permission wanted: read.
 pub const READ: u32 = 4;
@@ -7,7 +7,7 @@ pub const WRITE: u32 = 2;
 /// Permission wanted: execute, or search in a directory.
 pub const EXEC: u32 = 1;
 
-/// What a node says about itself.
+/// The attributes of a node that permissions depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner {
     /// Owning user.
@@ -16,14 +16,14 @@ pub struct Owner {
     pub gid: u32,
     /// The twelve mode bits (type bits are ignored).
     pub mode: u32,
-    /// Whether the node is a directory, which decides what [`Powers`] give.
+    /// Whether the node is a directory, on which the effect of [`Powers`] depends.
     pub dir: bool,
 }
 
-/// What passes by mode bits.
+/// Capabilities that override mode bits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Powers {
-    /// Read, write and search all; execute what somebody may execute (CAP_DAC_OVERRIDE).
+    /// Read, write and search everything; execute a file that has any execute bit (CAP_DAC_OVERRIDE).
     pub all: bool,
     /// Read all files and directories, search all directories (CAP_DAC_READ_SEARCH).
     pub read: bool,
@@ -41,7 +41,7 @@ impl Powers {
     }
 }
 
-/// Whether somebody with `uid`, for whom `in_group` answers membership, has all of `want`, by the mode bits or by
+/// Whether user `uid`, a member of the groups for which `in_group` is true, has all of `want`, by the mode bits or by
 /// `powers`.
 pub fn allowed(
     owner: Owner,
@@ -60,7 +60,7 @@ pub fn allowed(
     (owner.mode >> shift) & want == want || powers.allow(owner, want)
 }
 
-/// Whether the sticky bit of a directory forbids `uid` to remove a node owned by `node_uid`. CAP_FOWNER passes by it.
+/// Whether the sticky bit of a directory forbids `uid` to remove a node owned by `node_uid`. CAP_FOWNER overrides it.
 pub fn sticky_forbids(dir_mode: u32, dir_uid: u32, node_uid: u32, uid: u32) -> bool {
     dir_mode & 0o1000 != 0 && uid != node_uid && uid != dir_uid
 }
@@ -85,11 +85,11 @@ mod tests {
 
     #[test]
     fn classes_do_not_add_up() {
-        // The owner is judged by the owner bits alone, even where others may do more.
+        // For the owner only the owner bits count, even if others may do more.
         assert!(!allowed(o(0o077, false), 10, |_| true, NONE, READ));
         assert!(!allowed(o(0o707, false), 11, |g| g == 20, NONE, READ));
         assert!(allowed(o(0o704, false), 11, |_| false, NONE, READ));
-        // The super-user's number is a user like others.
+        // User 0 is like any other user here.
         assert!(!allowed(o(0o770, false), 0, |_| false, NONE, READ));
     }
 
