@@ -40,7 +40,8 @@ macro_rules! errno_type {
             pub const ERESTARTNOHAND: Self = Self($crate::restart::WITHOUT_HANDLER.wrapping_neg());
             /// See [`restart::BY_BLOCK`]($crate::restart::BY_BLOCK).
             pub const ERESTART_RESTARTBLOCK: Self = Self($crate::restart::BY_BLOCK.wrapping_neg());
-            /// Kernel-internal: the call begins again with all of the user's registers at hand; never leaves the dispatcher.
+            /// Kernel-internal: the call starts again with a full register frame; never leaves the dispatcher. Has the
+            /// value of ERESTARTNOINTR, so that only calls with a full frame may return that.
             pub const EFULLFRAME: Self = Self::ERESTARTNOINTR;
         }
 

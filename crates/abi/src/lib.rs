@@ -1,4 +1,4 @@
-//! The Linux ABI: error numbers and the kernel-side view of its constants and structures.
+//! The Linux ABI: error numbers, and the kernel's view of its constants and structures.
 #![no_std]
 
 mod errno;

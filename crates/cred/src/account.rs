@@ -1,37 +1,37 @@
-//! Accounts: what the kernel holds because of somebody.
+//! Accounts: the kernel resources that are held on behalf of a user.
 //!
-//! Guarantee: what is charged to an account is given back to the same one, by whomever and on whatever CPU; neither
-//! writes a line that CPUs share, but for one in a batch. Amounts are sums of per-CPU deltas ([`Tally`]); a limit is looked
-//! at in that way, too.
+//! Guarantee: an amount that is charged to an account is returned to the same account, on whatever CPU and by whatever
+//! process. Charging and returning write no line that CPUs share, except once per batch. Amounts are sums of per-CPU
+//! deltas ([`Tally`]), and limits are checked with these sums.
 //!
-//! Credentials have the account of their real user by a plain reference. An account is never freed, so nobody counts
-//! references to it: what is charged to it keeps it in use, and every thread is charged to its own. One that nothing is
-//! charged to serves the next user.
+//! Credentials refer to the account of their real user by a plain reference. An account is never freed, so references
+//! to it are not counted: it is in use while anything is charged to it, and every thread is charged to its own. An
+//! account to which nothing is charged is reused for another user.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use ksync::Tally;
 
-/// What is charged.
+/// What can be charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Charge {
-    /// Threads, and processes that nobody has waited for yet. First: without a thread nothing new is charged.
+    /// Threads, and processes that were not waited for yet. First: an account without a thread gets no new charges.
     Threads,
-    /// Bytes of the kernel's memory that come back when descriptors are closed: pipes, printed texts, locks.
+    /// Bytes of kernel memory that are freed when descriptors are closed: pipes, generated texts, locks.
     Memory,
-    /// Bytes of names, and of the files that they lead to without their pages.
+    /// Bytes of names, and of the files that they name, without the files' pages.
     Names,
     /// Pages that pipes may hold.
     PipePages,
     /// Locks on files.
     Locks,
-    /// Real-time signals that wait to be taken.
+    /// Pending real-time signals.
     Signals,
 }
 
-/// How far a CPU's balance moves before others are told; memory has no limit.
+/// How far a CPU's balance may change before the common word is updated; memory has no limit.
 const BATCHES: [i64; KINDS] = [8, i64::MAX, 1 << 16, 64, 64, 64];
 const KINDS: usize = 6;
 
@@ -49,7 +49,7 @@ impl fmt::Debug for Account {
 }
 
 impl Account {
-    /// Bytes that one takes on a machine of `ncpus` CPUs.
+    /// Bytes that an account takes on a machine of `ncpus` CPUs.
     pub fn bytes(ncpus: usize) -> usize {
         size_of::<Account>() + ncpus * Tally::<KINDS>::CPU_BYTES
     }
@@ -62,17 +62,18 @@ impl Account {
         }
     }
 
-    /// Whose it is.
+    /// The user.
     pub fn uid(&self) -> u32 {
         self.uid.load(Relaxed)
     }
 
-    /// What is charged: not less than it was at some moment of the call. Takes time in proportion to the CPUs.
+    /// The amount charged: not less than at some moment of the call. Takes time in proportion to the number of CPUs.
     pub fn held(&self, kind: Charge) -> u64 {
         self.tally.outstanding(kind as usize).max(0) as u64
     }
 
-    /// Makes it the account of user `uid` if nothing is charged to it; no thread gets it meanwhile. Says whether it did.
+    /// Makes it the account of user `uid` if nothing is charged to it; no thread gets the account meanwhile. Returns
+    /// whether it did.
     pub fn reuse(&self, uid: u32) -> bool {
         let unused = self.tally.is_settled();
         if unused {
@@ -82,12 +83,12 @@ impl Account {
     }
 }
 
-/// The account to which something is charged, or none, for what the kernel holds for itself.
+/// The account that pays for something, or none, for resources of the kernel itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Payer(Option<&'static Account>);
 
 impl Payer {
-    /// Nobody: the kernel itself.
+    /// No account: the kernel itself.
     pub const NOBODY: Payer = Payer(None);
 
     /// An account.
@@ -100,12 +101,12 @@ impl Payer {
         self.0
     }
 
-    /// What is charged to it; see [`Account::held`].
+    /// The amount charged to it; see [`Account::held`].
     pub fn held(self, kind: Charge) -> u64 {
         self.0.map_or(0, |account| account.held(kind))
     }
 
-    /// Whether the two are one.
+    /// Whether the two are the same.
     pub fn is(self, other: Payer) -> bool {
         match (self.0, other.0) {
             (Some(a), Some(b)) => core::ptr::eq(a, b),
@@ -113,13 +114,13 @@ impl Payer {
         }
     }
 
-    /// Whether what it pays for is limited: the super-user's is not.
+    /// Whether limits apply to it: not to the super-user's account.
     #[inline]
     pub fn is_limited(self) -> bool {
         self.0.is_some_and(|account| account.uid() != 0)
     }
 
-    /// Charges `n`, whatever limit there is.
+    /// Charges `n`, regardless of limits.
     #[inline]
     pub fn charge(self, kind: Charge, n: usize) {
         if let Some(account) = self.0 {
@@ -127,7 +128,7 @@ impl Payer {
         }
     }
 
-    /// Gives `n` back.
+    /// Returns `n`.
     #[inline]
     pub fn give_back(self, kind: Charge, n: usize) {
         if let Some(account) = self.0 {
@@ -137,7 +138,7 @@ impl Payer {
         }
     }
 
-    /// Whether more than `limit` is charged, with what the caller has charged before it asks.
+    /// Whether more than `limit` is charged, including the amount that the caller has charged before.
     #[inline]
     pub fn is_over(self, kind: Charge, limit: u64) -> bool {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -148,17 +149,17 @@ impl Payer {
     }
 }
 
-/// Memory that is charged for as long as this lives.
+/// An amount of memory that is charged for as long as this lives.
 #[derive(Debug)]
 pub struct MemoryCharge {
     payer: Payer,
     bytes: u32,
-    /// Whether it is charged as names.
+    /// Whether it is charged as [`Charge::Names`].
     names: bool,
 }
 
 impl MemoryCharge {
-    /// Nothing, to nobody.
+    /// Charges nothing.
     pub const NONE: MemoryCharge = MemoryCharge {
         payer: Payer::NOBODY,
         bytes: 0,
@@ -194,7 +195,7 @@ impl MemoryCharge {
         }
     }
 
-    /// Changes how much is charged, to the same account.
+    /// Changes the amount charged, to the same account.
     pub fn resize(&mut self, bytes: usize) {
         let new = u32::try_from(bytes).unwrap_or(u32::MAX);
         if new > self.bytes {
@@ -206,12 +207,12 @@ impl MemoryCharge {
         self.bytes = new;
     }
 
-    /// To whom it is charged.
+    /// The account that it is charged to.
     pub fn payer(&self) -> Payer {
         self.payer
     }
 
-    /// How much is charged.
+    /// The amount charged.
     pub fn bytes(&self) -> usize {
         self.bytes as usize
     }

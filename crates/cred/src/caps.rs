@@ -4,21 +4,21 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Cap {
-    /// Give files away.
+    /// Change the owner of files.
     Chown = 0,
-    /// Pass by the mode bits of files.
+    /// Override the mode bits of files.
     DacOverride = 1,
     /// Read any file, search any directory.
     DacReadSearch = 2,
-    /// Do what only a file's owner may.
+    /// Do what otherwise only a file's owner may do.
     Fowner = 3,
-    /// Keep set-user-ID and set-group-ID bits through changes.
+    /// Keep set-user-ID and set-group-ID bits when a file changes.
     Fsetid = 4,
     /// Signal any process.
     Kill = 5,
-    /// Take any group.
+    /// Take any group id.
     Setgid = 6,
-    /// Take any user.
+    /// Take any user id.
     Setuid = 7,
     /// Change one's bounding set and secure bits.
     Setpcap = 8,
@@ -34,17 +34,17 @@ pub enum Cap {
     NetRaw = 13,
     /// Lock memory without limit.
     IpcLock = 14,
-    /// Pass by the mode bits of System V objects.
+    /// Override the mode bits of System V objects.
     IpcOwner = 15,
     /// Load modules.
     SysModule = 16,
-    /// Use ports and physical memory.
+    /// Access ports and physical memory.
     SysRawio = 17,
     /// Change the root directory.
     SysChroot = 18,
-    /// Look into and change any process.
+    /// Inspect and change any process.
     SysPtrace = 19,
-    /// Switch accounting.
+    /// Switch process accounting.
     SysPacct = 20,
     /// Administer the system: mounts, host name and much else.
     SysAdmin = 21,
@@ -52,7 +52,7 @@ pub enum Cap {
     SysBoot = 22,
     /// Raise priorities, bind any thread to CPUs.
     SysNice = 23,
-    /// Pass by limits.
+    /// Override resource limits.
     SysResource = 24,
     /// Set the clock.
     SysTime = 25,
@@ -68,7 +68,7 @@ pub enum Cap {
     AuditControl = 30,
     /// Set file capabilities.
     Setfcap = 31,
-    /// Pass by mandatory access control.
+    /// Override mandatory access control.
     MacOverride = 32,
     /// Configure mandatory access control.
     MacAdmin = 33,
@@ -88,18 +88,18 @@ pub enum Cap {
     CheckpointRestore = 40,
 }
 
-/// A set of capabilities: bit N is the one of number N.
+/// A set of capabilities: bit N is capability N.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CapSet(u64);
 
 impl CapSet {
     /// The number of the last capability.
     pub const LAST: u32 = Cap::CheckpointRestore as u32;
-    /// None.
+    /// The empty set.
     pub const EMPTY: CapSet = CapSet(0);
-    /// All there are.
+    /// All capabilities.
     pub const ALL: CapSet = CapSet((1 << (Self::LAST + 1)) - 1);
-    /// Those that setfsuid(2) gives and takes.
+    /// The capabilities that setfsuid(2) adds and removes.
     pub const FILES: CapSet = Self::of(&[
         Cap::Chown,
         Cap::DacOverride,
@@ -111,7 +111,7 @@ impl CapSet {
         Cap::MacOverride,
     ]);
 
-    /// The set of these.
+    /// The set of `caps`.
     pub const fn of(caps: &[Cap]) -> CapSet {
         let (mut bits, mut i) = (0, 0);
         while i < caps.len() {
@@ -126,7 +126,7 @@ impl CapSet {
         CapSet(bits & Self::ALL.0)
     }
 
-    /// The set of the capability with this number; none if there is no such.
+    /// The set of the capability with this number; `None` if there is none.
     pub fn one(number: u64) -> Option<CapSet> {
         (number <= Self::LAST.into()).then(|| CapSet(1 << number))
     }
@@ -142,24 +142,24 @@ impl CapSet {
         self.0 & 1 << cap as u32 != 0
     }
 
-    /// Whether every member is one of `other`.
+    /// Whether it is a subset of `other`.
     pub const fn is_within(self, other: CapSet) -> bool {
         self.0 & !other.0 == 0
     }
 
-    /// What either has.
+    /// The union of both sets.
     #[must_use]
     pub const fn union(self, other: CapSet) -> CapSet {
         CapSet(self.0 | other.0)
     }
 
-    /// What both have.
+    /// The intersection of both sets.
     #[must_use]
     pub const fn both(self, other: CapSet) -> CapSet {
         CapSet(self.0 & other.0)
     }
 
-    /// What `other` has not.
+    /// The set without the members of `other`.
     #[must_use]
     pub const fn without(self, other: CapSet) -> CapSet {
         CapSet(self.0 & !other.0)
@@ -168,24 +168,24 @@ impl CapSet {
 
 /// The five sets of a thread.
 ///
-/// They hold over the whole machine. Where they are to hold over a part of it, that owner becomes a field here, and
-/// [`Cred::capable`](crate::Cred::capable) is asked about the owner of what is acted on.
+/// They apply to the whole machine. To make them apply to a part of it, its owner becomes a field here, and
+/// [`Cred::capable`](crate::Cred::capable) takes the owner of the object as an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
-    /// Kept over an exec of a program that asks for them, which no program can here.
+    /// Kept by exec if the program's file lists them, which no file can do here.
     pub inheritable: CapSet,
-    /// What the thread may make effective.
+    /// The capabilities that the thread may make effective.
     pub permitted: CapSet,
-    /// What checks look at.
+    /// The capabilities that checks use.
     pub effective: CapSet,
-    /// The most that exec gives.
+    /// The most that exec can give.
     pub bounding: CapSet,
-    /// Kept over an exec of a program without privileges of its own. Always within `permitted` and `inheritable`.
+    /// Kept by exec of a program that has no privileges of its own. Always within `permitted` and `inheritable`.
     pub ambient: CapSet,
 }
 
 impl Caps {
-    /// The first process's: everything but what is inherited.
+    /// The sets of the first process: all except `inheritable` and `ambient`.
     pub const FULL: Caps = Caps {
         inheritable: CapSet::EMPTY,
         permitted: CapSet::ALL,
@@ -195,20 +195,21 @@ impl Caps {
     };
 }
 
-/// The secure bits of a thread: what of root's special treatment is off. Bit N + 1 locks bit N. The numbers are Linux's.
+/// The secure bits of a thread: the parts of root's special treatment that are disabled. Bit N + 1 locks bit N. The
+/// numbers are Linux's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SecureBits(u8);
 
 impl SecureBits {
-    /// All of it is on.
+    /// Nothing is disabled.
     pub const NONE: SecureBits = SecureBits(0);
-    /// Exec gives user 0 nothing.
+    /// Exec gives user 0 no capabilities.
     pub const NOROOT: SecureBits = SecureBits(1);
-    /// Changes of user ids leave the sets alone.
+    /// Changes of user ids do not change the sets.
     pub const NO_SETUID_FIXUP: SecureBits = SecureBits(4);
-    /// Leaving user 0 keeps the permitted set; until exec.
+    /// Leaving user 0 keeps the permitted set, until exec.
     pub const KEEP_CAPS: SecureBits = SecureBits(16);
-    /// The ambient set does not grow.
+    /// The ambient set cannot grow.
     pub const NO_AMBIENT_RAISE: SecureBits = SecureBits(64);
     const BITS: u64 = 0x55;
     const LOCKS: u64 = 0xaa;
@@ -234,7 +235,7 @@ impl SecureBits {
         SecureBits(self.0 & !bit.0 | if on { bit.0 } else { 0 })
     }
 
-    /// These bits, if the locks of the present ones allow it: what is locked stays, and so do locks.
+    /// Changes to `bits`, if the present locks allow it: locked bits and locks cannot change.
     pub fn changed_to(self, bits: u64) -> Option<SecureBits> {
         let now = self.bits();
         let locked = (now & Self::LOCKS) >> 1;

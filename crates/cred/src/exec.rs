@@ -2,7 +2,7 @@
 
 use crate::{CapSet, Cred, SecureBits};
 
-/// The user and the group that a program file gives by its set-user-ID and set-group-ID bits.
+/// The user and group ids that a program file sets by its set-user-ID and set-group-ID bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetIds {
     /// The user.
@@ -11,27 +11,27 @@ pub struct SetIds {
     pub gid: Option<u32>,
 }
 
-/// The credentials of a process that calls execve, afterwards.
+/// The credentials of a process after execve, and their consequences.
 #[derive(Clone, Debug)]
 pub struct AfterExec {
-    /// Those.
+    /// The credentials.
     pub cred: Cred,
-    /// The program has powers that its caller has not, and is to trust nothing that it gets from there (AT_SECURE).
+    /// The program has more privileges than its caller and must not trust its environment (AT_SECURE).
     pub secure: bool,
-    /// What the caller chose of the layout of memory does not hold (personality(2)).
+    /// The caller's choices for the memory layout do not apply (personality(2)).
     pub plain_layout: bool,
-    /// The memory may be shown to the process's own user.
+    /// The process's own user may read its memory.
     pub dumpable: bool,
-    /// The process may do more than before, or as another: see [`Cred::exposed_by`].
+    /// The process has other or more privileges than before: see [`Cred::exposed_by`].
     pub exposed: bool,
 }
 
 impl Cred {
-    /// The credentials of a process with these, after execve of a file that gives `set`.
+    /// The credentials of a process with these, after execve of a file that sets the ids `set`.
     ///
-    /// There are no file capabilities: root's special treatment and the ambient set alone give some. `shared` is asked
-    /// if the process would gain by it, and says whether another process shares what the program relies on as its own;
-    /// then it gains nothing.
+    /// There are no file capabilities: only root's special treatment and the ambient set give any. `shared` is called
+    /// if the process would gain privileges; it returns whether another process shares state that the program relies on
+    /// as its own. Then the process gains nothing.
     pub fn after_exec(&self, set: SetIds, shared: impl FnOnce() -> bool) -> AfterExec {
         let mut new = self.clone();
         let set = if self.no_new_privs {
@@ -74,7 +74,7 @@ impl Cred {
 
         let exposed = self.exposed_by(&new);
         AfterExec {
-            // Without file capabilities nobody but root, real or by the file, has more than the ambient set.
+            // Without file capabilities only root, real or by the file, gets more than the ambient set.
             secure: is_set_id,
             plain_layout: set != SetIds::default() || gains_caps,
             dumpable: (self.uid, self.gid) == (self.euid, self.egid) && !exposed,

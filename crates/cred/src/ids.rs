@@ -1,8 +1,8 @@
-//! Changes of user and group ids, and what they do to the capability sets.
+//! Changes of user and group ids, and their effects on the capability sets.
 
 use crate::{Cap, CapSet, Cred, NotPermitted, SecureBits};
 
-/// "Leave as it is" in the calls that set several.
+/// "Leave unchanged" in the calls that set several ids.
 const KEEP: u32 = u32::MAX;
 
 impl Cred {
@@ -18,7 +18,7 @@ impl Cred {
         self.owns_uid(0)
     }
 
-    /// What a change of user ids from `old`'s does to the sets.
+    /// The effect of a change of user ids, from those of `old`, on the sets.
     fn follow_uids(&mut self, old: &Cred) {
         if self.secure_bits.has(SecureBits::NO_SETUID_FIXUP) {
             return;
@@ -28,7 +28,7 @@ impl Cred {
                 self.caps.permitted = CapSet::EMPTY;
                 self.caps.effective = CapSet::EMPTY;
             }
-            // What is left for exec was root's, too.
+            // The ambient set was root's, too.
             self.caps.ambient = CapSet::EMPTY;
         }
         match (old.euid == 0, self.euid == 0) {
@@ -135,7 +135,7 @@ impl Cred {
         Ok(())
     }
 
-    /// setfsuid(2): the previous value; silently unchanged where not allowed, and for what is no user.
+    /// setfsuid(2): returns the previous value; changes nothing, without an error, if not permitted or not a valid id.
     pub fn setfsuid(&mut self, uid: u32) -> u32 {
         let old = self.fsuid;
         if uid == KEEP || !(self.owns_uid(uid) || self.capable(Cap::Setuid)) {
@@ -155,7 +155,7 @@ impl Cred {
         old
     }
 
-    /// setfsgid(2): the previous value; silently unchanged where not allowed, and for what is no group.
+    /// setfsgid(2): returns the previous value; changes nothing, without an error, if not permitted or not a valid id.
     pub fn setfsgid(&mut self, gid: u32) -> u32 {
         let old = self.fsgid;
         if gid != KEEP && (self.owns_gid(gid) || self.capable(Cap::Setgid)) {

@@ -1,8 +1,8 @@
-//! Credentials: who a thread acts as, and what that permits.
+//! Credentials: the ids and capabilities of a thread, and what they permit.
 //!
-//! Ids and capability sets alone decide what is permitted, as credentials(7) and capabilities(7) have it; nothing is looked up
-//! and nothing is locked, so a check is a load and a test of a bit. A set of credentials is a value; the kernel publishes a
-//! new one for each change.
+//! Permission depends on ids and capability sets alone, as in credentials(7) and capabilities(7). Nothing is looked up
+//! and nothing is locked, so a check is a load and a test of a bit. A set of credentials is a value; the kernel
+//! publishes a new one for each change.
 #![no_std]
 
 extern crate alloc;
@@ -21,7 +21,7 @@ pub use account::{Account, Charge, MemoryCharge, Payer};
 pub use caps::{Cap, CapSet, Caps, SecureBits};
 pub use exec::{AfterExec, SetIds};
 
-/// User and group identities, and the powers beyond them.
+/// User and group ids, and privileges.
 #[derive(Clone, Debug)]
 pub struct Cred {
     /// Real user.
@@ -44,29 +44,29 @@ pub struct Cred {
     pub groups: Option<Arc<Vec<u32>>>,
     /// Capabilities.
     pub caps: Caps,
-    /// What of root's special treatment is off.
+    /// The parts of root's special treatment that are disabled.
     pub secure_bits: SecureBits,
-    /// Exec gives no privilege, for good (PR_SET_NO_NEW_PRIVS).
+    /// Exec never gives privileges again (PR_SET_NO_NEW_PRIVS).
     pub no_new_privs: bool,
-    /// What the kernel makes for a thread with these is charged to: the account of the real user.
+    /// The account for everything that the kernel makes for a thread with these credentials: that of the real user.
     pub payer: Payer,
 }
 
-/// A change that the caller may not make.
+/// The caller may not make this change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotPermitted;
 
-/// Which of its ids a call that looks into another process acts by.
+/// The ids that count when a call inspects another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookAs {
-    /// Those for file access, and the effective set: files of /proc.
+    /// The ids for file access, and the effective set: for files of /proc.
     Files,
-    /// The real ones, and the permitted set: system calls.
+    /// The real ids, and the permitted set: for system calls.
     Real,
 }
 
 impl Cred {
-    /// The super-user's.
+    /// The super-user's credentials.
     pub const fn root() -> Self {
         Cred {
             uid: 0,
@@ -85,7 +85,7 @@ impl Cred {
         }
     }
 
-    /// Whether the limits on what one user may hold are none for these.
+    /// Whether the limits per user do not apply to these credentials.
     pub fn beyond_user_limits(&self) -> bool {
         self.capable(Cap::SysResource) || self.capable(Cap::SysAdmin)
     }
@@ -109,7 +109,7 @@ impl Cred {
         self.groups.as_ref().map_or(&[], |groups| &groups[..])
     }
 
-    /// Whether files of group `gid` are of a group of its own.
+    /// Whether `gid` is among the groups for file access.
     pub fn in_group(&self, gid: u32) -> bool {
         self.fsgid == gid || self.groups().binary_search(&gid).is_ok()
     }
@@ -122,18 +122,19 @@ impl Cred {
             || self.capable(Cap::Kill)
     }
 
-    /// Whether a process with `target` belongs to the user that these credentials act as, as the calls of scheduling have it.
+    /// Whether a process with `target` belongs to the effective user of these credentials, as the scheduling calls
+    /// define it.
     pub fn owns(&self, target: &Cred) -> bool {
         self.euid == target.uid || self.euid == target.euid
     }
 
-    /// Whether a process with `target` can come to nothing that these credentials cannot.
+    /// Whether a process with `target` has no capability that these credentials lack.
     pub fn covers(&self, target: &Cred) -> bool {
         target.caps.permitted.is_within(self.caps.permitted)
     }
 
-    /// Whether these credentials may look into a process with `target`, as ptrace(2) has it. `dumpable` says whether that
-    /// process's memory may be shown to its own user.
+    /// Whether these credentials may inspect a process with `target`, as defined in ptrace(2). `dumpable` says whether
+    /// that process's own user may read its memory.
     pub fn may_look(&self, target: &Cred, dumpable: bool, by: LookAs) -> bool {
         let (uid, gid, caps) = match by {
             LookAs::Files => (self.fsuid, self.fsgid, self.caps.effective),
@@ -144,19 +145,20 @@ impl Cred {
         same && dumpable && within || self.capable(Cap::SysPtrace)
     }
 
-    /// Whether all user ids but that for files are `uid`, and all group ids `gid`.
+    /// Whether all user ids except that for files are `uid`, and all group ids `gid`.
     pub fn all_are(&self, uid: u32, gid: u32) -> bool {
         [self.uid, self.euid, self.suid].iter().all(|&u| u == uid)
             && [self.gid, self.egid, self.sgid].iter().all(|&g| g == gid)
     }
 
-    /// Whether the memory of a process may hold what `new` must not read: its credentials were these and become those.
+    /// Whether the memory of a process may hold data that `new` must not read: its credentials change from these to
+    /// those.
     pub fn exposed_by(&self, new: &Cred) -> bool {
         let ids = |c: &Cred| (c.euid, c.egid, c.fsuid, c.fsgid);
         ids(self) != ids(new) || !new.caps.permitted.is_within(self.caps.permitted)
     }
 
-    /// What access(2) asks about: file access by the real ids.
+    /// The credentials that access(2) checks: file access by the real ids.
     #[must_use]
     pub fn real(&self) -> Cred {
         let mut real = self.clone();

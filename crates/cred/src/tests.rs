@@ -1,4 +1,4 @@
-//! Transitions, by the tables of capabilities(7), credentials(7) and ptrace(2).
+//! Transitions, according to the tables of capabilities(7), credentials(7) and ptrace(2).
 
 use super::*;
 
@@ -60,7 +60,7 @@ fn keeping_capabilities_keeps_the_permitted_set() {
     assert_eq!(c.caps.permitted, CapSet::ALL);
     assert_eq!(c.caps.effective, CapSet::EMPTY);
     assert_eq!(c.caps.ambient, CapSet::EMPTY);
-    // It ends with exec, and the user gets nothing there.
+    // It ends at exec, where the user gets no capabilities.
     let after = exec(&c);
     assert_eq!(after.cred.caps.permitted, CapSet::EMPTY);
     assert!(!after.cred.secure_bits.has(SecureBits::KEEP_CAPS));
@@ -74,7 +74,7 @@ fn the_effective_user_switches_the_effective_set() {
     assert_eq!(c.caps.permitted, CapSet::ALL);
     c.setreuid(u32::MAX, 0).unwrap();
     assert_eq!(c.caps.effective, CapSet::ALL);
-    // setuid(2) without the capability changes the effective user alone.
+    // setuid(2) without the capability changes only the effective user.
     let mut c = Cred::root();
     c.setresuid(UID, 0, UID).unwrap();
     c.caps.effective = c.caps.effective.without(set(&[Cap::Setuid]));
@@ -128,7 +128,7 @@ fn the_file_user_takes_the_capabilities_of_files() {
     assert_eq!(c.fsuid, UID);
     assert_eq!(c.setfsuid(0), UID);
     assert_eq!(c.caps.effective, CapSet::ALL);
-    // Of those permitted.
+    // Only those that are permitted.
     let mut c = Cred::root();
     c.setfsuid(UID);
     c.caps.permitted = set(&[Cap::Chown, Cap::Kill]);
@@ -171,7 +171,7 @@ fn each_kind_of_id_needs_its_capability() {
     c.setuid(UID).unwrap();
 }
 
-/// Applies a call to the ids of a user who acts as another: the three ids and that for files afterwards.
+/// Applies a call to the ids of a user acting as another one: returns the three ids and the one for files.
 fn called(
     cap: Option<Cap>,
     call: impl Fn(&mut Cred) -> Result<(), NotPermitted>,
@@ -339,7 +339,7 @@ fn exec_by_root_gives_what_the_bounding_set_allows() {
     c.caps.inheritable = set(&[Cap::SysTime]);
     let after = c.after_exec(SetIds::default(), || false);
     assert_eq!(after.cred.caps.permitted, CapSet::ALL);
-    // What was given up comes back; the layout of memory was chosen without it.
+    // The capabilities that were given up return; the caller chose the memory layout without them.
     assert!(after.plain_layout);
 }
 
@@ -356,7 +356,7 @@ fn exec_without_root_gives_the_ambient_set() {
     assert_eq!(after.cred.caps.effective, set(&[Cap::Kill]));
     assert_eq!(after.cred.caps.ambient, set(&[Cap::Kill]));
     assert!(!after.secure && after.dumpable);
-    // A set-user-ID program has its own; with NOROOT those are none.
+    // A set-user-ID program has its own capabilities; with NOROOT there are none.
     let after = c.after_exec(set_uid(0), || false);
     assert_eq!(after.cred.euid, 0);
     assert_eq!(after.cred.caps.permitted, CapSet::EMPTY);
@@ -372,7 +372,7 @@ fn exec_of_a_set_user_id_program() {
     assert_eq!((after.cred.suid, after.cred.fsuid), (0, 0));
     assert_eq!(after.cred.caps.effective, CapSet::ALL);
     assert!(after.secure && after.plain_layout && !after.dumpable);
-    // Of another user: no capabilities, but secure.
+    // Set-user-ID to another user: no capabilities, but secure.
     let after = c.after_exec(set_uid(7), || false);
     assert_eq!(after.cred.euid, 7);
     assert_eq!(after.cred.caps.permitted, CapSet::EMPTY);
@@ -384,7 +384,7 @@ fn exec_of_a_set_user_id_program() {
     let after = c.after_exec(group, || false);
     assert_eq!((after.cred.egid, after.cred.sgid), (7, 7));
     assert!(after.secure && after.plain_layout && !after.dumpable);
-    // Of its own user: nothing, but that its layout is plain.
+    // Set-user-ID to the same user: no effect except the plain layout.
     let after = c.after_exec(set_uid(UID), || panic!("nothing is gained"));
     assert!(!after.secure && after.plain_layout && after.dumpable);
 }
@@ -396,9 +396,9 @@ fn exec_gives_nothing_to_what_is_shared() {
     assert_eq!((after.cred.euid, after.cred.suid), (UID, UID));
     assert_eq!(after.cred.caps.permitted, CapSet::EMPTY);
     assert_eq!(after.cred.caps.effective, CapSet::EMPTY);
-    // The program does not know that it was denied.
+    // The program is not told that the privileges were denied.
     assert!(after.secure && after.plain_layout);
-    // One that may take any user keeps the ids, but gains no capability.
+    // A process that may take any user id keeps the ids, but gains no capability.
     let mut c = user();
     c.caps.permitted = set(&[Cap::Setuid]);
     c.caps.effective = c.caps.permitted;
@@ -415,7 +415,7 @@ fn exec_without_new_privileges() {
     assert_eq!(after.cred.euid, UID);
     assert!(!after.secure && !after.plain_layout && after.dumpable);
     assert!(after.cred.no_new_privs);
-    // Real root that gave its sets up does not get them back.
+    // A real root that has given up its capabilities does not get them back.
     let mut c = Cred::root();
     c.no_new_privs = true;
     c.set_caps(CapSet::EMPTY, CapSet::EMPTY, CapSet::EMPTY)
@@ -431,7 +431,7 @@ fn exec_by_a_process_of_two_users_is_secure() {
     let after = c.after_exec(SetIds::default(), || false);
     assert_eq!((after.cred.euid, after.cred.suid), (7, 7));
     assert!(after.secure && !after.dumpable && !after.plain_layout);
-    // Real root alone: permitted, not effective.
+    // Only the real user is root: permitted, not effective.
     let mut c = Cred::root();
     c.setresuid(u32::MAX, UID, u32::MAX).unwrap();
     let after = c.after_exec(SetIds::default(), || false);
@@ -470,7 +470,7 @@ fn looking_asks_for_all_ids_dumpable_memory_and_no_more_power() {
     let mut tracer = user();
     tracer.caps.effective = set(&[Cap::SysPtrace]);
     assert!(may(&tracer, &root));
-    // By the ids for files, or by the real ones.
+    // By the ids for files, or by the real ids.
     let mut mixed = user();
     mixed.fsuid = 7;
     assert!(!may(&mixed, &user()) && mixed.may_look(&user(), true, LookAs::Real));

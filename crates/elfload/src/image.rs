@@ -15,12 +15,12 @@ use crate::{PAGE, USER_END};
 pub const HEADER_LEN: usize = 64;
 /// Bytes of one ELF64 program header.
 pub const PHDR_LEN: usize = 56;
-/// Most program headers that are accepted: what fits 64 KiB, Linux's own limit.
+/// Most program headers that are accepted: as many as fit into 64 KiB, Linux's own limit.
 pub const PHDR_MAX: usize = 65536 / PHDR_LEN;
 /// Longest interpreter path, its NUL included (PATH_MAX).
 const INTERP_MAX: u64 = 4096;
 
-/// What is wrong with a file; every case becomes ENOEXEC, but a log or a test may name it.
+/// What is wrong with a file. Every case becomes ENOEXEC, but logs and tests may name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElfError {
     /// Not an ELF file at all: too short, or without the magic number.
@@ -31,12 +31,12 @@ pub enum ElfError {
     BadHeaders,
     /// A segment lies outside the file.
     Truncated,
-    /// A segment's addresses are absurd: they wrap, leave user space, or disagree with its
-    /// file offset modulo the page size.
+    /// A segment's addresses are impossible: they wrap, leave user space, or differ from its file offset modulo the
+    /// page size.
     BadSegment,
-    /// Two segments claim the same byte, or they do not ascend.
+    /// Two segments contain the same byte, or they are not in ascending order.
     Overlap,
-    /// Nothing to load.
+    /// There is nothing to load.
     Empty,
     /// The interpreter's path is too long, empty or not terminated.
     BadInterp,
@@ -44,7 +44,7 @@ pub enum ElfError {
     NoMemory,
 }
 
-/// The part of the file header that says where to read on.
+/// The fields of the file header that locate the program headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Position-independent: the loader chooses the base.
@@ -53,7 +53,7 @@ pub struct Header {
     pub entry: u64,
     /// File offset of the program headers.
     pub phoff: u64,
-    /// How many there are; 1..=[`PHDR_MAX`].
+    /// Number of program headers; 1..=[`PHDR_MAX`].
     pub phnum: usize,
 }
 
@@ -63,7 +63,7 @@ impl Header {
         if first.len() < HEADER_LEN || first[..4] != elf::abi::ELFMAGIC {
             return Err(ElfError::NotElf);
         }
-        // Class and order come first, for the parser below trusts them.
+        // Class and byte order are checked first, because the parser below relies on them.
         if first[elf::abi::EI_CLASS] != ELFCLASS64 || first[elf::abi::EI_DATA] != ELFDATA2LSB {
             return Err(ElfError::Foreign);
         }
@@ -104,9 +104,9 @@ impl Header {
 pub struct Segment {
     /// First address, not necessarily on a page boundary.
     pub vaddr: u64,
-    /// Where its bytes begin in the file; equal to `vaddr` modulo the page size.
+    /// File offset of its bytes; equal to `vaddr` modulo the page size.
     pub offset: u64,
-    /// Bytes that come from the file; at most `mem_len`.
+    /// Bytes that are read from the file; at most `mem_len`.
     pub file_len: u64,
     /// Bytes in memory; the rest is zero.
     pub mem_len: u64,
@@ -144,15 +144,15 @@ pub struct Image {
     pub entry: u64,
     /// Address of the program headers in memory, if some segment holds them.
     pub phdr_vaddr: Option<u64>,
-    /// How many program headers the file has.
+    /// Number of program headers.
     pub phnum: usize,
-    /// Ascending, not overlapping, at least one.
+    /// In ascending order, not overlapping, at least one.
     pub segments: Vec<Segment>,
     /// File range of the interpreter's path, its NUL included.
     pub interp: Option<(u64, usize)>,
-    /// The program asks for an executable stack.
+    /// Whether the program requests an executable stack.
     pub exec_stack: bool,
-    /// The largest alignment that a segment asks for; a power of two, a page at least.
+    /// The largest alignment that a segment requests; a power of two, at least a page.
     pub align: u64,
 }
 
@@ -231,7 +231,7 @@ impl Image {
         if file_end > file_len {
             return Err(ElfError::Truncated);
         }
-        // A position-independent image still has its base to come, and that must fit as well.
+        // For a position-independent image the base is added later, and the sum must fit as well.
         let room = if self.relocatable {
             USER_END / 2
         } else {
@@ -278,13 +278,13 @@ impl Image {
         (first, end)
     }
 
-    /// Where the heap may begin: the page after the last segment, before any base is added.
+    /// The start of the heap: the page after the last segment, before any base is added.
     pub fn brk(&self) -> u64 {
         self.extent().1
     }
 }
 
-/// The interpreter's path out of the bytes of its segment: up to the first NUL.
+/// The interpreter's path, from the bytes of its segment: up to the first NUL.
 pub fn interp_path(bytes: &[u8]) -> Result<&[u8], ElfError> {
     match bytes.iter().position(|&b| b == 0) {
         Some(n) if n > 0 => Ok(&bytes[..n]),

@@ -1,9 +1,9 @@
-//! What `execve` must know of a file before it maps anything, and the first stack of a program.
+//! The checks that `execve` makes on a file before it maps anything, and the initial stack of a program.
 //!
-//! The crate reads headers and computes layouts; it touches no address space, so every absurd
-//! file can be tried on the host.  [`image`] accepts an ELF or says what is wrong with it;
-//! [`script`] splits a `#!` line; [`stack`] lays out arguments, environment and the auxiliary
-//! vector as the System V ABI has them (x86-64 supplement, "Process Initialization").
+//! The crate reads headers and computes layouts. It uses no address space, so every malformed file can be tested on the
+//! host. [`image`] accepts an ELF file or says what is wrong with it; [`script`] splits a `#!` line; [`stack`] lays out
+//! arguments, environment and the auxiliary vector as in the System V ABI (x86-64 supplement, "Process
+//! Initialization").
 #![no_std]
 #![forbid(unsafe_code)]
 

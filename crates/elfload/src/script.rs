@@ -1,6 +1,6 @@
 //! The `#!` line of a script (execve(2), "Interpreter scripts").
 
-/// Bytes of a file that may hold the line; what lies beyond is cut off, as Linux does.
+/// Bytes of a file that may contain the line; the rest is ignored, as in Linux.
 pub const LINE_MAX: usize = 256;
 
 /// An interpreter and its one optional argument.
@@ -30,8 +30,8 @@ fn trim(mut s: &[u8]) -> &[u8] {
     s
 }
 
-/// Splits the first line of a file.  `None` where it is no script; a script without an
-/// interpreter, or one whose interpreter's path is cut off, gives `Some(None)`.
+/// Splits the first line of a file. `None` if it is not a script; `Some(None)` for a script without an interpreter, or
+/// whose interpreter's path is cut off.
 pub fn parse(first: &[u8]) -> Option<Option<Script<'_>>> {
     let rest = first.strip_prefix(b"#!")?;
     let window = &rest[..rest.len().min(LINE_MAX - 2)];
@@ -39,7 +39,7 @@ pub fn parse(first: &[u8]) -> Option<Option<Script<'_>>> {
     let line = trim(&window[..ended.unwrap_or(window.len())]);
     let split = line.iter().position(blank);
     let interp = &line[..split.unwrap_or(line.len())];
-    // Without a line end the path itself may be cut; a cut argument is tolerated.
+    // Without a line end the path itself may be cut off; a cut-off argument is accepted.
     let cut = ended.is_none() && split.is_none() && window.len() == LINE_MAX - 2;
     if interp.is_empty() || cut {
         return Some(None);

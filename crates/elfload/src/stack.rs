@@ -1,4 +1,4 @@
-//! The first stack of a program.
+//! The initial stack of a program.
 //!
 //! From high to low addresses: the executable's name, the environment and argument strings, the
 //! platform's name, sixteen random bytes, then (16-byte aligned) the auxiliary vector, the
@@ -32,12 +32,12 @@ pub mod tag {
     pub const EXECFN: u64 = 31;
 }
 
-/// What the auxiliary vector tells the program.
+/// The values for the auxiliary vector.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AuxInfo {
-    /// Where the program headers lie in memory, or 0.
+    /// Address of the program headers in memory, or 0.
     pub phdr: u64,
-    /// How many there are.
+    /// Number of program headers.
     pub phnum: u64,
     /// Base of the interpreter, or 0.
     pub base: u64,
@@ -70,7 +70,7 @@ pub enum StackError {
     NoMemory,
 }
 
-/// Strings gathered before the old address space goes away.
+/// Strings that are collected before the old address space is cleared.
 #[derive(Default)]
 pub struct Strings {
     bytes: Vec<u8>,
@@ -78,7 +78,7 @@ pub struct Strings {
 }
 
 impl Strings {
-    /// None yet.
+    /// No strings.
     pub const fn new() -> Self {
         Strings {
             bytes: Vec::new(),
@@ -101,7 +101,7 @@ impl Strings {
         Ok(())
     }
 
-    /// Puts `front` in the place of the first string, as an interpreter's argument list has it.
+    /// Replaces the first string by `front`, as for an interpreter's argument list.
     pub fn replace_first(&mut self, front: &[&[u8]], limit: usize) -> Result<(), StackError> {
         let mut out = Strings::new();
         for s in front {
@@ -122,17 +122,17 @@ impl Strings {
         Ok(())
     }
 
-    /// How many strings.
+    /// Number of strings.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Bytes that they will take on the stack, pointers included: what the limit counts.
+    /// Bytes that they will take on the stack, pointers included: the amount that the limit applies to.
     pub fn footprint(&self) -> usize {
         self.bytes.len() + 8 * self.count
     }
 
-    /// The bytes, each string with its NUL: what /proc/PID/cmdline shows.
+    /// The bytes, each string with its NUL, as /proc/PID/cmdline shows them.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -151,7 +151,7 @@ impl Strings {
     }
 }
 
-/// A stack ready to be copied to its place.
+/// A stack that is ready to be copied to its address.
 pub struct StackImage {
     /// Bytes from `sp` upwards.
     pub bytes: Vec<u8>,

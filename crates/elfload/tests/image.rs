@@ -1,4 +1,4 @@
-//! Files good, truncated, overlapping and absurd.
+//! Valid, truncated, overlapping and malformed files.
 use elfload::image::{HEADER_LEN, PHDR_LEN, interp_path};
 use elfload::{ElfError, Header, Image, USER_END};
 use proptest::prelude::*;
@@ -191,7 +191,7 @@ fn truncation_at_every_byte_is_refused() {
 }
 
 proptest! {
-    /// Whatever the bytes, an accepted image keeps its promises.
+    /// Whatever the bytes are, an accepted image has the documented properties.
     #[test]
     fn accepted_means_sane(mut f in Just(file(3, &[LOAD, Ph { vaddr: 0x500000, ..LOAD }])),
                            edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6)) {

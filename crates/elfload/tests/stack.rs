@@ -1,4 +1,4 @@
-//! The first stack, read back as a program would.
+//! The initial stack, read back as by a program.
 use elfload::stack::{AuxInfo, StackImage, Strings, tag};
 
 fn strings(list: &[&str]) -> Strings {
