@@ -1,8 +1,8 @@
 //! Prints where a benchmark's kernel instructions are spent, by function.
 //!
-//! `cargo run -p coherence --example profile -- RECORDS KERNEL [CASE OPERATIONS]`, where RECORDS is what the plugin wrote
-//! with `mode=profile` and KERNEL the kernel it ran. With a case, counts are per operation. A function's own
-//! instructions are counted, those of what was inlined into it included.
+//! `cargo run -p coherence --example profile -- RECORDS KERNEL [CASE OPERATIONS]`, where RECORDS is the plugin's output
+//! with `mode=profile` and KERNEL the kernel that ran. With a case, counts are per operation. Inlined code counts for
+//! the function that it was inlined into.
 
 use coherence::record::Record;
 use std::collections::BTreeMap;
@@ -66,7 +66,7 @@ fn functions(kernel: &str) -> Result<Vec<(u64, String)>, Box<dyn Error>> {
     Ok(text.lines().filter_map(function).collect())
 }
 
-/// The function that `addr` lies in.
+/// The function that contains `addr`.
 fn name(functions: &[(u64, String)], addr: u64) -> &str {
     match functions.partition_point(|(start, _)| *start <= addr) {
         0 => "?",

@@ -1,9 +1,9 @@
-//! One CPU's counters, and what they gained within each phase.
+//! One CPU's counters, and their increase within each phase.
 //!
 //! Guarantee: a phase's figures are the differences between its begin and end markers, summed over all times that the
-//! phase ran on this CPU; what happens outside phases is in the totals alone.
-//! Mechanism: the counters are atomics written by the CPU's own thread only (loads and stores, no
-//! read-modify-write); the tables behind the mutex are touched at markers and moves, which are rare.
+//! phase ran on this CPU; events outside phases appear only in the totals.
+//! Mechanism: the counters are atomics written by the CPU's own thread only (loads and stores, no read-modify-write);
+//! the tables behind the mutex are accessed only at markers and moves, which are rare.
 
 use crate::directory::Move;
 use crate::labels::Place;
@@ -27,23 +27,23 @@ pub enum Event {
     Kernel,
     /// Iterations of the kernel's repeated string instructions.
     Repeated,
-    /// Lines moved here by the kernel's other instructions.
+    /// Lines moved to this CPU by the kernel's other instructions.
     KernelMoves,
-    /// Those of them that are false sharing.
+    /// Those of the `KernelMoves` that are false sharing.
     KernelFalse,
-    /// Lines moved here by the kernel's repeated string instructions: pages and buffers cleared or copied.
+    /// Lines moved to this CPU by the kernel's repeated string instructions, which clear or copy pages and buffers.
     BulkMoves,
-    /// Lines moved here by user instructions.
+    /// Lines moved to this CPU by user instructions.
     UserMoves,
-    /// Those of them that are false sharing.
+    /// Those of the `UserMoves` that are false sharing.
     UserFalse,
     /// Accesses to memory of this CPU's node.
     Local,
     /// Accesses to memory of other nodes.
     Remote,
-    /// Those of the local accesses that the kernel made.
+    /// The local accesses by kernel instructions.
     KernelLocal,
-    /// Those of the remote accesses that the kernel made.
+    /// The remote accesses by kernel instructions.
     KernelRemote,
     /// The first of the watched entry points.
     Watch,
@@ -53,7 +53,7 @@ const EVENTS: usize = Event::Watch as usize + WATCHES;
 
 type Snapshot = [u64; EVENTS];
 
-/// Most places kept for each phase and CPU; later ones count in the phase's figures only.
+/// The most places recorded for each phase and CPU; moves at further places count only in the phase's totals.
 const PLACES: usize = 65_536;
 
 #[derive(Default)]
@@ -63,7 +63,7 @@ struct Places {
     by_cause: HashMap<(u64, Place), (u64, u64)>,
 }
 
-/// Adds to an entry of a table that does not outgrow [`PLACES`].
+/// Adds to an entry of a table whose size [`PLACES`] bounds.
 fn add<K: Eq + std::hash::Hash>(table: &mut HashMap<K, (u64, u64)>, key: K, count: (u64, u64)) {
     if table.len() < PLACES || table.contains_key(&key) {
         let entry = table.entry(key).or_default();
@@ -104,7 +104,7 @@ struct Phase {
 
 #[derive(Default)]
 struct Tables {
-    /// Case, counters and time at the beginning of the phase that is going on.
+    /// Case, counters and time at the begin marker of the running phase.
     open: Option<(u16, Snapshot, Instant)>,
     pending: Places,
     phases: HashMap<(u16, u8), Phase>,
@@ -135,13 +135,13 @@ impl Cpu {
         self.count_index(Event::Watch as usize + watch.min(WATCHES - 1), 1);
     }
 
-    /// Counts `n` of the event numbered `index`.
+    /// Counts `n` of the event with index `index`.
     pub fn count_index(&self, index: usize, n: u64) {
         let counter = &self.counters[index];
         counter.store(counter.load(Relaxed) + n, Relaxed);
     }
 
-    /// The counter itself, for a machine that adds to it without a call.
+    /// The counter itself, to which QEMU can add without a call.
     pub fn counter(&self, event: Event) -> &AtomicU64 {
         &self.counters[event as usize]
     }
@@ -150,8 +150,8 @@ impl Cpu {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Books a line that the instruction at `pc`, a repeated `string` instruction or not, moved here; `place` is what it
-    /// accessed, where that is known.
+    /// Records that the instruction at `pc`, a repeated `string` instruction or not, moved a line to this CPU; `place`
+    /// is the object that it accessed, if known.
     pub fn moved(&self, pc: u64, string: bool, found: Move, place: Option<Place>) {
         let kernel = pc >= crate::insn::KERNEL;
         if kernel && string {
@@ -177,7 +177,7 @@ impl Cpu {
         std::array::from_fn(|index| self.counters[index].load(Relaxed))
     }
 
-    /// Follows a marker that this CPU stored.
+    /// Handles a marker that this CPU stored.
     pub fn marker(&self, marker: Marker) {
         let now = self.snapshot();
         let mut tables = self.tables();
@@ -189,7 +189,7 @@ impl Cpu {
             }
             Marker::Reset => tables.open = None,
             Marker::End(case, phase) => {
-                // An end without its beginning is a worker that moved between CPUs: nothing can be said of it.
+                // An end without a begin means that the worker moved between CPUs: the phase cannot be measured.
                 let Some((began, before, at)) = tables.open.take() else {
                     return;
                 };
@@ -252,7 +252,7 @@ pub struct PhaseSum {
     pub instructions: Vec<Spot>,
     /// The lines moved most often, most often first.
     pub lines: Vec<Spot>,
-    /// Who moved what most often, most often first.
+    /// Instructions with the object that they moved, most moves first.
     pub causes: Vec<Cause>,
 }
 

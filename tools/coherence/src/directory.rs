@@ -1,11 +1,11 @@
-//! Who holds which 64-byte line: counts the moves that private caches of unlimited size would make.
+//! The holders of each 64-byte line: counts the moves that private caches of unlimited size would make.
 //!
-//! Guarantee: an access is a move exactly if another CPU holds the line and either this CPU does not (a load), or
-//! this CPU is not the only holder (a store). The first access to a line by anybody is no move: it comes from
-//! memory. A move is false sharing if it concerns none of the 8-byte words that made the line somebody else's: a load
-//! that reads no word written since the line became its owner's, a store into no word touched since then.
-//! Mechanism: a word for each line, changed by compare-and-swap, so that CPUs in different threads never lose a
-//! holder; the directory of two levels is filled as memory is used. The method of counting is that of mtrace.
+//! Guarantee: an access is a move exactly if another CPU holds the line and either this CPU does not (a load), or this
+//! CPU is not the only holder (a store). The very first access to a line is no move: the line comes from memory. A move
+//! is false sharing if the access concerns no word that ties the line to its holder: a load that reads no word written
+//! since the line has had this owner, or a store to no word accessed since then.
+//! Mechanism: a word for each line, changed by compare-and-swap, so that CPUs in different threads never lose a holder;
+//! the directory of two levels is filled as memory is used. The counting follows mtrace.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,23 +13,23 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Bytes of a line.
 pub const LINE: u64 = 64;
 
-/// CPUs that a directory tells apart.
+/// The most CPUs of a directory.
 pub const CPUS: u32 = 32;
 
 const CHUNK: u64 = 2 << 20; // bytes of memory described by one part of the directory
 
-/// A line that came from another CPU.
+/// A line that moved from another CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
     /// The first byte of the line.
     pub line: u64,
-    /// None of the words that were accessed had made the line the other CPU's.
+    /// The access concerned none of the words for which the other CPU held the line.
     pub false_sharing: bool,
-    /// It was a store.
+    /// The access was a store.
     pub store: bool,
 }
 
-/// Holders of a line (bits 0..32), words written since it had a single holder (32..40), words touched since then
+/// Holders of a line (bits 0..32), words written since it had a single holder (32..40), words accessed since then
 /// (40..48). Zero: never accessed.
 #[derive(Clone, Copy)]
 struct Entry(u64);
@@ -51,7 +51,8 @@ impl Entry {
         self.0 >> 40 & 0xff
     }
 
-    /// The entry after an access to `words` by the CPU whose bit is `me`, and whether the line moved, and falsely so.
+    /// The entry after an access to `words` by the CPU whose bit is `me`, and, if the line moved, whether by false
+    /// sharing.
     fn after(self, me: u64, words: u64, store: bool) -> (Entry, Option<bool>) {
         let (holders, written, touched) = (self.holders(), self.written(), self.touched());
         let kept = Entry::new(
@@ -91,8 +92,8 @@ impl Directory {
         }
     }
 
-    /// Books an access of `bytes` bytes at physical address `addr` by `cpu` and hands each move to `moved`: at most two,
-    /// as an access crosses at most one line's end.
+    /// Records an access of `bytes` bytes at physical address `addr` by `cpu` and calls `moved` for each move: at most
+    /// two, as an access crosses at most one line boundary.
     pub fn access(
         &self,
         cpu: u32,
@@ -139,7 +140,7 @@ impl Directory {
     }
 }
 
-/// The 8-byte words of a line that bytes `from..to` of it lie in, a bit each.
+/// The 8-byte words of a line that contain its bytes `from..to`, a bit each.
 fn words(from: u64, to: u64) -> u64 {
     (from / 8..to.div_ceil(8)).fold(0, |bits, word| bits | 1 << word)
 }

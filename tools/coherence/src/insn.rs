@@ -1,4 +1,4 @@
-//! The little that must be known of machine instructions.
+//! Decodes the few properties of machine instructions that the counts need.
 
 /// Whether `bytes` is a string instruction with a `rep` prefix. QEMU runs each of its iterations as a block of its own, so
 /// that a page clear by `rep stos` would count as hundreds of instructions.
@@ -20,15 +20,15 @@ pub fn is_repeated_string(bytes: &[u8]) -> bool {
 /// What an instruction's memory access is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Anything else.
+    /// Any other instruction.
     Plain,
     /// A repeated string instruction.
     String,
     /// A read-modify-write that is atomic.
     Atomic,
-    /// A call, which stores where it is to return to.
+    /// A call, which stores its return address.
     Call,
-    /// A return, which loads that.
+    /// A return, which loads its return address.
     Return,
 }
 

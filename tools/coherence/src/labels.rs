@@ -1,9 +1,11 @@
-//! What lies where: objects of the kernel's heap, as a kernel built to tell does it, and the other parts of its memory.
+//! The object that a memory address belongs to: objects of the kernel's heap, as a kernel with `heap-labels` announces
+//! them, and the other parts of memory.
 //!
-//! Guarantee: an address of a heap object has the label that the kernel gave the object last, and the offset in it; an
-//! object that was freed has none. Mechanism: the kernel cannot pass values to an observer who sees only *where* it
-//! stores, so it spells them: a table of 257 words stands for 256 bytes and an end. After the end it stores to the
-//! object's first byte, which tells its address. Granules of sixteen bytes, the smallest object, name label and offset.
+//! Guarantee: an address in a heap object has the label that the kernel gave the object last, and the offset in it; a
+//! freed object has none. Mechanism: the plugin sees the *addresses* of stores but no values, so the kernel encodes
+//! bytes as addresses: a table of 257 words stands for the 256 values of a byte and an end mark. After the end mark the
+//! kernel stores to the object's first byte, and thus announces its address. Each granule of sixteen bytes, the
+//! smallest object, has an entry with its label and its offset.
 
 use crate::insn::KERNEL;
 use serde::{Deserialize, Serialize};
@@ -11,18 +13,18 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Bytes of the table that the kernel spells with.
+/// Bytes of the table of words that the kernel stores to.
 pub const TABLE: u64 = 8 * 257;
 
-/// Words of a message: two bytes of size, three bytes for each place of the allocation.
+/// Bytes of a message: two of size, three for each site of the allocation.
 const MESSAGE: usize = 2 + 3 * SITES;
 
-/// Places of an allocation: where it was asked for, and the callers.
+/// Sites of an allocation: the call of the allocator, and its callers.
 pub const SITES: usize = 3;
 
 const GRANULE: u64 = 16;
 const CHUNK: u64 = 2 << 20;
-/// Granules of an object that can be told apart: bits of an entry below the label's number.
+/// Bits of an entry below the label's index, which hold the granule's offset in its object.
 const OFFSET_BITS: u32 = 12;
 
 /// Pantala's kernel stacks and page array: `kernel/hal/src/paging.rs`.
@@ -31,20 +33,20 @@ const PAGES: u64 = 0xffff_ea00_0000_0000;
 const REGION: u64 = 1 << 39;
 const IMAGE: u64 = 0xffff_ffff_8000_0000;
 
-/// An allocation's size and places in the code, as offsets from the kernel's base, innermost first.
+/// An allocation's size, and its sites as offsets from the kernel's base, innermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Label {
-    /// Bytes asked for.
+    /// The size that was requested, in bytes.
     pub size: u32,
     /// Return addresses.
     pub sites: [u64; SITES],
 }
 
-/// A part of memory.
+/// The object or region that a memory address belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
-    /// A user program's.
+    /// Memory of a user program.
     User,
     /// A kernel stack.
     Stack,
@@ -60,7 +62,7 @@ pub enum Place {
     },
     /// An object of the heap.
     Heap {
-        /// The number of its label.
+        /// The index of its label.
         label: u32,
         /// Bytes into it, a multiple of eight.
         offset: u64,
@@ -69,16 +71,16 @@ pub enum Place {
     Frame,
 }
 
-/// What a message says about the object stored to next.
+/// What a message announces about the object that the next store goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// It was made.
+    /// The object was allocated.
     Made(Label),
-    /// It is about to go.
+    /// The object is about to be freed.
     Gone,
 }
 
-/// Follows the messages of one CPU.
+/// Decodes the messages of one CPU.
 #[derive(Default)]
 pub struct Teller {
     bytes: Vec<u8>,
@@ -86,7 +88,7 @@ pub struct Teller {
 }
 
 impl Teller {
-    /// A teller that has heard nothing.
+    /// A decoder that has seen no store yet.
     pub const fn new() -> Teller {
         Teller {
             bytes: Vec::new(),
@@ -94,7 +96,7 @@ impl Teller {
         }
     }
 
-    /// Follows a store `offset` bytes into the table.
+    /// Decodes a store `offset` bytes into the table.
     pub fn heard(&mut self, offset: u64) {
         match u8::try_from(offset / 8) {
             Ok(byte) => {
@@ -107,7 +109,7 @@ impl Teller {
         }
     }
 
-    /// The message, if it is complete: the store that comes now is to its object.
+    /// Takes the message if it is complete: then the current store goes to its object.
     pub fn take(&mut self) -> Option<Told> {
         if !std::mem::take(&mut self.complete) {
             return None;
@@ -136,7 +138,7 @@ struct Interned {
 /// The labels of a machine's memory.
 pub struct Labels {
     interned: Mutex<Interned>,
-    /// For each granule its object's label number plus one and its place in the object; 0 for none.
+    /// For each granule its object's label index plus one, and its offset in the object; 0 for none.
     chunks: Vec<OnceLock<Box<[AtomicU32]>>>,
 }
 
@@ -167,13 +169,13 @@ impl Labels {
         number
     }
 
-    /// All labels, by number.
+    /// All labels, by index.
     pub fn all(&self) -> Vec<Label> {
         let interned = self.interned.lock().unwrap_or_else(PoisonError::into_inner);
         interned.labels.clone()
     }
 
-    /// Notes what the kernel told of the object at physical address `addr`.
+    /// Applies the kernel's message about the object at physical address `addr`.
     pub fn note(&self, addr: u64, told: Told) {
         let (entry, size) = match told {
             Told::Made(label) => (self.number(label) + 1, label.size),
@@ -198,7 +200,7 @@ impl Labels {
         }
     }
 
-    /// What lies at `vaddr`, physical address `addr`.
+    /// The place that virtual address `vaddr`, physical address `addr`, belongs to.
     pub fn place(&self, vaddr: u64, addr: u64) -> Place {
         if vaddr < KERNEL {
             return Place::User;

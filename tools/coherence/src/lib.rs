@@ -1,10 +1,10 @@
-//! What moves between CPUs, and what a benchmark's phase costs: the arithmetic behind the QEMU plugin.
+//! Counts lines that move between CPUs and the cost of a benchmark's phases: the arithmetic behind the QEMU plugin.
 //!
-//! Guarantee: counts are exact for the accesses and blocks that are reported to this library; each is booked to
-//! the phase that the CPU was in when it made it, so a phase never counts another CPU's work.
-//! Mechanism: a [`directory::Directory`] with one atomic word for each 64-byte line says whether an access takes the
-//! line from another CPU; a [`cpu::Cpu`] keeps one CPU's counters and takes their difference between two markers.
-//! Nothing here knows QEMU: `plugin/` feeds it, tests feed it by hand, and readers share [`record`].
+//! Guarantee: counts are exact for the accesses and blocks that are reported to this library; each is counted in the
+//! phase that its CPU was in at that time, so a phase never counts another CPU's work.
+//! Mechanism: a [`directory::Directory`] with one atomic word for each 64-byte line decides whether an access takes the
+//! line from another CPU; a [`cpu::Cpu`] has one CPU's counters and takes their difference between two markers. This
+//! library does not depend on QEMU: `plugin/` feeds it, tests feed it directly, and readers share [`record`].
 
 pub mod cpu;
 pub mod directory;

@@ -1,20 +1,21 @@
-//! How a benchmark tells an observer that cannot read its registers where a phase begins and ends: by *where* it stores.
+//! The markers by which a benchmark announces the begin and end of a phase to an observer that cannot read registers:
+//! they are encoded in the *addresses* of stores.
 //!
-//! The marker page lies at a fixed address. A worker tied to a CPU stores to word [`reset`] before a case, to word
+//! The marker page lies at a fixed address. A worker bound to a CPU stores to word [`reset`] before a case, to word
 //! [`begin`] of the case when a timed phase begins, and to word [`end`] of case and phase when it ends.
 
-/// Where the marker page lies in a benchmark's address space.
+/// The address of the marker page in a benchmark's address space.
 pub const PAGE: u64 = 0x5a00_0000;
 
-/// Words set apart for a case: one for each phase's end and one for the beginning.
+/// Words reserved for a case: one for each phase's end and one for the beginning.
 pub const WORDS: u64 = 8;
 
 const BEGIN: u64 = WORDS - 1;
 
-/// What a store to the marker page says.
+/// The meaning of a store to the marker page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marker {
-    /// No phase is going on here: what was begun and not ended counts for nothing.
+    /// No phase is running on this CPU: a phase that has begun and not ended is discarded.
     Reset,
     /// A phase of this case begins.
     Begin(u16),
@@ -23,7 +24,7 @@ pub enum Marker {
 }
 
 impl Marker {
-    /// What a store to virtual address `vaddr` says; none if it is not in the marker page.
+    /// The marker of a store to virtual address `vaddr`; none if it is not in the marker page.
     pub fn at(vaddr: u64) -> Option<Marker> {
         let offset = vaddr.checked_sub(PAGE).filter(|&offset| offset < 4096)?;
         let word = offset / 8;

@@ -1,6 +1,7 @@
 //! Which NUMA node a CPU and a line of memory belong to, for machines split evenly.
 
-/// The split of a machine: node k has CPUs `k * cpus / nodes` on and the k-th part of memory, remainders go to the last.
+/// The division of a machine: node k has the CPUs from `k * cpus / nodes` and the k-th part of memory; the last node
+/// has the remainders.
 #[derive(Clone, Debug)]
 pub struct Nodes {
     nodes: u64,
@@ -9,7 +10,7 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// The split of `cpus` CPUs and `bytes` bytes of memory over `nodes` nodes.
+    /// Divides `cpus` CPUs and `bytes` bytes of memory over `nodes` nodes.
     pub fn new(nodes: u64, cpus: u64, bytes: u64) -> Nodes {
         Nodes {
             nodes: nodes.max(1),
@@ -18,7 +19,7 @@ impl Nodes {
         }
     }
 
-    /// Whether there is more than one.
+    /// Whether there is more than one node.
     pub fn several(&self) -> bool {
         self.nodes > 1
     }
@@ -33,9 +34,9 @@ impl Nodes {
         (offset / (self.bytes / self.nodes).max(1)).min(self.nodes - 1)
     }
 
-    /// The offset in RAM of an address as QEMU's plugin interface gives it. That interface adds a memory block's place
-    /// in the guest's memory to its place in QEMU's list of blocks; with one block for each node the two are equal,
-    /// so addresses of all but the first node come out doubled.
+    /// The offset in RAM of an address as QEMU's plugin interface reports it. That interface adds the address of a
+    /// memory block in the guest to its address in QEMU's list of blocks; with one block for each node the two are
+    /// equal, so addresses of all but the first node are doubled.
     pub fn offset_of(&self, reported: u64) -> u64 {
         let each = self.bytes / self.nodes;
         for node in 1..self.nodes {

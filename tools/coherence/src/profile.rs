@@ -1,8 +1,8 @@
 //! Where a phase's kernel instructions are executed: how often each translated block ran in it.
 //!
-//! Guarantee: for each phase the executions of every block between its markers, exact as far as blocks run to their end.
-//! Mechanism: each block has a counter of its own, to which the machine adds without a call. A machine of one CPU
-//! is assumed, so that what was counted between two markers is the phase's.
+//! Guarantee: for each phase the executions of every block between its markers, exact if blocks run to their end.
+//! Mechanism: each block has a counter of its own, to which QEMU adds without a call. The machine must have one CPU, so
+//! that everything counted between two markers belongs to the phase.
 
 use crate::marker::Marker;
 use std::collections::HashMap;
@@ -12,18 +12,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// A block: the address of its first instruction, and its number of instructions.
 pub type Block = (u64, u32);
 
-/// What a phase, named by case and number, ran: each block with its executions.
+/// The blocks that a phase, named by case and index, executed, each with the number of its executions.
 pub type PhaseBlocks = ((u16, u8), Vec<(Block, u64)>);
 
 #[derive(Default)]
 struct Tables {
     counters: HashMap<Block, &'static AtomicU64>,
-    /// The case that is going on, and what the counters were when it began.
+    /// The running case, and the counters at its begin marker.
     open: Option<(u16, HashMap<Block, u64>)>,
     phases: HashMap<(u16, u8), HashMap<Block, u64>>,
 }
 
-/// The blocks of a machine, and what each phase ran of them.
+/// The blocks of a machine, and those that each phase executed.
 #[derive(Default)]
 pub struct Profile(Mutex<Tables>);
 
@@ -40,7 +40,7 @@ impl Profile {
             .or_insert_with(|| Box::leak(Box::new(AtomicU64::new(0))))
     }
 
-    /// Follows a marker.
+    /// Handles a marker.
     pub fn marker(&self, marker: Marker) {
         let mut tables = self.tables();
         let now: HashMap<Block, u64> = tables
@@ -68,7 +68,7 @@ impl Profile {
         }
     }
 
-    /// Case and phase, and each block that ran in it with its executions, by address.
+    /// For each phase its case and index, and each block that ran in it with its executions, by address.
     pub fn phases(&self) -> Vec<PhaseBlocks> {
         let sorted = |blocks: &HashMap<Block, u64>| {
             let mut blocks: Vec<_> = blocks.iter().map(|(&b, &n)| (b, n)).collect();

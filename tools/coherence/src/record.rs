@@ -24,7 +24,7 @@ pub struct Counts {
     pub watched: Vec<u64>,
 }
 
-/// An instruction or a line, and the moves it took part in.
+/// An instruction or a line, and the moves that it took part in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spot {
     /// Virtual address of the instruction, or physical address of the line.
@@ -35,7 +35,7 @@ pub struct Spot {
     pub false_sharing: u64,
 }
 
-/// Moves by one instruction because of one part of memory.
+/// Moves by one instruction of one place in memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
     /// Virtual address of the instruction.
@@ -48,7 +48,7 @@ pub struct Cause {
     pub false_sharing: u64,
 }
 
-/// What one CPU did to a line.
+/// The accesses of one CPU to a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Touches {
     /// Loads.
@@ -57,7 +57,7 @@ pub struct Touches {
     pub stores: u32,
     /// Stores of atomic instructions.
     pub atomics: u32,
-    /// The first load: its instruction and, outwards, the calls that it was made in.
+    /// The first load: its instruction and, outwards, its calls.
     pub load: Vec<u64>,
     /// The first store of a plain instruction, likewise.
     pub store: Vec<u64>,
@@ -66,22 +66,22 @@ pub struct Touches {
 }
 
 impl Touches {
-    /// Whether the line was changed.
+    /// Whether the CPU wrote the line.
     pub fn wrote(&self) -> bool {
         self.stores + self.atomics > 0
     }
 }
 
-/// A line that both CPUs touched and one changed.
+/// A line that both CPUs accessed and at least one wrote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shared {
     /// Physical address of its first byte.
     pub line: u64,
     /// Virtual address of the first access.
     pub vaddr: u64,
-    /// Words of eight bytes that both accessed, at least one of them changing it; none is false sharing.
+    /// Words of eight bytes that both accessed and at least one wrote; if there are none, the line is falsely shared.
     pub words: u8,
-    /// What each CPU did.
+    /// The accesses of each CPU.
     pub cpus: [Touches; 2],
 }
 
@@ -91,42 +91,42 @@ pub struct Shared {
 pub enum Record {
     /// A phase of a case, all CPUs together.
     Phase {
-        /// The case's number, from 1.
+        /// The number of the case, from 1.
         case: u16,
-        /// The phase's, from 0.
+        /// The index of the phase, from 0.
         phase: u8,
-        /// How often it ran, all CPUs together.
+        /// The number of times that it ran, all CPUs together.
         times: u64,
         /// Wall time in it, all CPUs together.
         ns: u64,
-        /// What was counted.
+        /// The events counted.
         counts: Counts,
         /// Instructions that moved most lines.
         instructions: Vec<Spot>,
         /// Lines moved most often.
         lines: Vec<Spot>,
-        /// Who moved what most often, where the kernel tells what lies where.
+        /// Instructions with the object that they moved, most moves first, if the kernel announces its heap objects.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         causes: Vec<Cause>,
     },
     /// A label that causes refer to.
     Label {
-        /// Its number.
+        /// Its index.
         number: u32,
-        /// What it says.
+        /// Its contents.
         label: Label,
     },
     /// A block of kernel instructions that a phase executed.
     Block {
-        /// The case's number, from 1.
+        /// The number of the case, from 1.
         case: u16,
-        /// The phase's, from 0.
+        /// The index of the phase, from 0.
         phase: u8,
         /// Virtual address of its first instruction.
         addr: u64,
-        /// Its instructions.
+        /// Instructions in the block.
         insns: u32,
-        /// How often it was entered.
+        /// The number of executions.
         times: u64,
     },
     /// A window of a case of two operations, one on each of CPUs 0 and 1.
@@ -137,38 +137,38 @@ pub enum Record {
         right: bool,
         /// Timer interrupts within it, both CPUs together.
         ticks: u64,
-        /// Other interrupts that are watched.
+        /// Other watched interrupts.
         interrupts: u64,
-        /// Lines that each CPU's kernel touched.
+        /// Lines that each CPU's kernel accessed.
         touched: [u64; 2],
-        /// It touched more lines than there is room for.
+        /// A CPU accessed more lines than can be recorded.
         overflow: bool,
-        /// Lines that both touched and one changed; `lines` has the first of them.
+        /// Lines that both accessed and one wrote; `lines` has the first of them.
         conflicts: u64,
         /// Those lines.
         lines: Vec<Shared>,
     },
     /// One CPU over the whole run.
     Cpu {
-        /// Its number.
+        /// Its index.
         cpu: u32,
         /// Its node.
         node: u64,
-        /// What was counted.
+        /// The events counted.
         counts: Counts,
     },
 }
 
 impl Record {
-    /// The record as a line, without the line's end.
+    /// The record as a line, without the line feed.
     pub fn to_line(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The record that `line` holds.
+    /// Parses a record.
     ///
     /// # Errors
-    /// It is not one.
+    /// `line` is not a record.
     pub fn from_line(line: &str) -> Result<Record, serde_json::Error> {
         serde_json::from_str(line)
     }

@@ -3,22 +3,22 @@
 /// What to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Instructions, cheaply: no look at kernel memory accesses.
+    /// Instructions only: the kernel's memory accesses are not examined.
     Count,
     /// Instructions and lines moved.
     Transfers,
-    /// Instructions, and the kernel's blocks that execute them; on one CPU.
+    /// Instructions, and the blocks of the kernel that they are in; on one CPU.
     Profile,
-    /// Lines that two CPUs touch within short windows, see [`crate::window`].
+    /// Lines that two CPUs access within short windows, see [`crate::window`].
     Windows,
 }
 
-/// Everything given.
+/// All settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// What to count.
     pub mode: Mode,
-    /// The file that the records go to.
+    /// The file that the records are written to.
     pub out: String,
     /// NUMA nodes of the machine.
     pub nodes: u64,
@@ -26,7 +26,7 @@ pub struct Settings {
     pub mem_mib: u64,
     /// Addresses of kernel entry points whose executions are counted, in order.
     pub watches: Vec<u64>,
-    /// Address of the table that a kernel built to tell its heap's labels spells with.
+    /// Address of the table through which a kernel with `heap-labels` announces its heap objects.
     pub labels: Option<u64>,
 }
 
@@ -34,7 +34,7 @@ impl Settings {
     /// Reads `name=value` arguments.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The message for the first wrong argument.
     pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Settings, String> {
         let mut settings = Settings {
             mode: Mode::Count,

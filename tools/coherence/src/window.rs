@@ -1,11 +1,11 @@
-//! The lines that two CPUs touch while each does one operation, and which of them they have in common.
+//! The lines that two CPUs access while each executes one operation, and those that they share.
 //!
-//! Guarantee: between a window's opening and closing every reported access is kept, up to [`LINES`] lines for each CPU
-//! (beyond that the window is marked); a line conflicts if both CPUs touched it and at least one changed it. Words tell
-//! false sharing apart, and the kinds of instructions, atomic changes.
-//! Mechanism: a table for each CPU from line to what was done, and a stack of calls followed by the stores and loads
-//! that call and return instructions make, so that a culprit inside a lock's code is named with its callers.
-//! Memory is bounded: tables are emptied at each opening.
+//! Guarantee: between a window's opening and closing every reported access is recorded, up to [`LINES`] lines for each
+//! CPU (a window with more is marked); a line conflicts if both CPUs accessed it and at least one wrote it. The
+//! recorded words distinguish false sharing, and the kinds of instructions distinguish atomic changes.
+//! Mechanism: a table for each CPU from line to accesses, and a stack of calls, derived from the stores and loads that
+//! call and return instructions make, so that an access inside a lock's code is named with its callers. Memory is
+//! bounded: the tables are emptied at each opening.
 
 use crate::directory::LINE;
 use crate::insn::Kind;
@@ -13,19 +13,19 @@ use crate::record::{Record, Shared, Touches};
 use commute::marker::Marker;
 use std::collections::HashMap;
 
-/// Lines kept for each CPU of a window.
+/// The most lines recorded for each CPU of a window.
 pub const LINES: usize = 1 << 16;
 
 /// Conflicting lines written for each window.
 const WRITTEN: usize = 40;
 
-/// Callers kept with a place.
+/// The most callers recorded with an access.
 const CALLERS: usize = 4;
 
-/// Calls followed for each CPU.
+/// The most nested calls followed for each CPU.
 const DEPTH: usize = 256;
 
-/// Bytes below which two stack slots are taken for parts of one stack.
+/// Two stack slots closer than this many bytes are taken to be on one stack.
 const STACK: u64 = 16 << 10;
 
 /// An access by kernel code.
@@ -37,13 +37,13 @@ pub struct Access {
     pub pc: u64,
     /// What kind of instruction it is.
     pub kind: Kind,
-    /// Where it accesses.
+    /// Its virtual address.
     pub vaddr: u64,
-    /// The same, physical.
+    /// Its physical address.
     pub addr: u64,
-    /// How many bytes.
+    /// Its size.
     pub bytes: u64,
-    /// It changes them.
+    /// Whether it is a store.
     pub store: bool,
 }
 
@@ -70,7 +70,7 @@ impl Side {
         self.overflow = false;
     }
 
-    /// Follows a call or return. A slot on another stack means that the CPU has switched.
+    /// Follows a call or return. A slot on another stack means that the CPU has switched threads.
     fn follow(&mut self, access: &Access) {
         let slot = access.vaddr;
         if self
@@ -137,12 +137,12 @@ pub struct Window {
 }
 
 impl Window {
-    /// Whether accesses are wanted.
+    /// Whether a window is open, so that accesses are to be reported.
     pub fn is_open(&self) -> bool {
         self.open
     }
 
-    /// Follows a marker; the record of a window that counts.
+    /// Handles a marker; returns the record of a window that counts.
     pub fn marker(&mut self, marker: Marker) -> Option<Record> {
         match marker {
             Marker::Digit(byte) => self.case = self.case << 8 | u16::from(byte),
@@ -158,7 +158,7 @@ impl Window {
         None
     }
 
-    /// An interrupt whose entry is watched: the timer's or another.
+    /// Counts an interrupt whose entry is watched: the timer's or another.
     pub fn interrupted(&mut self, timer: bool) {
         if self.open {
             *(if timer {
@@ -169,7 +169,7 @@ impl Window {
         }
     }
 
-    /// Books an access.
+    /// Records an access.
     pub fn access(&mut self, access: &Access) {
         let Some(side) = self
             .sides
@@ -212,7 +212,7 @@ impl Window {
             });
         }
         let conflicts = lines.len() as u64;
-        // Real sharing first, and the same lines whatever the tables' order.
+        // Truly shared lines first; the order does not depend on the tables' order.
         lines.sort_by_key(|shared| (shared.words == 0, shared.line));
         lines.truncate(WRITTEN);
         Record::Window {
@@ -336,7 +336,7 @@ mod tests {
             other,
         ]);
         assert_eq!(lines[0].cpus[0].store, [9, 3, 1]);
-        // Another stack: what was called on the old one says nothing.
+        // On another stack: the calls on the old one are not callers.
         let (_, lines) = play(&[call(1, 800), call(4, 1 << 20), place(9), other]);
         assert_eq!(lines[0].cpus[0].store, [9, 4]);
     }

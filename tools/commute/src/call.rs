@@ -1,4 +1,4 @@
-//! The calls whose pairs are tried, in the order of the map's rows.
+//! The calls whose pairs are tested, in the order of the matrix's rows.
 
 /// A system call, or a page fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -80,7 +80,7 @@ impl Call {
         }
     }
 
-    /// Its place in [`Call::ALL`].
+    /// Its index in [`Call::ALL`].
     pub fn index(self) -> usize {
         self as usize
     }

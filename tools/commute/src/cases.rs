@@ -7,11 +7,11 @@ use crate::variant::{ALL, Variant};
 /// Two operations, the first on CPU 0, the second on CPU 1.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// Its place in [`all`].
+    /// Its index in [`all`].
     pub number: u16,
     /// How the sides are related.
     pub mode: Mode,
-    /// What each side does.
+    /// The operation of each side.
     pub sides: [&'static Variant; 2],
 }
 
@@ -52,14 +52,14 @@ pub fn all() -> Vec<Case> {
 /// Which cases to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// Names of calls, or pairs `call:call`; empty is all. A name chooses every pair with it.
+    /// Names of calls, or pairs `call:call`; empty selects all. A name selects every pair that contains it.
     pub only: Vec<String>,
-    /// One case in so many; 0 and 1 are all.
+    /// One case out of this many; 0 and 1 select all.
     pub every: u16,
 }
 
 impl Choice {
-    /// Whether `case` is chosen. The sample is spread over calls and modes alike.
+    /// Whether `case` is selected. The sample is spread over calls and modes alike.
     pub fn takes(&self, case: &Case) -> bool {
         let [a, b] = case.calls().map(Call::name);
         let fits = |word: &String| match word.split_once(':') {
@@ -70,10 +70,10 @@ impl Choice {
         (self.only.is_empty() || self.only.iter().any(fits)) && sampled
     }
 
-    /// The chosen cases.
+    /// The selected cases.
     ///
     /// # Errors
-    /// A word of `only` is no call.
+    /// A word of `only` is not the name of a call.
     pub fn cases(&self) -> Result<Vec<Case>, String> {
         for word in self.only.iter().flat_map(|word| word.split(':')) {
             if !Call::ALL.iter().any(|call| call.name() == word) {
@@ -85,7 +85,7 @@ impl Choice {
     }
 }
 
-/// A number that looks drawn by chance, the same for the same case.
+/// A pseudo-random number that depends only on the case's number.
 fn spread(number: u16) -> u32 {
     (u32::from(number) + 1).wrapping_mul(0x9e37_79b1) >> 12
 }

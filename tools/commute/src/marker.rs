@@ -1,25 +1,26 @@
-//! How the program in the guest tells an observer, who sees where it stores but not what, which window begins and ends.
+//! The markers by which the program in the guest announces the begin and end of a window to an observer that sees the
+//! addresses of stores, but not the values.
 //!
-//! The marker page lies at a fixed address. The number of a case is stored byte by byte, high byte first, each to the word of
-//! its value; then come the window's opening and closing, and whether its results were right.
+//! The marker page lies at a fixed address. The number of a case is announced byte by byte, high byte first, each by a
+//! store to the word with that index; then follow the window's opening and closing, and whether its results were right.
 
-/// Where the page lies in the program's address space.
+/// The address of the page in the program's address space.
 pub const PAGE: u64 = 0x5b00_0000;
 
-/// What a store to the page says.
+/// The meaning of a store to the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marker {
     /// The next byte of a case's number.
     Digit(u8),
-    /// From here on both CPUs are looked at.
+    /// The window opens: from here on the accesses of both CPUs are recorded.
     Open,
-    /// To here.
+    /// The window closes.
     Close,
-    /// The results of the window that was closed last were right; it counts.
+    /// The results of the window that was closed last were right, and it counts.
     Right,
-    /// They were wrong.
+    /// The results were wrong.
     Wrong,
-    /// The window was not meant to count.
+    /// The window does not count.
     Drop,
 }
 
@@ -33,7 +34,7 @@ const OTHERS: [Marker; 5] = [
 ];
 
 impl Marker {
-    /// What a store to `vaddr` says; none if it is not in the page.
+    /// The marker of a store to `vaddr`; none if it is not in the page.
     pub fn at(vaddr: u64) -> Option<Marker> {
         let word = vaddr.checked_sub(PAGE).filter(|&offset| offset < 4096)? / 8;
         match u8::try_from(word) {
@@ -42,7 +43,7 @@ impl Marker {
         }
     }
 
-    /// Where to store to say so.
+    /// The address whose store is this marker.
     pub fn address(self) -> u64 {
         let word = match self {
             Marker::Digit(byte) => u64::from(byte),

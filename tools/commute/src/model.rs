@@ -1,8 +1,8 @@
 //! What an operation reads and changes, abstractly, and when two of them commute.
 //!
 //! A cell is a piece of state that some result can depend on: a mapping, the lowest free descriptor, a file's times.
-//! What no call can observe (a reference count, a lock, which frame backs a page) is no cell: two operations that
-//! differ in such things alone commute, and a kernel may keep them apart.
+//! State that no call can observe (a reference count, a lock, which frame backs a page) has no cell: two operations
+//! that differ only in such state commute, and a kernel is free to keep it per CPU.
 
 /// How the two sides of a pair are related.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,7 +25,7 @@ impl Mode {
         }
     }
 
-    /// Whether the two sides have a `scope` in common.
+    /// Whether the two sides share the objects of a `scope`.
     fn shares(self, scope: Scope) -> bool {
         match scope {
             Scope::Process => self == Mode::Threads,
@@ -43,25 +43,26 @@ pub enum Scope {
     System,
 }
 
-/// Whose a cell is.
+/// Which side a cell belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
-    /// Each side has one.
+    /// Each side has a cell of its own.
     Mine,
-    /// There is one for both.
+    /// Both sides have the same cell.
     One,
-    /// All cells of the scope: a copy of it is taken.
+    /// All cells of the scope: the operation copies it.
     All,
 }
 
-/// How a cell is touched.
+/// How an operation touches a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// A result depends on it.
     Read,
-    /// It is changed.
+    /// The operation changes the cell.
     Write,
-    /// It is changed in a way that comes to the same in either order: set to the same value, or to the time that it is.
+    /// The operation changes the cell so that the order does not matter: it sets the cell to the same value, or to the
+    /// current time.
     Merge,
 }
 
@@ -85,7 +86,7 @@ impl Touch {
         }
     }
 
-    /// Whether the two may be the same cell, in different sides of a pair.
+    /// Whether the two touches, on different sides of a pair, may concern the same cell.
     fn meets(&self, other: &Touch, mode: Mode) -> bool {
         if self.scope != other.scope || !mode.shares(self.scope) {
             return false;

@@ -1,9 +1,9 @@
-//! Every operation that is tried: a call with its kind of arguments and state, and the cells that it touches.
+//! Every operation that is tested: a call with its kind of arguments and state, and the cells that it touches.
 //!
-//! `near` is a place in one region of memory, each side's 16 pages from the other's, so that both use the same page
-//! table but no common line of it; `next` is the page beside the other side's; `far` is a region of its own, a GiB away.
-//! `own` is an object that each side has for itself, `one` an object that both use. The running of each is in the
-//! program `commute` of the image, under the same name.
+//! `near` is a page in one region of memory, 16 pages from the other side's, so that both use the same page table but
+//! different cache lines of it; `next` is the page beside the other side's; `far` is a region of the side's own, 64 GiB
+//! away. `own` is an object that each side has for itself, `one` an object that both use. The program `commute` of the
+//! image implements each under the same name.
 
 use crate::call::Call;
 use crate::model::{How, Of, Scope, Touch};
@@ -11,11 +11,11 @@ use crate::model::{How, Of, Scope, Touch};
 /// One kind of operation.
 #[derive(Debug)]
 pub struct Variant {
-    /// What is called.
+    /// The call.
     pub call: Call,
-    /// With which arguments, in which state.
+    /// Its arguments, and the state in which it is called.
     pub name: &'static str,
-    /// What it reads and changes.
+    /// The cells that it reads and changes.
     pub touches: &'static [Touch],
 }
 
@@ -59,7 +59,7 @@ const PROCESS_COPIED: Touch = read(Process, "", All);
 
 macro_rules! variants {
     ($($call:ident $name:literal $touches:expr;)*) => {
-        /// Every variant. Their order is that of cases; add at the end of a call.
+        /// Every variant. Their order determines the order of cases; add new ones at the end of a call.
         pub const ALL: &[Variant] = &[$(Variant { call: Call::$call, name: $name, touches: &$touches }),*];
     };
 }

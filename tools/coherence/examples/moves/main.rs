@@ -1,8 +1,8 @@
-//! Prints who moved what between CPUs: function, type and field.
+//! Prints which function moved which field of which type between CPUs.
 //!
-//! `cargo run --release -p coherence --example moves -- RECORDS KERNEL [CASE OPERATIONS]`, where RECORDS is what the plugin wrote
-//! with `mode=transfers,labels=ADDRESS` and KERNEL the kernel it ran, built with `heap-labels` and full debug
-//! information (doc/bench.md). With a case, counts are per operation. Bulk clears and copies are left out.
+//! `cargo run --release -p coherence --example moves -- RECORDS KERNEL [CASE OPERATIONS]`, where RECORDS is the
+//! plugin's output with `mode=transfers,labels=ADDRESS` and KERNEL the kernel that ran, built with `heap-labels` and
+//! full debug information (doc/bench.md). With a case, counts are per operation. Bulk clears and copies are left out.
 
 mod sites;
 mod types;

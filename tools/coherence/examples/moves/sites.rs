@@ -1,4 +1,4 @@
-//! Names of places in the kernel's code, and the types of what is allocated there.
+//! Names of the kernel's functions and statics by address, and the types that allocations are made for.
 
 use super::types::Types;
 use coherence::labels::{Label, SITES};
@@ -7,24 +7,24 @@ use std::error::Error;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// Sites are offsets from here.
+/// Sites are offsets from this address.
 const KERNEL_BASE: u64 = 0xffff_ffff_8000_0000;
 
-/// What is known of the code.
+/// Functions by code address, and statics.
 pub struct Sites {
-    /// The functions around an address, the innermost first.
+    /// The functions that contain an address, the innermost inlined one first.
     frames: BTreeMap<u64, Vec<String>>,
     /// Statics by address.
     statics: Vec<(u64, String)>,
 }
 
-/// An address that a call returns to belongs to what comes after the call.
+/// The address of the call that returns to `site`: the return address itself may belong to the next function.
 fn call_before(site: u64) -> u64 {
     KERNEL_BASE + site - 1
 }
 
 impl Sites {
-    /// Looks up instructions at `pcs` and the places that `labels` name.
+    /// Looks up the functions of the instructions at `pcs` and of the sites of `labels`.
     pub fn read<'a>(
         kernel: &str,
         pcs: impl Iterator<Item = u64>,
@@ -44,7 +44,7 @@ impl Sites {
         self.frames.get(&addr).map_or(&[], |frames| frames)
     }
 
-    /// The function that an instruction belongs to for people: the innermost that is not a lock's, atomic's or pointer's.
+    /// The function to print for an instruction: the innermost that is no helper of a lock, an atomic or a pointer.
     pub fn function(&self, pc: u64) -> String {
         let frames = self.of(pc);
         let own = frames.iter().find(|name| !is_plumbing(name));
@@ -52,7 +52,7 @@ impl Sites {
         name.map_or_else(|| format!("{pc:#x}"), |name| short(name))
     }
 
-    /// A static and the offset in it.
+    /// The name of a static and the offset of `addr` in it.
     pub fn static_at(&self, addr: u64) -> String {
         match self.statics.partition_point(|(start, _)| *start <= addr) {
             0 => format!("{addr:#x}"),
@@ -63,14 +63,14 @@ impl Sites {
         }
     }
 
-    /// The type and field at `offset` of an object with a label.
+    /// The type and field at `offset` of an object with label `label`.
     pub fn object(&self, label: &Label, offset: u64, types: &Types) -> String {
         let made = label.sites.iter().take(SITES).filter(|&&site| site != 0);
         let frames = || made.clone().flat_map(|&site| self.of(call_before(site)));
         let typed = frames().find_map(|name| allocated(name));
         if let Some(kind) = typed {
             let size = types.size(&kind).unwrap_or(0);
-            // A slice has many of them.
+            // A slice has many elements.
             let within = if size > 0 { offset % size } else { offset };
             return types.field(&kind, within);
         }
@@ -80,7 +80,7 @@ impl Sites {
     }
 }
 
-/// Functions that only carry out what others want.
+/// Whether a function is a helper that only does its caller's work.
 fn is_plumbing(name: &str) -> bool {
     let name = name.trim_start_matches('<');
     [
@@ -100,7 +100,7 @@ fn is_plumbing(name: &str) -> bool {
     .any(|prefix| name.starts_with(prefix))
 }
 
-/// The type that a function with this name allocates, where it is made for one type.
+/// The type for which a generic function with this name allocates, if the name shows one.
 fn allocated(name: &str) -> Option<String> {
     let after = |open: &str| {
         name.find(open)
@@ -134,7 +134,7 @@ fn first_argument(list: &str) -> String {
     list[..end.unwrap_or(list.len())].to_owned()
 }
 
-/// A path's last two parts, what stands in brackets cut.
+/// The last two parts of a path, without what stands in brackets.
 fn short(name: &str) -> String {
     let mut depth = 0;
     let mut plain = String::new();
@@ -185,7 +185,7 @@ fn frames(
             name = true;
             continue;
         }
-        // A line for the function's name, one for its file.
+        // Each function has a line for its name and one for its file.
         if name {
             frames.entry(addr).or_default().push(line.to_owned());
         }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::error::Error;
 
-/// Where a type is described: a place in the debug information.
+/// Identifies a type: its offset in the debug information.
 type Id = usize;
 
 #[derive(Default)]
@@ -14,7 +14,7 @@ struct Type {
     size: u64,
     /// Name, offset and type of each field.
     fields: Vec<(String, u64, Id)>,
-    /// Of an array.
+    /// The element type of an array.
     element: Option<Id>,
 }
 
@@ -26,7 +26,7 @@ pub struct Types {
 }
 
 impl Types {
-    /// Reads a kernel's debug information; without any, no type is known.
+    /// Reads a kernel's debug information; if there is none, no type is known.
     pub fn read(kernel: &str) -> Result<Types, Box<dyn Error>> {
         let bytes = std::fs::read(kernel)?;
         let file = object::File::parse(&*bytes)?;
@@ -56,7 +56,7 @@ impl Types {
             .debug_info_offset()
             .ok_or("a unit without a place")?
             .0;
-        // The names around an entry, and the type that its children belong to.
+        // The names of the modules around an entry, and the type that its children belong to.
         let mut around: Vec<(String, Option<Id>)> = Vec::new();
         let mut entries = unit.entries();
         while let Some(entry) = entries.next_dfs()? {
@@ -103,7 +103,8 @@ impl Types {
                 gimli::DW_TAG_subrange_type => {
                     if let Some((_, Some(array))) = around.last() {
                         let count = number(gimli::DW_AT_count).unwrap_or(0);
-                        // The size is set below, once elements are known: kept as a count until then.
+                        // Until the element's size is known, `size` holds the number of elements; the size is computed
+                        // below.
                         self.types.entry(*array).or_default().size = count;
                     }
                 }
@@ -159,7 +160,7 @@ impl Types {
             let Some((field, at, of)) = known.fields.iter().find(holds) else {
                 break;
             };
-            // What wraps a value has no name that tells.
+            // The field of a wrapper type has no telling name.
             if !matches!(
                 &**field,
                 "v" | "value" | "__0" | "data" | "pointer" | "inner" | "raw" | "word"
@@ -172,12 +173,12 @@ impl Types {
     }
 }
 
-/// A type's name without blanks and default allocators, in which writers of names differ.
+/// A type's name without blanks and default allocators, in which different sources of names differ.
 fn plain(name: &str) -> String {
     name.replace(' ', "").replace(",alloc::alloc::Global", "")
 }
 
-/// The last part of a path, its arguments likewise.
+/// The last part of a path, and of the paths in its generic arguments.
 fn last_part(name: &str) -> String {
     let mut out = String::new();
     let mut word = String::new();

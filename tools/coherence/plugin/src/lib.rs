@@ -1,12 +1,13 @@
 //! The QEMU plugin: hands executed blocks and memory accesses to the `coherence` library.
 //!
-//! Guarantee: it never disturbs the guest; a mistake in its arguments ends QEMU before the guest starts.
+//! Guarantee: the plugin does not change the guest's behaviour; an error in its arguments ends QEMU before the guest
+//! starts.
 //! Mechanism: instructions are counted block by block, on entry; on machines of one CPU by an addition that QEMU
-//! compiles into the block. Memory accesses are looked at in transfers mode; in count mode only stores of user
-//! programs are, for the markers. Records are written when QEMU exits.
+//! compiles into the block. In transfers mode all memory accesses are examined; in count mode only stores of user
+//! programs are, to find the markers. Records are written when QEMU exits.
 //!
-//! Blocks cut short by a fault count whole, so a faulting user program's instructions are over-counted a little;
-//! kernel code faults in user copies alone.
+//! A block that a fault interrupts counts as a whole, so a faulting user program's instructions are over-counted a
+//! little; kernel code faults only in user copies.
 #![expect(unsafe_code, reason = "QEMU's plugin interface is C")]
 
 mod qemu;
@@ -27,34 +28,35 @@ use std::io::{BufWriter, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Places written for each phase.
+/// Instructions and lines written for each phase.
 const TOP: usize = 24;
 
 static CPU: [Cpu; CPUS as usize] = [const { Cpu::new() }; CPUS as usize];
 
 static STATE: OnceLock<State> = OnceLock::new();
 
-/// Whether a benchmark has stored a marker yet: before that, moves are followed but need no place.
+/// Whether a benchmark has stored a marker yet: before that, the directory is kept up to date, but moves are not
+/// attributed to a place.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
-/// The lines that each CPU's string instructions last loaded from and stored to.
+/// The lines that each CPU's string instructions last loaded from and last stored to.
 static LAST_LINE: [[AtomicU64; 2]; CPUS as usize] =
     [const { [const { AtomicU64::new(0) }; 2] }; CPUS as usize];
 
-/// What each CPU says of its heap.
+/// The heap messages of each CPU.
 static TELLERS: [Mutex<Teller>; CPUS as usize] =
     [const { Mutex::new(Teller::new()) }; CPUS as usize];
 
-/// Whether a CPU's next store is to an object that it has told of.
+/// Whether a CPU's next store goes to the object that its last message announced.
 static TOLD: [AtomicBool; CPUS as usize] = [const { AtomicBool::new(false) }; CPUS as usize];
 
-/// Whether a window is open, for those who need not look further.
+/// Whether a window is open; lets callbacks return early without taking the lock of [`WINDOWS`].
 static OPEN: AtomicBool = AtomicBool::new(false);
 
-/// The window, and where its records go.
+/// The window, and the file that its records go to.
 static WINDOWS: LazyLock<Mutex<(Window, Option<BufWriter<File>>)>> = LazyLock::new(Mutex::default);
 
-/// The timer's place among the watched entry points.
+/// The index of the timer's entry point among the watched ones.
 const TIMER: usize = 0;
 
 struct State {
@@ -83,7 +85,7 @@ fn install(smp: u32, args: Vec<String>) -> Result<(), String> {
     let state = State {
         smp,
         nodes: Nodes::new(settings.nodes, u64::from(smp), bytes),
-        // Reported addresses reach beyond the memory's size: see `Nodes::offset_of`, and the hole below 4 GiB.
+        // QEMU reports addresses beyond the memory's size: see `Nodes::offset_of`, and the hole below 4 GiB.
         directory: Directory::new(2 * bytes + (4 << 30)),
         profile: Profile::default(),
         labels: Labels::new(2 * bytes + (4 << 30)),
@@ -97,7 +99,7 @@ fn install(smp: u32, args: Vec<String>) -> Result<(), String> {
     STATE.set(state).map_err(|_| "loaded twice".to_owned())
 }
 
-/// Plans what QEMU shall report of a new block.
+/// Chooses the callbacks that QEMU makes for a new block.
 fn translate(block: &Block) {
     let state = state();
     let addr = block.addr();
@@ -109,7 +111,7 @@ fn translate(block: &Block) {
         (false, _) => Event::User,
     };
     if state.settings.mode == Mode::Windows {
-        // Nothing is counted by blocks.
+        // In this mode no instructions are counted.
     } else if state.smp == 1 {
         block.add_on_entry(CPU[0].counter(event), insns as u64);
     } else {
@@ -139,7 +141,7 @@ fn translate(block: &Block) {
     }
 }
 
-/// A block is entered.
+/// Called when a block is entered.
 fn entered(cpu: u32, what: Inserted) {
     let cpu = &CPU[cpu as usize % CPU.len()];
     match what {
@@ -153,7 +155,7 @@ fn entered(cpu: u32, what: Inserted) {
     }
 }
 
-/// An instruction has accessed memory.
+/// Called when an instruction has accessed memory.
 fn accessed(cpu: u32, site: Site, access: &Access) {
     let state = state();
     if state.settings.mode == Mode::Windows {
@@ -182,7 +184,7 @@ fn accessed(cpu: u32, site: Site, access: &Access) {
         return;
     }
     let string = site.kind == Kind::String;
-    // A string instruction goes through a line byte by byte: the line is looked up once, as a whole.
+    // A string instruction accesses a line byte by byte: the line is looked up only once, as a whole.
     if string {
         let line = access.vaddr & !(LINE - 1) | u64::from(store);
         let last = &LAST_LINE[index][usize::from(store)];
@@ -219,7 +221,7 @@ fn accessed(cpu: u32, site: Site, access: &Access) {
     });
 }
 
-/// Follows what the kernel tells of its heap; returns whether the store was part of that.
+/// Follows the kernel's messages about its heap; returns whether the store was part of one.
 fn follow_labels(cpu: usize, access: &Access) -> bool {
     let state = state();
     let Some(table) = state.settings.labels else {
@@ -247,8 +249,8 @@ fn windows() -> MutexGuard<'static, (Window, Option<BufWriter<File>>)> {
     WINDOWS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An instruction has accessed memory, in windows mode: a user program's stores can be markers, the kernel's accesses
-/// belong to the window that is open.
+/// Called when an instruction has accessed memory, in windows mode: a user program's stores can be markers, the
+/// kernel's accesses belong to the open window.
 fn accessed_in_window(cpu: u32, site: Site, access: &Access) {
     if site.pc < KERNEL {
         if let Some(marker) = commute::marker::Marker::at(access.vaddr) {
@@ -256,7 +258,7 @@ fn accessed_in_window(cpu: u32, site: Site, access: &Access) {
             let record = windows.0.marker(marker);
             OPEN.store(windows.0.is_open(), Relaxed);
             if let (Some(record), Some(out)) = (record, &mut windows.1) {
-                // A reader follows the file to see how far the machine is.
+                // Another program reads the file meanwhile to follow the progress.
                 let written = writeln!(out, "{}", record.to_line()).and_then(|()| out.flush());
                 if let Err(error) = written {
                     eprintln!("coherence: cannot write a window: {error}");
@@ -282,7 +284,7 @@ fn accessed_in_window(cpu: u32, site: Site, access: &Access) {
     });
 }
 
-/// QEMU exits.
+/// Called when QEMU exits.
 fn finish() {
     let state = state();
     if state.settings.mode == Mode::Windows {

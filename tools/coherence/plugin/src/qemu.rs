@@ -1,12 +1,13 @@
 //! QEMU's plugin interface — declared here because Debian ships no header — and safe wrappers of the calls that are used.
 //!
-//! Guarantee: one file works with version 1 of the interface (QEMU 4.2 to 8.2) and with later ones (tried: QEMU 10.0).
-//! Mechanism: a QEMU refuses a plugin that names another version, and looks at the name after it has loaded the file: so
-//! the version is set while that happens, by what QEMU offers. Calls that not every version has are looked up.
+//! Guarantee: one file works with version 1 of the interface (QEMU 4.2 to 8.2) and with later ones (tested: QEMU 10.0).
+//! Mechanism: QEMU refuses a plugin whose version it does not support, and reads the version after it has loaded the
+//! file: so code that runs while the file is loaded sets the version to one that this QEMU offers. Calls that only some
+//! versions have are looked up by name.
 //!
 //! Facts relied on: a callback gets the user data that was registered with it; handles of blocks, instructions and
-//! accesses are valid during the callback that gets them. Version 2 took out additions inserted for all CPUs at
-//! once; version 3 has an instruction's bytes copied instead of lent.
+//! accesses are valid during the callback that gets them. Version 2 removed inline additions without a CPU's index;
+//! version 3 copies an instruction's bytes instead of lending them.
 
 use coherence::insn::Kind;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 #[unsafe(no_mangle)]
 pub static qemu_plugin_version: AtomicI32 = AtomicI32::new(1);
 
-/// The newest version that QEMU has; given to `qemu_plugin_install`.
+/// The newest version that this QEMU has; given to `qemu_plugin_install`.
 static CURRENT: AtomicI32 = AtomicI32::new(1);
 
 const LENT_BYTES_UNTIL: c_int = 2;
@@ -33,7 +34,7 @@ extern "C" fn on_load() {
     }
 }
 
-/// A function of the program that has loaded this file.
+/// Looks up a function of QEMU, the program that has loaded this file.
 fn lookup(name: &CStr) -> Option<*mut c_void> {
     // SAFETY: the name ends with a zero byte; a null handle means the whole program.
     let found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) };
@@ -42,7 +43,7 @@ fn lookup(name: &CStr) -> Option<*mut c_void> {
 
 type Inline = unsafe extern "C" fn(*mut RawBlock, c_int, *mut c_void, u64);
 
-/// Version 1's call that has an addition compiled into a block.
+/// Version 1's call that compiles an addition into a block.
 fn inline() -> Option<Inline> {
     static FOUND: OnceLock<Option<Inline>> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -101,7 +102,8 @@ unsafe extern "C" {
     fn qemu_plugin_tb_n_insns(tb: *const RawBlock) -> usize;
     fn qemu_plugin_tb_vaddr(tb: *const RawBlock) -> u64;
     fn qemu_plugin_tb_get_insn(tb: *const RawBlock, index: usize) -> *mut RawInsn;
-    // Until version 2 it took the instruction alone and returned a pointer: a further argument is harmless to a C function.
+    // Before version 3 this function took the instruction alone and returned a pointer: further arguments are harmless
+    // to a C function.
     fn qemu_plugin_insn_data(insn: *const RawInsn, to: *mut c_void, len: usize) -> usize;
     fn qemu_plugin_insn_size(insn: *const RawInsn) -> usize;
     fn qemu_plugin_insn_vaddr(insn: *const RawInsn) -> u64;
@@ -112,14 +114,14 @@ unsafe extern "C" {
     fn qemu_plugin_hwaddr_phys_addr(physical: *const RawPhysical) -> u64;
 }
 
-/// What a call inserted at a block's entry is for; travels as the callback's user data.
+/// The purpose of a callback at a block's entry; passed as the callback's user data.
 #[derive(Clone, Copy)]
 pub enum Inserted {
     /// Count `insns` of an event.
     Block {
-        /// The event's number.
+        /// The event's index.
         event: usize,
-        /// Instructions of the block.
+        /// Instructions in the block.
         insns: usize,
     },
     /// Count an execution of a watched entry point.
@@ -148,7 +150,7 @@ impl Inserted {
     }
 }
 
-/// Where an access is made; travels as the callback's user data.
+/// The instruction that makes an access; passed as the callback's user data.
 #[derive(Clone, Copy)]
 pub struct Site {
     /// The instruction's virtual address.
@@ -158,7 +160,8 @@ pub struct Site {
 }
 
 impl Site {
-    /// Bits 48 to 63 of a virtual address are equal: some of them are free to be flipped.
+    /// The kind is packed into the user data by an exclusive or at this bit: bits 48 to 63 of a virtual address are
+    /// equal, so that both can be restored.
     const FREE: u32 = 56;
     const KINDS: [Kind; 5] = [
         Kind::Plain,
@@ -185,7 +188,7 @@ impl Site {
     }
 }
 
-/// What is to be added where; lives for ever, as a translated block may.
+/// A counter and the amount to be added to it; lives for ever, as a translated block may.
 struct Addition {
     counter: &'static AtomicU64,
     n: u64,
@@ -251,10 +254,10 @@ impl Block<'_> {
         bytes
     }
 
-    /// Has `n` added to `counter` at each entry, not atomically; without a call where QEMU can.
+    /// Adds `n` to `counter` at each entry, not atomically; without a call if QEMU offers that.
     pub fn add_on_entry(&self, counter: &'static AtomicU64, n: u64) {
         // SAFETY: handle as in `addr`; the counter lives for ever and may be written through its pointer. The caller
-        // uses this on machines of one CPU, so that nobody else writes it. The callback has the type asked for.
+        // uses this on machines of one CPU, so that there is no other writer. The callback has the required type.
         unsafe {
             if let Some(inline) = inline() {
                 inline(self.raw, ADD_U64, counter.as_ptr().cast(), n);
@@ -266,15 +269,15 @@ impl Block<'_> {
         }
     }
 
-    /// Has `entered` called at each entry.
+    /// Calls `entered` at each entry.
     pub fn call_on_entry(&self, what: Inserted) {
-        // SAFETY: handle as in `addr`; the callback has the type asked for and takes any user data.
+        // SAFETY: handle as in `addr`; the callback has the required type and takes any user data.
         unsafe {
             qemu_plugin_register_vcpu_tb_exec_cb(self.raw, on_entry, NO_REGISTERS, what.pack())
         }
     }
 
-    /// Has `accessed` called after each memory access of instruction `index`, with its place `site`.
+    /// Calls `accessed` after each memory access of instruction `index`, with its `site`.
     pub fn call_on_access(&self, index: usize, site: impl FnOnce(u64) -> Site, stores_only: bool) {
         let insn = self.insn(index);
         let which = if stores_only {
@@ -282,7 +285,7 @@ impl Block<'_> {
         } else {
             LOADS_AND_STORES
         };
-        // SAFETY: handles as in `addr`; the callback has the type asked for and takes any user data.
+        // SAFETY: handles as in `addr`; the callback has the required type and takes any user data.
         unsafe {
             let site = site(qemu_plugin_insn_vaddr(insn)).pack();
             qemu_plugin_register_vcpu_mem_cb(insn, on_access, NO_REGISTERS, which, site);
@@ -348,7 +351,7 @@ extern "C" fn on_exit(_id: u64, _data: *mut c_void) {
     crate::finish();
 }
 
-/// Called by QEMU once, before the guest runs; not 0 makes QEMU give up.
+/// Called by QEMU once, before the guest runs; a result other than 0 makes QEMU exit.
 #[unsafe(no_mangle)]
 extern "C" fn qemu_plugin_install(
     id: u64,
@@ -371,7 +374,7 @@ extern "C" fn qemu_plugin_install(
         eprintln!("coherence: {error}");
         return 1;
     }
-    // SAFETY: `id` is the one given; the callbacks have the types asked for.
+    // SAFETY: `id` is the one that QEMU passed; the callbacks have the required types.
     unsafe {
         qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
         qemu_plugin_register_atexit_cb(id, on_exit, std::ptr::null_mut());
