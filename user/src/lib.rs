@@ -1,9 +1,8 @@
-//! What the programs of the image share: raw system calls and memory that may fault.
+//! The library of the image's programs: raw system calls, and memory that may fault.
 //!
-//! Guarantee: everything the programs do to the kernel goes through [`sys`], which calls it directly and
-//! returns its errno unchanged, so that no C library papers over a wrong answer.
-//! Mechanism: one assembly sequence for system calls, one type for mapped memory that is only ever
-//! touched by volatile accesses.
+//! Guarantee: the system calls that the programs test go through [`sys`], which makes them directly and returns the
+//! errno unchanged, so that no C library hides a wrong result.
+//! Mechanism: one assembly sequence for system calls, and volatile accesses to mapped memory.
 
 pub mod proc;
 pub mod sys;

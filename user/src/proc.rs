@@ -1,4 +1,4 @@
-//! Readers for the few /proc and /sys files that several programs look at.
+//! Readers for the few /proc and /sys files that several programs read.
 
 use std::fs;
 
@@ -27,7 +27,7 @@ pub fn boot_option(key: &str) -> Option<String> {
     Some(percent_decode(raw))
 }
 
-/// Decodes `%XX`; anything else stands for itself.
+/// Decodes `%XX`; other characters are kept.
 pub fn percent_decode(raw: &str) -> String {
     let bytes = raw.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());

@@ -1,11 +1,11 @@
 //! Raw Linux system calls and raw memory.
 //!
-//! Guarantee: [`call`] passes its arguments to the kernel as they are and returns the kernel's answer,
-//! errno included. [`Mapping`] reads and writes mapped memory by volatile accesses of the size asked for.
+//! Guarantee: [`call`] passes its arguments to the kernel unchanged and returns the kernel's result, errno included.
+//! [`peek`], [`poke`] and their kin access memory by one volatile access of the named size.
 //!
-//! These functions are not `unsafe` to call although a program can destroy itself with them (unmap its
-//! stack, say): the programs here exist to do such things to a kernel. What they keep to instead is
-//! that memory which Rust code owns is never handed to a call that changes its mapping.
+//! These functions are not `unsafe` to call although a program can destroy itself with them (by unmapping its stack,
+//! for instance): the programs exist to test a kernel with such calls. Instead they keep this rule: memory that Rust
+//! code owns is never passed to a call that changes its mapping.
 #![expect(
     unsafe_code,
     reason = "system calls and mapped memory have no safe form"
@@ -68,7 +68,7 @@ pub fn vfork_exec(
     clone_exec(0, 0, path, argv, envp)
 }
 
-/// As [`vfork_exec`], with further flags of clone(2), and the word that CLONE_CHILD_CLEARTID means.
+/// As [`vfork_exec`], with further flags of clone(2), and the word for CLONE_CHILD_CLEARTID.
 ///
 /// # Errors
 /// The errno of clone.
@@ -97,8 +97,8 @@ pub fn clone_exec(
     }
 }
 
-/// A child that shares the memory, sleeps until `at` on the monotonic clock and ends; returns its pid.  `at` must stay where
-/// it is until then.
+/// A child that shares the memory, sleeps until `at` on the monotonic clock and exits; returns its pid. `at` must stay
+/// valid until then.
 ///
 /// # Errors
 /// The kernel's errno.
@@ -120,7 +120,7 @@ pub fn clone_asleep(at: &'static libc::timespec) -> Result<u64, Errno> {
     }
 }
 
-/// Makes the calling thread a user and a group of this number, in these groups besides.
+/// Changes the calling thread's user and group to this id, with these supplementary groups.
 ///
 /// # Errors
 /// That of the first of setgroups(2), setresgid(2) and setresuid(2) that fails.
@@ -133,7 +133,7 @@ pub fn become_user(id: u32, groups: &[u32]) -> Result<u64, Errno> {
     call(libc::SYS_setresuid, &[u64::from(id); 3])
 }
 
-/// setuid(2) as the C library has it: for all threads of the process.
+/// setuid(2) as the C library does it: for all threads of the process.
 ///
 /// # Errors
 /// The kernel's errno.
@@ -146,7 +146,7 @@ pub fn set_uid_of_all(uid: u32) -> Result<(), Errno> {
     }
 }
 
-/// Maps memory; the address is a plain number because it may be nonsense.
+/// Maps memory; the address is a plain integer because it may be invalid.
 ///
 /// # Errors
 /// The kernel's errno.
@@ -209,7 +209,7 @@ pub fn fork() -> Result<u64, Errno> {
     call(libc::SYS_fork, &[])
 }
 
-/// Ends the process without running anything at exit.
+/// Ends the process without running exit handlers.
 pub fn exit(status: i32) -> ! {
     loop {
         let _ = call(libc::SYS_exit_group, &[status as u64]);
@@ -293,7 +293,7 @@ pub fn open(path: &str, flags: i32, mode: u32) -> Result<i32, Errno> {
     .map(|fd| fd as i32)
 }
 
-/// Sleeps, less if a signal comes.
+/// Sleeps; less if a signal interrupts the sleep.
 pub fn nap(ns: u64) {
     let ts = [ns / 1_000_000_000, ns % 1_000_000_000];
     let _ = call(libc::SYS_nanosleep, &[ts.as_ptr() as u64, 0]);
@@ -312,14 +312,14 @@ pub fn now_ns() -> u64 {
 
 /// The time-stamp counter.
 pub fn tsc() -> u64 {
-    // SAFETY: every x86-64 CPU has the instruction, and kernels leave it to users.
+    // SAFETY: every x86-64 CPU has the instruction, and kernels permit it in user mode.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// Ties the calling thread to one CPU.
+/// Binds the calling thread to one CPU.
 ///
 /// # Errors
-/// The kernel's errno, EINVAL for a CPU that is not there.
+/// The kernel's errno, EINVAL for a CPU that does not exist.
 pub fn tie_to_cpu(cpu: usize) -> Result<(), Errno> {
     let mut set = [0u64; 16];
     set[cpu / 64] |= 1 << (cpu % 64);
@@ -344,7 +344,7 @@ pub fn cpus() -> Vec<usize> {
     }
 }
 
-/// What a handler of a fault saw.
+/// What a handler of a fault recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// SIGSEGV, SIGBUS, ...
@@ -355,11 +355,11 @@ pub struct Fault {
     pub addr: u64,
 }
 
-/// Where the handler of `catch` leaves what it saw: an address of shared memory.
+/// The address of the shared memory in which the handler of `catch` records the fault.
 static CAUGHT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
-/// The page that `CAUGHT` names, made at the first call. A program calls this early, so that the page does not take
-/// the place of something just unmapped.
+/// The page that `CAUGHT` names, mapped at the first call. A program calls this early, so that the page does not take
+/// the address of memory just unmapped.
 pub fn caught_page() -> u64 {
     let made = CAUGHT.load(std::sync::atomic::Ordering::Relaxed);
     if made != 0 {
@@ -406,7 +406,7 @@ pub fn on_signal(signal: i32, handler: usize, flags: i32) -> Result<(), Errno> {
     }
 }
 
-/// Gives `signal` its default action again.
+/// Restores the default action of `signal`.
 ///
 /// # Errors
 /// The C library's errno.
@@ -414,8 +414,8 @@ pub fn default_signal(signal: i32) -> Result<(), Errno> {
     on_signal(signal, libc::SIG_DFL, 0)
 }
 
-/// Runs `f` in a child process and tells which fault it took first, none if it ran to its end.
-/// A child that dies of a signal without a handler having run is told with code -1.
+/// Runs `f` in a child process and returns the fault that it took first, none if it ran to its end. A child killed by a
+/// signal without a handler having run is reported with code -1.
 pub fn catch<T>(f: impl FnOnce() -> T) -> Option<Fault> {
     let page = caught_page();
     poke64(page, 0);
@@ -462,7 +462,7 @@ pub fn zeroed_stat() -> libc::stat {
     unsafe { std::mem::zeroed() }
 }
 
-/// Rows and columns of the terminal behind `fd`, 0 where it does not know; `None` if it is none.
+/// Rows and columns of the terminal behind `fd`, 0 if the terminal does not know them; `None` if it is no terminal.
 pub fn window_size(fd: i32) -> Option<(usize, usize)> {
     let mut size = [0u16; 4];
     let at = size.as_mut_ptr().expose_provenance() as u64;

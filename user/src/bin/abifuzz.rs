@@ -1,17 +1,17 @@
-//! `abifuzz`: wild pointers, lengths, descriptors and flags at every system call.
+//! `abifuzz`: random pointers, lengths, descriptors and flags for every system call.
 //!
 //! Guarantee: the calls of a run follow from its seed alone, which is printed; `--seed S --round R` repeats one round.
-//! After each round the kernel must still do ordinary things right, or the status is 1.
-//! Mechanism: each round is a child that makes some thousands of calls in a directory and process group of its own; it may
-//! well destroy itself. Calls whose very purpose is to change the whole machine are made by a user who may not, or left out.
-//! `--each` gives every system call a round of its own; `--elf` executes damaged programs instead; `--nobody` makes all calls as a user
-//! without rights, which cannot spoil the machine for what runs afterwards.
+//! After each round the kernel must still execute ordinary calls correctly, or the status is 1.
+//! Mechanism: each round is a child that makes some thousands of calls in a directory and process group of its own; it
+//! may well destroy itself. Calls whose purpose is to change the whole machine are made as an unprivileged user, or
+//! left out. `--each` gives every system call a round of its own; `--elf` executes damaged programs instead; `--nobody`
+//! makes all calls as an unprivileged user, which leaves the machine usable for later programs.
 
 use user::sys;
 
 const USAGE: &str = "usage: abifuzz [--seed S] [--rounds N] [--round R] [--calls N] [--failalloc N] [--nobody] [--each] [--elf]";
 
-/// Left out: they end or stop the machine or the caller, set its clock, or load code into the kernel.
+/// Calls left out: they end or stop the machine or the caller, set its clock, or load code into the kernel.
 const LEFT_OUT: &[i64] = &[
     libc::SYS_rt_sigreturn, // its own round, below
     libc::SYS_ptrace,
@@ -32,13 +32,14 @@ const LEFT_OUT: &[i64] = &[
     libc::SYS_kexec_file_load,
 ];
 
-/// The user without rights.
+/// The unprivileged user.
 const NOBODY: u32 = 65534;
 
-/// Made only in rounds of their own: they end the round.
+/// Calls made only in rounds of their own, since they end the round.
 const ENDS: &[i64] = &[libc::SYS_exit, libc::SYS_exit_group];
 
-/// Made only in rounds of their own, by a user who may not: they would change the whole machine.
+/// Calls made only in rounds of their own, as an unprivileged user, since with privileges they would change the whole
+/// machine.
 const AS_NOBODY: &[i64] = &[
     libc::SYS_sched_setparam,
     libc::SYS_sched_setscheduler,
@@ -47,10 +48,10 @@ const AS_NOBODY: &[i64] = &[
     libc::SYS_reboot,
 ];
 
-/// Calls that make a process: the child ends at once.
+/// Calls that create a process: the child ends at once.
 const FORKS: &[i64] = &[libc::SYS_fork, libc::SYS_clone];
 
-/// Calls whose first argument says whom to signal: only the round's own process is.
+/// Calls whose first argument selects the processes to signal: they get only the round's own process.
 const KILLS: &[i64] = &[
     libc::SYS_kill,
     libc::SYS_tkill,
@@ -59,7 +60,7 @@ const KILLS: &[i64] = &[
     libc::SYS_rt_tgsigqueueinfo,
 ];
 
-/// Highest number tried; those that do not exist must say so, too.
+/// The highest call number tried; numbers without a call must return ENOSYS.
 const LAST: u64 = 460;
 
 struct Random(u64);
@@ -78,7 +79,7 @@ impl Random {
     }
 }
 
-/// Memory that arguments point into: a page, a read-only page, a hole.
+/// Memory that pointer arguments point into: a page, a read-only page, a hole.
 struct Arena {
     base: u64,
 }
@@ -98,7 +99,7 @@ impl Arena {
         )
         .unwrap_or(0x1000);
         for at in (base..base + 3 * PAGE).step_by(8) {
-            // Small numbers and zeroes make structures that calls take seriously.
+            // Structures of small numbers and zeroes pass the checks of more calls.
             let word = match random.below(4) {
                 0 => random.next(),
                 1 => 0,
@@ -151,7 +152,7 @@ fn argument(random: &mut Random, arena: &Arena) -> u64 {
     }
 }
 
-/// Descriptors of several kinds, so that small numbers mean something.
+/// Opens descriptors of several kinds, so that small numbers are open descriptors.
 fn open_some() {
     let _ = sys::pipe(libc::O_NONBLOCK);
     for (name, flags) in [
@@ -161,7 +162,7 @@ fn open_some() {
     ] {
         let _ = sys::open(name, flags, 0o600);
     }
-    // Standard output would carry nonsense to the console.
+    // Writes to standard output would print garbage on the console.
     for fd in 0..3 {
         if let Ok(null) = sys::open("/dev/null", libc::O_RDWR, 0) {
             let _ = sys::call(libc::SYS_dup2, &[null as u64, fd]);
@@ -172,7 +173,7 @@ fn open_some() {
 
 extern "C" fn on_tick(_: i32) {}
 
-/// The child of a round.
+/// The body of a round's child.
 fn calls(seed: u64, count: u64, only: Option<u64>, made: u64) -> ! {
     let mut random = Random(seed);
     let me = sys::call(libc::SYS_getpid, &[]).unwrap_or(0);
@@ -196,7 +197,7 @@ fn calls(seed: u64, count: u64, only: Option<u64>, made: u64) -> ! {
             args[0] = [me, 3_999_999, 0][random.below(3) as usize];
         }
         sys::atomic(made).fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        // A second process in this memory would run these very lines; one in its own ends.
+        // A child that shares this memory would continue with this code; a child with memory of its own exits.
         let forks = FORKS.contains(&nr);
         if nr == libc::SYS_vfork {
             let _ = sys::vfork_exit();
@@ -212,7 +213,7 @@ fn calls(seed: u64, count: u64, only: Option<u64>, made: u64) -> ! {
     sys::exit(0)
 }
 
-/// Waits for the round, two seconds at most; kills its whole group.
+/// Waits at most two seconds for the round to end; then kills its whole group.
 fn finish(pid: u64) {
     let began = sys::now_ns();
     while !matches!(sys::wait(pid as i64, libc::WNOHANG), Ok((got, _)) if got == pid) {
@@ -231,7 +232,7 @@ fn finish(pid: u64) {
     let _ = std::fs::remove_dir_all(&left).or_else(|_| std::fs::remove_file(&left));
 }
 
-/// Ordinary things, which must still work.
+/// Checks that ordinary calls still work.
 fn healthy() -> Result<(), String> {
     let text = |what: &'static str| move |errno: i32| format!("{what}: errno {errno}");
     let rw = libc::PROT_READ | libc::PROT_WRITE;
@@ -256,7 +257,7 @@ fn healthy() -> Result<(), String> {
             let right = (base..base + 64 * PAGE)
                 .step_by(PAGE as usize)
                 .all(|at| sys::peek64(at) == at);
-            // The parent waits for this byte, whatever memory is like.
+            // The parent waits for this byte, so the write is repeated until it succeeds.
             while sys::write(to, &[u8::from(right)]) == Err(libc::ENOMEM) {}
             sys::exit(17)
         }
@@ -275,14 +276,14 @@ fn healthy() -> Result<(), String> {
         .map_err(text("munmap"))
 }
 
-/// Executes `program` with a few of its bytes damaged, or cut short; whatever comes of it is over in time.
+/// Executes `program` with a few of its bytes damaged, or truncated; the process is ended after a while in any case.
 fn damaged_program(seed: u64, program: &[u8], made: u64) -> ! {
     let mut random = Random(seed);
     let me = std::process::id();
     let _ = sys::call(libc::SYS_setpgid, &[0, 0]);
     open_some();
     let mut bytes = program.to_vec();
-    // The headers are what the kernel reads: 64 bytes of ELF header, then program headers of 56.
+    // The kernel reads the headers: 64 bytes of ELF header, then program headers of 56.
     let headers = 64 + 56 * u64::from(program[56]);
     for _ in 0..=random.below(4) {
         let at = random.below(headers.min(bytes.len() as u64)) as usize;
@@ -312,7 +313,7 @@ fn damaged_program(seed: u64, program: &[u8], made: u64) -> ! {
     sys::exit(0)
 }
 
-/// What a round does.
+/// The kind of round.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Any,
@@ -320,10 +321,10 @@ enum Kind {
     Elf,
 }
 
-/// Where the kernel is told how often an allocation is to fail that may; 0 for never.
+/// The file that sets how often an allocation that may fail does fail; 0 for never.
 const FAILURES: &str = "/sys/kernel/debug/fail_page_alloc/interval";
 
-/// Lets each `interval`-th allocation fail, or none, where the kernel can do that.
+/// Makes every `interval`-th allocation fail, or none for 0, if the kernel supports that.
 fn fail_allocations(interval: u64) {
     let text = interval.to_string();
     let told = (0..PATIENCE).any(|_| std::fs::write(FAILURES, &text).is_ok());
@@ -332,11 +333,11 @@ fn fail_allocations(interval: u64) {
     }
 }
 
-/// Times that something is tried again that failed for want of memory, as it may where memory is short, or where the
+/// The number of times that an operation is repeated that failed with ENOMEM, as it may if memory is short or if the
 /// kernel makes allocations fail.
 const PATIENCE: usize = 200;
 
-/// `fork`, tried again where memory is short.
+/// `fork`, repeated while it fails with ENOMEM.
 fn patient_fork() -> Result<u64, sys::Errno> {
     let mut result = sys::fork();
     for _ in 0..PATIENCE {
@@ -348,7 +349,7 @@ fn patient_fork() -> Result<u64, sys::Errno> {
     result
 }
 
-/// [`healthy`], tried again where memory was short.
+/// [`healthy`], repeated while it fails with ENOMEM.
 fn healthy_at_last() -> Result<(), String> {
     let short = format!("errno {}", libc::ENOMEM);
     let mut result = healthy();

@@ -1,15 +1,15 @@
-//! `exhaust WHAT...`: asks for more of something until it is refused, and gives all back; threads and files twice.
+//! `exhaust WHAT...`: allocates a resource until the kernel refuses, and frees everything; threads and files twice.
 //!
-//! - `threads`: as many as RLIMIT_NPROC lets a user who is not root have, here 300 and some;
-//! - `maps`: mappings that cannot be merged, then changes and removes them all in one call;
+//! - `threads`: as many as RLIMIT_NPROC allows an unprivileged user, here some more than 300;
+//! - `maps`: mappings that cannot be merged; then changes and removes them all with one call;
 //! - `files`: descriptors, up to RLIMIT_NOFILE;
-//! - `names`: of one directory, up to `nr_inodes` of a file system of its own; then finds, lists and removes them.
+//! - `names`: in one directory, up to `nr_inodes` of a file system of its own; then finds, lists and removes them.
 //!
-//! A line for each; status 0 if each was refused with the errno of its man page, and not too early.
+//! Prints a line for each; the status is 0 if each was refused with the errno of its man page, and not too early.
 
 use user::sys::{self, Errno};
 
-/// How many were had, and what refused the next.
+/// The number of allocations, and the errno of the refusal.
 type Outcome = Result<(usize, Errno), Errno>;
 
 fn limit(resource: u32, value: u64) -> Result<u64, Errno> {
@@ -20,7 +20,7 @@ fn limit(resource: u32, value: u64) -> Result<u64, Errno> {
     )
 }
 
-/// In a child that is somebody else: threads that sleep until all are there.
+/// In a child with another user: creates threads that sleep until all exist.
 fn threads() -> Outcome {
     use std::sync::{Arc, atomic::AtomicBool, atomic::Ordering::SeqCst};
     let alive = std::fs::read_dir("/proc").map_or(0, |names| names.count()) as u64;
@@ -49,7 +49,7 @@ fn threads() -> Outcome {
     Ok((had, refused))
 }
 
-/// Every second page of a region has another protection.
+/// Gives every second page of a region another protection.
 fn maps() -> Outcome {
     const PAGES: u64 = 200_000;
     let (none, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -62,7 +62,7 @@ fn maps() -> Outcome {
             Err(errno) => break errno,
         }
     };
-    // All at once, from many entries to one.
+    // All at once, so that many entries become one.
     let _ = sys::call(
         libc::SYS_mprotect,
         &[base, PAGES * 4096, libc::PROT_READ as u64],
@@ -86,7 +86,7 @@ fn files() -> Outcome {
     Ok((all.len(), refused))
 }
 
-/// Names of one directory: more than one array of them could hold.
+/// Creates more names in one directory than one array of them could hold.
 fn names() -> Outcome {
     const LIMIT: u64 = 200_000;
     let text = |text: String| std::ffi::CString::new(text).map_err(|_| libc::EINVAL);
@@ -118,7 +118,7 @@ fn names() -> Outcome {
         sys::call(libc::SYS_unlink, &[at(&name)])?;
     }
     let left = std::fs::read_dir(".").map_or(0, Iterator::count);
-    // Root's directory and the first file are left.
+    // The root directory and the first file remain.
     let mut room = [0u64; 15];
     sys::call(libc::SYS_statfs, &[at(&dir), room.as_mut_ptr() as u64])?;
     let root = text("/".into())?;
@@ -128,7 +128,7 @@ fn names() -> Outcome {
     Ok((if right { had } else { 0 }, refused))
 }
 
-/// Runs `try_it` in a child each time, and says whether it had as many as it should.
+/// Runs `try_it` in a child each time, and returns whether at least `least` were allocated before `errno`.
 fn check(times: u32, name: &str, try_it: fn() -> Outcome, least: usize, errno: Errno) -> bool {
     let page = sys::caught_page();
     (0..times).all(|_| {

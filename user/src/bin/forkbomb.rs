@@ -1,12 +1,12 @@
-//! `forkbomb [SECONDS [KIB]]`: every process writes KIB kibibytes of its own and forks as fast as it can, until the time is
-//! over, or the system has killed a child of its.
+//! `forkbomb [SECONDS [KIB]]`: every process writes KIB kibibytes of private memory and forks as fast as it can, until
+//! the time is over, or the system has killed one of its children.
 //!
-//! All of them are one process group, and each ends when the time is over, so that a system that survives is usable after.
-//! Status 0: the time was over; 3: fork was refused at the end; 4: the system has killed children.
+//! All processes are one process group, and each ends when the time is over, so that a system that survives is usable
+//! afterwards. Status 0: the time was over; 3: fork was refused at the end; 4: the system has killed children.
 
 use user::sys;
 
-/// Reaps a child that has ended, and says whether it was killed.
+/// Reaps a child that has ended, and returns whether it was killed.
 fn reap(options: i32) -> Option<bool> {
     match sys::wait(-1, options) {
         Ok((1.., status)) => Some(libc::WIFSIGNALED(status)),

@@ -1,18 +1,21 @@
-//! `hoard pipes|texts|files|places|locks|names|signals`: four programs of user 1000 make the kernel hold as much as it lets them, of one kind, while root has
-//! more memory of its own than any of them. Then root takes more.
+//! `hoard pipes|texts|files|places|locks|names|signals`: four programs of user 1000 make the kernel allocate as much as
+//! it permits, for objects of one kind, while root has more memory of its own than any of them. Then root allocates
+//! more.
 //!
-//! `hoard polls|tables`: the same with a hundred children each, which poll long lists or have large tables of descriptors.
+//! `hoard polls|tables`: the same with a hundred children each, which poll long lists or have large descriptor tables.
 //!
-//! `hoard mappings`: sixteen make as many mappings as they may have, all at once, and no refusal stops them. Root has little.
+//! `hoard mappings`: sixteen programs create as many mappings as they may have, all at once, and are never refused.
+//! Root has little memory.
 //!
-//! Status 0: root has got it, and each of them has been refused, or killed. `hoard all COMMAND`: they hold all kinds at once, mappings
-//! left out, while root runs the command in a shell. `hoard fill WHAT WHERE` is one of them.
+//! Status 0: root's allocation succeeded, and each program was refused, or killed. `hoard all COMMAND`: the programs
+//! hold all kinds at once, except mappings, while root runs the command in a shell. `hoard fill WHAT WHERE` is one of
+//! the programs.
 
 use std::ffi::CString;
 use user::sys::{self, Errno};
 
 const USER: u64 = 1000;
-/// How many programs, and root's own memory and what it takes at the end, in MiB.
+/// The number of programs, and, in MiB, root's own memory and its allocation at the end.
 struct Plan {
     fillers: usize,
     own: u64,
@@ -39,7 +42,7 @@ fn nap() {
     sys::nap(20_000_000);
 }
 
-/// As many descriptors as may be.
+/// Raises the limit of descriptors to its maximum.
 fn raise_limit() {
     let limit = [1u64 << 18; 2];
     let resource = u64::from(libc::RLIMIT_NOFILE);
@@ -49,7 +52,7 @@ fn raise_limit() {
     );
 }
 
-/// Pipes that are full.
+/// Opens full pipes.
 fn pipes() -> (usize, Errno) {
     let bytes = vec![1; 65536];
     for had in 0.. {
@@ -68,7 +71,7 @@ fn pipes() -> (usize, Errno) {
     unreachable!("there is an end of all pipes")
 }
 
-/// Open files of /proc, each with a long text.
+/// Opens files of /proc whose generated text is long.
 fn texts() -> (usize, Errno) {
     const MAPS: u64 = 2000;
     let (none, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -83,7 +86,7 @@ fn texts() -> (usize, Errno) {
     })
 }
 
-/// As many files as there may be, of one kind.
+/// Opens as many files of one kind as the kernel permits.
 fn opens<T>(open: impl Fn() -> Result<T, Errno>) -> (usize, Errno) {
     for had in 0.. {
         if let Err(errno) = open() {
@@ -93,12 +96,12 @@ fn opens<T>(open: impl Fn() -> Result<T, Errno>) -> (usize, Errno) {
     unreachable!("there is an end of all files")
 }
 
-/// Open files that have nothing but themselves.
+/// Opens files without any further memory.
 fn files() -> (usize, Errno) {
     opens(|| sys::call(libc::SYS_eventfd2, &[0, 0]))
 }
 
-/// Places deep in /proc.
+/// Opens files deep in /proc with O_PATH.
 fn places() -> (usize, Errno) {
     let at = text(&format!("/proc/self/task/{0}/fd/0", std::process::id()));
     let here = libc::AT_FDCWD as u64;
@@ -108,7 +111,7 @@ fn places() -> (usize, Errno) {
     })
 }
 
-/// Locks on every other byte of many files.
+/// Locks every other byte of many files.
 fn locks(at: &str) -> (usize, Errno) {
     let mut had = 0;
     for file in 0.. {
@@ -129,7 +132,7 @@ fn locks(at: &str) -> (usize, Errno) {
     unreachable!("there is an end of all locks")
 }
 
-/// Long names of files of one directory.
+/// Creates files with long names in one directory.
 fn names(at: &str) -> (usize, Errno) {
     let long = "n".repeat(200);
     for had in 0.. {
@@ -148,7 +151,7 @@ fn pause() {
     let _ = sys::call(libc::SYS_pause, &[]);
 }
 
-/// A child that runs `hold` and sleeps; it ends with the caller.
+/// A child that runs `hold` and sleeps; it ends with its parent.
 fn child(hold: impl Fn()) -> Result<u64, Errno> {
     let pid = sys::fork()?;
     if pid == 0 {
@@ -162,7 +165,7 @@ fn child(hold: impl Fn()) -> Result<u64, Errno> {
     Ok(pid)
 }
 
-/// A hundred of them.
+/// A hundred such children.
 fn children(hold: impl Fn()) -> (usize, Errno) {
     for had in 0..100 {
         if let Err(errno) = child(&hold) {
@@ -172,7 +175,7 @@ fn children(hold: impl Fn()) -> (usize, Errno) {
     (100, 0)
 }
 
-/// Queued signals: its own, held back, and those of children that do nothing else.
+/// Queues signals: those that the caller blocks, and those that children block, which do nothing else.
 fn signals() -> (usize, Errno) {
     let held_back = 1u64 << (libc::SIGRTMAX() - 1);
     let mask = [libc::SIG_BLOCK as u64, &raw const held_back as u64, 0, 8];
@@ -197,7 +200,7 @@ fn signals() -> (usize, Errno) {
     (had, libc::EAGAIN)
 }
 
-/// Children that poll long lists of nothing.
+/// Children that poll long lists of entries without a descriptor.
 fn polls() -> (usize, Errno) {
     const LONG: u64 = 200_000;
     let list = region(2).unwrap_or(0);
@@ -209,7 +212,7 @@ fn polls() -> (usize, Errno) {
     })
 }
 
-/// Children that have a large table of descriptors each.
+/// Children with a large descriptor table each.
 fn tables() -> (usize, Errno) {
     children(|| {
         if sys::call(libc::SYS_dup2, &[0, 200_000]).is_ok() {
@@ -218,10 +221,10 @@ fn tables() -> (usize, Errno) {
     })
 }
 
-/// Mappings of a page each: every other page of a range becomes another's.
+/// Mappings of a page each: every other page of a range gets another protection.
 fn mappings() -> (usize, Errno) {
     const MOST: u64 = 33_000;
-    // All begin at once, when nobody can write to the pipe any more.
+    // All start at once, when the pipe has no writer any more.
     let _ = sys::read(0, &mut [0]);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let base = sys::mmap(0, MOST * 8192, libc::PROT_NONE, flags, -1, 0).unwrap_or(0);
@@ -238,7 +241,7 @@ fn mappings() -> (usize, Errno) {
     (had, last)
 }
 
-/// One of the programs: fills, says so on descriptor 1, and sleeps.
+/// One of the programs: allocates, reports the result on descriptor 1, and sleeps.
 fn fill(what: &str, at: &str) -> ! {
     raise_limit();
     let mut told = String::new();
@@ -263,10 +266,10 @@ fn fill(what: &str, at: &str) -> ! {
     }
 }
 
-/// Begins one of the programs, with `gate` as its standard input; what it says can be read from the descriptor.
+/// Starts one of the programs, with `gate` as its standard input; its report can be read from the returned descriptor.
 fn begin(what: &str, n: usize, gate: i32) -> Result<(u64, i32), Errno> {
     let (from, to) = sys::pipe(libc::O_CLOEXEC)?;
-    // From now on it has a buffer for what is said when there is no memory left.
+    // The pipe's buffer is thus allocated before memory runs out.
     sys::write(to, b"x")?;
     sys::read(from, &mut [0])?;
     let pid = sys::fork()?;
@@ -290,7 +293,7 @@ fn begin(what: &str, n: usize, gate: i32) -> Result<(u64, i32), Errno> {
     Ok((pid, from))
 }
 
-/// Memory that nobody has written yet.
+/// Memory that has not been written yet.
 fn region(mib: u64) -> Result<u64, Errno> {
     let (prot, flags) = (
         libc::PROT_READ | libc::PROT_WRITE,
@@ -306,7 +309,7 @@ fn take(base: u64, mib: u64) {
         .for_each(|at| sys::poke64(at, at));
 }
 
-/// A file system in which names are not counted.
+/// Mounts a file system in which the number of names is not limited.
 fn make_room() -> Result<(), Errno> {
     let (dir, kind) = (text(DIR), text("tmpfs"));
     let _ = sys::call(libc::SYS_mkdir, &[dir, 0o777]);
@@ -333,7 +336,7 @@ fn hoard(what: &str, command: &str) -> Result<bool, Errno> {
     sys::close(shut)?;
     let mut refused = vec![false; plan.fillers];
     for ((_, from), refused) in fillers.iter().zip(&mut refused) {
-        // Nothing comes from one that was killed.
+        // A killed program reports nothing.
         let mut told = [0; 256];
         let n = sys::read(*from, &mut told)?;
         *refused = n > 0;
@@ -362,11 +365,11 @@ fn hoard(what: &str, command: &str) -> Result<bool, Errno> {
     Ok(refused + killed >= plan.fillers)
 }
 
-/// Ends those that live still; returns how many were refused, and how many had been killed.
+/// Kills the programs that still live; returns how many were refused, and how many had been killed.
 fn end(fillers: &[(u64, i32)], refused: &[bool]) -> Result<(usize, usize), Errno> {
     let mut killed = 0;
     for ((pid, _), &refused) in fillers.iter().zip(refused) {
-        // One that was refused sleeps, or has been chosen for what root took then; any other is ending.
+        // A refused program sleeps, or the memory killer has chosen it for root's allocation; any other is ending.
         nap();
         let options = if refused { libc::WNOHANG } else { 0 };
         match sys::wait(*pid as i64, options)? {
@@ -380,7 +383,7 @@ fn end(fillers: &[(u64, i32)], refused: &[bool]) -> Result<(usize, usize), Errno
     Ok((refused.iter().filter(|&&was| was).count(), killed))
 }
 
-/// Waits until nothing is charged to the user any more: names come back a while after their file system.
+/// Waits until the user is charged for nothing: names are freed a while after their file system.
 fn settle() {
     let left = || {
         let accounts = std::fs::read_to_string("/proc/pantala/accounts");

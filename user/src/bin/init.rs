@@ -1,20 +1,20 @@
 //! `init`: the first process of the image.
 //!
-//! Guarantee: it ends with the status of what it ran, and has waited for every child by then; the kernel
-//! (option `pantala.exit=debug`) or, where it has /dev/port, this program hands that status to QEMU.
-//! Mechanism: mounts /proc, /sys, /dev and /tmp where they are not there yet, gives the program the
-//! console and a plain environment, and reaps orphans while it runs.
+//! Guarantee: it ends with the status of the program that it ran, after it has reaped every child; the kernel (option
+//! `pantala.exit=debug`) or, if there is /dev/port, this program hands that status to QEMU.
+//! Mechanism: mounts /proc, /sys, /dev and /tmp if they are missing, gives the program the console and a plain
+//! environment, and reaps orphans while it runs.
 //!
-//! What is run: the option `pantala.cmd=` of the kernel's command line (with `%XX` for blanks and quotes), handed
-//! to a shell; `pantala.cmd` being `shell` is an interactive one and `tour` or none the tour. Arguments
-//! are ignored: a kernel hands every option that it does not know to init.
+//! The program: the option `pantala.cmd=` of the kernel's command line (with `%XX` for blanks and quotes), passed to a
+//! shell; the value `shell` means an interactive shell, and `tour` or no value the tour. Arguments are ignored: a
+//! kernel passes every option that it does not know to init.
 
 use std::ffi::CString;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use user::{proc, sys};
 
-/// Mounted in this order; a failure matters only if nothing is there.
+/// The mounts, in order; a failure matters only if the directory is empty.
 const MOUNTS: [(&str, &str, &str); 6] = [
     ("proc", "/proc", "/proc/self"),
     ("sysfs", "/sys", "/sys/devices"),
@@ -71,7 +71,7 @@ fn link_devices() {
     }
 }
 
-/// Makes the console descriptors 0, 1 and 2 of this process if the kernel gave none.
+/// Opens the console as descriptors 0, 1 and 2 of this process if the kernel has not.
 fn open_console() {
     for fd in 0..3u64 {
         let missing = sys::call(libc::SYS_fcntl, &[fd, libc::F_GETFD as u64]).is_err();
@@ -102,8 +102,8 @@ fn command() -> Vec<String> {
     }
 }
 
-/// Makes the line behind the console the terminal of the caller's session, and its descriptors 0, 1 and 2, as getty does:
-/// when the session ends, the terminal hangs up, and what the session leaves behind has lost it.
+/// Makes the serial line of the console the controlling terminal of the caller's session, and its descriptors 0, 1 and
+/// 2, as getty does: when the session ends, the terminal hangs up, and processes left by the session lose access to it.
 fn take_terminal() {
     let console = proc::boot_option("console").unwrap_or_else(|| "ttyS0".to_owned());
     let name = console.split(',').next().unwrap_or_default();
@@ -121,7 +121,7 @@ fn take_terminal() {
 fn become_program(words: &[String]) -> ! {
     let _ = sys::call(libc::SYS_setsid, &[]);
     take_terminal();
-    // Rust's runtime ignores it, and what is ignored stays so across execve.
+    // Rust's runtime ignores SIGPIPE, and an ignored signal stays ignored across execve.
     let _ = sys::default_signal(libc::SIGPIPE);
     let _ = std::env::set_current_dir("/root");
     let c_strings = |list: &mut dyn Iterator<Item = &str>| {
@@ -150,7 +150,8 @@ fn become_program(words: &[String]) -> ! {
     sys::exit(127)
 }
 
-/// Waits until `program` ends, reaping whatever else ends; then ends the rest (as process 1) and reaps that too.
+/// Waits until `program` ends, reaping all other children; then (as process 1) kills the remaining processes and reaps
+/// them too.
 fn supervise(program: u64, first: bool) -> i32 {
     let status = loop {
         match sys::wait(-1, 0) {
@@ -163,7 +164,7 @@ fn supervise(program: u64, first: bool) -> i32 {
         }
     };
     if first {
-        // Only as process 1 are all others its to end.
+        // Only process 1 may kill all others.
         let _ = sys::call(libc::SYS_kill, &[-1i64 as u64, libc::SIGKILL as u64]);
     }
     while sys::wait(-1, 0).is_ok() {}
@@ -174,10 +175,10 @@ fn supervise(program: u64, first: bool) -> i32 {
     }
 }
 
-/// Ends the emulator where a kernel gives out I/O ports and knows nothing of `pantala.exit`, as Linux does.
+/// Ends the emulator if the kernel offers I/O ports and does not know `pantala.exit`, as Linux.
 fn leave_by_port(status: u8) {
     if let Ok(ports) = fs::OpenOptions::new().write(true).open("/dev/port") {
-        // Where it fails, the machine is still there, and so is the way by this program's own end.
+        // If the write fails, the machine goes on, and this program's own exit ends it.
         let _ = ports.write_at(&[status], EXIT_PORT);
     }
 }
@@ -202,7 +203,7 @@ fn main() {
         let _ = sys::call(libc::SYS_sync, &[]);
         if proc::boot_option("pantala.exit").as_deref() == Some("debug") {
             println!("\ninit exited with status {status}");
-            // Waits until the console has sent everything: the next instruction may be the machine's last.
+            // Waits until the console has sent all output: the next instruction may be the machine's last.
             let _ = sys::call(libc::SYS_ioctl, &[1, libc::TCSBRK, 1]);
             leave_by_port(status as u8);
         } else {

@@ -1,7 +1,7 @@
-//! `memhog [MIB]`: takes memory and touches it until there is no more, or until MIB mebibytes.
+//! `memhog [MIB]`: allocates and touches memory until the kernel refuses, or until MIB mebibytes.
 //!
-//! Status 0: it got what it asked for. Status 3: mmap said that there is no more. On a machine with less memory
-//! than asked for the kernel ends it by SIGKILL instead, and nobody else.
+//! Status 0: all was allocated. Status 3: mmap failed. On a machine with less memory than requested the kernel kills
+//! this process by SIGKILL instead, and no other.
 
 use user::sys;
 

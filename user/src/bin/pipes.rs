@@ -1,4 +1,4 @@
-//! `pipes [N]`: N pipes open at once (default 10,000), each carrying bytes of its own.
+//! `pipes [N]`: N pipes open at once (default 10,000), each with bytes of its own in it.
 
 use user::sys;
 

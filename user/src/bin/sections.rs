@@ -1,7 +1,8 @@
-//! `sections [LIMIT [PREFIX]]`: gives the kernel much to free or to wake at once, in each way that a program can, and shows the longest
-//! time that preemption was off then, in ticks of the time-stamp counter, and in which function.
+//! `sections [LIMIT [PREFIX]]`: makes the kernel free or wake much at once, in each way that a program can, and prints
+//! the longest time that preemption was off meanwhile, in ticks of the time-stamp counter, and the function in which it
+//! was.
 //!
-//! Needs a Pantala kernel, booted with `sections`. Status 1: a CPU went over LIMIT.
+//! Needs a Pantala kernel, booted with `sections`. Status 1: a section was longer than LIMIT.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -11,13 +12,13 @@ use std::time::Duration;
 use user::sys::{self, Errno};
 
 const PAGE: u64 = 4096;
-/// Entries of a map: somewhat less than a process may have.
+/// Entries of a map: somewhat fewer than a process may have.
 const ENTRIES: u64 = 60_000;
 /// Nodes of a file's index, of 64 pages each.
 const NODES: u64 = 20_000;
-/// Sleepers that wake at one moment.
+/// Threads that wake at the same moment.
 const SLEEPERS: u64 = 30_000;
-/// Directories, each in the one before.
+/// Directories, each in the previous one.
 const DEPTH: u64 = 100_000;
 /// Pages of a big process.
 const PAGES: u64 = 24 * 1024;
@@ -40,7 +41,7 @@ fn child(body: fn() -> Result<(), Errno>) -> Result<(), Errno> {
     }
 }
 
-/// Every second page of a region is mapped, and nothing merges.
+/// Maps every second page of a region, so that no entries merge.
 fn entries() -> Result<(), Errno> {
     let base = sys::mmap(0, ENTRIES * 2 * PAGE, libc::PROT_NONE, PLAIN, -1, 0)?;
     sys::munmap(base, ENTRIES * 2 * PAGE)?;
@@ -51,7 +52,7 @@ fn entries() -> Result<(), Errno> {
     Ok(())
 }
 
-/// As `entries`, given back by one call.
+/// As `entries`, unmapped by one call.
 fn entries_at_once() -> Result<(), Errno> {
     let base = sys::mmap(0, ENTRIES * PAGE, BOTH, PLAIN, -1, 0)?;
     for n in 0..ENTRIES / 2 {
@@ -61,12 +62,12 @@ fn entries_at_once() -> Result<(), Errno> {
     sys::munmap(base, ENTRIES * PAGE).map(drop)
 }
 
-/// A file whose pages have gone, one for each node of its index; it is looked through, and ends.
+/// A file whose pages were freed, with one left-over node of its index for each; the file is searched, and freed.
 fn nodes() -> Result<(), Errno> {
     let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::EIO);
     let path = "/tmp/sections";
     let file = File::create(path).map_err(errno)?;
-    // Some at a time, for each needs a page while it is there.
+    // In portions, since each node needs a page when it is created.
     for first in (0..NODES).step_by(2000) {
         for node in first..first + 2000 {
             file.write_at(b"x", node * 64 * PAGE).map_err(errno)?;
@@ -101,18 +102,18 @@ fn big_kill() -> Result<(), Errno> {
     sys::call(libc::SYS_kill, &[me, libc::SIGKILL as u64]).map(drop)
 }
 
-/// Many processes sleep until one moment.
+/// Many processes sleep until the same moment.
 fn sleepers() -> Result<(), Errno> {
     sleep_until(|_| 0)
 }
 
-/// As many, each until a nanosecond of its own, close together.
+/// As many processes sleep until times that differ by a nanosecond.
 fn sleepers_apart() -> Result<(), Errno> {
     sleep_until(|n| n as i64)
 }
 
 fn sleep_until(after: impl Fn(u64) -> i64) -> Result<(), Errno> {
-    // Long enough to make them all, by the clock that counts instructions.
+    // Long enough to create them all, by the clock that counts instructions.
     let second = sys::now_ns() / 1_000_000_000 + 4;
     let times: Vec<_> = (0..SLEEPERS)
         .map(|n| libc::timespec {
@@ -153,7 +154,7 @@ fn free_names(of: i32) -> Result<u64, Errno> {
     Ok(fs[6])
 }
 
-/// A user's directories lie very deep: names are moved there, and all are removed while the deepest is in use.
+/// A user's directories are nested very deeply: names are moved there, and all are removed while the deepest is in use.
 fn deep() -> Result<(), Errno> {
     const DIR: &CStr = c"d";
     let top = sys::open("/tmp", libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
@@ -174,7 +175,7 @@ fn deep() -> Result<(), Errno> {
         libc::SYS_getcwd,
         &[name.as_mut_ptr() as u64, name.len() as u64],
     );
-    // A directory from one to another, and back.
+    // Moves a directory from one to another, and back.
     at(libc::SYS_mkdirat, lowest, c"one", 0o755)?;
     at(libc::SYS_mkdirat, lowest, c"two", 0o755)?;
     let two = below(lowest, c"two")?;
@@ -193,7 +194,7 @@ fn deep() -> Result<(), Errno> {
         sys::close(at_now)?;
         at_now = up;
     }
-    // Only its end ends the others.
+    // The other directories are freed only after the deepest one.
     sys::call(libc::SYS_chdir, &[c"/".as_ptr() as u64])?;
     sys::close(lowest)?;
     let begun = sys::now_ns();
@@ -209,7 +210,7 @@ fn deep() -> Result<(), Errno> {
     }
 }
 
-/// A file system with many directories, all in each other, is unmounted.
+/// Unmounts a file system with many nested directories.
 fn unmounted() -> Result<(), Errno> {
     const DIR: &CStr = c"d";
     let tmpfs = c"tmpfs".as_ptr() as u64;
@@ -228,7 +229,7 @@ fn unmounted() -> Result<(), Errno> {
     sys::call(libc::SYS_rmdir, &[on]).map(drop)
 }
 
-/// As many nodes of an index without pages, of private memory whose first pages are there.
+/// As many index nodes without pages, of private memory whose first pages are resident.
 fn emptied() -> Result<u64, Errno> {
     const SOME: u64 = 2000;
     let base = sys::mmap(0, NODES * 64 * PAGE, BOTH, PLAIN, -1, 0)?;
@@ -262,12 +263,12 @@ fn kill(pids: &[u64]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Time for the background to look at what was unmapped.
+/// Waits for the background work on the unmapped memory.
 fn tended() {
     std::thread::sleep(Duration::from_millis(1500));
 }
 
-/// A page is unmapped beside a child; what is left is looked for in all nodes.
+/// Unmaps a page beside a child: the sweep for unreachable pages visits all nodes.
 fn swept_nodes() -> Result<(), Errno> {
     let base = emptied()?;
     let child = idle()?;
@@ -276,7 +277,7 @@ fn swept_nodes() -> Result<(), Errno> {
     kill(&[child])
 }
 
-/// Layers over a layer with such nodes: it is looked for what of them is still visible.
+/// Layers over a layer with such nodes: folding searches them for pages that are still visible.
 fn folded_nodes() -> Result<(), Errno> {
     let base = emptied()?;
     let mut children = Vec::new();
@@ -288,7 +289,8 @@ fn folded_nodes() -> Result<(), Errno> {
     kill(&children)
 }
 
-/// One mapping that was moved apart, page by page, loses a page; which others reach what is left, is asked of all.
+/// A mapping that mremap scattered page by page loses a page; the sweep asks all its parts which pages they still
+/// reach.
 fn swept_parts() -> Result<(), Errno> {
     const PARTS: u64 = 500;
     let base = sys::mmap(0, PARTS * PAGE, BOTH, PLAIN, -1, 0)?;
@@ -304,7 +306,7 @@ fn swept_parts() -> Result<(), Errno> {
     Ok(())
 }
 
-/// The longest section of any CPU, and what the kernel says of it.
+/// The longest section of any CPU, and the kernel's description of it.
 fn longest() -> (u64, String) {
     let text = std::fs::read_to_string("/proc/pantala/sections").unwrap_or_default();
     let ticks = |line: &str| {
@@ -346,7 +348,7 @@ fn main() {
             continue;
         }
         let done = child(case);
-        // What was given up is freed after grace periods, or in the background.
+        // Released memory is freed after grace periods, or in the background.
         std::thread::sleep(Duration::from_millis(600));
         let (ticks, line) = longest();
         println!("sections: {name}: {done:?}, so far {line}");

@@ -1,12 +1,12 @@
-//! `terminals`: what becomes of a terminal when the session that it controls ends.
+//! `terminals`: the state of a terminal after the session that it controls has ended.
 //!
-//! 1. What a session leaves behind reads end of file and cannot write; the next login gets every key.
-//! 2. The number of the group in front names no other group once that one is gone.
-//! 3. A group that is not in front stops no output and throws no input away; a terminal that is to be opened by nobody else opens for
-//!    the privileged alone.
+//! 1. Processes left by a session read end of file and cannot write; the next login gets every key.
+//! 2. The terminal's foreground group id does not name a later group with the same id once the group has gone.
+//! 3. A background group cannot stop output or discard input; a terminal in exclusive mode can be opened only by a
+//!    privileged process.
 //!
-//! Runs as root with the line of the console (`/dev/ttyS0`), on Linux as well; types nothing itself: the test types
-//! `open sesame` when asked. A line for each part on the console; status 0 if all is right.
+//! Runs as root with the console's serial line (`/dev/ttyS0`), on Linux as well; it types nothing itself: the test
+//! types `open sesame` when asked. Prints a line for each part on the console; the status is 0 if all parts pass.
 
 use std::sync::atomic::Ordering::SeqCst;
 use user::sys::{self, Errno};
@@ -43,7 +43,7 @@ impl Shared {
         sys::atomic(self.0 + word as u64 * 8).fetch_add(value, SeqCst);
     }
 
-    /// Waits for a word that is not zero, ten seconds at most.
+    /// Waits until a word is not zero, at most ten seconds.
     fn wait(self, word: usize) -> bool {
         (0..1000).any(|_| {
             pause(10);
@@ -60,7 +60,7 @@ fn ioctl(fd: i32, request: u64, arg: u64) -> Result<u64, Errno> {
     sys::call(libc::SYS_ioctl, &[fd as u64, request, arg])
 }
 
-/// Runs `f` in a child and returns its number.
+/// Runs `f` in a child and returns its pid.
 fn child(f: impl FnOnce() -> i32) -> Result<u64, Errno> {
     match sys::fork()? {
         0 => sys::exit(f()),
@@ -68,7 +68,7 @@ fn child(f: impl FnOnce() -> i32) -> Result<u64, Errno> {
     }
 }
 
-/// A session of its own, which has the line.
+/// A session of its own, with the serial line as its controlling terminal.
 fn log_in(steal: bool) -> Result<i32, Errno> {
     sys::call(libc::SYS_setsid, &[])?;
     if !steal {
@@ -85,7 +85,7 @@ extern "C" fn on_hangup(_: i32) {
     HANGUPS.fetch_add(1, SeqCst);
 }
 
-/// Reads past interruptions.
+/// Reads, and repeats a read that a signal interrupted.
 fn read(fd: i32, buf: &mut [u8]) -> Result<usize, Errno> {
     loop {
         match sys::read(fd, buf) {
@@ -95,7 +95,7 @@ fn read(fd: i32, buf: &mut [u8]) -> Result<usize, Errno> {
     }
 }
 
-/// The group in front when its session's leader ends, in the middle of a read.
+/// A foreground process that reads while its session's leader ends.
 fn left_behind(line: i32, shared: Shared) -> i32 {
     let _ = sys::call(libc::SYS_setpgid, &[0, 0]);
     let _ = sys::on_signal(libc::SIGHUP, on_hangup as *const () as usize, 0);
@@ -153,7 +153,7 @@ fn left_behind(line: i32, shared: Shared) -> i32 {
     0
 }
 
-/// A leader that puts a child in front and ends.
+/// A session leader that puts a child into the foreground and exits.
 fn first_login(shared: Shared) -> Result<i32, Errno> {
     let line = log_in(true)?;
     let front = child(|| left_behind(line, shared))?;
@@ -161,12 +161,12 @@ fn first_login(shared: Shared) -> Result<i32, Errno> {
     let group = front as i32;
     ioctl(line, libc::TIOCSPGRP, &raw const group as u64)?;
     shared.set(Shared::FRONT, 1);
-    // Time to begin the read.
+    // Time for the child to start its read.
     pause(300);
     Ok(0)
 }
 
-/// The next leader, which gets every key.
+/// The next session leader, which gets every key.
 fn second_login() -> Result<i32, Errno> {
     let line = log_in(false)?;
     let (mut sid, mut front) = (0i32, 0i32);
@@ -183,7 +183,8 @@ fn second_login() -> Result<i32, Errno> {
     Ok(i32::from(&buf[..n] != b"open sesame\n"))
 }
 
-/// Puts a group in front, lets it end, and makes processes until one has its number or numbers have come round. Then ends.
+/// Puts a group into the foreground, lets it end, and creates processes until one has its pid or pids have wrapped.
+/// Then exits.
 fn third_login(shared: Shared) -> Result<i32, Errno> {
     let line = log_in(false)?;
     let (from, to) = sys::pipe(0)?;
@@ -199,7 +200,8 @@ fn third_login(shared: Shared) -> Result<i32, Errno> {
     sys::wait(group as i64, 0)?;
     let (mut last, mut wrapped) = (group, false);
     loop {
-        // Numbers are given out in batches by each CPU, so they rise only roughly; far from the one there is no need of memory.
+        // Each CPU allocates pids in batches, so they grow only roughly; far from the wanted one a child needs no
+        // memory of its own.
         let pid = if last < group && group - last < 500 {
             child(|| take_if(group, shared))?
         } else {
@@ -218,7 +220,7 @@ fn third_login(shared: Shared) -> Result<i32, Errno> {
     }
 }
 
-/// In a child: if its number is `number` it goes far from the terminal and lives on.
+/// In a child: if its pid is `number`, it starts a session without the terminal and lives on.
 fn take_if(number: u64, shared: Shared) -> i32 {
     if u64::from(std::process::id()) == number {
         let _ = sys::call(libc::SYS_setsid, &[]);
@@ -228,7 +230,7 @@ fn take_if(number: u64, shared: Shared) -> i32 {
     0
 }
 
-/// A group behind the one in front that asks the terminal for something, and is stopped for it.
+/// Whether a background group that makes a request on the terminal is stopped for it.
 fn is_stopped_for(line: i32, request: u64) -> Result<bool, Errno> {
     let group = child(|| {
         let _ = sys::call(libc::SYS_setpgid, &[0, 0]);
@@ -243,7 +245,7 @@ fn is_stopped_for(line: i32, request: u64) -> Result<bool, Errno> {
     Ok(stopped)
 }
 
-/// Opens the line without the capabilities of root, whose file it is.
+/// Opens the line without root's capabilities, though it belongs to root.
 fn open_unprivileged() -> Result<i32, Errno> {
     let pid = child(|| {
         let header = [0x2008_0522u32, 0];
@@ -260,7 +262,7 @@ fn open_unprivileged() -> Result<i32, Errno> {
     Ok(libc::WEXITSTATUS(status_of(pid)?))
 }
 
-/// What the terminal refuses to those behind, and to those who may not open it.
+/// What the terminal refuses to background groups, and to processes that may not open it.
 fn fourth_login() -> Result<i32, Errno> {
     let line = log_in(false)?;
     let mut wrong = 0;
@@ -283,7 +285,7 @@ fn fourth_login() -> Result<i32, Errno> {
     Ok(wrong)
 }
 
-/// Status of a child that has ended, or what ended it.
+/// The exit status of a child, or the signal that killed it.
 fn status_of(pid: u64) -> Result<i32, Errno> {
     let (_, status) = sys::wait(pid as i64, 0)?;
     Ok(status)
@@ -297,7 +299,7 @@ fn report(what: &str, right: bool) -> bool {
     right
 }
 
-/// All parts, in a session that has no terminal.
+/// Runs all parts, in a session without a terminal.
 fn all() -> Result<bool, Errno> {
     sys::call(libc::SYS_setsid, &[])?;
     let console = sys::open("/dev/console", libc::O_WRONLY, 0)?;
@@ -327,7 +329,7 @@ fn all() -> Result<bool, Errno> {
     let right = run(&|| third_login(shared))? == 0;
     let reused = shared.get(Shared::REUSED) == 1;
     shared.set(Shared::END, 1);
-    // The process that got the number, if one did, must end by itself.
+    // The process that got the reused pid, if one did, must exit by itself.
     let right = right && (!reused || status_of(u64::MAX)? == 0);
     all &= report("the number of the group in front", right);
     all &= report("what is refused to those behind", run(&fourth_login)? == 0);

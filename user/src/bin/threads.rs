@@ -1,8 +1,9 @@
 //! `threads SECONDS`: threads that take a mutex, wait on a condition variable, end and are joined, again and again.
 //!
-//! Guarantee: the status is 0 if each thread of each round has begun, was woken, has ended with its own number, and was joined.
-//! Mechanism: a round's threads have small stacks, which are mapped and unmapped each time; the last of them finds the round's end
-//! already told, now and then, and the first ones sleep for it.
+//! Guarantee: the status is 0 if each thread of each round has started, was woken, has ended with its own index as
+//! result, and was joined.
+//! Mechanism: a round's threads have small stacks, which are mapped and unmapped each time; now and then the last of
+//! them finds the end of the round already announced, and the first ones sleep until it is.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
@@ -32,7 +33,7 @@ impl Round {
         let mut state = self.state.lock().expect("no thread panics");
         state.begun += 1;
         while !state.over {
-            // Short waits end by their time, too.
+            // Short waits may time out, too.
             let wait = Duration::from_millis(1 + number as u64 % 16);
             state = self
                 .told
@@ -47,7 +48,7 @@ impl Round {
     }
 }
 
-/// One round; what was wrong.
+/// Runs one round; returns the error.
 fn play(number: u64) -> Result<(), String> {
     let round = Arc::new(Round::default());
     let start = |n| -> Result<JoinHandle<usize>, String> {

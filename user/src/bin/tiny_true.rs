@@ -1,6 +1,6 @@
-//! The smallest program that succeeds: no C runtime, no relocation, two instructions' worth of work.
+//! The smallest program that exits with 0: no C runtime, no relocation, a few instructions.
 //!
-//! `vmbench` executes it to measure what exec costs apart from the program's own start-up.
+//! `vmbench` executes it to measure the cost of exec without the program's own start-up.
 #![no_std]
 #![no_main]
 #![expect(unsafe_code, reason = "the entry point is assembly")]

@@ -1,6 +1,6 @@
-//! A static glibc program that succeeds: the C runtime's whole start-up and nothing else.
+//! A static glibc program that exits with 0: only the C runtime's start-up.
 //!
-//! `vmbench` executes it as the case of an ordinary static binary of several hundred kilobytes.
+//! `vmbench` executes it as an example of an ordinary static binary of several hundred kilobytes.
 #![no_main]
 #![expect(
     unsafe_code,

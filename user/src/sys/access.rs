@@ -1,4 +1,4 @@
-//! Memory that may fault without the program ending, and handlers that report what they were called for.
+//! Memory accesses that may fault without ending the program, and signal handlers that report their signals.
 
 use libc::{siginfo_t, ucontext_t};
 use std::arch::{asm, global_asm};
@@ -27,7 +27,7 @@ unsafe extern "C" {
     fn user_tried();
 }
 
-/// What a signal handler was called with.
+/// The arguments that a signal handler was called with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caught {
     /// The signal.
@@ -38,14 +38,14 @@ pub struct Caught {
     pub pid: i32,
     /// `si_uid`.
     pub uid: u32,
-    /// `si_status` or `si_int`, as the signal has it.
+    /// `si_status` or `si_int`, depending on the signal.
     pub value: i32,
 }
 
 /// The function that [`on_signal`] calls; zero before [`report_to`].
 static REPORT: AtomicUsize = AtomicUsize::new(0);
 
-/// Lets [`handler`] report to `report`, which may only do what a handler may.
+/// Makes [`handler`] call `report`, which may do only what a signal handler may do.
 pub fn report_to(report: fn(Caught)) {
     REPORT.store(report as usize, Ordering::Relaxed);
 }
@@ -74,7 +74,7 @@ extern "C" fn on_signal(signal: i32, info: *const siginfo_t, context: *mut ucont
         libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE
     ) && info.si_code > 0
     {
-        // An access of the program's own: the instruction is repeated and ends it.
+        // The fault is not one of a tried access: the instruction is repeated and ends the program.
         let _ = super::default_signal(signal);
         return;
     }
@@ -109,7 +109,7 @@ fn attempt(function: unsafe extern "C" fn(), addr: u64, value: u64) -> Result<u6
     }
 }
 
-/// Reads eight bytes; [`handler`] must be there for SIGSEGV and SIGBUS.
+/// Reads eight bytes; [`handler`] must be installed for SIGSEGV and SIGBUS.
 ///
 /// # Errors
 /// The signal and `si_code` of the fault.
@@ -117,7 +117,7 @@ pub fn try_load(addr: u64) -> Result<u64, (i32, i32)> {
     attempt(user_try_load, addr, 0)
 }
 
-/// Writes eight bytes; [`handler`] must be there for SIGSEGV and SIGBUS.
+/// Writes eight bytes; [`handler`] must be installed for SIGSEGV and SIGBUS.
 ///
 /// # Errors
 /// The signal and `si_code` of the fault.
@@ -125,7 +125,7 @@ pub fn try_store(addr: u64, value: u64) -> Result<(), (i32, i32)> {
     attempt(user_try_store, addr, value).map(drop)
 }
 
-/// What lies in shared memory at `addr`.
+/// The object in shared memory at `addr`.
 pub fn shared<T: Sync>(addr: u64) -> &'static T {
     // SAFETY: callers pass the aligned address of memory that is large enough, never unmapped, and for whose bytes
     // `T`, made of atomics, has no invalid values.

@@ -1,10 +1,10 @@
-//! What one user may have at a time, whoever else has how much: processes, pages of pipes, queued signals.
+//! The limits of one user are independent of other users: processes, pages of pipes, queued signals.
 
 use crate::harness::*;
 use crate::privileges::{become_user_with, cap, first_wrong};
 use user::sys;
 
-/// Users who have nothing, one for each test.
+/// Users without any process, one for each test.
 mod uid {
     pub const COUNTED: u32 = 42_001;
     pub const ALONE: u32 = 42_002;
@@ -28,7 +28,7 @@ fn limit(most: u64) -> Result<u64, i32> {
     )
 }
 
-/// Queues signals to the caller, which holds them back, until that fails; how many, and why no more.
+/// Queues signals that the caller blocks until a call fails; returns their number and the errno.
 fn queue_signals() -> (u64, i32) {
     let (signo, held_back) = (libc::SIGRTMAX(), 1u64 << (libc::SIGRTMAX() - 1));
     let _ = sc!(
@@ -50,7 +50,7 @@ fn queue_signals() -> (u64, i32) {
     unreachable!("there is an end of all signals")
 }
 
-/// The calling thread alone becomes a user's.
+/// Changes the user of the calling thread alone.
 fn become_uid(uid: u32) -> bool {
     sc!(SYS_setresuid, uid, uid, uid).is_ok()
 }
@@ -66,14 +66,14 @@ fn sleeper() -> Result<u64, i32> {
     Ok(pid)
 }
 
-/// Ends a child for good.
+/// Kills a child and waits for it.
 fn end(pid: Result<u64, i32>) -> bool {
     pid.is_ok_and(|pid| {
         sc!(SYS_kill, pid, libc::SIGKILL).is_ok() && sys::wait(pid as i64, 0).is_ok()
     })
 }
 
-/// Waits until a child is a zombie, and leaves it so.
+/// Waits until a child is a zombie, without reaping it.
 fn ended(pid: u64) -> bool {
     let mut info = [0u64; 16];
     sc!(
@@ -87,7 +87,7 @@ fn ended(pid: u64) -> bool {
     .is_ok()
 }
 
-/// execve(2) of something that ends well; what it gave if it failed.
+/// execve(2) of a program that exits with 0; returns the result if the call failed.
 fn exec_true() -> Result<u64, i32> {
     sc!(
         SYS_execve,
@@ -118,7 +118,7 @@ fn close(pipe: Pipe) {
     }
 }
 
-/// Runs `f` while settings of /proc/sys/fs have these values.
+/// Runs `f` while settings of /proc/sys/fs have these values, and restores them afterwards.
 fn with_settings<T>(
     settings: &[(&str, u64)],
     f: impl FnOnce() -> Result<T, String>,
@@ -147,7 +147,8 @@ tests! { "accounts";
             if !become_uid(uid::SIGNALS) || queue_signals() != (64, libc::EAGAIN) {
                 return 1;
             }
-            // Another process of the user, whose own queue is empty, gets none; then those that were taken.
+            // Another process of the user, whose own queue is empty, can queue none; afterwards the freed ones can be
+            // queued.
             if in_child(|| i32::from(queue_signals() != (0, libc::EAGAIN))) != Ok(0) {
                 return 2;
             }
@@ -158,7 +159,7 @@ tests! { "accounts";
             if in_child(|| i32::from(queue_signals() != (10, libc::EAGAIN))) != Ok(0) {
                 return 3;
             }
-            // What a dead process had is given back.
+            // The signals of a dead process are no longer charged.
             i32::from(in_child(|| i32::from(queue_signals() != (10, libc::EAGAIN))) != Ok(0)) * 4
         })?;
         is!(status, 0);
@@ -185,13 +186,13 @@ tests! { "accounts";
             let ends = pids.into_iter().all(end);
             first_wrong(&[started, refused, ends])
         })?, 0);
-        // A program whose threads come and go leaves nothing behind.
+        // A program that repeatedly creates and joins threads leaves none charged.
         is!(in_child(|| {
             if limit(3).is_err() || sys::set_uid_of_all(uid::THREADS).is_err() {
                 return 1;
             }
             for _ in 0..20 {
-                // The number of threads falls a moment after a join.
+                // The count of threads falls only a moment after a join.
                 let begun = (0..400).find_map(|_| {
                     let thread = std::thread::Builder::new().spawn(|| {}).ok();
                     if thread.is_none() { nap_us(5000); }
@@ -224,7 +225,7 @@ tests! { "accounts";
             let effective = sc!(SYS_setresuid, 0, uid::BEYOND, 0).is_ok();
             let still_root = end(sleeper());
             let back = sc!(SYS_setresuid, -1i32, 0, -1i32).is_ok();
-            // Another real user, and no capability given up.
+            // With another real user, and with all capabilities kept.
             let other = sc!(SYS_setresuid, uid::BEYOND, 0, 0).is_ok();
             let capable = end(sleeper());
             let dropped = sc!(SYS_setresuid, -1i32, uid::BEYOND, uid::BEYOND).is_ok();
@@ -263,7 +264,7 @@ tests! { "accounts";
         is!(in_child(|| {
             let (from, to) = sys::pipe(0).unwrap_or((-1, -1));
             let (gate, open) = sys::pipe(0).unwrap_or((-1, -1));
-            // Two who are there already, where one may be.
+            // Two processes of the user exist already, and the limit is one.
             let theirs: Vec<_> = (0..2).map(|_| {
                 let pid = sys::fork();
                 if pid == Ok(0) {
@@ -282,7 +283,7 @@ tests! { "accounts";
                 if !became || !refused || sys::read(gate, &mut [0]) != Ok(1) {
                     sys::exit(1);
                 }
-                // There is room by now.
+                // By now there is room.
                 let _ = exec_true();
                 sys::exit(2);
             }
@@ -292,7 +293,7 @@ tests! { "accounts";
             let ran = late.and_then(|pid| sys::wait(pid as i64, 0)).is_ok_and(|(_, status)| status == 0);
             first_wrong(&[there, tried, gone, ran])
         })?, 0);
-        // Who was within the limit when he came may call execve though he is not any more.
+        // A process within the limit when it changed its user may call execve though it exceeds the limit now.
         is!(in_child(|| {
             let other = sys::fork();
             if other == Ok(0) {
@@ -321,7 +322,7 @@ tests! { "accounts";
             });
             let no_more = resize(small, 16384) == Err(libc::EPERM) && size(small) == Ok(8192);
             let less = resize(full[0], 4096) == Ok(4096) && resize(full[1], 4096) == Ok(4096);
-            // 4 pages and 34 others are the user's by now.
+            // 4 pages and 34 others are charged to the user by now.
             let room = size(sys::pipe(0)) == Ok(65536) && size(sys::pipe(0)) == Ok(8192);
             let sums = resize(full[0], 8192) == Ok(8192) && resize(full[0], 1 << 20) == Err(libc::EPERM);
             for pipe in full { close(pipe); }
@@ -352,7 +353,7 @@ tests! { "accounts";
         let status = with_settings(&settings, || in_child(|| {
             let (a, b) = (sys::pipe(0), sys::pipe(0));
             let started = become_uid(uid::PIPES);
-            // Root's two count for root alone.
+            // Root's two pipes are charged to root alone.
             let own = sys::pipe(0);
             let usual = size(own) == Ok(65536);
             let roots = resize(a, 1 << 17) == Ok(1 << 17) || resize(a, 1 << 17) == Err(libc::EPERM);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use crate::harness::*;
 use user::sys;
 
-/// Runs `f` in a second thread while this one lives, and gives what it answers.
+/// Runs `f` in a second thread while this one lives, and returns its result.
 fn elsewhere(f: impl FnOnce() -> u64 + Send + 'static) -> u64 {
     std::thread::spawn(f).join().unwrap_or(u64::MAX)
 }
@@ -14,7 +14,7 @@ fn euid() -> u64 {
     sc!(SYS_geteuid).unwrap_or(u64::MAX)
 }
 
-/// The first that is not so, counted from one, as an exit status.
+/// The number of the first step that is false, from one, as an exit status; 0 if all are true.
 fn first_wrong(steps: &[bool]) -> i32 {
     steps
         .iter()

@@ -1,5 +1,5 @@
-//! What comparing random programs with Linux has shown: the order of mistakes, what a call that fails has done before, and what
-//! only shows beside other calls.
+//! Bugs found by comparing random programs with Linux: which errno has precedence, the effects of a call before it
+//! fails, and effects that only other calls show.
 
 use crate::harness::*;
 use user::sys;
@@ -25,7 +25,7 @@ fn seek(fd: i32, to: u64, whence: i32) -> Result<u64, i32> {
     sc!(SYS_lseek, fd, to, whence)
 }
 
-/// Waits until a child has ended, and leaves it.
+/// Waits until a child has ended, without reaping it.
 fn ends(pid: u64) -> Result<u64, i32> {
     sc!(
         SYS_waitid,
@@ -138,7 +138,7 @@ tests! { "details";
         let stat = std::hint::black_box(stat);
         holds!(stat.st_mtime > 5);
         is!(stat.st_size, 10);
-        // What was allocated before stays.
+        // Pages allocated before stay allocated.
         ok!(sc!(SYS_fallocate, fd, libc::FALLOC_FL_KEEP_SIZE, 5 * PAGE, PAGE));
         fails!(sc!(SYS_pwrite64, fd, 8, 10, 5 * PAGE), EFAULT);
         is!(blocks(fd), 16);
@@ -149,14 +149,14 @@ tests! { "details";
         for place in [first, second] {
             ok!(sys::mmap(place, PAGE, RW, SHARED | libc::MAP_FIXED, -1, 0));
         }
-        // Two mappings that share nothing do not move together, nor does one grow beyond.
+        // Two adjacent mappings of different objects cannot be moved together, nor can one of them grow beyond its end.
         fails!(sc!(SYS_mremap, first, 2 * PAGE, 2 * PAGE, MOVED, to), EFAULT);
         is!((is_mapped(to), is_mapped(to + PAGE), is_mapped(to + 2 * PAGE)), (false, false, true));
         fails!(sc!(SYS_mremap, first, 2 * PAGE, 3 * PAGE, 0), EFAULT);
         holds!(is_mapped(to - PAGE));
         fails!(sc!(SYS_mremap, to - PAGE, 0, PAGE, MOVED, to + 2 * PAGE), EINVAL);
         holds!(!is_mapped(to + 2 * PAGE));
-        // Nothing to move counts before where to.
+        // EFAULT for an unmapped source precedes the check of the target.
         fails!(sc!(SYS_mremap, to, 2 * PAGE, 2 * PAGE, MOVED, to + PAGE), EFAULT);
     }
     what_lies_before_a_gap_is_changed {
@@ -207,7 +207,7 @@ tests! { "details";
         };
         let remove = |at: u64| sc!(SYS_madvise, at, PAGE, libc::MADV_REMOVE);
         let (kept, here) = (file_with(b"0123456789")?, file_with(b"0123456789")?);
-        // One has lost the name by which it was mapped, and the descriptor, and has another.
+        // One file has lost the name by which it was mapped, and its descriptor, but has another name.
         let (first, second) = (format!("{}/first", scratch()), format!("{}/second", scratch()));
         let there = ok!(sys::open(&first, libc::O_RDWR | libc::O_CREAT, 0o600));
         let at = [kept, here, there].map(|fd| sys::mmap(0, PAGE, RW, libc::MAP_SHARED, fd, 0).unwrap_or(0));
@@ -255,7 +255,7 @@ tests! { "details";
         ok!(old(fd));
         is!(sc!(SYS_pread64, fd, bytes.as_ptr(), 0, 0), Ok(0));
         is!(stat(fd), (true, false));
-        // A shared mapping is made present, and locked, without a store.
+        // A shared mapping is populated and locked without a store.
         ok!(old(fd));
         let populated = libc::MAP_SHARED | libc::MAP_POPULATE;
         let at = ok!(sys::mmap(0, PAGE, RW, populated, fd, 0));

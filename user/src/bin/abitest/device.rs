@@ -6,7 +6,7 @@ use user::sys;
 /// The machine's ROM, whose last 16 bytes begin with a jump.
 const ROM: u64 = 0xf_0000;
 const JUMP: u64 = 0xfff0;
-/// An address that is RAM on every machine that runs this.
+/// An address that is RAM on every machine that runs this test.
 const RAM: u64 = 32 << 20;
 
 fn devmem() -> Result<i32, String> {

@@ -21,7 +21,7 @@ fn add(fd: i32, more: u64) -> Result<usize, i32> {
     sys::write(fd, &more.to_le_bytes())
 }
 
-/// The events that poll finds at once.
+/// The events that poll returns without waiting.
 fn ready(fd: i32) -> u64 {
     let mut list = [u64::from(fd as u32) | u64::from((libc::POLLIN | libc::POLLOUT) as u16) << 32];
     let _ = sc!(SYS_poll, list.as_mut_ptr(), 1, 0);

@@ -1,4 +1,4 @@
-//! Which signal, code and address a bad access gives.
+//! The signal, code and address that a bad access gets.
 
 use crate::harness::*;
 use user::sys::{self, Fault, catch, jump, mmap, munmap, peek, poke};
@@ -63,7 +63,7 @@ tests! { "fault";
     kernel_addresses {
         is!(catch(|| peek(0xffff_8000_0000_0000)).map(|f| f.signal), Some(libc::SIGSEGV));
         is!(catch(|| poke(0xffff_ffff_8000_0000, 1)).map(|f| f.signal), Some(libc::SIGSEGV));
-        // Not canonical: the machine reports no address, so none is promised.
+        // Not canonical: the CPU reports no address, so the test expects none.
         is!(catch(|| peek(0x8000_0000_0000_0000)).map(|f| f.signal), Some(libc::SIGSEGV));
     }
     beyond_the_end_of_a_file {
@@ -94,7 +94,7 @@ tests! { "fault";
         is!(peek(shared + PAGE), 0);
     }
     stack_grows_down {
-        // Room below on purpose: a stack keeps its distance from the next mapping.
+        // There is room below on purpose: a growing stack keeps a gap to the next mapping.
         let base = ok!(mmap(0, 2048 * PAGE, libc::PROT_NONE, ANON, -1, 0));
         ok!(munmap(base, 2048 * PAGE));
         let top = base + 1500 * PAGE;
@@ -137,7 +137,7 @@ tests! { "fault";
         is!(catch(|| jump(base)), Some(Fault { signal: libc::SIGFPE, code: 1, addr: base + 2 }));
         is!(catch(|| jump(base + 64)), Some(Fault { signal: libc::SIGILL, code: 2, addr: base + 64 }));
         is!(catch(|| jump(base + 128)).map(|f| f.signal), Some(libc::SIGSEGV));
-        // SI_KERNEL, as of whatever exception says no more than that it was one.
+        // SI_KERNEL, the code of every exception without a more specific one.
         is!(catch(|| jump(base + 192)), Some(Fault { signal: libc::SIGTRAP, code: 0x80, addr: 0 }));
     }
     floating_point_exceptions_say_which {
@@ -152,7 +152,7 @@ tests! { "fault";
         }
         ok!(sc!(SYS_mprotect, base, PAGE, libc::PROT_READ | libc::PROT_EXEC));
         for (at, code) in [(0, 3), (64, 7)] {
-            // In a child, whose unit is in disorder afterwards.
+            // In a child, because the floating-point unit has a pending exception afterwards.
             is!(in_child(|| catch(|| jump(base + at)).filter(|f| f.signal == libc::SIGFPE).map_or(99, |f| f.code))?, code << 8);
         }
     }

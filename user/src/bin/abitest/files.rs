@@ -11,7 +11,7 @@ fn stat(fd: i32) -> Result<libc::stat, i32> {
     Ok(as_stat(&buf))
 }
 
-/// The fields of a stat structure that the tests look at, by the ABI's offsets.
+/// The fields of a stat structure that the tests check, by the ABI's offsets.
 fn as_stat(words: &[u64; 18]) -> libc::stat {
     let mut stat = sys::zeroed_stat();
     (stat.st_dev, stat.st_ino, stat.st_nlink) = (words[0], words[1], words[2]);
@@ -23,7 +23,7 @@ fn as_stat(words: &[u64; 18]) -> libc::stat {
     stat
 }
 
-/// When the contents were changed last, and when anything of the file was, in seconds and nanoseconds.
+/// The times of the last change of the contents (mtime) and of the inode (ctime), in seconds and nanoseconds.
 fn stamps(fd: i32) -> Result<[(u64, u64); 2], i32> {
     let mut words = [0u64; 18];
     sc!(SYS_fstat, fd, words.as_mut_ptr())?;
@@ -261,7 +261,7 @@ tests! { "file";
         fails!(sc!(SYS_fcntl, fd, 9999), EINVAL);
     }
     no_number_is_given_out_on_two_cpus {
-        // A pipe's number is taken from the same counters as a file's, and is the cheapest to have.
+        // A pipe's inode number comes from the same counters as a file's, and a pipe is the cheapest to create.
         let number = || -> Result<u64, i32> {
             let (from, to) = sys::pipe(0)?;
             let ino = stat(from)?.st_ino;
@@ -275,7 +275,7 @@ tests! { "file";
             ok!(sys::tie_to_cpu(cpu));
             first = first.max(ok!(number()));
         }
-        // Each CPU goes through the same range, wherever it was.
+        // Each CPU allocates from the same range, whatever CPU the test ran on before.
         let (last, mut seen) = (first + 64 * cpus.len() as u64, std::collections::HashSet::new());
         for &cpu in &cpus {
             ok!(sys::tie_to_cpu(cpu));
@@ -342,7 +342,7 @@ tests! { "file";
         let stored = ok!(stamps(fd));
         holds!(stored[0] > made[0] && stored[1] > made[1]);
         pause();
-        // Looking takes no time for the store's.
+        // A load does not update the times.
         is!(sys::peek(at), 1);
         is!(ok!(stamps(fd)), stored);
         sys::poke(at + PAGE, 1);
@@ -351,13 +351,13 @@ tests! { "file";
         pause();
         is!(ok!(stamps(fd)), older);
         holds!(older[0] > stored[0]);
-        // What is set afterwards stays, and what is stored after that counts again.
+        // Times set explicitly stay, and a later store updates them again.
         sys::poke(at + 2 * PAGE, 1);
         ok!(sc!(SYS_utimensat, fd, 0, [1000u64, 0, 2000, 0].as_ptr(), 0));
         is!(ok!(stamps(fd))[0], (2000, 0));
         sys::poke(at + 3 * PAGE, 1);
         pause();
-        // A change of mode is no store.
+        // A change of mode does not count as a store.
         ok!(sc!(SYS_fchmod, fd, 0o600));
         let [modified, changed] = ok!(stamps(fd));
         holds!(modified > older[0] && modified < changed);

@@ -9,7 +9,7 @@ fn shared_page() -> Result<u64, i32> {
     sys::mmap(0, PAGE, RW, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1, 0)
 }
 
-/// A child that waits on `word`, made and asleep (as far as one can tell) when this returns.
+/// A child that waits on `word`; it sleeps (as far as that can be observed) when this function returns.
 fn sleeper(word: u64, op: i32, bits: u32) -> Result<u64, i32> {
     let pid = sys::fork()?;
     if pid == 0 {
@@ -44,7 +44,7 @@ tests! { "futex";
         for pid in pids { is!(ok!(sys::wait(pid as i64, 0)), (pid, 0)); }
     }
     a_shared_word_is_never_taken_for_one_that_has_gone {
-        // A thread sleeps on a word whose memory then goes; words that are made later are others.
+        // A thread sleeps on a word whose memory is then unmapped; a word mapped there later is another futex.
         let gone = ok!(shared_page());
         let end = std::thread::spawn(move || sc!(SYS_futex, gone, libc::FUTEX_WAIT, 0, [1u64, 500_000_000].as_ptr()));
         nap_us(200_000);
@@ -79,12 +79,12 @@ tests! { "futex";
         const MANY: u64 = 120;
         let (from, to) = { let at = ok!(anon(1)); (at, at + 64) };
         let threads: Vec<_> = (0..MANY).map(|i| std::thread::spawn(move || {
-            // Each third gives up after a while, wherever it stands then.
+            // Every third thread gives up after a timeout, on whichever word it waits then.
             let short = [0u64, 150_000_000];
             let time = if i % 3 == 0 { short.as_ptr() as u64 } else { 0 };
             sc!(SYS_futex, from, libc::FUTEX_WAIT | PRIVATE, 0, time)
         })).collect();
-        // Some are moved while others still come, give up or are woken.
+        // Some are requeued while others still start to wait, time out or are woken.
         let woken = std::cell::Cell::new(0);
         let over = || {
             let _ = sc!(SYS_futex, from, libc::FUTEX_CMP_REQUEUE | PRIVATE, 0, 1000, to, 0);
@@ -147,7 +147,7 @@ tests! { "futex";
             is!(ok!(sys::wait(pid as i64, 0)), (pid, 0));
         }
     }
-    // The word that a waiter was moved to is unmapped: it must not stand for one of memory that comes later.
+    // The word that a waiter was requeued to is unmapped: a futex in memory mapped later must not wake it.
     a_waiter_of_memory_that_has_gone_takes_no_wake_up {
         let from = ok!(shared_page());
         let pid = ok!(sleeper(from, libc::FUTEX_WAIT, 0));

@@ -1,4 +1,4 @@
-//! Runs a test in a child, and the words that tests are written in.
+//! Runs a test in a child, and defines the macros in which tests are written.
 
 use user::sys::{self, Errno};
 
@@ -6,11 +6,11 @@ use user::sys::{self, Errno};
 pub struct Test {
     /// Subject, slash, name.
     pub name: &'static str,
-    /// The test; an error that begins with `skip: ` says that this system has no way to run it.
+    /// The test; an error that begins with `skip: ` means that this system cannot run it.
     pub run: fn() -> Result<(), String>,
 }
 
-/// What became of a test.
+/// The result of a test.
 pub enum Verdict {
     /// It passed.
     Passed,
@@ -20,7 +20,7 @@ pub enum Verdict {
     Failed(String),
 }
 
-/// Milliseconds that a test may take, under emulation with several CPUs on one.
+/// Milliseconds that a test may take, for emulation with several CPUs on one.
 const LIMIT_MS: u64 = 15_000;
 
 /// Defines `TESTS` of a subject.
@@ -34,7 +34,7 @@ macro_rules! tests {
     };
 }
 
-/// Makes a system call with whatever integers are given: `sc!(mmap, 0, 4096, ...)`.
+/// Makes a system call with any integers as arguments: `sc!(mmap, 0, 4096, ...)`.
 macro_rules! sc {
     ($nr:ident $(, $arg:expr)* $(,)?) => { user::sys::call(libc::$nr, &[$(($arg) as u64),*]) };
 }
@@ -99,7 +99,7 @@ macro_rules! holds {
     };
 }
 
-/// An errno as a person knows it.
+/// The name of an errno.
 pub fn errno_name(errno: Errno) -> String {
     format!(
         "errno {errno} ({})",
@@ -107,18 +107,18 @@ pub fn errno_name(errno: Errno) -> String {
     )
 }
 
-/// A call's answer as a person knows it.
+/// A call's result as text.
 pub fn show<T: std::fmt::Debug>(answer: Result<T, Errno>) -> String {
     answer.map_or_else(errno_name, |value| format!("{value:x?}"))
 }
 
-/// A path as a call takes it; lives as long as the test's process.
+/// A path as an argument of a call; lives as long as the test's process.
 pub fn path(text: &str) -> u64 {
     let text = std::ffi::CString::new(text).expect("a test's path has no zero byte");
     text.into_raw() as u64
 }
 
-/// A fresh directory of this test's own.
+/// A fresh directory for this test.
 pub fn scratch() -> String {
     let dir = format!("/tmp/abitest.{}", std::process::id());
     let _ = std::fs::remove_dir_all(&dir);
@@ -126,7 +126,7 @@ pub fn scratch() -> String {
     dir
 }
 
-/// Runs `test` and waits for it, not longer than its limit.
+/// Runs `test` and waits for it, at most until its time limit.
 pub fn run(test: &Test) -> Verdict {
     let failed = |what: &str| Verdict::Failed(what.to_owned());
     let Ok((from, to)) = sys::pipe(libc::O_CLOEXEC) else {
@@ -189,12 +189,12 @@ fn wait_limited(pid: u64) -> Option<i32> {
     }
 }
 
-/// Sleeps, less if a signal comes.
+/// Sleeps; less if a signal interrupts the sleep.
 pub fn nap_us(us: u64) {
     sys::nap(us * 1000);
 }
 
-/// Runs `f` in a child and gives its raw wait status.
+/// Runs `f` in a child and returns its raw wait status.
 ///
 /// # Errors
 /// fork or wait fails.
@@ -208,12 +208,12 @@ pub fn in_child(f: impl FnOnce() -> i32) -> Result<i32, String> {
     }
 }
 
-/// Waits until `condition` holds, two seconds at most; tells whether it does.
+/// Waits until `condition` holds, at most two seconds; returns whether it does.
 pub fn soon(condition: impl Fn() -> bool) -> bool {
     within(2, condition)
 }
 
-/// Waits until `condition` holds, so many seconds at most; tells whether it does.
+/// Waits until `condition` holds, at most `seconds`; returns whether it does.
 pub fn within(seconds: u32, condition: impl Fn() -> bool) -> bool {
     for _ in 0..seconds * 200 {
         if condition() {
@@ -231,7 +231,7 @@ pub const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
 /// Private anonymous.
 pub const ANON: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
 
-/// Maps `pages` private pages somewhere.
+/// Maps `pages` private pages at an address that the kernel chooses.
 pub fn anon(pages: u64) -> Result<u64, Errno> {
     sys::mmap(0, pages * PAGE, RW, ANON, -1, 0)
 }

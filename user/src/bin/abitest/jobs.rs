@@ -4,7 +4,7 @@ use crate::harness::*;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use user::sys;
 
-/// A child that runs `f`; dead when the value goes.
+/// A child that runs `f`; it is killed when the value is dropped.
 struct Child(u64);
 
 impl Child {
@@ -21,7 +21,7 @@ impl Child {
         sc!(SYS_kill, self.0, signal)
     }
 
-    /// Waits until it reports a stop or a continuation; the raw status.
+    /// Waits until the child reports a stop or a continuation; returns the raw status.
     fn report(&self, options: i32) -> Result<i32, i32> {
         Ok(sys::wait(self.0 as i64, options)?.1)
     }
@@ -72,7 +72,7 @@ tests! { "jobs";
             is!(ok!(child.report(libc::WCONTINUED)), CONTINUED);
         }
     }
-    // SIGCONT comes when the child has taken SIGSTOP off its queue and has not stopped yet.
+    // SIGCONT comes after the child has dequeued SIGSTOP and before it has stopped.
     a_continuation_is_never_lost {
         let (ask, asked) = (ok!(sys::pipe(0)), ok!(sys::pipe(0)));
         let child = ok!(Child::new(|| loop {
@@ -89,7 +89,7 @@ tests! { "jobs";
             is!(sys::read(asked.0, &mut [0]), Ok(1));
         }
     }
-    // Of threads that are told to go on and to stop again, none runs on in user mode.
+    // If threads are continued and stopped again, none of them keeps running in user mode.
     no_thread_escapes_a_stop {
         let child = ok!(Child::new(|| {
             for _ in 0..2 {
@@ -106,7 +106,7 @@ tests! { "jobs";
             }
         }
     }
-    // A thread that is killed while it is stopped is not counted among those that have stopped.
+    // A thread that is killed while it is stopped no longer counts as stopped.
     a_stopped_process_can_be_killed {
         for _ in 0..10 {
             let child = ok!(Child::new(|| {
@@ -189,7 +189,7 @@ tests! { "jobs";
             is!(ok!(sys::wait(pid as i64, 0)), (pid, libc::SIGKILL));
         }
     }
-    // Each process of the group forks one and ends, on and on: the group is never at rest.
+    // Each process of the group forks another and ends, without end: the group is never at rest.
     a_group_that_forks_all_the_time_is_killed_whole {
         ok!(sc!(SYS_prctl, libc::PR_SET_CHILD_SUBREAPER, 1));
         for round in 0..30u64 {
@@ -209,7 +209,7 @@ tests! { "jobs";
             let _ = sc!(SYS_setpgid, first, first);
             nap_us(2000 + round * 100);
             ok!(sc!(SYS_kill, -(first as i64), libc::SIGKILL));
-            // All of them end: none is left to fork another.
+            // All of them end: none remains that could fork.
             let gone = || {
                 while sys::wait(-1, libc::WNOHANG).is_ok_and(|(pid, _)| pid != 0) {}
                 sc!(SYS_kill, -(first as i64), 0) == Err(libc::ESRCH)
@@ -217,7 +217,7 @@ tests! { "jobs";
             holds!(soon(gone));
         }
     }
-    // What a handler forks is not reached by the signal that it handles.
+    // A child that a handler forks does not get the signal that the handler handles.
     a_handler_s_children_are_spared {
         extern "C" fn fork_one(_: i32) {
             let child = sys::fork().unwrap_or(0);

@@ -1,13 +1,13 @@
-//! Threads that leave while others of their process stay, and groups whose members fork meanwhile.
+//! Threads that exit while others of their process live, and groups whose members fork meanwhile.
 
 use crate::harness::*;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use user::sys;
 
-/// Entries of the list of robust futexes of a thread that takes long to leave.
+/// Entries in the list of robust futexes of a thread whose exit takes long.
 const ENTRIES: u64 = 2000;
 
-/// Ends the calling thread, with a list of robust futexes that the kernel has to go through first; says so in `leaving`.
+/// Ends the calling thread, which has a list of robust futexes that the kernel walks first; sets `leaving` before.
 fn leave_slowly(leaving: u64) -> ! {
     let list = anon(ENTRIES).unwrap_or(0);
     let words = anon(ENTRIES).unwrap_or(0);
@@ -32,8 +32,9 @@ extern "C" fn woken(_: i32) {
     sys::exit(0);
 }
 
-/// A process whose leader holds `signal` back or not, and ends. Then its other thread, which holds it back, sends it to the process and
-/// waits for it, and ends the process with its number. Returns the process's status.
+/// A process whose leader blocks `signal` or does not, and exits. Then its other thread, which blocks the signal, sends
+/// it to the process, waits for it with sigwait, and ends the process with the signal's number. Returns the process's
+/// status.
 fn wait_for_signal_of_leader(signal: i32, held_back: bool) -> Result<i32, i32> {
     let pid = sys::fork()?;
     if pid == 0 {
@@ -45,7 +46,7 @@ fn wait_for_signal_of_leader(signal: i32, held_back: bool) -> Result<i32, i32> {
             while word.load(SeqCst) != 0 {
                 std::hint::spin_loop();
             }
-            // Not at once, where the leader is to be gone.
+            // If the leader must have exited before, the signal is not sent at once.
             if held_back {
                 nap_us(10_000);
             }
@@ -64,7 +65,7 @@ fn wait_for_signal_of_leader(signal: i32, held_back: bool) -> Result<i32, i32> {
     Ok(sys::wait(pid as i64, 0)?.1)
 }
 
-/// Makes children, one after the other, that end at once.
+/// Creates children, one after the other, that end at once.
 fn fork_for_ever() -> ! {
     loop {
         match sys::fork() {
@@ -91,7 +92,7 @@ fn cpu_ns() -> u64 {
 }
 
 tests! { "leaving";
-    // The first thread is asked first for a signal to the process; it is on its way out and takes none.
+    // The kernel tries the first thread first for a signal to the process; that thread is exiting and takes none.
     a_signal_that_comes_while_a_thread_leaves_reaches_another {
         let word = ok!(sys::mmap(0, PAGE, RW, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1, 0));
         for _ in 0..6 {
@@ -132,7 +133,8 @@ tests! { "leaving";
             holds!(burner.join().is_ok());
         }
     }
-    // The leader lets it in, but takes no signal any more; the other thread holds it back, and waits for it.
+    // The leader does not block the signal, but exits and takes no signal any more; the other thread blocks it, and
+    // waits for it.
     a_signal_that_only_a_leaving_thread_lets_in_ends_nothing {
         for _ in 0..100 {
             is!(ok!(wait_for_signal_of_leader(libc::SIGTERM, false)), libc::SIGTERM << 8);
@@ -143,7 +145,7 @@ tests! { "leaving";
             is!(ok!(wait_for_signal_of_leader(signal, true)), signal << 8);
         }
     }
-    // Ticks that come later change how time divides.
+    // Later ticks change how time is divided between user and system.
     neither_part_of_cpu_time_gets_less {
         let began = sys::now_ns();
         let mut last = [0u64; 2];
@@ -156,7 +158,7 @@ tests! { "leaving";
             last = now;
         }
     }
-    // Those that fork have always run for little time.
+    // Forking processes have always run only for a short time.
     who_computes_is_not_starved_by_those_who_fork {
         ok!(sys::tie_to_cpu(sys::cpus()[0]));
         for _ in 0..4 {
@@ -174,8 +176,8 @@ tests! { "leaving";
         if share < 4 { return Err(format!("{share} % of a CPU, without it for {longest} ns")); }
     }
     what_was_waited_for_is_gone_at_once {
-        // Looking all the time, the parent finds the child before that has left its CPU. A shell that waits for a number
-        // to lead nowhere sleeps for ever if it still leads somewhere then.
+        // By polling, the parent finds the zombie before the child has left its CPU. A shell that waits until a pid no
+        // longer exists would sleep for ever if the pid existed still after the wait.
         let mask = [0u64; 16];
         for _ in 0..100 {
             let pid = ok!(sys::fork());
@@ -190,7 +192,7 @@ tests! { "leaving";
             fails!(sc!(SYS_access, path(&format!("/proc/{pid}")), 0), ENOENT);
         }
     }
-    // Children of members that have got it do not count as missed.
+    // Children forked by members that have already got the signal do not count as missed.
     a_signal_to_a_group_that_forks_has_an_end {
         const IDLE: u64 = 200;
         const FORKING: u64 = 3;

@@ -1,4 +1,4 @@
-//! What counts against limits of memory, and what counts once.
+//! What counts against the limits of memory, and what counts only once.
 
 use crate::harness::*;
 use user::sys;
@@ -64,7 +64,7 @@ tests! { "limits";
         ok!(sc!(SYS_mprotect, small, MIB, RW));
         fails!(sc!(SYS_mremap, small, MIB, 32 * MIB, libc::MREMAP_MAYMOVE), ENOMEM);
     }
-    // What takes nothing more is not refused, however much there is by then.
+    // A call that takes no further memory is not refused, however much is in use.
     what_only_moves_and_stacks_are_not_data {
         let (base, to) = (ok!(map(0, 8 * MIB, RW, 0)), ok!(map(0, 8 * MIB, 0, 0)));
         ok!(limit(libc::RLIMIT_DATA, PAGE));
@@ -102,7 +102,7 @@ tests! { "limits";
         holds!(sys::catch(|| sys::poke(top - MIB, 1)).is_none());
         holds!(sys::catch(|| sys::poke(top - 4 * MIB, 1)).is_some());
     }
-    // A child's would not be locked, so the kernel stores there.
+    // Memory locks are not inherited by a child, so the kernel makes the store in this process.
     a_locked_stack_counts_as_locked {
         let flags = libc::MAP_GROWSDOWN | libc::MAP_FIXED | libc::MAP_LOCKED;
         let top = ok!(map(0x1000_0000_0000, PAGE, RW, flags)) + PAGE;

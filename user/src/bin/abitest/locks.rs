@@ -23,7 +23,7 @@ fn lock(fd: i32, cmd: i32, kind: i32, start: i64, len: i64) -> Result<u64, i32> 
     sc!(SYS_fcntl, fd, cmd, raw.as_mut_ptr())
 }
 
-/// What F_GETLK says of a lock: its kind, start, length and process.
+/// The result of F_GETLK: a lock's kind, start, length and process.
 fn query(fd: i32, cmd: i32, kind: i32, start: i64, len: i64) -> Result<(i32, i64, i64, i32), i32> {
     let mut raw = flock(kind, libc::SEEK_SET, start, len);
     sc!(SYS_fcntl, fd, cmd, raw.as_mut_ptr())?;
@@ -35,7 +35,7 @@ fn query(fd: i32, cmd: i32, kind: i32, start: i64, len: i64) -> Result<(i32, i64
     ))
 }
 
-/// The first that is not so, counted from one, as an exit status.
+/// The number of the first step that is false, from one, as an exit status; 0 if all are true.
 fn first_wrong(steps: &[bool]) -> i32 {
     steps
         .iter()
@@ -78,7 +78,7 @@ tests! { "lock";
             lock(fd, libc::F_SETLK, READ, 39, 1) == Err(libc::EAGAIN),
             lock(fd, libc::F_SETLK, READ, 60, 1) == Err(libc::EAGAIN),
         ]))?, 0);
-        // The child is gone, and its locks with it.
+        // The child has ended, and its locks with it.
         ok!(lock(fd, libc::F_SETLK, WRITE, 0, 0));
     }
     origins_and_negative_lengths {
@@ -171,7 +171,7 @@ tests! { "lock";
             sys::exit(i32::from(!held || got.is_err()));
         }
         is!(ok!(sys::read(from, &mut [0])), 1);
-        // Until the child waits, this would only wait for it.
+        // The child must wait first; otherwise this call would just wait for the child's lock.
         nap_us(200_000);
         fails!(lock(fd, libc::F_SETLKW, WRITE, 1, 1), EDEADLK);
         ok!(lock(fd, libc::F_SETLK, UNLOCK, 0, 1));
@@ -203,9 +203,9 @@ tests! { "lock";
         ok!(sc!(SYS_flock, other, libc::LOCK_UN));
         ok!(sc!(SYS_flock, fd, libc::LOCK_EX | libc::LOCK_NB));
         fails!(sc!(SYS_flock, other, libc::LOCK_SH | libc::LOCK_NB), EAGAIN);
-        // They know nothing of the locks of fcntl.
+        // flock's locks and fcntl's are independent.
         is!(in_child(|| i32::from(lock(fd, libc::F_SETLK, WRITE, 0, 0).is_err()))?, 0);
-        // A copy of the descriptor keeps the lock; the last one ends it.
+        // A duplicate of the descriptor keeps the lock; closing the last one releases it.
         let copy = ok!(sc!(SYS_dup, fd)) as i32;
         ok!(sys::close(fd));
         fails!(sc!(SYS_flock, other, libc::LOCK_EX | libc::LOCK_NB), EAGAIN);

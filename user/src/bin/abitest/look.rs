@@ -1,4 +1,4 @@
-//! What one process sees of another, and what of the kernel.
+//! What one process can read of another, and of the kernel.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -9,7 +9,7 @@ use crate::privileges::{
 use crate::process::burn_number;
 use user::sys;
 
-/// A child that prepares itself and sleeps, or ends with the test.
+/// A child that executes `prepare` and sleeps; it ends at the latest with the test.
 fn sleeper(prepare: impl FnOnce() -> Result<u64, i32>) -> Result<u64, String> {
     let (from, to) = ok!(sys::pipe(0));
     let pid = ok!(sys::fork());
@@ -28,7 +28,7 @@ fn sleeper(prepare: impl FnOnce() -> Result<u64, i32>) -> Result<u64, String> {
     Ok(pid)
 }
 
-/// What only those may read who may look into a process.
+/// Files in /proc/PID that only a process with the rights of ptrace over PID may read.
 const FILES: [&str; 4] = ["maps", "smaps_rollup", "environ", "io"];
 const LINKS: [&str; 3] = ["exe", "cwd", "root"];
 
@@ -47,7 +47,7 @@ fn head(name: &str) -> Result<Vec<u8>, i32> {
     Ok(bytes)
 }
 
-/// The numbers of /proc/PID/stat that follow the name, the state being the third.
+/// The fields of /proc/PID/stat that follow the name; the state is the third field.
 fn stat(pid: u64) -> Vec<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let rest = text.rsplit(')').next().unwrap_or_default();
@@ -56,7 +56,7 @@ fn stat(pid: u64) -> Vec<u64> {
         .collect()
 }
 
-/// Addresses in it: code, stack, and data, heap, arguments, environment.
+/// The addresses in /proc/PID/stat: code and stack; data, heap, arguments and environment.
 fn addresses(pid: u64) -> (Vec<u64>, Vec<u64>) {
     let all = stat(pid);
     let field = |n: usize| all.get(n - 3).copied().unwrap_or(9);
@@ -66,8 +66,8 @@ fn addresses(pid: u64) -> (Vec<u64>, Vec<u64>) {
     )
 }
 
-/// Whether the caller may look into a process in every way, or in none: the first way that is otherwise, as an exit
-/// status.
+/// Checks that every way to read another process succeeds if `may`, and otherwise fails with EACCES. Returns the number
+/// of the first way that differs, as an exit status.
 fn looks(pid: u64, may: bool) -> i32 {
     let at = |name: &str| format!("/proc/{pid}/{name}");
     let right = |answer: Result<(), i32>| match answer {
@@ -88,7 +88,7 @@ fn looks(pid: u64, may: bool) -> i32 {
     let (code, rest) = addresses(pid);
     steps.push((code == [1, 1]) != may);
     steps.push(rest.iter().all(|&address| address == 0) != may);
-    // Everybody sees that much.
+    // Every user may read these.
     steps.push(head(&at("status")).is_ok() && head(&at("statm")).is_ok());
     steps.push(head(&at("cmdline")).is_ok() && head(&at("comm")).is_ok());
     first_wrong(&steps)
@@ -104,7 +104,7 @@ fn as_exit(status: i32) -> Result<u64, i32> {
     if status == 0 { Ok(0) } else { Err(status) }
 }
 
-/// Looks from a child that has prepared itself.
+/// Checks with [`looks`] from a child that has executed `prepare`.
 fn look_as(prepare: impl FnOnce() -> Result<u64, i32>, pid: u64, may: bool) -> Result<u64, i32> {
     as_child(prepare, || as_exit(looks(pid, may)))
 }
@@ -123,9 +123,9 @@ fn owner(pid: u64, name: &str) -> u32 {
     std::fs::symlink_metadata(format!("/proc/{pid}/{name}")).map_or(9, |m| m.uid())
 }
 
-/// Whether text has a number that is an address of the kernel's.
+/// Whether text contains a number that is a kernel address.
 fn has_kernel_address(text: &[u8]) -> bool {
-    // Above are small negative numbers and masks.
+    // Higher values are small negative numbers and masks.
     let kernel = 0xffff_8000_0000_0000..0xffff_ffff_ff00_0000;
     text.split(|b| !b.is_ascii_hexdigit())
         .filter(|word| word.len() == 16)
@@ -133,14 +133,14 @@ fn has_kernel_address(text: &[u8]) -> bool {
         .any(|number| kernel.contains(&number))
 }
 
-/// Files below a directory, links not followed.
+/// Visits the files below a directory without following links.
 fn files_below(dir: &std::path::Path, depth: u32, visit: &mut impl FnMut(&std::path::Path)) {
     let Ok(entries) = std::fs::read_dir(dir) else {
         return;
     };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        // Processes have their own test.
+        // The directories of processes have a test of their own.
         if name
             .to_string_lossy()
             .starts_with(|c: char| c.is_ascii_digit())
@@ -156,10 +156,11 @@ fn files_below(dir: &std::path::Path, depth: u32, visit: &mut impl FnMut(&std::p
     }
 }
 
-/// Child, directory in /proc, file there.
+/// A child, its directory in /proc, and a file there, as pid and descriptors.
 type Opened = (u64, u64, u64);
 
-/// What was opened of a process that has been waited for says so, whatever has its number.
+/// Files opened in the /proc directory of a process fail with ESRCH after that process has been reaped, even if its pid
+/// is reused.
 fn says_gone((_, dir, file): Opened) -> Result<(), String> {
     let mut word = [0u8; 8];
     fails!(sc!(SYS_write, file, b"7".as_ptr(), 1), ESRCH);
@@ -199,7 +200,7 @@ tests! { "look";
             is!(ok!(sys::wait(pid as i64, 0)), (pid, libc::SIGKILL));
         }
         says_gone(opened[0])?;
-        // Numbers wrap at a power of two, 32768 or more.
+        // Pids wrap at a power of two, 32768 or more.
         for _ in 0..32_768 - 4 * DEAD { burn_number(); }
         for _ in 0..8 * DEAD {
             let pid = sleeper(|| Ok(0))?;
@@ -219,14 +220,14 @@ tests! { "look";
         is!(look_as(visible_user, roots, false), Ok(0));
         is!(as_child(visible_user, || robust(users)), Ok(0));
         is!(as_child(visible_user, || robust(roots)), Err(libc::EPERM));
-        // All groups and all three users must be the same.
+        // All three group ids and all three user ids must equal those of the process.
         for change in [
             || sc!(SYS_setresgid, USER, USER, 7),
             || sc!(SYS_setresgid, USER, 7, USER),
             || sc!(SYS_setresgid, 7, USER, USER),
         ] {
             let other = sleeper(|| { change()?; sc!(SYS_setresuid, USER, USER, USER)?; dumpable(1) })?;
-            // Where the directory of descriptors has the same owner it may be listed.
+            // The directory of descriptors may be listed by its owner.
             is!(as_child(visible_user, || link(&format!("/proc/{other}/exe"))), Err(libc::EACCES));
             is!(as_child(visible_user, || head(&format!("/proc/{other}/maps")).map(|_| 0)), Err(libc::EACCES));
         }
@@ -243,14 +244,14 @@ tests! { "look";
         is!(look_as(|| drop_caps(&[cap::SYS_PTRACE]), hidden, false).is_err(), true);
         is!(as_child(|| drop_caps(&[cap::SYS_PTRACE]), || head(&format!("/proc/{hidden}/maps")).map(|_| 0)), Err(libc::EACCES));
         is!(as_child(|| drop_caps(&[cap::SYS_PTRACE]), || robust(hidden)), Err(libc::EPERM));
-        // Its files are root's, but what everybody may list.
+        // The files belong to root, except those that every user may list.
         is!((owner(hidden, "maps"), owner(hidden, "fd"), owner(hidden, "exe"), owner(hidden, "status")), (0, 0, 0, 0));
         is!((owner(hidden, ""), owner(hidden, "task")), (USER, USER));
         let shown = sleeper(visible_user)?;
         is!((owner(shown, "maps"), owner(shown, "fd"), owner(shown, "exe"), owner(shown, "")), (USER, USER, USER, USER));
     }
     what_is_hidden_is_hidden_from_its_own_files_alone {
-        // It may look into itself, as far as root's files let it.
+        // A process may read its own files, as far as their owner root permits it.
         is!(as_child(become_user, || {
             let own = |name: &str| format!("/proc/self/{name}");
             let (code, rest) = addresses(sc!(SYS_getpid)?);
@@ -270,16 +271,16 @@ tests! { "look";
         is!(look_as(visible_user, strong, false).is_err(), true);
         is!(as_child(visible_user, || head(&maps).map(|_| 0)), Err(libc::EACCES));
         is!(look_as(|| become_user_with(&[cap::KILL]), strong, true), Ok(0));
-        // Files are judged by what is effective, calls by what is permitted.
+        // For files the effective capabilities decide, for calls the permitted ones.
         let idle = || { become_user_with(&[cap::KILL])?; let set = [0u32, 1 << cap::KILL, 0, 0, 0, 0]; sc!(SYS_capset, [0x2008_0522u32, 0].as_ptr(), set.as_ptr()) };
         is!(as_child(idle, || head(&maps).map(|_| 0)), Err(libc::EACCES));
         is!(as_child(idle, || robust(strong)), Ok(0));
-        // And files by the user for files.
+        // For files the file-system uid decides, too.
         let filed = || { sc!(SYS_setresgid, USER, USER, USER)?; sc!(SYS_setresuid, 0, USER, 0)?; dumpable(1) };
         let users = sleeper(visible_user)?;
         is!(as_child(filed, || head(&format!("/proc/{users}/maps")).map(|_| 0)), Ok(0));
         is!(as_child(filed, || robust(users)), Err(libc::EPERM));
-        // One that may look at all processes.
+        // A user with the capability to read all processes.
         is!(look_as(|| become_user_with(&[cap::SYS_PTRACE, cap::DAC_READ_SEARCH]), strong, true), Ok(0));
     }
     an_open_file_does_not_show_the_next_program {
@@ -303,7 +304,7 @@ tests! { "look";
             let before = sys::read(seen, &mut bytes)? > 100;
             let shown = looks(pid, true);
             sys::write(open, b"x")?;
-            // Both ends of the pipe have gone: it runs the new program.
+            // Both ends of the pipe have been closed: the child runs the new program.
             let ran = sys::read(done, &mut bytes) == Ok(0);
             let steps = [
                 before && shown == 0,
@@ -354,7 +355,7 @@ tests! { "look";
             files_below(std::path::Path::new("/sys/kernel"), 1, &mut visit);
             as_exit(wrong)
         }), Ok(0));
-        // Nor may others look into what is for debugging.
+        // Nor may other users read the debugging files.
         is!(as_child(visible_user, || std::fs::read_dir("/sys/kernel/debug").map(|_| 0).map_err(|e| e.raw_os_error().unwrap_or(0))), Err(libc::EACCES));
     }
     the_log_is_for_those_with_the_right {

@@ -1,7 +1,7 @@
-//! `abitest`: system calls against what their man pages say.
+//! `abitest`: system calls against their man pages.
 //!
-//! Guarantee: each test runs in a process of its own with a time limit, so that one that dies or hangs fails alone.
-//! A line for each: `ok NAME`, `skip NAME: REASON` or `FAIL NAME: REASON`; the last is `N passed, N failed`.
+//! Guarantee: each test runs in a process of its own with a time limit, so that a test that crashes or hangs fails
+//! alone. A line for each: `ok NAME`, `skip NAME: REASON` or `FAIL NAME: REASON`; the last is `N passed, N failed`.
 //! Every test also passes on Linux as root, which is how the tests themselves are tested.
 
 #[macro_use]
@@ -76,7 +76,7 @@ fn main() {
         matrix::print();
         return;
     }
-    // As a script's interpreter it has the script's name for an argument.
+    // As a script's interpreter this program gets the script's name as an argument.
     if prefixes.iter().any(|arg| arg.ends_with("--tell")) {
         privileges::tell();
         return;
@@ -88,7 +88,7 @@ fn main() {
         user::sys::exit(process::actions());
     }
     if prefixes.iter().any(|arg| arg == "--wait") {
-        // For a test that needs this program to run: until its input ends.
+        // For a test that needs this program to run for a while: runs until its standard input ends.
         let _ = user::sys::read(0, &mut [0]);
         return;
     }

@@ -4,7 +4,7 @@ use crate::harness::*;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use user::sys::{self, mmap, munmap, peek, peek64, poke, poke64};
 
-/// No user address, whether page tables have four levels or five.
+/// An address beyond user space, with four as with five levels of page tables.
 const USER_END: u64 = 0x00ff_ffff_ffff_f000;
 
 /// Four pages of shared memory with a word in each.
@@ -36,8 +36,8 @@ fn words(base: u64) -> [u64; 4] {
     [0, 1, 2, 3].map(|n| peek64(base + n * PAGE))
 }
 
-/// What the tests of free memory take, a half of it, and what else may come and go meanwhile: Linux counts no page as free that a
-/// CPU keeps at hand.
+/// The memory that a test of free memory takes, and the slack that it allows for other changes: Linux does not count
+/// pages in a CPU's cache as free.
 const FEW_MIB: u64 = 24 << 20;
 const HALF: u64 = FEW_MIB / 2;
 const SLACK: u64 = 7 << 20;
@@ -67,12 +67,13 @@ fn free_memory() -> Result<u64, i32> {
     kib.map(|kib| kib << 10).ok_or(libc::EIO)
 }
 
-/// Whether something holds in time. Two seconds are promised; a machine that shares its CPUs with others gets twice that.
+/// Whether a condition becomes true in time. The promise is two seconds; a machine that shares its CPUs with others
+/// gets twice that.
 fn in_time(holds: impl Fn() -> bool) -> bool {
     soon(&holds) || soon(&holds)
 }
 
-/// A child that waits for a signal once it has done something.
+/// A child that executes `act` and then waits for a signal.
 fn sleeper_that(act: impl FnOnce()) -> Result<i32, i32> {
     let (from, to) = sys::pipe(0)?;
     let child = sys::fork()?;
@@ -91,7 +92,7 @@ fn sleeper() -> Result<i32, i32> {
     sleeper_that(|| ())
 }
 
-/// Ends a child.
+/// Kills a child and waits for it.
 fn ended(child: i32) -> Result<u64, i32> {
     sc!(SYS_kill, child, libc::SIGKILL)?;
     sc!(SYS_wait4, child, 0, 0, 0)
@@ -214,7 +215,7 @@ tests! { "mm";
     private_pages_survive_generations {
         let base = ok!(anon(8));
         for i in 0..8 { poke64(base + i * PAGE, i); }
-        // Grandchildren write alternate pages; nobody sees another's.
+        // Grandchildren write alternate pages; no other process sees those writes.
         let status = in_child(|| {
             for i in (0..8).step_by(2) { poke64(base + i * PAGE, 100 + i); }
             let inner = in_child(|| {
@@ -328,7 +329,7 @@ tests! { "mm";
         is!(ok!(sc!(SYS_mremap, base, 4 * PAGE, PAGE, 0, 0)), base);
         is!(peek(base), 5);
         is!(ok!(mmap(base + PAGE, 3 * PAGE, RW, ANON | libc::MAP_FIXED_NOREPLACE, -1, 0)), base + PAGE);
-        // What is cut off may have a gap, and differ from what stays.
+        // The unmapped part may have a hole, and differ from the rest.
         ok!(sc!(SYS_munmap, base + 2 * PAGE, PAGE));
         ok!(sc!(SYS_mprotect, base + 3 * PAGE, PAGE, libc::PROT_READ));
         is!(ok!(sc!(SYS_mremap, base, 4 * PAGE, PAGE, 0, 0)), base);
@@ -412,7 +413,7 @@ tests! { "mm";
         let base = ok!(shared_words());
         let grown = ok!(sc!(SYS_mremap, base, 4 * PAGE, 6 * PAGE, libc::MREMAP_MAYMOVE, 0));
         is!(words(grown), [20, 21, 22, 23]);
-        // What lies beyond is there for nobody, the kernel included.
+        // No access beyond the object's end succeeds, the kernel's included.
         let zero = ok!(sys::open("/dev/zero", libc::O_RDONLY, 0));
         fails!(sc!(SYS_read, zero, grown + 4 * PAGE, 8), EFAULT);
         let of_zero = ok!(mmap(0, 2 * PAGE, RW, libc::MAP_PRIVATE, zero, 0));
@@ -446,7 +447,7 @@ tests! { "mm";
         let before = ok!(free_memory());
         let child = ok!(sleeper_that(|| poke_all(base, 9)));
         poke_all(base, 8);
-        // Each has a copy; what they had in common is for nobody.
+        // Each process has a copy; no process refers to the common pages any more.
         is!(in_time(|| free_memory().is_ok_and(|free| free > before - FEW_MIB - SLACK && free < before - FEW_MIB + SLACK)), true);
         ok!(ended(child));
         is!(in_time(|| free_memory().is_ok_and(|free| free > before - SLACK)), true);
@@ -531,8 +532,8 @@ tests! { "mm";
         let start = ok!(sc!(SYS_brk, 0)).next_multiple_of(PAGE);
         is!(ok!(sc!(SYS_brk, start)), start);
         let cpus = sys::cpus();
-        // Each goes to places that do not depend on where the others have gone. From the first move to the last nothing is
-        // allocated: the heap is the allocator's, too.
+        // The target addresses do not depend on where the kernel placed the other mappings. From the first move to the
+        // last nothing is allocated, since the heap is memory of the allocator, too.
         let ready = &*Box::leak(Box::new(AtomicU64::new(0)));
         let mover = |(n, step): (usize, u64)| {
             let cpu = cpus[n % cpus.len()];
@@ -576,7 +577,7 @@ tests! { "mm";
         let base = ok!(anon(2));
         ok!(munmap(base + PAGE, PAGE));
         let zero = ok!(sys::open("/dev/zero", libc::O_RDWR, 0));
-        // Half of it can be filled; Linux says how much, or EFAULT, never more.
+        // Half of the buffer can be filled; Linux returns that count, or EFAULT, never more.
         match sc!(SYS_read, zero, base + PAGE - 16, 32) {
             Ok(n) => holds!(n <= 16),
             Err(errno) => is!(errno, libc::EFAULT),
@@ -610,7 +611,7 @@ tests! { "mm";
                 ok!(munmap(base, 4 * PAGE));
             }
         }
-        // The file shrinks beneath copies that are locked.
+        // The file is truncated under locked private copies.
         let base = ok!(mmap(0, 4 * PAGE, RW, libc::MAP_PRIVATE, fd, 0));
         ok!(sc!(SYS_mlock, base, 4 * PAGE));
         ok!(sc!(SYS_ftruncate, fd, PAGE));
@@ -622,11 +623,11 @@ tests! { "mm";
         is!(map[0] & 1, 1);
     }
     a_forking_server_keeps_what_its_children_read {
-        // A server that rewrites a little of its memory between any two forks, and whose children all live.
+        // A server that rewrites some of its memory between any two forks, and whose children all live.
         const COLD: u64 = 2048;
         const HOT: u64 = 32;
         const CHILDREN: u64 = 300;
-        /// What a child may take besides, in pages: its stack, its page tables, what the kernel keeps of it.
+        /// Pages that a child may take besides: its stack, its page tables, the kernel's objects for it.
         const EACH: u64 = 96;
         let base = ok!(anon(COLD + HOT));
         let hot = base + COLD / 2 * PAGE;

@@ -1,4 +1,4 @@
-//! The newer calls on names and descriptors: statx, faccessat2, renameat2, openat2, close_range and their kin.
+//! The newer calls on names and descriptors: statx, faccessat2, renameat2, openat2, close_range and others.
 
 use crate::harness::*;
 use user::sys;
@@ -209,7 +209,7 @@ tests! { "names";
     a_pipe_is_opened_again_through_proc {
         let (from, to) = ok!(sys::pipe(0));
         ok!(sys::write(to, b"x"));
-        // Its only writer goes first: a fifo would wait for another.
+        // The only writer is closed first: opening a fifo would wait for another writer.
         ok!(sys::close(to));
         let again = ok!(sys::open(&format!("/proc/self/fd/{from}"), libc::O_RDONLY, 0));
         let mut buf = [0; 2];
@@ -226,7 +226,7 @@ tests! { "names";
             if sc!(SYS_setresgid, 1000, 1000, 1000).is_err() || sc!(SYS_setresuid, 1000, 1000, 1000).is_err() {
                 return 1;
             }
-            // Who may look at the descriptor may not for that have the other end.
+            // The right to look at the descriptor does not include the right to open the pipe's other end.
             let _ = sc!(SYS_prctl, libc::PR_SET_DUMPABLE, 1);
             if writes(from) != Err(libc::EACCES) {
                 return 2;

@@ -22,13 +22,13 @@ fn poll(fds: &[(i32, i16)], ms: i32) -> Result<Vec<i16>, i32> {
 
 extern "C" fn nothing(_: i32) {}
 
-/// Stops a child that is about to sleep in a call, or does, and has it go on.
+/// Stops a child that sleeps in a call or is about to, and continues it.
 fn stop_and_continue(pid: u64) -> Result<(), String> {
     let asleep = || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.contains(") S ")
     };
-    // The call goes on whenever the stop comes; asleep it would show if it did not.
+    // The call must continue whenever the stop comes; a failure to do so shows only if the child was asleep in it.
     soon(asleep);
     ok!(sc!(SYS_kill, pid, libc::SIGSTOP));
     is!(
@@ -92,7 +92,7 @@ tests! { "pipe";
             sys::exit(1);
         }
         ok!(sys::close(to));
-        // The new program waits for the gate, and has no end of the pipe.
+        // The new program waits for the gate, and has neither end of the pipe.
         is!(ok!(poll(&[(from, libc::POLLIN)], 20_000)), [libc::POLLHUP]);
         ok!(sys::close(open));
         ok!(sys::wait(pid as i64, 0));
@@ -144,7 +144,7 @@ tests! { "pipe";
         let (from, to) = ok!(sys::pipe(0));
         let pid = ok!(sys::fork());
         if pid == 0 {
-            // Until the pipe is full: then the writer sleeps, and this is its last reader.
+            // When the pipe is full, the writer sleeps, and this process is its last reader.
             let full = within(10, || poll(&[(to, libc::POLLOUT)], 0) == Ok(vec![0]));
             sys::exit(i32::from(!full));
         }
@@ -307,7 +307,7 @@ tests! { "pipe";
             is!(ok!(sys::wait(pid as i64, 0)), (pid, 0));
             for fd in [from, to] { ok!(sys::close(fd)); }
         }
-        // The mask of the call holds when it is made again, and the old one afterwards.
+        // The call's mask is in force again when the call is restarted, and the old mask after it.
         ok!(sys::on_signal(libc::SIGUSR2, nothing as *const () as usize, 0));
         let (from, to) = ok!(sys::pipe(0));
         let pid = ok!(sys::fork());
@@ -332,7 +332,8 @@ tests! { "pipe";
         fails!(sc!(SYS_select, from + 1, [1u64 << from; 16].as_mut_ptr(), 0, 0, 0), EINTR);
         fails!(sc!(SYS_ppoll, 0, 0, 0, 0, 8), EINTR);
     }
-    // Another thread closes one of its ends as soon as it is there, and opens something else, which gets the number.
+    // Another thread closes one of the pipe's ends as soon as it is open, and opens another file, which gets the same
+    // descriptor.
     a_pipe_that_cannot_be_shown_closes_nothing_else {
         const NOWHERE: u64 = 8;
         static DONE: AtomicBool = AtomicBool::new(false);

@@ -1,11 +1,11 @@
-//! Privileges: what exec gives and takes, capability sets, and what each capability permits.
+//! Privileges: which of them exec grants and removes, capability sets, and what each capability permits.
 
 use std::collections::HashMap;
 
 use crate::harness::*;
 use user::sys;
 
-/// A user who may nothing by itself.
+/// A user without privileges.
 pub const USER: u32 = 1000;
 
 /// Numbers of capabilities, as in linux/capability.h.
@@ -32,7 +32,7 @@ pub mod cap {
     pub const SYSLOG: u64 = 34;
 }
 
-/// The first that is not so, counted from one, as an exit status.
+/// The number of the first step that is false, from one, as an exit status; 0 if all are true.
 pub fn first_wrong(steps: &[bool]) -> i32 {
     steps
         .iter()
@@ -64,12 +64,12 @@ fn capget() -> [u64; 3] {
     [0, 1, 2].map(|i| u64::from(words[i]) | u64::from(words[i + 3]) << 32)
 }
 
-/// Makes the caller a user without privileges.
+/// Makes the caller an unprivileged user.
 pub fn become_user() -> Result<u64, i32> {
     sys::become_user(USER, &[])
 }
 
-/// Makes the caller a user with `caps` alone, effective and permitted.
+/// Makes the caller a user whose effective and permitted sets are `caps`.
 pub fn become_user_with(caps: &[u64]) -> Result<u64, i32> {
     let set = caps.iter().fold(0, |set, cap| set | 1 << cap);
     prctl(libc::PR_SET_KEEPCAPS, [1, 0, 0, 0])?;
@@ -78,14 +78,14 @@ pub fn become_user_with(caps: &[u64]) -> Result<u64, i32> {
     prctl(libc::PR_SET_DUMPABLE, [1, 0, 0, 0])
 }
 
-/// All capabilities that root has here, but these.
+/// Drops `caps` from root's capabilities.
 pub fn drop_caps(caps: &[u64]) -> Result<u64, i32> {
     let [effective, permitted, _] = capget();
     let without = |set| caps.iter().fold(set, |set: u64, cap| set & !(1 << cap));
     capset(without(effective), without(permitted), 0)
 }
 
-/// Does something in a child, after preparing it.
+/// Runs `prepare` and `f` in a child.
 pub fn as_child(
     prepare: impl FnOnce() -> Result<u64, i32>,
     f: impl FnOnce() -> Result<u64, i32>,
@@ -102,7 +102,7 @@ pub fn as_child(
     }
 }
 
-/// What `--tell` does: tells what its process is and may.
+/// The body of `--tell`: prints the credentials and privileges of its process.
 pub fn tell() {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     for line in status.lines() {
@@ -138,7 +138,7 @@ pub fn tell() {
 
 type Told = HashMap<String, String>;
 
-/// A copy of this program with these permissions; root's, or of another user and group.
+/// A copy of this program with mode `perm`, owned by user and group `owner`.
 pub fn program(name: &str, perm: u32, owner: u32) -> Result<String, String> {
     let copy = format!("{}/{name}", scratch());
     std::fs::copy("/proc/self/exe", &copy).map_err(|e| e.to_string())?;
@@ -155,7 +155,7 @@ pub fn exec(file: &str, argument: &str) -> i32 {
         .unwrap_or(0)
 }
 
-/// What a program says of itself that a child runs after preparing itself.
+/// The lines printed by a program that a child executes after `prepare`.
 fn told(file: &str, prepare: impl FnOnce() -> Result<u64, i32>) -> Result<Told, String> {
     let (from, to) = ok!(sys::pipe(libc::O_CLOEXEC));
     let pid = ok!(sys::fork());
@@ -169,7 +169,8 @@ fn told(file: &str, prepare: impl FnOnce() -> Result<u64, i32>) -> Result<Told, 
     ok!(sys::close(to));
     let mut text = Vec::new();
     let mut piece = [0; 1024];
-    // To the last line: a process that shares something with it may have the pipe, too.
+    // Reads up to the last line, not to end of file: a process that shares descriptors with the child may have the
+    // pipe, too.
     while let Ok(n @ 1..) = sys::read(from, &mut piece) {
         text.extend_from_slice(&piece[..n]);
         if String::from_utf8_lossy(&text).contains("\ndeath=") && text.ends_with(b"\n") {
@@ -186,7 +187,7 @@ fn told(file: &str, prepare: impl FnOnce() -> Result<u64, i32>) -> Result<Told, 
         .collect())
 }
 
-/// Fails unless the program has said all this.
+/// Fails unless the program has printed these values.
 macro_rules! said {
     ($told:expr, $($name:ident $value:expr),* $(,)?) => {
         let told = $told;
@@ -199,12 +200,12 @@ fn caps(bits: u64) -> String {
     format!("{bits:016x}")
 }
 
-/// What root has here.
+/// Root's capabilities on this system.
 fn all() -> u64 {
     capget()[1]
 }
 
-/// What a stranger may choose for the programs that it runs.
+/// Settings that an unprivileged user may choose for the programs that it executes.
 fn choose() -> Result<u64, i32> {
     become_user()?;
     sc!(SYS_personality, 0x0004_0000)?;
@@ -213,7 +214,7 @@ fn choose() -> Result<u64, i32> {
     sc!(SYS_prlimit64, 0, libc::RLIMIT_STACK, stack.as_ptr(), 0)
 }
 
-/// A child that shares with the caller what `flags` say, and sleeps. It ends with the test.
+/// A child that shares with the caller what `flags` select, and sleeps. It ends with the test.
 fn sharing(flags: i32) -> Result<u64, i32> {
     let pid = sc!(SYS_clone, flags | libc::SIGCHLD, 0, 0, 0, 0)?;
     if pid == 0 {
@@ -224,7 +225,7 @@ fn sharing(flags: i32) -> Result<u64, i32> {
     Ok(pid)
 }
 
-/// Tries something as a user with these capabilities alone, and as root with all but these.
+/// Tries `f` as a user with only these capabilities, and as root without them.
 fn each_way(
     caps: &[u64],
     errno: i32,
@@ -236,7 +237,7 @@ fn each_way(
     Ok(())
 }
 
-/// A file with these permissions that neither root nor the user owns.
+/// A file with mode `perm` that belongs neither to root nor to the user.
 fn anothers(perm: u32) -> Result<u64, String> {
     let name = format!("{}/another", scratch());
     ok!(sys::close(ok!(sys::open(&name, libc::O_CREAT, 0o600))));
@@ -278,7 +279,7 @@ tests! { "priv";
         let root = program("root", 0o4755, 0)?;
         let first = told(&root, || { choose()?; prctl(libc::PR_SET_NO_NEW_PRIVS, [1, 0, 0, 0]) })?;
         said!(first, euid USER, secure 0, layout 0x0004_0000, CapPrm caps(0), NoNewPrivs 1);
-        // A thread's own, and its children's.
+        // The flag belongs to one thread and is inherited by its children.
         is!(in_child(|| {
             let other = std::thread::spawn(|| prctl(libc::PR_SET_NO_NEW_PRIVS, [1, 0, 0, 0]));
             let set = matches!(other.join(), Ok(Ok(_)));
@@ -304,7 +305,7 @@ tests! { "priv";
             Ok(script)
         };
         let plain = program("plain", 0o755, 0)?;
-        // The interpreter's argument is the script; what it is to do is in its name.
+        // The interpreter's argument is the script's path, whose name selects the action.
         let script = make("--tell", &plain, 0o4755)?;
         said!(told(&script, choose)?, euid USER, secure 0, layout 0x0004_0000);
         ok!(sc!(SYS_chmod, path(&plain), 0o4755));
@@ -314,9 +315,9 @@ tests! { "priv";
     who_shares_the_directories_gets_no_privilege {
         let root = program("root", 0o4755, 0)?;
         let first = told(&root, || { choose()?; sharing(libc::CLONE_FS) })?;
-        // Denied, and as careful as if it had been given.
+        // The privileges are denied, and the program is as protected as if it had been granted them.
         said!(first, euid USER, aux_euid USER, secure 1, layout 0, CapPrm caps(0), CapEff caps(0));
-        // The other way round: the one that was made.
+        // The other way round: the child that was created executes the program.
         let second = told(&root, || {
             let parent = sc!(SYS_getpid)?;
             choose()?;
@@ -326,7 +327,7 @@ tests! { "priv";
             }
         })?;
         said!(second, euid USER, secure 1);
-        // Who may take any user keeps the user, but gains no capability.
+        // A process with CAP_SETUID gets the file's owner as its user, but gains no capability.
         let seven = program("seven", 0o4755, 7)?;
         let third = told(&seven, || { drop_caps(&[cap::KILL])?; sharing(libc::CLONE_FS) })?;
         said!(third, euid 7, CapPrm caps(all() & !(1 << cap::KILL)), CapEff caps(0));
@@ -356,11 +357,11 @@ tests! { "priv";
         let (done, ready) = ok!(sys::pipe(libc::O_CLOEXEC));
         let pid = ok!(sc!(SYS_clone, libc::CLONE_FILES | libc::SIGCHLD, 0, 0, 0, 0));
         if pid == 0 {
-            // In the table of both: not with the new program's.
+            // This changes the table that both share; exec gives the new program a table of its own.
             let _ = sc!(SYS_dup2, gate, 0);
             sys::exit(exec(&wait, "--wait"));
         }
-        // The new program's table has no end that closes on exec; this one's has.
+        // The new program's table has no close-on-exec descriptor; this process's table has one.
         holds!(soon(|| !std::path::Path::new(&format!("/proc/{pid}/fd/{ready}")).exists()));
         holds!(std::path::Path::new(&format!("/proc/self/fd/{ready}")).exists());
         let new = ok!(sys::open("/", 0, 0));
@@ -461,7 +462,7 @@ tests! { "priv";
         let death = || { let mut now = 0u32; let _ = prctl(libc::PR_GET_PDEATHSIG, [(&raw mut now) as u64, 0, 0, 0]); now };
         is!(in_child(|| first_wrong(&[
             dumpable() == Ok(1) && set(10).is_ok(),
-            // The same again changes nothing.
+            // Setting the same ids again changes nothing.
             sc!(SYS_setresuid, 0, 0, 0).is_ok() && dumpable() == Ok(1) && death() == 10,
             sc!(SYS_setfsgid, 7).is_ok() && dumpable() == Ok(0) && death() == 0,
             in_child(|| i32::from(dumpable() != Ok(0))) == Ok(0),
@@ -475,7 +476,7 @@ tests! { "priv";
         let file = anothers(0o600)?;
         each_way(&[cap::CHOWN], libc::EPERM, || sc!(SYS_chown, file, stay, 8))?;
         ok!(sc!(SYS_chown, file, 7, 7));
-        // Both read; the tests of writing and of searching tell them apart.
+        // Both capabilities permit reading; the tests of writing and of searching distinguish them.
         is!(as_child(|| drop_caps(&[cap::DAC_OVERRIDE, cap::DAC_READ_SEARCH]), || opened(file, libc::O_RDONLY)), Err(libc::EACCES));
         is!(as_child(|| become_user_with(&[cap::DAC_READ_SEARCH]), || opened(file, libc::O_RDONLY)), Ok(0));
         is!(as_child(|| become_user_with(&[cap::DAC_READ_SEARCH]), || opened(file, libc::O_RDWR)), Err(libc::EACCES));
@@ -488,7 +489,7 @@ tests! { "priv";
             sc!(SYS_unlink, name)
         })?;
         each_way(&[cap::SYS_CHROOT], libc::EPERM, || sc!(SYS_chroot, path("/tmp")))?;
-        // Set-group-ID of a foreign group stays with CAP_FSETID alone.
+        // A set-group-ID bit for a foreign group is kept only with CAP_FSETID.
         let own = format!("{dir}/own");
         ok!(sys::close(ok!(sys::open(&own, libc::O_CREAT, 0o600))));
         ok!(sc!(SYS_chown, path(&own), USER, 7));
@@ -520,7 +521,7 @@ tests! { "priv";
         let file = anothers(0o600)?;
         is!(as_child(|| capset(0, 0, 0), || opened(file, libc::O_RDONLY)), Err(libc::EACCES));
         is!(as_child(|| capset(0, 0, 0), || sc!(SYS_setuid, USER)), Err(libc::EPERM));
-        // access(2) asks what would be effective for the real user.
+        // access(2) checks with the capabilities that would be effective for the real user.
         is!(as_child(|| become_user_with(&[cap::DAC_OVERRIDE]), || sc!(SYS_access, file, libc::R_OK)), Err(libc::EACCES));
         is!(as_child(|| { let all = capget()[1]; capset(0, all, 0) }, || sc!(SYS_access, file, libc::R_OK)), Ok(0));
     }

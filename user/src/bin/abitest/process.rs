@@ -18,7 +18,7 @@ fn script(name: &str, text: &str, mode: u32) -> String {
     file
 }
 
-/// Forks a child that reads a byte from `from` and exits with what it got.
+/// Forks a child that reads a byte from `from` and exits with that byte as its status.
 fn reader(from: i32, to: i32) -> Result<u64, i32> {
     match sys::fork()? {
         0 => {
@@ -30,13 +30,14 @@ fn reader(from: i32, to: i32) -> Result<u64, i32> {
     }
 }
 
-/// Uses up a number for a thread, without making one: its thread-local storage cannot be where it is to be.
+/// Consumes a tid without creating a thread: the clone fails because its thread-local storage cannot lie at the given
+/// address.
 pub fn burn_number() {
     let flags = libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD | libc::CLONE_SETTLS;
     let _ = sc!(SYS_clone, flags, 0, 0, 0, 1u64 << 63);
 }
 
-/// Whether this thread is one that a program begins with: exit status 0.
+/// Whether this thread is its process's leader, as after exec: exit status 0.
 pub fn leader() -> i32 {
     let (pid, tid) = (sc!(SYS_getpid), sc!(SYS_gettid));
     let listed = |dir: &str| {
@@ -48,7 +49,7 @@ pub fn leader() -> i32 {
     if pid != tid || listed("/proc/self/task") != (name, 0) {
         return 1;
     }
-    // It sleeps, is woken and gets signals under that number.
+    // The thread sleeps, is woken and gets signals under that tid.
     let woken = std::thread::spawn(|| nap_us(1000)).join();
     let held_back = 1u64 << (libc::SIGUSR1 - 1);
     let _ = sc!(
@@ -63,7 +64,7 @@ pub fn leader() -> i32 {
     i32::from(woken.is_err() || sent.is_err() || got != Ok(libc::SIGUSR1 as u64))
 }
 
-/// Whether nothing is left of actions that a test has set before the program began: exit status 0.
+/// Whether no signal action is left that a test set before exec: exit status 0.
 pub fn actions() -> i32 {
     let action = |signal: i32| {
         let mut now = [9u64; 4];
@@ -95,7 +96,7 @@ tests! { "process";
         is!([sys::peek64(base), sys::peek64(base + 8)], [pid, me]);
     }
     a_thread_that_calls_execve_becomes_the_leader {
-        // Found beforehand: Linux has no /proc/self/exe for a process whose leader has ended.
+        // The path is read beforehand: Linux has no /proc/self/exe for a process whose leader has ended.
         let exe = std::env::current_exe().map_err(|e| e.to_string())?;
         let exe = exe.to_string_lossy();
         for leader_stays in [true, false] {
@@ -116,7 +117,7 @@ tests! { "process";
         }
     }
     a_number_that_comes_back_inherits_no_wait {
-        // Readers die asleep. Threads that get their numbers sleep elsewhere; what a writer wakes is a living reader.
+        // Readers are killed asleep. Threads that get their tids sleep elsewhere; a writer must wake a living reader.
         const READERS: usize = 32;
         ok!(sys::tie_to_cpu(sys::cpus()[0]));
         let (pipe, other) = (ok!(sys::pipe(0)), ok!(sys::pipe(0)));
@@ -125,7 +126,7 @@ tests! { "process";
         nap_us(20_000);
         for &pid in &dead { ok!(sc!(SYS_kill, pid, libc::SIGKILL)); }
         for &pid in &dead { is!(ok!(sys::wait(pid as i64, 0)), (pid, libc::SIGKILL)); }
-        // Numbers wrap at a power of two, 32768 or more.
+        // Pids wrap at a power of two, 32768 or more.
         for _ in 0..32_768 - 4 * READERS { burn_number(); }
         let mut heirs = Vec::new();
         for _ in 0..8 * READERS {
@@ -180,7 +181,7 @@ tests! { "process";
         let pid = ok!(sys::fork());
         let moves = |pid: u64| (0..400).all(|i| sc!(SYS_setpgid, pid, groups[i % 2]).is_ok());
         if pid == 0 { sys::exit(i32::from(!moves(0))); }
-        // The child may end and stays a zombie meanwhile, which can be moved, too.
+        // The child may exit and stay a zombie meanwhile; setpgid works on a zombie, too.
         holds!(moves(pid));
         let last = ok!(sc!(SYS_getpgid, pid));
         holds!(groups.contains(&last));
@@ -269,7 +270,7 @@ tests! { "process";
         fails!(sc!(SYS_waitid, 77, 0, 0, libc::WEXITED, 0), EINVAL);
     }
     a_large_group_is_hung_up_when_it_is_orphaned {
-        // Its members' parent ends, who alone could have continued the one that is stopped.
+        // The members' parent ends, the only process that could have continued the stopped member.
         const MEMBERS: usize = 40;
         let (from, to) = ok!(sys::pipe(0));
         let parent = ok!(sys::fork());
@@ -288,13 +289,14 @@ tests! { "process";
         }
         ok!(sys::close(to));
         is!(ok!(sys::wait(parent as i64, 0)), (parent, 0));
-        // All of them hold the pipe.
+        // All members hold the pipe's write end.
         let mut set = [libc::pollfd { fd: from, events: libc::POLLIN, revents: 0 }];
         is!(ok!(sc!(SYS_poll, set.as_mut_ptr(), 1, 10_000)), 1);
         is!(set[0].revents, libc::POLLHUP);
     }
     a_group_that_nobody_controlled_before_is_left_alone {
-        // Only its leader has a parent outside, and that is in another session. A member's parent ends, which was a member itself.
+        // Only the leader has a parent outside of the group, and that parent is in another session. A member's parent
+        // ends that was itself a member.
         let leader = ok!(sys::fork());
         if leader == 0 {
             let _ = sc!(SYS_setsid);
@@ -397,20 +399,20 @@ tests! { "process";
             let _ = exec("/bin/sh", &["-c", "exit 3"]);
             sys::exit(99);
         }
-        // One that is told of otherwise would need __WCLONE.
+        // A child with another exit signal than SIGCHLD could only be waited for with __WCLONE.
         is!(ok!(sc!(SYS_waitid, libc::P_PID, pid, 0, libc::WEXITED | libc::__WALL, 0)), 0);
         let mut pending = 0u64;
         ok!(sc!(SYS_rt_sigpending, &raw mut pending, 8));
         is!(pending, 1 << (libc::SIGCHLD - 1));
     }
     a_program_gets_no_signal_that_the_one_before_agreed_to {
-        // A child is made that tells of its end by SIGUSR1, then its parent begins another program.
+        // A child whose exit signal is SIGUSR1 is created; then its parent executes another program.
         let pipes = [ok!(sys::pipe(libc::O_CLOEXEC)), ok!(sys::pipe(libc::O_CLOEXEC)), ok!(sys::pipe(0))];
         let [go, gone, input] = pipes;
         let pid = ok!(sys::fork());
         if pid == 0 {
             if sc!(SYS_clone, libc::SIGUSR1, 0, 0, 0, 0) == Ok(0) {
-                // Until the program has begun: the end of `go` that it had is closed then.
+                // Until the program has started: exec closes its copy of `go`.
                 let _ = sys::close(go.1);
                 let _ = sys::read(go.0, &mut [0]);
                 nap_us(5000);
@@ -442,7 +444,7 @@ tests! { "process";
         let mut pending = 0u64;
         ok!(sc!(SYS_rt_sigpending, &raw mut pending, 8));
         is!(pending, 1 << (libc::SIGCHLD - 1));
-        // Not even by one that nobody can hold back.
+        // Nor may the exit signal be one that cannot be blocked.
         let status = in_child(|| {
             let maker = sys::fork();
             if maker == Ok(0) {
@@ -482,7 +484,7 @@ tests! { "process";
         ok!(set(123_456));
         is!(in_child(|| {
             let mut wrong = i32::from(slack() != Ok(123_456));
-            // What the maker had is the usual one here.
+            // The creator's value at the time of the fork is the default here.
             let _ = set(99);
             wrong += i32::from(slack() != Ok(99)) * 2;
             let _ = set(0);
@@ -516,7 +518,7 @@ tests! { "process";
         };
         for caught in [false, true] {
             is!(in_child(|| {
-                // The language's own ones, too.
+                // The actions set by Rust's runtime, too.
                 for signal in 1..=64 {
                     let _ = sc!(SYS_rt_sigaction, signal, [0u64; 4].as_ptr(), 0, 8);
                 }
@@ -540,7 +542,7 @@ tests! { "process";
     opening_a_running_program_for_writing {
         let copy = format!("{}/program", scratch());
         holds!(std::fs::copy("/proc/self/exe", &copy).is_ok());
-        // It may be run so often that the kernel keeps it open.
+        // The kernel caches a program that is executed several times.
         for _ in 0..9 {
             let null = ok!(sys::open("/dev/null", libc::O_RDONLY, 0));
             is!(in_child(|| { let _ = sc!(SYS_dup2, null, 0); let _ = exec(&copy, &["--wait"]); 99 })?, 0);
@@ -627,7 +629,8 @@ tests! { "process";
         is!(status & 0x7f, libc::SIGUSR2);
     }
     of_threads_that_exec_at_once_one_wins {
-        // The others have made themselves a new memory by then; the check when all is over tells whether it was given back.
+        // The threads that lose have already built a new address space; the final accounting of memory shows whether it
+        // was freed.
         for _ in 0..30 {
             is!(in_child(|| {
                 for _ in 0..3 {

@@ -1,17 +1,17 @@
-//! Who may change names and attributes, and which bits a change takes away.
+//! Which users may change names and attributes, and which mode bits a change clears.
 //!
-//! What decides is the file system's: owner, group, the twelve bits of a file and of its directory, and the settings
-//! `/proc/sys/fs/protected_*`. The user is 1000, with a group of the same number and whichever others a case names.
+//! The file system decides, by owner, group, the twelve mode bits of a file and of its directory, and the settings
+//! `/proc/sys/fs/protected_*`. The user is 1000, with a group of the same id and the further groups that a case names.
 
 use crate::harness::*;
 use user::sys;
 
 const CWD: i32 = libc::AT_FDCWD;
 const USER: u32 = 1000;
-/// A group that the user is in only where a case says so.
+/// A group of which the user is a member only if a case lists it.
 const TEAM: u32 = 50;
 
-/// A directory to work in, which everybody may search.
+/// A directory to work in, which every user may search.
 struct World(String);
 
 impl World {
@@ -30,7 +30,7 @@ impl World {
         path(&self.at(name))
     }
 
-    /// Gives a new node its owner and its mode.
+    /// Sets the owner and the mode of a new file.
     fn own(&self, name: &str, (uid, gid): Owner, mode: u32) -> Result<(), i32> {
         sc!(SYS_lchown, self.p(name), uid, gid)?;
         sc!(SYS_chmod, self.p(name), mode).map(drop)
@@ -82,7 +82,7 @@ impl World {
         sc!(SYS_renameat2, CWD, self.p(from), CWD, self.p(to), flags)
     }
 
-    /// Sets both times of a file to five seconds after the beginning.
+    /// Sets both times of a file to five seconds after the epoch.
     fn age(&self, name: &str) -> Answer {
         sc!(
             SYS_utimensat,
@@ -96,13 +96,13 @@ impl World {
 
 /// User and group.
 type Owner = (u32, u32);
-/// What a call gave.
+/// The result of a call.
 type Answer = Result<u64, i32>;
-/// One way to do something, with its name; and one to do it with a descriptor.
+/// One way to make a change, with its name; there is also one by descriptor.
 type Way = (&'static str, fn(&World) -> Answer);
 type WayWith = (&'static str, fn(&World, i32) -> Answer);
 
-/// Does something as the user, in these groups besides his own.
+/// Runs `f` as the user, with these supplementary groups.
 fn user<T>(groups: &[u32], f: impl FnOnce() -> Result<T, i32>) -> Answer {
     let status = in_child(|| match sys::become_user(USER, groups).and_then(|_| f()) {
         Ok(_) => 0,
@@ -121,7 +121,7 @@ const DENIED: Answer = Err(libc::EPERM);
 const CLOSED: Answer = Err(libc::EACCES);
 const FINE: Answer = Ok(0);
 
-/// A setting of `/proc/sys/fs`, put back at the end.
+/// A setting of `/proc/sys/fs`, restored when the value is dropped.
 struct Setting(String, String);
 
 impl Setting {
@@ -139,7 +139,7 @@ impl Drop for Setting {
     }
 }
 
-/// A stamp of both times: seconds and nanoseconds, twice.
+/// UTIME_NOW as nanoseconds of a time.
 const NOW: u64 = 0x3fff_ffff;
 const OMIT: u64 = 0x3fff_fffe;
 
@@ -151,7 +151,7 @@ tests! { "rights";
             (ROOT, 0o644, &[], FINE, 0o644),
             (ROOT, 0o4755, &[], DENIED, 0o4755),
             (ROOT, 0o2755, &[], DENIED, 0o2755),
-            // Without execution for the group the bit goes only for who is not in it.
+            // If the group has no execute permission, the bit is cleared only for a user outside of the group.
             ((0, TEAM), 0o2644, &[], DENIED, 0o2644),
             ((0, TEAM), 0o2644, &[TEAM], FINE, 0o2644),
             (MINE, 0o6755, &[], FINE, 0o755),
@@ -222,7 +222,7 @@ tests! { "rights";
             sc!(SYS_mknod, name("fifo"), libc::S_IFIFO | 0o2770, 0)?;
             sc!(SYS_symlink, path("x"), name("link"))?;
             sc!(SYS_mkdir, name("dir"), 0o2770)?;
-            // The mask takes execution away only after the question of the bit.
+            // The mask removes execute permission only after the set-group-ID bit has been decided.
             sc!(SYS_umask, 0o010)?;
             sc!(SYS_open, name("masked"), libc::O_CREAT | libc::O_WRONLY, 0o2770)
         });
@@ -277,7 +277,7 @@ tests! { "rights";
         let fd = ok!(sys::open(&w.at("f"), libc::O_WRONLY, 0));
         ok!(sc!(SYS_ftruncate, fd, 10));
         holds!(w.stat("f").st_mtime > 5);
-        // But not by name, of a file without a page.
+        // But truncate(2) of an empty file to length 0 does not set the time.
         ok!(sc!(SYS_ftruncate, fd, 0));
         ok!(w.age("f"));
         ok!(sc!(SYS_truncate, w.p("f"), 0));
@@ -445,7 +445,7 @@ tests! { "rights";
         ok!(w.link("s/new", "../d/new", USER));
         ok!(w.link("around", "s/f", 0));
         ok!(w.link("s/again", "f", 0));
-        // Root is no exception: it is whom the links are laid for.
+        // Root is no exception: links in sticky directories are set as traps for root.
         for (name, errno) in [("s/f", libc::EACCES), ("s/d", libc::EACCES), ("s/root", 0), ("around", libc::EACCES),
             ("s/again", libc::EACCES), ("s/d/f", 0), ("s/d/", libc::EACCES), ("s/d/.", 0)] {
             let mut stat = sys::zeroed_stat();
@@ -463,7 +463,7 @@ tests! { "rights";
         is!(user(&[], || w.open("s/f", libc::O_RDONLY)), FINE);
         is!(user(&[], || w.open("s/root", libc::O_RDONLY)), FINE);
         is!(user(&[], || w.open("s/new", libc::O_RDWR | libc::O_CREAT)), FINE);
-        // Only where the directory is sticky and all may write it.
+        // The restriction applies only if the directory is sticky and writable for all.
         for mode in [0o777, 0o1755, 0o1775] {
             ok!(sc!(SYS_chmod, w.p("s"), mode));
             is!((mode, w.open("s/f", libc::O_RDONLY)), (mode, FINE));
@@ -501,7 +501,7 @@ tests! { "rights";
         }
         let _files = Setting::new("protected_regular", 1)?;
         let _fifos = Setting::new("protected_fifos", 0)?;
-        // Of other kinds the settings say nothing.
+        // The settings do not concern other kinds of files.
         ok!(sc!(SYS_mknod, w.p("o/device"), libc::S_IFCHR | 0o666, 0x103));
         ok!(w.own("o/device", MINE, 0o666));
         is!([open("o/device"), w.open("o/device", libc::O_RDWR)], [CLOSED, FINE]);
@@ -552,7 +552,7 @@ tests! { "rights";
             ok!(sys::close(fd));
             is!(std::fs::read(w.at("d/named")).unwrap_or_default(), b"text");
             for name in ["d/named", "d/second"] { ok!(sc!(SYS_unlink, w.p(name))); }
-            // Once it has had a name and lost it, it gets no other; nor where it was opened to get none.
+            // A file that had a name and lost it cannot be linked again; nor one opened with O_EXCL.
             let fd = ok!(sys::open(&w.at("d"), libc::O_TMPFILE | libc::O_RDWR | libc::O_EXCL, 0o640));
             is!((what, way(&w, fd)), (what, Err(libc::ENOENT)));
         }

@@ -55,7 +55,7 @@ fn mask(how: i32, signals: &[i32]) -> Result<u64, i32> {
     sc!(SYS_rt_sigprocmask, how, &raw const set, &raw mut old, 8).map(|_| old)
 }
 
-/// Sends itself `signal` after `ms`, from a child.
+/// A child sends the caller `signal` after `ms`.
 fn later(ms: u64, signal: i32) -> Result<u64, i32> {
     let me = sc!(SYS_getpid)?;
     match sys::fork()? {
@@ -130,7 +130,7 @@ tests! { "signal";
             sc!(SYS_rt_sigqueueinfo, me, signal, info.as_ptr())
         };
         let to_thread = |signal: i32| sc!(SYS_tgkill, me, me, signal);
-        // Its code, and the sender's numbers.
+        // Checks `si_code`, and the sender's pid and uid.
         let take = |signal: i32| {
             let (set, mut info) = (1u64 << (signal - 1), [9i32; 32]);
             let taken = sc!(SYS_rt_sigtimedwait, &raw const set, info.as_mut_ptr(), [0u64; 2].as_ptr(), 8);
@@ -252,7 +252,7 @@ tests! { "signal";
         is!(ok!(sc!(SYS_rt_sigtimedwait, &raw const set, 0, short.as_ptr(), 8)), libc::SIGUSR1 as u64);
     }
     sigtimedwait_gets_what_would_be_ignored {
-        // SIGUSR1 is ignored on demand, the others by default; all are held back but while the thread sleeps.
+        // SIGUSR1 is ignored explicitly, the others by default; all are blocked except while the thread waits.
         ok!(sys::on_signal(libc::SIGUSR1, libc::SIG_IGN, 0));
         for signal in [libc::SIGCHLD, libc::SIGWINCH, libc::SIGCONT, libc::SIGUSR1] {
             ok!(mask(libc::SIG_BLOCK, &[signal]));
@@ -261,7 +261,7 @@ tests! { "signal";
             is!(ok!(sc!(SYS_rt_sigtimedwait, &raw const set, 0, long.as_ptr(), 8)), signal as u64);
             ok!(sys::wait(pid as i64, 0));
             is!(ok!(mask(libc::SIG_UNBLOCK, &[signal])) & set, set);
-            // Outside of the wait it is dropped.
+            // Outside of the wait the signal is discarded.
             ok!(kill_me(signal));
             ok!(mask(libc::SIG_BLOCK, &[signal]));
             fails!(sc!(SYS_rt_sigtimedwait, &raw const set, 0, [0u64, 1000].as_ptr(), 8), EAGAIN);
@@ -285,7 +285,7 @@ tests! { "signal";
         (info[0], info[2]) = (libc::SIGUSR1, -1); // SI_QUEUE
         ok!(sc!(SYS_rt_sigqueueinfo, tid, libc::SIGUSR1, info.as_ptr()));
         holds!(soon(|| COUNT.load(SeqCst) == 2));
-        // Only to itself may a thread say that the kernel or kill(2) sent it.
+        // A thread may queue a siginfo that claims to come from the kernel or kill(2) only to itself.
         info[2] = 0;
         fails!(sc!(SYS_rt_sigqueueinfo, tid, libc::SIGUSR1, info.as_ptr()), EPERM);
         ok!(sc!(SYS_rt_sigqueueinfo, ok!(sc!(SYS_gettid)), libc::SIGUSR1, info.as_ptr()));
@@ -340,7 +340,7 @@ tests! { "signal";
         fails!(sys::wait(pid as i64, 0), ECHILD);
     }
     a_signal_that_one_thread_waits_for_is_not_ignored_by_another {
-        // The other thread lets it in and, as it sends it, is the first to look.
+        // The other thread does not block the signal and, since it sends the signal, is the first candidate.
         ok!(mask(libc::SIG_BLOCK, &[libc::SIGWINCH]));
         let turns = std::sync::Arc::new(AtomicU64::new(0));
         let sent = turns.clone();
@@ -361,7 +361,8 @@ tests! { "signal";
         holds!(sender.join().is_ok());
     }
     a_childs_end_is_for_the_thread_that_made_it {
-        // It lets the signal in, whose action is none: what another thread waits for does not count.
+        // The thread does not block the signal, whose default action is to ignore it: that another thread waits for it
+        // does not matter.
         ok!(mask(libc::SIG_BLOCK, &[libc::SIGCHLD, libc::SIGUSR1]));
         let maker = std::thread::spawn(|| {
             let _ = mask(libc::SIG_UNBLOCK, &[libc::SIGCHLD]);

@@ -3,7 +3,7 @@
 use crate::harness::*;
 use user::sys;
 
-/// Moves a child into a place of its own and runs `f` there as somebody else.
+/// Runs `f` in a child as an unprivileged user.
 fn as_nobody(f: impl FnOnce() -> i32) -> Result<i32, String> {
     in_child(|| {
         let _ = sc!(SYS_setresuid, 65534, 65534, 65534);
@@ -26,9 +26,9 @@ fn umount(at: &str, flags: i32) -> Result<u64, i32> {
     sc!(SYS_umount2, path(at), flags)
 }
 
-/// A directory to mount on, where this process may mount.
+/// A directory to mount on, if this process may mount.
 fn mount_point() -> Result<String, String> {
-    // Elsewhere mounts are kept out of other processes' sight; a system without namespaces says no.
+    // On Linux a mount namespace hides the mounts from other processes; a system without namespaces fails the call.
     if sc!(SYS_unshare, libc::CLONE_NEWNS).is_ok() {
         let private = libc::MS_REC | libc::MS_PRIVATE;
         let _ = sc!(SYS_mount, 0, path("/"), 0, private, 0);
@@ -42,7 +42,7 @@ fn mount_point() -> Result<String, String> {
     }
 }
 
-/// A tmpfs with options, in place of the one that [`mount_point`] makes.
+/// A tmpfs with options, which replaces the one that [`mount_point`] made.
 fn sized(options: &str) -> Result<String, String> {
     let at = mount_point()?;
     umount(&at, 0).map_err(|errno| format!("umount: {}", errno_name(errno)))?;
@@ -50,14 +50,14 @@ fn sized(options: &str) -> Result<String, String> {
     Ok(at)
 }
 
-/// Blocks of a file system: all, and those that are left.
+/// The blocks of a file system: total and free.
 fn blocks(at: &str) -> Result<(u64, u64), i32> {
     let mut buf = [0u64; 15];
     sc!(SYS_statfs, path(at), buf.as_mut_ptr())?;
     Ok((buf[2], buf[3]))
 }
 
-/// A terminal: one of a pair where there are pairs, else the console.
+/// A terminal: a pseudo-terminal if there are any, else the console.
 fn terminal() -> Result<i32, String> {
     let _ = sys::on_signal(libc::SIGTTOU, libc::SIG_IGN, 0);
     let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK;
@@ -152,7 +152,7 @@ tests! { "system";
         is!(ok!(blocks(&at)), (16, 0));
         fails!(sys::write(fd, b"x"), ENOSPC);
         fails!(sc!(SYS_fallocate, fd, 0, 65536, 4096), ENOSPC);
-        // A size is not a page; pages that are there can be written again.
+        // The size of a file takes no pages; pages that are allocated can be rewritten.
         ok!(sc!(SYS_ftruncate, fd, 1 << 30));
         is!(ok!(sc!(SYS_pwrite64, fd, b"y".as_ptr(), 1, 100)), 1);
         fails!(sc!(SYS_pwrite64, fd, b"y".as_ptr(), 1, 1 << 20), ENOSPC);
@@ -176,7 +176,7 @@ tests! { "system";
         (0..512).for_each(|page| sys::poke64(base + page * 4096, page));
         is!(ok!(blocks(&at)).1, 0);
         is!(sys::catch(|| sys::poke64(base + (3 << 20), 1)).map(|f| f.signal), Some(libc::SIGBUS));
-        // The pages stay as long as the mapping does.
+        // The pages are kept as long as the mapping.
         ok!(sys::close(fd));
         ok!(sc!(SYS_unlink, path(&format!("{at}/f"))));
         is!(ok!(blocks(&at)).1, 0);
@@ -336,7 +336,7 @@ tests! { "system";
         fails!(sc!(SYS_prctl, 9999, 0, 0, 0, 0), EINVAL);
     }
     cpu_flags {
-        // What the CPU says of itself, as far as programs may use it.
+        // The properties that the CPU reports, as far as programs may use them.
         let info = std::fs::read_to_string("/proc/cpuinfo").map_err(|e| e.to_string())?;
         let flags = info.lines().find_map(|line| line.strip_prefix("flags\t\t:")).ok_or("no flags")?;
         macro_rules! agrees {

@@ -96,7 +96,7 @@ tests! { "time";
         })).collect();
         for thread in threads { holds!(thread.join().is_ok()); }
         ok!(sc!(SYS_setitimer, libc::ITIMER_REAL, [0u64; 4].as_ptr(), 0));
-        // Set to nothing, it does not go off any more.
+        // A timer set to zero does not fire any more.
         nap_us(2000);
         let before = TICKS.load(SeqCst);
         nap_us(10_000);

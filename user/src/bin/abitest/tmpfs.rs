@@ -1,4 +1,4 @@
-//! Files in memory: what they take, where they have holes, and how many there may be.
+//! Files in memory: the memory that they take, their holes, and the limit on their number.
 
 use crate::harness::*;
 use user::sys;
@@ -21,7 +21,7 @@ fn blocks(fd: i32) -> i64 {
     stat.st_blocks
 }
 
-/// Runs `f` in a directory that is a file system of its own, with these options.
+/// Runs `f` in a directory that is a separate tmpfs with these options.
 fn mounted(options: &str, f: impl FnOnce(&str) -> Result<(), String>) -> Result<(), String> {
     let dir = scratch();
     let kind = path("tmpfs");
@@ -31,7 +31,7 @@ fn mounted(options: &str, f: impl FnOnce(&str) -> Result<(), String>) -> Result<
     result
 }
 
-/// Files that there may be, and how many more.
+/// The limit on the number of files, and how many are free.
 fn files(dir: &str) -> [u64; 2] {
     let mut raw = [0u64; 15];
     let _ = sc!(SYS_statfs, path(dir), raw.as_mut_ptr());
@@ -89,7 +89,7 @@ tests! { "tmpfs";
         is!(ok!(seek(fd, TIB, hole)), TIB + 4096);
         is!(ok!(seek(fd, TIB + 5000, hole)), TIB + 5000);
         fails!(seek(fd, TIB + 4096, data), ENXIO);
-        // Many full nodes of the index in a row.
+        // Many full nodes of the index, next to each other.
         let full = file_with(&vec![1; MIB as usize])?;
         is!(ok!(seek(full, 1, hole)), MIB);
         ok!(sc!(SYS_ftruncate, full, 2 * MIB));
@@ -130,12 +130,12 @@ tests! { "tmpfs";
             fails!(sc!(SYS_mkdir, path(&at("x")), 0o700), ENOSPC);
             fails!(sc!(SYS_symlink, path("a"), path(&at("x"))), ENOSPC);
             fails!(sys::open(dir, libc::O_TMPFILE | libc::O_RDWR, 0o600), ENOSPC);
-            // A name that is replaced gives way.
+            // A rename frees the name that it replaces.
             ok!(sc!(SYS_rename, path(&at("l")), path(&at("c"))));
             is!(files(dir), [6, 1]);
             ok!(sc!(SYS_unlink, path(&at("a"))));
             is!(files(dir), [6, 2]);
-            // The last name goes, and the file with its last descriptor.
+            // The last name is removed; the file is freed with its last descriptor.
             let fd = ok!(sys::open(&at("b"), libc::O_RDONLY, 0));
             ok!(sc!(SYS_unlink, path(&at("b"))));
             is!(files(dir), [6, 2]);
@@ -180,7 +180,7 @@ tests! { "tmpfs";
         mounted("", |dir| {
             let mut raw = [0u64; 15];
             ok!(sc!(SYS_statfs, path(dir), raw.as_mut_ptr()));
-            // Half of memory in pages, and as many files.
+            // The default limits: half of memory in pages, and as many files.
             is!(raw[5], raw[2]);
             Ok(())
         })?;
@@ -222,7 +222,7 @@ tests! { "tmpfs";
         for (up, down) in [(7, 0), (40, 5), (700, 300), (3000, 0)] {
             for n in most..up { ok!(make(&name(n))); }
             for n in 0..up + 3 { is!((n, std::fs::symlink_metadata(name(n)).is_ok()), (n, n < up)); }
-            // A name that moves within the directory is found by the new one alone.
+            // A name moved within the directory is found only under its new name.
             for n in (0..up).step_by(7) {
                 ok!(sc!(SYS_rename, path(&name(n)), path(&name(n + 1_000_000))));
                 holds!(std::fs::symlink_metadata(name(n)).is_err());

@@ -1,4 +1,4 @@
-//! What a side does within a window, and what it keeps between rounds.
+//! The act of a side within a window, and what the side keeps between rounds.
 
 use crate::board::{Word, word};
 use commute::call::Call;
@@ -9,22 +9,22 @@ use user::sys::{self, Errno};
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
 
-/// How a variant is done.
+/// The implementation of a variant.
 pub struct Op {
     /// The call.
     pub call: Call,
     /// The variant's name.
     pub name: &'static str,
-    /// Makes the state that it needs and says what to do.
+    /// Sets up the state that the act needs and returns the act.
     pub prepare: fn(&mut Actor) -> Result<Act, String>,
-    /// Checks what came of it and undoes it.
+    /// Checks the result of the act and undoes it.
     pub finish: fn(&mut Actor, Got) -> Result<(), String>,
 }
 
 /// What the call returned; for a load, the byte.
 pub type Got = Result<u64, Errno>;
 
-/// The act itself: all that happens in a window, without any other memory being touched for the first time.
+/// The act itself: everything that a side executes in a window, without a first access to any other memory.
 #[derive(Clone, Copy)]
 pub enum Act {
     /// A system call.
@@ -33,16 +33,17 @@ pub enum Act {
     Load(u64),
     /// Stores a byte.
     Store(u64, u8),
-    /// Makes a child that sleeps until the given descriptor's pipe is closed or written to; the other end is closed in it.
+    /// Creates a child that sleeps until the given descriptor's pipe is closed or written to; the child closes the
+    /// other end.
     Fork(i32, i32),
-    /// Makes a child that ends at once, before its parent goes on.
+    /// Creates a child that ends at once, before its parent continues.
     Vfork,
-    /// Lets this side's child go on and waits for its end; the status goes to the address.
+    /// Lets this side's child continue and waits for its end; the status is stored at the address.
     Release(usize, u64, u64),
 }
 
 impl Act {
-    /// Does it.
+    /// Executes it.
     pub fn carry_out(self) -> Got {
         match self {
             Act::Call(number, args) => sys::call(number, &args),
@@ -64,7 +65,7 @@ impl Act {
     }
 }
 
-/// In a child: sleeps until somebody writes to the pipe or nobody can any more.
+/// In a child: sleeps until the pipe is written to or has no writer any more.
 pub fn sleep_on(read_end: i32, write_end: i32) -> ! {
     let _ = sys::close(write_end);
     let mut byte = [0];
@@ -76,11 +77,11 @@ pub fn sleep_on(read_end: i32, write_end: i32) -> ! {
 pub struct Actor {
     /// 0 or 1; also its CPU.
     pub side: usize,
-    /// How it is related to the other side.
+    /// Whether the sides are threads or processes.
     pub mode: Mode,
-    /// What `prepare` leaves for `finish`.
+    /// A value that `prepare` leaves for `finish`.
     pub kept: u64,
-    /// A child that `prepare` made.
+    /// A child that `prepare` created.
     pub child: u64,
     /// A child that sleeps as long as the batch lasts.
     pub sleeper: u64,
@@ -89,7 +90,7 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// One that has nothing yet.
+    /// An actor without any state yet.
     pub fn new(side: usize, mode: Mode) -> Actor {
         Actor {
             side,
@@ -101,17 +102,17 @@ impl Actor {
         }
     }
 
-    /// A page of this side for buffers, resident.
+    /// The address of a resident page of this side for buffers.
     pub fn buffer(&self) -> u64 {
         crate::world::BUFFERS + self.side as u64 * 16 * PAGE
     }
 
-    /// Another, for texts.
+    /// The address of another such page, for strings.
     pub fn text(&self) -> u64 {
         self.buffer() + PAGE
     }
 
-    /// Puts `text` with a zero byte behind it at `slot` of the page for texts; its address.
+    /// Stores `text` with a terminating zero byte in `slot` of the page for strings; returns its address.
     pub fn put(&self, slot: u64, text: &str) -> u64 {
         let at = self.text() + slot * 256;
         for (at, byte) in (at..).zip(text.bytes().chain([0])) {
@@ -120,7 +121,7 @@ impl Actor {
         at
     }
 
-    /// Writes to all memory that is written to in a window: a fork may have made it shared.
+    /// Writes to all memory that is written to in a window: a fork may have made it copy-on-write.
     pub fn touch_again(&self) {
         for page in 0..4 {
             let at = self.buffer() + page * PAGE;
@@ -140,10 +141,10 @@ impl Actor {
     }
 }
 
-/// Demands that a call returned `want`.
+/// Checks that a call returned `want`.
 ///
 /// # Errors
-/// It did not.
+/// It returned another result.
 pub fn expect(got: Got, want: Got) -> Result<(), String> {
     let people = |got: Got| match got {
         Ok(value) => format!("{value:#x}"),
@@ -156,10 +157,10 @@ pub fn expect(got: Got, want: Got) -> Result<(), String> {
     }
 }
 
-/// Demands something.
+/// Checks that a condition holds.
 ///
 /// # Errors
-/// It is not so.
+/// `what`, if the condition does not hold.
 pub fn demand(holds: bool, what: &str) -> Result<(), String> {
     if holds {
         Ok(())
@@ -168,7 +169,7 @@ pub fn demand(holds: bool, what: &str) -> Result<(), String> {
     }
 }
 
-/// Names the call that failed while a round was prepared or undone.
+/// Adds the name of the call to an error of the preparation or the undoing of a round.
 ///
 /// # Errors
 /// The call's.

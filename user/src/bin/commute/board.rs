@@ -1,4 +1,4 @@
-//! Memory that all processes of a run share: what the two sides tell each other, and the marker page.
+//! Memory that all processes of a run share: the words by which the two sides synchronize, and the marker page.
 //!
 //! Both lie at fixed addresses, so that they are the same in every process. The sides' words lie in lines of their own.
 
@@ -6,7 +6,7 @@ use commute::marker::{self, Marker};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use user::sys;
 
-/// Where the board begins.
+/// The address of the board.
 const BOARD: u64 = 0x5b10_0000;
 
 const BYTES: u64 = 16 << 10;
@@ -14,30 +14,30 @@ const BYTES: u64 = 16 << 10;
 /// A word of the board, each in a line of its own.
 #[derive(Clone, Copy)]
 pub enum Word {
-    /// How often a side has come to a barrier, both together.
+    /// How often the sides have arrived at a barrier, added up.
     Arrived,
-    /// Whose turn it is within a window.
+    /// The side that acts now within a window.
     Turn,
-    /// Not 0: somebody has failed.
+    /// Not 0: a process has failed.
     Failed,
-    /// The case that is being run, as its place in the batch.
+    /// The index in the batch of the running case.
     Place,
     /// A side's child is ready.
     Ready(usize),
-    /// A side's child shall go on.
+    /// A side's child may continue.
     Go(usize),
     /// A word for futex calls of one side.
     Own(usize),
     /// A word for futex calls of both.
     One,
-    /// The process that both sides send signals to.
+    /// The process to which both sides send signals.
     Target,
 }
 
 const MESSAGE: u64 = BOARD + 4096;
 const MESSAGE_BYTES: u64 = 400;
 
-/// Where the word lies.
+/// The address of the word.
 pub fn address(word: Word) -> u64 {
     let line = match word {
         Word::Arrived => 0,
@@ -61,7 +61,7 @@ pub fn word(word: Word) -> &'static AtomicU64 {
 /// Maps the board and the marker page.
 ///
 /// # Errors
-/// The memory cannot be had.
+/// The memory cannot be mapped.
 pub fn make() -> Result<(), String> {
     for (at, bytes) in [(BOARD, BYTES), (marker::PAGE, 4096)] {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
@@ -73,7 +73,7 @@ pub fn make() -> Result<(), String> {
     Ok(())
 }
 
-/// Makes this process's tables map all of the board.
+/// Populates this process's page tables for the whole board.
 pub fn touch() {
     for page in 0..BYTES / 4096 {
         sys::peek(BOARD + page * 4096);
@@ -83,19 +83,19 @@ pub fn touch() {
     mark(Marker::Drop);
 }
 
-/// Begins a batch.
+/// Resets the board for a batch.
 pub fn clear() {
     for w in [Word::Arrived, Word::Turn, Word::Failed, Word::Place] {
         word(w).store(0, SeqCst);
     }
 }
 
-/// Tells an observer.
+/// Announces a marker to an observer.
 pub fn mark(marker: Marker) {
     sys::poke64(marker.address(), 1);
 }
 
-/// Leaves a message for the process that started the batch; the first one counts.
+/// Leaves a message for the process that started the batch; only the first message is kept.
 pub fn fail(message: &str) {
     if word(Word::Failed).swap(1, SeqCst) != 0 {
         return;
@@ -106,7 +106,7 @@ pub fn fail(message: &str) {
     }
 }
 
-/// The message that was left.
+/// The message that [`fail`] left.
 pub fn message() -> String {
     let bytes = (MESSAGE..MESSAGE + MESSAGE_BYTES).map(sys::peek);
     let bytes: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();

@@ -39,7 +39,7 @@ fn close(fd: i32) -> Act {
     Act::Call(libc::SYS_close, [fd as u64, 0, 0, 0, 0, 0])
 }
 
-/// This side's page of the one file, as an offset.
+/// The offset of this side's page in the common file.
 fn own_page(actor: &Actor) -> u64 {
     (1 + actor.side as u64) * PAGE
 }
@@ -83,7 +83,7 @@ fn take_byte(actor: &mut Actor, fd: i32) -> Result<(), String> {
     got_bytes(actor, got, 1, b'x')
 }
 
-/// The descriptor that the next call to make one must return.
+/// Determines the descriptor that the next call which opens one must return.
 fn lowest(actor: &mut Actor) -> Result<(), String> {
     let fd = sys::call(libc::SYS_dup, &[NULL as u64]);
     actor.kept = must("dup", fd)?;
@@ -113,7 +113,7 @@ fn close_spare(actor: &Actor, made: Result<(), String>) -> Result<Act, String> {
     made.map(|()| close(own(actor.side).spare))
 }
 
-/// Checks that the descriptor is gone.
+/// Checks that the descriptor is closed.
 fn closed(actor: &mut Actor, got: Got) -> Result<(), String> {
     expect(got, Ok(0))?;
     expect(close(own(actor.side).spare).carry_out(), Err(libc::EBADF))
@@ -143,7 +143,7 @@ fn fstat(actor: &Actor, fd: i32) -> Act {
     Act::Call(libc::SYS_fstat, [fd as u64, actor.buffer(), 0, 0, 0, 0])
 }
 
-/// Checks the size, which lies 48 bytes into a stat structure.
+/// Checks the size, which is 48 bytes into a stat structure.
 fn sized(actor: &mut Actor, got: Got) -> Result<(), String> {
     expect(got, Ok(0))?;
     demand(
@@ -356,7 +356,7 @@ const NAMES: &[Op] = &[
     Op {
         call: Open,
         name: "absent",
-        // Nothing may be tried with descriptors here: the other side may be about to get the lowest.
+        // No descriptor may be opened or closed here: the other side may be about to allocate the lowest.
         prepare: |a| {
             let (path, here) = (a.put(0, "one/absent"), libc::AT_FDCWD as i64 as u64);
             Ok(Act::Call(libc::SYS_openat, [here, path, 0, 0, 0, 0]))
@@ -500,5 +500,5 @@ const DESCRIPTORS: &[Op] = &[
     },
 ];
 
-/// All of them.
+/// All operations.
 pub const OPS: [&[Op]; 3] = [DATA, NAMES, DESCRIPTORS];

@@ -1,9 +1,10 @@
 //! `commute`: runs the cases of the crate `commute`, two operations on two CPUs, and checks every result.
 //!
-//! Guarantee: each case is run in both orders, with the same results demanded of both; one that fails is reported with its
-//! name, ends only the processes that ran it, and makes the exit status 1. The same static binary runs on Linux.
-//! Mechanism: see [`pair`]. An observer of the machine sees windows by stores to a marker page (`commute::marker`): of the
-//! five rounds of a case the first two, one in each order, warm up and are not shown as windows that count.
+//! Guarantee: each case is run in both orders, and must return the same results in both; a case that fails is reported
+//! by name, ends only the processes that ran it, and makes the exit status 1. The same static binary runs on Linux.
+//! Mechanism: see [`pair`]. An observer of the machine recognizes windows by stores to a marker page
+//! (`commute::marker`): of the five rounds of a case the first two, one in each order, warm up and are marked as
+//! windows that do not count.
 
 mod act;
 mod board;
@@ -25,7 +26,7 @@ const USAGE: &str =
 --dir       where files are made (default /tmp)
 --programs  where tiny-true lies (default: beside this program)";
 
-/// Cases that one pair of actors runs before it is made anew.
+/// Cases that one pair of actors runs before it is replaced.
 const BATCH: usize = 24;
 
 struct Options {
@@ -62,7 +63,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     Ok(options)
 }
 
-/// Runs all cases; how many were wrong.
+/// Runs all cases; returns how many failed.
 fn run(cases: &[Case]) -> Result<usize, String> {
     let mut wrong = 0;
     let mut next = 0;
@@ -88,7 +89,7 @@ fn run(cases: &[Case]) -> Result<usize, String> {
     Ok(wrong)
 }
 
-/// Lets an observer know of a case that failed: an empty window.
+/// Announces a failed case to an observer, by an empty window.
 fn tell_wrong(case: &Case) {
     let [high, low] = case.number.to_be_bytes().map(Marker::Digit);
     for marker in [high, low, Marker::Open, Marker::Close, Marker::Wrong] {
@@ -96,8 +97,9 @@ fn tell_wrong(case: &Case) {
     }
 }
 
-/// Starts the second CPU of a machine that was booted with one (Linux's `maxcpus=1`). An emulator that gives CPUs turns lets
-/// the second one run only if the first one pauses, which the kernel does not while it waits; a process that does, helps.
+/// Starts the second CPU of a machine that was booted with one (Linux's `maxcpus=1`). An emulator that runs CPUs in
+/// turns switches to the second CPU only when the first one pauses, which the kernel does not do while it waits; so
+/// another process executes `pause` meanwhile.
 fn start_second_cpu() {
     const SWITCH: &str = "/sys/devices/system/cpu/cpu1/online";
     if sys::cpus().len() > 1 || std::fs::metadata(SWITCH).is_err() {

@@ -44,14 +44,14 @@ fn map_file(at: u64, fd: i32, kind: i32) -> Result<(), String> {
     must("mmap of a file", mapped).map(drop)
 }
 
-/// Checks what a mapping at a fixed place begins with, and puts private memory there again.
+/// Checks the first byte of a mapping at a fixed address, and maps private memory there again.
 fn mapped(at: u64, got: Got, first: u8) -> Result<(), String> {
     expect(got, Ok(at))?;
     demand(sys::peek(at) == first, "the mapping has the right contents")?;
     map(at, FEW)
 }
 
-/// Checks that nothing is mapped there any more, and maps it again.
+/// Checks that nothing is mapped at the address any more, and maps it again.
 fn unmapped(at: u64, got: Got) -> Result<(), String> {
     expect(got, Ok(0))?;
     let there = sys::call(
@@ -62,7 +62,7 @@ fn unmapped(at: u64, got: Got) -> Result<(), String> {
     map(at, FEW)
 }
 
-/// Checks that memory can be read and not written to.
+/// Checks that memory is readable and not writable.
 fn protected(at: u64, got: Got) -> Result<(), String> {
     expect(got, Ok(0))?;
     std::hint::black_box(sys::peek(at));
@@ -365,10 +365,10 @@ const FAULTS: &[Op] = &[
     },
 ];
 
-/// All of them.
+/// All operations.
 pub const OPS: [&[Op]; 2] = [MAPPINGS, FAULTS];
 
-/// Keeps what is mapped at the side's own region whole for the next case.
+/// Restores the mapping of the side's own region for the next case.
 pub fn restore(actor: &Actor) -> Result<(), String> {
     world::map(far(actor.side), 16)?;
     world::map(near(actor.side), 16)

@@ -1,9 +1,10 @@
 //! Two actors, one on each of CPUs 0 and 1, that run the cases of a batch together.
 //!
-//! A round of a case: both prepare, touch again what a fork may have taken from them, and meet. Then the window opens, one
-//! acts while the other spins in user mode, then the other acts, and the window closes; so whatever a CPU's kernel does within the
-//! window was caused by one of the two operations (or by a timer tick, which an observer sees). After it both check
-//! what they got and undo what they did. `pause` in the loops lets an emulator go on with the other CPU at once.
+//! A round of a case: both sides prepare, write again to memory that a fork may have made copy-on-write, and meet at a
+//! barrier. Then the window opens, one side acts while the other spins in user mode, then the other acts, and the
+//! window closes; so everything that a CPU's kernel does within the window is caused by one of the two operations (or
+//! by a timer tick, which an observer sees). Afterwards both sides check their results and undo their operations.
+//! `pause` in the loops lets an emulator switch to the other CPU at once.
 
 use crate::act::{Actor, Op};
 use crate::board::{self, Word, word};
@@ -15,19 +16,19 @@ use commute::variant::Variant;
 use std::sync::atomic::Ordering::SeqCst;
 use user::sys;
 
-/// Who acts first in each round.
+/// The side that acts first in each round.
 const FIRST: [usize; 5] = [0, 1, 0, 1, 0];
 
 /// Rounds that warm up.
 const WARM: usize = 2;
 
-/// Looks at a word before a side gives up on the other: far more than any operation takes.
+/// The number of reads of a word after which a side gives up waiting for the other: far more than any operation takes.
 const PATIENCE: u64 = 100_000_000;
 
-/// Runs `batch` in new processes. Nothing, or the place of the case that failed and why.
+/// Runs `batch` in new processes. Returns none, or the index of the case that failed and the reason.
 ///
 /// # Errors
-/// No process can be made.
+/// No process can be created.
 pub fn run(mode: Mode, batch: &[Case]) -> Result<Option<(usize, String)>, String> {
     board::clear();
     let hosts = if mode == Mode::Processes { 2 } else { 1 };
@@ -48,7 +49,7 @@ pub fn run(mode: Mode, batch: &[Case]) -> Result<Option<(usize, String)>, String
     Ok(failed.then(|| (place, board::message())))
 }
 
-/// The next child that ends, the common target of signals apart.
+/// The next child that ends, not counting the common target of signals.
 fn wait_for_host() -> Result<(u64, i32), String> {
     loop {
         let (pid, status) = sys::wait(-1, 0).map_err(|e| format!("wait: errno {e}"))?;
@@ -64,7 +65,7 @@ fn host(side: usize, mode: Mode, batch: &[Case]) -> ! {
         std::thread::spawn(move || act_out(1, mode, &batch));
     }
     act_out(side, mode, batch);
-    // The other thread of this process must be through, too.
+    // The other thread of this process must have finished, too.
     sys::exit(0)
 }
 
@@ -123,7 +124,7 @@ fn one_round(
     meet: &mut impl FnMut() -> Result<(), String>,
 ) -> Result<(), String> {
     let side = actor.side;
-    // One after the other: both may need a descriptor for a moment, and the lowest must be what it was.
+    // One after the other: both may need a descriptor for a moment, and the lowest free one must stay the same.
     if side == 1 {
         meet()?;
     }
@@ -179,7 +180,7 @@ fn all_ops() -> impl Iterator<Item = &'static Op> {
     groups.copied().flatten()
 }
 
-/// How `variant` is done.
+/// The implementation of `variant`.
 pub fn find(variant: &Variant) -> Option<&'static Op> {
     all_ops().find(|op| op.call == variant.call && op.name == variant.name)
 }

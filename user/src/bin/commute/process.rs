@@ -8,7 +8,7 @@ use commute::model::Mode;
 use std::sync::atomic::Ordering::SeqCst;
 use user::sys;
 
-/// Where the status of a child goes.
+/// The address at which the status of a child is stored.
 fn status_at(actor: &Actor) -> u64 {
     actor.buffer() + 2048
 }
@@ -30,7 +30,7 @@ fn yield_cpu() {
     let _ = sys::call(libc::SYS_sched_yield, &[]);
 }
 
-/// Looks at the board, and lets others run, until `done`; ends this process if somebody has failed.
+/// Yields the CPU until `done`; ends this process if a process has failed.
 fn yield_until(done: impl Fn() -> bool) {
     while !done() {
         if word(Word::Failed).load(SeqCst) != 0 {
@@ -40,7 +40,7 @@ fn yield_until(done: impl Fn() -> bool) {
     }
 }
 
-/// A child that says when it has done `first`, and then does `then`.
+/// A child that reports when it has executed `first`, and then executes `then`.
 fn child(actor: &mut Actor, first: fn(usize), then: impl FnOnce()) -> Result<(), String> {
     let side = actor.side;
     word(Word::Ready(side)).store(0, SeqCst);
@@ -57,7 +57,7 @@ fn child(actor: &mut Actor, first: fn(usize), then: impl FnOnce()) -> Result<(),
     Ok(())
 }
 
-/// A child that waits to be let go on, without sleeping, and then ends in its own way.
+/// A child that waits without sleeping until it may continue, and then executes `end`.
 fn waiting_child(actor: &mut Actor, first: fn(usize), end: impl FnOnce()) -> Result<Act, String> {
     let side = actor.side;
     let end = || {
@@ -80,7 +80,7 @@ pub fn make_sleeping_child(actor: &mut Actor) -> Result<(), String> {
     Ok(())
 }
 
-/// Its pipe blocks: it is there to be slept on.
+/// A pipe whose ends block, because a child sleeps on it.
 fn wake_pipe(actor: &Actor) -> Result<(), String> {
     let ends = own(actor.side).wake;
     let (r, w) = sys::pipe(0).map_err(|e| format!("pipe: errno {e}"))?;
@@ -93,10 +93,11 @@ fn close_wake_pipe(actor: &Actor) {
     let _ = (sys::close(wake.0), sys::close(wake.1));
 }
 
-/// Wakes the child of [`make_sleeping_child`] and waits for it. By a byte: others have the writing end, too.
+/// Wakes the child of [`make_sleeping_child`] and waits for it. The wake-up is a byte, since other processes have the
+/// write end, too.
 ///
 /// # Errors
-/// It did not end as it should.
+/// It did not end as expected.
 pub fn let_child_end(actor: &Actor) -> Result<(), String> {
     must(
         "write",
@@ -136,7 +137,7 @@ fn exec(actor: &mut Actor, path: &str) -> Result<Act, String> {
     waiting_child(actor, |_| {}, become_it)
 }
 
-/// A child that has ended and was not waited for.
+/// A zombie child.
 fn zombie(actor: &mut Actor) -> Result<(), String> {
     child(actor, |_| {}, || sys::exit(3))?;
     let options = libc::WEXITED | libc::WNOWAIT;
@@ -357,5 +358,5 @@ const SIGNALS: &[Op] = &[
     },
 ];
 
-/// All of them.
+/// All operations.
 pub const OPS: [&[Op]; 2] = [LIVES, SIGNALS];

@@ -1,7 +1,7 @@
 //! The objects that operations work on: directories, files, descriptors, pipes, regions of memory.
 //!
-//! What is common to both sides is made once, before any batch, and inherited, so that in every mode it is the same open
-//! file; what each side has for itself it makes when it enters a batch. Descriptors have fixed numbers.
+//! Objects common to both sides are created once, before any batch, and inherited, so that in every mode they are the
+//! same open files; objects of one side are created when it enters a batch. Descriptors have fixed numbers.
 
 use crate::act::{Actor, PAGE, must, sleep_on};
 use crate::board::{Word, word};
@@ -10,25 +10,25 @@ use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 use user::sys;
 
-/// Each side's buffers, 16 pages apart.
+/// The address of the sides' buffers, 16 pages apart.
 pub const BUFFERS: u64 = 0x300_0000_0000;
 
 const NEAR: u64 = 0x100_0000_0000;
 const NEXT: u64 = NEAR + (1 << 20);
 const FAR: u64 = 0x200_0000_0000;
-/// Apart enough that the sides' table entries lie in no common line, at any level but the highest.
+/// Large enough that the sides' page-table entries share no cache line, at any level but the highest.
 const FAR_STEP: u64 = 64 << 30;
 
 /// Pages of a file.
 pub const FILE_PAGES: u64 = 4;
 
-/// The one file, open for both.
+/// The common file, open for reading and writing.
 pub const ONE_FILE: i32 = 100;
 /// /dev/zero and /dev/null.
 pub const ZERO: i32 = 101;
 /// See [`ZERO`].
 pub const NULL: i32 = 102;
-/// The one pipe, which has bytes and room, and the one that is empty: reading end, writing end.
+/// The common pipe, which has bytes and room, and the common empty pipe: read end, write end.
 pub const ONE_PIPE: (i32, i32) = (103, 104);
 /// See [`ONE_PIPE`].
 pub const EMPTY_PIPE: (i32, i32) = (105, 106);
@@ -38,19 +38,19 @@ pub const EMPTY_PIPE: (i32, i32) = (105, 106);
 pub struct Own {
     /// Its own file.
     pub file: i32,
-    /// The one file, opened by itself.
+    /// The common file, opened by this side.
     pub one_file: i32,
     /// Its pipe, and one that is always empty.
     pub pipe: (i32, i32),
     /// See `pipe`.
     pub empty: (i32, i32),
-    /// What its sleeping child sleeps on.
+    /// The pipe that its sleeping child sleeps on.
     pub sleep: (i32, i32),
-    /// A number that is free for it.
+    /// A descriptor number that is free.
     pub slot: i32,
-    /// A free number to close.
+    /// A descriptor that may be closed.
     pub spare: i32,
-    /// What a round's child sleeps on.
+    /// The pipe that a round's child sleeps on.
     pub wake: (i32, i32),
 }
 
@@ -69,12 +69,12 @@ pub fn own(side: usize) -> Own {
     }
 }
 
-/// The side's pages of the region that both use.
+/// The side's pages in the region that both use.
 pub fn near(side: usize) -> u64 {
     NEAR + side as u64 * 16 * PAGE
 }
 
-/// The side's page beside the other's.
+/// The side's page beside the other side's.
 pub fn next(side: usize) -> u64 {
     NEXT + side as u64 * PAGE
 }
@@ -84,17 +84,17 @@ pub fn far(side: usize) -> u64 {
     FAR + side as u64 * FAR_STEP
 }
 
-/// Names of files, below the directory that the program works in.
+/// The side's file, relative to the program's working directory.
 pub fn own_file(side: usize) -> String {
     format!("own{side}/file")
 }
 
-/// The side's file in the directory of both.
+/// The side's file in the common directory.
 pub fn own_in_one(side: usize) -> String {
     format!("one/file{side}")
 }
 
-/// The file of both.
+/// The common file.
 pub const ONE_NAME: &str = "one/file";
 
 /// The side's copy of the smallest program.
@@ -102,14 +102,14 @@ pub fn own_program(side: usize) -> String {
     format!("own{side}/program")
 }
 
-/// The program of both.
+/// The common program.
 pub const ONE_PROGRAM: &str = "one/program";
 
 fn work_dir(dir: &str) -> String {
     format!("{dir}/commute.work")
 }
 
-/// Private memory at a fixed place.
+/// Maps private memory at a fixed address.
 ///
 /// # Errors
 /// The call fails.
@@ -119,7 +119,7 @@ pub fn map(at: u64, pages: u64) -> Result<(), String> {
     must("mmap", sys::mmap(at, pages * PAGE, prot, flags, -1, 0)).map(drop)
 }
 
-/// Moves a descriptor to number `at`.
+/// Moves a descriptor to the number `at`.
 ///
 /// # Errors
 /// A call fails.
@@ -137,7 +137,7 @@ pub fn open_at(path: &str, flags: i32, at: i32) -> Result<(), String> {
     place(fd, at)
 }
 
-/// A pipe that never blocks, at `ends`.
+/// Opens a nonblocking pipe at the descriptors `ends`.
 ///
 /// # Errors
 /// A call fails.
@@ -147,10 +147,10 @@ pub fn pipe_at(ends: (i32, i32)) -> Result<(), String> {
     place(w, ends.1)
 }
 
-/// What is common to all batches.
+/// Creates the objects common to all batches.
 ///
 /// # Errors
-/// Something cannot be made.
+/// An object cannot be created.
 pub fn make(dir: &str, programs: &str) -> Result<(), String> {
     let work = work_dir(dir);
     let files = || -> std::io::Result<()> {
@@ -185,14 +185,14 @@ pub fn make(dir: &str, programs: &str) -> Result<(), String> {
 
 const ONE_PIPE_OF_TARGET: (i32, i32) = (107, 108);
 
-/// A file's bytes: each page full of its number plus one.
+/// A file's content: each page filled with its index plus one.
 fn content() -> Vec<u8> {
     (0..FILE_PAGES * PAGE)
         .map(|at| (at / PAGE) as u8 + 1)
         .collect()
 }
 
-/// Removes the files, and the process that signals were sent to.
+/// Removes the files, and kills the process that is the target of signals.
 pub fn remove(dir: &str) {
     let target = word(Word::Target).load(SeqCst);
     let _ = sys::call(libc::SYS_kill, &[target, libc::SIGKILL as u64]);
@@ -215,7 +215,7 @@ fn sleeping_child(ends: (i32, i32)) -> Result<u64, String> {
     }
 }
 
-/// Lets SIGUSR1 wait for ever.
+/// Blocks SIGUSR1 for ever.
 pub fn block_usr1() {
     let set = 1u64 << (libc::SIGUSR1 - 1);
     let _ = sys::call(
@@ -224,14 +224,14 @@ pub fn block_usr1() {
     );
 }
 
-/// What a side has for itself; in threads, what the process has is made by side 0.
+/// Creates the objects of a side; in threads, side 0 creates the objects of the process.
 ///
 /// # Errors
-/// Something cannot be made.
+/// An object cannot be created.
 pub fn enter(actor: &mut Actor) -> Result<(), String> {
     let side = actor.side;
     map(actor.buffer(), 4)?;
-    // Keeps the tables above alive whatever is unmapped beside it.
+    // A page that keeps the page tables allocated whatever is unmapped beside it.
     for anchor in [near(side) + (4 << 20), far(side) + (4 << 20)] {
         map(anchor, 1)?;
         sys::poke(anchor, 1);

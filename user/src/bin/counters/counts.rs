@@ -4,12 +4,12 @@ use user::sys;
 
 /// CPUs whose counts are kept.
 const CPUS: usize = 16;
-/// Lock classes whose counts are kept.
+/// The most lock classes whose counts are read.
 const LOCKS: usize = 96;
-/// Bytes of a file of /proc/pantala.
+/// The size of the buffer for a file of /proc/pantala.
 const TEXT: usize = 64 << 10;
 
-/// Counts of /proc/pantala/cpu that the tests look at.
+/// The counts of /proc/pantala/cpu that the tests check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Count {
@@ -72,10 +72,10 @@ const NAMES: [&[u8]; 27] = [
     b"sleep_ns",
 ];
 
-/// Of a lock class: acquired, contended, stalled ns, longest hold.
+/// The counts of a lock class: acquisitions, contended ones, nanoseconds stalled, longest hold.
 pub type Lock = [i64; 4];
 
-/// All counts of a moment, or their growth.
+/// All counts at one moment, or their increase.
 #[derive(Clone)]
 pub struct Counts {
     cpus: [[i64; NAMES.len()]; CPUS],
@@ -89,7 +89,7 @@ fn hash(name: &[u8]) -> u64 {
     name.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// The pairs `name=value` of a line; quotes keep blanks together.
+/// The pairs `name=value` of a line; a quoted value may contain blanks.
 fn pairs(line: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let mut rest = line;
     std::iter::from_fn(move || {
@@ -118,7 +118,7 @@ fn number(digits: &[u8]) -> i64 {
         .fold(0, step)
 }
 
-/// Reads a file of /proc/pantala and hands each line to `f`.
+/// Reads a file of /proc/pantala and passes each line to `f`.
 fn each_line(name: &str, mut f: impl FnMut(&[u8])) {
     let mut text = [0; TEXT];
     let mut used = 0;
@@ -157,7 +157,7 @@ pub fn free_pages(node: i64) -> i64 {
     free
 }
 
-/// What a word of a CPU's line says.
+/// The value of a word in a CPU's line.
 pub fn word(cpu: usize, wanted: &str) -> String {
     let (mut at, mut found) = (0, String::new());
     each_line("/proc/pantala/cpu", |line| {
@@ -210,7 +210,7 @@ impl Counts {
         });
     }
 
-    /// The growth since `before`.
+    /// The increase since `before`.
     pub fn since(&self, before: &Counts) -> Counts {
         let mut grown = self.clone();
         for (cpu, old) in grown.cpus.iter_mut().zip(&before.cpus) {

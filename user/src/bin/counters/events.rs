@@ -122,8 +122,8 @@ fn timers() -> Verdict {
         (0..sleeps).for_each(|_| sys::nap(2_000_000));
         ((sys::now_ns() - began) / 1_000_000) as i64
     });
-    // One interrupt ends each sleep; a slow machine has ticks besides, and a sleep that crosses a slot of the timer wheel
-    // wakes the CPU once more. A tick that fell into the measurement of a reading has been taken off.
+    // One interrupt ends each sleep; on a slow machine ticks come besides, and a sleep that crosses a slot of the timer
+    // wheel wakes the CPU once more. Ticks during the measurement of a reading's own cost have been subtracted.
     between(
         "timer interrupts",
         grown.of(cpu, Count::Timer),
@@ -142,7 +142,7 @@ fn times() -> Verdict {
         (slept as i64, (sys::now_ns() - began) as i64)
     });
     let of = |count| grown.of(cpu, count);
-    // The sleep itself is 200 ms; what it took longer may have been spent on the way.
+    // The sleep itself is 200 ms; the time beyond that may have been spent on entering and leaving it.
     between("idle ns", of(Count::IdleNs), 190_000_000, slept)?;
     let ticks = of(Count::Timer) * TICK_MS * 1_000_000;
     between(
@@ -155,7 +155,7 @@ fn times() -> Verdict {
     between("interrupt ns", of(Count::IntrNs), 1, span - 190_000_000)
 }
 
-/// What a helper on the other CPU is to do.
+/// The order for a helper on the other CPU.
 static ORDER: AtomicU64 = AtomicU64::new(0);
 
 fn samples() -> Verdict {
@@ -196,13 +196,13 @@ fn ipis() -> Verdict {
     let (grown, ()) = over(|| {
         for _ in 0..wakes {
             let _ = sys::write(to, &[0]);
-            // Long enough for the other CPU to be asleep again.
+            // Long enough for the other CPU to go idle again.
             sys::nap(5_000_000);
         }
     });
     let _ = sys::write(to, &[1]);
     let _ = helper.join();
-    // A reader that was not yet asleep needs no interrupt; the kernel's own threads may be woken meanwhile.
+    // A reader that was not yet asleep needs no interrupt; kernel threads may be woken meanwhile.
     let few = wakes / 10;
     between(
         "IPIs sent",
@@ -218,7 +218,7 @@ fn ipis() -> Verdict {
     )
 }
 
-/// Maps, touches and unmaps a page so many times.
+/// Maps, touches and unmaps a page `times` times.
 fn map_and_unmap(times: i64) -> Verdict {
     let (prot, flags) = (
         libc::PROT_READ | libc::PROT_WRITE,
@@ -258,7 +258,7 @@ fn no_shootdowns() -> Verdict {
     exact("avoided", grown.of(HERE, Count::FlushAvoided), 50)
 }
 
-/// Keys that the test of the serial line asks for.
+/// Keys that the test of the serial line waits for.
 const KEYS: i64 = 20;
 
 fn keys() -> Verdict {
@@ -269,7 +269,7 @@ fn keys() -> Verdict {
     });
     let line = line.map_err(|e| e.to_string())?;
     exact("keys", line.len() as i64, KEYS)?;
-    // One interrupt may bring several bytes, and a byte two: its own, and that of a FIFO which nobody emptied in time. What
-    // the test prints needs none.
+    // One interrupt may deliver several bytes, and a byte may cause two: its own, and a FIFO timeout if the FIFO was
+    // not emptied in time. The test's own output causes none.
     between("device interrupts", grown.sum(Count::Device), 1, 2 * KEYS)
 }

@@ -45,8 +45,8 @@ fn acquired() -> Verdict {
 
 static STEP: AtomicU64 = AtomicU64::new(0);
 
-/// One thread writes much to a file, another a little meanwhile: it must wait for the file's lock. Returns how long the
-/// long write took, and the growth of the counts.
+/// One thread writes much to a file, another one a little meanwhile: the second must wait for the file's lock. Returns
+/// the duration of the long write, and the growth of the counts.
 fn collide() -> Result<(i64, counts::Counts, usize), String> {
     let fd = super::file()?;
     let bytes = vec![1u8; 32 << 20];
@@ -81,7 +81,7 @@ fn contended() -> Verdict {
     let (took, grown, other) = collide()?;
     let inode = grown.lock("inode");
     exact("waits for the file", inode[1], 1)?;
-    // The wait began at least five milliseconds into the write.
+    // The wait began at least five milliseconds after the write did.
     between(
         "nanoseconds waited",
         inode[2],
@@ -110,12 +110,13 @@ fn longest() -> Verdict {
     };
     let before = longest();
     let (took, _, _) = collide()?;
-    // Nobody else writes files: it was held nearly as long as the write took, if never longer before.
+    // No other thread writes files: the lock was held nearly as long as the write took, unless it had been held longer
+    // before.
     let low = before.max(took / 2);
     between("longest hold", longest(), low, before.max(took + took / 4))
 }
 
-/// What CPUs say that they waited is what locks say that they were waited for.
+/// Checks that the waiting times counted by CPU and by lock agree.
 fn accounts_agree() -> Verdict {
     let (grown, done) = over(|| {
         let collided = collide();
@@ -136,7 +137,8 @@ fn accounts_agree() -> Verdict {
     done?;
     let by_cpu = grown.sum(Count::SpinNs) + grown.sum(Count::SleepNs);
     let by_lock = grown.stalled();
-    // The file's lock was waited for at least once; ticks are made nanoseconds for each CPU and each lock apart.
+    // The file's lock was waited for at least once; ticks are converted into nanoseconds separately for each CPU and
+    // each lock.
     between("ns waited, by lock", by_lock, 1, i64::MAX)?;
     between("ns waited, by CPU", by_cpu, by_lock - 1000, by_lock + 1000)
 }

@@ -1,9 +1,9 @@
 //! `counters [PREFIX...]`: each of the kernel's own counts against a number known by construction.
 //!
-//! A test reads the counts of /proc/pantala, does something a known number of times, reads them again, and compares. What
-//! the reading itself costs is measured beforehand by two readings with nothing between them, and taken off. Growth
-//! must be exact unless the test says why it cannot be. Needs a Pantala kernel; with `lockprof` the lock profile is
-//! tested too, with two nodes the origin of pages.
+//! A test reads the counts of /proc/pantala, performs an operation a known number of times, reads the counts again, and
+//! compares. The cost of the reading itself is measured beforehand by two readings with nothing between them, and
+//! subtracted. The increase must be exact unless the test states why it cannot be. Needs a Pantala kernel; with
+//! `lockprof` the lock profile is tested too, with two nodes the origin of pages.
 
 mod counts;
 mod events;
@@ -13,29 +13,29 @@ mod memory;
 use counts::Counts;
 use user::sys;
 
-/// What a test finds: nothing to complain of, or what is wrong.
+/// The result of a test: passed, or the error.
 type Verdict = Result<(), String>;
 
-/// A test, and what the machine must have for it.
+/// A test, and its requirements on the machine.
 struct Test {
     name: &'static str,
     needs: Needs,
     run: fn() -> Verdict,
 }
 
-/// What a test needs.
+/// A requirement of a test.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Needs {
     Nothing,
     TwoCpus,
     TwoNodes,
     LockProfile,
-    /// Somebody who types; only if asked for by name.
+    /// A person or script that types keys; tested only if named explicitly.
     Keys,
 }
 
 impl Needs {
-    /// Whether it is there; otherwise the test has nothing to look at.
+    /// Whether the requirement is met; otherwise the test is skipped.
     fn met(self) -> bool {
         match self {
             Needs::Nothing => true,
@@ -72,10 +72,10 @@ fn between(what: &str, grown: i64, low: i64, high: i64) -> Verdict {
     }
 }
 
-/// The growth of the counts over `f`, less what reading them adds.
+/// The increase of the counts during `f`, less the cost of reading them.
 fn over<T>(f: impl FnOnce() -> T) -> (Counts, T) {
     let mut readings = [const { Counts::new() }; 4];
-    // The first touches what reading needs; the next two tell what a reading adds.
+    // The first reading touches the memory that reading needs; the next two measure its cost.
     for n in [0, 0, 1] {
         readings[n].take();
     }
@@ -99,7 +99,7 @@ fn file() -> Result<i32, String> {
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     let (mut right, mut wrong, mut left_out) = (0, 0, 0);
-    // On one CPU, so that per-CPU counts can be told apart.
+    // On one CPU, so that its counts can be distinguished.
     let _ = sys::tie_to_cpu(HERE);
     let tests = [memory::TESTS, events::TESTS, locks::TESTS];
     for test in tests.into_iter().flatten() {
@@ -126,8 +126,8 @@ fn main() {
     sys::exit(i32::from(wrong > 0 || right == 0))
 }
 
-/// Runs a test; again if it complains. What else runs in the machine, a reclaiming CPU or a host that stalls one, adds to
-/// counts at times; a count that is wrong is wrong each time.
+/// Runs a test, and repeats it if it fails. Other activity in the machine, such as reclaim or a host that stalls a CPU,
+/// adds to counts at times; a count that is wrong is wrong in each run.
 fn patiently(test: &Test) -> Verdict {
     const TRIES: u32 = 5;
     let tries = if test.needs == Needs::Keys { 1 } else { TRIES };
@@ -140,7 +140,7 @@ fn patiently(test: &Test) -> Verdict {
     verdict
 }
 
-/// Runs a test in a process of its own, whose memory nobody else has touched; its complaint comes back through a pipe.
+/// Runs a test in a process of its own, whose memory no other process maps; its error is returned through a pipe.
 fn in_a_process(run: fn() -> Verdict) -> Verdict {
     let error = |errno| format!("the test could not run: errno {errno}");
     let (from, to) = sys::pipe(0).map_err(error)?;

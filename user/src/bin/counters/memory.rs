@@ -65,7 +65,7 @@ fn write_each(at: u64, pages: u64) {
     (0..pages).for_each(|n| sys::poke64(at + n * PAGE, n + 1));
 }
 
-/// All kinds of faults: `wanted` of one and none of the others.
+/// Checks all kinds of faults: `wanted` of one and none of the others.
 fn only(grown: &Counts, kind: Count, wanted: i64) -> Verdict {
     let kinds = [
         Count::ZeroFill,
@@ -97,7 +97,7 @@ fn zero_fill() -> Verdict {
 }
 
 fn resident() -> Verdict {
-    // Page by page; the knob is Linux's.
+    // Page by page; the file is one that Linux has, too.
     let knob = std::fs::write("/sys/kernel/debug/fault_around_bytes", "4096");
     knob.map_err(|e| format!("fault_around_bytes: {e}"))?;
     let fd = super::file()?;
@@ -117,9 +117,9 @@ fn resident() -> Verdict {
     only(&grown, Count::Resident, PAGES as i64)
 }
 
-/// Forks a child that lives until the pipe's write end is closed; its pid and that end.
+/// Forks a child that lives until the pipe's write end is closed; returns its pid and that end.
 ///
-/// It sleeps when this returns: its own faults on its way there are not counted with the caller's.
+/// It sleeps when this function returns, so that its own faults before are not counted with the caller's.
 fn child() -> Result<(u64, i32), String> {
     let error = |e| format!("errno {e}");
     let (from, to) = sys::pipe(0).map_err(error)?;
@@ -139,7 +139,7 @@ fn child() -> Result<(u64, i32), String> {
 fn sleeps(pid: u64) -> Result<bool, String> {
     let path = format!("/proc/{pid}/stat");
     let stat = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
-    // The state follows the name, which may itself hold blanks and brackets.
+    // The state follows the name, which may contain blanks and brackets.
     let state = stat
         .rsplit(')')
         .next()
@@ -168,7 +168,7 @@ fn moved() -> Verdict {
     let at = memory(PAGES)?;
     write_each(at, PAGES);
     end(child()?)?;
-    // Nobody else has the pages any more: none is copied, each is moved to the front object or found to be there.
+    // No other process has the pages any more: none is copied; each is moved to the front object or found there.
     let (grown, ()) = over(|| write_each(at, PAGES));
     exact("copies", grown.sum(Count::CowCopy), 0)?;
     let taken = grown.sum(Count::CowMove) + grown.sum(Count::Upgraded);
@@ -186,14 +186,14 @@ fn upgraded() -> Verdict {
     only(&grown, Count::Upgraded, PAGES as i64)
 }
 
-/// Pages fetched by a CPU less those that it kept: what it handed out, less what came back to it.
+/// Pages that a CPU fetched from the node less those in its cache: the pages allocated on the CPU less those freed.
 fn pages_taken() -> Verdict {
     let pages = 4096;
     let at = memory(pages)?;
     let (grown, ()) = over(|| write_each(at, pages));
     let fetched = grown.sum(Count::PagesLocal) + grown.sum(Count::PagesRemote);
     let used = fetched - grown.sum(Count::PagesCached);
-    // Besides the pages: a page table for each 512 and those above, radix nodes and backings of the object.
+    // Besides the pages: a page table for each 512 and the upper levels, radix nodes and backings of the object.
     between(
         "pages taken",
         used,
@@ -204,13 +204,13 @@ fn pages_taken() -> Verdict {
 
 fn pages_remote() -> Verdict {
     let free = counts::free_pages(0);
-    // So many more pages than the node has must come from another one.
+    // The allocation exceeds the node's free pages by so much, which must come from another node.
     let more = 2048;
     let pages = free + more;
     let at = memory(pages as u64)?;
     let (grown, ()) = over(|| write_each(at, pages as u64));
     let (local, remote) = (grown.sum(Count::PagesLocal), grown.sum(Count::PagesRemote));
-    // The node's last pages are kept for the kernel, so a little more comes from the other.
+    // The node's last pages are reserved for the kernel, so a little more comes from the other node.
     between("remote pages", remote, more - 64, more + free / 4)?;
     between("local pages", local, free * 3 / 4, free)
 }

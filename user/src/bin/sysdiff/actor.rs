@@ -1,4 +1,5 @@
-//! An actor: waits for orders, carries them out, leaves an answer. Nothing here allocates: a thread may end at any call.
+//! An actor: waits for orders, executes them, and leaves an answer. Nothing here allocates: a thread may end at any
+//! call.
 
 use crate::board::{self, Cell, EVENTS, LINE, board, order, state};
 use crate::calls;
@@ -10,15 +11,15 @@ use std::sync::atomic::Ordering;
 use user::sys::{self, Errno, access};
 
 thread_local! {
-    /// Which actor this thread is.
+    /// The index of the actor that this thread is.
     static ME: Own<usize> = const { Own::new(0) };
 }
 
-/// One step as its actor sees it.
+/// One step, for the actor that executes it.
 pub struct Act {
-    /// The choices.
+    /// The random choices.
     pub dice: Dice,
-    /// The actor.
+    /// The actor's index.
     pub id: usize,
     line: Line,
 }
@@ -56,7 +57,7 @@ impl Act {
         }
     }
 
-    /// Adds to the answer; [`say!`] is shorter.
+    /// Adds to the answer; [`say!`] is the short form.
     pub fn say(&mut self, text: std::fmt::Arguments<'_>) {
         let _ = self.line.write_fmt(text);
     }
@@ -77,7 +78,7 @@ impl Act {
         self.result(result)
     }
 
-    /// Makes a call and adds that it succeeded, or its errno, where the result itself is a number or address.
+    /// Makes a call and adds only that it succeeded, or its errno; for calls whose result is a pid or an address.
     pub fn quiet(&mut self, nr: i64, args: &[u64]) -> Result<u64, Errno> {
         self.leave_answer();
         let result = sys::call(nr, args);
@@ -88,7 +89,7 @@ impl Act {
         result
     }
 
-    /// Whether nobody else could wake this actor.
+    /// Whether no other actor could wake this one.
     pub fn is_alone(&self) -> bool {
         let cells = board().cells.iter().enumerate();
         let others =
@@ -96,18 +97,18 @@ impl Act {
         others.count() == 0
     }
 
-    /// Leaves the answer before a call from which this actor may not come back.
+    /// Leaves the answer before a call that may not return.
     pub fn leave_answer(&self) {
         self.cell().answer(&self.line.bytes[..self.line.len]);
     }
 
-    /// This actor's place on the board.
+    /// This actor's cell on the board.
     pub fn cell(&self) -> &'static Cell {
         &board().cells[self.id]
     }
 }
 
-/// An error number, by name.
+/// The name of an errno.
 pub struct Name(pub Errno);
 
 impl std::fmt::Display for Name {
@@ -155,7 +156,7 @@ impl std::fmt::Display for Name {
     }
 }
 
-/// Runs in a handler: notes what was caught.
+/// Runs in a handler: records the signal.
 fn caught(event: access::Caught) {
     let cell = &board().cells[ME.get()];
     let at = cell.caught.fetch_add(1, Ordering::SeqCst) as usize;
@@ -175,7 +176,7 @@ fn caught(event: access::Caught) {
     }
 }
 
-/// Makes this process one of actors: faults of tried accesses are caught, everything else is as after execve.
+/// Prepares this process for its actors: faults of tried accesses are caught, everything else is as after execve.
 pub fn prepare() {
     access::report_to(caught);
     let flags = libc::SA_SIGINFO | libc::SA_NODEFER;
@@ -184,7 +185,7 @@ pub fn prepare() {
     }
 }
 
-/// Becomes actor `id` and carries out its orders; `seen` is the last of them that is carried out already.
+/// Becomes actor `id` and executes its orders; `seen` is the last order that has been executed already.
 pub fn live(id: usize, seen: u32) -> ! {
     ME.set(id);
     let cell = &board().cells[id];
@@ -214,7 +215,7 @@ fn carry_out(id: usize, cell: &Cell) {
         cell.step.load(Ordering::SeqCst),
     );
     let mut dice = Dice::of(seed, step);
-    // The referee's choice of the actor.
+    // Skips the number by which the referee chose the actor.
     dice.next();
     let mut act = Act::new(dice, id);
     match cell.order.load(Ordering::SeqCst) {

@@ -1,13 +1,13 @@
-//! The memory that the referee and all actors share: orders, answers, who is who.
+//! The memory that the referee and all actors share: orders, answers, and the actors' pids and tids.
 
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use user::sys::{self, access};
 
-/// Where it is mapped, far from what the programs map.
+/// The address of the board, far from the programs' mappings.
 const ADDR: u64 = 0x1800_0000_0000;
-/// The file behind it, so that a program that has called execve finds it.
+/// The file that is mapped, so that a program finds it after execve.
 const FILE: &str = "/tmp/sysdiff.board";
-/// Actors of one program, dead ones included.
+/// The most actors of one program, dead ones included.
 pub const ACTORS: usize = 12;
 /// Bytes of an actor's answer.
 pub const LINE: usize = 1500;
@@ -18,23 +18,23 @@ pub const WORDS: usize = 4;
 
 /// States of an actor.
 pub mod state {
-    /// There never was one.
+    /// The cell is unused.
     pub const NONE: u32 = 0;
-    /// Its process or thread has been made and has not said anything yet.
+    /// Its process or thread has been created and has not reported yet.
     pub const STARTING: u32 = 1;
-    /// It lives.
+    /// It is alive.
     pub const ALIVE: u32 = 2;
-    /// It has ended; its number may still be known.
+    /// It has ended; its pid may still exist.
     pub const ENDED: u32 = 3;
-    /// Its number means nothing any more.
+    /// Its pid does not exist any more.
     pub const GONE: u32 = 4;
 }
 
-/// What a step can reach.
+/// The actors that a step can affect.
 pub mod reach {
-    /// Its actor alone, and those that sleep in a call.
+    /// Its own actor, and actors that sleep in a call.
     pub const ITSELF: u32 = 0;
-    /// Actors that wait for their orders, too: by signals and ends.
+    /// Also actors that wait for their orders: by signals and exits.
     pub const OTHERS: u32 = 1;
     /// Its actor sleeps for a moment, and wakes by itself.
     pub const SLEEPS_INSIDE: u32 = 2;
@@ -46,15 +46,15 @@ pub mod order {
     pub const STEP: u32 = 0;
     /// Describe its memory, its signals and itself.
     pub const SNAPSHOT: u32 = 1;
-    /// Make another process.
+    /// Create another process.
     pub const FORK: u32 = 2;
-    /// Make a thread.
+    /// Create a thread.
     pub const THREAD: u32 = 3;
-    /// Become an ordinary user.
+    /// Become an unprivileged user.
     pub const DEMOTE: u32 = 4;
 }
 
-/// One signal that a handler saw: signal, code, pid, uid, value.
+/// One signal caught by a handler: signal, code, pid, uid, value.
 #[derive(Debug)]
 pub struct Event(pub [AtomicI32; 5]);
 
@@ -63,13 +63,13 @@ pub struct Event(pub [AtomicI32; 5]);
 pub struct Cell {
     /// A value of [`state`].
     pub state: AtomicU32,
-    /// Its process.
+    /// Its pid.
     pub pid: AtomicI32,
-    /// Its thread.
+    /// Its tid.
     pub tid: AtomicI32,
     /// Counts orders; a futex.
     pub go: AtomicU32,
-    /// The last order that was carried out.
+    /// The last order that was executed.
     pub done: AtomicU32,
     /// A value of [`order`].
     pub order: AtomicU32,
@@ -81,22 +81,22 @@ pub struct Cell {
     pub len: AtomicU32,
     /// The answer.
     pub line: [AtomicU8; LINE],
-    /// Signals caught since the referee last looked.
+    /// The number of signals caught since the referee last read them.
     pub caught: AtomicU32,
-    /// What they were.
+    /// These signals.
     pub events: [Event; EVENTS],
 }
 
-/// All of it.
+/// The whole board.
 #[derive(Debug)]
 pub struct Board {
     /// The seed of the program.
     pub seed: AtomicU64,
-    /// Grows with each answer; a futex.
+    /// Incremented with each answer; a futex.
     pub news: AtomicU32,
-    /// The number of the next actor.
+    /// The index of the next actor.
     pub next: AtomicU32,
-    /// The referee's process.
+    /// The referee's pid.
     pub referee: AtomicI32,
     /// Futex words of the program.
     pub words: [AtomicU32; WORDS],
@@ -109,7 +109,7 @@ pub fn board() -> &'static Board {
     access::shared(ADDR)
 }
 
-/// Makes a fresh board, or with `fresh` false finds the one that is there.
+/// Creates a new board, or maps the existing one if `fresh` is false.
 ///
 /// # Errors
 /// The errno of the call that failed.
@@ -136,7 +136,7 @@ pub fn attach(fresh: bool) -> Result<(), sys::Errno> {
 }
 
 impl Board {
-    /// Forgets the program before.
+    /// Resets the board for the next program.
     pub fn clear(&self, seed: u64, referee: i32) {
         self.seed.store(seed, Ordering::SeqCst);
         self.next.store(0, Ordering::SeqCst);
@@ -153,7 +153,7 @@ impl Board {
         }
     }
 
-    /// Makes known that there is something to look at.
+    /// Wakes the referee.
     pub fn tell(&self) {
         self.news.fetch_add(1, Ordering::SeqCst);
         wake(&self.news);
@@ -166,7 +166,7 @@ impl Cell {
         self.state.load(Ordering::SeqCst) == state
     }
 
-    /// Whether it has carried out its last order.
+    /// Whether it has executed its last order.
     pub fn is_idle(&self) -> bool {
         self.go.load(Ordering::SeqCst) == self.done.load(Ordering::SeqCst)
     }
@@ -196,7 +196,7 @@ impl Cell {
     }
 }
 
-/// Waits until `word` is no longer `value`, at most `nanoseconds`, or until a signal or nothing at all.
+/// Waits until `word` is no longer `value`, at most `nanoseconds`; may return early, by a signal or spuriously.
 pub fn wait(word: &AtomicU32, value: u32, nanoseconds: Option<u64>) {
     let time = [0, nanoseconds.unwrap_or(0)];
     let time = nanoseconds.map_or(0, |_| time.as_ptr() as u64);

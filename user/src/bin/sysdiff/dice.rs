@@ -1,4 +1,5 @@
-//! Random choices that depend on the seed and the step alone, so that leaving out a step changes no other one.
+//! Random choices that depend only on the seed and the step, so that leaving out a step does not change those of
+//! others.
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
@@ -36,7 +37,7 @@ impl Dice {
         choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// Any of the bits in `bits`, each with `percent`, joined.
+    /// A random subset of the bits in `bits`, each with its percentage, joined.
     pub fn bits(&mut self, bits: &[(i32, u64)]) -> i32 {
         bits.iter().fold(
             0,
@@ -44,7 +45,7 @@ impl Dice {
         )
     }
 
-    /// An index into `weights`, each as often as its weight says.
+    /// A random index into `weights`, with these frequencies.
     pub fn weighted(&mut self, weights: impl Iterator<Item = u32> + Clone) -> usize {
         let all: u32 = weights.clone().sum();
         let mut left = self.below(u64::from(all.max(1))) as u32;
@@ -63,14 +64,14 @@ pub fn digest(bytes: &[u8]) -> u64 {
     add_digest(0xcbf2_9ce4_8422_2325, bytes)
 }
 
-/// Goes on with the checksum `hash` over `bytes`.
+/// Continues the checksum `hash` with `bytes`.
 pub fn add_digest(hash: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(hash, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
     })
 }
 
-/// The form of a checksum in a line.
+/// The part of a checksum that a line shows.
 pub fn short(hash: u64) -> u16 {
     (hash ^ hash >> 16 ^ hash >> 32 ^ hash >> 48) as u16
 }

@@ -1,9 +1,9 @@
 //! `sysdiff`: random programs of system calls, whose every result can be compared with another kernel's.
 //!
-//! Guarantee: a program is made from its seed alone; its lines are the same in each run on one kernel, and on two kernels
-//! as long as they do the same, but for what the table in [`normal`] makes equal.
-//! Mechanism: actors (processes and threads, root's and an ordinary user's) act one at a time, as a referee lets them;
-//! each step is one call, with arguments found among what is open, mapped and alive at that moment.
+//! Guarantee: a program is generated from its seed alone; its lines are the same in each run on one kernel, and on two
+//! kernels as long as they behave alike, except for what the table in [`normal`] normalizes.
+//! Mechanism: actors (processes and threads, root's and an unprivileged user's) act one at a time, as a referee orders;
+//! each step is one call, with arguments chosen among what is open, mapped and alive at that moment.
 
 mod actor;
 mod board;
@@ -33,7 +33,7 @@ fn keep(text: &str) -> Option<Vec<(u32, u32)>> {
     text.split(',').map(range).collect()
 }
 
-/// Plays what one line of words asks for.
+/// Runs the programs that one line of words requests.
 fn obey(words: &[&str]) -> Option<()> {
     let [first, count, steps, keep_text, how] = words else {
         return None;
@@ -53,7 +53,7 @@ fn obey(words: &[&str]) -> Option<()> {
     Some(())
 }
 
-/// Lets the terminal not repeat what it is told.
+/// Turns off the terminal's echo.
 fn no_echo() {
     let mut settings = [0u32; 15];
     let at = settings.as_mut_ptr() as u64;

@@ -1,9 +1,9 @@
-//! The one table of what is made equal before two kernels are compared. Everything else must be equal.
+//! The table of what is normalized before two kernels are compared. Everything else must be equal.
 
 use crate::board::{ACTORS, board, state};
 use std::sync::atomic::Ordering;
 
-/// What is made equal, how, and why it may differ.
+/// What is normalized, how, and why it may differ.
 pub const TABLE: &[(&str, &str, &str)] = &[
     (
         "process and thread numbers",
@@ -33,7 +33,7 @@ pub const TABLE: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// The name of a process or thread number.
+/// The name of a pid or tid.
 pub fn pid(number: i32) -> Pid {
     Pid(number)
 }
@@ -44,7 +44,7 @@ pub struct Pid(i32);
 impl std::fmt::Display for Pid {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let board = board();
-        // A number given anew is the newest actor's.
+        // A reused pid is the newest actor's.
         let named = (0..ACTORS).rev().find(|&id| {
             let cell = &board.cells[id];
             !cell.is(state::NONE) && cell.tid.load(Ordering::SeqCst) == self.0
@@ -60,7 +60,7 @@ impl std::fmt::Display for Pid {
     }
 }
 
-/// Times before this were set by a program.
+/// Times before this one were set by a program.
 pub const SET_BEFORE: i64 = 1_000_000;
 
 /// A time of a file.

@@ -1,10 +1,12 @@
-//! The referee: lets one actor act at a time, sees what comes of it, and writes it down.
+//! The referee: lets one actor act at a time, and records the consequences.
 //!
-//! Guarantee: a step begins only when every actor waits for its order, sleeps in a call, or has ended. So everything that a
-//! step causes (wake-ups, signals, ends) belongs to it, and a program has the same lines in every run on the same kernel.
-//! Mechanism: an order and its answer pass over the board; whether another sleeps is read from /proc. A kernel marks a
-//! thread as running when it wakes it, not when it next runs, so that "sleeping" is never said of one that has something
-//! to do. Where nobody sleeps in a call and a step is none that can reach others, the answer alone is waited for.
+//! Guarantee: a step begins only when every actor waits for its order, sleeps in a call, or has ended. So everything
+//! that a step causes (wake-ups, signals, exits) belongs to it, and a program has the same lines in every run on the
+//! same kernel.
+//! Mechanism: an order and its answer pass over the board; whether another actor sleeps is read from /proc. A kernel
+//! marks a thread as running when it wakes it, not when the thread next runs, so that a thread with something to do
+//! never shows as sleeping. If no actor sleeps in a call and a step cannot affect other actors, the referee waits only
+//! for the answer.
 
 use crate::actor;
 use crate::board::{self, ACTORS, EVENTS, board, order, reach, state};
@@ -18,22 +20,22 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use user::sys;
 
-/// Where the programs' files lie.
+/// The directory for the programs' files.
 const DIRECTORY: &str = "/tmp/sysdiff";
-/// Steps between two looks at everything.
+/// Steps from one snapshot to the next.
 const LOOK_EVERY: u32 = 24;
-/// What an order and its consequences may take.
+/// The time limit for an order and its consequences.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The step of what is arranged beforehand.
+/// The number of the step that stands for the preparation.
 const BEFORE: u32 = 0;
 
-/// A program: its seed, its length, and which of its steps are made.
+/// A program: its seed, its length, and the steps that are executed.
 pub struct Program {
     /// The seed.
     pub seed: u64,
     /// Steps.
     pub steps: u32,
-    /// First and last steps of those that are made; empty is all.
+    /// First and last steps of the ranges that are executed; empty means all.
     pub keep: Vec<(u32, u32)>,
 }
 
@@ -47,7 +49,7 @@ impl Program {
     }
 }
 
-/// What is written down: a checksum of all lines, and the lines if they are wanted.
+/// The record of a program: a checksum of all lines, and the lines if they are wanted.
 pub struct Log {
     /// The checksum.
     pub hash: u64,
@@ -66,10 +68,10 @@ impl Log {
     }
 }
 
-/// What the referee knows of an actor.
+/// The referee's state for an actor.
 #[derive(Default)]
 struct Seen {
-    /// The step in which it sleeps, or last did.
+    /// The step in which the actor started to sleep, now or last.
     step: u32,
     sleeps: bool,
     ended: bool,
@@ -82,7 +84,7 @@ struct Referee {
     acting: usize,
 }
 
-/// Plays `program`; its lines are printed if `print`.
+/// Runs `program`; prints its lines if `print`.
 pub fn play(program: &Program, print: bool) -> Log {
     let log = Log {
         hash: digest(b""),
@@ -106,7 +108,7 @@ pub fn play(program: &Program, print: bool) -> Log {
     referee.log
 }
 
-/// An empty directory and an empty board.
+/// Creates an empty directory and resets the board.
 fn arrange(seed: u64) -> std::io::Result<()> {
     std::env::set_current_dir("/")?;
     let _ = std::fs::remove_dir_all(DIRECTORY);
@@ -123,7 +125,8 @@ fn arrange(seed: u64) -> std::io::Result<()> {
 }
 
 impl Referee {
-    /// Makes the first actors: a process of root's, its child of an ordinary user, and mostly a thread of the first.
+    /// Creates the first actors: a process of root's, its child of an unprivileged user, and mostly a thread of the
+    /// first.
     fn begin(&mut self, seed: u64) -> bool {
         self.tree.next_look();
         board().next.store(1, Ordering::SeqCst);
@@ -188,7 +191,7 @@ impl Referee {
         self.look_at_tree(program.steps + 1);
     }
 
-    /// A look at one actor and at the files.
+    /// A snapshot of one actor and of the files.
     fn look(&mut self, step: u32, turn: u32) -> bool {
         let idle = self.idle();
         let seen =
@@ -203,7 +206,7 @@ impl Referee {
         }
     }
 
-    /// Gives an order and writes down what comes of it. False if not all is quiet in time.
+    /// Gives an order and records the consequences. Returns false if the actors are not quiet in time.
     fn order(&mut self, actor: usize, step: u32, what: u32) -> bool {
         let cell = &board().cells[actor];
         self.acting = actor;
@@ -256,11 +259,11 @@ impl Referee {
         true
     }
 
-    /// Whether nothing is to be expected of an actor; notes that it has ended, or sleeps.
+    /// Whether an actor will do nothing more by itself; records that it has ended, or sleeps.
     fn is_quiet(&mut self, id: usize) -> bool {
         let cell = &board().cells[id];
         if cell.is(state::STARTING) {
-            // One that ends before it has said anything: its process is known by its parent.
+            // An actor that ends before its first report: its parent knows its pid.
             let pid = cell.pid.load(Ordering::SeqCst);
             if pid != 0 && matches!(proc_state(pid, pid), b'Z' | 0) && cell.is(state::STARTING) {
                 cell.state.store(state::ENDED, Ordering::SeqCst);
@@ -283,7 +286,7 @@ impl Referee {
             b'S' | b'T' if seen.sleeps => !cell.is_idle(),
             b'S' if cell.reaches.load(Ordering::SeqCst) == reach::SLEEPS_INSIDE => false,
             b'S' | b'T' => {
-                // It may be about to wake for its order on a kernel that says so late.
+                // The actor may be about to wake for its order, on a kernel that shows that late.
                 for _ in 0..3 {
                     sleep_us(200);
                     if cell.is_idle() || proc_state(pid, tid) != b'S' {
@@ -293,7 +296,8 @@ impl Referee {
                 true
             }
             b'Z' | b'X' | 0 => {
-                // A process is seen to have ended a moment before its parent is told; whoever asks for children waits for that.
+                // A process shows as ended a moment before its parent is notified; this call, which searches for
+                // children, returns only after the notification.
                 let nothing = libc::WNOHANG | libc::WNOWAIT | libc::WEXITED;
                 let _ = sys::call(
                     libc::SYS_waitid,
@@ -314,7 +318,7 @@ impl Referee {
         }
     }
 
-    /// Writes down answers, sleeps, ends and signals since the last order.
+    /// Records answers, sleeps, exits and signals since the last order.
     fn write_down(&mut self, step: u32) {
         let acting = self.acting;
         let order = std::iter::once(acting).chain((0..ACTORS).filter(move |&id| id != acting));
@@ -380,7 +384,7 @@ impl Referee {
         self.log.line(&text);
     }
 
-    /// Ends all actors and waits for them.
+    /// Kills all actors and waits for them.
     fn finish(&mut self) {
         self.seen = Default::default();
         let kill = libc::SIGKILL as u64;
@@ -421,13 +425,14 @@ fn proc_state(pid: i32, tid: i32) -> u8 {
         .unwrap_or(0)
 }
 
-/// Makes the referee the parent of actors whose parents end, and lets the arena's place be known to be free.
+/// Makes the referee the parent of actors whose parents end, blocks its signals, sets the protection of links, and
+/// turns off core files.
 pub fn prepare() {
     let _ = sys::call(
         libc::SYS_prctl,
         &[libc::PR_SET_CHILD_SUBREAPER as u64, 1, 0, 0, 0],
     );
-    // A program may make signals reach it; it waits for none.
+    // A program may make signals reach the referee; it blocks all of them.
     let all = u64::MAX;
     let how = libc::SIG_SETMASK as u64;
     let _ = sys::call(
@@ -435,7 +440,7 @@ pub fn prepare() {
         &[how, &raw const all as u64, 0, 8],
     );
     let none = [0u64; 2];
-    // What others may lay for somebody: as Debian sets it, which is Pantala's default.
+    // The protection against links and files that other users created: Debian's settings, which are Pantala's defaults.
     for (name, value) in [
         ("symlinks", "1"),
         ("hardlinks", "1"),

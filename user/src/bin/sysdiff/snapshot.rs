@@ -1,4 +1,4 @@
-//! What an actor, and the tree of files, look like.
+//! Descriptions of an actor, and of the tree of files.
 
 use crate::actor::{Act, say};
 use crate::calls::memory::{self, PAGES};
@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use user::sys;
 
-/// Describes the actor that is asked.
+/// Describes the actor that executes the order.
 pub fn of_actor(act: &mut Act) {
     say!(act, "memory");
     let mut page = 0;
@@ -27,7 +27,7 @@ pub fn of_actor(act: &mut Act) {
     rest(act);
 }
 
-/// Describes what an actor keeps over execve: signals and descriptors.
+/// Describes the state of an actor that survives execve: signals and descriptors.
 pub fn rest(act: &mut Act) {
     let (mut pending, mut mask) = (0u64, 0u64);
     let _ = sys::call(libc::SYS_rt_sigpending, &[&raw mut pending as u64, 8]);
@@ -71,7 +71,7 @@ pub fn rest(act: &mut Act) {
     }
 }
 
-/// The tree of files, and when it was last looked at.
+/// The tree of files, and the time of the last snapshot.
 #[derive(Default)]
 pub struct Tree {
     looked: (i64, i64),
@@ -86,8 +86,8 @@ fn now(clock: i32) -> (i64, i64) {
 }
 
 impl Tree {
-    /// Describes each file below the current directory, by name. Whatever is changed later has a later time, however coarse
-    /// the clock of files is.
+    /// Describes each file below the current directory, by name. Later changes get a later time, although the clock of
+    /// files is coarse.
     pub fn look(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         let mut numbers = HashMap::new();
@@ -96,7 +96,7 @@ impl Tree {
         lines
     }
 
-    /// What is changed from now on is told from what was changed before.
+    /// Waits until later changes can be distinguished from earlier ones.
     pub fn next_look(&mut self) {
         self.looked = now(libc::CLOCK_REALTIME);
         // The clock of files.
@@ -157,7 +157,7 @@ impl Tree {
     }
 }
 
-/// Where a file has data, and a checksum of it.
+/// The ranges of data in a file, and a checksum of the contents.
 fn content(path: &Path, size: u64) -> String {
     let opened = std::fs::OpenOptions::new()
         .read(true)

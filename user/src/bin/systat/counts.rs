@@ -1,4 +1,4 @@
-//! /proc/pantala, read: each line is a list of `name=value` pairs.
+//! Parses /proc/pantala: each line is a list of `name=value` pairs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::time::Instant;
 /// Where the kernel's raw counts are.
 const DIR: &str = "/proc/pantala";
 
-/// One line: numbers and words by name.
+/// One line: its numbers and words by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
     numbers: BTreeMap<String, u64>,
@@ -15,7 +15,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Reads a line; what is no pair is skipped.
+    /// Parses a line; words that are no pair are skipped.
     pub fn parse(text: &str) -> Line {
         let mut line = Line::default();
         let mut rest = text.trim();
@@ -34,17 +34,17 @@ impl Line {
         line
     }
 
-    /// A number, 0 if it is not there.
+    /// A number, 0 if it is missing.
     pub fn number(&self, name: &str) -> u64 {
         self.numbers.get(name).copied().unwrap_or(0)
     }
 
-    /// A word, empty if it is not there.
+    /// A word, empty if it is missing.
     pub fn word(&self, name: &str) -> &str {
         self.words.get(name).map_or("", |word| word)
     }
 
-    /// How much a count has grown since `before`.
+    /// The increase of a count since `before`.
     pub fn since(&self, before: &Line, name: &str) -> u64 {
         self.number(name).saturating_sub(before.number(name))
     }
@@ -76,23 +76,23 @@ pub fn read(name: &str) -> Result<Vec<Line>, String> {
     Ok(text.lines().map(Line::parse).collect())
 }
 
-/// All counts of one moment.
+/// All counts at one moment.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// When they were read.
+    /// The time of the reading.
     pub at: Instant,
-    /// One line a CPU.
+    /// One line per CPU.
     pub cpus: Vec<Line>,
-    /// One line a NUMA node.
+    /// One line per NUMA node.
     pub nodes: Vec<Line>,
-    /// One line a lock class.
+    /// One line per lock class.
     pub locks: Vec<Line>,
     /// The kernel counts acquisitions and measures holds.
     pub lock_profile: bool,
 }
 
 impl Snapshot {
-    /// What there was at boot: nothing.
+    /// The counts at boot: all zero.
     pub fn boot() -> Snapshot {
         Snapshot {
             at: Instant::now(),
@@ -103,7 +103,7 @@ impl Snapshot {
         }
     }
 
-    /// Reads them.
+    /// Reads all counts.
     ///
     /// # Errors
     /// A message for the user.

@@ -4,7 +4,7 @@ use super::counts::{Line, Snapshot};
 use super::view::fit;
 use std::cmp::Reverse;
 
-/// The locks that did anything between two snapshots, those first that threads waited for longest.
+/// The locks used between two snapshots, those with the longest waits first.
 pub fn lines(before: &Snapshot, after: &Snapshot, width: usize) -> Vec<String> {
     let empty = Line::default();
     let old = |name: &str| {

@@ -1,8 +1,9 @@
-//! `systat`: what the kernel does, per CPU, as DragonFly's `systat -pv` shows it; `pcm`: where its memory comes from.
+//! `systat`: the kernel's activity, per CPU, as DragonFly's `systat -pv` shows it; `pcm`: the nodes that its memory
+//! comes from.
 //!
-//! The kernel exports raw counts per CPU and never sums them; this program takes two snapshots and shows the difference. On
-//! a terminal it refreshes in place until interrupted, within the terminal's width and height; otherwise it prints one
-//! picture after another.
+//! The kernel exports raw counts per CPU and never sums them; this program takes two snapshots and shows the
+//! difference. On a terminal it refreshes in place until interrupted, within the terminal's width and height; otherwise
+//! it prints one report after another.
 
 mod counts;
 mod locks;
@@ -22,7 +23,7 @@ usage: systat [-pv] [SECONDS]   rates per CPU, refreshed every SECONDS (1)
        --once                   with any of the first three: one picture, over SECONDS
        -c COMMAND [ARGUMENT...] with any of the first three: one picture, over the time that COMMAND runs";
 
-/// Makes a picture of what changed between two snapshots, in lines of at most so many columns.
+/// Formats the changes between two snapshots, as lines of at most the given width.
 type Draw = fn(&Snapshot, &Snapshot, usize) -> Vec<String>;
 
 fn main() {
@@ -73,7 +74,7 @@ fn main() {
     }
 }
 
-/// Columns and rows of the terminal that can move its cursor; `None` where there is none.
+/// Columns and rows of a terminal that can move its cursor; `None` if the output is no such terminal.
 fn terminal() -> Option<(usize, usize)> {
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if dumb || !std::io::stdout().is_terminal() {
@@ -85,7 +86,7 @@ fn terminal() -> Option<(usize, usize)> {
     Some((known(columns, 80), known(rows, 24)))
 }
 
-/// Columns where the output is no terminal: enough for everything.
+/// Columns if the output is no terminal: enough for every line.
 const WIDE: usize = 160;
 
 fn show(text: &str) -> Result<(), String> {
@@ -93,7 +94,7 @@ fn show(text: &str) -> Result<(), String> {
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
         .or_else(|e| match e.kind() {
-            // Whoever reads has seen enough.
+            // The reader of the pipe has closed it.
             std::io::ErrorKind::BrokenPipe => std::process::exit(0),
             _ => Err(format!("standard output: {e}")),
         })
@@ -147,7 +148,8 @@ fn refresh(draw: Draw, pause: Duration) -> Result<(), String> {
     }
 }
 
-/// The lines that fit, over what was there: home, each line up to its end, then the rest of the screen. No flicker.
+/// The lines that fit, written over the previous ones without clearing the screen first: cursor home, each line with an
+/// erasure to its end, then an erasure of the rest of the screen. So nothing flickers.
 fn in_place(lines: &[String], rows: usize) -> String {
     let fit = lines.iter().take(rows.saturating_sub(1).max(1));
     let body: String = fit.map(|line| format!("{line}\x1b[K\r\n")).collect();

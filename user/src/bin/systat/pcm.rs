@@ -1,13 +1,13 @@
-//! Where each node's CPUs take their pages from.
+//! The nodes from which each node's CPUs allocate their pages.
 //!
-//! The kernel counts pages when a CPU fetches them from a node, in bursts of up to 32 that it then hands out without
-//! counting, so a figure may be that much ahead of what was used.
+//! The kernel counts pages when a CPU fetches them from a node, in bursts of up to 32 that the CPU then allocates
+//! without counting, so a figure may exceed the pages used by that much.
 
 use super::counts::Snapshot;
 use super::view::{fit, short};
 use std::collections::BTreeMap;
 
-/// Pages that the CPUs of a node took.
+/// Pages that the CPUs of a node fetched.
 #[derive(Default)]
 struct Taken {
     local: u64,

@@ -9,7 +9,7 @@ pub struct View<'a> {
     seconds: f64,
 }
 
-/// A count as a rate, in at most six places.
+/// A count as a rate, in at most six characters.
 pub fn short(rate: f64) -> String {
     match rate {
         r if r < 9999.5 => format!("{r:.0}"),
@@ -23,10 +23,10 @@ pub fn fit(line: String, width: usize) -> String {
     line.chars().take(width).collect()
 }
 
-/// Columns that the titles of the first lines take.
+/// The width of the titles of the first lines.
 const TITLE: usize = 10;
 
-/// Puts `parts` behind `title`, as many lines as they need.
+/// Puts `parts` after `title`, on as many lines as they need.
 fn wrap(title: &str, parts: &[String], width: usize) -> Vec<String> {
     let mut lines = vec![format!("{title:<TITLE$}")];
     let mut used = TITLE;
@@ -43,7 +43,7 @@ fn wrap(title: &str, parts: &[String], width: usize) -> Vec<String> {
     lines
 }
 
-/// A function's name without what makes it long: the types of an implementation, and all but its last two parts.
+/// A function's name without the types of an implementation, and without all but its last two path components.
 fn function(path: &str) -> String {
     let path = path.split('+').next().unwrap_or(path);
     if let Some(inner) = path.strip_prefix('<')
@@ -66,7 +66,7 @@ fn function(path: &str) -> String {
     parts[parts.len().saturating_sub(2)..].join("::")
 }
 
-/// Where a CPU's time went, in per cent. They add up to 100.
+/// The shares of a CPU's time, in per cent. They add up to 100.
 struct Shares {
     user: f64,
     sys: f64,
@@ -75,7 +75,8 @@ struct Shares {
 }
 
 impl Shares {
-    /// Idle and interrupt time are measured; the rest is user and system time as the clock ticks found them.
+    /// Idle and interrupt time are measured; the rest is split into user and system time by what the clock ticks
+    /// interrupted.
     fn new(old: &Line, new: &Line, seconds: f64) -> Shares {
         let grown = |name: &str| new.since(old, name) as f64;
         let per_cent = |ns: f64| ns / (seconds * 1e7);
@@ -124,7 +125,7 @@ impl<'a> View<'a> {
         self.before.cpus.iter().zip(&self.after.cpus)
     }
 
-    /// The sum over CPUs of the growth of some counts, a second.
+    /// The sum over CPUs of the increase of some counts, per second.
     fn total(&self, names: &[&str]) -> f64 {
         let grown = |(old, new): (&Line, &Line)| -> u64 {
             names.iter().map(|name| new.since(old, name)).sum()
@@ -132,7 +133,7 @@ impl<'a> View<'a> {
         self.pairs().map(grown).sum::<u64>() as f64 / self.seconds
     }
 
-    /// The whole picture: totals, then a line for each CPU.
+    /// The whole report: totals, then a line for each CPU.
     pub fn lines(&self, width: usize) -> Vec<String> {
         let mut out = self.totals(width);
         out.push(String::new());
@@ -185,7 +186,7 @@ impl<'a> View<'a> {
         out
     }
 
-    /// Free pages of a node: in its lists, and kept by its CPUs.
+    /// Free pages of a node: in its lists, and in its CPUs' caches.
     fn free(&self, node: &Line) -> String {
         let number = node.number("node");
         let own = |cpu: &&Line| cpu.number("node") == number;
@@ -267,7 +268,7 @@ mod tests {
         assert!(lines[1].contains("exec 4 "), "{}", lines[1]);
         assert!(lines[2].contains("256 pages + 7 kept"), "{}", lines[2]);
         let cpu: Vec<&str> = lines[7].split_whitespace().collect();
-        // Half of the time is neither idle nor interrupts; three of four ticks found it in user mode.
+        // Half of the time is neither idle nor interrupts; three of four ticks interrupted user mode.
         let shown = ["0", "100", "0", "0", "37.5", "12.5", "25.0", "25.0", "1000"];
         assert_eq!(cpu[..9], shown);
         assert!(lines[7].contains("run queue") && lines[7].ends_with("vm::fault"));

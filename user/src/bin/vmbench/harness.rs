@@ -1,15 +1,15 @@
-//! Runs one case on N workers and collects what they measured.
+//! Runs one case on N workers and collects their measurements.
 //!
-//! Guarantee: the workers of a case are processes, each tied to its own CPU; they start each timed phase
-//! together and stop being timed before anything is torn down. A worker that finds a wrong result makes
-//! the whole case fail, and the others do not hang on it.
-//! Mechanism: one shared anonymous page area holds a barrier and a slot per worker; times are added into
-//! the slot, so that a worker's own children can be timed too.
+//! Guarantee: the workers of a case are processes, each bound to its own CPU; they start each timed phase together and
+//! stop the clock before anything is torn down. A worker that finds a wrong result makes the whole case fail, and the
+//! others do not hang on it.
+//! Mechanism: one shared anonymous page area holds a barrier and a slot per worker; times are added into the slot, so
+//! that a worker's own children can be timed too.
 //!
-//! Markers for outside observers, who see where a program stores but not what: [`MARKER`] is a page of its own,
-//! mapped at that address in every worker, with eight words for each case (counted from 1). A timed phase
-//! begins with a store to the last of them and ends with one to the word of the phase's number.
-//! Word 0 of the page says that no phase is going on.
+//! Markers for outside observers, which see the addresses of a program's stores but not the values: [`MARKER`] is a
+//! page of its own, mapped at that address in every worker, with eight words for each case (counted from 1). A timed
+//! phase begins with a store to the last of them and ends with one to the word with the phase's index. A store to word
+//! 0 of the page means that no phase is running.
 
 use std::sync::atomic::Ordering::SeqCst;
 use user::proc;
@@ -23,7 +23,7 @@ const MARKER_WORDS: u64 = 8; // a case's
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
 
-/// Most timed phases of a case.
+/// The most timed phases of a case.
 pub const PHASES: usize = 4;
 
 const SLOT: u64 = 512; // bytes; times, counts, state and a message
@@ -34,42 +34,42 @@ const STATE: u64 = 8 * 2 * PHASES as u64;
 const MEMORY: u64 = STATE + 8; // bytes and processes of each figure of memory
 const MESSAGE: u64 = MEMORY + 16 * MEMORIES.len() as u64;
 
-/// Figures of memory that a case may have, by what is appended to its name: with everything in use, and after a pause
-/// in which nobody ran.
+/// Figures of memory that a case may report, by suffix of its name: with everything in use, and after a pause in which
+/// no process ran.
 const MEMORIES: [&str; 2] = ["-memory", "-idle-memory"];
 
 /// One benchmark.
 pub struct Case {
     /// The name that `--cases` matches by prefix.
     pub name: &'static str,
-    /// What one operation is.
+    /// The operation that is measured.
     pub what: &'static str,
     /// Names of the timed phases, appended to the case's name; the first is often empty.
     pub phases: &'static [&'static str],
-    /// Run once before the workers are made; the value is handed to each of them.
+    /// Run once before the workers are created; the value is passed to each of them.
     pub prepare: fn(&Plan) -> Result<u64, String>,
-    /// What a worker does.
+    /// The work of a worker.
     pub work: fn(&mut Worker) -> Result<(), String>,
 }
 
-/// How much to do.
+/// The amount of work.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Workers of each case.
     pub workers: usize,
-    /// CPUs they are tied to, in order, reused when there are more workers.
+    /// The CPUs that the workers are bound to, in order; reused if there are more workers.
     pub cpus: Vec<usize>,
-    /// Repetitions in permille of each case's own count.
+    /// Repetitions in permille of each case's own number.
     pub permille: u64,
     /// Processes in a chain.
     pub chain: u64,
     /// Processes sharing the region.
     pub sharers: u64,
-    /// Where files are made.
+    /// The directory for files.
     pub dir: String,
     /// The dynamic program of the exec case.
     pub dynamic: String,
-    /// Where `tiny-true` and `true-static` lie.
+    /// The directory of `tiny-true` and `true-static`.
     pub programs: String,
 }
 
@@ -82,7 +82,7 @@ impl Plan {
 
 /// One process of a case.
 pub struct Worker {
-    /// 0-based.
+    /// Its index, from 0.
     pub index: usize,
     /// The plan of the run.
     pub plan: Plan,
@@ -99,7 +99,7 @@ impl Worker {
         self.shared + HEADER + self.index as u64 * SLOT
     }
 
-    /// Returns when every worker of the case has come here as often as this one.
+    /// Returns when every worker of the case has called it as often as this one.
     pub fn barrier(&mut self) {
         self.rounds += 1;
         let arrived = sys::atomic(self.shared + ARRIVED);
@@ -127,7 +127,7 @@ impl Worker {
         self.started = sys::now_ns();
     }
 
-    /// Ends a timed phase in which `ops` operations were done.
+    /// Ends a timed phase in which `ops` operations were executed.
     pub fn stop(&mut self, phase: usize, ops: u64) {
         let ns = sys::now_ns() - self.started;
         self.mark(phase as u64);
@@ -136,8 +136,8 @@ impl Worker {
         sys::atomic(slot + 8).fetch_add(ops, SeqCst);
     }
 
-    /// Records, as figure `which` of [`MEMORIES`], that all workers together took for `processes` processes what free
-    /// memory has lost since it was `before`. One worker's figure counts.
+    /// Records figure `which` of [`MEMORIES`]: the decrease of free memory since it was `before`, divided by
+    /// `processes`. It covers all workers, so only one worker's figure counts.
     pub fn memory(&self, which: usize, before: Option<u64>, processes: u64) {
         if let (0, Some(before), Some(now)) = (self.index, before, proc::meminfo("MemFree")) {
             let at = self.slot() + MEMORY + 16 * which as u64;
@@ -164,7 +164,7 @@ impl Worker {
     }
 }
 
-/// Ties the calling process to the CPU of worker `index`.
+/// Binds the calling process to the CPU of worker `index`.
 fn tie_to_cpu_of(plan: &Plan, index: usize) -> Result<(), String> {
     let cpu = plan.cpus[index % plan.cpus.len()];
     sys::tie_to_cpu(cpu).map_err(err("sched_setaffinity"))
@@ -187,7 +187,7 @@ fn tie(worker: &Worker) -> Result<(), String> {
 
 pub use sys::nap;
 
-/// Turns an errno into a message that names the call.
+/// Converts an errno into a message that names the call.
 pub fn err(what: &'static str) -> impl Fn(Errno) -> String {
     move |errno| format!("{what}: {}", std::io::Error::from_raw_os_error(errno))
 }
@@ -196,7 +196,7 @@ pub fn err(what: &'static str) -> impl Fn(Errno) -> String {
 pub struct Outcome {
     /// Case and phase.
     pub name: String,
-    /// What one operation is.
+    /// The operation that is measured.
     pub what: &'static str,
     /// Operations of all workers.
     pub ops: u64,
@@ -211,7 +211,7 @@ pub struct Outcome {
 /// Runs `case`; the outcomes are its phases in order.
 ///
 /// # Errors
-/// What the first worker that failed found wrong.
+/// The error of the first worker that failed.
 pub fn run(number: usize, case: &Case, plan: &Plan) -> Result<Vec<Outcome>, String> {
     let bytes = HEADER + plan.workers as u64 * SLOT;
     let shared = sys::mmap(
@@ -236,7 +236,7 @@ pub fn run(number: usize, case: &Case, plan: &Plan) -> Result<Vec<Outcome>, Stri
             rounds: 0,
             started: 0,
         };
-        // The worker begins on its CPU, so that what the kernel makes for it lies on that CPU's node.
+        // The worker starts on its CPU, so that the kernel allocates its memory on that CPU's node.
         tie_to_cpu_of(&worker.plan, index)?;
         match sys::fork().map_err(err("fork of a worker"))? {
             0 => worker.run(case),

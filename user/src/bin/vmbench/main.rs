@@ -1,7 +1,7 @@
-//! `vmbench`: what faults, mappings, processes and pipes cost.
+//! `vmbench`: the cost of faults, mappings, processes and pipes.
 //!
-//! Guarantee: each case checks what it computed; a wrong result makes the exit status 1. One line a result, made
-//! of `key=value` words and starting with `vmbench`. The same static binary runs on Linux.
+//! Guarantee: each case checks its results; a wrong result makes the exit status 1. One line per result, made of
+//! `key=value` words and starting with `vmbench`. The same static binary runs on Linux.
 //! Mechanism: see `harness`; the numbers of repetitions are fixed, so that counting instructions is meaningful.
 
 mod harness;
@@ -116,8 +116,8 @@ fn print(outcome: &Outcome, options: &Options) {
     }
 }
 
-/// Runs a case in a process of its own, so that what its preparation leaves behind (memory, open files) makes no later
-/// case dearer; whether it was right.
+/// Runs a case in a process of its own, so that memory and open files left by its preparation do not slow later cases;
+/// returns whether its results were right.
 fn run_apart(number: usize, case: &Case, options: &Options) -> bool {
     memory::reset_fault_around();
     let report = || match harness::run(number, case, &options.plan) {
@@ -143,8 +143,8 @@ fn run_apart(number: usize, case: &Case, options: &Options) -> bool {
     }
 }
 
-/// How fast the time-stamp counter counts, against the monotonic clock. Each end of the interval is the closest of many
-/// looks at both, so that being interrupted between them does not count.
+/// The frequency of the time-stamp counter, measured against the monotonic clock. Each end of the interval is the
+/// closest of many readings of both clocks, so that an interruption between two readings does not matter.
 fn tsc_khz() -> u64 {
     let look = |_| {
         let (before, tsc) = (sys::now_ns(), sys::tsc());
@@ -159,7 +159,7 @@ fn tsc_khz() -> u64 {
     (later_tsc.saturating_sub(tsc)).saturating_mul(1_000_000) / elapsed
 }
 
-/// Tells the time: whoever sees the line knows how fast this machine's clock is beside its own.
+/// Prints the guest's time: a reader that records when the line arrives can compare this machine's clock with its own.
 fn tell_time(options: &Options) {
     if !options.table && !options.list {
         println!("vmbench: clock {}", sys::now_ns());

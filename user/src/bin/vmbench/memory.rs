@@ -202,14 +202,14 @@ fn mremap(w: &mut Worker) -> Result<(), String> {
     unmap(base, REGION)
 }
 
-/// Sets how many bytes a read fault may map around itself to what kernels begin with: a case that sets it leaves no
-/// other figure to those after it.
+/// Resets the number of bytes that a read fault may map around itself to the kernels' default, so that a case which
+/// sets it does not affect later cases.
 pub fn reset_fault_around() {
-    // Without the knob no case has changed it.
+    // Without the file no case has changed the number.
     drop(std::fs::write(KNOB, "65536"));
 }
 
-/// Sets how many bytes a read fault may map around itself; a kernel without the knob keeps its own figure.
+/// Sets the number of bytes that a read fault may map around itself; without the file the kernel keeps its own.
 fn set_fault_around(bytes: u64) {
     let text = bytes.to_string();
     if std::fs::write(KNOB, &text).is_err() {
@@ -257,7 +257,7 @@ fn word_of(page: u64) -> u64 {
     page.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
 }
 
-/// Makes an unlinked file of `REGION` bytes, every page resident; its descriptor is the result.
+/// Creates an unlinked file of `REGION` bytes, every page resident; returns its descriptor.
 fn make_file(dir: &str, name: &str) -> Result<u64, String> {
     let path = format!("{dir}/vmbench.{}.{name}", std::process::id());
     let fd = sys::open(&path, libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC, 0o600)
@@ -297,7 +297,7 @@ fn file_faults(w: &mut Worker, fd: i32, write: bool) -> Result<(), String> {
         for page in 0..REGION / PAGE {
             let addr = base + page * PAGE;
             if write {
-                // The second word: the first is what the readers check. All workers store the same value.
+                // The second word: readers check the first. All workers store the same value.
                 sys::poke64(addr + 8, word_of(page) ^ 2);
             } else if sys::peek64(addr) != word_of(page) {
                 wrong = Some(page);
@@ -314,7 +314,7 @@ fn file_faults(w: &mut Worker, fd: i32, write: bool) -> Result<(), String> {
     check_file(fd, write)
 }
 
-/// Looks at the file through read(2): what was written through a mapping must be there.
+/// Checks the file through read(2): stores through a mapping must be visible.
 fn check_file(fd: i32, written: bool) -> Result<(), String> {
     for page in 0..REGION / PAGE {
         let mut words = [0u64; 2];

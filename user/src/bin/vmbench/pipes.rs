@@ -43,7 +43,7 @@ pub const CASES: &[Case] = &[
     },
 ];
 
-/// Rounds that the token makes through a chain.
+/// Rounds of the token through a chain.
 const PASSES: u64 = 4;
 
 /// Pause before a chain's memory is measured.
@@ -70,7 +70,7 @@ fn put(fd: i32, byte: u8) -> Result<(), String> {
     }
 }
 
-/// Relays every byte from `from` to `to`, plus one, until end of file.
+/// Adds one to every byte from `from` and writes it to `to`, until end of file.
 fn relay(from: i32, to: i32) {
     while let Ok(byte) = get(from) {
         if put(to, byte.wrapping_add(1)).is_err() {
@@ -79,8 +79,8 @@ fn relay(from: i32, to: i32) {
     }
 }
 
-/// A member of a chain: relays until it is killed.  Its neighbour may be killed first, and the end of file that this
-/// makes is no reason to go.
+/// A member of a chain: relays until it is killed. If its neighbour is killed first, the resulting end of file does not
+/// end this process.
 fn member(from: i32, to: i32) -> ! {
     relay(from, to);
     loop {
@@ -147,7 +147,8 @@ fn bandwidth(w: &mut Worker) -> Result<(), String> {
         match sys::read(from, &mut buf).map_err(err("read of a pipe"))? {
             0 => break,
             n => {
-                // First and last byte of what came tell a misplaced or torn chunk without costing a pass.
+                // The first and the last byte of a chunk reveal that it is misplaced or torn, without the cost of a
+                // full check.
                 wrong += u64::from(buf[0] != (total / CHUNK) as u8);
                 wrong += u64::from(buf[n - 1] != ((total + n - 1) / CHUNK) as u8);
                 total += n;
@@ -165,21 +166,21 @@ fn bandwidth(w: &mut Worker) -> Result<(), String> {
     Ok(())
 }
 
-/// A built chain: a token written to `first` comes out at `last`.
+/// A complete chain: a token written to `first` arrives at `last`.
 struct Chain {
     first: i32,
     last: i32,
     group: u64,
-    /// The processes that this one can wait for.
+    /// The number of processes that this one must reap.
     mine: u64,
 }
 
 fn chain(w: &mut Worker, nested: bool) -> Result<(), String> {
-    // Orphans of the nested chain are then reaped here, where their reaping is measured.
+    // As a subreaper this process reaps the orphans of the nested chain, within the measured phase.
     let adopts = sys::call(libc::SYS_prctl, &[libc::PR_SET_CHILD_SUBREAPER as u64, 1]).is_ok();
     let length = w.plan.chain;
     w.barrier();
-    // What the case before gave back has come back by then.
+    // By then the kernel has freed the memory of the previous case.
     nap(SETTLED_NS);
     let free = proc::meminfo("MemFree");
     w.barrier();
@@ -191,7 +192,7 @@ fn chain(w: &mut Worker, nested: bool) -> Result<(), String> {
     };
     w.stop(0, length);
     w.barrier();
-    // Memory is measured once the chain has settled: a kernel may take back what long sleepers do not need.
+    // Memory is measured once the chain has settled: a kernel may reclaim memory of long sleepers.
     nap(SETTLED_NS);
     w.memory(0, free, length * w.plan.workers as u64);
     w.barrier();
@@ -222,7 +223,7 @@ fn chain(w: &mut Worker, nested: bool) -> Result<(), String> {
             ));
         }
     }
-    // Every process held the last pipe's write end: end of file says that all are gone.
+    // Every process held the last pipe's write end: end of file means that all have ended.
     let end = sys::read(chain.last, &mut [0]).map_err(err("read of the last pipe"))?;
     w.stop(2, length);
     if end != 0 {
@@ -246,7 +247,7 @@ fn build_flat(length: u64) -> Result<Chain, String> {
             let _ = (sys::close(first), sys::close(next));
             member(from, to);
         }
-        // Both sides set it, so that neither a kill nor the next child comes too early.
+        // Both parent and child set it, so that neither a kill nor the next child comes too early.
         let _ = sys::call(
             libc::SYS_setpgid,
             &[pid, if group == 0 { pid } else { group }],
@@ -274,7 +275,7 @@ fn build_nested(length: u64, adopts: bool) -> Result<Chain, String> {
     }
     let _ = sys::call(libc::SYS_setpgid, &[pid, pid]);
     let _ = (sys::close(head), sys::close(end));
-    // The last process says when the chain stands.
+    // The last process reports when the chain is complete.
     if get(last)? != READY {
         return Err("the nested chain could not be built".into());
     }
@@ -289,7 +290,7 @@ fn build_nested(length: u64, adopts: bool) -> Result<Chain, String> {
 const READY: u8 = 0xa5;
 const BROKEN: u8 = 0x5a;
 
-/// The process with `left` processes still to be made, itself included.
+/// The process with `left` processes still to be created, itself included.
 fn nested_process(from: i32, end: i32, left: u64) -> ! {
     if left == 1 {
         let _ = put(end, READY);
@@ -305,7 +306,7 @@ fn nested_process(from: i32, end: i32, left: u64) -> ! {
             nested_process(next, end, left - 1)
         }
         Ok(_) => {
-            // `end` stays open: its end of file tells when the whole chain is gone.
+            // `end` stays open: its end of file shows when the whole chain has ended.
             let _ = sys::close(next);
             member(from, to)
         }
@@ -319,8 +320,8 @@ fn nested_process(from: i32, end: i32, left: u64) -> ! {
 /// Bytes of the shared region.
 const REGION: u64 = 64 << 20;
 
-/// Every worker makes a region and `sharers` processes that touch all of it; each is one operation. What the processes
-/// take themselves is in use before the timed phase: the figures of memory are what sharing the region costs.
+/// Every worker creates a region and `sharers` processes that read all of it; each is one operation. The processes' own
+/// memory is in use before the timed phase: the figures of memory are the cost of sharing the region.
 fn region(w: &mut Worker) -> Result<(), String> {
     let (prot, flags) = (
         libc::PROT_READ | libc::PROT_WRITE,
@@ -339,7 +340,7 @@ fn region(w: &mut Worker) -> Result<(), String> {
             share(base, go.0, done.1, hold.0);
         }
     }
-    // The first process is not counted: what further processes take is the figure.
+    // The first process is not counted: the figure is the cost of further processes.
     put(go.1, 1)?;
     get(done.0)?;
     w.barrier();
@@ -370,7 +371,7 @@ fn region(w: &mut Worker) -> Result<(), String> {
     sys::munmap(base, REGION).map(drop).map_err(err("munmap"))
 }
 
-/// A sharer: once it may `go` it reads a word of every page, says that it is `done`, and stays until `hold` ends.
+/// A sharer: after it may `go`, it reads a word of every page, reports that it is `done`, and stays until `hold` ends.
 fn share(base: u64, go: i32, done: i32, hold: i32) -> ! {
     let woken = get(go).is_ok();
     let right = (base..base + REGION)

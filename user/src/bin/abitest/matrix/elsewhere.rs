@@ -1,4 +1,4 @@
-//! What takes more than a line: the tests that have it.
+//! The errnos and flags that need more than one line, with the tests that cover them.
 
 /// Call, errno or flag, and the test.
 pub const TESTED: &[(&str, &str, &str)] = &[

@@ -4,14 +4,14 @@ use super::{BAD, Here, NONE, apart, interrupted, limited, long, no_descriptors, 
 use crate::harness::*;
 use user::sys;
 
-/// A nonblocking pipe that is full.
+/// A full nonblocking pipe.
 fn full(h: &Here) -> Result<i32, i32> {
     sc!(SYS_fcntl, h.to, libc::F_SETFL, libc::O_NONBLOCK)?;
     while sys::write(h.to, &[0; 4096]).is_ok() {}
     Ok(h.to)
 }
 
-/// A counter for events.
+/// An eventfd.
 fn counter() -> Result<u64, i32> {
     sc!(SYS_eventfd2, 0, libc::EFD_NONBLOCK)
 }
@@ -22,7 +22,7 @@ fn ranges() -> Vec<u64> {
     vec![byte.as_mut_ptr() as u64, 1]
 }
 
-/// Does something in a child whose files may have five bytes, without dying of more.
+/// Runs `f` in a child with a file size limit of five bytes, and with SIGXFSZ ignored.
 fn small<T: super::Answer>(f: impl FnOnce() -> Result<T, i32>) -> Result<u64, i32> {
     limited(libc::RLIMIT_FSIZE, 5, || {
         sys::on_signal(libc::SIGXFSZ, libc::SIG_IGN, 0)?;
@@ -35,7 +35,7 @@ fn lock(fd: i32, command: i32, kind: i32) -> Result<u64, i32> {
     sc!(SYS_fcntl, fd, command, [kind as u64, 0, 0, 0].as_mut_ptr())
 }
 
-/// Does something in a child while the parent has a lock.
+/// Runs `f` in a child while the parent has a lock.
 fn locked(h: &Here, f: impl FnOnce() -> Result<u64, i32>) -> Result<u64, i32> {
     lock(h.fd, libc::F_SETLK, libc::F_WRLCK)?;
     apart(f)

@@ -10,7 +10,7 @@ fn size(fd: i32) -> Result<i64, i32> {
     Ok(stat.st_size)
 }
 
-/// Whether `flag` can be set and seen in an open file's state.
+/// Whether `flag` can be set and is then reported by F_GETFL.
 fn status(fd: i32, flag: i32) -> Result<bool, i32> {
     sc!(SYS_fcntl, fd, libc::F_SETFL, flag)?;
     let on = sc!(SYS_fcntl, fd, libc::F_GETFL)? as i32 & flag == flag;
@@ -29,7 +29,7 @@ fn pipe_with(flags: i32, command: i32, seen: u64) -> Result<bool, i32> {
         .all(|got| got.is_ok_and(|bits| bits & seen == seen)))
 }
 
-/// Whether a lock of the first kind lets another process, or open file, have one of the second.
+/// Whether a lock of kind `mine` lets another process or open file take one of kind `theirs`.
 fn lets(h: &Here, set: i32, mine: i32, theirs: i32) -> Result<u64, i32> {
     let lock = |fd: i32, kind: i32| sc!(SYS_fcntl, fd, set, [kind as u64, 0, 0, 0].as_mut_ptr());
     lock(h.fd, mine)?;
@@ -42,7 +42,7 @@ fn lets(h: &Here, set: i32, mine: i32, theirs: i32) -> Result<u64, i32> {
     })
 }
 
-/// What a mount with a flag makes a call say.
+/// The result of a call on a mount with a flag.
 fn mount_flag(
     h: &Here,
     flag: u64,
@@ -53,7 +53,7 @@ fn mount_flag(
         .map(|same| same == 1)
 }
 
-/// An advice or a mode that is taken.
+/// Whether an advice or a mode is accepted.
 fn advice(h: &Here, advice: i32) -> Result<u64, i32> {
     sc!(SYS_fadvise64, h.fd, 0, 0, advice)
 }

@@ -4,7 +4,7 @@ use super::{BAD, NONE, apart, limited, limited_nobody, nobody};
 use crate::harness::*;
 use user::sys;
 
-/// A page somewhere.
+/// A page at an address that the kernel chooses.
 fn mapped(prot: i32, flags: i32) -> Result<u64, i32> {
     sys::mmap(0, PAGE, prot, flags, -1, 0)
 }
@@ -20,20 +20,20 @@ fn locked() -> Result<u64, i32> {
     sc!(SYS_mlock, at, PAGE).map(|_| at)
 }
 
-/// Three pages of which the second is not there.
+/// Three pages, the second of which is unmapped.
 fn hole() -> Result<u64, i32> {
     let at = anon(3)?;
     sys::munmap(at + PAGE, PAGE).map(|_| at)
 }
 
-/// Whether a page is there without a fault.
+/// Whether a page is resident.
 fn resident(at: u64) -> Result<bool, i32> {
     let mut map = [0u8];
     sc!(SYS_mincore, at, PAGE, map.as_mut_ptr())?;
     Ok(map[0] & 1 == 1)
 }
 
-/// What a page of sevens holds after an advice.
+/// Whether a page filled with sevens contains `then` after an advice.
 fn advised(advice: i32, then: u8) -> Result<bool, i32> {
     let at = anon(1)?;
     sys::poke(at, 7);

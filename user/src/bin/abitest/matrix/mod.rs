@@ -1,24 +1,24 @@
-//! The matrix of calls, errnos and flags: a row for each that a call is said to know.
+//! The matrix of calls, errnos and flags: a row for each errno or flag of each call.
 //!
-//! Guarantee: every errno that the manual pages give for a call that is here, and every flag that the call takes, is
+//! Guarantee: every errno that the manual pages list for a call of the matrix, and every flag that the call accepts, is
 //! tested by a row, or by the test that [`elsewhere`] names. `--matrix` prints them, a line for each call.
 //!
-//! Mechanism: [`paths`] gives what is wrong with a path to each call that takes one. A file for each subject has the
+//! Mechanism: [`paths`] tests every call that takes a path with every kind of bad path. A file for each subject has the
 //! rows that one line can provoke.
 //!
-//! No row has what cannot arise:
+//! There are no rows for what cannot occur:
 //! - EIO, EDQUOT, ENOTBLK, EREMOTE, EMULTIHOP, EHWPOISON, ETXTBSY of a swap file: no disks, quotas, networks, swap.
 //! - EOVERFLOW of stat and open: all sizes have 64 bits. EMLINK: a file may have as many names as memory holds.
 //! - ENFILE: files are limited by memory, as they are for root in Linux.
 //! - EAGAIN of setuid and kin: Linux has not given it since 3.1. EAGAIN of mlock: pages do not go away.
 //! - EINTR of close and dup, EBUSY of dup2: Linux does not give them.
-//! - ENOMEM for want of memory: any call; the boot tests with failing allocations provoke it.
-//! - ENOSYS of a call that is there, and errnos that the C library alone gives (ENOTSUP, ENAMETOOLONG of gethostname).
+//! - ENOMEM for lack of memory: any call; the boot tests with failing allocations provoke it.
+//! - ENOSYS of an implemented call, and errnos that only the C library returns (ENOTSUP, ENAMETOOLONG of gethostname).
 
 use crate::harness::*;
 use user::sys;
 
-/// The rows of a subject: call, errno by name and number, and how to get it.
+/// The rows of a subject: call, errno by name and number, and an expression that provokes it.
 macro_rules! errnos {
     ($($call:ident $errno:ident |$here:pat_param| $do:expr;)*) => {
         /// Errnos.
@@ -28,7 +28,7 @@ macro_rules! errnos {
     };
 }
 
-/// The flags, commands and options of a subject's calls: each gives success or, where it is a condition, truth.
+/// The flags, commands and options of a subject's calls: each expression succeeds or, if it is a condition, is true.
 macro_rules! flags {
     ($($call:ident $flag:ident |$here:pat_param| $do:expr;)*) => {
         /// Flags.
@@ -49,19 +49,19 @@ mod process_flags;
 mod signals;
 mod sockets;
 
-/// What the rows work on: everything fresh for each.
+/// The files that the rows use, created anew for each row.
 pub struct Here {
     dir: String,
-    /// A file of ten bytes, open for both.
+    /// A file of ten bytes, open for reading and writing.
     fd: i32,
-    /// The same, open for reading and for writing alone, and as a place.
+    /// The same file, open for reading only, for writing only, and with O_PATH.
     reader: i32,
     writer: i32,
     place: i32,
     /// The ends of a pipe.
     from: i32,
     to: i32,
-    /// The directory, open.
+    /// The directory, opened.
     at: i32,
 }
 
@@ -104,7 +104,7 @@ impl Here {
         })
     }
 
-    /// The path of a name in the directory.
+    /// The path of a name in the directory, as an argument.
     fn p(&self, name: &str) -> u64 {
         path(&format!("{}/{name}", self.dir))
     }
@@ -114,7 +114,7 @@ impl Here {
         sys::open(&format!("{}/{name}", self.dir), flags, 0o600)
     }
 
-    /// Does something while `m` is a small file system of its own, with a file `m/f`, then made to have `flags`.
+    /// Runs `f` while `m` is a small file system of its own with a file `m/f`, mounted with `flags`.
     fn mounted(&self, flags: u64, f: impl FnOnce() -> Result<u64, i32>) -> Result<u64, i32> {
         let (m, kind) = (self.p("m"), path("tmpfs"));
         sc!(SYS_mount, kind, m, kind, 0, path("size=64k"))?;
@@ -153,7 +153,7 @@ pub struct Row {
     run: fn(&Here) -> Result<u64, i32>,
 }
 
-/// A flag's answer: any number, or a condition that must hold.
+/// The result of a flag's expression: any number, or a condition that must hold.
 trait Answer {
     fn right(&self) -> bool;
 }
@@ -178,11 +178,11 @@ fn right(answer: Result<impl Answer, i32>) -> Result<u64, i32> {
     }
 }
 
-/// No errno: a condition that does not hold.
+/// The errno that stands for a condition that does not hold.
 const UNTRUE: i32 = 250;
-/// No descriptor.
+/// A number that is no open descriptor.
 const NONE: i32 = 9999;
-/// Nobody's number.
+/// A pid that no process has.
 const NOBODY: u64 = 3_999_999;
 /// An address that is not mapped.
 const BAD: u64 = 8;
@@ -192,7 +192,7 @@ fn long() -> u64 {
     path(&"x".repeat(300))
 }
 
-/// Does something in a child, whose changes to itself then do not matter.
+/// Runs `f` in a child, so that its changes to the process do not matter.
 fn apart<T: Answer>(f: impl FnOnce() -> Result<T, i32>) -> Result<u64, i32> {
     let status = in_child(|| match f() {
         Ok(answer) if answer.right() => 0,
@@ -206,7 +206,7 @@ fn apart<T: Answer>(f: impl FnOnce() -> Result<T, i32>) -> Result<u64, i32> {
     }
 }
 
-/// Does something as a user who may nothing.
+/// Runs `f` as an unprivileged user.
 fn nobody<T: Answer>(f: impl FnOnce() -> Result<T, i32>) -> Result<u64, i32> {
     const USER: u64 = 65534;
     apart(|| {
@@ -217,7 +217,7 @@ fn nobody<T: Answer>(f: impl FnOnce() -> Result<T, i32>) -> Result<u64, i32> {
     })
 }
 
-/// Does something in a child under a limit.
+/// Runs `f` in a child under a resource limit.
 fn limited<T: Answer>(
     resource: u32,
     to: u64,
@@ -229,7 +229,7 @@ fn limited<T: Answer>(
     })
 }
 
-/// As [`limited`], as a user who may nothing.
+/// As [`limited`], as an unprivileged user.
 fn limited_nobody<T: Answer>(
     resource: u32,
     to: u64,
@@ -241,12 +241,12 @@ fn limited_nobody<T: Answer>(
     })
 }
 
-/// Does something in a child that has no descriptor left.
+/// Runs `f` in a child that cannot open another descriptor.
 fn no_descriptors<T: Answer>(f: impl FnOnce() -> Result<T, i32>) -> Result<u64, i32> {
     limited(libc::RLIMIT_NOFILE, 1, f)
 }
 
-/// Makes a call that waits, in a child that gets signals with a handler all the while.
+/// Makes a blocking call in a child that repeatedly gets a signal with a handler.
 fn interrupted<T: Answer>(f: impl FnOnce() -> Result<T, i32>) -> Result<u64, i32> {
     extern "C" fn nothing(_: i32) {}
     apart(|| {
@@ -261,12 +261,12 @@ fn interrupted<T: Answer>(f: impl FnOnce() -> Result<T, i32>) -> Result<u64, i32
     })
 }
 
-/// A child that sleeps until it is killed, for as long as `f` takes.
+/// Runs `f` beside a child that sleeps until it is killed afterwards.
 fn beside<T: Answer>(f: impl FnOnce(u64) -> Result<T, i32>) -> Result<u64, i32> {
     beside_doing(|| Ok(0), f)
 }
 
-/// As [`beside`]: the child first does something.
+/// As [`beside`]: the child first executes an action.
 fn beside_doing<T: Answer>(
     first: impl FnOnce() -> Result<u64, i32>,
     f: impl FnOnce(u64) -> Result<T, i32>,
@@ -280,12 +280,12 @@ fn beside_doing<T: Answer>(
     }
     let answer = right(f(pid));
     sc!(SYS_kill, pid, libc::SIGKILL)?;
-    // The call may have been a wait for it.
+    // The call may already have reaped the child.
     let _ = sys::wait(pid as i64, 0);
     answer
 }
 
-/// All rows of a table that do not give what they should.
+/// Returns all rows whose result differs from the expected one.
 fn check(rows: &[Row]) -> Result<(), String> {
     let wrong: Vec<String> = rows
         .iter()

@@ -1,10 +1,10 @@
-//! Names and attributes: what is not the path's fault.
+//! Names and attributes: errnos that do not depend on the path.
 
 use super::{BAD, CWD, Here, NONE, apart, limited, long, no_descriptors, nobody};
 use crate::harness::*;
 use user::sys;
 
-/// A directory where a user may do what he likes, but for others' files: sticky, with root's `x`.
+/// A directory in which the user may create and remove names, except for other users' files: sticky, with root's `x`.
 fn sticky(h: &Here) -> Result<(), i32> {
     sc!(SYS_mkdir, h.p("s"), 0)?;
     sc!(SYS_chmod, h.p("s"), 0o1777)?;
@@ -12,7 +12,7 @@ fn sticky(h: &Here) -> Result<(), i32> {
     sys::close(h.open("s/x", libc::O_CREAT | libc::O_WRONLY)?).map(|_| ())
 }
 
-/// Does something in a child whose working directory has been removed.
+/// Runs `f` in a child whose working directory has been removed.
 fn in_removed(h: &Here, f: impl FnOnce() -> Result<u64, i32>) -> Result<u64, i32> {
     apart(|| {
         sc!(SYS_chdir, h.p("d"))?;

@@ -1,18 +1,18 @@
-//! What may be wrong with a path, for each call that takes one.
+//! Every kind of bad path, for each call that takes a path.
 
 use super::{BAD, CWD, Here, NONE, nobody};
 use crate::harness::*;
 
-/// A call as a function of where a relative path begins, and the path.
+/// A call as a function of the directory descriptor at which a relative path starts, and of the path.
 type Call = fn(&Here, i32, u64) -> Result<u64, i32>;
 
-/// Begins at the working directory, whatever is asked.
+/// A relative path starts at the working directory; the call has no directory argument.
 const PLAIN: u8 = 1;
-/// Changes the file system.
+/// The call changes the file system.
 const CHANGES: u8 = 2;
-/// Takes an existing file, so that a link at the path's end is followed.
+/// The call takes an existing file, and follows a link at the path's end.
 const FOLLOWS: u8 = 4;
-/// Asks for rights before it looks at the path.
+/// The call checks privileges before it looks up the path.
 const ROOT: u8 = 8;
 
 const CALLS: &[(&str, u8, Call)] = &[
@@ -178,7 +178,8 @@ const CALLS: &[(&str, u8, Call)] = &[
     }),
 ];
 
-/// Errno, which calls have it by what they are (and must not be), how to provoke it.
+/// An errno, the properties that a call must have and those that it must not have for the errno to apply, and how to
+/// provoke it.
 struct Case {
     errno: i32,
     what: &'static str,
@@ -206,7 +207,7 @@ cases! {
     EFAULT 0, 0, |h, call| call(h, CWD, BAD);
     EACCES 0, ROOT, |h, call| nobody(|| call(h, CWD, h.p("closed/x")));
     EROFS CHANGES, 0, |h, call| h.mounted(libc::MS_RDONLY, || call(h, CWD, h.p("m/f")).or_else(|e| match e {
-        // What makes a new name says first that this one is taken.
+        // A call that creates a name first reports that this one exists.
         libc::EEXIST => call(h, CWD, h.p("m/g")),
         libc::ENOTDIR => Err(libc::EROFS),
         e => Err(e),
@@ -229,7 +230,7 @@ fn has(kind: u8, case: &Case) -> bool {
     kind & case.only == case.only && kind & case.but == 0
 }
 
-/// Gives every case to every call that has it.
+/// Tests every call with every case that applies to it.
 pub fn check() -> Result<(), String> {
     let mut wrong = Vec::new();
     for &(name, kind, call) in CALLS {

@@ -4,12 +4,12 @@ use super::{BAD, Here, NOBODY, NONE, apart, beside, interrupted, limited, limite
 use crate::harness::*;
 use user::sys;
 
-/// Runs a file without arguments.
+/// Executes a file without arguments.
 fn run(file: u64) -> Result<u64, i32> {
     sc!(SYS_execve, file, [file, 0].as_ptr(), [0u64].as_ptr())
 }
 
-/// An executable file of these bytes.
+/// An executable file with this content.
 fn program(h: &Here, name: &str, bytes: &[u8]) -> Result<u64, i32> {
     let fd = h.open(name, libc::O_WRONLY | libc::O_CREAT)?;
     sys::write(fd, bytes)?;
@@ -22,7 +22,7 @@ fn program(h: &Here, name: &str, bytes: &[u8]) -> Result<u64, i32> {
 fn interpreted(h: &Here, name: &str) -> Result<u64, i32> {
     let interpreter = format!("{}/{name}\0", h.dir);
     let mut bytes = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0\x01\0\0\0".to_vec();
-    // Entry, program headers at 64, none of sections; sizes; two headers.
+    // Entry, offset 64 of the program headers, no section headers; sizes; two program headers.
     for word in [0x40_0000u64, 64, 0] {
         bytes.extend(word.to_le_bytes());
     }
@@ -55,7 +55,7 @@ fn interpreted(h: &Here, name: &str) -> Result<u64, i32> {
     program(h, "interpreted", &bytes)
 }
 
-/// clone(2) with these flags and no more; a child ends at once.
+/// clone(2) with only these flags; the child ends at once.
 fn clone(flags: i32) -> Result<u64, i32> {
     let pid = sc!(SYS_clone, flags, 0, 0, 0, 0)?;
     if pid == 0 {
@@ -64,7 +64,7 @@ fn clone(flags: i32) -> Result<u64, i32> {
     sys::wait(pid as i64, libc::__WALL).map(|_| 0)
 }
 
-/// The information of a queued signal: kind `code`, from nobody.
+/// The siginfo of a queued signal with `si_code` `code`, and zeroes as sender.
 fn queued(code: i32) -> Vec<i32> {
     let mut info = vec![0; 32];
     info[2] = code;
@@ -74,7 +74,7 @@ fn queued(code: i32) -> Vec<i32> {
 const QUEUE: i32 = -1;
 const REAL_TIME: i32 = 40;
 
-/// Queues more signals to itself than a limit of one allows.
+/// Queues two signals to the caller, while RLIMIT_SIGPENDING is one.
 fn queue_two(send: fn(u64) -> Result<u64, i32>) -> Result<u64, i32> {
     limited(libc::RLIMIT_SIGPENDING, 1, || {
         sc!(
@@ -90,7 +90,7 @@ fn queue_two(send: fn(u64) -> Result<u64, i32>) -> Result<u64, i32> {
     })
 }
 
-/// Does something to a child that has called execve.
+/// Runs `f` on the pid of a child that has called execve.
 fn after_exec(f: impl FnOnce(u64) -> Result<u64, i32>) -> Result<u64, i32> {
     let ((from, to), (wait, go)) = (sys::pipe(libc::O_CLOEXEC)?, sys::pipe(0)?);
     let pid = sys::fork()?;
@@ -100,7 +100,7 @@ fn after_exec(f: impl FnOnce(u64) -> Result<u64, i32>) -> Result<u64, i32> {
         let _ = sc!(SYS_execve, me, [me, path("--wait"), 0].as_ptr(), 0);
         sys::exit(99);
     }
-    // The end of its end of the pipe says that it runs the program.
+    // End of file on the pipe means that the child runs the new program.
     sys::close(to)?;
     sys::read(from, &mut [0])?;
     let got = f(pid);

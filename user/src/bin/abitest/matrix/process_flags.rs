@@ -18,14 +18,14 @@ fn child(flags: i32, f: impl FnOnce() -> i32) -> Result<i32, i32> {
     Ok(sys::wait(pid as i64, libc::__WALL)?.1)
 }
 
-/// Waits for a child with waitid; its kind of news and its status.
+/// Waits for a child with waitid; returns the code and the status.
 fn news(kind: u32, id: u64, options: i32) -> Result<(i32, i32), i32> {
     let mut info = [0i32; 32];
     sc!(SYS_waitid, kind, id, info.as_mut_ptr(), options, 0)?;
     Ok((info[2], info[6]))
 }
 
-/// A child that has ended with status 3 and not been waited for.
+/// A zombie child with exit status 3.
 fn ended() -> Result<u64, i32> {
     let pid = sys::fork()?;
     if pid == 0 {
@@ -34,14 +34,14 @@ fn ended() -> Result<u64, i32> {
     Ok(pid)
 }
 
-/// A limit that can be read, and set to what it was.
+/// Reads a limit, and sets it to the same value.
 fn limit(resource: u32) -> Result<u64, i32> {
     let mut now = [0u64; 2];
     sc!(SYS_getrlimit, resource, now.as_mut_ptr())?;
     sc!(SYS_prlimit64, 0, resource, now.as_ptr(), 0)
 }
 
-/// Takes a scheduling policy and looks at it.
+/// Sets a scheduling policy and reads it back.
 fn policy(policy: i32, priority: u32) -> Result<u64, i32> {
     apart(|| {
         sc!(SYS_sched_setscheduler, 0, policy, [priority].as_ptr())?;
@@ -51,7 +51,8 @@ fn policy(policy: i32, priority: u32) -> Result<u64, i32> {
     })
 }
 
-/// A policy that needs CPU time set aside for it: without, nobody may have it.
+/// Checks a policy that needs reserved CPU time; EPERM counts as success, as a kernel without such reservations refuses
+/// it to every user.
 fn real_time(number: i32) -> Result<u64, i32> {
     policy(number, 5).or_else(|e| if e == libc::EPERM { Ok(0) } else { Err(e) })
 }

@@ -1,17 +1,18 @@
-//! Signals, time, waiting for several things.
+//! Signals, time, and waiting for several descriptors.
 
 use super::{BAD, NOBODY, NONE, apart, interrupted, nobody};
 use crate::harness::*;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use user::sys;
 
-/// How often the handler has run, and in what state.
+/// How often the handler has run, and its state.
 static RUNS: AtomicU64 = AtomicU64::new(0);
 static NESTED: AtomicU64 = AtomicU64::new(0);
 static STACK: AtomicU64 = AtomicU64::new(0);
 static INFO: AtomicU64 = AtomicU64::new(0);
 
-/// Notes where it runs, what it is told, and how often it runs within itself: it signals once more.
+/// A handler that records the stack it runs on, its arguments, and how often it is nested: it sends the signal once
+/// more.
 extern "C" fn note(signal: i32, info: u64, _: u64) {
     let here = 0u8;
     STACK.store(&raw const here as u64, SeqCst);
@@ -27,7 +28,7 @@ fn to_me(signal: i32) -> Result<u64, i32> {
     sc!(SYS_kill, sc!(SYS_getpid)?, signal)
 }
 
-/// In a child: the handler with `flags` runs; then `f`.
+/// In a child: the handler runs with `flags`; then `f` runs.
 fn handled<T: super::Answer>(flags: i32, f: impl FnOnce() -> Result<T, i32>) -> Result<u64, i32> {
     apart(|| {
         sys::on_signal(libc::SIGUSR1, note as *const () as usize, flags)?;
@@ -62,7 +63,7 @@ const SHORT: [u64; 2] = [0, 1_000_000];
 const WAIT: i32 = libc::FUTEX_WAIT;
 const PRIVATE: i32 = libc::FUTEX_PRIVATE_FLAG;
 
-/// Whether a clock goes forward, and can be read and asked for its resolution.
+/// Whether a clock advances, and can be read and queried for its resolution.
 fn clock(clock: i32) -> Result<bool, i32> {
     let (mut first, mut then) = ([0u64; 2], [0u64; 2]);
     sc!(SYS_clock_getres, clock, first.as_mut_ptr())?;
@@ -71,7 +72,7 @@ fn clock(clock: i32) -> Result<bool, i32> {
     Ok(then >= first)
 }
 
-/// What poll finds.
+/// The events that poll returns.
 fn poll(fd: i32, events: i16) -> Result<i16, i32> {
     let mut list = [libc::pollfd {
         fd,
@@ -82,7 +83,7 @@ fn poll(fd: i32, events: i16) -> Result<i16, i32> {
     Ok(list[0].revents)
 }
 
-/// Counts the signal of an interval timer, in a child that works.
+/// Counts the signals of an interval timer in a child that computes.
 fn timer(which: i32, signal: i32) -> Result<u64, i32> {
     apart(|| {
         sys::on_signal(signal, note as *const () as usize, libc::SA_NODEFER)?;
@@ -98,7 +99,7 @@ fn timer(which: i32, signal: i32) -> Result<u64, i32> {
     })
 }
 
-/// sigaltstack(2) on the stack that it would change.
+/// sigaltstack(2), called on the alternate stack that it would change.
 fn sigaltstack_within() -> Result<u64, i32> {
     extern "C" fn change(_: i32) {
         let got = sc!(SYS_sigaltstack, [0u64, 2, 0].as_ptr(), 0);
@@ -119,7 +120,7 @@ fn sigaltstack_within() -> Result<u64, i32> {
     })
 }
 
-/// Reads the status of an alternate stack that has `flags`.
+/// Reads the state of an alternate stack set up with `flags`.
 fn alternate(flags: u32, f: impl FnOnce([u64; 3]) -> bool) -> Result<u64, i32> {
     apart(|| {
         let mut now = [0u64; 3];

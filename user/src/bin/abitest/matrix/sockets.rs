@@ -1,4 +1,4 @@
-//! Sockets: local ones exist and reach nobody.
+//! Sockets: local sockets can be created, but connect to nothing.
 
 use super::{BAD, NONE, apart, no_descriptors, nobody};
 use user::sys;
@@ -24,7 +24,7 @@ fn connect(name: &str) -> Result<u64, i32> {
     got
 }
 
-/// connect(2) to a path as the C library would have it, for what may be wrong with a path.
+/// connect(2) to a path, with the address that the C library's users would pass, for the tests of bad paths.
 pub fn connect_to(path: u64) -> Result<u64, i32> {
     if path == BAD {
         return sc!(SYS_connect, socket()?, BAD, 50);
@@ -34,7 +34,7 @@ pub fn connect_to(path: u64) -> Result<u64, i32> {
         name.push(byte);
     }
     match String::from_utf8(name) {
-        // The address has no room for what is too long; nor has an empty one a name.
+        // An address has no room for a longer path, and an empty one has no name.
         Ok(name) if name.len() > 107 => Err(libc::ENAMETOOLONG),
         Ok(name) if name.is_empty() => Err(libc::ENOENT),
         Ok(name) => connect(&name),
@@ -42,7 +42,7 @@ pub fn connect_to(path: u64) -> Result<u64, i32> {
     }
 }
 
-/// A socket for calls that have nothing but a descriptor to be wrong.
+/// A call for messages in which only the descriptor can be wrong.
 fn message(fd: u64, nr: i64) -> Result<u64, i32> {
     user::sys::call(nr, &[fd, [0u64; 7].as_ptr() as u64, 0])
 }

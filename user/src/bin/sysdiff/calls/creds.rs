@@ -18,7 +18,7 @@ pub const CALLS: &[Call] = &[
 /// The user that actors become.
 pub const USER: u64 = 1000;
 
-/// Becomes an ordinary user for good.
+/// Becomes an unprivileged user for ever.
 pub fn demote(act: &mut Act) {
     say!(act, "demote");
     let _ = act.call(libc::SYS_setgroups, &[0, 0]);

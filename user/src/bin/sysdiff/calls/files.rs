@@ -1,4 +1,4 @@
-//! Open files: what is done to them by descriptor.
+//! Calls on open files, by descriptor.
 
 use super::{Call, names};
 use crate::actor::{Act, say};
@@ -30,7 +30,7 @@ pub const CALLS: &[Call] = &[
     (1, sync),
 ];
 
-/// Descriptors that programs use: the first after the standard ones, and how many.
+/// The descriptors that programs use: the first after the standard ones, and their number.
 const FIRST: u64 = 3;
 const COUNT: u64 = 16;
 /// The most that one call reads or writes.
@@ -42,7 +42,7 @@ fn kind_of(fd: u64) -> Option<u32> {
     Some(stat.st_mode & libc::S_IFMT)
 }
 
-/// An open descriptor that `wanted` accepts, else any number.
+/// An open descriptor that `wanted` accepts, else a random number.
 fn find(act: &mut Act, wanted: impl Fn(u32) -> bool) -> i32 {
     let start = act.dice.below(COUNT);
     if act.dice.chance(3) {
@@ -58,17 +58,17 @@ pub fn is_regular(kind: u32) -> bool {
     kind == libc::S_IFREG
 }
 
-/// Whether the kind is that of a pipe, socket or counter.
+/// Whether the kind is that of a pipe, socket or eventfd.
 pub fn is_stream(kind: u32) -> bool {
     !matches!(kind, libc::S_IFREG | libc::S_IFDIR | libc::S_IFLNK)
 }
 
-/// Whether any file is open that `wanted` accepts.
+/// Whether a file is open that `wanted` accepts.
 pub fn is_any_open(wanted: impl Fn(u32) -> bool) -> bool {
     (FIRST..FIRST + COUNT).any(|fd| kind_of(fd).is_some_and(&wanted))
 }
 
-/// Opens a file for reading and writing, made if need be.
+/// Opens a file for reading and writing, and creates it if it does not exist.
 pub fn create(act: &mut Act) {
     let path = names::path(act);
     let flags = libc::O_RDWR | libc::O_CREAT;
@@ -78,7 +78,7 @@ pub fn create(act: &mut Act) {
     keep(act, result);
 }
 
-/// An open descriptor to copy: often one that execve closes.
+/// An open descriptor to duplicate: often one with close-on-exec.
 fn to_copy(act: &mut Act) -> i32 {
     let closes = |fd: &u64| sys::call(libc::SYS_fcntl, &[*fd, libc::F_GETFD as u64]) == Ok(1);
     if act.dice.chance(60)
@@ -89,7 +89,7 @@ fn to_copy(act: &mut Act) -> i32 {
     any(act)
 }
 
-/// Mostly adds whether execve closes the copy that was made.
+/// Mostly adds the close-on-exec flag of the duplicate.
 fn copied(act: &mut Act, copy: Result<u64, i32>) {
     if let Ok(fd) = copy
         && act.dice.chance(70)
@@ -109,12 +109,12 @@ pub fn regular(act: &mut Act) -> i32 {
     find(act, is_regular)
 }
 
-/// An open pipe, socket or counter.
+/// An open pipe, socket or eventfd.
 pub fn stream(act: &mut Act) -> i32 {
     find(act, is_stream)
 }
 
-/// Closes a new descriptor that lies beyond those that programs use.
+/// Closes a new descriptor beyond those that programs use.
 pub fn keep(act: &mut Act, fd: Result<u64, i32>) {
     if fd.is_ok_and(|fd| fd >= FIRST + COUNT) {
         let _ = sys::call(libc::SYS_close, &[fd.unwrap_or(0)]);
@@ -122,7 +122,7 @@ pub fn keep(act: &mut Act, fd: Result<u64, i32>) {
     }
 }
 
-/// Where in a file, and how far from there: pages and their edges, and now and then far away.
+/// An offset in a file, or a distance from one: pages and their edges, and now and then far away.
 pub fn offset(act: &mut Act) -> u64 {
     act.dice.of_these(&[
         0,
@@ -140,7 +140,7 @@ pub fn offset(act: &mut Act) -> u64 {
     ])
 }
 
-/// A length of something read or written.
+/// A length to read or write.
 pub fn size(act: &mut Act) -> usize {
     act.dice
         .of_these(&[0, 1, 10, 100, 100, 4096, 4096, 5000, BUFFER])
@@ -152,7 +152,7 @@ pub fn pattern(act: &mut Act) -> [u8; BUFFER] {
     std::array::from_fn(|n| first.wrapping_add((n / 64) as u8))
 }
 
-/// Adds what was read.
+/// Adds the bytes that were read.
 pub fn told(act: &mut Act, result: Result<u64, i32>, buffer: &[u8]) {
     if let Ok(len @ 1..) = result {
         say!(act, " #{:04x}", short(digest(&buffer[..len as usize])));
@@ -200,7 +200,7 @@ fn close(act: &mut Act) {
     if act.dice.chance(6) {
         let last = fd + act.dice.below(3) as i32;
         let flags = act.dice.of_these(&[0u64, 4, 0, 1]);
-        // Never all: the standard ones stay.
+        // Never all descriptors: the standard ones stay open.
         let fd = fd.max(FIRST as i32);
         say!(act, "close_range({fd}, {last}, {flags})");
         let _ = act.call(libc::SYS_close_range, &[fd as u64, last as u64, flags]);
@@ -322,7 +322,7 @@ fn allocate(act: &mut Act) {
     let _ = act.call(libc::SYS_fallocate, &[fd as u64, mode as u64, at, len]);
 }
 
-/// Adds what a stat structure says.
+/// Adds the fields of a stat structure.
 pub fn stat_told(act: &mut Act, stat: &libc::stat) {
     let libc::stat {
         st_mode,
@@ -444,8 +444,8 @@ fn list(act: &mut Act) {
     );
 }
 
-/// Whether a descriptor is that of a pipe or counter, whose attributes are no file's: counters share theirs on Linux, and
-/// pipes keep theirs on Pantala.
+/// Whether a descriptor is that of a pipe or eventfd, whose attributes are not those of a file: on Linux all eventfds
+/// share one inode, and on Pantala pipes keep their attributes.
 fn is_nameless(act: &mut Act, fd: i32) -> bool {
     let nameless = kind_of(fd as u64).is_some_and(is_stream);
     if nameless {

@@ -1,4 +1,4 @@
-//! Pipes, counters, sockets, waiting for them, and futexes.
+//! Pipes, eventfds, sockets, poll, and futexes.
 
 use super::{Call, files};
 use crate::actor::{Act, say};
@@ -58,7 +58,8 @@ fn counter(act: &mut Act) {
     files::keep(act, result);
 }
 
-/// A stream to read from or write to: one that has something to do with it, where nobody could wake this actor.
+/// A stream to read from or write to: if no other actor could wake this one, a stream on which the call would not
+/// block.
 fn ready(act: &mut Act, events: u64) -> Option<i32> {
     let fd = files::stream(act);
     let flags = sys::call(libc::SYS_fcntl, &[fd as u64, libc::F_GETFL as u64]).unwrap_or(0);
@@ -82,7 +83,7 @@ fn write(act: &mut Act) {
     let _ = act.call(libc::SYS_write, &[fd as u64, bytes.as_ptr() as u64, len]);
 }
 
-/// More than a pipe holds.
+/// Writes more than fits into a pipe.
 fn large_write(act: &mut Act) {
     if act.is_alone() {
         return nonblocking(act);

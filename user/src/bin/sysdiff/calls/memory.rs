@@ -1,4 +1,4 @@
-//! Mappings: all lie in one arena of pages, most of them at seats of eight.
+//! Mappings: all lie in one arena of pages, most of them in aligned blocks of eight.
 
 use super::{Call, files};
 use crate::actor::{Act, Name, say};
@@ -8,11 +8,11 @@ use user::sys::{self, access};
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
-/// Where the arena begins.
+/// The address of the arena.
 pub const ARENA: u64 = 0x1000_0000_0000;
 /// Pages of the arena.
 pub const PAGES: u64 = 64;
-/// Pages between the usual beginnings of mappings.
+/// Pages from the start of one block to the next.
 const SEAT: u64 = 8;
 
 /// See [`super::FAMILIES`].
@@ -45,12 +45,12 @@ fn is_mapped(page: u64) -> bool {
         .is_ok()
 }
 
-/// Whether there is any usual mapping.
+/// Whether there is a mapping at the start of a block.
 pub fn is_anything_mapped() -> bool {
     (0..PAGES / SEAT).any(|n| is_mapped(n * SEAT))
 }
 
-/// Where something may begin.
+/// An address at which a mapping may start.
 fn seat(act: &mut Act) -> u64 {
     if act.dice.chance(80) {
         act.dice.below(PAGES / SEAT) * SEAT
@@ -59,7 +59,7 @@ fn seat(act: &mut Act) -> u64 {
     }
 }
 
-/// A page that is mapped, if there is one; mostly a mapping's first.
+/// A mapped page, if there is one; mostly the first of a mapping.
 fn mapped(act: &mut Act) -> u64 {
     let start = seat(act);
     if act.dice.chance(6) {
@@ -73,14 +73,14 @@ fn mapped(act: &mut Act) -> u64 {
         .unwrap_or(start)
 }
 
-/// A page that is mapped and inside of what is mapped around it.
+/// A mapped page with mapped pages around it.
 pub fn inside(act: &mut Act) -> u64 {
     let page = mapped(act);
     let further = page + act.dice.below(SEAT);
     if is_mapped(further) { further } else { page }
 }
 
-/// Pages from `page` on: mostly no more than are mapped there.
+/// A number of pages from `page`: mostly no more than are mapped there.
 fn length(act: &mut Act, page: u64) -> u64 {
     let most = (0..SEAT).take_while(|&n| is_mapped(page + n)).count() as u64;
     let wanted = 1 + act.dice.below(SEAT);
@@ -106,7 +106,7 @@ fn protection(act: &mut Act) -> i32 {
     ])
 }
 
-/// Makes a mapping.
+/// Creates a mapping.
 pub fn map(act: &mut Act) {
     let (page, pages) = (seat(act), 1 + act.dice.below(SEAT));
     let pages = pages.min(PAGES - page);
@@ -176,7 +176,7 @@ fn remap(act: &mut Act) {
     let to = seat(act).min(PAGES - new);
     let mut flags = 0;
     match act.dice.below(10) {
-        // In place: shrinks and grows.
+        // In place: shrinks and grows the mapping.
         0..5 => {}
         5..9 => flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
         _ => flags = libc::MREMAP_MAYMOVE,
@@ -184,7 +184,7 @@ fn remap(act: &mut Act) {
     if flags & libc::MREMAP_FIXED != 0 && act.dice.chance(12) {
         flags |= libc::MREMAP_DONTUNMAP;
     }
-    // A target that covers the source is refused only where the source has a length.
+    // A target that overlaps the source is refused only if the old length is not zero.
     let old = if page >= to && page < to + new {
         old.max(1)
     } else {
@@ -202,7 +202,7 @@ fn remap(act: &mut Act) {
         &[at(page), old * PAGE, new * PAGE, flags as u64, at(to)],
     );
     located(act, result);
-    // What went out of the arena comes back where the program can see it.
+    // A mapping moved out of the arena is moved back to where the program can use it.
     if let Ok(addr) = result.filter_away() {
         let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
         say!(act, ", to @{to}");
@@ -214,9 +214,9 @@ fn remap(act: &mut Act) {
     }
 }
 
-/// An address that is not in the arena.
+/// An address outside of the arena.
 trait Away {
-    /// The address, if it is one and not there.
+    /// The address, if it is one outside of the arena.
     fn filter_away(self) -> Result<u64, i32>;
 }
 
@@ -336,7 +336,7 @@ fn fill(act: &mut Act) {
     tried(act, result, |act, ()| say!(act, " = ok"));
 }
 
-/// A file's or pipe's bytes to or from the arena.
+/// Reads or writes a file or pipe, with a buffer in the arena.
 fn exchange(act: &mut Act) {
     let page = inside(act);
     let addr = at(page) + act.dice.of_these(&[0, 0, 100, 4090]);
@@ -355,7 +355,7 @@ fn exchange(act: &mut Act) {
     let _ = act.call(nr, &[fd as u64, addr, len, offset]);
 }
 
-/// What a page holds, as a snapshot has it.
+/// The contents of a page for a snapshot.
 pub fn content(page: u64) -> Content {
     if !is_mapped(page) {
         return Content::Unmapped;

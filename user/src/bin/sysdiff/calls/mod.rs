@@ -1,4 +1,4 @@
-//! The calls that programs are made of, by family, with how often they come.
+//! The calls that programs consist of, by family, with their frequencies.
 
 pub mod creds;
 pub mod files;
@@ -28,7 +28,7 @@ const FAMILIES: [&[Call]; 8] = [
     locks::CALLS,
 ];
 
-/// What programs are about: weights of the families.
+/// The themes of programs: weights of the families.
 const THEMES: [[u32; 8]; 8] = [
     // memory files names signals process ipc creds locks
     [80, 6, 0, 2, 10, 2, 0, 0],
@@ -45,7 +45,7 @@ const THEMES: [[u32; 8]; 8] = [
 pub fn step(act: &mut Act, seed: u64) {
     let theme = &THEMES[(seed % THEMES.len() as u64) as usize];
     let family = FAMILIES[act.dice.weighted(theme.iter().copied())];
-    // Signals and ends reach actors that wait for their orders.
+    // Signals and exits also affect actors that wait for their orders.
     let reaches = std::ptr::eq(family, signals::CALLS) || std::ptr::eq(family, process::CALLS);
     let reaches = if reaches {
         reach::OTHERS
@@ -62,7 +62,7 @@ pub fn step(act: &mut Act, seed: u64) {
     family[call].1(act);
 }
 
-/// What has to be made before most calls of `family` have anything to be about; none if it is there.
+/// The call that creates an object for `family`, if the family needs one and there is none.
 fn missing(family: &'static [Call]) -> Option<fn(&mut Act)> {
     if std::ptr::eq(family, memory::CALLS) {
         (!memory::is_anything_mapped()).then_some(memory::map)

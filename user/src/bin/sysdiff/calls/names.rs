@@ -1,4 +1,4 @@
-//! Names: what is done to files and directories by path.
+//! Calls on files and directories, by path.
 
 use super::{Call, creds, files};
 use crate::actor::{Act, say};
@@ -32,17 +32,17 @@ const PATHS: &[&CStr] = &[
     c"D/E/a", c"l", c"m", c".",
 ];
 
-/// Names that are wrong, or odd.
+/// Names that are invalid or unusual.
 const ODD: &[&CStr] = &[
     c"", c"a/", c"D/", c"D/..", c"nx/a", c"a/b", c"D/.", c"l/a", c"E/../a",
 ];
 
-/// A path of a call.
+/// A path argument.
 #[derive(Clone, Copy)]
 pub struct Path(&'static CStr);
 
 impl Path {
-    /// Where it lies.
+    /// Its address.
     pub fn addr(self) -> u64 {
         self.0.as_ptr() as u64
     }
@@ -54,7 +54,7 @@ impl std::fmt::Display for Path {
     }
 }
 
-/// A path, mostly of something that is there.
+/// A path, mostly of an existing file.
 pub fn path(act: &mut Act) -> Path {
     if act.dice.chance(6) {
         return Path(act.dice.of_these(ODD));
@@ -81,7 +81,7 @@ pub fn mode(act: &mut Act) -> u64 {
     ])
 }
 
-/// An owner or group; often none.
+/// An owner or group; often -1, which changes nothing.
 pub fn owner(act: &mut Act) -> u64 {
     let none = u64::from(u32::MAX);
     act.dice
@@ -183,7 +183,7 @@ fn change_owner(act: &mut Act) {
     let _ = act.call(nr, &[path.addr(), uid, gid]);
 }
 
-/// A file with set-user-ID or set-group-ID that belongs to somebody else, if there is one.
+/// A set-user-ID or set-group-ID file of another user, if there is one.
 fn of_a_stranger(act: &mut Act) -> Option<Path> {
     let me = sys::call(libc::SYS_geteuid, &[]).unwrap_or(0) as u32;
     let is_one = |path: &Path| {
@@ -200,8 +200,8 @@ fn of_a_stranger(act: &mut Act) -> Option<Path> {
     all.map(|path| Path(path)).find(is_one)
 }
 
-/// A change of owner to what it is, which is none but for set-user-ID and set-group-ID. Where nobody else has such a file, this
-/// actor makes one for others to try.
+/// A chown that keeps owner and group, whose only effect may be on the set-user-ID and set-group-ID bits. If no other
+/// user has such a file, this actor creates one for others to try.
 fn change_nothing(act: &mut Act) {
     let none = u64::from(u32::MAX);
     let here = libc::AT_FDCWD as i64 as u64;
@@ -249,7 +249,7 @@ pub fn times(act: &mut Act) -> [u64; 4] {
     [accessed[0], accessed[1], modified[0], modified[1]]
 }
 
-/// What nanoseconds of [`times`] mean.
+/// The meaning of the nanoseconds of [`times`].
 pub fn time_name(nanoseconds: u64) -> &'static str {
     match nanoseconds as i64 {
         libc::UTIME_NOW => "now",
@@ -350,7 +350,7 @@ fn directory(act: &mut Act) {
     let _ = act.call(libc::SYS_chdir, &[path.addr()]);
 }
 
-/// Gives a name to an open file, such as one of O_TMPFILE.
+/// Links an open file, such as one of O_TMPFILE, to a name.
 fn link_descriptor(act: &mut Act) {
     let (fd, to) = (files::regular(act), new_path(act));
     say!(act, "linkat({fd}, \"\", {to}, AT_EMPTY_PATH)");

@@ -39,10 +39,10 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// A number that no process has.
+/// A pid that no process has.
 const NOBODY: i32 = 4_194_000;
 
-/// One of the actors there are or were; more often one that lives.
+/// A present or former actor; more often a living one.
 pub fn somebody(act: &mut Act) -> Target {
     let known = (board().next.load(Ordering::SeqCst) as usize).clamp(1, ACTORS);
     let start = act.dice.below(known as u64) as usize;
@@ -56,7 +56,7 @@ pub fn somebody(act: &mut Act) -> Target {
     )
 }
 
-/// The process number of `target`; one that nobody has if it means nothing any more, for it may have been given anew.
+/// The pid of `target`; [`NOBODY`] if it does not exist any more, since the kernel may have reused it.
 pub fn pid(target: Target) -> i32 {
     let cell = &board().cells[target.0];
     if cell.is(state::GONE) || cell.is(state::NONE) {
@@ -66,7 +66,7 @@ pub fn pid(target: Target) -> i32 {
     }
 }
 
-/// The thread number of `target`, as [`pid`].
+/// The tid of `target`, as [`pid`].
 pub fn tid(target: Target) -> i32 {
     let cell = &board().cells[target.0];
     let ended_thread = cell.is(state::ENDED) && !cell.leads();
@@ -77,7 +77,7 @@ pub fn tid(target: Target) -> i32 {
     }
 }
 
-/// A place for a new actor.
+/// Reserves a cell for a new actor.
 fn reserve() -> Option<usize> {
     let id = board().next.load(Ordering::SeqCst) as usize;
     let cell = board().cells.get(id)?;
@@ -86,7 +86,7 @@ fn reserve() -> Option<usize> {
     Some(id)
 }
 
-/// Notes what became of the attempt to make actor `id`.
+/// Records the result of the attempt to create actor `id`.
 fn made(act: &mut Act, id: usize, result: Result<u64, i32>) {
     let cell = &board().cells[id];
     match result {
@@ -114,7 +114,7 @@ fn clone(act: &mut Act, flags: u64) {
     made(act, id, result);
 }
 
-/// Makes a process as fork(2) does.
+/// Creates a process by fork(2).
 pub fn fork(act: &mut Act) {
     say!(act, "fork()");
     clone(act, libc::SIGCHLD as u64);
@@ -140,7 +140,7 @@ fn fork_with_flags(act: &mut Act) {
     clone(act, (more | ends) as u64);
 }
 
-/// Makes a thread.
+/// Creates a thread.
 pub fn thread(act: &mut Act) {
     say!(act, "thread()");
     let Some(id) = reserve() else {
@@ -152,7 +152,7 @@ pub fn thread(act: &mut Act) {
         .spawn(move || actor::live(id, 0));
     match spawned {
         Ok(_) => {
-            // It says its number itself; the referee waits for that.
+            // The thread reports its tid itself; the referee waits for that.
             say!(act, " = P{id}");
         }
         Err(error) => {
@@ -165,11 +165,11 @@ pub fn thread(act: &mut Act) {
 fn vfork(act: &mut Act) {
     say!(act, "vfork() and exit");
     if has_other_threads(act) {
-        // One that waits for any child would find this one, or not.
+        // A thread that waits for any child might reap this one, or not.
         say!(act, " not done");
         return;
     }
-    // A process of a moment is no actor, so it is waited for at once.
+    // A short-lived process is no actor, so it is reaped at once.
     act.cell()
         .reaches
         .store(reach::SLEEPS_INSIDE, Ordering::SeqCst);
@@ -195,7 +195,7 @@ pub fn own_path() -> &'static CStr {
     })
 }
 
-/// Texts of the actors' numbers.
+/// The actors' indexes as text.
 const NUMBERS: [&CStr; ACTORS] = [
     c"0", c"1", c"2", c"3", c"4", c"5", c"6", c"7", c"8", c"9", c"10", c"11",
 ];
@@ -221,7 +221,7 @@ fn vfork_execute(act: &mut Act) {
 
 fn execute(act: &mut Act) {
     if !act.cell().leads() {
-        // Which number the thread has afterwards is a known difference.
+        // The thread's tid after execve is a known difference.
         say!(act, "execve() of a thread, not done");
         return;
     }
@@ -235,7 +235,7 @@ fn execute(act: &mut Act) {
     let _ = act.call(libc::SYS_execve, &args);
 }
 
-/// After execve: becomes the actor again and answers for the call.
+/// After execve: continues as the actor and answers for the call.
 pub fn executed(id: usize) -> ! {
     let mut act = Act::new(crate::dice::Dice::of(0, 0), id);
     let cell = &board().cells[id];
@@ -257,7 +257,7 @@ pub fn executed(id: usize) -> ! {
 
 fn end(act: &mut Act) {
     let status = act.dice.of_these(&[0u64, 0, 1, 7, 255, 256]);
-    // The first actor stays, for else there is soon nobody.
+    // The first actor does not exit, so that actors remain.
     if act.id == 0 {
         return parent(act);
     }
@@ -308,7 +308,7 @@ fn wait(act: &mut Act) {
         (libc::__WNOTHREAD, 6),
     ]);
     let options = options | if act.is_alone() { libc::WNOHANG } else { 0 };
-    // Which of several is found first is open in POSIX.
+    // POSIX leaves open which of several zombies is reaped first.
     let pid = if pid <= 0 {
         the_first_of_several().unwrap_or(pid)
     } else {
@@ -436,7 +436,7 @@ fn control(act: &mut Act) {
     let _ = act.call(libc::SYS_prctl, &[option as u64, value as u64, 0, 0, 0]);
 }
 
-/// Whether another thread of the process lives.
+/// Whether the process has another living thread.
 fn has_other_threads(act: &Act) -> bool {
     let cells = || board().cells.iter().filter(|cell| cell.is(state::ALIVE));
     let me = act.cell().pid.load(Ordering::SeqCst);
@@ -448,7 +448,7 @@ fn has_other_threads(act: &Act) -> bool {
 
 fn split(act: &mut Act) {
     if has_other_threads(act) {
-        // That a thread alone can have its own is a known difference.
+        // That one thread of a process can unshare its descriptor table or fs context is a known difference.
         return parent(act);
     }
     let flags = act.dice.of_these(&[

@@ -19,7 +19,7 @@ pub const CALLS: &[Call] = &[
     (1, pause),
 ];
 
-/// Those that programs use: never those of a fault, by which accesses are tried.
+/// The signals that programs use: not those of faults, since tried accesses use them.
 const SIGNALS: &[i32] = &[
     libc::SIGUSR1,
     libc::SIGUSR1,
@@ -34,7 +34,7 @@ const SIGNALS: &[i32] = &[
     40,
 ];
 
-/// One of them.
+/// A random one of them.
 pub fn signal(act: &mut Act) -> i32 {
     act.dice.of_these(SIGNALS)
 }
@@ -51,7 +51,7 @@ fn sent(act: &mut Act) -> i32 {
 
 fn kill(act: &mut Act) {
     let (to, signal) = (process::somebody(act), sent(act));
-    // A group without members, where it is to be a group: the referee's own lies outside of it.
+    // For a group, an empty one: the referee's own group must not be signalled.
     let group = act.dice.chance(6);
     say!(act, "kill({}{to}, {signal})", if group { "-" } else { "" });
     let pid = if group {
@@ -184,7 +184,7 @@ fn wait_for(act: &mut Act, forever: bool) {
     // signo, errno, code; pid and uid; value.
     let mut info = [0i32; 32];
     let zero = [0u64; 2];
-    // What a signal does that is waited for and not blocked is undefined in POSIX.
+    // POSIX leaves undefined what a signal does that is waited for and not blocked.
     let block = [libc::SIG_BLOCK as u64, &raw const set as u64, 0, 8];
     let _ = sys::call(libc::SYS_rt_sigprocmask, &block);
     say!(
