@@ -1,68 +1,48 @@
 //! Builds, runs and tests Pantala; the Makefile's targets call it.
 //!
-//! Guarantee: a missing tool is named with the Debian package that has it; everything made lies under `build/`
-//! and `target/`; the exit status of `run` is that of the guest's init.
-//! One file a job: `bench`, `build`, `diff`, `image`, `qemu` (and `kvm`), `run`, `test`.
+//! Guarantee: the exit status of `run` is that of the guest's init. Jobs that measure are done by `tools/bench`, mutation
+//! tests by `tools/mutants`: those programs are built here when they are asked for, and take this one's place.
 
-mod bench;
-mod build;
 mod diff;
-mod image;
-mod kvm;
-mod observe;
-mod options;
-mod progress;
-mod qemu;
 mod run;
-mod symbols;
 mod test;
-mod toolchain;
-mod tools;
 
-use options::{Job, Options};
-use std::process::ExitCode;
+use anyhow::{Context, Result};
+use machine::options::{self, Job};
+use machine::{build, image};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
 
 fn main() -> ExitCode {
-    let options = match Options::parse() {
-        Ok(options) => options,
-        Err(error) => {
-            eprintln!("xtask: {error:#}\n\n{}", options::USAGE);
-            return ExitCode::from(2);
-        }
-    };
-    match dispatch(&options) {
-        Ok(status) => ExitCode::from(status),
-        Err(error) => {
-            eprintln!("xtask: {error:#}");
-            ExitCode::from(1)
-        }
-    }
+    machine::main("xtask", dispatch)
 }
 
-fn dispatch(options: &Options) -> anyhow::Result<u8> {
-    match options.job {
-        Job::Help => println!("{}", options::USAGE),
-        Job::Kernel => {
-            let kernel = build::kernel(options.profile)?;
-            println!("{}", kernel.display());
-        }
+fn dispatch(job: &Job) -> Result<u8> {
+    match job {
+        Job::Help => print!("{}", options::help()),
+        Job::Kernel(asked) => println!("{}", build::kernel(asked.profile())?.display()),
         Job::User => println!("{}", build::user()?.display()),
-        Job::Image => println!("{}", image::make(options)?.display()),
-        Job::Run => return run::run(options),
-        Job::Shell => return run::shell(options),
-        Job::Test => return test::all(options),
+        Job::Image(asked) => println!("{}", image::make(asked)?.display()),
+        Job::Run(asked) => return run::run(asked),
+        Job::Shell(setup) => return run::shell(setup),
+        Job::Test(setup) => return test::all(setup),
         Job::HostTest => return test::host_only(),
-        Job::BootTest => return test::boot_only(options),
-        Job::Soak => return test::soak(options),
-        Job::Bench => return bench::run(options),
-        Job::Commute => return bench::commute::run(options),
-        Job::Diff => return diff::run(options),
-        Job::DiffTest => return test::diff_only(options),
-        Job::Pcm => return observe::pcm(options),
-        Job::Moves => return observe::moves(options),
+        Job::BootTest(asked) => return test::boot_only(asked),
+        Job::Soak(asked) => return test::soak(asked),
+        Job::Diff(asked) => return diff::run(asked),
+        Job::DiffTest(setup) => return test::diff_only(setup),
         Job::Miri => return test::miri(),
-        Job::Mutants => return test::mutants(),
+        Job::Bench(_) | Job::Commute(_) | Job::Pcm(_) | Job::C2c(_) => become_tool("bench")?,
+        Job::Mutants(_) => become_tool("mutants")?,
         Job::Clean => build::clean()?,
     }
     Ok(0)
+}
+
+/// Builds the program `tools/NAME` and goes on as that, with the same command line, which it reads by the same declaration.
+fn become_tool(name: &str) -> Result<()> {
+    let error = Command::new(build::tool(name)?)
+        .args(std::env::args_os().skip(1))
+        .exec();
+    Err(error).with_context(|| format!("cannot start {name}"))
 }

@@ -2,13 +2,13 @@
 
 use super::session::{Player, Request, hear};
 use super::{compare, pantala_player};
-use crate::options::Options;
-use crate::progress::step;
-use crate::{image, tools};
 use anyhow::{Context, Result};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use machine::options::Setup;
+use machine::progress::step;
+use machine::{image, tools};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -115,10 +115,14 @@ fn reasons(text: &str) -> Result<BTreeMap<u64, String>> {
 ///
 /// # Errors
 /// The answers cannot be read, or the machine does not boot.
-pub fn test(options: &Options) -> Result<bool> {
+pub fn test(setup: &Setup) -> Result<bool> {
     tools::need(&[("qemu-system-x86_64", "qemu-system-x86")])?;
     let (answers, known) = (read()?, known()?);
-    let mut pantala = pantala_player(options, &image::make(options)?)?;
+    let mut pantala = pantala_player(
+        &setup.system,
+        &setup.build,
+        &image::make(&setup.system.image)?,
+    )?;
     let step = step("comparing with Linux's answers");
     let (mut differ, mut as_known) = (0, 0);
     for request in requests(false) {

@@ -10,18 +10,18 @@ mod kept;
 mod session;
 mod shrink;
 
-use crate::bench::{guest, linux};
-use crate::options::{Machine, Options, number};
-use crate::progress::{Step, step};
-use crate::{build, image, qemu, tools};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use machine::options::{Accel, Build, Diff, Machine, System};
+use machine::progress::{Step, step};
+use machine::{build, image, linux, qemu, tools};
 use session::{Played, Player, Request, ranges};
-use std::env;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 pub use kept::test;
 
+/// The series of Linux that is compared with.
+const LINUX: &str = "6.1";
 /// Steps of each program.
 const STEPS: u32 = 250;
 /// Programs asked for at once.
@@ -39,53 +39,57 @@ struct Pair {
 
 fn machine() -> Result<Machine> {
     Ok(Machine {
-        cpu: guest::processor("6.1", qemu::version()?),
-        accel: Some("tcg".into()),
+        cpu: linux::processor(LINUX, qemu::version()?),
+        accel: Some(Accel::Tcg),
         ..Machine::default()
     })
 }
 
 fn linux_player(initrd: &Path) -> Result<Player> {
-    let dir = tools::build_dir()?.join("bench");
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let found = linux::kernel(&dir, "6.1")?;
+    let found = linux::kernel(LINUX)?;
     let options = format!("{} transparent_hugepage=never", linux::OPTIONS);
     Player::new("Linux", &found.file, &options, initrd, &machine()?)
 }
 
-fn pantala_player(options: &Options, initrd: &Path) -> Result<Player> {
-    let kernel = build::kernel_for(options, options.profile)?;
-    Player::new("Pantala", &kernel, &options.append, initrd, &machine()?)
+fn pantala_player(system: &System, build: &Build, initrd: &Path) -> Result<Player> {
+    let kernel = build::kernel_for(&system.kernel, build.profile())?;
+    Player::new(
+        "Pantala",
+        &kernel,
+        &system.kernel.append,
+        initrd,
+        &machine()?,
+    )
 }
 
-/// Plays programs for MINUTES (10 if not said), beginning with SEED; with SEED and KEEP, one program with those steps alone; with
-/// ANSWERS=1 writes Linux's answers for `make test`.
+/// Plays programs for so many minutes, beginning with a seed; with KEEP, one program with those steps alone; with
+/// ANSWERS writes Linux's answers for `make test`.
 ///
 /// # Errors
 /// Something cannot be built, or Linux cannot be had.
-pub fn run(options: &Options) -> Result<u8> {
+pub fn run(asked: &Diff) -> Result<u8> {
     tools::need(&[("qemu-system-x86_64", "qemu-system-x86")])?;
-    let initrd = image::make(options)?;
-    if number("ANSWERS")? == Some(1) {
+    let initrd = image::make(&asked.system.image)?;
+    if asked.answers {
         return kept::write(&mut linux_player(&initrd)?);
     }
     let mut pair = Pair {
         linux: linux_player(&initrd)?,
-        pantala: pantala_player(options, &initrd)?,
+        pantala: pantala_player(&asked.system, &asked.build, &initrd)?,
     };
-    let seed = number("SEED")?;
-    if let (Some(seed), Ok(keep)) = (seed, env::var("KEEP")) {
-        return pair.show(seed, &keep);
+    match (asked.seed, &asked.keep) {
+        (Some(seed), Some(keep)) => return pair.show(seed, keep),
+        (None, Some(_)) => bail!("KEEP names steps of one program: say which, as SEED=N"),
+        (_, None) => {}
     }
     let clock = || {
         std::time::UNIX_EPOCH
             .elapsed()
             .map_or(0, |since| since.as_secs() % 1_000_000)
     };
-    let minutes = number("MINUTES")?.unwrap_or(10);
     pair.search(
-        seed.unwrap_or_else(|| clock() * 1000),
-        Duration::from_secs(60 * minutes),
+        asked.seed.unwrap_or_else(|| clock() * 1000),
+        Duration::from_secs(60 * asked.minutes),
     )
 }
 

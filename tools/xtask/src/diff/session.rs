@@ -1,8 +1,9 @@
 //! A machine that plays programs as it is asked to.
 
-use crate::options::Machine;
-use crate::qemu::{self, Serial};
 use anyhow::{Context, Result, bail};
+use machine::options::Machine;
+use machine::qemu::{self, Serial};
+use machine::tools;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -124,7 +125,7 @@ impl Player {
         initrd: &Path,
         machine: &Machine,
     ) -> Result<Player> {
-        let dir = crate::tools::build_dir()?.join("diff");
+        let dir = tools::build_dir()?.join("diff");
         fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         Ok(Player {
             title: title.to_owned(),

@@ -5,11 +5,11 @@
 
 use super::Totals;
 use super::spec::{Line, On, Spec};
-use crate::options::{Options, Profile, number};
-use crate::progress::{Step, step};
-use crate::qemu::{self, Serial};
-use crate::{build, image, tools};
 use anyhow::{Context, Result, ensure};
+use machine::options::{Accel, Image, Profile, Setup, Words};
+use machine::progress::{Step, step};
+use machine::qemu::{self, Serial};
+use machine::{build, image, locked, tools};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs;
@@ -20,11 +20,11 @@ use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// What all boots share.
-struct Bench<'a> {
+struct Shared {
     kernels: BTreeMap<bool, PathBuf>,
     images: BTreeMap<Vec<String>, PathBuf>,
     logs: PathBuf,
-    accel: Option<&'a str>,
+    accel: Option<Accel>,
     /// The kernels are Pantala's.
     own: bool,
 }
@@ -36,21 +36,44 @@ struct Boot<'a> {
     name: String,
 }
 
-/// Where the tests lie that are run every day.
-pub const USUAL: &str = "tests/boot";
+/// Which tests are run.
+pub struct Choice<'a> {
+    /// Where they lie.
+    dir: &'static str,
+    /// Beginnings of their names; none: all.
+    names: &'a [String],
+    /// How long those run that run for a chosen time.
+    minutes: u64,
+}
 
-/// Where those lie that take long.
-pub const LONG: &str = "tests/soak";
+impl<'a> Choice<'a> {
+    /// Among those that are run every day, none of which runs for a chosen time.
+    pub fn usual(names: &'a [String]) -> Self {
+        Choice {
+            dir: "tests/boot",
+            names,
+            minutes: 0,
+        }
+    }
 
-/// Runs the tests in `dir` that `options` names by the beginning of their names, or all.
+    /// Among those that take long.
+    pub fn long(names: &'a [String], minutes: u64) -> Self {
+        Choice {
+            dir: "tests/soak",
+            names,
+            minutes,
+        }
+    }
+}
+
+/// Runs the tests that are chosen.
 ///
 /// # Errors
 /// A description is wrong, no test has that name, or kernel or image cannot be built.
-pub fn run(options: &Options, dir: &str) -> Result<Totals> {
+pub fn run(setup: &Setup, choice: &Choice) -> Result<Totals> {
     tools::need(&[("qemu-system-x86_64", "qemu-system-x86")])?;
-    let mut specs = chosen(&tools::root().join(dir), &options.names)?;
-    let minutes = number("MINUTES")?.unwrap_or(60);
-    specs.iter_mut().for_each(|spec| spec.last(minutes));
+    let mut specs = chosen(&tools::root().join(choice.dir), choice.names)?;
+    specs.iter_mut().for_each(|spec| spec.last(choice.minutes));
     let boots: Vec<Boot> = specs
         .iter()
         .flat_map(|spec| spec.on.iter().map(move |on| (spec, on)))
@@ -60,9 +83,9 @@ pub fn run(options: &Options, dir: &str) -> Result<Totals> {
             name: format!("{}-{}", spec.name, on.label()),
         })
         .collect();
-    let bench = prepare(options, &boots)?;
+    let shared = prepare(setup, &boots)?;
     let step = step(format!("{} boot tests", boots.len()));
-    Ok(run_all(&bench, &boots, &step))
+    Ok(run_all(&shared, &boots, &step))
 }
 
 fn chosen(dir: &Path, names: &[String]) -> Result<Vec<Spec>> {
@@ -95,19 +118,19 @@ fn chosen(dir: &Path, names: &[String]) -> Result<Vec<Spec>> {
     Ok(specs.into_iter().filter(wanted).collect())
 }
 
-fn prepare<'a>(options: &'a Options, boots: &[Boot]) -> Result<Bench<'a>> {
+fn prepare(setup: &Setup, boots: &[Boot]) -> Result<Shared> {
     let mut kernels = BTreeMap::new();
     let mut images = BTreeMap::new();
     for boot in boots {
         let debug = boot.on.profile() == Profile::Debug;
         if let Entry::Vacant(free) = kernels.entry(debug) {
-            free.insert(build::kernel_for(options, boot.on.profile())?);
+            free.insert(build::kernel_for(&setup.system.kernel, boot.on.profile())?);
         }
         let packages = boot.spec.packages.clone();
         if !images.contains_key(&packages) {
-            let made = image::make(&Options {
-                packages: packages.clone(),
-                ..options.clone()
+            let made = image::make(&Image {
+                packages: Words(packages.clone()),
+                ..setup.system.image
             })?;
             // Each set of packages keeps a file of its own while the tests run.
             let kept = made.with_file_name(format!("test-image-{}.cpio", images.len()));
@@ -117,12 +140,12 @@ fn prepare<'a>(options: &'a Options, boots: &[Boot]) -> Result<Bench<'a>> {
     }
     let logs = tools::build_dir()?.join("test");
     fs::create_dir_all(&logs)?;
-    Ok(Bench {
+    Ok(Shared {
         kernels,
         images,
         logs,
-        accel: options.machine.accel.as_deref(),
-        own: options.kernel.is_none(),
+        accel: setup.machine.accel,
+        own: setup.system.kernel.kernel.is_none(),
     })
 }
 
@@ -136,10 +159,7 @@ struct Cpus {
 impl Cpus {
     fn take(&self, wanted: u32) -> u32 {
         let lent = wanted.min(self.all);
-        let mut free = self
-            .free
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut free = locked(&self.free);
         while *free < lent {
             free = self
                 .given_back
@@ -151,15 +171,12 @@ impl Cpus {
     }
 
     fn give(&self, lent: u32) {
-        *self
-            .free
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) += lent;
+        *locked(&self.free) += lent;
         self.given_back.notify_all();
     }
 }
 
-fn run_all(bench: &Bench, boots: &[Boot], step: &Step) -> Totals {
+fn run_all(shared: &Shared, boots: &[Boot], step: &Step) -> Totals {
     let all = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let cpus = Cpus {
         free: Mutex::new(all),
@@ -170,27 +187,21 @@ fn run_all(bench: &Bench, boots: &[Boot], step: &Step) -> Totals {
     let totals = Mutex::new(Totals::default());
     let work = || {
         loop {
-            let taken = next
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-                .next();
+            let taken = locked(&next).next();
             let Some(boot) = taken else { return };
             let lent = cpus.take(boot.on.cpus());
             step.say(&boot.name);
             let began = Instant::now();
-            let result = run_one(bench, boot)
+            let result = run_one(shared, boot)
                 .map_err(|error| format!("{error:#}"))
                 .and_then(|verdict| verdict);
             cpus.give(lent);
             let took = began.elapsed().as_secs_f64();
             match &result {
                 Ok(()) => step.line(&format!("ok    {} ({took:.1} s)", boot.name)),
-                Err(reason) => step.line(&failure(bench, boot, reason, took)),
+                Err(reason) => step.line(&failure(shared, boot, reason, took)),
             }
-            totals
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-                .count(result.is_ok());
+            locked(&totals).count(result.is_ok());
         }
     };
     std::thread::scope(|scope| {
@@ -203,13 +214,13 @@ fn run_all(bench: &Bench, boots: &[Boot], step: &Step) -> Totals {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-fn log_path(bench: &Bench, boot: &Boot) -> PathBuf {
-    bench.logs.join(format!("{}.log", boot.name))
+fn log_path(shared: &Shared, boot: &Boot) -> PathBuf {
+    shared.logs.join(format!("{}.log", boot.name))
 }
 
 /// The report of a failed boot: what it was to make sure of, why it failed, and the console's last lines.
-fn failure(bench: &Bench, boot: &Boot, reason: &str, took: f64) -> String {
-    let log = log_path(bench, boot);
+fn failure(shared: &Shared, boot: &Boot, reason: &str, took: f64) -> String {
+    let log = log_path(shared, boot);
     let console = read_console(&log) + &read_console(&log.with_extension("qemu"));
     let lines: Vec<&str> = console.lines().collect();
     let last = lines[lines.len().saturating_sub(25)..].join("\n  | ");
@@ -263,19 +274,19 @@ impl Typist<'_> {
 }
 
 /// Boots once and judges what came of it.
-fn run_one(bench: &Bench, boot: &Boot) -> Result<Result<(), String>> {
+fn run_one(shared: &Shared, boot: &Boot) -> Result<Result<(), String>> {
     let Boot { spec, on, .. } = boot;
-    let machine = on.machine(bench.accel)?;
-    let check = if bench.own && spec.leakcheck {
+    let machine = on.machine(shared.accel)?;
+    let check = if shared.own && spec.leakcheck {
         "leakcheck"
     } else {
         ""
     };
     let options = format!("{check} {} {}", spec.options, on.options());
     let append = qemu::append(spec.run.as_deref(), options.trim());
-    let kernel = &bench.kernels[&(on.profile() == Profile::Debug)];
-    let log = log_path(bench, boot);
-    let mut image = bench.images[&spec.packages].clone();
+    let kernel = &shared.kernels[&(on.profile() == Profile::Debug)];
+    let log = log_path(shared, boot);
+    let mut image = shared.images[&spec.packages].clone();
     if spec.cut_image > 0 {
         let whole = image;
         image = log.with_extension("cpio");
@@ -325,5 +336,5 @@ fn run_one(bench: &Bench, boot: &Boot) -> Result<Result<(), String>> {
     };
     let console = read_console(&log);
     let status = qemu::init_status(status.code(), &console);
-    Ok(spec.judge(&console, status, bench.own))
+    Ok(spec.judge(&console, status, shared.own))
 }

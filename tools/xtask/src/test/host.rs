@@ -1,12 +1,11 @@
 //! Tests that need no machine: format, lints, unit tests, models.
 
 use super::Totals;
-use crate::progress::{Step, step};
-use crate::{toolchain, tools};
 use anyhow::{Context, Result};
-use std::fs;
+use machine::progress::{Step, step};
+use machine::{models, toolchain, tools};
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Runs all of them; failures are printed as they come.
@@ -32,8 +31,8 @@ pub fn run() -> Result<Totals> {
         "unit tests of the image's programs",
         cargo(&user, &["test", "--no-fail-fast"]),
     )?);
-    for checker in ["loom", "shuttle"] {
-        totals.add(models(&root, checker)?);
+    for checker in models::CHECKERS {
+        totals.add(checked(&root, checker)?);
     }
     Ok(totals)
 }
@@ -161,53 +160,19 @@ fn parse_result(line: &str) -> Option<Totals> {
     })
 }
 
-/// Tests under a model checker: the files `tests/CHECKER*.rs` of the crates, built with `--cfg CHECKER`.
-fn models(root: &Path, checker: &str) -> Result<Totals> {
+/// Tests under a model checker.
+fn checked(root: &Path, checker: &str) -> Result<Totals> {
     let mut totals = Totals::default();
-    for (package, test) in model_files(root, checker)? {
+    for (package, test) in models::files(root, checker)? {
         let mut command = cargo(
             root,
             &["test", "--release", "--package", &package, "--test", &test],
         );
-        command.env("RUSTFLAGS", format!("--cfg {checker} -C debug-assertions"));
+        models::build_for(&mut command, checker);
         command.env("CARGO_TARGET_DIR", root.join("target").join(checker));
-        // Models want optimised code, not the kernel's slow link.
-        command
-            .env("CARGO_PROFILE_RELEASE_LTO", "off")
-            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
         totals.add(cargo_test(&format!("{package}: {test}"), command)?);
     }
     Ok(totals)
-}
-
-/// The packages and names of the tests under a model checker.
-///
-/// # Errors
-/// A directory cannot be read.
-pub fn model_files(root: &Path, checker: &str) -> Result<Vec<(String, String)>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(root.join("crates"))? {
-        let dir: PathBuf = entry?.path();
-        let Ok(tests) = fs::read_dir(dir.join("tests")) else {
-            continue;
-        };
-        for test in tests {
-            let name = test?.file_name().to_string_lossy().into_owned();
-            if let Some(stem) = name
-                .strip_suffix(".rs")
-                .filter(|stem| stem.starts_with(checker))
-            {
-                let package = dir
-                    .file_name()
-                    .unwrap_or_default()
-                    .to_string_lossy()
-                    .into_owned();
-                found.push((package, stem.to_owned()));
-            }
-        }
-    }
-    found.sort();
-    Ok(found)
 }
 
 #[cfg(test)]

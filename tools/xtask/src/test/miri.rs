@@ -5,9 +5,9 @@
 //! `doc/miri.md` has the reasons. Each test program runs once under each model, as many at once as there are processors.
 
 use super::Totals;
-use crate::progress::step;
-use crate::tools;
 use anyhow::{Context, Result};
+use machine::progress::step;
+use machine::tools;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;

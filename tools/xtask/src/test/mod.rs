@@ -6,11 +6,10 @@
 mod boot;
 mod host;
 mod miri;
-mod mutants;
 mod spec;
 
-use crate::options::Options;
 use anyhow::Result;
+use machine::options::{BootTests, Setup, Soak};
 
 /// Counts of tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,10 +43,10 @@ impl Totals {
 ///
 /// # Errors
 /// Tests could not be run at all.
-pub fn all(options: &Options) -> Result<u8> {
+pub fn all(setup: &Setup) -> Result<u8> {
     let mut totals = host::run()?;
-    totals.add(boot::run(options, boot::USUAL)?);
-    totals.count(crate::diff::test(options)?);
+    totals.add(boot::run(setup, &boot::Choice::usual(&[]))?);
+    totals.count(crate::diff::test(setup)?);
     Ok(totals.finish())
 }
 
@@ -55,9 +54,9 @@ pub fn all(options: &Options) -> Result<u8> {
 ///
 /// # Errors
 /// It could not be run at all.
-pub fn diff_only(options: &Options) -> Result<u8> {
+pub fn diff_only(setup: &Setup) -> Result<u8> {
     let mut totals = Totals::default();
-    totals.count(crate::diff::test(options)?);
+    totals.count(crate::diff::test(setup)?);
     Ok(totals.finish())
 }
 
@@ -69,21 +68,22 @@ pub fn host_only() -> Result<u8> {
     Ok(host::run()?.finish())
 }
 
-/// The boot tests alone, those that `options` names or all.
+/// The boot tests alone, those that are named or all.
 ///
 /// # Errors
 /// They could not be run at all.
-pub fn boot_only(options: &Options) -> Result<u8> {
-    Ok(boot::run(options, boot::USUAL)?.finish())
+pub fn boot_only(asked: &BootTests) -> Result<u8> {
+    let choice = boot::Choice::usual(&asked.names);
+    Ok(boot::run(&asked.setup, &choice)?.finish())
 }
 
 /// The boot tests that take too long for every day.
 ///
 /// # Errors
 /// They could not be run at all.
-pub fn soak(options: &Options) -> Result<u8> {
-    Ok(boot::run(options, boot::LONG)?.finish())
+pub fn soak(asked: &Soak) -> Result<u8> {
+    let choice = boot::Choice::long(&asked.names, asked.minutes);
+    Ok(boot::run(&asked.setup, &choice)?.finish())
 }
 
 pub use miri::run as miri;
-pub use mutants::run as mutants;

@@ -1,7 +1,7 @@
 //! The description of a boot test: a TOML file in `tests/boot`, see `doc/testing.md`.
 
-use crate::options::{Machine, Profile, mebibytes};
 use anyhow::{Context, Result, ensure};
+use machine::options::{Accel, Machine, Profile, mebibytes};
 use serde::Deserialize;
 use std::path::Path;
 
@@ -110,14 +110,14 @@ impl On {
     ///
     /// # Errors
     /// The memory is not a size.
-    pub fn machine(&self, accel: Option<&str>) -> Result<Machine> {
+    pub fn machine(&self, accel: Option<Accel>) -> Result<Machine> {
         Ok(Machine {
             cpus: self.cpus,
             mem_mib: mebibytes(&self.mem)?,
             nodes: self.nodes,
             cpu: self.cpu.clone(),
             machine: self.machine.clone(),
-            accel: self.icount.then_some("icount").or(accel).map(str::to_owned),
+            accel: self.icount.then_some(Accel::Icount).or(accel),
         })
     }
 

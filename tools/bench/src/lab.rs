@@ -1,0 +1,79 @@
+//! What boots need: kernels, image, plugin, and the benchmark's own account of its cases.
+
+use crate::guest::{Guest, Lab};
+use crate::{linux, names, symbols};
+use anyhow::{Context, Result};
+use machine::options::{self, Kernels, Profile, System};
+use machine::progress::step;
+use machine::{build, image, qemu, toolchain, tools};
+use std::fs;
+use std::path::PathBuf;
+
+/// Builds and fetches what boots of the kernels asked for need; what they leave goes to `build/`, into the directory `name`.
+///
+/// # Errors
+/// Something cannot be built, or no kernel can be had.
+pub fn of(system: &System, asked: &Kernels, name: &str) -> Result<Lab> {
+    tools::need(&[
+        ("qemu-system-x86_64", "qemu-system-x86"),
+        ("nm", "binutils"),
+    ])?;
+    let dir = tools::build_dir()?.join(name);
+    fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let programs = build::user()?;
+    let mut lab = Lab {
+        initrd: image::make(&system.image)?,
+        plugin: plugin()?,
+        names: names::of(&programs.join("vmbench"))?,
+        tsc_khz: names::tsc_khz(&programs.join("vmbench"))?,
+        dir,
+        cpu: machine::linux::processor(&asked.linux, qemu::version()?),
+        guests: Vec::new(),
+        missing: Vec::new(),
+    };
+    if asked.wants("pantala") {
+        lab.guests.push(pantala(&system.kernel)?);
+    }
+    if asked.wants("linux") {
+        // Without it, say where there is no network, one kernel's figures are better than none.
+        match linux::guest(&lab, asked) {
+            Ok(linux) => lab.guests.push(linux),
+            Err(error) => lab.missing.push(format!("no Linux: {error:#}")),
+        }
+    }
+    anyhow::ensure!(!lab.guests.is_empty(), lab.missing.join("\n"));
+    lab.missing.iter().for_each(|missing| println!("{missing}"));
+    Ok(lab)
+}
+
+/// Builds the plugin; returns its file.
+///
+/// # Errors
+/// The build fails.
+pub fn plugin() -> Result<PathBuf> {
+    let _step = step("building the plugin");
+    let mut command = toolchain::cargo();
+    command.current_dir(tools::root()).args([
+        "build",
+        "--quiet",
+        "--release",
+        "--package",
+        "coherence-plugin",
+    ]);
+    tools::run(&mut command, "the plugin's build")?;
+    Ok(tools::root().join("target/release/libcoherence_plugin.so"))
+}
+
+fn pantala(asked: &options::Kernel) -> Result<Guest> {
+    let kernel = build::kernel_for(asked, Profile::Release)?;
+    let symbols = symbols::of_program(&kernel)?;
+    Ok(Guest {
+        system: "pantala",
+        title: "Pantala".into(),
+        watches: symbols.pantala_interrupts()?,
+        symbols,
+        options: asked.append.clone(),
+        clock_options: String::new(),
+        kernel,
+    })
+}

@@ -1,0 +1,38 @@
+//! `make bench`: Pantala and Linux in the same machine, with the same programs, side by side.
+//!
+//! Guarantee: both kernels get the same QEMU command line but for `-kernel` and the kernel's own options, which are
+//! printed; each figure is the median of its runs and comes with their spread; a case that failed has no figure.
+//! Mechanism: a plan of boots ([`plan`]), each of which runs `vmbench` and yields [`samples`]; the samples are kept as JSON
+//! lines, and told as [`findings`]. See `doc/bench.md`.
+
+use crate::figures::Figures;
+use crate::plan;
+use crate::settings::Settings;
+use crate::{findings, lab, samples};
+use anyhow::Result;
+use machine::options;
+
+/// Runs everything and writes `build/bench/`.
+///
+/// # Errors
+/// Something cannot be built, or no boot gave any figure.
+pub fn run(asked: &options::Bench) -> Result<u8> {
+    let settings = Settings::of(asked);
+    let base = asked.base.as_deref().map(samples::read).transpose()?;
+    let lab = lab::of(&asked.system, &asked.kernels, "bench")?;
+    for guest in &lab.guests {
+        println!("{}:\n  {}", guest.title, lab.command_line(guest));
+    }
+    let outcome = plan::carry_out(&lab, &settings)?;
+    let figures = Figures::of(&outcome.samples);
+    anyhow::ensure!(
+        !figures.is_empty(),
+        "no run gave a figure:\n{}",
+        outcome.failures.join("\n")
+    );
+    let base = base.map(|base| Figures::of(&base));
+    let findings = findings::report(&lab, &settings, &figures, &outcome, base.as_ref());
+    findings.publish(&lab.dir.join("report.html"))?;
+    println!("samples: {}", lab.samples().display());
+    Ok(u8::from(!outcome.failures.is_empty()))
+}

@@ -1,0 +1,241 @@
+//! What was measured, one value at a time: the raw data of a report, kept as JSON lines.
+
+use crate::guest::{Boot, Kind};
+use crate::symbols::TIMER;
+use anyhow::{Context, Result};
+use coherence::record::{Counts, Record};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+/// What a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Kernel instructions an operation, iterations of string instructions left out.
+    Instructions,
+    /// Lines that kernel instructions other than clears and copies moved, an operation, timer ticks subtracted.
+    Moves,
+    /// The same with ticks.
+    MovesGross,
+    /// Those of `MovesGross` that are false sharing.
+    FalseSharing,
+    /// Lines moved by the kernel's clears and copies.
+    BulkMoves,
+    /// Interrupts between CPUs, an operation.
+    Ipis,
+    /// Timer interrupts, an operation.
+    Ticks,
+    /// Operations a second.
+    Rate,
+    /// Bytes a process.
+    Bytes,
+}
+
+/// One value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// `pantala` or `linux`.
+    pub system: String,
+    /// Case and phase.
+    pub case: String,
+    /// What it is.
+    pub metric: Metric,
+    /// CPUs of the machine.
+    pub cpus: u32,
+    /// Which run, from 0.
+    pub run: u32,
+    /// The value.
+    pub value: f64,
+}
+
+impl Sample {
+    /// The boot that it is from, named as [`super::plan`] does.
+    pub fn boot(&self) -> String {
+        let scale = self.case.rsplit_once('-').map(|(_, processes)| processes);
+        let scale = scale.and_then(|processes| processes.parse().ok());
+        let kind = match (self.metric, scale) {
+            (Metric::Rate, _) => Kind::Rate,
+            (Metric::Instructions | Metric::Bytes, None) => Kind::Count,
+            (Metric::Instructions | Metric::Bytes, Some(processes)) => Kind::Scale(processes),
+            _ => Kind::Transfers,
+        };
+        boot_name(&self.system, kind, self.cpus, self.run)
+    }
+}
+
+/// What the boot of one run of a kind is called.
+pub fn boot_name(system: &str, kind: Kind, cpus: u32, run: u32) -> String {
+    format!("{system} {} {cpus} {run}", kind.name())
+}
+
+/// The samples of a boot.
+pub fn of(boot: &Boot, system: &str, kind: Kind, cpus: u32, run: u32) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    let scale = match kind {
+        Kind::Scale(processes) => format!("-{processes}"),
+        _ => String::new(),
+    };
+    let mut add = |case: &str, metric, value| {
+        samples.push(Sample {
+            system: system.into(),
+            case: format!("{case}{scale}"),
+            metric,
+            cpus,
+            run,
+            value,
+        });
+    };
+    let mut phases: HashMap<(u16, u8), (&Counts, u64)> = HashMap::new();
+    for record in &boot.records {
+        if let Record::Phase {
+            case,
+            phase,
+            counts,
+            ns,
+            ..
+        } = record
+        {
+            phases.insert((*case, *phase), (counts, *ns));
+        }
+    }
+    let null = boot
+        .lines
+        .iter()
+        .find(|line| line.name == "null")
+        .and_then(|line| phases.get(&line.key?));
+    let tick = null.map_or(Tick::default(), |(counts, ns)| Tick::of(counts, *ns));
+    for line in &boot.lines {
+        if let Some(bytes) = line.bytes {
+            // Where the clock counts instructions, the same sleepers have settled in every run.
+            if matches!(kind, Kind::Count | Kind::Scale(_)) {
+                add(&line.name, Metric::Bytes, bytes);
+            }
+            continue;
+        }
+        if kind == Kind::Rate {
+            // By the host's clock: a guest's may have been set wrong when it booted on a busy host.
+            add(&line.name, Metric::Rate, line.rate * boot.clock);
+        }
+        let Some((counts, ns)) = line.key.and_then(|key| phases.get(&key)) else {
+            continue;
+        };
+        let each = |n: f64| n / line.ops.max(1.0);
+        if kind != Kind::Transfers {
+            add(&line.name, Metric::Instructions, each(counts.kernel as f64));
+            continue;
+        }
+        let gross = counts.kernel_moves as f64;
+        let (ticks, ipis) = interrupts(counts);
+        add(&line.name, Metric::MovesGross, each(gross));
+        if line.name != "null" {
+            add(
+                &line.name,
+                Metric::Moves,
+                each((gross - tick.moves(ticks, *ns)).max(0.0)),
+            );
+        }
+        add(
+            &line.name,
+            Metric::FalseSharing,
+            each(counts.kernel_false as f64),
+        );
+        add(
+            &line.name,
+            Metric::BulkMoves,
+            each(counts.bulk_moves as f64),
+        );
+        add(&line.name, Metric::Ticks, each(ticks));
+        add(&line.name, Metric::Ipis, each(ipis));
+    }
+    samples
+}
+
+fn interrupts(counts: &Counts) -> (f64, f64) {
+    let all: u64 = counts.watched.iter().sum();
+    let ticks = counts.watched.get(TIMER).copied().unwrap_or(0);
+    (ticks as f64, (all - ticks) as f64)
+}
+
+/// What a timer tick moves: known from the null case, whose system calls move nothing themselves.
+#[derive(Default)]
+struct Tick {
+    each: f64,
+    per_ns: f64,
+}
+
+impl Tick {
+    fn of(null: &Counts, ns: u64) -> Tick {
+        let (ticks, _) = interrupts(null);
+        let moves = null.kernel_moves as f64;
+        Tick {
+            each: if ticks > 0.0 { moves / ticks } else { 0.0 },
+            per_ns: if ticks > 0.0 {
+                0.0
+            } else {
+                moves / (ns.max(1) as f64)
+            },
+        }
+    }
+
+    fn moves(&self, ticks: f64, ns: u64) -> f64 {
+        self.each * ticks + self.per_ns * ns as f64
+    }
+}
+
+/// Writes samples, one a line.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(file: &Path, samples: &[Sample]) -> Result<()> {
+    let lines: Result<Vec<String>, _> = samples
+        .iter()
+        .map(|sample| Ok(serde_json::to_string(sample)? + "\n"))
+        .collect();
+    let lines = lines.map_err(|error: serde_json::Error| error)?;
+    fs::write(file, lines.concat()).with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Reads what [`write`] wrote.
+///
+/// # Errors
+/// The file cannot be read or is none.
+pub fn read(file: &Path) -> Result<Vec<Sample>> {
+    let text =
+        fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    text.lines()
+        .map(|line| serde_json::from_str(line).with_context(|| format!("{line} is no sample")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_tells_the_boot_that_it_is_from() {
+        let boot = |case: &str, metric, cpus| {
+            let sample = Sample {
+                system: "linux".into(),
+                case: case.into(),
+                metric,
+                cpus,
+                run: 2,
+                value: 1.0,
+            };
+            sample.boot()
+        };
+        assert_eq!(boot("null", Metric::Rate, 8), "linux rate 8 2");
+        assert_eq!(boot("fork-16m", Metric::Instructions, 1), "linux count 1 2");
+        assert_eq!(
+            boot("chain-flat-kill-1000", Metric::Instructions, 1),
+            "linux scale1000 1 2"
+        );
+        assert_eq!(
+            boot("chain-flat-memory-1000", Metric::Bytes, 1),
+            "linux scale1000 1 2"
+        );
+        assert_eq!(boot("cow", Metric::Ipis, 4), "linux transfers 4 2");
+    }
+}

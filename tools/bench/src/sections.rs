@@ -1,0 +1,127 @@
+//! The sections of the report on costs, and what a figure looks like in them.
+
+use crate::figures::{Figure, Figures, people};
+use crate::plan::TRANSFER_CPUS;
+use crate::samples::Metric;
+use crate::targets;
+
+/// A section of the report: one metric at one number of CPUs.
+pub struct Section {
+    /// Its heading.
+    pub title: String,
+    /// What it shows.
+    pub metric: Metric,
+    /// On how many CPUs.
+    pub cpus: u32,
+    /// Whether less is better.
+    pub less_is_better: bool,
+}
+
+impl Section {
+    /// What a list of sections calls it.
+    pub fn short(&self) -> String {
+        let title = self.title.split(" an operation").next();
+        let title = title.unwrap_or_default().split(" under ").next();
+        let cpus = match self.metric {
+            Metric::Rate => format!(", {} CPU(s)", self.cpus),
+            _ => String::new(),
+        };
+        title.unwrap_or_default().to_owned() + &cpus
+    }
+}
+
+/// The sections for which there are figures.
+pub fn sections(figures: &Figures) -> Vec<Section> {
+    let n = TRANSFER_CPUS;
+    let section = |title: String, metric, cpus| Section {
+        title,
+        metric,
+        cpus,
+        less_is_better: metric != Metric::Rate,
+    };
+    let mut sections = vec![
+        section(
+            "kernel instructions an operation, 1 CPU".into(),
+            Metric::Instructions,
+            1,
+        ),
+        section(
+            format!("lines moved between CPUs an operation, {n} CPUs, timer ticks subtracted"),
+            Metric::Moves,
+            n,
+        ),
+        section(
+            format!("of them and the ticks', false sharing, {n} CPUs"),
+            Metric::FalseSharing,
+            n,
+        ),
+        section(
+            format!("lines moved by clears and copies an operation, {n} CPUs"),
+            Metric::BulkMoves,
+            n,
+        ),
+        section(
+            format!("interrupts between CPUs an operation, {n} CPUs"),
+            Metric::Ipis,
+            n,
+        ),
+        section(
+            format!("timer interrupts an operation, {n} CPUs"),
+            Metric::Ticks,
+            n,
+        ),
+        section("bytes for each process, 1 CPU".into(), Metric::Bytes, 1),
+    ];
+    sections.extend(figures.cpus(Metric::Rate).into_iter().map(|cpus| {
+        let title = format!("operations a second under emulation, {cpus} CPU(s)");
+        section(title, Metric::Rate, cpus)
+    }));
+    sections.retain(|section| figures.cpus(section.metric).contains(&section.cpus));
+    sections
+}
+
+/// A figure and its spread, with an exclamation mark where its runs lie too far apart.
+pub fn cell(figure: Option<&Figure>, metric: Metric) -> String {
+    let Some(figure) = figure else {
+        return "-".into();
+    };
+    let mark = if figure.strays(metric) { "!" } else { "" };
+    match figure.spread {
+        None => people(figure.median),
+        Some(spread) => format!("{} ±{}{mark}", people(figure.median), percent(spread)),
+    }
+}
+
+fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent > 0.0 && percent < 1.0 {
+        format!("{percent:.1}%")
+    } else {
+        format!("{percent:.0}%")
+    }
+}
+
+/// How many times better Pantala is; none where a figure is missing or Linux's is too small to divide by.
+pub fn ratio(figures: &Figures, section: &Section, case: &str) -> Option<f64> {
+    let of = |system| {
+        Some(
+            figures
+                .get(case, section.metric, section.cpus, system)?
+                .median,
+        )
+    };
+    let (ours, theirs) = (of("pantala")?, of("linux")?);
+    let (top, bottom) = if section.less_is_better {
+        (theirs, ours)
+    } else {
+        (ours, theirs)
+    };
+    (bottom > 0.0).then(|| top / bottom)
+}
+
+/// Whether a target is met; none where there is none.
+pub fn met(figures: &Figures, section: &Section, case: &str) -> Option<(f64, bool)> {
+    let must = targets::must(case, section.metric)?;
+    let ours = figures.get(case, section.metric, section.cpus, "pantala")?;
+    Some((must, ours.median <= must))
+}

@@ -1,0 +1,134 @@
+//! What most jobs have in common: the machine, the kernel and the image.
+
+use super::values::{Words, mebibytes, spaced};
+use anyhow::{Result, ensure};
+use clap::builder::{FalseyValueParser, PossibleValuesParser};
+use clap::{Args, ValueEnum, value_parser};
+use std::path::PathBuf;
+
+/// Which build of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// Optimised, without assertions.
+    Release,
+    /// With assertions and lock-rank checks.
+    Debug,
+}
+
+/// What executes a guest's instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Accel {
+    /// The processor.
+    Kvm,
+    /// An emulator with a thread for each CPU.
+    Tcg,
+    /// An emulator with one thread for all CPUs.
+    #[value(skip)]
+    TcgSingle,
+    /// The same, and the clock counts instructions.
+    #[value(skip)]
+    Icount,
+}
+
+/// The machine to boot.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[command(next_help_heading = "machine")]
+pub struct Machine {
+    /// CPUs
+    #[arg(long, env, default_value_t = Machine::default().cpus, value_parser = value_parser!(u32).range(1..=256))]
+    pub cpus: u32,
+    /// memory: 512M, 4G or a number of MiB
+    #[arg(long = "mem", env = "MEM", value_name = "MEM", default_value = "1G", value_parser = mebibytes)]
+    pub mem_mib: u64,
+    /// NUMA nodes, CPUs and memory split evenly
+    #[arg(long, env, default_value_t = Machine::default().nodes, value_parser = value_parser!(u32).range(1..))]
+    pub nodes: u32,
+    /// QEMU's CPU model
+    #[arg(long, env, default_value_t = Machine::default().cpu)]
+    pub cpu: String,
+    /// QEMU's machine type: pc or q35
+    #[arg(long, env, default_value_t = Machine::default().machine, value_parser = PossibleValuesParser::new(["pc", "q35"]))]
+    pub machine: String,
+    /// kvm or tcg; if not said, KVM where it works
+    #[arg(long, env)]
+    pub accel: Option<Accel>,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Machine {
+            cpus: 2,
+            mem_mib: 1024,
+            nodes: 1,
+            cpu: "max".into(),
+            machine: "q35".into(),
+            accel: None,
+        }
+    }
+}
+
+impl Machine {
+    /// Least memory of a node, in MiB.
+    const LEAST: u64 = 32;
+
+    /// # Errors
+    /// Settings that are right one by one do not fit together; says which would.
+    pub(super) fn check(&self) -> Result<()> {
+        let nodes = self.nodes;
+        ensure!(
+            nodes <= self.cpus,
+            "NODES={nodes} needs CPUS={nodes} or more: a node has a CPU"
+        );
+        let least = Self::LEAST * u64::from(nodes);
+        ensure!(
+            self.mem_mib >= least,
+            "NODES={nodes} needs MEM={least}M or more: a node has {}M",
+            Self::LEAST
+        );
+        Ok(())
+    }
+}
+
+/// How the kernel is built.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "the kernel's build")]
+pub struct Build {
+    /// with assertions and lock-rank checks
+    #[arg(long, env, value_parser = FalseyValueParser::new())]
+    pub debug: bool,
+}
+
+impl Build {
+    /// Which build that is.
+    pub fn profile(&self) -> Profile {
+        if self.debug {
+            Profile::Debug
+        } else {
+            Profile::Release
+        }
+    }
+}
+
+/// The kernel to boot.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "kernel")]
+pub struct Kernel {
+    /// another kernel's file, such as a Linux one, to compare with
+    #[arg(long, env)]
+    pub kernel: Option<PathBuf>,
+    /// further options for its command line
+    #[arg(long, env, default_value = "", allow_hyphen_values = true)]
+    pub append: String,
+}
+
+/// The initramfs.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "image")]
+pub struct Image {
+    /// Debian packages besides the default ones, with spaces between
+    #[arg(long, env, default_value = "", value_parser = spaced)]
+    pub packages: Words,
+    /// compressed
+    #[arg(long, env, value_parser = FalseyValueParser::new())]
+    pub gzip: bool,
+}

@@ -1,0 +1,133 @@
+//! The tests that mutants meet: built once with all mutants inside, and measured without one.
+
+use crate::trial::{Program, Trial, list};
+use crate::work;
+use anyhow::Result;
+use machine::progress::step;
+use machine::{build, models, toolchain};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::hash::{DefaultHasher, Hasher};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Builds them all.
+///
+/// # Errors
+/// A build fails.
+pub fn build(dir: &Path) -> Result<Vec<Program>> {
+    let step = step("building all mutants at once");
+    let tree = dir.join("tree");
+    let mut programs = Vec::new();
+    for name in ["host", "loom", "shuttle"] {
+        step.say(name);
+        let mut command = toolchain::cargo();
+        command.current_dir(&tree).arg("test");
+        if name == "host" {
+            command.args([
+                "--package",
+                "ksync",
+                "--package",
+                "vm",
+                "--package",
+                "vm-host",
+            ]);
+        } else {
+            command.arg("--release");
+            for (package, test) in models::files(&tree, name)? {
+                command.args(["--package", &package, "--test", &test]);
+            }
+            models::build_for(&mut command, name);
+        }
+        command
+            .arg("--no-run")
+            .env("CARGO_TARGET_DIR", dir.join(name))
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "0");
+        for path in build::executables(&mut command, "the mutants' build")? {
+            programs.push(program(path, name == "loom")?);
+        }
+    }
+    Ok(programs)
+}
+
+fn program(path: PathBuf, model: bool) -> Result<Program> {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&fs::read(&path)?);
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let name = stem.rsplit_once('-').map_or(&*stem, |(name, _)| name);
+    Ok(Program {
+        name: name.into(),
+        hash: hasher.finish(),
+        path,
+        model,
+    })
+}
+
+/// Runs each test without a mutant, unless its program is as it was when it last ran. Quickest first.
+///
+/// # Errors
+/// A test fails.
+pub fn measure(dir: &Path, programs: &[Program], jobs: usize) -> Result<Vec<Trial>> {
+    let file = dir.join("reach");
+    let known = fs::read_to_string(&file).unwrap_or_default();
+    let mut known: BTreeMap<(u64, String), Trial> = known
+        .lines()
+        .filter_map(|line| parse(line, programs))
+        .map(|trial| ((trial.program.hash, trial.test.clone()), trial))
+        .collect();
+    let mut open = Vec::new();
+    for program in programs {
+        for test in list(program)? {
+            if !known.contains_key(&(program.hash, test.clone())) {
+                open.push((program, test));
+            }
+        }
+    }
+    let new = work::all(
+        "tests without a mutant",
+        jobs,
+        &open,
+        |worker, (program, test)| {
+            Trial::measure(program, test, &dir.join(format!("cover{worker}")))
+        },
+    )?;
+    known.extend(
+        new.into_iter()
+            .map(|trial| ((trial.program.hash, trial.test.clone()), trial)),
+    );
+    let mut trials: Vec<Trial> = known.into_values().collect();
+    fs::write(&file, trials.iter().fold(String::new(), line))?;
+    trials.sort_by_key(|trial| (trial.time, trial.name()));
+    Ok(trials)
+}
+
+fn line(mut text: String, trial: &Trial) -> String {
+    let ids: Vec<_> = trial.reaches.iter().map(ToString::to_string).collect();
+    let _infallible = writeln!(
+        text,
+        "{:x}\t{}\t{}\t{}\t{}",
+        trial.program.hash,
+        trial.test,
+        trial.time.as_millis(),
+        trial.panics,
+        ids.join(",")
+    );
+    text
+}
+
+fn parse(line: &str, programs: &[Program]) -> Option<Trial> {
+    let mut fields = line.split('\t');
+    let hash = u64::from_str_radix(fields.next()?, 16).ok()?;
+    Some(Trial {
+        program: programs.iter().find(|p| p.hash == hash)?.clone(),
+        test: fields.next()?.into(),
+        time: Duration::from_millis(fields.next()?.parse().ok()?),
+        panics: fields.next()?.parse().ok()?,
+        reaches: fields
+            .next()?
+            .split(',')
+            .filter_map(|id| id.parse().ok())
+            .collect(),
+    })
+}
