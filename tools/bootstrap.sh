@@ -55,5 +55,18 @@ directory=$(choose) || {
 
 PATH=$directory:$PATH
 export PATH
-[ -d target/debug/.fingerprint ] || echo "building the project's tool, once" >&2
+
+# cargo is quiet only where nothing is to be built: a silent build of a minute or two looks like a hang. Whether something is,
+# is seen by a note of the last build: for which directory and compiler it was, and that no source is newer.
+note=${CARGO_TARGET_DIR:-target}/debug/xtask.built
+here="$(pwd), $(rustc --version)"
+is_built() {
+    [ "$(cat "$note" 2>/dev/null)" = "$here" ] || return 1
+    [ -z "$(find .cargo Cargo.toml Cargo.lock tools/machine tools/xtask -newer "$note" -print -quit)" ]
+}
+if ! is_built; then
+    echo "building tools/xtask, the program that does what make is asked for (the first time: a minute or two)" >&2
+    cargo build --package xtask
+    echo "$here" >"$note"
+fi
 exec cargo run --quiet --package xtask -- "$@"
