@@ -4,13 +4,22 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The root of the checkout.
+/// The root of the checkout that cargo runs this program in. Where cargo does not, the one that it was built in: cargo takes the
+/// programs of a checkout that was copied whole for its own.
 pub fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors()
-        .nth(2)
+    let running = std::env::var_os("CARGO_MANIFEST_DIR");
+    let running = running.and_then(|dir| above(Path::new(&dir)));
+    let built = || above(Path::new(env!("CARGO_MANIFEST_DIR")));
+    running
+        .or_else(built)
         .expect("this crate lies two directories below the root")
-        .to_owned()
+}
+
+/// The root, two directories above a crate of the tools.
+fn above(krate: &Path) -> Option<PathBuf> {
+    let root = krate.ancestors().nth(2)?;
+    let is_root = root.join("tools/machine").is_dir();
+    is_root.then(|| root.to_owned())
 }
 
 /// `build/`, made if it is not there.
