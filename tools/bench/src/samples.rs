@@ -1,6 +1,7 @@
 //! What was measured, one value at a time: the raw data of a report, kept as JSON lines.
 
 use crate::guest::{Boot, Kind};
+use crate::names::Line;
 use crate::symbols::TIMER;
 use anyhow::{Context, Result};
 use coherence::record::{Counts, Record};
@@ -70,24 +71,16 @@ pub fn boot_name(system: &str, kind: Kind, cpus: u32, run: u32) -> String {
     format!("{system} {} {cpus} {run}", kind.name())
 }
 
+/// What the plugin says of a phase: counts, and nanoseconds of the guest's clock.
+type Phase<'a> = (&'a Counts, u64);
+
 /// The samples of a boot.
 pub fn of(boot: &Boot, system: &str, kind: Kind, cpus: u32, run: u32) -> Vec<Sample> {
-    let mut samples = Vec::new();
     let scale = match kind {
         Kind::Scale(processes) => format!("-{processes}"),
         _ => String::new(),
     };
-    let mut add = |case: &str, metric, value| {
-        samples.push(Sample {
-            system: system.into(),
-            case: format!("{case}{scale}"),
-            metric,
-            cpus,
-            run,
-            value,
-        });
-    };
-    let mut phases: HashMap<(u16, u8), (&Counts, u64)> = HashMap::new();
+    let mut phases: HashMap<(u16, u8), Phase> = HashMap::new();
     for record in &boot.records {
         if let Record::Phase {
             case,
@@ -100,56 +93,64 @@ pub fn of(boot: &Boot, system: &str, kind: Kind, cpus: u32, run: u32) -> Vec<Sam
             phases.insert((*case, *phase), (counts, *ns));
         }
     }
-    let null = boot
-        .lines
-        .iter()
-        .find(|line| line.name == "null")
-        .and_then(|line| phases.get(&line.key?));
-    let tick = null.map_or(Tick::default(), |(counts, ns)| Tick::of(counts, *ns));
+    let phase = |line: &Line| phases.get(&line.key?).copied();
+    let null = boot.lines.iter().find(|line| line.name == "null");
+    let tick = null.and_then(phase);
+    let tick = tick.map_or(Tick::default(), |(counts, ns)| Tick::of(counts, ns));
+    let mut samples = Vec::new();
     for line in &boot.lines {
-        if let Some(bytes) = line.bytes {
-            // Where the clock counts instructions, the same sleepers have settled in every run.
-            if matches!(kind, Kind::Count | Kind::Scale(_)) {
-                add(&line.name, Metric::Bytes, bytes);
-            }
-            continue;
+        for (metric, value) in values(boot.clock, line, phase(line), kind, &tick) {
+            samples.push(Sample {
+                system: system.into(),
+                case: format!("{}{scale}", line.name),
+                metric,
+                cpus,
+                run,
+                value,
+            });
         }
-        if kind == Kind::Rate {
-            // By the host's clock: a guest's may have been set wrong when it booted on a busy host.
-            add(&line.name, Metric::Rate, line.rate * boot.clock);
-        }
-        let Some((counts, ns)) = line.key.and_then(|key| phases.get(&key)) else {
-            continue;
-        };
-        let each = |n: f64| n / line.ops.max(1.0);
-        if kind != Kind::Transfers {
-            add(&line.name, Metric::Instructions, each(counts.kernel as f64));
-            continue;
-        }
-        let gross = counts.kernel_moves as f64;
-        let (ticks, ipis) = interrupts(counts);
-        add(&line.name, Metric::MovesGross, each(gross));
-        if line.name != "null" {
-            add(
-                &line.name,
-                Metric::Moves,
-                each((gross - tick.moves(ticks, *ns)).max(0.0)),
-            );
-        }
-        add(
-            &line.name,
-            Metric::FalseSharing,
-            each(counts.kernel_false as f64),
-        );
-        add(
-            &line.name,
-            Metric::BulkMoves,
-            each(counts.bulk_moves as f64),
-        );
-        add(&line.name, Metric::Ticks, each(ticks));
-        add(&line.name, Metric::Ipis, each(ipis));
     }
     samples
+}
+
+/// What a boot of `kind` measures in one case.
+fn values(
+    clock: f64,
+    line: &Line,
+    phase: Option<Phase>,
+    kind: Kind,
+    tick: &Tick,
+) -> Vec<(Metric, f64)> {
+    if let Some(bytes) = line.bytes {
+        // Where the clock counts instructions, the same sleepers have settled in every run.
+        let settled = matches!(kind, Kind::Count | Kind::Scale(_));
+        return Vec::from_iter(settled.then_some((Metric::Bytes, bytes)));
+    }
+    if kind == Kind::Rate {
+        // By the host's clock: a guest's may have been set wrong when it booted on a busy host.
+        return vec![(Metric::Rate, line.rate * clock)];
+    }
+    let Some((counts, ns)) = phase else {
+        return Vec::new();
+    };
+    let each = |n: f64| n / line.ops.max(1.0);
+    if kind != Kind::Transfers {
+        return vec![(Metric::Instructions, each(counts.kernel as f64))];
+    }
+    let gross = counts.kernel_moves as f64;
+    let (ticks, ipis) = interrupts(counts);
+    let mut values = vec![
+        (Metric::MovesGross, each(gross)),
+        (Metric::FalseSharing, each(counts.kernel_false as f64)),
+        (Metric::BulkMoves, each(counts.bulk_moves as f64)),
+        (Metric::Ticks, each(ticks)),
+        (Metric::Ipis, each(ipis)),
+    ];
+    if line.name != "null" {
+        let moves = (gross - tick.moves(ticks, ns)).max(0.0);
+        values.push((Metric::Moves, each(moves)));
+    }
+    values
 }
 
 fn interrupts(counts: &Counts) -> (f64, f64) {

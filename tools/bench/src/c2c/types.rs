@@ -63,13 +63,6 @@ impl Types {
         while let Some(entry) = entries.next_dfs()? {
             let depth = usize::try_from(entry.depth()).unwrap_or(0);
             around.truncate(depth);
-            let id = base + entry.offset().0;
-            let number = |at: DwAt| entry.attr_value(at).and_then(|v| v.udata_value());
-            let target = || match entry.attr_value(gimli::DW_AT_type) {
-                Some(AttributeValue::UnitRef(offset)) => Some(base + offset.0),
-                Some(AttributeValue::DebugInfoRef(offset)) => Some(offset.0),
-                _ => None,
-            };
             let name = match entry.attr_value(gimli::DW_AT_name) {
                 Some(value) => dwarf
                     .attr_string(unit, value)?
@@ -82,46 +75,66 @@ impl Types {
                 let parts: Vec<&str> = outer.filter(|p| !p.is_empty()).chain([&*name]).collect();
                 parts.join("::")
             };
-            let mut next = (String::new(), None);
-            match entry.tag() {
-                gimli::DW_TAG_namespace => next.0 = name.clone(),
-                gimli::DW_TAG_structure_type | gimli::DW_TAG_union_type => {
-                    let size = number(gimli::DW_AT_byte_size).unwrap_or(0);
-                    self.types.entry(id).or_default().size = size;
-                    self.by_name.entry(plain(&path())).or_insert(id);
-                    next = (name.clone(), Some(id));
-                }
-                gimli::DW_TAG_base_type
-                | gimli::DW_TAG_pointer_type
-                | gimli::DW_TAG_enumeration_type => {
-                    let size = number(gimli::DW_AT_byte_size).unwrap_or(8);
-                    self.types.entry(id).or_default().size = size;
-                }
-                gimli::DW_TAG_array_type => {
-                    self.types.entry(id).or_default().element = target();
-                    next.1 = Some(id);
-                }
-                gimli::DW_TAG_subrange_type => {
-                    if let Some((_, Some(array))) = around.last() {
-                        let count = number(gimli::DW_AT_count).unwrap_or(0);
-                        // Until the element's size is known, `size` holds the number of elements; the size is computed
-                        // below.
-                        self.types.entry(*array).or_default().size = count;
-                    }
-                }
-                gimli::DW_TAG_member => {
-                    if let (Some((_, Some(owner))), Some(target)) = (around.last(), target()) {
-                        let offset = number(gimli::DW_AT_data_member_location).unwrap_or(0);
-                        let owner = self.types.entry(*owner).or_default();
-                        owner.fields.push((name.clone(), offset, target));
-                    }
-                }
-                _ => {}
-            }
+            let owner = around.last().and_then(|(_, owner)| *owner);
+            let next = self.entry(entry, base, owner, &name, path);
             around.resize(depth, (String::new(), None));
             around.push(next);
         }
         Ok(())
+    }
+
+    /// Takes one entry in, which belongs to the type `owner`. Returns what its children are to know: the part of their path
+    /// that it is, and the type that they belong to.
+    fn entry<R: Reader<Offset = usize>>(
+        &mut self,
+        entry: &gimli::DebuggingInformationEntry<R>,
+        base: usize,
+        owner: Option<Id>,
+        name: &str,
+        path: impl Fn() -> String,
+    ) -> (String, Option<Id>) {
+        let id = base + entry.offset().0;
+        let number = |at: DwAt| entry.attr_value(at).and_then(|v| v.udata_value());
+        let target = || match entry.attr_value(gimli::DW_AT_type) {
+            Some(AttributeValue::UnitRef(offset)) => Some(base + offset.0),
+            Some(AttributeValue::DebugInfoRef(offset)) => Some(offset.0),
+            _ => None,
+        };
+        match entry.tag() {
+            gimli::DW_TAG_namespace => return (name.to_owned(), None),
+            gimli::DW_TAG_structure_type | gimli::DW_TAG_union_type => {
+                let size = number(gimli::DW_AT_byte_size).unwrap_or(0);
+                self.types.entry(id).or_default().size = size;
+                self.by_name.entry(plain(&path())).or_insert(id);
+                return (name.to_owned(), Some(id));
+            }
+            gimli::DW_TAG_base_type
+            | gimli::DW_TAG_pointer_type
+            | gimli::DW_TAG_enumeration_type => {
+                let size = number(gimli::DW_AT_byte_size).unwrap_or(8);
+                self.types.entry(id).or_default().size = size;
+            }
+            gimli::DW_TAG_array_type => {
+                self.types.entry(id).or_default().element = target();
+                return (String::new(), Some(id));
+            }
+            gimli::DW_TAG_subrange_type => {
+                if let Some(array) = owner {
+                    let count = number(gimli::DW_AT_count).unwrap_or(0);
+                    // The size is known once elements are: kept as a count until then, see `size_of`.
+                    self.types.entry(array).or_default().size = count;
+                }
+            }
+            gimli::DW_TAG_member => {
+                if let (Some(owner), Some(target)) = (owner, target()) {
+                    let offset = number(gimli::DW_AT_data_member_location).unwrap_or(0);
+                    let owner = self.types.entry(owner).or_default();
+                    owner.fields.push((name.to_owned(), offset, target));
+                }
+            }
+            _ => {}
+        }
+        (String::new(), None)
     }
 
     fn size_of(&self, id: Id) -> u64 {

@@ -1,13 +1,13 @@
 //! Linux's answers to a fixed set of programs, kept in the tree and compared with in `make test`.
 
-use super::session::{Player, Request, hear};
+use super::session::{Played, Player, Request, hear};
 use super::{compare, pantala_player};
 use anyhow::{Context, Result};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use machine::options::Setup;
-use machine::progress::step;
+use machine::progress::{Step, step};
 use machine::{image, tools};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -73,7 +73,7 @@ pub fn write(linux: &mut Player) -> Result<u8> {
 }
 
 /// What Linux answered, by seed.
-fn read() -> Result<BTreeMap<u64, super::Played>> {
+fn read() -> Result<BTreeMap<u64, Played>> {
     let path = file();
     let packed = File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut text = String::new();
@@ -124,7 +124,7 @@ pub fn test(setup: &Setup) -> Result<bool> {
         &image::make(&setup.system.image)?,
     )?;
     let step = step("comparing with Linux's answers");
-    let (mut differ, mut as_known) = (0, 0);
+    let (mut differ, mut as_known): (usize, usize) = (0, 0);
     for request in requests(false) {
         let played = pantala.play(&request).unwrap_or_else(|error| {
             step.line(&format!("{error:#}"));
@@ -150,25 +150,7 @@ pub fn test(setup: &Setup) -> Result<bool> {
                 step.say(&format!("seed {seed} differs as known: {reason}"));
                 continue;
             }
-            let again = Request {
-                first: seed,
-                count: 1,
-                lines: true,
-                ..request.clone()
-            };
-            let lines = pantala
-                .play_one(&again)
-                .map(|played| played.lines)
-                .unwrap_or_default();
-            if lines == answer.lines {
-                step.line(&format!("seed {seed} differed once and no longer does"));
-                continue;
-            }
-            differ += 1;
-            step.line(&format!(
-                "seed {seed} differs from Linux:\n{}",
-                compare(&answer.lines, &lines, 8)
-            ));
+            differ += usize::from(differs_again(&mut pantala, answer, &request, &step));
         }
     }
     let (count, (_, _, steps)) = (answers.len(), PROGRAMS);
@@ -177,6 +159,27 @@ pub fn test(setup: &Setup) -> Result<bool> {
         "{verdict} diff: {count} programs of {steps} steps as on Linux 6.1, {differ} differences, {as_known} known ones"
     ));
     Ok(differ == 0)
+}
+
+/// Plays a program of `request` that differed from Linux's `answer` once more, and says how it differs; false if it no longer
+/// does.
+fn differs_again(pantala: &mut Player, answer: &Played, request: &Request, step: &Step) -> bool {
+    let seed = answer.seed;
+    let again = Request {
+        first: seed,
+        count: 1,
+        lines: true,
+        ..request.clone()
+    };
+    let played = pantala.play_one(&again);
+    let lines = played.map(|played| played.lines).unwrap_or_default();
+    if lines == answer.lines {
+        step.line(&format!("seed {seed} differed once and no longer does"));
+        return false;
+    }
+    let shown = compare(&answer.lines, &lines, 8);
+    step.line(&format!("seed {seed} differs from Linux:\n{shown}"));
+    true
 }
 
 #[cfg(test)]

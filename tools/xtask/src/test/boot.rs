@@ -273,6 +273,19 @@ impl Typist<'_> {
     }
 }
 
+/// The image of a test, of which the machine may get the beginning alone: a copy beside its log then.
+fn image_of(shared: &Shared, spec: &Spec, log: &Path) -> Result<PathBuf> {
+    let whole = shared.images[&spec.packages].clone();
+    if spec.cut_image == 0 {
+        return Ok(whole);
+    }
+    let cut = log.with_extension("cpio");
+    fs::copy(&whole, &cut)?;
+    let file = fs::File::options().write(true).open(&cut)?;
+    file.set_len(spec.cut_image)?;
+    Ok(cut)
+}
+
 /// Boots once and judges what came of it.
 fn run_one(shared: &Shared, boot: &Boot) -> Result<Result<(), String>> {
     let Boot { spec, on, .. } = boot;
@@ -286,16 +299,7 @@ fn run_one(shared: &Shared, boot: &Boot) -> Result<Result<(), String>> {
     let append = qemu::append(spec.run.as_deref(), options.trim());
     let kernel = &shared.kernels[&(on.profile() == Profile::Debug)];
     let log = log_path(shared, boot);
-    let mut image = shared.images[&spec.packages].clone();
-    if spec.cut_image > 0 {
-        let whole = image;
-        image = log.with_extension("cpio");
-        fs::copy(&whole, &image)?;
-        fs::File::options()
-            .write(true)
-            .open(&image)?
-            .set_len(spec.cut_image)?;
-    }
+    let image = image_of(shared, spec, &log)?;
     let mut command = qemu::command(&machine, kernel, &image, &append, Serial::Output);
     let create = |path: &Path| {
         fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))
