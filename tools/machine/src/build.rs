@@ -103,16 +103,25 @@ pub fn kernel_for(asked: &options::Kernel, profile: Profile) -> Result<PathBuf> 
     asked.kernel.clone().map_or_else(|| kernel(profile), Ok)
 }
 
-/// Builds one of the programs in `tools/`; returns its file.
+/// Builds one of the programs in `tools/`; returns its file. The first time that takes a minute or two, in which cargo shows how
+/// far it is.
 ///
 /// # Errors
 /// The build fails.
 pub fn tool(name: &str) -> Result<PathBuf> {
-    let _step = step(format!("building tools/{name}"));
+    let root = tools::root();
     let mut command = toolchain::cargo();
     command
-        .current_dir(tools::root())
-        .args(["build", "--quiet", "--package", name]);
+        .current_dir(&root)
+        .args(["build", "--package", name]);
+    let doing = format!("building tools/{name}");
+    let _step = if root.join("target/debug").join(name).is_file() {
+        command.arg("--quiet");
+        Some(step(doing))
+    } else {
+        eprintln!("{doing} (the first time: a minute or two)");
+        None
+    };
     let what = format!("the build of tools/{name}");
     executables(&mut command, &what)?
         .pop()
