@@ -207,7 +207,7 @@ pub struct Hand {
     pub file: &'static str,
     /// What it is, in a few words: its key.
     pub what: &'static str,
-    /// What stands there, once.
+    /// What stands there, once: code, not a comment, which may be put in other words.
     pub from: &'static str,
     /// What stands there in the copy; `$is` is whether this process is the mutant.
     pub to: &'static str,
@@ -218,13 +218,13 @@ pub const HAND: [Hand; 8] = [
     Hand {
         file: "crates/vm/src/pmap/mod.rs",
         what: "root_info_or reads the root before the generation",
-        from: "// Before the root, so that whoever finds",
-        to: "if $is {
+        from: "pub fn root_info_or(&self, empty_root: Pfn) -> RootInfo {",
+        to: "pub fn root_info_or(&self, empty_root: Pfn) -> RootInfo {
+        if $is {
             let root = self.root().unwrap_or(empty_root);
             let generation = self.generation.load(SeqCst);
             return RootInfo { root, generation, pmap: self.lookup.id.get() };
-        }
-        // Before the root, so that whoever finds",
+        }",
     },
     Hand {
         file: "crates/vm/src/pmap/mod.rs",
@@ -254,24 +254,24 @@ pub const HAND: [Hand; 8] = [
     Hand {
         file: "crates/vm/src/object/mod.rs",
         what: "holds asks for the identity first",
-        from: "// In this order: who makes the page busy after",
-        to: "if $is {
+        from: "pub fn holds(&self, page: &Page, index: u32) -> bool {",
+        to: "pub fn holds(&self, page: &Page, index: u32) -> bool {
+        if $is {
             let same = page.is(self.identity(), index);
             return same && !page.is_hard_busy();
-        }
-        // In this order: who makes the page busy after",
+        }",
     },
     Hand {
         file: "crates/vm/src/object/mod.rs",
         what: "move_page leaves the old slot before it takes the new one",
-        from: "// In at the new place first: who sees the old slot",
-        to: "if $is {
+        from: "debug_assert!(to.is_anon());",
+        to: "debug_assert!(to.is_anon());
+        if $is {
             self.slots.remove(pin, index, pfn);
             ksync::relax();
             let back = self.slots.insert(&vm.epoch, pin, index, pfn);
             debug_assert!(matches!(back, Ok(true)));
-        }
-        // In at the new place first: who sees the old slot",
+        }",
     },
     Hand {
         file: "crates/ksync/src/close.rs",
