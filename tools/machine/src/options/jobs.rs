@@ -1,9 +1,9 @@
 //! The jobs, and what each may be asked for.
 
 use super::machine::{Build, Image, Kernel, Machine};
-use super::values::{Words, kinds, listed, systems};
+use super::values::{Words, kinds, listed, systems, whole};
 use clap::builder::{FalseyValueParser, PossibleValuesParser};
-use clap::{Args, Subcommand, value_parser};
+use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
 /// One job of the programs behind the Makefile.
@@ -106,7 +106,7 @@ pub struct Work {
     #[arg(long, env, allow_hyphen_values = true)]
     pub cmd: Option<String>,
     /// end the machine after so many seconds
-    #[arg(long, env)]
+    #[arg(long, env, value_parser = whole::<1, { u64::MAX }, u64>)]
     pub timeout: Option<u64>,
 }
 
@@ -136,7 +136,7 @@ pub struct BootTests {
 #[command(next_help_heading = "soak")]
 pub struct Soak {
     /// minutes of each storm
-    #[arg(long, env, default_value_t = 60)]
+    #[arg(long, env, default_value_t = 60, value_parser = whole::<1, { u64::MAX }, u64>)]
     pub minutes: u64,
     /// beginnings of the tests' names; none: all
     pub names: Vec<String>,
@@ -181,7 +181,7 @@ pub struct Bench {
     #[arg(long, env, default_value = "", value_parser = kinds)]
     pub kinds: Words,
     /// runs of each kind; if not said, 3, or 1 when quick
-    #[arg(long, env, value_parser = value_parser!(u32).range(1..))]
+    #[arg(long, env, value_parser = whole::<1, 1000, u32>)]
     pub runs: Option<u32>,
     /// samples of an earlier run to compare with
     #[arg(long, env)]
@@ -208,7 +208,7 @@ pub struct Commute {
     #[arg(long, env, default_value = "", value_parser = listed)]
     pub only: Words,
     /// one case in so many; if not said, 4, or 1 with ONLY
-    #[arg(long, env, value_parser = value_parser!(u16).range(1..))]
+    #[arg(long, env, value_parser = whole::<1, 65_535, u16>)]
     pub every: Option<u16>,
     /// no run: the report once more, from the records that are there
     #[arg(long, env, value_parser = FalseyValueParser::new())]
@@ -226,10 +226,10 @@ pub struct Commute {
 #[command(next_help_heading = "diff")]
 pub struct Diff {
     /// minutes to play
-    #[arg(long, env, default_value_t = 10)]
+    #[arg(long, env, default_value_t = 10, value_parser = whole::<0, { u64::MAX }, u64>)]
     pub minutes: u64,
     /// the first program; if not said, by the clock
-    #[arg(long, env)]
+    #[arg(long, env, value_parser = whole::<0, { u64::MAX }, u64>)]
     pub seed: Option<u64>,
     /// with SEED: that program alone, and of it these steps: all, or like 1,3-9
     #[arg(long, env)]
@@ -253,7 +253,7 @@ pub struct Mutants {
     #[arg(long, env, default_value = "")]
     pub only: String,
     /// how many at once; if not said, as many as there are processors
-    #[arg(long, env, value_parser = value_parser!(u16).range(1..))]
+    #[arg(long, env, value_parser = whole::<1, 65_535, u16>)]
     pub jobs: Option<u16>,
     /// print the names of the points alone
     #[arg(long, env, value_parser = FalseyValueParser::new())]

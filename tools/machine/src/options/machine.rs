@@ -1,9 +1,9 @@
 //! What most jobs have in common: the machine, the kernel and the image.
 
-use super::values::{Words, mebibytes, spaced};
+use super::values::{Words, mebibytes, spaced, whole};
 use anyhow::{Result, ensure};
 use clap::builder::{FalseyValueParser, PossibleValuesParser};
-use clap::{Args, ValueEnum, value_parser};
+use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
 /// Which build of the kernel.
@@ -35,13 +35,13 @@ pub enum Accel {
 #[command(next_help_heading = "machine")]
 pub struct Machine {
     /// CPUs
-    #[arg(long, env, default_value_t = Machine::default().cpus, value_parser = value_parser!(u32).range(1..=256))]
+    #[arg(long, env, default_value_t = Machine::default().cpus, value_parser = whole::<1, 256, u32>)]
     pub cpus: u32,
     /// memory: 512M, 4G or a number of MiB
     #[arg(long = "mem", env = "MEM", value_name = "MEM", default_value = "1G", value_parser = mebibytes)]
     pub mem_mib: u64,
     /// NUMA nodes, CPUs and memory split evenly
-    #[arg(long, env, default_value_t = Machine::default().nodes, value_parser = value_parser!(u32).range(1..))]
+    #[arg(long, env, default_value_t = Machine::default().nodes, value_parser = whole::<1, 256, u32>)]
     pub nodes: u32,
     /// QEMU's CPU model
     #[arg(long, env, default_value_t = Machine::default().cpu)]

@@ -106,11 +106,12 @@ mod tests {
             let message = job(line).unwrap_err();
             assert!(message.contains(what), "{line}: {message}");
         };
-        told("run --cpus 300", "300 is not in 1..=256");
+        told("run --cpus 300", "write a whole number from 1 to 256");
         told("run --cpus 2 --nodes 3", "NODES=3 needs CPUS=3 or more");
         told("run --nodes 2 --mem 40M", "MEM=64M or more");
         told("run --machine z", "pc, q35");
         told("run --accel xen", "kvm, tcg");
+        told("soak --minutes x", "write a whole number, 1 or more");
         told("run --mem much", "512M, 4G or a number of MiB");
         told("bench --kinds cuont", "count, transfers, rate, scale");
         told("bench --systems bsd", "pantala, linux");

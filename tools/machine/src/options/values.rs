@@ -45,11 +45,22 @@ fn chosen(text: &str, known: &[&str], fits: fn(&str, &str) -> bool) -> Result<Wo
     for word in words.iter() {
         ensure!(
             known.iter().any(|known| fits(word, known)),
-            "\"{word}\" is none of {}",
+            "\"{word}\" is none of them: write some of {}",
             known.join(", ")
         );
     }
     Ok(words)
+}
+
+/// A whole number between bounds.
+pub(super) fn whole<const LEAST: u64, const MOST: u64, T: TryFrom<u64>>(text: &str) -> Result<T> {
+    let number = text.parse().ok();
+    let number = number.filter(|number| (LEAST..=MOST).contains(number));
+    let number = number.and_then(|number| T::try_from(number).ok());
+    number.with_context(|| match MOST {
+        u64::MAX => format!("write a whole number, {LEAST} or more"),
+        most => format!("write a whole number from {LEAST} to {most}"),
+    })
 }
 
 /// `512M`, `4G` or a plain number of MiB.
@@ -63,7 +74,7 @@ pub fn mebibytes(text: &str) -> Result<u64> {
         _ => (text, 1),
     };
     let number = digits.parse::<u64>().ok();
-    let number = number.context("a size is 512M, 4G or a number of MiB")?;
+    let number = number.context("write 512M, 4G or a number of MiB")?;
     number.checked_mul(factor).context("too large")
 }
 
@@ -79,6 +90,14 @@ mod tests {
         assert!(mebibytes("").is_err());
         assert!(mebibytes("G").is_err());
         assert!(mebibytes("99999999999999999999G").is_err());
+    }
+
+    #[test]
+    fn numbers_keep_to_their_bounds() {
+        assert_eq!(whole::<1, 256, u32>("256").unwrap(), 256);
+        assert!(whole::<1, 256, u32>("257").is_err() && whole::<1, 256, u32>("-1").is_err());
+        let told = whole::<0, { u64::MAX }, u64>("x").unwrap_err();
+        assert_eq!(told.to_string(), "write a whole number, 0 or more");
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod kept;
 mod session;
 mod shrink;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use machine::options::{Accel, Build, Diff, Machine, System};
 use machine::progress::{Step, step};
 use machine::{build, image, linux, qemu, tools};
@@ -68,6 +68,10 @@ fn pantala_player(system: &System, build: &Build, initrd: &Path) -> Result<Playe
 /// # Errors
 /// Something cannot be built, or Linux cannot be had.
 pub fn run(asked: &Diff) -> Result<u8> {
+    ensure!(
+        asked.keep.is_none() || asked.seed.is_some(),
+        "KEEP names steps of one program: say which, as SEED=N"
+    );
     tools::need(&[("qemu-system-x86_64", "qemu-system-x86")])?;
     let initrd = image::make(&asked.system.image)?;
     if asked.answers {
@@ -77,10 +81,8 @@ pub fn run(asked: &Diff) -> Result<u8> {
         linux: linux_player(&initrd)?,
         pantala: pantala_player(&asked.system, &asked.build, &initrd)?,
     };
-    match (asked.seed, &asked.keep) {
-        (Some(seed), Some(keep)) => return pair.show(seed, keep),
-        (None, Some(_)) => bail!("KEEP names steps of one program: say which, as SEED=N"),
-        (_, None) => {}
+    if let (Some(seed), Some(keep)) = (asked.seed, &asked.keep) {
+        return pair.show(seed, keep);
     }
     let clock = || {
         std::time::UNIX_EPOCH
