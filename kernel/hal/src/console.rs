@@ -1,7 +1,7 @@
 //! The serial console: a 16550 at COM1, output polled, input by interrupt.
 //!
 //! Guarantee: one call of [`write_bytes`] comes out in one piece, whatever other CPUs print. The lock is
-//! held with interrupts off for at most [`CHUNK`] bytes at a time, so that a long write delays no timer.
+//! held with interrupts off for at most `CHUNK` bytes at a time, so that a long write delays no timer.
 use core::fmt::{self, Write};
 use core::hint::spin_loop;
 

@@ -1,12 +1,12 @@
 //! The kernel's page tables.
 //!
 //! Guarantee: kernel text is read-only, read-only data is not executable, and nothing is both writable
-//! and executable, through any alias, once [`seal`] has run. Every entry of the upper half of the root
+//! and executable, through any alias, once `seal` has run. Every entry of the upper half of the root
 //! that is ever used is filled at boot, so a process's root copies entries 256 to 511 once and is
 //! never touched again for the kernel's sake.
 //!
-//! Layout: direct map at [`memory::DIRECT_MAP`], kernel stacks at [`STACKS`], device registers at [`MMIO`], the page array, on
-//! machines of several nodes, at [`PAGES`], the image in the last 2 GiB.
+//! Layout: direct map at [`memory::DIRECT_MAP`], kernel stacks at `STACKS`, device registers at `MMIO`, the page array, on
+//! machines of several nodes, at `PAGES`, the image in the last 2 GiB.
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 

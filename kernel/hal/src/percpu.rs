@@ -1,6 +1,6 @@
 //! The per-CPU area, reached through GS while in the kernel.
 //!
-//! Guarantee: while preemption is off, [`area`] is this CPU's and stays so. Single words (the preemption
+//! Guarantee: while preemption is off, `area` is this CPU's and stays so. Single words (the preemption
 //! count, the current thread, the kernel stack) are read and written by one GS-relative instruction
 //! each, so they are right even with preemption on, for a thread sees its own value wherever it runs.
 //!

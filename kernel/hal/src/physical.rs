@@ -1,6 +1,6 @@
 //! Physical memory that is not RAM: registers and ROM.
 //!
-//! Guarantee: [`read`] and [`write`] reach any physical address, uncached, in accesses of four bytes where address and
+//! Guarantee: [`read`] and [`write()`] reach any physical address, uncached, in accesses of four bytes where address and
 //! length allow it; what is at the address decides what comes of it. The caller keeps them off RAM.
 //!
 //! Mechanism: each CPU has a page of kernel addresses that it maps where it wants, preemption off; no other CPU uses it,

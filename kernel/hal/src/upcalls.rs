@@ -1,6 +1,6 @@
 //! What this crate calls of the kernel above it: one trait, bound at link time.
 //!
-//! The calls go through symbols that [`upcalls!`](crate::upcalls) defines, as those of `ksync`'s platform do, so that
+//! The calls go through symbols that [`upcalls!`](crate::upcalls!) defines, as those of `ksync`'s platform do, so that
 //! link-time optimisation inlines them.
 
 use vm::Growth;

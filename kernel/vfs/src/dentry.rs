@@ -2,7 +2,7 @@
 //!
 //! A [`Dentry`] is one name of one inode. Directories in memory keep theirs in a [`NameTable`]
 //! (looked up without locks) and in an ordered list (for reading the directory with stable
-//! cookies); both change together under [`Dir::lock`]. A file system that keeps directories
+//! cookies); both change together under the lock of [`Dir`]. A file system that keeps directories
 //! elsewhere uses the same table as its cache.
 //!
 //! Locks: renames between directories take [`RENAME`] first; then the locks of the directories,

@@ -198,7 +198,7 @@ pub fn write(file: &Path, samples: &[Sample]) -> Result<()> {
     fs::write(file, lines.concat()).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Reads what [`write`] wrote.
+/// Reads what [`write()`] wrote.
 ///
 /// # Errors
 /// The file cannot be read or is none.

@@ -228,7 +228,7 @@ fn parse_record(paragraph: &str) -> Option<Record> {
     })
 }
 
-/// `a (>= 1), b | c:any` gives [[a], [b, c]].
+/// `a (>= 1), b | c:any` gives `[[a], [b, c]]`.
 fn parse_depends(list: &str) -> Vec<Vec<String>> {
     let name = |text: &str| {
         text.split(['(', ':'])
