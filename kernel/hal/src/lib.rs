@@ -2,7 +2,8 @@
 //! and from user memory.
 //!
 //! It is the only part of the kernel that touches CPU registers, devices of the platform and raw memory; of the rest only
-//! the global allocator has unsafe code. What this crate needs of the kernel above it is the trait [`upcalls::Upcalls`].
+//! the global allocator has unsafe code. What this crate needs of the kernel above it is the trait [`upcalls::Upcalls`] and
+//! the type that [`thread_type!`] names.
 //! What its functions need from their callers is in their `# Safety` sections, and the safe ones are safe for any argument.
 #![no_std]
 #![cfg(target_os = "none")]
