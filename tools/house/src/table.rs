@@ -1,0 +1,401 @@
+//! Everything in the rules that names a file, a crate or a number.
+//!
+//! Exceptions are dated and may only shrink: a test fails where one is too small, and where it is larger than what is there.
+
+use crate::sizes::Entry;
+
+/// Directories of the repository that the rules look into.
+pub const AREAS: &[&str] = &["crates", "doc", "kernel", "tests", "tools", "user"];
+
+/// Endings by which a word in a document is the name of a file.
+pub const ENDINGS: &[&str] = &[".rs", ".md", ".toml", ".svg", ".ld", ".sh"];
+
+/// Whether the crate in a directory is a tool of the host, or a program of the image: outside of the layers, and used by none of them.
+pub fn is_tool(dir: &str) -> bool {
+    dir.starts_with("tools/") || dir == "user"
+}
+
+/// The crates by layer, the lowest first. A crate uses crates of lower layers only, and may skip layers. A crate may stand
+/// here before it exists.
+pub const LAYERS: &[&[&str]] = &[
+    &["abi", "elfload", "fscore", "ksync"],
+    &["cred", "vm"],
+    &["hal", "vm-host"],
+    &["mem"],
+    &["task"],
+    &["drivers"],
+    &["vfs"],
+    &["proc"],
+    &["net"],
+    &["ipc", "tty"],
+    &["fs"],
+    &["syscall"],
+    &["pantala"],
+];
+
+/// Directories whose crates the rule about rings is for.
+pub const RING_AREAS: &[&str] = &["crates", "kernel"];
+
+/// Files of the largest ring of imports that a crate may have.
+pub const RING: usize = 5;
+
+/// Crates that have a larger one, and its size. As of 24 November 2026; they go as the kernel is split into crates.
+pub const RINGS: &[(&str, usize)] = &[("hal", 24), ("pantala", 130), ("vm", 37)];
+
+/// Lints that the workspace denies, by tool.
+pub const DENIED: &[(&str, &str)] = &[
+    ("rust", "unsafe_code"),
+    ("rust", "unsafe_op_in_unsafe_fn"),
+    ("clippy", "undocumented_unsafe_blocks"),
+    ("clippy", "allow_attributes_without_reason"),
+];
+
+/// Files that allow unsafe code in themselves, or, at the head of a crate or module, in all below; and why.
+pub const UNSAFE_ROOMS: &[(&str, &str)] = &[
+    (
+        "crates/ksync/src/lib.rs",
+        "locks, epochs and hubs are made of raw memory",
+    ),
+    (
+        "crates/ksync/tests/hub_memory.rs",
+        "an allocator that counts",
+    ),
+    ("crates/ksync/tests/loom.rs", "models watch raw cells"),
+    ("crates/ksync/tests/loom_epoch.rs", "models watch raw cells"),
+    ("crates/ksync/tests/loom_link.rs", "models watch raw cells"),
+    ("crates/ksync/tests/loom_wait.rs", "models watch raw cells"),
+    (
+        "crates/vm/src/machine.rs",
+        "declares the unsafe trait of a machine",
+    ),
+    (
+        "crates/vm/src/page/mod.rs",
+        "frames as bytes, and bytes of a record that designs share",
+    ),
+    ("crates/vm/tests/loom.rs", "a model watches a raw cell"),
+    (
+        "crates/vm-host/src/arena.rs",
+        "implements the trait of a machine",
+    ),
+    (
+        "crates/vm-host/src/heap.rs",
+        "implements the trait of the global allocator",
+    ),
+    ("crates/vm-host/src/mmu.rs", "cores read and write frames"),
+    (
+        "crates/vm-host/tests/heap.rs",
+        "fills the objects that the heap hands out",
+    ),
+    (
+        "kernel/hal/src/current.rs",
+        "a macro that names a symbol of hal in the kernel",
+    ),
+    ("kernel/hal/src/lib.rs", "the boundary to the hardware"),
+    (
+        "kernel/hal/src/upcalls.rs",
+        "a macro that names symbols of hal in the kernel",
+    ),
+    (
+        "kernel/src/mm/heap.rs",
+        "implements the trait of the global allocator",
+    ),
+    ("tools/coherence/plugin/src/lib.rs", "QEMU's interface is C"),
+    ("user/src/bin/tiny_true.rs", "a program without a runtime"),
+    ("user/src/bin/true_static.rs", "a program without a runtime"),
+    ("user/src/sys.rs", "system calls and mapped memory"),
+];
+
+/// Where errno belongs: beginnings of paths.
+pub const ERRNO_ROOMS: &[&str] = &["crates/abi/", "kernel/src/syscall/", "kernel/syscall/"];
+
+/// Files elsewhere that use it, and why.
+pub const ERRNO_EXCEPTIONS: &[(&str, &str)] = &[(
+    "kernel/src/kern/signal/deliver.rs",
+    "a call that a signal interrupts has its answer, an errno, in a register by then",
+)];
+
+/// What documents name though no checkout has it: beginnings of paths, and why.
+pub const NOT_IN_THE_TREE: &[(&str, &str)] = &[
+    ("user/target/", "made by the build of the image's programs"),
+    ("tests/CHECKER*.rs", "stands for two names"),
+];
+
+/// Lines that a file may have.
+pub const FILE_LINES: usize = 600;
+
+/// Files that have more, as of 24 November 2026: the end of the path, nothing, the lines that it may have, why.
+pub const LONG_FILES: &[Entry] = &[
+    (
+        "fscore/src/ldisc.rs",
+        "",
+        820,
+        "one state machine, and its tests",
+    ),
+    (
+        "ksync/src/epoch.rs",
+        "",
+        770,
+        "one protocol, with its proof and its tests",
+    ),
+    ("ksync/src/hub.rs", "", 770, "one protocol, with its proof"),
+    ("ksync/tests/loom.rs", "", 760, "a model for each lock"),
+    (
+        "ksync/tests/loom_epoch.rs",
+        "",
+        610,
+        "models of one protocol",
+    ),
+    ("ksync/tests/reclaim.rs", "", 640, "tests of one subject"),
+    ("vm-host/tests/coherence.rs", "", 760, "tests of one rule"),
+    (
+        "vm-host/tests/model/play.rs",
+        "",
+        920,
+        "one player of all operations",
+    ),
+    (
+        "vm-host/tests/pmap.rs",
+        "",
+        620,
+        "a test for each operation",
+    ),
+    (
+        "vm-host/tests/space.rs",
+        "",
+        900,
+        "a test for each operation",
+    ),
+    (
+        "vm/src/fault/mod.rs",
+        "",
+        690,
+        "the way of a fault that waits for nothing, in one place",
+    ),
+    ("vm/src/map/tree.rs", "", 680, "one data structure"),
+    ("dentry.rs", "", 710, "not split yet"),
+    ("inode.rs", "", 630, "not split yet"),
+    (
+        "procfs/process.rs",
+        "",
+        640,
+        "a printer for each file of /proc/PID",
+    ),
+    ("kern/process.rs", "", 740, "not split yet"),
+    ("syscall/file.rs", "", 620, "a handler for each call"),
+    ("syscall/mm.rs", "", 740, "a handler for each call"),
+    (
+        "abitest/mm.rs",
+        "",
+        670,
+        "a test for each line of the man pages",
+    ),
+    (
+        "abitest/privileges.rs",
+        "",
+        640,
+        "a test for each line of the man pages",
+    ),
+    (
+        "abitest/process.rs",
+        "",
+        810,
+        "a test for each line of the man pages",
+    ),
+];
+
+/// Lines that a function may have.
+pub const FUNCTION_LINES: usize = 60;
+
+/// Functions that have more, as of 24 November 2026: the end of the path, the function, the lines that it may have, why.
+pub const LONG_FUNCTIONS: &[Entry] = &[
+    (
+        "elfload/tests/image.rs",
+        "names_what_is_wrong",
+        110,
+        "a table of cases",
+    ),
+    (
+        "ksync/tests/keyed_queue.rs",
+        "walks_see_each_member_that_was_there_once",
+        70,
+        "one scene for three threads",
+    ),
+    (
+        "ksync/tests/loom_epoch.rs",
+        "four",
+        70,
+        "one scene for four threads",
+    ),
+    (
+        "vm-host/tests/allocator.rs",
+        "storm",
+        70,
+        "one scene for several threads",
+    ),
+    (
+        "vm-host/tests/loom.rs",
+        "all_that_looks_at_a_map_looks_in_turn",
+        120,
+        "a table of operations",
+    ),
+    (
+        "vm-host/tests/model/play.rs",
+        "Player::act",
+        90,
+        "one arm for each operation",
+    ),
+    (
+        "vm-host/tests/model/play.rs",
+        "Player::act_beside",
+        70,
+        "one arm for each operation",
+    ),
+    (
+        "vm-host/tests/model/play.rs",
+        "Player::map",
+        100,
+        "one arm for each kind of mapping",
+    ),
+    (
+        "vm-host/tests/shuttle.rs",
+        "a_reader_sees_no_frame_of_another_space",
+        70,
+        "one scene for three CPUs",
+    ),
+    (
+        "vm-host/tests/space.rs",
+        "remap_grows_shrinks_and_moves",
+        70,
+        "one scene after another",
+    ),
+    (
+        "vm-host/tests/space_model.rs",
+        "World::apply",
+        80,
+        "one arm for each operation",
+    ),
+    (
+        "vm/src/fault/around.rs",
+        "Attempt::map_around",
+        70,
+        "one loop with its checks",
+    ),
+    (
+        "vm/src/fault/mod.rs",
+        "Space::attempt",
+        80,
+        "the way of a fault, in one place",
+    ),
+    (
+        "kernel/hal/src/boot/mod.rs",
+        "start",
+        80,
+        "the order of boot, in one place",
+    ),
+    ("dev/tty/file.rs", "TtyFile::read", 70, "not split yet"),
+    ("fs/open.rs", "open_or_create", 80, "not split yet"),
+    (
+        "fs/procfs/process.rs",
+        "stat",
+        90,
+        "one field after another",
+    ),
+    (
+        "fs/procfs/process.rs",
+        "status",
+        100,
+        "one field after another",
+    ),
+    ("fs/walk.rs", "Walk::fast", 80, "not split yet"),
+    ("fs/walk.rs", "Walk::resolve_to", 70, "not split yet"),
+    (
+        "kern/exec.rs",
+        "commit",
+        80,
+        "the order of execve's steps, in one place",
+    ),
+    ("kern/fork.rs", "new_process", 70, "one field after another"),
+    ("kern/futex.rs", "requeue", 70, "not split yet"),
+    (
+        "kern/process.rs",
+        "Process::new",
+        70,
+        "one field after another",
+    ),
+    ("kern/signal/send.rs", "post", 70, "not split yet"),
+    (
+        "mm/leak.rs",
+        "check",
+        80,
+        "one owner of frames after another",
+    ),
+    ("syscall/lock.rs", "control", 70, "not split yet"),
+    (
+        "syscall/mm.rs",
+        "mmap",
+        80,
+        "one check of arguments after another",
+    ),
+    (
+        "syscall/mm.rs",
+        "mremap",
+        80,
+        "one check of arguments after another",
+    ),
+    (
+        "syscall/mount.rs",
+        "mount",
+        70,
+        "one check of arguments after another",
+    ),
+    ("syscall/poll.rs", "select_sets", 80, "not split yet"),
+    (
+        "tools/coherence/examples/moves/types.rs",
+        "Types::unit",
+        80,
+        "not split yet",
+    ),
+    (
+        "tools/coherence/plugin/src/lib.rs",
+        "accessed",
+        70,
+        "not split yet",
+    ),
+    (
+        "tools/xtask/src/bench/samples.rs",
+        "of",
+        80,
+        "not split yet",
+    ),
+    (
+        "tools/xtask/src/bench/svg.rs",
+        "bars",
+        90,
+        "one part of a picture after another",
+    ),
+    (
+        "tools/xtask/src/bench/table.rs",
+        "sections",
+        70,
+        "one part of a page after another",
+    ),
+    (
+        "tools/xtask/src/test/boot.rs",
+        "run_one",
+        70,
+        "not split yet",
+    ),
+    ("abifuzz.rs", "main", 90, "one option after another"),
+];
+
+/// Words that a sentence about code should replace by its subject.
+pub const VAGUE: &[&str] = &["who", "whoever"];
+
+/// Lines that have one of them, by directory, as of 24 November 2026; `doc` has the files beside the directories, too.
+pub const WORDS: &[(&str, usize)] = &[
+    ("crates", 176),
+    ("doc", 78),
+    ("kernel", 134),
+    ("tools", 27),
+    ("user", 31),
+];
