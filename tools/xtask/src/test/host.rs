@@ -48,11 +48,12 @@ fn cargo(dir: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Format and lints; each counts as a test. A toolchain without the component (Debian's) leaves them out, and says so.
+/// Format, lints and documentation; each counts as a test. A toolchain without the component (Debian's) leaves them out, and says so.
 fn checks(root: &Path, user: &Path, totals: &mut Totals) -> Result<()> {
     let mut one = |what: &str, component: &str, mut command: Command| -> Result<()> {
         let asked = toolchain::cargo().args([component, "--version"]).output();
-        if !asked.is_ok_and(|out| out.status.success()) {
+        // rustdoc comes with every compiler.
+        if component != "doc" && !asked.is_ok_and(|out| out.status.success()) {
             println!("left out: {what} (this toolchain has no cargo {component})");
             return Ok(());
         }
@@ -77,8 +78,8 @@ fn checks(root: &Path, user: &Path, totals: &mut Totals) -> Result<()> {
     )?;
     let deny = ["--", "-D", "warnings"];
     let clippy = |dir, args: &[&str]| cargo(dir, &[&["clippy", "--quiet"], args].concat());
-    let packages = KERNEL.iter().flat_map(|name| ["--package", name]);
-    let mut kernel = clippy(root, &packages.collect::<Vec<_>>());
+    let packages: Vec<&str> = KERNEL.iter().flat_map(|name| ["--package", name]).collect();
+    let mut kernel = clippy(root, &packages);
     toolchain::for_kernel(&mut kernel)?;
     kernel.args(deny);
     one(
@@ -91,7 +92,16 @@ fn checks(root: &Path, user: &Path, totals: &mut Totals) -> Result<()> {
         "lints of the image's programs",
         "clippy",
         clippy(user, &deny),
-    )
+    )?;
+    let documents = |args: &[&str]| {
+        let mut doc = cargo(root, &[&["doc", "--no-deps", "--quiet"], args].concat());
+        doc.env("RUSTDOCFLAGS", "-D warnings");
+        doc
+    };
+    one("documentation", "doc", documents(&[]))?;
+    let mut kernel = documents(&packages);
+    toolchain::for_kernel(&mut kernel)?;
+    one("documentation of the kernel", "doc", kernel)
 }
 
 fn report(step: &Step, what: &str, passed: bool, output: &[u8]) {
