@@ -4,14 +4,17 @@
 //! word is a path if it begins with one of the repository's directories ([`table::AREAS`]), or has the ending of a source
 //! file. It is looked up from the repository's root, from the document's directory, and as the end of a path. A star stands for
 //! anything. `path.rs::name` also wants the name in that file. In comments of code, words of the first kind are looked up.
+//! Names with `::` and nothing else around them are looked up in the code, comments left out; those of comments are rustdoc's part.
 
 use crate::{Finding, Tree, arrows, table, tree::Source};
+use std::collections::HashSet;
 
 const FIX: &str = "write the path as it is now; what no checkout has needs an entry, with a reason, in NOT_IN_THE_TREE of tools/house/src/table.rs";
 
 /// Paths, headings and names that documents and comments name and the repository lacks.
 pub fn check_names(tree: &Tree, absent: &[(&str, &str)]) -> Vec<Finding> {
     let mut found = Vec::new();
+    let names = names_of_code(tree);
     for document in tree.with(".md") {
         let (links, words) = read(&document.text);
         for (line, target) in links {
@@ -25,7 +28,18 @@ pub fn check_names(tree: &Tree, absent: &[(&str, &str)]) -> Vec<Finding> {
             }
         }
         for (line, word) in words {
-            if let Err(what) = word_of_code(tree, &document.path, &word, absent) {
+            if is_name(&word) {
+                let gone = word.split("::").find(|part| !names.contains(part));
+                found.extend(gone.map(|part| {
+                    let what = format!("{word} is named, but no code has {part}");
+                    Finding::new(
+                        &document.path,
+                        line,
+                        what,
+                        "write the name that the code has",
+                    )
+                }));
+            } else if let Err(what) = word_of_code(tree, &document.path, &word, absent) {
                 found.push(Finding::new(&document.path, line, what, FIX));
             }
         }
@@ -120,7 +134,7 @@ fn sentences(paragraph: &[(usize, &str)], links: &mut Lines, words: &mut Lines) 
         let code = &text[inside..end];
         for word in code.split_whitespace() {
             let word = trim(word);
-            if in_area(word) || has_ending(word) {
+            if in_area(word) || has_ending(word) || is_name(word) {
                 words.push((line_at(begin), word.to_owned()));
             }
         }
@@ -137,6 +151,23 @@ fn trim(word: &str) -> &str {
 fn in_area(word: &str) -> bool {
     word.split_once('/')
         .is_some_and(|(first, _)| table::AREAS.contains(&first))
+}
+
+/// All words of the code that are no comments.
+fn names_of_code(tree: &Tree) -> HashSet<&str> {
+    let lines = tree.with(".rs").flat_map(|s| s.text.lines());
+    let code = lines.map(|line| line.split("//").next().unwrap_or(line));
+    code.flat_map(|line| line.split(|c: char| !(c.is_alphanumeric() || c == '_')))
+        .collect()
+}
+
+/// Whether a word is a path of names, as `vm::map::Map`.
+fn is_name(word: &str) -> bool {
+    let part = |p: &str| {
+        p.starts_with(|c: char| c.is_alphabetic() || c == '_')
+            && p.chars().all(|c| c.is_alphanumeric() || c == '_')
+    };
+    word.contains("::") && word.split("::").all(part)
 }
 
 fn has_ending(word: &str) -> bool {
@@ -426,7 +457,10 @@ mod tests {
         let tree = Tree::of(&[
             ("doc/a.md", text),
             ("doc/b.md", "# Time & space\n"),
-            ("crates/vm/src/map/mod.rs", "fn find() {}"),
+            (
+                "crates/vm/src/map/mod.rs",
+                "fn find() { vm::map() } // Was lost.",
+            ),
             ("tests/boot/s01_x.toml", ""),
         ]);
         check_names(&tree, ABSENT).len()
@@ -455,6 +489,7 @@ mod tests {
             "`crates/none`",
             "two\nlines `crates/vm/src/map/none.rs`",
             "`none.rs`",
+            "`map::lost`",
             "`map/mod.rs::lose`",
             "`crates/*/none/*.rs`",
             "``vm/src/none.rs find check `if x {` ``",
