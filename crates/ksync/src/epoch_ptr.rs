@@ -157,7 +157,11 @@ where
     }
 
     /// Moves the target to `to`, and retires the old target of `to`. In between it is in neither pointer.
-    pub fn move_to(&self, to: &Self, epoch: &Epoch, pin: &CpuPin) {
+    ///
+    /// # Safety
+    /// A reader that found the target here may follow it until a grace period after this call. Until then `to` is not
+    /// dropped, and its target not taken or changed by `&mut`: [`load`](Self::load) borrows this pointer, not `to`.
+    pub unsafe fn move_to(&self, to: &Self, epoch: &Epoch, pin: &CpuPin) {
         to.put(epoch, pin, self.target.swap(ptr::null_mut(), AcqRel));
     }
 

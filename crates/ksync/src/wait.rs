@@ -21,6 +21,9 @@
 //!    with its bit set.
 //! 3. A round that ends because of a signal or a deadline is closed by a swap that returns the bit. If it was set, the
 //!    sleeper tests its condition again, so that a `wake_one` that chose this thread is not lost.
+//! 4. A round may be notified although its sleeper has found its condition true without that: a `wake_one` for the next
+//!    sleeper then chose this thread. So a round that ends with success passes the wake-up on
+//!    ([`Round::end_with_success`]).
 
 use alloc::{boxed::Box, collections::VecDeque};
 use core::marker::PhantomData;
@@ -72,6 +75,14 @@ impl Round {
     pub fn end(&self) -> bool {
         let next = (self.0.load(Relaxed) | 1).wrapping_add(1);
         self.0.swap(next, Acquire) & 1 != 0
+    }
+
+    /// Ends the round of a sleeper whose condition holds. If the round was notified, `pass_on` runs, which wakes another
+    /// sleeper. By the thread itself.
+    pub fn end_with_success(&self, pass_on: impl FnOnce()) {
+        if self.end() {
+            pass_on();
+        }
     }
 
     /// Whether the present round was notified. If so, what the waker did before is visible.

@@ -112,7 +112,10 @@ fn a_reader_sees_a_target_that_moved_whole() {
                 });
             }
         });
-        turns.take(1, || places[0].move_to(&places[1], &epoch, &pin()));
+        // SAFETY: both live to the end of the model.
+        turns.take(1, || unsafe {
+            places[0].move_to(&places[1], &epoch, &pin())
+        });
         maker.join().unwrap();
         reader.join().unwrap();
     });

@@ -164,6 +164,51 @@ fn two_wake_ups_reach_two_sleepers() {
     });
 }
 
+/// A pipe with two readers, from the moment on at which it has one byte that neither has found before it registered. A
+/// writer wakes one reader where the pipe was empty; a reader that leaves bytes wakes the next.
+#[test]
+fn no_reader_sleeps_beside_a_byte() {
+    fn take() -> bool {
+        let before = WORLD
+            .tokens
+            .fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1));
+        if before.is_ok_and(|n| n > 1) && !WORLD.queue.is_empty() {
+            WORLD.queue.wake_one();
+        }
+        before.is_ok()
+    }
+    fn put() {
+        if WORLD.tokens.fetch_add(1, Relaxed) == 0 && !WORLD.queue.is_empty() {
+            WORLD.queue.wake_one();
+        }
+    }
+    fn read(tid: u32) -> bool {
+        let me = &WORLD.sleepers[tid as usize - 1];
+        let round = me.round.begin();
+        assert!(WORLD.queue.add(Registration::new(tid, round)));
+        let taken = take();
+        if taken {
+            me.round.end_with_success(|| {
+                WORLD.queue.wake_one();
+            });
+        } else {
+            me.state.declare_waiting();
+        }
+        taken
+    }
+    model(2, || {
+        put();
+        let second = spawn(1, || read(2));
+        let writer = spawn(2, put);
+        let first = read(1);
+        let second = second.join().unwrap();
+        writer.join().unwrap();
+        let sleeps = |i: usize, taken: bool| !taken && !WORLD.sleepers[i].round.notified();
+        let left = WORLD.tokens.load(Relaxed);
+        assert!(left == 0 || !sleeps(0, first) && !sleeps(1, second));
+    });
+}
+
 /// A thread that gives up must check whether a wake-up was spent on it.
 #[test]
 fn who_gives_up_passes_a_wake_up_on() {

@@ -110,7 +110,7 @@ impl<T: Sync + 'static> Running<T> {
     }
 
     /// Makes `thread` the running one. Called by the scheduler, with preemption off, for a thread that stays alive until
-    /// another has run on this CPU.
+    /// another has run on this CPU, and runs on no other CPU; the one file that has this value answers for that.
     #[inline]
     pub fn set_current(&self, thread: &T) {
         percpu::set_current(core::ptr::from_ref(thread).cast_mut().cast());
@@ -122,7 +122,7 @@ fn no_thread() -> ! {
     panic!("no thread runs on this CPU yet")
 }
 
-/// Defines `$name`, the [`Running`] of threads of type `$t`. Exactly once per binary: a second one fails to link.
+/// Defines `$name`, private to its module, the [`Running`] of threads of type `$t`. Exactly once per binary: a second one fails to link.
 #[macro_export]
 macro_rules! thread_type {
     ($name:ident, $t:ty) => {
@@ -131,7 +131,7 @@ macro_rules! thread_type {
             unsafe_code,
             reason = "the symbol below makes this the only type of threads"
         )]
-        pub static $name: $crate::current::Running<$t> = {
+        static $name: $crate::current::Running<$t> = {
             // SAFETY: the name belongs to hal, and a second definition fails to link.
             #[unsafe(export_name = "__pantala_hal_thread_type")]
             static ONLY: u8 = 0;

@@ -227,7 +227,7 @@ pub fn set_handling(handling: bool) {
 
 /// Names the thread that runs from now on. Called with preemption off.
 #[inline]
-pub fn set_current(thread: *mut ()) {
+pub(crate) fn set_current(thread: *mut ()) {
     area().current.set(thread);
 }
 

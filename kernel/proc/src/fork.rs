@@ -339,6 +339,10 @@ fn publish(
     if !join_parents_group(process, signal) {
         task::ids::withdraw(new);
         ids::withdraw_process(process);
+        // Another thread may have found the child meanwhile, and wait for it.
+        if let Some(parent) = ids::process(&pin, process.ppid()) {
+            parent.child_wait.wake_all();
+        }
         return Err(ForkError::Signal);
     }
     if args.flags & u64::from(raw::CLONE_PARENT) != 0 {

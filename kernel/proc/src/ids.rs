@@ -79,7 +79,8 @@ pub(super) fn become_leader(thread: &Arc<Thread>) -> bool {
 }
 
 pub(super) fn publish_process(process: &Arc<Process>) {
-    PROCESSES.publish(process.pid(), process.clone());
+    let published = PROCESSES.publish(process.pid(), process.clone());
+    debug_assert!(published, "a process has this id already");
 }
 
 pub(super) fn withdraw_process(process: &Process) {

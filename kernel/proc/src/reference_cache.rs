@@ -59,9 +59,10 @@ cached!(FsContext, fs, fs, fs_address);
 #[inline(always)]
 fn with<T: Cached, R>(f: impl FnOnce(&Arc<T>) -> R) -> Option<R> {
     let me = current();
-    if let Some(Ok(own)) = me.own(&me.user().own).map(RefCell::try_borrow)
+    let user = me.user();
+    if let Some(Ok(own)) = me.own(&user.own).map(RefCell::try_borrow)
         && let Some(cached) = T::slot(&own)
-        && Arc::as_ptr(cached) as usize == T::address(me.process())
+        && Arc::as_ptr(cached) as usize == T::address(&user.process)
     {
         return Some(f(cached));
     }

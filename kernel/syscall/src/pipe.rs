@@ -1,18 +1,29 @@
-//! pipe and pipe2.
+//! pipe, pipe2, and the answer to splice and its like.
 
 use abi::raw::general as nr;
 use vfs::file::o;
 use vfs::pipe;
 
 use super::errno::Errno;
-use super::fsutil::install_pair;
+use super::fsutil::{file, install_pair};
 use crate::call::{Args, Handler};
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_pipe, |a| make(a.get(0), 0)),
     (nr::__NR_pipe2, |a: &mut Args| make(a.get(0), a.uint(1))),
+    (nr::__NR_splice, |a| not_spliced(&[a.int(0), a.int(2)])),
+    (nr::__NR_tee, |a| not_spliced(&[a.int(0), a.int(1)])),
+    (nr::__NR_vmsplice, |a| not_spliced(&[a.int(0)])),
 ];
+
+/// No file can be spliced. Programs copy where they are told so by EINVAL, and give up at ENOSYS.
+fn not_spliced(files: &[i32]) -> Result<u64, Errno> {
+    for &fd in files {
+        file(fd)?;
+    }
+    Err(Errno::EINVAL)
+}
 
 fn make(out: u64, flags: u32) -> Result<u64, Errno> {
     // Packet mode (O_DIRECT) is not offered.

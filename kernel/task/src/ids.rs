@@ -250,7 +250,8 @@ pub fn become_leader(thread: &Arc<Thread>, pid: u32, relist: impl FnOnce(&CpuPin
     let (Some(old), Some(new)) = (TABLE.slot(&pin, tid), TABLE.slot(&pin, pid)) else {
         return false;
     };
-    if !new.thread.is_none() {
+    // With Acquire: what the last leader noted in `rounds` before it left is read below.
+    if new.thread.load(&pin).is_some() {
         return false;
     }
     // Between two rounds, so no registration is lost; later rounds are new for both numbers.  Before the thread is found by its

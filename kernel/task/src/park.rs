@@ -76,11 +76,26 @@ const NAP_NS: u64 = 5_000_000;
 /// mutex, on a user page, for memory), and is run again after each wake-up and before either error is
 /// returned.  A deadline in the past lets the step run once.  Called with preemption on and no
 /// spin lock held.
+///
+/// For queues that wake all their sleepers, or that have one: a wake-up of one of several may be spent on a thread that
+/// needs it no more; see [`park_and_pass_on`].
 pub fn park<S, R>(
     state: &mut S,
     deadline: Deadline,
     interruptible: Interruptible,
     step: fn(&mut S, &mut Waiter) -> Step<R>,
+) -> Result<R, ParkError> {
+    park_and_pass_on(state, deadline, interruptible, step, |_| ())
+}
+
+/// As [`park`], for a queue that wakes one sleeper of several: `pass_on` runs where the step was done and a wake-up came
+/// to this thread all the same; it wakes another one.
+pub fn park_and_pass_on<S, R>(
+    state: &mut S,
+    deadline: Deadline,
+    interruptible: Interruptible,
+    step: fn(&mut S, &mut Waiter) -> Step<R>,
+    pass_on: fn(&mut S),
 ) -> Result<R, ParkError> {
     let me = current();
     let mut sleep = Sleep::new(deadline, interruptible);
@@ -88,6 +103,7 @@ pub fn park<S, R>(
         let round = me.round.begin();
         let mut waiter = Waiter::new(me.tid(), round);
         if let Step::Done(result) = step(state, &mut waiter) {
+            me.round.end_with_success(|| pass_on(state));
             break Ok(result);
         }
         if !me.round.goes_on(round) {
@@ -112,7 +128,6 @@ pub fn park<S, R>(
             }
         }
     };
-    me.round.end();
     sleep.finish();
     result
 }

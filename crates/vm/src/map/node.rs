@@ -11,6 +11,11 @@
 //! keys are hints: a reader that combines them with an older slot may miss a target, and a miss proves nothing. A
 //! caller that must not miss holds the lock, which orders all of them.
 
+#![expect(
+    unsafe_code,
+    reason = "moves targets between nodes while readers follow them"
+)]
+
 use ksync::atomic::{AtomicU64, Ordering::Relaxed};
 use ksync::{CpuPin, Epoch, EpochPtr};
 use rust_alloc::sync::Arc;
@@ -212,7 +217,8 @@ impl<T: Send + Sync + 'static> Node<T> {
             let (key, more) = (self.key(FAN / 2), self.more(FAN / 2));
             let slot = self.close(FAN / 2);
             right.more[rank].store(more, Relaxed);
-            self.targets[slot].move_to(&right.targets[rank], epoch, pin);
+            // SAFETY: the new node enters the tree before this operation ends, and leaves it by being retired.
+            unsafe { self.targets[slot].move_to(&right.targets[rank], epoch, pin) };
             right.open(rank, key);
         }
         right

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use hal::uio::IoBuf;
 use ksync::Mutex;
-use task::park::{Deadline, Interruptible, Step, park};
+use task::park::{Deadline, Interruptible, Step, park, park_and_pass_on};
 use task::wait::{WaitQueue, Waiter};
 
 use self::limits::Room;
@@ -311,10 +311,11 @@ impl FileOps for PipeEnd {
             pipe: &self.pipe,
             buf,
         };
-        park(&mut t, Deadline::Never, Interruptible::Yes, |t, w| {
-            t.read_step(w)
-        })
-        .unwrap_or(Err(FsError::Interrupted))
+        let (deadline, signals) = (Deadline::Never, Interruptible::Yes);
+        let read = park_and_pass_on(&mut t, deadline, signals, Transfer::read_step, |t| {
+            t.pipe.readers.wake_one();
+        });
+        read.unwrap_or(Err(FsError::Interrupted))
     }
 
     fn write(&self, file: &File, buf: &mut IoBuf, _: u64) -> Result<usize> {
@@ -328,10 +329,12 @@ impl FileOps for PipeEnd {
                         pipe: &self.pipe,
                         buf: &mut *buf,
                     };
-                    park(&mut t, Deadline::Never, Interruptible::Yes, |t, w| {
-                        t.write_step(w)
-                    })
-                    .unwrap_or(Err(FsError::Interrupted))
+                    let (deadline, signals) = (Deadline::Never, Interruptible::Yes);
+                    let written =
+                        park_and_pass_on(&mut t, deadline, signals, Transfer::write_step, |t| {
+                            t.pipe.writers.wake_one();
+                        });
+                    written.unwrap_or(Err(FsError::Interrupted))
                 }
                 Err(e) => Err(e),
             };

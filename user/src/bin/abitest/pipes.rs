@@ -49,6 +49,17 @@ tests! { "pipe";
         is!(&buf, b"hel");
         is!(ok!(sys::read(from, &mut buf)), 2);
     }
+    a_splice_moves_bytes_or_says_that_it_cannot {
+        let (from, to) = ok!(sys::pipe(0));
+        is!(ok!(sys::write(to, b"hello")), 5);
+        let null = ok!(sys::open("/dev/null", libc::O_WRONLY, 0));
+        // Programs copy after EINVAL, and fail after ENOSYS.
+        let answer = sc!(SYS_splice, from, 0, null, 0, 5, 0);
+        if !matches!(answer, Ok(5) | Err(libc::EINVAL)) {
+            return Err(format!("splice: {answer:?}"));
+        }
+        is!(sc!(SYS_splice, -1, 0, null, 0, 5, 0), Err(libc::EBADF));
+    }
     an_end_lives_while_a_call_uses_it_and_no_longer {
         let (from, to) = ok!(sys::pipe(0));
         let reader = std::thread::spawn(move || {
