@@ -2,7 +2,7 @@
 //!
 //! Guarantee: output does not tell earlier or later output to somebody who does not know the
 //! state. Each CPU has a generator of its own, so no line is shared; its key is replaced after
-//! every request of more than a few bytes and every [`REKEY`] bytes (fast key erasure), so a later
+//! every request of more than a few bytes and every `REKEY` bytes (fast key erasure), so a later
 //! look at memory does not reveal what was handed out. Seeds come from the CPU's generator where
 //! it has one, and from the time-stamp counter; on a machine without the first, the numbers are
 //! no better than the unpredictability of the boot's timing.

@@ -445,7 +445,7 @@ impl Process {
     }
 
     /// Puts another descriptor table in; returns the old one, which the caller drops unlocked.
-    /// The calling thread, the only one, has forgotten its own reference (see [`super::reference_cache`]).
+    /// The calling thread, the only one, has forgotten its own reference (see `super::reference_cache`).
     pub fn set_files(&self, files: Option<Arc<FdTable>>) -> Option<Arc<FdTable>> {
         let at = address(files.as_ref());
         let mut slot = self.files.lock();

@@ -4,10 +4,10 @@
 //! terminal names one, no other session or group gets that number. Once a terminal has hung up, every file that was open on
 //! it reads end of file and fails to write, and none of them gets a byte that arrives later.
 //!
-//! Mechanism: a [`Tty`] runs the line discipline ([`fscore::ldisc`]) between a *wire* and its files ([`mod@file`]). It counts its
+//! Mechanism: a [`Tty`] runs the line discipline ([`fscore::ldisc`]) between a *wire* and its files (`file`). It counts its
 //! hang-ups under the lock of the discipline, and a file remembers the count of its opening: a file whose count is older is
 //! cut off, and every transfer compares the two under that lock. Which session and which group the terminal serves stands in
-//! [`control`], guarded by a spin lock that is taken inside the former. Job control follows termios(3) and tty_ioctl(4).
+//! `control`, guarded by a spin lock that is taken inside the former. Job control follows termios(3) and tty_ioctl(4).
 
 #![no_std]
 #![cfg(target_os = "none")]

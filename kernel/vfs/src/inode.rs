@@ -117,7 +117,7 @@ impl Node {
 
 const OBJECT_BYTES: usize = 256;
 
-/// The text of a symbolic link. From [`LONG`] bytes on it takes a page of the file system's room, as in Linux.
+/// The text of a symbolic link. From `LONG` bytes on it takes a page of the file system's room, as in Linux.
 pub struct LinkText {
     text: Box<[u8]>,
     room: Option<&'static Quota>,

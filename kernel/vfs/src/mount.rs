@@ -1,7 +1,7 @@
 //! Mounts: which file system covers which directory.
 //!
 //! The table is one small immutable array behind an [`EpochPtr`]; a lookup that meets a mount
-//! point scans it under its pin and writes nothing. [`TABLE_LOCK`] serialises changes.
+//! point scans it under its pin and writes nothing. `TABLE_LOCK` serialises changes.
 
 use alloc::boxed::Box;
 use alloc::string::String;

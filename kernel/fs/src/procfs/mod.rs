@@ -1,7 +1,7 @@
 //! procfs: processes and the state of the kernel, as text.
 //!
-//! The fixed part is one table of generator functions ([`system`]); a directory per process is
-//! made when it is looked up ([`process`]) and holds a weak reference, so that a process
+//! The fixed part is one table of generator functions (`system`); a directory per process is
+//! made when it is looked up (`process`) and holds a weak reference, so that a process
 //! that has ended answers "no such process", whatever has its number then, and keeps nothing but its first block of memory.
 
 mod cpuinfo;

@@ -5,7 +5,7 @@
 //! thousand small ones, and others go on.
 //!
 //! Mechanism: one kernel thread does all the work, so a thousand who wait cost nothing. Asked for, it brings back
-//! what is free but out of reach; if that is not enough it kills ([`victims`]), waits for the dead to free what they had,
+//! what is free but out of reach; if that is not enough it kills (`victims`), waits for the dead to free what they had,
 //! wakes as many waiters as that feeds, and looks again. Threads that are killed do not wait but take from the reserve,
 //! and nothing on the way of an exit needs much; a thread that otherwise takes from the reserve, because it could not sleep,
 //! does not return to user mode before there is memory again, or dies ([`repay`]). Calls that change many things at once stop in

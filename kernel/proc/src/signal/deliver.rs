@@ -42,7 +42,7 @@ fn wanted(frame: &UserFrame) -> Restart {
 }
 
 /// Whether `result` may be that of a call that asks for a restart, or for the full register frame: the exact test is
-/// [`wanted`].
+/// `wanted`.
 #[inline]
 pub fn may_want_restart(result: u64) -> bool {
     (restart::BY_BLOCK..=restart::UNLESS_HANDLED).contains(&result)

@@ -1,8 +1,8 @@
 //! Signals.
 //!
-//! A signal is *posted* to a thread or to a process ([`send`]), *taken* by a thread on its way to
-//! user mode or by sigtimedwait ([`deliver`]), and *acted on* by the process's action
-//! ([`mod@action`]).  The process's signal lock orders posting, taking, stopping and changes of
+//! A signal is *posted* to a thread or to a process (`send`), *taken* by a thread on its way to
+//! user mode or by sigtimedwait (`deliver`), and *acted on* by the process's action
+//! (`action`).  The process's signal lock orders posting, taking, stopping and changes of
 //! action; whether anything is pending is one look at atomic words.
 
 mod action;

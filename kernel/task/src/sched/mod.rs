@@ -1,8 +1,8 @@
 //! The scheduler: which thread runs where.
 //!
-//! Each CPU has a run queue ([`queue`]) under its own lock; nothing is global.  A thread is on
+//! Each CPU has a run queue (`queue`) under its own lock; nothing is global.  A thread is on
 //! at most one queue, or on a CPU.  A thread that leaves a CPU is queued, or declared asleep,
-//! by the thread that comes after it ([`switch`]), when its registers are saved: so nobody
+//! by the thread that comes after it (`switch`), when its registers are saved: so nobody
 //! runs a thread that is still on its way out, and nobody waits for one.
 //!
 //! A woken thread goes to the CPU where it ran last if that idles, else to an idle CPU near,
