@@ -13,6 +13,7 @@ macro_rules! errno_type {
         #[derive(Clone, Copy, PartialEq, Eq, Hash)]
         $vis struct $name(u64);
 
+        #[allow(dead_code, reason = "all that Linux has, used or not")]
         impl $name {
             /// The number.
             #[inline]
@@ -82,6 +83,7 @@ macro_rules! errno_type {
 #[macro_export]
 macro_rules! __errnos {
     ($type:ident: $($name:ident),* $(,)?) => {
+        #[allow(dead_code, reason = "all that Linux has, used or not")]
         impl $type {
             $(
                 #[doc = concat!("`", stringify!($name), "`.")]

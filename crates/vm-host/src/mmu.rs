@@ -9,7 +9,7 @@
 //! Accesses and flush requests exclude each other per core, which represents the synchronous interrupt.
 //!
 //! Cores that run one pmap must agree: all of them must have the same frame cached for an address, or the test fails at
-//! once ([`Coherence`]). So each test in which threads of a program share memory also tests coherence.
+//! once (`Coherence`). So each test in which threads of a program share memory also tests coherence.
 #![expect(
     unsafe_code,
     reason = "implements the unsafe trait `Machine` and touches simulated memory"

@@ -4,7 +4,7 @@
 //! caller holds the page hard-busy and has put a full fence after that. It may visit others.
 //!
 //! There are two implementations of [`ReverseMap`]. [`ByBacking`] is the one in use: one record per mapped extent,
-//! nothing per page, no work in a fault. [`ByPage`] (feature `naive-rmap`) is the obvious one: a list per page under
+//! nothing per page, no work in a fault. `ByPage` (feature `naive-rmap`) is the obvious one: a list per page under
 //! one lock. It exists so that the same tests check both.
 
 use core::ops::ControlFlow;

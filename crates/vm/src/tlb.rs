@@ -5,7 +5,7 @@
 //! CPU runs the pmap.
 //!
 //! *Mechanism.* An operation that changes a page-table entry in a way that a stale copy would violate (removal, fewer
-//! rights, another frame) first [records](Gather::record) the address, then changes the entry. At the end it reads the
+//! rights, another frame) first records the address, then changes the entry. At the end it reads the
 //! set of CPUs that run the pmap *now*, after a full fence. A CPU that joins the set later loads its root after that,
 //! without cached translations, or with those that [`asid`](crate::asid) lets it keep:
 //! ```text

@@ -139,7 +139,7 @@ impl Write for Line {
 }
 
 /// Prints a formatted message to the console, each `\n` as a new line, and `end` behind it. Used by
-/// [`crate::kprint!`] and [`kprintln!`].
+/// [`crate::kprint!`] and `kprintln!`.
 pub fn print(args: fmt::Arguments<'_>, end: &str) {
     let mut line = Line {
         bytes: [0; 160],

@@ -19,7 +19,7 @@ const SITES: usize = 3;
 
 /// Tells that `object`, of `size` bytes, was made.
 #[inline(never)]
-pub(super) fn made(object: *mut u8, size: usize) {
+pub fn made(object: *mut u8, size: usize) {
     if object.is_null() {
         return;
     }
@@ -35,7 +35,7 @@ pub(super) fn made(object: *mut u8, size: usize) {
 }
 
 /// Tells that `object` is about to be freed.
-pub(super) fn gone(object: *mut u8) {
+pub fn gone(object: *mut u8) {
     let flags = irq::save();
     end(object);
     irq::restore(flags);

@@ -191,7 +191,7 @@ pub(super) fn id() -> u32 {
     id
 }
 
-/// The current thread as [`set_current`] left it; null before the first thread runs.
+/// The current thread as `set_current` left it; null before the first thread runs.
 #[inline]
 pub fn current() -> *mut () {
     let current: *mut ();

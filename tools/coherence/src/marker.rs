@@ -1,8 +1,8 @@
 //! The markers by which a benchmark announces the begin and end of a phase to an observer that cannot read registers:
 //! they are encoded in the *addresses* of stores.
 //!
-//! The marker page lies at a fixed address. A worker bound to a CPU stores to word [`reset`] before a case, to word
-//! [`begin`] of the case when a timed phase begins, and to word [`end`] of case and phase when it ends.
+//! The marker page lies at a fixed address. A worker bound to a CPU stores to word `reset` before a case, to word
+//! `begin` of the case when a timed phase begins, and to word `end` of case and phase when it ends.
 
 /// The address of the marker page in a benchmark's address space.
 pub const PAGE: u64 = 0x5a00_0000;

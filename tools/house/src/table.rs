@@ -39,8 +39,8 @@ pub const RING_AREAS: &[&str] = &["crates", "kernel"];
 /// Files of the largest ring of imports that a crate may have.
 pub const RING: usize = 5;
 
-/// Crates that have a larger one, and its size. As of 24 November 2026; they go as the kernel is split into crates.
-pub const RINGS: &[(&str, usize)] = &[("hal", 24), ("pantala", 130), ("vm", 37)];
+/// Crates that have a larger one, and its size. As of 24 November 2026; they go as vocabulary gets files of its own.
+pub const RINGS: &[(&str, usize)] = &[("fs", 7), ("proc", 24), ("vfs", 20), ("vm", 37)];
 
 /// Lints that the workspace denies, by tool.
 pub const DENIED: &[(&str, &str)] = &[
@@ -67,6 +67,10 @@ pub const UNSAFE_ROOMS: &[(&str, &str)] = &[
     (
         "crates/vm/src/machine.rs",
         "declares the unsafe trait of a machine",
+    ),
+    (
+        "crates/vm/src/map/node.rs",
+        "moves targets between nodes while readers follow them",
     ),
     (
         "crates/vm/src/page/mod.rs",
@@ -96,7 +100,11 @@ pub const UNSAFE_ROOMS: &[(&str, &str)] = &[
         "a macro that names symbols of hal in the kernel",
     ),
     (
-        "kernel/src/mm/heap.rs",
+        "kernel/hal/src/upper.rs",
+        "a macro that names symbols of hal in the kernel",
+    ),
+    (
+        "kernel/mem/src/heap.rs",
         "implements the trait of the global allocator",
     ),
     ("tools/coherence/plugin/src/lib.rs", "QEMU's interface is C"),
@@ -106,13 +114,10 @@ pub const UNSAFE_ROOMS: &[(&str, &str)] = &[
 ];
 
 /// Where errno belongs: beginnings of paths.
-pub const ERRNO_ROOMS: &[&str] = &["crates/abi/", "kernel/src/syscall/", "kernel/syscall/"];
+pub const ERRNO_ROOMS: &[&str] = &["crates/abi/", "kernel/syscall/"];
 
 /// Files elsewhere that use it, and why.
-pub const ERRNO_EXCEPTIONS: &[(&str, &str)] = &[(
-    "kernel/src/kern/signal/deliver.rs",
-    "a call that a signal interrupts has its answer, an errno, in a register by then",
-)];
+pub const ERRNO_EXCEPTIONS: &[(&str, &str)] = &[];
 
 /// What documents name though no checkout has it: beginnings of paths, and why.
 pub const NOT_IN_THE_TREE: &[(&str, &str)] = &[
@@ -134,7 +139,7 @@ pub const LONG_FILES: &[Entry] = &[
     (
         "ksync/src/epoch.rs",
         "",
-        770,
+        790,
         "one protocol, with its proof and its tests",
     ),
     ("ksync/src/hub.rs", "", 770, "one protocol, with its proof"),
@@ -145,7 +150,7 @@ pub const LONG_FILES: &[Entry] = &[
         610,
         "models of one protocol",
     ),
-    ("ksync/tests/reclaim.rs", "", 640, "tests of one subject"),
+    ("ksync/tests/reclaim.rs", "", 630, "tests of one subject"),
     ("vm-host/tests/coherence.rs", "", 760, "tests of one rule"),
     (
         "vm-host/tests/model/play.rs",
@@ -171,7 +176,7 @@ pub const LONG_FILES: &[Entry] = &[
         690,
         "the way of a fault that waits for nothing, in one place",
     ),
-    ("vm/src/map/tree.rs", "", 680, "one data structure"),
+    ("vm/src/map/tree.rs", "", 690, "one data structure"),
     ("dentry.rs", "", 710, "not split yet"),
     ("inode.rs", "", 630, "not split yet"),
     (
@@ -180,9 +185,9 @@ pub const LONG_FILES: &[Entry] = &[
         640,
         "a printer for each file of /proc/PID",
     ),
-    ("kern/process.rs", "", 740, "not split yet"),
-    ("syscall/file.rs", "", 620, "a handler for each call"),
-    ("syscall/mm.rs", "", 740, "a handler for each call"),
+    ("proc/src/process.rs", "", 740, "not split yet"),
+    ("syscall/src/file.rs", "", 630, "a handler for each call"),
+    ("syscall/src/mm.rs", "", 740, "a handler for each call"),
     (
         "abitest/mm.rs",
         "",
@@ -208,6 +213,12 @@ pub const FUNCTION_LINES: usize = 60;
 
 /// Functions that have more, as of 24 November 2026: the end of the path, the function, the lines that it may have, why.
 pub const LONG_FUNCTIONS: &[Entry] = &[
+    (
+        "crates/vm/src/object/removal.rs",
+        "Object::remove_step",
+        70,
+        "one slice of a walk, with what its ends mean",
+    ),
     (
         "elfload/tests/image.rs",
         "names_what_is_wrong",
@@ -292,96 +303,41 @@ pub const LONG_FUNCTIONS: &[Entry] = &[
         80,
         "the order of boot, in one place",
     ),
-    ("dev/tty/file.rs", "TtyFile::read", 70, "not split yet"),
-    ("fs/open.rs", "open_or_create", 80, "not split yet"),
+    ("file.rs", "TtyFile::read", 70, "not split yet"),
+    ("open.rs", "open_or_create", 80, "not split yet"),
+    ("process.rs", "stat", 90, "one field after another"),
+    ("process.rs", "status", 100, "one field after another"),
+    ("walk.rs", "Walk::fast", 80, "not split yet"),
+    ("walk.rs", "Walk::resolve_to", 70, "not split yet"),
     (
-        "fs/procfs/process.rs",
-        "stat",
-        90,
-        "one field after another",
-    ),
-    (
-        "fs/procfs/process.rs",
-        "status",
-        100,
-        "one field after another",
-    ),
-    ("fs/walk.rs", "Walk::fast", 80, "not split yet"),
-    ("fs/walk.rs", "Walk::resolve_to", 70, "not split yet"),
-    (
-        "kern/exec.rs",
+        "exec.rs",
         "commit",
         80,
         "the order of execve's steps, in one place",
     ),
-    ("kern/fork.rs", "new_process", 70, "one field after another"),
-    ("kern/futex.rs", "requeue", 70, "not split yet"),
+    ("fork.rs", "new_process", 70, "one field after another"),
+    ("futex.rs", "requeue", 70, "not split yet"),
+    ("process.rs", "Process::new", 70, "one field after another"),
+    ("send.rs", "post", 70, "not split yet"),
+    ("leak.rs", "check", 80, "one owner of frames after another"),
+    ("lock.rs", "control", 70, "not split yet"),
+    ("mm.rs", "mmap", 80, "one check of arguments after another"),
     (
-        "kern/process.rs",
-        "Process::new",
-        70,
-        "one field after another",
-    ),
-    ("kern/signal/send.rs", "post", 70, "not split yet"),
-    (
-        "mm/leak.rs",
-        "check",
-        80,
-        "one owner of frames after another",
-    ),
-    ("syscall/lock.rs", "control", 70, "not split yet"),
-    (
-        "syscall/mm.rs",
-        "mmap",
-        80,
-        "one check of arguments after another",
-    ),
-    (
-        "syscall/mm.rs",
+        "mm.rs",
         "mremap",
         80,
         "one check of arguments after another",
     ),
     (
-        "syscall/mount.rs",
+        "mount.rs",
         "mount",
         70,
         "one check of arguments after another",
     ),
-    ("syscall/poll.rs", "select_sets", 80, "not split yet"),
-    (
-        "tools/coherence/examples/moves/types.rs",
-        "Types::unit",
-        80,
-        "not split yet",
-    ),
+    ("poll.rs", "select_sets", 80, "not split yet"),
     (
         "tools/coherence/plugin/src/lib.rs",
         "accessed",
-        70,
-        "not split yet",
-    ),
-    (
-        "tools/xtask/src/bench/samples.rs",
-        "of",
-        80,
-        "not split yet",
-    ),
-    (
-        "tools/xtask/src/bench/svg.rs",
-        "bars",
-        90,
-        "one part of a picture after another",
-    ),
-    (
-        "tools/xtask/src/bench/table.rs",
-        "sections",
-        70,
-        "one part of a page after another",
-    ),
-    (
-        "tools/xtask/src/test/boot.rs",
-        "run_one",
         70,
         "not split yet",
     ),
@@ -393,9 +349,9 @@ pub const VAGUE: &[&str] = &["who", "whoever"];
 
 /// Lines that have one of them, by directory, as of 24 November 2026; `doc` has the files beside the directories, too.
 pub const WORDS: &[(&str, usize)] = &[
-    ("crates", 176),
-    ("doc", 78),
-    ("kernel", 134),
-    ("tools", 27),
-    ("user", 31),
+    ("crates", 3),
+    ("doc", 4),
+    ("kernel", 125),
+    ("tools", 9),
+    ("user", 7),
 ];

@@ -39,7 +39,7 @@ fn dispatch(job: &Job) -> Result<u8> {
     Ok(0)
 }
 
-/// Builds the program `tools/NAME` and goes on as that, with the same command line, which it reads by the same declaration.
+/// Builds the program `name` below `tools` and goes on as that, with the same command line, which it reads by the same declaration.
 fn become_tool(name: &str) -> Result<()> {
     let error = Command::new(build::tool(name)?)
         .args(std::env::args_os().skip(1))

@@ -5,8 +5,8 @@
 //! time each frame is in a free run, in a magazine, or with its owner.
 //!
 //! Mechanism, from the CPU outwards:
-//! - a *magazine* of 64 frame numbers per CPU, used with preemption off ([`magazine`]);
-//! - a memory [`domain`] per NUMA node, with a part for each of its CPUs: a spin lock over a buddy system whose single
+//! - a *magazine* of 64 frame numbers per CPU, used with preemption off (`magazine`);
+//! - a memory `domain` per NUMA node, with a part for each of its CPUs: a spin lock over a buddy system whose single
 //!   pages are listed by cache colour. Magazines are refilled in bursts of 32, from the CPU's own part as long as it
 //!   has plenty, and emptied into the parts that the frames belong to;
 //! - fallback to other domains in order of distance, each with marks below which only more important requests may take

@@ -5,7 +5,7 @@
 //! for.
 //!
 //! Mechanism: sizes up to 3072 bytes are rounded up to one of 16 classes. Each CPU keeps a few objects of each class
-//! ([`Cache`]), which it exchanges in bursts with its own [`depot`] of the class; the depot cuts them from slabs. An
+//! (`Cache`), which it exchanges in bursts with its own `depot` of the class; the depot cuts them from slabs. An
 //! object returns to the depot that cut it, so that objects allocated and freed on one CPU touch only lines of that
 //! CPU, however many they are. Larger sizes are runs of pages. Small requests may use the last reserve if their caller
 //! asks for it, so that the kernel's bounded allocations do not fail while other memory can be reclaimed; large ones

@@ -58,7 +58,7 @@ tests! { "pipe";
         if !matches!(answer, Ok(5) | Err(libc::EINVAL)) {
             return Err(format!("splice: {answer:?}"));
         }
-        is!(sc!(SYS_splice, -1, 0, null, 0, 5, 0), Err(libc::EBADF));
+        is!(sc!(SYS_splice, u64::MAX, 0, null, 0, 5, 0), Err(libc::EBADF));
     }
     an_end_lives_while_a_call_uses_it_and_no_longer {
         let (from, to) = ok!(sys::pipe(0));
