@@ -128,8 +128,7 @@ impl<C> Locks<C> {
     /// may be split in two.
     ///
     /// # Errors
-    /// [`TooMany`]: a lock would have to be split, but the user may not have more. Also, even if none would be split,
-    /// if the list has no room for one more lock.
+    /// [`TooMany`]: a lock would have to be split, but the user, or the file, may not have more.
     pub fn release(&mut self, lock: &Lock, pay: impl Fn() -> Option<C>) -> Result<bool, TooMany> {
         let touched = |held: &Lock| held.owner == lock.owner && held.overlaps(lock);
         if !self.iter().any(touched) {
@@ -164,11 +163,11 @@ impl<C> Locks<C> {
         more: usize,
         pay: impl Fn() -> Option<C>,
     ) -> Result<Option<C>, TooMany> {
-        // A lock may be split in two.
-        if self.0.len() + 1 + more > MOST {
+        let more = more + usize::from(split);
+        if self.0.len() + more > MOST {
             return Err(TooMany);
         }
-        self.0.try_reserve(1 + more).map_err(|_| TooMany)?;
+        self.0.try_reserve(more).map_err(|_| TooMany)?;
         match split {
             true => pay().map(Some).ok_or(TooMany),
             false => Ok(None),
@@ -461,6 +460,23 @@ mod tests {
         waits.remove(2);
         assert_eq!(waits.add(4, 1, 7), Ok(true));
         assert_eq!(waits.add(5, 5, 7), Ok(false));
+    }
+
+    #[test]
+    fn a_file_with_as_many_locks_as_it_may_have_gives_them_back() {
+        let mut locks = Locks::new();
+        for n in 0..MOST as u64 {
+            locks
+                .grant(lock(1, 4 * n, 4 * n + 2, true), || Some(()))
+                .unwrap();
+        }
+        assert_eq!(locks.grant(lock(2, 3, 3, true), || Some(())), Err(TooMany));
+        assert_eq!(
+            locks.release(&lock(1, 1, 1, true), || Some(())),
+            Err(TooMany)
+        );
+        assert_eq!(locks.release(&lock(1, 0, 2, true), || Some(())), Ok(true));
+        assert_eq!(locks.release(&lock(1, 5, 5, true), || Some(())), Ok(true));
     }
 
     #[test]
