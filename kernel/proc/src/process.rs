@@ -661,6 +661,13 @@ impl Process {
         self.thread_count.load(Ordering::Relaxed)
     }
 
+    /// Threads as ps counts them: a leader that has ended counts as long as other threads live.
+    pub fn threads_shown(&self) -> u32 {
+        let living = self.thread_count();
+        let leader_ended = living > 0 && ids::thread(&ksync::pin(), self.pid()).is_none();
+        living + u32::from(leader_ended)
+    }
+
     /// When it was made, in nanoseconds of the monotonic clock.
     pub fn start_ns(&self) -> u64 {
         self.start_ns

@@ -460,7 +460,7 @@ fn stat(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
         out,
         "{} {nice} {} 0 {} ",
         20 + nice,
-        p.thread_count(),
+        p.threads_shown(),
         ticks(p.start_ns())
     );
     put!(
@@ -580,7 +580,7 @@ fn status(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
             put!(out, "{name}:\t{kib:>8} kB\n");
         }
     }
-    put!(out, "Threads:\t{}\n", p.thread_count());
+    put!(out, "Threads:\t{}\n", p.threads_shown());
     signals(p, thread.as_deref(), out);
     for (name, set) in [
         ("Inh", cred.caps.inheritable),

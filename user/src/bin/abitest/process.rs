@@ -116,6 +116,23 @@ tests! { "process";
             is!((leader_stays, status), (leader_stays, 0));
         }
     }
+    a_leader_that_has_ended_counts_among_the_threads {
+        let status = in_child(|| {
+            std::thread::spawn(|| {
+                let threads = |text: String| {
+                    let line = text.lines().find_map(|line| line.strip_prefix("Threads:"));
+                    line.is_some_and(|n| n.trim() == "2")
+                };
+                // The leader may still be on its way out.
+                nap_us(50_000);
+                let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+                sys::exit(i32::from(!threads(text)));
+            });
+            let _ = sc!(SYS_exit, 0);
+            98
+        })?;
+        is!(status, 0);
+    }
     a_number_that_comes_back_inherits_no_wait {
         // Readers are killed asleep. Threads that get their tids sleep elsewhere; a writer must wake a living reader.
         const READERS: usize = 32;
