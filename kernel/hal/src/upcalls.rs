@@ -129,6 +129,7 @@ macro_rules! upcalls {
 macro_rules! __upcall {
     ($t:ty, $symbol:literal, $name:ident($($a:ident: $at:ty),*) -> $r:ty) => {
         // SAFETY: the name belongs to hal, and a second definition fails to link.
+        #[inline]
         #[unsafe(export_name = $symbol)]
         extern "Rust" fn $name($($a: $at),*) -> $r {
             <$t as Upcalls>::$name($($a),*)

@@ -292,8 +292,9 @@ pub(super) fn signal_pending(t: &Thread) -> bool {
 
 #[inline]
 fn unblocked_signal(t: &Thread) -> bool {
-    let bits = t.user().pending.bits() | t.process().pending.bits();
-    bits & !t.user().blocked.load(Ordering::Relaxed) != 0
+    let user = t.user();
+    let bits = user.pending.bits() | user.process.pending.bits();
+    bits & !user.blocked.load(Ordering::Relaxed) != 0
 }
 
 /// Whether a signal is not dropped even if its action is to ignore it.  Exact under the process's signal lock.
