@@ -232,7 +232,7 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
     let program = p.program.lock().clone();
     // An own copy, so that no count is shared with the parent.
     let cred = Arc::new((*me.cred()).clone());
-    Ok(Process::new(process::Birth {
+    let child = Process::new(process::Birth {
         id,
         // With CLONE_PARENT both are settled when the parent lists the child.
         ppid: p.pid(),
@@ -255,7 +255,12 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
         personality: p.personality.load(Ordering::Relaxed),
         kin: p.kin(),
         oom_adj: (p.oom_adj(), p.oom_adj_min()),
-    }))
+    });
+    // The thread that forks may act as another user than its process.
+    if child.uid() != p.uid() {
+        child.found_kin();
+    }
+    Ok(child)
 }
 
 fn new_thread(

@@ -124,7 +124,7 @@ pub struct Process {
     oom_adj_min: AtomicI32,
     /// The wait4 status.  Written before `life` becomes `Zombie`.
     pub(super) status: AtomicU32,
-    /// Its family: those who were forked from one execve and have called none since. Atomic; written by execve.
+    /// Its family, see [`Process::kin`]. Atomic; written by execve and where the real user changes.
     kin: AtomicU64,
     pub(super) start_ns: u64,
     /// ITIMER_VIRTUAL and ITIMER_PROF, once used.
@@ -511,8 +511,11 @@ impl Process {
 
     /// Replaces the credentials that others see.
     pub(super) fn set_cred(&self, new: Arc<Cred>) {
-        self.uid.store(new.uid, Ordering::Relaxed);
+        let uid = new.uid;
         let old = core::mem::replace(&mut *self.cred.lock(), new);
+        if self.uid.swap(uid, Ordering::Relaxed) != uid {
+            self.found_kin();
+        }
         drop(old);
     }
 
@@ -614,7 +617,8 @@ impl Process {
         self.personality.load(Ordering::Relaxed) & personality::ADDR_NO_RANDOMIZE == 0
     }
 
-    /// Its family: those who were forked from one execve and have called none since.
+    /// Its family: processes that were forked from one execve or one change of the real user, and have done neither since.
+    /// So all have one real user.
     pub fn kin(&self) -> u64 {
         self.kin.load(Ordering::Relaxed)
     }
@@ -624,11 +628,15 @@ impl Process {
         self.kin() % u64::from(task::ids::ID_LIMIT) == u64::from(self.pid())
     }
 
-    /// Begins a family: the process runs a new program.
+    /// Begins a family: the process runs a new program, or does so for another user.
     pub(super) fn found_kin(&self) {
         // The number of the process and, above it, the time, for when that number has been given to another.
         let span = u64::from(task::ids::ID_LIMIT);
-        let kin = task::time::monotonic_ns() / span * span + u64::from(self.pid());
+        let mut kin = task::time::monotonic_ns() / span * span + u64::from(self.pid());
+        // The time is coarse, and children of the last family that began here are not to be in this one.
+        if self.is_founder() {
+            kin = kin.max(self.kin() + span);
+        }
         self.kin.store(kin, Ordering::Relaxed);
     }
 

@@ -7,6 +7,9 @@
 //! `hoard mappings`: sixteen programs create as many mappings as they may have, all at once, and are never refused.
 //! Root has little memory.
 //!
+//! `hoard daemon`: root starts, without execve, a process of its own and one of user 1001, which sleep, and one of user
+//! 1000, which forks others with a MiB each until it is killed. Only that user's processes may be.
+//!
 //! Status 0: root's allocation succeeded, and each program was refused, or killed. `hoard all COMMAND`: the programs
 //! hold all kinds at once, except mappings, while root runs the command in a shell. `hoard fill WHAT WHERE` is one of
 //! the programs.
@@ -365,6 +368,53 @@ fn hoard(what: &str, command: &str) -> Result<bool, Errno> {
     Ok(refused + killed >= plan.fillers)
 }
 
+/// A child that becomes `uid` and then sleeps.
+fn sleeper(uid: u32) -> Result<u64, Errno> {
+    let pid = sys::fork()?;
+    if pid == 0 {
+        let _ = sys::become_user(uid, &[]);
+        loop {
+            pause();
+        }
+    }
+    Ok(pid)
+}
+
+/// Forks children with a MiB each, as many as there can be.
+fn spread() -> ! {
+    let _ = sys::become_user(USER as u32, &[]);
+    loop {
+        match sys::fork() {
+            Ok(0) => {
+                let _ = region(1).map(|base| take(base, 1));
+                loop {
+                    pause();
+                }
+            }
+            Ok(_) => {}
+            Err(_) => nap(),
+        }
+    }
+}
+
+/// Users whose processes one program of root forked; returns whether only the one that took the memory was ended.
+fn daemon() -> Result<bool, Errno> {
+    let others = [sleeper(0)?, sleeper(1001)?];
+    let hostile = sys::fork()?;
+    if hostile == 0 {
+        spread();
+    }
+    let (_, status) = sys::wait(hostile as i64, 0)?;
+    let mut living = 0;
+    for pid in others {
+        living += u32::from(sys::wait(pid as i64, libc::WNOHANG)?.0 == 0);
+        let _ = sys::call(libc::SYS_kill, &[pid, libc::SIGKILL as u64]);
+        let _ = sys::wait(pid as i64, 0);
+    }
+    println!("hoard: user {USER} ended with {status}, {living} processes of others live");
+    Ok(status == libc::SIGKILL && living == 2)
+}
+
 /// Kills the programs that still live; returns how many were refused, and how many had been killed.
 fn end(fillers: &[(u64, i32)], refused: &[bool]) -> Result<(usize, usize), Errno> {
     let mut killed = 0;
@@ -406,7 +456,10 @@ fn main() {
         fill(what, at);
     }
     let what = args.get(1).map_or("pipes", String::as_str);
-    let right = hoard(what, args.get(2).map_or("", String::as_str));
+    let right = match what {
+        "daemon" => daemon(),
+        _ => hoard(what, args.get(2).map_or("", String::as_str)),
+    };
     let _ = sys::call(libc::SYS_umount2, &[text(DIR), libc::MNT_DETACH as u64]);
     settle();
     if right != Ok(true) {

@@ -6,7 +6,8 @@
 //! - *one large process*: it is killed, with those who share its memory;
 //! - *a family*: processes forked from one execve that called none since, many and together larger than any one. Memory that
 //!   forks share counts once. All are killed in one pass, and cannot fork meanwhile; only the founder is spared the
-//!   first time, for it may be a shell whose children are the trouble;
+//!   first time, for it may be a shell whose children are the trouble. A process that changes its real user begins a family,
+//!   too: what one user's processes take is no reason to kill another's, or the program of root that forked both;
 //! - *a user*, for whose descriptors the kernel holds more than the largest process costs: of the user's processes those that have most
 //!   of them open are killed;
 //! - *many small ones of many families*: those started last go, until an eighth of what all cost is free. A process that was
