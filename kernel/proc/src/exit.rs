@@ -254,13 +254,21 @@ fn leave_children(p: &Arc<Process>) {
     }
 }
 
+/// Sends `child` the signal that it asked for on the death of its parent `from`, the caller's process, if the caller may send
+/// it: a child that has more rights by now has not agreed to be signalled by its parent.
+fn tell_of_death(child: &Process, from: &Process) {
+    let signo = child.death_signal.load(Ordering::Relaxed);
+    if signo == 0 || child.ppid() != from.pid() || !signal::may_signal(child, &child.cred(), signo)
+    {
+        return;
+    }
+    let info = SigInfo::user(signo, code::USER, from.pid(), current().cred().uid);
+    let _ = signal::queue_process(child, info);
+}
+
 /// Lists `child` of `from`, which is in limbo, under `reaper` or, if that is going too, under its reaper.
 fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: &Process) {
-    let death_signal = child.death_signal.load(Ordering::Relaxed);
-    if death_signal != 0 && child.ppid() == from.pid() {
-        let info = SigInfo::user(death_signal, code::USER, from.pid(), 0);
-        let _ = signal::queue_process(child, info);
-    }
+    tell_of_death(child, from);
     let mut parent = reaper.clone();
     let zombie = loop {
         let pin = ksync::pin();

@@ -32,7 +32,7 @@ pub use pending::Pending;
 pub(super) use send::leave;
 pub use send::{SendError, force, kill_process};
 pub use send::{
-    queue_parent, queue_process, send_parent, send_process, send_thread, signal_group,
+    may_signal, queue_parent, queue_process, send_parent, send_process, send_thread, signal_group,
     signal_whole_group,
 };
 pub(super) use stop::{StopReport, notify_parent_stopped};

@@ -296,6 +296,16 @@ pub fn force(t: &Thread, info: SigInfo) {
     let _ = post(t.process(), Whom::Thread(t), info, Payer::NOBODY, 0);
 }
 
+/// Whether the caller may send `signo` to `p`, of which the thread that is asked for acts as `target`. Threads of one
+/// process may always signal each other, and a session its members to continue.
+pub fn may_signal(p: &Process, target: &Cred, signo: u8) -> bool {
+    let me = current();
+    let own = me.process();
+    p.pid() == own.pid()
+        || me.cred().may_signal(target)
+        || signo == sig::CONT && p.sid() == own.sid()
+}
+
 /// Sends a signal to each member of a group that `sender` may signal (SIGCONT: also those of the
 /// sender's session).  `info.signo` 0 only checks.
 ///

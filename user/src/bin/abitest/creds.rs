@@ -30,7 +30,48 @@ fn ids(nr: i64) -> [u32; 3] {
     ids
 }
 
+/// What a child as `child` learns from PR_SET_PDEATHSIG when its parent ends as `parent`: the user that the signal names.
+fn told_of_death(parent: u32, child: u32) -> Result<Option<u32>, String> {
+    const NONE: u32 = 12345;
+    let (ready, tell_ready) = ok!(sys::pipe(0));
+    let (from, to) = ok!(sys::pipe(0));
+    in_child(|| {
+        let between = sc!(SYS_getpid);
+        if sys::fork() == Ok(0) {
+            let mask = 1u64 << (libc::SIGUSR1 - 1);
+            let _ = sc!(SYS_setresuid, child, child, child);
+            let _ = sc!(SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const mask, 0, 8);
+            let _ = sc!(SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGUSR1);
+            let _ = sys::write(tell_ready, b"x");
+            soon(|| sc!(SYS_getppid) != between);
+            let (wait, mut info) = ([0u64, 200_000_000], [0u32; 32]);
+            let got = sc!(
+                SYS_rt_sigtimedwait,
+                &raw const mask,
+                info.as_mut_ptr(),
+                wait.as_ptr(),
+                8
+            );
+            let uid = if got.is_ok() { info[5] } else { NONE };
+            let _ = sys::write(to, &uid.to_ne_bytes());
+            return 0;
+        }
+        let _ = sys::read(ready, &mut [0]);
+        let _ = sc!(SYS_setresuid, parent, parent, parent);
+        0
+    })?;
+    let mut uid = [0; 4];
+    ok!(sys::read(from, &mut uid));
+    Ok(Some(u32::from_ne_bytes(uid)).filter(|&uid| uid != NONE))
+}
+
 tests! { "cred";
+    death_signals_have_the_rights_of_the_parent {
+        is!(told_of_death(1000, 1000)?, Some(1000));
+        is!(told_of_death(0, 1000)?, Some(0));
+        is!(told_of_death(1000, 1001)?, None);
+        is!(told_of_death(1000, 0)?, None);
+    }
     threads_change_their_own {
         is!(in_child(|| first_wrong(&[
             elsewhere(|| { let _ = sc!(SYS_setresuid, 1000, 1000, 1000); euid() }) == 1000,
