@@ -374,11 +374,15 @@ fn prlimit64(a: &mut Args) -> Result<u64, Errno> {
     let cred = me.cred();
     let p = match a.int(0) {
         0 => me.process().clone(),
-        pid => super::signal::process_of(pid as u32)?,
+        tid if tid as u32 == me.tid() => me.process().clone(),
+        tid => {
+            let named = super::signal::named(tid as u32)?;
+            if !named.cred.all_are(cred.uid, cred.gid) {
+                require(&cred, Cap::SysResource)?;
+            }
+            named.process
+        }
     };
-    if p.pid() != me.process().pid() && !p.cred().all_are(cred.uid, cred.gid) {
-        require(&cred, Cap::SysResource)?;
-    }
     let old = match a.get(2) {
         0 => p.limit(r),
         at => p.set_limit(r, read_limit(at)?, cred.capable(Cap::SysResource))?,

@@ -5,7 +5,6 @@ use alloc::sync::Arc;
 use abi::raw::general as nr;
 use cred::{Cap, Cred};
 use hal::uaccess::UserPtr;
-use proc::process::Process;
 use proc::{Resource, UserThreadExt, ids};
 use task::current::current;
 use task::sched::{self, CpuMask, Policy};
@@ -52,10 +51,10 @@ fn target_or_none(pid: i32) -> Result<Arc<Thread>, Errno> {
     target(pid).map_err(|_| Errno::ESRCH)
 }
 
-/// Whether the caller may change how `p` is scheduled. A program that has more rights than its user is not the user's.
-fn may_change(p: &Process) -> Result<(), Errno> {
+/// Whether the caller may change how `t` is scheduled. A program that has more rights than its user is not the user's.
+fn may_change(t: &Thread) -> Result<(), Errno> {
     let mine = current().cred();
-    let theirs = p.cred();
+    let theirs = t.cred();
     if mine.owns(&theirs) && mine.covers(&theirs) || mine.capable(Cap::SysNice) {
         Ok(())
     } else {
@@ -79,7 +78,7 @@ fn sched_setaffinity(a: &mut Args) -> Result<u64, Errno> {
         }
     }
     let t = target_or_none(a.int(0))?;
-    may_change(t.process())?;
+    may_change(&t)?;
     if !sched::set_affinity(&t, &CpuMask::from_words(words)) {
         return Err(Errno::EINVAL);
     }
@@ -139,7 +138,7 @@ fn sched_setscheduler(a: &mut Args) -> Result<u64, Errno> {
         (FIFO | ROUND_ROBIN, 1..=99) => return Err(Errno::EPERM),
         _ => return Err(Errno::EINVAL),
     };
-    may_change(t.process())?;
+    may_change(&t)?;
     let reset = a.uint(1) & RESET_ON_FORK != 0;
     let leaves_idle = t.policy() == Policy::Idle && policy != Policy::Idle;
     let needs_right = t.reset_on_fork() && !reset || leaves_idle && !within_limit(&t, t.nice());
@@ -168,7 +167,7 @@ fn sched_setparam(a: &mut Args) -> Result<u64, Errno> {
     if priority != 0 {
         return Err(Errno::EINVAL);
     }
-    may_change(t.process())?;
+    may_change(&t)?;
     Ok(0)
 }
 
@@ -233,19 +232,18 @@ fn each(which: u32, who: u32, mut f: impl FnMut(&Thread)) -> Result<bool, Errno>
         nr::PRIO_PGRP | nr::PRIO_USER => {
             let who = match (which, who) {
                 (nr::PRIO_PGRP, 0) => me.process().pgid(),
-                (_, 0) => me.process().uid(),
+                (_, 0) => me.cred().uid,
                 (_, who) => who,
             };
             ids::each_process(1, |p| {
-                let named = if which == nr::PRIO_PGRP {
-                    p.pgid() == who
-                } else {
-                    p.uid() == who
-                };
-                if named && !p.is_kernel() {
+                let by_group = which == nr::PRIO_PGRP;
+                if !p.is_kernel() && (!by_group || p.pgid() == who) {
                     p.each_thread(|t| {
-                        found = true;
-                        f(t);
+                        // Threads of a process may have different users.
+                        if by_group || t.cred().uid == who {
+                            found = true;
+                            f(t);
+                        }
                         true
                     });
                 }
@@ -281,7 +279,7 @@ fn setpriority(a: &mut Args) -> Result<u64, Errno> {
 
 fn renice(mine: &Cred, t: &Thread, nice: i8) -> Result<(), Errno> {
     if !mine.capable(Cap::SysNice) {
-        let theirs = t.process().cred();
+        let theirs = t.cred();
         if !mine.owns(&theirs) {
             return Err(Errno::EPERM);
         }

@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 
 use abi::raw::general as nr;
+use cred::Cred;
 use hal::uaccess::UserPtr;
 use proc::process::Process;
 use proc::signal::{self, Action, AltStack, SendError, SigInfo, SigSet, code, sig};
@@ -215,12 +216,13 @@ fn sigaltstack(a: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// Whether the caller may signal `p`.
-fn may(p: &Process, signo: u8) -> Result<(), Errno> {
-    let me = current();
-    let allowed =
-        me.cred().may_signal(&p.cred()) || signo == sig::CONT && p.sid() == me.process().sid();
-    if allowed { Ok(()) } else { Err(Errno::EPERM) }
+/// Whether the caller may signal `p`, of which the thread that is asked for acts as `target`.
+fn may(p: &Process, target: &Cred, signo: u8) -> Result<(), Errno> {
+    if signal::may_signal(p, target, signo) {
+        Ok(())
+    } else {
+        Err(Errno::EPERM)
+    }
 }
 
 /// A signal number, or 0 for a check.
@@ -229,8 +231,28 @@ fn signal_or_zero(n: u32) -> Result<u8, Errno> {
 }
 
 fn info_from_me(signo: u8, code: i32) -> SigInfo {
-    let p = current();
-    SigInfo::user(signo.max(1), code, p.process().pid(), p.process().uid())
+    let me = current();
+    SigInfo::user(signo.max(1), code, me.process().pid(), me.cred().uid)
+}
+
+/// What the number of a thread names for calls that act on its process.
+pub(super) struct Named {
+    /// The thread's process.
+    pub process: Arc<Process>,
+    /// What the thread itself acts as, by which such a call is permitted or not: threads of a process may differ.
+    pub cred: Arc<Cred>,
+}
+
+/// As [`process_of`], for calls that ask for permission.
+pub(super) fn named(number: u32) -> Result<Named, Errno> {
+    if let Some(t) = ids::find_thread(number) {
+        let (process, cred) = (t.process().clone(), t.cred());
+        return Ok(Named { process, cred });
+    }
+    // The number of a process outlives its first thread.
+    let process = ids::find_process(number).ok_or(Errno::ESRCH)?;
+    let cred = process.cred();
+    Ok(Named { process, cred })
 }
 
 /// The process that a number leads to: its own, or that of any of its threads.
@@ -248,11 +270,11 @@ fn kill(a: &mut Args) -> Result<u64, Errno> {
     let me = current();
     match pid {
         1.. => {
-            let p = process_of(pid as u32)?;
+            let named = named(pid as u32)?;
             let signo = signo?;
-            may(&p, signo)?;
+            may(&named.process, &named.cred, signo)?;
             if signo != 0 {
-                signal::queue_process(&p, info)?;
+                signal::queue_process(&named.process, info)?;
             }
         }
         -1 => kill_all(signo?, info)?,
@@ -278,7 +300,7 @@ fn kill_all(signo: u8, info: SigInfo) -> Result<(), Errno> {
     ids::each_process(2, |p| {
         if p.pid() != own && !p.is_kernel() {
             found = true;
-            if may(p, signo).is_ok() {
+            if may(p, &p.cred(), signo).is_ok() {
                 sent = true;
                 if signo != 0 {
                     let _ = signal::queue_process(p, info);
@@ -326,14 +348,14 @@ fn to_thread(
         if tgid.is_some_and(|g| g != tid) {
             return Err(Errno::ESRCH);
         }
-        may(&p, signo?)?;
+        may(&p, &p.cred(), signo?)?;
         return Ok(0);
     };
     if tgid.is_some_and(|g| g != t.process().pid()) {
         return Err(Errno::ESRCH);
     }
     let signo = signo?;
-    may(t.process(), signo)?;
+    may(t.process(), &t.cred(), signo)?;
     if signo != 0 {
         signal::send_thread(&t, info(signo))?;
     }
@@ -353,11 +375,11 @@ fn rt_sigqueueinfo(a: &mut Args) -> Result<u64, Errno> {
     let signo = signal_or_zero(a.uint(1));
     let own = a.uint(0) == current().tid();
     let info = user_info(a.get(2), signo.unwrap_or(0), own)?;
-    let p = process_of(a.uint(0))?;
+    let named = named(a.uint(0))?;
     let signo = signo?;
-    may(&p, signo)?;
+    may(&named.process, &named.cred, signo)?;
     if signo != 0 {
-        signal::queue_process(&p, info)?;
+        signal::queue_process(&named.process, info)?;
     }
     Ok(0)
 }

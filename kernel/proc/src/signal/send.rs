@@ -377,7 +377,9 @@ impl GroupWalk<'_> {
     fn signal(&mut self, p: &Process) {
         let signo = self.info.signo;
         if let Some((cred, sid)) = self.sender {
-            let allowed = cred.may_signal(&p.cred()) || signo == sig::CONT && p.sid() == sid;
+            let allowed = p.pid() == current().process().pid()
+                || cred.may_signal(&p.cred())
+                || signo == sig::CONT && p.sid() == sid;
             if !allowed {
                 // Nor may its children be sent it.
                 p.note_group_signal(self.number);

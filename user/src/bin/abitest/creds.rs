@@ -30,6 +30,90 @@ fn ids(nr: i64) -> [u32; 3] {
     ids
 }
 
+/// Makes the calling thread, and no other one, an unprivileged user.
+fn drop_own() -> bool {
+    sc!(SYS_setgroups, 0, 0).is_ok()
+        && sc!(SYS_setresgid, 1000, 1000, 1000).is_ok()
+        && sc!(SYS_setresuid, 1000, 1000, 1000).is_ok()
+}
+
+/// A process of two threads of which one alone has dropped its privileges; returns its number and that of its second thread.
+fn mixed(first_drops: bool) -> Result<(u64, u64), String> {
+    let (from, to) = ok!(sys::pipe(0));
+    let pid = ok!(sys::fork());
+    if pid == 0 {
+        let tid = elsewhere_for_good(!first_drops);
+        if first_drops {
+            drop_own();
+        }
+        let _ = sys::write(to, &tid.to_ne_bytes());
+        loop {
+            nap_us(1_000_000);
+        }
+    }
+    let mut tid = [0; 8];
+    ok!(sys::read(from, &mut tid));
+    Ok((pid, u64::from_ne_bytes(tid)))
+}
+
+/// Starts a thread that stays, and returns its number when it is what it is to be.
+fn elsewhere_for_good(drops: bool) -> u64 {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        if drops {
+            drop_own();
+        }
+        let _ = tell.send(sc!(SYS_gettid).unwrap_or(0));
+        loop {
+            nap_us(1_000_000);
+        }
+    });
+    told.recv().unwrap_or(0)
+}
+
+/// Whether each call that names a thread and asks for permission gives `answer` for thread `tid` of `pid`.
+fn each_gives(pid: u64, tid: u64, answer: Result<(), i32>) -> Vec<bool> {
+    let (mut cpus, mut limit, zero) = ([0u64; 128], [0u64; 2], 0u32);
+    let _ = sc!(
+        SYS_sched_getaffinity,
+        0,
+        size_of_val(&cpus),
+        cpus.as_mut_ptr()
+    );
+    let mut info = [0i32; 32];
+    info[2] = -1;
+    [
+        sc!(SYS_kill, tid, 0),
+        sc!(SYS_tkill, tid, 0),
+        sc!(SYS_tgkill, pid, tid, 0),
+        sc!(SYS_rt_sigqueueinfo, tid, 0, info.as_ptr()),
+        sc!(SYS_rt_tgsigqueueinfo, pid, tid, 0, info.as_ptr()),
+        sc!(
+            SYS_prlimit64,
+            tid,
+            libc::RLIMIT_NOFILE,
+            0,
+            limit.as_mut_ptr()
+        ),
+        sc!(SYS_setpriority, libc::PRIO_PROCESS, tid, 1),
+        sc!(
+            SYS_sched_setaffinity,
+            tid,
+            size_of_val(&cpus),
+            cpus.as_ptr()
+        ),
+        sc!(
+            SYS_sched_setscheduler,
+            tid,
+            libc::SCHED_OTHER,
+            &raw const zero
+        ),
+        sc!(SYS_sched_setparam, tid, &raw const zero),
+    ]
+    .map(|got| got.map(|_| ()) == answer)
+    .to_vec()
+}
+
 /// What a child as `child` learns from PR_SET_PDEATHSIG when its parent ends as `parent`: the user that the signal names.
 fn told_of_death(parent: u32, child: u32) -> Result<Option<u32>, String> {
     const NONE: u32 = 12345;
@@ -66,6 +150,46 @@ fn told_of_death(parent: u32, child: u32) -> Result<Option<u32>, String> {
 }
 
 tests! { "cred";
+    a_thread_is_judged_by_its_own {
+        for first_drops in [false, true] {
+            let (pid, tid) = mixed(first_drops)?;
+            let (root, user) = if first_drops { (tid, pid) } else { (pid, tid) };
+            is!(in_child(|| {
+                drop_own();
+                let refused = each_gives(pid, root, Err(libc::EPERM));
+                first_wrong(&[refused, each_gives(pid, user, Ok(()))].concat())
+            })?, 0);
+            ok!(sc!(SYS_kill, pid, libc::SIGKILL));
+        }
+    }
+    threads_of_a_process_may_signal_each_other {
+        is!(in_child(|| {
+            let pid = sc!(SYS_getpid).unwrap_or(0);
+            elsewhere(move || {
+                drop_own();
+                let limit = sc!(SYS_prlimit64, pid, libc::RLIMIT_NOFILE, 0, 0);
+                first_wrong(&[sc!(SYS_kill, pid, 0).is_ok(), sc!(SYS_tkill, pid, 0).is_ok(), limit == Err(libc::EPERM)]) as u64
+            }) as i32
+        })?, 0);
+    }
+    users_are_those_of_threads {
+        is!(in_child(|| elsewhere(|| {
+            let before = sc!(SYS_getpriority, libc::PRIO_USER, 4321) == Err(libc::ESRCH);
+            let _ = sc!(SYS_setresuid, 4321, 4321, 4321);
+            first_wrong(&[before, sc!(SYS_getpriority, libc::PRIO_USER, 4321).is_ok(), sc!(SYS_getpriority, libc::PRIO_USER, 0).is_ok()]) as u64
+        }) as i32)?, 0);
+    }
+    signals_name_the_user_of_their_thread {
+        is!(in_child(|| {
+            let mask = 1u64 << (libc::SIGUSR1 - 1);
+            let _ = sc!(SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const mask, 0, 8);
+            let pid = sc!(SYS_getpid).unwrap_or(0);
+            let sent = elsewhere(move || { drop_own(); u64::from(sc!(SYS_kill, pid, libc::SIGUSR1).is_ok()) });
+            let mut info = [0u32; 32];
+            let got = sc!(SYS_rt_sigtimedwait, &raw const mask, info.as_mut_ptr(), [2u64, 0].as_ptr(), 8);
+            first_wrong(&[sent == 1, got.is_ok(), info[5] == 1000])
+        })?, 0);
+    }
     death_signals_have_the_rights_of_the_parent {
         is!(told_of_death(1000, 1000)?, Some(1000));
         is!(told_of_death(0, 1000)?, Some(0));
