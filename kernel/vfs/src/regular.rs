@@ -6,6 +6,7 @@ use core::ops::Range;
 
 use hal::uio::IoBuf;
 use mem::vm;
+use task::current::current;
 use vm::{Object, ObjectRef};
 
 use super::dentry::Dentry;
@@ -273,6 +274,26 @@ pub mod fallocate {
     }
 }
 
+/// Bytes of a range that are made between two looks for a kill: a multiple of a page.
+const SLICE: u64 = 1 << 20;
+
+/// Makes the pages of `from..end`; the size grows, if it is to, when all are there. Stops where the caller is killed, for
+/// a range may be as large as memory.
+fn make_pages(object: &Object, from: u64, end: u64, grow: bool) -> Result<()> {
+    let mut at = from;
+    while at < end {
+        if current().kill_pending() {
+            return Err(FsError::Interrupted);
+        }
+        let next = end.min((at / SLICE + 1) * SLICE);
+        object
+            .allocate(vm(), at, next - at, grow && next == end)
+            .map_err(|_| FsError::NoSpace)?;
+        at = next;
+    }
+    Ok(())
+}
+
 /// Makes or removes pages in a range of a regular file.
 pub fn allocate(inode: &Inode, how: u32, offset: u64, len: u64) -> Result<()> {
     use fallocate::{KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
@@ -296,13 +317,13 @@ pub fn allocate(inode: &Inode, how: u32, offset: u64, len: u64) -> Result<()> {
         if how & PUNCH_HOLE == 0 {
             let (first, last) = ((offset >> 12) as u32, ((end - 1) >> 12) as u32);
             let fresh = object.next_resident(first, last).is_none();
-            if object.allocate(vm(), offset, len, !keep).is_err() {
+            if let Err(why) = make_pages(object, offset, end, !keep) {
                 if fresh {
                     // As it was before; where pages lay in between they stay.
                     let start = u64::from(first) << 12;
                     object.punch(vm(), start, ((u64::from(last) + 1) << 12) - start);
                 }
-                return Err(FsError::NoSpace);
+                return Err(why);
             }
             if !keep && end > inode.size() {
                 inode.set_size_locked(end);

@@ -43,6 +43,29 @@ fn make(name: &str) -> Result<u64, i32> {
 }
 
 tests! { "tmpfs";
+    a_kill_ends_an_allocation {
+        const LEN: u64 = 64 * MIB;
+        mounted("mode=755", |dir| {
+            // The kill may come too late once or twice, but not always.
+            for _ in 0..10 {
+                let fd = ok!(sys::open(&format!("{dir}/f"), libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC, 0o600));
+                let pid = ok!(sys::fork());
+                if pid == 0 {
+                    sys::exit(i32::from(sc!(SYS_fallocate, fd, 0, 0, LEN).is_err()));
+                }
+                let began = sys::now_ns();
+                while blocks(fd) == 0 && sys::now_ns() - began < 2_000_000_000 { std::hint::spin_loop(); }
+                ok!(sc!(SYS_kill, pid, libc::SIGKILL));
+                let (_, status) = ok!(sys::wait(pid as i64, 0));
+                let left = blocks(fd);
+                ok!(sys::close(fd));
+                if status == libc::SIGKILL && left < (LEN / 512) as i64 {
+                    return Ok(());
+                }
+            }
+            Err("each allocation went on to its end".to_owned())
+        })?;
+    }
     a_hole_takes_no_blocks {
         let fd = file_with(b"")?;
         is!(blocks(fd), 0);
