@@ -106,10 +106,14 @@ pub(super) unsafe fn load(gdt: *mut Gdt, tss: *mut Tss) {
             "2:",
             "mov ss, {ss:e}",
             "ltr {tss:x}",
+            // There are no local descriptors. A CPU starts with a table of them at address 0, which is a program's: a
+            // selector of that table would have the CPU read there with the kernel's rights.
+            "lldt {none:x}",
             pointer = in(reg) &raw const pointer,
             cs = in(reg) u64::from(KERNEL_CS),
             ss = in(reg) u32::from(KERNEL_SS),
             tss = in(reg) TSS_SELECTOR,
+            none = in(reg) 0u16,
             scratch = out(reg) _,
         );
     }

@@ -140,6 +140,22 @@ tests! { "fault";
         // SI_KERNEL, the code of every exception without a more specific one.
         is!(catch(|| jump(base + 192)), Some(Fault { signal: libc::SIGTRAP, code: 0x80, addr: 0 }));
     }
+    there_are_no_local_descriptors {
+        let base = ok!(anon(1));
+        // mov eax, selector; mov ds, eax; ret. The selectors are those of a local table, from its first to its last.
+        let selectors = [0x0007u16, 0x1007, 0x8007, 0xffff];
+        for (i, selector) in selectors.into_iter().enumerate() {
+            let [low, high] = selector.to_le_bytes();
+            for (j, byte) in [0xb8, low, high, 0, 0, 0x8e, 0xd8, 0xc3].into_iter().enumerate() {
+                poke(base + 64 * i as u64 + j as u64, byte);
+            }
+        }
+        ok!(sc!(SYS_mprotect, base, PAGE, libc::PROT_READ | libc::PROT_EXEC));
+        for i in 0..selectors.len() as u64 {
+            // A protection fault, and not one of a page at the address where the table would be.
+            is!(catch(|| jump(base + 64 * i)), segv(0x80, 0));
+        }
+    }
     floating_point_exceptions_say_which {
         let base = ok!(anon(1));
         // Divides 1 by 0, 0 by 0: fldcw of a word on the stack; fld1 or fldz; fldz; fdivp; fwait.
