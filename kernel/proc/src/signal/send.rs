@@ -265,21 +265,30 @@ pub(super) fn retarget(p: &Process, set: SigSet) {
     nudge_any(&ksync::pin(), p, Whom::Process(p.pid()), set);
 }
 
-/// `t`, the caller, takes no more signals of its process: others are found for those that it may have been woken for.
+/// `t`, the caller, takes no more signals of its process: others are found for those that it may have been woken for, which are
+/// those that it lets in.
 ///
 /// A sender makes the signal pending before it looks whether the thread leaves, and the thread says so before it looks
 /// what is pending: one of them sees the other.
+///
+/// A thread that is killed looks for nobody: either all are killed with it, or all but the caller of execve, which looks at what is
+/// pending on its way to user mode. If each looked through those that are left, the end of a process, for which SIGKILL stays
+/// pending, would take the square of its threads, under a lock that each of them needs.
 pub(in super::super) fn leave(t: &Thread) {
-    if t.process().thread_count() == 1 {
+    let p = t.process();
+    if p.thread_count() == 1 {
         return;
     }
     t.set(flag::LEAVING);
-    if t.process().thread_count() > 1 && t.tid() == t.process().pid() {
-        t.process().signals.lock().left_mask = t.blocked();
+    if t.tid() == p.pid() {
+        p.signals.lock().left_mask = t.blocked();
     }
-    let pending = t.process().pending.bits();
+    if t.has(flag::KILLED) {
+        return;
+    }
+    let pending = p.pending.bits() & !t.blocked().0;
     if pending != 0 {
-        retarget(t.process(), SigSet(pending));
+        retarget(p, SigSet(pending));
     }
 }
 
