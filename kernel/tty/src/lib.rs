@@ -19,6 +19,7 @@ mod control;
 mod file;
 mod ioctl;
 
+use alloc::boxed::Box;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fscore::ldisc::{Ldisc, TtySignal};
@@ -53,7 +54,7 @@ pub struct Tty {
 
 /// The line discipline, and how often the line has been hung up.
 struct Line {
-    ldisc: Ldisc,
+    ldisc: Box<Ldisc>,
     hangups: u32,
 }
 
@@ -89,10 +90,11 @@ impl Wire {
 
 impl Tty {
     /// A terminal of 24 rows and 80 columns, with device number `number`, whose output goes to `wire`.
-    const fn new(number: u64, wire: fn(&[u8])) -> Tty {
+    fn new(number: u64, wire: fn(&[u8])) -> Tty {
         Tty {
             line: Mutex::new(Line {
-                ldisc: Ldisc::new(),
+                // A constant, which is copied to the heap: its buffer is half a kernel stack.
+                ldisc: Box::new(const { Ldisc::new() }),
                 hangups: 0,
             }),
             control: Spin::new(Control::NONE),
