@@ -4,6 +4,8 @@
 //!
 //! `hoard polls|tables`: the same with a hundred children each, which poll long lists or have large descriptor tables.
 //!
+//! `hoard threads`: one program creates threads that only sleep, as many as memory permits, and has no limit of processes.
+//!
 //! `hoard mappings`: sixteen programs create as many mappings as they may have, all at once, and are never refused.
 //! Root has little memory.
 //!
@@ -29,6 +31,7 @@ impl Plan {
     fn of(what: &str) -> Plan {
         let (fillers, own, more) = match what {
             "mappings" => (16, 0, 4),
+            "threads" => (1, 40, 16),
             _ => (4, 70, 16),
         };
         Plan { fillers, own, more }
@@ -45,13 +48,12 @@ fn nap() {
     sys::nap(20_000_000);
 }
 
-/// Raises the limit of descriptors to its maximum.
-fn raise_limit() {
-    let limit = [1u64 << 18; 2];
-    let resource = u64::from(libc::RLIMIT_NOFILE);
+/// Sets both values of a limit of the calling process.
+fn limit(resource: u32, value: u64) {
+    let limit = [value; 2];
     let _ = sys::call(
         libc::SYS_prlimit64,
-        &[0, resource, limit.as_ptr() as u64, 0],
+        &[0, u64::from(resource), limit.as_ptr() as u64, 0],
     );
 }
 
@@ -244,9 +246,21 @@ fn mappings() -> (usize, Errno) {
     (had, last)
 }
 
+/// Threads without end: where memory is out it tries again until it is killed.
+fn threads() -> (usize, Errno) {
+    let mut had = 0;
+    loop {
+        match sys::thread_asleep() {
+            Ok(_) => had += 1,
+            Err(libc::ENOMEM) => nap(),
+            Err(errno) => return (had, errno),
+        }
+    }
+}
+
 /// One of the programs: allocates, reports the result on descriptor 1, and sleeps.
 fn fill(what: &str, at: &str) -> ! {
-    raise_limit();
+    limit(libc::RLIMIT_NOFILE, 1 << 18);
     let mut told = String::new();
     for kind in what.split(',') {
         let (had, errno) = match kind {
@@ -259,6 +273,7 @@ fn fill(what: &str, at: &str) -> ! {
             "mappings" => mappings(),
             "polls" => polls(),
             "tables" => tables(),
+            "threads" => threads(),
             _ => names(at),
         };
         told += &format!(" {had} {kind} ({errno})");
@@ -279,6 +294,9 @@ fn begin(what: &str, n: usize, gate: i32) -> Result<(u64, i32), Errno> {
     if pid == 0 {
         let _ = sys::call(libc::SYS_dup2, &[gate as u64, 0]);
         let _ = sys::call(libc::SYS_dup2, &[to as u64, 1]);
+        if what == "threads" {
+            limit(libc::RLIMIT_NPROC, libc::RLIM_INFINITY);
+        }
         let _ = sys::call(libc::SYS_setgroups, &[0, 0]);
         let _ = sys::call(libc::SYS_setresgid, &[USER, USER, USER]);
         let _ = sys::call(libc::SYS_setresuid, &[USER, USER, USER]);
