@@ -1,4 +1,4 @@
-//! Devices, as the rest of the kernel uses them; the files that programs open stand above.
+//! Device drivers. The files by which programs use the devices are in the crates above.
 #![no_std]
 #![cfg(target_os = "none")]
 

@@ -1,11 +1,10 @@
-//! Random numbers: one ChaCha8 generator a CPU, seeded at boot.
+//! Random numbers: one ChaCha8 generator for each CPU, seeded at boot.
 //!
-//! Guarantee: output does not tell earlier or later output to somebody who does not know the
-//! state. Each CPU has a generator of its own, so no line is shared; its key is replaced after
-//! every request of more than a few bytes and every `REKEY` bytes (fast key erasure), so a later
-//! look at memory does not reveal what was handed out. Seeds come from the CPU's generator where
-//! it has one, and from the time-stamp counter; on a machine without the first, the numbers are
-//! no better than the unpredictability of the boot's timing.
+//! Guarantee: earlier and later output cannot be computed from output without knowing a generator's state. Each CPU has a
+//! generator of its own, so CPUs share no cache line. A generator replaces its key with its own output once it has made
+//! `REKEY` bytes since the last replacement (fast key erasure), so its memory, read later, gives away less than the last
+//! `REKEY` bytes of output. The seed is mixed from the CPU's hardware generator, if there is one, the time-stamp counter and
+//! the clock; without a hardware generator the numbers are no less predictable than the timing of the boot.
 
 use ksync::{Once, PerCpu, Spin};
 use rand_chacha::ChaCha8Rng;
@@ -13,9 +12,9 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 ksync::lock_class!(pub RandomLock, "random generator", rank = 88);
 
-/// Bytes between replacements of the key.
+/// Bytes that a generator makes before it replaces its key.
 const REKEY: usize = 1024;
-/// Bytes made in one hold of the lock.
+/// The most bytes that [`fill`] makes in one hold of the lock, with preemption off.
 pub const PIECE: usize = 256;
 
 struct Cpu {
@@ -45,7 +44,7 @@ fn stir(word: &mut u64, with: u64) {
         ^ with >> 17;
 }
 
-/// Seeds the generators of `ncpus` CPUs.
+/// Seeds the generators of `ncpus` CPUs. Called once, at boot.
 pub fn init(ncpus: usize) {
     let mut pool = [0u64; 4];
     for round in 0..64u64 {
@@ -70,7 +69,8 @@ pub fn init(ncpus: usize) {
     }));
 }
 
-/// Fills `out`. Before [`init`] it is filled with counter readings only.
+/// Fills `out` with random bytes. Before [`init`] the bytes are readings of the time-stamp counter, and predictable. Takes
+/// the lock of this CPU's generator, for at most [`PIECE`] bytes at a time.
 pub fn fill(out: &mut [u8]) {
     for piece in out.chunks_mut(PIECE) {
         match CPUS.get() {

@@ -1,7 +1,7 @@
-//! Console input: from the interrupt to the terminal's line discipline.
+//! Console input, from the serial interrupt to the line discipline of the terminal.
 //!
-//! The interrupt puts bytes in a ring; a kernel thread takes them out and gives them to the terminal,
-//! which may sleep and send signals to whole groups.
+//! The interrupt handler puts bytes in a ring. A kernel thread takes them out and gives them to the terminal, which may sleep
+//! and may send signals to whole process groups.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -11,12 +11,12 @@ use task::wait::{WaitQueue, Waiter};
 
 const SIZE: u32 = 1024;
 
-/// One producer at a time (the interrupt goes to one CPU), one consumer.
+/// Received bytes. There is one producer at a time, because the interrupt goes to one CPU, and one consumer, the thread.
 struct Ring {
     bytes: [AtomicU8; SIZE as usize],
-    /// Bytes received.  Producer.
+    /// Bytes received so far. Written by the producer.
     head: AtomicU32,
-    /// Bytes handed on.  Consumer.
+    /// Bytes taken out so far. Written by the consumer.
     tail: AtomicU32,
     queue: WaitQueue,
 }
@@ -28,7 +28,8 @@ static RING: Ring = Ring {
     queue: WaitQueue::new(),
 };
 
-/// A byte came.  In the interrupt; a byte that finds the ring full is lost, as on a real line.
+/// Puts a received byte in the ring and wakes the thread. Called by the interrupt handler. If the ring is full the byte is
+/// lost, as on a real serial line.
 pub fn received(byte: u8) {
     let _pin = task::sched::interrupt();
     let head = RING.head.load(Ordering::Relaxed);
@@ -39,7 +40,8 @@ pub fn received(byte: u8) {
     }
 }
 
-/// Starts the thread that feeds `consume`.
+/// Starts the kernel thread that passes each byte to `consume`, and then enables the receive interrupt. Prints a message, and
+/// leaves the console without input, if there is no memory for the thread.
 pub fn start(consume: fn(u8)) {
     let thread = kthread::spawn("console", None, 0, move || {
         loop {
