@@ -1,10 +1,10 @@
-//! The global allocator: a run of boot memory first, then the slab heap of the VM.
+//! The global allocator: a range of boot memory first, then the slab heap of the VM.
 //!
-//! A CPU takes from, and gives to, the ready objects that its own area points to; only if there are none, or too many,
-//! does it look further.
+//! An allocation takes an object from the ready objects of the CPU, to which the per-CPU area points, and a free puts the
+//! object back there. Only if there is no ready object, or too many, is the slab asked.
 //!
-//! What boot allocated is never given back, for it is the machine's own bookkeeping and lives as
-//! long as the machine; a `dealloc` of it is recognised by its address.
+//! Objects that boot allocated are never freed: they belong to structures that live as long as the machine. `dealloc`
+//! recognises them by their address and does nothing.
 #![expect(unsafe_code, reason = "the trait of the global allocator is unsafe")]
 
 use core::alloc::{GlobalAlloc, Layout};
@@ -18,13 +18,14 @@ use vm::slab::Slab;
 use crate::machine::slab;
 use crate::shortage;
 
-/// The allocator behind `alloc`.
+/// The state of the global allocator.
 struct KernelHeap {
-    /// Next free byte of the boot run, its length, and its start.  Atomic; constant once the slab serves.
+    /// Address of the next free byte of the boot memory, the length of that memory, and its start. Atomic; constant once the
+    /// slab is in use.
     next: AtomicUsize,
     len: AtomicUsize,
     start: AtomicUsize,
-    /// Null until the slab serves, then that slab for good.
+    /// Null until [`use_slab`], and the slab from then on.
     slab: AtomicPtr<Slab>,
 }
 
@@ -63,7 +64,7 @@ impl KernelHeap {
     }
 
     fn boot_alloc(&self, layout: Layout) -> *mut u8 {
-        // One CPU runs at this time.
+        // Only the boot CPU runs.
         let at = self
             .next
             .load(Ordering::Relaxed)
@@ -84,14 +85,14 @@ impl KernelHeap {
             < self.len.load(Ordering::Relaxed)
     }
 
-    /// The slab, once it serves.
+    /// The slab; `None` before [`use_slab`].
     #[inline]
     fn slab(&self) -> Option<&'static Slab> {
         // SAFETY: null, or the address of a slab that lives for ever.
         unsafe { self.slab.load(Ordering::Relaxed).as_ref() }
     }
 
-    /// What this CPU has ready, or else the allocator.
+    /// Allocates from the ready objects of this CPU, or else by `alloc_cold`.
     #[inline(always)]
     fn give(&self, layout: Layout) -> *mut u8 {
         let pin = ksync::pin();
@@ -152,7 +153,7 @@ unsafe impl GlobalAlloc for KernelHeap {
     }
 }
 
-/// Gives the heap its first memory: `len` bytes of the direct map at `start`.  Once, at boot.
+/// Gives the heap `len` bytes of the direct map at `start`, from which it allocates until [`use_slab`]. Called once, at boot.
 pub fn give_boot_memory(start: *mut u8, len: usize) {
     let start = start.expose_provenance();
     HEAP.start.store(start, Ordering::Relaxed);
@@ -160,13 +161,14 @@ pub fn give_boot_memory(start: *mut u8, len: usize) {
     HEAP.next.store(start, Ordering::Relaxed);
 }
 
-/// From now on the slab serves; what is left of the boot run stays unused.  The VM and its slab are set.
+/// Makes the slab serve all allocations from now on; the rest of the boot memory stays unused. Called once, after the VM and
+/// its slab have been set up.
 pub fn use_slab() {
     HEAP.slab
         .store(ptr::from_ref(slab()).cast_mut(), Ordering::Release);
 }
 
-/// Lets this CPU find its ready objects without a search.  Once for each CPU, after [`use_slab`].
+/// Records the ready objects of this CPU in its per-CPU area. Called once for each CPU, after [`use_slab`].
 pub fn use_own_objects(pin: &ksync::CpuPin) {
     percpu::set_heap_objects(pin, slab().objects(pin.cpu()));
 }

@@ -1,15 +1,15 @@
-//! Memory in numbers, for sysinfo, statfs and /proc/meminfo.
+//! Sizes of memory, for sysinfo(2), statfs(2) and /proc/meminfo.
 
 use hal::PAGE_SIZE;
 
 use crate::machine::{slab, vm};
 
-/// Sizes of memory.
+/// Sizes of memory, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Memory {
     /// Bytes that the kernel manages.
     pub total: u64,
-    /// Bytes free, caches of free pages included.
+    /// Bytes free, the CPUs' caches of free frames included.
     pub free: u64,
     /// Bytes in shared objects and tmpfs; not counted yet, so 0.
     pub shared: u64,
@@ -19,7 +19,7 @@ pub struct Memory {
     pub slab: u64,
 }
 
-/// What memory looks like now.
+/// The sizes of memory now. The CPUs' counts are added up without a lock, so the sums may be a little old.
 pub fn memory() -> Memory {
     let alloc = &vm().alloc;
     let (total_pages, free_pages) = (alloc.total_pages() as u64, alloc.free_pages() as u64);

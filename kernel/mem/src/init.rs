@@ -1,4 +1,4 @@
-//! From the memory that boot found to a working VM.
+//! Sets up the VM on the memory that boot found.
 
 use alloc::boxed::Box;
 
@@ -10,15 +10,16 @@ use vm::{PageAllocator, PageArray, Pfn, Rights, Slab, Vm};
 
 use crate::machine::{SLAB, VM};
 
-/// Boot memory for each CPU: per-CPU parts of allocator, heap, epoch and statistics.
+/// Bytes of boot memory for each CPU: the per-CPU parts of allocator, heap, epoch and statistics.
 const BOOT_HEAP_PER_CPU: usize = 28 << 10;
-/// Boot memory besides.
+/// Bytes of boot memory for everything else.
 const BOOT_HEAP: usize = 128 << 10;
 
-/// Where the initial RAM disk lies; const after [`init`].
+/// Physical start and end of the initial RAM disk; constant after [`init`].
 static INITRD: Once<Option<(u64, u64)>> = Once::new();
 
-/// Takes whole frames off the ranges, from the largest, so that small ones stay whole for the allocator.
+/// Takes whole frames from the start of the largest range, so that the smaller ranges stay whole for the allocator. Returns
+/// the physical address of the first.
 fn carve(ranges: &mut [FreeRange], bytes: usize) -> u64 {
     let frames = bytes.div_ceil(PAGE_SIZE) as u32;
     let largest = ranges
@@ -36,17 +37,18 @@ fn carve(ranges: &mut [FreeRange], bytes: usize) -> u64 {
 
 ksync::lock_class!(BootRangesLock, "boot ranges", rank = 1);
 
-/// Most ranges of memory that are told apart at boot; more stay unused.
+/// The most ranges of free memory that are recorded at boot; further ranges stay unused.
 const RANGES: usize = 64;
 const NO_RANGE: FreeRange = FreeRange {
     start: Pfn(0),
     end: Pfn(0),
     domain: 0,
 };
-/// Free memory while it is handed over.  There is no heap yet, and a thread's stack is too small.
+/// The ranges of free memory, until the allocator takes them. Static, because there is no heap yet and the array is too large
+/// for a stack.
 static FREE: Spin<[FreeRange; RANGES], BootRangesLock> = Spin::new([NO_RANGE; RANGES]);
 
-/// Sets up frames, allocator, heap and VM.  Once, on the boot CPU, before anything allocates.
+/// Sets up the page records, the heap, the allocator and the VM. Called once, on the boot CPU, before anything allocates.
 #[inline(never)]
 pub fn init(info: &BootInfo) {
     let pages = make_records(info);
@@ -58,7 +60,7 @@ pub fn init(info: &BootInfo) {
     hal::frames::set_source(&FRAMES);
 }
 
-/// Marks the frames that exist, and notes which are free.
+/// Marks the frames that exist in the page records, and copies the ranges of free memory to `FREE`.
 #[inline(never)]
 fn make_records(info: &BootInfo) -> PageArray {
     let pages = PageArray::new(info.pages);
@@ -78,7 +80,8 @@ fn make_records(info: &BootInfo) -> PageArray {
     pages
 }
 
-/// The node of frames that boot keeps back: that of the free memory just below, or else of the lowest there is.
+/// The node for the frames that start at `first`, which boot has reserved: the node of the nearest free range below, or of
+/// the lowest free range if there is none below.
 fn neighbours_node(free: &[FreeRange], first: Pfn) -> u8 {
     let ranges = || free.iter().filter(|r| r.start.0 < r.end.0);
     let below = ranges().filter(|r| r.end.0 <= first.0);
@@ -87,7 +90,7 @@ fn neighbours_node(free: &[FreeRange], first: Pfn) -> u8 {
     nearest.map_or(0, |r| r.domain)
 }
 
-/// Gives the heap its first memory.
+/// Takes the boot memory of the heap from the free ranges.
 #[inline(never)]
 fn take_boot_heap(info: &BootInfo) {
     let len = (BOOT_HEAP + BOOT_HEAP_PER_CPU * info.ncpus).next_multiple_of(PAGE_SIZE);
@@ -105,7 +108,7 @@ fn make_vm(info: &BootInfo, pages: PageArray) {
     VM.get_or_init(|| Box::leak(Box::new(Vm::new(machine, pages, alloc, root))));
 }
 
-/// Frames that the machine layer has taken from the allocator, for stacks and the kernel's tables. Set at boot.
+/// Frames that `hal` has taken from the allocator, for stacks and the kernel's page tables. Set at boot.
 static MACHINE_FRAMES: Once<Counter> = Once::new();
 
 fn count_machine_frames(pin: &CpuPin, n: i64) {
@@ -114,14 +117,14 @@ fn count_machine_frames(pin: &CpuPin, n: i64) {
     }
 }
 
-/// Frames that the machine layer holds now, those it took at boot before there was an allocator left out.
+/// Frames that `hal` holds now. Those that it took at boot, before there was an allocator, are not counted.
 pub fn machine_frames() -> usize {
     MACHINE_FRAMES
         .get()
         .map_or(0, |frames| frames.sum() as usize)
 }
 
-/// Frames for the machine's own use come from the allocator from now on.
+/// The allocator, as `hal` calls it for stacks and the kernel's page tables after [`init`].
 static FRAMES: hal::frames::Source = hal::frames::Source {
     alloc: |_node| {
         let pin = ksync::pin();
@@ -150,11 +153,11 @@ fn end_frame(end: u64) -> Pfn {
 
 /// The initial RAM disk.
 pub struct Initrd {
-    /// Its bytes; gone after [`release_initrd`].
+    /// Its bytes; `None` if the boot loader passed none. Not to be read after [`release_initrd`].
     pub bytes: Option<&'static [u8]>,
 }
 
-/// The initial RAM disk, for unpacking.
+/// The initial RAM disk, which the caller unpacks.
 pub fn initrd(info: &BootInfo) -> Initrd {
     Initrd {
         bytes: info
@@ -163,13 +166,14 @@ pub fn initrd(info: &BootInfo) -> Initrd {
     }
 }
 
-/// Gives the frames of the initial RAM disk to the allocator.  Nobody reads it any more.
+/// Gives the frames of the initial RAM disk to the allocator. The caller has dropped every reference to its bytes. Frames
+/// that it does not fill stay reserved.
 pub fn release_initrd() {
     let Some(Some((start, end))) = INITRD.get() else {
         return;
     };
     let vm = crate::machine::vm();
-    // Frames that hold a neighbour's bytes as well stay reserved.
+    // A frame at either end may hold bytes of something else as well: it stays reserved.
     let (from, to) = (
         start.div_ceil(PAGE_SIZE as u64) as u32,
         (end / PAGE_SIZE as u64) as u32,

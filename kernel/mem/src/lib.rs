@@ -1,7 +1,8 @@
 //! This machine's one virtual memory system.
 //!
-//! The VM itself is the crate `vm`; this crate gives it a machine and the memory that boot found, is the kernel's heap, and
-//! says what memory looks like. What is done when memory is short is the policy of the parts above ([`set_policy`]).
+//! The VM itself is the crate `vm`. This crate gives it the machine and the memory that boot found, implements the kernel's
+//! heap on it, and reports sizes of memory. What to do when memory is short is decided by a policy that a crate above sets
+//! ([`set_policy`]).
 #![no_std]
 #![cfg(target_os = "none")]
 

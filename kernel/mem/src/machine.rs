@@ -7,7 +7,7 @@ use vm::Slab;
 /// The virtual memory system of this machine.
 pub type Vm = vm::Vm<KernelMachine>;
 
-/// Set once by [`init`](crate::init()), before anything allocates beyond the boot run.
+/// Both are set once, by [`init`](crate::init()), before any allocation that the boot memory does not serve.
 pub(crate) static VM: Once<&'static Vm> = Once::new();
 pub(crate) static SLAB: Once<Slab> = Once::new();
 
@@ -29,14 +29,16 @@ pub fn slab() -> &'static Slab {
     SLAB.get().expect("the heap is set up first")
 }
 
-/// Where lock-free readers of the whole kernel are waited for.
+/// The epoch of the whole kernel. Memory that a reader without a lock may still see is retired to it, and freed after a grace
+/// period.
 #[inline]
 pub fn epoch() -> &'static Epoch {
     &vm().epoch
 }
 
-/// Work for a CPU's clock tick or idle loop: frees what is past its grace period, and drains caches where that was asked
-/// for. Interrupts are on, preemption off by `pin`. Returns whether something of this CPU still waits for a grace period.
+/// Frees the retired objects and the frames on the limbo list that are past their grace period, and empties this CPU's caches
+/// of frames and heap objects if that has been asked for. Called by each CPU's clock tick and idle loop, with interrupts on
+/// and preemption off by `pin`. Returns whether something that this CPU retired still waits for a grace period.
 pub fn poll(pin: &CpuPin) -> bool {
     let vm = vm();
     let retired = vm.epoch.reclaim(pin);
@@ -46,12 +48,13 @@ pub fn poll(pin: &CpuPin) -> bool {
     retired || frames
 }
 
-/// After [`poll`], with preemption on: goes on with what that has left of what is past its grace period.
+/// Frees what the call of [`poll`] before left because it was too much for one section with preemption off. Called with
+/// preemption on.
 pub fn poll_more() {
     while vm().epoch.reclaim_more(&ksync::pin()) {}
 }
 
-/// Lets each `period`-th allocation that may fail do so, on each CPU; 0 for none.
+/// Makes every `period`-th allocation that may fail do so, counted on each CPU; 0 makes none fail.
 pub fn fail_allocations(period: u32) {
     vm().alloc.set_injector(period, 0);
 }

@@ -1,7 +1,8 @@
-//! Memory that is short: how much the kernel may still take, and what those above do about it.
+//! Shortage of memory: whether the kernel may take more, and the policy for when it may not.
 //!
-//! This crate knows no threads, so it can neither wait for memory nor choose a process that has to end. The part of the
-//! kernel that can is told to it once ([`set_policy`]); before that an allocation without memory takes from the reserve.
+//! Threads and processes are unknown to this crate, so it can neither wait for memory nor choose a process to kill. The crate
+//! that can do both sets its functions once ([`set_policy`]). Before that, an allocation that finds no memory takes it from
+//! the reserve.
 
 use core::alloc::Layout;
 
@@ -10,16 +11,16 @@ use vm::Rights;
 
 use crate::machine::vm;
 
-/// Memory is low.
+/// Memory is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoMemory;
 
 /// What is done when memory is short.
 pub struct Policy {
-    /// Memory for the kernel's heap where there is none above the reserve; the function given takes it with the rights
-    /// named, or returns null.
+    /// Allocates for the kernel's heap when no memory is left above the reserve. The function passed in allocates with the
+    /// given rights, or returns null.
     pub last_resort: fn(Layout, &dyn Fn(Rights) -> *mut u8) -> *mut u8,
-    /// Waits, in the calling thread, until there is memory; fails if there is none for a long time, or if the thread is
+    /// Waits, in the calling thread, until there is memory. Fails if there is none for a long time, or if the thread is
     /// killed.
     pub wait_for_room: fn() -> Result<(), NoMemory>,
 }
@@ -27,12 +28,12 @@ pub struct Policy {
 /// Set once, before the first thread.
 static POLICY: Once<&'static Policy> = Once::new();
 
-/// Says what is done when memory is short. Once.
+/// Sets what is done when memory is short. Called once, before the first thread.
 pub fn set_policy(policy: &'static Policy) {
     POLICY.get_or_init(|| policy);
 }
 
-/// Memory for the heap where there is none above the reserve.
+/// Allocates for the heap when no memory is left above the reserve; null if that fails, too.
 #[cold]
 #[inline(never)]
 pub(crate) fn last_resort(layout: Layout, get: impl Fn(Rights) -> *mut u8) -> *mut u8 {
@@ -42,23 +43,24 @@ pub(crate) fn last_resort(layout: Layout, get: impl Fn(Rights) -> *mut u8) -> *m
     }
 }
 
-/// Whether the kernel may make another long-lived object for a program.
+/// Checks that the kernel may make another long-lived object for a program. Never sleeps.
 ///
-/// Small objects are then allocated without a check, from what stays in reserve.
+/// Small objects are then allocated without a check of their own: the reserve serves them if memory runs out.
 ///
 /// # Errors
-/// [`NoMemory`] if memory is low, or the failure injector says so.
+/// [`NoMemory`] if memory is low, or the failure injector makes this call fail.
 #[inline]
 pub fn admit() -> Result<(), NoMemory> {
     let admitted = vm().alloc.admits(&ksync::pin());
     admitted.then_some(()).ok_or(NoMemory)
 }
 
-/// Waits until there is memory for another process, or for an object that is freed by some process's end. So a caller that
-/// asks for much waits for room instead of being refused what other processes hold. Called in a thread that may sleep.
+/// Waits until there is memory for another process, or for an object that goes away when a process ends. So a caller that
+/// asks for much waits for other processes to give memory back, instead of failing because they have it. Called in a thread
+/// that may sleep.
 ///
 /// # Errors
-/// There is none for a long time, the caller was killed, or the failure injector says so.
+/// [`NoMemory`] if there is none for a long time, the thread is killed, or the failure injector makes this call fail.
 #[inline]
 pub fn admit_process() -> Result<(), NoMemory> {
     let pin = ksync::pin();
@@ -73,11 +75,11 @@ pub fn admit_process() -> Result<(), NoMemory> {
     wait_for_room()
 }
 
-/// Waits until there is memory, before a change of something that the caller has already and that may become many. Called
-/// in a thread that may sleep. Where memory is there, one line of this CPU is read.
+/// Waits until there is memory, before the caller changes something that it already has and that it may have many of. Called
+/// in a thread that may sleep. As long as there is memory, it reads one cache line of this CPU and nothing else.
 ///
 /// # Errors
-/// There is none for a long time, or the caller was killed.
+/// [`NoMemory`] if there is none for a long time, or the thread is killed.
 #[inline]
 pub fn admit_change() -> Result<(), NoMemory> {
     if vm().alloc.low_memory() {

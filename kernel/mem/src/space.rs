@@ -1,4 +1,4 @@
-//! Address spaces as processes use them.
+//! The operations on address spaces that processes use.
 
 use alloc::sync::Arc;
 
@@ -7,27 +7,27 @@ use vm::{ObjectRef, Space, VmError};
 
 use crate::machine::vm;
 
-/// Which word a futex is, whoever maps it wherever: the object and the offset in it, or the space
-/// and the address for private ones.
+/// Identifies the word of a futex, whichever process maps it at whichever address: for a shared word the object and the
+/// offset in it, for a private one the space and the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FutexKey {
-    /// Identity of the object, or address of the space.
+    /// Identity of the object, or address of the space's structure.
     pub base: u64,
-    /// Byte offset in the object, or address.
+    /// Byte offset in the object, or virtual address.
     pub offset: u64,
 }
 
-/// A word that threads may sleep on. As long as it, or a clone of it, is held no other word gets its key.
+/// A word that threads may sleep on. No other word gets its key as long as this value or a clone of it exists.
 #[derive(Clone)]
 pub struct FutexWord {
-    /// What names it.
+    /// The word's key.
     pub key: FutexKey,
-    /// The object of a shared word, whose identity another one could get.
+    /// A reference to the object of a shared word: without it the object could go, and another one get its identity.
     object: Option<ObjectRef>,
 }
 
 impl FutexWord {
-    /// The word at `addr` of the caller's own space, whose identity is `space`.
+    /// The private word at `addr` of the space whose identity is `space`. The caller keeps the space alive.
     pub fn private(space: u64, addr: u64) -> FutexWord {
         FutexWord {
             key: FutexKey {
@@ -47,7 +47,8 @@ impl Drop for FutexWord {
     }
 }
 
-/// A word that several processes may share; a private page's is the space's own.
+/// The word at `addr` of `space`: a shared word if a shared mapping is there, and a private one otherwise. `None` if nothing
+/// is mapped there.
 pub fn futex_word(space: &Arc<Space>, addr: u64) -> Option<FutexWord> {
     match space.shared_object(addr) {
         Some((object, offset)) => Some(FutexWord {
@@ -64,19 +65,19 @@ pub fn futex_word(space: &Arc<Space>, addr: u64) -> Option<FutexWord> {
     }
 }
 
-/// Makes this CPU run `new`, or the kernel alone.  `_old` is what the caller thinks it ran.
+/// Switches this CPU to the space `new`, or with `None` to the kernel's page tables alone. `_old` is the space that the CPU
+/// has run so far; the caller holds a reference to it.
 pub fn activate(pin: &CpuPin, _old: Option<&Arc<Space>>, new: Option<&Arc<Space>>) {
-    // What comes back is no last reference: the caller holds `_old` itself.
+    // This drop does not free the space: the caller holds a reference, `_old`.
     drop(hal::spaces::enter(vm(), pin, new.cloned()));
 }
 
-/// Empties a space whose last process has left it, and returns the kibibytes that were resident.
-/// Sleeps.
+/// Removes all mappings of a space that no process uses any more. Returns the KiB that were resident. Sleeps.
 pub fn clear(space: &Arc<Space>) -> u64 {
     space.clear(vm()) * (hal::PAGE_SIZE as u64 / 1024)
 }
 
-/// A child's space.
+/// The space of a forked child.
 ///
 /// # Errors
 /// No memory.
@@ -84,12 +85,13 @@ pub fn fork(space: &Arc<Space>) -> Result<Arc<Space>, VmError> {
     space.fork(vm())
 }
 
-/// Writes to a space that need not be this CPU's; true if all went there.
+/// Writes `bytes` at `addr` of a space, which need not be the one that this CPU runs. Returns whether all of them were
+/// written.
 pub fn write_at(space: &Arc<Space>, addr: u64, bytes: &[u8]) -> bool {
     matches!(space.write_at(vm(), addr, bytes), Ok(n) if n == bytes.len())
 }
 
-/// Kibibytes resident now: what rusage calls the maximum, for peaks are not recorded.
+/// KiB that are resident now. getrusage(2) shows them as the maximum, because peaks are not recorded.
 pub fn max_rss_kib(space: &Arc<Space>) -> u64 {
     space.usage(vm()).resident * (hal::PAGE_SIZE as u64 / 1024)
 }
