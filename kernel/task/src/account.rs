@@ -1,8 +1,8 @@
-//! Who pays: the accounts of users.
+//! The accounts of users, to which what the kernel makes for them is charged.
 //!
-//! Guarantee: all threads of a real user have one account. Mechanism: a table by user, under a lock that only a change of
-//! the real user takes. A thread is charged to its account while the table is locked, so the account that it finds is not
-//! given to another user. See [`cred::Account`].
+//! Guarantee: all threads with the same real user id are charged to one account. Mechanism: a table by user id, under a lock
+//! that is taken only when a thread changes its real user id. A thread is charged to its account while the table is locked,
+//! so the account is not reused for another user in between. See [`cred::Account`].
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -16,13 +16,13 @@ use mem::NoMemory;
 use crate::current::current;
 use crate::lock;
 
-/// Accounts that a new user tries before there is one more.
+/// Unused accounts that are tried for a new user before another account is made.
 const TRIES: usize = 4;
 
 struct Table {
     by_user: BTreeMap<u32, &'static Account>,
     all: Vec<&'static Account>,
-    /// Where the next user begins to look for an account that nobody needs.
+    /// Index in `all` from which the next search for an unused account begins.
     hand: usize,
 }
 
@@ -33,7 +33,7 @@ static TABLE: Spin<Table, lock::AccountLock> = Spin::new(Table {
 });
 
 impl Table {
-    /// An account that nobody needs, for user `uid`.
+    /// Finds an account to which nothing is charged any more, and gives it to user `uid`.
     fn reuse(&mut self, uid: u32) -> Option<&'static Account> {
         for _ in 0..TRIES.min(self.all.len()) {
             self.hand = (self.hand + 1) % self.all.len();
@@ -48,10 +48,10 @@ impl Table {
     }
 }
 
-/// The account of user `uid`, to which one thread is charged.
+/// The account of user `uid`; one thread is charged to it.
 ///
 /// # Errors
-/// No memory for a new one.
+/// [`NoMemory`] if a new account is needed and there is no memory for it.
 pub fn of_thread(uid: u32) -> Result<Payer, NoMemory> {
     let mut spare: Option<Box<Account>> = None;
     loop {
@@ -83,7 +83,8 @@ pub fn of_thread(uid: u32) -> Result<Payer, NoMemory> {
     }
 }
 
-/// Charges the caller's user with `bytes` of the kernel's heap; with nothing where they are less than a page, as they are nearly always.
+/// Charges the calling thread's user with `bytes` of the kernel's heap if they are a page or more; smaller objects, which
+/// nearly all are, are not charged.
 pub fn charge_large(bytes: usize) -> MemoryCharge {
     if bytes < PAGE_SIZE {
         return MemoryCharge::NONE;
@@ -91,7 +92,8 @@ pub fn charge_large(bytes: usize) -> MemoryCharge {
     MemoryCharge::new(current().payer(), bytes)
 }
 
-/// Calls `f` with each account, without a lock; those that nobody needs have nothing charged to them.
+/// Calls `f` with each account, without a lock held. Accounts that are not in use are passed, too, and have nothing charged
+/// to them.
 pub fn each(mut f: impl FnMut(&'static Account)) {
     for i in 0.. {
         let Some(account) = TABLE.lock().all.get(i).copied() else {
@@ -101,7 +103,7 @@ pub fn each(mut f: impl FnMut(&'static Account)) {
     }
 }
 
-/// Bytes of the accounts, which stay: for the books of the heap.
+/// Bytes of all accounts, which are never freed: for the accounting of the heap.
 pub fn table_bytes() -> usize {
     TABLE.lock().all.len() * Account::bytes(cpu::count())
 }

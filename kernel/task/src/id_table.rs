@@ -1,7 +1,7 @@
-//! Tables by id, which readers follow without a lock.
+//! Tables by id that are read without a lock.
 //!
-//! Guarantee: looking an id up writes nothing and takes no lock. Mechanism: a three-level radix table of slots that is only
-//! ever extended; what a slot points to is freed after a grace period.
+//! Guarantee: a lookup writes nothing and takes no lock. Mechanism: a radix table of slots with three levels, which grows and
+//! never shrinks. What a slot points to is freed a grace period after it has been taken out.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -17,7 +17,7 @@ const TOP: usize = ID_LIMIT as usize / LEAF / MID;
 
 /// An element of a table.
 pub trait Slot: Send + Sync + 'static {
-    /// One that stands for no id in use.
+    /// A slot whose id is not in use.
     const VACANT: Self;
 }
 
@@ -34,7 +34,7 @@ pub struct IdTable<S: Slot> {
 }
 
 impl<S: Slot> IdTable<S> {
-    /// A table without slots.
+    /// A table that has no slots yet.
     pub const fn new() -> Self {
         IdTable {
             top: [const { EpochPtr::empty() }; TOP],
@@ -47,13 +47,13 @@ impl<S: Slot> IdTable<S> {
         mid[i / LEAF % MID].load(pin)
     }
 
-    /// The slot of `id`, if the table has one.
+    /// The slot of `id`; `None` if the table has not grown so far.
     #[inline]
     pub fn slot<'p>(&'p self, pin: &'p CpuPin, id: u32) -> Option<&'p S> {
         Some(&self.leaf(pin, id)?[id as usize % LEAF])
     }
 
-    /// Extends the table so that it has a slot for `id`.  Allocates.
+    /// Makes the table have a slot for `id`. Allocates.
     pub fn grow(&self, id: u32) {
         let i = id as usize;
         let pin = ksync::pin();
@@ -62,7 +62,7 @@ impl<S: Slot> IdTable<S> {
         }
         let top = &self.top[i / (LEAF * MID)];
         if top.is_none() {
-            // Losing the race to another CPU is as good as winning it.
+            // If another CPU has set it first, its table serves as well.
             let _ = top.set_if_none(on_heap(EpochPtr::empty));
         }
         if let Some(mid) = top.load(&pin) {
@@ -70,7 +70,7 @@ impl<S: Slot> IdTable<S> {
         }
     }
 
-    /// The next id from `id` on, below `end`, that has a slot.
+    /// The first id in `id..end` that has a slot, so that a caller can pass over the parts that do not exist.
     pub fn next(&self, mut id: u32, end: u32) -> Option<u32> {
         let pin = ksync::pin();
         while id < end {
@@ -100,28 +100,28 @@ impl<S: Slot> Default for IdTable<S> {
     }
 }
 
-/// A table of objects, each owned by one count.
+/// A table of objects, in which a slot holds one reference.
 pub type ArcTable<T> = IdTable<EpochPtr<Arc<T>>>;
 
 impl<T: Send + Sync + 'static> ArcTable<T> {
-    /// The object of that id.
+    /// The object with that id.
     #[inline]
     pub fn get<'p>(&'p self, pin: &'p CpuPin, id: u32) -> Option<&'p T> {
         self.slot(pin, id)?.load(pin)
     }
 
-    /// As [`get`](Self::get), for callers that may take a count of it.
+    /// As [`get`](Self::get), for a caller that may take a reference.
     #[inline]
     pub fn borrow<'p>(&'p self, pin: &'p CpuPin, id: u32) -> Option<ArcBorrow<'p, T>> {
         self.slot(pin, id)?.borrow(pin)
     }
 
-    /// A count of the object of that id.
+    /// A reference to the object with that id.
     pub fn hold(&self, id: u32) -> Option<Arc<T>> {
         self.borrow(&ksync::pin(), id).map(ArcBorrow::hold)
     }
 
-    /// Makes `object` known by `id`, which is in use; false if another one is.  Allocates.
+    /// Puts `object` into the slot of `id`, which is in use; false if the slot holds another object. Allocates.
     pub fn publish(&self, id: u32, object: Arc<T>) -> bool {
         self.grow(id);
         let pin = ksync::pin();
@@ -129,7 +129,7 @@ impl<T: Send + Sync + 'static> ArcTable<T> {
         slot.is_some_and(|slot| slot.set_if_none(object).is_ok())
     }
 
-    /// Lets `id` lead nowhere.
+    /// Empties the slot of `id`. The reference that it held is dropped after a grace period.
     pub fn withdraw(&self, id: u32) {
         let pin = ksync::pin();
         if let Some(slot) = self.slot(&pin, id) {
@@ -138,7 +138,7 @@ impl<T: Send + Sync + 'static> ArcTable<T> {
     }
 }
 
-/// An array made in place: it would not fit a thread's stack.
+/// Makes an array on the heap, element by element: it would not fit on a thread's stack.
 fn on_heap<T, const N: usize>(mut make: impl FnMut() -> T) -> Box<[T; N]> {
     let slice: Box<[T]> = (0..N).map(|_| make()).collect();
     match slice.try_into() {

@@ -1,10 +1,9 @@
-//! Lists of threads and processes linked by number.
+//! Lists of threads and processes, linked by id.
 //!
-//! Guarantee: insertion and removal allocate nothing, cost O(1) and hold no reference on a
-//! member.  Mechanism: each member embeds an [`IdLinks`] for each list that it can stand on,
-//! and the links are identifiers that the table of the list's [`Role`] resolves.  A member must leave its lists
-//! before its number is withdrawn from the table; a list that meets an unknown number would
-//! have lost its tail, so that is asserted in debug builds.
+//! Guarantee: insertion and removal allocate nothing, take constant time and hold no reference on a member. Mechanism: each
+//! member embeds an [`IdLinks`] for each list that it can be on. The links are ids, which the table of the list's [`Role`]
+//! resolves. A member must leave its lists before its id leaves the table: a list that meets an id that is not in the table
+//! has lost its tail, and debug builds assert that this does not happen.
 
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +13,7 @@ use ksync::CpuPin;
 /// No member.
 pub const NONE: u32 = 0;
 
-/// The links of one member on one list.  Guarded by the lock of the list it stands on.
+/// The links of one member on one list. Guarded by the lock of the list that the member is on.
 pub struct IdLinks {
     next: AtomicU32,
     prev: AtomicU32,
@@ -27,7 +26,7 @@ impl Default for IdLinks {
 }
 
 impl IdLinks {
-    /// Links that stand on no list.
+    /// Links of a member that is on no list.
     pub const fn new() -> Self {
         IdLinks {
             next: AtomicU32::new(NONE),
@@ -35,7 +34,7 @@ impl IdLinks {
         }
     }
 
-    /// Whether the member stands on a list.  Exact only under that list's lock.
+    /// Whether the member is on a list. Exact only under that list's lock.
     pub fn linked(&self) -> bool {
         self.next.load(Ordering::Relaxed) != NONE
     }
@@ -53,9 +52,9 @@ impl IdLinks {
     }
 }
 
-/// What a list is made of: how a number leads to a member's links.
+/// The kind of a list: how a member's links are found by its id.
 pub trait Role {
-    /// The links of member `id` on this kind of list.
+    /// The links of member `id` on this kind of list; `None` if the id is not in the table.
     fn links(pin: &CpuPin, id: u32) -> Option<&IdLinks>;
 }
 
@@ -80,17 +79,17 @@ impl<R: Role> IdList<R> {
         }
     }
 
-    /// Whether there is no member.
+    /// Whether the list has no member.
     pub fn is_empty(&self) -> bool {
         self.head == NONE
     }
 
-    /// The first member's number.
+    /// The first member's id.
     pub fn first(&self) -> Option<u32> {
         (self.head != NONE).then_some(self.head)
     }
 
-    /// Appends member `id`, which must stand on no list through these links.
+    /// Appends member `id`, which must be on no list of this kind.
     pub fn push_back(&mut self, pin: &CpuPin, id: u32) {
         let Some(links) = R::links(pin, id) else {
             debug_assert!(false, "listing an unpublished number {id}");
@@ -118,7 +117,7 @@ impl<R: Role> IdList<R> {
         }
     }
 
-    /// Takes member `id` off; nothing happens if it stands on no list.
+    /// Takes member `id` off the list. Does nothing if it is on no list.
     pub fn remove(&mut self, pin: &CpuPin, id: u32) {
         let Some(links) = R::links(pin, id) else {
             return;
@@ -145,14 +144,14 @@ impl<R: Role> IdList<R> {
         }
     }
 
-    /// Takes the first member off.
+    /// Takes the first member off and returns its id.
     pub fn pop_front(&mut self, pin: &CpuPin) -> Option<u32> {
         let id = self.first()?;
         self.remove(pin, id);
         Some(id)
     }
 
-    /// Makes the first member the last.
+    /// Moves the first member to the end.
     pub fn rotate(&mut self, pin: &CpuPin) {
         if let Some(links) = R::links(pin, self.head) {
             self.head = links.get().0;
@@ -165,7 +164,7 @@ impl<R: Role> IdList<R> {
         (next != NONE && next != self.head).then_some(next)
     }
 
-    /// Calls `f` with each member's number, first to last, until it returns false.
+    /// Calls `f` with each member's id, from first to last, until `f` returns false.
     pub fn each(&self, pin: &CpuPin, mut f: impl FnMut(u32) -> bool) {
         let mut at = self.first();
         while let Some(id) = at {

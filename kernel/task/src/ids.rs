@@ -1,11 +1,11 @@
-//! Ids of threads, which processes, process groups and sessions bear, too.
+//! Ids of threads, which are the ids of processes, process groups and sessions, too.
 //!
-//! Guarantee: an id is not given out again while a thread, process, group or session bears it. Mechanism: each [`Id`] counts
-//! as a user of its number, in the number's slot of a table. Each CPU takes numbers from a batch of its own, so that fork
-//! writes a shared line once in a batch.
+//! Guarantee: an id is not given out again while a thread, process, process group or session has it. Mechanism: each [`Id`]
+//! value counts as a user of its id in a table's slot. Each CPU takes ids from a batch of its own, so that fork writes a
+//! shared cache line only once for each batch.
 //!
-//! Numbers wrap at a *span* of 32768 that doubles, up to four million, whenever more than a
-//! quarter of it is in use: the table stays as small as the number of live processes allows.
+//! Ids wrap around at a *span* of 32768. The span doubles, up to four million, whenever more than a quarter of it is in use.
+//! So the table stays as small as the number of live processes allows.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -19,16 +19,17 @@ use crate::thread::Thread;
 
 pub use crate::id_table::ID_LIMIT;
 
-/// Where numbers wrap at first (Linux's default pid_max).
+/// The first span (Linux's default pid_max).
 const FIRST_SPAN: u32 = 1 << 15;
-/// Numbers a CPU takes at a time.
+/// Ids that a CPU takes at a time.
 const BATCH: u32 = 64;
 
-/// What bears a number.
+/// What the table keeps for one id.
 struct Slot {
-    /// [`Id`] values alive.
+    /// The [`Id`] values with this id that exist.
     users: AtomicU32,
-    /// Where the waiting rounds of the next thread of this number begin; see [`Round::after`].  Written by the last one's end.
+    /// Where the waiting rounds of the next thread with this id begin; see [`Round::after`]. Written when a thread gives the
+    /// id up.
     rounds: AtomicU32,
     thread: EpochPtr<Arc<Thread>>,
 }
@@ -42,7 +43,7 @@ impl id_table::Slot for Slot {
 }
 
 impl Slot {
-    /// Takes the number if nobody bears it.
+    /// Marks the id as used; false if it is in use already.
     fn take(&self) -> bool {
         self.users
             .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
@@ -50,14 +51,14 @@ impl Slot {
     }
 }
 
-/// A CPU's unused numbers: `next..end`.
+/// The ids that a CPU has taken and not yet given out: `next..end`.
 struct Batch {
     next: u32,
     end: u32,
 }
 
 struct Ids {
-    /// Where the next batch begins.
+    /// Where the next batch begins, before the wrap at the span.
     cursor: AtomicU32,
     span: AtomicU32,
     batches: PerCpu<Spin<Batch, lock::IdTableLock>>,
@@ -68,11 +69,11 @@ static IDS: Once<Ids> = Once::new();
 
 static TABLE: IdTable<Slot> = IdTable::new();
 
-/// Sets the table up.  Called once, by the boot CPU, before any thread is made.
+/// Sets the ids up. Called once, by the boot CPU, before any thread is made.
 #[inline(never)]
 pub fn init(ncpus: usize) {
     IDS.get_or_init(|| Ids {
-        // 1 is init's, given out by `take`.
+        // Id 1, which `alloc` passes over, is taken by `take_init`.
         cursor: AtomicU32::new(0),
         span: AtomicU32::new(FIRST_SPAN),
         batches: PerCpu::new(ncpus, |_| Spin::new(Batch { next: 0, end: 0 })),
@@ -85,12 +86,12 @@ fn ids() -> &'static Ids {
 }
 
 impl Ids {
-    /// A batch that no CPU has.
+    /// Takes the next batch of ids for a CPU.
     fn next_batch(&self) -> Batch {
         let span = self.span.load(Ordering::Relaxed);
         let start = self.cursor.fetch_add(BATCH, Ordering::Relaxed) % span;
         if start == 0 && span < ID_LIMIT && self.live.sum() as u64 > u64::from(span / 4) {
-            // The cursor runs over a power of two, so a doubled span needs no other change.
+            // The cursor is taken modulo the span, a power of two, so doubling the span needs no other change.
             let _ =
                 self.span
                     .compare_exchange(span, span * 2, Ordering::Relaxed, Ordering::Relaxed);
@@ -102,16 +103,16 @@ impl Ids {
     }
 }
 
-/// Bytes of the table of numbers: for the books of the heap.
+/// Bytes of the table of ids: for the accounting of the heap.
 pub fn table_bytes() -> usize {
     TABLE.bytes()
 }
 
-/// A number that is in use for as long as this value, or a clone of it, lives.
+/// An id, which is in use as long as this value or a clone of it exists.
 pub struct Id(u32);
 
 impl Id {
-    /// A number that nobody bears, or `None` when all are in use.
+    /// An id that is not in use; `None` if none is found.
     pub fn alloc() -> Option<Id> {
         let ids = ids();
         let pin = ksync::pin();
@@ -140,7 +141,7 @@ impl Id {
         }
     }
 
-    /// Number 1, for init; `None` if it was taken before.
+    /// Id 1, for init; `None` if it is in use.
     pub fn take_init() -> Option<Id> {
         let ids = ids();
         let pin = ksync::pin();
@@ -152,12 +153,12 @@ impl Id {
         Some(Id(1))
     }
 
-    /// Number 0 for a CPU's idle thread: stands in no table.
+    /// Id 0, for a CPU's idle thread; it is in no table.
     pub const fn idle() -> Id {
         Id(0)
     }
 
-    /// The number.
+    /// The id as an integer.
     pub fn number(&self) -> u32 {
         self.0
     }
@@ -190,24 +191,24 @@ impl Drop for Id {
     }
 }
 
-/// The thread of that number.
+/// The thread with that tid.
 #[inline]
 pub fn thread(pin: &CpuPin, tid: u32) -> Option<&Thread> {
     TABLE.slot(pin, tid)?.thread.load(pin)
 }
 
-/// As [`thread`], for callers that may take a count of it.
+/// As [`thread`], for a caller that may take a reference.
 #[inline]
 pub fn borrow_thread(pin: &CpuPin, tid: u32) -> Option<ArcBorrow<'_, Thread>> {
     TABLE.slot(pin, tid)?.thread.borrow(pin)
 }
 
-/// A count of the thread of that number. Its process may have been waited for.
+/// A reference to the thread with that tid. Its process may have been waited for already.
 pub fn hold_thread(tid: u32) -> Option<Arc<Thread>> {
     borrow_thread(&ksync::pin(), tid).map(ArcBorrow::hold)
 }
 
-/// Runs `f` on the slot of a number in use, other than the idle threads'.
+/// Runs `f` on the slot of an id that is in use. Does nothing for id 0, which idle threads have.
 fn with_slot(number: u32, f: impl FnOnce(&Slot, &CpuPin)) {
     let pin = ksync::pin();
     if number != 0
@@ -217,45 +218,47 @@ fn with_slot(number: u32, f: impl FnOnce(&Slot, &CpuPin)) {
     }
 }
 
-/// The waiting rounds of a new thread of that number: none that an earlier one had.
+/// The state of the waiting rounds for a new thread with that id: it repeats no round of an earlier thread with the same id.
 pub fn rounds(id: &Id) -> Round {
     let mut left = 0;
     with_slot(id.0, |slot, _| left = slot.rounds.load(Ordering::Relaxed));
     Round::after(left)
 }
 
-/// Makes a thread known by its number.
+/// Puts a thread into the table, by its tid.
 pub fn publish(thread: &Arc<Thread>) {
     with_slot(thread.tid(), |slot, pin| {
         slot.thread.replace(mem::epoch(), pin, Some(thread.clone()))
     });
 }
 
-/// Takes a thread that will not wait any more out of the table.
+/// Takes a thread that will not sleep any more out of the table.
 pub fn withdraw(thread: &Thread) {
     with_slot(thread.tid(), |slot, pin| {
-        // The number is given out again only after the thread is freed.
+        // Stored before the id can be given out again, for the thread holds an `Id` until it is freed.
         slot.rounds.store(thread.round.heir(), Ordering::Relaxed);
         slot.thread.replace(mem::epoch(), pin, None)
     });
 }
 
-/// Gives `thread`, the caller and the only one of its process, the id of that process, `pid`; false while the last leader
-/// has it. `relist` puts the thread on its process's list by the new id; its argument is the old one.
+/// Gives `thread`, which is the caller and the only thread of its process, that process's id `pid` as its tid. Returns false
+/// as long as the former leader is in the table under `pid`. `relist` moves the thread to its new tid on its process's list;
+/// its argument is the old tid.
 ///
-/// The id that the thread has had stays taken until the thread has gone.
+/// The tid that the thread had stays in use until the thread is freed.
 pub fn become_leader(thread: &Arc<Thread>, pid: u32, relist: impl FnOnce(&CpuPin, u32)) -> bool {
     let pin = ksync::pin();
     let tid = thread.tid();
     let (Some(old), Some(new)) = (TABLE.slot(&pin, tid), TABLE.slot(&pin, pid)) else {
         return false;
     };
-    // With Acquire: what the last leader noted in `rounds` before it left is read below.
+    // Acquire: the rounds that the former leader stored in `rounds` before it left the slot are read below.
     if new.thread.load(&pin).is_some() {
         return false;
     }
-    // Between two rounds, so no registration is lost; later rounds are new for both numbers.  Before the thread is found by its
-    // new number: a registration that the last leader has left must not name a round of this one.
+    // The thread is between two rounds, so no registration is lost; its later rounds are new for both ids. This is done
+    // before the table has the thread under its new tid: a registration that the former leader has left in a wait queue must
+    // not match a round of this thread.
     let heir = thread.round.heir();
     old.rounds.store(heir, Ordering::Relaxed);
     let left = new.rounds.load(Ordering::Relaxed);
@@ -273,7 +276,7 @@ pub fn span() -> u32 {
     ids().span.load(Ordering::Relaxed)
 }
 
-/// Calls `f` with each thread, pinned.  Threads that come or go meanwhile may or may not be seen.
+/// Calls `f` with each thread, with preemption off. A thread that is added or removed meanwhile may be passed over.
 pub fn each(mut f: impl FnMut(&CpuPin, &Thread)) {
     let mut at = 1;
     while let Some(id) = TABLE.next(at, span()) {
@@ -285,19 +288,19 @@ pub fn each(mut f: impl FnMut(&CpuPin, &Thread)) {
     }
 }
 
-/// Threads that exist, idle ones left out. Takes time in proportion to the table.
+/// The number of threads, without the idle ones. Takes time in proportion to the size of the table.
 pub fn threads() -> usize {
     let mut n = 0;
     each(|_, _| n += 1);
     n
 }
 
-/// Numbers in use: processes, groups, sessions and further threads.
+/// The number of ids in use: by processes, groups, sessions and further threads.
 pub fn live() -> u64 {
     ids().live.sum().max(0) as u64
 }
 
-/// Threads on a run queue.
+/// The kind of list of a run queue.
 pub enum Runnable {}
 
 impl Role for Runnable {
@@ -306,7 +309,7 @@ impl Role for Runnable {
     }
 }
 
-/// Threads of a process.
+/// The kind of list of a process's threads.
 pub enum InProcess {}
 
 impl Role for InProcess {
@@ -315,7 +318,7 @@ impl Role for InProcess {
     }
 }
 
-/// Threads that wait for memory.
+/// The kind of list of the threads that wait for memory.
 pub enum NeedsMemory {}
 
 impl Role for NeedsMemory {

@@ -11,11 +11,11 @@ use crate::sched::{self, CpuMask, Entity, Policy};
 use crate::thread::{KernelEntry, NewThread, Thread, comm_from, flag};
 use crate::upcalls;
 
-/// No memory, or no number.
+/// There is no memory for a thread, or no id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoThread;
 
-/// A thread of the kernel's own.
+/// Makes a kernel thread that runs `entry`.
 fn make(
     id: Id,
     name: &str,
@@ -35,14 +35,17 @@ fn make(
     })
 }
 
-/// A CPU's idle thread: what runs on it now.
+/// Makes the thread object of the code that runs on CPU `cpu` now, which becomes that CPU's idle thread.
 pub fn idle_thread(cpu: usize) -> Arc<Thread> {
     let sched = Entity::new(cpu, 19, Policy::Idle, &CpuMask::one(cpu));
     let machine = context::ThreadState::current();
     make(Id::idle(), "idle", sched, machine, None)
 }
 
-/// Makes a kernel thread that runs `entry` on any CPU, or on one, and ends with it.
+/// Makes a kernel thread that runs `entry`, on CPU `cpu` or on any one, and ends when `entry` returns. Returns its tid.
+///
+/// # Errors
+/// [`NoThread`].
 pub fn spawn(
     name: &str,
     cpu: Option<usize>,

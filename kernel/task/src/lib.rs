@@ -1,8 +1,8 @@
-//! Threads: what the scheduler switches between, how they sleep and are woken, and what names them.
+//! Threads: what the scheduler switches between, how a thread sleeps and is woken, and the ids by which it is found.
 //!
 //! Where to begin: [`thread`] is the object; [`park`] is the one way to sleep and [`wait`] the one way to be woken; [`sched`]
-//! decides which thread runs; [`ids`] finds threads by number without locks. What this crate needs of processes, which it
-//! does not know, is [`upcalls`].
+//! decides which thread runs; [`ids`] finds threads by tid without locks. Processes are unknown to this crate; what it calls
+//! of them is in [`upcalls`].
 #![no_std]
 #![cfg(target_os = "none")]
 

@@ -1,6 +1,6 @@
-//! The locks of this crate, outermost first.  `doc/locks.md` explains them.
+//! The locks of this crate, outermost first. `doc/locks.md` explains them.
 //!
-//! Those that interrupts take stand behind all that only threads take.
+//! Locks that interrupt handlers take have higher ranks than all that only threads take.
 
 ksync::lock_class!(pub AccountLock, "accounts", rank = 86);
 ksync::lock_class!(pub IdTableLock, "id batch", rank = 143);

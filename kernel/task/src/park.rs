@@ -1,16 +1,15 @@
 //! The one way to sleep.
 //!
-//! [`park`] runs a *step*, a plain function over a state, until it reports a result.  Function
-//! and state are the whole continuation of the sleeper, so that nothing else of its kernel
-//! stack matters while it sleeps.  A step registers with the queues that it depends on, then
-//! tests; see [`crate::wait`] for why no wake-up is lost.
+//! [`park`] runs a *step*, a plain function on a state, until the step returns a result. Function and state are the whole
+//! continuation of the sleeper: nothing else on its kernel stack is needed while it sleeps. A step first registers with the
+//! wait queues that its condition depends on, and then tests the condition; [`crate::wait`] says why no wake-up is lost.
 
 use crate::current::{Current, current};
 use crate::thread::SleepKind;
 use crate::wait::Waiter;
 use crate::{sched, timer};
 
-/// When to give up, in nanoseconds of the monotonic clock.
+/// When a sleep times out, in nanoseconds of the monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deadline {
     /// Never.
@@ -25,12 +24,12 @@ impl Deadline {
         Deadline::At(crate::time::monotonic_ns().saturating_add(ns))
     }
 
-    /// At once: the step is tried once and nobody sleeps.
+    /// At once: the step runs once and the thread does not sleep.
     pub const fn now() -> Self {
         Deadline::At(0)
     }
 
-    /// Nanoseconds left, 0 if the time has come; `None` for never.
+    /// Nanoseconds left; 0 if the deadline has passed, `None` if there is none.
     pub fn left(self) -> Option<u64> {
         match self {
             Deadline::Never => None,
@@ -39,22 +38,22 @@ impl Deadline {
     }
 }
 
-/// What may end a sleep early.
+/// Which signals end a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interruptible {
-    /// Nothing; for short waits on something that is sure to come.
+    /// None; for short waits for something that is sure to come.
     No,
-    /// A signal that kills the thread, and no other.
+    /// Those that kill the thread.
     Kill,
-    /// Any signal that the thread does not block or ignore, stop requests included.
+    /// All that the thread neither blocks nor ignores, and requests to stop.
     Yes,
 }
 
-/// What a step says.
+/// What a step returns.
 pub enum Step<R> {
-    /// The condition holds; this is the result.
+    /// The condition holds; this is the result of the sleep.
     Done(R),
-    /// Sleep until a queue that was listened to wakes the thread.
+    /// The condition does not hold: the thread is to sleep until one of the queues that the step listened to wakes it.
     Wait,
 }
 
@@ -67,18 +66,20 @@ pub enum ParkError {
     Signal,
 }
 
-/// How long a thread sleeps that a queue had no room for, in nanoseconds.
+/// Nanoseconds until the step is run again for a thread that a queue had no memory to register.
 const NAP_NS: u64 = 5_000_000;
 
-/// Runs `step` until it is done, sleeping in between.
+/// Runs `step` until it is done, and sleeps between the runs.
 ///
-/// The step must call [`Waiter::listen`] before it tests its condition, may sleep itself (on a
-/// mutex, on a user page, for memory), and is run again after each wake-up and before either error is
-/// returned.  A deadline in the past lets the step run once.  Called with preemption on and no
-/// spin lock held.
+/// The step must call [`Waiter::listen`] before it tests its condition. It may sleep itself (on a mutex, for a user page, for
+/// memory). It is run again after each wake-up: an error is returned only if no wake-up has reached the thread since the step
+/// ran last. With a deadline in the past it runs once. Called with preemption on and no spin lock held.
 ///
-/// For queues that wake all their sleepers, or that have one: a wake-up of one of several may be spent on a thread that
-/// needs it no more; see [`park_and_pass_on`].
+/// Use it with queues that wake all their sleepers, or that have only one. Where a queue wakes one of several sleepers, the
+/// wake-up may reach a thread that no longer needs it; see [`park_and_pass_on`].
+///
+/// # Errors
+/// [`ParkError`].
 pub fn park<S, R>(
     state: &mut S,
     deadline: Deadline,
@@ -88,8 +89,11 @@ pub fn park<S, R>(
     park_and_pass_on(state, deadline, interruptible, step, |_| ())
 }
 
-/// As [`park`], for a queue that wakes one sleeper of several: `pass_on` runs where the step was done and a wake-up came
-/// to this thread all the same; it wakes another one.
+/// As [`park`], for a queue that wakes one of several sleepers. `pass_on` is called if the step was done and a wake-up has
+/// reached this thread all the same; it wakes another sleeper.
+///
+/// # Errors
+/// [`ParkError`].
 pub fn park_and_pass_on<S, R>(
     state: &mut S,
     deadline: Deadline,
@@ -107,11 +111,12 @@ pub fn park_and_pass_on<S, R>(
             break Ok(result);
         }
         if !me.round.goes_on(round) {
-            // The step slept in rounds of its own, for memory: its registrations are void.
+            // The step has slept in rounds of its own, for memory say: its registrations are void.
             continue;
         }
         let over = if waiter.unheard() {
-            // Nobody would wake it: if there is no reason to give up, it looks again soon.
+            // A queue could not register the thread, so it may not be woken: unless the sleep is over, the step is run again
+            // soon.
             let over = sleep.over();
             if over.is_none() {
                 sleep.nap();
@@ -122,7 +127,7 @@ pub fn park_and_pass_on<S, R>(
             sleep.wait()
         };
         if let Some(error) = over {
-            // A wake-up that was spent on this round must be looked at.
+            // A wake-up that has reached the thread in this round is answered by another run of the step.
             if !me.round.end() {
                 break Err(error);
             }
@@ -132,7 +137,7 @@ pub fn park_and_pass_on<S, R>(
     result
 }
 
-/// The parts of a sleep that do not depend on the step's types, so that they exist once.
+/// The parts of a sleep that do not depend on the step's types, so that they are compiled once.
 struct Sleep {
     deadline: Deadline,
     interruptible: Interruptible,
@@ -148,7 +153,7 @@ impl Sleep {
         }
     }
 
-    /// Why not to sleep (any more).
+    /// Why the thread must not sleep (any longer), if there is a reason.
     fn over(&mut self) -> Option<ParkError> {
         let me = current();
         let signal = match self.interruptible {
@@ -163,14 +168,14 @@ impl Sleep {
             Deadline::Never => None,
             Deadline::At(_) if self.armed && me.timer.armed() => None,
             Deadline::At(t) => {
-                // A sleep within the step uses the thread's timer, too.
+                // The timer is not armed any more: it has expired, or a sleep within the step has used it.
                 self.armed = false;
                 (t <= crate::time::monotonic_ns()).then_some(ParkError::Timeout)
             }
         }
     }
 
-    /// Sleeps until the round is notified or there is a reason to give up, which is returned.
+    /// Sleeps until the round is notified, or there is a reason to give up, which is returned.
     fn wait(&mut self) -> Option<ParkError> {
         let me = current();
         if let Some(error) = self.over() {
@@ -202,7 +207,7 @@ impl Sleep {
         }
     }
 
-    /// Sleeps for a short while, or until there is a reason to give up: the step is run once more in either case.
+    /// Sleeps for a short while, or until there is a reason to give up. The caller runs the step again in either case.
     fn nap(&self) {
         let nap = crate::time::monotonic_ns().saturating_add(NAP_NS);
         let until = match self.deadline {
@@ -219,7 +224,10 @@ impl Sleep {
     }
 }
 
-/// Sleeps until `deadline` or a signal; `Ok` once the deadline has passed.
+/// Sleeps until `deadline`.
+///
+/// # Errors
+/// [`ParkError::Signal`] if a signal that `interruptible` allows comes first.
 pub fn sleep_until(deadline: Deadline, interruptible: Interruptible) -> Result<(), ParkError> {
     match park(&mut (), deadline, interruptible, |_, _| Step::<()>::Wait) {
         Err(ParkError::Timeout) | Ok(()) => Ok(()),
@@ -227,7 +235,7 @@ pub fn sleep_until(deadline: Deadline, interruptible: Interruptible) -> Result<(
     }
 }
 
-/// One sleep of a `ksync` lock: until the token is there, or spuriously.
+/// One sleep of a thread that waits for a `ksync` lock. Returns when the thread has been given the token, or spuriously.
 pub(crate) fn park_for_token(me: &Current) {
     if me.take_token() {
         return;

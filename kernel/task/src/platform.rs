@@ -1,4 +1,4 @@
-//! The machine and its threads, as the locks of `ksync` see them.
+//! The machine and its threads, as the locks of `ksync` use them.
 
 use hal::{MAX_CPUS, cpu, irq, percpu, preempt, sample, time};
 use ksync::{HeldLocks, Parker, Platform};
@@ -7,11 +7,11 @@ use crate::current::{current, try_current};
 use crate::park::{self, Deadline, Interruptible};
 use crate::{ids, sched, watchdog};
 
-/// Locks that an interrupt handler holds, or the CPU before it has a thread; interrupts are off then, so the two never
-/// meet.  Own CPU.
+/// The locks that each CPU holds in an interrupt handler, or before it runs a thread. The two do not overlap, for interrupts
+/// are off until the first thread runs. Written by the CPU itself.
 static CPU_HELD: [HeldLocks; MAX_CPUS] = [const { HeldLocks::new() }; MAX_CPUS];
 
-/// Gives a thread the token of `ksync`'s locks.
+/// Gives thread `tid` the token for which it sleeps in a lock of `ksync`, and wakes it.
 pub(crate) fn unpark(tid: u32) {
     let pin = ksync::pin();
     if let Some(t) = ids::thread(&pin, tid) {
@@ -20,7 +20,7 @@ pub(crate) fn unpark(tid: u32) {
     }
 }
 
-/// This machine under the locks of `ksync`.
+/// Implements the platform of `ksync` on this machine.
 struct Machine;
 
 impl Platform for Machine {

@@ -1,8 +1,7 @@
 //! Threads: what the scheduler switches between.
 //!
-//! A thread's owner is the identifier table while it lives; everyone else finds it by number
-//! under a pin or holds an `Arc`.  Fields without a lock named are atomic; those marked *own*
-//! are written by the thread itself only.
+//! The table of ids holds a reference to each live thread. Other code finds a thread there by its tid, with preemption off,
+//! or holds an `Arc`. Fields for which no lock is named are atomic; those marked *own* are written by the thread itself only.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -20,17 +19,17 @@ use crate::sched::mask::CpuMask;
 use crate::timer::node::TimerNode;
 use crate::usage::Usage;
 
-/// How a sleeping thread is shown to people: `S` or `D`.
+/// How /proc shows a sleeping thread: `S` or `D`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SleepKind {
-    /// A signal ends it.
+    /// A signal ends the sleep.
     Interruptible = 0,
-    /// Only its event ends it.
+    /// Only what the thread waits for ends the sleep.
     Uninterruptible = 1,
 }
 
-/// A name of at most 15 bytes, NUL-padded.
+/// A thread's name: at most 15 bytes, padded with NULs.
 pub type Comm = [u8; 16];
 
 /// Cuts `name` to what a [`Comm`] holds.
@@ -46,97 +45,101 @@ pub type KernelEntry = Box<dyn FnOnce() + Send>;
 
 /// A thread.
 pub struct Thread {
-    /// The number that it was made with.  Const.
+    /// The id that the thread was made with. Constant.
     #[expect(dead_code, reason = "keeps the number from being given out again")]
     id: Id,
-    /// What processes keep for it.  Const.
+    /// What the crate of processes keeps for the thread. Constant.
     upper: UpperBox,
-    /// A thread is on a run queue, or on a CPU, exactly while `Running`, or `Waiting` before the switch away; a new one is
-    /// `Running` before it is on a queue, so that a wake-up, for a kill, does not queue it before its maker does.
+    /// The scheduling state. A thread is on a run queue or on a CPU exactly while it is `Running`, or `Waiting` and not yet
+    /// switched away. A new thread is `Running` before it is on a queue, so that a wake-up (by a kill, say) does not queue it
+    /// before its creator does.
     pub state: RunState,
     sleep: AtomicU8,
     /// Its waiting rounds.
     pub round: Round,
-    /// Set by an unpark, taken by a park (the sleeping locks of `ksync`).
+    /// Set when the thread is unparked, taken when it parks (the sleeping locks of `ksync`).
     token: AtomicBool,
-    /// When its sleep for such a lock began, in ticks; 0 while there is none. Atomic, for the watchdog.
+    /// When its sleep for such a lock began, in TSC ticks; 0 if it does not sleep for one. Atomic, because the watchdog reads
+    /// it.
     pub sleeps_for_lock: AtomicU64,
-    /// What the scheduler knows of it.
+    /// Scheduling state besides.
     pub sched: Entity,
-    /// On a run queue; that queue's lock.
+    /// Links on a run queue. Under that queue's lock.
     pub run_links: IdLinks,
-    /// On its process's list; the process's signal lock.
+    /// Links on its process's list. Under the process's signal lock.
     pub group_links: IdLinks,
-    /// Which thread of its process it was: the first, the second, and so on.  Written when it is added, under the lock of that list.
+    /// The position at which the thread was added to its process: first, second, and so on. Written under the lock of the
+    /// process's list.
     arrival: AtomicU32,
-    /// On the list of those who wait for memory; that list's lock.
+    /// Links on the list of threads that wait for memory. Under that list's lock.
     pub memory_links: IdLinks,
-    /// Deadline of the present sleep; the wheel's lock.
+    /// The timer of the present sleep. Under the wheel's lock.
     pub timer: TimerNode,
-    /// `flag::*`.
+    /// Bits of [`flag`].
     pub flags: AtomicU32,
     comm: Spin<Comm, lock::ThreadLock>,
-    /// Who it acts as.  Replaced by the thread itself.
+    /// The credentials. Replaced by the thread itself only.
     cred: Spin<Arc<Cred>, lock::ThreadLock>,
-    /// Counted events.
+    /// Counters.
     pub usage: Usage,
-    /// Its number: that of `id`, or of its process once it has become the leader by execve.  Atomic, written by itself.
+    /// The tid: that of `id`, or its process's id once the thread has become the leader by execve. *Own*.
     tid: AtomicU32,
-    /// Locks held, in debug builds.  *Own*.
+    /// The locks that the thread holds, in debug builds. *Own*.
     held: Option<Box<HeldLocks>>,
     entry: Spin<Option<KernelEntry>, lock::ThreadLock>,
-    /// Registers and stack while not on a CPU.
+    /// Registers and stack while the thread is not on a CPU.
     pub(crate) machine: hal::context::ThreadState,
 }
 
 /// Bits of `Thread::flags`.
 pub mod flag {
-    /// The thread must exit: its group does, or execve in another thread replaces it.
+    /// The thread must exit: its process is exiting, or another thread's execve replaces it.
     pub const KILLED: u32 = 1;
-    /// `saved_mask` is to be restored.
+    /// The saved signal mask is to be restored before user mode.
     pub const RESTORE_MASK: u32 = 2;
-    /// Sleeps in sigtimedwait: what `saved_mask` holds back is kept, though it is let through.  As `Thread::blocked`.
+    /// The thread sleeps in sigtimedwait(2): a signal that the saved mask blocks is not discarded, although the present mask
+    /// lets it through. Under the lock of the blocked mask.
     pub const SIGWAIT: u32 = 64;
-    /// The thread must look at group stop or other work before it enters user mode.
+    /// The thread must stop, or do other work, before it enters user mode.
     pub const ATTENTION: u32 = 4;
-    /// Runs in the kernel only.
+    /// The thread runs in the kernel only.
     pub const KERNEL: u32 = 8;
-    /// A clock tick has passed: the CPU may have retired memory to look after.
+    /// The thread is to free what its CPU has retired before it enters user mode.
     pub const RECLAIM: u32 = 16;
-    /// The thread has used memory from the reserve: it is to wait for more before it enters user mode.
+    /// The thread has used memory of the reserve: it is to wait for memory before it enters user mode.
     pub const INDEBTED: u32 = 32;
-    /// It has become a thread of a user who had more than RLIMIT_NPROC; see [`crate::account`].  *Own*.
+    /// The thread has changed to a user that had more threads than RLIMIT_NPROC; see [`crate::account`]. *Own*.
     pub const CROWDED: u32 = 128;
-    /// It has taken a stop signal, and no SIGCONT has come since.  The process's signal lock.
+    /// The thread has taken a stop signal, and no SIGCONT has come since. Under the process's signal lock.
     pub const STOP_DUE: u32 = 256;
-    /// It is counted among the threads that have stopped.  The process's signal lock.
+    /// The thread is counted among the stopped threads of its process. Under the process's signal lock.
     pub const STOPPED: u32 = 512;
-    /// It is on its way out, and takes no signal to its process any more.  *Own*.
+    /// The thread is exiting, and takes no more signals that are sent to its process. *Own*.
     pub const LEAVING: u32 = 1024;
 }
 
-/// What a new thread begins with.
+/// What a new thread is made of.
 pub struct NewThread {
-    /// What processes keep for it.
+    /// What the crate of processes keeps for it.
     pub upper: UpperBox,
-    /// Its number.
+    /// Its id.
     pub id: Id,
     /// Its name.
     pub comm: Comm,
-    /// Who it acts as.
+    /// Its credentials.
     pub cred: Arc<Cred>,
     /// Scheduling state.
     pub sched: Entity,
     /// Registers and stack.
     pub machine: hal::context::ThreadState,
-    /// `flag::*`.
+    /// Bits of [`flag`].
     pub flags: u32,
-    /// The function of a kernel thread.
+    /// The function of a kernel thread; `None` for a thread of a process.
     pub entry: Option<KernelEntry>,
 }
 
 impl Thread {
-    /// A thread that is asleep and on no list; see [`crate::kthread`].
+    /// Makes a thread that is on no list and does not run yet; see [`crate::kthread`].
     pub fn new(b: NewThread) -> Arc<Thread> {
         Arc::new(Thread {
             state: RunState::new(),
@@ -163,46 +166,46 @@ impl Thread {
         })
     }
 
-    /// The thread's number, as gettid(2) tells it.
+    /// The tid, as gettid(2) returns it.
     pub fn tid(&self) -> u32 {
         self.tid.load(Ordering::Relaxed)
     }
 
-    /// Whether it was added to their process after `other`.
+    /// Whether this thread was added to its process after `other`, a thread of the same process.
     pub fn came_after(&self, other: &Thread) -> bool {
         let ahead = self.arrival.load(Ordering::Relaxed);
-        // Numbers may wrap, long after one of two neighbours has gone.
+        // The positions may wrap around, but only long after one of two neighbours has gone.
         ahead.wrapping_sub(other.arrival.load(Ordering::Relaxed)) as i32 > 0
     }
 
-    /// Its number is that of its process from now on.  By itself.
+    /// Makes `tid` the thread's tid. Called by the thread itself.
     pub fn set_tid(&self, tid: u32) {
         self.tid.store(tid, Ordering::Relaxed);
     }
 
-    /// It is the `n`th thread of its process.
+    /// Records that this is the `n`th thread of its process.
     pub fn arrives(&self, n: u32) {
         self.arrival.store(n, Ordering::Relaxed);
     }
 
-    /// What processes keep for it.
+    /// What the crate of processes keeps for the thread.
     #[inline(always)]
     pub fn upper(&self) -> &UpperBox {
         &self.upper
     }
 
-    /// Whether the thread is to die.
+    /// Whether the thread must exit.
     #[inline]
     pub fn kill_pending(&self) -> bool {
         self.has(flag::KILLED)
     }
 
-    /// Whether it never enters user mode.
+    /// Whether the thread never enters user mode.
     pub fn is_kernel(&self) -> bool {
         self.has(flag::KERNEL)
     }
 
-    /// Whether any of the flags is set.
+    /// Whether any of these flags is set.
     pub fn has(&self, flag: u32) -> bool {
         self.flags.load(Ordering::SeqCst) & flag != 0
     }
@@ -217,17 +220,17 @@ impl Thread {
         self.flags.fetch_and(!flag, Ordering::SeqCst);
     }
 
-    /// The function of a new thread.
+    /// Takes the function of a new kernel thread.
     pub(crate) fn take_entry(&self) -> Option<KernelEntry> {
         self.entry.lock().take()
     }
 
-    /// Registers and stack while it is not on a CPU.
+    /// Registers and stack while the thread is not on a CPU.
     pub fn machine(&self) -> &hal::context::ThreadState {
         &self.machine
     }
 
-    /// Makes the thread wait for memory before it enters user mode: it has used some of the reserve.
+    /// Makes the thread wait for memory before it enters user mode, because it has used memory of the reserve.
     pub fn owe_memory(&self) {
         self.set(flag::INDEBTED);
     }
@@ -242,90 +245,91 @@ impl Thread {
         *self.comm.lock() = comm_from(name);
     }
 
-    /// Who the thread acts as.
+    /// The credentials.
     pub fn cred(&self) -> Arc<Cred> {
         self.cred.lock().clone()
     }
 
-    /// Who pays for what the kernel makes for it.
+    /// The account to which what the kernel makes for this thread is charged.
     #[inline]
     pub fn payer(&self) -> Payer {
         self.cred.lock().payer
     }
 
-    /// Replaces the credentials of the thread alone; returns the old ones, which the caller drops unlocked.
+    /// Replaces the credentials of this thread alone. Returns the old ones, which the caller drops without a lock held.
     pub fn replace_cred(&self, new: Arc<Cred>) -> Arc<Cred> {
         core::mem::replace(&mut *self.cred.lock(), new)
     }
 
-    /// Declares that the thread will sleep unless something wakes it from now on.
+    /// Declares that the thread is about to sleep; a wake-up from now on prevents or ends the sleep. Called by the thread
+    /// itself.
     pub fn declare_waiting(&self, kind: SleepKind) {
         self.sleep.store(kind as u8, Ordering::Relaxed);
         self.state.declare_waiting();
     }
 
-    /// Takes the declaration back.
+    /// Withdraws that declaration.
     pub fn declare_running(&self) {
         self.state.declare_running();
     }
 
-    /// Whether, at the moment `now`, it has not run for `ns` nanoseconds. A hint: it may wake at any moment.
+    /// Whether the thread sleeps and has not run for `ns` nanoseconds at the time `now`. A hint: it may wake at any moment.
     pub fn sleeps_since(&self, ns: u64, now: u64) -> bool {
         self.state.get() == Run::Blocked && self.sched.rested(now) >= ns
     }
 
-    /// The letter of /proc/PID/stat.
+    /// The letter for its state in /proc/PID/stat.
     pub fn state_letter(&self) -> u8 {
         match (self.state.get(), self.sleep.load(Ordering::Relaxed)) {
             (Run::Running, _) => b'R',
             (Run::Dead, _) => b'X',
-            // What a thread sleeps in with a stop asked for is the stop.
+            // A thread that sleeps and has been asked to stop is shown as stopped.
             _ if self.has(flag::ATTENTION) => b'T',
             (_, k) if k == SleepKind::Interruptible as u8 => b'S',
             _ => b'D',
         }
     }
 
-    /// Takes the token, if it is there.
+    /// Takes the token; false if the thread has not been given it.
     pub(crate) fn take_token(&self) -> bool {
         self.token.swap(false, Ordering::SeqCst)
     }
 
-    /// Gives the token.
+    /// Gives the thread the token.
     pub fn give_token(&self) {
         self.token.swap(true, Ordering::SeqCst);
     }
 
-    /// The locks that it holds, for the checks of debug builds.
+    /// The locks that the thread holds, for the checks of debug builds; none in other builds.
     pub fn held(&self) -> &HeldLocks {
         static NONE: HeldLocks = HeldLocks::new();
         self.held.as_deref().unwrap_or(&NONE)
     }
 
-    /// Brings the run time up to now.  By the thread itself.
+    /// Adds the time since the last charge to the thread's run time. Called by the thread itself.
     pub fn charge_now(&self) {
-        // The tick charges, too.
+        // Interrupts are off, because the tick charges, too.
         let irq = hal::irq::save();
         self.sched.charge(crate::time::monotonic_ns());
         hal::irq::restore(irq);
     }
 
-    /// The CPUs that it may run on.
+    /// The CPUs that the thread may run on.
     pub fn affinity(&self) -> &CpuMask {
         self.sched.affinity()
     }
 
-    /// Its scheduling policy.
+    /// The scheduling policy.
     pub fn policy(&self) -> Policy {
         self.sched.policy()
     }
 
-    /// Whether its children begin without what needs a right.
+    /// Whether the thread's children begin without settings that need a privilege.
     pub fn reset_on_fork(&self) -> bool {
         self.sched.reset_on_fork()
     }
 
-    /// Sets its scheduling policy, and whether its children begin without what needs a right.
+    /// Sets the scheduling policy, and whether the thread's children begin without settings that need a privilege.
     pub fn set_policy(&self, policy: Policy, reset_on_fork: bool) {
         self.sched.set_policy(policy, reset_on_fork);
     }
@@ -335,22 +339,22 @@ impl Thread {
         self.sched.slack().into()
     }
 
-    /// Sets the timer slack, 0 for the usual one.
+    /// Sets the timer slack, in nanoseconds; 0 restores the creator's.
     pub fn set_timer_slack(&self, ns: u64) {
         self.sched.set_slack(u32::try_from(ns).unwrap_or(u32::MAX));
     }
 
-    /// nice(2)'s value.
+    /// The nice value, -20..=19.
     pub fn nice(&self) -> i8 {
         self.sched.nice()
     }
 
-    /// Sets nice(2)'s value.
+    /// Sets the nice value, -20..=19.
     pub fn set_nice(&self, nice: i8) {
         self.sched.set_nice(nice);
     }
 
-    /// The CPU that it runs on, or ran on last.
+    /// The CPU that the thread runs on or ran on last, or whose queue it is on.
     pub fn cpu(&self) -> usize {
         self.sched.cpu()
     }

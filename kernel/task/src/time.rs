@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicI64, Ordering};
 /// Nanoseconds of a second.
 pub const SECOND: u64 = 1_000_000_000;
 
-/// What clock_settime added to the machine's real time, in nanoseconds.  Atomic.
+/// Nanoseconds by which clock_settime(2) and its like have moved real time from the machine's. Atomic.
 static STEP: AtomicI64 = AtomicI64::new(0);
 
 /// Nanoseconds since boot.
@@ -21,23 +21,23 @@ fn offset() -> i64 {
     hal::time::boot_realtime_ns() as i64 + STEP.load(Ordering::Relaxed)
 }
 
-/// Nanoseconds since 1970.
+/// Nanoseconds since 1970: real time.
 pub fn realtime_ns() -> u64 {
     monotonic_ns().saturating_add_signed(offset())
 }
 
-/// Sets real time.
+/// Sets real time, in nanoseconds since 1970.
 pub fn set_realtime(ns: u64) {
     let now = realtime_ns();
     STEP.fetch_add(ns as i64 - now as i64, Ordering::Relaxed);
 }
 
-/// The real time, as far as known now, at which monotonic time was `ns`.
+/// The real time at which monotonic time was `ns`, by the present offset.
 pub fn monotonic_to_real(ns: u64) -> u64 {
     ns.saturating_add_signed(offset())
 }
 
-/// The monotonic time at which real time will be `ns`, as far as known now; 0 if it is past boot.
+/// The monotonic time at which real time is `ns`, by the present offset; 0 if that was before boot.
 pub fn real_to_monotonic(ns: u64) -> u64 {
     ns.saturating_add_signed(-offset())
 }

@@ -1,4 +1,4 @@
-//! What this crate calls of the processes above it.
+//! The functions of the crate of processes that this crate calls.
 
 use alloc::sync::Arc;
 
@@ -8,31 +8,32 @@ use ksync::{CpuPin, Once};
 use crate::thread::Thread;
 use crate::timer::node::TimerNode;
 
-/// The processes, as this crate sees them.
+/// The functions of the crate of processes.
 pub struct Upcalls {
-    /// Whether something wants the thread out of a sleep that signals may end.
+    /// Whether the thread has a signal pending, or another request that ends a sleep that signals may end.
     pub signal_pending: fn(&Thread) -> bool,
-    /// A tick of so many nanoseconds found the thread running, in user mode or not. In the timer's interrupt.
+    /// A tick of so many nanoseconds has found the thread running; the flag says whether in user mode. Called in the timer
+    /// interrupt.
     pub cpu_tick: fn(&Thread, bool, u64),
-    /// The timer of the process of that number.
+    /// The timer of the process with that pid.
     pub process_timer: for<'p> fn(&'p CpuPin, u32) -> Option<&'p TimerNode>,
-    /// The wheel has taken that timer off, for its time has come. In the timer's interrupt.
+    /// That timer has expired and is off the wheel. Called in the timer interrupt.
     pub process_timer_expired: fn(&CpuPin, u32),
-    /// This CPU is about to run the thread, which is no kernel thread: it enters the address space. Preemption is off.
+    /// This CPU is about to run the thread, which is not a kernel thread: load its address space. Called with preemption off.
     pub enter_space: fn(&Thread),
-    /// The thread has left its CPU for the last time. On another thread's stack, preemption is off.
+    /// The thread has ended and left its CPU for the last time. Called on another thread's stack, with preemption off.
     pub release_dead: fn(&CpuPin, &Thread),
-    /// The calling kernel thread has run its function.
+    /// The calling kernel thread has returned from its function; does not return.
     pub kernel_thread_ends: fn() -> !,
-    /// What processes keep for a kernel thread.
+    /// Makes what the crate of processes keeps for a kernel thread.
     pub kernel_part: fn() -> UpperBox,
-    /// A kernel thread has been made, and can be found by its number.
+    /// A kernel thread has been made and is in the table of ids.
     pub kernel_thread_made: fn(&CpuPin, &Arc<Thread>),
 }
 
 static UPCALLS: Once<&'static Upcalls> = Once::new();
 
-/// Says what this crate calls. Once, before any thread.
+/// Sets the functions that this crate calls. Called once, before any thread is made.
 pub fn set(upcalls: &'static Upcalls) {
     UPCALLS.get_or_init(|| upcalls);
 }
@@ -45,7 +46,7 @@ pub(crate) fn get() -> &'static Upcalls {
 }
 
 impl Thread {
-    /// Whether something wants the thread out of a sleep that signals may end.
+    /// Whether the thread has a signal pending, or another request that ends a sleep that signals may end.
     #[inline]
     pub fn signal_pending(&self) -> bool {
         (get().signal_pending)(self)

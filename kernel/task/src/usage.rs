@@ -1,10 +1,10 @@
-//! What threads and processes have used: CPU time, faults, switches.
+//! What threads and processes have used: CPU time, page faults, switches.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::thread::Thread;
 
-/// CPU time and faults of threads that have gone, or of children that were reaped.
+/// CPU time and page faults, of a thread so far, or summed over threads that have ended or children that were waited for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Times {
     /// Nanoseconds in user mode.
@@ -15,16 +15,16 @@ pub struct Times {
     pub minor_faults: u64,
     /// Page faults with I/O.
     pub major_faults: u32,
-    /// Switches by sleeping.
+    /// Switches because a thread slept.
     pub voluntary: u64,
-    /// Switches by preemption.
+    /// Switches because a thread was preempted.
     pub involuntary: u64,
-    /// Largest resident set, in KiB; what needs more bits is told as the most.
+    /// Largest resident set, in KiB; larger values than the type holds are stored as its maximum.
     pub max_rss_kib: u32,
 }
 
 impl Times {
-    /// Adds another's.
+    /// Adds the counts of `o`, and takes the larger of the two resident sets.
     pub fn add(&mut self, o: &Times) {
         self.user_ns += o.user_ns;
         self.sys_ns += o.sys_ns;
@@ -35,21 +35,21 @@ impl Times {
         self.max_rss_kib = self.max_rss_kib.max(o.max_rss_kib);
     }
 
-    /// Notes the largest resident set of a memory, in KiB.
+    /// Takes `kib`, the resident set of an address space in KiB, into account.
     pub fn note_rss(&mut self, kib: u64) {
         let kib = u32::try_from(kib).unwrap_or(u32::MAX);
         self.max_rss_kib = self.max_rss_kib.max(kib);
     }
 }
 
-/// Events counted for one thread.  *Own*, read by anybody.
+/// Counters of one thread. Written by the thread's CPU, read by any.
 #[derive(Default)]
 pub struct Usage {
-    /// Timer ticks that found the thread in user mode.
+    /// Ticks that found the thread in user mode.
     pub user_ticks: AtomicU32,
-    /// Timer ticks that found it in the kernel.
+    /// Ticks that found the thread in the kernel.
     pub sys_ticks: AtomicU32,
-    /// How its time was divided between the two.
+    /// How its CPU time was last divided between the two.
     pub told: Told,
     /// Page faults served without I/O.
     pub minor_faults: AtomicU64,
@@ -61,8 +61,8 @@ pub struct Usage {
     pub involuntary: AtomicU32,
 }
 
-/// What a thread's time in user mode and in the kernel was last said to be, in nanoseconds: ticks that come later change how its time
-/// divides, and neither part may get less.  Atomic.
+/// The parts of a thread's CPU time in user mode and in the kernel, in nanoseconds, as they were last reported. Later ticks
+/// change the division, but neither part may be reported smaller than before. Atomic.
 #[derive(Default)]
 pub struct Told {
     user_ns: AtomicU64,
@@ -70,8 +70,8 @@ pub struct Told {
 }
 
 impl Told {
-    /// Divides `total`, of which by ticks `user` were in user mode: time in user mode, and in the kernel.  They add up to `total`, but
-    /// perhaps for what others are told at the same moment.
+    /// Divides `total`, of which `user` was in user mode by the count of ticks, into time in user mode and in the kernel. The
+    /// two add up to `total`, except perhaps while another caller is told at the same moment.
     fn divide(&self, total: u64, user: u64) -> (u64, u64) {
         let (told_user, told_sys) = (
             self.user_ns.load(Ordering::Relaxed),
@@ -83,7 +83,7 @@ impl Told {
     }
 }
 
-/// `now`, or what was told already where that is more.
+/// `now`, or the value reported before if that is larger.
 fn at_least(told: &AtomicU64, now: u64) -> u64 {
     match told.load(Ordering::Relaxed) {
         before if before >= now => before,
@@ -92,8 +92,8 @@ fn at_least(told: &AtomicU64, now: u64) -> u64 {
 }
 
 impl Thread {
-    /// CPU time and faults so far.  The run time is exact; ticks divide it between user and kernel, but so that neither part gets less
-    /// than it was said to be.
+    /// CPU time and page faults so far. The total time is exact; ticks divide it between user mode and kernel, and neither
+    /// part is smaller than it was reported before.
     pub fn times(&self) -> Times {
         let total = self.sched.runtime_ns();
         let u = &self.usage;

@@ -1,12 +1,12 @@
-//! Wait queues: what sleeps until something may have changed, and how it is woken.
+//! Wait queues: threads register with them and sleep, and are woken when something may have changed.
 //!
-//! The protocol, and why no wake-up is lost, is [`ksync::WaitQueue`]'s; here it meets threads.
+//! [`ksync::WaitQueue`] has the protocol, and the reason why no wake-up is lost; this file binds it to threads.
 
 use ksync::{CpuPin, Registration, Round};
 
 use crate::{ids, lock, sched};
 
-/// Threads by number, as wait queues see them.
+/// Threads by tid, as wait queues find them.
 pub enum Threads {}
 
 impl ksync::Sleepers for Threads {
@@ -21,19 +21,19 @@ impl ksync::Sleepers for Threads {
     }
 }
 
-/// A set of sleepers, woken in the order in which they came.
+/// A queue of sleepers, which are woken in the order in which they came.
 pub type WaitQueue = ksync::WaitQueue<Threads, lock::WaitQueueLock>;
 
-/// A thread's present waiting round, handed to the step function of [`crate::park::park`].
-/// May listen to any number of queues; every registration ends with the round.
+/// The present waiting round of a thread, passed to the step function of [`crate::park::park`]. The step may listen to any
+/// number of queues; every registration ends with the round.
 pub struct Waiter {
     me: Registration,
-    /// Some queue had no room for it: nobody may wake the thread, so it is to look again by itself.
+    /// A queue had no memory to register the thread. It may not be woken then, so the step is to be run again by itself.
     unheard: bool,
 }
 
 impl Waiter {
-    /// Round `round` of thread `tid`, listening to nothing yet.
+    /// Round `round` of thread `tid`, which listens to no queue yet.
     pub fn new(tid: u32, round: u64) -> Self {
         Waiter {
             me: Registration::new(tid, round),
@@ -41,7 +41,7 @@ impl Waiter {
         }
     }
 
-    /// Whether a queue that was to be listened to had no memory for that.
+    /// Whether a queue had no memory to register the thread.
     pub fn unheard(&self) -> bool {
         self.unheard
     }
@@ -51,9 +51,9 @@ impl Waiter {
         self.me
     }
 
-    /// Asks to be woken by `queue`.  To be called before the condition is tested.
-    /// Takes the queue's lock; may allocate, and does without where there is no memory: the step is then run again
-    /// after a short while.
+    /// Registers the thread with `queue`, whose wake-ups then reach it. To be called before the condition is tested. Takes
+    /// the queue's lock. May allocate; without memory the thread is not registered, and the step is run again after a short
+    /// while.
     pub fn listen(&mut self, queue: &WaitQueue) {
         self.unheard |= !queue.add(self.me);
     }

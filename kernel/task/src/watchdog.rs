@@ -1,16 +1,18 @@
-//! The watchdog: reports CPUs and locks that stand still.
+//! The watchdog: reports CPUs that stand still and long waits for locks.
 //!
-//! Guarantee: a CPU that takes no interrupt for [`limit`](start) seconds while another one runs, and a thread that sleeps three
-//! times that long for one of `ksync`'s locks, are reported on the console, with what every CPU does, the lock and its holder.
-//! The report names a cause; nothing is mended.
+//! Guarantee: if a CPU takes no interrupt for [`limit`](start) seconds while another CPU runs, or a thread sleeps three times
+//! as long for a lock of `ksync`, a report is printed on the console: what every CPU does, the lock, and its holder. The
+//! watchdog only reports; it repairs nothing.
 //!
-//! Mechanism: kernel threads on the first two CPUs look every fifth of the limit. A CPU whose count of interrupts has not grown is
-//! asked for one, which an idle CPU takes, too; what the others do is asked by a non-maskable interrupt. Threads are
-//! looked through only while some thread sleeps for a lock at all. The sleeper itself prints what it waits for: the
-//! watchdog only unparks it, so nothing is read of a lock that may be gone. On one CPU only locks are watched.
+//! Mechanism: kernel threads on the first two CPUs look five times in each limit. A CPU whose count of interrupts has not
+//! grown is sent one, which an idle CPU takes, too. For a report, a non-maskable interrupt asks every CPU what it does.
+//! Threads are searched only while some thread sleeps for a lock. A thread that has slept too long prints its own report: the
+//! watchdog only unparks it, and so reads nothing of a lock that may be gone. On a machine with one CPU only locks are
+//! watched.
 //!
-//! What it misses: while the first CPU itself waits for the one that stands still, with preemption off, as for an answer to a flush, the
-//! watchdog's thread there does not run, and the second CPU's may be the one that stands still.
+//! What it misses: if the first CPU itself waits with preemption off for the CPU that stands still (for an answer to a flush,
+//! say), the watchdog's thread there does not run; and the CPU that stands still may be the second, on which the other thread
+//! would run.
 
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU64;
@@ -25,23 +27,23 @@ use crate::platform::unpark;
 use crate::thread::Comm;
 use crate::{ids, kthread, sched, time};
 
-/// What the watchdog was started with.
+/// What the watchdog was started with, and its counters.
 struct Limits {
     /// Nanoseconds that a CPU may go without an interrupt.
     cpu_ns: u64,
     /// Nanoseconds that a sleep for a lock may take.
     lock_ns: u64,
-    /// Sleeps for locks under way.
+    /// The number of sleeps for locks in progress.
     sleeping: Counter,
-    /// CPUs found standing still: counted each time, once the report is printed.
+    /// CPUs found standing still; each is counted after its report has been printed.
     still: AtomicU64,
-    /// The same of sleeps found too long.
+    /// Sleeps found too long, counted likewise.
     asleep: AtomicU64,
 }
 
 static LIMITS: Once<Limits> = Once::new();
 
-/// Starts the watchdog with a limit of `seconds` for CPUs; 0 for none. Once, after the scheduler.
+/// Starts the watchdog with a limit of `seconds` for CPUs; 0 starts none. Called once, after the scheduler has been set up.
 pub fn start(seconds: u32) {
     if seconds == 0 {
         return;
@@ -55,7 +57,7 @@ pub fn start(seconds: u32) {
         still: AtomicU64::new(0),
         asleep: AtomicU64::new(0),
     });
-    // Either watches the CPU of the other one, so both cannot stand still unseen unless all do.
+    // Each thread watches the CPU of the other one, so one of two CPUs that stand still is noticed unless all do.
     for cpu in 0..ncpus.min(2) {
         if kthread::spawn("watchdog", Some(cpu), 0, move || watch(cpu)).is_err() {
             kprintln!("watchdog: no memory for the thread");
@@ -63,26 +65,26 @@ pub fn start(seconds: u32) {
     }
 }
 
-/// Nanoseconds that a CPU may go without an interrupt, if there is a watchdog.
+/// Nanoseconds that a CPU may go without an interrupt; `None` without a watchdog.
 pub fn limit_ns() -> Option<u64> {
     LIMITS.get().map(|limits| limits.cpu_ns)
 }
 
-/// CPUs reported to stand still so far: the text is out.
+/// CPUs that were found standing still, and whose reports have been printed.
 pub fn still() -> u64 {
     LIMITS.get().map_or(0, |limits| limits.still.load(Acquire))
 }
 
-/// Sleeps reported to be too long so far: the text is out.
+/// Sleeps that were found too long, and whose reports have been printed.
 pub fn asleep() -> u64 {
     LIMITS.get().map_or(0, |limits| limits.asleep.load(Acquire))
 }
 
-/// What is known of a CPU's interrupts.
+/// The interrupt count of a CPU, as last read.
 #[derive(Clone, Copy, Default)]
 struct Heard {
     count: u64,
-    /// When the count was found changed.
+    /// When the count was found changed, in nanoseconds.
     since_ns: u64,
 }
 
@@ -97,7 +99,7 @@ fn watch(here: usize) {
         .collect();
     loop {
         let _ = sleep_until(Deadline::after(limits.cpu_ns / 5), Interruptible::No);
-        // The second one is there for the CPU of the first.
+        // The second thread watches the CPU of the first.
         let watched = if here == 0 { 0..heard.len() } else { 0..1 };
         for cpu in watched.filter(|&cpu| cpu != here) {
             look_at(limits, cpu, &mut heard[cpu]);
@@ -131,7 +133,7 @@ fn look_at(limits: &Limits, cpu: usize, heard: &mut Heard) {
     }
 }
 
-/// Has each thread that sleeps too long for a lock report that.
+/// Makes each thread that has slept too long for a lock report that.
 fn look_at_sleepers(limits: &Limits) {
     let now = hal::time::ticks();
     ids::each(|_, t| {
@@ -143,13 +145,13 @@ fn look_at_sleepers(limits: &Limits) {
     });
 }
 
-/// The calling thread begins to sleep for a lock, at `ticks`, or has it: 0.
+/// Records that the calling thread begins to sleep for a lock at `ticks` (of the TSC), or with 0 that it has the lock.
 pub fn sleeps_for_lock(ticks: u64) {
     let Some(limits) = LIMITS.get() else { return };
     let me = current();
     let was = me.sleeps_for_lock.load(Relaxed);
     if was == 0 && ticks == 0 {
-        // Asleep since before the watchdog.
+        // The thread has slept since before the watchdog was started.
         return;
     }
     me.sleeps_for_lock.store(ticks, Relaxed);
@@ -158,7 +160,8 @@ pub fn sleeps_for_lock(ticks: u64) {
         .add(&ksync::pin(), if ticks == 0 { -1 } else { 1 });
 }
 
-/// The calling thread still sleeps for the lock `name`, since `ticks`; thread `holder` has it, if not 0.
+/// Reports, if the limit has passed, that the calling thread has slept for the lock `name` since `ticks`. Thread `holder`
+/// holds it, if not 0.
 pub fn still_waits(name: &'static str, holder: u32, ticks: u64) {
     let Some(limits) = LIMITS.get() else { return };
     let ns = hal::time::ticks_to_ns(hal::time::ticks().saturating_sub(ticks));
@@ -166,7 +169,7 @@ pub fn still_waits(name: &'static str, holder: u32, ticks: u64) {
         return;
     }
     let me = current();
-    // The next report is due after as long again.
+    // The next report is due after the same time again.
     me.sleeps_for_lock.store(hal::time::ticks(), Relaxed);
     kprintln!(
         "watchdog: thread {} ({}) has slept {} s for lock \"{name}\"",

@@ -1,4 +1,4 @@
-//! Keeping all CPUs busy: where a woken thread goes, and what a CPU without work takes.
+//! Balancing: the CPU to which a woken thread goes, and the thread that an idle CPU takes from another.
 
 use core::sync::atomic::Ordering;
 
@@ -7,12 +7,12 @@ use ksync::CpuPin;
 use super::cpu::{bump, cpus, load, thread_of};
 use crate::thread::Thread;
 
-/// CPUs that a waker looks at for an idle one.  Nearness is by number.
+/// CPUs among which a waker looks for an idle one, by number from the CPU on which the thread ran last.
 const NEAR: usize = 16;
-/// Queued threads that a thief looks at for one that may move.
+/// Queued threads that a CPU looks at in another's queue for one that may run on it.
 const STEAL_LOOKS: usize = 8;
 
-/// The CPU for a thread that becomes runnable.
+/// The CPU whose run queue a woken or new thread is put on.
 pub fn choose(pin: &CpuPin, t: &Thread) -> usize {
     let ncpus = cpus().ncpus();
     let may = t.sched.affinity();
@@ -45,8 +45,9 @@ pub fn choose(pin: &CpuPin, t: &Thread) -> usize {
     }
 }
 
-/// Takes a thread from the CPU that has most to do, for this one, which is not counted to have
-/// any work if `idle`.  The thread is taken off its queue and has relative virtual time.
+/// Takes a thread from the run queue of the CPU that has most to do, for this CPU; with `idle`, this CPU counts as one that
+/// runs nothing. The thread's virtual time is then relative, and the caller queues or runs the thread. Returns `None` if
+/// there is no such CPU, or its queue is locked.
 pub fn steal(pin: &CpuPin, idle: bool) -> Option<u32> {
     let me = pin.cpu();
     let ncpus = cpus().ncpus();
@@ -78,7 +79,7 @@ pub fn steal(pin: &CpuPin, idle: bool) -> Option<u32> {
     Some(tid)
 }
 
-/// A CPU that `t` may run on, this one if possible.
+/// A CPU that `t` may run on: this one if it may.
 pub fn allowed(pin: &CpuPin, t: &Thread) -> usize {
     let me = pin.cpu();
     if t.sched.affinity().has(me) {

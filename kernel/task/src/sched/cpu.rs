@@ -1,4 +1,4 @@
-//! A CPU's part of the scheduler, and what it counts.
+//! The state that the scheduler keeps for each CPU, and its counters.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -9,64 +9,65 @@ use super::queue;
 use crate::thread::Thread;
 use crate::{ids, lock, time};
 
-/// Nanoseconds between a busy CPU's ticks, and a thread's slice.
+/// Nanoseconds between the ticks of a busy CPU; a thread's time slice.
 pub const TICK_NS: u64 = 4_000_000;
 
-/// A CPU's part of the scheduler.
+/// The state that the scheduler keeps for one CPU. Fields marked *own CPU* are written by that CPU only.
 pub(super) struct Cpu {
     pub(super) queue: IrqSpin<queue::Queue, lock::RunQueueLock>,
-    /// Threads queued.  Written under the lock; a hint to others.
+    /// Threads on the queue. Written under the queue's lock; other CPUs read it as a hint.
     pub(super) len: AtomicU32,
-    /// Halted, or about to be: needs an interrupt to notice a new thread.  Own CPU.
+    /// Whether the CPU halts, or is about to, so that it notices a new thread only by an interrupt. Own CPU.
     pub(super) idle: AtomicBool,
-    /// The number of what runs, 0 for idle.  Own CPU.
+    /// Tid of the running thread, 0 for the idle thread. Own CPU.
     pub(super) running: AtomicU32,
-    /// Virtual time of what runs, as of its last switch or tick.  Own CPU.
+    /// Virtual time of the running thread, as of the last switch or tick. Own CPU.
     pub(super) running_vt: AtomicU64,
-    /// The thread that the present switch leaves, and why.  Own CPU, preemption off.
+    /// Tid of the thread that the switch in progress leaves, and the [`Reason`](super::Reason). Own CPU, preemption off.
     pub(super) leaving: AtomicU32,
     pub(super) leaving_why: AtomicU32,
-    /// Its idle thread.  Set once.
+    /// The CPU's idle thread. Set once.
     pub(super) idle_thread: Once<Arc<Thread>>,
-    /// Counted events.  Own CPU.
+    /// Counters. Own CPU.
     pub(super) stats: CpuStats,
 }
 
-/// A CPU's scheduling events and times.  Written by its own CPU.
+/// Counters of one CPU's scheduling. Written by that CPU only.
 #[derive(Default)]
 pub struct CpuStats {
     /// Switches to another thread.
     pub switches: AtomicU64,
-    /// Threads made.
+    /// Threads that were made on the CPU.
     pub forks: AtomicU64,
-    /// Threads taken from other CPUs.
+    /// Threads that the CPU has taken from the queues of others.
     pub steals: AtomicU64,
-    /// Reschedule interrupts sent.
+    /// Reschedule interrupts that the CPU has sent.
     pub ipis: AtomicU64,
-    /// Programs begun by execve.
+    /// Programs begun by execve(2).
     pub execs: AtomicU64,
-    /// Children made by vfork, which borrow their parent's space.
+    /// Children that were made with their parent's address space, by vfork(2).
     pub vforks: AtomicU64,
-    /// Nanoseconds idle, interrupts left out, up to the last time that the CPU was; see [`idle_ns`].
+    /// Nanoseconds spent idle, without the interrupts taken meanwhile, up to the end of the last idle period; see
+    /// [`idle_ns`].
     pub(super) idle_ns: AtomicU64,
-    /// Since when it idles, 0 if it does not.
+    /// When the present idle period began, in nanoseconds; 0 if the CPU is not idle.
     pub(super) idle_since: AtomicU64,
-    /// Nanoseconds in user mode, by ticks.
+    /// Nanoseconds in user mode, counted in ticks.
     pub user_ns: AtomicU64,
-    /// Nanoseconds in user mode at positive nice, by ticks.
+    /// Nanoseconds in user mode at positive nice values, counted in ticks.
     pub nice_ns: AtomicU64,
-    /// Nanoseconds in the kernel, by ticks.
+    /// Nanoseconds in the kernel, counted in ticks.
     pub sys_ns: AtomicU64,
 }
 
-/// Adds to a counter that only this CPU writes.
+/// Adds `n` to a counter that only this CPU writes.
 pub(super) fn bump(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
 }
 
 static CPUS: Once<PerCpu<Cpu>> = Once::new();
 
-/// Sets the scheduler up.  Once, by the boot CPU, before any thread.
+/// Sets the scheduler up. Called once, by the boot CPU, before any thread is made.
 #[inline(never)]
 pub fn init(ncpus: usize) {
     CPUS.get_or_init(|| {
@@ -89,17 +90,17 @@ pub(super) fn cpus() -> &'static PerCpu<Cpu> {
         .expect("the scheduler is set up before any thread")
 }
 
-/// A CPU's counted events.
+/// The counters of a CPU; `None` if there is no such CPU.
 pub fn stats(cpu: usize) -> Option<&'static CpuStats> {
     let cpus = CPUS.get()?;
     (cpu < cpus.ncpus()).then(|| &cpus.of(cpu).stats)
 }
 
-/// Nanoseconds that a CPU has idled so far, interrupts left out.
+/// Nanoseconds that a CPU has been idle so far, without the interrupts taken meanwhile.
 pub fn idle_ns(cpu: usize) -> u64 {
     let Some(s) = stats(cpu) else { return 0 };
     loop {
-        // It may go idle, or cease to, between the reads.
+        // The CPU may become idle, or busy, between the reads: then they are made again.
         let since = s.idle_since.load(Ordering::Acquire);
         let before = s.idle_ns.load(Ordering::Acquire);
         if s.idle_since.load(Ordering::Acquire) == since {
@@ -111,38 +112,38 @@ pub fn idle_ns(cpu: usize) -> u64 {
     }
 }
 
-/// Notes that the current process runs a new program.
+/// Counts that the current process has executed a new program.
 pub fn count_exec() {
     bump(&my_stats(&ksync::pin()).execs, 1);
 }
 
-/// Notes that a child borrows its parent's space.
+/// Counts that a child was made with its parent's address space.
 pub fn count_vfork() {
     bump(&my_stats(&ksync::pin()).vforks, 1);
 }
 
-/// Threads that run or wait to run on `cpu`.  A hint.
+/// Threads that run or are queued on `cpu`. A hint.
 pub fn load(cpu: usize) -> u32 {
     let c = cpus().of(cpu);
     c.len.load(Ordering::Relaxed) + u32::from(c.running.load(Ordering::Relaxed) != 0)
 }
 
-/// The thread that runs on `cpu`, 0 if it idles.  A hint.
+/// Tid of the thread that runs on `cpu`, 0 if the CPU is idle. A hint.
 pub fn running(cpu: usize) -> u32 {
     cpus().of(cpu).running.load(Ordering::Relaxed)
 }
 
-/// The thread that runs on this CPU has the number `tid` from now on.
+/// Records that the thread that runs on this CPU has the tid `tid` from now on.
 pub fn renumbered(pin: &CpuPin, tid: u32) {
     cpus().of(pin.cpu()).running.store(tid, Ordering::Relaxed);
 }
 
-/// This CPU's counters.
+/// The counters of this CPU.
 pub(super) fn my_stats(pin: &CpuPin) -> &'static CpuStats {
     &cpus().of(pin.cpu()).stats
 }
 
-/// Threads that run or wait to run, everywhere.
+/// Threads that run or are queued on any CPU. A hint.
 pub fn runnable() -> u32 {
     (0..hal::cpu::count()).map(load).sum()
 }

@@ -1,4 +1,4 @@
-//! What the scheduler knows of a thread: policy, weight, affinity, virtual time.
+//! The scheduling state of a thread: policy, weight, affinity, virtual time.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -45,36 +45,36 @@ const fn weights() -> [u32; 40] {
 /// Weight of SCHED_IDLE, below every nice value.
 const IDLE_WEIGHT: u32 = 3;
 
-/// The scheduler's part of a thread.  The virtual time belongs to whoever has the thread: its
-/// CPU while it runs, the queue's lock while it is queued (absolute, in that queue's time),
-/// the waker otherwise (relative to the base of the queue that it left).
+/// The scheduling state of a thread. The virtual time may be changed by the CPU that runs the thread; under the queue's lock
+/// while the thread is queued (it is then absolute, in that queue's time); and otherwise by the waker (it is then relative to
+/// the base of the queue that the thread left).
 pub struct Entity {
     vt: AtomicU64,
-    /// When it was given the CPU, or when it gave it up.
+    /// When the thread was last given the CPU or charged, or gave the CPU up; in nanoseconds.
     since: AtomicU64,
-    /// Nanoseconds run in all; written by the CPU that runs it.
+    /// Nanoseconds that the thread has run; written by the CPU that runs it.
     runtime: AtomicU64,
     cpu: AtomicU32,
     weight: AtomicU32,
-    /// The weight that its queue counts it with; that queue's lock.
+    /// The weight with which its queue has counted it. Under that queue's lock.
     counted: AtomicU32,
     policy: AtomicU8,
-    /// 20 + nice.
+    /// 20 plus the nice value.
     nice: AtomicU8,
-    /// Children begin without what needs a right (SCHED_RESET_ON_FORK).
+    /// Whether children begin without settings that need a privilege (SCHED_RESET_ON_FORK).
     reset_on_fork: AtomicBool,
-    /// PR_SET_TIMERSLACK's nanoseconds: told, and never used, for timers are exact.
+    /// The timer slack of PR_SET_TIMERSLACK, in nanoseconds. It is reported and has no effect, because timers are exact.
     slack: AtomicU32,
-    /// What they are again if 0 is set: its creator's.  Const.
+    /// The slack that setting 0 restores: the creator's. Constant.
     usual_slack: u32,
     affinity: CpuMask,
 }
 
-/// Timer slack of a thread that has not set it.
+/// The timer slack of the first threads, in nanoseconds.
 const SLACK_NS: u32 = 50_000;
 
 impl Entity {
-    /// A thread's first state.
+    /// The state of a new thread that has not run.
     pub fn new(cpu: usize, nice: i8, policy: Policy, affinity: &CpuMask) -> Self {
         let e = Entity {
             vt: AtomicU64::new(0),
@@ -94,7 +94,7 @@ impl Entity {
         e
     }
 
-    /// A forked thread's first state: its creator's, with no time run.
+    /// The state of a forked thread: a copy of its creator's, with no time run.
     pub fn forked(&self, cpu: usize) -> Self {
         let nice = if self.reset_on_fork() {
             self.nice().max(0)
@@ -107,7 +107,7 @@ impl Entity {
         e
     }
 
-    /// Whether children begin without what needs a right.
+    /// Whether children begin without settings that need a privilege.
     pub fn reset_on_fork(&self) -> bool {
         self.reset_on_fork.load(Ordering::Relaxed)
     }
@@ -117,7 +117,7 @@ impl Entity {
         self.slack.load(Ordering::Relaxed)
     }
 
-    /// Sets the timer slack, 0 for the usual one.
+    /// Sets the timer slack, in nanoseconds; 0 restores the creator's.
     pub fn set_slack(&self, ns: u32) {
         let ns = if ns == 0 { self.usual_slack } else { ns };
         self.slack.store(ns, Ordering::Relaxed);
@@ -131,12 +131,12 @@ impl Entity {
         self.weight.store(w, Ordering::Relaxed);
     }
 
-    /// nice(2)'s value.
+    /// The nice value, -20..=19.
     pub fn nice(&self) -> i8 {
         self.nice.load(Ordering::Relaxed) as i8 - 20
     }
 
-    /// Sets nice(2)'s value, -20..=19.
+    /// Sets the nice value, -20..=19; other values are clamped.
     pub fn set_nice(&self, nice: i8) {
         self.nice
             .store((nice.clamp(-20, 19) + 20) as u8, Ordering::Relaxed);
@@ -152,19 +152,19 @@ impl Entity {
         }
     }
 
-    /// Sets the policy, and whether children begin without what needs a right.
+    /// Sets the policy, and whether children begin without settings that need a privilege.
     pub fn set_policy(&self, policy: Policy, reset_on_fork: bool) {
         self.reset_on_fork.store(reset_on_fork, Ordering::Relaxed);
         self.policy.store(policy as u8, Ordering::Relaxed);
         self.reweigh();
     }
 
-    /// The CPUs that it may run on.
+    /// The CPUs that the thread may run on.
     pub fn affinity(&self) -> &CpuMask {
         &self.affinity
     }
 
-    /// The CPU that it runs on, or ran on last.
+    /// The CPU that the thread runs on or ran on last, or whose queue it is on.
     pub fn cpu(&self) -> usize {
         self.cpu.load(Ordering::Relaxed) as usize
     }
@@ -173,7 +173,7 @@ impl Entity {
         self.cpu.store(cpu as u32, Ordering::Relaxed);
     }
 
-    /// Nanoseconds of CPU time, as of the last switch or tick.
+    /// Nanoseconds of CPU time, up to the last switch or tick.
     pub fn runtime_ns(&self) -> u64 {
         self.runtime.load(Ordering::Relaxed)
     }
@@ -186,14 +186,14 @@ impl Entity {
         self.vt.store(vt, Ordering::Relaxed);
     }
 
-    /// Its weight now, with which its queue counts it from here on.
+    /// The weight of the thread now. Records it as the one with which the queue counts the thread until it leaves.
     pub(super) fn count_weight(&self) -> u64 {
         let weight = self.weight.load(Ordering::Relaxed);
         self.counted.store(weight, Ordering::Relaxed);
         weight.into()
     }
 
-    /// The weight that its queue counts it with.
+    /// The weight with which the queue has counted the thread.
     pub(super) fn counted(&self) -> u64 {
         self.counted.load(Ordering::Relaxed).into()
     }
@@ -214,7 +214,7 @@ impl Entity {
         vt
     }
 
-    /// Nanoseconds since it gave the CPU up.
+    /// Nanoseconds since the thread gave up the CPU.
     pub(crate) fn rested(&self, now: u64) -> u64 {
         now.saturating_sub(self.since.load(Ordering::Relaxed))
     }

@@ -1,7 +1,7 @@
-//! Load averages: how many threads ran or wanted to, over one, five and fifteen minutes.
+//! Load averages: how many threads ran or were ready to run, over one, five and fifteen minutes.
 //!
-//! One CPU samples every five seconds, as Linux does; samples that idling missed are made up
-//! for when somebody asks.
+//! CPU 0 takes a sample every five seconds, as in Linux. Samples that were missed because CPU 0 was idle are taken later,
+//! with the load of that moment: at its next tick, or when the averages are read.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,10 +16,10 @@ const DECAY: [u64; 3] = [1884, 2014, 2037];
 const MEMORY: u64 = 1000;
 
 static AVERAGES: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
-/// Periods sampled since boot.
+/// Periods for which a sample has been taken since boot.
 static SAMPLED: AtomicU64 = AtomicU64::new(0);
 
-/// Takes the samples that are due.
+/// Takes the samples that are due at `now`.
 pub(super) fn sample(now: u64) {
     let due = now / PERIOD;
     let done = SAMPLED.load(Ordering::Relaxed);

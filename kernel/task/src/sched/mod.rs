@@ -1,14 +1,13 @@
-//! The scheduler: which thread runs where.
+//! The scheduler: which thread runs on which CPU.
 //!
-//! Each CPU has a run queue (`queue`) under its own lock; nothing is global.  A thread is on
-//! at most one queue, or on a CPU.  A thread that leaves a CPU is queued, or declared asleep,
-//! by the thread that comes after it (`switch`), when its registers are saved: so nobody
-//! runs a thread that is still on its way out, and nobody waits for one.
+//! Each CPU has a run queue (`queue`) under its own lock; nothing is global. A thread is on at most one queue, or on a CPU. A
+//! thread that leaves a CPU is put on a queue, or declared asleep, by the thread that runs there next (`switch`), once its
+//! registers have been saved. So no CPU runs a thread whose registers are not saved yet, and no CPU waits for that.
 //!
-//! A woken thread goes to the CPU where it ran last if that idles, else to an idle CPU near,
-//! else to the waker's or its own, whichever has less to do.  An idle CPU looks at the others'
-//! lengths, which are hints read without locks, and takes a thread from the longest queue; a
-//! busy CPU does the same now and then at a tick, if another has at least two more.
+//! A woken thread goes to the CPU where it ran last if that is idle; else to an idle CPU near that one; else to the waker's
+//! CPU or to the one where it ran last, whichever has less to do. An idle CPU reads the lengths of the others' queues, which
+//! are hints read without locks, and takes a thread from the longest. A busy CPU does the same at some of its ticks, if
+//! another CPU has at least two threads more.
 
 mod balance;
 mod cpu;

@@ -1,14 +1,13 @@
 //! A CPU's run queue: a calendar of virtual times.
 //!
-//! Guarantee: choosing, adding and removing cost O(1) and allocate nothing, no runnable thread
-//! starves, and threads get CPU time in proportion to their weights.  Mechanism: a thread's
-//! virtual time advances by its run time, divided by its weight; the queue has 64 lists, each for
-//! 4 ms of virtual time, in a ring that begins at the queue's *base*, and runs the first thread
-//! of the first list.  The base follows what is chosen, and the first list takes newcomers only for as
-//! long as those who run here, by their weights, need to get a list further: what comes later goes to the
-//! second, however little it has run, so the first gets empty, and every list becomes the first.  Within
-//! a list, order of arrival.  (A calendar as ULE keeps for timesharing threads, with virtual time in
-//! the place of priority.)
+//! Guarantee: choosing, adding and removing a thread take constant time and allocate nothing; no runnable thread starves;
+//! threads get CPU time in proportion to their weights. Mechanism: a thread's virtual time advances by the time that it runs,
+//! divided by its weight. The queue has 64 lists in a ring, each for 4 ms of virtual time. The ring begins at the queue's
+//! *base*, and the first thread of the first list that has one is chosen next; the base moves up to that list. The first list
+//! takes new threads only for a limited time: the time in which virtual time would get to the next list if the threads of
+//! this CPU had run in proportion to their weights. After that, new threads are put on the second list, however little they
+//! have run. So the first list empties, and every list becomes the first in turn. Within a list, threads run in order of
+//! arrival. (This is the calendar that ULE keeps for timesharing threads, with virtual time in place of priority.)
 
 use ksync::CpuPin;
 
@@ -17,24 +16,24 @@ use crate::idlist::IdList;
 use crate::ids::{self, Runnable};
 use crate::thread::Thread;
 
-/// Virtual nanoseconds of a list, as a power of two: about 4 ms, a slice.
+/// Nanoseconds of virtual time of a list, as a power of two: about 4 ms, a time slice.
 pub const BUCKET_SHIFT: u32 = 22;
 const BUCKETS: u64 = 64;
-/// For so many nanoseconds the first list takes newcomers where one thread of the usual weight runs.
+/// Nanoseconds for which the first list takes new threads if the weights of all threads of the CPU add up to that of nice 0.
 const OPEN_NS: u64 = 1 << BUCKET_SHIFT;
 
-/// The runnable threads of a CPU, but for the one that runs.
+/// The runnable threads of a CPU, without the one that runs.
 pub struct Queue {
     buckets: [IdList<Runnable>; BUCKETS as usize],
-    /// Lists that have a thread.
+    /// Bit set of the lists that have a thread.
     used: u64,
-    /// Number of the first list's bucket.
+    /// The bucket (virtual time divided by a list's length) of the first list.
     base: u64,
-    /// When that became the first, in monotonic nanoseconds.
+    /// When that list became the first, in monotonic nanoseconds.
     base_since: u64,
-    /// When the CPU last chose a thread.
+    /// When the CPU last chose a thread, in monotonic nanoseconds.
     chosen_at: u64,
-    /// The sum of the weights of those that are queued, and the weight of the last that was chosen.
+    /// The sum of the weights of the queued threads, and the weight of the thread that was chosen last.
     queued_weight: u64,
     running_weight: u64,
 }
@@ -57,12 +56,12 @@ impl Queue {
         }
     }
 
-    /// Virtual time at the queue's base.
+    /// The virtual time at the queue's base.
     pub fn base_vt(&self) -> u64 {
         self.base << BUCKET_SHIFT
     }
 
-    /// The base follows `vt`, the virtual time of what runs, as far as nobody queued is passed.
+    /// Moves the base up to `vt`, the virtual time of the running thread, but not past a queued thread.
     pub fn follow(&mut self, vt: u64) {
         let target = self
             .first()
@@ -77,12 +76,12 @@ impl Queue {
         }
     }
 
-    /// The CPU is about to choose a thread.
+    /// Records when the CPU is about to choose a thread.
     pub fn begin_choice(&mut self, now: u64) {
         self.chosen_at = now;
     }
 
-    /// The bucket of the thread to run next.
+    /// The bucket of the thread that is to run next.
     pub fn first(&self) -> Option<u64> {
         if self.used == 0 {
             return None;
@@ -94,22 +93,23 @@ impl Queue {
         Some(self.base + u64::from(ahead))
     }
 
-    /// Whether the first list still takes newcomers: not once virtual time would have got to the next if all had got their shares.
+    /// Whether the first list still takes new threads: until the time has passed in which virtual time would have got to the
+    /// next list if all threads had had their shares.
     fn is_open(&self) -> bool {
         let weight = (self.queued_weight + self.running_weight).max(NICE_0_WEIGHT);
         let since = self.chosen_at.saturating_sub(self.base_since);
         since.saturating_mul(NICE_0_WEIGHT) < weight * OPEN_NS
     }
 
-    /// A thread leaves the queue; returns the weight that it counted with.
+    /// Takes the weight of a thread that leaves the queue out of the sum, and returns it.
     fn leaves(&mut self, pin: &CpuPin, tid: u32) -> u64 {
         let weight = ids::thread(pin, tid).map_or(0, |t| t.sched.counted());
         self.queued_weight = self.queued_weight.saturating_sub(weight);
         weight
     }
 
-    /// Adds a thread at virtual time `vt`; returns the virtual time that it got, which is
-    /// within the calendar.
+    /// Adds a thread at virtual time `vt`. Returns the virtual time that the thread has got: `vt`, or the beginning of the
+    /// list that it was put on.
     pub fn push(&mut self, pin: &CpuPin, t: &Thread, vt: u64) -> u64 {
         let first = self.base + u64::from(!self.is_open());
         self.queued_weight += t.sched.count_weight();
@@ -124,7 +124,7 @@ impl Queue {
         }
     }
 
-    /// Takes the thread to run next off.
+    /// Takes the thread that is to run next off the queue.
     pub fn pop(&mut self, pin: &CpuPin) -> Option<u32> {
         let first = self.first()?;
         self.move_base(first);
@@ -135,8 +135,8 @@ impl Queue {
         Some(tid)
     }
 
-    /// Takes off, for another CPU, a thread that `fits`: from the far end, where those are that
-    /// would wait longest here.  Looks at no more than `limit` threads.
+    /// Takes a thread that `fits` off the queue, for another CPU: from the far end, where the threads are that would wait
+    /// longest here. Looks at no more than `limit` threads.
     pub fn steal(&mut self, pin: &CpuPin, limit: usize, fits: impl Fn(u32) -> bool) -> Option<u32> {
         let mut left = limit;
         for back in 1..=BUCKETS {

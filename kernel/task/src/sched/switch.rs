@@ -1,7 +1,7 @@
 //! Switching from one thread to another.
 //!
-//! [`switch_away`] chooses the next thread and switches; what becomes of the old one is done by
-//! [`finish_switch`] on the new one's stack.  Preemption is off in between, interrupts too.
+//! [`switch_away`] chooses the next thread and switches to it. [`finish_switch`], on the next thread's stack, then queues the
+//! old thread, declares it asleep, or releases it. Preemption and interrupts are off in between.
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -19,15 +19,15 @@ use crate::{time, timer, upcalls};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Reason {
-    /// It sleeps, if it is still declared waiting when its registers are saved.
+    /// The thread sleeps, if it is still declared waiting when its registers have been saved.
     Block = 0,
-    /// Another is to run first.
+    /// Another thread is to run first.
     Preempt = 1,
-    /// It lets others go first.
+    /// The thread lets others run first (sched_yield(2)).
     Yield = 2,
-    /// It ends.
+    /// The thread has ended.
     Exit = 3,
-    /// It is the idle thread.
+    /// The thread is the idle thread.
     Idle = 4,
 }
 
@@ -36,14 +36,14 @@ impl Reason {
         [Reason::Block, Reason::Preempt, Reason::Yield, Reason::Exit][n as usize % 4]
     }
 
-    /// Whether the thread wants to go on running.
+    /// Whether the thread stays runnable.
     fn runs_on(self) -> bool {
         matches!(self, Reason::Preempt | Reason::Yield)
     }
 }
 
-/// Gives the CPU to the next thread and returns when the caller runs again; at once if nobody
-/// else is to run.  Called with preemption on and no spin lock held.
+/// Switches to the next thread, and returns when the caller runs again; returns at once if the caller may go on and no other
+/// thread is to run first. Called with preemption on and no spin lock held.
 pub fn switch_away(why: Reason) {
     let irq = hal::irq::save();
     let mut pin = ksync::pin();
@@ -64,7 +64,7 @@ pub fn switch_away(why: Reason) {
     hal::irq::restore(irq);
 }
 
-/// Whether the current thread cannot stay, though nobody else is to run.
+/// Whether the current thread cannot go on here, although no other thread is to run.
 fn must_leave(pin: &CpuPin, me: &Thread, why: Reason) -> bool {
     match why {
         // A wake-up may have come meanwhile.
@@ -75,7 +75,7 @@ fn must_leave(pin: &CpuPin, me: &Thread, why: Reason) -> bool {
     }
 }
 
-/// The thread that is to run instead of the current one.
+/// The tid of the thread that is to run instead of the current one.
 fn choose_next(pin: &CpuPin, c: &Cpu, me: &Thread, why: Reason, now: u64) -> Option<u32> {
     let stays = why.runs_on() && me.sched.affinity().has(pin.cpu());
     let vt = if why == Reason::Idle {
@@ -118,7 +118,7 @@ fn choose_next(pin: &CpuPin, c: &Cpu, me: &Thread, why: Reason, now: u64) -> Opt
         if t.sched.affinity().has(pin.cpu()) {
             return tid;
         }
-        // Its affinity changed while it was queued.
+        // The thread's affinity was changed while it was queued.
         t.sched.set_vt(t.sched.vt().saturating_sub(base));
         enqueue(pin, balance::allowed(pin, t), t, false);
     }
@@ -147,7 +147,7 @@ fn switch_to_idle(pin: &CpuPin, c: &Cpu, me: &Thread, why: Reason, now: u64) {
     leave(pin, c, me, idle, why);
 }
 
-/// The switch itself.  Returns on `me`'s stack when somebody switches back to it.
+/// Switches to `next`. Returns, on the stack of `me`, when a CPU switches back to `me`.
 fn leave(_pin: &CpuPin, c: &Cpu, me: &Thread, next: &Thread, why: Reason) {
     bump(&c.stats.switches, 1);
     match why {
@@ -165,13 +165,13 @@ fn leave(_pin: &CpuPin, c: &Cpu, me: &Thread, next: &Thread, why: Reason) {
     finish_switch();
 }
 
-/// Settles the thread that this CPU has just left.  On the new thread's stack, interrupts and
-/// preemption off.
+/// Queues the thread that this CPU has just left, declares it asleep, or releases it. Runs on the new thread's stack, with
+/// interrupts and preemption off.
 pub fn finish_switch() {
     let pin = ksync::pin();
     let c = cpus().get(&pin);
     let tid = c.leaving.swap(0, Ordering::Relaxed);
-    // The idle thread bears no number and needs no settling.
+    // The idle thread, whose tid is 0, is not in the table: nothing is to be done for it.
     let Some(prev) = thread_of(&pin, tid) else {
         return;
     };
@@ -180,13 +180,13 @@ pub fn finish_switch() {
     match Reason::from_raw(c.leaving_why.load(Ordering::Relaxed)) {
         Reason::Exit => (upcalls::get().release_dead)(&pin, prev),
         Reason::Block => {
-            // From the exchange on another CPU may run it: it must be the last touch.
+            // Once this exchange has been made, another CPU may run the thread: it must not be touched after it.
             if !prev.state.settle() {
                 enqueue(&pin, balance::allowed(&pin, prev), prev, false);
             }
         }
         Reason::Yield => {
-            // Behind those that wait now.
+            // Behind the threads that are queued now.
             prev.sched
                 .set_vt(prev.sched.vt().max(1 << queue::BUCKET_SHIFT));
             enqueue(&pin, balance::allowed(&pin, prev), prev, false);
@@ -195,16 +195,16 @@ pub fn finish_switch() {
     }
 }
 
-/// Where every new thread begins: as the other end of the switch that first chose it.
+/// Where every new thread begins: it finishes the switch that chose it.
 pub fn thread_start() -> ! {
     finish_switch();
-    // The pin that the switch was made under.
+    // Ends the section without preemption in which the switch was made.
     hal::preempt::enable_no_check();
     hal::irq::enable();
     run_entry()
 }
 
-/// Makes the caller, on its CPU's first stack, that CPU's idle thread.
+/// Makes the caller, which runs on this CPU's first stack, the CPU's idle thread.
 pub fn first_switch(pin: &CpuPin, idle: &Arc<Thread>) {
     let c = cpus().get(pin);
     let _ = c.idle_thread.set(idle.clone());
@@ -212,10 +212,10 @@ pub fn first_switch(pin: &CpuPin, idle: &Arc<Thread>) {
     set_current(idle);
 }
 
-/// The idle thread's life: run what there is, take what others have, halt.
+/// The loop of the idle thread: run queued threads, or threads of other CPUs' queues; otherwise halt.
 pub fn idle() -> ! {
     loop {
-        // Destructors may wait for other CPUs, so interrupts are on.
+        // Interrupts are on, because destructors may wait for other CPUs.
         let more = mem::poll(&ksync::pin());
         mem::poll_more();
         let irq = hal::irq::save();
@@ -236,7 +236,7 @@ pub fn idle() -> ! {
         c.stats.idle_since.store(now, Ordering::Release);
         if c.len.load(Ordering::SeqCst) == 0 && !hal::preempt::need_resched() {
             if more {
-                // Retired memory waits for a grace period: look again soon.
+                // Memory that this CPU has retired waits for its grace period: look again after a tick.
                 timer::set_tick(&pin, now + TICK_NS);
             } else {
                 mem::epoch().offline(pin.cpu());
@@ -255,7 +255,7 @@ pub fn idle() -> ! {
     }
 }
 
-/// What a new thread does first, whatever it is.
+/// What a new thread does first, be it a kernel thread or one of a process.
 fn run_entry() -> ! {
     let me = current();
     match me.take_entry() {
@@ -275,13 +275,13 @@ pub fn block() {
     }
 }
 
-/// Gives the CPU to others that wait for it (sched_yield(2)).
+/// Lets queued threads run first (sched_yield(2)).
 pub fn yield_now() {
     switch_away(Reason::Yield);
 }
 
-/// Gives way if that is wanted and allowed.  Called at the end of interrupts that came with
-/// preemption on, when preemption is enabled again, and before user mode.
+/// Switches to another thread if a reschedule is wanted and preemption is on. Called at the end of an interrupt that came
+/// while preemption was on, when preemption is enabled again, and before user mode.
 pub fn preempt_check() {
     if hal::preempt::need_resched() && hal::preempt::count() == 0 {
         hal::sections::ended();

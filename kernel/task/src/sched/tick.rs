@@ -1,4 +1,4 @@
-//! What the clock's tick and other CPUs' requests do on a CPU.
+//! What the clock's tick and the requests of other CPUs do on a CPU.
 
 use core::sync::atomic::Ordering;
 
@@ -11,11 +11,11 @@ use crate::current::{current, try_current};
 use crate::thread::flag;
 use crate::{time, timer, upcalls};
 
-/// A busy CPU compares itself with the others in one of this many ticks.
+/// A busy CPU compares its load with the others' at one of this many ticks.
 const BALANCE_TICKS: u64 = 8;
 
-/// What every interrupt handler here does first: an idle CPU is outside the epoch, and handlers look
-/// things up.
+/// Brings an idle CPU back into the epoch and turns preemption off. Every interrupt handler that follows pointers under the
+/// epoch calls this first, because grace periods do not wait for an idle CPU.
 pub fn interrupt() -> CpuPin {
     let pin = ksync::pin();
     if cpus().get(&pin).idle.load(Ordering::Relaxed) {
@@ -24,7 +24,8 @@ pub fn interrupt() -> CpuPin {
     pin
 }
 
-/// Frees what this CPU retired long enough ago, and empties its caches if memory is wanted.  Interrupts are on.
+/// Frees what this CPU retired and what is past its grace period, and empties this CPU's caches if memory is wanted. Called
+/// with interrupts on.
 pub fn reclaim() {
     current().clear(flag::RECLAIM);
     let mut pin = ksync::pin();
@@ -34,18 +35,18 @@ pub fn reclaim() {
     mem::poll_more();
 }
 
-/// Has the current thread look after this CPU's retired memory before it next enters user mode; the next tick
-/// asks the thread that runs then.
+/// Makes the current thread free this CPU's retired memory before it next enters user mode. Every tick asks the thread that
+/// runs then, too.
 pub fn reclaim_soon() {
     if let Some(me) = try_current() {
         me.set(flag::RECLAIM);
     }
 }
 
-/// The timer's interrupt on this CPU.  Interrupts and preemption are off.
+/// The timer interrupt of this CPU. Interrupts and preemption are off.
 pub fn timer_interrupt(from_user: bool) {
     let begun = hal::time::ticks();
-    // One level is the interrupt's own.
+    // One level of the count is the interrupt's own.
     let pinned = !from_user && hal::preempt::count() > 1;
     let pin = interrupt();
     if pinned && cpus().get(&pin).running.load(Ordering::Relaxed) != 0 {
@@ -89,13 +90,13 @@ fn tick(pin: &CpuPin, from_user: bool) {
     timer::set_tick(pin, now + TICK_NS);
 }
 
-/// Another CPU asks this one to look at its queue.  Interrupts are off.
+/// Another CPU asks this one to look at its run queue. Interrupts are off.
 pub fn reschedule_interrupt() {
     let _pin = interrupt();
     hal::preempt::set_need_resched();
 }
 
-/// Now and then a busy CPU takes a thread from one that has at least two more.
+/// At some ticks, takes a thread from a CPU that has at least two more than this one.
 fn take_share(pin: &CpuPin, now: u64) {
     if !(now / TICK_NS + pin.cpu() as u64).is_multiple_of(BALANCE_TICKS) {
         return;

@@ -1,4 +1,4 @@
-//! Making threads run: new ones, woken ones, and those that have to look at their flags.
+//! Making threads run: new threads, woken threads, and running threads that must look at their flags.
 
 use core::sync::atomic::Ordering;
 
@@ -11,15 +11,15 @@ use super::{balance, queue};
 use crate::thread::Thread;
 use crate::time;
 
-/// Interrupts another CPU, for it to look at its queue or its thread's flags.
+/// Sends CPU `cpu` a reschedule interrupt, so that it looks at its run queue or its thread at its flags.
 fn kick(pin: &CpuPin, cpu: usize) {
     bump(&my_stats(pin).ipis, 1);
     hal::ipi::reschedule(cpu);
 }
 
-/// Makes a thread that sleeps, or is about to, run.  Does nothing to one that runs.
-/// Callable from interrupts and with spin locks of ranks below the run queues' held; what the thread is to find has been
-/// made visible by a read-modify-write, or under a lock that it takes.
+/// Makes a thread run that sleeps or is about to sleep. Does nothing to a thread that runs. May be called from interrupt
+/// handlers, and with spin locks held whose ranks are below the run queues'. What the thread is to see must have been written
+/// by a read-modify-write operation, or under a lock that the thread takes.
 pub fn wake(pin: &CpuPin, t: &Thread) {
     if t.state.wake() {
         let cpu = balance::choose(pin, t);
@@ -29,7 +29,8 @@ pub fn wake(pin: &CpuPin, t: &Thread) {
     }
 }
 
-/// Queues `t`, whose virtual time is relative, on `cpu`, and sees to it that the CPU notices.
+/// Puts `t`, whose virtual time is relative, on the queue of `cpu`. Interrupts that CPU if it is idle, or if `t` is to run
+/// before its present thread.
 pub(super) fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, woken: bool) {
     let c = cpus().of(cpu);
     let mut q = c.queue.lock();
@@ -58,7 +59,8 @@ pub(super) fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, woken: bool) {
     }
 }
 
-/// Asks the CPU that runs `t` to enter the kernel, so that `t` looks at its flags.
+/// Makes the CPU that runs `t` enter the kernel, so that `t` looks at its flags. Does nothing if `t` does not run, or runs on
+/// this CPU.
 pub fn poke(pin: &CpuPin, t: &Thread) {
     let cpu = t.cpu();
     if cpu != pin.cpu() && running(cpu) == t.tid() {
@@ -66,7 +68,7 @@ pub fn poke(pin: &CpuPin, t: &Thread) {
     }
 }
 
-/// Lets `t` run on the CPUs of `mask` only; false if none of them exists.
+/// Restricts `t` to the CPUs of `mask`; false, with nothing changed, if none of them exists.
 pub fn set_affinity(t: &Thread, mask: &CpuMask) -> bool {
     let ncpus = hal::cpu::count();
     if mask.first(ncpus).is_none() {
@@ -85,7 +87,7 @@ pub fn set_affinity(t: &Thread, mask: &CpuMask) -> bool {
     true
 }
 
-/// Makes a new thread run for the first time, near its creator.
+/// Makes a new thread run for the first time. Its CPU is chosen as for a woken thread.
 pub fn start(t: &Thread) {
     let pin = ksync::pin();
     bump(&my_stats(&pin).forks, 1);

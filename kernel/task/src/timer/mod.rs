@@ -1,16 +1,15 @@
-//! Timers: per-CPU wheels over the machine's one-shot timer.
+//! Timers: a wheel for each CPU, over the machine's one-shot timer.
 //!
-//! Guarantee: arming and cancelling cost O(1), allocate nothing and may be done on any CPU; a
-//! timer goes off at its exact time, not at a wheel's grain.  Mechanism: eight levels of 64 lists; level
-//! `l` has slots of 2^(16+6l) ns.  A timer waits in the finest level that reaches it; when time
-//! gets to its slot it moves down, and in the lowest level the machine's timer is armed for the
-//! earliest exact time in the slot.  Lists link by number, so a timer is a field of the
-//! thread or process that it belongs to.
+//! Guarantee: arming and cancelling take constant time, allocate nothing and may be done on any CPU. A timer expires at its
+//! exact time, not at a multiple of the wheel's grain. Mechanism: eight levels of 64 lists; a list of level `l` covers
+//! 2^(16+6l) ns. A timer is put on the lowest level that reaches as far as its time. When time gets to its list it moves down
+//! a level or more. On the lowest level the machine's timer is armed for the earliest exact time in the list. Lists link by
+//! id, so a timer is a field of its thread or process.
 //!
-//! However many timers share a slot or a moment, the work of one hold of the wheel's lock is bounded, and so is that of one
-//! interrupt.  Each slot of the lowest level knows a time before which none of its timers is due.  Once that time comes,
-//! the slot is gone through once, a few timers at a time; those that are not due yet go to the list's end, and give the
-//! slot its next such time.
+//! However many timers share a list or a moment, the work in one hold of the wheel's lock is bounded, and so is the work in
+//! one interrupt. For each list of the lowest level the wheel keeps a time before which none of its timers is due. Once that
+//! time has come, the list is swept once, a few timers at a time; timers that are not due yet are moved to the list's end,
+//! and give the list its next such time.
 
 pub mod node;
 
@@ -30,11 +29,11 @@ const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 /// Eight levels reach 2^64 ns.
 const LEVELS: usize = 8;
-/// Set in a list's numbers that name a process's timer.
+/// Set in the ids on a wheel's lists for the timer of a process.
 const OF_PROCESS: u32 = 1 << 31;
-/// Timers handled in one hold of the wheel's lock.
+/// The most timers handled in one hold of the wheel's lock.
 const BATCH: usize = 16;
-/// Timers handled in one interrupt, from which on the rest waits for another one.
+/// Timers handled in one interrupt after which the rest is left to another interrupt.
 const ENOUGH: usize = 128;
 
 enum OnWheel {}
@@ -55,38 +54,38 @@ impl Role for OnWheel {
 
 struct Level {
     slots: [IdList<OnWheel>; SLOTS],
-    /// Slots with a timer.
+    /// Bit set of the lists that have a timer.
     used: u64,
 }
 
-/// What is known of a slot of the lowest level besides its list.
+/// What the wheel keeps for a list of the lowest level.
 #[derive(Clone, Copy)]
 struct Known {
-    /// None of the timers is due before; `u64::MAX` if there is none.
+    /// None of the timers is due before this time; `u64::MAX` if there are none.
     earliest: u64,
-    /// How many timers there are.
+    /// The number of timers on the list.
     count: u32,
 }
 
-/// A slot of the lowest level is being gone through.
+/// A sweep of a list of the lowest level that has begun and not ended.
 struct Sweep {
     slot: usize,
-    /// Timers that may not have been looked at, from the list's head on.
+    /// Timers, from the head of the list on, that may not have been looked at.
     left: u32,
-    /// None of the others is due before.
+    /// None of the other timers is due before this time.
     earliest: u64,
 }
 
 struct Wheel {
-    /// Time up to which slots have been emptied, in nanoseconds.
+    /// The time up to which all lists have been emptied, in nanoseconds.
     now: u64,
     levels: [Level; LEVELS],
-    /// Of the slots of the lowest level.
+    /// One for each list of the lowest level.
     known: [Known; SLOTS],
     sweep: Option<Sweep>,
-    /// When the scheduler wants its tick; `u64::MAX` for never.
+    /// When the scheduler's tick is due, in nanoseconds; `u64::MAX` for never.
     tick_at: u64,
-    /// What the machine's timer is armed for.
+    /// The time for which the machine's timer is armed, in nanoseconds.
     armed: u64,
 }
 
@@ -113,7 +112,7 @@ impl Wheel {
         }
     }
 
-    /// The finest place from which `at` is less than a turn away.
+    /// The level and the list for a timer due at `at`: on the lowest level on which `at` is less than one turn ahead.
     fn place(&self, at: u64) -> (usize, usize) {
         let at = at.max(self.now);
         let mut level = 0;
@@ -137,7 +136,7 @@ impl Wheel {
             let known = &mut self.known[slot];
             known.count += 1;
             known.earliest = known.earliest.min(at);
-            // The sweep does not come to the list's new end.
+            // The timer is put at the list's end, which this sweep does not reach.
             if let Some(sweep) = self.sweep.as_mut().filter(|sweep| sweep.slot == slot) {
                 sweep.earliest = sweep.earliest.min(at);
             }
@@ -163,7 +162,7 @@ impl Wheel {
         }
     }
 
-    /// The first used slot of a level at or after the present one: its beginning in nanoseconds.
+    /// The first list of a level, at or after the present one, that has a timer, and the time at which that list begins.
     fn first(&self, level: usize) -> Option<(usize, u64)> {
         let used = self.levels[level].used;
         if used == 0 {
@@ -178,7 +177,7 @@ impl Wheel {
         Some(((index % SLOTS as u64) as usize, index << shift))
     }
 
-    /// Arms the machine for `at` unless it is armed for something earlier.
+    /// Arms the machine's timer for `at` unless it is armed for an earlier time.
     fn arm_for(&mut self, at: u64) {
         if at < self.armed {
             self.armed = at;
@@ -186,8 +185,8 @@ impl Wheel {
         }
     }
 
-    /// When something is to be done next: a slot of level 0 at its earliest time, an upper slot at its
-    /// beginning.
+    /// The next time at which the wheel has work: the earliest time of the first list of level 0, or the beginning of a list
+    /// of an upper level.
     fn next(&self) -> u64 {
         let mut next = u64::MAX;
         if let Some((slot, _)) = self.first(0) {
@@ -201,7 +200,7 @@ impl Wheel {
         next
     }
 
-    /// Moves up to `room` timers down from upper slots whose time has come; returns how many.
+    /// Moves up to `room` timers down from lists of upper levels whose time has come; returns how many.
     fn lower(&mut self, pin: &CpuPin, room: usize) -> usize {
         let mut moved = 0;
         for level in (1..LEVELS).rev() {
@@ -227,8 +226,8 @@ impl Wheel {
         moved
     }
 
-    /// Looks at up to `room` timers of the first slot of level 0; returns how many.  Those due by `now` are taken off and
-    /// go to `out` from `*taken` on.
+    /// Looks at up to `room` timers of the first list of level 0; returns how many. Those due by `now` are taken off the
+    /// wheel and stored in `out` from `*taken` on.
     fn look(
         &mut self,
         pin: &CpuPin,
@@ -246,7 +245,7 @@ impl Wheel {
         }
         let mut sweep = match self.sweep.take() {
             Some(sweep) if sweep.slot == slot => sweep,
-            // One of another slot begins again when its turn comes.
+            // A sweep of another list is given up; that list is swept from its beginning when its turn comes.
             _ => Sweep {
                 slot,
                 left: known.count,
@@ -282,8 +281,8 @@ impl Wheel {
         looked
     }
 
-    /// Takes off timers whose time has come by `now`, moving others down as their slots are reached.  Returns how many it
-    /// took and how many it touched.  It stops when it has touched a batch: then call again.
+    /// Takes timers due by `now` off the wheel, and moves timers down from lists that time has reached. Returns how many it
+    /// took and how many it handled. It stops when it has handled a batch: the caller then calls it again.
     fn expire(&mut self, pin: &CpuPin, now: u64, out: &mut [u32; BATCH]) -> (usize, usize) {
         let (mut taken, mut touched) = (0, 0);
         loop {
@@ -304,7 +303,7 @@ impl Wheel {
 
 static WHEELS: Once<PerCpu<IrqSpin<Wheel, lock::TimerLock>>> = Once::new();
 
-/// Sets the wheels up.  Once, by the boot CPU, before any thread.
+/// Sets the wheels up. Called once, by the boot CPU, before any thread is made.
 #[inline(never)]
 pub fn init(ncpus: usize) {
     WHEELS.get_or_init(|| PerCpu::new(ncpus, |_| IrqSpin::new(Wheel::new())));
@@ -321,7 +320,7 @@ fn arm(id: u32, n: &TimerNode, at: u64) {
     let mut wheel = wheels().get(&pin).lock();
     n.at.store(at, Ordering::Relaxed);
     n.cpu.store(cpu as u32, Ordering::SeqCst);
-    // A wheel that was idle for long lags behind; an empty one may jump.
+    // A wheel on which nothing happened for long is behind the clock; one without timers may jump.
     if wheel.levels.iter().all(|l| l.used == 0) {
         wheel.now = wheel.now.max(time::monotonic_ns().min(at));
     }
@@ -345,32 +344,32 @@ fn cancel(id: u32, n: &TimerNode) -> bool {
     }
 }
 
-/// Arms the calling thread's own timer: it is woken at `at`, and not at what an outer sleep had set.
+/// Arms the calling thread's timer to wake it at `at`. If the timer was armed by an outer sleep, that time is dropped.
 pub fn arm_thread(t: &Thread, at: u64) {
     cancel_thread(t);
     arm(t.tid(), &t.timer, at);
 }
 
-/// Puts the thread's timer to rest.
+/// Disarms the thread's timer, if it is armed.
 pub fn cancel_thread(t: &Thread) {
     cancel(t.tid(), &t.timer);
 }
 
-/// Arms the timer of process `pid`, which is `n`, for `at`.  The timer must be at rest; its lock is held.
+/// Arms `n`, the timer of process `pid`, for `at`. The timer must be disarmed, and the caller holds the lock that guards it.
 pub fn arm_process(pid: u32, n: &TimerNode, at: u64) {
     arm(pid | OF_PROCESS, n, at);
 }
 
-/// Puts the timer of process `pid`, which is `n`, to rest; its lock is held.
+/// Disarms `n`, the timer of process `pid`, if it is armed. The caller holds the lock that guards it.
 pub fn cancel_process(pid: u32, n: &TimerNode) {
     cancel(pid | OF_PROCESS, n);
 }
 
-/// Nanoseconds between interrupts that look for sections without preemption; 0 for none but those that are due anyway.
+/// Nanoseconds between timer interrupts that are made only to look for sections without preemption; 0 for no such interrupts.
 /// Atomic, set at boot.
 static PROBE_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Has each CPU's timer interrupt at least every `ns` nanoseconds from its next interrupt on.
+/// Makes each CPU's timer interrupt at least every `ns` nanoseconds, beginning with its next interrupt.
 pub fn probe_every(ns: u64) {
     PROBE_NS.store(ns, Ordering::Relaxed);
 }
@@ -382,11 +381,11 @@ fn probe_after(now: u64) -> u64 {
     }
 }
 
-/// Carries out what is due on this CPU and arms the machine for what comes next.  Called by the
-/// timer interrupt, with interrupts off.  Returns whether the scheduler's tick was due.
+/// Handles the timers that are due on this CPU, and arms the machine's timer for the next. Called by the timer interrupt,
+/// with interrupts off. Returns whether the scheduler's tick was due.
 ///
-/// After [`ENOUGH`] timers it leaves the rest to another interrupt, which comes after as much time as this one took: what
-/// else the CPU does gets half of it.
+/// After [`ENOUGH`] timers it leaves the rest to another interrupt, which comes after as much time as this one has taken: so
+/// other code gets half of the CPU.
 pub(crate) fn run(pin: &CpuPin) -> bool {
     let wheel = wheels().get(pin);
     let mut ticked = false;
@@ -428,7 +427,7 @@ fn fire(pin: &CpuPin, id: u32) {
     }
 }
 
-/// Asks for the scheduler's tick on this CPU at `at`; `u64::MAX` takes the wish back.
+/// Asks for the scheduler's tick on this CPU at `at`; `u64::MAX` cancels the request.
 pub(crate) fn set_tick(pin: &CpuPin, at: u64) {
     let mut wheel = wheels().get(pin).lock();
     wheel.tick_at = at;

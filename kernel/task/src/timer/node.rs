@@ -1,21 +1,21 @@
-//! A timer, as part of the thread or process that it belongs to.
+//! A timer, as a part of the thread or process that it belongs to.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::idlist::IdLinks;
 use crate::time;
 
-/// The CPU of a timer at rest.
+/// The value of `cpu` in a timer that is not armed.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
-/// A timer, part of what it belongs to.
+/// A timer: a field of its thread or process.
 pub struct TimerNode {
     pub(super) links: IdLinks,
-    /// Its wheel's CPU, or `NOWHERE`.  Written under that wheel's lock.
+    /// The CPU on whose wheel the timer is, or `NOWHERE`. Written under that wheel's lock.
     pub(super) cpu: AtomicU32,
-    /// Level and slot, `level * 64 + slot`.  The wheel's lock.
+    /// Level and list, as `level * 64 + list`. Under the wheel's lock.
     pub(super) place: AtomicU32,
-    /// Monotonic nanoseconds.  The wheel's lock; read without it.
+    /// When the timer expires, in monotonic nanoseconds. Written under the wheel's lock, read without it.
     pub(super) at: AtomicU64,
 }
 
@@ -26,7 +26,7 @@ impl Default for TimerNode {
 }
 
 impl TimerNode {
-    /// A timer at rest.
+    /// A timer that is not armed.
     pub const fn new() -> Self {
         TimerNode {
             links: IdLinks::new(),
@@ -36,17 +36,17 @@ impl TimerNode {
         }
     }
 
-    /// Whether it is still to go off.
+    /// Whether the timer is armed.
     pub fn armed(&self) -> bool {
         self.cpu.load(Ordering::SeqCst) != NOWHERE
     }
 
-    /// When it is to go off, or was, in monotonic nanoseconds.
+    /// When the timer expires, or was last to expire, in monotonic nanoseconds.
     pub fn at(&self) -> u64 {
         self.at.load(Ordering::Relaxed)
     }
 
-    /// Monotonic nanoseconds left; `None` if at rest.
+    /// Monotonic nanoseconds left, at least 1; `None` if the timer is not armed.
     pub fn left(&self) -> Option<u64> {
         self.armed().then(|| {
             self.at
