@@ -1,4 +1,4 @@
-//! What files hold, for the exact account of memory.
+//! Counts what the file systems hold in memory, for the exact accounting of memory.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -8,21 +8,21 @@ use super::dentry::{Dentry, Listed};
 use super::error::{FsError, Result};
 use super::{devices, mount};
 
-/// Names read from a directory at a time.
+/// Entries read from a directory at a time.
 const BATCH: usize = 64;
 
-/// What the file systems hold.
+/// What the file systems hold in memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Holdings {
-    /// Names.
+    /// The number of names.
     pub names: usize,
-    /// Files that have contents.
+    /// The number of regular files that have pages.
     pub files: usize,
-    /// Frames of contents.
+    /// The number of frames that hold contents.
     pub frames: u64,
 }
 
-/// Counts what all mounted file systems hold in memory. Exact while nobody changes a file.
+/// Counts what all mounted file systems, and that of the device nodes, hold in memory. Exact as long as no file is changed.
 ///
 /// # Errors
 /// No memory for the count.
@@ -36,7 +36,7 @@ pub fn holdings() -> Result<Holdings> {
         roots.push(nodes.root.clone());
     }
     let mut sum = Holdings::default();
-    // A file may have several names, and a file system several mounts.
+    // A file may have several names, and a file system may be mounted several times.
     let mut seen = BTreeSet::new();
     for root in roots {
         if seen.insert(Arc::as_ptr(&root.inode) as usize) {

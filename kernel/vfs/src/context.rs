@@ -1,4 +1,4 @@
-//! A process's view of the tree: root, working directory, file mode mask.
+//! A process's view of the file tree: root, working directory, file mode creation mask.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -14,21 +14,24 @@ use super::walk::Walk;
 
 ksync::lock_class!(pub ContextLock, "working directory", rank = 86);
 
-/// The root that every process begins with.
+/// The root that every process begins with. Set once, at boot.
 static ROOT: Once<Path> = Once::new();
 
-/// Sets the root at boot; only the first call counts.
+/// Sets the root at boot. Only the first call has an effect.
 pub fn set_root(root: Path) {
     let _ = ROOT.set(root);
 }
 
-/// The root that every process begins with. `NotFound` before it is mounted.
+/// The root that every process begins with.
+///
+/// # Errors
+/// `NotFound` before it has been mounted.
 pub fn boot_root() -> Result<&'static Path> {
     ROOT.get().ok_or(FsError::NotFound)
 }
 
-/// A place, where the boot root costs no reference: most processes have it as their root, and a
-/// fork must not write a line that all of them share.
+/// A place in the tree. The boot root is stored without a reference: it is the root of most processes, and fork must not
+/// write a cache line that all of them share.
 #[derive(Clone)]
 enum Place {
     BootRoot,
@@ -50,39 +53,42 @@ struct Places {
     cwd: Place,
 }
 
-/// Root, working directory and mask; shared by threads and with `CLONE_FS` by processes, copied by fork.
+/// Root, working directory and mask. Shared by the threads of a process, and by processes that were made with `CLONE_FS`;
+/// copied by fork.
 ///
-/// Walks begin at the places of the moment, which they borrow under a pin: without a lock and without a count. Places
-/// are replaced together, and the old ones given back after a grace period.
+/// A walk begins at the place that is current when it starts, and borrows it with preemption off: it takes neither a lock nor
+/// a reference. Both places are replaced together, and the old ones are freed after a grace period.
 pub struct FsContext {
-    /// None: the boot root, twice.
+    /// Empty as long as both places are the boot root.
     places: EpochPtr<Box<Places>>,
-    /// Who replaces the places holds it.
+    /// Held while the places are replaced.
     change: Spin<(), ContextLock>,
     umask: AtomicU32,
-    /// Processes that use it, and from bit 32 on the calls of execve that rely on there being one. Atomic.
+    /// The number of processes that use the context and, from bit 32 on, the number of execve calls that need it unshared.
+    /// Atomic.
     uses: AtomicU64,
 }
 
-/// The use of a context by a process.
+/// A process's use of a context.
 ///
-/// A program that gets privileges finds files by its context, so no process without them may change it: execve gives
-/// none where a context is shared, and none comes to be shared while execve relies on that.
+/// execve gives no privileges to a process whose context is shared: another process, without those privileges, could change
+/// the directories in which the program finds its files. A context cannot become shared while an execve that relies on this
+/// is in progress; see [`Unshared`].
 pub struct FsUse(Arc<FsContext>);
 
-/// A context is not shared as long as this exists. Whoever has it uses the context.
+/// As long as this value exists, no other process can begin to use the context. Only a process that uses the context has one.
 pub struct Unshared(Arc<FsContext>);
 
-/// One call of execve in `uses`.
+/// What one execve call adds to `uses`.
 const EXEC: u64 = 1 << 32;
 
 impl FsUse {
-    /// The context.
+    /// The context itself.
     pub fn context(&self) -> &Arc<FsContext> {
         &self.0
     }
 
-    /// A use of the same context by another process; none while execve relies on there being one.
+    /// A use of the same context by another process; `None` while an execve needs the context unshared.
     pub fn share(&self) -> Option<FsUse> {
         let more = |uses| (uses < EXEC).then_some(uses + 1);
         self.0
@@ -105,19 +111,22 @@ impl Drop for Unshared {
     }
 }
 
-/// Where a walk begins, or turns to for absolute links.
+/// Where a walk begins, or where it continues after an absolute link.
 #[derive(Clone, Copy)]
 pub enum Origin<'a> {
-    /// Here.
+    /// At this place.
     At(&'a Path),
-    /// At the root that this is at the time.
+    /// At the root that the context has at that time.
     Root(&'a FsContext),
-    /// At the working directory that this is at the time.
+    /// At the working directory that the context has at that time.
     Cwd(&'a FsContext),
 }
 
 impl Origin<'_> {
-    /// The place, borrowed.
+    /// The place, borrowed under `pin`.
+    ///
+    /// # Errors
+    /// `NotFound` before the boot root has been mounted.
     pub fn path<'p>(&'p self, pin: &'p CpuPin) -> Result<&'p Path> {
         match self {
             Origin::At(path) => Ok(path),
@@ -127,6 +136,9 @@ impl Origin<'_> {
     }
 
     /// The place, with references of its own.
+    ///
+    /// # Errors
+    /// `NotFound` before the boot root has been mounted.
     pub fn owned(&self) -> Result<Path> {
         self.path(&ksync::pin()).cloned()
     }
@@ -142,7 +154,8 @@ impl FsContext {
         }))
     }
 
-    /// Keeps other processes from using it, for a process that does; none if another one uses it already.
+    /// Prevents other processes from beginning to use the context. Called for a process that uses it; `None` if another
+    /// process uses it already.
     pub fn keep_unshared(self: &Arc<Self>) -> Option<Unshared> {
         let one = |uses| (uses % EXEC == 1).then_some(uses + EXEC);
         self.uses
@@ -151,12 +164,12 @@ impl FsContext {
         Some(Unshared(self.clone()))
     }
 
-    /// The context of the first process: boot root, mask 022.
+    /// The context of the first process: both places are the boot root, and the mask is 022.
     pub fn boot() -> FsUse {
         Self::with(None, 0o022)
     }
 
-    /// A copy for a child process.
+    /// A copy of the context for a child process.
     pub fn fork(&self) -> FsUse {
         let places = self.places.load(&ksync::pin()).cloned();
         Self::with(places, self.umask())
@@ -173,12 +186,12 @@ impl FsContext {
         }
     }
 
-    /// A walk that begins at the working directory.
+    /// A walk that begins at the working directory; its root is the context's.
     pub fn walk<'a>(&'a self, cred: &'a Cred) -> Walk<'a> {
         self.walk_from(cred, Origin::Cwd(self))
     }
 
-    /// A walk that begins at `base`.
+    /// A walk that begins at `base`; its root is the context's.
     pub fn walk_from<'a>(&'a self, cred: &'a Cred, base: Origin<'a>) -> Walk<'a> {
         Walk {
             cred,
@@ -187,22 +200,22 @@ impl FsContext {
         }
     }
 
-    /// The root now.
+    /// The root now, with references of its own.
     pub fn root(&self) -> Result<Path> {
         Origin::Root(self).owned()
     }
 
-    /// The working directory now.
+    /// The working directory now, with references of its own.
     pub fn cwd(&self) -> Result<Path> {
         Origin::Cwd(self).owned()
     }
 
-    /// Moves the working directory.
+    /// Sets the working directory.
     pub fn set_cwd(&self, to: Path) {
         self.change(|places| places.cwd = Place::of(to));
     }
 
-    /// Moves the root.
+    /// Sets the root.
     pub fn set_root(&self, to: Path) {
         self.change(|places| places.root = Place::of(to));
     }
@@ -218,12 +231,12 @@ impl FsContext {
         self.places.replace(epoch(), pin, Some(Box::new(places)));
     }
 
-    /// The bits that new files do not get.
+    /// The permission bits that new files do not get.
     pub fn umask(&self) -> u32 {
         self.umask.load(Ordering::Relaxed)
     }
 
-    /// Replaces the mask; returns the old one.
+    /// Replaces the mask, and returns the old one.
     pub fn set_umask(&self, mask: u32) -> u32 {
         self.umask.swap(mask & 0o777, Ordering::Relaxed)
     }

@@ -1,12 +1,11 @@
 //! Dentries: the names of inodes, and the directories that hold them.
 //!
-//! A [`Dentry`] is one name of one inode. Directories in memory keep theirs in a [`NameTable`]
-//! (looked up without locks) and in an ordered list (for reading the directory with stable
-//! cookies); both change together under the lock of [`Dir`]. A file system that keeps directories
-//! elsewhere uses the same table as its cache.
+//! A [`Dentry`] is one name of one inode. A directory in memory keeps its dentries in a [`NameTable`], which is read without
+//! locks, and in an ordered list, which gives the readers of the directory stable cookies. Both change together, under the
+//! lock of [`Dir`].
 //!
-//! Locks: renames between directories take [`RENAME`] first; then the locks of the directories,
-//! ancestors before descendants, otherwise by address; then inodes.
+//! Locks: a rename between directories takes [`RENAME`] first; then come the locks of the directories, ancestors before
+//! descendants, then inodes.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -27,24 +26,25 @@ use super::table::NameTable;
 ksync::lock_class!(pub RenameLock, "directory renames", rank = 43);
 ksync::lock_class!(pub DirLock, "directory", rank = 44);
 
-/// Held by a rename of a directory to another directory: the tree does not change shape under it.
+/// Held by a rename between two directories: no other one changes the shape of the tree meanwhile.
 pub static RENAME: Mutex<(), RenameLock> = Mutex::new(());
 
-/// Where a dentry hangs; replaced as a whole by rename.
+/// Parent and name of a dentry; a rename replaces it as a whole.
 struct Place {
     parent: Option<Arc<Dentry>>,
     name: Box<[u8]>,
-    /// Charged to who made the name.
+    /// Charged to the user that created the name.
     charge: MemoryCharge,
 }
 
-/// Bytes of a name without its letters: the dentry, its place, and its entries in the directory's tables.
+/// Bytes charged for a name besides its letters: the dentry, its place, and its entries in the directory's table and list.
 const NAME_BYTES: usize = 192;
 
-/// Bytes of a name that was made on demand, with its inode and what that is for, without its letters.
+/// Bytes charged for a name that was made on demand besides its letters: the dentry, its place, its inode, and what the inode
+/// holds.
 const MADE_BYTES: usize =
     size_of::<Dentry>() + size_of::<Place>() + size_of::<Inode>() + MADE_CONTENT;
-/// What such an inode leads to, and the counts of all of these: an estimate.
+/// An estimate of what such an inode holds, and of the reference counts of all these objects.
 const MADE_CONTENT: usize = 96;
 
 impl Place {
@@ -57,34 +57,35 @@ impl Place {
     }
 }
 
-/// The charge of a name in a directory.
+/// Charges `payer` for a name in a directory.
 fn name_charge(payer: Payer, name: &[u8]) -> MemoryCharge {
     MemoryCharge::names(payer, NAME_BYTES + name.len())
 }
 
-/// The dentry has been removed from its directory.
+/// Flag: the dentry has been removed from its directory, or never was in one.
 const DEAD: u32 = 1;
-/// Something is mounted here.
+/// Flag: a file system is mounted on the dentry.
 const MOUNTPOINT: u32 = 2;
 
 /// A name of an inode.
 pub struct Dentry {
-    /// The file. Const.
+    /// The inode. Constant.
     pub inode: Arc<Inode>,
-    /// Parent and name; written under the parent's lock.
+    /// Parent and name. Written under the parent's lock.
     place: EpochPtr<Box<Place>>,
-    /// The name's hash; written with `place`.
+    /// The hash of the name. Written with `place`.
     hash: AtomicU32,
     /// Atomic.
     flags: AtomicU32,
-    /// Position in the directory's ordered list; written under the directory's lock.
+    /// The dentry's cookie in its directory's ordered list. Written under that directory's lock.
     cookie: AtomicU64,
 }
 
-/// The secret of all names' hashes. Set at boot, before there is a name.
+/// The key of the hash of names, so that a program cannot choose names whose hashes collide. Set at boot, before there is a
+/// name.
 static SECRET: Once<Secret> = Once::new();
 
-/// Chooses the secret of the names' hashes.
+/// Chooses the key of the hash of names at random. Called once, at boot, after the random generators have been seeded.
 pub fn init() {
     let mut bits = [[0; 8]; 2];
     bits.iter_mut().for_each(|word| drivers::random::fill(word));
@@ -102,7 +103,7 @@ fn copy_name(name: &[u8]) -> Box<[u8]> {
 }
 
 impl Dentry {
-    /// A name that is not yet in any directory. `payer` pays for it.
+    /// A name that is not in a directory yet. It is charged to `payer`.
     pub fn new(
         parent: Option<Arc<Dentry>>,
         name: &[u8],
@@ -112,8 +113,9 @@ impl Dentry {
         Self::charged(parent, name, inode, name_charge(payer, name))
     }
 
-    /// A name that is in no directory, with an inode of its own, as long as somebody uses it; with `more` bytes that only this
-    /// keeps. `payer` pays for all of it: it comes back when descriptors are closed.
+    /// A name that is in no directory, and whose inode has no other name: it exists as long as a reference to it does. It is
+    /// charged to `payer` together with its inode and `more` bytes of further memory that only it keeps; the charge ends with
+    /// the last reference, as descriptors are closed.
     pub fn made(
         parent: Option<Arc<Dentry>>,
         name: &[u8],
@@ -140,12 +142,12 @@ impl Dentry {
         })
     }
 
-    /// The name's hash.
+    /// The hash of the name.
     pub fn hash(&self) -> u32 {
         self.hash.load(Ordering::Relaxed)
     }
 
-    /// Whether the dentry bears this name now.
+    /// Whether `name`, whose hash is `hash`, is the dentry's name now.
     pub fn is_named(&self, pin: &CpuPin, hash: u32, name: &[u8]) -> bool {
         self.hash() == hash
             && self
@@ -159,12 +161,12 @@ impl Dentry {
         self.place.load(pin).map_or(&[], |p| &p.name)
     }
 
-    /// The directory that holds the name; `None` at the root of a file system.
+    /// The directory that holds the name; `None` for the root of a file system.
     pub fn parent<'p>(&'p self, pin: &'p CpuPin) -> Option<&'p Arc<Dentry>> {
         self.place.load(pin)?.parent.as_ref()
     }
 
-    /// Gives the dentry a new place; the locks of both directories are held.
+    /// Gives the dentry another parent and name. The caller holds the locks of both directories.
     fn move_to(&self, parent: &Arc<Dentry>, name: &[u8]) {
         let payer = {
             let pin = ksync::pin();
@@ -182,17 +184,17 @@ impl Dentry {
         self.flags.load(Ordering::Acquire) & DEAD != 0
     }
 
-    /// Marks a dentry that never had a place in a directory.
+    /// Marks a dentry that is in no directory as removed.
     pub fn bury(&self) {
         self.flags.fetch_or(DEAD, Ordering::Release);
     }
 
-    /// Whether something is mounted here.
+    /// Whether a file system is mounted on the dentry.
     pub fn is_mountpoint(&self) -> bool {
         self.flags.load(Ordering::Acquire) & MOUNTPOINT != 0
     }
 
-    /// Notes whether something is mounted here; the mount table's lock is held.
+    /// Records whether a file system is mounted on the dentry. The caller holds the mount table's lock.
     pub fn set_mountpoint(&self, on: bool) {
         if on {
             self.flags.fetch_or(MOUNTPOINT, Ordering::Release);
@@ -201,7 +203,8 @@ impl Dentry {
         }
     }
 
-    /// Whether `self` is `other` or lies below it. [`RENAME`] is held, so the answer stays true.
+    /// Whether `self` is `other` or lies below it. The caller holds [`RENAME`], so the answer stays true until it is
+    /// released.
     fn is_within(self: &Arc<Self>, other: &Arc<Dentry>) -> bool {
         let mut held: Option<Arc<Dentry>> = None;
         loop {
@@ -223,7 +226,7 @@ impl Dentry {
     }
 }
 
-/// Steps up a tree between points where preemption is possible: directories may lie as deep as there is memory for.
+/// Steps up the tree in one section with preemption off: directories may be nested as deep as memory allows.
 pub const STEPS: usize = 256;
 
 impl Drop for Dentry {
@@ -235,8 +238,9 @@ impl Drop for Dentry {
     }
 }
 
-/// Gives a reference back, and if it was the last one that on the parent, and so on, up to `most` of them; returns the next one.
-/// One by one: a recursion could overflow the kernel's stack.
+/// Drops a reference to a dentry and, if it was the last one, that which the dentry held on its parent, and so on upwards,
+/// for up to `most` dentries. Returns the reference that is to be dropped next, if any are left. A loop, because a recursion
+/// could overflow the kernel's stack.
 pub fn end_chain(mut next: Option<Arc<Dentry>>, most: usize) -> Option<Arc<Dentry>> {
     let mut count = 0;
     while let Some(parent) = next {
@@ -252,19 +256,19 @@ pub fn end_chain(mut next: Option<Arc<Dentry>>, most: usize) -> Option<Arc<Dentr
     None
 }
 
-/// Cookies of the entries that every directory has: `.` is 0, `..` is 1.
+/// The first cookie of a name: 0 is that of `.` and 1 that of `..`, which every directory has.
 const FIRST_COOKIE: u64 = 2;
 
-/// What the directory's lock guards besides the table.
+/// What a directory's lock guards besides the table.
 pub struct DirList {
-    /// Entries in the order of their creation, by cookie.
+    /// The dentries by cookie, in the order in which they were added.
     entries: BTreeMap<u64, Arc<Dentry>>,
     next: u64,
-    /// The directory has been removed; nothing may be created in it.
+    /// The directory has been removed: no name may be added to it.
     dead: bool,
 }
 
-/// A directory in memory.
+/// A directory in memory. It holds a reference to each of its dentries.
 pub struct Dir {
     table: NameTable,
     list: Mutex<DirList, DirLock>,
@@ -276,16 +280,16 @@ impl Default for Dir {
     }
 }
 
-/// One entry as a reader of the directory sees it.
+/// An entry, as it is passed to a reader of the directory.
 pub struct Listed {
-    /// The cookie after it.
+    /// The cookie from which to go on after this entry.
     pub next: u64,
     /// The dentry.
     pub dentry: Arc<Dentry>,
 }
 
 impl Dir {
-    /// An empty directory; it owns no memory besides itself.
+    /// An empty directory. It allocates nothing.
     pub const fn new() -> Self {
         let list = DirList {
             entries: BTreeMap::new(),
@@ -298,17 +302,17 @@ impl Dir {
         }
     }
 
-    /// Names held.
+    /// The number of names.
     pub fn len(&self) -> usize {
         self.table.count()
     }
 
-    /// Whether there are no names.
+    /// Whether the directory has no names.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Finds a name; writes nothing.
+    /// Finds a name, without a lock or a write.
     pub fn find<'p>(&'p self, pin: &'p CpuPin, name: &[u8]) -> Option<&'p Arc<Dentry>> {
         self.table.find(pin, name_hash(name), name)
     }
@@ -319,7 +323,7 @@ impl Dir {
         self.find(&pin, name).cloned()
     }
 
-    /// Fills `out` with entries from cookie `from` on, at most as many as its capacity.
+    /// Appends the entries from cookie `from` on to `out`, up to its capacity. Takes the directory's lock.
     pub fn list(&self, from: u64, out: &mut Vec<Listed>) {
         let list = self.list.lock();
         let room = out.capacity() - out.len();
@@ -331,10 +335,9 @@ impl Dir {
         }
     }
 
-    /// Adds a name for the inode that `make` returns; `payer` pays for the name.
-    ///
-    /// `make` runs under the directory's lock, only if the name is free. Fails with `Exists`, or
-    /// with `NotFound` in a removed directory.
+    /// Adds a name for the inode that `make` returns. The name is charged to `payer`. `make` is called under the directory's
+    /// lock, and only if the name is free. Errors: `Exists`; `NotFound` in a directory that has been removed; `NoMemory`; the
+    /// error of `make`.
     pub fn create(
         &self,
         this: &Arc<Dentry>,
@@ -361,9 +364,9 @@ impl Dir {
         Ok(dentry)
     }
 
-    /// Removes a name after `check` agreed to what it names.
-    ///
-    /// A directory must be empty and is closed for new names. Returns the dentry removed.
+    /// Removes a name if `check` allows it for the inode, and drops the inode's count of names. Returns the dentry. A
+    /// directory must be empty; no name can be added to it afterwards. Errors: `NotFound`; `Busy` for a mount point;
+    /// `NotEmpty`; the error of `check`.
     pub fn remove(
         &self,
         this: &Arc<Dentry>,
@@ -386,10 +389,9 @@ impl Dir {
         Ok(dentry)
     }
 
-    /// Empties the directory for the teardown of a file system; returns one child, if any.
-    ///
-    /// Never sleeps, because the last reference may go in an epoch's reclamation; by then nobody
-    /// can hold the lock.
+    /// Takes one dentry out of the directory, and returns it, for the teardown of a file system; `None` if the directory is
+    /// empty. It does not sleep, because the last reference to a file system may be dropped while an epoch frees what was
+    /// retired. By then nothing else can hold the lock.
     pub fn pop(&self) -> Option<Arc<Dentry>> {
         let mut list = self.list.try_lock()?;
         let (_, dentry) = list.entries.pop_last()?;
@@ -413,13 +415,12 @@ impl DirList {
     }
 }
 
-/// Takes one link from what a name leads to, because the name goes away or is overwritten.
-///
-/// Fails with `NotEmpty` for a directory that has entries.
+/// Drops the link counts that a name stands for, because the name is removed or replaced, and marks the dentry as removed.
+/// Fails with `NotEmpty`, and changes nothing, for a directory that has entries.
 fn retire_target(dentry: &Arc<Dentry>) -> Result<()> {
     let inode = &dentry.inode;
     if let Ok(dir) = inode.dir() {
-        // A child directory's lock inside its parent's: the order is by depth.
+        // The lock of a child directory inside that of its parent: ancestors come first.
         let mut list = dir.list.lock_nested();
         if !dir.is_empty() {
             return Err(FsError::NotEmpty);
@@ -434,62 +435,63 @@ fn retire_target(dentry: &Arc<Dentry>) -> Result<()> {
     Ok(())
 }
 
-/// What `rename` does about a name that is there already.
+/// What `rename` does if the new name exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenameMode {
-    /// Replace it.
+    /// Replaces it.
     Replace,
-    /// Fail.
+    /// Fails with `Exists`.
     NoReplace,
-    /// Swap the two names.
+    /// Swaps the two names.
     Exchange,
 }
 
-/// One side of a rename.
+/// The old or the new name of a rename.
 pub struct Side<'a> {
     /// The directory.
     pub dir: &'a Arc<Dentry>,
     /// The name in it.
     pub name: &'a [u8],
-    /// The path ended in a slash, so the name must be a directory's.
+    /// Whether the path ended in a slash, so that the name must be a directory's.
     pub slash: bool,
 }
 
-/// A step of a rename, which the caller may forbid.
+/// A step of a rename that needs a right.
 pub enum RenameStep<'a> {
-    /// `node` leaves `dir`, or is replaced there: by a directory, or as one, if `as_dir`.
+    /// The name of `node` is removed from `dir` or replaced there. `as_dir` says whether `node` must be a directory: when a
+    /// directory is removed, or replaces it.
     Remove {
-        /// The directory.
+        /// The directory that holds the name.
         dir: &'a Inode,
-        /// What it holds.
+        /// The inode that the name refers to.
         node: &'a Inode,
-        /// The kind that is expected.
+        /// Whether `node` must be a directory.
         as_dir: bool,
     },
-    /// A name that was not there comes to this directory.
+    /// A name that does not exist yet is added to this directory.
     Add(&'a Inode),
-    /// This directory gets another parent, which changes its `..`.
+    /// This directory gets another parent, so that its `..` changes.
     Reparent(&'a Inode),
 }
 
-/// Whether a step may be made.
+/// Decides whether the caller has the right to make a step.
 pub type MayRename<'a> = dyn Fn(RenameStep) -> Result<()> + 'a;
 
-/// A rename in progress: both directories' lists are locked.
+/// A rename in progress. The locks of both directories are held.
 struct Rename<'a> {
     from: Side<'a>,
     to: Side<'a>,
     from_dir: &'a Dir,
     to_dir: &'a Dir,
-    /// List of the first directory, and of the second if it is another.
+    /// The list of the directory of the old name, and that of the new name's directory if it is another.
     lists: (&'a mut DirList, Option<&'a mut DirList>),
     may: &'a MayRename<'a>,
 }
 
-/// Renames within one file system of directories in memory.
-///
-/// Readers see a name that is replaced lead to the old or the new file at every moment. Returns
-/// the dentry that was replaced.
+/// Renames within one file system in memory. Returns the dentry that was replaced. At every moment a lookup of a name that is
+/// replaced finds the old file or the new one; while two names are swapped it may find neither. Takes [`RENAME`], if the
+/// directories are two, and the locks of the directories. Errors: `NotFound`; `Exists`; `NotDir`; `Busy` for a mount point;
+/// `Invalid` for a directory moved below itself; `NotEmpty`; `NoMemory`; the error of `may`.
 pub fn rename(
     from: Side,
     to: Side,
@@ -509,7 +511,7 @@ pub fn rename(
         }
         .run(mode);
     }
-    // With the tree's shape held still, "ancestor first" is decidable.
+    // While this lock is held the tree keeps its shape, so it can be told which directory is the ancestor.
     let _shape = RENAME.lock();
     let (mut from_list, mut to_list);
     if from.dir.is_within(to.dir) {
@@ -540,7 +542,7 @@ impl Rename<'_> {
         let dst = self.to_dir.get(self.to.name);
         let exchange = mode == RenameMode::Exchange;
         self.check_names(&src, dst.as_ref(), mode)?;
-        // Two names of one file: nothing happens, and nobody needs a right to it.
+        // Both are names of one file: nothing is changed, and no right is needed.
         if dst
             .as_ref()
             .is_some_and(|dst| Arc::ptr_eq(&dst.inode, &src.inode))
@@ -557,7 +559,7 @@ impl Rename<'_> {
                 Ok(None)
             }
             dst => {
-                // Before the name that is replaced goes: from there on nothing can fail.
+                // This can fail, so it comes before the name that is replaced is removed; nothing after it can fail.
                 self.to_dir.table.reserve(name_hash(self.to.name))?;
                 dst.as_ref().map_or(Ok(()), retire_target)?;
                 self.shift(&src, dst.as_ref());
@@ -566,7 +568,7 @@ impl Rename<'_> {
         }
     }
 
-    /// What is wrong with the names, whoever asks.
+    /// Checks what is independent of the caller's rights.
     fn check_names(
         &self,
         src: &Arc<Dentry>,
@@ -588,7 +590,7 @@ impl Rename<'_> {
         if self.is_in_one() {
             return Ok(());
         }
-        // A directory cannot go below itself, nor take the place of what it lies in.
+        // A directory cannot be moved below itself, nor replace a directory that it lies in.
         if src.inode.is_dir() && self.to.dir.is_within(src) {
             return Err(FsError::Invalid);
         }
@@ -599,7 +601,7 @@ impl Rename<'_> {
         }
     }
 
-    /// Whether the caller may do it, in the order in which Linux asks.
+    /// Checks the caller's rights, in the order in which Linux does.
     fn check_rights(&self, src: &Inode, dst: Option<&Inode>, exchange: bool) -> Result<()> {
         let (from, to) = (&self.from.dir.inode, &self.to.dir.inode);
         (self.may)(RenameStep::Remove {
@@ -632,7 +634,7 @@ impl Rename<'_> {
         self.lists.1.is_none()
     }
 
-    /// The list of the second directory.
+    /// The list of the new name's directory.
     fn second_list(&mut self) -> &mut DirList {
         match &mut self.lists.1 {
             Some(list) => list,
@@ -640,7 +642,7 @@ impl Rename<'_> {
         }
     }
 
-    /// Moves `src` to its new name, over `dst`, which has been retired. Cannot fail.
+    /// Moves `src` to its new name, in place of `dst`, which [`retire_target`] has marked as removed. Cannot fail.
     fn shift(&mut self, src: &Arc<Dentry>, dst: Option<&Arc<Dentry>>) {
         let old_hash = src.hash();
         src.move_to(self.to.dir, self.to.name);
@@ -669,7 +671,7 @@ impl Rename<'_> {
         to.touch_mtime();
     }
 
-    /// Swaps two names. Cannot fail.
+    /// Swaps the two names. Cannot fail.
     fn exchange(&mut self, src: &Arc<Dentry>, dst: &Arc<Dentry>) {
         let (src_hash, dst_hash) = (src.hash(), dst.hash());
         let same = self.is_in_one();

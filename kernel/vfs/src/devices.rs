@@ -1,6 +1,6 @@
-//! Devices: their numbers, their file system, and what opens them.
+//! Device numbers, the file system of the device nodes, and the function that opens devices.
 //!
-//! A device node names a device by number. What opens devices stands above this crate and is told once, at boot.
+//! A device node names a device by number. A crate above sets the function that opens devices, once, at boot.
 
 use alloc::sync::Arc;
 
@@ -29,32 +29,32 @@ pub const fn minor(dev: u64) -> u32 {
     (dev & 0xff) as u32 | (dev >> 12) as u32 & !0xff
 }
 
-/// Opens a character device: its major and minor number, and the flags of open(2).
+/// Opens a character device, given its major number, its minor number and the flags of open(2).
 pub type Open = fn(u32, u32, u32) -> Result<Kind>;
 
 static OPEN: Once<Open> = Once::new();
-/// The device nodes' file system: there is one, however often it is mounted.
+/// The file system of the device nodes. There is one, which may be mounted several times.
 static NODES: Once<Arc<Super>> = Once::new();
 
-/// Says what opens character devices. Once, at boot.
+/// Sets the function that opens character devices. Called once, at boot.
 pub fn set_open(open: Open) {
     OPEN.get_or_init(|| open);
 }
 
-/// Makes `fs` the device nodes' file system. Once, at boot.
+/// Sets the file system of the device nodes. Called once, at boot.
 pub fn set_nodes(fs: Arc<Super>) {
     NODES.get_or_init(|| fs);
 }
 
-/// The device nodes' file system.
+/// The file system of the device nodes.
 ///
 /// # Errors
-/// There is none yet.
+/// `NoDevice` before [`set_nodes`].
 pub fn nodes() -> Result<Arc<Super>> {
     NODES.get().cloned().ok_or(FsError::NoDevice)
 }
 
-/// Opens what a device node names.
+/// Opens the device that a node names. Fails with `NoDevAddr` for a block device.
 pub(super) fn open(inode: &Inode, flags: u32) -> Result<Kind> {
     if inode.kind() == mode::BLK {
         return Err(FsError::NoDevAddr);

@@ -12,12 +12,12 @@ use super::file::{File, FileOps};
 use super::inode::{Node, mode};
 use super::mount::Path;
 
-/// Entries taken from a directory in one hold of its lock.
+/// Entries read from a directory in one hold of its lock.
 const BATCH: usize = 32;
-/// Bytes of the longest record.
+/// Bytes of the longest record, which has a name of 255 bytes.
 const RECORD: usize = 280;
 
-/// An open directory; its position is the cookie of the next entry.
+/// An open directory. The file position is the cookie from which the next read goes on.
 pub struct DirFile;
 
 impl FileOps for DirFile {
@@ -30,21 +30,22 @@ impl FileOps for DirFile {
     }
 }
 
-/// Lays a record out: inode, next cookie, type, name.
+/// Writes one record to a buffer: inode number, cookie of the next entry, type, name. Returns the record's length; `None` if
+/// the buffer is too small.
 pub type Pack = fn(&mut [u8], u64, u64, u8, &[u8]) -> Option<usize>;
 
-/// The records being written to a program's buffer.
+/// The records that are being written to a program's buffer.
 struct Out<'a, 'b> {
     buf: &'a mut IoBuf<'b>,
     pack: Pack,
     done: usize,
-    /// The cookie after the last record written.
+    /// The cookie from which to go on after the last record written.
     next: u64,
     error: Option<FsError>,
 }
 
 impl Out<'_, '_> {
-    /// Writes one record; false if there is no room or the buffer cannot be written.
+    /// Writes one record; false if there is no room for it, or the buffer cannot be written.
     fn put(&mut self, ino: u64, next: u64, kind: u32, name: &[u8]) -> bool {
         let mut record = [0; RECORD];
         let Some(len) = (self.pack)(&mut record, ino, next, dirent::type_of(kind), name) else {
@@ -67,7 +68,12 @@ impl Out<'_, '_> {
     }
 }
 
-/// Reads entries of an open directory into `buf`.
+/// Reads entries of an open directory into `buf`, as records that `pack` makes, and moves the position. Returns the bytes
+/// written; 0 at the directory's end.
+///
+/// # Errors
+/// `NotDir`; `BadFd` for a file opened with `O_PATH`; `NotFound` for a directory that has been removed; `Invalid` if not even
+/// one record fits; `Fault`; `NoMemory`.
 pub fn read_entries(file: &File, buf: &mut IoBuf, pack: Pack) -> Result<usize> {
     let path = file.path.as_ref().ok_or(FsError::NotDir)?;
     if file.is_place() {
@@ -107,7 +113,7 @@ pub fn read_entries(file: &File, buf: &mut IoBuf, pack: Pack) -> Result<usize> {
     })
 }
 
-/// Writes `.` and `..` if they are due; false if the buffer is full.
+/// Writes the records of `.` and `..` unless the position is past them; false if one does not fit.
 fn dots(path: &Path, out: &mut Out) -> bool {
     let own = path.dentry.inode.ino;
     if out.next == 0 && !out.put(own, 1, mode::DIR, b".") {
@@ -123,7 +129,7 @@ fn dots(path: &Path, out: &mut Out) -> bool {
     true
 }
 
-/// Writes the other entries; true if there was one that did not fit.
+/// Writes the records of the other entries; true if one did not fit.
 fn entries(path: &Path, out: &mut Out) -> Result<bool> {
     let inode = &path.dentry.inode;
     match &inode.node {

@@ -1,8 +1,7 @@
-//! Nodes whose content is made when it is asked for: the stuff of procfs and sysfs.
+//! Nodes whose content is made when it is read: what procfs and sysfs consist of.
 //!
-//! A dynamic directory makes an inode for each successful lookup; nothing is kept between
-//! lookups, so a process that is gone leaves nothing behind. A dynamic file is printed into a
-//! [`Text`] when it is first read, and again when it is read from its beginning.
+//! A dynamic directory makes an inode for each successful lookup and keeps none, so nothing is left of a process that has
+//! gone. A dynamic file is printed into a [`Text`] at its first read, and again at each read from position 0.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -19,7 +18,7 @@ use super::mount::Path;
 /// Largest text that one file may print.
 const TEXT_LIMIT: usize = 16 << 20;
 
-/// Text being printed. Running out of memory is remembered and reported at the end.
+/// A text that is being printed. If memory runs out, the rest is dropped, and [`Text::finish`] fails.
 #[derive(Default)]
 pub struct Text {
     bytes: Vec<u8>,
@@ -47,7 +46,7 @@ impl Text {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Bytes so far.
+    /// The number of bytes so far.
     pub fn position(&self) -> usize {
         self.bytes.len()
     }
@@ -59,7 +58,10 @@ impl Text {
         }
     }
 
-    /// The bytes, unless memory ran out.
+    /// The bytes.
+    ///
+    /// # Errors
+    /// `NoMemory` if memory ran out, or the text became longer than 16 MiB.
     pub fn finish(self) -> Result<Vec<u8>> {
         if self.failed {
             Err(FsError::NoMemory)
@@ -76,7 +78,7 @@ impl fmt::Write for Text {
     }
 }
 
-/// Prints into a [`Text`]; it has no error of its own.
+/// Prints into a [`Text`]. Returns nothing: an error is reported by [`Text::finish`](crate::dynamic::Text::finish).
 #[macro_export]
 macro_rules! put {
     ($text:expr, $($arg:tt)*) => {{
@@ -85,64 +87,65 @@ macro_rules! put {
     }};
 }
 
-/// One entry for a reader of a directory.
+/// An entry, as it is passed to a reader of the directory.
 pub struct Entry<'a> {
-    /// The cookie after it.
+    /// The cookie from which to go on after this entry.
     pub next: u64,
     /// Inode number.
     pub ino: u64,
-    /// Type bits.
+    /// The type bits of `st_mode`.
     pub kind: u32,
     /// The name.
     pub name: &'a [u8],
 }
 
-/// Takes an entry; false when there is no more room.
+/// Takes one entry; returns false if there is no room for it.
 pub type Emit<'a> = dyn FnMut(Entry) -> bool + 'a;
 
-/// A directory made on demand.
+/// A directory whose entries are made on demand.
 pub trait DynDir: Send + Sync {
-    /// The inode of `name`; `this` is the directory's own.
+    /// Makes the inode of `name`; `this` is the inode of the directory.
     fn lookup(&self, this: &Inode, name: &[u8]) -> Result<Arc<Inode>>;
-    /// Lists entries from cookie `from` (at least 2) on until `emit` says stop.
+    /// Passes the entries from cookie `from` (at least 2) on to `emit`, until that returns false.
     fn list(&self, this: &Inode, from: u64, emit: &mut Emit) -> Result<()>;
-    /// Whether the caller may do with it what its mode bits forbid.
+    /// Whether the caller may read or search the directory although its mode bits forbid it.
     fn is_callers(&self) -> bool {
         false
     }
 }
 
-/// A file made on demand.
+/// A file whose content is made on demand.
 pub trait DynFile: Send + Sync {
-    /// Prints it.
+    /// Prints the content.
     fn print(&self, out: &mut Text) -> Result<()>;
-    /// Opens it with the flags of open(2): what an open file prints and takes instead, where that is settled now.
+    /// Called when the file is opened, with the flags of open(2). If it returns a file, the open file prints and takes what
+    /// that one does: its content is decided at the time of the open.
     fn open(&self, _flags: u32) -> Result<Option<Box<dyn DynFile>>> {
         Ok(None)
     }
-    /// Takes what a program writes, in one piece.
+    /// Takes what a program writes, in one call.
     fn store(&self, _data: &[u8]) -> Result<()> {
         Err(FsError::Invalid)
     }
 }
 
-/// Where a dynamic link leads.
+/// The target of a dynamic link.
 pub enum Target {
-    /// To a place, whatever its name.
+    /// A place in the tree, even if it has no name any more.
     Place(Path),
-    /// To a path.
+    /// A path.
     Text(Vec<u8>),
 }
 
-/// A link made on demand.
+/// A link whose target is found on demand.
 pub trait DynLink: Send + Sync {
-    /// Where it leads.
+    /// The target, for a walk that follows the link.
     fn target(&self) -> Result<Target>;
-    /// What readlink says.
+    /// Prints the text that readlink(2) returns.
     fn text(&self, out: &mut Text) -> Result<()>;
 }
 
-/// A node made on demand.
+/// The content of a node that is made on demand.
 pub enum Dynamic {
     /// A directory.
     Dir(Box<dyn DynDir>),
@@ -153,7 +156,7 @@ pub enum Dynamic {
 }
 
 impl Dynamic {
-    /// Puts the node into an inode with permissions `perm`, owned by `owner`.
+    /// Makes an inode of the node, with the permissions `perm`, owned by `owner` (user and group). It is charged to no user.
     pub fn inode(self, dev: u64, ino: u64, perm: u32, owner: (u32, u32)) -> Arc<Inode> {
         let kind = match &self {
             Dynamic::Dir(_) => mode::DIR,
@@ -175,27 +178,28 @@ impl Dynamic {
     }
 }
 
-/// A part of a fixed tree.
+/// A node of a fixed tree.
 pub enum Fixed {
-    /// A directory with its entries.
+    /// A directory with these entries, readable by all.
     Dir(&'static [(&'static str, Fixed)]),
-    /// One into which the superuser alone may look.
+    /// A directory with these entries, to which only its owner, root, has access.
     Private(&'static [(&'static str, Fixed)]),
     /// A read-only file.
     File(Print),
-    /// A read-only file that shows each opener what it may see.
+    /// A read-only file. The function is called when the file is opened, and returns what that open file prints: so it can
+    /// depend on the rights of the caller of open(2).
     Judged(fn() -> Print),
-    /// A file that the superuser may write.
+    /// A file that all may read and root may write.
     Setting(Print, Store),
     /// A link with a fixed text.
     Link(&'static str),
-    /// A directory made on demand.
+    /// A directory made on demand; the function makes it at each lookup.
     Made(fn() -> Box<dyn DynDir>),
 }
 
-/// Prints a fixed file.
+/// Prints the content of a fixed file.
 pub type Print = fn(&mut Text) -> Result<()>;
-/// Takes a setting's new value.
+/// Takes the new value of a setting.
 pub type Store = fn(&[u8]) -> Result<()>;
 
 struct FixedFile(Print, Option<Store>);
@@ -232,10 +236,10 @@ impl DynLink for FixedLink {
     }
 }
 
-/// The directory of a fixed tree.
+/// A directory of a fixed tree.
 pub struct FixedDir(pub &'static [(&'static str, Fixed)]);
 
-/// A stable inode number for a name below a directory.
+/// The inode number of the name `name` in the directory with inode number `dir`: the same at each lookup.
 pub fn ino_below(dir: u64, name: &[u8]) -> u64 {
     let h = u64::from(fscore::path::hash(Secret::NONE, name)) | 1 << 32;
     (dir.rotate_left(21) ^ h).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8

@@ -1,4 +1,4 @@
-//! What can go wrong in a file system, without numbers: the system-call layer has those.
+//! The errors of file operations. The crate `syscall` gives them their errno.
 
 use hal::uaccess::UserFault;
 
@@ -9,13 +9,13 @@ pub enum FsError {
     NotFound,
     /// The name is taken.
     Exists,
-    /// A component, or the operand, is no directory.
+    /// A component of the path, or the operand, is not a directory.
     NotDir,
     /// The operand is a directory.
     IsDir,
-    /// Permission bits forbid it.
+    /// The permission bits forbid it.
     Access,
-    /// Only the owner or the superuser may do it.
+    /// Only the owner, or a process with the capability, may do it.
     Perm,
     /// A component or a path is too long.
     NameTooLong,
@@ -23,57 +23,57 @@ pub enum FsError {
     Loop,
     /// The directory has entries.
     NotEmpty,
-    /// No memory for file data.
+    /// The file system is full, or there is no memory for its files.
     NoSpace,
-    /// No memory for the kernel.
+    /// There is no memory for an object of the kernel.
     NoMemory,
     /// The mount is read-only.
     ReadOnly,
-    /// In use, for instance as a mount point.
+    /// It is in use: as a mount point, for instance.
     Busy,
     /// An argument makes no sense.
     Invalid,
-    /// Two names on different mounts.
+    /// The two names are on different mounts.
     CrossDevice,
     /// The link count is at its limit.
     TooManyLinks,
     /// User memory cannot be reached.
     Fault,
-    /// Nobody reads the pipe.
+    /// No reader has the pipe open.
     BrokenPipe,
     /// The operation would have to wait.
     WouldBlock,
-    /// A signal came first; the call may be restarted if its handler says so.
+    /// A signal came first. Whether the call is restarted depends on the signal's handler.
     Interrupted,
-    /// The descriptor is not open, or not for this.
+    /// The descriptor is not open, or not for this operation.
     BadFd,
-    /// No terminal.
+    /// The file is not a terminal.
     NotTty,
-    /// No position to move.
+    /// The file has no position to move.
     NotSeekable,
-    /// Beyond the largest file.
+    /// The position or the size is larger than a file can have.
     TooBig,
-    /// The operation exists, but not for this node.
+    /// The operation exists, but not for this file.
     NotSupported,
-    /// No driver for this device, or no such file-system type.
+    /// No driver for the device, or no such type of file system.
     NoDevice,
-    /// No device (or no reader of a fifo) behind the node.
+    /// No device behind the node, or no reader of the fifo.
     NoDevAddr,
     /// The table of descriptors is full.
     TooManyFiles,
-    /// The user's pipes may hold no more pages.
+    /// The pipes of the user may hold no more pages.
     TooManyPipes,
-    /// The device failed.
+    /// The device reported a failure.
     Io,
-    /// The process is gone.
+    /// The process has ended.
     NoProcess,
     /// The file is being executed.
     TextBusy,
     /// The socket has no peer.
     NotConnected,
-    /// No lock can be had: no memory for it, or nothing to hold it.
+    /// There is no memory for the lock, or the user may have no more locks.
     NoLocks,
-    /// The wait would never end.
+    /// The wait for the lock would never end.
     Deadlock,
 }
 

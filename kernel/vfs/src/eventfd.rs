@@ -1,7 +1,7 @@
 //! Event counters: eventfd(2).
 //!
-//! Guarantee: no count is lost; a read takes all of it, or one in semaphore mode, and waits for there to be any; a write
-//! waits for there to be room.
+//! Guarantee: no count is lost. A read takes the whole count, or 1 in semaphore mode, and waits until the count is not 0. A
+//! write waits until its value can be added.
 
 use hal::uio::IoBuf;
 use ksync::Spin;
@@ -17,22 +17,22 @@ ksync::lock_class!(pub EventLock, "event counter", rank = 85);
 
 /// The largest count.
 const MOST: u64 = u64::MAX - 1;
-/// Bytes of a count, the least that a read or write moves.
+/// Bytes of a value: the least that a read or write must offer.
 const LEN: usize = 8;
 
-/// A counter.
+/// An event counter.
 pub struct EventCounter {
     count: Spin<u64, EventLock>,
-    /// A read takes one instead of all. Const.
+    /// Whether a read takes 1 instead of the whole count. Constant.
     semaphore: bool,
     readers: WaitQueue,
     writers: WaitQueue,
-    /// Const.
+    /// Inode number. Constant.
     ino: u64,
 }
 
 impl EventCounter {
-    /// A counter that stands at `count`.
+    /// A counter that begins at `count`.
     pub fn new(count: u64, semaphore: bool) -> Self {
         EventCounter {
             count: Spin::new(count),
@@ -43,7 +43,7 @@ impl EventCounter {
         }
     }
 
-    /// What a read gets now, if anything.
+    /// Takes what a read returns; `None` if the count is 0.
     fn take(&self) -> Option<u64> {
         let mut count = self.count.lock();
         if *count == 0 {
@@ -53,12 +53,12 @@ impl EventCounter {
         *count -= got;
         drop(count);
         self.writers.wake_all();
-        // In semaphore mode there may be more for others.
+        // In semaphore mode, other readers may find a count, too.
         self.readers.wake_all();
         Some(got)
     }
 
-    /// Adds, if there is room.
+    /// Adds `more`; false if the count would become too large.
     fn add(&self, more: u64) -> bool {
         let mut count = self.count.lock();
         let Some(sum) = count.checked_add(more).filter(|&sum| sum <= MOST) else {

@@ -1,4 +1,4 @@
-//! Files as execve sees them.
+//! Executable files, as execve(2) opens them.
 
 use cred::SetIds;
 use fscore::perm;
@@ -15,7 +15,7 @@ use super::mount::{Path, flag};
 use super::regular::Regular;
 use super::walk::{Want, permitted};
 
-/// A regular file that may be executed; nobody can open it for writing meanwhile.
+/// A regular file that is open for execution. As long as it exists, the file cannot be opened for writing.
 #[derive(Clone)]
 pub struct ExecFile(Handle);
 
@@ -25,7 +25,7 @@ enum Handle {
     Cached(CachedExe),
 }
 
-/// Whether the caller may execute what lies there.
+/// Checks that the caller may execute the file at `path`.
 fn executable(path: &Path) -> Result<()> {
     let inode = &path.dentry.inode;
     if inode.kind() != mode::REG || path.mount.flags() & flag::NOEXEC != 0 {
@@ -34,11 +34,14 @@ fn executable(path: &Path) -> Result<()> {
     permitted(&current().cred(), inode, perm::EXEC)
 }
 
-/// What a process keeps of the file that it runs.
+/// The reference that a process holds on the file that it runs.
 pub type ExeRef = ExecFile;
 
 impl ExecFile {
-    /// Opens a path for execution, relative to the working directory of `fs`.
+    /// Opens the file at `path` for execution. The path is relative to the working directory of `fs`.
+    ///
+    /// # Errors
+    /// Those of a walk; those of [`ExecFile::at`].
     pub fn open(fs: &FsContext, path: &[u8]) -> Result<Self> {
         let cred = current().cred();
         let found = fs
@@ -59,7 +62,10 @@ impl ExecFile {
         }
     }
 
-    /// Opens a place for execution.
+    /// Opens the file at a place for execution. May sleep.
+    ///
+    /// # Errors
+    /// `Access` if it is no regular file or the caller may not execute it; `TextBusy` if it is open for writing; `NoMemory`.
     pub fn at(path: Path) -> Result<Self> {
         executable(&path)?;
         let inode = &path.dentry.inode;
@@ -69,7 +75,7 @@ impl ExecFile {
         mem::admit().map_err(|_| FsError::NoMemory)?;
         let data = Regular::open(inode, Use::Run)?;
         let often = inode.is_run_often();
-        // A cached program outlives the process that ran it first.
+        // Charged to no user, because a cached file outlives the process that executed it first.
         let file = File::open_for_all(Some(path), Kind::Regular(data), o::RDONLY);
         Ok(ExecFile(if often {
             Handle::Cached(exec_cache::keep(file))
@@ -85,18 +91,18 @@ impl ExecFile {
         }
     }
 
-    /// Reads at `offset`; short only at the end of the file.
+    /// Reads at `offset`; returns fewer bytes than asked for only at the end of the file.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
         self.file().read_at(&mut IoBuf::Fill(out), offset)
     }
 
-    /// Bytes in the file.
+    /// The size of the file in bytes.
     pub fn size(&self) -> u64 {
         let file = self.file();
         file.ops().end(file).unwrap_or(0)
     }
 
-    /// The pages, for mapping. They remember which file they are.
+    /// The file's pages, to be mapped. They are tagged with the file's dentry.
     pub fn object(&self) -> Result<&ObjectRef> {
         match &self.file().kind {
             Kind::Regular(regular) => regular.tagged_pages(self.file()),
@@ -104,19 +110,19 @@ impl ExecFile {
         }
     }
 
-    /// Whether the caller may read it.
+    /// Whether the caller may read the file.
     pub fn is_readable(&self) -> bool {
         self.path()
             .is_none_or(|path| permitted(&current().cred(), &path.dentry.inode, perm::READ).is_ok())
     }
 
-    /// Where it is.
+    /// Where the file was found.
     pub fn path(&self) -> Option<&Path> {
         self.file().path.as_ref()
     }
 
-    /// The user and group that execution gives, for set-user-ID and set-group-ID files on a mount
-    /// that allows it.
+    /// The user id and the group id that execution gives: those of a set-user-ID or set-group-ID file, unless the mount
+    /// forbids it.
     pub fn set_ids(&self) -> SetIds {
         let Some(path) = self.path().filter(|p| p.mount.flags() & flag::NOSUID == 0) else {
             return SetIds::default();
@@ -125,11 +131,11 @@ impl ExecFile {
         if inode.mode() & (mode::SUID | mode::SGID) == 0 {
             return SetIds::default();
         }
-        // Bits and owner of one moment: a change of owner takes the bits away under this lock.
+        // Bits and owner must be of one moment: chown clears the bits under this lock.
         let _lock = inode.lock.lock();
         let m = inode.mode();
         let uid = (m & mode::SUID != 0).then(|| inode.uid());
-        // Without group execution the bit means mandatory locking, not execution.
+        // Without execute permission for the group, the set-group-ID bit means mandatory locking.
         let gid = (m & (mode::SGID | 0o010) == mode::SGID | 0o010).then(|| inode.gid());
         SetIds { uid, gid }
     }

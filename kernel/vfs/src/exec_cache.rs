@@ -1,11 +1,12 @@
-//! The exec cache: open files of programs that are run often, for execve.
+//! The exec cache: open files of programs that are executed often, for execve(2).
 //!
-//! Guarantee: executing a cached program, forking a process that runs it, and the end of such a process write no line that
-//! CPUs share for the file's sake. A caller that is about to write or unlink the file, or to unmount its file system, finds
-//! it closed.
-//! Mechanism: a table of sets, one line each, found by place and read under a pin; the files in it are counted per CPU.
-//! A caller that needs a cached file unused takes it out of the table ([`forget`]), which waits for a grace period: so
-//! only what was run [`OFTEN`] times is cached.
+//! Guarantee: to execute a cached program, to fork a process that runs it, and to end such a process writes no cache line
+//! that CPUs share for the file's sake. A caller that is about to write or unlink the file, or to unmount its file system,
+//! can have it taken out of the cache.
+//!
+//! Mechanism: a table of sets, each of one cache line, looked up by mount and dentry and read with preemption off. References
+//! to a cached file are counted per CPU. To take a file out ([`forget`]) needs a grace period, so a file is cached only once
+//! it has been executed [`OFTEN`] times.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -20,15 +21,15 @@ use super::mount::{MountRef, Path};
 
 ksync::lock_class!(pub ExecCacheLock, "exec cache", rank = 45);
 
-/// An open file in the cache, counted per CPU as long as it is there.
+/// A reference to an open file of the cache: counted per CPU until the file is taken out.
 pub type CachedExe = PerCpuRef<FileRef>;
 
-/// So many times a file is run before it is cached.
+/// Executions of a file before it is cached.
 pub const OFTEN: u32 = 8;
 
 /// Sets of the table.
 const SETS: usize = 16;
-/// Places of a set: as many pointers as a line holds.
+/// Places of a set: as many pointers as fit in a cache line.
 const WAYS: usize = 8;
 
 #[repr(align(64))]
@@ -36,16 +37,16 @@ struct Set([EpochPtr<Box<CachedExe>>; WAYS]);
 
 static TABLE: [Set; SETS] = [const { Set([const { EpochPtr::empty() }; WAYS]) }; SETS];
 
-/// Held where something is taken out of the table.
+/// Held while a file is taken out of the table.
 static REMOVAL: Mutex<(), ExecCacheLock> = Mutex::new(());
 
 fn set_of(mount: &MountRef, dentry: &Arc<Dentry>) -> &'static Set {
-    // Dentries are 64 bytes and more.
+    // A dentry has 64 bytes and more, so the lowest 6 bits of its address carry no information.
     let hash = (ptr::from_ref(&**dentry).addr() >> 6) ^ mount.id as usize;
     &TABLE[hash.wrapping_mul(0x9e37_79b9) >> 8 & (SETS - 1)]
 }
 
-/// The file cached for a place.
+/// Finds the cached file of a place.
 pub fn find(pin: &CpuPin, mount: &MountRef, dentry: &Arc<Dentry>) -> Option<CachedExe> {
     let is_it = |path: &Path| path.mount.id == mount.id && Arc::ptr_eq(&path.dentry, dentry);
     let places = set_of(mount, dentry).0.iter();
@@ -54,7 +55,7 @@ pub fn find(pin: &CpuPin, mount: &MountRef, dentry: &Arc<Dentry>) -> Option<Cach
         .cloned()
 }
 
-/// Keeps an open file that has a place. May sleep: where the set is full it forgets another.
+/// Puts an open file into the cache. May sleep: if the set is full, another file is taken out.
 pub fn keep(file: FileRef) -> CachedExe {
     let text = CachedExe::new(hal::cpu::count(), file);
     let Some(path) = &text.path else {
@@ -68,7 +69,8 @@ pub fn keep(file: FileRef) -> CachedExe {
             for place in &set.0 {
                 match place.set_if_none(new) {
                     Ok(()) if !path.mount.is_killed() => return text,
-                    // The mount is leaving the tree; who takes it out may have looked here before.
+                    // The mount is being taken out of the tree. The thread that does so may have looked for its files before
+                    // this one was put here.
                     Ok(()) => {
                         drop(pin);
                         forget(|path| path.mount.is_killed());
@@ -78,19 +80,19 @@ pub fn keep(file: FileRef) -> CachedExe {
                 }
             }
         }
-        // Any: one that is run often is soon back.
+        // Any victim will do: a file that is executed often is soon cached again.
         let victim = task::time::monotonic_ns() as usize % WAYS;
         remove(&set.0[victim], &|_| true);
     }
 }
 
-/// Takes all kept files out whose place is `unwanted`; whether there were any. Sleeps for grace periods if so.
+/// Takes all files out whose place is `unwanted`; returns whether there were any. If there were, it sleeps for grace periods.
 pub fn forget(unwanted: impl Fn(&Path) -> bool) -> bool {
     let places = TABLE.iter().flat_map(|set| &set.0);
     places.fold(false, |any, place| remove(place, &unwanted) | any)
 }
 
-/// Empties `place` if what it holds is `unwanted`.
+/// Empties `place` if the file in it is `unwanted`; returns whether it was.
 fn remove(place: &EpochPtr<Box<CachedExe>>, unwanted: &dyn Fn(&Path) -> bool) -> bool {
     let holds = || {
         let pin = ksync::pin();
@@ -102,13 +104,13 @@ fn remove(place: &EpochPtr<Box<CachedExe>>, unwanted: &dyn Fn(&Path) -> bool) ->
     }
     let text = {
         let _alone = REMOVAL.lock();
-        // Only who holds the lock takes something out: what is there stays.
+        // A file is taken out only under this lock, so what is found here stays here.
         if !holds() {
             return true;
         }
         place.withdraw(epoch())
     };
-    // From here on the last user closes it; here, if nobody else uses it.
+    // The file is now closed when its last reference is dropped: here, if there is no other.
     if let Some(text) = text {
         text.kill(epoch());
     }

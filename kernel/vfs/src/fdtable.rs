@@ -1,9 +1,9 @@
-//! Descriptors.
+//! Tables of file descriptors.
 //!
-//! Guarantee: a lookup takes no lock and writes no line but the count of the file that it finds; calls on
-//! different files of one table meet nowhere. Mechanism: a [`ksync::RcTable`], which is read under a pin and changed
-//! under its lock; a place's mark says that execve closes the descriptor. The last reference to a file, be it
-//! its descriptor's or that of a call which still uses it, closes it at once.
+//! Guarantee: a lookup takes no lock, and writes no cache line but that of the reference count of the file it finds; calls on
+//! different files of one table write no line in common. Mechanism: a [`ksync::RcTable`], which is read with preemption off
+//! and changed under its lock. The mark of an entry is its close-on-exec flag. A file is closed at once when its last
+//! reference is dropped, be that the descriptor's or that of a call still in progress.
 
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -23,11 +23,11 @@ ksync::lock_class!(pub FdLock, "descriptors", rank = 87);
 /// Highest descriptor that any limit allows (Linux's nr_open).
 pub const NR_OPEN: u64 = 1 << 20;
 
-/// What those who change a table keep beside its places.
+/// What a table's lock guards besides the entries.
 struct Search {
-    /// No descriptor below this is free.
+    /// No descriptor below this one is free.
     first_free: usize,
-    /// A large table is charged to the user that made it so.
+    /// The charge for a large table, to the user that made it grow.
     charge: MemoryCharge,
 }
 
@@ -42,12 +42,12 @@ fn reach(table: &mut Locked, fd: usize) -> Result<()> {
     Ok(())
 }
 
-/// What a table is charged with.
+/// Charges the caller's user for the table, if it is large.
 fn charge_for(table: &Locked) -> MemoryCharge {
     charge_large(table.len() * size_of::<usize>())
 }
 
-/// The lowest free descriptor that is at least `min` and below `limit`; room has been made for it.
+/// Finds the lowest free descriptor that is at least `min` and below `limit`, and makes the table large enough for it.
 fn free_from(table: &mut Locked, min: usize, limit: u64) -> Result<usize> {
     let from = min.max(table.first_free);
     let fd = (from..table.len())
@@ -63,15 +63,15 @@ fn free_from(table: &mut Locked, min: usize, limit: u64) -> Result<usize> {
     Ok(fd)
 }
 
-/// The number of a descriptor, as an index.
+/// A descriptor as an index; fails if it is negative.
 fn index(fd: i32) -> Result<usize> {
     usize::try_from(fd).map_err(|_| FsError::BadFd)
 }
 
-/// A table of descriptors.
+/// A table of descriptors. Threads and processes may share it.
 pub struct FdTable {
     table: RcTable<File, Search, FdLock>,
-    /// Whether the process ever locked a part of a file. Atomic.
+    /// Whether a lock on a file was ever taken with this table as its owner. Atomic.
     locked: AtomicBool,
 }
 
@@ -84,7 +84,8 @@ impl Drop for FdTable {
     }
 }
 
-/// A descriptor of `file` was closed: that ends all locks of the process `owner` on it, whatever else is open.
+/// Releases the locks of `owner` on `file`, because one of its descriptors was closed: POSIX releases them even if other
+/// descriptors of the file are open.
 fn closed(file: &File, owner: Option<u64>) {
     if let (Some(owner), Some(inode)) = (owner, file.inode()) {
         lock::release(inode, owner);
@@ -107,7 +108,10 @@ impl FdTable {
         })
     }
 
-    /// A copy for a child process. Costs one count for each open file.
+    /// A copy for a child process. Takes one reference to each open file.
+    ///
+    /// # Errors
+    /// `NoMemory`.
     pub fn fork(&self) -> Result<Arc<Self>> {
         let table = self.table.lock();
         let search = Search {
@@ -119,7 +123,7 @@ impl FdTable {
         Ok(Self::with(copy))
     }
 
-    /// Notes that the process may hold locks, which end as it closes descriptors.
+    /// Records that the table may own locks on files, which must be released when descriptors are closed.
     pub fn note_lock(&self) {
         self.locked.store(true, Ordering::SeqCst);
     }
@@ -130,7 +134,7 @@ impl FdTable {
         }
     }
 
-    /// The file of a descriptor.
+    /// A reference to the file of a descriptor.
     #[inline]
     pub fn get(&self, fd: i32) -> Result<FileRef> {
         self.table
@@ -138,7 +142,10 @@ impl FdTable {
             .ok_or(FsError::BadFd)
     }
 
-    /// Gives a file the lowest free descriptor that is at least `min` and below `limit`.
+    /// Gives `file` the lowest free descriptor that is at least `min` and below `limit`.
+    ///
+    /// # Errors
+    /// `TooManyFiles`; `NoMemory`.
     pub fn add(&self, file: FileRef, cloexec: bool, min: usize, limit: u64) -> Result<i32> {
         let mut table = self.table.lock();
         let fd = free_from(&mut table, min, limit)?;
@@ -146,7 +153,7 @@ impl FdTable {
         Ok(fd as i32)
     }
 
-    /// Gives two files descriptors, or neither.
+    /// Gives each of two files a descriptor below `limit`, or neither.
     pub fn add_pair(
         &self,
         a: FileRef,
@@ -172,7 +179,7 @@ impl FdTable {
         }
     }
 
-    /// Makes `to` refer to what `from` refers to; what was open there is closed.
+    /// Makes `to` refer to the file that `from` refers to. A file that `to` referred to is closed.
     pub fn dup_to(&self, from: i32, to: i32, cloexec: bool, limit: u64) -> Result<i32> {
         let file = self.get(from)?;
         let fd = index(to)?;
@@ -189,8 +196,8 @@ impl FdTable {
         Ok(to)
     }
 
-    /// Takes descriptors out again as far as they still lead to these files: meanwhile another thread may have closed one,
-    /// and got its number for something else.
+    /// Takes descriptors out again that still refer to these files. Meanwhile another thread may have closed one and opened
+    /// another file at the same descriptor.
     pub fn undo(&self, made: &[(i32, &FileRef)]) {
         for &(fd, file) in made {
             let Ok(fd) = index(fd) else { continue };
@@ -206,7 +213,7 @@ impl FdTable {
         }
     }
 
-    /// Takes a descriptor out; the file is closed when the last reference is dropped.
+    /// Takes a descriptor out and returns its file, which is closed when the last reference is dropped.
     pub fn remove(&self, fd: i32) -> Result<FileRef> {
         let fd = index(fd)?;
         let mut table = self.table.lock();
@@ -217,7 +224,7 @@ impl FdTable {
         Ok(file)
     }
 
-    /// Whether execve closes a descriptor.
+    /// The close-on-exec flag of a descriptor.
     pub fn cloexec(&self, fd: i32) -> Result<bool> {
         let (fd, table) = (index(fd)?, self.table.lock());
         if table.has(fd) {
@@ -227,7 +234,7 @@ impl FdTable {
         }
     }
 
-    /// Says whether execve closes a descriptor.
+    /// Sets the close-on-exec flag of a descriptor.
     pub fn set_cloexec(&self, fd: i32, on: bool) -> Result<()> {
         let (fd, mut table) = (index(fd)?, self.table.lock());
         if !table.has(fd) {
@@ -237,14 +244,14 @@ impl FdTable {
         Ok(())
     }
 
-    /// The first open descriptor at or above `from`, with its file.
+    /// The first descriptor at or above `from` that is open, with its file.
     pub fn next_open(&self, from: usize) -> Option<(usize, FileRef)> {
         let table = self.table.lock();
         let fd = (from..table.len()).find(|&fd| table.has(fd))?;
         Some((fd, table.get(fd)?))
     }
 
-    /// Closes the descriptors `first..=last`, or marks them to be closed by execve.
+    /// Closes the descriptors `first..=last`, or with `mark_only` sets their close-on-exec flags.
     pub fn close_range(&self, first: usize, last: usize, mark_only: bool) {
         let mut from = first;
         while let Some((fd, file)) = self.next_open(from) {
@@ -253,7 +260,7 @@ impl FdTable {
                 break;
             }
             if mark_only {
-                // Somebody who shares the table may have closed it meanwhile.
+                // Another thread that shares the table may have closed it meanwhile.
                 let _ = self.set_cloexec(fd as i32, true);
             } else {
                 drop(self.remove(fd as i32));
@@ -262,7 +269,7 @@ impl FdTable {
         }
     }
 
-    /// Closes what execve closes.
+    /// Closes the descriptors whose close-on-exec flag is set.
     pub fn close_on_exec(&self) {
         let mut from = 0;
         loop {
@@ -276,12 +283,12 @@ impl FdTable {
         }
     }
 
-    /// How many of the descriptors in `range` are open; none if the table ends before. Takes no lock.
+    /// The number of descriptors in `range` that are open; `None` if the table ends before the range. Takes no lock.
     pub fn open_in(&self, pin: &CpuPin, range: Range<usize>) -> Option<usize> {
         self.table.taken(pin, range)
     }
 
-    /// How many descriptors the table has room for (`FDSize` of /proc/PID/status).
+    /// The number of descriptors for which the table has room (`FDSize` in /proc/PID/status).
     pub fn size(&self) -> usize {
         self.table.lock().len()
     }

@@ -1,8 +1,7 @@
 //! Open files.
 //!
-//! A [`File`] is what a descriptor refers to: a position, flags, and a way to read and write.
-//! Files are shared by nature (fork, dup, sendmsg), so they are counted, by [`FileRef`]; the mount that
-//! they hold is counted per CPU.
+//! A [`File`] is what a descriptor refers to: a position, flags, and operations. Files are shared (by fork, dup and sendmsg),
+//! so references to them are counted, by [`FileRef`]; references to the mount that a file is on are counted per CPU.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -59,79 +58,81 @@ pub mod o {
         ACCMODE | SETFL | DSYNC | SYNC | LARGEFILE | DIRECTORY | PATH | NOFOLLOW | TMPFILE;
 }
 
-/// How a position moves.
+/// How lseek(2) takes its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whence {
-    /// From the start.
+    /// From the start of the file.
     Set,
-    /// From where it is.
+    /// From the present position.
     Cur,
-    /// From the end.
+    /// From the end of the file.
     End,
-    /// To data at or after the offset.
+    /// At the first data at or after the offset.
     Data,
-    /// To a hole at or after the offset.
+    /// At the first hole at or after the offset.
     Hole,
 }
 
-/// What an open file can do. A call that a kind does not have fails as the man page says.
+/// The operations of a kind of open file. The default of each fails as the man page says for a file that does not have it.
 pub trait FileOps: Send + Sync {
-    /// Reads at `pos` (ignored by streams). Returns the bytes moved; 0 is the end.
+    /// Reads at `pos`, which streams ignore. Returns the bytes read; 0 at the end.
     fn read(&self, _file: &File, _buf: &mut IoBuf, _pos: u64) -> Result<usize> {
         Err(FsError::Invalid)
     }
-    /// Writes at `pos` (ignored by streams). Returns the bytes moved.
+    /// Writes at `pos`, which streams ignore. Returns the bytes written.
     fn write(&self, _file: &File, _buf: &mut IoBuf, _pos: u64) -> Result<usize> {
         Err(FsError::Invalid)
     }
-    /// Writes at the end, which nobody else moves meanwhile, where the kind has one; else at `pos`. Returns the bytes moved, and
-    /// where the next would stand.
+    /// Writes at the end of the file, in one step with respect to other writers; a kind that has no end writes at `pos`.
+    /// Returns the bytes written, and the position after them.
     fn append(&self, file: &File, buf: &mut IoBuf, pos: u64) -> Result<(usize, u64)> {
         let n = self.write(file, buf, pos)?;
         Ok((n, pos + n as u64))
     }
-    /// Whether there is a position at all.
+    /// Whether the file has a position.
     fn seekable(&self) -> bool {
         true
     }
-    /// Whether lseek(2) does nothing, and succeeds, whatever the offset: what is read is everywhere the same.
+    /// Whether lseek(2) succeeds with 0 and changes nothing, whatever the offset: for files whose content does not depend on
+    /// the position.
     fn seeks_in_vain(&self) -> bool {
         false
     }
-    /// The end of the file, for `SEEK_END`; `None` where it means nothing.
+    /// The end of the file, for `SEEK_END`; `None` if it has none.
     fn end(&self, _file: &File) -> Option<u64> {
         None
     }
-    /// Where data begin, or else a hole, at or after `from`, which lies before the end. A kind that does not say counts as
-    /// one run of data with a hole at its end, as seek(2) allows.
+    /// The first position at or after `from` where data begin, or with `data` false where a hole begins; `from` is before the
+    /// end. By default the whole file is data, with a hole at its end, as lseek(2) allows.
     fn next_run(&self, from: u64, end: u64, data: bool) -> Result<u64> {
         Ok(if data { from } else { end })
     }
-    /// What would not block now. Listens first, if asked to.
+    /// Which operations would not block now. If a waiter is given, it is registered first with the queues that are woken when
+    /// this changes.
     fn poll(&self, _file: &File, _waiter: Option<&mut Waiter>) -> PollMask {
         PollMask::ALWAYS
     }
-    /// A device request.
+    /// Carries out a request of ioctl(2).
     fn ioctl(&self, _file: &File, _request: u32, _arg: u64) -> Result<u64> {
         Err(FsError::NotTty)
     }
-    /// The object that mmap maps, of which it wants the bytes of `_range`, whole pages.
+    /// The object that mmap(2) maps; `_range`, in bytes and of whole pages, is the part that is mapped.
     fn object(&self, _file: &File, _range: Range<u64>) -> Result<ObjectRef> {
         Err(FsError::NoDevice)
     }
-    /// Attributes, for a file without a name.
+    /// The attributes of a file that has no inode.
     fn attr(&self) -> Option<Attr> {
         None
     }
-    /// What /proc/PID/fd shows for a file without a name.
+    /// The link text in /proc/PID/fd of a file that has no path.
     fn label(&self) -> &'static str {
         "anon_inode:"
     }
-    /// The last reference goes.
+    /// Called when the last reference is dropped.
     fn close(&self, _file: &File) {}
 }
 
-/// What an open file reads and writes.
+/// The kind of an open file, with the state of that kind.
 pub enum Kind {
     /// A regular file in memory.
     Regular(Regular),
@@ -139,11 +140,11 @@ pub enum Kind {
     Dir(DirFile),
     /// One end of a pipe or both ends of a fifo.
     Pipe(PipeEnd),
-    /// A device without state of its own.
+    /// A device that keeps no state for each open file.
     Device(&'static dyn FileOps),
     /// Anything else.
     Other(Box<dyn FileOps>),
-    /// Opened with `O_PATH`: names a place and nothing more.
+    /// A file opened with `O_PATH`: it names a place, and cannot be read or written.
     Place,
 }
 
@@ -162,25 +163,25 @@ impl FileOps for NoOps {
 
 /// An open file.
 pub struct File {
-    /// Where it is; none for pipes and other nameless files. Const.
+    /// Where the file was found; `None` for pipes and other files without a name. Constant.
     pub path: Option<Path>,
-    /// What it is. Const.
+    /// The kind. Constant.
     pub kind: Kind,
-    /// Flags of open(2); `SETFL` bits change. Atomic.
+    /// Flags of open(2), of which the `SETFL` bits may change. Atomic.
     flags: AtomicU32,
-    /// Where the next read or write begins.
+    /// The position of the next read or write.
     pos: Mutex<u64, PosLock>,
-    /// Whether it ever held a lock. Atomic.
+    /// Whether the open file was ever the owner of a lock. Atomic.
     locked: AtomicBool,
-    /// Charged to who opened it.
+    /// Charged to the user that opened the file.
     _charge: MemoryCharge,
 }
 
-/// Bytes of an open file and its counts.
+/// Bytes of an open file and its reference counts.
 const FILE_BYTES: usize = size_of::<File>() + 2 * size_of::<usize>();
 
 impl Kind {
-    /// Bytes for which who opens a file of this kind is charged: none for ends of pipes, for the pipe is charged with them.
+    /// Bytes charged for an open file of this kind; 0 for the ends of a pipe, because they are charged with the pipe.
     fn bytes(&self) -> usize {
         match self {
             Kind::Pipe(_) => 0,
@@ -190,11 +191,11 @@ impl Kind {
     }
 }
 
-/// A reference to an open file. The last one closes it, at once.
+/// A reference to an open file. The file is closed as soon as the last one is dropped.
 pub type FileRef = EpochRc<File>;
 
 impl File {
-    /// Opens, for the caller's user.
+    /// Makes an open file, which is charged to the caller's user.
     pub fn open(path: Option<Path>, kind: Kind, flags: u32) -> FileRef {
         let charge = match kind.bytes() {
             0 => MemoryCharge::NONE,
@@ -203,7 +204,7 @@ impl File {
         Self::open_charged(path, kind, flags, charge)
     }
 
-    /// Opens, for nobody in particular.
+    /// Makes an open file that is charged to no user.
     pub fn open_for_all(path: Option<Path>, kind: Kind, flags: u32) -> FileRef {
         Self::open_charged(path, kind, flags, MemoryCharge::NONE)
     }
@@ -220,7 +221,7 @@ impl File {
         EpochRc::new(epoch(), file)
     }
 
-    /// The operations of its kind.
+    /// The operations of the file's kind.
     pub fn ops(&self) -> &dyn FileOps {
         match &self.kind {
             Kind::Regular(regular) => regular,
@@ -237,13 +238,13 @@ impl File {
         self.flags.load(Ordering::Relaxed)
     }
 
-    /// Replaces the flags that may change.
+    /// Replaces the flags that may change after the open.
     pub fn set_flags(&self, flags: u32) {
         let kept = self.flags() & !o::SETFL;
         self.flags.store(kept | flags & o::SETFL, Ordering::Relaxed);
     }
 
-    /// Whether reads and writes must not wait.
+    /// Whether reads and writes must fail instead of wait.
     pub fn nonblocking(&self) -> bool {
         self.flags() & o::NONBLOCK != 0
     }
@@ -258,22 +259,25 @@ impl File {
         self.flags() & o::PATH == 0 && matches!(self.flags() & o::ACCMODE, o::WRONLY | o::RDWR)
     }
 
-    /// Whether all writes go to the end.
+    /// Whether all writes go to the end of the file.
     fn appends(&self) -> bool {
         self.flags() & o::APPEND != 0
     }
 
-    /// Whether it only names a place.
+    /// Whether the file was opened with `O_PATH`.
     pub fn is_place(&self) -> bool {
         matches!(self.kind, Kind::Place)
     }
 
-    /// The inode, if it has a name.
+    /// The inode, if the file has a path.
     pub fn inode(&self) -> Option<&Arc<Inode>> {
         self.path.as_ref().map(|p| &p.dentry.inode)
     }
 
     /// The attributes now.
+    ///
+    /// # Errors
+    /// `BadFd` if the kind has none.
     pub fn attr(&self) -> Result<Attr> {
         match self.inode() {
             Some(inode) => Ok(inode.attr()),
@@ -281,7 +285,7 @@ impl File {
         }
     }
 
-    /// Notes that the contents have been read, unless the file or its mount asks for no such notes.
+    /// Updates the access time, unless the open file or its mount forbids it.
     pub fn accessed(&self) {
         let Some(path) = &self.path else { return };
         let inode = &path.dentry.inode;
@@ -291,12 +295,12 @@ impl File {
         }
     }
 
-    /// Notes that the file may hold locks, which its last descriptor ends.
+    /// Records that the open file may own a lock, which is released when its last descriptor is closed.
     pub fn note_lock(&self) {
         self.locked.store(true, Ordering::Relaxed);
     }
 
-    /// Reads from the position on.
+    /// Reads at the position, and moves it. Holds the position's lock meanwhile.
     pub fn read(&self, buf: &mut IoBuf) -> Result<usize> {
         if !self.readable() {
             return Err(FsError::BadFd);
@@ -312,12 +316,13 @@ impl File {
         Ok(n)
     }
 
-    /// Writes from the position on, or at the end if the file was opened for that.
+    /// Writes at the position, or at the end of the file with `O_APPEND`, and moves the position. Holds the position's lock
+    /// meanwhile.
     pub fn write(&self, buf: &mut IoBuf) -> Result<usize> {
         self.write_or_append(buf, false)
     }
 
-    /// Writes at the end, and moves the position behind what it has written.
+    /// Writes at the end of the file, and moves the position behind what was written.
     pub fn append(&self, buf: &mut IoBuf) -> Result<usize> {
         self.write_or_append(buf, true)
     }
@@ -343,7 +348,7 @@ impl File {
         Ok(n)
     }
 
-    /// Reads at a given position.
+    /// Reads at `pos`; the file's position stays.
     pub fn read_at(&self, buf: &mut IoBuf, pos: u64) -> Result<usize> {
         if !self.readable() {
             return Err(FsError::BadFd);
@@ -355,12 +360,13 @@ impl File {
         self.ops().read(self, buf, pos)
     }
 
-    /// Writes at a given position, or at the end if the file was opened for that.
+    /// Writes at `pos`, or at the end of the file with `O_APPEND`; the file's position stays.
     pub fn write_at(&self, buf: &mut IoBuf, pos: u64) -> Result<usize> {
         self.write_or_append_at(buf, pos, false)
     }
 
-    /// Writes at the end, and leaves the position; `pos` is checked as a position, and counts where there is no end.
+    /// Writes at the end of the file; the file's position stays. `pos` must be a valid position; a file that has no end is
+    /// written at it.
     pub fn append_at(&self, buf: &mut IoBuf, pos: u64) -> Result<usize> {
         self.write_or_append_at(buf, pos, true)
     }
@@ -380,7 +386,10 @@ impl File {
         self.ops().write(self, buf, pos)
     }
 
-    /// Moves the position.
+    /// Moves the position, and returns it.
+    ///
+    /// # Errors
+    /// `BadFd` for `O_PATH`; `NotSeekable`; `Invalid`; `NoDevAddr` if there is no data after the offset.
     pub fn seek(&self, offset: i64, whence: Whence) -> Result<u64> {
         let ops = self.ops();
         if self.is_place() {
@@ -418,23 +427,24 @@ impl File {
         Ok(*pos)
     }
 
-    /// Calls `f` with the position locked; what it returns is the new position.
+    /// Calls `f` with the position, which it may change, under the position's lock.
     pub fn with_pos<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R {
         f(&mut self.pos.lock())
     }
 
-    /// What would not block now, and waits for it if asked to.
+    /// Which operations would not block now. If a waiter is given, it is registered first with the queues that are woken when
+    /// this changes.
     pub fn poll(&self, waiter: Option<&mut Waiter>) -> PollMask {
         self.ops().poll(self, waiter)
     }
 
-    /// The object that a mapping of a range of pages shows.
+    /// The object that a mapping of `range`, in bytes and of whole pages, shows.
     pub fn object(&self, range: Range<u64>) -> Result<ObjectRef> {
         self.ops().object(self, range)
     }
 }
 
-/// Fails if what is to be read or written from `pos` on would end where no position is.
+/// Fails if a transfer of `buf` at `pos` would end beyond the largest position.
 fn check_end(pos: u64, buf: &IoBuf) -> Result<()> {
     if pos + buf.remaining() as u64 > i64::MAX as u64 {
         Err(FsError::Invalid)

@@ -1,8 +1,8 @@
-//! Inodes: what a file is, apart from its names.
+//! Inodes: files, apart from their names.
 //!
-//! Attributes are single atomics: a stat reads them without a lock and writes nothing, at the
-//! price that two attributes changed by one operation may be seen apart. Changes that depend on
-//! an attribute (size, link count) are made under [`Inode::lock`] or the directory's lock.
+//! Each attribute is an atomic of its own: stat(2) reads them without a lock and writes nothing, and may therefore see only
+//! one of two attributes that an operation changes. Changes that depend on an attribute (size, link count) are made under
+//! [`Inode::lock`] or the directory's lock.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -43,58 +43,58 @@ pub mod mode {
     pub const PERM: u32 = 0o7777;
 }
 
-/// The largest file: what an object's index reaches.
+/// The largest size of a file, in bytes: what the index of an object reaches.
 pub const MAX_SIZE: u64 = (u32::MAX as u64) << 12;
 
-/// In the count of names: there is none yet, and there may be one.
+/// Value of the count of names in an inode that has no name yet and may get one.
 const LINKABLE: u32 = 1 << 31;
 
-/// The pages of a regular file, and who needs them besides mappings (which keep them by
-/// themselves): names and open files.
+/// The pages of a regular file, and the counts that keep them besides mappings (which hold references of their own). The
+/// names are counted in the inode.
 pub struct Data {
-    /// The pages; gone once there is neither a name nor an open file.
+    /// The pages; `None` once there is neither a name nor an open file.
     object: Option<ObjectRef>,
     opens: u32,
-    /// Opens for writing, and by running programs: never both.
+    /// How often the file is open for writing, and for execution; one of the two is 0.
     writers: u32,
     runners: u32,
-    /// Times it was opened to be run since nothing of it was [kept](super::text).
+    /// Executions since the file was last [cached](super::exec_cache).
     runs: u32,
 }
 
-/// What the contents of a regular file are opened for.
+/// What a regular file is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Use {
     /// Reading and mapping.
     Read,
-    /// Writing: not while a program runs from the file.
+    /// Writing; excluded while the file is open for execution.
     Write,
-    /// To run it: not while somebody may write.
+    /// Execution; excluded while the file is open for writing.
     Run,
 }
 
-/// What kind of thing an inode is, with the data of that kind.
+/// The kind of an inode, with the state of that kind.
 pub enum Node {
-    /// A directory held in memory.
+    /// A directory in memory.
     Dir(Dir),
     /// A regular file.
     File(Spin<Data, DataLock>),
-    /// A symbolic link with its text.
+    /// A symbolic link.
     Link(LinkText),
-    /// A named pipe; the pipe exists while somebody has it open.
+    /// A fifo; its pipe is made when the fifo is first opened, and stays.
     Fifo(Mutex<Option<Arc<Pipe>>, FifoLock>),
-    /// A pipe without a name, reached through a descriptor that somebody has of it.
+    /// A pipe without a name, which a link in /proc/PID/fd leads to.
     Pipe(Arc<Pipe>),
     /// A character or block device.
     Device,
-    /// A socket's name (a placeholder: nobody can listen yet).
+    /// The name of a socket. It cannot be opened or connected to.
     Socket,
-    /// A node whose content is made when it is asked for (procfs, sysfs).
+    /// A node whose content is made when it is read (procfs, sysfs).
     Dynamic(Dynamic),
 }
 
 impl Node {
-    /// A regular file over `object`.
+    /// A regular file with the pages of `object`.
     pub fn file(object: ObjectRef) -> Node {
         Node::File(Spin::new(Data {
             object: Some(object),
@@ -105,7 +105,7 @@ impl Node {
         }))
     }
 
-    /// Bytes that it takes beside the inode's own: texts, and an estimate of what an object of pages takes.
+    /// Bytes charged besides the inode's own: a link's text, or an estimate of what an object takes.
     fn bytes(&self) -> usize {
         match self {
             Node::File(_) => OBJECT_BYTES,
@@ -117,7 +117,7 @@ impl Node {
 
 const OBJECT_BYTES: usize = 256;
 
-/// The text of a symbolic link. From `LONG` bytes on it takes a page of the file system's room, as in Linux.
+/// The text of a symbolic link. If it has `LONG` bytes or more, one page is charged to the file system's quota, as in Linux.
 pub struct LinkText {
     text: Box<[u8]>,
     room: Option<&'static Quota>,
@@ -127,7 +127,7 @@ const LONG: usize = 128;
 
 impl LinkText {
     /// # Errors
-    /// `NoSpace`.
+    /// `NoSpace` if the quota has no page left.
     pub fn new(text: &[u8], quota: Option<&'static Quota>) -> Result<LinkText> {
         let room = quota.filter(|_| text.len() >= LONG);
         if !room.is_none_or(|quota| quota.charge(&ksync::pin())) {
@@ -139,7 +139,7 @@ impl LinkText {
         })
     }
 
-    /// In units of 512 bytes.
+    /// The blocks of 512 bytes that stat(2) shows.
     fn blocks(&self) -> u64 {
         if self.len() >= LONG { 8 } else { 0 }
     }
@@ -160,38 +160,38 @@ impl Drop for LinkText {
     }
 }
 
-/// A file.
+/// A file, whatever its names.
 pub struct Inode {
-    /// Number, unique in its file system. Const.
+    /// Inode number, unique in its file system. Constant.
     pub ino: u64,
-    /// Device number of the file system. Const.
+    /// Device number of the file system. Constant.
     pub dev: u64,
-    /// Type bits (const) and permission bits. Atomic.
+    /// Type bits (constant) and permission bits. Atomic.
     mode: AtomicU32,
     uid: AtomicU32,
     gid: AtomicU32,
-    /// Names, or [`LINKABLE`]. Atomic; falls only under the lock of a directory that holds one.
+    /// The count of names, or [`LINKABLE`]. Atomic; falls only under the lock of a directory that holds a name.
     nlink: AtomicU32,
-    /// Device that a device node names. Const.
+    /// The device that a device node names. Constant.
     pub rdev: u64,
-    /// See [`NewInode::charge`]. Const.
+    /// See [`NewInode::charge`]. Constant.
     charge: Option<&'static Quota>,
-    /// Its memory, charged to who made it. Const.
+    /// The charge for its memory, to the user that created the file. Constant.
     _memory: MemoryCharge,
-    /// Bytes of a regular file; changed under [`Inode::lock`].
+    /// Size of a regular file in bytes. Changed under [`Inode::lock`].
     size: AtomicU64,
     atime: AtomicI64,
     mtime: AtomicI64,
     ctime: AtomicI64,
-    /// Serialises writers of the data and of the size.
+    /// Held by operations that change the data or the size.
     pub lock: Mutex<(), InodeLock>,
-    /// Locks of programs, once there was one.
+    /// The locks that programs have taken on the file; made with the first of them.
     pub locks: Once<Box<FileLocks>>,
-    /// What it is. Const.
+    /// The kind. Constant.
     pub node: Node,
 }
 
-/// Ends a reference on pages; the last one frees them.
+/// Drops a reference to an object; with the last one its pages are freed.
 pub fn release(object: Option<ObjectRef>) {
     if let Some(object) = object {
         object.release(mem::vm());
@@ -207,37 +207,37 @@ impl Drop for Inode {
     }
 }
 
-/// What a new inode starts with.
+/// What a new inode is made of.
 #[derive(Clone, Copy)]
 pub struct NewInode {
-    /// Number.
+    /// Inode number.
     pub ino: u64,
-    /// File system.
+    /// Device number of the file system.
     pub dev: u64,
-    /// Type and permissions.
+    /// Type bits and permission bits.
     pub mode: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Device named.
+    /// The device that a device node names.
     pub rdev: u64,
-    /// What it and its names are charged to: one unit for it with its first name, which the caller has taken, and one
-    /// for each further name.
+    /// The quota to which the inode and its names are charged: one unit for the inode together with its first name, which the
+    /// caller has charged already, and one for each further name.
     pub charge: Option<&'static Quota>,
-    /// Who pays for its memory.
+    /// The account to which its memory is charged.
     pub payer: Payer,
 }
 
 /// A timestamp in nanoseconds since 1970.
 pub type Nanos = i64;
 
-/// The time now, for timestamps.
+/// The time now, for a timestamp.
 pub fn now() -> Nanos {
     task::time::realtime_ns() as i64
 }
 
-/// The attributes of an inode at one moment.
+/// The attributes of an inode. They are read one by one, so a change may be seen in part.
 #[derive(Clone, Copy, Debug)]
 #[expect(
     missing_docs,
@@ -259,7 +259,7 @@ pub struct Attr {
 }
 
 impl Inode {
-    /// Makes an inode with one link (two for a directory).
+    /// Makes an inode with one link, or two if it is a directory.
     pub fn new(new: NewInode, node: Node) -> Self {
         let t = now();
         let nlink = if new.mode & mode::FMT == mode::DIR {
@@ -306,37 +306,38 @@ impl Inode {
         self.kind() == mode::DIR
     }
 
-    /// Owner.
+    /// User id of the owner.
     pub fn uid(&self) -> u32 {
         self.uid.load(Ordering::Relaxed)
     }
 
-    /// Group.
+    /// Group id.
     pub fn gid(&self) -> u32 {
         self.gid.load(Ordering::Relaxed)
     }
 
-    /// Names.
+    /// The count of names.
     pub fn nlink(&self) -> u32 {
         self.nlink.load(Ordering::Relaxed) & !LINKABLE
     }
 
-    /// Bytes of a regular file.
+    /// Size of a regular file in bytes.
     pub fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
     }
 
-    /// Sets the size; [`Inode::lock`] is held.
+    /// Sets the size, in bytes. The caller holds [`Inode::lock`].
     pub fn set_size_locked(&self, size: u64) {
         self.size.store(size, Ordering::Release);
     }
 
-    /// Adds names; the lock of the directory concerned is held.
+    /// Adds `n` to the count of names. The caller holds the lock of the directory concerned.
     pub fn add_links(&self, n: u32) {
         self.nlink.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Counts and charges one more name, unless the last has gone or there are `max`. Tells whether it is the first.
+    /// Counts one more name, and charges the quota for it unless it is the first. Returns whether it is the first. Errors:
+    /// `NotFound` if the file has lost its last name, or may get none; `TooManyLinks` if it has `max`; `NoSpace`.
     pub fn add_name(&self, max: u32) -> Result<bool> {
         let first = self.count_name(max)?;
         let paid = |quota: &Quota| quota.charge(&ksync::pin());
@@ -349,7 +350,7 @@ impl Inode {
     }
 
     fn count_name(&self, max: u32) -> Result<bool> {
-        // A file without a name goes with its last descriptor, which looks at the names under this lock.
+        // The last close of a file reads the count of names, and frees the pages if it is 0, under this lock.
         let data = if let Node::File(data) = &self.node {
             Some(data.lock())
         } else {
@@ -371,7 +372,7 @@ impl Inode {
         }
     }
 
-    /// Undoes [`add_name`](Inode::add_name), which told `first`.
+    /// Undoes [`add_name`](Inode::add_name), which returned `first`.
     pub fn take_back_name(&self, first: bool) {
         if first {
             self.nlink.store(LINKABLE, Ordering::Relaxed);
@@ -381,41 +382,41 @@ impl Inode {
         self.unlinked();
     }
 
-    /// Gives back what one name, or the file itself, was charged.
+    /// Gives one unit back to the quota: that of a name, or that of the inode.
     fn refund(&self) {
         if let Some(quota) = self.charge {
             quota.give(&ksync::pin(), 1);
         }
     }
 
-    /// Takes the name of a file away that is no directory; the lock of the directory that held it is held.
+    /// Takes one name from a file that is no directory. The caller holds the lock of the name's directory.
     pub fn drop_name(&self) {
         let names = self.nlink.fetch_sub(1, Ordering::Relaxed);
-        // The last one is charged with the file, which may still be open.
+        // The unit of the last name is that of the inode, which may still be open.
         if names > 1 {
             self.refund();
         }
     }
 
-    /// Makes a new inode one without a name; `linkable` says whether it may get one.
+    /// Makes a new inode one that has no name. `linkable` says whether it may get one later.
     pub fn set_nameless(&self, linkable: bool) {
         let links = if linkable { LINKABLE } else { 0 };
         self.nlink.store(links, Ordering::Relaxed);
     }
 
-    /// Takes names away; the lock of the directory concerned is held.
+    /// Takes `n` from the count of names. The caller holds the lock of the directory concerned.
     pub fn drop_links(&self, n: u32) {
         self.nlink.fetch_sub(n, Ordering::Relaxed);
     }
 
-    /// Replaces the permission bits and stamps the change.
+    /// Replaces the permission bits, and sets the time of change.
     pub fn set_permissions(&self, perm: u32) {
         let fmt = self.kind();
         self.mode.store(fmt | perm & mode::PERM, Ordering::Relaxed);
         self.touch_ctime();
     }
 
-    /// Replaces the owner and the group and stamps the change.
+    /// Replaces the owner, the group or both, and sets the time of change.
     pub fn set_owner(&self, uid: Option<u32>, gid: Option<u32>) {
         if let Some(uid) = uid {
             self.uid.store(uid, Ordering::Relaxed);
@@ -426,7 +427,7 @@ impl Inode {
         self.touch_ctime();
     }
 
-    /// Sets access and modification times.
+    /// Sets the times of access and of modification that are given, and the time of change.
     pub fn set_times(&self, atime: Option<Nanos>, mtime: Option<Nanos>) {
         self.stamp_stores();
         if let Some(t) = atime {
@@ -438,35 +439,35 @@ impl Inode {
         self.touch_ctime();
     }
 
-    /// Stamps a change of attributes.
+    /// Sets the time of change to now.
     pub fn touch_ctime(&self) {
         self.stamp_stores();
         self.ctime.store(now(), Ordering::Relaxed);
     }
 
-    /// Stamps what was stored through mappings of a regular file since the last stamp. The VM records when; it is looked
-    /// at before the times are shown, and before something else sets them.
+    /// Sets the times of modification and of change to the time of the last store through a mapping of the file, as the VM
+    /// has recorded it, if there was one since this was last done. Called before the times are read and before they are set
+    /// to something else.
     fn stamp_stores(&self) {
         let Node::File(data) = &self.node else { return };
         let stored = data.lock().object.as_ref().and_then(|o| o.take_stored());
         let Some(stored) = stored else { return };
         let t = monotonic_to_real(hal::time::ns_at(stored)) as i64;
-        // A later write has stamped more.
+        // Unless a later write has set it already.
         if t > self.ctime.load(Ordering::Relaxed) {
             self.mtime.store(t, Ordering::Relaxed);
             self.ctime.store(t, Ordering::Relaxed);
         }
     }
 
-    /// Stamps a change of content.
+    /// Sets the times of modification and of change to now.
     pub fn touch_mtime(&self) {
         let t = now();
         self.mtime.store(t, Ordering::Relaxed);
         self.ctime.store(t, Ordering::Relaxed);
     }
 
-    /// Stamps an access, as a `relatime` mount does: only if the last access is not newer than
-    /// the last change, or a day old. So a file that many read is written at most once.
+    /// Sets the time of access as a `relatime` mount does: only if it is not later than the last change, or older than a day.
     pub fn touch_atime(&self) {
         const DAY: Nanos = 86_400_000_000_000;
         let a = self.atime.load(Ordering::Relaxed);
@@ -476,7 +477,7 @@ impl Inode {
             .max(self.ctime.load(Ordering::Relaxed));
         if a <= changed {
             let t = now();
-            // Two stamps of one clock reading would make every later access look stale.
+            // If access and change got the same time, every later read would set the time of access again.
             self.atime
                 .store(t.max(changed.saturating_add(1)), Ordering::Relaxed);
         } else {
@@ -487,8 +488,8 @@ impl Inode {
         }
     }
 
-    /// The attributes now. The blocks of a file are counted, in time proportional to its pages: a count kept at hand
-    /// would be a word that all who write or map the file write. May be preempted meanwhile.
+    /// The attributes now. The blocks of a regular file are counted here, in time proportional to its pages: a count that is
+    /// kept would be a word that all writes and faults on the file change. Called with preemption on.
     pub fn attr(&self) -> Attr {
         self.stamp_stores();
         let size = match &self.node {
@@ -516,7 +517,7 @@ impl Inode {
         }
     }
 
-    /// Frames that hold the contents of a regular file. Takes time in proportion to the file.
+    /// The number of frames that hold the contents of a regular file. Takes time proportional to its pages.
     pub fn resident(&self) -> u64 {
         let Node::File(data) = &self.node else {
             return 0;
@@ -527,9 +528,9 @@ impl Inode {
         frames
     }
 
-    /// Opens a regular file: the pages, for as long as [`Inode::close_data`] is not called.
-    ///
-    /// Fails with `TextBusy` where `Use` says so.
+    /// Opens a regular file, and returns its pages with a reference. The caller closes it by [`Inode::close_data`]. May
+    /// sleep. Errors: `TextBusy` where [`Use`] says so; `NotFound` if the pages have been freed; `Invalid` if this is no
+    /// regular file.
     pub fn open_data(&self, what: Use) -> Result<ObjectRef> {
         loop {
             match self.try_open_data(what) {
@@ -559,7 +560,7 @@ impl Inode {
         Ok(object)
     }
 
-    /// Whether the file, which the caller has opened to run it, has been run often; then the count begins anew.
+    /// Whether the file, which the caller has opened for execution, has been executed often. If so, the count begins again.
     pub fn is_run_often(&self) -> bool {
         let Node::File(data) = &self.node else {
             return false;
@@ -572,12 +573,12 @@ impl Inode {
         often
     }
 
-    /// Closes what is kept of a program that nobody runs; whether there was anything. May sleep.
+    /// Takes the file out of the exec cache; returns whether it was there. May sleep.
     fn forget_text(&self) -> bool {
         exec_cache::forget(|path| ptr::eq(&*path.dentry.inode, self))
     }
 
-    /// Undoes [`Inode::open_data`] with the same `what`; frees the pages if nobody can reach them any more.
+    /// Undoes [`Inode::open_data`] with the same `what`. Frees the pages if neither a name nor an open file is left.
     pub fn close_data(&self, object: ObjectRef, what: Use) {
         if let Node::File(data) = &self.node {
             let mut data = data.lock();
@@ -595,8 +596,8 @@ impl Inode {
         release(Some(object));
     }
 
-    /// Frees the pages of a file that has lost its last name, unless it is open. Called where
-    /// the name was removed, so that the work is done there and not in an epoch's reclamation.
+    /// Called after a name has been removed: takes the file out of the exec cache and, if it has no name and is not open,
+    /// frees its pages. So this is done by the caller that removed the name, and not while an epoch frees what was retired.
     pub fn unlinked(&self) {
         if let Node::File(data) = &self.node {
             if data.lock().runners > 0 {
@@ -616,11 +617,11 @@ impl Inode {
         }
     }
 
-    /// The directory in memory that this inode is.
+    /// The directory in memory that this inode is. Errors: `NotDir`; `Perm` for a directory that is made on demand.
     pub fn dir(&self) -> Result<&Dir> {
         match &self.node {
             Node::Dir(dir) => Ok(dir),
-            // Directories made on demand take no new names.
+            // In such a directory no name can be created or removed.
             Node::Dynamic(Dynamic::Dir(_)) => Err(FsError::Perm),
             _ => Err(FsError::NotDir),
         }

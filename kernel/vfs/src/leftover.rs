@@ -1,8 +1,8 @@
-//! What is too much to free at once: chains of removed directories, and file systems.
+//! What takes too long to free at once: chains of removed directories, and whole file systems.
 //!
-//! Guarantee: the end of a dentry or of a file system takes a bounded time wherever it happens, often with preemption off,
-//! after a grace period. Mechanism: what is left after [`AT_ONCE`] steps waits on a list for the background thread, which
-//! goes through it with preemption on.
+//! Guarantee: dropping the last reference to a dentry or to a file system takes a bounded time. It may happen anywhere, and
+//! often happens with preemption off, after a grace period. Mechanism: what is left after [`AT_ONCE`] steps is put on a list.
+//! A background thread frees it, with preemption on.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -15,16 +15,16 @@ use super::mount::Tree;
 ksync::lock_class!(pub FinishLock, "freeing leftovers", rank = 39);
 ksync::lock_class!(pub LeftoverLock, "leftovers", rank = 155);
 
-/// Held by the thread that frees them: another one that asks finds them gone.
+/// Held by the thread that frees what is on the list. A second thread waits until the first has finished.
 static FINISH: Mutex<(), FinishLock> = Mutex::new(());
 
-/// Dentries that end at once.
+/// Dentries that are freed at once.
 pub const AT_ONCE: usize = 32;
 
 enum What {
-    /// A directory, perhaps the last use of it, and those above that only it holds.
+    /// A reference to a directory, perhaps the last one; with it go the directories above that nothing else refers to.
     Chain(Arc<Dentry>),
-    /// The rest of a file system.
+    /// What is left of a file system.
     Tree(Tree),
 }
 
@@ -36,24 +36,25 @@ struct Leftover {
 static LEFT: IrqSpin<Option<Box<Leftover>>, LeftoverLock> = IrqSpin::new(None);
 
 fn push(what: What) {
-    // Small, so the reserve behind the kernel heap may pay for it.
+    // Small, so the reserve can serve this allocation when memory is short.
     let mut new = Box::new(Leftover { what, next: None });
     let mut left = LEFT.lock();
     new.next = left.take();
     *left = Some(new);
 }
 
-/// Leaves the end of a chain of directories to the background.
+/// Puts a chain of directories on the list for the background thread.
 pub fn leave_chain(from: Arc<Dentry>) {
     push(What::Chain(from));
 }
 
-/// Leaves the end of a file system to the background.
+/// Puts the rest of a file system on the list for the background thread.
 pub fn leave_tree(tree: Tree) {
     push(What::Tree(tree));
 }
 
-/// Frees what has been left; tells whether there was something. Preemption is on.
+/// Frees what is on the list, and returns whether there was anything. Called by the background thread, with preemption on.
+/// Sleeps.
 pub fn finish() -> bool {
     let _alone = FINISH.lock();
     let mut any = false;

@@ -1,18 +1,17 @@
 //! Files: names, contents, descriptors.
 //!
-//! - [`walk`] finds a place by its path, [`dentry`] and [`table`] hold names, [`inode`] what they
-//!   lead to, [`mount`] which file system is seen where;
-//! - [`open`] makes a [`file::File`] of a place, [`fdtable`] numbers files, [`context`] keeps a
-//!   process's root and working directory;
-//! - [`exec`] opens programs, and [`exec_cache`] keeps those that are run often;
-//! - [`tmpfs`] and [`regular`] are files in memory, [`pipe`] pipes, [`dynamic`] the base of
-//!   file systems that are made on demand; [`devices`] opens devices;
-//! - [`leftover`] is what is too much to free at once;
-//! - [`setattr`] changes owners and permissions, [`protect`] says what others may lay for somebody;
-//! - [`upcalls`] is what files ask of processes.
+//! - [`walk`] finds a place by its path; [`dentry`] and [`table`] hold names; [`inode`] has the files that names refer to;
+//!   [`mount`] says which file system is seen at which directory;
+//! - [`open`] makes a [`file::File`] of a place; [`fdtable`] has the descriptors; [`context`] has a process's root and
+//!   working directory;
+//! - [`exec`] opens programs, and [`exec_cache`] caches those that are executed often;
+//! - [`tmpfs`] and [`regular`] implement files in memory, [`pipe`] pipes; [`dynamic`] is the base of the file systems whose
+//!   content is made on demand; [`devices`] opens devices;
+//! - [`leftover`] frees later what takes too long to free at once;
+//! - [`setattr`] changes owners and permissions; [`protect`] restricts links and files in directories that all may write;
+//! - [`upcalls`] is what this crate calls of processes.
 //!
-//! The order of locks: file position, mount table, renames, directory, inode, fifo, pipe; then
-//! the VM's.
+//! The order of locks: file position, mount table, renames, directory, inode, fifo, pipe; then those of the VM.
 
 #![no_std]
 #![cfg(target_os = "none")]

@@ -1,12 +1,13 @@
-//! File locks: who may use which bytes, among those who ask.
+//! File locks: fcntl(2) and flock(2).
 //!
-//! Guarantee: locks conflict as fcntl(2) and flock(2) say; a process's locks on a file end when it closes any descriptor of
-//! it, those of an open file when its last descriptor closes; a wait ends by the lock, a signal, or an error if it would
-//! be for ever.
+//! Guarantee: locks conflict as the two man pages say. A process's locks on a file are released when it closes any descriptor
+//! of the file, an open file's when its last descriptor is closed. A wait ends when the lock is granted, by a signal, or with
+//! an error if it would never end.
 //!
-//! Mechanism: an inode that was ever locked has two lists ([`fscore::locks`]), of byte ranges and of whole files, which know
-//! nothing of each other. An owner is the address of what holds the lock: a descriptor table, for a process, or an open
-//! file. Both remember whether they ever locked anything, so that closing costs nothing otherwise.
+//! Mechanism: an inode on which a lock was ever taken has two lists ([`fscore::locks`]), of byte ranges and of whole files;
+//! locks of different lists never conflict. The owner of a lock is identified by an address: that of a descriptor table, for
+//! a process, or of an open file. Both record whether they were ever an owner, so that a close costs nothing if they were
+//! not.
 
 use alloc::boxed::Box;
 use core::ptr;
@@ -27,7 +28,7 @@ use super::inode::Inode;
 ksync::lock_class!(pub LocksLock, "file locks", rank = 88);
 ksync::lock_class!(pub WaitsLock, "file lock waits", rank = 89);
 
-/// Which of the two kinds that know nothing of each other.
+/// The two kinds of locks, which never conflict with each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Family {
     /// Byte ranges: fcntl(2).
@@ -40,7 +41,7 @@ pub enum Family {
 #[derive(Default)]
 pub struct FileLocks {
     lists: Spin<Lists, LocksLock>,
-    /// Who waits for any of them.
+    /// The threads that wait for a lock on the file.
     waiters: WaitQueue,
 }
 
@@ -50,16 +51,16 @@ struct Lists {
     whole: Locks<LockCharge>,
 }
 
-/// Locks that a user without privileges may have on all files together.
+/// The most locks, on all files together, of a user without privileges.
 const USER_MOST: u64 = 1 << 16;
-/// Bytes of a lock: lists have room for twice as many as they hold.
+/// Bytes charged for a lock; a list may have room for twice as many locks as it holds.
 const LOCK_BYTES: usize = 128;
 
-/// A lock that is charged to an account for as long as this lives.
+/// Charges a lock, and its memory, to an account as long as this value exists.
 struct LockCharge(Payer);
 
 impl LockCharge {
-    /// None where the caller may have no more.
+    /// Charges the caller's user; `None` if that user may have no more locks.
     fn new() -> Option<LockCharge> {
         let me = current();
         let payer = me.payer();
@@ -79,12 +80,13 @@ impl Drop for LockCharge {
 }
 
 impl FileLocks {
-    /// What tells it from others while it is waited for.
+    /// Identifies the file in [`WAITS`].
     fn id(&self) -> u64 {
         ptr::from_ref(self).addr() as u64
     }
 
-    /// The owner's locks have changed, under the lock of the lists: what waited for one of them looks again.
+    /// Records that locks of `owner` have changed, so that waits for this owner on this file are looked at again. Called
+    /// under the lock of the lists.
     fn let_go(&self, owner: u64) {
         if WAITING.load(Ordering::Relaxed) != 0 {
             with_waits(|waits| waits.let_go(owner, self.id()));
@@ -101,13 +103,14 @@ impl Lists {
     }
 }
 
-/// Which processes wait for which, for ranges of processes. A wait is noted, and taken back, under the lock of the file's
-/// lists, so what it says is true whenever those are unlocked. Taken only while some process waits.
+/// Which process waits for which, for locks on byte ranges that processes own. A wait is added and removed under the lock of
+/// the file's lists, so the graph is true whenever no such lock is held. Its lock is taken only while some process waits.
 static WAITS: Spin<Waits, WaitsLock> = Spin::new(Waits::new());
-/// How many waits there are. Written under the lock of [`WAITS`]; of a file's waits one learns under the lock of its lists.
+/// The number of waits. Written under the lock of [`WAITS`]; a wait for a lock of one file becomes visible under the lock of
+/// that file's lists.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
-/// Changes the waits.
+/// Calls `change` with the graph of waits, and updates their number.
 fn with_waits<R>(change: impl FnOnce(&mut Waits) -> R) -> R {
     let mut waits = WAITS.lock();
     let result = change(&mut waits);
@@ -121,12 +124,12 @@ impl From<TooMany> for FsError {
     }
 }
 
-/// The number of a process as an owner.
+/// The process that has this descriptor table, as the owner of locks.
 pub fn table_owner(table: &FdTable) -> u64 {
     ptr::from_ref(table).addr() as u64
 }
 
-/// The number of an open file as an owner.
+/// An open file, as the owner of locks.
 pub fn file_owner(file: &File) -> u64 {
     ptr::from_ref(file).addr() as u64
 }
@@ -135,17 +138,18 @@ fn locks_of(inode: &Inode) -> &FileLocks {
     inode.locks.get_or_init(|| Box::new(FileLocks::default()))
 }
 
-/// A lock that is asked for.
+/// A lock that is requested.
 struct Request<'a> {
     locks: &'a FileLocks,
     family: Family,
     wanted: Lock,
-    /// Whether the owner may be part of a circle of waits.
+    /// Whether the request may be part of a cycle of waits: for locks on byte ranges that a process owns.
     may_circle: bool,
 }
 
 impl Request<'_> {
-    /// Grants the lock, or notes the wait for what is in the way if it is to `wait`. Returns whether it is granted.
+    /// Grants the lock, or with `wait` adds the wait for the conflicting lock's owner to the graph. Returns whether the lock
+    /// is granted.
     fn try_once(&mut self, wait: bool) -> Result<bool> {
         let mut lists = self.locks.lists.lock();
         let list = lists.of(self.family);
@@ -168,7 +172,7 @@ impl Request<'_> {
         if wait && self.may_circle {
             with_waits(|waits| waits.remove(owner));
         }
-        // What it replaced may have kept others out.
+        // The new lock may have replaced one that others wait for.
         self.locks.let_go(owner);
         drop(lists);
         self.locks.waiters.wake_all();
@@ -185,11 +189,12 @@ impl Request<'_> {
     }
 }
 
-/// Gives `wanted.owner` a lock, which replaces what it held in the range.
+/// Gives `wanted.owner` a lock, which replaces the locks that it has in the range. With `wait` it sleeps until the lock can
+/// be granted; `may_circle` says whether the request may be part of a cycle of waits.
 ///
-/// Fails with `WouldBlock` if another's is in the way and `wait` is false; with `Deadlock` if it `may_circle` and the
-/// wait would never end; with `Interrupted`; with `NoLocks` for want of memory, or where the
-/// caller's user has as many as it may.
+/// # Errors
+/// `WouldBlock` if another owner's lock conflicts and `wait` is false; `Deadlock` if the wait would never end; `Interrupted`;
+/// `NoLocks` if there is no memory, or the caller's user may have no more locks.
 pub fn set(
     inode: &Inode,
     family: Family,
@@ -221,7 +226,8 @@ pub fn set(
     ended.unwrap_or(Err(FsError::Interrupted))
 }
 
-/// Ends what the owner of `range` holds in it.
+/// Releases what `range.owner` holds in the range. Fails with `NoLocks` if a lock must be split and there is no memory for
+/// the second part, or the user may have no more locks.
 pub fn unset(inode: &Inode, family: Family, range: &Lock) -> Result<()> {
     let Some(locks) = inode.locks.get() else {
         return Ok(());
@@ -238,13 +244,13 @@ pub fn unset(inode: &Inode, family: Family, range: &Lock) -> Result<()> {
     Ok(())
 }
 
-/// The lock that keeps `wanted` from being granted.
+/// A lock that keeps `wanted` from being granted.
 pub fn query(inode: &Inode, family: Family, wanted: &Lock) -> Option<Lock> {
     let locks = inode.locks.get()?;
     locks.lists.lock().of(family).conflict(wanted).copied()
 }
 
-/// Ends all locks of an owner on a file.
+/// Releases all locks of an owner on a file.
 pub fn release(inode: &Inode, owner: u64) {
     let Some(locks) = inode.locks.get() else {
         return;
@@ -259,7 +265,7 @@ pub fn release(inode: &Inode, owner: u64) {
     }
 }
 
-/// A lock on a whole file.
+/// A lock on a whole file, as flock(2) takes it.
 pub const fn whole(owner: u64, pid: i32, exclusive: bool) -> Lock {
     Lock {
         owner,

@@ -1,7 +1,7 @@
-//! Mounts: which file system covers which directory.
+//! Mounts: which file system is seen at which directory.
 //!
-//! The table is one small immutable array behind an [`EpochPtr`]; a lookup that meets a mount
-//! point scans it under its pin and writes nothing. `TABLE_LOCK` serialises changes.
+//! The mount table is one small immutable array behind an [`EpochPtr`]. A walk that meets a mount point scans it with
+//! preemption off, and writes nothing. `TABLE_LOCK` is held while the table is replaced.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -36,20 +36,20 @@ pub mod flag {
     pub const SLAVE: u32 = 1 << 19;
     pub const SHARED: u32 = 1 << 20;
     pub const RELATIME: u32 = 1 << 21;
-    /// Those that stay with the mount.
+    /// Flags that are stored in the mount.
     pub const KEPT: u32 = RDONLY | NOSUID | NODEV | NOEXEC | NOATIME | NODIRATIME | RELATIME;
 }
 
-/// The kinds of file systems.
+/// The types of file systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FsKind {
     /// Files in memory.
     Tmpfs,
-    /// The device nodes, one tree however often it is mounted.
+    /// The device nodes: one tree, which may be mounted several times.
     Devtmpfs,
-    /// Processes and kernel state.
+    /// Processes, and the state of the kernel.
     Proc,
-    /// Devices and kernel settings.
+    /// Devices, and settings of the kernel.
     Sysfs,
 }
 
@@ -64,7 +64,7 @@ impl FsKind {
         }
     }
 
-    /// The number that statfs(2) reports.
+    /// The magic number that statfs(2) reports.
     pub fn magic(self) -> u64 {
         match self {
             FsKind::Tmpfs | FsKind::Devtmpfs => 0x0102_1994,
@@ -74,33 +74,33 @@ impl FsKind {
     }
 }
 
-/// One file system, however many mounts show it.
+/// A file system. Several mounts may show it.
 pub struct Super {
-    /// Its kind.
+    /// Its type.
     pub kind: FsKind,
     /// Its device number.
     pub dev: u64,
     /// Its root.
     pub root: Arc<Dentry>,
-    /// What its files may hold; none for what holds nothing, or as much as there is.
+    /// The quota for the pages of its files; `None` if it has no such files, or no limit.
     pub quota: Option<&'static Quota>,
-    /// How many files and further names it may have; none for as many as there is memory for.
+    /// The quota for its files and their further names; `None` for no limit.
     pub inodes: Option<&'static Quota>,
 }
 
-/// Which file system a new file belongs to.
+/// What a new file takes from its file system.
 #[derive(Clone, Copy)]
 pub struct Home {
     /// Its device number.
     pub dev: u64,
-    /// What the pages of its files are charged to.
+    /// The quota for the pages of its files.
     pub quota: Option<&'static Quota>,
-    /// What its files and their names are charged to.
+    /// The quota for its files and their names.
     pub inodes: Option<&'static Quota>,
 }
 
 impl Super {
-    /// What new files of it need to know.
+    /// What a new file takes from this file system.
     pub fn home(&self) -> Home {
         Home {
             dev: self.dev,
@@ -123,17 +123,18 @@ impl Drop for Super {
     }
 }
 
-/// A file system that ends.
+/// A file system that is being freed.
 pub struct Tree {
     root: Arc<Dentry>,
-    /// The directory that is to lose its children next.
+    /// The directory whose children are taken out next.
     at: Arc<Dentry>,
     quotas: [Option<&'static Quota>; 2],
 }
 
 impl Tree {
-    /// Frees directories in memory, leaf by leaf, in up to `most` steps: children hold their parents, so the tree does not
-    /// fall by itself, and a recursion could overflow the kernel's stack. Tells whether all of it is gone, quotas included.
+    /// Frees the directories in memory, leaf by leaf, in up to `most` steps; returns whether everything is freed, and the
+    /// quotas are given back. Children hold references to their parents, so the tree is not freed by dropping its root; and a
+    /// recursion could overflow the kernel's stack.
     pub fn fall(&mut self, most: usize) -> bool {
         for _ in 0..most {
             if let Some(child) = self.at.inode.dir().ok().and_then(|d| d.pop()) {
@@ -155,32 +156,32 @@ impl Tree {
     }
 }
 
-/// A reference on a mount.
+/// A reference to a mount, counted per CPU.
 pub type MountRef = PerCpuRef<Mount>;
 
-/// A file system, or a part of one, at a place in the tree.
+/// A mount: a file system, or a part of one, seen at a place in the tree.
 pub struct Mount {
-    /// Number in mountinfo. Const.
+    /// Its id in /proc/PID/mountinfo. Constant.
     pub id: u32,
-    /// The file system. Const.
+    /// The file system. Constant.
     pub fs: Arc<Super>,
-    /// What is seen at the mount point. Const.
+    /// The dentry that is seen at the mount point. Constant.
     pub root: Arc<Dentry>,
-    /// The mount and directory that it covers; none for the first. Const.
+    /// The mount and the dentry on which it is mounted; `None` for the first mount. Constant.
     pub over: Option<(MountRef, Arc<Dentry>)>,
-    /// What was named as its source. Const.
+    /// The source that mount(2) was given. Constant.
     pub source: String,
-    /// Flags. Atomic.
+    /// Flags of mount(2). Atomic.
     flags: AtomicU32,
 }
 
 impl Mount {
-    /// Its flags.
+    /// The flags.
     pub fn flags(&self) -> u32 {
         self.flags.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing may be written through it.
+    /// Whether nothing may be written through this mount.
     pub fn is_read_only(&self) -> bool {
         self.flags() & flag::RDONLY != 0
     }
@@ -191,12 +192,12 @@ impl Mount {
 pub struct Path {
     /// The mount.
     pub mount: MountRef,
-    /// The name in it.
+    /// The dentry.
     pub dentry: Arc<Dentry>,
 }
 
 impl Path {
-    /// Whether two paths are one place.
+    /// Whether both are the same place.
     pub fn is(&self, other: &Path) -> bool {
         self.mount.id == other.mount.id && Arc::ptr_eq(&self.dentry, &other.dentry)
     }
@@ -211,21 +212,21 @@ struct Changes {
     next_dev: u64,
 }
 
-/// Serialises changes of the table; guards the numbers given out.
+/// Held while the table is replaced. Guards the counters of mount ids and device numbers.
 static TABLE_LOCK: Mutex<Changes, MountLock> = Mutex::new(Changes {
     next_id: 20,
     next_dev: 1,
 });
 static TABLE: EpochPtr<Box<Table>> = EpochPtr::empty();
 
-/// A device number for a new file system.
+/// Gives out a device number for a new file system. Takes the mount table's lock.
 pub fn new_dev() -> u64 {
     let mut c = TABLE_LOCK.lock();
     c.next_dev += 1;
     c.next_dev
 }
 
-/// The mount on top of `dentry` seen through `mount`, if there is one.
+/// The mount that is mounted on `dentry` of `mount`, if there is one.
 pub fn covering<'p>(pin: &'p CpuPin, mount: &Mount, dentry: &Arc<Dentry>) -> Option<&'p MountRef> {
     TABLE.load(pin)?.mounts.iter().rev().find(|m| {
         m.over
@@ -234,9 +235,10 @@ pub fn covering<'p>(pin: &'p CpuPin, mount: &Mount, dentry: &Arc<Dentry>) -> Opt
     })
 }
 
-/// Calls `f` with every mount, in the order in which they were made.
+/// Calls `f` with each mount, in the order in which they were made. References are held meanwhile, so `f` may sleep.
 ///
-/// References are taken, so `f` may sleep.
+/// # Errors
+/// `NoMemory`; the first error of `f`, which ends the calls.
 pub fn for_each(mut f: impl FnMut(&MountRef) -> Result<()>) -> Result<()> {
     let mut list = Vec::new();
     let mut room = 16;
@@ -267,10 +269,13 @@ fn replace(_: &Changes, edit: impl FnOnce(&mut Vec<MountRef>)) -> Result<()> {
     Ok(())
 }
 
-/// Most mounts that may exist: the table is scanned, and each holds kernel memory.
+/// The most mounts that may exist: the table is scanned, and each mount holds memory of the kernel.
 const LIMIT: usize = 1024;
 
-/// Shows `root` of `fs` at `over`.
+/// Mounts `root` of `fs` on the place `over`. Takes the mount table's lock.
+///
+/// # Errors
+/// `NoSpace` if there are too many mounts; `NoMemory`.
 pub fn attach(
     fs: Arc<Super>,
     root: Arc<Dentry>,
@@ -314,9 +319,11 @@ pub fn remount(mount: &Mount, flags: u32) {
 
 /// Takes a mount out of the tree.
 ///
-/// Fails with `Busy` while somebody uses it, unless `detach`: then it, and what is mounted below
-/// it, vanish from the tree now and go when the last user leaves. `held` says how many references
-/// the caller has.
+/// Without `detach` it fails while the mount is in use; `held` is the number of references that the caller holds. With
+/// `detach`, this mount and those below it leave the tree now, and each is freed when its last reference is dropped. Sleeps.
+///
+/// # Errors
+/// `Busy` if the mount is in use or is the first one; `Invalid` if it is not in the tree; `NoMemory`.
 pub fn detach(mount: &MountRef, held: usize, detach: bool) -> Result<()> {
     let c = TABLE_LOCK.lock();
     let Some((on, at)) = &mount.over else {
@@ -331,7 +338,7 @@ pub fn detach(mount: &MountRef, held: usize, detach: bool) -> Result<()> {
     if !detach {
         exec_cache::forget(|path| path.mount.id == mount.id);
     }
-    // The table's own reference, and the caller's.
+    // The reference of the table, and those of the caller.
     if !detach && mount.references() > 1 + held as i64 {
         return Err(FsError::Busy);
     }
@@ -358,13 +365,13 @@ pub fn detach(mount: &MountRef, held: usize, detach: bool) -> Result<()> {
         at.set_mountpoint(false);
     }
     drop(c);
-    // From here on the last user frees the mount.
+    // From here on each mount is freed when its last reference is dropped.
     gone.iter().for_each(|m| m.kill(epoch()));
     exec_cache::forget(|path| path.mount.is_killed());
     Ok(())
 }
 
-/// Whether another mount shows something on the same dentry (through a bind mount).
+/// Whether another mount is mounted on the same dentry (seen through another mount).
 fn covered_elsewhere(pin: &CpuPin, at: &Arc<Dentry>) -> bool {
     TABLE.load(pin).is_some_and(|t| {
         t.mounts

@@ -1,4 +1,4 @@
-//! Opening: from a path and flags to a [`File`].
+//! open(2) and unlink(2): from a path and flags to a [`File`], and the removal of names.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -27,7 +27,7 @@ use super::walk::{Last, Walk, Want, child, may_remove, owns, permitted};
 
 ksync::lock_class!(pub PrintLock, "printed file", rank = 41);
 
-/// The permissions that open flags ask for.
+/// The permissions that a file must grant for these flags.
 fn wanted(flags: u32) -> u32 {
     let mut want = match flags & o::ACCMODE {
         o::RDONLY => perm::READ,
@@ -40,7 +40,11 @@ fn wanted(flags: u32) -> u32 {
     want
 }
 
-/// Opens a path. `new` are the permissions of a new file.
+/// Opens the file at a path. `new` has the permissions of a new file. Sleeps: for memory, for the other side of a fifo, or in
+/// a device's open.
+///
+/// # Errors
+/// Those of open(2).
 pub fn open(walk: &Walk, text: &[u8], flags: u32, new: NewMode) -> Result<FileRef> {
     let directory = flags & o::DIRECTORY != 0;
     let follow = flags & o::NOFOLLOW == 0;
@@ -60,7 +64,7 @@ pub fn open(walk: &Walk, text: &[u8], flags: u32, new: NewMode) -> Result<FileRe
     open_checked(walk, path, flags)
 }
 
-/// Checks permissions on a place that exists, and opens it.
+/// Checks the permissions of a place that exists, and opens it.
 fn open_checked(walk: &Walk, path: Path, flags: u32) -> Result<FileRef> {
     let inode = &path.dentry.inode;
     let want = wanted(flags);
@@ -86,8 +90,8 @@ fn open_checked(walk: &Walk, path: Path, flags: u32) -> Result<FileRef> {
     open_place(path, flags)
 }
 
-/// Opens with `O_CREAT`: follows links at the last component by hand, because what they name may
-/// not be there yet.
+/// Opens with `O_CREAT`. It follows symbolic links at the last component itself, because the file that a link names may have
+/// to be created.
 fn open_or_create(walk: &Walk, text: &[u8], flags: u32, new: NewMode) -> Result<FileRef> {
     let mut base: Option<Path> = None;
     let mut owned: Option<Vec<u8>> = None;
@@ -113,7 +117,7 @@ fn open_or_create(walk: &Walk, text: &[u8], flags: u32, new: NewMode) -> Result<
             Err(FsError::NotFound) => {
                 match tmpfs::create(walk.cred, &dir, name, &What::File, new) {
                     Ok(dentry) => {
-                        // A new file is open to its maker whatever its permissions say.
+                        // The permissions of a new file do not apply to the open that creates it.
                         return open_place(
                             Path {
                                 mount: dir.mount,
@@ -122,7 +126,7 @@ fn open_or_create(walk: &Walk, text: &[u8], flags: u32, new: NewMode) -> Result<
                             flags & !o::TRUNC,
                         );
                     }
-                    // Somebody else made it first.
+                    // Another thread has created it meanwhile.
                     Err(FsError::Exists) => continue,
                     Err(e) => return Err(e),
                 }
@@ -160,7 +164,7 @@ fn open_or_create(walk: &Walk, text: &[u8], flags: u32, new: NewMode) -> Result<
     Err(FsError::Loop)
 }
 
-/// Opens with `O_TMPFILE`: a file in a directory's file system without a name.
+/// Opens with `O_TMPFILE`: creates a file without a name in the file system of a directory.
 fn open_nameless(walk: &Walk, text: &[u8], flags: u32, new: NewMode) -> Result<FileRef> {
     if flags & o::ACCMODE == o::RDONLY {
         return Err(FsError::Invalid);
@@ -170,7 +174,7 @@ fn open_nameless(walk: &Walk, text: &[u8], flags: u32, new: NewMode) -> Result<F
     open_place(place, flags)
 }
 
-/// Opens a place; permissions have been checked.
+/// Opens a place. The caller has checked the permissions.
 pub fn open_place(path: Path, flags: u32) -> Result<FileRef> {
     mem::admit_process().map_err(|_| FsError::NoMemory)?;
     let inode = path.dentry.inode.clone();
@@ -205,7 +209,7 @@ pub fn open_place(path: Path, flags: u32) -> Result<FileRef> {
     Ok(File::open(Some(path), kind, flags))
 }
 
-/// The pipe behind a fifo: the one that is in use, or a new one.
+/// The pipe of a fifo; the first open makes it.
 fn fifo_pipe(slot: &Mutex<Option<Arc<Pipe>>, super::inode::FifoLock>) -> Result<Arc<Pipe>> {
     let mut slot = slot.lock();
     if let Some(pipe) = &*slot {
@@ -216,10 +220,11 @@ fn fifo_pipe(slot: &Mutex<Option<Arc<Pipe>>, super::inode::FifoLock>) -> Result<
     Ok(pipe)
 }
 
-/// An open file of procfs or sysfs: its text as it was when it was last read from the start, charged to who read it then.
+/// An open file of procfs or sysfs. Keeps the text that the last read from position 0 printed, charged to the user that read
+/// it.
 struct Printed {
     inode: Arc<Inode>,
-    /// What it prints and takes, if that was settled when it was opened.
+    /// The file that the open returned, if its content was decided then.
     own: Option<Box<dyn DynFile>>,
     text: Mutex<Option<(Vec<u8>, MemoryCharge)>, PrintLock>,
 }
@@ -234,7 +239,7 @@ impl Printed {
     }
 }
 
-/// Most bytes that a setting takes in one write.
+/// The most bytes that one write to a setting may have.
 const STORE_MAX: usize = 4096;
 
 impl FileOps for Printed {
@@ -311,7 +316,7 @@ pub fn rmdir(walk: &Walk, text: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Fails on a read-only mount.
+/// Fails with `ReadOnly` on a read-only mount.
 pub fn writable_dir(dir: &Path) -> Result<()> {
     if dir.mount.is_read_only() {
         Err(FsError::ReadOnly)

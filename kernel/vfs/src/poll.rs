@@ -1,4 +1,4 @@
-//! Readiness: which operations would not block.
+//! Readiness: the operations that would not block.
 
 use core::ops::{BitAnd, BitOr, BitOrAssign};
 
@@ -7,21 +7,21 @@ use core::ops::{BitAnd, BitOr, BitOrAssign};
 pub struct PollMask(pub u16);
 
 impl PollMask {
-    /// Nothing.
+    /// No event.
     pub const NONE: PollMask = PollMask(0);
     /// There is urgent data.
     pub const PRI: PollMask = PollMask(2);
-    /// Something failed, or nobody reads.
+    /// An error, or a pipe that has no reader.
     pub const ERR: PollMask = PollMask(8);
-    /// The other side has gone.
+    /// The other side has been closed.
     pub const HUP: PollMask = PollMask(16);
-    /// No such descriptor.
+    /// The descriptor is not open.
     pub const NVAL: PollMask = PollMask(32);
-    /// Readable.
+    /// A read would not block.
     pub const READ: PollMask = PollMask(1 | 64);
-    /// Writable.
+    /// A write would not block.
     pub const WRITE: PollMask = PollMask(4 | 256);
-    /// Regular files and simple devices never block.
+    /// What regular files and simple devices report: they never block.
     pub const ALWAYS: PollMask = PollMask(1 | 64 | 4 | 256);
 
     /// Whether any event of `other` is in the set.

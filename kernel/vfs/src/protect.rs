@@ -1,9 +1,9 @@
-//! What others may lay for somebody: links and files in directories that everybody may write, and further names of
-//! files that are not one's own.
+//! Restrictions on links and files in directories that all may write, and on hard links to files of other users.
 //!
-//! Guarantee: with the settings at their usual values nobody is led through a link, or into a file, that somebody else
-//! put where all may write, and nobody gives another name to a file that he could not write himself. The rules are those
-//! of Linux 6.1 (proc(5), `/proc/sys/fs/protected_*`); the values are those that Debian sets.
+//! Guarantee: with the settings at their defaults, no process follows a symbolic link, or opens with `O_CREAT` a file, that
+//! another user has put in a directory that all may write (with the sticky bit); and no process makes a hard link to a file
+//! of another user that it could not write itself. The rules are those of Linux 6.1 (proc(5), `/proc/sys/fs/protected_*`);
+//! the defaults are those of Debian.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ use super::error::{FsError, Result};
 use super::inode::{Inode, mode};
 use super::walk::{owns, permitted};
 
-/// A setting: how much is forbidden.
+/// A setting: the higher, the more is forbidden.
 pub struct Level {
     /// Atomic.
     now: AtomicU64,
@@ -32,10 +32,10 @@ impl Level {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// Sets it.
+    /// Sets the value.
     ///
     /// # Errors
-    /// `Invalid` beyond the largest value.
+    /// `Invalid` if it is larger than the setting allows.
     pub fn set(&self, value: u64) -> Result<()> {
         if value > self.most {
             return Err(FsError::Invalid);
@@ -54,7 +54,7 @@ pub static REGULAR: Level = Level::new(2, 2);
 /// `protected_fifos`.
 pub static FIFOS: Level = Level::new(1, 2);
 
-/// Whether `cred` may follow the link at the end of a path, which lies in `dir`. There is no exception for the superuser.
+/// Checks that `cred` may follow the link `link`, at the end of a path, in the directory `dir`. The superuser is not exempt.
 pub fn may_follow(cred: &Cred, dir: &Inode, link: &Inode) -> Result<()> {
     const LAID: u32 = mode::STICKY | 0o002;
     let harmless = dir.mode() & LAID != LAID
@@ -68,7 +68,7 @@ pub fn may_follow(cred: &Cred, dir: &Inode, link: &Inode) -> Result<()> {
     }
 }
 
-/// Whether `cred` may give the file another name.
+/// Checks that `cred` may make another name of the file.
 pub fn may_link(cred: &Cred, inode: &Inode) -> Result<()> {
     if HARDLINKS.get() == 0 || owns(cred, inode) {
         return Ok(());
@@ -81,13 +81,14 @@ pub fn may_link(cred: &Cred, inode: &Inode) -> Result<()> {
     if safe { Ok(()) } else { Err(FsError::Perm) }
 }
 
-/// Whether `cred` may open with `O_CREAT` what is there already, in `dir`.
+/// Checks that `cred` may open with `O_CREAT` a file that exists already in `dir`.
 pub fn may_create_over(cred: &Cred, dir: &Inode, inode: &Inode) -> Result<()> {
     let bits = dir.mode();
     if bits & mode::STICKY == 0 || inode.uid() == dir.uid() || inode.uid() == cred.fsuid {
         return Ok(());
     }
-    // Of other kinds the settings say nothing; a directory that all may write is refused, one of a group's is not.
+    // For other types of files there is no setting: they are refused in a directory that all may write, and allowed in one
+    // that the group may write.
     let level = match inode.kind() {
         mode::REG => REGULAR.get(),
         mode::FIFO => FIFOS.get(),

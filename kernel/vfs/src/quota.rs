@@ -1,7 +1,7 @@
-//! How much file systems in memory may hold.
+//! Quotas of file systems in memory.
 //!
-//! A quota lives for ever, so that files refer to theirs without counting references; one that no file refers to any
-//! more serves the next file system. So there are as many as file systems with files existed at one time.
+//! A quota is never freed, so files refer to theirs without a reference count. A quota that no file refers to any more is
+//! used again for the next file system. So there are as many quotas as were in use at one time.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -14,20 +14,20 @@ use super::error::{FsError, Result};
 
 ksync::lock_class!(pub QuotaLock, "file system quotas", rank = 83);
 
-/// All quotas, and whether a file system has them.
+/// All quotas, and for each whether a file system has it.
 static QUOTAS: Spin<Vec<(&'static Quota, bool)>, QuotaLock> = Spin::new(Vec::new());
 
-/// What a file system may hold if nothing else is said: pages for half of memory, and as many files.
+/// The default limit of a file system: half as many pages as memory has; and as many files.
 pub fn default_limit() -> u64 {
     mem::vm().alloc.total_pages() as u64 / 2
 }
 
-/// Whether no file is charged to a quota.
+/// Whether nothing is charged to the quota.
 fn is_idle(quota: &Quota) -> bool {
     quota.objects() == 0 && quota.used() == 0
 }
 
-/// A quota of `limit` pages, or files, for a new file system, which [gives it back](release).
+/// A quota of `limit` pages, or files, for a new file system, which gives it back by [`release`].
 ///
 /// # Errors
 /// No memory.
@@ -46,7 +46,7 @@ pub fn claim(limit: u64) -> Result<&'static Quota> {
     Ok(quota)
 }
 
-/// The file system has gone, though files of it may still be mapped.
+/// Gives a quota back because its file system is gone. Pages of its files may still be mapped, and charged to it.
 pub fn release(quota: &'static Quota) {
     let mut quotas = QUOTAS.lock();
     if let Some((_, taken)) = quotas.iter_mut().find(|(q, _)| core::ptr::eq(*q, quota)) {
@@ -54,17 +54,17 @@ pub fn release(quota: &'static Quota) {
     }
 }
 
-/// Changes what a file system may hold, in pages or files.
+/// Changes the limit of a quota, in pages or files.
 ///
 /// # Errors
-/// It holds more now.
+/// `Invalid` if more than that is in use.
 pub fn resize(quota: &'static Quota, limit: u64) -> Result<()> {
     let _serial = QUOTAS.lock();
     quota.resize(limit).map_err(|_| FsError::Invalid)
 }
 
-/// The pages that the value of `size=` stands for: bytes with a suffix, or a part of memory in per cent. None if it is
-/// neither; zero is no limit.
+/// The number of pages that the value of the option `size=` stands for: bytes, with a suffix, or a percentage of memory.
+/// `None` if it is neither; 0 stands for no limit.
 pub fn parse_size(value: &[u8]) -> Option<u64> {
     let value = core::str::from_utf8(value).ok()?;
     if let Some(percent) = value.strip_suffix('%') {
@@ -75,7 +75,7 @@ pub fn parse_size(value: &[u8]) -> Option<u64> {
     Some(parse_number(value)?.div_ceil(PAGE_SIZE as u64))
 }
 
-/// A number with a suffix for a power of 1024, as options of mount(2) have it.
+/// A number with a suffix for a power of 1024 (`k`, `m`, `g`, and so on), as in options of mount(2).
 pub fn parse_number(value: &str) -> Option<u64> {
     let power = value.bytes().last().and_then(|last| {
         b"kmgtpe"

@@ -1,4 +1,4 @@
-//! Reading and writing regular files in memory: the file's object is its page cache.
+//! Reading and writing of regular files in memory. The file's object is its page cache.
 
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -16,16 +16,16 @@ use super::inode::{Inode, MAX_SIZE, Use};
 use super::setattr::drop_privileges;
 use super::upcalls;
 
-/// What an object remembers of its file.
+/// The tag by which an object refers to its file.
 pub struct FileTag {
-    /// Where its first opener found it, for /proc/PID/maps.
+    /// The dentry through which the file was first tagged, for /proc/PID/maps.
     pub dentry: Weak<Dentry>,
-    /// The file itself, which may have lost that name.
+    /// The inode, which may have lost that name since.
     pub inode: Weak<Inode>,
 }
 
 impl FileTag {
-    /// What the object of the file at `dentry` remembers.
+    /// The tag for the object of the file at `dentry`.
     pub fn of(dentry: &Arc<Dentry>) -> FileTag {
         FileTag {
             dentry: Arc::downgrade(dentry),
@@ -34,16 +34,19 @@ impl FileTag {
     }
 }
 
-/// An open regular file's pages.
+/// The pages of an open regular file.
 pub struct Regular {
-    /// None only while the file is being closed.
+    /// `None` only while the file is being closed.
     object: Option<ObjectRef>,
     inode: Arc<Inode>,
     what: Use,
 }
 
 impl Regular {
-    /// Opens the data of `inode`.
+    /// Opens the pages of `inode`.
+    ///
+    /// # Errors
+    /// Those of [`Inode::open_data`].
     pub fn open(inode: &Arc<Inode>, what: Use) -> Result<Self> {
         Ok(Regular {
             object: Some(inode.open_data(what)?),
@@ -52,7 +55,7 @@ impl Regular {
         })
     }
 
-    /// The pages; they remember which file they are.
+    /// The pages, tagged with the file.
     pub fn tagged_pages(&self, file: &File) -> Result<&ObjectRef> {
         let object = self.pages()?;
         if object.tag().is_none()
@@ -67,7 +70,7 @@ impl Regular {
         self.object.as_ref().ok_or(FsError::BadFd)
     }
 
-    /// Writes at `pos`; [`Inode::lock`] is held.
+    /// Writes at `pos`. The caller holds [`Inode::lock`].
     fn write_locked(&self, buf: &mut IoBuf, pos: u64) -> Result<usize> {
         buf.limit(writable_from(pos, buf.remaining())?);
         drop_privileges(&self.inode);
@@ -90,7 +93,7 @@ impl Drop for Regular {
     }
 }
 
-/// The pages of a file, held while they are changed.
+/// Calls `f` with the pages of a file, which is open for writing meanwhile.
 fn with_pages<R>(inode: &Inode, f: impl FnOnce(&ObjectRef) -> Result<R>) -> Result<R> {
     let object = inode.open_data(Use::Write)?;
     let result = f(&object);
@@ -98,7 +101,7 @@ fn with_pages<R>(inode: &Inode, f: impl FnOnce(&ObjectRef) -> Result<R>) -> Resu
     result
 }
 
-/// Copies from pages to `buf`; ends early at the end of the file.
+/// Copies from the pages to `buf`, up to the end of the file.
 fn copy_out(object: &ObjectRef, buf: &mut IoBuf, pos: u64) -> Result<usize> {
     let mut done = 0;
     loop {
@@ -116,7 +119,7 @@ fn copy_out(object: &ObjectRef, buf: &mut IoBuf, pos: u64) -> Result<usize> {
     }
 }
 
-/// Copies from `buf` to pages, which are made as needed; [`Inode::lock`] is held.
+/// Copies from `buf` to the pages, which are allocated as needed. The caller holds [`Inode::lock`].
 fn copy_in(object: &ObjectRef, buf: &mut IoBuf, pos: u64) -> Result<usize> {
     let mut done = 0;
     while buf.remaining() > 0 {
@@ -141,9 +144,9 @@ fn copy_in(object: &ObjectRef, buf: &mut IoBuf, pos: u64) -> Result<usize> {
     Ok(done)
 }
 
-/// How far the caller may write from `pos` on: the file-size limit of the process.
+/// How many of `len` bytes the caller may write at `pos`, given the file-size limit of its process.
 ///
-/// A write that begins beyond it raises SIGXFSZ and fails.
+/// A write that begins at or beyond the limit raises SIGXFSZ and fails.
 fn writable_from(pos: u64, len: usize) -> Result<usize> {
     let limit = (upcalls::get().file_size_limit)();
     if pos >= limit && len > 0 {
@@ -216,9 +219,8 @@ impl FileOps for Regular {
     }
 }
 
-/// Sets the size of a regular file.
-/// `stamps` says whether that is a change of the file even where the size stays and there are no pages: it is not by
-/// truncate(2).
+/// Sets the size of a regular file, in bytes. `stamps` says whether the times of modification and change are set even if the
+/// size stays the same and there are no pages; truncate(2) does not set them then.
 pub fn truncate(inode: &Inode, size: u64, stamps: bool) -> Result<()> {
     if size > MAX_SIZE {
         return Err(FsError::TooBig);
@@ -246,7 +248,7 @@ pub fn truncate(inode: &Inode, size: u64, stamps: bool) -> Result<()> {
     })
 }
 
-/// A page to pass bytes through.
+/// A buffer of [`BUFFER`] bytes, through which a caller copies.
 pub fn page_buffer() -> Result<Vec<u8>> {
     let mut page = Vec::new();
     page.try_reserve_exact(BUFFER)
@@ -264,10 +266,10 @@ pub mod fallocate {
     pub const KEEP_SIZE: u32 = 1;
     pub const PUNCH_HOLE: u32 = 2;
     pub const ZERO_RANGE: u32 = 16;
-    /// All that Linux has.
+    /// All flags that Linux has.
     const ALL: u32 = 0x7f & !4;
 
-    /// Whether the flags mean something, for whichever file.
+    /// Whether the combination of flags is valid, for any kind of file.
     pub fn is_meaningful(how: u32) -> bool {
         let punches = how & PUNCH_HOLE != 0;
         how & !ALL == 0 && (!punches || how & KEEP_SIZE != 0 && how & ZERO_RANGE == 0)
@@ -294,7 +296,7 @@ fn make_pages(object: &Object, from: u64, end: u64, grow: bool) -> Result<()> {
     Ok(())
 }
 
-/// Makes or removes pages in a range of a regular file.
+/// Allocates or frees the pages of `len` bytes at `offset` of a regular file, as fallocate(2) with the flags `how` does.
 pub fn allocate(inode: &Inode, how: u32, offset: u64, len: u64) -> Result<()> {
     use fallocate::{KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
     let end = offset
@@ -335,7 +337,8 @@ pub fn allocate(inode: &Inode, how: u32, offset: u64, len: u64) -> Result<()> {
     })
 }
 
-/// Takes set-user-ID and set-group-ID away from the file of `object`, of which the caller has freed pages by a mapping.
+/// Clears the set-user-ID and set-group-ID bits of the file of `object`, of which the caller has freed pages through a
+/// mapping.
 pub fn changed_by_mapping(object: &Object) {
     let tag = object.tag().and_then(|tag| tag.downcast_ref::<FileTag>());
     if let Some(inode) = tag.and_then(|tag| tag.inode.upgrade()) {
@@ -344,7 +347,7 @@ pub fn changed_by_mapping(object: &Object) {
     }
 }
 
-/// Writes kernel bytes at `pos` of a regular file that no program has open yet (the initramfs).
+/// Writes bytes of the kernel at `pos` of a regular file that no program has open yet (of the initramfs).
 pub fn write_kernel(inode: &Inode, pos: u64, bytes: &[u8]) -> Result<()> {
     with_pages(inode, |object| {
         let _lock = inode.lock.lock();

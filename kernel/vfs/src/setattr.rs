@@ -1,10 +1,10 @@
-//! Changing owners, groups and permissions, and what such changes and others take away.
+//! Changes of owner, group and permissions, and the bits that these and other changes clear.
 //!
-//! Guarantee: set-user-ID never outlives a change of owner, and of contents by somebody without the right to keep it; a
-//! set-group-ID bit is kept, or set, only by members of the group. A change that would take a bit away needs the same
-//! right as a chmod. The rules are those of Linux 6.1.
+//! Guarantee: a file loses its set-user-ID bit when its owner changes, and when its contents are changed by a process without
+//! CAP_FSETID. Only members of the group, or a process with that capability, keep or set the set-group-ID bit. A change of
+//! owner that clears a bit needs the right to chmod(2) as well. The rules are those of Linux 6.1.
 //!
-//! Mechanism: each change is judged and made under [`Inode::lock`], so of two changes neither undoes the other.
+//! Mechanism: each change is checked and made under [`Inode::lock`], so two changes at the same time do not undo each other.
 
 use cred::{Cap, Cred};
 use task::current::current;
@@ -13,13 +13,13 @@ use super::error::{FsError, Result};
 use super::inode::{Inode, mode};
 use super::walk::owns;
 
-/// Whether `cred` may have set-group-ID bits for the group.
+/// Whether `cred` may set and keep the set-group-ID bit of files of the group.
 pub fn in_group_or_capable(cred: &Cred, gid: u32) -> bool {
     cred.in_group(gid) || cred.capable(Cap::Fsetid)
 }
 
-/// The set-group-ID bit, if a change by `cred` takes it from a file: also without the group's right to execute, but then
-/// members keep it.
+/// The set-group-ID bit, if the file has it and a change by `cred` clears it. Members of the group keep a bit that stands
+/// without the group's permission to execute.
 fn group_bit_lost(cred: &Cred, inode: &Inode) -> u32 {
     let bits = inode.mode();
     if bits & 0o010 != 0 || !in_group_or_capable(cred, inode.gid()) {
@@ -29,7 +29,7 @@ fn group_bit_lost(cred: &Cred, inode: &Inode) -> u32 {
     }
 }
 
-/// chmod(2), on a file system that may be written.
+/// chmod(2). The caller has checked that the mount is writable.
 pub fn chmod(cred: &Cred, inode: &Inode, perm: u32) -> Result<()> {
     let _lock = inode.lock.lock();
     if !owns(cred, inode) {
@@ -44,10 +44,10 @@ pub fn chmod(cred: &Cred, inode: &Inode, perm: u32) -> Result<()> {
     Ok(())
 }
 
-/// chown(2), on a file system that may be written. What stays as it is, is none.
+/// chown(2). The caller has checked that the mount is writable. `None` keeps the owner, or the group.
 pub fn chown(cred: &Cred, inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
     let _lock = inode.lock.lock();
-    // The owner may give the file to a group of his; nobody may give it away.
+    // The owner may give the file to a group that he is a member of, but not to another user.
     let own = cred.fsuid == inode.uid();
     let any = cred.capable(Cap::Chown);
     let uid_ok = |u| any || own && u == inode.uid();
@@ -73,10 +73,11 @@ pub fn chown(cred: &Cred, inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> 
     Ok(())
 }
 
-/// Takes set-user-ID and set-group-ID away from a file whose contents the caller changes. [`Inode::lock`] is held.
+/// Clears the set-user-ID and set-group-ID bits of a file whose contents the caller changes. The caller holds
+/// [`Inode::lock`].
 pub fn drop_privileges(inode: &Inode) {
     let bits = inode.mode();
-    // Hardly any file has them, so that a write looks at no credentials.
+    // Hardly any file has these bits, so most writes do not read the credentials.
     if bits & (mode::SUID | mode::SGID) == 0 {
         return;
     }
@@ -90,23 +91,23 @@ pub fn drop_privileges(inode: &Inode) {
     }
 }
 
-/// The permissions of a new file: what was asked for, and the bits that the process takes from all its files.
+/// The permissions of a new file: those that were asked for, and the process's umask.
 #[derive(Clone, Copy, Debug)]
 pub struct NewMode {
-    /// The twelve bits.
+    /// The twelve permission bits that were asked for.
     pub perm: u32,
-    /// Bits that new files do not get.
+    /// The bits that new files do not get.
     pub umask: u32,
 }
 
 impl NewMode {
-    /// Exactly these bits.
+    /// These bits and no umask.
     pub const fn exact(perm: u32) -> NewMode {
         NewMode { perm, umask: 0 }
     }
 
-    /// The group and the permissions of a new node in `dir`: in a set-group-ID directory it gets the directory's group, a
-    /// directory the bit as well, and nothing else gets the bit from somebody who is not in the group.
+    /// The group and the permissions of a new node in `dir`. In a set-group-ID directory a node gets the directory's group,
+    /// and a directory the bit as well; other nodes get the bit only if `cred` is in the group or has CAP_FSETID.
     pub fn inherit(self, cred: &Cred, dir: &Inode, is_dir: bool) -> (u32, u32) {
         let perm = self.perm & mode::PERM & !self.umask;
         if dir.mode() & mode::SGID == 0 {
@@ -116,7 +117,7 @@ impl NewMode {
         if is_dir {
             return (gid, perm | mode::SGID);
         }
-        // As it was asked for: a mask that takes execution away makes no difference.
+        // By the permissions asked for, even if the umask clears the permission to execute.
         let runs = self.perm & (mode::SGID | 0o010) == mode::SGID | 0o010;
         if runs && !in_group_or_capable(cred, gid) {
             (gid, perm & !mode::SGID)

@@ -1,7 +1,7 @@
-//! The sockets that there are: local ones that reach nobody.
+//! Sockets: local ones that cannot connect.
 //!
-//! Programs of the C library ask a name service through a local socket before they read files; the
-//! answer that sends them to the files is a socket that cannot connect.
+//! Programs of the C library ask a name service through a local socket before they read files. The connect fails, and the
+//! library reads the files.
 
 use hal::uio::IoBuf;
 use task::wait::Waiter;
@@ -17,7 +17,7 @@ pub struct LocalSocket {
 }
 
 impl LocalSocket {
-    /// Makes one.
+    /// Makes a socket.
     pub fn new() -> Self {
         LocalSocket {
             ino: super::tmpfs::new_ino(),

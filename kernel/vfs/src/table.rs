@@ -1,17 +1,15 @@
-//! The name table of one directory: name → [`Dentry`], looked up without writing anything.
+//! The name table of one directory: name → [`Dentry`], looked up without a write.
 //!
-//! Guarantee: a lookup under a [`CpuPin`] sees each name either before or after a change, never
-//! neither, and touches only memory that it reads. A change takes time with the logarithm of the
-//! number of names: it has preemption off for a handful of small allocations, however large the
-//! directory is.
+//! Guarantee: a lookup under a [`CpuPin`] takes no lock, writes nothing, and sees each change of a leaf as a whole or not at
+//! all. A change takes time proportional to the logarithm of the number of names: it has preemption off for a few small
+//! allocations, however large the directory is.
 //!
-//! Mechanism: a tree by the bits of the name's hash. A leaf is a small immutable array of dentries
-//! behind an [`EpochPtr`]; a writer, alone by the directory's lock, replaces it and retires the old
-//! one. A leaf that is full becomes a fork of sixteen leaves, by the next four bits; a fork that
-//! has become empty goes. Nothing is ever rebuilt as a whole.
+//! Mechanism: a tree over the bits of the name's hash. A leaf is a small immutable array of dentries behind an [`EpochPtr`].
+//! A writer, which holds the directory's lock, replaces the leaf and retires the old one. A leaf that is full becomes a fork
+//! of sixteen leaves, by the next four bits; a fork that becomes empty is removed. The table is never rebuilt as a whole.
 //!
-//! Rejected: an array of buckets that doubles. Its array is one allocation, which ends where the
-//! heap's largest ends, and all names move in one section with preemption off.
+//! Rejected: an array of buckets that doubles. The array is one allocation, so it cannot grow beyond the heap's largest, and
+//! doubling moves all names in one section with preemption off.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -25,10 +23,10 @@ use mem::epoch;
 use super::dentry::Dentry;
 use super::error::{FsError, Result};
 
-/// Bits of the hash that choose a way at a fork.
+/// Bits of the hash that select a way at a fork.
 const BITS: u32 = 4;
 const FAN: usize = 1 << BITS;
-/// Forks on the way to a leaf whose names share all bits of their hash.
+/// The most forks above a leaf: then its names share all bits of the hash.
 const LEVELS: usize = (u32::BITS / BITS) as usize;
 /// Names that a leaf holds before it becomes a fork.
 const MOST: usize = 6;
@@ -42,9 +40,9 @@ enum Node {
 }
 
 struct Fork {
-    /// One for each value of the bits.
+    /// One link for each value of the bits.
     ways: Box<[Link]>,
-    /// Ways that lead somewhere. Written under the directory's lock, at least one.
+    /// Links that are not empty, at least one. Written under the directory's lock.
     used: AtomicU32,
 }
 
@@ -57,7 +55,7 @@ impl Fork {
     }
 }
 
-/// The way that a hash takes at a fork.
+/// The index of the link that a hash selects at a fork.
 fn way(hash: u32, level: usize) -> usize {
     (hash >> (BITS * level as u32)) as usize & (FAN - 1)
 }
@@ -66,9 +64,9 @@ fn leaf(names: Vec<Arc<Dentry>>) -> Option<Box<Node>> {
     (!names.is_empty()).then(|| Box::new(Node::Leaf(names.into_boxed_slice())))
 }
 
-/// The way to the leaf of a hash.
+/// The path to the leaf of a hash.
 struct Trail<'p> {
-    /// Forks passed, and the link that led to each.
+    /// The forks on the path, each with the link that leads to it.
     forks: [Option<(&'p Link, &'p Fork)>; LEVELS],
     level: usize,
     /// The link of the leaf.
@@ -76,10 +74,10 @@ struct Trail<'p> {
     names: &'p [Arc<Dentry>],
 }
 
-/// The table. Changes need the directory's lock.
+/// The table. The caller of a function that changes it holds the directory's lock.
 pub struct NameTable {
     root: Link,
-    /// Names. Written under the directory's lock.
+    /// The number of names. Written under the directory's lock.
     len: AtomicU32,
 }
 
@@ -90,7 +88,7 @@ impl Default for NameTable {
 }
 
 impl NameTable {
-    /// An empty table; it owns no memory.
+    /// An empty table, which owns no memory.
     pub const fn new() -> Self {
         NameTable {
             root: EpochPtr::empty(),
@@ -98,12 +96,12 @@ impl NameTable {
         }
     }
 
-    /// Names held.
+    /// The number of names.
     pub fn count(&self) -> usize {
         self.len.load(Ordering::Relaxed) as usize
     }
 
-    /// Finds a name.
+    /// Finds a name by its hash and its letters. Takes no lock and writes nothing.
     pub fn find<'p>(&'p self, pin: &'p CpuPin, hash: u32, name: &[u8]) -> Option<&'p Arc<Dentry>> {
         let mut node = self.root.load(pin)?;
         let mut bits = hash;
@@ -139,12 +137,12 @@ impl NameTable {
         trail
     }
 
-    /// Replaces the leaf of `hash` by one without `gone` and with `new`, in one step for
-    /// readers. The directory's lock is held.
+    /// Replaces the leaf of `hash` by one without the dentries `gone` and with `new`: in one step for readers. The
+    /// directory's lock is held.
     fn edit(&self, hash: u32, gone: &[&Arc<Dentry>], new: Option<&Arc<Dentry>>) {
         let pin = ksync::pin();
         let trail = self.trail(&pin, hash);
-        // Small by the size of a leaf, so the reserve behind the kernel heap may pay for it.
+        // No larger than a leaf, so the reserve can serve this allocation when memory is short.
         let names: Vec<Arc<Dentry>> = trail
             .names
             .iter()
@@ -157,7 +155,7 @@ impl NameTable {
         if change == 0 {
             return;
         }
-        // Forks that lead nowhere any more go, up to one that does.
+        // Removes forks that have become empty, from the leaf upwards.
         for (link, fork) in trail.forks[..trail.level].iter().rev().flatten() {
             if fork.count(change) > 0 {
                 return;
@@ -167,6 +165,9 @@ impl NameTable {
     }
 
     /// Makes room for one more name with this hash. The directory's lock is held.
+    ///
+    /// # Errors
+    /// `NoMemory`.
     pub fn reserve(&self, hash: u32) -> Result<()> {
         loop {
             let pin = ksync::pin();
@@ -192,8 +193,8 @@ impl NameTable {
         }
     }
 
-    /// Puts a dentry into the leaf of its name, in place of `old` of the same name. Room has
-    /// been reserved; the directory's lock is held. The count is the caller's.
+    /// Adds a dentry to the leaf of its hash, in place of `old`, which has the same name. The caller has made room by
+    /// [`reserve`](Self::reserve), and updates the number of names; the directory's lock is held.
     pub fn install(&self, new: &Arc<Dentry>, old: Option<&Arc<Dentry>>) {
         match old {
             Some(old) => self.edit(new.hash(), &[new, old], Some(new)),
@@ -201,19 +202,18 @@ impl NameTable {
         }
     }
 
-    /// Takes a dentry out of the leaf of `hash`. The directory's lock is held. The count is
-    /// the caller's.
+    /// Takes a dentry out of the leaf of `hash`. The caller updates the number of names; the directory's lock is held.
     pub fn uninstall(&self, hash: u32, dentry: &Arc<Dentry>) {
         self.edit(hash, &[dentry], None);
     }
 
-    /// Whether two hashes share a leaf. The directory's lock is held.
+    /// Whether two hashes have the same leaf. The directory's lock is held.
     pub fn same_leaf(&self, a: u32, b: u32) -> bool {
         let pin = ksync::pin();
         ptr::eq(self.trail(&pin, a).link, self.trail(&pin, b).link)
     }
 
-    /// Changes the count of names. The directory's lock is held.
+    /// Adds `delta` to the number of names. The directory's lock is held.
     pub fn add_len(&self, delta: i32) {
         self.len.store(
             self.len.load(Ordering::Relaxed).wrapping_add_signed(delta),
@@ -221,7 +221,10 @@ impl NameTable {
         );
     }
 
-    /// Adds a dentry. The directory's lock is held and the name is free.
+    /// Adds a dentry whose name is not in the table. The directory's lock is held.
+    ///
+    /// # Errors
+    /// `NoMemory`.
     pub fn insert(&self, dentry: &Arc<Dentry>) -> Result<()> {
         self.reserve(dentry.hash())?;
         self.install(dentry, None);

@@ -1,8 +1,8 @@
-//! Files in memory: making and removing them.
+//! Files in memory: creating and linking them.
 //!
-//! Directories are [`Dir`]s, file contents are VM objects, whose pages are charged to the file system's quota: half of
-//! memory, or what was asked for. As many files, and further names of files, may there be. Creation and writing fail with "no space" when that is used up, and when
-//! memory runs short.
+//! Directories are [`Dir`]s; the contents of a file are an object of the VM, whose pages are charged to the file system's
+//! quota. By default the quota is half of memory, and there may be as many files and further names as pages. Creating and
+//! writing fail with `NoSpace` when a quota is used up, and when memory is short.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -21,42 +21,42 @@ use super::setattr::NewMode;
 use super::walk::permitted;
 use super::{protect, quota};
 
-/// Inode numbers: each CPU counts in steps of the number of CPUs.
+/// The next inode number of each CPU; a CPU counts in steps of the number of CPUs.
 static INODES: Once<PerCpu<AtomicU64>> = Once::new();
 
-/// Sets up the numbers.
+/// Sets the inode numbers up. Called once, at boot.
 pub fn init(ncpus: usize) {
     let _ = INODES.set(PerCpu::new(ncpus, |cpu| {
         AtomicU64::new((cpu + 2 * ncpus) as u64)
     }));
 }
 
-/// A number that no other inode in memory has.
+/// An inode number that no other inode in memory has.
 pub fn new_ino() -> u64 {
     let Some(inodes) = INODES.get() else {
         return 1;
     };
     let pin = ksync::pin();
-    // Written by this CPU alone.
+    // No other CPU writes this counter.
     let mine = inodes.get(&pin);
     let ino = mine.load(Ordering::Relaxed);
     mine.store(ino + inodes.ncpus() as u64, Ordering::Relaxed);
     ino
 }
 
-/// What is to be made.
+/// The kind of a new file.
 pub enum What<'a> {
     /// An empty regular file.
     File,
     /// An empty directory.
     Dir,
-    /// A symbolic link.
+    /// A symbolic link with that text.
     Link(&'a [u8]),
     /// A fifo.
     Fifo,
-    /// A device node; type bits and device number.
+    /// A device node, with its type bits and its device number.
     Device(u32, u64),
-    /// A socket's name.
+    /// The name of a socket.
     Socket,
 }
 
@@ -73,21 +73,21 @@ impl What<'_> {
     }
 }
 
-/// Owner and permissions of a new file.
+/// Owner, permissions and account of a new file.
 #[derive(Clone, Copy)]
 pub struct Fresh {
-    /// Permission bits, umask applied.
+    /// Permission bits, with the umask applied.
     pub perm: u32,
-    /// Owner.
+    /// User id of the owner.
     pub uid: u32,
-    /// Group.
+    /// Group id.
     pub gid: u32,
-    /// Who pays for the memory of the file and of its first name.
+    /// The account to which the memory of the file and of its first name is charged.
     pub payer: Payer,
 }
 
 impl Fresh {
-    /// Those of a node that `cred` makes in the directory `parent`.
+    /// The values for a node that `cred` creates in the directory `parent`.
     fn inherit(cred: &Cred, parent: &Inode, what: &What, mode: NewMode) -> Fresh {
         let (gid, perm) = mode.inherit(cred, parent, matches!(what, What::Dir));
         Fresh {
@@ -99,7 +99,7 @@ impl Fresh {
     }
 }
 
-/// Makes an inode without a name.
+/// Makes an inode that has no name yet, and charges the quota for it. Fails with `NoSpace`.
 fn make(home: Home, what: &What, fresh: Fresh) -> Result<Arc<Inode>> {
     mem::admit().map_err(|_| FsError::NoSpace)?;
     let rdev = if let What::Device(_, rdev) = what {
@@ -146,19 +146,19 @@ fn node(home: Home, what: &What) -> Result<Node> {
     })
 }
 
-/// What a new file system begins with.
+/// The settings of a new file system.
 #[derive(Clone, Copy)]
 pub struct Settings {
     /// Owner and permissions of the root.
     pub root: Fresh,
-    /// Pages that its files may have; none for no limit.
+    /// The limit on its pages; `None` for no limit.
     pub limit: Option<u64>,
-    /// Files, and further names of files, that it may have; none for no limit.
+    /// The limit on its files and their further names; `None` for no limit.
     pub inodes: Option<u64>,
 }
 
 impl Settings {
-    /// Root's, with these permissions, and the usual limits.
+    /// A root that belongs to the superuser, with these permissions, and the default limits.
     pub fn new(perm: u32) -> Settings {
         Settings {
             root: Fresh {
@@ -173,7 +173,10 @@ impl Settings {
     }
 }
 
-/// A new, empty file system.
+/// Makes an empty file system.
+///
+/// # Errors
+/// `NoMemory`; `NoSpace`.
 pub fn new_super(kind: FsKind, settings: Settings) -> Result<Arc<Super>> {
     let dev = new_dev();
     let claim = |limit: Option<u64>| limit.map(quota::claim).transpose();
@@ -194,10 +197,10 @@ pub fn new_super(kind: FsKind, settings: Settings) -> Result<Arc<Super>> {
     }))
 }
 
-/// Names and files, without their pages, of one user without privileges take at most this part of memory.
+/// The names and files of one user without privileges, without the files' pages, may take memory divided by this.
 const NAMES_PART: u64 = 4;
 
-/// Whether `cred` may have another name.
+/// Fails with `NoSpace` if the names and files of the user of `cred` take too much memory.
 fn may_name(cred: &Cred) -> Result<()> {
     let pages = mem::vm().alloc.total_pages() as u64;
     let most = pages / NAMES_PART * hal::PAGE_SIZE as u64;
@@ -208,7 +211,10 @@ fn may_name(cred: &Cred) -> Result<()> {
     Ok(())
 }
 
-/// Makes a named file in `dir` on behalf of `cred`.
+/// Creates a file named `name` in `dir`, with the rights of `cred`; charged to the user of `cred`.
+///
+/// # Errors
+/// `ReadOnly`; `Access`; `NameTooLong` for the text of a link; `NoSpace`; those of [`Dir::create`].
 pub fn create(
     cred: &Cred,
     dir: &Path,
@@ -237,8 +243,8 @@ pub fn create(
     })
 }
 
-/// Makes a file without a name, which can get one unless `exclusive`, in the file system of `dir`. It lasts as long as
-/// somebody has it open.
+/// Creates a file without a name in the file system of `dir`. It can be given a name later unless `exclusive`; otherwise it
+/// goes with its last reference.
 pub fn create_nameless(cred: &Cred, dir: &Path, mode: NewMode, exclusive: bool) -> Result<Path> {
     let parent = &dir.dentry.inode;
     if !matches!(parent.node, Node::Dir(_)) {
@@ -260,10 +266,10 @@ pub fn create_nameless(cred: &Cred, dir: &Path, mode: NewMode, exclusive: bool) 
     })
 }
 
-/// Most names that one file may have.
+/// The most names that a file may have.
 const LINK_MAX: u32 = 1 << 30;
 
-/// Gives a file another name; `same_mount` says whether the path to it led through the mount of `dir`.
+/// Makes another name of a file. `same_mount` says whether the path to the file led through the mount of `dir`.
 pub fn link(
     cred: &Cred,
     inode: &Arc<Inode>,
@@ -287,7 +293,7 @@ pub fn link(
             return Err(FsError::Perm);
         }
         may_name(cred)?;
-        // Counted before the name is there: an unlink meanwhile must not see the last name.
+        // Counted before the name exists, so that an unlink meanwhile does not take it for the last name.
         first = Some(inode.add_name(LINK_MAX)?);
         Ok(inode.clone())
     });

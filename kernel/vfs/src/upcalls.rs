@@ -1,20 +1,20 @@
-//! What files ask of the process that uses them.
+//! The functions of the crate of processes that this crate calls.
 
 use ksync::Once;
 
-/// The calling process, as files see it.
+/// The functions, which act on the calling process.
 pub struct Upcalls {
-    /// The largest size to which it may write a file, in bytes; `u64::MAX` for any.
+    /// The file-size limit of the process, in bytes; `u64::MAX` for none.
     pub file_size_limit: fn() -> u64,
-    /// It went beyond that limit: it gets SIGXFSZ.
+    /// The process went beyond that limit: sends it SIGXFSZ.
     pub file_too_large: fn(),
-    /// It wrote to a pipe without a reader: it gets SIGPIPE.
+    /// The process wrote to a pipe without a reader: sends it SIGPIPE.
     pub broken_pipe: fn(),
 }
 
 static UPCALLS: Once<&'static Upcalls> = Once::new();
 
-/// Says what files ask. Once, before any program.
+/// Sets the functions that this crate calls. Called once, before any program runs.
 pub fn set(upcalls: &'static Upcalls) {
     UPCALLS.get_or_init(|| upcalls);
 }

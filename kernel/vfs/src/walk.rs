@@ -1,11 +1,10 @@
 //! Path lookup.
 //!
-//! Guarantee: a lookup through directories in memory takes no lock and no reference and writes
-//! no shared line; it costs a hash and a compare for each component. Mechanism: the walk runs
-//! under one [`CpuPin`] and borrows every dentry on its way from the name tables, whose old
-//! versions an epoch keeps. Where it meets something that must be made on demand (a name in
-//! procfs, a magic link), or too many nested links, it stops with references on where it is and the
-//! text that is left, does the slow step with preemption on, and goes on from there.
+//! Guarantee: a lookup through directories in memory takes no lock and no reference and writes no shared cache line; it costs
+//! a hash and a comparison for each component. Mechanism: the walk runs under one [`CpuPin`], and borrows every dentry on its
+//! way from the name tables, whose replaced parts the epoch keeps for a grace period. If it meets something that must be made
+//! on demand (a name in procfs, a magic link), or too many nested links, it stops with references to the place that it has
+//! reached and a copy of the rest of the path. The slow step is made with preemption on, and the walk goes on from there.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -24,53 +23,54 @@ use super::inode::{Inode, Node};
 use super::mount::{self, MountRef, Path};
 use super::protect;
 
-/// What a lookup does at the last component.
+/// What a lookup does with the last component.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Want {
-    /// Follow a symbolic link there.
+    /// Whether to follow a symbolic link there.
     pub follow: bool,
-    /// Fail unless it is a directory.
+    /// Whether to fail unless it is a directory.
     pub directory: bool,
 }
 
 impl Want {
-    /// Follow links.
+    /// Follows a link.
     pub const FOLLOW: Want = Want {
         follow: true,
         directory: false,
     };
-    /// Stop at a link.
+    /// Does not follow a link.
     pub const NOFOLLOW: Want = Want {
         follow: false,
         directory: false,
     };
-    /// A directory, through links.
+    /// Follows a link, and fails unless it leads to a directory.
     pub const DIRECTORY: Want = Want {
         follow: true,
         directory: true,
     };
 }
 
-/// What a lookup is after, and how far it has come.
+/// The wish of a lookup's caller, and the state of the lookup.
 struct Aim {
     want: Want,
-    /// Links followed.
+    /// Links followed so far.
     links: u32,
-    /// The text is all of the path: a link at its end is not one in the middle.
+    /// Whether the text is the whole path: if it is only the path of the parent directory, a link at its end is in the middle
+    /// of the whole path.
     whole: bool,
 }
 
-/// Who looks, and from where.
+/// The credentials of a lookup, and where it begins.
 pub struct Walk<'a> {
-    /// Credentials for search permission.
+    /// Credentials for the permission to search directories.
     pub cred: &'a Cred,
-    /// The root of this process.
+    /// The root of the process.
     pub root: Origin<'a>,
-    /// Where a relative path starts.
+    /// Where a relative path begins.
     pub base: Origin<'a>,
 }
 
-/// The last component of a path whose directory has been found.
+/// The last component of a path, after the directory that holds it has been found.
 pub enum Last<'a> {
     /// A name, and whether slashes follow it.
     Name(&'a [u8], bool),
@@ -78,11 +78,11 @@ pub enum Last<'a> {
     Here,
     /// `..`
     Up,
-    /// The path is the root.
+    /// The path consists of slashes: it names the root.
     Root,
 }
 
-/// Whether `cred` may do `want` (bits of `fscore::perm`) with a file.
+/// Checks that `cred` may do `want` (bits of `fscore::perm`) with a file. Fails with `Access`.
 pub fn permitted(cred: &Cred, inode: &Inode, want: u32) -> Result<()> {
     let owner = Owner {
         uid: inode.uid(),
@@ -103,12 +103,13 @@ pub fn permitted(cred: &Cred, inode: &Inode, want: u32) -> Result<()> {
     }
 }
 
-/// Whether `cred` may do with a file what only its owner may.
+/// Whether `cred` owns the file, or has the capability to act as its owner.
 pub fn owns(cred: &Cred, inode: &Inode) -> bool {
     cred.fsuid == inode.uid() || cred.capable(Cap::Fowner)
 }
 
-/// Whether `cred` may remove `node` from the directory `dir`, or replace it there; by a directory, or as one, if `as_dir`.
+/// Checks that `cred` may remove `node` from the directory `dir`, or replace it there. `as_dir` says whether `node` must be a
+/// directory.
 pub fn may_remove(cred: &Cred, dir: &Inode, node: &Inode, as_dir: bool) -> Result<()> {
     permitted(cred, dir, perm::WRITE | perm::EXEC)?;
     if perm::sticky_forbids(dir.mode(), dir.uid(), node.uid(), cred.fsuid)
@@ -123,7 +124,7 @@ pub fn may_remove(cred: &Cred, dir: &Inode, node: &Inode, as_dir: bool) -> Resul
     }
 }
 
-/// Whether `cred` may make one step of a rename.
+/// Checks that `cred` may make one step of a rename.
 pub fn may_rename(cred: &Cred, step: RenameStep) -> Result<()> {
     match step {
         RenameStep::Remove { dir, node, as_dir } => may_remove(cred, dir, node, as_dir),
@@ -132,10 +133,11 @@ pub fn may_rename(cred: &Cred, step: RenameStep) -> Result<()> {
     }
 }
 
-/// Nested link texts that a walk keeps without memory; deeper ones go the slow way.
+/// Nested texts (the path and those of links) that a walk holds without memory; with more of them the walk stops and takes
+/// the slow step.
 const NEST: usize = 6;
 
-/// Text left to walk, innermost piece last.
+/// The texts left to walk; the innermost is the last.
 struct Pieces<'p> {
     text: [&'p [u8]; NEST],
     len: usize,
@@ -148,8 +150,8 @@ impl<'p> Pieces<'p> {
         Pieces { text, len: 1 }
     }
 
-    /// Takes the next component: the name, whether it is the last of all, and whether it is last
-    /// and followed by slashes.
+    /// Takes the next component: the name, whether it is the last one of all, and whether it is the last one and slashes
+    /// follow it.
     fn next(&mut self) -> Option<(&'p [u8], bool, bool)> {
         while self.len > 0 {
             let top = &mut self.text[self.len - 1];
@@ -178,7 +180,7 @@ impl<'p> Pieces<'p> {
         true
     }
 
-    /// The text left, in one piece, after `first`.
+    /// The texts left, joined into one, after `first`.
     fn join(&self, first: &[u8]) -> Result<Vec<u8>> {
         let mut out = Vec::new();
         append(&mut out, first)?;
@@ -200,14 +202,14 @@ fn append(out: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// A borrowed place.
+/// A place, borrowed.
 type Spot<'p> = (&'p MountRef, &'p Arc<Dentry>);
 
-/// How a pinned walk ends.
+/// How a walk under one pin ends.
 enum Stop<'p> {
-    /// At the place wanted.
+    /// At the end of the path.
     Final(Spot<'p>),
-    /// A name must be looked up on demand in this directory.
+    /// A name must be made on demand in this directory.
     Child {
         dir: Path,
         name: Vec<u8>,
@@ -215,7 +217,7 @@ enum Stop<'p> {
         last: bool,
         slash: bool,
     },
-    /// More text than a pinned walk can hold: go on from here.
+    /// More nested texts than `Pieces` can hold: the walk goes on from here.
     More { at: Path, rest: Vec<u8> },
 }
 
@@ -226,7 +228,7 @@ fn own((mount, dentry): Spot) -> Path {
     }
 }
 
-/// Goes up to what is mounted on a place.
+/// Goes from a mount point to the root of what is mounted on it, as often as there is such a mount.
 fn cover<'p>(pin: &'p CpuPin, mut at: Spot<'p>) -> Spot<'p> {
     while at.1.is_mountpoint() {
         match mount::covering(pin, at.0, at.1) {
@@ -242,7 +244,7 @@ impl Walk<'_> {
         a.0.id == b.mount.id && Arc::ptr_eq(a.1, &b.dentry)
     }
 
-    /// The parent of a place, as `..` finds it.
+    /// The parent of a place, as `..` finds it: across mounts, but not above the process's root.
     fn up<'p>(&'p self, pin: &'p CpuPin, mut at: Spot<'p>) -> Result<Spot<'p>> {
         let root = self.root.path(pin)?;
         loop {
@@ -265,7 +267,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Walks as far as it goes without sleeping.
+    /// Walks as far as possible without sleeping.
     fn fast<'p>(
         &'p self,
         pin: &'p CpuPin,
@@ -314,7 +316,7 @@ impl Walk<'_> {
                     protect::may_follow(self.cred, inode, &next.1.inode)?;
                 }
                 if slash {
-                    // It must lead to a directory, through whatever other links.
+                    // The link must lead to a directory, through whatever other links.
                     aim.want = Want::DIRECTORY;
                 }
                 if target.first() == Some(&b'/') {
@@ -338,7 +340,11 @@ impl Walk<'_> {
         Ok(Stop::Final(at))
     }
 
-    /// Resolves `text` and calls `finish` at its end, with preemption off and no reference taken.
+    /// Resolves `text`, and calls `finish` with the place at its end, with preemption off and without a reference. May sleep
+    /// before that.
+    ///
+    /// # Errors
+    /// Those of path_resolution(7).
     pub fn resolve<R>(
         &self,
         text: &[u8],
@@ -419,12 +425,12 @@ impl Walk<'_> {
         }
     }
 
-    /// Resolves `text` to a place and takes a reference.
+    /// Resolves `text`, and returns the place with a reference.
     pub fn find(&self, text: &[u8], want: Want) -> Result<Path> {
         self.resolve(text, want, |_, m, d| own((m, d)))
     }
 
-    /// Resolves all but the last component.
+    /// Resolves all of the path but its last component. The caller may search the directory.
     pub fn parent<'t>(&self, text: &'t [u8]) -> Result<(Path, Last<'t>)> {
         if text.is_empty() {
             return Err(FsError::NotFound);
@@ -460,8 +466,7 @@ impl Walk<'_> {
     }
 }
 
-/// One name in a directory whose path has been found, what is mounted on it included. Does not
-/// follow links.
+/// Looks one name up in a directory, and goes to what is mounted on it. Does not follow links.
 pub fn child(dir: &Path, name: &[u8]) -> Result<Path> {
     if let Node::Dynamic(_) = &dir.dentry.inode.node {
         return Ok(Path {
@@ -487,7 +492,7 @@ fn count_link(links: &mut u32) -> Result<()> {
     Ok(())
 }
 
-/// Makes the dentry of a name in a directory whose entries are made on demand. `payer` pays for it.
+/// Makes the dentry of a name in a directory whose entries are made on demand. It is charged to `payer`.
 fn on_demand(dir: &Arc<Dentry>, name: &[u8], payer: Payer) -> Result<Arc<Dentry>> {
     let Node::Dynamic(Dynamic::Dir(content)) = &dir.inode.node else {
         return Err(FsError::NotDir);
@@ -496,11 +501,13 @@ fn on_demand(dir: &Arc<Dentry>, name: &[u8], payer: Payer) -> Result<Arc<Dentry>
     Ok(Dentry::made(Some(dir.clone()), name, inode, 0, payer))
 }
 
-/// The path of a place as seen from `root`, for getcwd and the links of procfs.
+/// The path of a place as seen from `root`, for getcwd(2) and the links of procfs. Returns the text, and whether the place
+/// can be reached from `root`.
 ///
-/// Returns the text and whether the place can be reached from `root` at all. Fails with `NameTooLong` if no call would take it.
+/// # Errors
+/// `NameTooLong` if the path is longer than a system call takes; `NoMemory`.
 pub fn full_name(root: &Path, at: &Path) -> Result<(Vec<u8>, bool)> {
-    // Built from the end: components are collected backwards and reversed as bytes.
+    // Built from the end: the bytes of the components are collected in reverse order, and reversed at last.
     let mut back: Vec<u8> = Vec::new();
     let pin = ksync::pin();
     let (mut m, mut d) = (&at.mount, &at.dentry);
@@ -522,7 +529,7 @@ pub fn full_name(root: &Path, at: &Path) -> Result<(Vec<u8>, bool)> {
             }
         }
         let name = d.name(&pin);
-        // What bounds the walk, too, however deep directories lie.
+        // This bounds the walk, too, however deep directories are nested.
         if back.len() + name.len() + 1 >= path::PATH_MAX {
             return Err(FsError::NameTooLong);
         }

@@ -1,10 +1,9 @@
-//! Per-CPU cache of pipes.
+//! The caches of unused pipes, one for each CPU.
 //!
-//! The last close of a pipe leaves it, with its small buffer, to the CPU that closed it, up to a
-//! limit; the next pipe on that CPU takes it from there. So a shell that makes pipe after pipe
-//! allocates nothing. Beyond the limit pipes are really freed, under a lock of this CPU that queues
-//! its waiters: when a great many processes die at once, at most one thread a CPU contends for
-//! the allocator, and the rest wait in line instead of spinning.
+//! The last close of a pipe puts it, with its small buffer, into the cache of the CPU, up to a limit, and the next pipe made
+//! on that CPU is taken from there. So a shell that makes one pipe after another allocates nothing. A pipe beyond the limit
+//! frees its buffers under a sleeping lock of this CPU: when a great many processes exit at once, at most one thread of each
+//! CPU contends for the allocator, and the others sleep instead of spinning.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -17,7 +16,7 @@ use crate::error::{FsError, Result};
 ksync::lock_class!(pub CacheLock, "pipe cache", rank = 85);
 ksync::lock_class!(pub TeardownLock, "pipe teardown", rank = 55);
 
-/// Pipes that one CPU keeps.
+/// The most pipes in the cache of a CPU.
 const LIMIT: usize = 16;
 
 struct Cpu {
@@ -27,7 +26,7 @@ struct Cpu {
 
 static CPUS: Once<PerCpu<Cpu>> = Once::new();
 
-/// Sets up the caches.
+/// Sets the caches up. Called once, at boot.
 pub fn init(ncpus: usize) {
     let _ = CPUS.set(PerCpu::new(ncpus, |_| Cpu {
         spare: Spin::new(Vec::with_capacity(LIMIT)),
@@ -35,7 +34,7 @@ pub fn init(ncpus: usize) {
     }));
 }
 
-/// A pipe that nobody has open.
+/// A pipe that is not open: from this CPU's cache if it has one. Waits for memory otherwise.
 pub(super) fn get() -> Result<Arc<Pipe>> {
     if let Some(cpus) = CPUS.get() {
         let pin = ksync::pin();
@@ -48,10 +47,10 @@ pub(super) fn get() -> Result<Arc<Pipe>> {
     Ok(Arc::new(Pipe::new()))
 }
 
-/// Takes a pipe that the last end leaves; `pipe` is replaced only if it was kept.
+/// Puts a pipe that has been closed into this CPU's cache; if the cache is full, frees its buffers.
 ///
-/// Somebody else may still hold a reference (a fifo's inode, a sleeper on his way out); then the
-/// pipe goes with that.
+/// Does nothing if there are other references (of a fifo's inode, or of a thread that still wakes up): the pipe is freed with
+/// the last of them.
 pub(super) fn put(pipe: &mut Arc<Pipe>) {
     let Some(cpus) = CPUS.get() else {
         return;
@@ -81,7 +80,7 @@ pub(super) fn put(pipe: &mut Arc<Pipe>) {
     }
 }
 
-/// Frees what the caches hold, for the exact accounting of memory.
+/// Frees the cached pipes, for the exact accounting of memory.
 pub fn drain() {
     for cpu in CPUS.get().into_iter().flat_map(PerCpu::iter) {
         loop {

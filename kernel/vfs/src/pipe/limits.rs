@@ -1,7 +1,8 @@
-//! How many pages one user's pipes may hold, as pipe(7) has it.
+//! Limits on the pages that the pipes of one user may hold, as in pipe(7).
 //!
-//! What a pipe may hold is charged to the user who made it, from its first opening to its last close. Beyond the soft limit a
-//! new pipe of somebody without privileges holds two pages and cannot be made larger; beyond the hard one there is none.
+//! The pages that a pipe may hold are charged to the user that created it, from its first open to its last close. Beyond the
+//! soft limit, a new pipe of a user without privileges holds two pages and cannot be made larger; beyond the hard limit it
+//! cannot be made.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -15,11 +16,11 @@ use crate::error::{FsError, Result};
 /// Pages of a pipe that is made beyond the soft limit.
 const LEAST_PAGES: usize = 2;
 
-/// Largest size, in bytes, that somebody without CAP_SYS_RESOURCE can give to a pipe. Atomic.
+/// The largest size, in bytes, to which a process without CAP_SYS_RESOURCE can set a pipe. Atomic.
 pub static MAX_SIZE: AtomicU64 = AtomicU64::new(1 << 20);
-/// Pages of a user's pipes beyond which new ones are small; 0 for no limit. Atomic.
+/// Pages of a user's pipes beyond which new pipes are small; 0 for no limit. Atomic.
 pub static USER_SOFT: AtomicU64 = AtomicU64::new(16384);
-/// Pages of a user's pipes beyond which there are no new ones; 0 for no limit. Atomic.
+/// Pages of a user's pipes beyond which there are no new pipes; 0 for no limit. Atomic.
 pub static USER_HARD: AtomicU64 = AtomicU64::new(0);
 
 fn is_beyond(payer: Payer, limit: &AtomicU64) -> bool {
@@ -31,11 +32,11 @@ fn is_limited() -> bool {
     !current().cred().beyond_user_limits()
 }
 
-/// Pages that are charged for one pipe.
+/// The charge for the pages of one pipe.
 pub(super) struct Room {
     pub payer: Payer,
     pub pages: usize,
-    /// User and group of a pipe without a name: those that its maker had for files.
+    /// User id and group id of a pipe without a name: the creator's for files.
     pub owner: (u32, u32),
 }
 
@@ -46,7 +47,7 @@ impl Room {
         owner: (0, 0),
     };
 
-    /// For a pipe that the caller makes, or none beyond the hard limit.
+    /// Charges the caller's user for a new pipe; `None` beyond the hard limit.
     pub fn new() -> Option<Room> {
         let me = current();
         let payer = me.payer();
@@ -75,7 +76,7 @@ impl Room {
         Some(room)
     }
 
-    /// Charges `pages` instead, as far as the caller may have them.
+    /// Changes the charge to `pages`. Fails with `Perm` if the caller may not have so many.
     pub fn resize(&mut self, pages: usize) -> Result<()> {
         if pages <= self.pages {
             self.payer.give_back(Charge::PipePages, self.pages - pages);
@@ -98,14 +99,14 @@ impl Room {
         Ok(())
     }
 
-    /// Takes back a resize, to what was charged before it.
+    /// Undoes a [`resize`](Self::resize); `pages` were charged before it.
     pub fn restore(&mut self, pages: usize) {
         self.payer.charge(Charge::PipePages, pages);
         self.payer.give_back(Charge::PipePages, self.pages);
         self.pages = pages;
     }
 
-    /// Gives everything back.
+    /// Ends the charge.
     pub fn end(self) {
         self.payer.give_back(Charge::PipePages, self.pages);
     }

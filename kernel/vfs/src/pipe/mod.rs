@@ -1,10 +1,9 @@
 //! Pipes and fifos.
 //!
-//! A pipe is a byte queue with counts of readers and writers under one sleeping lock, which is
-//! held for one copy at a time and never while somebody waits. A transfer that can proceed touches
-//! no wait queue but to see that it is empty; wakers wake on a change of state only (empty to not
-//! empty, too full for an atomic write to not), one reader or writer at a time, who wakes the
-//! next if something is left for it.
+//! A pipe is a queue of bytes with counts of its readers and writers, under one sleeping lock. The lock is held for one copy
+//! at a time, and never while a thread waits. A transfer that need not wait only looks whether the wait queues are empty.
+//! Readers and writers are woken when the state changes (from empty to not empty; from too full for an atomic write to not
+//! so), one at a time. A woken thread wakes the next one if it leaves something for it.
 
 mod cache;
 mod limits;
@@ -31,24 +30,24 @@ pub use ring::PAGE;
 
 ksync::lock_class!(pub PipeLock, "pipe", rank = 54);
 
-/// Writes of at most this many bytes are atomic.
+/// The largest write that is atomic, in bytes.
 pub const PIPE_BUF: usize = 4096;
-/// Bytes that a new pipe holds.
+/// Bytes that a new pipe can hold.
 pub const DEFAULT_SIZE: usize = 65536;
-/// Largest size at all: Linux's limit.
+/// The largest size of a pipe in bytes: Linux's limit.
 const SIZE_LIMIT: usize = 1 << 31;
 
-/// Bytes of a pipe and its two open files, without what it holds.
+/// Bytes charged for a pipe and its two open files, without the buffers.
 pub const OBJECTS: usize = size_of::<Pipe>() + 2 * size_of::<File>();
 
 struct State {
     ring: Ring,
-    /// What is charged for it, while somebody has it open.
+    /// The charge for its pages, while it is open.
     room: Room,
     readers: u32,
     writers: u32,
-    /// Openings so far, for fifos: somebody who waits for the other side must not miss one that
-    /// came and went.
+    /// How often the fifo was opened for reading and for writing, so that a thread that waits for the other side does not
+    /// miss an open that has been closed again.
     reader_opens: u32,
     writer_opens: u32,
 }
@@ -56,13 +55,13 @@ struct State {
 /// A pipe.
 pub struct Pipe {
     state: Mutex<State, PipeLock>,
-    /// Readers that found nothing, and fifo readers that wait for a writer.
+    /// Readers that found no byte, and opens of a fifo for reading that wait for a writer.
     readers: WaitQueue,
-    /// Writers that found no room, and fifo writers that wait for a reader.
+    /// Writers that found no room, and opens of a fifo for writing that wait for a reader.
     writers: WaitQueue,
-    /// Those who wait for a change without a claim on the bytes.
+    /// Callers of poll(2) and the like, which wait for a change and take no bytes.
     pollers: WaitQueue,
-    /// Inode number of a nameless pipe, made when somebody asks. Atomic.
+    /// Inode number of a pipe without a name; 0 until it is first asked for. Atomic.
     ino: AtomicU64,
 }
 
@@ -84,17 +83,17 @@ impl Pipe {
         }
     }
 
-    /// Makes a pipe nobody has open yet; from this CPU's cache if that has one.
+    /// A pipe that is not open yet: from this CPU's cache if it has one. Waits for memory otherwise.
     pub fn create() -> Result<Arc<Pipe>> {
         cache::get()
     }
 
-    /// The user and the group that a pipe without a name belongs to.
+    /// User id and group id of a pipe without a name.
     pub fn owner(&self) -> (u32, u32) {
         self.state.lock().room.owner
     }
 
-    /// The number that fstat and /proc/PID/fd show.
+    /// The inode number that fstat(2) and /proc/PID/fd show.
     pub fn ino(&self) -> u64 {
         let ino = self.ino.load(Ordering::Relaxed);
         if ino != 0 {
@@ -126,7 +125,7 @@ impl Pipe {
         }
     }
 
-    /// One attempt to read. `None` if the caller must wait.
+    /// Tries to read; `None` if the caller must wait.
     fn try_read(&self, buf: &mut IoBuf) -> Result<Option<usize>> {
         let mut s = self.state.lock();
         if s.ring.len() == 0 {
@@ -140,15 +139,15 @@ impl Pipe {
         if relieved {
             self.wake_writers();
         }
-        // Also if nothing could be taken: the wake-up that brought this reader here was the only one.
+        // Also if nothing could be copied: no other wake-up than the one that this reader had may come.
         if more && !self.readers.is_empty() {
             self.readers.wake_one();
         }
         taken.map(Some)
     }
 
-    /// One attempt to write. Takes all of a write of at most [`PIPE_BUF`] bytes or nothing.
-    /// `None` if the caller must wait.
+    /// Tries to write; `None` if the caller must wait. A write of at most [`PIPE_BUF`] bytes is made as a whole or not at
+    /// all.
     fn try_write(&self, buf: &mut IoBuf) -> Result<Option<usize>> {
         let mut s = self.state.lock();
         if s.readers == 0 {
@@ -169,14 +168,17 @@ impl Pipe {
         if filled {
             self.wake_readers();
         }
-        // Also if nothing could be put there, as in a read.
+        // Also if nothing could be copied, as in `try_read`.
         if room && !self.writers.is_empty() {
             self.writers.wake_one();
         }
         put.map(Some)
     }
 
-    /// Changes the size, as `F_SETPIPE_SZ`; returns the size given.
+    /// Sets the size, as `F_SETPIPE_SZ`; returns the size that the pipe has got, in bytes.
+    ///
+    /// # Errors
+    /// `Invalid`; `Perm`; `Busy` if the pipe holds more bytes; `NoMemory`.
     pub fn resize(&self, bytes: usize) -> Result<usize> {
         if bytes > SIZE_LIMIT {
             return Err(FsError::Invalid);
@@ -194,24 +196,24 @@ impl Pipe {
         Ok(size)
     }
 
-    /// The size, as `F_GETPIPE_SZ`.
+    /// The size in bytes, as `F_GETPIPE_SZ`.
     pub fn size(&self) -> usize {
         self.state.lock().ring.limit()
     }
 }
 
-/// An open end of a pipe (or, for a fifo opened for both, two).
+/// An open end of a pipe; both ends, if a fifo is open for reading and writing.
 pub struct PipeEnd {
     pipe: Arc<Pipe>,
     reads: bool,
     writes: bool,
-    /// How many openings for writing there had been, where an end of a fifo was opened before there was a writer: until
-    /// there has been another, that no writer is there is no hang-up.
+    /// For a fifo that was opened for reading while it had no writer: how often it had been opened for writing by then. As
+    /// long as that has not changed, poll(2) reports no hang-up although there is no writer.
     unwritten: u32,
 }
 
 impl PipeEnd {
-    /// Opens an end. Who opens the first pays for the pipe.
+    /// Opens an end. The first open end charges the pipe to the caller's user.
     ///
     /// # Errors
     /// `TooManyPipes`.
@@ -239,7 +241,7 @@ impl PipeEnd {
         })
     }
 
-    /// The pipe.
+    /// The pipe of which this is an end.
     pub fn pipe(&self) -> &Arc<Pipe> {
         &self.pipe
     }
@@ -252,7 +254,7 @@ impl Drop for PipeEnd {
         s.writers -= u32::from(self.writes);
         let (readers, writers) = (s.readers, s.writers);
         if readers == 0 && writers == 0 {
-            // What nobody has read is lost, also in a fifo that is opened again.
+            // Bytes that nobody has read are lost, also if the fifo is opened again.
             s.ring.reset(DEFAULT_SIZE);
             core::mem::replace(&mut s.room, Room::NONE).end();
         }
@@ -270,7 +272,7 @@ impl Drop for PipeEnd {
     }
 }
 
-/// A read or write that may have to wait.
+/// A read or a write, as the state of a step.
 struct Transfer<'a, 'b, 'c> {
     pipe: &'a Pipe,
     buf: &'b mut IoBuf<'c>,
@@ -342,7 +344,7 @@ impl FileOps for PipeEnd {
                 Ok(n) => total += n,
                 Err(e) if total == 0 => return Err(e),
                 Err(e) => {
-                    // The signal of a broken pipe is due even if some bytes went through.
+                    // SIGPIPE is due even if some bytes were written before.
                     if e == FsError::BrokenPipe {
                         (super::upcalls::get().broken_pipe)();
                     }
@@ -367,7 +369,7 @@ impl FileOps for PipeEnd {
             if s.ring.len() > 0 {
                 mask |= PollMask::READ;
             }
-            // A fifo that no writer has opened since is not at its end.
+            // If no writer has opened the fifo since this end was opened, there is no hang-up.
             if s.writers == 0 && s.writer_opens != self.unwritten {
                 mask |= PollMask::HUP;
             }
@@ -417,7 +419,10 @@ impl FileOps for PipeEnd {
     }
 }
 
-/// Makes a pipe and opens both ends: the reading and the writing file.
+/// Makes a pipe and opens both its ends: for reading and for writing.
+///
+/// # Errors
+/// `TooManyPipes`; `NoMemory`.
 pub fn open_pair(flags: u32) -> Result<(FileRef, FileRef)> {
     let pipe = Pipe::create()?;
     let keep = flags & (o::NONBLOCK | o::DIRECT);
@@ -429,7 +434,7 @@ pub fn open_pair(flags: u32) -> Result<(FileRef, FileRef)> {
     ))
 }
 
-/// Which sides of a pipe open flags ask for: reading, writing.
+/// Whether these flags of open(2) ask for reading, and for writing.
 fn sides(flags: u32) -> (bool, bool) {
     match flags & o::ACCMODE {
         o::RDONLY => (true, false),
@@ -438,20 +443,23 @@ fn sides(flags: u32) -> (bool, bool) {
     }
 }
 
-/// Opens a pipe without a name once more. It has been open on both sides, so nobody is waited for.
+/// Opens a pipe without a name once more, through /proc/PID/fd. Does not wait for the other side.
 pub fn reopen(pipe: Arc<Pipe>, flags: u32) -> Result<PipeEnd> {
     let (reads, writes) = sides(flags);
     PipeEnd::new(pipe, reads, writes)
 }
 
-/// A fifo's opening that waits for the other side.
+/// An open of a fifo that waits for the other side, as the state of a step.
 struct Opening<'a> {
     pipe: &'a Pipe,
     reads: bool,
     seen: u32,
 }
 
-/// Opens a fifo as fifo(7) says: reading waits for a writer and the other way round.
+/// Opens a fifo as fifo(7) says: an open for reading waits for a writer, and an open for writing for a reader.
+///
+/// # Errors
+/// `NoDevAddr` for a non-blocking open for writing without a reader; `NoMemory`; `Interrupted`.
 pub fn open_fifo(pipe: Arc<Pipe>, flags: u32) -> Result<PipeEnd> {
     let (reads, writes) = sides(flags);
     let nonblocking = flags & o::NONBLOCK != 0;
@@ -466,7 +474,7 @@ pub fn open_fifo(pipe: Arc<Pipe>, flags: u32) -> Result<PipeEnd> {
     if !reads && nonblocking && peers == 0 {
         return Err(FsError::NoDevAddr);
     }
-    // To a fifo the limit of pipes is like memory's.
+    // open(2) of a fifo reports the limit on pipes as shortage of memory.
     let mut end = PipeEnd::new(pipe, reads, writes).map_err(|e| match e {
         FsError::TooManyPipes => FsError::NoMemory,
         e => e,
@@ -474,7 +482,7 @@ pub fn open_fifo(pipe: Arc<Pipe>, flags: u32) -> Result<PipeEnd> {
     if reads && !writes && peers == 0 {
         end.unwritten = seen;
     }
-    // Those who wait for this side.
+    // Wakes the opens that wait for this side.
     if reads {
         end.pipe.writers.wake_all();
     }

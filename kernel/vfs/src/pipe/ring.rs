@@ -1,8 +1,8 @@
-//! The bytes of a pipe: nothing at first, then a small buffer, then pages.
+//! The bytes of a pipe: no buffer at first, then a small one, then pages.
 //!
-//! An idle pipe owns no buffer until its first write, and 512 bytes as long as it never holds
-//! more. What does not fit is moved to pages, which come one by one and go again when the pipe has
-//! been emptied, but for a few.
+//! An idle pipe has no buffer until its first write, and a buffer of 512 bytes as long as it never holds more. When more is
+//! written, the bytes are moved to pages. These are allocated one by one and freed, but for a few, when the pipe becomes
+//! empty.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -26,21 +26,20 @@ enum Store {
     Pages(Vec<Option<Box<[u8]>>>),
 }
 
-/// A byte queue with a limit.
+/// A queue of bytes with a limit.
 ///
-/// `read` and `len` describe the content; a byte's place is its index modulo what the store can
-/// hold.
+/// `read` and `len` describe the content: the byte at index `i` lies at `i` modulo the capacity of the store.
 pub struct Ring {
     store: Store,
     read: usize,
     len: usize,
-    /// Most bytes held; a whole number of pages.
+    /// The most bytes that it may hold; a multiple of [`PAGE`].
     limit: usize,
-    /// Bytes of the buffers, and of the list of pages.
+    /// Bytes of the buffers and of the array of pages.
     held: usize,
-    /// Bytes of what is around the ring.
+    /// Bytes charged besides: of the pipe and its open files.
     around: usize,
-    /// Both, charged while somebody has the pipe open; brought up to date at the end of each change.
+    /// The charge for both, while the pipe is open; updated at the end of each change.
     charge: MemoryCharge,
 }
 
@@ -50,7 +49,7 @@ fn buffer(bytes: usize) -> Result<Box<[u8]>> {
 }
 
 impl Ring {
-    /// An empty ring that will hold `limit` bytes.
+    /// An empty ring that may hold `limit` bytes.
     pub const fn new(limit: usize) -> Self {
         Ring {
             store: Store::None,
@@ -63,14 +62,14 @@ impl Ring {
         }
     }
 
-    /// `payer` pays for the ring from now on, and for `more` bytes around it.
+    /// Charges the ring to `payer` from now on, with `more` bytes besides, and sets its limit in bytes.
     pub fn begin(&mut self, payer: Payer, more: usize, limit: usize) {
         self.around = more;
         self.charge = MemoryCharge::new(payer, more + self.held);
         self.limit = limit;
     }
 
-    /// Charges what is held now; somebody has the pipe open.
+    /// Updates the charge. The pipe is open.
     fn settle(&mut self) {
         let due = self.around + self.held;
         if self.charge.bytes() != due {
@@ -78,22 +77,22 @@ impl Ring {
         }
     }
 
-    /// Bytes held.
+    /// Bytes in the ring.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes that still fit.
+    /// Bytes that can still be written.
     pub fn room(&self) -> usize {
         self.limit - self.len
     }
 
-    /// The most it holds.
+    /// The most bytes that it may hold.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Forgets the content and everything but a small buffer, for which nobody pays.
+    /// Drops the content and all buffers but a small one, ends the charge, and sets the limit.
     pub fn reset(&mut self, limit: usize) {
         self.charge = MemoryCharge::NONE;
         self.read = 0;
@@ -105,14 +104,14 @@ impl Ring {
         }
     }
 
-    /// Frees every buffer.
+    /// Drops the content and all buffers, and ends the charge.
     pub fn release(&mut self) {
         self.reset(self.limit);
         self.store = Store::None;
         self.held = 0;
     }
 
-    /// Moves to pages. Needs memory for the list and for what is held.
+    /// Moves the content to pages. Allocates the array of pages, and pages for the content.
     fn promote(&mut self, limit: usize) -> Result<()> {
         let mut pages: Vec<Option<Box<[u8]>>> = Vec::new();
         pages
@@ -139,7 +138,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Changes the limit, which must be a whole number of pages and hold the content.
+    /// Changes the limit to `limit` bytes, a multiple of [`PAGE`]. Fails with `Busy` if the ring holds more, or with
+    /// `NoMemory`.
     pub fn resize(&mut self, limit: usize) -> Result<()> {
         if limit < self.len {
             return Err(FsError::Busy);
@@ -157,7 +157,7 @@ impl Ring {
         }
     }
 
-    /// The contiguous bytes from `skip` bytes after the read position on, as far as they go.
+    /// The bytes from `skip` bytes after the read position on that lie one behind the other in one buffer.
     fn front(&self, skip: usize) -> &[u8] {
         let left = self.len - skip;
         match &self.store {
@@ -177,7 +177,7 @@ impl Ring {
         }
     }
 
-    /// Makes sure that there is a buffer where the next byte goes, for a write of `want` bytes.
+    /// Allocates the buffer for the next byte, if it is missing, given that `want` bytes are to be written.
     fn prepare(&mut self, want: usize) -> Result<()> {
         match &mut self.store {
             Store::None if want <= SMALL => {
@@ -200,7 +200,7 @@ impl Ring {
         Ok(())
     }
 
-    /// The contiguous free bytes where the next byte goes.
+    /// The free bytes, one behind the other in one buffer, where the next byte goes.
     fn back(&mut self) -> &mut [u8] {
         let room = self.room();
         let end = self.read + self.len;
@@ -223,7 +223,7 @@ impl Ring {
         }
     }
 
-    /// Takes bytes from `buf` until it or the room is used up. Fails only if nothing was taken.
+    /// Writes bytes from `buf` until it or the room is used up. Fails only if nothing was written.
     pub fn fill(&mut self, buf: &mut IoBuf) -> Result<usize> {
         let mut done = 0;
         while buf.remaining() > 0 && self.room() > 0 {
@@ -246,7 +246,7 @@ impl Ring {
         Ok(done)
     }
 
-    /// Gives bytes to `buf` until it or the content is used up. Fails only if nothing was given.
+    /// Reads bytes into `buf` until it is full or the ring is empty. Fails only if nothing was read.
     pub fn drain(&mut self, buf: &mut IoBuf) -> Result<usize> {
         let mut done = 0;
         while buf.remaining() > 0 && self.len > 0 {
@@ -266,7 +266,7 @@ impl Ring {
         Ok(done)
     }
 
-    /// Keeps the read position small, and gives back pages when the ring is empty.
+    /// Keeps the read position within the store, and frees pages if the ring is empty.
     fn wrap(&mut self) {
         match &mut self.store {
             Store::None => {}
