@@ -1,4 +1,4 @@
-//! Threads of a user, against RLIMIT_NPROC.
+//! The threads of a user, which RLIMIT_NPROC limits.
 
 use cred::{Charge, Payer};
 use task::thread::{Thread, flag};
@@ -7,12 +7,12 @@ use super::process::Process;
 use super::rlimit::Resource;
 use super::user_thread::UserThreadExt;
 
-/// A thread that is charged to an account, until it is [kept](ThreadCharge::keep) or dropped.
+/// A charge for one thread to an account, until it is [kept](ThreadCharge::keep) or dropped.
 pub(super) struct ThreadCharge(Payer);
 
 impl ThreadCharge {
-    /// Charges a thread that `me`, of process `p`, is about to make; none where RLIMIT_NPROC forbids it. The limit is on the
-    /// threads of the real user; zombies count.
+    /// Charges a thread that `me`, of process `p`, is about to make; `None` where RLIMIT_NPROC forbids it. The limit is
+    /// on the threads of the real user; zombies count.
     pub fn new(me: &Thread, p: &Process) -> Option<ThreadCharge> {
         let payer = me.payer();
         payer.charge(Charge::Threads, 1);
@@ -28,7 +28,7 @@ impl ThreadCharge {
         Some(charge)
     }
 
-    /// The thread lives; its end gives back what is charged.
+    /// Keeps the charge: the thread lives, and its end gives the charge back.
     pub fn keep(self) {
         core::mem::forget(self);
     }
@@ -40,12 +40,12 @@ impl Drop for ThreadCharge {
     }
 }
 
-/// A thread's charge ends with it; that of the last one lasts until its process has been waited for, in whose account it
-/// is from now on.
+/// Gives back the charge for a thread that ends. If it is the last of its process, a charge stays until the process has
+/// been reaped: from now on the account of the process pays it.
 pub(super) fn thread_ends(t: &Thread, p: &Process, last: bool) {
     if last {
         if t.tid() == p.pid() {
-            // The leader's credentials are the process's.
+            // The leader's account is that of the process.
             return;
         }
         let heir = p.payer();
@@ -57,14 +57,16 @@ pub(super) fn thread_ends(t: &Thread, p: &Process, last: bool) {
     t.payer().give_back(Charge::Threads, 1);
 }
 
-/// Whether the caller's user has more threads than RLIMIT_NPROC allows; `others` says that the caller is not to count.
+/// Whether the account has more threads than RLIMIT_NPROC allows; with `others`, one thread, the caller, does not
+/// count.
 fn is_crowded(t: &Thread, payer: Payer, others: bool) -> bool {
     let limit = t.process().rlimit(Resource::Nproc);
     payer.is_over(Charge::Threads, limit.saturating_add(u64::from(others)))
 }
 
-/// `t`, the caller, becomes a thread of another user, to whom it is charged already. That cannot fail for RLIMIT_NPROC, since programs
-/// that give privileges up may not look; but its next execve may.
+/// `t`, the caller, becomes a thread of another user, whose account `payer` is charged for it already. RLIMIT_NPROC
+/// does not make that fail, since programs that give up privileges may not check for it; but if the user has too many
+/// threads, the next execve of `t` may fail.
 pub(super) fn note_crowd(t: &Thread, payer: Payer) {
     let crowded = payer.is_limited() && is_crowded(t, payer, true);
     if crowded {
@@ -74,7 +76,8 @@ pub(super) fn note_crowd(t: &Thread, payer: Payer) {
     }
 }
 
-/// Whether `t`, the caller, may call execve: not if it has become a user's who had too many threads, and still has.
+/// Whether `t`, the caller, may call execve: not if it has become a thread of a user that had too many threads, and
+/// still has.
 pub fn may_exec(t: &Thread) -> bool {
     if !t.has(flag::CROWDED) {
         return true;

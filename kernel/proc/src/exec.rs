@@ -1,4 +1,4 @@
-//! The process's side of execve: from a loaded program to running it.
+//! The process's part of execve: it turns into a program that has been loaded.
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -24,14 +24,14 @@ use crate::{SignalExt, UserThreadExt};
 /// Why a program that has been loaded does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecFailed {
-    /// The caller is to die on its way to user mode: another thread ends the process or calls execve itself, or nothing
-    /// is left of the old program to go back to.
+    /// The calling thread dies on its way to user mode: another thread ends the process or calls execve itself, or what
+    /// is left of the old program cannot go on.
     Dying,
     /// No memory; nothing has changed.
     NoMemory,
 }
 
-/// Makes the current process run `loaded`, under `name`, with `frame` as its first registers.
+/// Makes the current process run `loaded`, under the name `name`. `frame` gets the program's first registers.
 ///
 /// On success nothing of the old program is left but what execve(2) keeps.
 pub fn commit(
@@ -42,7 +42,7 @@ pub fn commit(
 ) -> Result<(), ExecFailed> {
     let me = current();
     let p = me.process();
-    // A use of its own from here on: should the caller have to die, its end empties the space.
+    // From here on the new space has a user: if the calling thread has to die, the end of that use empties the space.
     let space = UserSpace::new(loaded.space);
     let was_alone = p.thread_count() == 1;
     become_only_thread(&me)?;
@@ -54,10 +54,10 @@ pub fn commit(
         ExecFailed::Dying
     })?;
     become_leader(&me);
-    // Before anything shows that it has happened: setpgid(2) of the parent fails from here on.
+    // Set before any other effect of execve is visible: from here on setpgid(2) by the parent fails.
     p.set_flag(pflag::EXECED, true);
     p.set_flag(pflag::LOCK_FUTURE | pflag::LOCK_ON_FAULT, false);
-    // The old memory's last words: robust futexes, and whoever waits for this thread's number.
+    // The last writes to the old memory: robust futexes, and the word that other threads wait on for this one's exit.
     futex::release_robust(&me);
     exit::clear_child_tid(&me);
     if after.plain_layout {
@@ -66,7 +66,7 @@ pub fn commit(
     if after.secure {
         limit_stack(p);
     }
-    // What the caller could not read it must not read as memory.
+    // What the caller could not read as a file, it must not read as memory.
     after.dumpable &= loaded.readable;
     let places = loaded.places;
     let old = p.become_program(
@@ -90,7 +90,7 @@ pub fn commit(
     );
     space::reenter(&me);
     p.vfork_done.open();
-    // Its last user empties it here.
+    // If this was the last use of the old space, it is emptied here.
     drop(old);
     reset_signals(&me, p);
     if let Some(files) = p.files() {
@@ -107,26 +107,28 @@ pub fn commit(
     Ok(())
 }
 
-/// The program begun here is not answerable for what the last one asked for: its end is told by SIGCHLD, and the ends of
-/// children that the last one made are, too.
+/// The signals at exit were agreed on with the old program: the parent gets SIGCHLD when this process ends, and this
+/// process gets SIGCHLD for the children that the old program made.
 fn reset_exit_signal(p: &Process) {
     p.exit_signal.store(sig::CHLD, Ordering::SeqCst);
     p.exec_id.fetch_add(1, Ordering::SeqCst);
 }
 
-/// The stack's limit of a program with privileges, whatever its caller has chosen: at most Linux's default.
+/// The stack limit of a program that gains privileges, in bytes, whatever its caller has chosen: at most Linux's
+/// default.
 pub const PRIVILEGED_STACK: u64 = 8 << 20;
 
 fn limit_stack(p: &Process) {
     let now = p.limit(Resource::Stack);
     let soft = now.soft.min(PRIVILEGED_STACK);
-    // Less is always allowed.
+    // Lowering a limit is always allowed.
     let _ = p.set_limit(Resource::Stack, Limit { soft, ..now }, false);
 }
 
 fn reset_signals(me: &Current, p: &Process) {
     let actions = p.signals.lock().actions.clone();
-    // Two: the process's and this one. Those of another process, too, stay as they are.
+    // Two references: the process's and this one. With more, another process shares the actions, and its actions must
+    // not change.
     if Arc::strong_count(&actions) > 2 {
         let own = Arc::new(actions.fork());
         own.reset_for_exec();
@@ -139,32 +141,32 @@ fn reset_signals(me: &Current, p: &Process) {
     me.set_restart(RestartBlock::None);
 }
 
-/// Gives the process a table of descriptors of its own: another process could change what the new program has open.
-/// Called by its only thread.
+/// Gives the process a descriptor table of its own, if another process shares the present one: that process could
+/// change what the new program has open. Called by the process's only thread.
 fn own_files(p: &Process) -> Result<(), FsError> {
     reference_cache::forget_files();
     let Some(files) = p.files() else {
         return Ok(());
     };
-    // Two: the process's and this one.
+    // Two references: the process's and this one.
     if Arc::strong_count(&files) > 2 {
         drop(p.set_files(Some(files.fork()?)));
     }
     Ok(())
 }
 
-/// Gives the process's only thread the process's number, whichever thread it was.
+/// Gives the process's only thread the pid as its tid, if it was not the leader.
 fn become_leader(me: &Current) {
     while me.tid() != me.process().pid() {
         let done = ids::find_thread(me.tid()).is_some_and(|me| ids::become_leader(&me));
         if !done {
-            // The last leader has left the process, and will soon have left its CPU.
+            // The old leader has left the process, but has not left its CPU yet and keeps the tid until then.
             task::sched::yield_now();
         }
     }
 }
 
-/// Kills all other threads of the process and waits until they have gone.
+/// Kills all other threads of the process and waits until they have exited.
 fn become_only_thread(me: &Current) -> Result<(), ExecFailed> {
     let p = me.process();
     {

@@ -1,4 +1,4 @@
-//! Page faults of programs, and of the kernel's copies to and from them.
+//! Page faults of programs, and of the kernel's copies to and from user memory.
 
 use core::sync::atomic::Ordering;
 
@@ -15,10 +15,13 @@ mod bit {
     pub const FETCH: u64 = 1 << 4;
 }
 
-/// Serves a fault at `va`, or says which signal it earns.
+/// Handles a page fault at `va`, whose error code is `error`.
 ///
-/// Called with interrupts and preemption on.  A stack grows on any fault in its reach, whatever
-/// the stack pointer, as Linux has it since 4.20.
+/// Called with interrupts and preemption on. A stack grows on any fault in its reach, whatever the stack pointer is, as
+/// in Linux since 4.20.
+///
+/// # Errors
+/// The access is not allowed, or there is no memory; the value is the signal for the thread.
 pub fn page_fault(va: u64, error: u64) -> Result<(), SigInfo> {
     let access = match error {
         e if e & bit::FETCH != 0 => Access::Exec,
@@ -36,7 +39,7 @@ pub fn page_fault(va: u64, error: u64) -> Result<(), SigInfo> {
     }
 }
 
-/// What becomes of a fault that was not served: a signal, or another try where memory could be found.
+/// A fault has failed: returns the signal for the thread, or tries again after memory may have become free.
 #[cold]
 #[inline(never)]
 fn failed(va: u64, access: Access, first: FaultError) -> Result<(), SigInfo> {
@@ -59,10 +62,10 @@ fn failed(va: u64, access: Access, first: FaultError) -> Result<(), SigInfo> {
     }
 }
 
-/// Makes a page of the current process reachable for the kernel, which is about to copy with faults off.
+/// Makes a page of the current process accessible to the kernel, which is about to copy with faults disabled.
 ///
 /// # Errors
-/// The program may not access it so.
+/// The program may not access the page in this way.
 pub fn fault_in(va: u64, write: bool) -> Result<(), UserFault> {
     let error = if write { bit::WRITE } else { 0 };
     page_fault(va, error).map_err(|_| UserFault)

@@ -1,4 +1,4 @@
-//! The first processes: the kernel's, of its own threads, and process 1.
+//! The first processes: the kernel's, to which kernel threads belong, and process 1, init.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -43,11 +43,15 @@ fn bare_process(id: Id) -> Arc<Process> {
     })
 }
 
-/// The kernel's process.
+/// The process that all kernel threads belong to.
 pub(super) fn kernel_process() -> &'static Arc<Process> {
     KERNEL.get_or_init(|| bare_process(Id::idle()))
 }
-/// Process 1, not running yet: it stands in the table, leads a session, and has no memory.
+/// Makes process 1 and starts its thread, which runs `entry`. The process is in the table, leads a session, and has no
+/// memory.
+///
+/// # Errors
+/// No memory; nothing has been made.
 pub fn make_init(
     files: Arc<vfs::FdTable>,
     fs: vfs::FsUse,

@@ -1,16 +1,15 @@
 //! Futexes: sleeping on a word of user memory.
 //!
-//! A word is named by a [`Key`]: for a private futex the address space and the address, for a
-//! shared one the memory object and the offset.  Keys hash to buckets with a lock each.  A
-//! waiter stands in its bucket's queue with its key and bitset; a waker takes it off and notifies its waiting
-//! round.  The bucket's lock is held while the word is read and the waiter queued, and by wakers, who
-//! come after the word was changed: so no wake-up is lost.
+//! A [`Key`] names a word: for a private futex the address space and the address, for a shared one the memory object
+//! and the offset. Keys hash to buckets, each with a lock. A waiter is in its bucket's queue, with its key and bitset;
+//! a waker takes it off the queue and notifies its waiting round. A waiter holds the bucket's lock while it reads the
+//! word and joins the queue. A waker takes the lock after the word was changed. So no wake-up is lost.
 //!
-//! However many wait, a bucket's lock is held for a bounded time: a waiter is taken off in O(1), and wakers and those who
-//! move waiters go through the queue in steps ([`KeyedQueue`]), between which they let go of the lock.
+//! However many threads wait, a bucket's lock is held for a bounded time: a waiter is taken off in O(1), and threads
+//! that wake or move waiters walk the queue in steps ([`KeyedQueue`]) and release the lock between two steps.
 //!
-//! The word is read under the lock with faults off; where its page is not there, the page is
-//! brought in outside and everything begins anew.
+//! The word is read under the lock with faults disabled. Where its page is not present, the page is faulted in without
+//! the lock, and the operation begins again.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -26,24 +25,24 @@ use task::wait::{Threads, Waiter};
 use super::{lock, reference_cache};
 use crate::UserThreadExt;
 
-/// The word's identity, whatever it is mapped at.
+/// The identity of a futex word, wherever it is mapped.
 pub type Key = FutexKey;
 
-/// Matches every bitset.
+/// The bitset that matches every bitset.
 pub const ANY: u32 = u32::MAX;
 
 /// Why a futex operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FutexError {
-    /// The word cannot be reached.
+    /// The word is not accessible.
     Fault,
     /// The word is not aligned, or the bitset is empty.
     Invalid,
     /// The word does not hold the expected value.
     Changed,
-    /// The time is over.
+    /// The wait timed out.
     Timeout,
-    /// A signal came.
+    /// A signal is pending.
     Signal,
     /// No memory for the list of waiters.
     NoMemory,
@@ -55,12 +54,13 @@ impl From<UserFault> for FutexError {
     }
 }
 
-/// A waiter.
+/// A waiter in a bucket's queue.
 struct Entry {
-    /// What it waits for: the word keeps its key while somebody waits.
+    /// The word that it waits for. Holding it keeps the key from naming another word.
     ///
-    /// A word's last hold may free memory, which must not happen under the bucket's lock.  Operations that take off or
-    /// move other threads' entries hold the word themselves; a thread drops its own without the lock.
+    /// Dropping the last reference to a word may free memory, which must not happen under the bucket's lock. Operations
+    /// that take off or move the entries of other threads hold the word themselves; a thread drops its own entry
+    /// without the lock.
     word: FutexWord,
     bits: u32,
     who: Registration,
@@ -71,7 +71,7 @@ type Bucket = KeyedQueue<Entry>;
 type Buckets = Vec<Padded<Spin<Bucket, lock::FutexLock>>>;
 static BUCKETS: Once<Buckets> = Once::new();
 
-/// Waiters looked at in one hold of a bucket's lock, and how many of them are woken or moved.
+/// Most waiters that are looked at, woken and moved in one hold of a bucket's lock.
 const LOOKS: usize = 1024;
 const WAKES: usize = 32;
 const MOVES: usize = 512;
@@ -99,12 +99,12 @@ fn bucket(i: usize) -> &'static Spin<Bucket, lock::FutexLock> {
     &buckets()[i].0
 }
 
-/// Bits of a place that are its slot: a bucket takes as many waiters as that, 2^26 at 64 buckets.
+/// How many bits of a futex place are the slot. They limit the waiters of a bucket: to 2^26 with 64 buckets.
 fn slot_bits() -> u32 {
     u32::BITS - buckets().len().trailing_zeros()
 }
 
-/// Bucket and slot as [`super::Thread::futex_place`] has them.
+/// Bucket and slot in one word, as `UserThread::futex_place` stores them.
 fn place(bucket: usize, slot: u32) -> u32 {
     (bucket as u32) << slot_bits() | slot
 }
@@ -123,7 +123,7 @@ fn word(addr: u64, shared: bool) -> Result<FutexWord, FutexError> {
             space => Ok(FutexWord::private(space, addr)),
         };
     }
-    // The page must be there for its object to be known.
+    // The page must be present for its object to be known.
     UserRange::new(addr, 4).fault_in(false)?;
     reference_cache::with_space(|space| mem::futex_word(space, addr))
         .flatten()
@@ -132,7 +132,7 @@ fn word(addr: u64, shared: bool) -> Result<FutexWord, FutexError> {
 
 struct Wait {
     addr: u64,
-    /// Gone once it is listed: a further step then means a wake-up, or another round.
+    /// `None` once the entry is in the queue: a further step then follows a wake-up, or begins another round.
     word: Option<FutexWord>,
     value: u32,
     bits: u32,
@@ -159,7 +159,7 @@ pub fn wait(
     match result {
         Ok(r) => r,
         Err(e) => {
-            // A wake-up may have taken the entry at the last moment: then it counts.
+            // A waker may have taken the entry at the last moment: then the thread counts as woken.
             if unlist() {
                 Err(if e == ParkError::Timeout {
                     FutexError::Timeout
@@ -176,7 +176,7 @@ pub fn wait(
 fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> {
     let me = current();
     let Some(word) = w.word.take() else {
-        // A waker takes entries off, whatever key they were moved to.
+        // If the entry is gone, a waker has taken it, whatever key it had been moved to.
         let (mut b, slot) = lock_mine(&me);
         return match b.get_mut(slot).filter(|e| e.who.tid() == me.tid()) {
             Some(e) => {
@@ -222,7 +222,7 @@ fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> 
 
 type BucketGuard = ksync::SpinGuard<'static, Bucket, lock::FutexLock>;
 
-/// Locks the bucket that the calling thread's entry is in, or was: requeueing may have moved it.
+/// Locks the bucket that the calling thread's entry is in, or was in: requeueing may have moved it.
 fn lock_mine(me: &Current) -> (BucketGuard, u32) {
     loop {
         let place = me.user().futex_place.load(Ordering::Relaxed);
@@ -233,7 +233,7 @@ fn lock_mine(me: &Current) -> (BucketGuard, u32) {
     }
 }
 
-/// Takes the calling thread's entry off; false if a waker did before.
+/// Takes the calling thread's entry off its queue; false if a waker has taken it.
 fn unlist() -> bool {
     let me = current();
     let (mut b, slot) = lock_mine(&me);
@@ -244,14 +244,15 @@ fn unlist() -> bool {
     listed
 }
 
-/// Gives back what memory an emptied bucket does not need.
+/// Releases a bucket's lock, and frees memory that an emptied bucket does not need.
 fn unlock(mut b: BucketGuard) {
     let spare = b.spare();
     drop(b);
     drop(spare);
 }
 
-/// Makes a bucket fit for so many waiters, outside its lock; false if there is no memory for that, or it takes no more.
+/// Makes room for `want` waiters in a bucket, whose lock the caller does not hold. False if there is no memory, or a
+/// bucket cannot have so many waiters.
 fn grow(i: usize, want: usize) -> bool {
     let mut bigger = Vec::new();
     if want > 1 << slot_bits() {
@@ -265,7 +266,7 @@ fn grow(i: usize, want: usize) -> bool {
     true
 }
 
-/// FUTEX_WAKE and FUTEX_WAKE_BITSET: wakes up to `count` waiters; returns how many.
+/// FUTEX_WAKE and FUTEX_WAKE_BITSET: wakes up to `count` waiters; returns how many it woke.
 pub fn wake(addr: u64, shared: bool, count: u32, bits: u32) -> Result<u32, FutexError> {
     if bits == 0 {
         return Err(FutexError::Invalid);
@@ -274,8 +275,8 @@ pub fn wake(addr: u64, shared: bool, count: u32, bits: u32) -> Result<u32, Futex
     Ok(wake_word(&word, count, bits))
 }
 
-/// FUTEX_WAKE_OP: changes the word at `other` by `change`, wakes up to `count` waiters of `addr`, and up to
-/// `other_count` of `other` if `then` holds of what the word was. Returns how many.
+/// FUTEX_WAKE_OP: changes the word at `other` by `change`. Wakes up to `count` waiters of `addr` and, if `then` holds
+/// for the old value, up to `other_count` waiters of `other`. Returns how many it woke.
 pub fn wake_op(
     (addr, count): (u64, u32),
     (other, other_count): (u64, u32),
@@ -309,7 +310,7 @@ fn wake_word(word: &FutexWord, count: u32, bits: u32) -> u32 {
     woken
 }
 
-/// Goes on with a walk that wakes waiters until `count` have been.
+/// Continues a walk that wakes waiters, until `count` have been woken.
 fn wake_rest(mut walk: Walk, word: &FutexWord, bits: u32, (count, woken): (u32, &mut u32)) {
     loop {
         let pin = ksync::pin();
@@ -322,7 +323,7 @@ fn wake_rest(mut walk: Walk, word: &FutexWord, bits: u32, (count, woken): (u32, 
     }
 }
 
-/// One step of a walk that wakes waiters until `count` have been; whether there is more to do.
+/// One step of a walk that wakes waiters until `count` have been woken. Returns whether there is more to do.
 fn wake_some(
     pin: &ksync::CpuPin,
     b: &mut Bucket,
@@ -347,17 +348,17 @@ fn wake_some(
         Visit::Take
     };
     b.walk(walk, LOOKS, visit, |e| {
-        // Between two rounds the thread finds its entry gone without being notified.
+        // A thread between two rounds is not notified; it finds its entry gone.
         e.who.notify::<Threads>(pin);
         *woken += 1;
     })
 }
 
-/// FUTEX_REQUEUE and FUTEX_CMP_REQUEUE: wakes up to `wake` waiters of `from` and makes up to `move_max`
-/// others wait for `to`, if `from` holds `expected`.  Returns how many were woken or moved.
+/// FUTEX_REQUEUE and FUTEX_CMP_REQUEUE: wakes up to `wake` waiters of `from` and makes up to `move_max` others wait for
+/// `to`, if `from` holds `expected`. Returns how many were woken and how many were moved.
 ///
-/// The others are moved first.  Where that takes more than one hold of the locks, those to be woken wait until it is done:
-/// what they do may be to wake who waits for `to`.
+/// Waiters are moved first. Where that takes more than one hold of the locks, the others are woken only after it: a
+/// thread that is woken may then wake the waiters of `to`.
 pub fn requeue(
     from: u64,
     to: u64,
@@ -372,12 +373,12 @@ pub fn requeue(
     loop {
         let waiting = bucket(i).lock().len().min(MOVES);
         let there = bucket(j).lock().len();
-        // Not before: `grow` takes the lock itself.
+        // Room is made before the locks are taken: `grow` takes the bucket's lock itself.
         if i != j && bucket(j).lock().room() < waiting && !grow(j, there + waiting.max(there)) {
             break;
         }
         let pin = ksync::pin();
-        // Lower index first; the second of the same class is nested on purpose.
+        // The lower index first; the second lock of the same class is nested on purpose.
         let (mut first, mut second) = (bucket(i.min(j)).lock(), None);
         if i != j {
             second = Some(bucket(i.max(j)).lock_nested());
@@ -409,7 +410,7 @@ pub fn requeue(
         if more {
             continue;
         }
-        // Most often all is done in this hold, and nobody sees it half done.
+        // Most often everything is done in one hold of the locks, and no other thread sees it half done.
         let (mut woken, mut walk, moved) = (0, bf.begin(), m.moved);
         let more = wake_some(&pin, bf, &mut walk, &from_word, ANY, (wake, &mut woken));
         drop((second, first, pin));
@@ -418,22 +419,22 @@ pub fn requeue(
         }
         return Ok((woken, moved));
     }
-    // No memory to move more: what has been done counts.
+    // No memory to move more waiters: what has been done counts.
     let m = moving.ok_or(FutexError::NoMemory)?;
     bucket(i).lock().end(m.walk);
     Ok((wake_word(&from_word, wake, ANY), m.moved))
 }
 
-/// Waiters on their way from one word to another.
+/// A walk that moves waiters from one word to another.
 struct Moving {
     walk: Walk,
-    /// Those left behind to be woken.
+    /// Waiters that were passed over, to be woken.
     skipped: u32,
     moved: u32,
 }
 
 impl Moving {
-    /// Moves some, with both buckets locked; whether there is more to do.
+    /// Moves some waiters, with both buckets locked. Returns whether there is more to do.
     fn step(
         &mut self,
         pin: &ksync::CpuPin,
@@ -470,7 +471,7 @@ impl Moving {
             let Some(to) = &mut to else { return };
             let tid = e.who.tid();
             let slot = to.push_back(e);
-            // It leaves the bucket before its number ends.
+            // The thread leaves the bucket before its tid is withdrawn.
             if let Some(t) = super::ids::thread(pin, tid) {
                 t.user()
                     .futex_place
@@ -480,7 +481,7 @@ impl Moving {
     }
 }
 
-/// The kernel cleared a thread's number at its exit: whoever joins it is woken.
+/// Wakes one waiter of the word at `addr`, which an exiting thread has changed.
 pub(super) fn wake_exited(addr: u64) {
     for shared in [false, true] {
         if let Ok(word) = word(addr, shared) {
@@ -492,10 +493,10 @@ pub(super) fn wake_exited(addr: u64) {
 const WAITERS: u32 = 0x8000_0000;
 const OWNER_DIED: u32 = 0x4000_0000;
 const TID_MASK: u32 = 0x3fff_ffff;
-/// Entries of a robust list that exit follows (Linux's limit).
+/// Most entries of a robust list that exit follows (Linux's limit).
 const ROBUST_LIMIT: usize = 2048;
 
-/// Marks the robust futexes that a dying thread holds, and wakes one waiter of each.
+/// Marks the robust futexes that the exiting thread `me` holds, and wakes one waiter of each.
 pub(super) fn release_robust(me: &Current) {
     let head = me.user().robust_list.swap(0, Ordering::Relaxed);
     if head == 0 {
@@ -506,7 +507,7 @@ pub(super) fn release_robust(me: &Current) {
     };
     let mut entry = first;
     for _ in 0..ROBUST_LIMIT {
-        // Bit 0 marks a priority-inheritance futex, which there are none of.
+        // Bit 0 marks a priority-inheritance futex; those are not supported.
         let at = entry & !1;
         if at == head {
             break;
@@ -532,7 +533,7 @@ fn mark_dead(me: &Current, addr: u64, pending: bool) -> Result<(), UserFault> {
     loop {
         let old = user::load_u32(addr)?;
         if pending && old == 0 {
-            // Unlocked, but perhaps before it could wake anyone.
+            // The thread unlocked the futex, but perhaps died before it could wake a waiter.
             wake_exited(addr);
             return Ok(());
         }

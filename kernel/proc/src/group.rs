@@ -1,10 +1,9 @@
 //! Process groups and sessions.
 //!
-//! Membership is the reference: a process records the numbers of its group and session and
-//! stands on one of the group's shards; no count is kept.  A group ends when its last member
-//! leaves.  Shard 0 takes whoever joins by setpgid or setsid; a forked child joins the shard of
-//! its CPU, so that forks on several CPUs within one group share no line.  A move takes the locks
-//! of the two shards that it concerns, and no other.
+//! A process records the ids of its group and session, and is on the list of one of the group's shards. Groups have no
+//! count of their members: a group ends when its last member leaves. A process that joins by setpgid or setsid goes to
+//! shard 0; a forked child joins the shard of its CPU, so forks on several CPUs within one group share no cache line. A
+//! move from one group to another takes the locks of the two shards that it concerns, and no other.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -19,32 +18,33 @@ use super::ids::{self, Id, InGroup};
 use super::lock;
 use super::process::Process;
 
-/// What a session's controlling terminal is to it.
+/// A controlling terminal, as its session sees it.
 pub trait Terminal: Any + Send + Sync {
     /// The device number.
     fn number(&self) -> u64;
-    /// The number of the group in front, 0 for none.
+    /// The pgid of the foreground group, 0 for none.
     fn foreground(&self) -> u32;
     /// The leader of `session` has exited: the terminal hangs up if it still controls that session. May sleep.
     fn leader_exited(&self, session: &Session);
-    /// Hangs up, as vhangup(2). May sleep.
+    /// Hangs the terminal up, as vhangup(2). May sleep.
     fn hang_up(&self);
 }
 
-/// A session: the groups that share a controlling terminal.
+/// A session: process groups that share a controlling terminal.
 pub struct Session {
     id: Id,
-    /// Set by the terminal driver (TIOCSCTTY, open), cleared when the leader exits.
+    /// Set when the terminal becomes the controlling one (TIOCSCTTY, open); cleared when it hangs up or is given up
+    /// (TIOCNOTTY).
     terminal: Spin<Option<Arc<dyn Terminal>>, lock::SessionLock>,
 }
 
 impl Session {
-    /// The number.
+    /// The session id.
     pub fn sid(&self) -> u32 {
         self.id.number()
     }
 
-    /// What keeps the number from being given out again.
+    /// A reference to the id: as long as it is held, the id is not given out again.
     pub fn id(&self) -> &Id {
         &self.id
     }
@@ -63,20 +63,20 @@ impl Session {
 #[derive(Default)]
 struct Members {
     list: IdList<InGroup>,
-    /// Processes that have joined by a fork without the group's last signal.
+    /// How many processes have joined by a fork without having got the group's last signal.
     joins: u32,
-    /// The group is over: nobody may join.  Set in all shards together.
+    /// The group has ended: no process may join. Set in one shard after the other.
     closed: bool,
 }
 
 #[derive(Default)]
 struct Shard {
     members: Spin<Members, lock::GroupLock>,
-    /// Length of the list; changed under the lock, read by anybody.
+    /// The length of the list; changed under the lock, read without it.
     len: AtomicU32,
 }
 
-/// Members given at once by [`Group::next_slice`].
+/// Most members that one call of [`Group::next_slice`] returns.
 const SLICE: usize = 32;
 
 /// How far a walk over a group's members has come.
@@ -88,13 +88,13 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// The members that the last call gave.
+    /// The pids of the members that the last call of `next_slice` found.
     pub(super) fn members(&self) -> &[u32] {
         &self.slice[..self.len]
     }
 }
 
-/// The number of the last signal to any group.  Atomic.
+/// The serial number of the last signal to any group. Atomic.
 static NUMBERS: AtomicU32 = AtomicU32::new(0);
 
 /// A process group.
@@ -102,40 +102,40 @@ pub struct Group {
     pub(super) id: Id,
     session: Arc<Session>,
     shards: Box<[Padded<Shard>]>,
-    /// Some member has stopped, now or before.  Atomic; never taken back.
+    /// A member has been stopped, now or before. Atomic; never cleared.
     stops: AtomicBool,
-    /// The number of the last signal to it.  Atomic; written under `senders`.
+    /// The serial number of the last signal to this group. Atomic; written under `senders`.
     signals: AtomicU32,
-    /// One signal at a time goes through the members.
+    /// Held while a signal is sent to the members: one signal at a time.
     senders: Mutex<(), lock::GroupSignalLock>,
 }
 
-/// A signal on its way to a group's members.
+/// Keeps other signals to the group from being sent until it is dropped.
 pub(super) type GroupSignal<'a> = MutexGuard<'a, (), lock::GroupSignalLock>;
 
-/// What came of an attempt to join a group.
+/// The result of an attempt to join a group.
 pub(super) enum Joined {
     Yes,
-    /// The group is over.
+    /// The group has ended.
     Over,
-    /// A signal to the group might miss the newcomer.
+    /// The new member might miss a signal to the group.
     Signal,
 }
 
-/// What came of an attempt to end a group.
+/// The result of an attempt to end a group.
 enum Closing {
     Done,
-    /// Another last member is at it, or has ended the group.
+    /// The thread of another last member is ending the group, or has ended it.
     AnotherDoes,
-    /// A member is inside.
+    /// The group has a member; all its shards are open again.
     Undone,
 }
 
-/// Most shards of a group; more CPUs share.
+/// Most shards of a group. With more CPUs than that, several CPUs share a shard.
 const MAX_SHARDS: usize = 9;
 
 impl Group {
-    /// A group of number `id`, without members yet, and known by that number; `None` if there is one.
+    /// A group with pgid `id` and no members, in the table of groups; `None` if that id has a group.
     pub(super) fn create(id: Id, session: Arc<Session>) -> Option<Arc<Group>> {
         let shards = (1 + hal::cpu::count()).min(MAX_SHARDS);
         let group = Arc::new(Group {
@@ -149,7 +149,7 @@ impl Group {
         ids::publish_group(&group).then_some(group)
     }
 
-    /// A new session of number `id` and its first group; `None` if there is a group of that number.
+    /// A new session with sid `id`, and its first group; `None` if that id has a group.
     pub(super) fn create_session(id: Id) -> Option<Arc<Group>> {
         let session = Arc::new(Session {
             id: id.clone(),
@@ -158,12 +158,12 @@ impl Group {
         Group::create(id, session)
     }
 
-    /// The number.
+    /// The process group id.
     pub fn pgid(&self) -> u32 {
         self.id.number()
     }
 
-    /// What keeps the number from being given out again.
+    /// A reference to the id: as long as it is held, the id is not given out again.
     pub fn id(&self) -> &Id {
         &self.id
     }
@@ -173,7 +173,7 @@ impl Group {
         &self.session
     }
 
-    /// The shard for a child forked on this CPU.
+    /// The shard for a child that is forked on this CPU.
     pub(super) fn fork_shard(&self, pin: &CpuPin) -> u32 {
         match self.shards.len() - 1 {
             0 => 0,
@@ -181,8 +181,8 @@ impl Group {
         }
     }
 
-    /// Makes `p`, a member of no group, one of this, unless `signal`, called under the shard's lock, says that it would
-    /// miss one; it gives what [`Process::group_signal`] begins with.
+    /// Makes `p`, which is in no group, a member. `signal` is called under the shard's lock. It returns the serial
+    /// number that becomes `p`'s `group_signal`, or `None` if `p` would miss a signal; then `p` does not join.
     pub(super) fn join(
         &self,
         pin: &CpuPin,
@@ -210,11 +210,12 @@ impl Group {
         Joined::Yes
     }
 
-    /// Begins to send it a signal: the signal's number, and what keeps other signals to it back until it is dropped.  May sleep.
+    /// Begins a signal to the group. Returns the signal's serial number, and a guard that keeps other signals to the
+    /// group from beginning until it is dropped. May sleep.
     pub(super) fn begin_signal(&self) -> (u32, GroupSignal<'_>) {
         let turn = self.senders.lock();
-        // Of its own among all groups: a process that setpgid moves meanwhile does not count as having got another one's. 0 is that
-        // of a process that has got none.
+        // Serial numbers are unique among all groups: so a process that setpgid moves meanwhile is not taken for one
+        // that has got the signal. 0 stands for no signal.
         let number = NUMBERS
             .fetch_add(1, Ordering::Relaxed)
             .wrapping_add(1)
@@ -223,13 +224,14 @@ impl Group {
         (number, turn)
     }
 
-    /// Processes that have joined by a fork and did not have the group's last signal then.
+    /// How many processes have joined so far by a fork without having got the group's last signal.
     pub(super) fn joins(&self) -> u32 {
         let joins = |s: &Padded<Shard>| s.members.lock().joins;
         self.shards.iter().map(joins).fold(0, u32::wrapping_add)
     }
 
-    /// Takes `p` off, and ends the group with its last member; false if setpgid has moved `p` since the caller looked.
+    /// Takes `p` out of the group, and ends the group if that was the last member. False if `p` is not in the group any
+    /// more: setpgid has moved it.
     pub(super) fn leave(&self, pin: &CpuPin, p: &Process) -> bool {
         let shard = p.group_shard.load(Ordering::Relaxed);
         let s = &self.shards[shard as usize];
@@ -245,8 +247,8 @@ impl Group {
         true
     }
 
-    /// Whether `p` is in the shard `index`, whose lock is held. Not if the group has ended: another one may bear its
-    /// number by now.
+    /// Whether `p` is in the shard `index`, whose lock the caller holds. False if the group has ended: another group
+    /// may have its id by now.
     fn has(&self, members: &Members, p: &Process, index: u32) -> bool {
         !members.closed && p.pgid() == self.pgid() && p.group_shard.load(Ordering::Relaxed) == index
     }
@@ -262,11 +264,12 @@ impl Group {
             .all(|s| s.len.load(Ordering::SeqCst) == 0)
     }
 
-    /// Ends the group unless somebody is in it.
+    /// Ends the group unless it has a member.
     ///
-    /// The shards are closed one by one, which is enough: one joins only while some member is inside, and a member found
-    /// inside undoes it.  Closing begins with the first shard and undoing ends with it, so one at a time does either.  A last
-    /// member that finds another at it leaves the rest to that one, which looks again after undoing.
+    /// The shards are closed one by one. That is enough: a process can join only while another member is in the group,
+    /// and a member that is found in a later shard makes the closing thread open the earlier ones again. Closing begins
+    /// with the first shard and reopening ends with it, so one thread at a time does either. A last member that finds
+    /// the first shard closed leaves the rest to the thread that closed it, which looks again after reopening.
     fn close(&self) {
         while self.looks_empty() {
             match self.close_shards() {
@@ -298,8 +301,8 @@ impl Group {
         Closing::Done
     }
 
-    /// Calls `f` with each member's number until it returns false.  `f` runs under a shard's lock
-    /// and must not take a lock of an outer rank.
+    /// Calls `f` with each member's pid until it returns false. `f` runs under a shard's lock and must not take a lock
+    /// of a lower rank.
     pub(super) fn each(&self, pin: &CpuPin, mut f: impl FnMut(u32) -> bool) {
         let mut go_on = true;
         for shard in &self.shards {
@@ -323,14 +326,15 @@ impl Group {
         }
     }
 
-    /// Whether a member may be stopped.  Most groups never see that, and need no search for somebody to continue it.
+    /// Whether a member may be stopped. In most groups no member ever stops, so the search for a process that could
+    /// continue it is saved.
     pub(super) fn may_be_stopped(&self) -> bool {
         self.stops.load(Ordering::SeqCst)
     }
 
-    /// Takes the next members after those that the last call with `cursor` gave; false when there are no more.  Costs
-    /// what it gives, however large the group is.  A member that joins meanwhile is given too; one may come twice if
-    /// all that the last call gave have left.
+    /// Puts the members that follow those of the last call into `cursor`; false when there are no more. A call costs
+    /// O(members that it returns), however large the group is. A member that joins meanwhile is returned too; a member
+    /// may be returned twice if all members of the last call have left.
     pub(super) fn next_slice(&self, pin: &CpuPin, cursor: &mut Cursor) -> bool {
         while let Some(shard) = self.shards.get(cursor.shard) {
             let members = shard.members.lock();
@@ -360,9 +364,9 @@ impl Group {
         false
     }
 
-    /// Whether no member has a parent outside the group but inside the session: nobody is left
-    /// who could continue its stopped members.  Costs O(members); asked when a process exits
-    /// that was such a parent, and by terminal stops. `leaver` does not count: it is about to end.
+    /// Whether the group is orphaned: no member has a parent that is outside the group but in the session, and could
+    /// continue the group's stopped members. Init does not count as such a parent, nor does `leaver`, which is about to
+    /// end, as a member. Costs O(members); called when such a parent exits, and before a terminal stops the group.
     pub fn is_orphaned(&self, leaver: Option<&Process>) -> bool {
         let pin = ksync::pin();
         let mut orphaned = true;
@@ -382,40 +386,41 @@ impl Group {
     }
 }
 
-/// Whether `parent` does job control for the group of `child`: it is in the session, but not in the group.
+/// Whether `parent` does job control for the group of `child`: it is in the same session, but in another group.
 pub(super) fn controls(parent: &Process, child: &Process) -> bool {
     parent.pgid() != child.pgid() && parent.sid() == child.sid()
 }
 
-/// Why a process was not moved.
+/// Why a process was not moved to another group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupError {
-    /// Not the caller, nor a child of it.
+    /// The process is neither the caller nor a child of the caller.
     NoProcess,
-    /// It leads a session, or is in another, or the group is not in the caller's session.
+    /// The process leads a session or is in another session than the caller, or the group is not in the caller's
+    /// session.
     NotPermitted,
-    /// A child that has called execve since.
+    /// The process is a child that has called execve since it was forked.
     Executed,
 }
 
-/// What became of an attempt to move a process.
+/// The result of an attempt to move a process to another group.
 enum Moved {
-    /// It is in the group.
+    /// The process is in the group.
     Done,
-    /// The group has just ended, or somebody else moves the process or has reaped it: look again.
+    /// The group has just ended, or another thread moves the process or has reaped it: the caller looks again.
     Again,
     /// The caller's condition does not hold.
     Refused,
 }
 
-/// Moves `p` to `group` if `may`, asked under the locks of both groups, allows it for `p` and its session.
+/// Moves `p` to `group` if `may`, called with `p` and its session under the locks of both shards, returns true.
 fn move_to(
     pin: &CpuPin,
     p: &Process,
     group: &Group,
     may: impl FnOnce(&Process, &Session) -> bool,
 ) -> Moved {
-    // Without a group it is on its way from one to another, or reaped.
+    // `p` is in no group: another thread is moving it or has reaped it.
     let Some(old) = ids::group(pin, p.pgid()) else {
         return Moved::Again;
     };
@@ -426,7 +431,8 @@ fn move_to(
     }
     let emptied = {
         let (mut left, mut members) = lock_both(from, to);
-        // Whoever reaps it says so first, and finds it here or there.
+        // The thread that reaps `p` marks it reaped before it takes it out of its group: so it finds `p` either in the
+        // old group or in the new one.
         if members.closed || !old.has(&left, p, index) || p.is_reaped() {
             return Moved::Again;
         }
@@ -439,7 +445,7 @@ fn move_to(
         p.pgid.store(group.pgid(), Ordering::Relaxed);
         p.sid.store(group.session.sid(), Ordering::Relaxed);
         p.group_shard.store(0, Ordering::Relaxed);
-        // It came after the last signal, so its children do not count as missed by it.
+        // `p` joins after the group's last signal, so its children have not missed that signal.
         let last = group.signals.load(Ordering::SeqCst);
         p.group_signal.store(last, Ordering::Relaxed);
         emptied
@@ -455,7 +461,7 @@ fn move_to(
 
 type MembersGuard<'a> = SpinGuard<'a, Members, lock::GroupLock>;
 
-/// Locks two shards of different groups, in order of address.
+/// Locks two shards of different groups, in the order of their addresses.
 fn lock_both<'a>(a: &'a Shard, b: &'a Shard) -> (MembersGuard<'a>, MembersGuard<'a>) {
     if ptr::from_ref(a) < ptr::from_ref(b) {
         let first = a.members.lock();
@@ -496,7 +502,7 @@ pub fn setpgid(pid: u32, pgid: u32) -> Result<(), GroupError> {
                 let session = p.session().ok_or(GroupError::NoProcess)?;
                 match Group::create(p.id.clone(), session) {
                     Some(group) => (group, true),
-                    // A shell and its child both do this: the other was first.
+                    // A shell and its child both call setpgid for the child: the other one created the group first.
                     None => continue,
                 }
             }
@@ -507,7 +513,7 @@ pub fn setpgid(pid: u32, pgid: u32) -> Result<(), GroupError> {
             !leads(p) && session.sid() == target.session.sid()
         });
         if !matches!(moved, Moved::Done) && made {
-            // Nobody else ends a group that nobody was in.
+            // No other thread ends a group that has never had a member.
             target.close();
         }
         drop(pin);
@@ -516,16 +522,19 @@ pub fn setpgid(pid: u32, pgid: u32) -> Result<(), GroupError> {
             Moved::Refused => return Err(GroupError::NotPermitted),
             Moved::Again => {}
         }
-        // What is in the way, a group's end or another move, is soon over.
+        // The obstacle is the end of a group or a move by another thread, and does not last.
         task::sched::yield_now();
     }
 }
 
-/// setsid(2): the new session's number.
+/// setsid(2): makes the caller the leader of a new session; returns the session id.
+///
+/// # Errors
+/// Not permitted: a group with the caller's pid exists already.
 pub fn setsid() -> Result<u32, GroupError> {
     let me = super::current_process();
     let group = Group::create_session(me.id.clone()).ok_or(GroupError::NotPermitted)?;
-    // Nobody outside the session may join the group, so it lasts until its leader is in.
+    // No process outside the session may join the group, so it does not end before its leader is in it.
     while !matches!(
         move_to(&ksync::pin(), &me, &group, |_, _| true),
         Moved::Done

@@ -1,6 +1,6 @@
 //! Processes and process groups by id.
 //!
-//! The ids, and threads by id, are [`task::ids`]'; a process and a group have tables of their own for the same ids. See
+//! Ids, and threads by id, are in [`task::ids`]. Processes and groups have tables of their own for the same ids. See
 //! [`task::id_table`] for what a lookup costs.
 
 use alloc::sync::Arc;
@@ -20,52 +20,53 @@ pub use task::ids::{Id, borrow_thread, live, thread, threads};
 static PROCESSES: ArcTable<Process> = ArcTable::new();
 static GROUPS: ArcTable<Group> = ArcTable::new();
 
-/// Bytes of the tables by id: for the books of the heap.
+/// Bytes that the tables by id take, for the accounting of the heap.
 pub fn table_bytes() -> usize {
     task::ids::table_bytes() + PROCESSES.bytes() + GROUPS.bytes()
 }
 
-/// The process of that id, zombies included.
+/// The process with this id; zombies are included.
 #[inline]
 pub fn process(pin: &CpuPin, pid: u32) -> Option<&Process> {
     PROCESSES.get(pin, pid)
 }
 
-/// As [`process`], for callers that may take a count of it.
+/// As [`process`], for a caller that may take a reference.
 #[inline]
 pub fn borrow_process(pin: &CpuPin, pid: u32) -> Option<ArcBorrow<'_, Process>> {
     PROCESSES.borrow(pin, pid)
 }
 
-/// The process group of that id.
+/// The process group with this id.
 #[inline]
 pub fn group(pin: &CpuPin, pgid: u32) -> Option<&Group> {
     GROUPS.get(pin, pgid)
 }
 
-/// As [`group`], for callers that may take a count of it.
+/// As [`group`], for a caller that may take a reference.
 #[inline]
 pub fn borrow_group(pin: &CpuPin, pgid: u32) -> Option<ArcBorrow<'_, Group>> {
     GROUPS.borrow(pin, pgid)
 }
 
-/// The thread of that id, held, unless its process has been waited for: the last one may then still be on its way off
-/// its CPU, but for others the id leads nowhere.
+/// The thread with this id, with a reference. Not if its process has been reaped: the last thread may not have left its
+/// CPU yet, but its id is not in use any more for other threads.
 pub fn find_thread(tid: u32) -> Option<Arc<Thread>> {
     task::ids::hold_thread(tid).filter(|t| !t.process().is_reaped())
 }
 
-/// The process of that id, held; zombies included.
+/// The process with this id, with a reference; zombies are included.
 pub fn find_process(pid: u32) -> Option<Arc<Process>> {
     PROCESSES.hold(pid)
 }
 
-/// The process group of that id, held.
+/// The process group with this id, with a reference.
 pub fn find_group(pgid: u32) -> Option<Arc<Group>> {
     GROUPS.hold(pgid)
 }
 
-/// Gives `thread`, the caller and the only one of its process, the id of that process; false while the last leader has it.
+/// Gives `thread`, the caller and the only one of its process, the pid as its tid. False while the old leader still has
+/// it.
 pub(super) fn become_leader(thread: &Arc<Thread>) -> bool {
     let process = thread.process();
     let pid = process.pid();
@@ -87,7 +88,7 @@ pub(super) fn withdraw_process(process: &Process) {
     PROCESSES.withdraw(process.pid());
 }
 
-/// Makes a group known by its id; false if there is one of that id.
+/// Enters a group in the table; false if the id has a group.
 pub(super) fn publish_group(group: &Arc<Group>) -> bool {
     GROUPS.publish(group.pgid(), group.clone())
 }
@@ -96,15 +97,14 @@ pub(super) fn withdraw_group(group: &Group) {
     GROUPS.withdraw(group.pgid());
 }
 
-/// Calls `f` with each process from id `from` on, in order, until it returns false.
+/// Calls `f` with each process from id `from` on, in the order of ids, until it returns false.
 ///
-/// No lock is held; `f` runs unpinned and may sleep.  Processes that come or go meanwhile may
-/// or may not be seen.
+/// No lock is held; `f` runs unpinned and may sleep. Processes that come or go meanwhile may or may not be seen.
 pub fn each_process(from: u32, f: impl FnMut(&Arc<Process>) -> bool) {
     each_process_where(from, |_, _| ControlFlow::Continue(true), f);
 }
 
-/// As [`each_process`], for those only of whose id `wanted`, pinned, says so; it may end the walk, too.
+/// As [`each_process`], for processes whose id `wanted` accepts. `wanted` runs pinned, and can end the walk.
 pub fn each_process_where(
     from: u32,
     mut wanted: impl FnMut(&CpuPin, u32) -> ControlFlow<(), bool>,
@@ -131,10 +131,10 @@ pub fn each_process_where(
     }
 }
 
-/// Threads of a process.
+/// The list of a process's threads.
 pub(super) use task::ids::InProcess;
 
-/// Children of a process, living or zombies.
+/// The lists of a process's children, living ones and zombies.
 pub(super) enum Sibling {}
 
 impl Role for Sibling {
@@ -143,7 +143,7 @@ impl Role for Sibling {
     }
 }
 
-/// Members of a process group's shard.
+/// The list of the members in a shard of a process group.
 pub(super) enum InGroup {}
 
 impl Role for InGroup {

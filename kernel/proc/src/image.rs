@@ -1,7 +1,7 @@
-//! `execve`'s loader: a new address space from a file, ready to be entered.
+//! The loader of execve: builds a new address space from a file, ready to be entered.
 //!
-//! Nothing of the caller changes here.  The new space is complete, stack included, before the
-//! process side commits to it; an error leaves the old program as it was.
+//! Nothing of the caller changes here. The new space is complete, stack included, before `exec` commits to it; an error
+//! leaves the old program as it was.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -16,9 +16,9 @@ use vfs::{ExecFile, FsError};
 use super::layout::Layout;
 use super::with_fs;
 
-/// So many scripts may lead to a program, each the interpreter of the one before (execve(2): ELOOP beyond).
+/// Most scripts on the way to a program, each the interpreter of the one before (execve(2): ELOOP beyond).
 const DEPTH_MAX: usize = 5;
-/// Stack mapped at the start, beyond the bytes of the first frame; it grows from there.
+/// Bytes of stack that are mapped at the start, beyond the first frame; the stack grows from there.
 const STACK_SLACK: u64 = 128 << 10;
 
 /// Why a program could not be loaded.
@@ -26,13 +26,13 @@ const STACK_SLACK: u64 = 128 << 10;
 pub enum ExecError {
     /// The file, or an interpreter, cannot be opened or read.
     File(FsError),
-    /// Not a format that is known, or a broken one.
+    /// The file has no known format, or is malformed.
     Format(ElfError),
-    /// A script without a usable interpreter.
+    /// A script has no usable interpreter.
     Script,
-    /// Interpreters nested too deep.
+    /// Too many scripts interpret one another.
     Loop,
-    /// The interpreter of a dynamic program is no ELF itself.
+    /// The interpreter of a dynamic program is not an ELF file.
     BadInterp,
     /// Arguments and environment exceed the limit.
     TooBig,
@@ -81,58 +81,58 @@ impl From<ElfError> for ExecError {
     }
 }
 
-/// What the caller wants run.
+/// What the caller wants to run.
 pub struct Request {
     /// The file, already opened and checked for execute permission.
     pub file: ExecFile,
-    /// The name it was called by: AT_EXECFN, and a script's argument.
+    /// The name that it was called by: AT_EXECFN, and an argument of a script's interpreter.
     pub name: Vec<u8>,
-    /// Arguments; a script's interpreter is put in front.
+    /// The arguments; for a script, the interpreter is put in front.
     pub argv: Strings,
-    /// Environment.
+    /// The environment.
     pub envp: Strings,
-    /// Most bytes that the arguments may take, beside this environment.
+    /// Most bytes that the arguments may take, given this environment.
     pub limit: usize,
 }
 
-/// A program that has been found.
+/// A program whose file has been found.
 pub struct Found {
     request: Request,
     image: Image,
 }
 
-/// How a program is to be loaded, which depends on the file found.
+/// How a program is to be loaded; depends on the file that was found.
 pub struct Manner {
-    /// RLIMIT_STACK, which moves the mappings' base.
+    /// RLIMIT_STACK in bytes, which moves the mappings' base.
     pub stack_limit: u64,
-    /// Whether this process wants its addresses shaken (personality(2)).
+    /// Whether this process wants its addresses randomised (personality(2)).
     pub shake: bool,
-    /// User and group ids for the auxiliary vector, after any set-id bits.
+    /// The auxiliary vector's values; user and group ids are those after any set-id bits.
     pub aux: AuxInfo,
 }
 
-/// A program ready to run.
+/// A program that is ready to run.
 pub struct Loaded {
     /// Its address space.
     pub space: Arc<Space>,
-    /// The file that runs (the interpreter, for a script): /proc/PID/exe.
+    /// The file that runs (for a script, its interpreter): /proc/PID/exe.
     pub file: ExecFile,
-    /// The caller may read that file and the dynamic linker.
+    /// Whether the caller may read that file and the dynamic linker.
     pub readable: bool,
-    /// First instruction: the dynamic linker's, if there is one.
+    /// The address of the first instruction: the dynamic linker's, if there is one.
     pub entry: u64,
     /// Stack pointer at entry.
     pub sp: u64,
-    /// What /proc and brk want to know.
+    /// Addresses that /proc and brk(2) need.
     pub places: Places,
 }
 
-/// Addresses that outlive the loading.
+/// Addresses that are needed after loading. Ranges are a start and an end, which is one past the last byte.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Places {
-    /// First and one-past-last address of code.
+    /// Code.
     pub code: (u64, u64),
-    /// First and one-past-last address of initialised data.
+    /// Initialised data.
     pub data: (u64, u64),
     /// Where the heap starts.
     pub brk: u64,
@@ -144,20 +144,23 @@ pub struct Places {
     pub env: (u64, u64),
 }
 
-/// Finds the ELF file that `request` comes down to, through the interpreters of scripts.
+/// Follows scripts from `request` to the ELF file that is to run.
 pub fn find(mut request: Request) -> Result<Found, ExecError> {
     let image = resolve(&mut request)?;
     Ok(Found { request, image })
 }
 
 impl Found {
-    /// The file that is going to run. What it is permitted to do, its own bits say: a script's do not count, for what the
-    /// interpreter opens later need not be the script that was looked at.
+    /// The file that is going to run. Its own set-id bits count and a script's do not: what the interpreter opens later
+    /// need not be the script that was checked.
     pub fn file(&self) -> &ExecFile {
         &self.request.file
     }
 
     /// Builds the address space.
+    ///
+    /// # Errors
+    /// No memory, a malformed file, or an image that does not fit; the new space has been emptied.
     pub fn load(self, manner: &Manner) -> Result<Loaded, ExecError> {
         let Found { request, image } = self;
         let interp = open_interp(&request.file, &image)?;
@@ -181,7 +184,7 @@ impl Found {
     }
 }
 
-/// Fills the new space; returns entry point, stack pointer and places.
+/// Fills the new space; returns the entry point, the stack pointer and the addresses that are needed later.
 fn build(
     space: &Space,
     request: &Request,
@@ -229,7 +232,7 @@ fn build(
     Ok((entry, stack.sp, places))
 }
 
-/// Follows scripts to an ELF file and checks it; `request` then names that file.
+/// Follows scripts to an ELF file and checks it; `request` then has that file and the name and arguments for it.
 fn resolve(request: &mut Request) -> Result<Image, ExecError> {
     for _ in 0..=DEPTH_MAX {
         let mut first = [0u8; elfload::script::LINE_MAX];
@@ -258,7 +261,7 @@ fn resolve(request: &mut Request) -> Result<Image, ExecError> {
 /// Opens a path for execution, relative to the working directory of the current process.
 ///
 /// # Errors
-/// It cannot be opened, or not executed.
+/// The file cannot be opened, or may not be executed.
 pub fn open(path: &[u8]) -> Result<ExecFile, FsError> {
     with_fs(|fs| ExecFile::open(fs, path)).ok_or(FsError::NotFound)?
 }
@@ -292,7 +295,7 @@ fn open_interp(file: &ExecFile, image: &Image) -> Result<Option<(ExecFile, Image
     }
 }
 
-/// What is added to the image's addresses.
+/// The number that is added to the image's addresses.
 fn base_for(image: &Image, layout: &Layout) -> Result<u64, ExecError> {
     let (first, end) = image.extent();
     if !image.relocatable {
@@ -305,8 +308,8 @@ fn base_for(image: &Image, layout: &Layout) -> Result<u64, ExecError> {
     }
 }
 
-/// What is added to the linker's addresses, for a program that takes `from..to`: the linker goes where an ordinary
-/// mapping would, or below the program.
+/// The number that is added to the linker's addresses, for a program that takes `from..to`: the linker goes where an
+/// ordinary mapping would go, or below the program.
 fn linker_base(linker: &Image, (from, to): (u64, u64), layout: &Layout) -> Result<u64, ExecError> {
     if !linker.relocatable {
         return Ok(0);
@@ -321,16 +324,16 @@ fn linker_base(linker: &Image, (from, to): (u64, u64), layout: &Layout) -> Resul
         .ok_or(ExecError::Space)
 }
 
-/// What a new space is to hold, gathered so that its map changes once.
+/// The mappings of a new space, gathered so that its map changes once.
 #[derive(Default)]
 struct Plan<'a> {
     maps: Vec<MapArgs<'a>>,
-    /// Ranges of file pages that belong to a bss.
+    /// Parts of file pages that belong to a bss and are cleared.
     zero: Vec<(u64, u64)>,
 }
 
 impl<'a> Plan<'a> {
-    /// Adds all segments at `base`; returns where code and data lie.
+    /// Adds all segments at `base`; returns the addresses of code and data.
     fn image(
         &mut self,
         object: &'a ObjectRef,
@@ -360,7 +363,7 @@ impl<'a> Plan<'a> {
         Ok(places)
     }
 
-    /// Adds a segment; the next one begins at `next`, before `base` is added.
+    /// Adds a segment. The next one begins at `next`, before `base` is added.
     fn segment(
         &mut self,
         object: &'a ObjectRef,
@@ -404,7 +407,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Adds the stack below `top`, whose first frame begins at `sp`.
+    /// Adds the stack, which ends at `top` and whose first frame begins at `sp`.
     fn stack(&mut self, top: u64, sp: u64) -> Result<(), ExecError> {
         let start = (sp & !(PAGE - 1)) - STACK_SLACK;
         let flags = EntryFlags::GROWSDOWN | EntryFlags::STACK;
@@ -416,10 +419,10 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Maps everything and clears what is to be clear.
+    /// Maps everything and clears the parts that belong to a bss.
     fn carry_out(mut self, space: &Space) -> Result<(), ExecError> {
         static ZEROES: [u8; PAGE as usize] = [0; PAGE as usize];
-        // Stable: of two segments that share a page the later one wins.
+        // The sort is stable: of two segments that share a page, the later one wins.
         self.maps.sort_by_key(|args| args.addr);
         match space.map_all(vm(), &self.maps) {
             Err(VmError::Exists) => {
@@ -472,7 +475,7 @@ fn read_exact(file: &ExecFile, offset: u64, buf: &mut [u8]) -> Result<(), ExecEr
     }
 }
 
-/// Four words of randomness for the layout.
+/// Four random words for the layout.
 fn random_words() -> [u64; 4] {
     let mut bytes = [0u8; 32];
     drivers::random::fill(&mut bytes);

@@ -1,12 +1,13 @@
 //! Interval timers: setitimer(2) and alarm(2).
 //!
-//! ITIMER_REAL is a timer on a CPU's wheel.  Its lock orders what arms it and takes it off: setting it, its expiry, its
-//! signal being taken, and the process's end.  The wheel takes an expired timer off under its own lock, before the
-//! expiry takes this one; a timer that is `Set` and at rest says so, and setting it anew then annuls that expiry.
-//! A timer with an interval is armed again when its signal is taken, as in Linux: however short the interval, a process
-//! costs one interrupt for each time that it runs.
+//! ITIMER_REAL is a timer on a CPU's wheel. The lock of `real_timer` orders everything that arms the timer or takes it
+//! off: setting it, its expiry, the taking of its signal, and the process's end. The wheel takes an expired timer off
+//! under its own lock, before `expired` takes the timer's lock. In between, the timer is `Set` but not armed; setting
+//! it anew then cancels that expiry. A timer with an interval is armed again when its signal is taken, as in Linux:
+//! however short the interval, a process causes one interrupt for each time that it runs.
 //!
-//! ITIMER_VIRTUAL and ITIMER_PROF count the process's CPU time at ticks, so they are as exact as a tick; so is RLIMIT_CPU.
+//! ITIMER_VIRTUAL and ITIMER_PROF count the process's CPU time at ticks, so they are exact to one tick; so is
+//! RLIMIT_CPU.
 
 use alloc::boxed::Box;
 use core::num::NonZeroU64;
@@ -20,7 +21,7 @@ use super::rlimit::{self, Limit};
 use super::signal::{self, SigInfo, sig};
 use crate::UserThreadExt;
 
-/// Which timer.
+/// Which of a process's interval timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// Real time, SIGALRM.
@@ -31,16 +32,16 @@ pub enum Which {
     Prof,
 }
 
-/// Nanoseconds to the next expiry, 0 for never, and between expiries, 0 for once.
+/// A timer's setting, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setting {
-    /// To the next expiry.
+    /// Time to the next expiry, 0 for never.
     pub value: u64,
-    /// Between expiries.
+    /// Time between expiries, 0 for a timer that expires once.
     pub interval: u64,
 }
 
-/// The CPU-time timers of a process that has used them.  Fields atomic.
+/// The CPU-time timers of a process that has used them, in nanoseconds. Fields atomic.
 #[derive(Default)]
 pub struct CpuTimers {
     left: [AtomicU64; 2],
@@ -51,14 +52,14 @@ pub struct CpuTimers {
     to_death: AtomicU64,
 }
 
-/// ITIMER_REAL of a process, all but its place on a wheel.
+/// The state of a process's ITIMER_REAL, but for its node on a wheel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RealTimer {
-    /// Not set, or gone off for good.
+    /// Not set, or expired for good.
     Off,
-    /// To go off when its node on the wheel says, then after each of so many nanoseconds; 0 for once.
+    /// Expires when its node on the wheel does, and again after each interval of so many nanoseconds; 0 for once.
     Set(u64),
-    /// Has gone off and is armed again, with this interval, when its signal is taken.
+    /// Has expired; it is armed again, with this interval, when its signal is taken.
     Fired(NonZeroU64),
 }
 
@@ -71,10 +72,10 @@ impl RealTimer {
         }
     }
 
-    /// The setting, if its node has `left` nanoseconds left.
+    /// The setting, if the node has `left` nanoseconds left.
     fn setting(self, left: Option<u64>) -> Setting {
         let value = match self {
-            // At rest although it is set: it is going off now.
+            // Set but not armed: it is expiring now.
             RealTimer::Set(_) => left.unwrap_or(1),
             RealTimer::Off | RealTimer::Fired(_) => 0,
         };
@@ -85,7 +86,7 @@ impl RealTimer {
     }
 }
 
-/// A [`RealTimer`] in eight bytes that need no more than four bytes' alignment.
+/// A [`RealTimer`] in eight bytes that are aligned to four.
 pub(super) struct RealSlot([u32; 2]);
 
 impl RealSlot {
@@ -104,7 +105,7 @@ impl RealSlot {
     fn set(&mut self, timer: RealTimer) {
         let word = match timer {
             RealTimer::Off => 0,
-            // An interval of centuries is one of centuries.
+            // Intervals are capped at 2^63 nanoseconds, which is 292 years.
             RealTimer::Set(interval) => interval.min(Self::FIRED - 2) + 1,
             RealTimer::Fired(interval) => interval.get().min(Self::FIRED - 1) | Self::FIRED,
         };
@@ -116,7 +117,7 @@ fn index(which: Which) -> usize {
     usize::from(which == Which::Prof)
 }
 
-/// The present setting.
+/// A timer's present setting.
 pub fn get(p: &Process, which: Which) -> Setting {
     if which == Which::Real {
         let timer = p.real_timer.lock();
@@ -163,25 +164,25 @@ fn set_real(p: &Process, new: Setting) -> Setting {
     old
 }
 
-/// The process ends: ITIMER_REAL does not go off any more.
+/// The process ends: takes ITIMER_REAL off.
 pub(super) fn end(p: &Process) {
     set_real(p, Setting::default());
 }
 
-/// The wheel has taken ITIMER_REAL off, for its time has come.  In the timer interrupt.
+/// The wheel has taken ITIMER_REAL off because it has expired. Called in the timer interrupt.
 pub(super) fn expired(p: &Process) {
     let mut timer = p.real_timer.lock();
-    // Otherwise it has been set anew meanwhile.
+    // Otherwise the timer has been set anew meanwhile.
     if let RealTimer::Set(interval) = timer.get()
         && !p.real_node.armed()
     {
         timer.set(NonZeroU64::new(interval).map_or(RealTimer::Off, RealTimer::Fired));
-        // Under the lock: once setitimer(2) has returned, no signal of the old setting comes.
+        // Sent under the lock: once setitimer(2) has returned, no signal of the old setting is sent.
         signal::send_process(p, SigInfo::kernel(sig::ALRM));
     }
 }
 
-/// A SIGALRM of `p` has been taken: a timer that has gone off starts again, at the next multiple of its interval.
+/// A thread of `p` has taken SIGALRM: a timer that has expired is armed again, at the next multiple of its interval.
 pub(super) fn taken(p: &Process) {
     let mut timer = p.real_timer.lock();
     if let RealTimer::Fired(interval) = timer.get() {
@@ -193,9 +194,9 @@ pub(super) fn taken(p: &Process) {
     }
 }
 
-/// RLIMIT_CPU is now `limit`; the process has used `used` nanoseconds.
+/// Sets RLIMIT_CPU to `limit`; the process has used `used` nanoseconds.
 pub(super) fn set_cpu_limit(p: &Process, limit: Limit, used: u64) {
-    // A process that is beyond the limit already hears of it at its next tick.
+    // A process that is already beyond the limit gets the signal at its next tick.
     let left = |seconds: u64| match seconds {
         rlimit::INFINITY => 0,
         s => s.saturating_mul(time::SECOND).saturating_sub(used).max(1),
@@ -208,7 +209,7 @@ pub(super) fn set_cpu_limit(p: &Process, limit: Limit, used: u64) {
     timers.to_death.store(left(limit.hard), Ordering::Relaxed);
 }
 
-/// A tick of `ns` found `t` running.  In the timer interrupt.
+/// A tick of `ns` nanoseconds found `t` running. Called in the timer interrupt.
 pub(super) fn cpu_tick(t: &Thread, user: bool, ns: u64) {
     let Some(timers) = t.process().cpu_timers.get() else {
         return;
@@ -221,7 +222,7 @@ pub(super) fn cpu_tick(t: &Thread, user: bool, ns: u64) {
             send(signo);
         }
     }
-    // Beyond the soft limit each second brings another warning.
+    // Beyond the soft limit, each second brings another SIGXCPU.
     if run_out(&timers.to_warning, ns, time::SECOND) {
         send(sig::XCPU);
     }
@@ -230,7 +231,8 @@ pub(super) fn cpu_tick(t: &Thread, user: bool, ns: u64) {
     }
 }
 
-/// Takes `ns` off a count of nanoseconds, which begins again at `again` when it has run out. Returns whether it has.
+/// Takes `ns` off a count of nanoseconds; a count that runs out begins again at `again`. Returns whether it has run
+/// out.
 fn run_out(left: &AtomicU64, ns: u64, again: u64) -> bool {
     let hit = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |l| match l {
         0 => None,

@@ -1,8 +1,8 @@
-//! Processes: what they have, how they begin and end, and how they are interrupted.
+//! Processes: what they have, how they begin and end, and how signals interrupt them.
 //!
-//! Where to begin: [`process`] is the object, [`user_thread`] what it keeps for each of its threads; [`ids`] finds both by id
-//! without locks.  [`fork`], [`exec`], [`exit`] and [`wait4`] are a process's life.
-//! [`signal`] interrupts it.  [`upcalls`] is what other layers call here, and what this crate calls above itself.
+//! Where to begin: [`process`] is the object, [`user_thread`] what a process keeps for each of its threads; [`ids`]
+//! finds both by id without locks. [`fork`], [`exec`], [`exit`] and [`wait4`] are a process's life. [`signal`]
+//! interrupts it. [`upcalls`] has the calls from lower layers to this one, and from this one to the kernel above.
 
 #![no_std]
 #![cfg(target_os = "none")]
@@ -46,15 +46,16 @@ pub use signal::SignalExt;
 pub use task::current::current;
 pub use user_thread::UserThreadExt;
 
-/// Clock ticks a second, as user programs are told (AT_CLKTCK, times(2), /proc).
+/// Clock ticks a second, as programs see them (AT_CLKTCK, times(2), /proc).
 pub const CLOCK_TICKS: u64 = 100;
 
-/// The process of the calling thread.
+/// The process of the calling thread, with a reference of its own.
 pub fn current_process() -> Arc<Process> {
     current().process().clone()
 }
 
-/// Sets the processes up. Once, by the boot CPU, after memory and before any thread.
+/// Sets the processes up; `above` are the calls to the kernel above. Called once, by the boot CPU, after memory and
+/// before any thread.
 pub fn init(ncpus: usize, above: &'static upcalls::Upcalls) {
     upcalls::set(above);
     upcalls::join();

@@ -1,6 +1,6 @@
-//! The locks of this part of the kernel, outermost first.  `doc/locks.md` explains them.
+//! The locks of this crate, outermost first. `doc/locks.md` explains them.
 //!
-//! Those that interrupts take stand behind all that only threads take.
+//! Locks that interrupts take come after all locks that only threads take.
 
 ksync::lock_class!(pub BreakLock, "heap break", rank = 38);
 ksync::lock_class!(pub GroupSignalLock, "signals to a process group", rank = 57);

@@ -1,11 +1,11 @@
 //! What one process may see of another.
 //!
-//! Guarantee: whoever gets memory of a process to look at was allowed to look at the process as it was when it had that
-//! memory: of an execve that changes both memory and credentials it sees all or nothing.
+//! Guarantee: a process that gets another's memory to look at was allowed to look at that process as it was when it had
+//! that memory. Of an execve, which changes both memory and credentials, a look sees both changes or neither.
 //!
-//! Mechanism: execve changes them, and what tells of them, under the lock of the address space, and a look takes them
-//! under it. Other changes of credentials leave the memory; they hide it first where it may hold what the new ones must
-//! not see. So a look reads the credentials before it reads whether the memory is hidden.
+//! Mechanism: execve changes the memory, the credentials and the data about them under the lock of the address space,
+//! and a look reads them under that lock. Other changes of credentials keep the memory; if it may hold what the new
+//! credentials must not show, they first clear DUMPABLE. So a look reads the credentials before it reads DUMPABLE.
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -19,17 +19,17 @@ use super::process::{self, Brk, Process, Program, flag};
 use super::space::UserSpace;
 use crate::UserThreadExt;
 
-/// The memory of a process at one moment, and what lies where in it.
+/// The memory of a process at one moment, and where its parts are.
 pub struct Image {
-    /// The memory; none for kernel processes and zombies.
+    /// The memory; none for the kernel's process and for zombies.
     pub space: Option<Arc<Space>>,
-    /// What execve left to read.
+    /// The parts of the program that other processes may read.
     pub program: Program,
     /// The heap.
     pub brk: Brk,
 }
 
-/// What execve puts in place of the old program.
+/// What execve puts in the place of the old program.
 pub(super) struct NewProgram {
     pub space: Arc<UserSpace>,
     pub program: Program,
@@ -53,12 +53,16 @@ impl Process {
         (cred, dumpable, image)
     }
 
-    /// Its memory, as far as everybody may see it.
+    /// The memory of the process, without a check of rights: for data that every process may see.
     pub fn image(&self) -> Image {
         self.seen(None).2
     }
 
-    /// Its memory, if the caller may look into the process, or into one `thread` of it.
+    /// The memory of the process, if the caller may look into the process or, where `thread` is given, into that thread
+    /// of it.
+    ///
+    /// # Errors
+    /// The caller may not look.
     pub fn image_shown(&self, thread: Option<&Thread>, by: LookAs) -> Result<Image, NotPermitted> {
         let me = task::current::current();
         let (cred, dumpable, image) = self.seen(thread);
@@ -70,8 +74,9 @@ impl Process {
         }
     }
 
-    /// The user and the group that own its files in /proc: its effective ones, but the super-user's where its memory is
-    /// hidden or gone. A directory that everybody may list, `listed`, has the effective ones always.
+    /// The user and group ids that own the process's files in /proc: its effective ones, or 0 where its memory is
+    /// hidden or gone. A directory that everybody may list (`listed`) always has the effective ones. Those of the
+    /// kernel's process belong to 0.
     pub fn shown_owner(&self, thread: Option<&Thread>, listed: bool) -> (u32, u32) {
         let (cred, dumpable, image) = self.seen(thread);
         let own = listed || dumpable && image.space.is_some();
@@ -82,24 +87,25 @@ impl Process {
         }
     }
 
-    /// What its memory holds is not for its user any more: nobody without CAP_SYS_PTRACE may look, and the parent's death
-    /// is no concern of it.
+    /// Hides the memory, because it is not for its user any more: only a process with CAP_SYS_PTRACE may look into it.
+    /// The parent's death sends no signal any more, either.
     pub(super) fn hide(&self) {
         self.set_flag(flag::DUMPABLE, false);
         self.set_death_signal(0);
     }
 
-    /// execve by `me`, the only thread. Returns the old memory, which the caller drops.
+    /// Makes the changes of an execve by `me`, the only thread, in one step. Returns the old use of memory, which the
+    /// caller drops.
     pub(super) fn become_program(&self, me: &Current, new: NewProgram) -> Option<Arc<UserSpace>> {
         let after = new.after;
         if after.secure || after.exposed {
-            // The parent has no power over the program.
+            // The parent has no power over the new program.
             self.set_death_signal(0);
         }
         let cred = Arc::new(after.cred);
         let uid = cred.uid;
         let at = process::address_of(Some(&new.space));
-        // Dropped without a lock.
+        // The old ones are dropped after the locks are released.
         let mut old_cred = cred.clone();
         let mut program = new.program;
         let mut space = self.space.lock();

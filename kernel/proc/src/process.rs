@@ -1,13 +1,11 @@
-//! Processes: thread groups, and their families.
+//! Processes: thread groups, and their parents and children.
 //!
-//! A process lives in the identifier table from fork until its parent has reaped it.  Its
-//! parent lists it under the parent's *family* lock, on one of two lists: children that live,
-//! and zombies, so that wait4 finds a zombie at once.  Lists link processes by number.
+//! A process is in the process table from fork until it has been reaped. Its parent lists it, by its pid, under the parent's *family* lock
+//! on one of two lists: living children and zombies. So wait4 finds a zombie at once.
 //!
-//! Reparenting: an exiting process takes its children off its lists in slices, writes their new
-//! parent's number, then lists them there.  In between a child is in *limbo*, on no list; if it
-//! exits meanwhile it finds itself unlisted and leaves the listing, and the notice to the
-//! parent, to whoever moves it.
+//! Reparenting: the last thread of an exiting process takes the children off the lists in slices. Under the new parent's family lock it
+//! then writes that parent's pid into each child and lists the child. In between, a child is in *limbo*: on no list. A child that exits in
+//! limbo finds itself on no list and returns; the thread that reparents it lists it as a zombie and notifies the new parent.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -36,24 +34,24 @@ use super::space::UserSpace;
 
 pub use super::program::{Brk, Program};
 
-/// Where a process is in its life.
+/// The stages of a process's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Life {
-    /// Some thread lives.
+    /// Some thread has not exited, or the last one is releasing what the process has.
     Alive = 0,
-    /// All threads have gone; its parent may reap it.
+    /// All threads have exited; the parent may reap the process.
     Zombie = 1,
-    /// Somebody has reaped it.
+    /// The process has been reaped: its status has been taken.
     Reaped = 2,
 }
 
-/// A process's children.
+/// A process's children, by pid.
 #[derive(Default)]
 pub(super) struct Family {
     pub living: IdList<Sibling>,
     pub zombies: IdList<Sibling>,
-    /// The process is gone: nobody may be listed here.
+    /// The process has given its children away and gets no more: nothing may be listed here.
     pub closed: bool,
 }
 
@@ -64,21 +62,21 @@ pub(super) struct Accounts {
 
 /// Bits of `Process::flags`.
 pub mod flag {
-    /// Orphans below it become its children (PR_SET_CHILD_SUBREAPER).
+    /// Orphans among its descendants become its children (PR_SET_CHILD_SUBREAPER).
     pub const SUBREAPER: u32 = 1;
-    /// Some ancestor was a subreaper when it was forked.
+    /// An ancestor was a subreaper when this process was forked.
     pub const HAS_SUBREAPER: u32 = 2;
-    /// Cores may be dumped and others may look (PR_SET_DUMPABLE).
+    /// Other processes of the same user may look into it (PR_SET_DUMPABLE).
     pub const DUMPABLE: u32 = 8;
     /// It has called execve since it was forked.
     pub const EXECED: u32 = 16;
-    /// The kernel's own.
+    /// It is the kernel's own process.
     pub const KERNEL: u32 = 32;
-    /// New mappings are locked (MCL_FUTURE); ends with the memory.
+    /// New mappings are locked (MCL_FUTURE); execve clears it.
     pub const LOCK_FUTURE: u32 = 128;
-    /// Their pages are not made present (MCL_ONFAULT).
+    /// The pages of such mappings are not made present at once (MCL_ONFAULT).
     pub const LOCK_ON_FAULT: u32 = 256;
-    /// A child of it has stopped or gone on, now or before: wait4 looks for such.  Most processes never set it.
+    /// A child has stopped or been continued, now or before: only then does wait4 look for such children. Most processes never set it.
     pub const CHILD_STOPS: u32 = 512;
 }
 
@@ -89,86 +87,88 @@ pub mod personality {
     pub const MMAP_PAGE_ZERO: u32 = 0x010_0000;
     pub const ADDR_COMPAT_LAYOUT: u32 = 0x020_0000;
     pub const READ_IMPLIES_EXEC: u32 = 0x040_0000;
-    /// What a program with privileges does not inherit.
+    /// The bits that execve clears for a program that gains privileges.
     pub const CLEARED_BY_PRIVILEGE: u32 =
         ADDR_NO_RANDOMIZE | MMAP_PAGE_ZERO | ADDR_COMPAT_LAYOUT | READ_IMPLIES_EXEC;
 }
 
 /// A process.
 ///
-/// What each call and each way to user mode reads comes first, and shares no line with what calls write.
+/// The fields that every system call and every return to user mode read come first, on no cache line that system calls write.
 #[repr(C, align(64))]
 pub struct Process {
-    /// The addresses of address space, descriptors and directories, 0 for none.  Written under their locks.
+    /// The addresses of the address space, the descriptor table and the file-system context, 0 for none. Written under their locks.
     pub(super) space_at: AtomicUsize,
     files_at: AtomicUsize,
     fs_at: AtomicUsize,
     /// Const.
     pub(super) id: Id,
-    /// The parent's number.  Written under the family lock of the old parent.
+    /// The parent's pid. Written under the family lock of the new parent.
     pub(super) ppid: AtomicU32,
-    /// The thread of the parent that made it, for __WNOTHREAD: its number.  Written as `ppid`.
+    /// The tid of the parent's thread that made this process, for __WNOTHREAD. Written as `ppid`.
     pub(super) maker: AtomicU32,
-    /// `flag::*`.
+    /// Bits of `flag`.
     pub(super) flags: AtomicU32,
-    /// Group and session; written under the group's shard lock.
+    /// Process group id and session id; written under the lock of the group's shard.
     pub(super) pgid: AtomicU32,
     pub(super) sid: AtomicU32,
     pub(super) personality: AtomicU32,
-    /// Real user, for senders of signals in interrupts.
+    /// The real user id, for readers in interrupts.
     pub(super) uid: AtomicU32,
-    /// RLIMIT_SIGPENDING, for the same.
+    /// The soft RLIMIT_SIGPENDING, for the same readers.
     sigpending: AtomicU32,
-    /// /proc/PID/oom_score_adj, and the least that anybody but root may set.  Atomic.
+    /// /proc/PID/oom_score_adj, and the least value that an unprivileged process may set. Atomic.
     oom_adj: AtomicI32,
     oom_adj_min: AtomicI32,
-    /// The wait4 status.  Written before `life` becomes `Zombie`.
+    /// The wait4 status. Written before `life` becomes `Zombie`.
     pub(super) status: AtomicU32,
-    /// Its family, see [`Process::kin`]. Atomic; written by execve and where the real user changes.
+    /// The family for the out-of-memory killer, see [`Process::kin`]. Atomic; written by execve and at a change of the real user.
     kin: AtomicU64,
     pub(super) start_ns: u64,
-    /// ITIMER_VIRTUAL and ITIMER_PROF, once used.
+    /// ITIMER_VIRTUAL, ITIMER_PROF and RLIMIT_CPU; allocated at first use.
     pub(super) cpu_timers: Once<Box<CpuTimers>>,
-    /// A `Life`.
+    /// A [`Life`].
     pub(super) life: AtomicU8,
-    /// The signal that tells the parent, 0 for none.
+    /// The signal that the parent gets when this process ends, 0 for none.
     pub(super) exit_signal: AtomicU8,
-    /// How many programs it and those it descends from have begun; and how many its parent had when it was forked, in
-    /// whose eyes another program may not be told of its end by any signal.  Written by execve; const.
+    /// `exec_id` counts the execve calls of this process and its ancestors. `parent_exec_id` is the parent's count at the fork: once the
+    /// parent's count differs, it runs another program, and gets no signal but SIGCHLD when this process ends. Execve writes the first,
+    /// only fork the second.
     pub(super) exec_id: AtomicU32,
     pub(super) parent_exec_id: AtomicU32,
-    /// The signal that the parent's death sends, 0 for none.
+    /// The signal that this process gets when its parent dies, 0 for none.
     pub(super) death_signal: AtomicU8,
-    /// exit_group or a fatal signal has begun; `status` is final.
+    /// The process is ending: by exit_group, by a fatal signal, or because its last thread has exited. Written under the lock of `threads`,
+    /// with `status`.
     pub(super) exiting: AtomicBool,
-    /// Whether it has limits of its own; set under their lock, for good.
+    /// The process has limits of its own. Set under the lock of `limits`, never cleared.
     limits_changed: AtomicBool,
-    /// Whether it stands on its parent's list of zombies, and not on that of the living or on none: being a zombie does not
-    /// say so yet. Written under the parent's family lock.
+    /// The process is on its parent's list of zombies. A process can be a zombie and not be there yet: it may still be on the list of
+    /// living children, or in limbo. Written under the parent's family lock.
     pub(super) listed_dead: AtomicBool,
 
-    /// Signals sent to the process; bits read without the lock: they end a line, and what is written begins another.
+    /// Signals pending for the process. Its bits, read without its lock, end a cache line; the fields that are written begin the next.
     pub(super) pending: SharedPending,
     pub(super) family: Spin<Family, lock::FamilyLock>,
-    /// This one's links on its parent's lists; the parent's family lock.
+    /// This process's links on its parent's lists. Guarded by the parent's family lock.
     pub(super) siblings: IdLinks,
     pub(super) group_links: IdLinks,
     pub(super) group_shard: AtomicU32,
-    /// The last signal to its group that it has got, or its parent had when it was forked.  The signal lock; the shard's lock
-    /// when it joins.
+    /// The serial number of the last signal to its group that the process has got; a fork passes it on. Written under the signal lock;
+    /// under the shard's lock when the process joins; and by a sender that may not signal the process, which holds the group's `senders`.
     pub(super) group_signal: AtomicU32,
     pub(super) signals: IrqSpin<Shared, lock::SignalLock>,
-    /// Threads that live; the signal lock.
+    /// The living threads, in order of arrival.
     pub(super) threads: IrqSpin<IdList<InProcess>, lock::ThreadListLock>,
-    /// Threads that have been added so far; written under that lock.
+    /// Threads added so far; written under the lock of `threads`.
     arrivals: AtomicU32,
     pub(super) thread_count: AtomicU32,
-    /// Where execve waits for the other threads to go, and stopped threads for SIGCONT.
+    /// Where execve waits for the other threads to exit, and where stopped threads wait for SIGCONT.
     pub(super) group_wait: WaitQueue,
-    /// Where wait4 sleeps.
+    /// Where the process's threads sleep in wait4.
     pub(super) child_wait: WaitQueue,
 
-    /// Its lock also makes one step of what execve changes for others to see, see [`super::look`].
+    /// Its lock also makes what execve changes visible to other processes in one step, see [`super::look`].
     pub(super) space: Spin<Option<Arc<UserSpace>>, lock::ProcessLock>,
     files: Spin<Option<Arc<FdTable>>, lock::ProcessLock>,
     fs: Spin<Option<FsUse>, lock::ProcessLock>,
@@ -177,49 +177,49 @@ pub struct Process {
     pub(super) program: Spin<Program, lock::ProcessLock>,
     pub(super) brk: Spin<Brk, lock::ProcessLock>,
     pub(super) accounts: Spin<Accounts, lock::ProcessLock>,
-    /// The leader's name, for when it has gone.
+    /// The leader's name, for the time after the leader has exited.
     pub(super) comm: Spin<Comm, lock::ProcessLock>,
-    /// Held over a change of the heap: of its bounds and of what is mapped there.
+    /// Held during a change of the heap, both of its bounds and of its mapping.
     brk_change: ByteMutex,
 
-    /// ITIMER_REAL's place: the wheel's lock, and to arm it the timer's.
+    /// ITIMER_REAL's node on a timer wheel. Guarded by the wheel's lock; armed with the lock of `real_timer` held as well.
     pub(super) real_node: TimerNode,
-    /// A parent that sleeps in vfork until this process execs or exits.
+    /// Where the parent sleeps after vfork until this process calls execve or exits.
     pub(super) vfork_done: super::fork::VforkGate,
     pub(super) real_timer: IrqSpin<RealSlot, lock::RealTimerLock>,
 }
 
-/// With the counts of an `Arc` it just fits its size class.
+/// With the two counts of an `Arc`, a process just fits its size class of the heap.
 const _: () = assert!(size_of::<Process>() <= 704);
 const _: () = assert!((offset_of!(Process, pending) + Pending::BITS_END).is_multiple_of(64));
 
 /// What a new process begins with.
 pub struct Birth {
-    /// Its number.
+    /// Its pid.
     pub id: Id,
-    /// Its parent's number.
+    /// Its parent's pid.
     pub ppid: u32,
-    /// The number of the parent's thread that makes it.
+    /// The tid of the parent's thread that makes it.
     pub maker: u32,
     /// `flag::*`.
     pub flags: u32,
-    /// The signal for its parent.
+    /// The signal that its parent gets when it ends, 0 for none.
     pub exit_signal: u8,
-    /// Programs begun by it and those it descends from, and by its parent.
+    /// The counts of execve calls: its own, and its parent's.
     pub exec_ids: (u32, u32),
-    /// Its signal actions.
+    /// Its signal actions and job-control state.
     pub signals: Shared,
-    /// Its address space, none for the kernel's own.
+    /// Its use of an address space; none for the kernel's own process.
     pub space: Option<Arc<UserSpace>>,
-    /// Its descriptors.
+    /// Its descriptor table.
     pub files: Option<Arc<FdTable>>,
-    /// Its root and working directory.
+    /// Its root, working directory and umask.
     pub fs: Option<FsUse>,
-    /// Who it acts as.
+    /// Its credentials.
     pub cred: Arc<Cred>,
-    /// Its limits.
+    /// Its resource limits.
     pub limits: Rlimits,
-    /// What it runs.
+    /// Its program, as other processes read it.
     pub program: Program,
     /// Its heap.
     pub brk: Brk,
@@ -227,9 +227,9 @@ pub struct Birth {
     pub comm: Comm,
     /// personality(2).
     pub personality: u32,
-    /// Its family, see [`Process::kin`].
+    /// Its family for the out-of-memory killer, see [`Process::kin`].
     pub kin: u64,
-    /// /proc/PID/oom_score_adj, and the least that anybody but root may set.
+    /// /proc/PID/oom_score_adj, and the least value that an unprivileged process may set.
     pub oom_adj: (i32, i32),
 }
 
@@ -298,32 +298,32 @@ impl Process {
         p
     }
 
-    /// The number, as getpid(2) tells it.
+    /// The pid, as getpid(2) returns it.
     pub fn pid(&self) -> u32 {
         self.id.number()
     }
 
-    /// The parent's number.
+    /// The parent's pid.
     pub fn ppid(&self) -> u32 {
         self.ppid.load(Ordering::Relaxed)
     }
 
-    /// The process group's number.
+    /// The process group id.
     pub fn pgid(&self) -> u32 {
         self.pgid.load(Ordering::Relaxed)
     }
 
-    /// The session's number.
+    /// The session id.
     pub fn sid(&self) -> u32 {
         self.sid.load(Ordering::Relaxed)
     }
 
-    /// The process group, unless the process has just left its last one.
+    /// The process group; `None` at a moment when setpgid or setsid moves the process, and once it has been reaped.
     pub fn group(&self) -> Option<Arc<Group>> {
         ids::find_group(self.pgid())
     }
 
-    /// The session.
+    /// The session; `None` as for [`Process::group`].
     pub fn session(&self) -> Option<Arc<Session>> {
         self.group().map(|g| g.session().clone())
     }
@@ -332,29 +332,30 @@ impl Process {
         self.life.load(Ordering::Acquire) == Life::Alive as u8
     }
 
-    /// Notes that signal `number` of its group need not be sent to it any more, nor to its children; 0 is no signal of a group.
+    /// Notes that the process has got, or must not get, the group signal with serial number `number`, and that children which it forks from
+    /// now on need not get it. 0 stands for a signal that is not to a group, and changes nothing.
     pub(super) fn note_group_signal(&self, number: u32) {
         if number != 0 {
             self.group_signal.store(number, Ordering::Release);
         }
     }
 
-    /// Whether its status has been taken: it is about to leave the tables.
+    /// Whether the process has been reaped: it is about to leave the process table, or has left it.
     pub fn is_reaped(&self) -> bool {
         self.life.load(Ordering::SeqCst) == Life::Reaped as u8
     }
 
-    /// Whether all its threads have gone.
+    /// Whether the process is a zombie or has been reaped.
     pub fn is_zombie(&self) -> bool {
         !self.is_alive()
     }
 
-    /// Whether no thread has run for `ns` nanoseconds. A hint: one may wake at any moment.
+    /// Whether all threads have slept for at least `ns` nanoseconds. A hint: a thread may wake at any moment.
     pub fn sleeps_since(&self, ns: u64) -> bool {
         let now = task::time::monotonic_ns();
         let pin = ksync::pin();
         let sleeps = |tid| ids::thread(&pin, tid).is_some_and(|t| t.sleeps_since(ns, now));
-        // Most have one thread, and a busy one is found so without the lock.
+        // Most processes have one thread: if it is busy, the lock is not taken.
         if !sleeps(self.pid()) {
             return false;
         }
@@ -366,7 +367,7 @@ impl Process {
         all
     }
 
-    /// Whether it is the kernel's own.
+    /// Whether it is the kernel's own process.
     pub fn is_kernel(&self) -> bool {
         self.has(flag::KERNEL)
     }
@@ -383,27 +384,27 @@ impl Process {
         }
     }
 
-    /// Whether a `flag::*` is set.
+    /// Whether one of the bits of `flag` is set.
     pub fn flag(&self, flag: u32) -> bool {
         self.has(flag)
     }
 
-    /// Sets or clears a `flag::*`, for prctl(2).
+    /// Sets or clears bits of `flag`, for prctl(2).
     pub fn set_switch(&self, flag: u32, on: bool) {
         self.set_flag(flag, on);
     }
 
-    /// The signal that the parent's death sends, 0 for none.
+    /// The signal that the process gets when its parent dies, 0 for none.
     pub fn death_signal(&self) -> u8 {
         self.death_signal.load(Ordering::Relaxed)
     }
 
-    /// Sets the signal that the parent's death sends.
+    /// Sets the signal that the process gets when its parent dies, 0 for none.
     pub fn set_death_signal(&self, signo: u8) {
         self.death_signal.store(signo, Ordering::Relaxed);
     }
 
-    /// personality(2): the old value.
+    /// personality(2): sets the personality if `new` is given; returns the old one.
     pub fn personality(&self, new: Option<u32>) -> u32 {
         match new {
             Some(new) => self.personality.swap(new, Ordering::Relaxed),
@@ -411,22 +412,22 @@ impl Process {
         }
     }
 
-    /// Clears bits of what personality(2) has set.
+    /// Clears bits of the personality.
     pub(super) fn clear_personality(&self, bits: u32) {
         self.personality.fetch_and(!bits, Ordering::Relaxed);
     }
 
-    /// The address space; none for kernel processes and zombies.
+    /// The address space; none for the kernel's process and for zombies.
     pub fn space(&self) -> Option<Arc<Space>> {
         self.space.lock().as_ref().map(|s| s.space().clone())
     }
 
-    /// The use of the address space, to be shared with a new process.
+    /// The process's use of the address space, to be shared with a new process.
     pub(super) fn user_space(&self) -> Option<Arc<UserSpace>> {
         self.space.lock().clone()
     }
 
-    /// Puts another address space in; returns the old one, which the caller drops unlocked.
+    /// Replaces the address space; returns the old one, which the caller drops with no lock held.
     pub(super) fn set_space(&self, space: Option<Arc<UserSpace>>) -> Option<Arc<UserSpace>> {
         let at = address_of(space.as_ref());
         let mut slot = self.space.lock();
@@ -439,13 +440,13 @@ impl Process {
         self.space_at.load(Ordering::Relaxed)
     }
 
-    /// The descriptors; none for kernel processes and zombies.
+    /// The descriptor table; none for the kernel's process and for zombies.
     pub fn files(&self) -> Option<Arc<FdTable>> {
         self.files.lock().clone()
     }
 
-    /// Puts another descriptor table in; returns the old one, which the caller drops unlocked.
-    /// The calling thread, the only one, has forgotten its own reference (see `super::reference_cache`).
+    /// Replaces the descriptor table; returns the old one, which the caller drops with no lock held. No other thread of the process may be
+    /// alive, and a calling thread of the process has dropped its cached reference (see `super::reference_cache`).
     pub fn set_files(&self, files: Option<Arc<FdTable>>) -> Option<Arc<FdTable>> {
         let at = address(files.as_ref());
         let mut slot = self.files.lock();
@@ -453,7 +454,7 @@ impl Process {
         core::mem::replace(&mut *slot, files)
     }
 
-    /// How many descriptors are open. Takes no reference, whose end might close them.
+    /// How many descriptors are open. Takes no reference to the table: dropping the last one would close the files.
     pub fn open_descriptors(&self) -> usize {
         const STEP: usize = 4096;
         let mut sum = 0;
@@ -469,7 +470,7 @@ impl Process {
         sum
     }
 
-    /// The address of the descriptors, as their identity; 0 for none.
+    /// The address of the descriptor table, as its identity; 0 for none.
     pub(super) fn files_address(&self) -> usize {
         self.files_at.load(Ordering::Relaxed)
     }
@@ -479,13 +480,12 @@ impl Process {
         self.fs.lock().as_ref().map(|fs| fs.context().clone())
     }
 
-    /// A use of the context for another process; `None` inside while execve keeps it unshared.
+    /// A use of the file-system context for another process. Outer `None`: there is no context; inner `None`: an execve keeps it unshared.
     pub(super) fn share_fs(&self) -> Option<Option<FsUse>> {
         self.fs.lock().as_ref().map(FsUse::share)
     }
 
-    /// Puts another context in; returns the old one, which the caller drops unlocked.
-    /// As for [`Process::set_files`].
+    /// Replaces the file-system context; returns the old one, which the caller drops unlocked. Conditions: see [`Process::set_files`].
     pub fn set_fs(&self, fs: Option<FsUse>) -> Option<FsUse> {
         let at = address(fs.as_ref().map(FsUse::context));
         let mut slot = self.fs.lock();
@@ -493,23 +493,22 @@ impl Process {
         core::mem::replace(&mut *slot, fs)
     }
 
-    /// The address of the context, as its identity; 0 for none.
+    /// The address of the file-system context, as its identity; 0 for none.
     pub(super) fn fs_address(&self) -> usize {
         self.fs_at.load(Ordering::Relaxed)
     }
 
-    /// Who the process acts as in the eyes of others: its first thread's credentials.  What a thread may do
-    /// itself its own ones say, [`Thread::cred`].
+    /// The credentials by which other processes judge this one: its first thread's. What a thread may do depends on [`Thread::cred`].
     pub fn cred(&self) -> Arc<Cred> {
         self.cred.lock().clone()
     }
 
-    /// Who pays for the process itself, from its last thread's end on.
+    /// The account that pays for the process itself, from the end of its last thread on.
     pub fn payer(&self) -> Payer {
         self.cred.lock().payer
     }
 
-    /// Replaces the credentials that others see.
+    /// Replaces the credentials that other processes see.
     pub(super) fn set_cred(&self, new: Arc<Cred>) {
         let uid = new.uid;
         let old = core::mem::replace(&mut *self.cred.lock(), new);
@@ -519,7 +518,7 @@ impl Process {
         drop(old);
     }
 
-    /// A resource limit. Takes a lock only if the process, or one that it descends from, ever changed one.
+    /// A resource limit. Takes a lock only if the process, or one of its ancestors, has changed a limit.
     pub fn limit(&self, r: Resource) -> Limit {
         if self.limits_changed.load(Ordering::Acquire) {
             self.limits.lock().get(r)
@@ -533,7 +532,7 @@ impl Process {
         self.limit(r).soft
     }
 
-    /// The soft values of several resource limits, of one moment.
+    /// The soft values of several resource limits, all of the same moment.
     pub fn rlimits<const N: usize>(&self, which: [Resource; N]) -> [u64; N] {
         let limits = self.limits.lock();
         which.map(|r| limits.get(r).soft)
@@ -546,13 +545,16 @@ impl Process {
     }
 
     /// prlimit(2): replaces a limit; returns the old one.
+    ///
+    /// # Errors
+    /// The soft limit exceeds the hard one, or the hard one rises and the caller is not `privileged`.
     pub fn set_limit(
         &self,
         r: Resource,
         new: Limit,
         privileged: bool,
     ) -> Result<Limit, LimitError> {
-        // The first change of a limit needs memory: outside the lock.
+        // The first change of a limit allocates, which must not happen under the lock.
         let mut fresh = Rlimits::own();
         let mut limits = self.limits.lock();
         let old = limits.get(r);
@@ -573,17 +575,17 @@ impl Process {
         Ok(old)
     }
 
-    /// RLIMIT_SIGPENDING, without a lock.
+    /// The soft RLIMIT_SIGPENDING, without a lock.
     pub(super) fn sigpending_limit(&self) -> u64 {
         self.sigpending.load(Ordering::Relaxed).into()
     }
 
-    /// The real user, without a lock.
+    /// The real user id, without a lock.
     pub fn uid(&self) -> u32 {
         self.uid.load(Ordering::Relaxed)
     }
 
-    /// Forgets what execve left to read.
+    /// Clears what execve left for other processes to read.
     pub(super) fn forget_program(&self) {
         let program = Program::default();
         let _old = core::mem::replace(&mut *self.program.lock(), program);
@@ -594,17 +596,17 @@ impl Process {
         *self.brk.lock()
     }
 
-    /// Keeps other threads from changing the heap; sleeps while one does.
+    /// Keeps other threads from changing the heap; sleeps while another thread changes it.
     pub fn lock_brk(&self) -> ByteMutexGuard<'_, lock::BreakLock> {
         self.brk_change.lock()
     }
 
-    /// Stores the heap's bounds.  The caller holds [`Process::lock_brk`].
+    /// Stores the heap's bounds. The caller holds [`Process::lock_brk`].
     pub fn set_brk(&self, brk: Brk) {
         *self.brk.lock() = brk;
     }
 
-    /// The name that ps shows.
+    /// The name that ps shows: the leader's.
     pub fn comm(&self) -> Comm {
         match ids::thread(&ksync::pin(), self.pid()) {
             Some(leader) => leader.comm(),
@@ -612,25 +614,25 @@ impl Process {
         }
     }
 
-    /// Whether addresses are to be laid out at random (personality ADDR_NO_RANDOMIZE is off).
+    /// Whether addresses are to be randomised (personality ADDR_NO_RANDOMIZE is off).
     pub fn randomize(&self) -> bool {
         self.personality.load(Ordering::Relaxed) & personality::ADDR_NO_RANDOMIZE == 0
     }
 
-    /// Its family: processes that were forked from one execve or one change of the real user, and have done neither since.
-    /// So all have one real user.
+    /// The family for the out-of-memory killer: a value that processes forked from one execve, or from one change of the
+    /// real user, share until they do either. So all of them have one real user.
     pub fn kin(&self) -> u64 {
         self.kin.load(Ordering::Relaxed)
     }
 
-    /// Whether its family began with it.
+    /// Whether the process's own execve began its family.
     pub fn is_founder(&self) -> bool {
         self.kin() % u64::from(task::ids::ID_LIMIT) == u64::from(self.pid())
     }
 
-    /// Begins a family: the process runs a new program, or does so for another user.
+    /// Begins a new family: the process has called execve, or has changed its real user.
     pub(super) fn found_kin(&self) {
-        // The number of the process and, above it, the time, for when that number has been given to another.
+        // The pid and, above it, the time: a later process with the same pid begins another family.
         let span = u64::from(task::ids::ID_LIMIT);
         let mut kin = task::time::monotonic_ns() / span * span + u64::from(self.pid());
         // The time is coarse, and children of the last family that began here are not to be in this one.
@@ -640,18 +642,18 @@ impl Process {
         self.kin.store(kin, Ordering::Relaxed);
     }
 
-    /// /proc/PID/oom_score_adj: thousandths of memory that the memory killer adds to what it costs, from -1000, never, to
-    /// 1000, first.
+    /// /proc/PID/oom_score_adj: thousandths of all memory that the out-of-memory killer adds to what the process costs, from -1000 (the
+    /// process is never chosen) to 1000 (it is chosen first).
     pub fn oom_adj(&self) -> i32 {
         self.oom_adj.load(Ordering::Relaxed)
     }
 
-    /// The least [`oom_adj`](Process::oom_adj) that anybody but root may set.
+    /// The least [`oom_adj`](Process::oom_adj) that an unprivileged process may set.
     pub fn oom_adj_min(&self) -> i32 {
         self.oom_adj_min.load(Ordering::Relaxed)
     }
 
-    /// Sets [`oom_adj`](Process::oom_adj), for good if root says so.
+    /// Sets [`oom_adj`](Process::oom_adj); a `privileged` caller also makes it the least that unprivileged processes may set.
     pub fn set_oom_adj(&self, adj: i32, privileged: bool) {
         self.oom_adj.store(adj, Ordering::Relaxed);
         if privileged {
@@ -659,12 +661,12 @@ impl Process {
         }
     }
 
-    /// Whether it ends: nothing of it will run in user mode again.
+    /// Whether the process is ending: none of its threads will run in user mode again.
     pub fn is_ending(&self) -> bool {
         self.exiting.load(Ordering::Relaxed)
     }
 
-    /// How many threads live.
+    /// How many threads have not exited.
     pub fn thread_count(&self) -> u32 {
         self.thread_count.load(Ordering::Relaxed)
     }
@@ -676,13 +678,13 @@ impl Process {
         living + u32::from(leader_ended)
     }
 
-    /// When it was made, in nanoseconds of the monotonic clock.
+    /// When the process was made, in nanoseconds of the monotonic clock.
     pub fn start_ns(&self) -> u64 {
         self.start_ns
     }
 
-    /// Calls `f` with each living thread, without a lock held; those that come
-    /// or go meanwhile may or may not be seen, all others are, once.
+    /// Calls `f` with each living thread until it returns false; no lock is held meanwhile. Threads that come or go during the walk may or
+    /// may not be seen; every other thread is seen once.
     pub fn each_thread(&self, mut f: impl FnMut(&Arc<Thread>) -> bool) {
         let mut at = self.first_thread();
         while let Some(t) = at {
@@ -699,7 +701,7 @@ impl Process {
         ids::borrow_thread(&pin, threads.first()?).map(ArcBorrow::hold)
     }
 
-    /// The thread that stands behind `t`, or stood there before `t` left.
+    /// The thread that follows `t` on the list, or would if `t` had not left.
     fn thread_after(&self, t: &Thread) -> Option<Arc<Thread>> {
         let pin = ksync::pin();
         let threads = self.threads.lock();
@@ -723,12 +725,12 @@ impl Process {
         arrivals.wrapping_sub(self.thread_count())
     }
 
-    /// Adds a thread that is not running yet.
+    /// Adds a thread that does not run yet.
     pub(super) fn add_thread(&self, pin: &CpuPin, t: &Thread) {
         self.add_thread_to(&mut self.threads.lock(), pin, t);
     }
 
-    /// As [`Process::add_thread`], to `threads`, which are this process's.
+    /// As [`Process::add_thread`]; `threads` is this process's list, whose lock the caller holds.
     pub(super) fn add_thread_to(&self, threads: &mut IdList<InProcess>, pin: &CpuPin, t: &Thread) {
         let arrivals = self.arrivals.load(Ordering::Relaxed) + 1;
         self.arrivals.store(arrivals, Ordering::Relaxed);
@@ -746,7 +748,7 @@ pub(super) fn address_of(space: Option<&Arc<UserSpace>>) -> usize {
     space.map_or(0, |s| Arc::as_ptr(s.space()) as usize)
 }
 
-/// A limit in 32 bits.
+/// A limit in 32 bits; a larger one becomes the largest of these.
 fn small(n: u64) -> u32 {
     n.min(u64::from(u32::MAX)) as u32
 }

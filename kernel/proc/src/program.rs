@@ -1,27 +1,27 @@
-//! What a process says of the program that it runs.
+//! What other processes can read about the program that a process runs.
 
-/// What execve left for others to read: where the argument strings lie, and what file runs.
+/// The places and the file of a program, for other processes to read: /proc and prctl(2).
 #[derive(Clone, Default)]
 pub struct Program {
-    /// Start and end of the argument strings, in user memory.
+    /// Start and end of the argument strings, in user memory. Here and below, an end is one past the last byte.
     pub args: (u64, u64),
     /// Start and end of the environment strings.
     pub env: (u64, u64),
-    /// Lowest address of the initial stack pointer.
+    /// The stack pointer at the program's start.
     pub stack_start: u64,
-    /// Code: start and end.
+    /// Start and end of code.
     pub code: (u64, u64),
-    /// Initialised data: start and end.
+    /// Start and end of initialised data.
     pub data: (u64, u64),
-    /// The file, for /proc/PID/exe.
+    /// The file that runs, for /proc/PID/exe.
     pub exe: Option<vfs::ExeRef>,
 }
 
-/// The heap that brk(2) grows.
+/// The bounds of the heap, which brk(2) changes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Brk {
-    /// Where it begins.
+    /// Its lowest address.
     pub start: u64,
-    /// Where it ends now.
+    /// One past its last byte.
     pub end: u64,
 }

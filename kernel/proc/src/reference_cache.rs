@@ -1,11 +1,12 @@
-//! What a thread keeps of its process: its address space, its descriptors, its directories.
+//! A thread's cached references to what its process has: address space, descriptor table, file-system context.
 //!
-//! Guarantee: a call comes by them without a lock, and without a write to a line that other threads use. Mechanism:
-//! each thread has references of its own, and the process tells the addresses of what it has now, which are written when
-//! that is replaced. An address cannot come to mean something else while the thread's reference keeps what stands there.
+//! Guarantee: a system call gets at these objects without a lock, and without a write to a cache line that other
+//! threads use. Mechanism: each thread holds references of its own, and the process has the addresses of its present
+//! objects in atomic words, which are written when an object is replaced. A cached reference is used if its address is
+//! the present one: no other object can get that address as long as the thread's reference keeps the object alive.
 //!
-//! Only a process with one thread replaces them (execve, unshare, exit), so no other thread goes on with what was
-//! there before; the one that does forgets its own first, so that what ends with its last user ends then.
+//! Only a process with one thread replaces objects (execve, unshare, exit), so no other thread goes on with an old one.
+//! That thread drops its cached references first, so that an object whose last user it is ends at that moment.
 
 use alloc::sync::Arc;
 use core::cell::RefCell;
@@ -18,13 +19,13 @@ use super::process::Process;
 use super::user_thread::OwnState;
 use crate::UserThreadExt;
 
-/// The part of a thread's references that has to do with one of these types.
+/// An object of a process that its threads cache references to.
 trait Cached: Sized {
     fn slot(own: &OwnState) -> &Option<Arc<Self>>;
     fn slot_mut(own: &mut OwnState) -> &mut Option<Arc<Self>>;
-    /// What the process has now, under its lock.
+    /// A reference to the process's present object, read under a lock; none if there is none.
     fn of(p: &Process) -> Option<Arc<Self>>;
-    /// The address of that, without one.
+    /// The address of that object, read without a lock; 0 for none.
     fn address(p: &Process) -> usize;
 }
 
@@ -83,25 +84,26 @@ fn refresh<T: Cached>() -> Option<Arc<T>> {
     now
 }
 
-/// Passes the current thread's space to `f`; none for kernel threads and zombies.
+/// Passes the current thread's address space to `f`; none for kernel threads and zombies.
 #[inline]
 pub fn with_space<R>(f: impl FnOnce(&Arc<Space>) -> R) -> Option<R> {
     with(f)
 }
 
-/// Passes the current thread's descriptors to `f`; none for kernel threads and zombies.
+/// Passes the current thread's descriptor table to `f`; none for kernel threads and zombies.
 #[inline]
 pub fn with_files<R>(f: impl FnOnce(&Arc<FdTable>) -> R) -> Option<R> {
     with(f)
 }
 
-/// Passes the current thread's root, directory and mask to `f`; none for kernel threads and zombies.
+/// Passes the current thread's root, working directory and umask to `f`; none for kernel threads and zombies.
 #[inline]
 pub fn with_fs<R>(f: impl FnOnce(&Arc<FsContext>) -> R) -> Option<R> {
     with(f)
 }
 
-/// Forgets the current thread's descriptors and directories, which are about to be replaced or to end.
+/// Drops the current thread's cached references to its descriptor table and file-system context. Called before these
+/// are replaced or end.
 pub fn forget_files() {
     let me = current();
     if let Some(own) = me.own(&me.user().own) {
@@ -112,7 +114,7 @@ pub fn forget_files() {
     }
 }
 
-/// Forgets all: the current thread is about to exit.
+/// Drops all cached references of the current thread, which is about to exit.
 pub(super) fn forget() {
     let me = current();
     let old = me.own(&me.user().own).map(RefCell::take);

@@ -1,14 +1,14 @@
-//! What processes have used: CPU time, faults, switches.
+//! The resources that processes have used: CPU time, faults, switches.
 
 use task::usage::Times;
 
 use super::process::Process;
 
-/// How often the threads of a process are gone through that leave meanwhile.
+/// How often the sum over a process's threads is begun anew because a thread left meanwhile.
 const TRIES: usize = 8;
 
 impl Process {
-    /// CPU time and faults of all its threads, the gone included. They never get less.
+    /// CPU time and faults of all threads of the process, ended ones included. The values never decrease.
     pub fn times(&self) -> Times {
         let mut sum = self.times_of_threads();
         if let Some(space) = self.space() {
@@ -19,7 +19,7 @@ impl Process {
 
     fn times_of_threads(&self) -> Times {
         if self.thread_count() == 0 {
-            // None will be made any more.
+            // No thread will be made any more.
             return self.accounts.lock().dead_threads;
         }
         for _ in 0..TRIES {
@@ -29,9 +29,9 @@ impl Process {
             if self.departures() == departures {
                 return sum;
             }
-            // A thread that has left meanwhile may have been counted twice, or not at all.
+            // A thread that left meanwhile may have been counted twice, or not at all.
         }
-        // None leaves while the lock is held.
+        // No thread leaves while the lock is held.
         let accounts = self.accounts.lock();
         self.plus_living(accounts.dead_threads)
     }
@@ -44,7 +44,7 @@ impl Process {
         sum
     }
 
-    /// CPU time and faults of the children that were reaped.
+    /// CPU time and faults of the children that have been reaped.
     pub fn child_times(&self) -> Times {
         self.accounts.lock().children
     }

@@ -1,8 +1,7 @@
 //! Which address space a CPU is in.
 //!
-//! A CPU keeps the space of the last user thread while kernel threads and the idle thread run, so
-//! that going idle and back costs no switch; it lets go of a space when its last thread there
-//! exits or execs.
+//! A CPU keeps the space of the last user thread while kernel threads and the idle thread run, so going idle and back
+//! costs no switch. It leaves a space when a thread that runs there exits or calls execve.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -14,16 +13,16 @@ use task::thread::Thread;
 use super::lock;
 use crate::UserThreadExt;
 
-/// The use of an address space by processes: the last one's end empties it.  CPUs that are still in
-/// the space, and whoever looks at it from outside, hold the [`Space`] alone.
+/// A use of an address space by processes: the end of the last use empties the space. CPUs that are still in the space,
+/// and threads that look at it from outside, hold the [`Space`] alone.
 pub struct UserSpace {
     space: Arc<Space>,
-    /// It has ended already.
+    /// The use has ended, and the space has been emptied.
     ended: bool,
 }
 
 impl UserSpace {
-    /// A space with its first user.
+    /// The first use of a space.
     pub fn new(space: Arc<Space>) -> Arc<Self> {
         Arc::new(UserSpace {
             space,
@@ -36,8 +35,8 @@ impl UserSpace {
         &self.space
     }
 
-    /// Ends one process's use.  If it was the last, the space is emptied: the result is the number
-    /// of kibibytes that were resident then, else 0.
+    /// Ends one process's use. If it was the last, the space is emptied, and the result is the number of kibibytes that
+    /// were resident; else the result is 0.
     pub(super) fn end(self: Arc<Self>) -> u64 {
         Arc::into_inner(self).map_or(0, |mut last| {
             last.ended = true;
@@ -54,11 +53,11 @@ impl Drop for UserSpace {
     }
 }
 
-/// The space that a CPU is in.  Own CPU, preemption off.
+/// The space that a CPU is in. Used by that CPU alone, with preemption off.
 struct Active {
     space: Spin<Option<Arc<Space>>, lock::ActiveSpaceLock>,
-    /// Its address, to recognise it without the lock; 0 for none.  Unambiguous: the CPU holds a
-    /// reference, so nothing else can have that address.
+    /// The space's address, to recognise the space without the lock; 0 for none. No other space can have it: the CPU
+    /// holds a reference.
     at: AtomicUsize,
 }
 
@@ -78,7 +77,7 @@ fn active(pin: &CpuPin) -> &Active {
     ACTIVE.get().expect("set up before any thread").get(pin)
 }
 
-/// Enters the space of `next`, which this CPU is about to run.
+/// Enters the space of `next`, a user thread that this CPU is about to run.
 pub(super) fn switch(next: &Thread) {
     let pin = ksync::pin();
     let a = active(&pin);
@@ -102,17 +101,17 @@ fn enter(pin: &CpuPin, a: &Active, space: Option<Arc<Space>>) {
         Ordering::Relaxed,
     );
     *a.space.lock() = space;
-    // Should this be the last reference, the space has been emptied by its last user already.
+    // If this is the last reference, the space has been emptied already, by its last user.
     drop(old);
 }
 
-/// This CPU enters the current thread's present space: after execve replaced it.
+/// Makes this CPU enter the present space of `t`, the current thread, after execve has replaced it.
 pub(super) fn reenter(t: &Thread) {
     let pin = ksync::pin();
     enter(&pin, active(&pin), t.process().space());
 }
 
-/// This CPU leaves whatever space it is in, for the kernel's.
+/// Makes this CPU leave the space that it is in and enter the kernel's.
 pub fn leave() {
     let pin = ksync::pin();
     enter(&pin, active(&pin), None);

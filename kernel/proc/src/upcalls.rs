@@ -1,4 +1,4 @@
-//! What the layers beneath call of processes, and what processes call of the kernel above them.
+//! Calls from the layers below to processes, and from processes to the kernel above.
 
 use alloc::sync::Arc;
 
@@ -10,15 +10,15 @@ use crate::signal::{self, sig};
 use crate::user_thread::{UserThread, UserThreadExt};
 use crate::{Resource, exit, first, ids, itimer, oom, space};
 
-/// The kernel above the processes.
+/// The kernel above, as processes call it.
 pub struct Upcalls {
-    /// Init has ended with that wait4 status. Called by its last thread, which has left its space.
+    /// Called when init has ended, with its wait4 status, by its last thread, which has left the address space.
     pub init_exited: fn(&Arc<Process>, u32) -> !,
 }
 
 static UPCALLS: Once<&'static Upcalls> = Once::new();
 
-/// Says what this crate calls. Once, before any process.
+/// Sets the calls to the kernel above. Called once, before any process exists.
 pub(crate) fn set(upcalls: &'static Upcalls) {
     UPCALLS.get_or_init(|| upcalls);
 }
@@ -28,7 +28,7 @@ pub(crate) fn init_exited(init: &Arc<Process>, status: u32) -> ! {
     (upcalls.init_exited)(init, status)
 }
 
-/// The processes, as `task` sees them.
+/// Processes, as `task` calls them.
 static PROCESSES: task::upcalls::Upcalls = task::upcalls::Upcalls {
     signal_pending: signal::signal_pending,
     cpu_tick: itimer::cpu_tick,
@@ -45,14 +45,14 @@ static PROCESSES: task::upcalls::Upcalls = task::upcalls::Upcalls {
     kernel_thread_made: |pin, t| first::kernel_process().add_thread(pin, t),
 };
 
-/// The calling process, as files see it.
+/// The calling process, as `vfs` calls it.
 static CALLER: vfs::upcalls::Upcalls = vfs::upcalls::Upcalls {
     file_size_limit: || current().process().rlimit(Resource::Fsize),
     file_too_large: || signal::raise(sig::XFSZ),
     broken_pipe: || signal::raise(sig::PIPE),
 };
 
-/// Joins the layers beneath with this one. Once, before any thread.
+/// Gives the layers below their calls to this one. Called once, before any thread exists.
 pub(crate) fn join() {
     mem::set_policy(&oom::POLICY);
     task::upcalls::set(&PROCESSES);

@@ -1,10 +1,10 @@
-//! The system's names, as uname(2) tells them.
+//! The names that uname(2) returns.
 
 use ksync::Spin;
 
 use super::lock;
 
-/// Longest name, as Linux has it.
+/// Longest name in bytes, as on Linux.
 pub const NAME_MAX: usize = 64;
 
 /// A name and its length.
@@ -27,20 +27,20 @@ static HOSTNAME: Spin<Name, lock::ProcessLock> = {
     })
 };
 
-/// The version of Linux whose interface this is: glibc refuses to start below 3.2, and programs
-/// choose by it what they try.
+/// The version of Linux whose interface this is. glibc refuses to start below 3.2, and programs choose by it which
+/// system calls they try.
 pub const RELEASE: &[u8] = b"6.1.0-pantala";
 /// What `uname -v` shows.
 pub const VERSION: &[u8] = concat!("Pantala ", env!("CARGO_PKG_VERSION")).as_bytes();
 
-/// Copies the host name out; returns its length.
+/// Copies the host name to `out`; returns its length in bytes.
 pub fn hostname(out: &mut [u8; NAME_MAX]) -> usize {
     let name = HOSTNAME.lock();
     *out = name.bytes;
     name.len
 }
 
-/// Sets the host name; what exceeds [`NAME_MAX`] is cut.
+/// Sets the host name; bytes beyond [`NAME_MAX`] are cut off.
 pub fn set_hostname(new: &[u8]) {
     let mut name = HOSTNAME.lock();
     let n = new.len().min(NAME_MAX);

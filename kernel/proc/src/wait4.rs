@@ -16,26 +16,26 @@ use super::process::{Family, Life, Process, flag};
 use super::signal::{StopReport, sig};
 use crate::UserThreadExt;
 
-/// Which children are meant.
+/// Which children to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// Any.
+    /// Every child.
     Any,
-    /// The one of this number.
+    /// The child with this pid.
     Pid(u32),
-    /// Those of this process group.
+    /// The children in the process group with this id.
     Group(u32),
 }
 
-/// Children by the signal that their end sends.
+/// Children by the signal that their parent gets when they end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// SIGCHLD.
     #[default]
     Usual,
-    /// Another, or none (`__WCLONE`).
+    /// Another signal, or none (`__WCLONE`).
     Clones,
-    /// Whatever (`__WALL`).
+    /// Any of these (`__WALL`).
     All,
 }
 
@@ -48,17 +48,18 @@ pub struct Options {
     pub stopped: bool,
     /// Children that were continued.
     pub continued: bool,
-    /// Leave the report for another wait (WNOWAIT).
+    /// Leave the event to be reported by another wait (WNOWAIT).
     pub keep: bool,
     /// Do not sleep.
     pub no_hang: bool,
-    /// Only children that the calling thread has made, or has from a thread that has ended (`__WNOTHREAD`).
+    /// Only children that the calling thread made; for the leader also those that a thread made which has ended
+    /// (`__WNOTHREAD`).
     pub own: bool,
-    /// Which children count, by the signal that tells of their end.
+    /// Which children count, by the signal that the parent gets when they end.
     pub kind: Kind,
 }
 
-/// What a child did.
+/// What happened to a child.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
     /// It ended, with this wait4 status.
@@ -69,37 +70,40 @@ pub enum Event {
     Continued,
 }
 
-/// A child's report.
+/// A report about a child.
 #[derive(Clone, Copy, Debug)]
 pub struct Report {
-    /// The child.
+    /// The child's pid.
     pub pid: u32,
-    /// Its real user.
+    /// Its real user id.
     pub uid: u32,
-    /// What it did.
+    /// What happened to it.
     pub event: Event,
-    /// What it used.
+    /// The resources that it and the children that it has waited for have used.
     pub times: Times,
 }
 
 /// Why there is no report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitError {
-    /// No such child.
+    /// No child matches.
     NoChild,
-    /// A signal came.
+    /// A signal is pending.
     Signal,
 }
 
 struct State {
     parent: Arc<Process>,
-    /// The thread that waits.
+    /// The tid of the waiting thread.
     tid: u32,
     who: Who,
     options: Options,
 }
 
-/// wait4(2) and waitid(2): `None` only with `no_hang`.
+/// wait4(2) and waitid(2): waits for a child's event. `None` only with `no_hang`.
+///
+/// # Errors
+/// No child matches, or a signal is pending.
 pub fn wait(who: Who, options: Options) -> Result<Option<Report>, WaitError> {
     let mut state = State {
         parent: current().process().clone(),
@@ -119,7 +123,7 @@ fn step(s: &mut State, waiter: &mut Waiter) -> Step<Result<Option<Report>, WaitE
     }
     match look(s) {
         Look::Found(report) => Step::Done(Ok(Some(report))),
-        // Here nothing is pinned: what a living child has used is asked of its memory, which may sleep.
+        // Nothing is pinned here: the usage of a living child includes that of its memory, and reading it may sleep.
         Look::Lives(child, event) => Step::Done(Ok(Some(report(&child, event)))),
         Look::Nobody => Step::Done(Err(WaitError::NoChild)),
         Look::NotYet if s.options.no_hang => Step::Done(Ok(None)),
@@ -149,8 +153,8 @@ fn matches(s: &State, child: &Process) -> bool {
     }
 }
 
-/// Whether the child is the waiting thread's: it has made it, or the thread that did has ended and this is the first of the
-/// process, which has what ended ones leave.
+/// Whether the child is the waiting thread's: that thread made it; or the thread that made it has ended, and the
+/// waiting thread is the leader.
 fn is_own(s: &State, child: &Process) -> bool {
     let pin = ksync::pin();
     let maker = child.maker.load(Ordering::Relaxed);
@@ -167,7 +171,8 @@ fn look(s: &State) -> Look {
     }
 }
 
-/// `None` if another thread of the process took the child that was seen: it may have been the only one.
+/// `None` if another thread of the parent has reaped the child that was found: it may have been the only one, so the
+/// caller looks again.
 fn try_look(s: &State) -> Option<Look> {
     let pin = ksync::pin();
     if let Who::Pid(pid) = s.who {
@@ -228,7 +233,8 @@ fn look_at_one(pin: &CpuPin, s: &State, pid: u32) -> Look {
             child.ppid() == s.parent.pid() && child.listed_dead.load(Ordering::Relaxed)
         };
         if !listed || !s.options.exited {
-            // On its way onto or off the list, or of no interest.
+            // The child is on its way onto the list of zombies or off it, or the caller does not ask for ended
+            // children.
             return if child.life.load(Ordering::SeqCst) == Life::Reaped as u8 {
                 Look::Nobody
             } else {
@@ -246,7 +252,7 @@ fn look_at_one(pin: &CpuPin, s: &State, pid: u32) -> Look {
     }
 }
 
-/// What is told of `child`: with what it has used, and the children that it has waited for.
+/// A report about `child`, with the resources that it and the children that it has waited for have used.
 fn report(child: &Process, event: Event) -> Report {
     let mut times = child.times();
     times.add(&child.child_times());
@@ -258,7 +264,8 @@ fn report(child: &Process, event: Event) -> Report {
     }
 }
 
-/// The stop or continuation of `child` that is to be reported now.
+/// The stop or continuation of `child` that is to be reported now. Unless the caller keeps it (WNOWAIT), it is not
+/// reported again.
 fn stop_event(s: &State, child: &Process) -> Option<Event> {
     let mut shared = child.signals.lock();
     let event = match shared.stop.report {
@@ -280,18 +287,18 @@ fn all_stopped(child: &Process, stopped: u32) -> bool {
     stopped >= child.thread_count()
 }
 
-/// Takes `child` off its parent's zombies; true for the one caller who is to reap it.
+/// Reaps `child`: takes it off its parent's list of zombies. True for exactly one caller, which then calls [`release`].
 pub fn take_zombie(parent: &Process, child: &Process) -> bool {
     let pin = ksync::pin();
     let mut family = parent.family.lock();
     if child.ppid() != parent.pid() || !child.listed_dead.load(Ordering::Relaxed) {
-        // A zombie may still stand among the living, or on no list.
+        // A zombie may still be on the list of living children, or in limbo.
         return false;
     }
     take_listed(&pin, &mut family, child)
 }
 
-/// As `take_zombie`, of a zombie on the list of `family`, whose lock is held.
+/// As `take_zombie`, for a zombie on the list in `family`, whose lock the caller holds.
 pub(super) fn take_listed(pin: &CpuPin, family: &mut Family, child: &Process) -> bool {
     if child.life.swap(Life::Reaped as u8, Ordering::SeqCst) != Life::Zombie as u8 {
         return false;
@@ -310,7 +317,7 @@ fn finish(s: &State, child: &Arc<Process>) -> Look {
     Look::Found(report)
 }
 
-/// Takes a reaped process out of its group and the table.
+/// Takes a reaped process out of its group and the process table, and gives back the charge for its last thread.
 pub fn release(p: &Process) {
     let pin = ksync::pin();
     p.life.store(Life::Reaped as u8, Ordering::SeqCst);
@@ -318,7 +325,8 @@ pub fn release(p: &Process) {
         let pgid = p.pgid();
         match ids::group(&pin, pgid) {
             Some(group) if group.leave(&pin, p) => break,
-            // The group has ended because setpgid has moved this process meanwhile.
+            // The process is in no group. Had its pgid changed, the group would have ended because setpgid moved the
+            // process meanwhile.
             None if p.pgid() == pgid => break,
             _ => {}
         }

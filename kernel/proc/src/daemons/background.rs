@@ -1,8 +1,9 @@
-//! The VM's work in the background, and what file systems leave to it.
+//! The background work of the VM and of file systems.
 //!
-//! Guarantee: private memory that no mapping reaches any more is free two seconds after the operation that made it so, as long
-//! as two rounds take less than half of that. Mechanism: a kernel thread calls [`Vm::tend`](vm::Vm::tend) and pauses for
-//! [`PAUSE_NS`], or for as long as that took; with nothing to do it takes a lock of each CPU that nobody else wants.
+//! Guarantee: private memory that no mapping reaches any more is free two seconds after the operation that made it so,
+//! as long as two rounds take less than half of that. Mechanism: a kernel thread calls [`Vm::tend`](vm::Vm::tend) and
+//! then pauses for [`PAUSE_NS`], or for as long as the call took if that is longer. A round without work takes one
+//! uncontended lock of each CPU.
 
 use hal::kprintln;
 use mem::vm;
@@ -23,7 +24,7 @@ fn run() {
         let began = time::monotonic_ns();
         vm().tend();
         vfs::leftover::finish();
-        // So it takes half of one CPU at most.
+        // So the thread takes half of one CPU at most.
         let took = time::monotonic_ns() - began;
         let _ = sleep_until(Deadline::after(PAUSE_NS.max(took)), Interruptible::No);
     }

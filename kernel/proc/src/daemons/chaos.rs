@@ -1,5 +1,5 @@
-//! `vmchaos`: while anything runs, random pages lose all their translations and random spaces their
-//! page tables.  Both are always legal, so no program may notice.
+//! `vmchaos`: random pages lose all their translations and random address spaces their page tables, while other threads
+//! run. Both are legal at any time, so no program may notice.
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicU8, AtomicU64};
@@ -13,20 +13,20 @@ use vm::space::Chaos;
 
 use crate::ids;
 
-/// Pages tried between two pauses.
+/// Pages that are tried between two pauses.
 const BURST: u32 = 64;
-/// Pause between two bursts.
+/// Pause between two bursts, in nanoseconds.
 const PAUSE_NS: u64 = 1_000_000;
 
-/// Pages looked at, pages that belonged to an object, translations removed, table pages dropped.  Atomic; written
-/// by the chaos thread.
+/// How many pages were tried, how many of them belonged to an object, how many translations were removed and how many
+/// table pages dropped. Atomic; written by the chaos thread.
 static COUNTS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 
-/// What the thread does: nothing, its work, or its last round.
+/// The thread does not run, works, or is asked to end.
 const OFF: u8 = 0;
 const ON: u8 = 1;
 const ENDING: u8 = 2;
-/// One of these. Atomic: set to `ON` at boot, to `ENDING` by who ends it, to `OFF` by the thread.
+/// One of these. Atomic: `ON` is written at boot, `ENDING` by [`stop`], `OFF` by the thread.
 static STATE: AtomicU8 = AtomicU8::new(OFF);
 
 fn bump(i: usize, n: u64) {
@@ -42,7 +42,7 @@ pub(super) fn start() {
     }
 }
 
-/// Ends the thread, if it runs, and tells what it did. Sleeps.
+/// Ends the thread if it runs, and prints what it did. Sleeps.
 pub fn stop() {
     if STATE.compare_exchange(ON, ENDING, SeqCst, SeqCst).is_err() {
         return;
@@ -56,7 +56,7 @@ pub fn stop() {
 fn run() {
     let mut random = hal::time::ticks() | 1;
     let mut next = move || {
-        // xorshift64: any spread will do.
+        // xorshift64: any distribution will do.
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
@@ -77,7 +77,7 @@ fn run() {
     STATE.store(OFF, SeqCst);
 }
 
-/// Drops the tables of one process.
+/// Drops the page tables of one process, chosen at random.
 fn drop_some_tables(random: u64) {
     let mut spaces = 0u64;
     ids::each_process(0, |p| {
@@ -102,7 +102,7 @@ fn drop_some_tables(random: u64) {
     }
 }
 
-/// Prints the counters: what a boot test reads.
+/// Prints the counters, for a boot test to read.
 fn report() {
     let c: [u64; 4] = core::array::from_fn(|i| COUNTS[i].load(Relaxed));
     kprintln!(

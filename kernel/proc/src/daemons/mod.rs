@@ -1,4 +1,4 @@
-//! Threads of the kernel that work for the VM in the background.
+//! Kernel threads that work for the VM in the background.
 
 mod background;
 pub mod chaos;
@@ -6,10 +6,10 @@ mod sleepers;
 
 use crate::oom;
 
-/// TSC ticks after which the freeing of what is past its grace period lets the CPU be preempted.
+/// How many TSC ticks the freeing of memory after a grace period runs before it lets the CPU be preempted.
 const FREE_STEP: u64 = 100_000;
 
-/// Starts what runs in the background, once threads exist; `vmchaos` as well if that is wanted.
+/// Starts the background threads; with `vmchaos`, the chaos thread as well. Called once threads can run.
 pub fn start(vmchaos: bool) {
     mem::vm().epoch.set_step(FREE_STEP);
     oom::start();

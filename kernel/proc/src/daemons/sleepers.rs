@@ -1,9 +1,9 @@
-//! Page tables, and long chains, of processes that sleep.
+//! Page tables, and long chains of layers, of processes that sleep.
 //!
-//! Guarantee: a process that has slept for about [`LONG_NS`] and more has no page tables but those of locked memory, whether or
-//! not memory is short; when it wakes it faults in what it touches. Mechanism: a kernel thread looks at a slice of all
-//! processes each [`PAUSE_NS`], so its share of a CPU does not grow with their number. What a CPU still has loaded is left alone,
-//! so nobody is interrupted.
+//! Guarantee: a process that has slept for about [`LONG_NS`] or more has no page tables but those of locked memory,
+//! whether or not memory is short; when it wakes, it faults in the pages that it touches. Mechanism: a kernel thread
+//! looks at a slice of all processes each [`PAUSE_NS`], so its share of a CPU does not grow with their number. Page
+//! tables that a CPU still has loaded are left alone, so no CPU is interrupted.
 
 use alloc::sync::Arc;
 use core::ops::ControlFlow;
@@ -17,11 +17,11 @@ use task::{kthread, time};
 use crate::ids;
 use crate::process::Process;
 
-/// Sleep after which tables go, in nanoseconds.
+/// How long a process sleeps before its page tables are dropped, in nanoseconds.
 const LONG_NS: u64 = 1_000_000_000;
 /// Pause between two slices, in nanoseconds.
 const PAUSE_NS: u64 = 500_000_000;
-/// Processes of a slice.
+/// Most processes in one slice.
 const SLICE: usize = 16_384;
 
 /// Starts the thread.
@@ -36,7 +36,7 @@ fn run() {
     loop {
         let (mut left, mut next) = (SLICE, 1);
         let now = time::monotonic_ns();
-        // Most have not slept for long: a line of their first thread is read, and none is written.
+        // Most processes have not slept for long: one cache line of their first thread is read, and none is written.
         let sleeps = |pin: &CpuPin, pid| {
             let Some(leader) = ids::thread(pin, pid) else {
                 return ControlFlow::Continue(false);
@@ -66,7 +66,7 @@ fn drop_tables_of(p: &Arc<Process>) {
         && space.pmap().active().snapshot().is_empty()
     {
         space.drop_tables(vm());
-        // Its relatives may have gone, and what it alone is left with needs fewer layers.
+        // Processes that shared its memory may have ended; memory that it alone is left with needs fewer layers.
         while space.maintain(vm()) && p.sleeps_since(LONG_NS) {}
     }
 }

@@ -1,4 +1,4 @@
-//! Signal actions of a process, compact: only what differs from the default takes memory.
+//! The signal actions of a process. Only actions that differ from the default take memory.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -8,9 +8,9 @@ use ksync::Spin;
 use super::super::lock;
 use super::{SigSet, sig};
 
-/// No SIGCHLD when children stop.
+/// The parent gets no SIGCHLD when a child stops or is continued.
 pub const SA_NOCLDSTOP: u64 = 1;
-/// Children leave no zombies.
+/// Children that end do not become zombies.
 pub const SA_NOCLDWAIT: u64 = 2;
 pub(super) const SA_SIGINFO: u64 = 4;
 pub(super) const SA_RESTORER: u64 = 0x0400_0000;
@@ -31,7 +31,7 @@ pub struct Action {
     pub flags: u64,
     /// Where the handler returns to.
     pub restorer: u64,
-    /// Blocked while the handler runs.
+    /// Signals that are blocked while the handler runs.
     pub mask: u64,
 }
 
@@ -44,12 +44,12 @@ pub enum Disposition {
     Core,
     /// Stops the process.
     Stop,
-    /// Nothing.
+    /// Has no effect.
     Ignore,
 }
 
 impl Disposition {
-    /// The default of `signal`.
+    /// The default disposition of `signal`.
     pub fn of(signal: u8) -> Self {
         match signal {
             sig::CHLD | sig::CONT | sig::URG | sig::WINCH => Disposition::Ignore,
@@ -69,13 +69,13 @@ impl Disposition {
     }
 }
 
-/// The actions of all signals.
+/// The actions of all signals of a process.
 pub struct ActionTable {
-    /// Signals with SIG_IGN.  Written under the lock, read by anybody.
+    /// Signals with SIG_IGN. Written under the lock, read without it.
     ignored: AtomicU64,
-    /// Signals with a handler.  Written under the lock, read by anybody.
+    /// Signals with a handler. Written under the lock, read without it.
     caught: AtomicU64,
-    /// Those that are not plain SIG_DFL.
+    /// The actions that are not plain SIG_DFL, by signal number.
     entries: Spin<Vec<(u8, Action)>, lock::ActionLock>,
 }
 
@@ -95,7 +95,7 @@ impl ActionTable {
         }
     }
 
-    /// A copy for a forked process.
+    /// A copy for a forked process. Allocates.
     pub fn fork(&self) -> Self {
         loop {
             let want = self.entries.lock().len();
@@ -113,7 +113,8 @@ impl ActionTable {
         }
     }
 
-    /// What execve does: signals that are ignored stay so, others get their default, and no action keeps flags or a mask.
+    /// What execve does to the actions: ignored signals stay ignored, all others get their default, and no action keeps
+    /// flags or a mask.
     pub fn reset_for_exec(&self) {
         let mut entries = self.entries.lock();
         if entries.is_empty() {
@@ -140,7 +141,7 @@ impl ActionTable {
 
     /// Sets the action of `signal`; returns the old one.
     pub fn set(&self, signal: u8, new: Action) -> Action {
-        // Room first: the allocator is not entered with the lock held.
+        // Allocates room before it takes the lock: the allocator must not be entered with the lock held.
         let len = self.entries.lock().len();
         let mut room = Vec::with_capacity(len + 1);
         let mut entries = self.entries.lock();
@@ -150,7 +151,7 @@ impl ActionTable {
             None => {
                 if entries.len() == entries.capacity() {
                     if entries.len() == room.capacity() {
-                        // Another thread filled the table meanwhile.
+                        // Another thread has filled the table meanwhile.
                         drop(entries);
                         return self.set(signal, new);
                     }
@@ -172,7 +173,7 @@ impl ActionTable {
         old
     }
 
-    /// SA_RESETHAND: back to the default, but for the flags.
+    /// SA_RESETHAND: sets the handler to SIG_DFL; the flags stay.
     pub(super) fn reset(&self, signal: u8) {
         let mut action = self.get(signal);
         action.handler = SIG_DFL;
@@ -189,19 +190,19 @@ impl ActionTable {
         SigSet(self.caught.load(Ordering::Relaxed))
     }
 
-    /// Whether `signal`, if not blocked, would do nothing.
+    /// Whether `signal` has no effect where it is not blocked.
     pub fn ignores(&self, signal: u8) -> bool {
         self.ignored().has(signal)
             || !self.caught().has(signal) && Disposition::of(signal) == Disposition::Ignore
     }
 
-    /// Whether `signal`, where it is let in, ends the process and leaves nothing behind.
+    /// Whether `signal`, where it is not blocked, ends the process without a core file.
     pub fn ends_process(&self, signal: u8) -> bool {
         let handled = SigSet(self.ignored().0 | self.caught().0);
         !handled.has(signal) && Disposition::of(signal) == Disposition::Terminate
     }
 
-    /// Whether children are not to become zombies.
+    /// Whether children that end do not become zombies.
     pub fn discards_children(&self) -> bool {
         self.ignored().has(sig::CHLD) || self.get(sig::CHLD).flags & SA_NOCLDWAIT != 0
     }

@@ -14,17 +14,17 @@ use super::action::{Action, Disposition, SA_NODEFER, SA_RESETHAND, SA_RESTART};
 use super::{SigInfo, SigSet, frame, sig, stop};
 use crate::{SignalExt, UserThreadExt};
 
-/// What the last call left in the frame, if it asked for a restart.
+/// The kind of restart that the last system call asks for; its code is in the frame's result register.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Restart {
     No,
-    /// ERESTARTSYS: unless the handler lacks SA_RESTART.
+    /// ERESTARTSYS: restart, unless a handler without SA_RESTART runs.
     Sys,
-    /// ERESTARTNOINTR.
+    /// ERESTARTNOINTR: restart in any case.
     Always,
-    /// ERESTARTNOHAND: if no handler runs.
+    /// ERESTARTNOHAND: restart if no handler runs.
     NoHandler,
-    /// ERESTART_RESTARTBLOCK: by restart_syscall if no handler runs.
+    /// ERESTART_RESTARTBLOCK: if no handler runs, restart_syscall continues the call.
     Block,
 }
 
@@ -41,8 +41,8 @@ fn wanted(frame: &UserFrame) -> Restart {
     }
 }
 
-/// Whether `result` may be that of a call that asks for a restart, or for the full register frame: the exact test is
-/// `wanted`.
+/// Whether `result` may be that of a system call which asks for a restart or for the full register frame. The exact
+/// test is `wanted`.
 #[inline]
 pub fn may_want_restart(result: u64) -> bool {
     (restart::BY_BLOCK..=restart::UNLESS_HANDLED).contains(&result)
@@ -57,9 +57,9 @@ fn restart_with(frame: &mut UserFrame, number: u64) {
     frame.forget_syscall();
 }
 
-/// Does what must be done before a thread enters user mode: dies, stops, gives way, takes
-/// signals, restores a temporary mask.  Called with interrupts off, and returns so, with nothing
-/// left to do that came before interrupts went off for the last time.
+/// Does what must be done before the calling thread enters user mode: the thread dies, stops, yields its CPU, takes
+/// signals, or restores a temporary mask. Called with interrupts off, and returns with interrupts off. On return
+/// nothing is left to do that came before interrupts were turned off for the last time.
 #[cold]
 pub fn before_user_return(frame: &mut UserFrame) {
     let me = current();
@@ -79,21 +79,21 @@ pub fn before_user_return(frame: &mut UserFrame) {
             hal::irq::disable();
         }
         if !me.signal_pending() && !me.has(flag::RESTORE_MASK) {
-            // Stopped and continued, or the signal went to another thread: no handler runs.
+            // The process was stopped and continued, or another thread took the signal: no handler runs.
             finish_call(&me, frame);
             return;
         }
         hal::irq::enable();
         let more = work(&me, frame);
         hal::irq::disable();
-        // What came after the last look, with interrupts on, is looked for once more.
+        // A signal that came with interrupts on, after the last look, is looked for once more.
         if !more && !me.signal_pending() {
             return;
         }
     }
 }
 
-/// One piece of that work, with interrupts on; false when only the return is left.
+/// One step of that work, with interrupts on; false when only the return to user mode is left.
 fn work(me: &Current, frame: &mut UserFrame) -> bool {
     if me.kill_pending() {
         exit::exit_thread(0);
@@ -105,8 +105,8 @@ fn work(me: &Current, frame: &mut UserFrame) -> bool {
     take_one(me, frame)
 }
 
-/// Takes a pending signal and acts on it; false if none is left, with the call restarted if it
-/// wanted that.
+/// Takes a pending signal and acts on it. False if no signal is left; the system call is then restarted if it asks for
+/// that.
 fn take_one(me: &Current, frame: &mut UserFrame) -> bool {
     let open = SigSet(!me.blocked().0);
     let p = me.process();
@@ -129,7 +129,7 @@ fn take_one(me: &Current, frame: &mut UserFrame) -> bool {
     true
 }
 
-/// No handler runs: restart the call if it wants that, and restore a temporary mask.
+/// No handler runs: restarts the system call if it asks for that, and restores the mask from before a temporary one.
 fn finish_call(me: &Thread, frame: &mut UserFrame) {
     match wanted(frame) {
         Restart::No => {}
@@ -144,8 +144,8 @@ fn finish_call(me: &Thread, frame: &mut UserFrame) {
 
 fn by_default(me: &Current, info: SigInfo) {
     let p = me.process();
-    // Nothing kills init but itself: a signal without a handler is ignored, except for its own
-    // faults.
+    // Init ignores signals that it has no handler for, except SIGSEGV and the others that an instruction of its own may
+    // have caused.
     if p.pid() == 1 && !SigSet::SYNCHRONOUS.has(info.signo) {
         return;
     }
@@ -177,7 +177,7 @@ fn run_handler(me: &Current, frame: &mut UserFrame, info: SigInfo, action: &Acti
             restart_with(frame, number);
         }
     }
-    // The handler returns to the mask of before a temporary one.
+    // The handler returns to the mask from before a temporary one.
     let old_mask = if me.has(flag::RESTORE_MASK) {
         me.clear(flag::RESTORE_MASK);
         me.user()
@@ -187,7 +187,7 @@ fn run_handler(me: &Current, frame: &mut UserFrame, info: SigInfo, action: &Acti
         me.blocked().0
     };
     if frame::push(me, frame, &info, action, old_mask).is_err() {
-        // No room for the frame: Linux ends the process with SIGSEGV.
+        // The frame does not fit the stack: Linux ends the process with SIGSEGV.
         let segv = SigInfo::kernel(sig::SEGV);
         if info.signo == sig::SEGV {
             exit::begin_group_exit(&ksync::pin(), me.process(), u32::from(sig::SEGV));
@@ -203,7 +203,7 @@ fn run_handler(me: &Current, frame: &mut UserFrame, info: SigInfo, action: &Acti
     me.set_blocked(SigSet(mask));
 }
 
-/// A fault or exception in user mode becomes a signal for the thread.
+/// Makes a fault or exception in user mode a signal for the calling thread.
 pub fn deliver_fault(info: SigInfo) {
     super::force(&current(), info);
 }

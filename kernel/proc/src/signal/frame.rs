@@ -1,8 +1,7 @@
 //! The frame on the user's stack that a handler runs on, as Linux lays it out.
 //!
-//! From low to high addresses: return address, ucontext, siginfo, then (64-byte aligned) the
-//! floating-point state.  The handler begins with the stack 8 off a multiple of 16, as after a
-//! call.
+//! From low to high addresses: return address, ucontext, siginfo, then (64-byte aligned) the floating-point state. The
+//! handler begins with a stack pointer 8 below a multiple of 16, as after a call.
 
 use hal::uaccess::{UserFault, UserPtr};
 use hal::{UserFrame, fpu, user};
@@ -16,7 +15,7 @@ use crate::{SignalExt, UserThreadExt};
 const UCONTEXT_WORDS: usize = 38;
 /// Return address, ucontext, siginfo.
 const FRAME_BYTES: u64 = 8 + UCONTEXT_WORDS as u64 * 8 + 128;
-/// Below the stack pointer leaf functions keep data.
+/// Bytes below the stack pointer in which leaf functions keep data.
 const RED_ZONE: u64 = 128;
 
 const UC_FP_XSTATE: u64 = 1;
@@ -25,7 +24,7 @@ const UC_STRICT_RESTORE_SS: u64 = 4;
 
 const SS_ONSTACK: u32 = 1;
 const SS_DISABLE: u32 = 2;
-/// sigaltstack(2): the stack is forgotten while a handler runs on it.
+/// sigaltstack(2): the alternate stack is disabled while a handler runs on it.
 pub const SS_AUTODISARM: u32 = 1 << 31;
 
 /// Word indices in the ucontext.
@@ -52,7 +51,7 @@ fn registers(f: &mut UserFrame) -> [&mut u64; 17] {
     ]
 }
 
-/// `ss_flags` and size as sigaltstack(2) reports them for a thread whose stack pointer is `sp`.
+/// The words of a `stack_t` as sigaltstack(2) reports them for a thread whose stack pointer is `sp`.
 pub(super) fn stack_words(stack: &AltStack, sp: u64) -> [u64; 3] {
     let state = match stack {
         s if s.size == 0 => SS_DISABLE,
@@ -62,8 +61,7 @@ pub(super) fn stack_words(stack: &AltStack, sp: u64) -> [u64; 3] {
     [stack.sp, u64::from(state | stack.flags), stack.size]
 }
 
-/// Pushes a frame for the handler of `info` and makes `frame` begin there.  On failure the frame is
-/// as before.
+/// Pushes a frame for the handler of `info`, and makes `frame` begin at the handler. On failure `frame` is unchanged.
 pub(super) fn push(
     me: &Current,
     frame: &mut UserFrame,
@@ -82,7 +80,7 @@ pub(super) fn push(
     let fp = sp.wrapping_sub(fpu::signal_size() as u64) & !63;
     let base = (fp.wrapping_sub(FRAME_BYTES) & !15).wrapping_sub(8);
     if stack.contains(frame.rsp) && !stack.contains(base) {
-        // The alternate stack is full.
+        // The alternate stack has no room for the frame.
         return Err(UserFault);
     }
     me.machine()
@@ -132,8 +130,7 @@ fn write_context(
     UserPtr::<[u64; UCONTEXT_WORDS]>::new(base + 8).write(&words)
 }
 
-/// rt_sigreturn(2): takes registers, mask and alternate stack back from the frame at the stack
-/// pointer.
+/// rt_sigreturn(2): restores registers, mask and alternate stack from the frame at the stack pointer.
 pub fn sigreturn(me: &Current, frame: &mut UserFrame) -> Result<(), UserFault> {
     // The handler's `ret` has popped the return address.
     let context = frame.rsp;
@@ -151,7 +148,8 @@ pub fn sigreturn(me: &Current, frame: &mut UserFrame) -> Result<(), UserFault> {
     frame.rip = words[uc::RIP];
     frame.set_flags(words[uc::EFLAGS]);
     frame.forget_syscall();
-    // A call that the handler interrupted is not gone on with, unless its return says so.
+    // restart_syscall(2) does not continue a call that a handler interrupted. A call that is to be restarted is
+    // restarted by the registers that were just restored.
     me.take_restart();
     let [sp, flags, size] = [words[uc::STACK], words[uc::STACK + 1], words[uc::STACK + 2]];
     let flags = flags as u32;

@@ -1,4 +1,4 @@
-//! What is known of a signal besides its number: siginfo_t.
+//! What accompanies a signal besides its number: siginfo_t.
 
 /// Values of `si_code`.
 #[allow(missing_docs, reason = "sigaction(2) explains each")]
@@ -24,53 +24,53 @@ pub mod code {
     pub const CLD_CONTINUED: i32 = 6;
 }
 
-/// The part that depends on the sender.
+/// The part of siginfo_t that depends on the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SigFields {
-    /// Nothing.
+    /// No fields.
     None,
-    /// Sent by a process: its number and real user, and a value (sigqueue) or 0.
+    /// Sent by a process: its pid and real user id, and a value (sigqueue) or 0.
     Sender {
-        /// Process number.
+        /// The sender's pid.
         pid: u32,
-        /// Real user.
+        /// The sender's real user id.
         uid: u32,
         /// `si_value`.
         value: u64,
     },
     /// A child changed state.
     Child {
-        /// The child.
+        /// The child's pid.
         pid: u32,
-        /// Its real user.
+        /// The child's real user id.
         uid: u32,
-        /// Exit code or signal.
+        /// Its exit code, or the signal that ended, stopped or continued it.
         status: i32,
         /// Its user time, in clock ticks.
         utime: u64,
         /// Its system time, in clock ticks.
         stime: u64,
     },
-    /// A fault at an address.
+    /// An access to memory, or an instruction, that failed.
     Fault {
         /// The address.
         addr: u64,
     },
 }
 
-/// A signal with its information.
+/// A signal with the information about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SigInfo {
-    /// 1..=64.
+    /// The signal's number, 1..=64.
     pub signo: u8,
     /// `si_code`.
     pub code: i32,
-    /// The rest.
+    /// The fields that depend on the sender.
     pub fields: SigFields,
 }
 
 impl SigInfo {
-    /// A signal by the kernel.
+    /// A signal that the kernel sends.
     pub const fn kernel(signo: u8) -> Self {
         SigInfo {
             signo,
@@ -79,7 +79,7 @@ impl SigInfo {
         }
     }
 
-    /// A signal by a process.
+    /// A signal that a process sends.
     pub const fn user(signo: u8, code: i32, pid: u32, uid: u32) -> Self {
         SigInfo {
             signo,
@@ -88,12 +88,12 @@ impl SigInfo {
         }
     }
 
-    /// A signal of which only that it came is known, as Linux tells it.
+    /// A signal whose information was not kept: as on Linux, process 0 of user 0 sent it.
     pub const fn lost(signo: u8) -> Self {
         SigInfo::user(signo, code::USER, 0, 0)
     }
 
-    /// A fault.
+    /// A signal for a fault at `addr`.
     pub const fn fault(signo: u8, code: i32, addr: u64) -> Self {
         SigInfo {
             signo,
@@ -131,7 +131,7 @@ impl SigInfo {
         raw
     }
 
-    /// What a program passes to rt_sigqueueinfo(2): sender and value are kept.
+    /// The information that a program passes to rt_sigqueueinfo(2): code, sender and value are kept.
     pub fn from_raw(signo: u8, raw: &[u64; 16]) -> Self {
         SigInfo {
             signo,

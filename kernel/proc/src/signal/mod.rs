@@ -1,9 +1,8 @@
 //! Signals.
 //!
-//! A signal is *posted* to a thread or to a process (`send`), *taken* by a thread on its way to
-//! user mode or by sigtimedwait (`deliver`), and *acted on* by the process's action
-//! (`action`).  The process's signal lock orders posting, taking, stopping and changes of
-//! action; whether anything is pending is one look at atomic words.
+//! A signal is *posted* to a thread or to a process (`send`), *taken* by a thread on its way to user mode or in
+//! sigtimedwait (`deliver`), and *acted on* as the process's action says (`action`). The process's signal lock orders
+//! posting, taking, stopping and changes of actions. Atomic words show whether a signal is pending, without a lock.
 
 mod action;
 mod deliver;
@@ -85,7 +84,7 @@ impl SigSet {
     pub const UNMASKABLE: SigSet = SigSet::of(&[sig::KILL, sig::STOP]);
     /// Signals that stop a process.
     pub const STOPS: SigSet = SigSet::of(&[sig::STOP, sig::TSTP, sig::TTIN, sig::TTOU]);
-    /// Signals that an instruction of the thread itself causes; taken before others.
+    /// Signals that an instruction of the thread itself causes; they are taken before others.
     pub const SYNCHRONOUS: SigSet =
         SigSet::of(&[sig::SEGV, sig::BUS, sig::ILL, sig::TRAP, sig::FPE, sig::SYS]);
 
@@ -111,13 +110,13 @@ impl SigSet {
     }
 }
 
-/// What the signal lock of a process guards.
+/// The state that the signal lock of a process guards.
 pub struct Shared {
-    /// The actions; shared between processes only by CLONE_SIGHAND without CLONE_THREAD.
+    /// The actions. Two processes share them only by CLONE_SIGHAND without CLONE_THREAD.
     pub(super) actions: Arc<ActionTable>,
-    /// Job control.
+    /// The state of job control.
     pub(super) stop: stop::StopState,
-    /// What the leader held back when it ended: it is still asked what is kept, though it is gone.
+    /// The mask of the leader when it exited: whether a signal is kept is still decided by the leader's mask.
     left_mask: SigSet,
 }
 
@@ -132,7 +131,7 @@ impl Shared {
     }
 }
 
-/// sigaltstack(2)'s stack.
+/// The alternate stack of sigaltstack(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AltStack {
     /// Lowest address.
@@ -157,76 +156,75 @@ impl AltStack {
     }
 }
 
-/// What restart_syscall(2) goes on with.
+/// What restart_syscall(2) continues.
 #[derive(Clone, Copy, Debug)]
 pub enum RestartBlock {
-    /// Nothing: EINTR.
+    /// Nothing: the call fails with EINTR.
     None,
-    /// A sleep until a monotonic time; the time left goes to `rem` if it is cut short again.
+    /// A sleep until a monotonic time; if it is interrupted again, the time left is written to `rem`.
     Sleep {
         /// Monotonic nanoseconds.
         until: u64,
-        /// Where the rest is written, 0 for nowhere.
+        /// The address where the time left is written, 0 for nowhere.
         rem: u64,
     },
     /// A poll(2).
     Poll {
-        /// The list of descriptors.
+        /// The address of the list of descriptors.
         addr: u64,
-        /// How many there are.
+        /// How many descriptors there are.
         count: u32,
-        /// When it gives up.
+        /// When the call times out.
         deadline: Deadline,
     },
     /// A futex wait with a timeout.
     Futex {
-        /// The futex word.
+        /// The address of the futex word.
         addr: u64,
-        /// What it must hold.
+        /// The value that the word must hold.
         value: u32,
-        /// Monotonic nanoseconds.
+        /// When the wait times out, in monotonic nanoseconds.
         until: u64,
-        /// FUTEX_WAIT's bitset.
+        /// The waiter's bitset.
         bits: u32,
-        /// Whether other processes use it.
+        /// Whether the futex is shared between processes.
         shared: bool,
     },
 }
 
-/// A thread, as signals see it.
+/// What signals add to a thread.
 pub trait SignalExt {
-    /// sigaltstack(2)'s stack.
+    /// The alternate stack of sigaltstack(2).
     fn altstack(&self) -> AltStack;
 
-    /// Sets sigaltstack(2)'s stack.  By the thread itself.
+    /// Sets the alternate stack. Called by the thread itself.
     fn set_altstack(&self, stack: AltStack);
 
-    /// Whether something must be done before the thread enters user mode: a superset of
-    /// [`signal_pending`](Thread::signal_pending), and as cheap.
+    /// Whether something must be done before the thread enters user mode. True whenever
+    /// [`signal_pending`](Thread::signal_pending) is, and as cheap.
     fn has_work(&self) -> bool;
 
-    /// Replaces the signal mask; SIGKILL and SIGSTOP stay unblocked.  By the thread itself.
+    /// Replaces the signal mask; SIGKILL and SIGSTOP stay unblocked. Called by the thread itself.
     fn set_blocked(&self, set: SigSet);
 
-    /// Lets the signals of `set` end a sleep, for sigtimedwait: they are kept as if they were held back still, whatever
-    /// their actions.  By the thread itself; [`Self::end_sigwait`] ends it.
+    /// Unblocks the signals of `set` for sigtimedwait, so that they end a sleep. Such signals are kept pending as if
+    /// they were still blocked, whatever their actions. Called by the thread itself; [`Self::end_sigwait`] undoes it.
     fn begin_sigwait(&self, set: SigSet);
 
-    /// Holds back again what was held back before [`Self::begin_sigwait`].
+    /// Restores the mask from before [`Self::begin_sigwait`].
     fn end_sigwait(&self);
 
-    /// Replaces the mask for one call (ppoll, pselect, sigsuspend): the old one comes back when
-    /// the thread returns to user mode, after the handlers of signals that the new one let in.
+    /// Replaces the mask for one system call (ppoll, pselect, sigsuspend). The old mask is restored when the thread
+    /// returns to user mode, after the handlers of signals that only the old mask blocks.
     fn set_temporary_mask(&self, set: SigSet);
 
-    /// Puts the mask of before [`Self::set_temporary_mask`] back at once, for a call that was not
-    /// interrupted.
+    /// Restores the mask from before [`Self::set_temporary_mask`] at once, for a call that was not interrupted.
     fn restore_mask(&self);
 
-    /// Stores what restart_syscall(2) is to go on with.
+    /// Stores what restart_syscall(2) is to continue.
     fn set_restart(&self, block: RestartBlock);
 
-    /// What restart_syscall(2) is to go on with; asked once.
+    /// Takes what restart_syscall(2) is to continue; a second call gets [`RestartBlock::None`].
     fn take_restart(&self) -> RestartBlock;
 }
 
@@ -251,7 +249,7 @@ impl SignalExt for Thread {
     }
 
     fn begin_sigwait(&self, set: SigSet) {
-        // For a signal that another thread hands over.
+        // Room for a signal that another thread may pass on.
         self.user().pending.reserve();
         let old = self.blocked();
         replace_mask(self, SigSet(old.0 & !set.0), Some(old));
@@ -284,7 +282,7 @@ impl SignalExt for Thread {
     }
 }
 
-/// Whether something wants the thread out of an interruptible sleep.
+/// Whether the thread's interruptible sleep must end: by a signal, a kill or a stop.
 #[inline]
 pub(super) fn signal_pending(t: &Thread) -> bool {
     unblocked_signal(t) || t.has(flag::KILLED | flag::ATTENTION)
@@ -297,14 +295,16 @@ fn unblocked_signal(t: &Thread) -> bool {
     bits & !user.blocked.load(Ordering::Relaxed) != 0
 }
 
-/// Whether a signal is not dropped even if its action is to ignore it.  Exact under the process's signal lock.
+/// Whether a signal is kept pending even if its action is to ignore it: it is blocked, or was before sigtimedwait.
+/// Exact under the process's signal lock.
 fn keeps(t: &Thread, signo: u8) -> bool {
     let waits = t.has(flag::SIGWAIT);
     t.blocked().has(signo)
         || waits && SigSet(t.user().saved_mask.load(Ordering::Relaxed)).has(signo)
 }
 
-/// `held_back` is what stays held back in sigtimedwait.
+/// Replaces the mask of `t`, the caller. In sigtimedwait, `held_back` is the mask from before: its signals count as
+/// blocked still.
 fn replace_mask(t: &Thread, set: SigSet, held_back: Option<SigSet>) {
     let guard = t.process().signals.lock();
     let new = set.0 & !SigSet::UNMASKABLE.0;
@@ -318,27 +318,27 @@ fn replace_mask(t: &Thread, set: SigSet, held_back: Option<SigSet>) {
         None => {}
     }
     drop(guard);
-    // Signals for the process that only this thread would have taken go to another.
+    // Signals pending for the process that this thread does not take any more go to another thread.
     let lost = t.process().pending.bits() & new & !old;
     if lost != 0 && t.process().thread_count() > 1 {
         send::retarget(t.process(), SigSet(lost));
     }
 }
 
-/// Sends the calling thread a signal that its own call caused.
+/// Sends the calling thread a signal that its own system call caused.
 pub fn raise(signo: u8) {
-    // A signal that cannot be queued is pending already.
+    // If the signal cannot be queued, it is pending already.
     let _ = send_thread(&current(), SigInfo::kernel(signo));
 }
 
-/// The action of `signo`.
+/// The action of `signo` in the process.
 pub fn action(p: &Process, signo: u8) -> Action {
     let actions = p.signals.lock().actions.clone();
     actions.get(signo)
 }
 
-/// sigaction(2): sets the action of `signo`; returns the old one.  Pending signals that are
-/// now ignored are forgotten.
+/// sigaction(2): sets the action of `signo`; returns the old one. Pending signals that are ignored from now on are
+/// dropped.
 pub fn set_action(p: &Process, signo: u8, new: Action) -> Action {
     let actions = p.signals.lock().actions.clone();
     let old = actions.set(signo, new);
@@ -353,12 +353,13 @@ pub fn set_action(p: &Process, signo: u8, new: Action) -> Action {
     old
 }
 
-/// Signals pending for `t` or for its process.
+/// The signals pending for `t` or for its process.
 pub fn pending(t: &Thread) -> SigSet {
     SigSet(t.user().pending.bits() | t.process().pending.bits())
 }
 
-/// Takes a pending signal of `set` for `t`, which is the caller.
+/// Takes a pending signal of `set` for `t`, the calling thread; signals sent to the thread come before those sent to
+/// the process.
 pub fn take(t: &Thread, set: SigSet) -> Option<SigInfo> {
     let order = t.process().signals.lock();
     let info = loop {

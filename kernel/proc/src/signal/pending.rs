@@ -1,4 +1,4 @@
-//! Signals that wait to be taken.
+//! Pending signals.
 
 use alloc::collections::VecDeque;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -9,19 +9,19 @@ use ksync::IrqSpin;
 use super::super::lock;
 use super::{SigInfo, SigSet, code, sig};
 
-/// A signal in a queue.
+/// A pending signal in a queue.
 struct Queued {
     info: SigInfo,
-    /// Who pays for a real-time signal: its sender.  Of others there is one at a time; they come from interrupts, too, where
-    /// nothing can be charged, and nobody pays.
+    /// The account that pays for a real-time signal: the sender's. No account pays for a standard signal: at most one
+    /// of each is pending, and interrupts, which cannot charge an account, send them too.
     payer: Payer,
 }
 
-/// Bytes of an entry, with its share of the room that a queue that has grown keeps.
+/// Bytes that are charged for an entry: a queue that has grown keeps up to twice the room that it needs.
 const ENTRY_BYTES: usize = 2 * size_of::<Queued>();
 
 impl Queued {
-    /// A signal that nobody pays for.
+    /// A signal that no account pays for.
     fn free(info: SigInfo) -> Queued {
         Queued {
             info,
@@ -29,7 +29,7 @@ impl Queued {
         }
     }
 
-    /// A signal that `payer` has to pay for; `None` if it has `limit` of them already.
+    /// A signal that `payer` pays for; `None` if `payer` would have more than `limit` of them.
     fn charged(info: SigInfo, payer: Payer, limit: u64) -> Option<Queued> {
         payer.charge(Charge::Signals, 1);
         payer.charge(Charge::Memory, ENTRY_BYTES);
@@ -46,17 +46,17 @@ impl Drop for Queued {
     }
 }
 
-/// A set of pending signals.  A bit says that a signal is pending; the queue has what is known of
-/// it, in order, several entries for a real-time signal.  A bit without an entry stands for
-/// a signal by the kernel without information, or for a real-time one of which only that it came was kept.
+/// A set of pending signals. A bit says that a signal is pending. The queue has the information about the signals, in
+/// the order in which they came, and several entries for a real-time signal that came several times. A bit without an
+/// entry stands for a signal whose information was not kept.
 #[repr(C)]
 pub struct Pending {
-    /// Written under the queue's lock, read by anybody, and on each way to user mode.
+    /// Written under the queue's lock; read without it, also on each return to user mode.
     bits: AtomicU64,
     queue: IrqSpin<VecDeque<Queued>, lock::PendingLock>,
 }
 
-/// What is told of a signal whose bit has no entry.  Real-time ones come from programs.
+/// The information that is given with a signal whose bit has no entry. Real-time signals come from programs.
 fn without_entry(signo: u8) -> SigInfo {
     if signo >= sig::RTMIN {
         SigInfo::lost(signo)
@@ -65,7 +65,7 @@ fn without_entry(signo: u8) -> SigInfo {
     }
 }
 
-/// The queue is full.
+/// The limit of queued signals is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -76,10 +76,10 @@ impl Default for Pending {
 }
 
 impl Pending {
-    /// How far what is read without the lock reaches.
+    /// The offset of the end of the part that is read without the lock, in bytes.
     pub const BITS_END: usize = core::mem::offset_of!(Pending, queue);
 
-    /// Nothing pending.
+    /// No signal is pending.
     pub const fn new() -> Self {
         Pending {
             bits: AtomicU64::new(0),
@@ -87,14 +87,14 @@ impl Pending {
         }
     }
 
-    /// The pending signals.
+    /// The pending signals: bit `n - 1` for signal `n`.
     #[inline]
     pub fn bits(&self) -> u64 {
         self.bits.load(Ordering::SeqCst)
     }
 
-    /// Makes room for one more entry, so that a `post` in an atomic context can keep it, if there is memory.
-    /// Allocates.
+    /// Makes room for one more entry if there is memory, so that a `post` in an atomic context can keep its
+    /// information. Allocates; no lock held.
     pub(super) fn reserve(&self) {
         let queue = self.queue.lock();
         if queue.len() < queue.capacity() {
@@ -114,11 +114,15 @@ impl Pending {
         drop(queue);
     }
 
-    /// Adds a signal.  A standard one that is pending already is dropped.  Allocates nothing.
+    /// Adds a signal. A standard signal that is pending already is dropped. Allocates nothing.
     ///
-    /// Beyond `limit` entries, or where `payer` pays for as many already, what sigqueue(3) and tgkill(2) send is limited: of a
-    /// standard signal nothing is known then, a real-time one is refused.  One by kill(2) is never refused: its bit says at
-    /// least that it came.  So it is where there is no memory.
+    /// Beyond `limit` entries in the queue, or `limit` real-time signals that `payer` pays for, a standard signal from
+    /// sigqueue(3) or tgkill(2) becomes pending without information. A real-time signal from these two is refused,
+    /// while one from kill(2) becomes pending without information. Where the queue has no room, a real-time signal is
+    /// treated in the same way, and any standard signal becomes pending without information.
+    ///
+    /// # Errors
+    /// The real-time signal is refused.
     pub(super) fn post(&self, info: SigInfo, limit: u64, payer: Payer) -> Result<(), Full> {
         let bit = SigSet::one(info.signo).0;
         let mut queue = self.queue.lock();
@@ -144,7 +148,7 @@ impl Pending {
         Ok(())
     }
 
-    /// Takes the first signal of `set`: those caused by the thread's own instructions first, then by
+    /// Takes the first signal of `set`: signals that an instruction of the thread causes come first, then the lowest
     /// number.
     pub(super) fn take(&self, set: SigSet) -> Option<SigInfo> {
         let ready = self.bits() & set.0;
@@ -171,7 +175,7 @@ impl Pending {
         Some(info)
     }
 
-    /// Forgets the signals of `set`.
+    /// Drops the pending signals of `set`.
     pub(in super::super) fn flush(&self, set: SigSet) {
         if self.bits() & set.0 == 0 {
             return;

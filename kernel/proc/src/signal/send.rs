@@ -1,4 +1,4 @@
-//! Posting signals.
+//! Sending signals.
 
 use core::sync::atomic::Ordering;
 
@@ -17,26 +17,26 @@ use crate::{SignalExt, UserThreadExt};
 /// Why a signal was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
-    /// Nobody has that number.
+    /// No process matches.
     NoProcess,
-    /// The sender may not signal any of them.
+    /// The sender may not signal any of the processes.
     NotPermitted,
-    /// The queue of real-time signals is full.
+    /// The limit of queued signals is reached.
     Full,
 }
 
-/// Whom a signal is for.
+/// The target of a signal.
 #[derive(Clone, Copy)]
 enum Whom<'a> {
     /// One thread.
     Thread(&'a Thread),
-    /// Any thread of the process, the one with this number first: the leader, or where the signal tells of a child, the thread
-    /// that made it, as in Linux. Where that has ended it is the leader.
+    /// Any thread of the process. The thread with this tid is considered first: the leader, or, for a signal about a
+    /// child, the thread that made the child, as in Linux. If that thread has exited, the leader is.
     Process(u32),
 }
 
 impl<'a> Whom<'a> {
-    /// The thread, if the signal is for one alone.
+    /// The thread, if the signal is for one thread alone.
     fn only(self) -> Option<&'a Thread> {
         match self {
             Whom::Thread(t) => Some(t),
@@ -44,7 +44,7 @@ impl<'a> Whom<'a> {
         }
     }
 
-    /// The thread that is asked first.
+    /// The thread that is considered first.
     fn first(self, pin: &'a CpuPin, p: &Process) -> Option<&'a Thread> {
         let lives =
             |t: &&Thread| core::ptr::eq::<Process>(&**t.process(), p) && !t.has(flag::KILLED);
@@ -58,13 +58,13 @@ impl<'a> Whom<'a> {
     }
 }
 
-/// Sends `info` to a process.  Callable from interrupts, where information may be lost.
-/// A zombie takes no signal, without an error.
+/// Sends `info` to a process. May be called in interrupts, where the information may not be kept. A zombie gets no
+/// signal.
 pub fn send_process(p: &Process, info: SigInfo) {
     let _ = post(p, Whom::Process(p.pid()), info, Payer::NOBODY, 0);
 }
 
-/// As [`send_process`], of what has become of a child that thread `maker` of `p` has made.
+/// As [`send_process`], about a child that the thread with tid `maker` of `p` made.
 pub fn send_parent(p: &Process, maker: u32, info: SigInfo) {
     let _ = post(p, Whom::Process(maker), info, Payer::NOBODY, 0);
 }
@@ -75,7 +75,10 @@ pub fn queue_parent(p: &Process, maker: u32, info: SigInfo) {
     let _ = post(p, Whom::Process(maker), info, current().payer(), 0);
 }
 
-/// As [`send_process`], in a thread's context: keeps the information, and reports a full queue.
+/// As [`send_process`], in a thread's context: keeps the information.
+///
+/// # Errors
+/// The limit of queued signals is reached.
 pub fn queue_process(p: &Process, info: SigInfo) -> Result<(), SendError> {
     if info.signo != sig::KILL {
         p.pending.reserve();
@@ -83,7 +86,10 @@ pub fn queue_process(p: &Process, info: SigInfo) -> Result<(), SendError> {
     post(p, Whom::Process(p.pid()), info, current().payer(), 0)
 }
 
-/// Sends `info` to one thread.  In a thread's context.
+/// Sends `info` to one thread. In a thread's context.
+///
+/// # Errors
+/// The limit of queued signals is reached.
 pub fn send_thread(t: &Thread, info: SigInfo) -> Result<(), SendError> {
     if info.signo != sig::KILL {
         t.user().pending.reserve();
@@ -91,21 +97,23 @@ pub fn send_thread(t: &Thread, info: SigInfo) -> Result<(), SendError> {
     post(t.process(), Whom::Thread(t), info, current().payer(), 0)
 }
 
-/// Whether the signal would be dropped at once.
+/// Whether the signal is dropped at once because it is ignored.
 fn dropped(pin: &CpuPin, p: &Process, shared: &Shared, whom: Whom<'_>, signo: u8) -> bool {
     if !shared.actions.ignores(signo) || signo == sig::KILL || signo == sig::STOP {
         return false;
     }
-    // A blocked signal stays: its action may change before it is unblocked. A leader that has gone is asked still, as in Linux.
+    // A blocked signal is kept: its action may change before it is unblocked. The mask of a leader that has exited
+    // still counts, as in Linux.
     match whom.first(pin, p) {
         Some(t) => !super::keeps(t, signo),
         None => !shared.left_mask.has(signo),
     }
 }
 
-/// Whether the thread that the signal is for acts on it as soon as it comes: the one that is asked first, else the first that does
-/// not hold it back. A signal that ends the process does so at once then, and not when that thread comes to look: no thread of the
-/// process makes another call, the sender's included. One that is waited for by sigtimedwait is only taken.
+/// Whether a thread acts on the signal as soon as it comes. That thread is the one considered first or, if that one
+/// blocks the signal, the first that does not. A signal that ends the process then does so at once, not when the thread
+/// next looks at its signals: no thread of the process, the sender included, makes another system call. A thread that
+/// waits for the signal in sigtimedwait only takes it.
 fn acts_at_once(pin: &CpuPin, p: &Process, whom: Whom<'_>, signo: u8) -> bool {
     let open = |t: &Thread| !t.has(flag::KILLED | flag::LEAVING) && !t.blocked().has(signo);
     if let Some(t) = whom.first(pin, p)
@@ -126,13 +134,15 @@ fn acts_at_once(pin: &CpuPin, p: &Process, whom: Whom<'_>, signo: u8) -> bool {
     acts
 }
 
-/// Nobody kills or stops init, but the kernel a thread of it that cannot go on.
+/// Whether a signal has no effect on init: SIGKILL and SIGSTOP, unless the kernel sends one to a thread of init that
+/// cannot go on.
 fn spared(target: Option<&Thread>, info: &SigInfo) -> bool {
     let own_fault = target.is_some() && info.code == code::KERNEL;
     (info.signo == sig::KILL || info.signo == sig::STOP) && !own_fault
 }
 
-/// `payer` pays for a real-time signal; that comes from threads alone.  `number` is the signal's among those of a group, 0 for another.
+/// Makes a signal pending and has it looked at. `payer` pays for a real-time signal; only threads send those. `number`
+/// is the serial number of a signal to a group, 0 for any other signal.
 fn post(
     p: &Process,
     whom: Whom<'_>,
@@ -173,7 +183,7 @@ fn post(
         && shared.actions.ends_process(signo)
         && !shared.stop.stopping
         && acts_at_once(&pin, p, whom, signo);
-    // After the signal, and under the lock that it is taken under: see `signal_group`.
+    // After the signal is pending, and under the lock that guards its being taken: see `signal_group`.
     p.note_group_signal(number);
     drop(shared);
     if continued {
@@ -195,7 +205,8 @@ fn post(
     result
 }
 
-/// Forgets pending signals of the process and all its threads, and a stop that a thread has taken the signal for.
+/// Drops the pending signals of `set` of the process and of all its threads, and with a stop signal also the stop that
+/// a thread is about to begin.
 fn flush_all(pin: &CpuPin, p: &Process, set: SigSet) {
     p.pending.flush(set);
     p.threads.lock().each(pin, |tid| {
@@ -209,7 +220,8 @@ fn flush_all(pin: &CpuPin, p: &Process, set: SigSet) {
     });
 }
 
-/// Makes `t` look at its signals if it lets one of `set` in and is not on its way out; returns those.
+/// Wakes `t` and makes it look at its signals if it does not block all of `set` and is not exiting; returns the signals
+/// of `set` that it does not block.
 fn nudge(pin: &CpuPin, t: &Thread, set: SigSet) -> SigSet {
     let open = set.0 & !t.blocked().0;
     if open == 0 || t.has(flag::KILLED | flag::LEAVING) {
@@ -220,7 +232,7 @@ fn nudge(pin: &CpuPin, t: &Thread, set: SigSet) -> SigSet {
     SigSet(open)
 }
 
-/// Has each signal of `set` looked at by a thread that lets it in: the one that is asked first, if possible.
+/// Makes a thread look at each signal of `set`, one that does not block it: the thread considered first, if possible.
 fn nudge_any(pin: &CpuPin, p: &Process, whom: Whom<'_>, set: SigSet) {
     let mut left = set.0;
     if let Some(first) = whom.first(pin, p) {
@@ -237,8 +249,9 @@ fn nudge_any(pin: &CpuPin, p: &Process, whom: Whom<'_>, set: SigSet) {
     });
 }
 
-/// Gives a signal to its process, which `t` has taken and would ignore, to a thread that waits for it by sigtimedwait; false if
-/// it is `t`'s. `shared` is the process's.
+/// Passes a signal of the process, which `t` has taken and would ignore, on to a thread that waits for it in
+/// sigtimedwait. Returns whether another thread has it now. `shared` belongs to the process, whose signal lock the
+/// caller holds.
 pub(super) fn hand_over(shared: &Shared, t: &Thread, info: SigInfo) -> bool {
     let p = t.process();
     if p.thread_count() == 1 || t.has(flag::SIGWAIT) || !shared.actions.ignores(info.signo) {
@@ -260,20 +273,20 @@ pub(super) fn hand_over(shared: &Shared, t: &Thread, info: SigInfo) -> bool {
     given
 }
 
-/// Finds another thread for signals of the process that the caller has just blocked.
+/// Makes other threads look at signals of the process that the caller does not take any more.
 pub(super) fn retarget(p: &Process, set: SigSet) {
     nudge_any(&ksync::pin(), p, Whom::Process(p.pid()), set);
 }
 
-/// `t`, the caller, takes no more signals of its process: others are found for those that it may have been woken for, which are
-/// those that it lets in.
+/// `t`, the caller, takes no more signals of its process: other threads look at those that it may have been woken for, which
+/// are those that it does not block.
 ///
-/// A sender makes the signal pending before it looks whether the thread leaves, and the thread says so before it looks
-/// what is pending: one of them sees the other.
+/// A sender makes the signal pending before it reads the thread's LEAVING flag, and the thread sets the flag before it
+/// reads which signals are pending: one of them sees what the other has written.
 ///
-/// A thread that is killed looks for nobody: either all are killed with it, or all but the caller of execve, which looks at what is
-/// pending on its way to user mode. If each looked through those that are left, the end of a process, for which SIGKILL stays
-/// pending, would take the square of its threads, under a lock that each of them needs.
+/// A killed thread looks for no other thread. Either all threads are killed with it, or all but the caller of execve, which
+/// looks at what is pending on its way to user mode. If each killed thread looked through those that are left, the end of a
+/// process, during which SIGKILL stays pending, would take the square of its threads, under a lock that each of them needs.
 pub(in super::super) fn leave(t: &Thread) {
     let p = t.process();
     if p.thread_count() == 1 {
@@ -292,8 +305,8 @@ pub(in super::super) fn leave(t: &Thread) {
     }
 }
 
-/// Makes a thread take a signal that its own instruction caused: if it is blocked or ignored, its
-/// action goes back to the default, so that it ends the process.
+/// Makes a thread take a signal that its own instruction caused. If the thread blocks or ignores the signal, its action
+/// goes back to the default, so that it ends the process.
 pub fn force(t: &Thread, info: SigInfo) {
     t.user().pending.reserve();
     let bit = SigSet::one(info.signo).0;
@@ -315,13 +328,17 @@ pub fn may_signal(p: &Process, target: &Cred, signo: u8) -> bool {
         || signo == sig::CONT && p.sid() == own.sid()
 }
 
-/// Sends a signal to each member of a group that `sender` may signal (SIGCONT: also those of the
-/// sender's session).  `info.signo` 0 only checks.
+/// Sends a signal to each member of a group that `sender`, its credentials and session id, may signal (SIGCONT: also to
+/// those of that session). `info.signo` 0 only checks.
 ///
-/// Children that members fork meanwhile are not missed, though they may join where the walk has been.  A member that has got the
-/// signal forks again only when it has taken it, and its children count as having got it.  So a child that has not joins
-/// before its parent is signalled, and is counted when the walk is over; the next walk finds it.  Once all have got the signal,
-/// or may not be sent it, nothing is counted any more, however often they fork.
+/// Children that members fork during the walk are not missed, even if they join in a part that the walk has passed. A
+/// member that has got the signal forks again only after it has taken the signal, and its children count as having got
+/// it. So a child that has not got the signal joined before its parent got it. Such joins are counted: if the count has
+/// changed when a walk ends, another walk finds the child. Once each member has got the signal, or may not be sent it,
+/// no join is counted any more, however often the members fork.
+///
+/// # Errors
+/// The group has no member, or `sender` may signal none of the members.
 pub fn signal_group(
     group: &Group,
     signo: u8,
@@ -357,7 +374,7 @@ pub fn signal_group(
 struct GroupWalk<'a> {
     group: &'a Group,
     info: SigInfo,
-    /// Among the group's signals; 0 for none.
+    /// Its serial number; 0 if it only checks.
     number: u32,
     sender: Option<(&'a Cred, u32)>,
     found: bool,
@@ -365,16 +382,16 @@ struct GroupWalk<'a> {
 }
 
 impl GroupWalk<'_> {
-    /// Goes through the members that have not got the signal.
+    /// Signals the members that have not got the signal yet.
     fn go(&mut self) {
-        // Collected slice by slice: posting takes locks that must not nest in the group's.
+        // The members are collected in slices: posting takes locks that must not be taken inside a shard's lock.
         let mut cursor = Cursor::default();
         while self.group.next_slice(&ksync::pin(), &mut cursor) {
             for &pid in cursor.members() {
                 let Some(p) = ids::find_process(pid) else {
                     continue;
                 };
-                // The number may have been given to another since.
+                // The pid may belong to another process by now.
                 if p.pgid() == self.group.pgid() {
                     self.found = true;
                     self.signal(&p);
@@ -390,7 +407,7 @@ impl GroupWalk<'_> {
                 || cred.may_signal(&p.cred())
                 || signo == sig::CONT && p.sid() == sid;
             if !allowed {
-                // Nor may its children be sent it.
+                // The children of `p` must not get it either.
                 p.note_group_signal(self.number);
                 return;
             }
@@ -412,13 +429,13 @@ impl GroupWalk<'_> {
     }
 }
 
-/// Sends a signal by the kernel to each member of a group.
+/// Sends a signal of the kernel to each member of a group.
 pub fn signal_whole_group(group: &Group, signo: u8) {
     // A group that has just lost its last member needs no signal.
     let _ = signal_group(group, signo, SigInfo::kernel(signo), None);
 }
 
-/// Ends a process, whatever it does: SIGKILL by the kernel.
+/// Kills a process: the kernel sends SIGKILL.
 pub fn kill_process(p: &Process) {
     send_process(p, SigInfo::kernel(sig::KILL));
 }

@@ -13,7 +13,7 @@ use super::super::process::{Process, flag as pflag};
 use super::{SA_NOCLDSTOP, SigFields, SigInfo, code, sig};
 use crate::UserThreadExt;
 
-/// What the parent has not been told by wait4 yet.
+/// What wait4 has not yet reported to the parent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StopReport {
     /// Nothing.
@@ -25,18 +25,18 @@ pub enum StopReport {
     Continued,
 }
 
-/// Job-control state of a process; its signal lock.
+/// The job-control state of a process. Guarded by its signal lock.
 #[derive(Default)]
 pub struct StopState {
-    /// Threads are to stop, or have stopped, before they enter user mode.
+    /// Threads stop, or have stopped, before they enter user mode.
     pub stopping: bool,
-    /// Threads that have stopped.
+    /// How many threads have stopped.
     pub stopped: u32,
-    /// For wait4.
+    /// What wait4 reports next.
     pub report: StopReport,
 }
 
-/// Ends a stop; returns whether there was one.
+/// Ends a stop; with `report`, wait4 reports that the process was continued. Returns whether there was a stop.
 pub(super) fn resume(stop: &mut StopState, report: bool) -> bool {
     if !stop.stopping {
         return false;
@@ -50,7 +50,8 @@ pub(super) fn resume(stop: &mut StopState, report: bool) -> bool {
     true
 }
 
-/// Begins a stop of the whole process by `signo`, which `me` has taken; nothing happens if SIGCONT or a kill came meanwhile.
+/// Begins a stop of the whole process by `signo`, which `me`, the caller, has taken. Does nothing if SIGCONT or a kill
+/// came meanwhile.
 pub(super) fn begin(me: &Thread, signo: u8) {
     let p = me.process();
     let pin = ksync::pin();
@@ -66,7 +67,7 @@ pub(super) fn begin(me: &Thread, signo: u8) {
     shared.stop.report = StopReport::Stopped(signo);
     p.threads.lock().each(&pin, |tid| {
         if let Some(t) = ids::thread(&pin, tid) {
-            // Not counted yet, even if it has not run since an earlier stop.
+            // The thread has not stopped for this stop yet, even if it has not run since an earlier one.
             t.clear(flag::STOPPED);
             t.set(flag::ATTENTION);
             sched::wake(&pin, t);
@@ -76,7 +77,7 @@ pub(super) fn begin(me: &Thread, signo: u8) {
     });
 }
 
-/// Sleeps while the process is stopped.  Returns at SIGCONT or when the thread is to die.
+/// Sleeps while the process is stopped. Returns after SIGCONT, or when the thread is to die.
 pub(super) fn stay(me: &Thread) {
     let mut state = me;
     let result = park(&mut state, Deadline::Never, Interruptible::Kill, stay_step);
@@ -94,7 +95,7 @@ fn stay_step(me: &mut &Thread, waiter: &mut Waiter) -> Step<()> {
     waiter.listen(&p.group_wait);
     let mut shared = p.signals.lock();
     if !shared.stop.stopping {
-        // Under the lock: the next stop sets it again.
+        // Cleared under the lock: the next stop sets it again.
         me.clear(flag::ATTENTION);
         return Step::Done(());
     }
@@ -112,7 +113,8 @@ fn stay_step(me: &mut &Thread, waiter: &mut Waiter) -> Step<()> {
     Step::Wait
 }
 
-/// A thread left the process while it was stopping: perhaps the others have all stopped.
+/// A thread has left the process. If the process is stopping and all remaining threads have stopped, this reports the
+/// stop.
 pub(in super::super) fn notify_parent_stopped(p: &Process) {
     let pin = ksync::pin();
     let shared = p.signals.lock();
@@ -125,7 +127,8 @@ pub(in super::super) fn notify_parent_stopped(p: &Process) {
     }
 }
 
-/// Tells the parent of `what` has become of `p`: SIGCHLD unless it does not want that, and a wake-up for its calls of wait4.
+/// Reports to the parent that `p` was stopped or continued: sends SIGCHLD unless SA_NOCLDSTOP is set, and wakes the
+/// parent's threads in wait4.
 pub(super) fn report(pin: &CpuPin, p: &Process, what: StopReport) {
     let (code, status) = match what {
         StopReport::None => return,
