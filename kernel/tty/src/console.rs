@@ -1,7 +1,7 @@
-//! The console: the terminal at the serial line, and what opens it.
+//! The console: the terminal at the serial line, and the devices that open it.
 //!
-//! A kernel thread takes bytes from the line and gives them to the terminal: it echoes, edits, and sends signals, none of
-//! which an interrupt handler may do.
+//! A kernel thread takes bytes from the line and passes them to the terminal. There they are echoed and edited, and may
+//! send signals; an interrupt handler may do none of this.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -24,33 +24,40 @@ fn tty() -> &'static Arc<Tty> {
     CONSOLE.get_or_init(|| Arc::new(Tty::new(number(4, 64), console::write_bytes)))
 }
 
-/// Takes a byte from the serial line; called by the console's thread, which may sleep.
+/// Passes a byte from the serial line to the terminal. Called by the console's thread; may sleep.
 pub fn input(byte: u8) {
     tty().arrive(byte);
 }
 
-/// Opens the serial line. A session leader without a terminal gets it, unless `O_NOCTTY` is given.
+/// Opens the serial line. If the caller leads a session without a terminal, the line becomes its controlling terminal,
+/// unless `O_NOCTTY` is given or the line is opened for writing only.
 ///
 /// # Errors
-/// Busy, here and below: the terminal opens for the privileged alone.
+/// Busy: the terminal is exclusive (TIOCEXCL), and the caller is not privileged.
 pub fn open_line(flags: u32) -> Result<Kind> {
     let tty = tty();
     tty.admit()?;
     let file = TtyFile::new(tty.clone());
     if flags & o::NOCTTY == 0 && flags & o::ACCMODE != o::WRONLY {
-        // Not being entitled to it is no error of open.
+        // open succeeds even if the caller may not have it as the controlling terminal.
         let _ = tty.set_controlling(&file, true, false);
     }
     Ok(Kind::Other(Box::new(file)))
 }
 
-/// Opens the console: the same terminal, for messages. It is never taken as the controlling one by this.
+/// Opens the console: the same terminal, for messages. It does not become the controlling terminal by this.
+///
+/// # Errors
+/// Busy, as for [`open_line`].
 pub fn open_console() -> Result<Kind> {
     tty().admit()?;
     Ok(Kind::Other(Box::new(TtyFile::console(tty().clone()))))
 }
 
-/// Opens the caller's controlling terminal.
+/// Opens the controlling terminal of the caller's session.
+///
+/// # Errors
+/// No device or address: the session has no controlling terminal. Busy, as for [`open_line`].
 pub fn open_own() -> Result<Kind> {
     let session = current().process().session();
     let terminal: Option<Arc<dyn Any + Send + Sync>> =

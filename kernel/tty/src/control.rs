@@ -1,4 +1,4 @@
-//! Which session a terminal controls, and which of its groups is in front.
+//! Which session a terminal controls, and which of its process groups is the foreground group.
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -15,14 +15,14 @@ use vfs::error::{FsError, Result};
 use super::Tty;
 use super::file::TtyFile;
 
-/// The handler of an ignored signal.
+/// The handler's value for an ignored signal.
 const SIG_IGN: u64 = 1;
 
-/// What a terminal serves. Its parts keep the numbers that they name from being given out again.
+/// What a terminal controls. The references in it keep the ids that it names from being given out again.
 pub(super) struct Control {
-    /// The session that it controls.
+    /// The session whose controlling terminal this is.
     session: Option<Arc<Session>>,
-    /// The number of the group in front. The group itself may have ended, or begin anew while a process bears the number.
+    /// The id of the foreground group. The group itself may have ended; it may begin anew while a process has that id.
     foreground: Option<Id>,
 }
 
@@ -33,27 +33,28 @@ impl Control {
         foreground: None,
     };
 
-    /// Whether the session of number `sid` is the one.
+    /// Whether the session with id `sid` has this controlling terminal.
     pub fn serves(&self, sid: u32) -> bool {
         self.session.as_ref().is_some_and(|s| s.sid() == sid)
     }
 
-    /// The number of the session, 0 for none.
+    /// The session id, 0 for none.
     pub fn sid(&self) -> u32 {
         self.session.as_ref().map_or(0, |s| s.sid())
     }
 
-    /// The number of the group in front, 0 for none.
+    /// The pgid of the foreground group, 0 for none.
     pub fn foreground(&self) -> u32 {
         self.foreground.as_ref().map_or(0, Id::number)
     }
 
-    /// The group in front, if it has members.
+    /// The foreground group, if it has members.
     fn group(&self) -> Option<Arc<Group>> {
         ids::find_group(self.foreground.as_ref()?.number())
     }
 
-    /// Takes everything out, and the terminal from its session. What is returned is to be dropped without the lock.
+    /// Takes session and foreground group out, and clears the session's controlling terminal. The caller drops the
+    /// result without the lock.
     pub fn release(&mut self) -> Control {
         let old = core::mem::replace(self, Control::NONE);
         if let Some(session) = &old.session {
@@ -62,38 +63,38 @@ impl Control {
         old
     }
 
-    /// Sends a signal to the group in front.
+    /// Sends a signal to the foreground group.
     pub fn signal_foreground(&self, signo: u8) {
         if let Some(group) = self.group() {
             signal::signal_whole_group(&group, signo);
         }
     }
 
-    /// The leader of the session, if it has not been reaped.
+    /// The leader of the session, unless it has been reaped.
     pub fn leader(&self) -> Option<Arc<Process>> {
         ids::find_process(self.session.as_ref()?.sid())
     }
 }
 
 impl Tty {
-    /// Sends a signal to the group in front.
+    /// Sends a signal to the foreground group.
     pub(super) fn signal_foreground(&self, signo: u8) {
-        // Posting takes locks of an outer rank, so the group is held meanwhile instead of the lock.
+        // Posting takes locks of a lower rank, so this keeps a reference to the group meanwhile, not the lock.
         let group = self.control.lock().group();
         if let Some(group) = group {
             signal::signal_whole_group(&group, signo);
         }
     }
 
-    /// Whether the terminal controls the session of `p`.
+    /// Whether this is the controlling terminal of the session of `p`.
     pub(super) fn controls(&self, p: &Process) -> bool {
         self.control.lock().serves(p.sid())
     }
 
-    /// Whether the caller may open the terminal (`TIOCEXCL`).
+    /// Checks that the caller may open the terminal.
     ///
     /// # Errors
-    /// Busy: it opens for the privileged alone.
+    /// Busy: the terminal is exclusive (TIOCEXCL), and the caller is not privileged.
     pub(super) fn admit(&self) -> Result<()> {
         if self.exclusive.load(Ordering::Relaxed) && !current().cred().capable(Cap::SysAdmin) {
             return Err(FsError::Busy);
@@ -101,9 +102,12 @@ impl Tty {
         Ok(())
     }
 
-    /// Stops a background process that uses its terminal, unless it is not to be stopped.
+    /// Sends `signo`, SIGTTIN or SIGTTOU, to the caller's group if the caller uses its controlling terminal from the
+    /// background. `Ok` if the caller may go on.
     ///
-    /// `signo` is SIGTTIN or SIGTTOU. `Ok` if the process may go on.
+    /// # Errors
+    /// Interrupted: the signal has been sent. I/O: it cannot be sent, because the group is orphaned or, for SIGTTIN,
+    /// because the caller blocks or ignores it.
     pub(super) fn job_control(&self, signo: u8) -> Result<()> {
         let me = current();
         let p = me.process();
@@ -137,8 +141,12 @@ impl Tty {
         Err(FsError::Interrupted)
     }
 
-    /// Makes the terminal of `file` the controlling one of the caller's session, as `TIOCSCTTY`; `steal` takes it from
-    /// another session.
+    /// Makes the terminal of `file` the controlling terminal of the caller's session, as `TIOCSCTTY` does; `steal`
+    /// takes it from another session.
+    ///
+    /// # Errors
+    /// Not permitted: the caller does not lead its session, the session has another terminal, another session has this
+    /// one, or the file is not good for it and the caller is not privileged. I/O: the file is cut off.
     pub(super) fn set_controlling(
         self: &Arc<Self>,
         file: &TtyFile,
@@ -153,7 +161,8 @@ impl Tty {
             return Err(FsError::Perm);
         }
         let privileged = me.cred().capable(Cap::SysAdmin);
-        // In the discipline's lock, so that the line is not hung up between the look at the file and the change.
+        // Under the lock of the line discipline, so that the terminal cannot hang up between the check of the file and
+        // the change.
         let line = self.line.lock();
         if file.is_cut_off(&line) {
             return Err(FsError::Io);
@@ -162,7 +171,7 @@ impl Tty {
         if control.serves(session.sid()) {
             return Ok(());
         }
-        // A session can read what it controls, so a descriptor that cannot is not enough.
+        // A session can read from its controlling terminal, so a descriptor that cannot read is not enough.
         let good = readable && !file.is_from_before(&line);
         if session.terminal().is_some() || !good && !privileged {
             return Err(FsError::Perm);
@@ -180,7 +189,11 @@ impl Tty {
         Ok(())
     }
 
-    /// Puts the group of number `pgid` in front.
+    /// Makes the group with id `pgid` the foreground group; `p` is the caller.
+    ///
+    /// # Errors
+    /// No process: there is no such group. Not permitted: it is in another session. Not a terminal: this one does not
+    /// control the session.
     pub(super) fn set_foreground(&self, p: &Process, pgid: u32) -> Result<()> {
         let group = ids::find_group(pgid).ok_or(FsError::NoProcess)?;
         if group.session().sid() != p.sid() {
@@ -194,7 +207,8 @@ impl Tty {
         Ok(())
     }
 
-    /// Gives the terminal up, as `TIOCNOTTY`. Only a leader's wish has an effect for the session; files stay as they are.
+    /// Gives up the controlling terminal, as `TIOCNOTTY` does. Only a session leader gives it up, for the whole
+    /// session; open files are not changed.
     pub(super) fn disassociate(&self, p: &Process) {
         if p.pid() != p.sid() {
             return;

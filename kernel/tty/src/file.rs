@@ -16,24 +16,24 @@ use vfs::poll::PollMask;
 
 use super::{Line, Tty, Wire, ioctl};
 
-/// Bytes moved between the discipline and a program in one hold of the lock.
+/// Most bytes moved between the line discipline and a program in one hold of the lock.
 const PIECE: usize = 256;
-/// Nanoseconds of a unit of VTIME.
+/// The unit of VTIME in nanoseconds.
 const TENTH: u64 = 100_000_000;
 
-/// What an open file knows of its terminal.
+/// The state of an open file of a terminal.
 pub(super) struct TtyFile {
     /// The terminal. Const.
     pub tty: Arc<Tty>,
-    /// How often it had been hung up when the file was opened. Const.
+    /// How often the terminal had been hung up when the file was opened. Const.
     hangups: u32,
-    /// Opened as the console: the session of the opener. Such a file stays good for messages when the terminal is hung up.
-    /// Const.
+    /// For a file that was opened as the console: the session of the process that opened it. Such a file can still
+    /// write messages after the terminal has been hung up. Const.
     console: Option<Option<Id>>,
 }
 
 impl TtyFile {
-    /// A file that was opened just now.
+    /// A file that is being opened now.
     pub fn new(tty: Arc<Tty>) -> TtyFile {
         let hangups = tty.line.lock().hangups;
         TtyFile {
@@ -43,7 +43,7 @@ impl TtyFile {
         }
     }
 
-    /// A file that was opened as the console just now.
+    /// A file that is being opened as the console now.
     pub fn console(tty: Arc<Tty>) -> TtyFile {
         let session = current().process().session();
         TtyFile {
@@ -57,13 +57,14 @@ impl TtyFile {
         line.hangups != self.hangups
     }
 
-    /// Whether the file is good for nothing any more.
+    /// Whether the file is cut off: reads find the end of file, writes and requests fail.
     pub fn is_cut_off(&self, line: &Line) -> bool {
         self.is_from_before(line) && self.console.is_none()
     }
 
-    /// Whether nothing that arrives is for the caller: the file is from before a hang-up. What init opened as the console
-    /// serves init's own session, and each session in turn to which the terminal is given; not what a session leaves behind.
+    /// Whether the caller gets no input through this file, because the terminal has been hung up since the file was
+    /// opened. A file of the console still gets input in two sessions: that of the process that opened it, and the one
+    /// that the terminal controls now.
     fn is_deaf(&self, line: &Line) -> bool {
         if !self.is_from_before(line) {
             return false;
@@ -77,7 +78,7 @@ impl TtyFile {
         !opened_it && !self.tty.controls(p)
     }
 
-    /// Waits while output is held by STOP.
+    /// Waits while output is stopped (STOP character, TCXONC).
     fn wait_for_output(&self, nonblocking: bool) -> Result<()> {
         if !self.is_held() {
             return Ok(());
@@ -113,7 +114,7 @@ struct Reading<'a, 'b> {
 }
 
 impl Reading<'_, '_> {
-    /// Moves what is there; `Done` once the read is satisfied, or the terminal has been hung up.
+    /// Moves the bytes that are available. `Done` once the read is satisfied or the terminal has been hung up.
     fn step(&mut self) -> Step<Result<usize>> {
         loop {
             let want = self.buf.remaining().min(PIECE);
@@ -167,7 +168,7 @@ impl FileOps for TtyFile {
         } else {
             min.min(buf.remaining())
         };
-        // With VTIME alone the timer runs from the start; with VMIN too, from each byte on.
+        // With VTIME alone the timer runs from the start of the read; with VMIN as well, from each byte on.
         let mut r = Reading {
             file: self,
             buf,

@@ -35,7 +35,7 @@ mod nr {
     pub const TIOCGEXCL: u32 = 0x8004_5440;
 }
 
-/// A request to the terminal of `file`, which is open for reading or not.
+/// Serves a request to the terminal of `file`; `readable` says whether the file is open for reading.
 pub(super) fn ioctl(file: &TtyFile, readable: bool, request: u32, arg: u64) -> Result<u64> {
     let tty = &file.tty;
     if file.is_cut_off(&tty.line.lock()) {
@@ -50,7 +50,7 @@ pub(super) fn ioctl(file: &TtyFile, readable: bool, request: u32, arg: u64) -> R
             UserPtr::<[u8; Termios::SIZE]>::new(arg).write(&bytes)?;
         }
         nr::TCSETS | nr::TCSETSW | nr::TCSETSF => set_attributes(file, request, arg)?,
-        // Output is written as it comes, so it has always drained; no break can be sent.
+        // Output is written at once, so it has always drained; a break cannot be sent.
         nr::TCSBRK | nr::TCSBRKP => tty.job_control(sig::TTOU)?,
         nr::TCXONC => {
             tty.job_control(sig::TTOU)?;
@@ -113,7 +113,7 @@ fn set_attributes(file: &TtyFile, request: u32, arg: u64) -> Result<()> {
     Ok(())
 }
 
-/// The requests of job control.
+/// Requests for job control.
 fn control(file: &TtyFile, request: u32, arg: u64) -> Result<u64> {
     let (tty, me) = (&file.tty, current());
     let p = me.process();

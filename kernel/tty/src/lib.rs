@@ -1,13 +1,15 @@
 //! Terminals.
 //!
-//! Guarantee: what a terminal controls, and what it has in front, are sessions and groups, never mere numbers: as long as the
-//! terminal names one, no other session or group gets that number. Once a terminal has hung up, every file that was open on
-//! it reads end of file and fails to write, and none of them gets a byte that arrives later.
+//! Guarantee: a terminal controls a session and a foreground group, never mere ids: as long as the terminal names one,
+//! no other session or group gets its id. Once a terminal has hung up, every file that was open on it reads end of file
+//! and fails to write, and none of them gets a byte that arrives later. Files of the console are an exception, see
+//! `file`.
 //!
-//! Mechanism: a [`Tty`] runs the line discipline ([`fscore::ldisc`]) between a *wire* and its files (`file`). It counts its
-//! hang-ups under the lock of the discipline, and a file remembers the count of its opening: a file whose count is older is
-//! cut off, and every transfer compares the two under that lock. Which session and which group the terminal serves stands in
-//! `control`, guarded by a spin lock that is taken inside the former. Job control follows termios(3) and tty_ioctl(4).
+//! Mechanism: a [`Tty`] runs the line discipline ([`fscore::ldisc`]) between a *wire* and its open files (`file`). The
+//! terminal counts its hang-ups under the lock of the discipline, and a file keeps the count from when it was opened. A
+//! file whose count is older is cut off, and every transfer compares the two counts under that lock. `control` has the
+//! session and the foreground group, guarded by a spin lock that is taken inside the former lock. Job control follows
+//! termios(3) and tty_ioctl(4).
 
 #![no_std]
 #![cfg(target_os = "none")]
@@ -37,22 +39,22 @@ ksync::lock_class!(pub ControlLock, "terminal control", rank = 140);
 /// A terminal.
 pub struct Tty {
     line: Mutex<Line, TtyLock>,
-    /// The session and group that it serves.
+    /// The session that the terminal controls, and the foreground group.
     control: Spin<Control, ControlLock>,
     /// Rows, columns, and pixels, as struct winsize. Atomic.
     size: AtomicU64,
-    /// Whether it opens for the privileged alone. Atomic.
+    /// Whether only privileged processes may open the terminal (TIOCEXCL). Atomic.
     exclusive: AtomicBool,
     readers: WaitQueue,
-    /// Writers while output is stopped.
+    /// Writers wait here while output is stopped.
     writers: WaitQueue,
     /// Device number. Const.
     number: u64,
-    /// Sends bytes to the other side. Const.
+    /// Sends bytes to the other end of the wire. Const.
     wire: fn(&[u8]),
 }
 
-/// The line discipline, and how often the line has been hung up.
+/// The line discipline, and how often the terminal has been hung up.
 struct Line {
     ldisc: Box<Ldisc>,
     hangups: u32,
@@ -107,7 +109,7 @@ impl Tty {
         }
     }
 
-    /// Runs the discipline on one byte from the wire. Sleeping context.
+    /// Passes one byte from the wire through the line discipline. May sleep.
     fn arrive(&self, byte: u8) {
         let mut wire = Wire::new(self.wire);
         let mut line = self.line.lock();
@@ -133,15 +135,15 @@ impl Tty {
         }
     }
 
-    /// Changes the size; the foreground group gets SIGWINCH if it is another.
+    /// Changes the size; if it differs from the old one, the foreground group gets SIGWINCH.
     fn resize(&self, size: u64) {
         if self.size.swap(size, Ordering::Relaxed) != size {
             self.signal_foreground(sig::WINCH);
         }
     }
 
-    /// Cuts off every file that is open, throws away what has arrived and was not read, and takes the terminal from the
-    /// session that `of` accepts. Returns what it controlled, or `None`, and nothing is done, if `of` does not accept it.
+    /// Hangs up: cuts off every open file, drops unread input, and takes the terminal from its session. Returns what
+    /// the terminal controlled. If `of` does not accept that, does nothing and returns `None`.
     fn hang_up_line(&self, of: impl FnOnce(&Control) -> bool) -> Option<Control> {
         let mut line = self.line.lock();
         let old = {
@@ -172,7 +174,7 @@ impl Terminal for Tty {
 
     fn leader_exited(&self, session: &Session) {
         if let Some(old) = self.hang_up_line(|control| control.serves(session.sid())) {
-            // The leader is past taking signals; the group in front may live on.
+            // The leader does not take signals any more; the foreground group may live on.
             old.signal_foreground(sig::HUP);
         }
     }
