@@ -15,11 +15,11 @@ use super::signal::{self, SigFields, SigInfo, SigSet, StopReport, code, sig};
 use super::{account, futex, ids, itimer, reference_cache, space, wait4};
 use crate::UserThreadExt;
 
-/// Children that change parents in one hold of the family lock.
+/// Most children that are reparented in one hold of the family lock.
 const SLICE: usize = 32;
 
-/// Makes all threads of `p` die, with the wait4 status `status`; only the first call counts.
-/// Callable from interrupts.
+/// Makes all threads of `p` exit, and sets the wait4 status to `status`. Only the first call has an effect. May be
+/// called in interrupts.
 pub(super) fn begin_group_exit(pin: &CpuPin, p: &Process, status: u32) {
     let threads = p.threads.lock();
     if p.exiting.swap(true, Ordering::SeqCst) {
@@ -34,7 +34,7 @@ pub(super) fn begin_group_exit(pin: &CpuPin, p: &Process, status: u32) {
     });
 }
 
-/// Makes one thread die on its way to user mode.
+/// Makes one thread exit on its way to user mode, and wakes it.
 pub(super) fn doom(pin: &CpuPin, t: &Thread) {
     t.set(flag::KILLED);
     sched::wake(pin, t);
@@ -47,8 +47,8 @@ pub fn exit_group(code: u32) -> ! {
     exit_thread(0)
 }
 
-/// Ends the calling thread; `code` counts if it is the last and nothing ended the group before.
-/// Called with interrupts and preemption on and no lock held.
+/// Ends the calling thread. `code` becomes the process's exit code if this is the last thread and the process is not
+/// ending already. Called with interrupts and preemption on and no lock held.
 pub fn exit_thread(code: u32) -> ! {
     finish_thread(code);
     loop {
@@ -56,7 +56,7 @@ pub fn exit_thread(code: u32) -> ! {
     }
 }
 
-/// All of a thread's end that can still sleep, in a frame that is gone at the last switch.
+/// Does the part of a thread's end that may sleep; its stack frame is gone before the last switch.
 #[inline(never)]
 fn finish_thread(code: u32) {
     let me = current();
@@ -99,7 +99,8 @@ fn finish_thread(code: u32) {
     me.state.declare_dead();
 }
 
-/// Tells those who share the memory that the thread leaves it, by the word that CLONE_CHILD_CLEARTID or set_tid_address named.
+/// Clears the thread's word that CLONE_CHILD_CLEARTID or set_tid_address named, and wakes a thread that waits on it;
+/// not if no other thread uses the memory.
 pub(super) fn clear_child_tid(me: &Current) {
     let addr = me.user().clear_child_tid.swap(0, Ordering::Relaxed);
     if addr != 0
@@ -110,15 +111,15 @@ pub(super) fn clear_child_tid(me: &Current) {
     }
 }
 
-/// Whether anybody else could see the memory: its last user's word need not be written, which
-/// would cost most children a copy of a page.
+/// Whether another thread uses the memory. Otherwise the word need not be written, which would cost most children a
+/// copy of a page.
 fn someone_else_maps(me: &Current) -> bool {
     let p = me.process();
     // Two: the process's and the one taken here.
     p.thread_count() > 1 || p.user_space().is_some_and(|s| Arc::strong_count(&s) > 2)
 }
 
-/// The last thread has left.
+/// Releases what a process has and makes it a zombie. Called by its last thread.
 fn finish_process(p: &Arc<Process>) {
     itimer::end(p);
     // Files first: closing may write to user-visible places and wake others early.
@@ -147,22 +148,22 @@ fn finish_process(p: &Arc<Process>) {
     become_zombie(p);
 }
 
-/// The group of a process that ends, if that may mean something to it. Most ends do not: the group's count of
-/// references, which all its members share, is not written.
+/// The group of an ending process, if the end may concern the group: the process leads the session, or members may be
+/// stopped. Most ends do not, and then the group's reference count, which all its members share, is not written.
 fn group_that_notices(p: &Process) -> Option<Arc<Group>> {
     let pin = ksync::pin();
     let group = ids::borrow_group(&pin, p.pgid())?;
     (p.pid() == p.sid() || group.may_be_stopped()).then(|| group.hold())
 }
 
-/// A session leader's death takes the terminal from the session.
+/// The end of a session leader: its controlling terminal hangs up.
 fn hang_up(group: &Group) {
     if let Some(terminal) = group.session().terminal() {
         terminal.leader_exited(group.session());
     }
 }
 
-/// If `p` was what kept its group from being orphaned, stopped members get SIGHUP and SIGCONT.
+/// If the end of `p` makes its group an orphaned one, and a member is stopped, the members get SIGHUP and SIGCONT.
 fn orphan_check_of_own(p: &Process, group: &Group) {
     if !group.may_be_stopped() {
         return;
@@ -172,7 +173,8 @@ fn orphan_check_of_own(p: &Process, group: &Group) {
     }
 }
 
-/// A newly orphaned group with a stopped member gets SIGHUP and SIGCONT. `leaver` is about to end and counts no more.
+/// Sends SIGHUP and SIGCONT to a group that is orphaned and has a stopped member. `leaver`, which is about to end, does
+/// not count.
 fn hang_up_if_orphaned(group: &Group, leaver: Option<&Process>) {
     if group.may_be_stopped() && group.is_orphaned(leaver) && has_stopped(group) {
         signal::signal_whole_group(group, sig::HUP);
@@ -197,7 +199,7 @@ fn has_stopped(group: &Group) -> bool {
     }
 }
 
-/// The process that takes the orphans of `p`: the nearest subreaper above it, or init.
+/// The process that becomes the parent of the children of `p`: the nearest subreaper among its ancestors, or init.
 fn reaper_of(p: &Process) -> Option<Arc<Process>> {
     if p.has(pflag::HAS_SUBREAPER) {
         let mut at = ids::find_process(p.ppid());
@@ -214,7 +216,7 @@ fn reaper_of(p: &Process) -> Option<Arc<Process>> {
     ids::find_process(1)
 }
 
-/// Gives the children of `p` to its reaper, slice by slice.
+/// Reparents the children of `p`, slice by slice.
 fn leave_children(p: &Arc<Process>) {
     loop {
         let mut slice = [0u32; SLICE];
@@ -266,7 +268,8 @@ fn tell_of_death(child: &Process, from: &Process) {
     let _ = signal::queue_process(child, info);
 }
 
-/// Lists `child` of `from`, which is in limbo, under `reaper` or, if that is going too, under its reaper.
+/// Lists `child` of `from`, which is in limbo, as a child of `reaper` or, if `reaper` has ended too, of the process
+/// that takes that one's children.
 fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: &Process) {
     tell_of_death(child, from);
     let mut parent = reaper.clone();
@@ -315,7 +318,8 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: &Process) {
     }
 }
 
-/// The end: `p` goes to its parent's zombies, or at once if the parent does not want to know.
+/// The last step of a process's end: moves `p` to its parent's list of zombies and notifies the parent. If the parent
+/// discards its children, `p` is reaped at once.
 fn become_zombie(p: &Arc<Process>) {
     p.life.store(Life::Zombie as u8, Ordering::SeqCst);
     // It takes none any more, and may stay for long: what its senders pay for goes now.
@@ -348,11 +352,11 @@ fn become_zombie(p: &Arc<Process>) {
     }
 }
 
-/// What a parent wants to learn of a child's end.
+/// How a parent is notified of a child's end.
 struct Notice {
-    /// The signal, 0 for none.
+    /// The signal that it gets, 0 for none.
     signo: u8,
-    /// It wants no zombie.
+    /// The child is reaped at once and does not stay a zombie.
     discards: bool,
 }
 
@@ -369,7 +373,7 @@ impl Notice {
     }
 }
 
-/// Tells `parent` of its zombie `p`, which is reaped if it was `taken` off the list.
+/// Notifies `parent` of its zombie `p`. If `p` was `taken` off the list, it is released here.
 fn notify_parent(p: &Arc<Process>, parent: &Arc<Process>, notice: &Notice, taken: bool) {
     if notice.signo != 0 {
         let info = child_info(p, notice.signo);
@@ -381,8 +385,8 @@ fn notify_parent(p: &Arc<Process>, parent: &Arc<Process>, notice: &Notice, taken
     parent.child_wait.wake_all();
 }
 
-/// The signal that tells `parent` of the end of `p`. One that is not the usual was agreed with the program that the parent ran
-/// then: another, which may have more rights, is not sent it.
+/// The signal that `parent` gets when `p` ends. Any signal but SIGCHLD was agreed on with the program that the parent
+/// ran when it forked: another program, which may have more rights, gets SIGCHLD.
 fn exit_signal(p: &Process, parent: &Process) -> u8 {
     let knew = p.parent_exec_id.load(Ordering::Relaxed);
     if knew == parent.exec_id.load(Ordering::SeqCst) {
@@ -431,7 +435,7 @@ pub fn child_report(r: &wait4::Report) -> SigInfo {
     }
 }
 
-/// `si_code` and `si_status` of a wait4 status.
+/// `si_code` and `si_status` for a wait4 status.
 fn exit_code(status: u32) -> (i32, i32) {
     match status & 0x7f {
         0 => (code::CLD_EXITED, (status >> 8 & 0xff) as i32),
@@ -439,8 +443,8 @@ fn exit_code(status: u32) -> (i32, i32) {
     }
 }
 
-/// Settles a thread that has left its CPU for the last time.  Interrupts and preemption are off.
-/// Its memory goes after a grace period: others may be looking at it.
+/// Withdraws the tid of a thread that has left its CPU for the last time. Called with interrupts and preemption off.
+/// The thread's memory is freed after a grace period: other CPUs may be reading it.
 pub(super) fn release_dead(pin: &CpuPin, t: &Thread) {
     let _ = (pin, epoch());
     task::ids::withdraw(t);

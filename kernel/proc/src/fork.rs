@@ -1,4 +1,4 @@
-//! Making threads and processes: clone, fork, vfork.
+//! Making threads and processes: clone, fork and vfork.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -22,9 +22,9 @@ use super::space::UserSpace;
 use super::user_thread::UserThread;
 use crate::{SignalExt, UserThreadExt};
 
-/// Where a parent sleeps in vfork until the child has its own memory.
+/// Where a parent sleeps after vfork until the child does not use its memory any more.
 pub struct VforkGate {
-    /// A parent waits.
+    /// The parent waits.
     shut: AtomicBool,
     queue: WaitQueue,
 }
@@ -37,7 +37,7 @@ impl VforkGate {
         }
     }
 
-    /// Lets the parent go on: the child has called execve or ended.
+    /// Wakes the parent: the child has called execve or is ending.
     pub(super) fn open(&self) {
         if self.shut.swap(false, Ordering::SeqCst) {
             self.queue.wake_all();
@@ -45,18 +45,18 @@ impl VforkGate {
     }
 }
 
-/// Why nothing was made.
+/// Why no thread or process was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForkError {
     /// The flags contradict each other.
     Invalid,
-    /// No number, or too many processes.
+    /// There is no free id, the user has too many threads, or the caller is being killed.
     Again,
     /// No memory.
     NoMemory,
-    /// A thread-local storage base that is no user address.
+    /// The base for thread-local storage is not a user address.
     NotPermitted,
-    /// A signal to the caller's group came meanwhile: it is to be taken first.
+    /// A signal to the caller's group is pending, and must be taken first.
     Signal,
 }
 
@@ -65,19 +65,19 @@ pub enum ForkError {
 pub struct CloneArgs {
     /// `CLONE_*` without the exit signal.
     pub flags: u64,
-    /// The signal for the parent, 0 for none.
+    /// The signal that the parent gets when the child ends, 0 for none.
     pub exit_signal: u8,
-    /// The child's stack pointer, 0 to keep the parent's.
+    /// The child's stack pointer, 0 to keep the caller's.
     pub stack: u64,
-    /// CLONE_PARENT_SETTID.
+    /// The address for CLONE_PARENT_SETTID.
     pub parent_tid: u64,
-    /// CLONE_CHILD_SETTID and CLONE_CHILD_CLEARTID.
+    /// The address for CLONE_CHILD_SETTID and CLONE_CHILD_CLEARTID.
     pub child_tid: u64,
-    /// CLONE_SETTLS.
+    /// The thread-local storage base for CLONE_SETTLS.
     pub tls: u64,
 }
 
-/// Namespaces and other things that are not there.
+/// Flags for namespaces and other things that do not exist here.
 const UNSUPPORTED: u64 = (raw::CLONE_NEWNS
     | raw::CLONE_NEWCGROUP
     | raw::CLONE_NEWUTS
@@ -99,7 +99,7 @@ fn check(a: &CloneArgs) -> Result<(), ForkError> {
     if bad { Err(ForkError::Invalid) } else { Ok(()) }
 }
 
-/// clone(2): returns the new thread's number in the caller.  `frame` is the caller's.
+/// clone(2): makes a thread or a process; returns the new thread's tid. `frame` has the caller's registers. May sleep.
 pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
     check(args)?;
     let has = |f: u32| args.flags & u64::from(f) != 0;
@@ -156,8 +156,8 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
     Ok(tid)
 }
 
-/// Takes from a process that was known for a moment what it has. Its last use goes after a grace period, where nothing may
-/// sleep, and memory and files may take long to go.
+/// Drops what a process has that was in the table for a moment only. The last reference to it is dropped after a grace
+/// period, where nothing may sleep, and freeing memory and files may take long.
 #[cold]
 fn undo(process: &Process) {
     drop(process.set_files(None));
@@ -165,7 +165,7 @@ fn undo(process: &Process) {
     drop(process.set_space(None));
 }
 
-/// The child's word is written in its own memory, which the caller may not share.
+/// CLONE_CHILD_SETTID: writes the tid into the child's memory, which the caller may not share.
 fn set_child_tid(process: &Process, args: &CloneArgs, tid: u32) {
     if args.flags & u64::from(raw::CLONE_VM) != 0 {
         let _ = UserPtr::<u32>::new(args.child_tid).write(&tid);
@@ -174,7 +174,7 @@ fn set_child_tid(process: &Process, args: &CloneArgs, tid: u32) {
     }
 }
 
-/// vfork(2)'s wait.  Only a deadly signal ends it early.
+/// Waits until a child of vfork calls execve or ends. Only a fatal signal ends the wait earlier.
 fn wait_for(mut child: Arc<Process>) {
     let _ = park(
         &mut child,
@@ -191,7 +191,7 @@ fn wait_for(mut child: Arc<Process>) {
     );
 }
 
-/// A process that shares with, or copies from, the caller's what `args` says.  It stands in no
+/// Makes a process that shares the caller's resources, or has copies of them, as `args` says. The process is in no
 /// table yet; dropping it undoes everything.
 fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
     let has = |f: u32| args.flags & u64::from(f) != 0;
@@ -311,8 +311,8 @@ fn new_thread(
     Ok(new)
 }
 
-/// Makes a new thread, and its process if that is new, known to all, unless the caller's process is ending. `signal` is the
-/// last that its group had sent it when the call began.
+/// Enters a new thread, and its process if that is new, in the tables, unless the caller's process is ending. `signal`
+/// is the serial number of the last group signal that the caller's process had got when the call began.
 fn publish(
     args: &CloneArgs,
     process: &Arc<Process>,
@@ -358,8 +358,8 @@ fn publish(
     Ok(())
 }
 
-/// Joins the group that the parent is in now; false if the parent, whose last signal from the group was `signal`, has got another
-/// and is to take it first: the child would miss it.
+/// Makes `child` a member of the caller's group. False if the caller's process has got another group signal than
+/// `signal` since the call began: it must take that first, because the child would miss it.
 fn join_parents_group(child: &Process, signal: u32) -> bool {
     let pin = ksync::pin();
     let me = current();
@@ -388,8 +388,8 @@ fn list_as_child(child: &Process) {
     family.living.push_back(&pin, child.pid());
 }
 
-/// CLONE_PARENT: the child gets the caller's parent, and is as strange to it as the caller is: it is told of the child's end
-/// as of the caller's.
+/// CLONE_PARENT: makes `child` a child of the caller's parent. The parent gets the same signal when `child` ends as
+/// when the caller does.
 fn list_as_sibling(child: &Process) {
     let me = current();
     let me = me.process();
@@ -431,7 +431,7 @@ fn list_as_sibling(child: &Process) {
     }
 }
 
-/// The actions of a process that begins anew.
+/// Default signal actions, for a process that is not forked.
 pub(super) fn fresh_signals() -> Shared {
     Shared::new(Arc::new(ActionTable::new()))
 }

@@ -1,11 +1,11 @@
 //! Resource limits.
 //!
-//! A process that never changed one carries none: a pointer to nothing means the limits that
-//! init starts with.
+//! A process that has never changed a limit, nor inherited a changed one, stores none: a null pointer stands for the
+//! limits that init starts with.
 
 use alloc::boxed::Box;
 
-/// What is limited, by Linux's numbers.
+/// The limited resources, with Linux's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Resource {
@@ -21,35 +21,35 @@ pub enum Resource {
     Core = 4,
     /// Resident bytes; not enforced, as in Linux.
     Rss = 5,
-    /// Processes of a user.
+    /// Threads of a user.
     Nproc = 6,
-    /// One more than the highest descriptor.
+    /// One more than the highest descriptor that may be opened.
     Nofile = 7,
     /// Bytes locked in memory.
     Memlock = 8,
     /// Bytes of address space.
     As = 9,
-    /// File locks.
+    /// File locks; not enforced, as in Linux.
     Locks = 10,
-    /// Queued signals.
+    /// Queued signals of a user.
     Sigpending = 11,
-    /// Bytes in message queues.
+    /// Bytes in message queues; not enforced.
     Msgqueue = 12,
     /// Ceiling of nice.
     Nice = 13,
-    /// Ceiling of real-time priority.
+    /// Ceiling of real-time priority; not enforced.
     Rtprio = 14,
-    /// Microseconds of real-time CPU without a sleep.
+    /// Microseconds of real-time CPU time without a sleep; not enforced.
     Rttime = 15,
 }
 
-/// How many there are.
+/// How many resources there are.
 pub const COUNT: usize = 16;
-/// No limit.
+/// The value for no limit.
 pub const INFINITY: u64 = u64::MAX;
 
 impl Resource {
-    /// The resource of Linux's number `n`.
+    /// The resource with Linux's number `n`.
     pub fn from_raw(n: u32) -> Option<Self> {
         use Resource::*;
         [
@@ -64,9 +64,9 @@ impl Resource {
 /// A soft limit and the hard one above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// What is enforced.
+    /// The limit that is enforced.
     pub soft: u64,
-    /// What the soft one may be raised to.
+    /// The highest value to which the soft limit may be raised.
     pub hard: u64,
 }
 
@@ -74,7 +74,7 @@ const fn limit(soft: u64, hard: u64) -> Limit {
     Limit { soft, hard }
 }
 
-/// What init starts with: Linux's values for a machine of some GiB.
+/// The limits that init starts with: Linux's values for a machine with some GiB of memory.
 const DEFAULT: [Limit; COUNT] = [
     limit(INFINITY, INFINITY),
     limit(INFINITY, INFINITY),
@@ -103,7 +103,7 @@ pub struct Rlimits(Option<Box<[Limit; COUNT]>>);
 pub enum LimitError {
     /// The soft limit would exceed the hard one.
     Inverted,
-    /// Raising a hard limit takes privilege.
+    /// The hard limit rises without privilege, or exceeds what is possible for the resource.
     NotPermitted,
 }
 
@@ -113,12 +113,16 @@ impl Rlimits {
         Rlimits(None)
     }
 
-    /// One limit.
+    /// The limit of one resource.
     pub fn get(&self, r: Resource) -> Limit {
         self.0.as_deref().unwrap_or(&DEFAULT)[r as usize]
     }
 
-    /// Whether `set` may be carried out.
+    /// Checks whether the limit of `r` may be set to `new`.
+    ///
+    /// # Errors
+    /// The soft limit exceeds the hard one; or the hard one rises and the caller is not `privileged`; or RLIMIT_NOFILE
+    /// would exceed 2^20.
     pub fn check(&self, r: Resource, new: Limit, privileged: bool) -> Result<(), LimitError> {
         if new.soft > new.hard {
             return Err(LimitError::Inverted);
@@ -134,27 +138,27 @@ impl Rlimits {
         Ok(())
     }
 
-    /// Whether the process carries no limits of its own.
+    /// Whether these are the default limits, without storage of their own.
     pub(super) fn is_default(&self) -> bool {
         self.0.is_none()
     }
 
-    /// The default limits, ready to be changed.
+    /// The default limits with storage of their own, ready to be changed.
     pub(super) fn own() -> Self {
         Rlimits(Some(Box::new(DEFAULT)))
     }
 
-    /// The limits as values, where they are not the defaults.
+    /// The limits as values; `None` if they are the defaults.
     pub(super) fn values(&self) -> Option<[Limit; COUNT]> {
         self.0.as_deref().copied()
     }
 
-    /// Limits of those values.
+    /// Limits with these values; `None` stands for the defaults.
     pub(super) fn from_values(values: Option<[Limit; COUNT]>) -> Self {
         Rlimits(values.map(Box::new))
     }
 
-    /// Sets one limit that has been checked, of limits that are not the defaults.
+    /// Sets one limit that has been checked, of limits that have storage of their own.
     pub(super) fn set(&mut self, r: Resource, new: Limit) {
         if let Some(own) = &mut self.0 {
             own[r as usize] = new;

@@ -1,4 +1,4 @@
-//! What processes keep for a thread.
+//! What a process keeps for each of its threads.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -17,45 +17,46 @@ use super::signal::{AltStack, RestartBlock, SigSet, ThreadPending};
 use super::{account, lock};
 
 hal::upper_type! {
-    /// The type of what threads keep for this crate.
+    /// The type of what `task` stores in a thread for this crate.
     static UPPER: UserThread
 }
 
-/// What processes keep for a thread; fields marked *own* are written by the thread itself only.
+/// What a process keeps for one of its threads. Fields marked *own* are written by the thread itself only.
 pub struct UserThread {
-    /// Its thread group.  Const.
+    /// The thread's process. Const.
     pub(super) process: Arc<Process>,
-    /// Signals held back.  *Own*, but for the process's signal lock held.
+    /// The signals that the thread blocks. *Own*, and written under the process's signal lock.
     pub(super) blocked: AtomicU64,
-    /// The mask to return to after sigsuspend, ppoll, pselect and sigtimedwait.  *Own*; for the last as `blocked`.
+    /// The mask to be restored after sigsuspend, ppoll, pselect and sigtimedwait. *Own*; for sigtimedwait as `blocked`.
     pub(super) saved_mask: AtomicU64,
-    /// Signals sent to this thread alone.
+    /// Signals that are pending for this thread alone.
     pub(super) pending: ThreadPending,
     pub(super) altstack: Spin<AltStack, lock::UserThreadLock>,
     pub(super) restart: Spin<RestartBlock, lock::UserThreadLock>,
-    /// Where exit writes 0 and wakes a futex; 0 for nowhere.  *Own*.
+    /// The address where exit writes 0 and wakes a futex; 0 for none. *Own*.
     pub(super) clear_child_tid: AtomicU64,
-    /// Head of the robust futex list; 0 for none.  *Own*.
+    /// The address of the head of the robust futex list; 0 for none. *Own*.
     pub(super) robust_list: AtomicU64,
-    /// Where it waits for a futex: the bucket, and the slot in it.  That bucket's lock; left as it is when it waits no more.
+    /// Where the thread waits for a futex: the bucket, and the slot in it. Guarded by that bucket's lock; stale when
+    /// the thread does not wait.
     pub(super) futex_place: AtomicU32,
-    /// What needs no synchronisation at all.  *Own*.
+    /// State that needs no synchronisation at all. *Own*.
     pub(super) own: Own<OwnState>,
 }
 
-/// What only its thread uses.
+/// State that only the thread itself uses: its cached references.
 #[derive(Default)]
 pub struct OwnState {
-    /// The address space that the thread was last seen to be in.
+    /// The address space of its process when the thread last used it.
     pub space: Option<Arc<Space>>,
-    /// The descriptors that it used last.
+    /// The descriptor table of its process when the thread last used it.
     pub files: Option<Arc<FdTable>>,
-    /// The directories that it used last.
+    /// The file-system context of its process when the thread last used it.
     pub fs: Option<Arc<FsContext>>,
 }
 
 impl UserThread {
-    /// The part of a new thread of `process`, which holds the signals of `blocked` back.
+    /// The part of a new thread of `process` that blocks the signals of `blocked`.
     pub(super) fn for_new(process: Arc<Process>, blocked: u64) -> UpperBox {
         UPPER.wrap(Box::new(UserThread {
             process,
@@ -76,25 +77,26 @@ impl UserThread {
     }
 }
 
-/// A thread, as processes see it.
+/// What processes add to a thread.
 pub trait UserThreadExt {
-    /// What processes keep for it.
+    /// What the process keeps for the thread.
     fn user(&self) -> &UserThread;
-    /// The thread group.
+    /// The thread's process.
     fn process(&self) -> &Arc<Process>;
-    /// The signals held back.
+    /// The signals that the thread blocks.
     fn blocked(&self) -> SigSet;
-    /// Head of the robust futex list, 0 for none.
+    /// The address of the head of the robust futex list, 0 for none.
     fn robust_list(&self) -> u64;
-    /// Sets the head of the robust futex list.  By the thread itself.
+    /// Sets the head of the robust futex list. Called by the thread itself.
     fn set_robust_list(&self, head: u64);
-    /// Where exit writes 0 and wakes a futex, 0 for nowhere.
+    /// The address where exit writes 0 and wakes a futex, 0 for none.
     fn clear_child_tid(&self) -> u64;
-    /// Sets where exit writes 0 and wakes a futex, 0 for nowhere.  By the thread itself.
+    /// Sets the address where exit writes 0 and wakes a futex, 0 for none. Called by the thread itself.
     fn set_clear_child_tid(&self, addr: u64);
-    /// Changes whom the thread acts as.  By the thread itself, so that no change is lost.
+    /// Changes the thread's credentials. Called by the thread itself, so that no change is lost.
     ///
-    /// Others judge the process by its first thread, or by its only one.
+    /// If the thread leads its process, or is its only thread, the credentials by which other processes judge the
+    /// process change as well.
     ///
     /// # Errors
     /// No memory for an account of the new real user; nothing has changed.

@@ -1,8 +1,9 @@
-//! Who has the kernel's memory: users whose pipes and the like are a good part of what is gone.
+//! Users for whom the kernel holds much memory, for pipes and the like.
 //!
-//! Such memory comes back when descriptors are closed. Which process closes which byte would have to be asked of open
-//! files, whose locks those may hold who wait for memory; so what an account holds is divided among its user's processes by
-//! how many descriptors they have open. Names come back by nobody's end and do not count: their number is limited.
+//! Such memory is freed when descriptors are closed. Only open files could say which process holds which part of it,
+//! and their locks may be held by threads that wait for memory. So what an account holds is divided among its user's
+//! processes in proportion to their open descriptors. The memory for names of files does not count: no process's end
+//! frees it, and it has a limit.
 
 use cred::{Charge, Payer};
 use hal::PAGE_SIZE;
@@ -12,24 +13,24 @@ use super::victims::is_eligible;
 use crate::ids;
 use crate::process::Process;
 
-/// Accounts that a search looks at.
+/// Most accounts that a search keeps.
 const MOST: usize = 8;
-/// An account that holds less than this part of memory is of no interest.
+/// An account that holds less than this fraction of memory is ignored.
 const SMALL_PART: u64 = 64;
 
 #[derive(Clone, Copy)]
 pub(super) struct Holder {
     payer: Payer,
     pub uid: u32,
-    /// What its user's processes make the kernel hold, in pages.
+    /// The memory that the kernel holds for the user's processes, in pages.
     pub pages: u64,
-    /// Those processes, and their open descriptors.
+    /// How many processes the user has that may be killed, and how many descriptors they have open.
     processes: u64,
     descriptors: u64,
 }
 
 impl Holder {
-    /// Who has at least so many descriptors goes.
+    /// The processes that have at least the average number of descriptors.
     pub fn most(&self) -> Most {
         Most {
             payer: self.payer,
@@ -42,7 +43,7 @@ impl Holder {
     }
 }
 
-/// A user's processes that hold most, which are at least one.
+/// The processes of one user that have most descriptors, at least one process.
 #[derive(Clone, Copy)]
 pub(super) struct Most {
     payer: Payer,
@@ -50,7 +51,7 @@ pub(super) struct Most {
 }
 
 impl Most {
-    /// Whether it is a process of the user.
+    /// Whether `p` is a process of the user.
     pub fn is_of(&self, p: &Process) -> bool {
         self.payer.is(p.payer())
     }
@@ -68,7 +69,7 @@ impl Holders {
         Holders([None; MOST])
     }
 
-    /// Looks at all accounts, and if one holds much at their processes.
+    /// Searches all accounts and, if one holds much, all processes.
     pub fn search(&mut self) {
         self.0 = [None; MOST];
         let least = vm().alloc.total_pages() as u64 / SMALL_PART;
@@ -105,7 +106,7 @@ impl Holders {
         });
     }
 
-    /// The part of its user's pages that falls to a process.
+    /// The part of its user's pages that a process accounts for.
     pub fn share(&self, p: &Process) -> u64 {
         let Some(holder) = self.0.iter().flatten().find(|h| h.has(p)) else {
             return 0;
@@ -115,7 +116,7 @@ impl Holders {
         share.min(holder.pages)
     }
 
-    /// The account that holds most, of those that have processes to end.
+    /// The account that holds most, of those that have processes to kill.
     pub fn largest(&self) -> Option<&Holder> {
         let all = self.0.iter().flatten().filter(|h| h.processes > 0);
         all.max_by_key(|holder| holder.pages)

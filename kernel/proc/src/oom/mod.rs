@@ -1,15 +1,17 @@
-//! When memory is out: who waits, and who has to go.
+//! What happens when memory is out: which threads wait, and which processes are killed.
 //!
-//! Guarantee: whoever needs memory and may sleep waits for it, without spending any, until it is there or the waiter is
-//! killed; nobody waits for ever. A program that takes all memory is ended, whether it is one large process or a
-//! thousand small ones, and others go on.
+//! Guarantee: a thread that needs memory and may sleep waits for it, and needs no memory to wait. It waits until there
+//! is memory, it is killed, or it has waited so often that it gives up: no thread waits for ever. A program that takes
+//! all memory is killed, whether it is one large process or a thousand small ones, and other programs go on.
 //!
-//! Mechanism: one kernel thread does all the work, so a thousand who wait cost nothing. Asked for, it brings back
-//! what is free but out of reach; if that is not enough it kills (`victims`), waits for the dead to free what they had,
-//! wakes as many waiters as that feeds, and looks again. Threads that are killed do not wait but take from the reserve,
-//! and nothing on the way of an exit needs much; a thread that otherwise takes from the reserve, because it could not sleep,
-//! does not return to user mode before there is memory again, or dies ([`repay`]). Calls that change many things at once stop in
-//! between when memory runs short ([`mem::admit_change`]).
+//! Mechanism: one kernel thread, the out-of-memory killer, does all the work, so a thousand waiting threads cost
+//! nothing. When a thread asks for memory, the killer has deferred frees and the caches of CPUs emptied. If that is not
+//! enough, it kills processes (`victims`), waits until they have freed their memory, wakes as many waiters as that
+//! memory suffices for, and looks again. A thread that has been killed does not wait but takes from the reserve, and
+//! nothing on the way of an exit needs much memory. Any other thread takes from the reserve only where it cannot sleep
+//! or has waited too often; it then does not return to user mode before there is memory again, or is killed
+//! ([`repay`]). System calls that change many things at once stop midway when memory runs short
+//! ([`mem::admit_change`]).
 
 mod holders;
 mod victims;
@@ -30,41 +32,44 @@ use crate::{UserThreadExt, signal};
 
 pub use self::victims::{is_condemned, score};
 
-/// How long one wait for memory takes at most, in nanoseconds.
+/// The longest single wait for memory, in nanoseconds.
 const WAIT_NS: u64 = 500_000_000;
-/// Waits after which a faulting thread gives itself up: some twenty seconds, far longer than any exit takes.
+/// After more waits than this, a faulting thread gives up and is killed: some twenty seconds, far longer than any exit
+/// takes.
 const FAULT_TRIES: u32 = 40;
-/// Waits after which a thread in the kernel takes from the reserve, and a fork is refused.
+/// After so many waits, an allocation in the kernel takes from the reserve, and a fork is refused.
 const KERNEL_TRIES: u32 = 6;
-/// Between two tries of an allocation that failed though memory is there, in nanoseconds.
+/// The pause between two tries of a fault that failed although there is memory, in nanoseconds.
 const PAUSE_NS: u64 = 2_000_000;
-/// Between two looks at how the dying get on, in nanoseconds, and such looks before others have to go as well: longer than a
-/// thread waits that holds a lock which the dying need ([`last_resort`]).
+/// The pause between two looks at dying processes, in nanoseconds; and after how many looks other processes are killed
+/// as well. Together that is longer than a thread waits in [`last_resort`], which may hold a lock that a dying process
+/// needs.
 const LOOK_NS: u64 = 10_000_000;
 const LOOKS: u32 = 500;
-/// Looks, after the last victim's end, while there are more than so many objects that wait for a grace period.
+/// After the last victim's end, at most so many looks are made while more than [`MANY_WAITING`] objects wait for a
+/// grace period.
 const SETTLING: u32 = 100;
 const MANY_WAITING: usize = 512;
-/// How long those that are dying are waited for when nobody else is left to kill, in nanoseconds.
+/// How long dying processes are waited for when no other process is left to kill, in nanoseconds.
 const LAST_WAIT_NS: u64 = 20 * time::SECOND;
 
-/// The thread that works here, 0 before there is one. Written once.
+/// The tid of the out-of-memory killer, 0 before there is one. Written once.
 static KILLER: AtomicU32 = AtomicU32::new(0);
-/// Somebody lacks memory. Set by anyone, cleared by the thread.
+/// A thread lacks memory. Set by any thread, cleared by the killer.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// Nobody is left whose end would help: one of those that owe memory has to go. Set and cleared by the thread, cleared by
-/// the one that goes.
+/// No process is left whose end would help, so a process with a thread that waits in [`repay`] has to end. Set and
+/// cleared by the killer; also cleared by the thread that ends its process.
 static HOPELESS: AtomicBool = AtomicBool::new(false);
-/// Where the thread sleeps.
+/// Where the killer sleeps.
 static WORK: WaitQueue = WaitQueue::new();
 
-/// What is done when memory is short.
+/// What `mem` calls when memory is short.
 pub(super) static POLICY: mem::Policy = mem::Policy {
     last_resort,
     wait_for_room,
 };
 
-/// Starts the thread.
+/// Starts the out-of-memory killer.
 #[inline(never)]
 pub(super) fn start() {
     let killer = Killer::new();
@@ -74,10 +79,10 @@ pub(super) fn start() {
     }
 }
 
-/// Makes room, or waits for it; false if the caller had better die.
+/// Waits for memory after a fault that has failed for want of it. False if the caller is to give up, which ends its
+/// process.
 ///
-/// `tries` counts the caller's attempts so far.  A caller that has been killed gives up, so that it
-/// can leave.
+/// `tries` counts the caller's attempts so far. A thread that has been killed gives up, so that it can exit.
 pub fn relieve(tries: u32) -> bool {
     let me = crate::current();
     if me.kill_pending() || tries > FAULT_TRIES {
@@ -107,8 +112,9 @@ fn wait_for_room() -> Result<(), NoMemory> {
     Err(NoMemory)
 }
 
-/// Memory for the kernel's heap where there is none above the reserve: waits where that is possible; else, and for those
-/// who are to die, `get` may take the last page. Large requests fail at once.
+/// Allocates memory for the kernel's heap when there is none above the reserve. A caller that may wait does so; where
+/// it cannot, has been killed, or has waited too often, `get` may take the last page. Requests for more than a page
+/// fail at once.
 fn last_resort(layout: Layout, get: &dyn Fn(Rights) -> *mut u8) -> *mut u8 {
     if layout.size().max(layout.align()) > PAGE_SIZE {
         return core::ptr::null_mut();
@@ -132,11 +138,11 @@ fn last_resort(layout: Layout, get: &dyn Fn(Rights) -> *mut u8) -> *mut u8 {
     get(Rights::Reserve)
 }
 
-/// A thread that has taken from the reserve waits here, on its way to user mode, until there is more or it is killed: it
-/// would come back for more of the reserve.
+/// A thread that has taken from the reserve waits here, on its way to user mode, until there is memory above the
+/// reserve or it is killed; otherwise it would take more of the reserve.
 ///
-/// It does not count its waits, for a search may take long, and so may the end of a large process. Only the thread that searches knows
-/// when nothing is to be hoped for. Init goes on after a while.
+/// The number of waits is not limited, for a search may take long, and so may the end of a large process. Only the
+/// killer can say that nothing is left to wait for. Init goes on after some waits.
 #[cold]
 pub fn repay() {
     let me = crate::current();
@@ -160,7 +166,8 @@ pub fn repay() {
     }
 }
 
-/// Whether the caller may sleep for memory: it holds no spin lock, is not about to end, and nobody's end depends on it.
+/// Whether the caller may sleep for memory: it holds no spin lock, interrupts are on, it has not been killed, and it is
+/// neither the killer nor an idle thread.
 fn may_wait() -> bool {
     let killer = KILLER.load(Ordering::Relaxed);
     hal::preempt::count() == 0
@@ -178,7 +185,7 @@ fn ask_and_wait() {
     });
 }
 
-/// The thread.
+/// The out-of-memory killer's loop.
 fn run(mut killer: Killer) {
     let mut since = None;
     loop {
@@ -206,7 +213,8 @@ fn run(mut killer: Killer) {
     }
 }
 
-/// Kills somebody, and waits until that has helped. `since` tells since when nobody is left to kill but some are dying.
+/// Kills processes, and waits until that has helped. `since` is the time from which on no process has been left to kill
+/// while some were dying.
 fn make_room(killer: &mut Killer, since: &mut Option<u64>) {
     let dying = match killer.choose_and_kill() {
         Choice::Killed(victims) => {
@@ -227,7 +235,7 @@ fn make_room(killer: &mut Killer, since: &mut Option<u64>) {
     }
 }
 
-/// Waits until the victims have gone and what they had is free, but not for ever.
+/// Waits until the victims have ended and their memory is free, but not for ever.
 fn wait_for(victims: &Victims) {
     let mut settling = 0;
     for _ in 0..LOOKS {
@@ -245,7 +253,7 @@ fn wait_for(victims: &Victims) {
     }
 }
 
-/// Wakes those whom the memory that is there feeds, a part of it at a time.
+/// Wakes as many waiters as a part of the free memory suffices for.
 fn feed() {
     let pages = vm().alloc.spare_pages();
     if pages > 0 {
@@ -253,7 +261,7 @@ fn feed() {
     }
 }
 
-/// Brings back memory that is free but out of reach: deferred frees, and what CPUs have in their caches.
+/// Frees memory that is free but cannot be allocated yet: deferred frees, and the caches of CPUs.
 fn free_what_waits() {
     vm().alloc.request_drain();
     mem::slab().request_drain();

@@ -1,21 +1,23 @@
-//! Who has to go when memory is out.
+//! Which processes are killed when memory is out.
 //!
-//! What a process costs is what its end frees: anonymous pages, page tables, kernel stacks, and its part of what the kernel
-//! holds for its user's descriptors ([`holders`](super::holders)). Four kinds of culprits:
+//! A process costs the memory that its end frees: anonymous pages, page tables, kernel stacks, and its part of what the
+//! kernel holds for its user's descriptors ([`holders`](super::holders)). There are four kinds of victims:
 //!
-//! - *one large process*: it is killed, with those who share its memory;
-//! - *a family*: processes forked from one execve that called none since, many and together larger than any one. Memory that
-//!   forks share counts once. All are killed in one pass, and cannot fork meanwhile; only the founder is spared the
-//!   first time, for it may be a shell whose children are the trouble. A process that changes its real user begins a family,
-//!   too: what one user's processes take is no reason to kill another's, or the program of root that forked both;
-//! - *a user*, for whose descriptors the kernel holds more than the largest process costs: of the user's processes those that have most
-//!   of them open are killed;
-//! - *many small ones of many families*: those started last go, until an eighth of what all cost is free. A process that was
-//!   there before the trouble began stays, and so does one that costs less than half of the average.
+//! - *one large process*: it is killed, with the processes that share its address space;
+//! - *a family*: processes that were forked from one execve and have not called execve since, many and together more
+//!   than twice as large as the largest process. Memory that they share counts once. All are killed in one pass, and
+//!   cannot fork meanwhile. Only the founder, whose execve began the family, is spared the first time: it may be a
+//!   shell whose children use the memory. A process that changes its real user begins a family, too: the memory of one
+//!   user's processes is no reason to kill another user's, or the program of root that forked both;
+//! - *processes of one user*, for whose descriptors the kernel holds more than the largest process costs: those that
+//!   have most descriptors open are killed;
+//! - *many small processes of many families*: those that started last are killed, so many that an eighth of what all
+//!   cost becomes free. The age up to which they are killed is a power of two of nanoseconds. Processes that cost less
+//!   than half of the average are spared.
 //!
-//! The cost of a search is in proportion to the processes and what they have mapped, and each search frees a large part of that. It
-//! allocates nothing, and can be preempted but for short sections.
-//! Init is never chosen, nor is who has an `oom_score_adj` of -1000.
+//! A search takes time in proportion to the processes and what they have mapped, and each search frees a large part of
+//! that. It allocates nothing, and can be preempted but for short sections. Init is never chosen, nor is a process with
+//! an `oom_score_adj` of -1000.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -32,40 +34,40 @@ use super::holders::{Holders, Most};
 use crate::process::Process;
 use crate::{ids, signal};
 
-/// Families that a search keeps apart; the smallest makes room for another.
+/// Most families that a search keeps apart; a further one takes the place of the smallest.
 const FAMILIES: usize = 64;
-/// Members from which on a family may be the culprit.
+/// A family with fewer members is not chosen.
 const MANY: u32 = 8;
-/// A single process that costs less than this part of what all cost is not the culprit.
+/// A single process that costs less than this fraction of the sum of all costs is not chosen.
 const SMALL_PART: u64 = 16;
-/// The part of what all cost that is freed by killing the youngest.
+/// The fraction of the sum of all costs that is freed by killing the youngest processes.
 const YOUNG_PART: u64 = 8;
-/// Powers of two of nanoseconds of age.
+/// Processes are counted by the binary logarithm of their age in nanoseconds.
 const AGES: usize = 64;
-/// Heap objects of a process, in pages: an estimate.
+/// An estimate of a process's heap objects, in pages.
 const OBJECTS: u64 = 2;
-/// A founder who was spared is not spared again within this time, in nanoseconds.
+/// A founder that was spared is not spared again within this time, in nanoseconds.
 const MEMORY_NS: u64 = 60 * time::SECOND;
 
 /// The family that is being killed, 0 for none: its members cannot fork. Written by the killer.
 static CONDEMNED: AtomicU64 = AtomicU64::new(0);
 
-/// Whether the members of a family may not fork, for they are being killed.
+/// Whether a family is being killed, so that its members may not fork.
 #[inline]
 pub fn is_condemned(kin: u64) -> bool {
     CONDEMNED.load(Ordering::Relaxed) == kin && kin != 0
 }
 
-/// What a process takes, in pages.
+/// The memory that a process uses, in pages.
 struct Cost {
-    /// What nobody else uses.
+    /// Memory that no other process uses.
     own: u64,
-    /// What it shares with its family, or once did.
+    /// Memory that it shares with its family, or once did.
     shared: u64,
 }
 
 impl Cost {
-    /// None for a process that has nothing to give any more.
+    /// `None` for a process that has no address space any more.
     fn of(p: &Process) -> Option<Cost> {
         let cost = p.space()?.cost();
         let stacks = u64::from(p.thread_count()) * FRAMES_PER_STACK as u64;
@@ -79,21 +81,21 @@ impl Cost {
         self.own + self.shared
     }
 
-    /// With what `oom_score_adj` adds or takes.
+    /// The cost with what `oom_score_adj` adds or subtracts.
     fn adjusted(&self, p: &Process) -> u64 {
         let share = vm().alloc.total_pages() as i64 * i64::from(p.oom_adj()) / 1000;
         (self.sum() as i64 + share).max(0) as u64
     }
 }
 
-/// /proc/PID/oom_score: what a process costs in thousandths of memory, adjusted.
+/// /proc/PID/oom_score: the adjusted cost of a process, in thousandths of memory.
 pub fn score(p: &Process) -> u64 {
     Cost::of(p).map_or(0, |cost| {
         cost.adjusted(p) * 1000 / vm().alloc.total_pages().max(1) as u64
     })
 }
 
-/// Whether the killer may choose it.
+/// Whether the killer may choose `p`.
 pub(super) fn is_eligible(p: &Process) -> bool {
     p.pid() != 1 && !p.is_kernel() && !p.is_zombie() && p.oom_adj() > -1000
 }
@@ -112,19 +114,19 @@ impl Family {
     }
 }
 
-/// What a search has found.
+/// The result of a search.
 struct Census {
     /// Users for whose descriptors the kernel holds much.
     holders: Holders,
     families: Box<[Family]>,
-    /// The process that costs most, with what it costs.
+    /// The process with the highest adjusted cost, and that cost.
     largest: Option<(u64, Arc<Process>)>,
-    /// By age: what processes cost.
+    /// The sums of the pages that processes alone use, by the processes' age.
     ages: Box<[u64]>,
-    /// What all cost, and how many they are.
+    /// The sum of the pages that processes alone use, and how many processes that are.
     sum: u64,
     count: u64,
-    /// Some are on their way out, and may have memory still.
+    /// Some processes are ending, and may have memory still.
     dying: bool,
 }
 
@@ -165,20 +167,20 @@ impl Census {
     }
 }
 
-/// The power of two of nanoseconds that a process has lived.
+/// The binary logarithm of a process's age in nanoseconds.
 fn age(p: &Process, now: u64) -> usize {
     (now.saturating_sub(p.start_ns()) | 1).ilog2() as usize
 }
 
-/// Who is being killed.
+/// The processes that are being killed.
 pub(super) enum Victims {
-    /// A process, and who shares its memory.
+    /// A process, and those that share its address space.
     One(Arc<Process>),
-    /// A family; with or without its founder.
+    /// A family, with or without its founder.
     Family { kin: u64, founder: bool },
-    /// Processes of one user: those that have most descriptors.
+    /// The processes of one user that have most descriptors.
     Holders(Most),
-    /// Those that started at this time or later, in nanoseconds since boot, and cost at least so many pages.
+    /// Processes that started at `since` or later, in nanoseconds since boot, and cost at least `least` pages.
     Young { since: u64, least: u64 },
 }
 
@@ -200,7 +202,7 @@ impl Victims {
         }
     }
 
-    /// Kills them; returns how many there were that were not dying yet.
+    /// Kills the victims; returns how many of them were not ending already.
     fn kill(&self) -> u32 {
         let mut told = 0;
         ids::each_process(2, |p| {
@@ -213,9 +215,9 @@ impl Victims {
         told
     }
 
-    /// Whether none of them has memory any more; kills those who were born meanwhile.
+    /// Whether no victim has memory any more. Kills members of a family that were forked meanwhile.
     ///
-    /// A process leaves its space before that is emptied, and is a zombie after that.
+    /// A process leaves its space before the space is emptied, and becomes a zombie after that.
     pub(super) fn are_gone(&self) -> bool {
         if let Victims::One(p) = self {
             return p.is_zombie();
@@ -240,23 +242,23 @@ impl Victims {
         !left
     }
 
-    /// Nobody is being killed any more.
+    /// Ends the killing: the members of a family may fork again.
     pub(super) fn forget(&self) {
         CONDEMNED.store(0, Ordering::Relaxed);
     }
 }
 
-/// What a search led to.
+/// What the killer has decided after a search.
 pub(super) enum Choice {
-    /// These have been killed.
+    /// These processes have been killed.
     Killed(Victims),
-    /// Nobody may be chosen, but some are dying.
+    /// No process may be chosen, but some are ending.
     Dying,
-    /// Nobody may be chosen.
+    /// No process may be chosen.
     Nobody,
 }
 
-/// What the killer keeps between two searches.
+/// What the killer keeps from one search to the next.
 pub(super) struct Killer {
     census: Census,
     /// The family whose founder was spared last, and when.
@@ -264,7 +266,7 @@ pub(super) struct Killer {
 }
 
 impl Killer {
-    /// Allocates all that it will ever need.
+    /// Allocates all memory that the killer will ever need.
     pub(super) fn new() -> Killer {
         Killer {
             census: Census {
@@ -280,7 +282,7 @@ impl Killer {
         }
     }
 
-    /// Chooses who has to go and kills them.
+    /// Chooses processes and kills them.
     pub(super) fn choose_and_kill(&mut self) -> Choice {
         let now = time::monotonic_ns();
         self.census.clear();

@@ -1,8 +1,8 @@
 //! Threads that wait for memory.
 //!
-//! Guarantee: waiting for memory needs none, ends with a kill, and ends by itself after a time that the caller gives; who
-//! frees memory wakes as many as it feeds, those first that have waited longest. Mechanism: a list linked by number
-//! through the threads.
+//! Guarantee: a wait for memory needs no memory, ends when the thread is killed, and ends by itself after a time that
+//! the caller gives. The killer wakes the threads first that have waited longest. Mechanism: a list through the
+//! threads, linked by tid.
 
 use ksync::Spin;
 use task::current::current;
@@ -15,8 +15,8 @@ use crate::lock;
 
 static LIST: Spin<IdList<NeedsMemory>, lock::MemoryWaitersLock> = Spin::new(IdList::new());
 
-/// Sleeps until [`wake`] picks the calling thread, `ns` nanoseconds have passed, or the thread is killed. `ask`, which says that memory is
-/// wanted, is called once the thread can be picked: the answer may come before it sleeps.
+/// Sleeps until [`wake`] takes the calling thread off the list, `ns` nanoseconds have passed, or the thread is killed.
+/// `ask` asks for memory. It is called once the thread is on the list, so the answer may come before the thread sleeps.
 pub fn wait(ns: u64, ask: impl FnOnce()) {
     let me = current();
     // A waiter whose step waits again stands on the list already.
@@ -43,7 +43,7 @@ pub fn wait(ns: u64, ask: impl FnOnce()) {
     }
 }
 
-/// Wakes up to `n` waiters; returns how many there were.
+/// Wakes up to `n` waiters; returns how many it woke.
 pub fn wake(n: usize) -> usize {
     for told in 0..n {
         let pin = ksync::pin();
