@@ -1,8 +1,8 @@
-//! Unpacking the initramfs into the root.
+//! Unpacks the initramfs into the root file system.
 //!
-//! An image is a sequence of cpio archives, each plain or compressed with gzip, with zero bytes
-//! between them, as Linux takes it. A defect ends the boot with its kind and place; nothing is
-//! half believed.
+//! As on Linux, an image is a sequence of cpio archives, each plain or compressed with gzip, with zero bytes between
+//! them. A defective archive ends the boot with a message that names the defect and its offset. An entry whose
+//! directory does not exist is skipped with a message.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -26,18 +26,19 @@ use vfs::{open, regular};
 
 /// Why the root could not be set up.
 pub enum UnpackError {
-    /// The archive is defective; the offset is into the image, or into what it decompresses to.
+    /// The archive is defective. The offset counts bytes of the image, or of what the compressed stream decompresses
+    /// to.
     Archive {
         /// The defect.
         error: cpio::Error,
-        /// Where the compressed stream begins in the image, if it is one.
+        /// Offset in the image at which the compressed stream begins, if the archive is compressed.
         compressed_at: Option<usize>,
     },
-    /// An entry could not be made.
+    /// A file of the archive could not be made.
     Entry {
-        /// Its name.
+        /// The entry's name in the archive.
         name: String,
-        /// Why.
+        /// What the file system answered.
         error: FsError,
     },
     /// The file system itself could not be made.
@@ -81,7 +82,10 @@ impl fmt::Debug for UnpackError {
     }
 }
 
-/// Unpacks an image into the root.
+/// Unpacks an image into the root file system.
+///
+/// # Errors
+/// See [`UnpackError`]; the entries before the defect have been made.
 pub fn unpack(image: &[u8]) -> Result<(), UnpackError> {
     let mut u = Unpacker {
         links: BTreeMap::new(),
@@ -101,7 +105,7 @@ pub fn unpack(image: &[u8]) -> Result<(), UnpackError> {
             continue;
         }
         match u.archives(rest, None) {
-            // What follows a plain archive may be a compressed one.
+            // A plain archive may be followed directly by a compressed one.
             Err(UnpackError::Archive { error, .. })
                 if error.reason == cpio::Reason::Magic
                     && error.offset > 0
@@ -123,7 +127,8 @@ pub fn unpack(image: &[u8]) -> Result<(), UnpackError> {
 }
 
 struct Unpacker {
-    /// Files with several names, by device and number; forgotten at the end of each archive.
+    /// Inodes of files with several links, by major and minor number of the device and inode number in the archive.
+    /// Cleared at the end of each archive.
     links: BTreeMap<(u32, u32, u32), Arc<Inode>>,
     cred: Cred,
 }
@@ -148,7 +153,7 @@ impl Unpacker {
             let made = self.entry(&header, entry, &mut reader).map_err(archive)?;
             match made {
                 Ok(()) => {}
-                // As Linux does with a name whose directory the archive does not bring.
+                // Linux skips an entry whose directory the archive does not contain.
                 Err(FsError::NotFound) => {
                     let name = String::from_utf8_lossy(entry);
                     hal::kprintln!("initramfs: left out {name}: its directory is not there");
@@ -161,7 +166,7 @@ impl Unpacker {
         }
     }
 
-    /// Makes one entry. The outer error is the archive's, the inner the file system's.
+    /// Makes the file of one entry. The outer error is the archive's, the inner one the file system's.
     fn entry<S: Source>(
         &mut self,
         h: &Header,
@@ -195,7 +200,8 @@ impl Unpacker {
         Ok(written)
     }
 
-    /// Finds or makes the node of an entry; `None` for one without an effect.
+    /// Finds or makes the inode of an entry. `None` for an entry that names the root and is no directory, which is
+    /// ignored.
     fn node(&mut self, h: &Header, name: &[u8], text: &[u8]) -> Result<Option<Arc<Inode>>> {
         let root = boot_root()?;
         let walk = Walk {
@@ -242,7 +248,7 @@ impl Unpacker {
     }
 }
 
-/// Removes what a later entry of the same name replaces.
+/// Removes the file or empty directory `name`, which a later entry of the archive replaces.
 fn replace(walk: &Walk, dir: &Path, name: &[u8], is_dir: bool) -> Result<()> {
     let walk = Walk {
         base: Origin::At(dir),

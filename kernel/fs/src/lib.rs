@@ -1,4 +1,4 @@
-//! File systems over `vfs`, and what fills the root at boot.
+//! procfs, sysfs and the device files, file systems over `vfs`; and the set-up of the root file system at boot.
 
 #![no_std]
 #![cfg(target_os = "none")]

@@ -1,4 +1,5 @@
-//! The tree at boot: root file system, devices, the initramfs, and init's first descriptors.
+//! The file systems at boot: the root, the device nodes on /dev, the content of the initramfs, and init's first
+//! descriptors.
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -20,17 +21,19 @@ use super::initramfs::{self, UnpackError};
 use super::procfs;
 use crate::devfs;
 
-/// What the first process begins with.
+/// What init begins with.
 pub struct Boot {
-    /// The console, three times.
+    /// Its descriptors: 0, 1 and 2 are the console.
     pub files: Arc<FdTable>,
-    /// The root, as root and working directory.
+    /// Its root and working directory, both the root of the root file system.
     pub fs: FsUse,
 }
 
-/// Sets everything up: the root with the initramfs's content, and the devices on /dev.
+/// Mounts the root file system, unpacks the initramfs into it, frees the memory of the RAM disk and mounts the device
+/// nodes on /dev. Called once, by the boot thread, before init.
 ///
-/// The memory of the ramdisk is given back when it has been unpacked.
+/// # Errors
+/// See [`UnpackError`].
 pub fn init(initrd: &Initrd, cmdline: &[u8]) -> Result<Boot, UnpackError> {
     let ncpus = hal::cpu::count();
     drivers::random::init(ncpus);
@@ -42,7 +45,7 @@ pub fn init(initrd: &Initrd, cmdline: &[u8]) -> Result<Boot, UnpackError> {
     let fs = tmpfs::new_super(FsKind::Tmpfs, Settings::new(0o755)).map_err(UnpackError::Setup)?;
     let (root, limits) = (fs.root.clone(), [fs.quota, fs.inodes]);
     for limit in limits.into_iter().flatten() {
-        // What the image brings may be more than half of memory.
+        // The image may need more than the default limit of half of memory.
         quota::resize(limit, u64::from(u32::MAX)).map_err(UnpackError::Setup)?;
     }
     let mount = mount::attach(fs, root.clone(), None, String::from("rootfs"), 0)
@@ -56,7 +59,8 @@ pub fn init(initrd: &Initrd, cmdline: &[u8]) -> Result<Boot, UnpackError> {
         mem::release_initrd();
     }
     for limit in limits.into_iter().flatten() {
-        // Half of what the image has left, and what it takes.
+        // The default limit is half of all memory; with half of what the image uses added, half of the memory that
+        // the image leaves is free for new files.
         quota::resize(limit, quota::default_limit() + limit.used() / 2)
             .map_err(UnpackError::Setup)?;
     }
@@ -68,7 +72,7 @@ pub fn init(initrd: &Initrd, cmdline: &[u8]) -> Result<Boot, UnpackError> {
     })
 }
 
-/// Makes the device nodes and shows them on /dev.
+/// Makes the file system of device nodes and mounts it on /dev.
 fn mount_devices() -> Result<()> {
     let fs = tmpfs::new_super(FsKind::Devtmpfs, Settings::new(0o755))?;
     devices::set_nodes(fs.clone());
@@ -114,7 +118,7 @@ fn mount_devices() -> Result<()> {
     Ok(())
 }
 
-/// The descriptors that the first process begins with: the console, three times.
+/// Makes init's descriptors: 0, 1 and 2 are the console.
 fn first_files() -> Result<Arc<FdTable>> {
     let cred = Cred::root();
     let root = boot_root()?;
@@ -123,7 +127,7 @@ fn first_files() -> Result<Arc<FdTable>> {
         root: Origin::At(root),
         base: Origin::At(root),
     };
-    // Not as the controlling terminal: that is for init to choose.
+    // O_NOCTTY: init itself decides which terminal controls its session.
     let console = open::open(
         &walk,
         b"/dev/console",

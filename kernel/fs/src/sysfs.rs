@@ -96,9 +96,10 @@ const NODES: Tree = &[
     ("possible", Fixed::File(|t| range(t, nodes()))),
 ];
 
-/// What one numbered thing shows: names and printers of its number.
+/// The subdirectories of a CPU or node, by name, with the files of each. The name "" puts the files into the
+/// directory itself.
 type Entries = &'static [(&'static str, Files)];
-/// Files of a numbered thing.
+/// The files of such a directory: the name, and the function that prints the content for a CPU's or node's number.
 type Files = &'static [(&'static str, fn(usize, &mut Text))];
 
 const CPU: Entries = &[(
@@ -117,7 +118,7 @@ const CPU: Entries = &[(
     ],
 )];
 
-/// The CPUs of CPU `i`'s package: a node is taken for one.
+/// The CPUs of CPU `i`'s package. Each NUMA node counts as one package.
 fn package(i: usize) -> impl Iterator<Item = usize> {
     (0..cpu::count()).filter(move |&c| cpu::node(c) == cpu::node(i))
 }
@@ -170,7 +171,7 @@ fn range(out: &mut Text, n: usize) -> Result<()> {
     Ok(())
 }
 
-/// Prints numbers as a list of ranges: `0-3,5`.
+/// Prints ascending numbers as a list of ranges: `0-3,5`.
 pub fn put_list(out: &mut Text, numbers: impl Iterator<Item = usize>) {
     let mut open: Option<(usize, usize)> = None;
     let mut first = true;
@@ -199,7 +200,7 @@ pub fn put_list(out: &mut Text, numbers: impl Iterator<Item = usize>) {
     close(out, open);
 }
 
-/// Prints numbers as a mask of words of 32 bits, highest first.
+/// Prints numbers below 256 as a bit mask in words of 32 bits, highest word first.
 fn mask(out: &mut Text, numbers: impl Iterator<Item = usize>) {
     let mut words = [0u32; 8];
     for n in numbers.filter(|&n| n < 256) {
@@ -256,7 +257,7 @@ fn set_failures(data: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// A directory with fixed names and one directory for each of some numbered things.
+/// A directory with fixed entries, and one subdirectory for each CPU or node: `cpu0`, `cpu1`, ...
 struct Numbered {
     fixed: Tree,
     name: &'static str,
@@ -274,7 +275,7 @@ impl DynDir for Numbered {
         match number.filter(|&n| n < (self.count)() && canonical) {
             Some(n) => {
                 let dir = match self.entries {
-                    // No directory in between.
+                    // The files are in this directory itself.
                     [("", files)] => Dynamic::Dir(Box::new(Things { n, files })),
                     entries => Dynamic::Dir(Box::new(Thing { n, entries })),
                 };
@@ -312,7 +313,7 @@ impl DynDir for Numbered {
     }
 }
 
-/// One numbered thing, with directories.
+/// The directory of one CPU or node, with subdirectories.
 struct Thing {
     n: usize,
     entries: Entries,
@@ -346,7 +347,7 @@ impl DynDir for Thing {
     }
 }
 
-/// The files of one numbered thing.
+/// A directory with files of one CPU or node.
 struct Things {
     n: usize,
     files: Files,

@@ -1,6 +1,7 @@
-//! kmsg: what is written goes to the console, a line at a time.
+//! /dev/kmsg: each record that a program writes is printed on the console, followed by a newline if it does not end
+//! in one. It is not added to the kernel's log.
 //!
-//! The kernel keeps no log yet, so reading finds nothing and would wait for ever; it says so.
+//! Reading always fails with `WouldBlock`: the log can be read by syslog(2) only.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,21 +12,24 @@ use vfs::error::{FsError, Result};
 use vfs::file::{File, FileOps};
 use vfs::poll::PollMask;
 
-/// Longest record: what does not fit is refused, as on Linux.
+/// Longest record in bytes; a longer one is refused, as on Linux.
 const RECORD: usize = 992;
 const PIECE: usize = 248;
 
-/// Whether reading the log, too, needs a right (/proc/sys/kernel/dmesg_restrict): it tells addresses. Atomic.
+/// Whether reading the log needs CAP_SYSLOG (/proc/sys/kernel/dmesg_restrict), because the log shows addresses of the
+/// kernel. Atomic.
 pub static RESTRICTED: AtomicBool = AtomicBool::new(true);
 
-/// Whether `cred` may use the log; `reading` what is there already, and no more than that.
+/// Whether `cred` permits an operation on the log. `reading` is true for operations that only read what the log holds
+/// and change nothing; those are open to every user unless [`RESTRICTED`] is set. All others need CAP_SYSLOG or
+/// CAP_SYS_ADMIN.
 pub fn may_use(cred: &Cred, reading: bool) -> bool {
     reading && !RESTRICTED.load(Ordering::Relaxed)
         || cred.capable(Cap::Syslog)
         || cred.capable(Cap::SysAdmin)
 }
 
-/// The device.
+/// The file operations of /dev/kmsg.
 pub struct Kmsg;
 
 impl FileOps for Kmsg {
@@ -70,7 +74,7 @@ impl FileOps for Kmsg {
     }
 }
 
-/// Drops a leading `<N>`.
+/// Removes a leading `<N>`, the level of a record.
 fn strip_level(text: &[u8]) -> &[u8] {
     if text.first() != Some(&b'<') {
         return text;

@@ -1,4 +1,4 @@
-//! null, zero and full.
+//! The devices null, zero and full.
 
 use core::ops::Range;
 
@@ -7,7 +7,7 @@ use vfs::error::{FsError, Result};
 use vfs::file::{File, FileOps};
 use vm::ObjectRef;
 
-/// Reads as empty, swallows what is written.
+/// /dev/null: reads as an empty file, discards what is written.
 pub struct Null;
 
 impl FileOps for Null {
@@ -41,7 +41,7 @@ fn read_zeroes(buf: &mut IoBuf) -> Result<usize> {
     Ok(done)
 }
 
-/// Reads as zeroes, swallows what is written.
+/// /dev/zero: reads as zeroes, discards what is written.
 pub struct Zero;
 
 impl FileOps for Zero {
@@ -56,13 +56,14 @@ impl FileOps for Zero {
     fn seeks_in_vain(&self) -> bool {
         true
     }
-    /// What a mapping and its heirs share; a private mapping is mere memory.
+    /// The pages of one shared mapping, which forked children inherit. mmap(2) replaces it by anonymous memory where
+    /// the mapping is private.
     fn object(&self, _: &File, range: Range<u64>) -> Result<ObjectRef> {
         ObjectRef::new_shared(mem::vm(), range.end).map_err(|_| FsError::NoMemory)
     }
 }
 
-/// Reads as zeroes, has never room.
+/// /dev/full: reads as zeroes; a write of any byte fails with `NoSpace`.
 pub struct Full;
 
 impl FileOps for Full {

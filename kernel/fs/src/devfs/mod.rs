@@ -1,6 +1,7 @@
-//! Devices: what device nodes open.
+//! Character devices: what opening a device node gives.
 //!
-//! A device is found by its number. Simple ones are stateless and shared by all openers; [`tty`] has the terminals.
+//! A device is found by its major and minor number. The devices of this directory have no state of their own, so all
+//! open files of one share the same operations; those of terminals come from [`tty`].
 
 pub mod kmsg;
 pub mod mem;
@@ -12,7 +13,7 @@ use vfs::devices;
 use vfs::error::{FsError, Result};
 use vfs::file::{Kind, o};
 
-/// The character devices that exist: name, number, permissions.
+/// The character devices that exist: name in /dev, device number, permission bits.
 pub const NODES: &[(&str, u64, u32)] = &[
     ("mem", devices::number(1, 1), 0o640),
     ("null", devices::number(1, 3), 0o666),
@@ -26,7 +27,11 @@ pub const NODES: &[(&str, u64, u32)] = &[
     ("ttyS0", devices::number(4, 64), 0o660),
 ];
 
-/// Opens the character device of that number.
+/// Opens the character device of that major and minor number, with the flags of open(2).
+///
+/// # Errors
+/// `Perm` if the caller's credentials do not permit that; `NoDevAddr` if no device has the number; those of the
+/// terminals.
 pub fn open(major: u32, minor: u32, flags: u32) -> Result<Kind> {
     let cred = || task::current::current().cred();
     Ok(match (major, minor) {

@@ -1,11 +1,13 @@
-//! mem: physical addresses, for root.
+//! /dev/mem: physical addresses, for holders of CAP_SYS_RAWIO.
 //!
-//! Guarantee: RAM is never shown, so that nobody can read or change what belongs to the kernel or to others: reading,
-//! writing and mapping it fail with EPERM. What is not RAM, registers and ROM, is read, written and mapped as it is.
-//! This is Linux with strict checks, but for one thing: a mapping of RAM in the first MiB is refused, too.
+//! Guarantee: no byte of RAM is read, changed or mapped through this device, so it reveals and damages no memory of
+//! the kernel or of a process. RAM from 1 MiB up fails with EPERM. RAM below 1 MiB reads as zeroes and ignores
+//! writes; mapping it fails with EPERM. All other addresses, those of device registers and ROM, are mapped as they
+//! are; read and write reach them below the end of RAM and fail with EFAULT beyond it. This is Linux with strict
+//! checks, except that Linux also lets RAM below 1 MiB be mapped.
 //!
-//! Mappings are objects of frames ([`vm::object::Frames`]): uncached, but for the ROM area below 1 MiB when the file was
-//! opened without O_SYNC or O_DSYNC.
+//! Mechanism: a mapping is an object of frames ([`vm::object::Frames`]). It is uncached, except in the ROM area below
+//! 1 MiB where the file was opened without O_SYNC and O_DSYNC.
 
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -20,20 +22,20 @@ use vm::{ObjectRef, Pfn};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 const MIB: u64 = 1 << 20;
-/// Where the machine's ROMs begin.
+/// First address of the machine's ROM area, which ends at 1 MiB.
 const ROM: u64 = 0xc_0000;
 
-/// The device.
+/// The file operations of /dev/mem.
 pub struct PhysicalMemory;
 
-/// What may be done with a page by read and write.
+/// How read and write treat a physical page.
 #[derive(PartialEq, Eq)]
 enum Rule {
-    /// It is no RAM.
+    /// No byte of it is RAM: read and written as it is.
     Free,
-    /// RAM below 1 MiB: reads as zeroes, swallows writes.
+    /// It has RAM and lies below 1 MiB: reads as zeroes, ignores writes.
     Hidden,
-    /// RAM.
+    /// It has RAM at or above 1 MiB: EPERM.
     Refused,
 }
 
@@ -47,7 +49,12 @@ fn rule(page: u64) -> Rule {
     }
 }
 
-/// Calls `step` with the parts of a transfer that lie in one page each, until it moves less than all of one.
+/// Splits a transfer at page borders and calls `step` with each part's address and a buffer of its length. Ends when
+/// `step` moves less than that length. Returns the number of bytes moved.
+///
+/// # Errors
+/// `Fault` if the transfer reaches beyond the end of RAM, or if the first part faults; `step`'s other errors as they
+/// are.
 fn by_pages(
     buf: &mut IoBuf,
     pos: u64,

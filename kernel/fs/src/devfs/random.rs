@@ -5,7 +5,11 @@ use hal::uio::IoBuf;
 use vfs::error::Result;
 use vfs::file::{File, FileOps};
 
-/// Copies random bytes to `buf`.
+/// Fills `buf` with random bytes; returns their number. A pending signal ends the call early at a multiple of 4096
+/// bytes.
+///
+/// # Errors
+/// `Fault` if not even the first byte could be copied.
 pub fn fill_buf(buf: &mut IoBuf) -> Result<usize> {
     let mut piece = [0; PIECE];
     let mut done = 0;
@@ -25,14 +29,15 @@ pub fn fill_buf(buf: &mut IoBuf) -> Result<usize> {
     Ok(done)
 }
 
-/// random and urandom: both never wait, for the seed is there before the first program.
+/// The file operations of /dev/random and /dev/urandom. Neither ever waits, because the generator is seeded before
+/// the first program runs.
 pub struct Random;
 
 impl FileOps for Random {
     fn read(&self, _: &File, buf: &mut IoBuf, _: u64) -> Result<usize> {
         fill_buf(buf)
     }
-    /// What is written is accepted and stirs nothing: it would be credited with no entropy.
+    /// Accepts the bytes and discards them: they would add no entropy that may be relied on.
     fn write(&self, _: &File, buf: &mut IoBuf, _: u64) -> Result<usize> {
         let n = buf.remaining();
         buf.advance(n);

@@ -1,4 +1,4 @@
-//! What the CPUs are, as programs and `lscpu` read it.
+//! /proc/cpuinfo, in the form that programs such as `lscpu` parse.
 
 use hal::{cpu, time};
 use raw_cpuid::CpuId;
@@ -7,7 +7,7 @@ use vfs::dynamic::Text;
 use vfs::error::Result;
 use vfs::put;
 
-/// The leaf and register of [`FLAGS`].
+/// A register that CPUID returns, with the leaf and subleaf to ask for.
 enum Word {
     Eax(u32, u32),
     Ebx(u32, u32),
@@ -61,7 +61,7 @@ const FLAGS: &[(Word, &str)] = &[
 impl Word {
     fn bits(&self) -> u32 {
         let (Eax(leaf, part) | Ebx(leaf, part) | Ecx(leaf, part) | Edx(leaf, part)) = *self;
-        // A leaf beyond the last one reads as that one's bits.
+        // For a leaf beyond the last one, CPUID returns the data of the last.
         if leaf > cpuid_count(leaf & 0x8000_0000, 0).eax {
             return 0;
         }
@@ -75,12 +75,12 @@ impl Word {
     }
 }
 
-/// `/proc/cpuinfo`. All CPUs are taken to be like the one that reads.
+/// Prints /proc/cpuinfo. All CPUs are shown with the features of the one that runs this.
 pub fn cpuinfo(out: &mut Text) -> Result<()> {
     for i in 0..cpu::count() {
         put!(out, "processor\t: {i}\n");
         model(out);
-        // As sysfs has it: a node is a package of cores without siblings.
+        // As in sysfs, a NUMA node counts as a package, and each core has one thread.
         let (node, all) = (cpu::node(i), 0..cpu::count());
         let cores = all.filter(|&c| cpu::node(c) == node).count();
         put!(out, "physical id\t: {node}\nsiblings\t: {cores}\n");
@@ -97,7 +97,7 @@ pub fn cpuinfo(out: &mut Text) -> Result<()> {
     Ok(())
 }
 
-/// Who made it, what it is called, how fast it counts.
+/// Prints vendor, family, model, stepping and the TSC's frequency.
 fn model(out: &mut Text) {
     let id = CpuId::new();
     let (vendor, brand) = (id.get_vendor_info(), id.get_processor_brand_string());
@@ -131,7 +131,7 @@ fn flags(out: &mut Text) {
             }
         }
     }
-    // Linux counts its delay loop, which the time-stamp counter has long replaced: two a tick of it.
+    // Linux shows twice the frequency in MHz, a remnant of its calibrated delay loop.
     let bogus = time::tsc_hz() / 5000;
     put!(out, "\nbogomips\t: {}.{:02}\n", bogus / 100, bogus % 100);
 }

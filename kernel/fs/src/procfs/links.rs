@@ -1,6 +1,6 @@
-//! The links of a process: its directories, the file that it runs, its descriptors.
+//! The symbolic links of /proc/PID: `cwd`, `root`, `exe` and the descriptors in `fd`.
 //!
-//! Guarantee: only those who may look into the process see where one leads, or follow it. They are judged each time.
+//! Guarantee: a link is read or followed only by a caller that may inspect the process. That is checked at each use.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -22,7 +22,7 @@ use vfs::{pipe, put};
 use super::process::{Whom, look, owner};
 use super::{digits, number};
 
-/// Where a link leads in a process that may be looked at.
+/// Finds the target of a link; called once the caller's permission has been checked.
 pub type Place = fn(&Process, Image) -> Result<Option<Path>>;
 
 pub struct PidLink {
@@ -30,7 +30,7 @@ pub struct PidLink {
     pub place: Place,
 }
 
-/// Prints a place as the caller sees it.
+/// Prints a path relative to the caller's root directory.
 fn put_place(out: &mut Text, place: &Path) -> Result<()> {
     let root = with_fs(|fs| fs.root()).ok_or(FsError::NotFound)??;
     let (name, _) = full_name(&root, place)?;
@@ -60,22 +60,22 @@ impl DynLink for PidLink {
     }
 }
 
-/// The working directory.
+/// Target of `cwd`: the working directory.
 pub fn cwd(p: &Process, _: Image) -> Result<Option<Path>> {
     p.fs().map(|fs| fs.cwd()).transpose()
 }
 
-/// The root directory.
+/// Target of `root`: the root directory.
 pub fn root(p: &Process, _: Image) -> Result<Option<Path>> {
     p.fs().map(|fs| fs.root()).transpose()
 }
 
-/// The file that runs.
+/// Target of `exe`: the executable.
 pub fn exe(_: &Process, image: Image) -> Result<Option<Path>> {
     Ok(image.program.exe.and_then(|e| e.path().cloned()))
 }
 
-/// The descriptors of a process.
+/// The directory /proc/PID/fd.
 pub struct Fds(pub Whom);
 
 impl DynDir for Fds {
@@ -103,7 +103,7 @@ impl DynDir for Fds {
         Ok(node.inode(this.dev, ino_below(this.ino, name), perm, owner))
     }
 
-    /// A process may see what it has open, whoever owns its files.
+    /// A process may list its own descriptors even if the directory belongs to root because its memory is hidden.
     fn is_callers(&self) -> bool {
         self.0.is_callers()
     }
@@ -156,7 +156,8 @@ impl DynLink for FdLink {
         if let Some(path) = &file.path {
             return Ok(Target::Place(path.clone()));
         }
-        // A pipe has no name; opening it by this link opens it again.
+        // An anonymous pipe has no path. Following the link makes an inode of the same pipe, so that open(2) opens
+        // the pipe again.
         let Kind::Pipe(end) = &file.kind else {
             return Err(FsError::NoDevAddr);
         };

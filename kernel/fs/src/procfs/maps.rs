@@ -1,4 +1,4 @@
-//! maps and smaps_rollup: what an address space shows.
+//! /proc/PID/maps and /proc/PID/smaps_rollup: the mappings of an address space.
 
 use proc::look::Image;
 use task::current::current;
@@ -11,10 +11,10 @@ use vfs::regular::FileTag;
 use vfs::walk::full_name;
 use vm::map::{EntryFlags, Prot};
 
-/// The name of a mapped file: where its first opener found it.
+/// Prints the path of a mapped file, as it was first opened, and returns the inode number.
 ///
-/// A mapping remembers the dentry only; the mount is looked for among those of the dentry's file
-/// system.
+/// A mapping keeps only the dentry. So the mount is searched for: the first one of the dentry's file system through
+/// which the path can be reached from the boot root.
 fn put_name(out: &mut Text, tag: &FileTag) -> u64 {
     let Some(dentry) = tag.dentry.upgrade() else {
         out.push(b" (deleted)");
@@ -43,7 +43,7 @@ fn put_name(out: &mut Text, tag: &FileTag) -> u64 {
     ino
 }
 
-/// maps.
+/// Prints maps. A caller that is being killed gets only a part.
 pub fn maps(image: &Image, out: &mut Text) -> Result<()> {
     let Some(space) = &image.space else {
         return Ok(());
@@ -89,7 +89,7 @@ pub fn maps(image: &Image, out: &mut Text) -> Result<()> {
     Ok(())
 }
 
-/// smaps_rollup: the sums, of which only the resident size is known.
+/// Prints smaps_rollup: of the sums that Linux shows, the resident and the locked size.
 pub fn rollup(image: &Image, out: &mut Text) -> Result<()> {
     let Some(space) = &image.space else {
         return Ok(());

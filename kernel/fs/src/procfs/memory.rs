@@ -1,7 +1,10 @@
-//! Files about the memory of a process.
+//! Files of /proc/PID about the memory of the process.
 //!
-//! Guarantee: an open file goes on to show the memory that its opener was allowed to see, and no other: after an execve
-//! of the process it is empty, whatever the new program is.
+//! Guarantee: a file that was opened with permission to inspect the process goes on to show the address space of that
+//! moment and never another one. After an execve of the process it shows what is left of the old address space:
+//! nothing, unless another process shares it.
+//!
+//! Mechanism: the open file keeps the [`Image`] that the permission check returned.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -13,16 +16,16 @@ use vfs::error::Result;
 
 use super::process::{Whom, look};
 
-/// Prints something about memory.
+/// Prints a file of this kind.
 pub type Print = fn(&Image, &mut Text) -> Result<()>;
 
-/// Such a file.
+/// Such a file, not open yet.
 pub struct MemoryFile {
     pub whom: Whom,
     pub print: Print,
 }
 
-/// An open one.
+/// Such a file, open.
 struct Open {
     whom: Whom,
     image: Image,
@@ -33,7 +36,7 @@ impl MemoryFile {
     fn shown(&self) -> Result<Image> {
         let p = self.whom.find()?;
         look(&p, self.whom.tid).or_else(|denied| {
-            // Where there is no memory there is nothing to hide.
+            // A zombie or kernel process has no memory, so there is nothing to hide.
             let image = p.image();
             image.space.is_none().then_some(image).ok_or(denied)
         })
@@ -47,7 +50,7 @@ impl DynFile for MemoryFile {
 
     fn open(&self, _: u32) -> Result<Option<Box<dyn DynFile>>> {
         let mut image = self.shown()?;
-        // Else the file could not be written as long as this is open.
+        // The reference to the executable would make writing to it fail with `TextBusy` as long as this file is open.
         image.program.exe = None;
         Ok(Some(Box::new(Open {
             whom: self.whom.clone(),
@@ -60,7 +63,7 @@ impl DynFile for MemoryFile {
 impl DynFile for Open {
     fn print(&self, out: &mut Text) -> Result<()> {
         let address = |image: &Image| image.space.as_ref().map(Arc::as_ptr);
-        // What has changed since, of the same memory.
+        // As long as the process has the same address space, its present break and arguments are shown.
         match self.whom.find().map(|p| p.image()) {
             Ok(now) if address(&now) == address(&self.image) => (self.print)(&now, out),
             _ => (self.print)(&self.image, out),
@@ -68,7 +71,7 @@ impl DynFile for Open {
     }
 }
 
-/// Copies a range of memory to `out`, as far as it can be read.
+/// Copies a range of addresses to `out`, up to the first byte that cannot be read.
 fn copy(image: &Image, (start, end): (u64, u64), out: &mut Text) {
     let Some(space) = &image.space else {
         return;
@@ -87,14 +90,14 @@ fn copy(image: &Image, (start, end): (u64, u64), out: &mut Text) {
     }
 }
 
-/// cmdline, which everybody may read.
+/// Prints cmdline, which needs no permission.
 pub fn cmdline(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
     let image = p.image();
     copy(&image, image.program.args, out);
     Ok(())
 }
 
-/// environ.
+/// Prints environ.
 pub fn environ(image: &Image, out: &mut Text) -> Result<()> {
     copy(image, image.program.env, out);
     Ok(())

@@ -1,8 +1,9 @@
 //! procfs: processes and the state of the kernel, as text.
 //!
-//! The fixed part is one table of generator functions (`system`); a directory per process is
-//! made when it is looked up (`process`) and holds a weak reference, so that a process
-//! that has ended answers "no such process", whatever has its number then, and keeps nothing but its first block of memory.
+//! The fixed entries are one table of functions that print them (`system`). The directory of a process is made when
+//! it is looked up (`process`) and holds a weak reference to the process. So its files fail with `NoProcess` once the
+//! process has been reaped, even if a new process has the same pid; the reference keeps nothing alive but the memory
+//! block of the `Process` itself.
 
 mod cpuinfo;
 mod links;
@@ -31,15 +32,15 @@ use vfs::inode::{Inode, mode};
 use vfs::mount::{FsKind, Super, new_dev};
 use vfs::put;
 
-/// The command line, for /proc/cmdline. Set at boot.
+/// The kernel's command line, for /proc/cmdline. Set once, at boot.
 static COMMAND_LINE: Once<Vec<u8>> = Once::new();
 
-/// Says what the command line is.
+/// Sets the text of /proc/cmdline. Called once, at boot.
 pub fn set_command_line(line: &[u8]) {
     let _ = COMMAND_LINE.set(line.to_vec());
 }
 
-/// A new procfs.
+/// Makes a procfs, to be mounted.
 pub fn new_super() -> Result<Arc<Super>> {
     let dev = new_dev();
     let root = Dynamic::Dir(Box::new(Root)).inode(dev, 1, 0o555, (0, 0));
@@ -52,15 +53,15 @@ pub fn new_super() -> Result<Arc<Super>> {
     }))
 }
 
-/// The names of the root that are not processes.
+/// The fixed entries of the root.
 const FIXED: FixedDir = FixedDir(system::ROOT);
-/// Cookies of processes begin here.
+/// Directory cookies of processes begin here; those of the fixed entries are smaller.
 const PROCESSES: u64 = 1 << 16;
 
-/// The root: the fixed part, links to the caller, and the processes.
+/// The root directory: the fixed entries, `self` and `thread-self`, and the processes.
 struct Root;
 
-/// Reads a decimal number without sign or leading zero.
+/// Parses a positive decimal number without sign or leading zero.
 fn number(name: &[u8]) -> Option<u32> {
     let text = core::str::from_utf8(name).ok()?;
     let n: u32 = text.parse().ok()?;
@@ -93,7 +94,7 @@ impl DynDir for Root {
             _ => {}
         }
         if let Some(id) = number(name) {
-            // Threads can be named too, though they are not listed.
+            // Linux, too, finds /proc/TID of every thread but lists only processes.
             let process = ids::find_process(id)
                 .or_else(|| ids::find_thread(id).map(|t| t.process().clone()))
                 .ok_or(FsError::NotFound)?;
@@ -145,7 +146,7 @@ impl DynDir for Root {
     }
 }
 
-/// The links that lead to whoever reads them.
+/// The links `self` and `thread-self`, whose targets depend on the thread that reads them.
 enum Caller {
     Process,
     Thread,
@@ -169,5 +170,5 @@ impl DynLink for Caller {
     }
 }
 
-/// The fixed tree's type, for the tables.
+/// Entries of a fixed directory.
 type Tree = &'static [(&'static str, Fixed)];

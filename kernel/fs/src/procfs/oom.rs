@@ -1,4 +1,4 @@
-//! What the memory killer thinks of a process, and what it is told to think.
+//! /proc/PID/oom_score and oom_score_adj: how likely the memory killer is to choose a process.
 
 use cred::Cap;
 use proc::process::Process;
@@ -7,20 +7,23 @@ use vfs::dynamic::Text;
 use vfs::error::{FsError, Result};
 use vfs::put;
 
-/// Prints what the process costs, in thousandths of memory.
+/// Prints the process's score: its memory, in thousandths of all memory, with the adjustment added.
 pub fn score(p: &Process, out: &mut Text) -> Result<()> {
     put!(out, "{}\n", proc::oom::score(p));
     Ok(())
 }
 
-/// Prints what is added to that.
+/// Prints the adjustment that is added to the score.
 pub fn adj(p: &Process, out: &mut Text) -> Result<()> {
     put!(out, "{}\n", p.oom_adj());
     Ok(())
 }
 
-/// Anybody may make a process of its own a likelier victim, and take that back; a less likely one than root had it, only
-/// root.
+/// Sets the adjustment, -1000 to 1000. Every caller that may write the file may raise the value, and lower it again
+/// down to the lowest that was set with CAP_SYS_RESOURCE; below that it needs that capability.
+///
+/// # Errors
+/// `Invalid` if the text is no such number, `Access` without the capability.
 pub fn set_adj(p: &Process, data: &[u8]) -> Result<()> {
     let adj = core::str::from_utf8(data)
         .ok()

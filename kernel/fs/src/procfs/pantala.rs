@@ -1,7 +1,7 @@
-//! /proc/pantala: the kernel's own counts, raw.
+//! /proc/pantala: the kernel's own counters, for each CPU.
 //!
-//! The kernel keeps counts per CPU and never sums them; readers do. Each file has one line a thing, of `name=value`
-//! pairs; a reader must accept names that it does not know.
+//! The kernel counts per CPU and leaves sums to the programs that read these files. Each line is about one CPU, lock,
+//! node or user and consists of `name=value` pairs; a program that reads it must skip names that it does not know.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -18,7 +18,7 @@ use vm::stats::VmTotals;
 
 use super::Tree;
 
-/// The directory's files.
+/// The files of /proc/pantala.
 pub const ROOT: Tree = &[
     ("accounts", Fixed::File(accounts)),
     ("cpu", Fixed::Judged(cpu_file)),
@@ -27,7 +27,8 @@ pub const ROOT: Tree = &[
     ("sections", Fixed::File(sections)),
 ];
 
-/// One line a user for whom the kernel holds something, for the user and for the administrator.
+/// One line for each user whose account is charged with something. The caller sees its own real user's line; with
+/// CAP_SYS_ADMIN it sees all.
 fn accounts(out: &mut Text) -> Result<()> {
     let cred = current().cred();
     let all = cred.capable(Cap::SysAdmin);
@@ -53,7 +54,8 @@ fn accounts(out: &mut Text) -> Result<()> {
     Ok(())
 }
 
-/// Addresses of the kernel, and what it does there, are for those who may read its log.
+/// The printer for an opener of `cpu`. Addresses of the kernel's code, and the functions there, are shown only if the
+/// opener has CAP_SYSLOG.
 fn cpu_file() -> Print {
     if current().cred().capable(Cap::Syslog) {
         |out| cpu(out, true)
@@ -62,7 +64,7 @@ fn cpu_file() -> Print {
     }
 }
 
-/// One line a CPU: interrupts, times, scheduling, faults, flushes, pages, waits for locks and the last sample.
+/// One line for each CPU: interrupts, times, scheduling, faults, flushes, pages, waits for locks and the last sample.
 fn cpu(out: &mut Text, addresses: bool) -> Result<()> {
     let vm = mem::vm();
     let mut tables = vm.pmaps.all_counts();
@@ -131,7 +133,7 @@ fn sampled(out: &mut Text, cpu: usize, addresses: bool) {
     }
 }
 
-/// One line a lock that anybody has ever waited for, or taken while the profile was on.
+/// One line for each lock class of which a lock was ever contended, or acquired while the lock profile was on.
 fn locks(out: &mut Text) -> Result<()> {
     ksync::for_each_class(|c| {
         let (name, rank) = (c.name, c.rank);
@@ -145,7 +147,8 @@ fn locks(out: &mut Text) -> Result<()> {
     Ok(())
 }
 
-/// One line a CPU: the longest time that preemption was off, and where; known from the timer's interrupt on.
+/// One line for each CPU: the longest time that preemption was off, in TSC ticks, and the function in which the
+/// timer's interrupt found it.
 fn sections(out: &mut Text) -> Result<()> {
     for n in 0..hal::cpu::count() {
         let Some((ticks, function)) = hal::sections::longest(n) else {
@@ -161,7 +164,7 @@ fn sections(out: &mut Text) -> Result<()> {
     Ok(())
 }
 
-/// One line a NUMA node.
+/// One line for each NUMA node: its pages and its free pages.
 fn node(out: &mut Text) -> Result<()> {
     let vm = mem::vm();
     for n in 0..vm.machine.ndomains() {

@@ -1,4 +1,4 @@
-//! The directory of a process.
+//! /proc/PID and /proc/PID/task/TID: the directory of a process or thread.
 
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
@@ -19,7 +19,7 @@ use vfs::put;
 
 use super::{digits, links, maps, memory, number, oom, system};
 
-/// Makes the directory of process `p`, or of its thread `id`.
+/// The inode of /proc/ID, where `id` is `p`'s pid or the tid of one of its threads.
 pub fn directory(dev: u64, root: u64, p: &Arc<Process>, id: u32) -> Arc<Inode> {
     let mut buf = [0; 10];
     let ino = ino_below(root, digits(id, &mut buf));
@@ -38,7 +38,8 @@ pub fn directory(dev: u64, root: u64, p: &Arc<Process>, id: u32) -> Arc<Inode> {
     )
 }
 
-/// A process or one of its threads, as what was looked up in /proc goes on to mean it: never another that has its number now.
+/// The process or thread that a file of /proc is about. It stays the one that was looked up, even if a new process
+/// has the same id by now.
 #[derive(Clone)]
 pub(super) struct Whom {
     pub process: Weak<Process>,
@@ -46,68 +47,74 @@ pub(super) struct Whom {
 }
 
 impl Whom {
-    /// The process, until it has been waited for.
+    /// The process, if it has not been reaped.
     ///
     /// # Errors
-    /// `NoProcess`: it has ended, or its thread has.
+    /// `NoProcess`: the process has been reaped, or the thread has ended and is not the leader.
     pub fn find(&self) -> Result<Arc<Process>> {
         let p = self.process.upgrade().filter(|p| !p.is_reaped());
         p.filter(|p| self.tid == p.pid() || thread_of(p, self.tid).is_some())
             .ok_or(FsError::NoProcess)
     }
 
-    /// As `find`, for who lists one of its directories: a gone one has no entries.
+    /// As `find`, for lookups and listings in one of its directories.
+    ///
+    /// # Errors
+    /// `NotFound` where `find` says `NoProcess`, because a directory of a process that is gone has no entries.
     pub fn find_dir(&self) -> Result<Arc<Process>> {
         self.find().map_err(|_| FsError::NotFound)
     }
 
-    /// Whether it is the caller's process.
+    /// Whether the calling thread belongs to it.
     pub fn is_callers(&self) -> bool {
         core::ptr::eq(self.process.as_ptr(), Arc::as_ptr(current().process()))
     }
 }
 
-/// The thread of that number. It may be another process's by now.
+/// The thread of `p` with that tid; `None` also if the tid belongs to another process's thread by now.
 fn thread_of(p: &Process, tid: u32) -> Option<Arc<Thread>> {
     ids::find_thread(tid).filter(|t| core::ptr::eq(&**t.process(), p))
 }
 
-/// The thread whose credentials count, where that is not the leader.
+/// The thread whose credentials decide instead of the process's: the one of that tid, unless it is the leader.
 fn thread(p: &Process, tid: u32) -> Option<Arc<Thread>> {
     (tid != p.pid()).then(|| thread_of(p, tid)).flatten()
 }
 
-/// The owner of what is no directory that everybody may list.
+/// Uid and gid that own an entry of /proc/PID which is not a world-readable directory.
 pub(super) fn owner(p: &Process, tid: u32) -> (u32, u32) {
     p.shown_owner(thread(p, tid).as_deref(), false)
 }
 
-/// Looks into another process, or one of its threads, if the caller may.
+/// The memory of `p`, if the caller's credentials permit it to inspect the process, or its thread `tid`.
+///
+/// # Errors
+/// `Access` if they do not.
 pub(super) fn look(p: &Process, tid: u32) -> Result<Image> {
     p.image_shown(thread(p, tid).as_deref(), LookAs::Files)
         .map_err(|_| FsError::Access)
 }
 
-/// Handlers that are none.
+/// The two values of `sa_handler` that are no address of a handler.
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
 
 type Print = fn(&Arc<Process>, u32, &mut Text) -> Result<()>;
 type Store = fn(&Process, &[u8]) -> Result<()>;
 
-/// What an entry is.
+/// Kinds of entries.
 enum What {
     File(Print, u32),
-    /// A file that takes a value, too.
+    /// A file that can also be written.
     Value(Print, Store),
-    /// A file about the memory, which the opener must be allowed to see.
+    /// A file about the memory. Opening it needs permission to inspect the process.
     Memory(memory::Print, u32),
     Link(links::Place),
     Fds,
     Tasks,
 }
 
-/// The entries of a process; those marked false are not in a thread's directory.
+/// The entries of /proc/PID. Those marked false are absent from the directory of a thread.
 const ENTRIES: &[(&str, What, bool)] = &[
     (
         "cgroup",
@@ -161,7 +168,7 @@ fn text(out: &mut Text, s: &str) -> Result<()> {
     Ok(())
 }
 
-/// The directory of a process or thread.
+/// The directory /proc/PID, or that of a thread.
 struct Dir {
     whom: Whom,
     thread: bool,
@@ -263,7 +270,7 @@ impl DynFile for PidFile {
     }
 }
 
-/// The threads of a process.
+/// The directory /proc/PID/task.
 struct Tasks(Weak<Process>);
 
 impl Tasks {
@@ -277,7 +284,7 @@ impl DynDir for Tasks {
     fn lookup(&self, this: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
         let p = self.process()?;
         let tid = number(name).ok_or(FsError::NotFound)?;
-        // The first thread is listed until the process has been waited for, though it may have ended.
+        // The leader is listed until the process is reaped, even if the leader has ended.
         if tid != p.pid() {
             thread_of(&p, tid).ok_or(FsError::NotFound)?;
         }
@@ -405,8 +412,8 @@ fn limits(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
     Ok(())
 }
 
-/// The state of a thread of `p`; of one that has ended, of which only the first is still shown, that of a zombie. The last
-/// thread of a zombie is found for a moment longer, until it has left its CPU.
+/// The state letter of a thread of `p`: 'Z' for a leader that has ended, and for every thread of a zombie, whose last
+/// thread can still be found until it has left its CPU.
 fn letter(p: &Process, t: Option<&Thread>) -> char {
     match t {
         Some(t) if !p.is_zombie() => t.state_letter() as char,
@@ -470,7 +477,8 @@ fn stat(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
         usage.resident,
         p.rlimit(Resource::Rss)
     );
-    // Where things lie is nobody else's business. Of code it shows whether there is any.
+    // Without permission to inspect the process, the caller gets no addresses. For the code it gets 1 or 0: whether
+    // there is any.
     let code = match (permitted, space) {
         (true, _) => program.code,
         (false, Some(_)) => (1, 1),
@@ -479,7 +487,7 @@ fn stat(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
     let only = |address: u64| if permitted { address } else { 0 };
     let stack = only(program.stack_start);
     put!(out, "{} {} {stack} 0 0 ", code.0, code.1);
-    // Signals stand here in an obsolete form; status has them in full.
+    // These fields would show signals as obsolete 32-bit masks, so they are 0; `status` has the full masks.
     put!(out, "0 0 0 0 0 0 0 17 ");
     put!(out, "{} 0 0 0 0 0 ", thread.as_ref().map_or(0, |t| t.cpu()));
     for address in [
@@ -555,7 +563,7 @@ fn status(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
     for (i, g) in cred.groups().iter().enumerate() {
         put!(out, "{}{g}", if i > 0 { " " } else { "" });
     }
-    // Linux has a space at the end, of an empty list too.
+    // As on Linux, a space ends the list of groups, even an empty one.
     put!(
         out,
         " \nNStgid:\t{}\nNSpid:\t{tid}\nNSpgid:\t{}\nNSsid:\t{}\n",
@@ -611,7 +619,7 @@ fn signals(p: &Process, thread: Option<&Thread>, out: &mut Text) {
             _ => caught |= SigSet::one(signo).0,
         }
     }
-    // Signals of the thread and of the process are shown in one word.
+    // ShdPnd shows the pending signals of the thread and of the process together; SigPnd is 0.
     let pending = thread.map_or(0, |t| signal::pending(t).0);
     let blocked = thread.map_or(0, |t| t.blocked().0);
     put!(

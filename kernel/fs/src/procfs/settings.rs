@@ -1,4 +1,4 @@
-//! /proc/sys: settings and limits.
+//! /proc/sys: settings and limits of the kernel.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +13,7 @@ use vfs::{pipe, protect, put};
 use super::Tree;
 use crate::devfs::kmsg;
 
-/// The tree.
+/// The entries of /proc/sys.
 pub const ROOT: Tree = &[
     ("fs", Fixed::Dir(FS)),
     ("kernel", Fixed::Dir(KERNEL)),
@@ -130,7 +130,10 @@ fn text(out: &mut Text, value: &str) -> Result<()> {
     Ok(())
 }
 
-/// Reads a setting's new value.
+/// Parses a value that was written to a setting: a decimal number with blanks around it.
+///
+/// # Errors
+/// `Invalid` if it is none.
 pub fn parse(data: &[u8]) -> Result<u64> {
     let text = core::str::from_utf8(data).map_err(|_| FsError::Invalid)?;
     text.trim().parse().map_err(|_| FsError::Invalid)
@@ -177,7 +180,8 @@ fn hostname(out: &mut Text) -> Result<()> {
     bytes(out, &name[..len])
 }
 
-/// Remembered for programs that set and read it: memory is never promised, only given.
+/// The value of overcommit_memory, always 1: mmap(2) reserves no memory; a page is allocated when it is first
+/// touched.
 static OVERCOMMIT: AtomicU64 = AtomicU64::new(1);
 
 fn overcommit(out: &mut Text) -> Result<()> {
@@ -185,7 +189,7 @@ fn overcommit(out: &mut Text) -> Result<()> {
 }
 
 fn set_overcommit(data: &[u8]) -> Result<()> {
-    // Only what is true can be chosen: always overcommit.
+    // The only accepted value is the one that is in effect: 1, always overcommit.
     if parse(data)? == 1 {
         Ok(())
     } else {

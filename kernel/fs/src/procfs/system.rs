@@ -1,4 +1,4 @@
-//! The state of the whole system.
+//! Files of /proc about the whole system.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use vfs::{put, quota};
 use super::cpuinfo::cpuinfo;
 use super::{COMMAND_LINE, Tree, settings};
 
-/// The fixed names of the root.
+/// The fixed entries of /proc.
 pub const ROOT: Tree = &[
     ("cmdline", Fixed::File(cmdline)),
     ("cpuinfo", Fixed::File(cpuinfo)),
@@ -250,7 +250,7 @@ fn net_route(out: &mut Text) -> Result<()> {
     Ok(())
 }
 
-/// Prints a name with blanks, newlines and backslashes as octal, as the mount tables do.
+/// Prints a name with blanks, tabs, newlines and backslashes in octal, as the mount tables do.
 fn escaped(out: &mut Text, name: &[u8]) {
     for &b in name {
         match b {
@@ -281,7 +281,8 @@ fn options(out: &mut Text, flags: u32) {
     }
 }
 
-/// Calls `f` with every mount and its place as the caller sees it. One whose name is longer than a path may be is not shown.
+/// Calls `f` with each mount that is reachable from the caller's root, and with its path from there. A mount whose
+/// path is longer than PATH_MAX is left out.
 fn each_mount(f: &mut dyn FnMut(&MountRef, &[u8])) -> Result<()> {
     let root = match with_fs(|fs| fs.root()) {
         Some(root) => root?,
@@ -301,7 +302,7 @@ fn each_mount(f: &mut dyn FnMut(&MountRef, &[u8])) -> Result<()> {
     })
 }
 
-/// mounts.
+/// Prints mounts.
 pub fn mounts(out: &mut Text) -> Result<()> {
     each_mount(&mut |m, name| {
         let source = if m.source.is_empty() {
@@ -328,7 +329,7 @@ pub fn mounts(out: &mut Text) -> Result<()> {
     })
 }
 
-/// mountinfo.
+/// Prints mountinfo.
 pub fn mountinfo(out: &mut Text) -> Result<()> {
     each_mount(&mut |m, name| {
         let parent = m.over.as_ref().map_or(m.id, |(up, _)| up.id);
