@@ -1,11 +1,11 @@
-//! What a system call is, to the table of calls.
+//! Types of the table of system calls.
 
 use hal::UserFrame;
 
 use super::errno::Errno;
 
-/// The arguments of a call: the user's registers as they were at entry, as far as a call saves them.
+/// The arguments of a call: the user registers that the system-call entry saves.
 pub type Args = UserFrame;
 
-/// What carries a call out.
+/// The function that performs a call.
 pub type Handler = fn(&mut Args) -> Result<u64, Errno>;

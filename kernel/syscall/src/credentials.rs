@@ -46,12 +46,15 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_capset, capset),
 ];
 
-/// What a call says to those who may not.
+/// The errno of an operation for which the caller lacks permission.
 pub(super) fn not_permitted(_: NotPermitted) -> Errno {
     Errno::EPERM
 }
 
-/// Fails unless `cap` is effective.
+/// Checks that `cap` is effective.
+///
+/// # Errors
+/// EPERM if it is not.
 pub(super) fn require(cred: &Cred, cap: Cap) -> Result<(), Errno> {
     if cred.capable(cap) {
         Ok(())
@@ -60,7 +63,11 @@ pub(super) fn require(cred: &Cred, cap: Cap) -> Result<(), Errno> {
     }
 }
 
-/// Applies `f` to the caller's credentials.
+/// Applies `f` to a copy of the calling thread's credentials, which then replaces them.
+///
+/// # Errors
+/// EPERM if `f` does not permit the change; EAGAIN if there is no memory for an account of the new real user. The
+/// credentials are as before in both cases.
 pub(super) fn change(f: impl FnOnce(&mut Cred) -> Result<(), NotPermitted>) -> Result<u64, Errno> {
     let me = current();
     let mut cred = (*me.cred()).clone();
@@ -69,7 +76,8 @@ pub(super) fn change(f: impl FnOnce(&mut Cred) -> Result<(), NotPermitted>) -> R
     Ok(0)
 }
 
-/// As [`change`], for a call with one number: (uid_t)-1 alone is no user; the calls that set several take it for "keep".
+/// As [`change`], for the calls that set one id. Those refuse (uid_t)-1, which is no id; the calls that set several
+/// ids take it for "leave this one".
 fn change_one(
     a: &mut Args,
     f: impl FnOnce(&mut Cred, &Args) -> Result<(), NotPermitted>,
@@ -145,7 +153,7 @@ fn setgroups(a: &mut Args) -> Result<u64, Errno> {
 const CAP_VERSION_1: u32 = 0x1998_0330;
 const CAP_VERSION_2: u32 = 0x2007_1026;
 const CAP_VERSION_3: u32 = 0x2008_0522;
-/// Reads the header: 32-bit words of each set, and the process asked for.
+/// Reads the header of capget and capset: how many 32-bit words each set has, and the tid asked for.
 fn cap_header(addr: u64) -> Result<(usize, u32), Errno> {
     let [version, pid] = UserPtr::<[u32; 2]>::new(addr).read()?;
     match version {

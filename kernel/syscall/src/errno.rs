@@ -1,4 +1,4 @@
-//! How the layers' errors look to programs.
+//! The errno that programs get for the errors of each layer.
 
 use hal::uaccess::UserFault;
 use mem::NoMemory;
@@ -22,7 +22,7 @@ impl From<NoMemory> for Errno {
     }
 }
 
-/// The VM's errors as mmap(2) and its kin have them.
+/// The errno of a VM error, for mmap(2) and the other calls on memory.
 pub fn vm(e: VmError) -> Errno {
     match e {
         VmError::NoMemory | VmError::NotMapped => Errno::ENOMEM,

@@ -1,4 +1,4 @@
-//! Calls on descriptors: open, read, write, seek, duplicate, control.
+//! Calls on descriptors: opening, reading, writing, seeking, duplicating, fcntl(2).
 
 use alloc::sync::Arc;
 
@@ -73,7 +73,7 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_copy_file_range, copy_file_range),
 ];
 
-/// Flags that openat knows; others are ignored, as on Linux.
+/// Flags that open and openat interpret; they ignore others, as on Linux, and openat2 refuses them.
 const OPEN_KNOWN: u32 = o::ACCMODE
     | o::CREAT
     | o::EXCL
@@ -95,7 +95,7 @@ fn open_at(dirfd: i32, path: u64, flags: u32, perm: u32) -> Result<u64, Errno> {
     if flags & o::PATH != 0 {
         flags &= o::PATH | o::DIRECTORY | o::NOFOLLOW | o::CLOEXEC;
     } else if flags & (o::TMPFILE & !o::DIRECTORY) != 0 {
-        // Without O_DIRECTORY the bit is a mistake; with O_CREAT as well.
+        // O_TMPFILE contains O_DIRECTORY, so its own bit alone is invalid. So is O_TMPFILE with O_CREAT.
         if flags & o::DIRECTORY == 0 || flags & o::CREAT != 0 {
             return Err(Errno::EINVAL);
         }
@@ -105,7 +105,7 @@ fn open_at(dirfd: i32, path: u64, flags: u32, perm: u32) -> Result<u64, Errno> {
     if flags & o::ACCMODE == o::ACCMODE {
         return Err(Errno::EINVAL);
     }
-    // What a process of 64 bits opens may be large, and F_GETFL says so.
+    // As on Linux, a file that a 64-bit program opens has O_LARGEFILE, and F_GETFL shows it.
     if flags & o::PATH == 0 {
         flags |= o::LARGEFILE;
     }
@@ -115,7 +115,7 @@ fn open_at(dirfd: i32, path: u64, flags: u32, perm: u32) -> Result<u64, Errno> {
     Ok(install(opened, flags)?)
 }
 
-/// openat2 with flags and mode only; restrictions of the lookup are not offered.
+/// openat2 without restrictions of the lookup: any `resolve` flag fails with EINVAL.
 fn openat2(a: &mut Args) -> Result<u64, Errno> {
     let size = a.get(3);
     if size < 24 {
@@ -152,7 +152,8 @@ fn close_range(a: &mut Args) -> Result<u64, Errno> {
     }
     if flags & UNSHARE != 0 {
         let me = current();
-        // Threads of a process have one table here, so one of several can have none of its own.
+        // Here all threads of a process share one table of descriptors. So the flag has no effect in a process with
+        // several threads: the descriptors are closed for all of them.
         if me.process().thread_count() == 1 {
             let own = with_files(|files| files.fork())?;
             forget_files();
@@ -184,7 +185,10 @@ fn write(a: &mut Args) -> Result<u64, Errno> {
     written(f.write(&mut IoBuf::User(range)))
 }
 
-/// A position argument.
+/// Checks a file position from a program.
+///
+/// # Errors
+/// EINVAL if it is negative.
 fn position(raw: u64) -> Result<u64, Errno> {
     if raw > i64::MAX as u64 {
         Err(Errno::EINVAL)
@@ -193,7 +197,8 @@ fn position(raw: u64) -> Result<u64, Errno> {
     }
 }
 
-/// The file of a call with a position of its own. That it has none counts before what it was opened for.
+/// The file of a call that takes a position. ESPIPE for a file without positions comes before EBADF for one that was
+/// not opened for the transfer.
 fn seekable_file(fd: i32) -> Result<FileRef, Errno> {
     let f = real_file(fd)?;
     if f.ops().seekable() {
@@ -243,8 +248,8 @@ fn vector(a: &mut Args, out: bool, at: bool) -> Result<u64, Errno> {
     transfer(&f, &mut IoBuf::vector(ranges), out, pos)
 }
 
-/// preadv2 and pwritev2: position -1 means the file's own; of the flags RWF_APPEND and those that change nothing here are
-/// taken.
+/// preadv2 and pwritev2. Position -1 stands for the file's own position. RWF_APPEND is obeyed by pwritev2; RWF_HIPRI,
+/// RWF_DSYNC and RWF_SYNC are accepted and change nothing, because files are in memory.
 fn vector2(a: &mut Args, out: bool) -> Result<u64, Errno> {
     const HIPRI: u32 = 1;
     const DSYNC: u32 = 2;
@@ -351,8 +356,10 @@ fn fcntl(a: &mut Args) -> Result<u64, Errno> {
     }
 }
 
-/// Sets the size of an open or named regular file.
-/// See [`regular::truncate`] for `stamps`.
+/// Sets the size of a regular file, in bytes. For `stamps` see [`regular::truncate`].
+///
+/// # Errors
+/// EISDIR for a directory, EINVAL for any other file that is not regular.
 fn set_size(inode: &Arc<vfs::inode::Inode>, len: u64, stamps: bool) -> Result<u64, Errno> {
     match &inode.node {
         Node::File(_) => Ok(regular::truncate(inode, len, stamps).map(|()| 0)?),
@@ -418,7 +425,7 @@ fn fallocate(a: &mut Args) -> Result<u64, Errno> {
     }
 }
 
-/// Files in memory are as safe as they will get.
+/// fsync, fdatasync and syncfs: files live in memory alone, so there is nothing to write out.
 fn fsync(a: &mut Args) -> Result<u64, Errno> {
     let f = real_file(a.int(0))?;
     match f.kind {
@@ -460,11 +467,11 @@ fn readahead(a: &mut Args) -> Result<u64, Errno> {
     }
 }
 
-/// Bytes that go from file to file in one step.
+/// Most bytes that are copied from file to file in one step.
 const STEP: usize = regular::BUFFER;
 
-/// Copies up to `count` bytes from one file to another. `from` and `to` are positions, or none for
-/// the file's own; the given ones move.
+/// Copies up to `count` bytes from one file to another; returns the number of bytes. `from` and `to` are positions,
+/// which the call advances; `None` stands for the file's own position.
 fn splice(
     input: &File,
     from: &mut Option<u64>,
@@ -499,7 +506,7 @@ fn splice(
                 if done == 0 {
                     return Err(e);
                 }
-                // The signal of a broken pipe is due even if some bytes went through.
+                // The call returns the bytes that went through, so no later code raises SIGPIPE.
                 if e == FsError::BrokenPipe {
                     signal::raise(sig::PIPE);
                 }
@@ -521,10 +528,11 @@ fn splice(
     Ok(done)
 }
 
-/// Moves a file's own position back over bytes that were read and not used.
+/// Moves the file's own position back by `bytes`, which were read and not written. Does nothing where the position
+/// was given by the caller.
 fn unread(input: &File, own: bool, bytes: usize) {
     if own {
-        // A stream cannot be moved back; sendfile does not take one as its input.
+        // The input is seekable: sendfile and copy_file_range refuse others.
         let _ = input.seek(-(bytes as i64), Whence::Cur);
     }
 }
@@ -546,7 +554,8 @@ fn sendfile(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let at = UserPtr::<u64>::new(a.get(2));
-    // Positions are taken before and set after: one file may be both ends, and each has its own then.
+    // Both positions are read before the transfer and set after it: input and output may be the same open file, and
+    // then each end still counts its own.
     let own = |f: &File| f.with_pos(|pos| *pos);
     let mut from = Some(if at.is_null() {
         own(&input)
@@ -603,7 +612,7 @@ fn copy_file_range(a: &mut Args) -> Result<u64, Errno> {
     {
         let x = from.unwrap_or_else(|| input.with_pos(|p| *p));
         let y = to.unwrap_or_else(|| output.with_pos(|p| *p));
-        // What lies beyond the end is not copied, and so overlaps nothing.
+        // Bytes beyond the end of the file are not copied, so they do not count as overlapping.
         let rest = input.ops().end(&input).unwrap_or(0).saturating_sub(x);
         count = count.min(usize::try_from(rest).unwrap_or(usize::MAX));
         if x.abs_diff(y) < count as u64 {

@@ -1,4 +1,4 @@
-//! What the file calls share: error numbers, paths from user memory, descriptors.
+//! Code that the calls on files share: errno of file-system errors, paths and buffers in user memory, descriptors.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -62,12 +62,12 @@ impl From<FsError> for Errno {
     }
 }
 
-/// The errno of a fault.
+/// The errno of an address that the program may not access.
 pub fn fault(_: UserFault) -> Errno {
     Errno::EFAULT
 }
 
-/// Values of the `*at` calls; the names are those of openat(2).
+/// Flags of the `*at` calls, named as in openat(2) and statx(2) without their prefix `AT_`.
 pub mod at {
     pub const FDCWD: i32 = -100;
     pub const SYMLINK_NOFOLLOW: u32 = 0x100;
@@ -79,7 +79,10 @@ pub mod at {
     pub const STATX_SYNC: u32 = 0x6000;
 }
 
-/// A path from user memory, without its NUL.
+/// Copies a path from user memory, without its NUL.
+///
+/// # Errors
+/// EFAULT, ENAMETOOLONG, ENOMEM.
 pub fn user_path(addr: u64) -> Result<Vec<u8>, Errno> {
     read_cstr(addr, PATH_MAX).map_err(|e| match e {
         StrError::Fault => Errno::EFAULT,
@@ -88,21 +91,21 @@ pub fn user_path(addr: u64) -> Result<Vec<u8>, Errno> {
     })
 }
 
-/// Who calls, and what he sees.
+/// The calling thread, for permission checks and path lookups.
 pub struct Caller {
-    /// Its credentials.
+    /// The credentials to check: the thread's, or those with its real ids in access(2).
     pub cred: Arc<Cred>,
 }
 
 impl Caller {
-    /// The caller of the present call.
+    /// The calling thread with its present credentials.
     pub fn now() -> Self {
         Caller {
             cred: current().cred(),
         }
     }
 
-    /// The permissions of a new file that is to have `perm`.
+    /// The mode for a new file: the permission bits `perm` and the caller's umask.
     pub fn new_mode(&self, perm: u32) -> NewMode {
         NewMode {
             perm,
@@ -110,7 +113,11 @@ impl Caller {
         }
     }
 
-    /// Calls `f` with a walk that begins where `dirfd` says and `path` needs it.
+    /// Calls `f` with a [`Walk`] for `path`. A relative path begins at the directory open as `dirfd`, or at the
+    /// working directory for `FDCWD`.
+    ///
+    /// # Errors
+    /// `BadFd` and `NotDir` about `dirfd`; those of `f`.
     pub fn walk<R>(
         &self,
         dirfd: i32,
@@ -128,7 +135,10 @@ impl Caller {
         fs(|fs| f(&fs.walk_from(&self.cred, Origin::At(base))))
     }
 
-    /// Finds a place. An empty path means `dirfd` itself if `flags` have `EMPTY_PATH`.
+    /// Looks up a path. With `EMPTY_PATH` in `flags` an empty path names the file that `dirfd` itself refers to.
+    ///
+    /// # Errors
+    /// Those of the lookup; `Invalid` if the file of `dirfd` has no path.
     pub fn find(&self, dirfd: i32, path: &[u8], flags: u32, want: Want) -> Result<Path> {
         if path.is_empty() && flags & at::EMPTY_PATH != 0 {
             if dirfd == at::FDCWD {
@@ -140,22 +150,34 @@ impl Caller {
     }
 }
 
-/// Does something with the caller's root and working directory.
+/// Calls `f` with the caller's root, working directory and umask.
+///
+/// # Errors
+/// `NotFound` if the process has none; those of `f`.
 pub fn fs<R>(f: impl FnOnce(&FsContext) -> Result<R>) -> Result<R> {
     proc::with_fs(|fs| f(fs)).unwrap_or(Err(FsError::NotFound))
 }
 
-/// Does something with the caller's descriptors.
+/// Calls `f` with the caller's table of descriptors.
+///
+/// # Errors
+/// `BadFd` if the process has none; those of `f`.
 pub fn with_files<R>(f: impl FnOnce(&FdTable) -> Result<R>) -> Result<R> {
     proc::with_files(|files| f(files)).unwrap_or(Err(FsError::BadFd))
 }
 
-/// The file of a descriptor.
+/// The open file of a descriptor.
+///
+/// # Errors
+/// `BadFd`.
 pub fn file(fd: i32) -> Result<FileRef> {
     with_files(|files| files.get(fd))
 }
 
-/// The file of a descriptor that is good for more than naming a place.
+/// The open file of a descriptor that was not opened with O_PATH.
+///
+/// # Errors
+/// `BadFd`, also for one with O_PATH.
 pub fn real_file(fd: i32) -> Result<FileRef> {
     let file = file(fd)?;
     if file.is_place() {
@@ -165,19 +187,25 @@ pub fn real_file(fd: i32) -> Result<FileRef> {
     }
 }
 
-/// How many descriptors the caller may have.
+/// The caller's soft RLIMIT_NOFILE: one more than the highest descriptor it may get.
 pub fn fd_limit() -> u64 {
     current().process().rlimit(Resource::Nofile)
 }
 
-/// Gives a file the lowest free descriptor.
+/// Gives a file the lowest free descriptor and returns that. Of `flags`, O_CLOEXEC counts.
+///
+/// # Errors
+/// `TooManyFiles`, `NoMemory`.
 pub fn install(file: FileRef, flags: u32) -> Result<u64> {
     let fd = with_files(|files| files.add(file, flags & o::CLOEXEC != 0, 0, fd_limit()))?;
     Ok(fd as u64)
 }
 
-/// Gives two files descriptors and shows their numbers to the program at `out`. They lose them again if that cannot be done, or if
-/// they are not to `keep` them.
+/// Gives two files descriptors and writes these to user memory at `out`. Both are removed from the table again if
+/// `out` cannot be written or `keep` is false.
+///
+/// # Errors
+/// EFAULT, EMFILE, ENOMEM.
 pub fn install_pair(
     (a, b): (FileRef, FileRef),
     cloexec: bool,
@@ -196,7 +224,7 @@ pub fn install_pair(
     shown.map_err(fault)
 }
 
-/// Ends a write: a broken pipe sends its signal.
+/// Turns the result of a write into that of the call, and sends SIGPIPE to the caller if the pipe is broken.
 pub fn written(result: Result<usize>) -> Result<u64, Errno> {
     match result {
         Ok(n) => Ok(n as u64),
@@ -211,12 +239,15 @@ pub fn written(result: Result<usize>) -> Result<u64, Errno> {
 
 /// Most bytes that one call transfers, as on Linux.
 pub const RW_MAX: usize = 0x7fff_f000;
-/// Most ranges of readv and its kin.
+/// Most buffers that readv and similar calls take.
 const IOV_MAX: usize = 1024;
 
-/// A user buffer of a read or write. Fails for a range that is not the user's.
+/// The user buffer of a read or write, cut to [`RW_MAX`] bytes.
+///
+/// # Errors
+/// EFAULT if it does not lie in user space.
 pub fn user_range(addr: u64, len: u64) -> Result<UserRange, Errno> {
-    // As Linux has it, before the length is cut and whatever it is.
+    // As on Linux the check is about the whole length, not the one that is cut.
     let end = addr.checked_add(len).filter(|&end| end <= USER_END);
     if end.is_none() {
         return Err(Errno::EFAULT);
@@ -225,7 +256,10 @@ pub fn user_range(addr: u64, len: u64) -> Result<UserRange, Errno> {
     Ok(UserRange::new(addr, len.min(RW_MAX)))
 }
 
-/// The ranges of readv and its kin.
+/// The buffers of readv and similar calls, cut to [`RW_MAX`] bytes together.
+///
+/// # Errors
+/// EINVAL for too many or too long ones, EFAULT, ENOMEM.
 pub fn user_ranges(addr: u64, count: u64) -> Result<Vec<UserRange>, Errno> {
     let count = usize::try_from(count)
         .ok()

@@ -33,7 +33,7 @@ fn futex(a: &mut Args) -> Result<u64, Errno> {
     if op & REALTIME != 0 && command != nr::FUTEX_WAIT_BITSET {
         return Err(Errno::ENOSYS);
     }
-    // FUTEX_WAKE takes a count as an int: zero or less still wakes one, as Linux does.
+    // The count is an int. As on Linux, zero or less still wakes one thread.
     let count = (value as i32).max(1) as u32;
     match command {
         nr::FUTEX_WAIT => wait_relative(a, shared, value),
@@ -61,7 +61,8 @@ fn futex(a: &mut Args) -> Result<u64, Errno> {
             let expected = (command == nr::FUTEX_CMP_REQUEUE).then(|| a.uint(5));
             let (woken, moved) =
                 futex::requeue(addr, a.get(4), shared, wake as u32, moves as u32, expected)?;
-            // The manual says that FUTEX_REQUEUE does not count those it moved; Linux does.
+            // futex(2) says that FUTEX_REQUEUE returns only the number of threads woken. Linux adds the number of
+            // those moved, and so does this.
             Ok(u64::from(woken) + u64::from(moved))
         }
         nr::FUTEX_WAKE_OP => wake_op(a, shared, count),
@@ -69,7 +70,8 @@ fn futex(a: &mut Args) -> Result<u64, Errno> {
     }
 }
 
-/// FUTEX_WAKE_OP: four bits of operation, four of comparison, and a signed operand of twelve for each.
+/// FUTEX_WAKE_OP. Its last argument has four bits of operation, four of comparison, and two signed operands of twelve
+/// bits: one for the operation, one for the comparison.
 fn wake_op(a: &Args, shared: bool, count: u32) -> Result<u64, Errno> {
     let code = a.uint(5);
     let signed = |bits: u32| ((bits << 20) as i32) >> 20;
@@ -116,7 +118,11 @@ fn wait_relative(a: &Args, shared: bool, value: u32) -> Result<u64, Errno> {
     wait_until(addr, shared, value, futex::ANY, until)
 }
 
-/// A wait with a timeout: cut short, it goes on with the time that is left, but not after a handler.
+/// Waits on a futex until monotonic time `until`, in nanoseconds. If a signal interrupts the wait and runs no
+/// handler, the call is restarted with the same `until`.
+///
+/// # Errors
+/// As for futex(2); ERESTART_RESTARTBLOCK if a signal interrupted it.
 pub fn wait_until(
     addr: u64,
     shared: bool,

@@ -1,4 +1,4 @@
-//! Numbers of processes, groups and sessions; hanging up a session's terminal.
+//! Pids, tids, and ids of process groups and sessions; vhangup(2).
 
 use abi::raw::general as nr;
 use cred::Cap;
@@ -76,7 +76,7 @@ fn setpgid(a: &mut Args) -> Result<u64, Errno> {
     let pgid = if pgid == 0 { pid } else { pgid as u32 };
     match group::setpgid(pid, pgid) {
         Ok(()) => Ok(0),
-        // Other calls take the number of any thread.
+        // Most calls accept the tid of any thread for its process; setpgid refuses one that is not a leader's.
         Err(GroupError::NoProcess)
             if ids::find_process(pid).is_none() && process_of(pid).is_ok() =>
         {

@@ -1,4 +1,4 @@
-//! ioctl: the requests that every file takes; the rest goes to the file.
+//! ioctl(2): the requests that are the same for every file; all others are passed to the file's operations.
 
 use abi::raw::general as nr;
 use hal::uaccess::UserPtr;

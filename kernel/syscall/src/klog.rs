@@ -28,9 +28,9 @@ const CONSOLE_LEVEL: u32 = 8;
 const SIZE_UNREAD: u32 = 9;
 const SIZE_BUFFER: u32 = 10;
 
-/// What READ has handed out. Atomic.
+/// Position in the log up to which READ has returned it, in bytes since boot. Atomic.
 static READ_TO: AtomicU64 = AtomicU64::new(0);
-/// What CLEAR hides from READ_ALL. Atomic.
+/// Position in the log before which READ_ALL returns nothing, because of CLEAR. Atomic.
 static CLEARED_TO: AtomicU64 = AtomicU64::new(0);
 
 fn syslog(a: &mut Args) -> Result<u64, Errno> {
@@ -53,7 +53,7 @@ fn syslog(a: &mut Args) -> Result<u64, Errno> {
             CLEARED_TO.store(klog::end(), Ordering::Relaxed);
             Ok(0)
         }
-        // What is printed is printed: there are no levels.
+        // Messages have no levels, so the console's level is accepted and has no effect.
         CONSOLE_LEVEL if (1..=8).contains(&len) => Ok(0),
         SIZE_UNREAD => Ok(klog::end() - unread_from()),
         SIZE_BUFFER => Ok(klog::SIZE as u64),
@@ -65,7 +65,7 @@ fn unread_from() -> u64 {
     READ_TO.load(Ordering::Relaxed).max(klog::first())
 }
 
-/// Copies `from..to` out.
+/// Copies the positions `from..to` of the log to user memory at `out`; returns the number of bytes.
 fn put(out: u64, mut from: u64, to: u64) -> Result<u64, Errno> {
     let mut buf = IoBuf::user(out, (to - from) as usize);
     let began = from;
@@ -81,7 +81,7 @@ fn put(out: u64, mut from: u64, to: u64) -> Result<u64, Errno> {
     Ok(from - began)
 }
 
-/// The last lines that fit.
+/// READ_ALL: copies as many whole lines from the end of the log as fit into `len` bytes.
 fn read_all(out: u64, len: usize) -> Result<u64, Errno> {
     let end = klog::end();
     let oldest = klog::first().max(CLEARED_TO.load(Ordering::Relaxed));
@@ -92,10 +92,11 @@ fn read_all(out: u64, len: usize) -> Result<u64, Errno> {
     put(out, from.min(end), end)
 }
 
-/// How often a waiting reader looks: printing wakes nobody, for it may happen anywhere.
+/// Nanoseconds between two looks of a waiting READ. It polls, because code that prints may run in any context, where
+/// it cannot wake threads.
 const LOOK_NS: u64 = time::SECOND / 10;
 
-/// What nobody has read yet, waiting for some.
+/// READ: copies what no READ has returned yet. Waits until there is something.
 fn read_new(out: u64, len: usize) -> Result<u64, Errno> {
     loop {
         let (from, end) = (unread_from(), klog::end());

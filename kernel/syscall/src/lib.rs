@@ -1,10 +1,11 @@
-//! System calls: the only layer that speaks errno.
+//! System calls: the only layer that knows errno.
 //!
-//! A call is a function from its six arguments to a value or an [`Errno`].  Each subject keeps
-//! its calls in one file and exports them as a list; the lists are joined at compile time into
-//! one table indexed by number.  A number without a handler answers ENOSYS and is logged once,
-//! by name.  A call saves only the registers that its handler may change; the few that need them all
-//! stand on lists of their own and run in a second step.
+//! A handler is a function from the registers with the call's arguments to a value or an [`Errno`]. Each subject
+//! keeps its handlers in one file and exports them as a list. The lists are joined at compile time into one table,
+//! indexed by the number of the call. A number without a handler fails with ENOSYS; the first use of each is logged
+//! by name, except for those that C libraries try and do without. The entry code saves only the registers that a
+//! handler may change. The few calls that need all of them stand on lists of their own (FULL_FRAME) and run in a
+//! second step.
 
 #![no_std]
 #![cfg(target_os = "none")]
@@ -47,10 +48,11 @@ mod stat;
 mod time;
 mod xattr;
 
-/// Numbers at or above this are unknown (x86-64 ends below 512).
+/// Length of the table. Linux's numbers for x86-64 end below it; at or above it, calls fail with ENOSYS and are not
+/// logged.
 const TABLE_LEN: usize = 512;
 
-/// Every file's calls; a new subject adds its list here.
+/// The handlers of each file; a new file adds its list here.
 const SUBJECTS: &[&[(u32, Handler)]] = &[
     credentials::HANDLERS,
     dir::HANDLERS,
@@ -78,7 +80,7 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
     xattr::HANDLERS,
 ];
 
-/// The calls that need the full register frame: [`SUBJECTS`] has them as [`need_full_frame`].
+/// The calls that need the full register frame. [`TABLE`] has [`need_full_frame`] in their place.
 const FULL_FRAME: &[&[(u32, Handler)]] = &[process::FULL_FRAME, signal::FULL_FRAME];
 
 const fn fill(
@@ -106,22 +108,23 @@ const fn fill(
     table
 }
 
-/// What runs with the registers that every call saves.
+/// Handlers that run with the registers that every call saves, by number.
 static TABLE: [Handler; TABLE_LEN] = fill(
     fill([unknown; TABLE_LEN], SUBJECTS, None),
     FULL_FRAME,
     Some(need_full_frame),
 );
 
-/// What runs with all registers.
+/// Handlers that run with the full register frame, by number.
 static FULL_FRAME_TABLE: [Handler; TABLE_LEN] = fill([unknown; TABLE_LEN], FULL_FRAME, None);
 
-/// Which unknown numbers have been logged: one bit each.  Atomic.
+/// The numbers without a handler that have been logged: one bit each. Atomic.
 static LOGGED: [AtomicU64; TABLE_LEN / 64] = [const { AtomicU64::new(0) }; TABLE_LEN / 64];
 
-/// Carries out the call that the frame asks for and returns what the user finds in RAX.
+/// Performs the call whose number and arguments are in `frame`, and returns the value for RAX: EFULLFRAME, negated,
+/// if it has to be done by [`dispatch_full_frame`].
 ///
-/// Called by the entry code on the thread's kernel stack with interrupts on.
+/// Called by the entry code, on the thread's kernel stack, with interrupts on.
 #[inline]
 pub fn dispatch(frame: &mut UserFrame) -> u64 {
     match TABLE.get(frame.error as usize) {
@@ -130,7 +133,8 @@ pub fn dispatch(frame: &mut UserFrame) -> u64 {
     }
 }
 
-/// Carries the call out if [`dispatch`] has only found that it needs the full register frame.
+/// Performs the call if [`dispatch`] has returned EFULLFRAME for it, and stores the result in `frame`. Interrupts and
+/// preemption are on.
 pub fn dispatch_full_frame(frame: &mut UserFrame) {
     if frame.rax == Errno::EFULLFRAME.as_return()
         && let Some(handler) = FULL_FRAME_TABLE.get(frame.error as usize)
@@ -144,12 +148,13 @@ fn as_return(result: Result<u64, Errno>) -> u64 {
     result.unwrap_or_else(Errno::as_return)
 }
 
-/// Stands for a call that needs all registers: the entry code comes back with them.
+/// Handler, in [`TABLE`], of the calls that need all registers. The entry code then saves these and calls
+/// [`dispatch_full_frame`].
 fn need_full_frame(_: &mut Args) -> Result<u64, Errno> {
     Err(Errno::EFULLFRAME)
 }
 
-/// Calls that every C library tries at its start and does without: absent, and not worth a line in the log.
+/// Calls that every C library tries when it starts and does without. They are absent and not logged.
 const PROBED: [usize; 2] = [
     abi::raw::general::__NR_rseq as usize,
     abi::raw::general::__NR_clone3 as usize,
@@ -162,7 +167,7 @@ fn unknown(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::ENOSYS);
     }
     let bit = 1u64 << (nr % 64);
-    // Read first: a program that probes in a loop must not write a shared line.
+    // The load avoids a write: a program that probes in a loop must not write a line that CPUs share.
     let word = &LOGGED[nr / 64];
     if word.load(Ordering::Relaxed) & bit == 0 && word.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
         let name = syscalls::Sysno::new(nr).map_or("?", |n| n.name());

@@ -1,4 +1,4 @@
-//! File locks: flock(2), and those of fcntl(2).
+//! File locks: flock(2), and the lock commands of fcntl(2).
 
 use alloc::sync::Arc;
 
@@ -19,7 +19,10 @@ use crate::call::{Args, Handler};
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[(nr::__NR_flock, flock)];
 
-/// What holds locks: nameless files (pipes, sockets) have none.
+/// The inode whose locks a call is about.
+///
+/// # Errors
+/// `NoLocks` for a file without an inode, such as an anonymous pipe or a socket.
 fn lockable(file: &File) -> Result<&Arc<Inode>, FsError> {
     file.inode().ok_or(FsError::NoLocks)
 }
@@ -28,7 +31,7 @@ fn flock(a: &mut Args) -> Result<u64, Errno> {
     let file = real_file(a.int(0))?;
     let (how, wait) = (a.uint(1) & !nr::LOCK_NB, a.uint(1) & nr::LOCK_NB == 0);
     if how & nr::LOCK_MAND != 0 {
-        // Mandatory locks are no more; as in Linux, asking for them does nothing.
+        // As in today's Linux, a request for a mandatory lock succeeds without effect.
         return Ok(0);
     }
     let exclusive = match how {
@@ -48,7 +51,8 @@ fn flock(a: &mut Args) -> Result<u64, Errno> {
         current().process().pid() as i32,
         exclusive,
     );
-    // As flock(2) says, a conversion gives the old lock up first.
+    // A conversion is not atomic, as flock(2) says: if another owner's lock is in the way, the old lock is released
+    // first.
     if lock::query(inode, Family::Whole, &wanted).is_some() {
         lock::unset(inode, Family::Whole, &wanted)?;
     }
@@ -56,14 +60,17 @@ fn flock(a: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// struct flock: type and origin, start, length, process.
+/// A struct flock: type and origin, start, length, pid.
 type Raw = [u64; 4];
 
 const READ: u16 = nr::F_RDLCK as u16;
 const WRITE: u16 = nr::F_WRLCK as u16;
 const UNLOCK: u16 = nr::F_UNLCK as u16;
 
-/// First and last byte that a struct flock names.
+/// First and last byte of the range of a struct flock.
+///
+/// # Errors
+/// EINVAL, EOVERFLOW.
 fn range(file: &File, raw: &Raw) -> Result<(u64, u64), Errno> {
     let (from, len) = (raw[1] as i64, raw[2] as i64);
     let base = match (raw[0] >> 16) as u16 {
@@ -77,7 +84,7 @@ fn range(file: &File, raw: &Raw) -> Result<(u64, u64), Errno> {
     let (start, last) = match len {
         0 => (start, END as i64),
         1.. => (start, start.checked_add(len - 1).ok_or(Errno::EOVERFLOW)?),
-        // The bytes before.
+        // A negative length: the bytes before the start.
         _ => (start.checked_add(len).ok_or(Errno::EINVAL)?, start - 1),
     };
     if start < 0 {
@@ -86,7 +93,10 @@ fn range(file: &File, raw: &Raw) -> Result<(u64, u64), Errno> {
     Ok((start as u64, last as u64))
 }
 
-/// The commands of fcntl(2) about locks, for descriptor `fd`.
+/// The lock commands of fcntl(2), for the file open as descriptor `fd`. `at` is the user address of the struct flock.
+///
+/// # Errors
+/// As in fcntl(2).
 pub fn control(fd: i32, file: &FileRef, cmd: u32, at: u64) -> Result<u64, Errno> {
     let raw = UserPtr::<Raw>::new(at).read().map_err(fault)?;
     let of_file = matches!(cmd, nr::F_OFD_GETLK | nr::F_OFD_SETLK | nr::F_OFD_SETLKW);
@@ -114,7 +124,7 @@ pub fn control(fd: i32, file: &FileRef, cmd: u32, at: u64) -> Result<u64, Errno>
         if kind != READ && kind != WRITE {
             return Err(Errno::EINVAL);
         }
-        // What has no name has no locks.
+        // A file without an inode has no locks, so none conflicts.
         let found = file
             .inode()
             .and_then(|inode| lock::query(inode, Family::Ranges, &wanted));
@@ -144,7 +154,8 @@ pub fn control(fd: i32, file: &FileRef, cmd: u32, at: u64) -> Result<u64, Errno>
     }
     let wait = matches!(cmd, nr::F_SETLKW | nr::F_OFD_SETLKW);
     lock::set(inode, Family::Ranges, wanted, wait, !of_file)?;
-    // A close that came between has ended the process's locks before this one was there.
+    // Another thread may have closed the descriptor meanwhile. That close ended the process's locks on the file
+    // before this one was set, so this one is undone.
     if !of_file && !file_of(fd).is_ok_and(|now| FileRef::ptr_eq(&now, file)) {
         lock::unset(inode, Family::Ranges, &wanted)?;
         return Err(Errno::EBADF);
@@ -152,7 +163,7 @@ pub fn control(fd: i32, file: &FileRef, cmd: u32, at: u64) -> Result<u64, Errno>
     Ok(0)
 }
 
-/// What F_GETLK writes back.
+/// The struct flock that F_GETLK writes back: the conflicting lock, or F_UNLCK.
 fn answer(mut raw: Raw, found: Option<Lock>) -> Raw {
     let Some(held) = found else {
         raw[0] = raw[0] & !0xffff | u64::from(UNLOCK);
@@ -164,6 +175,6 @@ fn answer(mut raw: Raw, found: Option<Lock>) -> Raw {
     } else {
         held.last - held.start + 1
     };
-    // The origin is the start of the file.
+    // Type and origin share this word; origin 0 is the start of the file.
     [u64::from(kind), held.start, len, u64::from(held.pid as u32)]
 }

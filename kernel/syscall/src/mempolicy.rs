@@ -1,7 +1,7 @@
 //! Memory policy: get_mempolicy(2), set_mempolicy(2).
 //!
-//! There is one policy, memory of the node where a thread runs, which is both Linux's default and MPOL_LOCAL. Others
-//! are refused as unknown modes.
+//! Every thread has the same policy: memory comes from the node on which the thread runs. That is Linux's
+//! MPOL_DEFAULT as well as MPOL_LOCAL; other modes fail with EINVAL, as unknown ones.
 
 use abi::raw::general as nr;
 use hal::uaccess::UserPtr;
@@ -29,7 +29,10 @@ fn nodes() -> u64 {
     mem::vm().machine.ndomains() as u64
 }
 
-/// Words of a mask whose length is given as Linux has it, one more than the highest bit.
+/// Number of 64-bit words of a node mask. The calls give its length as one more than the number of bits.
+///
+/// # Errors
+/// EINVAL if it is longer than [`MASK_MAX`] bits.
 fn words(max_node: u64) -> Result<usize, Errno> {
     let bits = max_node.saturating_sub(1);
     if bits > MASK_MAX {

@@ -1,7 +1,7 @@
-//! Memory that is to stay: mlock(2) and kin.
+//! Locked memory: mlock(2), mlock2(2), mlockall(2) and their opposites.
 //!
-//! Nothing is paged out, so a page that is present stays anyway. What the calls do is to make pages present, to keep
-//! advice from throwing them away, and to count them against RLIMIT_MEMLOCK.
+//! The kernel pages nothing out, so a page that is present stays present anyway. What these calls do: they make pages
+//! present, keep madvise(2) from freeing them, and count them against RLIMIT_MEMLOCK.
 
 use abi::raw::general as nr;
 use cred::Cap;
@@ -23,7 +23,7 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_munlockall, munlockall),
 ];
 
-/// Makes a new mapping as mlockall(2) has said that new ones are to be.
+/// Adds to the flags of a new mapping what mlockall(2) with MCL_FUTURE has demanded of new mappings.
 pub(super) fn lock_by_default(kind: &mut EntryFlags, place: &mut MapFlags) {
     let me = proc::current();
     let process = me.process();
@@ -34,6 +34,9 @@ pub(super) fn lock_by_default(kind: &mut EntryFlags, place: &mut MapFlags) {
 }
 
 /// Checks that the caller may lock memory at all.
+///
+/// # Errors
+/// EPERM if its RLIMIT_MEMLOCK is 0 and it lacks CAP_IPC_LOCK.
 pub(super) fn may_lock_any() -> Result<(), Errno> {
     let me = proc::current();
     if me.process().rlimit(Resource::Memlock) == 0 && !me.cred().capable(Cap::IpcLock) {
@@ -42,8 +45,11 @@ pub(super) fn may_lock_any() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Checks that the caller may lock `len` bytes more; of those from `over` on, what is locked already counts once. `too_many` is what the
-/// call says where that exceeds the limit.
+/// Checks that the caller may lock `len` more bytes. `over` is the start of the range where it is already known; what
+/// is locked in it already is not counted twice.
+///
+/// # Errors
+/// `too_many` if that would exceed RLIMIT_MEMLOCK and the caller lacks CAP_IPC_LOCK.
 pub(super) fn may_lock(
     space: &mem::Space,
     len: u64,
@@ -68,7 +74,7 @@ pub(super) fn is_locked(entry: &EntryInfo) -> bool {
     entry.args.flags.contains(EntryFlags::LOCKED)
 }
 
-/// The pages of a range, as mlock counts them: whole pages around any bytes.
+/// Start and length of the pages that have any byte of the range given to mlock and munlock.
 fn lock_range(a: &Args) -> Result<(u64, u64), Errno> {
     let start = a.get(0) & !(PAGE - 1);
     let len = a
@@ -78,7 +84,11 @@ fn lock_range(a: &Args) -> Result<(u64, u64), Errno> {
     Ok((start, range_or(start, len, Errno::ENOMEM, Errno::EINVAL)?))
 }
 
-/// Checks that a range is mapped. If not, what lies before the first gap is noted as locked, or not, all the same: as in Linux.
+/// Checks that a range is mapped throughout. If it has a gap, the part before the gap is marked as `locked`, or not,
+/// nonetheless: as on Linux.
+///
+/// # Errors
+/// ENOMEM if it has a gap.
 fn note_before_gap(
     space: &mem::Space,
     (start, len): (u64, u64),
@@ -152,7 +162,8 @@ fn mlockall(a: &mut Args) -> Result<u64, Errno> {
     process.set_switch(flag::LOCK_FUTURE, flags & nr::MCL_FUTURE != 0);
     process.set_switch(flag::LOCK_ON_FAULT, on_fault);
     if now {
-        // As in Linux, a page that cannot be had now is left to the fault.
+        // As on Linux, the call ignores errors; pages that could not be made present are left to page faults. When
+        // memory is short it leaves the remaining mappings unlocked.
         space.for_each_entry(0, &mut |entry| {
             let (start, len) = (entry.args.start, entry.args.end - entry.args.start);
             if mem::admit_change().is_err() {

@@ -1,7 +1,6 @@
-//! Memory calls: mmap(2), munmap(2), mprotect(2), mremap(2), madvise(2), msync(2), mincore(2),
-//! brk(2).
+//! Memory calls: mmap(2), munmap(2), mprotect(2), mremap(2), madvise(2), msync(2), mincore(2), brk(2).
 //!
-//! This file checks arguments as the man pages say and translates; the work is `vm::Space`'s.
+//! These handlers check arguments and limits as the manual pages say and translate them; `vm::Space` does the work.
 
 use abi::raw::general as nr;
 use hal::USER_END;
@@ -32,18 +31,20 @@ pub const HANDLERS: &[(u32, Handler)] = &[
 
 pub(super) const PAGE: u64 = elfload::PAGE;
 
-/// Rounds a length up to pages; `None` where it leaves 64 bits.
+/// Rounds a length up to whole pages; `None` if the result does not fit into 64 bits.
 fn pages(len: u64) -> Option<u64> {
     len.checked_next_multiple_of(PAGE)
 }
 
-/// Checks a range with a page-aligned start; returns the rounded length.  `outside` is what the
-/// call says of a range that leaves user space.
+/// Checks a range, whose start must be aligned to pages; returns its length, rounded up to pages.
+///
+/// # Errors
+/// EINVAL if the start is not aligned, `outside` if the range does not lie in user space.
 fn range(start: u64, len: u64, outside: Errno) -> Result<u64, Errno> {
     range_or(start, len, outside, outside)
 }
 
-/// The same, where a range that leaves 64 bits is another mistake, `wraps`.
+/// As [`range`], but `wraps` is the error if the end does not fit into 64 bits.
 pub(super) fn range_or(start: u64, len: u64, outside: Errno, wraps: Errno) -> Result<u64, Errno> {
     if !start.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
@@ -67,7 +68,7 @@ fn prot_from(bits: u64) -> Prot {
     .fold(Prot::NONE, |all, (_, prot)| all | prot)
 }
 
-/// Flags that MAP_SHARED_VALIDATE knows.
+/// The flags that MAP_SHARED_VALIDATE accepts.
 const KNOWN_FLAGS: u32 = nr::MAP_TYPE
     | nr::MAP_FIXED
     | nr::MAP_FIXED_NOREPLACE
@@ -99,7 +100,8 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
     }
     let len = pages(len).filter(|&l| l <= USER_END).ok_or(Errno::ENOMEM)?;
     if flags & nr::MAP_HUGETLB != 0 {
-        // No file is of huge pages, and there is no pool of them, so there is never room in it.
+        // There is neither a file system of huge pages nor a pool of them. A file is therefore of the wrong kind, and
+        // the pool is always empty.
         return Err(if anonymous {
             Errno::ENOMEM
         } else {
@@ -107,7 +109,7 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
         });
     }
     let (addr, mut place) = placement(a.get(0), flags)?;
-    // Whether the place is free counts before what the file may be mapped for.
+    // Linux checks for overlap before it checks what the file may be mapped for.
     if place.noreplace && space()?.is_used(addr, len) {
         return Err(Errno::EEXIST);
     }
@@ -127,7 +129,7 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
             let range = offset..end.ok_or(Errno::EOVERFLOW)?;
             let (object, max) = file_object(file, shared, prot, range)?;
             if !shared && matches!(object.kind(), vm::object::Kind::Shared(_)) {
-                // There is nothing to share: private memory, which may grow.
+                // A private mapping of /dev/zero is anonymous memory, so it needs no object and may be extended.
                 object.release(mem::vm());
                 (None, max)
             } else {
@@ -135,7 +137,7 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
             }
         }
     };
-    // What it replaces is given back.
+    // A fixed mapping replaces those in its range, so these do not count for the limits.
     let replaced = place.fixed && !place.noreplace;
     let result = admit_map(
         len,
@@ -162,14 +164,17 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
     at
 }
 
-/// First byte that no file has.
+/// One more than the largest offset in a file, in bytes.
 const FILE_END: u64 = 1 << 63;
 
 /// Whether a mapping with these flags is shared.
+///
+/// # Errors
+/// EINVAL for flags that contradict each other, EOPNOTSUPP for unknown ones with MAP_SHARED_VALIDATE.
 fn sharing(flags: u32, anonymous: bool) -> Result<bool, Errno> {
     let grows = flags & nr::MAP_GROWSDOWN != 0;
     match flags & nr::MAP_TYPE {
-        // Only stacks grow, and no stack is shared or a file.
+        // MAP_GROWSDOWN is for stacks, which are private and anonymous.
         nr::MAP_SHARED if grows => Err(Errno::EINVAL),
         nr::MAP_SHARED => Ok(true),
         nr::MAP_SHARED_VALIDATE if anonymous => Err(Errno::EINVAL),
@@ -182,7 +187,7 @@ fn sharing(flags: u32, anonymous: bool) -> Result<bool, Errno> {
     }
 }
 
-/// Whether `test` holds for a mapping in a range.
+/// Whether `test` holds for any mapping in the range of `len` bytes from `start`.
 fn any_mapping(
     space: &mem::Space,
     start: u64,
@@ -200,14 +205,21 @@ fn any_mapping(
     found
 }
 
-/// Checks limits and memory for a new mapping; `over` is where it replaces what is there.
+/// Checks limits and free memory for a new mapping. With `over`, the mapping replaces those in the `len` bytes from
+/// there.
+///
+/// # Errors
+/// ENOMEM.
 #[inline(always)]
 fn admit_map(len: u64, data: bool, over: Option<u64>) -> Result<(), Errno> {
     charge(proc::current().process(), len, data, over)?;
     Ok(mem::admit()?)
 }
 
-/// Where to map: the address and how binding it is.
+/// The address for mmap to map at, and the flags that say how binding it is.
+///
+/// # Errors
+/// EINVAL for a fixed address that is not aligned, EPERM for one below the lowest user address.
 fn placement(addr: u64, flags: u32) -> Result<(u64, MapFlags), Errno> {
     let noreplace = flags & nr::MAP_FIXED_NOREPLACE != 0;
     let fixed = flags & nr::MAP_FIXED != 0 || noreplace;
@@ -216,10 +228,10 @@ fn placement(addr: u64, flags: u32) -> Result<(u64, MapFlags), Errno> {
         return Err(Errno::EINVAL);
     }
     if fixed && addr < vm::space::USER_LOW {
-        // mmap_min_addr: a null pointer stays a fault.
+        // As Linux's mmap_min_addr: page 0 stays unmapped, so the use of a null pointer faults.
         return Err(Errno::EPERM);
     }
-    // A hint is rounded as Linux does: up to the next page, and never below the lowest one.
+    // As on Linux, a hint is rounded up to a page and is at least the lowest user address.
     let addr = if fixed || addr == 0 {
         addr
     } else {
@@ -256,7 +268,10 @@ fn entry_flags(flags: u32, shared: bool) -> EntryFlags {
     out
 }
 
-/// The object behind a file, and what mprotect may later allow of a mapping of it.
+/// The object of a file's pages, and the most that mprotect may later permit for a mapping of it.
+///
+/// # Errors
+/// EACCES if the file is not open for that use, EPERM for code on a mount with `noexec`; those of the file.
 fn file_object(
     file: &File,
     shared: bool,
@@ -287,7 +302,8 @@ fn file_object(
     Ok((object, most))
 }
 
-/// How many bytes of a range are mapped by mappings for which `fits` holds: at most as many as it has.
+/// How many bytes of a range lie in mappings for which `fits` holds. Other threads may change the map meanwhile, but
+/// no byte is counted twice.
 pub(super) fn covered(
     space: &mem::Space,
     start: u64,
@@ -298,7 +314,7 @@ pub(super) fn covered(
     let (mut bytes, mut from) = (0, start);
     space.for_each_entry(start, &mut |entry| {
         let goes_on = entry.args.start < end;
-        // Entries that are joined meanwhile are met again.
+        // Entries may be joined during the visit, so one may begin in a part that has been counted.
         let (first, behind) = (entry.args.start.max(from), entry.args.end.min(end));
         if first < behind {
             from = behind;
@@ -311,8 +327,11 @@ pub(super) fn covered(
     bytes
 }
 
-/// Checks RLIMIT_AS, and RLIMIT_DATA where `data` says that the pages count for it. What is mapped in the `len` bytes from `over` on
-/// is given back.
+/// Checks RLIMIT_AS, and RLIMIT_DATA if `data` is true, for `len` more bytes. With `over`, mappings in the `len`
+/// bytes from there are replaced and do not count.
+///
+/// # Errors
+/// ENOMEM beyond a limit.
 fn charge(process: &Process, len: u64, data: bool, over: Option<u64>) -> Result<(), Errno> {
     let [limit, data_limit] = process.rlimits([Resource::As, Resource::Data]);
     if limit == u64::MAX && (!data || data_limit == u64::MAX) {
@@ -348,7 +367,7 @@ fn munmap(a: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// Bits that mprotect accepts.
+/// The protection bits that mprotect accepts.
 const PROT_BITS: u64 = (nr::PROT_READ | nr::PROT_WRITE | nr::PROT_EXEC | nr::PROT_SEM) as u64;
 
 fn mprotect(a: &mut Args) -> Result<u64, Errno> {
@@ -366,8 +385,8 @@ fn mprotect(a: &mut Args) -> Result<u64, Errno> {
     }
     let (start, len) = match grows {
         0 => (start, len),
-        // The change reaches down to the start of a mapping that grows, which glibc uses for
-        // executable stacks; nothing here grows up.
+        // PROT_GROWSDOWN extends the range down to the start of a mapping that grows down; glibc uses it to make
+        // stacks executable. No mapping grows up here.
         _ if grows == u64::from(nr::PROT_GROWSDOWN) => {
             let entry = space()?.entry_at(start).ok_or(Errno::ENOMEM)?;
             if !entry.args.flags.contains(EntryFlags::GROWSDOWN) {
@@ -385,7 +404,10 @@ fn mprotect(a: &mut Args) -> Result<u64, Errno> {
     protect(start, len, prot)
 }
 
-/// Checks RLIMIT_DATA for what is to become writable.
+/// Checks RLIMIT_DATA for mappings in a range that are to become writable.
+///
+/// # Errors
+/// ENOMEM beyond the limit.
 fn may_write_more(start: u64, len: u64) -> Result<(), Errno> {
     let me = proc::current();
     let limit = me.process().rlimit(Resource::Data);
@@ -400,7 +422,11 @@ fn may_write_more(start: u64, len: u64) -> Result<(), Errno> {
     }
 }
 
-/// Changes a protection. Where that is not possible throughout, what lies before has changed: as in Linux.
+/// Changes the protection of a range. As on Linux, where one mapping does not permit it or is missing, the part
+/// before that is changed nonetheless.
+///
+/// # Errors
+/// EACCES, ENOMEM.
 fn protect(start: u64, len: u64, prot: Prot) -> Result<u64, Errno> {
     let space = space()?;
     let why = match space.protect(mem::vm(), start, len, prot) {
@@ -411,7 +437,7 @@ fn protect(start: u64, len: u64, prot: Prot) -> Result<u64, Errno> {
     let fits = |entry: &EntryInfo| entry.args.maxprot.contains(prot);
     let before = fitting(&space, start, len, fits);
     if before == len {
-        // Another thread has changed the map meanwhile.
+        // The map permits it now: another thread has changed it since the attempt.
         return Err(errno(why));
     }
     if before > 0 {
@@ -468,7 +494,8 @@ fn mremap(a: &mut Args) -> Result<u64, Errno> {
             return Err(Errno::EINVAL);
         }
     }
-    // The place to go to is cleared, and what is cut off goes, whatever lies there and whatever comes of the rest: as in Linux.
+    // As on Linux, the destination is unmapped and the part beyond the new length is cut off first, even if the rest
+    // of the call fails.
     if has(nr::MREMAP_FIXED) {
         space.unmap(mem::vm(), to, new_len).map_err(errno)?;
     }
@@ -484,7 +511,7 @@ fn mremap(a: &mut Args) -> Result<u64, Errno> {
     if old_len == 0 && !first.args.flags.contains(EntryFlags::SHARED) {
         return Err(Errno::EINVAL);
     }
-    // Only what is one mapping, in Linux's eyes, moves or grows.
+    // Linux moves and extends only a range that lies in one of its mappings.
     if !space.is_one_mapping(old, old_len) {
         return Err(Errno::EFAULT);
     }
@@ -529,7 +556,7 @@ fn advice_from(raw: u32) -> Result<Advice, Errno> {
         nr::MADV_REMOVE => Advice::Remove,
         nr::MADV_POPULATE_READ => Advice::PopulateRead,
         nr::MADV_POPULATE_WRITE => Advice::PopulateWrite,
-        // Hints about order, cost and page size: right to ignore.
+        // Hints about order of access, reclaim and huge pages, none of which this kernel uses.
         nr::MADV_NORMAL
         | nr::MADV_WILLNEED
         | nr::MADV_RANDOM
@@ -539,7 +566,7 @@ fn advice_from(raw: u32) -> Result<Advice, Errno> {
         | nr::MADV_HUGEPAGE
         | nr::MADV_NOHUGEPAGE
         | nr::MADV_COLLAPSE => Advice::Nothing,
-        // As a Linux without KSM and memory-failure handling.
+        // As on a Linux without KSM and without handling of memory failures.
         _ => return Err(Errno::EINVAL),
     })
 }
@@ -577,7 +604,7 @@ fn madvise(a: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// Whether advice is not for a mapping.
+/// Whether madvise refuses the advice `raw` for a mapping.
 fn is_unfit(raw: u32, entry: &EntryInfo) -> bool {
     let is = |flag| entry.args.flags.contains(flag);
     let is_shared = is(EntryFlags::SHARED) || is(EntryFlags::FILE);
@@ -591,8 +618,9 @@ fn is_unfit(raw: u32, entry: &EntryInfo) -> bool {
     }
 }
 
-/// After advice that could not be taken, for the reason `why`: what lies before the first mapping that it is not for takes it all the
-/// same, or before the first gap where pages are to be made present: as in Linux. Returns what the call says.
+/// Ends an madvise that failed because of `why`; returns the errno of the call. As on Linux, the part before the
+/// first mapping that refuses the advice takes it nonetheless; for advice that makes pages present, the part before
+/// the first gap does.
 #[cold]
 fn advise_before(
     space: &mem::Space,
@@ -639,11 +667,14 @@ fn msync(a: &mut Args) -> Result<u64, Errno> {
     if flags & nr::MS_INVALIDATE != 0 && any_mapping(&*space()?, a.get(0), len, is_locked) {
         return Err(Errno::EBUSY);
     }
-    // Files live in memory alone: what is written is already where readers look.
+    // Files live in memory alone: a write to a shared mapping changes the very pages that read(2) copies.
     mapped(a.get(0), len)
 }
 
-/// ENOMEM unless all of a range is mapped.
+/// Checks that all of a range is mapped; returns 0.
+///
+/// # Errors
+/// ENOMEM if it is not.
 pub(super) fn mapped(start: u64, len: u64) -> Result<u64, Errno> {
     if len > 0 {
         in_space(|space| space.advise(mem::vm(), start, len, Advice::Nothing))?;
@@ -656,7 +687,7 @@ fn mincore(a: &mut Args) -> Result<u64, Errno> {
     let len = range(start, a.get(1), Errno::ENOMEM)?;
     let space = space()?;
     let mut resident = alloc::vec::Vec::new();
-    // In steps, so that a huge range needs no huge buffer.
+    // In steps, so that a large range needs no large buffer.
     const STEP: u64 = 512 * PAGE;
     for at in (start..start + len).step_by(STEP as usize) {
         if proc::current().kill_pending() {
@@ -672,13 +703,13 @@ fn mincore(a: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// brk(2) as the kernel has it: returns the break, moved or not.
+/// brk(2) as a system call: returns the end of the heap, which has changed or not.
 fn brk(a: &mut Args) -> Result<u64, Errno> {
     let want = a.get(0);
     let me = proc::current();
     let process = me.process();
     let now = process.brk();
-    // Where the heap begins only execve changes, which leaves no other thread.
+    // Without the lock: only execve changes the start of the heap, and it does so when no other thread is left.
     if want < now.start || want > USER_END {
         return Ok(now.end);
     }
@@ -687,7 +718,8 @@ fn brk(a: &mut Args) -> Result<u64, Errno> {
     Ok(move_break(process, now, want).unwrap_or(now.end))
 }
 
-/// Moves the break to `want`, which is not below the heap.  [`Process::lock_brk`] is held.
+/// Moves the end of the heap to `want`, which is not below its start. The caller holds [`Process::lock_brk`]. Returns
+/// the new end; `None` if a limit, a mapping in the way or a lack of memory prevents that.
 fn move_break(process: &Process, now: Brk, want: u64) -> Option<u64> {
     let limit = process.rlimit(Resource::Data);
     if limit != u64::MAX && want - now.start > limit {
@@ -721,7 +753,10 @@ fn move_break(process: &Process, now: Brk, want: u64) -> Option<u64> {
     Some(want)
 }
 
-/// Does something to the calling thread's space.
+/// Calls `f` with the address space of the calling thread's process.
+///
+/// # Errors
+/// ENOMEM if the process has none; those of `f`.
 fn in_space<R>(f: impl FnOnce(&mem::Space) -> Result<R, VmError>) -> Result<R, Errno> {
     proc::with_space(|space| f(space))
         .ok_or(Errno::ENOMEM)?

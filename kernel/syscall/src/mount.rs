@@ -1,4 +1,4 @@
-//! mount, umount2, statfs.
+//! mount(2), umount2(2), statfs(2), fstatfs(2), ustat(2).
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -44,7 +44,7 @@ fn optional(addr: u64) -> Result<Vec<u8>, Errno> {
     }
 }
 
-/// What is shown of a name of at most a page; what is no text is left out.
+/// The text of a path from user memory, for the mount tables. Bytes that are no UTF-8 are left out.
 fn text(bytes: &[u8]) -> Result<String, Errno> {
     let mut text = String::new();
     text.try_reserve_exact(bytes.len())
@@ -70,7 +70,8 @@ fn mount(a: &mut Args) -> Result<u64, Errno> {
         Want::DIRECTORY
     };
     if flags & (flag::SHARED | flag::PRIVATE | flag::SLAVE | flag::UNBINDABLE) != 0 {
-        // There is one namespace and no propagation, so every mount is private.
+        // There is one namespace and mounts do not propagate: every mount is private, and can become neither shared
+        // nor slave.
         let place = caller.find(at::FDCWD, &target, 0, Want::FOLLOW)?;
         let private = flags & (flag::SHARED | flag::SLAVE) == 0;
         return if is_root(&place) && private {
@@ -120,7 +121,7 @@ fn mount(a: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// Whether some process has a file of a mount open for writing. What is opened meanwhile may escape.
+/// Whether a process has a file of a mount open for writing. A file that is opened during the search may be missed.
 fn is_written(on: &Mount) -> bool {
     let mut found = false;
     ids::each_process(1, |p| {
@@ -143,7 +144,8 @@ fn is_root(place: &Path) -> bool {
     alloc::sync::Arc::ptr_eq(&place.mount.root, &place.dentry)
 }
 
-/// Changes the limits of a file system that are given: both or none.
+/// Changes the limits of a file system to those given, in pages and in inodes. On failure neither changes, unless
+/// files have grown beyond the old limit of pages meanwhile.
 fn resize(
     pages: Option<&'static Quota>,
     page_limit: Option<u64>,
@@ -158,7 +160,7 @@ fn resize(
         && let Err(error) = quota::resize(inodes, limit)
     {
         if let (Some(pages), Some(before)) = (pages, before) {
-            // Refused if more has come into use meanwhile; then the new limit stays.
+            // Fails if more pages are in use by now than the old limit allows; then the new limit stays.
             let _ = quota::resize(pages, before);
         }
         return Err(error);
@@ -166,8 +168,11 @@ fn resize(
     Ok(())
 }
 
-/// What the options of a tmpfs say; `limit` counts, for pages and for files, where they name none. Options that Linux
-/// has and this kernel has no use for are accepted and have no effect.
+/// Parses the mount options of a tmpfs. `limit` is the limit of pages, and of inodes, where the options give none.
+/// Options of Linux that make no difference in this kernel are accepted and ignored.
+///
+/// # Errors
+/// EINVAL for other options, and for values out of bounds.
 fn tmpfs_settings(options: &[u8], limit: Option<u64>) -> Result<Settings, Errno> {
     let mut settings = Settings {
         limit,
@@ -198,7 +203,7 @@ fn tmpfs_settings(options: &[u8], limit: Option<u64>) -> Result<Settings, Errno>
             _ => return Err(Errno::EINVAL),
         }
     }
-    // Zero is no limit.
+    // A limit of zero means that there is none.
     settings.limit = settings.limit.filter(|&pages| pages != 0);
     settings.inodes = settings.inodes.filter(|&files| files != 0);
     if settings.root.perm > 0o7777 {
@@ -253,27 +258,30 @@ fn umount(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     if flags & EXPIRE != 0 {
-        // Nothing marks mounts as unused yet, so the first of the two calls never ends.
+        // MNT_EXPIRE needs two calls: the first marks an unused mount and fails with EAGAIN. Mounts cannot be marked,
+        // so each call fails as the first one does.
         return Err(Errno::EAGAIN);
     }
-    // A working directory in the mount holds it; `place` itself is one more reference.
+    // A reference to the mount, such as that of a working directory, makes it busy; `place` is one reference that
+    // does not count.
     let detach = || mount::detach(&place.mount, 1, flags & DETACH != 0);
     if detach() == Err(FsError::Busy) {
-        // Old tables and mounts that have just gone may hold it until readers have left them.
+        // Tables and mounts that were just freed keep references until the end of a grace period.
         mem::epoch().drain();
         detach()?;
     }
     Ok(0)
 }
 
-/// Writes struct statfs.
+/// Writes the struct statfs of the file system of `place`, or of an anonymous pipe or socket, to user memory at
+/// `out`.
 fn statfs(place: Option<&Path>, out: u64) -> Result<u64, Errno> {
     const PIPEFS: u64 = 0x5049_5045;
     let (magic, dev, flags) = match place {
         Some(p) => (p.mount.fs.kind.magic(), p.mount.fs.dev, p.mount.flags()),
         None => (PIPEFS, 1, 0),
     };
-    // A file system without a limit has no size, as in Linux.
+    // As on Linux, a file system without a limit shows a size of zero.
     let (blocks, free) = place
         .and_then(|p| p.mount.fs.quota)
         .map_or((0, 0), |quota| (quota.limit(), quota.left()));
@@ -281,7 +289,7 @@ fn statfs(place: Option<&Path>, out: u64) -> Result<u64, Errno> {
         .and_then(|p| p.mount.fs.inodes)
         .map_or((0, 0), |quota| (quota.limit(), quota.left()));
     const VALID: u64 = 0x20;
-    // mount(2) and statfs(2) number these alike, but for relatime.
+    // These flags have the same bits in mount(2) and statfs(2).
     let shown = u64::from(flags & (flag::RDONLY | flag::NOSUID | flag::NODEV | flag::NOEXEC));
     let raw: [u64; 15] = [
         magic,
@@ -304,7 +312,7 @@ fn statfs(place: Option<&Path>, out: u64) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// ustat(2): what is free in the file system of a device number.
+/// ustat(2): free blocks and inodes of the mounted file system with a device number.
 fn ustat(a: &mut Args) -> Result<u64, Errno> {
     let mut free = None;
     mount::for_each(|m| {
@@ -313,7 +321,7 @@ fn ustat(a: &mut Args) -> Result<u64, Errno> {
         }
         Ok(())
     })?;
-    // Blocks and inodes free, and two names that Linux leaves empty.
+    // Free blocks, free inodes, and two names, which Linux leaves empty.
     let [blocks, inodes] = free.ok_or(Errno::EINVAL)?;
     let raw = [blocks, inodes, 0, 0];
     UserPtr::<[u64; 4]>::new(a.get(1))

@@ -1,4 +1,4 @@
-//! Calls on names and attributes.
+//! Calls on paths: making, linking, renaming and removing files, and changing their attributes.
 
 use abi::raw::general as nr;
 use cred::Cap;
@@ -105,7 +105,7 @@ pub const HANDLERS: &[(u32, Handler)] = &[
 ];
 
 fn set_mode(place: Option<&Path>, perm: u32) -> Result<u64, Errno> {
-    // A nameless file (a pipe) keeps its permissions; nobody can open it by them.
+    // A file without a path, such as an anonymous pipe, keeps its mode: the call succeeds without effect.
     let Some(place) = place else {
         return Ok(0);
     };
@@ -131,7 +131,7 @@ fn set_owner(place: Option<&Path>, uid: u32, gid: u32) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// The place whose attributes a call with the flags of fchownat is to change.
+/// Looks up the path of a call that changes attributes and takes the flags of fchownat(2).
 fn place_at(dirfd: i32, path: u64, flags: u32) -> Result<Path, Errno> {
     if flags & !(at::SYMLINK_NOFOLLOW | at::EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
@@ -148,7 +148,7 @@ fn chown_at(dirfd: i32, path: u64, uid: u32, gid: u32, flags: u32) -> Result<u64
     set_owner(Some(&place_at(dirfd, path, flags)?), uid, gid)
 }
 
-/// A time to be set: none, now, given, or one that is no time, which matters only once the file is found.
+/// A time stamp to be set. `Invalid` fails with EINVAL, but only once the file has been found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stamp {
     Omit,
@@ -203,13 +203,13 @@ fn utimensat(a: &mut Args) -> Result<u64, Errno> {
         }
     }
     if stamps == [Stamp::Omit; 2] {
-        // Nothing is looked at, not even the path.
+        // As on Linux, the call succeeds without looking the path up.
         return Ok(0);
     }
     stamp_at(dirfd, path, stamps, flags)
 }
 
-/// Sets the times of what a path names, or a descriptor without one.
+/// Sets the times of the file at a path, or of the open file `dirfd` where the path is a null pointer.
 fn stamp_at(dirfd: i32, path: u64, stamps: [Stamp; 2], flags: u32) -> Result<u64, Errno> {
     if flags & !(at::SYMLINK_NOFOLLOW | at::EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
@@ -226,7 +226,7 @@ fn stamp_at(dirfd: i32, path: u64, stamps: [Stamp; 2], flags: u32) -> Result<u64
         .map_or(Ok(0), |place| set_times(place, stamps))
 }
 
-/// utimes and futimesat: seconds and microseconds.
+/// utimes and futimesat. `scale` is the number of nanoseconds in a unit of their second field.
 fn times_at(dirfd: i32, path: u64, times: u64, scale: i64) -> Result<u64, Errno> {
     let mut stamps = [Stamp::Now; 2];
     if times != 0 {
@@ -252,7 +252,10 @@ fn utime(a: &mut Args) -> Result<u64, Errno> {
     set_times(&place, stamps)
 }
 
-/// Fails if slashes follow a name that is to be made, and not for a directory.
+/// Checks that no slash follows a name at which a file other than a directory is to be made.
+///
+/// # Errors
+/// `Exists` if the name exists, `NotFound` if it does not.
 fn no_slash(dir: &Path, name: &[u8], slash: bool) -> Result<(), FsError> {
     match slash {
         false => Ok(()),
@@ -261,7 +264,10 @@ fn no_slash(dir: &Path, name: &[u8], slash: bool) -> Result<(), FsError> {
     }
 }
 
-/// Makes a node at a path whose last component must be free.
+/// Makes a file at a path whose last component does not exist yet.
+///
+/// # Errors
+/// Those of the lookup; `Exists`.
 fn make(walk: &Walk, text: &[u8], what: &What, new: NewMode) -> Result<(), FsError> {
     let (dir, last) = walk.parent(text)?;
     let Last::Name(name, slash) = last else {
@@ -315,7 +321,8 @@ fn link_at(from_fd: i32, from: u64, to_fd: i32, to: u64, flags: u32) -> Result<u
     }
     let caller = Caller::now();
     if flags & at::EMPTY_PATH != 0 && !caller.cred.capable(Cap::DacReadSearch) {
-        // A descriptor alone must not give an unreachable file a name again. Linux asks even where there is a path.
+        // A descriptor alone must not give a name to a file that the caller cannot reach. Linux checks the capability
+        // even if the path is not empty.
         return Err(Errno::ENOENT);
     }
     let from = user_path(from)?;

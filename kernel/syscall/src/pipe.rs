@@ -1,4 +1,4 @@
-//! pipe, pipe2, and the answer to splice and its like.
+//! pipe(2), pipe2(2), and the refusal of splice(2), tee(2) and vmsplice(2).
 
 use abi::raw::general as nr;
 use vfs::file::o;
@@ -17,7 +17,8 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_vmsplice, |a| not_spliced(&[a.int(0)])),
 ];
 
-/// No file can be spliced. Programs copy where they are told so by EINVAL, and give up at ENOSYS.
+/// The calls that splice: no file supports it. They fail with EINVAL, on which programs fall back to copying; on
+/// ENOSYS programs give up.
 fn not_spliced(files: &[i32]) -> Result<u64, Errno> {
     for &fd in files {
         file(fd)?;
@@ -26,7 +27,7 @@ fn not_spliced(files: &[i32]) -> Result<u64, Errno> {
 }
 
 fn make(out: u64, flags: u32) -> Result<u64, Errno> {
-    // Packet mode (O_DIRECT) is not offered.
+    // There is no packet mode (O_DIRECT).
     if flags & !(o::CLOEXEC | o::NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }

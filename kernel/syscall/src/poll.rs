@@ -1,8 +1,8 @@
-//! poll, ppoll, select, pselect6.
+//! poll(2), ppoll(2), select(2), pselect6(2).
 //!
-//! All four build a list of files with the events wanted, and park on it: the step listens to
-//! every file, then looks. The list holds the files, so a descriptor closed meanwhile does no
-//! harm.
+//! Each builds a list of open files with the events it wants, and parks. The step of the park first registers with
+//! every file's wait queue, then looks at its state, so it misses no event. The list holds references to the files,
+//! so another thread may close a descriptor meanwhile.
 
 use alloc::vec::Vec;
 
@@ -30,7 +30,7 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_pselect6, pselect),
 ];
 
-/// One file to be looked at.
+/// One descriptor: its file, the events wanted and those found.
 struct Item {
     file: Option<FileRef>,
     events: PollMask,
@@ -47,7 +47,10 @@ impl Item {
     }
 }
 
-/// Waits until a file is ready; returns how many are.
+/// Waits until a file is ready; returns how many are, 0 after `deadline`.
+///
+/// # Errors
+/// ERESTARTNOHAND if a signal came first.
 fn wait(items: &mut Vec<Item>, deadline: Deadline) -> Result<usize, Errno> {
     let ready = items
         .iter_mut()
@@ -70,12 +73,16 @@ fn wait(items: &mut Vec<Item>, deadline: Deadline) -> Result<usize, Errno> {
     match ended {
         Ok(n) => Ok(n),
         Err(ParkError::Timeout) => Ok(0),
-        // Where no handler runs, as after a stop, the call goes on.
+        // If no handler runs, as after a stop, the call is restarted.
         Err(ParkError::Signal) => Err(Errno::ERESTARTNOHAND),
     }
 }
 
-/// A relative time in user memory (seconds and `1/unit` seconds); none means for ever.
+/// Reads a timeout from user memory: seconds, and parts of which a second has `unit`. A null pointer means no
+/// timeout.
+///
+/// # Errors
+/// EFAULT, EINVAL.
 fn timeout(addr: u64, unit: i64) -> Result<Deadline, Errno> {
     if addr == 0 {
         return Ok(Deadline::Never);
@@ -94,7 +101,8 @@ fn timeout(addr: u64, unit: i64) -> Result<Deadline, Errno> {
     })
 }
 
-/// Writes the time left back, as Linux does for all but poll; returns whether a call that is made again finds it.
+/// Writes the time that is left to user memory at `addr`, as Linux does for all of these calls but poll. Returns
+/// whether a restarted call would read it there.
 fn put_left(addr: u64, deadline: Deadline, unit: u64) -> bool {
     if addr == 0 {
         return true;
@@ -104,12 +112,12 @@ fn put_left(addr: u64, deadline: Deadline, unit: u64) -> bool {
         left / 1_000_000_000,
         left % 1_000_000_000 / (1_000_000_000 / unit),
     ];
-    // The caller's time need not be writable: Linux ignores that too.
+    // As on Linux, it is no error if the program's memory cannot be written.
     UserPtr::<[u64; 2]>::new(addr).write(&raw).is_ok()
 }
 
-/// Ends a call but poll: writes the time left back, and gives `result` on. A call that cannot find the time left there is not made
-/// again, for it would wait for all of its time once more.
+/// Ends ppoll, select or pselect6: writes the time that is left and returns `result`. Where that time could not be
+/// written, a restarted call would wait for the whole time again, so an interrupted call fails with EINTR instead.
 fn finish(
     result: Result<u64, Errno>,
     addr: u64,
@@ -122,7 +130,11 @@ fn finish(
     }
 }
 
-/// Sets the caller's signal mask for the time of the call. A null pointer leaves it.
+/// Sets the caller's signal mask for the duration of the call; returns whether it did. A null pointer leaves the mask
+/// as it is.
+///
+/// # Errors
+/// EFAULT; EINVAL if `size` is not that of the kernel's sigset_t.
 fn set_mask(addr: u64, size: u64) -> Result<bool, Errno> {
     if addr == 0 {
         return Ok(false);
@@ -135,7 +147,8 @@ fn set_mask(addr: u64, size: u64) -> Result<bool, Errno> {
     Ok(true)
 }
 
-/// Ends the time of a temporary mask, unless a signal is to be taken under it first.
+/// Restores the signal mask, unless a signal interrupted the call: that one is delivered under the temporary mask
+/// first.
 fn end_mask(masked: bool, result: &Result<u64, Errno>) {
     if masked && !matches!(result, Err(Errno::EINTR | Errno::ERESTARTNOHAND)) {
         current().restore_mask();
@@ -152,7 +165,10 @@ fn poll(a: &mut Args) -> Result<u64, Errno> {
     poll_until(a.get(0), a.uint(1), deadline)
 }
 
-/// A poll; cut short, it goes on with the time that is left.
+/// poll(2) with a deadline. If a signal interrupts it and runs no handler, it is restarted with the same deadline.
+///
+/// # Errors
+/// As for poll(2); ERESTART_RESTARTBLOCK if a signal interrupted it.
 pub fn poll_until(addr: u64, count: u32, deadline: Deadline) -> Result<u64, Errno> {
     match poll_list(addr, count, deadline) {
         Err(Errno::ERESTARTNOHAND) => {
@@ -176,7 +192,7 @@ fn ppoll(a: &mut Args) -> Result<u64, Errno> {
     result
 }
 
-/// A struct pollfd: descriptor, then events wanted and found.
+/// A struct pollfd: descriptor, events wanted, events found.
 type PollFd = u64;
 
 fn poll_list(addr: u64, count: u32, deadline: Deadline) -> Result<u64, Errno> {
@@ -192,7 +208,7 @@ fn poll_list(addr: u64, count: u32, deadline: Deadline) -> Result<u64, Errno> {
     for i in 0..count as usize {
         let raw = at.add(i).read().map_err(fault)?;
         let (fd, events) = (raw as i32, PollMask((raw >> 32) as u16));
-        // A negative descriptor is an empty place in the list; one that is not open is an event.
+        // A negative descriptor is ignored; one that is not open, or open with O_PATH, is reported as POLLNVAL.
         let file = if fd < 0 { None } else { file(fd).ok() };
         let closed = fd >= 0 && file.as_ref().is_none_or(|f| f.is_place());
         let found = if closed {
@@ -232,7 +248,7 @@ fn pselect(a: &mut Args) -> Result<u64, Errno> {
     result
 }
 
-/// What makes a descriptor ready in each of the three sets, and what to ask a file for.
+/// For each of the three sets: the events that make a descriptor ready in it, and the event to ask the file for.
 const SETS: [(PollMask, PollMask); 3] = [
     (PollMask(1 | 64 | 16 | 8), PollMask::READ),
     (PollMask(4 | 256 | 8), PollMask::WRITE),
@@ -241,7 +257,7 @@ const SETS: [(PollMask, PollMask); 3] = [
 
 fn select_sets(a: &Args, deadline: Deadline) -> Result<u64, Errno> {
     let n = usize::try_from(a.int(0)).map_err(|_| Errno::EINVAL)?;
-    // Descriptors beyond the table cannot be open; a set may be longer than it.
+    // A set may be longer than the table of descriptors; no descriptor beyond the table can be open.
     let size = with_files(|files| Ok(files.size()))?;
     let n = n.min(size.max(1).next_multiple_of(64));
     let words = n.div_ceil(64);
@@ -313,7 +329,7 @@ fn select_sets(a: &Args, deadline: Deadline) -> Result<u64, Errno> {
     Ok(ready)
 }
 
-/// The bits of word `w` of a set of `n` descriptors.
+/// The bits of word `w` that belong to a set of `n` descriptors.
 fn word_mask(n: usize, w: usize) -> u64 {
     match n - 64 * w {
         left if left >= 64 => u64::MAX,

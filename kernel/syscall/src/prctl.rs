@@ -1,4 +1,4 @@
-//! prctl(2): what a process or a thread sets for itself.
+//! prctl(2): settings of the calling thread and of its process.
 
 use abi::raw::{general as nr, prctl as pr};
 use cred::{CapSet, Cred, NotPermitted, SecureBits};
@@ -41,7 +41,7 @@ fn prctl(a: &mut Args) -> Result<u64, Errno> {
         pr::PR_GET_CHILD_SUBREAPER => {
             UserPtr::<u32>::new(a.get(1)).write(&(on(flag::SUBREAPER) as u32))?
         }
-        // No filters, and CPU time is counted by ticks' ends alone: the only modes.
+        // There are no seccomp filters, and PR_TIMING_STATISTICAL is the only way of timing: both are 0.
         pr::PR_GET_SECCOMP | pr::PR_GET_TIMING => return Ok(0),
         pr::PR_SET_TIMING if a.get(1) == 0 => {}
         pr::PR_GET_TIMERSLACK => return Ok(me.timer_slack()),
@@ -52,7 +52,7 @@ fn prctl(a: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// What has to do with credentials.
+/// The operations on credentials.
 fn privileges(a: &Args) -> Result<u64, Errno> {
     let cred = current().cred();
     match a.uint(0) {
@@ -83,7 +83,7 @@ fn privileges(a: &Args) -> Result<u64, Errno> {
             Ok(cap.is_within(cred.caps.bounding).into())
         }
         pr::PR_CAPBSET_DROP => {
-            // The right is asked for before the number is looked at.
+            // As on Linux, EPERM for a missing CAP_SETPCAP comes before EINVAL for an unknown capability.
             let cap = CapSet::one(a.get(1));
             change(|c| c.drop_bounding(cap.unwrap_or(CapSet::EMPTY)))?;
             cap.map(|_| 0).ok_or(Errno::EINVAL)
@@ -93,7 +93,7 @@ fn privileges(a: &Args) -> Result<u64, Errno> {
     }
 }
 
-/// Applies `f` to the caller's credentials.
+/// As [`change`](super::credentials::change) of `credentials`.
 fn change(f: impl FnOnce(&mut Cred) -> Result<(), NotPermitted>) -> Result<u64, Errno> {
     super::credentials::change(f)
 }

@@ -1,4 +1,5 @@
-//! Processes: creation, execution, waiting, limits, and what the system says of itself.
+//! Processes: clone(2) and its variants, execve(2), wait4(2), exit(2), resource limits; and uname(2), sysinfo(2),
+//! reboot(2).
 
 use alloc::vec::Vec;
 
@@ -43,7 +44,7 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_sethostname, sethostname),
 ];
 
-/// Those that copy or replace the full register frame.
+/// The calls that copy or replace the full register frame.
 pub const FULL_FRAME: &[(u32, Handler)] = &[
     (nr::__NR_clone, clone),
     (nr::__NR_fork, |a| make(a, 0)),
@@ -87,8 +88,8 @@ fn make(a: &mut Args, flags: u64) -> Result<u64, Errno> {
     Ok(fork::clone(&args, a)?.into())
 }
 
-/// unshare(2) of descriptors and of root, directory and mask. Namespaces there are none, so they are unknown flags, as
-/// on a Linux built without them.
+/// unshare(2) of the table of descriptors (CLONE_FILES) and of root, working directory and umask (CLONE_FS). There
+/// are no namespaces; their flags fail with EINVAL, as on a Linux that is built without them.
 fn unshare(a: &mut Args) -> Result<u64, Errno> {
     const ALONE: u64 = (nr::CLONE_THREAD | nr::CLONE_SIGHAND | nr::CLONE_VM) as u64;
     const FILES: u64 = nr::CLONE_FILES as u64;
@@ -119,14 +120,18 @@ fn unshare(a: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// Linux's MAX_ARG_STRLEN: the longest argument.
+/// Linux's MAX_ARG_STRLEN: the longest argument in bytes, with its NUL.
 const ARG_MAX: usize = 128 << 10;
-/// Least space for arguments and environment, whatever the stack's limit.
+/// Bytes that arguments and environment together may always have, however small the stack's limit is.
 const ARGS_MIN: u64 = 128 << 10;
-/// Most space: three quarters of Linux's default stack.
+/// Most bytes that arguments and environment together may have: three quarters of Linux's default stack.
 const ARGS_MAX: u64 = 6 << 20;
 
-/// Reads a NULL-terminated vector of strings; no vector is an empty one.
+/// Reads a vector of strings, which a null pointer ends, from user memory. Address 0 stands for an empty vector.
+/// `limit` is the space for the strings in bytes.
+///
+/// # Errors
+/// EFAULT, E2BIG, ENOMEM.
 fn read_strings(addr: u64, limit: usize) -> Result<Strings, Errno> {
     let mut strings = Strings::new();
     if addr == 0 {
@@ -177,7 +182,10 @@ fn argument_limit() -> usize {
     (stack / 4).clamp(ARGS_MIN, ARGS_MAX) as usize
 }
 
-/// Loads and commits to a program; `frame` then holds its first registers.
+/// Makes the calling process run a program. `frame` receives its first registers.
+///
+/// # Errors
+/// As for execve(2); the old program goes on.
 fn run(
     file: ExecFile,
     path: Vec<u8>,
@@ -231,10 +239,13 @@ fn run(
     }
 }
 
-/// What Linux gives init before the command line's own.
+/// The environment that Linux gives init, before what the command line adds.
 const INIT_ENV: [&[u8]; 2] = [b"HOME=/", b"TERM=linux"];
 
-/// Makes the calling thread, which has no memory yet, run init.
+/// Makes the calling thread, whose process has no address space yet, run init; returns init's first registers.
+///
+/// # Errors
+/// As for execve(2).
 pub fn exec_init(path: &[u8], args: &[Vec<u8>], env: &[Vec<u8>]) -> Result<UserFrame, Errno> {
     let limit = ARGS_MAX as usize;
     let gather = |front: &[&[u8]], rest: &[Vec<u8>]| {
@@ -274,7 +285,8 @@ fn status_word(event: &Event) -> u32 {
     }
 }
 
-/// `__WNOTHREAD`, which makes no difference (all threads of a process are parents here), `__WALL` and `__WCLONE`.
+/// Flags of wait4 and waitid that select children: `__WNOTHREAD`, those that the calling thread has made; `__WCLONE`
+/// and `__WALL`, those whose exit signal is not SIGCHLD, or all.
 const KINDS: u32 = nr::__WNOTHREAD | nr::__WALL | nr::__WCLONE;
 
 fn kind_of(bits: u32) -> Kind {
@@ -435,7 +447,7 @@ fn personality(a: &mut Args) -> Result<u64, Errno> {
     Ok(me.process().personality((new != ASK).then_some(new)).into())
 }
 
-/// A field of `struct utsname`.
+/// Bytes of a field of `struct utsname`.
 const FIELD: usize = uts::NAME_MAX + 1;
 
 fn uname(a: &mut Args) -> Result<u64, Errno> {

@@ -1,4 +1,4 @@
-//! Scheduling: priorities, policies, affinity.
+//! Scheduling: nice values, policies, affinity.
 
 use alloc::sync::Arc;
 
@@ -37,7 +37,10 @@ fn sched_yield(_: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// The thread of argument `pid`, 0 being the caller.
+/// The thread with the tid that a call is given; 0 stands for the calling thread.
+///
+/// # Errors
+/// EINVAL for a negative tid, ESRCH.
 fn target(pid: i32) -> Result<Arc<Thread>, Errno> {
     match pid {
         ..0 => Err(Errno::EINVAL),
@@ -46,12 +49,17 @@ fn target(pid: i32) -> Result<Arc<Thread>, Errno> {
     }
 }
 
-/// As [`target`], for the calls that find no thread by a negative number instead of refusing it.
+/// As [`target`], for the calls that answer a negative tid with ESRCH.
 fn target_or_none(pid: i32) -> Result<Arc<Thread>, Errno> {
     target(pid).map_err(|_| Errno::ESRCH)
 }
 
-/// Whether the caller may change how `t` is scheduled. A program that has more rights than its user is not the user's.
+/// Checks that the caller may change how `t` is scheduled: its effective uid is the thread's real or effective uid
+/// and it has all capabilities of the thread; or it has CAP_SYS_NICE. So a program with more capabilities than its
+/// user has is protected from that user.
+///
+/// # Errors
+/// EPERM.
 fn may_change(t: &Thread) -> Result<(), Errno> {
     let mine = current().cred();
     let theirs = t.cred();
@@ -62,7 +70,7 @@ fn may_change(t: &Thread) -> Result<(), Errno> {
     }
 }
 
-/// Whether a thread may be as urgent as `nice` says without a right.
+/// Whether RLIMIT_NICE lets a thread have the nice value `nice` without CAP_SYS_NICE.
 fn within_limit(t: &Thread, nice: i8) -> bool {
     20 - i64::from(nice) <= t.process().rlimit(Resource::Nice).min(40) as i64
 }
@@ -185,7 +193,7 @@ fn sched_rr_get_interval(a: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// `struct sched_attr` of the first version: 48 bytes.
+/// sched_getattr(2), with the first version of `struct sched_attr`: 48 bytes.
 fn sched_getattr(a: &mut Args) -> Result<u64, Errno> {
     const LEN: u64 = 48;
     if a.get(2) < LEN || a.get(3) != 0 {
@@ -200,7 +208,7 @@ fn sched_getattr(a: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// There is no storage to queue for: everybody has the class "none" that Linux gives by default.
+/// ioprio_get(2): there are no block devices to queue for, so each thread has class "none", Linux's default.
 fn ioprio_get(a: &mut Args) -> Result<u64, Errno> {
     const PROCESS: u32 = 1;
     const USER: u32 = 3;
@@ -217,7 +225,10 @@ fn ioprio_get(a: &mut Args) -> Result<u64, Errno> {
     }
 }
 
-/// Calls `f` for each thread that `which` and `who` name; false if there is none.
+/// Calls `f` for each thread that the arguments of getpriority(2) select; returns whether there is one.
+///
+/// # Errors
+/// EINVAL for an unknown `which`.
 fn each(which: u32, who: u32, mut f: impl FnMut(&Thread)) -> Result<bool, Errno> {
     let me = current();
     let mut found = false;

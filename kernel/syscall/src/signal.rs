@@ -1,4 +1,4 @@
-//! Signals.
+//! Signals: dispositions, masks, waiting for them, sending them.
 
 use alloc::sync::Arc;
 
@@ -31,7 +31,7 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_pause, pause),
 ];
 
-/// Those that replace the full register frame.
+/// The calls that replace the full register frame.
 pub const FULL_FRAME: &[(u32, Handler)] = &[(nr::__NR_rt_sigreturn, rt_sigreturn)];
 
 impl From<SendError> for Errno {
@@ -216,7 +216,10 @@ fn sigaltstack(a: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// Whether the caller may signal `p`, of which the thread that is asked for acts as `target`.
+/// Checks that the caller may send `signo` to `p`, of which the thread that the call names acts as `target`.
+///
+/// # Errors
+/// EPERM.
 fn may(p: &Process, target: &Cred, signo: u8) -> Result<(), Errno> {
     if signal::may_signal(p, target, signo) {
         Ok(())
@@ -225,7 +228,10 @@ fn may(p: &Process, target: &Cred, signo: u8) -> Result<(), Errno> {
     }
 }
 
-/// A signal number, or 0 for a check.
+/// Checks a signal number; 0 asks for the permission check alone.
+///
+/// # Errors
+/// EINVAL.
 fn signal_or_zero(n: u32) -> Result<u8, Errno> {
     if n == 0 { Ok(0) } else { signal_number(n) }
 }
@@ -235,11 +241,11 @@ fn info_from_me(signo: u8, code: i32) -> SigInfo {
     SigInfo::user(signo.max(1), code, me.process().pid(), me.cred().uid)
 }
 
-/// What the number of a thread names for calls that act on its process.
+/// What an id names, for calls that act on a process.
 pub(super) struct Named {
-    /// The thread's process.
+    /// The process of the thread with that id.
     pub process: Arc<Process>,
-    /// What the thread itself acts as, by which such a call is permitted or not: threads of a process may differ.
+    /// The credentials of that very thread, by which the call is permitted: threads of a process may differ.
     pub cred: Arc<Cred>,
 }
 
@@ -249,13 +255,16 @@ pub(super) fn named(number: u32) -> Result<Named, Errno> {
         let (process, cred) = (t.process().clone(), t.cred());
         return Ok(Named { process, cred });
     }
-    // The number of a process outlives its first thread.
+    // The pid outlives the leader.
     let process = ids::find_process(number).ok_or(Errno::ESRCH)?;
     let cred = process.cred();
     Ok(Named { process, cred })
 }
 
-/// The process that a number leads to: its own, or that of any of its threads.
+/// The process with that pid, or of the thread with that tid.
+///
+/// # Errors
+/// ESRCH.
 pub(super) fn process_of(number: u32) -> Result<Arc<Process>, Errno> {
     ids::find_process(number)
         .or_else(|| ids::find_thread(number).map(|t| t.process().clone()))
@@ -293,7 +302,10 @@ fn kill(a: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// kill(-1): every process that may be signalled, but init and the caller.
+/// kill(-1): sends the signal to every process that the caller may signal, except init and its own.
+///
+/// # Errors
+/// ESRCH if there is no other process, EPERM if it may signal none.
 fn kill_all(signo: u8, info: SigInfo) -> Result<(), Errno> {
     let own = current().process().pid();
     let (mut found, mut sent) = (false, false);
@@ -362,7 +374,11 @@ fn to_thread(
     Ok(0)
 }
 
-/// The information that a program gives: it may not pose as the kernel or as kill(2), but to the calling thread.
+/// Reads the siginfo that a program sends. Unless the receiver is the calling thread, its code must not be one of the
+/// kernel, of kill(2) or of tkill(2).
+///
+/// # Errors
+/// EPERM, EFAULT.
 fn user_info(addr: u64, signo: u8, to_self: bool) -> Result<SigInfo, Errno> {
     let info = SigInfo::from_raw(signo.max(1), &UserPtr::new(addr).read()?);
     if (info.code >= 0 || info.code == code::TKILL) && !to_self {

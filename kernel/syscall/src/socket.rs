@@ -1,4 +1,5 @@
-//! Socket calls: local sockets exist and reach nobody, other families are refused.
+//! Socket calls. Local (AF_UNIX) sockets can be made, but cannot be bound or connected; all other families are
+//! refused.
 
 use alloc::boxed::Box;
 
@@ -25,7 +26,7 @@ pub const HANDLERS: &[(u32, Handler)] = &[
         address(a)?;
         Err(Errno::EOPNOTSUPP)
     }),
-    // Nothing is bound.
+    // No socket is bound, so none can listen.
     (nr::__NR_listen, |a| on_socket(a, Errno::EINVAL)),
     (nr::__NR_accept, |a| on_socket(a, Errno::EINVAL)),
     (nr::__NR_accept4, |a| on_socket(a, Errno::EINVAL)),
@@ -37,7 +38,7 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_recvmsg, |a| message(a, Errno::EINVAL)),
     (nr::__NR_shutdown, |a| {
         check(a.int(0))?;
-        // What is not connected is shut already.
+        // No socket is connected, so there is nothing to shut down.
         if a.uint(1) <= 2 {
             Ok(0)
         } else {
@@ -51,6 +52,9 @@ pub const HANDLERS: &[(u32, Handler)] = &[
 const AF_UNIX: i32 = 1;
 
 /// Checks family, type and protocol of a new socket.
+///
+/// # Errors
+/// EAFNOSUPPORT, EPROTONOSUPPORT, ESOCKTNOSUPPORT, EINVAL.
 fn family(family: i32, kind: i32, protocol: i32) -> Result<(), Errno> {
     const STREAM: i32 = 1;
     const DGRAM: i32 = 2;
@@ -79,7 +83,10 @@ fn new_file(flags: u32) -> FileRef {
     File::open(None, kind, o::RDWR | flags & o::NONBLOCK)
 }
 
-/// The file of a descriptor, if it is a socket.
+/// Checks that a descriptor is a socket's.
+///
+/// # Errors
+/// EBADF, ENOTSOCK.
 fn check(fd: i32) -> Result<(), Errno> {
     let attr = real_file(fd)?.attr()?;
     if attr.mode & mode::FMT == mode::SOCK {
@@ -94,10 +101,13 @@ fn on_socket(a: &mut Args, errno: Errno) -> Result<u64, Errno> {
     Err(errno)
 }
 
-/// Longest local address: the family and a path.
+/// Longest local address in bytes: the family and a path.
 const ADDRESS: usize = 110;
 
-/// An address given to a call, and its length.
+/// Copies a socket address from user memory; returns it with its length.
+///
+/// # Errors
+/// EINVAL, EFAULT.
 fn address(a: &Args) -> Result<([u8; ADDRESS], usize), Errno> {
     let len = a.size(2);
     if !(2..=ADDRESS).contains(&len) {
@@ -120,7 +130,7 @@ fn connect(a: &mut Args) -> Result<u64, Errno> {
     let path = &raw[2..len];
     let path = path.split(|&b| b == 0).next().unwrap_or(&[]);
     if path.is_empty() {
-        // An abstract name (or none): nobody listens.
+        // An abstract name, or none: no socket listens there.
         return Err(Errno::ECONNREFUSED);
     }
     let caller = Caller::now();
@@ -129,14 +139,14 @@ fn connect(a: &mut Args) -> Result<u64, Errno> {
     Err(Errno::ECONNREFUSED)
 }
 
-/// socketpair(2) checks all it is given; connected sockets there are none.
+/// socketpair(2): checks all its arguments and then fails, because sockets cannot be connected.
 fn socketpair(a: &mut Args) -> Result<u64, Errno> {
     install_pair((new_file(0), new_file(0)), false, a.get(3), false)?;
     family(a.int(0), a.int(1), a.int(2))?;
     Err(Errno::EOPNOTSUPP)
 }
 
-/// A call with a struct msghdr.
+/// A call with a struct msghdr, which fails with `errno` if its arguments are valid.
 fn message(a: &mut Args, errno: Errno) -> Result<u64, Errno> {
     check(a.int(0))?;
     UserPtr::<[u64; 7]>::new(a.get(1)).read().map_err(fault)?;

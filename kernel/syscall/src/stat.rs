@@ -1,4 +1,4 @@
-//! Calls that look at attributes: stat, statx, access.
+//! Calls that read attributes: stat(2) and its variants, statx(2), access(2).
 
 use alloc::sync::Arc;
 
@@ -46,7 +46,7 @@ fn split(t: Nanos) -> (u64, u64) {
     )
 }
 
-/// Writes struct stat.
+/// Writes the struct stat of `a` to user memory at `addr`.
 fn put_stat(addr: u64, a: &Attr) -> Result<u64, Errno> {
     let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
     let ((at, atn), (mt, mtn), (ct, ctn)) = (split(a.atime), split(a.mtime), split(a.ctime));
@@ -74,9 +74,9 @@ fn put_stat(addr: u64, a: &Attr) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// The attributes that a stat call names, without a reference where that can be.
+/// The attributes of the file that a stat call names.
 fn attr_at(dirfd: i32, path: u64, flags: u32) -> Result<Attr, Errno> {
-    // A null path with AT_EMPTY_PATH means an empty one.
+    // As on Linux, a null pointer with AT_EMPTY_PATH stands for an empty path.
     let path = if path == 0 && flags & at::EMPTY_PATH != 0 {
         alloc::vec::Vec::new()
     } else {
@@ -94,7 +94,8 @@ fn attr_at(dirfd: i32, path: u64, flags: u32) -> Result<Attr, Errno> {
         follow,
         directory: false,
     };
-    // Counting the blocks may take a lock, so the inode is held for it.
+    // [`Walk::resolve`](vfs::walk::Walk::resolve) calls its closure with preemption off. Counting the blocks may take
+    // a lock, so it is done afterwards, with a reference to the inode.
     let inode = caller.walk(dirfd, &path, |w| {
         w.resolve(&path, want, |_, _, d| d.inode.clone())
     })?;
@@ -145,7 +146,7 @@ fn access_at(dirfd: i32, path: u64, want: u32, flags: u32) -> Result<u64, Errno>
     let path = user_path(path)?;
     let mut caller = Caller::now();
     if flags & at::EACCESS == 0 && caller.cred.differs_from_real() {
-        // The question is about the real ids.
+        // access(2) checks the permissions of the real uid and gid.
         caller.cred = Arc::new(caller.cred.real());
     }
     let follow = flags & at::SYMLINK_NOFOLLOW == 0;
@@ -170,7 +171,7 @@ fn access_at(dirfd: i32, path: u64, want: u32, flags: u32) -> Result<u64, Errno>
     Ok(0)
 }
 
-/// Whether writing to a node changes its file system.
+/// Whether writing to a file changes its file system, as it does not for a device, a pipe or a socket.
 fn is_data(inode: &Inode) -> bool {
     matches!(inode.kind(), mode::REG | mode::DIR | mode::LNK)
 }

@@ -33,13 +33,16 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_getrusage, getrusage),
 ];
 
-/// A `struct timespec` in user memory, as nanoseconds.
+/// Reads a `struct timespec` from user memory, as nanoseconds.
+///
+/// # Errors
+/// EFAULT, EINVAL.
 pub fn read_timespec(addr: u64) -> Result<u64, Errno> {
     let [sec, nsec]: [i64; 2] = UserPtr::new(addr).read()?;
     if sec < 0 || !(0..SECOND as i64).contains(&nsec) {
         return Err(Errno::EINVAL);
     }
-    // A time beyond what 64 bits of nanoseconds hold never comes.
+    // A time that does not fit into 64 bits of nanoseconds becomes the largest one, which is never reached.
     Ok((sec as u64)
         .saturating_mul(SECOND)
         .saturating_add(nsec as u64))
@@ -70,11 +73,14 @@ fn from_timeval(sec: i64, usec: i64) -> Result<u64, Errno> {
 }
 
 /// The present time of a clock, in nanoseconds.
+///
+/// # Errors
+/// EINVAL for an unknown clock.
 pub fn clock_now(clock: u32) -> Result<u64, Errno> {
     let me = current();
     Ok(match clock {
         nr::CLOCK_REALTIME | nr::CLOCK_REALTIME_COARSE => time::realtime_ns(),
-        // TAI is real time without its offset, as Linux shows it until someone sets that.
+        // TAI equals real time, as on Linux until its offset is set.
         nr::CLOCK_TAI => time::realtime_ns(),
         nr::CLOCK_MONOTONIC
         | nr::CLOCK_MONOTONIC_RAW
@@ -122,7 +128,11 @@ fn clock_settime(a: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// Sets real time to what leaves thirty years until 64 bits of nanoseconds end, and to none before the machine was started.
+/// Sets real time, in nanoseconds since 1970.
+///
+/// # Errors
+/// EINVAL if less than thirty years would be left until 64 bits of nanoseconds end, or if the machine would have been
+/// started before 1970.
 fn set_realtime(to: u64) -> Result<(), Errno> {
     const END: u64 = i64::MAX as u64 / SECOND;
     const UPTIME_MAX: u64 = 30 * 365 * 24 * 3600;
@@ -154,7 +164,11 @@ fn time(a: &mut Args) -> Result<u64, Errno> {
     Ok(now)
 }
 
-/// Sleeps until a monotonic time; cut short, leaves the rest at `rem` and a restart block.
+/// Sleeps until monotonic time `until`, in nanoseconds. A signal ends the sleep; then the time that is left is
+/// written to user memory at `rem`, unless that is null, and a restart block is set.
+///
+/// # Errors
+/// ERESTART_RESTARTBLOCK after a signal, EFAULT.
 fn relative_sleep(until: u64, rem: u64) -> Result<u64, Errno> {
     match sleep_until(Deadline::At(until), Interruptible::Yes) {
         Ok(()) => Ok(0),
@@ -176,7 +190,7 @@ fn clock_nanosleep(a: &mut Args) -> Result<u64, Errno> {
     let clock = a.uint(0);
     match clock {
         nr::CLOCK_REALTIME | nr::CLOCK_MONOTONIC | nr::CLOCK_BOOTTIME | nr::CLOCK_TAI => {}
-        // Sleeping by CPU time of oneself makes no sense, by that of others is not offered.
+        // A sleeping thread uses no CPU time, and timers on the CPU time of other threads do not exist.
         nr::CLOCK_PROCESS_CPUTIME_ID
         | nr::CLOCK_THREAD_CPUTIME_ID
         | nr::CLOCK_MONOTONIC_RAW
@@ -226,11 +240,11 @@ fn which(n: u32) -> Result<Which, Errno> {
     }
 }
 
-/// A setting as a `struct itimerval`: the interval first.
+/// A timer's setting as a `struct itimerval`: the interval first, then the time left.
 fn itimerval(s: Setting) -> [i64; 4] {
     let [is, iu] = timeval(s.interval);
     let [vs, vu] = timeval(s.value);
-    // A timer that is about to go off is still set.
+    // A timer that expires in less than a microsecond must not look as if it were not set.
     let vu = if s.value > 0 && vs == 0 && vu == 0 {
         1
     } else {
@@ -247,7 +261,7 @@ fn getitimer(a: &mut Args) -> Result<u64, Errno> {
 
 fn setitimer(a: &mut Args) -> Result<u64, Errno> {
     let which = which(a.uint(0))?;
-    // Linux takes no pointer for a setting of zero.
+    // As on Linux, a null pointer stands for a setting of zero.
     let [is, iu, vs, vu] = if a.get(1) == 0 {
         [0; 4]
     } else {
@@ -268,7 +282,7 @@ fn alarm(a: &mut Args) -> Result<u64, Errno> {
         interval: 0,
     };
     let old = itimer::set(current().process(), Which::Real, new);
-    // Rounded, but never to the zero that means "none was set".
+    // Rounded to seconds; 0 means that no timer was set, so less than half a second becomes 1.
     let seconds = (old.value + SECOND / 2) / SECOND;
     Ok(if old.value > 0 { seconds.max(1) } else { 0 })
 }
@@ -291,7 +305,7 @@ fn times(a: &mut Args) -> Result<u64, Errno> {
     Ok(ticks(time::monotonic_ns()))
 }
 
-/// A `struct rusage`.
+/// Resource usage as a `struct rusage`.
 pub fn rusage(t: &Times) -> [i64; 18] {
     let mut r = [0; 18];
     r[0..2].copy_from_slice(&timeval(t.user_ns));

@@ -1,7 +1,7 @@
-//! Extended attributes: files in memory have none, and say so as Linux's tmpfs without them does.
+//! Extended attributes, which no file has: the calls answer as Linux does for a tmpfs without support for them.
 //!
-//! Reading and setting answer "not supported", listing finds an empty list; bad arguments are
-//! reported first, as the man pages order it.
+//! Getting, setting and removing one fails with EOPNOTSUPP, and the list of attributes is empty. Errors of the
+//! arguments come first, in the order of the manual pages.
 
 use abi::raw::general as nr;
 use hal::uaccess::{StrError, read_cstr};
@@ -30,9 +30,9 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     }),
 ];
 
-/// Longest name of an attribute, with its NUL.
+/// Longest name of an attribute in bytes, with its NUL.
 const NAME_MAX: usize = 256;
-/// Largest value.
+/// Largest value of an attribute in bytes.
 const VALUE_MAX: u64 = 65536;
 
 /// What a call does to an attribute.
@@ -63,7 +63,7 @@ fn check(a: &Args, what: Use) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The answer about a file, for which there is nothing to get or set.
+/// The errno for getting or changing an attribute of the file at `place`.
 fn answer(place: Option<&Path>, what: Use) -> Result<u64, Errno> {
     if what != Use::Get && place.is_some_and(|place| place.mount.is_read_only()) {
         return Err(Errno::EROFS);
