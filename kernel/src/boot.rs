@@ -1,14 +1,15 @@
-//! The command line, read as Linux reads it.
+//! The kernel's command line, parsed as Linux parses it.
 //!
-//! What the kernel knows it takes, some of it before this is called (`panic=`, `pantala.exit=`, `maxcpus=`); of the rest, `name=value` becomes part of init's environment and
-//! other words become init's arguments, as does everything after `--`.
+//! The kernel takes the options that it has; the code that needs `panic=`, `pantala.exit=`, `maxcpus=` and `lockprof`
+//! has read them earlier. Of the other words, `name=value` becomes part of init's environment and the rest become
+//! init's arguments, as does everything after `--`.
 
 use alloc::vec::Vec;
 
-/// What the command line asks for.
+/// The options on the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The whole line.
+    /// The whole command line.
     pub cmdline: Vec<u8>,
     /// `rdinit=` or `init=`: the program to run first.
     pub init: Option<Vec<u8>>,
@@ -16,22 +17,23 @@ pub struct Options {
     pub args: Vec<Vec<u8>>,
     /// Environment for init.
     pub env: Vec<Vec<u8>>,
-    /// `selftest`: try the scheduler before init starts.
+    /// `selftest`: test the scheduler before init starts.
     pub selftest: bool,
-    /// `vmchaos`: take translations away at random while everything runs.
+    /// `vmchaos`: remove translations and page tables of random spaces as long as programs run.
     pub vmchaos: bool,
-    /// `leakcheck`: account for every frame when init ends.
+    /// `leakcheck`: account for every frame when init has ended.
     pub leakcheck: bool,
-    /// `watchdog_thresh=SECONDS`: how long a CPU may have interrupts off; 0 for no watchdog. A sleep for a lock may take
-    /// three times that.
+    /// `watchdog_thresh=SECONDS`: after how long the watchdog reports a CPU that takes no interrupts; 0 for no
+    /// watchdog. It reports a sleep for a lock after three times that.
     pub watchdog_seconds: u32,
-    /// `sections`: let the timer interrupt often, to find long sections without preemption.
+    /// `sections`: raise the timer's interrupt often, to find long sections without preemption.
     pub sections: bool,
-    /// `failalloc=N`: let each Nth allocation that may fail do so, once init runs.
+    /// `failalloc=N`: make each Nth allocation fail, of those that may fail, once init runs.
     pub failalloc: u32,
 }
 
-/// Names that a Linux kernel takes for itself and that mean nothing here, so init must not see them.
+/// Options of a Linux kernel that [`options`] ignores, so that init does not get them. Most mean nothing here;
+/// `panic` and `maxcpus` have been read earlier.
 const IGNORED: &[&[u8]] = &[
     b"console",
     b"quiet",
@@ -76,11 +78,11 @@ const IGNORED: &[&[u8]] = &[
     b"printk.time",
     b"ignore_loglevel",
     b"keep_bootcon",
-    // Taken by the machine layer, before this is read.
+    // Read by the machine layer before this.
     b"lockprof",
 ];
 
-/// Splits the line into words; double quotes keep blanks together.
+/// Splits the line into words at blanks. Double quotes keep blanks together and are removed.
 fn words(line: &[u8]) -> Vec<Vec<u8>> {
     let mut out: Vec<Vec<u8>> = Vec::new();
     let mut word: Option<Vec<u8>> = None;
@@ -103,7 +105,7 @@ fn number(value: &[u8]) -> Option<i64> {
     core::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// Reads the line.  Called before the heap is up only for its raw bytes, so it comes after `mem::init`.
+/// Parses the command line. Needs the heap, so it is called after `mem::init`.
 pub fn options(line: &[u8]) -> Options {
     let mut o = Options {
         cmdline: line.to_vec(),
@@ -138,13 +140,13 @@ pub fn options(line: &[u8]) -> Options {
             }
             (b"norandmaps", None) => proc::layout::no_aslr(),
             (name, _) if IGNORED.contains(&name) => {}
-            // Linux keeps dotted options for modules; init never sees them.
+            // As on Linux, options with a dot are for modules, so init does not get them.
             (name, _) if name.contains(&b'.') => {}
             (_, Some(_)) => o.env.push(word),
             (_, None) => o.args.push(word),
         }
     }
-    // An initramfs is what boots here, and there `rdinit=` counts.
+    // The root is always an initramfs, for which `rdinit=` counts, as on Linux.
     o.init = rdinit.or(o.init);
     o
 }

@@ -1,8 +1,8 @@
-//! The leak check: every frame is accounted for when the last program has gone.
+//! The leak check: accounts for every frame when the last program has ended.
 //!
-//! Guarantee: a frame that is neither free nor its owner's is found and counted. Mechanism: all deferred frees are
-//! done and all caches of free memory emptied; then each frame is looked at, and for each use that frames record of
-//! themselves ([`State`]) their number must be the one that the owner of that use states by books of its own.
+//! Guarantee: a frame that is neither free nor in use by an owner is found and counted. Mechanism: all deferred frees
+//! are performed and all caches of free memory are emptied. Then the frames are counted by the use that each frame's
+//! record states ([`State`]), and each count is compared with that of the use's owner, which counts by other means.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicUsize};
@@ -11,17 +11,17 @@ use hal::{kprintln, stack};
 use mem::{slab, vm};
 use vm::page::State;
 
-/// `leakcheck` was on the command line. Written once, at boot.
+/// Whether `leakcheck` is on the command line. Written once, at boot.
 static ENABLED: AtomicBool = AtomicBool::new(false);
-/// Bytes of the heap in use when init began. Written once.
+/// Bytes of the heap in use when init's thread began. Written once.
 static HEAP_AT_START: AtomicUsize = AtomicUsize::new(0);
 
-/// What the heap may have grown by when the last program has gone: tables that never shrink.
+/// Bytes by which the heap may have grown when the last program has ended, because of tables that never shrink.
 const HEAP_SLACK: usize = 256 << 10;
-/// What a name, its inode and its place in the tables take at most.
+/// Most bytes of the heap that a name, its inode and its entries in tables take.
 const NAME_BYTES: usize = 1 << 10;
 
-/// Switches the check on, and the measurement of stacks with it.
+/// Switches the check on or off; if on, the measurement of stacks too.
 pub(super) fn enable(on: bool) {
     ENABLED.store(on, Relaxed);
     if on {
@@ -29,18 +29,18 @@ pub(super) fn enable(on: bool) {
     }
 }
 
-/// Whether the check is wanted.
+/// Whether the check is switched on.
 pub fn enabled() -> bool {
     ENABLED.load(Relaxed)
 }
 
-/// Notes what the kernel uses before the first program runs. Sleeps.
+/// Records the heap's size before the first program runs. Called by init's thread; sleeps.
 pub fn note_start() {
     vm().epoch.drain();
     HEAP_AT_START.store(slab().usage().bytes, Relaxed);
 }
 
-/// Empties this CPU's caches of free memory. Part of [`check`], which needs it done on every CPU.
+/// Empties this CPU's caches of free memory. To be called on every CPU before [`check`].
 pub fn empty_caches() {
     let vm = vm();
     let pin = ksync::pin();
@@ -48,7 +48,7 @@ pub fn empty_caches() {
     vm.alloc.drain(&pin);
 }
 
-/// One use of frames: how many say that they are used so, and how many the owner knows of.
+/// One use of frames: how many frames state it, and how many the owner counts.
 struct Account {
     name: &'static str,
     found: usize,
@@ -65,7 +65,7 @@ impl Account {
     }
 }
 
-/// The uses, in the order of [`place`].
+/// The uses, at the indexes that [`place`] returns.
 fn accounts() -> [Account; 7] {
     [
         Account::new("reserved"),
@@ -86,14 +86,14 @@ fn place(state: State) -> usize {
         State::Kernel => 3,
         State::Anon => 4,
         State::File => 5,
-        // Neither free nor put to a use.
+        // Allocated without a use, or free in a place where free frames cannot be.
         State::Allocated | State::Free | State::Absent => 6,
     }
 }
 
-/// Verifies that each frame is in exactly one place and has an owner, and prints the sums.
+/// Checks that each frame is on exactly one list of free memory or in use by an owner, and prints the sums.
 ///
-/// True if the books balance. Called when no program runs, every CPU has left its last space and has
+/// Returns whether all counts agree. To be called when no program runs, every CPU has left its last space and has
 /// [emptied its caches](empty_caches), and nothing waits for a grace period.
 pub fn check() -> bool {
     let vm = vm();
@@ -105,7 +105,7 @@ pub fn check() -> bool {
     let (mut existing, mut buffers) = (0, 0);
     let census = vm.alloc.check_and_visit(&mut |_, page| {
         if existing == 0 {
-            // The check has a buffer itself.
+            // The count of large pages includes the buffer that the check itself uses.
             buffers = slab().usage().large_pages;
         }
         existing += 1;
@@ -159,8 +159,8 @@ pub fn check() -> bool {
         began / 1024,
         files.names
     );
-    // Names made since, numbers of processes and the like may have taken this much; what leaks for each process or
-    // file of a test is more.
+    // Names made since, tables of ids and of accounts explain growth by this much. A leak for each process or file of
+    // a test is more.
     let tables = proc::ids::table_bytes() + task::account::table_bytes();
     let explained = HEAP_SLACK + files.names * NAME_BYTES + tables;
     if heap.bytes > began + explained {
@@ -171,7 +171,8 @@ pub fn check() -> bool {
     true
 }
 
-/// Each stack is a thread's, a CPU's for good, or kept for the next thread. Returns frames too many or too few.
+/// Checks that each stack belongs to a thread, belongs to a CPU for good, or is cached for the next thread. Returns
+/// the number of frames too many or too few.
 fn check_stacks() -> usize {
     let threads = proc::ids::threads() * stack::FRAMES_PER_STACK;
     let known = threads + stack::frames_permanent() + stack::frames_cached();

@@ -1,4 +1,4 @@
-//! The Pantala kernel: how it starts and ends, and how its parts are joined.
+//! The Pantala kernel, the binary: joins the crates, starts the machine and ends it.
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 #[cfg(target_os = "none")]

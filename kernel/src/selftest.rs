@@ -1,6 +1,6 @@
-//! Tests of the scheduler that run at boot, before init, if the command line says `selftest`.
+//! Tests of the scheduler that run at boot, before init, if the command line has `selftest`.
 //!
-//! Each prints one line.  A failure panics: the boot ends with it.
+//! Each prints one line. A failure panics, which ends the boot.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use task::park::{Deadline, Interruptible, ParkError, Step, park, sleep_until};
 use task::wait::{WaitQueue, Waiter};
 use task::{kthread, time};
 
-/// Runs all of them; returns when all have passed.
+/// Runs all tests; returns when all have passed.
 pub(super) fn run() {
     ping_pong();
     thundering_herd();
@@ -27,7 +27,7 @@ pub(super) fn run() {
     kprintln!("selftest: scheduler passed on {} CPUs", hal::cpu::count());
 }
 
-/// A count of threads that have not finished yet, and where to wait for them.
+/// A count of threads that have not finished yet, and a queue to wait on until it is 0.
 struct Latch {
     left: AtomicU32,
     queue: WaitQueue,
@@ -78,7 +78,7 @@ struct Ball {
     queues: [WaitQueue; 2],
 }
 
-/// Pairs of threads hand a token to and fro.
+/// Pairs of threads pass a token back and forth.
 fn ping_pong() {
     const ROUNDS: u32 = 2000;
     let pairs = hal::cpu::count() as u32 * 2;
@@ -129,7 +129,7 @@ struct Gate {
     queue: WaitQueue,
 }
 
-/// Many threads wait on one queue; one wake_all releases them all.
+/// Many threads wait on one queue; one `wake_all` wakes them all.
 fn thundering_herd() {
     const N: u32 = 100;
     let gate = Arc::new(Gate {
@@ -199,7 +199,7 @@ fn sleeps() {
     );
 }
 
-/// Busy threads use all CPUs, and threads tied to a CPU stay there.
+/// Busy threads spread over all CPUs, and threads bound to a CPU stay there.
 fn spread() {
     let n = hal::cpu::count();
     let seen = Arc::new(AtomicU64::new(0));
@@ -234,7 +234,7 @@ fn spread() {
 
 ksync::lock_class!(TestLock, "selftest", rank = 10);
 
-/// A sleeping lock keeps a counter right.
+/// A counter under a sleeping lock loses no increment.
 fn mutex_contention() {
     const ROUNDS: u64 = 500;
     let n = hal::cpu::count() as u64 * 3;
@@ -262,14 +262,16 @@ fn mutex_contention() {
 ksync::lock_class!(StuckLock, "selftest stuck", rank = 159);
 ksync::lock_class!(SlowLock, "selftest slow", rank = 30);
 
-/// A CPU that keeps interrupts off, one that spins for its lock, and a thread that sleeps for a lock, each for longer than
-/// the watchdog allows. Only where it allows little: the boot option `watchdog_thresh=1`.
+/// The watchdog reports a CPU that keeps interrupts off, a CPU that spins for that one's lock, and a thread that
+/// sleeps for a lock for too long. Runs only where its limit is a second at most: with the boot option
+/// `watchdog_thresh=1`.
 fn watchdog() {
     let Some(limit) = task::watchdog::limit_ns().filter(|&ns| ns <= time::SECOND) else {
         return;
     };
     let ncpus = hal::cpu::count();
-    // Threads of the tests before have just ended. Who frees their stacks waits for all CPUs, and the watchdog's thread for that one.
+    // The threads of the earlier tests have just ended. The thread that frees their stacks waits until all CPUs have
+    // taken an interrupt, and the watchdog's thread waits for that thread.
     let _ = sleep_until(Deadline::after(time::SECOND / 2), Interruptible::No);
     let before = (task::watchdog::still(), task::watchdog::asleep());
     keep_interrupts_off(ncpus);
@@ -285,11 +287,11 @@ fn watchdog() {
     kprintln!("selftest: the watchdog saw what it should");
 }
 
-/// Longest wait for a report, in nanoseconds: a host that is busy elsewhere delays them.
+/// Longest wait for a report, in nanoseconds: a busy host delays reports.
 const REPORT_PATIENCE_NS: u64 = 40 * time::SECOND;
 
-/// Keeps interrupts off on CPU 1 under a lock until the watchdog has seen how CPU 2 waits for it. CPU 0 has the watch; where there
-/// is one CPU alone, nothing is kept off.
+/// Keeps interrupts off on CPU 1, under a lock, until the watchdog has reported that CPU 2 spins for it. CPU 0 stays
+/// free, so that it can notice. With a single CPU the lock is released at once.
 fn keep_interrupts_off(ncpus: usize) {
     static STUCK: ksync::IrqSpin<(), StuckLock> = ksync::IrqSpin::new(());
     static HELD: AtomicBool = AtomicBool::new(false);
@@ -302,7 +304,7 @@ fn keep_interrupts_off(ncpus: usize) {
         HELD.store(true, Ordering::Release);
         let deadline = time::monotonic_ns() + REPORT_PATIENCE_NS;
         let mut unseen = task::watchdog::still();
-        // Of two reports since then, the second began after the other CPU had come to the lock.
+        // Waits for two reports after the other CPU has come to the lock: the first may have begun before that.
         while ncpus > 1 && task::watchdog::still() < unseen + 2 && time::monotonic_ns() < deadline {
             if holder != waiter && !WANTED.load(Ordering::Acquire) {
                 unseen = task::watchdog::still();
@@ -324,7 +326,7 @@ fn keep_interrupts_off(ncpus: usize) {
     latch.wait("a CPU that kept interrupts off");
 }
 
-/// Keeps a sleeping lock that another thread wants until the watchdog has reported that.
+/// Holds a sleeping lock for which another thread waits, until the watchdog has reported that.
 fn keep_lock(limit: u64) {
     static SLOW: ksync::Mutex<(), SlowLock> = ksync::Mutex::new(());
     let latch = Latch::new(2);

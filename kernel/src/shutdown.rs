@@ -1,6 +1,6 @@
-//! The end of the machine: init has gone.
+//! The end of the machine, when init has ended.
 //!
-//! Whatever else runs is killed and reaped, so that the leak check finds a kernel at rest.
+//! If the leak check is on, all other processes are killed and reaped first, so that it finds a kernel at rest.
 
 use alloc::sync::Arc;
 
@@ -13,17 +13,18 @@ use task::sched::{self, CpuMask};
 
 use super::leak;
 
-/// Between two looks at what is still running.
+/// Nanoseconds between two looks for processes that are left.
 const PAUSE_NS: u64 = 5_000_000;
-/// Such looks before the rest is given up: half a minute.
+/// Number of looks before the check goes on without waiting for the rest: half a minute.
 const PATIENCE: u32 = 6000;
 
-/// `init` has ended with the wait4 status `status`.
+/// Ends the machine: `init` has ended with the wait4 status `status`.
 ///
-/// With `pantala.exit=debug` the emulator ends with that status, or the machine is turned off where it has no port for
-/// it. Otherwise it is a panic, as in Linux: an init that means to stop the machine calls reboot(2).
+/// With `pantala.exit=debug` the emulator exits with init's exit status, or with 128 and the number of the signal
+/// that killed init; where the emulator has no port for that, the machine is turned off. Otherwise the kernel panics,
+/// as Linux does: an init that means to stop the machine calls reboot(2).
 ///
-/// Called by init's last thread, which has left its space.
+/// Called by init's last thread, which has left its address space.
 pub(super) fn init_exited(init: &Arc<Process>, status: u32) -> ! {
     mem::fail_allocations(0);
     daemons::chaos::stop();
@@ -48,7 +49,7 @@ pub(super) fn init_exited(init: &Arc<Process>, status: u32) -> ! {
     panic!("Attempted to kill init! exitcode={status:#010x}")
 }
 
-/// Kills all other processes and reaps them; returns how many are left when patience is over.
+/// Kills all other processes and reaps them; returns how many are left after [`PATIENCE`] looks.
 fn end_the_rest(init: &Arc<Process>) -> usize {
     for _ in 0..PATIENCE {
         let mut left = 0;
@@ -74,15 +75,15 @@ fn end_the_rest(init: &Arc<Process>) -> usize {
     left
 }
 
-/// Does everything that has been put off, on every CPU.
+/// Performs all deferred work, on every CPU.
 fn settle() {
-    // Spaces that CPUs have not left since their last program went.
+    // A CPU stays in the space of the last program that ran there until it enters another one.
     on_each_cpu(space::leave);
     vfs::pipe::drain();
     let vm = mem::vm();
-    // Spaces that wait for the background have ended.
+    // The spaces that are queued for background work have ended; this removes them from the queue.
     vm.tend();
-    // What is freed frees more in turn.
+    // Freeing an object can defer the freeing of others.
     while vm.epoch.pending() != 0 || vm.limbo.frames() != 0 || vfs::leftover::finish() {
         vm.epoch.drain();
         vm.drain_limbo();
@@ -103,7 +104,7 @@ fn on_each_cpu(work: impl Fn()) {
     }
 }
 
-/// How deep the kernel's stacks were used.
+/// Prints how much of a kernel stack was used at most.
 fn print_stacks() {
     let (deepest, size) = (hal::stack::high_water(), hal::stack::STACK_SIZE);
     kprintln!("stacks: {deepest} of {size} bytes used at most");

@@ -1,4 +1,4 @@
-//! Process 1: from the initial RAM disk to its first instruction.
+//! Process 1, from the initial RAM disk to its first instruction.
 
 use alloc::vec::Vec;
 
@@ -9,10 +9,10 @@ use proc::first;
 use super::leak;
 use crate::boot::Options;
 
-/// Nanoseconds between the timer's interrupts with the option `sections`.
+/// Nanoseconds between the timer's interrupts with the boot option `sections`.
 const SECTIONS_NS: u64 = 50_000;
 
-/// Names tried for init, in Linux's order, if the command line names none.
+/// Paths tried for init, in Linux's order, if the command line has none.
 const INITS: [&[u8]; 5] = [
     b"/init",
     b"/sbin/init",
@@ -21,7 +21,7 @@ const INITS: [&[u8]; 5] = [
     b"/bin/sh",
 ];
 
-/// Makes the root file system and starts init.  Called by the boot thread.
+/// Makes the root file system and starts init. Called by the boot thread; panics if either fails.
 pub(super) fn init_process(info: &BootInfo, options: &Options) {
     let boot = match fs::init(&mem::initrd(info), &options.cmdline) {
         Ok(boot) => boot,
@@ -34,7 +34,7 @@ pub(super) fn init_process(info: &BootInfo, options: &Options) {
     }
 }
 
-/// Init's thread, still in the kernel.
+/// Init's thread: executes init. Panics if no path can be executed.
 fn run_init(options: &Options) {
     leak::note_start();
     let named: Option<Vec<u8>> = options.init.clone();

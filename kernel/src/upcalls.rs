@@ -1,4 +1,4 @@
-//! What the machine layer calls, and the order in which the kernel starts.
+//! The upcalls of `hal`, the machine layer, and of `proc`; and the order in which the kernel starts.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -13,17 +13,17 @@ use task::{kthread, sched, timer};
 
 use crate::{leak, selftest, shutdown};
 
-/// The other CPUs may look at what the boot CPU has set up.
+/// Whether the boot CPU has set up what the other CPUs need.
 static READY: AtomicBool = AtomicBool::new(false);
-/// CPUs in their idle loops.
+/// Number of CPUs that have entered the scheduler.
 static RUNNING: AtomicU32 = AtomicU32::new(0);
 
-/// The kernel above processes.
+/// The upcalls of `proc`.
 static ABOVE_PROCESSES: proc::upcalls::Upcalls = proc::upcalls::Upcalls {
     init_exited: shutdown::init_exited,
 };
 
-/// The kernel above `hal`.
+/// The upcalls of `hal`.
 struct Kernel;
 
 impl Upcalls for Kernel {
@@ -90,7 +90,8 @@ impl Upcalls for Kernel {
         let (signo, code) = match vector {
             0 => (sig::FPE, code::FPE_INTDIV),
             1 => (sig::TRAP, code::TRAP_TRACE),
-            // A breakpoint instruction tells no address; a segment that is not there and a stack beyond it are bus errors.
+            // SIGTRAP of a breakpoint carries no address. A segment that is not present (11) and a stack-segment
+            // fault (12) are bus errors without address.
             3 => {
                 signal::deliver_fault(SigInfo::kernel(sig::TRAP));
                 return;
@@ -102,7 +103,7 @@ impl Upcalls for Kernel {
             6 => (sig::ILL, code::ILL_ILLOPN),
             16 | 19 => (sig::FPE, float_code(hal::fpu::exceptions(vector == 19))),
             17 => (sig::BUS, code::BUS_ADRALN),
-            // Bound and general protection faults have no address to tell.
+            // Bound-range (5) and general protection faults (13) have no address.
             _ => {
                 signal::deliver_fault(SigInfo::kernel(sig::SEGV));
                 return;
@@ -145,7 +146,7 @@ impl Upcalls for Kernel {
         try_current().is_some_and(|me| me.kill_pending())
     }
 
-    // The kernel's own threads have no limits.
+    // Kernel threads have no limits.
     fn may_grow(to: &vm::Growth) -> bool {
         let Some(me) = try_current().filter(|me| !me.is_kernel()) else {
             return true;
@@ -161,7 +162,7 @@ impl Upcalls for Kernel {
 
 hal::upcalls!(Kernel);
 
-/// Makes what runs on this CPU its idle thread.
+/// Makes the code that runs on this CPU the CPU's idle thread.
 fn enter_scheduler() {
     let pin = ksync::pin();
     mem::heap::use_own_objects(&pin);
@@ -171,7 +172,7 @@ fn enter_scheduler() {
     RUNNING.fetch_add(1, Ordering::SeqCst);
 }
 
-/// The rest of the start, where sleeping is possible.
+/// The rest of the start, in a thread, which may sleep.
 fn boot_thread(info: BootInfo, options: crate::boot::Options) {
     while (RUNNING.load(Ordering::SeqCst) as usize) < info.ncpus {
         sched::yield_now();
@@ -186,13 +187,13 @@ fn boot_thread(info: BootInfo, options: crate::boot::Options) {
     super::start::init_process(&info, &options);
 }
 
-/// What SIGFPE tells of floating-point exceptions: the first of them in Linux's order.
+/// The code of SIGFPE for floating-point exceptions: that of the first one in Linux's order.
 fn float_code(exceptions: u32) -> i32 {
     match exceptions {
         e if e & 1 != 0 => code::FPE_FLTINV,
         e if e & 4 != 0 => code::FPE_FLTDIV,
         e if e & 8 != 0 => code::FPE_FLTOVF,
-        // An operand that is denormal, too.
+        // As on Linux, a denormal operand counts as underflow.
         e if e & 0x12 != 0 => code::FPE_FLTUND,
         e if e & 0x20 != 0 => code::FPE_FLTRES,
         _ => 0,
