@@ -16,7 +16,7 @@ use super::look::NewProgram;
 use super::process::{Brk, Process, Program, flag as pflag, personality};
 use super::rlimit::{Limit, Resource};
 use super::signal::{AltStack, RestartBlock, sig};
-use super::space::{self, UserSpace};
+use super::space::{self, SpaceUser};
 use super::{exit, futex, ids, reference_cache};
 use crate::image::Loaded;
 use crate::{SignalExt, UserThreadExt};
@@ -43,7 +43,7 @@ pub fn commit(
     let me = current();
     let p = me.process();
     // From here on the new space has a user: if the calling thread has to die, the end of that use empties the space.
-    let space = UserSpace::new(loaded.space);
+    let space = SpaceUser::new(loaded.space);
     let was_alone = p.thread_count() == 1;
     become_only_thread(&me)?;
     own_files(p).map_err(|_| {
@@ -99,7 +99,7 @@ pub fn commit(
     timer::cancel_thread(&me);
     me.set_comm(name);
     *p.comm.lock() = me.comm();
-    p.found_kin();
+    p.found_exec_group();
     reset_exit_signal(p);
     task::sched::count_exec();
     me.machine().reset_user();

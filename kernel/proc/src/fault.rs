@@ -49,7 +49,7 @@ fn failed(va: u64, access: Access, first: FaultError) -> Result<(), SigInfo> {
             FaultError::NotMapped => SigInfo::fault(sig::SEGV, code::SEGV_MAPERR, va),
             FaultError::Denied => SigInfo::fault(sig::SEGV, code::SEGV_ACCERR, va),
             FaultError::Bus => SigInfo::fault(sig::BUS, code::BUS_ADRERR, va),
-            FaultError::NoMemory if oom::relieve(tries) => {
+            FaultError::NoMemory if oom::reclaim_for(tries) => {
                 tries += 1;
                 match crate::with_space(|space| space.fault(vm(), va, access)) {
                     Some(Err(again)) => failure = again,

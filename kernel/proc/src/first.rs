@@ -21,7 +21,7 @@ use super::user_thread::UserThread;
 static KERNEL: Once<Arc<Process>> = Once::new();
 
 fn bare_process(id: Id) -> Arc<Process> {
-    Process::new(process::Birth {
+    Process::new(process::NewProcess {
         id,
         ppid: 0,
         maker: 0,
@@ -38,7 +38,7 @@ fn bare_process(id: Id) -> Arc<Process> {
         brk: Default::default(),
         comm: comm_from(b"kernel"),
         personality: 0,
-        kin: 0,
+        exec_group: 0,
         oom_adj: (0, 0),
     })
 }
@@ -58,7 +58,7 @@ pub fn make_init(
     entry: impl FnOnce() + Send + 'static,
 ) -> Result<(), NoThread> {
     let id = Id::take_init().ok_or(NoThread)?;
-    let p = Process::new(process::Birth {
+    let p = Process::new(process::NewProcess {
         id: id.clone(),
         ppid: 0,
         maker: 0,
@@ -78,7 +78,7 @@ pub fn make_init(
         brk: Default::default(),
         comm: comm_from(b"init"),
         personality: 0,
-        kin: 0,
+        exec_group: 0,
         oom_adj: (0, 0),
     });
     let machine = context::ThreadState::new(sched::thread_start, true).map_err(|_| NoThread)?;

@@ -18,7 +18,7 @@ use super::ids::{self, Id};
 use super::oom;
 use super::process::{self, Process, flag as pflag};
 use super::signal::{ActionTable, Shared, sig};
-use super::space::UserSpace;
+use super::space::SpaceUser;
 use super::user_thread::UserThread;
 use crate::{SignalExt, UserThreadExt};
 
@@ -104,7 +104,7 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
     check(args)?;
     let has = |f: u32| args.flags & u64::from(f) != 0;
     let me = current();
-    if oom::is_condemned(me.process().kin()) {
+    if oom::is_marked_killed(me.process().exec_group()) {
         return Err(ForkError::Again);
     }
     let charge = ThreadCharge::new(&me, me.process()).ok_or(ForkError::Again)?;
@@ -204,7 +204,7 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
             // The heap's bounds are those of the memory that is copied.
             let _heap = p.lock_brk();
             let copy = mem::fork(space.space()).map_err(|_| ForkError::NoMemory)?;
-            (Some(UserSpace::new(copy)), p.brk())
+            (Some(SpaceUser::new(copy)), p.brk())
         }
     };
     let files = match p.files() {
@@ -232,7 +232,7 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
     let program = p.program.lock().clone();
     // An own copy, so that no count is shared with the parent.
     let cred = Arc::new((*me.cred()).clone());
-    let child = Process::new(process::Birth {
+    let child = Process::new(process::NewProcess {
         id,
         // With CLONE_PARENT both are settled when the parent lists the child.
         ppid: p.pid(),
@@ -253,12 +253,12 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
         brk,
         comm: me.comm(),
         personality: p.personality.load(Ordering::Relaxed),
-        kin: p.kin(),
+        exec_group: p.exec_group(),
         oom_adj: (p.oom_adj(), p.oom_adj_min()),
     });
     // The thread that forks may act as another user than its process.
     if child.uid() != p.uid() {
-        child.found_kin();
+        child.found_exec_group();
     }
     Ok(child)
 }

@@ -31,7 +31,7 @@ pub fn no_aslr() {
 }
 
 /// Whether addresses are randomised.
-pub fn shakes() -> bool {
+pub fn randomizes() -> bool {
     SHAKE.load(Ordering::Relaxed)
 }
 

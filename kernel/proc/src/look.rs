@@ -16,7 +16,7 @@ use task::current::Current;
 use task::thread::Thread;
 
 use super::process::{self, Brk, Process, Program, flag};
-use super::space::UserSpace;
+use super::space::SpaceUser;
 use crate::UserThreadExt;
 
 /// The memory of a process at one moment, and where its parts are.
@@ -31,7 +31,7 @@ pub struct Image {
 
 /// What execve puts in the place of the old program.
 pub(super) struct NewProgram {
-    pub space: Arc<UserSpace>,
+    pub space: Arc<SpaceUser>,
     pub program: Program,
     pub brk: Brk,
     pub after: AfterExec,
@@ -96,7 +96,7 @@ impl Process {
 
     /// Makes the changes of an execve by `me`, the only thread, in one step. Returns the old use of memory, which the
     /// caller drops.
-    pub(super) fn become_program(&self, me: &Current, new: NewProgram) -> Option<Arc<UserSpace>> {
+    pub(super) fn become_program(&self, me: &Current, new: NewProgram) -> Option<Arc<SpaceUser>> {
         let after = new.after;
         if after.secure || after.exposed {
             // The parent has no power over the new program.

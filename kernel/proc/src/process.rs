@@ -30,7 +30,7 @@ use super::itimer::{self, CpuTimers, RealSlot};
 use super::lock;
 use super::rlimit::{Limit, LimitError, Resource, Rlimits};
 use super::signal::{Pending, Shared, SharedPending};
-use super::space::UserSpace;
+use super::space::SpaceUser;
 
 pub use super::program::{Brk, Program};
 
@@ -122,8 +122,8 @@ pub struct Process {
     oom_adj_min: AtomicI32,
     /// The wait4 status. Written before `life` becomes `Zombie`.
     pub(super) status: AtomicU32,
-    /// The family for the out-of-memory killer, see [`Process::kin`]. Atomic; written by execve and at a change of the real user.
-    kin: AtomicU64,
+    /// The exec group for the out-of-memory killer, see [`Process::exec_group`]. Atomic; written by execve and at a change of the real user.
+    exec_group: AtomicU64,
     pub(super) start_ns: u64,
     /// ITIMER_VIRTUAL, ITIMER_PROF and RLIMIT_CPU; allocated at first use.
     pub(super) cpu_timers: Once<Box<CpuTimers>>,
@@ -169,7 +169,7 @@ pub struct Process {
     pub(super) child_wait: WaitQueue,
 
     /// Its lock also makes what execve changes visible to other processes in one step, see [`super::look`].
-    pub(super) space: Spin<Option<Arc<UserSpace>>, lock::ProcessLock>,
+    pub(super) space: Spin<Option<Arc<SpaceUser>>, lock::ProcessLock>,
     files: Spin<Option<Arc<FdTable>>, lock::ProcessLock>,
     fs: Spin<Option<FsUse>, lock::ProcessLock>,
     pub(super) cred: Spin<Arc<Cred>, lock::ProcessLock>,
@@ -194,7 +194,7 @@ const _: () = assert!(size_of::<Process>() <= 704);
 const _: () = assert!((offset_of!(Process, pending) + Pending::BITS_END).is_multiple_of(64));
 
 /// What a new process begins with.
-pub struct Birth {
+pub struct NewProcess {
     /// Its pid.
     pub id: Id,
     /// Its parent's pid.
@@ -210,7 +210,7 @@ pub struct Birth {
     /// Its signal actions and job-control state.
     pub signals: Shared,
     /// Its use of an address space; none for the kernel's own process.
-    pub space: Option<Arc<UserSpace>>,
+    pub space: Option<Arc<SpaceUser>>,
     /// Its descriptor table.
     pub files: Option<Arc<FdTable>>,
     /// Its root, working directory and umask.
@@ -227,14 +227,14 @@ pub struct Birth {
     pub comm: Comm,
     /// personality(2).
     pub personality: u32,
-    /// Its family for the out-of-memory killer, see [`Process::kin`].
-    pub kin: u64,
+    /// Its exec group for the out-of-memory killer, see [`Process::exec_group`].
+    pub exec_group: u64,
     /// /proc/PID/oom_score_adj, and the least value that an unprivileged process may set.
     pub oom_adj: (i32, i32),
 }
 
 impl Process {
-    pub(super) fn new(b: Birth) -> Arc<Process> {
+    pub(super) fn new(b: NewProcess) -> Arc<Process> {
         let uid = b.cred.uid;
         let sigpending = small(b.limits.get(Resource::Sigpending).soft);
         let cpu = b.limits.get(Resource::Cpu);
@@ -283,7 +283,7 @@ impl Process {
             }),
             comm: Spin::new(b.comm),
             personality: AtomicU32::new(b.personality),
-            kin: AtomicU64::new(b.kin),
+            exec_group: AtomicU64::new(b.exec_group),
             oom_adj: AtomicI32::new(b.oom_adj.0),
             oom_adj_min: AtomicI32::new(b.oom_adj.1),
             real_timer: IrqSpin::new(RealSlot::OFF),
@@ -423,12 +423,12 @@ impl Process {
     }
 
     /// The process's use of the address space, to be shared with a new process.
-    pub(super) fn user_space(&self) -> Option<Arc<UserSpace>> {
+    pub(super) fn user_space(&self) -> Option<Arc<SpaceUser>> {
         self.space.lock().clone()
     }
 
     /// Replaces the address space; returns the old one, which the caller drops with no lock held.
-    pub(super) fn set_space(&self, space: Option<Arc<UserSpace>>) -> Option<Arc<UserSpace>> {
+    pub(super) fn set_space(&self, space: Option<Arc<SpaceUser>>) -> Option<Arc<SpaceUser>> {
         let at = address_of(space.as_ref());
         let mut slot = self.space.lock();
         self.space_at.store(at, Ordering::Relaxed);
@@ -513,7 +513,7 @@ impl Process {
         let uid = new.uid;
         let old = core::mem::replace(&mut *self.cred.lock(), new);
         if self.uid.swap(uid, Ordering::Relaxed) != uid {
-            self.found_kin();
+            self.found_exec_group();
         }
         drop(old);
     }
@@ -619,27 +619,27 @@ impl Process {
         self.personality.load(Ordering::Relaxed) & personality::ADDR_NO_RANDOMIZE == 0
     }
 
-    /// The family for the out-of-memory killer: a value that processes forked from one execve, or from one change of the
+    /// The exec group for the out-of-memory killer: a value that processes forked from one execve, or from one change of the
     /// real user, share until they do either. So all of them have one real user.
-    pub fn kin(&self) -> u64 {
-        self.kin.load(Ordering::Relaxed)
+    pub fn exec_group(&self) -> u64 {
+        self.exec_group.load(Ordering::Relaxed)
     }
 
     /// Whether the process's own execve began its family.
     pub fn is_founder(&self) -> bool {
-        self.kin() % u64::from(task::ids::ID_LIMIT) == u64::from(self.pid())
+        self.exec_group() % u64::from(task::ids::ID_LIMIT) == u64::from(self.pid())
     }
 
-    /// Begins a new family: the process has called execve, or has changed its real user.
-    pub(super) fn found_kin(&self) {
-        // The pid and, above it, the time: a later process with the same pid begins another family.
+    /// Begins a new exec group: the process has called execve, or has changed its real user.
+    pub(super) fn found_exec_group(&self) {
+        // The pid and, above it, the time: a later process with the same pid begins another group.
         let span = u64::from(task::ids::ID_LIMIT);
-        let mut kin = task::time::monotonic_ns() / span * span + u64::from(self.pid());
-        // The time is coarse, and children of the last family that began here are not to be in this one.
+        let mut exec_group = task::time::monotonic_ns() / span * span + u64::from(self.pid());
+        // The time is coarse, and children of the last group that began here are not to be in this one.
         if self.is_founder() {
-            kin = kin.max(self.kin() + span);
+            exec_group = exec_group.max(self.exec_group() + span);
         }
-        self.kin.store(kin, Ordering::Relaxed);
+        self.exec_group.store(exec_group, Ordering::Relaxed);
     }
 
     /// /proc/PID/oom_score_adj: thousandths of all memory that the out-of-memory killer adds to what the process costs, from -1000 (the
@@ -744,7 +744,7 @@ fn address<T>(what: Option<&Arc<T>>) -> usize {
     what.map_or(0, |a| Arc::as_ptr(a) as usize)
 }
 
-pub(super) fn address_of(space: Option<&Arc<UserSpace>>) -> usize {
+pub(super) fn address_of(space: Option<&Arc<SpaceUser>>) -> usize {
     space.map_or(0, |s| Arc::as_ptr(s.space()) as usize)
 }
 

@@ -15,16 +15,16 @@ use crate::UserThreadExt;
 
 /// A use of an address space by processes: the end of the last use empties the space. CPUs that are still in the space,
 /// and threads that look at it from outside, hold the [`Space`] alone.
-pub struct UserSpace {
+pub struct SpaceUser {
     space: Arc<Space>,
     /// The use has ended, and the space has been emptied.
     ended: bool,
 }
 
-impl UserSpace {
+impl SpaceUser {
     /// The first use of a space.
     pub fn new(space: Arc<Space>) -> Arc<Self> {
-        Arc::new(UserSpace {
+        Arc::new(SpaceUser {
             space,
             ended: false,
         })
@@ -45,7 +45,7 @@ impl UserSpace {
     }
 }
 
-impl Drop for UserSpace {
+impl Drop for SpaceUser {
     fn drop(&mut self) {
         if !self.ended {
             mem::clear(&self.space);

@@ -107,7 +107,7 @@ pub mod flag {
     /// The thread is to free what its CPU has retired before it enters user mode.
     pub const RECLAIM: u32 = 16;
     /// The thread has used memory of the reserve: it is to wait for memory before it enters user mode.
-    pub const INDEBTED: u32 = 32;
+    pub const USED_RESERVE: u32 = 32;
     /// The thread has changed to a user that had more threads than RLIMIT_NPROC; see [`crate::account`]. *Own*.
     pub const CROWDED: u32 = 128;
     /// The thread has taken a stop signal, and no SIGCONT has come since. Under the process's signal lock.
@@ -231,8 +231,8 @@ impl Thread {
     }
 
     /// Makes the thread wait for memory before it enters user mode, because it has used memory of the reserve.
-    pub fn owe_memory(&self) {
-        self.set(flag::INDEBTED);
+    pub fn note_used_reserve(&self) {
+        self.set(flag::USED_RESERVE);
     }
 
     /// The name that ps shows.

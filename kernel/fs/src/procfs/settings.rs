@@ -86,7 +86,7 @@ const KERNEL: Tree = &[
     ("random", Fixed::Dir(RANDOM)),
     (
         "randomize_va_space",
-        Fixed::File(|t| line(t, if !proc::layout::shakes() { 0 } else { 2 })),
+        Fixed::File(|t| line(t, if !proc::layout::randomizes() { 0 } else { 2 })),
     ),
     ("tainted", Fixed::File(|t| line(t, 0))),
     (

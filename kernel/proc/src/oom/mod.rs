@@ -10,7 +10,7 @@
 //! memory suffices for, and looks again. A thread that has been killed does not wait but takes from the reserve, and
 //! nothing on the way of an exit needs much memory. Any other thread takes from the reserve only where it cannot sleep
 //! or has waited too often; it then does not return to user mode before there is memory again, or is killed
-//! ([`repay`]). System calls that change many things at once stop midway when memory runs short
+//! ([`wait_for_reserve`]). System calls that change many things at once stop midway when memory runs short
 //! ([`mem::admit_change`]).
 
 mod holders;
@@ -30,7 +30,7 @@ use vm::Rights;
 use self::victims::{Choice, Killer, Victims};
 use crate::{UserThreadExt, signal};
 
-pub use self::victims::{is_condemned, score};
+pub use self::victims::{is_marked_killed, score};
 
 /// The longest single wait for memory, in nanoseconds.
 const WAIT_NS: u64 = 500_000_000;
@@ -57,7 +57,7 @@ const LAST_WAIT_NS: u64 = 20 * time::SECOND;
 static KILLER: AtomicU32 = AtomicU32::new(0);
 /// A thread lacks memory. Set by any thread, cleared by the killer.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// No process is left whose end would help, so a process with a thread that waits in [`repay`] has to end. Set and
+/// No process is left whose end would help, so a process with a thread that waits in [`wait_for_reserve`] has to end. Set and
 /// cleared by the killer; also cleared by the thread that ends its process.
 static HOPELESS: AtomicBool = AtomicBool::new(false);
 /// Where the killer sleeps.
@@ -83,7 +83,7 @@ pub(super) fn start() {
 /// process.
 ///
 /// `tries` counts the caller's attempts so far. A thread that has been killed gives up, so that it can exit.
-pub fn relieve(tries: u32) -> bool {
+pub fn reclaim_for(tries: u32) -> bool {
     let me = crate::current();
     if me.kill_pending() || tries > FAULT_TRIES {
         return false;
@@ -133,7 +133,7 @@ fn last_resort(layout: Layout, get: &dyn Fn(Rights) -> *mut u8) -> *mut u8 {
         && vm().alloc.low_memory()
         && !me.is_kernel()
     {
-        me.owe_memory();
+        me.note_used_reserve();
     }
     get(Rights::Reserve)
 }
@@ -144,7 +144,7 @@ fn last_resort(layout: Layout, get: &dyn Fn(Rights) -> *mut u8) -> *mut u8 {
 /// The number of waits is not limited, for a search may take long, and so may the end of a large process. Only the
 /// killer can say that nothing is left to wait for. Init goes on after some waits.
 #[cold]
-pub fn repay() {
+pub fn wait_for_reserve() {
     let me = crate::current();
     for tries in 0.. {
         if me.kill_pending() || !vm().alloc.low_memory() {

@@ -4,14 +4,14 @@
 //! kernel holds for its user's descriptors ([`holders`](super::holders)). There are four kinds of victims:
 //!
 //! - *one large process*: it is killed, with the processes that share its address space;
-//! - *a family*: processes that were forked from one execve and have not called execve since, many and together more
+//! - *an exec group*: processes that were forked from one execve and have not called execve since, many and together more
 //!   than twice as large as the largest process. Memory that they share counts once. All are killed in one pass, and
-//!   cannot fork meanwhile. Only the founder, whose execve began the family, is spared the first time: it may be a
-//!   shell whose children use the memory. A process that changes its real user begins a family, too: the memory of one
+//!   cannot fork meanwhile. Only the founder, whose execve began the group, is spared the first time: it may be a
+//!   shell whose children use the memory. A process that changes its real user begins a group, too: the memory of one
 //!   user's processes is no reason to kill another user's, or the program of root that forked both;
 //! - *processes of one user*, for whose descriptors the kernel holds more than the largest process costs: those that
 //!   have most descriptors open are killed;
-//! - *many small processes of many families*: those that started last are killed, so many that an eighth of what all
+//! - *many small processes of many exec groups*: those that started last are killed, so many that an eighth of what all
 //!   cost becomes free. The age up to which they are killed is a power of two of nanoseconds. Processes that cost less
 //!   than half of the average are spared.
 //!
@@ -34,9 +34,9 @@ use super::holders::{Holders, Most};
 use crate::process::Process;
 use crate::{ids, signal};
 
-/// Most families that a search keeps apart; a further one takes the place of the smallest.
-const FAMILIES: usize = 64;
-/// A family with fewer members is not chosen.
+/// Most groups that a search keeps apart; a further one takes the place of the smallest.
+const GROUPS: usize = 64;
+/// A group with fewer members is not chosen.
 const MANY: u32 = 8;
 /// A single process that costs less than this fraction of the sum of all costs is not chosen.
 const SMALL_PART: u64 = 16;
@@ -49,20 +49,20 @@ const OBJECTS: u64 = 2;
 /// A founder that was spared is not spared again within this time, in nanoseconds.
 const MEMORY_NS: u64 = 60 * time::SECOND;
 
-/// The family that is being killed, 0 for none: its members cannot fork. Written by the killer.
-static CONDEMNED: AtomicU64 = AtomicU64::new(0);
+/// The group that is being killed, 0 for none: its members cannot fork. Written by the killer.
+static MARKED_KILLED: AtomicU64 = AtomicU64::new(0);
 
-/// Whether a family is being killed, so that its members may not fork.
+/// Whether a group is being killed, so that its members may not fork.
 #[inline]
-pub fn is_condemned(kin: u64) -> bool {
-    CONDEMNED.load(Ordering::Relaxed) == kin && kin != 0
+pub fn is_marked_killed(exec_group: u64) -> bool {
+    MARKED_KILLED.load(Ordering::Relaxed) == exec_group && exec_group != 0
 }
 
 /// The memory that a process uses, in pages.
 struct Cost {
     /// Memory that no other process uses.
     own: u64,
-    /// Memory that it shares with its family, or once did.
+    /// Memory that it shares with its group, or once did.
     shared: u64,
 }
 
@@ -101,14 +101,14 @@ pub(super) fn is_eligible(p: &Process) -> bool {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Family {
-    kin: u64,
+struct ExecGroup {
+    exec_group: u64,
     members: u32,
     own: u64,
     shared: u64,
 }
 
-impl Family {
+impl ExecGroup {
     fn sum(&self) -> u64 {
         self.own + self.shared
     }
@@ -118,7 +118,7 @@ impl Family {
 struct Census {
     /// Users for whose descriptors the kernel holds much.
     holders: Holders,
-    families: Box<[Family]>,
+    groups: Box<[ExecGroup]>,
     /// The process with the highest adjusted cost, and that cost.
     largest: Option<(u64, Arc<Process>)>,
     /// The sums of the pages that processes alone use, by the processes' age.
@@ -132,7 +132,7 @@ struct Census {
 
 impl Census {
     fn clear(&mut self) {
-        self.families.fill(Family::default());
+        self.groups.fill(ExecGroup::default());
         self.ages.fill(0);
         (self.largest, self.sum, self.count, self.dying) = (None, 0, 0, false);
     }
@@ -149,21 +149,21 @@ impl Census {
         self.sum += cost.own;
         self.count += 1;
         self.ages[age(p, now)] += cost.own;
-        let kin = p.kin();
-        let found = self.families.iter().position(|f| f.kin == kin);
+        let exec_group = p.exec_group();
+        let found = self.groups.iter().position(|f| f.exec_group == exec_group);
         // The smallest of the table is of no interest, unless it grows again.
-        let place = found.or_else(|| (0..FAMILIES).min_by_key(|&i| self.families[i].own));
+        let place = found.or_else(|| (0..GROUPS).min_by_key(|&i| self.groups[i].own));
         let Some(place) = place else { return };
-        let family = &mut self.families[place];
+        let group = &mut self.groups[place];
         if found.is_none() {
-            *family = Family {
-                kin,
-                ..Family::default()
+            *group = ExecGroup {
+                exec_group,
+                ..ExecGroup::default()
             };
         }
-        family.members += 1;
-        family.own += cost.own;
-        family.shared = family.shared.max(cost.shared);
+        group.members += 1;
+        group.own += cost.own;
+        group.shared = group.shared.max(cost.shared);
     }
 }
 
@@ -176,8 +176,8 @@ fn age(p: &Process, now: u64) -> usize {
 pub(super) enum Victims {
     /// A process, and those that share its address space.
     One(Arc<Process>),
-    /// A family, with or without its founder.
-    Family { kin: u64, founder: bool },
+    /// A group, with or without its founder.
+    ExecGroup { exec_group: u64, founder: bool },
     /// The processes of one user that have most descriptors.
     Holders(Most),
     /// Processes that started at `since` or later, in nanoseconds since boot, and cost at least `least` pages.
@@ -194,7 +194,10 @@ impl Victims {
                 };
                 share || p.pid() == victim.pid()
             }
-            Victims::Family { kin, founder } => p.kin() == *kin && (*founder || !p.is_founder()),
+            Victims::ExecGroup {
+                exec_group,
+                founder,
+            } => p.exec_group() == *exec_group && (*founder || !p.is_founder()),
             Victims::Holders(most) => most.has(p),
             Victims::Young { since, least } => {
                 p.start_ns() >= *since && Cost::of(p).is_some_and(|cost| cost.own >= *least)
@@ -215,7 +218,7 @@ impl Victims {
         told
     }
 
-    /// Whether no victim has memory any more. Kills members of a family that were forked meanwhile.
+    /// Whether no victim has memory any more. Kills members of a group that were forked meanwhile.
     ///
     /// A process leaves its space before the space is emptied, and becomes a zombie after that.
     pub(super) fn are_gone(&self) -> bool {
@@ -233,7 +236,7 @@ impl Victims {
             };
             if is_eligible(p) && is_victim {
                 left = true;
-                if !p.is_ending() && matches!(self, Victims::Family { .. }) {
+                if !p.is_ending() && matches!(self, Victims::ExecGroup { .. }) {
                     signal::kill_process(p);
                 }
             }
@@ -242,9 +245,9 @@ impl Victims {
         !left
     }
 
-    /// Ends the killing: the members of a family may fork again.
+    /// Ends the killing: the members of a group may fork again.
     pub(super) fn forget(&self) {
-        CONDEMNED.store(0, Ordering::Relaxed);
+        MARKED_KILLED.store(0, Ordering::Relaxed);
     }
 }
 
@@ -261,7 +264,7 @@ pub(super) enum Choice {
 /// What the killer keeps from one search to the next.
 pub(super) struct Killer {
     census: Census,
-    /// The family whose founder was spared last, and when.
+    /// The group whose founder was spared last, and when.
     spared: (u64, u64),
 }
 
@@ -271,7 +274,7 @@ impl Killer {
         Killer {
             census: Census {
                 holders: Holders::new(),
-                families: vec![Family::default(); FAMILIES].into(),
+                groups: vec![ExecGroup::default(); GROUPS].into(),
                 largest: None,
                 ages: vec![0; AGES].into(),
                 sum: 0,
@@ -304,8 +307,8 @@ impl Killer {
                 Choice::Nobody
             };
         };
-        if let Victims::Family { kin, .. } = victims {
-            CONDEMNED.store(kin, Ordering::SeqCst);
+        if let Victims::ExecGroup { exec_group, .. } = victims {
+            MARKED_KILLED.store(exec_group, Ordering::SeqCst);
         }
         let told = victims.kill();
         self.report(&victims, told);
@@ -316,19 +319,22 @@ impl Killer {
     fn choose(&mut self, now: u64) -> Option<Victims> {
         let census = &self.census;
         let (most, largest) = census.largest.as_ref()?;
-        let family = census
-            .families
+        let group = census
+            .groups
             .iter()
             .filter(|f| f.members >= MANY)
             .max_by_key(|f| f.sum());
-        if let Some(family) = family
-            && family.sum() > 2 * most
-            && family.sum() * SMALL_PART > census.sum
+        if let Some(group) = group
+            && group.sum() > 2 * most
+            && group.sum() * SMALL_PART > census.sum
         {
-            let kin = family.kin;
-            let founder = self.spared.0 == kin && now - self.spared.1 < MEMORY_NS;
-            self.spared = (kin, now);
-            return Some(Victims::Family { kin, founder });
+            let exec_group = group.exec_group;
+            let founder = self.spared.0 == exec_group && now - self.spared.1 < MEMORY_NS;
+            self.spared = (exec_group, now);
+            return Some(Victims::ExecGroup {
+                exec_group,
+                founder,
+            });
         }
         if let Some(holder) = census.holders.largest()
             && holder.pages > *most
@@ -359,14 +365,21 @@ impl Killer {
                     most * 4
                 );
             }
-            Victims::Family { kin, founder } => {
-                let family = self.census.families.iter().find(|f| f.kin == *kin);
-                let founder_id = kin % u64::from(task::ids::ID_LIMIT);
+            Victims::ExecGroup {
+                exec_group,
+                founder,
+            } => {
+                let group = self
+                    .census
+                    .groups
+                    .iter()
+                    .find(|f| f.exec_group == *exec_group);
+                let founder_id = exec_group % u64::from(task::ids::ID_LIMIT);
                 let first = ids::find_process(founder_id as u32);
                 kprintln!(
                     "out of memory: killed {told} processes forked from {founder_id} ({}), {} KiB; {}",
                     first.as_ref().map_or(Name(None), |p| Name(Some(p))),
-                    family.map_or(0, Family::sum) * 4,
+                    group.map_or(0, ExecGroup::sum) * 4,
                     if *founder {
                         "that one as well"
                     } else {

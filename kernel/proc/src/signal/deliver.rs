@@ -72,10 +72,10 @@ pub fn before_user_return(frame: &mut UserFrame) {
             sched::reclaim();
             hal::irq::disable();
         }
-        if me.has(flag::INDEBTED) {
+        if me.has(flag::USED_RESERVE) {
             hal::irq::enable();
-            me.clear(flag::INDEBTED);
-            crate::oom::repay();
+            me.clear(flag::USED_RESERVE);
+            crate::oom::wait_for_reserve();
             hal::irq::disable();
         }
         if !me.signal_pending() && !me.has(flag::RESTORE_MASK) {
@@ -144,9 +144,9 @@ fn finish_call(me: &Thread, frame: &mut UserFrame) {
 
 fn by_default(me: &Current, info: SigInfo) {
     let p = me.process();
-    // Init ignores signals that it has no handler for, except SIGSEGV and the others that an instruction of its own may
-    // have caused.
-    if p.pid() == 1 && !SigSet::SYNCHRONOUS.has(info.signo) {
+    // Init ignores signals that it has no handler for, except those that an instruction of its own has caused: a program
+    // sends no code above 0.
+    if p.pid() == 1 && !(SigSet::SYNCHRONOUS.has(info.signo) && info.code > 0) {
         return;
     }
     match Disposition::of(info.signo) {

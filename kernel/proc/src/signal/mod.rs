@@ -240,7 +240,11 @@ impl SignalExt for Thread {
     #[inline]
     fn has_work(&self) -> bool {
         self.has(
-            flag::KILLED | flag::ATTENTION | flag::RESTORE_MASK | flag::RECLAIM | flag::INDEBTED,
+            flag::KILLED
+                | flag::ATTENTION
+                | flag::RESTORE_MASK
+                | flag::RECLAIM
+                | flag::USED_RESERVE,
         ) || unblocked_signal(self)
     }
 
