@@ -238,7 +238,7 @@ unsafe extern "C" fn switch_registers(prev: *mut u64, next: u64) {
         "push r13",
         "push r14",
         "push r15",
-        // An aligned store: whoever sees it may resume the thread elsewhere, as all else is written before.
+        // An aligned store: a CPU that sees it may resume the thread, as all else is written before.
         "mov [rdi], rsp",
         "mov rsp, rsi",
         "pop r15",

@@ -1,4 +1,4 @@
-//! Tells an observer outside the machine, who sees where the kernel stores but not what, which objects the heap gives out.
+//! Tells an observer outside the machine, which sees where the kernel stores but not what, which objects the heap gives out.
 //!
 //! For kernels built with the feature `heap-labels` only. A message is spelled by stores to [`TABLE`], a word for each byte
 //! and one for the end; the store after it is to the object. A message of an object made has two bytes of its size and,

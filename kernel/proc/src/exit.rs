@@ -337,7 +337,7 @@ fn become_zombie(p: &Arc<Process>) {
             continue;
         }
         if !p.siblings.linked() || p.listed_dead.load(Ordering::Relaxed) {
-            // In limbo: whoever moves it sees that it is a zombie; or has seen it.
+            // In limbo: the thread that reparents it sees that it is a zombie, or has seen it.
             return;
         }
         p.listed_dead.store(true, Ordering::Relaxed);

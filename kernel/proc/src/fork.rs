@@ -134,7 +134,7 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
         process.vfork_done.shut.store(true, Ordering::SeqCst);
         process.clone()
     });
-    // Who kills a family is not to miss those that are about to be born.
+    // A killer of this exec group must not miss the processes that are about to be made.
     if me.kill_pending() {
         return Err(ForkError::Again);
     }
@@ -406,7 +406,7 @@ fn list_as_sibling(child: &Process) {
         let pin = ksync::pin();
         let mut family = parent.family.lock();
         if family.closed {
-            // The parent is ending, and who is to adopt the caller has not done so yet.
+            // The parent is ending, and the caller has not been reparented yet.
             orphaned = true;
             continue;
         }

@@ -143,7 +143,7 @@ impl UserThreadExt for Thread {
             account::note_crowd(self, cred.payer);
         }
         if old.exposed_by(&cred) {
-            // First: who may look by the new ones finds that it must not.
+            // First: a process that may look by the new credentials finds that it must not.
             self.process().hide();
         }
         let new = Arc::new(cred);

@@ -182,12 +182,12 @@ pub const LONG_FILES: &[Entry] = &[
     (
         "procfs/process.rs",
         "",
-        640,
+        650,
         "a printer for each file of /proc/PID",
     ),
-    ("proc/src/process.rs", "", 740, "not split yet"),
+    ("proc/src/process.rs", "", 760, "not split yet"),
     ("syscall/src/file.rs", "", 630, "a handler for each call"),
-    ("syscall/src/mm.rs", "", 740, "a handler for each call"),
+    ("syscall/src/mm.rs", "", 770, "a handler for each call"),
     (
         "abitest/mm.rs",
         "",
@@ -203,7 +203,7 @@ pub const LONG_FILES: &[Entry] = &[
     (
         "abitest/process.rs",
         "",
-        810,
+        830,
         "a test for each line of the man pages",
     ),
 ];
@@ -351,7 +351,7 @@ pub const VAGUE: &[&str] = &["who", "whoever"];
 pub const WORDS: &[(&str, usize)] = &[
     ("crates", 3),
     ("doc", 4),
-    ("kernel", 115),
+    ("kernel", 35),
     ("tools", 9),
     ("user", 7),
 ];
