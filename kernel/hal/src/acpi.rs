@@ -1,7 +1,7 @@
 //! The firmware's description of the machine: processors, interrupt controllers, power registers.
 //!
-//! The `acpi` crate supplies the layout of RSDP, headers and MADT; finding them and walking SRAT and SLIT is done here, on
-//! bytes (the decision record says why). Tables are read in place, before other CPUs start.
+//! The `acpi` crate has the layout of RSDP, table headers and MADT. Finding the tables, and reading FADT, SRAT and SLIT, is
+//! done here, on bytes (the decision record says why). Tables are read in place, before other CPUs start.
 use core::mem::size_of;
 use core::slice;
 
@@ -50,10 +50,10 @@ pub(super) struct Platform {
     cpus: usize,
     io_apics: [IoApic; 8],
     io_apic_count: usize,
-    /// Global interrupt and redirection mode of each ISA interrupt.
+    /// Global interrupt number and redirection mode bits of each ISA interrupt.
     isa: [(u32, u32); 16],
     pub(super) power: Power,
-    /// Affinities and distances, readable on the boot page tables.
+    /// SRAT and SLIT: NUMA affinities and distances. Readable as long as the boot page tables are loaded.
     pub(super) srat: Option<&'static [u8]>,
     pub(super) slit: Option<&'static [u8]>,
 }
@@ -81,7 +81,7 @@ impl Platform {
         &self.processors[..self.cpus]
     }
 
-    /// Notes the node of each processor.
+    /// Sets the NUMA node of each processor.
     pub(super) fn set_nodes(&mut self, node_of: impl Fn(u32) -> u32) {
         for processor in &mut self.processors[..self.cpus] {
             processor.node = node_of(processor.apic_id);
@@ -109,8 +109,8 @@ impl Platform {
     }
 }
 
-/// Reads the tables that the RSDP at `rsdp` leads to; what is missing or damaged is left at the defaults
-/// of a machine without ACPI.
+/// Reads the tables to which the RSDP at `rsdp` leads. What is missing or damaged keeps the defaults of a machine without
+/// ACPI.
 pub(super) fn read(rsdp: u64) -> Platform {
     let mut platform = Platform::new();
     for_each_table(rsdp, |signature, bytes| match signature {
@@ -123,14 +123,14 @@ pub(super) fn read(rsdp: u64) -> Platform {
     platform
 }
 
-/// A value at an offset of a table, if the table is long enough. `T` must be valid for any bytes.
+/// Reads a value at an offset of a table; `None` if the table ends before it. `T` must be valid for any bytes.
 fn at<T: Copy>(bytes: &[u8], offset: usize) -> Option<T> {
     let part = bytes.get(offset..offset.checked_add(size_of::<T>())?)?;
     // SAFETY: the slice is as long as `T`, and every `T` used here is plain integers.
     Some(unsafe { part.as_ptr().cast::<T>().read_unaligned() })
 }
 
-/// A table at a physical address, header included, if its checksum is right.
+/// The table at a physical address, header included; `None` if its checksum is wrong.
 fn table(physical: u64) -> Option<(SdtHeader, &'static [u8])> {
     const BOOT_REACH: u64 = 1 << 32;
     if physical == 0 || physical >= BOOT_REACH - size_of::<SdtHeader>() as u64 {
@@ -249,11 +249,11 @@ mod fadt {
     pub(super) const HAS_RESET: u32 = 1 << 10;
 }
 
-/// Reads what is needed of the FADT, by offset: tables of older revisions end early, and all its fields are
-/// private in the crate.
+/// Reads the needed fields of the FADT by their offsets: tables of older revisions end early, and the crate's type for it has
+/// no public fields.
 fn read_fadt(platform: &mut Platform, bytes: &'static [u8]) {
     const SYSTEM_IO: u8 = 1;
-    // A register as a generic address structure, if it is a port.
+    // The port of a register given as a generic address structure; `None` if it is not a port.
     let port = |offset: usize| {
         let space = at::<u8>(bytes, offset)?;
         let address = at::<u64>(bytes, offset + 4)?;
@@ -280,8 +280,8 @@ fn read_fadt(platform: &mut Platform, bytes: &'static [u8]) {
     }
 }
 
-/// The SLP_TYP values in the package named `_S5_`, found by its bytes: name, package opcode, length,
-/// count, then integers as a byte prefix and value or as the opcodes for zero and one.
+/// Finds the SLP_TYP values in the AML package named `_S5_`, by its bytes: name, package opcode, length, count; then each
+/// integer is a byte prefix and a value, or the opcode for zero or one.
 fn find_s5(aml: &[u8]) -> Option<[u8; 2]> {
     const PACKAGE: u8 = 0x12;
     const BYTE_PREFIX: u8 = 0x0a;
@@ -302,7 +302,7 @@ fn find_s5(aml: &[u8]) -> Option<[u8; 2]> {
     Some(values)
 }
 
-/// Looks for the RSDP where a BIOS puts it, for boot loaders that do not name it.
+/// Searches the RSDP where a BIOS puts it, for boot loaders that pass none; 0 if there is none.
 pub(super) fn search_rsdp() -> u64 {
     (0xe_0000..0x10_0000u64)
         .step_by(16)

@@ -1,19 +1,19 @@
-//! What a CPU answers to the question what it runs; [`super::snapshot`] asks.
+//! The answer of a CPU that [`super::snapshot`] has asked what it runs.
 use core::sync::atomic::{AtomicBool, AtomicU64};
 
-/// Callers noted.
+/// Return addresses that an answer has.
 pub(super) const CALLERS: usize = 12;
 
-/// One CPU's answer; written by its NMI handler: atomic.
+/// One CPU's answer. Its fields are atomic, and its NMI handler writes them, except `wanted`.
 pub(super) struct Snapshot {
-    /// Somebody waits for an answer. Set by the asking CPU.
+    /// A CPU has asked and waits for the answer. Set by the CPU that asks.
     pub(super) wanted: AtomicBool,
-    /// There is one.
+    /// The answer is complete.
     pub(super) taken: AtomicBool,
     pub(super) rip: AtomicU64,
     pub(super) from_user: AtomicBool,
     pub(super) current: AtomicU64,
-    /// Innermost first; zero where the chain ends.
+    /// Return addresses, innermost first; 0 behind the last.
     pub(super) callers: [AtomicU64; CALLERS],
 }
 

@@ -1,4 +1,4 @@
-//! The local APIC, in x2APIC mode where the CPU has it, else through its registers in memory.
+//! The local APIC: in x2APIC mode if the CPU has it, otherwise through registers in memory.
 use core::hint::spin_loop;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -27,7 +27,7 @@ const LEVEL_ASSERT: u32 = 1 << 14;
 const PENDING: u32 = 1 << 12;
 const TIMER_TSC_DEADLINE: u32 = 2 << 17;
 
-/// Base of the registers in memory; null in x2APIC mode. Written once at boot.
+/// Address of the mapped registers; null in x2APIC mode. Written once, at boot.
 static REGISTERS: AtomicPtr<u32> = AtomicPtr::new(ptr::null_mut());
 
 fn read(register: u32) -> u32 {
@@ -54,10 +54,10 @@ fn write(register: u32, value: u32) {
     }
 }
 
-/// Maps the registers, unless the CPU has x2APIC. Called once, on the boot CPU, before [`enable`].
+/// Maps the registers, unless the CPU has x2APIC mode. Called once, on the boot CPU, before [`enable`].
 ///
 /// # Errors
-/// When there is no memory to map them.
+/// [`paging::NoTable`] when memory is short.
 pub(super) fn map() -> Result<(), paging::NoTable> {
     if !features::has(features::X2APIC) {
         // SAFETY: every CPU this kernel runs on has the register.
@@ -67,7 +67,7 @@ pub(super) fn map() -> Result<(), paging::NoTable> {
     Ok(())
 }
 
-/// Enables this CPU's local APIC: all local lines masked, NMI let through.
+/// Enables this CPU's local APIC, with LINT0 and the timer masked and LINT1 delivering NMIs.
 pub(super) fn enable() {
     const GLOBAL_ENABLE: u64 = 1 << 11;
     const X2APIC_ENABLE: u64 = 1 << 10;
@@ -101,7 +101,7 @@ pub(super) fn id() -> u32 {
     }
 }
 
-/// Tells the APIC that the interrupt in service is done.
+/// Acknowledges the interrupt in service.
 #[inline]
 pub(super) fn end_of_interrupt() {
     write(REGISTER_EOI, 0);
@@ -109,10 +109,10 @@ pub(super) fn end_of_interrupt() {
 
 fn send(apic_id: u32, command: u32) {
     if REGISTERS.load(Ordering::Relaxed).is_null() {
-        // The write is not ordered after earlier stores by itself; what the target shall see must be out.
+        // The write to this register is not ordered after earlier stores, and the target must see them.
         core::sync::atomic::fence(Ordering::SeqCst);
-        // SAFETY: x2APIC mode; the fence of `mfence; lfence` strength that it needs is given by the
-        // locked or fencing instruction above.
+        // SAFETY: the CPU is in x2APIC mode, and the instructions touch no memory. `mfence; lfence` orders earlier stores
+        // before the write, as the manual asks.
         unsafe {
             core::arch::asm!("mfence", "lfence", options(nostack, preserves_flags));
             msr::write(
@@ -141,7 +141,7 @@ pub(super) fn send_nmi(apic_id: u32) {
     send(apic_id, LEVEL_ASSERT | DELIVERY_NMI);
 }
 
-/// Resets another CPU into its wait for [`send_startup`].
+/// Sends INIT to another CPU, which then waits for [`send_startup`].
 pub(super) fn send_init(apic_id: u32) {
     send(apic_id, LEVEL_ASSERT | DELIVERY_INIT);
 }
@@ -151,7 +151,7 @@ pub(super) fn send_startup(apic_id: u32, page: u8) {
     send(apic_id, LEVEL_ASSERT | DELIVERY_STARTUP | u32::from(page));
 }
 
-/// Sets this CPU's timer up to interrupt at `vector`, by TSC deadline or by a count; not started yet.
+/// Makes this CPU's timer interrupt at `vector`, by TSC deadline or by a counter. It is not started yet.
 pub(super) fn timer_init(vector: u8) {
     const DIVIDE_BY_16: u32 = 3;
     write(REGISTER_TIMER_DIVIDE, DIVIDE_BY_16);
@@ -165,12 +165,12 @@ pub(super) fn timer_init(vector: u8) {
     core::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// Starts the count-down; zero stops it.
+/// Starts the counter; 0 stops it.
 pub(super) fn timer_start(count: u32) {
     write(REGISTER_TIMER_INITIAL, count);
 }
 
-/// What is left of the count.
+/// What is left of the counter.
 pub(super) fn timer_left() -> u32 {
     read(REGISTER_TIMER_CURRENT)
 }

@@ -1,7 +1,7 @@
 //! Backtraces by frame pointers.
 use super::{memory, stack, symbols};
 
-/// Frames printed at most.
+/// The most return addresses that are followed.
 const DEPTH: usize = 32;
 
 /// The caller's frame pointer.
@@ -15,7 +15,7 @@ pub(super) fn frame_pointer() -> u64 {
     rbp
 }
 
-/// Prints an address of text with its function.
+/// Prints an address in the kernel's text, with its function.
 pub(super) fn print_address(address: u64) {
     match symbols::lookup(address) {
         Some((name, offset)) => {
@@ -28,16 +28,18 @@ pub(super) fn print_address(address: u64) {
     }
 }
 
-/// Passes the return addresses that a chain of frame pointers leads to to `f`, innermost first, until it returns false.
-/// Follows the chain only through mapped kernel stacks and upwards, so that a broken one ends the walk and nothing worse.
+/// Follows a chain of frame pointers, and passes the return addresses to `f`, innermost first, until `f` returns false. The
+/// chain is followed only upwards and through mapped kernel stacks, so a broken chain merely ends the walk.
 pub(super) fn walk(mut rbp: u64, mut f: impl FnMut(u64) -> bool) {
     for _ in 0..DEPTH {
         if !rbp.is_multiple_of(8) || !stack::is_stack(rbp) || !stack::is_stack(rbp + 15) {
             return;
         }
-        // SAFETY: both words are mapped memory of a stack; a value torn by a running CPU is checked like any.
+        // SAFETY: both words are mapped memory of a stack. A value that a running CPU changes meanwhile is checked like any
+        // other.
         let (next, address) = unsafe { (*(rbp as *const u64), *((rbp + 8) as *const u64)) };
-        // The call is just before the address it returns to, maybe in another function.
+        // One byte less lies in the call: behind the last instruction of a function, the return address is that of the next
+        // function.
         if !memory::is_text(address) || !f(address - 1) || next <= rbp {
             return;
         }
@@ -45,7 +47,7 @@ pub(super) fn walk(mut rbp: u64, mut f: impl FnMut(u64) -> bool) {
     }
 }
 
-/// Prints the return addresses that a chain of frame pointers leads to.
+/// Prints the return addresses to which a chain of frame pointers leads.
 pub(super) fn print(rbp: u64) {
     walk(rbp, |address| {
         print_address(address);

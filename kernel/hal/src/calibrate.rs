@@ -9,7 +9,7 @@ use super::{apic, port};
 const PM_TIMER_HZ: u64 = 3_579_545;
 /// Ticks a second of the PIT.
 const PIT_HZ: u64 = 1_193_182;
-/// Length of one measurement: 1/50 second bounds the error by the cost of one port read.
+/// Measurements in a second. A measurement of 20 ms keeps the error, the time of one port access, small.
 const PER_SECOND: u64 = 50;
 
 /// The time-stamp counter now.
@@ -19,7 +19,7 @@ pub(super) fn tsc() -> u64 {
     unsafe { _rdtsc() }
 }
 
-/// TSC ticks a second: from CPUID where it says, else measured against the PM timer, else the PIT.
+/// TSC ticks a second: as CPUID says, or else measured against the PM timer, or else against the PIT.
 pub(super) fn tsc_hz(pm_timer: u16) -> u64 {
     from_cpuid().unwrap_or_else(|| {
         if pm_timer != 0 && pm_timer_runs(pm_timer) {
@@ -35,7 +35,7 @@ fn from_cpuid() -> Option<u64> {
     if let Some(hz) = id.get_tsc_info().and_then(|tsc| tsc.tsc_frequency()) {
         return Some(hz);
     }
-    // The leaf that VMware defined and KVM also offers, in kHz.
+    // The CPUID leaf that VMware defined and KVM has, too; in kHz.
     let hypervisor = id.get_hypervisor_info()?;
     hypervisor
         .tsc_frequency()
@@ -43,7 +43,7 @@ fn from_cpuid() -> Option<u64> {
         .map(|khz| u64::from(khz) * 1000)
 }
 
-/// The middle of three, so that one interruption by the host does not count.
+/// The median of three measurements, so that an interruption by the host in one of them does no harm.
 fn measure(once: impl Fn() -> u64) -> u64 {
     let mut results = [once(), once(), once()];
     results.sort_unstable();
@@ -71,7 +71,7 @@ fn against_pm_timer(timer: u16) -> u64 {
     }
 }
 
-/// Counts channel 2 of the PIT, which can be read out at a port without an interrupt, down once.
+/// Measures while channel 2 of the PIT counts down once: its output can be read at a port, without an interrupt.
 fn against_pit() -> u64 {
     const COUNT: u64 = PIT_HZ / PER_SECOND;
     // SAFETY: the usual programming of channel 2 with the speaker off.
@@ -88,7 +88,7 @@ fn against_pit() -> u64 {
     }
 }
 
-/// Ticks a second of this CPU's APIC timer as set up, measured against the TSC.
+/// Ticks a second of this CPU's APIC timer, with the divider that the kernel uses, measured against the TSC.
 pub(super) fn apic_timer_hz(tsc_hz: u64) -> u64 {
     measure(|| {
         apic::timer_mask();

@@ -1,7 +1,7 @@
-//! The serial console: a 16550 at COM1, output polled, input by interrupt.
+//! The serial console: a 16550 at COM1, with output polled and input by interrupt.
 //!
-//! Guarantee: one call of [`write_bytes`] comes out in one piece, whatever other CPUs print. The lock is
-//! held with interrupts off for at most `CHUNK` bytes at a time, so that a long write delays no timer.
+//! Guarantee: output of up to `CHUNK` bytes in one call of [`write_bytes`] comes out in one piece, whatever other CPUs print.
+//! The lock is held with interrupts off, for at most `CHUNK` bytes at a time, so that a long write does not delay timers.
 use core::fmt::{self, Write};
 use core::hint::spin_loop;
 
@@ -18,18 +18,18 @@ const LINE_STATUS: u16 = COM1 + 5;
 
 const DATA_READY: u8 = 1;
 const TRANSMIT_EMPTY: u8 = 1 << 5;
-/// The shift register has sent its byte, too.
+/// The shift register is empty, too.
 const ALL_SENT: u8 = 1 << 6;
 
-/// Bytes written in one hold of the lock.
+/// The most bytes written in one hold of the lock.
 const CHUNK: usize = 256;
 
 struct Uart;
 
 impl Uart {
     fn put(&mut self, byte: u8) {
-        // A missing UART reads as all ones, so this ends.
-        // SAFETY: reading line status and writing data have no effect beyond the UART.
+        // A missing UART reads as all ones, so the loop ends.
+        // SAFETY: reading line status and writing data have no effect outside the UART.
         unsafe {
             while port::read_u8(LINE_STATUS) & TRANSMIT_EMPTY == 0 {
                 spin_loop();
@@ -39,7 +39,7 @@ impl Uart {
     }
 
     fn get(&mut self) -> Option<u8> {
-        // SAFETY: as above; the byte read is handed on.
+        // SAFETY: as in `put`; the byte that is read is returned.
         unsafe {
             let status = port::read_u8(LINE_STATUS);
             (status != 0xff && status & DATA_READY != 0).then(|| port::read_u8(DATA))
@@ -49,7 +49,7 @@ impl Uart {
 
 static UART: BootLock<Uart> = BootLock::new(Uart);
 
-/// Sets 115200 8N1 with FIFOs on; no interrupts yet.
+/// Sets the UART to 115200 8N1 with FIFOs on and interrupts off.
 pub(super) fn init() {
     // SAFETY: the usual programming sequence of a 16550.
     unsafe {
@@ -63,14 +63,15 @@ pub(super) fn init() {
     }
 }
 
-/// Turns the receive interrupt on; bytes then arrive in [`Upcalls::serial_input`](crate::upcalls::Upcalls::serial_input).
+/// Enables the receive interrupt. Received bytes are then passed to
+/// [`Upcalls::serial_input`](crate::upcalls::Upcalls::serial_input).
 pub fn enable_input() {
     super::ioapic::enable_serial();
     // SAFETY: the interrupt has a handler by now.
     unsafe { port::write_u8(INTERRUPT_ENABLE, 1) };
 }
 
-/// Takes what the UART has received and hands it up, byte by byte, without the lock.
+/// Passes each byte that the UART has received to the kernel above, without the lock held. Called by the interrupt handler.
 pub(super) fn receive() {
     loop {
         let byte = UART.lock().get();
@@ -79,7 +80,7 @@ pub(super) fn receive() {
     }
 }
 
-/// Writes bytes as they are. May be called from anywhere, interrupts included.
+/// Writes bytes as they are. May be called anywhere, also in interrupt handlers.
 pub fn write_bytes(bytes: &[u8]) {
     for chunk in bytes.chunks(CHUNK) {
         let mut uart = UART.lock();
@@ -89,7 +90,7 @@ pub fn write_bytes(bytes: &[u8]) {
     }
 }
 
-/// Waits until the UART has sent its last byte, but no longer than a second. Takes no lock: for the machine's end.
+/// Waits until the UART has sent its last byte, for a second at most. Takes no lock. Called before the machine is turned off.
 pub(super) fn drain() {
     const PATIENCE_NS: u64 = 1_000_000_000;
     let deadline = time::now_ns() + PATIENCE_NS;
@@ -99,12 +100,12 @@ pub(super) fn drain() {
     }
 }
 
-/// Breaks the console lock: for the panicking CPU only, once all others are stopped.
+/// Releases the console lock although a CPU may hold it. Only for the CPU that panics, once all others are stopped.
 pub(super) fn break_lock() {
     UART.force_unlock();
 }
 
-/// A line under construction, so that one message is one write. What does not fit goes out early.
+/// A message that is being formatted, so that it is written in one call. A message that is too long is written in several.
 struct Line {
     bytes: [u8; 160],
     used: usize,
@@ -138,15 +139,15 @@ impl Write for Line {
     }
 }
 
-/// Prints a formatted message to the console, each `\n` as a new line, and `end` behind it. Used by
-/// [`crate::kprint!`] and `kprintln!`.
+/// Prints a formatted message, followed by `end`, to the console and the kernel log; each `\n` becomes a carriage return and
+/// a line feed on the console. Used by [`crate::kprint!`] and `kprintln!`.
 pub fn print(args: fmt::Arguments<'_>, end: &str) {
     let mut line = Line {
         bytes: [0; 160],
         used: 0,
     };
     crate::klog::begin(time::stamp_ns());
-    // Formatting into `Line` cannot fail; a failing `Display` merely cuts its own message short.
+    // Formatting into a `Line` cannot fail; a `Display` that fails cuts its own message short.
     let _ = line.write_fmt(args);
     let _ = line.write_str(end);
     line.flush();

@@ -1,4 +1,4 @@
-//! Threads as the CPU sees them: a stack, saved registers, and the switch from one to another.
+//! Threads as the CPU sees them: a stack, saved registers, and the switch between threads.
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -15,18 +15,18 @@ pub use super::stack::KernelStack;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoThreadMemory;
 
-/// Stack pointer of a thread that runs, and so has no saved registers.
+/// Value of `saved` while the thread runs, and so has no saved registers.
 const RUNNING: u64 = 0;
 
-/// What the machine keeps of a thread that is not running.
+/// The state of a thread that is not running, as far as the machine needs it.
 ///
-/// The switch writes it, with preemption off on the CPU that the thread leaves or enters; the running thread's
-/// own is touched by that thread only.
+/// It is written by the switch, with preemption off, on the CPU that the thread leaves or enters. The state of a running
+/// thread is accessed by that thread only.
 #[derive(Debug)]
 pub struct ThreadState {
-    /// Where the callee-saved registers lie, or [`RUNNING`]: atomic.
+    /// Address of the saved registers on the stack, or [`RUNNING`]. Atomic.
     saved: AtomicU64,
-    /// `None` for a CPU's first thread, which was born on its stack.
+    /// `None` for a CPU's first thread, whose stack was there before it.
     stack: Option<KernelStack>,
     user: Option<UnsafeCell<UserState>>,
 }
@@ -37,13 +37,13 @@ struct UserState {
     bases: Bases,
 }
 
-// SAFETY: `user` is touched as the type's documentation says: by one CPU at a time, handed over by the
-// scheduler's locks.
+// SAFETY: `user` is accessed as the type's documentation says: by one CPU at a time, and the scheduler's locks order the
+// CPUs.
 unsafe impl Sync for ThreadState {}
 
 impl ThreadState {
-    /// A new thread: the first switch to it enters `entry` on a stack of its own, with interrupts and preemption
-    /// as the switch left them. With `user`, it also has user registers, zero at first.
+    /// Makes the state of a new thread. The first switch to it calls `entry` on a stack of its own, with interrupts and
+    /// preemption as the switch left them. With `user` the thread also has user registers, which are 0 at first.
     ///
     /// # Errors
     /// [`NoThreadMemory`] when memory is short.
@@ -58,8 +58,8 @@ impl ThreadState {
         } else {
             None
         };
-        // What `switch_registers` pops: six registers, the last popped being RBP, and an address to return to.
-        // The frame of the user's registers stays free above.
+        // What `switch_registers` pops: six registers, of which RBP is the last, and a return address. The space above is for
+        // the frame of the user registers.
         let top = stack.top() - size_of::<UserFrame>() as u64;
         let saved = top - 64;
         let words: [u64; 8] = [
@@ -72,7 +72,7 @@ impl ThreadState {
             first_entry as *const () as u64,
             0,
         ];
-        // SAFETY: within the new stack, which nobody else uses.
+        // SAFETY: the words lie within the new stack, which nothing else uses yet.
         unsafe { (saved as *mut [u64; 8]).write(words) };
         Ok(Self {
             saved: AtomicU64::new(saved),
@@ -81,7 +81,7 @@ impl ThreadState {
         })
     }
 
-    /// The state of the thread that runs now on this CPU's first stack: its idle thread.
+    /// Makes the state of the thread that runs now on this CPU's first stack: its idle thread.
     pub fn current() -> Self {
         Self {
             saved: AtomicU64::new(RUNNING),
@@ -95,18 +95,17 @@ impl ThreadState {
         self.stack.as_ref().map(KernelStack::top)
     }
 
-    /// Whether the thread's registers are saved here, so that it may be switched to or freed.
+    /// Whether the thread's registers are saved, so that it may be switched to or freed.
     pub fn is_saved(&self) -> bool {
         self.saved.load(Ordering::Acquire) != RUNNING
     }
 
-    /// Lets a thread that has not run yet begin with the user registers `frame`, and otherwise with the FPU state
-    /// and bases of the running thread: for fork and clone. Its entry gets at the frame by
-    /// [`enter_user_first`].
+    /// Gives a thread that has not run yet the user registers `frame`, and a copy of the running thread's FPU state and FS
+    /// and GS bases: for fork and clone. The thread's entry function then calls [`enter_user_first`].
     pub fn inherit(&mut self, frame: &UserFrame) {
         if let (Some(top), Some(user)) = (self.stack_top(), self.user.as_mut()) {
             let at = (top - size_of::<UserFrame>() as u64) as *mut UserFrame;
-            // SAFETY: within the thread's own stack, above what `new` wrote; it does not run yet.
+            // SAFETY: the frame lies within the thread's own stack, above what `new` wrote, and the thread does not run yet.
             unsafe { at.write(*frame) };
             let user = user.get_mut();
             preempt::disable();
@@ -116,7 +115,7 @@ impl ThreadState {
         }
     }
 
-    /// Sets the FS base of a thread that has not run yet; false, and nothing done, if it is no user address.
+    /// Sets the FS base of a thread that has not run yet. Returns false, and changes nothing, if `fs` is not a user address.
     pub fn set_tls(&mut self, fs: u64) -> bool {
         let user = fs < USER_END;
         if let (true, Some(state)) = (user, self.user.as_mut()) {
@@ -125,8 +124,8 @@ impl ThreadState {
         user
     }
 
-    /// Gives the running thread the FPU state and bases that a program starts with: for execve. `self` must be
-    /// the running thread's.
+    /// Gives the running thread the FPU state and the bases with which a program starts: for execve. `self` must be the
+    /// running thread's.
     pub fn reset_user(&self) {
         if let Some(user) = &self.user {
             preempt::disable();
@@ -139,8 +138,8 @@ impl ThreadState {
         }
     }
 
-    /// Saves the running thread's FPU state for a signal frame; see [`FpuArea::save_to`]. `put` may fault and
-    /// sleep. `self` must be the running thread's.
+    /// Saves the running thread's FPU state, and passes it to `put` for a signal frame; see [`FpuArea::save_to`]. `put` may
+    /// fault and sleep. `self` must be the running thread's.
     ///
     /// # Errors
     /// The first error of `put`.
@@ -148,8 +147,8 @@ impl ThreadState {
         let Some(user) = &self.user else {
             return Ok(());
         };
-        // SAFETY: the running thread's own state. If `put` sleeps, the switch saves the same registers to the
-        // same place, for nothing changes them in between.
+        // SAFETY: this is the running thread's own state. If `put` sleeps, the switch saves the same register values to the
+        // same place, because nothing changes them meanwhile.
         let fpu = unsafe {
             preempt::disable();
             (*user.get()).fpu.save();
@@ -159,11 +158,11 @@ impl ThreadState {
         fpu.save_to(put)
     }
 
-    /// Loads the running thread's FPU state from a signal frame; see [`FpuArea::load_from`]. `self` must be the
-    /// running thread's.
+    /// Loads the running thread's FPU state from a signal frame, which `get` reads; see [`FpuArea::load_from`]. `get` may
+    /// fault and sleep. `self` must be the running thread's.
     ///
     /// # Errors
-    /// The first error of `get`, or memory for a copy ran out, by `out_of_memory`.
+    /// The first error of `get`; `out_of_memory` if there is no memory for a copy.
     pub fn load_fpu_from<E>(
         &self,
         get: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
@@ -172,7 +171,8 @@ impl ThreadState {
         let Some(user) = &self.user else {
             return Ok(());
         };
-        // A switch during `get` saves the registers over the state, so it fills an area of its own first.
+        // If `get` sleeps, the switch saves the registers to the thread's area, so the new state is read into another area
+        // first.
         let Ok(mut new) = FpuArea::new() else {
             return Err(out_of_memory);
         };
@@ -189,7 +189,7 @@ impl ThreadState {
 
 impl Drop for ThreadState {
     fn drop(&mut self) {
-        // Freeing the stack that the CPU runs on would be the end.
+        // The stack that the CPU runs on must not be freed.
         assert!(
             self.is_saved() || self.stack.is_none(),
             "a running thread's state is dropped"
@@ -197,11 +197,11 @@ impl Drop for ThreadState {
     }
 }
 
-/// Saves the running thread in `prev` and resumes `next`; returns when something switches back to `prev`, maybe on
-/// another CPU. Called with preemption off; interrupts stay as each thread has them.
+/// Saves the running thread in `prev` and resumes `next`. Returns when a CPU, perhaps another one, switches back to `prev`.
+/// Called with preemption off; each thread has its own interrupt flag.
 ///
-/// `prev` must be the running thread's state, and both must outlive their time here. `next` must be saved: a thread
-/// that runs elsewhere makes this panic.
+/// `prev` must be the running thread's state, and both must stay alive until their threads have left the CPU. Panics if
+/// `next` is running.
 #[inline]
 pub fn switch(prev: &ThreadState, next: &ThreadState) {
     let saved = next.saved.swap(RUNNING, Ordering::Acquire);
@@ -214,7 +214,7 @@ pub fn switch(prev: &ThreadState, next: &ThreadState) {
         user.bases = now;
     }
     if let Some(user) = &next.user {
-        // SAFETY: the swap above made this CPU the one that runs `next`.
+        // SAFETY: the exchange above gave `next` to this CPU.
         let user = unsafe { &*user.get() };
         user.fpu.restore();
         tls::write(now, user.bases);
@@ -222,8 +222,8 @@ pub fn switch(prev: &ThreadState, next: &ThreadState) {
     if let Some(top) = next.stack_top() {
         percpu::set_kernel_stack(top);
     }
-    // SAFETY: `saved` is what an earlier switch or `new` left for `next`, now taken. The pointer to
-    // `prev.saved` is written once the registers are on the stack.
+    // SAFETY: `saved` is what an earlier switch or `new` stored for `next`, and this CPU has taken it. `prev.saved` is
+    // written after the registers have been pushed.
     unsafe { switch_registers(prev.saved.as_ptr(), saved) };
 }
 
@@ -238,7 +238,7 @@ unsafe extern "C" fn switch_registers(prev: *mut u64, next: u64) {
         "push r13",
         "push r14",
         "push r15",
-        // An aligned store: a CPU that sees it may resume the thread, as all else is written before.
+        // An aligned store, after all others: a CPU that sees it may resume the thread.
         "mov [rdi], rsp",
         "mov rsp, rsi",
         "pop r15",
@@ -251,21 +251,21 @@ unsafe extern "C" fn switch_registers(prev: *mut u64, next: u64) {
     )
 }
 
-/// Where a new thread's first switch returns to: R12 holds its entry. The stack is aligned as a call wants it.
+/// Where the first switch to a new thread returns to. R12 holds the thread's entry; the stack is aligned for a call.
 #[unsafe(naked)]
 unsafe extern "C" fn first_entry() {
     naked_asm!("xor ebp, ebp", "sub rsp, 8", "call r12", "ud2")
 }
 
-/// Enters user mode with the registers that [`ThreadState::inherit`] left at the top of the running thread's stack.
+/// Enters user mode with the registers that [`ThreadState::inherit`] has put at the top of the running thread's stack.
 /// `state` must be the running thread's.
 pub fn enter_user_first(state: &ThreadState) -> ! {
     let top = state
         .stack_top()
         .expect("a CPU's first thread has no user mode");
     let frame = (top - size_of::<UserFrame>() as u64) as *const UserFrame;
-    // SAFETY: within the thread's stack, above everything in use; written by `inherit`, or zero pages, and any
-    // bytes are a valid frame value.
+    // SAFETY: the frame lies within the thread's stack, above everything in use. It was written by `inherit`, or is zero, and
+    // any bytes are a valid value.
     let frame = unsafe { *frame };
     super::trap::enter_user(&frame)
 }

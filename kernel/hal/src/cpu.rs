@@ -1,4 +1,4 @@
-//! The CPUs, and waiting on one.
+//! CPUs: their number, identity and node, and waiting on them.
 use core::arch::asm;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -6,26 +6,28 @@ use ksync::{Announcer, CpuPin};
 
 use super::{features, percpu, time};
 
-/// CPUs in the system. Written once at boot.
+/// Number of CPUs that run. Written once, at boot.
 static COUNT: AtomicUsize = AtomicUsize::new(1);
 
-/// So many CPUs run. Once, at boot.
+/// Sets the number of CPUs that run. Called once, at boot.
 pub(super) fn set_count(count: usize) {
     COUNT.store(count, Ordering::Release);
 }
 
-/// Number of the CPU this runs on; stable only while preemption is off.
+/// Number of the CPU that runs the caller; stable only while preemption is off.
 #[inline]
 pub fn id() -> usize {
     percpu::id() as usize
 }
 
-/// Lets this CPU's [`quiescent`] announce itself by `announcer`, which must be its own.
+/// Sets the announcer by which [`quiescent`] announces this CPU's quiescent states to the epoch. It must be this CPU's.
+/// Called once on each CPU.
 pub fn set_announcer(_pin: &CpuPin, announcer: Announcer) {
     percpu::area().announcer.set(Some(announcer));
 }
 
-/// The way to user mode, where no read section is open. Interrupts are off.
+/// Announces a quiescent state of this CPU. Called on the way to user mode, where no read section is open, with interrupts
+/// off.
 #[inline(always)]
 pub fn quiescent() {
     if let Some(announcer) = percpu::area().announcer.get() {
@@ -39,20 +41,20 @@ pub fn count() -> usize {
     COUNT.load(Ordering::Relaxed)
 }
 
-/// NUMA node of a CPU; 0 for one that does not exist.
+/// NUMA node of a CPU; 0 if there is no such CPU.
 pub fn node(cpu: usize) -> usize {
     percpu::of(cpu).map_or(0, |area| area.node as usize)
 }
 
-/// Turns interrupts on and sleeps until one comes. An interrupt that becomes pending between the two steps
-/// still ends the sleep: `sti` takes effect after the next instruction.
+/// Enables interrupts and halts until one comes. An interrupt that becomes pending in between still ends the halt, because
+/// `sti` takes effect after the next instruction.
 #[inline]
 pub fn halt_until_interrupt() {
     // SAFETY: handlers are installed; nothing else changes.
     unsafe { asm!("sti", "hlt", options(nostack)) };
 }
 
-/// Stops this CPU for good.
+/// Halts this CPU for good.
 pub(super) fn stop() -> ! {
     loop {
         // SAFETY: interrupts go off and stay off.
@@ -60,13 +62,13 @@ pub(super) fn stop() -> ! {
     }
 }
 
-/// A pause inside a loop that waits for another CPU.
+/// Pauses briefly, in a loop that waits for another CPU.
 #[inline]
 pub fn relax() {
     core::hint::spin_loop();
 }
 
-/// A random word from the CPU's generator; `None` if it has none or it gives none in a few tries.
+/// A random word from the CPU's generator; `None` if it has no generator, or none comes in ten tries.
 pub fn hardware_random() -> Option<u64> {
     /// The number of tries that Intel's guide asks for.
     const TRIES: usize = 10;

@@ -1,7 +1,7 @@
 //! The running thread of each CPU, with its type.
 //!
-//! This crate does not know what a thread is. The kernel above names the type once, by [`thread_type!`](crate::thread_type),
-//! and gets the functions that read and set the CPU's pointer to it.
+//! The type of threads is unknown to this crate. A crate above names it once, by [`thread_type!`](crate::thread_type), and
+//! gets the functions that read and set the CPU's pointer to the running thread.
 
 use core::cell::RefCell;
 use core::marker::PhantomData;
@@ -12,12 +12,12 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::percpu;
 
-/// The running thread, as seen by itself.
+/// A handle on the running thread, which that thread alone has.
 ///
-/// It can neither be sent away nor outlive the thread's stack, so the thread outlives it.
+/// It cannot be sent to another thread, and lives on the thread's stack, so the thread outlives it.
 pub struct Current<T> {
     thread: NonNull<T>,
-    /// Belongs to the thread that asked.
+    /// Makes the handle neither `Send` nor `Sync`.
     _local: PhantomData<*mut ()>,
 }
 
@@ -34,21 +34,21 @@ impl<T> Deref for Current<T> {
     type Target = T;
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the scheduler installs only threads that it keeps alive until after they have left the CPU for the
-        // last time, and a `Current` lives on the stack of its own thread.
+        // SAFETY: the scheduler sets only threads that it keeps alive until they have left the CPU for the last time, and a
+        // `Current` lives on the stack of its own thread.
         unsafe { self.thread.as_ref() }
     }
 }
 
-/// What one thread alone uses, without a lock: the first thread that reaches it by [`Current::own`].
+/// State that one thread accesses, without a lock: the first thread that reaches it by [`Current::own`].
 pub struct Own<S> {
-    /// Address of the thread; 0 before its first access.
+    /// Address of the thread; 0 before the first access.
     owner: AtomicUsize,
     state: RefCell<S>,
 }
 
 impl<S> Own<S> {
-    /// The state of a new thread.
+    /// State that no thread has accessed yet.
     pub const fn new(state: S) -> Self {
         Own {
             owner: AtomicUsize::new(0),
@@ -57,18 +57,18 @@ impl<S> Own<S> {
     }
 }
 
-// SAFETY: the cell is reached through the `Current` of one thread, which only that thread has and which cannot be
-// shared with another one; the last owner of the cell, which drops it, is the only user by then.
+// SAFETY: the cell is reached through the `Current` of one thread, which only that thread has and cannot share. When the cell
+// is dropped, its owner is the only user.
 unsafe impl<S: Send> Sync for Own<S> {}
 
 impl<T> Current<T> {
-    /// The thread's own state; `None` for that of another thread.
+    /// The state, if it is this thread's or no thread has accessed it yet; `None` if it is another thread's.
     ///
-    /// A thread's state ends no later than the thread, so an address stands for one thread.
+    /// The state must not outlive its thread: then the address identifies the thread.
     #[inline(always)]
     pub fn own<'o, S>(&self, own: &'o Own<S>) -> Option<&'o RefCell<S>> {
         let me = self.thread.addr().get();
-        // Relaxed: whatever another thread writes here, it is not this thread's address.
+        // Relaxed, because other threads never store this thread's address.
         let owner = own.owner.load(Relaxed);
         (owner == me || owner == 0 && claim(&own.owner, me)).then_some(&own.state)
     }
@@ -79,11 +79,11 @@ fn claim(owner: &AtomicUsize, me: usize) -> bool {
     owner.compare_exchange(0, me, Relaxed, Relaxed).is_ok()
 }
 
-/// The CPUs' pointers to threads of type `T`.
+/// The pointers of the CPUs to their running threads, of type `T`.
 pub struct Running<T>(PhantomData<fn() -> T>);
 
 impl<T: Sync + 'static> Running<T> {
-    /// What [`thread_type!`](crate::thread_type) makes.
+    /// Called by [`thread_type!`](crate::thread_type).
     ///
     /// # Safety
     /// No other type but `T` has such a value in this binary.
@@ -91,7 +91,10 @@ impl<T: Sync + 'static> Running<T> {
         Running(PhantomData)
     }
 
-    /// The running thread. Not to be called before the first one runs on this CPU.
+    /// The running thread.
+    ///
+    /// # Panics
+    /// If no thread has run on this CPU yet.
     #[inline(always)]
     pub fn current(&self) -> Current<T> {
         match self.try_current() {
@@ -100,7 +103,7 @@ impl<T: Sync + 'static> Running<T> {
         }
     }
 
-    /// The running thread, if the CPU has one yet.
+    /// The running thread; `None` on a CPU on which no thread has run yet.
     #[inline(always)]
     pub fn try_current(&self) -> Option<Current<T>> {
         NonNull::new(percpu::current().cast::<T>()).map(|thread| Current {
@@ -109,8 +112,8 @@ impl<T: Sync + 'static> Running<T> {
         })
     }
 
-    /// Makes `thread` the running one. Called by the scheduler, with preemption off, for a thread that stays alive until
-    /// another has run on this CPU, and runs on no other CPU; the one file that has this value answers for that.
+    /// Makes `thread` this CPU's running thread. Called by the scheduler, with preemption off, for a thread that runs on no
+    /// other CPU and stays alive until another one has run on this CPU. The one file that has this value must see to that.
     #[inline]
     pub fn set_current(&self, thread: &T) {
         percpu::set_current(core::ptr::from_ref(thread).cast_mut().cast());
@@ -122,11 +125,12 @@ fn no_thread() -> ! {
     panic!("no thread runs on this CPU yet")
 }
 
-/// Defines `$name`, private to its module, the [`Running`] of threads of type `$t`. Exactly once per binary: a second one fails to link.
+/// Defines `$name`, private to its module, as the [`Running`] of threads of type `$t`. To be used exactly once in a binary: a
+/// second use fails to link.
 #[macro_export]
 macro_rules! thread_type {
     ($name:ident, $t:ty) => {
-        /// Which thread each CPU runs.
+        /// The thread that each CPU runs.
         #[allow(
             unsafe_code,
             reason = "the symbol below makes this the only type of threads"
@@ -141,14 +145,14 @@ macro_rules! thread_type {
     };
 }
 
-/// An interrupt handler at work.
+/// An interrupt handler in progress; it exists from the handler's begin to its end.
 ///
-/// Its locks are ordered among themselves. Those that the interrupted thread holds do not count: a handler takes only locks
-/// that threads take with interrupts off, so none that it waits for is held below it.
+/// The order of locks is checked among the handler's own. Those that the interrupted thread holds do not count: a handler
+/// takes only locks that threads take with interrupts off, so the interrupted thread holds none for which the handler waits.
 pub struct Handler(());
 
 impl Handler {
-    /// Called at the beginning, with interrupts off.
+    /// Called at the beginning of a handler, with interrupts off.
     pub fn begin() -> Self {
         percpu::set_handling(true);
         Handler(())

@@ -1,16 +1,15 @@
 //! Entry to and exit from the kernel: vector stubs, exceptions, interrupts, system calls.
 //!
-//! Each stub pushes error code and vector, so that every entry builds the same [`UserFrame`], and joins one of
-//! three paths:
-//! - exceptions run on the thread's stack, for they may sleep;
-//! - interrupts from user mode run on the thread's stack, which is empty then; those from kernel mode
-//!   move to the CPU's interrupt stack, and back before they may preempt the thread;
-//! - NMI, double fault and machine check come at any instruction, so they have stacks of their own
-//!   (IST) and cannot tell from the code segment whose GS base is loaded: the word above their frame
-//!   holds the address of the CPU's area, and they set GS from it and put the old base back.
+//! Each stub pushes error code and vector, so that every entry builds the same [`UserFrame`], and joins one of three paths:
+//! - exceptions run on the thread's stack, because they may sleep;
+//! - interrupts from user mode run on the thread's stack, which is empty then; interrupts from kernel mode switch to the
+//!   CPU's interrupt stack, and back before the thread may be preempted;
+//! - NMI, double fault and machine check may come at any instruction, so they have stacks of their own (IST). The code
+//!   segment does not show which GS base is loaded then: the word above their frame holds the address of the CPU's area, from
+//!   which they set GS, and they restore the old base at the end.
 //!
-//! The way out to user mode never faults: `trap::leave_to_user` has checked the instruction pointer, and
-//! segments and flags of a user frame cannot be set to anything bad.
+//! The exit to user mode never faults: `trap::leave_to_user` has checked the instruction pointer, and segments and flags of a
+//! user frame cannot be set to invalid values.
 use core::arch::{global_asm, naked_asm};
 
 use super::frame::{UserFrame, VECTOR_SYSCALL, offset};
@@ -234,7 +233,7 @@ pub(super) fn syscall_address() -> u64 {
     syscall_entry as *const () as u64
 }
 
-/// Leaves to user mode with the registers of a frame that lies on a kernel stack.
+/// Enters user mode with the registers of a frame on a kernel stack.
 ///
 /// # Safety
 /// Interrupts must be off, GS the kernel's, and nothing of the present stack may be needed again.

@@ -1,4 +1,4 @@
-//! What the CPU can do, found once on the boot CPU, and switched on on each CPU.
+//! CPU features: found once, on the boot CPU, and enabled on each CPU.
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -38,9 +38,9 @@ pub const PAT: u32 = 1 << 13;
 /// INVPCID.
 pub const INVPCID: u32 = 1 << 14;
 
-/// Bits of the constants above. Written once by [`detect`].
+/// The features found, as bits of the constants above. Written once, by [`detect`].
 static FOUND: AtomicU32 = AtomicU32::new(0);
-/// Width of physical addresses. Written once by [`detect`].
+/// Width of physical addresses in bits. Written once, by [`detect`].
 static PHYSICAL_BITS: AtomicU32 = AtomicU32::new(36);
 
 /// Whether the CPU has all of `features`.
@@ -49,12 +49,12 @@ pub fn has(features: u32) -> bool {
     FOUND.load(Ordering::Relaxed) & features == features
 }
 
-/// Bits of a physical address.
+/// Width of physical addresses in bits.
 pub fn physical_bits() -> u32 {
     PHYSICAL_BITS.load(Ordering::Relaxed)
 }
 
-/// Asks the boot CPU; the others are taken to be alike.
+/// Finds the features of the boot CPU; the other CPUs are assumed to have the same.
 pub(super) fn detect() {
     let id = CpuId::new();
     let mut found = 0;
@@ -70,7 +70,8 @@ pub(super) fn detect() {
         note(basic.has_pge(), GLOBAL);
         note(basic.has_rdrand(), RDRAND);
         note(basic.has_pat(), PAT);
-        // Kernel mappings are global, or each identifier would have its own.
+        // Identifiers are used with global pages only: otherwise the kernel's translations would be cached once for each
+        // identifier.
         note(basic.has_pcid() && basic.has_pge(), PCID);
     }
     if let Some(more) = id.get_extended_feature_info() {
@@ -115,8 +116,8 @@ const CR4_OSXSAVE: u64 = 1 << 18;
 const CR4_SMEP: u64 = 1 << 20;
 const CR4_SMAP: u64 = 1 << 21;
 
-/// Switches on, on this CPU, what [`detect`] found. SMAP and SMEP come with it, so the page tables in
-/// use must map nothing of the kernel as user memory.
+/// Enables, on this CPU, the features that [`detect`] found. SMEP and SMAP are among them, so the page tables in use must map
+/// nothing of the kernel as user memory.
 pub(super) fn enable() {
     let mut efer = EFER_SCE;
     let mut cr4 = CR4_OSFXSR | CR4_OSXMMEXCPT;
@@ -128,7 +129,7 @@ pub(super) fn enable() {
     turn_on(GLOBAL, CR4_PGE);
     turn_on(UMIP, CR4_UMIP);
     turn_on(FSGSBASE, CR4_FSGSBASE);
-    // The identifier in CR3 is 0 yet, as turning them on demands.
+    // The identifier in CR3 is still 0, as the CPU demands when they are enabled.
     turn_on(PCID, CR4_PCIDE);
     turn_on(XSAVE, CR4_OSXSAVE);
     turn_on(SMEP, CR4_SMEP);
@@ -136,7 +137,7 @@ pub(super) fn enable() {
     if has(NX) {
         efer |= EFER_NXE;
     }
-    // SAFETY: every bit was found by CPUID, and the kernel is written for all of them.
+    // SAFETY: CPUID lists each feature that is enabled, and the kernel is written for all of them.
     unsafe {
         msr::write(msr::EFER, msr::read(msr::EFER) | efer);
         if has(PAT) {

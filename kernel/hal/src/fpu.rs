@@ -1,8 +1,8 @@
 //! The floating-point and vector registers of user threads.
 //!
-//! The kernel itself never uses them, so they are saved and restored only when a user thread
-//! leaves or enters a CPU, and for signal frames. The image is that of XSAVE (or FXSAVE on a CPU without it),
-//! in the standard format, which is also what a Linux signal frame holds.
+//! The kernel itself does not use them, so they are saved and restored only when a user thread leaves or enters a CPU, and
+//! for signal frames. The image is that of XSAVE (of FXSAVE on a CPU without it) in the standard format, which is also the
+//! one in a Linux signal frame.
 use alloc::alloc::{alloc_zeroed, dealloc};
 use core::alloc::Layout;
 use core::arch::asm;
@@ -13,16 +13,16 @@ use raw_cpuid::CpuId;
 
 use super::features;
 
-/// x87, SSE, AVX, and the three parts of AVX-512: all the state that user programs may use.
+/// x87, SSE, AVX and the three parts of AVX-512: the state components that user programs may use.
 const WANTED: u64 = 0b1110_0111;
 /// Bytes of the FXSAVE image, with which every image begins.
 const LEGACY: usize = 512;
-/// Bytes of the XSAVE header behind it.
+/// Bytes of the XSAVE header, which follows that image.
 const HEADER: usize = 64;
-/// Offset of MXCSR in the image, and what a program starts with: all exceptions masked.
+/// Offset of MXCSR in the image, and its value when a program starts: all exceptions masked.
 const MXCSR: usize = 24;
 const MXCSR_START: u32 = 0x1f80;
-/// Offset of the x87 control word, and what a program starts with.
+/// Offset of the x87 control word, and its value when a program starts.
 const CONTROL_WORD: usize = 0;
 const CONTROL_WORD_START: u16 = 0x37f;
 /// Offset of the software-reserved bytes, where Linux describes the image in a signal frame.
@@ -31,14 +31,14 @@ const SOFTWARE: usize = 464;
 const FP_XSTATE_MAGIC1: u32 = 0x4650_5853;
 const FP_XSTATE_MAGIC2: u32 = 0x4650_5845;
 
-/// State components in use; zero without XSAVE. Written once at boot.
+/// State components in use; 0 without XSAVE. Written once, at boot.
 static MASK: AtomicU64 = AtomicU64::new(0);
-/// Bytes of an image. Written once at boot.
+/// Bytes of an image. Written once, at boot.
 static SIZE: AtomicUsize = AtomicUsize::new(LEGACY);
-/// MXCSR bits that may be set. Written once at boot.
+/// MXCSR bits that may be set. Constant.
 static MXCSR_MASK: AtomicU64 = AtomicU64::new(0xffbf);
 
-/// Asks the boot CPU what state there is.
+/// Finds the state components of the boot CPU.
 pub(super) fn detect() {
     if !features::has(features::XSAVE) {
         return;
@@ -64,7 +64,7 @@ pub(super) fn detect() {
     SIZE.store(end.unwrap_or(0).max(LEGACY + HEADER), Ordering::Relaxed);
 }
 
-/// Turns the state on, on this CPU.
+/// Enables the state components on this CPU.
 pub(super) fn enable() {
     let mask = MASK.load(Ordering::Relaxed);
     if mask != 0 {
@@ -76,17 +76,17 @@ pub(super) fn enable() {
     }
 }
 
-/// The floating-point exceptions that the running thread has raised and does not mask, in the order of their bits in the
-/// status words, of SSE or of the x87 unit.
+/// The floating-point exceptions that the running thread has raised and does not mask, as bits of the status word: of SSE
+/// with `sse`, otherwise of the x87 unit.
 pub fn exceptions(sse: bool) -> u32 {
     if sse {
         let mut mxcsr = 0u32;
-        // SAFETY: stores four bytes to where there is room for them.
+        // SAFETY: stores four bytes to a variable of that size.
         unsafe { asm!("stmxcsr [{}]", in(reg) &raw mut mxcsr, options(nostack, preserves_flags)) };
         return mxcsr & !(mxcsr >> 7) & 0x3f;
     }
     let (mut control, mut status) = (0u16, 0u16);
-    // SAFETY: each stores two bytes to where there is room for them, and waits for no exception.
+    // SAFETY: each stores two bytes to a variable of that size, and waits for no exception.
     unsafe {
         asm!("fnstcw [{}]", "fnstsw [{}]", in(reg) &raw mut control, in(reg) &raw mut status,
             options(nostack, preserves_flags));
@@ -99,8 +99,7 @@ pub fn size() -> usize {
     SIZE.load(Ordering::Relaxed)
 }
 
-/// Bytes that [`FpuArea::save_to`] writes: the image, and a second magic number behind it where
-/// XSAVE is in use.
+/// Bytes that [`FpuArea::save_to`] passes on: the image and, with XSAVE, the second magic number behind it.
 pub fn signal_size() -> usize {
     size()
         + if MASK.load(Ordering::Relaxed) != 0 {
@@ -120,7 +119,7 @@ pub struct FpuArea(NonNull<u8>);
 
 // SAFETY: the area owns its memory.
 unsafe impl Send for FpuArea {}
-// SAFETY: shared references give no access to the memory but through this module's rules.
+// SAFETY: shared references reach the memory only through this module's functions, which do not write it through them.
 unsafe impl Sync for FpuArea {}
 
 fn layout() -> Layout {
@@ -151,7 +150,7 @@ impl FpuArea {
         unsafe { core::slice::from_raw_parts_mut(self.0.as_ptr(), size()) }
     }
 
-    /// Puts the state in that a program starts with.
+    /// Resets the state to that with which a program starts.
     pub fn reset(&mut self) {
         let bytes = self.bytes_mut();
         bytes.fill(0);
@@ -170,8 +169,8 @@ impl FpuArea {
         let mask = MASK.load(Ordering::Relaxed);
         let (low, high) = (mask as u32, (mask >> 32) as u32);
         let at = self.0.as_ptr();
-        // SAFETY: the area has room for the state in the mask and is aligned. XSAVEOPT may leave out what
-        // has not changed since it was restored from this very area, which is then still right.
+        // SAFETY: the area is aligned and has room for the state in the mask. XSAVEOPT may leave out what has not changed
+        // since it was restored from this very area, where it is still right.
         unsafe {
             if mask == 0 {
                 asm!("fxsave64 [{}]", in(reg) at, options(nostack, preserves_flags));
@@ -202,8 +201,8 @@ impl FpuArea {
         }
     }
 
-    /// Calls `put` with consecutive pieces of what a Linux signal frame holds: the image, described in
-    /// its software-reserved bytes, and the closing magic number; [`signal_size`] bytes in all.
+    /// Calls `put` with consecutive pieces, each at its offset, of what a Linux signal frame holds: the image, with a
+    /// description of it in its software-reserved bytes, and the closing magic number; [`signal_size`] bytes in all.
     ///
     /// # Errors
     /// The first error of `put`.
@@ -224,9 +223,9 @@ impl FpuArea {
         put(size(), &FP_XSTATE_MAGIC2.to_le_bytes())
     }
 
-    /// Takes an image from a signal frame: `get` fills a slice from an offset of it. Whatever it holds, the
-    /// result can be restored: reserved bits are cleared. An image without the magic numbers is taken for
-    /// the FXSAVE part alone, the rest being reset.
+    /// Loads an image from a signal frame: `get` fills a slice from an offset of the frame. The result can be restored
+    /// whatever the frame holds, because reserved bits are cleared. Of an image without the magic numbers only the FXSAVE
+    /// part is taken, and the rest is reset.
     ///
     /// # Errors
     /// The first error of `get`; the state is then the one a program starts with.
@@ -263,13 +262,13 @@ impl FpuArea {
         if u32::from_le_bytes(end) == FP_XSTATE_MAGIC2 {
             get(LEGACY, &mut self.bytes_mut()[LEGACY..])
         } else {
-            // x87 and SSE only.
+            // The x87 and SSE components only.
             self.bytes_mut()[LEGACY] = 3;
             Ok(())
         }
     }
 
-    /// Clears every bit that would make the restore fault.
+    /// Clears every bit with which the restore would fault.
     fn sanitise(&mut self) {
         let mask = MASK.load(Ordering::Relaxed);
         let mxcsr_mask = MXCSR_MASK.load(Ordering::Relaxed) as u32;

@@ -1,6 +1,6 @@
 //! The registers that an entry to the kernel saves.
 
-/// The `vector` of a frame that `syscall` made. Chosen outside the CPU's 256 vectors.
+/// The `vector` of a frame that a system call made. It is none of the CPU's 256 vectors.
 pub const VECTOR_SYSCALL: u64 = 0x100;
 
 /// Kernel code segment.
@@ -12,24 +12,24 @@ pub(super) const USER_SS: u16 = 0x2b;
 /// User 64-bit code segment, as Linux programs see it.
 pub(super) const USER_CS: u16 = 0x33;
 
-/// Flags that a user may set by sigreturn or ptrace: CF PF AF ZF SF TF DF OF RF AC ID.
+/// Flags that sigreturn(2) and ptrace(2) may set: CF PF AF ZF SF TF DF OF RF AC ID.
 const USER_FLAGS: u64 = 0x0025_0dd5;
-/// IF and the bit that is always one.
+/// Flags that are always set in user mode: IF, and the bit that is always 1.
 const FIXED_FLAGS: u64 = 0x202;
 
-/// All registers of the interrupted context, in the order of Linux's `pt_regs` with the vector added.
+/// All registers of the interrupted context, in the order of Linux's `pt_regs`, with the vector added.
 ///
-/// The frame of a thread's user registers lies at the top of its kernel stack. Changing `rip`, `rsp` or a
-/// general register there changes what user mode resumes with; flags go through [`Self::set_flags`], and
-/// the segments cannot be changed, so that the return to user mode cannot fault.
+/// The frame of a thread's user registers lies at the top of its kernel stack. Code that changes `rip`, `rsp` or a general
+/// register there changes what user mode resumes with. Flags are changed by [`Self::set_flags`], and the segments cannot be
+/// changed, so the return to user mode cannot fault.
 ///
-/// A system call saves its arguments, number, `rip`, `rsp` and flags. The rest, which the kernel's own code preserves
-/// or can tell from these, is filled in only for a call that says it needs the full register frame (see
-/// `syscall::FULL_FRAME`), and before signals and other work on the way out.
+/// A system call saves its arguments, its number, `rip`, `rsp` and the flags. The other registers are preserved by the
+/// kernel's own code, or follow from these. They are stored in the frame only for a call that needs the full register frame
+/// (see `syscall::FULL_FRAME`), and before signals and other work on the way to user mode.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UserFrame {
-    /// R15; see [`Self`] for when this and the next five are there.
+    /// R15. [`Self`] says when the frame has this register and the next five.
     pub r15: u64,
     /// R14.
     pub r14: u64,
@@ -61,9 +61,9 @@ pub struct UserFrame {
     pub rdi: u64,
     /// Exception or interrupt vector, or [`VECTOR_SYSCALL`].
     pub vector: u64,
-    /// The exception's error code (zero if it has none), or the number of the system call.
+    /// The exception's error code (0 if it has none), or the number of the system call.
     pub error: u64,
-    /// Where the context resumes.
+    /// The address at which the context resumes.
     pub rip: u64,
     cs: u64,
     flags: u64,
@@ -90,7 +90,7 @@ impl UserFrame {
         }
     }
 
-    /// Argument `i` of 0..6 of a system call, in the order of the System V ABI for Linux calls.
+    /// Argument `i`, below 6, of a system call, in the order of the kernel's ABI.
     #[inline(always)]
     pub fn get(&self, i: usize) -> u64 {
         match i {
@@ -103,31 +103,30 @@ impl UserFrame {
         }
     }
 
-    /// Argument `i` where the ABI has an `int`.
+    /// Argument `i`, if its C type is `int`.
     #[inline(always)]
     pub fn int(&self, i: usize) -> i32 {
         self.get(i) as i32
     }
 
-    /// Argument `i` where the ABI has an `unsigned int`.
+    /// Argument `i`, if its C type is `unsigned int`.
     #[inline(always)]
     pub fn uint(&self, i: usize) -> u32 {
         self.get(i) as u32
     }
 
-    /// Argument `i` where the ABI has a `size_t`.
+    /// Argument `i`, if its C type is `size_t`.
     #[inline(always)]
     pub fn size(&self, i: usize) -> usize {
         self.get(i) as usize
     }
 
-    /// Number of the system call that made this frame, if one did. A handler may clear the fact with
-    /// [`Self::forget_syscall`].
+    /// The number of the system call that made this frame; `None` if none did, or after [`Self::forget_syscall`].
     pub fn syscall_number(&self) -> Option<u64> {
         (self.vector == VECTOR_SYSCALL).then_some(self.error)
     }
 
-    /// Makes the frame one that no system call made, so that a signal does not restart it.
+    /// Makes the frame look as if no system call had made it, so that a signal does not restart the call.
     pub fn forget_syscall(&mut self) {
         self.vector = 0;
         self.error = u64::MAX;
@@ -138,12 +137,12 @@ impl UserFrame {
         self.flags
     }
 
-    /// Sets the flags a user may choose; the others stay as user mode needs them.
+    /// Sets the flags that a user may set. The others keep the values that user mode needs.
     pub fn set_flags(&mut self, flags: u64) {
         self.flags = flags & USER_FLAGS | FIXED_FLAGS;
     }
 
-    /// Code segment: tells user mode from kernel mode.
+    /// Code segment. Its privilege level distinguishes user mode from kernel mode.
     pub fn cs(&self) -> u64 {
         self.cs
     }
@@ -159,14 +158,14 @@ impl UserFrame {
         self.cs & 3 != 0
     }
 
-    /// Whether the context had interrupts on.
+    /// Whether the context had interrupts enabled.
     #[inline]
     pub(super) fn interrupts_on(&self) -> bool {
         self.flags & 0x200 != 0
     }
 }
 
-/// Offsets the entry code needs.
+/// Offsets of the frame's fields, for the entry code.
 pub(super) mod offset {
     use super::UserFrame;
     use core::mem::offset_of;

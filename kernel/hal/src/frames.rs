@@ -1,7 +1,7 @@
-//! Page frames for the machine's own use: page tables, stacks, per-CPU areas.
+//! Page frames for this crate's own use: page tables, stacks, per-CPU areas.
 //!
-//! At boot they come from the memory map itself; what is left of it is handed over in
-//! [`crate::boot::info::BootInfo`], and from then on they come from the allocator given to [`set_source`].
+//! At boot they are taken from the memory map. What is left is passed on in [`crate::boot::info::BootInfo`], and from then on
+//! frames come from the allocator that [`set_source`] was given.
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -9,7 +9,7 @@ use super::lock::BootLock;
 use super::memory;
 use crate::limits::{MAX_NODES, PAGE_SIZE};
 
-/// Free ranges the early allocator can keep apart.
+/// The most free ranges that the early allocator records.
 pub(super) const MAX_RANGES: usize = 128;
 
 /// A range of usable page frames on one node.
@@ -23,7 +23,7 @@ pub struct FrameRange {
     pub node: u32,
 }
 
-/// The early allocator: takes frames off the ends of the free ranges.
+/// The early allocator: it takes frames from the ends of the free ranges.
 pub(super) struct Early {
     ranges: [FrameRange; MAX_RANGES],
     used: usize,
@@ -43,7 +43,7 @@ impl Early {
         }
     }
 
-    /// Adds free frames; a range too many is left unused.
+    /// Adds a free range. If there are too many ranges it stays unused.
     pub(super) fn add(&mut self, range: FrameRange) {
         if range.start < range.end && self.used < MAX_RANGES {
             self.ranges[self.used] = range;
@@ -51,7 +51,7 @@ impl Early {
         }
     }
 
-    /// Takes frames `start..end` out of whatever range has them.
+    /// Takes the frames `start..end` out of the free ranges.
     pub(super) fn reserve(&mut self, start: u32, end: u32) {
         for i in 0..self.used {
             let range = self.ranges[i];
@@ -67,7 +67,7 @@ impl Early {
         }
     }
 
-    /// Splits every range at `boundary` and gives `start..end` to `node`.
+    /// Assigns the frames `start..end` to `node`, and splits the ranges at both ends.
     pub(super) fn set_node(&mut self, start: u32, end: u32, node: u32) {
         for boundary in [start, end] {
             for i in 0..self.used {
@@ -88,7 +88,7 @@ impl Early {
         }
     }
 
-    /// Takes `count` consecutive frames below frame number `limit`, on `node` if it has them.
+    /// Takes `count` consecutive frames below frame number `limit`: on `node` if possible, or else on any node.
     pub(super) fn take(&mut self, count: u32, node: u32, limit: u32) -> Option<u32> {
         let fits = |r: &FrameRange| r.end <= limit && r.end - r.start >= count && r.end > 0x100;
         let ranges = &mut self.ranges[..self.used];
@@ -100,7 +100,7 @@ impl Early {
         Some(ranges[at].end)
     }
 
-    /// Takes `count` consecutive frames of `node`, the first a multiple of `align`, a power of two.
+    /// Takes `count` consecutive frames of `node`; the first is a multiple of `align`, a power of two.
     pub(super) fn take_aligned(&mut self, count: u32, node: u32, align: u32) -> Option<u32> {
         let place = |r: &FrameRange| {
             let at = r.end.checked_sub(count)? & !(align - 1);
@@ -120,37 +120,37 @@ impl Early {
             .filter(|r| r.start < r.end)
     }
 
-    /// Ends early allocation: what is free now is the caller's.
+    /// Ends early allocation: the frames that are free now belong to the caller.
     pub(super) fn hand_over(&mut self) -> Self {
         core::mem::replace(self, Self::new())
     }
 }
 
-/// Where frames come from once the memory is handed over.
+/// The allocator of frames after boot.
 #[derive(Clone, Copy)]
 pub struct Source {
-    /// Allocates a frame, its contents undefined, if possible on `node`.
+    /// Allocates a frame, on `node` if possible. Its contents are undefined.
     pub alloc: fn(node: usize) -> Option<u32>,
-    /// Takes a frame back.
+    /// Frees a frame.
     pub free: fn(u32),
 }
 
 static SOURCE: AtomicPtr<Source> = AtomicPtr::new(ptr::null_mut());
 
-/// Names the allocator that frames come from; called once, at boot.
+/// Sets the allocator of frames. Called once, at boot.
 pub fn set_source(source: &'static Source) {
     SOURCE.store(ptr::from_ref(source).cast_mut(), Ordering::Release);
 }
 
 fn source() -> Option<&'static Source> {
-    // SAFETY: only references that live for ever are stored.
+    // SAFETY: only references that are valid for ever are stored.
     unsafe { SOURCE.load(Ordering::Acquire).as_ref() }
 }
 
-/// Frames that the boot page tables reach: all of the first 4 GiB.
+/// The end of the frames that the boot page tables map: those of the first 4 GiB.
 const BOOT_LIMIT: u32 = 1 << 20;
 
-/// A frame with all bytes zero; `None` when memory is short.
+/// Allocates a frame and zeroes it; `None` when memory is short.
 pub(super) fn alloc_zeroed(node: usize) -> Option<u32> {
     let pfn = match source() {
         Some(source) => (source.alloc)(node)?,
@@ -158,12 +158,12 @@ pub(super) fn alloc_zeroed(node: usize) -> Option<u32> {
             .lock()
             .take(1, node.min(MAX_NODES) as u32, BOOT_LIMIT)?,
     };
-    // SAFETY: the frame was just allocated, so it is ours, and the direct map covers it.
+    // SAFETY: the frame has just been allocated, and the direct map covers it.
     unsafe { ptr::write_bytes(memory::frame(pfn).as_ptr(), 0, PAGE_SIZE) };
     Some(pfn)
 }
 
-/// Gives a frame of [`alloc_zeroed`] back. Frames of the early allocator are kept for good.
+/// Frees a frame of [`alloc_zeroed`]. Does nothing before [`set_source`].
 pub(super) fn free(pfn: u32) {
     if let Some(source) = source() {
         (source.free)(pfn);

@@ -7,7 +7,7 @@ use super::frame::{KERNEL_CS, KERNEL_SS};
 /// Selector of the task-state segment.
 const TSS_SELECTOR: u16 = 0x40;
 
-/// Interrupt stack table slots (1-based in the CPU's count).
+/// Entries of the interrupt stack table, counted from 1 as the CPU does.
 #[derive(Clone, Copy)]
 pub(super) enum Ist {
     Nmi = 1,
@@ -15,7 +15,7 @@ pub(super) enum Ist {
     MachineCheck = 3,
 }
 
-/// The descriptor table: the selectors are those of [`super::frame`].
+/// The descriptor table; its selectors are those of [`super::frame`].
 #[repr(C, align(8))]
 pub(super) struct Gdt([u64; 10]);
 
@@ -38,7 +38,7 @@ impl Gdt {
     }
 }
 
-/// The part of the 64-bit task-state segment that the CPU reads.
+/// The 64-bit task-state segment, as far as the CPU reads it.
 #[repr(C, packed(4))]
 pub(super) struct Tss {
     reserved: u32,

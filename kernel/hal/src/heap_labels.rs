@@ -1,23 +1,24 @@
-//! Tells an observer outside the machine, which sees where the kernel stores but not what, which objects the heap gives out.
+//! Reports each heap object to a tool outside the machine, which sees the addresses of the kernel's stores but not the
+//! values.
 //!
-//! For kernels built with the feature `heap-labels` only. A message is spelled by stores to [`TABLE`], a word for each byte
-//! and one for the end; the store after it is to the object. A message of an object made has two bytes of its size and,
-//! least significant byte first, three of each of three return addresses, as offsets from the kernel's base; an empty
-//! one says that the object is about to go. `tools/coherence` understands them.
+//! Only in kernels built with the feature `heap-labels`. A message is a sequence of stores to [`TABLE`], one word for each
+//! byte and one for the message's end; the next store after that is to the object. The message for a new object has two bytes
+//! of its size, and then three bytes of each of three return addresses as offsets from the kernel's base, all with the least
+//! significant byte first. An empty message says that the object is about to be freed. `tools/coherence` reads the messages.
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::memory::KERNEL_BASE;
 use super::{backtrace, irq, stack};
 
-/// What is stored to; atomic, its values mean nothing.
+/// The words to which the stores are made. Atomic; their values mean nothing.
 #[unsafe(export_name = "heap_labels_table")]
 static TABLE: [AtomicU64; 257] = [const { AtomicU64::new(0) }; 257];
 
-/// Return addresses told.
+/// Return addresses in a message.
 const SITES: usize = 3;
 
-/// Tells that `object`, of `size` bytes, was made.
+/// Reports that `object`, of `size` bytes, has been allocated. Does nothing for null.
 #[inline(never)]
 pub fn made(object: *mut u8, size: usize) {
     if object.is_null() {
@@ -34,7 +35,7 @@ pub fn made(object: *mut u8, size: usize) {
     irq::restore(flags);
 }
 
-/// Tells that `object` is about to be freed.
+/// Reports that `object` is about to be freed.
 pub fn gone(object: *mut u8) {
     let flags = irq::save();
     end(object);
@@ -47,11 +48,11 @@ fn spell(byte: u64) {
 
 fn end(object: *mut u8) {
     TABLE[256].store(0, Relaxed);
-    // SAFETY: the object is being given out or taken back, so nobody else uses it and its contents are undefined.
+    // SAFETY: the object is being allocated or freed, so nothing else uses it and its contents are undefined.
     unsafe { object.write_volatile(0) };
 }
 
-/// Return addresses of the callers, as offsets from the kernel's base; 0 beyond the last.
+/// Return addresses of the callers, innermost first, as offsets from the kernel's base; 0 beyond the last.
 fn callers() -> [u64; SITES] {
     let mut rbp = backtrace::frame_pointer();
     let mut sites = [0; SITES];

@@ -1,7 +1,7 @@
-//! What the CPU can do, for programs.
+//! CPU features, as programs see them.
 
-/// AT_HWCAP and AT_HWCAP2 as Linux fills them: CPUID leaf 1, EDX, and whether user mode may use the
-/// instructions for FS and GS bases.
+/// AT_HWCAP and AT_HWCAP2 as in Linux: EDX of CPUID leaf 1, and whether user mode may use the instructions that read and
+/// write FS and GS bases.
 pub fn hwcap() -> (u64, u64) {
     let bits = raw_cpuid::cpuid!(1).edx;
     let bases = super::features::has(super::features::FSGSBASE);

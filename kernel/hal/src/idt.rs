@@ -1,4 +1,4 @@
-//! The interrupt descriptor table: one for all CPUs, never written once loaded.
+//! The interrupt descriptor table: one for all CPUs, not written after it has been loaded.
 use core::arch::asm;
 use core::cell::UnsafeCell;
 
@@ -51,7 +51,7 @@ impl Gate {
 
 #[repr(C, align(4096))]
 struct Idt(UnsafeCell<[Gate; 256]>);
-// SAFETY: written by the boot CPU in `init` only, before any other CPU runs.
+// SAFETY: only `init` writes it, on the boot CPU, before any other CPU runs.
 unsafe impl Sync for Idt {}
 static IDT: Idt = Idt(UnsafeCell::new([Gate::EMPTY; 256]));
 

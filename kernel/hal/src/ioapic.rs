@@ -1,4 +1,4 @@
-//! The I/O APIC that has the serial port's line.
+//! The I/O APICs: all pins are masked but that of the serial port.
 use core::ptr;
 
 use super::acpi::Platform;
@@ -9,15 +9,15 @@ use super::{paging, percpu};
 /// The ISA interrupt of COM1.
 const SERIAL_IRQ: u8 = 4;
 
-/// The serial port's pin.
+/// The pin of the serial port.
 struct Line {
     registers: *mut u32,
     pin: u32,
-    /// Polarity and trigger mode, in the redirection entry's place.
+    /// Polarity and trigger mode, as bits of the redirection entry.
     mode: u32,
 }
 
-// SAFETY: the pointer is to device registers, used under the lock only.
+// SAFETY: the pointer is to device registers, which are accessed under the lock only.
 unsafe impl Send for Line {}
 
 static SERIAL: BootLock<Option<Line>> = BootLock::new(None);
@@ -27,7 +27,7 @@ static SERIAL: BootLock<Option<Line>> = BootLock::new(None);
 /// # Safety
 /// `registers` must be a mapped I/O APIC.
 unsafe fn write(registers: *mut u32, index: u32, value: u32) {
-    // SAFETY: select, then window, 16 bytes further; the caller holds the lock.
+    // SAFETY: the index goes to the select register, the value to the window 16 bytes further. The caller holds the lock.
     unsafe {
         registers.write_volatile(index);
         registers.add(4).write_volatile(value);
@@ -46,10 +46,10 @@ unsafe fn read(registers: *mut u32, index: u32) -> u32 {
 
 const MASKED: u32 = 1 << 16;
 
-/// Masks all pins of all I/O APICs and remembers where the serial port is.
+/// Masks all pins of all I/O APICs, and records the pin of the serial port.
 ///
 /// # Errors
-/// When there is no memory to map the registers.
+/// [`paging::NoTable`] when memory is short.
 pub(super) fn init(platform: &Platform) -> Result<(), paging::NoTable> {
     let (gsi, mode) = platform.isa_route(SERIAL_IRQ);
     for apic in platform.io_apics() {
@@ -73,7 +73,7 @@ pub(super) fn init(platform: &Platform) -> Result<(), paging::NoTable> {
     Ok(())
 }
 
-/// Lets the serial port interrupt the boot CPU.
+/// Routes the serial port's interrupt to the boot CPU.
 pub(super) fn enable_serial() {
     let serial = SERIAL.lock();
     let Some(line) = &*serial else { return };

@@ -1,9 +1,9 @@
 //! Interrupts between CPUs.
 //!
-//! [`call`] runs a function on other CPUs and returns when all have. Each CPU has one request of its own and
-//! a set of CPUs whose requests wait for it. The initiator serves its own set while it waits, so two that
-//! call each other never stand still, whatever their interrupt flags; but it must hold no lock that another
-//! CPU waits for with interrupts off.
+//! [`call`] runs a function on other CPUs and returns when all of them have run it. Each CPU has one request of its own, and
+//! a set of the CPUs whose requests wait for it. A CPU that waits for its own request serves those in its set meanwhile, so
+//! two CPUs that call each other both go on, whatever their interrupt flags. But the caller must hold no lock for which
+//! another CPU waits with interrupts off.
 use core::hint::spin_loop;
 use core::sync::atomic::Ordering;
 
@@ -11,17 +11,17 @@ use super::mailbox::WORDS;
 use super::vectors::{VECTOR_CALL, VECTOR_RESCHEDULE};
 use super::{apic, cpu, paging, percpu, preempt};
 
-/// Asks a CPU to look at its run queue: its `reschedule_ipi` upcall runs soon.
+/// Interrupts a CPU, which then calls `reschedule_ipi` of the upcalls and looks at its run queue.
 pub fn reschedule(cpu: usize) {
     if let Some(area) = percpu::of(cpu) {
         apic::send_interrupt(area.apic_id, VECTOR_RESCHEDULE);
     }
 }
 
-/// Runs `run(argument)` on every running CPU that `targets` names, this one included if named, and
-/// returns when all are done. One interrupt goes to each, all at once.
+/// Runs `run(argument)` on each running CPU of `targets`, this one included if it is in the set, and returns when all are
+/// done. All CPUs are interrupted at once.
 ///
-/// `run` executes with interrupts off and must not call again. Not to be called from an interrupt handler.
+/// `run` is called with interrupts off and must not call this function. Not to be called from an interrupt handler.
 pub fn call<T: Sync>(targets: impl IntoIterator<Item = usize>, argument: &T, run: fn(&T)) {
     struct Job<'a, T> {
         argument: &'a T,
@@ -58,7 +58,7 @@ pub fn call<T: Sync>(targets: impl IntoIterator<Item = usize>, argument: &T, run
     preempt::enable();
 }
 
-/// Puts this CPU's request up and interrupts its targets.
+/// Publishes this CPU's request, and interrupts the target CPUs.
 fn post(me: usize, masks: &[u64; WORDS], job: *const (), run: fn(*const ())) {
     let own = &percpu::area().mailbox;
     own.run.set(run);
@@ -76,7 +76,7 @@ fn post(me: usize, masks: &[u64; WORDS], job: *const (), run: fn(*const ())) {
                 continue;
             };
             let waiting = area.mailbox.incoming[me / 64].fetch_or(1 << (me % 64), Ordering::SeqCst);
-            // If others of this word wait already, their interrupt is still to come.
+            // If other requests of this word are waiting, the interrupt that was sent for them is still to be served.
             if waiting == 0 {
                 apic::send_interrupt(area.apic_id, VECTOR_CALL);
             }
@@ -84,7 +84,7 @@ fn post(me: usize, masks: &[u64; WORDS], job: *const (), run: fn(*const ())) {
     }
 }
 
-/// Does what others ask of this CPU. Called with preemption off.
+/// Serves the requests of other CPUs. Called with preemption off.
 pub(super) fn serve() {
     let flags = super::irq::save();
     for (word, incoming) in percpu::area().mailbox.incoming.iter().enumerate() {
@@ -105,7 +105,8 @@ pub(super) fn serve() {
     super::irq::restore(flags);
 }
 
-/// Makes all CPUs forget all translations, global ones too: after kernel mappings went away.
+/// Invalidates all translations on all CPUs, global ones included. Called after kernel mappings have been removed. As
+/// [`call`].
 pub fn flush_kernel() {
     call(0..cpu::count(), &(), |()| paging::flush_all());
 }

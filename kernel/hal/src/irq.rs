@@ -3,10 +3,10 @@ use core::arch::asm;
 
 const IF: u64 = 1 << 9;
 
-/// State of the interrupt flag before [`save`]; give it to [`restore`].
+/// The interrupt flag as [`save`] found it, for [`restore`].
 pub type Flags = u64;
 
-/// Turns interrupts off and says how they were.
+/// Disables interrupts, and returns the interrupt flag as it was.
 #[inline]
 pub fn save() -> Flags {
     let flags: u64;
@@ -15,7 +15,7 @@ pub fn save() -> Flags {
     flags
 }
 
-/// Brings interrupts back to what [`save`] found.
+/// Enables interrupts if [`save`] found them enabled.
 #[inline]
 pub fn restore(flags: Flags) {
     if flags & IF != 0 {
@@ -23,21 +23,21 @@ pub fn restore(flags: Flags) {
     }
 }
 
-/// Turns interrupts on.
+/// Enables interrupts.
 #[inline]
 pub fn enable() {
     // SAFETY: handlers are installed before anything enables interrupts.
     unsafe { asm!("sti", options(nostack)) };
 }
 
-/// Turns interrupts off.
+/// Disables interrupts.
 #[inline]
 pub fn disable() {
-    // SAFETY: always allowed in the kernel.
+    // SAFETY: disabling interrupts is always allowed in the kernel.
     unsafe { asm!("cli", options(nostack)) };
 }
 
-/// Whether interrupts are on.
+/// Whether interrupts are enabled.
 #[inline]
 pub fn enabled() -> bool {
     let flags: u64;

@@ -1,17 +1,17 @@
-//! The kernel's log: the last bytes that it printed, for syslog(2).
+//! The kernel log: the last bytes that the kernel printed, for syslog(2).
 //!
-//! Guarantee: appending takes no lock and may happen anywhere, in interrupts and panics too. A reader gets what was
-//! printed, in order, except that bytes which another CPU is just writing may still be old ones.
+//! Guarantee: appending takes no lock and may be done anywhere, also in interrupt handlers and panics. A reader gets the
+//! printed bytes in order, except that bytes which another CPU is still writing may be older ones.
 //!
-//! Positions count bytes since boot; the ring keeps the last [`SIZE`].
+//! Positions count bytes since boot. The ring has the last [`SIZE`] bytes.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// Bytes kept.
+/// Bytes of the ring.
 pub const SIZE: usize = 32 << 10;
 
-/// Atomic, each byte by itself.
+/// Atomic, byte by byte.
 static RING: [AtomicU8; SIZE] = [const { AtomicU8::new(0) }; SIZE];
 /// The position behind the last byte. Atomic.
 static END: AtomicU64 = AtomicU64::new(0);
@@ -38,7 +38,8 @@ pub fn append(bytes: &[u8]) {
     }
 }
 
-/// Begins a message at time `ns`: level and time, unless a line is unfinished.
+/// Appends level and time `ns` (nanoseconds since boot), unless the last line has not ended. Called at the beginning of a
+/// message.
 pub fn begin(ns: u64) {
     let end = end();
     if end == 0 || slot(end - 1).load(Ordering::Relaxed) == b'\n' {
@@ -53,8 +54,8 @@ pub fn end() -> u64 {
     END.load(Ordering::Relaxed)
 }
 
-/// Copies bytes from position `from` on; returns how many. Those that the ring has lost are passed over: the caller
-/// begins no earlier than [`first`].
+/// Copies bytes from position `from` on, and returns how many. `from` must not be below [`first`]: what the ring has lost
+/// reads as later bytes.
 pub fn read(from: u64, out: &mut [u8]) -> usize {
     let n = out.len().min(end().saturating_sub(from) as usize);
     for (i, byte) in out[..n].iter_mut().enumerate() {
@@ -63,12 +64,12 @@ pub fn read(from: u64, out: &mut [u8]) -> usize {
     n
 }
 
-/// The oldest position that the ring still has.
+/// The oldest position whose byte the ring still has.
 pub fn first() -> u64 {
     end().saturating_sub(SIZE as u64)
 }
 
-/// The position behind the next line end from `from` on, if there is one.
+/// The position behind the first line feed at or after `from`; `None` if there is none.
 pub fn next_line(from: u64) -> Option<u64> {
     (from..end())
         .find(|&at| slot(at).load(Ordering::Relaxed) == b'\n')

@@ -1,10 +1,10 @@
-//! The machine, x86-64: boot, traps, interrupt controllers, time, context switch, the console and its log, and copies to
-//! and from user memory.
+//! The machine, x86-64: boot, traps, interrupt controllers, time, context switch, the console and its log, and copies to and
+//! from user memory.
 //!
-//! It is the only part of the kernel that touches CPU registers, devices of the platform and raw memory; of the rest only
-//! the global allocator has unsafe code. What this crate needs of the kernel above it is the trait [`upcalls::Upcalls`] and
-//! the type that [`thread_type!`] names.
-//! What its functions need from their callers is in their `# Safety` sections, and the safe ones are safe for any argument.
+//! It is the only part of the kernel that accesses CPU registers, devices of the platform and raw memory; outside it only the
+//! global allocator has unsafe code. What this crate calls of the kernel above it is the trait [`upcalls::Upcalls`]; the type
+//! of threads is named by [`thread_type!`]. An unsafe function states in its `# Safety` section what its caller must ensure;
+//! a safe function is sound for any argument.
 #![no_std]
 #![cfg(target_os = "none")]
 #![expect(unsafe_code, reason = "this crate is the boundary to the hardware")]

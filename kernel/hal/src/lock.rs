@@ -1,5 +1,5 @@
-//! A spin lock with interrupts off, for what runs before, below or instead of `ksync`: the console, the
-//! early frame allocator, panic.
+//! A spin lock with interrupts off, for code that runs before `ksync` can be used, or beneath it: the console, the early
+//! frame allocator, panics.
 use core::cell::UnsafeCell;
 use core::hint::spin_loop;
 use core::ops::{Deref, DerefMut};
@@ -13,7 +13,7 @@ pub(super) struct BootLock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the lock hands out one reference at a time.
+// SAFETY: the lock allows one reference at a time.
 unsafe impl<T: Send> Sync for BootLock<T> {}
 
 impl<T> BootLock<T> {
@@ -34,7 +34,7 @@ impl<T> BootLock<T> {
         BootGuard { lock: self, flags }
     }
 
-    /// Breaks the lock open: for a panic, when its holder may never run again.
+    /// Releases the lock although a CPU may hold it: for a panic, when the holder will not run again.
     pub(super) fn force_unlock(&self) {
         self.locked.store(false, Ordering::Release);
     }

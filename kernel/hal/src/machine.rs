@@ -15,24 +15,24 @@ pub struct KernelMachine {
     ncpus: usize,
     nodes: usize,
     max_pfn: u32,
-    /// For each node, all nodes by distance from it.
+    /// For each node, all nodes in the order of their distance from it.
     order: [[u8; MAX_NODES]; MAX_NODES],
-    /// SLIT's distances, 10 for a node itself.
+    /// The distances of SLIT; 10 from a node to itself.
     distances: &'static [[u8; MAX_NODES]; MAX_NODES],
-    /// Loads, on the CPU that calls it, the root that its pmap has at that moment.
+    /// Reloads, on the calling CPU, the root of the pmap that the CPU runs.
     reload_root: fn(),
 }
 
 impl KernelMachine {
-    /// The machine that boot has found. `reload_root` must load, on the calling CPU, the root that the pmap which
-    /// the CPU runs has at that moment; it is called with interrupts off.
+    /// The machine that boot has found. `reload_root` must load, on the calling CPU, the root that the pmap which the CPU
+    /// runs has at that moment. It is called with interrupts off.
     pub fn new(info: &BootInfo, reload_root: fn()) -> Self {
         let mut order = [[0; MAX_NODES]; MAX_NODES];
         for (from, row) in order.iter_mut().enumerate() {
             for (to, node) in row.iter_mut().enumerate() {
                 *node = to as u8;
             }
-            // Equal distances: the nodes after this one first, so that neighbours do not all turn to node 0.
+            // Of nodes at equal distance, those that follow `from` come first, so that not all nodes allocate from node 0.
             let rank = |&to: &u8| {
                 let distance = info.distances[from][usize::from(to)];
                 let turn = (usize::from(to) + info.nodes - from.min(info.nodes)) % info.nodes;
@@ -52,13 +52,13 @@ impl KernelMachine {
 }
 
 impl KernelMachine {
-    /// Distance between two nodes, 10 for a node itself.
+    /// The distance between two nodes; 10 from a node to itself.
     pub fn distance(&self, from: usize, to: usize) -> u8 {
         self.distances[from][to]
     }
 }
 
-// SAFETY: the direct map covers all RAM, linearly, from a base that is a multiple of 512 GiB, and is never taken away;
+// SAFETY: the direct map covers all RAM, linearly, from a base that is a multiple of 512 GiB, and is never unmapped;
 // `frame_of` is the inverse of `frame`.
 unsafe impl Machine for KernelMachine {
     #[inline]
@@ -114,7 +114,7 @@ unsafe impl Machine for KernelMachine {
     }
 
     fn flush(&self, cpus: &CpuSet, what: &Gather<'_>) {
-        // The caller is pinned. Most spaces run on one CPU: that needs no request.
+        // The caller has preemption off. Most spaces run on one CPU, and then no other CPU is asked.
         if *cpus == CpuSet::one(cpu::id()) {
             let flags = irq::save();
             match spaces::duty(what.target(), what.is_full()) {
@@ -139,10 +139,10 @@ unsafe impl Machine for KernelMachine {
     }
 }
 
-/// Runs kept apart in one request; more are flushed as a whole.
+/// The most runs that a request keeps apart; with more of them everything is flushed.
 const RUNS: usize = 8;
 
-/// An invalidation, as other CPUs get to see it.
+/// A flush request, as the other CPUs get it.
 struct Flush {
     reload: fn(),
     full: bool,
@@ -162,7 +162,7 @@ impl Flush {
         }
     }
 
-    /// Invalidates on this CPU; interrupts off.
+    /// Flushes on this CPU. Interrupts are off.
     fn run(&self) {
         match spaces::duty(self.target, self.full) {
             Duty::Nothing => {}
@@ -176,7 +176,7 @@ impl Flush {
     }
 }
 
-/// Invalidates a range on this CPU.
+/// Flushes a range on this CPU.
 fn flush_pages(range: Range<u64>) {
     for va in range.step_by(PAGE_SIZE) {
         paging::flush_page(va);

@@ -1,4 +1,4 @@
-//! A CPU's part in calls between CPUs; [`super::ipi`] uses it.
+//! The state of each CPU in calls between CPUs; [`super::ipi`] uses it.
 use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -8,14 +8,15 @@ use crate::limits::MAX_CPUS;
 /// Words of a set of CPUs.
 pub(super) const WORDS: usize = MAX_CPUS / 64;
 
-/// A CPU's part in calls.
+/// The state of one CPU.
 #[repr(C, align(64))]
 pub(super) struct Mailbox {
-    /// CPUs whose requests wait for this one: atomic, set by them, cleared by this one.
+    /// The CPUs whose requests wait for this one. Atomic: they set their bits, and this CPU clears them.
     pub(super) incoming: [AtomicU64; WORDS],
-    /// Targets that have not yet done this CPU's request: atomic.
+    /// The number of target CPUs that have not yet run this CPU's request. Atomic.
     pub(super) pending: AtomicU32,
-    /// This CPU's request; others read it between `incoming` and `pending`.
+    /// The request of this CPU. A target reads it after it has taken this CPU's bit out of its `incoming`, and before it
+    /// decreases `pending`.
     pub(super) run: Cell<fn(*const ())>,
     pub(super) argument: Cell<*const ()>,
 }

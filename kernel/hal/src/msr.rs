@@ -1,4 +1,4 @@
-//! Model-specific registers, and the few control registers that have no better home.
+//! Model-specific registers.
 use core::arch::asm;
 
 /// Local APIC base and mode.
@@ -21,7 +21,7 @@ pub const SFMASK: u32 = 0xc000_0084;
 pub const FS_BASE: u32 = 0xc000_0100;
 /// Base of GS in use.
 pub const GS_BASE: u32 = 0xc000_0101;
-/// Base of GS that `swapgs` swaps in: in the kernel, the user's.
+/// The GS base that `swapgs` loads: the user's, while the CPU is in the kernel.
 pub const KERNEL_GS_BASE: u32 = 0xc000_0102;
 
 /// Reads a model-specific register.
@@ -42,8 +42,7 @@ pub unsafe fn read(register: u32) -> u64 {
 /// Writes a model-specific register.
 ///
 /// # Safety
-/// The CPU must have the register and accept the value, and the value must not take away what the
-/// running code needs.
+/// The CPU must have the register and accept the value, and the running code must not depend on what the value turns off.
 #[inline]
 pub unsafe fn write(register: u32, value: u64) {
     // SAFETY: as the caller vouches.

@@ -1,17 +1,17 @@
-//! NUMA nodes: proximity domains of CPUs and memory (SRAT), distances (SLIT).
+//! NUMA nodes: the proximity domains of CPUs and memory (SRAT), and their distances (SLIT).
 //!
-//! Proximity domains are any 32-bit numbers; nodes are dense from 0 in the order of first mention.
-//! A machine without SRAT is one node.
+//! Proximity domains are arbitrary 32-bit numbers. Nodes are numbered from 0, in the order in which the SRAT mentions their
+//! domains. A machine without SRAT has one node.
 use crate::limits::MAX_NODES;
 
-/// Affinity structures that say "enabled".
+/// Flag of an affinity structure that is in use.
 const ENABLED: u32 = 1;
-/// Distance of a node to itself, by ACPI's definition, and the usual one to another.
+/// Distance of a node to itself, as ACPI defines it, and the usual distance to another node.
 const LOCAL_DISTANCE: u8 = 10;
 const REMOTE_DISTANCE: u8 = 20;
 
-/// Nodes, their distances, and which memory and CPUs they have. Only for the time in which the boot page tables
-/// are in use, for the real ones need not map the firmware's tables.
+/// The nodes, their distances, and their memory and CPUs. To be used only while the boot page tables are loaded, because the
+/// real ones need not map the firmware's tables.
 pub(super) struct Numa<'a> {
     domains: [u32; MAX_NODES],
     nodes: usize,
@@ -19,7 +19,7 @@ pub(super) struct Numa<'a> {
     distance: [[u8; MAX_NODES]; MAX_NODES],
 }
 
-/// One affinity of the SRAT.
+/// An affinity structure of the SRAT.
 enum Affinity {
     Cpu { apic_id: u32, domain: u32 },
     Memory { start: u64, end: u64, domain: u32 },
@@ -37,7 +37,7 @@ fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
     ))
 }
 
-/// An enabled structure of type `kind`; other types and disabled ones give `None`.
+/// Reads an affinity structure of type `kind`; `None` if it is not in use or of another type.
 fn parse(kind: u8, entry: &[u8]) -> Option<Affinity> {
     match kind {
         0 if u32_at(entry, 4)? & ENABLED != 0 => {
@@ -65,7 +65,7 @@ fn parse(kind: u8, entry: &[u8]) -> Option<Affinity> {
 }
 
 fn for_each(srat: Option<&[u8]>, mut each: impl FnMut(Affinity)) {
-    /// Header and two reserved fields.
+    /// Bytes of the table's header and two reserved fields.
     const ENTRIES: usize = 48;
     let mut rest = srat.and_then(|s| s.get(ENTRIES..)).unwrap_or_default();
     while let &[kind, length, ..] = rest {
@@ -135,17 +135,17 @@ impl<'a> Numa<'a> {
             .unwrap_or(0) as u32
     }
 
-    /// Number of nodes, at least one.
+    /// The number of nodes, at least 1.
     pub(super) fn nodes(&self) -> usize {
         self.nodes
     }
 
-    /// Distances, of which the first [`Self::nodes`] rows and columns count.
+    /// The distances, of which the first [`Self::nodes`] rows and columns are valid.
     pub(super) fn distances(&self) -> [[u8; MAX_NODES]; MAX_NODES] {
         self.distance
     }
 
-    /// Node of a CPU; 0 if the firmware does not say.
+    /// The node of a CPU; 0 if the firmware names none.
     pub(super) fn cpu_node(&self, apic_id: u32) -> u32 {
         let mut node = 0;
         for_each(self.srat, |affinity| {
@@ -161,7 +161,7 @@ impl<'a> Numa<'a> {
         node
     }
 
-    /// Calls `each` with start, end and node of every range of memory the firmware assigns.
+    /// Calls `each` with start, end and node of each range of memory that the firmware assigns to a node.
     pub(super) fn for_each_memory(&self, mut each: impl FnMut(u64, u64, u32)) {
         for_each(self.srat, |affinity| {
             if let Affinity::Memory { start, end, domain } = affinity {

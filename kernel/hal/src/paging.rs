@@ -1,12 +1,11 @@
 //! The kernel's page tables.
 //!
-//! Guarantee: kernel text is read-only, read-only data is not executable, and nothing is both writable
-//! and executable, through any alias, once `seal` has run. Every entry of the upper half of the root
-//! that is ever used is filled at boot, so a process's root copies entries 256 to 511 once and is
-//! never touched again for the kernel's sake.
+//! Guarantee: once `seal` has run, kernel text is read-only, read-only data is not executable, and no memory is both writable
+//! and executable, at whichever address it is mapped. Every entry of the upper half of the root that is ever used is filled
+//! at boot. So the root of a process copies the entries 256 to 511 once, and no later change of kernel mappings concerns it.
 //!
-//! Layout: direct map at [`memory::DIRECT_MAP`], kernel stacks at `STACKS`, device registers at `MMIO`, the page array, on
-//! machines of several nodes, at `PAGES`, the image in the last 2 GiB.
+//! Layout: the direct map at [`memory::DIRECT_MAP`]; kernel stacks at `STACKS`; device registers at `MMIO`; on machines with
+//! several nodes the page array at `PAGES`; the image in the last 2 GiB.
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,15 +15,15 @@ use super::lock::BootLock;
 use super::memory::{self, KERNEL_BASE};
 use super::{features, frames};
 
-/// Start of the region of kernel stacks: one root entry, 512 GiB.
+/// Start of the region of kernel stacks: 512 GiB, one entry of the root.
 pub(super) const STACKS: u64 = 0xffff_c900_0000_0000;
 /// End of the region of kernel stacks.
 pub(super) const STACKS_END: u64 = STACKS + (1 << 39);
-/// Start of the region of the page array where it is not in the direct map: one root entry.
+/// Start of the region of the page array, if that is not in the direct map: one entry of the root.
 pub(super) const PAGES: u64 = 0xffff_ea00_0000_0000;
-/// Start of the region of device registers: one root entry.
+/// Start of the region of device registers: one entry of the root.
 const MMIO: u64 = 0xffff_d000_0000_0000;
-/// Start of the CPUs' windows on physical memory, in the upper half of that entry.
+/// Start of the CPUs' windows on physical memory, in the upper half of that region.
 pub(super) const WINDOWS: u64 = MMIO + (1 << 38);
 
 const PRESENT: u64 = 1 << 0;
@@ -38,7 +37,7 @@ const GLOBAL: u64 = 1 << 8;
 const NO_EXECUTE: u64 = 1 << 63;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
-/// Rights and kind of a kernel mapping.
+/// Access rights and memory type of a kernel mapping.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Text,
@@ -72,13 +71,13 @@ impl Kind {
     }
 }
 
-/// Physical address of the kernel's root. Written once at boot.
+/// Physical address of the kernel's root. Written once, at boot.
 static ROOT: AtomicU64 = AtomicU64::new(0);
-/// Serialises changes of the kernel's own tables; entries themselves are read by the CPUs at any time.
+/// Held while the kernel's tables are changed. The CPUs read the entries at any time.
 static TABLES: BootLock<Next> = BootLock::new(Next { mmio: MMIO });
 
 struct Next {
-    /// Next free address of the device region.
+    /// The next free address of the region of device registers.
     mmio: u64,
 }
 
@@ -89,7 +88,7 @@ pub struct NoTable;
 type Table = [AtomicU64; 512];
 
 fn table(physical: u64) -> &'static Table {
-    // SAFETY: page tables of the kernel are whole frames in the direct map that are never freed.
+    // SAFETY: the kernel's page tables are whole frames in the direct map, and are never freed.
     unsafe { &*memory::direct(physical & ADDRESS).cast::<Table>() }
 }
 
@@ -97,7 +96,7 @@ fn index(va: u64, level: u32) -> usize {
     (va >> (12 + 9 * level)) as usize & 511
 }
 
-/// The table one level below `entry`, made if missing.
+/// The table to which `entry` leads, which is made if it is missing.
 fn descend(entry: &AtomicU64) -> Result<&'static Table, NoTable> {
     let value = entry.load(Ordering::Acquire);
     if value & PRESENT != 0 {
@@ -109,8 +108,8 @@ fn descend(entry: &AtomicU64) -> Result<&'static Table, NoTable> {
     Ok(table(new))
 }
 
-/// Maps `len` bytes at `pa` to `va` in the tables under `root`, with the largest pages that fit.
-/// All three are multiples of the page size, and nothing is mapped there yet.
+/// Maps `len` bytes at physical address `pa` to `va` in the tables under `root`, with the largest pages that fit. All three
+/// are multiples of the page size, and nothing is mapped at `va` yet.
 fn map_range(root: u64, mut va: u64, mut pa: u64, len: u64, kind: Kind) -> Result<(), NoTable> {
     let end = pa + len;
     let top_level = if features::has(features::PAGES_1G) {
@@ -140,12 +139,11 @@ fn map_range(root: u64, mut va: u64, mut pa: u64, len: u64, kind: Kind) -> Resul
     Ok(())
 }
 
-/// Builds the kernel's tables and loads them on the boot CPU. `ram` are the physical ranges, apart from
-/// each other and page-aligned, that the direct map shall cover; `extra` bytes behind the image
-/// are mapped read-only (the symbol table).
+/// Builds the kernel's tables and loads them on the boot CPU. `ram` has the physical ranges for the direct map, which are
+/// page-aligned and do not overlap. `extra` bytes behind the image (the symbol table) are mapped read-only.
 ///
 /// # Errors
-/// [`NoTable`] if there is not even memory for this.
+/// [`NoTable`] when memory is short.
 pub(super) fn build(ram: impl Iterator<Item = (u64, u64)>, extra: u64) -> Result<(), NoTable> {
     let root = u64::from(frames::alloc_zeroed(0).ok_or(NoTable)?) << 12;
     let image = memory::image();
@@ -159,7 +157,7 @@ pub(super) fn build(ram: impl Iterator<Item = (u64, u64)>, extra: u64) -> Result
         map_range(root, KERNEL_BASE + start, start, end - start, kind)?;
     }
     for (start, end) in ram {
-        // The image's read-only part stays read-only through its alias, too.
+        // The image's text and read-only data are read-only in the direct map, too.
         let cuts = [
             (start, end.min(image.start), Kind::Data),
             (
@@ -175,28 +173,28 @@ pub(super) fn build(ram: impl Iterator<Item = (u64, u64)>, extra: u64) -> Result
             }
         }
     }
-    // The other regions fill up later, below root entries that are there from now on.
+    // Mappings are added to the other regions later, below entries of the root that are filled from now on.
     descend(&table(root)[index(STACKS, 3)])?;
     descend(&table(root)[index(MMIO, 3)])?;
     ROOT.store(root, Ordering::Release);
-    // SAFETY: the new tables map all that the old ones did and the kernel uses.
+    // SAFETY: the new tables map all that the kernel uses of what the old ones map.
     unsafe { write_cr3(root) };
     Ok(())
 }
 
-/// Loads the kernel's root on a CPU that starts.
+/// Loads the kernel's root. Called on each other CPU when it starts.
 pub(super) fn load_kernel_root() {
     // SAFETY: the kernel's root maps all of the kernel.
     unsafe { write_cr3(ROOT.load(Ordering::Acquire)) };
 }
 
-/// Frame number of the kernel's root table, whose entries 256 to 511 every root shares.
+/// Frame number of the kernel's root table. Every other root has a copy of its entries 256 to 511.
 pub fn kernel_root() -> u32 {
     (ROOT.load(Ordering::Acquire) >> 12) as u32
 }
 
-/// Clears the boot page tables, which map everything writable and executable. Called when no CPU uses
-/// them any more.
+/// Clears the root of the boot page tables, which map everything writable and executable. Called once no CPU uses them any
+/// more.
 pub(super) fn seal() {
     unsafe extern "C" {
         static boot_pml4: Table;
@@ -207,7 +205,7 @@ pub(super) fn seal() {
     }
 }
 
-/// Maps a part of the page array, `offset` bytes from its start. At boot, before any other root is made.
+/// Maps `len` bytes of the page array, `offset` bytes from its start. Called at boot, before any other root is made.
 ///
 /// # Errors
 /// [`NoTable`] when memory is short.
@@ -216,7 +214,7 @@ pub(super) fn map_pages(offset: u64, pa: u64, len: u64) -> Result<(), NoTable> {
     map_range(root, PAGES + offset, pa, len, Kind::Data)
 }
 
-/// Maps device registers, uncached; they stay mapped.
+/// Maps device registers, uncached and for good. Returns their virtual address.
 ///
 /// # Errors
 /// [`NoTable`] when memory is short.
@@ -233,12 +231,12 @@ pub(super) fn map_device(pa: u64, len: u64) -> Result<*mut u8, NoTable> {
     Ok((va + (pa - first)) as *mut u8)
 }
 
-/// The entry of a 4 KiB page in the kernel's tables, the tables above it made if missing.
+/// The entry of a 4 KiB page in the kernel's tables. Tables above it are made if they are missing.
 ///
 /// # Errors
 /// [`NoTable`] when memory is short.
 pub(super) fn kernel_entry(va: u64) -> Result<&'static AtomicU64, NoTable> {
-    // Tables stay for good, so most need no lock.
+    // Tables are never freed, so the lock is needed only where one is missing.
     let is_there = |entry: &AtomicU64| entry.load(Ordering::Acquire) & PRESENT != 0;
     let mut changes = None;
     let mut at = table(ROOT.load(Ordering::Acquire));
@@ -257,12 +255,12 @@ pub(super) fn leaf(pfn: u32, kind: Kind) -> u64 {
     u64::from(pfn) << 12 | kind.bits()
 }
 
-/// Frame number in a present entry.
+/// The frame number of an entry.
 pub(super) fn leaf_frame(entry: u64) -> u32 {
     ((entry & ADDRESS) >> 12) as u32
 }
 
-/// Whether a kernel address is mapped: for code that must not fault, as a panic.
+/// Whether a kernel address is mapped. For code that must not fault, such as a panic.
 pub(super) fn is_mapped(va: u64) -> bool {
     if va < memory::DIRECT_MAP || ROOT.load(Ordering::Acquire) == 0 {
         return false;
@@ -281,17 +279,16 @@ pub(super) fn is_mapped(va: u64) -> bool {
     false
 }
 
-/// Loads the root table of an address space on this CPU, which also forgets all translations that are
-/// not global. Trusts its caller, the address-space code, that the frame is a root whose upper half is
-/// the kernel's.
+/// Loads the root table of an address space on this CPU, which invalidates all translations that are not global. The caller,
+/// the code of address spaces, ensures that the frame is a root whose upper half is the kernel's.
 #[inline]
 pub fn load_root(pfn: u32) {
-    // SAFETY: as the function's contract says, the upper half is the kernel's.
+    // SAFETY: the upper half is the kernel's, as the caller ensures.
     unsafe { write_cr3(u64::from(pfn) << 12) };
 }
 
-/// As [`load_root`], for translations tagged with `tag`, which stay if it says so. Without identifiers in the CPU all
-/// that is not global is forgotten.
+/// As [`load_root`], for translations with the identifier of `tag`, which stay valid if `tag` says so. On a CPU without
+/// identifiers, all translations that are not global are invalidated.
 #[inline]
 pub fn load_tagged_root(pfn: u32, tag: Tag) {
     const KEEP: u64 = 1 << 63;
@@ -301,12 +298,12 @@ pub fn load_tagged_root(pfn: u32, tag: Tag) {
     } else {
         root
     };
-    // SAFETY: as the function's contract says, the upper half is the kernel's; the identifier has less than 12 bits,
-    // and KEEP stands only where the CPU knows it.
+    // SAFETY: the upper half is the kernel's, as the caller ensures; the identifier has less than 12 bits, and KEEP is set
+    // only if the CPU supports it.
     unsafe { write_cr3(value) };
 }
 
-/// Frame number of the root table now loaded.
+/// Frame number of the root table that this CPU has loaded.
 #[inline]
 pub fn loaded_root() -> u32 {
     let cr3: u64;
@@ -323,23 +320,23 @@ unsafe fn write_cr3(value: u64) {
     unsafe { asm!("mov cr3, {}", in(reg) value, options(nostack, preserves_flags)) };
 }
 
-/// Forgets the translation of one page, global or not, on this CPU.
+/// Invalidates the translation of one page on this CPU, also if it is global.
 #[inline]
 pub fn flush_page(va: u64) {
-    // SAFETY: forgetting a translation is always allowed.
+    // SAFETY: invalidating a translation is always allowed.
     unsafe { asm!("invlpg [{}]", in(reg) va, options(nostack, preserves_flags)) };
 }
 
-/// Forgets all translations that are not global, on this CPU.
+/// Invalidates all translations on this CPU that are not global.
 #[inline]
 pub fn flush_user() {
-    // SAFETY: reloads what is loaded.
+    // SAFETY: CR3 gets the value that it has.
     unsafe {
         asm!("mov {0}, cr3", "mov cr3, {0}", out(reg) _, options(nostack, preserves_flags));
     }
 }
 
-/// Forgets all translations, global ones too, on this CPU.
+/// Invalidates all translations on this CPU, global ones included.
 pub fn flush_all() {
     if !features::has(features::GLOBAL) {
         flush_user();
@@ -348,7 +345,7 @@ pub fn flush_all() {
     if features::has(features::INVPCID) {
         const EVERYTHING: u64 = 2;
         let nothing = [0u64; 2];
-        // SAFETY: forgetting translations is always allowed; this kind ignores the descriptor.
+        // SAFETY: invalidating translations is always allowed; this type ignores the descriptor.
         unsafe {
             asm!("invpcid {}, [{}]", in(reg) EVERYTHING, in(reg) &raw const nothing,
                  options(nostack, preserves_flags));
@@ -357,7 +354,7 @@ pub fn flush_all() {
     }
     const PGE: u64 = 1 << 7;
     let flags = super::irq::save();
-    // SAFETY: PGE goes off and comes back; nothing else changes.
+    // SAFETY: PGE is cleared and set again; nothing else changes.
     unsafe {
         let mut cr4: u64;
         asm!("mov {}, cr4", out(reg) cr4, options(nostack, preserves_flags));
@@ -367,7 +364,7 @@ pub fn flush_all() {
     super::irq::restore(flags);
 }
 
-/// Address of the last page fault on this CPU; read before interrupts are on again.
+/// The address of the last page fault on this CPU. To be read before interrupts are enabled.
 #[inline]
 pub(super) fn fault_address() -> u64 {
     let address: u64;

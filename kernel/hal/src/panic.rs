@@ -1,4 +1,4 @@
-//! The end: a message, the registers, a backtrace, what each CPU ran; then stop or reset as `panic=` says.
+//! Panics: prints a message, the registers, a backtrace and what each CPU ran; then halts or resets as `panic=` says.
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
@@ -8,22 +8,24 @@ use super::{backtrace, console, cpu, irq, paging, percpu, power, snapshot, time}
 const NOBODY: u32 = u32::MAX;
 /// The CPU that panics, or [`NOBODY`].
 static PANICKING: AtomicU32 = AtomicU32::new(NOBODY);
-/// Seconds to the reset, as Linux has it: 0 waits for ever, a negative number resets at once.
+/// Seconds until the reset, as in Linux: 0 for none, a negative number for a reset at once.
 static TIMEOUT: AtomicI64 = AtomicI64::new(0);
 /// Exit code for the emulator after a panic.
 const EXIT_CODE: u8 = 0x7f;
 
-/// Sets what happens after a panic, as the boot option `panic=` and `/proc/sys/kernel/panic` do.
+/// Sets the seconds until the reset after a panic: 0 for none, negative for a reset at once. For the boot option `panic=` and
+/// `/proc/sys/kernel/panic`.
 pub fn set_timeout(seconds: i64) {
     TIMEOUT.store(seconds, Ordering::Relaxed);
 }
 
-/// The seconds set by [`set_timeout`].
+/// The value that [`set_timeout`] was given.
 pub fn timeout() -> i64 {
     TIMEOUT.load(Ordering::Relaxed)
 }
 
-/// Makes this CPU the one that panics. A second one stops here; a panic within the panic ends the machine.
+/// Makes this CPU the one that panics, and stops the others. A second CPU that panics waits here. A panic within the panic
+/// makes the emulator exit, if that is enabled, or halts the CPU.
 fn begin() {
     irq::disable();
     let me = percpu::id();
@@ -38,14 +40,15 @@ fn begin() {
             power::debug_exit(EXIT_CODE);
             cpu::stop();
         }
-        // The first one's NMI will find this CPU here.
+        // The NMI that the first CPU sends interrupts this loop.
         Err(_) => loop {
             cpu::relax();
         },
     }
 }
 
-/// A non-maskable interrupt: a CPU that panics, or asks what this one does; or the hardware's, which is only reported.
+/// Handles a non-maskable interrupt: from a CPU that panics or asks what this one does, or from the hardware, which is only
+/// reported.
 pub(super) fn on_nmi(frame: &TrapFrame) {
     let panicking = PANICKING.load(Ordering::Acquire);
     let asked = snapshot::answer(frame);
@@ -58,7 +61,7 @@ pub(super) fn on_nmi(frame: &TrapFrame) {
     }
 }
 
-/// An exception in the kernel that nothing can resolve.
+/// Panics because of an exception in the kernel that cannot be resolved.
 pub(super) fn kernel_fault(frame: &TrapFrame, address: Option<u64>) -> ! {
     begin();
     let name = exception_name(frame.vector);
@@ -141,7 +144,7 @@ fn print_registers(f: &TrapFrame) {
     );
 }
 
-/// What the other CPUs ran, then the end as configured.
+/// Prints what the other CPUs ran, and then halts or resets.
 fn end() -> ! {
     snapshot::print_others(|_| ());
     power::debug_exit(EXIT_CODE);
@@ -157,7 +160,7 @@ fn end() -> ! {
     power::reboot()
 }
 
-/// Every `panic!` of the kernel.
+/// Handles `panic!` in the kernel.
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
     begin();

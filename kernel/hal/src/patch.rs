@@ -1,14 +1,14 @@
-//! Boot-time patching: `clac` and `stac`, and the lock profile.
+//! Patches of the kernel's text at boot: `clac` and `stac`, and the lock profile.
 //!
-//! The entry code and the user copies hold three-byte no-ops where SMAP needs one of the two
-//! instructions; each site's address is recorded in a section. On a CPU with SMAP they are filled in
-//! once, while the boot page tables still let text be written and before other CPUs run. Where `ksync` takes and leaves locks it
-//! holds five-byte no-ops, which become jumps to what counts if the option `lockprof` asks for that.
+//! The entry code and the user copies have three-byte no-ops where SMAP needs one of the two instructions. The address of
+//! each site is recorded in a section. On a CPU with SMAP the instructions are written once, while the boot page tables still
+//! map text writable and before other CPUs run. `ksync` has five-byte no-ops where locks are taken and released, which become
+//! jumps to the counting code if the option `lockprof` is given.
 use core::{ptr, slice};
 
 use super::features;
 
-// Arrays of no elements, for two symbols may have the same address.
+// Arrays without elements, because two of the symbols may have the same address.
 unsafe extern "C" {
     static __clac_sites_start: [u64; 0];
     static __clac_sites_end: [u64; 0];
@@ -18,13 +18,13 @@ unsafe extern "C" {
     static __lock_sites_end: [u64; 0];
 }
 
-/// A place for `clac`.
+/// A site for `clac`.
 macro_rules! clac {
     () => {
         "771: .byte 0x0f, 0x1f, 0x00\n.pushsection .clac_sites, \"a\", @progbits\n.quad 771b\n.popsection\n"
     };
 }
-/// A place for `stac`.
+/// A site for `stac`.
 macro_rules! stac {
     () => {
         "772: .byte 0x0f, 0x1f, 0x00\n.pushsection .stac_sites, \"a\", @progbits\n.quad 772b\n.popsection\n"
@@ -32,7 +32,7 @@ macro_rules! stac {
 }
 pub(super) use {clac, stac};
 
-/// Fills the sites in if the CPU has SMAP.
+/// Writes the instructions at the sites if the CPU has SMAP.
 ///
 /// # Safety
 /// Text must be writable and no other CPU may run.
@@ -40,8 +40,8 @@ pub(super) unsafe fn apply() {
     if !features::has(features::SMAP) {
         return;
     }
-    // SAFETY: the linker script places the sites between the symbols; each is the address of three
-    // bytes of text, writable by this function's contract.
+    // SAFETY: the linker script puts the sites' addresses between the symbols; each is that of three bytes of text, which are
+    // writable as the caller ensures.
     unsafe {
         fill(
             (&raw const __clac_sites_start).cast(),
@@ -56,7 +56,7 @@ pub(super) unsafe fn apply() {
     }
 }
 
-/// Turns every no-op of the lock profile into its jump.
+/// Replaces every no-op of the lock profile by its jump.
 ///
 /// # Safety
 /// Text must be writable and no other CPU may run.
@@ -64,8 +64,8 @@ pub(super) unsafe fn profile_locks() {
     const JUMP: u8 = 0xe9;
     let start: *const [u64; 2] = (&raw const __lock_sites_start).cast();
     let end: *const [u64; 2] = (&raw const __lock_sites_end).cast();
-    // SAFETY: the linker script places pairs of addresses between the symbols, of five bytes of text, writable by this
-    // function's contract, and of where they shall jump to.
+    // SAFETY: the linker script puts pairs of addresses between the symbols: that of five bytes of text, which are writable
+    // as the caller ensures, and that to which they shall jump.
     unsafe {
         for &[site, target] in slice::from_raw_parts(start, end.offset_from_unsigned(start)) {
             let distance = target.wrapping_sub(site + 5) as u32;
@@ -79,7 +79,7 @@ pub(super) unsafe fn profile_locks() {
 }
 
 /// # Safety
-/// `start..end` must hold addresses of writable three-byte places.
+/// `start..end` must contain addresses of writable areas of three bytes.
 unsafe fn fill(start: *const u64, end: *const u64, code: [u8; 3]) {
     // SAFETY: as the caller vouches.
     unsafe {

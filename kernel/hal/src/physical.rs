@@ -1,10 +1,10 @@
 //! Physical memory that is not RAM: registers and ROM.
 //!
-//! Guarantee: [`read`] and [`write()`] reach any physical address, uncached, in accesses of four bytes where address and
-//! length allow it; what is at the address decides what comes of it. The caller keeps them off RAM.
+//! Guarantee: [`read`] and [`write()`] access any physical address, uncached, four bytes at a time where address and length
+//! allow it. The effect depends on what is at the address. The caller must not use them for RAM.
 //!
-//! Mechanism: each CPU has a page of kernel addresses that it maps where it wants, preemption off; no other CPU uses it,
-//! so forgetting the translation here is enough.
+//! Mechanism: each CPU has a page of kernel addresses, its window, which it maps to the frame with preemption off. No other
+//! CPU uses that page, so the translation is invalidated on this CPU only.
 use core::sync::atomic::Ordering;
 
 use super::boot::start_info;
@@ -12,25 +12,25 @@ use super::paging::{self, Kind};
 use super::{cpu, features, preempt};
 use crate::limits::{MAX_CPUS, PAGE_SIZE};
 
-/// Whether any byte of `first..=last` is RAM, as the boot loader's map says.
+/// Whether any byte of `first..=last` is RAM, by the boot loader's memory map.
 pub fn touches_ram(first: u64, last: u64) -> bool {
     start_info::ram().any(|(start, end)| start <= last && first < end)
 }
 
-/// The first address behind all RAM.
+/// The first address above all RAM.
 pub fn ram_end() -> u64 {
     start_info::ram().map(|(_, end)| end).max().unwrap_or(0)
 }
 
-/// Whether the CPU has wires for an address.
+/// Whether an address is within the physical addresses of the CPU.
 pub fn is_valid(address: u64) -> bool {
     address >> features::physical_bits() == 0
 }
 
-/// Makes the tables of all windows, so that none is missing later. Once, at boot.
+/// Makes the page tables of all windows, so that none has to be allocated later. Called once, at boot.
 ///
 /// # Errors
-/// Memory for tables ran out.
+/// [`paging::NoTable`] when memory is short.
 pub(super) fn init() -> Result<(), paging::NoTable> {
     (0..MAX_CPUS).try_for_each(|cpu| paging::kernel_entry(window(cpu)).map(|_| ()))
 }
@@ -39,7 +39,8 @@ fn window(cpu: usize) -> u64 {
     paging::WINDOWS + (cpu * PAGE_SIZE) as u64
 }
 
-/// Calls `f` with this CPU's window on the frame of `address`, at that address.
+/// Maps this CPU's window to the frame of `address`, and calls `f` with the virtual address of that byte. `None` if there is
+/// no such physical address.
 fn with_window<R>(address: u64, f: impl FnOnce(*mut u8) -> R) -> Option<R> {
     if !is_valid(address) {
         return None;
@@ -60,13 +61,14 @@ fn with_window<R>(address: u64, f: impl FnOnce(*mut u8) -> R) -> Option<R> {
     result
 }
 
-/// Reads bytes that lie in one page; zeroes where there is no such address.
+/// Reads bytes that lie in one page; zeroes if there is no such address. Panics if they cross the page's end.
 pub fn read(address: u64, out: &mut [u8]) {
     assert!(address as usize % PAGE_SIZE + out.len() <= PAGE_SIZE);
     let done = with_window(address, |at| {
         let mut n = 0;
         while n < out.len() {
-            // SAFETY: inside the window's page, which is mapped; what is behind it is plain bytes, not Rust's.
+            // SAFETY: the address is in the window's page, which is mapped; the memory behind it holds plain bytes and no
+            // Rust objects.
             unsafe {
                 let from = at.add(n);
                 if out.len() - n >= 4 && from.addr().is_multiple_of(4) {
@@ -85,14 +87,14 @@ pub fn read(address: u64, out: &mut [u8]) {
     }
 }
 
-/// Writes bytes that lie in one page.
+/// Writes bytes that lie in one page; does nothing if there is no such address. Panics if they cross the page's end.
 pub fn write(address: u64, bytes: &[u8]) {
     assert!(address as usize % PAGE_SIZE + bytes.len() <= PAGE_SIZE);
     debug_assert!(!touches_ram(address, address + bytes.len() as u64));
     let _none = with_window(address, |at| {
         let mut n = 0;
         while n < bytes.len() {
-            // SAFETY: as in `read`; the caller keeps away from RAM, so nothing of Rust's changes.
+            // SAFETY: as in `read`; the caller writes to no RAM, so no Rust object changes.
             unsafe {
                 let to = at.add(n);
                 match bytes[n..].first_chunk::<4>() {

@@ -1,4 +1,4 @@
-//! The old interrupt controllers: moved off the exception vectors and masked for good.
+//! The old interrupt controllers: moved away from the exception vectors, and masked for good.
 use super::port;
 
 /// Masks all lines of both 8259s; their spurious interrupts go to vectors 0x20 to 0x2f.

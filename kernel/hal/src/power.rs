@@ -1,4 +1,4 @@
-//! Power-off, reboot, and an exit code for the emulator.
+//! Power-off, reset, and an exit code for the emulator.
 use core::arch::asm;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,10 +6,10 @@ use super::acpi::Power;
 use super::lock::BootLock;
 use super::{console, cpu, irq, port, time};
 
-/// Port of QEMU's isa-debug-exit as the tests configure it.
+/// Port of QEMU's isa-debug-exit device, as the tests configure it.
 const DEBUG_EXIT: u16 = 0xf4;
 
-/// Whether the command line has `pantala.exit=debug`: atomic.
+/// Whether the command line has `pantala.exit=debug`. Atomic.
 static EXIT_WANTED: AtomicBool = AtomicBool::new(false);
 static POWER: BootLock<Option<Power>> = BootLock::new(None);
 
@@ -21,12 +21,12 @@ fn registers() -> Power {
     (*POWER.lock()).unwrap_or_default()
 }
 
-/// Turns the machine off.
+/// Turns the machine off; halts if that fails.
 pub fn off() -> ! {
     const SLEEP_ENABLE: u16 = 1 << 13;
     irq::disable();
     let power = registers();
-    // SAFETY: these ports do nothing but end the machine.
+    // SAFETY: writes to these ports only turn the machine off.
     unsafe {
         if power.has_s5 {
             if let Some(register) = power.sleep_control {
@@ -40,12 +40,12 @@ pub fn off() -> ! {
                 }
             }
         }
-        // Where QEMU and Bochs have the register if ACPI did not say.
+        // The ports at which QEMU and Bochs have the register, if ACPI names none.
         for register in [0x604, 0xb004] {
             port::write_u16(register, SLEEP_ENABLE);
         }
     }
-    // An emulator ends when it gets round to it.
+    // An emulator may take a while to exit.
     time::spin_ns(2_000_000_000);
     kprintln!("power off failed; the machine is halted");
     cpu::stop()
@@ -54,7 +54,7 @@ pub fn off() -> ! {
 /// Resets the machine.
 pub fn reboot() -> ! {
     irq::disable();
-    // SAFETY: these ports do nothing but reset the machine.
+    // SAFETY: writes to these ports only reset the machine.
     unsafe {
         if let Some((register, value)) = registers().reset {
             port::write_u8(register, value);
@@ -66,7 +66,7 @@ pub fn reboot() -> ! {
         time::spin_ns(10_000_000);
         port::write_u8(0x64, 0xfe);
         time::spin_ns(10_000_000);
-        // An exception with no table to handle it resets the CPU.
+        // With no handler for it, the exception resets the CPU.
         #[repr(C, packed(2))]
         struct Pointer(u16, u64);
         let nothing = Pointer(0, 0);
@@ -75,23 +75,23 @@ pub fn reboot() -> ! {
     cpu::stop()
 }
 
-/// Lets [`debug_exit`] work, as `pantala.exit=debug` asks.
+/// Sets whether [`debug_exit`] has an effect, as `pantala.exit=debug` asks.
 pub fn use_debug_exit(wanted: bool) {
     EXIT_WANTED.store(wanted, Ordering::Relaxed);
 }
 
-/// What [`use_debug_exit`] was told.
+/// Whether [`debug_exit`] has an effect.
 pub fn uses_debug_exit() -> bool {
     EXIT_WANTED.load(Ordering::Relaxed)
 }
 
-/// Ends an emulator that has an isa-debug-exit device, with exit status `code * 2 + 1`, once the console has sent
-/// what was written to it. Returns where there is no such device, or nobody asked for it.
+/// Makes an emulator that has an isa-debug-exit device exit with status `code * 2 + 1`, once the console has sent what was
+/// written to it. Returns if there is no such device, or [`use_debug_exit`] has not asked for it.
 pub fn debug_exit(code: u8) {
     if !uses_debug_exit() {
         return;
     }
     console::drain();
-    // SAFETY: the port ends the emulator, or is not there.
+    // SAFETY: the write ends the emulator, or has no effect.
     unsafe { port::write_u32(DEBUG_EXIT, u32::from(code)) };
 }

@@ -9,15 +9,15 @@ fn register(index: u8) -> u8 {
     }
 }
 
-/// Second, minute, hour, day, month, year as the registers have them, and the format register.
+/// Second, minute, hour, day, month and year as the registers have them, and the register that says their format.
 fn snapshot() -> [u8; 7] {
     [0x00, 0x02, 0x04, 0x07, 0x08, 0x09, 0x0b].map(register)
 }
 
-/// Seconds since 1970-01-01 00:00:00 UTC by the clock, which is taken to run in UTC.
+/// Seconds since 1970-01-01 00:00:00 UTC by the clock, which is assumed to run in UTC.
 pub(super) fn read() -> u64 {
     const UPDATING: u8 = 0x80;
-    /// An absent clock must not hold the boot up.
+    /// Limits the wait if there is no such clock.
     const TRIES: usize = 100_000;
     let mut now = snapshot();
     for _ in 0..TRIES {

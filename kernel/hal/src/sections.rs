@@ -1,13 +1,14 @@
-//! The longest time that preemption was off on each CPU, and in which function.
+//! The longest time for which preemption was off on each CPU, and in which function.
 //!
 //! Sections without preemption are too many and too short to read the clock at each. A timer interrupt that finds preemption
-//! off asks for a reschedule, so that the section's end takes the slow path; that reads the clock a second time. So a
-//! section costs nothing unless a timer interrupt meets it, and is known from that interrupt on: all that last longer than
-//! the time between two interrupts are. The option `sections` has the timer interrupt every 50 µs for it.
+//! off reads the clock and requests a reschedule, so that the end of the section takes the slow path, which reads the clock
+//! again. So a section costs nothing unless a timer interrupt finds it, and is measured from that interrupt on; every section
+//! that lasts longer than the time between two interrupts is found. With the option `sections` the timer interrupts every 50
+//! µs for this.
 //!
-//! What the timer's interrupt itself takes counts, too, under the name of its handler.
+//! The time that the timer interrupt itself takes is measured, too, under the name of its handler.
 //!
-//! Each CPU writes its own line only; readers may see values of different moments.
+//! Each CPU writes only its own cache line; a reader may see values of different moments.
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -16,13 +17,13 @@ use crate::limits::MAX_CPUS;
 
 #[repr(align(64))]
 struct Slot {
-    /// TSC at the interrupt that found the present section; 0 for none.
+    /// TSC at the interrupt that found the present section; 0 if none was found.
     since: AtomicU64,
-    /// Where it found the CPU.
+    /// Program counter at that interrupt.
     pc: AtomicU64,
     /// TSC ticks of the longest section so far.
     longest: AtomicU64,
-    /// Where the CPU was found in that one.
+    /// Program counter at which that one was found.
     longest_pc: AtomicU64,
 }
 
@@ -35,7 +36,7 @@ static SLOTS: [Slot; MAX_CPUS] = [const {
     }
 }; MAX_CPUS];
 
-/// Notes that this timer interrupt has found a thread with preemption off. Interrupts are off.
+/// Records that this timer interrupt has found a thread with preemption off. Interrupts are off.
 pub fn found() {
     let slot = &SLOTS[cpu::id()];
     if slot.since.load(Relaxed) == 0 {
@@ -45,10 +46,10 @@ pub fn found() {
     preempt::set_need_resched();
 }
 
-/// Notes that preemption is possible. Called where that is so on this CPU, and a reschedule is wanted.
+/// Records the end of a section. Called where preemption is possible on this CPU and a reschedule is requested.
 pub fn ended() {
     let slot = &SLOTS[cpu::id()];
-    // First: from here on the thread may be preempted, and go on much later.
+    // Read first: after this the thread may be preempted, and continue much later.
     let now = time::ticks();
     let since = slot.since.swap(0, Relaxed);
     if since != 0 {
@@ -56,7 +57,7 @@ pub fn ended() {
     }
 }
 
-/// Notes that a handler of interrupts, which is at `pc`, has run since `since`. Interrupts are off.
+/// Records that the interrupt handler at `pc` has run since `since`, in TSC ticks. Interrupts are off.
 pub fn handled(since: u64, pc: usize) {
     let ticks = time::ticks().saturating_sub(since);
     note(&SLOTS[cpu::id()], ticks, pc as u64);
@@ -69,7 +70,8 @@ fn note(slot: &Slot, ticks: u64, pc: u64) {
     }
 }
 
-/// TSC ticks of the longest section on `cpu`, and the function, as mangled, in which it was found, with an offset.
+/// TSC ticks of the longest section on `cpu`, and the function in which it was found, with its mangled name and an offset in
+/// it.
 pub fn longest(cpu: usize) -> Option<(u64, Option<(&'static str, u64)>)> {
     let slot = SLOTS.get(cpu)?;
     let pc = slot.longest_pc.load(Relaxed);

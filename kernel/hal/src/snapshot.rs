@@ -1,13 +1,13 @@
-//! What the CPUs are doing at this moment.
+//! What all CPUs are doing at this moment.
 //!
-//! The question is a non-maskable interrupt, so a CPU answers also while it has interrupts off. Its handler notes where it
-//! was and how it came there; the text is printed by the CPU that asked.
+//! A CPU asks the others by a non-maskable interrupt, so they answer even with interrupts off. The interrupt's handler
+//! records the interrupted address and its callers; the CPU that asked prints them.
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::frame::TrapFrame;
 use super::{apic, backtrace, cpu, percpu, sample, time};
 
-/// Longest wait for answers, in nanoseconds.
+/// The longest wait for answers, in nanoseconds.
 const PATIENCE_NS: u64 = 5_000_000_000;
 
 fn others() -> impl Iterator<Item = &'static percpu::CpuArea> {
@@ -17,7 +17,7 @@ fn others() -> impl Iterator<Item = &'static percpu::CpuArea> {
         .filter(move |area| area.id != me)
 }
 
-/// Asks all other CPUs and waits until they have answered, five seconds at most.
+/// Asks all other CPUs, and waits until they have answered, for five seconds at most.
 pub(super) fn ask_others() {
     for area in others() {
         area.snapshot.taken.store(false, Ordering::Relaxed);
@@ -33,7 +33,7 @@ pub(super) fn ask_others() {
     }
 }
 
-/// In the handler: notes what was interrupted if a CPU has asked. Returns whether one had.
+/// Records what was interrupted, if a CPU has asked. Called by the handler of the NMI. Returns whether a CPU had asked.
 pub(super) fn answer(frame: &TrapFrame) -> bool {
     let snapshot = &percpu::area().snapshot;
     if !snapshot.wanted.swap(false, Ordering::Acquire) {
@@ -59,7 +59,7 @@ pub(super) fn answer(frame: &TrapFrame) -> bool {
     true
 }
 
-/// Prints the answers of all other CPUs; `more` adds to what is printed of one.
+/// Prints the answers of all other CPUs; `more` prints what the caller adds for a CPU.
 pub(super) fn print_others(more: impl Fn(usize)) {
     for area in others() {
         let snapshot = &area.snapshot;
@@ -85,7 +85,8 @@ pub(super) fn print_others(more: impl Fn(usize)) {
     }
 }
 
-/// Asks the other CPUs what they do and prints it. Two callers at once: the second prints nothing.
+/// Asks the other CPUs what they do and prints the answers, with preemption off. If two CPUs call it at the same time, the
+/// second one prints nothing.
 pub fn report(more: impl Fn(usize)) {
     static BUSY: AtomicBool = AtomicBool::new(false);
     if BUSY.swap(true, Ordering::Acquire) {

@@ -1,4 +1,4 @@
-//! Which address space each CPU runs.
+//! The address space that each CPU runs.
 use alloc::sync::Arc;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -11,16 +11,16 @@ use super::machine::KernelMachine;
 use super::{cpu, features, irq, paging};
 use crate::limits::MAX_CPUS;
 
-/// One CPU's address space, on lines of its own: only its CPU writes them.
+/// The address space of one CPU, on cache lines that only this CPU writes.
 #[repr(align(64))]
 struct Running {
-    /// Null for the kernel alone.  Holds a reference.
+    /// The space, with a reference; null if the CPU runs on the kernel's tables alone.
     space: AtomicPtr<Space>,
-    /// Which translations the CPU has kept of others.
+    /// The translations of other spaces that the CPU still has.
     asids: Asids,
 }
 
-/// What each CPU runs.
+/// One for each CPU.
 static RUNNING: [Running; MAX_CPUS] = [const {
     Running {
         space: AtomicPtr::new(ptr::null_mut()),
@@ -28,14 +28,14 @@ static RUNNING: [Running; MAX_CPUS] = [const {
     }
 }; MAX_CPUS];
 
-/// Whether the books on kept translations are needed. Debug builds keep them on any CPU, so that what they say of flush
-/// requests is tried where no CPU has identifiers.
+/// Whether the records of kept translations are needed. Debug builds keep them on any CPU, so that what they decide about
+/// flush requests is tested on CPUs without identifiers, too.
 #[inline]
 fn tagged() -> bool {
     cfg!(debug_assertions) || features::has(features::PCID)
 }
 
-/// What a flush request asks of this CPU; interrupts off.
+/// What a flush request asks of this CPU. Interrupts are off.
 #[inline]
 pub fn duty(target: Option<Target>, full: bool) -> Duty {
     if tagged() {
@@ -47,11 +47,11 @@ pub fn duty(target: Option<Target>, full: bool) -> Duty {
     }
 }
 
-/// Loads the root that the pmap of this CPU's space in `vm` has now; interrupts off.
+/// Reloads the root that the pmap of this CPU's space in `vm` has now. Interrupts are off.
 pub fn reload_root(vm: &Vm<KernelMachine>) {
     let running = &RUNNING[cpu::id()];
     let space = running.space.load(Ordering::Relaxed);
-    // SAFETY: the slot holds a reference, which only this CPU gives up, with interrupts off.
+    // SAFETY: the pointer holds a reference, which only this CPU drops, with interrupts off.
     match unsafe { space.as_ref() } {
         Some(space) => {
             let info = space.pmap().root_info(vm);
@@ -68,11 +68,11 @@ pub fn reload_root(vm: &Vm<KernelMachine>) {
     }
 }
 
-/// Makes this CPU run `next`, or the kernel alone, and returns what it ran: the caller drops it where a last
-/// reference may be dropped.
+/// Switches this CPU to the space `next`, or with `None` to the kernel's tables alone. Returns the space that it has run so
+/// far: the caller drops it where the last reference may be dropped.
 pub fn enter(vm: &Vm<KernelMachine>, pin: &CpuPin, next: Option<Arc<Space>>) -> Option<Arc<Space>> {
     let running = &RUNNING[pin.cpu()];
-    // A flush request must not come between the choice of a root and its load.
+    // A flush request must not be served between the choice of a root and its load.
     let flags = irq::save();
     match &next {
         Some(space) => {
@@ -87,7 +87,7 @@ pub fn enter(vm: &Vm<KernelMachine>, pin: &CpuPin, next: Option<Arc<Space>>) -> 
     }
     let new = next.map_or(ptr::null_mut(), |space| Arc::into_raw(space).cast_mut());
     let old = running.space.swap(new, Ordering::Relaxed);
-    // SAFETY: a non-null slot is a reference that `into_raw` gave up; the swap took it out.
+    // SAFETY: a pointer that is not null is a reference from `into_raw`, and the swap took it out.
     let old = (!old.is_null()).then(|| unsafe { Arc::from_raw(old) });
     if let Some(old) = &old
         && !ptr::eq(Arc::as_ptr(old), new)

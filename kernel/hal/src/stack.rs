@@ -1,11 +1,10 @@
-//! Kernel stacks: mapped in a region of their own, with an unmapped page below each.
+//! Kernel stacks: mapped in a region of their own, with an unmapped guard below each.
 //!
-//! A stack is cached by the CPU that frees it if it lies on that CPU's node; beyond that, freed stacks gather in a pool of
-//! their node, and when a pool is full half of it is unmapped with a single invalidation for all. So a thread's stack is
-//! on the node of the CPU that made the thread, if there was memory. The number of a free slot is kept in
-//! the (not present) page-table entry of another's guard page, so the list of free slots costs no memory.
-//! A CPU takes unmapped slots from the pool by the handful, so that most stacks are mapped without a lock, and
-//! what two CPUs map seldom lies in one line of a page table.
+//! Guarantee: a thread's stack is on the node of the CPU that made the thread, if that node has memory. Mechanism: a CPU that
+//! frees a stack of its own node puts it into its cache. When the cache is full, stacks go to a pool of their node; when that
+//! is full, half of it is unmapped with a single flush. A CPU takes unmapped slots from the pool several at a time. So most
+//! stacks are mapped without a lock, and stacks that two CPUs map seldom share a cache line of a page table. The list of free
+//! slots costs no memory: the number of the next free slot is in the (not present) page-table entry of a slot's guard.
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -22,10 +21,10 @@ pub const STACK_SIZE: usize = if cfg!(debug_assertions) {
     8 << 10
 };
 const STACK_PAGES: u64 = (STACK_SIZE / PAGE_SIZE) as u64;
-/// Bytes of address space for a stack: the lower half is the guard.
+/// Bytes of address space for a stack; the lower half is the guard.
 const SLOT: u64 = 2 * STACK_SIZE as u64;
 const SLOTS: u32 = ((STACKS_END - STACKS) / SLOT) as u32;
-/// Stacks that a node's pool keeps, mapped.
+/// The most stacks in the pool of a node; they stay mapped.
 const POOLED: usize = 64;
 const NO_SLOT: u32 = u32::MAX;
 
@@ -33,24 +32,25 @@ const NO_SLOT: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoStack;
 
-/// A mapped stack, owned; dropping it frees it.
+/// A mapped stack, owned by this value; dropping it frees the stack.
 #[derive(Debug)]
 pub struct KernelStack {
     slot: u32,
-    /// Whose memory it was to have.
+    /// The node on which the stack was to be allocated.
     node: u32,
 }
 
-/// Calls `f` with this CPU's cache, preemption off.
+/// Calls `f` with this CPU's cache, with preemption off.
 fn with_cache<R>(f: impl FnOnce(&mut StackCache) -> R) -> R {
     preempt::disable();
-    // SAFETY: this CPU's cache, with preemption off, which no interrupt handler uses; `f` does not come here again.
+    // SAFETY: this is the CPU's own cache, with preemption off, and no interrupt handler uses it; `f` does not call this
+    // function.
     let result = f(unsafe { &mut *percpu::area().stacks.get() });
     preempt::enable();
     result
 }
 
-/// Mapped stacks of a node that nobody uses.
+/// The unused stacks of a node that are mapped.
 #[derive(Clone, Copy)]
 struct Mapped {
     slots: [u32; POOLED],
@@ -58,11 +58,11 @@ struct Mapped {
 }
 
 struct Pool {
-    /// By node.
+    /// One for each node.
     mapped: [Mapped; MAX_NODES],
     /// Head of the list of unmapped slots.
     free: u32,
-    /// First slot that was never used.
+    /// The first slot that was never used.
     next: u32,
 }
 
@@ -74,11 +74,11 @@ static POOL: BootLock<Pool> = BootLock::new(Pool {
     free: NO_SLOT,
     next: 0,
 });
-/// Stacks given away by [`KernelStack::keep`]: atomic; changed at boot.
+/// The number of stacks given away by [`KernelStack::keep`]. Atomic; changed at boot.
 static PERMANENT: AtomicUsize = AtomicUsize::new(0);
-/// Stacks are wiped before use, so that their depth can be told afterwards: atomic; written at boot.
+/// Whether stacks are zeroed before use, so that their depth can be measured later. Atomic; written at boot.
 static MEASURED: AtomicBool = AtomicBool::new(cfg!(debug_assertions));
-/// Deepest use seen, in bytes: atomic.
+/// The deepest use found, in bytes. Atomic.
 static HIGH_WATER: AtomicUsize = AtomicUsize::new(0);
 
 fn slot_base(slot: u32) -> u64 {
@@ -91,7 +91,7 @@ fn pages(slot: u32) -> impl Iterator<Item = u64> {
 }
 
 impl KernelStack {
-    /// Allocates a stack, on this CPU's node if that has memory.
+    /// Allocates a stack, on this CPU's node if it has memory.
     ///
     /// # Errors
     /// [`NoStack`] when memory is short.
@@ -108,7 +108,7 @@ impl KernelStack {
         Ok(Self::prepared(slot, node))
     }
 
-    /// Allocates a stack, on `node` if that has memory.
+    /// Allocates a stack, on `node` if it has memory.
     ///
     /// # Errors
     /// [`NoStack`] when memory is short.
@@ -124,12 +124,12 @@ impl KernelStack {
         stack
     }
 
-    /// Address one past the highest byte; a multiple of the page size.
+    /// Address behind the highest byte; a multiple of the page size.
     pub fn top(&self) -> u64 {
         slot_base(self.slot) + SLOT
     }
 
-    /// Gives the stack away for good; returns its top.
+    /// Keeps the stack for good, and returns its top.
     pub(super) fn keep(self) -> u64 {
         PERMANENT.fetch_add(1, Ordering::Relaxed);
         let top = self.top();
@@ -142,14 +142,14 @@ impl KernelStack {
     }
 
     fn wipe(&self) {
-        // SAFETY: the stack is mapped and nobody runs on it.
+        // SAFETY: the stack is mapped and no thread runs on it.
         unsafe { ptr::write_bytes(self.bottom().cast::<u8>(), 0, STACK_SIZE) };
     }
 
-    /// Bytes that were used since the stack was wiped.
+    /// Bytes that were used since the stack was zeroed.
     fn depth(&self) -> usize {
         let words = STACK_SIZE / 8;
-        // SAFETY: the stack is mapped and nobody runs on it.
+        // SAFETY: the stack is mapped and no thread runs on it.
         let untouched = (0..words)
             .take_while(|&i| unsafe { *self.bottom().add(i) } == 0)
             .count();
@@ -176,7 +176,7 @@ impl Drop for KernelStack {
     }
 }
 
-/// A mapped stack from the pool of `node`, or a newly mapped one there.
+/// Takes a mapped stack from the pool of `node`, or maps a new one there.
 fn from_pool(node: u32) -> Result<u32, NoStack> {
     let node = node as usize;
     let bare = with_cache(|cache| {
@@ -193,7 +193,7 @@ fn from_pool(node: u32) -> Result<u32, NoStack> {
                 return Ok(mapped.slots[mapped.used]);
             }
             let slot = pool.take_bare().ok_or(NoStack)?;
-            // Interrupts are off: this is still the CPU whose cache was empty, or one whose cache may be full.
+            // Interrupts are off. This may be another CPU than the one whose cache was empty, and its cache may be full.
             with_cache(|cache| {
                 while cache.bare_used < HANDFUL
                     && let Some(slot) = pool.take_bare()
@@ -210,7 +210,7 @@ fn from_pool(node: u32) -> Result<u32, NoStack> {
 }
 
 impl Pool {
-    /// A slot that is not mapped; `None` if there is none, or no memory to find it.
+    /// Takes a slot that is not mapped; `None` if there is none, or no memory for the tables above its guard.
     fn take_bare(&mut self) -> Option<u32> {
         if self.free != NO_SLOT {
             let slot = self.free;
@@ -227,7 +227,7 @@ impl Pool {
     }
 }
 
-/// Maps all pages of a slot, with memory of `node` if possible, or leaves none mapped.
+/// Maps all pages of a slot, with frames of `node` if possible. If it fails, none is mapped.
 fn map(slot: u32, node: usize) -> Result<(), NoStack> {
     for va in pages(slot) {
         let entry = paging::kernel_entry(va).map_err(|_| NoStack);
@@ -252,16 +252,16 @@ fn map(slot: u32, node: usize) -> Result<(), NoStack> {
 /// Calls `each` with the entries of all pages of the slots.
 fn for_each_entry(slots: &[u32], each: impl Fn(&AtomicU64)) {
     for va in slots.iter().flat_map(|&slot| pages(slot)) {
-        // Tables under these addresses exist, or there is nothing mapped.
+        // The tables exist if anything is mapped at this address.
         if let Ok(entry) = paging::kernel_entry(va) {
             each(entry);
         }
     }
 }
 
-/// Unmaps slots with one invalidation and frees their frames.
+/// Unmaps slots with one flush, and frees their frames.
 fn unmap(slots: &[u32]) {
-    /// Present bit; a cleared entry keeps its frame number until the invalidation is over.
+    /// The present bit. A cleared entry keeps its frame number until the flush is done.
     const PRESENT: u64 = 1;
     for_each_entry(slots, |entry| {
         entry.fetch_and(!PRESENT, Ordering::SeqCst);
@@ -280,7 +280,7 @@ fn unmap(slots: &[u32]) {
 fn retire(slots: &[u32]) {
     let mut pool = POOL.lock();
     for &slot in slots {
-        // The tables exist if the slot was ever mapped; else the slot is lost, which memory hardly allows.
+        // The tables exist if the slot was ever mapped. If they do not, and there is no memory for them, the slot is lost.
         if let Ok(guard) = paging::kernel_entry(slot_base(slot)) {
             guard.store(u64::from(pool.free) << 12, Ordering::Relaxed);
             pool.free = slot;
@@ -288,7 +288,7 @@ fn retire(slots: &[u32]) {
     }
 }
 
-/// Gives a stack to the pool of `node`, and unmaps half of that if it is full.
+/// Puts a stack into the pool of `node`. If the pool is full, half of it is unmapped.
 fn to_pool(slot: u32, node: usize) {
     let mut surplus = [0; POOLED / 2];
     {
@@ -308,9 +308,9 @@ fn to_pool(slot: u32, node: usize) {
     retire(&surplus);
 }
 
-/// Frames of stacks that nobody uses: in the CPUs' caches and in the pools. Exact while no thread begins or ends.
+/// Frames of stacks in the caches and pools. Exact as long as no thread is made or ends.
 pub fn frames_cached() -> usize {
-    // SAFETY: a plain word that its CPU writes; a value read too early is an old one.
+    // SAFETY: the word is written by its CPU only; a value read meanwhile may be an old one.
     let cached: usize = caches()
         .map(|cache| unsafe { ptr::addr_of!((*cache).used).read_volatile() })
         .sum();
@@ -318,14 +318,14 @@ pub fn frames_cached() -> usize {
     (cached + pooled) * STACK_PAGES as usize
 }
 
-/// All CPUs' caches, for a look at their words.
+/// Pointers to the caches of all CPUs, whose words are read only.
 fn caches() -> impl Iterator<Item = *mut StackCache> {
     (0..cpu::count())
         .filter_map(percpu::of)
         .map(|area| area.stacks.get())
 }
 
-/// Frames of stacks that CPUs keep for good.
+/// Frames of the stacks that CPUs keep for good.
 pub fn frames_permanent() -> usize {
     PERMANENT.load(Ordering::Relaxed) * STACK_PAGES as usize
 }
@@ -333,24 +333,24 @@ pub fn frames_permanent() -> usize {
 /// Frames of one stack.
 pub const FRAMES_PER_STACK: usize = STACK_PAGES as usize;
 
-/// Frames that stacks hold now, the cached ones included. Exact while no thread begins or ends.
+/// Frames of all mapped stacks, cached ones included. Exact as long as no thread is made or ends.
 pub fn frames_in_use() -> usize {
     // SAFETY: as in `frames_cached`.
     let frames = |cache: *mut StackCache| unsafe { ptr::addr_of!((*cache).frames).read_volatile() };
     caches().map(frames).sum::<isize>() as usize
 }
 
-/// Switches the measurement of stacks on. Debug builds always have it.
+/// Enables the measurement of stacks, which is always enabled in debug builds. Called at boot.
 pub fn measure() {
     MEASURED.store(true, Ordering::Relaxed);
 }
 
-/// Deepest stack use, in bytes, among stacks freed so far; zero if they are not [measured](measure).
+/// The deepest stack use, in bytes, among the stacks freed so far; 0 if they are not [measured](measure).
 pub fn high_water() -> usize {
     HIGH_WATER.load(Ordering::Relaxed)
 }
 
-/// Whether an address lies in the stacks' region and is mapped.
+/// Whether an address is in the region of stacks and mapped.
 pub(super) fn is_stack(address: u64) -> bool {
     (STACKS..STACKS_END).contains(&address) && paging::is_mapped(address)
 }

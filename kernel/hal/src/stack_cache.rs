@@ -1,11 +1,11 @@
-//! Kernel stacks that a CPU keeps for itself; [`super::stack`] uses them.
+//! The cache of kernel stacks of each CPU; [`super::stack`] uses it.
 
-/// Stacks that a CPU keeps.
+/// The most stacks in a cache.
 pub(super) const CACHED: usize = 8;
-/// Unmapped slots that a CPU takes at once.
+/// Unmapped slots that a CPU takes at a time.
 pub(super) const HANDFUL: usize = 8;
 
-/// Stacks a CPU keeps for itself; touched with preemption off by that CPU only.
+/// The cache of one CPU; accessed by that CPU only, with preemption off.
 pub(super) struct StackCache {
     pub(super) slots: [u32; CACHED],
     pub(super) used: usize,

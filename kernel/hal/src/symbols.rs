@@ -1,9 +1,9 @@
 //! The kernel's symbol table, for backtraces.
 //!
-//! `xtask` appends it to the linked image as one more segment, right behind the last byte of the image:
-//! the magic number, the size of the whole table in bytes, the number of symbols, then for each symbol,
-//! by address, its offset from the image's start and the offset of its name, then the names, each ended by a zero
-//! byte; all numbers are 32 bits. An image without it works, but prints bare addresses.
+//! `xtask` appends it to the linked image as one more segment, directly behind the last byte of the image. It consists of the
+//! magic number, the size of the whole table in bytes, and the number of symbols; then, for each symbol, sorted by address,
+//! its offset from the image's start and the offset of its name; then the names, each ended by a zero byte. All numbers have
+//! 32 bits. With an image without the table, backtraces print bare addresses.
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::memory;
@@ -12,13 +12,13 @@ use super::memory;
 const MAGIC: u32 = 0x4d59_5350;
 /// Bytes before the first symbol.
 const HEADER: usize = 12;
-/// A larger table is not believed.
+/// The largest table that is accepted, in bytes.
 const LIMIT: u64 = 32 << 20;
 
-/// Bytes of the table, a multiple of the page size; zero if there is none. Written once at boot.
+/// Bytes of the table, a multiple of the page size; 0 if there is none. Written once, at boot.
 static SIZE: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes that the table takes behind the image, in whole pages.
+/// Bytes of the table behind the image, in whole pages.
 pub(super) fn size() -> u64 {
     SIZE.load(Ordering::Relaxed)
 }
@@ -28,12 +28,11 @@ fn base() -> *const u8 {
 }
 
 fn word(offset: usize) -> u32 {
-    // SAFETY: at boot the first GiB is mapped at the kernel's base; later, all of the table is, and callers stay
-    // within it.
+    // SAFETY: at boot the first GiB is mapped at the kernel's base, and later all of the table is; callers stay within it.
     unsafe { base().add(offset).cast::<u32>().read_unaligned() }
 }
 
-/// Looks whether the loader put a table behind the image; the size as [`size`] gives it from now on.
+/// Finds the table behind the image. Returns its size, as [`size`] does from now on.
 pub(super) fn find() -> u64 {
     if word(0) == MAGIC && u64::from(word(4)) <= LIMIT {
         SIZE.store(u64::from(word(4)).next_multiple_of(4096), Ordering::Relaxed);
@@ -41,7 +40,7 @@ pub(super) fn find() -> u64 {
     size()
 }
 
-/// Name, as mangled, and offset into it, of the function an address lies in.
+/// The mangled name of the function in which an address lies, and the address's offset in it.
 pub(super) fn lookup(address: u64) -> Option<(&'static str, u64)> {
     if size() == 0 || !memory::is_text(address) {
         return None;
@@ -62,7 +61,7 @@ pub(super) fn lookup(address: u64) -> Option<(&'static str, u64)> {
     let names = HEADER + 8 * count;
     let name = names + word(HEADER + 8 * index + 4) as usize;
     let limit = word(4) as usize;
-    // SAFETY: callers of `word` above; the name is inside the table or found empty.
+    // SAFETY: as in `word`; the name lies within the table, or is cut to nothing.
     let bytes = unsafe {
         core::slice::from_raw_parts(base().add(name.min(limit)), limit.saturating_sub(name))
     };

@@ -5,41 +5,40 @@ use super::frame::TrapFrame;
 use super::vectors::VECTOR_TIMER;
 use super::{apic, calibrate, features, irq, msr, percpu, time};
 
-/// APIC timer ticks a second; zero with TSC deadline. Written once at boot.
+/// Ticks a second of the APIC timer; 0 with TSC deadline. Written once, at boot.
 static APIC_HZ: AtomicU64 = AtomicU64::new(0);
 
 /// No deadline.
 pub const NEVER: u64 = u64::MAX;
 
-/// Measures the timer. On the boot CPU.
+/// Measures the frequency of the timer. Called on the boot CPU.
 pub(super) fn calibrate() {
     if !features::has(features::TSC_DEADLINE) {
         APIC_HZ.store(calibrate::apic_timer_hz(time::tsc_hz()), Ordering::Relaxed);
     }
 }
 
-/// Sets this CPU's timer up, unarmed.
+/// Sets this CPU's timer up. It is not armed.
 pub(super) fn init() {
     apic::timer_init(VECTOR_TIMER);
 }
 
-/// Makes this CPU's timer interrupt at `deadline_ns` on the clock of [`time::now_ns`], at once if that is
-/// past, instead of any earlier deadline set; [`NEVER`] disarms it. It may come early by rounding or
-/// for a deadline beyond the counter's reach: the handler looks at the clock. Called with
-/// preemption off.
+/// Arms this CPU's timer for `deadline_ns` on the clock of [`time::now_ns`], in place of the deadline that it had; [`NEVER`]
+/// disarms it. With a deadline that has passed it interrupts at once. It may interrupt early, because of rounding or because
+/// the counter does not reach the deadline: the handler must look at the clock. Called with preemption off.
 pub fn arm(deadline_ns: u64) {
     let flags = irq::save();
     let armed = &percpu::area().armed_ns;
     if armed.get() != deadline_ns {
         armed.set(deadline_ns);
         if features::has(features::TSC_DEADLINE) {
-            // Zero disarms.
+            // The value 0 disarms.
             let tsc = if deadline_ns == NEVER {
                 0
             } else {
                 time::tsc_at(deadline_ns).max(1)
             };
-            // SAFETY: CPUID says that the register is there.
+            // SAFETY: CPUID lists the register.
             unsafe { msr::write(msr::TSC_DEADLINE, tsc) };
         } else {
             apic::timer_start(count(deadline_ns));

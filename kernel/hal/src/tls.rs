@@ -1,7 +1,7 @@
 //! The user's FS and GS bases: thread-local storage.
 //!
-//! In the kernel the user's GS base waits in a register that `swapgs` swaps in. Where the CPU has FSGSBASE, a user
-//! can change both without a system call, so they are read back at each switch.
+//! In the kernel the user's GS base is in a register that `swapgs` exchanges with GS. On a CPU with FSGSBASE a program can
+//! change both bases without a system call, so they are read at each switch.
 use core::arch::asm;
 
 use super::{features, msr};
@@ -15,10 +15,10 @@ pub struct Bases {
     pub gs: u64,
 }
 
-/// The bases that the CPU has loaded for user mode. Called with preemption off.
+/// The user's bases on this CPU. Called with preemption off.
 #[inline]
 pub(super) fn read() -> Bases {
-    // SAFETY: reads registers every 64-bit CPU has, by the instruction if CPUID has that.
+    // SAFETY: reads registers that every 64-bit CPU has; the instruction is used if CPUID lists it.
     unsafe {
         let fs = if features::has(features::FSGSBASE) {
             let fs: u64;
@@ -34,7 +34,7 @@ pub(super) fn read() -> Bases {
     }
 }
 
-/// Loads the bases of the thread that runs next, where they differ from `now`. Addresses must be canonical.
+/// Loads the bases of the thread that runs next, as far as they differ from `now`. They must be canonical addresses.
 #[inline]
 pub(super) fn write(now: Bases, next: Bases) {
     if now.fs != next.fs {
@@ -58,7 +58,7 @@ fn write_fs(base: u64) {
     }
 }
 
-/// Sets the running thread's FS base; false, and nothing done, if it is no user address.
+/// Sets the running thread's FS base. Returns false, and changes nothing, if `base` is not a user address.
 pub fn set_user_tls(base: u64) -> bool {
     let user = base < crate::limits::USER_END;
     if user {
@@ -67,7 +67,7 @@ pub fn set_user_tls(base: u64) -> bool {
     user
 }
 
-/// Sets the running thread's GS base; false, and nothing done, if it is no user address.
+/// Sets the running thread's GS base. Returns false, and changes nothing, if `base` is not a user address.
 pub fn set_user_gs(base: u64) -> bool {
     let user = base < crate::limits::USER_END;
     if user {

@@ -1,4 +1,4 @@
-//! What the entry code calls: exceptions, interrupts, system calls, and the way back to user mode.
+//! The functions that the entry code calls: for exceptions, interrupts and system calls, and before user mode.
 use core::sync::atomic::Ordering;
 
 use super::frame::{TrapFrame, UserFrame};
@@ -13,11 +13,11 @@ const GENERAL_PROTECTION: u64 = 13;
 const PAGE_FAULT: u64 = 14;
 const NMI: u64 = 2;
 
-/// Sets up `syscall` on this CPU.
+/// Sets `syscall` up on this CPU.
 pub(super) fn init_syscall() {
-    /// TF IF DF IOPL NT RF AC ID: none of the user's may reach the kernel.
+    /// Flags that `syscall` clears, so that the user's do not have an effect in the kernel: TF IF DF IOPL NT RF AC ID.
     const CLEARED: u64 = 0x0025_7700;
-    // SAFETY: every 64-bit CPU has these; the entry code is made for them.
+    // SAFETY: every 64-bit CPU has these registers, and the entry code is written for these values.
     unsafe {
         msr::write(msr::STAR, 0x20 << 48 | 0x10 << 32);
         msr::write(msr::LSTAR, entry::syscall_address());
@@ -25,16 +25,17 @@ pub(super) fn init_syscall() {
     }
 }
 
-/// What [`syscall`] tells the entry code, in RAX and RDX.
+/// What [`syscall`] returns to the entry code, in RAX and RDX.
 #[repr(C)]
 pub(super) struct Done {
     result: u64,
-    /// Not zero: [`syscall_full_frame`] is to follow.
+    /// Not 0 if [`syscall_full_frame`] must be called next.
     more: u64,
 }
 
-/// A system call; interrupts off on entry and exit. The frame holds what a call saves; it can be left by `sysret`, for
-/// nobody changes it but [`syscall_full_frame`], and a `syscall` below [`USER_END`] leaves an address that is canonical.
+/// A system call. Interrupts are off on entry and on return. The frame holds only the registers that every call saves.
+/// `sysret` can return from it: only [`syscall_full_frame`] changes it, and a `syscall` instruction below [`USER_END`] leaves
+/// a canonical return address.
 pub(super) extern "C" fn syscall(frame: &mut UserFrame) -> Done {
     irq::enable();
     let result = upcall::syscall(frame);
@@ -45,8 +46,8 @@ pub(super) extern "C" fn syscall(frame: &mut UserFrame) -> Done {
     }
 }
 
-/// Goes on after [`syscall`] with all registers in the frame: to carry out a call that needs them, or for work before
-/// user mode.
+/// Called after [`syscall`], with all registers in the frame: to carry out a call that needs them, or to do work before user
+/// mode.
 pub(super) extern "C" fn syscall_full_frame(frame: &mut UserFrame) {
     irq::enable();
     upcall::syscall_full_frame(frame);
@@ -54,7 +55,7 @@ pub(super) extern "C" fn syscall_full_frame(frame: &mut UserFrame) {
     leave_to_user(frame);
 }
 
-/// An exception, on the thread's stack.
+/// An exception. Runs on the thread's stack.
 pub(super) extern "C" fn exception(frame: &mut TrapFrame) {
     let from_user = frame.in_user_mode();
     if frame.vector == PAGE_FAULT {
@@ -76,7 +77,7 @@ fn page_fault(frame: &mut TrapFrame, from_user: bool) {
     let error = frame.error;
     if from_user {
         irq::enable();
-        // Whether it was resolved or made into a signal, the thread goes on at its frame.
+        // Resolved or not, the thread continues at its frame: if not, it has a signal pending.
         let _: Handled = upcall::page_fault(address, error, true);
         return;
     }
@@ -94,13 +95,13 @@ fn page_fault(frame: &mut TrapFrame, from_user: bool) {
     user::fix_up(frame);
 }
 
-/// An interrupt from user mode, on the thread's stack.
+/// An interrupt from user mode. Runs on the thread's stack.
 pub(super) extern "C" fn interrupt_from_user(frame: &mut TrapFrame) {
     interrupt(frame);
     leave_to_user(frame);
 }
 
-/// An interrupt; from kernel mode it runs on the interrupt stack.
+/// An interrupt. One from kernel mode runs on the CPU's interrupt stack.
 pub(super) extern "C" fn interrupt(frame: &mut TrapFrame) {
     preempt::enter_interrupt();
     let began = time::ticks();
@@ -132,16 +133,16 @@ pub(super) extern "C" fn interrupt(frame: &mut TrapFrame) {
             console::receive();
             apic::end_of_interrupt();
         }
-        // Spurious interrupts of the APIC and the masked PIC want no acknowledgement.
+        // Spurious interrupts of the APIC, and those of the masked PIC, are not acknowledged.
         _ => {}
     }
-    // No handler lets another in, so nothing is counted twice.
+    // No handler enables interrupts, so no time is counted twice.
     let spent = area.irq_ticks.load(Ordering::Relaxed) + time::ticks().saturating_sub(began);
     area.irq_ticks.store(spent, Ordering::Relaxed);
     preempt::leave_interrupt();
 }
 
-/// At the end of an interrupt from kernel mode, on the thread's own stack, interrupts off.
+/// Called at the end of an interrupt from kernel mode, on the thread's own stack, with interrupts off.
 pub(super) extern "C" fn preempt() {
     upcall::preempt_check();
 }
@@ -155,7 +156,7 @@ pub(super) extern "C" fn paranoid(frame: &mut TrapFrame) {
     }
 }
 
-/// The last step before user mode: pending work, then a check that makes the return itself unable to fault.
+/// The last step before user mode: does pending work, and then checks the address, so that the return itself cannot fault.
 #[inline]
 fn leave_to_user(frame: &mut UserFrame) {
     upcall::before_user_return(frame);
@@ -164,7 +165,7 @@ fn leave_to_user(frame: &mut UserFrame) {
     }
 }
 
-/// The frame's address is none a user can run at; Linux, too, makes this a general protection fault.
+/// The frame's address is not a user address. As in Linux, this is a general protection fault.
 #[cold]
 fn bad_return_address(frame: &mut UserFrame) {
     while frame.rip >= USER_END {
@@ -177,12 +178,12 @@ fn bad_return_address(frame: &mut UserFrame) {
 
 /// Enters user mode with the registers of `frame`, as at the end of a system call.
 ///
-/// Called on the thread's own kernel stack, preemption allowed.
+/// Called on the thread's own kernel stack, with preemption on.
 pub fn enter_user(frame: &UserFrame) -> ! {
     let mut frame = *frame;
     irq::disable();
     leave_to_user(&mut frame);
-    // SAFETY: interrupts are off, this is kernel mode, and nothing on this stack is used again but
-    // the frame, which no one overwrites before the registers are loaded.
+    // SAFETY: interrupts are off, the CPU is in kernel mode, and nothing on this stack is used again but the frame, which is
+    // not overwritten before its registers are loaded.
     unsafe { entry::load_frame(&raw const frame) }
 }

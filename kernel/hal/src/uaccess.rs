@@ -1,9 +1,8 @@
-//! Values that a user program gave us, kept in types of their own until they are checked.
+//! Addresses that a user program has passed, in types of their own until they are checked.
 //!
-//! Holding a [`UserPtr`] or a [`UserRange`] proves nothing: the memory may be absent, read-only
-//! or the kernel's.  Only the copies of [`user`] decide, and they say [`UserFault`] for
-//! whatever cannot be reached.  With preemption off (inside an epoch section) a copy never
-//! sleeps: it fails at once where the page is not mapped, and the caller retries outside
+//! A [`UserPtr`] or a [`UserRange`] proves nothing: the memory may be absent, read-only or the kernel's. Only the copies of
+//! [`user`] check it, and they fail with [`UserFault`] if it cannot be accessed. With preemption off (inside an epoch
+//! section) a copy never sleeps: it fails at once if the page is not mapped, and the caller tries again outside the section,
 //! after [`UserRange::fault_in`].
 
 use alloc::vec::Vec;
@@ -31,7 +30,7 @@ impl<T> Clone for UserPtr<T> {
 impl<T> Copy for UserPtr<T> {}
 
 impl<T> UserPtr<T> {
-    /// Takes a raw argument for a pointer; nothing is checked.
+    /// Makes a pointer of a raw argument, without a check.
     pub const fn new(addr: u64) -> Self {
         UserPtr {
             addr,
@@ -39,12 +38,12 @@ impl<T> UserPtr<T> {
         }
     }
 
-    /// Whether the program gave no pointer.
+    /// Whether the program passed a null pointer.
     pub const fn is_null(self) -> bool {
         self.addr == 0
     }
 
-    /// The pointer `n` elements on.  A wrap-around is caught by the copy.
+    /// The pointer `n` elements further. If it wraps around, the copy fails.
     pub const fn add(self, n: usize) -> Self {
         UserPtr::new(
             self.addr
@@ -54,7 +53,7 @@ impl<T> UserPtr<T> {
 }
 
 impl<T: FromBytes + IntoBytes> UserPtr<T> {
-    /// Copies the value in.  May fault the page in, and so sleep.
+    /// Copies the value in. May fault the page in, and so sleep.
     pub fn read(self) -> Result<T, UserFault> {
         let mut value = T::new_zeroed();
         user::copy_in(value.as_mut_bytes(), self.addr)?;
@@ -68,7 +67,7 @@ impl<T: IntoBytes + zerocopy::Immutable> UserPtr<T> {
         user::copy_out(self.addr, value.as_bytes())
     }
 
-    /// Copies the value out unless the program gave no pointer.
+    /// Copies the value out, unless the program passed a null pointer.
     pub fn write_if_some(self, value: &T) -> Result<(), UserFault> {
         if self.is_null() {
             Ok(())
@@ -88,20 +87,20 @@ pub struct UserRange {
 }
 
 impl UserRange {
-    /// Takes two raw arguments; nothing is checked.
+    /// Makes a range of two raw arguments, without a check.
     pub const fn new(addr: u64, len: usize) -> Self {
         UserRange { addr, len }
     }
 
-    /// Drops the first `n` bytes.
+    /// Removes the first `n` bytes from the range.
     pub fn skip(&mut self, n: usize) {
         let n = n.min(self.len);
         self.addr += n as u64;
         self.len -= n;
     }
 
-    /// Makes the page of the first byte reachable, for reading or for writing, or says that it
-    /// cannot be.  Sleeps; the answer may be stale as soon as it is given.
+    /// Makes the page of the first byte accessible, for reading or with `write` for writing; fails if that is impossible.
+    /// Sleeps. The page may be gone again when this returns.
     pub fn fault_in(self, write: bool) -> Result<(), UserFault> {
         if self.len == 0 {
             return Ok(());
@@ -113,24 +112,23 @@ impl UserRange {
     }
 }
 
-/// The longest path, its final NUL included (Linux's PATH_MAX).
+/// The longest path in bytes, its final NUL included (Linux's PATH_MAX).
 pub const PATH_MAX: usize = 4096;
 
-/// Why a string could not be taken from user memory.
+/// Why a string could not be copied from user memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StrError {
     /// The memory cannot be read.
     Fault,
-    /// No NUL within the limit.
+    /// There is no NUL within the limit.
     TooLong,
-    /// The kernel has no memory to hold it.
+    /// The kernel has no memory for the string.
     NoMemory,
 }
 
-/// Copies a NUL-terminated string of fewer than `max` bytes; the NUL is not kept.
+/// Copies a NUL-terminated string of fewer than `max` bytes, and returns it without the NUL. May sleep.
 pub fn read_cstr(addr: u64, max: usize) -> Result<Vec<u8>, StrError> {
-    // Most strings are short: begin with little and double, so that a path costs one small
-    // allocation and not a page.
+    // Most strings are short. The buffer begins small and is doubled, so a path costs one small allocation instead of a page.
     const FIRST: usize = 64;
     let mut buf: Vec<u8> = Vec::with_capacity(FIRST);
     let mut chunk = FIRST;

@@ -1,9 +1,8 @@
-//! One side of a read or a write: where the bytes go to, or come from.
+//! One side of a transfer: where a read puts its bytes, or where a write takes them from.
 //!
-//! Files, pipes and devices move bytes through an [`IoBuf`] and do not know whether it is a
-//! user range, a vector of them, or kernel memory.  A copy that reaches some bytes reports
-//! them; it fails only where it reached none.  Copies never cross a user page in one step, so
-//! a fault leaves a whole number of page pieces done.
+//! Files, pipes and devices move bytes through an [`IoBuf`], which may be a user range, a vector of user ranges, or kernel
+//! memory. A copy that moves some bytes returns their number, and fails only if it moves none. One step of a copy never
+//! crosses the end of a user page, so a copy that faults has moved whole pieces of pages.
 
 use alloc::vec::Vec;
 
@@ -17,18 +16,18 @@ const PAGE: u64 = crate::limits::PAGE_SIZE as u64;
 pub enum IoBuf<'a> {
     /// One user range.
     User(UserRange),
-    /// Several, from `readv` and its kin, taken front to back.
+    /// Several user ranges, from `readv` and the like, used from first to last.
     Vector {
-        /// The range in work.
+        /// The range that is being used.
         head: UserRange,
-        /// What follows, last first.
+        /// The ranges after it, the last one first.
         rest: Vec<UserRange>,
         /// Bytes left in all of them.
         left: usize,
     },
-    /// Kernel memory to be filled.
+    /// Kernel memory that the transfer fills.
     Fill(&'a mut [u8]),
-    /// Kernel memory to be read.
+    /// Kernel memory that the transfer reads.
     Drain(&'a [u8]),
 }
 
@@ -60,7 +59,7 @@ impl IoBuf<'_> {
         }
     }
 
-    /// Forgets all but the next `n` bytes.
+    /// Drops all but the next `n` bytes.
     pub fn limit(&mut self, n: usize) {
         match self {
             IoBuf::User(r) => r.len = r.len.min(n),
@@ -73,8 +72,8 @@ impl IoBuf<'_> {
         }
     }
 
-    /// Copies `bytes` to the far side, as many as it still takes, and returns how many.
-    /// Fails only if the very first byte cannot be written.
+    /// Copies `bytes` to the far side, as many as it has room for, and returns how many. Fails only if not even the first
+    /// byte can be written.
     pub fn put(&mut self, bytes: &[u8]) -> Result<usize, UserFault> {
         let mut done = 0;
         while done < bytes.len() && self.remaining() > 0 {
@@ -101,8 +100,8 @@ impl IoBuf<'_> {
         Ok(done)
     }
 
-    /// Copies from the far side into `bytes`, as many as it still has, and returns how many.
-    /// Fails only if the very first byte cannot be read.
+    /// Copies from the far side to `bytes`, as many as it has, and returns how many. Fails only if not even the first byte
+    /// can be read.
     pub fn take(&mut self, bytes: &mut [u8]) -> Result<usize, UserFault> {
         let mut done = 0;
         while done < bytes.len() && self.remaining() > 0 {
@@ -129,8 +128,8 @@ impl IoBuf<'_> {
         Ok(done)
     }
 
-    /// Makes the page under the next byte reachable; to be called with preemption on after a
-    /// copy failed with it off.  `write` says that the kernel will write there.
+    /// Makes the page of the next byte accessible. Called with preemption on, after a copy has failed with preemption off.
+    /// `write` says whether the kernel is going to write there.
     pub fn fault_in(&self, write: bool) -> Result<(), UserFault> {
         match self {
             IoBuf::User(r) => r.fault_in(write),
@@ -139,7 +138,7 @@ impl IoBuf<'_> {
         }
     }
 
-    /// The next user piece of at most `max` bytes that lies within one page.
+    /// The next piece of user memory: at most `max` bytes, within one page.
     fn piece(&self, max: usize) -> UserRange {
         let (mut r, left) = match self {
             IoBuf::User(r) => (*r, r.len),
@@ -151,7 +150,7 @@ impl IoBuf<'_> {
         r
     }
 
-    /// Steps over `n` bytes that have been moved.
+    /// Skips `n` bytes that have been moved.
     pub fn advance(&mut self, n: usize) {
         match self {
             IoBuf::User(r) => r.skip(n),

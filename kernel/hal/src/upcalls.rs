@@ -1,7 +1,7 @@
-//! What this crate calls of the kernel above it: one trait, bound at link time.
+//! The functions of the kernel above that this crate calls: one trait, bound at link time.
 //!
-//! The calls go through symbols that [`upcalls!`](crate::upcalls!) defines, as those of `ksync`'s platform do, so that
-//! link-time optimisation inlines them.
+//! The calls use symbols that [`upcalls!`](crate::upcalls!) defines, as `ksync` does for its platform, so that link-time
+//! optimisation can inline them.
 
 use vm::Growth;
 
@@ -9,57 +9,59 @@ use crate::boot::info::BootInfo;
 use crate::frame::{TrapFrame, UserFrame};
 use crate::user::UserFault;
 
-/// What became of a page fault.
+/// The result of a page fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handled {
-    /// The access can be tried again.
+    /// The access can be repeated.
     Resolved,
-    /// It cannot; in user mode the thread has a signal pending.
+    /// The access is not possible. A thread in user mode has a signal pending.
     Unresolved,
 }
 
-/// The kernel, as this crate sees it.
+/// The functions of the kernel above.
 pub trait Upcalls {
-    /// The boot CPU's way into the kernel, on its final stack, interrupts off.
+    /// Enters the kernel on the boot CPU, on its final stack, with interrupts off.
     fn kmain(info: BootInfo) -> !;
-    /// Another CPU's way into the kernel, on its final stack, interrupts off. The CPU was let go by
-    /// [`release_cpus`](crate::smp::release_cpus).
+    /// Enters the kernel on another CPU, on its final stack, with interrupts off. Called once
+    /// [`release_cpus`](crate::smp::release_cpus) has been called.
     fn ap_main(cpu: usize) -> !;
-    /// A system call, with the registers that all calls save; returns what goes to RAX. Interrupts and preemption are on.
+    /// Carries out a system call, given the registers that every call saves. Returns the value for RAX. Interrupts and
+    /// preemption are on.
     fn syscall(frame: &mut UserFrame) -> u64;
-    /// Whether anything is to be done between a system call and user mode. A quiescent point; interrupts are off.
+    /// Whether work must be done between a system call and user mode. A quiescent state; interrupts are off.
     fn work_after_syscall(result: u64) -> bool;
-    /// A system call for which there is such work, with a full register frame. Interrupts and preemption are on.
+    /// Carries out a system call for which there is such work, with the full register frame. Interrupts and preemption are
+    /// on.
     fn syscall_full_frame(frame: &mut UserFrame);
-    /// A page fault at `va`: in user mode, or of a user copy with faults allowed. Interrupts are on.
+    /// Handles a page fault at `va`, in user mode or in a user copy with preemption on. Interrupts are on.
     fn page_fault(va: u64, error: u64, from_user: bool) -> Handled;
-    /// Makes a page of the current process reachable for the kernel, which is about to copy with faults off.
+    /// Makes a page of the current process accessible, because the kernel is about to copy with preemption off. Sleeps.
     ///
     /// # Errors
     /// The program may not access it so.
     fn fault_in(va: u64, write: bool) -> Result<(), UserFault>;
-    /// An exception in user mode. Interrupts are on.
+    /// Handles an exception in user mode. Interrupts are on.
     fn user_exception(frame: &mut TrapFrame, vector: u64, error: u64);
-    /// The way back to user mode, a quiescent point. Interrupts are off on entry and on return.
+    /// Called before user mode: a quiescent state. Interrupts are off on entry and on return.
     fn before_user_return(frame: &mut UserFrame);
-    /// The timer's interrupt. Interrupts are off.
+    /// The timer interrupt. Interrupts are off.
     fn timer_expired(from_user: bool);
-    /// Another CPU asks for a look at the run queue. Interrupts are off.
+    /// Another CPU asks this one to look at its run queue. Interrupts are off.
     fn reschedule_ipi();
-    /// Preemption is possible and wanted. Interrupts may be on or off, and stay so.
+    /// Reschedules if that is requested; preemption is on. Interrupts may be on or off, and are so again on return.
     fn preempt_check();
-    /// A byte from the console. Interrupts are off.
+    /// A byte has been received on the console. Interrupts are off.
     fn serial_input(byte: u8);
-    /// Whether the running thread is to die.
+    /// Whether the running thread has been killed.
     fn must_stop() -> bool;
-    /// Whether the limits of the running thread's process, as they are now, let a stack grow so.
+    /// Whether the present limits of the running thread's process allow a stack to grow as `to` says.
     fn may_grow(to: &Growth) -> bool;
 }
 
-/// The link-time binding.
+/// The symbols that the linker binds.
 pub(crate) mod symbols {
     use super::{BootInfo, Growth, Handled, TrapFrame, UserFault, UserFrame};
-    // SAFETY: `upcalls!` is the only definer of these names, with these very types.
+    // SAFETY: only `upcalls!` defines these names, with these types.
     unsafe extern "Rust" {
         #[link_name = "__pantala_hal_kmain"]
         pub safe fn kmain(info: BootInfo) -> !;
@@ -94,7 +96,7 @@ pub(crate) mod symbols {
     }
 }
 
-/// Makes `$t`, an [`Upcalls`], the kernel above this crate. Exactly once per binary: a second one fails to link.
+/// Makes `$t`, an [`Upcalls`], the kernel above this crate. To be used exactly once in a binary: a second use fails to link.
 #[macro_export]
 macro_rules! upcalls {
     ($t:ty) => {

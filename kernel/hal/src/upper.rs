@@ -1,20 +1,20 @@
-//! Values whose types only the crates above know.
+//! Values whose types only crates above know.
 //!
-//! A crate keeps, for one above it, a value that it cannot name: what processes add to a thread, say. [`UpperBox`] is such a
-//! value. The crate above names its type once, by [`upper_type!`](crate::upper_type), so that nothing is looked up and nothing
-//! compared where the value is used.
+//! A crate keeps a value for a crate above it, whose type it cannot name: what the crate of processes adds to a thread, for
+//! example. An [`UpperBox`] is such a value. The crate above names its type once, by [`upper_type!`](crate::upper_type), so
+//! an access to the value needs neither a lookup nor a check of its type.
 
 use alloc::boxed::Box;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-/// A box of the one type that [`upper_type!`](crate::upper_type) names.
+/// A box whose content has the one type that [`upper_type!`](crate::upper_type) names.
 pub struct UpperBox {
     value: NonNull<()>,
     drop: fn(NonNull<()>),
 }
 
-// SAFETY: `UpperType` makes it of values that may be sent and shared.
+// SAFETY: `UpperType` makes boxes only of values that are `Send` and `Sync`.
 unsafe impl Send for UpperBox {}
 // SAFETY: as above.
 unsafe impl Sync for UpperBox {}
@@ -29,7 +29,7 @@ impl Drop for UpperBox {
 pub struct UpperType<T>(PhantomData<fn() -> T>);
 
 impl<T: Send + Sync + 'static> UpperType<T> {
-    /// What [`upper_type!`](crate::upper_type) makes.
+    /// Called by [`upper_type!`](crate::upper_type).
     ///
     /// # Safety
     /// No other type but `T` has such a value in this binary.
@@ -42,7 +42,7 @@ impl<T: Send + Sync + 'static> UpperType<T> {
         let raw = NonNull::from(Box::leak(value)).cast();
         UpperBox {
             value: raw,
-            // SAFETY: the pointer is that of a leaked `Box<T>`; the only call is that of the `Drop` of its box.
+            // SAFETY: the pointer is that of a leaked `Box<T>`, and only the `Drop` of this box calls the function, once.
             drop: |raw| drop(unsafe { Box::from_raw(raw.cast::<T>().as_ptr()) }),
         }
     }
@@ -50,12 +50,13 @@ impl<T: Send + Sync + 'static> UpperType<T> {
     /// The value in the box.
     #[inline(always)]
     pub fn get<'a>(&self, of: &'a UpperBox) -> &'a T {
-        // SAFETY: all boxes are made by `wrap` of the only `UpperType`, and the value lives as long as its box.
+        // SAFETY: only `wrap` of the one `UpperType` makes boxes, and the value lives as long as its box.
         unsafe { of.value.cast::<T>().as_ref() }
     }
 }
 
-/// Defines `$name`, the [`UpperType`](crate::upper::UpperType) of `$t`. Exactly once per binary: a second one fails to link.
+/// Defines `$name` as the [`UpperType`](crate::upper::UpperType) of `$t`. To be used exactly once in a binary: a second use
+/// fails to link.
 #[macro_export]
 macro_rules! upper_type {
     ($(#[$meta:meta])* $vis:vis static $name:ident: $t:ty) => {

@@ -1,12 +1,12 @@
 //! Copies to and from user memory.
 //!
-//! Guarantee: any address and length may be given; what is not user memory, or cannot be made present,
-//! ends in [`UserFault`], never in a kernel fault. While preemption is on, a missing page is brought in
-//! through [`Upcalls::page_fault`](crate::upcalls::Upcalls::page_fault) and the copy goes on, so a copy may sleep; with
-//! preemption off it fails at once.
+//! Guarantee: any address and length may be given. If the memory is not user memory, or cannot be made present, the copy
+//! fails with [`UserFault`]; it never ends in a kernel fault. With preemption on, a missing page is brought in through
+//! [`Upcalls::page_fault`](crate::upcalls::Upcalls::page_fault) and the copy continues, so a copy may sleep; with preemption
+//! off it fails at once.
 //!
-//! Mechanism: the few instructions that touch user memory stand in the exception table with the
-//! place to go on at when they fault. The range is checked before, so that they cannot reach kernel memory.
+//! Mechanism: the few instructions that access user memory are in the exception table, each with the address at which to
+//! continue if it faults. The range is checked before, so they cannot reach kernel memory.
 use core::arch::{asm, naked_asm};
 use core::slice;
 
@@ -28,7 +28,7 @@ struct Fixup {
 }
 
 fn fixups() -> &'static [Fixup] {
-    // Arrays of no elements, for two symbols may have the same address.
+    // Arrays without elements, because the two symbols may have the same address.
     unsafe extern "C" {
         static __ex_table_start: [Fixup; 0];
         static __ex_table_end: [Fixup; 0];
@@ -39,12 +39,12 @@ fn fixups() -> &'static [Fixup] {
     unsafe { slice::from_raw_parts(start, end.offset_from_unsigned(start)) }
 }
 
-/// Whether `rip` is an instruction that may fault on a user address.
+/// Whether the instruction at `rip` may fault on a user address.
 pub(super) fn is_copy(rip: u64) -> bool {
     fixups().iter().any(|f| f.fault == rip)
 }
 
-/// Makes a faulted copy resume at its error exit; false if the instruction is not one of a copy.
+/// Makes a copy that has faulted resume at its error exit. Returns false if the instruction is not that of a copy.
 pub(super) fn fix_up(frame: &mut TrapFrame) -> bool {
     match fixups().iter().find(|f| f.fault == frame.rip) {
         Some(fixup) if memory::is_text(fixup.resume) => {
@@ -55,7 +55,7 @@ pub(super) fn fix_up(frame: &mut TrapFrame) -> bool {
     }
 }
 
-/// `label fault, label resume` in the exception table.
+/// Adds an entry to the exception table: the label of the instruction, and the label at which to continue if it faults.
 macro_rules! on_fault {
     ($fault:literal, $resume:literal) => {
         concat!(
@@ -68,9 +68,9 @@ macro_rules! on_fault {
     };
 }
 
-/// Copies forward; gives the number of bytes not copied. One side is user memory.
+/// Copies forward, and returns the number of bytes that were not copied. One side is user memory.
 ///
-/// Long copies go by words, which an emulated CPU does eight times as fast.
+/// Most of a copy is made in words of eight bytes, which is eight times as fast on an emulated CPU.
 #[unsafe(naked)]
 unsafe extern "C" fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
     naked_asm!(
@@ -84,7 +84,7 @@ unsafe extern "C" fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
         "mov rax, rcx",
         clac!(),
         "ret",
-        // A fault among the words: their remaining bytes and the tail are not copied.
+        // A fault in the words: the remaining words and the bytes behind them have not been copied.
         "4: lea rcx, [rdx + rcx*8]",
         "5: mov rax, rcx",
         clac!(),
@@ -94,7 +94,7 @@ unsafe extern "C" fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
     )
 }
 
-/// Whether `len` bytes at `address` lie in the part of the address space that users may have.
+/// Whether `len` bytes at `address` lie in the addresses that user mappings may have.
 #[inline]
 pub fn in_range(address: u64, len: usize) -> bool {
     (len as u64) <= USER_END && address <= USER_END - len as u64
@@ -109,23 +109,24 @@ fn check(address: u64, len: usize) -> Result<(), UserFault> {
     }
 }
 
-/// Reads user memory at `from` into `to` as far as it can; gives the number of bytes read.
+/// Reads user memory at `from` into `to` as far as possible. Returns the number of bytes read. May sleep, with preemption on.
 #[inline]
 pub fn copy_in_partial(to: &mut [u8], from: u64) -> usize {
     if check(from, to.len()).is_err() {
         return 0;
     }
-    // SAFETY: `to` is ours to write and the source is user memory, whose faults `copy` survives.
+    // SAFETY: `to` is writable and the source is user memory, on whose faults `copy` returns.
     to.len() - unsafe { copy(to.as_mut_ptr(), from as *const u8, to.len()) }
 }
 
-/// Writes `from` to user memory at `to` as far as it can; gives the number of bytes written.
+/// Writes `from` to user memory at `to` as far as possible. Returns the number of bytes written. May sleep, with preemption
+/// on.
 #[inline]
 pub fn copy_out_partial(to: u64, from: &[u8]) -> usize {
     if check(to, from.len()).is_err() {
         return 0;
     }
-    // SAFETY: the target is user memory, whose faults `copy` survives.
+    // SAFETY: the target is user memory, on whose faults `copy` returns.
     from.len() - unsafe { copy(to as *mut u8, from.as_ptr(), from.len()) }
 }
 
@@ -155,13 +156,13 @@ pub fn copy_out(to: u64, from: &[u8]) -> Result<(), UserFault> {
     }
 }
 
-/// Reads the user's string at `from` into `to` up to its terminating zero, and gives its length without it.
-/// `Ok(None)` says that no zero came within `to.len()` bytes.
+/// Copies the user's string at `from` into `to`, up to its terminating zero, and returns its length without the zero.
+/// `Ok(None)` means that there is no zero within `to.len()` bytes.
 ///
 /// # Errors
-/// [`UserFault`] if memory ends before the string does.
+/// [`UserFault`] if the string reaches memory that cannot be read.
 pub fn strncpy_in(to: &mut [u8], from: u64) -> Result<Option<usize>, UserFault> {
-    /// Pieces end where a multiple of this does, so none touches a page the string does not.
+    /// Pieces end at multiples of this, so none touches a page behind the end of the string.
     const PIECE: usize = 64;
     let mut done = 0;
     while done < to.len() {
@@ -178,7 +179,7 @@ pub fn strncpy_in(to: &mut [u8], from: u64) -> Result<Option<usize>, UserFault> 
     Ok(None)
 }
 
-/// One instruction on an aligned user word, between `stac` and `clac`; `$failed` is one if it faulted.
+/// Executes one instruction on an aligned word of user memory, between `stac` and `clac`; `$failed` becomes 1 if it faults.
 macro_rules! user_instruction {
     ($instruction:literal, $failed:ident, $($operands:tt)*) => {
         asm!(
@@ -215,7 +216,7 @@ fn check_word(address: u64) -> Result<(), UserFault> {
 pub fn load_u32(address: u64) -> Result<u32, UserFault> {
     check_word(address)?;
     let (value, failed): (u32, u32);
-    // SAFETY: reads user memory; a fault ends in `failed`.
+    // SAFETY: reads user memory; a fault sets `failed`.
     unsafe {
         user_instruction!("mov {value:e}, [{at}]", failed, value = out(reg) value, at = in(reg) address,);
     }
@@ -226,14 +227,14 @@ pub fn load_u32(address: u64) -> Result<u32, UserFault> {
     }
 }
 
-/// Replaces the aligned 32-bit word of user memory by `new` if it is `old`; gives what it was.
+/// Replaces the aligned 32-bit word of user memory by `new` if it is `old`. Returns the value that it had.
 ///
 /// # Errors
 /// [`UserFault`] also if the address is not aligned.
 pub fn atomic_cmpxchg_u32(address: u64, old: u32, new: u32) -> Result<u32, UserFault> {
     check_word(address)?;
     let (found, failed): (u32, u32);
-    // SAFETY: changes user memory; a fault ends in `failed`.
+    // SAFETY: writes user memory; a fault sets `failed`.
     unsafe {
         user_instruction!("lock cmpxchg [{at}], {new:e}", failed, new = in(reg) new,
             at = in(reg) address, inout("eax") old => found,);

@@ -1,10 +1,10 @@
-//! The first instructions: PVH entry to 64-bit Rust, and the other CPUs' trampoline.
+//! The first instructions: from the PVH entry to 64-bit Rust, and the trampoline of the other CPUs.
 //!
-//! The loader enters in 32-bit protected mode, paging off, EBX holding the physical address of the
-//! `hvm_start_info` (Xen's PVH boot ABI, which QEMU, Firecracker and Cloud Hypervisor speak). The
-//! boot page tables are constant data: the first 4 GiB at 0 and at the direct map's base, the first
-//! GiB at the kernel's base, all in 2 MiB pages. They serve the boot CPU until `paging` has built
-//! the real ones, and each other CPU for the few instructions from its trampoline to the real root.
+//! The boot loader enters in 32-bit protected mode with paging off; EBX holds the physical address of `hvm_start_info` (Xen's
+//! PVH boot ABI, which QEMU, Firecracker and Cloud Hypervisor implement). The boot page tables are constant data: they map
+//! the first 4 GiB at 0 and at the base of the direct map, and the first GiB at the kernel's base, all in pages of 2 MiB. The
+//! boot CPU uses them until `paging` has built the real tables, and each other CPU between its trampoline and the load of the
+//! real root.
 use core::arch::global_asm;
 
 global_asm!(

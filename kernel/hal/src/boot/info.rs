@@ -1,25 +1,25 @@
-//! What boot hands over to the kernel.
+//! What boot passes to the kernel.
 use vm::page::Page;
 
 use crate::frames::FrameRange;
 use crate::limits::MAX_NODES;
 
-/// What boot found out, for `kmain`.
+/// What boot has found, for `kmain`.
 pub struct BootInfo {
     /// The kernel command line as given.
     pub cmdline: &'static [u8],
     /// Physical start and end of the initial ramdisk. Its memory is in none of the `memory` ranges.
     pub initrd: Option<(u64, u64)>,
-    /// Free memory, apart from each other, in no order: the caller's from now on.
+    /// Free memory: ranges that do not overlap, in no order. It belongs to the caller from now on.
     pub memory: &'static [FrameRange],
-    /// Memory for the page array: a descriptor for each frame below `max_pfn`, all bytes zero.
+    /// Memory for the array of page records: one for each frame below `max_pfn`, all bytes zero.
     pub pages: &'static [Page],
     /// One past the highest frame number of RAM.
     pub max_pfn: u32,
-    /// CPUs that run, numbered from 0.
+    /// Number of CPUs that run; they are numbered from 0.
     pub ncpus: usize,
-    /// NUMA nodes, numbered from 0.
+    /// Number of NUMA nodes; they are numbered from 0.
     pub nodes: usize,
-    /// Distance from node to node, 10 to itself; the first `nodes` rows and columns count.
+    /// Distances between nodes, 10 from a node to itself; the first `nodes` rows and columns are used.
     pub distances: &'static [[u8; MAX_NODES]; MAX_NODES],
 }

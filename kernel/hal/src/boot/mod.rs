@@ -1,8 +1,7 @@
 //! From the first Rust instruction to `kmain`.
 //!
-//! Order: console, traps, what the loader says, CPU features, ACPI, memory by node, the real page tables, clocks,
-//! stacks, the other CPUs. After this module has handed over, memory belongs to the allocator and
-//! every CPU has its final stack.
+//! The order: console, traps, what the boot loader passed, CPU features, ACPI, memory by node, the real page tables, clocks,
+//! stacks, the other CPUs. When `kmain` is called, free memory belongs to the allocator, and every CPU has its final stack.
 mod entry;
 pub(crate) mod info;
 mod page_array;
@@ -24,11 +23,10 @@ use super::{
 use crate::boot::info::BootInfo;
 use crate::limits::{MAX_CPUS, PAGE_SIZE};
 
-/// First Rust code on the boot CPU, on the boot page tables and stack.
+/// The first Rust code on the boot CPU, on the boot page tables and the boot stack.
 extern "C" fn start(start_info: u64) -> ! {
     let area = percpu::boot_area();
-    // SAFETY: the boot CPU's area is static and this CPU is the only one; the tables are as the
-    // kernel needs them.
+    // SAFETY: the boot CPU's area is static and no other CPU runs; the boot page tables map all that the kernel uses here.
     unsafe {
         percpu::register(area);
         gdt::load((*area).gdt.get(), (*area).tss.get());
@@ -43,7 +41,7 @@ extern "C" fn start(start_info: u64) -> ! {
         "the boot loader passed no memory map"
     );
     features::detect();
-    // SAFETY: the boot tables let text be written, and no other CPU runs.
+    // SAFETY: the boot page tables map text writable, and no other CPU runs.
     unsafe {
         patch::apply();
         if has_word(handover.cmdline(), b"lockprof") {
@@ -78,7 +76,7 @@ extern "C" fn start(start_info: u64) -> ! {
     finish_cpu(area);
     let ncpus = smp::start_all(&platform, trampoline, max_cpus);
     paging::seal();
-    // SAFETY: the area is this CPU's; its node is constant by now.
+    // SAFETY: the area is this CPU's; its node does not change any more.
     let top = permanent_stack(unsafe { (*area).node });
     let distances = leak(distances);
     let info = BootInfo {
@@ -91,7 +89,7 @@ extern "C" fn start(start_info: u64) -> ! {
         nodes,
         distances,
     };
-    // SAFETY: the boot CPU answers interrupts from now on.
+    // SAFETY: the area is this CPU's, and the field is atomic; the boot CPU answers interrupts from now on.
     unsafe {
         (*area)
             .online
@@ -100,7 +98,7 @@ extern "C" fn start(start_info: u64) -> ! {
     smp::on_final_stack(top, move || crate::upcalls::symbols::kmain(info))
 }
 
-/// Interrupt controllers and clocks.
+/// Sets up interrupt controllers and clocks.
 fn start_devices(platform: &acpi::Platform) {
     pic::mask();
     apic::map().expect("boot needs memory for device registers");
@@ -112,7 +110,7 @@ fn start_devices(platform: &acpi::Platform) {
     fpu::detect();
 }
 
-/// What every CPU does last, once it runs on the real page tables with its area loaded.
+/// The last step of setting up a CPU, once it runs on the real page tables with its area loaded.
 pub(super) fn finish_cpu(area: *mut percpu::CpuArea) {
     fpu::enable();
     trap::init_syscall();
@@ -120,19 +118,19 @@ pub(super) fn finish_cpu(area: *mut percpu::CpuArea) {
     smp::give_stacks(area);
 }
 
-/// Frames of a physical range that lie wholly in it.
+/// The frames that lie wholly in a physical range.
 fn whole_frames(start: u64, end: u64) -> (u32, u32) {
     let page = PAGE_SIZE as u64;
     (start.div_ceil(page) as u32, (end / page) as u32)
 }
 
-/// Frames of a physical range that it touches.
+/// The frames that a physical range touches.
 fn touched_frames(start: u64, end: u64) -> (u32, u32) {
     let page = PAGE_SIZE as u64;
     ((start / page) as u32, end.div_ceil(page) as u32)
 }
 
-/// Gives all RAM that is not in use to the early allocator, and says one past its highest frame.
+/// Gives all RAM that is not in use to the early allocator. Returns one past the highest frame of RAM.
 fn collect_memory(handover: &Handover, numa: &Numa<'_>) -> u32 {
     let mut early = EARLY.lock();
     let mut max_pfn = 0;
@@ -165,7 +163,7 @@ fn collect_memory(handover: &Handover, numa: &Numa<'_>) -> u32 {
     max_pfn
 }
 
-/// What the direct map covers: RAM and ACPI's memory in whole pages, and the first MiB.
+/// The physical ranges that the direct map covers: RAM and ACPI's memory in whole pages, and the first MiB.
 fn direct_map_ranges(handover: &Handover) -> impl Iterator<Item = (u64, u64)> {
     const FIRST_MIB: u64 = 1 << 20;
     let wanted = |kind: u32| {
@@ -190,7 +188,7 @@ fn direct_map_ranges(handover: &Handover) -> impl Iterator<Item = (u64, u64)> {
     )
 }
 
-/// What comes after the last `name=` of the command line.
+/// The value of the last `name=` on the command line.
 fn option<'a>(cmdline: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     cmdline
         .split(|byte| byte.is_ascii_whitespace())
@@ -198,19 +196,19 @@ fn option<'a>(cmdline: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
         .next_back()
 }
 
-/// Whether the command line has a word.
+/// Whether the command line has this word.
 fn has_word(cmdline: &[u8], name: &[u8]) -> bool {
     cmdline
         .split(|byte| byte.is_ascii_whitespace())
         .any(|word| word == name)
 }
 
-/// The same where it is a number.
+/// The value of the last `name=`, if it is a number.
 fn number_option<T: core::str::FromStr>(cmdline: &[u8], name: &[u8]) -> Option<T> {
     str::from_utf8(option(cmdline, name)?).ok()?.parse().ok()
 }
 
-/// A frame that is kept for good.
+/// Allocates a frame that is never freed.
 fn boot_frame() -> *mut u8 {
     let pfn = frames::alloc_zeroed(0).expect("boot needs a few pages of memory");
     memory::frame(pfn).as_ptr()
@@ -236,7 +234,7 @@ fn leak<T: Copy>(value: T) -> &'static T {
     }
 }
 
-/// Ends early allocation and lists what it left. The list itself takes the last frame.
+/// Ends early allocation, and lists the ranges that are free then. The list itself is in the last frame that was allocated.
 fn leak_free_ranges() -> &'static [FrameRange] {
     const { assert!(frames::MAX_RANGES * size_of::<FrameRange>() <= PAGE_SIZE) };
     let list = boot_frame().cast::<FrameRange>();
@@ -251,7 +249,7 @@ fn leak_free_ranges() -> &'static [FrameRange] {
     unsafe { core::slice::from_raw_parts(list, count) }
 }
 
-/// Continues in `then` on another stack, never to come back.
+/// Continues in `then` on another stack, and does not return.
 ///
 /// # Safety
 /// `top` must be the 16-byte-aligned top of a mapped stack that nobody uses.
@@ -263,7 +261,7 @@ pub(super) unsafe fn switch_stack(top: u64, then: extern "C" fn() -> !) -> ! {
     }
 }
 
-/// A stack for the rest of the life of a CPU of `node`.
+/// Allocates a stack that a CPU of `node` keeps for good. Returns its top.
 pub(super) fn permanent_stack(node: u32) -> u64 {
     KernelStack::on_node(node)
         .expect("boot needs memory for stacks")

@@ -1,9 +1,9 @@
 //! Memory for the array of [`Page`]s.
 //!
-//! Guarantee: on a machine with several nodes, the record of a frame lies on the frame's own node, as far as that has memory
-//! to spare, so that a CPU which uses local pages uses local records. Mechanism: the array has a region of addresses of its
-//! own, mapped chunk by chunk, 2 MiB of records for 128 MiB of memory; a chunk is on the node that has most of its
-//! frames. With one node the array lies in the direct map, whose mappings are larger.
+//! Guarantee: on a machine with several nodes, the record of a frame lies on the frame's own node, if that has memory left,
+//! so a CPU that uses local pages uses local records. Mechanism: the array has a region of addresses of its own and is mapped
+//! in chunks: 2 MiB of records for 128 MiB of memory. A chunk is allocated on the node that has most of its frames. With one
+//! node the array lies in the direct map, whose mappings are larger.
 use core::mem::size_of;
 use core::{ptr, slice};
 
@@ -13,30 +13,32 @@ use super::super::frames::EARLY;
 use super::super::{memory, paging};
 use crate::limits::{MAX_NODES, PAGE_SIZE};
 
-/// Frames of a chunk: a large page.
+/// Frames of a chunk: those of a large page.
 const CHUNK: u32 = 512;
-/// Frames that a chunk describes.
+/// Frames whose records are in a chunk.
 const DESCRIBED: u32 = CHUNK * (PAGE_SIZE / size_of::<Page>()) as u32;
 
-/// Takes and zeroes the array of a machine with `nodes` nodes and frames below `max_pfn`.
+/// Allocates and zeroes the array for a machine with `nodes` nodes and frames below `max_pfn`.
 pub(super) fn make(max_pfn: u32, nodes: usize) -> &'static [Page] {
     let bytes = max_pfn as usize * size_of::<Page>();
     let frames = bytes.div_ceil(PAGE_SIZE) as u32;
-    // An observer of memory accesses knows the array by its addresses.
+    // Kernels with heap labels use the region, too: the tool that watches memory accesses recognises the array by its
+    // addresses.
     let start = if nodes > 1 || cfg!(feature = "heap-labels") {
         spread(frames);
         paging::PAGES as *mut u8
     } else {
         memory::direct(u64::from(take(frames, 0, 1)) << 12)
     };
-    // SAFETY: the frames are ours, and mapped one behind the other from a page boundary on; zeros are a valid `Page`.
+    // SAFETY: the frames have been allocated for the array, and are mapped one behind the other from a page boundary on;
+    // zeros are a valid `Page`.
     unsafe {
         ptr::write_bytes(start, 0, frames as usize * PAGE_SIZE);
         slice::from_raw_parts(start.cast::<Page>(), max_pfn as usize)
     }
 }
 
-/// Maps `frames` frames of array in their region, each chunk on its node.
+/// Maps `frames` frames of the array in its region, each chunk on its node.
 fn spread(frames: u32) {
     for (chunk, first) in (0..frames).step_by(CHUNK as usize).enumerate() {
         let described = chunk as u32 * DESCRIBED;
@@ -52,7 +54,7 @@ fn spread(frames: u32) {
     }
 }
 
-/// Takes frames for good: aligned on the node if it has them, else whatever there is.
+/// Allocates frames that are never freed: aligned and on the node if possible, and any others if not.
 fn take(count: u32, node: u32, align: u32) -> u32 {
     let mut early = EARLY.lock();
     early
@@ -61,7 +63,7 @@ fn take(count: u32, node: u32, align: u32) -> u32 {
         .expect("boot needs memory for the page array")
 }
 
-/// The node that has most of the free frames `start..end`.
+/// The node that has most of the free frames in `start..end`.
 fn main_node(start: u32, end: u32) -> u32 {
     let mut have = [0u32; MAX_NODES];
     for range in EARLY.lock().ranges() {

@@ -1,22 +1,22 @@
-//! What the boot loader hands over: memory map, command line, initial ramdisk, RSDP.
+//! What the boot loader passes: memory map, command line, initial RAM disk, RSDP.
 //!
-//! All of it lies in memory that is about to be handed out, so it is copied at once. The loader's
-//! structures are trusted to be where they say, below 4 GiB.
+//! It all lies in memory that is about to be allocated for something else, so it is copied at once. The loader's structures
+//! are trusted to be where its pointers say, below 4 GiB.
 use super::super::memory;
 use crate::lock::BootLock;
 
-/// Most entries of the memory map that are taken.
+/// The most entries of the memory map that are copied.
 pub(super) const MAX_ENTRIES: usize = 64;
-/// Longest command line taken, as in Linux.
+/// The most bytes of the command line that are copied, as in Linux.
 pub(super) const MAX_CMDLINE: usize = 2048;
 
-/// Memory types of the map: RAM, ACPI tables, ACPI non-volatile storage; all others are left alone.
+/// Types of entries of the memory map: RAM, ACPI tables, ACPI non-volatile storage. Memory of other types is not used.
 pub(super) const RAM: u32 = 1;
 pub(super) const ACPI_TABLES: u32 = 3;
 pub(super) const ACPI_STORAGE: u32 = 4;
 
 const MAGIC: u32 = 0x336e_c578;
-/// The boot page tables reach this far.
+/// The end of the memory that the boot page tables map.
 const REACH: u64 = 1 << 32;
 
 #[repr(C)]
@@ -53,19 +53,19 @@ pub(super) struct MemoryEntry {
     reserved: u32,
 }
 
-/// The copy.
+/// The copy of what the boot loader passed.
 pub(super) struct Handover {
     entries: [MemoryEntry; MAX_ENTRIES],
     count: usize,
     cmdline: [u8; MAX_CMDLINE],
     cmdline_length: usize,
-    /// Physical range of the initial ramdisk.
+    /// Physical start and end of the initial RAM disk.
     pub(super) initrd: Option<(u64, u64)>,
-    /// Physical address of the RSDP; zero if not given.
+    /// Physical address of the RSDP; 0 if the loader passed none.
     pub(super) rsdp: u64,
 }
 
-/// Reads a value of the loader's; `None` beyond the boot tables' reach.
+/// Reads a value of the loader's; `None` if the boot page tables do not map it.
 fn read<T: Copy>(physical: u64) -> Option<T> {
     if physical == 0 || physical >= REACH - size_of::<T>() as u64 {
         return None;
@@ -75,7 +75,7 @@ fn read<T: Copy>(physical: u64) -> Option<T> {
 }
 
 impl Handover {
-    /// Nothing handed over: what a static starts as.
+    /// The initial value of the static.
     pub(super) const fn empty() -> Self {
         Self {
             entries: [MemoryEntry {
@@ -92,7 +92,7 @@ impl Handover {
         }
     }
 
-    /// Copies the structure at `physical`; false if there is none or it has no memory map.
+    /// Copies the structure at `physical` and what it points to; false if there is none, or it has no memory map.
     pub(super) fn fill(&mut self, physical: u64) -> bool {
         let Some(info) = read::<StartInfo>(physical) else {
             return false;
@@ -127,7 +127,7 @@ impl Handover {
         self.count > 0
     }
 
-    /// The memory map, by start address.
+    /// The memory map, sorted by start address.
     pub(super) fn memory(&self) -> &[MemoryEntry] {
         &self.entries[..self.count]
     }
@@ -138,10 +138,10 @@ impl Handover {
     }
 }
 
-/// What the boot loader told. Locked; written once, at boot.
+/// The copy. Locked; written once, at boot.
 pub(super) static HANDOVER: BootLock<Handover> = BootLock::new(Handover::empty());
 
-/// The ranges of RAM.
+/// The physical ranges of RAM.
 pub(crate) fn ram() -> impl Iterator<Item = (u64, u64)> {
     let at = |n: usize| {
         let handover = HANDOVER.lock();
