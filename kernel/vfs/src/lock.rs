@@ -103,8 +103,9 @@ impl Lists {
     }
 }
 
-/// Which process waits for which, for locks on byte ranges that processes own. A wait is added and removed under the lock of
-/// the file's lists, so the graph is true whenever no such lock is held. Its lock is taken only while some process waits.
+/// Which process waits for which, for locks on byte ranges that processes own. A wait is added, and removed when its lock is
+/// granted or the owner that it waits for lets go, under the lock of the file's lists. A wait that a signal or an error ends is
+/// removed without that lock, a moment later. The lock of the graph is taken only while some process waits.
 static WAITS: Spin<Waits, WaitsLock> = Spin::new(Waits::new());
 /// The number of waits. Written under the lock of [`WAITS`]; a wait for a lock of one file becomes visible under the lock of
 /// that file's lists.
