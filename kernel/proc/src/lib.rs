@@ -57,6 +57,7 @@ pub fn current_process() -> Arc<Process> {
 /// Sets the processes up; `above` are the calls to the kernel above. Called once, by the boot CPU, after memory and
 /// before any thread.
 pub fn init(ncpus: usize, above: &'static upcalls::Upcalls) {
+    rlimit::init();
     upcalls::set(above);
     upcalls::join();
     space::init(ncpus);

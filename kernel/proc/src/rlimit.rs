@@ -4,6 +4,9 @@
 //! limits that init starts with.
 
 use alloc::boxed::Box;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use hal::PAGE_SIZE;
 
 /// The limited resources, with Linux's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +77,7 @@ const fn limit(soft: u64, hard: u64) -> Limit {
     Limit { soft, hard }
 }
 
-/// The limits that init starts with: Linux's values for a machine with some GiB of memory.
+/// The limits that init starts with, except [`Resource::Nproc`]: Linux's values for a machine with some GiB of memory.
 const DEFAULT: [Limit; COUNT] = [
     limit(INFINITY, INFINITY),
     limit(INFINITY, INFINITY),
@@ -93,6 +96,35 @@ const DEFAULT: [Limit; COUNT] = [
     limit(0, 0),
     limit(INFINITY, INFINITY),
 ];
+
+/// Memory for which there may be one thread, in bytes: Linux's measure, eight kernel stacks of 16 KiB.
+const MEMORY_PER_THREAD: u64 = 8 * 16384;
+/// The fewest threads that there may be, as in Linux.
+const FEWEST_THREADS: u64 = 20;
+
+/// Threads that the machine's memory is for: atomic; written at boot.
+static MAX_THREADS: AtomicU64 = AtomicU64::new(INFINITY);
+
+/// Sets [`max_threads`] by the size of memory. Before the first process.
+pub(super) fn init() {
+    let bytes = mem::vm().alloc.total_pages() as u64 * PAGE_SIZE as u64;
+    let most = (bytes / MEMORY_PER_THREAD).max(FEWEST_THREADS);
+    MAX_THREADS.store(most, Ordering::Relaxed);
+}
+
+/// The number of threads that the machine's memory suffices for. Half of it is the default limit of a user. It bounds neither
+/// all users together nor privileged ones.
+pub fn max_threads() -> u64 {
+    MAX_THREADS.load(Ordering::Relaxed)
+}
+
+/// One of the limits that init starts with.
+fn default(r: Resource) -> Limit {
+    match r {
+        Resource::Nproc => limit(max_threads() / 2, max_threads() / 2),
+        _ => DEFAULT[r as usize],
+    }
+}
 
 /// The limits of one process.
 #[derive(Default)]
@@ -115,7 +147,9 @@ impl Rlimits {
 
     /// The limit of one resource.
     pub fn get(&self, r: Resource) -> Limit {
-        self.0.as_deref().unwrap_or(&DEFAULT)[r as usize]
+        self.0
+            .as_deref()
+            .map_or_else(|| default(r), |own| own[r as usize])
     }
 
     /// Checks whether the limit of `r` may be set to `new`.
@@ -145,7 +179,9 @@ impl Rlimits {
 
     /// The default limits with storage of their own, ready to be changed.
     pub(super) fn own() -> Self {
-        Rlimits(Some(Box::new(DEFAULT)))
+        let mut own = Box::new(DEFAULT);
+        own[Resource::Nproc as usize] = default(Resource::Nproc);
+        Rlimits(Some(own))
     }
 
     /// The limits as values; `None` if they are the defaults.

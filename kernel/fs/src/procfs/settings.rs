@@ -91,7 +91,7 @@ const KERNEL: Tree = &[
     ("tainted", Fixed::File(|t| line(t, 0))),
     (
         "threads-max",
-        Fixed::File(|t| line(t, task::ids::ID_LIMIT.into())),
+        Fixed::File(|t| line(t, proc::rlimit::max_threads())),
     ),
     ("version", Fixed::File(|t| bytes(t, uts::VERSION))),
 ];

@@ -396,4 +396,16 @@ tests! { "accounts";
         }));
         is!(status?, 0);
     }
+    init_may_have_half_of_the_threads_that_memory_is_for_in_a_user_and_nobody_may_raise_that {
+        let text = std::fs::read_to_string("/proc/sys/kernel/threads-max").unwrap_or_default();
+        let most: u64 = text.trim().parse().unwrap_or(0);
+        let mut now = [0u64; 2];
+        ok!(sc!(SYS_prlimit64, 1, libc::RLIMIT_NPROC, 0, now.as_mut_ptr()));
+        is!(now, [most / 2; 2]);
+        let status = in_child(|| {
+            let (set, user) = (limit(most / 2).is_ok(), become_uid(uid::BEYOND));
+            first_wrong(&[set, user, limit(most / 2 + 1) == Err(libc::EPERM), limit(most / 2 - 1).is_ok()])
+        });
+        is!(status?, 0);
+    }
 }
