@@ -59,6 +59,13 @@ impl IoBuf<'_> {
         }
     }
 
+    /// Skips all that is left, and returns how many bytes that was.
+    pub fn discard(&mut self) -> usize {
+        let n = self.remaining();
+        self.advance(n);
+        n
+    }
+
     /// Drops all but the next `n` bytes.
     pub fn limit(&mut self, n: usize) {
         match self {
@@ -151,7 +158,7 @@ impl IoBuf<'_> {
     }
 
     /// Skips `n` bytes that have been moved.
-    pub fn advance(&mut self, n: usize) {
+    fn advance(&mut self, n: usize) {
         match self {
             IoBuf::User(r) => r.skip(n),
             IoBuf::Vector { head, rest, left } => {
