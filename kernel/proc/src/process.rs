@@ -518,13 +518,19 @@ impl Process {
         drop(old);
     }
 
-    /// A resource limit. Takes a lock only if the process, or one of its ancestors, has changed a limit.
-    pub fn limit(&self, r: Resource) -> Limit {
+    /// Passes the resource limits to `f`. Takes a lock only if the process, or one of its ancestors, has changed a limit.
+    #[inline]
+    fn with_limits<R>(&self, f: impl FnOnce(&Rlimits) -> R) -> R {
         if self.limits_changed.load(Ordering::Acquire) {
-            self.limits.lock().get(r)
+            f(&self.limits.lock())
         } else {
-            Rlimits::new().get(r)
+            f(&Rlimits::new())
         }
+    }
+
+    /// A resource limit.
+    pub fn limit(&self, r: Resource) -> Limit {
+        self.with_limits(|limits| limits.get(r))
     }
 
     /// The soft value of a resource limit.
@@ -534,8 +540,7 @@ impl Process {
 
     /// The soft values of several resource limits, all of the same moment.
     pub fn rlimits<const N: usize>(&self, which: [Resource; N]) -> [u64; N] {
-        let limits = self.limits.lock();
-        which.map(|r| limits.get(r).soft)
+        self.with_limits(|limits| which.map(|r| limits.get(r).soft))
     }
 
     /// An independent copy of all limits.
