@@ -4,20 +4,23 @@
 //! are performed and all caches of free memory are emptied. Then the frames are counted by the use that each frame's
 //! record states ([`State`]), and each count is compared with that of the use's owner, which counts by other means.
 
+use core::fmt;
+use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicUsize};
 
 use hal::{kprintln, stack};
+use ksync::Once;
 use mem::{slab, vm};
 use vm::page::State;
+use vm::slab::HeapUsage;
 
 /// Whether `leakcheck` is on the command line. Written once, at boot.
 static ENABLED: AtomicBool = AtomicBool::new(false);
-/// Bytes of the heap in use when init's thread began. Written once.
-static HEAP_AT_START: AtomicUsize = AtomicUsize::new(0);
+/// The heap when init's thread began, and the number of names. Written once.
+static AT_START: Once<(HeapUsage, usize)> = Once::new();
 
 /// Bytes by which the heap may have grown when the last program has ended, because of tables that never shrink.
-const HEAP_SLACK: usize = 256 << 10;
+const HEAP_SLACK: usize = 128 << 10;
 /// Most bytes of the heap that a name, its inode and its entries in tables take.
 const NAME_BYTES: usize = 1 << 10;
 
@@ -37,7 +40,8 @@ pub fn enabled() -> bool {
 /// Records the heap's size before the first program runs. Called by init's thread; sleeps.
 pub fn note_start() {
     vm().epoch.drain();
-    HEAP_AT_START.store(slab().usage().bytes, Relaxed);
+    let names = vfs::account::holdings().map_or(0, |files| files.names);
+    AT_START.get_or_init(|| (slab().usage(), names));
 }
 
 /// Empties this CPU's caches of free memory. To be called on every CPU before [`check`].
@@ -152,23 +156,51 @@ pub fn check() -> bool {
         kprintln!("frames leaked: {leaked}");
         return false;
     }
-    let began = HEAP_AT_START.load(Relaxed);
-    kprintln!(
-        "leakcheck: heap of {} KiB, {} when init began; {} names",
-        heap.bytes / 1024,
-        began / 1024,
-        files.names
-    );
-    // Names made since, tables of ids and of accounts explain growth by this much. A leak for each process or file of
-    // a test is more.
-    let tables = proc::ids::table_bytes() + task::account::table_bytes();
-    let explained = HEAP_SLACK + files.names * NAME_BYTES + tables;
-    if heap.bytes > began + explained {
-        kprintln!("frames leaked: the heap has grown and nobody knows why");
+    if !check_heap(&heap, files.names) {
         return false;
     }
     kprintln!("leakcheck: every frame is accounted for");
     true
+}
+
+/// Compares the heap with what it was when init began, prints what has grown, and returns whether that is explained.
+///
+/// Names made since, tables of ids and of accounts explain growth by their sizes. A leak for each process or file of a test
+/// is more.
+fn check_heap(heap: &HeapUsage, names: usize) -> bool {
+    let Some((began, names_before)) = AT_START.get() else {
+        return true;
+    };
+    let new_names = names.saturating_sub(*names_before);
+    let tables = proc::ids::table_bytes() + task::account::table_bytes();
+    kprintln!(
+        "leakcheck: heap of {} KiB, {} when init began; {names} names, {} KiB of tables",
+        heap.bytes / 1024,
+        began.bytes / 1024,
+        tables / 1024
+    );
+    kprintln!("leakcheck: heap objects made since:{}", Growth(began, heap));
+    let explained = HEAP_SLACK + new_names * NAME_BYTES + tables;
+    if heap.bytes > began.bytes + explained {
+        kprintln!("frames leaked: the heap has grown and nobody knows why");
+        return false;
+    }
+    true
+}
+
+/// The heap at two times: prints each size of which there are more objects the second time, and how many more.
+struct Growth<'a>(&'a HeapUsage, &'a HeapUsage);
+
+impl fmt::Display for Growth<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for ((size, before), (_, after)) in self.0.sizes().zip(self.1.sizes()) {
+            if after > before {
+                write!(f, " {}x{size}", after - before)?;
+            }
+        }
+        let pages = self.1.large_pages.saturating_sub(self.0.large_pages);
+        write!(f, " {pages} pages")
+    }
 }
 
 /// Checks that each stack belongs to a thread, belongs to a CPU for good, or is cached for the next thread. Returns

@@ -80,6 +80,7 @@ fn settle() {
     // A CPU stays in the space of the last program that ran there until it enters another one.
     on_each_cpu(space::leave);
     vfs::pipe::drain();
+    proc::futex::drain();
     let vm = mem::vm();
     // The spaces that are queued for background work have ended; this removes them from the queue.
     vm.tend();

@@ -11,8 +11,6 @@ use alloc::vec::Vec;
 
 /// No slot.
 const NONE: u32 = u32::MAX;
-/// Slots that an empty queue keeps allocated.
-const SPARE: usize = 64;
 
 /// A slot for a member.
 pub struct Slot<E> {
@@ -96,9 +94,10 @@ impl<E> KeyedQueue<E> {
         bigger
     }
 
-    /// A large array that is no longer needed because the queue is empty; should be dropped without the lock.
-    pub fn spare(&mut self) -> Vec<Slot<E>> {
-        if self.linked > 0 || self.slots.capacity() <= SPARE {
+    /// The array of slots if the queue is empty and the array has more than `keep` slots; should be dropped without the
+    /// lock.
+    pub fn spare(&mut self, keep: usize) -> Vec<Slot<E>> {
+        if self.linked > 0 || self.slots.capacity() <= keep {
             return Vec::new();
         }
         self.free = NONE;

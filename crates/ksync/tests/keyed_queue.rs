@@ -38,11 +38,14 @@ fn members_leave_from_anywhere() {
 fn an_empty_queue_gives_back_what_many_needed() {
     let mut queue = KeyedQueue::default();
     let slots: Vec<u32> = (0..1000).map(|n| push(&mut queue, n)).collect();
-    assert_eq!(queue.spare().capacity(), 0);
+    assert_eq!(queue.spare(0).capacity(), 0, "in use");
     for &at in &slots {
         queue.remove(at);
     }
-    assert!(queue.spare().capacity() >= 1000);
+    let has = queue.room();
+    assert!(has >= 1000);
+    assert_eq!(queue.spare(has).capacity(), 0, "to be kept");
+    assert_eq!(queue.spare(has - 1).capacity(), has);
     assert_eq!(queue.room(), 0);
     assert_eq!(queue.remove(slots[3]), None);
     assert_eq!(push(&mut queue, 5), 0);
@@ -121,6 +124,6 @@ fn walks_see_each_member_that_was_there_once() {
         if walks.is_empty() {
             assert_eq!(queue.len(), list.len());
         }
-        drop(queue.spare());
+        drop(queue.spare(64));
     }
 }

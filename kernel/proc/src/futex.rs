@@ -71,6 +71,9 @@ type Bucket = KeyedQueue<Entry>;
 type Buckets = Vec<Padded<Spin<Bucket, lock::FutexLock>>>;
 static BUCKETS: Once<Buckets> = Once::new();
 
+/// Slots that a bucket without waiters keeps: 1 KiB. There are 64 buckets for each CPU, so more would be much memory.
+const KEEP: usize = 8;
+
 /// Most waiters that are looked at, woken and moved in one hold of a bucket's lock.
 const LOOKS: usize = 1024;
 const WAKES: usize = 32;
@@ -246,9 +249,17 @@ fn unlist() -> bool {
 
 /// Releases a bucket's lock, and frees memory that an emptied bucket does not need.
 fn unlock(mut b: BucketGuard) {
-    let spare = b.spare();
+    let spare = b.spare(KEEP);
     drop(b);
     drop(spare);
+}
+
+/// Frees the memory of buckets without waiters, for the exact accounting of memory.
+pub fn drain() {
+    for bucket in buckets() {
+        let spare = bucket.0.lock().spare(0);
+        drop(spare);
+    }
 }
 
 /// Makes room for `want` waiters in a bucket, whose lock the caller does not hold. False if there is no memory, or a

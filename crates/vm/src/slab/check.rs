@@ -16,6 +16,15 @@ pub struct HeapUsage {
     pub large_pages: usize,
     /// Bytes handed out, sizes rounded up to their classes or pages.
     pub bytes: usize,
+    /// Objects handed out, by class.
+    objects: [usize; CLASSES],
+}
+
+impl HeapUsage {
+    /// The sizes of objects in slabs, each with the number of objects of that size that are handed out.
+    pub fn sizes(&self) -> impl Iterator<Item = (usize, usize)> {
+        Class::all().map(|class| (class.size(), self.objects[class.index()]))
+    }
 }
 
 /// What is wrong.
@@ -74,8 +83,10 @@ impl Slab {
                 .iter()
                 .map(|cpu| cpu.stacks[class.index()].len())
                 .sum();
+            let in_use = objects.saturating_sub(cached);
             usage.slab_pages += pages;
-            usage.bytes += objects.saturating_sub(cached) * class.size();
+            usage.objects[class.index()] = in_use;
+            usage.bytes += in_use * class.size();
         }
         let large = self.cpus.iter().map(|cpu| &cpu.large).map(Tally::get);
         usage.large_pages = large.fold(0, u64::wrapping_add) as usize;

@@ -333,7 +333,7 @@ impl Slab {
             frames
                 .pages()
                 .get(run.add(n))
-                .init_flags(State::Kernel, Flags::EMPTY);
+                .init_flags(State::Kernel, Flags::empty());
         }
         self.cpus.get(pin).large.add(1 << order);
         machine.frame(run).as_ptr()
@@ -372,7 +372,7 @@ fn new_slab(frames: &PageAllocator, pin: &CpuPin, class: Class, rights: Rights) 
         .find_map(|(order, rights)| Some((frames.alloc_order(pin, order, rights).ok()?, order)))?;
     for n in 0..1 << order {
         let page = frames.pages().get(slab.add(n));
-        page.init_flags(State::Slab, Flags::EMPTY);
+        page.init_flags(State::Slab, Flags::empty());
         page.set_class(class.index() as u8);
         page.set_queue(pin.cpu() as u8);
         page.set_order(order);

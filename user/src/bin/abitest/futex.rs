@@ -1,5 +1,9 @@
 //! futex wait, wake and bitsets, private and shared.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::SeqCst;
+
 use crate::harness::*;
 use user::sys;
 
@@ -96,6 +100,25 @@ tests! { "futex";
         let ends = |wanted| answers.iter().filter(|&answer| matches!(answer, Ok(end) if *end == wanted)).count() as u64;
         is!(ends(Ok(0)) + ends(Err(libc::ETIMEDOUT)), MANY);
         is!(ends(Ok(0)), woken.get());
+    }
+    many_threads_wait_on_one_word_after_another {
+        // Every list of waiters in the kernel becomes long once, and what it needed for that goes back: the final count of
+        // the kernel's memory shows it.
+        const THREADS: u32 = 40;
+        const WORDS: usize = 700;
+        let words: Arc<Vec<[AtomicU32; 2]>> = Arc::new((0..WORDS).map(|_| Default::default()).collect());
+        let threads: Vec<_> = (0..THREADS).map(|_| words.clone()).map(|words| std::thread::spawn(move || for [go, arrived] in words.iter() {
+            arrived.fetch_add(1, SeqCst);
+            while go.load(SeqCst) == 0 {
+                let _ = sc!(SYS_futex, go.as_ptr(), libc::FUTEX_WAIT | PRIVATE, 0, 0);
+            }
+        })).collect();
+        for [go, arrived] in words.iter() {
+            while arrived.load(SeqCst) < THREADS { nap_us(100); }
+            go.store(1, SeqCst);
+            holds!(ok!(sc!(SYS_futex, go.as_ptr(), libc::FUTEX_WAKE | PRIVATE, THREADS)) <= u64::from(THREADS));
+        }
+        holds!(threads.into_iter().all(|thread| thread.join().is_ok()));
     }
     different_mappings_of_one_file_are_one_futex {
         let fd = file_with(&[0; 4096])?;
