@@ -368,7 +368,7 @@ impl Model {
             .ok_or(FaultError::NotMapped)?
             .clone();
         let allowed = match access {
-            Access::Read => page.prot != MapProt::NONE,
+            Access::Read => page.prot != MapProt::empty(),
             Access::Write => page.prot.contains(MapProt::WRITE),
             Access::Fetch => page.prot.contains(MapProt::EXEC),
         };

@@ -177,7 +177,7 @@ impl Alone {
     pub fn anon(&self, at: u64, len: u64, flags: EntryFlags) {
         let args = MapArgs {
             flags,
-            ..MapArgs::anon(len, MapProt::ALL).at(at)
+            ..MapArgs::anon(len, MapProt::all()).at(at)
         };
         assert_eq!(self.space.map(&self.lab.vm, &args), Ok(at));
     }
@@ -189,7 +189,7 @@ impl Alone {
         let args = MapArgs {
             source: Source::Object(&file, 0),
             flags: EntryFlags::SHARED,
-            ..MapArgs::anon(len, MapProt::ALL).at(at)
+            ..MapArgs::anon(len, MapProt::all()).at(at)
         };
         assert_eq!(self.space.map(&self.lab.vm, &args), Ok(at));
         file

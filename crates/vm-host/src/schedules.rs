@@ -136,7 +136,7 @@ impl World {
         args.flags = if shared {
             EntryFlags::SHARED
         } else {
-            EntryFlags::EMPTY
+            EntryFlags::empty()
         };
         assert_eq!(self.space.map(&self.lab.vm, &args), Ok(AT));
     }

@@ -48,7 +48,7 @@ fn a_fresh_page_is_busy_and_nobody_s() {
     assert!(page.is_hard_busy());
     assert_eq!(
         (page.object(), page.state(), page.flags()),
-        (0, State::Allocated, Flags::EMPTY)
+        (0, State::Allocated, Flags::empty())
     );
 }
 
@@ -375,7 +375,7 @@ fn the_check_finds_what_is_wrong() {
         frames
             .pages()
             .get(pfn.add(1))
-            .init_flags(State::Free, Flags::EMPTY)
+            .init_flags(State::Free, Flags::empty())
     });
     assert!(matches!(marked, Err(Inconsistency::BadRun(_))));
 }

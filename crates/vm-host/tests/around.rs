@@ -37,7 +37,7 @@ impl Lab {
         let args = MapArgs {
             flags,
             source,
-            ..MapArgs::anon(pages * PAGE, MapProt::ALL).at(AT)
+            ..MapArgs::anon(pages * PAGE, MapProt::all()).at(AT)
         };
         p.space.map(&self.vm, &args).unwrap();
         p.run(|p| (0..pages).for_each(|n| p.write(AT + n * PAGE, n).unwrap()));
@@ -136,7 +136,7 @@ fn a_protection_holds_for_what_comes_along() {
         reads_all(c, 16, 0);
         let at = AT + 3 * PAGE;
         assert_eq!(c.write(at, 7), Err(FaultError::Denied));
-        protect(MapProt::ALL);
+        protect(MapProt::all());
         assert_eq!(c.write(at, 3), Ok(()));
     });
 }
@@ -144,7 +144,7 @@ fn a_protection_holds_for_what_comes_along() {
 #[test]
 fn what_forks_have_in_common_comes_alone() {
     let lab = Lab::new();
-    let p = lab.program(16, EntryFlags::EMPTY);
+    let p = lab.program(16, EntryFlags::empty());
     let child = p.fork().unwrap();
     child.run(|c| {
         reads_all(c, 16, 0);
@@ -168,7 +168,7 @@ fn a_scan_finds_what_came_along() {
 
 #[test]
 fn moved_memory_faults_no_more() {
-    for flags in [EntryFlags::EMPTY, EntryFlags::SHARED] {
+    for flags in [EntryFlags::empty(), EntryFlags::SHARED] {
         let lab = Lab::new();
         let p = lab.program(40, flags);
         let before = lab.faults();
@@ -187,7 +187,7 @@ fn moved_memory_faults_no_more() {
 #[test]
 fn what_was_not_mapped_does_not_move() {
     let lab = Lab::new();
-    let p = lab.program(40, EntryFlags::EMPTY);
+    let p = lab.program(40, EntryFlags::empty());
     p.run(|p| {
         p.space.drop_tables(&lab.vm);
         (3..5).for_each(|n| assert_eq!(p.read(AT + n * PAGE), Ok(n)));
@@ -200,7 +200,7 @@ fn what_was_not_mapped_does_not_move() {
 #[test]
 fn moved_layers_stay_apart() {
     let lab = Lab::new();
-    let p = lab.program(12, EntryFlags::EMPTY);
+    let p = lab.program(12, EntryFlags::empty());
     let child = p.fork().unwrap();
     p.run(|p| {
         // Every other page is copied; the others stay shared, and read-only.
@@ -222,7 +222,7 @@ fn moved_layers_stay_apart() {
 #[test]
 fn a_range_that_stays_is_empty() {
     let lab = Lab::new();
-    let p = lab.program(12, EntryFlags::EMPTY);
+    let p = lab.program(12, EntryFlags::empty());
     let before = lab.faults();
     p.run(|p| {
         lab.carry(p, 12, true);
@@ -235,7 +235,7 @@ fn a_range_that_stays_is_empty() {
 
 #[test]
 fn moved_files_show_their_end() {
-    for flags in [EntryFlags::EMPTY, EntryFlags::SHARED] {
+    for flags in [EntryFlags::empty(), EntryFlags::SHARED] {
         let lab = Lab::new();
         let file = ObjectRef::new_file(&lab.vm, None).unwrap();
         file.truncate(&lab.vm, 12 * PAGE);

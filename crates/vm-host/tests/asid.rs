@@ -180,7 +180,7 @@ fn more_spaces_than_identifiers() {
         .map(|_| Space::new(&lab.vm).unwrap())
         .collect();
     for space in &spaces {
-        let args = MapArgs::anon(PAGE, MapProt::ALL).at(AT);
+        let args = MapArgs::anon(PAGE, MapProt::all()).at(AT);
         space.map(&lab.vm, &args).unwrap();
     }
     for round in 0..4 {
@@ -208,7 +208,7 @@ fn switches_race_with_changes() {
     let lab = Lab::new(4096, 3);
     let spaces: Vec<_> = (0..3).map(|_| Space::new(&lab.vm).unwrap()).collect();
     for space in &spaces {
-        let args = MapArgs::anon(PAGES * PAGE, MapProt::ALL).at(AT);
+        let args = MapArgs::anon(PAGES * PAGE, MapProt::all()).at(AT);
         space.map(&lab.vm, &args).unwrap();
     }
     std::thread::scope(|scope| {

@@ -13,7 +13,7 @@ use vm_host::{Access, Lab};
 
 const PAGE: u64 = 4096;
 const AT: u64 = 0x4000_0000;
-const RW: MapProt = MapProt::ALL;
+const RW: MapProt = MapProt::all();
 
 /// Number of pages of anonymous memory.
 fn anonymous(lab: &Lab) -> usize {

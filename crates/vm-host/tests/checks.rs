@@ -39,7 +39,7 @@ impl World {
     }
 
     fn anon(&self, pages: u64) {
-        self.map(AT, pages, EntryFlags::EMPTY, Source::Anon);
+        self.map(AT, pages, EntryFlags::empty(), Source::Anon);
     }
 
     fn read(&self, va: u64) -> Result<u64, FaultError> {
@@ -174,7 +174,7 @@ fn a_private_copy_beyond_the_end_is_not_there() {
     let world = World::new(256);
     world.file.truncate(&world.lab.vm, 2 * PAGE);
     let source = Source::Object(&world.file, 0);
-    world.map(AT, 2, EntryFlags::EMPTY, source);
+    world.map(AT, 2, EntryFlags::empty(), source);
     world.write(AT, 1);
     world.write(AT + PAGE, 2);
     world.file.truncate(&world.lab.vm, PAGE);
@@ -206,7 +206,7 @@ fn outsiders_do_what_the_program_may() {
     let mut bytes = [0; 8];
     assert_eq!(world.space.read_at(vm, AT, &mut bytes), Ok(8));
     assert_eq!(u64::from_le_bytes(bytes), 1);
-    protect(MapProt::NONE);
+    protect(MapProt::empty());
     let read = world.space.read_at(vm, AT, &mut bytes);
     assert_eq!(read, Err(FaultError::Denied));
     world.end(&[]);
@@ -235,7 +235,7 @@ fn what_one_discards_stays_for_its_child() {
         world.file.truncate(&world.lab.vm, PAGE);
         if is_file {
             let source = Source::Object(&world.file, 0);
-            world.map(AT, 1, EntryFlags::EMPTY, source);
+            world.map(AT, 1, EntryFlags::empty(), source);
         } else {
             world.anon(1);
         }

@@ -48,7 +48,7 @@ impl Lab {
             flags: if shared {
                 EntryFlags::SHARED
             } else {
-                EntryFlags::EMPTY
+                EntryFlags::empty()
             },
             source: Source::Object(device, (FIRST + first) * PAGE),
             ..MapArgs::anon(pages * PAGE, MapProt::READ | MapProt::WRITE).at(AT)

@@ -64,7 +64,7 @@ fn pages_are_apart(program: &Alone, at: u64) {
 #[test]
 fn pages_of_a_long_mapping_are_apart() {
     let program = Alone::new(4096);
-    program.anon(TIB, 20 * TIB, EntryFlags::EMPTY);
+    program.anon(TIB, 20 * TIB, EntryFlags::empty());
     pages_are_apart(&program, TIB);
     program.finish(None);
 }
@@ -72,7 +72,7 @@ fn pages_of_a_long_mapping_are_apart() {
 #[test]
 fn pages_of_a_mapping_that_has_grown_long_are_apart() {
     let program = Alone::new(4096);
-    program.anon(TIB, PAGE, EntryFlags::EMPTY);
+    program.anon(TIB, PAGE, EntryFlags::empty());
     let stay = RemapTarget::Stay;
     assert_eq!(
         program.remap((TIB, PAGE), 20 * TIB, stay, false),
@@ -90,7 +90,7 @@ fn pages_of_a_mapping_that_has_grown_long_are_apart() {
 fn neighbours_join_no_further_than_indexes_reach() {
     let program = Alone::new(4096);
     for n in 0..20 {
-        program.anon(TIB + n * TIB, TIB, EntryFlags::EMPTY);
+        program.anon(TIB + n * TIB, TIB, EntryFlags::empty());
     }
     pages_are_apart(&program, TIB);
     program.finish(None);
@@ -153,7 +153,7 @@ fn second_mappings_and_growth_count_among_the_entries() {
 fn what_a_move_leaves_mapped_is_not_locked() {
     let program = Alone::new(4096);
     let vm = &program.lab.vm;
-    program.anon(TIB, 4 * PAGE, EntryFlags::EMPTY);
+    program.anon(TIB, 4 * PAGE, EntryFlags::empty());
     program
         .space
         .set_locked(vm, TIB, 4 * PAGE, true)
@@ -178,7 +178,7 @@ fn the_last_page_of_the_largest_file_is_shown() {
     let args = MapArgs {
         source: Source::Object(&file, MAX_SIZE),
         flags: EntryFlags::SHARED,
-        ..MapArgs::anon(PAGE, MapProt::ALL).at(last)
+        ..MapArgs::anon(PAGE, MapProt::all()).at(last)
     };
     assert_eq!(program.space.map(vm, &args), Err(VmError::Invalid));
     assert_eq!(program.read(last), Ok(7));
@@ -191,7 +191,7 @@ fn what_needs_no_more_entries_is_done_at_the_limit() {
     let vm = &program.lab.vm;
     let at = |n: u64| (1 << 32) + 4 * n * PAGE;
     for n in 0..MAX_ENTRIES as u64 {
-        program.anon(at(n), 3 * PAGE, EntryFlags::EMPTY);
+        program.anon(at(n), 3 * PAGE, EntryFlags::empty());
     }
     let unmap = |from: u64, to: u64| program.space.unmap(vm, from, to - from);
     assert_eq!(

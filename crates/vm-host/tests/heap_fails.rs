@@ -225,7 +225,7 @@ fn files_and_their_mappings_leave_no_page_busy() {
             .is_ok()
     };
     let shared = at_every_point(|w| map(w, EntryFlags::SHARED), fault, |_| ());
-    let private = at_every_point(|w| map(w, EntryFlags::EMPTY), fault, |_| ());
+    let private = at_every_point(|w| map(w, EntryFlags::empty()), fault, |_| ());
     let write = |world: &World| {
         let mut zeroes = |bytes: &mut [u8]| bytes.len();
         let done = world

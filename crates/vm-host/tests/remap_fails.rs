@@ -16,7 +16,7 @@ const PAGE: u64 = 4096;
 const AT: u64 = 0x4000_0000;
 const OTHERS: u64 = 0x10_0000_0000;
 const TO: u64 = 0x7000_0000_0000;
-const ALL: MapProt = MapProt::ALL;
+const ALL: MapProt = MapProt::all();
 
 #[global_allocator]
 static HEAP: Heap = Heap;
@@ -113,6 +113,6 @@ fn a_move_without_memory_changes_nothing() {
         let times = |flags| (1..).take_while(|&n| tried(flags, keep_old, n)).count();
         // The file for the moved part, and for the growth; a private mapping has its copies, too.
         assert_eq!(times(EntryFlags::SHARED), 2);
-        assert_eq!(times(EntryFlags::EMPTY), 3);
+        assert_eq!(times(EntryFlags::empty()), 3);
     }
 }

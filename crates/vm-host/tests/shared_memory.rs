@@ -30,7 +30,7 @@ impl Lab {
         let program = Program::new(&self.vm);
         let args = MapArgs {
             flags: EntryFlags::SHARED,
-            ..MapArgs::anon(4 * PAGE, MapProt::ALL).at(AT)
+            ..MapArgs::anon(4 * PAGE, MapProt::all()).at(AT)
         };
         program.space.map(&self.vm, &args).unwrap();
         program.run(|p| (0..4).for_each(|n| p.write(AT + n * PAGE, 20 + n).unwrap()));

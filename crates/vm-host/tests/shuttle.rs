@@ -304,7 +304,7 @@ fn a_reader_sees_no_frame_of_another_space() {
         let at = other
             .map(
                 &world.lab.vm,
-                &MapArgs::anon(ROUNDS as u64 * PAGE, MapProt::ALL),
+                &MapArgs::anon(ROUNDS as u64 * PAGE, MapProt::all()),
             )
             .unwrap();
         // The tables exist, so that the next frame is used for a page.

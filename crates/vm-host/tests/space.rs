@@ -11,7 +11,7 @@ use vm_host::Sim;
 use vm_host::program::{Program, check_frames, used_frames};
 
 const PAGE: u64 = 4096;
-const RW: MapProt = MapProt::ALL;
+const RW: MapProt = MapProt::all();
 const AT: u64 = 0x7000_0000;
 
 struct Lab {
@@ -158,7 +158,7 @@ fn protection_is_what_was_asked_for() {
         assert_eq!(p.write(AT, 5), Ok(()));
         assert_eq!(p.write(AT + 3 * PAGE, 5), Ok(()));
         p.space
-            .protect(&lab.vm, AT + 2 * PAGE, PAGE, MapProt::NONE)
+            .protect(&lab.vm, AT + 2 * PAGE, PAGE, MapProt::empty())
             .unwrap();
         assert_eq!(p.read(AT + 2 * PAGE), Err(FaultError::Denied));
         p.space.protect(&lab.vm, AT, 4 * PAGE, RW).unwrap();
@@ -323,7 +323,7 @@ fn a_folded_chain_keeps_its_file() {
     let file = lab.file(&[1, 2, 3, 4]);
     let mut p = lab.program();
     p.space
-        .map(&lab.vm, &of(&file, 0, 4, EntryFlags::EMPTY))
+        .map(&lab.vm, &of(&file, 0, 4, EntryFlags::empty()))
         .unwrap();
     for n in 0..9 {
         p.run(|p| p.write(AT, n).unwrap());
@@ -373,7 +373,7 @@ fn files_are_mapped_shared_and_private() {
         .map(&lab.vm, &of(&file, 0, 3, EntryFlags::SHARED))
         .unwrap();
     b.space
-        .map(&lab.vm, &of(&file, 1, 3, EntryFlags::EMPTY))
+        .map(&lab.vm, &of(&file, 1, 3, EntryFlags::empty()))
         .unwrap();
     b.run(|b| {
         assert_eq!((b.read(AT), b.read(AT + PAGE)), (Ok(2), Ok(3)));
@@ -403,7 +403,7 @@ fn truncation_reaches_every_mapping() {
         .map(&lab.vm, &of(&file, 0, 3, EntryFlags::SHARED))
         .unwrap();
     b.space
-        .map(&lab.vm, &of(&file, 0, 3, EntryFlags::EMPTY))
+        .map(&lab.vm, &of(&file, 0, 3, EntryFlags::empty()))
         .unwrap();
     b.run(|b| {
         (0..3).for_each(|n| assert_eq!(b.read(AT + n * PAGE), Ok(n + 1)));
@@ -429,7 +429,7 @@ fn truncation_cuts_private_copies_off() {
     let file = lab.file(&[1, 2, 3]);
     let p = lab.program();
     p.space
-        .map(&lab.vm, &of(&file, 0, 3, EntryFlags::EMPTY))
+        .map(&lab.vm, &of(&file, 0, 3, EntryFlags::empty()))
         .unwrap();
     p.run(|p| {
         (0..3).for_each(|n| p.write(AT + n * PAGE, 30 + n).unwrap());
@@ -468,7 +468,7 @@ fn neighbours_of_a_file_page_come_along() {
     lab.vm.set_fault_around(PAGE);
     let q = lab.program();
     q.space
-        .map(&lab.vm, &of(&file, 0, 32, EntryFlags::EMPTY))
+        .map(&lab.vm, &of(&file, 0, 32, EntryFlags::empty()))
         .unwrap();
     q.run(|q| (0..32).for_each(|n| assert_eq!(q.read(AT + n * PAGE), Ok(n))));
     assert_eq!(lab.vm.counts().resident, 34);

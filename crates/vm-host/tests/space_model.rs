@@ -175,7 +175,7 @@ impl Model {
 
 fn prot(n: u8) -> MapProt {
     match n {
-        0 => MapProt::NONE,
+        0 => MapProt::empty(),
         1 => MapProt::READ,
         _ => MapProt::READ | MapProt::WRITE,
     }
@@ -240,11 +240,11 @@ impl World {
             flags: if shared {
                 EntryFlags::SHARED
             } else {
-                EntryFlags::EMPTY
+                EntryFlags::empty()
             },
             prot: prot(1 + u8::from(write)),
             source,
-            ..MapArgs::anon(pages * PAGE, MapProt::ALL).at(AT + page * PAGE)
+            ..MapArgs::anon(pages * PAGE, MapProt::all()).at(AT + page * PAGE)
         };
         self.programs[self.current]
             .space

@@ -56,7 +56,7 @@ impl Dice {
 fn fixed(at: u64, pages: u64, flags: EntryFlags) -> MapArgs<'static> {
     MapArgs {
         flags,
-        ..MapArgs::anon(pages * PAGE, MapProt::ALL).at(at)
+        ..MapArgs::anon(pages * PAGE, MapProt::all()).at(at)
     }
 }
 
@@ -68,7 +68,7 @@ impl World {
         file.truncate(&vm, PAGES * PAGE);
         program
             .space
-            .map(&vm, &fixed(PRIVATE, PAGES, EntryFlags::EMPTY))
+            .map(&vm, &fixed(PRIVATE, PAGES, EntryFlags::empty()))
             .unwrap();
         program
             .space
@@ -193,7 +193,7 @@ impl World {
         while self.another_round() {
             let (at, pages) = (SCRATCH + dice.roll(8) * PAGE, 1 + dice.roll(6));
             p.space
-                .map(&self.vm, &fixed(at, pages, EntryFlags::EMPTY))
+                .map(&self.vm, &fixed(at, pages, EntryFlags::empty()))
                 .unwrap();
             for n in 0..pages {
                 assert_eq!(p.read(at + n * PAGE), Ok(0), "fresh memory is not zero");

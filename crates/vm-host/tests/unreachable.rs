@@ -28,7 +28,7 @@ impl Lab {
     /// A program with [`PAGES`] pages at [`AT`], each containing its number.
     fn program(&self) -> Program {
         let program = Program::new(&self.vm);
-        let args = MapArgs::anon(PAGES * PAGE, MapProt::ALL).at(AT);
+        let args = MapArgs::anon(PAGES * PAGE, MapProt::all()).at(AT);
         program.space.map(&self.vm, &args).unwrap();
         self.write(&program, 0..PAGES, 0);
         program

@@ -378,7 +378,7 @@ impl<'a> Plan<'a> {
         ]
         .into_iter()
         .fold(
-            Prot::NONE,
+            Prot::empty(),
             |all, (on, prot)| if on { all | prot } else { all },
         );
         let start = s.page_start() + base;

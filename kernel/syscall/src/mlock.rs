@@ -29,7 +29,7 @@ pub(super) fn lock_by_default(kind: &mut EntryFlags, place: &mut MapFlags) {
     let process = me.process();
     if process.flag(flag::LOCK_FUTURE) {
         place.on_fault = !kind.contains(EntryFlags::LOCKED) && process.flag(flag::LOCK_ON_FAULT);
-        *kind = *kind | EntryFlags::LOCKED;
+        *kind |= EntryFlags::LOCKED;
     }
 }
 

@@ -58,15 +58,14 @@ pub(super) fn range_or(start: u64, len: u64, outside: Errno, wraps: Errno) -> Re
 }
 
 fn prot_from(bits: u64) -> Prot {
-    [
-        (nr::PROT_READ, Prot::READ),
-        (nr::PROT_WRITE, Prot::WRITE),
-        (nr::PROT_EXEC, Prot::EXEC),
-    ]
-    .into_iter()
-    .filter(|&(bit, _)| bits & u64::from(bit) != 0)
-    .fold(Prot::NONE, |all, (_, prot)| all | prot)
+    Prot::from_bits_truncate(bits as u8)
 }
+
+const _: () = assert!(
+    Prot::READ.bits() as u32 == nr::PROT_READ
+        && Prot::WRITE.bits() as u32 == nr::PROT_WRITE
+        && Prot::EXEC.bits() as u32 == nr::PROT_EXEC
+);
 
 /// The flags that MAP_SHARED_VALIDATE accepts.
 const KNOWN_FLAGS: u32 = nr::MAP_TYPE
@@ -123,7 +122,7 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
         may_lock(&*space()?, len, None, Errno::EAGAIN)?;
     }
     let (object, maxprot) = match &file {
-        None => (None, Prot::ALL),
+        None => (None, Prot::all()),
         Some(file) => {
             let end = offset.checked_add(len).filter(|&end| end <= FILE_END);
             let range = offset..end.ok_or(Errno::EOVERFLOW)?;
@@ -250,20 +249,15 @@ fn placement(addr: u64, flags: u32) -> Result<(u64, MapFlags), Errno> {
 }
 
 fn entry_flags(flags: u32, shared: bool) -> EntryFlags {
-    let mut out = if shared {
-        EntryFlags::SHARED
-    } else {
-        EntryFlags::EMPTY
-    };
     let translate = [
         (nr::MAP_GROWSDOWN, EntryFlags::GROWSDOWN),
         (nr::MAP_LOCKED, EntryFlags::LOCKED),
         (nr::MAP_NORESERVE, EntryFlags::NORESERVE),
     ];
+    let mut out = EntryFlags::empty();
+    out.set(EntryFlags::SHARED, shared);
     for (bit, flag) in translate {
-        if flags & bit != 0 {
-            out = out | flag;
-        }
+        out.set(flag, flags & bit != 0);
     }
     out
 }
@@ -293,10 +287,10 @@ fn file_object(
         return Err(Errno::EPERM);
     }
     let object = file.object(range)?;
-    let mut most = Prot::ALL;
+    let mut most = Prot::all();
     for (may, what) in [(may_write, Prot::WRITE), (!noexec, Prot::EXEC)] {
         if !may {
-            most = most.without(what);
+            most = most.difference(what);
         }
     }
     Ok((object, most))

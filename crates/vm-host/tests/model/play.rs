@@ -74,7 +74,7 @@ fn prot(bits: u8) -> MapProt {
         if bits >> n & 1 != 0 {
             prot
         } else {
-            MapProt::NONE
+            MapProt::empty()
         }
     };
     bit(0, MapProt::READ) | bit(1, MapProt::WRITE) | bit(2, MapProt::EXEC)
@@ -403,7 +403,7 @@ impl Player {
                 (true, Some((usize::from(file) % FILES, u64::from(page))))
             }
         };
-        let maxprot = if strict { prot(bits) } else { MapProt::ALL };
+        let maxprot = if strict { prot(bits) } else { MapProt::all() };
         let object = file.map(|(file, page)| (self.files[file].clone(), page * PAGE));
         let args = MapArgs {
             addr: if place < 6 && !is_stack(at) {
@@ -417,7 +417,7 @@ impl Player {
             flags: if shared {
                 EntryFlags::SHARED
             } else {
-                EntryFlags::EMPTY
+                EntryFlags::empty()
             },
             // If memory is short, an unpredictable part is populated.
             place: MapFlags {
@@ -486,7 +486,7 @@ impl Player {
         assert_eq!(self.space(s).map(&self.lab.vm, &args), Ok(at * PAGE));
         self.model.space(s).map(at, len.into(), |_| model::Page {
             prot: prot(3),
-            maxprot: MapProt::ALL,
+            maxprot: MapProt::all(),
             shared: false,
             named: false,
             locked: false,

@@ -139,7 +139,7 @@ impl Buddy {
     fn link(&mut self, pages: PageArray, pfn: Pfn, order: u8) {
         let page = pages.get(pfn);
         page.set_order(order);
-        page.init_flags(State::Free, Flags::EMPTY);
+        page.init_flags(State::Free, Flags::empty());
         self.list(pfn, order).push(pages, pfn);
         if order == 0 {
             self.coloured |= 1 << (pfn.0 % COLOURS);
@@ -154,7 +154,7 @@ impl Buddy {
         if order == 0 && list.is_empty() {
             self.coloured &= !(1 << (pfn.0 % COLOURS));
         }
-        page.init_flags(State::Allocated, Flags::EMPTY);
+        page.init_flags(State::Allocated, Flags::empty());
     }
 }
 

@@ -87,7 +87,9 @@ impl Domain {
 
     pub(super) fn add_range(&self, pages: PageArray, range: FreeRange) {
         for n in range.start.0..range.end.0 {
-            pages.get(Pfn(n)).init_flags(State::Allocated, Flags::EMPTY);
+            pages
+                .get(Pfn(n))
+                .init_flags(State::Allocated, Flags::empty());
         }
         let mut at = range.start;
         while at < range.end {

@@ -135,7 +135,7 @@ impl PageAllocator {
     pub fn free(&self, pin: &CpuPin, pfn: Pfn) {
         let page = self.pages.get(pfn);
         self.assert_freeable(pfn);
-        page.init_flags(State::Allocated, Flags::EMPTY);
+        page.init_flags(State::Allocated, Flags::empty());
         let cpu = self.cpus.get(pin);
         if page.domain() != cpu.domain {
             self.free_remote(cpu, pfn);
@@ -150,7 +150,7 @@ impl PageAllocator {
         debug_assert_eq!(self.pages.get(pfn).state(), State::Reserved);
         self.pages
             .get(pfn)
-            .init_flags(State::Allocated, Flags::EMPTY);
+            .init_flags(State::Allocated, Flags::empty());
         self.total.fetch_add(1, Relaxed);
         self.domains[self.pages.get(pfn).domain()].grow();
         self.free(pin, pfn);
@@ -166,7 +166,7 @@ impl PageAllocator {
                 break;
             }
             self.assert_freeable(pfn);
-            page.init_flags(State::Allocated, Flags::EMPTY);
+            page.init_flags(State::Allocated, Flags::empty());
             if !cpu.push(pfn) {
                 break;
             }
@@ -176,7 +176,7 @@ impl PageAllocator {
             self.assert_freeable(*pfn);
             self.pages
                 .get(*pfn)
-                .init_flags(State::Allocated, Flags::EMPTY);
+                .init_flags(State::Allocated, Flags::empty());
         }
         self.put_by_domain(rest);
     }
@@ -217,7 +217,7 @@ impl PageAllocator {
             self.assert_freeable(pfn.add(n));
             self.pages
                 .get(pfn.add(n))
-                .init_flags(State::Allocated, Flags::EMPTY);
+                .init_flags(State::Allocated, Flags::empty());
         }
         self.domains[self.pages.get(pfn).domain()].put_run(self.pages, pfn, order);
     }

@@ -20,7 +20,9 @@ fn pages() -> PageArray {
     pages.add_range(Pfn(0), Pfn(FOREIGN), 0);
     pages.add_range(Pfn(FOREIGN), Pfn(FRAMES), 1);
     for n in 0..FRAMES {
-        pages.get(Pfn(n)).init_flags(State::Allocated, Flags::EMPTY);
+        pages
+            .get(Pfn(n))
+            .init_flags(State::Allocated, Flags::empty());
     }
     pages
 }

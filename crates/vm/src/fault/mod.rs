@@ -367,7 +367,7 @@ impl<M: Machine> Attempt<'_, M> {
             index,
             slot,
         } = empty;
-        match object.insert_at(self.vm, self.pin, (index, slot), pfn, Flags::EMPTY) {
+        match object.insert_at(self.vm, self.pin, (index, slot), pfn, Flags::empty()) {
             Ok(_) => Step::Again,
             // As in `put`.
             Err(NoMemory) if object.is_over_quota() => Step::Fail(FaultError::Bus),
@@ -679,7 +679,7 @@ pub(crate) fn cut_off(chain: &Chain, pin: &CpuPin, va: u64) -> bool {
 #[inline]
 pub(crate) fn allows(prot: Prot, access: Access) -> bool {
     match access {
-        Access::Read => !prot.is_none(),
+        Access::Read => !prot.is_empty(),
         Access::Write => prot.contains(Prot::WRITE),
         Access::Exec => prot.contains(Prot::EXEC),
     }

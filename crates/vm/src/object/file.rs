@@ -97,7 +97,8 @@ impl Object {
         while at < end {
             let piece = rest_of_page(at).min((end - at) as usize);
             let index = (at >> PAGE_SHIFT) as u32;
-            let ForWrite { pfn, busy, fresh } = match self.page_for_write(vm, index, Flags::EMPTY) {
+            let ForWrite { pfn, busy, fresh } = match self.page_for_write(vm, index, Flags::empty())
+            {
                 Ok(held) => held,
                 Err(NoMemory) if at > offset => break,
                 Err(NoMemory) => return Err(NoMemory),

@@ -400,7 +400,7 @@ impl Object {
             }
             State::File
         };
-        page.init_flags(state, flags.with(Flags::VALID));
+        page.init_flags(state, flags | Flags::VALID);
         page.set_identity(self.identity(), index);
         let slot = match slot.map_or_else(|| self.slots.make_slot(&vm.epoch, pin, index), Ok) {
             Ok(slot) => slot,

@@ -7,7 +7,7 @@
 //! All accesses are Relaxed: a flag publishes no data. They are ordered by the page's busy state, and by the fences
 //! between a fault's claim and its loads from the page, and between a scan's busy state and its loads of the flags.
 
-use core::ops::BitOr;
+use bitflags::bitflags;
 use ksync::atomic::Ordering::Relaxed;
 
 use crate::page::Page;
@@ -15,57 +15,27 @@ use crate::page::Page;
 const STATE_SHIFT: u32 = 28;
 const STATE_MASK: u32 = 0xf << STATE_SHIFT;
 
-/// A set of page flags.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Flags(u32);
-
-impl Flags {
-    /// No flag.
-    pub const EMPTY: Flags = Flags(0);
-    /// A page-table entry may map the page. Conservative: set before the entry is filled, cleared by a scan.
-    pub const MAPPED: Flags = Flags(1 << 0);
-    /// More than one entry may map it. Conservative.
-    pub const MULTI: Flags = Flags(1 << 1);
-    /// An entry may map it writable. Conservative.
-    pub const WRITEABLE: Flags = Flags(1 << 2);
-    /// Used since the page daemon's last look.
-    pub const REFERENCED: Flags = Flags(1 << 3);
-    /// Contents differ from the backing store.
-    pub const DIRTY: Flags = Flags(1 << 4);
-    /// Contents are defined.
-    pub const VALID: Flags = Flags(1 << 5);
-    /// Allocated for a file and not written to since: counts as a hole for SEEK_DATA and SEEK_HOLE unless it is MAPPED.
-    /// Cleared together with MAPPED.
-    pub const UNWRITTEN: Flags = Flags(1 << 6);
-    /// With UNWRITTEN: made for a write that then copied nothing, so that it may be removed again.
-    pub const BLANK: Flags = Flags(1 << 7);
-
-    /// The flags as bits, without the state.
-    pub const fn bits(self) -> u32 {
-        self.0
-    }
-
-    /// Whether all of `other` are in this set.
-    pub const fn contains(self, other: Flags) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// Whether any of `other` is in this set.
-    pub const fn intersects(self, other: Flags) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    /// Both sets, for constants.
-    #[must_use]
-    pub const fn with(self, other: Flags) -> Flags {
-        Flags(self.0 | other.0)
-    }
-}
-
-impl BitOr for Flags {
-    type Output = Flags;
-    fn bitor(self, other: Flags) -> Flags {
-        self.with(other)
+bitflags! {
+    /// A set of page flags.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Flags: u32 {
+        /// A page-table entry may map the page. Conservative: set before the entry is filled, cleared by a scan.
+        const MAPPED = 1 << 0;
+        /// More than one entry may map it. Conservative.
+        const MULTI = 1 << 1;
+        /// An entry may map it writable. Conservative.
+        const WRITEABLE = 1 << 2;
+        /// Used since the page daemon's last look.
+        const REFERENCED = 1 << 3;
+        /// Contents differ from the backing store.
+        const DIRTY = 1 << 4;
+        /// Contents are defined.
+        const VALID = 1 << 5;
+        /// Allocated for a file and not written to since: counts as a hole for SEEK_DATA and SEEK_HOLE unless it is
+        /// MAPPED. Cleared together with MAPPED.
+        const UNWRITTEN = 1 << 6;
+        /// With UNWRITTEN: made for a write that then copied nothing, so that it may be removed again.
+        const BLANK = 1 << 7;
     }
 }
 
@@ -96,8 +66,8 @@ pub enum State {
 impl Page {
     /// Sets flags; writes only if that changes something. Returns whether it did.
     pub fn set_flag(&self, flags: Flags) -> bool {
-        self.flags.load(Relaxed) & flags.0 != flags.0
-            && self.flags.fetch_or(flags.0, Relaxed) & flags.0 != flags.0
+        self.flags.load(Relaxed) & flags.bits() != flags.bits()
+            && self.flags.fetch_or(flags.bits(), Relaxed) & flags.bits() != flags.bits()
     }
 
     /// As `set_flag`, but a full barrier even if nothing changes: the caller's later loads from the page are at least
@@ -107,7 +77,7 @@ impl Page {
         if self.flags().contains(flags) {
             ksync::fence_between_loads();
         } else {
-            self.flags.fetch_or(flags.0, Relaxed);
+            self.flags.fetch_or(flags.bits(), Relaxed);
             ksync::fence_after_rmw();
         }
     }
@@ -130,13 +100,13 @@ impl Page {
     /// Clears flags; writes only if that changes something. Returns whether it did, so that exactly one of several
     /// callers sees a flag change.
     pub fn clear_flag(&self, flags: Flags) -> bool {
-        self.flags.load(Relaxed) & flags.0 != 0
-            && self.flags.fetch_and(!flags.0, Relaxed) & flags.0 != 0
+        self.flags.load(Relaxed) & flags.bits() != 0
+            && self.flags.fetch_and(!flags.bits(), Relaxed) & flags.bits() != 0
     }
 
     /// The flags now.
     pub fn flags(&self) -> Flags {
-        Flags(self.flags.load(Relaxed) & !STATE_MASK)
+        Flags::from_bits_retain(self.flags.load(Relaxed) & !STATE_MASK)
     }
 
     /// Whether all of `flags` are set.
@@ -162,7 +132,7 @@ impl Page {
     /// Sets state and flags by one plain store. The caller owns the frame and no entry maps it: a flag that another CPU
     /// set meanwhile would be lost.
     pub fn init_flags(&self, state: State, flags: Flags) {
-        self.flags.store(state as u32 | flags.0, Relaxed);
+        self.flags.store(state as u32 | flags.bits(), Relaxed);
     }
 
     /// Changes the state and keeps the flags. The caller owns the frame.

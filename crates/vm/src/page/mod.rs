@@ -259,6 +259,6 @@ impl Page {
     pub(crate) fn exist(&self, domain: u8) {
         self.domain.store(domain, Relaxed);
         self.busy.store(busy::HARD, Relaxed);
-        self.init_flags(State::Reserved, Flags::EMPTY);
+        self.init_flags(State::Reserved, Flags::empty());
     }
 }

@@ -378,7 +378,7 @@ fn alloc_table<M: Machine>(
     template: Option<Pfn>,
 ) -> Result<Pfn, NoMemory> {
     let pfn = vm.alloc.alloc(pin, Rights::Table)?;
-    vm.pages.get(pfn).init_flags(State::Table, Flags::EMPTY);
+    vm.pages.get(pfn).init_flags(State::Table, Flags::empty());
     vm.machine.fill_table(pfn, template);
     Table::at(vm, pfn).init();
     Ok(pfn)

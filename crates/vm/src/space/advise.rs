@@ -88,7 +88,7 @@ impl Space {
                     && start < end
                 {
                     Space::change(&mut map, vm, (start, end), |args| EntryArgs {
-                        flags: args.flags.without(clear).with(set),
+                        flags: args.flags.difference(clear).union(set),
                         ..args
                     })?;
                     map.merge_between(vm, start, end);
@@ -199,9 +199,9 @@ impl Space {
         }
         Space::change(&mut map, vm, (start, end), |args| EntryArgs {
             flags: if locked {
-                args.flags.with(EntryFlags::LOCKED)
+                args.flags.union(EntryFlags::LOCKED)
             } else {
-                args.flags.without(EntryFlags::LOCKED)
+                args.flags.difference(EntryFlags::LOCKED)
             },
             ..args
         })?;
@@ -388,7 +388,7 @@ enum How {
 }
 
 fn flag_change(advice: Advice) -> Option<(EntryFlags, EntryFlags)> {
-    let none = EntryFlags::EMPTY;
+    let none = EntryFlags::empty();
     Some(match advice {
         Advice::DontFork => (none, EntryFlags::DONTFORK),
         Advice::DoFork => (EntryFlags::DONTFORK, none),

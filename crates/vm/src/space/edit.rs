@@ -571,10 +571,10 @@ impl Space {
         (start, end): (u64, u64),
         change: impl Fn(EntryArgs) -> EntryArgs,
     ) -> Result<Prot, VmError> {
-        let mut kept = Prot::ALL;
+        let mut kept = Prot::all();
         let edit = map.cut(vm, (start, end), |entry, args| {
             let new = change(args);
-            kept = kept & new.prot;
+            kept &= new.prot;
             Some(entry.part(new))
         })?;
         map.commit(vm, &edit.old, edit.new);

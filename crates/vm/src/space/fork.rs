@@ -126,7 +126,7 @@ fn copy_entry<M: Machine>(
         return Ok(None);
     }
     // mlock is not inherited.
-    args.flags = args.flags.without(EntryFlags::LOCKED);
+    args.flags = args.flags.difference(EntryFlags::LOCKED);
     if args.flags.contains(empty) {
         return Ok(Some(MapEntry::new(args, None, false)));
     }

@@ -75,8 +75,8 @@ impl MapArgs<'_> {
             addr: 0,
             len,
             prot,
-            maxprot: Prot::ALL,
-            flags: EntryFlags::EMPTY,
+            maxprot: Prot::all(),
+            flags: EntryFlags::empty(),
             place: MapFlags {
                 fixed: false,
                 noreplace: false,
@@ -119,9 +119,9 @@ impl MapArgs<'_> {
             flags: match self.source {
                 Source::Anon => self.flags,
                 Source::Object(object, _) if object.frames().is_some() => {
-                    self.flags.with(EntryFlags::FILE | EntryFlags::DEVICE)
+                    self.flags.union(EntryFlags::FILE | EntryFlags::DEVICE)
                 }
-                Source::Object(..) => self.flags.with(EntryFlags::FILE),
+                Source::Object(..) => self.flags.union(EntryFlags::FILE),
             },
         }
     }
@@ -306,10 +306,10 @@ impl Space {
         if start == end {
             return Ok(());
         }
-        let (mut denied, mut before) = (false, Prot::NONE);
+        let (mut denied, mut before) = (false, Prot::empty());
         map.tree().for_overlapping(start, end, &mut |entry| {
             denied |= !entry.maxprot().contains(prot);
-            before = before | entry.prot();
+            before |= entry.prot();
             true
         });
         if denied {
@@ -319,10 +319,10 @@ impl Space {
             prot,
             ..args
         })?;
-        let lost = before.without(prot);
-        if prot.is_none() {
+        let lost = before.difference(prot);
+        if prot.is_empty() {
             map.remove_pages(vm, start, end);
-        } else if !lost.is_none() {
+        } else if !lost.is_empty() {
             let revoke = Revoke {
                 write: lost.contains(Prot::WRITE),
                 exec: lost.contains(Prot::EXEC),

@@ -254,7 +254,7 @@ impl Space {
             }
             // A private range starts afresh and is no longer locked: its pages and its lock move to the new range.
             (args.keep_old && built.is_ok()).then(|| {
-                let flags = inside.flags.without(EntryFlags::LOCKED);
+                let flags = inside.flags.difference(EntryFlags::LOCKED);
                 entry.fresh(EntryArgs { flags, ..inside })
             })
         });
