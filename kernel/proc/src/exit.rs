@@ -11,7 +11,7 @@ use task::{sched, timer};
 
 use super::group::{self, Cursor, Group};
 use super::process::{Life, Process, flag as pflag};
-use super::signal::{self, SigFields, SigInfo, SigSet, StopReport, code, sig};
+use super::signal::{self, SigFields, SigInfo, StopReport, code, sig};
 use super::{account, futex, ids, itimer, reference_cache, space, wait4};
 use crate::UserThreadExt;
 
@@ -87,6 +87,10 @@ fn finish_thread(code: u32) {
         }
         left == 0
     };
+    if !me.is_kernel() {
+        // A leader may stay for long as part of its process: what senders pay for goes now.
+        me.user().pending.drop_all();
+    }
     account::thread_ends(&me, &p, last);
     if last && !p.is_kernel() {
         finish_process(&p);
@@ -323,7 +327,7 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: &Process) {
 fn become_zombie(p: &Arc<Process>) {
     p.life.store(Life::Zombie as u8, Ordering::SeqCst);
     // It takes none any more, and may stay for long: what its senders pay for goes now.
-    p.pending.flush(SigSet(!0));
+    p.pending.drop_all();
     loop {
         let Some(parent) = ids::find_process(p.ppid()) else {
             // A kernel process, or init: nobody waits.

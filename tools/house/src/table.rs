@@ -319,7 +319,7 @@ pub const LONG_FUNCTIONS: &[Entry] = &[
     ("futex.rs", "requeue", 70, "not split yet"),
     ("process.rs", "Process::new", 70, "one field after another"),
     ("send.rs", "post", 70, "not split yet"),
-    ("leak.rs", "check", 80, "one owner of frames after another"),
+    ("leak.rs", "check", 70, "one owner of frames after another"),
     ("lock.rs", "control", 70, "not split yet"),
     ("mm.rs", "mmap", 80, "one check of arguments after another"),
     (

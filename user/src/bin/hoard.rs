@@ -1,4 +1,4 @@
-//! `hoard pipes|texts|files|places|locks|names|signals`: four programs of user 1000 make the kernel allocate as much as
+//! `hoard pipes|texts|files|places|locks|names|signals|drained`: four programs of user 1000 make the kernel allocate as much as
 //! it permits, for objects of one kind, while root has more memory of its own than any of them. Then root allocates
 //! more.
 //!
@@ -185,29 +185,61 @@ fn children(hold: impl Fn()) -> (usize, Errno) {
     (100, 0)
 }
 
-/// Queues signals: those that the caller blocks, and those that children block, which do nothing else.
-fn signals() -> (usize, Errno) {
+/// Blocks the last real-time signal, for the caller and the children that it will have.
+fn block_last() {
     let held_back = 1u64 << (libc::SIGRTMAX() - 1);
     let mask = [libc::SIG_BLOCK as u64, &raw const held_back as u64, 0, 8];
     let _ = sys::call(libc::SYS_rt_sigprocmask, &mask);
+}
+
+/// Queues the last real-time signal to a process that blocks it, as often as it can; returns how often.
+fn queue_to(pid: u64) -> usize {
+    let signo = libc::SIGRTMAX() as u64;
+    let mut info = [0u64; 16];
+    info[..4].copy_from_slice(&[signo, u64::from(u32::MAX), pid, 0]);
+    let args = [pid, signo, info.as_ptr() as u64];
+    let mut had = 0;
+    while sys::call(libc::SYS_rt_sigqueueinfo, &args).is_ok() {
+        had += 1;
+    }
+    had
+}
+
+/// Queues signals to children that block them and do nothing else.
+fn signals() -> (usize, Errno) {
+    block_last();
     let mut had = 0;
     for _ in 0..16 {
-        let pid = match child(pause) {
-            Ok(pid) => pid,
+        match child(pause) {
+            Ok(pid) => had += queue_to(pid),
             Err(errno) => return (had, errno),
-        };
-        let info = [libc::SIGRTMAX() as u64, u64::from(u32::MAX), pid, 0];
-        let mut raw = [0u64; 16];
-        raw[..4].copy_from_slice(&info);
-        loop {
-            let (signo, info) = (libc::SIGRTMAX() as u64, raw.as_ptr() as u64);
-            match sys::call(libc::SYS_rt_sigqueueinfo, &[pid, signo, info]) {
-                Ok(_) => had += 1,
-                Err(_) => break,
-            }
         }
     }
     (had, libc::EAGAIN)
+}
+
+/// Children that have queued as many signals to themselves as they may, and dropped them: half of them sleep, half are
+/// zombies.
+fn drained() -> (usize, Errno) {
+    block_last();
+    let ignore = [libc::SIG_IGN as u64, 0, 0, 0];
+    let act = [libc::SIGRTMAX() as u64, ignore.as_ptr() as u64, 0, 8];
+    for had in 0..60 {
+        let queue_and_drop = || {
+            queue_to(u64::from(std::process::id()));
+            let _ = sys::call(libc::SYS_rt_sigaction, &act);
+            if had % 2 == 0 {
+                sys::exit(0);
+            }
+            pause();
+        };
+        if let Err(errno) = child(queue_and_drop) {
+            return (had, errno);
+        }
+        // One after the other, as the limit is for all that the user has queued.
+        nap();
+    }
+    (60, 0)
 }
 
 /// Children that poll long lists of entries without a descriptor.
@@ -275,6 +307,7 @@ fn fill(what: &str, at: &str) -> ! {
             "places" => places(),
             "locks" => locks(at),
             "signals" => signals(),
+            "drained" => drained(),
             "mappings" => mappings(),
             "polls" => polls(),
             "tables" => tables(),

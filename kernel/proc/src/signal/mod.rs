@@ -349,8 +349,10 @@ pub fn set_action(p: &Process, signo: u8, new: Action) -> Action {
     if actions.ignores(signo) {
         let set = SigSet::one(signo);
         p.pending.flush(set);
+        p.pending.shrink();
         p.each_thread(|t| {
             t.user().pending.flush(set);
+            t.user().pending.shrink();
             true
         });
     }
@@ -377,6 +379,8 @@ pub fn take(t: &Thread, set: SigSet) -> Option<SigInfo> {
         t.set(flag::STOP_DUE);
     }
     drop(order);
+    t.user().pending.shrink();
+    t.process().pending.shrink();
     if info.is_some_and(|info| info.signo == sig::ALRM) {
         itimer::taken(t.process());
     }

@@ -1,7 +1,7 @@
 //! Pending signals.
 
 use alloc::collections::VecDeque;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cred::{Charge, Payer};
 use ksync::IrqSpin;
@@ -17,8 +17,11 @@ struct Queued {
     payer: Payer,
 }
 
-/// Bytes that are charged for an entry: a queue that has grown keeps up to twice the room that it needs.
-const ENTRY_BYTES: usize = 2 * size_of::<Queued>();
+/// Bytes that are charged for an entry: a queue keeps up to four times the room that it needs; see [`Pending::shrink`].
+const ENTRY_BYTES: usize = 4 * size_of::<Queued>();
+
+/// Entries for which a queue keeps room at any time, charged to nobody.
+const KEEP: usize = 8;
 
 impl Queued {
     /// A signal that no account pays for.
@@ -54,6 +57,13 @@ pub struct Pending {
     /// Written under the queue's lock; read without it, also on each return to user mode.
     bits: AtomicU64,
     queue: IrqSpin<VecDeque<Queued>, lock::PendingLock>,
+    /// The queue may have too much room. Written under the queue's lock; read without it.
+    roomy: AtomicBool,
+}
+
+/// Whether a queue has more room than may stay.
+fn is_roomy(queue: &VecDeque<Queued>) -> bool {
+    queue.capacity() > KEEP && queue.capacity() / 4 > queue.len()
 }
 
 /// The information that is given with a signal whose bit has no entry. Real-time signals come from programs.
@@ -84,6 +94,7 @@ impl Pending {
         Pending {
             bits: AtomicU64::new(0),
             queue: IrqSpin::new(VecDeque::new()),
+            roomy: AtomicBool::new(false),
         }
     }
 
@@ -111,6 +122,34 @@ impl Pending {
             bigger.extend(queue.drain(..));
             core::mem::swap(&mut *queue, &mut bigger);
         }
+        drop(queue);
+    }
+
+    /// Frees room that entries needed which have been taken or dropped. To be called after each [`take`](Self::take) and
+    /// [`flush`](Self::flush) that may have removed many, with no lock held: it allocates a smaller queue. Without memory
+    /// for that, the larger one stays until the next call.
+    pub(in super::super) fn shrink(&self) {
+        if !self.roomy.load(Ordering::Relaxed) {
+            return;
+        }
+        let want = {
+            let queue = self.queue.lock();
+            if !is_roomy(&queue) {
+                self.roomy.store(false, Ordering::Relaxed);
+                return;
+            }
+            2 * queue.len()
+        };
+        let mut fewer = VecDeque::new();
+        if fewer.try_reserve_exact(want).is_err() {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        if is_roomy(&queue) && queue.len() <= fewer.capacity() {
+            fewer.extend(queue.drain(..));
+            core::mem::swap(&mut *queue, &mut fewer);
+        }
+        self.roomy.store(is_roomy(&queue), Ordering::Relaxed);
         drop(queue);
     }
 
@@ -172,6 +211,7 @@ impl Pending {
         if !queue.iter().any(|q| q.info.signo == signo) {
             self.bits.fetch_and(!(1 << (signo - 1)), Ordering::SeqCst);
         }
+        self.note_room(&queue);
         Some(info)
     }
 
@@ -183,5 +223,19 @@ impl Pending {
         let mut queue = self.queue.lock();
         queue.retain(|q| !set.has(q.info.signo));
         self.bits.fetch_and(!set.0, Ordering::SeqCst);
+        self.note_room(&queue);
+    }
+
+    /// Drops all pending signals and frees the queue: of a thread or process that takes none any more. No lock held.
+    pub(in super::super) fn drop_all(&self) {
+        self.flush(SigSet(!0));
+        self.shrink();
+    }
+
+    /// After entries were removed.
+    fn note_room(&self, queue: &VecDeque<Queued>) {
+        if is_roomy(queue) {
+            self.roomy.store(true, Ordering::Relaxed);
+        }
     }
 }
