@@ -7,7 +7,7 @@ use alloc::alloc::{alloc_zeroed, dealloc};
 use core::alloc::Layout;
 use core::arch::asm;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use raw_cpuid::CpuId;
 
@@ -35,11 +35,33 @@ const FP_XSTATE_MAGIC2: u32 = 0x4650_5845;
 static MASK: AtomicU64 = AtomicU64::new(0);
 /// Bytes of an image. Written once, at boot.
 static SIZE: AtomicUsize = AtomicUsize::new(LEGACY);
-/// MXCSR bits that may be set. Constant.
-static MXCSR_MASK: AtomicU64 = AtomicU64::new(0xffbf);
+/// MXCSR bits that may be set: all but "denormals are zeros" on the oldest CPUs, whose images have 0 at `MASK_OF_MXCSR`.
+/// Written once, at boot.
+static MXCSR_MASK: AtomicU32 = AtomicU32::new(0xffbf);
+/// Offset in the image of the bits of MXCSR that the CPU has.
+const MASK_OF_MXCSR: usize = 28;
 
-/// Finds the state components of the boot CPU.
+/// The 32-bit word at an offset in an image.
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// Reads which bits of MXCSR the CPU has.
+fn detect_mxcsr() {
+    #[repr(align(16))]
+    struct Image([u8; LEGACY]);
+    let mut image = Image([0; LEGACY]);
+    // SAFETY: FXSAVE is enabled; the image has its size and alignment.
+    unsafe { asm!("fxsave64 [{}]", in(reg) &raw mut image, options(nostack, preserves_flags)) };
+    let mask = word(&image.0, MASK_OF_MXCSR);
+    if mask != 0 {
+        MXCSR_MASK.store(mask, Ordering::Relaxed);
+    }
+}
+
+/// Finds the state components of the boot CPU, and its bits of MXCSR.
 pub(super) fn detect() {
+    detect_mxcsr();
     if !features::has(features::XSAVE) {
         return;
     }
@@ -250,9 +272,6 @@ impl FpuArea {
         if MASK.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }
-        let word = |bytes: &[u8], at: usize| {
-            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        };
         let magic = word(self.bytes(), SOFTWARE);
         let image = word(self.bytes(), SOFTWARE + 16) as usize;
         let mut end = [0; 4];
@@ -271,7 +290,7 @@ impl FpuArea {
     /// Clears every bit with which the restore would fault.
     fn sanitise(&mut self) {
         let mask = MASK.load(Ordering::Relaxed);
-        let mxcsr_mask = MXCSR_MASK.load(Ordering::Relaxed) as u32;
+        let mxcsr_mask = MXCSR_MASK.load(Ordering::Relaxed);
         let bytes = self.bytes_mut();
         for (byte, allowed) in bytes[MXCSR..][..4].iter_mut().zip(mxcsr_mask.to_le_bytes()) {
             *byte &= allowed;

@@ -172,6 +172,23 @@ tests! { "fault";
             is!(in_child(|| catch(|| jump(base + at)).filter(|f| f.signal == libc::SIGFPE).map_or(99, |f| f.code))?, code << 8);
         }
     }
+    a_handler_returns_to_the_same_floating_point_control {
+        extern "C" fn nothing(_: i32) {}
+        // movl of MXCSR with "denormals are zeros" to the stack, ldmxcsr; then stmxcsr to a word.
+        let code = ok!(anon(1));
+        let load = [0xc7, 0x44, 0x24, 0xf8, 0xc0, 0x1f, 0, 0, 0x0f, 0xae, 0x54, 0x24, 0xf8, 0xc3];
+        let store = [0x48, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0x0f, 0xae, 0x18, 0xc3];
+        let word = ok!(anon(1));
+        for (i, byte) in load.into_iter().enumerate() { poke(code + i as u64, byte); }
+        for (i, byte) in store.into_iter().enumerate() { poke(code + 64 + i as u64, byte); }
+        for (i, byte) in word.to_le_bytes().into_iter().enumerate() { poke(code + 66 + i as u64, byte); }
+        ok!(sc!(SYS_mprotect, code, PAGE, libc::PROT_READ | libc::PROT_EXEC));
+        ok!(sys::on_signal(libc::SIGUSR1, nothing as *const () as usize, 0));
+        jump(code);
+        ok!(sc!(SYS_tgkill, ok!(sc!(SYS_getpid)), ok!(sc!(SYS_gettid)), libc::SIGUSR1));
+        jump(code + 64);
+        is!(u16::from_le_bytes([peek(word), peek(word + 1)]), 0x1fc0);
+    }
     unhandled_faults_kill_with_their_signal {
         is!(in_child(|| i32::from(peek(8)))? & 0x7f, libc::SIGSEGV);
     }
