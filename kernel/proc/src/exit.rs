@@ -12,7 +12,8 @@ use task::{sched, timer};
 use super::group::{self, Cursor, Group};
 use super::process::{Life, Process, flag as pflag};
 use super::signal::{self, SigFields, SigInfo, StopReport, code, sig};
-use super::{account, futex, ids, itimer, reference_cache, space, wait4};
+use super::wait4::{self, Listing};
+use super::{account, futex, ids, itimer, reference_cache, space};
 use crate::UserThreadExt;
 
 /// Most children that are reparented in one hold of the family lock.
@@ -296,7 +297,9 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: &Process) {
         if child.signals.lock().stop.report != StopReport::None {
             parent.set_flag(pflag::CHILD_STOPS, true);
         }
-        let zombie = child.is_zombie();
+        // After the pid, both in the order of all threads, as the child writes its life and then reads the pid: it sees
+        // its new parent, or is seen to be a zombie here.
+        let zombie = child.life.load(Ordering::SeqCst) != Life::Alive as u8;
         if zombie {
             child.listed_dead.store(true, Ordering::Relaxed);
             family.zombies.push_back(&pin, child.pid());
@@ -329,7 +332,12 @@ fn become_zombie(p: &Arc<Process>) {
     // It takes none any more, and may stay for long: what its senders pay for goes now.
     p.pending.drop_all();
     loop {
-        let Some(parent) = ids::find_process(p.ppid()) else {
+        let ppid = p.ppid();
+        let Some(parent) = ids::find_process(ppid) else {
+            if p.ppid() != ppid {
+                // The parent has given it to another one, and has been reaped.
+                continue;
+            }
             // A kernel process, or init: nobody waits.
             wait4::release(p);
             return;
@@ -337,12 +345,12 @@ fn become_zombie(p: &Arc<Process>) {
         let notice = Notice::of(p, &parent);
         let pin = ksync::pin();
         let mut family = parent.family.lock();
-        if p.ppid() != parent.pid() {
-            continue;
-        }
-        if !p.siblings.linked() || p.listed_dead.load(Ordering::Relaxed) {
-            // In limbo: the thread that reparents it sees that it is a zombie, or has seen it.
-            return;
+        match wait4::listing(&parent, p) {
+            Listing::Elsewhere => continue,
+            // In limbo: the thread that reparents it sees that it is a zombie. Or that thread has seen it and has listed
+            // the zombie, which may have been reaped since.
+            Listing::Nowhere | Listing::Zombie => return,
+            Listing::Living => {}
         }
         p.listed_dead.store(true, Ordering::Relaxed);
         family.living.remove(&pin, p.pid());

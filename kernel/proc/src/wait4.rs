@@ -230,7 +230,7 @@ fn look_at_one(pin: &CpuPin, s: &State, pid: u32) -> Look {
     if child.is_zombie() {
         let listed = {
             let _family = s.parent.family.lock();
-            child.ppid() == s.parent.pid() && child.listed_dead.load(Ordering::Relaxed)
+            listing(&s.parent, &child) == Listing::Zombie
         };
         if !listed || !s.options.exited {
             // The child is on its way onto the list of zombies or off it, or the caller does not ask for ended
@@ -291,11 +291,42 @@ fn all_stopped(child: &Process, stopped: u32) -> bool {
 pub fn take_zombie(parent: &Process, child: &Process) -> bool {
     let pin = ksync::pin();
     let mut family = parent.family.lock();
-    if child.ppid() != parent.pid() || !child.listed_dead.load(Ordering::Relaxed) {
-        // A zombie may still be on the list of living children, or in limbo.
-        return false;
+    // A zombie may still be on the list of living children, or in limbo.
+    listing(parent, child) == Listing::Zombie && take_listed(&pin, &mut family, child)
+}
+
+/// Where a child is, as [`listing`] finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Listing {
+    /// On the parent's list of living children.
+    Living,
+    /// On the parent's list of zombies.
+    Zombie,
+    /// On no list: reaped, or in limbo with the old parent's pid.
+    Nowhere,
+    /// It has another parent.
+    Elsewhere,
+}
+
+/// Where `child` is. The caller holds the family lock of `parent`.
+///
+/// That lock keeps only the children on the lists of `parent` where they are. Another thread may list a child in limbo
+/// as a child of a new parent meanwhile, under that parent's lock, and a waiter there may reap it. So the pid of the
+/// parent is read last. A new parent's pid is written before the child is listed there: had `linked` seen that list, the
+/// pid would not be that of `parent` any more, because only a holder of this lock writes that one. So with this pid,
+/// `linked` means a list of `parent`, where `listed_dead` does not change, and not `linked` means that the child has
+/// been taken off a list of `parent`.
+pub(super) fn listing(parent: &Process, child: &Process) -> Listing {
+    let linked = child.siblings.linked();
+    let zombie = child.listed_dead.load(Ordering::Relaxed);
+    if child.ppid.load(Ordering::SeqCst) != parent.pid() {
+        return Listing::Elsewhere;
     }
-    take_listed(&pin, &mut family, child)
+    match (linked, zombie) {
+        (false, _) => Listing::Nowhere,
+        (true, false) => Listing::Living,
+        (true, true) => Listing::Zombie,
+    }
 }
 
 /// As `take_zombie`, for a zombie on the list in `family`, whose lock the caller holds.

@@ -34,9 +34,10 @@ impl IdLinks {
         }
     }
 
-    /// Whether the member is on a list. Exact only under that list's lock.
+    /// Whether the member is on a list. Exact only under that list's lock. A caller without that lock that gets true sees
+    /// what was written, under that lock, before the member was listed.
     pub fn linked(&self) -> bool {
-        self.next.load(Ordering::Relaxed) != NONE
+        self.next.load(Ordering::Acquire) != NONE
     }
 
     fn get(&self) -> (u32, u32) {
@@ -47,7 +48,8 @@ impl IdLinks {
     }
 
     fn set(&self, next: u32, prev: u32) {
-        self.next.store(next, Ordering::Relaxed);
+        // Release: for `linked` without the list's lock.
+        self.next.store(next, Ordering::Release);
         self.prev.store(prev, Ordering::Relaxed);
     }
 }
