@@ -75,9 +75,14 @@ fn without_entry(signo: u8) -> SigInfo {
     }
 }
 
-/// The limit of queued signals is reached.
+/// Why a signal was not made pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
+pub(super) enum PostError {
+    /// The limit of queued signals is reached, or the queue has no room and may not grow.
+    Full,
+    /// The queue has no room for the information, which the caller wants kept.
+    NoRoom,
+}
 
 impl Default for Pending {
     fn default() -> Self {
@@ -104,18 +109,18 @@ impl Pending {
         self.bits.load(Ordering::SeqCst)
     }
 
-    /// Makes room for one more entry if there is memory, so that a `post` in an atomic context can keep its
-    /// information. Allocates; no lock held.
-    pub(super) fn reserve(&self) {
+    /// Makes room for one more entry, so that a `post` in an atomic context can keep its information. Another sender may
+    /// take that room before the caller does. False if there is no memory. Allocates; no lock held.
+    pub(super) fn reserve(&self) -> bool {
         let queue = self.queue.lock();
         if queue.len() < queue.capacity() {
-            return;
+            return true;
         }
         let want = (queue.capacity() * 2).max(2);
         drop(queue);
         let mut bigger = VecDeque::new();
         if bigger.try_reserve_exact(want).is_err() {
-            return;
+            return false;
         }
         let mut queue = self.queue.lock();
         if queue.capacity() < want {
@@ -123,6 +128,7 @@ impl Pending {
             core::mem::swap(&mut *queue, &mut bigger);
         }
         drop(queue);
+        true
     }
 
     /// Frees room that entries needed which have been taken or dropped. To be called after each [`take`](Self::take) and
@@ -157,12 +163,19 @@ impl Pending {
     ///
     /// Beyond `limit` entries in the queue, or `limit` real-time signals that `payer` pays for, a standard signal from
     /// sigqueue(3) or tgkill(2) becomes pending without information. A real-time signal from these two is refused,
-    /// while one from kill(2) becomes pending without information. Where the queue has no room, a real-time signal is
-    /// treated in the same way, and any standard signal becomes pending without information.
+    /// while one from kill(2) becomes pending without information. Where the queue has no room and the caller does not
+    /// say `keep`, a real-time signal is treated in the same way, and any standard signal becomes pending without
+    /// information.
     ///
     /// # Errors
-    /// The real-time signal is refused.
-    pub(super) fn post(&self, info: SigInfo, limit: u64, payer: Payer) -> Result<(), Full> {
+    /// The real-time signal is refused; or, with `keep`, the queue has no room, and nothing has changed.
+    pub(super) fn post(
+        &self,
+        info: SigInfo,
+        limit: u64,
+        payer: Payer,
+        keep: bool,
+    ) -> Result<(), PostError> {
         let bit = SigSet::one(info.signo).0;
         let mut queue = self.queue.lock();
         let real_time = info.signo >= sig::RTMIN;
@@ -172,15 +185,16 @@ impl Pending {
         let room = queue.len() < queue.capacity();
         let within = (queue.len() as u64) < limit;
         let queued = match (room, real_time) {
+            (_, true) if !within => None,
+            (false, _) if keep => return Err(PostError::NoRoom),
             (false, _) => None,
-            (true, true) if !within => None,
             (true, true) => Queued::charged(info, payer, limit),
             (true, false) if within || info.code >= 0 => Some(Queued::free(info)),
             (true, false) => Some(Queued::free(SigInfo::lost(info.signo))),
         };
         match queued {
             Some(queued) => queue.push_back(queued),
-            None if real_time && info.code != code::USER => return Err(Full),
+            None if real_time && info.code != code::USER => return Err(PostError::Full),
             None => {}
         }
         self.bits.fetch_or(bit, Ordering::SeqCst);

@@ -11,6 +11,7 @@ use task::thread::{Thread, flag};
 use super::super::group::{Cursor, Group};
 use super::super::process::Process;
 use super::super::{exit, ids};
+use super::pending::{Pending, PostError};
 use super::{Shared, SigInfo, SigSet, code, sig, stop};
 use crate::{SignalExt, UserThreadExt};
 
@@ -44,6 +45,11 @@ impl<'a> Whom<'a> {
         }
     }
 
+    /// Where the signal becomes pending.
+    fn pending(self, p: &'a Process) -> &'a Pending {
+        self.only().map_or(&p.pending, |t| &t.user().pending)
+    }
+
     /// The thread that is considered first.
     fn first(self, pin: &'a CpuPin, p: &Process) -> Option<&'a Thread> {
         let lives =
@@ -61,18 +67,17 @@ impl<'a> Whom<'a> {
 /// Sends `info` to a process. May be called in interrupts, where the information may not be kept. A zombie gets no
 /// signal.
 pub fn send_process(p: &Process, info: SigInfo) {
-    let _ = post(p, Whom::Process(p.pid()), info, Payer::NOBODY, 0);
+    let _ = post(p, Whom::Process(p.pid()), info, Payer::NOBODY, 0, false);
 }
 
 /// As [`send_process`], about a child that the thread with tid `maker` of `p` made.
 pub fn send_parent(p: &Process, maker: u32, info: SigInfo) {
-    let _ = post(p, Whom::Process(maker), info, Payer::NOBODY, 0);
+    let _ = post(p, Whom::Process(maker), info, Payer::NOBODY, 0, false);
 }
 
 /// As [`send_parent`], in a thread's context: keeps the information.
 pub fn queue_parent(p: &Process, maker: u32, info: SigInfo) {
-    p.pending.reserve();
-    let _ = post(p, Whom::Process(maker), info, current().payer(), 0);
+    let _ = queue(p, Whom::Process(maker), info, current().payer(), 0);
 }
 
 /// As [`send_process`], in a thread's context: keeps the information.
@@ -80,10 +85,7 @@ pub fn queue_parent(p: &Process, maker: u32, info: SigInfo) {
 /// # Errors
 /// The limit of queued signals is reached.
 pub fn queue_process(p: &Process, info: SigInfo) -> Result<(), SendError> {
-    if info.signo != sig::KILL {
-        p.pending.reserve();
-    }
-    post(p, Whom::Process(p.pid()), info, current().payer(), 0)
+    queue(p, Whom::Process(p.pid()), info, current().payer(), 0)
 }
 
 /// Sends `info` to one thread. In a thread's context.
@@ -91,10 +93,7 @@ pub fn queue_process(p: &Process, info: SigInfo) -> Result<(), SendError> {
 /// # Errors
 /// The limit of queued signals is reached.
 pub fn send_thread(t: &Thread, info: SigInfo) -> Result<(), SendError> {
-    if info.signo != sig::KILL {
-        t.user().pending.reserve();
-    }
-    post(t.process(), Whom::Thread(t), info, current().payer(), 0)
+    queue(t.process(), Whom::Thread(t), info, current().payer(), 0)
 }
 
 /// Whether the signal is dropped at once because it is ignored.
@@ -141,15 +140,37 @@ fn spared(target: Option<&Thread>, info: &SigInfo) -> bool {
     (info.signo == sig::KILL || info.signo == sig::STOP) && !own_fault
 }
 
-/// Makes a signal pending and has it looked at. `payer` pays for a real-time signal; only threads send those. `number`
-/// is the serial number of a signal to a group, 0 for any other signal.
-fn post(
+/// As [`post`], in a thread's context: keeps the information if there is memory for it.
+fn queue(
     p: &Process,
     whom: Whom<'_>,
     info: SigInfo,
     payer: Payer,
     number: u32,
 ) -> Result<(), SendError> {
+    // SIGKILL has an effect at once, and nothing reads its information.
+    let mut keep = info.signo != sig::KILL;
+    loop {
+        keep = keep && whom.pending(p).reserve();
+        match post(p, whom, info, payer, number, keep) {
+            // Other senders have taken the room. They cannot do so for ever: their signals are limited.
+            Err(PostError::NoRoom) => {}
+            result => return result.map_err(|_| SendError::Full),
+        }
+    }
+}
+
+/// Makes a signal pending and has it looked at. `payer` pays for a real-time signal; only threads send those. `number`
+/// is the serial number of a signal to a group, 0 for any other signal. With `keep` it fails where there is no room for
+/// the information, and may be called again: until then a signal that continues a process has done no more than that.
+fn post(
+    p: &Process,
+    whom: Whom<'_>,
+    info: SigInfo,
+    payer: Payer,
+    number: u32,
+    keep: bool,
+) -> Result<(), PostError> {
     if p.is_kernel() {
         return Ok(());
     }
@@ -173,18 +194,17 @@ fn post(
     let result = if dropped(&pin, p, &shared, whom, signo) {
         Ok(())
     } else {
-        let pending = whom.only().map_or(&p.pending, |t| &t.user().pending);
-        pending
-            .post(info, limit, payer)
-            .map_err(|_| SendError::Full)
+        whom.pending(p).post(info, limit, payer, keep)
     };
     let ends = result.is_ok()
         && p.pid() != 1
         && shared.actions.ends_process(signo)
         && !shared.stop.stopping
         && acts_at_once(&pin, p, whom, signo);
-    // After the signal is pending, and under the lock that guards its being taken: see `signal_group`.
-    p.note_group_signal(number);
+    if result != Err(PostError::NoRoom) {
+        // After the signal is pending, and under the lock that guards its being taken: see `signal_group`.
+        p.note_group_signal(number);
+    }
     drop(shared);
     if continued {
         p.group_wait.wake_all();
@@ -265,7 +285,10 @@ pub(super) fn hand_over(shared: &Shared, t: &Thread, info: SigInfo) -> bool {
             && !other.blocked().has(info.signo)
             && super::keeps(other, info.signo)
         {
-            let posted = other.user().pending.post(info, u64::MAX, Payer::NOBODY);
+            let posted = other
+                .user()
+                .pending
+                .post(info, u64::MAX, Payer::NOBODY, false);
             given = posted.is_ok() && nudge(&pin, other, set) != SigSet(0);
         }
         !given
@@ -308,14 +331,13 @@ pub(in super::super) fn leave(t: &Thread) {
 /// Makes a thread take a signal that its own instruction caused. If the thread blocks or ignores the signal, its action
 /// goes back to the default, so that it ends the process.
 pub fn force(t: &Thread, info: SigInfo) {
-    t.user().pending.reserve();
     let bit = SigSet::one(info.signo).0;
     let actions = t.process().signals.lock().actions.clone();
     if t.blocked().0 & bit != 0 || actions.ignored().has(info.signo) {
         actions.reset(info.signo);
         t.set_blocked(SigSet(t.blocked().0 & !bit));
     }
-    let _ = post(t.process(), Whom::Thread(t), info, Payer::NOBODY, 0);
+    let _ = queue(t.process(), Whom::Thread(t), info, Payer::NOBODY, 0);
 }
 
 /// Whether the caller may send `signo` to `p`, of which the thread that is asked for acts as `target`. Threads of one
@@ -416,10 +438,7 @@ impl GroupWalk<'_> {
         if self.number == 0 || p.group_signal.load(Ordering::Relaxed) == self.number {
             return;
         }
-        if signo != sig::KILL {
-            p.pending.reserve();
-        }
-        let _ = post(
+        let _ = queue(
             p,
             Whom::Process(p.pid()),
             self.info,

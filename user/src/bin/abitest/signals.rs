@@ -150,6 +150,59 @@ tests! { "signal";
         ok!(kill_me(standard));
         is!(take(standard), Ok((0, me, 0)));
     }
+    no_sender_loses_the_room_for_its_signal_to_another {
+        // Four threads send at once to a process whose queue is new and grows: for each signal there must be room.
+        const SENDERS: u64 = 4;
+        const EACH: u64 = 60;
+        let signal = 40;
+        let me = ok!(sc!(SYS_getpid));
+        ok!(mask(libc::SIG_BLOCK, &[signal, libc::SIGUSR1]));
+        static TARGET: AtomicU64 = AtomicU64::new(0);
+        static ROUND: AtomicU64 = AtomicU64::new(0);
+        static DONE: AtomicU64 = AtomicU64::new(0);
+        static REFUSED: AtomicU64 = AtomicU64::new(0);
+        for sender in 0..SENDERS {
+            std::thread::spawn(move || for round in 1.. {
+                for looks in 1.. {
+                    if ROUND.load(SeqCst) == round { break; }
+                    // Those that only spin begin together; with few CPUs they must not keep the others from running.
+                    if looks % 10_000 == 0 { std::thread::yield_now(); }
+                }
+                let mut info = [0i32; 32];
+                (info[0], info[2], info[4]) = (signal, -1, me as i32); // SI_QUEUE, si_pid
+                for _ in 0..EACH {
+                    let sent = match sender % 2 {
+                        0 => sc!(SYS_kill, TARGET.load(SeqCst), signal),
+                        _ => sc!(SYS_rt_sigqueueinfo, TARGET.load(SeqCst), signal, info.as_ptr()),
+                    };
+                    REFUSED.fetch_add(u64::from(sent.is_err()), SeqCst);
+                }
+                DONE.fetch_add(1, SeqCst);
+            });
+        }
+        // Takes a signal, for at most so many seconds; gives its sender.
+        let take = |signal: i32, seconds: u64| {
+            let (set, mut info) = (1u64 << (signal - 1), [0i32; 32]);
+            let taken = sc!(SYS_rt_sigtimedwait, &raw const set, info.as_mut_ptr(), [seconds, 0].as_ptr(), 8);
+            taken.map(|_| std::hint::black_box(info)[4] as u64)
+        };
+        let began = sys::now_ns();
+        for round in 1.. {
+            let pid = ok!(sys::fork());
+            if pid == 0 {
+                let told = take(libc::SIGUSR1, 10);
+                let count = (0..SENDERS * EACH).take_while(|_| take(signal, 0) == Ok(me)).count();
+                sys::exit(i32::from(told.is_err() || count as u64 != SENDERS * EACH));
+            }
+            TARGET.store(pid, SeqCst);
+            ROUND.store(round, SeqCst);
+            while DONE.load(SeqCst) != SENDERS * round { std::thread::yield_now(); }
+            ok!(sc!(SYS_kill, pid, libc::SIGUSR1));
+            is!((round, REFUSED.load(SeqCst)), (round, 0));
+            is!((round, ok!(sys::wait(pid as i64, 0))), (round, (pid, 0)));
+            if sys::now_ns() - began > 1_000_000_000 { break; }
+        }
+    }
     handler_blocks_its_own_signal {
         extern "C" fn nested(_: i32) {
             let depth = COUNT.fetch_add(1, SeqCst);
