@@ -213,6 +213,24 @@ impl<E> KeyedQueue<E> {
         true
     }
 
+    /// How many of the next `looks` slots of a walk have a member that `f` accepts.
+    pub fn ahead(&self, walk: &Walk, looks: usize, mut f: impl FnMut(&E) -> bool) -> usize {
+        let mut at = match walk.at {
+            NONE => self.first,
+            held => held,
+        };
+        let mut accepted = 0;
+        for _ in 0..looks {
+            if at == NONE || self.slots[at as usize].seq >= walk.end {
+                break;
+            }
+            let slot = &self.slots[at as usize];
+            accepted += usize::from(slot.member.as_ref().is_some_and(&mut f));
+            at = slot.next;
+        }
+        accepted
+    }
+
     /// Ends a walk early.
     pub fn end(&mut self, walk: Walk) {
         if walk.at != NONE {

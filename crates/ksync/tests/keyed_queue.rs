@@ -51,6 +51,24 @@ fn an_empty_queue_gives_back_what_many_needed() {
     assert_eq!(push(&mut queue, 5), 0);
 }
 
+#[test]
+fn what_a_walk_has_yet_to_visit_can_be_counted() {
+    let mut queue = KeyedQueue::default();
+    let slots: Vec<u32> = (0..10).map(|n| push(&mut queue, n)).collect();
+    let mut walk = queue.begin();
+    push(&mut queue, 10);
+    assert_eq!(queue.ahead(&walk, 99, |_| true), 10);
+    assert_eq!(queue.ahead(&walk, 3, |_| true), 3);
+    assert_eq!(queue.ahead(&walk, 99, |n| n % 2 == 0), 5);
+    // The walk pauses at a member that then leaves.
+    assert!(queue.walk(&mut walk, 4, |_| Visit::Keep, |_| ()));
+    queue.remove(slots[4]);
+    queue.remove(slots[6]);
+    assert_eq!(queue.ahead(&walk, 99, |_| true), 4);
+    assert_eq!(queue.ahead(&walk, 99, |n| n % 2 == 0), 1);
+    queue.end(walk);
+}
+
 /// A walk that pauses, in terms of the plain list: the members that it has yet to visit.
 struct Pausing {
     walk: Walk,

@@ -11,6 +11,8 @@
 //! The word is read under the lock with faults disabled. Where its page is not present, the page is faulted in without
 //! the lock, and the operation begins again.
 
+mod requeue;
+
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
@@ -24,6 +26,8 @@ use task::wait::{Threads, Waiter};
 
 use super::{lock, reference_cache};
 use crate::UserThreadExt;
+
+pub use requeue::requeue;
 
 /// The identity of a futex word, wherever it is mapped.
 pub type Key = FutexKey;
@@ -74,10 +78,9 @@ static BUCKETS: Once<Buckets> = Once::new();
 /// Slots that a bucket without waiters keeps: 1 KiB. There are 64 buckets for each CPU, so more would be much memory.
 const KEEP: usize = 8;
 
-/// Most waiters that are looked at, woken and moved in one hold of a bucket's lock.
+/// Most waiters that are looked at and woken in one hold of a bucket's lock.
 const LOOKS: usize = 1024;
 const WAKES: usize = 32;
-const MOVES: usize = 512;
 
 #[inline(never)]
 pub(super) fn init(ncpus: usize) {
@@ -201,7 +204,10 @@ fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> 
             continue;
         }
         match user::load_u32(w.addr) {
-            Ok(v) if v != w.value => return Step::Done(Err(FutexError::Changed)),
+            Ok(v) if v != w.value => {
+                unlock(b);
+                return Step::Done(Err(FutexError::Changed));
+            }
             Ok(_) => {
                 let slot = b.push_back(Entry {
                     word,
@@ -214,7 +220,7 @@ fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> 
                 return Step::Wait;
             }
             Err(_) => {
-                drop(b);
+                unlock(b);
                 if UserRange::new(w.addr, 4).fault_in(false).is_err() {
                     return Step::Done(Err(FutexError::Fault));
                 }
@@ -363,133 +369,6 @@ fn wake_some(
         e.who.notify::<Threads>(pin);
         *woken += 1;
     })
-}
-
-/// FUTEX_REQUEUE and FUTEX_CMP_REQUEUE: wakes up to `wake` waiters of `from` and makes up to `move_max` others wait for
-/// `to`, if `from` holds `expected`. Returns how many were woken and how many were moved.
-///
-/// Waiters are moved first. Where that takes more than one hold of the locks, the others are woken only after it: a
-/// thread that is woken may then wake the waiters of `to`.
-pub fn requeue(
-    from: u64,
-    to: u64,
-    shared: bool,
-    wake: u32,
-    move_max: u32,
-    expected: Option<u32>,
-) -> Result<(u32, u32), FutexError> {
-    let (from_word, to_word) = (word(from, shared)?, word(to, shared)?);
-    let (i, j) = (bucket_index(&from_word.key), bucket_index(&to_word.key));
-    let mut moving: Option<Moving> = None;
-    loop {
-        let waiting = bucket(i).lock().len().min(MOVES);
-        let there = bucket(j).lock().len();
-        // Room is made before the locks are taken: `grow` takes the bucket's lock itself.
-        if i != j && bucket(j).lock().room() < waiting && !grow(j, there + waiting.max(there)) {
-            break;
-        }
-        let pin = ksync::pin();
-        // The lower index first; the second lock of the same class is nested on purpose.
-        let (mut first, mut second) = (bucket(i.min(j)).lock(), None);
-        if i != j {
-            second = Some(bucket(i.max(j)).lock_nested());
-        }
-        let (bf, bt): (&mut Bucket, Option<&mut Bucket>) = match &mut second {
-            None => (&mut first, None),
-            Some(s) if i < j => (&mut first, Some(s)),
-            Some(s) => (s, Some(&mut first)),
-        };
-        if moving.is_none()
-            && let Some(v) = expected
-        {
-            match user::load_u32(from) {
-                Ok(now) if now == v => {}
-                Ok(_) => return Err(FutexError::Changed),
-                Err(_) => {
-                    drop((second, first, pin));
-                    UserRange::new(from, 4).fault_in(false)?;
-                    continue;
-                }
-            }
-        }
-        let m = moving.get_or_insert_with(|| Moving {
-            walk: bf.begin(),
-            skipped: 0,
-            moved: 0,
-        });
-        let more = m.step(&pin, bf, bt, (&from_word, &to_word, j), (wake, move_max));
-        if more {
-            continue;
-        }
-        // Most often everything is done in one hold of the locks, and no other thread sees it half done.
-        let (mut woken, mut walk, moved) = (0, bf.begin(), m.moved);
-        let more = wake_some(&pin, bf, &mut walk, &from_word, ANY, (wake, &mut woken));
-        drop((second, first, pin));
-        if more {
-            wake_rest(walk, &from_word, ANY, (wake, &mut woken));
-        }
-        return Ok((woken, moved));
-    }
-    // No memory to move more waiters: what has been done counts.
-    let m = moving.ok_or(FutexError::NoMemory)?;
-    bucket(i).lock().end(m.walk);
-    Ok((wake_word(&from_word, wake, ANY), m.moved))
-}
-
-/// A walk that moves waiters from one word to another.
-struct Moving {
-    walk: Walk,
-    /// Waiters that were passed over, to be woken.
-    skipped: u32,
-    moved: u32,
-}
-
-impl Moving {
-    /// Moves some waiters, with both buckets locked. Returns whether there is more to do.
-    fn step(
-        &mut self,
-        pin: &ksync::CpuPin,
-        from: &mut Bucket,
-        to: Option<&mut Bucket>,
-        (from_word, to_word, to_index): (&FutexWord, &FutexWord, usize),
-        (skip, max): (u32, u32),
-    ) -> bool {
-        let room = to.as_ref().map_or(MOVES, |to| to.room().min(MOVES));
-        let mut here = 0;
-        let (skipped, moved) = (&mut self.skipped, &mut self.moved);
-        let other = to.is_some();
-        let visit = |e: &mut Entry| {
-            if *moved == max {
-                return Visit::Stop;
-            }
-            if e.word.key != from_word.key {
-                return Visit::Keep;
-            }
-            if *skipped < skip {
-                *skipped += 1;
-                return Visit::Keep;
-            }
-            if here == room {
-                return Visit::Pause;
-            }
-            here += 1;
-            *moved += 1;
-            e.word = to_word.clone();
-            if other { Visit::Take } else { Visit::Keep }
-        };
-        let mut to = to;
-        from.walk(&mut self.walk, LOOKS, visit, |e| {
-            let Some(to) = &mut to else { return };
-            let tid = e.who.tid();
-            let slot = to.push_back(e);
-            // The thread leaves the bucket before its tid is withdrawn.
-            if let Some(t) = super::ids::thread(pin, tid) {
-                t.user()
-                    .futex_place
-                    .store(place(to_index, slot), Ordering::Relaxed);
-            }
-        })
-    }
 }
 
 /// Wakes one waiter of the word at `addr`, which an exiting thread has changed.

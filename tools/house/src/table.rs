@@ -316,7 +316,6 @@ pub const LONG_FUNCTIONS: &[Entry] = &[
         "the order of execve's steps, in one place",
     ),
     ("fork.rs", "new_process", 70, "one field after another"),
-    ("futex.rs", "requeue", 70, "not split yet"),
     ("process.rs", "Process::new", 70, "one field after another"),
     ("send.rs", "post", 70, "not split yet"),
     ("leak.rs", "check", 70, "one owner of frames after another"),

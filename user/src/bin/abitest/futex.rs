@@ -120,6 +120,27 @@ tests! { "futex";
         }
         holds!(threads.into_iter().all(|thread| thread.join().is_ok()));
     }
+    lists_that_a_requeue_empties_give_their_memory_back {
+        // Many threads wait, and are moved from word to word: from each list of the kernel to another. Each list has been long
+        // then, but only the last one is.
+        const THREADS: u64 = 200;
+        const WORDS: u64 = 700;
+        let words = ok!(anon(2));
+        let word = move |n: u64| words + 4 * n;
+        for _ in 0..THREADS { std::thread::spawn(move || sc!(SYS_futex, word(0), libc::FUTEX_WAIT | PRIVATE, 0, 0)); }
+        let moved = std::cell::Cell::new(0);
+        holds!(within(10, || {
+            moved.set(moved.get() + sc!(SYS_futex, word(0), libc::FUTEX_REQUEUE | PRIVATE, 0, THREADS, word(1)).unwrap_or(0));
+            moved.get() == THREADS
+        }));
+        let slab = || user::proc::meminfo("Slab").unwrap_or(0);
+        let before = slab();
+        for n in 2..WORDS {
+            is!(ok!(sc!(SYS_futex, word(n - 1), libc::FUTEX_REQUEUE | PRIVATE, 0, THREADS, word(n))), THREADS);
+        }
+        let grown = slab().saturating_sub(before);
+        holds!(grown < 1 << 20);
+    }
     different_mappings_of_one_file_are_one_futex {
         let fd = file_with(&[0; 4096])?;
         let first = ok!(sys::mmap(0, PAGE, RW, libc::MAP_SHARED, fd, 0));
