@@ -336,12 +336,12 @@ impl Thread {
 
     /// Timer slack in nanoseconds.
     pub fn timer_slack(&self) -> u64 {
-        self.sched.slack().into()
+        self.sched.slack()
     }
 
     /// Sets the timer slack, in nanoseconds; 0 restores the creator's.
     pub fn set_timer_slack(&self, ns: u64) {
-        self.sched.set_slack(u32::try_from(ns).unwrap_or(u32::MAX));
+        self.sched.set_slack(ns);
     }
 
     /// The nice value, -20..=19.

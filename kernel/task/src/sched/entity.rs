@@ -64,14 +64,14 @@ pub struct Entity {
     /// Whether children begin without settings that need a privilege (SCHED_RESET_ON_FORK).
     reset_on_fork: AtomicBool,
     /// The timer slack of PR_SET_TIMERSLACK, in nanoseconds. It is reported and has no effect, because timers are exact.
-    slack: AtomicU32,
+    slack: AtomicU64,
     /// The slack that setting 0 restores: the creator's. Constant.
-    usual_slack: u32,
+    usual_slack: u64,
     affinity: CpuMask,
 }
 
 /// The timer slack of the first threads, in nanoseconds.
-const SLACK_NS: u32 = 50_000;
+const SLACK_NS: u64 = 50_000;
 
 impl Entity {
     /// The state of a new thread that has not run.
@@ -86,7 +86,7 @@ impl Entity {
             policy: AtomicU8::new(policy as u8),
             nice: AtomicU8::new((nice + 20) as u8),
             reset_on_fork: AtomicBool::new(false),
-            slack: AtomicU32::new(SLACK_NS),
+            slack: AtomicU64::new(SLACK_NS),
             usual_slack: SLACK_NS,
             affinity: affinity.copy(),
         };
@@ -102,7 +102,7 @@ impl Entity {
             self.nice()
         };
         let mut e = Entity::new(cpu, nice, self.policy(), &self.affinity);
-        e.slack = AtomicU32::new(self.slack());
+        e.slack = AtomicU64::new(self.slack());
         e.usual_slack = self.slack();
         e
     }
@@ -113,12 +113,12 @@ impl Entity {
     }
 
     /// Timer slack in nanoseconds.
-    pub fn slack(&self) -> u32 {
+    pub fn slack(&self) -> u64 {
         self.slack.load(Ordering::Relaxed)
     }
 
     /// Sets the timer slack, in nanoseconds; 0 restores the creator's.
-    pub fn set_slack(&self, ns: u32) {
+    pub fn set_slack(&self, ns: u64) {
         let ns = if ns == 0 { self.usual_slack } else { ns };
         self.slack.store(ns, Ordering::Relaxed);
     }

@@ -507,6 +507,10 @@ tests! { "process";
             let _ = set(0);
             wrong + i32::from(slack() != Ok(123_456)) * 4
         })?, 0);
+        ok!(set(1 << 33));
+        is!(slack(), Ok(1 << 33));
+        ok!(set(u64::MAX));
+        is!(slack(), Err(1)); // All ones, which is -1, and looks like EPERM.
         ok!(set(0));
         is!(ok!(slack()), usual);
     }
