@@ -737,7 +737,7 @@ impl Process {
 
     /// As [`Process::add_thread`]; `threads` is this process's list, whose lock the caller holds.
     pub(super) fn add_thread_to(&self, threads: &mut IdList<InProcess>, pin: &CpuPin, t: &Thread) {
-        let arrivals = self.arrivals.load(Ordering::Relaxed) + 1;
+        let arrivals = self.arrivals.load(Ordering::Relaxed).wrapping_add(1);
         self.arrivals.store(arrivals, Ordering::Relaxed);
         t.arrives(arrivals);
         threads.push_back(pin, t.tid());
