@@ -97,19 +97,19 @@ pub fn clone_exec(
     }
 }
 
-/// A child that shares the memory, sleeps until `at` on the monotonic clock and exits; returns its pid. `at` must stay
-/// valid until then.
+/// A child or, by `flags` of clone(2), a thread that shares the memory, sleeps until `at` on the monotonic clock and exits;
+/// returns its number. `at` must stay valid until then.
 ///
 /// # Errors
 /// The kernel's errno.
-pub fn clone_asleep(at: &'static libc::timespec) -> Result<u64, Errno> {
+pub fn clone_asleep(flags: i32, at: &'static libc::timespec) -> Result<u64, Errno> {
     let ret: i64;
     // SAFETY: the child touches neither stack nor memory.
     unsafe {
         asm!("syscall", "test rax, rax", "jnz 2f", "mov eax, 230", "mov edi, 1", "mov esi, 1", "mov rdx, r9", "syscall",
-             "mov eax, 231", "xor edi, edi", "syscall", "2:",
+             "mov eax, 60", "xor edi, edi", "syscall", "2:",
              inlateout("rax") libc::SYS_clone => ret,
-             inlateout("rdi") (libc::CLONE_VM | libc::SIGCHLD) as u64 => _, inlateout("rsi") 0u64 => _,
+             inlateout("rdi") (libc::CLONE_VM | flags) as u64 => _, inlateout("rsi") 0u64 => _,
              inlateout("rdx") 0u64 => _, in("r10") 0, in("r8") 0,
              in("r9") at, lateout("rcx") _, lateout("r11") _);
     }

@@ -130,7 +130,7 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
     if has(raw::CLONE_CHILD_SETTID) {
         set_child_tid(&process, args, tid);
     }
-    let gate = has(raw::CLONE_VFORK).then(|| {
+    let gate = (has(raw::CLONE_VFORK) && !has(raw::CLONE_THREAD)).then(|| {
         process.vfork_done.shut.store(true, Ordering::SeqCst);
         process.clone()
     });
@@ -146,12 +146,15 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
     }
     charge.keep();
     sched::start(&new);
-    drop(new);
-    if gate.is_some() {
+    if has(raw::CLONE_VFORK) {
         sched::count_vfork();
-    }
-    if let Some(child) = gate {
-        wait_for(child);
+        match gate {
+            Some(child) => {
+                drop(new);
+                wait_for(child);
+            }
+            None => wait_for_end_of(new),
+        }
     }
     Ok(tid)
 }
@@ -183,6 +186,25 @@ fn wait_for(mut child: Arc<Process>) {
         |child, waiter: &mut Waiter| {
             waiter.listen(&child.vfork_done.queue);
             if child.vfork_done.shut.load(Ordering::SeqCst) {
+                Step::Wait
+            } else {
+                Step::Done(())
+            }
+        },
+    );
+}
+
+/// Waits until `thread`, of the caller's process, has ended. Execve by it ends the caller. Only a fatal signal ends the
+/// wait earlier.
+fn wait_for_end_of(mut thread: Arc<Thread>) {
+    let _ = park(
+        &mut thread,
+        Deadline::Never,
+        Interruptible::Kill,
+        |thread, waiter: &mut Waiter| {
+            waiter.listen(&thread.process().group_wait);
+            // A thread leaves its process's list before it wakes those that wait there.
+            if thread.group_links.linked() {
                 Step::Wait
             } else {
                 Step::Done(())

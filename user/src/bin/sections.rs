@@ -122,7 +122,7 @@ fn sleep_until(after: impl Fn(u64) -> i64) -> Result<(), Errno> {
         })
         .collect();
     for at in times.leak() {
-        sys::clone_asleep(at)?;
+        sys::clone_asleep(libc::SIGCHLD, at)?;
     }
     if sys::now_ns() / 1_000_000_000 >= second {
         return Err(libc::ETIME);

@@ -90,7 +90,7 @@ tests! { "limits";
     who_shares_memory_has_a_stack_limit_of_its_own {
         static LATER: libc::timespec = libc::timespec { tv_sec: i64::MAX, tv_nsec: 0 };
         let top = ok!(map(0x1000_0000_0000, PAGE, RW, libc::MAP_GROWSDOWN | libc::MAP_FIXED)) + PAGE;
-        let child = ok!(sys::clone_asleep(&LATER));
+        let child = ok!(sys::clone_asleep(libc::SIGCHLD, &LATER));
         ok!(sc!(SYS_prlimit64, child, libc::RLIMIT_STACK, [64 * 1024u64, MIB].as_ptr(), 0));
         let fault = sys::catch(|| sys::poke(top - MIB, 1));
         ok!(sc!(SYS_kill, child, libc::SIGKILL));
