@@ -268,7 +268,9 @@ impl Batches {
         }
     }
 
-    /// The bag for `stamp`. Its former contents are `BAGS` steps older, so that their grace period is over.
+    /// The bag for `stamp`. Its former contents are `BAGS` steps older, so that their grace period is over: for a caller
+    /// that has read `stamp` with Acquire, and, because that was in the hold of the lock, for a CPU that takes what is ripe
+    /// later, whatever epoch that CPU has read. The stamp itself would need no order.
     fn bag(&mut self, stamp: u64) -> &mut Bag {
         let at = stamp as usize % BAGS;
         if self.bags[at].stamp < stamp {
@@ -633,7 +635,8 @@ impl EpochHandle {
             return unsafe { while let Freed::Some(_) = ((*link).run)(link) {} };
         }
         slot.count_one();
-        slot.with(|b| b.bag(shared.global.load(Relaxed)).push(link));
+        // Acquire, in the hold of the lock: see `bag`.
+        slot.with(|b| b.bag(shared.global.load(Acquire)).push(link));
     }
 }
 
@@ -644,8 +647,8 @@ impl Shared {
         let (mut left, mut wants_spare) = (Some(object), false);
         while let Some(object) = left.take() {
             left = slot.with(|b| {
-                // Relaxed is enough: see the module's text on the stamp.
-                let left = b.put(self.global.load(Relaxed), object).err();
+                // Acquire, in the hold of the lock: see `bag`.
+                let left = b.put(self.global.load(Acquire), object).err();
                 wants_spare = b.spare.is_null();
                 left
             });
