@@ -191,6 +191,25 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
         (!places.is_empty()).then(|| taken.count())
     }
 
+    /// The first object in a slot of `range`, with its index, without a lock; `None` if the table ends before the range.
+    pub fn first_in(
+        &self,
+        pin: &CpuPin,
+        range: core::ops::Range<usize>,
+    ) -> Option<Option<(usize, EpochRc<T>)>> {
+        let end = range.end.min(self.room(pin));
+        if range.start >= end {
+            return None;
+        }
+        Some((range.start..end).find_map(|i| Some((i, self.get(pin, i)?))))
+    }
+
+    /// Number of slots, without a lock.
+    pub fn room(&self, _pin: &CpuPin) -> usize {
+        // SAFETY: as in `get`.
+        unsafe { Array::places(self.array.load(Acquire)) }.len()
+    }
+
     /// Locks the table for changes.
     pub fn lock(&self) -> RcTableGuard<'_, T, W, C> {
         let writer = self.writer.lock();

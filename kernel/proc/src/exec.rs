@@ -10,16 +10,15 @@ use task::park::{Deadline, Interruptible, Step, park};
 use task::thread::flag;
 use task::timer;
 use task::wait::Waiter;
-use vfs::FsError;
 
 use super::look::NewProgram;
 use super::process::{Brk, Process, Program, flag as pflag, personality};
 use super::rlimit::{Limit, Resource};
 use super::signal::{AltStack, RestartBlock, sig};
 use super::space::{self, SpaceUser};
-use super::{exit, futex, ids, reference_cache};
+use super::{exit, futex, ids};
 use crate::image::Loaded;
-use crate::{SignalExt, UserThreadExt};
+use crate::{SignalExt, UserThreadExt, own_files};
 
 /// Why a program that has been loaded does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +45,8 @@ pub fn commit(
     let space = SpaceUser::new(loaded.space);
     let was_alone = p.thread_count() == 1;
     become_only_thread(&me)?;
-    own_files(p).map_err(|_| {
+    // Another process that shares the table could change what the new program has open.
+    own_files().map_err(|_| {
         if was_alone {
             return ExecFailed::NoMemory;
         }
@@ -139,20 +139,6 @@ fn reset_signals(me: &Current, p: &Process) {
     }
     *me.user().altstack.lock() = AltStack::NONE;
     me.set_restart(RestartBlock::None);
-}
-
-/// Gives the process a descriptor table of its own, if another process shares the present one: that process could
-/// change what the new program has open. Called by the process's only thread.
-fn own_files(p: &Process) -> Result<(), FsError> {
-    reference_cache::forget_files();
-    let Some(files) = p.files() else {
-        return Ok(());
-    };
-    // Two references: the process's and this one.
-    if Arc::strong_count(&files) > 2 {
-        drop(p.set_files(Some(files.fork()?)));
-    }
-    Ok(())
 }
 
 /// Gives the process's only thread the pid as its tid, if it was not the leader.

@@ -11,6 +11,7 @@ extern crate alloc;
 
 pub mod account;
 pub mod daemons;
+mod descriptors;
 pub mod exec;
 pub mod exit;
 pub mod fault;
@@ -39,6 +40,7 @@ pub mod wait4;
 
 use alloc::sync::Arc;
 
+pub use descriptors::own_files;
 pub use process::Process;
 pub use reference_cache::{forget_files, with_files, with_fs, with_space};
 pub use rlimit::Resource;

@@ -170,7 +170,7 @@ pub struct Process {
 
     /// Its lock also makes what execve changes visible to other processes in one step, see [`super::look`].
     pub(super) space: Spin<Option<Arc<SpaceUser>>, lock::ProcessLock>,
-    files: Spin<Option<Arc<FdTable>>, lock::ProcessLock>,
+    pub(super) files: Spin<Option<Arc<FdTable>>, lock::ProcessLock>,
     fs: Spin<Option<FsUse>, lock::ProcessLock>,
     pub(super) cred: Spin<Arc<Cred>, lock::ProcessLock>,
     limits: Spin<Rlimits, lock::ProcessLock>,
@@ -440,34 +440,18 @@ impl Process {
         self.space_at.load(Ordering::Relaxed)
     }
 
-    /// The descriptor table; none for the kernel's process and for zombies.
-    pub fn files(&self) -> Option<Arc<FdTable>> {
+    /// The descriptor table; none for the kernel's process and for zombies. Only for threads of the process, see `super::descriptors`.
+    pub(super) fn files(&self) -> Option<Arc<FdTable>> {
         self.files.lock().clone()
     }
 
     /// Replaces the descriptor table; returns the old one, which the caller drops with no lock held. No other thread of the process may be
     /// alive, and a calling thread of the process has dropped its cached reference (see `super::reference_cache`).
-    pub fn set_files(&self, files: Option<Arc<FdTable>>) -> Option<Arc<FdTable>> {
+    pub(super) fn set_files(&self, files: Option<Arc<FdTable>>) -> Option<Arc<FdTable>> {
         let at = address(files.as_ref());
         let mut slot = self.files.lock();
         self.files_at.store(at, Ordering::Relaxed);
         core::mem::replace(&mut *slot, files)
-    }
-
-    /// How many descriptors are open. Takes no reference to the table: dropping the last one would close the files.
-    pub fn open_descriptors(&self) -> usize {
-        const STEP: usize = 4096;
-        let mut sum = 0;
-        for from in (0..).step_by(STEP) {
-            let pin = ksync::pin();
-            let files = self.files.lock();
-            let some = files.as_ref();
-            match some.and_then(|files| files.open_in(&pin, from..from + STEP)) {
-                Some(open) => sum += open,
-                None => break,
-            }
-        }
-        sum
     }
 
     /// The address of the descriptor table, as its identity; 0 for none.

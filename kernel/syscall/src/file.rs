@@ -5,8 +5,8 @@ use alloc::sync::Arc;
 use abi::raw::general as nr;
 use hal::uaccess::UserPtr;
 use hal::uio::IoBuf;
+use proc::UserThreadExt;
 use proc::signal::{self, sig};
-use proc::{UserThreadExt, forget_files};
 use task::current::current;
 use vfs::error::FsError;
 use vfs::fdtable::NR_OPEN;
@@ -151,13 +151,10 @@ fn close_range(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     if flags & UNSHARE != 0 {
-        let me = current();
         // Here all threads of a process share one table of descriptors. So the flag has no effect in a process with
         // several threads: the descriptors are closed for all of them.
-        if me.process().thread_count() == 1 {
-            let own = with_files(|files| files.fork())?;
-            forget_files();
-            drop(me.process().set_files(Some(own)));
+        if current().process().thread_count() == 1 {
+            proc::own_files()?;
         }
     }
     with_files(|files| {

@@ -125,9 +125,8 @@ fn mount(a: &mut Args) -> Result<u64, Errno> {
 fn is_written(on: &Mount) -> bool {
     let mut found = false;
     ids::each_process(1, |p| {
-        let Some(table) = p.files() else { return true };
         let mut from = 0;
-        while let Some((at, file)) = table.next_open(from) {
+        while let Some((at, file)) = p.next_open_file(from) {
             let here = file
                 .path
                 .as_ref()

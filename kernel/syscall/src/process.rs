@@ -15,7 +15,7 @@ use proc::image::{self, ExecError, Manner, Request};
 use proc::rlimit::{Limit, LimitError, Resource};
 use proc::signal::sig;
 use proc::wait4::{self, Event, Kind, Options, WaitError, Who};
-use proc::{UserThreadExt, account, exit, forget_files, ids, uts, with_fs};
+use proc::{UserThreadExt, account, exit, forget_files, ids, own_files, uts, with_fs};
 use task::current::current;
 use task::{sched, time};
 use vfs::ExecFile;
@@ -104,18 +104,14 @@ fn unshare(a: &mut Args) -> Result<u64, Errno> {
     if flags & (ALONE | FILES | FS) != 0 && p.thread_count() > 1 {
         return Err(Errno::EINVAL);
     }
-    if flags & (FILES | FS) != 0 {
+    if flags & FILES != 0 {
+        own_files()?;
+    }
+    if flags & FS != 0 {
         forget_files();
-    }
-    if flags & FILES != 0
-        && let Some(files) = p.files()
-    {
-        drop(p.set_files(Some(files.fork()?)));
-    }
-    if flags & FS != 0
-        && let Some(fs) = p.fs()
-    {
-        drop(p.set_fs(Some(fs.fork())));
+        if let Some(fs) = p.fs() {
+            drop(p.set_fs(Some(fs.fork())));
+        }
     }
     Ok(0)
 }

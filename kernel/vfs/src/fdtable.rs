@@ -244,11 +244,14 @@ impl FdTable {
         Ok(())
     }
 
+    /// The first descriptor in `range` that is open, with its file; `None` if the table ends before the range. Takes no lock.
+    pub fn first_in(&self, pin: &CpuPin, range: Range<usize>) -> Option<Option<(usize, FileRef)>> {
+        self.table.first_in(pin, range)
+    }
+
     /// The first descriptor at or above `from` that is open, with its file.
-    pub fn next_open(&self, from: usize) -> Option<(usize, FileRef)> {
-        let table = self.table.lock();
-        let fd = (from..table.len()).find(|&fd| table.has(fd))?;
-        Some((fd, table.get(fd)?))
+    fn next_open(&self, from: usize) -> Option<(usize, FileRef)> {
+        first_in_steps(from, |range| self.first_in(&ksync::pin(), range))
     }
 
     /// Closes the descriptors `first..=last`, or with `mark_only` sets their close-on-exec flags.
@@ -288,8 +291,25 @@ impl FdTable {
         self.table.taken(pin, range)
     }
 
-    /// The number of descriptors for which the table has room (`FDSize` in /proc/PID/status).
+    /// The number of descriptors for which the table has room (`FDSize` in /proc/PID/status). Takes no lock.
     pub fn size(&self) -> usize {
-        self.table.lock().len()
+        self.table.room(&ksync::pin())
     }
+}
+
+/// Descriptors that are looked at without a point of preemption.
+pub const STEP: usize = 4096;
+
+/// The first descriptor at or above `from` that `first_in` finds in a range of [`STEP`] descriptors, see
+/// [`FdTable::first_in`].
+pub fn first_in_steps(
+    from: usize,
+    first_in: impl Fn(Range<usize>) -> Option<Option<(usize, FileRef)>>,
+) -> Option<(usize, FileRef)> {
+    for from in (from..).step_by(STEP) {
+        if let Some(found) = first_in(from..from + STEP)? {
+            return Some(found);
+        }
+    }
+    None
 }

@@ -88,11 +88,7 @@ impl DynDir for Fds {
             number(name).ok_or(FsError::NotFound)?
         };
         let fd = i32::try_from(fd).map_err(|_| FsError::NotFound)?;
-        let file = p
-            .files()
-            .ok_or(FsError::NotFound)?
-            .get(fd)
-            .map_err(|_| FsError::NotFound)?;
+        let file = p.open_file(fd).ok_or(FsError::NotFound)?;
         let perm =
             if file.readable() { 0o500 } else { 0 } | if file.writable() { 0o300 } else { 0 };
         let node = Dynamic::Link(Box::new(FdLink {
@@ -111,11 +107,8 @@ impl DynDir for Fds {
     fn list(&self, this: &Inode, from: u64, emit: &mut Emit) -> Result<()> {
         let p = self.0.find_dir()?;
         look(&p, self.0.tid)?;
-        let Some(files) = p.files() else {
-            return Ok(());
-        };
         let mut at = from as usize - 2;
-        while let Some((fd, file)) = files.next_open(at) {
+        while let Some((fd, file)) = p.next_open_file(at) {
             drop(file);
             let mut buf = [0; 10];
             let name = digits(fd as u32, &mut buf);
@@ -143,10 +136,7 @@ impl FdLink {
     fn file(&self) -> Result<FileRef> {
         let p = self.whom.find()?;
         look(&p, self.whom.tid)?;
-        p.files()
-            .ok_or(FsError::NotFound)?
-            .get(self.fd)
-            .map_err(|_| FsError::NotFound)
+        p.open_file(self.fd).ok_or(FsError::NotFound)
     }
 }
 

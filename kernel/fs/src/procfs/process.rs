@@ -555,11 +555,7 @@ fn status(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
         cred.sgid,
         cred.fsgid
     );
-    put!(
-        out,
-        "FDSize:\t{}\nGroups:\t",
-        p.files().map_or(0, |f| f.size())
-    );
+    put!(out, "FDSize:\t{}\nGroups:\t", p.descriptor_room());
     for (i, g) in cred.groups().iter().enumerate() {
         put!(out, "{}{g}", if i > 0 { " " } else { "" });
     }

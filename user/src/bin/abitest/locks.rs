@@ -49,6 +49,19 @@ fn named() -> Result<(String, i32), String> {
     Ok((name, fd))
 }
 
+/// Executes this program so many times, then writes a byte to `to` and waits for a signal. Returns only on failure.
+pub fn exec_again(to: i32, times: u32) -> i32 {
+    if times == 0 {
+        let _ = sys::write(to, b"x");
+        let _ = sc!(SYS_pause);
+        return 1;
+    }
+    let words = ["abitest", "--again", &to.to_string(), &(times - 1).to_string()].map(path);
+    let args = [words[0], words[1], words[2], words[3], 0];
+    let _ = sc!(SYS_execve, path("/proc/self/exe"), args.as_ptr(), 0);
+    2
+}
+
 tests! { "lock";
     ranges_keep_other_processes_out {
         let (_, fd) = named()?;
@@ -225,6 +238,37 @@ tests! { "lock";
         ]))?, 0);
         let other = ok!(sys::open(&name, libc::O_RDONLY, 0));
         ok!(sc!(SYS_flock, other, libc::LOCK_EX | libc::LOCK_NB));
+    }
+    a_process_keeps_its_locks_when_it_unshares_what_is_its_own {
+        let (_, fd) = named()?;
+        ok!(lock(fd, libc::F_SETLK, WRITE, 0, 0));
+        let kept = || in_child(|| i32::from(lock(fd, libc::F_SETLK, READ, 0, 1) != Err(libc::EAGAIN)));
+        ok!(sc!(SYS_unshare, libc::CLONE_FILES));
+        is!(kept()?, 0);
+        ok!(sc!(SYS_close_range, 9999, 9999, libc::CLOSE_RANGE_UNSHARE));
+        is!(kept()?, 0);
+    }
+    a_process_keeps_its_locks_when_others_look_at_it {
+        let (_, fd) = named()?;
+        let (from, to) = ok!(sys::pipe(0));
+        let holder = ok!(sys::fork());
+        if holder == 0 {
+            let _ = lock(fd, libc::F_SETLK, WRITE, 0, 0);
+            sys::exit(exec_again(to, 300));
+        }
+        for _ in 0..2 {
+            if ok!(sys::fork()) == 0 {
+                let look = || {
+                    let _ = std::fs::read(format!("/proc/{holder}/status"));
+                    std::fs::read_dir(format!("/proc/{holder}/fd")).map(Iterator::count)
+                };
+                while look().is_ok() {}
+                sys::exit(0);
+            }
+        }
+        is!(ok!(sys::read(from, &mut [0])), 1);
+        is!(ok!(query(fd, libc::F_GETLK, READ, 0, 0)), (WRITE, 0, 0, holder as i32));
+        ok!(sc!(SYS_kill, holder, libc::SIGKILL));
     }
     many_processes_count_under_a_lock {
         let (_, fd) = named()?;

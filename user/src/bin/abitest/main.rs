@@ -62,6 +62,32 @@ const SUBJECTS: &[&[Test]] = &[
     tmpfs::TESTS,
 ];
 
+/// Plays the part that a test gave this program, if the arguments name one; then it does not return.
+fn play(args: &[String]) {
+    // As a script's interpreter this program gets the script's name as an argument.
+    if args.iter().any(|arg| arg.ends_with("--tell")) {
+        privileges::tell();
+        std::process::exit(0);
+    }
+    if args.iter().any(|arg| arg == "--leader") {
+        user::sys::exit(process::leader());
+    }
+    if let [first, to, times] = args
+        && first == "--again"
+        && let (Ok(to), Ok(times)) = (to.parse(), times.parse())
+    {
+        user::sys::exit(locks::exec_again(to, times));
+    }
+    if args.iter().any(|arg| arg == "--actions") {
+        user::sys::exit(process::actions());
+    }
+    if args.iter().any(|arg| arg == "--wait") {
+        // For a test that needs this program to run for a while: runs until its standard input ends.
+        let _ = user::sys::read(0, &mut [0]);
+        std::process::exit(0);
+    }
+}
+
 fn main() {
     let prefixes: Vec<String> = std::env::args().skip(1).collect();
     if prefixes.iter().any(|arg| arg == "--list") {
@@ -76,22 +102,7 @@ fn main() {
         matrix::print();
         return;
     }
-    // As a script's interpreter this program gets the script's name as an argument.
-    if prefixes.iter().any(|arg| arg.ends_with("--tell")) {
-        privileges::tell();
-        return;
-    }
-    if prefixes.iter().any(|arg| arg == "--leader") {
-        user::sys::exit(process::leader());
-    }
-    if prefixes.iter().any(|arg| arg == "--actions") {
-        user::sys::exit(process::actions());
-    }
-    if prefixes.iter().any(|arg| arg == "--wait") {
-        // For a test that needs this program to run for a while: runs until its standard input ends.
-        let _ = user::sys::read(0, &mut [0]);
-        return;
-    }
+    play(&prefixes);
     let chosen = |test: &&Test| {
         prefixes.is_empty()
             || prefixes
