@@ -219,6 +219,11 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
         }
     }
 
+    /// The writers' data of a table with exclusive access.
+    pub fn extra_mut(&mut self) -> &mut W {
+        self.writer.get_mut()
+    }
+
     /// Removes everything from a table with exclusive access, from the first slot on.
     pub fn drain(&mut self) -> impl Iterator<Item = EpochRc<T>> {
         // SAFETY: `&mut self`: no reader is left, and the table owns the array.

@@ -7,7 +7,6 @@
 
 use alloc::sync::Arc;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, Ordering};
 
 use cred::MemoryCharge;
 use ksync::{CpuPin, RcTable, RcTableGuard};
@@ -29,6 +28,10 @@ struct Search {
     first_free: usize,
     /// The charge for a large table, to the user that made it grow.
     charge: MemoryCharge,
+    /// Whether a lock on a file was ever taken with the table as its owner. It is set before the lock is taken, and a close reads
+    /// it as it takes the descriptor out. So either the close sees it and releases the lock, or the thread that takes the
+    /// lock finds the descriptor closed afterwards.
+    locked: bool,
 }
 
 type Locked<'a> = RcTableGuard<'a, File, Search, FdLock>;
@@ -71,13 +74,11 @@ fn index(fd: i32) -> Result<usize> {
 /// A table of descriptors. Threads and processes may share it.
 pub struct FdTable {
     table: RcTable<File, Search, FdLock>,
-    /// Whether a lock on a file was ever taken with this table as its owner. Atomic.
-    locked: AtomicBool,
 }
 
 impl Drop for FdTable {
     fn drop(&mut self) {
-        let owner = (*self.locked.get_mut()).then(|| lock::table_owner(self));
+        let owner = (self.table.extra_mut().locked).then(|| lock::table_owner(self));
         for file in self.table.drain() {
             closed(&file, owner);
         }
@@ -98,14 +99,12 @@ impl FdTable {
         Self::with(RcTable::new(Search {
             first_free: 0,
             charge: MemoryCharge::NONE,
+            locked: false,
         }))
     }
 
     fn with(table: RcTable<File, Search, FdLock>) -> Arc<Self> {
-        Arc::new(FdTable {
-            table,
-            locked: AtomicBool::new(false),
-        })
+        Arc::new(FdTable { table })
     }
 
     /// A copy for a child process. Takes one reference to each open file.
@@ -117,6 +116,7 @@ impl FdTable {
         let search = Search {
             first_free: table.first_free,
             charge: charge_for(&table),
+            locked: false,
         };
         let copy = table.copy(search).map_err(|_| FsError::NoMemory)?;
         drop(table);
@@ -125,13 +125,12 @@ impl FdTable {
 
     /// Records that the table may own locks on files, which must be released when descriptors are closed.
     pub fn note_lock(&self) {
-        self.locked.store(true, Ordering::SeqCst);
+        self.table.lock().locked = true;
     }
 
-    fn closed(&self, file: &File) {
-        if self.locked.load(Ordering::SeqCst) {
-            closed(file, Some(lock::table_owner(self)));
-        }
+    /// The table as the owner of locks, if it may own any.
+    fn owner(&self, table: &Locked) -> Option<u64> {
+        table.locked.then(|| lock::table_owner(self))
     }
 
     /// A reference to the file of a descriptor.
@@ -189,9 +188,10 @@ impl FdTable {
         let mut table = self.table.lock();
         reach(&mut table, fd)?;
         let old = table.put(fd, file, cloexec);
+        let owner = self.owner(&table);
         drop(table);
         if let Some(old) = old {
-            self.closed(&old);
+            closed(&old, owner);
         }
         Ok(to)
     }
@@ -206,9 +206,10 @@ impl FdTable {
             if found.is_some_and(|found| FileRef::ptr_eq(&found, file)) {
                 let undone = table.take(fd);
                 table.first_free = table.first_free.min(fd);
+                let owner = self.owner(&table);
                 drop(table);
                 drop(undone);
-                self.closed(file);
+                closed(file, owner);
             }
         }
     }
@@ -219,8 +220,9 @@ impl FdTable {
         let mut table = self.table.lock();
         let file = table.take(fd).ok_or(FsError::BadFd)?;
         table.first_free = table.first_free.min(fd);
+        let owner = self.owner(&table);
         drop(table);
-        self.closed(&file);
+        closed(&file, owner);
         Ok(file)
     }
 
