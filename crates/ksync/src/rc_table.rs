@@ -29,7 +29,8 @@ use crate::{
     spin::{Spin, SpinGuard},
 };
 
-/// One slot of an array: null, or the address of a block, perhaps with MARK added.
+/// One slot of an array: null; or the address of a block, perhaps with MARK added; or MARK alone, for a slot that a writer
+/// has reserved.
 type BlockPtr<T> = AtomicPtr<Block<T>>;
 
 /// Blocks are aligned to words, so this bit is unused.
@@ -187,7 +188,7 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
         let places = unsafe { Array::places(self.array.load(Acquire)) };
         let places = places.get(range.start..range.end.min(places.len()))?;
         // Relaxed: the objects themselves are not accessed.
-        let taken = places.iter().filter(|p| !p.load(Relaxed).is_null());
+        let taken = places.iter().filter(|p| block(p.load(Relaxed)).is_some());
         (!places.is_empty()).then(|| taken.count())
     }
 
@@ -274,14 +275,24 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTableGuard<'_, T, W, C> {
         self.len() == 0
     }
 
-    /// Whether slot `i` is not empty.
+    /// Whether slot `i` has an object.
     pub fn has(&self, i: usize) -> bool {
-        !self.word(i).is_null()
+        block(self.word(i)).is_some()
     }
 
-    /// Whether slot `i` is not empty and is marked.
+    /// Whether slot `i` has no object and is not reserved.
+    pub fn is_free(&self, i: usize) -> bool {
+        self.word(i).is_null()
+    }
+
+    /// Whether slot `i` is reserved.
+    pub fn is_reserved(&self, i: usize) -> bool {
+        self.word(i).addr() == MARK
+    }
+
+    /// Whether slot `i` has an object and is marked.
     pub fn is_marked(&self, i: usize) -> bool {
-        is_marked(self.word(i))
+        self.has(i) && is_marked(self.word(i))
     }
 
     /// A reference to the object in slot `i`.
@@ -299,9 +310,13 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTableGuard<'_, T, W, C> {
             return Ok(copy);
         };
         let array = Array::new(last + 1, self.places()).ok_or(NoRoom)?;
-        for i in 0..=last {
-            // The reference that the copied word owns.
-            self.get(i).map(EpochRc::into_raw);
+        // SAFETY: `new` has made it.
+        let places = unsafe { Array::places(array.as_ptr()) };
+        for (i, place) in places.iter().enumerate().take(last + 1) {
+            // The reference that the copied word owns. What is reserved is not copied.
+            if self.get(i).map(EpochRc::into_raw).is_none() {
+                place.store(ptr::null_mut(), Relaxed);
+            }
         }
         // Relaxed: the copy is not shared yet.
         copy.array.store(array.as_ptr(), Relaxed);
@@ -337,6 +352,18 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTableGuard<'_, T, W, C> {
         }
     }
 
+    /// Reserves slot `i`, which exists and is free, for a later `put`. Readers find it empty.
+    pub fn reserve(&mut self, i: usize) {
+        self.places()[i].store(ptr::without_provenance_mut(MARK), Relaxed);
+    }
+
+    /// Frees slot `i`, if it is reserved.
+    pub fn cancel(&mut self, i: usize) {
+        if self.is_reserved(i) {
+            self.places()[i].store(ptr::null_mut(), Relaxed);
+        }
+    }
+
     fn swap(&mut self, i: usize, word: *mut Block<T>) -> Option<EpochRc<T>> {
         let place = &self.places()[i];
         // No atomic swap: the lock is held. Release: a reader that finds the object finds it fully built.
@@ -346,10 +373,10 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTableGuard<'_, T, W, C> {
         block(old).map(|b| unsafe { EpochRc::from_raw(b) })
     }
 
-    /// Sets or clears the mark of slot `i`, if that is not empty.
+    /// Sets or clears the mark of slot `i`, if that has an object.
     pub fn set_mark(&mut self, i: usize, on: bool) {
         let word = self.word(i);
-        if !word.is_null() {
+        if block(word).is_some() {
             let marked = word.map_addr(|a| a & !MARK | mark_bit(on));
             self.places()[i].store(marked, Release);
         }

@@ -133,6 +133,7 @@ fn first_files() -> Result<Arc<FdTable>> {
         b"/dev/console",
         o::RDWR | o::NOCTTY,
         NewMode::exact(0),
+        &|| Ok(()),
     )?;
     let files = FdTable::new();
     for _ in 0..3 {

@@ -17,8 +17,8 @@ use vfs::{open, regular};
 
 use super::errno::Errno;
 use super::fsutil::{
-    Caller, at, fault, fd_limit, file, install, real_file, user_path, user_range, user_ranges,
-    with_files, written,
+    Caller, Slot, at, fault, fd_limit, file, install, real_file, user_path, user_range,
+    user_ranges, with_files, written,
 };
 use crate::call::{Args, Handler};
 
@@ -111,8 +111,11 @@ fn open_at(dirfd: i32, path: u64, flags: u32, perm: u32) -> Result<u64, Errno> {
     }
     let caller = Caller::now();
     let new = caller.new_mode(perm);
-    let opened = caller.walk(dirfd, &path, |w| open::open(w, &path, flags, new))?;
-    Ok(install(opened, flags)?)
+    let slot = Slot::new(flags)?;
+    let opened = caller.walk(dirfd, &path, |w| {
+        open::open(w, &path, flags, new, slot.ready())
+    });
+    Ok(slot.fill(opened, flags)?)
 }
 
 /// openat2 without restrictions of the lookup: any `resolve` flag fails with EINVAL.

@@ -15,6 +15,7 @@ use vfs::error::{FsError, Result};
 use vfs::fdtable::FdTable;
 use vfs::file::{FileRef, o};
 use vfs::mount::Path;
+use vfs::open::{CHANGING, Ready};
 use vfs::setattr::NewMode;
 use vfs::walk::{Walk, Want};
 
@@ -199,6 +200,59 @@ pub fn fd_limit() -> u64 {
 pub fn install(file: FileRef, flags: u32) -> Result<u64> {
     let fd = with_files(|files| files.add(file, flags & o::CLOEXEC != 0, 0, fd_limit()))?;
     Ok(fd as u64)
+}
+
+/// The descriptor of a file that is about to be opened. If there is none for it, nothing has changed.
+pub enum Slot {
+    /// Reserved before the lookup, because the open may create or empty a file.
+    Reserved(i32),
+    /// Found when the file is open. Before the open of a fifo or a device it is certain that there is one.
+    Later,
+}
+
+impl Slot {
+    /// The descriptor for an open with these flags.
+    ///
+    /// # Errors
+    /// `TooManyFiles`, `NoMemory`.
+    #[inline]
+    pub fn new(flags: u32) -> Result<Slot> {
+        if flags & CHANGING == 0 {
+            return Ok(Slot::Later);
+        }
+        with_files(|files| files.reserve(fd_limit())).map(Slot::Reserved)
+    }
+
+    /// What the open calls, see [`Ready`].
+    #[inline]
+    pub fn ready(&self) -> Ready<'static> {
+        match self {
+            Slot::Reserved(_) => &|| Ok(()),
+            Slot::Later => &|| with_files(|files| files.admit(fd_limit())),
+        }
+    }
+
+    /// Gives the opened file the descriptor, or gives it back. Of `flags`, O_CLOEXEC counts.
+    ///
+    /// # Errors
+    /// That of the open; `TooManyFiles`, `NoMemory`.
+    #[inline]
+    pub fn fill(self, opened: Result<FileRef>, flags: u32) -> Result<u64> {
+        match self {
+            Slot::Later => install(opened?, flags),
+            // The table is the same: one that several threads use is not replaced before they have ended.
+            Slot::Reserved(fd) => with_files(|files| match opened {
+                Ok(file) => {
+                    files.fill(fd, file, flags & o::CLOEXEC != 0);
+                    Ok(fd as u64)
+                }
+                Err(e) => {
+                    files.cancel(fd);
+                    Err(e)
+                }
+            }),
+        }
+    }
 }
 
 /// Gives two files descriptors and writes these to user memory at `out`. Both are removed from the table again if

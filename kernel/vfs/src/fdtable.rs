@@ -54,7 +54,7 @@ fn charge_for(table: &Locked) -> MemoryCharge {
 fn free_from(table: &mut Locked, min: usize, limit: u64) -> Result<usize> {
     let from = min.max(table.first_free);
     let fd = (from..table.len())
-        .find(|&fd| !table.has(fd))
+        .find(|&fd| table.is_free(fd))
         .unwrap_or(table.len().max(from));
     if fd as u64 >= limit.min(NR_OPEN) {
         return Err(FsError::TooManyFiles);
@@ -152,6 +152,42 @@ impl FdTable {
         Ok(fd as i32)
     }
 
+    /// Reserves the lowest free descriptor below `limit`, which [`FdTable::fill`] or [`FdTable::cancel`] gets later. Until then
+    /// it is not open, but no other call gets it.
+    ///
+    /// # Errors
+    /// `TooManyFiles`; `NoMemory`.
+    pub fn reserve(&self, limit: u64) -> Result<i32> {
+        let mut table = self.table.lock();
+        let fd = free_from(&mut table, 0, limit)?;
+        table.reserve(fd);
+        Ok(fd as i32)
+    }
+
+    /// Gives `file` a descriptor that was reserved.
+    pub fn fill(&self, fd: i32, file: FileRef, cloexec: bool) {
+        self.table.lock().put(fd as usize, file, cloexec);
+    }
+
+    /// Frees a descriptor that was reserved.
+    pub fn cancel(&self, fd: i32) {
+        let mut table = self.table.lock();
+        table.cancel(fd as usize);
+        table.first_free = table.first_free.min(fd as usize);
+    }
+
+    /// Fails if no descriptor below `limit` is free.
+    ///
+    /// # Errors
+    /// `TooManyFiles`; `NoMemory`.
+    pub fn admit(&self, limit: u64) -> Result<()> {
+        if (self.size() as u64) < limit.min(NR_OPEN) {
+            // A full table has an entry for each descriptor.
+            return Ok(());
+        }
+        self.reserve(limit).map(|fd| self.cancel(fd))
+    }
+
     /// Gives each of two files a descriptor below `limit`, or neither.
     pub fn add_pair(
         &self,
@@ -179,6 +215,9 @@ impl FdTable {
     }
 
     /// Makes `to` refer to the file that `from` refers to. A file that `to` referred to is closed.
+    ///
+    /// # Errors
+    /// `BadFd`; `NoMemory`; `Busy` if another thread has reserved `to`.
     pub fn dup_to(&self, from: i32, to: i32, cloexec: bool, limit: u64) -> Result<i32> {
         let file = self.get(from)?;
         let fd = index(to)?;
@@ -187,6 +226,9 @@ impl FdTable {
         }
         let mut table = self.table.lock();
         reach(&mut table, fd)?;
+        if table.is_reserved(fd) {
+            return Err(FsError::Busy);
+        }
         let old = table.put(fd, file, cloexec);
         let owner = self.owner(&table);
         drop(table);

@@ -40,32 +40,47 @@ fn wanted(flags: u32) -> u32 {
     want
 }
 
+/// Flags by which an open creates or empties a file: such an open gets what it needs before it begins. Another one does so
+/// when it has found the file.
+pub const CHANGING: u32 = o::CREAT | o::TRUNC | o::TMPFILE & !o::DIRECTORY;
+
+fn admit() -> Result<()> {
+    mem::admit_process().map_err(|_| FsError::NoMemory)
+}
+
+/// What an open calls before it does something that others notice although it neither creates nor empties a file: before it
+/// opens a fifo or a device.
+pub type Ready<'a> = &'a dyn Fn() -> Result<()>;
+
 /// Opens the file at a path. `new` has the permissions of a new file. Sleeps: for memory, for the other side of a fifo, or in
 /// a device's open.
 ///
 /// # Errors
-/// Those of open(2).
-pub fn open(walk: &Walk, text: &[u8], flags: u32, new: NewMode) -> Result<FileRef> {
+/// Those of open(2), and of `ready`.
+pub fn open(walk: &Walk, text: &[u8], flags: u32, new: NewMode, ready: Ready) -> Result<FileRef> {
+    if flags & CHANGING != 0 {
+        admit()?;
+    }
     let directory = flags & o::DIRECTORY != 0;
     let follow = flags & o::NOFOLLOW == 0;
     if flags & o::PATH != 0 {
         let want = Want { follow, directory };
         let place = walk.find(text, want)?;
-        mem::admit_process().map_err(|_| FsError::NoMemory)?;
+        admit()?;
         return Ok(File::open(Some(place), Kind::Place, flags));
     }
     if flags & o::TMPFILE == o::TMPFILE {
-        return open_nameless(walk, text, flags, new);
+        return open_nameless(walk, text, flags, new, ready);
     }
     if flags & o::CREAT != 0 {
-        return open_or_create(walk, text, flags, new);
+        return open_or_create(walk, text, flags, new, ready);
     }
     let path = walk.find(text, Want { follow, directory })?;
-    open_checked(walk, path, flags)
+    open_checked(walk, path, flags, ready)
 }
 
 /// Checks the permissions of a place that exists, and opens it.
-fn open_checked(walk: &Walk, path: Path, flags: u32) -> Result<FileRef> {
+fn open_checked(walk: &Walk, path: Path, flags: u32, ready: Ready) -> Result<FileRef> {
     let inode = &path.dentry.inode;
     let want = wanted(flags);
     match inode.kind() {
@@ -87,12 +102,18 @@ fn open_checked(walk: &Walk, path: Path, flags: u32) -> Result<FileRef> {
     if flags & o::TRUNC != 0 && inode.kind() == mode::REG && matches!(inode.node, Node::File(_)) {
         regular::truncate(inode, 0, true)?;
     }
-    open_place(path, flags)
+    open_place(path, flags, ready)
 }
 
 /// Opens with `O_CREAT`. It follows symbolic links at the last component itself, because the file that a link names may have
 /// to be created.
-fn open_or_create(walk: &Walk, text: &[u8], flags: u32, new: NewMode) -> Result<FileRef> {
+fn open_or_create(
+    walk: &Walk,
+    text: &[u8],
+    flags: u32,
+    new: NewMode,
+    ready: Ready,
+) -> Result<FileRef> {
     let mut base: Option<Path> = None;
     let mut owned: Option<Vec<u8>> = None;
     for _ in 0..=MAX_LINKS {
@@ -124,6 +145,7 @@ fn open_or_create(walk: &Walk, text: &[u8], flags: u32, new: NewMode) -> Result<
                                 dentry,
                             },
                             flags & !o::TRUNC,
+                            ready,
                         );
                     }
                     // Another thread has created it meanwhile.
@@ -150,7 +172,7 @@ fn open_or_create(walk: &Walk, text: &[u8], flags: u32, new: NewMode) -> Result<
                 continue;
             }
             Node::Dynamic(Dynamic::Link(_)) if flags & o::NOFOLLOW == 0 => {
-                return open_checked(&walk, walk.find(text, Want::FOLLOW)?, flags);
+                return open_checked(&walk, walk.find(text, Want::FOLLOW)?, flags, ready);
             }
             _ if inode.is_dir() => return Err(FsError::IsDir),
             _ => protect::may_create_over(walk.cred, parent, inode)?,
@@ -158,25 +180,33 @@ fn open_or_create(walk: &Walk, text: &[u8], flags: u32, new: NewMode) -> Result<
         return if flags & o::DIRECTORY != 0 {
             Err(FsError::NotDir)
         } else {
-            open_checked(&walk, found, flags)
+            open_checked(&walk, found, flags, ready)
         };
     }
     Err(FsError::Loop)
 }
 
 /// Opens with `O_TMPFILE`: creates a file without a name in the file system of a directory.
-fn open_nameless(walk: &Walk, text: &[u8], flags: u32, new: NewMode) -> Result<FileRef> {
+fn open_nameless(
+    walk: &Walk,
+    text: &[u8],
+    flags: u32,
+    new: NewMode,
+    ready: Ready,
+) -> Result<FileRef> {
     if flags & o::ACCMODE == o::RDONLY {
         return Err(FsError::Invalid);
     }
     let dir = walk.find(text, Want::DIRECTORY)?;
     let place = tmpfs::create_nameless(walk.cred, &dir, new, flags & o::EXCL != 0)?;
-    open_place(place, flags)
+    open_place(place, flags, ready)
 }
 
 /// Opens a place. The caller has checked the permissions.
-pub fn open_place(path: Path, flags: u32) -> Result<FileRef> {
-    mem::admit_process().map_err(|_| FsError::NoMemory)?;
+fn open_place(path: Path, flags: u32, ready: Ready) -> Result<FileRef> {
+    if flags & CHANGING == 0 {
+        admit()?;
+    }
     let inode = path.dentry.inode.clone();
     let kind = match &inode.node {
         Node::Dir(_) | Node::Dynamic(Dynamic::Dir(_)) => Kind::Dir(DirFile),
@@ -188,7 +218,10 @@ pub fn open_place(path: Path, flags: u32) -> Result<FileRef> {
             Kind::Regular(Regular::open(&inode, what)?)
         }
         Node::Link(_) | Node::Dynamic(Dynamic::Link(_)) => return Err(FsError::Loop),
-        Node::Fifo(slot) => Kind::Pipe(pipe::open_fifo(fifo_pipe(slot)?, flags)?),
+        Node::Fifo(slot) => {
+            ready()?;
+            Kind::Pipe(pipe::open_fifo(fifo_pipe(slot)?, flags)?)
+        }
         Node::Pipe(pipe) => {
             let end = pipe::reopen(pipe.clone(), flags)?;
             return Ok(File::open(None, Kind::Pipe(end), flags));
@@ -198,6 +231,7 @@ pub fn open_place(path: Path, flags: u32) -> Result<FileRef> {
             if path.mount.flags() & flag::NODEV != 0 {
                 return Err(FsError::Access);
             }
+            ready()?;
             super::devices::open(&inode, flags)?
         }
         Node::Dynamic(Dynamic::File(f)) => Kind::Other(Box::new(Printed {

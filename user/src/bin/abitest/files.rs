@@ -38,6 +38,45 @@ fn contents(fd: i32) -> Vec<u8> {
 }
 
 tests! { "file";
+    an_open_without_a_descriptor_changes_nothing {
+        let dir = scratch();
+        let [old, new, fifo] = ["old", "new", "fifo"].map(|name| format!("{dir}/{name}"));
+        ok!(sc!(SYS_mknod, path(&fifo), libc::S_IFIFO | 0o600, 0));
+        let fd = ok!(sys::open(&old, libc::O_RDWR | libc::O_CREAT, 0o600));
+        ok!(sys::write(fd, b"bytes"));
+        let limit = [fd as u64 + 1, 4096];
+        ok!(sc!(SYS_prlimit64, 0, libc::RLIMIT_NOFILE, limit.as_ptr(), 0));
+        while sys::open("/dev/null", 0, 0).is_ok() {}
+        fails!(sys::open(&old, libc::O_RDWR | libc::O_TRUNC, 0), EMFILE);
+        fails!(sys::open(&new, libc::O_RDWR | libc::O_CREAT, 0o600), EMFILE);
+        fails!(sys::open(&fifo, libc::O_WRONLY | libc::O_NONBLOCK, 0), EMFILE);
+        is!(ok!(stat(fd)).st_size, 5);
+        fails!(sc!(SYS_access, path(&new), 0), ENOENT);
+        // What a failed open had reserved is free again.
+        ok!(sys::close(0));
+        fails!(sys::open(&format!("{dir}/missing/new"), libc::O_RDWR | libc::O_CREAT, 0o600), ENOENT);
+        is!(ok!(sys::open(&new, libc::O_RDWR | libc::O_CREAT, 0o600)), 0);
+    }
+    a_descriptor_that_an_open_waits_for_is_busy {
+        let name = format!("{}/fifo", scratch());
+        ok!(sc!(SYS_mknod, path(&name), libc::S_IFIFO | 0o600, 0));
+        let next = ok!(sys::open("/dev/null", 0, 0));
+        ok!(sys::close(next));
+        let opener = std::thread::spawn({
+            let name = name.clone();
+            move || sys::open(&name, libc::O_WRONLY | libc::O_CREAT, 0o600)
+        });
+        // The opener must come first; otherwise this call would take the descriptor.
+        nap_us(200_000);
+        fails!(sc!(SYS_dup2, 2, next), EBUSY);
+        fails!(sc!(SYS_fcntl, next, libc::F_GETFD), EBADF);
+        fails!(sys::close(next), EBADF);
+        let child = in_child(|| i32::from(sc!(SYS_dup2, 2, next) != Ok(next as u64)))?;
+        is!(child, 0);
+        let reader = ok!(sys::open(&name, libc::O_RDONLY, 0));
+        holds!(reader != next);
+        is!(opener.join().map_err(|_| "the opener died")?, Ok(next));
+    }
     open_errors {
         let dir = scratch();
         let open = |name: &str, flags| sys::open(name, flags, 0o600);
