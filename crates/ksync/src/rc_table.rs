@@ -23,7 +23,7 @@ use crate::{
     class::LockClass,
     epoch::{Epoch, Freed, Link},
     epoch_rc::{Block, EpochRc},
-    percpu::CpuPin,
+    percpu::{CpuPin, pin},
     platform,
     shim::DataCell,
     spin::{Spin, SpinGuard},
@@ -75,10 +75,13 @@ impl<T> Array<T> {
             (&raw mut (*array.as_ptr()).link).write(Link::new(Self::run));
             (&raw mut (*array.as_ptr()).len).write(DataCell::new(len));
             let places = (&raw mut (*array.as_ptr()).places).cast::<BlockPtr<T>>();
-            for i in 0..len {
-                // Relaxed: the table's lock is held, or the old array is not shared.
-                let value = old.get(i).map_or(ptr::null_mut(), |p| p.load(Relaxed));
-                places.add(i).write(BlockPtr::new(value));
+            // Two loops, each as short as possible: this may run with preemption off.
+            for (i, p) in old.iter().enumerate().take(len) {
+                // Relaxed: the table's lock is held.
+                places.add(i).write(BlockPtr::new(p.load(Relaxed)));
+            }
+            for i in old.len()..len {
+                places.add(i).write(BlockPtr::new(ptr::null_mut()));
             }
         }
         Some(array)
@@ -211,6 +214,56 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
         unsafe { Array::places(self.array.load(Acquire)) }.len()
     }
 
+    /// The last slot with an object, if there is one. `step` slots are looked at in one section.
+    fn last(&self, step: usize) -> Option<usize> {
+        let mut end = usize::MAX;
+        while end > 0 {
+            let _pin = pin();
+            // SAFETY: as in `get`. An array is never replaced by a smaller one.
+            let places = unsafe { Array::places(self.array.load(Acquire)) };
+            end = end.min(places.len());
+            let from = end.saturating_sub(step);
+            let has = |p: &BlockPtr<T>| block(p.load(Relaxed)).is_some();
+            if let Some(i) = places[from..end].iter().rposition(has) {
+                return Some(from + i);
+            }
+            end = from;
+        }
+        None
+    }
+
+    /// A table of the same references and marks, only as large as needed. The lock is held for `step` slots at a time: the
+    /// copy of a slot is what the slot had at some moment of the call. `extra` gets the number of slots of the copy, and the
+    /// index of the first without an object.
+    pub fn copy(&self, step: usize, extra: impl FnOnce(usize, usize) -> W) -> Result<Self, NoRoom> {
+        let Some(last) = self.last(step) else {
+            return Ok(Self::new(extra(0, 0)));
+        };
+        let array = Array::new(last + 1, &[]).ok_or(NoRoom)?;
+        // SAFETY: `new` has made it.
+        let places = unsafe { Array::places(array.as_ptr()) };
+        let mut free = None;
+        for (n, places) in places[..=last].chunks(step).enumerate() {
+            let locked = self.lock();
+            let from = locked.places()[n * step..].iter();
+            for (i, (from, to)) in from.zip(places).enumerate() {
+                // Relaxed: the lock is held, and the copy is not shared yet.
+                let word = from.load(Relaxed);
+                if let Some(found) = block(word) {
+                    // SAFETY: as in `RcTableGuard::get`. The slot of the copy owns the new reference.
+                    let held = mem::ManuallyDrop::new(unsafe { EpochRc::from_raw(found) });
+                    mem::forget(EpochRc::clone(&held));
+                    to.store(word, Relaxed);
+                } else if free.is_none() {
+                    free = Some(n * step + i);
+                }
+            }
+        }
+        let copy = Self::new(extra(places.len(), free.unwrap_or(last + 1)));
+        copy.array.store(array.as_ptr(), Relaxed);
+        Ok(copy)
+    }
+
     /// Locks the table for changes.
     pub fn lock(&self) -> RcTableGuard<'_, T, W, C> {
         let writer = self.writer.lock();
@@ -301,26 +354,6 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTableGuard<'_, T, W, C> {
         // SAFETY: the slot owns a reference, which is not removed while the lock is held; it is copied, not consumed.
         let held = mem::ManuallyDrop::new(unsafe { EpochRc::from_raw(found) });
         Some(EpochRc::clone(&held))
-    }
-
-    /// A table of the same references and marks, only as large as needed, with `extra`.
-    pub fn copy(&self, extra: W) -> Result<RcTable<T, W, C>, NoRoom> {
-        let copy = RcTable::new(extra);
-        let Some(last) = (0..self.len()).rfind(|&i| self.has(i)) else {
-            return Ok(copy);
-        };
-        let array = Array::new(last + 1, self.places()).ok_or(NoRoom)?;
-        // SAFETY: `new` has made it.
-        let places = unsafe { Array::places(array.as_ptr()) };
-        for (i, place) in places.iter().enumerate().take(last + 1) {
-            // The reference that the copied word owns. What is reserved is not copied.
-            if self.get(i).map(EpochRc::into_raw).is_none() {
-                place.store(ptr::null_mut(), Relaxed);
-            }
-        }
-        // Relaxed: the copy is not shared yet.
-        copy.array.store(array.as_ptr(), Relaxed);
-        Ok(copy)
     }
 
     /// Makes room for at least `len` slots. A larger array costs a copy of all slots.

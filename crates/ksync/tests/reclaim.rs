@@ -545,8 +545,8 @@ fn a_table_keeps_what_stands_in_it_while_it_grows() {
     );
     *locked += 1;
     assert_eq!(*locked, 8);
-    let copy = locked.copy(1).unwrap();
     drop(locked);
+    let copy = table.copy(8, |_, _| 1).unwrap();
     for table in [&table, &copy] {
         assert!(
             table

@@ -41,13 +41,13 @@ fn reach(table: &mut Locked, fd: usize) -> Result<()> {
         return Ok(());
     }
     table.grow(epoch(), fd + 1).map_err(|_| FsError::NoMemory)?;
-    table.charge = charge_for(table);
+    table.charge = charge_for(table.len());
     Ok(())
 }
 
-/// Charges the caller's user for the table, if it is large.
-fn charge_for(table: &Locked) -> MemoryCharge {
-    charge_large(table.len() * size_of::<usize>())
+/// Charges the caller's user for a table of `len` entries, if it is large.
+fn charge_for(len: usize) -> MemoryCharge {
+    charge_large(len * size_of::<usize>())
 }
 
 /// Finds the lowest free descriptor that is at least `min` and below `limit`, and makes the table large enough for it.
@@ -107,19 +107,18 @@ impl FdTable {
         Arc::new(FdTable { table })
     }
 
-    /// A copy for a child process. Takes one reference to each open file.
+    /// A copy for a child process. Takes one reference to each open file. Of descriptors that other threads open and close
+    /// meanwhile, the copy has some.
     ///
     /// # Errors
     /// `NoMemory`.
     pub fn fork(&self) -> Result<Arc<Self>> {
-        let table = self.table.lock();
-        let search = Search {
-            first_free: table.first_free,
-            charge: charge_for(&table),
+        let copy = self.table.copy(COPIED, |len, first_free| Search {
+            first_free,
+            charge: charge_for(len),
             locked: false,
-        };
-        let copy = table.copy(search).map_err(|_| FsError::NoMemory)?;
-        drop(table);
+        });
+        let copy = copy.map_err(|_| FsError::NoMemory)?;
         Ok(Self::with(copy))
     }
 
@@ -341,6 +340,8 @@ impl FdTable {
     }
 }
 
+/// Descriptors that fork copies under one hold of the lock. Each takes a reference to its file.
+const COPIED: usize = 256;
 /// Descriptors that are looked at without a point of preemption.
 pub const STEP: usize = 4096;
 

@@ -306,6 +306,22 @@ fn swept_parts() -> Result<(), Errno> {
     Ok(())
 }
 
+/// A process with many descriptors forks.
+fn descriptors() -> Result<(), Errno> {
+    const MANY: u64 = 30_000;
+    let limit = [MANY, MANY];
+    let nofile = u64::from(libc::RLIMIT_NOFILE);
+    sys::call(
+        libc::SYS_prlimit64,
+        &[0, nofile, limit.as_ptr() as u64, 0],
+    )?;
+    while sys::call(libc::SYS_dup, &[1]).is_ok() {}
+    if sys::call(libc::SYS_fcntl, &[MANY - 1, libc::F_GETFD as u64]).is_err() {
+        return Err(libc::EMFILE);
+    }
+    kill(&[idle()?])
+}
+
 /// The longest section of any CPU, and the kernel's description of it.
 fn longest() -> (u64, String) {
     let text = std::fs::read_to_string("/proc/pantala/sections").unwrap_or_default();
@@ -325,7 +341,8 @@ fn longest() -> (u64, String) {
 
 fn main() {
     type Case = (&'static str, fn() -> Result<(), Errno>);
-    const CASES: [Case; 13] = [
+    const CASES: [Case; 14] = [
+        ("fork with many descriptors", descriptors),
         ("exit with many entries", entries),
         ("munmap of many entries", entries_at_once),
         ("file with empty nodes", nodes),
