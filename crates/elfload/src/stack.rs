@@ -132,6 +132,11 @@ impl Strings {
         self.bytes.len() + 8 * self.count
     }
 
+    /// Bytes of memory that they occupy now.
+    pub fn room(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// The bytes, each string with its NUL, as /proc/PID/cmdline shows them.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes

@@ -11,6 +11,7 @@ use ::vm::{EntryFlags, MapProt as Prot, NoMemory, ObjectRef, Space, VmError};
 use elfload::stack::Strings;
 use elfload::{AuxInfo, ElfError, Header, Image, PAGE, Segment, StackError, StackImage};
 use mem::vm;
+use task::account::charge_large;
 use vfs::{ExecFile, FsError};
 
 use super::layout::Layout;
@@ -218,6 +219,7 @@ fn build(
         &request.name,
         &aux,
     )?;
+    let _charge = charge_large(stack.bytes.capacity());
     plan.stack(layout.stack_top, stack.sp)?;
     plan.carry_out(space)?;
     write_all(space, stack.sp, &stack.bytes)?;

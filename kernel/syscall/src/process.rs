@@ -4,11 +4,11 @@
 use alloc::vec::Vec;
 
 use abi::raw::general as nr;
-use cred::Cap;
+use cred::{Cap, MemoryCharge};
 use elfload::AuxInfo;
 use elfload::stack::Strings;
-use hal::UserFrame;
 use hal::uaccess::{self, StrError, UserPtr};
+use hal::{PAGE_SIZE, UserFrame};
 use proc::exec::{self, ExecFailed, PRIVILEGED_STACK};
 use proc::fork::{self, CloneArgs, ForkError};
 use proc::image::{self, ExecError, Manner, Request};
@@ -16,6 +16,7 @@ use proc::rlimit::{Limit, LimitError, Resource};
 use proc::signal::sig;
 use proc::wait4::{self, Event, Kind, Options, WaitError, Who};
 use proc::{UserThreadExt, account, exit, forget_files, ids, own_files, uts, with_fs};
+use task::account::charge_large;
 use task::current::current;
 use task::{sched, time};
 use vfs::ExecFile;
@@ -124,14 +125,16 @@ const ARGS_MIN: u64 = 128 << 10;
 const ARGS_MAX: u64 = 6 << 20;
 
 /// Reads a vector of strings, which a null pointer ends, from user memory. Address 0 stands for an empty vector.
-/// `limit` is the space for the strings in bytes.
+/// `limit` is the space for the strings in bytes. Also returns the charge for their memory, if that is more than a
+/// page.
 ///
 /// # Errors
 /// EFAULT, E2BIG, ENOMEM.
-fn read_strings(addr: u64, limit: usize) -> Result<Strings, Errno> {
+fn read_strings(addr: u64, limit: usize) -> Result<(Strings, MemoryCharge), Errno> {
     let mut strings = Strings::new();
+    let (mut room, mut charge) = (PAGE_SIZE, MemoryCharge::NONE);
     if addr == 0 {
-        return Ok(strings);
+        return Ok((strings, charge));
     }
     for i in 0.. {
         let at: u64 = UserPtr::new(addr).add(i).read()?;
@@ -146,8 +149,12 @@ fn read_strings(addr: u64, limit: usize) -> Result<Strings, Errno> {
         strings
             .push(&s, limit)
             .map_err(|e| Errno::from(ExecError::from(e)))?;
+        if strings.room() > room {
+            room = strings.room();
+            charge = charge_large(room);
+        }
     }
-    Ok(strings)
+    Ok((strings, charge))
 }
 
 fn execve(a: &mut Args) -> Result<u64, Errno> {
@@ -160,9 +167,9 @@ fn execve(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::EAGAIN);
     }
     let limit = argument_limit();
-    let mut argv = read_strings(a.get(1), limit)?;
+    let (mut argv, _argv_charge) = read_strings(a.get(1), limit)?;
     // Both together have that much.
-    let envp = read_strings(a.get(2), limit.saturating_sub(argv.footprint()))?;
+    let (envp, _envp_charge) = read_strings(a.get(2), limit.saturating_sub(argv.footprint()))?;
     if argv.count() == 0 {
         // A program may rely on its own name being there; Linux adds an empty one, too.
         argv.push(b"", limit)

@@ -15,6 +15,7 @@ mod uid {
     pub const MOVES: u32 = 42_007;
     pub const PIPES: u32 = 42_008;
     pub const SIGNALS: u32 = 42_009;
+    pub const EXECUTES: u32 = 42_010;
 }
 
 /// Sets RLIMIT_NPROC.
@@ -97,6 +98,29 @@ fn exec_true() -> Result<u64, i32> {
     )
 }
 
+/// Calls execve with a program that does not exist and with 4 MiB of arguments, for ever.
+fn exec_nothing() -> ! {
+    let stack = [64u64 << 20; 2];
+    let _ = sc!(SYS_prlimit64, 0, libc::RLIMIT_STACK, stack.as_ptr(), 0);
+    let word = path(&"x".repeat(100_000));
+    let mut words = vec![word; 40];
+    words.push(0);
+    let missing = path("/missing");
+    loop {
+        let _ = sc!(SYS_execve, missing, words.as_ptr(), 0);
+    }
+}
+
+/// Bytes of the kernel's memory that are charged to a user.
+fn charged(uid: u32) -> u64 {
+    let text = std::fs::read_to_string("/proc/pantala/accounts").unwrap_or_default();
+    let start = format!("user={uid} ");
+    let line = text.lines().find_map(|line| line.strip_prefix(&start));
+    let mut words = line.unwrap_or_default().split_whitespace();
+    let memory = words.find_map(|word| word.strip_prefix("memory="));
+    memory.and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
 /// clone(2)'s flags for a thread.
 const THREAD: i32 =
     libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
@@ -140,6 +164,23 @@ fn with_settings<T>(
 }
 
 tests! { "accounts";
+    what_execve_copies_is_charged {
+        if std::fs::metadata("/proc/pantala/accounts").is_err() {
+            return Err("skip: no such accounts".into());
+        }
+        let pids: Vec<_> = (0..2).map(|_| sys::fork().map(|pid| {
+            if pid == 0 && become_uid(uid::EXECUTES) {
+                exec_nothing();
+            }
+            pid
+        })).collect();
+        let seen = soon(|| charged(uid::EXECUTES) >= 2 << 20);
+        for pid in pids {
+            holds!(end(pid));
+        }
+        holds!(seen);
+        holds!(soon(|| charged(uid::EXECUTES) < 2 << 20));
+    }
     signals_of_a_user_are_limited_together {
         let status = in_child(|| {
             let most = [64u64; 2];
