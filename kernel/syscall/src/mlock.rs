@@ -107,6 +107,10 @@ fn lock_pages(a: &Args, populate: bool) -> Result<u64, Errno> {
     let (start, len) = lock_range(a)?;
     let space = space()?;
     may_lock(&space, len, Some(start), Errno::ENOMEM)?;
+    if len == 0 {
+        // Wherever that is.
+        return Ok(0);
+    }
     mem::admit_change()?;
     note_before_gap(&space, (start, len), true)?;
     if !populate {
@@ -138,6 +142,9 @@ fn mlock2(a: &mut Args) -> Result<u64, Errno> {
 
 fn munlock(a: &mut Args) -> Result<u64, Errno> {
     let (start, len) = lock_range(a)?;
+    if len == 0 {
+        return Ok(0);
+    }
     let space = space()?;
     note_before_gap(&space, (start, len), false)?;
     space

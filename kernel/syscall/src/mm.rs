@@ -517,6 +517,9 @@ fn mremap(a: &mut Args) -> Result<u64, Errno> {
         let data = first.args.may_be_data() && first.args.prot.contains(Prot::WRITE);
         charge(&process, more, data, None)?;
     }
+    if has(nr::MREMAP_FIXED) && to < vm::space::USER_LOW {
+        return Err(Errno::EPERM);
+    }
     mem::admit()?;
     let target = match (has(nr::MREMAP_FIXED), has(nr::MREMAP_MAYMOVE)) {
         (true, _) => RemapTarget::Fixed(to),

@@ -23,6 +23,22 @@ fn map(at: u64, bytes: u64, prot: i32, more: i32) -> Result<u64, i32> {
 }
 
 tests! { "limits";
+    no_bytes_are_locked_anywhere {
+        for at in [PAGE, 0xffff_8880_0000_0000, PAGE.wrapping_neg()] {
+            is!(ok!(sc!(SYS_mlock, at, 0)), 0);
+            is!(ok!(sc!(SYS_mlock2, at, 0, 0)), 0);
+            is!(ok!(sc!(SYS_munlock, at, 0)), 0);
+        }
+    }
+    nothing_moves_to_the_lowest_addresses {
+        let base = ok!(anon(1));
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        is!(in_child(|| {
+            let _ = sc!(SYS_setresuid, 4321, 4321, 4321);
+            let moved = |to| sc!(SYS_mremap, base, PAGE, PAGE, flags, to);
+            i32::from([0, PAGE].map(moved) != [Err(libc::EPERM); 2])
+        })?, 0);
+    }
     what_is_locked_already_counts_once {
         let base = ok!(map(0, 4 * MIB, RW, 0));
         ok!(limit(libc::RLIMIT_MEMLOCK, MIB));
