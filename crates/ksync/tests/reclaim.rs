@@ -500,6 +500,38 @@ fn per_cpu_references_end_after_kill() {
     assert_eq!(drops.load(SeqCst), 1);
 }
 
+/// References wander between the first CPU and the last; each is dropped only after the next has been taken.
+#[test]
+fn per_cpu_references_are_never_counted_too_low() {
+    const CPUS: usize = 64;
+    let epoch = Epoch::new(CPUS);
+    let first = PerCpuRef::new(CPUS, ());
+    let done = AtomicBool::new(false);
+    thread::scope(|s| {
+        let wanderers = [1, 2].map(|cpu| {
+            let (mut mine, done) = (first.clone(), &done);
+            s.spawn(move || {
+                for _ in 0..rounds(200_000) {
+                    host::set_cpu(cpu);
+                    let next = mine.clone();
+                    host::set_cpu(CPUS - cpu);
+                    mine = next;
+                }
+                done.store(true, SeqCst);
+                mine
+            })
+        });
+        while !done.load(SeqCst) {
+            let seen = first.references();
+            assert!(seen >= 3, "{seen} of at least 3");
+        }
+        drop(wanderers.map(|wanderer| wanderer.join().unwrap()));
+    });
+    assert_eq!(first.references(), 1);
+    (0..CPUS).for_each(|cpu| epoch.offline(cpu));
+    first.kill(&epoch);
+}
+
 ksync::lock_class!(pub TestTable, "test table", rank = 5);
 
 #[test]
