@@ -64,7 +64,8 @@ fn name_charge(payer: Payer, name: &[u8]) -> MemoryCharge {
 
 /// Flag: the dentry has been removed from its directory, or never was in one.
 const DEAD: u32 = 1;
-/// Flag: a file system is mounted on the dentry.
+/// Flag: a file system is mounted on the dentry. A dentry in a directory never gets both flags: a removal fails because of
+/// this one, and a mount because of the other.
 const MOUNTPOINT: u32 = 2;
 
 /// A name of an inode.
@@ -194,13 +195,23 @@ impl Dentry {
         self.flags.load(Ordering::Acquire) & MOUNTPOINT != 0
     }
 
-    /// Records whether a file system is mounted on the dentry. The caller holds the mount table's lock.
-    pub fn set_mountpoint(&self, on: bool) {
-        if on {
-            self.flags.fetch_or(MOUNTPOINT, Ordering::Release);
-        } else {
-            self.flags.fetch_and(!MOUNTPOINT, Ordering::Release);
-        }
+    /// Records that a file system is mounted on the dentry; false if the dentry has been removed. The caller holds the mount
+    /// table's lock.
+    pub fn set_mountpoint(&self) -> bool {
+        self.set_unless(MOUNTPOINT, DEAD)
+    }
+
+    /// Records that no file system is mounted on the dentry any more. The caller holds the mount table's lock.
+    pub fn clear_mountpoint(&self) {
+        self.flags.fetch_and(!MOUNTPOINT, Ordering::Release);
+    }
+
+    /// Sets `flag`, in one step with a test that `other` is not set. Returns whether it was not.
+    fn set_unless(&self, flag: u32, other: u32) -> bool {
+        let set = |flags| (flags & other == 0).then_some(flags | flag);
+        self.flags
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, set)
+            .is_ok()
     }
 
     /// Whether `self` is `other` or lies below it. The caller holds [`RENAME`], so the answer stays true until it is
@@ -416,22 +427,27 @@ impl DirList {
 }
 
 /// Drops the link counts that a name stands for, because the name is removed or replaced, and marks the dentry as removed.
-/// Fails with `NotEmpty`, and changes nothing, for a directory that has entries.
+/// Fails, and changes nothing, with `NotEmpty` for a directory that has entries, and with `Busy` for a mount point.
 fn retire_target(dentry: &Arc<Dentry>) -> Result<()> {
     let inode = &dentry.inode;
+    let die = || match dentry.set_unless(DEAD, MOUNTPOINT) {
+        true => Ok(()),
+        false => Err(FsError::Busy),
+    };
     if let Ok(dir) = inode.dir() {
         // The lock of a child directory inside that of its parent: ancestors come first.
         let mut list = dir.list.lock_nested();
         if !dir.is_empty() {
             return Err(FsError::NotEmpty);
         }
+        die()?;
         list.dead = true;
         inode.drop_links(2);
     } else {
+        die()?;
         inode.drop_name();
     }
     inode.touch_ctime();
-    dentry.flags.fetch_or(DEAD, Ordering::Release);
     Ok(())
 }
 

@@ -272,10 +272,11 @@ fn replace(_: &Changes, edit: impl FnOnce(&mut Vec<MountRef>)) -> Result<()> {
 /// The most mounts that may exist: the table is scanned, and each mount holds memory of the kernel.
 const LIMIT: usize = 1024;
 
-/// Mounts `root` of `fs` on the place `over`. Takes the mount table's lock.
+/// Mounts `root` of `fs` on the place `over`. Takes the mount table's lock. Sleeps.
 ///
 /// # Errors
-/// `NoSpace` if there are too many mounts; `NoMemory`.
+/// `NotFound` if the place has been removed; `Invalid` if its mount has left the tree; `NoSpace` if there are too many
+/// mounts; `NoMemory`.
 pub fn attach(
     fs: Arc<Super>,
     root: Arc<Dentry>,
@@ -284,6 +285,7 @@ pub fn attach(
     flags: u32,
 ) -> Result<MountRef> {
     let mut c = TABLE_LOCK.lock();
+    may_attach(&c, over.as_ref())?;
     let id = c.next_id;
     c.next_id += 1;
     let at = over.as_ref().map(|p| p.dentry.clone());
@@ -301,15 +303,35 @@ pub fn attach(
             flags,
         },
     );
-    let count = TABLE.load(&ksync::pin()).map_or(0, |t| t.mounts.len());
-    if count >= LIMIT {
-        return Err(FsError::NoSpace);
-    }
-    replace(&c, |m| m.push(mount.clone()))?;
-    if let Some(at) = at {
-        at.set_mountpoint(true);
+    let dead = at.as_ref().is_some_and(|at| !at.set_mountpoint());
+    let attached = match dead {
+        true => Err(FsError::NotFound),
+        false => replace(&c, |m| m.push(mount.clone())),
+    };
+    if let Err(error) = attached {
+        at.iter().for_each(uncover);
+        drop(c);
+        // Else it would never be freed.
+        mount.kill(epoch());
+        return Err(error);
     }
     Ok(mount)
+}
+
+/// Fails if nothing can be mounted on `over`, before a mount is made for it. The place may still be removed afterwards.
+fn may_attach(_: &Changes, over: Option<&Path>) -> Result<()> {
+    if over.is_some_and(|p| p.dentry.is_dead()) {
+        return Err(FsError::NotFound);
+    }
+    let pin = ksync::pin();
+    let mounts: &[MountRef] = TABLE.load(&pin).map_or(&[], |t| &t.mounts);
+    if over.is_some_and(|p| !mounts.iter().any(|m| m.id == p.mount.id)) {
+        return Err(FsError::Invalid);
+    }
+    if mounts.len() >= LIMIT {
+        return Err(FsError::NoSpace);
+    }
+    Ok(())
 }
 
 /// Replaces the flags of a mount.
@@ -326,9 +348,9 @@ pub fn remount(mount: &Mount, flags: u32) {
 /// `Busy` if the mount is in use or is the first one; `Invalid` if it is not in the tree; `NoMemory`.
 pub fn detach(mount: &MountRef, held: usize, detach: bool) -> Result<()> {
     let c = TABLE_LOCK.lock();
-    let Some((on, at)) = &mount.over else {
+    if mount.over.is_none() {
         return Err(FsError::Busy);
-    };
+    }
     let listed = TABLE
         .load(&ksync::pin())
         .is_some_and(|t| t.mounts.iter().any(|m| m.id == mount.id));
@@ -360,10 +382,8 @@ pub fn detach(mount: &MountRef, held: usize, detach: bool) -> Result<()> {
         gone.extend(list.iter().filter(|m| below(m)).cloned());
         list.retain(|m| !below(m));
     })?;
-    let _ = on;
-    if !covered_elsewhere(&ksync::pin(), at) {
-        at.set_mountpoint(false);
-    }
+    let places = gone.iter().filter_map(|m| m.over.as_ref());
+    places.for_each(|(_, at)| uncover(at));
     drop(c);
     // From here on each mount is freed when its last reference is dropped.
     gone.iter().for_each(|m| m.kill(epoch()));
@@ -371,11 +391,16 @@ pub fn detach(mount: &MountRef, held: usize, detach: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whether another mount is mounted on the same dentry (seen through another mount).
-fn covered_elsewhere(pin: &CpuPin, at: &Arc<Dentry>) -> bool {
-    TABLE.load(pin).is_some_and(|t| {
+/// Records that a dentry is no mount point, unless a mount of the table is mounted on it, be it seen through another mount.
+/// The caller holds the mount table's lock.
+fn uncover(at: &Arc<Dentry>) {
+    let pin = ksync::pin();
+    let covered = TABLE.load(&pin).is_some_and(|t| {
         t.mounts
             .iter()
             .any(|m| m.over.as_ref().is_some_and(|(_, d)| Arc::ptr_eq(d, at)))
-    })
+    });
+    if !covered {
+        at.clear_mountpoint();
+    }
 }

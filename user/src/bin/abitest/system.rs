@@ -118,6 +118,39 @@ tests! { "system";
         is!(as_nobody(|| i32::from(umount(&at, 0) != Err(libc::EPERM)))?, 0);
         ok!(umount(&at, 0));
     }
+    nothing_is_mounted_on_what_has_left_the_tree {
+        let at = mount_point()?;
+        let gone = format!("{at}/gone");
+        ok!(sc!(SYS_mkdir, path(&gone), 0o755));
+        ok!(sc!(SYS_chdir, path(&gone)));
+        ok!(sc!(SYS_rmdir, path(&gone)));
+        fails!(mount("tmpfs", ".", 0, ""), ENOENT);
+        ok!(sc!(SYS_mkdir, path(&gone), 0o755));
+        ok!(sc!(SYS_chdir, path(&at)));
+        ok!(mount("tmpfs", "gone", 0, ""));
+        fails!(sc!(SYS_rmdir, path("gone")), EBUSY);
+        ok!(umount(&at, libc::MNT_DETACH));
+        fails!(mount("tmpfs", "gone", 0, ""), EINVAL);
+        ok!(sc!(SYS_rmdir, path("gone")));
+        ok!(sc!(SYS_chdir, path("/")));
+    }
+    a_mount_beyond_the_limit_leaves_nothing_behind {
+        // The count of memory at the end finds what is left.
+        let at = mount_point()?;
+        let dir = |n: usize| format!("{at}/{n}");
+        let more = |n| -> Result<u64, i32> {
+            sc!(SYS_mkdir, path(&dir(n)), 0o755)?;
+            sc!(SYS_mount, path("/tmp"), path(&dir(n)), 0, libc::MS_BIND, 0)
+        };
+        let full = (0..1100).map(more).find_map(Result::err);
+        if full.is_some() {
+            for _ in 0..300 {
+                fails!(mount("tmpfs", &at, 0, ""), ENOSPC);
+            }
+        }
+        ok!(umount(&at, libc::MNT_DETACH));
+        is!(full.is_none_or(|errno| errno == libc::ENOSPC), true);
+    }
     a_busy_mount_stays_unless_detached {
         let at = mount_point()?;
         let fd = ok!(sys::open(&format!("{at}/f"), libc::O_CREAT | libc::O_RDWR, 0o600));
