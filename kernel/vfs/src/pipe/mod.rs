@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use hal::uio::IoBuf;
 use ksync::Mutex;
-use task::park::{Deadline, Interruptible, Step, park, park_and_pass_on};
+use task::park::{Deadline, Interruptible, Step, park_and_pass_on};
 use task::wait::{WaitQueue, Waiter};
 
 use self::limits::Room;
@@ -456,6 +456,32 @@ struct Opening<'a> {
     seen: u32,
 }
 
+impl Opening<'_> {
+    /// The queue on which it waits, beside the reads or writes of ends that are open already.
+    fn queue(&self) -> &WaitQueue {
+        if self.reads {
+            &self.pipe.readers
+        } else {
+            &self.pipe.writers
+        }
+    }
+
+    fn step(&mut self, w: &mut Waiter) -> Step<()> {
+        w.listen(self.queue());
+        let s = self.pipe.state.lock();
+        let opens = if self.reads {
+            s.writer_opens
+        } else {
+            s.reader_opens
+        };
+        if opens == self.seen {
+            Step::Wait
+        } else {
+            Step::Done(())
+        }
+    }
+}
+
 /// Opens a fifo as fifo(7) says: an open for reading waits for a writer, and an open for writing for a reader.
 ///
 /// # Errors
@@ -497,23 +523,10 @@ pub fn open_fifo(pipe: Arc<Pipe>, flags: u32) -> Result<PipeEnd> {
         reads,
         seen,
     };
-    park(&mut opening, Deadline::Never, Interruptible::Yes, |o, w| {
-        w.listen(if o.reads {
-            &o.pipe.readers
-        } else {
-            &o.pipe.writers
-        });
-        let s = o.pipe.state.lock();
-        let opens = if o.reads {
-            s.writer_opens
-        } else {
-            s.reader_opens
-        };
-        if opens == o.seen {
-            Step::Wait
-        } else {
-            Step::Done(())
-        }
+    // Bytes or room may have been announced to this thread, which takes none: the announcement is another sleeper's.
+    let (deadline, signals) = (Deadline::Never, Interruptible::Yes);
+    park_and_pass_on(&mut opening, deadline, signals, Opening::step, |o| {
+        o.queue().wake_one();
     })
     .map_err(|_| FsError::Interrupted)?;
     Ok(end)
