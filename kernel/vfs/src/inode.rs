@@ -5,7 +5,7 @@
 //! [`Inode::lock`] or the directory's lock.
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use core::ops::Deref;
 use core::ptr;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -81,8 +81,8 @@ pub enum Node {
     File(Spin<Data, DataLock>),
     /// A symbolic link.
     Link(LinkText),
-    /// A fifo; its pipe is made when the fifo is first opened, and stays.
-    Fifo(Mutex<Option<Arc<Pipe>>, FifoLock>),
+    /// A fifo; its pipe exists while the fifo is open. The memory of the last pipe's count stays until the next one is made.
+    Fifo(Mutex<Weak<Pipe>, FifoLock>),
     /// A pipe without a name, which a link in /proc/PID/fd leads to.
     Pipe(Arc<Pipe>),
     /// A character or block device.
@@ -110,11 +110,14 @@ impl Node {
         match self {
             Node::File(_) => OBJECT_BYTES,
             Node::Link(link) => link.len(),
+            Node::Fifo(_) => size_of::<Pipe>() + FIFO_COUNTS,
             _ => 0,
         }
     }
 }
 
+/// The counts beside a pipe that a fifo leads to.
+const FIFO_COUNTS: usize = 16;
 const OBJECT_BYTES: usize = 256;
 
 /// The text of a symbolic link. If it has `LONG` bytes or more, one page is charged to the file system's quota, as in Linux.

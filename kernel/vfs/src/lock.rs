@@ -13,7 +13,7 @@ use alloc::boxed::Box;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use cred::{Charge, Payer};
+use cred::{Charge, MemoryCharge, Payer};
 use fscore::locks::{END, Lock, Locks, TooMany, Waits};
 use ksync::Spin;
 use task::current::current;
@@ -38,11 +38,12 @@ pub enum Family {
 }
 
 /// The locks on one inode.
-#[derive(Default)]
 pub struct FileLocks {
     lists: Spin<Lists, LocksLock>,
     /// The threads that wait for a lock on the file.
     waiters: WaitQueue,
+    /// The charge for this object, which exists as long as the inode, to the user that first locked the file. Constant.
+    _memory: MemoryCharge,
 }
 
 #[derive(Default)]
@@ -80,6 +81,14 @@ impl Drop for LockCharge {
 }
 
 impl FileLocks {
+    fn new() -> FileLocks {
+        FileLocks {
+            lists: Spin::default(),
+            waiters: WaitQueue::new(),
+            _memory: MemoryCharge::names(current().payer(), size_of::<FileLocks>()),
+        }
+    }
+
     /// Identifies the file in [`WAITS`].
     fn id(&self) -> u64 {
         ptr::from_ref(self).addr() as u64
@@ -136,7 +145,7 @@ pub fn file_owner(file: &File) -> u64 {
 }
 
 fn locks_of(inode: &Inode) -> &FileLocks {
-    inode.locks.get_or_init(|| Box::new(FileLocks::default()))
+    inode.locks.get_or_init(|| Box::new(FileLocks::new()))
 }
 
 /// A lock that is requested.

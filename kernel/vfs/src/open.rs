@@ -1,7 +1,7 @@
 //! open(2) and unlink(2): from a path and flags to a [`File`], and the removal of names.
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 
 use cred::MemoryCharge;
@@ -243,14 +243,14 @@ fn open_place(path: Path, flags: u32, ready: Ready) -> Result<FileRef> {
     Ok(File::open(Some(path), kind, flags))
 }
 
-/// The pipe of a fifo; the first open makes it.
-fn fifo_pipe(slot: &Mutex<Option<Arc<Pipe>>, super::inode::FifoLock>) -> Result<Arc<Pipe>> {
+/// The pipe of a fifo, which is made unless the fifo is open or another open waits.
+fn fifo_pipe(slot: &Mutex<Weak<Pipe>, super::inode::FifoLock>) -> Result<Arc<Pipe>> {
     let mut slot = slot.lock();
-    if let Some(pipe) = &*slot {
-        return Ok(pipe.clone());
+    if let Some(pipe) = slot.upgrade() {
+        return Ok(pipe);
     }
     let pipe = Pipe::create()?;
-    *slot = Some(pipe.clone());
+    *slot = Arc::downgrade(&pipe);
     Ok(pipe)
 }
 

@@ -4,7 +4,7 @@
 //! quota. By default the quota is half of memory, and there may be as many files and further names as pages. Creating and
 //! writing fail with `NoSpace` when a quota is used up, and when memory is short.
 
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use cred::{Charge, Cred, Payer};
@@ -140,7 +140,7 @@ fn node(home: Home, what: &What) -> Result<Node> {
         }
         What::Dir => Node::Dir(Dir::new()),
         What::Link(text) => Node::Link(LinkText::new(text, home.quota)?),
-        What::Fifo => Node::Fifo(Mutex::new(None)),
+        What::Fifo => Node::Fifo(Mutex::new(Weak::new())),
         What::Device(..) => Node::Device,
         What::Socket => Node::Socket,
     })

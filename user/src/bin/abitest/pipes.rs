@@ -164,6 +164,29 @@ tests! { "pipe";
         is!(ok!(sys::wait(pid as i64, 0)), (pid, 0));
         fails!(sys::write(to, b"x"), EPIPE);
     }
+    a_closed_fifo_keeps_no_buffer {
+        const FIFOS: usize = 2000;
+        let dir = scratch();
+        let name = |n| format!("{dir}/{n}");
+        for n in 0..FIFOS {
+            ok!(sc!(SYS_mknod, path(&name(n)), libc::S_IFIFO | 0o600, 0));
+        }
+        let slab = || -> i64 {
+            let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+            let line = text.lines().find(|line| line.starts_with("Slab:"));
+            line.and_then(|line| line.split_ascii_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
+        };
+        let before = slab();
+        for n in 0..FIFOS {
+            let fd = ok!(sys::open(&name(n), libc::O_RDWR, 0));
+            is!(ok!(sys::write(fd, b"x")), 1);
+            ok!(sys::close(fd));
+        }
+        // In KiB; the buffers alone would be 1000.
+        holds!(slab() - before < 900);
+        let fd = ok!(sys::open(&name(0), libc::O_RDWR | NONBLOCK, 0));
+        fails!(sys::read(fd, &mut [0; 1]), EAGAIN);
+    }
     a_fifo_hangs_up_on_those_who_have_seen_a_writer {
         let name = format!("{}/fifo", scratch());
         ok!(sc!(SYS_mknod, path(&name), libc::S_IFIFO | 0o600, 0));
