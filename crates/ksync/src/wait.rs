@@ -269,6 +269,9 @@ impl Packed {
     }
 }
 
+/// The longest list that an empty queue keeps.
+const KEEP: usize = 64;
+
 /// Oldest first: `first`, then `more`.
 struct Registrations {
     first: Registration,
@@ -328,6 +331,16 @@ impl Registrations {
         })
     }
 
+    /// Takes out the list of an empty queue if many have waited, for the caller to free.
+    #[inline]
+    fn spare(&mut self) -> Further {
+        if self.first != VACANT {
+            return None;
+        }
+        self.more
+            .with(|more| more.take_if(|list| list.capacity() > KEEP))
+    }
+
     /// Replaces the list by `bigger`, an empty list, if that has more room; returns the list that is not needed.
     fn grow(&mut self, mut bigger: List) -> Further {
         self.more.with(|more| {
@@ -378,6 +391,12 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
     pub fn add(&self, r: Registration) -> bool {
         let pin = pin();
         let mut list = self.list.lock();
+        let spare = list.spare();
+        if spare.is_some() {
+            drop(list);
+            drop(spare);
+            list = self.list.lock();
+        }
         while !list.push::<S>(&pin, r) {
             // Grow outside the lock: the allocator must not be entered with interrupts off.
             let want = (list.len() * 2).max(4);
@@ -433,6 +452,15 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
         told
     }
 
+    /// Frees the list of a queue that nobody sleeps on, if more than one thread has waited at once. Its registrations are
+    /// void.
+    pub fn clear(&mut self) {
+        let list = self.list.get_mut();
+        if list.more.with(Option::take).is_some() {
+            list.first = VACANT;
+        }
+    }
+
     /// Whether the queue has no registration. A hint, because void registrations count.
     pub fn is_empty(&self) -> bool {
         self.list.lock().first == VACANT
@@ -469,6 +497,25 @@ mod tests {
         let room = |more: &mut Further| more.as_ref().map_or(0, |list| list.capacity());
         let room = queue.list.lock().more.with(room);
         assert!(room <= 4, "room for {room} beside the first");
+    }
+
+    #[test]
+    fn many_sleepers_leave_a_short_list() {
+        let mut queue = WaitQueue::<Threads, QueueLock>::new();
+        let room = |more: &mut Further| more.as_ref().map_or(0, |list| list.capacity());
+        let sleep = |queue: &WaitQueue<_, _>, tid| {
+            assert!(queue.add(Registration::new(tid, ROUNDS[tid as usize].begin())));
+        };
+        let list = Box::new(VecDeque::with_capacity(4096));
+        queue.list.lock().grow(list);
+        sleep(&queue, 1);
+        assert!(queue.list.lock().more.with(room) <= KEEP);
+        sleep(&queue, 2);
+        assert_eq!(queue.wake_all(), 2);
+        queue.clear();
+        assert_eq!(queue.list.lock().more.with(room), 0);
+        sleep(&queue, 1);
+        assert_eq!(queue.wake_all(), 1);
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub(super) fn get() -> Result<Arc<Pipe>> {
 
 /// Puts a pipe that has been closed into this CPU's cache; if the cache is full, frees its buffers.
 ///
-/// Does nothing if there are other references (of a fifo's inode, or of a thread that still wakes up): the pipe is freed with
+/// Does nothing if there are other references (of a fifo's inode, if only a weak one, or of a thread that still wakes up): the pipe is freed with
 /// the last of them.
 pub(super) fn put(pipe: &mut Arc<Pipe>) {
     let Some(cpus) = CPUS.get() else {
@@ -67,6 +67,9 @@ pub(super) fn put(pipe: &mut Arc<Pipe>) {
         let s = inner.state.get_mut();
         (s.reader_opens, s.writer_opens) = (0, 0);
         *inner.ino.get_mut() = 0;
+        for queue in [&mut inner.readers, &mut inner.writers, &mut inner.pollers] {
+            queue.clear();
+        }
         let keep = pipe.clone();
         let mut spare = mine.spare.lock();
         if spare.len() < LIMIT {
