@@ -235,9 +235,13 @@ struct Wait {
     file: u64,
 }
 
-/// The waits of owners for each other's locks, to detect deadlocks.
+/// The waits of owners for each other's locks, to detect deadlocks. Sorted by waiter, which each has one wait at most.
 #[derive(Default)]
 pub struct Waits(Vec<Wait>);
+
+/// Owners through which a chain of waits is followed: the caller holds a spin lock, and owners may be as many as
+/// processes. Linux gives up after ten.
+const CHAIN: usize = 256;
 
 impl Waits {
     /// No waits.
@@ -245,36 +249,47 @@ impl Waits {
         Waits(Vec::new())
     }
 
-    /// Records that `waiter` waits for a lock of `holder` on `file`. Returns false, and records nothing, if `holder`
-    /// itself waits for `waiter`, directly or through others.
+    /// The index of the wait of `waiter`, or that where it belongs.
+    fn place(&self, waiter: u64) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&waiter, |wait| wait.waiter)
+    }
+
+    /// Records that `waiter` waits for a lock of `holder` on `file`, and for nothing else. Returns false, and records
+    /// nothing, if `holder` itself waits for `waiter`, directly or through up to [`CHAIN`] others.
     ///
     /// # Errors
     /// [`TooMany`].
     pub fn add(&mut self, waiter: u64, holder: u64, file: u64) -> Result<bool, TooMany> {
         let mut at = holder;
-        // As many steps as there are waits, because the walk could otherwise circle in a cycle of other owners.
-        for _ in 0..=self.0.len() {
+        // The walk may come into a cycle of other owners that was too long to be noticed.
+        for _ in 0..=CHAIN {
             if at == waiter {
                 return Ok(false);
             }
-            match self.0.iter().find(|wait| wait.waiter == at) {
-                Some(wait) => at = wait.holder,
-                None => break,
+            match self.place(at) {
+                Ok(found) => at = self.0[found].holder,
+                Err(_) => break,
             }
         }
-        self.0.try_reserve(1).map_err(|_| TooMany)?;
-        self.0.push(Wait {
+        let wait = Wait {
             waiter,
             holder,
             file,
-        });
+        };
+        match self.place(waiter) {
+            Ok(found) => self.0[found] = wait,
+            Err(to) => {
+                self.0.try_reserve(1).map_err(|_| TooMany)?;
+                self.0.insert(to, wait);
+            }
+        }
         Ok(true)
     }
 
     /// Removes the wait of `waiter`.
     pub fn remove(&mut self, waiter: u64) {
-        if let Some(at) = self.0.iter().position(|wait| wait.waiter == waiter) {
-            self.0.swap_remove(at);
+        if let Ok(at) = self.place(waiter) {
+            self.0.remove(at);
         }
     }
 
@@ -282,6 +297,18 @@ impl Waits {
     pub fn let_go(&mut self, holder: u64, file: u64) {
         self.0
             .retain(|wait| (wait.holder, wait.file) != (holder, file));
+    }
+
+    /// Once most waits have ended: takes out memory that is not needed any more, for the caller to free.
+    pub fn spare(&mut self) -> Option<Waits> {
+        if self.0.capacity() <= 64 || self.0.len() >= self.0.capacity() / 4 {
+            return None;
+        }
+        let mut fewer = Vec::new();
+        // If there is no memory for the copy, the larger list stays.
+        fewer.try_reserve(2 * self.0.len()).ok()?;
+        fewer.append(&mut self.0);
+        Some(Waits(core::mem::replace(&mut self.0, fewer)))
     }
 
     /// Number of waits.
@@ -460,6 +487,31 @@ mod tests {
         waits.remove(2);
         assert_eq!(waits.add(4, 1, 7), Ok(true));
         assert_eq!(waits.add(5, 5, 7), Ok(false));
+    }
+
+    #[test]
+    fn long_chains_and_cycles_end_and_leave_no_memory() {
+        let mut waits = Waits::new();
+        for owner in 0..20_000 {
+            assert_eq!(waits.add(owner, owner + 1, 7), Ok(true));
+        }
+        let cycle = CHAIN as u64;
+        assert_eq!(waits.add(20_000, 20_000 - cycle, 7), Ok(false));
+        assert_eq!(
+            waits.add(20_000, 20_000 - cycle - 1, 7),
+            Ok(true),
+            "too long"
+        );
+        assert_eq!(
+            waits.add(30_000, 0, 7),
+            Ok(true),
+            "a walk around a cycle ends"
+        );
+        for owner in 0..=30_000 {
+            waits.remove(owner);
+            drop(waits.spare());
+        }
+        assert!(waits.is_empty() && waits.0.capacity() <= 64);
     }
 
     #[test]

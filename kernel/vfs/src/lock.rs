@@ -125,6 +125,9 @@ fn with_waits<R>(change: impl FnOnce(&mut Waits) -> R) -> R {
     let mut waits = WAITS.lock();
     let result = change(&mut waits);
     WAITING.store(waits.len(), Ordering::Relaxed);
+    let spare = waits.spare();
+    drop(waits);
+    drop(spare);
     result
 }
 
