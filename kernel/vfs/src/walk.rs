@@ -3,7 +3,7 @@
 //! Guarantee: a lookup through directories in memory takes no lock and no reference and writes no shared cache line; it costs
 //! a hash and a comparison for each component. Mechanism: the walk runs under one [`CpuPin`], and borrows every dentry on its
 //! way from the name tables, whose replaced parts the epoch keeps for a grace period. If it meets something that must be made
-//! on demand (a name in procfs, a magic link), or too many nested links, it stops with references to the place that it has
+//! on demand (a name in procfs, a magic link), or too many components or nested links, it stops with references to the place that it has
 //! reached and a copy of the rest of the path. The slow step is made with preemption on, and the walk goes on from there.
 
 use alloc::sync::Arc;
@@ -137,6 +137,9 @@ pub fn may_rename(cred: &Cred, step: RenameStep) -> Result<()> {
 /// the slow step.
 const NEST: usize = 6;
 
+/// Components that a walk goes in one section with preemption off. Links may lead through tens of thousands of them.
+const STRIDE: usize = 256;
+
 /// The texts left to walk; the innermost is the last.
 struct Pieces<'p> {
     text: [&'p [u8]; NEST],
@@ -159,9 +162,10 @@ impl<'p> Pieces<'p> {
                 self.len -= 1;
                 continue;
             };
-            *top = rest;
+            // Without the slashes before the next name, so that the test of the outer texts below looks at one byte of each.
+            *top = path::trim_start(rest);
             let mut slash = false;
-            if path::is_done(rest) {
+            if top.is_empty() {
                 slash = !rest.is_empty();
                 self.len -= 1;
             }
@@ -192,8 +196,11 @@ impl<'p> Pieces<'p> {
     }
 }
 
+/// The most bytes that are left to walk when a walk stops: room for what [`NEST`] texts and an earlier rest may have.
+const REST_MAX: usize = 8 * path::PATH_MAX;
+
 fn append(out: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
-    if out.len() + bytes.len() > 2 * path::PATH_MAX {
+    if out.len() + bytes.len() > REST_MAX {
         return Err(FsError::NameTooLong);
     }
     out.try_reserve(bytes.len())
@@ -217,7 +224,7 @@ enum Stop<'p> {
         last: bool,
         slash: bool,
     },
-    /// More nested texts than `Pieces` can hold: the walk goes on from here.
+    /// More nested texts than `Pieces` can hold, or [`STRIDE`] components: the walk goes on from here.
     More { at: Path, rest: Vec<u8> },
 }
 
@@ -277,7 +284,13 @@ impl Walk<'_> {
     ) -> Result<Stop<'p>> {
         let mut at = start;
         let mut pieces = Pieces::new(text);
+        let mut gone = 0;
         while let Some((name, last, slash)) = pieces.next() {
+            gone += 1;
+            if gone > STRIDE && !last {
+                let rest = pieces.join(name)?;
+                return Ok(Stop::More { at: own(at), rest });
+            }
             let inode = &at.1.inode;
             if !inode.is_dir() {
                 return Err(FsError::NotDir);

@@ -120,6 +120,28 @@ tests! { "dir";
         ok!(create(&link));
         holds!(there(&format!("{d}/target")));
     }
+    long_links_are_followed_to_the_end {
+        let d = scratch();
+        let to = |name: &str, target: &str| sc!(SYS_symlink, path(target), path(&format!("{d}/{name}")));
+        ok!(sc!(SYS_mkdir, path(&format!("{d}/a")), 0o755));
+        ok!(create(&format!("{d}/f")));
+        let turns = "a/../".repeat(800);
+        for n in 0..40 {
+            let next = if n == 39 { "f".into() } else { format!("l{}", n + 1) };
+            ok!(to(&format!("l{n}"), &format!("{turns}{next}")));
+        }
+        ok!(sys::open(&format!("{d}/l0"), libc::O_RDONLY, 0).and_then(sys::close));
+        ok!(to("more", "l0"));
+        fails!(sys::open(&format!("{d}/more"), libc::O_RDONLY, 0), ELOOP);
+        // Links in the middle of others, so that much of each is left while the next is followed.
+        for n in 0..5 {
+            ok!(to(&format!("n{n}"), &format!("n{}//{turns}", n + 1)));
+        }
+        ok!(to("n5", &turns));
+        ok!(sys::open(&format!("{d}/n0/f"), libc::O_RDONLY, 0).and_then(sys::close));
+        fails!(sys::open(&format!("{d}/n0/f/"), libc::O_RDONLY, 0), ENOTDIR);
+        fails!(sys::open(&format!("{d}/n0/none"), libc::O_RDONLY, 0), ENOENT);
+    }
     rename_replaces_and_refuses {
         let d = scratch();
         let at = |name: &str| path(&format!("{d}/{name}"));
