@@ -167,6 +167,12 @@ impl Dentry {
         self.place.load(pin)?.parent.as_ref()
     }
 
+    /// The name and the directory that holds it, as they are or were together.
+    pub fn place<'p>(&'p self, pin: &'p CpuPin) -> (&'p [u8], Option<&'p Arc<Dentry>>) {
+        let place = self.place.load(pin);
+        place.map_or((&[], None), |p| (&p.name, p.parent.as_ref()))
+    }
+
     /// Gives the dentry another parent and name. The caller holds the locks of both directories.
     fn move_to(&self, parent: &Arc<Dentry>, name: &[u8]) {
         let payer = {

@@ -541,7 +541,8 @@ pub fn full_name(root: &Path, at: &Path) -> Result<(Vec<u8>, bool)> {
                 }
             }
         }
-        let name = d.name(&pin);
+        // Both at once: a rename may replace them between two looks.
+        let (name, up) = d.place(&pin);
         // This bounds the walk, too, however deep directories are nested.
         if back.len() + name.len() + 1 >= path::PATH_MAX {
             return Err(FsError::NameTooLong);
@@ -550,7 +551,7 @@ pub fn full_name(root: &Path, at: &Path) -> Result<(Vec<u8>, bool)> {
             .map_err(|_| FsError::NoMemory)?;
         back.extend(name.iter().rev());
         back.push(b'/');
-        match d.parent(&pin) {
+        match up {
             Some(up) => d = up,
             None => {
                 reached = false;
