@@ -15,7 +15,7 @@ use vfs::mount::{self, FsKind, Path};
 use vfs::setattr::NewMode;
 use vfs::tmpfs::{self, Settings, What};
 use vfs::walk::{Walk, Want};
-use vfs::{dentry, devices, open, pipe, quota};
+use vfs::{devices, name_hash, open, pipe, quota};
 
 use super::initramfs::{self, UnpackError};
 use super::procfs;
@@ -38,7 +38,7 @@ pub fn init(initrd: &Initrd, cmdline: &[u8]) -> Result<Boot, UnpackError> {
     let ncpus = hal::cpu::count();
     drivers::random::init(ncpus);
     devices::set_open(devfs::open);
-    dentry::init();
+    name_hash::init();
     tmpfs::init(ncpus);
     pipe::init(ncpus);
     procfs::set_command_line(cmdline);

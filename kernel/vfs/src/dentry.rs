@@ -14,13 +14,14 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cred::{MemoryCharge, Payer};
-use fscore::path::{self, Secret};
-use ksync::{CpuPin, EpochPtr, Mutex, Once};
+use fscore::path;
+use ksync::{CpuPin, EpochPtr, Mutex};
 use mem::epoch;
 
 use super::error::{FsError, Result};
 use super::inode::Inode;
 use super::leftover;
+use super::name_hash::name_hash;
 use super::table::NameTable;
 
 ksync::lock_class!(pub RenameLock, "directory renames", rank = 43);
@@ -51,7 +52,7 @@ impl Place {
     fn new(parent: Option<Arc<Dentry>>, name: &[u8], charge: MemoryCharge) -> Box<Place> {
         Box::new(Place {
             parent,
-            name: copy_name(name),
+            name: Box::from(name),
             charge,
         })
     }
@@ -80,27 +81,6 @@ pub struct Dentry {
     flags: AtomicU32,
     /// The dentry's cookie in its directory's ordered list. Written under that directory's lock.
     cookie: AtomicU64,
-}
-
-/// The key of the hash of names, so that a program cannot choose names whose hashes collide. Set at boot, before there is a
-/// name.
-static SECRET: Once<Secret> = Once::new();
-
-/// Chooses the key of the hash of names at random. Called once, at boot, after the random generators have been seeded.
-pub fn init() {
-    let mut bits = [[0; 8]; 2];
-    bits.iter_mut().for_each(|word| drivers::random::fill(word));
-    let [begin, factor] = bits.map(u64::from_le_bytes);
-    let _ = SECRET.set(Secret::new(begin, factor));
-}
-
-#[inline]
-fn name_hash(name: &[u8]) -> u32 {
-    path::hash(SECRET.get().copied().unwrap_or(Secret::NONE), name)
-}
-
-fn copy_name(name: &[u8]) -> Box<[u8]> {
-    Box::from(name)
 }
 
 impl Dentry {
@@ -436,10 +416,8 @@ impl DirList {
 /// Fails, and changes nothing, with `NotEmpty` for a directory that has entries, and with `Busy` for a mount point.
 fn retire_target(dentry: &Arc<Dentry>) -> Result<()> {
     let inode = &dentry.inode;
-    let die = || match dentry.set_unless(DEAD, MOUNTPOINT) {
-        true => Ok(()),
-        false => Err(FsError::Busy),
-    };
+    let dies = || dentry.set_unless(DEAD, MOUNTPOINT);
+    let die = || dies().then_some(()).ok_or(FsError::Busy);
     if let Ok(dir) = inode.dir() {
         // The lock of a child directory inside that of its parent: ancestors come first.
         let mut list = dir.list.lock_nested();

@@ -81,7 +81,7 @@ pub enum Node {
     File(Spin<Data, DataLock>),
     /// A symbolic link.
     Link(LinkText),
-    /// A fifo; its pipe exists while the fifo is open. The memory of the last pipe's count stays until the next one is made.
+    /// A fifo; its pipe exists while the fifo is open. The last pipe's own memory stays until the next one is made.
     Fifo(Mutex<Weak<Pipe>, FifoLock>),
     /// A pipe without a name, which a link in /proc/PID/fd leads to.
     Pipe(Arc<Pipe>),
@@ -105,19 +105,17 @@ impl Node {
         }))
     }
 
-    /// Bytes charged besides the inode's own: a link's text, or an estimate of what an object takes.
+    /// Bytes charged besides the inode's own: a link's text, a pipe with its two counts, or an estimate for an object.
     fn bytes(&self) -> usize {
         match self {
             Node::File(_) => OBJECT_BYTES,
             Node::Link(link) => link.len(),
-            Node::Fifo(_) => size_of::<Pipe>() + FIFO_COUNTS,
+            Node::Fifo(_) => size_of::<Pipe>() + 2 * size_of::<usize>(),
             _ => 0,
         }
     }
 }
 
-/// The counts beside a pipe that a fifo leads to.
-const FIFO_COUNTS: usize = 16;
 const OBJECT_BYTES: usize = 256;
 
 /// The text of a symbolic link. If it has `LONG` bytes or more, one page is charged to the file system's quota, as in Linux.

@@ -34,6 +34,7 @@ pub mod inode;
 pub mod leftover;
 pub mod lock;
 pub mod mount;
+pub mod name_hash;
 pub mod open;
 pub mod pipe;
 pub mod poll;

@@ -150,7 +150,6 @@ pub const LONG_FILES: &[Entry] = &[
         610,
         "models of one protocol",
     ),
-    ("ksync/tests/reclaim.rs", "", 630, "tests of one subject"),
     ("vm-host/tests/coherence.rs", "", 760, "tests of one rule"),
     (
         "vm-host/tests/model/play.rs",
