@@ -311,10 +311,7 @@ fn descriptors() -> Result<(), Errno> {
     const MANY: u64 = 30_000;
     let limit = [MANY, MANY];
     let nofile = u64::from(libc::RLIMIT_NOFILE);
-    sys::call(
-        libc::SYS_prlimit64,
-        &[0, nofile, limit.as_ptr() as u64, 0],
-    )?;
+    sys::call(libc::SYS_prlimit64, &[0, nofile, limit.as_ptr() as u64, 0])?;
     while sys::call(libc::SYS_dup, &[1]).is_ok() {}
     if sys::call(libc::SYS_fcntl, &[MANY - 1, libc::F_GETFD as u64]).is_err() {
         return Err(libc::EMFILE);

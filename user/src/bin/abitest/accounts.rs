@@ -168,11 +168,10 @@ tests! { "accounts";
         if std::fs::metadata("/proc/pantala/accounts").is_err() {
             return Err("skip: no such accounts".into());
         }
-        let pids: Vec<_> = (0..2).map(|_| sys::fork().map(|pid| {
+        let pids: Vec<_> = (0..2).map(|_| sys::fork().inspect(|&pid| {
             if pid == 0 && become_uid(uid::EXECUTES) {
                 exec_nothing();
             }
-            pid
         })).collect();
         let seen = soon(|| charged(uid::EXECUTES) >= 2 << 20);
         for pid in pids {

@@ -56,7 +56,13 @@ pub fn exec_again(to: i32, times: u32) -> i32 {
         let _ = sc!(SYS_pause);
         return 1;
     }
-    let words = ["abitest", "--again", &to.to_string(), &(times - 1).to_string()].map(path);
+    let words = [
+        "abitest",
+        "--again",
+        &to.to_string(),
+        &(times - 1).to_string(),
+    ]
+    .map(path);
     let args = [words[0], words[1], words[2], words[3], 0];
     let _ = sc!(SYS_execve, path("/proc/self/exe"), args.as_ptr(), 0);
     2
