@@ -232,10 +232,14 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
         None
     }
 
-    /// A table of the same references and marks, only as large as needed. The lock is held for `step` slots at a time: the
-    /// copy of a slot is what the slot had at some moment of the call. `extra` gets the number of slots of the copy, and the
-    /// index of the first without an object.
+    /// A table of the same references and marks, only as large as needed. A table of at most `step` slots is copied in one
+    /// hold of the lock, as it is at one moment. A larger one is copied in steps of so many slots, and the copy of a slot is
+    /// what the slot had at some moment of the call: an object that a writer moves meanwhile may be in both copies or in
+    /// none. `extra` gets the number of slots of the copy, and the index of the first without an object.
     pub fn copy(&self, step: usize, extra: impl FnOnce(usize, usize) -> W) -> Result<Self, NoRoom> {
+        let locked = self.lock();
+        let whole = (locked.len() <= step).then_some(locked);
+        // In steps only if the lock is not held. No array shrinks, so that what is below `last` stays below the end.
         let Some(last) = self.last(step) else {
             return Ok(Self::new(extra(0, 0)));
         };
@@ -243,10 +247,9 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
         // SAFETY: `new` has made it.
         let places = unsafe { Array::places(array.as_ptr()) };
         let mut free = None;
-        for (n, places) in places[..=last].chunks(step).enumerate() {
-            let locked = self.lock();
-            let from = locked.places()[n * step..].iter();
-            for (i, (from, to)) in from.zip(places).enumerate() {
+        let mut copy_step = |locked: &RcTableGuard<'_, T, W, C>, first: usize| {
+            let from = locked.places()[first..=last].iter().take(step);
+            for (i, (from, to)) in from.zip(&places[first..]).enumerate() {
                 // Relaxed: the lock is held, and the copy is not shared yet.
                 let word = from.load(Relaxed);
                 if let Some(found) = block(word) {
@@ -255,9 +258,15 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
                     mem::forget(EpochRc::clone(&held));
                     to.store(word, Relaxed);
                 } else if free.is_none() {
-                    free = Some(n * step + i);
+                    free = Some(first + i);
                 }
             }
+        };
+        match whole {
+            Some(locked) => copy_step(&locked, 0),
+            None => (0..=last)
+                .step_by(step)
+                .for_each(|first| copy_step(&self.lock(), first)),
         }
         let copy = Self::new(extra(places.len(), free.unwrap_or(last + 1)));
         copy.array.store(array.as_ptr(), Relaxed);

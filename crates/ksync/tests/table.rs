@@ -1,5 +1,8 @@
 //! Tables of counted references: reserved slots, and copies.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+
 use ksync::{Epoch, EpochRc, RcTable, host, pin};
 
 ksync::lock_class!(TestTable, "test table", rank = 5);
@@ -43,5 +46,40 @@ fn a_copy_of_a_table_has_no_reservations() {
     drop(locked);
     assert_eq!(free(&table).lock().1, 5);
     drop((table, copy));
+    epoch.drain();
+}
+
+#[test]
+fn a_copy_in_one_step_has_what_moves_meanwhile() {
+    const SLOTS: usize = 30;
+    const STEP: usize = 64;
+    let epoch = Epoch::new(2);
+    host::set_cpu(0);
+    let table: RcTable<u32, (), TestTable> = RcTable::new(());
+    table.lock().grow(&epoch, SLOTS).unwrap();
+    table.lock().put(0, EpochRc::new(&epoch, 7), false);
+    let done = AtomicBool::new(false);
+    thread::scope(|s| {
+        s.spawn(|| {
+            host::set_cpu(1);
+            let mut at = 0;
+            while !done.load(SeqCst) {
+                let next = (at + 17) % SLOTS;
+                let same = table.lock().get(at).unwrap();
+                table.lock().put(next, same, false);
+                drop(table.lock().take(at));
+                at = next;
+            }
+        });
+        let has_it = |_| {
+            let copy = table.copy(STEP, |_, _| ()).unwrap();
+            matches!(copy.taken(&pin(), 0..SLOTS), Some(1 | 2))
+        };
+        let always = (0..100_000).all(has_it);
+        done.store(true, SeqCst);
+        assert!(always);
+    });
+    drop(table);
+    (0..2).for_each(|cpu| epoch.offline(cpu));
     epoch.drain();
 }
