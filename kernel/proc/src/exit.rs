@@ -89,7 +89,7 @@ fn finish_thread(code: u32) {
         left == 0
     };
     if !me.is_kernel() {
-        // A leader may stay for long as part of its process: what senders pay for goes now.
+        // A leader may stay for long as part of its process: what was sent so far goes now.
         me.user().pending.drop_all();
     }
     account::thread_ends(&me, &p, last);
@@ -338,8 +338,15 @@ fn become_zombie(p: &Arc<Process>) {
                 // The parent has given it to another one, and has been reaped.
                 continue;
             }
-            // A kernel process, or init: nobody waits.
-            wait4::release(p);
+            // A kernel process, or init: nobody waits. Or its last parent has reaped it, and has been reaped.
+            let (zombie, reaped) = (Life::Zombie as u8, Life::Reaped as u8);
+            let order = Ordering::SeqCst;
+            if p.life
+                .compare_exchange(zombie, reaped, order, order)
+                .is_ok()
+            {
+                wait4::release(p);
+            }
             return;
         };
         let notice = Notice::of(p, &parent);
