@@ -20,7 +20,7 @@ struct Queued {
 /// Bytes that are charged for an entry: a queue keeps up to four times the room that it needs; see [`Pending::shrink`].
 const ENTRY_BYTES: usize = 4 * size_of::<Queued>();
 
-/// Entries for which a queue keeps room at any time, charged to nobody.
+/// Entries for which a queue that had room for them keeps it, charged to nobody: for signals that interrupts send.
 const KEEP: usize = 8;
 
 impl Queued {
@@ -144,7 +144,7 @@ impl Pending {
                 self.roomy.store(false, Ordering::Relaxed);
                 return;
             }
-            2 * queue.len()
+            (2 * queue.len()).max(KEEP)
         };
         let mut fewer = VecDeque::new();
         if fewer.try_reserve_exact(want).is_err() {
@@ -243,7 +243,8 @@ impl Pending {
     /// Drops all pending signals and frees the queue: of a thread or process that takes none any more. No lock held.
     pub(in super::super) fn drop_all(&self) {
         self.flush(SigSet(!0));
-        self.shrink();
+        let queue = core::mem::take(&mut *self.queue.lock());
+        drop(queue);
     }
 
     /// After entries were removed.

@@ -153,7 +153,8 @@ fn queue(
     loop {
         keep = keep && whom.pending(p).reserve();
         match post(p, whom, info, payer, number, keep) {
-            // Other senders have taken the room. They cannot do so for ever: their signals are limited.
+            // Other senders have taken the room, or the receiver has freed it after it took what was there: both have
+            // got on with their work.
             Err(PostError::NoRoom) => {}
             result => return result.map_err(|_| SendError::Full),
         }
