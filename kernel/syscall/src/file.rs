@@ -113,7 +113,7 @@ fn open_at(dirfd: i32, path: u64, flags: u32, perm: u32) -> Result<u64, Errno> {
     let new = caller.new_mode(perm);
     let slot = Slot::new(flags)?;
     let opened = caller.walk(dirfd, &path, |w| {
-        open::open(w, &path, flags, new, slot.ready())
+        open::open(w, &path, flags, new, &|| slot.reserve())
     });
     Ok(slot.fill(opened, flags)?)
 }

@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cell::Cell;
 
 use cred::Cred;
 use hal::USER_END;
@@ -15,7 +16,7 @@ use vfs::error::{FsError, Result};
 use vfs::fdtable::FdTable;
 use vfs::file::{FileRef, o};
 use vfs::mount::Path;
-use vfs::open::{CHANGING, Ready};
+use vfs::open::CHANGING;
 use vfs::setattr::NewMode;
 use vfs::walk::{Walk, Want};
 
@@ -202,34 +203,35 @@ pub fn install(file: FileRef, flags: u32) -> Result<u64> {
     Ok(fd as u64)
 }
 
-/// The descriptor of a file that is about to be opened. If there is none for it, nothing has changed.
-pub enum Slot {
-    /// Reserved before the lookup, because the open may create or empty a file.
-    Reserved(i32),
-    /// Found when the file is open. Before the open of a fifo or a device it is certain that there is one.
-    Later,
-}
+/// The descriptor of a file that is about to be opened. If there is none for it, nothing has changed. [`fill`](Slot::fill) must
+/// follow.
+#[must_use]
+pub struct Slot(Cell<Option<i32>>);
 
 impl Slot {
-    /// The descriptor for an open with these flags.
+    /// The descriptor for an open with these flags. It is reserved before the lookup if the open may create or empty a file.
     ///
     /// # Errors
     /// `TooManyFiles`, `NoMemory`.
     #[inline]
     pub fn new(flags: u32) -> Result<Slot> {
-        if flags & CHANGING == 0 {
-            return Ok(Slot::Later);
+        let slot = Slot(Cell::new(None));
+        if flags & CHANGING != 0 {
+            slot.reserve()?;
         }
-        with_files(|files| files.reserve(fd_limit())).map(Slot::Reserved)
+        Ok(slot)
     }
 
-    /// What the open calls, see [`Ready`].
-    #[inline]
-    pub fn ready(&self) -> Ready<'static> {
-        match self {
-            Slot::Reserved(_) => &|| Ok(()),
-            Slot::Later => &|| with_files(|files| files.admit(fd_limit())),
+    /// Reserves the descriptor, if that has not been done. The open calls it, see [`Ready`](vfs::open::Ready).
+    ///
+    /// # Errors
+    /// `TooManyFiles`, `NoMemory`.
+    pub fn reserve(&self) -> Result<()> {
+        if self.0.get().is_none() {
+            let fd = with_files(|files| files.reserve(fd_limit()))?;
+            self.0.set(Some(fd));
         }
+        Ok(())
     }
 
     /// Gives the opened file the descriptor, or gives it back. Of `flags`, O_CLOEXEC counts.
@@ -238,20 +240,20 @@ impl Slot {
     /// That of the open; `TooManyFiles`, `NoMemory`.
     #[inline]
     pub fn fill(self, opened: Result<FileRef>, flags: u32) -> Result<u64> {
-        match self {
-            Slot::Later => install(opened?, flags),
-            // The table is the same: one that several threads use is not replaced before they have ended.
-            Slot::Reserved(fd) => with_files(|files| match opened {
-                Ok(file) => {
-                    files.fill(fd, file, flags & o::CLOEXEC != 0);
-                    Ok(fd as u64)
-                }
-                Err(e) => {
-                    files.cancel(fd);
-                    Err(e)
-                }
-            }),
-        }
+        let Some(fd) = self.0.get() else {
+            return install(opened?, flags);
+        };
+        // The table is the same: one that several threads use is not replaced before they have ended.
+        with_files(|files| match opened {
+            Ok(file) => {
+                files.fill(fd, file, flags & o::CLOEXEC != 0);
+                Ok(fd as u64)
+            }
+            Err(e) => {
+                files.cancel(fd);
+                Err(e)
+            }
+        })
     }
 }
 

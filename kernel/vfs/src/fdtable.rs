@@ -175,18 +175,6 @@ impl FdTable {
         table.first_free = table.first_free.min(fd as usize);
     }
 
-    /// Fails if no descriptor below `limit` is free.
-    ///
-    /// # Errors
-    /// `TooManyFiles`; `NoMemory`.
-    pub fn admit(&self, limit: u64) -> Result<()> {
-        if (self.size() as u64) < limit.min(NR_OPEN) {
-            // A full table has an entry for each descriptor.
-            return Ok(());
-        }
-        self.reserve(limit).map(|fd| self.cancel(fd))
-    }
-
     /// Gives each of two files a descriptor below `limit`, or neither.
     pub fn add_pair(
         &self,
