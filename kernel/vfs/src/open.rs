@@ -245,13 +245,17 @@ fn open_place(path: Path, flags: u32, ready: Ready) -> Result<FileRef> {
 
 /// The pipe of a fifo, which is made unless the fifo is open or another open waits.
 fn fifo_pipe(slot: &Mutex<Weak<Pipe>, super::inode::FifoLock>) -> Result<Arc<Pipe>> {
+    if let Some(pipe) = slot.lock().upgrade() {
+        return Ok(pipe);
+    }
+    // It may wait for memory, so not under the lock.
+    let new = Pipe::create()?;
     let mut slot = slot.lock();
     if let Some(pipe) = slot.upgrade() {
         return Ok(pipe);
     }
-    let pipe = Pipe::create()?;
-    *slot = Arc::downgrade(&pipe);
-    Ok(pipe)
+    *slot = Arc::downgrade(&new);
+    Ok(new)
 }
 
 /// An open file of procfs or sysfs. Keeps the text that the last read from position 0 printed, charged to the user that read

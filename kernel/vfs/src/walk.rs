@@ -196,8 +196,8 @@ impl<'p> Pieces<'p> {
     }
 }
 
-/// The most bytes that are left to walk when a walk stops: room for what [`NEST`] texts and an earlier rest may have.
-const REST_MAX: usize = 8 * path::PATH_MAX;
+/// The most bytes that are left to walk when a walk stops: room for a path and the texts of as many links as a walk follows.
+const REST_MAX: usize = (MAX_LINKS as usize + 2) * path::PATH_MAX;
 
 fn append(out: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
     if out.len() + bytes.len() > REST_MAX {

@@ -49,8 +49,8 @@ pub(super) fn get() -> Result<Arc<Pipe>> {
 
 /// Puts a pipe that has been closed into this CPU's cache; if the cache is full, frees its buffers.
 ///
-/// Does nothing if there are other references (of a fifo's inode, if only a weak one, or of a thread that still wakes up): the pipe is freed with
-/// the last of them.
+/// Does nothing if a thread that still wakes up has a reference, which then frees the pipe, or if a fifo's inode has a weak one:
+/// the caller's drop frees what the pipe holds.
 pub(super) fn put(pipe: &mut Arc<Pipe>) {
     let Some(cpus) = CPUS.get() else {
         return;
