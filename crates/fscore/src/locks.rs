@@ -255,7 +255,7 @@ impl Waits {
     }
 
     /// Records that `waiter` waits for a lock of `holder` on `file`, and for nothing else. Returns false, and records
-    /// nothing, if `holder` itself waits for `waiter`, directly or through up to [`CHAIN`] others.
+    /// nothing, if `holder` itself waits for `waiter`, directly or through up to `CHAIN` others.
     ///
     /// # Errors
     /// [`TooMany`].

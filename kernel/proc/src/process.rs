@@ -469,7 +469,7 @@ impl Process {
         self.fs.lock().as_ref().map(FsUse::share)
     }
 
-    /// Replaces the file-system context; returns the old one, which the caller drops unlocked. Conditions: see [`Process::set_files`].
+    /// Replaces the file-system context; returns the old one, which the caller drops unlocked. Conditions: see `set_files`.
     pub fn set_fs(&self, fs: Option<FsUse>) -> Option<FsUse> {
         let at = address(fs.as_ref().map(FsUse::context));
         let mut slot = self.fs.lock();

@@ -169,8 +169,11 @@ tests! { "accounts";
             return Err("skip: no such accounts".into());
         }
         let pids: Vec<_> = (0..2).map(|_| sys::fork().inspect(|&pid| {
-            if pid == 0 && become_uid(uid::EXECUTES) {
-                exec_nothing();
+            if pid == 0 {
+                if become_uid(uid::EXECUTES) {
+                    exec_nothing();
+                }
+                sys::exit(1);
             }
         })).collect();
         let seen = soon(|| charged(uid::EXECUTES) >= 2 << 20);

@@ -62,12 +62,19 @@ tests! { "file";
         ok!(sc!(SYS_mknod, path(&name), libc::S_IFIFO | 0o600, 0));
         let next = ok!(sys::open("/dev/null", 0, 0));
         ok!(sys::close(next));
-        let opener = std::thread::spawn({
-            let name = name.clone();
-            move || sys::open(&name, libc::O_WRONLY | libc::O_CREAT, 0o600)
-        });
-        // The opener must come first; otherwise this call would take the descriptor.
-        nap_us(200_000);
+        let opens = |name: String| move || sys::open(&name, libc::O_WRONLY | libc::O_CREAT, 0o600);
+        let mut opener = std::thread::spawn(opens(name.clone()));
+        // On a slow machine the opener comes later than the first of these calls.
+        for wait in [200_000, 400_000, 800_000, 1_600_000, 3_200_000] {
+            nap_us(wait);
+            let second = sc!(SYS_dup2, 2, next);
+            if second == Err(libc::EBUSY) { break; }
+            is!(second, Ok(next as u64));
+            let reader = ok!(sys::open(&name, libc::O_RDONLY, 0));
+            let late = opener.join().map_err(|_| "the opener died")?;
+            for fd in [next, reader, ok!(late)] { ok!(sys::close(fd)); }
+            opener = std::thread::spawn(opens(name.clone()));
+        }
         fails!(sc!(SYS_dup2, 2, next), EBUSY);
         fails!(sc!(SYS_fcntl, next, libc::F_GETFD), EBADF);
         fails!(sys::close(next), EBADF);

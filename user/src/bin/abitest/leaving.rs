@@ -112,12 +112,13 @@ tests! { "leaving";
         }
     }
     a_thread_made_by_vfork_keeps_only_its_maker_until_it_ends {
-        let end = sys::now_ns() + 100_000_000;
+        let end = sys::now_ns() + 2_000_000_000;
         let at: &'static _ = Box::leak(Box::new(libc::timespec { tv_sec: (end / 1_000_000_000) as i64, tv_nsec: (end % 1_000_000_000) as i64 }));
         let thread = libc::CLONE_SIGHAND | libc::CLONE_THREAD | libc::CLONE_VFORK;
         let maker = std::thread::spawn(move || sys::clone_asleep(thread, at).map(|_| sys::now_ns()));
         // The process's other threads go on meanwhile, and so do threads that it makes without vfork.
         holds!(std::thread::spawn(|| ()).join().is_ok());
+        holds!(sys::now_ns() < end);
         let over = within(10, || maker.is_finished());
         holds!(over);
         holds!(matches!(maker.join(), Ok(Ok(then)) if then >= end));

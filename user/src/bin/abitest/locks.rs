@@ -260,7 +260,7 @@ tests! { "lock";
         let holder = ok!(sys::fork());
         if holder == 0 {
             let _ = lock(fd, libc::F_SETLK, WRITE, 0, 0);
-            sys::exit(exec_again(to, 300));
+            sys::exit(exec_again(to, 100));
         }
         for _ in 0..2 {
             if ok!(sys::fork()) == 0 {
