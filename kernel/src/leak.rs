@@ -37,8 +37,11 @@ pub fn enabled() -> bool {
     ENABLED.load(Relaxed)
 }
 
-/// Records the heap's size before the first program runs. Called by init's thread; sleeps.
+/// If the check is switched on, records the heap's size before the first program runs. Called by init's thread; sleeps.
 pub fn note_start() {
+    if !enabled() {
+        return;
+    }
     vm().epoch.drain();
     let names = vfs::account::holdings().map_or(0, |files| files.names);
     AT_START.get_or_init(|| (slab().usage(), names));
