@@ -216,15 +216,22 @@ impl<C> Locks<C> {
     fn shrink(&mut self) {
         if self.0.is_empty() {
             self.0 = Vec::new();
-        } else if self.0.capacity() > 64 && self.0.len() < self.0.capacity() / 4 {
-            let mut fewer = Vec::new();
-            // If there is no memory for the copy, the larger list stays.
-            if fewer.try_reserve(2 * self.0.len()).is_ok() {
-                fewer.append(&mut self.0);
-                self.0 = fewer;
-            }
+        } else {
+            drop(shorten(&mut self.0));
         }
     }
+}
+
+/// Replaces a list most of whose room is not needed any more by a smaller one, and returns the larger one, empty, for the
+/// caller to free. If there is no memory for the smaller one, the list stays.
+fn shorten<T>(list: &mut Vec<T>) -> Option<Vec<T>> {
+    if list.capacity() <= 64 || list.len() >= list.capacity() / 4 {
+        return None;
+    }
+    let mut fewer = Vec::new();
+    fewer.try_reserve(2 * list.len()).ok()?;
+    fewer.append(list);
+    Some(core::mem::replace(list, fewer))
 }
 
 /// A wait for another owner's lock on a file.
@@ -301,14 +308,7 @@ impl Waits {
 
     /// Once most waits have ended: takes out memory that is not needed any more, for the caller to free.
     pub fn spare(&mut self) -> Option<Waits> {
-        if self.0.capacity() <= 64 || self.0.len() >= self.0.capacity() / 4 {
-            return None;
-        }
-        let mut fewer = Vec::new();
-        // If there is no memory for the copy, the larger list stays.
-        fewer.try_reserve(2 * self.0.len()).ok()?;
-        fewer.append(&mut self.0);
-        Some(Waits(core::mem::replace(&mut self.0, fewer)))
+        shorten(&mut self.0).map(Waits)
     }
 
     /// Number of waits.

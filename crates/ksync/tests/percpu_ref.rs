@@ -1,6 +1,8 @@
 //! References counted per CPU.
 #![cfg(not(any(loom, shuttle)))]
 
+mod support;
+
 use std::{
     sync::{
         Arc,
@@ -11,19 +13,7 @@ use std::{
 
 use ksync::{Epoch, PerCpuRef, host, pin};
 
-/// Rounds of a test, fewer under an interpreter.
-const fn rounds(n: usize) -> usize {
-    if cfg!(miri) { n / 50 } else { n }
-}
-
-/// Counts its drops.
-struct Dropped(Arc<AtomicUsize>);
-
-impl Drop for Dropped {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, SeqCst);
-    }
-}
+use support::{Dropped, rounds};
 
 #[test]
 fn per_cpu_references_end_after_kill() {

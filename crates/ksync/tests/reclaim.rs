@@ -1,6 +1,8 @@
 //! Per-CPU data, epochs, hubs and counts on the host.
 #![cfg(not(any(loom, shuttle)))]
 
+mod support;
+
 use std::{
     ops::ControlFlow,
     sync::{
@@ -15,19 +17,7 @@ use ksync::{
     pin,
 };
 
-/// Rounds of a test, fewer under an interpreter.
-const fn rounds(n: usize) -> usize {
-    if cfg!(miri) { n / 50 } else { n }
-}
-
-/// Counts its drops.
-struct Dropped(Arc<AtomicUsize>);
-
-impl Drop for Dropped {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, SeqCst);
-    }
-}
+use support::{Dropped, rounds};
 
 /// Lets each CPU of the epoch announce itself and reclaim, `n` times; the thread then is on CPU 0.
 fn tick(epoch: &Epoch, n: usize) {

@@ -339,12 +339,7 @@ fn become_zombie(p: &Arc<Process>) {
                 continue;
             }
             // A kernel process, or init: nobody waits. Or its last parent has reaped it, and has been reaped.
-            let (zombie, reaped) = (Life::Zombie as u8, Life::Reaped as u8);
-            let order = Ordering::SeqCst;
-            if p.life
-                .compare_exchange(zombie, reaped, order, order)
-                .is_ok()
-            {
+            if wait4::claim(p) {
                 wait4::release(p);
             }
             return;

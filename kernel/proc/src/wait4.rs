@@ -329,9 +329,14 @@ pub(super) fn listing(parent: &Process, child: &Process) -> Listing {
     }
 }
 
+/// Claims a zombie: the caller, and no other thread, then releases it. False if another thread has claimed it.
+pub(super) fn claim(child: &Process) -> bool {
+    child.life.swap(Life::Reaped as u8, Ordering::SeqCst) == Life::Zombie as u8
+}
+
 /// As `take_zombie`, for a zombie on the list in `family`, whose lock the caller holds.
 pub(super) fn take_listed(pin: &CpuPin, family: &mut Family, child: &Process) -> bool {
-    if child.life.swap(Life::Reaped as u8, Ordering::SeqCst) != Life::Zombie as u8 {
+    if !claim(child) {
         return false;
     }
     family.zombies.remove(pin, child.pid());

@@ -319,19 +319,25 @@ pub fn attach(
 }
 
 /// Fails if nothing can be mounted on `over`, before a mount is made for it. The place may still be removed afterwards.
-fn may_attach(_: &Changes, over: Option<&Path>) -> Result<()> {
+fn may_attach(c: &Changes, over: Option<&Path>) -> Result<()> {
     if over.is_some_and(|p| p.dentry.is_dead()) {
         return Err(FsError::NotFound);
     }
-    let pin = ksync::pin();
-    let mounts: &[MountRef] = TABLE.load(&pin).map_or(&[], |t| &t.mounts);
-    if over.is_some_and(|p| !mounts.iter().any(|m| m.id == p.mount.id)) {
+    if over.is_some_and(|p| !is_listed(c, &p.mount)) {
         return Err(FsError::Invalid);
     }
-    if mounts.len() >= LIMIT {
+    if TABLE.load(&ksync::pin()).map_or(0, |t| t.mounts.len()) >= LIMIT {
         return Err(FsError::NoSpace);
     }
     Ok(())
+}
+
+/// Whether a mount is in the table: attached, and not detached since.
+fn is_listed(_: &Changes, mount: &Mount) -> bool {
+    let is_it = |m: &MountRef| m.id == mount.id;
+    TABLE
+        .load(&ksync::pin())
+        .is_some_and(|t| t.mounts.iter().any(is_it))
 }
 
 /// Replaces the flags of a mount.
@@ -351,10 +357,7 @@ pub fn detach(mount: &MountRef, held: usize, detach: bool) -> Result<()> {
     if mount.over.is_none() {
         return Err(FsError::Busy);
     }
-    let listed = TABLE
-        .load(&ksync::pin())
-        .is_some_and(|t| t.mounts.iter().any(|m| m.id == mount.id));
-    if !listed {
+    if !is_listed(&c, mount) {
         return Err(FsError::Invalid);
     }
     if !detach {

@@ -242,9 +242,11 @@ impl Pending {
 
     /// Drops all pending signals and frees the queue: of a thread or process that takes none any more. No lock held.
     pub(in super::super) fn drop_all(&self) {
-        self.flush(SigSet(!0));
-        let queue = core::mem::take(&mut *self.queue.lock());
+        let mut queue = self.queue.lock();
+        let dropped = core::mem::take(&mut *queue);
+        self.bits.store(0, Ordering::SeqCst);
         drop(queue);
+        drop(dropped);
     }
 
     /// After entries were removed.
