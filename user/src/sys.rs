@@ -97,27 +97,41 @@ pub fn clone_exec(
     }
 }
 
-/// A child or, by `flags` of clone(2), a thread that shares the memory, sleeps until `at` on the monotonic clock and exits;
-/// returns its number. `at` must stay valid until then.
+/// A child or, by `flags` of clone(2), a thread that shares the memory, makes one system call and exits; returns its number.
+/// What the arguments point to must stay valid until then.
 ///
 /// # Errors
 /// The kernel's errno.
-pub fn clone_asleep(flags: i32, at: &'static libc::timespec) -> Result<u64, Errno> {
+pub fn clone_calling(flags: i32, number: i64, args: [u64; 4]) -> Result<u64, Errno> {
     let ret: i64;
-    // SAFETY: the child touches neither stack nor memory.
+    // SAFETY: the child touches neither stack nor memory, but by its system call.
     unsafe {
-        asm!("syscall", "test rax, rax", "jnz 2f", "mov eax, 230", "mov edi, 1", "mov esi, 1", "mov rdx, r9", "syscall",
-             "mov eax, 60", "xor edi, edi", "syscall", "2:",
+        asm!("syscall", "test rax, rax", "jnz 2f", "mov rax, r12", "mov rdi, r13", "mov rsi, r14", "mov rdx, r15",
+             "mov r10, r9", "syscall", "mov eax, 60", "xor edi, edi", "syscall", "2:",
              inlateout("rax") libc::SYS_clone => ret,
              inlateout("rdi") (libc::CLONE_VM | flags) as u64 => _, inlateout("rsi") 0u64 => _,
-             inlateout("rdx") 0u64 => _, in("r10") 0, in("r8") 0,
-             in("r9") at, lateout("rcx") _, lateout("r11") _);
+             inlateout("rdx") 0u64 => _, in("r10") 0, in("r8") 0, in("r12") number, in("r13") args[0],
+             in("r14") args[1], in("r15") args[2], in("r9") args[3], lateout("rcx") _, lateout("r11") _);
     }
     if (-4095..0).contains(&ret) {
         Err(-ret as Errno)
     } else {
         Ok(ret as u64)
     }
+}
+
+/// As [`clone_calling`]: sleeps until `at` on the monotonic clock.
+///
+/// # Errors
+/// The kernel's errno.
+pub fn clone_asleep(flags: i32, at: &'static libc::timespec) -> Result<u64, Errno> {
+    let until = [
+        libc::CLOCK_MONOTONIC as u64,
+        libc::TIMER_ABSTIME as u64,
+        core::ptr::from_ref(at).expose_provenance() as u64,
+        0,
+    ];
+    clone_calling(flags, libc::SYS_clock_nanosleep, until)
 }
 
 /// A thread that only sleeps, for ever, and has no memory of its own; returns its number.

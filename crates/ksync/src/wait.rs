@@ -427,9 +427,9 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
         false
     }
 
-    /// Wakes every thread that waits now. Returns the number notified.
+    /// Wakes every thread that waits now. Returns the number notified. Preemption is off for a batch at a time, unless it is
+    /// off in the caller.
     pub fn wake_all(&self) -> usize {
-        let pin = pin();
         let mut left = self.list.lock().len();
         let mut told = 0;
         // Threads that register meanwhile come later in the queue; they have seen the new state.
@@ -447,6 +447,7 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
                 break;
             }
             left -= n;
+            let pin = pin();
             told += batch[..n].iter().filter(|r| r.notify::<S>(&pin)).count();
         }
         told

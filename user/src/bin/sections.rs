@@ -112,6 +112,26 @@ fn sleepers_apart() -> Result<(), Errno> {
     sleep_until(|n| n as i64)
 }
 
+/// Many processes read one empty pipe, and its only writer closes it.
+fn readers() -> Result<(), Errno> {
+    // With twice as many, looking through the pipe's list of readers for void entries takes too long.
+    const READERS: u64 = SLEEPERS / 2;
+    static BYTE: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+    let (from, to) = sys::pipe(0)?;
+    let at = BYTE.as_ptr().expose_provenance() as u64;
+    let flags = libc::CLONE_FILES | libc::SIGCHLD;
+    for _ in 0..READERS {
+        sys::clone_calling(flags, libc::SYS_read, [from as u64, at, 1, 0])?;
+    }
+    // Until all of them sleep.
+    std::thread::sleep(Duration::from_secs(1));
+    sys::call(libc::SYS_close, &[to as u64])?;
+    for _ in 0..READERS {
+        sys::wait(-1, 0)?;
+    }
+    Ok(())
+}
+
 fn sleep_until(after: impl Fn(u64) -> i64) -> Result<(), Errno> {
     // Long enough to create them all, by the clock that counts instructions.
     let second = sys::now_ns() / 1_000_000_000 + 4;
@@ -338,7 +358,7 @@ fn longest() -> (u64, String) {
 
 fn main() {
     type Case = (&'static str, fn() -> Result<(), Errno>);
-    const CASES: [Case; 14] = [
+    const CASES: [Case; 15] = [
         ("fork with many descriptors", descriptors),
         ("exit with many entries", entries),
         ("munmap of many entries", entries_at_once),
@@ -350,6 +370,7 @@ fn main() {
         ("file system with such directories", unmounted),
         ("sleepers until one moment", sleepers),
         ("sleepers until moments close together", sleepers_apart),
+        ("readers of one pipe", readers),
         ("sweep of empty nodes", swept_nodes),
         ("fold over empty nodes", folded_nodes),
         ("sweep of many parts", swept_parts),
