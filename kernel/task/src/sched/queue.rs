@@ -135,6 +135,15 @@ impl Queue {
         Some(tid)
     }
 
+    /// Takes `t`, which is on this queue, off it.
+    pub fn remove(&mut self, pin: &CpuPin, t: &Thread) {
+        // Its virtual time has been that of its list since it was added.
+        let slot = (bucket(t.sched.vt()) % BUCKETS) as usize;
+        self.buckets[slot].remove(pin, t.tid());
+        self.settle(slot);
+        self.leaves(pin, t.tid());
+    }
+
     /// Takes a thread that `fits` off the queue, for another CPU: from the far end, where the threads are that would wait
     /// longest here. Looks at no more than `limit` threads.
     pub fn steal(&mut self, pin: &CpuPin, limit: usize, fits: impl Fn(u32) -> bool) -> Option<u32> {

@@ -68,7 +68,26 @@ pub fn poke(pin: &CpuPin, t: &Thread) {
     }
 }
 
-/// Restricts `t` to the CPUs of `mask`; false, with nothing changed, if none of them exists.
+/// Moves `t` to a CPU that it may run on, if it is queued on one that it may not run on.
+fn requeue(pin: &CpuPin, t: &Thread) {
+    let cpu = t.cpu();
+    let c = cpus().of(cpu);
+    let mut q = c.queue.lock();
+    // A thread is linked and unlinked under the lock of its queue, and names that queue's CPU from before it is linked: looked
+    // at in this order, under this lock, it is on this queue.
+    if !t.run_links.linked() || t.cpu() != cpu || t.sched.affinity().has(cpu) {
+        return;
+    }
+    q.remove(pin, t);
+    let base = q.base_vt();
+    c.len.fetch_sub(1, Ordering::SeqCst);
+    drop(q);
+    t.sched.set_vt(t.sched.vt().saturating_sub(base));
+    enqueue(pin, balance::allowed(pin, t), t, false);
+}
+
+/// Restricts `t` to the CPUs of `mask`; false, with nothing changed, if none of them exists. A queued thread moves at once, so
+/// that no CPU finds many to be moved when it chooses.
 pub fn set_affinity(t: &Thread, mask: &CpuMask) -> bool {
     let ncpus = hal::cpu::count();
     if mask.first(ncpus).is_none() {
@@ -76,6 +95,7 @@ pub fn set_affinity(t: &Thread, mask: &CpuMask) -> bool {
     }
     t.sched.affinity().assign(mask);
     let pin = ksync::pin();
+    requeue(&pin, t);
     let cpu = t.cpu();
     if !mask.has(cpu) && running(cpu) == t.tid() {
         if cpu == pin.cpu() {
