@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use vm::space::{Advice, Source, Space};
-use vm::{Access, Gather};
+use vm::{Access, Gather, Pfn, Rights};
 use vm_host::schedules::{AT, PAGE, TO, World, join, program, spawn, stop_everywhere};
 
 /// Two pages of private memory with a word in the first, below a front layer of the space's own: the spaces that shared
@@ -37,6 +37,47 @@ fn munmap_frees_a_page_that_a_fault_moves() {
         assert_eq!(world.private_pages(), 1, "a page that nothing maps");
     });
     println!("{tried} schedules");
+}
+
+/// The frame of a page that a fault is about to copy, without holding the page, is freed, and it is the only one that the
+/// fault can get for the copy.
+#[test]
+fn no_page_is_copied_to_its_own_frame() {
+    stop_everywhere(|world| {
+        world.map(false, Source::Anon);
+        world.set_word_at(&world.space, AT, 7);
+        let child = world.space.fork(&world.lab.vm).unwrap();
+        world.set_word_at(&world.space, AT + PAGE, 8);
+        let before = frame_at(world, &child);
+        let fault = spawn(world, 1, moves);
+        let hoard = Arc::new(Mutex::new(Vec::new()));
+        let theirs = hoard.clone();
+        let others = spawn(world, 2, move |world| {
+            let alloc = &world.lab.vm.alloc;
+            child.clear(&world.lab.vm);
+            assert_eq!(world.space.unmap(&world.lab.vm, AT, PAGE), Ok(()));
+            let mut hoard = theirs.lock().unwrap();
+            hoard.extend(std::iter::from_fn(|| {
+                alloc.alloc(&ksync::pin(), Rights::User).ok()
+            }));
+            if let Some(at) = hoard.iter().position(|&pfn| pfn == before) {
+                alloc.free(&ksync::pin(), hoard.swap_remove(at));
+                alloc.drain(&ksync::pin());
+            }
+        });
+        join([fault, others]);
+        for pfn in hoard.lock().unwrap().drain(..) {
+            world.lab.vm.alloc.free(&ksync::pin(), pfn);
+        }
+        assert_eq!(world.private_pages(), 1, "a page that nothing maps");
+    });
+}
+
+/// The frame that `space` reads at [`AT`].
+fn frame_at(world: &World, space: &Space) -> Pfn {
+    assert_eq!(space.fault(&world.lab.vm, AT, Access::Read), Ok(()));
+    let entry = space.pmap().lookup(&world.lab.vm, &ksync::pin(), AT);
+    entry.expect("a fault enters a page").pfn()
 }
 
 /// The fault is made by another process, such as a debugger.

@@ -411,7 +411,11 @@ impl<M: Machine> Attempt<'_, M> {
                 Ok(pfn) => pfn,
                 Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
             };
-            // The source may leave its object meanwhile: the check detects that.
+            // The source is not held: its frame may be reused. The check detects that, but comes after the copy.
+            if pfn == found.pfn {
+                self.vm.alloc.free(self.pin, pfn);
+                return Step::Again;
+            }
             copy_frame(&self.vm.machine, pfn, found.pfn);
             self.vm.stats.get(self.pin).cow_copy.add(1);
             let still = || found.object.holds(found.page, found.index);

@@ -424,8 +424,8 @@ impl Object {
     }
 
     /// Removes and frees a page that the caller holds hard-busy and that nothing maps. A page of private memory is
-    /// freed at once, because it is only read while it is held busy; the frame of any other page waits for a grace
-    /// period, because readers of a file have only a pin.
+    /// freed at once, because its readers hold it busy, or check after a copy that the page has stayed; the frame of
+    /// any other page waits for a grace period, because readers of a file have only a pin.
     #[cold]
     pub(crate) fn take_back<M: Machine>(
         &self,

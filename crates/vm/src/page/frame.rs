@@ -1,9 +1,12 @@
 //! Access to the bytes of a frame.
 //!
 //! These functions are safe to call because the rules of [`Page`](crate::page::Page) control access to frames: the
-//! caller owns the frame (fresh from the allocator), or holds it busy. Bytes that user programs map may change under a
-//! reader; they are plain data without invariants, and the kernel copies before it interprets. Frames that hold typed
-//! kernel data (slabs, stacks, page tables) are passed here only by their owner.
+//! caller owns the frame (fresh from the allocator), or holds it busy, or reads it under a pin and its frame is freed
+//! after a grace period only. A fault that copies a page to the front reads it without any of these: its check comes
+//! after the copy, and a copy of a page that has gone is discarded before anything maps it. Bytes that user programs
+//! map may change under a reader; they are plain data without invariants, and the kernel copies before it interprets.
+//! Frames that hold typed kernel data (slabs, stacks, page tables) are passed here only by their owner, or in a copy
+//! that is discarded.
 
 use core::ptr;
 use core::slice;
@@ -19,12 +22,13 @@ pub fn zero_frame<M: Machine>(machine: &M, pfn: Pfn) {
     unsafe { zero_page(frame) }
 }
 
-/// Copies a whole frame. The caller owns `to` and holds `from` busy.
+/// Copies a whole frame. The caller owns `to`, which is another frame. It holds `from` busy, or discards the copy if
+/// `from` turns out to have left its object.
 #[inline]
 pub fn copy_frame<M: Machine>(machine: &M, to: Pfn, from: Pfn) {
     assert!(to != from);
     let (to, from) = (machine.frame(to).as_ptr(), machine.frame(from).as_ptr());
-    // SAFETY: two different frames are disjoint and PAGE_SIZE long; `to` is owned, `from` is plain data.
+    // SAFETY: two different frames are disjoint and PAGE_SIZE long; `to` is owned, `from` is read as plain data.
     unsafe { copy_page(to, from) }
 }
 
