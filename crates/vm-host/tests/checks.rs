@@ -482,3 +482,39 @@ fn the_frame_of_a_page_that_is_taken_back_waits_for_sections() {
     vm.epoch.offline(1);
     world.end(&[]);
 }
+
+/// An allocation that fails takes back the pages that it made, but none that holds data or that a mapping may have shown.
+#[test]
+fn what_was_allocated_and_not_used_is_forgotten() {
+    let world = World::new(256);
+    let (vm, file) = (&world.lab.vm, &world.file);
+    assert_eq!(file.allocate(vm, 0, 6 * PAGE, true), Ok(()));
+    let mut fill = |bytes: &mut [u8]| {
+        bytes.fill(7);
+        bytes.len()
+    };
+    assert_eq!(file.write(vm, PAGE, 8, &mut fill), Ok(8));
+    world.map(AT, 6, EntryFlags::SHARED, Source::Object(file, 0));
+    assert_eq!(world.read(AT + 2 * PAGE), Ok(0));
+    assert_eq!(file.allocate(vm, 3 * PAGE, PAGE, false), Ok(()));
+    file.forget_unwritten(vm, 100, 5 * PAGE + 100);
+    let left = |&index: &u32| file.lookup(&ksync::pin(), index).is_some();
+    let left: Vec<u32> = (0..6).filter(left).collect();
+    assert_eq!(left, [1, 2, 3, 5]);
+    world.end(&[]);
+}
+
+/// The offset of the first page for which there is no memory.
+#[test]
+fn an_allocation_says_how_far_it_came() {
+    let world = World::new(256);
+    let (vm, file) = (&world.lab.vm, &world.file);
+    let stopped = file
+        .allocate(vm, 2 * PAGE + 5, 512 * PAGE, true)
+        .unwrap_err();
+    assert_eq!(stopped, (2 + file.resident()) * PAGE);
+    assert_eq!(file.size(), 0);
+    file.forget_unwritten(vm, 2 * PAGE + 5, stopped);
+    assert_eq!(file.resident(), 0);
+    world.end(&[]);
+}

@@ -387,3 +387,15 @@ fn a_page_that_is_moved_beside_a_sweep_stays() {
     };
     at_once(1, unswept, write, tend, check);
 }
+
+/// A page that was allocated is taken back while a fault maps it.
+#[test]
+fn no_page_that_is_being_mapped_is_forgotten() {
+    let prepare: Act = |world| {
+        world.shared();
+        world.file.punch(&world.lab.vm, 0, PAGE);
+        assert_eq!(world.file.allocate(&world.lab.vm, 0, PAGE, true), Ok(()));
+    };
+    let forget: Act = |world| world.file.forget_unwritten(&world.lab.vm, 0, PAGE);
+    at_once(2, prepare, forget, write, shows_what_a_fault_brings);
+}

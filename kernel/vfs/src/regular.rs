@@ -280,17 +280,22 @@ pub mod fallocate {
 const SLICE: u64 = 1 << 20;
 
 /// Makes the pages of `from..end`; the size grows, if it is to, when all are there. Stops where the caller is killed, for
-/// a range may be as large as memory.
+/// a range may be as large as memory. If it fails, the pages that it has made go, but for those that hold data by then:
+/// a mapping may have been stored to meanwhile.
 fn make_pages(object: &Object, from: u64, end: u64, grow: bool) -> Result<()> {
     let mut at = from;
     while at < end {
-        if current().kill_pending() {
-            return Err(FsError::Interrupted);
-        }
         let next = end.min((at / SLICE + 1) * SLICE);
-        object
-            .allocate(vm(), at, next - at, grow && next == end)
-            .map_err(|_| FsError::NoSpace)?;
+        let stopped = if current().kill_pending() {
+            Some((at, FsError::Interrupted))
+        } else {
+            let made = object.allocate(vm(), at, next - at, grow && next == end);
+            made.err().map(|at| (at, FsError::NoSpace))
+        };
+        if let Some((at, why)) = stopped {
+            object.forget_unwritten(vm(), from, at);
+            return Err(why);
+        }
         at = next;
     }
     Ok(())
@@ -317,16 +322,7 @@ pub fn allocate(inode: &Inode, how: u32, offset: u64, len: u64) -> Result<()> {
             object.punch(vm(), offset, len);
         }
         if how & PUNCH_HOLE == 0 {
-            let (first, last) = ((offset >> 12) as u32, ((end - 1) >> 12) as u32);
-            let fresh = object.next_resident(first, last).is_none();
-            if let Err(why) = make_pages(object, offset, end, !keep) {
-                if fresh {
-                    // As it was before; where pages lay in between they stay.
-                    let start = u64::from(first) << 12;
-                    object.punch(vm(), start, ((u64::from(last) + 1) << 12) - start);
-                }
-                return Err(why);
-            }
+            make_pages(object, offset, end, !keep)?;
             if !keep && end > inode.size() {
                 inode.set_size_locked(end);
             }

@@ -155,13 +155,35 @@ impl Object {
     /// Removes the page at `offset` if a [`write`](Self::write) has made it and copied nothing into it.
     #[cold]
     pub fn forget_blank<M: Machine>(&self, vm: &Vm<M>, offset: u64) {
-        let index = (offset >> PAGE_SHIFT) as u32;
+        self.forget(
+            vm,
+            (offset >> PAGE_SHIFT) as u32,
+            Flags::UNWRITTEN | Flags::BLANK,
+        );
+    }
+
+    /// Removes the pages of `offset..end`, from the beginning of the first one on, that [`allocate`](Self::allocate) has
+    /// made and that nothing was written to or mapped since. Preemptible.
+    #[cold]
+    pub fn forget_unwritten<M: Machine>(&self, vm: &Vm<M>, offset: u64, end: u64) {
+        let (mut at, behind) = (offset >> PAGE_SHIFT, end >> PAGE_SHIFT);
+        while at < behind
+            && let Some((index, _)) = self.next_resident(at as u32, (behind - 1) as u32)
+        {
+            self.forget(vm, index, Flags::UNWRITTEN);
+            at = u64::from(index) + 1;
+        }
+    }
+
+    /// Removes the page at `index` if it has the flags `made` and no mapping may have shown it.
+    fn forget<M: Machine>(&self, vm: &Vm<M>, index: u32, made: Flags) {
         let Some((pfn, busy)) = self.busy_page(vm, index) else {
             return;
         };
-        let flags = busy.page().flags();
         // A later mapping finds the page busy; an earlier one has set MAPPED.
-        if flags.contains(Flags::UNWRITTEN | Flags::BLANK) && !flags.contains(Flags::MAPPED) {
+        ksync::fence_after_rmw();
+        let flags = busy.page().flags();
+        if flags.contains(made) && !flags.contains(Flags::MAPPED) {
             self.take_back(vm, &ksync::pin(), index, (pfn, busy));
         }
     }
@@ -213,21 +235,23 @@ impl Object {
     /// until data is written to them or they are allocated again, as in Linux.
     ///
     /// # Errors
-    /// No memory, or the file system is full; pages made so far stay.
+    /// No memory, or the file system is full: the offset of the first page that is missing; pages made so far stay.
     pub fn allocate<M: Machine>(
         &self,
         vm: &Vm<M>,
         offset: u64,
         len: u64,
         grow: bool,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<(), u64> {
         let end = offset.saturating_add(len).min(MAX_SIZE);
         for index in offset >> PAGE_SHIFT..end.div_ceil(PAGE_SIZE as u64) {
             // Set before the page is inserted, so that every CPU that finds the page finds it set.
             if !self.may_be_unwritten() {
                 self.unwritten.store(1, Relaxed);
             }
-            let held = self.page_for_write(vm, index as u32, Flags::UNWRITTEN)?;
+            let held = self
+                .page_for_write(vm, index as u32, Flags::UNWRITTEN)
+                .map_err(|NoMemory| index << PAGE_SHIFT)?;
             if !held.fresh {
                 let page = vm.pages.get(held.pfn);
                 page.clear_flag(Flags::UNWRITTEN | Flags::BLANK);

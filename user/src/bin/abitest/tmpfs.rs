@@ -66,6 +66,52 @@ tests! { "tmpfs";
             Err("each allocation went on to its end".to_owned())
         })?;
     }
+    a_failed_allocation_takes_back_only_its_own_pages {
+        mounted("mode=755,size=64k", |dir| {
+            let fd = ok!(sys::open(&format!("{dir}/f"), libc::O_RDWR | libc::O_CREAT, 0o600));
+            ok!(put(fd, 3 * 4096));
+            ok!(sc!(SYS_fallocate, fd, 0, 40 * 4096, 4096));
+            fails!(sc!(SYS_fallocate, fd, 0, 0, MIB), ENOSPC);
+            is!(blocks(fd), 16);
+            is!(ok!(seek(fd, 0, libc::SEEK_DATA)), 3 * 4096);
+            ok!(sys::close(fd));
+            Ok(())
+        })?;
+    }
+    a_failed_allocation_keeps_what_was_stored_meanwhile {
+        const LEN: u64 = 32 * MIB;
+        mounted("mode=755,size=16m", |dir| {
+            let fd = ok!(sys::open(&format!("{dir}/f"), libc::O_RDWR | libc::O_CREAT, 0o600));
+            ok!(sc!(SYS_ftruncate, fd, LEN));
+            let (both, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+            let at = ok!(sys::mmap(0, 4096, both, shared, fd, 0));
+            let over = ok!(sys::mmap(0, 4096, both, shared | libc::MAP_ANONYMOUS, -1, 0));
+            // The other process may come too late once or twice.
+            for _ in 0..10 {
+                sys::poke(over, 0);
+                let pid = ok!(sys::fork());
+                if pid == 0 {
+                    while blocks(fd) == 0 {
+                        if sys::peek(over) != 0 { sys::exit(1); }
+                    }
+                    sys::poke(at, 7);
+                    sys::exit(0);
+                }
+                fails!(sc!(SYS_fallocate, fd, 0, 0, LEN), ENOSPC);
+                sys::poke(over, 1);
+                let (_, status) = ok!(sys::wait(pid as i64, 0));
+                if status == 0 {
+                    is!(sys::peek(at), 7);
+                    is!(blocks(fd), 8);
+                    break;
+                }
+            }
+            ok!(sys::munmap(at, 4096));
+            ok!(sys::munmap(over, 4096));
+            ok!(sys::close(fd));
+            Ok(())
+        })?;
+    }
     a_hole_takes_no_blocks {
         let fd = file_with(b"")?;
         is!(blocks(fd), 0);
