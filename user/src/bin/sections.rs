@@ -62,6 +62,23 @@ fn entries_at_once() -> Result<(), Errno> {
     sys::munmap(base, ENTRIES * PAGE).map(drop)
 }
 
+/// Adjacent mappings that are one in Linux but are not merged, because each was stored to before the next was made
+/// below it; a call that must look at all of them.
+fn unmerged() -> Result<(), Errno> {
+    let base = sys::mmap(0, (ENTRIES + 1) * PAGE, libc::PROT_NONE, PLAIN, -1, 0)?;
+    for n in (0..ENTRIES).rev() {
+        let at = base + n * PAGE;
+        sys::mmap(at, PAGE, BOTH, PLAIN | libc::MAP_FIXED, -1, 0)?;
+        sys::poke(at, 1);
+    }
+    // The page behind them is mapped, too.
+    let args = [base, ENTRIES * PAGE, (ENTRIES + 1) * PAGE, 0];
+    match sys::call(libc::SYS_mremap, &args) {
+        Err(libc::ENOMEM) => Ok(()),
+        _ => Err(libc::EPROTO),
+    }
+}
+
 /// A file whose pages were freed, with one left-over node of its index for each; the file is searched, and freed.
 fn nodes() -> Result<(), Errno> {
     let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::EIO);
@@ -362,6 +379,7 @@ fn main() {
         ("fork with many descriptors", descriptors),
         ("exit with many entries", entries),
         ("munmap of many entries", entries_at_once),
+        ("mremap of many mappings", unmerged),
         ("file with empty nodes", nodes),
         ("big exit", big_exit),
         ("big munmap", big_munmap),

@@ -154,8 +154,9 @@ impl Space {
     pub fn is_one_mapping(&self, start: u64, len: u64) -> bool {
         let end = start.saturating_add(len);
         let map = self.lock();
-        let pin = ksync::pin();
+        // There may be many entries: each is looked at under a pin of its own.
         let common = |entry: &MapEntry, at: u64| {
+            let pin = ksync::pin();
             let layer = entry.chain(&pin)?.layers().last()?;
             let object = layer.object(&pin)?;
             let shared = entry.is_shared() || !object.is_anon();
