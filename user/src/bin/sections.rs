@@ -79,6 +79,21 @@ fn unmerged() -> Result<(), Errno> {
     }
 }
 
+/// Mappings between which holes are large enough for another one, but not at an address of its alignment.
+fn between_holes() -> Result<(), Errno> {
+    const MIB: u64 = 1 << 20;
+    let len = ENTRIES / 2 * 4 * MIB;
+    let base = sys::mmap(0, len, libc::PROT_NONE, PLAIN, -1, 0)?;
+    sys::munmap(base, len)?;
+    for n in 0..ENTRIES / 2 {
+        let part = base.next_multiple_of(4 * MIB) + n * 4 * MIB;
+        for at in [part + MIB, part + 3 * MIB + MIB / 2] {
+            sys::mmap(at, PAGE, libc::PROT_NONE, PLAIN | libc::MAP_FIXED, -1, 0)?;
+        }
+    }
+    sys::mmap(0, 2 * MIB, libc::PROT_NONE, PLAIN, -1, 0).map(drop)
+}
+
 /// A file whose pages were freed, with one left-over node of its index for each; the file is searched, and freed.
 fn nodes() -> Result<(), Errno> {
     let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::EIO);
@@ -375,11 +390,12 @@ fn longest() -> (u64, String) {
 
 fn main() {
     type Case = (&'static str, fn() -> Result<(), Errno>);
-    const CASES: [Case; 15] = [
+    const CASES: [Case; 16] = [
         ("fork with many descriptors", descriptors),
         ("exit with many entries", entries),
         ("munmap of many entries", entries_at_once),
         ("mremap of many mappings", unmerged),
+        ("mmap of more than each hole takes", between_holes),
         ("file with empty nodes", nodes),
         ("big exit", big_exit),
         ("big munmap", big_munmap),

@@ -2,18 +2,22 @@
 //!
 //! Each child has a bound: at least the size of the largest hole behind one of its entries, up to the next entry, in
 //! whichever node that is; guard gaps are not subtracted. A search from the top skips children whose bound is too
-//! small, and lowers the bound of a child that it searched in vain.
+//! small, and lowers the bound of a child that it searched in vain. In a tree of many entries it drops its pin now and
+//! then: the map's lock keeps the tree as it is.
 
 use ksync::CpuPin;
+use ksync::atomic::Ordering::Relaxed;
 
 use super::Extent;
 use super::node::Node;
 use super::position::{GUARDED, Position, first};
 use super::tree::{Branch, Tree};
 
+/// A subtree of at most this many levels is searched under one pin: up to 2,744 entries, and fewer for tests.
+const SECTION: usize = if cfg!(test) { 2 } else { 3 };
+
 /// A search in progress.
-struct Search<'p> {
-    pin: &'p CpuPin,
+struct Search {
     /// Lowest address of the range searched.
     low: u64,
     /// First address above the range searched.
@@ -41,7 +45,8 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         phase: u64,
     ) -> Option<u64> {
         let pin = ksync::pin();
-        let root = self.root(&pin);
+        let root = self.root.load(&pin);
+        let levels = self.height.load(Relaxed);
         let next = match root {
             Some(Branch::Inner(_)) => high
                 .checked_sub(1)
@@ -49,7 +54,6 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
             _ => None,
         };
         let mut search = Search {
-            pin: &pin,
             low,
             high,
             upper: next.map_or(high, |next| next.low(&pin).min(high)),
@@ -60,15 +64,20 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         };
         let found = match root {
             // Most trees are one leaf.
-            Some(Branch::Leaf(leaf)) => search.leaf(leaf, &mut 0),
-            Some(Branch::Inner(node)) => search.inner(node, &mut 0),
+            Some(Branch::Leaf(leaf)) => search.leaf(&pin, leaf, &mut 0),
+            Some(Branch::Inner(node)) if levels <= SECTION => search.inner(&pin, node, &mut 0),
+            Some(Branch::Inner(_)) => {
+                let root = self.root.get(&pin)?;
+                drop(pin);
+                search.high(&root, levels, &mut 0)
+            }
             None => None,
         };
         found.or_else(|| search.fit(low, search.upper))
     }
 }
 
-impl<'p> Search<'p> {
+impl Search {
     /// The highest fitting address in `low..upper`.
     #[inline(always)]
     fn fit(&self, low: u64, upper: u64) -> Option<u64> {
@@ -87,8 +96,12 @@ impl<'p> Search<'p> {
     }
 
     /// Continues below an entry.
-    fn pass<E: Extent + Send + Sync + 'static>(&mut self, position: &Position<'p, E>) {
-        self.upper = position.low(self.pin).min(self.high);
+    fn pass<E: Extent + Send + Sync + 'static>(
+        &mut self,
+        pin: &CpuPin,
+        position: &Position<'_, E>,
+    ) {
+        self.upper = position.low(pin).min(self.high);
         self.next = Some(position.start());
     }
 
@@ -96,13 +109,14 @@ impl<'p> Search<'p> {
     #[inline(always)]
     fn leaf<E: Extent + Send + Sync + 'static>(
         &mut self,
-        leaf: &'p Node<E>,
+        pin: &CpuPin,
+        leaf: &Node<E>,
         most: &mut u64,
     ) -> Option<u64> {
         let ranks = self.ranks(leaf);
         if self.next.is_none() && ranks < leaf.len() {
             let above = Position { leaf, rank: ranks };
-            self.upper = above.low(self.pin).min(self.high);
+            self.upper = above.low(pin).min(self.high);
         }
         // Kept in registers: most holes do not fit.
         let (mut upper, mut next, mut hole) = (self.upper, self.next, *most);
@@ -117,7 +131,7 @@ impl<'p> Search<'p> {
                 start.min(self.high)
             } else {
                 let position = Position { leaf, rank };
-                position.low(self.pin).min(self.high)
+                position.low(pin).min(self.high)
             };
             if upper <= self.low {
                 break;
@@ -130,8 +144,55 @@ impl<'p> Search<'p> {
     /// As [`leaf`](Search::leaf), for a node that has children.
     fn inner<E: Extent + Send + Sync + 'static>(
         &mut self,
-        node: &'p Node<Branch<E>>,
+        pin: &CpuPin,
+        node: &Node<Branch<E>>,
         most: &mut u64,
+    ) -> Option<u64> {
+        self.children(node, most, |search, rank, seen| {
+            search.branch(pin, node.load(pin, rank)?, seen)
+        })
+    }
+
+    fn branch<E: Extent + Send + Sync + 'static>(
+        &mut self,
+        pin: &CpuPin,
+        branch: &Branch<E>,
+        most: &mut u64,
+    ) -> Option<u64> {
+        match branch {
+            Branch::Leaf(leaf) => self.leaf(pin, leaf, most),
+            Branch::Inner(node) => self.inner(pin, node, most),
+        }
+    }
+
+    /// As [`inner`](Search::inner), for a branch of more levels than one pin may be held for. No pin is held.
+    fn high<E: Extent + Send + Sync + 'static>(
+        &mut self,
+        branch: &Branch<E>,
+        levels: usize,
+        most: &mut u64,
+    ) -> Option<u64> {
+        let Branch::Inner(node) = branch else {
+            return None;
+        };
+        self.children(node, most, |search, rank, seen| {
+            let pin = ksync::pin();
+            if levels - 1 <= SECTION {
+                return search.branch(&pin, node.load(&pin, rank)?, seen);
+            }
+            let child = node.get(&pin, rank)?;
+            drop(pin);
+            search.high(&child, levels - 1, seen)
+        })
+    }
+
+    /// Searches the children of a node by `child`, which is given a rank and a bound to raise.
+    #[inline(always)]
+    fn children<E: Extent + Send + Sync + 'static>(
+        &mut self,
+        node: &Node<Branch<E>>,
+        most: &mut u64,
+        child: impl Fn(&mut Search, usize, &mut u64) -> Option<u64>,
     ) -> Option<u64> {
         // A child that was skipped by its bound: its first entry is the next limit.
         let mut skipped = None;
@@ -144,10 +205,7 @@ impl<'p> Search<'p> {
             }
             self.skip(node, skipped.take());
             let (all, mut seen) = (self.next.is_some(), 0);
-            let found = match node.load(self.pin, rank)? {
-                Branch::Leaf(leaf) => self.leaf(leaf, &mut seen),
-                Branch::Inner(node) => self.inner(node, &mut seen),
-            };
+            let found = child(self, rank, &mut seen);
             if found.is_some() || self.upper <= self.low {
                 return found;
             }
@@ -163,14 +221,13 @@ impl<'p> Search<'p> {
     /// Continues below a child that was skipped.
     fn skip<E: Extent + Send + Sync + 'static>(
         &mut self,
-        node: &'p Node<Branch<E>>,
+        node: &Node<Branch<E>>,
         skipped: Option<usize>,
     ) {
-        let first = skipped
-            .and_then(|rank| node.load(self.pin, rank))
-            .and_then(|child| first(child, self.pin));
-        if let Some(first) = first {
-            self.pass(&first);
+        let Some(rank) = skipped else { return };
+        let pin = ksync::pin();
+        if let Some(first) = node.load(&pin, rank).and_then(|child| first(child, &pin)) {
+            self.pass(&pin, &first);
         }
     }
 }

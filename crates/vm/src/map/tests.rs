@@ -2,6 +2,7 @@
 
 use super::Extent;
 use super::tree::{Branch, Tree};
+use ksync::atomic::Ordering::Relaxed;
 use ksync::{CpuPin, Epoch};
 use rust_alloc::sync::Arc;
 use rust_alloc::vec::Vec;
@@ -93,8 +94,10 @@ fn check(branch: &Branch<R>, pin: &CpuPin, all: &[(u64, u64)], (low, high): (u64
 
 fn height(tree: &Tree<R>) -> usize {
     let (pin, all) = (ksync::pin(), list(tree));
-    tree.root(&pin)
-        .map_or(0, |root| check(root, &pin, &all, (0, u64::MAX)))
+    let root = tree.root.load(&pin);
+    let height = root.map_or(0, |root| check(root, &pin, &all, (0, u64::MAX)));
+    assert!(all.is_empty() || tree.height.load(Relaxed) == height);
+    height
 }
 
 fn list(tree: &Tree<R>) -> Vec<(u64, u64)> {

@@ -46,11 +46,11 @@ pub(super) enum Branch<E> {
 /// Disjoint ranges by address. One writer at a time, under the map's lock.
 #[repr(C)]
 pub struct Tree<E> {
-    root: EpochPtr<Arc<Branch<E>>>,
+    pub(super) root: EpochPtr<Arc<Branch<E>>>,
     /// Number of entries. Changed under the lock.
     len: AtomicUsize,
     /// Levels. Changed under the lock.
-    height: AtomicUsize,
+    pub(super) height: AtomicUsize,
 }
 
 /// Retires what is below an inner branch at `height`, one child at a time; calls `pause` after the children of each
@@ -211,10 +211,6 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
             found.leaf.get(&pin, rank).into_iter().for_each(&mut *f);
         }
         found.above.map(|(node, rank)| node.key(rank))
-    }
-
-    pub(super) fn root<'p>(&'p self, pin: &'p CpuPin) -> Option<&'p Branch<E>> {
-        self.root.load(pin)
     }
 
     /// The position of `at`; `None` in an empty tree.
