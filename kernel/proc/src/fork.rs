@@ -342,27 +342,26 @@ fn publish(
     signal: u32,
 ) -> Result<(), ForkError> {
     let pin = ksync::pin();
-    task::ids::publish(new);
-    if args.flags & u64::from(raw::CLONE_THREAD) != 0 {
-        let mut threads = process.threads.lock();
+    let thread = args.flags & u64::from(raw::CLONE_THREAD) != 0;
+    let mut threads = process.threads.lock();
+    if thread {
         // The end of the process, or an execve of another thread, kills those on the list.
-        let going = process.exiting.load(Ordering::SeqCst) || current().kill_pending();
-        if !going {
-            // A stop that has begun tells those on the list: this one hears of it from its maker.
-            if current().has(thread_flag::ATTENTION) {
-                new.set(thread_flag::ATTENTION);
-            }
-            process.add_thread_to(&mut threads, &pin, new);
-        }
-        drop(threads);
-        if going {
-            task::ids::withdraw(new);
+        if process.exiting.load(Ordering::SeqCst) || current().kill_pending() {
             return Err(ForkError::Again);
         }
+        // A stop that has begun tells those on the list: this one hears of it from its maker.
+        if current().has(thread_flag::ATTENTION) {
+            new.set(thread_flag::ATTENTION);
+        }
+    }
+    // In one hold of the lock: a sender that finds the thread by its id walks the list next, and must find it there too.
+    task::ids::publish(new);
+    process.add_thread_to(&mut threads, &pin, new);
+    drop(threads);
+    if thread {
         return Ok(());
     }
     ids::publish_process(process);
-    process.add_thread(&pin, new);
     if !join_parents_group(process, signal) {
         task::ids::withdraw(new);
         ids::withdraw_process(process);

@@ -7,6 +7,7 @@
 #[macro_use]
 mod harness;
 mod accounts;
+mod births;
 mod creds;
 mod details;
 mod device;
@@ -44,6 +45,7 @@ const SUBJECTS: &[&[Test]] = &[
     events::TESTS,
     files::TESTS,
     accounts::TESTS,
+    births::TESTS,
     creds::TESTS,
     details::TESTS,
     device::TESTS,
