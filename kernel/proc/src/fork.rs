@@ -56,7 +56,7 @@ pub enum ForkError {
     NoMemory,
     /// The base for thread-local storage is not a user address.
     NotPermitted,
-    /// A signal to the caller's group is pending, and must be taken first.
+    /// A signal is pending, and must be taken first.
     Signal,
 }
 
@@ -107,13 +107,18 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
     if oom::is_marked_killed(me.process().exec_group()) {
         return Err(ForkError::Again);
     }
+    let signal = me.process().group_signal.load(Ordering::Acquire);
+    // Read after the number, which is written when the signal is pending: the child of a process that has not taken that
+    // signal would count as having got it. As on Linux, any signal comes first, and threads wait for it, too.
+    if me.signal_pending() {
+        return Err(ForkError::Signal);
+    }
     let charge = ThreadCharge::new(&me, me.process()).ok_or(ForkError::Again)?;
     let crowded = me.has(thread_flag::CROWDED);
     if crowded {
         // The child asks again at its execve.
         me.clear(thread_flag::CROWDED);
     }
-    let signal = me.process().group_signal.load(Ordering::Acquire);
     mem::admit_process().map_err(|_| ForkError::NoMemory)?;
     let id = Id::alloc().ok_or(ForkError::Again)?;
     let process = if has(raw::CLONE_THREAD) {
@@ -147,16 +152,21 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
     charge.keep();
     sched::start(&new);
     if has(raw::CLONE_VFORK) {
-        sched::count_vfork();
-        match gate {
-            Some(child) => {
-                drop(new);
-                wait_for(child);
-            }
-            None => wait_for_end_of(new),
-        }
+        stand_aside(gate, new);
     }
     Ok(tid)
+}
+
+/// CLONE_VFORK: waits until the new process leaves the caller's memory, or, if there is none, until the new thread ends.
+fn stand_aside(process: Option<Arc<Process>>, new: Arc<Thread>) {
+    sched::count_vfork();
+    match process {
+        Some(child) => {
+            drop(new);
+            wait_for(child);
+        }
+        None => wait_for_end_of(new),
+    }
 }
 
 /// Drops what a process has that was in the table for a moment only. The last reference to it is dropped after a grace

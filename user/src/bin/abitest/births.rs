@@ -1,8 +1,14 @@
 //! Signals that meet the making of processes.
 
 use crate::harness::*;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use user::sys;
+
+static TAKEN: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn take(_: i32) {
+    TAKEN.fetch_add(1, SeqCst);
+}
 
 /// Waits for `pid`, at most two seconds; its raw status.
 fn status_soon(pid: u64) -> Option<i32> {
@@ -15,6 +21,22 @@ fn status_soon(pid: u64) -> Option<i32> {
         }
     }
     status
+}
+
+/// Forks until a signal to the group has been taken. False if a child did not get the signal although it was made before.
+fn children_get_it_too() -> bool {
+    let mut children = Vec::new();
+    while TAKEN.load(SeqCst) == 0 && children.len() < 100 {
+        match sys::fork() {
+            // The child has taken it itself, or has a copy of the count from after its parent had.
+            Ok(0) => sys::exit(i32::from(!soon(|| TAKEN.load(SeqCst) > 0))),
+            Ok(pid) => children.push(pid),
+            Err(_) => return false,
+        }
+    }
+    children
+        .iter()
+        .all(|&pid| sys::wait(pid as i64, 0) == Ok((pid, 0)))
 }
 
 tests! { "births";
@@ -49,6 +71,21 @@ tests! { "births";
             LAST.store(pid, SeqCst);
             ok!(sc!(SYS_kill, pid, libc::SIGKILL));
             is!(status_soon(pid), Some(libc::SIGKILL));
+        }
+    }
+    // A process that has a signal to its group and has not taken it makes no child that misses it.
+    a_child_made_when_a_signal_to_the_group_comes_gets_it {
+        for round in 0..20u64 {
+            let pid = ok!(sys::fork());
+            if pid == 0 {
+                let _ = sys::on_signal(libc::SIGUSR1, take as *const () as usize, 0);
+                let _ = sc!(SYS_setpgid, 0, 0);
+                sys::exit(i32::from(!children_get_it_too()));
+            }
+            holds!(soon(|| sc!(SYS_getpgid, pid) == Ok(pid)));
+            nap_us(500 + round * 170);
+            ok!(sc!(SYS_kill, -(pid as i64), libc::SIGUSR1));
+            is!(ok!(sys::wait(pid as i64, 0)), (pid, 0));
         }
     }
 }
