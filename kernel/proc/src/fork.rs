@@ -176,6 +176,7 @@ fn undo(process: &Process) {
     drop(process.set_files(None));
     drop(process.set_fs(None));
     drop(process.set_space(None));
+    process.forget_program();
 }
 
 /// CLONE_CHILD_SETTID: writes the tid into the child's memory, which the caller may not share.
