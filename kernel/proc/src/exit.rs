@@ -77,6 +77,7 @@ fn finish_thread(code: u32) {
     reference_cache::forget_files();
     let last = {
         let pin = ksync::pin();
+        me.charge_now();
         // With both locks held, so that its time counts once for those that add up: here, or among the living.
         let mut accounts = p.accounts.lock();
         let mut threads = p.threads.lock();

@@ -6,14 +6,16 @@
 //! it anew then cancels that expiry. A timer with an interval is armed again when its signal is taken, as in Linux:
 //! however short the interval, a process causes one interrupt for each time that it runs.
 //!
-//! ITIMER_VIRTUAL and ITIMER_PROF count the process's CPU time at ticks, so they are exact to one tick; so is
-//! RLIMIT_CPU.
+//! ITIMER_VIRTUAL, ITIMER_PROF and RLIMIT_CPU compare with the CPU time that getrusage(2) reports. A thread looks at them
+//! on its way to user mode when a tick has hit it, and when it begins to run after a sleep: so a process that sleeps
+//! before each tick does not avoid them, and they are late by one tick at most.
 
 use alloc::boxed::Box;
 use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use task::thread::Thread;
+use task::current::current;
+use task::thread::{Thread, flag};
 use task::{time, timer};
 
 use super::process::Process;
@@ -44,12 +46,25 @@ pub struct Setting {
 /// The CPU-time timers of a process that has used them, in nanoseconds. Fields atomic.
 #[derive(Default)]
 pub struct CpuTimers {
-    left: [AtomicU64; 2],
+    /// The process's CPU time at which ITIMER_VIRTUAL and ITIMER_PROF expire, 0 for never.
+    at: [AtomicU64; 2],
     interval: [AtomicU64; 2],
-    /// CPU time to the next SIGXCPU, 0 for never.
-    to_warning: AtomicU64,
-    /// CPU time to SIGKILL, 0 for never.
-    to_death: AtomicU64,
+    /// The process's CPU time at the next SIGXCPU, 0 for never.
+    warning: AtomicU64,
+    /// The process's CPU time at SIGKILL, 0 for never.
+    death: AtomicU64,
+    /// How often one of the above was set.
+    changes: AtomicU64,
+    /// Until this monotonic time nothing expires, even if the process runs on all CPUs.
+    quiet_until: AtomicU64,
+}
+
+impl CpuTimers {
+    /// A timer has been set: the next thread that runs looks.
+    fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.quiet_until.store(0, Ordering::SeqCst);
+    }
 }
 
 /// The state of a process's ITIMER_REAL, but for its node on a wheel.
@@ -126,7 +141,11 @@ pub fn get(p: &Process, which: Which) -> Setting {
     match p.cpu_timers.get() {
         None => Setting::default(),
         Some(t) => Setting {
-            value: t.left[index(which)].load(Ordering::Relaxed),
+            value: match t.at[index(which)].load(Ordering::SeqCst) {
+                0 => 0,
+                // One that is about to expire is still set.
+                at => at.saturating_sub(used(p)[index(which)]).max(1),
+            },
             interval: t.interval[index(which)].load(Ordering::Relaxed),
         },
     }
@@ -141,9 +160,21 @@ pub fn set(p: &Process, which: Which, new: Setting) -> Setting {
     if new.value != 0 || p.cpu_timers.get().is_some() {
         let timers = p.cpu_timers.get_or_init(|| Box::new(CpuTimers::default()));
         timers.interval[index(which)].store(new.interval, Ordering::Relaxed);
-        timers.left[index(which)].store(new.value, Ordering::Relaxed);
+        let at = match new.value {
+            0 => 0,
+            value => used(p)[index(which)].saturating_add(value),
+        };
+        timers.at[index(which)].store(at, Ordering::SeqCst);
+        timers.changed();
     }
     old
+}
+
+/// The CPU time of `p` in user mode, and all of it; that of the calling thread up to now.
+fn used(p: &Process) -> [u64; 2] {
+    current().charge_now();
+    let times = p.times_of_threads();
+    [times.user_ns, times.user_ns + times.sys_ns]
 }
 
 fn set_real(p: &Process, new: Setting) -> Setting {
@@ -194,50 +225,86 @@ pub(super) fn taken(p: &Process) {
     }
 }
 
-/// Sets RLIMIT_CPU to `limit`; the process has used `used` nanoseconds.
-pub(super) fn set_cpu_limit(p: &Process, limit: Limit, used: u64) {
-    // A process that is already beyond the limit gets the signal at its next tick.
-    let left = |seconds: u64| match seconds {
+/// Sets RLIMIT_CPU to `limit`.
+pub(super) fn set_cpu_limit(p: &Process, limit: Limit) {
+    // A process that is already beyond the limit gets the signal when it next looks.
+    let at = |seconds: u64| match seconds {
         rlimit::INFINITY => 0,
-        s => s.saturating_mul(time::SECOND).saturating_sub(used).max(1),
+        s => s.saturating_mul(time::SECOND).max(1),
     };
     if p.cpu_timers.get().is_none() && limit.soft == rlimit::INFINITY {
         return;
     }
     let timers = p.cpu_timers.get_or_init(|| Box::new(CpuTimers::default()));
-    timers.to_warning.store(left(limit.soft), Ordering::Relaxed);
-    timers.to_death.store(left(limit.hard), Ordering::Relaxed);
+    timers.warning.store(at(limit.soft), Ordering::SeqCst);
+    timers.death.store(at(limit.hard), Ordering::SeqCst);
+    timers.changed();
 }
 
-/// A tick of `ns` nanoseconds found `t` running. Called in the timer interrupt.
-pub(super) fn cpu_tick(t: &Thread, user: bool, ns: u64) {
-    let Some(timers) = t.process().cpu_timers.get() else {
+/// Makes `t`, which a tick has hit or which begins to run, look at its process's CPU-time timers before it enters user mode.
+/// Called with interrupts off.
+pub(super) fn look_soon(t: &Thread) {
+    if let Some(timers) = t.process().cpu_timers.get()
+        && time::monotonic_ns() >= timers.quiet_until.load(Ordering::Relaxed)
+    {
+        t.set(flag::CPU_TIMERS);
+    }
+}
+
+/// Sends the signals of the CPU-time timers that have expired. Called by `t` on its way to user mode.
+pub(super) fn look(t: &Thread) {
+    t.clear(flag::CPU_TIMERS);
+    let p = t.process();
+    let Some(timers) = p.cpu_timers.get() else {
         return;
     };
-    let send = |signo| signal::send_process(t.process(), SigInfo::kernel(signo));
-    for (which, signo) in [(Which::Virtual, sig::VTALRM), (Which::Prof, sig::PROF)] {
-        let i = index(which);
-        let interval = timers.interval[i].load(Ordering::Relaxed);
-        if (user || which == Which::Prof) && run_out(&timers.left[i], ns, interval) {
-            send(signo);
+    let changes = timers.changes.load(Ordering::SeqCst);
+    let began = time::monotonic_ns();
+    let [user, all] = used(p);
+    let interval = |which| timers.interval[index(which)].load(Ordering::Relaxed);
+    let [virt, prof] = [Which::Virtual, Which::Prof];
+    let mut left = u64::MAX;
+    for (at, used, again, signo) in [
+        (&timers.at[index(virt)], user, interval(virt), sig::VTALRM),
+        (&timers.at[index(prof)], all, interval(prof), sig::PROF),
+        // Beyond the soft limit, each second brings another SIGXCPU.
+        (&timers.warning, all, time::SECOND, sig::XCPU),
+        (&timers.death, all, 0, sig::KILL),
+    ] {
+        if run_out(at, used, again) {
+            signal::send_process(p, SigInfo::kernel(signo));
         }
+        left = match at.load(Ordering::SeqCst) {
+            0 => left,
+            // Ticks may divide the time anew: the part in user mode can grow at once.
+            _ if signo == sig::VTALRM => 0,
+            at => left.min(at.saturating_sub(used)),
+        };
     }
-    // Beyond the soft limit, each second brings another SIGXCPU.
-    if run_out(&timers.to_warning, ns, time::SECOND) {
-        send(sig::XCPU);
-    }
-    if run_out(&timers.to_death, ns, 0) {
-        send(sig::KILL);
+    // In a process of many threads the look takes long: most of the time is the program's, however close a timer is.
+    let now = time::monotonic_ns();
+    let pause = (left / hal::cpu::count() as u64).max((now - began) * 8);
+    let quiet_until = match left {
+        u64::MAX => u64::MAX,
+        _ => now.saturating_add(pause),
+    };
+    timers.quiet_until.store(quiet_until, Ordering::SeqCst);
+    if timers.changes.load(Ordering::SeqCst) != changes {
+        timers.quiet_until.store(0, Ordering::SeqCst);
     }
 }
 
-/// Takes `ns` off a count of nanoseconds; a count that runs out begins again at `again`. Returns whether it has run
-/// out.
-fn run_out(left: &AtomicU64, ns: u64, again: u64) -> bool {
-    let hit = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |l| match l {
-        0 => None,
-        l if l <= ns => Some(again),
-        l => Some(l - ns),
-    });
-    hit.is_ok_and(|l| l <= ns)
+/// Whether the CPU time `used` has reached `at`, which then moves on by a multiple of `again`, or to never if that is 0.
+/// True for one of the threads that look at once.
+fn run_out(at: &AtomicU64, used: u64, again: u64) -> bool {
+    let was = at.load(Ordering::SeqCst);
+    if was == 0 || was > used {
+        return false;
+    }
+    let next = match (used - was).checked_div(again) {
+        Some(missed) => was.saturating_add(again.saturating_mul(missed + 1)),
+        None => 0,
+    };
+    at.compare_exchange(was, next, Ordering::SeqCst, Ordering::SeqCst)
+        .is_ok()
 }

@@ -294,7 +294,7 @@ impl Process {
             sigpending: AtomicU32::new(sigpending),
             start_ns: task::time::monotonic_ns(),
         });
-        itimer::set_cpu_limit(&p, cpu, 0);
+        itimer::set_cpu_limit(&p, cpu);
         p
     }
 
@@ -558,8 +558,7 @@ impl Process {
             self.sigpending.store(small(new.soft), Ordering::Relaxed);
         }
         if r == Resource::Cpu {
-            let used = self.times();
-            itimer::set_cpu_limit(self, new, used.user_ns + used.sys_ns);
+            itimer::set_cpu_limit(self, new);
         }
         Ok(old)
     }

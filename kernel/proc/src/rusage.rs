@@ -17,7 +17,8 @@ impl Process {
         sum
     }
 
-    fn times_of_threads(&self) -> Times {
+    /// As [`Process::times`], without the resident set.
+    pub(super) fn times_of_threads(&self) -> Times {
         if self.thread_count() == 0 {
             // No thread will be made any more.
             return self.accounts.lock().dead_threads;

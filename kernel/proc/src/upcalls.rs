@@ -31,14 +31,17 @@ pub(crate) fn init_exited(init: &Arc<Process>, status: u32) -> ! {
 /// Processes, as `task` calls them.
 static PROCESSES: task::upcalls::Upcalls = task::upcalls::Upcalls {
     signal_pending: signal::signal_pending,
-    cpu_tick: itimer::cpu_tick,
+    cpu_tick: |t, _, _| itimer::look_soon(t),
     process_timer: |pin, pid| ids::process(pin, pid).map(|p| &p.real_node),
     process_timer_expired: |pin, pid| {
         if let Some(p) = ids::process(pin, pid) {
             itimer::expired(p);
         }
     },
-    enter_space: space::switch,
+    enter_space: |next| {
+        itimer::look_soon(next);
+        space::switch(next);
+    },
     release_dead: exit::release_dead,
     kernel_thread_ends: || exit::exit_thread(0),
     kernel_part: || UserThread::for_new(first::kernel_process().clone(), u64::MAX),

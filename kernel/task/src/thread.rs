@@ -116,6 +116,8 @@ pub mod flag {
     pub const STOPPED: u32 = 512;
     /// The thread is exiting, and takes no more signals that are sent to its process. *Own*.
     pub const LEAVING: u32 = 1024;
+    /// The thread is to look at its process's timers of CPU time before it enters user mode.
+    pub const CPU_TIMERS: u32 = 2048;
 }
 
 /// What a new thread is made of.

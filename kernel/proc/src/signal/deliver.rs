@@ -9,7 +9,7 @@ use task::current::{Current, current};
 use task::sched;
 use task::thread::{Thread, flag};
 
-use super::super::{exit, group};
+use super::super::{exit, group, itimer};
 use super::action::{Action, Disposition, SA_NODEFER, SA_RESETHAND, SA_RESTART};
 use super::{SigInfo, SigSet, frame, sig, stop};
 use crate::{SignalExt, UserThreadExt};
@@ -70,6 +70,11 @@ pub fn before_user_return(frame: &mut UserFrame) {
         if me.has(flag::RECLAIM) {
             hal::irq::enable();
             sched::reclaim();
+            hal::irq::disable();
+        }
+        if me.has(flag::CPU_TIMERS) {
+            hal::irq::enable();
+            itimer::look(&me);
             hal::irq::disable();
         }
         if me.has(flag::USED_RESERVE) {

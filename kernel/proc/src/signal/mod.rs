@@ -244,6 +244,7 @@ impl SignalExt for Thread {
                 | flag::ATTENTION
                 | flag::RESTORE_MASK
                 | flag::RECLAIM
+                | flag::CPU_TIMERS
                 | flag::USED_RESERVE,
         ) || unblocked_signal(self)
     }

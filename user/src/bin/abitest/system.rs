@@ -80,6 +80,29 @@ fn attributes(fd: i32) -> Result<Termios, i32> {
     Ok(buf)
 }
 
+/// Computes for two milliseconds at a time, in this thread or in new ones, and sleeps in between, until a signal ends it or
+/// 1.5 seconds of CPU time are over.
+fn run_in_short_pieces(threads: bool) -> i32 {
+    let piece = || {
+        let began = sys::now_ns();
+        while sys::now_ns() - began < 2_000_000 {}
+    };
+    let mut used = [0u64; 2];
+    while used[0] < 1 || used[1] < 500_000_000 {
+        if threads {
+            let _ = std::thread::spawn(piece).join();
+        } else {
+            piece();
+        }
+        nap_us(300);
+        let clock = libc::CLOCK_PROCESS_CPUTIME_ID;
+        if sc!(SYS_clock_gettime, clock, used.as_mut_ptr()).is_err() {
+            return 1;
+        }
+    }
+    2
+}
+
 tests! { "system";
     mount_shows_and_hides {
         let at = mount_point()?;
@@ -352,6 +375,19 @@ tests! { "system";
         is!(busy([1, 5])? & 0x7f, libc::SIGXCPU);
         let both = busy([1, 1])? & 0x7f;
         holds!(both == libc::SIGKILL || both == libc::SIGXCPU);
+    }
+    // Neither a process nor its threads are spared because they sleep, or end, before a tick finds them running.
+    short_runs_count_for_limits_of_cpu_time {
+        let by_threads = |limit: bool| in_child(|| {
+            let _ = sys::default_signal(libc::SIGXCPU);
+            let _ = sys::default_signal(libc::SIGPROF);
+            match limit {
+                true => sc!(SYS_prlimit64, 0, libc::RLIMIT_CPU, [1u64, 5].as_ptr(), 0),
+                false => sc!(SYS_setitimer, libc::ITIMER_PROF, [0u64, 0, 0, 300_000].as_ptr(), 0),
+            }.map_or(1, |_| run_in_short_pieces(!limit))
+        });
+        is!(by_threads(true)?, libc::SIGXCPU);
+        is!(by_threads(false)?, libc::SIGPROF);
     }
     process_switches {
         for (set, get) in [(libc::PR_SET_DUMPABLE, libc::PR_GET_DUMPABLE), (libc::PR_SET_KEEPCAPS, libc::PR_GET_KEEPCAPS)] {
