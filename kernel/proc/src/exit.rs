@@ -227,7 +227,6 @@ fn leave_children(p: &Arc<Process>) {
     loop {
         let mut slice = [0u32; SLICE];
         let mut n = 0;
-        let reaper;
         {
             let pin = ksync::pin();
             let mut family = p.family.lock();
@@ -249,11 +248,9 @@ fn leave_children(p: &Arc<Process>) {
                 family.closed = true;
                 return;
             }
-            // In limbo from here on: on no list, but with the new parent's number.
-            drop(family);
-            reaper = reaper_of(p);
         }
-        let Some(reaper) = reaper else { return };
+        // In limbo from here on: on no list, but with the new parent's number. The search may take long.
+        let Some(reaper) = reaper_of(p) else { return };
         for &pid in &slice[..n] {
             if let Some(child) = ids::find_process(pid) {
                 adopt(&reaper, &child, p);
