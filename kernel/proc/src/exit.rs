@@ -6,7 +6,9 @@ use core::sync::atomic::Ordering;
 use ksync::CpuPin;
 use mem::epoch;
 use task::current::{Current, current};
+use task::park::{Deadline, Interruptible, Step, park};
 use task::thread::{Thread, flag};
+use task::wait::Waiter;
 use task::{sched, timer};
 
 use super::group::{self, Cursor, Group};
@@ -75,19 +77,11 @@ fn finish_thread(code: u32) {
     }
     // Before the last thread ends the process, so that what its files are closed for has happened when it is a zombie.
     reference_cache::forget_files();
-    let last = {
-        let pin = ksync::pin();
-        me.charge_now();
-        // With both locks held, so that its time counts once for those that add up: here, or among the living.
-        let mut accounts = p.accounts.lock();
-        let mut threads = p.threads.lock();
-        accounts.dead_threads.add(&me.times());
-        threads.remove(&pin, me.tid());
-        let left = p.thread_count.fetch_sub(1, Ordering::SeqCst) - 1;
-        if left == 0 && !p.exiting.swap(true, Ordering::SeqCst) {
-            p.status.store((code & 0xff) << 8, Ordering::SeqCst);
+    let last = loop {
+        match leave_list(&me, &p, code) {
+            Some(last) => break last,
+            None => wait_until_counted(p.clone()),
         }
-        left == 0
     };
     if !me.is_kernel() {
         // A leader may stay for long as part of its process: what was sent so far goes now.
@@ -103,6 +97,44 @@ fn finish_thread(code: u32) {
     }
     reference_cache::forget();
     me.state.declare_dead();
+}
+
+/// Takes the caller off its process's list of threads. Returns whether it was the last one; `None` if it must stay for now,
+/// because another thread adds up what those on the list have used.
+fn leave_list(me: &Current, p: &Process, code: u32) -> Option<bool> {
+    let pin = ksync::pin();
+    me.charge_now();
+    // With both locks held, so that its time counts once for those that add up: here, or among the living.
+    let mut accounts = p.accounts.lock();
+    let mut threads = p.threads.lock();
+    if p.has(pflag::COUNTED) {
+        return None;
+    }
+    accounts.dead_threads.add(&me.times());
+    threads.remove(&pin, me.tid());
+    let left = p.thread_count.fetch_sub(1, Ordering::SeqCst) - 1;
+    if left == 0 && !p.exiting.swap(true, Ordering::SeqCst) {
+        p.status.store((code & 0xff) << 8, Ordering::SeqCst);
+    }
+    Some(left == 0)
+}
+
+/// Waits until no thread adds up what the threads of `p` have used.
+#[cold]
+fn wait_until_counted(mut p: Arc<Process>) {
+    let _ = park(
+        &mut p,
+        Deadline::Never,
+        Interruptible::No,
+        |p, waiter: &mut Waiter| {
+            waiter.listen(&p.group_wait);
+            if p.has(pflag::COUNTED) {
+                Step::Wait
+            } else {
+                Step::Done(())
+            }
+        },
+    );
 }
 
 /// Clears the thread's word that CLONE_CHILD_CLEARTID or set_tid_address named, and wakes a thread that waits on it;

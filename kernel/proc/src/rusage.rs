@@ -1,10 +1,14 @@
 //! The resources that processes have used: CPU time, faults, switches.
 
+use core::sync::atomic::Ordering;
+
+use task::sched;
 use task::usage::Times;
 
-use super::process::Process;
+use super::process::{Process, flag};
 
-/// How often the sum over a process's threads is begun anew because a thread left meanwhile.
+/// How often the sum over a process's threads is begun anew because a thread left meanwhile. Then threads that leave wait
+/// for the sum.
 const TRIES: usize = 8;
 
 impl Process {
@@ -24,17 +28,31 @@ impl Process {
             return self.accounts.lock().dead_threads;
         }
         for _ in 0..TRIES {
-            let departures = self.departures();
-            let gone = self.accounts.lock().dead_threads;
-            let sum = self.plus_living(gone);
-            if self.departures() == departures {
+            if let Some(sum) = self.try_times() {
                 return sum;
             }
-            // A thread that left meanwhile may have been counted twice, or not at all.
         }
-        // No thread leaves while the lock is held.
-        let accounts = self.accounts.lock();
-        self.plus_living(accounts.dead_threads)
+        while self.flags.fetch_or(flag::COUNTED, Ordering::SeqCst) & flag::COUNTED != 0 {
+            // Another thread adds up.
+            sched::yield_now();
+        }
+        let sum = loop {
+            // Fails at most once: for a thread that had begun to leave.
+            if let Some(sum) = self.try_times() {
+                break sum;
+            }
+        };
+        self.flags.fetch_and(!flag::COUNTED, Ordering::SeqCst);
+        self.group_wait.wake_all();
+        sum
+    }
+
+    /// `None` if a thread has left meanwhile: it may have been counted twice, or not at all.
+    fn try_times(&self) -> Option<Times> {
+        let departures = self.departures();
+        let gone = self.accounts.lock().dead_threads;
+        let sum = self.plus_living(gone);
+        (self.departures() == departures).then_some(sum)
     }
 
     fn plus_living(&self, mut sum: Times) -> Times {
