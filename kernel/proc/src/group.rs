@@ -301,24 +301,6 @@ impl Group {
         Closing::Done
     }
 
-    /// Calls `f` with each member's pid until it returns false. `f` runs under a shard's lock and must not take a lock
-    /// of a lower rank.
-    pub(super) fn each(&self, pin: &CpuPin, mut f: impl FnMut(u32) -> bool) {
-        let mut go_on = true;
-        for shard in &self.shards {
-            if !go_on {
-                return;
-            }
-            if shard.len.load(Ordering::Relaxed) == 0 {
-                continue;
-            }
-            shard.members.lock().list.each(pin, |id| {
-                go_on = f(id);
-                go_on
-            });
-        }
-    }
-
     /// Notes that a member is about to stop.
     pub(super) fn note_stop(&self) {
         if !self.stops.load(Ordering::SeqCst) {
@@ -368,21 +350,27 @@ impl Group {
     /// continue the group's stopped members. Init does not count as such a parent, nor does `leaver`, which is about to
     /// end, as a member. Costs O(members); called when such a parent exits, and before a terminal stops the group.
     pub fn is_orphaned(&self, leaver: Option<&Process>) -> bool {
-        let pin = ksync::pin();
-        let mut orphaned = true;
-        self.each(&pin, |id| {
-            if let Some(p) = ids::process(&pin, id)
-                && p.is_alive()
-                && !leaver.is_some_and(|leaver| ptr::eq(p, leaver))
-                && let Some(parent) = ids::process(&pin, p.ppid())
-                && controls(parent, p)
-                && parent.pid() != 1
-            {
-                orphaned = false;
+        let mut cursor = Cursor::default();
+        loop {
+            // Preemption is possible between two slices.
+            let pin = ksync::pin();
+            if !self.next_slice(&pin, &mut cursor) {
+                return true;
             }
-            orphaned
-        });
-        orphaned
+            let controlled = |&pid: &u32| {
+                ids::process(&pin, pid).is_some_and(|p| {
+                    // The pid may belong to another process by now.
+                    p.pgid() == self.pgid()
+                        && p.is_alive()
+                        && !leaver.is_some_and(|leaver| ptr::eq(p, leaver))
+                        && ids::process(&pin, p.ppid())
+                            .is_some_and(|parent| controls(parent, p) && parent.pid() != 1)
+                })
+            };
+            if cursor.members().iter().any(controlled) {
+                return false;
+            }
+        }
     }
 }
 

@@ -185,6 +185,22 @@ fn sleep_until(after: impl Fn(u64) -> i64) -> Result<(), Errno> {
     Ok(())
 }
 
+/// A terminal's stop signal in a large process group that no shell controls: all members are asked.
+fn orphans() -> Result<(), Errno> {
+    sys::call(libc::SYS_setsid, &[])?;
+    let never = Box::leak(Box::new(libc::timespec {
+        tv_sec: i64::from(i32::MAX),
+        tv_nsec: 0,
+    }));
+    for _ in 0..SLEEPERS {
+        sys::clone_asleep(libc::SIGCHLD, never)?;
+    }
+    let me = u64::from(std::process::id());
+    sys::call(libc::SYS_kill, &[me, libc::SIGTSTP as u64])?;
+    // To the group, this process included.
+    sys::call(libc::SYS_kill, &[0, libc::SIGKILL as u64]).map(drop)
+}
+
 fn at(call: i64, dir: i32, name: &CStr, flags: i32) -> Result<u64, Errno> {
     let args = [dir as u64, name.as_ptr() as u64, flags as u64, 0o755];
     sys::call(call, &args)
@@ -390,7 +406,7 @@ fn longest() -> (u64, String) {
 
 fn main() {
     type Case = (&'static str, fn() -> Result<(), Errno>);
-    const CASES: [Case; 16] = [
+    const CASES: [Case; 18] = [
         ("fork with many descriptors", descriptors),
         ("exit with many entries", entries),
         ("munmap of many entries", entries_at_once),
@@ -405,6 +421,7 @@ fn main() {
         ("sleepers until one moment", sleepers),
         ("sleepers until moments close together", sleepers_apart),
         ("readers of one pipe", readers),
+        ("stop of a group without a shell", orphans),
         ("sweep of empty nodes", swept_nodes),
         ("fold over empty nodes", folded_nodes),
         ("sweep of many parts", swept_parts),
