@@ -115,12 +115,12 @@ impl Id {
     /// An id that is not in use; `None` if none is found.
     pub fn alloc() -> Option<Id> {
         let ids = ids();
-        let pin = ksync::pin();
-        let mine = ids.batches.get(&pin);
         let span = ids.span.load(Ordering::Relaxed);
         let mut tried = 0;
         loop {
-            let mut batch = mine.lock();
+            // Preemption is possible between two ids: where most are in use, the search is long.
+            let pin = ksync::pin();
+            let mut batch = ids.batches.get(&pin).lock();
             if batch.next >= batch.end {
                 *batch = ids.next_batch();
             }
