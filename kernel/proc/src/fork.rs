@@ -390,8 +390,8 @@ fn publish(
     Ok(())
 }
 
-/// Makes `child` a member of the caller's group. False if the caller's process has got another group signal than
-/// `signal` since the call began: it must take that first, because the child would miss it.
+/// Makes `child` a member of the caller's group. False if the caller is being killed, or its process has got another group
+/// signal than `signal` since the call began: it must take that first, because the child would miss it.
 fn join_parents_group(child: &Process, signal: u32) -> bool {
     let pin = ksync::pin();
     let me = current();
@@ -403,7 +403,9 @@ fn join_parents_group(child: &Process, signal: u32) -> bool {
         };
         let joined = group.join(&pin, child, group.fork_shard(&pin), || {
             let now = p.group_signal.load(Ordering::Acquire);
-            (now == signal || !me.signal_pending()).then_some(now)
+            // The child is in the table: a killer of all processes finds it there, or has killed the caller in time.
+            let may = now == signal && !me.kill_pending() || !me.signal_pending();
+            may.then_some(now)
         });
         match joined {
             Joined::Yes => return true,

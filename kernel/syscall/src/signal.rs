@@ -302,25 +302,39 @@ fn kill(a: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
+/// How often kill(-1) with SIGKILL walks over all processes at most.
+const WALKS: usize = 64;
+
 /// kill(-1): sends the signal to every process that the caller may signal, except init and its own.
+///
+/// A process that the walk has not reached may fork a child with an id that the walk has passed. After a walk that has
+/// killed a process another one follows, which finds such children: a process that is being killed makes none. Other
+/// signals are sent by one walk, because a process that has taken one may fork again, and its children are not to get it.
 ///
 /// # Errors
 /// ESRCH if there is no other process, EPERM if it may signal none.
 fn kill_all(signo: u8, info: SigInfo) -> Result<(), Errno> {
     let own = current().process().pid();
     let (mut found, mut sent) = (false, false);
-    ids::each_process(2, |p| {
-        if p.pid() != own && !p.is_kernel() {
-            found = true;
-            if may(p, &p.cred(), signo).is_ok() {
-                sent = true;
-                if signo != 0 {
-                    let _ = signal::queue_process(p, info);
+    for _ in 0..WALKS {
+        let mut killed = false;
+        ids::each_process(2, |p| {
+            if p.pid() != own && !p.is_kernel() {
+                found = true;
+                if may(p, &p.cred(), signo).is_ok() {
+                    sent = true;
+                    killed |= signo == sig::KILL && !p.is_ending();
+                    if signo != 0 {
+                        let _ = signal::queue_process(p, info);
+                    }
                 }
             }
+            true
+        });
+        if !killed {
+            break;
         }
-        true
-    });
+    }
     match (found, sent) {
         (false, _) => Err(Errno::ESRCH),
         (true, false) => Err(Errno::EPERM),

@@ -217,6 +217,32 @@ tests! { "jobs";
             holds!(soon(gone));
         }
     }
+    // The same, for the signal that goes to all processes that a user may kill.
+    all_that_fork_all_the_time_are_killed {
+        ok!(sc!(SYS_prctl, libc::PR_SET_CHILD_SUBREAPER, 1));
+        ok!(sys::become_user(4322, &[]));
+        for round in 0..20u64 {
+            let first = ok!(sys::fork());
+            if first == 0 {
+                let _ = sc!(SYS_setpgid, 0, 0);
+                for _ in 0..7 {
+                    if sys::fork() == Ok(0) { break; }
+                }
+                while let Ok(0) = sys::fork() {}
+                sys::exit(0);
+            }
+            let _ = sc!(SYS_setpgid, first, first);
+            nap_us(2000 + round * 100);
+            ok!(sc!(SYS_kill, -1i64, libc::SIGKILL));
+            let gone = || {
+                while sys::wait(-1, libc::WNOHANG).is_ok_and(|(pid, _)| pid != 0) {}
+                sc!(SYS_kill, -(first as i64), 0) == Err(libc::ESRCH)
+            };
+            let whole = soon(gone);
+            let _ = sc!(SYS_kill, -(first as i64), libc::SIGKILL);
+            holds!(whole);
+        }
+    }
     // A child that a handler forks does not get the signal that the handler handles.
     a_handler_s_children_are_spared {
         extern "C" fn fork_one(_: i32) {
