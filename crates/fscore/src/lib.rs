@@ -12,6 +12,7 @@ pub mod cpio;
 pub mod dirent;
 pub mod inflate;
 pub mod ldisc;
+pub mod links;
 pub mod locks;
 pub mod path;
 pub mod perm;

@@ -1,5 +1,6 @@
 //! The errors of file operations. The crate `syscall` gives them their errno.
 
+use fscore::links::Refused;
 use hal::uaccess::UserFault;
 
 /// A failed file-system operation.
@@ -80,6 +81,15 @@ pub enum FsError {
 impl From<UserFault> for FsError {
     fn from(_: UserFault) -> Self {
         FsError::Fault
+    }
+}
+
+impl From<Refused> for FsError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Gone => FsError::NotFound,
+            Refused::TooMany => FsError::TooManyLinks,
+        }
     }
 }
 

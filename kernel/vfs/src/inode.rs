@@ -11,6 +11,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use cred::{MemoryCharge, Payer};
+use fscore::links::Links;
 use ksync::{Mutex, Once, Spin};
 use task::time::monotonic_to_real;
 use vm::{ObjectRef, Quota};
@@ -45,9 +46,6 @@ pub mod mode {
 
 /// The largest size of a file, in bytes: what the index of an object reaches.
 pub const MAX_SIZE: u64 = (u32::MAX as u64) << 12;
-
-/// Value of the count of names in an inode that has no name yet and may get one.
-const LINKABLE: u32 = 1 << 31;
 
 /// The pages of a regular file, and the counts that keep them besides mappings (which hold references of their own). The
 /// names are counted in the inode.
@@ -171,8 +169,8 @@ pub struct Inode {
     mode: AtomicU32,
     uid: AtomicU32,
     gid: AtomicU32,
-    /// The count of names, or [`LINKABLE`]. Atomic; falls only under the lock of a directory that holds a name.
-    nlink: AtomicU32,
+    /// The count of names. Atomic; falls only under the lock of a directory that holds a name.
+    pub links: Links,
     /// The device that a device node names. Constant.
     pub rdev: u64,
     /// See [`NewInode::charge`]. Constant.
@@ -278,7 +276,7 @@ impl Inode {
             mode: AtomicU32::new(new.mode),
             uid: AtomicU32::new(new.uid),
             gid: AtomicU32::new(new.gid),
-            nlink: AtomicU32::new(nlink),
+            links: Links::new(nlink),
             rdev: new.rdev,
             charge: new.charge,
             _memory: MemoryCharge::names(new.payer, size_of::<Inode>() + node.bytes()),
@@ -319,7 +317,7 @@ impl Inode {
 
     /// The count of names.
     pub fn nlink(&self) -> u32 {
-        self.nlink.load(Ordering::Relaxed) & !LINKABLE
+        self.links.count()
     }
 
     /// Size of a regular file in bytes.
@@ -334,20 +332,21 @@ impl Inode {
 
     /// Adds `n` to the count of names. The caller holds the lock of the directory concerned.
     pub fn add_links(&self, n: u32) {
-        self.nlink.fetch_add(n, Ordering::Relaxed);
+        self.links.add(n);
     }
 
-    /// Counts one more name, and charges the quota for it unless it is the first. Returns whether it is the first. Errors:
-    /// `NotFound` if the file has lost its last name, or may get none; `TooManyLinks` if it has `max`; `NoSpace`.
-    pub fn add_name(&self, max: u32) -> Result<bool> {
+    /// Counts a name that is about to be made, and charges the quota for it unless it is the first; [`Links::named`] or
+    /// [`take_back_name`](Self::take_back_name) follows. Errors: `NotFound` if the file has lost its last name, or may get
+    /// none; `TooManyLinks` if it has `max`; `NoSpace`.
+    pub fn add_name(&self, max: u32) -> Result<()> {
         let first = self.count_name(max)?;
         let paid = |quota: &Quota| quota.charge(&ksync::pin());
         if !first && !self.charge.is_none_or(paid) {
-            self.drop_links(1);
+            self.links.take(1);
             self.unlinked();
             return Err(FsError::NoSpace);
         }
-        Ok(first)
+        Ok(())
     }
 
     fn count_name(&self, max: u32) -> Result<bool> {
@@ -358,28 +357,12 @@ impl Inode {
             None
         };
         let gone = data.as_ref().is_some_and(|data| data.object.is_none());
-        let more = |n| match n {
-            LINKABLE if !gone => Some(1),
-            0 | LINKABLE => None,
-            n => (n < max).then_some(n + 1),
-        };
-        match self
-            .nlink
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
-        {
-            Ok(old) => Ok(old == LINKABLE),
-            Err(0 | LINKABLE) => Err(FsError::NotFound),
-            Err(_) => Err(FsError::TooManyLinks),
-        }
+        Ok(self.links.add_name(max, gone)?)
     }
 
-    /// Undoes [`add_name`](Inode::add_name), which returned `first`.
-    pub fn take_back_name(&self, first: bool) {
-        if first {
-            self.nlink.store(LINKABLE, Ordering::Relaxed);
-        } else {
-            self.drop_name();
-        }
+    /// Undoes [`add_name`](Inode::add_name).
+    pub fn take_back_name(&self) {
+        self.drop_name();
         self.unlinked();
     }
 
@@ -392,22 +375,20 @@ impl Inode {
 
     /// Takes one name from a file that is no directory. The caller holds the lock of the name's directory.
     pub fn drop_name(&self) {
-        let names = self.nlink.fetch_sub(1, Ordering::Relaxed);
         // The unit of the last name is that of the inode, which may still be open.
-        if names > 1 {
+        if self.links.take(1) > 1 {
             self.refund();
         }
     }
 
     /// Makes a new inode one that has no name. `linkable` says whether it may get one later.
     pub fn set_nameless(&self, linkable: bool) {
-        let links = if linkable { LINKABLE } else { 0 };
-        self.nlink.store(links, Ordering::Relaxed);
+        self.links.set_none(linkable);
     }
 
     /// Takes `n` from the count of names. The caller holds the lock of the directory concerned.
     pub fn drop_links(&self, n: u32) {
-        self.nlink.fetch_sub(n, Ordering::Relaxed);
+        self.links.take(n);
     }
 
     /// Replaces the permission bits, and sets the time of change.
@@ -608,11 +589,8 @@ impl Inode {
                 return;
             }
             let mut data = data.lock();
-            let own = if data.opens == 0 {
-                data.object.take()
-            } else {
-                None
-            };
+            let unused = data.opens == 0;
+            let own = unused.then(|| data.object.take()).flatten();
             drop(data);
             release(own);
         }

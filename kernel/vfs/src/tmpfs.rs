@@ -279,7 +279,7 @@ pub fn link(
 ) -> Result<()> {
     let parent = &dir.dentry.inode;
     let list = parent.dir()?;
-    let mut first = None;
+    let mut counted = false;
     let made = list.create(&dir.dentry, name, cred.payer, || {
         if dir.mount.is_read_only() {
             return Err(FsError::ReadOnly);
@@ -294,13 +294,17 @@ pub fn link(
         }
         may_name(cred)?;
         // Counted before the name exists, so that an unlink meanwhile does not take it for the last name.
-        first = Some(inode.add_name(LINK_MAX)?);
+        inode.add_name(LINK_MAX)?;
+        counted = true;
         Ok(inode.clone())
     });
-    match (&made, first) {
-        (Ok(_), _) => inode.touch_ctime(),
-        (Err(_), Some(first)) => inode.take_back_name(first),
-        (Err(_), None) => {}
+    match &made {
+        Ok(_) => {
+            inode.links.named();
+            inode.touch_ctime();
+        }
+        Err(_) if counted => inode.take_back_name(),
+        Err(_) => {}
     }
     made.map(|_| ())
 }
