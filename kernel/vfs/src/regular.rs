@@ -119,18 +119,27 @@ fn copy_out(object: &ObjectRef, buf: &mut IoBuf, pos: u64) -> Result<usize> {
     }
 }
 
-/// Copies from `buf` to the pages, which are allocated as needed. The caller holds [`Inode::lock`].
+/// The end of the part of `at..end` that is copied or made before the next look for a kill.
+fn slice_end(at: u64, end: u64) -> u64 {
+    end.min((at / SLICE + 1) * SLICE)
+}
+
+/// Copies from `buf` to the pages, which are allocated as needed. The caller holds [`Inode::lock`]. Stops where the caller is
+/// killed, for a write may be as large as memory.
 fn copy_in(object: &ObjectRef, buf: &mut IoBuf, pos: u64) -> Result<usize> {
     let mut done = 0;
     while buf.remaining() > 0 {
-        let len = buf.remaining() as u64;
+        if done > 0 && current().kill_pending() {
+            break;
+        }
         let at = pos + done as u64;
+        let len = slice_end(at, at + buf.remaining() as u64) - at;
         let step = object.write(vm(), at, len, &mut |bytes| buf.take(bytes).unwrap_or(0));
         match step {
             Ok(n) => {
                 done += n as usize;
                 if n == len {
-                    break;
+                    continue;
                 }
             }
             Err(_) if done == 0 => return Err(FsError::NoSpace),
@@ -276,7 +285,7 @@ pub mod fallocate {
     }
 }
 
-/// Bytes of a range that are made between two looks for a kill: a multiple of a page.
+/// Bytes that are copied or made between two looks for a kill: a multiple of a page.
 const SLICE: u64 = 1 << 20;
 
 /// Makes the pages of `from..end`; the size grows, if it is to, when all are there. Stops where the caller is killed, for
@@ -285,7 +294,7 @@ const SLICE: u64 = 1 << 20;
 fn make_pages(object: &Object, from: u64, end: u64, grow: bool) -> Result<()> {
     let mut at = from;
     while at < end {
-        let next = end.min((at / SLICE + 1) * SLICE);
+        let next = slice_end(at, end);
         let stopped = if current().kill_pending() {
             Some((at, FsError::Interrupted))
         } else {

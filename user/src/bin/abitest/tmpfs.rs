@@ -31,11 +31,48 @@ fn mounted(options: &str, f: impl FnOnce(&str) -> Result<(), String>) -> Result<
     result
 }
 
-/// The limit on the number of files, and how many are free.
-fn files(dir: &str) -> [u64; 2] {
+/// What statfs(2) says.
+fn room(dir: &str) -> [u64; 15] {
     let mut raw = [0u64; 15];
     let _ = sc!(SYS_statfs, path(dir), raw.as_mut_ptr());
+    raw
+}
+
+/// The limit on the number of files, and how many are free.
+fn files(dir: &str) -> [u64; 2] {
+    let raw = room(dir);
     [raw[5], raw[6]]
+}
+
+/// Bytes that take long to write.
+const LARGE: u64 = 64 * MIB;
+
+/// `fill` makes [`LARGE`] bytes of a file; a kill meanwhile ends it before all are there.
+fn ends_with_a_kill(fill: impl Fn(i32) -> Result<u64, i32>) -> Result<(), String> {
+    mounted("mode=755", |dir| {
+        let name = format!("{dir}/f");
+        // The kill may come too late once or twice, but not always.
+        for _ in 0..10 {
+            let flags = libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC;
+            let fd = ok!(sys::open(&name, flags, 0o600));
+            let pid = ok!(sys::fork());
+            if pid == 0 {
+                sys::exit(i32::from(fill(fd).is_err()));
+            }
+            let began = sys::now_ns();
+            while blocks(fd) == 0 && sys::now_ns() - began < 2_000_000_000 {
+                std::hint::spin_loop();
+            }
+            ok!(sc!(SYS_kill, pid, libc::SIGKILL));
+            let (_, status) = ok!(sys::wait(pid as i64, 0));
+            let left = blocks(fd);
+            ok!(sys::close(fd));
+            if status == libc::SIGKILL && left < (LARGE / 512) as i64 {
+                return Ok(());
+            }
+        }
+        Err("each call went on to its end".to_owned())
+    })
 }
 
 fn make(name: &str) -> Result<u64, i32> {
@@ -44,27 +81,12 @@ fn make(name: &str) -> Result<u64, i32> {
 
 tests! { "tmpfs";
     a_kill_ends_an_allocation {
-        const LEN: u64 = 64 * MIB;
-        mounted("mode=755", |dir| {
-            // The kill may come too late once or twice, but not always.
-            for _ in 0..10 {
-                let fd = ok!(sys::open(&format!("{dir}/f"), libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC, 0o600));
-                let pid = ok!(sys::fork());
-                if pid == 0 {
-                    sys::exit(i32::from(sc!(SYS_fallocate, fd, 0, 0, LEN).is_err()));
-                }
-                let began = sys::now_ns();
-                while blocks(fd) == 0 && sys::now_ns() - began < 2_000_000_000 { std::hint::spin_loop(); }
-                ok!(sc!(SYS_kill, pid, libc::SIGKILL));
-                let (_, status) = ok!(sys::wait(pid as i64, 0));
-                let left = blocks(fd);
-                ok!(sys::close(fd));
-                if status == libc::SIGKILL && left < (LEN / 512) as i64 {
-                    return Ok(());
-                }
-            }
-            Err("each allocation went on to its end".to_owned())
-        })?;
+        ends_with_a_kill(|fd| sc!(SYS_fallocate, fd, 0, 0, LARGE))?;
+    }
+    a_kill_ends_a_write {
+        let bytes = vec![1u8; MIB as usize];
+        let parts = vec![[bytes.as_ptr() as u64, MIB]; (LARGE / MIB) as usize];
+        ends_with_a_kill(|fd| sc!(SYS_writev, fd, parts.as_ptr(), parts.len()))?;
     }
     a_failed_allocation_takes_back_only_its_own_pages {
         mounted("mode=755,size=64k", |dir| {
@@ -247,8 +269,7 @@ tests! { "tmpfs";
             Ok(())
         })?;
         mounted("", |dir| {
-            let mut raw = [0u64; 15];
-            ok!(sc!(SYS_statfs, path(dir), raw.as_mut_ptr()));
+            let raw = room(dir);
             // The default limits: half of memory in pages, and as many files.
             is!(raw[5], raw[2]);
             Ok(())
@@ -259,11 +280,7 @@ tests! { "tmpfs";
             let link = |name: &str, len: usize| {
                 sc!(SYS_symlink, path(&"t".repeat(len)), path(&format!("{dir}/{name}")))
             };
-            let free = || {
-                let mut raw = [0u64; 15];
-                let _ = sc!(SYS_statfs, path(dir), raw.as_mut_ptr());
-                raw[3]
-            };
+            let free = || room(dir)[3];
             let taken = |name: &str| {
                 let mut stat = sys::zeroed_stat();
                 let _ = sc!(SYS_lstat, path(&format!("{dir}/{name}")), &raw mut stat);
