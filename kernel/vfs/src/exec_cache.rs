@@ -2,7 +2,7 @@
 //!
 //! Guarantee: to execute a cached program, to fork a process that runs it, and to end such a process writes no cache line
 //! that CPUs share for the file's sake. A caller that is about to write or unlink the file, or to unmount its file system,
-//! can have it taken out of the cache.
+//! can have it taken out of the cache. The cache keeps no file that has lost its last name.
 //!
 //! Mechanism: a table of sets, each of one cache line, looked up by mount and dentry and read with preemption off. References
 //! to a cached file are counted per CPU. To take a file out ([`forget`]) needs a grace period, so a file is cached only once
@@ -11,6 +11,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ptr;
+use core::sync::atomic::{Ordering, fence};
 
 use ksync::{CpuPin, EpochPtr, Mutex, PerCpuRef};
 use mem::epoch;
@@ -55,6 +56,11 @@ pub fn find(pin: &CpuPin, mount: &MountRef, dentry: &Arc<Dentry>) -> Option<Cach
         .cloned()
 }
 
+/// Whether the mount of a place is being taken out of the tree, or its file has no name any more.
+fn is_gone(path: &Path) -> bool {
+    path.mount.is_killed() || path.dentry.inode.nlink() == 0
+}
+
 /// Puts an open file into the cache. May sleep: if the set is full, another file is taken out.
 pub fn keep(file: FileRef) -> CachedExe {
     let text = CachedExe::new(hal::cpu::count(), file);
@@ -68,12 +74,14 @@ pub fn keep(file: FileRef) -> CachedExe {
             let pin = ksync::pin();
             for place in &set.0 {
                 match place.set_if_none(new) {
-                    Ok(()) if !path.mount.is_killed() => return text,
-                    // The mount is being taken out of the tree. The thread that does so may have looked for its files before
-                    // this one was put here.
                     Ok(()) => {
                         drop(pin);
-                        forget(|path| path.mount.is_killed());
+                        // A thread that unmounts the file system, or removes the file's last name, may have looked for the
+                        // file before it was put here. Pairs with the fence in `Inode::unlinked`.
+                        fence(Ordering::SeqCst);
+                        if is_gone(path) {
+                            forget(is_gone);
+                        }
                         return text;
                     }
                     Err(back) => new = back,

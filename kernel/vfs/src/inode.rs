@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use core::ops::Deref;
 use core::ptr;
-use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
 
 use cred::{MemoryCharge, Payer};
 use fscore::links::Links;
@@ -542,13 +542,14 @@ impl Inode {
         Ok(object)
     }
 
-    /// Whether the file, which the caller has opened for execution, has been executed often. If so, the count begins again.
+    /// Whether the file, which the caller has opened for execution, has been executed often and has a name. If so, the count
+    /// begins again.
     pub fn is_run_often(&self) -> bool {
         let Node::File(data) = &self.node else {
             return false;
         };
         let mut data = data.lock();
-        let often = data.runs >= exec_cache::OFTEN;
+        let often = data.runs >= exec_cache::OFTEN && self.nlink() > 0;
         if often {
             data.runs = 0;
         }
@@ -583,6 +584,9 @@ impl Inode {
     pub fn unlinked(&self) {
         if let Node::File(data) = &self.node {
             if data.lock().runners > 0 {
+                // Pairs with that in `exec_cache::keep`: either the file is found in the cache here, or it is seen there
+                // that its last name is gone.
+                fence(Ordering::SeqCst);
                 self.forget_text();
             }
             if self.nlink() > 0 {

@@ -134,6 +134,32 @@ tests! { "tmpfs";
             Ok(())
         })?;
     }
+    a_program_that_lost_its_name_is_freed {
+        let bytes = std::fs::read("/bin/true").unwrap_or_default();
+        mounted("mode=755", |dir| {
+            let free = || room(dir)[3];
+            let before = free();
+            let name = format!("{dir}/program");
+            let fd = ok!(sys::open(&name, libc::O_WRONLY | libc::O_CREAT, 0o700));
+            is!(ok!(sys::write(fd, &bytes)), bytes.len());
+            ok!(sys::close(fd));
+            let fd = ok!(sys::open(&name, libc::O_RDONLY, 0));
+            ok!(sc!(SYS_unlink, path(&name)));
+            let program = path(&format!("/proc/self/fd/{fd}"));
+            for _ in 0..20 {
+                let pid = ok!(sys::fork());
+                if pid == 0 {
+                    let _ = sc!(SYS_execve, program, [program, 0].as_ptr(), [0u64].as_ptr());
+                    sys::exit(9);
+                }
+                is!(ok!(sys::wait(pid as i64, 0)).1, 0);
+            }
+            holds!(free() < before);
+            ok!(sys::close(fd));
+            holds!(soon(|| free() == before));
+            Ok(())
+        })?;
+    }
     a_hole_takes_no_blocks {
         let fd = file_with(b"")?;
         is!(blocks(fd), 0);
