@@ -181,10 +181,9 @@ pub struct File {
 const FILE_BYTES: usize = size_of::<File>() + 2 * size_of::<usize>();
 
 impl Kind {
-    /// Bytes charged for an open file of this kind; 0 for the ends of a pipe, because they are charged with the pipe.
+    /// Bytes charged for an open file of this kind.
     fn bytes(&self) -> usize {
         match self {
-            Kind::Pipe(_) => 0,
             Kind::Other(ops) => FILE_BYTES + size_of_val(&**ops),
             _ => FILE_BYTES,
         }
@@ -197,10 +196,7 @@ pub type FileRef = EpochRc<File>;
 impl File {
     /// Makes an open file, which is charged to the caller's user.
     pub fn open(path: Option<Path>, kind: Kind, flags: u32) -> FileRef {
-        let charge = match kind.bytes() {
-            0 => MemoryCharge::NONE,
-            bytes => MemoryCharge::new(current().payer(), bytes),
-        };
+        let charge = MemoryCharge::new(current().payer(), kind.bytes());
         Self::open_charged(path, kind, flags, charge)
     }
 

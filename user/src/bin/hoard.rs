@@ -1,4 +1,4 @@
-//! `hoard pipes|texts|files|places|locks|names|signals|drained`: four programs of user 1000 make the kernel allocate as much as
+//! `hoard pipes|fifos|texts|files|places|locks|names|signals|drained`: four programs of user 1000 make the kernel allocate as much as
 //! it permits, for objects of one kind, while root has more memory of its own than any of them. Then root allocates
 //! more.
 //!
@@ -104,6 +104,15 @@ fn opens<T>(open: impl Fn() -> Result<T, Errno>) -> (usize, Errno) {
 /// Opens files without any further memory.
 fn files() -> (usize, Errno) {
     opens(|| sys::call(libc::SYS_eventfd2, &[0, 0]))
+}
+
+/// Opens one fifo again and again.
+fn fifos(at: &str) -> (usize, Errno) {
+    let _ = sys::call(
+        libc::SYS_mknod,
+        &[text(at), u64::from(libc::S_IFIFO | 0o600), 0],
+    );
+    opens(|| sys::open(at, libc::O_RDWR, 0))
 }
 
 /// Opens files deep in /proc with O_PATH.
@@ -302,6 +311,7 @@ fn fill(what: &str, at: &str) -> ! {
     for kind in what.split(',') {
         let (had, errno) = match kind {
             "pipes" => pipes(),
+            "fifos" => fifos(at),
             "texts" => texts(),
             "files" => files(),
             "places" => places(),

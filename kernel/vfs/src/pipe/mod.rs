@@ -37,8 +37,9 @@ pub const DEFAULT_SIZE: usize = 65536;
 /// The largest size of a pipe in bytes: Linux's limit.
 const SIZE_LIMIT: usize = 1 << 31;
 
-/// Bytes charged for a pipe and its two open files, without the buffers.
-pub const OBJECTS: usize = size_of::<Pipe>() + 2 * size_of::<File>();
+/// Bytes charged for a pipe and its reference counts, without the buffers and without its open files: a fifo may be open
+/// any number of times.
+pub const OBJECTS: usize = size_of::<Pipe>() + 2 * size_of::<usize>();
 
 struct State {
     ring: Ring,
