@@ -8,8 +8,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-use cred::Payer;
+use cred::{MemoryCharge, Payer};
 use fscore::path::Secret;
+use hal::PAGE_SIZE;
+use task::current::current;
 
 use super::error::{FsError, Result};
 use super::inode::{Inode, NewInode, Node, mode};
@@ -18,11 +20,18 @@ use super::mount::Path;
 /// Largest text that one file may print.
 const TEXT_LIMIT: usize = 16 << 20;
 
-/// A text that is being printed. If memory runs out, the rest is dropped, and [`Text::finish`] fails.
-#[derive(Default)]
+/// A text that is being printed. If memory runs out, the rest is dropped, and [`Text::finish`] fails. While it is longer than
+/// a page, it is charged to the caller's user.
 pub struct Text {
     bytes: Vec<u8>,
+    charge: MemoryCharge,
     failed: bool,
+}
+
+impl Default for Text {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Text {
@@ -30,20 +39,40 @@ impl Text {
     pub const fn new() -> Self {
         Text {
             bytes: Vec::new(),
+            charge: MemoryCharge::NONE,
             failed: false,
         }
     }
 
     /// Appends bytes.
     pub fn push(&mut self, bytes: &[u8]) {
-        if self.failed
-            || self.bytes.len() + bytes.len() > TEXT_LIMIT
-            || self.bytes.try_reserve(bytes.len()).is_err()
-        {
+        let room = self.bytes.capacity() - self.bytes.len();
+        if self.failed || room < bytes.len() && !self.grow(bytes.len()) {
             self.failed = true;
             return;
         }
         self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Makes room for `more` bytes; returns whether there is memory for it, and the text may become so long.
+    fn grow(&mut self, more: usize) -> bool {
+        if self.bytes.len() + more > TEXT_LIMIT || self.bytes.try_reserve(more).is_err() {
+            return false;
+        }
+        if self.bytes.capacity() > PAGE_SIZE {
+            self.charge();
+        }
+        true
+    }
+
+    /// Charges the memory that the text has now.
+    fn charge(&mut self) {
+        let bytes = self.bytes.capacity();
+        if self.charge.bytes() == 0 {
+            self.charge = MemoryCharge::new(current().payer(), bytes);
+        } else {
+            self.charge.resize(bytes);
+        }
     }
 
     /// The number of bytes so far.
@@ -68,6 +97,16 @@ impl Text {
         } else {
             Ok(self.bytes)
         }
+    }
+
+    /// The bytes, and the charge for them, however few they are: for a caller that keeps them.
+    ///
+    /// # Errors
+    /// Those of [`finish`](Self::finish).
+    pub fn keep(mut self) -> Result<(Vec<u8>, MemoryCharge)> {
+        self.charge();
+        let charge = core::mem::replace(&mut self.charge, MemoryCharge::NONE);
+        Ok((self.finish()?, charge))
     }
 }
 

@@ -9,7 +9,6 @@ use fscore::path::MAX_LINKS;
 use fscore::perm;
 use hal::uio::IoBuf;
 use ksync::Mutex;
-use task::current::current;
 
 use super::context::Origin;
 use super::dirfile::DirFile;
@@ -287,9 +286,7 @@ impl FileOps for Printed {
             *text = None;
             let mut out = Text::new();
             self.content()?.print(&mut out)?;
-            let bytes = out.finish()?;
-            let charge = MemoryCharge::new(current().payer(), bytes.capacity());
-            *text = Some((bytes, charge));
+            *text = Some(out.keep()?);
         }
         let bytes = text.as_ref().map_or(&[][..], |(bytes, _)| bytes);
         let rest = usize::try_from(pos)
