@@ -600,6 +600,22 @@ impl Inode {
         }
     }
 
+    /// Frees the pages of a regular file whose file system is being freed. Returns false, and does nothing, if there may be
+    /// pages and the caller does not say by `preemptible` that preemption is on.
+    pub fn free_pages(&self, preemptible: bool) -> bool {
+        let Node::File(data) = &self.node else {
+            return true;
+        };
+        let mut data = data.lock();
+        if !preemptible {
+            return data.object.is_none();
+        }
+        let object = data.object.take();
+        drop(data);
+        release(object);
+        true
+    }
+
     /// The directory in memory that this inode is. Errors: `NotDir`; `Perm` for a directory that is made on demand.
     pub fn dir(&self) -> Result<&Dir> {
         match &self.node {

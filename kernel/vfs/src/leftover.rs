@@ -1,8 +1,8 @@
 //! What takes too long to free at once: chains of removed directories, and whole file systems.
 //!
 //! Guarantee: dropping the last reference to a dentry or to a file system takes a bounded time. It may happen anywhere, and
-//! often happens with preemption off, after a grace period. Mechanism: what is left after [`AT_ONCE`] steps is put on a list.
-//! A background thread frees it, with preemption on.
+//! often happens with preemption off, after a grace period. Mechanism: what is left after [`AT_ONCE`] steps, or at the first
+//! regular file, is put on a list. A background thread frees it, with preemption on.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -67,7 +67,7 @@ pub fn finish() -> bool {
             let Leftover { what, next } = *leftover;
             match what {
                 What::Chain(from) => drop(dentry::end_chain(Some(from), usize::MAX)),
-                What::Tree(mut tree) => drop(tree.fall(usize::MAX)),
+                What::Tree(mut tree) => drop(tree.fall(usize::MAX, true)),
             }
             at = next;
         }

@@ -117,7 +117,7 @@ impl Drop for Super {
             at: self.root.clone(),
             quotas: [self.quota, self.inodes],
         };
-        if !tree.fall(leftover::AT_ONCE) {
+        if !tree.fall(leftover::AT_ONCE, false) {
             leftover::leave_tree(tree);
         }
     }
@@ -126,7 +126,7 @@ impl Drop for Super {
 /// A file system that is being freed.
 pub struct Tree {
     root: Arc<Dentry>,
-    /// The directory whose children are taken out next.
+    /// The directory whose children are taken out next, or a name that was taken out.
     at: Arc<Dentry>,
     quotas: [Option<&'static Quota>; 2],
 }
@@ -135,8 +135,14 @@ impl Tree {
     /// Frees the directories in memory, leaf by leaf, in up to `most` steps; returns whether everything is freed, and the
     /// quotas are given back. Children hold references to their parents, so the tree is not freed by dropping its root; and a
     /// recursion could overflow the kernel's stack.
-    pub fn fall(&mut self, most: usize) -> bool {
+    ///
+    /// A regular file may have so many pages that only a caller with preemption on, which says so by `preemptible`, can free
+    /// them: before the name's last reference is dropped, which happens after a grace period with preemption off.
+    pub fn fall(&mut self, most: usize, preemptible: bool) -> bool {
         for _ in 0..most {
+            if !self.at.inode.free_pages(preemptible) {
+                return false;
+            }
             if let Some(child) = self.at.inode.dir().ok().and_then(|d| d.pop()) {
                 self.at = child;
                 continue;
