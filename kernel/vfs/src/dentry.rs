@@ -30,10 +30,12 @@ ksync::lock_class!(pub DirLock, "directory", rank = 44);
 /// Held by a rename between two directories: no other one changes the shape of the tree meanwhile.
 pub static RENAME: Mutex<(), RenameLock> = Mutex::new(());
 
-/// Parent and name of a dentry; a rename replaces it as a whole.
+/// Parent and name of a dentry; a rename replaces it as a whole, so that one name ends when the other begins.
 struct Place {
     parent: Option<Arc<Dentry>>,
     name: Box<[u8]>,
+    /// The hash of the name.
+    hash: u32,
     /// Charged to the user that created the name.
     charge: MemoryCharge,
 }
@@ -53,6 +55,7 @@ impl Place {
         Box::new(Place {
             parent,
             name: Box::from(name),
+            hash: name_hash(name),
             charge,
         })
     }
@@ -75,8 +78,6 @@ pub struct Dentry {
     pub inode: Arc<Inode>,
     /// Parent and name. Written under the parent's lock.
     place: EpochPtr<Box<Place>>,
-    /// The hash of the name. Written with `place`.
-    hash: AtomicU32,
     /// Atomic.
     flags: AtomicU32,
     /// The dentry's cookie in its directory's ordered list. Written under that directory's lock.
@@ -117,7 +118,6 @@ impl Dentry {
         Arc::new(Dentry {
             inode,
             place: EpochPtr::new(Some(Place::new(parent, name, charge))),
-            hash: AtomicU32::new(name_hash(name)),
             flags: AtomicU32::new(0),
             cookie: AtomicU64::new(0),
         })
@@ -125,16 +125,13 @@ impl Dentry {
 
     /// The hash of the name.
     pub fn hash(&self) -> u32 {
-        self.hash.load(Ordering::Relaxed)
+        self.place.load(&ksync::pin()).map_or(0, |p| p.hash)
     }
 
     /// Whether `name`, whose hash is `hash`, is the dentry's name now.
     pub fn is_named(&self, pin: &CpuPin, hash: u32, name: &[u8]) -> bool {
-        self.hash() == hash
-            && self
-                .place
-                .load(pin)
-                .is_some_and(|p| path::same(&p.name, name))
+        let place = self.place.load(pin);
+        place.is_some_and(|p| p.hash == hash && path::same(&p.name, name))
     }
 
     /// The name now.
@@ -162,7 +159,6 @@ impl Dentry {
         };
         let place = Place::new(Some(parent.clone()), name, name_charge(payer, name));
         let pin = ksync::pin();
-        self.hash.store(name_hash(name), Ordering::Relaxed);
         self.place.replace(epoch(), &pin, Some(place));
     }
 
@@ -489,7 +485,8 @@ struct Rename<'a> {
 }
 
 /// Renames within one file system in memory. Returns the dentry that was replaced. At every moment a lookup of a name that is
-/// replaced finds the old file or the new one; while two names are swapped it may find neither. Takes [`RENAME`], if the
+/// replaced finds the old file or the new one, and a lookup that begins after another one has missed the old name finds the
+/// new one; while two names are swapped it may find neither. Takes [`RENAME`], if the
 /// directories are two, and the locks of the directories. Errors: `NotFound`; `Exists`; `NotDir`; `Busy` for a mount point;
 /// `Invalid` for a directory moved below itself; `NotEmpty`; `NoMemory`; the error of `may`.
 pub fn rename(
@@ -644,11 +641,15 @@ impl Rename<'_> {
 
     /// Moves `src` to its new name, in place of `dst`, which [`retire_target`] has marked as removed. Cannot fail.
     fn shift(&mut self, src: &Arc<Dentry>, dst: Option<&Arc<Dentry>>) {
-        let old_hash = src.hash();
+        let (old_hash, new_hash) = (src.hash(), name_hash(self.to.name));
+        // Where the new name is looked for, before `dst`; it is passed over there until it has that name.
+        self.to_dir.table.install(new_hash, src);
         src.move_to(self.to.dir, self.to.name);
-        self.to_dir.table.install(src, dst);
+        if let Some(dst) = dst {
+            self.to_dir.table.uninstall(new_hash, dst);
+        }
         let same = self.is_in_one();
-        if !(same && self.to_dir.table.same_leaf(old_hash, src.hash())) {
+        if !(same && self.to_dir.table.same_leaf(old_hash, new_hash)) {
             self.from_dir.table.uninstall(old_hash, src);
         }
         self.from_dir.table.add_len(-1);
@@ -679,9 +680,9 @@ impl Rename<'_> {
         dst.move_to(self.from.dir, self.from.name);
         if !(same && self.from_dir.table.same_leaf(src_hash, dst_hash)) {
             self.to_dir.table.uninstall(dst_hash, dst);
-            self.to_dir.table.install(src, None);
+            self.to_dir.table.install(dst_hash, src);
             self.from_dir.table.uninstall(src_hash, src);
-            self.from_dir.table.install(dst, None);
+            self.from_dir.table.install(src_hash, dst);
         }
         if !same {
             self.lists.0.take(src);

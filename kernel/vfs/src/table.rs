@@ -137,19 +137,15 @@ impl NameTable {
         trail
     }
 
-    /// Replaces the leaf of `hash` by one without the dentries `gone` and with `new`: in one step for readers. The
-    /// directory's lock is held.
-    fn edit(&self, hash: u32, gone: &[&Arc<Dentry>], new: Option<&Arc<Dentry>>) {
+    /// Replaces the leaf of `hash` by one with `dentry` as the first, or with none, if `stays` is false: in one step for
+    /// readers. The directory's lock is held.
+    fn edit(&self, hash: u32, dentry: &Arc<Dentry>, stays: bool) {
         let pin = ksync::pin();
         let trail = self.trail(&pin, hash);
         // No larger than a leaf, so the reserve can serve this allocation when memory is short.
-        let names: Vec<Arc<Dentry>> = trail
-            .names
-            .iter()
-            .filter(|d| !gone.iter().any(|g| Arc::ptr_eq(g, d)))
-            .chain(new)
-            .cloned()
-            .collect();
+        let others = trail.names.iter().filter(|d| !Arc::ptr_eq(d, dentry));
+        let first = stays.then_some(dentry).into_iter();
+        let names: Vec<Arc<Dentry>> = first.chain(others).cloned().collect();
         let change = i32::from(!names.is_empty()) - i32::from(!trail.names.is_empty());
         trail.link.replace(epoch(), &pin, leaf(names));
         if change == 0 {
@@ -193,18 +189,15 @@ impl NameTable {
         }
     }
 
-    /// Adds a dentry to the leaf of its hash, in place of `old`, which has the same name. The caller has made room by
+    /// Puts a dentry into the leaf of `hash`, as the one that is found of those with one name. The caller has made room by
     /// [`reserve`](Self::reserve), and updates the number of names; the directory's lock is held.
-    pub fn install(&self, new: &Arc<Dentry>, old: Option<&Arc<Dentry>>) {
-        match old {
-            Some(old) => self.edit(new.hash(), &[new, old], Some(new)),
-            None => self.edit(new.hash(), &[new], Some(new)),
-        }
+    pub fn install(&self, hash: u32, dentry: &Arc<Dentry>) {
+        self.edit(hash, dentry, true);
     }
 
     /// Takes a dentry out of the leaf of `hash`. The caller updates the number of names; the directory's lock is held.
     pub fn uninstall(&self, hash: u32, dentry: &Arc<Dentry>) {
-        self.edit(hash, &[dentry], None);
+        self.edit(hash, dentry, false);
     }
 
     /// Whether two hashes have the same leaf. The directory's lock is held.
@@ -226,8 +219,9 @@ impl NameTable {
     /// # Errors
     /// `NoMemory`.
     pub fn insert(&self, dentry: &Arc<Dentry>) -> Result<()> {
-        self.reserve(dentry.hash())?;
-        self.install(dentry, None);
+        let hash = dentry.hash();
+        self.reserve(hash)?;
+        self.install(hash, dentry);
         self.add_len(1);
         Ok(())
     }

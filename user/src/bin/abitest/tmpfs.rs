@@ -1,5 +1,7 @@
 //! Files in memory: the memory that they take, their holes, and the limit on their number.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use crate::harness::*;
 use user::sys;
 
@@ -157,6 +159,37 @@ tests! { "tmpfs";
             holds!(free() < before);
             ok!(sys::close(fd));
             holds!(soon(|| free() == before));
+            Ok(())
+        })?;
+    }
+    a_renamed_file_has_one_of_its_names {
+        let dir = scratch();
+        // So many that two names are seldom in one leaf of the directory's table.
+        for n in 0..100 { ok!(make(&format!("{dir}/{n}"))); }
+        let name = |n: u32| format!("{dir}/moves.{n}");
+        ok!(make(&name(0)));
+        let (missed, end) = (AtomicU32::new(0), sys::now_ns() + 1_000_000_000);
+        let late = || sys::now_ns() > end;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 0.. {
+                    while missed.load(Ordering::SeqCst) < n {
+                        if late() { return; }
+                        let _ = sc!(SYS_sched_yield);
+                    }
+                    let _ = sc!(SYS_rename, path(&name(n)), path(&name(n + 1)));
+                }
+            });
+            for n in 0.. {
+                let [old, new] = [path(&name(n)), path(&name(n + 1))];
+                let mut stat = sys::zeroed_stat();
+                while sc!(SYS_stat, old, &raw mut stat).is_ok() {
+                    if late() { return Ok(()); }
+                    if n % 2 == 0 { let _ = sc!(SYS_sched_yield); }
+                }
+                ok!(sc!(SYS_stat, new, &raw mut stat));
+                missed.store(n + 1, Ordering::SeqCst);
+            }
             Ok(())
         })?;
     }
