@@ -50,22 +50,6 @@ fn charge_for(len: usize) -> MemoryCharge {
     charge_large(len * size_of::<usize>())
 }
 
-/// Finds the lowest free descriptor that is at least `min` and below `limit`, and makes the table large enough for it.
-fn free_from(table: &mut Locked, min: usize, limit: u64) -> Result<usize> {
-    let from = min.max(table.first_free);
-    let fd = (from..table.len())
-        .find(|&fd| table.is_free(fd))
-        .unwrap_or(table.len().max(from));
-    if fd as u64 >= limit.min(NR_OPEN) {
-        return Err(FsError::TooManyFiles);
-    }
-    reach(table, fd)?;
-    if min <= table.first_free {
-        table.first_free = fd + 1;
-    }
-    Ok(fd)
-}
-
 /// A descriptor as an index; fails if it is negative.
 fn index(fd: i32) -> Result<usize> {
     usize::try_from(fd).map_err(|_| FsError::BadFd)
@@ -122,6 +106,46 @@ impl FdTable {
         Ok(Self::with(copy))
     }
 
+    /// Finds the lowest free descriptor that is at least `min` and below `limit`, and makes the table large enough for it.
+    /// Returns it with the table, whose lock is released between two parts of [`STEP`] descriptors: one that is closed
+    /// meanwhile may be passed over if `min` is above the lowest free one.
+    #[inline]
+    fn free_from<'a>(
+        &'a self,
+        mut table: Locked<'a>,
+        min: usize,
+        limit: u64,
+    ) -> Result<(usize, Locked<'a>)> {
+        let mut from = min.max(table.first_free);
+        let fd = loop {
+            let end = table.len().min(from.saturating_add(STEP));
+            if let Some(fd) = (from..end).find(|&fd| table.is_free(fd)) {
+                break fd;
+            }
+            if end == table.len() {
+                break end.max(from);
+            }
+            from = end;
+            if min <= table.first_free {
+                table.first_free = end;
+            }
+            drop(table);
+            table = self.table.lock();
+            // As it may have been lowered.
+            if min <= table.first_free {
+                from = table.first_free;
+            }
+        };
+        if fd as u64 >= limit.min(NR_OPEN) {
+            return Err(FsError::TooManyFiles);
+        }
+        reach(&mut table, fd)?;
+        if min <= table.first_free {
+            table.first_free = fd + 1;
+        }
+        Ok((fd, table))
+    }
+
     /// Records that the table may own locks on files, which must be released when descriptors are closed.
     pub fn note_lock(&self) {
         self.table.lock().locked = true;
@@ -145,8 +169,7 @@ impl FdTable {
     /// # Errors
     /// `TooManyFiles`; `NoMemory`.
     pub fn add(&self, file: FileRef, cloexec: bool, min: usize, limit: u64) -> Result<i32> {
-        let mut table = self.table.lock();
-        let fd = free_from(&mut table, min, limit)?;
+        let (fd, mut table) = self.free_from(self.table.lock(), min, limit)?;
         table.put(fd, file, cloexec);
         Ok(fd as i32)
     }
@@ -157,8 +180,7 @@ impl FdTable {
     /// # Errors
     /// `TooManyFiles`; `NoMemory`.
     pub fn reserve(&self, limit: u64) -> Result<i32> {
-        let mut table = self.table.lock();
-        let fd = free_from(&mut table, 0, limit)?;
+        let (fd, mut table) = self.free_from(self.table.lock(), 0, limit)?;
         table.reserve(fd);
         Ok(fd as i32)
     }
@@ -183,19 +205,17 @@ impl FdTable {
         cloexec: bool,
         limit: u64,
     ) -> Result<(i32, i32)> {
-        let mut table = self.table.lock();
-        let first = free_from(&mut table, 0, limit)?;
-        table.put(first, a, cloexec);
-        match free_from(&mut table, 0, limit) {
-            Ok(second) => {
+        let (first, mut table) = self.free_from(self.table.lock(), 0, limit)?;
+        // Not open yet, because the search for the second one may release the lock.
+        table.reserve(first);
+        match self.free_from(table, 0, limit) {
+            Ok((second, mut table)) => {
+                table.put(first, a, cloexec);
                 table.put(second, b, cloexec);
                 Ok((first as i32, second as i32))
             }
             Err(e) => {
-                let undone = table.take(first);
-                table.first_free = table.first_free.min(first);
-                drop(table);
-                drop(undone);
+                self.cancel(first as i32);
                 Err(e)
             }
         }
@@ -308,12 +328,18 @@ impl FdTable {
         let mut from = 0;
         loop {
             let table = self.table.lock();
-            let Some(fd) = (from..table.len()).find(|&fd| table.is_marked(fd)) else {
-                return;
-            };
+            let len = table.len();
+            let end = len.min(from + STEP);
+            let found = (from..end).find(|&fd| table.is_marked(fd));
             drop(table);
-            drop(self.remove(fd as i32));
-            from = fd + 1;
+            match found {
+                Some(fd) => {
+                    drop(self.remove(fd as i32));
+                    from = fd + 1;
+                }
+                None if end == len => return,
+                None => from = end,
+            }
         }
     }
 

@@ -395,6 +395,24 @@ fn descriptors() -> Result<(), Errno> {
     kill(&[idle()?])
 }
 
+/// A process with a full table of descriptors searches it for a free one, and for those that execve closes.
+fn full_table() -> Result<(), Errno> {
+    const MANY: u64 = 60_000;
+    let limit = [MANY, MANY];
+    let nofile = u64::from(libc::RLIMIT_NOFILE);
+    sys::call(libc::SYS_prlimit64, &[0, nofile, limit.as_ptr() as u64, 0])?;
+    while sys::call(libc::SYS_dup, &[1]).is_ok() {}
+    sys::close(3)?;
+    let found = sys::call(libc::SYS_fcntl, &[1, libc::F_DUPFD as u64, 4]);
+    if found != Err(libc::EMFILE) {
+        return Err(libc::EPROTO);
+    }
+    let program = c"/bin/true".as_ptr() as u64;
+    let (argv, envp) = ([program, 0], [0u64]);
+    let args = [program, argv.as_ptr() as u64, envp.as_ptr() as u64];
+    sys::call(libc::SYS_execve, &args).map(drop)
+}
+
 /// The longest section of any CPU, and the kernel's description of it.
 fn longest() -> (u64, String) {
     let text = std::fs::read_to_string("/proc/pantala/sections").unwrap_or_default();
@@ -414,8 +432,9 @@ fn longest() -> (u64, String) {
 
 fn main() {
     type Case = (&'static str, fn() -> Result<(), Errno>);
-    const CASES: [Case; 18] = [
+    const CASES: [Case; 19] = [
         ("fork with many descriptors", descriptors),
+        ("search for a descriptor", full_table),
         ("exit with many entries", entries),
         ("munmap of many entries", entries_at_once),
         ("mremap of many mappings", unmerged),
