@@ -413,6 +413,29 @@ fn full_table() -> Result<(), Errno> {
     sys::call(libc::SYS_execve, &args).map(drop)
 }
 
+/// As many locks on one file as it may have are replaced by one, and are dropped when the file is closed.
+fn locks() -> Result<(), Errno> {
+    let file = sys::open("/tmp/sections.locks", libc::O_RDWR | libc::O_CREAT, 0o600)?;
+    let set = |kind: i32, from: u64, len: u64| {
+        let lock = [kind as u64, from, len, 0];
+        let args = [file as u64, libc::F_SETLK as u64, lock.as_ptr() as u64];
+        sys::call(libc::SYS_fcntl, &args)
+    };
+    for at_once in [true, false] {
+        let refused = (0..1 << 15).find_map(|n| set(libc::F_WRLCK, 2 * n, 1).err());
+        if refused != Some(libc::ENOLCK) {
+            return Err(libc::EPROTO);
+        }
+        if at_once {
+            // The one that replaces the others is one more for a moment.
+            set(libc::F_UNLCK, 0, 1)?;
+            set(libc::F_WRLCK, 0, 0)?;
+            set(libc::F_UNLCK, 0, 0)?;
+        }
+    }
+    sys::close(file).map(drop)
+}
+
 /// The longest section of any CPU, and the kernel's description of it.
 fn longest() -> (u64, String) {
     let text = std::fs::read_to_string("/proc/pantala/sections").unwrap_or_default();
@@ -432,9 +455,10 @@ fn longest() -> (u64, String) {
 
 fn main() {
     type Case = (&'static str, fn() -> Result<(), Errno>);
-    const CASES: [Case; 19] = [
+    const CASES: [Case; 20] = [
         ("fork with many descriptors", descriptors),
         ("search for a descriptor", full_table),
+        ("locks on one file", locks),
         ("exit with many entries", entries),
         ("munmap of many entries", entries_at_once),
         ("mremap of many mappings", unmerged),
