@@ -9,6 +9,7 @@ mod cpuinfo;
 mod links;
 mod maps;
 mod memory;
+mod names;
 mod oom;
 mod pantala;
 mod process;

@@ -17,6 +17,7 @@ use vfs::error::{FsError, Result};
 use vfs::inode::{Inode, mode};
 use vfs::put;
 
+use super::names::{put_comm, put_comm_in_line};
 use super::{digits, links, maps, memory, number, oom, system};
 
 /// The inode of /proc/ID, where `id` is `p`'s pid or the tid of one of its threads.
@@ -341,10 +342,6 @@ fn name_of(p: &Process, tid: u32) -> [u8; 16] {
     thread_of(p, tid).map_or_else(|| p.comm(), |t| t.comm())
 }
 
-fn put_comm(out: &mut Text, comm: &[u8; 16]) {
-    out.push(comm.split(|&b| b == 0).next().unwrap_or(&[]));
-}
-
 fn comm(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
     put_comm(out, &name_of(p, tid));
     out.push(b"\n");
@@ -531,7 +528,7 @@ fn status(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
         _ => "dead",
     };
     put!(out, "Name:\t");
-    put_comm(out, &name_of(p, tid));
+    put_comm_in_line(out, &name_of(p, tid));
     let umask = p.fs().map_or(0, |fs| fs.umask());
     put!(
         out,

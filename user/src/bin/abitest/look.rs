@@ -338,6 +338,17 @@ tests! { "look";
         is!(as_child(visible_user, || link(&format!("/proc/{pid}/exe"))), Err(libc::EACCES));
         is!((owner(pid, &format!("task/{tid}/maps")), owner(pid, "maps")), (USER, 0));
     }
+    no_name_of_a_thread_forges_a_line_of_status {
+        ok!(sc!(SYS_prctl, libc::PR_SET_NAME, path("\nUid:\t7\t7\\7\t7")));
+        let text = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
+        let status = text("status");
+        let uid = ok!(sc!(SYS_getuid));
+        is!(status.lines().next(), Some("Name:\t\\nUid:\t7\t7\\\\7\t7"));
+        is!(status.lines().find(|line| line.starts_with("Uid:")), Some(&*format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}")));
+        // As on Linux, these show the name as it is.
+        is!(text("comm"), "\nUid:\t7\t7\\7\t7\n");
+        holds!(text("stat").contains("(\nUid:\t7\t7\\7\t7)"));
+    }
     kernel_addresses_are_for_root {
         is!(as_child(visible_user, || {
             let mut wrong = 0;
