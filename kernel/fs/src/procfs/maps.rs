@@ -11,6 +11,8 @@ use vfs::regular::FileTag;
 use vfs::walk::full_name;
 use vm::map::{EntryFlags, Prot};
 
+use super::names::put_octal;
+
 /// Prints the path of a mapped file, as it was first opened, and returns the inode number.
 ///
 /// A mapping keeps only the dentry. So the mount is searched for: the first one of the dentry's file system through
@@ -35,7 +37,7 @@ fn put_name(out: &mut Text, tag: &FileTag) -> u64 {
         Ok(())
     });
     if let Some((bytes, _)) = name {
-        out.push(&bytes);
+        put_octal(out, &bytes, b"\n");
     }
     if dead {
         out.push(b" (deleted)");

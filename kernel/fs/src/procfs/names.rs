@@ -1,6 +1,18 @@
 //! How procfs prints names that users choose, so that no name ends its line or its field and begins another.
 
 use vfs::dynamic::Text;
+use vfs::put;
+
+/// Prints a name with the bytes of `special` in octal, as files with one path in a line do.
+pub fn put_octal(out: &mut Text, name: &[u8], special: &[u8]) {
+    for &b in name {
+        if special.contains(&b) {
+            put!(out, "\\{b:03o}");
+        } else {
+            out.push(&[b]);
+        }
+    }
+}
 
 /// The part of a thread's name before the first zero byte.
 fn until_zero(comm: &[u8; 16]) -> &[u8] {

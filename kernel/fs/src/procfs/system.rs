@@ -14,6 +14,7 @@ use vfs::walk::full_name;
 use vfs::{put, quota};
 
 use super::cpuinfo::cpuinfo;
+use super::names::put_octal;
 use super::{COMMAND_LINE, Tree, settings};
 
 /// The fixed entries of /proc.
@@ -252,12 +253,7 @@ fn net_route(out: &mut Text) -> Result<()> {
 
 /// Prints a name with blanks, tabs, newlines and backslashes in octal, as the mount tables do.
 fn escaped(out: &mut Text, name: &[u8]) {
-    for &b in name {
-        match b {
-            b' ' | b'\t' | b'\n' | b'\\' => put!(out, "\\{b:03o}"),
-            _ => out.push(&[b]),
-        }
-    }
+    put_octal(out, name, b" \t\n\\");
 }
 
 fn options(out: &mut Text, flags: u32) {

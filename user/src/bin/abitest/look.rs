@@ -349,6 +349,16 @@ tests! { "look";
         is!(text("comm"), "\nUid:\t7\t7\\7\t7\n");
         holds!(text("stat").contains("(\nUid:\t7\t7\\7\t7)"));
     }
+    no_name_of_a_file_forges_a_line_of_maps {
+        let name = format!("{}/a\nb c\\d", scratch());
+        ok!(std::fs::write(&name, [1; 8]).map_err(|_| libc::EIO));
+        let fd = ok!(sys::open(&name, libc::O_RDONLY, 0));
+        let at = ok!(sys::mmap(0, PAGE, libc::PROT_READ, libc::MAP_SHARED, fd, 0));
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let line = maps.lines().find(|line| line.starts_with(&format!("{at:08x}-"))).unwrap_or_default();
+        is!(line.rsplit('/').next(), Some("a\\012b c\\d"));
+        holds!(!maps.lines().any(|line| line.starts_with("b c")));
+    }
     kernel_addresses_are_for_root {
         is!(as_child(visible_user, || {
             let mut wrong = 0;

@@ -104,6 +104,17 @@ fn run_in_short_pieces(threads: bool) -> i32 {
 }
 
 tests! { "system";
+    no_name_of_a_mount_forges_a_line_or_field {
+        let at = format!("{}/a\n b\tc\\d", mount_point()?);
+        ok!(std::fs::create_dir(&at).map_err(|_| libc::EIO));
+        ok!(mount("tmpfs", &at, 0, ""));
+        for name in ["mounts", "mountinfo"] {
+            let text = std::fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
+            holds!(text.contains("/a\\012\\040b\\011c\\134d "));
+            holds!(!text.lines().any(|line| line.starts_with(" b")));
+        }
+        ok!(umount(&at, 0));
+    }
     mount_shows_and_hides {
         let at = mount_point()?;
         std::fs::write(format!("{at}/f"), b"x").map_err(|e| e.to_string())?;
