@@ -68,6 +68,7 @@ pub fn commit(
     }
     // What the caller could not read as a file, it must not read as memory.
     after.dumpable &= loaded.readable;
+    let dumpable = after.dumpable;
     let places = loaded.places;
     let old = p.become_program(
         &me,
@@ -96,6 +97,7 @@ pub fn commit(
     if let Some(files) = p.files() {
         files.close_on_exec();
     }
+    p.set_flag(pflag::DUMPABLE, dumpable);
     timer::cancel_thread(&me);
     me.set_comm(name);
     *p.comm.lock() = me.comm();

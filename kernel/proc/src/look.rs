@@ -96,12 +96,19 @@ impl Process {
 
     /// Makes the changes of an execve by `me`, the only thread, in one step. Returns the old use of memory, which the
     /// caller drops.
+    ///
+    /// The process still has open what the new program must not have. So DUMPABLE is set only if nobody may look at the
+    /// new program but those that could look at the old one. The caller sets it once it has closed these descriptors.
     pub(super) fn become_program(&self, me: &Current, new: NewProgram) -> Option<Arc<SpaceUser>> {
         let after = new.after;
         if after.secure || after.exposed {
             // The parent has no power over the new program.
             self.set_death_signal(0);
         }
+        // Those that may look at the new program have at least its credentials.
+        let no_wider = after
+            .cred
+            .may_look(&me.cred(), self.has(flag::DUMPABLE), LookAs::Real);
         let cred = Arc::new(after.cred);
         let uid = cred.uid;
         let at = process::address_of(Some(&new.space));
@@ -113,7 +120,7 @@ impl Process {
         core::mem::swap(&mut *self.cred.lock_nested(), &mut old_cred);
         core::mem::swap(&mut *self.program.lock_nested(), &mut program);
         *self.brk.lock_nested() = new.brk;
-        self.set_flag(flag::DUMPABLE, after.dumpable);
+        self.set_flag(flag::DUMPABLE, after.dumpable && no_wider);
         self.uid.store(uid, Ordering::Relaxed);
         self.space_at.store(at, Ordering::Relaxed);
         let old = space.replace(new.space);

@@ -338,6 +338,40 @@ tests! { "look";
         is!(as_child(visible_user, || link(&format!("/proc/{pid}/exe"))), Err(libc::EACCES));
         is!((owner(pid, &format!("task/{tid}/maps")), owner(pid, "maps")), (USER, 0));
     }
+    what_execve_closes_is_shown_to_nobody_else {
+        const FD: u64 = 200;
+        let plain = program("plain", 0o755, 0)?;
+        let secret = ok!(sys::open("/proc/version", libc::O_RDONLY, 0));
+        for _ in 0..8 {
+            let (gate, open) = ok!(sys::pipe(libc::O_CLOEXEC));
+            let pid = ok!(sys::fork());
+            if pid == 0 {
+                ok!(sc!(SYS_dup3, secret, FD, libc::O_CLOEXEC));
+                // So much memory that the end of it takes a while, in which others run.
+                let memory = ok!(anon(4096));
+                for page in 0..4096 { sys::poke(memory + page * PAGE, 1); }
+                ok!(sc!(SYS_dup2, gate, 0));
+                ok!(become_user());
+                sys::exit(exec(&plain, "--wait"));
+            }
+            let name = path(&format!("/proc/{pid}/fd/{FD}"));
+            let seen = as_child(visible_user, || loop {
+                let mut target = [0u8; 64];
+                match sc!(SYS_readlink, name, target.as_mut_ptr(), target.len()) {
+                    Ok(_) => return Err(1),
+                    // The new program can be looked at.
+                    Err(libc::ENOENT) => return Ok(0),
+                    Err(libc::EACCES) => {}
+                    Err(errno) => return Err(errno),
+                }
+            });
+            ok!(sc!(SYS_kill, pid, libc::SIGKILL));
+            ok!(sys::wait(pid as i64, 0));
+            ok!(sys::close(gate));
+            ok!(sys::close(open));
+            is!(seen, Ok(0));
+        }
+    }
     no_name_of_a_thread_forges_a_line_of_status {
         ok!(sc!(SYS_prctl, libc::PR_SET_NAME, path("\nUid:\t7\t7\\7\t7")));
         let text = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
