@@ -106,6 +106,10 @@ pub struct Found {
 pub struct Manner {
     /// RLIMIT_STACK in bytes, which moves the mappings' base.
     pub stack_limit: u64,
+    /// RLIMIT_AS in bytes.
+    pub space_limit: u64,
+    /// RLIMIT_DATA in bytes.
+    pub data_limit: u64,
     /// Whether this process wants its addresses randomised (personality(2)).
     pub shake: bool,
     /// The auxiliary vector's values; user and group ids are those after any set-id bits.
@@ -222,6 +226,7 @@ fn build(
     let _charge = charge_large(stack.bytes.capacity());
     plan.stack(layout.stack_top, stack.sp)?;
     plan.carry_out(space)?;
+    within_limits(space, manner)?;
     write_all(space, stack.sp, &stack.bytes)?;
     let brk = layout.brk(image.brk().wrapping_add(base));
     let places = Places {
@@ -442,6 +447,18 @@ impl<'a> Plan<'a> {
         }
         Ok(())
     }
+}
+
+/// Checks the limits for what a new program has mapped.
+fn within_limits(space: &Space, manner: &Manner) -> Result<(), ExecError> {
+    if (manner.space_limit, manner.data_limit) == (u64::MAX, u64::MAX) {
+        return Ok(());
+    }
+    let usage = space.usage(vm());
+    if usage.mapped * PAGE > manner.space_limit || usage.data * PAGE > manner.data_limit {
+        return Err(ExecError::NoMemory);
+    }
+    Ok(())
 }
 
 /// A mapping at exactly `start..end`.

@@ -224,13 +224,16 @@ fn run(
         hwcap2,
         ..AuxInfo::default()
     };
-    let stack = p.rlimit(Resource::Stack);
+    let [stack, space_limit, data_limit] =
+        p.rlimits([Resource::Stack, Resource::As, Resource::Data]);
     let loaded = found.load(&Manner {
         stack_limit: if after.secure {
             stack.min(PRIVILEGED_STACK)
         } else {
             stack
         },
+        space_limit,
+        data_limit,
         shake: after.plain_layout || p.randomize(),
         aux,
     })?;

@@ -1,6 +1,7 @@
 //! What counts against the limits of memory, and what counts only once.
 
 use crate::harness::*;
+use crate::privileges::{as_child, exec};
 use user::sys;
 
 const MIB: u64 = 1 << 20;
@@ -22,7 +23,47 @@ fn map(at: u64, bytes: u64, prot: i32, more: i32) -> Result<u64, i32> {
     sys::mmap(at, bytes, prot, ANON | more, -1, 0)
 }
 
+/// A program that ends with status 0, and has `bss` bytes of memory that its file does not hold.
+fn with_bss(name: &str, bss: u64) -> Result<String, String> {
+    let mut bytes = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0\x01\0\0\0".to_vec();
+    // The entry, behind the headers; program headers at offset 64; no section headers.
+    for word in [0x40_00b0u64, 64, 0] {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes.extend(b"\0\0\0\0\x40\0\x38\0\x02\0\x40\0\0\0\0\0");
+    for (flags, addr, in_file, in_memory) in [(5, 0x40_0000, PAGE, PAGE), (6, 0x50_0000, 0, bss)] {
+        let kind = u64::from(libc::PT_LOAD) | flags << 32;
+        for word in [kind, 0, addr, addr, in_file, in_memory, PAGE] {
+            bytes.extend(word.to_le_bytes());
+        }
+    }
+    // mov eax, 60; xor edi, edi; syscall.
+    bytes.extend(b"\xb8\x3c\0\0\0\x31\xff\x0f\x05");
+    bytes.resize(PAGE as usize, 0);
+    let file = format!("{}/{name}", scratch());
+    std::fs::write(&file, bytes).map_err(|e| e.to_string())?;
+    ok!(sc!(SYS_chmod, path(&file), 0o755));
+    Ok(file)
+}
+
 tests! { "limits";
+    a_program_larger_than_the_limits_does_not_run {
+        let run = |bss: u64, resource: u32, bytes: u64| {
+            let file = with_bss("large", bss)?;
+            // Returns only if execve fails.
+            let errno = as_child(|| limit(resource, bytes), || Err(exec(&file, ""))).err();
+            Ok(errno.unwrap_or(0))
+        };
+        for (resource, other) in [(libc::RLIMIT_AS, libc::RLIMIT_DATA), (libc::RLIMIT_DATA, libc::RLIMIT_AS)] {
+            is!(run(256 * MIB, resource, 64 * MIB), Ok::<i32, String>(libc::ENOMEM));
+            is!(run(256 * MIB, resource, 512 * MIB), Ok(0));
+            is!(run(32 * MIB, resource, 64 * MIB), Ok(0));
+            is!(run(32 * MIB, other, 64 * MIB), Ok(0));
+        }
+        // The stack is not data.
+        is!(run(MIB, libc::RLIMIT_DATA, MIB), Ok(0));
+        is!(run(MIB, libc::RLIMIT_AS, MIB), Ok(libc::ENOMEM));
+    }
     no_bytes_are_locked_anywhere {
         for at in [PAGE, 0xffff_8880_0000_0000, PAGE.wrapping_neg()] {
             is!(ok!(sc!(SYS_mlock, at, 0)), 0);
