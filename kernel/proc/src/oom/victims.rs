@@ -411,7 +411,14 @@ impl Display for Name<'_> {
         let comm = self.0.map(Process::comm).unwrap_or_default();
         let name = comm.split(|&b| b == 0).next().unwrap_or_default();
         for part in name.utf8_chunks() {
-            f.write_str(part.valid())?;
+            for c in part.valid().chars() {
+                // A user chose the name, and the console would obey it.
+                f.write_char(if c.is_control() {
+                    char::REPLACEMENT_CHARACTER
+                } else {
+                    c
+                })?;
+            }
             if !part.invalid().is_empty() {
                 f.write_char(char::REPLACEMENT_CHARACTER)?;
             }
