@@ -271,7 +271,8 @@ impl DynDir for Numbered {
         let number = core::str::from_utf8(digits)
             .ok()
             .and_then(|d| d.parse::<usize>().ok());
-        let canonical = digits == b"0" || !digits.starts_with(b"0");
+        // Of the texts that are a number, only the one that `list` shows: no sign, no leading zero.
+        let canonical = digits == b"0" || !digits.starts_with(b"0") && !digits.starts_with(b"+");
         match number.filter(|&n| n < (self.count)() && canonical) {
             Some(n) => {
                 let dir = match self.entries {

@@ -38,6 +38,10 @@ fn ends(pid: u64) -> Result<u64, i32> {
 }
 
 tests! { "details";
+    no_other_text_names_a_cpu {
+        let at = |name: &str| std::fs::metadata(format!("/sys/devices/system/cpu/{name}")).is_ok();
+        is!(["cpu0", "cpu00", "cpu+0", "cpu-0", "cpu", "cpu0x"].map(at), [true, false, false, false, false, false]);
+    }
     who_has_ended_is_there_until_waited_for {
         let pid = ok!(sys::fork());
         if pid == 0 {
