@@ -55,7 +55,8 @@ fn syslog(a: &mut Args) -> Result<u64, Errno> {
         }
         // Messages have no levels, so the console's level is accepted and has no effect.
         CONSOLE_LEVEL if (1..=8).contains(&len) => Ok(0),
-        SIZE_UNREAD => Ok(klog::end() - unread_from()),
+        // Another thread may read on between the two looks.
+        SIZE_UNREAD => Ok(klog::end().saturating_sub(unread_from())),
         SIZE_BUFFER => Ok(klog::SIZE as u64),
         _ => Err(Errno::EINVAL),
     }
