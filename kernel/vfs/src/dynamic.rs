@@ -226,8 +226,8 @@ pub enum Fixed {
     /// A read-only file.
     File(Print),
     /// A read-only file. The function is called when the file is opened, and returns what that open file prints: so it can
-    /// depend on the rights of the caller of open(2).
-    Judged(fn() -> Print),
+    /// depend on the rights of the caller of open(2), whatever those of its readers are.
+    Judged(fn() -> Box<dyn DynFile>),
     /// A file that all may read and root may write.
     Setting(Print, Store),
     /// A link with a fixed text.
@@ -252,14 +252,14 @@ impl DynFile for FixedFile {
     }
 }
 
-struct JudgedFile(fn() -> Print);
+struct JudgedFile(fn() -> Box<dyn DynFile>);
 
 impl DynFile for JudgedFile {
     fn print(&self, out: &mut Text) -> Result<()> {
-        (self.0)()(out)
+        (self.0)().print(out)
     }
     fn open(&self, _: u32) -> Result<Option<Box<dyn DynFile>>> {
-        Ok(Some(Box::new(FixedFile((self.0)(), None))))
+        Ok(Some((self.0)()))
     }
 }
 

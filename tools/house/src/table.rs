@@ -304,7 +304,7 @@ pub const LONG_FUNCTIONS: &[Entry] = &[
     ),
     ("file.rs", "TtyFile::read", 70, "not split yet"),
     ("open.rs", "open_or_create", 80, "not split yet"),
-    ("process.rs", "stat", 90, "one field after another"),
+    ("process.rs", "put_stat", 90, "one field after another"),
     ("process.rs", "status", 90, "one field after another"),
     ("walk.rs", "Walk::fast", 80, "not split yet"),
     ("walk.rs", "Walk::resolve_to", 70, "not split yet"),

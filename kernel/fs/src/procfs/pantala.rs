@@ -3,6 +3,7 @@
 //! The kernel counts per CPU and leaves sums to the programs that read these files. Each line is about one CPU, lock,
 //! node or user and consists of `name=value` pairs; a program that reads it must skip names that it does not know.
 
+use alloc::boxed::Box;
 use core::sync::atomic::Ordering::Relaxed;
 
 use cred::{Cap, Charge};
@@ -10,7 +11,7 @@ use hal::sample;
 use hal::time::ticks_to_ns;
 use task::current::current;
 use task::sched;
-use vfs::dynamic::{Fixed, Print, Text};
+use vfs::dynamic::{DynFile, Fixed, Text};
 use vfs::error::Result;
 use vfs::put;
 use vm::Machine;
@@ -20,47 +21,69 @@ use super::Tree;
 
 /// The files of /proc/pantala.
 pub const ROOT: Tree = &[
-    ("accounts", Fixed::File(accounts)),
-    ("cpu", Fixed::Judged(cpu_file)),
+    ("accounts", Fixed::Judged(|| Box::new(Accounts::shown()))),
+    ("cpu", Fixed::Judged(|| Box::new(Cpus(sees_code())))),
     ("locks", Fixed::File(locks)),
     ("node", Fixed::File(node)),
-    ("sections", Fixed::File(sections)),
+    (
+        "sections",
+        Fixed::Judged(|| Box::new(Sections(sees_code()))),
+    ),
 ];
 
-/// One line for each user whose account is charged with something. The caller sees its own real user's line; with
-/// CAP_SYS_ADMIN it sees all.
-fn accounts(out: &mut Text) -> Result<()> {
-    let cred = current().cred();
-    let all = cred.capable(Cap::SysAdmin);
-    task::account::each(|a| {
-        let [threads, memory, names, pipe_pages, locks, signals] = [
-            Charge::Threads,
-            Charge::Memory,
-            Charge::Names,
-            Charge::PipePages,
-            Charge::Locks,
-            Charge::Signals,
-        ]
-        .map(|what| a.held(what));
-        let used = threads + memory + names + pipe_pages + locks + signals != 0;
-        if used && (all || a.uid() == cred.uid) {
-            put!(out, "user={} threads={threads} memory={memory}", a.uid());
-            put!(
-                out,
-                " names={names} pipe_pages={pipe_pages} locks={locks} signals={signals}\n"
-            );
-        }
-    });
-    Ok(())
+/// One line for each user whose account is charged with something. A file that was opened with CAP_SYS_ADMIN shows all,
+/// another one that of its opener's real user.
+struct Accounts {
+    only: Option<u32>,
 }
 
-/// The printer for an opener of `cpu`. Addresses of the kernel's code, and the functions there, are shown only if the
-/// opener has CAP_SYSLOG.
-fn cpu_file() -> Print {
-    if current().cred().capable(Cap::Syslog) {
-        |out| cpu(out, true)
-    } else {
-        |out| cpu(out, false)
+impl Accounts {
+    fn shown() -> Accounts {
+        let cred = current().cred();
+        let all = cred.capable(Cap::SysAdmin);
+        Accounts {
+            only: (!all).then_some(cred.uid),
+        }
+    }
+}
+
+impl DynFile for Accounts {
+    fn print(&self, out: &mut Text) -> Result<()> {
+        task::account::each(|a| {
+            let [threads, memory, names, pipe_pages, locks, signals] = [
+                Charge::Threads,
+                Charge::Memory,
+                Charge::Names,
+                Charge::PipePages,
+                Charge::Locks,
+                Charge::Signals,
+            ]
+            .map(|what| a.held(what));
+            let used = threads + memory + names + pipe_pages + locks + signals != 0;
+            if used && self.only.is_none_or(|uid| uid == a.uid()) {
+                put!(out, "user={} threads={threads} memory={memory}", a.uid());
+                put!(
+                    out,
+                    " names={names} pipe_pages={pipe_pages} locks={locks} signals={signals}\n"
+                );
+            }
+        });
+        Ok(())
+    }
+}
+
+/// Whether the caller may see which code the kernel runs.
+fn sees_code() -> bool {
+    current().cred().capable(Cap::Syslog)
+}
+
+/// The file `cpu`. Addresses of the kernel's code, and the functions there, are shown only if the opener has
+/// CAP_SYSLOG.
+struct Cpus(bool);
+
+impl DynFile for Cpus {
+    fn print(&self, out: &mut Text) -> Result<()> {
+        cpu(out, self.0)
     }
 }
 
@@ -147,21 +170,25 @@ fn locks(out: &mut Text) -> Result<()> {
     Ok(())
 }
 
-/// One line for each CPU: the longest time that preemption was off, in TSC ticks, and the function in which the
-/// timer's interrupt found it.
-fn sections(out: &mut Text) -> Result<()> {
-    for n in 0..hal::cpu::count() {
-        let Some((ticks, function)) = hal::sections::longest(n) else {
-            continue;
-        };
-        put!(out, "cpu={n} ticks={ticks}");
-        if let Some((name, offset)) = function {
-            let name = rustc_demangle::demangle(name);
-            put!(out, " fn=\"{name:#}+{offset:#x}\"");
+/// One line for each CPU: the longest time that preemption was off, in TSC ticks, and, if the opener has CAP_SYSLOG, the
+/// function in which the timer's interrupt found it.
+struct Sections(bool);
+
+impl DynFile for Sections {
+    fn print(&self, out: &mut Text) -> Result<()> {
+        for n in 0..hal::cpu::count() {
+            let Some((ticks, function)) = hal::sections::longest(n) else {
+                continue;
+            };
+            put!(out, "cpu={n} ticks={ticks}");
+            if let Some((name, offset)) = function.filter(|_| self.0) {
+                let name = rustc_demangle::demangle(name);
+                put!(out, " fn=\"{name:#}+{offset:#x}\"");
+            }
+            out.push(b"\n");
         }
-        out.push(b"\n");
+        Ok(())
     }
-    Ok(())
 }
 
 /// One line for each NUMA node: its pages and its free pages.

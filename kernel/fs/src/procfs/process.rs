@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use cred::{Charge, LookAs};
 use proc::look::Image;
 use proc::process::Process;
-use proc::rlimit::{INFINITY, Resource};
+use proc::rlimit::Resource;
 use proc::signal::{self, SigSet, sig};
 use proc::{CLOCK_TICKS, UserThreadExt, ids};
 use task::current::current;
@@ -18,7 +18,7 @@ use vfs::inode::{Inode, mode};
 use vfs::put;
 
 use super::names::{put_comm, put_comm_in_line};
-use super::{digits, links, maps, memory, number, oom, system};
+use super::{digits, limits, links, maps, memory, number, oom, system};
 
 /// The inode of /proc/ID, where `id` is `p`'s pid or the tid of one of its threads.
 pub fn directory(dev: u64, root: u64, p: &Arc<Process>, id: u32) -> Arc<Inode> {
@@ -106,6 +106,8 @@ type Store = fn(&Process, &[u8]) -> Result<()>;
 /// Kinds of entries.
 enum What {
     File(Print, u32),
+    /// A file that shows more to an opener that may inspect the process; the second function prints it for the others.
+    Judged(Print, Print),
     /// A file that can also be written.
     Value(Print, Store),
     /// A file about the memory. Opening it needs permission to inspect the process.
@@ -129,7 +131,11 @@ const ENTRIES: &[(&str, What, bool)] = &[
     ("exe", What::Link(links::exe), true),
     ("fd", What::Fds, true),
     ("io", What::File(io, 0o400), true),
-    ("limits", What::File(limits, 0o444), true),
+    (
+        "limits",
+        What::File(|p, _, t| limits::limits(p, t), 0o444),
+        true,
+    ),
     (
         "loginuid",
         What::File(|_, _, t| text(t, "4294967295"), 0o444),
@@ -158,7 +164,7 @@ const ENTRIES: &[(&str, What, bool)] = &[
     ),
     ("root", What::Link(links::root), true),
     ("smaps_rollup", What::Memory(maps::rollup, 0o444), true),
-    ("stat", What::File(stat, 0o444), true),
+    ("stat", What::Judged(stat, public_stat), true),
     ("statm", What::File(statm, 0o444), true),
     ("status", What::File(status, 0o444), true),
     ("task", What::Tasks, false),
@@ -198,14 +204,25 @@ impl DynDir for Dir {
                 let file = PidFile {
                     whom,
                     print: *print,
+                    public: None,
                     store: None,
                 };
                 (Dynamic::File(Box::new(file)), *perm)
+            }
+            What::Judged(print, public) => {
+                let file = PidFile {
+                    whom,
+                    print: *print,
+                    public: Some(*public),
+                    store: None,
+                };
+                (Dynamic::File(Box::new(file)), 0o444)
             }
             What::Value(print, store) => {
                 let file = PidFile {
                     whom,
                     print: *print,
+                    public: None,
                     store: Some(*store),
                 };
                 (Dynamic::File(Box::new(file)), 0o644)
@@ -235,7 +252,7 @@ impl DynDir for Dir {
         self.whom.find_dir()?;
         for (i, (name, what, _)) in self.entries().filter(|(i, _)| *i as u64 + 2 >= from) {
             let kind = match what {
-                What::File(..) | What::Value(..) | What::Memory(..) => mode::REG,
+                What::File(..) | What::Judged(..) | What::Value(..) | What::Memory(..) => mode::REG,
                 What::Link(_) => mode::LNK,
                 What::Fds | What::Tasks => mode::DIR,
             };
@@ -257,12 +274,30 @@ impl DynDir for Dir {
 struct PidFile {
     whom: Whom,
     print: Print,
+    /// What is printed instead for an opener that may not inspect the process.
+    public: Option<Print>,
     store: Option<Store>,
 }
 
 impl DynFile for PidFile {
     fn print(&self, out: &mut Text) -> Result<()> {
         (self.print)(&self.whom.find()?, self.whom.tid, out)
+    }
+
+    /// A program that may see more can be made to read, so its opener decides as well.
+    fn open(&self, _: u32) -> Result<Option<Box<dyn DynFile>>> {
+        let Some(print) = self.public else {
+            return Ok(None);
+        };
+        if look(&*self.whom.find()?, self.whom.tid).is_ok() {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(PidFile {
+            whom: self.whom.clone(),
+            print,
+            public: None,
+            store: None,
+        })))
     }
 
     fn store(&self, data: &[u8]) -> Result<()> {
@@ -364,51 +399,6 @@ fn io(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
     Ok(())
 }
 
-fn limits(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
-    const NAMES: [(&str, &str); 16] = [
-        ("Max cpu time", "seconds"),
-        ("Max file size", "bytes"),
-        ("Max data size", "bytes"),
-        ("Max stack size", "bytes"),
-        ("Max core file size", "bytes"),
-        ("Max resident set", "bytes"),
-        ("Max processes", "processes"),
-        ("Max open files", "files"),
-        ("Max locked memory", "bytes"),
-        ("Max address space", "bytes"),
-        ("Max file locks", "locks"),
-        ("Max pending signals", "signals"),
-        ("Max msgqueue size", "bytes"),
-        ("Max nice priority", ""),
-        ("Max realtime priority", ""),
-        ("Max realtime timeout", "us"),
-    ];
-    put!(
-        out,
-        "{:<25} {:<20} {:<20} {:<10}\n",
-        "Limit",
-        "Soft Limit",
-        "Hard Limit",
-        "Units"
-    );
-    for (i, (name, unit)) in NAMES.iter().enumerate() {
-        let Some(resource) = Resource::from_raw(i as u32) else {
-            continue;
-        };
-        let l = p.limit(resource);
-        put!(out, "{name:<25} ");
-        for value in [l.soft, l.hard] {
-            if value == INFINITY {
-                put!(out, "{:<20} ", "unlimited");
-            } else {
-                put!(out, "{value:<20} ");
-            }
-        }
-        put!(out, "{unit:<10}\n");
-    }
-    Ok(())
-}
-
 /// The state letter of a thread of `p`: 'Z' for a leader that has ended, and for every thread of a zombie, whose last
 /// thread can still be found until it has left its CPU.
 fn letter(p: &Process, t: Option<&Thread>) -> char {
@@ -418,17 +408,26 @@ fn letter(p: &Process, t: Option<&Thread>) -> char {
     }
 }
 
+/// Prints stat for the caller.
 fn stat(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
+    put_stat(p, tid, look(p, tid).ok(), out)
+}
+
+/// Prints stat without addresses.
+fn public_stat(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
+    put_stat(p, tid, None, out)
+}
+
+fn put_stat(p: &Process, tid: u32, shown: Option<Image>, out: &mut Text) -> Result<()> {
     let thread = thread_of(p, tid);
     let ticks = |ns: u64| ns / (1_000_000_000 / CLOCK_TICKS);
     let (times, children) = (p.times(), p.child_times());
-    let shown = look(p, tid);
-    let permitted = shown.is_ok();
+    let permitted = shown.is_some();
     let Image {
         space,
         program,
         brk,
-    } = shown.unwrap_or_else(|_| p.image());
+    } = shown.unwrap_or_else(|| p.image());
     let usage = space
         .as_ref()
         .map(|s| s.usage(mem::vm()))

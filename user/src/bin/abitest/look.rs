@@ -48,17 +48,23 @@ fn head(name: &str) -> Result<Vec<u8>, i32> {
 }
 
 /// The fields of /proc/PID/stat that follow the name; the state is the third field.
-fn stat(pid: u64) -> Vec<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+fn fields(text: &str) -> Vec<u64> {
     let rest = text.rsplit(')').next().unwrap_or_default();
     rest.split_whitespace()
         .map(|word| word.parse().unwrap_or(0))
         .collect()
 }
 
+fn stat(pid: u64) -> Vec<u64> {
+    fields(&std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default())
+}
+
 /// The addresses in /proc/PID/stat: code and stack; data, heap, arguments and environment.
 fn addresses(pid: u64) -> (Vec<u64>, Vec<u64>) {
-    let all = stat(pid);
+    addresses_in(&stat(pid))
+}
+
+fn addresses_in(all: &[u64]) -> (Vec<u64>, Vec<u64>) {
     let field = |n: usize| all.get(n - 3).copied().unwrap_or(9);
     (
         vec![field(26), field(27)],
@@ -392,6 +398,37 @@ tests! { "look";
         let line = maps.lines().find(|line| line.starts_with(&format!("{at:08x}-"))).unwrap_or_default();
         is!(line.rsplit('/').next(), Some("a\\012b c\\d"));
         holds!(!maps.lines().any(|line| line.starts_with("b c")));
+    }
+    what_an_open_file_shows_is_for_its_opener {
+        if std::fs::metadata("/proc/pantala").is_err() {
+            return Err("skip: Linux asks what the reader may see".into());
+        }
+        let (roots, users) = (sleeper(|| Ok(0))?, sleeper(visible_user)?);
+        let names = [format!("/proc/{roots}/stat"), "/proc/pantala/accounts".into(), "/proc/pantala/sections".into()];
+        let open = || names.each_ref().map(|name| sys::open(name, libc::O_RDONLY, 0).unwrap_or(-1));
+        let texts = |fds: [i32; 3]| fds.map(|fd| {
+            let mut bytes = vec![0; 4096];
+            let got = sys::read(fd, &mut bytes).unwrap_or(0);
+            String::from_utf8_lossy(&bytes[..got]).into_owned()
+        });
+        let by_root = open();
+        ok!(sc!(SYS_setresuid, -1i64, USER, -1i64));
+        let by_user = open();
+        let of_root_by_user = texts(by_root);
+        ok!(sc!(SYS_setresuid, -1i64, 0, -1i64));
+        let [stat, accounts, sections] = texts(by_user);
+        let (code, rest) = addresses_in(&fields(&stat));
+        is!((code, rest), (vec![1, 1], vec![0; 8]));
+        // The account of the real user alone.
+        holds!(accounts.contains("user=0 ") && !accounts.contains(&format!("user={USER} ")));
+        holds!(!sections.contains("fn="));
+        // To see addresses, opener and reader must have the right.
+        let [stat, accounts, _] = of_root_by_user;
+        is!(addresses_in(&fields(&stat)).0, [1, 1]);
+        holds!(accounts.contains(&format!("user={USER} ")));
+        let [stat, ..] = texts(open());
+        holds!(addresses_in(&fields(&stat)).0[0] > 1);
+        ok!(sc!(SYS_kill, users, libc::SIGKILL));
     }
     kernel_addresses_are_for_root {
         is!(as_child(visible_user, || {
