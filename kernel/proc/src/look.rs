@@ -20,6 +20,7 @@ use super::space::SpaceUser;
 use crate::UserThreadExt;
 
 /// The memory of a process at one moment, and where its parts are.
+#[derive(Default)]
 pub struct Image {
     /// The memory; none for the kernel's process and for zombies.
     pub space: Option<Arc<Space>>,
@@ -45,10 +46,14 @@ impl Process {
             None => self.cred.lock_nested().clone(),
         };
         let dumpable = space.is_none() || self.has(flag::DUMPABLE);
-        let image = Image {
-            space: space.as_ref().map(|s| s.space().clone()),
-            program: self.program.lock_nested().clone(),
-            brk: *self.brk.lock_nested(),
+        let image = match space.as_ref() {
+            Some(space) => Image {
+                space: Some(space.space().clone()),
+                program: self.program.lock_nested().clone(),
+                brk: *self.brk.lock_nested(),
+            },
+            // The addresses of memory that is gone may be those of a process that lives, from which this one was forked.
+            None => Image::default(),
         };
         (cred, dumpable, image)
     }

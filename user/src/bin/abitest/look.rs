@@ -430,6 +430,27 @@ tests! { "look";
         holds!(addresses_in(&fields(&stat)).0[0] > 1);
         ok!(sc!(SYS_kill, users, libc::SIGKILL));
     }
+    the_dead_tell_no_addresses {
+        let dying = ok!(sys::fork());
+        if dying == 0 {
+            let memory = ok!(anon(4096));
+            for page in 0..4096 { sys::poke(memory + page * PAGE, 1); }
+            ok!(become_user());
+            sys::exit(0);
+        }
+        let seen = as_child(visible_user, || loop {
+            let text = std::fs::read_to_string(format!("/proc/{dying}/stat")).map_err(|_| libc::EIO)?;
+            let (code, rest) = addresses_in(&fields(&text));
+            // Code is said to be at 1 while its address is hidden.
+            if code[0] > 1 || code[1] > 1 || rest != [0; 8] {
+                return Err(1);
+            }
+            if text.contains(") Z ") {
+                return Ok(0);
+            }
+        });
+        is!(seen, Ok(0));
+    }
     kernel_addresses_are_for_root {
         is!(as_child(visible_user, || {
             let mut wrong = 0;
