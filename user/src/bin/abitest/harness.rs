@@ -20,8 +20,11 @@ pub enum Verdict {
     Failed(String),
 }
 
-/// Milliseconds that a test may take, for emulation with several CPUs on one.
-const LIMIT_MS: u64 = 15_000;
+/// Seconds that a test may take, for emulation with several CPUs on one: what ABITEST_SECONDS says, or 15.
+fn limit_seconds() -> u64 {
+    let said = std::env::var("ABITEST_SECONDS").ok();
+    said.and_then(|text| text.parse().ok()).unwrap_or(15)
+}
 
 /// Defines `TESTS` of a subject.
 macro_rules! tests {
@@ -155,7 +158,7 @@ pub fn run(test: &Test) -> Verdict {
         Some(status) => {
             Verdict::Failed(format!("the test's process ended with status {status:#x}"))
         }
-        None => Verdict::Failed(format!("not over after {} s", LIMIT_MS / 1000)),
+        None => Verdict::Failed(format!("not over after {} s", limit_seconds())),
     }
 }
 
@@ -172,6 +175,7 @@ fn child(test: &Test, to: i32) -> ! {
 
 fn wait_limited(pid: u64) -> Option<i32> {
     let began = sys::now_ns();
+    let limit_ns = limit_seconds() * 1_000_000_000;
     let mut pause = 100;
     loop {
         match sys::wait(pid as i64, libc::WNOHANG) {
@@ -179,7 +183,7 @@ fn wait_limited(pid: u64) -> Option<i32> {
             Ok(_) => {}
             Err(_) => return Some(-1),
         }
-        if sys::now_ns() - began > LIMIT_MS * 1_000_000 {
+        if sys::now_ns() - began > limit_ns {
             let _ = sc!(SYS_kill, pid, libc::SIGKILL);
             let _ = sys::wait(pid as i64, 0);
             return None;

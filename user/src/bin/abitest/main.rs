@@ -7,6 +7,7 @@
 #[macro_use]
 mod harness;
 mod accounts;
+mod affinity;
 mod births;
 mod creds;
 mod details;
@@ -45,6 +46,7 @@ const SUBJECTS: &[&[Test]] = &[
     events::TESTS,
     files::TESTS,
     accounts::TESTS,
+    affinity::TESTS,
     births::TESTS,
     creds::TESTS,
     details::TESTS,
