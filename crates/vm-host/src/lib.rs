@@ -1,17 +1,22 @@
 //! Host tests of `vm`: simulated CPUs, TLBs and memory.
 
 pub mod arena;
-#[cfg(loom)]
+#[cfg(all(feature = "threads", loom))]
 pub mod explore;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(all(feature = "threads", not(any(loom, shuttle))))]
 pub mod heap;
+#[cfg(feature = "threads")]
 pub mod lab;
 pub mod mmu;
 pub mod model;
-pub mod program;
 #[cfg(shuttle)]
+pub mod one_stop;
+#[cfg(feature = "threads")]
+pub mod program;
+#[cfg(all(feature = "threads", shuttle))]
 pub mod schedules;
 
 pub use arena::Arena;
+#[cfg(feature = "threads")]
 pub use lab::Lab;
 pub use mmu::{Access, PageFault, Sim};

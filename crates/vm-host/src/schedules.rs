@@ -4,17 +4,15 @@
 //! after the other, all schedules in which one thread is stopped once, at any step, while the others run as far as they
 //! can without it: an operation must withstand any interference between two of its steps.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Arc, Mutex};
 
-use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 use shuttle::thread::{self, JoinHandle};
-use shuttle::{Config, Runner};
 use vm::object::ObjectRef;
 use vm::space::{MapArgs, RemapArgs, RemapTarget, Source, Space};
 use vm::{EntryFlags, FaultError, MapProt, Tuning};
 
-use crate::{Access, Lab};
+use crate::{Access, Lab, one_stop};
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
@@ -63,64 +61,7 @@ pub fn explore(body: Body) {
 
 /// Tries each schedule in which the first thread that `body` spawns is stopped once. Returns the number of schedules.
 pub fn stop_everywhere(body: Body) -> usize {
-    let scheduler = OneStop::default();
-    let place = scheduler.place.clone();
-    let tried = Runner::new(scheduler, Config::new()).run(move || run(body, Tuning::SMALL));
-    assert!(*place.lock().unwrap() > 0, "the first thread has no step");
-    tried
-}
-
-/// Stops task 1 at one step, which is one further in each execution.
-#[derive(Default)]
-struct OneStop {
-    /// Number of steps after which task 1 is stopped.
-    place: Arc<Mutex<usize>>,
-    /// Number of steps that it has made.
-    steps: usize,
-    /// Tasks that have spun since task 1 made its last step: they may be waiting for it.
-    spun: Vec<TaskId>,
-}
-
-impl Scheduler for OneStop {
-    fn new_execution(&mut self) -> Option<Schedule> {
-        let mut place = self.place.lock().unwrap();
-        // It ended before that step: it was stopped everywhere.
-        if self.steps < *place {
-            return None;
-        }
-        *place += 1;
-        self.steps = 0;
-        self.spun.clear();
-        Some(Schedule::new(*place as u64))
-    }
-
-    fn next_task(
-        &mut self,
-        runnable: &[&Task],
-        current: Option<TaskId>,
-        yields: bool,
-    ) -> Option<TaskId> {
-        let stopped = self.steps >= *self.place.lock().unwrap();
-        let rank = |task: TaskId| match usize::from(task) {
-            0 => 0,
-            1 if stopped => usize::MAX,
-            n => n,
-        };
-        self.spun.extend(current.filter(|_| yields));
-        let next = runnable
-            .iter()
-            .map(|task| task.id())
-            .min_by_key(|task| (self.spun.contains(task), rank(*task)))?;
-        if usize::from(next) == 1 {
-            self.steps += 1;
-            self.spun.clear();
-        }
-        Some(next)
-    }
-
-    fn next_u64(&mut self) -> u64 {
-        0
-    }
+    one_stop::everywhere(1, move || run(body, Tuning::SMALL))
 }
 
 impl World {
