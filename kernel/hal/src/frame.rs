@@ -3,14 +3,10 @@
 /// The `vector` of a frame that a system call made. It is none of the CPU's 256 vectors.
 pub const VECTOR_SYSCALL: u64 = 0x100;
 
-/// Kernel code segment.
-pub(super) const KERNEL_CS: u16 = 0x10;
-/// Kernel data segment.
-pub(super) const KERNEL_SS: u16 = 0x18;
 /// User data segment, as Linux programs see it.
-pub(super) const USER_SS: u16 = 0x2b;
+pub(crate) const USER_SS: u16 = 0x2b;
 /// User 64-bit code segment, as Linux programs see it.
-pub(super) const USER_CS: u16 = 0x33;
+pub(crate) const USER_CS: u16 = 0x33;
 
 /// Flags that sigreturn(2) and ptrace(2) may set: CF PF AF ZF SF TF DF OF RF AC ID.
 const USER_FLAGS: u64 = 0x0025_0dd5;
@@ -159,14 +155,16 @@ impl UserFrame {
     }
 
     /// Whether the context had interrupts enabled.
+    #[cfg(target_os = "none")]
     #[inline]
-    pub(super) fn interrupts_on(&self) -> bool {
+    pub(crate) fn interrupts_on(&self) -> bool {
         self.flags & 0x200 != 0
     }
 }
 
 /// Offsets of the frame's fields, for the entry code.
-pub(super) mod offset {
+#[cfg(target_os = "none")]
+pub(crate) mod offset {
     use super::UserFrame;
     use core::mem::offset_of;
     pub(crate) const R15: usize = offset_of!(UserFrame, r15);

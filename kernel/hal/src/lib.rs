@@ -5,78 +5,54 @@
 //! global allocator has unsafe code. What this crate calls of the kernel above it is the trait [`upcalls::Upcalls`]; the type
 //! of threads is named by [`thread_type!`]. An unsafe function states in its `# Safety` section what its caller must ensure;
 //! a safe function is sound for any argument.
+//!
+//! The real machine is in `x86`. In tests on a host the crates above run on a simulated one, in `sim`: the modules that both
+//! have replace each other.
 #![no_std]
-#![cfg(target_os = "none")]
 #![expect(unsafe_code, reason = "this crate is the boundary to the hardware")]
 
 extern crate alloc;
+#[cfg(not(target_os = "none"))]
+extern crate std;
 
 #[macro_use]
-pub mod console;
+mod kprint;
 
-mod acpi;
-mod answer;
-mod apic;
-mod backtrace;
-mod boot;
-mod calibrate;
-pub mod context;
-pub mod cpu;
 pub mod current;
-mod entry;
-mod features;
-pub mod fpu;
 pub mod frame;
-pub mod frames;
-mod gdt;
-#[cfg(feature = "heap-labels")]
-pub mod heap_labels;
-mod identity;
-mod idt;
-mod ioapic;
-pub mod ipi;
-pub mod irq;
 pub mod klog;
 pub mod limits;
-mod lock;
-pub mod machine;
-mod mailbox;
-pub mod memory;
-pub mod msr;
-mod numa;
-pub mod paging;
-pub mod panic;
-mod patch;
-pub mod percpu;
-pub mod physical;
-mod pic;
-pub mod port;
-pub mod power;
-pub mod preempt;
-mod rtc;
-pub mod sample;
-pub mod sections;
-mod smp;
-pub mod snapshot;
-pub mod spaces;
-pub mod stack;
-mod stack_cache;
-mod symbols;
-pub mod time;
-pub mod timer;
-pub mod tls;
-mod trap;
+mod machine_static;
 pub mod uaccess;
 pub mod uio;
 pub mod upcalls;
 pub mod upper;
 pub mod user;
-mod vectors;
+mod user_fault;
 
-pub use boot::info::BootInfo;
+#[cfg(not(target_os = "none"))]
+pub mod sim;
+#[cfg(target_os = "none")]
+mod x86;
+
+#[cfg(not(target_os = "none"))]
+use sim as this_machine;
+#[cfg(target_os = "none")]
+use x86 as this_machine;
+
+use this_machine::user_copy;
+pub use this_machine::{
+    BootInfo, console, context, cpu, ipi, irq, machine, percpu, preempt, release_cpus, sample,
+    sections, snapshot, spaces, stack, time, timer,
+};
+
+#[cfg(all(target_os = "none", feature = "heap-labels"))]
+pub use x86::heap_labels;
+#[cfg(target_os = "none")]
+pub use x86::{
+    fpu, frames, hwcap, memory, msr, paging, panic, physical, port, power, set_user_tls, tls,
+};
+
 pub use frame::{TrapFrame, UserFrame};
-pub use identity::hwcap;
 pub use limits::{MAX_CPUS, MAX_NODES, PAGE_SIZE, USER_END};
-pub use smp::release_cpus;
-pub use tls::set_user_tls;
-pub use user::UserFault;
+pub use user_fault::UserFault;

@@ -5,9 +5,13 @@
 
 use vm::Growth;
 
-use crate::boot::info::BootInfo;
+#[cfg(not(target_os = "none"))]
+use crate::sim::info::BootInfo;
+#[cfg(target_os = "none")]
+use crate::x86::boot::info::BootInfo;
+
 use crate::frame::{TrapFrame, UserFrame};
-use crate::user::UserFault;
+use crate::user_fault::UserFault;
 
 /// The result of a page fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +63,10 @@ pub trait Upcalls {
 }
 
 /// The symbols that the linker binds.
+#[cfg_attr(
+    not(target_os = "none"),
+    expect(dead_code, reason = "a simulated machine has no traps and no devices")
+)]
 pub(crate) mod symbols {
     use super::{BootInfo, Growth, Handled, TrapFrame, UserFault, UserFrame};
     // SAFETY: only `upcalls!` defines these names, with these types.

@@ -4,19 +4,22 @@
 //! heap on it, and reports sizes of memory. What to do when memory is short is decided by a policy that a crate above sets
 //! ([`set_policy`]).
 #![no_std]
-#![cfg(target_os = "none")]
 
 extern crate alloc;
 
+#[cfg(target_os = "none")]
 pub mod heap;
 mod info;
+#[cfg_attr(not(target_os = "none"), path = "sim_init.rs")]
 mod init;
 mod machine;
 mod shortage;
 mod space;
 
 pub use info::memory;
-pub use init::{Initrd, init, initrd, machine_frames, release_initrd};
+pub use init::init;
+#[cfg(target_os = "none")]
+pub use init::{Initrd, initrd, machine_frames, release_initrd};
 pub use machine::{Vm, epoch, fail_allocations, poll, poll_more, slab, vm};
 pub use shortage::{NoMemory, Policy, admit, admit_change, admit_process, set_policy};
 pub use space::{FutexKey, FutexWord, activate, clear, fork, futex_word, max_rss_kib, write_at};

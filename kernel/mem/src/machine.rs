@@ -7,9 +7,12 @@ use vm::Slab;
 /// The virtual memory system of this machine.
 pub type Vm = vm::Vm<KernelMachine>;
 
-/// Both are set once, by [`init`](crate::init()), before any allocation that the boot memory does not serve.
-pub(crate) static VM: Once<&'static Vm> = Once::new();
-pub(crate) static SLAB: Once<Slab> = Once::new();
+hal::machine_static! {
+    /// Set once, by [`init`](crate::init()), before any allocation that the boot memory does not serve.
+    pub(crate) static VM: Once<&'static Vm> = Once::new();
+    /// As `VM`.
+    pub(crate) static SLAB: Once<Slab> = Once::new();
+}
 
 /// The virtual memory system.
 ///

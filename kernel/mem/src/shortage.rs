@@ -25,8 +25,10 @@ pub struct Policy {
     pub wait_for_room: fn() -> Result<(), NoMemory>,
 }
 
-/// Set once, before the first thread.
-static POLICY: Once<&'static Policy> = Once::new();
+hal::machine_static! {
+    /// Set once, before the first thread.
+    static POLICY: Once<&'static Policy> = Once::new();
+}
 
 /// Sets what is done when memory is short. Called once, before the first thread.
 pub fn set_policy(policy: &'static Policy) {
@@ -34,6 +36,7 @@ pub fn set_policy(policy: &'static Policy) {
 }
 
 /// Allocates for the heap when no memory is left above the reserve; null if that fails, too.
+#[cfg(target_os = "none")]
 #[cold]
 #[inline(never)]
 pub(crate) fn last_resort(layout: Layout, get: impl Fn(Rights) -> *mut u8) -> *mut u8 {

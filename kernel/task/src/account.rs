@@ -26,11 +26,13 @@ struct Table {
     hand: usize,
 }
 
-static TABLE: Spin<Table, lock::AccountLock> = Spin::new(Table {
-    by_user: BTreeMap::new(),
-    all: Vec::new(),
-    hand: 0,
-});
+hal::machine_static! {
+    static TABLE: Spin<Table, lock::AccountLock> = Spin::new(Table {
+        by_user: BTreeMap::new(),
+        all: Vec::new(),
+        hand: 0,
+    });
+}
 
 impl Table {
     /// Finds an account to which nothing is charged any more, and gives it to user `uid`.

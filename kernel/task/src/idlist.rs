@@ -6,7 +6,7 @@
 //! has lost its tail, and debug builds assert that this does not happen.
 
 use core::marker::PhantomData;
-use core::sync::atomic::{AtomicU32, Ordering};
+use ksync::atomic::{AtomicU32, Ordering};
 
 use ksync::CpuPin;
 

@@ -8,7 +8,7 @@
 //! So the table stays as small as the number of live processes allows.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, Ordering};
+use ksync::atomic::{AtomicU32, Ordering};
 
 use ksync::{ArcBorrow, Counter, CpuPin, EpochPtr, Once, PerCpu, Round, Spin};
 
@@ -65,9 +65,11 @@ struct Ids {
     live: Counter,
 }
 
-static IDS: Once<Ids> = Once::new();
+hal::machine_static! {
+    static IDS: Once<Ids> = Once::new();
 
-static TABLE: IdTable<Slot> = IdTable::new();
+    static TABLE: IdTable<Slot> = IdTable::new();
+}
 
 /// Sets the ids up. Called once, by the boot CPU, before any thread is made.
 #[inline(never)]

@@ -4,7 +4,6 @@
 //! decides which thread runs; [`ids`] finds threads by tid without locks. Processes are unknown to this crate; what it calls
 //! of them is in [`upcalls`].
 #![no_std]
-#![cfg(target_os = "none")]
 
 extern crate alloc;
 

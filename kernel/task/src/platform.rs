@@ -7,9 +7,11 @@ use crate::current::{current, try_current};
 use crate::park::{self, Deadline, Interruptible};
 use crate::{ids, sched, watchdog};
 
-/// The locks that each CPU holds in an interrupt handler, or before it runs a thread. The two do not overlap, for interrupts
-/// are off until the first thread runs. Written by the CPU itself.
-static CPU_HELD: [HeldLocks; MAX_CPUS] = [const { HeldLocks::new() }; MAX_CPUS];
+hal::machine_static! {
+    /// The locks that each CPU holds in an interrupt handler, or before it runs a thread. The two do not overlap, for interrupts
+    /// are off until the first thread runs. Written by the CPU itself.
+    static CPU_HELD: [HeldLocks; MAX_CPUS] = [const { HeldLocks::new() }; MAX_CPUS];
+}
 
 /// Gives thread `tid` the token for which it sleeps in a lock of `ksync`, and wakes it.
 pub(crate) fn unpark(tid: u32) {

@@ -3,13 +3,15 @@
 //! Monotonic time comes from the machine and never steps.  Real time is monotonic time plus an
 //! offset that clock_settime(2) and settimeofday(2) change.
 
-use core::sync::atomic::{AtomicI64, Ordering};
+use ksync::atomic::{AtomicI64, Ordering};
 
 /// Nanoseconds of a second.
 pub const SECOND: u64 = 1_000_000_000;
 
-/// Nanoseconds by which clock_settime(2) and its like have moved real time from the machine's. Atomic.
-static STEP: AtomicI64 = AtomicI64::new(0);
+hal::machine_static! {
+    /// Nanoseconds by which clock_settime(2) and its like have moved real time from the machine's. Atomic.
+    static STEP: AtomicI64 = AtomicI64::new(0);
+}
 
 /// Nanoseconds since boot.
 #[inline]

@@ -31,7 +31,9 @@ pub struct Upcalls {
     pub kernel_thread_made: fn(&CpuPin, &Arc<Thread>),
 }
 
-static UPCALLS: Once<&'static Upcalls> = Once::new();
+hal::machine_static! {
+    static UPCALLS: Once<&'static Upcalls> = Once::new();
+}
 
 /// Sets the functions that this crate calls. Called once, before any thread is made.
 pub fn set(upcalls: &'static Upcalls) {

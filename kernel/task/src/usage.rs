@@ -1,6 +1,6 @@
 //! What threads and processes have used: CPU time, page faults, switches.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use ksync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::thread::Thread;
 

@@ -15,8 +15,8 @@
 //! would run.
 
 use alloc::vec::Vec;
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use ksync::atomic::AtomicU64;
+use ksync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use hal::kprintln;
 use ksync::{Counter, Once};
@@ -41,7 +41,9 @@ struct Limits {
     asleep: AtomicU64,
 }
 
-static LIMITS: Once<Limits> = Once::new();
+hal::machine_static! {
+    static LIMITS: Once<Limits> = Once::new();
+}
 
 /// Starts the watchdog with a limit of `seconds` for CPUs; 0 starts none. Called once, after the scheduler has been set up.
 pub fn start(seconds: u32) {

@@ -14,7 +14,7 @@ pub struct Symbols {
 /// The timer's place among the watched interrupts; the others are those between CPUs.
 pub const TIMER: usize = 0;
 
-/// Pantala's vectors: timer, function call, reschedule (`kernel/hal/src/trap.rs`), and bytes of an entry stub.
+/// Pantala's vectors: timer, function call, reschedule (`kernel/hal/src/x86/trap.rs`), and bytes of an entry stub.
 const PANTALA_VECTORS: [u64; 3] = [0xef, 0xfc, 0xfd];
 const STUB: u64 = 16;
 

@@ -27,7 +27,7 @@ const CHUNK: u64 = 2 << 20;
 /// Bits of an entry below the label's index, which hold the granule's offset in its object.
 const OFFSET_BITS: u32 = 12;
 
-/// Pantala's kernel stacks and page array: `kernel/hal/src/paging.rs`.
+/// Pantala's kernel stacks and page array: `kernel/hal/src/x86/paging.rs`.
 const STACKS: u64 = 0xffff_c900_0000_0000;
 const PAGES: u64 = 0xffff_ea00_0000_0000;
 const REGION: u64 = 1 << 39;

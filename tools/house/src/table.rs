@@ -20,7 +20,8 @@ pub fn is_tool(dir: &str) -> bool {
 pub const LAYERS: &[&[&str]] = &[
     &["abi", "elfload", "fscore", "ksync"],
     &["cred", "vm"],
-    &["hal", "vm-host"],
+    &["vm-host"],
+    &["hal"],
     &["mem"],
     &["task"],
     &["drivers"],
@@ -297,7 +298,7 @@ pub const LONG_FUNCTIONS: &[Entry] = &[
         "the way of a fault, in one place",
     ),
     (
-        "kernel/hal/src/boot/mod.rs",
+        "kernel/hal/src/x86/boot/mod.rs",
         "start",
         80,
         "the order of boot, in one place",

@@ -1,6 +1,6 @@
 //! Balancing: the CPU to which a woken thread goes, and the thread that an idle CPU takes from another.
 
-use core::sync::atomic::Ordering;
+use ksync::atomic::Ordering;
 
 use ksync::CpuPin;
 

@@ -1,7 +1,7 @@
 //! The state that the scheduler keeps for each CPU, and its counters.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use ksync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use ksync::{CpuPin, IrqSpin, Once, PerCpu};
 
@@ -65,7 +65,9 @@ pub(super) fn bump(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
 }
 
-static CPUS: Once<PerCpu<Cpu>> = Once::new();
+hal::machine_static! {
+    static CPUS: Once<PerCpu<Cpu>> = Once::new();
+}
 
 /// Sets the scheduler up. Called once, by the boot CPU, before any thread is made.
 #[inline(never)]

@@ -1,6 +1,6 @@
 //! The scheduling state of a thread: policy, weight, affinity, virtual time.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use ksync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::mask::CpuMask;
 

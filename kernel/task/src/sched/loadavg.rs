@@ -3,7 +3,7 @@
 //! CPU 0 takes a sample every five seconds, as in Linux. Samples that were missed because CPU 0 was idle are taken later,
 //! with the load of that moment: at its next tick, or when the averages are read.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use ksync::atomic::{AtomicU64, Ordering};
 
 use crate::time;
 
@@ -15,9 +15,11 @@ const DECAY: [u64; 3] = [1884, 2014, 2037];
 /// Periods after which the oldest sample has no weight left.
 const MEMORY: u64 = 1000;
 
-static AVERAGES: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
-/// Periods for which a sample has been taken since boot.
-static SAMPLED: AtomicU64 = AtomicU64::new(0);
+hal::machine_static! {
+    static AVERAGES: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+    /// Periods for which a sample has been taken since boot.
+    static SAMPLED: AtomicU64 = AtomicU64::new(0);
+}
 
 /// Takes the samples that are due at `now`.
 pub(super) fn sample(now: u64) {

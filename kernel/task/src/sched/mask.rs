@@ -1,6 +1,6 @@
 //! Sets of CPUs that may be changed while others read them.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use ksync::atomic::{AtomicU64, Ordering};
 
 const WORDS: usize = hal::MAX_CPUS / 64;
 

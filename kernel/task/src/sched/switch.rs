@@ -4,7 +4,7 @@
 //! old thread, declares it asleep, or releases it. Preemption and interrupts are off in between.
 
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
+use ksync::atomic::Ordering;
 
 use ksync::{CpuPin, Run};
 

@@ -1,6 +1,6 @@
 //! What the clock's tick and the requests of other CPUs do on a CPU.
 
-use core::sync::atomic::Ordering;
+use ksync::atomic::Ordering;
 
 use ksync::CpuPin;
 

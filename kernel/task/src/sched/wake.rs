@@ -1,6 +1,6 @@
 //! Making threads run: new threads, woken threads, and running threads that must look at their flags.
 
-use core::sync::atomic::Ordering;
+use ksync::atomic::Ordering;
 
 use ksync::CpuPin;
 

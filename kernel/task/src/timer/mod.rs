@@ -13,7 +13,7 @@
 
 pub mod node;
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use ksync::atomic::{AtomicU64, Ordering};
 
 use ksync::{CpuPin, IrqSpin, Once, PerCpu};
 
@@ -301,7 +301,9 @@ impl Wheel {
     }
 }
 
-static WHEELS: Once<PerCpu<IrqSpin<Wheel, lock::TimerLock>>> = Once::new();
+hal::machine_static! {
+    static WHEELS: Once<PerCpu<IrqSpin<Wheel, lock::TimerLock>>> = Once::new();
+}
 
 /// Sets the wheels up. Called once, by the boot CPU, before any thread is made.
 #[inline(never)]
@@ -365,9 +367,11 @@ pub fn cancel_process(pid: u32, n: &TimerNode) {
     cancel(pid | OF_PROCESS, n);
 }
 
-/// Nanoseconds between timer interrupts that are made only to look for sections without preemption; 0 for no such interrupts.
-/// Atomic, set at boot.
-static PROBE_NS: AtomicU64 = AtomicU64::new(0);
+hal::machine_static! {
+    /// Nanoseconds between timer interrupts that are made only to look for sections without preemption; 0 for no such interrupts.
+    /// Atomic, set at boot.
+    static PROBE_NS: AtomicU64 = AtomicU64::new(0);
+}
 
 /// Makes each CPU's timer interrupt at least every `ns` nanoseconds, beginning with its next interrupt.
 pub fn probe_every(ns: u64) {

@@ -1,6 +1,6 @@
 //! A timer, as a part of the thread or process that it belongs to.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use ksync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::idlist::IdLinks;
 use crate::time;
@@ -57,4 +57,5 @@ impl TimerNode {
     }
 }
 
+#[cfg(not(shuttle))]
 const _: () = assert!(size_of::<TimerNode>() <= 24 + 8);

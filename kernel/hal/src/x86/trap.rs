@@ -1,11 +1,11 @@
 //! The functions that the entry code calls: for exceptions, interrupts and system calls, and before user mode.
 use core::sync::atomic::Ordering;
 
-use super::frame::{TrapFrame, UserFrame};
 use super::vectors::{VECTOR_CALL, VECTOR_RESCHEDULE, VECTOR_SERIAL, VECTOR_TIMER};
 use super::{
-    apic, console, entry, ipi, irq, msr, panic, percpu, preempt, sample, time, timer, user,
+    apic, console, entry, ipi, irq, msr, panic, percpu, preempt, sample, time, timer, user_copy,
 };
+use crate::frame::{TrapFrame, UserFrame};
 use crate::limits::USER_END;
 use crate::upcalls::{Handled, symbols as upcall};
 
@@ -63,7 +63,7 @@ pub(super) extern "C" fn exception(frame: &mut TrapFrame) {
     } else if from_user {
         irq::enable();
         upcall::user_exception(frame, frame.vector, frame.error);
-    } else if !user::fix_up(frame) {
+    } else if !user_copy::fix_up(frame) {
         panic::kernel_fault(frame, None);
     }
     if from_user {
@@ -81,7 +81,7 @@ fn page_fault(frame: &mut TrapFrame, from_user: bool) {
         let _: Handled = upcall::page_fault(address, error, true);
         return;
     }
-    if address >= USER_END || !user::is_copy(frame.rip) {
+    if address >= USER_END || !user_copy::is_copy(frame.rip) {
         panic::kernel_fault(frame, Some(address));
     }
     if frame.interrupts_on() && preempt::count() == 0 {
@@ -92,7 +92,7 @@ fn page_fault(frame: &mut TrapFrame, from_user: bool) {
             return;
         }
     }
-    user::fix_up(frame);
+    user_copy::fix_up(frame);
 }
 
 /// An interrupt from user mode. Runs on the thread's stack.

@@ -2,8 +2,10 @@
 use core::arch::asm;
 use core::mem::size_of;
 
-use super::frame::{KERNEL_CS, KERNEL_SS};
-
+/// Kernel code segment.
+pub(super) const KERNEL_CS: u16 = 0x10;
+/// Kernel data segment.
+const KERNEL_SS: u16 = 0x18;
 /// Selector of the task-state segment.
 const TSS_SELECTOR: u16 = 0x40;
 

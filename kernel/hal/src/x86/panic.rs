@@ -2,8 +2,8 @@
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-use super::frame::TrapFrame;
 use super::{backtrace, console, cpu, irq, paging, percpu, power, snapshot, time};
+use crate::frame::TrapFrame;
 
 const NOBODY: u32 = u32::MAX;
 /// The CPU that panics, or [`NOBODY`].

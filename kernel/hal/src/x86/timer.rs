@@ -1,9 +1,9 @@
 //! The one-shot timer of each CPU.
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::frame::TrapFrame;
 use super::vectors::VECTOR_TIMER;
 use super::{apic, calibrate, features, irq, msr, percpu, time};
+use crate::frame::TrapFrame;
 
 /// Ticks a second of the APIC timer; 0 with TSC deadline. Written once, at boot.
 static APIC_HZ: AtomicU64 = AtomicU64::new(0);

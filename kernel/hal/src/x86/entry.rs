@@ -12,9 +12,9 @@
 //! user frame cannot be set to invalid values.
 use core::arch::{global_asm, naked_asm};
 
-use super::frame::{UserFrame, VECTOR_SYSCALL, offset};
 use super::patch::clac;
 use super::{percpu, trap};
+use crate::frame::{UserFrame, VECTOR_SYSCALL, offset};
 
 /// Bytes from one vector's stub to the next.
 const STUB_SIZE: usize = 16;

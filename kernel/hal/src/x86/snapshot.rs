@@ -4,8 +4,8 @@
 //! records the interrupted address and its callers; the CPU that asked prints them.
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use super::frame::TrapFrame;
 use super::{apic, backtrace, cpu, percpu, sample, time};
+use crate::frame::TrapFrame;
 
 /// The longest wait for answers, in nanoseconds.
 const PATIENCE_NS: u64 = 5_000_000_000;

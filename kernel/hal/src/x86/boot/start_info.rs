@@ -3,7 +3,7 @@
 //! It all lies in memory that is about to be allocated for something else, so it is copied at once. The loader's structures
 //! are trusted to be where its pointers say, below 4 GiB.
 use super::super::memory;
-use crate::lock::BootLock;
+use crate::x86::lock::BootLock;
 
 /// The most entries of the memory map that are copied.
 pub(super) const MAX_ENTRIES: usize = 64;

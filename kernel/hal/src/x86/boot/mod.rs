@@ -13,6 +13,7 @@ use core::ptr;
 
 use start_info::Handover;
 
+use self::info::BootInfo;
 use super::frames::{self, EARLY, FrameRange};
 use super::numa::Numa;
 use super::stack::KernelStack;
@@ -20,7 +21,6 @@ use super::{
     acpi, apic, console, features, fpu, gdt, idt, ioapic, memory, paging, panic, patch, percpu,
     physical, pic, power, smp, symbols, time, timer, trap,
 };
-use crate::boot::info::BootInfo;
 use crate::limits::{MAX_CPUS, PAGE_SIZE};
 
 /// The first Rust code on the boot CPU, on the boot page tables and the boot stack.

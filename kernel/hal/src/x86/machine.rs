@@ -6,8 +6,8 @@ use vm::asid::{Duty, Target};
 use vm::page::Pfn;
 use vm::{CpuSet, Gather, Growth, Machine};
 
+use super::boot::info::BootInfo;
 use super::{cpu, ipi, irq, memory, paging, physical, spaces, time};
-use crate::boot::info::BootInfo;
 use crate::limits::{MAX_NODES, PAGE_SIZE};
 
 /// The machine under the VM.

@@ -3,8 +3,8 @@ use core::arch::asm;
 use core::cell::UnsafeCell;
 
 use super::entry;
-use super::frame::KERNEL_CS;
 use super::gdt::Ist;
+use super::gdt::KERNEL_CS;
 
 const NMI: usize = 2;
 const BREAKPOINT: usize = 3;

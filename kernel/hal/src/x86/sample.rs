@@ -5,8 +5,8 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::frame::TrapFrame;
 use super::{cpu, memory, symbols};
+use crate::frame::TrapFrame;
 use crate::limits::MAX_CPUS;
 
 /// The sample of one CPU, on a cache line of its own.

@@ -1,0 +1,58 @@
+//! The real machine: x86-64.
+
+mod acpi;
+mod answer;
+mod apic;
+mod backtrace;
+pub(crate) mod boot;
+mod calibrate;
+pub mod console;
+pub mod context;
+pub mod cpu;
+mod entry;
+mod features;
+pub mod fpu;
+pub mod frames;
+mod gdt;
+#[cfg(feature = "heap-labels")]
+pub mod heap_labels;
+mod identity;
+mod idt;
+mod ioapic;
+pub mod ipi;
+pub mod irq;
+mod lock;
+pub mod machine;
+mod mailbox;
+pub mod memory;
+pub mod msr;
+mod numa;
+pub mod paging;
+pub mod panic;
+mod patch;
+pub mod percpu;
+pub mod physical;
+mod pic;
+pub mod port;
+pub mod power;
+pub mod preempt;
+mod rtc;
+pub mod sample;
+pub mod sections;
+mod smp;
+pub mod snapshot;
+pub mod spaces;
+pub mod stack;
+mod stack_cache;
+mod symbols;
+pub mod time;
+pub mod timer;
+pub mod tls;
+mod trap;
+pub(crate) mod user_copy;
+mod vectors;
+
+pub use boot::info::BootInfo;
+pub use identity::hwcap;
+pub use smp::release_cpus;
+pub use tls::set_user_tls;
