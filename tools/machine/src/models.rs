@@ -14,7 +14,8 @@ pub const CHECKERS: [&str; 2] = ["loom", "shuttle"];
 /// A directory cannot be read.
 pub fn files(root: &Path, checker: &str) -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(root.join("crates"))? {
+    let crates = fs::read_dir(root.join("crates"))?;
+    for entry in crates.chain(fs::read_dir(root.join("kernel"))?) {
         let dir: PathBuf = entry?.path();
         let Ok(tests) = fs::read_dir(dir.join("tests")) else {
             continue;

@@ -21,6 +21,14 @@ pub fn run() -> Result<Totals> {
         "unit tests",
         cargo(&root, &["test", "--no-fail-fast"]),
     )?);
+    // Apart from the others, because their locks are on the simulated machine, and those of `ksync` on threads of the host.
+    totals.add(cargo_test(
+        "the kernel's crates on a simulated machine",
+        cargo(
+            &root,
+            &[&["test", "--no-fail-fast"], &packages(&ON_HOST)[..]].concat(),
+        ),
+    )?);
     // The laboratory once more on the other reverse map, and on one with a hole, which must be noticed.
     let lab = ["test", "--no-fail-fast", "--package", "vm-host"];
     let naive = [&lab[..], &["--features", "naive-rmap"]].concat();
@@ -41,6 +49,14 @@ pub fn run() -> Result<Totals> {
 const KERNEL: [&str; 10] = [
     "hal", "mem", "task", "drivers", "vfs", "proc", "tty", "fs", "syscall", "pantala",
 ];
+
+/// Those of them that are built for a host, too, and tested there.
+const ON_HOST: [&str; 3] = ["hal", "mem", "task"];
+
+/// The options that select packages.
+fn packages<'a>(names: &[&'a str]) -> Vec<&'a str> {
+    names.iter().flat_map(|name| ["--package", name]).collect()
+}
 
 fn cargo(dir: &Path, args: &[&str]) -> Command {
     let mut command = toolchain::cargo();
@@ -78,8 +94,8 @@ fn checks(root: &Path, user: &Path, totals: &mut Totals) -> Result<()> {
     )?;
     let deny = ["--", "-D", "warnings"];
     let clippy = |dir, args: &[&str]| cargo(dir, &[&["clippy", "--quiet"], args].concat());
-    let packages: Vec<&str> = KERNEL.iter().flat_map(|name| ["--package", name]).collect();
-    let mut kernel = clippy(root, &packages);
+    let packages_of_kernel = packages(&KERNEL);
+    let mut kernel = clippy(root, &packages_of_kernel);
     toolchain::for_kernel(&mut kernel)?;
     kernel.args(deny);
     one(
@@ -88,6 +104,12 @@ fn checks(root: &Path, user: &Path, totals: &mut Totals) -> Result<()> {
         clippy(root, &[&["--all-targets"], &deny[..]].concat()),
     )?;
     one("lints of the kernel", "clippy", kernel)?;
+    let on_host = [&packages(&ON_HOST)[..], &["--all-targets"], &deny].concat();
+    one(
+        "lints of the kernel's crates on a host",
+        "clippy",
+        clippy(root, &on_host),
+    )?;
     one(
         "lints of the image's programs",
         "clippy",
@@ -99,7 +121,7 @@ fn checks(root: &Path, user: &Path, totals: &mut Totals) -> Result<()> {
         doc
     };
     one("documentation", "doc", documents(&[]))?;
-    let mut kernel = documents(&packages);
+    let mut kernel = documents(&packages_of_kernel);
     toolchain::for_kernel(&mut kernel)?;
     one("documentation of the kernel", "doc", kernel)
 }

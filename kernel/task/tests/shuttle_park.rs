@@ -1,0 +1,162 @@
+//! Threads that sleep, are woken and move between CPUs, on the kernel's own scheduler, with a switch possible at every access to
+//! an atomic.
+//!
+//! `RUSTFLAGS="--cfg shuttle" cargo test -p task --release --test shuttle_park`; `PANTALA_SCHEDULES` says how many schedules each
+//! test tries.
+#![cfg(shuttle)]
+
+mod support;
+
+use std::sync::Arc;
+
+use ksync::atomic::{AtomicU32, Ordering::SeqCst};
+use support::{explore, on, spawn, stop_everywhere};
+use task::park::{self, Deadline, Interruptible, ParkError, Step};
+use task::sched::{self, CpuMask};
+use task::thread::flag;
+use task::wait::{WaitQueue, Waiter};
+use task::{current, ids};
+
+/// Permissions to pass, and a queue of those that wait for one.
+#[derive(Default)]
+struct Gate {
+    open: AtomicU32,
+    queue: WaitQueue,
+}
+
+impl Gate {
+    fn admit(&self) {
+        self.open.fetch_add(1, SeqCst);
+        self.queue.wake_one();
+    }
+
+    /// Takes a permission, if there is one.
+    fn take(&self) -> Step<()> {
+        let lower = |open: u32| open.checked_sub(1);
+        match self.open.fetch_update(SeqCst, SeqCst, lower) {
+            Ok(_) => Step::Done(()),
+            Err(_) => Step::Wait,
+        }
+    }
+
+    fn pass(&self, deadline: Deadline, interruptible: Interruptible) -> Result<(), ParkError> {
+        let step = |gate: &mut &Gate, waiter: &mut Waiter| {
+            waiter.listen(&gate.queue);
+            gate.take()
+        };
+        // A wake-up that comes when a permission has been taken without it is for another thread.
+        let pass_on = |gate: &mut &Gate| {
+            gate.queue.wake_one();
+        };
+        park::park_and_pass_on(&mut &*self, deadline, interruptible, step, pass_on)
+    }
+}
+
+fn one_sleeps_and_one_wakes() {
+    on(2, || {
+        let gate = Arc::new(Gate::default());
+        let theirs = gate.clone();
+        spawn(None, move || theirs.admit());
+        assert_eq!(gate.pass(Deadline::Never, Interruptible::No), Ok(()));
+    });
+}
+
+#[test]
+fn no_wake_up_is_lost() {
+    explore(one_sleeps_and_one_wakes);
+}
+
+#[test]
+fn no_wake_up_is_lost_wherever_the_sleeper_is_stopped() {
+    stop_everywhere(one_sleeps_and_one_wakes);
+}
+
+#[test]
+#[should_panic = "a wake-up was lost"]
+fn a_step_that_tests_before_it_listens_loses_one() {
+    stop_everywhere(|| {
+        on(2, || {
+            let gate = Arc::new(Gate::default());
+            let theirs = gate.clone();
+            spawn(None, move || theirs.admit());
+            let step = |gate: &mut &Gate, waiter: &mut Waiter| {
+                let taken = gate.take();
+                waiter.listen(&gate.queue);
+                taken
+            };
+            let _ = park::park(&mut &*gate, Deadline::Never, Interruptible::No, step);
+        });
+    });
+}
+
+#[test]
+fn a_timeout_swallows_no_wake_up() {
+    explore(|| {
+        on(2, || {
+            let gate = Arc::new(Gate::default());
+            let theirs = gate.clone();
+            spawn(None, move || {
+                if theirs
+                    .pass(Deadline::after(1000), Interruptible::No)
+                    .is_ok()
+                {
+                    // The permission was meant for either of the two.
+                    theirs.admit();
+                }
+            });
+            let theirs = gate.clone();
+            spawn(None, move || theirs.admit());
+            assert_eq!(gate.pass(Deadline::Never, Interruptible::No), Ok(()));
+        });
+    });
+}
+
+#[test]
+fn a_kill_ends_the_sleep_that_begins_beside_it() {
+    explore(|| {
+        on(2, || {
+            let gate = Arc::new(Gate::default());
+            let tid = spawn(None, move || {
+                let ended = gate.pass(Deadline::Never, Interruptible::Kill);
+                assert_eq!(ended, Err(ParkError::Signal));
+            });
+            let pin = ksync::pin();
+            if let Some(victim) = ids::thread(&pin, tid) {
+                victim.set(flag::KILLED);
+                sched::wake(&pin, victim);
+            }
+            drop(pin);
+        });
+    });
+}
+
+#[test]
+fn a_thread_whose_affinity_changes_while_it_is_woken_is_not_lost() {
+    explore(|| {
+        on(2, || {
+            let gate = Arc::new(Gate::default());
+            let theirs = gate.clone();
+            let tid = spawn(None, move || {
+                for _ in 0..2 {
+                    let passed = theirs.pass(Deadline::Never, Interruptible::No);
+                    assert_eq!(passed, Ok(()));
+                    sched::yield_now();
+                }
+                theirs.queue.wake_all();
+            });
+            let theirs = gate.clone();
+            spawn(None, move || {
+                theirs.admit();
+                theirs.admit();
+            });
+            for cpu in [1, 0] {
+                let pin = ksync::pin();
+                let moved =
+                    ids::thread(&pin, tid).map(|t| sched::set_affinity(t, &CpuMask::one(cpu)));
+                assert_ne!(moved, Some(false));
+                drop(pin);
+            }
+            assert!(current().affinity().has(0));
+        });
+    });
+}

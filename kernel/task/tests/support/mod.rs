@@ -1,0 +1,191 @@
+//! The kernel of these tests: threads, without processes.
+#![allow(dead_code, reason = "no test uses all of it")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use hal::current::Handler;
+use hal::upcalls::{Handled, Upcalls};
+use hal::{BootInfo, TrapFrame, UserFault, UserFrame};
+use ksync::CpuPin;
+use task::park::{self, Deadline, Interruptible};
+use task::timer::node::TimerNode;
+use task::{Thread, current, ids, kthread, sched, timer};
+
+hal::machine_static! {
+    /// Threads that have ended.
+    static ENDED: AtomicU32 = AtomicU32::new(0);
+}
+
+hal::upper_type! {
+    /// What a process would keep for a thread.
+    static NOTHING: ()
+}
+
+static NO_PROCESSES: task::upcalls::Upcalls = task::upcalls::Upcalls {
+    signal_pending: |_| false,
+    cpu_tick: |_, _, _| (),
+    process_timer: no_timer,
+    process_timer_expired: |_, _| (),
+    enter_space: |_| (),
+    release_dead,
+    kernel_thread_ends,
+    kernel_part: || NOTHING.wrap(Box::new(())),
+    kernel_thread_made: |_, _| (),
+};
+
+fn no_timer(_pin: &CpuPin, _pid: u32) -> Option<&TimerNode> {
+    None
+}
+
+fn release_dead(_pin: &CpuPin, thread: &Thread) {
+    ids::withdraw(thread);
+    ENDED.fetch_add(1, Ordering::Relaxed);
+}
+
+fn kernel_thread_ends() -> ! {
+    current().state.declare_dead();
+    sched::switch_away(sched::Reason::Exit);
+    unreachable!("a thread that has ended runs")
+}
+
+struct Kernel;
+
+impl Upcalls for Kernel {
+    fn kmain(info: BootInfo) -> ! {
+        mem::init(&info);
+        task::upcalls::set(&NO_PROCESSES);
+        ids::init(info.ncpus);
+        timer::init(info.ncpus);
+        sched::init(info.ncpus);
+        enter_scheduler();
+        hal::release_cpus();
+        kthread::spawn("test", None, 0, hal::sim::run_body).expect("memory for a thread");
+        sched::idle()
+    }
+
+    fn ap_main(cpu: usize) -> ! {
+        mem::epoch().online(cpu);
+        enter_scheduler();
+        sched::idle()
+    }
+
+    fn timer_expired(from_user: bool) {
+        let _handler = Handler::begin();
+        sched::timer_interrupt(from_user);
+    }
+
+    fn reschedule_ipi() {
+        let _handler = Handler::begin();
+        sched::reschedule_interrupt();
+    }
+
+    fn preempt_check() {
+        sched::preempt_check();
+    }
+
+    fn syscall(_: &mut UserFrame) -> u64 {
+        unreachable!("no program runs")
+    }
+
+    fn work_after_syscall(_: u64) -> bool {
+        false
+    }
+
+    fn syscall_full_frame(_: &mut UserFrame) {}
+
+    fn page_fault(_: u64, _: u64, _: bool) -> Handled {
+        Handled::Unresolved
+    }
+
+    fn fault_in(_: u64, _: bool) -> Result<(), UserFault> {
+        Err(UserFault)
+    }
+
+    fn user_exception(_: &mut TrapFrame, _: u64, _: u64) {}
+
+    fn before_user_return(_: &mut UserFrame) {}
+
+    fn serial_input(_: u8) {}
+
+    fn must_stop() -> bool {
+        false
+    }
+
+    fn may_grow(_: &vm::Growth) -> bool {
+        true
+    }
+}
+
+hal::upcalls!(Kernel);
+
+fn enter_scheduler() {
+    let pin = ksync::pin();
+    let idle = kthread::idle_thread(pin.cpu());
+    sched::first_switch(&pin, &idle);
+    drop(pin);
+    let _: Arc<Thread> = idle;
+}
+
+/// Runs `body` in a thread of a machine with so many CPUs.
+pub fn on(cpus: usize, body: impl FnOnce() + Send + 'static) {
+    let config = hal::sim::Config { cpus, frames: 2048 };
+    hal::sim::run(config, body);
+}
+
+/// Nanoseconds of a millisecond.
+pub const MS: u64 = 1_000_000;
+
+/// Threads that have ended.
+pub fn ended() -> u32 {
+    ENDED.load(Ordering::Relaxed)
+}
+
+/// Sleeps until `n` threads have ended.
+pub fn wait_for_ends(n: u32) {
+    while ended() < n {
+        nap(1);
+    }
+}
+
+/// Starts a thread, on CPU `cpu` or on any one. Returns its tid.
+pub fn spawn(cpu: Option<usize>, body: impl FnOnce() + Send + 'static) -> u32 {
+    kthread::spawn("worker", cpu, 0, body).expect("memory for a thread")
+}
+
+/// Sleeps so many milliseconds.
+pub fn nap(ms: u64) {
+    let _ = park::sleep_until(Deadline::after(ms * MS), Interruptible::No);
+}
+
+/// Computes for so many nanoseconds.
+pub fn compute(ns: u64) {
+    let mut left = ns;
+    while left > 0 {
+        let step = left.min((ns / 50).max(MS / 100));
+        hal::time::spin_ns(step);
+        left -= step;
+    }
+}
+
+/// Runs `test` under many schedules of the model checker, as many as `PANTALA_SCHEDULES` says: one half at random, the other
+/// with one thread ahead of the rest but for a few switches.
+#[cfg(shuttle)]
+pub fn explore(test: impl Fn() + Send + Sync + 'static) {
+    const SWITCHES: usize = 3;
+    let said = std::env::var("PANTALA_SCHEDULES").ok();
+    let half = said.and_then(|n| n.parse().ok()).unwrap_or(100usize) / 2;
+    let test = Arc::new(test);
+    let again = test.clone();
+    shuttle::check_random(move || test(), half);
+    shuttle::check_pct(move || again(), half, SWITCHES);
+}
+
+/// Runs `test` under each schedule in which the thread that runs its body is stopped once, while the others run as far as they
+/// can.
+#[cfg(shuttle)]
+pub fn stop_everywhere(test: impl Fn() + Send + Sync + 'static) {
+    /// The test, the two CPUs' first threads, and the thread with the body.
+    const BODY: usize = 3;
+    vm_host::one_stop::everywhere(BODY, test);
+}
