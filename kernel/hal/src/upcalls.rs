@@ -27,7 +27,7 @@ pub trait Upcalls {
     /// Enters the kernel on the boot CPU, on its final stack, with interrupts off.
     fn kmain(info: BootInfo) -> !;
     /// Enters the kernel on another CPU, on its final stack, with interrupts off. Called once
-    /// [`release_cpus`](crate::smp::release_cpus) has been called.
+    /// [`release_cpus`](crate::release_cpus) has been called.
     fn ap_main(cpu: usize) -> !;
     /// Carries out a system call, given the registers that every call saves. Returns the value for RAX. Interrupts and
     /// preemption are on.

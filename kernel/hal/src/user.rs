@@ -5,7 +5,7 @@
 //! [`Upcalls::page_fault`](crate::upcalls::Upcalls::page_fault) and the copy continues, so a copy may sleep; with preemption
 //! off it fails at once.
 //!
-//! Mechanism: [`user_copy`](crate::user_copy) accesses the memory. The range is checked before, so it cannot reach kernel
+//! Mechanism: the module `user_copy` accesses the memory. The range is checked before, so it cannot reach kernel
 //! memory.
 
 use fscore::bytes;

@@ -1,6 +1,6 @@
 //! Page frames for this crate's own use: page tables, stacks, per-CPU areas.
 //!
-//! At boot they are taken from the memory map. What is left is passed on in [`crate::boot::info::BootInfo`], and from then on
+//! At boot they are taken from the memory map. What is left is passed on in [`BootInfo`](crate::BootInfo), and from then on
 //! frames come from the allocator that [`set_source`] was given.
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
