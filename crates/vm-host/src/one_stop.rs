@@ -56,8 +56,9 @@ impl Scheduler for OneStop {
     ) -> Option<TaskId> {
         let stopped = self.steps >= *self.place.lock().unwrap();
         let rank = |task: TaskId| match usize::from(task) {
-            0 => 0,
             n if n == self.task && stopped => usize::MAX,
+            // Until it is stopped it goes first: then it has made any number of steps when the others begin.
+            n if n == self.task => 0,
             n => n,
         };
         self.spun.extend(current.filter(|_| yields));

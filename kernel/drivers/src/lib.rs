@@ -1,6 +1,5 @@
 //! Device drivers. The files by which programs use the devices are in the crates above.
 #![no_std]
-#![cfg(target_os = "none")]
 
 extern crate alloc;
 

@@ -35,7 +35,9 @@ impl Cpu {
     }
 }
 
-static CPUS: Once<PerCpu<Spin<Cpu, RandomLock>>> = Once::new();
+hal::machine_static! {
+    static CPUS: Once<PerCpu<Spin<Cpu, RandomLock>>> = Once::new();
+}
 
 fn stir(word: &mut u64, with: u64) {
     *word = (*word ^ with)

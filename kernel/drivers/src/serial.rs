@@ -3,7 +3,7 @@
 //! The interrupt handler puts bytes in a ring. A kernel thread takes them out and gives them to the terminal, which may sleep
 //! and may send signals to whole process groups.
 
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use ksync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use task::kthread;
 use task::park::{Deadline, Interruptible, Step, park};
@@ -21,12 +21,14 @@ struct Ring {
     queue: WaitQueue,
 }
 
-static RING: Ring = Ring {
-    bytes: [const { AtomicU8::new(0) }; SIZE as usize],
-    head: AtomicU32::new(0),
-    tail: AtomicU32::new(0),
-    queue: WaitQueue::new(),
-};
+hal::machine_static! {
+    static RING: Ring = Ring {
+        bytes: [const { AtomicU8::new(0) }; SIZE as usize],
+        head: AtomicU32::new(0),
+        tail: AtomicU32::new(0),
+        queue: WaitQueue::new(),
+    };
+}
 
 /// Puts a received byte in the ring and wakes the thread. Called by the interrupt handler. If the ring is full the byte is
 /// lost, as on a real serial line.

@@ -10,7 +10,7 @@ mod support;
 use std::sync::Arc;
 
 use ksync::atomic::{AtomicU32, Ordering::SeqCst};
-use support::{explore, on, spawn, stop_everywhere};
+use support::{Stopped, explore, on, spawn, stop_everywhere};
 use task::park::{self, Deadline, Interruptible, ParkError, Step};
 use task::sched::{self, CpuMask};
 use task::thread::flag;
@@ -67,14 +67,15 @@ fn no_wake_up_is_lost() {
 }
 
 #[test]
-fn no_wake_up_is_lost_wherever_the_sleeper_is_stopped() {
-    stop_everywhere(one_sleeps_and_one_wakes);
+fn no_wake_up_is_lost_wherever_one_of_the_two_is_stopped() {
+    stop_everywhere(Stopped::Body, one_sleeps_and_one_wakes);
+    stop_everywhere(Stopped::Other, one_sleeps_and_one_wakes);
 }
 
 #[test]
 #[should_panic = "a wake-up was lost"]
 fn a_step_that_tests_before_it_listens_loses_one() {
-    stop_everywhere(|| {
+    stop_everywhere(Stopped::Body, || {
         on(2, || {
             let gate = Arc::new(Gate::default());
             let theirs = gate.clone();

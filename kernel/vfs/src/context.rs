@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use ksync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cred::Cred;
 use ksync::{CpuPin, EpochPtr, Once, Spin};
@@ -14,8 +14,10 @@ use super::walk::Walk;
 
 ksync::lock_class!(pub ContextLock, "working directory", rank = 86);
 
-/// The root that every process begins with. Set once, at boot.
-static ROOT: Once<Path> = Once::new();
+hal::machine_static! {
+    /// The root that every process begins with. Set once, at boot.
+    static ROOT: Once<Path> = Once::new();
+}
 
 /// Sets the root at boot. Only the first call has an effect.
 pub fn set_root(root: Path) {

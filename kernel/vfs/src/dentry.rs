@@ -11,7 +11,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use ksync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cred::{MemoryCharge, Payer};
 use fscore::path;
@@ -27,8 +27,10 @@ use super::table::NameTable;
 ksync::lock_class!(pub RenameLock, "directory renames", rank = 43);
 ksync::lock_class!(pub DirLock, "directory", rank = 44);
 
-/// Held by a rename between two directories: no other one changes the shape of the tree meanwhile.
-pub static RENAME: Mutex<(), RenameLock> = Mutex::new(());
+hal::machine_static! {
+    /// Held by a rename between two directories: no other one changes the shape of the tree meanwhile.
+    pub static RENAME: Mutex<(), RenameLock> = Mutex::new(());
+}
 
 /// Parent and name of a dentry; a rename replaces it as a whole, so that one name ends when the other begins.
 struct Place {
@@ -43,8 +45,7 @@ struct Place {
 /// Bytes charged for a name besides its letters: the dentry, its place, and its entries in the directory's table and list.
 const NAME_BYTES: usize = 192;
 
-/// Bytes charged for a name that was made on demand besides its letters: the dentry, its place, its inode, and what the inode
-/// holds.
+/// Bytes charged for a name made on demand besides its letters: the dentry, its place, its inode, and what that holds.
 const MADE_BYTES: usize =
     size_of::<Dentry>() + size_of::<Place>() + size_of::<Inode>() + MADE_CONTENT;
 /// An estimate of what such an inode holds, and of the reference counts of all these objects.
@@ -196,8 +197,7 @@ impl Dentry {
             .is_ok()
     }
 
-    /// Whether `self` is `other` or lies below it. The caller holds [`RENAME`], so the answer stays true until it is
-    /// released.
+    /// Whether `self` is `other` or lies below it. The caller holds [`RENAME`], so the answer stays true meanwhile.
     fn is_within(self: &Arc<Self>, other: &Arc<Dentry>) -> bool {
         let mut held: Option<Arc<Dentry>> = None;
         loop {
@@ -486,9 +486,9 @@ struct Rename<'a> {
 
 /// Renames within one file system in memory. Returns the dentry that was replaced. At every moment a lookup of a name that is
 /// replaced finds the old file or the new one, and a lookup that begins after another one has missed the old name finds the
-/// new one; while two names are swapped it may find neither. Takes [`RENAME`], if the
-/// directories are two, and the locks of the directories. Errors: `NotFound`; `Exists`; `NotDir`; `Busy` for a mount point;
-/// `Invalid` for a directory moved below itself; `NotEmpty`; `NoMemory`; the error of `may`.
+/// new one; while two names are swapped it may find neither. Takes [`RENAME`], if the directories are two, and their locks.
+/// Errors: `NotFound`; `Exists`; `NotDir`; `Busy` for a mount point; `Invalid` for a directory moved below itself; `NotEmpty`;
+/// `NoMemory`; the error of `may`.
 pub fn rename(
     from: Side,
     to: Side,

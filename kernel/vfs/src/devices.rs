@@ -32,9 +32,11 @@ pub const fn minor(dev: u64) -> u32 {
 /// Opens a character device, given its major number, its minor number and the flags of open(2).
 pub type Open = fn(u32, u32, u32) -> Result<Kind>;
 
-static OPEN: Once<Open> = Once::new();
-/// The file system of the device nodes. There is one, which may be mounted several times.
-static NODES: Once<Arc<Super>> = Once::new();
+hal::machine_static! {
+    static OPEN: Once<Open> = Once::new();
+    /// The file system of the device nodes. There is one, which may be mounted several times.
+    static NODES: Once<Arc<Super>> = Once::new();
+}
 
 /// Sets the function that opens character devices. Called once, at boot.
 pub fn set_open(open: Open) {

@@ -11,7 +11,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ptr;
-use core::sync::atomic::{Ordering, fence};
+use ksync::atomic::{Ordering, fence};
 
 use ksync::{CpuPin, EpochPtr, Mutex, PerCpuRef};
 use mem::epoch;
@@ -36,10 +36,11 @@ const WAYS: usize = 8;
 #[repr(align(64))]
 struct Set([EpochPtr<Box<CachedExe>>; WAYS]);
 
-static TABLE: [Set; SETS] = [const { Set([const { EpochPtr::empty() }; WAYS]) }; SETS];
-
-/// Held while a file is taken out of the table.
-static REMOVAL: Mutex<(), ExecCacheLock> = Mutex::new(());
+hal::machine_static! {
+    static TABLE: [Set; SETS] = [const { Set([const { EpochPtr::empty() }; WAYS]) }; SETS];
+    /// Held while a file is taken out of the table.
+    static REMOVAL: Mutex<(), ExecCacheLock> = Mutex::new(());
+}
 
 fn set_of(mount: &MountRef, dentry: &Arc<Dentry>) -> &'static Set {
     // A dentry has 64 bytes and more, so the lowest 6 bits of its address carry no information.

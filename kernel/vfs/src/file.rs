@@ -6,7 +6,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use ksync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cred::MemoryCharge;
 use hal::uio::IoBuf;

@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use core::ops::Deref;
 use core::ptr;
-use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
+use ksync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
 
 use cred::{MemoryCharge, Payer};
 use fscore::links::Links;

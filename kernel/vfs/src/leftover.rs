@@ -15,8 +15,10 @@ use super::mount::Tree;
 ksync::lock_class!(pub FinishLock, "freeing leftovers", rank = 39);
 ksync::lock_class!(pub LeftoverLock, "leftovers", rank = 155);
 
-/// Held by the thread that frees what is on the list. A second thread waits until the first has finished.
-static FINISH: Mutex<(), FinishLock> = Mutex::new(());
+hal::machine_static! {
+    /// Held by the thread that frees what is on the list. A second thread waits until the first has finished.
+    static FINISH: Mutex<(), FinishLock> = Mutex::new(());
+}
 
 /// Dentries that are freed at once.
 pub const AT_ONCE: usize = 32;
@@ -33,7 +35,9 @@ struct Leftover {
     next: Option<Box<Leftover>>,
 }
 
-static LEFT: IrqSpin<Option<Box<Leftover>>, LeftoverLock> = IrqSpin::new(None);
+hal::machine_static! {
+    static LEFT: IrqSpin<Option<Box<Leftover>>, LeftoverLock> = IrqSpin::new(None);
+}
 
 fn push(what: What) {
     // Small, so the reserve can serve this allocation when memory is short.

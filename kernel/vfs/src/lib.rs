@@ -14,7 +14,6 @@
 //! The order of locks: file position, mount table, renames, directory, inode, fifo, pipe; then those of the VM.
 
 #![no_std]
-#![cfg(target_os = "none")]
 
 extern crate alloc;
 

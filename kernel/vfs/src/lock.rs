@@ -11,7 +11,7 @@
 
 use alloc::boxed::Box;
 use core::ptr;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use ksync::atomic::{AtomicUsize, Ordering};
 
 use cred::{Charge, MemoryCharge, Payer};
 use fscore::locks::{END, Lock, Locks, TooMany, Waits};
@@ -112,13 +112,15 @@ impl Lists {
     }
 }
 
-/// Which process waits for which, for locks on byte ranges that processes own. A wait is added, and removed when its lock is
-/// granted or the owner that it waits for lets go, under the lock of the file's lists. A wait that a signal or an error ends is
-/// removed without that lock, a moment later. The lock of the graph is taken only while some process waits.
-static WAITS: Spin<Waits, WaitsLock> = Spin::new(Waits::new());
-/// The number of waits. Written under the lock of [`WAITS`]; a wait for a lock of one file becomes visible under the lock of
-/// that file's lists.
-static WAITING: AtomicUsize = AtomicUsize::new(0);
+hal::machine_static! {
+    /// Which process waits for which, for locks on byte ranges that processes own. A wait is added, and removed when its lock is
+    /// granted or the owner that it waits for lets go, under the lock of the file's lists. A wait that a signal or an error ends is
+    /// removed without that lock, a moment later. The lock of the graph is taken only while some process waits.
+    static WAITS: Spin<Waits, WaitsLock> = Spin::new(Waits::new());
+    /// The number of waits. Written under the lock of [`WAITS`]; a wait for a lock of one file becomes visible under the lock of
+    /// that file's lists.
+    static WAITING: AtomicUsize = AtomicUsize::new(0);
+}
 
 /// Calls `change` with the graph of waits, and updates their number.
 fn with_waits<R>(change: impl FnOnce(&mut Waits) -> R) -> R {

@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
+use ksync::atomic::{AtomicU32, Ordering};
 
 use ksync::{CpuPin, EpochPtr, Mutex, PerCpuRef};
 use mem::epoch;
@@ -218,12 +218,14 @@ struct Changes {
     next_dev: u64,
 }
 
-/// Held while the table is replaced. Guards the counters of mount ids and device numbers.
-static TABLE_LOCK: Mutex<Changes, MountLock> = Mutex::new(Changes {
-    next_id: 20,
-    next_dev: 1,
-});
-static TABLE: EpochPtr<Box<Table>> = EpochPtr::empty();
+hal::machine_static! {
+    /// Held while the table is replaced. Guards the counters of mount ids and device numbers.
+    static TABLE_LOCK: Mutex<Changes, MountLock> = Mutex::new(Changes {
+        next_id: 20,
+        next_dev: 1,
+    });
+    static TABLE: EpochPtr<Box<Table>> = EpochPtr::empty();
+}
 
 /// Gives out a device number for a new file system. Takes the mount table's lock.
 pub fn new_dev() -> u64 {

@@ -3,8 +3,10 @@
 use fscore::path::{self, Secret};
 use ksync::Once;
 
-/// The key of the hash, so that a program cannot choose names whose hashes collide. Set at boot, before there is a name.
-static SECRET: Once<Secret> = Once::new();
+hal::machine_static! {
+    /// The key of the hash, so that a program cannot choose names whose hashes collide. Set at boot, before there is a name.
+    static SECRET: Once<Secret> = Once::new();
+}
 
 /// Chooses the key at random. Called once, at boot, after the random generators have been seeded.
 pub fn init() {

@@ -5,7 +5,7 @@
 //! of another user that it could not write itself. The rules are those of Linux 6.1 (proc(5), `/proc/sys/fs/protected_*`);
 //! the defaults are those of Debian.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use ksync::atomic::{AtomicU64, Ordering};
 
 use cred::Cred;
 use fscore::perm;
@@ -45,14 +45,16 @@ impl Level {
     }
 }
 
-/// `protected_symlinks`.
-pub static SYMLINKS: Level = Level::new(1, 1);
-/// `protected_hardlinks`.
-pub static HARDLINKS: Level = Level::new(1, 1);
-/// `protected_regular`.
-pub static REGULAR: Level = Level::new(2, 2);
-/// `protected_fifos`.
-pub static FIFOS: Level = Level::new(1, 2);
+hal::machine_static! {
+    /// `protected_symlinks`.
+    pub static SYMLINKS: Level = Level::new(1, 1);
+    /// `protected_hardlinks`.
+    pub static HARDLINKS: Level = Level::new(1, 1);
+    /// `protected_regular`.
+    pub static REGULAR: Level = Level::new(2, 2);
+    /// `protected_fifos`.
+    pub static FIFOS: Level = Level::new(1, 2);
+}
 
 /// Checks that `cred` may follow the link `link`, at the end of a path, in the directory `dir`. The superuser is not exempt.
 pub fn may_follow(cred: &Cred, dir: &Inode, link: &Inode) -> Result<()> {

@@ -14,8 +14,10 @@ use super::error::{FsError, Result};
 
 ksync::lock_class!(pub QuotaLock, "file system quotas", rank = 83);
 
-/// All quotas, and for each whether a file system has it.
-static QUOTAS: Spin<Vec<(&'static Quota, bool)>, QuotaLock> = Spin::new(Vec::new());
+hal::machine_static! {
+    /// All quotas, and for each whether a file system has it.
+    static QUOTAS: Spin<Vec<(&'static Quota, bool)>, QuotaLock> = Spin::new(Vec::new());
+}
 
 /// The default limit of a file system: half as many pages as memory has; and as many files.
 pub fn default_limit() -> u64 {

@@ -15,7 +15,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering};
+use ksync::atomic::{AtomicU32, Ordering};
 
 use ksync::{CpuPin, EpochPtr};
 use mem::epoch;

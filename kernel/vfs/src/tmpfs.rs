@@ -5,7 +5,7 @@
 //! writing fail with `NoSpace` when a quota is used up, and when memory is short.
 
 use alloc::sync::{Arc, Weak};
-use core::sync::atomic::{AtomicU64, Ordering};
+use ksync::atomic::{AtomicU64, Ordering};
 
 use cred::{Charge, Cred, Payer};
 use fscore::path::PATH_MAX;
@@ -21,8 +21,10 @@ use super::setattr::NewMode;
 use super::walk::permitted;
 use super::{protect, quota};
 
-/// The next inode number of each CPU; a CPU counts in steps of the number of CPUs.
-static INODES: Once<PerCpu<AtomicU64>> = Once::new();
+hal::machine_static! {
+    /// The next inode number of each CPU; a CPU counts in steps of the number of CPUs.
+    static INODES: Once<PerCpu<AtomicU64>> = Once::new();
+}
 
 /// Sets the inode numbers up. Called once, at boot.
 pub fn init(ncpus: usize) {

@@ -12,7 +12,9 @@ pub struct Upcalls {
     pub broken_pipe: fn(),
 }
 
-static UPCALLS: Once<&'static Upcalls> = Once::new();
+hal::machine_static! {
+    static UPCALLS: Once<&'static Upcalls> = Once::new();
+}
 
 /// Sets the functions that this crate calls. Called once, before any program runs.
 pub fn set(upcalls: &'static Upcalls) {

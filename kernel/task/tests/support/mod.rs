@@ -181,11 +181,19 @@ pub fn explore(test: impl Fn() + Send + Sync + 'static) {
     shuttle::check_pct(move || again(), half, SWITCHES);
 }
 
-/// Runs `test` under each schedule in which the thread that runs its body is stopped once, while the others run as far as they
-/// can.
+/// The thread that a schedule stops: its number among the model checker's, after the test and the two CPUs' first threads.
 #[cfg(shuttle)]
-pub fn stop_everywhere(test: impl Fn() + Send + Sync + 'static) {
-    /// The test, the two CPUs' first threads, and the thread with the body.
-    const BODY: usize = 3;
-    vm_host::one_stop::everywhere(BODY, test);
+#[derive(Clone, Copy, Debug)]
+pub enum Stopped {
+    /// The thread that runs the body of the test.
+    Body = 3,
+    /// The first thread that the body starts.
+    Other = 4,
+}
+
+/// Runs `test`, on a machine of two CPUs, under each schedule in which that thread is stopped once, while the others run as far as
+/// they can.
+#[cfg(shuttle)]
+pub fn stop_everywhere(stopped: Stopped, test: impl Fn() + Send + Sync + 'static) {
+    vm_host::one_stop::everywhere(stopped as usize, test);
 }

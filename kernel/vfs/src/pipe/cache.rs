@@ -24,7 +24,9 @@ struct Cpu {
     teardown: Mutex<(), TeardownLock>,
 }
 
-static CPUS: Once<PerCpu<Cpu>> = Once::new();
+hal::machine_static! {
+    static CPUS: Once<PerCpu<Cpu>> = Once::new();
+}
 
 /// Sets the caches up. Called once, at boot.
 pub fn init(ncpus: usize) {

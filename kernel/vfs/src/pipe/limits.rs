@@ -4,8 +4,8 @@
 //! soft limit, a new pipe of a user without privileges holds two pages and cannot be made larger; beyond the hard limit it
 //! cannot be made.
 
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::Relaxed;
+use ksync::atomic::AtomicU64;
+use ksync::atomic::Ordering::Relaxed;
 
 use cred::{Cap, Charge, Payer};
 use task::current::current;
@@ -16,12 +16,14 @@ use crate::error::{FsError, Result};
 /// Pages of a pipe that is made beyond the soft limit.
 const LEAST_PAGES: usize = 2;
 
-/// The largest size, in bytes, to which a process without CAP_SYS_RESOURCE can set a pipe. Atomic.
-pub static MAX_SIZE: AtomicU64 = AtomicU64::new(1 << 20);
-/// Pages of a user's pipes beyond which new pipes are small; 0 for no limit. Atomic.
-pub static USER_SOFT: AtomicU64 = AtomicU64::new(16384);
-/// Pages of a user's pipes beyond which there are no new pipes; 0 for no limit. Atomic.
-pub static USER_HARD: AtomicU64 = AtomicU64::new(0);
+hal::machine_static! {
+    /// The largest size, in bytes, to which a process without CAP_SYS_RESOURCE can set a pipe. Atomic.
+    pub static MAX_SIZE: AtomicU64 = AtomicU64::new(1 << 20);
+    /// Pages of a user's pipes beyond which new pipes are small; 0 for no limit. Atomic.
+    pub static USER_SOFT: AtomicU64 = AtomicU64::new(16384);
+    /// Pages of a user's pipes beyond which there are no new pipes; 0 for no limit. Atomic.
+    pub static USER_HARD: AtomicU64 = AtomicU64::new(0);
+}
 
 fn is_beyond(payer: Payer, limit: &AtomicU64) -> bool {
     let limit = limit.load(Relaxed);

@@ -10,7 +10,7 @@ mod limits;
 mod ring;
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU64, Ordering};
+use ksync::atomic::{AtomicU64, Ordering};
 
 use hal::uio::IoBuf;
 use ksync::Mutex;

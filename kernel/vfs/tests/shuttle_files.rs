@@ -1,0 +1,169 @@
+//! Names and pipes used by two CPUs at once, with a switch possible at every access to an atomic.
+//!
+//! `RUSTFLAGS="--cfg shuttle" cargo test -p vfs --release --test shuttle_files`; `PANTALA_SCHEDULES` says how many schedules each
+//! test tries.
+#![cfg(shuttle)]
+
+mod support;
+
+use std::sync::Arc;
+
+use hal::uio::IoBuf;
+use ksync::atomic::{AtomicU32, Ordering::SeqCst};
+use support::threads::{Stopped, explore, spawn, stop_everywhere, wait_for_ends};
+use support::{Calls, on};
+use vfs::dentry::RenameMode;
+use vfs::error::FsError;
+use vfs::file::o;
+use vfs::pipe;
+
+/// Runs `test` under random schedules, and under those in which one of its two threads is stopped once.
+fn everywhere(test: impl Fn() + Send + Sync + Copy + 'static) {
+    explore(test);
+    stop_everywhere(Stopped::Body, test);
+    stop_everywhere(Stopped::Other, test);
+}
+
+#[test]
+fn a_renamed_file_is_found_by_one_of_its_names() {
+    everywhere(|| {
+        on(2, || {
+            let calls = Calls::of_root();
+            calls.create("/old").expect("a free name");
+            spawn(None, || {
+                let calls = Calls::of_root();
+                let renamed = calls.rename("/old", "/new", RenameMode::Replace);
+                assert_eq!(renamed, Ok(()));
+            });
+            // In this order: a reader that misses the old name finds the new one.
+            let (old, new) = (calls.find("/old"), calls.find("/new"));
+            assert!(old.is_ok() || new.is_ok(), "neither name exists");
+            wait_for_ends(1);
+            assert_eq!(calls.list("/"), Ok(vec![String::from("new")]));
+        });
+    });
+}
+
+#[test]
+fn a_name_that_is_replaced_always_exists() {
+    everywhere(|| {
+        on(2, || {
+            let calls = Calls::of_root();
+            calls.create("/from").expect("a free name");
+            calls.create("/to").expect("a free name");
+            spawn(None, || {
+                let calls = Calls::of_root();
+                let renamed = calls.rename("/from", "/to", RenameMode::Replace);
+                assert_eq!(renamed, Ok(()));
+            });
+            assert!(calls.find("/to").is_ok(), "the name was free for a moment");
+            wait_for_ends(1);
+        });
+    });
+}
+
+#[test]
+fn nothing_is_made_in_a_directory_that_is_being_removed() {
+    everywhere(|| {
+        on(2, || {
+            let calls = Calls::of_root();
+            calls.mkdir("/d").expect("a free name");
+            let removed = Arc::new(AtomicU32::new(0));
+            let theirs = removed.clone();
+            spawn(None, move || {
+                let result = Calls::of_root().rmdir("/d");
+                assert!(
+                    matches!(result, Ok(()) | Err(FsError::NotEmpty)),
+                    "{result:?}"
+                );
+                theirs.store(1 + u32::from(result.is_ok()), SeqCst);
+            });
+            let made = calls.create("/d/f");
+            wait_for_ends(1);
+            match removed.load(SeqCst) {
+                2 => assert_eq!(made, Err(FsError::NotFound)),
+                _ => assert_eq!(
+                    (made, calls.list("/d")),
+                    (Ok(()), Ok(vec![String::from("f")]))
+                ),
+            }
+        });
+    });
+}
+
+#[test]
+fn of_two_that_create_one_name_one_fails() {
+    everywhere(|| {
+        on(2, || {
+            let made = Arc::new(AtomicU32::new(0));
+            let theirs = made.clone();
+            let create = |made: &AtomicU32| match Calls::of_root().create("/f") {
+                Ok(()) => {
+                    made.fetch_add(1, SeqCst);
+                }
+                Err(e) => assert_eq!(e, FsError::Exists),
+            };
+            spawn(None, move || create(&theirs));
+            create(&made);
+            wait_for_ends(1);
+            assert_eq!(made.load(SeqCst), 1);
+        });
+    });
+}
+
+#[test]
+fn a_reader_sees_the_byte_or_the_end() {
+    everywhere(|| {
+        on(2, || {
+            let (from, to) = pipe::open_pair(0).expect("memory for a pipe");
+            spawn(None, move || {
+                assert_eq!(to.write(&mut IoBuf::Drain(b"x")), Ok(1));
+                drop(to);
+            });
+            let mut all = Vec::new();
+            loop {
+                let mut byte = [0];
+                match from.read(&mut IoBuf::Fill(&mut byte)) {
+                    Ok(0) => break,
+                    Ok(_) => all.push(byte[0]),
+                    Err(e) => panic!("{e:?}"),
+                }
+            }
+            assert_eq!(all, b"x");
+        });
+    });
+}
+
+#[test]
+fn a_writer_does_not_wait_for_a_reader_that_closes() {
+    everywhere(|| {
+        on(2, || {
+            let (from, to) = pipe::open_pair(0).expect("memory for a pipe");
+            pipe_to_its_limit(&to);
+            spawn(None, move || drop(from));
+            let more = to.write(&mut IoBuf::Drain(b"x"));
+            assert_eq!(more, Err(FsError::BrokenPipe));
+        });
+    });
+}
+
+fn pipe_to_its_limit(to: &vfs::file::FileRef) {
+    let bytes = vec![0; 65_536];
+    assert_eq!(to.write(&mut IoBuf::Drain(&bytes)), Ok(bytes.len()));
+}
+
+#[test]
+fn the_opens_of_a_fifo_find_each_other() {
+    everywhere(|| {
+        on(2, || {
+            let calls = Calls::of_root();
+            calls.mkfifo("/f").expect("a free name");
+            spawn(None, || {
+                let to = Calls::of_root().open("/f", o::WRONLY);
+                assert!(to.is_ok());
+            });
+            assert!(calls.open("/f", o::RDONLY).is_ok());
+            wait_for_ends(1);
+        });
+    });
+}
