@@ -42,7 +42,7 @@ use x86 as this_machine;
 
 use this_machine::user_copy;
 pub use this_machine::{
-    BootInfo, console, context, cpu, ipi, irq, machine, percpu, preempt, release_cpus, sample,
+    BootInfo, console, context, cpu, fpu, ipi, irq, machine, percpu, preempt, release_cpus, sample,
     sections, snapshot, spaces, stack, time, timer,
 };
 
@@ -50,7 +50,7 @@ pub use this_machine::{
 pub use x86::heap_labels;
 #[cfg(target_os = "none")]
 pub use x86::{
-    fpu, frames, hwcap, memory, msr, paging, panic, physical, port, power, set_user_tls, tls,
+    frames, hwcap, memory, msr, paging, panic, physical, port, power, set_user_tls, tls,
 };
 
 pub use frame::{TrapFrame, UserFrame};

@@ -1,7 +1,7 @@
 //! The process's part of execve: it turns into a program that has been loaded.
 
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
+use ksync::atomic::Ordering;
 
 use cred::AfterExec;
 use hal::UserFrame;

@@ -1,7 +1,7 @@
 //! How threads and processes end.
 
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
+use ksync::atomic::Ordering;
 
 use ksync::CpuPin;
 use mem::epoch;

@@ -1,6 +1,6 @@
 //! Page faults of programs, and of the kernel's copies to and from user memory.
 
-use core::sync::atomic::Ordering;
+use ksync::atomic::Ordering;
 
 use hal::user::UserFault;
 use mem::vm;

@@ -17,8 +17,10 @@ use super::process::{self, Process, flag as pflag};
 use super::rlimit::Rlimits;
 use super::user_thread::UserThread;
 
-/// The process that all kernel threads belong to.
-static KERNEL: Once<Arc<Process>> = Once::new();
+hal::machine_static! {
+    /// The process that all kernel threads belong to.
+    static KERNEL: Once<Arc<Process>> = Once::new();
+}
 
 fn bare_process(id: Id) -> Arc<Process> {
     Process::new(process::NewProcess {

@@ -1,7 +1,7 @@
 //! Making threads and processes: clone, fork and vfork.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, Ordering};
+use ksync::atomic::{AtomicBool, Ordering};
 
 use abi::raw::general as raw;
 use hal::uaccess::UserPtr;

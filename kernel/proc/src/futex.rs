@@ -14,7 +14,7 @@
 mod requeue;
 
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
+use ksync::atomic::Ordering;
 
 use hal::uaccess::{UserFault, UserPtr, UserRange};
 use hal::user;
@@ -67,13 +67,15 @@ struct Entry {
     /// without the lock.
     word: FutexWord,
     bits: u32,
-    who: Registration,
+    sleeper: Registration,
 }
 
 type Bucket = KeyedQueue<Entry>;
 
 type Buckets = Vec<Padded<Spin<Bucket, lock::FutexLock>>>;
-static BUCKETS: Once<Buckets> = Once::new();
+hal::machine_static! {
+    static BUCKETS: Once<Buckets> = Once::new();
+}
 
 /// Slots that a bucket without waiters keeps: 1 KiB. There are 64 buckets for each CPU, so more would be much memory.
 const KEEP: usize = 8;
@@ -184,9 +186,9 @@ fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> 
     let Some(word) = w.word.take() else {
         // If the entry is gone, a waker has taken it, whatever key it had been moved to.
         let (mut b, slot) = lock_mine(&me);
-        return match b.get_mut(slot).filter(|e| e.who.tid() == me.tid()) {
+        return match b.get_mut(slot).filter(|e| e.sleeper.tid() == me.tid()) {
             Some(e) => {
-                e.who = waiter.registration();
+                e.sleeper = waiter.registration();
                 Step::Wait
             }
             None => Step::Done(Ok(())),
@@ -212,7 +214,7 @@ fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> 
                 let slot = b.push_back(Entry {
                     word,
                     bits: w.bits,
-                    who: waiter.registration(),
+                    sleeper: waiter.registration(),
                 });
                 me.user()
                     .futex_place
@@ -246,7 +248,7 @@ fn lock_mine(me: &Current) -> (BucketGuard, u32) {
 fn unlist() -> bool {
     let me = current();
     let (mut b, slot) = lock_mine(&me);
-    let listed = b.get_mut(slot).is_some_and(|e| e.who.tid() == me.tid());
+    let listed = b.get_mut(slot).is_some_and(|e| e.sleeper.tid() == me.tid());
     let entry = listed.then(|| b.remove(slot));
     unlock(b);
     drop(entry);
@@ -366,7 +368,7 @@ fn wake_some(
     };
     b.walk(walk, LOOKS, visit, |e| {
         // A thread between two rounds is not notified; it finds its entry gone.
-        e.who.notify::<Threads>(pin);
+        e.sleeper.notify::<Threads>(pin);
         *woken += 1;
     })
 }

@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::any::Any;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use ksync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use ksync::{CpuPin, Mutex, MutexGuard, Padded, Spin, SpinGuard};
 use task::idlist::IdList;
@@ -94,8 +94,10 @@ impl Cursor {
     }
 }
 
-/// The serial number of the last signal to any group. Atomic.
-static NUMBERS: AtomicU32 = AtomicU32::new(0);
+hal::machine_static! {
+    /// The serial number of the last signal to any group. Atomic.
+    static NUMBERS: AtomicU32 = AtomicU32::new(0);
+}
 
 /// A process group.
 pub struct Group {

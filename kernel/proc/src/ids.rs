@@ -17,8 +17,10 @@ use super::user_thread::UserThreadExt;
 
 pub use task::ids::{Id, borrow_thread, live, thread, threads};
 
-static PROCESSES: ArcTable<Process> = ArcTable::new();
-static GROUPS: ArcTable<Group> = ArcTable::new();
+hal::machine_static! {
+    static PROCESSES: ArcTable<Process> = ArcTable::new();
+    static GROUPS: ArcTable<Group> = ArcTable::new();
+}
 
 /// Bytes that the tables by id take, for the accounting of the heap.
 pub fn table_bytes() -> usize {

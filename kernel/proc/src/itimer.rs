@@ -12,7 +12,7 @@
 
 use alloc::boxed::Box;
 use core::num::NonZeroU64;
-use core::sync::atomic::{AtomicU64, Ordering};
+use ksync::atomic::{AtomicU64, Ordering};
 
 use task::current::current;
 use task::thread::{Thread, flag};

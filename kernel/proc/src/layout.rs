@@ -4,7 +4,7 @@
 //! position-independent), the heap after it, the stack at the top, and mappings downwards from a gap below the stack.
 //! Programs and debuggers rely on this layout.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use ksync::atomic::{AtomicBool, Ordering};
 
 use elfload::{PAGE, USER_END};
 
@@ -22,8 +22,10 @@ const STACK_RND_PAGES: u64 = 1 << 22;
 /// The range of the heap's randomisation: 32 MiB.
 const BRK_RND_PAGES: u64 = (32 << 20) / PAGE;
 
-/// Whether addresses are randomised; `norandmaps` on the command line clears it. Written once.
-static SHAKE: AtomicBool = AtomicBool::new(true);
+hal::machine_static! {
+    /// Whether addresses are randomised; `norandmaps` on the command line clears it. Written once.
+    static SHAKE: AtomicBool = AtomicBool::new(true);
+}
 
 /// Turns address randomisation off; called while the command line is read.
 pub fn no_aslr() {

@@ -5,7 +5,6 @@
 //! interrupts it. [`upcalls`] has the calls from lower layers to this one, and from this one to the kernel above.
 
 #![no_std]
-#![cfg(target_os = "none")]
 
 extern crate alloc;
 

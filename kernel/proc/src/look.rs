@@ -8,7 +8,7 @@
 //! credentials must not show, they first clear DUMPABLE. So a look reads the credentials before it reads DUMPABLE.
 
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
+use ksync::atomic::Ordering;
 
 use cred::{AfterExec, Cred, LookAs, NotPermitted};
 use mem::Space;

@@ -4,7 +4,7 @@
 //! limits that init starts with.
 
 use alloc::boxed::Box;
-use core::sync::atomic::{AtomicU64, Ordering};
+use ksync::atomic::{AtomicU64, Ordering};
 
 use hal::PAGE_SIZE;
 
@@ -102,8 +102,10 @@ const MEMORY_PER_THREAD: u64 = 8 * 16384;
 /// The fewest threads that there may be, as in Linux.
 const FEWEST_THREADS: u64 = 20;
 
-/// Threads that the machine's memory is for: atomic; written at boot.
-static MAX_THREADS: AtomicU64 = AtomicU64::new(INFINITY);
+hal::machine_static! {
+    /// Threads that the machine's memory is for: atomic; written at boot.
+    static MAX_THREADS: AtomicU64 = AtomicU64::new(INFINITY);
+}
 
 /// Sets [`max_threads`] by the size of memory. Before the first process.
 pub(super) fn init() {

@@ -1,6 +1,6 @@
 //! The resources that processes have used: CPU time, faults, switches.
 
-use core::sync::atomic::Ordering;
+use ksync::atomic::Ordering;
 
 use task::sched;
 use task::usage::Times;

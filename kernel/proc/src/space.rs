@@ -4,7 +4,7 @@
 //! costs no switch. It leaves a space when a thread that runs there exits or calls execve.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use ksync::atomic::{AtomicUsize, Ordering};
 
 use ksync::{CpuPin, Once, PerCpu, Spin};
 use mem::Space;
@@ -61,7 +61,9 @@ struct Active {
     at: AtomicUsize,
 }
 
-static ACTIVE: Once<PerCpu<Active>> = Once::new();
+hal::machine_static! {
+    static ACTIVE: Once<PerCpu<Active>> = Once::new();
+}
 
 #[inline(never)]
 pub(super) fn init(ncpus: usize) {

@@ -16,7 +16,9 @@ pub struct Upcalls {
     pub init_exited: fn(&Arc<Process>, u32) -> !,
 }
 
-static UPCALLS: Once<&'static Upcalls> = Once::new();
+hal::machine_static! {
+    static UPCALLS: Once<&'static Upcalls> = Once::new();
+}
 
 /// Sets the calls to the kernel above. Called once, before any process exists.
 pub(crate) fn set(upcalls: &'static Upcalls) {

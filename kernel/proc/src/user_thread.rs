@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use ksync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cred::{Charge, Cred};
 use hal::current::Own;

@@ -13,19 +13,21 @@ struct Name {
     len: usize,
 }
 
-static HOSTNAME: Spin<Name, lock::ProcessLock> = {
-    let mut bytes = [0; NAME_MAX];
-    let name = b"pantala";
-    let mut i = 0;
-    while i < name.len() {
-        bytes[i] = name[i];
-        i += 1;
-    }
-    Spin::new(Name {
-        bytes,
-        len: name.len(),
-    })
-};
+hal::machine_static! {
+    static HOSTNAME: Spin<Name, lock::ProcessLock> = {
+        let mut bytes = [0; NAME_MAX];
+        let name = b"pantala";
+        let mut i = 0;
+        while i < name.len() {
+            bytes[i] = name[i];
+            i += 1;
+        }
+        Spin::new(Name {
+            bytes,
+            len: name.len(),
+        })
+    };
+}
 
 /// The version of Linux whose interface this is. glibc refuses to start below 3.2, and programs choose by it which
 /// system calls they try.

@@ -1,7 +1,7 @@
 //! Waiting for children.
 
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
+use ksync::atomic::Ordering;
 
 use cred::Charge;
 use ksync::{ArcBorrow, CpuPin};
@@ -18,7 +18,7 @@ use crate::UserThreadExt;
 
 /// Which children to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum Children {
     /// Every child.
     Any,
     /// The child with this pid.
@@ -96,7 +96,7 @@ struct State {
     parent: Arc<Process>,
     /// The tid of the waiting thread.
     tid: u32,
-    who: Who,
+    children: Children,
     options: Options,
 }
 
@@ -104,11 +104,11 @@ struct State {
 ///
 /// # Errors
 /// No child matches, or a signal is pending.
-pub fn wait(who: Who, options: Options) -> Result<Option<Report>, WaitError> {
+pub fn wait(children: Children, options: Options) -> Result<Option<Report>, WaitError> {
     let mut state = State {
         parent: current().process().clone(),
         tid: current().tid(),
-        who,
+        children,
         options,
     };
     match park(&mut state, Deadline::Never, Interruptible::Yes, step) {
@@ -146,10 +146,10 @@ fn matches(s: &State, child: &Process) -> bool {
     if s.options.own && !is_own(s, child) {
         return false;
     }
-    match s.who {
-        Who::Any => true,
-        Who::Pid(pid) => child.pid() == pid,
-        Who::Group(pgid) => child.pgid() == pgid,
+    match s.children {
+        Children::Any => true,
+        Children::Pid(pid) => child.pid() == pid,
+        Children::Group(pgid) => child.pgid() == pgid,
     }
 }
 
@@ -175,7 +175,7 @@ fn look(s: &State) -> Look {
 /// caller looks again.
 fn try_look(s: &State) -> Option<Look> {
     let pin = ksync::pin();
-    if let Who::Pid(pid) = s.who {
+    if let Children::Pid(pid) = s.children {
         return Some(look_at_one(&pin, s, pid));
     }
     let family = s.parent.family.lock();

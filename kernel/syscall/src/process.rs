@@ -14,7 +14,7 @@ use proc::fork::{self, CloneArgs, ForkError};
 use proc::image::{self, ExecError, Manner, Request};
 use proc::rlimit::{Limit, LimitError, Resource};
 use proc::signal::sig;
-use proc::wait4::{self, Event, Kind, Options, WaitError, Who};
+use proc::wait4::{self, Children, Event, Kind, Options, WaitError};
 use proc::{UserThreadExt, account, exit, forget_files, ids, own_files, uts, with_fs};
 use task::account::charge_large;
 use task::current::current;
@@ -308,12 +308,12 @@ fn wait4(a: &mut Args) -> Result<u64, Errno> {
     if bits & !(nr::WNOHANG | nr::WUNTRACED | nr::WCONTINUED | KINDS) != 0 {
         return Err(Errno::EINVAL);
     }
-    let who = match a.int(0) {
+    let children = match a.int(0) {
         i32::MIN => return Err(Errno::ESRCH),
-        -1 => Who::Any,
-        0 => Who::Group(current().process().pgid()),
-        pid @ 1.. => Who::Pid(pid as u32),
-        pgid => Who::Group(pgid.unsigned_abs()),
+        -1 => Children::Any,
+        0 => Children::Group(current().process().pgid()),
+        pid @ 1.. => Children::Pid(pid as u32),
+        pgid => Children::Group(pgid.unsigned_abs()),
     };
     let options = Options {
         exited: true,
@@ -324,7 +324,7 @@ fn wait4(a: &mut Args) -> Result<u64, Errno> {
         own: bits & nr::__WNOTHREAD != 0,
         kind: kind_of(bits),
     };
-    let Some(report) = wait4::wait(who, options)? else {
+    let Some(report) = wait4::wait(children, options)? else {
         return Ok(0);
     };
     UserPtr::<u32>::new(a.get(1)).write_if_some(&status_word(&report.event))?;
@@ -340,11 +340,11 @@ fn waitid(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let id = a.int(1);
-    let who = match a.uint(0) {
-        nr::P_ALL => Who::Any,
-        nr::P_PID if id > 0 => Who::Pid(id as u32),
-        nr::P_PGID if id > 0 => Who::Group(id as u32),
-        nr::P_PGID if id == 0 => Who::Group(current().process().pgid()),
+    let children = match a.uint(0) {
+        nr::P_ALL => Children::Any,
+        nr::P_PID if id > 0 => Children::Pid(id as u32),
+        nr::P_PGID if id > 0 => Children::Group(id as u32),
+        nr::P_PGID if id == 0 => Children::Group(current().process().pgid()),
         // No descriptor is one of a process.
         nr::P_PIDFD if id >= 0 => return Err(Errno::EBADF),
         _ => return Err(Errno::EINVAL),
@@ -359,7 +359,7 @@ fn waitid(a: &mut Args) -> Result<u64, Errno> {
         kind: kind_of(bits),
     };
     let mut raw = [0u64; 16];
-    let report = wait4::wait(who, options)?;
+    let report = wait4::wait(children, options)?;
     if let Some(r) = &report {
         raw = exit::child_report(r).to_raw();
         UserPtr::new(a.get(4)).write_if_some(&rusage(&r.times))?;

@@ -350,7 +350,7 @@ pub const VAGUE: &[&str] = &["who", "whoever"];
 pub const WORDS: &[(&str, usize)] = &[
     ("crates", 3),
     ("doc", 4),
-    ("kernel", 35),
+    ("kernel", 6),
     ("tools", 9),
     ("user", 7),
 ];

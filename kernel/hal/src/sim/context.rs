@@ -24,14 +24,32 @@ enum At {
     Chosen(Here),
     /// It will not run any more: the thread of the host ends.
     Gone,
+    /// The machine has been turned off while it slept: the thread of the host unwinds, as if it ran there.
+    Over(Here),
+    /// That has been done.
+    Ended,
 }
 
-struct Turn {
+/// Whose turn a thread waits for.
+pub(crate) struct Turn {
     at: Mutex<At>,
     changed: Condvar,
 }
 
 impl Turn {
+    /// Ends the thread of the host of a thread that sleeps as its machine is turned off. Returns when it has ended.
+    pub(super) fn end(&self, on: Here) {
+        let mut at = self.at();
+        if !matches!(*at, At::Saved) {
+            return;
+        }
+        *at = At::Over(on);
+        self.changed.notify_all();
+        while !matches!(*at, At::Ended) {
+            at = self.changed.wait(at).expect("no test has failed");
+        }
+    }
+
     fn at(&self) -> MutexGuard<'_, At> {
         self.at.lock().expect("no test has failed")
     }
@@ -81,6 +99,34 @@ impl ThreadState {
         }
     }
 
+    /// Checks the FS base of a thread that has not run yet; it is not kept. False if `fs` is not a user address.
+    pub fn set_tls(&mut self, fs: u64) -> bool {
+        fs < crate::USER_END
+    }
+
+    /// Gives the running thread the FPU state and the bases with which a program starts: there are none.
+    pub fn reset_user(&self) {}
+
+    /// Passes the running thread's FPU state to `put`, in pieces: there are none.
+    ///
+    /// # Errors
+    /// None here.
+    pub fn save_fpu_to<E>(&self, _put: impl FnMut(usize, &[u8]) -> Result<(), E>) -> Result<(), E> {
+        Ok(())
+    }
+
+    /// Loads the running thread's FPU state, which `get` reads: there is none.
+    ///
+    /// # Errors
+    /// None here.
+    pub fn load_fpu_from<E>(
+        &self,
+        _get: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+        _out_of_memory: E,
+    ) -> Result<(), E> {
+        Ok(())
+    }
+
     /// Makes the state of the thread that runs now, this CPU's first: its idle thread.
     pub fn current() -> Self {
         ThreadState::with(At::Running, true, None)
@@ -97,13 +143,22 @@ impl ThreadState {
         match core::mem::replace(&mut *at, At::Running) {
             At::New(entry) => {
                 drop(at);
-                sim::start_thread(on, move || entry());
+                let turn = self.turn.clone();
+                on.machine.note_thread(&turn);
+                sim::start_thread(
+                    on,
+                    move || entry(),
+                    move || {
+                        *turn.at() = At::Ended;
+                        turn.changed.notify_all();
+                    },
+                );
             }
             At::Saved => {
                 *at = At::Chosen(on);
                 self.turn.changed.notify_all();
             }
-            At::Running | At::Chosen(_) | At::Gone => panic!("switching to a thread that runs"),
+            _ => panic!("switching to a thread that runs"),
         }
     }
 }
@@ -140,7 +195,11 @@ pub fn switch(prev: &ThreadState, next: &ThreadState) {
             At::Chosen(on) => break on,
             At::Gone => {
                 drop(at);
-                sim::end_thread();
+                sim::end_thread(None);
+            }
+            At::Over(on) => {
+                drop(at);
+                sim::end_thread(Some(on));
             }
             other => *at = other,
         }

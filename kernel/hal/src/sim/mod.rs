@@ -16,6 +16,7 @@ pub(crate) mod clock;
 pub mod console;
 pub mod context;
 pub mod cpu;
+pub mod fpu;
 pub(crate) mod info;
 pub mod ipi;
 pub mod irq;
@@ -143,6 +144,8 @@ pub(crate) struct Machine {
     /// The memory, once the kernel has set it up.
     memory: std::sync::OnceLock<&'static Sim>,
     programs: std::sync::Mutex<std::vec::Vec<program::Program>>,
+    /// The threads that have run.
+    threads: std::sync::Mutex<std::vec::Vec<Weak<context::Turn>>>,
     values: statics::Values,
 }
 
@@ -210,14 +213,18 @@ pub(crate) fn memory() -> &'static Sim {
 /// The payload by which a thread of the host ends whose thread of the kernel is gone.
 struct Gone;
 
-/// Ends this thread of the host. No CPU runs it any more.
-pub(crate) fn end_thread() -> ! {
-    set_here(None);
+/// Ends this thread of the host, whose destructors run as if on `here`, or else on no CPU.
+pub(crate) fn end_thread(here: Option<Here>) -> ! {
+    set_here(here);
     resume_unwind(Box::new(Gone))
 }
 
-/// Runs `body`, on a new thread of the host, on the CPU that `on` names.
-pub(crate) fn start_thread(on: Here, body: impl FnOnce() + Send + 'static) {
+/// Runs `body`, on a new thread of the host, on the CPU that `on` names; and when it has ended, `ended`, on no CPU.
+pub(crate) fn start_thread(
+    on: Here,
+    body: impl FnOnce() + Send + 'static,
+    ended: impl FnOnce() + Send + 'static,
+) {
     let machine = Arc::downgrade(&on.machine);
     let run = move || {
         set_here(Some(on));
@@ -225,7 +232,7 @@ pub(crate) fn start_thread(on: Here, body: impl FnOnce() + Send + 'static) {
         set_here(None);
         match result {
             Err(payload) if !payload.is::<Gone>() => fail(&machine, payload),
-            _ => {}
+            _ => ended(),
         }
     };
     // The thread is never joined: it ends when its thread of the kernel is freed.
@@ -268,6 +275,7 @@ pub fn run(config: Config, body: impl FnOnce() + Send + 'static) {
         random: AtomicU64::new(0x9e37_79b9_7f4a_7c15),
         memory: std::sync::OnceLock::new(),
         programs: std::sync::Mutex::default(),
+        threads: std::sync::Mutex::default(),
         values: statics::Values::default(),
     });
     for cpu in 0..config.cpus {
@@ -275,7 +283,7 @@ pub fn run(config: Config, body: impl FnOnce() + Send + 'static) {
             machine: machine.clone(),
             cpu,
         };
-        start_thread(on, move || start_cpu(cpu));
+        start_thread(on, move || start_cpu(cpu), || ());
     }
     let failure = machine.wait_until_over();
     if let Some(payload) = failure {
@@ -352,11 +360,17 @@ impl Machine {
     /// Frees what the kernel keeps in statics. No CPU runs.
     fn free(self: Arc<Self>) {
         // Destructors turn preemption off and look at per-CPU data.
-        set_here(Some(Here {
+        let here = Here {
             machine: self.clone(),
             cpu: 0,
-        }));
+        };
+        set_here(Some(here.clone()));
         self.cpus[0].irqs_on.store(false, Relaxed);
+        let threads = core::mem::take(&mut *self.threads.lock().expect("no test has failed"));
+        for turn in threads.iter().filter_map(Weak::upgrade) {
+            turn.end(here.clone());
+        }
+        drop(here);
         for cpu in &self.cpus {
             cpu.current.store(core::ptr::null_mut(), Relaxed);
             let space = cpu.space.lock().expect("no test has failed").take();
@@ -364,6 +378,13 @@ impl Machine {
         }
         self.values.clear();
         set_here(None);
+    }
+
+    /// Records that a thread runs for the first time.
+    pub(crate) fn note_thread(&self, turn: &Arc<context::Turn>) {
+        let mut threads = self.threads.lock().expect("no test has failed");
+        threads.retain(|turn| turn.strong_count() > 0);
+        threads.push(Arc::downgrade(turn));
     }
 
     /// Whether a thread has failed.
@@ -456,7 +477,7 @@ pub(crate) fn halt() {
     let stopped = here.machine.halt(&here.machine.cpus[here.cpu]);
     drop(here);
     if stopped {
-        end_thread();
+        end_thread(None);
     }
 }
 

@@ -1,8 +1,8 @@
 //! `vmchaos`: random pages lose all their translations and random address spaces their page tables, while other threads
 //! run. Both are legal at any time, so no program may notice.
 
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use core::sync::atomic::{AtomicU8, AtomicU64};
+use ksync::atomic::Ordering::{Relaxed, SeqCst};
+use ksync::atomic::{AtomicU8, AtomicU64};
 
 use hal::kprintln;
 use mem::vm;
@@ -18,16 +18,20 @@ const BURST: u32 = 64;
 /// Pause between two bursts, in nanoseconds.
 const PAUSE_NS: u64 = 1_000_000;
 
-/// How many pages were tried, how many of them belonged to an object, how many translations were removed and how many
-/// table pages dropped. Atomic; written by the chaos thread.
-static COUNTS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+hal::machine_static! {
+    /// How many pages were tried, how many of them belonged to an object, how many translations were removed and how many
+    /// table pages dropped. Atomic; written by the chaos thread.
+    static COUNTS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+}
 
 /// The thread does not run, works, or is asked to end.
 const OFF: u8 = 0;
 const ON: u8 = 1;
 const ENDING: u8 = 2;
-/// One of these. Atomic: `ON` is written at boot, `ENDING` by [`stop`], `OFF` by the thread.
-static STATE: AtomicU8 = AtomicU8::new(OFF);
+hal::machine_static! {
+    /// One of these. Atomic: `ON` is written at boot, `ENDING` by [`stop`], `OFF` by the thread.
+    static STATE: AtomicU8 = AtomicU8::new(OFF);
+}
 
 fn bump(i: usize, n: u64) {
     COUNTS[i].fetch_add(n, Relaxed);

@@ -1,6 +1,6 @@
 //! Requeueing: waiters of one word become waiters of another without running.
 
-use core::sync::atomic::Ordering;
+use ksync::atomic::Ordering;
 
 use hal::uaccess::UserRange;
 use hal::user;
@@ -189,7 +189,7 @@ impl Moving {
         let mut to = to;
         from.walk(&mut self.walk, LOOKS, visit, |e| {
             let Some(to) = &mut to else { return };
-            let tid = e.who.tid();
+            let tid = e.sleeper.tid();
             let slot = to.push_back(e);
             // The thread leaves the bucket before its tid is withdrawn.
             if let Some(t) = ids::thread(pin, tid) {

@@ -18,7 +18,7 @@ mod victims;
 mod waiters;
 
 use core::alloc::Layout;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use ksync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use hal::{PAGE_SIZE, kprintln};
 use mem::{NoMemory, vm};
@@ -53,15 +53,17 @@ const MANY_WAITING: usize = 512;
 /// How long dying processes are waited for when no other process is left to kill, in nanoseconds.
 const LAST_WAIT_NS: u64 = 20 * time::SECOND;
 
-/// The tid of the out-of-memory killer, 0 before there is one. Written once.
-static KILLER: AtomicU32 = AtomicU32::new(0);
-/// A thread lacks memory. Set by any thread, cleared by the killer.
-static WANTED: AtomicBool = AtomicBool::new(false);
-/// No process is left whose end would help, so a process with a thread that waits in [`wait_for_reserve`] has to end. Set and
-/// cleared by the killer; also cleared by the thread that ends its process.
-static HOPELESS: AtomicBool = AtomicBool::new(false);
-/// Where the killer sleeps.
-static WORK: WaitQueue = WaitQueue::new();
+hal::machine_static! {
+    /// The tid of the out-of-memory killer, 0 before there is one. Written once.
+    static KILLER: AtomicU32 = AtomicU32::new(0);
+    /// A thread lacks memory. Set by any thread, cleared by the killer.
+    static WANTED: AtomicBool = AtomicBool::new(false);
+    /// No process is left whose end would help, so a process with a thread that waits in [`wait_for_reserve`] has to end. Set and
+    /// cleared by the killer; also cleared by the thread that ends its process.
+    static HOPELESS: AtomicBool = AtomicBool::new(false);
+    /// Where the killer sleeps.
+    static WORK: WaitQueue = WaitQueue::new();
+}
 
 /// What `mem` calls when memory is short.
 pub(super) static POLICY: mem::Policy = mem::Policy {

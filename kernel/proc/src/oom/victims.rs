@@ -23,7 +23,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
 use core::fmt::{self, Display, Formatter, Write};
-use core::sync::atomic::{AtomicU64, Ordering};
+use ksync::atomic::{AtomicU64, Ordering};
 
 use hal::kprintln;
 use hal::stack::FRAMES_PER_STACK;
@@ -49,8 +49,10 @@ const OBJECTS: u64 = 2;
 /// A founder that was spared is not spared again within this time, in nanoseconds.
 const MEMORY_NS: u64 = 60 * time::SECOND;
 
-/// The group that is being killed, 0 for none: its members cannot fork. Written by the killer.
-static MARKED_KILLED: AtomicU64 = AtomicU64::new(0);
+hal::machine_static! {
+    /// The group that is being killed, 0 for none: its members cannot fork. Written by the killer.
+    static MARKED_KILLED: AtomicU64 = AtomicU64::new(0);
+}
 
 /// Whether a group is being killed, so that its members may not fork.
 #[inline]

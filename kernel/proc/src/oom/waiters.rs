@@ -13,7 +13,9 @@ use task::sched;
 
 use crate::lock;
 
-static LIST: Spin<IdList<NeedsMemory>, lock::MemoryWaitersLock> = Spin::new(IdList::new());
+hal::machine_static! {
+    static LIST: Spin<IdList<NeedsMemory>, lock::MemoryWaitersLock> = Spin::new(IdList::new());
+}
 
 /// Sleeps until [`wake`] takes the calling thread off the list, `ns` nanoseconds have passed, or the thread is killed.
 /// `ask` asks for memory. It is called once the thread is on the list, so the answer may come before the thread sleeps.

@@ -1,7 +1,7 @@
 //! The signal actions of a process. Only actions that differ from the default take memory.
 
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use ksync::atomic::{AtomicU64, Ordering};
 
 use ksync::Spin;
 

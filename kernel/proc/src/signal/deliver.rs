@@ -185,9 +185,7 @@ fn run_handler(me: &Current, frame: &mut UserFrame, info: SigInfo, action: &Acti
     // The handler returns to the mask from before a temporary one.
     let old_mask = if me.has(flag::RESTORE_MASK) {
         me.clear(flag::RESTORE_MASK);
-        me.user()
-            .saved_mask
-            .load(core::sync::atomic::Ordering::Relaxed)
+        me.user().saved_mask.load(ksync::atomic::Ordering::Relaxed)
     } else {
         me.blocked().0
     };

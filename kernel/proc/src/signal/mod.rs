@@ -13,7 +13,7 @@ mod send;
 mod stop;
 
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
+use ksync::atomic::Ordering;
 
 use task::current::current;
 use task::park::Deadline;

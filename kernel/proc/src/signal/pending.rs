@@ -1,7 +1,7 @@
 //! Pending signals.
 
 use alloc::collections::VecDeque;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use ksync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cred::{Charge, Payer};
 use ksync::IrqSpin;

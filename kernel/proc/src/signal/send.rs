@@ -1,6 +1,6 @@
 //! Sending signals.
 
-use core::sync::atomic::Ordering;
+use ksync::atomic::Ordering;
 
 use cred::{Cred, Payer};
 use ksync::CpuPin;

@@ -1,6 +1,6 @@
 //! Stopping and continuing processes: job control.
 
-use core::sync::atomic::Ordering;
+use ksync::atomic::Ordering;
 
 use ksync::CpuPin;
 use task::park::{Deadline, Interruptible, Step, park};

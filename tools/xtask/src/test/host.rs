@@ -51,7 +51,7 @@ const KERNEL: [&str; 10] = [
 ];
 
 /// Those of them that are built for a host, too, and tested there.
-const ON_HOST: [&str; 5] = ["hal", "mem", "task", "drivers", "vfs"];
+const ON_HOST: [&str; 6] = ["hal", "mem", "task", "drivers", "vfs", "proc"];
 
 /// The options that select packages.
 fn packages<'a>(names: &[&'a str]) -> Vec<&'a str> {

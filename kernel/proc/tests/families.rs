@@ -1,0 +1,151 @@
+//! Parents and children: fork, exit, wait4, orphans, kills.
+#![cfg(not(shuttle))]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+use proc::signal::sig;
+use proc::wait4::{Children, WaitError};
+use support::{exited, fork, kill, me, nap, on, poll, user_mode, wait};
+
+#[test]
+fn a_parent_gets_the_status_of_its_child() {
+    on(2, || {
+        let pid = fork(|| 7);
+        assert_eq!(wait(Children::Any), Ok((pid, exited(7))));
+        assert_eq!(wait(Children::Any), Err(WaitError::NoChild));
+    });
+}
+
+#[test]
+fn each_child_is_reported_once() {
+    on(4, || {
+        let mut pids: Vec<u32> = (0..20).map(|n| fork(move || n)).collect();
+        while !pids.is_empty() {
+            let (pid, _) = wait(Children::Any).expect("a child is left");
+            let at = pids.iter().position(|&p| p == pid);
+            pids.remove(at.expect("a child that was not reported yet"));
+        }
+        assert_eq!(wait(Children::Any), Err(WaitError::NoChild));
+    });
+}
+
+#[test]
+fn one_of_several_is_waited_for() {
+    on(2, || {
+        let slow = fork(|| {
+            nap(20);
+            1
+        });
+        let fast = fork(|| 2);
+        assert_eq!(wait(Children::Pid(slow)), Ok((slow, exited(1))));
+        assert_eq!(wait(Children::Pid(slow)), Err(WaitError::NoChild));
+        assert_eq!(wait(Children::Pid(fast)), Ok((fast, exited(2))));
+    });
+}
+
+#[test]
+fn a_poll_does_not_wait() {
+    on(1, || {
+        assert_eq!(poll(), Err(WaitError::NoChild));
+        let pid = fork(|| {
+            nap(10);
+            0
+        });
+        assert_eq!(poll(), Ok(None));
+        nap(30);
+        assert_eq!(poll(), Ok(Some(pid)));
+        assert_eq!(poll(), Err(WaitError::NoChild));
+    });
+}
+
+#[test]
+fn a_child_knows_its_parent() {
+    on(2, || {
+        let parent = me().pid();
+        let child = fork(move || u8::from(me().ppid() == parent));
+        assert_eq!(wait(Children::Any), Ok((child, exited(1))));
+    });
+}
+
+#[test]
+fn an_orphan_goes_to_init() {
+    on(2, || {
+        let seen = Arc::new(AtomicU32::new(0));
+        let theirs = seen.clone();
+        let child = fork(move || {
+            let theirs = theirs.clone();
+            fork(move || {
+                nap(20);
+                theirs.store(me().ppid(), SeqCst);
+                3
+            });
+            4
+        });
+        assert_eq!(wait(Children::Pid(child)), Ok((child, exited(4))));
+        let (_, status) = wait(Children::Any).expect("the orphan is a child now");
+        assert_eq!((status, seen.load(SeqCst)), (exited(3), 1));
+    });
+}
+
+#[test]
+fn zombies_of_a_process_that_ends_go_to_init() {
+    on(2, || {
+        fork(|| {
+            fork(|| 5);
+            nap(10);
+            6
+        });
+        let mut statuses = [wait(Children::Any), wait(Children::Any)]
+            .map(|report| report.map(|(_, status)| status));
+        statuses.sort_by_key(|status| *status.as_ref().unwrap_or(&0));
+        assert_eq!(statuses, [Ok(exited(5)), Ok(exited(6))]);
+    });
+}
+
+#[test]
+fn a_kill_ends_a_child_that_sleeps_or_computes() {
+    on(2, || {
+        for computes in [false, true] {
+            let pid = fork(move || {
+                loop {
+                    if computes {
+                        hal::time::spin_ns(10_000);
+                    } else {
+                        nap(1000);
+                    }
+                    user_mode();
+                }
+            });
+            nap(5);
+            assert!(kill(pid, sig::KILL));
+            assert_eq!(wait(Children::Any), Ok((pid, u32::from(sig::KILL))));
+        }
+    });
+}
+
+#[test]
+fn a_fork_bomb_is_waited_for_whole() {
+    on(4, || {
+        let made = Arc::new(AtomicU32::new(1));
+        fn grow(made: &Arc<AtomicU32>, depth: u32) -> u8 {
+            if depth > 0 {
+                for _ in 0..2 {
+                    let theirs = made.clone();
+                    made.fetch_add(1, SeqCst);
+                    fork(move || grow(&theirs, depth - 1));
+                }
+            }
+            0
+        }
+        let theirs = made.clone();
+        fork(move || grow(&theirs, 5));
+        let mut waited = 0;
+        while wait(Children::Any).is_ok() {
+            waited += 1;
+        }
+        assert_eq!((waited, made.load(SeqCst)), (63, 63));
+    });
+}

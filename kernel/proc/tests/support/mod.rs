@@ -1,0 +1,209 @@
+//! The kernel of these tests: processes, whose programs are functions of the test. They have no memory of their own.
+#![allow(dead_code, reason = "no test uses all of it")]
+
+use std::sync::Arc;
+
+use hal::current::Handler;
+use hal::sim::{Config, program};
+use hal::upcalls::{Handled, Upcalls};
+use hal::{BootInfo, TrapFrame, UserFault, UserFrame};
+use proc::fork::{CloneArgs, ForkError};
+use proc::signal::{self, SigInfo, code, sig};
+use proc::wait4::{self, Children, Event, Options, WaitError};
+use proc::{Process, UserThreadExt, exit, fault, first, fork, ids};
+use task::current::current;
+use task::park::{self, Deadline, Interruptible};
+use task::{kthread, sched, timer};
+use vfs::FdTable;
+use vfs::context::{self, FsContext};
+use vfs::mount::{self, FsKind, Path};
+use vfs::tmpfs::{self, Settings};
+use vfs::{name_hash, pipe};
+
+static ABOVE_PROCESSES: proc::upcalls::Upcalls = proc::upcalls::Upcalls {
+    init_exited: |_, status| panic!("init has ended with status {status:#x}"),
+};
+
+struct Kernel;
+
+impl Upcalls for Kernel {
+    fn kmain(info: BootInfo) -> ! {
+        mem::init(&info);
+        proc::init(info.ncpus, &ABOVE_PROCESSES);
+        task::ids::init(info.ncpus);
+        timer::init(info.ncpus);
+        sched::init(info.ncpus);
+        enter_scheduler();
+        hal::release_cpus();
+        kthread::spawn("boot", None, 0, start_init).expect("memory for a thread");
+        sched::idle()
+    }
+
+    fn ap_main(cpu: usize) -> ! {
+        mem::epoch().online(cpu);
+        enter_scheduler();
+        sched::idle()
+    }
+
+    fn timer_expired(from_user: bool) {
+        let _handler = Handler::begin();
+        sched::timer_interrupt(from_user);
+    }
+
+    fn reschedule_ipi() {
+        let _handler = Handler::begin();
+        sched::reschedule_interrupt();
+    }
+
+    fn preempt_check() {
+        sched::preempt_check();
+    }
+
+    fn before_user_return(frame: &mut UserFrame) {
+        signal::before_user_return(frame);
+    }
+
+    fn page_fault(va: u64, error: u64, _from_user: bool) -> Handled {
+        match fault::page_fault(va, error) {
+            Ok(()) => Handled::Resolved,
+            Err(_) => Handled::Unresolved,
+        }
+    }
+
+    fn fault_in(va: u64, write: bool) -> Result<(), UserFault> {
+        fault::fault_in(va, write)
+    }
+
+    fn must_stop() -> bool {
+        current().kill_pending()
+    }
+
+    fn may_grow(_: &vm::Growth) -> bool {
+        true
+    }
+
+    fn syscall(_: &mut UserFrame) -> u64 {
+        unreachable!("programs call the kernel's functions")
+    }
+
+    fn work_after_syscall(_: u64) -> bool {
+        false
+    }
+
+    fn syscall_full_frame(_: &mut UserFrame) {}
+
+    fn user_exception(_: &mut TrapFrame, _: u64, _: u64) {}
+
+    fn serial_input(_: u8) {}
+}
+
+hal::upcalls!(Kernel);
+
+fn enter_scheduler() {
+    let pin = ksync::pin();
+    let idle = kthread::idle_thread(pin.cpu());
+    sched::first_switch(&pin, &idle);
+}
+
+/// Makes process 1, which runs the body of the test, with an empty root file system.
+fn start_init() {
+    let cpus = hal::cpu::count();
+    drivers::random::init(cpus);
+    name_hash::init();
+    tmpfs::init(cpus);
+    pipe::init(cpus);
+    let fs = tmpfs::new_super(FsKind::Tmpfs, Settings::new(0o755)).expect("memory for a root");
+    let root = fs.root.clone();
+    let mount = mount::attach(fs, root.clone(), None, String::from("root"), 0);
+    context::set_root(Path {
+        mount: mount.expect("memory for a mount"),
+        dentry: root,
+    });
+    let made = first::make_init(FdTable::new(), FsContext::boot(), || {
+        hal::sim::run_body();
+        loop {
+            let _ = park::sleep_until(Deadline::Never, Interruptible::No);
+        }
+    });
+    assert!(made.is_ok(), "memory for init");
+}
+
+/// Runs `body` as the program of process 1 on a machine with so many CPUs.
+pub fn on(cpus: usize, body: impl FnOnce() + Send + 'static) {
+    hal::sim::run(Config { cpus, frames: 2048 }, body);
+}
+
+/// The caller returns to user mode and comes back: signals are taken, and a thread that is killed ends here.
+pub fn user_mode() {
+    let mut frame = UserFrame::default();
+    hal::irq::disable();
+    signal::before_user_return(&mut frame);
+    hal::irq::enable();
+}
+
+/// clone(2) with these flags: the child runs `body` and exits with the status that it returns.
+pub fn clone(flags: u64, body: impl Fn() -> u8 + Send + Sync + 'static) -> Result<u32, ForkError> {
+    let at = program::add(move |_| {
+        let status = body();
+        user_mode();
+        exit::exit_group(u32::from(status))
+    });
+    let args = CloneArgs {
+        flags,
+        exit_signal: sig::CHLD,
+        ..CloneArgs::default()
+    };
+    fork::clone(&args, &UserFrame::new_user(at, 0))
+}
+
+/// fork(2), as [`clone`].
+pub fn fork(body: impl Fn() -> u8 + Send + Sync + 'static) -> u32 {
+    clone(0, body).expect("memory for a process")
+}
+
+/// wait4(2) for `children`. Returns the pid and the status.
+pub fn wait(children: Children) -> Result<(u32, u32), WaitError> {
+    let options = Options {
+        exited: true,
+        ..Options::default()
+    };
+    let report = wait4::wait(children, options)?.expect("the call waits");
+    match report.event {
+        Event::Exited(status) => Ok((report.pid, status)),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// wait4(2) for any child with WNOHANG.
+pub fn poll() -> Result<Option<u32>, WaitError> {
+    let options = Options {
+        exited: true,
+        no_hang: true,
+        ..Options::default()
+    };
+    Ok(wait4::wait(Children::Any, options)?.map(|report| report.pid))
+}
+
+/// kill(2) by root.
+pub fn kill(pid: u32, signo: u8) -> bool {
+    let Some(process) = ids::find_process(pid) else {
+        return false;
+    };
+    signal::send_process(&process, SigInfo::user(signo, code::USER, 1, 0));
+    true
+}
+
+/// The calling process.
+pub fn me() -> Arc<Process> {
+    current().process().clone()
+}
+
+/// Sleeps so many milliseconds; a kill ends it.
+pub fn nap(ms: u64) {
+    let _ = park::sleep_until(Deadline::after(ms * 1_000_000), Interruptible::Kill);
+}
+
+/// The wait4 status of a process that has exited with `status`.
+pub fn exited(status: u8) -> u32 {
+    u32::from(status) << 8
+}
