@@ -310,7 +310,7 @@ fn base_for(image: &Image, layout: &Layout) -> Result<u64, ExecError> {
     }
     let base = layout.dyn_base(first, image.align);
     match base.checked_add(end) {
-        Some(end) if end <= layout.mmap_base => Ok(base),
+        Some(end) if end <= layout.program_end() => Ok(base),
         _ => Err(ExecError::Space),
     }
 }

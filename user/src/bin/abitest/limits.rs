@@ -47,6 +47,15 @@ fn with_bss(name: &str, bss: u64) -> Result<String, String> {
 }
 
 tests! { "limits";
+    programs_run_with_an_unlimited_stack {
+        // A position-independent one, and one that is not.
+        for file in ["/bin/true".to_owned(), with_bss("small", MIB)?] {
+            for bytes in [u64::MAX, 60 << 40, 30 << 40] {
+                let errno = as_child(|| limit(libc::RLIMIT_STACK, bytes), || Err(exec(&file, ""))).err();
+                is!(errno, None);
+            }
+        }
+    }
     a_program_larger_than_the_limits_does_not_run {
         let run = |bss: u64, resource: u32, bytes: u64| {
             let file = with_bss("large", bss)?;
