@@ -16,13 +16,15 @@ use vm::slab::HeapUsage;
 
 /// Whether `leakcheck` is on the command line. Written once, at boot.
 static ENABLED: AtomicBool = AtomicBool::new(false);
-/// The heap when init's thread began, and the number of names. Written once.
-static AT_START: Once<(HeapUsage, usize)> = Once::new();
+/// The heap when init's thread began, and the numbers of names and of pages of files. Written once.
+static AT_START: Once<(HeapUsage, usize, usize)> = Once::new();
 
 /// Bytes by which the heap may have grown when the last program has ended, because of tables that never shrink.
 const HEAP_SLACK: usize = 128 << 10;
 /// Most bytes of the heap that a name, its inode and its entries in tables take.
 const NAME_BYTES: usize = 1 << 10;
+/// Most bytes of the heap that the index of a file takes for each page of a dense file: nodes of 256 bytes have 64 pages each.
+const PAGE_BYTES: usize = 5;
 
 /// Switches the check on or off; if on, the measurement of stacks too.
 pub(super) fn enable(on: bool) {
@@ -43,8 +45,9 @@ pub fn note_start() {
         return;
     }
     vm().epoch.drain();
-    let names = vfs::account::holdings().map_or(0, |files| files.names);
-    AT_START.get_or_init(|| (slab().usage(), names));
+    let files = vfs::account::holdings();
+    let (names, pages) = files.map_or((0, 0), |files| (files.names, files.frames as usize));
+    AT_START.get_or_init(|| (slab().usage(), names, pages));
 }
 
 /// Empties this CPU's caches of free memory. To be called on every CPU before [`check`].
@@ -159,7 +162,7 @@ pub fn check() -> bool {
         kprintln!("frames leaked: {leaked}");
         return false;
     }
-    if !check_heap(&heap, files.names) {
+    if !check_heap(&heap, files.names, files.frames as usize) {
         return false;
     }
     kprintln!("leakcheck: every frame is accounted for");
@@ -168,12 +171,13 @@ pub fn check() -> bool {
 
 /// Compares the heap with what it was when init began, prints what has grown, and returns whether that is explained.
 ///
-/// Names made since, tables of ids and of accounts explain growth by their sizes. A leak for each process or file of a test
+/// Names and pages of files made since, tables of ids and of accounts explain growth by their sizes. A leak for each process or file of a test
 /// is more.
-fn check_heap(heap: &HeapUsage, names: usize) -> bool {
-    let Some((began, names_before)) = AT_START.get() else {
+fn check_heap(heap: &HeapUsage, names: usize, pages: usize) -> bool {
+    let Some((began, names_before, pages_before)) = AT_START.get() else {
         return true;
     };
+    let new_pages = pages.saturating_sub(*pages_before);
     let new_names = names.saturating_sub(*names_before);
     let tables = proc::ids::table_bytes() + task::account::table_bytes();
     kprintln!(
@@ -183,7 +187,7 @@ fn check_heap(heap: &HeapUsage, names: usize) -> bool {
         tables / 1024
     );
     kprintln!("leakcheck: heap objects made since:{}", Growth(began, heap));
-    let explained = HEAP_SLACK + new_names * NAME_BYTES + tables;
+    let explained = HEAP_SLACK + new_names * NAME_BYTES + new_pages * PAGE_BYTES + tables;
     if heap.bytes > began.bytes + explained {
         kprintln!("frames leaked: the heap has grown and nobody knows why");
         return false;
