@@ -9,6 +9,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
+use hal::PAGE_SIZE;
 use proc::look::Image;
 use proc::process::Process;
 use vfs::dynamic::{DynFile, Text};
@@ -90,10 +91,38 @@ fn copy(image: &Image, (start, end): (u64, u64), out: &mut Text) {
     }
 }
 
-/// Prints cmdline, which needs no permission.
+/// The most bytes of a title (Linux's limit).
+const TITLE_MAX: u64 = PAGE_SIZE as u64;
+
+/// Prints cmdline, which needs no permission: the arguments; or, if the program has written over the last one's end, the title
+/// that it has put there, which may reach into the environment.
 pub fn cmdline(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
     let image = p.image();
-    copy(&image, image.program.args, out);
+    let (start, end) = image.program.args;
+    let Some(space) = image.space.as_ref().filter(|_| start < end) else {
+        return Ok(());
+    };
+    let mut last = [0];
+    let is_read = matches!(space.read_at(mem::vm(), end - 1, &mut last), Ok(1));
+    if !is_read || last == [0] {
+        copy(&image, (start, end), out);
+        return Ok(());
+    }
+    let end = image.program.env.1.max(end).min(start + TITLE_MAX);
+    let mut title = [0u8; 256];
+    let mut at = start;
+    while at < end {
+        let n = title.len().min((end - at) as usize);
+        let Ok(n @ 1..) = space.read_at(mem::vm(), at, &mut title[..n]) else {
+            break;
+        };
+        if let Some(len) = title[..n].iter().position(|&byte| byte == 0) {
+            out.push(&title[..=len]);
+            break;
+        }
+        out.push(&title[..n]);
+        at += n as u64;
+    }
     Ok(())
 }
 

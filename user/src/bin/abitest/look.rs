@@ -191,6 +191,20 @@ fn says_gone((_, dir, file): Opened) -> Result<(), String> {
 }
 
 tests! { "look";
+    a_title_replaces_the_arguments {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let field = |n: usize| stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(n - 3)?.parse::<u64>().ok());
+        let (Some(start), Some(end)) = (field(48), field(49)) else {
+            return Err("no arguments in stat".into());
+        };
+        // As setproctitle(3) does: a title, its end, and blanks up to the end of the arguments.
+        let mut title = vec![b' '; (end - start) as usize];
+        title[..2].copy_from_slice(b"y\0");
+        let (from, to) = ok!(sys::pipe(0));
+        is!(ok!(sys::write(to, &title)), title.len());
+        is!(ok!(sc!(SYS_read, from, start, title.len())), title.len() as u64);
+        is!(std::fs::read("/proc/self/cmdline").unwrap_or_default(), b"y\0");
+    }
     what_was_opened_of_the_dead_is_no_heirs {
         const DEAD: usize = 32;
         ok!(sys::tie_to_cpu(sys::cpus()[0]));
