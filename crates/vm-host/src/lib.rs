@@ -13,6 +13,7 @@ pub mod model;
 pub mod one_stop;
 #[cfg(feature = "threads")]
 pub mod program;
+pub mod random;
 #[cfg(all(feature = "threads", shuttle))]
 pub mod schedules;
 
@@ -20,3 +21,4 @@ pub use arena::Arena;
 #[cfg(feature = "threads")]
 pub use lab::Lab;
 pub use mmu::{Access, PageFault, Sim};
+pub use random::Random;

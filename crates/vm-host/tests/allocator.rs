@@ -9,7 +9,7 @@ use ksync::pin;
 use vm::alloc::{Census, Inconsistency, MAX_ORDER, Pressure};
 use vm::page::{Flags, HardBusy, State};
 use vm::{NoMemory, PageAllocator, Pfn, Rights};
-use vm_host::Arena;
+use vm_host::{Arena, Random};
 
 /// Runs `f` as CPU `cpu`.
 fn on<R>(cpu: usize, f: impl FnOnce(&ksync::CpuPin) -> R) -> R {
@@ -25,18 +25,6 @@ fn take_all(frames: &PageAllocator, cpu: usize, rights: Rights) -> Vec<Pfn> {
 
 fn drain_all(frames: &PageAllocator, cpus: usize) {
     (0..cpus).for_each(|cpu| on(cpu, |pin| frames.drain(pin)));
-}
-
-/// A small deterministic generator, so that a failure can be repeated.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) as usize % n
-    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use ksync::host::set_cpu;
 use ksync::pin;
 use vm::slab::HeapUsage;
 use vm::{Machine, NoMemory, PageAllocator, Rights, Slab};
-use vm_host::Arena;
+use vm_host::{Arena, Random};
 
 struct Heap {
     arena: Arena,
@@ -95,24 +95,12 @@ impl Heap {
     }
 }
 
-/// A small deterministic generator, so that a failure can be repeated.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) as usize % n
-    }
-
-    /// Mostly small sizes, as in a kernel.
-    fn size(&mut self) -> usize {
-        match self.below(20) {
-            0 => 1 + self.below(40_000),
-            1..4 => 1 + self.below(4096),
-            _ => 1 + self.below(300),
-        }
+/// Mostly small sizes, as in a kernel.
+fn random_size(random: &mut Random) -> usize {
+    match random.below(20) {
+        0 => 1 + random.below(40_000),
+        1..4 => 1 + random.below(4096),
+        _ => 1 + random.below(300),
     }
 }
 
@@ -315,7 +303,7 @@ fn cpus_exchange_objects() {
                 for _ in 0..40_000 {
                     match random.below(16) {
                         0..8 => held.extend(heap.alloc(
-                            random.size(),
+                            random_size(&mut random),
                             1 << random.below(7),
                             random.below(256) as u8,
                         )),

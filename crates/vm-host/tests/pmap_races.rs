@@ -15,7 +15,7 @@ use vm::pmap::Revoke;
 use vm::pmap::{EnterError, Scan};
 use vm::{Gather, Pfn, Pmap, Prot, Pte, Rights, Vm};
 use vm_host::mmu::{run, stop};
-use vm_host::{Access, Sim};
+use vm_host::{Access, Random, Sim};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 const PLACES: usize = 24;
@@ -48,18 +48,6 @@ struct World {
     rounds: AtomicUsize,
     scans: AtomicUsize,
     claims_lost: AtomicUsize,
-}
-
-/// A small generator of pseudo-random numbers (xorshift).
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) as usize % sides
-    }
 }
 
 impl World {
@@ -99,13 +87,13 @@ impl World {
         }
     }
 
-    fn worker(&self, cpu: usize, dice: &mut Dice) {
+    fn worker(&self, cpu: usize, random: &mut Random) {
         run(&self.vm, &ksync::pin(), &self.pmap);
         let mut round = 0;
         while !self.done.load(Relaxed) {
             round += 1;
-            let place = &self.places[dice.roll(PLACES)];
-            let access = if dice.roll(2) == 0 {
+            let place = &self.places[random.below(PLACES)];
+            let access = if random.below(2) == 0 {
                 Access::Read
             } else {
                 Access::Write
@@ -121,7 +109,7 @@ impl World {
                     break;
                 }
                 tries += 1;
-                if tries > 20 || !self.fault(place, access, dice) {
+                if tries > 20 || !self.fault(place, access, random) {
                     break;
                 }
             }
@@ -137,7 +125,7 @@ impl World {
     }
 
     /// Serves a fault; false if the access is not allowed.
-    fn fault(&self, place: &Place, access: Access, dice: &mut Dice) -> bool {
+    fn fault(&self, place: &Place, access: Access, random: &mut Random) -> bool {
         let pin = ksync::pin();
         let state = place.state.load(SeqCst);
         let write = access == Access::Write;
@@ -147,7 +135,7 @@ impl World {
         let leaf = Pte::user(place.pfn, Prot { write, exec: false });
         let page = self.vm.pages.get(place.pfn);
         let check = || place.state.load(SeqCst) == state;
-        let done = match dice.roll(3) {
+        let done = match random.below(3) {
             0 if let Some(_busy) = page.try_soft_busy() => self
                 .pmap
                 .enter(&self.vm, &pin, place.va, leaf, check)
@@ -194,10 +182,10 @@ impl World {
     }
 
     /// Unmaps or protects one page or those of a whole table.
-    fn unmapper(&self, dice: &mut Dice) {
+    fn unmapper(&self, random: &mut Random) {
         let _map = self.map.lock().unwrap();
-        let first = dice.roll(PLACES);
-        let (start, end) = match dice.roll(3) {
+        let first = random.below(PLACES);
+        let (start, end) = match random.below(3) {
             0 => (0, vm::pmap::USER_END),
             1 => (
                 self.places[first].va & !(512 * PAGE - 1),
@@ -211,7 +199,7 @@ impl World {
                 .filter(|place| (start..end).contains(&place.va))
         };
         let mut gather = Gather::new();
-        match dice.roll(3) {
+        match random.below(3) {
             0 => {
                 inside().for_each(|place| self.change(place, WRITABLE, 0));
                 let revoke = Revoke {
@@ -255,14 +243,14 @@ impl World {
     }
 
     /// Removes one page from all programs, or writes it out.
-    fn scanner(&self, dice: &mut Dice) {
-        let place = &self.places[dice.roll(PLACES)];
+    fn scanner(&self, random: &mut Random) {
+        let place = &self.places[random.below(PLACES)];
         let page = self.vm.pages.get(place.pfn);
         let Some(_busy) = page.try_hard_busy() else {
             return;
         };
         std::sync::atomic::fence(SeqCst);
-        let remove = dice.roll(2) == 0;
+        let remove = random.below(2) == 0;
         let found = {
             let pin = ksync::pin();
             if remove {
@@ -283,9 +271,9 @@ impl World {
         }
     }
 
-    fn dropper(&self, dice: &mut Dice) {
-        let place = &self.places[dice.roll(PLACES)];
-        match dice.roll(4) {
+    fn dropper(&self, random: &mut Random) {
+        let place = &self.places[random.below(PLACES)];
+        match random.below(4) {
             0 => self
                 .pmap
                 .drop_tables(&self.vm, |pfn, pte| self.mark(pfn, pte)),
@@ -297,7 +285,7 @@ impl World {
                     .drop_range(&self.vm, start, start + 512 * PAGE, &mut gather, mark);
                 gather.finish(&self.vm);
             }
-            _ => self.vm.machine.speculate(dice.roll(WORKERS), place.va),
+            _ => self.vm.machine.speculate(random.below(WORKERS), place.va),
         }
     }
 
@@ -313,17 +301,17 @@ impl World {
                 scope.spawn(move || {
                     ksync::host::set_cpu(cpu);
                     self.vm.epoch.online(cpu);
-                    let mut dice =
-                        Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 77 * cpu as u64 + 1);
+                    let mut random =
+                        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 77 * cpu as u64 + 1);
                     if cpu < WORKERS {
-                        self.worker(cpu, &mut dice);
+                        self.worker(cpu, &mut random);
                     }
                     while !self.done.load(SeqCst) {
                         match cpu - WORKERS.min(cpu) {
-                            0 => self.unmapper(&mut dice),
+                            0 => self.unmapper(&mut random),
                             1 => self.forker(),
-                            2 => self.scanner(&mut dice),
-                            _ => self.dropper(&mut dice),
+                            2 => self.scanner(&mut random),
+                            _ => self.dropper(&mut random),
                         }
                         self.tick();
                         if self.rounds.fetch_add(1, Relaxed) > ROUNDS {

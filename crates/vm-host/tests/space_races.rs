@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use vm::object::ObjectRef;
 use vm::space::{Advice, MapArgs, RemapArgs, RemapTarget, Source};
 use vm::{EntryFlags, FaultError, MapProt, Pfn, Vm};
-use vm_host::Sim;
 use vm_host::program::{Program, check_frames};
+use vm_host::{Random, Sim};
 
 const PAGE: u64 = 4096;
 const PRIVATE: u64 = 0x10_0000_0000;
@@ -39,17 +39,6 @@ struct Stop<'a>(&'a AtomicBool);
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Relaxed);
-    }
-}
-
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % sides
     }
 }
 
@@ -120,17 +109,17 @@ impl World {
         more
     }
 
-    fn worker(&self, n: u64, dice: &mut Dice) {
+    fn worker(&self, n: u64, random: &mut Random) {
         let p = &self.program;
         p.load();
         let mut counts = vec![0; 2 * PAGES as usize];
         let mut round = 0;
         while !self.done.load(Relaxed) {
-            let at = dice.roll(2 * PAGES);
+            let at = random.below_u64(2 * PAGES);
             let base = if at < PAGES { PRIVATE } else { SHARED };
             let va = base + (at % PAGES) * PAGE + n * 8;
             let count = &mut counts[at as usize];
-            match dice.roll(3) {
+            match random.below_u64(3) {
                 0 => assert_eq!(p.read(va), Ok(*count), "worker {n} at {va:#x}"),
                 _ => {
                     let before = p.update(va, |word| word.fetch_add(1, Relaxed)).unwrap();
@@ -138,7 +127,7 @@ impl World {
                     *count += 1;
                 }
             }
-            match p.read(FILE + dice.roll(PAGES) * PAGE) {
+            match p.read(FILE + random.below_u64(PAGES) * PAGE) {
                 Ok(_) | Err(FaultError::Bus) => {}
                 other => panic!("{other:?}"),
             }
@@ -154,10 +143,10 @@ impl World {
         p.unload();
     }
 
-    fn forker(&self, dice: &mut Dice) {
+    fn forker(&self, random: &mut Random) {
         let mut line: Vec<Program> = Vec::new();
         while self.another_round() {
-            let parent = if line.is_empty() || dice.roll(3) == 0 {
+            let parent = if line.is_empty() || random.below_u64(3) == 0 {
                 &self.program
             } else {
                 &line[line.len() - 1]
@@ -165,10 +154,10 @@ impl World {
             let child = parent.fork().unwrap();
             child.run(|c| {
                 let words: Vec<u64> = (0..PAGES)
-                    .map(|page| PRIVATE + page * PAGE + dice.roll(3) * 8)
+                    .map(|page| PRIVATE + page * PAGE + random.below_u64(3) * 8)
                     .collect();
                 let first: Vec<_> = words.iter().map(|&va| c.read(va).unwrap()).collect();
-                let own = PRIVATE + dice.roll(PAGES) * PAGE + 64;
+                let own = PRIVATE + random.below_u64(PAGES) * PAGE + 64;
                 c.write(own, 1).unwrap();
                 for (va, want) in words.iter().zip(first) {
                     assert_eq!(
@@ -181,17 +170,20 @@ impl World {
             });
             line.push(child);
             if line.len() > 8 {
-                line.remove(dice.roll(8) as usize);
+                line.remove(random.below_u64(8) as usize);
             }
         }
         self.done.store(true, Relaxed);
     }
 
-    fn mapper(&self, dice: &mut Dice) {
+    fn mapper(&self, random: &mut Random) {
         let p = &self.program;
         p.load();
         while self.another_round() {
-            let (at, pages) = (SCRATCH + dice.roll(8) * PAGE, 1 + dice.roll(6));
+            let (at, pages) = (
+                SCRATCH + random.below_u64(8) * PAGE,
+                1 + random.below_u64(6),
+            );
             p.space
                 .map(&self.vm, &fixed(at, pages, EntryFlags::empty()))
                 .unwrap();
@@ -199,7 +191,7 @@ impl World {
                 assert_eq!(p.read(at + n * PAGE), Ok(0), "fresh memory is not zero");
                 p.write(at + n * PAGE, n + 1).unwrap();
             }
-            match dice.roll(5) {
+            match random.below_u64(5) {
                 0 => {
                     p.space.unmap(&self.vm, at, pages * PAGE).unwrap();
                     assert_eq!(p.read(at), Err(FaultError::NotMapped));
@@ -237,17 +229,18 @@ impl World {
         p.unload();
     }
 
-    fn scanner(&self, dice: &mut Dice) {
+    fn scanner(&self, random: &mut Random) {
         let mut removed = 0;
         while !self.done.load(Relaxed) {
             for _ in 0..1000 {
-                if let vm::space::Chaos::Removed(n) =
-                    self.vm.chaos_scan(Pfn(dice.roll(FRAMES as u64) as u32))
+                if let vm::space::Chaos::Removed(n) = self
+                    .vm
+                    .chaos_scan(Pfn(random.below_u64(FRAMES as u64) as u32))
                 {
                     removed += n;
                 }
             }
-            if dice.roll(8) == 0 {
+            if random.below_u64(8) == 0 {
                 self.program.space.drop_tables(&self.vm);
             }
             self.tick();
@@ -255,11 +248,11 @@ impl World {
         assert!(removed > 0, "the scanner found nothing to remove");
     }
 
-    fn truncater(&self, dice: &mut Dice) {
+    fn truncater(&self, random: &mut Random) {
         let word = AtomicU64::new(0);
         while !self.done.load(Relaxed) {
-            let page = dice.roll(PAGES);
-            match dice.roll(3) {
+            let page = random.below_u64(PAGES);
+            match random.below_u64(3) {
                 0 => self.file.truncate(&self.vm, page * PAGE),
                 1 => self.file.punch(&self.vm, page * PAGE, 3 * PAGE),
                 _ => {
@@ -286,11 +279,11 @@ impl World {
 fn a_program_on_many_cpus_survives_everything_at_once() {
     let world = World::new();
     let free = FRAMES - 1;
-    let play = |cpu: usize, role: &dyn Fn(&mut Dice)| {
+    let play = |cpu: usize, role: &dyn Fn(&mut Random)| {
         let _stop = Stop(&world.done);
         ksync::host::set_cpu(cpu);
         world.vm.epoch.online(cpu);
-        role(&mut Dice(0x9e37_79b9_7f4a_7c15 ^ (cpu as u64 + 1) << 32));
+        role(&mut Random(0x9e37_79b9_7f4a_7c15 ^ (cpu as u64 + 1) << 32));
         if cpu != 0 {
             world.vm.epoch.offline(cpu);
         }
@@ -299,12 +292,12 @@ fn a_program_on_many_cpus_survives_everything_at_once() {
     let (play, world_) = (&play, &world);
     std::thread::scope(|scope| {
         for n in 0..WORKERS {
-            scope.spawn(move || play(n, &|dice| world_.worker(n as u64, dice)));
+            scope.spawn(move || play(n, &|random| world_.worker(n as u64, random)));
         }
-        scope.spawn(move || play(WORKERS, &|dice| world_.forker(dice)));
-        scope.spawn(move || play(WORKERS + 1, &|dice| world_.mapper(dice)));
-        scope.spawn(move || play(WORKERS + 2, &|dice| world_.scanner(dice)));
-        scope.spawn(move || play(WORKERS + 3, &|dice| world_.truncater(dice)));
+        scope.spawn(move || play(WORKERS, &|random| world_.forker(random)));
+        scope.spawn(move || play(WORKERS + 1, &|random| world_.mapper(random)));
+        scope.spawn(move || play(WORKERS + 2, &|random| world_.scanner(random)));
+        scope.spawn(move || play(WORKERS + 3, &|random| world_.truncater(random)));
     });
     let World {
         vm, program, file, ..

@@ -1,17 +1,15 @@
 //! Random calls on a table of descriptors, and on a plain list: the results and the tables must be the same.
 #![cfg(not(shuttle))]
 
-#[path = "support/random.rs"]
-mod random;
 mod support;
 
 use std::sync::Arc;
 
-use random::Random;
 use support::{Calls, on, threads};
 use vfs::error::FsError;
 use vfs::fdtable::FdTable;
 use vfs::file::{FileRef, o};
+use vm_host::Random;
 
 /// What a slot of the reference has: the number of the file, and the close-on-exec flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,16 +2,14 @@
 //! trees.
 #![cfg(not(shuttle))]
 
-#[path = "../support/random.rs"]
-mod random;
 mod reference;
 #[path = "../support/mod.rs"]
 mod support;
 
-use random::Random;
 use reference::Tree;
 use support::{Calls, on};
 use vfs::dentry::RenameMode;
+use vm_host::Random;
 
 /// One of several texts.
 fn one<'a>(random: &mut Random, of: &[&'a str]) -> &'a str {
