@@ -9,7 +9,7 @@ use hal::{BootInfo, TrapFrame, UserFault, UserFrame, kprintln};
 use proc::signal::{self, SigInfo, code, sig};
 use proc::{Resource, SignalExt, UserThreadExt, daemons, fault};
 use task::current::{current, try_current};
-use task::{kthread, sched, timer};
+use task::{kthread, sched};
 
 use crate::{leak, selftest, shutdown};
 
@@ -32,9 +32,7 @@ impl Upcalls for Kernel {
         mem::init(&info);
         proc::init(ncpus, &ABOVE_PROCESSES);
         let options = crate::boot::options(info.cmdline);
-        task::ids::init(ncpus);
-        timer::init(ncpus);
-        sched::init(ncpus);
+        task::init(ncpus);
         for cpu in 1..ncpus {
             mem::epoch().offline(cpu);
         }
@@ -113,12 +111,10 @@ impl Upcalls for Kernel {
     }
 
     fn timer_expired(from_user: bool) {
-        let _handler = Handler::begin();
         sched::timer_interrupt(from_user);
     }
 
     fn reschedule_ipi() {
-        let _handler = Handler::begin();
         sched::reschedule_interrupt();
     }
 
@@ -167,8 +163,7 @@ fn enter_scheduler() {
     let pin = ksync::pin();
     mem::heap::use_own_objects(&pin);
     hal::cpu::set_announcer(&pin, mem::epoch().announcer(pin.cpu()));
-    let idle = kthread::idle_thread(pin.cpu());
-    sched::first_switch(&pin, &idle);
+    kthread::become_idle(&pin);
     RUNNING.fetch_add(1, Ordering::SeqCst);
 }
 

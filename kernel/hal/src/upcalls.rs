@@ -3,6 +3,7 @@
 //! The calls use symbols that [`upcalls!`](crate::upcalls!) defines, as `ksync` does for its platform, so that link-time
 //! optimisation can inline them.
 
+#[cfg(target_os = "none")]
 use vm::Growth;
 
 #[cfg(not(target_os = "none"))]
@@ -10,7 +11,9 @@ use crate::sim::info::BootInfo;
 #[cfg(target_os = "none")]
 use crate::x86::boot::info::BootInfo;
 
-use crate::frame::{TrapFrame, UserFrame};
+#[cfg(target_os = "none")]
+use crate::frame::TrapFrame;
+use crate::frame::UserFrame;
 use crate::user_fault::UserFault;
 
 /// The result of a page fault.
@@ -22,7 +25,8 @@ pub enum Handled {
     Unresolved,
 }
 
-/// The functions of the kernel above.
+/// The functions of the kernel above. A simulated machine has no system calls, exceptions or devices, and asks nothing about
+/// the running thread.
 pub trait Upcalls {
     /// Enters the kernel on the boot CPU, on its final stack, with interrupts off.
     fn kmain(info: BootInfo) -> !;
@@ -31,11 +35,14 @@ pub trait Upcalls {
     fn ap_main(cpu: usize) -> !;
     /// Carries out a system call, given the registers that every call saves. Returns the value for RAX. Interrupts and
     /// preemption are on.
+    #[cfg(target_os = "none")]
     fn syscall(frame: &mut UserFrame) -> u64;
     /// Whether work must be done between a system call and user mode. A quiescent state; interrupts are off.
+    #[cfg(target_os = "none")]
     fn work_after_syscall(result: u64) -> bool;
     /// Carries out a system call for which there is such work, with the full register frame. Interrupts and preemption are
     /// on.
+    #[cfg(target_os = "none")]
     fn syscall_full_frame(frame: &mut UserFrame);
     /// Handles a page fault at `va`, in user mode or in a user copy with preemption on. Interrupts are on.
     fn page_fault(va: u64, error: u64, from_user: bool) -> Handled;
@@ -45,6 +52,7 @@ pub trait Upcalls {
     /// The program may not access it so.
     fn fault_in(va: u64, write: bool) -> Result<(), UserFault>;
     /// Handles an exception in user mode. Interrupts are on.
+    #[cfg(target_os = "none")]
     fn user_exception(frame: &mut TrapFrame, vector: u64, error: u64);
     /// Called before user mode: a quiescent state. Interrupts are off on entry and on return.
     fn before_user_return(frame: &mut UserFrame);
@@ -55,36 +63,41 @@ pub trait Upcalls {
     /// Reschedules if that is requested; preemption is on. Interrupts may be on or off, and are so again on return.
     fn preempt_check();
     /// A byte has been received on the console. Interrupts are off.
+    #[cfg(target_os = "none")]
     fn serial_input(byte: u8);
     /// Whether the running thread has been killed.
+    #[cfg(target_os = "none")]
     fn must_stop() -> bool;
     /// Whether the present limits of the running thread's process allow a stack to grow as `to` says.
+    #[cfg(target_os = "none")]
     fn may_grow(to: &Growth) -> bool;
 }
 
 /// The symbols that the linker binds.
-#[cfg_attr(
-    not(target_os = "none"),
-    expect(dead_code, reason = "a simulated machine has no traps and no devices")
-)]
 pub(crate) mod symbols {
-    use super::{BootInfo, Growth, Handled, TrapFrame, UserFault, UserFrame};
+    use super::{BootInfo, Handled, UserFault, UserFrame};
+    #[cfg(target_os = "none")]
+    use super::{Growth, TrapFrame};
     // SAFETY: only `upcalls!` defines these names, with these types.
     unsafe extern "Rust" {
         #[link_name = "__pantala_hal_kmain"]
         pub safe fn kmain(info: BootInfo) -> !;
         #[link_name = "__pantala_hal_ap_main"]
         pub safe fn ap_main(cpu: usize) -> !;
+        #[cfg(target_os = "none")]
         #[link_name = "__pantala_hal_syscall"]
         pub safe fn syscall(frame: &mut UserFrame) -> u64;
+        #[cfg(target_os = "none")]
         #[link_name = "__pantala_hal_work_after_syscall"]
         pub safe fn work_after_syscall(result: u64) -> bool;
+        #[cfg(target_os = "none")]
         #[link_name = "__pantala_hal_syscall_full_frame"]
         pub safe fn syscall_full_frame(frame: &mut UserFrame);
         #[link_name = "__pantala_hal_page_fault"]
         pub safe fn page_fault(va: u64, error: u64, from_user: bool) -> Handled;
         #[link_name = "__pantala_hal_fault_in"]
         pub safe fn fault_in(va: u64, write: bool) -> Result<(), UserFault>;
+        #[cfg(target_os = "none")]
         #[link_name = "__pantala_hal_user_exception"]
         pub safe fn user_exception(frame: &mut TrapFrame, vector: u64, error: u64);
         #[link_name = "__pantala_hal_before_user_return"]
@@ -95,10 +108,13 @@ pub(crate) mod symbols {
         pub safe fn reschedule_ipi();
         #[link_name = "__pantala_hal_preempt_check"]
         pub safe fn preempt_check();
+        #[cfg(target_os = "none")]
         #[link_name = "__pantala_hal_serial_input"]
         pub safe fn serial_input(byte: u8);
+        #[cfg(target_os = "none")]
         #[link_name = "__pantala_hal_must_stop"]
         pub safe fn must_stop() -> bool;
+        #[cfg(target_os = "none")]
         #[link_name = "__pantala_hal_may_grow"]
         pub safe fn may_grow(to: &Growth) -> bool;
     }
@@ -111,21 +127,27 @@ macro_rules! upcalls {
         #[allow(unsafe_code, reason = "the names belong to hal, and a second definition fails to link")]
         const _: () = {
             use $crate::upcalls::{Handled, Upcalls};
-            use $crate::{BootInfo, TrapFrame, UserFault, UserFrame};
+            use $crate::{BootInfo, UserFault, UserFrame};
     $crate::__upcall!($t, "__pantala_hal_kmain", kmain(info: BootInfo) -> !);
     $crate::__upcall!($t, "__pantala_hal_ap_main", ap_main(cpu: usize) -> !);
-    $crate::__upcall!($t, "__pantala_hal_syscall", syscall(frame: &mut UserFrame) -> u64);
-    $crate::__upcall!($t, "__pantala_hal_work_after_syscall", work_after_syscall(result: u64) -> bool);
-    $crate::__upcall!($t, "__pantala_hal_syscall_full_frame", syscall_full_frame(frame: &mut UserFrame) -> ());
     $crate::__upcall!($t, "__pantala_hal_page_fault",
                 page_fault(va: u64, error: u64, from_user: bool) -> Handled);
     $crate::__upcall!($t, "__pantala_hal_fault_in", fault_in(va: u64, write: bool) -> Result<(), UserFault>);
-    $crate::__upcall!($t, "__pantala_hal_user_exception",
-                user_exception(frame: &mut TrapFrame, vector: u64, error: u64) -> ());
     $crate::__upcall!($t, "__pantala_hal_before_user_return", before_user_return(frame: &mut UserFrame) -> ());
     $crate::__upcall!($t, "__pantala_hal_timer_expired", timer_expired(from_user: bool) -> ());
     $crate::__upcall!($t, "__pantala_hal_reschedule_ipi", reschedule_ipi() -> ());
     $crate::__upcall!($t, "__pantala_hal_preempt_check", preempt_check() -> ());
+        };
+        #[cfg(target_os = "none")]
+        #[allow(unsafe_code, reason = "the names belong to hal, and a second definition fails to link")]
+        const _: () = {
+            use $crate::upcalls::Upcalls;
+            use $crate::{TrapFrame, UserFrame};
+    $crate::__upcall!($t, "__pantala_hal_syscall", syscall(frame: &mut UserFrame) -> u64);
+    $crate::__upcall!($t, "__pantala_hal_work_after_syscall", work_after_syscall(result: u64) -> bool);
+    $crate::__upcall!($t, "__pantala_hal_syscall_full_frame", syscall_full_frame(frame: &mut UserFrame) -> ());
+    $crate::__upcall!($t, "__pantala_hal_user_exception",
+                user_exception(frame: &mut TrapFrame, vector: u64, error: u64) -> ());
     $crate::__upcall!($t, "__pantala_hal_serial_input", serial_input(byte: u8) -> ());
     $crate::__upcall!($t, "__pantala_hal_must_stop", must_stop() -> bool);
     $crate::__upcall!($t, "__pantala_hal_may_grow", may_grow(to: &vm::Growth) -> bool);

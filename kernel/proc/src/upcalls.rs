@@ -33,7 +33,7 @@ pub(crate) fn init_exited(init: &Arc<Process>, status: u32) -> ! {
 /// Processes, as `task` calls them.
 static PROCESSES: task::upcalls::Upcalls = task::upcalls::Upcalls {
     signal_pending: signal::signal_pending,
-    cpu_tick: |t, _, _| itimer::look_soon(t),
+    cpu_tick: itimer::look_soon,
     process_timer: |pin, pid| ids::process(pin, pid).map(|p| &p.real_node),
     process_timer_expired: |pin, pid| {
         if let Some(p) = ids::process(pin, pid) {

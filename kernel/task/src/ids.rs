@@ -73,7 +73,7 @@ hal::machine_static! {
 
 /// Sets the ids up. Called once, by the boot CPU, before any thread is made.
 #[inline(never)]
-pub fn init(ncpus: usize) {
+pub(crate) fn init(ncpus: usize) {
     IDS.get_or_init(|| Ids {
         // Id 1, which `alloc` passes over, is taken by `take_init`.
         cursor: AtomicU32::new(0),

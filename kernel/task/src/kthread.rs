@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 
 use cred::Cred;
 use hal::context;
+use ksync::CpuPin;
 
 use crate::ids::{self, Id};
 use crate::sched::{self, CpuMask, Entity, Policy};
@@ -35,11 +36,12 @@ fn make(
     })
 }
 
-/// Makes the thread object of the code that runs on CPU `cpu` now, which becomes that CPU's idle thread.
-pub fn idle_thread(cpu: usize) -> Arc<Thread> {
-    let sched = Entity::new(cpu, 19, Policy::Idle, &CpuMask::one(cpu));
+/// Makes the caller, which runs on this CPU's first stack, the CPU's idle thread. Called once on each CPU.
+pub fn become_idle(pin: &CpuPin) {
+    let cpu = pin.cpu();
+    let entity = Entity::new(cpu, 19, Policy::Idle, &CpuMask::one(cpu));
     let machine = context::ThreadState::current();
-    make(Id::idle(), "idle", sched, machine, None)
+    sched::first_switch(pin, &make(Id::idle(), "idle", entity, machine, None));
 }
 
 /// Makes a kernel thread that runs `entry`, on CPU `cpu` or on any one, and ends when `entry` returns. Returns its tid.

@@ -27,3 +27,10 @@ pub mod watchdog;
 
 pub use current::{Current, current};
 pub use thread::Thread;
+
+/// Sets up ids, timers and the scheduler. Called once, by the boot CPU, before any thread is made.
+pub fn init(ncpus: usize) {
+    ids::init(ncpus);
+    timer::init(ncpus);
+    sched::init(ncpus);
+}

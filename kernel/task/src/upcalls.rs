@@ -12,9 +12,8 @@ use crate::timer::node::TimerNode;
 pub struct Upcalls {
     /// Whether the thread has a signal pending, or another request that ends a sleep that signals may end.
     pub signal_pending: fn(&Thread) -> bool,
-    /// A tick of so many nanoseconds has found the thread running; the flag says whether in user mode. Called in the timer
-    /// interrupt.
-    pub cpu_tick: fn(&Thread, bool, u64),
+    /// A tick has found the thread running. Called in the timer interrupt.
+    pub cpu_tick: fn(&Thread),
     /// The timer of the process with that pid.
     pub process_timer: for<'p> fn(&'p CpuPin, u32) -> Option<&'p TimerNode>,
     /// That timer has expired and is off the wheel. Called in the timer interrupt.

@@ -3,17 +3,16 @@
 
 use std::sync::Arc;
 
-use hal::current::Handler;
 use hal::sim::{Config, program};
 use hal::upcalls::{Handled, Upcalls};
-use hal::{BootInfo, TrapFrame, UserFault, UserFrame};
+use hal::{BootInfo, UserFault, UserFrame};
 use proc::fork::{CloneArgs, ForkError};
 use proc::signal::{self, SigInfo, code, sig};
 use proc::wait4::{self, Children, Event, Options, WaitError};
 use proc::{Process, UserThreadExt, exit, fault, first, fork, ids};
 use task::current::current;
 use task::park::{self, Deadline, Interruptible};
-use task::{kthread, sched, timer};
+use task::{kthread, sched};
 use vfs::FdTable;
 use vfs::context::{self, FsContext};
 use vfs::mount::{self, FsKind, Path};
@@ -30,10 +29,8 @@ impl Upcalls for Kernel {
     fn kmain(info: BootInfo) -> ! {
         mem::init(&info);
         proc::init(info.ncpus, &ABOVE_PROCESSES);
-        task::ids::init(info.ncpus);
-        timer::init(info.ncpus);
-        sched::init(info.ncpus);
-        enter_scheduler();
+        task::init(info.ncpus);
+        kthread::become_idle(&ksync::pin());
         hal::release_cpus();
         kthread::spawn("boot", None, 0, start_init).expect("memory for a thread");
         sched::idle()
@@ -41,17 +38,15 @@ impl Upcalls for Kernel {
 
     fn ap_main(cpu: usize) -> ! {
         mem::epoch().online(cpu);
-        enter_scheduler();
+        kthread::become_idle(&ksync::pin());
         sched::idle()
     }
 
     fn timer_expired(from_user: bool) {
-        let _handler = Handler::begin();
         sched::timer_interrupt(from_user);
     }
 
     fn reschedule_ipi() {
-        let _handler = Handler::begin();
         sched::reschedule_interrupt();
     }
 
@@ -73,37 +68,9 @@ impl Upcalls for Kernel {
     fn fault_in(va: u64, write: bool) -> Result<(), UserFault> {
         fault::fault_in(va, write)
     }
-
-    fn must_stop() -> bool {
-        current().kill_pending()
-    }
-
-    fn may_grow(_: &vm::Growth) -> bool {
-        true
-    }
-
-    fn syscall(_: &mut UserFrame) -> u64 {
-        unreachable!("programs call the kernel's functions")
-    }
-
-    fn work_after_syscall(_: u64) -> bool {
-        false
-    }
-
-    fn syscall_full_frame(_: &mut UserFrame) {}
-
-    fn user_exception(_: &mut TrapFrame, _: u64, _: u64) {}
-
-    fn serial_input(_: u8) {}
 }
 
 hal::upcalls!(Kernel);
-
-fn enter_scheduler() {
-    let pin = ksync::pin();
-    let idle = kthread::idle_thread(pin.cpu());
-    sched::first_switch(&pin, &idle);
-}
 
 /// Makes process 1, which runs the body of the test, with an empty root file system.
 fn start_init() {

@@ -71,7 +71,7 @@ hal::machine_static! {
 
 /// Sets the scheduler up. Called once, by the boot CPU, before any thread is made.
 #[inline(never)]
-pub fn init(ncpus: usize) {
+pub(crate) fn init(ncpus: usize) {
     CPUS.get_or_init(|| {
         PerCpu::new(ncpus, |_| Cpu {
             queue: IrqSpin::new(queue::Queue::new()),

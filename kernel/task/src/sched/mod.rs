@@ -19,14 +19,14 @@ mod switch;
 mod tick;
 mod wake;
 
+pub(crate) use cpu::init;
 pub use cpu::{
-    CpuStats, TICK_NS, count_exec, count_vfork, idle_ns, init, load, renumbered, runnable, running,
-    stats,
+    CpuStats, TICK_NS, count_exec, count_vfork, idle_ns, load, renumbered, runnable, running, stats,
 };
 pub use entity::{Entity, Policy};
 pub use loadavg::load_average;
 pub use mask::CpuMask;
-pub(crate) use switch::block;
-pub use switch::{Reason, first_switch, idle, preempt_check, switch_away, thread_start, yield_now};
+pub use switch::{Reason, idle, preempt_check, switch_away, thread_start, yield_now};
+pub(crate) use switch::{block, first_switch};
 pub use tick::{interrupt, reclaim, reclaim_soon, reschedule_interrupt, timer_interrupt};
 pub use wake::{poke, set_affinity, start, wake};

@@ -204,8 +204,8 @@ pub fn thread_start() -> ! {
     run_entry()
 }
 
-/// Makes the caller, which runs on this CPU's first stack, the CPU's idle thread.
-pub fn first_switch(pin: &CpuPin, idle: &Arc<Thread>) {
+/// Makes `idle` this CPU's idle thread, and the thread that runs there: the caller.
+pub(crate) fn first_switch(pin: &CpuPin, idle: &Arc<Thread>) {
     let c = cpus().get(pin);
     let _ = c.idle_thread.set(idle.clone());
     idle.sched.set_cpu(pin.cpu());

@@ -2,6 +2,7 @@
 
 use ksync::atomic::Ordering;
 
+use hal::current::Handler;
 use ksync::CpuPin;
 
 use super::cpu::{TICK_NS, bump, cpus, thread_of};
@@ -45,6 +46,7 @@ pub fn reclaim_soon() {
 
 /// The timer interrupt of this CPU. Interrupts and preemption are off.
 pub fn timer_interrupt(from_user: bool) {
+    let _handler = Handler::begin();
     let begun = hal::time::ticks();
     // One level of the count is the interrupt's own.
     let pinned = !from_user && hal::preempt::count() > 1;
@@ -86,12 +88,13 @@ fn tick(pin: &CpuPin, from_user: bool) {
         loadavg::sample(now);
     }
     take_share(pin, now);
-    (upcalls::get().cpu_tick)(&me, from_user, TICK_NS);
+    (upcalls::get().cpu_tick)(&me);
     timer::set_tick(pin, now + TICK_NS);
 }
 
 /// Another CPU asks this one to look at its run queue. Interrupts are off.
 pub fn reschedule_interrupt() {
+    let _handler = Handler::begin();
     let _pin = interrupt();
     hal::preempt::set_need_resched();
 }

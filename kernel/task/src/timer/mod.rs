@@ -307,7 +307,7 @@ hal::machine_static! {
 
 /// Sets the wheels up. Called once, by the boot CPU, before any thread is made.
 #[inline(never)]
-pub fn init(ncpus: usize) {
+pub(crate) fn init(ncpus: usize) {
     WHEELS.get_or_init(|| PerCpu::new(ncpus, |_| IrqSpin::new(Wheel::new())));
 }
 

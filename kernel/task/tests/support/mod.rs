@@ -1,16 +1,14 @@
 //! The kernel of these tests: threads, without processes.
 #![allow(dead_code, reason = "no test uses all of it")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hal::current::Handler;
 use hal::upcalls::{Handled, Upcalls};
-use hal::{BootInfo, TrapFrame, UserFault, UserFrame};
+use hal::{BootInfo, UserFault, UserFrame};
 use ksync::CpuPin;
 use task::park::{self, Deadline, Interruptible};
 use task::timer::node::TimerNode;
-use task::{Thread, current, ids, kthread, sched, timer};
+use task::{Thread, current, ids, kthread, sched};
 
 hal::machine_static! {
     /// Threads that have ended.
@@ -24,7 +22,7 @@ hal::upper_type! {
 
 static NO_PROCESSES: task::upcalls::Upcalls = task::upcalls::Upcalls {
     signal_pending: |_| false,
-    cpu_tick: |_, _, _| (),
+    cpu_tick: |_| (),
     process_timer: no_timer,
     process_timer_expired: |_, _| (),
     enter_space: |_| (),
@@ -55,10 +53,8 @@ impl Upcalls for Kernel {
     fn kmain(info: BootInfo) -> ! {
         mem::init(&info);
         task::upcalls::set(&NO_PROCESSES);
-        ids::init(info.ncpus);
-        timer::init(info.ncpus);
-        sched::init(info.ncpus);
-        enter_scheduler();
+        task::init(info.ncpus);
+        kthread::become_idle(&ksync::pin());
         hal::release_cpus();
         kthread::spawn("test", None, 0, hal::sim::run_body).expect("memory for a thread");
         sched::idle()
@@ -66,33 +62,21 @@ impl Upcalls for Kernel {
 
     fn ap_main(cpu: usize) -> ! {
         mem::epoch().online(cpu);
-        enter_scheduler();
+        kthread::become_idle(&ksync::pin());
         sched::idle()
     }
 
     fn timer_expired(from_user: bool) {
-        let _handler = Handler::begin();
         sched::timer_interrupt(from_user);
     }
 
     fn reschedule_ipi() {
-        let _handler = Handler::begin();
         sched::reschedule_interrupt();
     }
 
     fn preempt_check() {
         sched::preempt_check();
     }
-
-    fn syscall(_: &mut UserFrame) -> u64 {
-        unreachable!("no program runs")
-    }
-
-    fn work_after_syscall(_: u64) -> bool {
-        false
-    }
-
-    fn syscall_full_frame(_: &mut UserFrame) {}
 
     fn page_fault(_: u64, _: u64, _: bool) -> Handled {
         Handled::Unresolved
@@ -102,30 +86,10 @@ impl Upcalls for Kernel {
         Err(UserFault)
     }
 
-    fn user_exception(_: &mut TrapFrame, _: u64, _: u64) {}
-
     fn before_user_return(_: &mut UserFrame) {}
-
-    fn serial_input(_: u8) {}
-
-    fn must_stop() -> bool {
-        false
-    }
-
-    fn may_grow(_: &vm::Growth) -> bool {
-        true
-    }
 }
 
 hal::upcalls!(Kernel);
-
-fn enter_scheduler() {
-    let pin = ksync::pin();
-    let idle = kthread::idle_thread(pin.cpu());
-    sched::first_switch(&pin, &idle);
-    drop(pin);
-    let _: Arc<Thread> = idle;
-}
 
 /// Runs `body` in a thread of a machine with so many CPUs.
 pub fn on(cpus: usize, body: impl FnOnce() + Send + 'static) {
@@ -175,7 +139,7 @@ pub fn explore(test: impl Fn() + Send + Sync + 'static) {
     const SWITCHES: usize = 3;
     let said = std::env::var("PANTALA_SCHEDULES").ok();
     let half = said.and_then(|n| n.parse().ok()).unwrap_or(100usize) / 2;
-    let test = Arc::new(test);
+    let test = std::sync::Arc::new(test);
     let again = test.clone();
     shuttle::check_random(move || test(), half);
     shuttle::check_pct(move || again(), half, SWITCHES);
