@@ -15,7 +15,7 @@ use vfs::mount::{self, FsKind, Path};
 use vfs::setattr::NewMode;
 use vfs::tmpfs::{self, Settings, What};
 use vfs::walk::{Walk, Want};
-use vfs::{devices, name_hash, open, pipe, quota};
+use vfs::{devices, open, quota};
 
 use super::initramfs::{self, UnpackError};
 use super::procfs;
@@ -38,22 +38,15 @@ pub fn init(initrd: &Initrd, cmdline: &[u8]) -> Result<Boot, UnpackError> {
     let ncpus = hal::cpu::count();
     drivers::random::init(ncpus);
     devices::set_open(devfs::open);
-    name_hash::init();
-    tmpfs::init(ncpus);
-    pipe::init(ncpus);
+    vfs::init(ncpus);
     procfs::set_command_line(cmdline);
     let fs = tmpfs::new_super(FsKind::Tmpfs, Settings::new(0o755)).map_err(UnpackError::Setup)?;
-    let (root, limits) = (fs.root.clone(), [fs.quota, fs.inodes]);
+    let limits = [fs.quota, fs.inodes];
     for limit in limits.into_iter().flatten() {
         // The image may need more than the default limit of half of memory.
         quota::resize(limit, u64::from(u32::MAX)).map_err(UnpackError::Setup)?;
     }
-    let mount = mount::attach(fs, root.clone(), None, String::from("rootfs"), 0)
-        .map_err(UnpackError::Setup)?;
-    context::set_root(Path {
-        mount,
-        dentry: root,
-    });
+    context::mount_root(fs).map_err(UnpackError::Setup)?;
     if let Some(image) = initrd.bytes {
         initramfs::unpack(image)?;
         mem::release_initrd();

@@ -1,6 +1,7 @@
 //! A process's view of the file tree: root, working directory, file mode creation mask.
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::sync::Arc;
 use ksync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -9,7 +10,7 @@ use ksync::{CpuPin, EpochPtr, Once, Spin};
 use mem::epoch;
 
 use super::error::{FsError, Result};
-use super::mount::Path;
+use super::mount::{self, Path, Super};
 use super::walk::Walk;
 
 ksync::lock_class!(pub ContextLock, "working directory", rank = 86);
@@ -19,9 +20,15 @@ hal::machine_static! {
     static ROOT: Once<Path> = Once::new();
 }
 
-/// Sets the root at boot. Only the first call has an effect.
-pub fn set_root(root: Path) {
-    let _ = ROOT.set(root);
+/// Mounts `fs` as the root that every process begins with. Called once, at boot.
+///
+/// # Errors
+/// `NoMemory`.
+pub fn mount_root(fs: Arc<Super>) -> Result<()> {
+    let dentry = fs.root.clone();
+    let mount = mount::attach(fs, dentry.clone(), None, String::from("rootfs"), 0)?;
+    let _ = ROOT.set(Path { mount, dentry });
+    Ok(())
 }
 
 /// The root that every process begins with.

@@ -51,3 +51,10 @@ pub use context::{FsContext, FsUse};
 pub use error::FsError;
 pub use exec::{ExeRef, ExecFile};
 pub use fdtable::FdTable;
+
+/// Sets the file systems in memory up. Called once, at boot, after the random generators have been seeded.
+pub fn init(ncpus: usize) {
+    name_hash::init();
+    tmpfs::init(ncpus);
+    pipe::init(ncpus);
+}

@@ -8,8 +8,8 @@ hal::machine_static! {
     static SECRET: Once<Secret> = Once::new();
 }
 
-/// Chooses the key at random. Called once, at boot, after the random generators have been seeded.
-pub fn init() {
+/// Chooses the key at random.
+pub(super) fn init() {
     let mut bits = [[0; 8]; 2];
     bits.iter_mut().for_each(|word| drivers::random::fill(word));
     let [begin, factor] = bits.map(u64::from_le_bytes);

@@ -26,8 +26,8 @@ hal::machine_static! {
     static INODES: Once<PerCpu<AtomicU64>> = Once::new();
 }
 
-/// Sets the inode numbers up. Called once, at boot.
-pub fn init(ncpus: usize) {
+/// Sets the inode numbers up.
+pub(super) fn init(ncpus: usize) {
     let _ = INODES.set(PerCpu::new(ncpus, |cpu| {
         AtomicU64::new((cpu + 2 * ncpus) as u64)
     }));

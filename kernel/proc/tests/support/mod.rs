@@ -15,9 +15,8 @@ use task::park::{self, Deadline, Interruptible};
 use task::{kthread, sched};
 use vfs::FdTable;
 use vfs::context::{self, FsContext};
-use vfs::mount::{self, FsKind, Path};
+use vfs::mount::FsKind;
 use vfs::tmpfs::{self, Settings};
-use vfs::{name_hash, pipe};
 
 static ABOVE_PROCESSES: proc::upcalls::Upcalls = proc::upcalls::Upcalls {
     init_exited: |_, status| panic!("init has ended with status {status:#x}"),
@@ -76,16 +75,10 @@ hal::upcalls!(Kernel);
 fn start_init() {
     let cpus = hal::cpu::count();
     drivers::random::init(cpus);
-    name_hash::init();
-    tmpfs::init(cpus);
-    pipe::init(cpus);
-    let fs = tmpfs::new_super(FsKind::Tmpfs, Settings::new(0o755)).expect("memory for a root");
-    let root = fs.root.clone();
-    let mount = mount::attach(fs, root.clone(), None, String::from("root"), 0);
-    context::set_root(Path {
-        mount: mount.expect("memory for a mount"),
-        dentry: root,
-    });
+    vfs::init(cpus);
+    let root = tmpfs::new_super(FsKind::Tmpfs, Settings::new(0o755));
+    let mounted = root.and_then(context::mount_root);
+    assert!(mounted.is_ok(), "memory for a root");
     let made = first::make_init(FdTable::new(), FsContext::boot(), || {
         hal::sim::run_body();
         loop {

@@ -28,8 +28,8 @@ hal::machine_static! {
     static CPUS: Once<PerCpu<Cpu>> = Once::new();
 }
 
-/// Sets the caches up. Called once, at boot.
-pub fn init(ncpus: usize) {
+/// Sets the caches up.
+pub(crate) fn init(ncpus: usize) {
     let _ = CPUS.set(PerCpu::new(ncpus, |_| Cpu {
         spare: Spin::new(Vec::with_capacity(LIMIT)),
         teardown: Mutex::new(()),

@@ -24,7 +24,8 @@ use super::file::{File, FileOps, FileRef, Kind, o};
 use super::inode::{Attr, mode, now};
 use super::poll::PollMask;
 
-pub use cache::{drain, init};
+pub use cache::drain;
+pub(super) use cache::init;
 pub use limits::{MAX_SIZE, USER_HARD, USER_SOFT};
 pub use ring::PAGE;
 

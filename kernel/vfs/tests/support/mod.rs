@@ -8,11 +8,11 @@ use vfs::dentry::{self, Dentry, RenameMode, Side};
 use vfs::error::{FsError, Result};
 use vfs::file::{FileRef, o};
 use vfs::inode::Node;
-use vfs::mount::{self, FsKind, Path};
+use vfs::mount::{FsKind, Path};
 use vfs::setattr::NewMode;
 use vfs::tmpfs::{self, Settings, What};
 use vfs::walk::{Last, Walk, Want, may_rename};
-use vfs::{name_hash, open, pipe, quota, upcalls};
+use vfs::{open, upcalls};
 
 /// The kernel of the tests of threads.
 #[path = "../../../task/tests/support/mod.rs"]
@@ -36,20 +36,8 @@ pub fn on(cpus: usize, body: impl FnOnce() + Send + 'static) {
 fn set_up(cpus: usize) -> Result<()> {
     upcalls::set(&NO_PROCESSES);
     drivers::random::init(cpus);
-    name_hash::init();
-    tmpfs::init(cpus);
-    pipe::init(cpus);
-    let fs = tmpfs::new_super(FsKind::Tmpfs, Settings::new(0o755))?;
-    for limit in [fs.quota, fs.inodes].into_iter().flatten() {
-        quota::resize(limit, u64::from(u32::MAX))?;
-    }
-    let root = fs.root.clone();
-    let mount = mount::attach(fs, root.clone(), None, String::from("root"), 0)?;
-    context::set_root(Path {
-        mount,
-        dentry: root,
-    });
-    Ok(())
+    vfs::init(cpus);
+    context::mount_root(tmpfs::new_super(FsKind::Tmpfs, Settings::new(0o755))?)
 }
 
 /// Root's calls by path, from the root directory.
