@@ -182,7 +182,7 @@ pub const LONG_FILES: &[Entry] = &[
     (
         "procfs/process.rs",
         "",
-        640,
+        630,
         "a printer for each file of /proc/PID",
     ),
     ("proc/src/process.rs", "", 750, "not split yet"),

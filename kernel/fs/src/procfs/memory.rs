@@ -72,8 +72,9 @@ impl DynFile for Open {
     }
 }
 
-/// Copies a range of addresses to `out`, up to the first byte that cannot be read.
-fn copy(image: &Image, (start, end): (u64, u64), out: &mut Text) {
+/// Passes the bytes of a range of addresses to `take`, piece by piece, until it returns false, or up to the first byte that
+/// cannot be read.
+fn read(image: &Image, (start, end): (u64, u64), mut take: impl FnMut(&[u8]) -> bool) {
     let Some(space) = &image.space else {
         return;
     };
@@ -82,13 +83,18 @@ fn copy(image: &Image, (start, end): (u64, u64), out: &mut Text) {
     while at < end {
         let n = piece.len().min((end - at) as usize);
         match space.read_at(mem::vm(), at, &mut piece[..n]) {
-            Ok(n) if n > 0 => {
-                out.push(&piece[..n]);
-                at += n as u64;
-            }
+            Ok(n) if n > 0 && take(&piece[..n]) => at += n as u64,
             _ => break,
         }
     }
+}
+
+/// Copies a range of addresses to `out`, up to the first byte that cannot be read.
+fn copy(image: &Image, range: (u64, u64), out: &mut Text) {
+    read(image, range, |piece| {
+        out.push(piece);
+        true
+    });
 }
 
 /// The most bytes of a title (Linux's limit).
@@ -99,30 +105,21 @@ const TITLE_MAX: u64 = PAGE_SIZE as u64;
 pub fn cmdline(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
     let image = p.image();
     let (start, end) = image.program.args;
-    let Some(space) = image.space.as_ref().filter(|_| start < end) else {
-        return Ok(());
-    };
-    let mut last = [0];
-    let is_read = matches!(space.read_at(mem::vm(), end - 1, &mut last), Ok(1));
-    if !is_read || last == [0] {
+    let mut last = 0;
+    read(&image, (start.max(end.saturating_sub(1)), end), |byte| {
+        last = byte[0];
+        true
+    });
+    if last == 0 {
         copy(&image, (start, end), out);
         return Ok(());
     }
     let end = image.program.env.1.max(end).min(start + TITLE_MAX);
-    let mut title = [0u8; 256];
-    let mut at = start;
-    while at < end {
-        let n = title.len().min((end - at) as usize);
-        let Ok(n @ 1..) = space.read_at(mem::vm(), at, &mut title[..n]) else {
-            break;
-        };
-        if let Some(len) = title[..n].iter().position(|&byte| byte == 0) {
-            out.push(&title[..=len]);
-            break;
-        }
-        out.push(&title[..n]);
-        at += n as u64;
-    }
+    read(&image, (start, end), |piece| {
+        let title = piece.split_inclusive(|&byte| byte == 0).next();
+        out.push(title.unwrap_or(piece));
+        !piece.contains(&0)
+    });
     Ok(())
 }
 

@@ -200,33 +200,11 @@ impl DynDir for Dir {
             .find(|(_, e)| e.0.as_bytes() == name)
             .ok_or(FsError::NotFound)?;
         let (node, perm) = match what {
-            What::File(print, perm) => {
-                let file = PidFile {
-                    whom,
-                    print: *print,
-                    public: None,
-                    store: None,
-                };
-                (Dynamic::File(Box::new(file)), *perm)
-            }
+            What::File(print, perm) => (PidFile::entry(whom, *print, None, None), *perm),
             What::Judged(print, public) => {
-                let file = PidFile {
-                    whom,
-                    print: *print,
-                    public: Some(*public),
-                    store: None,
-                };
-                (Dynamic::File(Box::new(file)), 0o444)
+                (PidFile::entry(whom, *print, Some(*public), None), 0o444)
             }
-            What::Value(print, store) => {
-                let file = PidFile {
-                    whom,
-                    print: *print,
-                    public: None,
-                    store: Some(*store),
-                };
-                (Dynamic::File(Box::new(file)), 0o644)
-            }
+            What::Value(print, store) => (PidFile::entry(whom, *print, None, Some(*store)), 0o644),
             What::Memory(print, perm) => (
                 Dynamic::File(Box::new(memory::MemoryFile {
                     whom,
@@ -277,6 +255,17 @@ struct PidFile {
     /// What is printed instead for an opener that may not inspect the process.
     public: Option<Print>,
     store: Option<Store>,
+}
+
+impl PidFile {
+    fn entry(whom: Whom, print: Print, public: Option<Print>, store: Option<Store>) -> Dynamic {
+        Dynamic::File(Box::new(PidFile {
+            whom,
+            print,
+            public,
+            store,
+        }))
+    }
 }
 
 impl DynFile for PidFile {
