@@ -11,13 +11,14 @@ use core::sync::atomic::Ordering::Relaxed;
 use hal::{kprintln, stack};
 use ksync::Once;
 use mem::{slab, vm};
+use vfs::account::Holdings;
 use vm::page::State;
 use vm::slab::HeapUsage;
 
 /// Whether `leakcheck` is on the command line. Written once, at boot.
 static ENABLED: AtomicBool = AtomicBool::new(false);
-/// The heap when init's thread began, and the numbers of names and of pages of files. Written once.
-static AT_START: Once<(HeapUsage, usize, usize)> = Once::new();
+/// The heap and the files when init's thread began. Written once.
+static AT_START: Once<(HeapUsage, Holdings)> = Once::new();
 
 /// Bytes by which the heap may have grown when the last program has ended, because of tables that never shrink.
 const HEAP_SLACK: usize = 128 << 10;
@@ -45,9 +46,8 @@ pub fn note_start() {
         return;
     }
     vm().epoch.drain();
-    let files = vfs::account::holdings();
-    let (names, pages) = files.map_or((0, 0), |files| (files.names, files.frames as usize));
-    AT_START.get_or_init(|| (slab().usage(), names, pages));
+    let files = vfs::account::holdings().unwrap_or_default();
+    AT_START.get_or_init(|| (slab().usage(), files));
 }
 
 /// Empties this CPU's caches of free memory. To be called on every CPU before [`check`].
@@ -162,7 +162,7 @@ pub fn check() -> bool {
         kprintln!("frames leaked: {leaked}");
         return false;
     }
-    if !check_heap(&heap, files.names, files.frames as usize) {
+    if !check_heap(&heap, &files) {
         return false;
     }
     kprintln!("leakcheck: every frame is accounted for");
@@ -171,19 +171,20 @@ pub fn check() -> bool {
 
 /// Compares the heap with what it was when init began, prints what has grown, and returns whether that is explained.
 ///
-/// Names and pages of files made since, tables of ids and of accounts explain growth by their sizes. A leak for each process or file of a test
-/// is more.
-fn check_heap(heap: &HeapUsage, names: usize, pages: usize) -> bool {
-    let Some((began, names_before, pages_before)) = AT_START.get() else {
+/// Names and pages of files made since, tables of ids and of accounts explain growth by their sizes. A leak for each process
+/// or file of a test is more.
+fn check_heap(heap: &HeapUsage, files: &Holdings) -> bool {
+    let Some((began, before)) = AT_START.get() else {
         return true;
     };
-    let new_pages = pages.saturating_sub(*pages_before);
-    let new_names = names.saturating_sub(*names_before);
+    let new_names = files.names.saturating_sub(before.names);
+    let new_pages = files.frames.saturating_sub(before.frames) as usize;
     let tables = proc::ids::table_bytes() + task::account::table_bytes();
     kprintln!(
-        "leakcheck: heap of {} KiB, {} when init began; {names} names, {} KiB of tables",
+        "leakcheck: heap of {} KiB, {} when init began; {} names, {} KiB of tables",
         heap.bytes / 1024,
         began.bytes / 1024,
+        files.names,
         tables / 1024
     );
     kprintln!("leakcheck: heap objects made since:{}", Growth(began, heap));
