@@ -175,18 +175,16 @@ pub(crate) fn set_here(new: Option<Here>) -> Option<Here> {
 /// Calls `f` with the CPU that runs this thread. A thread that no CPU runs gets `default`: it ends, and its destructors turn
 /// preemption on.
 pub(crate) fn with_cpu<R>(default: R, f: impl FnOnce(&Cpu) -> R) -> R {
-    HERE.with(|h| match &*h.borrow() {
-        Some(here) => f(&here.machine.cpus[here.cpu]),
-        None => default,
+    HERE.with(|h| {
+        h.borrow()
+            .as_ref()
+            .map_or(default, |here| f(&here.machine.cpus[here.cpu]))
     })
 }
 
 /// As [`with_cpu`], with the machine.
 pub(crate) fn with_machine<R>(default: R, f: impl FnOnce(&Machine) -> R) -> R {
-    HERE.with(|h| match &*h.borrow() {
-        Some(here) => f(&here.machine),
-        None => default,
-    })
+    HERE.with(|h| h.borrow().as_ref().map_or(default, |here| f(&here.machine)))
 }
 
 /// Keeps `value` as long as the machine that runs this thread.

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use core::ops::Deref;
 use core::ptr::NonNull;
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::vec::Vec;
 
 use super::here;
@@ -35,85 +35,90 @@ impl<T: Send + Sync + 'static> Deref for PerMachine<T> {
 }
 
 /// A value on the heap, to be dropped with its machine.
+#[derive(Clone, Copy)]
 struct Value {
     at: NonNull<()>,
     drop: fn(NonNull<()>),
 }
 
-// SAFETY: `Values` takes values only that are `Send` and `Sync`.
+// SAFETY: `new` takes values only that are `Send` and `Sync`.
 unsafe impl Send for Value {}
+
+impl Value {
+    fn new<T: Send + Sync + 'static>(value: T) -> Self {
+        Value {
+            at: NonNull::from(Box::leak(Box::new(value))).cast(),
+            // SAFETY: only `clear` calls this, once, with the pointer of the leaked box.
+            drop: |at| drop(unsafe { Box::from_raw(at.cast::<T>().as_ptr()) }),
+        }
+    }
+
+    /// The value.
+    ///
+    /// # Safety
+    /// It is a `T`, and the machine has not cleared its values.
+    unsafe fn get<T: 'static>(self) -> &'static T {
+        // SAFETY: the box lives until `clear`, after which no thread of the machine uses it.
+        unsafe { self.at.cast().as_ref() }
+    }
+}
+
+#[derive(Default)]
+struct Lists {
+    /// In the order in which they were made.
+    all: Vec<Value>,
+    /// Those of statics, by the address of the static.
+    statics: HashMap<usize, Value>,
+}
 
 /// The values of one machine.
 #[derive(Default)]
-pub(super) struct Values {
-    /// In the order in which they were made.
-    all: Mutex<Vec<Value>>,
-    /// By the address of the static: the position in `all`.
-    statics: Mutex<HashMap<usize, usize>>,
-}
+pub(super) struct Values(Mutex<Lists>);
 
 impl Values {
+    fn lock(&self) -> MutexGuard<'_, Lists> {
+        self.0.lock().expect("no test has failed")
+    }
+
     /// Keeps `value` until [`Values::clear`].
     ///
     /// The reference is valid until then. The machine clears its values when none of its threads runs any more.
     pub(super) fn keep<T: Send + Sync + 'static>(&self, value: T) -> &'static T {
-        let at = NonNull::from(Box::leak(Box::new(value)));
-        self.all.lock().expect("no test has failed").push(Value {
-            at: at.cast(),
-            // SAFETY: `clear` calls this once, with the pointer of the leaked box.
-            drop: |at| drop(unsafe { Box::from_raw(at.cast::<T>().as_ptr()) }),
-        });
-        // SAFETY: the box lives until `clear`, after which no thread of the machine uses it.
-        unsafe { at.as_ref() }
+        let value = Value::new(value);
+        self.lock().all.push(value);
+        // SAFETY: just made of a `T`.
+        unsafe { value.get() }
     }
 
     fn of<T: Send + Sync + 'static>(&self, key: usize, make: fn() -> T) -> &'static T {
-        let found = self.find(key);
-        let at = found.unwrap_or_else(|| {
-            // Made without a lock held, because it may use other statics.
-            let value = Box::new(make());
-            self.enter(key, value)
-        });
-        // SAFETY: the static at address `key` has this type, and the value lives until `clear`.
-        unsafe { at.cast::<T>().as_ref() }
-    }
-
-    fn find(&self, key: usize) -> Option<NonNull<()>> {
-        let index = *self.statics.lock().expect("no test has failed").get(&key)?;
-        Some(self.all.lock().expect("no test has failed")[index].at)
+        let known = self.lock().statics.get(&key).copied();
+        // Made without the lock held, because it may use other statics.
+        let value = known.unwrap_or_else(|| self.enter(key, make()));
+        // SAFETY: the static at address `key` has this type.
+        unsafe { value.get() }
     }
 
     /// Enters the value, unless another thread has entered one meanwhile. Returns the one that is entered.
-    fn enter<T: Send + Sync + 'static>(&self, key: usize, value: Box<T>) -> NonNull<()> {
-        let mut statics = self.statics.lock().expect("no test has failed");
-        let mut all = self.all.lock().expect("no test has failed");
-        let index = *statics.entry(key).or_insert(all.len());
-        if index == all.len() {
-            all.push(Value {
-                at: NonNull::from(Box::leak(value)).cast(),
-                // SAFETY: as in `keep`.
-                drop: |at| drop(unsafe { Box::from_raw(at.cast::<T>().as_ptr()) }),
-            });
+    fn enter<T: Send + Sync + 'static>(&self, key: usize, value: T) -> Value {
+        let mut lists = self.lock();
+        if let Some(known) = lists.statics.get(&key) {
+            return *known;
         }
-        all[index].at
+        let value = Value::new(value);
+        lists.statics.insert(key, value);
+        lists.all.push(value);
+        value
     }
 
     /// Drops all values, the last one first. Called when no thread of the machine runs any more.
     pub(super) fn clear(&self) {
         loop {
-            // Dropped without a lock held: a value may use others, and make them again.
-            let last = self.all.lock().expect("no test has failed").pop();
-            let Some(value) = last else { return };
-            let gone = |at: &usize| *at != self.len();
-            self.statics
-                .lock()
-                .expect("no test has failed")
-                .retain(|_, at| gone(at));
+            let mut lists = self.lock();
+            let Some(value) = lists.all.pop() else { return };
+            lists.statics.retain(|_, known| known.at != value.at);
+            // Dropped without the lock held: a value may use others, and make them again.
+            drop(lists);
             (value.drop)(value.at);
         }
-    }
-
-    fn len(&self) -> usize {
-        self.all.lock().expect("no test has failed").len()
     }
 }
