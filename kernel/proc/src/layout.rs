@@ -79,7 +79,7 @@ impl Layout {
         ((DYN_BASE + self.dyn_shift) & !(align - 1)) - (first & !(align - 1))
     }
 
-    /// One past the last address that a position-independent program may have: the stack has [`GAP_MIN`] above it. Where the
+    /// One past the last address that a position-independent program may have: the stack has `GAP_MIN` bytes above it. Where the
     /// limit of the stack is large, mappings are below the program.
     pub fn program_end(&self) -> u64 {
         USER_END - STACK_RND_PAGES * PAGE - GAP_MIN
