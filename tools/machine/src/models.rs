@@ -1,38 +1,44 @@
 //! Tests under a model checker: the files `tests/CHECKER*.rs` of the crates, built with `--cfg CHECKER`.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// The model checkers.
 pub const CHECKERS: [&str; 2] = ["loom", "shuttle"];
 
-/// The packages and names of the tests under a model checker.
+/// The packages in these directories of the tree that have tests under a model checker, and the names of the tests.
 ///
 /// # Errors
 /// A directory cannot be read.
-pub fn files(root: &Path, checker: &str) -> Result<Vec<(String, String)>> {
+pub fn files(root: &Path, rooms: &[&str], checker: &str) -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
-    let crates = fs::read_dir(root.join("crates"))?;
-    for entry in crates.chain(fs::read_dir(root.join("kernel"))?) {
-        let dir: PathBuf = entry?.path();
-        let Ok(tests) = fs::read_dir(dir.join("tests")) else {
-            continue;
-        };
-        for test in tests {
-            let name = test?.file_name().to_string_lossy().into_owned();
-            if let Some(stem) = name
-                .strip_suffix(".rs")
-                .filter(|stem| stem.starts_with(checker))
-            {
-                let package = dir.file_name().unwrap_or_default().to_string_lossy();
-                found.push((package.into_owned(), stem.to_owned()));
-            }
+    for room in rooms {
+        let at = root.join(room);
+        for entry in fs::read_dir(&at).with_context(|| format!("cannot read {}", at.display()))? {
+            of_package(&entry?.path(), checker, &mut found)?;
         }
     }
     found.sort();
     Ok(found)
+}
+
+fn of_package(dir: &Path, checker: &str, found: &mut Vec<(String, String)>) -> Result<()> {
+    let Ok(tests) = fs::read_dir(dir.join("tests")) else {
+        return Ok(());
+    };
+    let package = dir.file_name().unwrap_or_default().to_string_lossy();
+    for test in tests {
+        let name = test?.file_name().to_string_lossy().into_owned();
+        if let Some(stem) = name
+            .strip_suffix(".rs")
+            .filter(|stem| stem.starts_with(checker))
+        {
+            found.push((package.to_string(), stem.to_owned()));
+        }
+    }
+    Ok(())
 }
 
 /// Has a cargo command build for `checker`. Models want optimised code, not the kernel's slow link.

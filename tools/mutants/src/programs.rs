@@ -35,7 +35,7 @@ pub fn build(dir: &Path) -> Result<Vec<Program>> {
             ]);
         } else {
             command.arg("--release");
-            for (package, test) in models::files(&tree, name)? {
+            for (package, test) in models::files(&tree, &["crates"], name)? {
                 command.args(["--package", &package, "--test", &test]);
             }
             models::build_for(&mut command, name);

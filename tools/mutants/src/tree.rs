@@ -203,3 +203,21 @@ fn put(path: &Path, text: &str) -> Result<()> {
     fs::create_dir_all(parent)?;
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    #[test]
+    fn a_copy_has_models() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let to = std::env::temp_dir().join(format!("mutants-tree-{}", std::process::id()));
+        let points = super::copy(&root, &to).unwrap();
+        assert!(!points.is_empty());
+        for checker in ["loom", "shuttle"] {
+            let models = machine::models::files(&to, &["crates"], checker).unwrap();
+            assert!(!models.is_empty(), "{checker}");
+        }
+        std::fs::remove_dir_all(&to).unwrap();
+    }
+}
