@@ -434,6 +434,9 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
         let mut told = 0;
         // Threads that register meanwhile come later in the queue; they have seen the new state.
         while left > 0 {
+            // From before the first is taken off until the last is told: a thread that ran in between, and perhaps needs more
+            // CPU time than this one gets, would find the queue empty while they sleep on.
+            let pin = pin();
             let mut batch = [VACANT; BATCH];
             let mut n = 0;
             let mut list = self.list.lock();
@@ -447,7 +450,6 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
                 break;
             }
             left -= n;
-            let pin = pin();
             told += batch[..n].iter().filter(|r| r.notify::<S>(&pin)).count();
         }
         told
