@@ -339,14 +339,16 @@ impl Inode {
     /// [`take_back_name`](Self::take_back_name) follows. Errors: `NotFound` if the file has lost its last name, or may get
     /// none; `TooManyLinks` if it has `max`; `NoSpace`.
     pub fn add_name(&self, max: u32) -> Result<()> {
-        let first = self.count_name(max)?;
-        let paid = |quota: &Quota| quota.charge(&ksync::pin());
-        if !first && !self.charge.is_none_or(paid) {
-            self.links.take(1);
-            self.unlinked();
-            return Err(FsError::NoSpace);
+        // Charged before it is counted, for a name that is taken off meanwhile gives its unit back by the count alone.
+        let paid = self.charge.is_none_or(|quota| quota.charge(&ksync::pin()));
+        let first = match self.count_name(if paid { max } else { 0 }) {
+            Err(FsError::TooManyLinks) if !paid && self.nlink() < max => Err(FsError::NoSpace),
+            counted => counted,
+        };
+        if paid && !first.is_ok_and(|first| !first) {
+            self.refund();
         }
-        Ok(())
+        first.map(|_| ())
     }
 
     fn count_name(&self, max: u32) -> Result<bool> {
