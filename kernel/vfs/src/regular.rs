@@ -101,20 +101,31 @@ fn with_pages<R>(inode: &Inode, f: impl FnOnce(&ObjectRef) -> Result<R>) -> Resu
     result
 }
 
-/// Copies from the pages to `buf`, up to the end of the file.
+/// Copies from the pages to `buf`, up to the end of the file. Stops where the caller is killed, for a read may be as large as
+/// memory.
 fn copy_out(object: &ObjectRef, buf: &mut IoBuf, pos: u64) -> Result<usize> {
     let mut done = 0;
     loop {
+        let mut room = SLICE as usize;
         let n = object.read(vm(), pos + done as u64, &mut |bytes| {
-            buf.put(bytes).unwrap_or(0)
+            let n = buf.put(&bytes[..bytes.len().min(room)]).unwrap_or(0);
+            room -= n;
+            n
         });
         done += n as usize;
         if buf.remaining() == 0 || pos + done as u64 >= object.size() {
             return Ok(done);
         }
-        // The copy stopped at a page of the caller's that is not there.
-        if let Err(e) = buf.fault_in(true) {
-            return if done > 0 { Ok(done) } else { Err(e.into()) };
+        let next = if current().kill_pending() {
+            Err(FsError::Interrupted)
+        } else if room == 0 {
+            Ok(())
+        } else {
+            // The copy stopped at a page of the caller's that is not there.
+            buf.fault_in(true).map_err(FsError::from)
+        };
+        if let Err(e) = next {
+            return if done > 0 { Ok(done) } else { Err(e) };
         }
     }
 }
@@ -129,8 +140,12 @@ fn slice_end(at: u64, end: u64) -> u64 {
 fn copy_in(object: &ObjectRef, buf: &mut IoBuf, pos: u64) -> Result<usize> {
     let mut done = 0;
     while buf.remaining() > 0 {
-        if done > 0 && current().kill_pending() {
-            break;
+        if current().kill_pending() {
+            return if done > 0 {
+                Ok(done)
+            } else {
+                Err(FsError::Interrupted)
+            };
         }
         let at = pos + done as u64;
         let len = slice_end(at, at + buf.remaining() as u64) - at;
