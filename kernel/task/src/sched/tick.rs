@@ -80,7 +80,9 @@ fn tick(pin: &CpuPin, from_user: bool) {
     q.follow(vt);
     let first = q.first();
     drop(q);
-    if first.is_some_and(|first| first <= queue::bucket(vt)) {
+    // A change of its affinity may have come while it was on its way from the queue, when it is found on no CPU.
+    let must_move = !me.sched.affinity().has(pin.cpu());
+    if must_move || first.is_some_and(|first| first <= queue::bucket(vt)) {
         hal::preempt::set_need_resched();
     }
     me.set(flag::RECLAIM);
