@@ -8,7 +8,7 @@
 //!
 //! ITIMER_VIRTUAL, ITIMER_PROF and RLIMIT_CPU compare with the CPU time that getrusage(2) reports. A thread looks at them
 //! on its way to user mode when a tick has hit it, and when it begins to run after a sleep: so a process that sleeps
-//! before each tick does not avoid them, and they are late by one tick at most.
+//! before each tick does not avoid them. They are late by one tick at most, or by the rest of a system call.
 
 use alloc::boxed::Box;
 use core::num::NonZeroU64;
@@ -259,7 +259,7 @@ pub(super) fn look(t: &Thread) {
         return;
     };
     let changes = timers.changes.load(Ordering::SeqCst);
-    let began = time::monotonic_ns();
+    let (began, own) = (time::monotonic_ns(), t.charge_now());
     let [user, all] = used(p);
     let interval = |which| timers.interval[index(which)].load(Ordering::Relaxed);
     let [virt, prof] = [Which::Virtual, Which::Prof];
@@ -281,12 +281,13 @@ pub(super) fn look(t: &Thread) {
             at => left.min(at.saturating_sub(used)),
         };
     }
-    // In a process of many threads the look takes long: most of the time is the program's, however close a timer is.
-    let now = time::monotonic_ns();
-    let pause = (left / hal::cpu::count() as u64).max((now - began) * 8);
+    // Counted from before the times were read: the thread may have waited for a CPU since, while others used time.
+    let earliest = began.saturating_add(left / hal::cpu::count() as u64);
+    // In a process of many threads the look takes long: most of the CPU time is the program's, however close a timer is.
+    let pause = (t.charge_now() - own).saturating_mul(8);
     let quiet_until = match left {
         u64::MAX => u64::MAX,
-        _ => now.saturating_add(pause),
+        _ => earliest.max(time::monotonic_ns().saturating_add(pause)),
     };
     timers.quiet_until.store(quiet_until, Ordering::SeqCst);
     if timers.changes.load(Ordering::SeqCst) != changes {

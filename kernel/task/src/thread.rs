@@ -308,12 +308,13 @@ impl Thread {
         self.held.as_deref().unwrap_or(&NONE)
     }
 
-    /// Adds the time since the last charge to the thread's run time. Called by the thread itself.
-    pub fn charge_now(&self) {
+    /// Adds the time since the last charge to the thread's run time, in nanoseconds, which it returns. Called by the thread itself.
+    pub fn charge_now(&self) -> u64 {
         // Interrupts are off, because the tick charges, too.
         let irq = hal::irq::save();
         self.sched.charge(crate::time::monotonic_ns());
         hal::irq::restore(irq);
+        self.sched.runtime_ns()
     }
 
     /// The CPUs that the thread may run on.
