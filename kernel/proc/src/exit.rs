@@ -20,6 +20,8 @@ use crate::UserThreadExt;
 
 /// Most children that are reparented in one hold of the family lock.
 const SLICE: usize = 32;
+/// How long a thread that ends waits for others to add up what its process's threads have used, in nanoseconds.
+const COUNT_NS: u64 = 10_000_000;
 
 /// Makes all threads of `p` exit, and sets the wait4 status to `status`. Only the first call has an effect. May be
 /// called in interrupts.
@@ -77,12 +79,10 @@ fn finish_thread(code: u32) {
     }
     // Before the last thread ends the process, so that what its files are closed for has happened when it is a zombie.
     reference_cache::forget_files();
-    let last = loop {
-        match leave_list(&me, &p, code) {
-            Some(last) => break last,
-            None => wait_until_counted(p.clone()),
-        }
-    };
+    if p.has(pflag::COUNTED) {
+        wait_until_counted(p.clone());
+    }
+    let last = leave_list(&me, &p, code);
     if !me.is_kernel() {
         // A leader may stay for long as part of its process: what was sent so far goes now.
         me.user().pending.drop_all();
@@ -99,32 +99,29 @@ fn finish_thread(code: u32) {
     me.state.declare_dead();
 }
 
-/// Takes the caller off its process's list of threads. Returns whether it was the last one; `None` if it must stay for now,
-/// because another thread adds up what those on the list have used.
-fn leave_list(me: &Current, p: &Process, code: u32) -> Option<bool> {
+/// Takes the caller off its process's list of threads. Returns whether it was the last one.
+fn leave_list(me: &Current, p: &Process, code: u32) -> bool {
     let pin = ksync::pin();
     me.charge_now();
     // With both locks held, so that its time counts once for those that add up: here, or among the living.
     let mut accounts = p.accounts.lock();
     let mut threads = p.threads.lock();
-    if p.has(pflag::COUNTED) {
-        return None;
-    }
     accounts.dead_threads.add(&me.times());
     threads.remove(&pin, me.tid());
     let left = p.thread_count.fetch_sub(1, Ordering::SeqCst) - 1;
     if left == 0 && !p.exiting.swap(true, Ordering::SeqCst) {
         p.status.store((code & 0xff) << 8, Ordering::SeqCst);
     }
-    Some(left == 0)
+    left == 0
 }
 
-/// Waits until no thread adds up what the threads of `p` have used.
+/// Waits until no thread adds up what the threads of `p` have used; not for long, since a thread that does may get no CPU
+/// time.
 #[cold]
 fn wait_until_counted(mut p: Arc<Process>) {
     let _ = park(
         &mut p,
-        Deadline::Never,
+        Deadline::after(COUNT_NS),
         Interruptible::No,
         |p, waiter: &mut Waiter| {
             waiter.listen(&p.group_wait);
@@ -206,7 +203,7 @@ fn orphan_check_of_own(p: &Process, group: &Group) {
     if !group.may_be_stopped() {
         return;
     }
-    if ids::find_process(p.ppid()).is_some_and(|parent| group::controls(&parent, p)) {
+    if parent_of(p).is_some_and(|parent| group::controls(&parent, p)) {
         hang_up_if_orphaned(group, Some(p));
     }
 }
@@ -240,7 +237,7 @@ fn has_stopped(group: &Group) -> bool {
 /// The process that becomes the parent of the children of `p`: the nearest subreaper among its ancestors, or init.
 fn reaper_of(p: &Process) -> Option<Arc<Process>> {
     if p.has(pflag::HAS_SUBREAPER) {
-        let mut at = ids::find_process(p.ppid());
+        let mut at = parent_of(p);
         while let Some(q) = at {
             if q.pid() <= 1 {
                 break;
@@ -248,10 +245,17 @@ fn reaper_of(p: &Process) -> Option<Arc<Process>> {
             if q.has(pflag::SUBREAPER) && q.is_alive() {
                 return Some(q);
             }
-            at = ids::find_process(q.ppid());
+            at = parent_of(&q);
         }
     }
     ids::find_process(1)
+}
+
+/// The parent of `p`.
+fn parent_of(p: &Process) -> Option<Arc<Process>> {
+    // Until the process is found, its number is not given to another.
+    let _pin = ksync::pin();
+    ids::find_process(p.ppid())
 }
 
 /// Reparents the children of `p`, slice by slice.

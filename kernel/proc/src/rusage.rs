@@ -2,13 +2,12 @@
 
 use ksync::atomic::Ordering;
 
-use task::sched;
 use task::usage::Times;
 
 use super::process::{Process, flag};
 
 /// How often the sum over a process's threads is begun anew because a thread left meanwhile. Then threads that leave wait
-/// for the sum.
+/// for the sum, for a short time.
 const TRIES: usize = 8;
 
 impl Process {
@@ -32,19 +31,16 @@ impl Process {
                 return sum;
             }
         }
-        while self.flags.fetch_or(flag::COUNTED, Ordering::SeqCst) & flag::COUNTED != 0 {
-            // Another thread adds up.
-            sched::yield_now();
-        }
-        let sum = loop {
-            // Fails at most once: for a thread that had begun to leave.
-            if let Some(sum) = self.try_times() {
-                break sum;
+        loop {
+            self.flags.fetch_or(flag::COUNTED, Ordering::SeqCst);
+            let sum = self.try_times();
+            // Whichever thread has set it: one that gets no CPU time must hold up neither those that leave nor other sums.
+            self.flags.fetch_and(!flag::COUNTED, Ordering::SeqCst);
+            self.group_wait.wake_all();
+            if let Some(sum) = sum {
+                return sum;
             }
-        };
-        self.flags.fetch_and(!flag::COUNTED, Ordering::SeqCst);
-        self.group_wait.wake_all();
-        sum
+        }
     }
 
     /// `None` if a thread has left meanwhile: it may have been counted twice, or not at all.
