@@ -1,4 +1,19 @@
 //! Waiting for children.
+//!
+//! A process may have so many children that looking at all of them takes long, so a wait looks at them in slices. Between
+//! two slices preemption is possible and the family lock is free: other threads fork, end, move and reap children.
+//!
+//! Guarantee: "no child matches" and "nothing yet" are true at one moment during the call. Mechanism: a [`Walk`] has a
+//! place on each of the two lists, and ends only in a hold of the lock that finds both places at the end. Children are
+//! only ever appended, and each is at most once in its life on either list of a parent. So what precedes a place was
+//! listed before the child at that place, and has been looked at. In the hold that ends the walk that is every listed
+//! child: a child that moved from the living to the zombies after, or without, a look at it there follows the place among
+//! the zombies, and is looked at. A child that is on neither list by then has been reaped by another thread.
+//!
+//! The walk holds a reference to the child at a place, so its pid is not given to another child meanwhile. If that child
+//! leaves the list, the walk begins that list again: it may look at a child twice, which does no harm, and each time
+//! costs a child that ends. A thread that sleeps listens before the first slice, so an event that comes after the look at
+//! its child wakes it.
 
 use alloc::sync::Arc;
 use ksync::atomic::Ordering;
@@ -6,12 +21,13 @@ use ksync::atomic::Ordering;
 use cred::Charge;
 use ksync::{ArcBorrow, CpuPin};
 use task::current::current;
+use task::idlist::IdList;
 use task::park::{Deadline, Interruptible, ParkError, Step, park};
 use task::thread::{self, Thread};
 use task::usage::Times;
 use task::wait::Waiter;
 
-use super::ids;
+use super::ids::{self, Sibling};
 use super::process::{Family, Life, Process, flag};
 use super::signal::{StopReport, sig};
 use crate::UserThreadExt;
@@ -138,6 +154,29 @@ enum Look {
     Nobody,
 }
 
+/// Most children that are looked at in one hold of the family lock.
+const SLICE: usize = 64;
+
+/// How far a wait for any of several children has come.
+#[derive(Default)]
+struct Walk {
+    /// A child that matches has been seen.
+    any: bool,
+    /// The last child looked at on each list, `None` before the first. Only from the second slice on.
+    zombies: Option<Arc<Process>>,
+    living: Option<Arc<Process>>,
+}
+
+/// What a slice of a walk leads to.
+enum Slice {
+    Zombie(Arc<Process>),
+    Event(Arc<Process>, Event),
+    /// The walk goes on behind these, if given: zombie and living child.
+    More(Option<Arc<Process>>, Option<Arc<Process>>),
+    /// Everything listed has been looked at as far as necessary.
+    End,
+}
+
 fn matches(s: &State, child: &Process) -> bool {
     let usual = child.exit_signal.load(Ordering::SeqCst) == sig::CHLD;
     if s.options.kind != Kind::All && usual != (s.options.kind == Kind::Usual) {
@@ -164,60 +203,121 @@ fn is_own(s: &State, child: &Process) -> bool {
 }
 
 fn look(s: &State) -> Look {
+    if let Children::Pid(pid) = s.children {
+        return look_at_one(&ksync::pin(), s, pid);
+    }
+    let mut walk = Walk::default();
     loop {
-        if let Some(seen) = try_look(s) {
-            return seen;
+        // Preemption is possible between two slices.
+        let pin = ksync::pin();
+        match walk.next_slice(&pin, s) {
+            Slice::Zombie(child) => {
+                if s.options.keep || take_zombie(&s.parent, &child) {
+                    return finish(s, &child);
+                }
+                // Another thread of the parent has reaped it. It may have been the only one.
+                drop(pin);
+                walk = Walk::default();
+            }
+            Slice::Event(child, event) => return Look::Lives(child, event),
+            Slice::More(zombie, child) => {
+                // The old ones may have been reaped since, and are freed outside of the pin.
+                drop(pin);
+                walk.zombies = zombie.or(walk.zombies);
+                walk.living = child.or(walk.living);
+            }
+            Slice::End if walk.any => return Look::NotYet,
+            Slice::End => return Look::Nobody,
         }
     }
 }
 
-/// `None` if another thread of the parent has reaped the child that was found: it may have been the only one, so the
-/// caller looks again.
-fn try_look(s: &State) -> Option<Look> {
-    let pin = ksync::pin();
-    if let Children::Pid(pid) = s.children {
-        return Some(look_at_one(&pin, s, pid));
-    }
-    let family = s.parent.family.lock();
-    let mut any = false;
-    let mut zombie = None;
-    family.zombies.each(&pin, |pid| {
-        if let Some(c) = ids::borrow_process(&pin, pid)
-            && matches(s, &c)
-        {
-            any = true;
-            if s.options.exited {
-                zombie = Some(c.hold());
-            }
-        }
-        zombie.is_none()
-    });
-    if let Some(child) = zombie {
-        drop(family);
-        let taken = s.options.keep || take_zombie(&s.parent, &child);
-        return taken.then(|| finish(s, &child));
-    }
-    let stops = (s.options.stopped || s.options.continued) && s.parent.has(flag::CHILD_STOPS);
-    let mut stopped = None;
-    if stops || !any {
-        family.living.each(&pin, |pid| {
-            if let Some(c) = ids::borrow_process(&pin, pid)
-                && matches(s, &c)
-            {
-                any = true;
-                if stops {
-                    stopped = stop_event(s, &c).map(|event| (c.hold(), event));
+impl Walk {
+    /// Looks at the next children, first at zombies.
+    fn next_slice(&mut self, pin: &CpuPin, s: &State) -> Slice {
+        let family = s.parent.family.lock();
+        let mut left = SLICE;
+        let (mut zombie, mut stopped) = (None, None);
+        let mut any = self.any;
+        let mut last_zombie = None;
+        let mut last_living = None;
+        let mut ended = true;
+        if s.options.exited || !any {
+            let place = still_on(s, self.zombies.as_ref(), Listing::Zombie);
+            ended = each_behind(pin, &family.zombies, place, &mut left, |c| {
+                last_zombie = Some(c);
+                if matches(s, &c) {
+                    any = true;
+                    if s.options.exited {
+                        zombie = Some(c.hold());
+                    }
                 }
-            }
-            stopped.is_none() && (stops || !any)
-        });
+                zombie.is_none() && (s.options.exited || !any)
+            });
+        }
+        if let Some(child) = zombie {
+            return Slice::Zombie(child);
+        }
+        let stops = (s.options.stopped || s.options.continued) && s.parent.has(flag::CHILD_STOPS);
+        if ended && (stops || !any) {
+            let place = still_on(s, self.living.as_ref(), Listing::Living);
+            ended = each_behind(pin, &family.living, place, &mut left, |c| {
+                last_living = Some(c);
+                if matches(s, &c) {
+                    any = true;
+                    if stops {
+                        stopped = stop_event(s, &c).map(|event| (c.hold(), event));
+                    }
+                }
+                stopped.is_none() && (stops || !any)
+            });
+        }
+        drop(family);
+        self.any = any;
+        match stopped {
+            Some((child, event)) => Slice::Event(child, event),
+            None if ended => Slice::End,
+            None => Slice::More(
+                last_zombie.map(ArcBorrow::hold),
+                last_living.map(ArcBorrow::hold),
+            ),
+        }
     }
-    drop(family);
-    Some(match stopped {
-        Some((child, event)) => Look::Lives(child, event),
-        None if any => Look::NotYet,
-        None => Look::Nobody,
-    })
+}
+
+/// `child`, if it is on this list of the parent, whose family lock the caller holds.
+fn still_on<'a>(s: &State, child: Option<&'a Arc<Process>>, on: Listing) -> Option<&'a Process> {
+    child
+        .filter(|child| listing(&s.parent, child) == on)
+        .map(|child| &**child)
+}
+
+/// Looks at up to `left` children on a list, those behind `place`, until `look` returns false. Whether that is all: `look`
+/// ended it, or the end of the list was reached.
+fn each_behind<'p>(
+    pin: &'p CpuPin,
+    list: &IdList<Sibling>,
+    place: Option<&Process>,
+    left: &mut usize,
+    mut look: impl FnMut(ArcBorrow<'p, Process>) -> bool,
+) -> bool {
+    let mut next = match place {
+        Some(last) => list.after(pin, last.pid()),
+        None => list.first(),
+    };
+    while let Some(pid) = next {
+        if *left == 0 {
+            return false;
+        }
+        *left -= 1;
+        if let Some(child) = ids::borrow_process(pin, pid)
+            && !look(child)
+        {
+            return true;
+        }
+        next = list.after(pin, pid);
+    }
+    true
 }
 
 fn look_at_one(pin: &CpuPin, s: &State, pid: u32) -> Look {

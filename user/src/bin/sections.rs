@@ -203,6 +203,41 @@ fn orphans() -> Result<(), Errno> {
     sys::call(libc::SYS_kill, &[0, libc::SIGKILL as u64]).map(drop)
 }
 
+/// Waits among many children, first living ones and then zombies, none or the last of which matches.
+fn many_children() -> Result<(), Errno> {
+    const CHILDREN: u64 = SLEEPERS / 2;
+    /// No group has this id.
+    const NO_GROUP: i64 = i32::MAX as i64;
+    let nothing = || match sys::wait(-NO_GROUP, libc::WNOHANG) {
+        Err(libc::ECHILD) => Ok(()),
+        _ => Err(libc::EPROTO),
+    };
+    let never = Box::leak(Box::new(libc::timespec {
+        tv_sec: i64::from(i32::MAX),
+        tv_nsec: 0,
+    }));
+    let mut pids = Vec::new();
+    for _ in 0..CHILDREN {
+        pids.push(sys::clone_asleep(libc::SIGCHLD, never)?);
+    }
+    nothing()?;
+    let last = pids[pids.len() - 1];
+    sys::call(libc::SYS_kill, &[last, libc::SIGSTOP as u64])?;
+    if sys::wait(-1, libc::WUNTRACED)?.0 != last {
+        return Err(libc::EPROTO);
+    }
+    for &pid in &pids {
+        sys::call(libc::SYS_kill, &[pid, libc::SIGKILL as u64])?;
+    }
+    // Until all of them have ended.
+    std::thread::sleep(Duration::from_secs(1));
+    nothing()?;
+    for _ in 0..CHILDREN {
+        sys::wait(-1, 0)?;
+    }
+    Ok(())
+}
+
 fn at(call: i64, dir: i32, name: &CStr, flags: i32) -> Result<u64, Errno> {
     let args = [dir as u64, name.as_ptr() as u64, flags as u64, 0o755];
     sys::call(call, &args)
@@ -455,7 +490,7 @@ fn longest() -> (u64, String) {
 
 fn main() {
     type Case = (&'static str, fn() -> Result<(), Errno>);
-    const CASES: [Case; 20] = [
+    const CASES: [Case; 21] = [
         ("fork with many descriptors", descriptors),
         ("search for a descriptor", full_table),
         ("locks on one file", locks),
@@ -473,6 +508,7 @@ fn main() {
         ("sleepers until moments close together", sleepers_apart),
         ("readers of one pipe", readers),
         ("stop of a group without a shell", orphans),
+        ("wait among many children", many_children),
         ("sweep of empty nodes", swept_nodes),
         ("fold over empty nodes", folded_nodes),
         ("sweep of many parts", swept_parts),
