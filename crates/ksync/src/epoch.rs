@@ -635,8 +635,7 @@ impl EpochHandle {
             return unsafe { while let Freed::Some(_) = ((*link).run)(link) {} };
         }
         slot.count_one();
-        // Acquire, in the hold of the lock: see `bag`.
-        slot.with(|b| b.bag(shared.global.load(Acquire)).push(link));
+        slot.with(|b| b.bag(shared.stamp()).push(link));
     }
 }
 
@@ -647,8 +646,7 @@ impl Shared {
         let (mut left, mut wants_spare) = (Some(object), false);
         while let Some(object) = left.take() {
             left = slot.with(|b| {
-                // Acquire, in the hold of the lock: see `bag`.
-                let left = b.put(self.global.load(Acquire), object).err();
+                let left = b.put(self.stamp(), object).err();
                 wants_spare = b.spare.is_null();
                 left
             });
@@ -661,6 +659,13 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// The stamp of what is retired now. To be called in the hold of the batches' lock.
+    #[inline]
+    fn stamp(&self) -> u64 {
+        // Acquire: see `Batches::bag`.
+        self.global.load(Acquire)
     }
 
     fn reclaim(&self, cpu: usize) -> bool {

@@ -149,6 +149,59 @@ fn the_last_of_a_per_cpu_count_comes_after_all_looks() {
     }
 }
 
+/// A sum that has a drop has its take, which came before it on the same CPU.
+#[test]
+fn a_sum_of_references_is_never_too_low() {
+    model(2, || {
+        let first = PerCpuRef::new(2, ());
+        let other = spawn(1, {
+            let mine = first.clone();
+            move || {
+                drop(mine.clone());
+                mine
+            }
+        });
+        assert!(first.references() >= 2);
+        drop(other.join().unwrap());
+    });
+}
+
+/// As above, while the count is being switched: the take is on a line, and the drop in the one count.
+#[test]
+fn a_sum_of_references_is_not_too_low_during_a_kill() {
+    Turns::model(|turns| {
+        let epoch = Arc::new(Epoch::new(3));
+        epoch.offline(2);
+        let first = PerCpuRef::new(3, ());
+        let user = spawn(1, {
+            let (turns, epoch, mine) = (turns.clone(), epoch.clone(), first.clone());
+            move || {
+                let more = turns.take(0, || mine.clone());
+                while !mine.is_killed() {
+                    thread::yield_now();
+                }
+                turns.take(1, || drop(more));
+                // Until then the grace period of the kill is not over.
+                turns.take(3, || epoch.offline(1));
+                mine
+            }
+        });
+        let looker = spawn(2, {
+            let (turns, mine) = (turns.clone(), first.clone());
+            move || {
+                turns.take(2, || assert!(mine.references() >= 3));
+                mine
+            }
+        });
+        while turns.0.load(SeqCst) == 0 {
+            thread::yield_now();
+        }
+        first.kill(&epoch);
+        drop((user.join().unwrap(), looker.join().unwrap()));
+        assert_eq!(first.references(), 1);
+    });
+}
+
 #[test]
 fn everybody_sees_what_was_made_once_whole() {
     model(3, || {
@@ -526,6 +579,58 @@ fn who_counts_what_a_table_has_counts_in_an_array_that_is_whole() {
         });
         table.lock().grow(&epoch, 6).unwrap();
         reader.join().unwrap();
+        drop(epoch);
+    });
+}
+
+/// A table of two slots with an object in each, and whether the second lives.
+fn table_of_two(epoch: &Epoch) -> (Table, std::sync::Arc<std::sync::atomic::AtomicBool>) {
+    let (table, _) = table(epoch);
+    let (target, alive) = Target::new();
+    let mut locked = table.lock();
+    locked.grow(epoch, 2).unwrap();
+    locked.put(1, EpochRc::new(epoch, target), false);
+    drop(locked);
+    (table, alive)
+}
+
+#[test]
+fn a_copy_in_steps_has_what_lives() {
+    model(2, || {
+        let epoch = Epoch::new(2);
+        let (table, alive) = table_of_two(&epoch);
+        let table = Arc::new(table);
+        let other = spawn(1, {
+            let table = table.clone();
+            move || drop(table.lock().take(1))
+        });
+        let copy = table.copy(1, |_, _| ()).unwrap();
+        other.join().unwrap();
+        // Frees what was given up.
+        drop(epoch);
+        if let Some(found) = copy.get(&pin(), 1) {
+            found.look();
+        }
+        drop(copy);
+        assert!(!alive.load(SeqCst), "its last user is gone");
+    });
+}
+
+#[test]
+fn a_copy_in_steps_beside_growth_is_whole() {
+    model(2, || {
+        let epoch = Epoch::new(2);
+        let (table, _) = table_of_two(&epoch);
+        let table = Arc::new(table);
+        let copier = spawn(1, {
+            let table = table.clone();
+            move || {
+                let copy = table.copy(1, |_, _| ()).unwrap();
+                assert_eq!(copy.taken(&pin(), 0..2), Some(2));
+            }
+        });
+        table.lock().grow(&epoch, 6).unwrap();
+        copier.join().unwrap();
         drop(epoch);
     });
 }

@@ -285,29 +285,54 @@ fn two_wakers_queue_a_thread_once() {
     });
 }
 
+fn register(tid: u32) {
+    let round = WORLD.sleepers[tid as usize - 1].round.begin();
+    assert!(WORLD.queue.add(Registration::new(tid, round)));
+}
+
+/// What is done to a queue beside a registration.
+const ACTS: [fn(); 4] = [
+    || {
+        WORLD.queue.wake_one();
+    },
+    || {
+        WORLD.queue.wake_all();
+    },
+    || {
+        WORLD.queue.is_empty();
+    },
+    || register(3),
+];
+
 /// An operation on a queue has exclusive access to it.
 #[test]
 fn a_queue_is_changed_in_turn() {
-    let acts: [fn(); 4] = [
-        || {
-            WORLD.queue.wake_one();
-        },
-        || {
-            WORLD.queue.wake_all();
-        },
-        || {
-            WORLD.queue.is_empty();
-        },
-        || register(3),
-    ];
-    fn register(tid: u32) {
-        let round = WORLD.sleepers[tid as usize - 1].round.begin();
-        assert!(WORLD.queue.add(Registration::new(tid, round)));
-    }
-    for act in acts {
+    for act in ACTS {
         model(2, move || {
             // So that the next one needs memory.
             register(1);
+            let other = spawn(1, || register(2));
+            act();
+            other.join().unwrap();
+        });
+    }
+}
+
+/// Also one that has just given up the room that many sleepers took.
+#[test]
+fn a_queue_that_gives_room_back_is_changed_in_turn() {
+    for act in ACTS {
+        model(2, move || {
+            let rounds = [0, 1].map(|i: usize| WORLD.sleepers[i].round.begin());
+            for n in 0..50 {
+                let tid = n % 2;
+                assert!(
+                    WORLD
+                        .queue
+                        .add(Registration::new(tid as u32 + 1, rounds[tid]))
+                );
+            }
+            WORLD.queue.wake_all();
             let other = spawn(1, || register(2));
             act();
             other.join().unwrap();
