@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use hal::uio::IoBuf;
 use ksync::atomic::{AtomicU32, Ordering::SeqCst};
-use support::threads::{Stopped, explore, spawn, stop_everywhere, wait_for_ends};
+use support::threads::{Stopped, explore, nap, spawn, stop_everywhere, wait_for_ends};
 use support::{Calls, on};
 use vfs::dentry::RenameMode;
 use vfs::error::FsError;
@@ -107,6 +107,41 @@ fn of_two_that_create_one_name_one_fails() {
             create(&made);
             wait_for_ends(1);
             assert_eq!(made.load(SeqCst), 1);
+        });
+    });
+}
+
+/// A name charges the quota for the files of its file system, but for the first of each file. The quota is full here, and
+/// another file takes each unit that is given back.
+#[test]
+fn a_quota_gets_back_what_was_charged() {
+    stop_everywhere(Stopped::Other, || {
+        on(2, || {
+            let calls = Calls::of_root();
+            let root = calls.find("/").expect("a root");
+            let quota = root.mount.fs.inodes.expect("a limit");
+            for dir in ["/from", "/to"] {
+                calls.mkdir(dir).expect("a free name");
+            }
+            let before = quota.used();
+            calls.create("/from/old").expect("a free name");
+            quota.resize(quota.used()).expect("no more is used");
+            spawn(None, || {
+                let linked = Calls::of_root().link("/from/old", "/to/new");
+                assert!(linked != Err(FsError::Exists));
+            });
+            let _gone = calls.unlink("/from/old");
+            let _full = calls.create("/from/other");
+            wait_for_ends(1);
+            for path in ["/from/other", "/to/new"] {
+                let _gone = calls.unlink(path);
+            }
+            // Files are freed after a grace period.
+            for _ in 0..5 {
+                nap(1);
+                mem::epoch().reclaim_all(&mut ksync::pin());
+            }
+            assert_eq!(quota.used(), before);
         });
     });
 }
