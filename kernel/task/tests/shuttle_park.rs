@@ -9,8 +9,8 @@ mod support;
 
 use std::sync::Arc;
 
-use ksync::atomic::{AtomicU32, Ordering::SeqCst};
-use support::{Stopped, explore, on, spawn, stop_everywhere};
+use ksync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use support::{MS, Stopped, compute, explore, nap, on, spawn, stop_everywhere};
 use task::park::{self, Deadline, Interruptible, ParkError, Step};
 use task::sched::{self, CpuMask};
 use task::thread::flag;
@@ -158,6 +158,30 @@ fn a_thread_whose_affinity_changes_while_it_is_woken_is_not_lost() {
                 drop(pin);
             }
             assert!(current().affinity().has(0));
+        });
+    });
+}
+
+#[test]
+fn a_thread_whose_affinity_changes_while_it_is_switched_to_moves() {
+    stop_everywhere(Stopped::Idle, || {
+        on(2, || {
+            sched::set_affinity(&current(), &CpuMask::one(0));
+            sched::yield_now();
+            let moved = Arc::new(AtomicBool::new(false));
+            let theirs = moved.clone();
+            let tid = spawn(Some(1), move || {
+                while ksync::pin().cpu() == 1 {
+                    compute(MS);
+                }
+                theirs.store(true, SeqCst);
+            });
+            let pin = ksync::pin();
+            ids::thread(&pin, tid).map(|t| sched::set_affinity(t, &CpuMask::one(0)));
+            drop(pin);
+            // Nothing but its tick makes CPU 1 look for another thread.
+            nap(50);
+            assert!(moved.load(SeqCst));
         });
     });
 }

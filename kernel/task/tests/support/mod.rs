@@ -149,6 +149,8 @@ pub fn explore(test: impl Fn() + Send + Sync + 'static) {
 #[cfg(shuttle)]
 #[derive(Clone, Copy, Debug)]
 pub enum Stopped {
+    /// The idle thread of CPU 1.
+    Idle = 2,
     /// The thread that runs the body of the test.
     Body = 3,
     /// The first thread that the body starts.
