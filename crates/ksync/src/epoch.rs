@@ -5,13 +5,12 @@
 //! steps from `g` to `g + 1` when every online CPU has announced `g`. An object that is retired while the retiring CPU
 //! reads epoch `s` may be freed once the global epoch is `s + 3`.
 //!
-//! Why three steps, without a fence in `retire` or in a reader: let CPU R unlink a node and stamp it `s`. R had
-//! announced at most `s` by then (it announces only epochs that it has read, and reads of one word by one CPU never go
-//! back), so its announcement of `s + 1` comes after the unlink, and is a Release store. The CPU that steps to `s + 2`
-//! reads that announcement with Acquire and steps with Release. A CPU X announces `s + 2` only after it reads `s + 2`
-//! with Acquire: from there on X sees the unlink and cannot reach the node. Earlier sections of X are over when it
-//! announces, by a Release store. The step to `s + 3` reads all these announcements with Acquire. So a CPU that reads
-//! `s + 3` may free the node.
+//! Why three steps, without a fence in `retire` or in a reader: let CPU R unlink a node and stamp it `s`. R had announced at most
+//! `s` by then (it announces only epochs that it has read, and reads of one word by one CPU never go back), so its announcement
+//! of `s + 1` comes after the unlink, and is a Release store. The CPU that steps to `s + 2` reads that announcement with Acquire
+//! and steps with Release. A CPU X announces `s + 2` only after it reads `s + 2` with Acquire: from there on X sees the unlink
+//! and cannot reach the node. Earlier sections of X are over when it announces, by a Release store. The step to `s + 3` reads all
+//! these announcements with Acquire. So a CPU that reads `s + 3` may free the node.
 //!
 //! For one step each CPU's announcement is checked about once, whichever CPUs do the checking: the first CPU that has
 //! not announced `g` is remembered, and the next check begins there. So a step costs as many checks as there are CPUs,
@@ -268,9 +267,8 @@ impl Batches {
         }
     }
 
-    /// The bag for `stamp`. Its former contents are `BAGS` steps older, so that their grace period is over: for a caller
-    /// that has read `stamp` with Acquire, and, because that was in the hold of the lock, for a CPU that takes what is ripe
-    /// later, whatever epoch that CPU has read. The stamp itself would need no order.
+    /// The bag for `stamp`, which was read with Acquire in this hold of the lock. Its former contents are `BAGS` steps older, so that
+    /// their grace period is over, for a CPU that takes what is ripe later, too. The stamp itself would need no order.
     fn bag(&mut self, stamp: u64) -> &mut Bag {
         let at = stamp as usize % BAGS;
         if self.bags[at].stamp < stamp {
@@ -643,12 +641,11 @@ impl Shared {
     fn retire(&self, pin: &CpuPin, object: Retired) {
         let slot = self.slots.get(pin);
         slot.count_one();
-        let (mut left, mut wants_spare) = (Some(object), false);
+        let mut left = Some(object);
         while let Some(object) = left.take() {
-            left = slot.with(|b| {
-                let left = b.put(self.stamp(), object).err();
-                wants_spare = b.spare.is_null();
-                left
+            let wants_spare = slot.with(|b| {
+                left = b.put(self.stamp(), object).err();
+                b.spare.is_null()
             });
             // The chunk is allocated without the lock: the allocator has locks of its own.
             if wants_spare {
@@ -661,10 +658,8 @@ impl Shared {
         }
     }
 
-    /// The stamp of what is retired now. To be called in the hold of the batches' lock.
-    #[inline]
+    /// The stamp of what is retired now. Read in the hold of the batches' lock, and with Acquire: see [`Batches::bag`].
     fn stamp(&self) -> u64 {
-        // Acquire: see `Batches::bag`.
         self.global.load(Acquire)
     }
 

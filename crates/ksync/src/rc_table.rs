@@ -167,14 +167,19 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
         }
     }
 
+    /// The slots of the present array, without a lock.
+    #[inline]
+    fn places<'a>(&'a self, _pin: &'a CpuPin) -> &'a [BlockPtr<T>] {
+        // SAFETY: an array is retired after it was replaced; the pin delays the end of its grace period.
+        unsafe { Array::places(self.array.load(Acquire)) }
+    }
+
     /// A reference to the object in slot `i`.
     #[inline]
     pub fn get(&self, pin: &CpuPin, i: usize) -> Option<EpochRc<T>> {
         loop {
-            // SAFETY: an array is retired after it was replaced; the pin delays the end of its grace period.
-            let places = unsafe { Array::places(self.array.load(Acquire)) };
             // Acquire: the object is fully built.
-            let found = block(places.get(i)?.load(Acquire))?;
+            let found = block(self.places(pin).get(i)?.load(Acquire))?;
             // SAFETY: each change of a slot is made in the table's present array, and drops the old reference after
             // that. The contents of a replaced array were in the table when it was replaced, and a reader of the old
             // array began before that.
@@ -186,9 +191,8 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
     }
 
     /// Number of slots in `range` that are not empty, without a lock; `None` if the table ends before the range.
-    pub fn taken(&self, _pin: &CpuPin, range: core::ops::Range<usize>) -> Option<usize> {
-        // SAFETY: as in `get`: the pin holds off the end of the array's grace period.
-        let places = unsafe { Array::places(self.array.load(Acquire)) };
+    pub fn taken(&self, pin: &CpuPin, range: core::ops::Range<usize>) -> Option<usize> {
+        let places = self.places(pin);
         let places = places.get(range.start..range.end.min(places.len()))?;
         // Relaxed: the objects themselves are not accessed.
         let taken = places.iter().filter(|p| block(p.load(Relaxed)).is_some());
@@ -209,18 +213,17 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
     }
 
     /// Number of slots, without a lock.
-    pub fn room(&self, _pin: &CpuPin) -> usize {
-        // SAFETY: as in `get`.
-        unsafe { Array::places(self.array.load(Acquire)) }.len()
+    pub fn room(&self, pin: &CpuPin) -> usize {
+        self.places(pin).len()
     }
 
     /// The last slot with an object, if there is one. `step` slots are looked at in one section.
     fn last(&self, step: usize) -> Option<usize> {
         let mut end = usize::MAX;
         while end > 0 {
-            let _pin = pin();
-            // SAFETY: as in `get`. An array is never replaced by a smaller one.
-            let places = unsafe { Array::places(self.array.load(Acquire)) };
+            let pin = pin();
+            // An array is never replaced by a smaller one.
+            let places = self.places(&pin);
             end = end.min(places.len());
             let from = end.saturating_sub(step);
             let has = |p: &BlockPtr<T>| block(p.load(Relaxed)).is_some();

@@ -1,0 +1,198 @@
+//! Tables of counted objects, read without a lock while they change, grow and are copied: every order that the memory model allows.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p ksync --release --test loom_table`
+#![cfg(loom)]
+#![expect(
+    unsafe_code,
+    reason = "the models watch raw cells, to see races that the epochs must prevent"
+)]
+
+mod model;
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use ksync::{Epoch, EpochRc, RcTable, pin};
+use loom::sync::Arc;
+use model::{Target, model, spawn};
+
+ksync::lock_class!(pub TestTable, "test table", rank = 5);
+
+type Table = RcTable<Target, (), TestTable>;
+
+/// A table of one slot with an object in it, and whether that lives.
+fn table(epoch: &Epoch) -> (Table, std::sync::Arc<std::sync::atomic::AtomicBool>) {
+    let table = Table::new(());
+    let (target, alive) = Target::new();
+    let mut locked = table.lock();
+    locked.grow(epoch, 1).unwrap();
+    locked.put(0, EpochRc::new(epoch, target), false);
+    drop(locked);
+    (table, alive)
+}
+
+#[test]
+fn what_a_reader_finds_in_a_table_lives_while_it_has_it() {
+    model(2, || {
+        let epoch = Arc::new(Epoch::new(2));
+        let (table, alive) = table(&epoch);
+        let table = Arc::new(table);
+        let reader = spawn(1, {
+            let (epoch, table) = (epoch.clone(), table.clone());
+            move || {
+                // The old one, or none: the reference outlives the section.
+                let found = table.get(&pin(), 0);
+                epoch.offline(1);
+                if let Some(found) = found {
+                    found.look();
+                }
+                // Its drop may be the last.
+                epoch.online(1);
+            }
+        });
+        drop(table.lock().take(0));
+        epoch.quiescent(&mut pin());
+        epoch.reclaim(&pin());
+        reader.join().unwrap();
+        assert!(!alive.load(SeqCst), "its last user is gone");
+    });
+}
+
+#[test]
+fn a_reader_finds_something_while_another_takes_its_place() {
+    model(2, || {
+        let epoch = Epoch::new(2);
+        let (table, _) = table(&epoch);
+        let table = Arc::new(table);
+        let reader = spawn(1, {
+            let table = table.clone();
+            move || table.get(&pin(), 0).expect("there always is one").look()
+        });
+        let new = EpochRc::new(&epoch, Target::new().0);
+        let mut locked = table.lock();
+        let old = locked.put(0, new, true);
+        locked.set_mark(0, false);
+        drop(locked);
+        drop(old);
+        reader.join().unwrap();
+        drop(epoch);
+    });
+}
+
+#[test]
+fn a_reader_of_an_array_that_was_replaced_finds_what_lives() {
+    model(2, || {
+        let epoch = Epoch::new(2);
+        let (table, _) = table(&epoch);
+        let table = Arc::new(table);
+        let reader = spawn(1, {
+            let table = table.clone();
+            move || {
+                if let Some(found) = table.get(&pin(), 0) {
+                    found.look();
+                }
+            }
+        });
+        let mut locked = table.lock();
+        // More than a line of slots.
+        locked.grow(&epoch, 6).unwrap();
+        let old = locked.take(0);
+        drop(locked);
+        drop(old);
+        reader.join().unwrap();
+        drop(epoch);
+    });
+}
+
+#[test]
+fn who_counts_what_a_table_has_counts_in_an_array_that_is_whole() {
+    model(2, || {
+        let epoch = Epoch::new(2);
+        let (table, _) = table(&epoch);
+        let table = Arc::new(table);
+        let reader = spawn(1, {
+            let table = table.clone();
+            move || {
+                assert!(table.room(&pin()) >= 1);
+                assert_eq!(table.taken(&pin(), 0..1), Some(1));
+            }
+        });
+        table.lock().grow(&epoch, 6).unwrap();
+        reader.join().unwrap();
+        drop(epoch);
+    });
+}
+
+/// A table of two slots with an object in each, and whether the second lives.
+fn table_of_two(epoch: &Epoch) -> (Table, std::sync::Arc<std::sync::atomic::AtomicBool>) {
+    let (table, _) = table(epoch);
+    let (target, alive) = Target::new();
+    let mut locked = table.lock();
+    locked.grow(epoch, 2).unwrap();
+    locked.put(1, EpochRc::new(epoch, target), false);
+    drop(locked);
+    (table, alive)
+}
+
+#[test]
+fn a_copy_in_steps_has_what_lives() {
+    model(2, || {
+        let epoch = Epoch::new(2);
+        let (table, alive) = table_of_two(&epoch);
+        let table = Arc::new(table);
+        let other = spawn(1, {
+            let table = table.clone();
+            move || drop(table.lock().take(1))
+        });
+        let copy = table.copy(1, |_, _| ()).unwrap();
+        other.join().unwrap();
+        // Frees what was given up.
+        drop(epoch);
+        if let Some(found) = copy.get(&pin(), 1) {
+            found.look();
+        }
+        drop(copy);
+        assert!(!alive.load(SeqCst), "its last user is gone");
+    });
+}
+
+#[test]
+fn a_copy_in_steps_beside_growth_is_whole() {
+    model(2, || {
+        let epoch = Epoch::new(2);
+        let (table, _) = table_of_two(&epoch);
+        let table = Arc::new(table);
+        let copier = spawn(1, {
+            let table = table.clone();
+            move || {
+                let copy = table.copy(1, |_, _| ()).unwrap();
+                assert_eq!(copy.taken(&pin(), 0..2), Some(2));
+            }
+        });
+        table.lock().grow(&epoch, 60).unwrap();
+        copier.join().unwrap();
+        drop(epoch);
+    });
+}
+
+#[test]
+fn who_changes_a_table_is_alone() {
+    type Counted = RcTable<Target, u32, TestTable>;
+    fn change(epoch: &Epoch, table: &Counted, place: usize) {
+        let mut locked = table.lock();
+        locked.grow(epoch, 2).unwrap();
+        locked.put(place, EpochRc::new(epoch, Target::new().0), false);
+        *locked += 1;
+    }
+    model(2, || {
+        let epoch = Arc::new(Epoch::new(2));
+        let table = Arc::new(Counted::new(0));
+        let other = spawn(1, {
+            let (epoch, table) = (epoch.clone(), table.clone());
+            move || change(&epoch, &table, 1)
+        });
+        change(&epoch, &table, 0);
+        other.join().unwrap();
+        let locked = table.lock();
+        assert_eq!((locked.has(0), locked.has(1), *locked), (true, true, 2));
+    });
+}
