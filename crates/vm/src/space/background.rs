@@ -96,18 +96,26 @@ impl<M: Machine> Vm<M> {
     /// Does the work of the spaces that were queued before the call: frees private memory that no mapping reaches any
     /// more. Sleeping context; preemptible. To be called about twice a second.
     pub fn tend(&self) {
-        for cpu in 0..self.machine.ncpus() {
-            let mut next = self.background.0.of(cpu).lock().take();
-            while let Some(pmap) = next {
-                let waiting = pmap.waiting();
-                next = waiting.next.lock().take();
-                waiting.queued.store(false, Relaxed);
-                fence(SeqCst);
-                // An unpublished space whose pmap has no other reference belongs to a fork that failed.
-                let unborn = waiting.is_unborn() && Arc::strong_count(&pmap) > 1;
-                if unborn || waiting.space().is_some_and(|space| space.sweep(self)) {
-                    self.queue(&ksync::pin(), &pmap);
-                }
+        (0..self.machine.ncpus()).for_each(|cpu| self.tend_of(cpu));
+    }
+
+    /// Whether spaces are queued on `cpu`. A hint.
+    pub fn is_queued(&self, cpu: usize) -> bool {
+        self.background.0.of(cpu).lock().is_some()
+    }
+
+    /// As [`Vm::tend`], for the spaces that were queued on `cpu`. Best called there: that CPU has their lines.
+    pub fn tend_of(&self, cpu: usize) {
+        let mut next = self.background.0.of(cpu).lock().take();
+        while let Some(pmap) = next {
+            let waiting = pmap.waiting();
+            next = waiting.next.lock().take();
+            waiting.queued.store(false, Relaxed);
+            fence(SeqCst);
+            // An unpublished space whose pmap has no other reference belongs to a fork that failed.
+            let unborn = waiting.is_unborn() && Arc::strong_count(&pmap) > 1;
+            if unborn || waiting.space().is_some_and(|space| space.sweep(self)) {
+                self.queue(&ksync::pin(), &pmap);
             }
         }
     }
