@@ -3,7 +3,7 @@
 //! A process may have so many children that looking at all of them takes long, so a wait looks at them in slices. Between
 //! two slices preemption is possible and the family lock is free: other threads fork, end, move and reap children.
 //!
-//! Guarantee: "no child matches" and "nothing yet" are true at one moment during the call. Mechanism: a [`Walk`] has a
+//! Guarantee: "no child matches" and "nothing yet" are true at one moment during the call. Mechanism: a `Walk` has a
 //! place on each of the two lists, and ends only in a hold of the lock that finds both places at the end. Children are
 //! only ever appended, and each is at most once in its life on either list of a parent. So what precedes a place was
 //! listed before the child at that place, and has been looked at. In the hold that ends the walk that is every listed
