@@ -149,6 +149,19 @@ fn the_last_of_a_per_cpu_count_comes_after_all_looks() {
     }
 }
 
+/// A thread that sums the references at step `n`: three at least. It returns its own.
+fn sum_at(
+    n: usize,
+    turns: &Turns,
+    first: &PerCpuRef<()>,
+) -> impl FnOnce() -> PerCpuRef<()> + use<> {
+    let (turns, mine) = (turns.clone(), first.clone());
+    move || {
+        turns.take(n, || assert!(mine.references() >= 3));
+        mine
+    }
+}
+
 /// A sum that has a drop has its take, which came before it on the same CPU.
 #[test]
 fn a_sum_of_references_is_never_too_low() {
@@ -161,13 +174,7 @@ fn a_sum_of_references_is_never_too_low() {
                 mine
             }
         });
-        let looker = spawn(2, {
-            let (turns, mine) = (turns.clone(), first.clone());
-            move || {
-                turns.take(1, || assert!(mine.references() >= 3));
-                mine
-            }
-        });
+        let looker = spawn(2, sum_at(1, &turns, &first));
         drop((user.join().unwrap(), looker.join().unwrap()));
     });
 }
@@ -192,13 +199,7 @@ fn a_sum_of_references_is_not_too_low_during_a_kill() {
                 mine
             }
         });
-        let looker = spawn(2, {
-            let (turns, mine) = (turns.clone(), first.clone());
-            move || {
-                turns.take(2, || assert!(mine.references() >= 3));
-                mine
-            }
-        });
+        let looker = spawn(2, sum_at(2, &turns, &first));
         while turns.0.load(SeqCst) == 0 {
             thread::yield_now();
         }

@@ -19,15 +19,22 @@ ksync::lock_class!(pub TestTable, "test table", rank = 5);
 
 type Table = RcTable<Target, (), TestTable>;
 
-/// A table of one slot with an object in it, and whether that lives.
-fn table(epoch: &Epoch) -> (Table, std::sync::Arc<std::sync::atomic::AtomicBool>) {
-    let table = Table::new(());
+/// A table, and whether the object in its last slot lives.
+type Made = (Table, std::sync::Arc<std::sync::atomic::AtomicBool>);
+
+/// Gives the table slot `i`, its last, with an object in it.
+fn fill(epoch: &Epoch, table: Table, i: usize) -> Made {
     let (target, alive) = Target::new();
     let mut locked = table.lock();
-    locked.grow(epoch, 1).unwrap();
-    locked.put(0, EpochRc::new(epoch, target), false);
+    locked.grow(epoch, i + 1).unwrap();
+    locked.put(i, EpochRc::new(epoch, target), false);
     drop(locked);
     (table, alive)
+}
+
+/// A table of one slot with an object in it.
+fn table(epoch: &Epoch) -> Made {
+    fill(epoch, Table::new(()), 0)
 }
 
 #[test]
@@ -57,80 +64,73 @@ fn what_a_reader_finds_in_a_table_lives_while_it_has_it() {
     });
 }
 
-#[test]
-fn a_reader_finds_something_while_another_takes_its_place() {
-    model(2, || {
+/// Explores `read` of a table that `make` makes, beside `change` of it.
+fn beside(make: fn(&Epoch) -> Made, read: fn(&Table), change: fn(&Epoch, &Table)) {
+    model(2, move || {
         let epoch = Epoch::new(2);
-        let (table, _) = table(&epoch);
+        let (table, _) = make(&epoch);
         let table = Arc::new(table);
         let reader = spawn(1, {
             let table = table.clone();
-            move || table.get(&pin(), 0).expect("there always is one").look()
+            move || read(&table)
         });
-        let new = EpochRc::new(&epoch, Target::new().0);
-        let mut locked = table.lock();
-        let old = locked.put(0, new, true);
-        locked.set_mark(0, false);
-        drop(locked);
-        drop(old);
+        change(&epoch, &table);
         reader.join().unwrap();
         drop(epoch);
     });
+}
+
+#[test]
+fn a_reader_finds_something_while_another_takes_its_place() {
+    beside(
+        table,
+        |table| table.get(&pin(), 0).expect("there always is one").look(),
+        |epoch, table| {
+            let new = EpochRc::new(epoch, Target::new().0);
+            let mut locked = table.lock();
+            let old = locked.put(0, new, true);
+            locked.set_mark(0, false);
+            drop(locked);
+            drop(old);
+        },
+    );
 }
 
 #[test]
 fn a_reader_of_an_array_that_was_replaced_finds_what_lives() {
-    model(2, || {
-        let epoch = Epoch::new(2);
-        let (table, _) = table(&epoch);
-        let table = Arc::new(table);
-        let reader = spawn(1, {
-            let table = table.clone();
-            move || {
-                if let Some(found) = table.get(&pin(), 0) {
-                    found.look();
-                }
+    beside(
+        table,
+        |table| {
+            if let Some(found) = table.get(&pin(), 0) {
+                found.look();
             }
-        });
-        let mut locked = table.lock();
-        // More than a line of slots.
-        locked.grow(&epoch, 6).unwrap();
-        let old = locked.take(0);
-        drop(locked);
-        drop(old);
-        reader.join().unwrap();
-        drop(epoch);
-    });
+        },
+        |epoch, table| {
+            let mut locked = table.lock();
+            // More than a line of slots.
+            locked.grow(epoch, 6).unwrap();
+            let old = locked.take(0);
+            drop(locked);
+            drop(old);
+        },
+    );
 }
 
 #[test]
 fn who_counts_what_a_table_has_counts_in_an_array_that_is_whole() {
-    model(2, || {
-        let epoch = Epoch::new(2);
-        let (table, _) = table(&epoch);
-        let table = Arc::new(table);
-        let reader = spawn(1, {
-            let table = table.clone();
-            move || {
-                assert!(table.room(&pin()) >= 1);
-                assert_eq!(table.taken(&pin(), 0..1), Some(1));
-            }
-        });
-        table.lock().grow(&epoch, 6).unwrap();
-        reader.join().unwrap();
-        drop(epoch);
-    });
+    beside(
+        table,
+        |table| {
+            assert!(table.room(&pin()) >= 1);
+            assert_eq!(table.taken(&pin(), 0..1), Some(1));
+        },
+        |epoch, table| table.lock().grow(epoch, 6).unwrap(),
+    );
 }
 
-/// A table of two slots with an object in each, and whether the second lives.
-fn table_of_two(epoch: &Epoch) -> (Table, std::sync::Arc<std::sync::atomic::AtomicBool>) {
-    let (table, _) = table(epoch);
-    let (target, alive) = Target::new();
-    let mut locked = table.lock();
-    locked.grow(epoch, 2).unwrap();
-    locked.put(1, EpochRc::new(epoch, target), false);
-    drop(locked);
-    (table, alive)
+/// A table of two slots with an object in each.
+fn table_of_two(epoch: &Epoch) -> Made {
+    fill(epoch, table(epoch).0, 1)
 }
 
 #[test]
@@ -157,21 +157,14 @@ fn a_copy_in_steps_has_what_lives() {
 
 #[test]
 fn a_copy_in_steps_beside_growth_is_whole() {
-    model(2, || {
-        let epoch = Epoch::new(2);
-        let (table, _) = table_of_two(&epoch);
-        let table = Arc::new(table);
-        let copier = spawn(1, {
-            let table = table.clone();
-            move || {
-                let copy = table.copy(1, |_, _| ()).unwrap();
-                assert_eq!(copy.taken(&pin(), 0..2), Some(2));
-            }
-        });
-        table.lock().grow(&epoch, 60).unwrap();
-        copier.join().unwrap();
-        drop(epoch);
-    });
+    beside(
+        table_of_two,
+        |table| {
+            let copy = table.copy(1, |_, _| ()).unwrap();
+            assert_eq!(copy.taken(&pin(), 0..2), Some(2));
+        },
+        |epoch, table| table.lock().grow(epoch, 60).unwrap(),
+    );
 }
 
 #[test]

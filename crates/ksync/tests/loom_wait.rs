@@ -304,13 +304,11 @@ const ACTS: [fn(); 4] = [
     || register(3),
 ];
 
-/// An operation on a queue has exclusive access to it.
-#[test]
-fn a_queue_is_changed_in_turn() {
+/// Explores each of them beside a registration, after `set_up`.
+fn in_turn(set_up: fn()) {
     for act in ACTS {
         model(2, move || {
-            // So that the next one needs memory.
-            register(1);
+            set_up();
             let other = spawn(1, || register(2));
             act();
             other.join().unwrap();
@@ -318,24 +316,21 @@ fn a_queue_is_changed_in_turn() {
     }
 }
 
+/// An operation on a queue has exclusive access to it.
+#[test]
+fn a_queue_is_changed_in_turn() {
+    // So that the next one needs memory.
+    in_turn(|| register(1));
+}
+
 /// Also one that has just given up the room that many sleepers took.
 #[test]
 fn a_queue_that_gives_room_back_is_changed_in_turn() {
-    for act in ACTS {
-        model(2, move || {
-            let rounds = [0, 1].map(|i: usize| WORLD.sleepers[i].round.begin());
-            for n in 0..50 {
-                let tid = n % 2;
-                assert!(
-                    WORLD
-                        .queue
-                        .add(Registration::new(tid as u32 + 1, rounds[tid]))
-                );
-            }
-            WORLD.queue.wake_all();
-            let other = spawn(1, || register(2));
-            act();
-            other.join().unwrap();
-        });
-    }
+    in_turn(|| {
+        let rounds = [1, 2].map(|tid| (tid, WORLD.sleepers[tid as usize - 1].round.begin()));
+        for (tid, round) in rounds.into_iter().cycle().take(50) {
+            assert!(WORLD.queue.add(Registration::new(tid, round)));
+        }
+        WORLD.queue.wake_all();
+    });
 }
