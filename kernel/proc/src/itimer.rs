@@ -173,6 +173,11 @@ pub fn set(p: &Process, which: Which, new: Setting) -> Setting {
 /// The CPU time of `p` in user mode, and all of it; that of the calling thread up to now.
 fn used(p: &Process) -> [u64; 2] {
     current().charge_now();
+    used_when_charged(p)
+}
+
+/// As [`used`]; that of the calling thread up to its last charge.
+fn used_when_charged(p: &Process) -> [u64; 2] {
     let times = p.times_of_threads();
     [times.user_ns, times.user_ns + times.sys_ns]
 }
@@ -260,7 +265,7 @@ pub(super) fn look(t: &Thread) {
     };
     let changes = timers.changes.load(Ordering::SeqCst);
     let (began, own) = (time::monotonic_ns(), t.charge_now());
-    let [user, all] = used(p);
+    let [user, all] = used_when_charged(p);
     let interval = |which| timers.interval[index(which)].load(Ordering::Relaxed);
     let [virt, prof] = [Which::Virtual, Which::Prof];
     let mut left = u64::MAX;

@@ -341,14 +341,14 @@ impl Inode {
     pub fn add_name(&self, max: u32) -> Result<()> {
         // Charged before it is counted, for a name that is taken off meanwhile gives its unit back by the count alone.
         let paid = self.charge.is_none_or(|quota| quota.charge(&ksync::pin()));
-        let first = match self.count_name(if paid { max } else { 0 }) {
-            Err(FsError::TooManyLinks) if !paid && self.nlink() < max => Err(FsError::NoSpace),
-            counted => counted,
-        };
-        if paid && !first.is_ok_and(|first| !first) {
+        let first = self.count_name(if paid { max } else { 0 });
+        if paid && first != Ok(false) {
             self.refund();
         }
-        first.map(|_| ())
+        match first {
+            Err(FsError::TooManyLinks) if !paid && self.nlink() < max => Err(FsError::NoSpace),
+            counted => counted.map(|_| ()),
+        }
     }
 
     fn count_name(&self, max: u32) -> Result<bool> {

@@ -125,8 +125,17 @@ fn copy_out(object: &ObjectRef, buf: &mut IoBuf, pos: u64) -> Result<usize> {
             buf.fault_in(true).map_err(FsError::from)
         };
         if let Err(e) = next {
-            return if done > 0 { Ok(done) } else { Err(e) };
+            return so_far(done, e);
         }
+    }
+}
+
+/// The result of a copy that ended early after `done` bytes.
+fn so_far(done: usize, error: impl Into<FsError>) -> Result<usize> {
+    if done > 0 {
+        Ok(done)
+    } else {
+        Err(error.into())
     }
 }
 
@@ -141,11 +150,7 @@ fn copy_in(object: &ObjectRef, buf: &mut IoBuf, pos: u64) -> Result<usize> {
     let mut done = 0;
     while buf.remaining() > 0 {
         if current().kill_pending() {
-            return if done > 0 {
-                Ok(done)
-            } else {
-                Err(FsError::Interrupted)
-            };
+            return so_far(done, FsError::Interrupted);
         }
         let at = pos + done as u64;
         let len = slice_end(at, at + buf.remaining() as u64) - at;
@@ -162,7 +167,7 @@ fn copy_in(object: &ObjectRef, buf: &mut IoBuf, pos: u64) -> Result<usize> {
         }
         if let Err(e) = buf.fault_in(false) {
             object.forget_blank(vm(), pos + done as u64);
-            return if done > 0 { Ok(done) } else { Err(e.into()) };
+            return so_far(done, e);
         }
     }
     Ok(done)
