@@ -1,7 +1,9 @@
 //! Whether KVM really works here: a machine is booted with it and must end as told.
 //!
 //! A /dev/kvm that opens is no proof: in a virtual machine without nested virtualisation, or in a sandbox, QEMU
-//! fails later or hangs. So the probe boots a kernel of a few instructions that writes to the debug-exit port.
+//! fails later or hangs. So the probe boots a kernel of a few instructions that writes to the debug-exit port. Before
+//! that it executes `clac`, as each entry into the kernel does: a nested hypervisor that emulates instructions may lack
+//! it, and stops the machine there.
 
 use crate::tools;
 use anyhow::Result;
@@ -15,14 +17,16 @@ const STATUS: i32 = 0x21 << 1 | 1;
 /// The address the probe is loaded at.
 const LOAD: u32 = 0x10_0000;
 
-/// Tells whether KVM works; the answer is kept in `build/kvm` until the machine's boot id changes.
+/// Tells whether KVM works; the answer is kept in `build/kvm` until the machine's boot id or the probe changes.
 pub fn works() -> bool {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let Ok(cache) = tools::build_dir().map(|dir| dir.join("kvm")) else {
+    let Ok(build) = tools::build_dir() else {
         return false;
     };
+    let cache = build.join("kvm");
+    let same = fs::read(build.join("kvm-probe")).is_ok_and(|probe| probe == probe_kernel());
     let kept = fs::read_to_string(&cache).unwrap_or_default();
-    match kept.strip_prefix(&boot) {
+    match kept.strip_prefix(&boot).filter(|_| same) {
         Some("yes") => return true,
         Some("no") => return false,
         _ => {}
@@ -84,8 +88,13 @@ fn probe() -> Result<bool> {
 
 /// A 32-bit ELF with one loadable segment and a PVH entry note.
 fn probe_kernel() -> Vec<u8> {
-    // mov al, 0x21; out 0xf4, al; hlt; jmp back to hlt
-    const CODE: [u8; 7] = [0xb0, 0x21, 0xe6, 0xf4, 0xf4, 0xeb, 0xfd];
+    const CODE: [u8; 25] = [
+        0xb8, 7, 0, 0, 0, 0x31, 0xc9, 0x0f, 0xa2, // mov eax, 7; xor ecx, ecx; cpuid
+        0x0f, 0xba, 0xe3, 20, 0x73, 3, // bt ebx, 20 (the processor has clac); jnc over it
+        0x0f, 0x01, 0xca, // clac
+        0xb0, 0x21, 0xe6, 0xf4, 0xf4, 0xeb,
+        0xfd, // mov al, 0x21; out 0xf4, al; hlt; jmp back to hlt
+    ];
     const HEADERS: u32 = 52 + 2 * 32;
     const NOTE: u32 = 20;
     let mut note = Vec::new();
