@@ -5,7 +5,7 @@ use rust_alloc::sync::Arc;
 
 use super::Extent;
 use super::node::Node;
-use super::tree::Branch;
+use super::tree::{Branch, Tree};
 
 /// In a leaf's `more`, beside the entry's end: the entry's `low` is below its start.
 pub(super) const GUARDED: u64 = 1;
@@ -29,6 +29,38 @@ pub(super) struct Lookup<'p, E> {
 pub(super) struct Position<'p, E> {
     pub leaf: &'p Node<E>,
     pub rank: usize,
+}
+
+impl<E: Extent + Send + Sync + 'static> Tree<E> {
+    /// The position of the first entry that ends above `at`.
+    pub(super) fn position_above<'p>(
+        &'p self,
+        pin: &'p CpuPin,
+        at: u64,
+    ) -> Option<Position<'p, E>> {
+        let found = self.lookup(pin, at)?;
+        found
+            .at_or_below(pin)
+            .filter(|position| at < position.end())
+            .or_else(|| found.above(pin))
+    }
+
+    /// The first entry that ends above `at` and that `wanted` accepts. Writes to no entry but the one that it returns, so
+    /// the others' lines stay where they are. Each entry is looked at under its own pin.
+    pub fn first_wanted(
+        &self,
+        mut at: u64,
+        mut wanted: impl FnMut(&CpuPin, &E) -> bool,
+    ) -> Option<Arc<E>> {
+        loop {
+            let pin = ksync::pin();
+            let position = self.position_above(&pin, at)?;
+            if wanted(&pin, position.leaf.load(&pin, position.rank)?) {
+                return position.entry(&pin);
+            }
+            at = position.end();
+        }
+    }
 }
 
 impl<'p, E: Extent + Send + Sync + 'static> Lookup<'p, E> {

@@ -129,12 +129,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
     /// The first entry that ends above `at`. Only a hint if the lock is not held and the tree changes.
     pub fn first_ending_above(&self, at: u64) -> Option<Arc<E>> {
         let pin = ksync::pin();
-        let found = self.lookup(&pin, at)?;
-        found
-            .at_or_below(&pin)
-            .filter(|position| at < position.end())
-            .or_else(|| found.above(&pin))?
-            .entry(&pin)
+        self.position_above(&pin, at)?.entry(&pin)
     }
 
     /// The last entry that begins below `at`.

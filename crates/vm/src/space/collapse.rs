@@ -71,7 +71,10 @@ impl Space {
         let (mut more, mut at) = (false, 0);
         loop {
             let map = self.lock();
-            let Some(entry) = map.tree().first_ending_above(at) else {
+            let long = map.tree().first_wanted(at, |pin, entry| {
+                entry.chain(pin).is_some_and(|c| is_long(vm, c))
+            });
+            let Some(entry) = long else {
                 return more;
             };
             at = entry.end();
@@ -96,10 +99,11 @@ impl Space {
         loop {
             let chain = {
                 let pin = ksync::pin();
-                entry.chain(&pin).map(Chain::view)
+                // Only a long chain is copied: that writes to all of its layers.
+                let chain = entry.chain(&pin).filter(|chain| is_long(vm, chain));
+                chain.map(Chain::view)
             };
-            let Some(chain) = chain.filter(|chain| chain.layers().len() > vm.tuning.fault_depth)
-            else {
+            let Some(chain) = chain else {
                 return Ok(false);
             };
             let fold = Fold {
@@ -187,6 +191,11 @@ impl Space {
             }
         }
     }
+}
+
+/// Whether a chain has so many layers that folding looks at it.
+fn is_long<M: Machine>(vm: &Vm<M>, chain: &Chain) -> bool {
+    chain.layers().len() > vm.tuning.fault_depth
 }
 
 /// First and last index of the next resident pages of a layer, with small gaps between them.

@@ -23,9 +23,9 @@ use smallvec::SmallVec;
 
 use super::Space;
 use super::edit::Locked;
-use crate::backing::{Backing, Layers, MappedExtent, Relation};
+use crate::backing::{Backing, Chain, Layers, MappedExtent, Relation};
 use crate::limbo::FrameList;
-use crate::map::Extent;
+use crate::map::{Extent, MapEntry};
 use crate::object::{Next, Object, Swept};
 use crate::page::hub_of;
 use crate::pmap::USER_END;
@@ -124,20 +124,21 @@ impl Space {
             let mut layers = Layers::new();
             {
                 let map = self.lock();
-                let Some(entry) = map.tree().first_ending_above(at) else {
+                let wanted = |pin: &CpuPin, entry: &MapEntry| {
+                    let mut all = entry.chain(pin).into_iter().flat_map(Chain::layers);
+                    all.any(|layer| unswept(pin, layer, &swept).is_some())
+                };
+                let Some(entry) = map.tree().first_wanted(at, wanted) else {
                     return again;
                 };
                 at = entry.end();
                 let pin = ksync::pin();
                 for layer in entry.chain(&pin).map_or(&[][..], |chain| chain.layers()) {
-                    let Some(object) = layer.object(&pin) else {
-                        continue;
-                    };
-                    if object.is_swept(Swept::No) && !swept.contains(&object.identity()) {
+                    if let Some(identity) = unswept(&pin, layer, &swept) {
                         if swept.len() == MEMO {
                             swept.remove(0);
                         }
-                        swept.push(object.identity());
+                        swept.push(identity);
                         layers.push(layer.clone());
                     }
                 }
@@ -272,6 +273,13 @@ impl Space {
     fn try_lock(&self) -> Option<Locked<'_>> {
         self.map.try_lock().map(|state| Locked::new(self, state))
     }
+}
+
+/// The identity of the layer's object if that is to be swept, and is not among those that were.
+fn unswept(pin: &CpuPin, layer: &Backing, swept: &[usize]) -> Option<usize> {
+    let object = layer.object(pin)?;
+    let due = object.is_swept(Swept::No) && !swept.contains(&object.identity());
+    due.then(|| object.identity())
 }
 
 /// Looks at some pages of the layer's object and frees those that no attachment reaches.
