@@ -42,6 +42,7 @@ mod percpu_ref;
 mod platform;
 pub mod profile;
 mod queue;
+mod rc_slots;
 mod rc_table;
 mod rwlock;
 mod spin;

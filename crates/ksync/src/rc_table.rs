@@ -3,124 +3,37 @@
 //! Guarantee: a lookup takes no lock and writes no line but that of the reference count it finds. It sees each slot as
 //! it was at some moment of the lookup.
 //!
-//! Mechanism: the slots are words. A reader goes from the table's array to the word and to the object's count under a
-//! pin. Changes are made under the table's lock. This makes growth safe, which copies all words into a larger array:
-//! nothing changes meanwhile, and readers of the old array see what the table contained then.
+//! Mechanism: the slots are words, see `rc_slots`. A reader goes from the array of slots to the word and to the object's
+//! count under a pin. Changes are made under the table's lock. This makes growth safe, which copies words into a larger
+//! array: nothing changes meanwhile, and readers of the old array see what the table contained then.
 //!
 //! If a reader finds that the last reference to an object in a slot was dropped, the slot or the array has changed
 //! since, and it tries again.
 
-use alloc::alloc::{Layout, alloc, dealloc};
 use core::{
     marker::PhantomData,
     mem,
-    ops::{Deref, DerefMut},
+    ops::{Deref, DerefMut, Range},
     ptr::{self, NonNull},
 };
 
 use crate::{
-    atomic::{AtomicPtr, Ordering::*},
+    atomic::Ordering::*,
     class::LockClass,
-    epoch::{Epoch, Freed, Link},
+    epoch::Epoch,
     epoch_rc::{Block, EpochRc},
     percpu::{CpuPin, pin},
     platform,
-    shim::DataCell,
+    rc_slots::{BlockPtr, RcSlots},
     spin::{Spin, SpinGuard},
 };
-
-/// One slot of an array: null; or the address of a block, perhaps with MARK added; or MARK alone, for a slot that a writer
-/// has reserved.
-type BlockPtr<T> = AtomicPtr<Block<T>>;
 
 /// Blocks are aligned to words, so this bit is unused.
 const MARK: usize = 1;
 
-/// The head of an array; `len` slots follow it.
-#[repr(C)]
-struct Array<T> {
-    link: Link,
-    /// Const. A cell, so that model checkers detect a read of an array before it is built or after it is freed.
-    len: DataCell<usize>,
-    places: [BlockPtr<T>; 0],
-}
-
 /// There is no memory for a larger table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
-
-impl<T> Array<T> {
-    /// Bytes of the smallest array: a cache line. Larger sizes are powers of two, so that no two arrays share a line.
-    const LEAST: usize = 64;
-
-    fn layout(len: usize) -> Option<Layout> {
-        let bytes = len.checked_mul(size_of::<BlockPtr<T>>())?;
-        let bytes = bytes.checked_add(size_of::<Self>())?;
-        Layout::from_size_align(bytes, Self::LEAST).ok()
-    }
-
-    /// Number of slots of the smallest array with at least `len`.
-    fn round(len: usize) -> Option<usize> {
-        let bytes = Self::layout(len)?.size().checked_next_power_of_two()?;
-        Some((bytes.max(Self::LEAST) - size_of::<Self>()) / size_of::<BlockPtr<T>>())
-    }
-
-    /// An array of at least `len` slots: copies of those of `old`, then empty ones.
-    fn new(len: usize, old: &[BlockPtr<T>]) -> Option<NonNull<Self>> {
-        let len = Self::round(len)?;
-        // SAFETY: the layout is not of size zero.
-        let array = NonNull::new(unsafe { alloc(Self::layout(len)?) })?.cast::<Self>();
-        // SAFETY: fresh memory of the right size and alignment.
-        unsafe {
-            (&raw mut (*array.as_ptr()).link).write(Link::new(Self::run));
-            (&raw mut (*array.as_ptr()).len).write(DataCell::new(len));
-            let places = (&raw mut (*array.as_ptr()).places).cast::<BlockPtr<T>>();
-            // Two loops, each as short as possible: this may run with preemption off.
-            for (i, p) in old.iter().enumerate().take(len) {
-                // Relaxed: the table's lock is held.
-                places.add(i).write(BlockPtr::new(p.load(Relaxed)));
-            }
-            for i in old.len()..len {
-                places.add(i).write(BlockPtr::new(ptr::null_mut()));
-            }
-        }
-        Some(array)
-    }
-
-    /// The slots of an array, if there is one. They follow the head, so a reference to the head does not cover them.
-    ///
-    /// # Safety
-    /// `array` is null, or comes from `new` and is not freed while the result is used.
-    #[inline(always)]
-    unsafe fn places<'a>(array: *mut Self) -> &'a [BlockPtr<T>] {
-        if array.is_null() {
-            return &[];
-        }
-        // SAFETY: by the caller's promise; `new` has put `len` slots behind the head.
-        unsafe {
-            let len = *(*array).len.get_shared();
-            core::slice::from_raw_parts((&raw const (*array).places).cast(), len)
-        }
-    }
-
-    /// Frees an array whose words own nothing any more.
-    unsafe fn run(link: *mut Link) -> Freed {
-        let array = link.cast::<Self>();
-        // SAFETY: the caller passes the array's own link, at its start, once; `len` is the rounded length that `new`
-        // allocated.
-        unsafe {
-            let len = *(*array).len.get();
-            ptr::drop_in_place(ptr::slice_from_raw_parts_mut(
-                (&raw mut (*array).places).cast::<BlockPtr<T>>(),
-                len,
-            ));
-            if let Some(layout) = Self::layout(len) {
-                dealloc(array.cast(), layout);
-            }
-        }
-        Freed::All(1)
-    }
-}
 
 fn mark_bit(on: bool) -> usize {
     if on { MARK } else { 0 }
@@ -141,8 +54,8 @@ struct NextLine;
 /// A table of optional [`EpochRc`]s, each with a mark, and of a `W` for writers.
 #[repr(C)]
 pub struct RcTable<T: Send + Sync + 'static, W, C: LockClass> {
-    /// The array; null while the table has no slots. Replaced under the lock; a replaced array is retired.
-    array: AtomicPtr<Array<T>>,
+    /// Changed under the lock.
+    slots: RcSlots<T>,
     owns: PhantomData<EpochRc<T>>,
     /// The writers' data is on other lines than those that readers read.
     _writers: [NextLine; 0],
@@ -159,7 +72,7 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
         /// An empty table; it owns no memory.
         pub fn new(extra: W) -> Self {
             Self {
-                array: AtomicPtr::new(ptr::null_mut()),
+                slots: RcSlots::new(),
                 owns: PhantomData,
                 _writers: [],
                 writer: Spin::new(extra),
@@ -167,19 +80,12 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
         }
     }
 
-    /// The slots of the present array, without a lock.
-    #[inline]
-    fn places<'a>(&'a self, _pin: &'a CpuPin) -> &'a [BlockPtr<T>] {
-        // SAFETY: an array is retired after it was replaced; the pin delays the end of its grace period.
-        unsafe { Array::places(self.array.load(Acquire)) }
-    }
-
     /// A reference to the object in slot `i`.
     #[inline]
     pub fn get(&self, pin: &CpuPin, i: usize) -> Option<EpochRc<T>> {
         loop {
             // Acquire: the object is fully built.
-            let found = block(self.places(pin).get(i)?.load(Acquire))?;
+            let found = block(self.slots.place(pin, i)?.load(Acquire))?;
             // SAFETY: each change of a slot is made in the table's present array, and drops the old reference after
             // that. The contents of a replaced array were in the table when it was replaced, and a reader of the old
             // array began before that.
@@ -190,31 +96,38 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
         }
     }
 
+    /// The part of `range` that is below the table's end; `None` if that is empty.
+    fn within(&self, pin: &CpuPin, range: Range<usize>) -> Option<Range<usize>> {
+        let range = range.start..range.end.min(self.room(pin));
+        (!range.is_empty()).then_some(range)
+    }
+
+    /// Whether slot `i` has an object, without a lock.
+    fn has(&self, pin: &CpuPin, i: usize) -> bool {
+        // Relaxed: the object itself is not accessed.
+        let word = self.slots.place(pin, i).map(|place| place.load(Relaxed));
+        word.and_then(block).is_some()
+    }
+
     /// Number of slots in `range` that are not empty, without a lock; `None` if the table ends before the range.
-    pub fn taken(&self, pin: &CpuPin, range: core::ops::Range<usize>) -> Option<usize> {
-        let places = self.places(pin);
-        let places = places.get(range.start..range.end.min(places.len()))?;
-        // Relaxed: the objects themselves are not accessed.
-        let taken = places.iter().filter(|p| block(p.load(Relaxed)).is_some());
-        (!places.is_empty()).then(|| taken.count())
+    pub fn taken(&self, pin: &CpuPin, range: Range<usize>) -> Option<usize> {
+        let range = self.within(pin, range)?;
+        Some(range.filter(|&i| self.has(pin, i)).count())
     }
 
     /// The first object in a slot of `range`, with its index, without a lock; `None` if the table ends before the range.
     pub fn first_in(
         &self,
         pin: &CpuPin,
-        range: core::ops::Range<usize>,
+        range: Range<usize>,
     ) -> Option<Option<(usize, EpochRc<T>)>> {
-        let end = range.end.min(self.room(pin));
-        if range.start >= end {
-            return None;
-        }
-        Some((range.start..end).find_map(|i| Some((i, self.get(pin, i)?))))
+        let mut range = self.within(pin, range)?;
+        Some(range.find_map(|i| Some((i, self.get(pin, i)?))))
     }
 
-    /// Number of slots, without a lock.
+    /// One more than the last slot, without a lock. Slots below it may not exist.
     pub fn room(&self, pin: &CpuPin) -> usize {
-        self.places(pin).len()
+        self.slots.end(pin)
     }
 
     /// The last slot with an object, if there is one. `step` slots are looked at in one section.
@@ -222,13 +135,11 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
         let mut end = usize::MAX;
         while end > 0 {
             let pin = pin();
-            // An array is never replaced by a smaller one.
-            let places = self.places(&pin);
-            end = end.min(places.len());
+            // The table's end is never lowered.
+            end = end.min(self.room(&pin));
             let from = end.saturating_sub(step);
-            let has = |p: &BlockPtr<T>| block(p.load(Relaxed)).is_some();
-            if let Some(i) = places[from..end].iter().rposition(has) {
-                return Some(from + i);
+            if let Some(i) = (from..end).rfind(|&i| self.has(&pin, i)) {
+                return Some(i);
             }
             end = from;
         }
@@ -239,29 +150,33 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
     /// hold of the lock, as it is at one moment. A larger one is copied in steps of so many slots, and the copy of a slot is
     /// what the slot had at some moment of the call: an object that a writer moves meanwhile may be in both copies or in
     /// none. `extra` gets the number of slots of the copy, and the index of the first without an object.
+    ///
+    /// # Errors
+    /// No memory.
     pub fn copy(&self, step: usize, extra: impl FnOnce(usize, usize) -> W) -> Result<Self, NoRoom> {
         let locked = self.lock();
         let whole = (locked.len() <= step).then_some(locked);
-        // In steps only if the lock is not held. No array shrinks, so that what is below `last` stays below the end.
+        // In steps only if the lock is not held. The end is never lowered, so that what is up to `last` stays below it.
         let Some(last) = self.last(step) else {
             return Ok(Self::new(extra(0, 0)));
         };
-        let array = Array::new(last + 1, &[]).ok_or(NoRoom)?;
-        // SAFETY: `new` has made it.
-        let places = unsafe { Array::places(array.as_ptr()) };
+        let slots = self.slots.empty_like(last)?;
         let mut free = None;
         let mut copy_step = |locked: &RcTableGuard<'_, T, W, C>, first: usize| {
-            let from = locked.places()[first..=last].iter().take(step);
-            for (i, (from, to)) in from.zip(&places[first..]).enumerate() {
+            for i in (first..=last).take(step) {
+                let pin = locked.writer.pin();
                 // Relaxed: the lock is held, and the copy is not shared yet.
-                let word = from.load(Relaxed);
-                if let Some(found) = block(word) {
+                let word = locked.word(i);
+                let Some(found) = block(word) else {
+                    free = free.or(Some(i));
+                    continue;
+                };
+                // The copy lacks the place if that was made after it was measured.
+                if let Some(to) = slots.place(pin, i) {
                     // SAFETY: as in `RcTableGuard::get`. The slot of the copy owns the new reference.
                     let held = mem::ManuallyDrop::new(unsafe { EpochRc::from_raw(found) });
                     mem::forget(EpochRc::clone(&held));
                     to.store(word, Relaxed);
-                } else if free.is_none() {
-                    free = Some(first + i);
                 }
             }
         };
@@ -271,8 +186,9 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
                 .step_by(step)
                 .for_each(|first| copy_step(&self.lock(), first)),
         }
-        let copy = Self::new(extra(places.len(), free.unwrap_or(last + 1)));
-        copy.array.store(array.as_ptr(), Relaxed);
+        let count = slots.count(&pin());
+        let mut copy = Self::new(extra(count, free.unwrap_or(last + 1)));
+        copy.slots = slots;
         Ok(copy)
     }
 
@@ -292,9 +208,7 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
 
     /// Removes everything from a table with exclusive access, from the first slot on.
     pub fn drain(&mut self) -> impl Iterator<Item = EpochRc<T>> {
-        // SAFETY: `&mut self`: no reader is left, and the table owns the array.
-        let places = unsafe { Array::places(self.array.load(Relaxed)) };
-        places.iter().filter_map(|place| {
+        self.slots.all().filter_map(|place| {
             let word = place.swap(ptr::null_mut(), Relaxed);
             // SAFETY: the swap took the slot's reference.
             block(word).map(|b| unsafe { EpochRc::from_raw(b) })
@@ -305,11 +219,6 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
 impl<T: Send + Sync + 'static, W, C: LockClass> Drop for RcTable<T, W, C> {
     fn drop(&mut self) {
         self.drain().for_each(drop);
-        let array = self.array.load(Relaxed);
-        if !array.is_null() {
-            // SAFETY: `&mut self`: no reader is left, and the words own nothing any more.
-            unsafe { Array::<T>::run(array.cast()) };
-        }
     }
 }
 
@@ -320,19 +229,27 @@ pub struct RcTableGuard<'a, T: Send + Sync + 'static, W, C: LockClass> {
 }
 
 impl<T: Send + Sync + 'static, W, C: LockClass> RcTableGuard<'_, T, W, C> {
-    fn places(&self) -> &[BlockPtr<T>] {
-        // SAFETY: the lock is held, so the array is not replaced. Relaxed: for the same reason.
-        unsafe { Array::places(self.table.array.load(Relaxed)) }
+    fn place(&self, i: usize) -> Option<&BlockPtr<T>> {
+        self.table.slots.place(self.writer.pin(), i)
+    }
+
+    /// As `place`, of a slot that exists.
+    fn made(&self, i: usize) -> &BlockPtr<T> {
+        self.place(i).expect("the slot was made before it is used")
     }
 
     fn word(&self, i: usize) -> *mut Block<T> {
-        let place = self.places().get(i);
-        place.map_or(ptr::null_mut(), |p| p.load(Relaxed))
+        self.place(i).map_or(ptr::null_mut(), |p| p.load(Relaxed))
     }
 
-    /// Number of slots.
+    /// One more than the last slot. Slots below it may not exist; they are free.
     pub fn len(&self) -> usize {
-        self.places().len()
+        self.table.slots.end(self.writer.pin())
+    }
+
+    /// The number of slots that exist.
+    pub fn count(&self) -> usize {
+        self.table.slots.count(self.writer.pin())
     }
 
     /// Whether there is no slot.
@@ -368,18 +285,18 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTableGuard<'_, T, W, C> {
         Some(EpochRc::clone(&held))
     }
 
-    /// Makes room for at least `len` slots. A larger array costs a copy of all slots.
-    pub fn grow(&mut self, epoch: &Epoch, len: usize) -> Result<(), NoRoom> {
-        if len <= self.len() {
-            return Ok(());
-        }
-        let new = Array::new(len, self.places()).ok_or(NoRoom)?;
-        let old = self.table.array.swap(new.as_ptr(), AcqRel);
-        if !old.is_null() {
-            // SAFETY: new readers do not find the old array, and its words own nothing: those of the new one do.
-            unsafe { epoch.handle().retire_link(self.writer.pin(), old.cast()) };
-        }
-        Ok(())
+    /// Whether slot `i` exists.
+    pub fn exists(&self, i: usize) -> bool {
+        self.place(i).is_some()
+    }
+
+    /// Makes slot `i`, if it does not exist. Copies a bounded number of slots, see `rc_slots`.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn make(&mut self, epoch: &Epoch, i: usize) -> Result<(), NoRoom> {
+        // SAFETY: the lock is held.
+        unsafe { self.table.slots.make(epoch, self.writer.pin(), i) }
     }
 
     /// Puts `new` into slot `i`, which exists, with or without a mark; returns the old contents.
@@ -399,18 +316,19 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTableGuard<'_, T, W, C> {
 
     /// Reserves slot `i`, which exists and is free, for a later `put`. Readers find it empty.
     pub fn reserve(&mut self, i: usize) {
-        self.places()[i].store(ptr::without_provenance_mut(MARK), Relaxed);
+        self.made(i)
+            .store(ptr::without_provenance_mut(MARK), Relaxed);
     }
 
     /// Frees slot `i`, if it is reserved.
     pub fn cancel(&mut self, i: usize) {
         if self.is_reserved(i) {
-            self.places()[i].store(ptr::null_mut(), Relaxed);
+            self.made(i).store(ptr::null_mut(), Relaxed);
         }
     }
 
     fn swap(&mut self, i: usize, word: *mut Block<T>) -> Option<EpochRc<T>> {
-        let place = &self.places()[i];
+        let place = self.made(i);
         // No atomic swap: the lock is held. Release: a reader that finds the object finds it fully built.
         let old = place.load(Relaxed);
         place.store(word, Release);
@@ -423,7 +341,7 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTableGuard<'_, T, W, C> {
         let word = self.word(i);
         if block(word).is_some() {
             let marked = word.map_addr(|a| a & !MARK | mark_bit(on));
-            self.places()[i].store(marked, Release);
+            self.made(i).store(marked, Release);
         }
     }
 }

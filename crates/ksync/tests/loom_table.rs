@@ -26,7 +26,7 @@ type Made = (Table, std::sync::Arc<std::sync::atomic::AtomicBool>);
 fn fill(epoch: &Epoch, table: Table, i: usize) -> Made {
     let (target, alive) = Target::new();
     let mut locked = table.lock();
-    locked.grow(epoch, i + 1).unwrap();
+    locked.make(epoch, i).unwrap();
     locked.put(i, EpochRc::new(epoch, target), false);
     drop(locked);
     (table, alive)
@@ -108,7 +108,7 @@ fn a_reader_of_an_array_that_was_replaced_finds_what_lives() {
         |epoch, table| {
             let mut locked = table.lock();
             // More than a line of slots.
-            locked.grow(epoch, 6).unwrap();
+            locked.make(epoch, 5).unwrap();
             let old = locked.take(0);
             drop(locked);
             drop(old);
@@ -124,7 +124,7 @@ fn who_counts_what_a_table_has_counts_in_an_array_that_is_whole() {
             assert!(table.room(&pin()) >= 1);
             assert_eq!(table.taken(&pin(), 0..1), Some(1));
         },
-        |epoch, table| table.lock().grow(epoch, 6).unwrap(),
+        |epoch, table| table.lock().make(epoch, 5).unwrap(),
     );
 }
 
@@ -163,7 +163,54 @@ fn a_copy_in_steps_beside_growth_is_whole() {
             let copy = table.copy(1, |_, _| ()).unwrap();
             assert_eq!(copy.taken(&pin(), 0..2), Some(2));
         },
-        |epoch, table| table.lock().grow(epoch, 60).unwrap(),
+        |epoch, table| table.lock().make(epoch, 59).unwrap(),
+    );
+}
+
+/// Explores a lookup in slot `i` of a table that `make` makes, beside the making of that slot. An array has six slots here.
+fn far_slot_beside_lookup(make: fn(&Epoch) -> Made, i: usize) {
+    model(2, move || {
+        let epoch = Epoch::new(2);
+        let table = Arc::new(make(&epoch).0);
+        let reader = spawn(1, {
+            let table = table.clone();
+            move || {
+                if let Some(found) = table.get(&pin(), i) {
+                    found.look();
+                }
+            }
+        });
+        let mut locked = table.lock();
+        locked.make(&epoch, i).unwrap();
+        locked.put(i, EpochRc::new(&epoch, Target::new().0), false);
+        drop(locked);
+        reader.join().unwrap();
+        drop((table, epoch));
+    });
+}
+
+#[test]
+fn a_reader_finds_the_first_far_slots_whole() {
+    far_slot_beside_lookup(table, 7);
+}
+
+#[test]
+fn a_reader_finds_more_far_slots_whole() {
+    far_slot_beside_lookup(far_table, 13);
+}
+
+/// A table with an object in its first slot and in a far one.
+fn far_table(epoch: &Epoch) -> Made {
+    fill(epoch, table(epoch).0, 7)
+}
+
+#[test]
+fn a_reader_of_far_slots_finds_them_while_more_are_made() {
+    beside(
+        far_table,
+        |table| table.get(&pin(), 7).expect("it stays").look(),
+        // Their list has room for six under this model, too.
+        |epoch, table| table.lock().make(epoch, 6 * 40).unwrap(),
     );
 }
 
@@ -172,7 +219,7 @@ fn who_changes_a_table_is_alone() {
     type Counted = RcTable<Target, u32, TestTable>;
     fn change(epoch: &Epoch, table: &Counted, place: usize) {
         let mut locked = table.lock();
-        locked.grow(epoch, 2).unwrap();
+        locked.make(epoch, 1).unwrap();
         locked.put(place, EpochRc::new(epoch, Target::new().0), false);
         *locked += 1;
     }

@@ -487,11 +487,11 @@ fn a_table_keeps_what_stands_in_it_while_it_grows() {
     assert!(table.get(&pin(), 0).is_none());
     let mut locked = table.lock();
     assert!(locked.is_empty() && locked.take(3).is_none() && !locked.is_marked(3));
-    locked.grow(&epoch, 1).unwrap();
+    locked.make(&epoch, 0).unwrap();
     let (a, b) = (new(), new());
     assert!(locked.put(0, a.clone(), true).is_none());
     assert_eq!(epoch.pending(), 0);
-    locked.grow(&epoch, 100).unwrap();
+    locked.make(&epoch, 99).unwrap();
     assert_eq!(epoch.pending(), 1, "readers may be in the old array still");
     assert!(locked.len() >= 100 && locked.has(0) && locked.is_marked(0) && !locked.has(1));
     assert!(locked.put(99, b.clone(), false).is_none());
@@ -563,7 +563,7 @@ fn a_table_is_read_while_it_changes() {
         for round in 0..rounds(20_000) {
             let i = round % PLACES;
             let mut locked = table.lock();
-            locked.grow(&epoch, i + 1).unwrap();
+            locked.make(&epoch, i).unwrap();
             let old = if round % 3 == 0 {
                 locked.take(i)
             } else {

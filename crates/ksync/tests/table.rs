@@ -1,4 +1,4 @@
-//! Tables of counted references: reserved slots, and copies.
+//! Tables of counted references: reserved slots, far slots, and copies.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
@@ -15,7 +15,7 @@ fn a_copy_of_a_table_has_no_reservations() {
     let free = |table: &RcTable<_, _, _>| table.copy(2, |len, free| (len, free)).unwrap();
     assert_eq!(*free(&table).lock(), (0, 0));
     let mut locked = table.lock();
-    locked.grow(&epoch, 30).unwrap();
+    locked.make(&epoch, 29).unwrap();
     for i in [0, 1, 3, 4, 9] {
         locked.put(i, EpochRc::new(&epoch, i as u32), i == 4);
     }
@@ -56,7 +56,7 @@ fn a_copy_in_one_step_has_what_moves_meanwhile() {
     let epoch = Epoch::new(2);
     host::set_cpu(0);
     let table: RcTable<u32, (), TestTable> = RcTable::new(());
-    table.lock().grow(&epoch, SLOTS).unwrap();
+    table.lock().make(&epoch, SLOTS - 1).unwrap();
     table.lock().put(0, EpochRc::new(&epoch, 7), false);
     let done = AtomicBool::new(false);
     thread::scope(|s| {
@@ -78,6 +78,122 @@ fn a_copy_in_one_step_has_what_moves_meanwhile() {
         let always = (0..100_000).all(has_it);
         done.store(true, SeqCst);
         assert!(always);
+    });
+    drop(table);
+    (0..2).for_each(|cpu| epoch.offline(cpu));
+    epoch.drain();
+}
+
+/// Slots far apart, some at the ends of the arrays that they are in.
+const FAR: [usize; 7] = [0, 4093, 4094, 8187, 8188, 500_000, 1_048_575];
+
+/// A table of objects that tell their number, in the slots of that number.
+fn far_table(epoch: &Epoch) -> RcTable<usize, usize, TestTable> {
+    let table = RcTable::new(0);
+    for i in FAR {
+        let mut locked = table.lock();
+        locked.make(epoch, i).unwrap();
+        assert!(locked.put(i, EpochRc::new(epoch, i), i % 2 == 1).is_none());
+    }
+    table
+}
+
+/// Looks whether a table is as `far_table` makes it.
+fn check_far(table: &RcTable<usize, usize, TestTable>) {
+    for i in FAR {
+        assert_eq!(table.get(&pin(), i).map(|found| *found), Some(i));
+        let locked = table.lock();
+        assert_eq!(locked.is_marked(i), i % 2 == 1);
+        assert!(locked.is_free(i + 1) || FAR.contains(&(i + 1)));
+    }
+    let mut seen = Vec::new();
+    for from in (0..).step_by(4096) {
+        let Some(taken) = table.taken(&pin(), from..from + 4096) else {
+            break;
+        };
+        let before = seen.len();
+        let mut at = from;
+        while let Some(Some((i, _))) = table.first_in(&pin(), at..from + 4096) {
+            seen.push(i);
+            at = i + 1;
+        }
+        assert_eq!(seen.len() - before, taken);
+    }
+    assert_eq!(seen, FAR);
+}
+
+#[test]
+fn far_slots_are_made_alone() {
+    let epoch = Epoch::new(1);
+    host::set_cpu(0);
+    let table = far_table(&epoch);
+    check_far(&table);
+    let locked = table.lock();
+    // Five arrays, and none for what lies between.
+    assert_eq!(locked.count(), 5 * 4094);
+    assert!((1_048_576..1_048_576 + 4094).contains(&locked.len()));
+    assert!(locked.exists(8189) && !locked.exists(3 * 4094) && !locked.exists(usize::MAX));
+    assert!(locked.is_free(3 * 4094) && !locked.has(3 * 4094));
+    drop(locked);
+    let mut table = table;
+    assert!(table.drain().map(|found| *found).eq(FAR));
+    drop(table);
+    epoch.drain();
+}
+
+#[test]
+fn a_copy_has_far_slots_and_no_more_than_it_needs() {
+    let epoch = Epoch::new(1);
+    host::set_cpu(0);
+    let table = far_table(&epoch);
+    let copy = table.copy(4096, |count, free| count + free).unwrap();
+    check_far(&copy);
+    assert_eq!(*copy.lock(), 5 * 4094 + 1);
+    for i in &FAR[3..] {
+        drop(table.lock().take(*i));
+    }
+    // What is left lies in the first two arrays.
+    let small = table.copy(4096, |count, _| count).unwrap();
+    assert_eq!(*small.lock(), 2 * 4094);
+    assert_eq!(small.get(&pin(), 4094).map(|found| *found), Some(4094));
+    drop(table.lock().take(4094));
+    drop(table.lock().take(4093));
+    let smallest = table.copy(4096, |count, _| count).unwrap();
+    assert!(*smallest.lock() < 64 && smallest.get(&pin(), 0).is_some());
+    drop((table, small, smallest));
+    check_far(&copy);
+    drop(copy);
+    epoch.drain();
+}
+
+#[test]
+fn readers_find_what_stays_while_far_slots_are_made() {
+    let epoch = Epoch::new(2);
+    host::set_cpu(0);
+    let table: RcTable<usize, usize, TestTable> = RcTable::new(0);
+    table.lock().make(&epoch, 5000).unwrap();
+    table.lock().put(5000, EpochRc::new(&epoch, 5000), false);
+    let done = AtomicBool::new(false);
+    thread::scope(|s| {
+        let reader = s.spawn(|| {
+            host::set_cpu(1);
+            let mut all = true;
+            while !done.load(SeqCst) {
+                epoch.quiescent(&mut pin());
+                all &= table.get(&pin(), 5000).is_some_and(|found| *found == 5000);
+            }
+            all
+        });
+        for i in (0..200).map(|i| i * 4094 + i) {
+            let mut locked = table.lock();
+            locked.make(&epoch, i).unwrap();
+            locked.put(i, EpochRc::new(&epoch, i), false);
+            drop(locked);
+            epoch.quiescent(&mut pin());
+            epoch.reclaim(&pin());
+        }
+        done.store(true, SeqCst);
+        assert!(reader.join().unwrap());
     });
     drop(table);
     (0..2).for_each(|cpu| epoch.offline(cpu));

@@ -37,17 +37,17 @@ struct Search {
 type Locked<'a> = RcTableGuard<'a, File, Search, FdLock>;
 
 fn reach(table: &mut Locked, fd: usize) -> Result<()> {
-    if fd < table.len() {
+    if table.exists(fd) {
         return Ok(());
     }
-    table.grow(epoch(), fd + 1).map_err(|_| FsError::NoMemory)?;
-    table.charge = charge_for(table.len());
+    table.make(epoch(), fd).map_err(|_| FsError::NoMemory)?;
+    table.charge = charge_for(table.count());
     Ok(())
 }
 
-/// Charges the caller's user for a table of `len` entries, if it is large.
-fn charge_for(len: usize) -> MemoryCharge {
-    charge_large(len * size_of::<usize>())
+/// Charges the caller's user for a table that has `count` entries, if it is large.
+fn charge_for(count: usize) -> MemoryCharge {
+    charge_large(count * size_of::<usize>())
 }
 
 /// A descriptor as an index; fails if it is negative.
@@ -97,9 +97,9 @@ impl FdTable {
     /// # Errors
     /// `NoMemory`.
     pub fn fork(&self) -> Result<Arc<Self>> {
-        let copy = self.table.copy(COPIED, |len, first_free| Search {
+        let copy = self.table.copy(COPIED, |count, first_free| Search {
             first_free,
-            charge: charge_for(len),
+            charge: charge_for(count),
             locked: false,
         });
         let copy = copy.map_err(|_| FsError::NoMemory)?;
@@ -354,8 +354,9 @@ impl FdTable {
     }
 }
 
-/// Descriptors that fork copies under one hold of the lock. Each takes a reference to its file, some 25 instructions.
-const COPIED: usize = 4096;
+/// Descriptors that fork copies under one hold of the lock. Each takes a reference to its file; a hundred instructions, for those
+/// behind the first few thousand.
+const COPIED: usize = 2048;
 /// Descriptors that are looked at without a point of preemption.
 pub const STEP: usize = 4096;
 

@@ -430,6 +430,23 @@ fn descriptors() -> Result<(), Errno> {
     kill(&[idle()?])
 }
 
+/// A table of descriptors grows to the largest that there is, and is copied by fork and emptied.
+fn growing_table() -> Result<(), Errno> {
+    const MOST: u64 = 1 << 20;
+    let limit = [MOST, MOST];
+    let nofile = u64::from(libc::RLIMIT_NOFILE);
+    sys::call(libc::SYS_prlimit64, &[0, nofile, limit.as_ptr() as u64, 0])?;
+    for fd in (2000..MOST).step_by(2000).chain([MOST - 1]) {
+        sys::call(libc::SYS_dup2, &[1, fd])?;
+    }
+    kill(&[idle()?])?;
+    sys::call(libc::SYS_close_range, &[3, MOST, 0])?;
+    match sys::call(libc::SYS_fcntl, &[MOST - 1, libc::F_GETFD as u64]) {
+        Err(libc::EBADF) => Ok(()),
+        _ => Err(libc::EPROTO),
+    }
+}
+
 /// A process with a full table of descriptors searches it for a free one, and for those that execve closes.
 fn full_table() -> Result<(), Errno> {
     const MANY: u64 = 60_000;
@@ -490,8 +507,9 @@ fn longest() -> (u64, String) {
 
 fn main() {
     type Case = (&'static str, fn() -> Result<(), Errno>);
-    const CASES: [Case; 21] = [
+    const CASES: [Case; 22] = [
         ("fork with many descriptors", descriptors),
+        ("growing table of descriptors", growing_table),
         ("search for a descriptor", full_table),
         ("locks on one file", locks),
         ("exit with many entries", entries),
