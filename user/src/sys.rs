@@ -412,12 +412,20 @@ pub fn caught_page() -> u64 {
     page
 }
 
-extern "C" fn on_fault(signal: i32, info: *const libc::siginfo_t, _: *const libc::c_void) {
+extern "C" fn on_fault(
+    signal: i32,
+    info: *const libc::siginfo_t,
+    context: *const libc::ucontext_t,
+) {
     let page = CAUGHT.load(std::sync::atomic::Ordering::Relaxed);
     // SAFETY: the kernel hands a handler with SA_SIGINFO a valid siginfo.
     let (code, addr) = unsafe { ((*info).si_code, (*info).si_addr() as u64) };
     poke64(page + 8, code as u64);
     poke64(page + 16, addr);
+    // SAFETY: and a valid context.
+    let registers = unsafe { (*context).uc_mcontext.gregs };
+    poke64(page + 24, registers[libc::REG_CR2 as usize] as u64);
+    poke64(page + 32, registers[libc::REG_ERR as usize] as u64);
     poke64(page, signal as u64);
     exit(0)
 }
@@ -492,6 +500,12 @@ pub fn catch<T>(f: impl FnOnce() -> T) -> Option<Fault> {
             addr: 0,
         })
     }
+}
+
+/// The faulting address and the error code in the context of the fault that [`catch`] reported last.
+pub fn caught_context() -> (u64, u64) {
+    let page = caught_page();
+    (peek64(page + 24), peek64(page + 32))
 }
 
 /// A stat structure of zeroes.

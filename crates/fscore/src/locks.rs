@@ -58,7 +58,7 @@ pub struct TooMany;
 
 /// Most locks on one file. Every call looks at all of them, and the caller holds a spin lock meanwhile: a call that replaces
 /// them all takes some 130 instructions for each.
-const MOST: usize = 1 << 11;
+pub const MOST: usize = 1 << 11;
 
 /// A lock that is held, and its charge.
 struct Held<C> {
@@ -89,18 +89,18 @@ impl<C> Locks<C> {
             .min_by_key(|held| held.start)
     }
 
-    /// Grants a lock that nothing conflicts with; it replaces the owner's locks in its range. `pay` returns a charge,
-    /// or `None` if the owner may not have more locks.
+    /// Grants a lock that nothing conflicts with; it replaces the owner's locks in its range. `pay` gets the number of
+    /// locks on the file, and returns a charge, or `None` if the caller may not have more locks.
     ///
     /// # Errors
     /// [`TooMany`].
-    pub fn grant(&mut self, lock: Lock, pay: impl Fn() -> Option<C>) -> Result<(), TooMany> {
+    pub fn grant(&mut self, lock: Lock, pay: impl Fn(usize) -> Option<C>) -> Result<(), TooMany> {
         let own = |held: &Lock| held.owner == lock.owner;
         let splits = |held: &Lock| own(held) && !held.joins(&lock) && held.surrounds(&lock);
         let goes = |held: &Lock| own(held) && (held.joins(&lock) || lock.covers(held));
         let split = self.iter().any(splits);
         let replaces = self.iter().any(goes);
-        let mut charge = pay();
+        let mut charge = pay(self.0.len());
         // The charge of a lock that is replaced can be reused.
         if charge.is_none() && !replaces {
             return Err(TooMany);
@@ -130,7 +130,11 @@ impl<C> Locks<C> {
     ///
     /// # Errors
     /// [`TooMany`]: a lock would have to be split, but the user, or the file, may not have more.
-    pub fn release(&mut self, lock: &Lock, pay: impl Fn() -> Option<C>) -> Result<bool, TooMany> {
+    pub fn release(
+        &mut self,
+        lock: &Lock,
+        pay: impl Fn(usize) -> Option<C>,
+    ) -> Result<bool, TooMany> {
         let touched = |held: &Lock| held.owner == lock.owner && held.overlaps(lock);
         if !self.iter().any(touched) {
             return Ok(false);
@@ -162,7 +166,7 @@ impl<C> Locks<C> {
         &mut self,
         split: bool,
         more: usize,
-        pay: impl Fn() -> Option<C>,
+        pay: impl Fn(usize) -> Option<C>,
     ) -> Result<Option<C>, TooMany> {
         let more = more + usize::from(split);
         if self.0.len() + more > MOST {
@@ -170,7 +174,7 @@ impl<C> Locks<C> {
         }
         self.0.try_reserve(more).map_err(|_| TooMany)?;
         match split {
-            true => pay().map(Some).ok_or(TooMany),
+            true => pay(self.0.len()).map(Some).ok_or(TooMany),
             false => Ok(None),
         }
     }
@@ -338,7 +342,7 @@ mod tests {
     }
 
     /// Charges without a limit.
-    fn free() -> Option<()> {
+    fn free(_: usize) -> Option<()> {
         Some(())
     }
 
@@ -405,7 +409,7 @@ mod tests {
             }
         }
         let had = Rc::new(Cell::new(0));
-        let pay = || {
+        let pay = |_| {
             (had.get() < 3).then(|| {
                 had.set(had.get() + 1);
                 Charge(had.clone())
@@ -520,16 +524,16 @@ mod tests {
         let mut locks = Locks::new();
         for n in 0..MOST as u64 {
             locks
-                .grant(lock(1, 4 * n, 4 * n + 2, true), || Some(()))
+                .grant(lock(1, 4 * n, 4 * n + 2, true), |_| Some(()))
                 .unwrap();
         }
-        assert_eq!(locks.grant(lock(2, 3, 3, true), || Some(())), Err(TooMany));
+        assert_eq!(locks.grant(lock(2, 3, 3, true), |_| Some(())), Err(TooMany));
         assert_eq!(
-            locks.release(&lock(1, 1, 1, true), || Some(())),
+            locks.release(&lock(1, 1, 1, true), |_| Some(())),
             Err(TooMany)
         );
-        assert_eq!(locks.release(&lock(1, 0, 2, true), || Some(())), Ok(true));
-        assert_eq!(locks.release(&lock(1, 5, 5, true), || Some(())), Ok(true));
+        assert_eq!(locks.release(&lock(1, 0, 2, true), |_| Some(())), Ok(true));
+        assert_eq!(locks.release(&lock(1, 5, 5, true), |_| Some(())), Ok(true));
     }
 
     #[test]

@@ -1,14 +1,18 @@
 //! The heap fails the n-th allocation of an operation, for each n: nothing is lost, and no page stays busy.
 #![cfg(not(any(loom, shuttle)))]
 
+use std::alloc::Layout;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use vm::object::ObjectRef;
 use vm::page::State;
 use vm::space::{Advice, MapArgs, Source, Space};
-use vm::{EntryFlags, MapProt, Pfn};
-use vm_host::heap::{Heap, asked_under_locks, learn, refuse_each, refuse_none, refuse_once, spare};
+use vm::{EntryFlags, FaultError, MapProt, Pfn};
+use vm_host::heap::{
+    Heap, asked_under_locks, know, learn, refuse_each, refuse_none, refuse_once, spare,
+};
 use vm_host::{Access, Lab};
 
 const PAGE: u64 = 4096;
@@ -308,5 +312,55 @@ fn scans_of_many_mappers_end_without_memory() {
     for space in spaces {
         space.clear(&world.lab.vm);
     }
+    world.end();
+}
+
+/// There is no node for the page's index in the front layer, and none is to be had.
+#[test]
+fn a_move_to_the_front_without_memory_fails() {
+    let mut world = World::new();
+    world.layers();
+    world.bury();
+    let at = AT + 300 * PAGE;
+    let fault = || world.space.fault(&world.lab.vm, at, vm::Access::Write);
+    assert_eq!(
+        refuse_each(1, &Cell::new(1), fault),
+        Err(FaultError::NoMemory)
+    );
+    world.is_idle();
+    world.holds_all();
+    assert_eq!(fault(), Ok(()));
+    world.holds_all();
+    world.end();
+}
+
+/// Two spaces share an object: a sweep of it needs no large block, which may not be had while memory is short.
+#[test]
+fn a_sweep_for_few_spaces_needs_no_large_block() {
+    let mut world = World::new();
+    for page in 5..15 {
+        world.write(page, page);
+    }
+    world.fork();
+    let vm = &world.lab.vm;
+    let private = || {
+        (0..3).for_each(|_| vm.tend());
+        vm.epoch.drain();
+        vm.drain_limbo();
+        let mut pages = 0;
+        vm.alloc
+            .check_and_visit(&mut |_, page| pages += u64::from(page.state() == State::Anon))
+            .expect("consistent lists");
+        pages
+    };
+    world.space.unmap(vm, AT + 5 * PAGE, 10 * PAGE).unwrap();
+    let child = world.relatives.pop().unwrap();
+    let second = child.fork(vm).unwrap();
+    child.clear(vm);
+    second.unmap(vm, AT + 5 * PAGE, 5 * PAGE).unwrap();
+    // As large as a list of the most attachments that a sweep looks at.
+    know(Layout::from_size_align(512 * 24, 8).unwrap());
+    assert_eq!(refuse_each(1, &Cell::new(1), private), 5);
+    second.clear(vm);
     world.end();
 }

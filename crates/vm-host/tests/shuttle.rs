@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use shuttle::thread;
-use vm::space::{MapArgs, Source, Space};
-use vm::{FaultError, Gather, MapProt};
+use vm::space::{Advice, MapArgs, Source, Space};
+use vm::{FaultError, MapProt};
 use vm_host::Access;
 use vm_host::schedules::{AT, PAGE, TO, World, explore, join, program, spawn, stop_everywhere};
 
@@ -449,5 +449,34 @@ fn a_child_sees_no_later_store_of_the_kernel() {
         });
         join([writer, reader, forker]);
         assert_eq!(world.word(&world.space), 3);
+    });
+}
+
+/// Two entries share the older layer. A fault from outside moves a page of it to the front layer of one of them, which
+/// may have ended by then.
+#[test]
+fn a_page_is_moved_to_no_layer_that_has_ended() {
+    explore(|world| {
+        let vm = &world.lab.vm;
+        world.map_pages(4, false, Source::Anon);
+        world.set_word_at(&world.space, AT, 7);
+        world.set_word_at(&world.space, AT + 2 * PAGE, 8);
+        let split = world
+            .space
+            .advise(vm, AT + 2 * PAGE, 2 * PAGE, Advice::DontDump);
+        assert_eq!(split, Ok(()));
+        let child = world.space.fork(vm).unwrap();
+        // A front layer for each.
+        world.set_word_at(&world.space, AT + PAGE, 9);
+        world.set_word_at(&world.space, AT + 3 * PAGE, 10);
+        child.clear(vm);
+        let fault = spawn(world, 1, |world| {
+            let _either = world.space.fault(&world.lab.vm, AT, vm::Access::Write);
+        });
+        let end = spawn(world, 2, |world| {
+            world.space.clear(&world.lab.vm);
+        });
+        join([fault, end]);
+        assert_eq!(world.private_pages(), 0, "a page that nothing maps");
     });
 }

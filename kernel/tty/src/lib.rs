@@ -154,6 +154,8 @@ impl Tty {
             control.release()
         };
         line.hangups += 1;
+        // An open file that made the terminal exclusive is cut off, too.
+        self.exclusive.store(false, Ordering::Relaxed);
         line.ldisc.flush();
         line.ldisc.set_stopped(false);
         drop(line);

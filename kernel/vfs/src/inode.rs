@@ -67,7 +67,7 @@ pub enum Use {
     Read,
     /// Writing; excluded while the file is open for execution.
     Write,
-    /// Execution; excluded while the file is open for writing.
+    /// Execution; excluded while the file is open for writing, or a shared mapping may write to it.
     Run,
 }
 
@@ -534,7 +534,7 @@ impl Inode {
             Use::Read => {}
             Use::Write if data.runners > 0 => return Err(FsError::TextBusy),
             Use::Write => data.writers += 1,
-            Use::Run if data.writers > 0 => return Err(FsError::TextBusy),
+            Use::Run if data.writers > 0 || object.has_writers() => return Err(FsError::TextBusy),
             Use::Run => {
                 data.runners += 1;
                 data.runs += 1;

@@ -14,7 +14,7 @@ use core::ptr;
 use ksync::atomic::{AtomicUsize, Ordering};
 
 use cred::{Charge, MemoryCharge, Payer};
-use fscore::locks::{END, Lock, Locks, TooMany, Waits};
+use fscore::locks::{END, Lock, Locks, MOST, TooMany, Waits};
 use ksync::Spin;
 use task::current::current;
 use task::park::{Deadline, Interruptible, Step, park};
@@ -54,6 +54,8 @@ struct Lists {
 
 /// The most locks, on all files together, of a user without privileges.
 const USER_MOST: u64 = 1 << 16;
+/// Locks on a file that only a caller beyond users' limits may have: nobody can lock out the administrator.
+const RESERVED: usize = 256;
 /// Bytes charged for a lock; a list may have room for twice as many locks as it holds.
 const LOCK_BYTES: usize = 128;
 
@@ -61,14 +63,15 @@ const LOCK_BYTES: usize = 128;
 struct LockCharge(Payer);
 
 impl LockCharge {
-    /// Charges the caller's user; `None` if that user may have no more locks.
-    fn new() -> Option<LockCharge> {
+    /// Charges the caller's user for a lock on a file with so many; `None` if that user may have no more.
+    fn new(on_file: usize) -> Option<LockCharge> {
         let me = current();
         let payer = me.payer();
         payer.charge(Charge::Locks, 1);
         payer.charge(Charge::Memory, LOCK_BYTES);
         let charge = LockCharge(payer);
-        let over = payer.is_limited() && payer.is_over(Charge::Locks, USER_MOST);
+        let over = payer.is_limited() && payer.is_over(Charge::Locks, USER_MOST)
+            || on_file >= MOST - RESERVED;
         (!over || me.cred().beyond_user_limits()).then_some(charge)
     }
 }

@@ -103,7 +103,8 @@ pub struct Backing {
 pub(crate) struct Detached;
 
 impl Backing {
-    /// Attaches a layer of `object` for `start..end` of `pmap`.
+    /// Attaches a layer of `object` for `start..end` of `pmap`. `writes` tells whether it is a shared mapping that may be
+    /// written to.
     ///
     /// # Errors
     /// No memory.
@@ -111,8 +112,8 @@ impl Backing {
         object: &ObjectRef,
         pmap: &Arc<Pmap>,
         relation: Relation,
-        start: u64,
-        end: u64,
+        (start, end): (u64, u64),
+        writes: bool,
     ) -> Result<Arc<Backing>, NoMemory> {
         let extent = MappedExtent {
             pmap: pmap.clone(),
@@ -120,7 +121,8 @@ impl Backing {
             start,
             end,
         };
-        Ok(Backing::of(object.attach(extent)?, relation, start, end))
+        let attachment = object.attach(extent, writes)?;
+        Ok(Backing::of(attachment, relation, start, end))
     }
 
     /// Attaches a new object of private memory, for any address of `pmap`. It has no reference but its attachments.
@@ -155,7 +157,7 @@ impl Backing {
     ) -> Result<Arc<Backing>, NoMemory> {
         // The base reference ends here by a plain drop. If the attachment failed, the object is empty and needs no
         // more.
-        Backing::attach(&object, pmap, relation, 0, USER_END)
+        Backing::attach(&object, pmap, relation, (0, USER_END), false)
     }
 
     /// Attaches the same object, over the same extent, for `pmap`. The caller keeps `self` attached meanwhile.
@@ -275,6 +277,11 @@ impl Backing {
     /// Whether several chains of the map contain it. The map's lock is held.
     pub(crate) fn is_in_several(&self) -> bool {
         self.uses.load(Relaxed) > 1
+    }
+
+    /// Whether the object counts the layer as a writer.
+    pub(crate) fn writes(&self) -> bool {
+        self.attachment.writes()
     }
 
     /// Whether the object is anonymous.

@@ -507,25 +507,22 @@ impl<M: Machine> Attempt<'_, M> {
         // layers, and a lookup finds the page in one of them. A fork before that may have been followed by a fold that
         // dropped the front layer from the chain.
         let still = || self.entry.state() == self.state;
-        let moved = found.page.is(found.object.identity(), found.index)
-            && matches!(
-                found.object.move_page(
-                    self.vm,
-                    self.pin,
-                    (found.index, found.pfn, &busy),
-                    (front, index),
-                    still
-                ),
-                Ok(true)
-            );
-        if moved {
-            self.vm.stats.get(self.pin).cow_move.add(1);
-            found.page.mark(marks(true));
-            // If the entry has changed since, the operation that changed it finds the page in front.
-            self.enter_busy(front, index, found.pfn, true, || self.check(0))
-        } else {
-            Step::Again
+        if !found.page.is(found.object.identity(), found.index) {
+            return Step::Again;
         }
+        let from = (found.index, found.pfn, &busy);
+        match found
+            .object
+            .move_page(self.vm, self.pin, from, (front, index), still)
+        {
+            Ok(true) => {}
+            Ok(false) => return Step::Again,
+            Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
+        }
+        self.vm.stats.get(self.pin).cow_move.add(1);
+        found.page.mark(marks(true));
+        // If the entry has changed since, the operation that changed it finds the page in front.
+        self.enter_busy(front, index, found.pfn, true, || self.check(0))
     }
 
     /// Enters a page that the caller holds busy and that is the right one if `check` holds: replaces any other entry.

@@ -2,6 +2,7 @@
 
 use core::ops::{ControlFlow, Deref};
 
+use ksync::atomic::{AtomicBool, Ordering::Relaxed};
 use ksync::{CpuPin, HubRef, HubValue, Member, MemberSlot, lock_class};
 
 use super::{Frames, Kind, Object, Quota, Swept};
@@ -86,11 +87,14 @@ impl ObjectRef {
         self.0.same(&other.0)
     }
 
-    pub(crate) fn attach(&self, extent: MappedExtent) -> Result<Attachment, NoMemory> {
-        self.0
-            .attach(extent)
-            .map(Attachment::of)
-            .map_err(|_| NoMemory)
+    /// Attaches an extent. `writes` tells whether it is a shared mapping that may be written to.
+    pub(crate) fn attach(
+        &self,
+        extent: MappedExtent,
+        writes: bool,
+    ) -> Result<Attachment, NoMemory> {
+        let member = self.0.attach(extent).map_err(|_| NoMemory)?;
+        Ok(Attachment::of(member, self, writes))
     }
 }
 
@@ -117,47 +121,81 @@ fn end<M: Machine>(vm: &Vm<M>, hub: Hub) {
 }
 
 /// A layer's membership in its object's hub, which is the layer's reference on the object.
-pub struct Attachment(MemberSlot<Object, MappedExtent, ReverseLock>);
+pub struct Attachment {
+    slot: MemberSlot<Object, MappedExtent, ReverseLock>,
+    /// Whether the object counts it as a writer. Guarded by the map's lock.
+    writes: AtomicBool,
+}
 
 impl Attachment {
-    fn of(member: Member<Object, MappedExtent, ReverseLock>) -> Attachment {
-        Attachment(MemberSlot::new(member))
+    fn of(
+        member: Member<Object, MappedExtent, ReverseLock>,
+        object: &Object,
+        writes: bool,
+    ) -> Attachment {
+        if writes {
+            object.writers.fetch_add(1, Relaxed);
+        }
+        Attachment {
+            slot: MemberSlot::new(member),
+            writes: AtomicBool::new(writes),
+        }
+    }
+
+    /// Ends being counted as a writer.
+    fn end_writing(&self, pin: &CpuPin) {
+        if self.writes.load(Relaxed)
+            && let Some(object) = self.object(pin)
+        {
+            self.writes.store(false, Relaxed);
+            object.writers.fetch_sub(1, Relaxed);
+        }
     }
 
     /// The object; `None` once the layer is detached, which the entry's state also shows.
     #[inline(always)]
     pub(crate) fn object<'p>(&self, pin: &'p CpuPin) -> Option<&'p Object> {
-        self.0.hub(pin)
+        self.slot.hub(pin)
     }
 
     /// Attaches another extent to the same object.
     pub(crate) fn attach(&self, extent: MappedExtent) -> Result<Attachment, NoMemory> {
         let pin = ksync::pin();
-        let member = self.0.with(&pin, |member| member.attach_elsewhere(extent));
-        member
-            .and_then(Result::ok)
-            .map(Attachment::of)
-            .ok_or(NoMemory)
+        let object = self.object(&pin).ok_or(NoMemory)?;
+        let member = self
+            .slot
+            .with(&pin, |member| member.attach_elsewhere(extent));
+        let member = member.and_then(Result::ok).ok_or(NoMemory)?;
+        Ok(Attachment::of(member, object, self.writes()))
+    }
+
+    /// Whether it is a shared mapping that may be written to, and is not detached.
+    pub(crate) fn writes(&self) -> bool {
+        self.writes.load(Relaxed)
     }
 
     /// A base reference; `None` if the layer is detached. Without the map's lock it may refer to an object that has
     /// ended: this still has an identity, but has no pages and accepts none.
     pub(crate) fn object_ref(&self) -> Option<ObjectRef> {
         let pin = ksync::pin();
-        self.0.with(&pin, Member::hub_ref).flatten().map(ObjectRef)
+        self.slot
+            .with(&pin, Member::hub_ref)
+            .flatten()
+            .map(ObjectRef)
     }
 
     /// See [`Backing::is_sole`](crate::backing::Backing::is_sole).
     pub(crate) fn is_sole(&self) -> bool {
         let pin = ksync::pin();
-        self.0.with(&pin, Member::is_sole).unwrap_or(false)
+        self.slot.with(&pin, Member::is_sole).unwrap_or(false)
     }
 
     /// Ends the attachment; if it was the last reference, frees the pages. Its page-table entries were removed and
     /// flushed before. `unmapped` is false if the whole space ends.
     pub(crate) fn detach<M: Machine>(&self, vm: &Vm<M>, unmapped: bool) {
         let pin = ksync::pin();
-        let (object, member) = (self.0.hub(&pin), self.0.take());
+        self.end_writing(&pin);
+        let (object, member) = (self.slot.hub(&pin), self.slot.take());
         let hub = member.and_then(Member::detach);
         if let Some(object) = object.filter(|object| object.is_private())
             && !hub.as_ref().is_some_and(Hub::is_only)
@@ -179,10 +217,19 @@ impl Attachment {
     /// them.
     pub(crate) fn leave_pages<M: Machine>(&self, vm: &Vm<M>) {
         let pin = ksync::pin();
-        let pmap = self.0.with(&pin, |member| member.pmap().clone());
-        let object = self.0.hub(&pin).filter(|object| object.is_private());
+        let pmap = self.slot.with(&pin, |member| member.pmap().clone());
+        let object = self.slot.hub(&pin).filter(|object| object.is_private());
         if let (Some(object), Some(pmap)) = (object, pmap) {
             object.leave_page(vm, &pin, &pmap);
+        }
+    }
+}
+
+impl Drop for Attachment {
+    /// An attachment that was made for nothing is not detached before.
+    fn drop(&mut self) {
+        if self.writes() {
+            self.end_writing(&ksync::pin());
         }
     }
 }

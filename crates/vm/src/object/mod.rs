@@ -20,7 +20,7 @@ use core::any::Any;
 use core::ptr;
 
 use ksync::atomic::{
-    AtomicU8, AtomicU64,
+    AtomicU8, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 use ksync::{CpuPin, Mutex, Once, lock_class};
@@ -106,6 +106,8 @@ pub struct Object {
     /// Time of the last fault that made a page of a shared mapping writable, by the machine's clock; 0 for none since
     /// it was last taken. Atomic.
     stored: AtomicU64,
+    /// Number of attachments of shared mappings that may be written to. Atomic.
+    writers: AtomicU32,
 }
 
 impl Object {
@@ -128,6 +130,7 @@ impl Object {
             quota,
             unwritten: AtomicU8::new(0),
             stored: AtomicU64::new(0),
+            writers: AtomicU32::new(0),
         }
     }
 
@@ -150,6 +153,11 @@ impl Object {
         if let Some(quota) = self.quota {
             quota.give(pin, pages);
         }
+    }
+
+    /// Whether a shared mapping that may be written to, now or after mprotect(2), has the object attached.
+    pub fn has_writers(&self) -> bool {
+        self.writers.load(Relaxed) > 0
     }
 
     /// The identity that the object's pages carry: its address. Its hub has exposed the block that it lies in.
@@ -443,8 +451,11 @@ impl Object {
     }
 
     /// Moves the page that the caller holds hard-busy from `index` of this object to `to_index` of `to`; it stays busy
-    /// and keeps its page-table entries. Returns false, with nothing changed, if the new slot is taken or `still`
-    /// returns false. `still` is called when every later lookup in `to` finds the page.
+    /// and keeps its page-table entries. Returns false, with nothing changed, if the new slot is taken, `to` is ending,
+    /// or `still` returns false. `still` is called when every later lookup in `to` finds the page.
+    ///
+    /// # Errors
+    /// No memory for the new slot.
     pub(crate) fn move_page<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -458,8 +469,9 @@ impl Object {
         if !to.slots.insert(&vm.epoch, pin, to_index, pfn)? {
             return Ok(false);
         }
-        // After the slot's fence: either `still` sees a change, or the operation that made the change sees the page.
-        if !still() {
+        // After the slot's fence: either a change is seen here, or the operation that made the change sees the page. The end
+        // of a space kills no entry, so that of `to` is asked on its own.
+        if !to.has_index(to_index) || !still() {
             to.vacate(vm, pin, to_index, pfn);
             return Ok(false);
         }

@@ -250,8 +250,9 @@ impl Space {
         match args.source {
             Source::Object(object, offset) => {
                 let first = offset >> PAGE_SHIFT;
-                let layer =
-                    Backing::attach(object, self.pmap_arc(), Relation::up(at, first), at, end)?;
+                let writes = shared && args.maxprot.contains(Prot::WRITE);
+                let relation = Relation::up(at, first);
+                let layer = Backing::attach(object, self.pmap_arc(), relation, (at, end), writes)?;
                 new.push(MapEntry::new(
                     args.entry(at, end),
                     Some(Chain::of(layer)),

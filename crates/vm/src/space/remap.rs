@@ -179,7 +179,8 @@ impl Space {
         }
         let object = layer.object_ref().ok_or(VmError::NotMapped)?;
         let relation = Relation::up(start, first);
-        let attached = Backing::attach(&object, self.pmap_arc(), relation, start, end);
+        let bounds = (start, end);
+        let attached = Backing::attach(&object, self.pmap_arc(), relation, bounds, layer.writes());
         object.release(vm);
         Ok(Chain::of(attached?))
     }

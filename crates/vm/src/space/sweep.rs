@@ -173,10 +173,13 @@ impl Space {
     fn sweep_slice<M: Machine>(&self, vm: &Vm<M>, layer: &Backing, state: &mut State) -> Slice {
         let _own = self.lock();
         let (mut others, mut locked, mut views) = (Vec::new(), Vec::new(), Vec::new());
-        if let Some(slice) = self.find_others(layer, &mut others) {
-            return slice;
-        }
-        if locked.try_reserve_exact(others.len()).is_err() {
+        let attachments = match self.find_others(layer, &mut others) {
+            Ok(attachments) => attachments,
+            Err(slice) => return slice,
+        };
+        // As many as there were, and a few that came since: a large block may not be had just when memory is short.
+        let room = views.try_reserve_exact(attachments + SPACES);
+        if room.is_err() || locked.try_reserve_exact(others.len()).is_err() {
             return Slice::Later;
         }
         for other in &others {
@@ -203,15 +206,16 @@ impl Space {
         slice
     }
 
-    /// Collects the other spaces that have the layer's object attached. Returns a result if there is nothing to do now.
-    fn find_others(&self, layer: &Backing, others: &mut Vec<Arc<Space>>) -> Option<Slice> {
+    /// Collects the other spaces that have the layer's object attached. Returns the number of its attachments; or, as an
+    /// error, the result if there is nothing to do now.
+    fn find_others(&self, layer: &Backing, others: &mut Vec<Arc<Space>>) -> Result<usize, Slice> {
         if others.try_reserve_exact(SPACES).is_err() {
-            return Some(Slice::Later);
+            return Err(Slice::Later);
         }
         let pin = ksync::pin();
         // The layer was detached meanwhile; the detaching operation has queued another space if need be.
         let Some(object) = layer.object(&pin) else {
-            return Some(Slice::Done);
+            return Err(Slice::Done);
         };
         let mut attachments = 0;
         let found = hub_of(object).scan(|extent: &MappedExtent| {
@@ -232,20 +236,20 @@ impl Space {
             }
             ControlFlow::Continue(())
         });
-        found.break_value()
+        match found.break_value() {
+            Some(slice) => Err(slice),
+            None => Ok(attachments),
+        }
     }
 
     /// Collects all attachments of the layer's object. False if one belongs to a space other than this one and
-    /// `others`, all of which are locked.
+    /// `others`, all of which are locked, or if there are more than `views` has room for.
     fn find_views<'s>(
         &'s self,
         layer: &Backing,
         others: &'s [Arc<Space>],
         views: &mut Vec<View<'s>>,
     ) -> bool {
-        if views.try_reserve_exact(ATTACHMENTS).is_err() {
-            return false;
-        }
         let pin = ksync::pin();
         let Some(object) = layer.object(&pin) else {
             return false;
@@ -253,7 +257,7 @@ impl Space {
         let found: ControlFlow<()> = hub_of(object).scan(|extent: &MappedExtent| {
             let mut spaces = others.iter().map(|other| &**other).chain([self]);
             let space = spaces.find(|space| Arc::ptr_eq(space.pmap_arc(), extent.pmap()));
-            let Some(space) = space.filter(|_| views.len() < ATTACHMENTS) else {
+            let Some(space) = space.filter(|_| views.len() < views.capacity()) else {
                 return ControlFlow::Break(());
             };
             views.push(View {

@@ -4,11 +4,11 @@
 //! handler begins with a stack pointer 8 below a multiple of 16, as after a call.
 
 use hal::uaccess::{UserFault, UserPtr};
-use hal::{UserFrame, fpu, user};
+use hal::{USER_END, UserFrame, fpu, user};
 use task::current::Current;
 
 use super::action::{Action, SA_ONSTACK, SA_RESTORER, SA_SIGINFO};
-use super::{AltStack, SigInfo, SigSet};
+use super::{AltStack, SigFields, SigInfo, SigSet};
 use crate::{SignalExt, UserThreadExt};
 
 /// 64-bit words of the ucontext: flags, link, stack (3), registers (32), mask.
@@ -27,6 +27,10 @@ const SS_DISABLE: u32 = 2;
 /// sigaltstack(2): the alternate stack is disabled while a handler runs on it.
 pub const SS_AUTODISARM: u32 = 1 << 31;
 
+/// The vector of page faults, and the bit of their error that tells that the page is mapped.
+const PAGE_FAULT: u64 = 14;
+const PROTECTION: u64 = 1;
+
 /// Word indices in the ucontext.
 mod uc {
     pub const FLAGS: usize = 0;
@@ -38,6 +42,7 @@ mod uc {
     pub const ERR: usize = REGS + 19;
     pub const TRAPNO: usize = REGS + 20;
     pub const OLDMASK: usize = REGS + 21;
+    pub const CR2: usize = REGS + 22;
     pub const FPSTATE: usize = REGS + 23;
     pub const SIGMASK: usize = REGS + 32;
 }
@@ -85,7 +90,7 @@ pub(super) fn push(
     }
     me.machine()
         .save_fpu_to(|at, bytes| user::copy_out(fp + at as u64, bytes))?;
-    write_context(frame, base, fp, old_mask, &stack)?;
+    write_context(frame, info, (base, fp), old_mask, &stack)?;
     let siginfo = base + 8 + UCONTEXT_WORDS as u64 * 8;
     UserPtr::<[u64; 16]>::new(siginfo).write(&info.to_raw())?;
     UserPtr::<u64>::new(base).write(&action.restorer)?;
@@ -107,8 +112,8 @@ pub(super) fn push(
 
 fn write_context(
     frame: &mut UserFrame,
-    base: u64,
-    fp: u64,
+    info: &SigInfo,
+    (base, fp): (u64, u64),
     old_mask: u64,
     stack: &AltStack,
 ) -> Result<(), UserFault> {
@@ -124,6 +129,13 @@ fn write_context(
     words[uc::SEGMENTS] = segments;
     words[uc::ERR] = if vector < 32 { error } else { 0 };
     words[uc::TRAPNO] = if vector < 32 { vector } else { 0 };
+    if let (PAGE_FAULT, SigFields::Fault { addr }) = (vector, &info.fields) {
+        words[uc::CR2] = *addr;
+        if *addr >= USER_END {
+            // As in Linux, so that nobody learns which kernel addresses are mapped.
+            words[uc::ERR] |= PROTECTION;
+        }
+    }
     words[uc::OLDMASK] = old_mask;
     words[uc::FPSTATE] = fp;
     words[uc::SIGMASK] = old_mask;

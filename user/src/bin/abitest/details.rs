@@ -37,7 +37,45 @@ fn ends(pid: u64) -> Result<u64, i32> {
     )
 }
 
+/// Whether a child cannot execute `file` because that can be written to.
+fn is_busy(file: &str) -> Result<bool, String> {
+    let status = in_child(
+        || match sc!(SYS_execve, path(file), [path(file), 0].as_ptr(), 0) {
+            Err(libc::ETXTBSY) => 7,
+            _ => 99,
+        },
+    )?;
+    Ok(status == 7 << 8)
+}
+
 tests! { "details";
+    a_file_that_a_mapping_may_change_is_not_executed {
+        let file = format!("{}/mapped", scratch());
+        let fd = ok!(sys::open(&file, libc::O_RDWR | libc::O_CREAT, 0o700));
+        ok!(sys::write(fd, b"#!/bin/sh\nexit 0\n"));
+        // What cannot write to the file does not count, nor does what could only have written to it once.
+        let reader = ok!(sys::open(&file, libc::O_RDONLY, 0));
+        ok!(sys::mmap(0, PAGE, libc::PROT_READ, libc::MAP_SHARED, reader, 0));
+        let at = ok!(sys::mmap(0, 2 * PAGE, libc::PROT_READ, libc::MAP_SHARED, fd, 0));
+        ok!(sys::close(fd));
+        holds!(is_busy(&file)?);
+        let (end, ended) = ok!(sys::pipe(0));
+        let child = ok!(sys::fork());
+        if child == 0 {
+            let _ = (sys::close(ended), sys::read(end, &mut [0]));
+            sys::exit(0);
+        }
+        ok!(sys::munmap(at, PAGE));
+        let moved = ok!(sc!(SYS_mremap, at + PAGE, PAGE, 3 * PAGE, libc::MREMAP_MAYMOVE));
+        holds!(is_busy(&file)?);
+        ok!(sys::munmap(moved, 3 * PAGE));
+        // The child has its copy of the mapping.
+        holds!(is_busy(&file)?);
+        ok!(sys::close(ended));
+        is!(ok!(sys::wait(child as i64, 0)), (child, 0));
+        // Its end, once seen, is the end of its mapping.
+        is!(in_child(|| { let _ = sc!(SYS_execve, path(&file), [path(&file), 0].as_ptr(), 0); 99 })?, 0);
+    }
     no_other_text_names_a_cpu {
         let at = |name: &str| std::fs::metadata(format!("/sys/devices/system/cpu/{name}")).is_ok();
         is!(["cpu0", "cpu00", "cpu+0", "cpu-0", "cpu", "cpu0x"].map(at), [true, false, false, false, false, false]);

@@ -66,6 +66,18 @@ tests! { "fault";
         // Not canonical: the CPU reports no address, so the test expects none.
         is!(catch(|| peek(0x8000_0000_0000_0000)).map(|f| f.signal), Some(libc::SIGSEGV));
     }
+    the_context_of_a_fault_has_its_address_and_error {
+        let base = ok!(mmap(0, 2 * PAGE, libc::PROT_READ, ANON, -1, 0));
+        ok!(munmap(base + PAGE, PAGE));
+        for (addr, write, error) in [(base + 3, true, 7), (base + PAGE + 5, false, 4), (base + PAGE + 6, true, 6)] {
+            holds!(catch(|| { peek(base); if write { poke(addr, 1) } else { poke(addr, peek(addr)) } }).is_some());
+            is!(sys::caught_context(), (addr, error));
+        }
+        // Nobody learns whether a kernel address is mapped.
+        let addr = 0xffff_8000_0000_0000;
+        holds!(catch(|| peek(addr)).is_some());
+        is!(sys::caught_context(), (addr, 5));
+    }
     beyond_the_end_of_a_file {
         let fd = file_with(b"hello")?;
         let base = ok!(mmap(0, 3 * PAGE, RW, libc::MAP_SHARED, fd, 0));

@@ -276,6 +276,29 @@ tests! { "lock";
         is!(ok!(query(fd, libc::F_GETLK, READ, 0, 0)), (WRITE, 0, 0, holder as i32));
         ok!(sc!(SYS_kill, holder, libc::SIGKILL));
     }
+    a_user_does_not_lock_out_root {
+        let (name, fd) = named()?;
+        ok!(sc!(SYS_fchmod, fd, 0o644));
+        let (from, to) = ok!(sys::pipe(0));
+        let user = ok!(sys::fork());
+        if user == 0 {
+            let all = sc!(SYS_setresuid, 1000, 1000, 1000).and_then(|_| {
+                let own = sys::open(&name, libc::O_RDONLY, 0)?;
+                let refused = (0..10_000).find_map(|n| lock(own, libc::F_SETLK, READ, 2 * n, 1).err());
+                Ok(refused == Some(libc::ENOLCK))
+            });
+            let _ = (sys::write(to, &[u8::from(all == Ok(true))]), sc!(SYS_pause));
+            sys::exit(1);
+        }
+        let mut all = [9];
+        is!(ok!(sys::read(from, &mut all)), 1);
+        is!(all, [1]);
+        ok!(lock(fd, libc::F_SETLK, WRITE, 100_000, 10));
+        ok!(lock(fd, libc::F_SETLK, UNLOCK, 100_004, 1));
+        ok!(lock(fd, libc::F_SETLK, READ, 0, 10));
+        ok!(sc!(SYS_flock, fd, libc::LOCK_SH));
+        ok!(sc!(SYS_kill, user, libc::SIGKILL));
+    }
     many_processes_count_under_a_lock {
         let (_, fd) = named()?;
         ok!(sys::write(fd, &0u64.to_le_bytes()));
