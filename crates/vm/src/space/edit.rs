@@ -515,7 +515,8 @@ impl MapEntry {
     /// Passes each layer to `f`, which may take long, so no pin is held. The map's lock keeps the chain unchanged.
     ///
     /// From the oldest layer to the front, the direction in which faults move pages: a page that is being moved is
-    /// found busy in its old layer, or later in the new one.
+    /// found busy in its old layer, or later in the new one. A front may end before an older layer that another entry
+    /// shares; [`Object::move_page`](crate::object::Object::move_page) moves nothing there any more.
     #[inline(always)]
     fn each_layer(&self, f: impl Fn(&Backing)) {
         let layers = {
