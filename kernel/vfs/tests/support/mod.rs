@@ -40,7 +40,7 @@ fn set_up(cpus: usize) -> Result<()> {
     context::mount_root(tmpfs::new_super(FsKind::Tmpfs, Settings::new(0o755))?)
 }
 
-/// Root's calls by path, from the root directory.
+/// A user's calls by path, from the root directory.
 pub struct Calls {
     cred: Cred,
 }
@@ -48,7 +48,17 @@ pub struct Calls {
 impl Calls {
     /// Those of root.
     pub fn of_root() -> Calls {
-        Calls { cred: Cred::root() }
+        Calls::of(Cred::root())
+    }
+
+    /// Those of a thread with these credentials.
+    pub fn of(cred: Cred) -> Calls {
+        Calls { cred }
+    }
+
+    /// The credentials.
+    pub fn cred(&self) -> &Cred {
+        &self.cred
     }
 
     fn walk<R>(&self, f: impl FnOnce(&Walk) -> Result<R>) -> Result<R> {
