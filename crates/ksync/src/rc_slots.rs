@@ -22,9 +22,15 @@ use crate::{
 /// One slot: null; or the address of a block, perhaps with a mark added; or a mark alone.
 pub(crate) type BlockPtr<T> = AtomicPtr<Block<T>>;
 
-/// Slots of an array that does not grow any more. With the head they fill 32 KiB. Few under a model checker, so that its
-/// tables have far arrays.
-pub(crate) const CHUNK: usize = if cfg!(loom) { 6 } else { 4094 };
+/// Bytes of an array that does not grow any more.
+const FULL: usize = 32 << 10;
+
+/// Slots of such an array. Few under a model checker, so that its tables have far arrays.
+pub(crate) const CHUNK: usize = if cfg!(loom) {
+    6
+} else {
+    (FULL - size_of::<Array<()>>()) / size_of::<AtomicPtr<()>>()
+};
 
 /// The head of an array; `len` pointers follow it.
 #[repr(C)]

@@ -171,13 +171,15 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
                     free = free.or(Some(i));
                     continue;
                 };
-                // The copy lacks the place if that was made after it was measured.
-                if let Some(to) = slots.place(pin, i) {
-                    // SAFETY: as in `RcTableGuard::get`. The slot of the copy owns the new reference.
-                    let held = mem::ManuallyDrop::new(unsafe { EpochRc::from_raw(found) });
-                    mem::forget(EpochRc::clone(&held));
-                    to.store(word, Relaxed);
-                }
+                let Some(to) = slots.place(pin, i) else {
+                    // It was made after the copy was measured.
+                    free = free.or(Some(i));
+                    continue;
+                };
+                // SAFETY: as in `RcTableGuard::get`. The slot of the copy owns the new reference.
+                let held = mem::ManuallyDrop::new(unsafe { EpochRc::from_raw(found) });
+                mem::forget(EpochRc::clone(&held));
+                to.store(word, Relaxed);
             }
         };
         match whole {

@@ -214,6 +214,30 @@ fn a_reader_of_far_slots_finds_them_while_more_are_made() {
     );
 }
 
+/// Another makes far slots, and fills the first free one, after the copy's arrays were made.
+#[test]
+fn a_copy_knows_its_first_free_slot() {
+    type Table = RcTable<Target, usize, TestTable>;
+    model(3, || {
+        let epoch = Arc::new(Epoch::new(2));
+        let table = Arc::new(Table::new(0));
+        let put = |table: &Table, epoch: &Epoch, i| {
+            let mut locked = table.lock();
+            locked.make(epoch, i).unwrap();
+            locked.put(i, EpochRc::new(epoch, Target::new().0), false);
+        };
+        (0..6).chain([13]).for_each(|i| put(&table, &epoch, i));
+        let other = spawn(1, {
+            let (epoch, table) = (epoch.clone(), table.clone());
+            move || put(&table, &epoch, 6)
+        });
+        let copy = table.copy(7, |_, free| free).unwrap();
+        other.join().unwrap();
+        let locked = copy.lock();
+        assert!((0..*locked).all(|i| locked.has(i)), "none below is free");
+    });
+}
+
 #[test]
 fn who_changes_a_table_is_alone() {
     type Counted = RcTable<Target, u32, TestTable>;

@@ -85,6 +85,9 @@ fn a_copy_in_one_step_has_what_moves_meanwhile() {
     epoch.drain();
 }
 
+/// Slots of an array that does not grow any more.
+const CHUNK: usize = 4093;
+
 /// Slots far apart, some at the ends of the arrays that they are in.
 const FAR: [usize; 7] = {
     let (high, highest) = if cfg!(miri) {
@@ -92,7 +95,7 @@ const FAR: [usize; 7] = {
     } else {
         (500_000, 1_048_575)
     };
-    [0, 4093, 4094, 8187, 8188, high, highest]
+    [0, CHUNK - 1, CHUNK, 2 * CHUNK - 1, 2 * CHUNK, high, highest]
 };
 
 /// A table of objects that tell their number, in the slots of that number.
@@ -138,10 +141,12 @@ fn far_slots_are_made_alone() {
     check_far(&table);
     let locked = table.lock();
     // Five arrays, and none for what lies between.
-    assert_eq!(locked.count(), 5 * 4094);
-    assert_eq!(locked.len(), (FAR[6] / 4094 + 1) * 4094);
-    assert!(locked.exists(8189) && !locked.exists(3 * 4094) && !locked.exists(usize::MAX));
-    assert!(locked.is_free(3 * 4094) && !locked.has(3 * 4094));
+    assert_eq!(locked.count(), 5 * CHUNK);
+    assert_eq!(locked.len(), (FAR[6] / CHUNK + 1) * CHUNK);
+    assert!(
+        locked.exists(2 * CHUNK + 1) && !locked.exists(3 * CHUNK) && !locked.exists(usize::MAX)
+    );
+    assert!(locked.is_free(3 * CHUNK) && !locked.has(3 * CHUNK));
     drop(locked);
     let mut table = table;
     assert!(table.drain().map(|found| *found).eq(FAR));
@@ -156,16 +161,16 @@ fn a_copy_has_far_slots_and_no_more_than_it_needs() {
     let table = far_table(&epoch);
     let copy = table.copy(4096, |count, free| count + free).unwrap();
     check_far(&copy);
-    assert_eq!(*copy.lock(), 5 * 4094 + 1);
+    assert_eq!(*copy.lock(), 5 * CHUNK + 1);
     for i in &FAR[3..] {
         drop(table.lock().take(*i));
     }
     // What is left lies in the first two arrays.
     let small = table.copy(4096, |count, _| count).unwrap();
-    assert_eq!(*small.lock(), 2 * 4094);
-    assert_eq!(small.get(&pin(), 4094).map(|found| *found), Some(4094));
-    drop(table.lock().take(4094));
-    drop(table.lock().take(4093));
+    assert_eq!(*small.lock(), 2 * CHUNK);
+    assert_eq!(small.get(&pin(), CHUNK).map(|found| *found), Some(CHUNK));
+    drop(table.lock().take(CHUNK));
+    drop(table.lock().take(CHUNK - 1));
     let smallest = table.copy(4096, |count, _| count).unwrap();
     assert!(*smallest.lock() < 64 && smallest.get(&pin(), 0).is_some());
     drop((table, small, smallest));
@@ -193,7 +198,7 @@ fn readers_find_what_stays_while_far_slots_are_made() {
             all
         });
         let arrays = if cfg!(miri) { 8 } else { 200 };
-        for i in (0..arrays).map(|i| i * 4094 + i) {
+        for i in (0..arrays).map(|i| i * CHUNK + i) {
             let mut locked = table.lock();
             locked.make(&epoch, i).unwrap();
             locked.put(i, EpochRc::new(&epoch, i), false);

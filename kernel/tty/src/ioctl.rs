@@ -81,10 +81,7 @@ pub(super) fn ioctl(file: &TtyFile, readable: bool, request: u32, arg: u64) -> R
             UserPtr::<i32>::new(arg).write(&n)?;
         }
         nr::TIOCOUTQ => UserPtr::<i32>::new(arg).write(&0)?,
-        nr::TIOCEXCL | nr::TIOCNXCL => {
-            tty.exclusive
-                .store(request == nr::TIOCEXCL, Ordering::Relaxed);
-        }
+        nr::TIOCEXCL | nr::TIOCNXCL => set_exclusive(file, request == nr::TIOCEXCL)?,
         nr::TIOCGEXCL => {
             let exclusive = tty.exclusive.load(Ordering::Relaxed);
             UserPtr::<i32>::new(arg).write(&i32::from(exclusive))?;
@@ -93,6 +90,16 @@ pub(super) fn ioctl(file: &TtyFile, readable: bool, request: u32, arg: u64) -> R
         _ => return control(file, request, arg),
     }
     Ok(0)
+}
+
+/// TIOCEXCL and TIOCNXCL. Under the lock, so that a hang-up, which ends it, does not come in between.
+fn set_exclusive(file: &TtyFile, on: bool) -> Result<()> {
+    let line = file.tty.line.lock();
+    if file.is_cut_off(&line) {
+        return Err(FsError::Io);
+    }
+    file.tty.exclusive.store(on, Ordering::Relaxed);
+    Ok(())
 }
 
 fn set_attributes(file: &TtyFile, request: u32, arg: u64) -> Result<()> {

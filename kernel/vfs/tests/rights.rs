@@ -53,15 +53,15 @@ fn bits(root: &Calls, path: &str) -> u32 {
     root.find(path).unwrap().dentry.inode.mode() & 0o7777
 }
 
-/// A change of permissions or owner by `who`.
+/// A change of permissions or owner by `caller`.
 fn change(
-    who: &Calls,
+    caller: &Calls,
     path: &str,
     how: impl FnOnce(&Cred, &vfs::inode::Inode) -> vfs::error::Result<()>,
 ) -> Result<(), FsError> {
     // Found by root: search permission is another matter.
     let place = Calls::of_root().find(path)?;
-    how(who.cred(), &place.dentry.inode)
+    how(caller.cred(), &place.dentry.inode)
 }
 
 #[test]

@@ -45,7 +45,10 @@ pub fn works() -> bool {
 }
 
 fn probe() -> Result<bool> {
-    let kernel = tools::build_dir()?.join("kvm-probe");
+    let build = tools::build_dir()?;
+    // So that an older answer is not taken for that of this probe if it is interrupted.
+    let _ = fs::remove_file(build.join("kvm"));
+    let kernel = build.join("kvm-probe");
     fs::write(&kernel, probe_kernel())?;
     let mut child = Command::new("qemu-system-x86_64")
         .args([

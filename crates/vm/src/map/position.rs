@@ -45,21 +45,30 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
             .or_else(|| found.above(pin))
     }
 
-    /// The first entry that ends above `at` and that `wanted` accepts. Writes to no entry but the one that it returns, so
-    /// the others' lines stay where they are. Each entry is looked at under its own pin.
+    /// The first of up to `most` entries that end above `at` which `wanted` accepts. Writes to no entry but the one that
+    /// it returns, so the others' lines stay where they are. Each entry is looked at under its own pin.
+    ///
+    /// # Errors
+    /// The end of the last entry, if so many were looked at in vain.
     pub fn first_wanted(
         &self,
         mut at: u64,
+        most: usize,
         mut wanted: impl FnMut(&CpuPin, &E) -> bool,
-    ) -> Option<Arc<E>> {
-        loop {
+    ) -> Result<Option<Arc<E>>, u64> {
+        for _ in 0..most {
             let pin = ksync::pin();
-            let position = self.position_above(&pin, at)?;
-            if wanted(&pin, position.leaf.load(&pin, position.rank)?) {
-                return position.entry(&pin);
+            let position = self.position_above(&pin, at);
+            let found = position.and_then(|p| Some((p.leaf.load(&pin, p.rank)?, p)));
+            let Some((entry, position)) = found else {
+                return Ok(None);
+            };
+            if wanted(&pin, entry) {
+                return Ok(position.entry(&pin));
             }
             at = position.end();
         }
+        Err(at)
     }
 }
 

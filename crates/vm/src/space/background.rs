@@ -17,6 +17,8 @@ use ksync::{CpuPin, Once, PerCpu, Spin, lock_class};
 use rust_alloc::sync::{Arc, Weak};
 
 use super::Space;
+use super::edit::Locked;
+use crate::map::{Extent, MapEntry};
 use crate::pmap::Pmap;
 use crate::{Machine, Vm};
 
@@ -58,6 +60,31 @@ impl Waiting {
     /// Whether the space is not yet published: a fork is still building it.
     fn is_unborn(&self) -> bool {
         self.space.get().is_none()
+    }
+}
+
+/// Entries that are looked at in one hold of a map's lock.
+const LOOKS: usize = 256;
+
+impl Space {
+    /// The next entry that ends above `at` and that `wanted` accepts, with the map's lock; `at` is then the entry's end.
+    /// The lock is released between parts of the map.
+    pub(super) fn next_wanted(
+        &self,
+        at: &mut u64,
+        mut wanted: impl FnMut(&CpuPin, &MapEntry) -> bool,
+    ) -> Option<(Locked<'_>, Arc<MapEntry>)> {
+        loop {
+            let map = self.lock();
+            match map.tree().first_wanted(*at, LOOKS, &mut wanted) {
+                Ok(found) => {
+                    let entry = found?;
+                    *at = entry.end();
+                    return Some((map, entry));
+                }
+                Err(next) => *at = next,
+            }
+        }
     }
 }
 

@@ -69,18 +69,15 @@ impl Space {
     /// Makes one folding step for each entry with a long chain; copies nothing. Returns whether there is more to do.
     pub fn maintain<M: Machine>(&self, vm: &Vm<M>) -> bool {
         let (mut more, mut at) = (false, 0);
-        loop {
-            let map = self.lock();
-            let long = map.tree().first_wanted(at, |pin, entry| {
-                entry.chain(pin).is_some_and(|c| is_long(vm, c))
-            });
-            let Some(entry) = long else {
-                return more;
-            };
-            at = entry.end();
+        let long = |pin: &CpuPin, entry: &MapEntry| {
+            let chain = entry.chain(pin);
+            chain.is_some_and(|chain| is_long(vm, chain))
+        };
+        while let Some((_map, entry)) = self.next_wanted(&mut at, long) {
             // Nothing is copied, so the only failure is a lack of memory for nodes.
             more |= self.fold(vm, &entry, Effort::Step).unwrap_or(false);
         }
+        more
     }
 
     /// Folds the chain of a private entry, if it is long. The map's lock is held. Returns whether there is more to do.

@@ -25,7 +25,7 @@ use super::Space;
 use super::edit::Locked;
 use crate::backing::{Backing, Chain, Layers, MappedExtent, Relation};
 use crate::limbo::FrameList;
-use crate::map::{Extent, MapEntry};
+use crate::map::MapEntry;
 use crate::object::{Next, Object, Swept};
 use crate::page::hub_of;
 use crate::pmap::USER_END;
@@ -123,15 +123,13 @@ impl Space {
         loop {
             let mut layers = Layers::new();
             {
-                let map = self.lock();
                 let wanted = |pin: &CpuPin, entry: &MapEntry| {
                     let mut all = entry.chain(pin).into_iter().flat_map(Chain::layers);
                     all.any(|layer| unswept(pin, layer, &swept).is_some())
                 };
-                let Some(entry) = map.tree().first_wanted(at, wanted) else {
+                let Some((_map, entry)) = self.next_wanted(&mut at, wanted) else {
                     return again;
                 };
-                at = entry.end();
                 let pin = ksync::pin();
                 for layer in entry.chain(&pin).map_or(&[][..], |chain| chain.layers()) {
                     if let Some(identity) = unswept(&pin, layer, &swept) {

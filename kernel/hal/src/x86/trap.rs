@@ -11,6 +11,8 @@ use crate::upcalls::{Handled, symbols as upcall};
 
 const GENERAL_PROTECTION: u64 = 13;
 const PAGE_FAULT: u64 = 14;
+/// The bit of a page fault's error that tells that the page is mapped.
+const PROTECTION: u64 = 1;
 const NMI: u64 = 2;
 
 /// Sets `syscall` up on this CPU.
@@ -76,6 +78,10 @@ fn page_fault(frame: &mut TrapFrame, from_user: bool) {
     let address = super::paging::fault_address();
     let error = frame.error;
     if from_user {
+        if address >= USER_END {
+            // As in Linux: the error that a handler is shown does not tell which kernel addresses are mapped.
+            frame.error |= PROTECTION;
+        }
         irq::enable();
         // Resolved or not, the thread continues at its frame: if not, it has a signal pending.
         let _: Handled = upcall::page_fault(address, error, true);

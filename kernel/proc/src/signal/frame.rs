@@ -4,7 +4,7 @@
 //! handler begins with a stack pointer 8 below a multiple of 16, as after a call.
 
 use hal::uaccess::{UserFault, UserPtr};
-use hal::{USER_END, UserFrame, fpu, user};
+use hal::{UserFrame, fpu, user};
 use task::current::Current;
 
 use super::action::{Action, SA_ONSTACK, SA_RESTORER, SA_SIGINFO};
@@ -27,9 +27,8 @@ const SS_DISABLE: u32 = 2;
 /// sigaltstack(2): the alternate stack is disabled while a handler runs on it.
 pub const SS_AUTODISARM: u32 = 1 << 31;
 
-/// The vector of page faults, and the bit of their error that tells that the page is mapped.
+/// The vector of page faults.
 const PAGE_FAULT: u64 = 14;
-const PROTECTION: u64 = 1;
 
 /// Word indices in the ucontext.
 mod uc {
@@ -131,10 +130,6 @@ fn write_context(
     words[uc::TRAPNO] = if vector < 32 { vector } else { 0 };
     if let (PAGE_FAULT, SigFields::Fault { addr }) = (vector, &info.fields) {
         words[uc::CR2] = *addr;
-        if *addr >= USER_END {
-            // As in Linux, so that nobody learns which kernel addresses are mapped.
-            words[uc::ERR] |= PROTECTION;
-        }
     }
     words[uc::OLDMASK] = old_mask;
     words[uc::FPSTATE] = fp;
