@@ -156,6 +156,29 @@ fn a_copy_in_steps_has_what_lives() {
 }
 
 #[test]
+fn a_copy_in_one_step_has_what_moves() {
+    beside(
+        |epoch| {
+            let (table, alive) = table_of_two(epoch);
+            drop(table.lock().take(0));
+            (table, alive)
+        },
+        |table| {
+            let copy = table.copy(2, |_, _| ()).unwrap();
+            assert!(
+                copy.taken(&pin(), 0..2) > Some(0),
+                "it was in one of the two slots"
+            );
+        },
+        |_, table| {
+            let same = table.lock().get(1).unwrap();
+            table.lock().put(0, same, false);
+            drop(table.lock().take(1));
+        },
+    );
+}
+
+#[test]
 fn a_copy_in_steps_beside_growth_is_whole() {
     beside(
         table_of_two,

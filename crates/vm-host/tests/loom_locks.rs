@@ -39,6 +39,25 @@ fn a_fault_beside_a_scan_that_empties_its_table_stays() {
     explore(1, None, read, scan, neighbour, check);
 }
 
+/// The list of queued spaces is looked at beside a change of it.
+#[test]
+fn a_look_at_the_queued_spaces_waits_for_its_change() {
+    let prepare: Act = |world| {
+        world.anon();
+        world.fault_at(AT, Access::Write);
+        world.fork();
+    };
+    // The child may reach the page, so a sweep is left to decide.
+    let unmap: Act = |world| world.space.unmap(&world.lab.vm, AT, PAGE).unwrap();
+    let look: Act = |world| {
+        let _either = (0..2).any(|cpu| world.lab.vm.is_queued(cpu));
+    };
+    let check: Act = |world| {
+        assert!((0..2).any(|cpu| world.lab.vm.is_queued(cpu)));
+    };
+    at_once(1, prepare, unmap, look, check);
+}
+
 fn protect_high(world: &World) {
     let mut gather = Gather::new();
     let pmap = world.space.pmap();
