@@ -1,4 +1,4 @@
-//! Mutation tests of `ksync` and `vm`: is each lock, flush, fence, ordering and check missed by some test?
+//! Mutation tests of `ksync`, `vm` and the kernel's crates: is each lock, flush, fence, ordering and check missed by some test?
 //!
 //! All mutants are built at once, into a copy of the tree in `build/mutants`; a number in the environment says which
 //! one a process is. Each test runs once without a mutant, which says which points make a difference to it and how long it
@@ -7,12 +7,14 @@
 //!
 //! Results are kept in `build/mutants/results`. One holds as long as the programs it comes from do: an interrupted run
 //! goes on where it was, and after a change of a test file only what that file decides is tried again.
+//! `ksync` and `vm` are one part, the kernel's crates another: a mutant meets the tests of its part.
 //! `ONLY=text` limits the run to points whose name contains the text, `JOBS=n` sets how many run at once, `LIST=1` prints the
 //! names of the points alone.
 
 mod findings;
 mod points;
 mod programs;
+mod rules;
 mod tree;
 mod trial;
 mod walk;
@@ -21,7 +23,7 @@ mod work;
 use anyhow::Result;
 use machine::options::{self, Job};
 use machine::{locked, tools};
-use points::Point;
+use points::{Part, Point};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -85,13 +87,18 @@ fn run(asked: &options::Mutants) -> Result<u8> {
         points.iter().for_each(|p| println!("{}", p.key));
         return Ok(0);
     }
-    let programs = programs::build(&dir)?;
-    let jobs = work::jobs(asked);
-    let trials = programs::measure(&dir, &programs, jobs)?;
     let chosen: Vec<&Point> = points
         .iter()
         .filter(|p| p.key.contains(&asked.only))
         .collect();
+    let concerned = |part: &Part| chosen.iter().any(|point| point.part() == *part);
+    let parts: Vec<Part> = Part::ALL.into_iter().filter(concerned).collect();
+    let programs = programs::build(&dir, &parts)?;
+    let jobs = work::jobs(asked);
+    let mut trials = Vec::new();
+    for part in parts {
+        trials.extend(programs::measure(&dir, part, &programs, jobs)?);
+    }
     let fates = test(&dir, &programs, &trials, &chosen, jobs)?;
     let (report, status) = findings::of(&root, &chosen, &fates);
     report.publish(&dir.join("report.html"))?;
@@ -113,7 +120,7 @@ fn test(
         let fate = fates.get(&point.key)?;
         let decided = |program: &Program| fate.hashes.contains(&program.hash);
         let holds = if fate.survived() {
-            programs.iter().all(decided)
+            of_part(programs, point).all(decided)
         } else {
             let killer = trials.iter().find(|trial| trial.name() == fate.by)?;
             decided(&killer.program)
@@ -184,6 +191,14 @@ fn fate(
     }
     Ok(Fate {
         by: SURVIVED.into(),
-        hashes: programs.iter().map(|program| program.hash).collect(),
+        hashes: of_part(programs, point)
+            .map(|program| program.hash)
+            .collect(),
     })
+}
+
+/// The programs whose tests may meet a point.
+fn of_part<'a>(programs: &'a [Program], point: &Point) -> impl Iterator<Item = &'a Program> {
+    let part = point.part();
+    programs.iter().filter(move |program| program.part == part)
 }

@@ -1,4 +1,4 @@
-//! Mutation points: the steps and the checks that a protocol of `ksync` or `vm` rests on.
+//! Mutation points: the steps and the checks that a protocol of `ksync`, of `vm` or of the kernel rests on.
 //!
 //! | kind | what is a point | what the mutant does |
 //! |---|---|---|
@@ -12,9 +12,11 @@
 //! | compare | comparisons of states, generations, epochs, rounds, frames | finds no change |
 //! | grace | a retired frame or block; a freed frame | freed at once; never |
 //! | busy | the end of a busy state; `?` while a page is busy | stays busy; on the error's way out |
+//! | wake | a call that wakes a thread | wakes nobody |
+//! | guard | the condition of an `if` that leaves the function, the loop or its turn | stays |
 //! | hand | what [`HAND`] spells out | that |
 //!
-//! Each point becomes a test of a number at run time, so that one build holds all mutants. `walk` finds them.
+//! Each point becomes a test of a number at run time, so that one build holds all mutants. `walk` finds them by the names in `rules`.
 
 use std::ops::Range;
 
@@ -41,6 +43,10 @@ pub enum Kind {
     Grace,
     /// A page's busy state ends.
     Busy,
+    /// A thread is woken.
+    Wake,
+    /// A condition on which a function, a loop or its turn is left.
+    Guard,
     /// Spelled out in [`HAND`].
     Hand,
 }
@@ -59,7 +65,39 @@ impl Kind {
             Kind::Compare => "compare",
             Kind::Grace => "grace",
             Kind::Busy => "busy",
+            Kind::Wake => "wake",
+            Kind::Guard => "guard",
             Kind::Hand => "hand",
+        }
+    }
+}
+
+/// The parts of the tree that have tests and limits of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// `ksync` and `vm`.
+    Vm,
+    /// The kernel's crates.
+    Kernel,
+}
+
+impl Part {
+    /// Both.
+    pub const ALL: [Part; 2] = [Part::Vm, Part::Kernel];
+
+    /// The file of the points that its tests reach.
+    pub fn reach(self) -> &'static str {
+        match self {
+            Part::Vm => "reach",
+            Part::Kernel => "reach-kernel",
+        }
+    }
+
+    /// That of a file, by its path in the tree.
+    pub fn of(file: &str) -> Part {
+        match file.starts_with("kernel/") {
+            true => Part::Kernel,
+            false => Part::Vm,
         }
     }
 }
@@ -80,8 +118,13 @@ pub struct Point {
 }
 
 impl Point {
+    /// The part of the tree it is in.
+    pub fn part(&self) -> Part {
+        Part::of(&self.file)
+    }
+
     /// The crate it is in.
-    pub fn part(&self) -> &str {
+    pub fn package(&self) -> &str {
         self.file.split('/').nth(1).unwrap_or_default()
     }
 
@@ -91,115 +134,6 @@ impl Point {
         &self.key[..end.unwrap_or(self.key.len())]
     }
 }
-
-/// Methods that take a lock.
-pub const LOCKS: [&str; 5] = [
-    "lock",
-    "lock_nested",
-    "lock_leaf",
-    "lock_directory",
-    "lock_lower_directory",
-];
-/// Methods that note something down. What saves time alone is left out (`set_counted`).
-pub const RECORDS: [&str; 14] = [
-    "record",
-    "record_all",
-    "flush_pending",
-    "raise_pending",
-    "widen_pending",
-    "lower_pending",
-    "bump_generation",
-    "set_fold_hint",
-    "count_another",
-    "set_folded",
-    "set_own",
-    "set_swept",
-    "sweep_is_shared",
-    "leave_page",
-];
-/// Methods that change a state.
-pub const STATES: [&str; 4] = ["kill", "set_dead", "set_needs_copy", "renew"];
-/// Functions that are fences.
-pub const FENCES: [&str; 3] = ["fence", "fence_after_rmw", "fence_between_loads"];
-/// Functions that invalidate.
-pub const FLUSHES: [&str; 2] = ["send", "reload"];
-/// Methods that free after a grace period.
-pub const RETIRES: [&str; 4] = ["retire", "retire_link", "retire_frame", "retire_frames"];
-/// Methods that free at once.
-pub const FREES: [&str; 2] = ["free", "free_bulk"];
-/// Orderings stronger than relaxed.
-pub const ORDERS: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
-
-/// Questions of functions and closures, and the answer on which the asker goes on as if nothing had changed.
-pub const ASKED: [(&str, bool); 9] = [
-    ("allows", true),
-    ("also", true),
-    ("can_extend", true),
-    ("check", true),
-    ("cut_off", false),
-    ("identity", true),
-    ("is_fresh", true),
-    ("is_marked", false),
-    ("still", true),
-];
-/// The same of methods. Questions of cost alone are left out (`may_ask`), and those after which one looks again (`want`).
-pub const CHECKS: [(&str, bool); 31] = [
-    ("check", true),
-    ("empty_above", true),
-    ("empty_but", true),
-    ("front_writable", true),
-    ("has_index", true),
-    ("has_second", false),
-    ("holds", true),
-    ("is", true),
-    ("is_closed", false),
-    ("is_dead", false),
-    ("is_empty", true),
-    ("is_frame_due", false),
-    ("is_full", false),
-    ("is_hard_busy", false),
-    ("is_own", true),
-    ("is_pending", false),
-    ("is_private", true),
-    ("is_sole", true),
-    ("is_still", true),
-    ("is_swept", true),
-    ("is_unborn", false),
-    ("kill_if_empty", true),
-    ("knows_own", true),
-    ("may_move", true),
-    ("needs_copy", false),
-    ("notify", true),
-    ("overlaps", false),
-    ("same_layers", true),
-    ("take_hard_busy", true),
-    ("take_soft_busy", true),
-    ("try_upgrade_busy", true),
-];
-/// Where `is_empty` asks for the state of something: files of entries and layers. Elsewhere it asks for a list.
-pub const EMPTY_IN: [&str; 3] = ["/pmap/", "/fault/", "/backing/"];
-
-/// Functions that only tell people something.
-pub const TELLING: [&str; 4] = ["fmt", "info", "usage", "anonymous_pages"];
-/// Where `check` is no question.
-pub const RANKS: &str = "class.rs";
-
-/// Words that make a comparison one of what was seen with what is.
-pub const COMPARED: [&str; 13] = [
-    "state",
-    "generation",
-    "stamp",
-    "held",
-    "round",
-    "epoch",
-    "global",
-    "announced",
-    "looked",
-    "pfn",
-    "merged",
-    "units",
-    "uses",
-];
 
 /// A mutant that no rule makes.
 pub struct Hand {
@@ -408,41 +342,5 @@ impl<'a> Found<'a> {
             at = part.end;
         }
         out + &self.source[at..]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs;
-    use std::path::Path;
-
-    fn sources(dir: &Path, all: &mut String) {
-        for entry in fs::read_dir(dir).unwrap() {
-            let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => sources(&path, all),
-                false => *all += &fs::read_to_string(&path).unwrap_or_default(),
-            }
-        }
-    }
-
-    /// A name that has changed there finds nothing here, and its points are gone without a word.
-    #[test]
-    fn every_name_of_the_tables_is_called_somewhere() {
-        let mut text = String::new();
-        for part in ["ksync", "vm"] {
-            let dir = machine::tools::root().join("crates").join(part);
-            sources(&dir.join("src"), &mut text);
-        }
-        let methods = [&LOCKS[..], &RECORDS, &STATES, &RETIRES, &FREES].concat();
-        let methods = methods.into_iter().chain(CHECKS.map(|(name, _)| name));
-        let functions = [&FENCES[..], &FLUSHES].concat();
-        let functions = functions.into_iter().chain(ASKED.map(|(name, _)| name));
-        let calls = methods
-            .map(|name| format!(".{name}("))
-            .chain(functions.map(|name| format!("{name}(")));
-        let absent: Vec<String> = calls.filter(|call| !text.contains(call)).collect();
-        assert!(absent.is_empty(), "no call of {absent:?}");
     }
 }

@@ -1,5 +1,6 @@
 //! The tests that mutants meet: built once with all mutants inside, and measured without one.
 
+use crate::points::Part;
 use crate::trial::{Program, Trial, list};
 use crate::work;
 use anyhow::Result;
@@ -12,72 +13,101 @@ use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Builds them all.
+/// The packages that are built together, and whose mutants their tests meet.
+const GROUPS: [(Part, &[&str]); 4] = [
+    (Part::Vm, &["ksync", "vm", "vm-host"]),
+    (Part::Kernel, &["task"]),
+    (Part::Kernel, &["vfs"]),
+    (Part::Kernel, &["proc"]),
+];
+
+/// Builds those of `parts`.
 ///
 /// # Errors
 /// A build fails.
-pub fn build(dir: &Path) -> Result<Vec<Program>> {
+pub fn build(dir: &Path, parts: &[Part]) -> Result<Vec<Program>> {
     let step = step("building all mutants at once");
-    let tree = dir.join("tree");
     let mut programs = Vec::new();
-    for name in ["host", "loom", "shuttle"] {
-        step.say(name);
-        let mut command = toolchain::cargo();
-        command.current_dir(&tree).arg("test");
-        if name == "host" {
-            command.args([
-                "--package",
-                "ksync",
-                "--package",
-                "vm",
-                "--package",
-                "vm-host",
-            ]);
-        } else {
-            command.arg("--release");
-            for (package, test) in models::files(&tree, &["crates"], name)? {
-                command.args(["--package", &package, "--test", &test]);
-            }
-            models::build_for(&mut command, name);
+    for (part, packages) in GROUPS {
+        if !parts.contains(&part) {
+            continue;
         }
-        command
-            .arg("--no-run")
-            .env("CARGO_TARGET_DIR", dir.join(name))
-            .env("CARGO_PROFILE_RELEASE_DEBUG", "0");
-        for path in build::executables(&mut command, "the mutants' build")? {
-            programs.push(program(path, name == "loom")?);
+        for checker in ["host", "loom", "shuttle"] {
+            step.say(&format!("{} ({checker})", packages.join(", ")));
+            for path in executables(dir, packages, checker)? {
+                let room = match part {
+                    Part::Vm => "",
+                    Part::Kernel => packages[0],
+                };
+                programs.push(program(path, part, room, checker == "loom")?);
+            }
         }
     }
     Ok(programs)
 }
 
-fn program(path: PathBuf, model: bool) -> Result<Program> {
+/// The test programs of these packages, under a model checker or without one (`host`).
+fn executables(dir: &Path, packages: &[&str], checker: &str) -> Result<Vec<PathBuf>> {
+    let tree = dir.join("tree");
+    let mut command = toolchain::cargo();
+    command.current_dir(&tree).arg("test");
+    if checker == "host" {
+        for package in packages {
+            command.args(["--package", package]);
+        }
+    } else {
+        let mut models = models::files(&tree, &["crates", "kernel"], checker)?;
+        models.retain(|(package, _)| packages.contains(&&**package));
+        if models.is_empty() {
+            return Ok(Vec::new());
+        }
+        command.arg("--release");
+        for (package, test) in models {
+            command.args(["--package", &package, "--test", &test]);
+        }
+        models::build_for(&mut command, checker);
+    }
+    command
+        .arg("--no-run")
+        .env("CARGO_TARGET_DIR", dir.join(checker))
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "0");
+    build::executables(&mut command, "the mutants' build")
+}
+
+/// A test program of a package, or of several if `room` is empty.
+fn program(path: PathBuf, part: Part, room: &str, model: bool) -> Result<Program> {
     let mut hasher = DefaultHasher::new();
     hasher.write(&fs::read(&path)?);
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let name = stem.rsplit_once('-').map_or(&*stem, |(name, _)| name);
+    let name = match room {
+        "" => name.into(),
+        _ => format!("{room}/{name}"),
+    };
     Ok(Program {
-        name: name.into(),
+        name,
+        part,
         hash: hasher.finish(),
         path,
         model,
     })
 }
 
-/// Runs each test without a mutant, unless its program is as it was when it last ran. Quickest first.
+/// Runs each test of a part without a mutant, unless its program is as it was when it last ran. Quickest first.
 ///
 /// # Errors
 /// A test fails.
-pub fn measure(dir: &Path, programs: &[Program], jobs: usize) -> Result<Vec<Trial>> {
-    let file = dir.join("reach");
+pub fn measure(dir: &Path, part: Part, programs: &[Program], jobs: usize) -> Result<Vec<Trial>> {
+    let file = dir.join(part.reach());
+    let programs: Vec<&Program> = programs.iter().filter(|p| p.part == part).collect();
     let known = fs::read_to_string(&file).unwrap_or_default();
     let mut known: BTreeMap<(u64, String), Trial> = known
         .lines()
-        .filter_map(|line| parse(line, programs))
+        .filter_map(|line| parse(line, &programs))
         .map(|trial| ((trial.program.hash, trial.test.clone()), trial))
         .collect();
     let mut open = Vec::new();
-    for program in programs {
+    for program in programs.iter().copied() {
         for test in list(program)? {
             if !known.contains_key(&(program.hash, test.clone())) {
                 open.push((program, test));
@@ -116,11 +146,11 @@ fn line(mut text: String, trial: &Trial) -> String {
     text
 }
 
-fn parse(line: &str, programs: &[Program]) -> Option<Trial> {
+fn parse(line: &str, programs: &[&Program]) -> Option<Trial> {
     let mut fields = line.split('\t');
     let hash = u64::from_str_radix(fields.next()?, 16).ok()?;
     Some(Trial {
-        program: programs.iter().find(|p| p.hash == hash)?.clone(),
+        program: (*programs.iter().find(|p| p.hash == hash)?).clone(),
         test: fields.next()?.into(),
         time: Duration::from_millis(fields.next()?.parse().ok()?),
         panics: fields.next()?.parse().ok()?,

@@ -8,8 +8,22 @@ use std::path::Path;
 
 /// What the copy's locks and invalidations ask at run time.
 const RUNTIME: &str = include_str!("runtime.rs.in");
-/// Crates of the copy; the first two are mutated.
-const CRATES: [&str; 3] = ["ksync", "vm", "vm-host"];
+/// Crates of the copy, and whether they are mutated.
+const CRATES: [(&str, bool); 13] = [
+    ("crates/abi", false),
+    ("crates/cred", false),
+    ("crates/elfload", false),
+    ("crates/fscore", false),
+    ("crates/ksync", true),
+    ("crates/vm", true),
+    ("crates/vm-host", false),
+    ("kernel/drivers", false),
+    ("kernel/hal", false),
+    ("kernel/mem", false),
+    ("kernel/proc", true),
+    ("kernel/task", true),
+    ("kernel/vfs", true),
+];
 /// Files of the mutated crates that are no part of a protocol.
 const LEFT_OUT: [&str; 6] = [
     "host.rs",
@@ -103,14 +117,8 @@ const HOOKS: [(&str, &str, &str); 12] = [
 /// A file cannot be read or written, or the place of a hook has gone.
 pub fn copy(root: &Path, to: &Path) -> Result<Vec<Point>> {
     let mut points = Vec::new();
-    for name in CRATES {
-        copy_dir(
-            root,
-            to,
-            &format!("crates/{name}"),
-            name != "vm-host",
-            &mut points,
-        )?;
+    for (dir, mutated) in CRATES {
+        copy_dir(root, to, dir, mutated, &mut points)?;
     }
     let manifest = fs::read_to_string(root.join("Cargo.toml"))?;
     put(&to.join("Cargo.toml"), &reduced(&manifest))?;
@@ -127,10 +135,7 @@ fn reduced(manifest: &str) -> String {
     let line = |line: &str| {
         if line.starts_with("members") || line.starts_with("default-members") {
             let key = line.split(' ').next().unwrap_or_default();
-            return format!(
-                "{key} = {:?}\n",
-                CRATES.map(|name| format!("crates/{name}"))
-            );
+            return format!("{key} = {:?}\n", CRATES.map(|(dir, _)| dir));
         }
         format!("{line}\n")
     };
@@ -165,9 +170,24 @@ fn copy_dir(
         } else {
             text
         };
-        put(&to.join(&path), &text)?;
+        put(&to.join(&path), &with_threads(&path, text)?)?;
     }
     Ok(())
+}
+
+/// What `ksync` has of a host's threads, for each build: the runtime keeps notes for each thread.
+fn with_threads(path: &str, text: String) -> Result<String> {
+    const HOST: &str = "#[cfg(feature = \"host\")]\n";
+    let item = match path {
+        "crates/ksync/src/lib.rs" => "extern crate std;",
+        "crates/ksync/src/shim.rs" => "pub(crate) mod threads {",
+        _ => return Ok(text),
+    };
+    let there = format!("{HOST}{item}");
+    if !text.contains(&there) {
+        bail!("{path}: no `{item}` for hosts alone any more");
+    }
+    Ok(text.replace(&there, item))
 }
 
 fn mutated_file(path: &str, source: &str, points: &mut Vec<Point>) -> Result<String> {
@@ -215,7 +235,7 @@ mod tests {
         let points = super::copy(&root, &to).unwrap();
         assert!(!points.is_empty());
         for checker in ["loom", "shuttle"] {
-            let models = machine::models::files(&to, &["crates"], checker).unwrap();
+            let models = machine::models::files(&to, &["crates", "kernel"], checker).unwrap();
             assert!(!models.is_empty(), "{checker}");
         }
         std::fs::remove_dir_all(&to).unwrap();

@@ -1,6 +1,6 @@
 //! One test in a process of its own, and how it ends.
 
-use crate::points::{Kind, Point};
+use crate::points::{Kind, Part, Point};
 use anyhow::Result;
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,8 +22,10 @@ const TICKS: u64 = 100;
 pub struct Program {
     /// The file.
     pub path: PathBuf,
-    /// Its name without what cargo adds.
+    /// Its name without what cargo adds; behind the package's for tests of the kernel.
     pub name: String,
+    /// The part of the tree that it tests.
+    pub part: Part,
     /// A hash of its contents: results hold as long as it stays.
     pub hash: u64,
     /// Whether it is a loom model: it sees orderings.
@@ -84,7 +86,9 @@ impl Trial {
     /// Whether the mutant could make a difference to it.
     pub fn concerns(&self, point: &Point) -> bool {
         // The host's processor is stronger than most orderings that are asked of it.
-        self.reaches.contains(&point.id) && (point.kind != Kind::Order || self.program.model)
+        self.program.part == point.part()
+            && self.reaches.contains(&point.id)
+            && (point.kind != Kind::Order || self.program.model)
     }
 
     /// Whether it notices the mutant: by failing, or by not ending.

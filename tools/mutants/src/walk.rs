@@ -1,16 +1,14 @@
 //! Finds the mutation points of a file in its syntax tree.
 
-use crate::points::{
-    ASKED, CHECKS, COMPARED, EMPTY_IN, FENCES, FLUSHES, FREES, Found, Kind, LOCKS, ORDERS, Point,
-    RANKS, RECORDS, RETIRES, STATES, TELLING,
-};
+use crate::points::{Found, Kind, Point};
+use crate::rules::{self, EMPTY_IN, FENCES, LOCKS, ORDERS, RANKS, RETIRES, Rules, TELLING};
 use anyhow::{Result, anyhow};
 use std::ops::Range;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{
-    Attribute, BinOp, Expr, ExprBinary, ExprCall, ExprMethodCall, ExprPath, ExprTry, Signature,
-    Stmt,
+    Attribute, BinOp, Block, Expr, ExprBinary, ExprCall, ExprIf, ExprMethodCall, ExprPath, ExprTry,
+    Signature, Stmt,
 };
 
 /// Rewrites a file so that each point asks whether it is the mutant; adds the points to `points`.
@@ -26,8 +24,10 @@ pub fn rewrite(file: &str, source: &str, points: &mut Vec<Point>) -> Result<Stri
     let mut walk = Walk {
         found,
         path,
+        rules: rules::of(file),
         function: String::new(),
         busy_from: None,
+        in_guard: false,
     };
     walk.visit_file(&tree);
     Ok(walk.found.text())
@@ -37,10 +37,14 @@ struct Walk<'a> {
     found: Found<'a>,
     /// How the file names `ksync`.
     path: &'static str,
+    /// What is a point in it.
+    rules: &'static Rules,
     /// The one that is being read.
     function: String,
     /// Where in the function a page's busy state is taken first.
     busy_from: Option<usize>,
+    /// Inside of a condition that is a point as a whole.
+    in_guard: bool,
 }
 
 fn part(node: &impl Spanned) -> Range<usize> {
@@ -63,6 +67,52 @@ fn is_left_out(attributes: &[Attribute]) -> bool {
     })
 }
 
+/// Whether a block leaves what it stands in: the function, the loop or its turn.
+fn leaves(block: &Block) -> bool {
+    let Some(Stmt::Expr(last, _)) = block.stmts.last() else {
+        return false;
+    };
+    match last {
+        Expr::Return(_) | Expr::Break(_) | Expr::Continue(_) => true,
+        // `Err(..)?`
+        Expr::Try(attempt) => {
+            matches!(&*attempt.expr, Expr::Call(call) if called(call).is_some_and(|name| name == "Err"))
+        }
+        _ => false,
+    }
+}
+
+/// The conditions each of which makes `condition` true; of conditions that must hold together, one.
+fn alternatives<'a>(condition: &'a Expr, all: &mut Vec<&'a Expr>) {
+    match condition {
+        Expr::Binary(binary) if matches!(binary.op, BinOp::Or(_)) => {
+            alternatives(&binary.left, all);
+            alternatives(&binary.right, all);
+        }
+        // `a && let b = c` is no expression of its own.
+        Expr::Binary(binary) if matches!(binary.op, BinOp::And(_)) && has_let(condition) => {
+            let sides = [&*binary.right, &*binary.left];
+            if let Some(side) = sides.into_iter().find(|side| !has_let(side)) {
+                all.push(side);
+            } else {
+                alternatives(&binary.left, all);
+            }
+        }
+        Expr::Let(_) => {}
+        _ => all.push(condition),
+    }
+}
+
+fn has_let(condition: &Expr) -> bool {
+    match condition {
+        Expr::Let(_) => true,
+        Expr::Binary(binary) if matches!(binary.op, BinOp::And(_)) => {
+            has_let(&binary.left) || has_let(&binary.right)
+        }
+        _ => false,
+    }
+}
+
 fn called(call: &ExprCall) -> Option<String> {
     let Expr::Path(path) = &*call.func else {
         return None;
@@ -80,7 +130,7 @@ fn names(expr: &Expr, all: &mut Vec<String>) {
         }
         Expr::MethodCall(call) => {
             all.push(call.method.to_string());
-            if matches!(call.method.to_string().as_str(), "load" | "map_or") {
+            if matches!(call.method.to_string().as_str(), "load" | "get" | "map_or") {
                 names(&call.receiver, all);
             }
         }
@@ -131,7 +181,7 @@ impl Walk<'_> {
     fn check(&mut self, range: &Range<usize>, table: &[(&str, bool)], name: &str, at: usize) {
         let file = &self.found.file;
         let is_list = name == "is_empty" && !EMPTY_IN.iter().any(|part| file.contains(part));
-        let is_none = is_list || file.ends_with(RANKS);
+        let is_none = is_list || file.ends_with(RANKS) || self.in_guard;
         if let Some((_, value)) = table.iter().find(|(check, _)| *check == name && !is_none) {
             self.force(range, Kind::Check, at, *value);
         }
@@ -161,8 +211,10 @@ impl Walk<'_> {
                 let name = called(call)?;
                 if FENCES.contains(&&*name) {
                     Some(Kind::Fence)
-                } else if FLUSHES.contains(&&*name) {
+                } else if self.rules.flushes.contains(&&*name) {
                     Some(Kind::Flush)
+                } else if self.rules.wakes.contains(&&*name) {
+                    Some(Kind::Wake)
                 } else if name == "wake" && self.found.file.ends_with("busy.rs") {
                     Some(Kind::Busy)
                 } else {
@@ -171,11 +223,13 @@ impl Walk<'_> {
             }
             Expr::MethodCall(call) => {
                 let name = call.method.to_string();
-                if RECORDS.contains(&&*name) {
+                if self.rules.records.contains(&&*name) {
                     Some(Kind::Record)
-                } else if STATES.contains(&&*name) {
+                } else if self.rules.states.contains(&&*name) {
                     Some(Kind::State)
-                } else if FREES.contains(&&*name) && !call.args.is_empty() {
+                } else if self.rules.wakes.contains(&&*name) {
+                    Some(Kind::Wake)
+                } else if self.rules.frees.contains(&&*name) && !call.args.is_empty() {
                     Some(Kind::Grace)
                 } else {
                     None
@@ -251,7 +305,7 @@ impl<'ast> Visit<'ast> for Walk<'_> {
         } else if RETIRES.contains(&&*name) {
             self.before_dot(call, Kind::Grace, "without_grace");
         } else {
-            self.check(&range, &CHECKS, &name, part(&call.method).start);
+            self.check(&range, self.rules.checks, &name, part(&call.method).start);
         }
         if matches!(&*name, "try_hard_busy" | "try_soft_busy" | "busy_page") {
             self.busy_from.get_or_insert(range.end);
@@ -266,7 +320,7 @@ impl<'ast> Visit<'ast> for Walk<'_> {
             return;
         }
         let range = part(call);
-        self.check(&range, &ASKED, &name, range.start);
+        self.check(&range, self.rules.asked, &name, range.start);
         visit::visit_expr_call(self, call);
     }
 
@@ -277,15 +331,35 @@ impl<'ast> Visit<'ast> for Walk<'_> {
             _ => None,
         };
         let range = part(binary);
-        if let Some(value) = value {
+        if let Some(value) = value.filter(|_| !self.in_guard) {
             let mut all = Vec::new();
             names(&binary.left, &mut all);
             names(&binary.right, &mut all);
-            if all.iter().any(|name| COMPARED.contains(&&**name)) {
+            if all
+                .iter()
+                .any(|name| self.rules.compared.contains(&&**name))
+            {
                 self.force(&range, Kind::Compare, range.start, value);
             }
         }
         visit::visit_expr_binary(self, binary);
+    }
+
+    fn visit_expr_if(&mut self, branch: &'ast ExprIf) {
+        if self.rules.guards && branch.else_branch.is_none() && leaves(&branch.then_branch) {
+            let mut all = Vec::new();
+            alternatives(&branch.cond, &mut all);
+            for condition in all {
+                let range = part(condition);
+                self.force(&range, Kind::Guard, range.start, false);
+            }
+            self.in_guard = true;
+            self.visit_expr(&branch.cond);
+            self.in_guard = false;
+            self.visit_block(&branch.then_branch);
+            return;
+        }
+        visit::visit_expr_if(self, branch);
     }
 
     fn visit_expr_try(&mut self, attempt: &'ast ExprTry) {
@@ -305,7 +379,8 @@ impl<'ast> Visit<'ast> for Walk<'_> {
         let Some(last) = path.path.segments.last() else {
             return;
         };
-        let is_order = ORDERS.contains(&&*last.ident.to_string())
+        let is_order = self.rules.orders
+            && ORDERS.contains(&&*last.ident.to_string())
             && (path.path.segments.len() == 1 || path.path.segments[0].ident == "Ordering");
         if is_order {
             let id = self.point(Kind::Order, range.start);
@@ -380,6 +455,37 @@ mod tests {
         assert_eq!(points[2].line, 6);
         // Lines stay where they are.
         assert_eq!(text.lines().count(), SOURCE.lines().count());
+    }
+
+    #[test]
+    fn guards_and_wakes_are_points_of_the_kernel() {
+        let source = "
+        fn all(&self) -> Result<(), Error> {
+            if self.gone || !child.is_zombie() && self.pid == 1 {
+                return Err(Error);
+            }
+            while self.at.is_mountpoint() {
+                if let Some(at) = self.next() && at.is_own() { break; }
+                if more { self.queue.wake_one(); }
+            }
+            self.word.store(0, Release);
+            self.check_rights(inode)
+        }
+        ";
+        let mut points = Vec::new();
+        let text = rewrite("kernel/vfs/src/some.rs", source, &mut points).unwrap();
+        syn::parse_file(&text).unwrap();
+        for part in [
+            "if (self.gone).forced(1, false) || (!child.is_zombie() && self.pid == 1).forced(2, false) {",
+            "while (self.at.is_mountpoint()).forced(3, false) {",
+            "if let Some(at) = self.next() && (at.is_own()).forced(4, false) { break; }",
+            "if more { if !ksync::mutant::is(5) { self.queue.wake_one(); } }",
+            "store(0, Release)",
+            "(self.check_rights(inode)).forced(6, true)",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert_eq!(points.len(), 6);
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub enum Job {
     C2c(Run),
     /// tests of ksync and vm under an interpreter that checks the language's rules
     Miri,
-    /// mutation tests of ksync and vm: table, build/mutants/report.html
+    /// mutation tests of ksync, vm, task, vfs and proc: table, build/mutants/report.html
     Mutants(Mutants),
     /// remove what was built
     Clean,
