@@ -1,0 +1,193 @@
+//! Programs: which files may be executed, with which ids, beside writers, and the cache of those that are executed often.
+#![cfg(not(shuttle))]
+
+mod support;
+mod support_names;
+
+use support::{Calls, on};
+use support_names::{
+    OTHER, TEAM, USER, as_user, free_all, give, mount_plain, nlink, set_mode, umount, user,
+};
+use vfs::error::FsError::{self, Access, NotFound, TextBusy};
+use vfs::exec::ExecFile;
+use vfs::exec_cache::OFTEN;
+use vfs::file::{FileRef, o};
+
+/// Opens the program at a path for execution, with the thread's credentials.
+fn run(path: &str) -> Result<ExecFile, FsError> {
+    ExecFile::open(vfs::FsContext::boot().context(), path.as_bytes())
+}
+
+fn write(path: &str) -> Result<FileRef, FsError> {
+    Calls::of_root().open(path, o::WRONLY)
+}
+
+fn with_program(check: impl FnOnce(&Calls) + Send + 'static) {
+    on(1, || {
+        let root = Calls::of_root();
+        root.create("/p").unwrap();
+        root.write("/p", 0, b"#!").unwrap();
+        set_mode("/p", 0o755);
+        check(&root);
+    });
+}
+
+#[test]
+fn a_program_is_a_regular_file_that_the_caller_may_execute() {
+    with_program(|root| {
+        root.mkdir("/d").unwrap();
+        root.symlink("p", "/l").unwrap();
+        root.mkfifo("/fifo").unwrap();
+        set_mode("/fifo", 0o777);
+        assert!(run("/p").is_ok() && run("/l").is_ok() && run("p").is_ok());
+        assert_eq!(run("/d").err(), Some(Access));
+        assert_eq!(run("/fifo").err(), Some(Access));
+        assert_eq!(run("/absent").err(), Some(NotFound));
+        assert_eq!(run("/p/").err(), Some(FsError::NotDir));
+        set_mode("/p", 0o644);
+        assert_eq!(run("/p").err(), Some(Access), "not even root");
+        set_mode("/p", 0o711);
+        let stranger = user(OTHER, &[]);
+        as_user(&stranger, || {
+            let program = run("/p").unwrap();
+            assert!(!program.is_readable());
+        });
+        assert!(run("/p").unwrap().is_readable());
+        set_mode("/p", 0o700);
+        as_user(&stranger, || assert_eq!(run("/p").err(), Some(Access)));
+    });
+}
+
+#[test]
+fn the_ids_of_a_program_are_those_that_its_bits_give() {
+    with_program(|_| {
+        give("/p", USER, TEAM);
+        for (bits, uid, gid) in [
+            (0o755, None, None),
+            (0o4755, Some(USER), None),
+            (0o2755, None, Some(TEAM)),
+            (0o6755, Some(USER), Some(TEAM)),
+            // Without the group's permission to execute the bit is no privilege.
+            (0o2745, None, None),
+            (0o6741, Some(USER), None),
+        ] {
+            set_mode("/p", bits);
+            let ids = run("/p").unwrap().set_ids();
+            assert_eq!((ids.uid, ids.gid), (uid, gid), "{bits:o}");
+        }
+    });
+}
+
+#[test]
+fn a_file_is_either_executed_or_written() {
+    with_program(|root| {
+        let program = run("/p").unwrap();
+        assert_eq!(write("/p").err(), Some(TextBusy));
+        assert_eq!(root.open("/p", o::RDWR | o::TRUNC).err(), Some(TextBusy));
+        assert_eq!(root.truncate("/p", 0), Err(TextBusy));
+        assert!(root.open("/p", o::RDONLY).is_ok());
+        assert!(run("/p").is_ok());
+        let mut text = [0; 8];
+        assert_eq!(
+            (program.read_at(0, &mut text), &text[..2]),
+            (Ok(2), &b"#!"[..])
+        );
+        assert_eq!(program.size(), 2);
+        drop(program);
+        free_all();
+        let writer = write("/p").unwrap();
+        assert_eq!(run("/p").err(), Some(TextBusy));
+        drop(writer);
+        free_all();
+        assert!(run("/p").is_ok());
+    });
+}
+
+/// Runs a program so often that the cache keeps it.
+fn run_often(path: &str) {
+    for _ in 0..2 * OFTEN {
+        run(path).unwrap();
+    }
+}
+
+/// Whether the cache keeps the program at a path.
+fn is_kept(path: &str) -> bool {
+    let place = Calls::of_root().follow(path).unwrap();
+    vfs::exec_cache::find(&ksync::pin(), &place.mount, &place.dentry).is_some()
+}
+
+#[test]
+fn a_program_that_is_executed_often_is_kept_until_it_is_written() {
+    with_program(|root| {
+        run("/p").unwrap();
+        assert!(!is_kept("/p"));
+        run_often("/p");
+        assert!(is_kept("/p"));
+        // A cached program is executed by those that may, and not by others.
+        set_mode("/p", 0o700);
+        as_user(&user(OTHER, &[]), || {
+            assert_eq!(run("/p").err(), Some(Access))
+        });
+        set_mode("/p", 0o4755);
+        assert_eq!(run("/p").unwrap().set_ids().uid, Some(0));
+        assert_eq!(root.write("/p", 0, b"new"), Ok(3));
+        assert!(!is_kept("/p"));
+        let mut text = [0; 8];
+        let program = run("/p").unwrap();
+        assert_eq!(
+            (program.read_at(0, &mut text), &text[..3]),
+            (Ok(3), &b"new"[..])
+        );
+        run_often("/p");
+        assert_eq!(write("/p").err(), Some(TextBusy), "somebody runs it");
+    });
+}
+
+#[test]
+fn a_program_without_a_name_is_not_kept() {
+    with_program(|root| {
+        root.link("/p", "/q").unwrap();
+        run_often("/p");
+        let quota = root.find("/").unwrap().mount.fs.quota.unwrap();
+        let before = quota.used();
+        root.unlink("/p").unwrap();
+        root.unlink("/q").unwrap();
+        free_all();
+        assert_eq!(quota.used(), before - 1, "its page is freed");
+    });
+}
+
+#[test]
+fn a_program_that_is_kept_does_not_keep_its_mount_busy() {
+    with_program(|root| {
+        root.mkdir("/m").unwrap();
+        mount_plain("/m").unwrap();
+        root.create("/m/p").unwrap();
+        set_mode("/m/p", 0o755);
+        run_often("/m/p");
+        assert!(is_kept("/m/p"));
+        let program = run("/m/p").unwrap();
+        assert_eq!(umount("/m", false), Err(FsError::Busy));
+        drop(program);
+        assert_eq!(umount("/m", false), Ok(()));
+    });
+}
+
+#[test]
+fn more_programs_than_the_cache_has_places_are_executed() {
+    with_program(|root| {
+        for n in 0..200 {
+            let path = format!("/{n}");
+            root.link("/p", &path).unwrap();
+            run_often(&path);
+        }
+        let kept = (0..200).filter(|n| is_kept(&format!("/{n}"))).count();
+        assert!((1..=128).contains(&kept), "{kept}");
+        assert_eq!(nlink("/p"), 201);
+        assert_eq!(root.write("/p", 0, b"new"), Ok(3));
+        assert!(
+            (0..200).all(|n| !is_kept(&format!("/{n}"))),
+            "they are one file"
+        );
+    });
+}
