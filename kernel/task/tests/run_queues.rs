@@ -1,0 +1,572 @@
+//! Run queues: affinities, shares by nice value and policy, yields, and the balance between CPUs.
+#![cfg(not(shuttle))]
+
+mod processes;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use processes::{MS, Random, compute, ended, nap, on, spawn, wait_for_ends};
+use task::sched::{self, CpuMask, Entity, Policy};
+use task::time::{SECOND, monotonic_ns};
+use task::{current, ids, kthread};
+
+/// The nice value and the policy of a thread that computes.
+#[derive(Clone, Copy)]
+struct Kind(i8, Policy);
+
+/// Runs such threads beside one another on one CPU for so many milliseconds. Returns the milliseconds that each has got.
+fn shares(kinds: &[Kind], ms: u64) -> Vec<u64> {
+    let got: Arc<Vec<AtomicU64>> = Arc::new(kinds.iter().map(|_| AtomicU64::new(0)).collect());
+    let (before, until) = (ended(), monotonic_ns() + ms * MS);
+    for (n, &Kind(nice, policy)) in kinds.iter().enumerate() {
+        let got = got.clone();
+        let body = move || {
+            current().set_policy(policy, false);
+            while monotonic_ns() < until {
+                compute(MS / 20);
+            }
+            got[n].store(current().charge_now() / MS, SeqCst);
+        };
+        kthread::spawn("worker", Some(0), nice, body).expect("memory for a thread");
+    }
+    // A thread that wakes often would let none run for more than a tick.
+    nap(ms);
+    wait_for_ends(before + kinds.len() as u32);
+    got.iter().map(|ms| ms.load(SeqCst)).collect()
+}
+
+fn other(nice: i8) -> Kind {
+    Kind(nice, Policy::Other)
+}
+
+/// Whether `a` is about `times` as much as `b`, within a fifth.
+fn about(a: u64, b: u64, times: f64) -> bool {
+    let ratio = a as f64 / b as f64;
+    (times * 0.8..times * 1.25).contains(&ratio)
+}
+
+#[test]
+fn a_step_of_the_nice_value_is_a_factor_of_one_and_a_quarter() {
+    on(1, || {
+        let got = shares(&[other(0), other(1)], 4000);
+        assert!(about(got[0], got[1], 1.25), "{got:?}");
+        assert!(got[0] > got[1]);
+    });
+}
+
+#[test]
+#[ignore = "a tick moves the calendar without noting when, so a list closes too early"]
+fn ten_steps_of_the_nice_value_are_a_factor_of_nine() {
+    on(1, || {
+        let got = shares(&[other(5), other(-5)], 8000);
+        assert!(about(got[1], got[0], 9.3), "{got:?}");
+    });
+}
+
+#[test]
+#[ignore = "a thread's own weight does not keep its list open, so a heavy thread loses virtual time"]
+fn three_nice_values_share_in_proportion() {
+    on(1, || {
+        let got = shares(&[other(-3), other(0), other(3)], 8000);
+        assert!(about(got[0], got[1], 1.95), "{got:?}");
+        assert!(about(got[1], got[2], 1.95), "{got:?}");
+    });
+}
+
+#[test]
+fn threads_of_one_nice_value_share_equally_beside_others() {
+    on(1, || {
+        let kinds = [other(2), other(-4), other(2), other(2)];
+        let got = shares(&kinds, 8000);
+        assert!(about(got[0], got[2], 1.0), "{got:?}");
+        assert!(about(got[0], got[3], 1.0), "{got:?}");
+    });
+}
+
+#[test]
+fn the_nicest_thread_does_not_starve() {
+    on(1, || {
+        let got = shares(&[other(-20), other(19)], 60_000);
+        // By the weights, 60 s / 5919.
+        assert!(got[1] >= 4, "{got:?}");
+        assert!(got[0] > 59_000, "{got:?}");
+    });
+}
+
+/// sched(7): SCHED_IDLE is "lower even than a +19 nice value".
+#[test]
+#[ignore = "weights below a 64th of nice 0's count alike, because the calendar is 64 lists long"]
+fn an_idle_policy_gets_less_than_any_nice_value() {
+    on(1, || {
+        let got = shares(&[other(19), Kind(-20, Policy::Idle)], 20_000);
+        assert!(about(got[0], got[1], 15.0 / 3.0), "{got:?}");
+    });
+}
+
+#[test]
+fn an_idle_policy_gets_little_and_does_not_starve() {
+    on(1, || {
+        let got = shares(&[other(0), Kind(-20, Policy::Idle)], 4000);
+        assert!((8..100).contains(&got[1]), "{got:?}");
+        let got = shares(&[other(-20), Kind(0, Policy::Idle)], 60_000);
+        assert!((4..100).contains(&got[1]), "{got:?}");
+    });
+}
+
+#[test]
+fn a_batch_policy_has_the_weight_of_its_nice_value() {
+    on(1, || {
+        let got = shares(&[other(0), Kind(0, Policy::Batch)], 2000);
+        assert!(about(got[0], got[1], 1.0), "{got:?}");
+    });
+}
+
+#[test]
+fn a_new_nice_value_changes_the_share_of_a_running_thread() {
+    on(1, || {
+        let until = monotonic_ns() + 4 * SECOND;
+        let got = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let mut tids = Vec::new();
+        for n in 0..2 {
+            let got = got.clone();
+            tids.push(spawn(None, move || {
+                while monotonic_ns() < until {
+                    compute(MS / 20);
+                }
+                got[n].store(current().charge_now() / MS, SeqCst);
+            }));
+        }
+        nap(2000);
+        let first = ids::hold_thread(tids[0]).expect("it runs");
+        first.set_nice(10);
+        assert_eq!(first.nice(), 10);
+        drop(first);
+        wait_for_ends(2);
+        // Half of two seconds, and a tenth or nine tenths of the other two.
+        let got = [got[0].load(SeqCst), got[1].load(SeqCst)];
+        assert!((1000..1500).contains(&got[0]), "{got:?}");
+        assert!(got[1] > 2500, "{got:?}");
+    });
+}
+
+#[test]
+fn settings_of_a_thread_are_clamped_and_inherited() {
+    on(1, || {
+        let entity = Entity::new(0, 3, Policy::Batch, &CpuMask::one(0));
+        assert_eq!((entity.nice(), entity.policy()), (3, Policy::Batch));
+        for (set, nice) in [(-128, -20), (-20, -20), (19, 19), (127, 19), (0, 0)] {
+            entity.set_nice(set);
+            assert_eq!(entity.nice(), nice);
+        }
+        entity.set_nice(-5);
+        let child = entity.forked(0);
+        assert_eq!((child.nice(), child.policy()), (-5, Policy::Batch));
+        assert!(child.affinity().has(0) && !child.affinity().has(1));
+        entity.set_policy(Policy::Idle, true);
+        assert!(entity.reset_on_fork());
+        let child = entity.forked(0);
+        assert_eq!((child.nice(), child.policy()), (0, Policy::Idle));
+        assert!(!child.reset_on_fork());
+        entity.set_nice(7);
+        assert_eq!(entity.forked(0).nice(), 7, "a positive value stays");
+    });
+}
+
+/// PR_SET_TIMERSLACK: a thread begins with its creator's slack, which 0 restores.
+#[test]
+fn a_timer_slack_of_0_restores_the_creators() {
+    on(1, || {
+        let entity = Entity::new(0, 0, Policy::Other, &CpuMask::all());
+        assert_eq!(entity.slack(), 50_000);
+        entity.set_slack(7);
+        let child = entity.forked(0);
+        assert_eq!(child.slack(), 7);
+        child.set_slack(9);
+        child.set_slack(0);
+        assert_eq!(child.slack(), 7);
+        entity.set_slack(0);
+        assert_eq!(entity.slack(), 50_000);
+    });
+}
+
+#[test]
+fn a_mask_does_what_a_set_does() {
+    let cpus = hal::MAX_CPUS;
+    let mut random = Random(0x3a5c);
+    for _ in 0..200 {
+        let set: BTreeSet<usize> = (0..random.below(9)).map(|_| random.index(cpus)).collect();
+        let mut words = CpuMask::all().words().map(|_| 0);
+        set.iter()
+            .for_each(|cpu| words[cpu / 64] |= 1 << (cpu % 64));
+        let mask = CpuMask::from_words(words);
+        assert!((0..cpus).all(|cpu| mask.has(cpu) == set.contains(&cpu)));
+        let most = 1 + random.index(cpus);
+        assert_eq!(mask.first(most), set.range(..most).next().copied());
+        let other = CpuMask::one(random.index(cpus));
+        other.assign(&mask);
+        assert_eq!((other.words(), mask.copy().words()), (words, words));
+    }
+    assert!((0..cpus).all(|cpu| CpuMask::all().has(cpu)));
+    let one = CpuMask::one(cpus - 1);
+    assert_eq!(
+        (one.first(cpus), one.first(cpus - 1)),
+        (Some(cpus - 1), None)
+    );
+}
+
+#[test]
+fn a_mask_without_a_cpu_of_the_machine_changes_nothing() {
+    on(2, || {
+        let me = current();
+        assert!(sched::set_affinity(&me, &CpuMask::one(1)));
+        for words in [[0; 2].to_vec(), [0b1100].to_vec()] {
+            let mut mask = CpuMask::all().words().map(|_| 0);
+            mask[..words.len().min(1)].copy_from_slice(&words[..1]);
+            assert!(!sched::set_affinity(&me, &CpuMask::from_words(mask)));
+            assert_eq!(me.affinity().words(), CpuMask::one(1).words());
+        }
+        // The CPUs that do not exist are kept beside one that does.
+        let mut mask = me.affinity().words();
+        mask[0] = 0b1001;
+        assert!(sched::set_affinity(&me, &CpuMask::from_words(mask)));
+        assert_eq!(hal::cpu::id(), 0);
+        assert_eq!(me.affinity().words(), mask);
+    });
+}
+
+#[test]
+fn a_sleeping_thread_wakes_on_a_cpu_of_its_new_mask() {
+    on(3, || {
+        for cpu in [2, 0, 1] {
+            let woke_on = Arc::new(AtomicUsize::new(9));
+            let theirs = woke_on.clone();
+            let before = ended();
+            let tid = spawn(Some((cpu + 1) % 3), move || {
+                nap(5);
+                theirs.store(hal::cpu::id(), SeqCst);
+            });
+            nap(2);
+            let thread = ids::hold_thread(tid).expect("it sleeps");
+            assert!(sched::set_affinity(&thread, &CpuMask::one(cpu)));
+            drop(thread);
+            wait_for_ends(before + 1);
+            assert_eq!(woke_on.load(SeqCst), cpu);
+        }
+    });
+}
+
+/// sched_setaffinity(2): "If the process specified by pid is not currently running on one of the CPUs specified in mask, then
+/// that process is migrated".
+#[test]
+fn a_thread_that_runs_elsewhere_moves_without_waiting_for_a_tick() {
+    on(2, || {
+        assert!(sched::set_affinity(&current(), &CpuMask::one(0)));
+        let (on_cpu, stop) = (
+            Arc::new(AtomicUsize::new(9)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let (theirs, until) = (on_cpu.clone(), stop.clone());
+        let tid = spawn(Some(1), move || {
+            while !until.load(SeqCst) {
+                compute(MS / 50);
+                theirs.store(hal::cpu::id(), SeqCst);
+            }
+        });
+        nap(20);
+        assert_eq!(on_cpu.load(SeqCst), 1);
+        let thread = ids::hold_thread(tid).expect("it runs");
+        let begun = monotonic_ns();
+        assert!(sched::set_affinity(&thread, &CpuMask::one(0)));
+        // Its new CPU is this one, which it shares.
+        while sched::running(1) != 0 {
+            hal::cpu::relax();
+        }
+        let took = monotonic_ns() - begun;
+        assert!(took < MS, "{took}");
+        nap(5);
+        assert_eq!(on_cpu.load(SeqCst), 0);
+        stop.store(true, SeqCst);
+        drop(thread);
+        wait_for_ends(1);
+    });
+}
+
+/// Threads compute and sleep while others change where they may run. Each thread is where its mask says, at the latest after
+/// two ticks.
+#[test]
+fn random_masks_are_obeyed() {
+    on(4, || {
+        let stop = Arc::new(AtomicBool::new(false));
+        let tids: Vec<u32> = (0..6)
+            .map(|n| {
+                let stop = stop.clone();
+                spawn(None, move || {
+                    let mut random = Random(0x600 + n);
+                    let mut strayed = 0;
+                    while !stop.load(SeqCst) {
+                        compute(MS / 10);
+                        let pin = ksync::pin();
+                        let astray = !current().affinity().has(pin.cpu());
+                        drop(pin);
+                        strayed = if astray { strayed + 1 } else { 0 };
+                        assert!(strayed < 100, "it runs where it may not");
+                        if random.one_in(5) {
+                            nap(1);
+                        }
+                    }
+                })
+            })
+            .collect();
+        let mut random = Random(0xaff1);
+        for _ in 0..300 {
+            let tid = tids[random.index(tids.len())];
+            let mut words = CpuMask::one(0).words();
+            words[0] = random.below(16);
+            let thread = ids::hold_thread(tid).expect("it runs");
+            let set = sched::set_affinity(&thread, &CpuMask::from_words(words));
+            assert_eq!(set, words[0] != 0);
+            drop(thread);
+            nap(1);
+        }
+        stop.store(true, SeqCst);
+        wait_for_ends(6);
+    });
+}
+
+#[test]
+fn a_yield_lets_all_queued_threads_run_first() {
+    on(1, || {
+        for threads in 1..8 {
+            let before = ended();
+            let pin = ksync::pin();
+            (0..threads).for_each(|_| {
+                spawn(None, || ());
+            });
+            assert_eq!(ended(), before);
+            drop(pin);
+            sched::yield_now();
+            assert_eq!(ended(), before + threads);
+        }
+    });
+}
+
+#[test]
+fn a_yield_with_nobody_else_returns_at_once() {
+    on(2, || {
+        assert!(sched::set_affinity(&current(), &CpuMask::one(1)));
+        let (begun, switches) = (monotonic_ns(), switches(1));
+        (0..10).for_each(|_| sched::yield_now());
+        assert!(monotonic_ns() - begun < MS / 10);
+        assert_eq!(self::switches(1), switches);
+    });
+}
+
+fn switches(cpu: usize) -> u64 {
+    let stats = sched::stats(cpu).expect("a CPU");
+    stats.switches.load(SeqCst)
+}
+
+#[test]
+fn an_idle_cpu_takes_a_queued_thread() {
+    on(2, || {
+        assert!(sched::set_affinity(&current(), &CpuMask::one(0)));
+        let stolen = || sched::stats(1).expect("a CPU").steals.load(SeqCst);
+        let before = stolen();
+        let used = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+        let pin = ksync::pin();
+        let tids = [0, 1].map(|_| {
+            let used = used.clone();
+            // Queued on this CPU, and then free to move.
+            spawn(Some(0), move || {
+                for _ in 0..100 {
+                    compute(MS / 2);
+                    used[hal::cpu::id()].fetch_add(1, SeqCst);
+                }
+            })
+        });
+        for tid in tids {
+            let thread = ids::thread(&pin, tid).expect("it is queued");
+            assert!(sched::set_affinity(thread, &CpuMask::all()));
+            assert_eq!(thread.cpu(), 0);
+        }
+        drop(pin);
+        // CPU 1 looks for work whenever it has had some, and may find the other's queue locked.
+        spawn(Some(1), || (0..10).for_each(|_| nap(1)));
+        wait_for_ends(3);
+        let used = [used[0].load(SeqCst), used[1].load(SeqCst)];
+        assert!(used[0] >= 50 && used[1] >= 50, "{used:?}");
+        assert!(stolen() > before);
+    });
+}
+
+/// Four threads that begin on one CPU, beside a CPU with one: each CPU gets its part of them.
+#[test]
+fn busy_cpus_share_their_threads() {
+    on(2, || {
+        let until = monotonic_ns() + 2 * SECOND;
+        let got = Arc::new([const { AtomicU64::new(0) }; 5]);
+        for n in 0..5 {
+            let got = got.clone();
+            let tid = spawn(Some(usize::from(n == 4)), move || {
+                while monotonic_ns() < until {
+                    compute(MS / 10);
+                }
+                got[n].store(current().charge_now() / MS, SeqCst);
+            });
+            let thread = ids::hold_thread(tid).expect("it is new");
+            assert!(sched::set_affinity(&thread, &CpuMask::all()));
+        }
+        wait_for_ends(5);
+        // Four seconds of CPU time for five.
+        let got: Vec<u64> = got.iter().map(|ms| ms.load(SeqCst)).collect();
+        assert!(got.iter().all(|ms| (500..1300).contains(ms)), "{got:?}");
+        assert!(got.iter().sum::<u64>() > 3900, "{got:?}");
+    });
+}
+
+#[test]
+fn a_thread_that_may_not_leave_is_not_taken() {
+    on(2, || {
+        let pinned = Arc::new(AtomicU32::new(0));
+        for _ in 0..3 {
+            let pinned = pinned.clone();
+            spawn(Some(0), move || {
+                for _ in 0..100 {
+                    compute(MS / 5);
+                    assert_eq!(hal::cpu::id(), 0);
+                }
+                pinned.fetch_add(1, SeqCst);
+            });
+        }
+        spawn(Some(1), || compute(10 * MS));
+        wait_for_ends(4);
+        assert_eq!(pinned.load(SeqCst), 3);
+    });
+}
+
+#[test]
+fn a_woken_thread_goes_to_its_last_cpu_if_that_is_idle() {
+    on(4, || {
+        assert!(sched::set_affinity(&current(), &CpuMask::one(0)));
+        for home in [3, 1, 2] {
+            let woke_on = Arc::new(Mutex::new(Vec::new()));
+            let theirs = woke_on.clone();
+            let before = ended();
+            spawn(Some(home), move || {
+                assert!(sched::set_affinity(&current(), &CpuMask::all()));
+                for _ in 0..5 {
+                    nap(2);
+                    theirs.lock().expect("not poisoned").push(hal::cpu::id());
+                }
+            });
+            wait_for_ends(before + 1);
+            assert_eq!(*woke_on.lock().expect("not poisoned"), [home; 5]);
+        }
+    });
+}
+
+#[test]
+fn a_woken_thread_goes_to_an_idle_cpu_if_its_last_one_is_busy() {
+    on(3, || {
+        assert!(sched::set_affinity(&current(), &CpuMask::one(0)));
+        let woke_on = Arc::new(AtomicUsize::new(9));
+        let theirs = woke_on.clone();
+        spawn(Some(1), move || {
+            assert!(sched::set_affinity(&current(), &CpuMask::all()));
+            nap(5);
+            theirs.store(hal::cpu::id(), SeqCst);
+        });
+        nap(1);
+        // It sleeps; CPU 1, whose wheel wakes it, is busy then, and CPU 0 as well.
+        spawn(Some(1), || compute(20 * MS));
+        compute(20 * MS);
+        wait_for_ends(2);
+        assert_eq!(woke_on.load(SeqCst), 2);
+    });
+}
+
+#[test]
+fn the_threads_of_a_cpu_are_counted() {
+    on(2, || {
+        assert!(sched::set_affinity(&current(), &CpuMask::one(0)));
+        nap(1);
+        assert_eq!((sched::load(0), sched::load(1)), (1, 0));
+        assert_eq!(sched::running(0), current().tid());
+        assert_eq!(sched::running(1), 0);
+        let forks = || sched::stats(0).expect("a CPU").forks.load(SeqCst);
+        let before = forks();
+        let pin = ksync::pin();
+        let tids: Vec<u32> = (0..3).map(|_| spawn(Some(0), || ())).collect();
+        assert_eq!((sched::load(0), sched::runnable()), (4, 4));
+        assert_eq!(forks(), before + 3);
+        let moved = ids::thread(&pin, tids[1]).expect("it is queued");
+        assert!(sched::set_affinity(moved, &CpuMask::one(1)));
+        assert_eq!(sched::load(0), 3);
+        drop(pin);
+        wait_for_ends(3);
+        assert_eq!((sched::load(0), sched::load(1)), (1, 0));
+        assert!(sched::stats(2).is_none(), "no such CPU");
+    });
+}
+
+#[test]
+fn idle_time_and_run_time_add_up() {
+    on(2, || {
+        let before = [sched::idle_ns(0), sched::idle_ns(1)];
+        let begun = monotonic_ns();
+        spawn(Some(1), || compute(300 * MS));
+        nap(1000);
+        let passed = monotonic_ns() - begun;
+        let idle = [sched::idle_ns(0) - before[0], sched::idle_ns(1) - before[1]];
+        assert!(passed.abs_diff(idle[0]) < MS / 10, "{idle:?}");
+        let busy = passed - idle[1];
+        assert!((300 * MS..303 * MS).contains(&busy), "{busy}");
+        assert_eq!(sched::idle_ns(7), 0);
+    });
+}
+
+/// So many threads compute for so many seconds. The averages must then be those of the formula, which are in `expected`.
+fn load(threads: u32, seconds: u64, expected: &mut [f64; 3]) {
+    let before = ended();
+    let until = monotonic_ns() + seconds * SECOND;
+    for _ in 0..threads {
+        spawn(None, move || {
+            while monotonic_ns() < until {
+                hal::time::spin_ns(MS);
+            }
+        });
+    }
+    nap(seconds * 1000);
+    wait_for_ends(before + threads);
+    let now = sched::load_average();
+    for (n, minutes) in [1.0f64, 5.0, 15.0].into_iter().enumerate() {
+        for _ in 0..seconds / 5 {
+            let decay = (-5.0 / 60.0 / minutes).exp();
+            expected[n] = expected[n] * decay + f64::from(threads) * (1.0 - decay);
+        }
+        let off = (now[n] as f64 / 1000.0 - expected[n]).abs();
+        assert!(off < 0.15 + expected[n] / 20.0, "{now:?}: {expected:?}");
+    }
+}
+
+/// getloadavg(3): over 1, 5 and 15 minutes, each an exponential average of samples that are five seconds apart.
+#[test]
+fn load_averages_rise_and_fall_as_their_formula_says() {
+    on(1, || {
+        let mut expected = [0.0; 3];
+        load(3, 60, &mut expected);
+        load(1, 120, &mut expected);
+    });
+}
+
+#[test]
+#[ignore = "an idle time counts with the load of the thread that reads the averages after it"]
+fn load_averages_fall_while_the_machine_is_idle() {
+    on(1, || {
+        let mut expected = [0.0; 3];
+        load(3, 60, &mut expected);
+        load(0, 120, &mut expected);
+    });
+}
