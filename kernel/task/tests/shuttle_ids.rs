@@ -1,0 +1,184 @@
+//! Ids that are taken, given back and looked up at once on two CPUs, with a switch possible at every access to an atomic.
+//!
+//! `RUSTFLAGS="--cfg shuttle" cargo test -p task --release --test shuttle_ids`; `PANTALA_SCHEDULES` says how many schedules each
+//! test tries.
+#![cfg(shuttle)]
+
+mod processes;
+
+use std::sync::Arc;
+
+use ksync::atomic::{AtomicU32, Ordering::SeqCst};
+use processes::{
+    Stopped, everywhere, explore, make, nap, on, spawn, spawn_as, stop_everywhere, wait_for_ends,
+};
+use task::ids::{self, Id};
+use task::park::{self, Deadline, Interruptible, Step};
+use task::wait::{WaitQueue, Waiter};
+use task::{current, sched};
+
+/// A flag with a queue of those that wait for it.
+#[derive(Default)]
+struct Gate {
+    open: AtomicU32,
+    queue: WaitQueue,
+}
+
+impl Gate {
+    fn open(&self) -> bool {
+        self.open.store(1, SeqCst);
+        self.queue.wake_one()
+    }
+
+    fn pass(&self, deadline: Deadline) -> bool {
+        let step = |gate: &mut &Gate, waiter: &mut Waiter| {
+            waiter.listen(&gate.queue);
+            match gate.open.load(SeqCst) {
+                0 => Step::Wait,
+                _ => Step::Done(()),
+            }
+        };
+        park::park(&mut &*self, deadline, Interruptible::No, step).is_ok()
+    }
+}
+
+/// A thread has left a registration behind, and one with its tid sleeps elsewhere. The wake-up is for the thread that waits
+/// behind the dead one.
+fn a_tid_is_reused() {
+    on(2, || {
+        let (gate, other) = (Arc::new(Gate::default()), Arc::new(Gate::default()));
+        let id = Id::alloc().expect("an id");
+        let theirs = gate.clone();
+        spawn_as(&id, move || assert!(!theirs.pass(Deadline::after(50))));
+        wait_for_ends(1);
+        let elsewhere = other.clone();
+        spawn_as(&id, move || assert!(elsewhere.pass(Deadline::Never)));
+        let theirs = gate.clone();
+        spawn(None, move || assert!(theirs.pass(Deadline::Never)));
+        gate.open();
+        wait_for_ends(2);
+        other.open();
+        wait_for_ends(3);
+    });
+}
+
+#[test]
+fn a_reused_tid_swallows_no_wake_up() {
+    explore(a_tid_is_reused);
+    stop_everywhere(Stopped::Body, a_tid_is_reused);
+    stop_everywhere(Stopped::Third, a_tid_is_reused);
+}
+
+/// As above, where the leader's tid is taken over by the last thread of its process.
+fn a_tid_is_taken_over() {
+    on(2, || {
+        let (gate, other) = (Arc::new(Gate::default()), Arc::new(Gate::default()));
+        let id = Id::alloc().expect("an id");
+        let (leader, theirs) = (id.number(), gate.clone());
+        spawn_as(&id, move || assert!(!theirs.pass(Deadline::after(50))));
+        let elsewhere = other.clone();
+        spawn(None, move || {
+            let me = ids::hold_thread(current().tid()).expect("it runs");
+            let take_over = || {
+                ids::become_leader(&me, leader, |pin, _| {
+                    me.set_tid(leader);
+                    sched::renumbered(pin, leader);
+                })
+            };
+            while !take_over() {
+                nap(1);
+            }
+            drop(me);
+            assert!(elsewhere.pass(Deadline::Never));
+        });
+        wait_for_ends(1);
+        let theirs = gate.clone();
+        spawn(None, move || assert!(theirs.pass(Deadline::Never)));
+        gate.open();
+        wait_for_ends(2);
+        other.open();
+        wait_for_ends(3);
+    });
+}
+
+#[test]
+fn a_tid_that_is_taken_over_swallows_no_wake_up() {
+    explore(a_tid_is_taken_over);
+    stop_everywhere(Stopped::Body, a_tid_is_taken_over);
+    stop_everywhere(Stopped::Third, a_tid_is_taken_over);
+}
+
+/// Two CPUs take ids while others are given back.
+#[test]
+fn no_id_is_given_out_twice() {
+    everywhere(|| {
+        on(2, || {
+            let shared = Id::alloc().expect("an id");
+            let number = shared.number();
+            let clone = shared.clone();
+            let taken = Arc::new(AtomicU32::new(0));
+            let theirs = taken.clone();
+            spawn(None, move || {
+                drop(clone);
+                let mine = Id::alloc().expect("an id");
+                assert_ne!(mine.number(), number);
+                theirs.store(mine.number(), SeqCst);
+                nap(1);
+                drop(mine);
+            });
+            let again = shared.clone();
+            drop(shared);
+            let mine = Id::alloc().expect("an id");
+            assert_ne!(mine.number(), taken.load(SeqCst));
+            assert_ne!(mine.number(), number);
+            wait_for_ends(1);
+            drop(again);
+            nap(1);
+        });
+    });
+}
+
+/// A look-up beside a thread's end finds the thread or nothing, and keeps what it has found.
+#[test]
+fn a_thread_that_ends_is_found_whole_or_not_at_all() {
+    everywhere(|| {
+        on(2, || {
+            let id = Id::alloc().expect("an id");
+            let number = id.number();
+            let made = make(&id, || ());
+            drop(id);
+            sched::start(&made);
+            drop(made);
+            let found = ids::hold_thread(number);
+            assert!(found.is_none_or(|thread| thread.tid() == number));
+            wait_for_ends(1);
+            assert!(ids::hold_thread(number).is_none());
+        });
+    });
+}
+
+/// A wake-up by tid beside the end of the thread and the beginning of another one with the tid.
+#[test]
+fn a_wake_up_by_tid_meets_a_thread_that_ends() {
+    explore(|| {
+        on(2, || {
+            let gate = Arc::new(Gate::default());
+            let id = Id::alloc().expect("an id");
+            let (number, theirs) = (id.number(), gate.clone());
+            spawn_as(&id, move || {
+                theirs.pass(Deadline::after(100));
+            });
+            let pin = ksync::pin();
+            if let Some(thread) = ids::thread(&pin, number) {
+                sched::wake(&pin, thread);
+            }
+            drop(pin);
+            gate.queue.wake_all();
+            wait_for_ends(1);
+            let theirs = gate.clone();
+            spawn_as(&id, move || assert!(theirs.pass(Deadline::Never)));
+            gate.open();
+            wait_for_ends(2);
+        });
+    });
+}

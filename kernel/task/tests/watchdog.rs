@@ -1,0 +1,182 @@
+//! The watchdog: it reports long waits for locks and CPUs that stand still, and nothing else.
+#![cfg(not(shuttle))]
+
+mod processes;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use processes::{MS, nap, on, spawn, wait_for_ends};
+use task::time::{SECOND, monotonic_ns};
+use task::{current, sched, watchdog};
+
+ksync::lock_class!(TestLock, "test mutex", rank = 1);
+
+type Lock = ksync::Mutex<(), TestLock>;
+
+/// Runs `body` on a machine of two CPUs whose watchdog has a limit of so many seconds: three times as long for locks.
+fn watched(seconds: u32, body: impl FnOnce() + Send + 'static) {
+    on(2, move || {
+        watchdog::start(seconds);
+        body();
+        // The two threads of the watchdog sleep as the machine ends. Each gives a level of preemption back on the first CPU,
+        // which has only one.
+        assert!(sched::set_affinity(&current(), &sched::CpuMask::one(0)));
+        hal::preempt::disable();
+    });
+}
+
+/// A thread holds a lock for so many seconds while another one waits. Returns the reports of the wait.
+fn reports_of_a_wait(seconds: u64) -> u64 {
+    let lock = Arc::new(Lock::new(()));
+    let (theirs, before) = (lock.clone(), processes::ended());
+    let held = lock.lock();
+    spawn(None, move || drop(theirs.lock()));
+    nap(seconds * 1000);
+    let reports = watchdog::asleep();
+    drop(held);
+    wait_for_ends(before + 1);
+    reports
+}
+
+#[test]
+fn a_wait_of_more_than_thirty_seconds_is_reported() {
+    watched(10, || {
+        assert_eq!(watchdog::limit_ns(), Some(10 * SECOND));
+        assert_eq!(reports_of_a_wait(35), 1);
+        assert_eq!(watchdog::still(), 0, "idle CPUs do not stand still");
+    });
+}
+
+#[test]
+fn a_wait_of_less_than_thirty_seconds_is_not_reported() {
+    watched(10, || {
+        assert_eq!(reports_of_a_wait(29), 0);
+        // Nor are many short ones that take as long together.
+        for _ in 0..5 {
+            assert_eq!(reports_of_a_wait(20), 0);
+        }
+    });
+}
+
+#[test]
+fn a_wait_that_goes_on_is_reported_each_thirty_seconds() {
+    watched(10, || {
+        assert_eq!(reports_of_a_wait(135), 4);
+    });
+}
+
+#[test]
+fn each_thread_that_waits_is_reported() {
+    watched(1, || {
+        let lock = Arc::new(Lock::new(()));
+        let held = lock.lock();
+        for _ in 0..3 {
+            let theirs = lock.clone();
+            spawn(None, move || drop(theirs.lock()));
+        }
+        nap(4000);
+        assert_eq!(watchdog::asleep(), 3);
+        drop(held);
+        wait_for_ends(3);
+    });
+}
+
+#[test]
+fn other_sleeps_are_not_reported() {
+    watched(1, || {
+        spawn(None, || nap(60_000));
+        nap(60_000);
+        wait_for_ends(1);
+        assert_eq!((watchdog::asleep(), watchdog::still()), (0, 0));
+    });
+}
+
+#[test]
+fn a_wait_is_watched_on_a_machine_of_one_cpu() {
+    on(1, || {
+        watchdog::start(2);
+        let lock = Arc::new(Lock::new(()));
+        let theirs = lock.clone();
+        let held = lock.lock();
+        spawn(None, move || drop(theirs.lock()));
+        nap(5000);
+        assert_eq!(watchdog::asleep(), 0);
+        nap(3000);
+        assert_eq!(watchdog::asleep(), 1);
+        drop(held);
+        wait_for_ends(1);
+    });
+}
+
+/// CPU `cpu` takes no interrupt for so many seconds.
+fn stand_still(cpu: usize, seconds: u64) {
+    let before = processes::ended();
+    spawn(Some(cpu), move || {
+        let irq = hal::irq::save();
+        let until = monotonic_ns() + seconds * SECOND;
+        while monotonic_ns() < until {
+            hal::time::spin_ns(MS / 10);
+        }
+        hal::irq::restore(irq);
+    });
+    wait_for_ends(before + 1);
+}
+
+#[test]
+fn a_cpu_without_interrupts_is_reported() {
+    watched(10, || {
+        for cpu in [1, 0] {
+            assert!(sched::set_affinity(
+                &current(),
+                &sched::CpuMask::one(1 - cpu)
+            ));
+            let before = watchdog::still();
+            stand_still(cpu, 15);
+            assert_eq!(watchdog::still(), before + 1, "CPU {cpu}");
+        }
+        assert_eq!(watchdog::asleep(), 0);
+    });
+}
+
+#[test]
+fn a_cpu_without_interrupts_for_less_than_the_limit_is_not_reported() {
+    watched(10, || {
+        assert!(sched::set_affinity(&current(), &sched::CpuMask::one(0)));
+        stand_still(1, 7);
+        assert_eq!(watchdog::still(), 0);
+    });
+}
+
+#[test]
+fn a_cpu_with_preemption_off_takes_interrupts() {
+    watched(2, || {
+        assert!(sched::set_affinity(&current(), &sched::CpuMask::one(0)));
+        let over = Arc::new(AtomicBool::new(false));
+        let theirs = over.clone();
+        spawn(Some(1), move || {
+            let pin = ksync::pin();
+            let until = monotonic_ns() + 6 * SECOND;
+            while monotonic_ns() < until {
+                hal::time::spin_ns(MS);
+            }
+            drop(pin);
+            theirs.store(true, SeqCst);
+        });
+        wait_for_ends(1);
+        assert!(over.load(SeqCst));
+        assert_eq!(watchdog::still(), 0);
+    });
+}
+
+#[test]
+fn a_limit_of_0_starts_no_watchdog() {
+    on(2, || {
+        let threads = task::ids::threads();
+        watchdog::start(0);
+        assert_eq!(watchdog::limit_ns(), None);
+        assert_eq!(task::ids::threads(), threads);
+        assert_eq!(reports_of_a_wait(300), 0);
+        assert_eq!((watchdog::asleep(), watchdog::still()), (0, 0));
+    });
+}
