@@ -8,6 +8,7 @@ use abi::raw::general as raw;
 use cred::{Cred, LookAs};
 use elfload::stack::tag;
 use hal::uaccess::UserPtr;
+use proc::fork::CloneArgs;
 use proc::fork::ForkError;
 use proc::process::{flag, personality};
 use proc::rlimit::{INFINITY, Limit};
@@ -17,7 +18,6 @@ use proc::{Resource, UserThreadExt, ids, with_fs};
 use programs::{
     become_user, clone_thread, count, execute, give_file, install, install_bytes, next, run,
 };
-use proc::fork::CloneArgs;
 use std::sync::atomic::Ordering::SeqCst;
 use support::{exited, fork, me, nap, on, wait};
 use task::current::current;

@@ -12,8 +12,8 @@ use proc::process::flag;
 use proc::signal::{Action, SigFields, SigSet, code, set_action, sig};
 use proc::wait4::{self, Children, Event, Kind, Options, WaitError};
 use programs::{
-    become_user, catch, count, fork_with, is_pending, join, next, take, take_memory, thread,
-    until, until_asleep, with_memory,
+    become_user, catch, count, fork_with, is_pending, join, next, take, take_memory, thread, until,
+    until_asleep, with_memory,
 };
 use support::{exited, fork, kill, me, nap, on, poll, user_mode, wait};
 use task::current::current;
@@ -249,7 +249,10 @@ fn children_of_another_exit_signal_are_waited_for_on_request() {
             assert_eq!(poll(), Err(WaitError::NoChild));
             let usual = fork(|| 2);
             nap(20);
-            assert_eq!(wait_with(of_kind(Kind::Clones)), Ok(Some((clone, exited(1)))));
+            assert_eq!(
+                wait_with(of_kind(Kind::Clones)),
+                Ok(Some((clone, exited(1))))
+            );
             let none = wait_with(of_kind(Kind::Clones));
             assert_eq!(none, Err(WaitError::NoChild));
             assert_eq!(wait_with(of_kind(Kind::All)), Ok(Some((usual, exited(2)))));
@@ -270,10 +273,7 @@ fn a_parent_gets_the_signal_that_the_child_was_made_with() {
             panic!("no report about a child")
         };
         assert_eq!((pid, status), (child, 4));
-        assert_eq!(
-            wait_with(of_kind(Kind::All)),
-            Ok(Some((child, exited(4))))
-        );
+        assert_eq!(wait_with(of_kind(Kind::All)), Ok(Some((child, exited(4)))));
     });
 }
 

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use proc::futex::{self, ANY, FutexError};
-use proc::signal::{SigInfo, send_thread, sig};
 use proc::ids;
+use proc::signal::{SigInfo, send_thread, sig};
 use programs::{MEMORY, MS, Random, catch, join, load, store, take, thread, with_memory};
 use support::nap;
 use task::park::Deadline;
@@ -89,7 +89,13 @@ impl Reference {
 
     fn pass(&mut self, now: u64) {
         let late = |w: &&Waiter| w.until.is_some_and(|until| until <= now);
-        let gone: Vec<u32> = self.queues.iter().flatten().filter(late).map(|w| w.tid).collect();
+        let gone: Vec<u32> = self
+            .queues
+            .iter()
+            .flatten()
+            .filter(late)
+            .map(|w| w.tid)
+            .collect();
         for tid in gone {
             self.leave(tid, Err(FutexError::Timeout));
         }
@@ -125,7 +131,12 @@ impl Kernel {
                 let bits = [ANY, ANY, 1, 2, 3][random.below(5)];
                 let until = (random.below(4) == 0)
                     .then(|| monotonic_ns() + (10 + random.below(60) as u64) * MS);
-                let tid = self.wait(word, value, bits, until.map_or(Deadline::Never, Deadline::At));
+                let tid = self.wait(
+                    word,
+                    value,
+                    bits,
+                    until.map_or(Deadline::Never, Deadline::At),
+                );
                 reference.wait(word, value, Waiter { tid, bits, until });
             }
             0..=6 => {

@@ -15,8 +15,8 @@ use proc::signal::{SigSet, action, sig};
 use proc::wait4::{Children, WaitError};
 use proc::{SignalExt, UserThreadExt, exit, ids, with_files, with_fs};
 use programs::{
-    MEMORY, PAGE, THREAD, catch, clone_thread, count, create, fork_with, in_child, is_asleep, join,
-    load, next, store, store_long, thread, until, until_asleep, with_memory,
+    MEMORY, THREAD, catch, clone_thread, count, create, fork_with, in_child, join, load, next,
+    store, thread, until_asleep, with_memory,
 };
 use support::{exited, fork, kill, me, nap, on, poll, user_mode, wait};
 use task::current::current;
@@ -171,121 +171,6 @@ fn a_process_that_is_alone_with_its_memory_leaves_the_word_alone() {
         });
         assert_eq!(wait(Children::Any), Ok((child, exited(0))));
         assert_eq!(load(programs::SHARED), Some(5));
-    });
-}
-
-/// The words of a robust list: the head, and the list's entries with the words of two locks.
-const HEAD: u64 = MEMORY + 0x100;
-const FIRST: u64 = MEMORY + 0x200;
-const SECOND: u64 = MEMORY + 0x300;
-/// From an entry to its lock.
-const TO_LOCK: u64 = 16;
-
-/// Writes the list that [`HEAD`] begins: `entries`, and an entry that is being locked or unlocked.
-fn robust_list(entries: &[u64], pending: u64) {
-    let last = entries.last().copied().unwrap_or(HEAD);
-    let next = [entries, &[HEAD]].concat();
-    store_long(HEAD, next[0]);
-    for pair in next.windows(2) {
-        store_long(pair[0], pair[1]);
-    }
-    assert_ne!(last, 0);
-    store_long(HEAD + 8, TO_LOCK);
-    store_long(HEAD + 16, pending);
-    current().set_robust_list(HEAD);
-}
-
-const WAITERS: u32 = 0x8000_0000;
-const OWNER_DIED: u32 = 0x4000_0000;
-
-#[test]
-fn a_lock_whose_owner_dies_is_marked_and_a_waiter_is_woken() {
-    with_memory(2, || {
-        let owner = thread(|| {
-            let tid = current().tid();
-            store(FIRST + TO_LOCK, tid | WAITERS);
-            store(SECOND + TO_LOCK, tid);
-            robust_list(&[FIRST, SECOND], 0);
-            nap(20);
-        });
-        until(|| is_asleep(owner));
-        let value = owner | WAITERS;
-        let result = futex::wait(FIRST + TO_LOCK, false, value, ANY, Deadline::Never);
-        assert_eq!(result, Ok(()));
-        join(owner);
-        assert_eq!(load(FIRST + TO_LOCK), Some(WAITERS | OWNER_DIED));
-        assert_eq!(load(SECOND + TO_LOCK), Some(OWNER_DIED));
-    });
-}
-
-#[test]
-fn a_lock_of_another_thread_stays_as_it_is() {
-    with_memory(2, || {
-        let mine = current().tid() | WAITERS;
-        store(FIRST + TO_LOCK, mine);
-        store(SECOND + TO_LOCK, 0);
-        let other = thread(|| robust_list(&[FIRST, SECOND], 0));
-        join(other);
-        assert_eq!(load(FIRST + TO_LOCK), Some(mine));
-        assert_eq!(load(SECOND + TO_LOCK), Some(0));
-    });
-}
-
-#[test]
-fn a_lock_that_its_owner_was_taking_is_marked() {
-    with_memory(2, || {
-        let owner = thread(|| {
-            store(SECOND + TO_LOCK, current().tid());
-            robust_list(&[], SECOND);
-        });
-        join(owner);
-        assert_eq!(load(SECOND + TO_LOCK), Some(OWNER_DIED));
-    });
-}
-
-#[test]
-fn a_waiter_of_a_lock_that_its_owner_was_releasing_is_woken() {
-    with_memory(2, || {
-        // The word is free, but the owner has not woken a waiter yet.
-        let owner = thread(|| {
-            nap(20);
-            robust_list(&[], SECOND);
-        });
-        let result = futex::wait(SECOND + TO_LOCK, false, 0, ANY, Deadline::Never);
-        assert_eq!(result, Ok(()));
-        join(owner);
-        assert_eq!(load(SECOND + TO_LOCK), Some(0));
-    });
-}
-
-#[test]
-fn a_ring_of_robust_locks_has_an_end() {
-    with_memory(2, || {
-        let owner = thread(|| {
-            store(FIRST + TO_LOCK, current().tid());
-            robust_list(&[FIRST, SECOND], 0);
-            // The second entry leads to the first, and not to the head.
-            store_long(SECOND, FIRST);
-        });
-        join(owner);
-        assert_eq!(load(FIRST + TO_LOCK), Some(OWNER_DIED));
-    });
-}
-
-#[test]
-fn a_robust_list_outside_of_the_memory_does_no_harm() {
-    with_memory(2, || {
-        for head in [8, MEMORY + 16 * PAGE - 8, u64::MAX - 7] {
-            let tid = thread(move || current().set_robust_list(head));
-            join(tid);
-        }
-        let tid = thread(|| {
-            store(FIRST + TO_LOCK, current().tid());
-            robust_list(&[FIRST, SECOND], 0);
-            store_long(FIRST, 64);
-        });
-        join(tid);
-        assert_eq!(load(FIRST + TO_LOCK), Some(OWNER_DIED));
     });
 }
 
@@ -585,7 +470,10 @@ fn a_thread_that_is_cloned_beside_an_exit_of_the_group_is_ended_too() {
                             nap(1000);
                             0
                         });
-                        assert!(matches!(made, Ok(_) | Err(ForkError::Again | ForkError::Signal)));
+                        assert!(matches!(
+                            made,
+                            Ok(_) | Err(ForkError::Again | ForkError::Signal)
+                        ));
                     });
                 }
                 hal::time::spin_ns(round * 500);

@@ -23,9 +23,16 @@ const MOST: usize = 14;
 #[derive(Clone, Copy, Debug)]
 enum Command {
     /// Fork a child that sends this signal when it ends, or, with CLONE_PARENT, make a sibling.
-    Fork { signo: u8, sibling: bool },
+    Fork {
+        signo: u8,
+        sibling: bool,
+    },
     Exit(u8),
-    Wait { children: Children, kind: Kind, keep: bool },
+    Wait {
+        children: Children,
+        kind: Kind,
+        keep: bool,
+    },
     SetReaper(bool),
     SetDeathSignal(u8),
     LeadGroup,
@@ -54,7 +61,11 @@ fn obey(board: &Arc<Board>, command: Command) -> Answer {
             let theirs = board.clone();
             Answer::Made(fork_with(signo, flags.into(), move || live(&theirs)))
         }
-        Command::Wait { children, kind, keep } => {
+        Command::Wait {
+            children,
+            kind,
+            keep,
+        } => {
             let options = Options {
                 exited: true,
                 no_hang: true,
@@ -156,7 +167,12 @@ fn end(tree: &mut Tree, pid: u32, status: u32) {
 
 /// Checks a wait's result, and reaps what it reports.
 fn check_wait(tree: &mut Tree, pid: u32, command: Command, got: Answer) {
-    let Command::Wait { children, kind, keep } = command else {
+    let Command::Wait {
+        children,
+        kind,
+        keep,
+    } = command
+    else {
         panic!("{command:?}")
     };
     let matches = |child: &u32| {

@@ -40,11 +40,9 @@ pub const SHARED: u64 = 0x2000_0000;
 pub const MS: u64 = 1_000_000;
 
 /// clone(2)'s flags for a thread of the caller's process.
-pub const THREAD: u64 = (raw::CLONE_VM
-    | raw::CLONE_FS
-    | raw::CLONE_FILES
-    | raw::CLONE_SIGHAND
-    | raw::CLONE_THREAD) as u64;
+pub const THREAD: u64 =
+    (raw::CLONE_VM | raw::CLONE_FS | raw::CLONE_FILES | raw::CLONE_SIGHAND | raw::CLONE_THREAD)
+        as u64;
 
 /// A number that a test's processes change and read.
 pub fn count() -> Arc<AtomicU32> {
@@ -274,11 +272,7 @@ pub fn install_bytes(path: &str, perm: u32, bytes: &[u8]) {
 }
 
 /// Makes a program of `body`, which gets the registers that it starts with. It exits with the status that it returns.
-pub fn install(
-    path: &str,
-    perm: u32,
-    body: impl Fn(&mut UserFrame) -> u8 + Send + Sync + 'static,
-) {
+pub fn install(path: &str, perm: u32, body: impl Fn(&mut UserFrame) -> u8 + Send + Sync + 'static) {
     let entry = program::add(move |frame| {
         let status = body(frame);
         user_mode();

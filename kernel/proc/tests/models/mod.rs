@@ -1,0 +1,63 @@
+//! Models of threads of one process, each of which is stopped once at each of its steps.
+#![allow(dead_code, reason = "no model uses all of it")]
+
+use std::sync::Arc;
+
+use proc::exit;
+use proc::wait4::Children;
+
+use crate::programs::thread;
+use crate::support::{fork, on, wait};
+
+/// The first task that a process of the model begins: before it are the test, two CPUs' first threads, the boot thread, init,
+/// and the process's first thread.
+const FIRST: usize = 6;
+
+/// What a thread does.
+pub type Body = Arc<dyn Fn() + Send + Sync>;
+
+/// The parts of one schedule.
+pub struct Model {
+    /// What the process's first thread does before it makes the others and ends.
+    pub begin: Body,
+    /// What the others do.
+    pub threads: Vec<Body>,
+    /// What must hold at the end, for the status of the process.
+    pub check: Box<dyn FnOnce(u32) + Send>,
+}
+
+/// Runs the model in each schedule in which one of its threads is stopped once, while the others run as far as they can.
+/// Nothing that a thread does may wait for another without a wake-up. Returns the number of schedules.
+pub fn everywhere(make: impl Fn() -> Model + Copy + Send + Sync + 'static) -> usize {
+    let threads = make().threads.len();
+    let stop = |n| vm_host::one_stop::everywhere(FIRST + n, move || run(make()));
+    (0..threads).map(stop).sum()
+}
+
+/// As [`everywhere`], in schedules at random.
+pub fn at_random(make: impl Fn() -> Model + Copy + Send + Sync + 'static) {
+    let said = std::env::var("PANTALA_SCHEDULES").ok();
+    let schedules = said.and_then(|n| n.parse().ok()).unwrap_or(60);
+    shuttle::check_random(move || run(make()), schedules);
+}
+
+fn run(model: Model) {
+    let Model {
+        begin,
+        threads,
+        check,
+    } = model;
+    on(2, move || {
+        let child = fork(move || {
+            begin();
+            for body in &threads {
+                let body = body.clone();
+                thread(move || body());
+            }
+            exit::exit_thread(0)
+        });
+        let (pid, status) = wait(Children::Any).expect("a child");
+        assert_eq!(pid, child);
+        check(status);
+    });
+}
