@@ -220,6 +220,10 @@ fn a_creating_open_makes_what_a_link_names() {
         assert_eq!(open("/m", 0), Ok(()));
         assert_eq!(found(root, "/m"), Ok(ino("/made")));
         assert_eq!(open("/d/n", 0), Err(NotFound));
+        // A relative text begins at the directory of its link.
+        root.symlink("near", "/d/k").unwrap();
+        assert_eq!(open("/d/k", 0), Ok(()));
+        assert_eq!(found(root, "/d/k"), Ok(ino("/d/near")));
         assert_eq!(root.readlink("/d/l"), Ok(String::from("../made")));
         // mkdir(2) and the like do not look where a link leads.
         root.unlink("/made").unwrap();

@@ -146,6 +146,29 @@ fn of_two_mounts_on_one_place_the_later_is_seen() {
     });
 }
 
+/// Two calls of mount(2) at once find the place before either has covered it.
+#[test]
+fn a_place_found_before_it_was_covered_is_covered_once_more() {
+    with_mount(|root| {
+        root.mkdir("/p").unwrap();
+        let mounts = ["first", "second"];
+        let places = mounts.map(|_| root.find("/p").unwrap());
+        for (name, over) in mounts.into_iter().zip(places) {
+            let fs = tmpfs::new_super(FsKind::Tmpfs, Settings::new(0o755)).unwrap();
+            let top = fs.root.clone();
+            mount::attach(fs, top, Some(over), String::from(name), 0).unwrap();
+            root.create(&format!("/p/{name}")).unwrap();
+            assert_eq!(root.list("/p"), Ok(vec![name.into()]));
+        }
+        for left in [vec![String::from("first")], vec![]] {
+            assert_eq!(root.rmdir("/p"), Err(Busy));
+            assert_eq!(umount("/p", false), Ok(()));
+            assert_eq!(root.list("/p"), Ok(left));
+        }
+        assert_eq!(root.rmdir("/p"), Ok(()));
+    });
+}
+
 #[test]
 fn a_mount_in_use_is_busy() {
     with_mount(|root| {
@@ -222,6 +245,9 @@ fn a_file_is_a_mount_point_for_a_file() {
         }
         bind("/m/f", "/g", 0).unwrap();
         assert_eq!(root.read("/g"), Ok(b"bound".to_vec()));
+        let created = root.open("/g", o::WRONLY | o::CREAT).unwrap();
+        assert_eq!(created.inode().unwrap().ino, ino("/m/f"));
+        drop(created);
         assert_eq!(root.unlink("/g"), Err(Busy));
         assert_eq!(root.unlink("/m/f"), Ok(()), "only the mount point is busy");
         assert_eq!(nlink("/g"), 0);

@@ -264,6 +264,27 @@ fn the_right_to_search_is_asked_for_dots_too() {
 }
 
 #[test]
+fn a_call_on_a_name_searches_its_directory_first() {
+    with_tree(|_| {
+        set_mode("/a", 0o666);
+        let user = Calls::of(user(USER, &[]));
+        let open = |path| user.open(path, o::RDONLY | o::CREAT).err();
+        assert_eq!(
+            (open("/a/f"), open("/a/absent")),
+            (Some(Access), Some(Access))
+        );
+        assert_eq!(user.unlink("/a/absent"), Err(Access));
+        assert_eq!(user.rmdir("/a/absent"), Err(Access));
+        assert_eq!(
+            user.mkdir("/a/b"),
+            Err(Access),
+            "it does not tell what exists"
+        );
+        assert_eq!(user.link("/f", "/a/f"), Err(Access));
+    });
+}
+
+#[test]
 fn the_capability_to_read_and_search_opens_each_directory() {
     with_tree(|_| {
         set_mode("/a", 0);
