@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex};
 
 use cred::{Charge, Cred, Payer};
 use processes::{MS, Random, compute, ended, nap, on, spawn, wait_for_ends};
-use task::thread::comm_from;
 use task::time::{self, SECOND, monotonic_ns};
 use task::usage::Times;
 use task::{account, current, ids, kthread, sched};
@@ -189,22 +188,6 @@ fn faults_are_reported_as_they_were_counted() {
         let times = me.times();
         assert_eq!((times.minor_faults, times.major_faults), (3, 2));
         assert_eq!(times.max_rss_kib, 0, "a thread has no resident set");
-    });
-}
-
-#[test]
-fn a_name_is_cut_to_fifteen_bytes() {
-    assert_eq!(&comm_from(b"sh")[..3], b"sh\0");
-    let long = comm_from(b"a-name-of-sixteen");
-    assert_eq!(&long, b"a-name-of-sixte\0");
-    assert_eq!(comm_from(b""), [0; 16]);
-    on(1, || {
-        let me = current();
-        assert_eq!(&me.comm()[..5], b"test\0");
-        me.set_comm(b"another");
-        assert_eq!(&me.comm()[..8], b"another\0");
-        me.set_comm(b"x");
-        assert_eq!(me.comm()[..], comm_from(b"x"), "nothing is left of it");
     });
 }
 

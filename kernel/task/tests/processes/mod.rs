@@ -223,9 +223,13 @@ pub fn ended() -> u32 {
     ENDED.load(SeqCst)
 }
 
-/// Sleeps until `n` threads have ended.
+/// Sleeps until `n` threads have ended, which takes less than two minutes: a thread that sleeps beside a lost wake-up fails the
+/// test.
 pub fn wait_for_ends(n: u32) {
+    let begun = time::monotonic_ns();
     while ended() < n {
+        let waits = time::monotonic_ns() - begun;
+        assert!(waits < 120 * time::SECOND, "a thread does not end");
         nap(1);
     }
 }
