@@ -276,6 +276,29 @@ fn a_wake_up_beside_a_signal_runs_the_step_again() {
     });
 }
 
+/// The wake-up comes after the step has looked, and the thread has a reason not to sleep at all.
+#[test]
+fn a_wake_up_before_a_sleep_that_does_not_begin_runs_the_step_again() {
+    on(1, || {
+        let step = |gate: &mut &Gate, waiter: &mut Waiter| {
+            waiter.listen(&gate.queue);
+            let taken = gate.take();
+            if gate.runs() == 1 {
+                assert!(gate.admit());
+            }
+            taken
+        };
+        let gate = Gate::default();
+        let now = Deadline::now();
+        let passed = park::park(&mut &gate, now, Interruptible::No, step);
+        assert_eq!((passed, gate.runs()), (Ok(()), 2));
+        let gate = Gate::default();
+        interrupt(current().tid());
+        let passed = park::park(&mut &gate, Deadline::Never, Interruptible::Yes, step);
+        assert_eq!((passed, gate.runs()), (Ok(()), 2));
+    });
+}
+
 #[test]
 fn a_wake_up_beside_the_deadline_runs_the_step_again() {
     on(1, || {
