@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use core::fmt;
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::UserFrame;
 use crate::sim::threads::{Condvar, Mutex, MutexGuard};
@@ -199,6 +200,8 @@ pub fn switch(prev: &ThreadState, next: &ThreadState) {
             }
             At::Over(on) => {
                 drop(at);
+                // As a switch to the thread would have left it: what its stack holds turns preemption on again.
+                on.machine.cpus[on.cpu].preempt.store(1, Relaxed);
                 sim::end_thread(Some(on));
             }
             other => *at = other,
