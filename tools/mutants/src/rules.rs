@@ -165,16 +165,13 @@ const KERNEL: Rules = Rules {
         ("check", true),
         ("check_names", true),
         ("check_rights", true),
-        ("has_stopped", true),
         ("in_group", true),
         ("is_alive", true),
         ("is_ending", false),
-        ("is_eligible", true),
         ("is_killed", false),
         ("is_mountpoint", false),
         ("is_orphaned", true),
         ("is_over", false),
-        ("is_own", true),
         ("is_readable", true),
         ("is_within", false),
         ("is_zombie", true),
@@ -228,7 +225,7 @@ mod tests {
         }
     }
 
-    /// Those of the names that no file below these directories calls.
+    /// Those of the names that no file of these directories calls.
     fn absent(rules: &Rules, more: &[&'static str], dirs: &[&str]) -> Vec<String> {
         let mut text = String::new();
         for dir in dirs {
