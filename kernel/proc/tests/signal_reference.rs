@@ -392,7 +392,8 @@ fn perform(call: Call) -> Outcome {
                     nodefer,
                     once,
                 } => {
-                    let flags = u32::from(nodefer) * SA_NODEFER | u32::from(once) * SA_RESETHAND;
+                    let flags =
+                        (u32::from(nodefer) * SA_NODEFER) | (u32::from(once) * SA_RESETHAND);
                     (HANDLER, mask, u64::from(flags))
                 }
             };

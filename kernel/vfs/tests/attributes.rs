@@ -80,7 +80,8 @@ impl Rules {
         let is_owner = cred.fsuid == self.uid;
         let may_uid = |uid| uid == self.uid && is_owner;
         let may_gid = |gid| (gid == self.gid || is_member(cred, gid)) && is_owner;
-        if !cred.capable(Cap::Chown) && !(uid.is_none_or(may_uid) && gid.is_none_or(may_gid)) {
+        let may = uid.is_none_or(may_uid) && gid.is_none_or(may_gid);
+        if !may && !cred.capable(Cap::Chown) {
             return Err(Perm);
         }
         if !self.dir {

@@ -29,13 +29,16 @@ fn limited(pages: u64, files: u64) -> (&'static Quota, &'static Quota) {
     (fs.quota.unwrap(), fs.inodes.unwrap())
 }
 
+/// Makes a file of some kind at a path.
+type Make<'a> = &'a dyn Fn(&str) -> Result<(), FsError>;
+
 #[test]
 fn each_kind_of_file_counts_and_so_does_each_further_name() {
     on(1, || {
         let root = Calls::of_root();
         let (_, files) = limited(100, 6);
         assert_eq!((files.limit(), files.used()), (6, 1), "the root directory");
-        let make: [(&str, &dyn Fn(&str) -> Result<(), FsError>); 5] = [
+        let make: [(&str, Make); 5] = [
             ("/m/file", &|path| root.create(path)),
             ("/m/dir", &|path| root.mkdir(path)),
             ("/m/link", &|path| root.symlink("x", path)),
