@@ -16,4 +16,14 @@ impl Random {
         self.0 ^= self.0 << 17;
         (self.0 >> 16) % n
     }
+    /// A number below a power of two, whose exponent is a random one of `bits`: small numbers as often as large ones.
+    pub fn scaled(&mut self, bits: core::ops::Range<u64>) -> u64 {
+        let exponent = bits.start + self.below_u64(bits.end - bits.start);
+        self.below_u64(1 << exponent)
+    }
+
+    /// Whether one of `n` equal chances comes.
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below_u64(n) == 0
+    }
 }

@@ -159,6 +159,15 @@ fn a_program_of_root_run_by_a_user_has_no_capabilities() {
     );
 }
 
+/// Takes the limit of the caller's stack away.
+fn unlimit_stack() {
+    let large = Limit {
+        soft: INFINITY,
+        hard: INFINITY,
+    };
+    assert!(me().set_limit(Resource::Stack, large, false).is_ok());
+}
+
 /// The old memory's owner must not look at the new program, nor choose its addresses.
 #[test]
 fn a_program_with_other_rights_is_hidden_and_its_layout_is_its_own() {
@@ -167,11 +176,7 @@ fn a_program_with_other_rights_is_hidden_and_its_layout_is_its_own() {
         || {
             me().personality(Some(personality::CLEARED_BY_PRIVILEGE | 0x1000_0000));
             me().set_death_signal(sig::INT);
-            let large = Limit {
-                soft: INFINITY,
-                hard: INFINITY,
-            };
-            assert!(me().set_limit(Resource::Stack, large, false).is_ok());
+            unlimit_stack();
         },
         |_| {
             assert!(!me().flag(flag::DUMPABLE));
@@ -190,11 +195,7 @@ fn a_plain_program_keeps_personality_death_signal_and_limits() {
         || {
             me().personality(Some(personality::ADDR_NO_RANDOMIZE));
             me().set_death_signal(sig::INT);
-            let large = Limit {
-                soft: INFINITY,
-                hard: INFINITY,
-            };
-            assert!(me().set_limit(Resource::Stack, large, false).is_ok());
+            unlimit_stack();
         },
         |_| {
             assert_eq!(me().personality(None), personality::ADDR_NO_RANDOMIZE);

@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex};
 use proc::futex::{self, ANY, FutexError};
 use proc::ids;
 use proc::signal::{SigInfo, send_thread, sig};
-use programs::{MEMORY, MS, Random, catch, join, load, store, take, thread, with_memory};
+use programs::{MEMORY, MS, catch, join, load, seeded, store, take, thread, with_memory};
 use support::nap;
 use task::park::Deadline;
 use task::time::monotonic_ns;
 use vm::ObjectRef;
+use vm_host::random::Random;
 
 /// The words: few, so that waiters meet.
 const WORDS: usize = 4;
@@ -179,7 +180,7 @@ impl Kernel {
 
     /// Plays so many steps; after each one exactly those threads have gone on that should.
     fn compare(&self, seed: u64, steps: usize) {
-        let mut random = Random::new(seed);
+        let mut random = seeded(seed);
         let mut reference = Reference::default();
         let mut all = Vec::new();
         for step in 0..steps {

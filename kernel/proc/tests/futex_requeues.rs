@@ -1,20 +1,20 @@
 //! Waiters that are moved from one word to another: FUTEX_REQUEUE and FUTEX_CMP_REQUEUE.
 #![cfg(not(shuttle))]
 
+mod futex_waiters;
 mod programs;
 mod support;
 
-use std::sync::{Arc, Mutex};
-
+use futex_waiters::{Results, names, waiter, waiter_until, waiting_child, wake};
 use proc::futex::{self, ANY, FutexError};
 use proc::signal::{SigInfo, send_thread, sig};
 use proc::wait4::Children;
 use proc::{exit, ids};
 use programs::{
-    MEMORY, MS, PAGE, SHARED, catch, is_asleep, join, share_memory, store, take, thread, until,
-    until_asleep, with_memory,
+    MEMORY, MS, PAGE, SHARED, catch, is_asleep, join, share_memory, store, thread, until_asleep,
+    with_memory,
 };
-use support::{exited, fork, kill, nap, wait};
+use support::{exited, fork, kill, wait};
 use task::park::Deadline;
 
 /// Two words.
@@ -27,41 +27,6 @@ const ALL: u32 = i32::MAX as u32;
 /// FUTEX_REQUEUE of private words: how many were woken, and how many moved.
 fn requeue(from: u64, to: u64, wake: u32, moves: u32) -> (u32, u32) {
     futex::requeue(from, to, false, wake, moves, None).expect("two words")
-}
-
-/// FUTEX_WAKE of a private word.
-fn wake(addr: u64, count: u32) -> u32 {
-    futex::wake(addr, false, count, ANY).expect("a word")
-}
-
-/// What waiters got, with their names, in the order in which they went on.
-type Results = Arc<Mutex<Vec<(u32, Result<(), FutexError>)>>>;
-
-/// Starts a thread that waits on a private word, and is asleep when this returns.
-fn waiter_until(addr: u64, name: u32, bits: u32, deadline: Deadline, results: &Results) -> u32 {
-    let results = results.clone();
-    let tid = thread(move || {
-        let result = futex::wait(addr, false, 0, bits, deadline);
-        results.lock().unwrap().push((name, result));
-        if result == Err(FutexError::Signal) {
-            assert!(take(sig::INT).is_some());
-        }
-    });
-    until_asleep(tid);
-    tid
-}
-
-fn waiter(addr: u64, name: u32, results: &Results) -> u32 {
-    waiter_until(addr, name, ANY, Deadline::Never, results)
-}
-
-/// The names of those that were woken, once they are so many and no other has been for some time.
-fn names(results: &Results, n: usize) -> Vec<u32> {
-    until(|| results.lock().unwrap().len() >= n);
-    nap(5);
-    let results = results.lock().unwrap();
-    assert!(results.iter().all(|(_, result)| *result == Ok(())));
-    results.iter().map(|(name, _)| *name).collect()
 }
 
 #[test]
@@ -309,13 +274,7 @@ fn many_waiters_are_moved_in_their_order() {
 fn a_shared_word_hands_its_waiters_to_another_of_its_processes() {
     with_memory(2, || {
         share_memory();
-        let waits = || {
-            fork(|| {
-                let result = futex::wait(SHARED, true, 0, ANY, Deadline::Never);
-                u8::from(result == Ok(()))
-            })
-        };
-        let children = [waits(), waits(), waits()];
+        let children = [waiting_child(), waiting_child(), waiting_child()];
         children.iter().for_each(|&child| until_asleep(child));
         let mover = fork(|| {
             let moved = futex::requeue(SHARED, SHARED + 4, true, 1, ALL, Some(0));
@@ -335,10 +294,7 @@ fn a_shared_word_hands_its_waiters_to_another_of_its_processes() {
 fn a_waiter_can_be_moved_to_a_word_of_another_object() {
     with_memory(2, || {
         share_memory();
-        let child = fork(|| {
-            let result = futex::wait(SHARED, true, 0, ANY, Deadline::Never);
-            u8::from(result == Ok(()))
-        });
+        let child = waiting_child();
         until_asleep(child);
         // The child does not map the private word that it waits for from now on.
         let moved = futex::requeue(SHARED, A, true, 0, 1, None);

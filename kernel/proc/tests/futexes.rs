@@ -1,12 +1,14 @@
 //! Waits on words of memory and their wake-ups, as futex(2) describes them.
 #![cfg(not(shuttle))]
 
+mod futex_waiters;
 mod programs;
 mod support;
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
+use futex_waiters::{Results, names, waiter, waiter_until, waiting_child, wake};
 use mem::vm;
 use proc::futex::{self, ANY, FutexError};
 use proc::signal::{SigInfo, SigSet, send_thread, sig};
@@ -14,7 +16,7 @@ use proc::wait4::Children;
 use proc::{SignalExt, ids, with_space};
 use programs::{
     MEMORY, MS, PAGE, SHARED, catch, in_child, is_asleep, join, load, map_shared, share_memory,
-    store, take, thread, until, until_asleep, with_memory,
+    store, take, thread, until_asleep, with_memory,
 };
 use support::{exited, fork, kill, me, nap, on, wait};
 use task::current::current;
@@ -27,36 +29,9 @@ fn wait_on(addr: u64, value: u32) -> Result<(), FutexError> {
     futex::wait(addr, false, value, ANY, Deadline::Never)
 }
 
-/// FUTEX_WAKE of a private word.
-fn wake(addr: u64, count: u32) -> u32 {
-    futex::wake(addr, false, count, ANY).expect("a word")
-}
-
 /// FUTEX_WAKE of a shared word.
 fn wake_shared(addr: u64, count: u32) -> u32 {
     futex::wake(addr, true, count, ANY).expect("a word")
-}
-
-/// The names of waiters, in the order in which they were woken.
-type Woken = Arc<Mutex<Vec<u32>>>;
-
-/// Starts a thread that waits on a private word for one of `bits`, and is asleep when this returns.
-fn waiter(addr: u64, name: u32, bits: u32, woken: &Woken) -> u32 {
-    let woken = woken.clone();
-    let tid = thread(move || {
-        let result = futex::wait(addr, false, 0, bits, Deadline::Never);
-        assert_eq!(result, Ok(()));
-        woken.lock().unwrap().push(name);
-    });
-    until_asleep(tid);
-    tid
-}
-
-/// The names, once so many waiters have been woken and no other has for some time.
-fn names(woken: &Woken, n: usize) -> Vec<u32> {
-    until(|| woken.lock().unwrap().len() >= n);
-    nap(5);
-    woken.lock().unwrap().clone()
 }
 
 #[test]
@@ -94,9 +69,9 @@ fn a_wake_without_waiters_wakes_none_and_is_not_kept() {
 #[test]
 fn waiters_are_woken_in_the_order_in_which_they_came() {
     with_memory(2, || {
-        let woken = Woken::default();
+        let woken = Results::default();
         for name in 0..6 {
-            waiter(MEMORY, name, ANY, &woken);
+            waiter(MEMORY, name, &woken);
         }
         for n in 1..=6u32 {
             assert_eq!(wake(MEMORY, 1), 1);
@@ -110,9 +85,9 @@ fn waiters_are_woken_in_the_order_in_which_they_came() {
 #[test]
 fn a_wake_wakes_as_many_as_it_says() {
     with_memory(2, || {
-        let woken = Woken::default();
+        let woken = Results::default();
         for name in 0..7 {
-            waiter(MEMORY, name, ANY, &woken);
+            waiter(MEMORY, name, &woken);
         }
         assert_eq!(wake(MEMORY, 3), 3);
         assert_eq!(names(&woken, 3).len(), 3);
@@ -127,9 +102,9 @@ fn a_wake_wakes_as_many_as_it_says() {
 #[test]
 fn a_wake_of_many_counts_each_waiter_once() {
     with_memory(2, || {
-        let woken = Woken::default();
+        let woken = Results::default();
         for name in 0..100 {
-            waiter(MEMORY, name, ANY, &woken);
+            waiter(MEMORY, name, &woken);
         }
         assert_eq!(wake(MEMORY, 70), 70);
         assert_eq!(names(&woken, 70).len(), 70);
@@ -141,25 +116,26 @@ fn a_wake_of_many_counts_each_waiter_once() {
 #[test]
 fn a_wake_leaves_the_waiters_of_other_words_asleep() {
     with_memory(2, || {
-        let woken = Woken::default();
+        let woken = Results::default();
         let words: Vec<u64> = (0..200).map(|n| MEMORY + 4 * n).collect();
         let (middle, rest) = (words[100], [&words[..100], &words[101..]].concat());
-        let tid = waiter(middle, 1, ANY, &woken);
+        let tid = waiter(middle, 1, &woken);
         for word in rest {
             assert_eq!(wake(word, u32::MAX), 0);
         }
         assert!(is_asleep(tid));
         assert_eq!(wake(middle, u32::MAX), 1);
         join(tid);
+        assert_eq!(names(&woken, 1), [1]);
     });
 }
 
 #[test]
 fn a_wake_with_a_bitset_passes_waiters_that_share_no_bit() {
     with_memory(2, || {
-        let woken = Woken::default();
+        let woken = Results::default();
         for (name, bits) in [(1, 0b001), (2, 0b010), (3, 0b110), (4, ANY), (5, 0b001)] {
-            waiter(MEMORY, name, bits, &woken);
+            waiter_until(MEMORY, name, bits, Deadline::Never, &woken);
         }
         let wake_bits = |bits, count| futex::wake(MEMORY, false, count, bits);
         assert_eq!(wake_bits(0b100, 1), Ok(1));
@@ -268,14 +244,14 @@ fn a_wait_whose_time_has_passed_looks_at_the_word_first() {
 #[test]
 fn a_wait_that_timed_out_leaves_the_others_in_their_order() {
     with_memory(2, || {
-        let woken = Woken::default();
-        waiter(MEMORY, 1, ANY, &woken);
+        let woken = Results::default();
+        waiter(MEMORY, 1, &woken);
         let impatient = thread(|| {
             let result = futex::wait(MEMORY, false, 0, ANY, Deadline::after(30 * MS));
             assert_eq!(result, Err(FutexError::Timeout));
         });
         until_asleep(impatient);
-        waiter(MEMORY, 2, ANY, &woken);
+        waiter(MEMORY, 2, &woken);
         join(impatient);
         assert_eq!(wake(MEMORY, 1), 1);
         assert_eq!(names(&woken, 1), [1]);
@@ -306,14 +282,15 @@ fn a_signal_with_a_handler_ends_a_wait() {
 #[test]
 fn a_signal_that_is_ignored_does_not_end_a_wait() {
     with_memory(2, || {
-        let woken = Woken::default();
-        let tid = waiter(MEMORY, 1, ANY, &woken);
+        let woken = Results::default();
+        let tid = waiter(MEMORY, 1, &woken);
         // SIGCHLD's default is to be ignored.
         assert!(kill(me().pid(), sig::CHLD));
         nap(10);
         assert!(is_asleep(tid));
         assert_eq!(wake(MEMORY, 1), 1);
         join(tid);
+        assert_eq!(names(&woken, 1), [1]);
     });
 }
 
@@ -352,10 +329,7 @@ fn a_private_word_is_not_that_of_a_forked_child() {
 fn a_shared_word_is_that_of_a_forked_child() {
     with_memory(2, || {
         share_memory();
-        let child = fork(|| {
-            let result = futex::wait(SHARED, true, 0, ANY, Deadline::Never);
-            u8::from(result == Ok(()))
-        });
+        let child = waiting_child();
         until_asleep(child);
         assert_eq!(wake_shared(SHARED + 4, u32::MAX), 0);
         assert_eq!(wake_shared(SHARED, u32::MAX), 1);
@@ -436,10 +410,10 @@ fn two_processes_that_run_one_program_after_another_share_no_private_word() {
 fn a_wake_op_changes_the_word_and_wakes_both() {
     with_memory(2, || {
         let (first, second) = (MEMORY, MEMORY + 400);
-        let woken = Woken::default();
+        let woken = Results::default();
         for name in 0..3 {
-            waiter(first, name, ANY, &woken);
-            waiter(second, 10 + name, ANY, &woken);
+            waiter(first, name, &woken);
+            waiter(second, 10 + name, &woken);
         }
         let op = |then: bool, counts: (u32, u32)| {
             let change = |old: u32| old + 5;
@@ -465,8 +439,8 @@ fn a_wake_op_changes_the_word_and_wakes_both() {
 #[test]
 fn a_wake_op_on_memory_that_may_not_be_written_changes_and_wakes_nothing() {
     with_memory(2, || {
-        let woken = Woken::default();
-        let tid = waiter(MEMORY, 1, ANY, &woken);
+        let woken = Results::default();
+        let tid = waiter(MEMORY, 1, &woken);
         let second = MEMORY + PAGE;
         let forbid = with_space(|space| space.protect(vm(), second, PAGE, MapProt::READ));
         assert_eq!(forbid, Some(Ok(())));
@@ -475,6 +449,7 @@ fn a_wake_op_on_memory_that_may_not_be_written_changes_and_wakes_nothing() {
         assert!(is_asleep(tid));
         assert_eq!(load(second), Some(0));
         assert_eq!(wake(MEMORY, 1), 1);
+        assert_eq!(names(&woken, 1), [1]);
     });
 }
 

@@ -261,8 +261,8 @@ fn a_group_signal_reaches_members_forked_on_each_cpu() {
         let leader = fork(|| {
             setsid().expect("the leader of no group");
             for _ in 0..10 {
-                fork(|| {
-                    fork(|| idle());
+                try_fork(|| {
+                    try_fork(|| idle());
                     idle()
                 });
             }
@@ -280,7 +280,7 @@ fn a_fork_bomb_in_a_group_is_killed_whole() {
         fn grow(depth: u32) {
             for _ in 0..3 {
                 if depth > 0 {
-                    fork(move || {
+                    try_fork(move || {
                         grow(depth - 1);
                         idle()
                     });

@@ -13,7 +13,7 @@ use proc::itimer::{self, Setting, Which};
 use proc::signal::{Action, SigSet, set_action, sig};
 use proc::wait4::Children;
 use programs::{
-    MS, Random, catch, count, in_child, is_pending, join, next, take, take_memory, thread,
+    MS, catch, count, in_child, is_pending, join, next, seeded, take, take_memory, thread,
     with_memory,
 };
 use support::{exited, fork, me, nap, on, user_mode, wait};
@@ -440,7 +440,7 @@ fn the_virtual_timer_counts_time_in_user_mode_alone() {
 #[test]
 fn a_random_series_of_settings_agrees_with_a_reference() {
     with_signals(1, || {
-        let mut random = Random::new(3);
+        let mut random = seeded(3);
         // When the timer expires next, and its interval; in nanoseconds.
         let mut model: Option<(u64, u64)> = None;
         for step in 0..300 {

@@ -17,7 +17,7 @@ use proc::signal::{SigSet, sig};
 use proc::wait4::Children;
 use proc::{Resource, SignalExt, UserThreadExt, exit};
 use programs::{
-    MS, Random, THREAD, become_user, clone_thread, create, is_pending, join, next, take,
+    MS, THREAD, become_user, clone_thread, create, is_pending, join, next, seeded, take,
     take_memory, thread, until, with_memory,
 };
 use support::{exited, fork, kill, me, nap, on, user_mode, wait};
@@ -484,7 +484,7 @@ fn become_any(uid: u32) {
 fn the_charges_of_random_processes_agree_with_a_reference() {
     for seed in 0..8 {
         on(2, move || {
-            let mut random = Random::new(seed);
+            let mut random = seeded(seed);
             // By pid: the user, and the threads; 0 threads for a zombie.
             let mut all = BTreeMap::<u32, (u32, u64)>::new();
             for step in 0..80 {

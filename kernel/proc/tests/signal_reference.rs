@@ -17,6 +17,7 @@ use signals::*;
 use support::{me, nap, user_mode, wait};
 use task::current::current;
 use task::park::ParkError;
+use vm_host::random::Random;
 
 /// The signals that the calls are about.
 const SIGNALS: [u8; 14] = [
@@ -36,23 +37,11 @@ const SIGNALS: [u8; 14] = [
     RT + 1,
 ];
 
-/// A generator of pseudo-random numbers (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) as usize % n
-    }
-
-    /// Each of the signals is in the set in `part` of four cases.
-    fn set(&mut self, part: usize) -> u64 {
-        let within = SIGNALS.into_iter().filter(|_| self.below(4) < part);
-        let set = within.fold(0, |set, signo| set | SigSet::one(signo).0);
-        set & !SigSet::UNMASKABLE.0
-    }
+/// Each of the signals is in the set in `part` of four cases.
+fn random_set(random: &mut Random, part: usize) -> u64 {
+    let within = SIGNALS.into_iter().filter(|_| random.below(4) < part);
+    let set = within.fold(0, |set, signo| set | SigSet::one(signo).0);
+    set & !SigSet::UNMASKABLE.0
 }
 
 /// What happens when a signal is taken.
@@ -518,7 +507,7 @@ impl Pair {
 /// A random call of thread `t`. One of several threads makes no call in which it waits.
 fn random_call(random: &mut Random, alone: bool) -> Call {
     let part = random.below(4);
-    let set = random.set(part);
+    let set = random_set(random, part);
     let may_act = |signo: &u8| !SigSet::UNMASKABLE.has(*signo);
     let signals: Vec<u8> = SIGNALS.into_iter().filter(may_act).collect();
     let signo = signals[random.below(signals.len())];
@@ -526,7 +515,7 @@ fn random_call(random: &mut Random, alone: bool) -> Call {
         0 => Act::Default,
         1 => Act::Ignore,
         _ => Act::Catch {
-            mask: random.set(1),
+            mask: random_set(random, 1),
             nodefer: random.below(4) == 0,
             once: random.below(4) == 0,
         },

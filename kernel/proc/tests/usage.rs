@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use proc::signal::{Action, set_action, sig};
 use proc::wait4::{self, Children, Options};
-use programs::{MEMORY, MS, PAGE, Random, join, store, take_memory, thread, with_memory};
+use programs::{MEMORY, MS, PAGE, join, seeded, store, take_memory, thread, with_memory};
 use support::{exited, fork, kill, me, nap, on, user_mode, wait};
 use task::current::current;
 use task::usage::Times;
@@ -289,7 +289,7 @@ fn the_sum_never_decreases_while_threads_come_and_go() {
 #[test]
 fn a_random_family_uses_what_its_members_compute() {
     fn live(seed: u64, depth: usize) -> u64 {
-        let mut random = Random::new(seed);
+        let mut random = seeded(seed);
         let mut sum = 0;
         for n in 0..random.below(3) as u64 {
             let used = random.below(10) as u64;
@@ -309,7 +309,7 @@ fn a_random_family_uses_what_its_members_compute() {
         sum
     }
     fn computed(seed: u64, depth: usize) -> u64 {
-        let mut random = Random::new(seed);
+        let mut random = seeded(seed);
         let mut sum = 0;
         for n in 0..random.below(3) as u64 {
             let used = random.below(10) as u64;

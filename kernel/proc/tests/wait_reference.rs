@@ -13,8 +13,9 @@ use proc::ids;
 use proc::process::flag;
 use proc::signal::sig;
 use proc::wait4::{self, Children, Event, Kind, Options, WaitError};
-use programs::{Random, fork_with};
+use programs::{fork_with, seeded};
 use support::{kill, me, nap, on, user_mode};
+use vm_host::random::Random;
 
 /// Most processes at once.
 const MOST: usize = 14;
@@ -295,7 +296,7 @@ fn note(tree: &mut Tree, pid: u32, command: Command, answer: Option<Answer>) {
 }
 
 fn play(seed: u64, steps: usize) {
-    let mut random = Random::new(seed);
+    let mut random = seeded(seed);
     let board = Arc::new(Board::default());
     let (mut tree, mut all) = (Tree::new(), Vec::new());
     for _ in 0..steps {

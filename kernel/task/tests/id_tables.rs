@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use ksync::CpuPin;
-use processes::{Random, make, nap, on, spawn, wait_for_ends};
+use processes::{make, nap, on, spawn, wait_for_ends};
 use task::id_table::{ArcTable, ID_LIMIT, IdTable, Slot};
 use task::idlist::{IdLinks, IdList, Role};
 use task::ids::{self, Id};
 use task::{current, sched};
+use vm_host::random::Random;
 
 /// Ids that the first wrap-around comes after.
 const FIRST_SPAN: u32 = 32_768;
@@ -124,19 +125,19 @@ fn an_id_is_in_use_as_long_as_a_value_has_it() {
         let mut held: Vec<Id> = Vec::new();
         let mut values = HashMap::new();
         for _ in 0..200_000 {
-            match random.below(5) {
+            match random.below_u64(5) {
                 0 | 1 => {
                     let id = Id::alloc().expect("an id");
                     assert_eq!(values.insert(id.number(), 1), None, "in use");
                     held.push(id);
                 }
                 2 if !held.is_empty() => {
-                    let id = held[random.index(held.len())].clone();
+                    let id = held[random.below(held.len())].clone();
                     *values.get_mut(&id.number()).expect("in use") += 1;
                     held.push(id);
                 }
                 _ if !held.is_empty() => {
-                    let id = held.swap_remove(random.index(held.len()));
+                    let id = held.swap_remove(random.below(held.len()));
                     let left = values.get_mut(&id.number()).expect("in use");
                     *left -= 1;
                     if *left == 0 {
@@ -361,8 +362,8 @@ fn a_list_does_what_a_deque_does() {
         let mut list = IdList::<Listed>::new();
         let mut deque = VecDeque::new();
         for _ in 0..20_000 {
-            let id = 1 + random.below(MEMBERS as u64 - 1) as u32;
-            match random.below(7) {
+            let id = 1 + random.below_u64(MEMBERS as u64 - 1) as u32;
+            match random.below_u64(7) {
                 0..=2 if !deque.contains(&id) => {
                     list.push_back(&pin, id);
                     deque.push_back(id);

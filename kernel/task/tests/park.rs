@@ -1,62 +1,33 @@
 //! Sleeps: what ends one and what does not, and which sleeper a wake-up reaches.
 #![cfg(not(shuttle))]
 
+mod gate;
 mod processes;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
+use gate::Gate;
 use processes::{
-    MS, Random, compute, ended, interrupt, kill, make, nap, nap_until, on, spawn, spawn_as,
-    take_signal, wait_for_ends,
+    MS, compute, ended, interrupt, kill, make, nap, nap_until, on, spawn, spawn_as, take_signal,
+    wait_for_ends,
 };
 use task::ids::{self, Id};
 use task::park::{self, Deadline, Interruptible, ParkError, Step};
 use task::time::monotonic_ns;
 use task::wait::{WaitQueue, Waiter};
 use task::{current, sched};
+use vm_host::random::Random;
 
-/// Permissions to pass, a queue of those that wait for one, and how often a step has run.
-#[derive(Default)]
-struct Gate {
-    open: AtomicU32,
-    queue: WaitQueue,
-    runs: AtomicU32,
-    passed_on: AtomicU32,
-}
-
-impl Gate {
-    /// Takes a permission, if there is one.
-    fn take(&self) -> Step<()> {
-        self.runs.fetch_add(1, SeqCst);
-        let lower = |open: u32| open.checked_sub(1);
-        match self.open.fetch_update(SeqCst, SeqCst, lower) {
-            Ok(_) => Step::Done(()),
-            Err(_) => Step::Wait,
-        }
+/// A step that passes the gate. Its first run finds the gate closed, and the permission comes before the sleep.
+fn admitted_late(gate: &mut &Gate, waiter: &mut Waiter) -> Step<()> {
+    waiter.listen(&gate.queue);
+    let taken = gate.take();
+    if gate.runs() == 1 {
+        assert!(gate.admit());
     }
-
-    fn pass(&self, deadline: Deadline, interruptible: Interruptible) -> Result<(), ParkError> {
-        let step = |gate: &mut &Gate, waiter: &mut Waiter| {
-            waiter.listen(&gate.queue);
-            gate.take()
-        };
-        let pass_on = |gate: &mut &Gate| {
-            gate.passed_on.fetch_add(1, SeqCst);
-            gate.queue.wake_one();
-        };
-        park::park_and_pass_on(&mut &*self, deadline, interruptible, step, pass_on)
-    }
-
-    fn admit(&self) -> bool {
-        self.open.fetch_add(1, SeqCst);
-        self.queue.wake_one()
-    }
-
-    fn runs(&self) -> u32 {
-        self.runs.load(SeqCst)
-    }
+    taken
 }
 
 /// Starts a thread that passes the gate and then stores the result.
@@ -81,15 +52,12 @@ fn result(ended: &Mutex<Ended>) -> Ended {
 fn a_wake_up_between_the_test_and_the_sleep_is_not_lost() {
     on(1, || {
         let gate = Gate::default();
-        let step = |gate: &mut &Gate, waiter: &mut Waiter| {
-            waiter.listen(&gate.queue);
-            let taken = gate.take();
-            if gate.runs() == 1 {
-                assert!(gate.admit());
-            }
-            taken
-        };
-        let passed = park::park(&mut &gate, Deadline::Never, Interruptible::No, step);
+        let passed = park::park(
+            &mut &gate,
+            Deadline::Never,
+            Interruptible::No,
+            admitted_late,
+        );
         assert_eq!((passed, gate.runs()), (Ok(()), 2));
     });
 }
@@ -280,21 +248,18 @@ fn a_wake_up_beside_a_signal_runs_the_step_again() {
 #[test]
 fn a_wake_up_before_a_sleep_that_does_not_begin_runs_the_step_again() {
     on(1, || {
-        let step = |gate: &mut &Gate, waiter: &mut Waiter| {
-            waiter.listen(&gate.queue);
-            let taken = gate.take();
-            if gate.runs() == 1 {
-                assert!(gate.admit());
-            }
-            taken
-        };
         let gate = Gate::default();
         let now = Deadline::now();
-        let passed = park::park(&mut &gate, now, Interruptible::No, step);
+        let passed = park::park(&mut &gate, now, Interruptible::No, admitted_late);
         assert_eq!((passed, gate.runs()), (Ok(()), 2));
         let gate = Gate::default();
         interrupt(current().tid());
-        let passed = park::park(&mut &gate, Deadline::Never, Interruptible::Yes, step);
+        let passed = park::park(
+            &mut &gate,
+            Deadline::Never,
+            Interruptible::Yes,
+            admitted_late,
+        );
         assert_eq!((passed, gate.runs()), (Ok(()), 2));
     });
 }
@@ -409,10 +374,10 @@ fn a_queue_wakes_in_the_order_of_a_plain_list() {
         let woken = Arc::new(Mutex::new(Vec::new()));
         let (mut waiting, mut expected) = (VecDeque::new(), Vec::new());
         for _ in 0..1500 {
-            match random.below(8) {
+            match random.below_u64(8) {
                 0..=3 => waiting.push_back(listener(&queue, &woken)),
                 4 if !waiting.is_empty() => {
-                    let gone = waiting.remove(random.index(waiting.len()));
+                    let gone = waiting.remove(random.below(waiting.len()));
                     gone.into_iter().for_each(interrupt);
                 }
                 5 if random.one_in(6) => {
@@ -471,8 +436,8 @@ fn timeouts_and_signals_swallow_no_permission() {
         let passed = Arc::new(AtomicU32::new(0));
         for _ in 0..100 {
             let (theirs, count) = (gate.clone(), passed.clone());
-            let first = monotonic_ns() + random.below(20 * MS);
-            let until = Deadline::At(first + random.below(20 * MS));
+            let first = monotonic_ns() + random.below_u64(20 * MS);
+            let until = Deadline::At(first + random.below_u64(20 * MS));
             let tid = spawn(None, move || {
                 nap_until(first);
                 if theirs.pass(until, Interruptible::Yes).is_ok() {
@@ -480,7 +445,7 @@ fn timeouts_and_signals_swallow_no_permission() {
                 }
             });
             if random.one_in(5) {
-                let at = first + random.below(20 * MS);
+                let at = first + random.below_u64(20 * MS);
                 spawn(None, move || {
                     nap_until(at);
                     interrupt(tid);
@@ -489,7 +454,7 @@ fn timeouts_and_signals_swallow_no_permission() {
         }
         let mut admitted = 0;
         while admitted < 60 {
-            nap_until(monotonic_ns() + random.below(MS));
+            nap_until(monotonic_ns() + random.below_u64(MS));
             gate.admit();
             admitted += 1;
         }

@@ -7,10 +7,11 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use processes::{MS, Random, compute, ended, nap, on, spawn, wait_for_ends};
+use processes::{MS, compute, ended, nap, on, spawn, wait_for_ends};
 use task::sched::{self, CpuMask, Entity, Policy};
 use task::time::{SECOND, monotonic_ns};
 use task::{current, ids, kthread};
+use vm_host::random::Random;
 
 /// The nice value and the policy of a thread that computes.
 #[derive(Clone, Copy)]
@@ -196,15 +197,17 @@ fn a_mask_does_what_a_set_does() {
     let cpus = hal::MAX_CPUS;
     let mut random = Random(0x3a5c);
     for _ in 0..200 {
-        let set: BTreeSet<usize> = (0..random.below(9)).map(|_| random.index(cpus)).collect();
+        let set: BTreeSet<usize> = (0..random.below_u64(9))
+            .map(|_| random.below(cpus))
+            .collect();
         let mut words = CpuMask::all().words().map(|_| 0);
         set.iter()
             .for_each(|cpu| words[cpu / 64] |= 1 << (cpu % 64));
         let mask = CpuMask::from_words(words);
         assert!((0..cpus).all(|cpu| mask.has(cpu) == set.contains(&cpu)));
-        let most = 1 + random.index(cpus);
+        let most = 1 + random.below(cpus);
         assert_eq!(mask.first(most), set.range(..most).next().copied());
-        let other = CpuMask::one(random.index(cpus));
+        let other = CpuMask::one(random.below(cpus));
         other.assign(&mask);
         assert_eq!((other.words(), mask.copy().words()), (words, words));
     }
@@ -321,9 +324,9 @@ fn random_masks_are_obeyed() {
             .collect();
         let mut random = Random(0xaff1);
         for _ in 0..300 {
-            let tid = tids[random.index(tids.len())];
+            let tid = tids[random.below(tids.len())];
             let mut words = CpuMask::one(0).words();
-            words[0] = random.below(16);
+            words[0] = random.below_u64(16);
             let thread = ids::hold_thread(tid).expect("it runs");
             let set = sched::set_affinity(&thread, &CpuMask::from_words(words));
             assert_eq!(set, words[0] != 0);

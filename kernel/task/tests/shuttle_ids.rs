@@ -42,6 +42,17 @@ impl Gate {
     }
 }
 
+/// A thread that waited at the gate has ended, and one waits at the other gate. A third waits behind the dead one, and gets the
+/// wake-up.
+fn wakes_the_living(gate: &Arc<Gate>, other: &Gate) {
+    let theirs = gate.clone();
+    spawn(None, move || assert!(theirs.pass(Deadline::Never)));
+    gate.open();
+    wait_for_ends(2);
+    other.open();
+    wait_for_ends(3);
+}
+
 /// A thread has left a registration behind, and one with its tid sleeps elsewhere. The wake-up is for the thread that waits
 /// behind the dead one.
 fn a_tid_is_reused() {
@@ -53,12 +64,7 @@ fn a_tid_is_reused() {
         wait_for_ends(1);
         let elsewhere = other.clone();
         spawn_as(&id, move || assert!(elsewhere.pass(Deadline::Never)));
-        let theirs = gate.clone();
-        spawn(None, move || assert!(theirs.pass(Deadline::Never)));
-        gate.open();
-        wait_for_ends(2);
-        other.open();
-        wait_for_ends(3);
+        wakes_the_living(&gate, &other);
     });
 }
 
@@ -92,12 +98,7 @@ fn a_tid_is_taken_over() {
             assert!(elsewhere.pass(Deadline::Never));
         });
         wait_for_ends(1);
-        let theirs = gate.clone();
-        spawn(None, move || assert!(theirs.pass(Deadline::Never)));
-        gate.open();
-        wait_for_ends(2);
-        other.open();
-        wait_for_ends(3);
+        wakes_the_living(&gate, &other);
     });
 }
 

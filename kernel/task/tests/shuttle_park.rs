@@ -5,58 +5,27 @@
 //! test tries.
 #![cfg(shuttle)]
 
+mod gate;
 mod support;
 
 use std::sync::Arc;
 
-use ksync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use gate::Gate;
+use ksync::atomic::{AtomicBool, Ordering::SeqCst};
 use support::{MS, Stopped, compute, explore, nap, on, spawn, stop_everywhere};
-use task::park::{self, Deadline, Interruptible, ParkError, Step};
+use task::park::{self, Deadline, Interruptible, ParkError};
 use task::sched::{self, CpuMask};
 use task::thread::flag;
-use task::wait::{WaitQueue, Waiter};
+use task::wait::Waiter;
 use task::{current, ids};
-
-/// Permissions to pass, and a queue of those that wait for one.
-#[derive(Default)]
-struct Gate {
-    open: AtomicU32,
-    queue: WaitQueue,
-}
-
-impl Gate {
-    fn admit(&self) {
-        self.open.fetch_add(1, SeqCst);
-        self.queue.wake_one();
-    }
-
-    /// Takes a permission, if there is one.
-    fn take(&self) -> Step<()> {
-        let lower = |open: u32| open.checked_sub(1);
-        match self.open.fetch_update(SeqCst, SeqCst, lower) {
-            Ok(_) => Step::Done(()),
-            Err(_) => Step::Wait,
-        }
-    }
-
-    fn pass(&self, deadline: Deadline, interruptible: Interruptible) -> Result<(), ParkError> {
-        let step = |gate: &mut &Gate, waiter: &mut Waiter| {
-            waiter.listen(&gate.queue);
-            gate.take()
-        };
-        // A wake-up that comes when a permission has been taken without it is for another thread.
-        let pass_on = |gate: &mut &Gate| {
-            gate.queue.wake_one();
-        };
-        park::park_and_pass_on(&mut &*self, deadline, interruptible, step, pass_on)
-    }
-}
 
 fn one_sleeps_and_one_wakes() {
     on(2, || {
         let gate = Arc::new(Gate::default());
         let theirs = gate.clone();
-        spawn(None, move || theirs.admit());
+        spawn(None, move || {
+            theirs.admit();
+        });
         assert_eq!(gate.pass(Deadline::Never, Interruptible::No), Ok(()));
     });
 }
@@ -79,7 +48,9 @@ fn a_step_that_tests_before_it_listens_loses_one() {
         on(2, || {
             let gate = Arc::new(Gate::default());
             let theirs = gate.clone();
-            spawn(None, move || theirs.admit());
+            spawn(None, move || {
+                theirs.admit();
+            });
             let step = |gate: &mut &Gate, waiter: &mut Waiter| {
                 let taken = gate.take();
                 waiter.listen(&gate.queue);
@@ -106,7 +77,9 @@ fn a_timeout_swallows_no_wake_up() {
                 }
             });
             let theirs = gate.clone();
-            spawn(None, move || theirs.admit());
+            spawn(None, move || {
+                theirs.admit();
+            });
             assert_eq!(gate.pass(Deadline::Never, Interruptible::No), Ok(()));
         });
     });

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use processes::{
-    ALARMS, MS, Random, US, alarm, compute, nap, nap_until, on, rung, spawn, ticks, wait_for_ends,
+    ALARMS, MS, US, alarm, compute, nap, nap_until, on, rung, spawn, ticks, wait_for_ends,
 };
 use task::park::{self, Deadline, Interruptible};
 use task::time::{SECOND, monotonic_ns};
 use task::{current, sched, timer};
+use vm_host::random::Random;
 
 /// Nanoseconds by which an expiry on an idle CPU may be late: less than half a grain of the wheel, which is 2^16 ns.
 const LATE: u64 = 20 * US;
@@ -37,7 +38,7 @@ fn a_timer_expires_at_its_exact_time() {
     on(1, || {
         let mut random = Random(0x71e5);
         for pid in 0..200 {
-            let due = monotonic_ns() + 10 * US + random.below(3 * MS);
+            let due = monotonic_ns() + 10 * US + random.below_u64(3 * MS);
             assert!(!alarm(pid).set(pid, Some(due)));
             pass(due);
             rang_once(pid, due);
@@ -142,7 +143,7 @@ fn timers_of_one_list_expire_each_at_its_time() {
         let mut random = Random(0x5eed);
         for round in 0..20 {
             let list = ((monotonic_ns() >> 16) + 3) << 16;
-            let dues: Vec<u64> = (0..25).map(|_| list + random.below(1 << 16)).collect();
+            let dues: Vec<u64> = (0..25).map(|_| list + random.below_u64(1 << 16)).collect();
             for (n, &due) in dues.iter().enumerate() {
                 let pid = round * 25 + n as u32;
                 alarm(pid).set(pid, Some(due));
@@ -254,7 +255,7 @@ fn a_wheel_without_timers_for_a_day_is_on_time() {
         spawn(Some(1), || {
             let mut random = Random(0xda7);
             for pid in 0..50 {
-                let due = monotonic_ns() + 10 * US + random.below(1 << (10 + pid % 25));
+                let due = monotonic_ns() + 10 * US + random.below_u64(1 << (10 + pid % 25));
                 alarm(pid).set(pid, Some(due));
                 pass(due);
                 rang_once(pid, due);
@@ -296,10 +297,10 @@ fn timers_do_what_a_plain_list_does() {
         let mut due = [None; N as usize];
         let mut seen = [0; N as usize];
         for _ in 0..6000 {
-            let pid = random.below(u64::from(N)) as u32;
+            let pid = random.below_u64(u64::from(N)) as u32;
             let ahead = US + random.scaled(8..38);
             let now = monotonic_ns();
-            match random.below(5) {
+            match random.below_u64(5) {
                 0 | 1 => {
                     check(pid, &mut due, &mut seen);
                     set(pid, Some(now + ahead), &mut due, &mut seen);
@@ -362,13 +363,13 @@ fn each_setting_by_several_cpus_ends_once() {
             spawn(Some(cpu), move || {
                 let mut random = Random(0xc0 + cpu as u64);
                 for _ in 0..500 {
-                    let pid = random.below(N) as u32;
+                    let pid = random.below_u64(N) as u32;
                     let ahead = random.scaled(10..24);
                     let due = (!random.one_in(4)).then(|| monotonic_ns() + ahead);
                     sets.fetch_add(u32::from(due.is_some()), SeqCst);
                     ends.fetch_add(u32::from(alarm(pid).set(pid, due)), SeqCst);
                     if random.one_in(3) {
-                        nap_until(monotonic_ns() + random.below(MS));
+                        nap_until(monotonic_ns() + random.below_u64(MS));
                     }
                 }
             });
@@ -393,7 +394,7 @@ fn sleepers_on_all_cpus_wake_in_the_order_of_their_deadlines() {
         let mut random = Random(0x0dde);
         let start = monotonic_ns() + 20 * MS;
         for _ in 0..60 {
-            let (order, ms) = (order.clone(), random.below(3000));
+            let (order, ms) = (order.clone(), random.below_u64(3000));
             spawn(None, move || {
                 nap_until(start + ms * MS);
                 let now = monotonic_ns();

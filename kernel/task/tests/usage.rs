@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use cred::{Charge, Cred, Payer};
-use processes::{MS, Random, compute, ended, nap, on, spawn, wait_for_ends};
+use processes::{MS, compute, ended, nap, on, spawn, wait_for_ends};
 use task::time::{self, SECOND, monotonic_ns};
 use task::usage::Times;
 use task::{account, current, ids, kthread, sched};
+use vm_host::random::Random;
 
 fn times(user_ns: u64, minor: u64, rss: u32) -> Times {
     Times {
@@ -58,9 +59,9 @@ fn the_parts_of_the_time_add_up_and_never_shrink() {
         let mut random = Random(0x711e5);
         let mut last = me.times();
         for _ in 0..2000 {
-            compute(random.below(MS / 2));
-            let ticks = random.below(4) as u32;
-            match random.below(4) {
+            compute(random.below_u64(MS / 2));
+            let ticks = random.below_u64(4) as u32;
+            match random.below_u64(4) {
                 0 => me.usage.user_ticks.fetch_add(ticks, SeqCst),
                 1 => me.usage.sys_ticks.fetch_add(ticks, SeqCst),
                 _ => 0,
@@ -252,7 +253,7 @@ struct User {
 impl User {
     /// A thread of user `uid` begins or ends, or takes or releases a lock.
     fn act(&mut self, uid: u32, random: &mut Random) {
-        match random.below(4) {
+        match random.below_u64(4) {
             0 => {
                 assert!(account::of_thread(uid).expect("memory").is(self.payer));
                 self.threads += 1;
@@ -283,7 +284,7 @@ fn accounts_do_what_a_map_of_users_does() {
         let mut users: BTreeMap<u32, User> = BTreeMap::new();
         let mut most = 0;
         for _ in 0..20_000 {
-            let uid = random.below(60) as u32;
+            let uid = random.below_u64(60) as u32;
             let user = users.entry(uid).or_insert_with(|| User {
                 payer: account::of_thread(uid).expect("memory"),
                 threads: 1,

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use hal::uio::IoBuf;
-use pipe_users::threads::{Random, interrupt, nap, spawn, wait_for_ends};
+use pipe_users::threads::{interrupt, nap, spawn, wait_for_ends};
 use pipe_users::{AGAIN, call, events, on};
 use vfs::error::FsError::{self, Interrupted, Invalid};
 use vfs::eventfd::EventCounter;
 use vfs::file::{File, FileRef, Kind, Whence, o};
 use vfs::poll::PollMask;
+use vm_host::random::Random;
 
 /// The largest count.
 const MOST: u64 = u64::MAX - 1;
@@ -263,13 +264,13 @@ fn a_counter_does_what_a_number_does() {
             let mut number: u64 = 3;
             for _ in 0..3000 {
                 if random.one_in(2) {
-                    let value = match random.below(3) {
-                        0 => random.below(4),
-                        1 => MOST - random.below(4),
+                    let value = match random.below_u64(3) {
+                        0 => random.below_u64(4),
+                        1 => MOST - random.below_u64(4),
                         // About what there is room for.
                         _ => (MOST - number)
-                            .saturating_sub(random.below(3))
-                            .saturating_add(random.below(3)),
+                            .saturating_sub(random.below_u64(3))
+                            .saturating_add(random.below_u64(3)),
                     };
                     let sum = number.checked_add(value).filter(|&sum| sum <= MOST);
                     let expected = match value {
@@ -301,7 +302,7 @@ fn no_count_is_lost_between_threads() {
                 spawn(None, move || {
                     let mut random = Random(0xadd + n);
                     for _ in 0..100 {
-                        let value = random.below(5);
+                        let value = random.below_u64(5);
                         assert_eq!(add(&file, value), Ok(8));
                         added.fetch_add(value, SeqCst);
                         if random.one_in(8) {

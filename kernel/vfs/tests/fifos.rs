@@ -3,12 +3,13 @@
 
 mod pipe_users;
 
-use pipe_users::threads::{Random, interrupt, nap, spawn, wait_for_ends};
+use pipe_users::threads::{interrupt, nap, spawn, wait_for_ends};
 use pipe_users::{AGAIN, call, events, fifo, on, open, read, write};
 use vfs::error::FsError::{BrokenPipe, Interrupted, NoDevAddr};
 use vfs::file::o;
 use vfs::pipe::reopen;
 use vfs::poll::PollMask;
+use vm_host::random::Random;
 
 const LATER: u32 = o::NONBLOCK;
 

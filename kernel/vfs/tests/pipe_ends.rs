@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use hal::uio::IoBuf;
-use pipe_users::threads::{Random, interrupt, kill, nap, spawn, take_signal, wait_for_ends};
+use pipe_users::threads::{interrupt, kill, nap, spawn, take_signal, wait_for_ends};
 use pipe_users::{AGAIN, broken, call, events, fill_but, on, pair, pipe_of, read, write};
 use vfs::error::FsError::{self, BrokenPipe, Interrupted};
 use vfs::file::{FileRef, Whence, o};
 use vfs::pipe::{self, DEFAULT_SIZE, PAGE, PIPE_BUF};
 use vfs::poll::PollMask;
+use vm_host::random::Random;
 
 /// Sets or clears O_NONBLOCK.
 fn nonblocking(file: &FileRef, on: bool) {
@@ -456,7 +457,7 @@ fn a_pipe_does_what_a_queue_of_bytes_does() {
                 next: 0,
             };
             for _ in 0..400 {
-                match random.below(8) {
+                match random.below_u64(8) {
                     0..=3 => both.write(random.scaled(0..16) as usize),
                     7 => both.resize(random.scaled(0..18) as usize),
                     _ => both.read(random.scaled(0..17) as usize),
@@ -504,7 +505,7 @@ fn messages_are_whole_and_in_order_whatever_the_size_of_the_pipe() {
             spawn(None, move || {
                 let mut random = Random(0x3e55 + u64::from(writer));
                 for number in 0..EACH {
-                    let len = 5 + random.index(PIPE_BUF - 4);
+                    let len = 5 + random.below(PIPE_BUF - 4);
                     assert_eq!(write(&to, &message(writer, number, len)), Ok(len));
                     if random.one_in(20) {
                         nap(1);
@@ -518,7 +519,7 @@ fn messages_are_whole_and_in_order_whatever_the_size_of_the_pipe() {
         spawn(None, move || {
             let mut random = Random(0x512e);
             while !until.load(SeqCst) {
-                let size = PAGE << random.below(6);
+                let size = PAGE << random.below_u64(6);
                 let resized = pipe_of(&sized).resize(size);
                 assert!(resized == Ok(size) || resized == Err(FsError::Busy));
                 nap(1);
@@ -527,7 +528,7 @@ fn messages_are_whole_and_in_order_whatever_the_size_of_the_pipe() {
         let mut random = Random(0x4ead);
         let (mut bytes, mut next) = (Vec::new(), [0; WRITERS as usize]);
         loop {
-            let more = read(&from, 1 + random.index(9000)).expect("bytes or the end");
+            let more = read(&from, 1 + random.below(9000)).expect("bytes or the end");
             if more.is_empty() {
                 break;
             }
@@ -573,7 +574,7 @@ fn each_byte_that_is_counted_is_read_once() {
             spawn(None, move || {
                 let mut random = Random(0xb17e + n);
                 for _ in 0..200 {
-                    let bytes = vec![random.below(200) as u8; random.scaled(0..15) as usize];
+                    let bytes = vec![random.below_u64(200) as u8; random.scaled(0..15) as usize];
                     assert_eq!(write(&to, &bytes), Ok(bytes.len()));
                     put.add(&bytes);
                 }

@@ -6,7 +6,7 @@ mod pipe_users;
 use std::sync::Arc;
 
 use hal::uio::IoBuf;
-use pipe_users::threads::{MS, Random, interrupt, nap, nap_until, spawn, wait_for_ends};
+use pipe_users::threads::{MS, interrupt, nap, nap_until, spawn, wait_for_ends};
 use pipe_users::{Polled, call, events, fifo, fill_but, on, open, pair, pipe_of, read, write};
 use task::park::{Deadline, ParkError};
 use task::time::monotonic_ns;
@@ -17,6 +17,7 @@ use vfs::inode::mode;
 use vfs::pipe::{PAGE, PIPE_BUF};
 use vfs::poll::PollMask;
 use vfs::socket::LocalSocket;
+use vm_host::random::Random;
 
 const NONE: PollMask = PollMask::NONE;
 const IN: PollMask = PollMask::READ;
@@ -290,11 +291,11 @@ fn pollers_that_share_pipes_leave_no_byte() {
         }
         let mut random = Random(0x9011);
         for _ in 0..400 {
-            let (_, to) = &pipes[random.index(PIPES)];
-            let bytes = vec![b'.'; 1 + random.index(5)];
+            let (_, to) = &pipes[random.below(PIPES)];
+            let bytes = vec![b'.'; 1 + random.below(5)];
             assert_eq!(write(to, &bytes), Ok(bytes.len()));
             if random.one_in(4) {
-                nap_until(monotonic_ns() + random.below(MS));
+                nap_until(monotonic_ns() + random.below_u64(MS));
             }
         }
         nap(20);

@@ -3,9 +3,8 @@
 
 mod support;
 
-use std::sync::Arc;
-
-use cred::{CapSet, Cred};
+use cred::Cred;
+use support::users::user;
 use support::{Calls, on};
 use vfs::dentry::RenameMode::Replace;
 use vfs::error::FsError::{self, Access, Perm};
@@ -16,17 +15,6 @@ const USER: u32 = 1000;
 const OTHER: u32 = 1001;
 /// A group that only the tests that say so make the user a member of.
 const TEAM: u32 = 50;
-
-/// A user without capabilities, with these supplementary groups.
-fn user(uid: u32, groups: &[u32]) -> Cred {
-    let mut cred = Cred::root();
-    (cred.uid, cred.euid, cred.suid, cred.fsuid) = (uid, uid, uid, uid);
-    (cred.gid, cred.egid, cred.sgid, cred.fsgid) = (uid, uid, uid, uid);
-    cred.groups = Some(Arc::new(groups.to_vec()));
-    cred.caps.effective = CapSet::EMPTY;
-    cred.caps.permitted = CapSet::EMPTY;
-    cred
-}
 
 /// Root's calls and those of a user, in a file system with a directory for all, `/all`.
 fn with(check: impl FnOnce(&Calls, &Calls) + Send + 'static) {

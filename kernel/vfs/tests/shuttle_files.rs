@@ -10,19 +10,12 @@ use std::sync::Arc;
 
 use hal::uio::IoBuf;
 use ksync::atomic::{AtomicU32, Ordering::SeqCst};
-use support::threads::{Stopped, explore, nap, spawn, stop_everywhere, wait_for_ends};
+use support::threads::{Stopped, everywhere, nap, spawn, stop_everywhere, wait_for_ends};
 use support::{Calls, on};
 use vfs::dentry::RenameMode;
 use vfs::error::FsError;
 use vfs::file::o;
 use vfs::pipe;
-
-/// Runs `test` under random schedules, and under those in which one of its two threads is stopped once.
-fn everywhere(test: impl Fn() + Send + Sync + Copy + 'static) {
-    explore(test);
-    stop_everywhere(Stopped::Body, test);
-    stop_everywhere(Stopped::Other, test);
-}
 
 #[test]
 fn a_renamed_file_is_found_by_one_of_its_names() {

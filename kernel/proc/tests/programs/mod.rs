@@ -1,12 +1,11 @@
 //! Programs with memory, threads and files, for tests that need more than the kernel of `support`.
-#![allow(dead_code, reason = "no test uses all of it")]
+#![allow(dead_code, unused_imports, reason = "no test uses all of it")]
 
 pub mod elf;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
-use abi::raw::general as raw;
 use cred::{AfterExec, Cred, SetIds};
 use elfload::AuxInfo;
 use elfload::stack::Strings;
@@ -27,8 +26,10 @@ use vfs::file::{FileRef, o};
 use vfs::setattr::{self, NewMode};
 use vm::space::{MapArgs, Source};
 use vm::{EntryFlags, MapProt, ObjectRef};
+use vm_host::random::Random;
 
-use crate::support::{exited, fork, me, nap, on, user_mode, wait};
+pub use crate::support::THREAD;
+use crate::support::{clone_with, exited, fork, me, nap, on, thread_entry, user_mode, wait};
 
 /// Bytes of a page.
 pub const PAGE: u64 = elfload::PAGE;
@@ -39,31 +40,14 @@ pub const SHARED: u64 = 0x2000_0000;
 /// Nanoseconds of a millisecond.
 pub const MS: u64 = 1_000_000;
 
-/// clone(2)'s flags for a thread of the caller's process.
-pub const THREAD: u64 =
-    (raw::CLONE_VM | raw::CLONE_FS | raw::CLONE_FILES | raw::CLONE_SIGHAND | raw::CLONE_THREAD)
-        as u64;
-
 /// A number that a test's processes change and read.
 pub fn count() -> Arc<AtomicU32> {
     Arc::default()
 }
 
-/// A generator of numbers that look random: the same ones for the same seed.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// A number below `n`.
-    pub fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 33) as usize % n
-    }
+/// The numbers of a seed, which may be small.
+pub fn seeded(seed: u64) -> Random {
+    Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
 }
 
 /// Runs `body` as the program of a process with memory, which is the only child of init.
@@ -156,12 +140,7 @@ pub fn clone_thread(
     args: CloneArgs,
     body: impl Fn() -> u32 + Send + Sync + 'static,
 ) -> Result<u32, ForkError> {
-    let at = program::add(move |_| {
-        let code = body();
-        user_mode();
-        exit::exit_thread(code)
-    });
-    fork::clone(&args, &UserFrame::new_user(at, 0))
+    fork::clone(&args, &UserFrame::new_user(thread_entry(body), 0))
 }
 
 /// Starts a thread of the calling process.
@@ -184,12 +163,7 @@ pub fn fork_with(signo: u8, flags: u64, body: impl Fn() -> u8 + Send + Sync + 's
         exit_signal: signo,
         ..CloneArgs::default()
     };
-    let run = move || {
-        let status = body();
-        user_mode();
-        exit::exit_group(u32::from(status))
-    };
-    clone_thread(args, run).expect("memory for a process")
+    clone_with(&args, 0, body).expect("memory for a process")
 }
 
 /// Whether the thread sleeps, and has for a millisecond.

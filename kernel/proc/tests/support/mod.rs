@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use abi::raw::general as raw;
 use hal::sim::{Config, program};
 use hal::upcalls::{Handled, Upcalls};
 use hal::{BootInfo, UserFault, UserFrame};
@@ -101,19 +102,42 @@ pub fn user_mode() {
     hal::irq::enable();
 }
 
-/// clone(2) with these flags: the child runs `body` and exits with the status that it returns.
-pub fn clone(flags: u64, body: impl Fn() -> u8 + Send + Sync + 'static) -> Result<u32, ForkError> {
+/// clone(2): the child begins with this stack, runs `body` and exits with the status that it returns.
+pub fn clone_with(
+    args: &CloneArgs,
+    stack: u64,
+    body: impl Fn() -> u8 + Send + Sync + 'static,
+) -> Result<u32, ForkError> {
     let at = program::add(move |_| {
         let status = body();
         user_mode();
         exit::exit_group(u32::from(status))
     });
+    fork::clone(args, &UserFrame::new_user(at, stack))
+}
+
+/// Where a thread begins that runs `body` and exits by itself with the code that it returns.
+pub fn thread_entry(body: impl Fn() -> u32 + Send + Sync + 'static) -> u64 {
+    program::add(move |_| {
+        let code = body();
+        user_mode();
+        exit::exit_thread(code)
+    })
+}
+
+/// clone(2)'s flags for a thread of the caller's process.
+pub const THREAD: u64 =
+    (raw::CLONE_VM | raw::CLONE_FS | raw::CLONE_FILES | raw::CLONE_SIGHAND | raw::CLONE_THREAD)
+        as u64;
+
+/// clone(2) with these flags: the child runs `body` and exits with the status that it returns.
+pub fn clone(flags: u64, body: impl Fn() -> u8 + Send + Sync + 'static) -> Result<u32, ForkError> {
     let args = CloneArgs {
         flags,
         exit_signal: sig::CHLD,
         ..CloneArgs::default()
     };
-    fork::clone(&args, &UserFrame::new_user(at, 0))
+    clone_with(&args, 0, body)
 }
 
 /// fork(2), as [`clone`].

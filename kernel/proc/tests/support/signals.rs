@@ -1,18 +1,16 @@
 //! Calls about signals, as programs make them: sets, actions, waits, sends; and programs that have a stack for handlers.
 #![allow(dead_code, reason = "no test uses all of it")]
 
-use abi::raw::general as raw;
 use cred::{Cred, SetIds};
 use hal::UserFrame;
 use hal::frame::VECTOR_SYSCALL;
-use hal::sim::program;
 use proc::exec::{self, ExecFailed};
 use proc::fork::{self, CloneArgs, ForkError};
 use proc::group::{GroupError, setpgid, setsid};
 use proc::image::{self, Loaded, Places};
 use proc::signal::{self, Action, SendError, SigFields, SigInfo, SigSet, code, sig};
 use proc::wait4::{self, Children, Event, Options, WaitError};
-use proc::{SignalExt, UserThreadExt, exit, ids, with_fs};
+use proc::{SignalExt, UserThreadExt, ids, with_fs};
 use task::current::current;
 use task::park::{self, Deadline, Interruptible, ParkError, Step};
 use vfs::file::o;
@@ -21,7 +19,9 @@ use vfs::setattr::NewMode;
 use vm::space::MapArgs;
 use vm::{MapProt, Space};
 
-use crate::support::{exited, fork, nap, on, user_mode, wait};
+use crate::support::{
+    THREAD, clone, clone_with, exited, fork, nap, on, thread_entry, user_mode, wait,
+};
 
 /// SIGUSR1.
 pub const USR1: u8 = 10;
@@ -120,12 +120,7 @@ pub fn clone_as(
     args: CloneArgs,
     body: impl Fn() -> u8 + Send + Sync + 'static,
 ) -> Result<u32, ForkError> {
-    let at = program::add(move |_| {
-        let status = body();
-        user_mode();
-        exit::exit_group(u32::from(status))
-    });
-    fork::clone(&args, &UserFrame::new_user(at, STACK_TOP))
+    clone_with(&args, STACK_TOP, body)
 }
 
 /// A child whose parent gets `signal` when it ends, with flags of clone(2).
@@ -138,19 +133,22 @@ pub fn fork_with(flags: u32, signal: u8, body: impl Fn() -> u8 + Send + Sync + '
     clone_as(args, body).expect("memory for a process")
 }
 
+/// fork(2) by a process that may be killed meanwhile, and then makes no child.
+pub fn try_fork(body: impl Fn() -> u8 + Send + Sync + 'static) {
+    let made = clone(0, body);
+    assert!(made.is_ok() || current().signal_pending(), "{made:?}");
+}
+
 /// pthread_create(3): a thread that runs `body` and ends. Returns its tid.
 pub fn thread(body: impl Fn() + Send + Sync + 'static) -> u32 {
-    let at = program::add(move |_| {
-        body();
-        user_mode();
-        exit::exit_thread(0)
-    });
-    let flags =
-        raw::CLONE_VM | raw::CLONE_FS | raw::CLONE_FILES | raw::CLONE_SIGHAND | raw::CLONE_THREAD;
     let args = CloneArgs {
-        flags: flags.into(),
+        flags: THREAD,
         ..CloneArgs::default()
     };
+    let at = thread_entry(move || {
+        body();
+        0
+    });
     loop {
         match fork::clone(&args, &UserFrame::new_user(at, STACK_TOP)) {
             Ok(tid) => return tid,

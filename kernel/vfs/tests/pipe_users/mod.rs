@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-use cred::{CapSet, Cred, Payer};
+use cred::Payer;
 use hal::uio::IoBuf;
 use task::park::{self, Deadline, Interruptible, ParkError, Step};
 use task::{account, current};
@@ -17,6 +17,8 @@ use vfs::upcalls;
 /// The kernel of tests of threads with signals.
 #[path = "../../../task/tests/processes/mod.rs"]
 pub mod threads;
+#[path = "../support/users.rs"]
+mod users;
 
 hal::machine_static! {
     /// Signals that were sent for a write without a reader.
@@ -141,11 +143,7 @@ impl Polled {
 
 /// Makes the calling thread one of user `uid`, without capabilities. Returns the account.
 pub fn become_user(uid: u32) -> Payer {
-    let mut cred = Cred::root();
-    (cred.uid, cred.euid, cred.suid, cred.fsuid) = (uid, uid, uid, uid);
-    (cred.gid, cred.egid, cred.sgid, cred.fsgid) = (uid, uid, uid, uid);
-    cred.caps.effective = CapSet::EMPTY;
-    cred.caps.permitted = CapSet::EMPTY;
+    let mut cred = users::user(uid, &[]);
     cred.payer = account::of_thread(uid).expect("memory for an account");
     let payer = cred.payer;
     drop(current().replace_cred(Arc::new(cred)));

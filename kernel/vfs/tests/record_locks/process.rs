@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use cred::{CapSet, Cred, Payer};
+use cred::Payer;
 use fscore::locks::{END, Lock};
-use task::current::current;
 use vfs::error::Result;
 use vfs::fdtable::FdTable;
 use vfs::file::FileRef;
@@ -12,6 +11,7 @@ use vfs::inode::Inode;
 use vfs::lock::{self, Family};
 
 use crate::bytes::open;
+use crate::support::users;
 
 pub const SHARED: bool = false;
 pub const EXCLUSIVE: bool = true;
@@ -121,20 +121,10 @@ pub fn lock_by_file(file: &FileRef, start: u64, last: u64) -> Result<()> {
     lock::set(inode(file), Family::Ranges, wanted, false, false)
 }
 
-/// A user without capabilities, with an account.
-fn user() -> Cred {
-    let mut cred = Cred::root();
-    (cred.uid, cred.euid) = (1000, 1000);
-    cred.caps.effective = CapSet::EMPTY;
-    cred.payer = task::account::of_thread(1000).expect("memory for an account");
-    cred
-}
-
-/// Runs `act` as a user, which gets the account.
+/// Runs `act` as a user with an account, which it gets.
 pub fn as_user(act: impl FnOnce(Payer)) {
-    let cred = user();
-    let payer = cred.payer;
-    let root = current().replace_cred(Arc::new(cred));
-    act(payer);
-    drop(current().replace_cred(root));
+    let mut cred = users::user(1000, &[]);
+    let payer = task::account::of_thread(1000).expect("memory for an account");
+    cred.payer = payer;
+    users::as_user(&cred, || act(payer));
 }

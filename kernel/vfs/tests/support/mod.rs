@@ -1,6 +1,8 @@
 //! A file system in memory on the simulated machine, and its calls by path.
 #![allow(dead_code, reason = "no test uses all of it")]
 
+pub mod users;
+
 use cred::Cred;
 use hal::uio::IoBuf;
 use vfs::context::{self, Origin, boot_root};

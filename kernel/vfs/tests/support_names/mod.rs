@@ -1,12 +1,12 @@
 //! What the tests of names share: users, processes with a root and a working directory of their own, mounts, and listings.
-#![allow(dead_code, reason = "no test uses all of it")]
+#![allow(dead_code, unused_imports, reason = "no test uses all of it")]
 
 use std::sync::Arc;
 
 use crate::support::Calls;
-use cred::{CapSet, Cred};
+pub use crate::support::users::{as_user, user};
+use cred::Cred;
 use hal::uio::IoBuf;
-use task::current::current;
 use vfs::context::{FsContext, FsUse};
 use vfs::dirfile::read_entries;
 use vfs::error::{FsError, Result};
@@ -24,25 +24,6 @@ pub const USER: u32 = 1000;
 pub const OTHER: u32 = 1001;
 /// A group without members, but for the users that a test puts into it.
 pub const TEAM: u32 = 50;
-
-/// A user without capabilities, in these groups besides one of the user's own, with the same number.
-pub fn user(uid: u32, groups: &[u32]) -> Cred {
-    let mut cred = Cred::root();
-    (cred.uid, cred.euid, cred.suid, cred.fsuid) = (uid, uid, uid, uid);
-    (cred.gid, cred.egid, cred.sgid, cred.fsgid) = (uid, uid, uid, uid);
-    cred.groups = Some(Arc::new(groups.to_vec()));
-    cred.caps.effective = CapSet::EMPTY;
-    cred.caps.permitted = CapSet::EMPTY;
-    cred
-}
-
-/// Runs `act` with the thread's own credentials replaced.
-pub fn as_user<R>(cred: &Cred, act: impl FnOnce() -> R) -> R {
-    let before = current().replace_cred(Arc::new(cred.clone()));
-    let result = act();
-    drop(current().replace_cred(before));
-    result
-}
 
 /// The inode at a path, which root finds. A link at the end is not followed.
 pub fn inode(path: &str) -> Arc<Inode> {
