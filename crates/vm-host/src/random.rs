@@ -16,6 +16,7 @@ impl Random {
         self.0 ^= self.0 << 17;
         (self.0 >> 16) % n
     }
+
     /// A number below a power of two, whose exponent is a random one of `bits`: small numbers as often as large ones.
     pub fn scaled(&mut self, bits: core::ops::Range<u64>) -> u64 {
         let exponent = bits.start + self.below_u64(bits.end - bits.start);

@@ -318,6 +318,30 @@ fn a_sleep_times_out_although_its_step_has_slept() {
     });
 }
 
+/// What a step has registered before it slept is void: nothing would wake the thread.
+#[test]
+fn a_step_that_has_slept_is_run_again_before_the_thread_sleeps() {
+    on(2, || {
+        let gate = Arc::new(Gate::default());
+        let theirs = gate.clone();
+        spawn(None, move || {
+            nap(5);
+            assert!(theirs.admit());
+        });
+        let step = |gate: &mut &Gate, waiter: &mut Waiter| {
+            waiter.listen(&gate.queue);
+            let taken = gate.take();
+            if gate.runs() == 1 {
+                nap(1);
+            }
+            taken
+        };
+        let passed = park::park(&mut &*gate, Deadline::Never, Interruptible::No, step);
+        assert_eq!((passed, gate.runs()), (Ok(()), 3));
+        wait_for_ends(1);
+    });
+}
+
 #[test]
 #[ignore = "a step that sleeps in each of its runs is run for ever"]
 fn a_sleep_times_out_although_each_run_of_its_step_sleeps() {
@@ -468,77 +492,6 @@ fn timeouts_and_signals_swallow_no_permission() {
         assert!(left == 0 || mine == 1, "{left} are left beside a sleeper");
         assert!(taken > 20, "{taken}");
         gate.admit();
-    });
-}
-
-/// A thread listens to a queue, gives up and ends. Another one with its tid sleeps elsewhere. What the first has left must not
-/// pass for it: the wake-up is the next thread's.
-#[test]
-fn what_a_dead_thread_has_left_swallows_no_wake_up() {
-    on(1, || {
-        let (gate, other) = (Arc::new(Gate::default()), Arc::new(Gate::default()));
-        let id = Id::alloc().expect("an id");
-        let theirs = gate.clone();
-        spawn_as(&id, move || {
-            let gave_up = theirs.pass(Deadline::after(MS), Interruptible::No);
-            assert_eq!(gave_up, Err(ParkError::Timeout));
-        });
-        wait_for_ends(1);
-        let elsewhere = other.clone();
-        spawn_as(&id, move || {
-            let passed = elsewhere.pass(Deadline::Never, Interruptible::No);
-            assert_eq!(passed, Ok(()));
-        });
-        nap(1);
-        let (_, ended) = sleeper(&gate, Deadline::Never, Interruptible::No);
-        assert!(gate.admit());
-        nap(1);
-        assert_eq!(result(&ended), Some(Ok(())), "the wake-up is swallowed");
-        assert_eq!(other.runs(), 1, "the new thread is woken for the old one");
-        other.admit();
-        wait_for_ends(3);
-    });
-}
-
-/// As above; the second thread takes the tid over, as the last thread of a process does by execve.
-#[test]
-fn a_thread_that_takes_a_tid_over_inherits_no_registration() {
-    on(1, || {
-        let (gate, other) = (Arc::new(Gate::default()), Arc::new(Gate::default()));
-        let id = Id::alloc().expect("an id");
-        let (leader, theirs) = (id.number(), gate.clone());
-        spawn_as(&id, move || {
-            // So that it leaves the number of its second round, in which the other thread sleeps later.
-            nap(1);
-            let gave_up = theirs.pass(Deadline::after(3 * MS), Interruptible::No);
-            assert_eq!(gave_up, Err(ParkError::Timeout));
-        });
-        let elsewhere = other.clone();
-        let old = spawn(None, move || {
-            let me = ids::hold_thread(current().tid()).expect("it runs");
-            let take_over = || {
-                ids::become_leader(&me, leader, |pin, _| {
-                    me.set_tid(leader);
-                    sched::renumbered(pin, leader);
-                })
-            };
-            assert!(!take_over(), "the leader is in the table");
-            nap(10);
-            assert!(take_over());
-            drop(me);
-            let passed = elsewhere.pass(Deadline::Never, Interruptible::No);
-            assert_eq!(passed, Ok(()));
-        });
-        nap(15);
-        assert!(ids::hold_thread(old).is_none(), "its old tid names nobody");
-        let (_, ended) = sleeper(&gate, Deadline::Never, Interruptible::No);
-        assert!(gate.admit());
-        nap(1);
-        assert_eq!(result(&ended), Some(Ok(())), "the wake-up is swallowed");
-        assert_eq!(other.runs(), 1);
-        other.admit();
-        wait_for_ends(3);
-        assert!(ids::hold_thread(leader).is_none());
     });
 }
 

@@ -1,4 +1,4 @@
-//! Run queues: affinities, shares by nice value and policy, yields, and the balance between CPUs.
+//! Run queues: affinities, yields, and the balance between CPUs.
 #![cfg(not(shuttle))]
 
 mod processes;
@@ -8,149 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering:
 use std::sync::{Arc, Mutex};
 
 use processes::{MS, compute, ended, nap, on, spawn, wait_for_ends};
+use task::park::{self, Deadline, Interruptible, Step};
 use task::sched::{self, CpuMask, Entity, Policy};
 use task::time::{SECOND, monotonic_ns};
-use task::{current, ids, kthread};
+use task::wait::{WaitQueue, Waiter};
+use task::{current, ids};
 use vm_host::random::Random;
-
-/// The nice value and the policy of a thread that computes.
-#[derive(Clone, Copy)]
-struct Kind(i8, Policy);
-
-/// Runs such threads beside one another on one CPU for so many milliseconds. Returns the milliseconds that each has got.
-fn shares(kinds: &[Kind], ms: u64) -> Vec<u64> {
-    let got: Arc<Vec<AtomicU64>> = Arc::new(kinds.iter().map(|_| AtomicU64::new(0)).collect());
-    let (before, until) = (ended(), monotonic_ns() + ms * MS);
-    for (n, &Kind(nice, policy)) in kinds.iter().enumerate() {
-        let got = got.clone();
-        let body = move || {
-            current().set_policy(policy, false);
-            while monotonic_ns() < until {
-                compute(MS / 20);
-            }
-            got[n].store(current().charge_now() / MS, SeqCst);
-        };
-        kthread::spawn("worker", Some(0), nice, body).expect("memory for a thread");
-    }
-    // A thread that wakes often would let none run for more than a tick.
-    nap(ms);
-    wait_for_ends(before + kinds.len() as u32);
-    got.iter().map(|ms| ms.load(SeqCst)).collect()
-}
-
-fn other(nice: i8) -> Kind {
-    Kind(nice, Policy::Other)
-}
-
-/// Whether `a` is about `times` as much as `b`, within a fifth.
-fn about(a: u64, b: u64, times: f64) -> bool {
-    let ratio = a as f64 / b as f64;
-    (times * 0.8..times * 1.25).contains(&ratio)
-}
-
-#[test]
-fn a_step_of_the_nice_value_is_a_factor_of_one_and_a_quarter() {
-    on(1, || {
-        let got = shares(&[other(0), other(1)], 4000);
-        assert!(about(got[0], got[1], 1.25), "{got:?}");
-        assert!(got[0] > got[1]);
-    });
-}
-
-#[test]
-#[ignore = "a tick moves the calendar without noting when, so a list closes too early"]
-fn ten_steps_of_the_nice_value_are_a_factor_of_nine() {
-    on(1, || {
-        let got = shares(&[other(5), other(-5)], 8000);
-        assert!(about(got[1], got[0], 9.3), "{got:?}");
-    });
-}
-
-#[test]
-#[ignore = "a thread's own weight does not keep its list open, so a heavy thread loses virtual time"]
-fn three_nice_values_share_in_proportion() {
-    on(1, || {
-        let got = shares(&[other(-3), other(0), other(3)], 8000);
-        assert!(about(got[0], got[1], 1.95), "{got:?}");
-        assert!(about(got[1], got[2], 1.95), "{got:?}");
-    });
-}
-
-#[test]
-fn threads_of_one_nice_value_share_equally_beside_others() {
-    on(1, || {
-        let kinds = [other(2), other(-4), other(2), other(2)];
-        let got = shares(&kinds, 8000);
-        assert!(about(got[0], got[2], 1.0), "{got:?}");
-        assert!(about(got[0], got[3], 1.0), "{got:?}");
-    });
-}
-
-#[test]
-fn the_nicest_thread_does_not_starve() {
-    on(1, || {
-        let got = shares(&[other(-20), other(19)], 60_000);
-        // By the weights, 60 s / 5919.
-        assert!(got[1] >= 4, "{got:?}");
-        assert!(got[0] > 59_000, "{got:?}");
-    });
-}
-
-/// sched(7): SCHED_IDLE is "lower even than a +19 nice value".
-#[test]
-#[ignore = "weights below a 64th of nice 0's count alike, because the calendar is 64 lists long"]
-fn an_idle_policy_gets_less_than_any_nice_value() {
-    on(1, || {
-        let got = shares(&[other(19), Kind(-20, Policy::Idle)], 20_000);
-        assert!(about(got[0], got[1], 15.0 / 3.0), "{got:?}");
-    });
-}
-
-#[test]
-fn an_idle_policy_gets_little_and_does_not_starve() {
-    on(1, || {
-        let got = shares(&[other(0), Kind(-20, Policy::Idle)], 4000);
-        assert!((8..100).contains(&got[1]), "{got:?}");
-        let got = shares(&[other(-20), Kind(0, Policy::Idle)], 60_000);
-        assert!((4..100).contains(&got[1]), "{got:?}");
-    });
-}
-
-#[test]
-fn a_batch_policy_has_the_weight_of_its_nice_value() {
-    on(1, || {
-        let got = shares(&[other(0), Kind(0, Policy::Batch)], 2000);
-        assert!(about(got[0], got[1], 1.0), "{got:?}");
-    });
-}
-
-#[test]
-fn a_new_nice_value_changes_the_share_of_a_running_thread() {
-    on(1, || {
-        let until = monotonic_ns() + 4 * SECOND;
-        let got = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
-        let mut tids = Vec::new();
-        for n in 0..2 {
-            let got = got.clone();
-            tids.push(spawn(None, move || {
-                while monotonic_ns() < until {
-                    compute(MS / 20);
-                }
-                got[n].store(current().charge_now() / MS, SeqCst);
-            }));
-        }
-        nap(2000);
-        let first = ids::hold_thread(tids[0]).expect("it runs");
-        first.set_nice(10);
-        assert_eq!(first.nice(), 10);
-        drop(first);
-        wait_for_ends(2);
-        // Half of two seconds, and a tenth or nine tenths of the other two.
-        let got = [got[0].load(SeqCst), got[1].load(SeqCst)];
-        assert!((1000..1500).contains(&got[0]), "{got:?}");
-        assert!(got[1] > 2500, "{got:?}");
-    });
-}
 
 #[test]
 fn settings_of_a_thread_are_clamped_and_inherited() {
@@ -277,17 +140,22 @@ fn a_thread_that_runs_elsewhere_moves_without_waiting_for_a_tick() {
                 theirs.store(hal::cpu::id(), SeqCst);
             }
         });
-        nap(20);
-        assert_eq!(on_cpu.load(SeqCst), 1);
         let thread = ids::hold_thread(tid).expect("it runs");
-        let begun = monotonic_ns();
-        assert!(sched::set_affinity(&thread, &CpuMask::one(0)));
-        // Its new CPU is this one, which it shares.
-        while sched::running(1) != 0 {
-            hal::cpu::relax();
+        for n in 0..8 {
+            assert!(sched::set_affinity(&thread, &CpuMask::one(1)));
+            nap(20);
+            assert_eq!(on_cpu.load(SeqCst), 1);
+            // At another time between two ticks of that CPU.
+            compute(n * MS / 2);
+            let begun = monotonic_ns();
+            assert!(sched::set_affinity(&thread, &CpuMask::one(0)));
+            // Its new CPU is this one, which it shares.
+            while sched::running(1) != 0 {
+                hal::cpu::relax();
+            }
+            let took = monotonic_ns() - begun;
+            assert!(took < MS / 2, "{took}");
         }
-        let took = monotonic_ns() - begun;
-        assert!(took < MS, "{took}");
         nap(5);
         assert_eq!(on_cpu.load(SeqCst), 0);
         stop.store(true, SeqCst);
@@ -449,22 +317,34 @@ fn a_thread_that_may_not_leave_is_not_taken() {
     });
 }
 
-/// The CPUs on which a thread wakes that has run on `home`, where it sleeps for 5 ms each time. Meanwhile CPU 0, and CPU `home`
-/// if it is to be `busy`, compute.
+/// The CPUs on which a thread runs that has slept on `home`, and that CPU 0 wakes each time. CPU 0 computes, and so does CPU
+/// `home` if it is to be `busy`.
 fn wakes(home: usize, busy: bool) -> Vec<usize> {
     let woke_on = Arc::new(Mutex::new(Vec::new()));
+    let queue = Arc::new(WaitQueue::new());
     for _ in 0..20 {
-        let (theirs, before) = (woke_on.clone(), ended());
+        let (theirs, sleeps, before) = (woke_on.clone(), queue.clone(), ended());
         spawn(Some(home), move || {
             assert!(sched::set_affinity(&current(), &CpuMask::all()));
-            nap(5);
+            let step = |state: &mut (Arc<WaitQueue>, bool), waiter: &mut Waiter| {
+                waiter.listen(&state.0);
+                match core::mem::replace(&mut state.1, true) {
+                    false => Step::Wait,
+                    true => Step::Done(()),
+                }
+            };
+            let kind = Interruptible::No;
+            let slept = park::park(&mut (sleeps, false), Deadline::Never, kind, step);
+            assert_eq!(slept, Ok(()));
             theirs.lock().expect("not poisoned").push(hal::cpu::id());
         });
-        nap(1);
+        nap(2);
         if busy {
-            spawn(Some(home), || compute(20 * MS));
-            compute(20 * MS);
+            spawn(Some(home), || compute(10 * MS));
         }
+        compute(2 * MS);
+        assert!(queue.wake_one());
+        compute(5 * MS);
         wait_for_ends(before + 1 + u32::from(busy));
     }
     let woke_on = woke_on.lock().expect("not poisoned");

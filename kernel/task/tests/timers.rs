@@ -156,6 +156,41 @@ fn timers_of_one_list_expire_each_at_its_time() {
     });
 }
 
+/// One interrupt looks at the first of four hundred timers of a list. Then a timer is put on the list that is due before the rest.
+#[test]
+fn a_timer_that_comes_while_its_list_is_swept_is_on_time() {
+    on(1, || {
+        let list = ((monotonic_ns() >> 16) + 10) << 16;
+        for pid in 0..400 {
+            let due = if pid == 0 { list + US } else { list + 64 * US };
+            alarm(pid).set(pid, Some(due));
+        }
+        while rung() == 0 {
+            hal::time::spin_ns(100);
+        }
+        alarm(500).set(500, Some(list + 30 * US));
+        nap_until(list + 200 * US);
+        rang_once(500, list + 30 * US);
+        assert_eq!(rung(), 401);
+    });
+}
+
+/// The timers of a list that are not due yet cause no interrupt before the first of them is.
+#[test]
+fn a_list_is_swept_once_for_each_time_that_is_due() {
+    on(1, || {
+        let count = || hal::percpu::interrupt_counts(0).map_or(0, |counts| counts[0]);
+        let list = ((monotonic_ns() >> 16) + 10) << 16;
+        for (pid, after) in [(0, 1), (1, 40), (2, 50)] {
+            alarm(pid).set(pid, Some(list + after * US));
+        }
+        let before = count();
+        nap_until(list + 150 * US);
+        assert_eq!(rung(), 3);
+        assert!(count() - before <= 8, "{} interrupts", count() - before);
+    });
+}
+
 #[test]
 fn a_cancelled_timer_does_not_expire() {
     on(1, || {

@@ -265,6 +265,22 @@ fn a_read_of_a_full_counter_wakes_a_poll_for_writing() {
     });
 }
 
+/// A poll that waits longer than a reader takes no wake-up from it.
+#[test]
+fn a_poll_and_a_reader_of_a_counter_are_both_woken() {
+    on(2, || {
+        let event = counter();
+        let mut polled = Polled::new(&[(&event, IN)]);
+        let (_, ready) = call(move || Ok(polled.wait(Deadline::after(20 * MS))));
+        let reads = event.clone();
+        let (_, got) = call(move || reads.read(&mut IoBuf::Fill(&mut [0; 8])));
+        add_one(&event);
+        assert_eq!(got.get(), Ok(8));
+        nap(30);
+        assert!(ready.get().is_ok());
+    });
+}
+
 /// Several threads poll all pipes and take what they find, as servers do: no byte is left beside a thread that waits.
 #[test]
 fn pollers_that_share_pipes_leave_no_byte() {
