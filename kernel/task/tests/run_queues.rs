@@ -223,6 +223,32 @@ fn a_yield_lets_all_queued_threads_run_first() {
     });
 }
 
+/// The one that yields has used less, and would run before the others.
+#[test]
+fn a_yield_lets_a_thread_run_that_has_used_more() {
+    on(1, || {
+        let (steps, stop) = (
+            Arc::new(AtomicU32::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let (theirs, until) = (steps.clone(), stop.clone());
+        spawn(None, move || {
+            while !until.load(SeqCst) {
+                compute(MS / 20);
+                theirs.fetch_add(1, SeqCst);
+            }
+        });
+        for n in 0..20 {
+            nap(30 + n);
+            let before = steps.load(SeqCst);
+            sched::yield_now();
+            assert!(steps.load(SeqCst) > before, "the other does not run");
+        }
+        stop.store(true, SeqCst);
+        wait_for_ends(1);
+    });
+}
+
 #[test]
 fn a_yield_with_nobody_else_returns_at_once() {
     on(2, || {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use hal::uio::IoBuf;
 use ksync::atomic::{AtomicU32, Ordering::SeqCst};
-use pipe_users::threads::{Stopped, explore, spawn, stop_everywhere, wait_for_ends};
+use pipe_users::threads::{Stopped, everywhere, explore, spawn, stop_everywhere, wait_for_ends};
 use pipe_users::{Polled, fifo, fill_but, on, open, pair, pipe_of, read, write};
 use task::park::Deadline;
 use vfs::error::FsError::{BrokenPipe, WouldBlock};
@@ -149,13 +149,14 @@ fn two_writes_serve_two_readers() {
 fn one_read_serves_two_writers() {
     three(|| {
         on(2, || {
-            let (from, to) = small();
+            let (from, to) = pair(0);
+            assert_eq!(pipe_of(&to).resize(2 * PAGE), Ok(2 * PAGE));
             fill_but(&to, 0);
             for _ in 0..2 {
                 let to = to.clone();
                 spawn(None, move || assert_eq!(write(&to, &[b'x'; 100]), Ok(100)));
             }
-            assert_eq!(read(&from, PAGE).map(|got| got.len()), Ok(PAGE));
+            assert_eq!(read(&from, 2 * PAGE).map(|got| got.len()), Ok(2 * PAGE));
             wait_for_ends(2);
             assert_eq!(read(&from, PAGE).map(|got| got.len()), Ok(200));
         });
@@ -173,8 +174,9 @@ fn a_larger_size_beside_a_read_lets_a_writer_go_on() {
             spawn(None, move || {
                 assert_eq!(write(&writes, &[1; PAGE]), Ok(PAGE))
             });
+            let reads = from.clone();
             spawn(None, move || {
-                assert_eq!(read(&from, 10).map(|got| got.len()), Ok(10))
+                assert_eq!(read(&reads, 10).map(|got| got.len()), Ok(10))
             });
             assert_eq!(pipe_of(&to).resize(DEFAULT_SIZE), Ok(DEFAULT_SIZE));
             wait_for_ends(2);
@@ -204,7 +206,7 @@ fn a_poll_beside_a_write_and_a_close_ends() {
 /// An open for reading waits for a writer, which comes and goes.
 #[test]
 fn an_open_that_waits_notices_a_short_visit() {
-    three(|| {
+    everywhere(|| {
         on(2, || {
             let fifo = fifo();
             let theirs = fifo.clone();
