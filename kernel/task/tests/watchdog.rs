@@ -16,7 +16,12 @@ type Lock = ksync::Mutex<(), TestLock>;
 
 /// Runs `body` on a machine of two CPUs whose watchdog has a limit of so many seconds: three times as long for locks.
 fn watched(seconds: u32, body: impl FnOnce() + Send + 'static) {
-    on(2, move || {
+    watched_on(2, seconds, body);
+}
+
+/// As above, on so many CPUs.
+fn watched_on(cpus: usize, seconds: u32, body: impl FnOnce() + Send + 'static) {
+    on(cpus, move || {
         watchdog::start(seconds);
         body();
         // The two threads of the watchdog sleep as the machine ends. Each gives a level of preemption back on the first CPU,
@@ -145,6 +150,15 @@ fn a_cpu_without_interrupts_for_less_than_the_limit_is_not_reported() {
         assert!(sched::set_affinity(&current(), &sched::CpuMask::one(0)));
         stand_still(1, 7);
         assert_eq!(watchdog::still(), 0);
+    });
+}
+
+/// A CPU that has nothing to do gets an interrupt from the watchdog, by which it shows that it takes some.
+#[test]
+fn a_cpu_that_is_idle_for_long_is_not_reported() {
+    watched_on(4, 10, || {
+        nap(100_000);
+        assert_eq!((watchdog::still(), watchdog::asleep()), (0, 0));
     });
 }
 
