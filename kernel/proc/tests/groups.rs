@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use proc::group::{GroupError, Session, Terminal, setpgid, setsid};
 use proc::ids;
+use proc::process::flag;
 use proc::signal::{self, SendError, SigSet, sig};
 use proc::wait4::Children;
 use signals::*;
@@ -108,6 +109,25 @@ fn setpgid_refuses_a_child_in_another_session() {
         });
         assert_eq!(setpgid(pid, pid), Err(GroupError::NotPermitted));
         assert_eq!(setpgid(pid, me().pid()), Err(GroupError::NotPermitted));
+        end(pid);
+    });
+}
+
+#[test]
+fn setpgid_refuses_an_adopted_child_of_another_session() {
+    as_shell(|| {
+        me().set_switch(flag::SUBREAPER, true);
+        let adopted = Arc::new(AtomicU32::new(0));
+        let theirs = adopted.clone();
+        let parent = fork(move || {
+            setsid().expect("the leader of no group");
+            theirs.store(idler(), SeqCst);
+            0
+        });
+        assert_eq!(wait(Children::Pid(parent)), Ok((parent, exited(0))));
+        let pid = adopted.load(SeqCst);
+        assert_eq!(place_of(pid), (parent, parent));
+        assert_eq!(setpgid(pid, pid), Err(GroupError::NotPermitted));
         end(pid);
     });
 }
@@ -353,6 +373,33 @@ fn each_group_signal_is_got_once() {
     });
 }
 
+#[test]
+fn a_member_gets_a_group_signal_once_though_others_fork() {
+    as_shell(|| {
+        block(&[RT, USR1]);
+        let counts = job(|| {
+            await_one(&[USR1]);
+            drain_numbers(SigSet::one(RT)).len() as u8
+        });
+        let forks = fork(|| {
+            ignore(RT);
+            loop {
+                unblock(&[RT]);
+                try_fork(|| 0);
+                let _ = wait(Children::Any);
+                user_mode();
+            }
+        });
+        setpgid(forks, counts).expect("a group of the session");
+        for _ in 0..100 {
+            assert_eq!(kill_group(counts, RT), Ok(()));
+        }
+        assert_eq!(kill_pid(counts, USR1), Ok(()));
+        assert_eq!(wait(Children::Pid(counts)), Ok((counts, exited(100))));
+        end(forks);
+    });
+}
+
 /// A terminal that counts how often the leader of its session has exited.
 struct Counting {
     exits: AtomicU32,
@@ -387,6 +434,8 @@ fn a_terminal_hears_of_the_end_of_the_session_leader_alone() {
             let session = me().session().expect("it has a session");
             assert!(session.set_terminal(Some(theirs.clone())).is_none());
             let (in_session, leaves) = (idler(), fork(|| idle()));
+            // The end of a member concerns a group that has been stopped.
+            stop(in_session);
             end(in_session);
             end(leaves);
             let job = job(|| 0);
@@ -424,7 +473,14 @@ fn a_session_has_one_terminal_and_a_new_session_none() {
 fn a_group_is_orphaned_without_a_parent_outside_it_in_the_session() {
     as_shell(|| {
         let is_orphaned = |pgid| ids::find_group(pgid).expect("a member").is_orphaned(None);
-        assert!(is_orphaned(me().pgid()), "the parent is in another session");
+        let outside = prepared(|| {
+            setsid().expect("the leader of no group");
+        });
+        assert!(is_orphaned(outside), "the parent is in another session");
+        end(outside);
+        let inside = idler();
+        assert!(is_orphaned(me().pgid()), "the parent is in the same group");
+        end(inside);
         let pid = job(|| idle());
         assert!(!is_orphaned(pid));
         // The only such member, were it to leave.

@@ -346,9 +346,10 @@ fn execve_resets_handlers_and_keeps_what_is_ignored() {
             ..Action::default()
         };
         assert_eq!(actions, [plain(0), plain(0), plain(1), plain(0)]);
-        // The sets agree with the actions: one is dropped, the other is not.
+        // The sets agree with the actions: two are dropped, the other is not.
         raise(USR1);
-        block(&[USR1, USR2]);
+        raise(sig::CHLD);
+        block(&[USR1, USR2, sig::CHLD]);
         raise(USR2);
         assert_eq!(drain_numbers(ALL), [USR2]);
     });

@@ -424,25 +424,38 @@ fn all_threads_stop_and_go_on_together() {
     });
 }
 
+/// A child with two threads. One makes a call of 100 ms that signals do not end, and then runs `after`. Returns when it
+/// has begun that call.
+fn child_in_a_call(after: fn()) -> u32 {
+    let began = Arc::new(AtomicU32::new(0));
+    let theirs = began.clone();
+    let pid = fork(move || {
+        let theirs = theirs.clone();
+        thread(move || {
+            theirs.store(1, SeqCst);
+            nap(100);
+            after();
+        });
+        idle()
+    });
+    until(|| began.load(SeqCst) == 1);
+    pid
+}
+
 #[test]
 fn a_stop_is_reported_when_the_last_thread_has_stopped() {
-    on(2, || {
-        let pid = fork(|| {
-            thread(|| {
-                // In a call that signals do not end.
-                nap(100);
-                user_mode();
-                idle();
-            });
-            idle()
-        });
-        until(|| ids::find_process(pid).is_some_and(|p| p.thread_count() == 2));
+    as_child(|| {
+        // The parent knows of stops from now on.
+        let other = idler();
+        stop(other);
+        end(other);
+        block(&[sig::CHLD]);
+        let pid = child_in_a_call(user_mode);
         send(pid, sig::STOP);
         nap(30);
-        assert_eq!(poll_event(Children::Any), None);
-        let before = task::time::monotonic_ns();
+        assert_eq!((poll_event(Children::Any), pending()), (None, SigSet(0)));
         assert_eq!(next_event(Children::Any), (pid, stopped_by(sig::STOP)));
-        assert!(task::time::monotonic_ns() - before > 30_000_000);
+        assert_eq!(pending(), SigSet::one(sig::CHLD));
         end(pid);
     });
 }
@@ -450,14 +463,7 @@ fn a_stop_is_reported_when_the_last_thread_has_stopped() {
 #[test]
 fn a_stop_is_reported_when_the_last_running_thread_ends() {
     on(2, || {
-        let pid = fork(|| {
-            thread(|| {
-                nap(50);
-                proc::exit::exit_thread(0);
-            });
-            idle()
-        });
-        until(|| ids::find_process(pid).is_some_and(|p| p.thread_count() == 2));
+        let pid = child_in_a_call(|| proc::exit::exit_thread(0));
         send(pid, sig::STOP);
         nap(10);
         assert_eq!(poll_event(Children::Any), None);

@@ -473,7 +473,13 @@ pub fn ended(status: u32) -> String {
 /// Stops the child `pid`, and waits until it has stopped.
 pub fn stop(pid: u32) {
     kill_pid(pid, sig::STOP).expect("a child of the same user");
-    assert_eq!(next_event(Children::Pid(pid)), (pid, stopped_by(sig::STOP)));
+    until(|| match poll_event(Children::Pid(pid)) {
+        Some(event) => {
+            assert_eq!(event, stopped_by(sig::STOP));
+            true
+        }
+        None => false,
+    });
 }
 
 /// Kills the child `pid`, and waits for it.
