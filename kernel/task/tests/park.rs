@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use gate::Gate;
 use processes::{
-    MS, compute, ended, interrupt, kill, make, nap, nap_until, on, spawn, spawn_as, take_signal,
+    MS, compute, ended, interrupt, kill, make, nap, nap_until, on, spawn, take_signal,
     wait_for_ends,
 };
 use task::ids::{self, Id};
