@@ -429,11 +429,14 @@ impl Machine {
             }
             state = wait(&cpu.wake, state);
         }
-        self.resume_clock(cpu);
-        cpu.halts.store(false, Relaxed);
         if state.stopped {
+            // It halts for good: a CPU that has only just started does not wait for its clock.
+            cpu.armed_ns.store(u64::MAX, Relaxed);
             state.ended += 1;
             self.over.notify_all();
+        } else {
+            self.resume_clock(cpu);
+            cpu.halts.store(false, Relaxed);
         }
         state.stopped
     }
