@@ -236,7 +236,7 @@ fn has_stopped(group: &Group) -> bool {
 
 /// The process that becomes the parent of the children of `p`: the nearest subreaper among its ancestors, or init.
 fn reaper_of(p: &Process) -> Option<Arc<Process>> {
-    if p.has(pflag::HAS_SUBREAPER) {
+    if Process::subreapers_exist() {
         let mut at = parent_of(p);
         while let Some(q) = at {
             if q.pid() <= 1 {

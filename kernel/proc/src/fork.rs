@@ -258,10 +258,6 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
     } else {
         Arc::new(old_actions.fork())
     };
-    let mut flags = p.flags.load(Ordering::Relaxed) & pflag::DUMPABLE;
-    if p.has(pflag::SUBREAPER | pflag::HAS_SUBREAPER) {
-        flags |= pflag::HAS_SUBREAPER;
-    }
     let program = p.program.lock().clone();
     // An own copy, so that no count is shared with the parent.
     let cred = Arc::new((*me.cred()).clone());
@@ -270,7 +266,7 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
         // With CLONE_PARENT both are settled when the parent lists the child.
         ppid: p.pid(),
         maker: me.tid(),
-        flags,
+        flags: p.flags.load(Ordering::Relaxed) & pflag::DUMPABLE,
         exit_signal: args.exit_signal,
         exec_ids: {
             let own = p.exec_id.load(Ordering::Relaxed);

@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 
 use proc::SignalExt;
-use proc::process::flag;
 use proc::signal::{Action, SigFields, SigSet, code, set_action, sig};
 use proc::wait4::{self, Children, Event, Kind, Options, WaitError};
 use programs::{
@@ -75,13 +74,13 @@ fn parent_of_orphan(make: impl Fn() + Send + Sync + 'static) -> u32 {
 fn an_orphan_goes_to_the_nearest_reaper() {
     on(2, || {
         let outer = fork(|| {
-            me().set_switch(flag::SUBREAPER, true);
+            me().set_subreaper(true);
             let inner = fork(|| {
-                me().set_switch(flag::SUBREAPER, true);
+                me().set_subreaper(true);
                 assert_eq!(parent_of_orphan(|| ()), me().pid());
                 assert!(wait(Children::Any).is_ok());
                 // One that does not want orphans any more is passed.
-                me().set_switch(flag::SUBREAPER, false);
+                me().set_subreaper(false);
                 assert_eq!(parent_of_orphan(|| ()), me().ppid());
                 0
             });
@@ -97,7 +96,7 @@ fn an_orphan_goes_to_the_nearest_reaper() {
 fn a_reaper_does_not_take_its_own_children_when_it_ends() {
     on(2, || {
         let child = fork(|| {
-            me().set_switch(flag::SUBREAPER, true);
+            me().set_subreaper(true);
             fork(|| {
                 nap(30);
                 u8::from(me().ppid() == 1)
@@ -111,7 +110,6 @@ fn a_reaper_does_not_take_its_own_children_when_it_ends() {
 
 /// prctl(2): the role is for all descendants, also for those that were there before.
 #[test]
-#[ignore = "PR_SET_CHILD_SUBREAPER does not reach descendants that exist already: their orphans go to init"]
 fn an_orphan_of_an_older_family_goes_to_the_reaper() {
     on(2, || {
         let reaper = fork(|| {
@@ -127,7 +125,7 @@ fn an_orphan_of_an_older_family_goes_to_the_reaper() {
                 });
                 0
             });
-            me().set_switch(flag::SUBREAPER, true);
+            me().set_subreaper(true);
             assert_eq!(wait(Children::Pid(child)), Ok((child, exited(0))));
             until(|| seen.load(SeqCst) != 0);
             u8::from(seen.load(SeqCst) == me().pid())
@@ -140,7 +138,7 @@ fn an_orphan_of_an_older_family_goes_to_the_reaper() {
 fn a_reaper_gets_sigchld_for_an_orphan_whatever_signal_was_agreed_on() {
     on(2, || {
         let reaper = fork(|| {
-            me().set_switch(flag::SUBREAPER, true);
+            me().set_subreaper(true);
             current().set_blocked(SigSet::of(&[sig::CHLD, USR1]));
             fork(|| {
                 fork_with(USR1, 0, || {
@@ -334,7 +332,7 @@ fn children_of_a_parent_that_discards_them_are_no_zombies() {
 fn a_zombie_goes_to_a_reaper_that_discards_its_children_and_is_gone() {
     on(2, || {
         let reaper = fork(|| {
-            me().set_switch(flag::SUBREAPER, true);
+            me().set_subreaper(true);
             let zombie = count();
             let theirs = zombie.clone();
             let child = fork(move || {

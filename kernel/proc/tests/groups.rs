@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use proc::group::{GroupError, Session, Terminal, setpgid, setsid};
 use proc::ids;
-use proc::process::flag;
 use proc::signal::{self, SendError, SigSet, sig};
 use proc::wait4::Children;
 use signals::*;
@@ -116,7 +115,7 @@ fn setpgid_refuses_a_child_in_another_session() {
 #[test]
 fn setpgid_refuses_an_adopted_child_of_another_session() {
     as_shell(|| {
-        me().set_switch(flag::SUBREAPER, true);
+        me().set_subreaper(true);
         let adopted = Arc::new(AtomicU32::new(0));
         let theirs = adopted.clone();
         let parent = fork(move || {

@@ -484,12 +484,13 @@ fn a_thread_that_is_cloned_beside_an_exit_of_the_group_is_ended_too() {
 fn the_flags_of_a_process_that_fork_passes_on_are_few() {
     on(2, || {
         in_child(|| {
-            me().set_switch(flag::DUMPABLE | flag::SUBREAPER | flag::LOCK_FUTURE, true);
+            me().set_switch(flag::DUMPABLE | flag::LOCK_FUTURE, true);
+            me().set_subreaper(true);
             me().set_death_signal(sig::INT);
             me().personality(Some(0x004_0000));
             let child = fork(|| {
                 let p = me();
-                assert!(p.flag(flag::DUMPABLE) && p.flag(flag::HAS_SUBREAPER));
+                assert!(p.flag(flag::DUMPABLE));
                 assert!(!p.flag(flag::SUBREAPER) && !p.flag(flag::LOCK_FUTURE));
                 assert!(!p.flag(flag::EXECED));
                 assert_eq!(p.death_signal(), 0);

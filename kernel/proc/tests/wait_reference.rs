@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex};
 use abi::raw::general as raw;
 use proc::group::setpgid;
 use proc::ids;
-use proc::process::flag;
 use proc::signal::sig;
 use proc::wait4::{self, Children, Event, Kind, Options, WaitError};
 use programs::{fork_with, seeded};
@@ -83,7 +82,7 @@ fn obey(board: &Arc<Board>, command: Command) -> Answer {
             }))
         }
         Command::SetReaper(on) => {
-            me().set_switch(flag::SUBREAPER, on);
+            me().set_subreaper(on);
             Answer::Done
         }
         Command::SetDeathSignal(signo) => {

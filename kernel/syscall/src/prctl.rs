@@ -37,7 +37,7 @@ fn prctl(a: &mut Args) -> Result<u64, Errno> {
         pr::PR_GET_PDEATHSIG => UserPtr::<u32>::new(a.get(1)).write(&p.death_signal().into())?,
         pr::PR_GET_DUMPABLE => return Ok(on(flag::DUMPABLE)),
         pr::PR_SET_DUMPABLE => p.set_switch(flag::DUMPABLE, switch(a)?),
-        pr::PR_SET_CHILD_SUBREAPER => p.set_switch(flag::SUBREAPER, a.get(1) != 0),
+        pr::PR_SET_CHILD_SUBREAPER => p.set_subreaper(a.get(1) != 0),
         pr::PR_GET_CHILD_SUBREAPER => {
             UserPtr::<u32>::new(a.get(1)).write(&(on(flag::SUBREAPER) as u32))?
         }
