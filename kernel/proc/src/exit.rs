@@ -226,8 +226,10 @@ fn has_stopped(group: &Group) -> bool {
         if !group.next_slice(&pin, &mut cursor) {
             return false;
         }
-        let stops =
-            |&pid: &u32| ids::process(&pin, pid).is_some_and(|p| p.signals.lock().stop.stopping);
+        let stops = |&pid: &u32| {
+            let stops = |p: &Process| p.signals.lock().stop.stopping && !p.is_ending();
+            ids::process(&pin, pid).is_some_and(stops)
+        };
         if cursor.members().iter().any(stops) {
             return true;
         }

@@ -528,6 +528,27 @@ fn a_sibling_made_by_clone_parent_ends_with_the_signal_of_its_maker() {
     });
 }
 
+/// kill(2): init gets only the signals that it has installed handlers for.
+#[test]
+fn a_signal_without_a_handler_does_not_wake_init() {
+    on(2, || {
+        let child = fork(|| {
+            nap(5);
+            kill_pid(1, sig::ALRM).expect("init lives");
+            nap(5);
+            0
+        });
+        assert_eq!(wait(Children::Pid(child)), Ok((child, exited(0))));
+        block(&[sig::ALRM]);
+        kill_pid(1, sig::ALRM).expect("init lives");
+        assert_eq!(
+            pending(),
+            SigSet::one(sig::ALRM),
+            "it may get a handler before it is unblocked"
+        );
+    });
+}
+
 #[test]
 fn a_child_gets_the_signal_that_it_chose_for_its_parents_end() {
     on(2, || {

@@ -278,7 +278,6 @@ fn a_kill_ends_a_process_that_is_about_to_stop() {
 }
 
 #[test]
-#[ignore = "a killed process that was stopped first goes on, and may take another signal or run its program"]
 fn a_stopped_process_that_is_killed_takes_no_other_signal() {
     everywhere(&[INIT], || {
         on(2, || {

@@ -197,7 +197,6 @@ fn the_parent_gets_a_signal_for_a_stop_and_for_a_continuation() {
 }
 
 #[test]
-#[ignore = "the information about a stop is lost where the parent's queue has no room yet"]
 fn the_first_signal_that_a_parent_gets_says_which_child_has_stopped() {
     as_child(hear_of_a_child);
 }

@@ -196,10 +196,14 @@ impl ActionTable {
             || !self.caught().has(signal) && Disposition::of(signal) == Disposition::Ignore
     }
 
+    /// Whether `signal` has its default action.
+    pub fn is_default(&self, signal: u8) -> bool {
+        !SigSet(self.ignored().0 | self.caught().0).has(signal)
+    }
+
     /// Whether `signal`, where it is not blocked, ends the process without a core file.
     pub fn ends_process(&self, signal: u8) -> bool {
-        let handled = SigSet(self.ignored().0 | self.caught().0);
-        !handled.has(signal) && Disposition::of(signal) == Disposition::Terminate
+        self.is_default(signal) && Disposition::of(signal) == Disposition::Terminate
     }
 
     /// Whether children that end do not become zombies.

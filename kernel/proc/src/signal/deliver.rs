@@ -149,9 +149,7 @@ fn finish_call(me: &Thread, frame: &mut UserFrame) {
 
 fn by_default(me: &Current, info: SigInfo) {
     let p = me.process();
-    // Init ignores signals that it has no handler for, except those that an instruction of its own has caused: a program
-    // sends no code above 0.
-    if p.pid() == 1 && !(SigSet::SYNCHRONOUS.has(info.signo) && info.code > 0) {
+    if p.pid() == 1 && super::spares_init(&info) {
         return;
     }
     match Disposition::of(info.signo) {

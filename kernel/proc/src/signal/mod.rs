@@ -308,6 +308,12 @@ fn keeps(t: &Thread, signo: u8) -> bool {
         || waits && SigSet(t.user().saved_mask.load(Ordering::Relaxed)).has(signo)
 }
 
+/// Whether init, if it has no handler for the signal, ignores it. It ignores all but those that an instruction of its own has
+/// caused: a program sends no code above 0.
+fn spares_init(info: &SigInfo) -> bool {
+    !(SigSet::SYNCHRONOUS.has(info.signo) && info.code > 0)
+}
+
 /// Replaces the mask of `t`, the caller. In sigtimedwait, `held_back` is the mask from before: its signals count as
 /// blocked still.
 fn replace_mask(t: &Thread, set: SigSet, held_back: Option<SigSet>) {

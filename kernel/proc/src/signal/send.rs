@@ -97,8 +97,11 @@ pub fn send_thread(t: &Thread, info: SigInfo) -> Result<(), SendError> {
 }
 
 /// Whether the signal is dropped at once because it is ignored.
-fn dropped(pin: &CpuPin, p: &Process, shared: &Shared, whom: Whom<'_>, signo: u8) -> bool {
-    if !shared.actions.ignores(signo) || signo == sig::KILL || signo == sig::STOP {
+fn dropped(pin: &CpuPin, p: &Process, shared: &Shared, whom: Whom<'_>, info: &SigInfo) -> bool {
+    let signo = info.signo;
+    let ignored = shared.actions.ignores(signo)
+        || p.pid() == 1 && shared.actions.is_default(signo) && super::spares_init(info);
+    if !ignored || signo == sig::KILL || signo == sig::STOP {
         return false;
     }
     // A blocked signal is kept: its action may change before it is unblocked. The mask of a leader that has exited
@@ -186,13 +189,14 @@ fn post(
     let mut continued = false;
     if SigSet::STOPS.has(signo) {
         flush_all(&pin, p, SigSet::one(sig::CONT));
-    } else if signo == sig::CONT || signo == sig::KILL {
-        if signo == sig::CONT {
-            flush_all(&pin, p, SigSet::STOPS);
-        }
-        continued = stop::resume(&mut shared.stop, signo == sig::CONT);
+    } else if signo == sig::CONT {
+        flush_all(&pin, p, SigSet::STOPS);
+        continued = stop::resume(&mut shared.stop);
+    } else if signo == sig::KILL {
+        // It stays stopped until its threads have been told to exit: it must neither take another signal nor run.
+        shared.stop.report = stop::StopReport::None;
     }
-    let result = if dropped(&pin, p, &shared, whom, signo) {
+    let result = if dropped(&pin, p, &shared, whom, &info) {
         Ok(())
     } else {
         whom.pending(p).post(info, limit, payer, keep)
@@ -209,9 +213,6 @@ fn post(
     drop(shared);
     if continued {
         p.group_wait.wake_all();
-        if signo == sig::CONT {
-            stop::report(&pin, p, stop::StopReport::Continued);
-        }
     }
     if signo == sig::KILL || ends {
         exit::begin_group_exit(&pin, p, u32::from(signo));
@@ -222,6 +223,10 @@ fn post(
             }
             Whom::Process(_) => nudge_any(&pin, p, whom, SigSet::one(signo)),
         }
+    }
+    drop(pin);
+    if continued {
+        stop::report(p, stop::StopReport::Continued, keep);
     }
     result
 }

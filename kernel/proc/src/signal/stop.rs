@@ -2,7 +2,6 @@
 
 use ksync::atomic::Ordering;
 
-use ksync::CpuPin;
 use task::park::{Deadline, Interruptible, Step, park};
 use task::sched;
 use task::thread::{Thread, flag};
@@ -36,17 +35,13 @@ pub struct StopState {
     pub report: StopReport,
 }
 
-/// Ends a stop; with `report`, wait4 reports that the process was continued. Returns whether there was a stop.
-pub(super) fn resume(stop: &mut StopState, report: bool) -> bool {
+/// Ends a stop; wait4 reports that the process was continued. Returns whether there was a stop.
+pub(super) fn resume(stop: &mut StopState) -> bool {
     if !stop.stopping {
         return false;
     }
     stop.stopping = false;
-    stop.report = if report {
-        StopReport::Continued
-    } else {
-        StopReport::None
-    };
+    stop.report = StopReport::Continued;
     true
 }
 
@@ -108,7 +103,7 @@ fn stay_step(me: &mut &Thread, waiter: &mut Waiter) -> Step<()> {
     }
     drop(shared);
     if last {
-        report(&ksync::pin(), p, what);
+        report(p, what, true);
     }
     Step::Wait
 }
@@ -116,26 +111,25 @@ fn stay_step(me: &mut &Thread, waiter: &mut Waiter) -> Step<()> {
 /// A thread has left the process. If the process is stopping and all remaining threads have stopped, this reports the
 /// stop.
 pub(in super::super) fn notify_parent_stopped(p: &Process) {
-    let pin = ksync::pin();
     let shared = p.signals.lock();
     let all =
         shared.stop.stopping && shared.stop.stopped >= p.thread_count() && p.thread_count() > 0;
     let what = shared.stop.report;
     drop(shared);
     if all {
-        report(&pin, p, what);
+        report(p, what, true);
     }
 }
 
 /// Reports to the parent that `p` was stopped or continued: sends SIGCHLD unless SA_NOCLDSTOP is set, and wakes the
-/// parent's threads in wait4.
-pub(super) fn report(pin: &CpuPin, p: &Process, what: StopReport) {
+/// parent's threads in wait4. With `keep`, in a thread's context, SIGCHLD's information is kept if there is memory for it.
+pub(super) fn report(p: &Process, what: StopReport, keep: bool) {
     let (code, status) = match what {
         StopReport::None => return,
         StopReport::Stopped(signo) => (code::CLD_STOPPED, i32::from(signo)),
         StopReport::Continued => (code::CLD_CONTINUED, i32::from(sig::CONT)),
     };
-    let Some(parent) = ids::process(pin, p.ppid()) else {
+    let Some(parent) = ids::find_process(p.ppid()) else {
         return;
     };
     if !parent.has(pflag::CHILD_STOPS) {
@@ -151,15 +145,17 @@ pub(super) fn report(pin: &CpuPin, p: &Process, what: StopReport) {
             utime: 0,
             stime: 0,
         };
-        super::send_parent(
-            parent,
-            p.maker.load(Ordering::Relaxed),
-            SigInfo {
-                signo: sig::CHLD,
-                code,
-                fields,
-            },
-        );
+        let info = SigInfo {
+            signo: sig::CHLD,
+            code,
+            fields,
+        };
+        let maker = p.maker.load(Ordering::Relaxed);
+        if keep {
+            super::queue_parent(&parent, maker, info);
+        } else {
+            super::send_parent(&parent, maker, info);
+        }
     }
     parent.child_wait.wake_all();
 }
