@@ -112,7 +112,12 @@ pub fn park_and_pass_on<S, R>(
         }
         if !me.round.goes_on(round) {
             // The step has slept in rounds of its own, for memory say: its registrations are void.
-            continue;
+            let Some(error) = sleep.over() else {
+                continue;
+            };
+            // A wake-up may have reached the thread before the step slept.
+            pass_on(state);
+            break Err(error);
         }
         let over = if waiter.unheard() {
             // A queue could not register the thread, so it may not be woken: unless the sleep is over, the step is run again

@@ -343,7 +343,6 @@ fn a_step_that_has_slept_is_run_again_before_the_thread_sleeps() {
 }
 
 #[test]
-#[ignore = "a step that sleeps in each of its runs is run for ever"]
 fn a_sleep_times_out_although_each_run_of_its_step_sleeps() {
     on(1, || {
         let until = Deadline::after(10 * MS);

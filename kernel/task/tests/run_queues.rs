@@ -465,6 +465,33 @@ fn load(threads: u32, seconds: u64, expected: &mut [f64; 3]) {
     }
 }
 
+/// A CPU that halted while none could be moved to it is asked to look again.
+#[test]
+fn an_idle_cpu_gets_a_queued_thread_whose_affinity_grows() {
+    on(2, || {
+        let until = monotonic_ns() + 100 * MS;
+        let seen = Arc::new(AtomicUsize::new(0));
+        let tids = [(); 2].map(|()| {
+            let seen = seen.clone();
+            spawn(Some(0), move || {
+                while monotonic_ns() < until {
+                    compute(MS / 20);
+                    seen.fetch_or(1 << hal::cpu::id(), SeqCst);
+                }
+            })
+        });
+        assert!(sched::set_affinity(&current(), &CpuMask::one(0)));
+        nap(30);
+        assert_eq!(seen.load(SeqCst), 1, "both may run on one CPU only");
+        for tid in tids {
+            let thread = ids::hold_thread(tid).expect("it computes");
+            assert!(sched::set_affinity(&thread, &CpuMask::all()));
+        }
+        wait_for_ends(2);
+        assert_eq!(seen.load(SeqCst), 3);
+    });
+}
+
 /// getloadavg(3): over 1, 5 and 15 minutes, each an exponential average of samples that are five seconds apart.
 #[test]
 fn load_averages_rise_and_fall_as_their_formula_says() {
@@ -476,7 +503,6 @@ fn load_averages_rise_and_fall_as_their_formula_says() {
 }
 
 #[test]
-#[ignore = "an idle time counts with the load of the thread that reads the averages after it"]
 fn load_averages_fall_while_the_machine_is_idle() {
     on(1, || {
         let mut expected = [0.0; 3];

@@ -56,7 +56,6 @@ fn a_step_of_the_nice_value_is_a_factor_of_one_and_a_quarter() {
 }
 
 #[test]
-#[ignore = "a tick moves the calendar without noting when, so a list closes too early"]
 fn ten_steps_of_the_nice_value_are_a_factor_of_nine() {
     on(1, || {
         let got = shares(&[other(5), other(-5)], 8000);
@@ -65,7 +64,6 @@ fn ten_steps_of_the_nice_value_are_a_factor_of_nine() {
 }
 
 #[test]
-#[ignore = "a thread's own weight does not keep its list open, so a heavy thread loses virtual time"]
 fn three_nice_values_share_in_proportion() {
     on(1, || {
         let got = shares(&[other(-3), other(0), other(3)], 8000);

@@ -71,7 +71,6 @@ fn timers_at_the_edges_of_lists_are_on_time() {
 }
 
 #[test]
-#[ignore = "the idle thread's virtual time overflows after 208 idle days, where overflow is checked"]
 fn a_sleep_of_seventy_years_ends_at_its_time() {
     on(2, || {
         let until = 1 << 61;

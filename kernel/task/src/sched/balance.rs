@@ -12,15 +12,25 @@ const NEAR: usize = 16;
 /// Queued threads that a CPU looks at in another's queue for one that may run on it.
 const STEAL_LOOKS: usize = 8;
 
+/// Whether a CPU is idle and has no thread to run. A hint.
+fn idle(cpu: usize) -> bool {
+    let c = cpus().of(cpu);
+    c.idle.load(Ordering::Relaxed) && c.len.load(Ordering::Relaxed) == 0
+}
+
+/// An idle CPU, other than this one.
+pub fn idle_cpu(pin: &CpuPin) -> Option<usize> {
+    let ncpus = cpus().ncpus();
+    (1..ncpus)
+        .map(|step| (pin.cpu() + step) % ncpus)
+        .find(|&cpu| idle(cpu))
+}
+
 /// The CPU whose run queue a woken or new thread is put on.
 pub fn choose(pin: &CpuPin, t: &Thread) -> usize {
     let ncpus = cpus().ncpus();
     let may = t.sched.affinity();
     let last = t.cpu().min(ncpus - 1);
-    let idle = |cpu: usize| {
-        let c = cpus().of(cpu);
-        c.idle.load(Ordering::Relaxed) && c.len.load(Ordering::Relaxed) == 0
-    };
     if may.has(last) && idle(last) {
         return last;
     }

@@ -209,7 +209,10 @@ impl Entity {
         self.runtime
             .store(self.runtime_ns() + ran, Ordering::Relaxed);
         let weight = u64::from(self.weight.load(Ordering::Relaxed)).max(1);
-        let vt = self.vt() + ran * NICE_0_WEIGHT / weight;
+        // The idle thread is charged for all of an idle period.
+        let vt = self
+            .vt()
+            .saturating_add(ran.saturating_mul(NICE_0_WEIGHT) / weight);
         self.set_vt(vt);
         vt
     }

@@ -1,10 +1,11 @@
 //! Load averages: how many threads ran or were ready to run, over one, five and fifteen minutes.
 //!
-//! CPU 0 takes a sample every five seconds, as in Linux. Samples that were missed because CPU 0 was idle are taken later,
-//! with the load of that moment: at its next tick, or when the averages are read.
+//! The first tick of any CPU after each five seconds takes a sample. A sample that none has taken two ticks later was due while
+//! all CPUs were idle; it is taken with a load of 0 at the next tick, or when the averages are read.
 
 use ksync::atomic::{AtomicU64, Ordering};
 
+use super::cpu::{TICK_NS, runnable};
 use crate::time;
 
 const PERIOD: u64 = 5 * time::SECOND;
@@ -32,8 +33,11 @@ pub(super) fn sample(now: u64) {
     {
         return;
     }
-    let active = u64::from(super::cpu::runnable()) * ONE;
-    for _ in 0..(due - done).min(MEMORY) {
+    let late = now % PERIOD > 2 * TICK_NS;
+    let active = if late { 0 } else { u64::from(runnable()) * ONE };
+    // The last of them is the one that may not be late.
+    for missed in (0..(due - done).min(MEMORY)).rev() {
+        let active = if missed == 0 { active } else { 0 };
         for (average, decay) in AVERAGES.iter().zip(DECAY) {
             let old = average.load(Ordering::Relaxed);
             average.store(

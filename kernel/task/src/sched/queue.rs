@@ -111,8 +111,9 @@ impl Queue {
     /// Adds a thread at virtual time `vt`. Returns the virtual time that the thread has got: `vt`, or the beginning of the
     /// list that it was put on.
     pub fn push(&mut self, pin: &CpuPin, t: &Thread, vt: u64) -> u64 {
-        let first = self.base + u64::from(!self.is_open());
+        // Its own weight counts: a list whose last thread is heavy is open until that thread has had its share.
         self.queued_weight += t.sched.count_weight();
+        let first = self.base + u64::from(!self.is_open());
         let b = bucket(vt).clamp(first, self.base + BUCKETS - 1);
         let slot = (b % BUCKETS) as usize;
         self.buckets[slot].push_back(pin, t.tid());

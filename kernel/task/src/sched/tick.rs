@@ -6,7 +6,7 @@ use hal::current::Handler;
 use ksync::CpuPin;
 
 use super::cpu::{TICK_NS, bump, cpus, thread_of};
-use super::wake::enqueue;
+use super::wake::{enqueue, kick};
 use super::{balance, loadavg, queue};
 use crate::current::{current, try_current};
 use crate::thread::flag;
@@ -77,6 +77,7 @@ fn tick(pin: &CpuPin, from_user: bool) {
     ticks.fetch_add(1, Ordering::Relaxed);
     bump(ns, TICK_NS);
     let mut q = c.queue.lock();
+    q.begin_choice(now);
     q.follow(vt);
     let first = q.first();
     drop(q);
@@ -85,10 +86,14 @@ fn tick(pin: &CpuPin, from_user: bool) {
     if must_move || first.is_some_and(|first| first <= queue::bucket(vt)) {
         hal::preempt::set_need_resched();
     }
-    me.set(flag::RECLAIM);
-    if pin.cpu() == 0 {
-        loadavg::sample(now);
+    if first.is_some()
+        && let Some(cpu) = balance::idle_cpu(pin)
+    {
+        // It halted before the thread came, or found this queue locked. It looks for a thread once more.
+        kick(pin, cpu);
     }
+    me.set(flag::RECLAIM);
+    loadavg::sample(now);
     take_share(pin, now);
     (upcalls::get().cpu_tick)(&me);
     timer::set_tick(pin, now + TICK_NS);
