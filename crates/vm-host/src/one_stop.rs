@@ -62,6 +62,10 @@ impl Scheduler for OneStop {
             n => n,
         };
         self.spun.extend(current.filter(|_| yields));
+        if runnable.iter().all(|task| self.spun.contains(&task.id())) {
+            // The stopped task spins, too, for one of the others, which spins for another.
+            self.spun.clear();
+        }
         let next = runnable
             .iter()
             .map(|task| task.id())
