@@ -71,9 +71,15 @@ impl Upcalls for Kernel {
 
 hal::upcalls!(Kernel);
 
+/// Frames of the machine's memory. A model checker boots thousands of machines, so theirs is small.
+const FRAMES: usize = if cfg!(shuttle) { 512 } else { 2048 };
+
 /// Runs `body` in a thread of a machine with so many CPUs.
 pub fn on(cpus: usize, body: impl FnOnce() + Send + 'static) {
-    let config = hal::sim::Config { cpus, frames: 2048 };
+    let config = hal::sim::Config {
+        cpus,
+        frames: FRAMES,
+    };
     hal::sim::run(config, body);
 }
 
