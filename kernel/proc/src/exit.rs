@@ -17,6 +17,7 @@ use super::signal::{self, SigFields, SigInfo, StopReport, code, sig};
 use super::wait4::{self, Listing};
 use super::{account, futex, ids, itimer, reference_cache, space};
 use crate::UserThreadExt;
+use crate::reaper::{parent_of, reaper_of};
 
 /// Most children that are reparented in one hold of the family lock.
 const SLICE: usize = 32;
@@ -234,30 +235,6 @@ fn has_stopped(group: &Group) -> bool {
             return true;
         }
     }
-}
-
-/// The process that becomes the parent of the children of `p`: the nearest subreaper among its ancestors, or init.
-fn reaper_of(p: &Process) -> Option<Arc<Process>> {
-    if Process::subreapers_exist() {
-        let mut at = parent_of(p);
-        while let Some(q) = at {
-            if q.pid() <= 1 {
-                break;
-            }
-            if q.has(pflag::SUBREAPER) && q.is_alive() {
-                return Some(q);
-            }
-            at = parent_of(&q);
-        }
-    }
-    ids::find_process(1)
-}
-
-/// The parent of `p`.
-fn parent_of(p: &Process) -> Option<Arc<Process>> {
-    // Until the process is found, its number is not given to another.
-    let _pin = ksync::pin();
-    ids::find_process(p.ppid())
 }
 
 /// Reparents the children of `p`, slice by slice.

@@ -27,6 +27,7 @@ pub mod look;
 pub mod oom;
 pub mod process;
 pub mod program;
+pub mod reaper;
 mod reference_cache;
 pub mod rlimit;
 mod rusage;

@@ -58,11 +58,6 @@ pub(super) struct Accounts {
     pub children: Times,
 }
 
-hal::machine_static! {
-    /// Whether a process has been a subreaper since the machine started. Atomic.
-    static SUBREAPERS: AtomicBool = AtomicBool::new(false);
-}
-
 /// Bits of `Process::flags`.
 pub mod flag {
     /// Orphans among its descendants become its children (PR_SET_CHILD_SUBREAPER).
@@ -396,19 +391,6 @@ impl Process {
     /// Sets or clears bits of `flag`, for prctl(2).
     pub fn set_switch(&self, flag: u32, on: bool) {
         self.set_flag(flag, on);
-    }
-
-    /// Makes the process the one whose children orphans among its descendants become, or ends that (PR_SET_CHILD_SUBREAPER).
-    pub fn set_subreaper(&self, on: bool) {
-        if on {
-            SUBREAPERS.store(true, Ordering::Relaxed);
-        }
-        self.set_flag(flag::SUBREAPER, on);
-    }
-
-    /// Whether some process has been a subreaper. If not, no ancestor need be looked at when a parent ends.
-    pub(super) fn subreapers_exist() -> bool {
-        SUBREAPERS.load(Ordering::Relaxed)
     }
 
     /// The signal that the process gets when its parent dies, 0 for none.

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 
 use proc::SignalExt;
+use proc::reaper::set_subreaper;
 use proc::signal::{Action, SigFields, SigSet, code, set_action, sig};
 use proc::wait4::{self, Children, Event, Kind, Options, WaitError};
 use programs::{
@@ -74,13 +75,13 @@ fn parent_of_orphan(make: impl Fn() + Send + Sync + 'static) -> u32 {
 fn an_orphan_goes_to_the_nearest_reaper() {
     on(2, || {
         let outer = fork(|| {
-            me().set_subreaper(true);
+            set_subreaper(&me(), true);
             let inner = fork(|| {
-                me().set_subreaper(true);
+                set_subreaper(&me(), true);
                 assert_eq!(parent_of_orphan(|| ()), me().pid());
                 assert!(wait(Children::Any).is_ok());
                 // One that does not want orphans any more is passed.
-                me().set_subreaper(false);
+                set_subreaper(&me(), false);
                 assert_eq!(parent_of_orphan(|| ()), me().ppid());
                 0
             });
@@ -96,7 +97,7 @@ fn an_orphan_goes_to_the_nearest_reaper() {
 fn a_reaper_does_not_take_its_own_children_when_it_ends() {
     on(2, || {
         let child = fork(|| {
-            me().set_subreaper(true);
+            set_subreaper(&me(), true);
             fork(|| {
                 nap(30);
                 u8::from(me().ppid() == 1)
@@ -125,7 +126,7 @@ fn an_orphan_of_an_older_family_goes_to_the_reaper() {
                 });
                 0
             });
-            me().set_subreaper(true);
+            set_subreaper(&me(), true);
             assert_eq!(wait(Children::Pid(child)), Ok((child, exited(0))));
             until(|| seen.load(SeqCst) != 0);
             u8::from(seen.load(SeqCst) == me().pid())
@@ -138,7 +139,7 @@ fn an_orphan_of_an_older_family_goes_to_the_reaper() {
 fn a_reaper_gets_sigchld_for_an_orphan_whatever_signal_was_agreed_on() {
     on(2, || {
         let reaper = fork(|| {
-            me().set_subreaper(true);
+            set_subreaper(&me(), true);
             current().set_blocked(SigSet::of(&[sig::CHLD, USR1]));
             fork(|| {
                 fork_with(USR1, 0, || {
@@ -332,7 +333,7 @@ fn children_of_a_parent_that_discards_them_are_no_zombies() {
 fn a_zombie_goes_to_a_reaper_that_discards_its_children_and_is_gone() {
     on(2, || {
         let reaper = fork(|| {
-            me().set_subreaper(true);
+            set_subreaper(&me(), true);
             let zombie = count();
             let theirs = zombie.clone();
             let child = fork(move || {

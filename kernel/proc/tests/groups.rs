@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use proc::group::{GroupError, Session, Terminal, setpgid, setsid};
 use proc::ids;
+use proc::reaper::set_subreaper;
 use proc::signal::{self, SendError, SigSet, sig};
 use proc::wait4::Children;
 use signals::*;
@@ -115,7 +116,7 @@ fn setpgid_refuses_a_child_in_another_session() {
 #[test]
 fn setpgid_refuses_an_adopted_child_of_another_session() {
     as_shell(|| {
-        me().set_subreaper(true);
+        set_subreaper(&me(), true);
         let adopted = Arc::new(AtomicU32::new(0));
         let theirs = adopted.clone();
         let parent = fork(move || {

@@ -11,6 +11,7 @@ use abi::raw::general as raw;
 use proc::fork::{CloneArgs, ForkError};
 use proc::futex::{self, ANY};
 use proc::process::flag;
+use proc::reaper::set_subreaper;
 use proc::signal::{SigSet, action, sig};
 use proc::wait4::{Children, WaitError};
 use proc::{SignalExt, UserThreadExt, exit, ids, with_files, with_fs};
@@ -485,7 +486,7 @@ fn the_flags_of_a_process_that_fork_passes_on_are_few() {
     on(2, || {
         in_child(|| {
             me().set_switch(flag::DUMPABLE | flag::LOCK_FUTURE, true);
-            me().set_subreaper(true);
+            set_subreaper(&me(), true);
             me().set_death_signal(sig::INT);
             me().personality(Some(0x004_0000));
             let child = fork(|| {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use abi::raw::general as raw;
 use proc::group::setpgid;
 use proc::ids;
+use proc::reaper::set_subreaper;
 use proc::signal::sig;
 use proc::wait4::{self, Children, Event, Kind, Options, WaitError};
 use programs::{fork_with, seeded};
@@ -82,7 +83,7 @@ fn obey(board: &Arc<Board>, command: Command) -> Answer {
             }))
         }
         Command::SetReaper(on) => {
-            me().set_subreaper(on);
+            set_subreaper(&me(), on);
             Answer::Done
         }
         Command::SetDeathSignal(signo) => {

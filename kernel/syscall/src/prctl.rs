@@ -5,6 +5,7 @@ use cred::{CapSet, Cred, NotPermitted, SecureBits};
 use hal::uaccess::{self, StrError, UserPtr};
 use proc::UserThreadExt;
 use proc::process::flag;
+use proc::reaper;
 use proc::signal::sig;
 use task::current::current;
 
@@ -37,7 +38,7 @@ fn prctl(a: &mut Args) -> Result<u64, Errno> {
         pr::PR_GET_PDEATHSIG => UserPtr::<u32>::new(a.get(1)).write(&p.death_signal().into())?,
         pr::PR_GET_DUMPABLE => return Ok(on(flag::DUMPABLE)),
         pr::PR_SET_DUMPABLE => p.set_switch(flag::DUMPABLE, switch(a)?),
-        pr::PR_SET_CHILD_SUBREAPER => p.set_subreaper(a.get(1) != 0),
+        pr::PR_SET_CHILD_SUBREAPER => reaper::set_subreaper(p, a.get(1) != 0),
         pr::PR_GET_CHILD_SUBREAPER => {
             UserPtr::<u32>::new(a.get(1)).write(&(on(flag::SUBREAPER) as u32))?
         }

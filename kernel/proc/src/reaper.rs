@@ -1,0 +1,45 @@
+//! The process that the children of a process go to when it ends: the nearest subreaper among its ancestors, or init.
+
+use alloc::sync::Arc;
+
+use ksync::atomic::{AtomicBool, Ordering};
+
+use crate::ids;
+use crate::process::{Process, flag as pflag};
+
+hal::machine_static! {
+    /// Whether a process has been a subreaper since the machine started. If not, no ancestor need be looked at. Atomic.
+    static SUBREAPERS: AtomicBool = AtomicBool::new(false);
+}
+
+/// Makes `p` the process whose children orphans among its descendants become, or ends that (PR_SET_CHILD_SUBREAPER).
+pub fn set_subreaper(p: &Process, on: bool) {
+    if on {
+        SUBREAPERS.store(true, Ordering::Relaxed);
+    }
+    p.set_switch(pflag::SUBREAPER, on);
+}
+
+/// The process that becomes the parent of the children of `p`.
+pub(super) fn reaper_of(p: &Process) -> Option<Arc<Process>> {
+    if SUBREAPERS.load(Ordering::Relaxed) {
+        let mut at = parent_of(p);
+        while let Some(q) = at {
+            if q.pid() <= 1 {
+                break;
+            }
+            if q.flag(pflag::SUBREAPER) && q.is_alive() {
+                return Some(q);
+            }
+            at = parent_of(&q);
+        }
+    }
+    ids::find_process(1)
+}
+
+/// The parent of `p`.
+pub(super) fn parent_of(p: &Process) -> Option<Arc<Process>> {
+    // Until the process is found, its number is not given to another.
+    let _pin = ksync::pin();
+    ids::find_process(p.ppid())
+}
