@@ -30,6 +30,15 @@ ksync::lock_class!(pub DirLock, "directory", rank = 44);
 hal::machine_static! {
     /// Held by a rename between two directories: no other one changes the shape of the tree meanwhile.
     pub static RENAME: Mutex<(), RenameLock> = Mutex::new(());
+    /// See [`moves`].
+    static MOVES: AtomicU64 = AtomicU64::new(0);
+}
+
+/// The number of times that a directory got another parent. It is counted after each of them, and [`RENAME`] is held from before
+/// the one until after the other: if a walk up the tree finds the same number at its end as at its beginning, all that it
+/// has seen was so at one moment.
+pub fn moves() -> u64 {
+    MOVES.load(Ordering::Acquire)
 }
 
 /// Parent and name of a dentry; a rename replaces it as a whole, so that one name ends when the other begins.
@@ -151,16 +160,29 @@ impl Dentry {
         place.map_or((&[], None), |p| (&p.name, p.parent.as_ref()))
     }
 
-    /// Gives the dentry another parent and name. The caller holds the locks of both directories.
+    /// Gives the dentry another parent and name. The caller holds the locks of both directories, and [`RENAME`] if they are two.
     fn move_to(&self, parent: &Arc<Dentry>, name: &[u8]) {
-        let payer = {
+        let (payer, moves) = {
             let pin = ksync::pin();
             let old = self.place.load(&pin);
-            old.map_or(Payer::NOBODY, |place| place.charge.payer())
+            let payer = old.map_or(Payer::NOBODY, |place| place.charge.payer());
+            let stays = |place: &Place| {
+                place
+                    .parent
+                    .as_ref()
+                    .is_some_and(|p| Arc::ptr_eq(p, parent))
+            };
+            (
+                payer,
+                self.inode.is_dir() && !old.is_some_and(|place| stays(place)),
+            )
         };
         let place = Place::new(Some(parent.clone()), name, name_charge(payer, name));
         let pin = ksync::pin();
         self.place.replace(epoch(), &pin, Some(place));
+        if moves {
+            MOVES.fetch_add(1, Ordering::Release);
+        }
     }
 
     /// Whether the name has been removed.
@@ -198,7 +220,7 @@ impl Dentry {
     }
 
     /// Whether `self` is `other` or lies below it. The caller holds [`RENAME`], so the answer stays true meanwhile.
-    fn is_within(self: &Arc<Self>, other: &Arc<Dentry>) -> bool {
+    pub fn is_within(self: &Arc<Self>, other: &Arc<Dentry>) -> bool {
         let mut held: Option<Arc<Dentry>> = None;
         loop {
             let pin = ksync::pin();

@@ -1,6 +1,6 @@
 //! Files: names, contents, descriptors.
 //!
-//! - [`walk`] finds a place by its path; [`dentry`] and [`table`] hold names; [`inode`] has the files that names refer to;
+//! - [`walk`] finds a place by its path, and [`ancestry`] keeps it in what a mount shows; [`dentry`] and [`table`] hold names; [`inode`] has the files that names refer to;
 //!   [`mount`] says which file system is seen at which directory;
 //! - [`open`] makes a [`file::File`] of a place; [`fdtable`] has the descriptors; [`context`] has a process's root and
 //!   working directory;
@@ -18,6 +18,7 @@
 extern crate alloc;
 
 pub mod account;
+pub mod ancestry;
 pub mod context;
 pub mod dentry;
 pub mod devices;

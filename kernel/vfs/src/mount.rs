@@ -187,6 +187,11 @@ impl Mount {
         self.flags.load(Ordering::Relaxed)
     }
 
+    /// Whether the mount shows its whole file system.
+    pub fn shows_all(&self) -> bool {
+        Arc::ptr_eq(&self.root, &self.fs.root)
+    }
+
     /// Whether nothing may be written through this mount.
     pub fn is_read_only(&self) -> bool {
         self.flags() & flag::RDONLY != 0

@@ -15,8 +15,9 @@ use fscore::perm::{self, Owner, Powers};
 use ksync::CpuPin;
 use task::current::current;
 
+use super::ancestry;
 use super::context::Origin;
-use super::dentry::{Dentry, RenameStep};
+use super::dentry::{Dentry, RENAME, RenameStep, moves};
 use super::dynamic::{Dynamic, Target};
 use super::error::{FsError, Result};
 use super::inode::{Inode, Node};
@@ -216,6 +217,12 @@ type Spot<'p> = (&'p MountRef, &'p Arc<Dentry>);
 enum Stop<'p> {
     /// At the end of the path.
     Final(Spot<'p>),
+    /// Before a step that may sleep.
+    Slow(Slow),
+}
+
+/// A slow step, from the place that a walk has reached, and the text that is left after it.
+enum Slow {
     /// A name must be made on demand in this directory.
     Child {
         dir: Path,
@@ -226,6 +233,8 @@ enum Stop<'p> {
     },
     /// More nested texts than `Pieces` can hold, or [`STRIDE`] components: the walk goes on from here.
     More { at: Path, rest: Vec<u8> },
+    /// To the parent of a directory, by [`climb`].
+    Up { at: Path, rest: Vec<u8> },
 }
 
 fn own((mount, dentry): Spot) -> Path {
@@ -246,17 +255,27 @@ fn cover<'p>(pin: &'p CpuPin, mut at: Spot<'p>) -> Spot<'p> {
     at
 }
 
+/// Goes from a directory that is not the root of its mount to its parent. Sleeps.
+///
+/// # Errors
+/// `NotFound` if the parent does not lie in what the mount shows.
+fn climb(at: &Path) -> Result<Path> {
+    let up = ancestry::parent_within(&at.dentry, &at.mount.root)?;
+    Ok(own(cover(&ksync::pin(), (&at.mount, &up))))
+}
+
 impl Walk<'_> {
     fn same(a: Spot, b: &Path) -> bool {
         a.0.id == b.mount.id && Arc::ptr_eq(a.1, &b.dentry)
     }
 
-    /// The parent of a place, as `..` finds it: across mounts, but not above the process's root.
-    fn up<'p>(&'p self, pin: &'p CpuPin, mut at: Spot<'p>) -> Result<Spot<'p>> {
+    /// The parent of a place, as `..` finds it: across mounts, but not above the process's root, nor out of what a mount shows
+    /// of its file system. Fails with the place from which [`climb`] is to go on, if that cannot be told at once.
+    fn up<'p>(&'p self, pin: &'p CpuPin, mut at: Spot<'p>) -> Result<Result<Spot<'p>, Spot<'p>>> {
         let root = self.root.path(pin)?;
         loop {
             if Self::same(at, root) {
-                return Ok(at);
+                return Ok(Ok(at));
             }
             if Arc::ptr_eq(at.1, &at.0.root) {
                 match &at.0.over {
@@ -264,12 +283,14 @@ impl Walk<'_> {
                         at = (m, d);
                         continue;
                     }
-                    None => return Ok(at),
+                    None => return Ok(Ok(at)),
                 }
             }
             return Ok(match at.1.parent(pin) {
-                Some(up) => cover(pin, (at.0, up)),
-                None => at,
+                Some(up) if at.0.shows_all() || ancestry::is_surely_within(pin, up, &at.0.root) => {
+                    Ok(cover(pin, (at.0, up)))
+                }
+                _ => Err(at),
             });
         }
     }
@@ -289,7 +310,7 @@ impl Walk<'_> {
             gone += 1;
             if gone > STRIDE && !last {
                 let rest = pieces.join(name)?;
-                return Ok(Stop::More { at: own(at), rest });
+                return Ok(Stop::Slow(Slow::More { at: own(at), rest }));
             }
             let inode = &at.1.inode;
             if !inode.is_dir() {
@@ -298,10 +319,16 @@ impl Walk<'_> {
             permitted(self.cred, inode, perm::EXEC)?;
             match path::classify(name) {
                 Component::Here => continue,
-                Component::Up => {
-                    at = self.up(pin, at)?;
-                    continue;
-                }
+                Component::Up => match self.up(pin, at)? {
+                    Ok(up) => {
+                        at = up;
+                        continue;
+                    }
+                    Err(from) => {
+                        let (at, rest) = (own(from), pieces.join(b"")?);
+                        return Ok(Stop::Slow(Slow::Up { at, rest }));
+                    }
+                },
                 Component::Name(_) => {}
             }
             if name.len() > NAME_MAX {
@@ -311,13 +338,13 @@ impl Walk<'_> {
                 let mut copy = Vec::new();
                 append(&mut copy, name)?;
                 let rest = pieces.join(if slash { b"/." } else { b"" })?;
-                return Ok(Stop::Child {
+                return Ok(Stop::Slow(Slow::Child {
                     dir: own(at),
                     name: copy,
                     rest,
                     last,
                     slash,
-                });
+                }));
             };
             let child = dir.find(pin, name).ok_or(FsError::NotFound)?;
             let next = cover(pin, (at.0, child));
@@ -338,7 +365,7 @@ impl Walk<'_> {
                 }
                 if !pieces.push(target) {
                     let rest = pieces.join(target)?;
-                    return Ok(Stop::More { at: own(at), rest });
+                    return Ok(Stop::Slow(Slow::More { at: own(at), rest }));
                 }
                 continue;
             }
@@ -383,7 +410,7 @@ impl Walk<'_> {
         }
         let mut owned: Option<(Path, Vec<u8>)> = None;
         loop {
-            let stop = {
+            let slow = {
                 let pin = ksync::pin();
                 let (from, text): (&Path, &[u8]) = match &owned {
                     Some((at, rest)) => (at, rest),
@@ -393,22 +420,25 @@ impl Walk<'_> {
                 let start = (&from.mount, &from.dentry);
                 match self.fast(&pin, start, text, &mut aim)? {
                     Stop::Final((m, d)) => return Ok(finish(&pin, m, d)),
-                    Stop::More { at, rest } => Err((at, rest)),
-                    Stop::Child {
-                        dir,
-                        name,
-                        rest,
-                        last,
-                        slash,
-                    } => Ok((dir, name, rest, last, slash)),
+                    Stop::Slow(slow) => slow,
                 }
             };
-            let (dir, name, rest, last, slash) = match stop {
-                Ok(child) => child,
-                Err(more) => {
-                    owned = Some(more);
+            let (dir, name, rest, last, slash) = match slow {
+                Slow::More { at, rest } => {
+                    owned = Some((at, rest));
                     continue;
                 }
+                Slow::Up { at, rest } => {
+                    owned = Some((climb(&at)?, rest));
+                    continue;
+                }
+                Slow::Child {
+                    dir,
+                    name,
+                    rest,
+                    last,
+                    slash,
+                } => (dir, name, rest, last, slash),
             };
             let at = Path {
                 mount: dir.mount.clone(),
@@ -515,11 +545,23 @@ fn on_demand(dir: &Arc<Dentry>, name: &[u8], payer: Payer) -> Result<Arc<Dentry>
 }
 
 /// The path of a place as seen from `root`, for getcwd(2) and the links of procfs. Returns the text, and whether the place
-/// can be reached from `root`.
+/// can be reached from `root`. The directories in the path lay in each other at one moment, but if one of them is renamed meanwhile
+/// and not moved, the path may have its old name or its new one. Takes [`RENAME`] if directories are moved meanwhile. Sleeps.
 ///
 /// # Errors
 /// `NameTooLong` if the path is longer than a system call takes; `NoMemory`.
 pub fn full_name(root: &Path, at: &Path) -> Result<(Vec<u8>, bool)> {
+    let before = moves();
+    let name = name_now(root, at);
+    if moves() == before {
+        return name;
+    }
+    let _shape = RENAME.lock();
+    name_now(root, at)
+}
+
+/// As [`full_name`], but the path may be of no moment if directories are moved meanwhile.
+fn name_now(root: &Path, at: &Path) -> Result<(Vec<u8>, bool)> {
     // Built from the end: the bytes of the components are collected in reverse order, and reversed at last.
     let mut back: Vec<u8> = Vec::new();
     let pin = ksync::pin();
@@ -535,14 +577,20 @@ pub fn full_name(root: &Path, at: &Path) -> Result<(Vec<u8>, bool)> {
                     (m, d) = (up, on);
                     continue;
                 }
+                // Above the root, or beside it.
                 None => {
-                    reached = m.id == root.mount.id || Arc::ptr_eq(d, &root.dentry);
+                    reached = false;
                     break;
                 }
             }
         }
         // Both at once: a rename may replace them between two looks.
         let (name, up) = d.place(&pin);
+        // The root of the file system, of which the mount shows another part.
+        let Some(up) = up else {
+            reached = false;
+            break;
+        };
         // This bounds the walk, too, however deep directories are nested.
         if back.len() + name.len() + 1 >= path::PATH_MAX {
             return Err(FsError::NameTooLong);
@@ -551,13 +599,7 @@ pub fn full_name(root: &Path, at: &Path) -> Result<(Vec<u8>, bool)> {
             .map_err(|_| FsError::NoMemory)?;
         back.extend(name.iter().rev());
         back.push(b'/');
-        match up {
-            Some(up) => d = up,
-            None => {
-                reached = false;
-                break;
-            }
-        }
+        d = up;
     }
     if back.is_empty() {
         back.push(b'/');

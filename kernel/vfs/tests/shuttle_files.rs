@@ -5,13 +5,16 @@
 #![cfg(shuttle)]
 
 mod support;
+mod support_names;
 
 use std::sync::Arc;
 
+use cred::Cred;
 use hal::uio::IoBuf;
 use ksync::atomic::{AtomicU32, Ordering::SeqCst};
 use support::threads::{Stopped, everywhere, nap, spawn, stop_everywhere, wait_for_ends};
 use support::{Calls, on};
+use support_names::{View, bind};
 use vfs::dentry::RenameMode;
 use vfs::error::FsError;
 use vfs::file::o;
@@ -80,6 +83,33 @@ fn nothing_is_made_in_a_directory_that_is_being_removed() {
                     (Ok(()), Ok(vec![String::from("f")]))
                 ),
             }
+        });
+    });
+}
+
+/// The directory left the bound one first, and its new parent has never been in it; but each of its ancestors was, or is, below
+/// the next one.
+#[test]
+fn a_directory_that_left_a_bound_one_has_no_parent_there_while_others_move() {
+    everywhere(|| {
+        on(2, || {
+            let calls = Calls::of_root();
+            for dir in ["/bound", "/bound/d", "/b", "/x", "/x/y"] {
+                calls.mkdir(dir).expect("a free name");
+            }
+            bind("/bound", "/b", 0).expect("a directory");
+            let view = View::of(Cred::root());
+            view.chdir("/b/d").expect("a directory");
+            let moved = calls.rename("/bound/d", "/x/y/d", RenameMode::Replace);
+            assert_eq!(moved, Ok(()));
+            spawn(None, || {
+                let calls = Calls::of_root();
+                for (from, to) in [("/x/y", "/y"), ("/x", "/bound/x")] {
+                    assert_eq!(calls.rename(from, to, RenameMode::Replace), Ok(()));
+                }
+            });
+            assert_eq!(view.ino(".."), Err(FsError::NotFound));
+            wait_for_ends(1);
         });
     });
 }

@@ -337,7 +337,6 @@ fn a_working_directory_outside_of_the_root_leads_up_to_everything() {
 }
 
 #[test]
-#[ignore = "full_name takes a directory above the root, in the same mount, for one below it"]
 fn a_working_directory_above_the_root_is_not_below_it() {
     with_tree(|_| {
         let view = View::of(Cred::root());

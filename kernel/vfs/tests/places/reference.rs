@@ -156,7 +156,7 @@ impl Places {
         place
     }
 
-    /// Fails with `Io` where a directory has moved out of what its mount shows, and so lies nowhere.
+    /// Fails with `NotFound` where a directory has moved out of what its mount shows, and so lies nowhere.
     fn up(&self, mut place: Place, root: Place) -> Result<Place> {
         loop {
             let mount = &self.mounts[place.mount];
@@ -172,7 +172,7 @@ impl Places {
             }
         }
         if !self.is_within(place.node, self.mounts[place.mount].root) {
-            return Err(FsError::Io);
+            return Err(FsError::NotFound);
         }
         let node = self.parent(place.node).expect("below a root");
         Ok(self.cover(Place { node, ..place }))
