@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use ksync::atomic::{AtomicU32, Ordering};
+use ksync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use ksync::{CpuPin, EpochPtr, Mutex, PerCpuRef};
 use mem::epoch;
@@ -179,6 +179,8 @@ pub struct Mount {
     pub source: String,
     /// Flags of mount(2). Atomic.
     flags: AtomicU32,
+    /// Whether a detach is deciding whether the mount stays; see [`detach`]. Atomic; changed under `TABLE_LOCK`.
+    leaving: AtomicBool,
 }
 
 impl Mount {
@@ -239,16 +241,37 @@ pub fn new_dev() -> u64 {
     c.next_dev
 }
 
-/// The mount that is mounted on `dentry` of `mount`, if there is one.
-pub fn covering<'p>(pin: &'p CpuPin, mount: &Mount, dentry: &Arc<Dentry>) -> Option<&'p MountRef> {
-    TABLE.load(pin)?.mounts.iter().rev().find(|m| {
-        m.over
-            .as_ref()
-            .is_some_and(|(on, at)| on.id == mount.id && Arc::ptr_eq(at, dentry))
-    })
+/// It is being decided whether a mount stays. A lookup that meets it calls [`settle`], and looks again.
+pub struct Leaving;
+
+/// Waits for the end of such a decision. Takes the mount table's lock. Sleeps.
+pub fn settle() {
+    drop(TABLE_LOCK.lock());
 }
 
-/// Calls `f` with each mount, in the order in which they were made. References are held meanwhile, so `f` may sleep.
+/// The mount that is mounted on `dentry` of `mount`, if there is one.
+///
+/// # Errors
+/// [`Leaving`].
+pub fn covering<'p>(
+    pin: &'p CpuPin,
+    mount: &Mount,
+    dentry: &Arc<Dentry>,
+) -> Result<Option<&'p MountRef>, Leaving> {
+    let mounts: &[MountRef] = TABLE.load(pin).map_or(&[], |t| &t.mounts);
+    let is_on = |(on, at): &(MountRef, Arc<Dentry>)| on.id == mount.id && Arc::ptr_eq(at, dentry);
+    let top = mounts
+        .iter()
+        .rev()
+        .find(|m| m.over.as_ref().is_some_and(is_on));
+    match top {
+        Some(m) if m.leaving.load(Ordering::Relaxed) => Err(Leaving),
+        top => Ok(top),
+    }
+}
+
+/// Calls `f` with each mount, in the order in which they were made. References are held meanwhile, so `f` may sleep. Takes the
+/// mount table's lock if a mount is leaving.
 ///
 /// # Errors
 /// `NoMemory`; the first error of `f`, which ends the calls.
@@ -260,6 +283,11 @@ pub fn for_each(mut f: impl FnMut(&MountRef) -> Result<()>) -> Result<()> {
             .map_err(|_| FsError::NoMemory)?;
         let pin = ksync::pin();
         let mounts: &[MountRef] = TABLE.load(&pin).map_or(&[], |t| &t.mounts);
+        if mounts.iter().any(|m| m.leaving.load(Ordering::Relaxed)) {
+            drop(pin);
+            settle();
+            continue;
+        }
         if mounts.len() <= list.capacity() {
             list.extend(mounts.iter().cloned());
             break;
@@ -314,6 +342,7 @@ pub fn attach(
             over,
             source,
             flags,
+            leaving: AtomicBool::new(false),
         },
     );
     let dead = at.as_ref().is_some_and(|at| !at.set_mountpoint());
@@ -361,7 +390,13 @@ pub fn remount(mount: &Mount, flags: u32) {
 /// Takes a mount out of the tree.
 ///
 /// Without `detach` it fails while the mount is in use; `held` is the number of references that the caller holds. With
-/// `detach`, this mount and those below it leave the tree now, and each is freed when its last reference is dropped. Sleeps.
+/// `detach`, this mount and those below it leave the tree now, and each is freed when its last reference is dropped. Takes the
+/// mount table's lock. Sleeps.
+///
+/// Without `detach`, no reference comes to the mount between the count and the change of the table. New references come from
+/// others, which are counted, or from lookups, which find the mount in the table with preemption off. So it is first marked
+/// as leaving. After a grace period all lookups that have not seen the mark have ended, and the references that they took
+/// are counted. One that sees the mark waits for the table's lock, and then finds the mount again or what is below it.
 ///
 /// # Errors
 /// `Busy` if the mount is in use or is the first one; `Invalid` if it is not in the tree; `NoMemory`.
@@ -373,13 +408,36 @@ pub fn detach(mount: &MountRef, held: usize, detach: bool) -> Result<()> {
     if !is_listed(&c, mount) {
         return Err(FsError::Invalid);
     }
-    if !detach {
-        exec_cache::forget(|path| path.mount.id == mount.id);
-    }
+    let gone = if detach {
+        take_out(&c, mount)?
+    } else {
+        take_out_unused(&c, mount, held)?
+    };
+    drop(c);
+    // From here on each mount is freed when its last reference is dropped.
+    gone.iter().for_each(|m| m.kill(epoch()));
+    exec_cache::forget(|path| path.mount.is_killed());
+    Ok(())
+}
+
+/// As [`take_out`], for [`detach`] of a mount that must not be in use.
+fn take_out_unused(c: &Changes, mount: &MountRef, held: usize) -> Result<Vec<MountRef>> {
+    mount.leaving.store(true, Ordering::Relaxed);
+    exec_cache::forget(|path| path.mount.id == mount.id);
+    // What happens in it happens before the count; it also lets every CPU see the mark.
+    epoch().synchronize();
     // The reference of the table, and those of the caller.
-    if !detach && mount.references() > 1 + held as i64 {
-        return Err(FsError::Busy);
+    let unused = mount.references() <= 1 + held as i64;
+    let taken = unused.then(|| take_out(c, mount)).ok_or(FsError::Busy);
+    let taken = taken.flatten();
+    if taken.is_err() {
+        mount.leaving.store(false, Ordering::Relaxed);
     }
+    taken
+}
+
+/// Takes a mount and those below it out of the table, and returns them.
+fn take_out(c: &Changes, mount: &MountRef) -> Result<Vec<MountRef>> {
     let below = |m: &MountRef| {
         let mut m = m;
         loop {
@@ -394,17 +452,13 @@ pub fn detach(mount: &MountRef, held: usize, detach: bool) -> Result<()> {
     };
     let mut gone = Vec::new();
     gone.try_reserve(LIMIT).map_err(|_| FsError::NoMemory)?;
-    replace(&c, |list| {
+    replace(c, |list| {
         gone.extend(list.iter().filter(|m| below(m)).cloned());
         list.retain(|m| !below(m));
     })?;
     let places = gone.iter().filter_map(|m| m.over.as_ref());
     places.for_each(|(_, at)| uncover(at));
-    drop(c);
-    // From here on each mount is freed when its last reference is dropped.
-    gone.iter().for_each(|m| m.kill(epoch()));
-    exec_cache::forget(|path| path.mount.is_killed());
-    Ok(())
+    Ok(gone)
 }
 
 /// Records that a dentry is no mount point, unless a mount of the table is mounted on it, be it seen through another mount.

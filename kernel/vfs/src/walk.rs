@@ -21,7 +21,7 @@ use super::dentry::{Dentry, RENAME, RenameStep, moves};
 use super::dynamic::{Dynamic, Target};
 use super::error::{FsError, Result};
 use super::inode::{Inode, Node};
-use super::mount::{self, MountRef, Path};
+use super::mount::{self, Leaving, MountRef, Path};
 use super::protect;
 
 /// What a lookup does with the last component.
@@ -235,6 +235,8 @@ enum Slow {
     More { at: Path, rest: Vec<u8> },
     /// To the parent of a directory, by [`climb`].
     Up { at: Path, rest: Vec<u8> },
+    /// The next name leads to a mount that may be leaving: the walk goes on from here once that is settled.
+    Leaving { at: Path, rest: Vec<u8> },
 }
 
 fn own((mount, dentry): Spot) -> Path {
@@ -245,14 +247,24 @@ fn own((mount, dentry): Spot) -> Path {
 }
 
 /// Goes from a mount point to the root of what is mounted on it, as often as there is such a mount.
-fn cover<'p>(pin: &'p CpuPin, mut at: Spot<'p>) -> Spot<'p> {
+fn cover<'p>(pin: &'p CpuPin, mut at: Spot<'p>) -> Result<Spot<'p>, Leaving> {
     while at.1.is_mountpoint() {
-        match mount::covering(pin, at.0, at.1) {
+        match mount::covering(pin, at.0, at.1)? {
             Some(m) => at = (m, &m.root),
             None => break,
         }
     }
-    at
+    Ok(at)
+}
+
+/// As [`cover`]. Sleeps while it is being decided whether such a mount stays.
+fn covered(at: &Path) -> Path {
+    loop {
+        if let Ok(spot) = cover(&ksync::pin(), (&at.mount, &at.dentry)) {
+            return own(spot);
+        }
+        mount::settle();
+    }
 }
 
 /// Goes from a directory that is not the root of its mount to its parent. Sleeps.
@@ -260,8 +272,10 @@ fn cover<'p>(pin: &'p CpuPin, mut at: Spot<'p>) -> Spot<'p> {
 /// # Errors
 /// `NotFound` if the parent does not lie in what the mount shows.
 fn climb(at: &Path) -> Result<Path> {
-    let up = ancestry::parent_within(&at.dentry, &at.mount.root)?;
-    Ok(own(cover(&ksync::pin(), (&at.mount, &up))))
+    Ok(covered(&Path {
+        mount: at.mount.clone(),
+        dentry: ancestry::parent_within(&at.dentry, &at.mount.root)?,
+    }))
 }
 
 impl Walk<'_> {
@@ -288,7 +302,7 @@ impl Walk<'_> {
             }
             return Ok(match at.1.parent(pin) {
                 Some(up) if at.0.shows_all() || ancestry::is_surely_within(pin, up, &at.0.root) => {
-                    Ok(cover(pin, (at.0, up)))
+                    cover(pin, (at.0, up)).map_err(|Leaving| at)
                 }
                 _ => Err(at),
             });
@@ -347,7 +361,11 @@ impl Walk<'_> {
                 }));
             };
             let child = dir.find(pin, name).ok_or(FsError::NotFound)?;
-            let next = cover(pin, (at.0, child));
+            let Ok(next) = cover(pin, (at.0, child)) else {
+                let mut rest = pieces.join(name)?;
+                append(&mut rest, if slash { b"/" } else { b"" })?;
+                return Ok(Stop::Slow(Slow::Leaving { at: own(at), rest }));
+            };
             if let Node::Link(target) = &next.1.inode.node
                 && (!last || slash || aim.want.follow)
             {
@@ -425,6 +443,11 @@ impl Walk<'_> {
             };
             let (dir, name, rest, last, slash) = match slow {
                 Slow::More { at, rest } => {
+                    owned = Some((at, rest));
+                    continue;
+                }
+                Slow::Leaving { at, rest } => {
+                    mount::settle();
                     owned = Some((at, rest));
                     continue;
                 }
@@ -517,14 +540,11 @@ pub fn child(dir: &Path, name: &[u8]) -> Result<Path> {
             dentry: on_demand(&dir.dentry, name, current().payer())?,
         });
     }
-    let pin = ksync::pin();
-    let d = dir
-        .dentry
-        .inode
-        .dir()?
-        .find(&pin, name)
-        .ok_or(FsError::NotFound)?;
-    Ok(own(cover(&pin, (&dir.mount, d))))
+    let dentry = dir.dentry.inode.dir()?.get(name).ok_or(FsError::NotFound)?;
+    Ok(covered(&Path {
+        mount: dir.mount.clone(),
+        dentry,
+    }))
 }
 
 fn count_link(links: &mut u32) -> Result<()> {

@@ -14,10 +14,11 @@ use hal::uio::IoBuf;
 use ksync::atomic::{AtomicU32, Ordering::SeqCst};
 use support::threads::{Stopped, everywhere, nap, spawn, stop_everywhere, wait_for_ends};
 use support::{Calls, on};
-use support_names::{View, bind};
+use support_names::{View, bind, mount_plain};
 use vfs::dentry::RenameMode;
 use vfs::error::FsError;
 use vfs::file::o;
+use vfs::mount;
 use vfs::pipe;
 
 #[test]
@@ -110,6 +111,34 @@ fn a_directory_that_left_a_bound_one_has_no_parent_there_while_others_move() {
             });
             assert_eq!(view.ino(".."), Err(FsError::NotFound));
             wait_for_ends(1);
+        });
+    });
+}
+
+/// A lookup finds the mount, and it is busy, or it does not find it any more.
+#[test]
+fn a_mount_that_is_gone_is_kept_by_no_lookup() {
+    everywhere(|| {
+        on(2, || {
+            let calls = Calls::of_root();
+            calls.mkdir("/m").expect("a free name");
+            mount_plain("/m").expect("a directory");
+            calls.mkdir("/m/d").expect("a free name");
+            let mount = calls.find("/m").expect("a mount").mount;
+            let id = mount.id;
+            let gone = Arc::new(AtomicU32::new(0));
+            let theirs = gone.clone();
+            spawn(None, move || {
+                let result = mount::detach(&mount, 1, false);
+                assert!(matches!(result, Ok(()) | Err(FsError::Busy)), "{result:?}");
+                theirs.store(u32::from(result.is_ok()), SeqCst);
+            });
+            let found = calls.find("/m/d");
+            wait_for_ends(1);
+            match gone.load(SeqCst) {
+                1 => assert_eq!(found.err(), Some(FsError::NotFound)),
+                _ => assert_eq!(found.map(|place| place.mount.id).ok(), Some(id)),
+            }
         });
     });
 }
