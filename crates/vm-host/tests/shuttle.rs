@@ -287,6 +287,30 @@ fn nothing_is_reached_after_a_move_and_truncation() {
 
 /// Rounds of one schedule: the failure needs two switches, each at one of a few instructions.
 const ROUNDS: usize = 12;
+/// A reader that finds no page may have come after the truncation that removed it: there is no hole then, but the end.
+#[test]
+fn a_reader_takes_no_page_that_is_cut_off_for_a_hole() {
+    let schedules = stop_everywhere(|world| {
+        let bytes = [7; 8];
+        let written = world.file.write(&world.lab.vm, 0, 8, &mut |piece| {
+            piece.copy_from_slice(&bytes);
+            piece.len()
+        });
+        assert_eq!(written, Ok(8));
+        let reader = spawn(world, 1, move |world| {
+            let mut seen = Vec::new();
+            let read = world.file.read(&world.lab.vm, 0, &mut |piece| {
+                seen.extend_from_slice(piece);
+                piece.len()
+            });
+            assert_eq!((read, &seen[..]), (seen.len() as u64, &bytes[..seen.len()]));
+        });
+        let truncater = spawn(world, 2, |world| world.file.truncate(&world.lab.vm, 0));
+        join([reader, truncater]);
+    });
+    assert!(schedules > 10, "{schedules}");
+}
+
 /// A value that no reader of the file may see.
 const SECRET: u64 = 0x5ec2_e700;
 

@@ -65,7 +65,15 @@ impl Object {
             let taken = match self.lookup(&pin, (at >> PAGE_SHIFT) as u32) {
                 // The frame is not freed before the pin is dropped, even if the page is truncated away meanwhile.
                 Some(pfn) => with_frame(&vm.machine, pfn, start, len, &mut *copy),
-                None => copy(&ZEROES[..len]),
+                None => {
+                    // The size again, because a truncation sets it before it removes pages: a page that was cut off since
+                    // is no hole.
+                    let left = usize::try_from(self.size().saturating_sub(at));
+                    match len.min(left.unwrap_or(usize::MAX)) {
+                        0 => break,
+                        hole => copy(&ZEROES[..hole]),
+                    }
+                }
             };
             drop(pin);
             at += taken as u64;
