@@ -19,6 +19,7 @@ use vm::ObjectRef;
 use super::dirfile::DirFile;
 use super::error::{FsError, Result};
 use super::inode::{Attr, Inode};
+use super::kept::Kept;
 use super::lock;
 use super::mount::{Path, flag};
 use super::pipe::PipeEnd;
@@ -145,7 +146,7 @@ pub enum Kind {
     /// Anything else.
     Other(Box<dyn FileOps>),
     /// A file opened with `O_PATH`: it names a place, and cannot be read or written.
-    Place,
+    Place(Option<Kept>),
 }
 
 struct NoOps;
@@ -225,7 +226,7 @@ impl File {
             Kind::Pipe(end) => end,
             Kind::Device(ops) => *ops,
             Kind::Other(ops) => &**ops,
-            Kind::Place => &NoOps,
+            Kind::Place(_) => &NoOps,
         }
     }
 
@@ -262,7 +263,7 @@ impl File {
 
     /// Whether the file was opened with `O_PATH`.
     pub fn is_place(&self) -> bool {
-        matches!(self.kind, Kind::Place)
+        matches!(self.kind, Kind::Place(_))
     }
 
     /// The inode, if the file has a path.

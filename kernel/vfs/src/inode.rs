@@ -50,8 +50,9 @@ pub const MAX_SIZE: u64 = (u32::MAX as u64) << 12;
 /// The pages of a regular file, and the counts that keep them besides mappings (which hold references of their own). The
 /// names are counted in the inode.
 pub struct Data {
-    /// The pages; `None` once there is neither a name nor an open file.
+    /// The pages; `None` once there is neither a name nor an open file, nor a [`Kept`](super::kept::Kept).
     object: Option<ObjectRef>,
+    /// How often the file is open or kept.
     opens: u32,
     /// How often the file is open for writing, and for execution; one of the two is 0.
     writers: u32,

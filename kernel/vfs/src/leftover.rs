@@ -1,4 +1,4 @@
-//! What takes too long to free at once: chains of removed directories, and whole file systems.
+//! What takes too long to free at once: chains of removed directories, whole file systems, and files that were mounted.
 //!
 //! Guarantee: dropping the last reference to a dentry or to a file system takes a bounded time. It may happen anywhere, and
 //! often happens with preemption off, after a grace period. Mechanism: what is left after [`AT_ONCE`] steps, or at the first
@@ -10,6 +10,7 @@ use alloc::sync::Arc;
 use ksync::{IrqSpin, Mutex};
 
 use super::dentry::{self, Dentry};
+use super::kept::Kept;
 use super::mount::Tree;
 
 ksync::lock_class!(pub FinishLock, "freeing leftovers", rank = 39);
@@ -28,6 +29,8 @@ enum What {
     Chain(Arc<Dentry>),
     /// What is left of a file system.
     Tree(Tree),
+    /// The pages of a file that was mounted.
+    File(Kept),
 }
 
 struct Leftover {
@@ -57,6 +60,11 @@ pub fn leave_tree(tree: Tree) {
     push(What::Tree(tree));
 }
 
+/// Puts the pages of a file on the list for the background thread.
+pub fn leave_file(pages: Kept) {
+    push(What::File(pages));
+}
+
 /// Frees what is on the list, and returns whether there was anything. Called by the background thread, with preemption on.
 /// Sleeps.
 pub fn finish() -> bool {
@@ -71,6 +79,7 @@ pub fn finish() -> bool {
             let Leftover { what, next } = *leftover;
             match what {
                 What::Chain(from) => drop(dentry::end_chain(Some(from), usize::MAX)),
+                What::File(pages) => drop(pages),
                 What::Tree(mut tree) => drop(tree.fall(usize::MAX, true)),
             }
             at = next;

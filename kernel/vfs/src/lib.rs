@@ -7,7 +7,7 @@
 //! - [`exec`] opens programs, and [`exec_cache`] caches those that are executed often;
 //! - [`tmpfs`] and [`regular`] implement files in memory, [`pipe`] pipes; [`dynamic`] is the base of the file systems whose
 //!   content is made on demand; [`devices`] opens devices;
-//! - [`leftover`] frees later what takes too long to free at once;
+//! - [`leftover`] frees later what takes too long to free at once, and [`kept`] keeps pages that are still shown;
 //! - [`setattr`] changes owners and permissions; [`protect`] restricts links and files in directories that all may write;
 //! - [`upcalls`] is what this crate calls of processes.
 //!
@@ -31,6 +31,7 @@ pub mod exec_cache;
 pub mod fdtable;
 pub mod file;
 pub mod inode;
+pub mod kept;
 pub mod leftover;
 pub mod lock;
 pub mod mount;

@@ -15,6 +15,7 @@ use vm::Quota;
 
 use super::dentry::Dentry;
 use super::error::{FsError, Result};
+use super::kept::Kept;
 use super::{exec_cache, leftover, quota};
 
 ksync::lock_class!(pub MountLock, "mount table", rank = 42);
@@ -181,6 +182,15 @@ pub struct Mount {
     flags: AtomicU32,
     /// Whether a detach is deciding whether the mount stays; see [`detach`]. Atomic; changed under `TABLE_LOCK`.
     leaving: AtomicBool,
+    /// The pages of the file, if the root is a regular one. Constant until the mount is freed.
+    pages: Option<Kept>,
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // The last reference may be dropped with preemption off.
+        self.pages.take().into_iter().for_each(leftover::leave_file);
+    }
 }
 
 impl Mount {
@@ -316,7 +326,7 @@ const LIMIT: usize = 1024;
 /// Mounts `root` of `fs` on the place `over`. Takes the mount table's lock. Sleeps.
 ///
 /// # Errors
-/// `NotFound` if the place has been removed; `Invalid` if its mount has left the tree; `NoSpace` if there are too many
+/// `NotFound` if the place, or the file that is `root`, has been removed; `Invalid` if its mount has left the tree; `NoSpace` if there are too many
 /// mounts; `NoMemory`.
 pub fn attach(
     fs: Arc<Super>,
@@ -327,6 +337,7 @@ pub fn attach(
 ) -> Result<MountRef> {
     let mut c = TABLE_LOCK.lock();
     may_attach(&c, over.as_ref())?;
+    let pages = Kept::of(&root.inode)?;
     let id = c.next_id;
     c.next_id += 1;
     let at = over.as_ref().map(|p| p.dentry.clone());
@@ -343,6 +354,7 @@ pub fn attach(
             source,
             flags,
             leaving: AtomicBool::new(false),
+            pages,
         },
     );
     let dead = at.as_ref().is_some_and(|at| !at.set_mountpoint());

@@ -16,6 +16,7 @@ use super::dynamic::{DynFile, Dynamic, Text};
 use super::error::{FsError, Result};
 use super::file::{File, FileOps, FileRef, Kind, o};
 use super::inode::{Inode, Node, Use, mode};
+use super::kept::Kept;
 use super::mount::{Path, flag};
 use super::pipe::{self, Pipe};
 use super::protect;
@@ -66,7 +67,8 @@ pub fn open(walk: &Walk, text: &[u8], flags: u32, new: NewMode, ready: Ready) ->
         let want = Want { follow, directory };
         let place = walk.find(text, want)?;
         admit()?;
-        return Ok(File::open(Some(place), Kind::Place, flags));
+        let kind = Kind::Place(Kept::of(&place.dentry.inode)?);
+        return Ok(File::open(Some(place), kind, flags));
     }
     if flags & o::TMPFILE == o::TMPFILE {
         return open_nameless(walk, text, flags, new, ready);

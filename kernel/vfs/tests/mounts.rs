@@ -258,16 +258,40 @@ fn a_file_is_a_mount_point_for_a_file() {
 }
 
 #[test]
-#[ignore = "Inode::unlinked frees the pages of a file that a mount shows"]
 fn a_file_that_is_mounted_keeps_its_contents_without_a_name() {
     with_mount(|root| {
-        for path in ["/m/f", "/g"] {
+        for path in ["/f", "/g"] {
             root.create(path).unwrap();
         }
-        root.write("/m/f", 0, b"bound").unwrap();
-        bind("/m/f", "/g", 0).unwrap();
-        root.unlink("/m/f").unwrap();
+        let pages = || root.find("/").unwrap().mount.fs.quota.unwrap().used();
+        let before = pages();
+        root.write("/f", 0, b"bound").unwrap();
+        bind("/f", "/g", 0).unwrap();
+        root.unlink("/f").unwrap();
         assert_eq!(root.read("/g"), Ok(b"bound".to_vec()));
+        assert_eq!(root.write("/g", 5, b"!"), Ok(1));
+        assert_eq!((umount("/g", false), root.read("/g")), (Ok(()), Ok(vec![])));
+        free_all();
+        assert_eq!(pages(), before);
+    });
+}
+
+/// The link in /proc/self/fd of such a descriptor leads to the file.
+#[test]
+fn a_file_opened_as_a_place_keeps_its_contents_without_a_name() {
+    with_mount(|root| {
+        root.create("/f").unwrap();
+        let pages = || root.find("/").unwrap().mount.fs.quota.unwrap().used();
+        let before = pages();
+        root.write("/f", 0, b"kept").unwrap();
+        set_mode("/f", 0o755);
+        let file = root.open("/f", o::PATH).unwrap();
+        root.unlink("/f").unwrap();
+        let again = ExecFile::at(file.path.clone().unwrap()).unwrap();
+        let mut bytes = [0; 4];
+        assert_eq!((again.read_at(0, &mut bytes), &bytes), (Ok(4), b"kept"));
+        drop((again, file));
+        assert_eq!(pages(), before);
     });
 }
 
