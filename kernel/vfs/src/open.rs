@@ -5,7 +5,6 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 
 use cred::MemoryCharge;
-use fscore::path::MAX_LINKS;
 use fscore::perm;
 use hal::uio::IoBuf;
 use ksync::Mutex;
@@ -23,7 +22,7 @@ use super::protect;
 use super::regular::{self, Regular};
 use super::setattr::NewMode;
 use super::tmpfs::{self, What};
-use super::walk::{Last, Walk, Want, child, may_remove, owns, permitted};
+use super::walk::{Last, Walk, Want, child, count_link, may_remove, owns, permitted};
 
 ksync::lock_class!(pub PrintLock, "printed file", rank = 41);
 
@@ -117,13 +116,15 @@ fn open_or_create(
 ) -> Result<FileRef> {
     let mut base: Option<Path> = None;
     let mut owned: Option<Vec<u8>> = None;
-    for _ in 0..=MAX_LINKS {
+    let mut links = 0;
+    loop {
         let text = owned.as_deref().unwrap_or(text);
         let walk = Walk {
             base: base.as_ref().map_or(walk.base, Origin::At),
             ..*walk
         };
-        let (dir, last) = walk.parent(text)?;
+        let followed = links;
+        let (dir, last) = walk.parent_counted(text, &mut links)?;
         let Last::Name(name, slash) = last else {
             return Err(if flags & o::EXCL != 0 {
                 FsError::Exists
@@ -150,7 +151,10 @@ fn open_or_create(
                         );
                     }
                     // Another thread has created it meanwhile.
-                    Err(FsError::Exists) => continue,
+                    Err(FsError::Exists) => {
+                        links = followed;
+                        continue;
+                    }
                     Err(e) => return Err(e),
                 }
             }
@@ -162,6 +166,7 @@ fn open_or_create(
         let (parent, inode) = (&dir.dentry.inode, &found.dentry.inode);
         match &inode.node {
             Node::Link(to) if flags & o::NOFOLLOW == 0 => {
+                count_link(&mut links)?;
                 protect::may_follow(walk.cred, parent, inode)?;
                 let to = to.to_vec();
                 base = Some(if to.first() == Some(&b'/') {
@@ -173,7 +178,10 @@ fn open_or_create(
                 continue;
             }
             Node::Dynamic(Dynamic::Link(_)) if flags & o::NOFOLLOW == 0 => {
-                return open_checked(&walk, walk.find(text, Want::FOLLOW)?, flags, ready);
+                let base = Origin::At(&dir);
+                let from_dir = Walk { base, ..walk };
+                let found = from_dir.find_counted(name, Want::FOLLOW, &mut links)?;
+                return open_checked(&walk, found, flags, ready);
             }
             _ if inode.is_dir() => return Err(FsError::IsDir),
             _ => protect::may_create_over(walk.cred, parent, inode)?,
@@ -184,7 +192,6 @@ fn open_or_create(
             open_checked(&walk, found, flags, ready)
         };
     }
-    Err(FsError::Loop)
 }
 
 /// Opens with `O_TMPFILE`: creates a file without a name in the file system of a directory.

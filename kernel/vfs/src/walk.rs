@@ -409,18 +409,18 @@ impl Walk<'_> {
         want: Want,
         finish: impl FnOnce(&CpuPin, &MountRef, &Arc<Dentry>) -> R,
     ) -> Result<R> {
-        let aim = Aim {
+        let mut aim = Aim {
             want,
             links: 0,
             whole: true,
         };
-        self.resolve_to(text, aim, finish)
+        self.resolve_to(text, &mut aim, finish)
     }
 
     fn resolve_to<R>(
         &self,
         text: &[u8],
-        mut aim: Aim,
+        aim: &mut Aim,
         finish: impl FnOnce(&CpuPin, &MountRef, &Arc<Dentry>) -> R,
     ) -> Result<R> {
         if text.is_empty() {
@@ -436,7 +436,7 @@ impl Walk<'_> {
                     None => (self.base.path(&pin)?, text),
                 };
                 let start = (&from.mount, &from.dentry);
-                match self.fast(&pin, start, text, &mut aim)? {
+                match self.fast(&pin, start, text, aim)? {
                     Stop::Final((m, d)) => return Ok(finish(&pin, m, d)),
                     Stop::Slow(slow) => slow,
                 }
@@ -493,11 +493,28 @@ impl Walk<'_> {
 
     /// Resolves `text`, and returns the place with a reference.
     pub fn find(&self, text: &[u8], want: Want) -> Result<Path> {
-        self.resolve(text, want, |_, m, d| own((m, d)))
+        self.find_counted(text, want, &mut 0)
+    }
+
+    /// As [`find`](Self::find), for a part of a lookup that has followed `links` so far; counts on.
+    pub fn find_counted(&self, text: &[u8], want: Want, links: &mut u32) -> Result<Path> {
+        let mut aim = Aim {
+            want,
+            links: *links,
+            whole: true,
+        };
+        let found = self.resolve_to(text, &mut aim, |_, m, d| own((m, d)));
+        *links = aim.links;
+        found
     }
 
     /// Resolves all of the path but its last component. The caller may search the directory.
     pub fn parent<'t>(&self, text: &'t [u8]) -> Result<(Path, Last<'t>)> {
+        self.parent_counted(text, &mut 0)
+    }
+
+    /// As [`parent`](Self::parent), for a part of a lookup that has followed `links` so far; counts on.
+    pub fn parent_counted<'t>(&self, text: &'t [u8], links: &mut u32) -> Result<(Path, Last<'t>)> {
         if text.is_empty() {
             return Err(FsError::NotFound);
         }
@@ -505,18 +522,17 @@ impl Walk<'_> {
         if name.is_empty() {
             return Ok((self.root.owned()?, Last::Root));
         }
-        if name.len() > NAME_MAX {
-            return Err(FsError::NameTooLong);
-        }
         let at = match dir {
             b"" => self.base.owned()?,
             dir => {
-                let aim = Aim {
+                let mut aim = Aim {
                     want: Want::DIRECTORY,
-                    links: 0,
+                    links: *links,
                     whole: false,
                 };
-                self.resolve_to(dir, aim, |_, m, d| own((m, d)))?
+                let at = self.resolve_to(dir, &mut aim, |_, m, d| own((m, d)))?;
+                *links = aim.links;
+                at
             }
         };
         if !at.dentry.inode.is_dir() {
@@ -526,6 +542,7 @@ impl Walk<'_> {
         let last = match path::classify(name) {
             Component::Here => Last::Here,
             Component::Up => Last::Up,
+            Component::Name(n) if n.len() > NAME_MAX => return Err(FsError::NameTooLong),
             Component::Name(n) => Last::Name(n, slash),
         };
         Ok((at, last))
@@ -547,7 +564,8 @@ pub fn child(dir: &Path, name: &[u8]) -> Result<Path> {
     }))
 }
 
-fn count_link(links: &mut u32) -> Result<()> {
+/// Counts a link that a lookup is about to follow. Fails with `Loop` if it is one too many.
+pub fn count_link(links: &mut u32) -> Result<()> {
     *links += 1;
     if *links > MAX_LINKS {
         return Err(FsError::Loop);
