@@ -25,8 +25,10 @@ impl FileOps for DirFile {
         Err(FsError::IsDir)
     }
 
-    fn end(&self, _: &File) -> Option<u64> {
-        Some(0)
+    fn end(&self, file: &File) -> Option<u64> {
+        // As in Linux: tmpfs has no end to seek from, and the end of a directory of procfs or sysfs is 0.
+        let inode = file.inode()?;
+        matches!(inode.node, Node::Dynamic(_)).then_some(0)
     }
 }
 

@@ -146,7 +146,6 @@ fn a_directory_has_no_data_and_holes_to_seek() {
 
 /// A directory in memory has no end to seek from, as in Linux's dcache_dir_lseek.
 #[test]
-#[ignore = "DirFile::end says 0, so SEEK_END succeeds"]
 fn the_end_of_a_directory_is_no_position() {
     with_files(1, |_, dir| {
         assert_eq!(dir.seek(0, Whence::End), Err(Invalid));
