@@ -341,12 +341,14 @@ pub fn allocate(inode: &Inode, how: u32, offset: u64, len: u64) -> Result<()> {
     if how & PUNCH_HOLE != 0 && !keep || how & !(KEEP_SIZE | PUNCH_HOLE | ZERO_RANGE) != 0 {
         return Err(FsError::NotSupported);
     }
-    if !keep && end > (upcalls::get().file_size_limit)() {
-        (upcalls::get().file_too_large)();
-        return Err(FsError::TooBig);
-    }
     with_pages(inode, |object| {
         let _lock = inode.lock.lock();
+        // As tmpfs in Linux: pages behind the end count, whether or not the size is to grow.
+        let makes_more = how & PUNCH_HOLE == 0 && end > inode.size();
+        if makes_more && end > (upcalls::get().file_size_limit)() {
+            (upcalls::get().file_too_large)();
+            return Err(FsError::TooBig);
+        }
         if how & (PUNCH_HOLE | ZERO_RANGE) != 0 {
             object.punch(vm(), offset, len);
         }

@@ -420,7 +420,6 @@ fn a_write_ends_where_the_file_system_is_full() {
 
 /// As in Linux, which checks the limit only where the file grows.
 #[test]
-#[ignore = "allocate() compares the end with the file-size limit even if the file is larger already"]
 fn an_allocation_within_a_file_passes_no_limit() {
     on_limited(100, || {
         let file = file_with("/f", &[7; 2 * PAGE_LEN]);
@@ -432,7 +431,6 @@ fn an_allocation_within_a_file_passes_no_limit() {
 
 /// As of tmpfs in Linux; its file systems on disks look at the limit only where the size grows.
 #[test]
-#[ignore = "allocate() does not look at the file-size limit with FALLOC_FL_KEEP_SIZE, as Linux's tmpfs does"]
 fn pages_behind_the_end_count_for_the_file_size_limit() {
     on_limited(100, || {
         let file = open("/f");
