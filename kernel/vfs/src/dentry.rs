@@ -41,7 +41,9 @@ pub fn moves() -> u64 {
     MOVES.load(Ordering::Acquire)
 }
 
-/// Parent and name of a dentry; a rename replaces it as a whole, so that one name ends when the other begins.
+/// Parent and name of a dentry; a rename replaces it as a whole, so that of two names in one directory one ends when the other
+/// begins. In a move to another directory, the new name begins before the old one ends if the two consist of the same letters: a
+/// lookup compares the letters only, and the dentry is in the tables of both directories for a moment. rename(2) allows that.
 struct Place {
     parent: Option<Arc<Dentry>>,
     name: Box<[u8]>,
