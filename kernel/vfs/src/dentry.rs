@@ -187,6 +187,11 @@ impl Dentry {
         }
     }
 
+    /// The cookie. The caller holds the lock of the directory.
+    fn cookie(&self) -> u64 {
+        self.cookie.load(Ordering::Relaxed)
+    }
+
     /// Whether the name has been removed.
     pub fn is_dead(&self) -> bool {
         self.flags.load(Ordering::Acquire) & DEAD != 0
@@ -422,13 +427,19 @@ impl DirList {
     fn add(&mut self, dentry: Arc<Dentry>) {
         let cookie = self.next;
         self.next += 1;
+        self.put(cookie, dentry);
+    }
+
+    /// Adds a dentry with the cookie that its name had so far, or the dentry itself: so a listing in progress neither misses the
+    /// name nor shows it twice.
+    fn put(&mut self, cookie: u64, dentry: Arc<Dentry>) {
         dentry.cookie.store(cookie, Ordering::Relaxed);
         self.entries.insert(cookie, dentry);
     }
 
     /// Takes a dentry out of the ordered list.
     fn take(&mut self, dentry: &Dentry) {
-        self.entries.remove(&dentry.cookie.load(Ordering::Relaxed));
+        self.entries.remove(&dentry.cookie());
     }
 }
 
@@ -678,12 +689,16 @@ impl Rename<'_> {
         }
         self.from_dir.table.add_len(-1);
         self.to_dir.table.add_len(i32::from(dst.is_none()));
+        let kept = dst.or(same.then_some(src)).map(|dentry| dentry.cookie());
         self.lists.0.take(src);
         let to_list = self.second_list();
         if let Some(dst) = dst {
             to_list.take(dst);
         }
-        to_list.add(src.clone());
+        match kept {
+            Some(cookie) => to_list.put(cookie, src.clone()),
+            None => to_list.add(src.clone()),
+        }
         let (from, to) = (&self.from.dir.inode, &self.to.dir.inode);
         if src.inode.is_dir() {
             from.drop_links(1);
@@ -708,12 +723,9 @@ impl Rename<'_> {
             self.from_dir.table.uninstall(src_hash, src);
             self.from_dir.table.install(src_hash, dst);
         }
-        if !same {
-            self.lists.0.take(src);
-            self.second_list().take(dst);
-            self.lists.0.add(dst.clone());
-            self.second_list().add(src.clone());
-        }
+        let (src_cookie, dst_cookie) = (src.cookie(), dst.cookie());
+        self.lists.0.put(src_cookie, dst.clone());
+        self.second_list().put(dst_cookie, src.clone());
         let (from, to) = (&self.from.dir.inode, &self.to.dir.inode);
         match (src.inode.is_dir(), dst.inode.is_dir()) {
             (true, false) => {

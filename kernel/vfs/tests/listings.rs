@@ -264,14 +264,34 @@ fn names_that_stay_are_listed_once_beside_random_changes() {
 fn change(root: &Calls, random: &mut Random, gone: &mut BTreeSet<String>) {
     let (name, other) = (random.below(80).to_string(), random.below(80).to_string());
     let (path, to) = (format!("/d/{name}"), format!("/d/{other}"));
-    match random.below(4) {
+    match random.below(5) {
         0 if root.unlink(&path).is_ok() => drop(gone.insert(name)),
-        1 if root.rename(&path, &to, Replace).is_ok() && name != other => {
-            gone.extend([name, other]);
-        }
+        // The other name stays, if it was there.
+        1 if root.rename(&path, &to, Replace).is_ok() && name != other => drop(gone.insert(name)),
+        4 => drop(root.rename(&path, &to, Exchange)),
         2 | 3 => drop(root.create(&path)),
         _ => {}
     }
+}
+
+/// A file that gets another name in its directory is listed under one of the two.
+#[test]
+fn a_file_that_is_renamed_meanwhile_is_listed_once() {
+    with_files(12, |root, dir| {
+        let mut seen = read_some(&dir, 200).unwrap();
+        let listed = seen.last().unwrap().name.clone();
+        let later = (0..12).map(|n| n.to_string()).find(|name| {
+            let is_it = |record: &Record| record.name == *name;
+            !seen.iter().any(is_it)
+        });
+        for name in [listed, later.unwrap()] {
+            let renamed = root.rename(&format!("/d/{name}"), &format!("/d/new{name}"), Replace);
+            assert_eq!(renamed, Ok(()));
+        }
+        seen.extend(read_rest(&dir, 200).unwrap());
+        let files: BTreeSet<u64> = seen.iter().map(|record| record.ino).collect();
+        assert_eq!((seen.len(), files.len()), (14, 14));
+    });
 }
 
 #[test]
