@@ -13,7 +13,7 @@ use vfs::mount::{Path, flag as mount};
 use vfs::open::{self, writable_dir};
 use vfs::setattr::{self, NewMode};
 use vfs::tmpfs::{self, What};
-use vfs::walk::{Last, Walk, Want, may_rename, owns, permitted};
+use vfs::walk::{Last, Walk, Want, child, may_rename, owns, permitted};
 
 use super::errno::Errno;
 use super::fsutil::{Caller, at, fault, user_path};
@@ -259,8 +259,7 @@ fn utime(a: &mut Args) -> Result<u64, Errno> {
 fn no_slash(dir: &Path, name: &[u8], slash: bool) -> Result<(), FsError> {
     match slash {
         false => Ok(()),
-        true if dir.dentry.inode.dir()?.get(name).is_some() => Err(FsError::Exists),
-        true => Err(FsError::NotFound),
+        true => child(dir, name).and(Err(FsError::Exists)),
     }
 }
 

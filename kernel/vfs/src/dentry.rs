@@ -530,6 +530,10 @@ pub fn rename(
     mode: RenameMode,
     may: &MayRename,
 ) -> Result<Option<Arc<Dentry>>> {
+    for side in [&from, &to] {
+        // Fails with `NotFound` for what could be made on demand and is not; what is cannot be renamed.
+        side.dir.inode.made(side.name)?;
+    }
     let (from_dir, to_dir) = (from.dir.inode.dir()?, to.dir.inode.dir()?);
     if Arc::ptr_eq(from.dir, to.dir) {
         let mut list = from_dir.list.lock();

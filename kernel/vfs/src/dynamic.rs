@@ -13,6 +13,7 @@ use fscore::path::Secret;
 use hal::PAGE_SIZE;
 use task::current::current;
 
+use super::dentry::Dir;
 use super::error::{FsError, Result};
 use super::inode::{Inode, NewInode, Node, mode};
 use super::mount::Path;
@@ -150,6 +151,30 @@ pub trait DynDir: Send + Sync {
     /// Whether the caller may read or search the directory although its mode bits forbid it.
     fn is_callers(&self) -> bool {
         false
+    }
+}
+
+impl Inode {
+    /// Finds a name in this directory, if its entries are made on demand; `None` in another one.
+    ///
+    /// # Errors
+    /// Those of [`DynDir::lookup`]: `NotFound`.
+    pub fn made(&self, name: &[u8]) -> Result<Option<Arc<Inode>>> {
+        match &self.node {
+            Node::Dynamic(Dynamic::Dir(dir)) => dir.lookup(self, name).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// The directory in memory in which `name` is to be made.
+    ///
+    /// # Errors
+    /// `NotDir`. In a directory whose entries are made on demand, `Exists` or `NotFound`, as in procfs of Linux.
+    pub fn dir_to_add(&self, name: &[u8]) -> Result<&Dir> {
+        match self.made(name)? {
+            Some(_) => Err(FsError::Exists),
+            None => self.dir(),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use hal::uio::IoBuf;
 use ksync::Mutex;
 
 use super::context::Origin;
+use super::dentry::Dentry;
 use super::dirfile::DirFile;
 use super::dynamic::{DynFile, Dynamic, Text};
 use super::error::{FsError, Result};
@@ -332,13 +333,11 @@ pub fn unlink(walk: &Walk, text: &[u8]) -> Result<()> {
     };
     writable_dir(&dir)?;
     let parent = &dir.dentry.inode;
-    let gone = parent
-        .dir()?
-        .remove(&dir.dentry, name, |node| match slash {
-            true if node.is_dir() => Err(FsError::IsDir),
-            true => Err(FsError::NotDir),
-            false => may_remove(walk.cred, parent, node, false),
-        })?;
+    let gone = remove(&dir, name, |node| match slash {
+        true if node.is_dir() => Err(FsError::IsDir),
+        true => Err(FsError::NotDir),
+        false => may_remove(walk.cred, parent, node, false),
+    })?;
     gone.inode.unlinked();
     Ok(())
 }
@@ -354,10 +353,21 @@ pub fn rmdir(walk: &Walk, text: &[u8]) -> Result<()> {
     };
     writable_dir(&dir)?;
     let parent = &dir.dentry.inode;
-    parent.dir()?.remove(&dir.dentry, name, |node| {
-        may_remove(walk.cred, parent, node, true)
-    })?;
+    remove(&dir, name, |node| may_remove(walk.cred, parent, node, true))?;
     Ok(())
+}
+
+/// As [`Dir::remove`](super::dentry::Dir::remove). What is made on demand exists, but cannot be removed.
+fn remove(
+    dir: &Path,
+    name: &[u8],
+    check: impl FnOnce(&Inode) -> Result<()>,
+) -> Result<Arc<Dentry>> {
+    let parent = &dir.dentry.inode;
+    match parent.made(name)? {
+        Some(node) => check(&node).and(Err(FsError::Perm)),
+        None => parent.dir()?.remove(&dir.dentry, name, check),
+    }
 }
 
 /// Fails with `ReadOnly` on a read-only mount.

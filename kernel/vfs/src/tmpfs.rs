@@ -225,7 +225,7 @@ pub fn create(
     mode: NewMode,
 ) -> Result<Arc<Dentry>> {
     let parent = &dir.dentry.inode;
-    let list = parent.dir()?;
+    let list = parent.dir_to_add(name)?;
     list.create(&dir.dentry, name, cred.payer, || {
         if dir.mount.is_read_only() {
             return Err(FsError::ReadOnly);
@@ -280,7 +280,7 @@ pub fn link(
     same_mount: bool,
 ) -> Result<()> {
     let parent = &dir.dentry.inode;
-    let list = parent.dir()?;
+    let list = parent.dir_to_add(name)?;
     let mut counted = false;
     let made = list.create(&dir.dentry, name, cred.payer, || {
         if dir.mount.is_read_only() {

@@ -552,19 +552,23 @@ fn magic_links_lead_to_places_and_to_paths() {
 #[test]
 fn nothing_is_made_or_removed_in_a_directory_made_on_demand() {
     with_made(|root| {
-        assert_eq!(root.mkdir("/p/new"), Err(Perm));
+        assert_eq!(root.mkdir("/p/new"), Err(NotFound));
         assert_eq!(root.unlink("/p/setting"), Err(Perm));
         assert_eq!(root.rmdir("/p/sub"), Err(Perm));
-        assert_eq!(root.link("/d/f", "/p/new"), Err(Perm));
-        assert_eq!(root.rename("/p/setting", "/p/new", Replace), Err(Perm));
+        assert_eq!(root.link("/d/f", "/p/new"), Err(NotFound));
+        assert_eq!(root.rename("/p/setting", "/p/sub/one", Replace), Err(Perm));
+        for to in ["/p/new", "/p/link"] {
+            assert_eq!(root.rename("/p/absent", to, Replace), Err(NotFound));
+        }
+        assert_eq!(root.rename("/p/link", "/p/new", Replace), Err(NotFound));
         let create = |path| root.open(path, o::WRONLY | o::CREAT | o::EXCL).err();
         assert_eq!(create("/p/setting"), Some(Exists));
+        assert_eq!(create("/p/new"), Some(NotFound));
         assert_eq!(root.read("/p/sub/one"), Ok(b"1".to_vec()));
     });
 }
 
 #[test]
-#[ignore = "Inode::dir fails with Perm before the name is looked up"]
 fn a_name_made_on_demand_exists_and_another_does_not() {
     with_made(|root| {
         assert_eq!(root.mkdir("/p/sub"), Err(Exists));
