@@ -166,17 +166,12 @@ impl Dentry {
     fn move_to(&self, parent: &Arc<Dentry>, name: &[u8]) {
         let (payer, moves) = {
             let pin = ksync::pin();
+            let is_it = |up: &Arc<Dentry>| Arc::ptr_eq(up, parent);
+            let moves = self.inode.is_dir() && !self.parent(&pin).is_some_and(is_it);
             let old = self.place.load(&pin);
-            let payer = old.map_or(Payer::NOBODY, |place| place.charge.payer());
-            let stays = |place: &Place| {
-                place
-                    .parent
-                    .as_ref()
-                    .is_some_and(|p| Arc::ptr_eq(p, parent))
-            };
             (
-                payer,
-                self.inode.is_dir() && !old.is_some_and(|place| stays(place)),
+                old.map_or(Payer::NOBODY, |place| place.charge.payer()),
+                moves,
             )
         };
         let place = Place::new(Some(parent.clone()), name, name_charge(payer, name));

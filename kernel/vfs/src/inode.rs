@@ -316,6 +316,12 @@ impl Inode {
         self.gid.load(Ordering::Relaxed)
     }
 
+    /// Whether number, mode and owner are the same.
+    pub fn looks_like(&self, other: &Inode) -> bool {
+        let look = |inode: &Inode| (inode.ino, inode.mode(), inode.uid(), inode.gid());
+        look(self) == look(other)
+    }
+
     /// The count of names.
     pub fn nlink(&self) -> u32 {
         self.links.count()

@@ -15,6 +15,7 @@ use vm::Quota;
 
 use super::dentry::Dentry;
 use super::error::{FsError, Result};
+use super::inode::Inode;
 use super::kept::Kept;
 use super::{exec_cache, leftover, quota};
 
@@ -278,6 +279,29 @@ pub fn covering<'p>(
         Some(m) if m.leaving.load(Ordering::Relaxed) => Err(Leaving),
         top => Ok(top),
     }
+}
+
+/// The dentry for `name` in the directory `dir`, whose entries are made on demand, if something is mounted on it or below it: the
+/// one that leads there. `inode` is what has just been made for the name; if its owner or its mode have changed, it leads
+/// nowhere.
+pub fn kept_on_demand(dir: &Path, name: &[u8], inode: &Inode) -> Option<Arc<Dentry>> {
+    let pin = ksync::pin();
+    let child_above = |at: &Arc<Dentry>| {
+        let mut at = at;
+        loop {
+            let up = at.parent(&pin)?;
+            if Arc::ptr_eq(up, &dir.dentry) {
+                return Some(at.clone());
+            }
+            at = up;
+        }
+    };
+    let is_it = |d: &Arc<Dentry>| d.name(&pin) == name && inode.looks_like(&d.inode);
+    let mounts = &TABLE.load(&pin)?.mounts;
+    let over = mounts.iter().rev().filter_map(|m| m.over.as_ref());
+    over.filter(|(on, _)| Arc::ptr_eq(&on.fs, &dir.mount.fs))
+        .filter_map(|(_, at)| child_above(at))
+        .find(is_it)
 }
 
 /// Calls `f` with each mount, in the order in which they were made. References are held meanwhile, so `f` may sleep. Takes the

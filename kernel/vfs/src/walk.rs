@@ -463,10 +463,7 @@ impl Walk<'_> {
                     slash,
                 } => (dir, name, rest, last, slash),
             };
-            let at = Path {
-                mount: dir.mount.clone(),
-                dentry: on_demand(&dir.dentry, &name, self.cred.payer)?,
-            };
+            let at = on_demand(&dir, &name, self.cred.payer)?;
             let follow = !last || slash || aim.want.follow;
             match &at.dentry.inode.node {
                 Node::Dynamic(Dynamic::Link(link)) if follow => {
@@ -552,10 +549,7 @@ impl Walk<'_> {
 /// Looks one name up in a directory, and goes to what is mounted on it. Does not follow links.
 pub fn child(dir: &Path, name: &[u8]) -> Result<Path> {
     if let Node::Dynamic(_) = &dir.dentry.inode.node {
-        return Ok(Path {
-            mount: dir.mount.clone(),
-            dentry: on_demand(&dir.dentry, name, current().payer())?,
-        });
+        return on_demand(dir, name, current().payer());
     }
     let dentry = dir.dentry.inode.dir()?.get(name).ok_or(FsError::NotFound)?;
     Ok(covered(&Path {
@@ -573,13 +567,17 @@ pub fn count_link(links: &mut u32) -> Result<()> {
     Ok(())
 }
 
-/// Makes the dentry of a name in a directory whose entries are made on demand. It is charged to `payer`.
-fn on_demand(dir: &Arc<Dentry>, name: &[u8], payer: Payer) -> Result<Arc<Dentry>> {
-    let Node::Dynamic(Dynamic::Dir(content)) = &dir.inode.node else {
-        return Err(FsError::NotDir);
-    };
-    let inode = content.lookup(&dir.inode, name)?;
-    Ok(Dentry::made(Some(dir.clone()), name, inode, 0, payer))
+/// Makes the dentry of a name in a directory whose entries are made on demand, and goes to what is mounted on it. The dentry is
+/// charged to `payer`.
+fn on_demand(dir: &Path, name: &[u8], payer: Payer) -> Result<Path> {
+    let up = &dir.dentry;
+    let inode = up.inode.made(name)?.ok_or(FsError::NotDir)?;
+    let kept = mount::kept_on_demand(dir, name, &inode);
+    let made = || Dentry::made(Some(up.clone()), name, inode, 0, payer);
+    Ok(covered(&Path {
+        mount: dir.mount.clone(),
+        dentry: kept.unwrap_or_else(made),
+    }))
 }
 
 /// The path of a place as seen from `root`, for getcwd(2) and the links of procfs. Returns the text, and whether the place

@@ -13,7 +13,7 @@ use hal::uio::IoBuf;
 use support::{Calls, on, threads};
 use support_names::{
     Record, USER, View, bind, free_all, ino, inode, mount_new, mount_plain, names, read_rest,
-    read_some, set_mode, user,
+    read_some, set_mode, umount, user,
 };
 use vfs::dentry::Dentry;
 use vfs::dentry::RenameMode::{Exchange, Replace};
@@ -581,11 +581,20 @@ fn a_name_made_on_demand_exists_and_another_does_not() {
 }
 
 #[test]
-#[ignore = "the dentry of such a directory is made anew by each lookup, so a mount on it is never seen"]
 fn a_directory_made_on_demand_is_a_mount_point() {
     with_made(|root| {
         bind("/d", "/p/sub", 0).unwrap();
         assert_eq!(root.read("/p/sub/f"), Ok(b"text".to_vec()));
+        assert_eq!(ino("/p/sub/.."), ino("/p"));
+        bind("/d/f", "/p/private/two", 0).unwrap();
+        assert_eq!(root.read("/p/private/two"), Ok(b"text".to_vec()));
+        for (place, file, text) in [
+            ("/p/sub", "/p/sub/one", b"1"),
+            ("/p/private/two", "/p/private/two", b"2"),
+        ] {
+            assert_eq!(umount(place, false), Ok(()));
+            assert_eq!(root.read(file), Ok(text.to_vec()));
+        }
     });
 }
 
