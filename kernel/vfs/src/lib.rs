@@ -1,7 +1,7 @@
 //! Files: names, contents, descriptors.
 //!
-//! - [`walk`] finds a place by its path, and [`ancestry`] keeps it in what a mount shows; [`dentry`] and [`table`] hold names; [`inode`] has the files that names refer to;
-//!   [`mount`] says which file system is seen at which directory;
+//! - [`walk`] finds a place by its path, and [`ancestry`] keeps it in what a mount shows; [`dentry`] and [`table`] hold
+//!   names; [`inode`] has the files that names refer to; [`mount`] says which file system is seen at which directory;
 //! - [`open`] makes a [`file::File`] of a place; [`fdtable`] has the descriptors; [`context`] has a process's root and
 //!   working directory;
 //! - [`exec`] opens programs, and [`exec_cache`] caches those that are executed often;

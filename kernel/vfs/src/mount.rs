@@ -350,8 +350,8 @@ const LIMIT: usize = 1024;
 /// Mounts `root` of `fs` on the place `over`. Takes the mount table's lock. Sleeps.
 ///
 /// # Errors
-/// `NotFound` if the place, or the file that is `root`, has been removed; `Invalid` if its mount has left the tree; `NoSpace` if there are too many
-/// mounts; `NoMemory`.
+/// `NotFound` if the place, or the file that is `root`, has been removed; `Invalid` if the place's mount has left the tree;
+/// `NoSpace` if there are too many mounts; `NoMemory`.
 pub fn attach(
     fs: Arc<Super>,
     root: Arc<Dentry>,

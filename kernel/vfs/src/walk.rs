@@ -3,8 +3,9 @@
 //! Guarantee: a lookup through directories in memory takes no lock and no reference and writes no shared cache line; it costs
 //! a hash and a comparison for each component. Mechanism: the walk runs under one [`CpuPin`], and borrows every dentry on its
 //! way from the name tables, whose replaced parts the epoch keeps for a grace period. If it meets something that must be made
-//! on demand (a name in procfs, a magic link), or too many components or nested links, it stops with references to the place that it has
-//! reached and a copy of the rest of the path. The slow step is made with preemption on, and the walk goes on from there.
+//! on demand (a name in procfs, a magic link), or too many components or nested links, or what only a lock can decide (whether
+//! a mount stays, or what lies in a bound directory), it stops with references to the place that it has reached and a copy of
+//! the rest of the path. The slow step is made with preemption on, and the walk goes on from there.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
