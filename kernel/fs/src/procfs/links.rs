@@ -19,8 +19,8 @@ use vfs::mount::Path;
 use vfs::walk::full_name;
 use vfs::{pipe, put};
 
-use super::process::{Whom, look, owner};
-use super::{digits, number};
+use super::numbers::{digits, number};
+use super::whom::{Whom, look, owner};
 
 /// Finds the target of a link; called once the caller's permission has been checked.
 pub type Place = fn(&Process, Image) -> Result<Option<Path>>;

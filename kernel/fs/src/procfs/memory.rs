@@ -15,7 +15,7 @@ use proc::process::Process;
 use vfs::dynamic::{DynFile, Text};
 use vfs::error::Result;
 
-use super::process::{Whom, look};
+use super::whom::{Whom, look};
 
 /// Prints a file of this kind.
 pub type Print = fn(&Image, &mut Text) -> Result<()>;

@@ -11,36 +11,31 @@ mod links;
 mod maps;
 mod memory;
 mod names;
+mod numbers;
 mod oom;
 mod pantala;
 mod process;
 mod settings;
 mod system;
+mod tree;
+mod whom;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use cred::Payer;
-use ksync::Once;
 use proc::{UserThreadExt, ids};
 use task::current::current;
 use vfs::dentry::Dentry;
-use vfs::dynamic::{
-    DynDir, DynLink, Dynamic, Emit, Entry, Fixed, FixedDir, Target, Text, ino_below,
-};
+use vfs::dynamic::{DynDir, DynLink, Dynamic, Emit, Entry, FixedDir, Target, Text, ino_below};
 use vfs::error::{FsError, Result};
 use vfs::inode::{Inode, mode};
 use vfs::mount::{FsKind, Super, new_dev};
 use vfs::put;
 
-/// The kernel's command line, for /proc/cmdline. Set once, at boot.
-static COMMAND_LINE: Once<Vec<u8>> = Once::new();
+use self::numbers::{digits, number};
 
-/// Sets the text of /proc/cmdline. Called once, at boot.
-pub fn set_command_line(line: &[u8]) {
-    let _ = COMMAND_LINE.set(line.to_vec());
-}
+pub use self::system::set_command_line;
 
 /// Makes a procfs, to be mounted.
 pub fn new_super() -> Result<Arc<Super>> {
@@ -62,27 +57,6 @@ const PROCESSES: u64 = 1 << 16;
 
 /// The root directory: the fixed entries, `self` and `thread-self`, and the processes.
 struct Root;
-
-/// Parses a positive decimal number without sign or leading zero.
-fn number(name: &[u8]) -> Option<u32> {
-    let text = core::str::from_utf8(name).ok()?;
-    let n: u32 = text.parse().ok()?;
-    (n != 0 && name[0].is_ascii_digit() && name[0] != b'0').then_some(n)
-}
-
-/// Prints a decimal number into `out`; returns the digits.
-fn digits(n: u32, out: &mut [u8; 10]) -> &[u8] {
-    let mut at = out.len();
-    let mut n = n;
-    loop {
-        at -= 1;
-        out[at] = b'0' + (n % 10) as u8;
-        n /= 10;
-        if n == 0 {
-            return &out[at..];
-        }
-    }
-}
 
 impl DynDir for Root {
     fn lookup(&self, this: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
@@ -171,6 +145,3 @@ impl DynLink for Caller {
         Ok(())
     }
 }
-
-/// Entries of a fixed directory.
-type Tree = &'static [(&'static str, Fixed)];

@@ -17,7 +17,7 @@ use vfs::put;
 use vm::Machine;
 use vm::stats::VmTotals;
 
-use super::Tree;
+use super::tree::Tree;
 
 /// The files of /proc/pantala.
 pub const ROOT: Tree = &[

@@ -10,7 +10,7 @@ use vfs::dynamic::{Fixed, Text};
 use vfs::error::{FsError, Result};
 use vfs::{pipe, protect, put};
 
-use super::Tree;
+use super::tree::Tree;
 use crate::devfs::kmsg;
 
 /// The entries of /proc/sys.

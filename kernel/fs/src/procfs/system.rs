@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use hal::cpu;
+use ksync::Once;
 use proc::{CLOCK_TICKS, ids, uts, with_fs};
 use task::{sched, time};
 use vfs::context::boot_root;
@@ -15,7 +16,16 @@ use vfs::{put, quota};
 
 use super::cpuinfo::cpuinfo;
 use super::names::put_octal;
-use super::{COMMAND_LINE, Tree, settings};
+use super::settings;
+use super::tree::Tree;
+
+/// The kernel's command line, for /proc/cmdline. Set once, at boot.
+static COMMAND_LINE: Once<Vec<u8>> = Once::new();
+
+/// Sets the text of /proc/cmdline. Called once, at boot.
+pub fn set_command_line(line: &[u8]) {
+    let _ = COMMAND_LINE.set(line.to_vec());
+}
 
 /// The fixed entries of /proc.
 pub const ROOT: Tree = &[
