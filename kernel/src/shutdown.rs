@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 
 use hal::kprintln;
 use proc::process::Process;
-use proc::{daemons, ids, signal, space, wait4};
+use proc::{active_space, daemons, ids, signal, wait4};
 use task::current::current;
 use task::park::{Deadline, Interruptible, sleep_until};
 use task::sched::{self, CpuMask};
@@ -78,7 +78,7 @@ fn end_the_rest(init: &Arc<Process>) -> usize {
 /// Performs all deferred work, on every CPU.
 fn settle() {
     // A CPU stays in the space of the last program that ran there until it enters another one.
-    on_each_cpu(space::leave);
+    on_each_cpu(active_space::leave);
     vfs::pipe::drain();
     proc::futex::drain();
     let vm = mem::vm();

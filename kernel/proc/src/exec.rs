@@ -15,8 +15,8 @@ use super::look::NewProgram;
 use super::process::{Brk, Process, Program, flag as pflag, personality};
 use super::rlimit::{Limit, Resource};
 use super::signal::{AltStack, RestartBlock, sig};
-use super::space::{self, SpaceUser};
-use super::{exit, futex, ids};
+use super::space::SpaceUser;
+use super::{active_space, exit, futex, group_exit, ids};
 use crate::image::Loaded;
 use crate::{SignalExt, UserThreadExt, own_files};
 
@@ -50,7 +50,7 @@ pub fn commit(
         if was_alone {
             return ExecFailed::NoMemory;
         }
-        exit::begin_group_exit(&ksync::pin(), p, u32::from(sig::SEGV));
+        group_exit::begin_group_exit(&ksync::pin(), p, u32::from(sig::SEGV));
         ExecFailed::Dying
     })?;
     become_leader(&me);
@@ -89,7 +89,7 @@ pub fn commit(
             after,
         },
     );
-    space::reenter(&me);
+    active_space::reenter(&me);
     p.vfork_done.open();
     // If this was the last use of the old space, it is emptied here.
     drop(old);
@@ -167,7 +167,7 @@ fn become_only_thread(me: &Current) -> Result<(), ExecFailed> {
             if tid != me.tid()
                 && let Some(t) = ids::thread(&pin, tid)
             {
-                exit::doom(&pin, t);
+                group_exit::doom(&pin, t);
             }
             true
         });

@@ -12,40 +12,19 @@ use task::wait::Waiter;
 use task::{sched, timer};
 
 use super::group::{self, Cursor, Group};
+use super::group_exit::begin_group_exit;
 use super::process::{Life, Process, flag as pflag};
 use super::signal::{self, SigFields, SigInfo, StopReport, code, sig};
 use super::wait4::{self, Listing};
-use super::{account, futex, ids, itimer, reference_cache, space};
+use super::{account, active_space, futex, ids, itimer, reference_cache};
 use crate::UserThreadExt;
 use crate::reaper::{parent_of, reaper_of};
+use crate::rusage::CLOCK_TICKS;
 
 /// Most children that are reparented in one hold of the family lock.
 const SLICE: usize = 32;
 /// How long a thread that ends waits for others to add up what its process's threads have used, in nanoseconds.
 const COUNT_NS: u64 = 10_000_000;
-
-/// Makes all threads of `p` exit, and sets the wait4 status to `status`. Only the first call has an effect. May be
-/// called in interrupts.
-pub(super) fn begin_group_exit(pin: &CpuPin, p: &Process, status: u32) {
-    let threads = p.threads.lock();
-    if p.exiting.swap(true, Ordering::SeqCst) {
-        return;
-    }
-    p.status.store(status, Ordering::SeqCst);
-    threads.each(pin, |tid| {
-        if let Some(t) = ids::thread(pin, tid) {
-            doom(pin, t);
-        }
-        true
-    });
-}
-
-/// Makes one thread exit on its way to user mode, and wakes it.
-pub(super) fn doom(pin: &CpuPin, t: &Thread) {
-    t.set(flag::KILLED);
-    sched::wake(pin, t);
-    sched::poke(pin, t);
-}
 
 /// exit_group(2).
 pub fn exit_group(code: u32) -> ! {
@@ -94,7 +73,7 @@ fn finish_thread(code: u32) {
     } else {
         p.group_wait.wake_all();
         signal::notify_parent_stopped(&p);
-        space::leave();
+        active_space::leave();
     }
     reference_cache::forget();
     me.state.declare_dead();
@@ -162,7 +141,7 @@ fn finish_process(p: &Arc<Process>) {
     drop(p.set_files(None));
     drop(p.set_fs(None));
     let space = p.set_space(None);
-    space::leave();
+    active_space::leave();
     if let Some(space) = space {
         let rss = space.end();
         let mut accounts = p.accounts.lock();
@@ -426,7 +405,7 @@ fn exit_signal(p: &Process, parent: &Process) -> u8 {
 fn child_info(p: &Process, signo: u8) -> SigInfo {
     let (code, status) = exit_code(p.status.load(Ordering::SeqCst));
     let times = p.times();
-    let ticks = |ns: u64| ns / (task::time::SECOND / super::CLOCK_TICKS);
+    let ticks = |ns: u64| ns / (task::time::SECOND / CLOCK_TICKS);
     let fields = SigFields::Child {
         pid: p.pid(),
         uid: p.cred().uid,

@@ -11,15 +11,20 @@ use task::kthread::NoThread;
 use task::sched::{self, CpuMask, Entity, Policy};
 use task::thread::{NewThread, Thread, comm_from};
 
-use super::fork;
 use super::ids::{self, Id};
 use super::process::{self, Process, flag as pflag};
 use super::rlimit::Rlimits;
+use super::signal::{ActionTable, Shared};
 use super::user_thread::UserThread;
 
 hal::machine_static! {
     /// The process that all kernel threads belong to.
     static KERNEL: Once<Arc<Process>> = Once::new();
+}
+
+/// Default signal actions, for a process that is not forked.
+fn fresh_signals() -> Shared {
+    Shared::new(Arc::new(ActionTable::new()))
 }
 
 fn bare_process(id: Id) -> Arc<Process> {
@@ -30,7 +35,7 @@ fn bare_process(id: Id) -> Arc<Process> {
         flags: pflag::KERNEL,
         exit_signal: 0,
         exec_ids: (0, 0),
-        signals: fork::fresh_signals(),
+        signals: fresh_signals(),
         space: None,
         files: None,
         fs: None,
@@ -67,7 +72,7 @@ pub fn make_init(
         flags: pflag::DUMPABLE,
         exit_signal: 0,
         exec_ids: (0, 0),
-        signals: fork::fresh_signals(),
+        signals: fresh_signals(),
         space: None,
         files: Some(files),
         fs: Some(fs),

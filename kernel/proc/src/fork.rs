@@ -1,7 +1,7 @@
 //! Making threads and processes: clone, fork and vfork.
 
 use alloc::sync::Arc;
-use ksync::atomic::{AtomicBool, Ordering};
+use ksync::atomic::Ordering;
 
 use abi::raw::general as raw;
 use hal::uaccess::UserPtr;
@@ -10,40 +10,17 @@ use task::current::current;
 use task::park::{Deadline, Interruptible, Step, park};
 use task::sched;
 use task::thread::{NewThread, Thread, flag as thread_flag};
-use task::wait::{WaitQueue, Waiter};
+use task::wait::Waiter;
 
 use super::account::ThreadCharge;
 use super::group::Joined;
 use super::ids::{self, Id};
 use super::oom;
 use super::process::{self, Process, flag as pflag};
-use super::signal::{ActionTable, Shared, sig};
+use super::signal::{Shared, sig};
 use super::space::SpaceUser;
 use super::user_thread::UserThread;
 use crate::{SignalExt, UserThreadExt};
-
-/// Where a parent sleeps after vfork until the child does not use its memory any more.
-pub struct VforkGate {
-    /// The parent waits.
-    shut: AtomicBool,
-    queue: WaitQueue,
-}
-
-impl VforkGate {
-    pub(super) const fn new() -> Self {
-        VforkGate {
-            shut: AtomicBool::new(false),
-            queue: WaitQueue::new(),
-        }
-    }
-
-    /// Wakes the parent: the child has called execve or is ending.
-    pub(super) fn open(&self) {
-        if self.shut.swap(false, Ordering::SeqCst) {
-            self.queue.wake_all();
-        }
-    }
-}
 
 /// Why no thread or process was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -459,9 +436,4 @@ fn list_as_sibling(child: &Process) {
         family.living.push_back(&pin, child.pid());
         return;
     }
-}
-
-/// Default signal actions, for a process that is not forked.
-pub(super) fn fresh_signals() -> Shared {
-    Shared::new(Arc::new(ActionTable::new()))
 }

@@ -5,76 +5,21 @@
 //! shard 0; a forked child joins the shard of its CPU, so forks on several CPUs within one group share no cache line. A
 //! move from one group to another takes the locks of the two shards that it concerns, and no other.
 
-use alloc::boxed::Box;
+pub(super) mod record;
+
 use alloc::sync::Arc;
-use core::any::Any;
 use core::ptr;
-use ksync::atomic::{AtomicBool, AtomicU32, Ordering};
+use ksync::atomic::Ordering;
 
-use ksync::{CpuPin, Mutex, MutexGuard, Padded, Spin, SpinGuard};
-use task::idlist::IdList;
+use ksync::{CpuPin, SpinGuard};
 
-use super::ids::{self, Id, InGroup};
+use self::record::{Members, Shard};
+use super::ids::{self, Id};
 use super::lock;
-use super::process::Process;
+use super::process::{Process, flag};
+use super::user_thread::current_process;
 
-/// A controlling terminal, as its session sees it.
-pub trait Terminal: Any + Send + Sync {
-    /// The device number.
-    fn number(&self) -> u64;
-    /// The pgid of the foreground group, 0 for none.
-    fn foreground(&self) -> u32;
-    /// The leader of `session` has exited: the terminal hangs up if it still controls that session. May sleep.
-    fn leader_exited(&self, session: &Session);
-    /// Hangs the terminal up, as vhangup(2). May sleep.
-    fn hang_up(&self);
-}
-
-/// A session: process groups that share a controlling terminal.
-pub struct Session {
-    id: Id,
-    /// Set when the terminal becomes the controlling one (TIOCSCTTY, open); cleared when it hangs up or is given up
-    /// (TIOCNOTTY).
-    terminal: Spin<Option<Arc<dyn Terminal>>, lock::SessionLock>,
-}
-
-impl Session {
-    /// The session id.
-    pub fn sid(&self) -> u32 {
-        self.id.number()
-    }
-
-    /// A reference to the id: as long as it is held, the id is not given out again.
-    pub fn id(&self) -> &Id {
-        &self.id
-    }
-
-    /// The controlling terminal.
-    pub fn terminal(&self) -> Option<Arc<dyn Terminal>> {
-        self.terminal.lock().clone()
-    }
-
-    /// Sets or clears the controlling terminal; returns the old one.
-    pub fn set_terminal(&self, terminal: Option<Arc<dyn Terminal>>) -> Option<Arc<dyn Terminal>> {
-        core::mem::replace(&mut *self.terminal.lock(), terminal)
-    }
-}
-
-#[derive(Default)]
-struct Members {
-    list: IdList<InGroup>,
-    /// How many processes have joined by a fork without having got the group's last signal.
-    joins: u32,
-    /// The group has ended: no process may join. Set in one shard after the other.
-    closed: bool,
-}
-
-#[derive(Default)]
-struct Shard {
-    members: Spin<Members, lock::GroupLock>,
-    /// The length of the list; changed under the lock, read without it.
-    len: AtomicU32,
-}
+pub use self::record::{Group, Session, Terminal};
 
 /// Most members that one call of [`Group::next_slice`] returns.
 const SLICE: usize = 32;
@@ -94,27 +39,6 @@ impl Cursor {
     }
 }
 
-hal::machine_static! {
-    /// The serial number of the last signal to any group. Atomic.
-    static NUMBERS: AtomicU32 = AtomicU32::new(0);
-}
-
-/// A process group.
-pub struct Group {
-    pub(super) id: Id,
-    session: Arc<Session>,
-    shards: Box<[Padded<Shard>]>,
-    /// A member has been stopped, now or before. Atomic; never cleared.
-    stops: AtomicBool,
-    /// The serial number of the last signal to this group. Atomic; written under `senders`.
-    signals: AtomicU32,
-    /// Held while a signal is sent to the members: one signal at a time.
-    senders: Mutex<(), lock::GroupSignalLock>,
-}
-
-/// Keeps other signals to the group from being sent until it is dropped.
-pub(super) type GroupSignal<'a> = MutexGuard<'a, (), lock::GroupSignalLock>;
-
 /// The result of an attempt to join a group.
 pub(super) enum Joined {
     Yes,
@@ -133,54 +57,17 @@ enum Closing {
     Undone,
 }
 
-/// Most shards of a group. With more CPUs than that, several CPUs share a shard.
-const MAX_SHARDS: usize = 9;
-
 impl Group {
     /// A group with pgid `id` and no members, in the table of groups; `None` if that id has a group.
     pub(super) fn create(id: Id, session: Arc<Session>) -> Option<Arc<Group>> {
-        let shards = (1 + hal::cpu::count()).min(MAX_SHARDS);
-        let group = Arc::new(Group {
-            id,
-            session,
-            shards: (0..shards).map(|_| Padded(Shard::default())).collect(),
-            stops: AtomicBool::new(false),
-            signals: AtomicU32::new(0),
-            senders: Mutex::new(()),
-        });
+        let group = Group::new(id, session);
         ids::publish_group(&group).then_some(group)
     }
 
     /// A new session with sid `id`, and its first group; `None` if that id has a group.
     pub(super) fn create_session(id: Id) -> Option<Arc<Group>> {
-        let session = Arc::new(Session {
-            id: id.clone(),
-            terminal: Spin::new(None),
-        });
+        let session = Session::new(id.clone());
         Group::create(id, session)
-    }
-
-    /// The process group id.
-    pub fn pgid(&self) -> u32 {
-        self.id.number()
-    }
-
-    /// A reference to the id: as long as it is held, the id is not given out again.
-    pub fn id(&self) -> &Id {
-        &self.id
-    }
-
-    /// The session.
-    pub fn session(&self) -> &Arc<Session> {
-        &self.session
-    }
-
-    /// The shard for a child that is forked on this CPU.
-    pub(super) fn fork_shard(&self, pin: &CpuPin) -> u32 {
-        match self.shards.len() - 1 {
-            0 => 0,
-            n => 1 + (pin.cpu() % n) as u32,
-        }
     }
 
     /// Makes `p`, which is in no group, a member. `signal` is called under the shard's lock. It returns the serial
@@ -212,26 +99,6 @@ impl Group {
         Joined::Yes
     }
 
-    /// Begins a signal to the group. Returns the signal's serial number, and a guard that keeps other signals to the
-    /// group from beginning until it is dropped. May sleep.
-    pub(super) fn begin_signal(&self) -> (u32, GroupSignal<'_>) {
-        let turn = self.senders.lock();
-        // Serial numbers are unique among all groups: so a process that setpgid moves meanwhile is not taken for one
-        // that has got the signal. 0 stands for no signal.
-        let number = NUMBERS
-            .fetch_add(1, Ordering::Relaxed)
-            .wrapping_add(1)
-            .max(1);
-        self.signals.store(number, Ordering::SeqCst);
-        (number, turn)
-    }
-
-    /// How many processes have joined so far by a fork without having got the group's last signal.
-    pub(super) fn joins(&self) -> u32 {
-        let joins = |s: &Padded<Shard>| s.members.lock().joins;
-        self.shards.iter().map(joins).fold(0, u32::wrapping_add)
-    }
-
     /// Takes `p` out of the group, and ends the group if that was the last member. False if `p` is not in the group any
     /// more: setpgid has moved it.
     pub(super) fn leave(&self, pin: &CpuPin, p: &Process) -> bool {
@@ -258,12 +125,6 @@ impl Group {
     fn take_off(pin: &CpuPin, s: &Shard, members: &mut Members, p: &Process) -> u32 {
         members.list.remove(pin, p.pid());
         s.len.fetch_sub(1, Ordering::SeqCst) - 1
-    }
-
-    fn looks_empty(&self) -> bool {
-        self.shards
-            .iter()
-            .all(|s| s.len.load(Ordering::SeqCst) == 0)
     }
 
     /// Ends the group unless it has a member.
@@ -301,19 +162,6 @@ impl Group {
             members.closed = true;
         }
         Closing::Done
-    }
-
-    /// Notes that a member is about to stop.
-    pub(super) fn note_stop(&self) {
-        if !self.stops.load(Ordering::SeqCst) {
-            self.stops.store(true, Ordering::SeqCst);
-        }
-    }
-
-    /// Whether a member may be stopped. In most groups no member ever stops, so the search for a process that could
-    /// continue it is saved.
-    pub(super) fn may_be_stopped(&self) -> bool {
-        self.stops.load(Ordering::SeqCst)
     }
 
     /// Puts the members that follow those of the last call into `cursor`; false when there are no more. A call costs
@@ -464,8 +312,7 @@ fn lock_both<'a>(a: &'a Shard, b: &'a Shard) -> (MembersGuard<'a>, MembersGuard<
 
 /// setpgid(2). A zombie can still be moved: a shell sets its child's group whether or not the child has ended.
 pub fn setpgid(pid: u32, pgid: u32) -> Result<(), GroupError> {
-    use super::process::flag;
-    let me = super::current_process();
+    let me = current_process();
     let p = ids::find_process(pid).ok_or(GroupError::NoProcess)?;
     if p.pid() != me.pid() {
         if p.ppid() != me.pid() {
@@ -522,7 +369,7 @@ pub fn setpgid(pid: u32, pgid: u32) -> Result<(), GroupError> {
 /// # Errors
 /// Not permitted: a group with the caller's pid exists already.
 pub fn setsid() -> Result<u32, GroupError> {
-    let me = super::current_process();
+    let me = current_process();
     let group = Group::create_session(me.id.clone()).ok_or(GroupError::NotPermitted)?;
     // No process outside the session may join the group, so it does not end before its leader is in it.
     while !matches!(

@@ -11,8 +11,8 @@ use task::id_table::ArcTable;
 use task::idlist::{IdLinks, Role};
 use task::thread::Thread;
 
-use super::group::Group;
-use super::process::Process;
+use super::group::record::{Group, InGroup, Session};
+use super::process::{Process, Sibling};
 use super::user_thread::UserThreadExt;
 
 pub use task::ids::{Id, borrow_thread, live, thread, threads};
@@ -99,6 +99,18 @@ pub(super) fn withdraw_group(group: &Group) {
     GROUPS.withdraw(group.pgid());
 }
 
+impl Process {
+    /// The process group; `None` at a moment when setpgid or setsid moves the process, and once it has been reaped.
+    pub fn group(&self) -> Option<Arc<Group>> {
+        find_group(self.pgid())
+    }
+
+    /// The session; `None` as for [`Process::group`].
+    pub fn session(&self) -> Option<Arc<Session>> {
+        self.group().map(|g| g.session().clone())
+    }
+}
+
 /// Calls `f` with each process from id `from` on, in the order of ids, until it returns false.
 ///
 /// No lock is held; `f` runs unpinned and may sleep. Processes that come or go meanwhile may or may not be seen.
@@ -133,20 +145,11 @@ pub fn each_process_where(
     }
 }
 
-/// The list of a process's threads.
-pub(super) use task::ids::InProcess;
-
-/// The lists of a process's children, living ones and zombies.
-pub(super) enum Sibling {}
-
 impl Role for Sibling {
     fn links(pin: &CpuPin, id: u32) -> Option<&IdLinks> {
         process(pin, id).map(|p| &p.siblings)
     }
 }
-
-/// The list of the members in a shard of a process group.
-pub(super) enum InGroup {}
 
 impl Role for InGroup {
     fn links(pin: &CpuPin, id: u32) -> Option<&IdLinks> {

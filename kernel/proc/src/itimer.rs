@@ -10,6 +10,8 @@
 //! on its way to user mode when a tick has hit it, and when it begins to run after a sleep: so a process that sleeps
 //! before each tick does not avoid them. They are late by one tick at most, or by the rest of a system call.
 
+pub(super) mod state;
+
 use alloc::boxed::Box;
 use core::num::NonZeroU64;
 use ksync::atomic::{AtomicU64, Ordering};
@@ -18,8 +20,8 @@ use task::current::current;
 use task::thread::{Thread, flag};
 use task::{time, timer};
 
+use self::state::{CpuTimers, RealTimer};
 use super::process::Process;
-use super::rlimit::{self, Limit};
 use super::signal::{self, SigInfo, sig};
 use crate::UserThreadExt;
 
@@ -43,41 +45,6 @@ pub struct Setting {
     pub interval: u64,
 }
 
-/// The CPU-time timers of a process that has used them, in nanoseconds. Fields atomic.
-#[derive(Default)]
-pub struct CpuTimers {
-    /// The process's CPU time at which ITIMER_VIRTUAL and ITIMER_PROF expire, 0 for never.
-    at: [AtomicU64; 2],
-    interval: [AtomicU64; 2],
-    /// The process's CPU time at the next SIGXCPU, 0 for never.
-    warning: AtomicU64,
-    /// The process's CPU time at SIGKILL, 0 for never.
-    death: AtomicU64,
-    /// How often one of the above was set.
-    changes: AtomicU64,
-    /// Until this monotonic time nothing expires, even if the process runs on all CPUs.
-    quiet_until: AtomicU64,
-}
-
-impl CpuTimers {
-    /// A timer has been set: the next thread that runs looks.
-    fn changed(&self) {
-        self.changes.fetch_add(1, Ordering::SeqCst);
-        self.quiet_until.store(0, Ordering::SeqCst);
-    }
-}
-
-/// The state of a process's ITIMER_REAL, but for its node on a wheel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RealTimer {
-    /// Not set, or expired for good.
-    Off,
-    /// Expires when its node on the wheel does, and again after each interval of so many nanoseconds; 0 for once.
-    Set(u64),
-    /// Has expired; it is armed again, with this interval, when its signal is taken.
-    Fired(NonZeroU64),
-}
-
 impl RealTimer {
     fn interval(self) -> u64 {
         match self {
@@ -98,33 +65,6 @@ impl RealTimer {
             value,
             interval: self.interval(),
         }
-    }
-}
-
-/// A [`RealTimer`] in eight bytes that are aligned to four.
-pub(super) struct RealSlot([u32; 2]);
-
-impl RealSlot {
-    pub(super) const OFF: RealSlot = RealSlot([0; 2]);
-    const FIRED: u64 = 1 << 63;
-
-    fn get(&self) -> RealTimer {
-        let word = u64::from(self.0[0]) | u64::from(self.0[1]) << 32;
-        match (word, NonZeroU64::new(word & !Self::FIRED)) {
-            (0, _) => RealTimer::Off,
-            (Self::FIRED.., Some(interval)) => RealTimer::Fired(interval),
-            (word, _) => RealTimer::Set((word & !Self::FIRED) - 1),
-        }
-    }
-
-    fn set(&mut self, timer: RealTimer) {
-        let word = match timer {
-            RealTimer::Off => 0,
-            // Intervals are capped at 2^63 nanoseconds, which is 292 years.
-            RealTimer::Set(interval) => interval.min(Self::FIRED - 2) + 1,
-            RealTimer::Fired(interval) => interval.get().min(Self::FIRED - 1) | Self::FIRED,
-        };
-        self.0 = [word as u32, (word >> 32) as u32];
     }
 }
 
@@ -228,22 +168,6 @@ pub(super) fn taken(p: &Process) {
         timer::arm_process(p.pid(), &p.real_node, next);
         timer.set(RealTimer::Set(interval.get()));
     }
-}
-
-/// Sets RLIMIT_CPU to `limit`.
-pub(super) fn set_cpu_limit(p: &Process, limit: Limit) {
-    // A process that is already beyond the limit gets the signal when it next looks.
-    let at = |seconds: u64| match seconds {
-        rlimit::INFINITY => 0,
-        s => s.saturating_mul(time::SECOND).max(1),
-    };
-    if p.cpu_timers.get().is_none() && limit.soft == rlimit::INFINITY {
-        return;
-    }
-    let timers = p.cpu_timers.get_or_init(|| Box::new(CpuTimers::default()));
-    timers.warning.store(at(limit.soft), Ordering::SeqCst);
-    timers.death.store(at(limit.hard), Ordering::SeqCst);
-    timers.changed();
 }
 
 /// Makes `t`, which a tick has hit or which begins to run, look at its process's CPU-time timers before it enters user mode.

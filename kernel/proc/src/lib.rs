@@ -2,13 +2,24 @@
 //!
 //! Where to begin: [`process`] is the object, [`user_thread`] what a process keeps for each of its threads; [`ids`]
 //! finds both by id without locks. [`fork`], [`exec`], [`exit`] and [`wait4`] are a process's life. [`signal`]
-//! interrupts it. [`upcalls`] has the calls from lower layers to this one, and from this one to the kernel above.
+//! interrupts it. [`upcalls`] has the calls to the kernel above, `callbacks` those from lower layers to this one.
+//!
+//! A file imports only files below it, in this order:
+//!
+//! 1. what a process and a thread have: limits, `signal`'s words and pending queues, timers' state, uses of memory, groups;
+//! 2. the records: [`process`], [`user_thread`], and [`ids`] for all three;
+//! 3. what acts on one of them: membership of groups, making threads exit, resource usage, cached references, futexes;
+//! 4. `signal`'s sending, then stops, masks, interval timers, [`oom`], [`wait4`], taking signals;
+//! 5. [`exit`], then [`fork`], [`exec`], the first processes, and the delivery of signals; last `callbacks`.
 
 #![no_std]
 
 extern crate alloc;
 
 pub mod account;
+pub mod active_space;
+mod callbacks;
+pub mod credentials;
 pub mod daemons;
 mod descriptors;
 pub mod exec;
@@ -18,6 +29,7 @@ pub mod first;
 pub mod fork;
 pub mod futex;
 pub mod group;
+mod group_exit;
 pub mod ids;
 pub mod image;
 pub mod itimer;
@@ -36,32 +48,25 @@ pub mod space;
 pub mod upcalls;
 pub mod user_thread;
 pub mod uts;
+mod vfork;
 pub mod wait4;
 
-use alloc::sync::Arc;
-
+pub use credentials::CredentialsExt;
 pub use descriptors::own_files;
 pub use process::Process;
 pub use reference_cache::{forget_files, with_files, with_fs, with_space};
 pub use rlimit::Resource;
+pub use rusage::CLOCK_TICKS;
 pub use signal::SignalExt;
 pub use task::current::current;
-pub use user_thread::UserThreadExt;
-
-/// Clock ticks a second, as programs see them (AT_CLKTCK, times(2), /proc).
-pub const CLOCK_TICKS: u64 = 100;
-
-/// The process of the calling thread, with a reference of its own.
-pub fn current_process() -> Arc<Process> {
-    current().process().clone()
-}
+pub use user_thread::{UserThreadExt, current_process};
 
 /// Sets the processes up; `above` are the calls to the kernel above. Called once, by the boot CPU, after memory and
 /// before any thread.
 pub fn init(ncpus: usize, above: &'static upcalls::Upcalls) {
     rlimit::init();
     upcalls::set(above);
-    upcalls::join();
-    space::init(ncpus);
+    callbacks::join();
+    active_space::init(ncpus);
     futex::init(ncpus);
 }

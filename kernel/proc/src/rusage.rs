@@ -6,6 +6,9 @@ use task::usage::Times;
 
 use super::process::{Process, flag};
 
+/// Clock ticks a second, as programs see them (AT_CLKTCK, times(2), /proc).
+pub const CLOCK_TICKS: u64 = 100;
+
 /// How often the sum over a process's threads is begun anew because a thread left meanwhile. Then threads that leave wait
 /// for the sum, for a short time.
 const TRIES: usize = 8;

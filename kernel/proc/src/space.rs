@@ -1,17 +1,8 @@
-//! Which address space a CPU is in.
-//!
-//! A CPU keeps the space of the last user thread while kernel threads and the idle thread run, so going idle and back
-//! costs no switch. It leaves a space when a thread that runs there exits or calls execve.
+//! A process's use of an address space.
 
 use alloc::sync::Arc;
-use ksync::atomic::{AtomicUsize, Ordering};
 
-use ksync::{CpuPin, Once, PerCpu, Spin};
 use mem::Space;
-use task::thread::Thread;
-
-use super::lock;
-use crate::UserThreadExt;
 
 /// A use of an address space by processes: the end of the last use empties the space. CPUs that are still in the space,
 /// and threads that look at it from outside, hold the [`Space`] alone.
@@ -51,70 +42,4 @@ impl Drop for SpaceUser {
             mem::clear(&self.space);
         }
     }
-}
-
-/// The space that a CPU is in. Used by that CPU alone, with preemption off.
-struct Active {
-    space: Spin<Option<Arc<Space>>, lock::ActiveSpaceLock>,
-    /// The space's address, to recognise the space without the lock; 0 for none. No other space can have it: the CPU
-    /// holds a reference.
-    at: AtomicUsize,
-}
-
-hal::machine_static! {
-    static ACTIVE: Once<PerCpu<Active>> = Once::new();
-}
-
-#[inline(never)]
-pub(super) fn init(ncpus: usize) {
-    ACTIVE.get_or_init(|| {
-        PerCpu::new(ncpus, |_| Active {
-            space: Spin::new(None),
-            at: AtomicUsize::new(0),
-        })
-    });
-}
-
-fn active(pin: &CpuPin) -> &Active {
-    ACTIVE.get().expect("set up before any thread").get(pin)
-}
-
-/// Enters the space of `next`, a user thread that this CPU is about to run.
-pub(super) fn switch(next: &Thread) {
-    let pin = ksync::pin();
-    let a = active(&pin);
-    if a.at.load(Ordering::Relaxed) != next.process().space_address() {
-        enter(&pin, a, next.process().space());
-    }
-}
-
-fn enter(pin: &CpuPin, a: &Active, space: Option<Arc<Space>>) {
-    let old = a.space.lock().take();
-    let same = match (&old, &space) {
-        (Some(old), Some(new)) => Arc::ptr_eq(old, new),
-        (None, None) => true,
-        _ => false,
-    };
-    if !same {
-        mem::activate(pin, old.as_ref(), space.as_ref());
-    }
-    a.at.store(
-        space.as_ref().map_or(0, |s| Arc::as_ptr(s) as usize),
-        Ordering::Relaxed,
-    );
-    *a.space.lock() = space;
-    // If this is the last reference, the space has been emptied already, by its last user.
-    drop(old);
-}
-
-/// Makes this CPU enter the present space of `t`, the current thread, after execve has replaced it.
-pub(super) fn reenter(t: &Thread) {
-    let pin = ksync::pin();
-    enter(&pin, active(&pin), t.process().space());
-}
-
-/// Makes this CPU leave the space that it is in and enter the kernel's.
-pub fn leave() {
-    let pin = ksync::pin();
-    enter(&pin, active(&pin), None);
 }

@@ -1,14 +1,10 @@
-//! Calls from the layers below to processes, and from processes to the kernel above.
+//! Calls from processes to the kernel above.
 
 use alloc::sync::Arc;
 
 use ksync::Once;
-use task::current::current;
 
 use crate::process::Process;
-use crate::signal::{self, sig};
-use crate::user_thread::{UserThread, UserThreadExt};
-use crate::{Resource, exit, first, ids, itimer, oom, space};
 
 /// The kernel above, as processes call it.
 pub struct Upcalls {
@@ -28,38 +24,4 @@ pub(crate) fn set(upcalls: &'static Upcalls) {
 pub(crate) fn init_exited(init: &Arc<Process>, status: u32) -> ! {
     let upcalls = UPCALLS.get().expect("set before any process");
     (upcalls.init_exited)(init, status)
-}
-
-/// Processes, as `task` calls them.
-static PROCESSES: task::upcalls::Upcalls = task::upcalls::Upcalls {
-    signal_pending: signal::signal_pending,
-    cpu_tick: itimer::look_soon,
-    process_timer: |pin, pid| ids::process(pin, pid).map(|p| &p.real_node),
-    process_timer_expired: |pin, pid| {
-        if let Some(p) = ids::process(pin, pid) {
-            itimer::expired(p);
-        }
-    },
-    enter_space: |next| {
-        itimer::look_soon(next);
-        space::switch(next);
-    },
-    release_dead: exit::release_dead,
-    kernel_thread_ends: || exit::exit_thread(0),
-    kernel_part: || UserThread::for_new(first::kernel_process().clone(), u64::MAX),
-    kernel_thread_made: |pin, t| first::kernel_process().add_thread(pin, t),
-};
-
-/// The calling process, as `vfs` calls it.
-static CALLER: vfs::upcalls::Upcalls = vfs::upcalls::Upcalls {
-    file_size_limit: || current().process().rlimit(Resource::Fsize),
-    file_too_large: || signal::raise(sig::XFSZ),
-    broken_pipe: || signal::raise(sig::PIPE),
-};
-
-/// Gives the layers below their calls to this one. Called once, before any thread exists.
-pub(crate) fn join() {
-    mem::set_policy(&oom::POLICY);
-    task::upcalls::set(&PROCESSES);
-    vfs::upcalls::set(&CALLER);
 }

@@ -4,17 +4,17 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use ksync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use cred::{Charge, Cred};
 use hal::current::Own;
 use hal::upper::UpperBox;
 use ksync::Spin;
-use mem::{NoMemory, Space};
+use mem::Space;
+use task::current::current;
 use task::thread::Thread;
 use vfs::{FdTable, FsContext};
 
+use super::lock;
 use super::process::Process;
 use super::signal::{AltStack, RestartBlock, SigSet, ThreadPending};
-use super::{account, lock};
 
 hal::upper_type! {
     /// The type of what `task` stores in a thread for this crate.
@@ -93,14 +93,6 @@ pub trait UserThreadExt {
     fn clear_child_tid(&self) -> u64;
     /// Sets the address where exit writes 0 and wakes a futex, 0 for none. Called by the thread itself.
     fn set_clear_child_tid(&self, addr: u64);
-    /// Changes the thread's credentials. Called by the thread itself, so that no change is lost.
-    ///
-    /// If the thread leads its process, or is its only thread, the credentials by which other processes judge the
-    /// process change as well.
-    ///
-    /// # Errors
-    /// No memory for an account of the new real user; nothing has changed.
-    fn set_cred(&self, cred: Cred) -> Result<(), NoMemory>;
 }
 
 impl UserThreadExt for Thread {
@@ -134,27 +126,9 @@ impl UserThreadExt for Thread {
     fn set_clear_child_tid(&self, addr: u64) {
         self.user().clear_child_tid.store(addr, Ordering::Relaxed);
     }
+}
 
-    fn set_cred(&self, mut cred: Cred) -> Result<(), NoMemory> {
-        let old = self.cred();
-        let moves = old.uid != cred.uid;
-        if moves {
-            cred.payer = task::account::of_thread(cred.uid)?;
-            account::note_crowd(self, cred.payer);
-        }
-        if old.exposed_by(&cred) {
-            // First: a process that may look by the new credentials finds that it must not.
-            self.process().hide();
-        }
-        let new = Arc::new(cred);
-        drop(self.replace_cred(new.clone()));
-        let p = self.process();
-        if self.tid() == p.pid() || p.thread_count() == 1 {
-            p.set_cred(new);
-        }
-        if moves {
-            old.payer.give_back(Charge::Threads, 1);
-        }
-        Ok(())
-    }
+/// The process of the calling thread, with a reference of its own.
+pub fn current_process() -> Arc<Process> {
+    current().process().clone()
 }

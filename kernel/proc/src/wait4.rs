@@ -27,8 +27,8 @@ use task::thread::{self, Thread};
 use task::usage::Times;
 use task::wait::Waiter;
 
-use super::ids::{self, Sibling};
-use super::process::{Family, Life, Process, flag};
+use super::ids;
+use super::process::{Family, Life, Process, Sibling, flag};
 use super::signal::{StopReport, sig};
 use crate::UserThreadExt;
 

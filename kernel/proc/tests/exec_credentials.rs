@@ -14,7 +14,7 @@ use proc::process::{flag, personality};
 use proc::rlimit::{INFINITY, Limit};
 use proc::signal::sig;
 use proc::wait4::Children;
-use proc::{Resource, UserThreadExt, ids, with_fs};
+use proc::{CredentialsExt, Resource, ids, with_fs};
 use programs::{
     become_user, clone_thread, count, execute, give_file, install, install_bytes, next, run,
 };

@@ -14,7 +14,7 @@ use proc::exit::{exit_group, exit_thread};
 use proc::group::{setpgid, setsid};
 use proc::signal::{self, SendError, SigFields, SigInfo, SigSet, code, sig};
 use proc::wait4::{Children, Kind, Options, WaitError};
-use proc::{UserThreadExt, ids};
+use proc::{CredentialsExt, ids};
 use signals::*;
 use support::{exited, fork, me, nap, on, poll, user_mode, wait};
 use task::current::current;

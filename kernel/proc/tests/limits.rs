@@ -15,7 +15,7 @@ use proc::fork::{CloneArgs, ForkError};
 use proc::rlimit::{COUNT, INFINITY, Limit, LimitError, max_threads};
 use proc::signal::{SigSet, sig};
 use proc::wait4::Children;
-use proc::{Resource, SignalExt, UserThreadExt, exit};
+use proc::{CredentialsExt, Resource, SignalExt, exit};
 use programs::{
     MS, THREAD, become_user, clone_thread, create, is_pending, join, next, seeded, take,
     take_memory, thread, until, with_memory,

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use abi::raw::general as nr;
 use cred::{Cap, CapSet, Cred, NotPermitted};
 use hal::uaccess::UserPtr;
-use proc::{UserThreadExt, ids};
+use proc::{CredentialsExt, ids};
 use task::current::current;
 
 use super::errno::Errno;

@@ -9,7 +9,7 @@ use cred::{Charge, Payer};
 use hal::PAGE_SIZE;
 use mem::vm;
 
-use super::victims::is_eligible;
+use super::eligible::is_eligible;
 use crate::ids;
 use crate::process::Process;
 

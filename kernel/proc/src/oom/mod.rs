@@ -13,6 +13,7 @@
 //! ([`wait_for_reserve`]). System calls that change many things at once stop midway when memory runs short
 //! ([`mem::admit_change`]).
 
+mod eligible;
 mod holders;
 mod victims;
 mod waiters;

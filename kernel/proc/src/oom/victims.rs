@@ -30,6 +30,7 @@ use hal::stack::FRAMES_PER_STACK;
 use mem::vm;
 use task::time;
 
+use super::eligible::is_eligible;
 use super::holders::{Holders, Most};
 use crate::process::Process;
 use crate::{ids, signal};
@@ -95,11 +96,6 @@ pub fn score(p: &Process) -> u64 {
     Cost::of(p).map_or(0, |cost| {
         cost.adjusted(p) * 1000 / vm().alloc.total_pages().max(1) as u64
     })
-}
-
-/// Whether the killer may choose `p`.
-pub(super) fn is_eligible(p: &Process) -> bool {
-    p.pid() != 1 && !p.is_kernel() && !p.is_zombie() && p.oom_adj() > -1000
 }
 
 #[derive(Clone, Copy, Default)]

@@ -5,8 +5,8 @@ use ksync::atomic::{AtomicU64, Ordering};
 
 use ksync::Spin;
 
-use super::super::lock;
-use super::{SigSet, sig};
+use super::set::{SigSet, sig};
+use crate::lock;
 
 /// The parent gets no SIGCHLD when a child stops or is continued.
 pub const SA_NOCLDSTOP: u64 = 1;

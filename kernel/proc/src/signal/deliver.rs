@@ -9,10 +9,16 @@ use task::current::{Current, current};
 use task::sched;
 use task::thread::{Thread, flag};
 
-use super::super::{exit, group, itimer};
 use super::action::{Action, Disposition, SA_NODEFER, SA_RESETHAND, SA_RESTART};
-use super::{SigInfo, SigSet, frame, sig, stop};
-use crate::{SignalExt, UserThreadExt};
+use super::info::SigInfo;
+use super::mask::spares_init;
+use super::raise::force;
+use super::set::{SigSet, sig};
+use super::take::take;
+use super::thread::SignalExt;
+use super::{frame, stop};
+use crate::group_exit::begin_group_exit;
+use crate::{UserThreadExt, exit, group, itimer, oom};
 
 /// The kind of restart that the last system call asks for; its code is in the frame's result register.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -80,7 +86,7 @@ pub fn before_user_return(frame: &mut UserFrame) {
         if me.has(flag::USED_RESERVE) {
             hal::irq::enable();
             me.clear(flag::USED_RESERVE);
-            crate::oom::wait_for_reserve();
+            oom::wait_for_reserve();
             hal::irq::disable();
         }
         if !me.signal_pending() && !me.has(flag::RESTORE_MASK) {
@@ -115,7 +121,7 @@ fn work(me: &Current, frame: &mut UserFrame) -> bool {
 fn take_one(me: &Current, frame: &mut UserFrame) -> bool {
     let open = SigSet(!me.blocked().0);
     let p = me.process();
-    let Some(info) = super::take(me, open) else {
+    let Some(info) = take(me, open) else {
         finish_call(me, frame);
         return false;
     };
@@ -149,7 +155,7 @@ fn finish_call(me: &Thread, frame: &mut UserFrame) {
 
 fn by_default(me: &Current, info: SigInfo) {
     let p = me.process();
-    if p.pid() == 1 && super::spares_init(&info) {
+    if p.pid() == 1 && spares_init(&info) {
         return;
     }
     match Disposition::of(info.signo) {
@@ -165,7 +171,7 @@ fn by_default(me: &Current, info: SigInfo) {
             stop::begin(me, info.signo);
         }
         Disposition::Terminate | Disposition::Core => {
-            exit::begin_group_exit(&ksync::pin(), p, u32::from(info.signo));
+            begin_group_exit(&ksync::pin(), p, u32::from(info.signo));
         }
     }
 }
@@ -191,9 +197,9 @@ fn run_handler(me: &Current, frame: &mut UserFrame, info: SigInfo, action: &Acti
         // The frame does not fit the stack: Linux ends the process with SIGSEGV.
         let segv = SigInfo::kernel(sig::SEGV);
         if info.signo == sig::SEGV {
-            exit::begin_group_exit(&ksync::pin(), me.process(), u32::from(sig::SEGV));
+            begin_group_exit(&ksync::pin(), me.process(), u32::from(sig::SEGV));
         } else {
-            super::force(me, segv);
+            force(me, segv);
         }
         return;
     }
@@ -202,9 +208,4 @@ fn run_handler(me: &Current, frame: &mut UserFrame, info: SigInfo, action: &Acti
         mask |= SigSet::one(info.signo).0;
     }
     me.set_blocked(SigSet(mask));
-}
-
-/// Makes a fault or exception in user mode a signal for the calling thread.
-pub fn deliver_fault(info: SigInfo) {
-    super::force(&current(), info);
 }

@@ -8,8 +8,11 @@ use hal::{UserFrame, fpu, user};
 use task::current::Current;
 
 use super::action::{Action, SA_ONSTACK, SA_RESTORER, SA_SIGINFO};
-use super::{AltStack, SigFields, SigInfo, SigSet};
-use crate::{SignalExt, UserThreadExt};
+use super::altstack::{AltStack, SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, altstack_words};
+use super::info::{SigFields, SigInfo};
+use super::set::SigSet;
+use super::thread::SignalExt;
+use crate::UserThreadExt;
 
 /// 64-bit words of the ucontext: flags, link, stack (3), registers (32), mask.
 const UCONTEXT_WORDS: usize = 38;
@@ -21,11 +24,6 @@ const RED_ZONE: u64 = 128;
 const UC_FP_XSTATE: u64 = 1;
 const UC_SIGCONTEXT_SS: u64 = 2;
 const UC_STRICT_RESTORE_SS: u64 = 4;
-
-const SS_ONSTACK: u32 = 1;
-const SS_DISABLE: u32 = 2;
-/// sigaltstack(2): the alternate stack is disabled while a handler runs on it.
-pub const SS_AUTODISARM: u32 = 1 << 31;
 
 /// The vector of page faults.
 const PAGE_FAULT: u64 = 14;
@@ -53,16 +51,6 @@ fn registers(f: &mut UserFrame) -> [&mut u64; 17] {
         &mut f.r15, &mut f.rdi, &mut f.rsi, &mut f.rbp, &mut f.rbx, &mut f.rdx, &mut f.rax,
         &mut f.rcx, &mut f.rsp, &mut f.rip,
     ]
-}
-
-/// The words of a `stack_t` as sigaltstack(2) reports them for a thread whose stack pointer is `sp`.
-pub(super) fn stack_words(stack: &AltStack, sp: u64) -> [u64; 3] {
-    let state = match stack {
-        s if s.size == 0 => SS_DISABLE,
-        s if s.contains(sp) => SS_ONSTACK,
-        _ => 0,
-    };
-    [stack.sp, u64::from(state | stack.flags), stack.size]
 }
 
 /// Pushes a frame for the handler of `info`, and makes `frame` begin at the handler. On failure `frame` is unchanged.
@@ -118,7 +106,7 @@ fn write_context(
 ) -> Result<(), UserFault> {
     let mut words = [0u64; UCONTEXT_WORDS];
     words[uc::FLAGS] = UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS;
-    words[uc::STACK..uc::STACK + 3].copy_from_slice(&stack_words(stack, frame.rsp));
+    words[uc::STACK..uc::STACK + 3].copy_from_slice(&altstack_words(stack, frame.rsp));
     let segments = frame.cs() & 0xffff | (frame.ss() & 0xffff) << 48;
     let (flags, error, vector) = (frame.flags(), frame.error, frame.vector);
     for (word, reg) in words[uc::REGS..].iter_mut().zip(registers(frame)) {

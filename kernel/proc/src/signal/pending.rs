@@ -6,8 +6,9 @@ use ksync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cred::{Charge, Payer};
 use ksync::IrqSpin;
 
-use super::super::lock;
-use super::{SigInfo, SigSet, code, sig};
+use super::info::{SigInfo, code};
+use super::set::{SigSet, sig};
+use crate::lock;
 
 /// A pending signal in a queue.
 struct Queued {
@@ -60,6 +61,11 @@ pub struct Pending {
     /// The queue may have too much room. Written under the queue's lock; read without it.
     roomy: AtomicBool,
 }
+
+/// Signals pending for one thread.
+pub type ThreadPending = Pending;
+/// Signals pending for a whole process.
+pub type SharedPending = Pending;
 
 /// Whether a queue has more room than may stay.
 fn is_roomy(queue: &VecDeque<Queued>) -> bool {

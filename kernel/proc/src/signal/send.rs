@@ -1,4 +1,4 @@
-//! Sending signals.
+//! Sending signals; and reporting a stop to the parent, which sends a signal, and which SIGCONT causes.
 
 use ksync::atomic::Ordering;
 
@@ -8,12 +8,15 @@ use task::current::current;
 use task::sched;
 use task::thread::{Thread, flag};
 
-use super::super::group::{Cursor, Group};
-use super::super::process::Process;
-use super::super::{exit, ids};
+use super::action::SA_NOCLDSTOP;
+use super::info::{SigFields, SigInfo, code};
+use super::mask::{keeps, spares_init};
 use super::pending::{Pending, PostError};
-use super::{Shared, SigInfo, SigSet, code, sig, stop};
-use crate::{SignalExt, UserThreadExt};
+use super::set::{SigSet, sig};
+use super::state::{self, Shared, StopReport};
+use crate::group_exit::begin_group_exit;
+use crate::process::{Process, flag as pflag};
+use crate::{UserThreadExt, ids};
 
 /// Why a signal was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +31,7 @@ pub enum SendError {
 
 /// The target of a signal.
 #[derive(Clone, Copy)]
-enum Whom<'a> {
+pub(super) enum Whom<'a> {
     /// One thread.
     Thread(&'a Thread),
     /// Any thread of the process. The thread with this tid is considered first: the leader, or, for a signal about a
@@ -100,14 +103,14 @@ pub fn send_thread(t: &Thread, info: SigInfo) -> Result<(), SendError> {
 fn dropped(pin: &CpuPin, p: &Process, shared: &Shared, whom: Whom<'_>, info: &SigInfo) -> bool {
     let signo = info.signo;
     let ignored = shared.actions.ignores(signo)
-        || p.pid() == 1 && shared.actions.is_default(signo) && super::spares_init(info);
+        || p.pid() == 1 && shared.actions.is_default(signo) && spares_init(info);
     if !ignored || signo == sig::KILL || signo == sig::STOP {
         return false;
     }
     // A blocked signal is kept: its action may change before it is unblocked. The mask of a leader that has exited
     // still counts, as in Linux.
     match whom.first(pin, p) {
-        Some(t) => !super::keeps(t, signo),
+        Some(t) => !keeps(t, signo),
         None => !shared.left_mask.has(signo),
     }
 }
@@ -121,14 +124,14 @@ fn acts_at_once(pin: &CpuPin, p: &Process, whom: Whom<'_>, signo: u8) -> bool {
     if let Some(t) = whom.first(pin, p)
         && (open(t) || whom.only().is_some())
     {
-        return open(t) && !super::keeps(t, signo);
+        return open(t) && !keeps(t, signo);
     }
     let mut acts = false;
     p.threads
         .lock()
         .each(pin, |tid| match ids::thread(pin, tid) {
             Some(t) if open(t) => {
-                acts = !super::keeps(t, signo);
+                acts = !keeps(t, signo);
                 false
             }
             _ => true,
@@ -144,7 +147,7 @@ fn spared(target: Option<&Thread>, info: &SigInfo) -> bool {
 }
 
 /// As [`post`], in a thread's context: keeps the information if there is memory for it.
-fn queue(
+pub(super) fn queue(
     p: &Process,
     whom: Whom<'_>,
     info: SigInfo,
@@ -191,10 +194,10 @@ fn post(
         flush_all(&pin, p, SigSet::one(sig::CONT));
     } else if signo == sig::CONT {
         flush_all(&pin, p, SigSet::STOPS);
-        continued = stop::resume(&mut shared.stop);
+        continued = state::resume(&mut shared.stop);
     } else if signo == sig::KILL {
         // It stays stopped until its threads have been told to exit: it must neither take another signal nor run.
-        shared.stop.report = stop::StopReport::None;
+        shared.stop.report = StopReport::None;
     }
     let result = if dropped(&pin, p, &shared, whom, &info) {
         Ok(())
@@ -215,7 +218,7 @@ fn post(
         p.group_wait.wake_all();
     }
     if signo == sig::KILL || ends {
-        exit::begin_group_exit(&pin, p, u32::from(signo));
+        begin_group_exit(&pin, p, u32::from(signo));
     } else if result.is_ok() {
         match whom {
             Whom::Thread(t) => {
@@ -226,7 +229,7 @@ fn post(
     }
     drop(pin);
     if continued {
-        stop::report(p, stop::StopReport::Continued, keep);
+        report(p, StopReport::Continued, keep);
     }
     result
 }
@@ -289,7 +292,7 @@ pub(super) fn hand_over(shared: &Shared, t: &Thread, info: SigInfo) -> bool {
     p.threads.lock().each(&pin, |tid| {
         if let Some(other) = ids::thread(&pin, tid)
             && !other.blocked().has(info.signo)
-            && super::keeps(other, info.signo)
+            && keeps(other, info.signo)
         {
             let posted = other
                 .user()
@@ -334,18 +337,6 @@ pub(in super::super) fn leave(t: &Thread) {
     }
 }
 
-/// Makes a thread take a signal that its own instruction caused. If the thread blocks or ignores the signal, its action
-/// goes back to the default, so that it ends the process.
-pub fn force(t: &Thread, info: SigInfo) {
-    let bit = SigSet::one(info.signo).0;
-    let actions = t.process().signals.lock().actions.clone();
-    if t.blocked().0 & bit != 0 || actions.ignored().has(info.signo) {
-        actions.reset(info.signo);
-        t.set_blocked(SigSet(t.blocked().0 & !bit));
-    }
-    let _ = queue(t.process(), Whom::Thread(t), info, Payer::NOBODY, 0);
-}
-
 /// Whether the caller may send `signo` to `p`, of which the thread that is asked for acts as `target`. Threads of one
 /// process may always signal each other, and a session its members to continue.
 pub fn may_signal(p: &Process, target: &Cred, signo: u8) -> bool {
@@ -356,111 +347,46 @@ pub fn may_signal(p: &Process, target: &Cred, signo: u8) -> bool {
         || signo == sig::CONT && p.sid() == own.sid()
 }
 
-/// Sends a signal to each member of a group that `sender`, its credentials and session id, may signal (SIGCONT: also to
-/// those of that session). `info.signo` 0 only checks.
-///
-/// Children that members fork during the walk are not missed, even if they join in a part that the walk has passed. A
-/// member that has got the signal forks again only after it has taken the signal, and its children count as having got
-/// it. So a child that has not got the signal joined before its parent got it. Such joins are counted: if the count has
-/// changed when a walk ends, another walk finds the child. Once each member has got the signal, or may not be sent it,
-/// no join is counted any more, however often the members fork.
-///
-/// # Errors
-/// The group has no member, or `sender` may signal none of the members.
-pub fn signal_group(
-    group: &Group,
-    signo: u8,
-    info: SigInfo,
-    sender: Option<(&Cred, u32)>,
-) -> Result<(), SendError> {
-    let turn = (signo != 0).then(|| group.begin_signal());
-    let mut walk = GroupWalk {
-        group,
-        info: SigInfo { signo, ..info },
-        number: turn.as_ref().map_or(0, |(number, _)| *number),
-        sender,
-        found: false,
-        sent: false,
-    };
-    let mut joins = group.joins();
-    loop {
-        walk.go();
-        let now = group.joins();
-        if signo == 0 || now == joins {
-            break;
-        }
-        joins = now;
-    }
-    match (walk.found, walk.sent) {
-        (false, _) => Err(SendError::NoProcess),
-        (true, false) => Err(SendError::NotPermitted),
-        (true, true) => Ok(()),
-    }
-}
-
-/// A signal on its way to the members of a group.
-struct GroupWalk<'a> {
-    group: &'a Group,
-    info: SigInfo,
-    /// Its serial number; 0 if it only checks.
-    number: u32,
-    sender: Option<(&'a Cred, u32)>,
-    found: bool,
-    sent: bool,
-}
-
-impl GroupWalk<'_> {
-    /// Signals the members that have not got the signal yet.
-    fn go(&mut self) {
-        // The members are collected in slices: posting takes locks that must not be taken inside a shard's lock.
-        let mut cursor = Cursor::default();
-        while self.group.next_slice(&ksync::pin(), &mut cursor) {
-            for &pid in cursor.members() {
-                let Some(p) = ids::find_process(pid) else {
-                    continue;
-                };
-                // The pid may belong to another process by now.
-                if p.pgid() == self.group.pgid() {
-                    self.found = true;
-                    self.signal(&p);
-                }
-            }
-        }
-    }
-
-    fn signal(&mut self, p: &Process) {
-        let signo = self.info.signo;
-        if let Some((cred, sid)) = self.sender {
-            let allowed = p.pid() == current().process().pid()
-                || cred.may_signal(&p.cred())
-                || signo == sig::CONT && p.sid() == sid;
-            if !allowed {
-                // The children of `p` must not get it either.
-                p.note_group_signal(self.number);
-                return;
-            }
-        }
-        self.sent = true;
-        if self.number == 0 || p.group_signal.load(Ordering::Relaxed) == self.number {
-            return;
-        }
-        let _ = queue(
-            p,
-            Whom::Process(p.pid()),
-            self.info,
-            current().payer(),
-            self.number,
-        );
-    }
-}
-
-/// Sends a signal of the kernel to each member of a group.
-pub fn signal_whole_group(group: &Group, signo: u8) {
-    // A group that has just lost its last member needs no signal.
-    let _ = signal_group(group, signo, SigInfo::kernel(signo), None);
-}
-
 /// Kills a process: the kernel sends SIGKILL.
 pub fn kill_process(p: &Process) {
     send_process(p, SigInfo::kernel(sig::KILL));
+}
+
+/// Reports to the parent that `p` was stopped or continued: sends SIGCHLD unless SA_NOCLDSTOP is set, and wakes the
+/// parent's threads in wait4. With `keep`, in a thread's context, SIGCHLD's information is kept if there is memory for it.
+pub(super) fn report(p: &Process, what: StopReport, keep: bool) {
+    let (code, status) = match what {
+        StopReport::None => return,
+        StopReport::Stopped(signo) => (code::CLD_STOPPED, i32::from(signo)),
+        StopReport::Continued => (code::CLD_CONTINUED, i32::from(sig::CONT)),
+    };
+    let Some(parent) = ids::find_process(p.ppid()) else {
+        return;
+    };
+    if !parent.has(pflag::CHILD_STOPS) {
+        parent.set_flag(pflag::CHILD_STOPS, true);
+    }
+    let actions = parent.signals.lock().actions.clone();
+    if actions.get(sig::CHLD).flags & SA_NOCLDSTOP == 0 {
+        let uid = p.uid();
+        let fields = SigFields::Child {
+            pid: p.pid(),
+            uid,
+            status,
+            utime: 0,
+            stime: 0,
+        };
+        let info = SigInfo {
+            signo: sig::CHLD,
+            code,
+            fields,
+        };
+        let maker = p.maker.load(Ordering::Relaxed);
+        if keep {
+            queue_parent(&parent, maker, info);
+        } else {
+            send_parent(&parent, maker, info);
+        }
+    }
+    parent.child_wait.wake_all();
 }

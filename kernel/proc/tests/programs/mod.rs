@@ -19,7 +19,7 @@ use proc::fork::{self, CloneArgs, ForkError};
 use proc::image::{self, ExecError, Loaded, Manner, Places, Request};
 use proc::signal::{self, Action, SigInfo, SigSet};
 use proc::wait4::Children;
-use proc::{Resource, UserThreadExt, exit, ids, with_fs, with_space};
+use proc::{CredentialsExt, Resource, UserThreadExt, exit, ids, with_fs, with_space};
 use task::current::current;
 use task::time;
 use vfs::file::{FileRef, o};

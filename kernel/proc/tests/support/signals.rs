@@ -10,7 +10,7 @@ use proc::group::{GroupError, setpgid, setsid};
 use proc::image::{self, Loaded, Places};
 use proc::signal::{self, Action, SendError, SigFields, SigInfo, SigSet, code, sig};
 use proc::wait4::{self, Children, Event, Options, WaitError};
-use proc::{SignalExt, UserThreadExt, ids, with_fs};
+use proc::{CredentialsExt, SignalExt, UserThreadExt, ids, with_fs};
 use task::current::current;
 use task::park::{self, Deadline, Interruptible, ParkError, Step};
 use vfs::file::o;

@@ -1,0 +1,33 @@
+//! Making threads exit: one, or all of a process.
+
+use ksync::atomic::Ordering;
+
+use ksync::CpuPin;
+use task::ids;
+use task::sched;
+use task::thread::{Thread, flag};
+
+use super::process::Process;
+
+/// Makes all threads of `p` exit, and sets the wait4 status to `status`. Only the first call has an effect. May be
+/// called in interrupts.
+pub(super) fn begin_group_exit(pin: &CpuPin, p: &Process, status: u32) {
+    let threads = p.threads.lock();
+    if p.exiting.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    p.status.store(status, Ordering::SeqCst);
+    threads.each(pin, |tid| {
+        if let Some(t) = ids::thread(pin, tid) {
+            doom(pin, t);
+        }
+        true
+    });
+}
+
+/// Makes one thread exit on its way to user mode, and wakes it.
+pub(super) fn doom(pin: &CpuPin, t: &Thread) {
+    t.set(flag::KILLED);
+    sched::wake(pin, t);
+    sched::poke(pin, t);
+}

@@ -1,0 +1,88 @@
+//! What a process keeps of its interval timers.
+
+use alloc::boxed::Box;
+use core::num::NonZeroU64;
+use ksync::atomic::{AtomicU64, Ordering};
+
+use ksync::Once;
+use task::time;
+
+use crate::rlimit::{self, Limit};
+
+/// The CPU-time timers of a process that has used them, in nanoseconds. Fields atomic.
+#[derive(Default)]
+pub struct CpuTimers {
+    /// The process's CPU time at which ITIMER_VIRTUAL and ITIMER_PROF expire, 0 for never.
+    pub(super) at: [AtomicU64; 2],
+    pub(super) interval: [AtomicU64; 2],
+    /// The process's CPU time at the next SIGXCPU, 0 for never.
+    pub(super) warning: AtomicU64,
+    /// The process's CPU time at SIGKILL, 0 for never.
+    pub(super) death: AtomicU64,
+    /// How often one of the above was set.
+    pub(super) changes: AtomicU64,
+    /// Until this monotonic time nothing expires, even if the process runs on all CPUs.
+    pub(super) quiet_until: AtomicU64,
+}
+
+impl CpuTimers {
+    /// A timer has been set: the next thread that runs looks.
+    pub(super) fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.quiet_until.store(0, Ordering::SeqCst);
+    }
+}
+
+/// Sets RLIMIT_CPU of the process that has `timers` to `limit`.
+pub(crate) fn set_cpu_limit(timers: &Once<Box<CpuTimers>>, limit: Limit) {
+    // A process that is already beyond the limit gets the signal when it next looks.
+    let at = |seconds: u64| match seconds {
+        rlimit::INFINITY => 0,
+        s => s.saturating_mul(time::SECOND).max(1),
+    };
+    if timers.get().is_none() && limit.soft == rlimit::INFINITY {
+        return;
+    }
+    let timers = timers.get_or_init(|| Box::new(CpuTimers::default()));
+    timers.warning.store(at(limit.soft), Ordering::SeqCst);
+    timers.death.store(at(limit.hard), Ordering::SeqCst);
+    timers.changed();
+}
+
+/// The state of a process's ITIMER_REAL, but for its node on a wheel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RealTimer {
+    /// Not set, or expired for good.
+    Off,
+    /// Expires when its node on the wheel does, and again after each interval of so many nanoseconds; 0 for once.
+    Set(u64),
+    /// Has expired; it is armed again, with this interval, when its signal is taken.
+    Fired(NonZeroU64),
+}
+
+/// A [`RealTimer`] in eight bytes that are aligned to four.
+pub(crate) struct RealSlot([u32; 2]);
+
+impl RealSlot {
+    pub(crate) const OFF: RealSlot = RealSlot([0; 2]);
+    const FIRED: u64 = 1 << 63;
+
+    pub(super) fn get(&self) -> RealTimer {
+        let word = u64::from(self.0[0]) | u64::from(self.0[1]) << 32;
+        match (word, NonZeroU64::new(word & !Self::FIRED)) {
+            (0, _) => RealTimer::Off,
+            (Self::FIRED.., Some(interval)) => RealTimer::Fired(interval),
+            (word, _) => RealTimer::Set((word & !Self::FIRED) - 1),
+        }
+    }
+
+    pub(super) fn set(&mut self, timer: RealTimer) {
+        let word = match timer {
+            RealTimer::Off => 0,
+            // Intervals are capped at 2^63 nanoseconds, which is 292 years.
+            RealTimer::Set(interval) => interval.min(Self::FIRED - 2) + 1,
+            RealTimer::Fired(interval) => interval.get().min(Self::FIRED - 1) | Self::FIRED,
+        };
+        self.0 = [word as u32, (word >> 32) as u32];
+    }
+}

@@ -1,0 +1,75 @@
+//! The resource limits of a process.
+
+use ksync::atomic::Ordering;
+
+use super::{Process, small};
+use crate::itimer::state::set_cpu_limit;
+use crate::rlimit::{Limit, LimitError, Resource, Rlimits};
+
+impl Process {
+    /// Passes the resource limits to `f`. Takes a lock only if the process, or one of its ancestors, has changed a limit.
+    #[inline]
+    fn with_limits<R>(&self, f: impl FnOnce(&Rlimits) -> R) -> R {
+        if self.limits_changed.load(Ordering::Acquire) {
+            f(&self.limits.lock())
+        } else {
+            f(&Rlimits::new())
+        }
+    }
+
+    /// A resource limit.
+    pub fn limit(&self, r: Resource) -> Limit {
+        self.with_limits(|limits| limits.get(r))
+    }
+
+    /// The soft value of a resource limit.
+    pub fn rlimit(&self, r: Resource) -> u64 {
+        self.limit(r).soft
+    }
+
+    /// The soft values of several resource limits, all of the same moment.
+    pub fn rlimits<const N: usize>(&self, which: [Resource; N]) -> [u64; N] {
+        self.with_limits(|limits| which.map(|r| limits.get(r).soft))
+    }
+
+    /// An independent copy of all limits.
+    pub(crate) fn limits(&self) -> Rlimits {
+        let values = self.limits.lock().values();
+        Rlimits::from_values(values)
+    }
+
+    /// prlimit(2): replaces a limit; returns the old one.
+    ///
+    /// # Errors
+    /// The soft limit exceeds the hard one, or the hard one rises and the caller is not `privileged`.
+    pub fn set_limit(
+        &self,
+        r: Resource,
+        new: Limit,
+        privileged: bool,
+    ) -> Result<Limit, LimitError> {
+        // The first change of a limit allocates, which must not happen under the lock.
+        let mut fresh = Rlimits::own();
+        let mut limits = self.limits.lock();
+        let old = limits.get(r);
+        limits.check(r, new, privileged)?;
+        if limits.is_default() {
+            core::mem::swap(&mut *limits, &mut fresh);
+        }
+        limits.set(r, new);
+        self.limits_changed.store(true, Ordering::Release);
+        drop(limits);
+        if r == Resource::Sigpending {
+            self.sigpending.store(small(new.soft), Ordering::Relaxed);
+        }
+        if r == Resource::Cpu {
+            set_cpu_limit(&self.cpu_timers, new);
+        }
+        Ok(old)
+    }
+
+    /// The soft RLIMIT_SIGPENDING, without a lock.
+    pub(crate) fn sigpending_limit(&self) -> u64 {
+        self.sigpending.load(Ordering::Relaxed).into()
+    }
+}

@@ -1,0 +1,30 @@
+//! The actions of a process, as its threads set them.
+
+use super::action::Action;
+use super::set::SigSet;
+use crate::UserThreadExt;
+use crate::process::Process;
+
+/// The action of `signo` in the process.
+pub fn action(p: &Process, signo: u8) -> Action {
+    let actions = p.signals.lock().actions.clone();
+    actions.get(signo)
+}
+
+/// sigaction(2): sets the action of `signo`; returns the old one. Pending signals that are ignored from now on are
+/// dropped.
+pub fn set_action(p: &Process, signo: u8, new: Action) -> Action {
+    let actions = p.signals.lock().actions.clone();
+    let old = actions.set(signo, new);
+    if actions.ignores(signo) {
+        let set = SigSet::one(signo);
+        p.pending.flush(set);
+        p.pending.shrink();
+        p.each_thread(|t| {
+            t.user().pending.flush(set);
+            t.user().pending.shrink();
+            true
+        });
+    }
+    old
+}
