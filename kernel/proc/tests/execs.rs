@@ -435,7 +435,12 @@ fn a_kill_ends_a_program_that_has_just_begun() {
             }
         });
         for round in 0..40u64 {
-            let child = fork(move || panic!("{:?}", run("/p")));
+            let child = fork(|| {
+                let failed = run("/p");
+                // The kill may come before the program.
+                user_mode();
+                panic!("{failed:?}")
+            });
             hal::time::spin_ns(round * 4000);
             assert!(kill(child, sig::KILL));
             let killed = u32::from(sig::KILL);
