@@ -39,7 +39,7 @@ pub fn build(dir: &Path, parts: &[Part]) -> Result<Vec<Program>> {
                     Part::Vm => "",
                     Part::Kernel => packages[0],
                 };
-                programs.push(program(path, part, room, checker == "loom")?);
+                programs.push(program(path, part, room, checker)?);
             }
         }
     }
@@ -75,7 +75,7 @@ fn executables(dir: &Path, packages: &[&str], checker: &str) -> Result<Vec<PathB
 }
 
 /// A test program of a package, or of several if `room` is empty.
-fn program(path: PathBuf, part: Part, room: &str, model: bool) -> Result<Program> {
+fn program(path: PathBuf, part: Part, room: &str, checker: &str) -> Result<Program> {
     let mut hasher = DefaultHasher::new();
     hasher.write(&fs::read(&path)?);
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -89,7 +89,8 @@ fn program(path: PathBuf, part: Part, room: &str, model: bool) -> Result<Program
         part,
         hash: hasher.finish(),
         path,
-        model,
+        model: checker == "loom",
+        schedules: checker != "host",
     })
 }
 

@@ -14,6 +14,9 @@ const EXTRA: Duration = Duration::from_secs(2);
 const TIMES: u32 = 8;
 /// A process all of whose threads sleep for so long, of wall time, waits for something that will not come.
 const STUCK: Duration = Duration::from_secs(4);
+/// Random schedules of a model of the kernel's crates. Each boots a machine, and most that fail do so in one of the schedules that
+/// are enumerated.
+const KERNEL_SCHEDULES: &str = "20";
 /// Ticks a second of the times in `/proc`.
 const TICKS: u64 = 100;
 
@@ -30,6 +33,8 @@ pub struct Program {
     pub hash: u64,
     /// Whether it is a loom model: it sees orderings.
     pub model: bool,
+    /// Whether it runs under a model checker.
+    pub schedules: bool,
 }
 
 /// A test of a program, as it is without a mutant.
@@ -91,19 +96,19 @@ impl Trial {
             && (point.kind != Kind::Order || self.program.model)
     }
 
-    /// Whether it notices the mutant: by failing, or by not ending.
+    /// Whether it notices the mutant, by failing or by not ending; and the processor time that it takes with it.
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn notices(&self, point: &Point) -> Result<bool> {
+    pub fn notices(&self, point: &Point) -> Result<(bool, Duration)> {
         let mut command = command(&self.program, &self.test);
         command.env("PANTALA_MUTANT", point.id.to_string());
         if !self.panics {
             // Threads that wait for one that panicked need not wait.
             command.env("PANTALA_FAIL_FAST", "1");
         }
-        let (end, _) = watch(&mut command.spawn()?, self.time * TIMES + EXTRA)?;
-        Ok(end != End::Passed)
+        let (end, time) = watch(&mut command.spawn()?, self.time * TIMES + EXTRA)?;
+        Ok((end != End::Passed, time))
     }
 }
 
@@ -120,6 +125,9 @@ fn command(program: &Program, test: &str) -> Command {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
+    if program.part == Part::Kernel {
+        command.env("PANTALA_SCHEDULES", KERNEL_SCHEDULES);
+    }
     command
 }
 
