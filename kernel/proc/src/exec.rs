@@ -150,6 +150,7 @@ fn become_leader(me: &Current) {
         if !done {
             // The old leader has left the process, but has not left its CPU yet and keeps the tid until then.
             task::sched::yield_now();
+            ksync::relax();
         }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use proc::exit;
 use proc::wait4::Children;
 
-use crate::programs::thread;
-use crate::support::{fork, on, wait};
+use crate::programs::try_thread;
+use crate::support::{fork, on, user_mode, wait};
 
 /// The first task that a process of the model begins: before it are the test, two CPUs' first threads, the boot thread, init,
 /// and the process's first thread.
@@ -52,7 +52,12 @@ fn run(model: Model) {
             begin();
             for body in &threads {
                 let body = body.clone();
-                thread(move || body());
+                let body = move || body();
+                if let Err(why) = try_thread(body) {
+                    // The threads made so far may have ended it.
+                    user_mode();
+                    panic!("memory for a thread: {why:?}");
+                }
             }
             exit::exit_thread(0)
         });

@@ -145,6 +145,11 @@ pub fn clone_thread(
 
 /// Starts a thread of the calling process.
 pub fn thread(body: impl Fn() + Send + Sync + 'static) -> u32 {
+    try_thread(body).expect("memory for a thread")
+}
+
+/// As [`thread`], in a process that may be ending.
+pub fn try_thread(body: impl Fn() + Send + Sync + 'static) -> Result<u32, ForkError> {
     let args = CloneArgs {
         flags: THREAD,
         ..CloneArgs::default()
@@ -153,7 +158,7 @@ pub fn thread(body: impl Fn() + Send + Sync + 'static) -> u32 {
         body();
         0
     };
-    clone_thread(args, run).expect("memory for a thread")
+    clone_thread(args, run)
 }
 
 /// A fork whose parent gets the signal `signo` when the child ends.
