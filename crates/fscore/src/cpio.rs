@@ -79,7 +79,7 @@ impl Source for &[u8] {
 /// The fields of an entry's header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// Inode number: entries with more than one link and equal `(dev, ino)` are one file.
+    /// Inode number: entries of one archive with more than one link and equal `(dev, ino)` are one file; see [`FileId`].
     pub ino: u32,
     /// Type and permission bits.
     pub mode: u32,
@@ -101,6 +101,16 @@ pub struct Header {
     checked: bool,
 }
 
+/// What the names of one file have in common, among all entries of one [`Reader`].
+///
+/// Each archive numbers its files for itself: equal numbers in two archives that follow one another mean two files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FileId {
+    archive: u64,
+    dev: (u32, u32),
+    ino: u32,
+}
+
 /// Reads entries one after the other.
 pub struct Reader<S> {
     source: S,
@@ -109,6 +119,8 @@ pub struct Reader<S> {
     pad: u32,
     sum: u32,
     header: Header,
+    /// Number of archives that have ended.
+    ended: u64,
 }
 
 impl<S: Source> Reader<S> {
@@ -121,6 +133,16 @@ impl<S: Source> Reader<S> {
             pad: 0,
             sum: 0,
             header: Header::default(),
+            ended: 0,
+        }
+    }
+
+    /// The file that the current entry names.
+    pub fn file_id(&self) -> FileId {
+        FileId {
+            archive: self.ended,
+            dev: self.header.dev,
+            ino: self.header.ino,
         }
     }
 
@@ -211,6 +233,7 @@ impl<S: Source> Reader<S> {
             if &name[..text] != TRAILER {
                 return Ok(Some((header, text)));
             }
+            self.ended += 1;
         }
     }
 
@@ -358,6 +381,21 @@ mod tests {
         let v = names(&a).unwrap();
         assert_eq!(v.len(), 2);
         assert_eq!(v[1], ("hello".into(), b"world!".to_vec()));
+    }
+
+    #[test]
+    fn equal_inode_numbers_are_one_file_in_one_archive_only() {
+        let mut a = entry("070701", "a", b"1", 0);
+        a.extend(archive());
+        a.extend(archive());
+        let mut r = Reader::new(&a[..]);
+        let mut name = [0; NAME_LIMIT];
+        let [first, same, other] = [(); 3].map(|()| {
+            assert!(r.next(&mut name).unwrap().is_some());
+            r.file_id()
+        });
+        assert_eq!(first, same);
+        assert_ne!(same, other);
     }
 
     #[test]

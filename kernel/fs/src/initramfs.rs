@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use cred::Cred;
-use fscore::cpio::{self, Header, NAME_LIMIT, Reader, Source};
+use fscore::cpio::{self, FileId, Header, NAME_LIMIT, Reader, Source};
 use fscore::inflate::{Inflate, is_gzip};
 use fscore::path::PATH_MAX;
 use vfs::context::{Origin, boot_root};
@@ -127,13 +127,14 @@ pub fn unpack(image: &[u8]) -> Result<(), UnpackError> {
 }
 
 struct Unpacker {
-    /// Inodes of files with several links, by major and minor number of the device and inode number in the archive.
-    /// Cleared at the end of each archive.
-    links: BTreeMap<(u32, u32, u32), Arc<Inode>>,
+    /// Inodes of files with several links. Cleared before each source, since the ids are those of
+    /// one reader.
+    links: BTreeMap<FileId, Arc<Inode>>,
     cred: Cred,
 }
 
 impl Unpacker {
+    /// Unpacks the archives of `source`, which is compressed at offset `at` of the image, or not compressed.
     fn archives(&mut self, source: impl Source, at: Option<usize>) -> Result<(), UnpackError> {
         let archive = |error| UnpackError::Archive {
             error,
@@ -141,12 +142,12 @@ impl Unpacker {
         };
         let mut name: Vec<u8> = vec![0; NAME_LIMIT];
         let mut reader = Reader::new(source);
+        self.links.clear();
         loop {
             let Ok(buf) = <&mut [u8; NAME_LIMIT]>::try_from(&mut name[..]) else {
                 return Err(UnpackError::Setup(FsError::Invalid));
             };
             let Some((header, len)) = reader.next(buf).map_err(archive)? else {
-                self.links.clear();
                 return Ok(());
             };
             let entry = &name[..len];
@@ -180,7 +181,7 @@ impl Unpacker {
             }
             reader.data(|piece| text.extend_from_slice(piece))?;
         }
-        let inode = match self.node(h, name, &text) {
+        let inode = match self.node(h, reader.file_id(), name, &text) {
             Ok(Some(inode)) => inode,
             Ok(None) => return Ok(Ok(())),
             Err(e) => return Ok(Err(e)),
@@ -202,7 +203,13 @@ impl Unpacker {
 
     /// Finds or makes the inode of an entry. `None` for an entry that names the root and is no directory, which is
     /// ignored.
-    fn node(&mut self, h: &Header, name: &[u8], text: &[u8]) -> Result<Option<Arc<Inode>>> {
+    fn node(
+        &mut self,
+        h: &Header,
+        file: FileId,
+        name: &[u8],
+        text: &[u8],
+    ) -> Result<Option<Arc<Inode>>> {
         let root = boot_root()?;
         let walk = Walk {
             cred: &self.cred,
@@ -234,15 +241,14 @@ impl Unpacker {
             }
             replace(&walk, &dir, name, old.dentry.inode.is_dir())?;
         }
-        let key = (h.dev.0, h.dev.1, h.ino);
         let several = h.nlink > 1 && !matches!(what, What::Dir);
-        if let Some(inode) = self.links.get(&key).filter(|_| several) {
+        if let Some(inode) = self.links.get(&file).filter(|_| several) {
             tmpfs::link(&self.cred, inode, &dir, name, true)?;
             return Ok(Some(inode.clone()));
         }
         let dentry = tmpfs::create(&self.cred, &dir, name, &what, NewMode::exact(h.mode))?;
         if several {
-            self.links.insert(key, dentry.inode.clone());
+            self.links.insert(file, dentry.inode.clone());
         }
         Ok(Some(dentry.inode.clone()))
     }
