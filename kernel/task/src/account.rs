@@ -50,7 +50,8 @@ impl Table {
     }
 }
 
-/// The account of user `uid`; one thread is charged to it.
+/// The account of user `uid`, with one thread more charged to it. The caller gives that charge back
+/// ([`Payer::give_back`]) when the thread ends or changes its real user. May allocate; takes the table's lock.
 ///
 /// # Errors
 /// [`NoMemory`] if a new account is needed and there is no memory for it.

@@ -447,7 +447,8 @@ impl Machine {
         self.cpus.iter().all(halts)
     }
 
-    /// Moves the clock to the next timer, as every CPU halts; or ends the machine.
+    /// Called when every CPU halts. Moves the clock of the CPU whose timer expires first to that timer. Stops the machine
+    /// if no timer is armed, which is a failure if the test is not over, or if [`LAST_TIMERS`] have expired after it.
     fn let_time_pass(&self, state: &mut State) {
         let next = self.cpus.iter().map(|cpu| cpu.armed_ns.load(Relaxed)).min();
         match next {

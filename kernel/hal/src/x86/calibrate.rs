@@ -71,7 +71,8 @@ fn against_pm_timer(timer: u16) -> u64 {
     }
 }
 
-/// Measures while channel 2 of the PIT counts down once: its output can be read at a port, without an interrupt.
+/// TSC ticks a second, measured while channel 2 of the PIT counts down once: its output can be read at a port, without
+/// an interrupt. A CPU that is held up at the end gets too large a result, so [`measure`] takes the middle one of three.
 fn against_pit() -> u64 {
     const COUNT: u64 = PIT_HZ / PER_SECOND;
     // SAFETY: the usual programming of channel 2 with the speaker off.

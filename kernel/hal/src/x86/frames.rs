@@ -67,7 +67,8 @@ impl Early {
         }
     }
 
-    /// Assigns the frames `start..end` to `node`, and splits the ranges at both ends.
+    /// Assigns the free frames among `start..end` to `node`. Splits the ranges that reach beyond an end; if there is no
+    /// room for another range, such a range keeps its node.
     pub(super) fn set_node(&mut self, start: u32, end: u32, node: u32) {
         for boundary in [start, end] {
             for i in 0..self.used {

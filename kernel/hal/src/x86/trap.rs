@@ -11,7 +11,7 @@ use crate::upcalls::{Handled, symbols as upcall};
 
 const GENERAL_PROTECTION: u64 = 13;
 const PAGE_FAULT: u64 = 14;
-/// The bit of a page fault's error that tells that the page is mapped.
+/// The bit of a page fault's error that is set if the page is mapped.
 const PROTECTION: u64 = 1;
 const NMI: u64 = 2;
 

@@ -18,7 +18,10 @@ const CHUNK: u32 = 512;
 /// Frames whose records are in a chunk.
 const DESCRIBED: u32 = CHUNK * (PAGE_SIZE / size_of::<Page>()) as u32;
 
-/// Allocates and zeroes the array for a machine with `nodes` nodes and frames below `max_pfn`.
+/// Allocates and zeroes the array for a machine with `nodes` nodes and frames below `max_pfn`. Called once.
+///
+/// # Panics
+/// If there is not enough memory.
 pub(super) fn make(max_pfn: u32, nodes: usize) -> &'static [Page] {
     let bytes = max_pfn as usize * size_of::<Page>();
     let frames = bytes.div_ceil(PAGE_SIZE) as u32;
