@@ -122,7 +122,7 @@ impl Core {
     }
 
     /// Drops all translations of one identifier.
-    fn forget_all(&mut self, asid: u16) {
+    fn invalidate_all(&mut self, asid: u16) {
         if asid == self.asid() {
             self.leave();
         }
@@ -147,7 +147,7 @@ impl Core {
     }
 
     /// Drops a page's translation and the upper levels on its path.
-    fn forget(&mut self, va: u64) {
+    fn invalidate(&mut self, va: u64) {
         let asid = self.asid();
         self.coherence.remove(self.pmap, va & !0xfff, self.cpu);
         self.leaves.remove(&(asid, va & !0xfff));
@@ -163,12 +163,12 @@ impl Core {
             Duty::Nothing => {}
             Duty::Pages => {
                 for va in what.runs().flat_map(|run| run.step_by(vm::page::PAGE_SIZE)) {
-                    self.forget(va);
+                    self.invalidate(va);
                 }
             }
             Duty::All => {
                 let info = self.source.as_ref().map(|source| source());
-                self.forget_all(self.asid());
+                self.invalidate_all(self.asid());
                 if let Some(info) = info {
                     self.root = Some(info.root);
                     self.asids.refreshed(&info);
@@ -254,7 +254,7 @@ impl Sim {
         core.pmap = info.pmap;
         let tag = core.asids.enter(&info);
         if !tag.keep && !self.credulous.load(Relaxed) {
-            core.forget_all(tag.asid);
+            core.invalidate_all(tag.asid);
         }
         core.come_back();
     }
@@ -327,7 +327,7 @@ impl Sim {
                 }))
             }
             Err(fault) => {
-                core.forget(va);
+                core.invalidate(va);
                 Err(fault)
             }
         }

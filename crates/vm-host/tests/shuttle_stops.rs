@@ -322,7 +322,7 @@ fn keeps(world: &World, sharer: Arc<Space>) {
     assert_eq!(
         world.word(&sharer),
         10,
-        "a page was taken from who shares it"
+        "a page was taken from a space that shares it"
     );
     sharer.clear(&world.lab.vm);
     for (page, word) in [(OLDEST, 10), (1, 1), (2, 2), (LAST, LAST)] {

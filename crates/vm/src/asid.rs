@@ -11,7 +11,7 @@
 //!   change entry                         enter: set own bit in the active set
 //!   generation += 1                             full fence
 //!   full fence                                  generation == that of the identifier ?
-//!   read the active set                            yes: keep   no: forget all that it tags
+//!   read the active set                            yes: keep   no: drop all that it tags
 //! ```
 //!
 //! Either the flush sees the CPU, which gets the request, or the CPU sees the new generation. A request names its pmap
@@ -173,7 +173,11 @@ impl Asids {
         Some(&self.slots[n])
     }
 
-    /// What a request requires of this CPU now. The caller does it before it serves another request.
+    /// What a flush request requires this CPU to invalidate now. The caller does so before it serves another request.
+    ///
+    /// `target` is `None` if the request is for several pmaps: then a CPU that runs any pmap drops all of its
+    /// translations. `full` says that the request names no pages, but all of the pmap. A CPU with the empty root has
+    /// nothing to invalidate.
     pub fn duty(&self, target: Option<Target>, full: bool) -> Duty {
         let Some(slot) = self.slot() else {
             return Duty::Nothing;

@@ -295,7 +295,7 @@ impl<'p> Gather<'p> {
     fn begin(&mut self, pmap: &Pmap) {
         debug_assert!(
             self.pmap.is_some_and(|now| core::ptr::eq(now, pmap)),
-            "a gather changes one pmap, and was told which"
+            "a gather changes one pmap, which `over` has named"
         );
         if self.listed.is_none() {
             self.listed = Some(pmap.raise_pending(&self.range, self.loss));

@@ -235,8 +235,11 @@ impl Domain {
     }
 }
 
-/// Moves `wanted` pages to the magazine: listed single pages in the order of their colours first, so that fragments
-/// are used up and a burst spreads over the cache; then whole runs, whose frames have all colours by nature.
+/// Moves up to `wanted` pages of a part to the magazine, which has room for them; returns how many: fewer only if the
+/// part runs out. The caller holds the part's lock.
+///
+/// Listed single pages come first, in the order of their colours, so that fragments are used up and a burst spreads
+/// over the cache; then whole runs, whose frames have all colours by nature.
 fn take_burst(buddy: &mut Buddy, pages: PageArray, cpu: &Magazine, wanted: usize) -> usize {
     let mut taken = 0;
     let mut colour = cpu.colour.load(Relaxed);

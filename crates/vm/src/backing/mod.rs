@@ -103,7 +103,7 @@ pub struct Backing {
 pub(crate) struct Detached;
 
 impl Backing {
-    /// Attaches a layer of `object` for `start..end` of `pmap`. `writes` tells whether it is a shared mapping that may be
+    /// Attaches a layer of `object` for `start..end` of `pmap`. `writes` says whether it is a shared mapping that may be
     /// written to.
     ///
     /// # Errors

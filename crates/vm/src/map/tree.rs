@@ -237,13 +237,15 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         }
     }
 
-    /// Puts `entries`, in ascending order, into the tree, which is empty.
+    /// Replaces what the tree has by `entries`, which are disjoint and in ascending order, in packed nodes. In between,
+    /// readers find no entry, which proves nothing.
     pub fn fill(&self, epoch: &Epoch, entries: &[Arc<E>]) {
         let filled = self.fill_while(epoch, entries, &mut || true);
         debug_assert!(filled);
     }
 
-    /// As `fill`, but calls `go_on` before each node. If it returns false the tree stays as it is, and so does this.
+    /// As [`fill`](Tree::fill), but calls `go_on` before it makes each node. If `go_on` returns false, the tree stays as
+    /// it was, and the result is false.
     pub fn fill_while(
         &self,
         epoch: &Epoch,

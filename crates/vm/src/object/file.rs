@@ -163,7 +163,7 @@ impl Object {
     /// Removes the page at `offset` if a [`write`](Self::write) has made it and copied nothing into it.
     #[cold]
     pub fn forget_blank<M: Machine>(&self, vm: &Vm<M>, offset: u64) {
-        self.forget(
+        self.remove_unseen(
             vm,
             (offset >> PAGE_SHIFT) as u32,
             Flags::UNWRITTEN | Flags::BLANK,
@@ -178,13 +178,13 @@ impl Object {
         while at < behind
             && let Some((index, _)) = self.next_resident(at as u32, (behind - 1) as u32)
         {
-            self.forget(vm, index, Flags::UNWRITTEN);
+            self.remove_unseen(vm, index, Flags::UNWRITTEN);
             at = u64::from(index) + 1;
         }
     }
 
     /// Removes the page at `index` if it has the flags `made` and no mapping may have shown it.
-    fn forget<M: Machine>(&self, vm: &Vm<M>, index: u32, made: Flags) {
+    fn remove_unseen<M: Machine>(&self, vm: &Vm<M>, index: u32, made: Flags) {
         let Some((pfn, busy)) = self.busy_page(vm, index) else {
             return;
         };

@@ -87,7 +87,7 @@ impl ObjectRef {
         self.0.same(&other.0)
     }
 
-    /// Attaches an extent. `writes` tells whether it is a shared mapping that may be written to.
+    /// Attaches an extent. `writes` says whether it is a shared mapping that may be written to.
     pub(crate) fn attach(
         &self,
         extent: MappedExtent,

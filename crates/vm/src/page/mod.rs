@@ -9,8 +9,7 @@
 //! - A frame that is free, or that the allocator has just handed out, is hard-busy. So a CPU with a stale frame number
 //!   cannot take a free frame, and handing one out needs no atomic operation.
 //! - Memory of `Page`s is never reused for anything else: reading a stale one is always defined, and after busying it
-//!   [`Page::is`] tells whether it still is the page that was looked for.
-//!   whether it still is the page one looked for is done by [`Page::is`] after busying it.
+//!   [`Page::is`] says whether it still is the page that was looked for.
 #![expect(
     unsafe_code,
     reason = "turns frames into byte slices and shares the machine-dependent bytes"

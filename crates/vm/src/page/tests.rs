@@ -43,7 +43,7 @@ fn hard_busy_excludes_all() {
     assert!(page.try_hard_busy().is_none());
     assert!(page.try_soft_busy().is_none());
     assert!(!page.try_upgrade_busy());
-    assert!(page.is_hard_busy(), "who was refused changes nothing");
+    assert!(page.is_hard_busy(), "a refused attempt changes nothing");
     drop(held);
     assert!(!page.is_hard_busy());
 }
@@ -93,7 +93,7 @@ fn a_mark_survives_a_change_of_holder_and_goes_with_its_page() {
 
     assert!(page.take_hard_busy());
     assert!(!page.want(Wanted::Soft, || false), "it is elsewhere by now");
-    assert!(!page.hard_unbusy(), "who gave up left no mark");
+    assert!(!page.hard_unbusy(), "a waiter that gave up left no mark");
 
     let held = page.try_hard_busy().unwrap();
     assert!(page.want(Wanted::Soft, || true));

@@ -5,7 +5,7 @@
 //!
 //! *Mechanism.* An operation that takes translations away lists its range before it changes the first entry, and
 //! unlists it after its flush. The change of the entry is a release and reading it an acquire, so a reader of the
-//! changed entry sees the listed range, unless the flush is over. Usually nothing is listed, which one load tells. The
+//! changed entry sees the listed range, unless the flush is over. Usually nothing is listed, which one load shows. The
 //! list has seven places; an operation that finds none free is only counted, and overlaps every range. `doc/vm-pmap.md`
 //! says which operations ask, and why.
 

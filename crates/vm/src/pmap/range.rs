@@ -1,8 +1,8 @@
 //! Removal and protection of address ranges.
 //!
-//! The caller has changed the map, or killed the entries, before. Both walks start with a full fence and skip missing
-//! tables without a lock; `next_leaf` explains why no entry is missed. A range is processed one level-1 table at a
-//! time, with one pin for each.
+//! The caller has changed the map, or marked the map's entries dead, before. Both walks start with a full fence and skip
+//! missing tables without a lock; `next_leaf` explains why no entry is missed. A range is processed one level-1 table at
+//! a time, with one pin for each.
 
 use core::ops::Range;
 
@@ -117,8 +117,9 @@ impl Pmap {
         gather.flush_pending(self, &range);
     }
 
-    /// Removes the entries of one table. Returns whether the table may be empty now. Not inlined, which keeps the path
-    /// for untouched ranges small.
+    /// Removes the entries that one level-1 table has in `span`, but for wired ones if `spare_wired`. Takes the table's
+    /// lock. Returns whether the table may be empty now, and is to be unlinked: also if scans, which take no lock, had
+    /// removed its last entries before. Not inlined, which keeps the path for untouched ranges small.
     #[inline(never)]
     fn remove_in<'p, H: Harvest>(
         &'p self,

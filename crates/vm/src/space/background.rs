@@ -132,7 +132,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// As [`Vm::tend`], for the spaces that were queued on `cpu`. Best called there: that CPU has their lines. One thread
-    /// tends at a time: the mark of an object tells what one sweep has seen, not which.
+    /// tends at a time: the mark of an object says that a sweep has seen it, not which sweep.
     pub fn tend_of(&self, cpu: usize) {
         let mut next = self.background.0.of(cpu).lock().take();
         while let Some(pmap) = next {

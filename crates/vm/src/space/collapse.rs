@@ -130,7 +130,7 @@ impl Space {
                 gone: &[],
                 bring: true,
             };
-            match fold.look(task, &mut left)? {
+            match fold.perform(task, &mut left)? {
                 Look::Shadowed => self.drop_layers(&fold, &[source]),
                 // The holders are pinned, or are copying the page.
                 Look::Busy if effort == Effort::Bound => doze(),
@@ -259,7 +259,7 @@ impl<M: Machine> Fold<'_, M> {
                 gone: &gone,
                 bring: false,
             };
-            if self.look(task, left)? == Look::Shadowed {
+            if self.perform(task, left)? == Look::Shadowed {
                 gone.push(at);
             }
         }
@@ -309,14 +309,17 @@ impl<M: Machine> Fold<'_, M> {
         })
     }
 
-    /// Whether all pages of a layer are shadowed by younger layers that stay in the chain.
+    /// Finds out whether all pages of a layer are shadowed by younger layers that stay in the chain. If the task says
+    /// so, brings up each visible page that it meets, so that it is shadowed. `left` is the number of pages that a step
+    /// may still look at; a fork is not bound by it.
     ///
-    /// Continues where the last look at the layer ended. That position is only a hint, because other spaces may have
+    /// Continues where the last task for the layer ended. That position is only a hint, because other spaces may have
     /// inserted pages below it since; so before the answer is `Shadowed` all pages are looked at.
-    fn look(&self, task: Task<'_>, left: &mut usize) -> Result<Look, NoMemory> {
+    fn perform(&self, task: Task<'_>, left: &mut usize) -> Result<Look, NoMemory> {
         let layer = &self.chain.layers()[task.at];
         if self.effort == Effort::Step && layer.is_in_several() {
-            // The hint may be that of another chain that uses the layer. During a fork no such chain takes a step.
+            // The chains that contain the layer share its hint, so their steps would undo each other's progress. A fork
+            // does all its work for one chain before it begins the next.
             return Ok(Look::Visible);
         }
         let (first, _) = self.indexes(layer);
@@ -331,7 +334,7 @@ impl<M: Machine> Fold<'_, M> {
         seen
     }
 
-    /// `look` at the pages with indexes `from` and above; ends at the first one that is not shadowed.
+    /// As `perform`, for the pages with indexes `from` and above; ends at the first one that is not shadowed.
     fn pass(&self, task: Task<'_>, from: &mut u32, left: &mut usize) -> Result<Look, NoMemory> {
         while *left > 0 || self.effort == Effort::Bound {
             let pin = ksync::pin();

@@ -29,7 +29,9 @@ struct Copies<'a> {
 }
 
 impl Copies<'_> {
-    fn of(&mut self, layer: &Arc<Backing>) -> Result<Arc<Backing>, VmError> {
+    /// The child's copy of a layer. Chains that share a layer in the parent share its copy, too, as long as the memo
+    /// has it; otherwise a second copy is made, which costs memory and nothing else. The parent's map is locked.
+    fn layer(&mut self, layer: &Arc<Backing>) -> Result<Arc<Backing>, VmError> {
         if !layer.is_in_several() {
             return Ok(layer.replicate(self.child.pmap_arc())?);
         }
@@ -48,10 +50,11 @@ impl Copies<'_> {
         Ok(copy)
     }
 
+    /// The child's copy of a chain.
     fn chain(&mut self, chain: &Chain) -> Result<Chain, VmError> {
         let mut layers = Layers::with_capacity(chain.layers().len());
         for layer in chain.layers() {
-            layers.push(self.of(layer)?);
+            layers.push(self.layer(layer)?);
         }
         Ok(Chain::new(layers))
     }

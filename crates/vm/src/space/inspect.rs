@@ -294,6 +294,7 @@ impl Space {
 
     /// Copies bytes out of the space, as far as it is readable; returns how many.
     ///
+    /// # Errors
     /// That of the first byte, if nothing could be copied.
     pub fn read_at<M: Machine>(
         &self,
@@ -320,6 +321,7 @@ impl Space {
 
     /// Copies bytes into the space, as far as it is writable; returns how many.
     ///
+    /// # Errors
     /// That of the first byte, if nothing could be copied.
     pub fn write_at<M: Machine>(
         &self,
@@ -340,7 +342,7 @@ impl Space {
         Ok(done)
     }
 
-    /// Copies bytes into one page of the space.
+    /// Copies bytes into one page of the space; from `va` on they do not reach beyond that page. May sleep.
     ///
     /// The map's lock excludes forks, after which a child would see the store, and changes of the mapping. While the
     /// page is held busy and the live page-table entry carries its frame, no CPU reads another frame at the address.

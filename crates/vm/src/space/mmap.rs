@@ -203,8 +203,8 @@ impl Space {
     /// merged or made present. For exec.
     ///
     /// # Errors
-    /// As for [`map`](Space::map); `Exists` if two of them, or one and an older mapping, overlap or are out of order.
-    /// Nothing was mapped then.
+    /// As for [`map`](Space::map); `Exists` if they overlap or are out of order, or if an older mapping lies between the
+    /// start of the first and the end of the last. Nothing was mapped then.
     pub fn map_all<M: Machine>(&self, vm: &Vm<M>, all: &[MapArgs<'_>]) -> Result<(), VmError> {
         let mut map = self.lock();
         if map.is_closed() {
@@ -394,7 +394,11 @@ pub(super) fn mapped_end(map: &Locked<'_>, start: u64, len: u64) -> Result<u64, 
     }
 }
 
-/// The address for a new mapping of `len` bytes.
+/// The address for a new mapping of `len` bytes, which is not 0 and a multiple of the page size.
+///
+/// # Errors
+/// `Invalid`: an address that must be used is not aligned; `Exists`: it is in use, and nothing may be replaced;
+/// `NoMemory`: it does not lie in user space, or there is no hole of that size.
 pub(super) fn place(map: &Locked<'_>, args: &MapArgs<'_>, len: u64) -> Result<u64, VmError> {
     let fits =
         |at: u64| at >= map.low() && at.checked_add(len).is_some_and(|end| end <= map.high());
