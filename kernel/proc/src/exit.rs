@@ -24,7 +24,7 @@ use crate::rusage::CLOCK_TICKS;
 /// Most children that are reparented in one hold of the family lock.
 const SLICE: usize = 32;
 /// How long a thread that ends waits for others to add up what its process's threads have used, in nanoseconds.
-const COUNT_NS: u64 = 10_000_000;
+const USAGE_SUM_NS: u64 = 10_000_000;
 
 /// exit_group(2).
 pub fn exit_group(code: u32) -> ! {
@@ -41,14 +41,18 @@ pub fn exit_thread(code: u32) -> ! {
     }
 }
 
-/// Does the part of a thread's end that may sleep; its stack frame is gone before the last switch.
+/// Does the part of the calling thread's end that may sleep, and the end of its process if it is the last one. `code` is
+/// what exit(2) was given. When this returns the thread is dead for others, and only its last switch is left.
+///
+/// Not inlined: its stack frame is gone before that switch, and with it all references that the frame held.
 #[inline(never)]
 fn finish_thread(code: u32) {
     let me = current();
     let p = me.process().clone();
     if !me.is_kernel() {
         signal::leave(&me);
-        // Unless it is killed it waits for memory here, as in user mode: others wait for these words.
+        // Unless it is killed it waits for memory here, as in user mode: other threads wait for the futex words that are
+        // written now.
         futex::release_robust(&me);
         clear_child_tid(&me);
     }
@@ -59,8 +63,8 @@ fn finish_thread(code: u32) {
     }
     // Before the last thread ends the process, so that what its files are closed for has happened when it is a zombie.
     reference_cache::forget_files();
-    if p.has(pflag::COUNTED) {
-        wait_until_counted(p.clone());
+    if p.has(pflag::SUMMING_USAGE) {
+        wait_for_usage_sum(p.clone());
     }
     let last = leave_list(&me, &p, code);
     if !me.is_kernel() {
@@ -75,7 +79,7 @@ fn finish_thread(code: u32) {
         signal::notify_parent_stopped(&p);
         active_space::leave();
     }
-    reference_cache::forget();
+    reference_cache::drop_all();
     me.state.declare_dead();
 }
 
@@ -98,14 +102,14 @@ fn leave_list(me: &Current, p: &Process, code: u32) -> bool {
 /// Waits until no thread adds up what the threads of `p` have used; not for long, since a thread that does may get no CPU
 /// time.
 #[cold]
-fn wait_until_counted(mut p: Arc<Process>) {
+fn wait_for_usage_sum(mut p: Arc<Process>) {
     let _ = park(
         &mut p,
-        Deadline::after(COUNT_NS),
+        Deadline::after(USAGE_SUM_NS),
         Interruptible::No,
         |p, waiter: &mut Waiter| {
             waiter.listen(&p.group_wait);
-            if p.has(pflag::COUNTED) {
+            if p.has(pflag::SUMMING_USAGE) {
                 Step::Wait
             } else {
                 Step::Done(())
@@ -148,7 +152,7 @@ fn finish_process(p: &Arc<Process>) {
         accounts.dead_threads.note_rss(rss);
     }
     p.vfork_done.open();
-    p.forget_program();
+    p.clear_program();
     if p.pid() == 1 {
         crate::upcalls::init_exited(p, p.status.load(Ordering::SeqCst));
     }
@@ -285,7 +289,7 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: &Process) {
         child.ppid.store(parent.pid(), Ordering::SeqCst);
         child.maker.store(parent.pid(), Ordering::Relaxed);
         child.exit_signal.store(sig::CHLD, Ordering::SeqCst);
-        // A stop that the last parent has not been told of, or is being told of now.
+        // A stop that has not been reported to the last parent, or is being reported now.
         if child.signals.lock().stop.report != StopReport::None {
             parent.set_flag(pflag::CHILD_STOPS, true);
         }

@@ -153,7 +153,7 @@ fn undo(process: &Process) {
     drop(process.set_files(None));
     drop(process.set_fs(None));
     drop(process.set_space(None));
-    process.forget_program();
+    process.clear_program();
 }
 
 /// CLONE_CHILD_SETTID: writes the tid into the child's memory, which the caller may not share.
@@ -333,7 +333,7 @@ fn publish(
         if process.exiting.load(Ordering::SeqCst) || current().kill_pending() {
             return Err(ForkError::Again);
         }
-        // A stop that has begun tells those on the list: this one hears of it from its maker.
+        // A stop that has begun has marked the threads on the list; its maker passes the mark on to this one.
         if current().has(thread_flag::ATTENTION) {
             new.set(thread_flag::ATTENTION);
         }

@@ -81,8 +81,9 @@ pub mod flag {
     pub const LOCK_ON_FAULT: u32 = 256;
     /// A child has stopped or been continued, now or before: only then does wait4 look for such children. Most processes never set it.
     pub const CHILD_STOPS: u32 = 512;
-    /// A thread adds up what the process's threads have used: those that leave wait for a short time.
-    pub const COUNTED: u32 = 1024;
+    /// A thread adds up what the process's threads have used: threads that end wait for a short time, so that the sum gets
+    /// done.
+    pub const SUMMING_USAGE: u32 = 1024;
 }
 
 /// Bits of personality(2); the names are Linux's.

@@ -115,7 +115,7 @@ pub fn forget_files() {
 }
 
 /// Drops all cached references of the current thread, which is about to exit.
-pub(super) fn forget() {
+pub(super) fn drop_all() {
     let me = current();
     let old = me.own(&me.user().own).map(RefCell::take);
     drop(old);

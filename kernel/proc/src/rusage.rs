@@ -35,10 +35,10 @@ impl Process {
             }
         }
         loop {
-            self.flags.fetch_or(flag::COUNTED, Ordering::SeqCst);
+            self.flags.fetch_or(flag::SUMMING_USAGE, Ordering::SeqCst);
             let sum = self.try_times();
             // Whichever thread has set it: one that gets no CPU time must hold up neither those that leave nor other sums.
-            self.flags.fetch_and(!flag::COUNTED, Ordering::SeqCst);
+            self.flags.fetch_and(!flag::SUMMING_USAGE, Ordering::SeqCst);
             self.group_wait.wake_all();
             if let Some(sum) = sum {
                 return sum;

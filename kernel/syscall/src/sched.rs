@@ -288,6 +288,8 @@ fn setpriority(a: &mut Args) -> Result<u64, Errno> {
     if found { result } else { Err(Errno::ESRCH) }
 }
 
+/// Sets the nice value of `t` for a caller with credentials `mine`. As on Linux: EPERM if the thread is another user's or
+/// has a capability that the caller lacks, EACCES if its RLIMIT_NICE forbids the value.
 fn renice(mine: &Cred, t: &Thread, nice: i8) -> Result<(), Errno> {
     if !mine.capable(Cap::SysNice) {
         let theirs = t.cred();

@@ -33,9 +33,9 @@ impl CpuTimers {
     }
 }
 
-/// Sets RLIMIT_CPU of the process that has `timers` to `limit`.
+/// Makes the process that has `timers` get SIGXCPU and SIGKILL as RLIMIT_CPU says: `limit`, in seconds of CPU time.
 pub(crate) fn set_cpu_limit(timers: &Once<Box<CpuTimers>>, limit: Limit) {
-    // A process that is already beyond the limit gets the signal when it next looks.
+    // A process that has used more already gets the signal when one of its threads next checks the timers.
     let at = |seconds: u64| match seconds {
         rlimit::INFINITY => 0,
         s => s.saturating_mul(time::SECOND).max(1),

@@ -223,7 +223,7 @@ fn make_room(killer: &mut Killer, since: &mut Option<u64>) {
         Choice::Killed(victims) => {
             *since = None;
             wait_for(&victims);
-            victims.forget();
+            victims.allow_forks();
             return;
         }
         Choice::Dying => true,

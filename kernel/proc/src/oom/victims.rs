@@ -205,15 +205,15 @@ impl Victims {
 
     /// Kills the victims; returns how many of them were not ending already.
     fn kill(&self) -> u32 {
-        let mut told = 0;
+        let mut killed = 0;
         ids::each_process(2, |p| {
             if is_eligible(p) && !p.is_ending() && self.has(p) {
                 signal::kill_process(p);
-                told += 1;
+                killed += 1;
             }
             true
         });
-        told
+        killed
     }
 
     /// Whether no victim has memory any more. Kills members of a group that were forked meanwhile.
@@ -244,7 +244,7 @@ impl Victims {
     }
 
     /// Ends the killing: the members of a group may fork again.
-    pub(super) fn forget(&self) {
+    pub(super) fn allow_forks(&self) {
         MARKED_KILLED.store(0, Ordering::Relaxed);
     }
 }
@@ -283,7 +283,8 @@ impl Killer {
         }
     }
 
-    /// Chooses processes and kills them.
+    /// Searches all processes, chooses victims and sends them SIGKILL; does not wait for their end. Processes that are
+    /// ending already are not chosen and spare no other: the caller has waited for the victims of the call before.
     pub(super) fn choose_and_kill(&mut self) -> Choice {
         let now = time::monotonic_ns();
         self.census.clear();
@@ -308,12 +309,13 @@ impl Killer {
         if let Victims::ExecGroup { exec_group, .. } = victims {
             MARKED_KILLED.store(exec_group, Ordering::SeqCst);
         }
-        let told = victims.kill();
-        self.report(&victims, told);
+        let killed = victims.kill();
+        self.report(&victims, killed);
         self.census.largest = None;
         Choice::Killed(victims)
     }
 
+    /// The victims among the processes of the census; `None` if it has none.
     fn choose(&mut self, now: u64) -> Option<Victims> {
         let census = &self.census;
         let (most, largest) = census.largest.as_ref()?;
@@ -352,7 +354,7 @@ impl Killer {
         Some(Victims::Young { since, least })
     }
 
-    fn report(&self, victims: &Victims, told: u32) {
+    fn report(&self, victims: &Victims, killed: u32) {
         match victims {
             Victims::One(p) => {
                 let most = self.census.largest.as_ref().map_or(0, |(most, _)| *most);
@@ -375,7 +377,7 @@ impl Killer {
                 let founder_id = exec_group % u64::from(task::ids::ID_LIMIT);
                 let first = ids::find_process(founder_id as u32);
                 kprintln!(
-                    "out of memory: killed {told} processes forked from {founder_id} ({}), {} KiB; {}",
+                    "out of memory: killed {killed} processes forked from {founder_id} ({}), {} KiB; {}",
                     first.as_ref().map_or(Name(None), |p| Name(Some(p))),
                     group.map_or(0, ExecGroup::sum) * 4,
                     if *founder {
@@ -389,12 +391,12 @@ impl Killer {
                 let holder = self.census.holders.largest();
                 let (uid, pages) = holder.map_or((0, 0), |h| (h.uid, h.pages));
                 kprintln!(
-                    "out of memory: killed {told} processes of user {uid}, for whose descriptors the kernel holds {} KiB",
+                    "out of memory: killed {killed} processes of user {uid}, for whose descriptors the kernel holds {} KiB",
                     pages * 4
                 );
             }
             Victims::Young { since, .. } => kprintln!(
-                "out of memory: killed {told} processes started in the last {} ms",
+                "out of memory: killed {killed} processes started in the last {} ms",
                 time::monotonic_ns().saturating_sub(*since) / 1_000_000
             ),
         }

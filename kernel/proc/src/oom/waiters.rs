@@ -47,10 +47,10 @@ pub fn wait(ns: u64, ask: impl FnOnce()) {
 
 /// Wakes up to `n` waiters; returns how many it woke.
 pub fn wake(n: usize) -> usize {
-    for told in 0..n {
+    for woken in 0..n {
         let pin = ksync::pin();
         let Some(tid) = LIST.lock().pop_front(&pin) else {
-            return told;
+            return woken;
         };
         if let Some(t) = ids::thread(&pin, tid) {
             t.round.notify_present();

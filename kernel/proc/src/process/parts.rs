@@ -104,7 +104,7 @@ impl Process {
     }
 
     /// Clears what execve left for other processes to read.
-    pub(crate) fn forget_program(&self) {
+    pub(crate) fn clear_program(&self) {
         let program = Program::default();
         let _old = core::mem::replace(&mut *self.program.lock(), program);
     }
