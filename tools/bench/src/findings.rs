@@ -201,7 +201,7 @@ fn functions(report: &mut Report, hot: &[Hot]) {
             ]);
         }
     }
-    let text = "who moves the lines: functions, with lines an operation (ticks included) and the share that is false sharing";
+    let text = "functions that move the lines, with lines an operation (ticks included) and the share that is false sharing";
     report.add(
         Medium::Page,
         Part::Heading {

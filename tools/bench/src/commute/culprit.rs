@@ -32,7 +32,7 @@ const HELPERS: [&str; 22] = [
     "<ksync",
 ];
 
-/// A line, or one of many alike: what it is, who changed it and who else touched it.
+/// A line, or one of many alike: what it is, which code changed it and which other code touched it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
     /// The static that it lies in, with the offset of the line; none for memory that was allocated.

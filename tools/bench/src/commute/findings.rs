@@ -154,7 +154,7 @@ fn culprits(report: &mut Report, outcome: &Outcome) {
     let mut table = Table::new([
         Column::right("cases"),
         Column::right("no other line"),
-        Column::left("who changes it, who touches it"),
+        Column::left("changed by, touched by"),
         Column::left("for example"),
     ]);
     for culprit in outcome.culprits.iter().take(most) {
