@@ -94,7 +94,6 @@ fn the_nicest_thread_does_not_starve() {
 
 /// sched(7): SCHED_IDLE is "lower even than a +19 nice value".
 #[test]
-#[ignore = "weights below a 64th of nice 0's count alike, because the calendar is 64 lists long"]
 fn an_idle_policy_gets_less_than_any_nice_value() {
     on(1, || {
         let got = shares(&[other(19), Kind(-20, Policy::Idle)], 20_000);

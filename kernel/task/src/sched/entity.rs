@@ -58,6 +58,8 @@ pub struct Entity {
     weight: AtomicU32,
     /// The weight with which its queue has counted it. Under that queue's lock.
     counted: AtomicU32,
+    /// The list of its queue that it is on. Under that queue's lock.
+    list: AtomicU8,
     policy: AtomicU8,
     /// 20 plus the nice value.
     nice: AtomicU8,
@@ -83,6 +85,7 @@ impl Entity {
             cpu: AtomicU32::new(cpu as u32),
             weight: AtomicU32::new(NICE_0_WEIGHT as u32),
             counted: AtomicU32::new(0),
+            list: AtomicU8::new(0),
             policy: AtomicU8::new(policy as u8),
             nice: AtomicU8::new((nice + 20) as u8),
             reset_on_fork: AtomicBool::new(false),
@@ -196,6 +199,15 @@ impl Entity {
     /// The weight with which the queue has counted the thread.
     pub(super) fn counted(&self) -> u64 {
         self.counted.load(Ordering::Relaxed).into()
+    }
+
+    /// The list of its queue that the thread is on.
+    pub(super) fn list(&self) -> u8 {
+        self.list.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_list(&self, list: u8) {
+        self.list.store(list, Ordering::Relaxed);
     }
 
     pub(super) fn start_running(&self, now: u64) {

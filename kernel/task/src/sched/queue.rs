@@ -22,6 +22,9 @@ const BUCKETS: u64 = 64;
 /// Nanoseconds for which the first list takes new threads if the weights of all threads of the CPU add up to that of nice 0.
 const OPEN_NS: u64 = 1 << BUCKET_SHIFT;
 
+/// Most threads that a choice puts back because their time has not come. It then runs the next one, so it takes constant time.
+const PUT_BACK: usize = 4;
+
 /// The runnable threads of a CPU, without the one that runs.
 pub struct Queue {
     buckets: [IdList<Runnable>; BUCKETS as usize],
@@ -109,24 +112,42 @@ impl Queue {
     }
 
     /// Adds a thread at virtual time `vt`. Returns the virtual time that the thread has got: `vt`, or the beginning of the
-    /// list that it was put on.
+    /// list that it was put on if that is later. A thread whose time is past the ring is put on the last list.
     pub fn push(&mut self, pin: &CpuPin, t: &Thread, vt: u64) -> u64 {
         // Its own weight counts: a list whose last thread is heavy is open until that thread has had its share.
         self.queued_weight += t.sched.count_weight();
         let first = self.base + u64::from(!self.is_open());
         let b = bucket(vt).clamp(first, self.base + BUCKETS - 1);
         let slot = (b % BUCKETS) as usize;
+        t.sched.set_list(slot as u8);
         self.buckets[slot].push_back(pin, t.tid());
         self.used |= 1 << slot;
-        if b == bucket(vt) {
-            vt
-        } else {
-            b << BUCKET_SHIFT
-        }
+        vt.max(b << BUCKET_SHIFT)
     }
 
-    /// Takes the thread that is to run next off the queue.
-    pub fn pop(&mut self, pin: &CpuPin) -> Option<u32> {
+    /// Takes the thread that is to run next off the queue. With `running`, the virtual time of a thread that may go on: `None` if
+    /// that one is to run first.
+    pub fn pop(&mut self, pin: &CpuPin, running: Option<u64>) -> Option<u32> {
+        let before = |due| running.is_some_and(|vt| bucket(vt) < due);
+        let weight = self.running_weight;
+        for _ in 0..PUT_BACK {
+            let tid = self.pop_first(pin)?;
+            let t = ids::thread(pin, tid)?;
+            let due = bucket(t.sched.vt());
+            if due <= self.base || self.used == 0 && !before(due) {
+                return Some(tid);
+            }
+            // Its time was past the ring when it was added, and has not come yet.
+            self.push(pin, t, t.sched.vt());
+            if self.first().is_some_and(before) {
+                self.running_weight = weight;
+                return None;
+            }
+        }
+        self.pop_first(pin)
+    }
+
+    fn pop_first(&mut self, pin: &CpuPin) -> Option<u32> {
         let first = self.first()?;
         self.move_base(first);
         let slot = (first % BUCKETS) as usize;
@@ -138,8 +159,7 @@ impl Queue {
 
     /// Takes `t`, which is on this queue, off it.
     pub fn remove(&mut self, pin: &CpuPin, t: &Thread) {
-        // Its virtual time has been that of its list since it was added.
-        let slot = (bucket(t.sched.vt()) % BUCKETS) as usize;
+        let slot = usize::from(t.sched.list());
         self.buckets[slot].remove(pin, t.tid());
         self.settle(slot);
         self.leaves(pin, t.tid());

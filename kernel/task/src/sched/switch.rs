@@ -110,13 +110,17 @@ fn choose_next(pin: &CpuPin, c: &Cpu, me: &Thread, why: Reason, now: u64) -> Opt
                 return Some(tid);
             }
         }
-        let tid = q.pop(pin);
+        let Some(tid) = q.pop(pin, (stays && why != Reason::Yield).then_some(vt)) else {
+            drop(q);
+            c.running_vt.store(vt, Ordering::Relaxed);
+            return None;
+        };
         let base = q.base_vt();
         c.len.fetch_sub(1, Ordering::SeqCst);
         drop(q);
-        let t = thread_of(pin, tid?)?;
+        let t = thread_of(pin, tid)?;
         if t.sched.affinity().has(pin.cpu()) {
-            return tid;
+            return Some(tid);
         }
         // The thread's affinity was changed while it was queued.
         t.sched.set_vt(t.sched.vt().saturating_sub(base));
