@@ -105,16 +105,74 @@ impl TtyFile {
     }
 }
 
+/// One read(2) from a terminal, by the thread that owns this value.
 struct Reading<'a, 'b> {
     file: &'a TtyFile,
+    /// Where the bytes go; the read was of at least one.
     buf: &'a mut IoBuf<'b>,
+    /// Bytes moved so far.
     done: usize,
+    /// With so many bytes the read is satisfied; 0 if none need be there.
     min: usize,
+    /// What is on its way from the line discipline to the program.
     piece: [u8; PIECE],
 }
 
 impl Reading<'_, '_> {
-    /// Moves the bytes that are available. `Done` once the read is satisfied or the terminal has been hung up.
+    /// Reads with O_NONBLOCK: takes what is there. The caller holds no lock.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is nothing, and the terminal has not been hung up; that of the program's memory.
+    fn try_read(&mut self, canonical: bool) -> Result<usize> {
+        match self.step() {
+            Step::Done(Ok(0)) if !canonical && !self.file.is_deaf(&self.file.tty.line.lock()) => {
+                Err(FsError::WouldBlock)
+            }
+            Step::Done(result) => result,
+            Step::Wait if self.done > 0 => Ok(self.done),
+            Step::Wait => Err(FsError::WouldBlock),
+        }
+    }
+
+    /// Reads without O_NONBLOCK: sleeps until the read is satisfied, the terminal is hung up, a signal comes, or VTIME
+    /// is over, which is `time` nanoseconds, 0 for no limit. With VTIME alone the timer runs from the start of the
+    /// read, and one byte ends it; with VMIN as well, it runs from each byte on. The caller holds no lock.
+    ///
+    /// # Errors
+    /// `Interrupted` if a signal came before any byte; that of the program's memory.
+    fn read(&mut self, time: u64) -> Result<usize> {
+        let from_start = time > 0 && self.min == 0;
+        if from_start {
+            self.min = 1;
+        }
+        loop {
+            let deadline = if from_start || time > 0 && self.done > 0 {
+                Deadline::after(time)
+            } else {
+                Deadline::Never
+            };
+            let before = self.done;
+            let ended = park(self, deadline, Interruptible::Yes, |r, w| {
+                w.listen(&r.file.tty.readers);
+                let had = r.done;
+                match r.step() {
+                    // A byte came: the timer between bytes starts again.
+                    Step::Wait if r.done > had => Step::Done(Err(FsError::WouldBlock)),
+                    step => step,
+                }
+            });
+            match ended {
+                Ok(Err(FsError::WouldBlock)) if self.done > before => continue,
+                Ok(result) => return result,
+                Err(_) if self.done > 0 => return Ok(self.done),
+                Err(ParkError::Timeout) => return Ok(0),
+                Err(ParkError::Signal) => return Err(FsError::Interrupted),
+            }
+        }
+    }
+
+    /// Moves the bytes that are available. `Done` once the read is satisfied or the terminal has been hung up. Takes
+    /// the terminal's lock for one piece at a time, and does not hold it while it writes to the program's memory.
     fn step(&mut self) -> Step<Result<usize>> {
         loop {
             let want = self.buf.remaining().min(PIECE);
@@ -162,13 +220,12 @@ impl FileOps for TtyFile {
             *line.ldisc.termios()
         };
         self.tty.job_control(sig::TTIN)?;
-        let (min, time) = (t.cc[cc::VMIN] as usize, u64::from(t.cc[cc::VTIME]));
-        let min = if t.canonical() {
-            1
+        let (min, time) = if t.canonical() {
+            (1, 0)
         } else {
-            min.min(buf.remaining())
+            let min = usize::from(t.cc[cc::VMIN]).min(buf.remaining());
+            (min, u64::from(t.cc[cc::VTIME]) * TENTH)
         };
-        // With VTIME alone the timer runs from the start of the read; with VMIN as well, from each byte on.
         let mut r = Reading {
             file: self,
             buf,
@@ -177,42 +234,9 @@ impl FileOps for TtyFile {
             piece: [0; PIECE],
         };
         if file.nonblocking() {
-            return match r.step() {
-                Step::Done(Ok(0)) if !t.canonical() && !self.is_deaf(&self.tty.line.lock()) => {
-                    Err(FsError::WouldBlock)
-                }
-                Step::Done(result) => result,
-                Step::Wait if r.done > 0 => Ok(r.done),
-                Step::Wait => Err(FsError::WouldBlock),
-            };
-        }
-        loop {
-            let timed = !t.canonical() && time > 0 && (min == 0 || r.done > 0);
-            let deadline = if timed {
-                Deadline::after(time * TENTH)
-            } else {
-                Deadline::Never
-            };
-            let before = r.done;
-            if timed && min == 0 {
-                r.min = 1;
-            }
-            let ended = park(&mut r, deadline, Interruptible::Yes, |r, w| {
-                w.listen(&r.file.tty.readers);
-                let had = r.done;
-                match r.step() {
-                    // A byte came: the timer between bytes starts again.
-                    Step::Wait if r.done > had => Step::Done(Err(FsError::WouldBlock)),
-                    step => step,
-                }
-            });
-            match ended {
-                Ok(Err(FsError::WouldBlock)) if r.done > before => continue,
-                Ok(result) => return result,
-                Err(_) if r.done > 0 => return Ok(r.done),
-                Err(ParkError::Timeout) => return Ok(0),
-                Err(ParkError::Signal) => return Err(FsError::Interrupted),
-            }
+            r.try_read(t.canonical())
+        } else {
+            r.read(time)
         }
     }
 

@@ -293,7 +293,6 @@ pub const LONG_FUNCTIONS: &[Entry] = &[
         80,
         "the order of boot, in one place",
     ),
-    ("file.rs", "TtyFile::read", 70, "not split yet"),
     ("open.rs", "open_or_create", 86, "not split yet"),
     ("process.rs", "put_stat", 90, "one field after another"),
     ("process.rs", "status", 90, "one field after another"),
