@@ -93,33 +93,19 @@ fn range(file: &File, raw: &Raw) -> Result<(u64, u64), Errno> {
     Ok((start as u64, last as u64))
 }
 
+/// Whether the command is about locks of open files, not of processes.
+fn is_of_file(cmd: u32) -> bool {
+    matches!(cmd, nr::F_OFD_GETLK | nr::F_OFD_SETLK | nr::F_OFD_SETLKW)
+}
+
 /// The lock commands of fcntl(2), for the file open as descriptor `fd`. `at` is the user address of the struct flock.
 ///
 /// # Errors
 /// As in fcntl(2).
 pub fn control(fd: i32, file: &FileRef, cmd: u32, at: u64) -> Result<u64, Errno> {
     let raw = UserPtr::<Raw>::new(at).read().map_err(fault)?;
-    let of_file = matches!(cmd, nr::F_OFD_GETLK | nr::F_OFD_SETLK | nr::F_OFD_SETLKW);
-    if of_file && raw[3] as u32 != 0 {
-        return Err(Errno::EINVAL);
-    }
+    let wanted = requested(file, cmd, &raw)?;
     let kind = raw[0] as u16;
-    let (start, last) = range(file, &raw)?;
-    let (owner, pid) = if of_file {
-        (lock::file_owner(file), -1)
-    } else {
-        (
-            with_files(|table| Ok(lock::table_owner(table)))?,
-            current().process().pid() as i32,
-        )
-    };
-    let wanted = Lock {
-        owner,
-        pid,
-        start,
-        last,
-        exclusive: kind == WRITE,
-    };
     if matches!(cmd, nr::F_GETLK | nr::F_OFD_GETLK) {
         if kind != READ && kind != WRITE {
             return Err(Errno::EINVAL);
@@ -136,14 +122,51 @@ pub fn control(fd: i32, file: &FileRef, cmd: u32, at: u64) -> Result<u64, Errno>
     match kind {
         READ if !file.readable() => return Err(Errno::EBADF),
         WRITE if !file.writable() => return Err(Errno::EBADF),
-        READ | WRITE => {}
-        UNLOCK => {
-            lock::unset(lockable(file)?, Family::Ranges, &wanted)?;
-            return Ok(0);
-        }
+        READ | WRITE => set(fd, file, cmd, wanted)?,
+        UNLOCK => lock::unset(lockable(file)?, Family::Ranges, &wanted)?,
         _ => return Err(Errno::EINVAL),
     }
+    Ok(0)
+}
+
+/// The lock that a struct flock describes. Its owner is the open file or the caller's descriptor table, as the command
+/// says. The caller holds no lock.
+///
+/// # Errors
+/// EINVAL, EOVERFLOW; EBADF if the caller has no descriptor table.
+fn requested(file: &FileRef, cmd: u32, raw: &Raw) -> Result<Lock, Errno> {
+    let of_file = is_of_file(cmd);
+    if of_file && raw[3] as u32 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let (start, last) = range(file, raw)?;
+    let (owner, pid) = if of_file {
+        (lock::file_owner(file), -1)
+    } else {
+        (
+            with_files(|table| Ok(lock::table_owner(table)))?,
+            current().process().pid() as i32,
+        )
+    };
+    Ok(Lock {
+        owner,
+        pid,
+        start,
+        last,
+        exclusive: raw[0] as u16 == WRITE,
+    })
+}
+
+/// Sets a lock on `file`, which was open as descriptor `fd`, and waits for it if the command says so. A lock that this
+/// sets for a process ends when the process closes a descriptor of the file, also during the call. The caller holds no
+/// lock.
+///
+/// # Errors
+/// As in fcntl(2); EBADF if another thread has closed the descriptor meanwhile.
+fn set(fd: i32, file: &FileRef, cmd: u32, wanted: Lock) -> Result<(), Errno> {
+    let of_file = is_of_file(cmd);
     let inode = lockable(file)?;
+    // Before the lock is set: a close looks for locks only of an owner that has been noted.
     if of_file {
         file.note_lock();
     } else {
@@ -160,7 +183,7 @@ pub fn control(fd: i32, file: &FileRef, cmd: u32, at: u64) -> Result<u64, Errno>
         lock::unset(inode, Family::Ranges, &wanted)?;
         return Err(Errno::EBADF);
     }
-    Ok(0)
+    Ok(())
 }
 
 /// The struct flock that F_GETLK writes back: the conflicting lock, or F_UNLCK.

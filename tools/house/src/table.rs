@@ -308,7 +308,6 @@ pub const LONG_FUNCTIONS: &[Entry] = &[
     ("process.rs", "Process::new", 70, "one field after another"),
     ("send.rs", "post", 70, "not split yet"),
     ("leak.rs", "check", 70, "one owner of frames after another"),
-    ("lock.rs", "control", 70, "not split yet"),
     ("mm.rs", "mmap", 80, "one check of arguments after another"),
     (
         "mm.rs",
