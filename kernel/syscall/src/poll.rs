@@ -255,78 +255,156 @@ const SETS: [(PollMask, PollMask); 3] = [
     (PollMask::PRI, PollMask::PRI),
 ];
 
+/// The three sets of select(2), one after another, each of as many words as `n` descriptors need.
+struct Sets {
+    n: usize,
+    bits: Vec<u64>,
+}
+
+impl Sets {
+    /// Sets without words, but with memory for them.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    fn with_room(n: usize) -> Result<Sets, Errno> {
+        let mut sets = Sets {
+            n,
+            bits: Vec::new(),
+        };
+        sets.bits
+            .try_reserve_exact(3 * sets.words())
+            .map_err(|_| Errno::ENOMEM)?;
+        Ok(sets)
+    }
+
+    /// The sets in user memory at the addresses `at`; those at null are empty.
+    ///
+    /// # Errors
+    /// ENOMEM, EFAULT.
+    fn read(at: [UserPtr<u64>; 3], n: usize) -> Result<Sets, Errno> {
+        let mut sets = Sets::with_room(n)?;
+        for at in at {
+            for w in 0..sets.words() {
+                let bits = if at.is_null() {
+                    0
+                } else {
+                    at.add(w).read().map_err(fault)?
+                };
+                sets.bits.push(bits & word_mask(n, w));
+            }
+        }
+        Ok(sets)
+    }
+
+    /// Writes the sets to user memory at the addresses `at`, but those at null.
+    ///
+    /// # Errors
+    /// EFAULT.
+    fn write(&self, at: [UserPtr<u64>; 3]) -> Result<(), Errno> {
+        let words = self.words();
+        for (s, at) in at.into_iter().enumerate() {
+            if !at.is_null() {
+                for w in 0..words {
+                    at.add(w).write(&self.bits[s * words + w]).map_err(fault)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Words of each set.
+    fn words(&self) -> usize {
+        self.n.div_ceil(64)
+    }
+
+    /// The place of a descriptor in set `s`: the index of the word, and the bit in it.
+    fn place(&self, s: usize, fd: usize) -> (usize, u64) {
+        (s * self.words() + fd / 64, 1 << (fd % 64))
+    }
+
+    /// Whether set `s` has a descriptor.
+    fn has(&self, s: usize, fd: usize) -> bool {
+        let (word, bit) = self.place(s, fd);
+        self.bits[word] & bit != 0
+    }
+
+    /// The events to ask the file of a descriptor for; none if no set has it.
+    fn wanted(&self, fd: usize) -> PollMask {
+        let mut events = PollMask::NONE;
+        for (s, (_, ask)) in SETS.iter().enumerate() {
+            if self.has(s, fd) {
+                events |= *ask;
+            }
+        }
+        events
+    }
+
+    /// The descriptors of the sets in ascending order, and for each its file and the events wanted. The caller has been
+    /// charged for this list.
+    ///
+    /// # Errors
+    /// EBADF if a descriptor is not open; ENOMEM.
+    fn list(&self) -> Result<(Vec<u32>, Vec<Item>), Errno> {
+        let mut items: Vec<Item> = Vec::new();
+        let mut fds: Vec<u32> = Vec::new();
+        for fd in 0..self.n {
+            let events = self.wanted(fd);
+            if events.is_empty() {
+                continue;
+            }
+            let file = file(fd as i32)?;
+            items.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+            fds.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+            items.push(Item {
+                file: Some(file),
+                events,
+                found: PollMask::NONE,
+            });
+            fds.push(fd as u32);
+        }
+        Ok((fds, items))
+    }
+
+    /// The part of these sets that is ready, and how many bits it has. `fds` and `items` are those of
+    /// [`list`](Self::list), with the events that were found.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    fn ready(&self, fds: &[u32], items: &[Item]) -> Result<(Sets, u64), Errno> {
+        let mut out = Sets::with_room(self.n)?;
+        out.bits.resize(3 * self.words(), 0);
+        let mut count = 0;
+        for (item, &fd) in items.iter().zip(fds) {
+            for (s, (hit, _)) in SETS.iter().enumerate() {
+                if self.has(s, fd as usize) && item.found.intersects(*hit) {
+                    let (word, bit) = self.place(s, fd as usize);
+                    out.bits[word] |= bit;
+                    count += 1;
+                }
+            }
+        }
+        Ok((out, count))
+    }
+}
+
+/// select(2) with a deadline, and with the call's other arguments in `a`: waits until a descriptor is ready, writes the
+/// sets of those that are, and returns how many bits these have. The caller still has to write the time that is left.
+///
+/// # Errors
+/// As for select(2); ERESTARTNOHAND if a signal came first.
 fn select_sets(a: &Args, deadline: Deadline) -> Result<u64, Errno> {
     let n = usize::try_from(a.int(0)).map_err(|_| Errno::EINVAL)?;
     // A set may be longer than the table of descriptors; no descriptor beyond the table can be open.
     let size = with_files(|files| Ok(files.size()))?;
     let n = n.min(size.max(1).next_multiple_of(64));
-    let words = n.div_ceil(64);
-    let mut sets: Vec<u64> = Vec::new();
-    sets.try_reserve_exact(3 * words)
-        .map_err(|_| Errno::ENOMEM)?;
-    for s in 0..3 {
-        let at = UserPtr::<u64>::new(a.get(1 + s));
-        for w in 0..words {
-            let bits = if at.is_null() {
-                0
-            } else {
-                at.add(w).read().map_err(fault)?
-            };
-            sets.push(bits & word_mask(n, w));
-        }
-    }
-    let wanted = |fd: usize| {
-        let mut events = PollMask::NONE;
-        for (s, (_, ask)) in SETS.iter().enumerate() {
-            if sets[s * words + fd / 64] >> (fd % 64) & 1 != 0 {
-                events |= *ask;
-            }
-        }
-        events
-    };
+    let at = [1, 2, 3].map(|i| UserPtr::<u64>::new(a.get(i)));
+    let sets = Sets::read(at, n)?;
     let _held = charge_large(n * (size_of::<Item>() + size_of::<u32>()));
-    let mut items: Vec<Item> = Vec::new();
-    let mut fds: Vec<u32> = Vec::new();
-    for fd in 0..n {
-        let events = wanted(fd);
-        if events.is_empty() {
-            continue;
-        }
-        let file = file(fd as i32)?;
-        items.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-        fds.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-        items.push(Item {
-            file: Some(file),
-            events,
-            found: PollMask::NONE,
-        });
-        fds.push(fd as u32);
-    }
+    let (fds, mut items) = sets.list()?;
     wait(&mut items, deadline)?;
-    let mut ready = 0;
-    let mut out: Vec<u64> = Vec::new();
-    out.try_reserve_exact(3 * words)
-        .map_err(|_| Errno::ENOMEM)?;
-    out.resize(3 * words, 0);
-    for (item, &fd) in items.iter().zip(&fds) {
-        let fd = fd as usize;
-        for (s, (hit, _)) in SETS.iter().enumerate() {
-            let at = s * words + fd / 64;
-            if sets[at] >> (fd % 64) & 1 != 0 && item.found.intersects(*hit) {
-                out[at] |= 1 << (fd % 64);
-                ready += 1;
-            }
-        }
-    }
-    for s in 0..3 {
-        let at = UserPtr::<u64>::new(a.get(1 + s));
-        if !at.is_null() {
-            for w in 0..words {
-                at.add(w).write(&out[s * words + w]).map_err(fault)?;
-            }
-        }
-    }
-    Ok(ready)
+    let (ready, count) = sets.ready(&fds, &items)?;
+    ready.write(at)?;
+    Ok(count)
 }
 
 /// The bits of word `w` that belong to a set of `n` descriptors.

@@ -321,7 +321,6 @@ pub const LONG_FUNCTIONS: &[Entry] = &[
         70,
         "one check of arguments after another",
     ),
-    ("poll.rs", "select_sets", 80, "not split yet"),
     (
         "tools/coherence/plugin/src/lib.rs",
         "accessed",
