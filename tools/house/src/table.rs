@@ -321,12 +321,6 @@ pub const LONG_FUNCTIONS: &[Entry] = &[
         70,
         "one check of arguments after another",
     ),
-    (
-        "tools/coherence/plugin/src/lib.rs",
-        "accessed",
-        70,
-        "not split yet",
-    ),
     ("abifuzz.rs", "main", 90, "one option after another"),
 ];
 

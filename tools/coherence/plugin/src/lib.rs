@@ -162,16 +162,8 @@ fn accessed(cpu: u32, site: Site, access: &Access) {
         return accessed_in_window(cpu, site, access);
     }
     let index = cpu as usize % CPU.len();
-    let (this, store) = (&CPU[index], access.is_store());
-    if site.pc < KERNEL
-        && store
-        && let Some(marker) = Marker::at(access.vaddr)
-    {
-        BEGUN.store(true, Relaxed);
-        this.marker(marker);
-        if state.settings.mode == Mode::Profile {
-            state.profile.marker(marker);
-        }
+    let store = access.is_store();
+    if site.pc < KERNEL && store && stored_marker(&CPU[index], access) {
         return;
     }
     if state.settings.mode != Mode::Transfers {
@@ -184,29 +176,14 @@ fn accessed(cpu: u32, site: Site, access: &Access) {
         return;
     }
     let string = site.kind == Kind::String;
-    // A string instruction accesses a line byte by byte: the line is looked up only once, as a whole.
-    if string {
-        let line = access.vaddr & !(LINE - 1) | u64::from(store);
-        let last = &LAST_LINE[index][usize::from(store)];
-        if last.swap(line, Relaxed) == line {
-            return;
-        }
+    if string && is_last_line(index, access) {
+        return;
     }
     let Some(addr) = access.physical() else {
         return;
     };
     if state.nodes.several() {
-        let node = state.nodes.of_memory(state.nodes.offset_of(addr));
-        let local = node == state.nodes.of_cpu(u64::from(cpu));
-        this.count(if local { Event::Local } else { Event::Remote }, 1);
-        if site.pc >= KERNEL {
-            let event = if local {
-                Event::KernelLocal
-            } else {
-                Event::KernelRemote
-            };
-            this.count(event, 1);
-        }
+        count_node(cpu, site.pc, addr);
     }
     let physical = addr;
     let (addr, bytes) = if string {
@@ -217,8 +194,48 @@ fn accessed(cpu: u32, site: Site, access: &Access) {
     state.directory.access(cpu, addr, bytes, store, |found| {
         let labelled = state.settings.labels.is_some();
         let place = labelled.then(|| state.labels.place(access.vaddr, physical));
-        this.moved(site.pc, string, found, place);
+        CPU[index].moved(site.pc, string, found, place);
     });
+}
+
+/// Takes a marker that a user program has stored, if this store is one; returns whether it is.
+fn stored_marker(this: &Cpu, access: &Access) -> bool {
+    let Some(marker) = Marker::at(access.vaddr) else {
+        return false;
+    };
+    BEGUN.store(true, Relaxed);
+    this.marker(marker);
+    let state = state();
+    if state.settings.mode == Mode::Profile {
+        state.profile.marker(marker);
+    }
+    true
+}
+
+/// Whether a CPU's string instructions last loaded from, or stored to, the same line; notes the line. A string
+/// instruction accesses a line byte by byte, but the line is looked up only once, as a whole.
+fn is_last_line(cpu: usize, access: &Access) -> bool {
+    let store = access.is_store();
+    let line = access.vaddr & !(LINE - 1) | u64::from(store);
+    LAST_LINE[cpu][usize::from(store)].swap(line, Relaxed) == line
+}
+
+/// Counts a CPU's access to the physical address `addr` as one to memory of its own node or of another, and once more
+/// if the instruction at `pc` is the kernel's.
+fn count_node(cpu: u32, pc: u64, addr: u64) {
+    let state = state();
+    let this = &CPU[cpu as usize % CPU.len()];
+    let node = state.nodes.of_memory(state.nodes.offset_of(addr));
+    let local = node == state.nodes.of_cpu(u64::from(cpu));
+    this.count(if local { Event::Local } else { Event::Remote }, 1);
+    if pc >= KERNEL {
+        let event = if local {
+            Event::KernelLocal
+        } else {
+            Event::KernelRemote
+        };
+        this.count(event, 1);
+    }
 }
 
 /// Follows the kernel's messages about its heap; returns whether the store was part of one.
