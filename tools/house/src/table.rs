@@ -306,7 +306,6 @@ pub const LONG_FUNCTIONS: &[Entry] = &[
     ),
     ("fork.rs", "new_process", 70, "one field after another"),
     ("process.rs", "Process::new", 70, "one field after another"),
-    ("send.rs", "post", 70, "not split yet"),
     ("leak.rs", "check", 70, "one owner of frames after another"),
     ("mm.rs", "mmap", 80, "one check of arguments after another"),
     (

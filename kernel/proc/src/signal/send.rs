@@ -139,6 +139,16 @@ fn acts_at_once(pin: &CpuPin, p: &Process, whom: Whom<'_>, signo: u8) -> bool {
     acts
 }
 
+/// Whether a signal that has been posted, other than SIGKILL, ends the process as soon as it comes. It never ends init
+/// so, and a stopped process not before that is continued. The caller holds the process's signal lock, which guards
+/// `shared`.
+fn ends_at_once(pin: &CpuPin, p: &Process, shared: &Shared, whom: Whom<'_>, signo: u8) -> bool {
+    p.pid() != 1
+        && shared.actions.ends_process(signo)
+        && !shared.stop.stopping
+        && acts_at_once(pin, p, whom, signo)
+}
+
 /// Whether a signal has no effect on init: SIGKILL and SIGSTOP, unless the kernel sends one to a thread of init that
 /// cannot go on.
 fn spared(target: Option<&Thread>, info: &SigInfo) -> bool {
@@ -189,26 +199,13 @@ fn post(
         p.note_group_signal(number);
         return Ok(());
     }
-    let mut continued = false;
-    if SigSet::STOPS.has(signo) {
-        flush_all(&pin, p, SigSet::one(sig::CONT));
-    } else if signo == sig::CONT {
-        flush_all(&pin, p, SigSet::STOPS);
-        continued = state::resume(&mut shared.stop);
-    } else if signo == sig::KILL {
-        // It stays stopped until its threads have been told to exit: it must neither take another signal nor run.
-        shared.stop.report = StopReport::None;
-    }
+    let continued = stop_or_continue(&pin, p, &mut shared, signo);
     let result = if dropped(&pin, p, &shared, whom, &info) {
         Ok(())
     } else {
         whom.pending(p).post(info, limit, payer, keep)
     };
-    let ends = result.is_ok()
-        && p.pid() != 1
-        && shared.actions.ends_process(signo)
-        && !shared.stop.stopping
-        && acts_at_once(&pin, p, whom, signo);
+    let ends = result.is_ok() && ends_at_once(&pin, p, &shared, whom, signo);
     if result != Err(PostError::NoRoom) {
         // After the signal is pending, and under the lock that guards its being taken: see `signal_group`.
         p.note_group_signal(number);
@@ -220,18 +217,29 @@ fn post(
     if signo == sig::KILL || ends {
         begin_group_exit(&pin, p, u32::from(signo));
     } else if result.is_ok() {
-        match whom {
-            Whom::Thread(t) => {
-                nudge(&pin, t, SigSet::one(signo));
-            }
-            Whom::Process(_) => nudge_any(&pin, p, whom, SigSet::one(signo)),
-        }
+        nudge_target(&pin, p, whom, signo);
     }
     drop(pin);
     if continued {
         report(p, StopReport::Continued, keep);
     }
     result
+}
+
+/// What a signal changes before it becomes pending: a stop signal and SIGCONT drop each other where they are pending,
+/// SIGCONT ends a stop, and SIGKILL the report of one. Returns whether a stop has ended: the caller then wakes the
+/// stopped threads, once it has released the lock. The caller holds the process's signal lock, which guards `shared`.
+fn stop_or_continue(pin: &CpuPin, p: &Process, shared: &mut Shared, signo: u8) -> bool {
+    if SigSet::STOPS.has(signo) {
+        flush_all(pin, p, SigSet::one(sig::CONT));
+    } else if signo == sig::CONT {
+        flush_all(pin, p, SigSet::STOPS);
+        return state::resume(&mut shared.stop);
+    } else if signo == sig::KILL {
+        // It stays stopped until its threads have been told to exit: it must neither take another signal nor run.
+        shared.stop.report = StopReport::None;
+    }
+    false
 }
 
 /// Drops the pending signals of `set` of the process and of all its threads, and with a stop signal also the stop that
@@ -259,6 +267,17 @@ fn nudge(pin: &CpuPin, t: &Thread, set: SigSet) -> SigSet {
     sched::wake(pin, t);
     sched::poke(pin, t);
     SigSet(open)
+}
+
+/// Makes the target of a signal look at it: the thread that it is for, or one of the process. The caller has posted the
+/// signal, and has released the process's signal lock.
+fn nudge_target(pin: &CpuPin, p: &Process, whom: Whom<'_>, signo: u8) {
+    match whom {
+        Whom::Thread(t) => {
+            nudge(pin, t, SigSet::one(signo));
+        }
+        Whom::Process(_) => nudge_any(pin, p, whom, SigSet::one(signo)),
+    }
 }
 
 /// Makes a thread look at each signal of `set`, one that does not block it: the thread considered first, if possible.
