@@ -18,7 +18,7 @@ use fscore::path::PATH_MAX;
 use vfs::context::{Origin, boot_root};
 use vfs::error::{FsError, Result};
 use vfs::inode::{Inode, mode};
-use vfs::mount::Path;
+use vfs::place::Path;
 use vfs::setattr::NewMode;
 use vfs::tmpfs::{self, What};
 use vfs::walk::{Last, Walk, child};

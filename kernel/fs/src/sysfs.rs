@@ -10,8 +10,9 @@ use vfs::dentry::Dentry;
 use vfs::dynamic::{DynDir, DynFile, Dynamic, Emit, Entry, Fixed, FixedDir, Text, ino_below};
 use vfs::error::{FsError, Result};
 use vfs::inode::{Inode, mode};
-use vfs::mount::{FsKind, Super, new_dev};
+use vfs::mount::new_dev;
 use vfs::put;
+use vfs::superblock::{FsKind, Super};
 use vm::Machine;
 
 type Tree = &'static [(&'static str, Fixed)];

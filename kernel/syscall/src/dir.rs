@@ -7,8 +7,10 @@ use hal::uaccess::PATH_MAX;
 use hal::uio::IoBuf;
 use vfs::dirfile::read_entries;
 use vfs::error::FsError;
-use vfs::mount::Path;
-use vfs::walk::{Want, full_name, permitted};
+use vfs::full_name::full_name;
+use vfs::place::Path;
+use vfs::rights::permitted;
+use vfs::walk::Want;
 
 use super::credentials::require;
 use super::errno::Errno;

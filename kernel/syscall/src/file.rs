@@ -12,7 +12,7 @@ use vfs::error::FsError;
 use vfs::fdtable::NR_OPEN;
 use vfs::file::{File, FileRef, Kind, Whence, o};
 use vfs::inode::{Node, mode};
-use vfs::walk::owns;
+use vfs::rights::{owns, permitted};
 use vfs::{open, regular};
 
 use super::errno::Errno;
@@ -378,7 +378,7 @@ fn ftruncate(a: &mut Args) -> Result<u64, Errno> {
 }
 
 fn truncate(a: &mut Args) -> Result<u64, Errno> {
-    use vfs::walk::{Want, permitted};
+    use vfs::walk::Want;
     let len = position(a.get(1))?;
     let path = user_path(a.get(0))?;
     let caller = Caller::now();

@@ -15,8 +15,8 @@ use vfs::context::{FsContext, Origin};
 use vfs::error::{FsError, Result};
 use vfs::fdtable::FdTable;
 use vfs::file::{FileRef, o};
-use vfs::mount::Path;
 use vfs::open::CHANGING;
+use vfs::place::Path;
 use vfs::setattr::NewMode;
 use vfs::walk::{Walk, Want};
 

@@ -1,7 +1,5 @@
 //! File locks: flock(2), and the lock commands of fcntl(2).
 
-use alloc::sync::Arc;
-
 use abi::raw::general as nr;
 use fscore::locks::{END, Lock};
 use hal::uaccess::UserPtr;
@@ -9,8 +7,7 @@ use proc::UserThreadExt;
 use task::current::current;
 use vfs::error::FsError;
 use vfs::file::{File, FileRef};
-use vfs::inode::Inode;
-use vfs::lock::{self, Family};
+use vfs::lock::{self, Family, LockSlot};
 
 use super::errno::Errno;
 use super::fsutil::{fault, file as file_of, real_file, with_files};
@@ -19,12 +16,14 @@ use crate::call::{Args, Handler};
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[(nr::__NR_flock, flock)];
 
-/// The inode whose locks a call is about.
+/// The locks of the file that a call is about.
 ///
 /// # Errors
 /// `NoLocks` for a file without an inode, such as an anonymous pipe or a socket.
-fn lockable(file: &File) -> Result<&Arc<Inode>, FsError> {
-    file.inode().ok_or(FsError::NoLocks)
+fn lockable(file: &File) -> Result<&LockSlot, FsError> {
+    file.inode()
+        .map(|inode| &inode.locks)
+        .ok_or(FsError::NoLocks)
 }
 
 fn flock(a: &mut Args) -> Result<u64, Errno> {
@@ -38,25 +37,25 @@ fn flock(a: &mut Args) -> Result<u64, Errno> {
         nr::LOCK_SH => false,
         nr::LOCK_EX => true,
         nr::LOCK_UN => {
-            let range = lock::whole(lock::file_owner(&file), 0, true);
+            let range = lock::whole(file.lock_owner(), 0, true);
             lock::unset(lockable(&file)?, Family::Whole, &range)?;
             return Ok(0);
         }
         _ => return Err(Errno::EINVAL),
     };
-    let inode = lockable(&file)?;
+    let locks = lockable(&file)?;
     file.note_lock();
     let wanted = lock::whole(
-        lock::file_owner(&file),
+        file.lock_owner(),
         current().process().pid() as i32,
         exclusive,
     );
     // A conversion is not atomic, as flock(2) says: if another owner's lock is in the way, the old lock is released
     // first.
-    if lock::query(inode, Family::Whole, &wanted).is_some() {
-        lock::unset(inode, Family::Whole, &wanted)?;
+    if lock::query(locks, Family::Whole, &wanted).is_some() {
+        lock::unset(locks, Family::Whole, &wanted)?;
     }
-    lock::set(inode, Family::Whole, wanted, wait, false)?;
+    lock::set(locks, Family::Whole, wanted, wait, false)?;
     Ok(0)
 }
 
@@ -113,7 +112,7 @@ pub fn control(fd: i32, file: &FileRef, cmd: u32, at: u64) -> Result<u64, Errno>
         // A file without an inode has no locks, so none conflicts.
         let found = file
             .inode()
-            .and_then(|inode| lock::query(inode, Family::Ranges, &wanted));
+            .and_then(|inode| lock::query(&inode.locks, Family::Ranges, &wanted));
         UserPtr::<Raw>::new(at)
             .write(&answer(raw, found))
             .map_err(fault)?;
@@ -141,10 +140,10 @@ fn requested(file: &FileRef, cmd: u32, raw: &Raw) -> Result<Lock, Errno> {
     }
     let (start, last) = range(file, raw)?;
     let (owner, pid) = if of_file {
-        (lock::file_owner(file), -1)
+        (file.lock_owner(), -1)
     } else {
         (
-            with_files(|table| Ok(lock::table_owner(table)))?,
+            with_files(|table| Ok(table.lock_owner()))?,
             current().process().pid() as i32,
         )
     };
@@ -165,7 +164,7 @@ fn requested(file: &FileRef, cmd: u32, raw: &Raw) -> Result<Lock, Errno> {
 /// As in fcntl(2); EBADF if another thread has closed the descriptor meanwhile.
 fn set(fd: i32, file: &FileRef, cmd: u32, wanted: Lock) -> Result<(), Errno> {
     let of_file = is_of_file(cmd);
-    let inode = lockable(file)?;
+    let locks = lockable(file)?;
     // Before the lock is set: a close looks for locks only of an owner that has been noted.
     if of_file {
         file.note_lock();
@@ -176,11 +175,11 @@ fn set(fd: i32, file: &FileRef, cmd: u32, wanted: Lock) -> Result<(), Errno> {
         })?;
     }
     let wait = matches!(cmd, nr::F_SETLKW | nr::F_OFD_SETLKW);
-    lock::set(inode, Family::Ranges, wanted, wait, !of_file)?;
+    lock::set(locks, Family::Ranges, wanted, wait, !of_file)?;
     // Another thread may have closed the descriptor meanwhile. That close ended the process's locks on the file
     // before this one was set, so this one is undone.
     if !of_file && !file_of(fd).is_ok_and(|now| FileRef::ptr_eq(&now, file)) {
-        lock::unset(inode, Family::Ranges, &wanted)?;
+        lock::unset(locks, Family::Ranges, &wanted)?;
         return Err(Errno::EBADF);
     }
     Ok(())

@@ -7,7 +7,7 @@ use hal::USER_END;
 use proc::process::Brk;
 use proc::{Process, Resource, UserThreadExt};
 use vfs::file::File;
-use vfs::mount::flag as mount;
+use vfs::place::flag as mount;
 use vfs::regular;
 use vm::space::{Advice, EntryInfo, MapArgs, MapFlags, RemapArgs, RemapTarget, Source};
 use vm::{EntryFlags, MapProt as Prot, ObjectRef, VmError};

@@ -5,15 +5,16 @@ use cred::Cap;
 use fscore::perm;
 use hal::uaccess::UserPtr;
 use hal::uio::IoBuf;
-use vfs::dentry::{self, RenameMode, Side};
 use vfs::dynamic::{Dynamic, Text};
 use vfs::error::FsError;
 use vfs::inode::{Nanos, Node, mode, now};
-use vfs::mount::{Path, flag as mount};
 use vfs::open::{self, writable_dir};
+use vfs::place::{Path, flag as mount};
+use vfs::rename::{self, RenameMode, Side};
+use vfs::rights::{may_rename, owns, permitted};
 use vfs::setattr::{self, NewMode};
 use vfs::tmpfs::{self, What};
-use vfs::walk::{Last, Walk, Want, child, may_rename, owns, permitted};
+use vfs::walk::{Last, Walk, Want, child};
 
 use super::errno::Errno;
 use super::fsutil::{Caller, at, fault, user_path};
@@ -388,7 +389,7 @@ fn rename_at(from_fd: i32, from: u64, to_fd: i32, to: u64, flags: u32) -> Result
         _ => return Err(Errno::EBUSY),
     };
     writable_dir(&from_dir)?;
-    let gone = dentry::rename(
+    let gone = rename::rename(
         Side {
             dir: &from_dir.dentry,
             name: from_name,

@@ -9,8 +9,9 @@ use hal::uaccess::UserPtr;
 use hal::uio::IoBuf;
 use vfs::file::{File, FileRef, Kind, o};
 use vfs::inode::mode;
+use vfs::rights::permitted;
 use vfs::socket::LocalSocket;
-use vfs::walk::{Want, permitted};
+use vfs::walk::Want;
 
 use super::errno::Errno;
 use super::fsutil::{Caller, at, fault, install, install_pair, real_file};

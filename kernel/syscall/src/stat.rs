@@ -7,8 +7,9 @@ use fscore::perm;
 use hal::uaccess::UserPtr;
 use vfs::context::FsContext;
 use vfs::inode::{Attr, Inode, Nanos, mode};
-use vfs::mount::flag as mount;
-use vfs::walk::{Want, permitted};
+use vfs::place::flag as mount;
+use vfs::rights::permitted;
+use vfs::walk::Want;
 
 use super::errno::Errno;
 use super::fsutil::{Caller, at, fault, file, fs, user_path};

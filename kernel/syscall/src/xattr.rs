@@ -5,7 +5,7 @@
 
 use abi::raw::general as nr;
 use hal::uaccess::{StrError, read_cstr};
-use vfs::mount::Path;
+use vfs::place::Path;
 use vfs::walk::Want;
 
 use super::errno::Errno;

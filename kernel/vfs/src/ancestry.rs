@@ -16,11 +16,35 @@ use alloc::sync::Arc;
 
 use ksync::CpuPin;
 
-use super::dentry::{Dentry, RENAME, moves};
+use super::dentry::{Dentry, STEPS, moves};
 use super::error::{FsError, Result};
+use super::rename::RENAME;
 
 /// Steps up the tree that are made without a lock.
 const NEAR: usize = 32;
+
+impl Dentry {
+    /// Whether `self` is `other` or lies below it. The caller holds [`RENAME`], so the answer stays true meanwhile.
+    pub fn is_within(self: &Arc<Self>, other: &Arc<Dentry>) -> bool {
+        let mut held: Option<Arc<Dentry>> = None;
+        loop {
+            let pin = ksync::pin();
+            let mut at = held.as_ref().unwrap_or(self);
+            for _ in 0..STEPS {
+                if Arc::ptr_eq(at, other) {
+                    return true;
+                }
+                match at.parent(&pin) {
+                    Some(up) => at = up,
+                    None => return false,
+                }
+            }
+            let next = at.clone();
+            drop(pin);
+            held = Some(next);
+        }
+    }
+}
 
 /// Whether `dir` is `top` or lies below it. False also if that cannot be told without a lock.
 pub fn is_surely_within(pin: &CpuPin, dir: &Arc<Dentry>, top: &Arc<Dentry>) -> bool {

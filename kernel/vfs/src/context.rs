@@ -5,13 +5,13 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use ksync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use cred::Cred;
 use ksync::{CpuPin, EpochPtr, Once, Spin};
 use mem::epoch;
 
 use super::error::{FsError, Result};
-use super::mount::{self, Path, Super};
-use super::walk::Walk;
+use super::mount;
+use super::place::Path;
+use super::superblock::Super;
 
 ksync::lock_class!(pub ContextLock, "working directory", rank = 86);
 
@@ -192,20 +192,6 @@ impl FsContext {
         match self.places.load(pin).map(which) {
             None | Some(Place::BootRoot) => boot_root(),
             Some(Place::At(path)) => Ok(path),
-        }
-    }
-
-    /// A walk that begins at the working directory; its root is the context's.
-    pub fn walk<'a>(&'a self, cred: &'a Cred) -> Walk<'a> {
-        self.walk_from(cred, Origin::Cwd(self))
-    }
-
-    /// A walk that begins at `base`; its root is the context's.
-    pub fn walk_from<'a>(&'a self, cred: &'a Cred, base: Origin<'a>) -> Walk<'a> {
-        Walk {
-            cred,
-            root: Origin::Root(self),
-            base,
         }
     }
 

@@ -4,8 +4,8 @@
 //! locks, and in an ordered list, which gives the readers of the directory stable cookies. Both change together, under the
 //! lock of [`Dir`].
 //!
-//! Locks: a rename between directories takes [`RENAME`] first; then come the locks of the directories, ancestors before
-//! descendants, then inodes.
+//! Locks: a rename between directories takes [`RENAME`](super::rename::RENAME) first; then come the locks of the directories,
+//! ancestors before descendants, then inodes.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -18,25 +18,22 @@ use fscore::path;
 use ksync::{CpuPin, EpochPtr, Mutex};
 use mem::epoch;
 
+use super::backlog::{AT_ONCE, Backlog};
 use super::error::{FsError, Result};
 use super::inode::Inode;
-use super::leftover;
 use super::name_hash::name_hash;
-use super::table::NameTable;
+use super::table::{NameTable, Named};
 
-ksync::lock_class!(pub RenameLock, "directory renames", rank = 43);
 ksync::lock_class!(pub DirLock, "directory", rank = 44);
 
 hal::machine_static! {
-    /// Held by a rename between two directories: no other one changes the shape of the tree meanwhile.
-    pub static RENAME: Mutex<(), RenameLock> = Mutex::new(());
     /// See [`moves`].
     static MOVES: AtomicU64 = AtomicU64::new(0);
 }
 
-/// The number of times that a directory got another parent. It is counted after each of them, and [`RENAME`] is held from before
-/// the one until after the other: if a walk up the tree finds the same number at its end as at its beginning, all that it
-/// has seen was so at one moment.
+/// The number of times that a directory got another parent. It is counted after each of them, and
+/// [`RENAME`](super::rename::RENAME) is held from before the one until after the other: if a walk up the tree finds the same
+/// number at its end as at its beginning, all that it has seen was so at one moment.
 pub fn moves() -> u64 {
     MOVES.load(Ordering::Acquire)
 }
@@ -135,17 +132,6 @@ impl Dentry {
         })
     }
 
-    /// The hash of the name.
-    pub fn hash(&self) -> u32 {
-        self.place.load(&ksync::pin()).map_or(0, |p| p.hash)
-    }
-
-    /// Whether `name`, whose hash is `hash`, is the dentry's name now.
-    pub fn is_named(&self, pin: &CpuPin, hash: u32, name: &[u8]) -> bool {
-        let place = self.place.load(pin);
-        place.is_some_and(|p| p.hash == hash && path::same(&p.name, name))
-    }
-
     /// The name now.
     pub fn name<'p>(&'p self, pin: &'p CpuPin) -> &'p [u8] {
         self.place.load(pin).map_or(&[], |p| &p.name)
@@ -162,8 +148,9 @@ impl Dentry {
         place.map_or((&[], None), |p| (&p.name, p.parent.as_ref()))
     }
 
-    /// Gives the dentry another parent and name. The caller holds the locks of both directories, and [`RENAME`] if they are two.
-    fn move_to(&self, parent: &Arc<Dentry>, name: &[u8]) {
+    /// Gives the dentry another parent and name. The caller holds the locks of both directories, and
+    /// [`RENAME`](super::rename::RENAME) if they are two.
+    pub(super) fn move_to(&self, parent: &Arc<Dentry>, name: &[u8]) {
         let (payer, moves) = {
             let pin = ksync::pin();
             let is_it = |up: &Arc<Dentry>| Arc::ptr_eq(up, parent);
@@ -183,7 +170,7 @@ impl Dentry {
     }
 
     /// The cookie. The caller holds the lock of the directory.
-    fn cookie(&self) -> u64 {
+    pub(super) fn cookie(&self) -> u64 {
         self.cookie.load(Ordering::Relaxed)
     }
 
@@ -220,26 +207,16 @@ impl Dentry {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, set)
             .is_ok()
     }
+}
 
-    /// Whether `self` is `other` or lies below it. The caller holds [`RENAME`], so the answer stays true meanwhile.
-    pub fn is_within(self: &Arc<Self>, other: &Arc<Dentry>) -> bool {
-        let mut held: Option<Arc<Dentry>> = None;
-        loop {
-            let pin = ksync::pin();
-            let mut at = held.as_ref().unwrap_or(self);
-            for _ in 0..STEPS {
-                if Arc::ptr_eq(at, other) {
-                    return true;
-                }
-                match at.parent(&pin) {
-                    Some(up) => at = up,
-                    None => return false,
-                }
-            }
-            let next = at.clone();
-            drop(pin);
-            held = Some(next);
-        }
+impl Named for Dentry {
+    fn hash(&self) -> u32 {
+        self.place.load(&ksync::pin()).map_or(0, |p| p.hash)
+    }
+
+    fn is_named(&self, pin: &CpuPin, hash: u32, name: &[u8]) -> bool {
+        let place = self.place.load(pin);
+        place.is_some_and(|p| p.hash == hash && path::same(&p.name, name))
     }
 }
 
@@ -249,8 +226,8 @@ pub const STEPS: usize = 256;
 impl Drop for Dentry {
     fn drop(&mut self) {
         let parent = self.place.take().and_then(|p| p.parent);
-        if let Some(rest) = end_chain(parent, leftover::AT_ONCE) {
-            leftover::leave_chain(rest);
+        if let Some(rest) = end_chain(parent, AT_ONCE) {
+            CHAINS.push(rest);
         }
     }
 }
@@ -258,7 +235,7 @@ impl Drop for Dentry {
 /// Drops a reference to a dentry and, if it was the last one, that which the dentry held on its parent, and so on upwards,
 /// for up to `most` dentries. Returns the reference that is to be dropped next, if any are left. A loop, because a recursion
 /// could overflow the kernel's stack.
-pub fn end_chain(mut next: Option<Arc<Dentry>>, most: usize) -> Option<Arc<Dentry>> {
+fn end_chain(mut next: Option<Arc<Dentry>>, most: usize) -> Option<Arc<Dentry>> {
     let mut count = 0;
     while let Some(parent) = next {
         if count == most {
@@ -273,6 +250,17 @@ pub fn end_chain(mut next: Option<Arc<Dentry>>, most: usize) -> Option<Arc<Dentr
     None
 }
 
+hal::machine_static! {
+    /// References to directories, perhaps the last ones; with each go the directories above that nothing else refers to.
+    static CHAINS: Backlog<Arc<Dentry>> = Backlog::new();
+}
+
+/// Frees the chains of removed directories that were too long to be freed at once; returns whether there were any. Called
+/// with preemption on.
+pub(super) fn finish_chains() -> bool {
+    CHAINS.finish(|from| drop(end_chain(Some(from), usize::MAX)))
+}
+
 /// The first cookie of a name: 0 is that of `.` and 1 that of `..`, which every directory has.
 const FIRST_COOKIE: u64 = 2;
 
@@ -282,13 +270,13 @@ pub struct DirList {
     entries: BTreeMap<u64, Arc<Dentry>>,
     next: u64,
     /// The directory has been removed: no name may be added to it.
-    dead: bool,
+    pub(super) dead: bool,
 }
 
 /// A directory in memory. It holds a reference to each of its dentries.
 pub struct Dir {
-    table: NameTable,
-    list: Mutex<DirList, DirLock>,
+    pub(super) table: NameTable<Dentry>,
+    pub(super) list: Mutex<DirList, DirLock>,
 }
 
 impl Default for Dir {
@@ -419,7 +407,8 @@ impl Dir {
 }
 
 impl DirList {
-    fn add(&mut self, dentry: Arc<Dentry>) {
+    /// Adds a dentry to the ordered list.
+    pub(super) fn add(&mut self, dentry: Arc<Dentry>) {
         let cookie = self.next;
         self.next += 1;
         self.put(cookie, dentry);
@@ -427,20 +416,20 @@ impl DirList {
 
     /// Adds a dentry with the cookie that its name had so far, or the dentry itself: so a listing in progress neither misses the
     /// name nor shows it twice.
-    fn put(&mut self, cookie: u64, dentry: Arc<Dentry>) {
+    pub(super) fn put(&mut self, cookie: u64, dentry: Arc<Dentry>) {
         dentry.cookie.store(cookie, Ordering::Relaxed);
         self.entries.insert(cookie, dentry);
     }
 
     /// Takes a dentry out of the ordered list.
-    fn take(&mut self, dentry: &Dentry) {
+    pub(super) fn take(&mut self, dentry: &Dentry) {
         self.entries.remove(&dentry.cookie());
     }
 }
 
 /// Drops the link counts that a name stands for, because the name is removed or replaced, and marks the dentry as removed.
 /// Fails, and changes nothing, with `NotEmpty` for a directory that has entries, and with `Busy` for a mount point.
-fn retire_target(dentry: &Arc<Dentry>) -> Result<()> {
+pub(super) fn retire_target(dentry: &Arc<Dentry>) -> Result<()> {
     let inode = &dentry.inode;
     let dies = || dentry.set_unless(DEAD, MOUNTPOINT);
     let die = || dies().then_some(()).ok_or(FsError::Busy);
@@ -459,287 +448,4 @@ fn retire_target(dentry: &Arc<Dentry>) -> Result<()> {
     }
     inode.touch_ctime();
     Ok(())
-}
-
-/// What `rename` does if the new name exists already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RenameMode {
-    /// Replaces it.
-    Replace,
-    /// Fails with `Exists`.
-    NoReplace,
-    /// Swaps the two names.
-    Exchange,
-}
-
-/// The old or the new name of a rename.
-pub struct Side<'a> {
-    /// The directory.
-    pub dir: &'a Arc<Dentry>,
-    /// The name in it.
-    pub name: &'a [u8],
-    /// Whether the path ended in a slash, so that the name must be a directory's.
-    pub slash: bool,
-}
-
-/// A step of a rename that needs a right.
-pub enum RenameStep<'a> {
-    /// The name of `node` is removed from `dir` or replaced there. `as_dir` says whether `node` must be a directory: when a
-    /// directory is removed, or replaces it.
-    Remove {
-        /// The directory that holds the name.
-        dir: &'a Inode,
-        /// The inode that the name refers to.
-        node: &'a Inode,
-        /// Whether `node` must be a directory.
-        as_dir: bool,
-    },
-    /// A name that does not exist yet is added to this directory.
-    Add(&'a Inode),
-    /// This directory gets another parent, so that its `..` changes.
-    Reparent(&'a Inode),
-}
-
-/// Decides whether the caller has the right to make a step.
-pub type MayRename<'a> = dyn Fn(RenameStep) -> Result<()> + 'a;
-
-/// A rename in progress. The locks of both directories are held.
-struct Rename<'a> {
-    from: Side<'a>,
-    to: Side<'a>,
-    from_dir: &'a Dir,
-    to_dir: &'a Dir,
-    /// The list of the directory of the old name, and that of the new name's directory if it is another.
-    lists: (&'a mut DirList, Option<&'a mut DirList>),
-    may: &'a MayRename<'a>,
-}
-
-/// Renames within one file system in memory. Returns the dentry that was replaced. At every moment a lookup of a name that is
-/// replaced finds the old file or the new one, and a lookup that begins after another one has missed the old name finds the
-/// new one; while two names are swapped it may find neither. Takes [`RENAME`], if the directories are two, and their locks.
-/// Errors: `NotFound`; `Exists`; `NotDir`; `Busy` for a mount point; `Invalid` for a directory moved below itself; `NotEmpty`;
-/// `NoMemory`; the error of `may`.
-pub fn rename(
-    from: Side,
-    to: Side,
-    mode: RenameMode,
-    may: &MayRename,
-) -> Result<Option<Arc<Dentry>>> {
-    for side in [&from, &to] {
-        // Fails with `NotFound` for what could be made on demand and is not; what is cannot be renamed.
-        side.dir.inode.made(side.name)?;
-    }
-    let (from_dir, to_dir) = (from.dir.inode.dir()?, to.dir.inode.dir()?);
-    if Arc::ptr_eq(from.dir, to.dir) {
-        let mut list = from_dir.list.lock();
-        return Rename {
-            from,
-            to,
-            from_dir,
-            to_dir,
-            lists: (&mut list, None),
-            may,
-        }
-        .run(mode);
-    }
-    // While this lock is held the tree keeps its shape, so it can be told which directory is the ancestor.
-    let _shape = RENAME.lock();
-    let (mut from_list, mut to_list);
-    if from.dir.is_within(to.dir) {
-        to_list = to_dir.list.lock();
-        from_list = from_dir.list.lock_nested();
-    } else {
-        from_list = from_dir.list.lock();
-        to_list = to_dir.list.lock_nested();
-    }
-    let lists = (&mut *from_list, Some(&mut *to_list));
-    Rename {
-        from,
-        to,
-        from_dir,
-        to_dir,
-        lists,
-        may,
-    }
-    .run(mode)
-}
-
-impl Rename<'_> {
-    fn run(mut self, mode: RenameMode) -> Result<Option<Arc<Dentry>>> {
-        if self.lists.0.dead || self.lists.1.as_ref().is_some_and(|l| l.dead) {
-            return Err(FsError::NotFound);
-        }
-        let src = self.from_dir.get(self.from.name).ok_or(FsError::NotFound)?;
-        let dst = self.to_dir.get(self.to.name);
-        let exchange = mode == RenameMode::Exchange;
-        self.check_names(&src, dst.as_ref(), mode)?;
-        // Both are names of one file: nothing is changed, and no right is needed.
-        if dst
-            .as_ref()
-            .is_some_and(|dst| Arc::ptr_eq(&dst.inode, &src.inode))
-        {
-            return Ok(None);
-        }
-        self.check_rights(&src.inode, dst.as_ref().map(|dst| &*dst.inode), exchange)?;
-        if src.is_mountpoint() || dst.as_ref().is_some_and(|dst| dst.is_mountpoint()) {
-            return Err(FsError::Busy);
-        }
-        match dst {
-            Some(dst) if exchange => {
-                self.exchange(&src, &dst);
-                Ok(None)
-            }
-            dst => {
-                // This can fail, so it comes before the name that is replaced is removed; nothing after it can fail.
-                self.to_dir.table.reserve(name_hash(self.to.name))?;
-                dst.as_ref().map_or(Ok(()), retire_target)?;
-                self.shift(&src, dst.as_ref());
-                Ok(dst)
-            }
-        }
-    }
-
-    /// Checks what is independent of the caller's rights.
-    fn check_names(
-        &self,
-        src: &Arc<Dentry>,
-        dst: Option<&Arc<Dentry>>,
-        mode: RenameMode,
-    ) -> Result<()> {
-        let exchange = mode == RenameMode::Exchange;
-        match dst {
-            Some(_) if mode == RenameMode::NoReplace => return Err(FsError::Exists),
-            None if exchange => return Err(FsError::NotFound),
-            Some(dst) if exchange && self.to.slash && !dst.inode.is_dir() => {
-                return Err(FsError::NotDir);
-            }
-            _ => {}
-        }
-        if (self.from.slash || self.to.slash && !exchange) && !src.inode.is_dir() {
-            return Err(FsError::NotDir);
-        }
-        if self.is_in_one() {
-            return Ok(());
-        }
-        // A directory cannot be moved below itself, nor replace a directory that it lies in.
-        if src.inode.is_dir() && self.to.dir.is_within(src) {
-            return Err(FsError::Invalid);
-        }
-        match dst {
-            Some(dst) if self.from.dir.is_within(dst) && exchange => Err(FsError::Invalid),
-            Some(dst) if self.from.dir.is_within(dst) => Err(FsError::NotEmpty),
-            _ => Ok(()),
-        }
-    }
-
-    /// Checks the caller's rights, in the order in which Linux does.
-    fn check_rights(&self, src: &Inode, dst: Option<&Inode>, exchange: bool) -> Result<()> {
-        let (from, to) = (&self.from.dir.inode, &self.to.dir.inode);
-        (self.may)(RenameStep::Remove {
-            dir: from,
-            node: src,
-            as_dir: src.is_dir(),
-        })?;
-        (self.may)(match dst {
-            None => RenameStep::Add(to),
-            Some(dst) => RenameStep::Remove {
-                dir: to,
-                node: dst,
-                as_dir: if exchange { dst.is_dir() } else { src.is_dir() },
-            },
-        })?;
-        if self.is_in_one() {
-            return Ok(());
-        }
-        if src.is_dir() {
-            (self.may)(RenameStep::Reparent(src))?;
-        }
-        match dst {
-            Some(dst) if exchange && dst.is_dir() => (self.may)(RenameStep::Reparent(dst)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether both names are in one directory.
-    fn is_in_one(&self) -> bool {
-        self.lists.1.is_none()
-    }
-
-    /// The list of the new name's directory.
-    fn second_list(&mut self) -> &mut DirList {
-        match &mut self.lists.1 {
-            Some(list) => list,
-            None => self.lists.0,
-        }
-    }
-
-    /// Moves `src` to its new name, in place of `dst`, which [`retire_target`] has marked as removed. Cannot fail.
-    fn shift(&mut self, src: &Arc<Dentry>, dst: Option<&Arc<Dentry>>) {
-        let (old_hash, new_hash) = (src.hash(), name_hash(self.to.name));
-        // Where the new name is looked for, before `dst`; it is passed over there until it has that name.
-        self.to_dir.table.install(new_hash, src);
-        src.move_to(self.to.dir, self.to.name);
-        if let Some(dst) = dst {
-            self.to_dir.table.uninstall(new_hash, dst);
-        }
-        let same = self.is_in_one();
-        if !(same && self.to_dir.table.same_leaf(old_hash, new_hash)) {
-            self.from_dir.table.uninstall(old_hash, src);
-        }
-        self.from_dir.table.add_len(-1);
-        self.to_dir.table.add_len(i32::from(dst.is_none()));
-        let kept = dst.or(same.then_some(src)).map(|dentry| dentry.cookie());
-        self.lists.0.take(src);
-        let to_list = self.second_list();
-        if let Some(dst) = dst {
-            to_list.take(dst);
-        }
-        match kept {
-            Some(cookie) => to_list.put(cookie, src.clone()),
-            None => to_list.add(src.clone()),
-        }
-        let (from, to) = (&self.from.dir.inode, &self.to.dir.inode);
-        if src.inode.is_dir() {
-            from.drop_links(1);
-            if dst.is_none() {
-                to.add_links(1);
-            }
-        }
-        src.inode.touch_ctime();
-        from.touch_mtime();
-        to.touch_mtime();
-    }
-
-    /// Swaps the two names. Cannot fail.
-    fn exchange(&mut self, src: &Arc<Dentry>, dst: &Arc<Dentry>) {
-        let (src_hash, dst_hash) = (src.hash(), dst.hash());
-        let same = self.is_in_one();
-        src.move_to(self.to.dir, self.to.name);
-        dst.move_to(self.from.dir, self.from.name);
-        if !(same && self.from_dir.table.same_leaf(src_hash, dst_hash)) {
-            self.to_dir.table.uninstall(dst_hash, dst);
-            self.to_dir.table.install(dst_hash, src);
-            self.from_dir.table.uninstall(src_hash, src);
-            self.from_dir.table.install(src_hash, dst);
-        }
-        let (src_cookie, dst_cookie) = (src.cookie(), dst.cookie());
-        self.lists.0.put(src_cookie, dst.clone());
-        self.second_list().put(dst_cookie, src.clone());
-        let (from, to) = (&self.from.dir.inode, &self.to.dir.inode);
-        match (src.inode.is_dir(), dst.inode.is_dir()) {
-            (true, false) => {
-                from.drop_links(1);
-                to.add_links(1);
-            }
-            (false, true) => {
-                from.add_links(1);
-                to.drop_links(1);
-            }
-            _ => {}
-        }
-        src.inode.touch_ctime();
-        dst.inode.touch_ctime();
-        from.touch_mtime();
-        to.touch_mtime();
-    }
 }

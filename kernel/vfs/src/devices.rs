@@ -9,7 +9,7 @@ use ksync::Once;
 use super::error::{FsError, Result};
 use super::file::Kind;
 use super::inode::{Inode, mode};
-use super::mount::Super;
+use super::superblock::Super;
 
 /// Builds a device number from major and minor, as makedev(3) does.
 pub const fn number(major: u32, minor: u32) -> u64 {

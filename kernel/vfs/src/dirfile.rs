@@ -10,15 +10,13 @@ use super::dynamic::{Dynamic, Entry};
 use super::error::{FsError, Result};
 use super::file::{File, FileOps};
 use super::inode::{Node, mode};
-use super::mount::Path;
+use super::opened::DirFile;
+use super::place::Path;
 
 /// Entries read from a directory in one hold of its lock.
 const BATCH: usize = 32;
 /// Bytes of the longest record, which has a name of 255 bytes.
 const RECORD: usize = 280;
-
-/// An open directory. The file position is the cookie from which the next read goes on.
-pub struct DirFile;
 
 impl FileOps for DirFile {
     fn read(&self, _: &File, _: &mut IoBuf, _: u64) -> Result<usize> {

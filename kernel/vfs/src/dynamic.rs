@@ -16,7 +16,7 @@ use task::current::current;
 use super::dentry::Dir;
 use super::error::{FsError, Result};
 use super::inode::{Inode, NewInode, Node, mode};
-use super::mount::Path;
+use super::place::Path;
 
 /// Largest text that one file may print.
 const TEXT_LIMIT: usize = 16 << 20;

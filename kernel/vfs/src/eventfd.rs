@@ -10,6 +10,7 @@ use task::wait::{WaitQueue, Waiter};
 
 use super::error::{FsError, Result};
 use super::file::{File, FileOps};
+use super::ino::new_ino;
 use super::inode::{Attr, now};
 use super::poll::PollMask;
 
@@ -39,7 +40,7 @@ impl EventCounter {
             semaphore,
             readers: WaitQueue::new(),
             writers: WaitQueue::new(),
-            ino: super::tmpfs::new_ino(),
+            ino: new_ino(),
         }
     }
 

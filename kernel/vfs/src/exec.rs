@@ -11,9 +11,10 @@ use super::error::{FsError, Result};
 use super::exec_cache::{self, CachedExe};
 use super::file::{File, FileRef, Kind, o};
 use super::inode::{Node, Use, mode};
-use super::mount::{Path, flag};
-use super::regular::Regular;
-use super::walk::{Want, permitted};
+use super::opened::Regular;
+use super::place::{Path, flag};
+use super::rights::permitted;
+use super::walk::Want;
 
 /// A regular file that is open for execution. As long as it exists, the file cannot be opened for writing.
 #[derive(Clone)]

@@ -18,7 +18,7 @@ use mem::epoch;
 
 use super::dentry::Dentry;
 use super::file::FileRef;
-use super::mount::{MountRef, Path};
+use super::place::{MountRef, Path};
 
 ksync::lock_class!(pub ExecCacheLock, "exec cache", rank = 45);
 

@@ -7,6 +7,7 @@
 
 use alloc::sync::Arc;
 use core::ops::Range;
+use core::ptr;
 
 use cred::MemoryCharge;
 use ksync::{CpuPin, RcTable, RcTableGuard};
@@ -62,7 +63,7 @@ pub struct FdTable {
 
 impl Drop for FdTable {
     fn drop(&mut self) {
-        let owner = (self.table.extra_mut().locked).then(|| lock::table_owner(self));
+        let owner = (self.table.extra_mut().locked).then(|| self.lock_owner());
         for file in self.table.drain() {
             closed(&file, owner);
         }
@@ -73,7 +74,7 @@ impl Drop for FdTable {
 /// descriptors of the file are open.
 fn closed(file: &File, owner: Option<u64>) {
     if let (Some(owner), Some(inode)) = (owner, file.inode()) {
-        lock::release(inode, owner);
+        lock::release(&inode.locks, owner);
     }
 }
 
@@ -151,9 +152,14 @@ impl FdTable {
         self.table.lock().locked = true;
     }
 
+    /// The process that has the table, as the owner of locks.
+    pub fn lock_owner(&self) -> u64 {
+        ptr::from_ref(self).addr() as u64
+    }
+
     /// The table as the owner of locks, if it may own any.
     fn owner(&self, table: &Locked) -> Option<u64> {
-        table.locked.then(|| lock::table_owner(self))
+        table.locked.then(|| self.lock_owner())
     }
 
     /// A reference to the file of a descriptor.

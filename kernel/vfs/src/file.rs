@@ -6,6 +6,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ops::Range;
+use core::ptr;
 use ksync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cred::MemoryCharge;
@@ -16,15 +17,14 @@ use task::current::current;
 use task::wait::Waiter;
 use vm::ObjectRef;
 
-use super::dirfile::DirFile;
 use super::error::{FsError, Result};
 use super::inode::{Attr, Inode};
 use super::kept::Kept;
 use super::lock;
-use super::mount::{Path, flag};
-use super::pipe::PipeEnd;
+use super::opened::{DirFile, Regular};
+use super::pipe::end::PipeEnd;
+use super::place::{Path, flag};
 use super::poll::PollMask;
-use super::regular::Regular;
 
 ksync::lock_class!(pub PosLock, "file position", rank = 40);
 
@@ -146,7 +146,7 @@ pub enum Kind {
     /// Anything else.
     Other(Box<dyn FileOps>),
     /// A file opened with `O_PATH`: it names a place, and cannot be read or written.
-    Place(Option<Kept>),
+    Place(Option<Kept<Inode>>),
 }
 
 struct NoOps;
@@ -295,6 +295,11 @@ impl File {
     /// Records that the open file may own a lock, which is released when its last descriptor is closed.
     pub fn note_lock(&self) {
         self.locked.store(true, Ordering::Relaxed);
+    }
+
+    /// The open file, as the owner of locks.
+    pub fn lock_owner(&self) -> u64 {
+        ptr::from_ref(self).addr() as u64
     }
 
     /// Reads at the position, and moves it. Holds the position's lock meanwhile.
@@ -455,7 +460,7 @@ impl Drop for File {
         if *self.locked.get_mut()
             && let Some(inode) = self.inode()
         {
-            lock::release(inode, lock::file_owner(self));
+            lock::release(&inode.locks, self.lock_owner());
         }
         self.ops().close(self);
     }

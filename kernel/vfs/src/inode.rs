@@ -7,8 +7,7 @@
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use core::ops::Deref;
-use core::ptr;
-use ksync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
+use ksync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use cred::{MemoryCharge, Payer};
 use fscore::links::Links;
@@ -19,9 +18,8 @@ use vm::{ObjectRef, Quota};
 use super::dentry::Dir;
 use super::dynamic::Dynamic;
 use super::error::{FsError, Result};
-use super::exec_cache;
-use super::lock::FileLocks;
-use super::pipe::Pipe;
+use super::lock::LockSlot;
+use super::pipe::state::Pipe;
 
 ksync::lock_class!(pub InodeLock, "inode", rank = 50);
 ksync::lock_class!(pub DataLock, "file data", rank = 84);
@@ -51,14 +49,14 @@ pub const MAX_SIZE: u64 = (u32::MAX as u64) << 12;
 /// names are counted in the inode.
 pub struct Data {
     /// The pages; `None` once there is neither a name nor an open file, nor a [`Kept`](super::kept::Kept).
-    object: Option<ObjectRef>,
+    pub(super) object: Option<ObjectRef>,
     /// How often the file is open or kept.
-    opens: u32,
+    pub(super) opens: u32,
     /// How often the file is open for writing, and for execution; one of the two is 0.
     writers: u32,
-    runners: u32,
+    pub(super) runners: u32,
     /// Executions since the file was last [cached](super::exec_cache).
-    runs: u32,
+    pub(super) runs: u32,
 }
 
 /// What a regular file is opened for.
@@ -186,7 +184,7 @@ pub struct Inode {
     /// Held by operations that change the data or the size.
     pub lock: Mutex<(), InodeLock>,
     /// The locks that programs have taken on the file; made with the first of them.
-    pub locks: Once<Box<FileLocks>>,
+    pub locks: LockSlot,
     /// The kind. Constant.
     pub node: Node,
 }
@@ -369,12 +367,6 @@ impl Inode {
         Ok(self.links.add_name(max, gone)?)
     }
 
-    /// Undoes [`add_name`](Inode::add_name).
-    pub fn take_back_name(&self) {
-        self.drop_name();
-        self.unlinked();
-    }
-
     /// Gives one unit back to the quota: that of a name, or that of the inode.
     fn refund(&self) {
         if let Some(quota) = self.charge {
@@ -519,19 +511,9 @@ impl Inode {
         frames
     }
 
-    /// Opens a regular file, and returns its pages with a reference. The caller closes it by [`Inode::close_data`]. May
-    /// sleep. Errors: `TextBusy` where [`Use`] says so; `NotFound` if the pages have been freed; `Invalid` if this is no
-    /// regular file.
-    pub fn open_data(&self, what: Use) -> Result<ObjectRef> {
-        loop {
-            match self.try_open_data(what) {
-                Err(FsError::TextBusy) if what == Use::Write && self.forget_text() => {}
-                result => return result,
-            }
-        }
-    }
-
-    fn try_open_data(&self, what: Use) -> Result<ObjectRef> {
+    /// Opens a regular file, and returns its pages with a reference. The caller closes it by [`Inode::close_data`]. Errors:
+    /// `TextBusy` where [`Use`] says so; `NotFound` if the pages have been freed; `Invalid` if this is no regular file.
+    pub(super) fn try_open_data(&self, what: Use) -> Result<ObjectRef> {
         let Node::File(data) = &self.node else {
             return Err(FsError::Invalid);
         };
@@ -551,25 +533,6 @@ impl Inode {
         Ok(object)
     }
 
-    /// Whether the file, which the caller has opened for execution, has been executed often and has a name. If so, the count
-    /// begins again.
-    pub fn is_run_often(&self) -> bool {
-        let Node::File(data) = &self.node else {
-            return false;
-        };
-        let mut data = data.lock();
-        let often = data.runs >= exec_cache::OFTEN && self.nlink() > 0;
-        if often {
-            data.runs = 0;
-        }
-        often
-    }
-
-    /// Takes the file out of the exec cache; returns whether it was there. May sleep.
-    fn forget_text(&self) -> bool {
-        exec_cache::forget(|path| ptr::eq(&*path.dentry.inode, self))
-    }
-
     /// Undoes [`Inode::open_data`] with the same `what`. Frees the pages if neither a name nor an open file is left.
     pub fn close_data(&self, object: ObjectRef, what: Use) {
         if let Node::File(data) = &self.node {
@@ -586,27 +549,6 @@ impl Inode {
             release(own);
         }
         release(Some(object));
-    }
-
-    /// Called after a name has been removed: takes the file out of the exec cache and, if it has no name and is not open,
-    /// frees its pages. So this is done by the caller that removed the name, and not while an epoch frees what was retired.
-    pub fn unlinked(&self) {
-        if let Node::File(data) = &self.node {
-            if data.lock().runners > 0 {
-                // Pairs with that in `exec_cache::keep`: either the file is found in the cache here, or it is seen there
-                // that its last name is gone.
-                fence(Ordering::SeqCst);
-                self.forget_text();
-            }
-            if self.nlink() > 0 {
-                return;
-            }
-            let mut data = data.lock();
-            let unused = data.opens == 0;
-            let own = unused.then(|| data.object.take()).flatten();
-            drop(data);
-            release(own);
-        }
     }
 
     /// Frees the pages of a regular file whose file system is being freed. Returns false, and does nothing, if there may be

@@ -9,35 +9,47 @@ use alloc::sync::Arc;
 use vm::ObjectRef;
 
 use super::error::Result;
-use super::inode::{Inode, Node, Use};
 
-/// Keeps the pages of a regular file. Where the last one may be dropped with preemption off, it is given to
-/// [`leave_file`](super::leftover::leave_file).
-pub struct Kept {
-    inode: Arc<Inode>,
+/// A file that may have pages: an inode.
+pub trait Pages {
+    /// Counts one more that keeps the pages, and returns them with a reference; `None` if this is no regular file.
+    ///
+    /// # Errors
+    /// `NotFound` if they have been freed.
+    fn keep(&self) -> Result<Option<ObjectRef>>;
+
+    /// Undoes [`keep`](Self::keep), which returned `pages`.
+    fn unkeep(&self, pages: ObjectRef);
+}
+
+/// Keeps the pages of a regular file. Where the last one may be dropped with preemption off, it is put on a list of
+/// [leftovers](super::leftover).
+pub struct Kept<F: Pages> {
+    file: Arc<F>,
     /// `None` only while the value is being dropped.
     object: Option<ObjectRef>,
 }
 
-impl Kept {
-    /// Keeps the pages of `inode`, if it is a regular file.
+impl<F: Pages> Kept<F> {
+    /// Keeps the pages of `file`, if it is a regular file.
     ///
     /// # Errors
     /// `NotFound` if they have been freed.
-    pub fn of(inode: &Arc<Inode>) -> Result<Option<Kept>> {
-        if !matches!(inode.node, Node::File(_)) {
+    pub fn of(file: &Arc<F>) -> Result<Option<Self>> {
+        let Some(object) = file.keep()? else {
             return Ok(None);
-        }
-        let object = Some(inode.open_data(Use::Read)?);
-        let inode = inode.clone();
-        Ok(Some(Kept { inode, object }))
+        };
+        Ok(Some(Kept {
+            file: file.clone(),
+            object: Some(object),
+        }))
     }
 }
 
-impl Drop for Kept {
+impl<F: Pages> Drop for Kept<F> {
     fn drop(&mut self) {
         if let Some(object) = self.object.take() {
-            self.inode.close_data(object, Use::Read);
+            self.file.unkeep(object);
         }
     }
 }

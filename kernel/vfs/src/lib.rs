@@ -1,15 +1,26 @@
 //! Files: names, contents, descriptors.
 //!
 //! - [`walk`] finds a place by its path, and [`ancestry`] keeps it in what a mount shows; [`dentry`] and [`table`] hold
-//!   names; [`inode`] has the files that names refer to; [`mount`] says which file system is seen at which directory;
-//! - [`open`] makes a [`file::File`] of a place; [`fdtable`] has the descriptors; [`context`] has a process's root and
-//!   working directory;
-//! - [`exec`] opens programs, and [`exec_cache`] caches those that are executed often;
+//!   names; [`inode`] has the files that names refer to; [`mount`] says which file system ([`superblock`]) is seen at which
+//!   directory; a [`place`] is a dentry seen through a mount, and [`full_name`] is its path;
+//! - [`open`] makes a [`file::File`] of a place, which keeps what is in [`opened`]; [`fdtable`] has the descriptors;
+//!   [`context`] has a process's root and working directory;
+//! - [`exec`] opens programs, and [`exec_cache`] caches those that are executed often; [`contents`] takes a file out of it
+//!   that is written or removed;
 //! - [`tmpfs`] and [`regular`] implement files in memory, [`pipe`] pipes; [`dynamic`] is the base of the file systems whose
 //!   content is made on demand; [`devices`] opens devices;
 //! - [`leftover`] frees later what takes too long to free at once, and [`kept`] keeps pages that are still shown;
-//! - [`setattr`] changes owners and permissions; [`protect`] restricts links and files in directories that all may write;
+//! - [`rights`] says what credentials permit; [`setattr`] changes owners and permissions; [`protect`] restricts links and
+//!   files in directories that all may write;
 //! - [`upcalls`] is what this crate calls of processes.
+//!
+//! The layers, from below; a file imports what is below it:
+//! 1. structures that know no inode: [`table`], `backlog`, [`kept`], [`lock`], [`quota`], and the pipe itself;
+//! 2. what holds one another: [`inode`], [`dentry`], [`dynamic`], [`superblock`], [`place`];
+//! 3. rules about these: [`rights`], [`setattr`], [`protect`], [`rename`], [`ancestry`]; and [`full_name`];
+//! 4. [`opened`], [`mod@file`], and what keeps open files: [`fdtable`], [`exec_cache`];
+//! 5. [`contents`] and the operations of each kind of file ([`regular`], [`dirfile`]), [`mount`], [`context`], [`walk`],
+//!    [`tmpfs`], [`open`], [`exec`].
 //!
 //! The order of locks: file position, mount table, renames, directory, inode, fifo, pipe; then those of the VM.
 
@@ -19,6 +30,8 @@ extern crate alloc;
 
 pub mod account;
 pub mod ancestry;
+mod backlog;
+pub mod contents;
 pub mod context;
 pub mod dentry;
 pub mod devices;
@@ -30,6 +43,8 @@ pub mod exec;
 pub mod exec_cache;
 pub mod fdtable;
 pub mod file;
+pub mod full_name;
+mod ino;
 pub mod inode;
 pub mod kept;
 pub mod leftover;
@@ -37,13 +52,18 @@ pub mod lock;
 pub mod mount;
 pub mod name_hash;
 pub mod open;
+pub mod opened;
 pub mod pipe;
+pub mod place;
 pub mod poll;
 pub mod protect;
 pub mod quota;
 pub mod regular;
+pub mod rename;
+pub mod rights;
 pub mod setattr;
 pub mod socket;
+pub mod superblock;
 pub mod table;
 pub mod tmpfs;
 pub mod upcalls;
@@ -57,6 +77,6 @@ pub use fdtable::FdTable;
 /// Sets the file systems in memory up. Called once, at boot, after the random generators have been seeded.
 pub fn init(ncpus: usize) {
     name_hash::init();
-    tmpfs::init(ncpus);
+    ino::init(ncpus);
     pipe::init(ncpus);
 }

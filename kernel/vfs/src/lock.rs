@@ -15,15 +15,12 @@ use ksync::atomic::{AtomicUsize, Ordering};
 
 use cred::{Charge, MemoryCharge, Payer};
 use fscore::locks::{END, Lock, Locks, MOST, TooMany, Waits};
-use ksync::Spin;
+use ksync::{Once, Spin};
 use task::current::current;
 use task::park::{Deadline, Interruptible, Step, park};
 use task::wait::{WaitQueue, Waiter};
 
 use super::error::{FsError, Result};
-use super::fdtable::FdTable;
-use super::file::File;
-use super::inode::Inode;
 
 ksync::lock_class!(pub LocksLock, "file locks", rank = 88);
 ksync::lock_class!(pub WaitsLock, "file lock waits", rank = 89);
@@ -45,6 +42,9 @@ pub struct FileLocks {
     /// The charge for this object, which exists as long as the inode, to the user that first locked the file. Constant.
     _memory: MemoryCharge,
 }
+
+/// Where an inode has its locks: they are made with the first of them.
+pub type LockSlot = Once<Box<FileLocks>>;
 
 #[derive(Default)]
 struct Lists {
@@ -142,18 +142,8 @@ impl From<TooMany> for FsError {
     }
 }
 
-/// The process that has this descriptor table, as the owner of locks.
-pub fn table_owner(table: &FdTable) -> u64 {
-    ptr::from_ref(table).addr() as u64
-}
-
-/// An open file, as the owner of locks.
-pub fn file_owner(file: &File) -> u64 {
-    ptr::from_ref(file).addr() as u64
-}
-
-fn locks_of(inode: &Inode) -> &FileLocks {
-    inode.locks.get_or_init(|| Box::new(FileLocks::new()))
+fn locks_of(slot: &LockSlot) -> &FileLocks {
+    slot.get_or_init(|| Box::new(FileLocks::new()))
 }
 
 /// A lock that is requested.
@@ -214,14 +204,14 @@ impl Request<'_> {
 /// `WouldBlock` if another owner's lock conflicts and `wait` is false; `Deadlock` if the wait would never end; `Interrupted`;
 /// `NoLocks` if there is no memory, or the caller's user may have no more locks.
 pub fn set(
-    inode: &Inode,
+    slot: &LockSlot,
     family: Family,
     wanted: Lock,
     wait: bool,
     may_circle: bool,
 ) -> Result<()> {
     let mut request = Request {
-        locks: locks_of(inode),
+        locks: locks_of(slot),
         family,
         wanted,
         may_circle,
@@ -246,8 +236,8 @@ pub fn set(
 
 /// Releases what `range.owner` holds in the range. Fails with `NoLocks` if a lock must be split and there is no memory for
 /// the second part, or the user may have no more locks.
-pub fn unset(inode: &Inode, family: Family, range: &Lock) -> Result<()> {
-    let Some(locks) = inode.locks.get() else {
+pub fn unset(slot: &LockSlot, family: Family, range: &Lock) -> Result<()> {
+    let Some(locks) = slot.get() else {
         return Ok(());
     };
     let mut lists = locks.lists.lock();
@@ -263,14 +253,14 @@ pub fn unset(inode: &Inode, family: Family, range: &Lock) -> Result<()> {
 }
 
 /// A lock that keeps `wanted` from being granted.
-pub fn query(inode: &Inode, family: Family, wanted: &Lock) -> Option<Lock> {
-    let locks = inode.locks.get()?;
+pub fn query(slot: &LockSlot, family: Family, wanted: &Lock) -> Option<Lock> {
+    let locks = slot.get()?;
     locks.lists.lock().of(family).conflict(wanted).copied()
 }
 
 /// Releases all locks of an owner on a file.
-pub fn release(inode: &Inode, owner: u64) {
-    let Some(locks) = inode.locks.get() else {
+pub fn release(slot: &LockSlot, owner: u64) {
+    let Some(locks) = slot.get() else {
         return;
     };
     let mut lists = locks.lists.lock();

@@ -11,19 +11,21 @@ use ksync::Mutex;
 
 use super::context::Origin;
 use super::dentry::Dentry;
-use super::dirfile::DirFile;
 use super::dynamic::{DynFile, Dynamic, Text};
 use super::error::{FsError, Result};
 use super::file::{File, FileOps, FileRef, Kind, o};
 use super::inode::{Inode, Node, Use, mode};
 use super::kept::Kept;
-use super::mount::{Path, flag};
-use super::pipe::{self, Pipe};
+use super::opened::{DirFile, Regular};
+use super::pipe::open::{open_fifo, reopen};
+use super::pipe::state::Pipe;
+use super::place::{Path, flag};
 use super::protect;
-use super::regular::{self, Regular};
+use super::regular;
+use super::rights::{may_remove, owns, permitted};
 use super::setattr::NewMode;
 use super::tmpfs::{self, What};
-use super::walk::{Last, Walk, Want, child, count_link, may_remove, owns, permitted};
+use super::walk::{Last, Walk, Want, child, count_link};
 
 ksync::lock_class!(pub PrintLock, "printed file", rank = 41);
 
@@ -229,10 +231,10 @@ fn open_place(path: Path, flags: u32, ready: Ready) -> Result<FileRef> {
         Node::Link(_) | Node::Dynamic(Dynamic::Link(_)) => return Err(FsError::Loop),
         Node::Fifo(slot) => {
             ready()?;
-            Kind::Pipe(pipe::open_fifo(fifo_pipe(slot)?, flags)?)
+            Kind::Pipe(open_fifo(fifo_pipe(slot)?, flags)?)
         }
         Node::Pipe(pipe) => {
-            let end = pipe::reopen(pipe.clone(), flags)?;
+            let end = reopen(pipe.clone(), flags)?;
             return Ok(File::open(None, Kind::Pipe(end), flags));
         }
         Node::Socket => return Err(FsError::NoDevAddr),

@@ -12,7 +12,7 @@ use fscore::perm;
 
 use super::error::{FsError, Result};
 use super::inode::{Inode, mode};
-use super::walk::{owns, permitted};
+use super::rights::{owns, permitted};
 
 /// A setting: the higher, the more is forbidden.
 pub struct Level {

@@ -13,6 +13,7 @@ use super::dentry::Dentry;
 use super::error::{FsError, Result};
 use super::file::{File, FileOps};
 use super::inode::{Inode, MAX_SIZE, Use};
+use super::opened::Regular;
 use super::setattr::drop_privileges;
 use super::upcalls;
 
@@ -34,27 +35,7 @@ impl FileTag {
     }
 }
 
-/// The pages of an open regular file.
-pub struct Regular {
-    /// `None` only while the file is being closed.
-    object: Option<ObjectRef>,
-    inode: Arc<Inode>,
-    what: Use,
-}
-
 impl Regular {
-    /// Opens the pages of `inode`.
-    ///
-    /// # Errors
-    /// Those of [`Inode::open_data`].
-    pub fn open(inode: &Arc<Inode>, what: Use) -> Result<Self> {
-        Ok(Regular {
-            object: Some(inode.open_data(what)?),
-            inode: inode.clone(),
-            what,
-        })
-    }
-
     /// The pages, tagged with the file.
     pub fn tagged_pages(&self, file: &File) -> Result<&ObjectRef> {
         let object = self.pages()?;
@@ -64,10 +45,6 @@ impl Regular {
             object.set_tag(Arc::new(FileTag::of(&path.dentry)));
         }
         Ok(object)
-    }
-
-    fn pages(&self) -> Result<&ObjectRef> {
-        self.object.as_ref().ok_or(FsError::BadFd)
     }
 
     /// Writes at `pos`. The caller holds [`Inode::lock`].
@@ -82,14 +59,6 @@ impl Regular {
             self.inode.set_size_locked(end);
         }
         Ok(n)
-    }
-}
-
-impl Drop for Regular {
-    fn drop(&mut self) {
-        if let Some(object) = self.object.take() {
-            self.inode.close_data(object, self.what);
-        }
     }
 }
 

@@ -11,7 +11,7 @@ use task::current::current;
 
 use super::error::{FsError, Result};
 use super::inode::{Inode, mode};
-use super::walk::owns;
+use super::rights::owns;
 
 /// Whether `cred` may set and keep the set-group-ID bit of files of the group.
 pub fn in_group_or_capable(cred: &Cred, gid: u32) -> bool {

@@ -8,6 +8,7 @@ use task::wait::Waiter;
 
 use super::error::{FsError, Result};
 use super::file::{File, FileOps};
+use super::ino::new_ino;
 use super::inode::{Attr, mode, now};
 use super::poll::PollMask;
 
@@ -19,9 +20,7 @@ pub struct LocalSocket {
 impl LocalSocket {
     /// Makes a socket.
     pub fn new() -> Self {
-        LocalSocket {
-            ino: super::tmpfs::new_ino(),
-        }
+        LocalSocket { ino: new_ino() }
     }
 }
 

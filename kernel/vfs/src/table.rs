@@ -1,4 +1,4 @@
-//! The name table of one directory: name → [`Dentry`], looked up without a write.
+//! The name table of one directory: name → dentry, looked up without a write.
 //!
 //! Guarantee: a lookup under a [`CpuPin`] takes no lock, writes nothing, and sees each change of a leaf as a whole or not at
 //! all. A change takes time proportional to the logarithm of the number of names: it has preemption off for a few small
@@ -20,7 +20,6 @@ use ksync::atomic::{AtomicU32, Ordering};
 use ksync::{CpuPin, EpochPtr};
 use mem::epoch;
 
-use super::dentry::Dentry;
 use super::error::{FsError, Result};
 
 /// Bits of the hash that select a way at a fork.
@@ -31,22 +30,30 @@ const LEVELS: usize = (u32::BITS / BITS) as usize;
 /// Names that a leaf holds before it becomes a fork.
 const MOST: usize = 6;
 
-type Link = EpochPtr<Box<Node>>;
-
-enum Node {
-    /// At least one name.
-    Leaf(Box<[Arc<Dentry>]>),
-    Fork(Fork),
+/// What the table holds: something with a name.
+pub trait Named: Send + Sync + 'static {
+    /// The hash of the name.
+    fn hash(&self) -> u32;
+    /// Whether `name`, whose hash is `hash`, is its name now.
+    fn is_named(&self, pin: &CpuPin, hash: u32, name: &[u8]) -> bool;
 }
 
-struct Fork {
+type Link<D> = EpochPtr<Box<Node<D>>>;
+
+enum Node<D> {
+    /// At least one name.
+    Leaf(Box<[Arc<D>]>),
+    Fork(Fork<D>),
+}
+
+struct Fork<D> {
     /// One link for each value of the bits.
-    ways: Box<[Link]>,
+    ways: Box<[Link<D>]>,
     /// Links that are not empty, at least one. Written under the directory's lock.
     used: AtomicU32,
 }
 
-impl Fork {
+impl<D> Fork<D> {
     fn count(&self, delta: i32) -> u32 {
         let used = self.used.load(Ordering::Relaxed);
         let used = used.wrapping_add_signed(delta);
@@ -60,34 +67,34 @@ fn way(hash: u32, level: usize) -> usize {
     (hash >> (BITS * level as u32)) as usize & (FAN - 1)
 }
 
-fn leaf(names: Vec<Arc<Dentry>>) -> Option<Box<Node>> {
+fn leaf<D>(names: Vec<Arc<D>>) -> Option<Box<Node<D>>> {
     (!names.is_empty()).then(|| Box::new(Node::Leaf(names.into_boxed_slice())))
 }
 
 /// The path to the leaf of a hash.
-struct Trail<'p> {
+struct Trail<'p, D> {
     /// The forks on the path, each with the link that leads to it.
-    forks: [Option<(&'p Link, &'p Fork)>; LEVELS],
+    forks: [Option<(&'p Link<D>, &'p Fork<D>)>; LEVELS],
     level: usize,
     /// The link of the leaf.
-    link: &'p Link,
-    names: &'p [Arc<Dentry>],
+    link: &'p Link<D>,
+    names: &'p [Arc<D>],
 }
 
 /// The table. The caller of a function that changes it holds the directory's lock.
-pub struct NameTable {
-    root: Link,
+pub struct NameTable<D> {
+    root: Link<D>,
     /// The number of names. Written under the directory's lock.
     len: AtomicU32,
 }
 
-impl Default for NameTable {
+impl<D: Named> Default for NameTable<D> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl NameTable {
+impl<D: Named> NameTable<D> {
     /// An empty table, which owns no memory.
     pub const fn new() -> Self {
         NameTable {
@@ -102,7 +109,9 @@ impl NameTable {
     }
 
     /// Finds a name by its hash and its letters. Takes no lock and writes nothing.
-    pub fn find<'p>(&'p self, pin: &'p CpuPin, hash: u32, name: &[u8]) -> Option<&'p Arc<Dentry>> {
+    // One copy for all callers, so that what hashes the name before is small enough to be inlined in a walk.
+    #[inline(never)]
+    pub fn find<'p>(&'p self, pin: &'p CpuPin, hash: u32, name: &[u8]) -> Option<&'p Arc<D>> {
         let mut node = self.root.load(pin)?;
         let mut bits = hash;
         loop {
@@ -114,7 +123,7 @@ impl NameTable {
         }
     }
 
-    fn trail<'p>(&'p self, pin: &'p CpuPin, hash: u32) -> Trail<'p> {
+    fn trail<'p>(&'p self, pin: &'p CpuPin, hash: u32) -> Trail<'p, D> {
         let mut trail = Trail {
             forks: [None; LEVELS],
             level: 0,
@@ -139,13 +148,13 @@ impl NameTable {
 
     /// Replaces the leaf of `hash` by one with `dentry` as the first, or with none, if `stays` is false: in one step for
     /// readers. The directory's lock is held.
-    fn edit(&self, hash: u32, dentry: &Arc<Dentry>, stays: bool) {
+    fn edit(&self, hash: u32, dentry: &Arc<D>, stays: bool) {
         let pin = ksync::pin();
         let trail = self.trail(&pin, hash);
         // No larger than a leaf, so the reserve can serve this allocation when memory is short.
         let others = trail.names.iter().filter(|d| !Arc::ptr_eq(d, dentry));
         let first = stays.then_some(dentry).into_iter();
-        let names: Vec<Arc<Dentry>> = first.chain(others).cloned().collect();
+        let names: Vec<Arc<D>> = first.chain(others).cloned().collect();
         let change = i32::from(!names.is_empty()) - i32::from(!trail.names.is_empty());
         trail.link.replace(epoch(), &pin, leaf(names));
         if change == 0 {
@@ -171,7 +180,7 @@ impl NameTable {
             if trail.names.len() < MOST || trail.level == LEVELS {
                 return Ok(());
             }
-            let mut lists: [Vec<Arc<Dentry>>; FAN] = Default::default();
+            let mut lists: [Vec<Arc<D>>; FAN] = Default::default();
             for name in trail.names {
                 let list = &mut lists[way(name.hash(), trail.level)];
                 list.try_reserve(1).map_err(|_| FsError::NoMemory)?;
@@ -191,12 +200,12 @@ impl NameTable {
 
     /// Puts a dentry into the leaf of `hash`, as the one that is found of those with one name. The caller has made room by
     /// [`reserve`](Self::reserve), and updates the number of names; the directory's lock is held.
-    pub fn install(&self, hash: u32, dentry: &Arc<Dentry>) {
+    pub fn install(&self, hash: u32, dentry: &Arc<D>) {
         self.edit(hash, dentry, true);
     }
 
     /// Takes a dentry out of the leaf of `hash`. The caller updates the number of names; the directory's lock is held.
-    pub fn uninstall(&self, hash: u32, dentry: &Arc<Dentry>) {
+    pub fn uninstall(&self, hash: u32, dentry: &Arc<D>) {
         self.edit(hash, dentry, false);
     }
 
@@ -218,7 +227,7 @@ impl NameTable {
     ///
     /// # Errors
     /// `NoMemory`.
-    pub fn insert(&self, dentry: &Arc<Dentry>) -> Result<()> {
+    pub fn insert(&self, dentry: &Arc<D>) -> Result<()> {
         let hash = dentry.hash();
         self.reserve(hash)?;
         self.install(hash, dentry);
@@ -227,7 +236,7 @@ impl NameTable {
     }
 
     /// Removes a dentry. The directory's lock is held.
-    pub fn remove(&self, dentry: &Arc<Dentry>) {
+    pub fn remove(&self, dentry: &Arc<D>) {
         self.uninstall(dentry.hash(), dentry);
         self.add_len(-1);
     }

@@ -5,46 +5,23 @@
 //! writing fail with `NoSpace` when a quota is used up, and when memory is short.
 
 use alloc::sync::{Arc, Weak};
-use ksync::atomic::{AtomicU64, Ordering};
 
 use cred::{Charge, Cred, Payer};
 use fscore::path::PATH_MAX;
 use fscore::perm;
-use ksync::{Mutex, Once, PerCpu};
+use ksync::Mutex;
 use vm::{ObjectRef, Quota};
 
 use super::dentry::{Dentry, Dir};
 use super::error::{FsError, Result};
+use super::ino::new_ino;
 use super::inode::{Inode, LinkText, NewInode, Node, mode};
-use super::mount::{FsKind, Home, Path, Super, new_dev};
+use super::mount::new_dev;
+use super::place::Path;
+use super::rights::permitted;
 use super::setattr::NewMode;
-use super::walk::permitted;
+use super::superblock::{FsKind, Home, Super};
 use super::{protect, quota};
-
-hal::machine_static! {
-    /// The next inode number of each CPU; a CPU counts in steps of the number of CPUs.
-    static INODES: Once<PerCpu<AtomicU64>> = Once::new();
-}
-
-/// Sets the inode numbers up.
-pub(super) fn init(ncpus: usize) {
-    let _ = INODES.set(PerCpu::new(ncpus, |cpu| {
-        AtomicU64::new((cpu + 2 * ncpus) as u64)
-    }));
-}
-
-/// An inode number that no other inode in memory has.
-pub fn new_ino() -> u64 {
-    let Some(inodes) = INODES.get() else {
-        return 1;
-    };
-    let pin = ksync::pin();
-    // No other CPU writes this counter.
-    let mine = inodes.get(&pin);
-    let ino = mine.load(Ordering::Relaxed);
-    mine.store(ino + inodes.ncpus() as u64, Ordering::Relaxed);
-    ino
-}
 
 /// The kind of a new file.
 pub enum What<'a> {

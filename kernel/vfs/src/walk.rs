@@ -10,20 +10,22 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use cred::{Cap, Cred, Payer};
+use cred::{Cred, Payer};
 use fscore::path::{self, Component, MAX_LINKS, NAME_MAX};
-use fscore::perm::{self, Owner, Powers};
+use fscore::perm;
 use ksync::CpuPin;
 use task::current::current;
 
 use super::ancestry;
-use super::context::Origin;
-use super::dentry::{Dentry, RENAME, RenameStep, moves};
+use super::context::{FsContext, Origin};
+use super::dentry::Dentry;
 use super::dynamic::{Dynamic, Target};
 use super::error::{FsError, Result};
-use super::inode::{Inode, Node};
-use super::mount::{self, Leaving, MountRef, Path};
+use super::inode::Node;
+use super::mount::{self, Leaving};
+use super::place::{MountRef, Path};
 use super::protect;
+use super::rights::permitted;
 
 /// What a lookup does with the last component.
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,6 +74,22 @@ pub struct Walk<'a> {
     pub base: Origin<'a>,
 }
 
+impl FsContext {
+    /// A walk that begins at the working directory; its root is the context's.
+    pub fn walk<'a>(&'a self, cred: &'a Cred) -> Walk<'a> {
+        self.walk_from(cred, Origin::Cwd(self))
+    }
+
+    /// A walk that begins at `base`; its root is the context's.
+    pub fn walk_from<'a>(&'a self, cred: &'a Cred, base: Origin<'a>) -> Walk<'a> {
+        Walk {
+            cred,
+            root: Origin::Root(self),
+            base,
+        }
+    }
+}
+
 /// The last component of a path, after the directory that holds it has been found.
 pub enum Last<'a> {
     /// A name, and whether slashes follow it.
@@ -82,57 +100,6 @@ pub enum Last<'a> {
     Up,
     /// The path consists of slashes: it names the root.
     Root,
-}
-
-/// Checks that `cred` may do `want` (bits of `fscore::perm`) with a file. Fails with `Access`.
-pub fn permitted(cred: &Cred, inode: &Inode, want: u32) -> Result<()> {
-    let owner = Owner {
-        uid: inode.uid(),
-        gid: inode.gid(),
-        mode: inode.mode(),
-        dir: inode.is_dir(),
-    };
-    let powers = Powers {
-        all: cred.capable(Cap::DacOverride),
-        read: cred.capable(Cap::DacReadSearch),
-    };
-    if perm::allowed(owner, cred.fsuid, |g| cred.in_group(g), powers, want) {
-        return Ok(());
-    }
-    match &inode.node {
-        Node::Dynamic(Dynamic::Dir(dir)) if dir.is_callers() => Ok(()),
-        _ => Err(FsError::Access),
-    }
-}
-
-/// Whether `cred` owns the file, or has the capability to act as its owner.
-pub fn owns(cred: &Cred, inode: &Inode) -> bool {
-    cred.fsuid == inode.uid() || cred.capable(Cap::Fowner)
-}
-
-/// Checks that `cred` may remove `node` from the directory `dir`, or replace it there. `as_dir` says whether `node` must be a
-/// directory.
-pub fn may_remove(cred: &Cred, dir: &Inode, node: &Inode, as_dir: bool) -> Result<()> {
-    permitted(cred, dir, perm::WRITE | perm::EXEC)?;
-    if perm::sticky_forbids(dir.mode(), dir.uid(), node.uid(), cred.fsuid)
-        && !cred.capable(Cap::Fowner)
-    {
-        return Err(FsError::Perm);
-    }
-    match (as_dir, node.is_dir()) {
-        (true, false) => Err(FsError::NotDir),
-        (false, true) => Err(FsError::IsDir),
-        _ => Ok(()),
-    }
-}
-
-/// Checks that `cred` may make one step of a rename.
-pub fn may_rename(cred: &Cred, step: RenameStep) -> Result<()> {
-    match step {
-        RenameStep::Remove { dir, node, as_dir } => may_remove(cred, dir, node, as_dir),
-        RenameStep::Add(dir) => permitted(cred, dir, perm::WRITE | perm::EXEC),
-        RenameStep::Reparent(node) => permitted(cred, node, perm::WRITE),
-    }
 }
 
 /// Nested texts (the path and those of links) that a walk holds without memory; with more of them the walk stops and takes
@@ -579,68 +546,4 @@ fn on_demand(dir: &Path, name: &[u8], payer: Payer) -> Result<Path> {
         mount: dir.mount.clone(),
         dentry: kept.unwrap_or_else(made),
     }))
-}
-
-/// The path of a place as seen from `root`, for getcwd(2) and the links of procfs. Returns the text, and whether the place
-/// can be reached from `root`. The directories in the path lay in each other at one moment, but if one of them is renamed meanwhile
-/// and not moved, the path may have its old name or its new one. Takes [`RENAME`] if directories are moved meanwhile. Sleeps.
-///
-/// # Errors
-/// `NameTooLong` if the path is longer than a system call takes; `NoMemory`.
-pub fn full_name(root: &Path, at: &Path) -> Result<(Vec<u8>, bool)> {
-    let before = moves();
-    let name = name_now(root, at);
-    if moves() == before {
-        return name;
-    }
-    let _shape = RENAME.lock();
-    name_now(root, at)
-}
-
-/// As [`full_name`], but the path may be of no moment if directories are moved meanwhile.
-fn name_now(root: &Path, at: &Path) -> Result<(Vec<u8>, bool)> {
-    // Built from the end: the bytes of the components are collected in reverse order, and reversed at last.
-    let mut back: Vec<u8> = Vec::new();
-    let pin = ksync::pin();
-    let (mut m, mut d) = (&at.mount, &at.dentry);
-    let mut reached = true;
-    loop {
-        if m.id == root.mount.id && Arc::ptr_eq(d, &root.dentry) {
-            break;
-        }
-        if Arc::ptr_eq(d, &m.root) {
-            match &m.over {
-                Some((up, on)) => {
-                    (m, d) = (up, on);
-                    continue;
-                }
-                // Above the root, or beside it.
-                None => {
-                    reached = false;
-                    break;
-                }
-            }
-        }
-        // Both at once: a rename may replace them between two looks.
-        let (name, up) = d.place(&pin);
-        // The root of the file system, of which the mount shows another part.
-        let Some(up) = up else {
-            reached = false;
-            break;
-        };
-        // This bounds the walk, too, however deep directories are nested.
-        if back.len() + name.len() + 1 >= path::PATH_MAX {
-            return Err(FsError::NameTooLong);
-        }
-        back.try_reserve(name.len() + 1)
-            .map_err(|_| FsError::NoMemory)?;
-        back.extend(name.iter().rev());
-        back.push(b'/');
-        d = up;
-    }
-    if back.is_empty() {
-        back.push(b'/');
-    }
-    back.reverse();
-    Ok((back, reached))
 }

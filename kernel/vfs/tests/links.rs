@@ -7,11 +7,11 @@ mod support_names;
 use cred::{Cap, CapSet, Cred};
 use support::{Calls, on};
 use support_names::{OTHER, USER, View, bits, give, ino, inode, nlink, set_mode, user};
-use vfs::dentry::RenameMode::Replace;
 use vfs::error::FsError::{self, Access, Exists, Loop, NameTooLong, NotDir, NotFound, Perm};
 use vfs::file::o;
 use vfs::inode::mode;
 use vfs::protect;
+use vfs::rename::RenameMode::Replace;
 use vfs::walk::Want;
 
 /// Root's calls and those of a user, with a directory that all may write, `/all`, and one that is sticky as well, `/tmp`.

@@ -16,14 +16,16 @@ use support_names::{
     read_some, set_mode, umount, user,
 };
 use vfs::dentry::Dentry;
-use vfs::dentry::RenameMode::{Exchange, Replace};
 use vfs::dynamic::{DynLink, Dynamic, Fixed, FixedDir, Target, Text};
 use vfs::error::FsError::{
     self, Access, BadFd, Exists, Invalid, IsDir, Loop, NotDir, NotFound, Perm,
 };
 use vfs::error::Result;
 use vfs::file::{FileRef, Whence, o};
-use vfs::mount::{self, FsKind, Super, flag};
+use vfs::mount;
+use vfs::place::flag;
+use vfs::rename::RenameMode::{Exchange, Replace};
+use vfs::superblock::{FsKind, Super};
 use vfs::tmpfs::Settings;
 use vm_host::Random;
 

@@ -12,13 +12,15 @@ use support_names::{
     Record, View, bind, free_all, ino, inode, mount_new, mount_plain, nlink, read_rest, set_mode,
     umount,
 };
-use vfs::dentry::RenameMode::Replace;
 use vfs::error::FsError::{
     self, Access, Busy, CrossDevice, Exists, Invalid, NoSpace, NotFound, ReadOnly,
 };
 use vfs::exec::ExecFile;
 use vfs::file::o;
-use vfs::mount::{self, FsKind, flag};
+use vfs::mount;
+use vfs::place::flag;
+use vfs::rename::RenameMode::Replace;
+use vfs::superblock::FsKind;
 use vfs::tmpfs::{self, Settings};
 
 /// A directory `/m` with a file `/m/below`, on which a file system with a directory `/m/d` is mounted.
@@ -212,7 +214,7 @@ fn a_mount_point_is_neither_removed_nor_renamed() {
         assert_eq!(root.rmdir("/empty"), Err(Busy));
         assert_eq!(root.rename("/empty", "/new", Replace), Err(Busy));
         assert_eq!(root.rename("/other", "/empty", Replace), Err(Busy));
-        let exchange = vfs::dentry::RenameMode::Exchange;
+        let exchange = vfs::rename::RenameMode::Exchange;
         assert_eq!(root.rename("/other", "/empty", exchange), Err(Busy));
         umount("/empty", false).unwrap();
         assert_eq!(root.rename("/other", "/empty", Replace), Ok(()));

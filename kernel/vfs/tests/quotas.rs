@@ -10,10 +10,10 @@ use support::{Calls, on};
 use support_names::{
     OTHER, USER, free_all, inode, mount_new, mount_plain, nlink, set_mode, umount, user,
 };
-use vfs::dentry::RenameMode::{Exchange, Replace};
 use vfs::error::FsError::{self, Access, Exists, Invalid, NoSpace, NotDir, NotEmpty};
 use vfs::file::o;
 use vfs::quota;
+use vfs::rename::RenameMode::{Exchange, Replace};
 use vfs::tmpfs::Settings;
 use vm::Quota;
 use vm_host::Random;

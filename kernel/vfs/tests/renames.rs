@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use cred::Cred;
 use support::{Calls, on};
 use support_names::{OTHER, USER, View, give, ino, inode, nlink, read_rest, set_mode, user};
-use vfs::dentry::RenameMode::{Exchange, NoReplace, Replace};
-use vfs::dentry::RenameStep;
 use vfs::error::FsError::{
     self, Access, Busy, Exists, Invalid, IsDir, NotDir, NotEmpty, NotFound, Perm,
 };
 use vfs::file::o;
+use vfs::rename::RenameMode::{Exchange, NoReplace, Replace};
+use vfs::rename::RenameStep;
 use vm_host::Random;
 
 /// Directories `/a/b/c` and `/d`, and files `/a/f`, `/d/f` and `/f`.
@@ -430,12 +430,12 @@ fn a_rename_in_a_removed_directory_finds_nothing() {
         let place = root.find("/gone").unwrap();
         root.rmdir("/gone").unwrap();
         let file = root.find("/").unwrap();
-        let side = |dir, name| vfs::dentry::Side {
+        let side = |dir, name| vfs::rename::Side {
             dir,
             name,
             slash: false,
         };
-        let moved = |from, to| vfs::dentry::rename(from, to, Replace, &|_| Ok(())).err();
+        let moved = |from, to| vfs::rename::rename(from, to, Replace, &|_| Ok(())).err();
         let (root_dir, gone_dir) = (&file.dentry, &place.dentry);
         assert_eq!(
             moved(side(root_dir, b"f"), side(gone_dir, b"f")),
@@ -454,14 +454,14 @@ fn a_right_that_is_missing_leaves_both_names() {
     with_tree(|root| {
         let place = root.find("/").unwrap();
         let refuse = |_: RenameStep| Err::<(), FsError>(Perm);
-        let side = |name| vfs::dentry::Side {
+        let side = |name| vfs::rename::Side {
             dir: &place.dentry,
             name,
             slash: false,
         };
         let (a, d) = (ino("/a"), ino("/d"));
         for mode in [Replace, Exchange] {
-            let result = vfs::dentry::rename(side(b"a"), side(b"d"), mode, &refuse).err();
+            let result = vfs::rename::rename(side(b"a"), side(b"d"), mode, &refuse).err();
             assert_eq!(result, Some(Perm));
             assert_eq!((ino("/a"), ino("/d")), (a, d));
         }

@@ -6,9 +6,9 @@ mod support;
 use cred::Cred;
 use support::users::user;
 use support::{Calls, on};
-use vfs::dentry::RenameMode::Replace;
 use vfs::error::FsError::{self, Access, Perm};
 use vfs::file::o;
+use vfs::rename::RenameMode::Replace;
 use vfs::setattr::{chmod, chown};
 
 const USER: u32 = 1000;

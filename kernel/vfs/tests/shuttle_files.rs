@@ -15,11 +15,11 @@ use ksync::atomic::{AtomicU32, Ordering::SeqCst};
 use support::threads::{Stopped, everywhere, nap, spawn, stop_everywhere, wait_for_ends};
 use support::{Calls, on};
 use support_names::{View, bind, mount_plain};
-use vfs::dentry::RenameMode;
 use vfs::error::FsError;
 use vfs::file::o;
 use vfs::mount;
 use vfs::pipe;
+use vfs::rename::RenameMode;
 
 #[test]
 fn a_renamed_file_is_found_by_one_of_its_names() {

@@ -13,11 +13,11 @@ use hal::uio::IoBuf;
 use support::threads::{Stopped, everywhere, spawn, stop_everywhere, wait_for_ends};
 use support::{Calls, on};
 use support_names::{bind, ino, mount_plain, names, nlink, read_rest, umount};
-use vfs::dentry::RenameMode::{Exchange, Replace};
 use vfs::error::FsError::{self, Busy, Exists, Invalid, NotEmpty, NotFound};
 use vfs::exec::ExecFile;
 use vfs::file::o;
-use vfs::mount::Path;
+use vfs::place::Path;
+use vfs::rename::RenameMode::{Exchange, Replace};
 use vfs::setattr::chmod;
 
 /// Starts `other` on any CPU, does `own` meanwhile, and returns what both have returned.

@@ -50,7 +50,7 @@ fn inode(file: &FileRef) -> &Inode {
 /// A wish for an exclusive lock on one byte, of a table.
 fn byte(table: &FdTable, at: u64) -> Lock {
     Lock {
-        owner: lock::table_owner(table),
+        owner: table.lock_owner(),
         pid: 1,
         start: at,
         last: at,
@@ -63,9 +63,9 @@ fn lock_byte(table: &FdTable, fd: i32, at: u64) -> Result<()> {
     let file = table.get(fd)?;
     table.note_lock();
     let wanted = byte(table, at);
-    lock::set(inode(&file), Family::Ranges, wanted, true, true)?;
+    lock::set(&inode(&file).locks, Family::Ranges, wanted, true, true)?;
     if !table.get(fd).is_ok_and(|now| FileRef::ptr_eq(&now, &file)) {
-        lock::unset(inode(&file), Family::Ranges, &wanted)?;
+        lock::unset(&inode(&file).locks, Family::Ranges, &wanted)?;
         return Err(FsError::BadFd);
     }
     Ok(())
@@ -80,7 +80,7 @@ fn is_locked(file: &FileRef) -> bool {
         last: END,
         exclusive: true,
     };
-    lock::query(inode(file), Family::Ranges, &stranger).is_some()
+    lock::query(&inode(file).locks, Family::Ranges, &stranger).is_some()
 }
 
 #[test]

@@ -351,7 +351,7 @@ fn the_name_of_the_working_directory_follows_a_rename() {
         let view = View::of(Cred::root());
         view.chdir("/a/b/c").unwrap();
         assert_eq!(view.cwd(), Ok((String::from("/a/b/c"), true)));
-        root.rename("/a/b", "/else", vfs::dentry::RenameMode::Replace)
+        root.rename("/a/b", "/else", vfs::rename::RenameMode::Replace)
             .unwrap();
         assert_eq!(view.cwd(), Ok((String::from("/else/c"), true)));
         assert_eq!(view.ino("../f"), Ok(ino("/else/f")));

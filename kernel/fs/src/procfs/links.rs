@@ -14,9 +14,9 @@ use vfs::dentry::Dentry;
 use vfs::dynamic::{DynDir, DynLink, Dynamic, Emit, Entry, Target, Text, ino_below};
 use vfs::error::{FsError, Result};
 use vfs::file::{FileRef, Kind};
+use vfs::full_name::full_name;
 use vfs::inode::{Inode, NewInode, Node, mode};
-use vfs::mount::Path;
-use vfs::walk::full_name;
+use vfs::place::Path;
 use vfs::{pipe, put};
 
 use super::numbers::{digits, number};

@@ -5,10 +5,11 @@ use task::current::current;
 use vfs::context::boot_root;
 use vfs::dynamic::Text;
 use vfs::error::Result;
-use vfs::mount::{self, Path};
+use vfs::full_name::full_name;
+use vfs::mount;
+use vfs::place::Path;
 use vfs::put;
 use vfs::regular::FileTag;
-use vfs::walk::full_name;
 use vm::map::{EntryFlags, Prot};
 
 use super::names::put_octal;

@@ -30,8 +30,9 @@ use vfs::dentry::Dentry;
 use vfs::dynamic::{DynDir, DynLink, Dynamic, Emit, Entry, FixedDir, Target, Text, ino_below};
 use vfs::error::{FsError, Result};
 use vfs::inode::{Inode, mode};
-use vfs::mount::{FsKind, Super, new_dev};
+use vfs::mount::new_dev;
 use vfs::put;
+use vfs::superblock::{FsKind, Super};
 
 use self::numbers::{digits, number};
 

@@ -10,8 +10,9 @@ use task::{sched, time};
 use vfs::context::boot_root;
 use vfs::dynamic::{Fixed, Text};
 use vfs::error::{FsError, Result};
-use vfs::mount::{self, MountRef, Path, flag};
-use vfs::walk::full_name;
+use vfs::full_name::full_name;
+use vfs::mount;
+use vfs::place::{MountRef, Path, flag};
 use vfs::{put, quota};
 
 use super::cpuinfo::cpuinfo;

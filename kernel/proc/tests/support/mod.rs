@@ -16,7 +16,7 @@ use task::park::{self, Deadline, Interruptible};
 use task::{kthread, sched};
 use vfs::FdTable;
 use vfs::context::{self, FsContext};
-use vfs::mount::FsKind;
+use vfs::superblock::FsKind;
 use vfs::tmpfs::{self, Settings};
 
 static ABOVE_PROCESSES: proc::upcalls::Upcalls = proc::upcalls::Upcalls {

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use ksync::{Mutex, Once, PerCpu, Spin};
 
-use super::Pipe;
+use super::state::Pipe;
 use crate::error::{FsError, Result};
 
 ksync::lock_class!(pub CacheLock, "pipe cache", rank = 85);
@@ -36,17 +36,19 @@ pub(crate) fn init(ncpus: usize) {
     }));
 }
 
-/// A pipe that is not open: from this CPU's cache if it has one. Waits for memory otherwise.
-pub(super) fn get() -> Result<Arc<Pipe>> {
-    if let Some(cpus) = CPUS.get() {
-        let pin = ksync::pin();
-        let spare = cpus.get(&pin).spare.lock().pop();
-        if let Some(pipe) = spare {
-            return Ok(pipe);
+impl Pipe {
+    /// A pipe that is not open yet: from this CPU's cache if it has one. Waits for memory otherwise.
+    pub fn create() -> Result<Arc<Pipe>> {
+        if let Some(cpus) = CPUS.get() {
+            let pin = ksync::pin();
+            let spare = cpus.get(&pin).spare.lock().pop();
+            if let Some(pipe) = spare {
+                return Ok(pipe);
+            }
         }
+        mem::admit_process().map_err(|_| FsError::NoMemory)?;
+        Ok(Arc::new(Pipe::new()))
     }
-    mem::admit_process().map_err(|_| FsError::NoMemory)?;
-    Ok(Arc::new(Pipe::new()))
 }
 
 /// Puts a pipe that has been closed into this CPU's cache; if the cache is full, frees its buffers.

@@ -10,9 +10,11 @@ use ksync::atomic::Ordering::Relaxed;
 use cred::{Cap, Charge, Payer};
 use task::current::current;
 
-use super::{DEFAULT_SIZE, PAGE};
+use super::ring::PAGE;
 use crate::error::{FsError, Result};
 
+/// Bytes that a new pipe can hold.
+pub const DEFAULT_SIZE: usize = 65536;
 /// Pages of a pipe that is made beyond the soft limit.
 const LEAST_PAGES: usize = 2;
 

@@ -8,7 +8,7 @@ use vfs::context;
 use vfs::error::Result;
 use vfs::file::{FileRef, o};
 use vfs::inode::Attr;
-use vfs::mount::FsKind;
+use vfs::superblock::FsKind;
 use vfs::tmpfs::{self, Settings};
 use vfs::{regular, upcalls};
 

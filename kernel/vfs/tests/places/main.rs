@@ -13,13 +13,15 @@ use reference::{BY_ROOT, From, Places};
 use support::{Calls, on};
 use support_names::{USER, bind, mount_plain, set_mode, umount, user};
 use vfs::context::Origin;
-use vfs::dentry::{self, RenameMode, Side};
 use vfs::error::FsError;
-use vfs::mount::{self, Path, flag};
+use vfs::mount;
 use vfs::open::writable_dir;
+use vfs::place::{Path, flag};
+use vfs::rename::{self, RenameMode, Side};
+use vfs::rights::may_rename;
 use vfs::setattr::NewMode;
 use vfs::tmpfs::{self, What};
-use vfs::walk::{Last, Walk, Want, may_rename};
+use vfs::walk::{Last, Walk, Want};
 use vm_host::Random;
 
 type Result<R> = std::result::Result<R, FsError>;
@@ -130,8 +132,8 @@ impl Both {
             slash: false,
         };
         let (from, to) = (side(&from_dir.dentry, from), side(&to_dir.dentry, to));
-        let may = |step: dentry::RenameStep| may_rename(self.calls.cred(), step);
-        dentry::rename(from, to, RenameMode::Replace, &may).map(|_| ())
+        let may = |step: rename::RenameStep| may_rename(self.calls.cred(), step);
+        rename::rename(from, to, RenameMode::Replace, &may).map(|_| ())
     }
 
     fn mount(&mut self) {

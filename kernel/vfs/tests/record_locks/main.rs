@@ -16,7 +16,7 @@ use bytes::{open, open_as};
 use cred::Charge;
 use fscore::locks::{END, MOST};
 use process::{
-    EXCLUSIVE, MANY, Process, SHARED, as_user, flock, held, inode, lock_by_file, process, range,
+    EXCLUSIVE, MANY, Process, SHARED, as_user, flock, held, lock_by_file, locks, process, range,
 };
 use support::{on, threads};
 use vfs::error::FsError::{Deadlock, NoLocks, WouldBlock};
@@ -60,7 +60,7 @@ fn a_conflict_is_reported_with_its_owner_and_range() {
         a.lock(0, 300, END).unwrap();
         let ask = |from, to, exclusive| {
             let wanted = range(b.owner(), from, to, exclusive);
-            lock::query(inode(&file), Family::Ranges, &wanted)
+            lock::query(locks(&file), Family::Ranges, &wanted)
         };
         let (first, second) = (
             range(a.owner(), 100, 199, SHARED),
@@ -72,7 +72,7 @@ fn a_conflict_is_reported_with_its_owner_and_range() {
         assert_eq!(ask(200, 299, EXCLUSIVE), None);
         assert_eq!(ask(199, 299, SHARED), None);
         let own = range(a.owner(), 0, END, EXCLUSIVE);
-        assert_eq!(lock::query(inode(&file), Family::Ranges, &own), None);
+        assert_eq!(lock::query(locks(&file), Family::Ranges, &own), None);
         assert_eq!(b.lock(0, 200, 299), Ok(()), "a question takes no lock");
     });
 }

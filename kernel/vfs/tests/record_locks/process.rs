@@ -7,8 +7,7 @@ use fscore::locks::{END, Lock};
 use vfs::error::Result;
 use vfs::fdtable::FdTable;
 use vfs::file::FileRef;
-use vfs::inode::Inode;
-use vfs::lock::{self, Family};
+use vfs::lock::{self, Family, LockSlot};
 
 use crate::bytes::open;
 use crate::support::users;
@@ -40,7 +39,7 @@ impl Process {
     }
 
     pub fn owner(&self) -> u64 {
-        lock::table_owner(&self.0)
+        self.0.lock_owner()
     }
 
     /// open(2) of `path`.
@@ -61,7 +60,7 @@ impl Process {
         self.0.note_lock();
         let wanted = range(self.owner(), bytes.0, bytes.1, exclusive);
         let file = self.file(fd);
-        lock::set(inode(&file), Family::Ranges, wanted, wait, true)
+        lock::set(locks(&file), Family::Ranges, wanted, wait, true)
     }
 
     pub fn lock(&self, fd: i32, start: u64, last: u64) -> Result<()> {
@@ -75,12 +74,12 @@ impl Process {
     /// fcntl(2) with F_SETLK and F_UNLCK.
     pub fn unlock(&self, fd: i32, start: u64, last: u64) -> Result<()> {
         let bytes = range(self.owner(), start, last, EXCLUSIVE);
-        lock::unset(inode(&self.file(fd)), Family::Ranges, &bytes)
+        lock::unset(locks(&self.file(fd)), Family::Ranges, &bytes)
     }
 }
 
-pub fn inode(file: &FileRef) -> &Inode {
-    file.inode().expect("a file with a name")
+pub fn locks(file: &FileRef) -> &LockSlot {
+    &file.inode().expect("a file with a name").locks
 }
 
 /// The locks on a file, by their first byte, as F_GETLK tells a stranger. Shared locks of two owners must not overlap.
@@ -88,7 +87,7 @@ pub fn held(file: &FileRef) -> Vec<(u64, u64, bool)> {
     let (mut from, mut all) = (0, Vec::new());
     loop {
         let wanted = range(STRANGER, from, END, EXCLUSIVE);
-        let Some(found) = lock::query(inode(file), Family::Ranges, &wanted) else {
+        let Some(found) = lock::query(locks(file), Family::Ranges, &wanted) else {
             return all;
         };
         all.push((found.start, found.last, found.exclusive));
@@ -110,15 +109,15 @@ pub fn process() -> (Process, FileRef) {
 /// A flock(2) that does not wait.
 pub fn flock(file: &FileRef, exclusive: bool) -> Result<()> {
     file.note_lock();
-    let wanted = lock::whole(lock::file_owner(file), 7, exclusive);
-    lock::set(inode(file), Family::Whole, wanted, false, false)
+    let wanted = lock::whole(file.lock_owner(), 7, exclusive);
+    lock::set(locks(file), Family::Whole, wanted, false, false)
 }
 
 /// A record lock of an open file: F_OFD_SETLK.
 pub fn lock_by_file(file: &FileRef, start: u64, last: u64) -> Result<()> {
     file.note_lock();
-    let wanted = range(lock::file_owner(file), start, last, EXCLUSIVE);
-    lock::set(inode(file), Family::Ranges, wanted, false, false)
+    let wanted = range(file.lock_owner(), start, last, EXCLUSIVE);
+    lock::set(locks(file), Family::Ranges, wanted, false, false)
 }
 
 /// Runs `act` as a user with an account, which it gets.

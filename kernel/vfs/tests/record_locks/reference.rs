@@ -10,7 +10,7 @@ use vfs::lock::{self, Family};
 use vm_host::Random;
 
 use crate::bytes::open;
-use crate::process::{EXCLUSIVE, MANY, Process, SHARED, STRANGER, inode, range};
+use crate::process::{EXCLUSIVE, MANY, Process, SHARED, STRANGER, locks, range};
 use crate::support::on;
 
 /// Bytes of a file; the last one stands for all behind it as well.
@@ -78,8 +78,7 @@ impl World {
         let file = open(PATHS[path]);
         let number = self.files.len();
         self.files.push(path);
-        self.ids
-            .insert(Owner::Open(number), lock::file_owner(&file));
+        self.ids.insert(Owner::Open(number), file.lock_owner());
         let member = &mut self.members[at];
         let fd = member.process.0.add(file, false, 0, MANY).unwrap();
         member.opens.insert(fd, number);
@@ -142,8 +141,8 @@ impl World {
             Ok(())
         };
         let got: Result<()> = match wish {
-            Has::Nothing => lock::unset(inode(&file), Family::Ranges, &wanted),
-            _ => lock::set(inode(&file), Family::Ranges, wanted, false, false),
+            Has::Nothing => lock::unset(locks(&file), Family::Ranges, &wanted),
+            _ => lock::set(locks(&file), Family::Ranges, wanted, false, false),
         };
         assert_eq!(got, expected, "{owner:?} {bytes:?} {wish:?}");
         if got.is_ok() {
@@ -204,7 +203,7 @@ impl World {
             let file = open(name);
             let ask = |id, byte, exclusive| {
                 let wanted = asked(id, (byte, byte), exclusive);
-                lock::query(inode(&file), Family::Ranges, &wanted)
+                lock::query(locks(&file), Family::Ranges, &wanted)
             };
             for byte in 0..BYTES {
                 let at = (byte, byte);

@@ -6,14 +6,17 @@ pub mod users;
 use cred::Cred;
 use hal::uio::IoBuf;
 use vfs::context::{self, Origin, boot_root};
-use vfs::dentry::{self, Dentry, RenameMode, Side};
+use vfs::dentry::Dentry;
 use vfs::error::{FsError, Result};
 use vfs::file::{FileRef, o};
 use vfs::inode::Node;
-use vfs::mount::{FsKind, Path};
+use vfs::place::Path;
+use vfs::rename::{self, RenameMode, Side};
+use vfs::rights::may_rename;
 use vfs::setattr::NewMode;
+use vfs::superblock::FsKind;
 use vfs::tmpfs::{self, Settings, What};
-use vfs::walk::{Last, Walk, Want, may_rename};
+use vfs::walk::{Last, Walk, Want};
 use vfs::{open, upcalls};
 
 /// The kernel of the tests of threads.
@@ -179,7 +182,7 @@ impl Calls {
                 name: to,
                 slash: to_slash,
             };
-            dentry::rename(from, to, mode, &|step| may_rename(&self.cred, step))
+            rename::rename(from, to, mode, &|step| may_rename(&self.cred, step))
         })?;
         if let Some(gone) = gone {
             gone.inode.unlinked();

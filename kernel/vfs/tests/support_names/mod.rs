@@ -11,12 +11,15 @@ use vfs::context::{FsContext, FsUse};
 use vfs::dirfile::read_entries;
 use vfs::error::{FsError, Result};
 use vfs::file::FileRef;
+use vfs::full_name::full_name;
 use vfs::inode::Inode;
-use vfs::mount::{self, FsKind, MountRef, Path};
+use vfs::mount;
 use vfs::open;
+use vfs::place::{MountRef, Path};
 use vfs::setattr::{NewMode, chmod, chown};
+use vfs::superblock::FsKind;
 use vfs::tmpfs::{self, Settings};
-use vfs::walk::{Walk, Want, full_name};
+use vfs::walk::{Walk, Want};
 
 /// An ordinary user.
 pub const USER: u32 = 1000;

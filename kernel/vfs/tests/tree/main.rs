@@ -8,7 +8,7 @@ mod support;
 
 use reference::Tree;
 use support::{Calls, on};
-use vfs::dentry::RenameMode;
+use vfs::rename::RenameMode;
 use vm_host::Random;
 
 /// One of several texts.

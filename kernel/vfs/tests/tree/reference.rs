@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use vfs::dentry::RenameMode;
 use vfs::error::FsError;
+use vfs::rename::RenameMode;
 
 type Result<R> = std::result::Result<R, FsError>;
 

@@ -1,0 +1,100 @@
+//! The pages of regular files and the exec cache: an open for writing, and the removal of a name, take the file out of it.
+
+use alloc::sync::Arc;
+use core::ptr;
+use ksync::atomic::{Ordering, fence};
+
+use vm::ObjectRef;
+
+use super::error::{FsError, Result};
+use super::exec_cache;
+use super::inode::{Inode, Node, Use, release};
+use super::kept::Pages;
+use super::opened::Regular;
+
+impl Inode {
+    /// Opens a regular file, and returns its pages with a reference. The caller closes it by [`Inode::close_data`]. May
+    /// sleep. Errors: `TextBusy` where [`Use`] says so; `NotFound` if the pages have been freed; `Invalid` if this is no
+    /// regular file.
+    pub fn open_data(&self, what: Use) -> Result<ObjectRef> {
+        loop {
+            match self.try_open_data(what) {
+                Err(FsError::TextBusy) if what == Use::Write && self.forget_text() => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Whether the file, which the caller has opened for execution, has been executed often and has a name. If so, the count
+    /// begins again.
+    pub fn is_run_often(&self) -> bool {
+        let Node::File(data) = &self.node else {
+            return false;
+        };
+        let mut data = data.lock();
+        let often = data.runs >= exec_cache::OFTEN && self.nlink() > 0;
+        if often {
+            data.runs = 0;
+        }
+        often
+    }
+
+    /// Takes the file out of the exec cache; returns whether it was there. May sleep.
+    fn forget_text(&self) -> bool {
+        exec_cache::forget(|path| ptr::eq(&*path.dentry.inode, self))
+    }
+
+    /// Called after a name has been removed: takes the file out of the exec cache and, if it has no name and is not open,
+    /// frees its pages. So this is done by the caller that removed the name, and not while an epoch frees what was retired.
+    pub fn unlinked(&self) {
+        if let Node::File(data) = &self.node {
+            if data.lock().runners > 0 {
+                // Pairs with that in `exec_cache::keep`: either the file is found in the cache here, or it is seen there
+                // that its last name is gone.
+                fence(Ordering::SeqCst);
+                self.forget_text();
+            }
+            if self.nlink() > 0 {
+                return;
+            }
+            let mut data = data.lock();
+            let unused = data.opens == 0;
+            let own = unused.then(|| data.object.take()).flatten();
+            drop(data);
+            release(own);
+        }
+    }
+
+    /// Undoes [`add_name`](Inode::add_name).
+    pub fn take_back_name(&self) {
+        self.drop_name();
+        self.unlinked();
+    }
+}
+
+impl Pages for Inode {
+    fn keep(&self) -> Result<Option<ObjectRef>> {
+        match &self.node {
+            Node::File(_) => self.open_data(Use::Read).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn unkeep(&self, pages: ObjectRef) {
+        self.close_data(pages, Use::Read);
+    }
+}
+
+impl Regular {
+    /// Opens the pages of `inode`.
+    ///
+    /// # Errors
+    /// Those of [`Inode::open_data`].
+    pub fn open(inode: &Arc<Inode>, what: Use) -> Result<Self> {
+        Ok(Regular {
+            object: Some(inode.open_data(what)?),
+            inode: inode.clone(),
+            what,
+        })
+    }
+}

@@ -1,0 +1,182 @@
+//! A pipe: its bytes, its counts of readers and writers, and the threads that wait for either.
+
+use ksync::atomic::{AtomicU64, Ordering};
+
+use hal::uio::IoBuf;
+use ksync::Mutex;
+use task::wait::WaitQueue;
+
+use super::limits::{DEFAULT_SIZE, Room};
+use super::ring::{PAGE, Ring};
+use crate::error::{FsError, Result};
+use crate::ino::new_ino;
+
+ksync::lock_class!(pub PipeLock, "pipe", rank = 54);
+
+/// The largest write that is atomic, in bytes.
+pub const PIPE_BUF: usize = 4096;
+/// The largest size of a pipe in bytes: Linux's limit.
+const SIZE_LIMIT: usize = 1 << 31;
+
+/// Bytes charged for a pipe and its reference counts, without the buffers and without its open files: a fifo may be open
+/// any number of times.
+pub const OBJECTS: usize = size_of::<Pipe>() + 2 * size_of::<usize>();
+
+/// What a pipe's lock guards.
+pub(super) struct State {
+    pub ring: Ring,
+    /// The charge for its pages, while it is open.
+    pub room: Room,
+    pub readers: u32,
+    pub writers: u32,
+    /// How often the fifo was opened for reading and for writing, so that a thread that waits for the other side does not
+    /// miss an open that has been closed again.
+    pub reader_opens: u32,
+    pub writer_opens: u32,
+}
+
+/// A pipe.
+pub struct Pipe {
+    pub(super) state: Mutex<State, PipeLock>,
+    /// Readers that found no byte, and opens of a fifo for reading that wait for a writer.
+    pub(super) readers: WaitQueue,
+    /// Writers that found no room, and opens of a fifo for writing that wait for a reader.
+    pub(super) writers: WaitQueue,
+    /// Callers of poll(2) and the like, which wait for a change and take no bytes.
+    pub(super) pollers: WaitQueue,
+    /// Inode number of a pipe without a name; 0 until it is first asked for. Atomic.
+    pub(super) ino: AtomicU64,
+}
+
+impl Pipe {
+    /// A pipe that is not open, and has no buffer.
+    pub(super) fn new() -> Self {
+        Pipe {
+            state: Mutex::new(State {
+                ring: Ring::new(DEFAULT_SIZE),
+                room: Room::NONE,
+                readers: 0,
+                writers: 0,
+                reader_opens: 0,
+                writer_opens: 0,
+            }),
+            readers: WaitQueue::new(),
+            writers: WaitQueue::new(),
+            pollers: WaitQueue::new(),
+            ino: AtomicU64::new(0),
+        }
+    }
+
+    /// User id and group id of a pipe without a name.
+    pub fn owner(&self) -> (u32, u32) {
+        self.state.lock().room.owner
+    }
+
+    /// The inode number that fstat(2) and /proc/PID/fd show.
+    pub fn ino(&self) -> u64 {
+        let ino = self.ino.load(Ordering::Relaxed);
+        if ino != 0 {
+            return ino;
+        }
+        let fresh = new_ino();
+        self.ino
+            .compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed)
+            .map_or_else(|now| now, |_| fresh)
+    }
+
+    fn wake_readers(&self) {
+        if !self.readers.is_empty() {
+            self.readers.wake_one();
+        }
+        self.wake_pollers();
+    }
+
+    fn wake_writers(&self) {
+        if !self.writers.is_empty() {
+            self.writers.wake_one();
+        }
+        self.wake_pollers();
+    }
+
+    pub(super) fn wake_pollers(&self) {
+        if !self.pollers.is_empty() {
+            self.pollers.wake_all();
+        }
+    }
+
+    /// Tries to read; `None` if the caller must wait.
+    pub(super) fn try_read(&self, buf: &mut IoBuf) -> Result<Option<usize>> {
+        let mut s = self.state.lock();
+        if s.ring.len() == 0 {
+            return Ok((s.writers == 0).then_some(0));
+        }
+        let tight = s.ring.room() < PIPE_BUF;
+        let taken = s.ring.drain(buf);
+        let relieved = tight && s.ring.room() >= PIPE_BUF;
+        let more = s.ring.len() > 0;
+        drop(s);
+        if relieved {
+            self.wake_writers();
+        }
+        // Also if nothing could be copied: no other wake-up than the one that this reader had may come.
+        if more && !self.readers.is_empty() {
+            self.readers.wake_one();
+        }
+        taken.map(Some)
+    }
+
+    /// Tries to write; `None` if the caller must wait. A write of at most [`PIPE_BUF`] bytes is made as a whole or not at
+    /// all.
+    pub(super) fn try_write(&self, buf: &mut IoBuf) -> Result<Option<usize>> {
+        let mut s = self.state.lock();
+        if s.readers == 0 {
+            return Err(FsError::BrokenPipe);
+        }
+        let need = if buf.remaining() <= PIPE_BUF {
+            buf.remaining()
+        } else {
+            1
+        };
+        if s.ring.room() < need {
+            return Ok(None);
+        }
+        let empty = s.ring.len() == 0;
+        let put = s.ring.fill(buf);
+        let (filled, room) = (empty && s.ring.len() > 0, s.ring.room() >= PIPE_BUF);
+        drop(s);
+        if filled {
+            self.wake_readers();
+        }
+        // Also if nothing could be copied, as in `try_read`.
+        if room && !self.writers.is_empty() {
+            self.writers.wake_one();
+        }
+        put.map(Some)
+    }
+
+    /// Sets the size, as `F_SETPIPE_SZ`; returns the size that the pipe has got, in bytes.
+    ///
+    /// # Errors
+    /// `Invalid`; `Perm`; `Busy` if the pipe holds more bytes; `NoMemory`.
+    pub fn resize(&self, bytes: usize) -> Result<usize> {
+        if bytes > SIZE_LIMIT {
+            return Err(FsError::Invalid);
+        }
+        let size = bytes.max(PAGE).next_power_of_two();
+        let mut s = self.state.lock();
+        let before = s.room.pages;
+        s.room.resize(size / PAGE)?;
+        if let Err(e) = s.ring.resize(size) {
+            s.room.restore(before);
+            return Err(e);
+        }
+        drop(s);
+        self.wake_writers();
+        Ok(size)
+    }
+
+    /// The size in bytes, as `F_GETPIPE_SZ`.
+    pub fn size(&self) -> usize {
+        self.state.lock().ring.limit()
+    }
+}

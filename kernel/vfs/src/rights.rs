@@ -1,0 +1,60 @@
+//! The rights of a process on files: what its credentials permit it to do with an inode and with the names in a directory.
+
+use cred::{Cap, Cred};
+use fscore::perm::{self, Owner, Powers};
+
+use super::dynamic::Dynamic;
+use super::error::{FsError, Result};
+use super::inode::{Inode, Node};
+use super::rename::RenameStep;
+
+/// Checks that `cred` may do `want` (bits of `fscore::perm`) with a file. Fails with `Access`.
+pub fn permitted(cred: &Cred, inode: &Inode, want: u32) -> Result<()> {
+    let owner = Owner {
+        uid: inode.uid(),
+        gid: inode.gid(),
+        mode: inode.mode(),
+        dir: inode.is_dir(),
+    };
+    let powers = Powers {
+        all: cred.capable(Cap::DacOverride),
+        read: cred.capable(Cap::DacReadSearch),
+    };
+    if perm::allowed(owner, cred.fsuid, |g| cred.in_group(g), powers, want) {
+        return Ok(());
+    }
+    match &inode.node {
+        Node::Dynamic(Dynamic::Dir(dir)) if dir.is_callers() => Ok(()),
+        _ => Err(FsError::Access),
+    }
+}
+
+/// Whether `cred` owns the file, or has the capability to act as its owner.
+pub fn owns(cred: &Cred, inode: &Inode) -> bool {
+    cred.fsuid == inode.uid() || cred.capable(Cap::Fowner)
+}
+
+/// Checks that `cred` may remove `node` from the directory `dir`, or replace it there. `as_dir` says whether `node` must be a
+/// directory.
+pub fn may_remove(cred: &Cred, dir: &Inode, node: &Inode, as_dir: bool) -> Result<()> {
+    permitted(cred, dir, perm::WRITE | perm::EXEC)?;
+    if perm::sticky_forbids(dir.mode(), dir.uid(), node.uid(), cred.fsuid)
+        && !cred.capable(Cap::Fowner)
+    {
+        return Err(FsError::Perm);
+    }
+    match (as_dir, node.is_dir()) {
+        (true, false) => Err(FsError::NotDir),
+        (false, true) => Err(FsError::IsDir),
+        _ => Ok(()),
+    }
+}
+
+/// Checks that `cred` may make one step of a rename.
+pub fn may_rename(cred: &Cred, step: RenameStep) -> Result<()> {
+    match step {
+        RenameStep::Remove { dir, node, as_dir } => may_remove(cred, dir, node, as_dir),
+        RenameStep::Add(dir) => permitted(cred, dir, perm::WRITE | perm::EXEC),
+        RenameStep::Reparent(node) => permitted(cred, node, perm::WRITE),
+    }
+}
