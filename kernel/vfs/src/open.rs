@@ -128,31 +128,11 @@ fn open_or_create(
         };
         let followed = links;
         let (dir, last) = walk.parent_counted(text, &mut links)?;
-        let Last::Name(name, slash) = last else {
-            return Err(if flags & o::EXCL != 0 {
-                FsError::Exists
-            } else {
-                FsError::IsDir
-            });
-        };
-        if slash {
-            return Err(FsError::IsDir);
-        }
+        let name = file_name(last, flags)?;
         let found = match child(&dir, name) {
-            Ok(found) => found,
             Err(FsError::NotFound) => {
                 match tmpfs::create(walk.cred, &dir, name, &What::File, new) {
-                    Ok(dentry) => {
-                        // The permissions of a new file do not apply to the open that creates it.
-                        return open_place(
-                            Path {
-                                mount: dir.mount,
-                                dentry,
-                            },
-                            flags & !o::TRUNC,
-                            ready,
-                        );
-                    }
+                    Ok(dentry) => return open_created(dir, dentry, flags, ready),
                     // Another thread has created it meanwhile.
                     Err(FsError::Exists) => {
                         links = followed;
@@ -161,24 +141,19 @@ fn open_or_create(
                     Err(e) => return Err(e),
                 }
             }
-            Err(e) => return Err(e),
+            found => found?,
         };
         if flags & o::EXCL != 0 {
             return Err(FsError::Exists);
         }
-        let (parent, inode) = (&dir.dentry.inode, &found.dentry.inode);
-        match &inode.node {
+        match &found.dentry.inode.node {
             Node::Link(to) if flags & o::NOFOLLOW == 0 => {
                 count_link(&mut links)?;
-                protect::may_follow(walk.cred, parent, inode)?;
+                protect::may_follow(walk.cred, &dir.dentry.inode, &found.dentry.inode)?;
                 let to = to.to_vec();
-                base = Some(if to.first() == Some(&b'/') {
-                    walk.root.owned()?
-                } else {
-                    dir
-                });
+                let absolute = to.first() == Some(&b'/');
+                base = Some(if absolute { walk.root.owned()? } else { dir });
                 owned = Some(to);
-                continue;
             }
             Node::Dynamic(Dynamic::Link(_)) if flags & o::NOFOLLOW == 0 => {
                 let base = Origin::At(&dir);
@@ -186,15 +161,44 @@ fn open_or_create(
                 let found = from_dir.find_counted(name, Want::FOLLOW, &mut links)?;
                 return open_checked(&walk, found, flags, ready);
             }
-            _ if inode.is_dir() => return Err(FsError::IsDir),
-            _ => protect::may_create_over(walk.cred, parent, inode)?,
+            _ => return open_existing(&walk, &dir, found, flags, ready),
         }
-        return if flags & o::DIRECTORY != 0 {
-            Err(FsError::NotDir)
-        } else {
-            open_checked(&walk, found, flags, ready)
-        };
     }
+}
+
+/// The last component, for an open with `O_CREAT`: it must be one that may name a file.
+fn file_name(last: Last<'_>, flags: u32) -> Result<&[u8]> {
+    match last {
+        Last::Name(name, false) => Ok(name),
+        Last::Name(_, true) => Err(FsError::IsDir),
+        _ if flags & o::EXCL != 0 => Err(FsError::Exists),
+        _ => Err(FsError::IsDir),
+    }
+}
+
+/// Opens the file that has just been created in `dir`. Its permissions do not apply to the open that creates it.
+fn open_created(dir: Path, dentry: Arc<Dentry>, flags: u32, ready: Ready) -> Result<FileRef> {
+    let mount = dir.mount;
+    open_place(Path { mount, dentry }, flags & !o::TRUNC, ready)
+}
+
+/// Opens with `O_CREAT` what exists in `dir` and is not a link to be followed.
+fn open_existing(
+    walk: &Walk,
+    dir: &Path,
+    found: Path,
+    flags: u32,
+    ready: Ready,
+) -> Result<FileRef> {
+    let inode = &found.dentry.inode;
+    if inode.is_dir() {
+        return Err(FsError::IsDir);
+    }
+    protect::may_create_over(walk.cred, &dir.dentry.inode, inode)?;
+    if flags & o::DIRECTORY != 0 {
+        return Err(FsError::NotDir);
+    }
+    open_checked(walk, found, flags, ready)
 }
 
 /// Opens with `O_TMPFILE`: creates a file without a name in the file system of a directory.
