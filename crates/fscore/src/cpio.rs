@@ -76,6 +76,16 @@ impl Source for &[u8] {
     }
 }
 
+/// Lets a reader borrow the stream.
+impl<S: Source> Source for &mut S {
+    fn fill(&mut self) -> Result<&[u8], Corrupt> {
+        (**self).fill()
+    }
+    fn consume(&mut self, n: usize) {
+        (**self).consume(n);
+    }
+}
+
 /// The fields of an entry's header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {

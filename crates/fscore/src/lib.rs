@@ -10,7 +10,7 @@ extern crate alloc;
 pub mod bytes;
 pub mod cpio;
 pub mod dirent;
-pub mod inflate;
+pub mod gzip;
 pub mod ldisc;
 pub mod links;
 pub mod locks;

@@ -13,7 +13,7 @@ use core::fmt;
 
 use cred::Cred;
 use fscore::cpio::{self, FileId, Header, NAME_LIMIT, Reader, Source};
-use fscore::inflate::{Inflate, is_gzip};
+use fscore::gzip::{self, is_gzip};
 use fscore::path::PATH_MAX;
 use vfs::context::{Origin, boot_root};
 use vfs::error::{FsError, Result};
@@ -99,9 +99,9 @@ pub fn unpack(image: &[u8]) -> Result<(), UnpackError> {
             return Ok(());
         }
         if is_gzip(rest) {
-            let mut stream = Inflate::new(rest);
+            let mut stream = gzip::Decoder::new(rest);
             u.archives(&mut stream, Some(at))?;
-            at += stream.consumed();
+            at = image.len() - stream.rest().len();
             continue;
         }
         match u.archives(rest, None) {

@@ -22,7 +22,8 @@ use std::time::{Duration, Instant};
 /// What all boots share.
 struct Shared {
     kernels: BTreeMap<bool, PathBuf>,
-    images: BTreeMap<Vec<String>, PathBuf>,
+    /// By packages and whether it is compressed.
+    images: BTreeMap<(Vec<String>, bool), PathBuf>,
     logs: PathBuf,
     accel: Option<Accel>,
     /// The kernels are Pantala's.
@@ -126,16 +127,17 @@ fn prepare(setup: &Setup, boots: &[Boot]) -> Result<Shared> {
         if let Entry::Vacant(free) = kernels.entry(debug) {
             free.insert(build::kernel_for(&setup.system.kernel, boot.on.profile())?);
         }
-        let packages = boot.spec.packages.clone();
-        if !images.contains_key(&packages) {
+        let Spec { packages, gzip, .. } = boot.spec;
+        let kind = (packages.clone(), *gzip);
+        if !images.contains_key(&kind) {
             let made = image::make(&Image {
                 packages: Words(packages.clone()),
-                ..setup.system.image
+                gzip: *gzip || setup.system.image.gzip,
             })?;
-            // Each set of packages keeps a file of its own while the tests run.
+            // Each kind of image keeps a file of its own while the tests run.
             let kept = made.with_file_name(format!("test-image-{}.cpio", images.len()));
             fs::copy(&made, &kept)?;
-            images.insert(packages, kept);
+            images.insert(kind, kept);
         }
     }
     let logs = tools::build_dir()?.join("test");
@@ -275,7 +277,7 @@ impl Typist<'_> {
 
 /// The image of a test, of which the machine may get the beginning alone: a copy beside its log then.
 fn image_of(shared: &Shared, spec: &Spec, log: &Path) -> Result<PathBuf> {
-    let whole = shared.images[&spec.packages].clone();
+    let whole = shared.images[&(spec.packages.clone(), spec.gzip)].clone();
     if spec.cut_image == 0 {
         return Ok(whole);
     }

@@ -46,6 +46,9 @@ pub struct Spec {
     /// The image's first so many bytes are all that the machine gets; 0: the whole image.
     #[serde(default)]
     pub cut_image: u64,
+    /// Whether the image is compressed.
+    #[serde(default)]
+    pub gzip: bool,
     /// Packages besides the default ones.
     #[serde(default)]
     pub packages: Vec<String>,
