@@ -105,8 +105,8 @@ impl Queue {
     }
 
     /// Takes the weight of a thread that leaves the queue out of the sum, and returns it.
-    fn leaves(&mut self, pin: &CpuPin, tid: u32) -> u64 {
-        let weight = ids::thread(pin, tid).map_or(0, |t| t.sched.counted());
+    fn leaves(&mut self, t: &Thread) -> u64 {
+        let weight = t.sched.counted();
         self.queued_weight = self.queued_weight.saturating_sub(weight);
         weight
     }
@@ -127,15 +127,14 @@ impl Queue {
 
     /// Takes the thread that is to run next off the queue. With `running`, the virtual time of a thread that may go on: `None` if
     /// that one is to run first.
-    pub fn pop(&mut self, pin: &CpuPin, running: Option<u64>) -> Option<u32> {
+    pub fn pop<'p>(&mut self, pin: &'p CpuPin, running: Option<u64>) -> Option<&'p Thread> {
         let before = |due| running.is_some_and(|vt| bucket(vt) < due);
         let weight = self.running_weight;
         for _ in 0..PUT_BACK {
-            let tid = self.pop_first(pin)?;
-            let t = ids::thread(pin, tid)?;
+            let t = self.pop_first(pin)?;
             let due = bucket(t.sched.vt());
             if due <= self.base || self.used == 0 && !before(due) {
-                return Some(tid);
+                return Some(t);
             }
             // Its time was past the ring when it was added, and has not come yet.
             self.push(pin, t, t.sched.vt());
@@ -147,14 +146,15 @@ impl Queue {
         self.pop_first(pin)
     }
 
-    fn pop_first(&mut self, pin: &CpuPin) -> Option<u32> {
+    fn pop_first<'p>(&mut self, pin: &'p CpuPin) -> Option<&'p Thread> {
         let first = self.first()?;
         self.move_base(first);
         let slot = (first % BUCKETS) as usize;
         let tid = self.buckets[slot].pop_front(pin)?;
         self.settle(slot);
-        self.running_weight = self.leaves(pin, tid);
-        Some(tid)
+        let t = ids::thread(pin, tid)?;
+        self.running_weight = self.leaves(t);
+        Some(t)
     }
 
     /// Takes `t`, which is on this queue, off it.
@@ -162,7 +162,7 @@ impl Queue {
         let slot = usize::from(t.sched.list());
         self.buckets[slot].remove(pin, t.tid());
         self.settle(slot);
-        self.leaves(pin, t.tid());
+        self.leaves(t);
     }
 
     /// Takes a thread that `fits` off the queue, for another CPU: from the far end, where the threads are that would wait
@@ -185,7 +185,9 @@ impl Queue {
             if let Some(tid) = found {
                 self.buckets[slot].remove(pin, tid);
                 self.settle(slot);
-                self.leaves(pin, tid);
+                if let Some(t) = ids::thread(pin, tid) {
+                    self.leaves(t);
+                }
                 return found;
             }
             if left == 0 {

@@ -75,8 +75,14 @@ fn must_leave(pin: &CpuPin, me: &Thread, why: Reason) -> bool {
     }
 }
 
-/// The tid of the thread that is to run instead of the current one.
-fn choose_next(pin: &CpuPin, c: &Cpu, me: &Thread, why: Reason, now: u64) -> Option<u32> {
+/// The thread that is to run instead of the current one.
+fn choose_next<'p>(
+    pin: &'p CpuPin,
+    c: &Cpu,
+    me: &Thread,
+    why: Reason,
+    now: u64,
+) -> Option<&'p Thread> {
     let stays = why.runs_on() && me.sched.affinity().has(pin.cpu());
     let vt = if why == Reason::Idle {
         0
@@ -107,10 +113,10 @@ fn choose_next(pin: &CpuPin, c: &Cpu, me: &Thread, why: Reason, now: u64) -> Opt
                 t.sched.set_cpu(pin.cpu());
                 let base = c.queue.lock().base_vt();
                 t.sched.set_vt(base + t.sched.vt());
-                return Some(tid);
+                return Some(t);
             }
         }
-        let Some(tid) = q.pop(pin, (stays && why != Reason::Yield).then_some(vt)) else {
+        let Some(t) = q.pop(pin, (stays && why != Reason::Yield).then_some(vt)) else {
             drop(q);
             c.running_vt.store(vt, Ordering::Relaxed);
             return None;
@@ -118,9 +124,8 @@ fn choose_next(pin: &CpuPin, c: &Cpu, me: &Thread, why: Reason, now: u64) -> Opt
         let base = q.base_vt();
         c.len.fetch_sub(1, Ordering::SeqCst);
         drop(q);
-        let t = thread_of(pin, tid)?;
         if t.sched.affinity().has(pin.cpu()) {
-            return Some(tid);
+            return Some(t);
         }
         // The thread's affinity was changed while it was queued.
         t.sched.set_vt(t.sched.vt().saturating_sub(base));
@@ -128,13 +133,10 @@ fn choose_next(pin: &CpuPin, c: &Cpu, me: &Thread, why: Reason, now: u64) -> Opt
     }
 }
 
-fn switch_to(pin: &CpuPin, c: &Cpu, me: &Thread, next: u32, why: Reason, now: u64) {
-    let Some(t) = thread_of(pin, next) else {
-        return;
-    };
+fn switch_to(pin: &CpuPin, c: &Cpu, me: &Thread, t: &Thread, why: Reason, now: u64) {
     t.sched.start_running(now);
     c.running_vt.store(t.sched.vt(), Ordering::Relaxed);
-    if c.running.swap(next, Ordering::Relaxed) == 0 {
+    if c.running.swap(t.tid(), Ordering::Relaxed) == 0 {
         c.idle.store(false, Ordering::Relaxed);
         timer::set_tick(pin, now + TICK_NS);
     }
