@@ -8,6 +8,7 @@ use cred::MemoryCharge;
 use fscore::perm;
 use hal::uio::IoBuf;
 use ksync::Mutex;
+use task::current::current;
 
 use super::context::Origin;
 use super::dentry::Dentry;
@@ -135,6 +136,9 @@ fn open_or_create(
                     Ok(dentry) => return open_created(dir, dentry, flags, ready),
                     // Another thread has created it meanwhile.
                     Err(FsError::Exists) => {
+                        if current().kill_pending() {
+                            return Err(FsError::Interrupted);
+                        }
                         links = followed;
                         continue;
                     }

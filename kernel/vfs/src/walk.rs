@@ -238,8 +238,12 @@ fn covered(at: &Path) -> Path {
 /// Goes from a directory that is not the root of its mount to its parent. Sleeps.
 ///
 /// # Errors
-/// `NotFound` if the parent does not lie in what the mount shows.
+/// `NotFound` if the parent does not lie in what the mount shows; `Interrupted` if the caller is killed.
 fn climb(at: &Path) -> Result<Path> {
+    // Deep in a bound directory, thousands of steps take long.
+    if current().kill_pending() {
+        return Err(FsError::Interrupted);
+    }
     Ok(covered(&Path {
         mount: at.mount.clone(),
         dentry: ancestry::parent_within(&at.dentry, &at.mount.root)?,
