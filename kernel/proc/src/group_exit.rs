@@ -28,6 +28,7 @@ pub(super) fn begin_group_exit(pin: &CpuPin, p: &Process, status: u32) {
 /// Makes one thread exit on its way to user mode, and wakes it.
 pub(super) fn doom(pin: &CpuPin, t: &Thread) {
     t.set(flag::KILLED);
+    sched::hurry(pin, t);
     sched::wake(pin, t);
     sched::poke(pin, t);
 }

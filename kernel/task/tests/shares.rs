@@ -101,6 +101,31 @@ fn an_idle_policy_gets_less_than_any_nice_value() {
     });
 }
 
+/// A thread that is to end may have what others wait for.
+#[test]
+fn a_hurried_thread_runs_as_one_of_nice_0_whatever_its_policy() {
+    on(1, || {
+        let until = monotonic_ns() + 4 * SECOND;
+        let tids = [Policy::Idle, Policy::Other].map(|policy| {
+            spawn(None, move || {
+                current().set_policy(policy, false);
+                while monotonic_ns() < until {
+                    compute(MS / 20);
+                }
+            })
+        });
+        nap(100);
+        let idle = ids::hold_thread(tids[0]).expect("it computes");
+        let before = idle.sched.runtime_ns();
+        sched::hurry(&ksync::pin(), &idle);
+        idle.set_policy(Policy::Idle, false);
+        nap(100);
+        let ran = idle.sched.runtime_ns() - before;
+        assert!(ran > 40 * MS, "{ran}");
+        wait_for_ends(2);
+    });
+}
+
 #[test]
 fn an_idle_policy_gets_little_and_does_not_starve() {
     on(1, || {

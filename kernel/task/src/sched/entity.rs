@@ -69,6 +69,8 @@ pub struct Entity {
     slack: AtomicU64,
     /// The slack that setting 0 restores: the creator's. Constant.
     usual_slack: u64,
+    /// Whether it counts as of nice 0 at least, whatever its nice value and policy. Atomic; it stays so.
+    hurried: AtomicBool,
     affinity: CpuMask,
 }
 
@@ -91,6 +93,7 @@ impl Entity {
             reset_on_fork: AtomicBool::new(false),
             slack: AtomicU64::new(SLACK_NS),
             usual_slack: SLACK_NS,
+            hurried: AtomicBool::new(false),
             affinity: affinity.copy(),
         };
         e.reweigh();
@@ -131,7 +134,22 @@ impl Entity {
             Policy::Idle => IDLE_WEIGHT,
             _ => WEIGHTS[usize::from(self.nice.load(Ordering::Relaxed)).min(39)],
         };
-        self.weight.store(w, Ordering::Relaxed);
+        let least = if self.hurried.load(Ordering::Relaxed) {
+            NICE_0_WEIGHT as u32
+        } else {
+            0
+        };
+        self.weight.store(w.max(least), Ordering::Relaxed);
+    }
+
+    /// Gives the thread at least the weight of nice 0 from now on. Returns whether it had less.
+    pub(super) fn hurry(&self) -> bool {
+        let had_less = u64::from(self.weight.load(Ordering::Relaxed)) < NICE_0_WEIGHT;
+        if had_less {
+            self.hurried.store(true, Ordering::Relaxed);
+            self.reweigh();
+        }
+        had_less
     }
 
     /// The nice value, -20..=19.

@@ -123,6 +123,8 @@ fn choose_next<'p>(
         };
         let base = q.base_vt();
         c.len.fetch_sub(1, Ordering::SeqCst);
+        // Before a waker moves the base: not to the time of the thread that leaves, which may be far ahead.
+        c.running_vt.store(t.sched.vt(), Ordering::Relaxed);
         drop(q);
         if t.sched.affinity().has(pin.cpu()) {
             return Some(t);

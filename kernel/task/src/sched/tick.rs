@@ -86,15 +86,14 @@ fn tick(pin: &CpuPin, from_user: bool) {
     if must_move || first.is_some_and(|first| first <= queue::bucket(vt)) {
         hal::preempt::set_need_resched();
     }
-    if first.is_some()
-        && let Some(cpu) = balance::idle_cpu(pin)
-    {
-        // It halted before the thread came, or found this queue locked. It looks for a thread once more.
-        kick(pin, cpu);
-    }
     me.set(flag::RECLAIM);
     loadavg::sample(now);
-    take_share(pin, now);
+    if (now / TICK_NS + pin.cpu() as u64).is_multiple_of(BALANCE_TICKS) {
+        take_share(pin);
+        if first.is_some() {
+            give_share(pin);
+        }
+    }
     (upcalls::get().cpu_tick)(&me);
     timer::set_tick(pin, now + TICK_NS);
 }
@@ -106,14 +105,19 @@ pub fn reschedule_interrupt() {
     hal::preempt::set_need_resched();
 }
 
-/// At some ticks, takes a thread from a CPU that has at least two more than this one.
-fn take_share(pin: &CpuPin, now: u64) {
-    if !(now / TICK_NS + pin.cpu() as u64).is_multiple_of(BALANCE_TICKS) {
-        return;
-    }
+/// Takes a thread from a CPU that has at least two more than this one.
+fn take_share(pin: &CpuPin) {
     if let Some(tid) = balance::steal(pin, false)
         && let Some(t) = thread_of(pin, tid)
     {
         enqueue(pin, pin.cpu(), t, false);
+    }
+}
+
+/// Asks an idle CPU, if there is one, to take a thread that is queued here: it may have halted before the thread came, or have
+/// found this queue locked.
+fn give_share(pin: &CpuPin) {
+    if let Some(cpu) = balance::idle_cpu(pin) {
+        kick(pin, cpu);
     }
 }

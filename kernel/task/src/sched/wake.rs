@@ -68,6 +68,22 @@ pub fn poke(pin: &CpuPin, t: &Thread) {
     }
 }
 
+/// Lets `t`, which is to end, run as soon as a thread of nice 0 would: others may wait for what it has.
+pub fn hurry(pin: &CpuPin, t: &Thread) {
+    if !t.sched.hurry() {
+        return;
+    }
+    let cpu = t.cpu();
+    let mut q = cpus().of(cpu).queue.lock();
+    // As in `requeue`: it is on this queue.
+    if t.run_links.linked() && t.cpu() == cpu {
+        q.remove(pin, t);
+        let base = q.base_vt();
+        let vt = q.push(pin, t, base);
+        t.sched.set_vt(vt);
+    }
+}
+
 /// Moves `t` to a CPU that it may run on, if it is queued on one that it may not run on.
 fn requeue(pin: &CpuPin, t: &Thread) {
     let cpu = t.cpu();
