@@ -31,7 +31,9 @@ pub(super) fn reaper_of(p: &Process) -> Option<Arc<Process>> {
             if q.flag(pflag::SUBREAPER) && q.is_alive() {
                 return Some(q);
             }
-            at = parent_of(&q);
+            let up = parent_of(&q);
+            // The parent of a process that has been reaped may have gone, and its number may be another's.
+            at = if q.is_reaped() { parent_of(p) } else { up };
         }
     }
     ids::find_process(1)

@@ -370,7 +370,9 @@ fn stop_event(s: &State, child: &Process) -> Option<Event> {
     let mut shared = child.signals.lock();
     let event = match shared.stop.report {
         StopReport::Stopped(signo)
-            if s.options.stopped && all_stopped(child, shared.stop.stopped) =>
+            if s.options.stopped
+                && !child.is_ending()
+                && all_stopped(child, shared.stop.stopped) =>
         {
             Event::Stopped(signo)
         }

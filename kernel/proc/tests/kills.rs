@@ -528,24 +528,16 @@ fn a_sibling_made_by_clone_parent_ends_with_the_signal_of_its_maker() {
     });
 }
 
-/// kill(2): init gets only the signals that it has installed handlers for.
 #[test]
-fn a_signal_without_a_handler_does_not_wake_init() {
-    on(2, || {
-        let child = fork(|| {
-            nap(5);
-            kill_pid(1, sig::ALRM).expect("init lives");
-            nap(5);
-            0
-        });
-        assert_eq!(wait(Children::Pid(child)), Ok((child, exited(0))));
-        block(&[sig::ALRM]);
-        kill_pid(1, sig::ALRM).expect("init lives");
-        assert_eq!(
-            pending(),
-            SigSet::one(sig::ALRM),
-            "it may get a handler before it is unblocked"
-        );
+fn a_stopped_process_that_is_killed_is_not_continued() {
+    on(1, || {
+        let pid = idler();
+        stop(pid);
+        // It does not run in between.
+        kill_pid(pid, sig::KILL).expect("a child");
+        kill_pid(pid, sig::CONT).expect("a child");
+        assert_eq!(poll_event(Children::Any), None);
+        assert_eq!(wait(Children::Any), Ok((pid, u32::from(sig::KILL))));
     });
 }
 

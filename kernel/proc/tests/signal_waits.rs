@@ -534,3 +534,24 @@ fn a_handler_that_interrupts_sigsuspend_returns_to_the_old_mask() {
         );
     });
 }
+
+/// kill(2): init gets only the signals that it has installed handlers for.
+#[test]
+fn a_signal_without_a_handler_does_not_wake_init() {
+    on(2, || {
+        let child = fork(|| {
+            nap(5);
+            kill_pid(1, sig::ALRM).expect("init lives");
+            nap(5);
+            0
+        });
+        assert_eq!(wait(Children::Pid(child)), Ok((child, exited(0))));
+        block(&[sig::ALRM]);
+        kill_pid(1, sig::ALRM).expect("init lives");
+        assert_eq!(
+            pending(),
+            SigSet::one(sig::ALRM),
+            "it may get a handler before it is unblocked"
+        );
+    });
+}

@@ -16,6 +16,7 @@ use super::set::{SigSet, sig};
 use super::state::{self, Shared, StopReport};
 use crate::group_exit::begin_group_exit;
 use crate::process::{Process, flag as pflag};
+use crate::reaper::parent_of;
 use crate::{UserThreadExt, ids};
 
 /// Why a signal was not sent.
@@ -237,6 +238,7 @@ fn stop_or_continue(pin: &CpuPin, p: &Process, shared: &mut Shared, signo: u8) -
         return state::resume(&mut shared.stop);
     } else if signo == sig::KILL {
         // It stays stopped until its threads have been told to exit: it must neither take another signal nor run.
+        shared.stop.killed = true;
         shared.stop.report = StopReport::None;
     }
     false
@@ -379,7 +381,7 @@ pub(super) fn report(p: &Process, what: StopReport, keep: bool) {
         StopReport::Stopped(signo) => (code::CLD_STOPPED, i32::from(signo)),
         StopReport::Continued => (code::CLD_CONTINUED, i32::from(sig::CONT)),
     };
-    let Some(parent) = ids::find_process(p.ppid()) else {
+    let Some(parent) = parent_of(p) else {
         return;
     };
     if !parent.has(pflag::CHILD_STOPS) {

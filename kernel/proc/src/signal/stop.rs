@@ -1,7 +1,5 @@
 //! Stopping and continuing processes: job control.
 
-use ksync::atomic::Ordering;
-
 use task::park::{Deadline, Interruptible, Step, park};
 use task::sched;
 use task::thread::{Thread, flag};
@@ -18,7 +16,7 @@ pub(super) fn begin(me: &Thread, signo: u8) {
     let p = me.process();
     let pin = ksync::pin();
     let mut shared = p.signals.lock();
-    if !me.has(flag::STOP_DUE) || shared.stop.stopping || p.exiting.load(Ordering::Relaxed) {
+    if !me.has(flag::STOP_DUE) || shared.stop.stopping || shared.stop.killed || p.is_ending() {
         return;
     }
     if let Some(group) = ids::group(&pin, p.pgid()) {
@@ -79,8 +77,8 @@ fn stay_step(me: &mut &Thread, waiter: &mut Waiter) -> Step<()> {
 /// stop.
 pub(crate) fn notify_parent_stopped(p: &Process) {
     let shared = p.signals.lock();
-    let all =
-        shared.stop.stopping && shared.stop.stopped >= p.thread_count() && p.thread_count() > 0;
+    let count = p.thread_count();
+    let all = shared.stop.stopping && !p.is_ending() && count > 0 && shared.stop.stopped >= count;
     let what = shared.stop.report;
     drop(shared);
     if all {
