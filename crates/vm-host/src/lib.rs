@@ -14,6 +14,8 @@ pub mod one_stop;
 #[cfg(feature = "threads")]
 pub mod program;
 pub mod random;
+#[cfg(shuttle)]
+pub mod random_schedules;
 #[cfg(all(feature = "threads", shuttle))]
 pub mod schedules;
 

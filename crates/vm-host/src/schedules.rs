@@ -12,7 +12,7 @@ use vm::object::ObjectRef;
 use vm::space::{MapArgs, RemapArgs, RemapTarget, Source, Space};
 use vm::{EntryFlags, FaultError, MapProt, Tuning};
 
-use crate::{Access, Lab, one_stop};
+use crate::{Access, Lab, one_stop, random_schedules};
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
@@ -52,11 +52,10 @@ fn run(body: Body, tuning: Tuning) {
 
 /// Tries random schedules, then schedules with few switches at unusual places. `PANTALA_SCHEDULES` sets the number.
 pub fn explore(body: Body) {
-    let asked = std::env::var("PANTALA_SCHEDULES").ok();
-    let schedules = asked.and_then(|n| n.parse().ok()).unwrap_or(60);
-    let run = move || run(body, Tuning::DEFAULT);
-    shuttle::check_random(run, schedules);
-    shuttle::check_pct(run, schedules, 3);
+    random_schedules::explore(
+        move || run(body, Tuning::DEFAULT),
+        random_schedules::asked(60),
+    );
 }
 
 /// Tries each schedule in which the first thread that `body` spawns is stopped once. Returns the number of schedules.

@@ -21,6 +21,7 @@ use signals::*;
 use support::{exited, fork, me, nap, on, user_mode, wait};
 use task::current::current;
 use task::park::{Deadline, Interruptible, ParkError, sleep_until};
+use vm_host::{one_stop, random_schedules};
 
 /// The tasks of the model checker: the test, two CPUs' first threads, the boot thread, init, and what init makes, in
 /// order.
@@ -30,13 +31,9 @@ const SECOND: usize = 6;
 
 /// Runs `test` under random schedules, and under those in which one of `tasks` is stopped once.
 fn everywhere(tasks: &[usize], test: impl Fn() + Send + Sync + Copy + 'static) {
-    const SWITCHES: usize = 3;
-    let said = std::env::var("PANTALA_SCHEDULES").ok();
-    let half = said.and_then(|n| n.parse().ok()).unwrap_or(100usize) / 2;
-    shuttle::check_random(test, half);
-    shuttle::check_pct(test, half, SWITCHES);
+    random_schedules::explore(test, random_schedules::asked(100) / 2);
     for &task in tasks {
-        vm_host::one_stop::everywhere(task, test);
+        one_stop::everywhere(task, test);
     }
 }
 

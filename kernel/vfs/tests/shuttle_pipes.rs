@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use hal::uio::IoBuf;
 use ksync::atomic::{AtomicU32, Ordering::SeqCst};
-use pipe_users::threads::{Stopped, everywhere, explore, spawn, stop_everywhere, wait_for_ends};
+use pipe_users::threads::{Stopped, everywhere, spawn, stop_everywhere, wait_for_ends};
 use pipe_users::{Polled, fifo, fill_but, on, open, pair, pipe_of, read, write};
 use task::park::Deadline;
 use vfs::error::FsError::{BrokenPipe, WouldBlock};
@@ -22,9 +22,7 @@ use vfs::poll::PollMask;
 
 /// Runs `test` under random schedules, and under those in which its body, its first thread or its second one is stopped once.
 fn three(test: impl Fn() + Send + Sync + Copy + 'static) {
-    explore(test);
-    stop_everywhere(Stopped::Body, test);
-    stop_everywhere(Stopped::Other, test);
+    everywhere(test);
     stop_everywhere(Stopped::Third, test);
 }
 
@@ -33,6 +31,14 @@ fn small() -> (FileRef, FileRef) {
     let (from, to) = pair(0);
     assert_eq!(pipe_of(&to).resize(PAGE), Ok(PAGE));
     (from, to)
+}
+
+/// Starts a thread that reads one byte.
+fn spawn_reader(from: &FileRef) {
+    let from = from.clone();
+    spawn(None, move || {
+        assert_eq!(read(&from, 1).map(|got| got.len()), Ok(1))
+    });
 }
 
 /// One thread reads and one writes while the body closes its copies of both ends: the byte or the end comes, and no thread waits
@@ -95,10 +101,7 @@ fn one_write_serves_two_readers() {
         on(2, || {
             let (from, to) = pair(0);
             for _ in 0..2 {
-                let from = from.clone();
-                spawn(None, move || {
-                    assert_eq!(read(&from, 1).map(|got| got.len()), Ok(1))
-                });
+                spawn_reader(&from);
             }
             assert_eq!(write(&to, b"xy"), Ok(2));
             wait_for_ends(2);
@@ -113,10 +116,7 @@ fn a_wake_up_that_a_reader_does_not_need_reaches_the_other() {
         on(2, || {
             let (from, to) = pair(0);
             for _ in 0..2 {
-                let from = from.clone();
-                spawn(None, move || {
-                    assert_eq!(read(&from, 1).map(|got| got.len()), Ok(1))
-                });
+                spawn_reader(&from);
             }
             assert_eq!(write(&to, b"x"), Ok(1));
             assert_eq!(write(&to, b"y"), Ok(1));
@@ -133,10 +133,7 @@ fn two_writes_serve_two_readers() {
             let (from, to) = pair(0);
             let writes = to.clone();
             spawn(None, move || assert_eq!(write(&writes, b"x"), Ok(1)));
-            let reads = from.clone();
-            spawn(None, move || {
-                assert_eq!(read(&reads, 1).map(|got| got.len()), Ok(1))
-            });
+            spawn_reader(&from);
             assert_eq!(write(&to, b"y"), Ok(1));
             assert_eq!(read(&from, 1).map(|got| got.len()), Ok(1));
             wait_for_ends(2);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use fscore::locks::{END, Lock};
 use hal::uio::IoBuf;
 use ksync::atomic::{AtomicU32, Ordering::SeqCst};
+use support::counted::counted;
 use support::threads::{everywhere, spawn, wait_for_ends};
 use support::{Calls, on};
 use vfs::error::FsError;
@@ -21,20 +22,12 @@ use vfs::inode::Inode;
 use vfs::lock::{self, Family};
 use vfs::regular;
 
-/// A file that counts how often it is closed.
-struct Counted(Arc<AtomicU32>);
-
-impl FileOps for Counted {
-    fn close(&self, _: &File) {
-        self.0.fetch_add(1, SeqCst);
-    }
-}
-
-/// A file, and how often it was closed.
-fn counted() -> (FileRef, Arc<AtomicU32>) {
-    let closed = Arc::new(AtomicU32::new(0));
-    let kind = Kind::Other(Box::new(Counted(closed.clone())));
-    (File::open(None, kind, o::RDWR), closed)
+/// A table with two files, and how often the first was closed.
+fn table_of_two() -> (Arc<FdTable>, Arc<AtomicU32>) {
+    let (table, (first, closed), (second, _)) = (FdTable::new(), counted(), counted());
+    assert_eq!(table.add(first, false, 0, 10), Ok(0));
+    assert_eq!(table.add(second, false, 0, 10), Ok(1));
+    (table, closed)
 }
 
 /// A file of root's, open for reading and writing.
@@ -105,9 +98,7 @@ fn a_lookup_beside_a_close_finds_the_file_or_none() {
 fn a_descriptor_that_is_replaced_is_always_open() {
     everywhere(|| {
         on(2, || {
-            let (table, (old, closed), (new, _)) = (FdTable::new(), counted(), counted());
-            assert_eq!(table.add(old, false, 0, 10), Ok(0));
-            assert_eq!(table.add(new, false, 0, 10), Ok(1));
+            let (table, closed) = table_of_two();
             let theirs = table.clone();
             spawn(None, move || {
                 assert_eq!(theirs.dup_to(1, 0, false, 10), Ok(0));
@@ -165,9 +156,7 @@ fn a_pair_beside_an_open_gets_both_numbers_or_none() {
 fn a_copy_beside_a_replacement_has_one_of_the_files() {
     everywhere(|| {
         on(2, || {
-            let (table, (old, closed), (new, _)) = (FdTable::new(), counted(), counted());
-            assert_eq!(table.add(old, false, 0, 10), Ok(0));
-            assert_eq!(table.add(new, false, 0, 10), Ok(1));
+            let (table, closed) = table_of_two();
             let theirs = table.clone();
             spawn(None, move || {
                 assert_eq!(theirs.dup_to(1, 0, true, 10), Ok(0));

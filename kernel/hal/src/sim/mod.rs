@@ -63,6 +63,17 @@ pub struct Config {
     pub frames: usize,
 }
 
+impl Config {
+    /// A machine with so many CPUs, and memory for a few small processes. A model checker boots thousands of machines, so theirs
+    /// have less.
+    pub fn small(cpus: usize) -> Self {
+        Config {
+            cpus,
+            frames: if cfg!(shuttle) { 512 } else { 2048 },
+        }
+    }
+}
+
 /// One CPU. Plain atomics, because this is the machine and not the protocol under test. What has no comment is written by the
 /// thread that runs on the CPU.
 pub(crate) struct Cpu {

@@ -36,9 +36,7 @@ pub fn everywhere(make: impl Fn() -> Model + Copy + Send + Sync + 'static) -> us
 
 /// As [`everywhere`], in schedules at random.
 pub fn at_random(make: impl Fn() -> Model + Copy + Send + Sync + 'static) {
-    let said = std::env::var("PANTALA_SCHEDULES").ok();
-    let schedules = said.and_then(|n| n.parse().ok()).unwrap_or(60);
-    shuttle::check_random(move || run(make()), schedules);
+    shuttle::check_random(move || run(make()), vm_host::random_schedules::asked(60));
 }
 
 fn run(model: Model) {

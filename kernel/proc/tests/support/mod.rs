@@ -89,16 +89,9 @@ fn start_init() {
     assert!(made.is_ok(), "memory for init");
 }
 
-/// Frames of the machine's memory. A model checker boots thousands of machines, so theirs is small.
-const FRAMES: usize = if cfg!(shuttle) { 512 } else { 2048 };
-
 /// Runs `body` as the program of process 1 on a machine with so many CPUs.
 pub fn on(cpus: usize, body: impl FnOnce() + Send + 'static) {
-    let config = Config {
-        cpus,
-        frames: FRAMES,
-    };
-    hal::sim::run(config, body);
+    hal::sim::run(Config::small(cpus), body);
 }
 
 /// The caller returns to user mode and comes back: signals are taken, and a thread that is killed ends here.

@@ -71,16 +71,9 @@ impl Upcalls for Kernel {
 
 hal::upcalls!(Kernel);
 
-/// Frames of the machine's memory. A model checker boots thousands of machines, so theirs is small.
-const FRAMES: usize = if cfg!(shuttle) { 512 } else { 2048 };
-
 /// Runs `body` in a thread of a machine with so many CPUs.
 pub fn on(cpus: usize, body: impl FnOnce() + Send + 'static) {
-    let config = hal::sim::Config {
-        cpus,
-        frames: FRAMES,
-    };
-    hal::sim::run(config, body);
+    hal::sim::run(hal::sim::Config::small(cpus), body);
 }
 
 /// Nanoseconds of a millisecond.
@@ -131,13 +124,7 @@ pub fn compute(ns: u64) {
 /// with one thread ahead of the rest but for a few switches.
 #[cfg(shuttle)]
 pub fn explore(test: impl Fn() + Send + Sync + 'static) {
-    const SWITCHES: usize = 3;
-    let said = std::env::var("PANTALA_SCHEDULES").ok();
-    let half = said.and_then(|n| n.parse().ok()).unwrap_or(100usize) / 2;
-    let test = std::sync::Arc::new(test);
-    let again = test.clone();
-    shuttle::check_random(move || test(), half);
-    shuttle::check_pct(move || again(), half, SWITCHES);
+    vm_host::random_schedules::explore(test, vm_host::random_schedules::asked(100) / 2);
 }
 
 /// The thread that a schedule stops: its number among the model checker's, after the test and the two CPUs' first threads.

@@ -6,36 +6,21 @@ mod reference;
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
 use cred::{CapSet, Charge, Cred};
 use hal::uio::IoBuf;
+use support::counted::{Counted, counted};
 use support::{on, threads};
 use task::current::current;
 use vfs::error::FsError::{BadFd, BrokenPipe, Busy, TooManyFiles};
 use vfs::error::Result;
 use vfs::fdtable::{FdTable, NR_OPEN, STEP, first_in_steps};
-use vfs::file::{File, FileOps, FileRef, Kind, o};
+use vfs::file::{File, FileRef, Kind};
 use vfs::pipe;
 
 /// A limit that no test but those of limits reaches.
 const MANY: u64 = NR_OPEN;
-
-/// A file that counts how often it is closed.
-struct Counted(Arc<AtomicU32>);
-
-impl FileOps for Counted {
-    fn close(&self, _: &File) {
-        self.0.fetch_add(1, SeqCst);
-    }
-}
-
-/// A file, and how often it was closed.
-fn counted() -> (FileRef, Arc<AtomicU32>) {
-    let closed = Arc::new(AtomicU32::new(0));
-    let kind = Kind::Other(Box::new(Counted(closed.clone())));
-    (File::open(None, kind, o::RDWR), closed)
-}
 
 fn file() -> FileRef {
     counted().0

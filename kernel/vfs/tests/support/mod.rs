@@ -1,6 +1,7 @@
 //! A file system in memory on the simulated machine, and its calls by path.
 #![allow(dead_code, reason = "no test uses all of it")]
 
+pub mod counted;
 pub mod users;
 
 use cred::Cred;
