@@ -8,8 +8,8 @@
 //! Results are kept in `build/mutants/results`. One holds as long as the programs it comes from do: an interrupted run
 //! goes on where it was, and after a change of a test file only what that file decides is tried again.
 //! `ksync` and `vm` are one part, the kernel's crates another: a mutant meets the tests of its part.
-//! `ONLY=text` limits the run to points whose name contains the text, `JOBS=n` sets how many run at once, `LIST=1` prints the
-//! names of the points alone.
+//! `ONLY=text` limits the run to points whose name contains the text, `TESTS=text` to test programs whose name does (its results
+//! are kept apart, in `build/mutants/some`), `JOBS=n` sets how many run at once, `LIST=1` prints the names of the points alone.
 
 mod findings;
 mod points;
@@ -98,15 +98,21 @@ fn run(asked: &options::Mutants) -> Result<u8> {
         .collect();
     let concerned = |part: &Part| chosen.iter().any(|point| point.part() == *part);
     let parts: Vec<Part> = Part::ALL.into_iter().filter(concerned).collect();
-    let programs = programs::build(&dir, &parts)?;
+    let mut programs = programs::build(&dir, &parts)?;
+    programs.retain(|program| program.name.contains(&asked.tests));
+    let kept = match &*asked.tests {
+        "" => dir,
+        _ => dir.join("some"),
+    };
+    fs::create_dir_all(&kept)?;
     let jobs = work::jobs(asked);
     let mut trials = Vec::new();
     for part in parts {
-        trials.extend(programs::measure(&dir, part, &programs, jobs)?);
+        trials.extend(programs::measure(&kept, part, &programs, jobs)?);
     }
-    let fates = test(&dir, &programs, &trials, &chosen, jobs)?;
+    let fates = test(&kept, &programs, &trials, &chosen, jobs)?;
     let (report, status) = findings::of(&root, &chosen, &fates);
-    report.publish(&dir.join("report.html"))?;
+    report.publish(&kept.join("report.html"))?;
     Ok(status)
 }
 

@@ -10,7 +10,7 @@ pub struct Rules {
     pub checks: &'static [(&'static str, bool)],
     /// Words that make a comparison one of what was seen with what is.
     pub compared: &'static [&'static str],
-    /// Functions that invalidate.
+    /// Functions that invalidate. Where there are any, the end of a gather is a flush, too.
     pub flushes: &'static [&'static str],
     /// Methods that free at once.
     pub frees: &'static [&'static str],

@@ -39,7 +39,7 @@ const HOOKS: [(&str, &str, &str); 12] = [
     (
         "crates/ksync/src/spin.rs",
         "fn acquire(&self, stats: &'static ClassStats) {",
-        "if crate::mutant::skip_lock(core::ptr::from_ref(self).addr()) { return; }",
+        "if crate::mutant::skip_lock(core::ptr::from_ref(self).addr(), self.is_locked()) { return; }",
     ),
     (
         "crates/ksync/src/spin.rs",
@@ -49,7 +49,7 @@ const HOOKS: [(&str, &str, &str); 12] = [
     (
         "crates/ksync/src/mutex.rs",
         "class::acquire::<C>(order);",
-        "if crate::mutant::skip_lock(core::ptr::from_ref(self).addr()) {
+        "if crate::mutant::skip_lock(core::ptr::from_ref(self).addr(), self.is_locked()) {
             return MutexGuard { mutex: self, held: 0, not_send: PhantomData };
         }",
     ),

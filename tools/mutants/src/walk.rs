@@ -177,6 +177,11 @@ impl Walk<'_> {
             .around(range, "(", &format!(").forced({id}, {value})"));
     }
 
+    /// Whether `finish` ends a gather here, rather than something else.
+    fn finishes_flushes(&self, call: &ExprMethodCall) -> bool {
+        !self.rules.flushes.is_empty() && self.path == "ksync" && call.args.len() == 1
+    }
+
     /// Gives a call a value if its name is in the table.
     fn check(&mut self, range: &Range<usize>, table: &[(&str, bool)], name: &str, at: usize) {
         let file = &self.found.file;
@@ -300,7 +305,7 @@ impl<'ast> Visit<'ast> for Walk<'_> {
         let (name, range) = (call.method.to_string(), part(call));
         if LOCKS.contains(&&*name) && call.args.is_empty() {
             self.before_dot(call, Kind::Lock, "holding_nothing");
-        } else if name == "finish" && self.path == "ksync" && call.args.len() == 1 {
+        } else if name == "finish" && self.finishes_flushes(call) {
             self.before_dot(call, Kind::Flush, "flushing_nothing");
         } else if RETIRES.contains(&&*name) {
             self.before_dot(call, Kind::Grace, "without_grace");
@@ -434,6 +439,14 @@ mod tests {
         let mut points = Vec::new();
         let text = rewrite("crates/vm/src/some.rs", SOURCE, &mut points).unwrap();
         (text, points)
+    }
+
+    #[test]
+    fn finish_flushes_only_where_gathers_are() {
+        let mut points = Vec::new();
+        let source = "fn f() { BACKLOG.finish(drop); }";
+        let text = rewrite("kernel/vfs/src/some.rs", source, &mut points).unwrap();
+        assert!(points.is_empty(), "{text}");
     }
 
     #[test]

@@ -252,6 +252,9 @@ pub struct Mutants {
     /// points whose name contains this
     #[arg(long, env, default_value = "")]
     pub only: String,
+    /// test programs whose name contains this; results are kept apart
+    #[arg(long, env, default_value = "")]
+    pub tests: String,
     /// how many at once; if not said, as many as there are processors
     #[arg(long, env, value_parser = whole::<1, 65_535, u16>)]
     pub jobs: Option<u16>,
