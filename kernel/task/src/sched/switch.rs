@@ -113,6 +113,7 @@ fn choose_next<'p>(
                 t.sched.set_cpu(pin.cpu());
                 let base = c.queue.lock().base_vt();
                 t.sched.set_vt(base + t.sched.vt());
+                c.running_vt.store(t.sched.vt(), Ordering::Relaxed);
                 return Some(t);
             }
         }
@@ -137,7 +138,6 @@ fn choose_next<'p>(
 
 fn switch_to(pin: &CpuPin, c: &Cpu, me: &Thread, t: &Thread, why: Reason, now: u64) {
     t.sched.start_running(now);
-    c.running_vt.store(t.sched.vt(), Ordering::Relaxed);
     if c.running.swap(t.tid(), Ordering::Relaxed) == 0 {
         c.idle.store(false, Ordering::Relaxed);
         timer::set_tick(pin, now + TICK_NS);
