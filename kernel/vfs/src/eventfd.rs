@@ -11,7 +11,7 @@ use task::wait::{WaitQueue, Waiter};
 use super::error::{FsError, Result};
 use super::file::{File, FileOps};
 use super::ino::new_ino;
-use super::inode::{Attr, now};
+use super::inode::Attr;
 use super::poll::PollMask;
 
 ksync::lock_class!(pub EventLock, "event counter", rank = 85);
@@ -151,21 +151,7 @@ impl FileOps for EventCounter {
     }
 
     fn attr(&self) -> Option<Attr> {
-        let t = now();
-        Some(Attr {
-            ino: self.ino,
-            dev: 1,
-            mode: 0o600,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            size: 0,
-            blocks: 0,
-            atime: t,
-            mtime: t,
-            ctime: t,
-        })
+        Some(Attr::unnamed(self.ino, 0o600))
     }
 
     fn label(&self) -> &'static str {

@@ -235,6 +235,9 @@ pub fn now() -> Nanos {
     task::time::realtime_ns() as i64
 }
 
+/// The device of files without a name.
+pub const UNNAMED_DEV: u64 = 1;
+
 /// The attributes of an inode. They are read one by one, so a change may be seen in part.
 #[derive(Clone, Copy, Debug)]
 #[expect(
@@ -254,6 +257,27 @@ pub struct Attr {
     pub atime: Nanos,
     pub mtime: Nanos,
     pub ctime: Nanos,
+}
+
+impl Attr {
+    /// Those of a file without a name, such as a pipe: root's, empty, with one link, of this moment.
+    pub fn unnamed(ino: u64, mode: u32) -> Self {
+        let t = now();
+        Attr {
+            ino,
+            dev: UNNAMED_DEV,
+            mode,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: t,
+            mtime: t,
+            ctime: t,
+        }
+    }
 }
 
 impl Inode {

@@ -9,7 +9,7 @@ use task::wait::Waiter;
 use super::error::{FsError, Result};
 use super::file::{File, FileOps};
 use super::ino::new_ino;
-use super::inode::{Attr, mode, now};
+use super::inode::{Attr, mode};
 use super::poll::PollMask;
 
 /// A local socket that is not connected and cannot be.
@@ -44,21 +44,7 @@ impl FileOps for LocalSocket {
         PollMask::WRITE | PollMask::HUP
     }
     fn attr(&self) -> Option<Attr> {
-        let t = now();
-        Some(Attr {
-            ino: self.ino,
-            dev: 1,
-            mode: mode::SOCK | 0o777,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            size: 0,
-            blocks: 0,
-            atime: t,
-            mtime: t,
-            ctime: t,
-        })
+        Some(Attr::unnamed(self.ino, mode::SOCK | 0o777))
     }
     fn label(&self) -> &'static str {
         "socket:"

@@ -15,7 +15,7 @@ use vfs::dynamic::{DynDir, DynLink, Dynamic, Emit, Entry, Target, Text, ino_belo
 use vfs::error::{FsError, Result};
 use vfs::file::{FileRef, Kind};
 use vfs::full_name::full_name;
-use vfs::inode::{Inode, NewInode, Node, mode};
+use vfs::inode::{Inode, NewInode, Node, UNNAMED_DEV, mode};
 use vfs::place::Path;
 use vfs::{pipe, put};
 
@@ -154,7 +154,7 @@ impl DynLink for FdLink {
         let (uid, gid) = end.pipe().owner();
         let new = NewInode {
             ino: end.pipe().ino(),
-            dev: 1,
+            dev: UNNAMED_DEV,
             mode: mode::FIFO | 0o600,
             uid,
             gid,

@@ -8,7 +8,7 @@ use super::end::PipeEnd;
 use super::state::{PIPE_BUF, Pipe};
 use crate::error::{FsError, Result};
 use crate::file::{File, FileOps};
-use crate::inode::{Attr, mode, now};
+use crate::inode::{Attr, mode};
 use crate::poll::PollMask;
 use crate::upcalls;
 
@@ -136,21 +136,11 @@ impl FileOps for PipeEnd {
     }
 
     fn attr(&self) -> Option<Attr> {
-        let t = now();
         let (uid, gid) = self.pipe.owner();
         Some(Attr {
-            ino: self.pipe.ino(),
-            dev: 1,
-            mode: mode::FIFO | 0o600,
-            nlink: 1,
             uid,
             gid,
-            rdev: 0,
-            size: 0,
-            blocks: 0,
-            atime: t,
-            mtime: t,
-            ctime: t,
+            ..Attr::unnamed(self.pipe.ino(), mode::FIFO | 0o600)
         })
     }
 
