@@ -372,7 +372,7 @@ fn stop_event(s: &State, child: &Process) -> Option<Event> {
         StopReport::Stopped(signo)
             if s.options.stopped
                 && !child.is_ending()
-                && all_stopped(child, shared.stop.stopped) =>
+                && shared.stop.is_complete(child.thread_count()) =>
         {
             Event::Stopped(signo)
         }
@@ -383,10 +383,6 @@ fn stop_event(s: &State, child: &Process) -> Option<Event> {
         shared.stop.report = StopReport::None;
     }
     Some(event)
-}
-
-fn all_stopped(child: &Process, stopped: u32) -> bool {
-    stopped >= child.thread_count()
 }
 
 /// Reaps `child`: takes it off its parent's list of zombies. True for exactly one caller, which then calls [`release`].

@@ -51,6 +51,13 @@ pub struct StopState {
     pub report: StopReport,
 }
 
+impl StopState {
+    /// Whether each of the process's `threads` threads has stopped.
+    pub fn is_complete(&self, threads: u32) -> bool {
+        threads > 0 && self.stopped >= threads
+    }
+}
+
 /// Ends a stop, unless SIGKILL has come; wait4 reports that the process was continued. Returns whether a stop has ended.
 pub(super) fn resume(stop: &mut StopState) -> bool {
     if !stop.stopping || stop.killed {

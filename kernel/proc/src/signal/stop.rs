@@ -64,7 +64,7 @@ fn stay_step(me: &mut &Thread, waiter: &mut Waiter) -> Step<()> {
     if !me.has(flag::STOPPED) {
         me.set(flag::STOPPED);
         shared.stop.stopped += 1;
-        last = shared.stop.stopped >= p.thread_count();
+        last = shared.stop.is_complete(p.thread_count());
     }
     drop(shared);
     if last {
@@ -77,8 +77,8 @@ fn stay_step(me: &mut &Thread, waiter: &mut Waiter) -> Step<()> {
 /// stop.
 pub(crate) fn notify_parent_stopped(p: &Process) {
     let shared = p.signals.lock();
-    let count = p.thread_count();
-    let all = shared.stop.stopping && !p.is_ending() && count > 0 && shared.stop.stopped >= count;
+    let complete = shared.stop.is_complete(p.thread_count());
+    let all = shared.stop.stopping && !p.is_ending() && complete;
     let what = shared.stop.report;
     drop(shared);
     if all {
