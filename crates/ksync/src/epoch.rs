@@ -125,13 +125,13 @@ impl Retired {
         }
     }
 
-    /// Gives back one count of the `Arc` that `object` was.
+    /// What drops one count of the `Arc` that owns `object`, when it is run.
     ///
     /// # Safety
-    /// `object` is from `Arc::into_raw`, and one count is given up with this call.
+    /// `object` is from `Arc::into_raw`, and the caller passes the ownership of one count to the result.
     pub(crate) unsafe fn from_raw_arc<T: Send + Sync + 'static>(object: *const T) -> Self {
         unsafe fn run<T>(data: *mut ()) {
-            // SAFETY: `data` is the count given up below, and this is called once.
+            // SAFETY: `data` is the pointer whose count the caller passed on, and this is called once.
             drop(unsafe { Arc::from_raw(data.cast_const().cast::<T>()) });
         }
         Self {

@@ -147,16 +147,16 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
     }
 
     /// A table of the same references and marks, only as large as needed. A table of at most `step` slots is copied in one
-    /// hold of the lock, as it is at one moment. A larger one is copied in steps of so many slots, and the copy of a slot is
-    /// what the slot had at some moment of the call: an object that a writer moves meanwhile may be in both copies or in
-    /// none. `extra` gets the number of slots of the copy, and the index of the first without an object.
+    /// hold of the lock, as it is at one moment. A larger one is copied `step` slots at a time, and the copy of a slot is
+    /// what the slot had at some moment of the call: an object that a writer moves meanwhile may be copied twice or not
+    /// at all. `extra` gets the number of slots of the copy, and the index of the first without an object.
     ///
     /// # Errors
     /// No memory.
     pub fn copy(&self, step: usize, extra: impl FnOnce(usize, usize) -> W) -> Result<Self, NoRoom> {
         let locked = self.lock();
         let whole = (locked.len() <= step).then_some(locked);
-        // In steps only if the lock is not held. The end is never lowered, so that what is up to `last` stays below it.
+        // Looks without the lock. If it is held, nothing changes meanwhile; else slots may be filled behind `last`, as if after the copy.
         let Some(last) = self.last(step) else {
             return Ok(Self::new(extra(0, 0)));
         };
@@ -172,7 +172,7 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
                     continue;
                 };
                 let Some(to) = slots.place(pin, i) else {
-                    // It was made after the copy was measured.
+                    // The slots around `i` were made after `empty_like` looked.
                     free = free.or(Some(i));
                     continue;
                 };

@@ -313,8 +313,9 @@ pub fn write_protect_all<M: Machine>(vm: &Vm<M>, object: &Object, index: u32, pf
     page.clear_flag(Flags::WRITEABLE);
 }
 
-/// Counts, up to `limit`, the entries through which the page was used since the last call. Conditions as for
-/// [`remove_all`], but nothing is flushed: the answer is an estimate.
+/// Counts, up to `limit`, the signs that the page was used, and clears those that it counts: its REFERENCED flag, and the entries
+/// with the accessed bit. Conditions as for [`remove_all`]. The TLBs are not flushed, and a CPU that has the entry cached does
+/// not set the bit again: the answer is an estimate.
 pub fn referenced<M: Machine>(
     vm: &Vm<M>,
     object: &Object,

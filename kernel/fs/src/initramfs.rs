@@ -2,7 +2,7 @@
 //!
 //! As on Linux, an image is a sequence of cpio archives, each plain or compressed with gzip, with zero bytes between
 //! them. A defective archive ends the boot with a message that names the defect and its offset. An entry whose
-//! directory does not exist is skipped with a message.
+//! parent directory does not exist is skipped with a message.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;

@@ -118,7 +118,7 @@ pub fn each_process(from: u32, f: impl FnMut(&Arc<Process>) -> bool) {
     each_process_where(from, |_, _| ControlFlow::Continue(true), f);
 }
 
-/// As [`each_process`], for processes whose id `wanted` accepts. `wanted` runs pinned, and can end the walk.
+/// As [`each_process`], for processes whose id `wanted` accepts. `wanted` runs pinned, so it must not sleep, and can end the walk.
 pub fn each_process_where(
     from: u32,
     mut wanted: impl FnMut(&CpuPin, u32) -> ControlFlow<(), bool>,
@@ -132,11 +132,11 @@ pub fn each_process_where(
         if PROCESSES.get(&pin, id).is_none() {
             continue;
         }
-        let ControlFlow::Continue(wanted) = wanted(&pin, id) else {
+        let ControlFlow::Continue(accepted) = wanted(&pin, id) else {
             return;
         };
         drop(pin);
-        if wanted
+        if accepted
             && let Some(p) = find_process(id)
             && !f(&p)
         {

@@ -1,4 +1,4 @@
-//! What a process keeps for each of its threads.
+//! The part of a thread that only the threads of processes have.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -33,7 +33,7 @@ pub struct UserThread {
     pub(super) pending: ThreadPending,
     pub(super) altstack: Spin<AltStack, lock::UserThreadLock>,
     pub(super) restart: Spin<RestartBlock, lock::UserThreadLock>,
-    /// The address where exit writes 0 and wakes a futex; 0 for none. *Own*.
+    /// The address where the exit of the thread writes 0 and wakes a futex; 0 for none. *Own*.
     pub(super) clear_child_tid: AtomicU64,
     /// The address of the head of the robust futex list; 0 for none. *Own*.
     pub(super) robust_list: AtomicU64,
@@ -89,9 +89,9 @@ pub trait UserThreadExt {
     fn robust_list(&self) -> u64;
     /// Sets the head of the robust futex list. Called by the thread itself.
     fn set_robust_list(&self, head: u64);
-    /// The address where exit writes 0 and wakes a futex, 0 for none.
+    /// The address where the exit of the thread writes 0 and wakes a futex, 0 for none.
     fn clear_child_tid(&self) -> u64;
-    /// Sets the address where exit writes 0 and wakes a futex, 0 for none. Called by the thread itself.
+    /// Sets the address where the exit of the thread writes 0 and wakes a futex, 0 for none. Called by the thread itself.
     fn set_clear_child_tid(&self, addr: u64);
 }
 

@@ -30,15 +30,15 @@ fn flock(a: &mut Args) -> Result<u64, Errno> {
     let file = real_file(a.int(0))?;
     let (how, wait) = (a.uint(1) & !nr::LOCK_NB, a.uint(1) & nr::LOCK_NB == 0);
     if how & nr::LOCK_MAND != 0 {
-        // As in today's Linux, a request for a mandatory lock succeeds without effect.
+        // As in Linux since 5.18, a request for a mandatory lock succeeds without effect.
         return Ok(0);
     }
     let exclusive = match how {
         nr::LOCK_SH => false,
         nr::LOCK_EX => true,
         nr::LOCK_UN => {
-            let range = lock::whole(file.lock_owner(), 0, true);
-            lock::unset(lockable(&file)?, Family::Whole, &range)?;
+            let any = lock::whole(file.lock_owner(), 0, true);
+            lock::unset(lockable(&file)?, Family::Whole, &any)?;
             return Ok(0);
         }
         _ => return Err(Errno::EINVAL),
@@ -51,7 +51,7 @@ fn flock(a: &mut Args) -> Result<u64, Errno> {
         exclusive,
     );
     // A conversion is not atomic, as flock(2) says: if another owner's lock is in the way, the old lock is released
-    // first.
+    // first, and with LOCK_NB it is lost. So two owners that convert do not wait for each other.
     if lock::query(locks, Family::Whole, &wanted).is_some() {
         lock::unset(locks, Family::Whole, &wanted)?;
     }

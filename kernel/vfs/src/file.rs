@@ -329,6 +329,8 @@ impl File {
         self.write_or_append(buf, true)
     }
 
+    /// Writes at the position of the file, or at its end if it `append`s or the flag O_APPEND is set, and moves the position behind
+    /// what was written. A file without positions, such as a pipe, is written without their lock, under which writers may sleep.
     #[inline]
     fn write_or_append(&self, buf: &mut IoBuf, append: bool) -> Result<usize> {
         if !self.writable() {

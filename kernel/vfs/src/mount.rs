@@ -51,7 +51,7 @@ pub fn new_dev() -> u64 {
 pub struct Leaving;
 
 /// Waits for the end of such a decision. Takes the mount table's lock. Sleeps.
-pub fn settle() {
+pub fn wait_for_leaving() {
     drop(TABLE_LOCK.lock());
 }
 
@@ -99,8 +99,8 @@ pub fn kept_on_demand(dir: &Path, name: &[u8], inode: &Inode) -> Option<Arc<Dent
         .find(is_it)
 }
 
-/// Calls `f` with each mount, in the order in which they were made. References are held meanwhile, so `f` may sleep. Takes the
-/// mount table's lock if a mount is leaving.
+/// Calls `f` with each mount, in the order in which they were made. References are held meanwhile, so `f` may sleep.
+/// Waits while a mount is leaving, since a reference that is taken then might not be counted.
 ///
 /// # Errors
 /// `NoMemory`; the first error of `f`, which ends the calls.
@@ -114,9 +114,10 @@ pub fn for_each(mut f: impl FnMut(&MountRef) -> Result<()>) -> Result<()> {
         let mounts: &[MountRef] = TABLE.load(&pin).map_or(&[], |t| &t.mounts);
         if mounts.iter().any(|m| m.leaving.load(Ordering::Relaxed)) {
             drop(pin);
-            settle();
+            wait_for_leaving();
             continue;
         }
+        // Within the capacity: nothing is allocated under the pin.
         if mounts.len() <= list.capacity() {
             list.extend(mounts.iter().cloned());
             break;

@@ -190,10 +190,11 @@ fn may_name(cred: &Cred) -> Result<()> {
     Ok(())
 }
 
-/// Creates a file named `name` in `dir`, with the rights of `cred`; charged to the user of `cred`.
+/// Creates a file named `name` in `dir`, if `cred` has the right to. Its entry is charged to the user of `cred`, the file to the file
+/// system.
 ///
 /// # Errors
-/// `ReadOnly`; `Access`; `NameTooLong` for the text of a link; `NoSpace`; those of [`Dir::create`].
+/// `ReadOnly`; `Access`; `NameTooLong` for the target of a symbolic link; `NoSpace`; those of [`Dir::create`].
 pub fn create(
     cred: &Cred,
     dir: &Path,

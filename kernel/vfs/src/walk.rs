@@ -231,7 +231,7 @@ fn covered(at: &Path) -> Path {
         if let Ok(spot) = cover(&ksync::pin(), (&at.mount, &at.dentry)) {
             return own(spot);
         }
-        mount::settle();
+        mount::wait_for_leaving();
     }
 }
 
@@ -419,7 +419,7 @@ impl Walk<'_> {
                     continue;
                 }
                 Slow::Leaving { at, rest } => {
-                    mount::settle();
+                    mount::wait_for_leaving();
                     owned = Some((at, rest));
                     continue;
                 }

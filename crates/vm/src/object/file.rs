@@ -1,9 +1,9 @@
 //! The contents of a file: read, write, truncate, punch.
 //!
-//! Guarantee: a read returns bytes that were in the file at some moment of the call. After a truncation no mapping has
+//! Guarantee: each byte that a read returns was in the file at some moment of the call. After a truncation no mapping has
 //! page-table entries for what was cut off, and if the file grows, the new range reads as zeroes.
 //!
-//! Readers copy under a pin and write no shared line: frames that leave a file are freed after a grace period. Writers
+//! Readers copy under a pin and write to no shared cache line: frames that leave a file are freed after a grace period. Writers
 //! hold the page soft-busy, so that it stays in the file while they copy.
 
 use ksync::atomic::Ordering::Relaxed;
@@ -196,8 +196,8 @@ impl Object {
         }
     }
 
-    /// The page at `index`, soft-busy. If there is none, even beyond the end, a new page of zeroes, with `flags` in
-    /// addition to VALID.
+    /// Returns the page at `index`, soft-busy. If there is none, makes a page of zeroes, with `flags` in addition to VALID, even
+    /// beyond the end of the file.
     fn page_for_write<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -218,6 +218,7 @@ impl Object {
                         fresh: true,
                     });
                 }
+                // Another thread has just put a page there.
                 continue;
             };
             let page = vm.pages.get(pfn);

@@ -206,7 +206,7 @@ impl FpuArea {
         }
     }
 
-    /// Loads the CPU's registers from here. Called with preemption off.
+    /// Loads the CPU's registers from this area. Called with preemption off, so that the CPU stays the same.
     #[inline]
     pub fn restore(&self) {
         let mask = MASK.load(Ordering::Relaxed);

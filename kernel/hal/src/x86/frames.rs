@@ -11,6 +11,8 @@ use crate::limits::{MAX_NODES, PAGE_SIZE};
 
 /// The most free ranges that the early allocator records.
 pub(super) const MAX_RANGES: usize = 128;
+/// First frame beyond the first MiB, which firmware uses, and where CPUs start.
+const LOW_END: u32 = 0x100;
 
 /// A range of usable page frames on one node.
 #[derive(Clone, Copy, Debug, Default)]
@@ -89,9 +91,10 @@ impl Early {
         }
     }
 
-    /// Takes `count` consecutive frames below frame number `limit`: on `node` if possible, or else on any node.
+    /// Takes `count` consecutive frames below frame number `limit`: on `node` if possible, or else on any node. Returns the first.
+    /// A range that reaches beyond the limit is not used at all.
     pub(super) fn take(&mut self, count: u32, node: u32, limit: u32) -> Option<u32> {
-        let fits = |r: &FrameRange| r.end <= limit && r.end - r.start >= count && r.end > 0x100;
+        let fits = |r: &FrameRange| r.end <= limit && r.end - r.start >= count && r.end > LOW_END;
         let ranges = &mut self.ranges[..self.used];
         let at = ranges
             .iter()
@@ -105,7 +108,7 @@ impl Early {
     pub(super) fn take_aligned(&mut self, count: u32, node: u32, align: u32) -> Option<u32> {
         let place = |r: &FrameRange| {
             let at = r.end.checked_sub(count)? & !(align - 1);
-            (r.node == node && at >= r.start.max(0x100)).then_some(at)
+            (r.node == node && at >= r.start.max(LOW_END)).then_some(at)
         };
         let mut ranges = self.ranges[..self.used].iter();
         let at = ranges.find_map(place)?;

@@ -3,10 +3,9 @@
 //! Guarantee: choosing, adding and removing a thread take constant time and allocate nothing; no runnable thread starves;
 //! threads get CPU time in proportion to their weights. Mechanism: a thread's virtual time advances by the time that it runs,
 //! divided by its weight. The queue has 64 lists in a ring, each for 4 ms of virtual time. The ring begins at the queue's
-//! *base*, and the first thread of the first list that has one is chosen next; the base moves up to that list. The first list
-//! takes new threads only for a limited time: the time in which virtual time would get to the next list if the threads of
-//! this CPU had run in proportion to their weights. After that, new threads are put on the second list, however little they
-//! have run. So the first list empties, and every list becomes the first in turn. Within a list, threads run in order of
+//! *base*, and the first thread of the first list that has one is chosen next; the base moves up to that list. New
+//! threads are put on the first list only for a limited time, that in which threads that share this CPU in proportion to their
+//! weights advance by the time of one list. After that they are put on the second list, however little they have run. So the first list empties, and every list becomes the first in turn. Within a list, threads run in order of
 //! arrival. (This is the calendar that ULE keeps for timesharing threads, with virtual time in place of priority.)
 
 use ksync::CpuPin;
@@ -151,7 +150,7 @@ impl Queue {
         self.move_base(first);
         let slot = (first % BUCKETS) as usize;
         let tid = self.buckets[slot].pop_front(pin)?;
-        self.settle(slot);
+        self.note_if_empty(slot);
         let t = ids::thread(pin, tid)?;
         self.running_weight = self.leaves(t);
         Some(t)
@@ -161,12 +160,12 @@ impl Queue {
     pub fn remove(&mut self, pin: &CpuPin, t: &Thread) {
         let slot = usize::from(t.sched.list());
         self.buckets[slot].remove(pin, t.tid());
-        self.settle(slot);
+        self.note_if_empty(slot);
         self.leaves(t);
     }
 
-    /// Takes a thread that `fits` off the queue, for another CPU: from the far end, where the threads are that would wait
-    /// longest here. Looks at no more than `limit` threads.
+    /// Removes a thread that `fits` accepts from the queue, for another CPU. Begins with the list that is farthest from the base,
+    /// whose threads would wait longest here. Looks at no more than `limit` threads, at least one.
     pub fn steal(&mut self, pin: &CpuPin, limit: usize, fits: impl Fn(u32) -> bool) -> Option<u32> {
         let mut left = limit;
         for back in 1..=BUCKETS {
@@ -184,7 +183,7 @@ impl Queue {
             });
             if let Some(tid) = found {
                 self.buckets[slot].remove(pin, tid);
-                self.settle(slot);
+                self.note_if_empty(slot);
                 if let Some(t) = ids::thread(pin, tid) {
                     self.leaves(t);
                 }
@@ -197,7 +196,7 @@ impl Queue {
         None
     }
 
-    fn settle(&mut self, slot: usize) {
+    fn note_if_empty(&mut self, slot: usize) {
         if self.buckets[slot].is_empty() {
             self.used &= !(1 << slot);
         }

@@ -1,8 +1,8 @@
 //! The caches of unused pipes, one for each CPU.
 //!
-//! The last close of a pipe puts it, with its small buffer, into the cache of the CPU, up to a limit, and the next pipe made
-//! on that CPU is taken from there. So a shell that makes one pipe after another allocates nothing. A pipe beyond the limit
-//! frees its buffers under a sleeping lock of this CPU: when a great many processes exit at once, at most one thread of each
+//! The last close of a pipe puts it, with its small buffer, into the cache of the CPU that closes it, up to a limit, and the next pipe made
+//! on that CPU is taken from there. So a shell that makes one pipe after another allocates nothing. The
+//! buffers of a pipe beyond the limit are freed under a sleeping lock of this CPU: when a great many processes exit at once, at most one thread of each
 //! CPU contends for the allocator, and the others sleep instead of spinning.
 
 use alloc::sync::Arc;
@@ -37,7 +37,10 @@ pub(crate) fn init(ncpus: usize) {
 }
 
 impl Pipe {
-    /// A pipe that is not open yet: from this CPU's cache if it has one. Waits for memory otherwise.
+    /// A pipe that is not open yet. It is from this CPU's cache, or allocated if that is empty; this may wait for memory.
+    ///
+    /// # Errors
+    /// `NoMemory` if the wait ends without any.
     pub fn create() -> Result<Arc<Pipe>> {
         if let Some(cpus) = CPUS.get() {
             let pin = ksync::pin();

@@ -73,7 +73,8 @@ impl Opening<'_> {
     }
 }
 
-/// Opens a fifo as fifo(7) says: an open for reading waits for a writer, and an open for writing for a reader.
+/// Opens a fifo as fifo(7) says: an open for reading waits for a writer, and an open for writing for a reader, unless the flags are
+/// O_RDWR or O_NONBLOCK.
 ///
 /// # Errors
 /// `NoDevAddr` for a non-blocking open for writing without a reader; `NoMemory`; `Interrupted`.
@@ -114,7 +115,8 @@ pub fn open_fifo(pipe: Arc<Pipe>, flags: u32) -> Result<PipeEnd> {
         reads,
         seen,
     };
-    // Bytes or room may have been announced to this thread, which takes none: the announcement is another sleeper's.
+    // Opens sleep on the queues of reads and writes. A wake-up for one of those may come to this thread, which takes no bytes and no
+    // room: it wakes the next sleeper instead.
     let (deadline, signals) = (Deadline::Never, Interruptible::Yes);
     park_and_pass_on(&mut opening, deadline, signals, Opening::step, |o| {
         o.queue().wake_one();

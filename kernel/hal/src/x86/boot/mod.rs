@@ -83,7 +83,7 @@ extern "C" fn start(start_info: u64) -> ! {
         cmdline,
         initrd,
         pages: page_array::make(max_pfn, nodes),
-        memory: leak_free_ranges(),
+        memory: hand_over_free_ranges(),
         max_pfn,
         ncpus,
         nodes,
@@ -234,14 +234,15 @@ fn leak<T: Copy>(value: T) -> &'static T {
     }
 }
 
-/// Ends early allocation, and lists the ranges that are free then. The list itself is in the last frame that was allocated.
-fn leak_free_ranges() -> &'static [FrameRange] {
+/// Ends early allocation, and lists the ranges that are free then. The list is in a frame of its own, taken just before, which is
+/// never freed.
+fn hand_over_free_ranges() -> &'static [FrameRange] {
     const { assert!(frames::MAX_RANGES * size_of::<FrameRange>() <= PAGE_SIZE) };
     let list = boot_frame().cast::<FrameRange>();
     let mut count = 0;
     let early = EARLY.lock().hand_over();
     for range in early.ranges() {
-        // SAFETY: the frame has room for as many ranges as the allocator can have.
+        // SAFETY: the frame has room for as many ranges as the early allocator can have.
         unsafe { list.add(count).write(range) };
         count += 1;
     }
