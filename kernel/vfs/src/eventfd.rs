@@ -8,10 +8,10 @@ use ksync::Spin;
 use task::park::{Deadline, Interruptible, Step, park};
 use task::wait::{WaitQueue, Waiter};
 
+use super::attr::Attr;
 use super::error::{FsError, Result};
 use super::file::{File, FileOps};
 use super::ino::new_ino;
-use super::inode::Attr;
 use super::poll::PollMask;
 
 ksync::lock_class!(pub EventLock, "event counter", rank = 85);

@@ -17,8 +17,9 @@ use task::current::current;
 use task::wait::Waiter;
 use vm::ObjectRef;
 
+use super::attr::Attr;
 use super::error::{FsError, Result};
-use super::inode::{Attr, Inode};
+use super::inode::Inode;
 use super::kept::Kept;
 use super::lock;
 use super::opened::{DirFile, Regular};

@@ -15,7 +15,7 @@
 //! - [`upcalls`] is what this crate calls of processes.
 //!
 //! The layers, from below; a file imports what is below it:
-//! 1. structures that know no inode: [`table`], `backlog`, [`kept`], [`lock`], [`quota`], and the pipe itself;
+//! 1. structures that know no inode: [`attr`], [`table`], `backlog`, [`kept`], [`lock`], [`quota`], and the pipe itself;
 //! 2. what holds one another: [`inode`], [`dentry`], [`dynamic`], [`superblock`], [`place`];
 //! 3. rules about these: [`rights`], [`setattr`], [`protect`], [`rename`], [`ancestry`]; and [`full_name`];
 //! 4. [`opened`], [`mod@file`], and what keeps open files: [`fdtable`], [`exec_cache`];
@@ -30,6 +30,7 @@ extern crate alloc;
 
 pub mod account;
 pub mod ancestry;
+pub mod attr;
 mod backlog;
 pub mod contents;
 pub mod context;

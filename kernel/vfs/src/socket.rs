@@ -6,10 +6,11 @@
 use hal::uio::IoBuf;
 use task::wait::Waiter;
 
+use super::attr::Attr;
 use super::error::{FsError, Result};
 use super::file::{File, FileOps};
 use super::ino::new_ino;
-use super::inode::{Attr, mode};
+use super::inode::mode;
 use super::poll::PollMask;
 
 /// A local socket that is not connected and cannot be.

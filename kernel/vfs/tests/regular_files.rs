@@ -15,9 +15,10 @@ use hal::uio::IoBuf;
 use support::{Calls, on};
 use task::current::current;
 use task::thread::flag;
+use vfs::attr::Attr;
 use vfs::error::FsError::{Fault, Interrupted, NoSpace, TextBusy, TooBig};
 use vfs::file::{FileRef, Whence, o};
-use vfs::inode::{Attr, MAX_SIZE, Use};
+use vfs::inode::{MAX_SIZE, Use};
 use vfs::regular::{self, fallocate};
 
 /// An address that no program has mapped.

@@ -10,12 +10,13 @@ use proc::look::Image;
 use proc::process::Process;
 use proc::with_fs;
 use task::current::current;
+use vfs::attr::UNNAMED_DEV;
 use vfs::dentry::Dentry;
 use vfs::dynamic::{DynDir, DynLink, Dynamic, Emit, Entry, Target, Text, ino_below};
 use vfs::error::{FsError, Result};
 use vfs::file::{FileRef, Kind};
 use vfs::full_name::full_name;
-use vfs::inode::{Inode, NewInode, Node, UNNAMED_DEV, mode};
+use vfs::inode::{Inode, NewInode, Node, mode};
 use vfs::place::Path;
 use vfs::{pipe, put};
 

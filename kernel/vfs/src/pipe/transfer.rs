@@ -6,9 +6,10 @@ use task::wait::Waiter;
 
 use super::end::PipeEnd;
 use super::state::{PIPE_BUF, Pipe};
+use crate::attr::Attr;
 use crate::error::{FsError, Result};
 use crate::file::{File, FileOps};
-use crate::inode::{Attr, mode};
+use crate::inode::mode;
 use crate::poll::PollMask;
 use crate::upcalls;
 

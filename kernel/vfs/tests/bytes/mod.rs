@@ -4,10 +4,10 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use hal::uio::IoBuf;
+use vfs::attr::Attr;
 use vfs::context;
 use vfs::error::Result;
 use vfs::file::{FileRef, o};
-use vfs::inode::Attr;
 use vfs::superblock::FsKind;
 use vfs::tmpfs::{self, Settings};
 use vfs::{regular, upcalls};
