@@ -3,7 +3,8 @@
 //! All mutants are built at once, into a copy of the tree in `build/mutants`; a number in the environment says which
 //! one a process is. Each test runs once without a mutant, which says which points make a difference to it and how long it
 //! takes; a mutant then meets those tests, each in a process of its own: first the one that killed it last time, then
-//! those that killed others of its function, then the rest, quickest first, until one fails or does not end.
+//! those that killed others of its function, then those of its crate, by the words that they share with its place, then the rest,
+//! the quickest first, until one fails or does not end.
 //!
 //! Results are kept in `build/mutants/results`. One holds as long as the programs it comes from do: an interrupted run
 //! goes on where it was, and after a change of a test file only what that file decides is tried again.
@@ -24,6 +25,7 @@ use anyhow::Result;
 use machine::options::{self, Job};
 use machine::{locked, tools};
 use points::{Part, Point};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -36,7 +38,7 @@ use trial::{Program, Trial};
 /// Processor time for which tests of the kernel's crates meet a mutant without noticing it: plain ones, and as long again models.
 /// Most of these tests boot a machine with all its parts, so hundreds of them reach a point that few of them are about. A mutant
 /// that no test has noticed by then has survived.
-const ENOUGH: Duration = Duration::from_secs(30);
+const ENOUGH: Duration = Duration::from_secs(15);
 /// What stands in place of a test that killed.
 const SURVIVED: &str = "survived";
 
@@ -186,10 +188,11 @@ fn fate(
         .filter(|trial| trial.concerns(point) && !survived(trial))
         .collect();
     // Stable: the quickest first among equals.
-    open.sort_by_key(|trial| {
+    open.sort_by_cached_key(|trial| {
         let name = trial.name();
         let killed = before.is_some_and(|fate| fate.by == name);
-        (!killed, !likely.contains(&name))
+        let akin = Reverse(point.kinship(&name));
+        (!killed, !likely.contains(&name), akin)
     });
     let mut spent = [Duration::ZERO; 2];
     for trial in open {

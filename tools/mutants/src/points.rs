@@ -18,6 +18,7 @@
 //!
 //! Each point becomes a test of a number at run time, so that one build holds all mutants. `walk` finds them by the names in `rules`.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// What a point is.
@@ -133,7 +134,28 @@ impl Point {
         let end = self.key.match_indices(' ').nth(1).map(|(at, _)| at);
         &self.key[..end.unwrap_or(self.key.len())]
     }
+
+    /// How much the name of a test has to do with the place: words that begin as one of the place does, and the crate before all.
+    pub fn kinship(&self, test: &str) -> usize {
+        let words = |text: &str| -> BTreeSet<String> {
+            let long = text.split(|c: char| !c.is_alphanumeric());
+            long.filter_map(|word| word.get(..STEM).map(str::to_owned))
+                .collect()
+        };
+        let place = self.place().split_once("/src/");
+        let place = words(&place.map_or("", |(_, inside)| inside).replace('_', " "));
+        let shared = words(&test.replace('_', " ")).intersection(&place).count();
+        let own = test
+            .split_once('/')
+            .is_some_and(|(room, _)| room == self.package());
+        shared + usize::from(own) * OWN_CRATE
+    }
 }
+
+/// Letters that make two words one, as "signal" and "signals".
+const STEM: usize = 4;
+/// What a test of the point's own crate is worth, in words.
+const OWN_CRATE: usize = 100;
 
 /// A mutant that no rule makes.
 pub struct Hand {
@@ -342,5 +364,25 @@ impl<'a> Found<'a> {
             at = part.end;
         }
         out + &self.source[at..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_of_the_crate_come_first_and_of_them_those_that_share_words() {
+        let point = Point {
+            id: 1,
+            kind: Kind::Guard,
+            file: "kernel/proc/src/signal/stop.rs".into(),
+            line: 1,
+            key: "kernel/proc/src/signal/stop.rs begin_stop guard `if a {`".into(),
+        };
+        let kin = |test| point.kinship(test);
+        assert!(kin("proc/stops a_signal_stops_all") > kin("proc/stops a_child_ends"));
+        assert!(kin("proc/stops a_child_ends") > kin("proc/fork a_child_ends"));
+        assert!(kin("proc/fork a_child_ends") > kin("vfs/stops a_signal_stops_all"));
     }
 }
