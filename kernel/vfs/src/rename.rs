@@ -122,7 +122,8 @@ pub fn rename(
 
 impl Rename<'_> {
     fn run(mut self, mode: RenameMode) -> Result<Option<Arc<Dentry>>> {
-        if self.lists.0.dead || self.lists.1.as_ref().is_some_and(|l| l.dead) {
+        // A removed directory has no names, so the other one need not be asked.
+        if self.lists.1.as_ref().is_some_and(|l| l.dead) {
             return Err(FsError::NotFound);
         }
         let src = self.from_dir.get(self.from.name).ok_or(FsError::NotFound)?;

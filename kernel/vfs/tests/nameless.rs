@@ -7,9 +7,10 @@ mod support_names;
 use cred::Cred;
 use support::{Calls, on};
 use support_names::{USER, View, free_all, ino, set_mode, user};
-use vfs::error::FsError::{self, Access, Exists, NotDir, NotFound};
+use vfs::error::FsError::{self, Access, Exists, NotDir, NotFound, NotSupported};
 use vfs::file::{FileRef, o};
 use vfs::inode::mode;
+use vfs::setattr::NewMode;
 use vfs::tmpfs;
 use vfs::walk::Last;
 
@@ -127,5 +128,16 @@ fn the_contents_of_a_file_without_a_name_go_with_the_last_close() {
         drop(file);
         free_all();
         assert_eq!(quota.used(), before);
+    });
+}
+
+#[test]
+fn what_is_no_directory_of_files_in_memory_has_no_nameless_files() {
+    with(|root, _| {
+        root.create("/all/f").unwrap();
+        set_mode("/all/f", 0o777);
+        let place = root.find("/all/f").unwrap();
+        let made = tmpfs::create_nameless(root.cred(), &place, NewMode::exact(0o600), false);
+        assert_eq!(made.err(), Some(NotSupported));
     });
 }

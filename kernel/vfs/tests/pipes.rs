@@ -90,6 +90,27 @@ fn a_nonblocking_end_does_not_wait() {
     });
 }
 
+/// Both read through one open file: the first must not keep a position's lock while it sleeps.
+#[test]
+fn a_reader_that_waits_keeps_no_other_reader_waiting() {
+    on(2, || {
+        let (from, to) = pair(0);
+        let (first, done) = (from.clone(), Arc::new(AtomicU32::new(0)));
+        let count = done.clone();
+        threads::spawn(None, move || {
+            assert_eq!(read(&first, 10), Ok(b"late".to_vec()));
+            count.store(1, SeqCst);
+        });
+        threads::nap(5);
+        from.set_flags(o::NONBLOCK);
+        assert_eq!(read(&from, 10), Err(FsError::WouldBlock));
+        assert_eq!(done.load(SeqCst), 0);
+        assert_eq!(write(&to, b"late"), Ok(4));
+        threads::wait_for_ends(1);
+        assert_eq!(done.load(SeqCst), 1);
+    });
+}
+
 /// Small writes are not mixed, whatever the number of writers and readers.
 #[test]
 fn writes_up_to_a_page_are_whole() {
@@ -183,5 +204,24 @@ fn a_fifo_forgets_its_bytes_when_all_have_closed_it() {
             .open("/f", o::RDONLY | o::NONBLOCK)
             .expect("opens at once");
         assert_eq!(read(&from, 10), Ok(Vec::new()));
+    });
+}
+
+#[test]
+fn a_pipe_tells_how_many_bytes_it_has_and_is_no_terminal() {
+    const FIONREAD: u32 = 0x541b;
+    const TCGETS: u32 = 0x5401;
+    const NOWHERE: u64 = 0x10_0000;
+    on(1, || {
+        let (from, _to) = pair(0);
+        // The number is to be written where no memory is.
+        assert_eq!(
+            from.ops().ioctl(&from, FIONREAD, NOWHERE),
+            Err(FsError::Fault)
+        );
+        assert_eq!(
+            from.ops().ioctl(&from, TCGETS, NOWHERE),
+            Err(FsError::NotTty)
+        );
     });
 }

@@ -261,6 +261,9 @@ fn a_write_sets_the_times_of_modification_and_change() {
             assert_eq!(file.append(&mut IoBuf::Drain(b"X")), Ok(1));
         }));
         assert!(!is_change(&file, || assert_eq!(write(&file, b""), Ok(0))));
+        assert!(!is_change(&file, || {
+            assert_eq!(file.append(&mut IoBuf::Drain(b"")), Ok(0));
+        }));
         assert!(!is_change(&file, || assert!(read_at(&file, 0, 9).is_ok())));
     });
 }

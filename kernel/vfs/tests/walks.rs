@@ -6,12 +6,13 @@ mod support_names;
 
 use cred::{Cap, CapSet, Cred};
 use support::{Calls, on};
-use support_names::{USER, View, ino, set_mode, user};
+use support_names::{USER, View, bind, ino, set_mode, user};
+use vfs::context::Origin;
 use vfs::error::FsError::{
     self, Access, Busy, Exists, IsDir, Loop, NameTooLong, NotDir, NotEmpty, NotFound,
 };
 use vfs::file::o;
-use vfs::walk::{Last, Want, child};
+use vfs::walk::{Last, Walk, Want, child};
 
 /// Directories `/a/b/c` with a file in each: `/a/f`, `/a/b/f`, `/a/b/c/f`; and another file, `/f`.
 fn with_tree(check: impl FnOnce(&Calls) + Send + 'static) {
@@ -490,6 +491,8 @@ fn open_says_which_flags_the_file_does_not_suit() {
         assert_eq!(open("/a", o::RDONLY | o::CREAT | o::EXCL), Some(Exists));
         assert_eq!(open("/f", o::RDONLY | o::CREAT | o::EXCL), Some(Exists));
         assert_eq!(open("/f", o::RDONLY | o::DIRECTORY), Some(NotDir));
+        let made = o::WRONLY | o::CREAT | o::DIRECTORY;
+        assert_eq!(open("/f", made), Some(NotDir));
         assert_eq!(open("/l", o::RDONLY | o::NOFOLLOW), Some(Loop));
         assert_eq!(
             open("/l", o::RDONLY | o::NOFOLLOW | o::DIRECTORY),
@@ -519,5 +522,34 @@ fn a_path_leads_where_its_components_lead_one_by_one() {
             assert_eq!(one_by_one, found(root, path), "{path}");
             assert_eq!(one_by_one.is_ok(), n < 3, "{path}");
         }
+    });
+}
+
+#[test]
+fn a_path_from_a_place_that_is_no_directory_has_no_parent() {
+    with_tree(|root| {
+        set_mode("/f", 0o777);
+        let (top, file) = (root.find("/").unwrap(), root.find("/f").unwrap());
+        let walk = Walk {
+            cred: root.cred(),
+            root: Origin::At(&top),
+            base: Origin::At(&file),
+        };
+        assert_eq!(walk.parent(b"name").err(), Some(NotDir));
+        assert_eq!(walk.find(b"name", Want::FOLLOW).err(), Some(NotDir));
+    });
+}
+
+#[test]
+fn the_root_bound_elsewhere_is_another_place() {
+    on(1, || {
+        let root = Calls::of_root();
+        root.mkdir("/m").unwrap();
+        bind("/", "/m", 0).unwrap();
+        let view = View::of(Cred::root());
+        view.chdir("/m").unwrap();
+        assert_eq!(view.cwd(), Ok((String::from("/m"), true)));
+        view.chdir("/").unwrap();
+        assert_eq!(view.cwd(), Ok((String::from("/"), true)));
     });
 }
