@@ -6,6 +6,7 @@ mod pipe_users;
 use std::sync::atomic::Ordering::SeqCst;
 
 use cred::Charge;
+use hal::uio::IoBuf;
 use pipe_users::threads::{interrupt, nap};
 use pipe_users::{
     AGAIN, become_user, call, events, fifo, fill_but, on, open, pair, pipe_of, read, write,
@@ -270,6 +271,28 @@ fn the_memory_of_a_pipe_is_charged_and_given_back() {
             mem::epoch().reclaim_all(&mut ksync::pin());
         }
         assert_eq!(held(), 0);
+    });
+}
+
+/// What a pipe allocates is charged at once, also by a call that fails, and by one that changes its size alone.
+#[test]
+fn buffers_are_charged_when_nothing_is_written() {
+    on(1, || {
+        let user = become_user(USER);
+        let held = || user.held(Charge::Memory) as usize;
+        let (_from, to) = pair(0);
+        let empty = held();
+        let mut nowhere = IoBuf::user(0x10_0000, 2 * PAGE);
+        assert_eq!(to.write(&mut nowhere), Err(FsError::Fault));
+        let one_page = held() - empty;
+        assert!(
+            (PAGE..2 * PAGE).contains(&one_page),
+            "a page, and the list of pages"
+        );
+        assert_eq!(resize(&to, MIB), Ok(MIB));
+        assert!(held() - empty > MIB / PAGE * 8, "the list is longer");
+        assert_eq!(resize(&to, PAGE), Ok(PAGE));
+        assert!(held() - empty < 100, "no page, and a short list");
     });
 }
 
