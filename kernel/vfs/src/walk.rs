@@ -186,20 +186,33 @@ enum Stop<'p> {
 
 /// A slow step, from the place that a walk has reached, and the text that is left after it.
 enum Slow {
-    /// A name must be made on demand in this directory.
-    Child {
-        dir: Path,
-        name: Vec<u8>,
-        rest: Vec<u8>,
-        last: bool,
-        slash: bool,
-    },
+    /// A name must be made on demand.
+    Child(Child),
     /// More nested texts than `Pieces` can hold, or [`STRIDE`] components: the walk goes on from here.
     More { at: Path, rest: Vec<u8> },
     /// To the parent of a directory, by [`climb`].
     Up { at: Path, rest: Vec<u8> },
     /// The next name leads to a mount that may be leaving: the walk goes on from here once that is settled.
     Leaving { at: Path, rest: Vec<u8> },
+}
+
+/// A name that is made on demand, and what is left to walk after it.
+struct Child {
+    dir: Path,
+    name: Vec<u8>,
+    rest: Vec<u8>,
+    /// Nothing but a slash is left.
+    last: bool,
+    /// A slash follows the name.
+    slash: bool,
+}
+
+/// What a slow step leads to.
+enum Next {
+    /// A place, from which this text is left to walk.
+    Rest(Path, Vec<u8>),
+    /// The end of the path.
+    End(Path),
 }
 
 fn own((mount, dentry): Spot) -> Path {
@@ -319,13 +332,13 @@ impl Walk<'_> {
                 let mut copy = Vec::new();
                 append(&mut copy, name)?;
                 let rest = pieces.join(if slash { b"/." } else { b"" })?;
-                return Ok(Stop::Slow(Slow::Child {
+                return Ok(Stop::Slow(Slow::Child(Child {
                     dir: own(at),
                     name: copy,
                     rest,
                     last,
                     slash,
-                }));
+                })));
             };
             let child = dir.find(pin, name).ok_or(FsError::NotFound)?;
             let Ok(next) = cover(pin, (at.0, child)) else {
@@ -408,50 +421,54 @@ impl Walk<'_> {
                     Stop::Slow(slow) => slow,
                 }
             };
-            let (dir, name, rest, last, slash) = match slow {
-                Slow::More { at, rest } => {
-                    owned = Some((at, rest));
-                    continue;
-                }
-                Slow::Leaving { at, rest } => {
-                    mount::wait_for_leaving();
-                    owned = Some((at, rest));
-                    continue;
-                }
-                Slow::Up { at, rest } => {
-                    owned = Some((climb(&at)?, rest));
-                    continue;
-                }
-                Slow::Child {
-                    dir,
-                    name,
-                    rest,
-                    last,
-                    slash,
-                } => (dir, name, rest, last, slash),
-            };
-            let at = on_demand(&dir, &name, self.cred.payer)?;
-            let follow = !last || slash || aim.want.follow;
-            match &at.dentry.inode.node {
-                Node::Dynamic(Dynamic::Link(link)) if follow => {
-                    count_link(&mut aim.links)?;
-                    match link.target()? {
-                        Target::Place(place) => owned = Some((place, rest)),
-                        Target::Text(mut to) => {
-                            let absolute = to.first() == Some(&b'/');
-                            append(&mut to, &rest)?;
-                            let from = if absolute { self.root.owned()? } else { dir };
-                            owned = Some((from, to));
-                        }
+            match self.slow_step(slow, aim)? {
+                Next::Rest(at, rest) => owned = Some((at, rest)),
+                Next::End(at) => return Ok(finish(&ksync::pin(), &at.mount, &at.dentry)),
+            }
+        }
+    }
+
+    /// Makes a step before which [`fast`](Self::fast) has stopped. Sleeps.
+    fn slow_step(&self, slow: Slow, aim: &mut Aim) -> Result<Next> {
+        match slow {
+            Slow::More { at, rest } => Ok(Next::Rest(at, rest)),
+            Slow::Leaving { at, rest } => {
+                mount::wait_for_leaving();
+                Ok(Next::Rest(at, rest))
+            }
+            Slow::Up { at, rest } => Ok(Next::Rest(climb(&at)?, rest)),
+            Slow::Child(child) => self.made_step(child, aim),
+        }
+    }
+
+    /// Makes the name, and follows it if it is a link that is to be followed.
+    fn made_step(&self, child: Child, aim: &mut Aim) -> Result<Next> {
+        let Child {
+            dir,
+            name,
+            rest,
+            last,
+            slash,
+        } = child;
+        let at = on_demand(&dir, &name, self.cred.payer)?;
+        let follow = !last || slash || aim.want.follow;
+        match &at.dentry.inode.node {
+            Node::Dynamic(Dynamic::Link(link)) if follow => {
+                count_link(&mut aim.links)?;
+                match link.target()? {
+                    Target::Place(place) => Ok(Next::Rest(place, rest)),
+                    Target::Text(mut to) => {
+                        let absolute = to.first() == Some(&b'/');
+                        append(&mut to, &rest)?;
+                        let from = if absolute { self.root.owned()? } else { dir };
+                        Ok(Next::Rest(from, to))
                     }
                 }
-                _ if slash && !at.dentry.inode.is_dir() => return Err(FsError::NotDir),
-                _ if last && aim.want.directory && !at.dentry.inode.is_dir() => {
-                    return Err(FsError::NotDir);
-                }
-                _ if last => return Ok(finish(&ksync::pin(), &at.mount, &at.dentry)),
-                _ => owned = Some((at, rest)),
             }
+            _ if slash && !at.dentry.inode.is_dir() => Err(FsError::NotDir),
+            _ if last && aim.want.directory && !at.dentry.inode.is_dir() => Err(FsError::NotDir),
+            _ if last => Ok(Next::End(at)),
+            _ => Ok(Next::Rest(at, rest)),
         }
     }
 

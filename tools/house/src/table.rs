@@ -172,7 +172,6 @@ pub const LONG_FILES: &[Entry] = &[
         "the way of a fault that waits for nothing, in one place",
     ),
     ("vm/src/map/tree.rs", "", 680, "one data structure"),
-    ("kernel/vfs/tests/listings.rs", "", 630, "not split yet"),
     ("syscall/src/file.rs", "", 630, "a handler for each call"),
     ("syscall/src/mm.rs", "", 770, "a handler for each call"),
     (
@@ -298,7 +297,6 @@ pub const LONG_FUNCTIONS: &[Entry] = &[
         87,
         "the way of a lookup that waits for nothing: in parts it takes up to 1 % more instructions",
     ),
-    ("walk.rs", "Walk::resolve_to", 70, "not split yet"),
     (
         "exec.rs",
         "commit",
