@@ -2,7 +2,8 @@
 //!
 //! Each core translates by walking the real page tables in software, caches what it has found, and drops only what it
 //! is asked to. It is an adversary: it walks and caches speculatively at every opportunity ([`Sim::speculate`]), caches
-//! upper levels separately from leaves and starts walks from them, and drops no more than the architecture demands.
+//! upper levels separately from leaves and starts walks from them, and drops no more than the architecture demands. It
+//! may have translations of 4 KiB and of 2 MiB for one address at once, and then uses either, in turn.
 //! Cached translations are tagged with address-space identifiers, so those of a pmap outlive a switch. A missing
 //! invalidation shows as an access that still succeeds, or that reaches a frame with another owner.
 //!
@@ -15,7 +16,8 @@
     reason = "implements the unsafe trait `Machine` and touches simulated memory"
 )]
 
-use std::collections::HashMap;
+mod cache;
+
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, RwLock};
@@ -28,12 +30,14 @@ use ksync::atomic::AtomicU64 as Word;
 use loom::sync::{Mutex, MutexGuard};
 #[cfg(shuttle)]
 use shuttle::sync::{Mutex, MutexGuard};
-use vm::asid::{Asids, Duty};
 use vm::object::Cache;
 use vm::page::State;
 use vm::pmap::RootInfo;
 use vm::pmap::table::{ROOT_LEVEL, entry_shift, slot};
 use vm::{CpuSet, Gather, Growth, Machine, Pfn, Pmap, Pte, Vm};
+
+pub use cache::LARGE;
+use cache::{Coherence, Core, piece};
 
 use crate::{Arena, arena};
 
@@ -57,126 +61,6 @@ pub struct PageFault {
 
 /// Returns the root that the pmap which a core runs has now, and its generation.
 pub type RootSource = Box<dyn Fn() -> RootInfo + Send>;
-
-/// One core. Guarded by its mutex.
-#[derive(Default)]
-struct Core {
-    /// The loaded root, and the source of a newer one.
-    root: Option<Pfn>,
-    source: Option<RootSource>,
-    /// Assigns the identifiers that tag cached translations.
-    asids: Asids,
-    /// By identifier and page address: a leaf entry, with W and NX of the whole path.
-    leaves: HashMap<(u16, u64), Pte>,
-    /// By identifier, level and address of a table's span: the frame of that table, and the rights of the path above.
-    tables: HashMap<(u16, u8, u64), (Pfn, u64)>,
-    /// The core's number, and the id of the pmap that it runs.
-    cpu: usize,
-    pmap: u64,
-    /// The translations that all cores have cached.
-    coherence: Arc<Coherence>,
-}
-
-/// The frames that cores have cached for the addresses of the pmaps that they run now. Translations of a core that runs
-/// another pmap do not count: it compares generations when it returns.
-#[derive(Default)]
-struct Coherence(std::sync::Mutex<Cached>);
-
-/// Pmap and page address → core and frame.
-type Cached = HashMap<(u64, u64), Vec<(usize, Pfn)>>;
-
-impl Coherence {
-    /// # Panics
-    /// If another core has another frame cached there.
-    fn add(&self, pmap: u64, va: u64, cpu: usize, pfn: Pfn) {
-        let mut cached = self.0.lock().expect("no test has failed");
-        let all = cached.entry((pmap, va)).or_default();
-        all.retain(|&(other, _)| other != cpu);
-        let differs = all.iter().find(|&&(_, other)| other != pfn).copied();
-        all.push((cpu, pfn));
-        drop(cached);
-        if let Some((other, frame)) = differs {
-            panic!(
-                "CPU {cpu} reaches {pfn:?} at {va:#x}, where CPU {other} still reaches {frame:?}"
-            );
-        }
-    }
-
-    fn remove(&self, pmap: u64, va: u64, cpu: usize) {
-        // After a failure only the failure counts.
-        let Ok(mut cached) = self.0.lock() else {
-            return;
-        };
-        if let Some(all) = cached.get_mut(&(pmap, va)) {
-            all.retain(|&(other, _)| other != cpu);
-            if all.is_empty() {
-                cached.remove(&(pmap, va));
-            }
-        }
-    }
-}
-
-impl Core {
-    fn asid(&self) -> u16 {
-        self.asids.current()
-    }
-
-    /// Drops all translations of one identifier.
-    fn invalidate_all(&mut self, asid: u16) {
-        if asid == self.asid() {
-            self.leave();
-        }
-        self.leaves.retain(|&(tag, _), _| tag != asid);
-        self.tables.retain(|&(tag, ..), _| tag != asid);
-    }
-
-    /// Stops counting the core's translations.
-    fn leave(&self) {
-        let asid = self.asid();
-        for &(_, va) in self.leaves.keys().filter(|(tag, _)| *tag == asid) {
-            self.coherence.remove(self.pmap, va, self.cpu);
-        }
-    }
-
-    /// Counts the translations that the core kept.
-    fn come_back(&self) {
-        let asid = self.asid();
-        for (&(_, va), pte) in self.leaves.iter().filter(|((tag, _), _)| *tag == asid) {
-            self.coherence.add(self.pmap, va, self.cpu, pte.pfn());
-        }
-    }
-
-    /// Drops a page's translation and the upper levels on its path.
-    fn invalidate(&mut self, va: u64) {
-        let asid = self.asid();
-        self.coherence.remove(self.pmap, va & !0xfff, self.cpu);
-        self.leaves.remove(&(asid, va & !0xfff));
-        for level in 1..ROOT_LEVEL {
-            self.tables
-                .remove(&(asid, level, va >> entry_shift(level + 1)));
-        }
-    }
-
-    /// Serves a flush request.
-    fn answer(&mut self, what: &Gather) {
-        match self.asids.duty(what.target(), what.is_full()) {
-            Duty::Nothing => {}
-            Duty::Pages => {
-                for va in what.runs().flat_map(|run| run.step_by(vm::page::PAGE_SIZE)) {
-                    self.invalidate(va);
-                }
-            }
-            Duty::All => {
-                let info = self.source.as_ref().map(|source| source());
-                self.invalidate_all(self.asid());
-                if let Some(info) = info {
-                    self.root = Some(info.root);
-                    self.asids.refreshed(&info);
-                }
-            }
-        }
-    }
-}
 
 /// A machine whose CPUs translate addresses.
 pub struct Sim {
@@ -333,10 +217,11 @@ impl Sim {
         }
     }
 
-    /// Whether `cpu` has a leaf for `va` cached, of the pmap that it runs.
+    /// Whether `cpu` has a leaf of either size for `va` cached, of the pmap that it runs.
     pub fn has_cached(&self, cpu: usize, va: u64) -> bool {
         let core = self.core(cpu);
         core.leaves.contains_key(&(core.asid(), va & !0xfff))
+            || core.large.contains_key(&(core.asid(), va & !(LARGE - 1)))
     }
 
     /// Calls `hook` before each access of the VM, not of a core, to a table, on the thread that makes it.
@@ -418,7 +303,7 @@ impl Sim {
     }
 
     fn translate(&self, core: &mut Core, va: u64, access: Access) -> Result<Pte, PageFault> {
-        if let Some(&pte) = core.leaves.get(&(core.asid(), va & !0xfff)) {
+        if let Some(pte) = core.cached(va) {
             // A store through an entry without D walks again, to set D.
             if allows(pte, access)? && (access != Access::Write || pte.is_dirty()) {
                 return Ok(pte);
@@ -430,13 +315,28 @@ impl Sim {
             if !pte.is_present() {
                 return Err(PageFault { present: false });
             }
+            if level == 2 && pte.any(Pte::PS) {
+                let word = &self.walked(table)[slot(va, 2)];
+                let path = self.mark(word, rights, access)?;
+                core.cache_large(va, path);
+                return Ok(piece(path, va));
+            }
             rights &= pte.0;
             table = pte.pfn();
             level -= 1;
             let at = (core.asid(), level, va >> entry_shift(level + 1));
             core.tables.insert(at, (table, rights));
         }
-        let word = &self.walked(table)[slot(va, 1)];
+        let path = self.mark(&self.walked(table)[slot(va, 1)], rights, access)?;
+        core.coherence
+            .add(core.pmap, va & !0xfff, core.cpu, path.pfn());
+        core.leaves.insert((core.asid(), va & !0xfff), path);
+        Ok(path)
+    }
+
+    /// Sets A, and D for a store, in the entry that ends a walk, by a locked update. Returns the entry with W only if `rights`,
+    /// those of the path above, have it.
+    fn mark(&self, word: &Word, rights: u64, access: Access) -> Result<Pte, PageFault> {
         let mut seen = Pte(word.load(SeqCst));
         loop {
             if !seen.is_present() {
@@ -450,13 +350,7 @@ impl Sim {
             allows(path, access)?;
             let mark = Pte::A | if access == Access::Write { Pte::D } else { 0 };
             match word.compare_exchange(seen.0, seen.0 | mark, SeqCst, SeqCst) {
-                Ok(_) => {
-                    core.coherence
-                        .add(core.pmap, va & !0xfff, core.cpu, seen.pfn());
-                    core.leaves
-                        .insert((core.asid(), va & !0xfff), path.with(mark));
-                    return Ok(seen);
-                }
+                Ok(_) => return Ok(path.with(mark)),
                 Err(now) => seen = Pte(now),
             }
         }
