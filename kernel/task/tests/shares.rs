@@ -126,6 +126,58 @@ fn a_hurried_thread_runs_as_one_of_nice_0_whatever_its_policy() {
     });
 }
 
+/// What a thread of SCHED_IDLE has used must not make it wait once it is to end.
+#[test]
+fn a_hurried_thread_that_sleeps_runs_soon_after_it_wakes() {
+    on(1, || {
+        computes(monotonic_ns() + 6 * SECOND);
+        let slept = Arc::new(AtomicU64::new(0));
+        let late = Arc::new(AtomicU64::new(0));
+        let (at, most) = (slept.clone(), late.clone());
+        let idle = spawn(None, move || {
+            current().set_policy(Policy::Idle, false);
+            compute(2 * MS);
+            // It sleeps so far ahead of the other: 2 ms of its time count as 680.
+            let until = monotonic_ns() + 50 * MS;
+            at.store(until, SeqCst);
+            nap_until(until);
+            most.store(monotonic_ns() - until, SeqCst);
+        });
+        while slept.load(SeqCst) == 0 {
+            nap(1);
+        }
+        let idle = ids::hold_thread(idle).expect("it sleeps");
+        sched::hurry(&ksync::pin(), &idle);
+        wait_for_ends(2);
+        let late = late.load(SeqCst);
+        assert!(late <= 3 * sched::TICK_NS, "{late}");
+    });
+}
+
+/// A process may lower the weight of a thread of another one that has been killed.
+#[test]
+fn a_hurried_thread_stays_one_of_nice_0_whatever_its_policy_becomes() {
+    on(1, || {
+        let until = monotonic_ns() + 4 * SECOND;
+        let tids = [0, 1].map(|_| {
+            spawn(None, move || {
+                while monotonic_ns() < until {
+                    compute(MS / 20);
+                }
+            })
+        });
+        nap(100);
+        let hurried = ids::hold_thread(tids[0]).expect("it computes");
+        sched::hurry(&ksync::pin(), &hurried);
+        hurried.set_policy(Policy::Idle, false);
+        let before = hurried.sched.runtime_ns();
+        nap(1000);
+        let ran = hurried.sched.runtime_ns() - before;
+        wait_for_ends(2);
+        assert!(ran > 400 * MS, "{ran}");
+    });
+}
+
 #[test]
 fn an_idle_policy_gets_little_and_does_not_starve() {
     on(1, || {

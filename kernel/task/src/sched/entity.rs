@@ -55,6 +55,7 @@ pub struct Entity {
     /// Nanoseconds that the thread has run; written by the CPU that runs it.
     runtime: AtomicU64,
     cpu: AtomicU32,
+    /// By nice value and policy; see [`Self::weight`].
     weight: AtomicU32,
     /// The weight with which its queue has counted it. Under that queue's lock.
     counted: AtomicU32,
@@ -134,22 +135,30 @@ impl Entity {
             Policy::Idle => IDLE_WEIGHT,
             _ => WEIGHTS[usize::from(self.nice.load(Ordering::Relaxed)).min(39)],
         };
-        let least = if self.hurried.load(Ordering::Relaxed) {
-            NICE_0_WEIGHT as u32
+        self.weight.store(w, Ordering::Relaxed);
+    }
+
+    /// The weight by nice value and policy, but at least that of nice 0 once the thread is hurried.
+    fn weight(&self) -> u64 {
+        let weight = self.weight.load(Ordering::Relaxed).into();
+        if self.is_hurried() {
+            NICE_0_WEIGHT.max(weight)
         } else {
-            0
-        };
-        self.weight.store(w.max(least), Ordering::Relaxed);
+            weight
+        }
     }
 
     /// Gives the thread at least the weight of nice 0 from now on. Returns whether it had less.
     pub(super) fn hurry(&self) -> bool {
-        let had_less = u64::from(self.weight.load(Ordering::Relaxed)) < NICE_0_WEIGHT;
-        if had_less {
-            self.hurried.store(true, Ordering::Relaxed);
-            self.reweigh();
-        }
+        let had_less = self.weight() < NICE_0_WEIGHT;
+        // In any case: its nice value and policy may still change.
+        self.hurried.store(true, Ordering::Relaxed);
         had_less
+    }
+
+    /// Whether the thread has at least the weight of nice 0, whatever its nice value and policy.
+    pub(super) fn is_hurried(&self) -> bool {
+        self.hurried.load(Ordering::Relaxed)
     }
 
     /// The nice value, -20..=19.
@@ -209,9 +218,9 @@ impl Entity {
 
     /// The weight of the thread now. Records it as the one with which the queue counts the thread until it leaves.
     pub(super) fn count_weight(&self) -> u64 {
-        let weight = self.weight.load(Ordering::Relaxed);
-        self.counted.store(weight, Ordering::Relaxed);
-        weight.into()
+        let weight = self.weight();
+        self.counted.store(weight as u32, Ordering::Relaxed);
+        weight
     }
 
     /// The weight with which the queue has counted the thread.
@@ -238,7 +247,7 @@ impl Entity {
         self.since.store(now, Ordering::Relaxed);
         self.runtime
             .store(self.runtime_ns() + ran, Ordering::Relaxed);
-        let weight = u64::from(self.weight.load(Ordering::Relaxed)).max(1);
+        let weight = self.weight().max(1);
         // The idle thread is charged for all of an idle period.
         let vt = self
             .vt()

@@ -40,8 +40,14 @@ pub(super) fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, woken: bool) {
         q.follow(running_vt);
     }
     t.sched.set_cpu(cpu);
+    let ahead = if t.sched.is_hurried() {
+        // What it ran with less weight has put it far ahead.
+        t.sched.vt().min(1 << queue::BUCKET_SHIFT)
+    } else {
+        t.sched.vt()
+    };
     let base = q.base_vt();
-    let vt = q.push(pin, t, base + t.sched.vt());
+    let vt = q.push(pin, t, base + ahead);
     t.sched.set_vt(vt);
     c.len.fetch_add(1, Ordering::SeqCst);
     drop(q);
@@ -68,7 +74,8 @@ pub fn poke(pin: &CpuPin, t: &Thread) {
     }
 }
 
-/// Lets `t`, which is to end, run as soon as a thread of nice 0 would: others may wait for what it has.
+/// Lets `t`, which is to end, run as soon as a thread of nice 0 would, now if it is queued, and whenever it is queued from now on:
+/// others may wait for what it has.
 pub fn hurry(pin: &CpuPin, t: &Thread) {
     if !t.sched.hurry() {
         return;
