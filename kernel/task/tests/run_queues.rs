@@ -492,6 +492,51 @@ fn an_idle_cpu_gets_a_queued_thread_whose_affinity_grows() {
     });
 }
 
+/// Runs two threads that compute on CPU 0, of which one may run on CPU `other`, too, until it has. Whether that comes soon.
+fn one_of_two_moves(movable: usize, other: usize) -> bool {
+    assert!(sched::set_affinity(&current(), &CpuMask::one(0)));
+    let ends = ended() + 2;
+    let until = monotonic_ns() + 1500 * MS;
+    let moved = Arc::new(AtomicBool::new(false));
+    let tids = [(); 2].map(|()| {
+        let moved = moved.clone();
+        spawn(Some(0), move || {
+            while monotonic_ns() < until && !moved.load(SeqCst) {
+                compute(MS / 20);
+                if hal::cpu::id() == other {
+                    moved.store(true, SeqCst);
+                }
+            }
+        })
+    });
+    // Until the idle CPUs have nothing left to free, for which they would look at the queues at each tick.
+    nap(200);
+    let mut mask = CpuMask::one(0).words();
+    mask[0] |= 1 << other;
+    let thread = ids::hold_thread(tids[movable]).expect("it computes");
+    assert!(sched::set_affinity(&thread, &CpuMask::from_words(mask)));
+    drop(thread);
+    wait_for_ends(ends);
+    moved.load(SeqCst)
+}
+
+/// The two threads take turns, so one of them is always the one that runs at each second tick.
+#[test]
+fn an_idle_cpu_gets_the_one_queued_thread_that_may_run_on_it() {
+    on(2, || {
+        assert!(one_of_two_moves(0, 1));
+        assert!(one_of_two_moves(1, 1));
+    });
+}
+
+#[test]
+fn each_idle_cpu_may_get_a_queued_thread() {
+    on(3, || {
+        assert!(one_of_two_moves(0, 1));
+        assert!(one_of_two_moves(0, 2));
+    });
+}
+
 /// getloadavg(3): over 1, 5 and 15 minutes, each an exponential average of samples that are five seconds apart.
 #[test]
 fn load_averages_rise_and_fall_as_their_formula_says() {

@@ -4,7 +4,8 @@ use ksync::atomic::Ordering;
 
 use ksync::CpuPin;
 
-use super::cpu::{bump, cpus, load, thread_of};
+use super::cpu::{Cpu, bump, cpus, load, thread_of};
+use super::queue::Queue;
 use crate::thread::Thread;
 
 /// CPUs among which a waker looks for an idle one, by number from the CPU on which the thread ran last.
@@ -18,12 +19,13 @@ fn idle(cpu: usize) -> bool {
     c.idle.load(Ordering::Relaxed) && c.len.load(Ordering::Relaxed) == 0
 }
 
-/// An idle CPU, other than this one.
-pub fn idle_cpu(pin: &CpuPin) -> Option<usize> {
+/// An idle CPU, other than this one: the first from CPU `from` on, modulo the number of CPUs.
+pub fn idle_cpu(pin: &CpuPin, from: u64) -> Option<usize> {
     let ncpus = cpus().ncpus();
-    (1..ncpus)
-        .map(|step| (pin.cpu() + step) % ncpus)
-        .find(|&cpu| idle(cpu))
+    let from = (from % ncpus as u64) as usize;
+    (from..from + ncpus)
+        .map(|cpu| cpu % ncpus)
+        .find(|&cpu| cpu != pin.cpu() && idle(cpu))
 }
 
 /// The CPU whose run queue a woken or new thread is put on.
@@ -76,16 +78,27 @@ pub fn steal(pin: &CpuPin, idle: bool) -> Option<u32> {
         return None;
     }
     let c = cpus().of(from);
-    let mut q = c.queue.try_lock()?;
+    let tid = take(pin, c, &mut *c.queue.try_lock()?, me)?;
+    bump(&cpus().get(pin).stats.steals, 1);
+    Some(tid)
+}
+
+/// Takes a thread that may run on CPU `to` from this CPU's run queue, for that CPU. The thread's virtual time is then relative, and
+/// the caller queues the thread.
+pub fn give(pin: &CpuPin, to: usize) -> Option<u32> {
+    let c = cpus().get(pin);
+    take(pin, c, &mut c.queue.lock(), to)
+}
+
+/// Takes a thread that may run on CPU `to` off `q`, which is the queue of `c`, and makes its virtual time relative.
+fn take(pin: &CpuPin, c: &Cpu, q: &mut Queue, to: usize) -> Option<u32> {
     let base = q.base_vt();
     let tid = q.steal(pin, STEAL_LOOKS, |tid| {
-        thread_of(pin, tid).is_some_and(|t| t.sched.affinity().has(me))
+        thread_of(pin, tid).is_some_and(|t| t.sched.affinity().has(to))
     })?;
     c.len.fetch_sub(1, Ordering::SeqCst);
-    drop(q);
     let t = thread_of(pin, tid)?;
     t.sched.set_vt(t.sched.vt().saturating_sub(base));
-    bump(&cpus().get(pin).stats.steals, 1);
     Some(tid)
 }
 

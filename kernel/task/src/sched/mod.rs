@@ -7,7 +7,7 @@
 //! A woken thread goes to the CPU where it ran last if that is idle; else to an idle CPU near that one; else to the waker's
 //! CPU or to the one where it ran last, whichever has less to do. An idle CPU reads the lengths of the others' queues, which
 //! are hints read without locks, and takes a thread from the longest. A busy CPU does the same at some of its ticks, if
-//! another CPU has at least two threads more.
+//! another CPU has at least two threads more; and it gives a queued thread to an idle CPU, which may have looked at a bad moment.
 
 mod balance;
 mod cpu;

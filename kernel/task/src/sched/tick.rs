@@ -6,13 +6,13 @@ use hal::current::Handler;
 use ksync::CpuPin;
 
 use super::cpu::{TICK_NS, bump, cpus, thread_of};
-use super::wake::{enqueue, kick};
+use super::wake::enqueue;
 use super::{balance, loadavg, queue};
 use crate::current::{current, try_current};
 use crate::thread::flag;
 use crate::{time, timer, upcalls};
 
-/// A busy CPU compares its load with the others' at one of this many ticks.
+/// A busy CPU compares its load with the others' at one of this many ticks, and then gives an idle one a thread.
 const BALANCE_TICKS: u64 = 8;
 
 /// Brings an idle CPU back into the epoch and turns preemption off. Every interrupt handler that follows pointers under the
@@ -88,10 +88,10 @@ fn tick(pin: &CpuPin, from_user: bool) {
     }
     me.set(flag::RECLAIM);
     loadavg::sample(now);
-    if (now / TICK_NS + pin.cpu() as u64).is_multiple_of(BALANCE_TICKS) {
+    if let Some(round) = balance_round(pin, now) {
         take_share(pin);
         if first.is_some() {
-            give_share(pin);
+            give_share(pin, round);
         }
     }
     (upcalls::get().cpu_tick)(&me);
@@ -105,6 +105,14 @@ pub fn reschedule_interrupt() {
     hal::preempt::set_need_resched();
 }
 
+/// The number of the round of balancing for which the tick at `now` is the one of [`BALANCE_TICKS`]. It comes at another place
+/// in each round: threads that take turns would else be found in the same places of the queue each time.
+fn balance_round(pin: &CpuPin, now: u64) -> Option<u64> {
+    let count = now / TICK_NS + pin.cpu() as u64;
+    let round = count / BALANCE_TICKS;
+    (count % BALANCE_TICKS == round % BALANCE_TICKS).then_some(round)
+}
+
 /// Takes a thread from a CPU that has at least two more than this one.
 fn take_share(pin: &CpuPin) {
     if let Some(tid) = balance::steal(pin, false)
@@ -114,10 +122,14 @@ fn take_share(pin: &CpuPin) {
     }
 }
 
-/// Asks an idle CPU, if there is one, to take a thread that is queued here: it may have halted before the thread came, or have
-/// found this queue locked.
-fn give_share(pin: &CpuPin) {
-    if let Some(cpu) = balance::idle_cpu(pin) {
-        kick(pin, cpu);
+/// Gives an idle CPU, if there is one, a thread that is queued here: that CPU may have halted before the thread came, or have
+/// found this queue locked, or empty during a switch. Threads may be bound to some CPUs, so after the rounds with a tick at each
+/// place another idle CPU comes first.
+fn give_share(pin: &CpuPin, round: u64) {
+    if let Some(cpu) = balance::idle_cpu(pin, round / BALANCE_TICKS)
+        && let Some(tid) = balance::give(pin, cpu)
+        && let Some(t) = thread_of(pin, tid)
+    {
+        enqueue(pin, cpu, t, false);
     }
 }

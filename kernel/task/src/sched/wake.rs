@@ -12,7 +12,7 @@ use crate::thread::Thread;
 use crate::time;
 
 /// Sends CPU `cpu` a reschedule interrupt, so that it looks at its run queue or its thread at its flags.
-pub(super) fn kick(pin: &CpuPin, cpu: usize) {
+fn kick(pin: &CpuPin, cpu: usize) {
     bump(&my_stats(pin).ipis, 1);
     hal::ipi::reschedule(cpu);
 }
