@@ -242,17 +242,15 @@ impl Walk {
         let mut last_zombie = None;
         let mut last_living = None;
         let mut ended = true;
-        if s.options.exited || !any {
+        if s.options.exited {
             let place = still_on(s, self.zombies.as_ref(), Listing::Zombie);
             ended = each_behind(pin, &family.zombies, place, &mut left, |c| {
                 last_zombie = Some(c);
                 if matches(s, &c) {
                     any = true;
-                    if s.options.exited {
-                        zombie = Some(c.hold());
-                    }
+                    zombie = Some(c.hold());
                 }
-                zombie.is_none() && (s.options.exited || !any)
+                zombie.is_none()
             });
         }
         if let Some(child) = zombie {
@@ -328,13 +326,15 @@ fn look_at_one(pin: &CpuPin, s: &State, pid: u32) -> Look {
         return Look::Nobody;
     }
     if child.is_zombie() {
+        if !s.options.exited {
+            return Look::Nobody;
+        }
         let listed = {
             let _family = s.parent.family.lock();
             listing(&s.parent, &child) == Listing::Zombie
         };
-        if !listed || !s.options.exited {
-            // The child is on its way onto the list of zombies or off it, or the caller does not ask for ended
-            // children.
+        if !listed {
+            // The child is on its way onto the list of zombies or off it.
             return if child.life.load(Ordering::SeqCst) == Life::Reaped as u8 {
                 Look::Nobody
             } else {

@@ -277,3 +277,42 @@ fn each_of_many_children_that_end_meanwhile_is_reported_once() {
         assert_eq!(poll(), Err(WaitError::NoChild));
     });
 }
+
+/// waitid(2) without WEXITED: a child that has ended does not stop any more, so there is none to wait for.
+#[test]
+fn a_wait_for_stops_alone_does_not_wait_for_children_that_have_ended() {
+    on(2, || {
+        let pid = fork(|| {
+            nap(5);
+            0
+        });
+        for children in [
+            Children::Pid(pid),
+            Children::Any,
+            Children::Group(me().pgid()),
+        ] {
+            let options = Options {
+                stopped: true,
+                continued: true,
+                ..Options::default()
+            };
+            // The first of them begins while the child lives.
+            assert_eq!(
+                wait4::wait(children, options).err(),
+                Some(WaitError::NoChild)
+            );
+            assert_eq!(
+                wait4::wait(
+                    children,
+                    Options {
+                        no_hang: true,
+                        ..options
+                    }
+                )
+                .err(),
+                Some(WaitError::NoChild)
+            );
+        }
+        assert_eq!(wait(Children::Any), Ok((pid, exited(0))));
+    });
+}
