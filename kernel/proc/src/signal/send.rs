@@ -235,7 +235,8 @@ fn stop_or_continue(pin: &CpuPin, p: &Process, shared: &mut Shared, signo: u8) -
         flush_all(pin, p, SigSet::one(sig::CONT));
     } else if signo == sig::CONT {
         flush_all(pin, p, SigSet::STOPS);
-        return state::resume(&mut shared.stop);
+        // Nothing continues a process that ends: its stopped threads have been woken to exit.
+        return !p.is_ending() && state::resume(&mut shared.stop);
     } else if signo == sig::KILL {
         // It stays stopped until its threads have been told to exit: it must neither take another signal nor run.
         shared.stop.killed = true;

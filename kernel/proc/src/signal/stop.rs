@@ -64,7 +64,7 @@ fn stay_step(me: &mut &Thread, waiter: &mut Waiter) -> Step<()> {
     if !me.has(flag::STOPPED) {
         me.set(flag::STOPPED);
         shared.stop.stopped += 1;
-        last = shared.stop.is_complete(p.thread_count());
+        last = shared.stop.is_complete(p.thread_count()) && !p.is_ending();
     }
     drop(shared);
     if last {
