@@ -90,7 +90,7 @@ pub(crate) struct Cpu {
     /// locked.
     asked: AtomicBool,
     asked_ns: AtomicU64,
-    /// Whether it halts, or has not started. Written with the machine's state locked; read by all.
+    /// Whether it halts, or may not start yet. Written with the machine's state locked; read by all.
     halts: AtomicBool,
     /// Notified when there may be an interrupt for the CPU, or the machine stops.
     wake: Condvar,
@@ -319,9 +319,6 @@ fn start_cpu(cpu: usize) {
     while !state.released && !state.stopped {
         state = wait(&here.machine.cpus[cpu].wake, state);
     }
-    let me = &here.machine.cpus[cpu];
-    me.time.store(here.machine.latest(), Relaxed);
-    me.halts.store(false, Relaxed);
     drop(state);
     drop(here);
     symbols::ap_main(cpu)
@@ -331,10 +328,17 @@ fn wait<'a>(on: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State>
     on.wait(state).expect("no test has failed")
 }
 
-/// Lets the other CPUs start. Called once, by the boot CPU.
+/// Lets the other CPUs start. Called once, by the boot CPU. They count as CPUs that run from here on, for each looks for work before
+/// it halts.
 pub fn release_cpus() {
     with_machine((), |machine| {
-        machine.state().released = true;
+        let mut state = machine.state();
+        state.released = true;
+        let now = machine.latest();
+        for cpu in &machine.cpus[1..] {
+            cpu.time.store(now, Relaxed);
+            cpu.halts.store(false, Relaxed);
+        }
         machine.wake_all();
     });
 }

@@ -148,7 +148,7 @@ fn alarm_node(_pin: &CpuPin, pid: u32) -> Option<&TimerNode> {
 /// Runs `body` in a thread of a machine with so many CPUs.
 pub fn on(cpus: usize, body: impl FnOnce() + Send + 'static) {
     machine::on(cpus, move || {
-        // A CPU that has not started yet counts as one that halts.
+        // A CPU that has not halted yet does not count as idle.
         if cfg!(not(shuttle)) {
             (1..cpus).for_each(|cpu| {
                 spawn(Some(cpu), || ());
