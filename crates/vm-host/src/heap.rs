@@ -31,6 +31,18 @@ thread_local! {
     static PINNED: Cell<usize> = const { Cell::new(0) };
 }
 
+/// Whether the caller has preemption off.
+#[cfg(feature = "threads")]
+fn is_pinned() -> bool {
+    ksync::host::preempt_count() > 0
+}
+
+/// As above, where the platform of `ksync` is somebody else's: this is not known.
+#[cfg(not(feature = "threads"))]
+fn is_pinned() -> bool {
+    false
+}
+
 fn refuses(layout: Layout) -> bool {
     if LEARNS.get() {
         know(layout);
@@ -61,7 +73,7 @@ pub fn know(layout: Layout) {
 // SAFETY: the system's allocator, or a failure.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if LEARNS.get() && ksync::host::preempt_count() > 0 {
+        if LEARNS.get() && is_pinned() {
             PINNED.set(PINNED.get() + 1);
         }
         if refuses(layout) {

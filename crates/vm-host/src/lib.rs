@@ -3,7 +3,7 @@
 pub mod arena;
 #[cfg(all(feature = "threads", loom))]
 pub mod explore;
-#[cfg(all(feature = "threads", not(any(loom, shuttle))))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod heap;
 #[cfg(feature = "threads")]
 pub mod lab;

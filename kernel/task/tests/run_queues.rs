@@ -555,3 +555,26 @@ fn load_averages_fall_while_the_machine_is_idle() {
         load(0, 120, &mut expected);
     });
 }
+
+/// The clocks of two CPUs are not exactly equal: one has taken a sample that is not due yet on the other.
+#[test]
+fn a_sample_of_the_load_is_taken_once_by_cpus_whose_clocks_differ() {
+    on(2, || {
+        for cpu in 0..2 {
+            spawn(Some(cpu), || {
+                for due in (1..=6).map(|n| n * 5 * SECOND) {
+                    processes::nap_until(due - MS);
+                    while monotonic_ns() < due + MS {
+                        sched::load_average();
+                    }
+                }
+            });
+        }
+        wait_for_ends(2);
+        let mut expected = 0;
+        for _ in 0..6 {
+            expected = (expected * 1884 + 2 * 2048 * (2048 - 1884)) / 2048;
+        }
+        assert_eq!(sched::load_average()[0], expected * 1000 / 2048);
+    });
+}

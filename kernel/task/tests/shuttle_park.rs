@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use gate::Gate;
 use ksync::atomic::{AtomicBool, Ordering::SeqCst};
-use support::{MS, Stopped, compute, explore, nap, on, spawn, stop_everywhere};
+use support::{
+    MS, Stopped, compute, everywhere, explore, nap, on, spawn, stop_everywhere, wait_for_ends,
+};
 use task::park::{self, Deadline, Interruptible, ParkError};
 use task::sched::{self, CpuMask};
 use task::thread::flag;
@@ -57,6 +59,31 @@ fn a_step_that_tests_before_it_listens_loses_one() {
                 taken
             };
             let _ = park::park(&mut &*gate, Deadline::Never, Interruptible::No, step);
+        });
+    });
+}
+
+/// A thread that waits for a lock is given it before it sleeps, or while it goes to sleep.
+#[test]
+fn a_lock_that_comes_at_any_moment_ends_the_wait() {
+    ksync::lock_class!(TestLock, "test mutex", rank = 1);
+    everywhere(|| {
+        on(2, || {
+            let lock = Arc::new(ksync::Mutex::<u32, TestLock>::new(0));
+            let comes = Arc::new(AtomicBool::new(false));
+            let held = lock.lock();
+            let (theirs, begun) = (lock.clone(), comes.clone());
+            spawn(Some(1), move || {
+                begun.store(true, SeqCst);
+                *theirs.lock() += 1;
+                assert_eq!(current().state_letter(), b'R');
+            });
+            while !comes.load(SeqCst) {
+                hal::cpu::relax();
+            }
+            drop(held);
+            wait_for_ends(1);
+            assert_eq!(*lock.lock(), 1);
         });
     });
 }

@@ -86,7 +86,7 @@ fn disturb(random: &mut Random, workers: &[AtomicU32], children: &Arc<Children>)
         }),
         6 => sched::yield_now(),
         7 => nap_until(monotonic_ns() + random.below_u64(100 * US)),
-        _ => compute(random.below_u64(20 * US)),
+        _ => compute(random.below_u64(2000 * US)),
     }
 }
 

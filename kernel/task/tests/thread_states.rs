@@ -58,6 +58,40 @@ fn the_letter_of_a_thread_says_what_it_does() {
     });
 }
 
+/// A wake-up comes between the look at the condition and the sleep.
+#[test]
+fn a_thread_that_is_woken_before_it_sleeps_is_shown_as_running() {
+    on(1, || {
+        let step = |state: &mut (WaitQueue, u32), waiter: &mut Waiter| {
+            assert_eq!(current().state_letter(), b'R');
+            waiter.listen(&state.0);
+            state.1 += 1;
+            match state.1 {
+                1 => {
+                    assert!(state.0.wake_one());
+                    Step::Wait
+                }
+                _ => Step::Done(()),
+            }
+        };
+        let mut state = (WaitQueue::new(), 0);
+        let woken = park::park(&mut state, Deadline::Never, Interruptible::No, step);
+        assert_eq!(woken, Ok(()));
+        assert_eq!(current().state_letter(), b'R');
+    });
+}
+
+/// Among them deadlines that pass while the timer is being armed.
+#[test]
+fn a_thread_whose_sleep_is_over_at_once_is_shown_as_running() {
+    on(1, || {
+        for ahead in (0..2000).step_by(10) {
+            let _ = park::sleep_until(Deadline::after(ahead), Interruptible::No);
+            assert_eq!(current().state_letter(), b'R', "{ahead} ns ahead");
+        }
+    });
+}
+
 #[test]
 fn a_sleeper_that_has_been_asked_to_stop_is_shown_as_stopped() {
     on(1, || {

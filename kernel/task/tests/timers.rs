@@ -322,6 +322,24 @@ fn the_time_left_is_told_only_of_an_armed_timer() {
     });
 }
 
+ksync::lock_class!(LastLock, "test, last", rank = 240);
+
+/// What the thread holds that it interrupts does not count for the order of a handler's locks.
+#[test]
+fn a_timer_expires_while_a_lock_of_a_higher_rank_is_held() {
+    on(1, || {
+        let due = monotonic_ns() + MS;
+        alarm(0).set(0, Some(due));
+        let last = ksync::Spin::<(), LastLock>::new(());
+        let held = last.lock();
+        while monotonic_ns() < due + LATE {
+            hal::time::spin_ns(US);
+        }
+        drop(held);
+        rang_once(0, due);
+    });
+}
+
 /// Random settings, cancellations and pauses, compared with a list of when each timer is due.
 #[test]
 fn timers_do_what_a_plain_list_does() {

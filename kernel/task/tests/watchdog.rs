@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use processes::{MS, nap, on, spawn, wait_for_ends};
 use task::time::{SECOND, monotonic_ns};
-use task::{current, sched, watchdog};
+use task::{current, ids, sched, watchdog};
 
 ksync::lock_class!(TestLock, "test mutex", rank = 1);
 
@@ -109,6 +109,41 @@ fn a_wait_is_watched_on_a_machine_of_one_cpu() {
         assert_eq!(watchdog::asleep(), 0);
         nap(3000);
         assert_eq!(watchdog::asleep(), 1);
+        drop(held);
+        wait_for_ends(1);
+    });
+}
+
+/// A thread that has slept since before the watchdog was started ends no sleep that the watchdog knows of.
+#[test]
+fn a_wait_from_before_the_watchdog_hides_no_later_one() {
+    on(1, || {
+        let lock = Arc::new(Lock::new(()));
+        let theirs = lock.clone();
+        let held = lock.lock();
+        spawn(None, move || drop(theirs.lock()));
+        nap(1);
+        watchdog::start(10);
+        drop(held);
+        wait_for_ends(1);
+        assert_eq!(reports_of_a_wait(35), 1);
+    });
+}
+
+#[test]
+fn a_thread_that_is_woken_without_its_lock_reports_no_short_wait() {
+    on(1, || {
+        watchdog::start(10);
+        let lock = Arc::new(Lock::new(()));
+        let theirs = lock.clone();
+        let held = lock.lock();
+        let tid = spawn(None, move || drop(theirs.lock()));
+        for _ in 0..20 {
+            nap(1000);
+            let waits = ids::hold_thread(tid).expect("it waits");
+            sched::wake(&ksync::pin(), &waits);
+        }
+        assert_eq!(watchdog::asleep(), 0);
         drop(held);
         wait_for_ends(1);
     });
