@@ -419,10 +419,8 @@ pub(super) fn release_robust(me: &Current) {
 }
 
 fn mark_dead(me: &Current, addr: u64, pending: bool) -> Result<(), UserFault> {
-    if !addr.is_multiple_of(4) {
-        return Err(UserFault);
-    }
     loop {
+        // Fails also if the word is not aligned.
         let old = user::load_u32(addr)?;
         if pending && old == 0 {
             // The thread unlocked the futex, but perhaps died before it could wake a waiter.

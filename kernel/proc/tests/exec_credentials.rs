@@ -16,7 +16,8 @@ use proc::signal::sig;
 use proc::wait4::Children;
 use proc::{CredentialsExt, Resource, ids, with_fs};
 use programs::{
-    become_user, clone_thread, count, execute, give_file, install, install_bytes, next, run,
+    MEMORY, become_user, clone_thread, count, elf, execute, give_file, install, install_bytes,
+    next, run,
 };
 use std::sync::atomic::Ordering::SeqCst;
 use support::{exited, fork, me, nap, on, wait};
@@ -215,6 +216,22 @@ fn a_program_that_its_caller_may_not_read_is_hidden() {
             assert!(!me().flag(flag::DUMPABLE));
         },
     );
+}
+
+#[test]
+fn a_program_whose_linker_its_caller_may_not_read_is_hidden() {
+    on(1, || {
+        install_bytes("/p", 0o755, &elf::dynamic(MEMORY, "/linker"));
+        install("/linker", 0o755, |_| u8::from(me().flag(flag::DUMPABLE)));
+        for (perm, shown) in [(0o755, 1), (0o711, 0)] {
+            give_file("/linker", (OWNER, OWNER), perm);
+            let child = fork(|| {
+                become_user(CALLER);
+                panic!("{:?}", run("/p"))
+            });
+            assert_eq!(wait(Children::Pid(child)), Ok((child, exited(shown))));
+        }
+    });
 }
 
 #[test]

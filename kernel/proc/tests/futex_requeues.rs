@@ -320,3 +320,17 @@ fn a_waiter_that_is_moved_back_waits_at_its_first_word() {
         assert_eq!(names(&results, 2), [2, 1]);
     });
 }
+
+#[test]
+fn a_requeue_leaves_the_waiters_of_all_other_words() {
+    with_memory(1, || {
+        let results = Results::default();
+        waiter(MEMORY, 1, &results);
+        // Some of so many words are listed with the first one.
+        for word in 1..1000 {
+            assert_eq!(requeue(MEMORY + 4 * word, MEMORY + PAGE, 0, 1), (0, 0));
+        }
+        assert_eq!(wake(MEMORY, 1), 1);
+        assert_eq!(names(&results, 1), [1]);
+    });
+}

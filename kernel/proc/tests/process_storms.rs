@@ -5,23 +5,28 @@ mod programs;
 mod support;
 mod turns;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
 use abi::raw::general as raw;
 use cred::{Cred, LookAs};
-use proc::process::Brk;
+use proc::process::{Brk, flag};
 use proc::rlimit::Limit;
 use proc::signal::sig;
 use proc::uts::{self, NAME_MAX};
 use proc::wait4::Children;
 use proc::{CredentialsExt, Process, Resource, UserThreadExt, ids};
-use programs::{create, install, join, run, take_memory, thread, until, with_memory};
+use programs::{
+    become_user, count, create, install, join, next, run, take_memory, thread, until, with_memory,
+};
 use support::{clone, exited, fork, kill, me, wait};
 use task::current::current;
+use task::kthread;
 use turns::{CPUS, Storm, pass_time, pass_time_until};
 use vm_host::random::Random;
 
+/// A user of the tests.
+const USER: u32 = 1000;
 /// Turns that each part of a storm takes at least.
 const TURNS: u32 = 500;
 /// Children that each of two threads makes at least.
@@ -282,5 +287,95 @@ fn children_of_a_process_that_others_look_at_have_its_program() {
             0
         });
         panic!("{:?}", run("/program"));
+    });
+}
+
+/// A hidden process executes a program that its user may look at, and has a file open that the program does not get.
+#[test]
+fn a_program_is_shown_once_its_caller_s_files_are_closed() {
+    with_memory(CPUS, || {
+        let storm = Storm::of(3);
+        // Odd during an execve.
+        let (calls, theirs) = (count(), storm.clone());
+        let counted = calls.clone();
+        let program = fork(move || {
+            let file = create("/secret", 0o600);
+            become_user(USER);
+            theirs.part(1, 30 * CHILDREN, |_| {
+                me().set_switch(flag::DUMPABLE, false);
+                let added = proc::with_files(|files| files.add(file.clone(), true, 0, 100));
+                assert!(matches!(added, Some(Ok(0))));
+                next(&counted);
+                take_memory();
+                next(&counted);
+            });
+            0
+        });
+        let onlookers = [2, 3].map(|seed| {
+            let (storm, calls) = (storm.clone(), calls.clone());
+            fork(move || {
+                become_user(USER);
+                let p = ids::find_process(program).expect("it has not been waited for");
+                storm.part(seed, TURNS, |_| {
+                    let call = calls.load(SeqCst);
+                    let shown = p.image_shown(None, LookAs::Real).is_ok();
+                    let open = p.open_file(0).is_some();
+                    let ended = call % 2 == 0 || calls.load(SeqCst) != call;
+                    assert!(ended || !shown || !open);
+                });
+                0
+            })
+        });
+        for pid in onlookers.into_iter().chain([program]) {
+            assert_eq!(wait(Children::Pid(pid)), Ok((pid, exited(0))));
+        }
+    });
+}
+
+/// The kernel's own process.
+fn kernel_process() -> Arc<Process> {
+    let process = Arc::new(Mutex::new(None));
+    let theirs = process.clone();
+    let tid = kthread::spawn("worker", None, 0, move || {
+        *theirs.lock().unwrap() = Some(me());
+    });
+    let tid = tid.expect("memory for a thread");
+    until(|| ids::find_thread(tid).is_none());
+    let process = process.lock().unwrap().take();
+    process.expect("the process of that thread")
+}
+
+#[test]
+fn kernel_threads_that_are_made_at_once_are_listed_as_long_as_they_live() {
+    with_memory(CPUS, || {
+        let storm = Storm::of(3);
+        let ran = count();
+        let kernel = kernel_process();
+        let before = kernel.thread_count();
+        let made = count();
+        let makers = [1, 2].map(|seed| {
+            let (storm, ran, made) = (storm.clone(), ran.clone(), made.clone());
+            thread(move || {
+                storm.part(seed, 4 * CHILDREN, |_| {
+                    let ran = ran.clone();
+                    let spawned = kthread::spawn("worker", None, 0, move || drop(next(&ran)));
+                    next(&made);
+                    let tid = spawned.expect("memory for a thread");
+                    pass_time_until(|| ids::find_thread(tid).is_none());
+                })
+            })
+        });
+        storm.part(3, TURNS, |_| {
+            let mut listed = 0;
+            kernel.each_thread(|t| {
+                assert!(t.is_kernel());
+                listed += 1;
+                true
+            });
+            assert!((before..=before + 3).contains(&listed), "{listed}");
+        });
+        makers.into_iter().for_each(join);
+        assert_eq!(ran.load(SeqCst), made.load(SeqCst));
+        until(|| kernel.thread_count() == before);
     });
 }

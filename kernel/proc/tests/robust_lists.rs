@@ -126,3 +126,40 @@ fn a_robust_list_outside_of_the_memory_does_no_harm() {
         assert_eq!(load(FIRST + TO_LOCK), Some(OWNER_DIED));
     });
 }
+
+#[test]
+fn the_head_of_a_robust_list_is_no_lock() {
+    with_memory(2, || {
+        // The locks are further from the entries, so that the head would have one, too.
+        const FURTHER: u64 = 32;
+        let owner = thread(|| {
+            let tid = current().tid();
+            for entry in [HEAD, FIRST, SECOND] {
+                store(entry + FURTHER, tid);
+            }
+            robust_list(&[FIRST, SECOND], 0);
+            store_long(HEAD + 8, FURTHER);
+        });
+        join(owner);
+        assert_eq!(load(FIRST + FURTHER), Some(OWNER_DIED));
+        assert_eq!(load(SECOND + FURTHER), Some(OWNER_DIED));
+        assert_eq!(load(HEAD + FURTHER), Some(owner));
+    });
+}
+
+#[test]
+fn a_lock_that_is_not_aligned_ends_the_list() {
+    with_memory(2, || {
+        let odd = FIRST + 2;
+        let owner = thread(move || {
+            let tid = current().tid();
+            robust_list(&[odd, SECOND], 0);
+            for entry in [odd, SECOND] {
+                store(entry + TO_LOCK, tid);
+            }
+        });
+        join(owner);
+        assert_eq!(load(odd + TO_LOCK), Some(owner));
+        assert_eq!(load(SECOND + TO_LOCK), Some(owner));
+    });
+}

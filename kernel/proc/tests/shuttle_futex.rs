@@ -99,6 +99,28 @@ fn no_wake_is_lost_between_the_look_at_the_word_and_the_sleep() {
     at_random(wait_and_wake);
 }
 
+/// A waiter whose time is over may be woken at the last moment, and the waker waits then: each has its own place.
+fn time_out_and_wait() -> Model {
+    let seen = Seen::default();
+    let waker = seen.clone();
+    let wake: Body = Arc::new(move || {
+        waker.wake(A);
+        if waker.woken.load(SeqCst) == 1 {
+            let result = futex::wait(A, false, 0, ANY, Deadline::after(SHORT_NS));
+            assert_eq!(result, Err(FutexError::Timeout));
+        }
+    });
+    seen.model(vec![seen.waiter(Some(0)), wake], |result, woken, _| {
+        assert_eq!(result, if woken == 1 { OK } else { TIMEOUT });
+    })
+}
+
+#[test]
+fn a_waiter_that_is_woken_as_its_time_ends_leaves_the_next_one_in_its_place() {
+    everywhere(time_out_and_wait);
+    at_random(time_out_and_wait);
+}
+
 /// A waiter is moved, or sees the change; one that was moved is woken at its new word.
 fn wait_and_requeue() -> Model {
     let seen = Seen::default();
