@@ -301,7 +301,7 @@ fn a_program_is_shown_once_its_caller_s_files_are_closed() {
         let program = fork(move || {
             let file = create("/secret", 0o600);
             become_user(USER);
-            theirs.part(1, 30 * CHILDREN, |_| {
+            theirs.part(1, 20 * TURNS, |_| {
                 me().set_switch(flag::DUMPABLE, false);
                 let added = proc::with_files(|files| files.add(file.clone(), true, 0, 100));
                 assert!(matches!(added, Some(Ok(0))));
@@ -358,7 +358,8 @@ fn kernel_threads_that_are_made_at_once_are_listed_as_long_as_they_live() {
             thread(move || {
                 storm.part(seed, 4 * CHILDREN, |_| {
                     let ran = ran.clone();
-                    let spawned = kthread::spawn("worker", None, 0, move || drop(next(&ran)));
+                    let run = move || _ = next(&ran);
+                    let spawned = kthread::spawn("worker", None, 0, run);
                     next(&made);
                     let tid = spawned.expect("memory for a thread");
                     pass_time_until(|| ids::find_thread(tid).is_none());
