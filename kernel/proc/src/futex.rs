@@ -274,10 +274,8 @@ pub fn drain() {
 /// bucket cannot have so many waiters.
 fn grow(i: usize, want: usize) -> bool {
     let mut bigger = Vec::new();
-    if want > 1 << slot_bits() {
-        return false;
-    }
-    if bigger.try_reserve_exact(want.max(4)).is_err() {
+    let fits = want <= 1 << slot_bits() && bigger.try_reserve_exact(want.max(4)).is_ok();
+    if !fits {
         return false;
     }
     let spare = bucket(i).lock().grow(bigger);
