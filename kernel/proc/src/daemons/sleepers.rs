@@ -38,15 +38,13 @@ fn run() {
         let now = time::monotonic_ns();
         // Most processes have not slept for long: one cache line of their first thread is read, and none is written.
         let sleeps = |pin: &CpuPin, pid| {
-            let Some(leader) = ids::thread(pin, pid) else {
-                return ControlFlow::Continue(false);
-            };
             if left == 0 {
                 next = pid;
                 return ControlFlow::Break(());
             }
             left -= 1;
-            ControlFlow::Continue(leader.sleeps_since(LONG_NS, now))
+            let leader = ids::thread(pin, pid);
+            ControlFlow::Continue(leader.is_none_or(|leader| leader.sleeps_since(LONG_NS, now)))
         };
         ids::each_process_where(from, sleeps, |p| {
             drop_tables_of(p);

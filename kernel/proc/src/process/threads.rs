@@ -35,17 +35,17 @@ impl Process {
     pub fn sleeps_since(&self, ns: u64) -> bool {
         let now = task::time::monotonic_ns();
         let pin = ksync::pin();
-        let sleeps = |tid| ids::thread(&pin, tid).is_some_and(|t| t.sleeps_since(ns, now));
-        // Most processes have one thread: if it is busy, the lock is not taken.
-        if !sleeps(self.pid()) {
-            return false;
-        }
-        let mut all = true;
-        self.threads.lock().each(&pin, |tid| {
-            all = sleeps(tid);
+        let sleeps = |tid| ids::thread(&pin, tid).is_none_or(|t| t.sleeps_since(ns, now));
+        let all_sleep = || {
+            let mut all = true;
+            self.threads.lock().each(&pin, |tid| {
+                all = sleeps(tid);
+                all
+            });
             all
-        });
-        all
+        };
+        // Most processes have one thread: if it is busy, the lock is not taken.
+        sleeps(self.pid()) && all_sleep()
     }
 
     /// Calls `f` with each living thread until it returns false; no lock is held meanwhile. Threads that come or go during the walk may or
