@@ -44,10 +44,7 @@ impl Drop for ThreadCharge {
 /// been reaped: from now on the account of the process pays it.
 pub(super) fn thread_ends(t: &Thread, p: &Process, last: bool) {
     if last {
-        if t.tid() == p.pid() {
-            // The leader's account is that of the process.
-            return;
-        }
+        // For the leader, that is its own.
         let heir = p.payer();
         if t.payer().is(heir) {
             return;

@@ -161,7 +161,8 @@ fn become_only_thread(me: &Current) -> Result<(), ExecFailed> {
     {
         let pin = ksync::pin();
         let threads = p.threads.lock();
-        if p.exiting.load(Ordering::SeqCst) || me.has(flag::KILLED) {
+        // Whatever ends the process kills its threads under the same lock.
+        if me.has(flag::KILLED) {
             return Err(ExecFailed::Dying);
         }
         threads.each(&pin, |tid| {

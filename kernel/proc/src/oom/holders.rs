@@ -69,7 +69,7 @@ impl Holders {
         Holders([None; MOST])
     }
 
-    /// Searches all accounts and, if one holds much, all processes.
+    /// Searches all accounts and all processes.
     pub fn search(&mut self) {
         self.0 = [None; MOST];
         let least = vm().alloc.total_pages() as u64 / SMALL_PART;
@@ -91,9 +91,6 @@ impl Holders {
                 });
             }
         });
-        if self.0.iter().all(Option::is_none) {
-            return;
-        }
         ids::each_process(2, |p| {
             if is_eligible(p)
                 && !p.is_ending()

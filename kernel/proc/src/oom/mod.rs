@@ -97,7 +97,7 @@ pub fn reclaim_for(tries: u32) -> bool {
         // It was not for want of memory, or others have freed some meanwhile.
         let _ = sleep_until(Deadline::after(PAUSE_NS), Interruptible::Kill);
     }
-    !me.kill_pending()
+    true
 }
 
 #[cold]
