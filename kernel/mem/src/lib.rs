@@ -21,6 +21,6 @@ pub use init::init;
 #[cfg(target_os = "none")]
 pub use init::{Initrd, initrd, machine_frames, release_initrd};
 pub use machine::{Vm, epoch, fail_allocations, poll, poll_more, slab, vm};
-pub use shortage::{NoMemory, Policy, admit, admit_change, admit_process, set_policy};
+pub use shortage::{NoMemory, Policy, admit, admit_change, admit_process, last_resort, set_policy};
 pub use space::{FutexKey, FutexWord, activate, clear, fork, futex_word, max_rss_kib, write_at};
 pub use vm::Space;

@@ -35,11 +35,11 @@ pub fn set_policy(policy: &'static Policy) {
     POLICY.get_or_init(|| policy);
 }
 
-/// Allocates for the heap when no memory is left above the reserve; null if that fails, too.
-#[cfg(target_os = "none")]
+/// Allocates for the heap by `get` when no memory is left above the reserve; null if that fails, too. May sleep where the caller
+/// may.
 #[cold]
 #[inline(never)]
-pub(crate) fn last_resort(layout: Layout, get: impl Fn(Rights) -> *mut u8) -> *mut u8 {
+pub fn last_resort(layout: Layout, get: impl Fn(Rights) -> *mut u8) -> *mut u8 {
     match POLICY.get() {
         Some(policy) => (policy.last_resort)(layout, &get),
         None => get(Rights::Reserve),

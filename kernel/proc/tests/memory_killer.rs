@@ -1,105 +1,20 @@
 //! Which processes end when memory is out, and which go on.
 #![cfg(not(shuttle))]
 
+mod memory_users;
 mod programs;
 mod support;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use cred::Charge;
 use mem::vm;
-use proc::wait4::Children;
-use proc::{Process, daemons, ids, oom, with_space};
-use programs::{
-    MS, PAGE, become_user, count, create, install, next, run, take_memory, until, until_asleep,
+use memory_users::{
+    ALL, KILLED, begin, find, hog, holder_of, lives, stay, touch, user_of, with_killer,
 };
-use support::{exited, fork, kill, me, nap, on, user_mode, wait};
-use vm::MapProt;
-use vm::space::MapArgs;
-
-/// Where processes map the memory that they use up.
-const HEAP: u64 = 0x4000_0000;
-/// More pages than the machine has.
-const ALL: u64 = 4000;
-
-/// Runs `body` as the program of init on a machine with the killer's thread.
-fn with_killer(cpus: usize, body: impl FnOnce() + Send + 'static) {
-    on(cpus, || {
-        daemons::start(false);
-        body();
-        ids::each_process(2, |p| {
-            kill(p.pid(), 9);
-            true
-        });
-        while wait(Children::Any).is_ok() {}
-    });
-}
-
-/// Gives the caller a new program's memory, with room for `ALL` pages from [`HEAP`] on.
-fn begin() {
-    take_memory();
-    let args = MapArgs::anon(ALL * PAGE, MapProt::READ | MapProt::WRITE).at(HEAP);
-    let mapped = with_space(|space| space.map(vm(), &args));
-    assert_eq!(mapped, Some(Ok(HEAP)));
-}
-
-/// Writes to a page. Returns false if the process is to end.
-fn touch(page: u64) -> bool {
-    let at = HEAP + page * PAGE;
-    let written = hal::uaccess::UserPtr::<u32>::new(at).write(&7).is_ok();
-    user_mode();
-    written
-}
-
-/// Sleeps until it is killed.
-fn stay() -> ! {
-    loop {
-        nap(1000);
-        user_mode();
-    }
-}
-
-/// A process that uses so many pages and then sleeps.
-fn user_of(pages: u64, adj: i32) -> u32 {
-    let pid = fork(move || {
-        begin();
-        me().set_oom_adj(adj, true);
-        (0..pages).for_each(|page| assert!(touch(page)));
-        stay()
-    });
-    until_asleep(pid);
-    pid
-}
-
-/// A process that uses ever more memory until `done`, a process's end, or its own.
-fn hog(until: impl Fn() -> bool + Send + Sync + 'static) -> u32 {
-    fork(move || {
-        begin();
-        for page in 0..ALL {
-            if until() {
-                return 3;
-            }
-            if !touch(page) {
-                // A page that cannot be had is a kill in user mode.
-                kill(me().pid(), 9);
-                user_mode();
-            }
-        }
-        panic!("there is more memory than the machine has")
-    })
-}
-
-fn find(pid: u32) -> Arc<Process> {
-    ids::find_process(pid).expect("a process that was not waited for")
-}
-
-fn lives(pid: u32) -> bool {
-    ids::find_process(pid).is_some_and(|p| !p.is_zombie())
-}
-
-/// The status of a process that the killer has ended.
-const KILLED: u32 = 9;
+use proc::oom;
+use proc::wait4::Children;
+use programs::{MS, become_user, count, install, next, run, take_memory, until, until_asleep};
+use support::{exited, fork, kill, me, nap, on, wait};
 
 #[test]
 fn the_score_grows_with_the_memory_that_a_process_uses() {
@@ -265,25 +180,7 @@ fn processes_are_of_one_group_until_an_execve_or_a_change_of_the_user() {
 #[test]
 fn the_user_for_whose_descriptors_the_kernel_holds_much_pays_first() {
     with_killer(2, || {
-        let holder = |files: u32| {
-            let pid = fork(move || {
-                take_memory();
-                for n in 0..files {
-                    let file = create(&format!("/{}-{n}", me().pid()), 0o600);
-                    let fd = proc::with_files(|table| table.add(file, false, 0, 100));
-                    assert!(matches!(fd, Some(Ok(_))));
-                }
-                become_user(1000);
-                let bytes = 1500 * PAGE as usize;
-                task::current::current()
-                    .payer()
-                    .charge(Charge::Memory, bytes);
-                stay()
-            });
-            until_asleep(pid);
-            pid
-        };
-        let (_few, many) = (holder(1), holder(9));
+        let (_few, many) = (holder_of(1, 1500, || stay()), holder_of(9, 1500, || stay()));
         let other = user_of(100, 0);
         hog(move || !lives(many));
         assert_eq!(wait(Children::Any), Ok((many, KILLED)));
@@ -293,22 +190,15 @@ fn the_user_for_whose_descriptors_the_kernel_holds_much_pays_first() {
 
 #[test]
 fn memory_that_a_user_holds_is_no_fault_of_another() {
-    with_killer(2, || {
-        let holder = fork(|| {
-            take_memory();
-            become_user(1000);
-            let bytes = 20 * PAGE as usize;
-            task::current::current()
-                .payer()
-                .charge(Charge::Memory, bytes);
-            stay()
+    // As little as the user holds, the largest process is what matters.
+    for pages in [20, 60] {
+        with_killer(2, move || {
+            let holder = holder_of(0, pages, || stay());
+            let hog = hog(|| false);
+            assert_eq!(wait(Children::Any), Ok((hog, KILLED)));
+            assert!(lives(holder));
         });
-        until_asleep(holder);
-        // As little as the user holds, the largest process is what matters.
-        let hog = hog(|| false);
-        assert_eq!(wait(Children::Any), Ok((hog, KILLED)));
-        assert!(lives(holder));
-    });
+    }
 }
 
 #[test]
