@@ -16,7 +16,7 @@ use proc::wait4::Children;
 use proc::{SignalExt, UserThreadExt, exit, ids, with_files, with_space};
 use programs::{
     MEMORY, PAGE, Refused, catch, count, create, fork_with, install, is_pending, load, next, run,
-    share_memory, store, take_memory, thread, until_asleep,
+    share_memory, store, take_memory, thread, until_asleep, with_memory,
 };
 use support::{exited, fork, kill, me, nap, on, user_mode, wait};
 use task::current::current;
@@ -461,5 +461,17 @@ fn a_space_of_two_processes_stays_with_the_one_that_does_not_execute() {
             let mapped = with_space(|space| space.usage(mem::vm()).mapped);
             assert_eq!(mapped, Some(16));
         });
+    });
+}
+
+#[test]
+fn the_calls_of_a_new_program_act_on_its_memory() {
+    with_memory(1, || {
+        let address = || with_space(|space| Arc::as_ptr(space) as usize);
+        let before = address();
+        take_memory();
+        assert_ne!(address(), before);
+        let own = me().space().map(|space| Arc::as_ptr(&space) as usize);
+        assert_eq!(address(), own);
     });
 }

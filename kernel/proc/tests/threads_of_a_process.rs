@@ -502,3 +502,20 @@ fn the_flags_of_a_process_that_fork_passes_on_are_few() {
         });
     });
 }
+
+#[test]
+fn a_walk_over_the_threads_ends_where_it_is_told_to() {
+    with_memory(2, || {
+        let tid = thread(|| nap(50));
+        let seen = |most| {
+            let mut seen = 0;
+            me().each_thread(|_| {
+                seen += 1;
+                seen < most
+            });
+            seen
+        };
+        assert_eq!([1, 2, 3].map(seen), [1, 2, 2]);
+        join(tid);
+    });
+}
