@@ -96,6 +96,26 @@ fn a_requeue_without_memory_for_the_list_of_waiters_moves_none() {
     });
 }
 
+#[test]
+fn a_requeue_within_one_list_of_waiters_needs_no_memory() {
+    with_memory(1, || {
+        let (results, other) = (Results::default(), MEMORY + 64);
+        // Two lists that are full, one of which grows.
+        for name in 0..4 {
+            for word in [MEMORY, other] {
+                waiter(word, name, &results);
+            }
+        }
+        let wait = || futex::wait(other, false, 0, ANY, Deadline::after(0));
+        assert_eq!(learn(wait), Err(FutexError::Timeout));
+        refuse_once(1);
+        let moved = futex::requeue(MEMORY, MEMORY, false, 0, 4, None);
+        assert_eq!((moved, refuse_none()), (Ok((0, 4)), false));
+        assert_eq!([wake(MEMORY, 9), wake(other, 9)], [4, 4]);
+        assert_eq!(names(&results, 8).len(), 8);
+    });
+}
+
 fn requeue_back(from: u64) -> (u32, u32) {
     futex::requeue(from, MEMORY, false, 0, 1, None).expect("two words of one list")
 }
